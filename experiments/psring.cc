@@ -18,27 +18,27 @@
 #include "common/rendezvous/launched_as.h"
 #include "experiments/bench/bench.h"
 #include "experiments/compare/compare.h"
-#include "experiments/compare/experiment.h"
 #include "experiments/compare/flags.h"
 #include "experiments/compare/prepare.h"
-#include "experiments/compare/runner.h"
 #include "experiments/doctor/doctor.h"
+#include "experiments/engine/failure.h"
+#include "experiments/engine/programs.h"
 #include "experiments/explain/explain_verb.h"
+#include "experiments/one_gpu.h"
 #include "experiments/plan/plan.h"
-#include "experiments/predict/one_gpu.h"
 #include "experiments/predict/predict.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/nodes.h"
-#include "experiments/report/report_verb.h"
 #include "experiments/runs/recorded_run.h"
 #include "experiments/texts/errors.h"
 #include "experiments/texts/language_flag.h"
+#include "experiments/verbs/report/report_verb.h"
 
 namespace psring {
 
 namespace {
 
-constexpr int64_t kTasksOfACatalog = 4;  // before a verb knows what it starts
+constexpr int64_t kTasksOfAProgram = 4;  // before a verb knows what it starts
 
 // Of a command line that may be invalid.
 Language LanguageIn(int argc, char** argv) {
@@ -102,24 +102,17 @@ int PsringMain(int argc, char** argv) {
   }
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
   display.set_language(LanguageOfVerb(app));
-  if (report->parsed()) {
-    const auto catalog = []() -> absl::StatusOr<Catalog> {
-      const Interrupt interrupt;
-      PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
-      return AskTrainer(binaries, interrupt);
-    };
-    return RunReport(report_raw, catalog, display);
-  }
+  if (report->parsed()) return RunReport(report_raw, display);
+  if (explain->parsed()) return RunExplain(explain_raw);
 
   // The verbs below start processes; a signal ends them.
   absl::Status allowed = CheckAddressSpace();
-  if (allowed.ok()) allowed = AllowTasks(kTasksOfACatalog, "psring and its programs");
+  if (allowed.ok()) allowed = AllowTasks(kTasksOfAProgram, "psring and its programs");
   if (!allowed.ok()) {
     return Fail(display.language(), "psring", std::string(allowed.message()), 2);
   }
   const Interrupt interrupt;
   const auto run_verb = [&]() -> int {
-    if (explain->parsed()) return RunExplain(explain_raw, interrupt);
     if (doctor->parsed()) return RunDoctor(interrupt, LanguageOf(doctor_language));
     if (replay->parsed()) {
       const absl::StatusOr<std::string> run = replayed.empty() ? LatestRun() : replayed;
@@ -144,7 +137,7 @@ int PsringMain(int argc, char** argv) {
       return Fail(display.language(), comparing ? "psring compare" : "psring train",
                   std::string(flags.status().message()), 2);
     display.set_language(flags->options.language);  // a resumed run has its own
-    if (const absl::Status named = NameStrategies(interrupt, *flags); !named.ok()) {
+    if (const absl::Status named = NameStrategies(*flags); !named.ok()) {
       return ReportFailure(comparing ? "compare" : "train", named, display);
     }
     if (comparing && !flags->nodes.several() && GoesBeyondOneGpu(flags->options, CudaDeviceCount())) {

@@ -21,20 +21,18 @@
 #include "common/device/task_limit.h"
 #include "common/devices/make_device.h"
 #include "common/io/files.h"
-#include "common/measure/open_metrics.h"
 #include "common/measure/record_names.h"
 #include "common/measure/records.h"
 #include "common/net/address.h"
 #include "common/net/descriptor_limit.h"
-#include "common/net/http_server.h"
 #include "common/net/link_shaper.h"
 #include "common/net/tls.h"
 #include "common/rendezvous/job_failure.h"
 #include "common/rendezvous/rendezvous.h"
 #include "ps_server/bench/round_limits.h"
 #include "ps_server/protocol/messages.h"
+#include "ps_server/server/checkpoint.h"
 #include "ps_server/server/parameter_server.h"
-#include "ps_server/server/server_metrics.h"
 #include "ps_server/wire/checkpoint_file.h"
 #include "ps_server/wire/service.h"
 
@@ -64,7 +62,6 @@ struct Flags {
   int64_t checkpoint_every = 0;
   std::string tls;
   LinkShape link;
-  int metrics_port = -1;  // below 0: none
   bool limits = false;
 };
 
@@ -94,7 +91,7 @@ absl::Status WriteRecords(const Flags& flags, const ServerStats& stats, const Ar
 void PrintNote(const std::string& text) { Note("ps_server", text); }
 
 // A server has no rank: the number of workers is a flag.
-absl::StatusOr<RendezvousOptions> Meeting(const Flags& flags) {
+absl::StatusOr<RendezvousOptions> RendezvousOf(const Flags& flags) {
   const GetEnv environment = InPlaceOf(ProcessEnvironment(), "0", absl::StrCat(flags.workers));
   PSRING_ASSIGN_OR_RETURN(RendezvousOptions meeting,
                           ReadRendezvous(flags.rendezvous, environment, flags.tls));
@@ -108,7 +105,6 @@ struct Process {
   std::unique_ptr<CheckpointStore> checkpoints;  // null: none
   std::unique_ptr<LinkShaper> shaper;
   std::unique_ptr<Rendezvous> rendezvous;
-  int metrics_port = -1;  // below 0: no metrics; the port once it is known
 };
 
 // How one incarnation begins, and what follows it.
@@ -160,21 +156,6 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
   if (over.ok() && over->has_value()) {
     PrintNote("this job is over: the server was restarted after its end");
     return absl::OkStatus();
-  }
-  std::unique_ptr<HttpServer> metrics;
-  if (process.metrics_port >= 0) {
-    const auto answer = [&server, &flags](const std::string& path) -> HttpReply {
-      if (path != "/metrics") return {.code = 404, .body = "use /metrics\n"};
-      return {.type = kOpenMetricsType, .body = ServerMetricsText(flags.server, server.stats())};
-    };
-    PSRING_ASSIGN_OR_RETURN(metrics, HttpServer::Start({.host = flags.bind,
-                                                        .port = process.metrics_port,
-                                                        .token = meeting.secret.Derived("metrics").Hex()},
-                                                       answer));
-    process.metrics_port = metrics->port();
-    if (!incarnation.epoch.has_value()) {
-      std::printf("ps_server: metrics of server %d: %s\n", flags.server, metrics->url("/metrics").c_str());
-    }
   }
   std::unique_ptr<RoundLimitServer> limits;
   if (flags.limits) {
@@ -240,7 +221,6 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
     PSRING_ASSIGN_OR_RETURN(incarnation.checkpoint, process.checkpoints->Load());
   }
   process.shaper = MakeLinkShaper(flags.link);
-  process.metrics_port = flags.metrics_port;
   while (true) {
     const absl::Status outcome = Serve(flags, meeting, process, incarnation);
     if (!incarnation.goes_back_to.has_value()) return outcome;
@@ -320,10 +300,6 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   psring::AddTlsFlag(app, flags.tls);
   psring::AddLinkFlags(app, flags.link);
-  app.add_option("--metrics_port", flags.metrics_port,
-                 "Serve pushes, bytes and staleness as OpenMetrics at http://BIND:PORT/metrics; 0: the "
-                 "system chooses")
-      ->check(psring::WholeNumber(0, 65535));
   app.add_flag("--limits", flags.limits, "Also serve the rounds that ps_worker --limits measures");
   psring::ParseOrExit(app, argc, argv);
   flags.bind = psring::WithoutBrackets(flags.bind);
@@ -342,7 +318,7 @@ int main(int argc, char** argv) {
   }
   if (allowed.ok()) allowed = psring::AllowTasks(psring::ServerTasks(), "the server");
   if (!allowed.ok()) return psring::Fail("ps_server", std::string(allowed.message()), 2);
-  const absl::StatusOr<psring::RendezvousOptions> meeting = psring::Meeting(flags);
+  const absl::StatusOr<psring::RendezvousOptions> meeting = psring::RendezvousOf(flags);
   if (!meeting.ok()) return psring::Fail("ps_server", std::string(meeting.status().message()), 2);
   const absl::Status status = psring::Run(flags, *meeting);
   if (status.ok()) return psring::FinishOutput("ps_server", 0);

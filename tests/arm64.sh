@@ -7,7 +7,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
 packages=(libc6-dev libprotobuf-dev libgrpc++-dev libabsl-dev libgtest-dev libgmock-dev libdnnl-dev libcli11-dev
-          nlohmann-json3-dev libboost-math-dev zlib1g-dev libssl-dev libgloo-dev libjs-d3)
+          nlohmann-json3-dev libtomlplusplus-dev libboost-math-dev zlib1g-dev libssl-dev libgloo-dev libjs-d3)
 programs=(psring trainer ps_server ring_worker ps_worker)
 tests=(common_test common_ops_test reduce_test ring_worker_test ps_server_test ps_direct_test trainer_test)
 

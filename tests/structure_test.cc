@@ -115,12 +115,28 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"ring_worker", {"common/"}},
     {"ps_server", {"common/"}},
     {"trainer",
-     {"common/", "ring_worker/groups/process_group.h", "ps_server/client/ps_client.h",
+     {"common/", "ring_worker/groups/process_group.h", "ring_worker/schedules/schedule.h",
+      "ring_worker/schedules/schedule_traffic.h", "ps_server/client/ps_client.h",
       "ps_server/server/inline_server.h", "ps_server/protocol/server_job.h"}},
     {"experiments",
-     {"common/", "ring_worker/schedules/schedule.h", "ps_server/consistency/consistency.h",
-      "ps_server/consistency/admission.h"}},
+     {"common/", "ring_worker/schedules/schedule.h", "ring_worker/schedules/lowered_schedule.h",
+      "ring_worker/schedules/schedule_traffic.h", "ps_server/consistency/consistency.h",
+      "ps_server/consistency/admission.h", "trainer/models/table/model_table.h",
+      "trainer/strategies/table/cost_model.h", "trainer/strategies/table/local_exchange.h",
+      "trainer/strategies/table/strategy_table.h"}},
 };
+
+// The folders of psring's verbs. What several verbs need is in a folder that is none of these.
+const char* const kVerbFolders[] = {"experiments/bench",   "experiments/compare", "experiments/doctor",
+                                    "experiments/explain", "experiments/predict", "experiments/verbs/report"};
+
+// The verb in whose folder `path` is; empty: it is not in one.
+std::string VerbOf(const std::string& path) {
+  for (const std::string folder : kVerbFolders) {
+    if (path.starts_with(folder + "/")) return folder;
+  }
+  return "";
+}
 
 // The only folders and files that see generated messages and gRPC.
 const std::set<std::string> kMaySeeGrpc = {"common/net/grpc_waiting.h",
@@ -157,6 +173,21 @@ TEST(Structure, TopFoldersIncludeOnlyWhatIsAllowed) {
           << file.path << " includes " << included << ", which " << file.top() << " may not";
     }
   }
+}
+
+// Only the program itself includes all verbs.
+TEST(Structure, NoVerbIncludesAnotherVerb) {
+  std::set<std::string> verbs;
+  for (const SourceFile& file : ReadSources()) {
+    const std::string verb = VerbOf(file.path);
+    if (!verb.empty()) verbs.insert(verb);
+    if (file.folder() == "experiments" || file.is_test()) continue;
+    for (const std::string& line : file.lines) {
+      const std::string included = Included(line), other = VerbOf(included);
+      EXPECT_TRUE(other.empty() || other == verb) << file.path << " includes " << included;
+    }
+  }
+  EXPECT_EQ(verbs.size(), std::size(kVerbFolders));
 }
 
 TEST(Structure, GrpcAndGeneratedHeadersStayInFewFiles) {
@@ -231,7 +262,7 @@ TEST(Structure, NoTwoClassesHaveOneName) {
       if (std::regex_match(line, match, begins)) {
         namespaces.push_back(match[1].str() + "::");
       } else if (std::regex_match(line, match, ends)) {
-        // A brace alone ends a function, or a namespace that only declares.
+        // A line with only a brace ends a function, or a namespace that only declares.
         if (match[1].matched || std::regex_match(before, declares)) {
           ASSERT_FALSE(namespaces.empty()) << file.path;
           namespaces.pop_back();

@@ -3,146 +3,90 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define TOML_EXCEPTIONS 0
+#define TOML_ENABLE_FORMATTERS 0
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <filesystem>
 #include <set>
+#include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
+#include "common/text/peer_text.h"
 
 namespace psring {
 namespace {
 
-constexpr size_t kMostConfigBytes = 1 << 20;
+constexpr size_t kMostConfigBytes = 16 << 10;  // also bounds how deeply toml++ nests tables
 
-bool IsKeyCharacter(char c) { return absl::ascii_isalnum(c) || c == '_' || c == '-' || c == '.'; }
+// The shortest text with this value, as a flag takes it.
+std::string NumberText(double value) {
+  char text[64];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
 
-class ConfigParser {
- public:
-  ConfigParser(const std::string& text, const std::string& file) : text_(text), file_(file) {}
+absl::Status ConfigError(const std::string& file, const toml::source_region& at, const std::string& what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(file, ":", at.begin.line, ":", at.begin.column, ": ", OneLine(what)));
+}
 
-  absl::StatusOr<std::vector<ConfigItem>> Parse() {
-    std::string section;
-    std::vector<ConfigItem> items;
-    std::set<std::string> keys;
-    for (SkipBlank(true); !AtEnd(); SkipBlank(true)) {
-      if (Take('[')) {
-        PSRING_ASSIGN_OR_RETURN(section, Key());
-        if (!Take(']')) return Error("']' expected after a section's name");
-      } else {
-        ConfigItem item{.line = line_};
-        PSRING_ASSIGN_OR_RETURN(const std::string key, Key());
-        item.key = section.empty() ? key : absl::StrCat(section, ".", key);
-        if (!Take('=')) return Error(absl::StrCat("'=' expected after ", key));
-        PSRING_ASSIGN_OR_RETURN(item.value, Peek() == '[' ? List() : Scalar());
-        if (!keys.insert(item.key).second) return Error(absl::StrCat(item.key, " is given twice"));
-        items.push_back(std::move(item));
-      }
-      SkipBlank(false);
-      if (!AtEnd() && Peek() != '\n') return Error("unexpected text at the end of the line");
+absl::StatusOr<std::string> Scalar(const toml::node& node, const std::string& file) {
+  if (const auto* const text = node.as_string(); text != nullptr) return text->get();
+  if (const auto* const whole = node.as_integer(); whole != nullptr) return absl::StrCat(whole->get());
+  if (const auto* const real = node.as_floating_point(); real != nullptr) return NumberText(real->get());
+  if (const auto* const yes = node.as_boolean(); yes != nullptr) return yes->get() ? "true" : "false";
+  return ConfigError(file, node.source(),
+                     "a flag takes a text in quotes, a number, true, false or a list of these");
+}
+
+absl::Status Collect(const toml::table& table, const std::string& section, const std::string& file,
+                     std::vector<ConfigItem>& items) {
+  for (auto&& [key, node] : table) {
+    ConfigItem item{.key = absl::StrCat(section, std::string(key.str())),
+                    .line = static_cast<int>(key.source().begin.line)};
+    if (const toml::table* const inner = node.as_table(); inner != nullptr) {
+      if (absl::StrContains(section, '.')) return ConfigError(file, key.source(), "no flag has such a name");
+      PSRING_RETURN_IF_ERROR(Collect(*inner, item.key + ".", file, items));
+      continue;
     }
-    return items;
-  }
-
- private:
-  bool AtEnd() const { return at_ >= text_.size(); }
-  char Peek() const { return AtEnd() ? '\0' : text_[at_]; }
-  char Next() {
-    const char c = text_[at_++];
-    if (c == '\n') ++line_;
-    return c;
-  }
-  // Skips white space, then `c` if it is next, then white space.
-  bool Take(char c) {
-    SkipBlank(false);
-    if (AtEnd() || Peek() != c) return false;
-    Next();
-    SkipBlank(false);
-    return true;
-  }
-  void SkipBlank(bool lines) {
-    while (!AtEnd() && (Peek() == ' ' || Peek() == '\t' || Peek() == '\r' || Peek() == '#' ||
-                        (lines && Peek() == '\n'))) {
-      if (Peek() == '#') {
-        while (!AtEnd() && Peek() != '\n') Next();
-      } else {
-        Next();
+    if (const toml::array* const list = node.as_array(); list != nullptr) {
+      for (const toml::node& one : *list) {
+        PSRING_ASSIGN_OR_RETURN(const std::string text, Scalar(one, file));
+        absl::StrAppend(&item.value, &one == list->get(0) ? "" : ",", text);
       }
+    } else {
+      PSRING_ASSIGN_OR_RETURN(item.value, Scalar(node, file));
     }
+    items.push_back(std::move(item));
   }
-
-  absl::Status Error(const std::string& what) const {
-    return absl::InvalidArgumentError(absl::StrCat(file_, ":", line_, ": ", what));
-  }
-
-  absl::StatusOr<std::string> Key() {
-    std::string key;
-    while (!AtEnd() && IsKeyCharacter(Peek())) key += Next();
-    if (key.empty()) return Error("a flag's name expected, as in: batch = 64");
-    return key;
-  }
-
-  absl::StatusOr<std::string> List() {
-    Next();
-    std::string list;
-    for (SkipBlank(true); Peek() != ']'; SkipBlank(true)) {
-      PSRING_ASSIGN_OR_RETURN(const std::string item, Scalar());
-      absl::StrAppend(&list, list.empty() ? "" : ",", item);
-      SkipBlank(true);
-      if (Peek() == ',') {
-        Next();
-      } else if (Peek() != ']') {
-        return Error("',' or ']' expected in a list");
-      }
-    }
-    Next();
-    return list;
-  }
-
-  absl::StatusOr<std::string> Scalar() {
-    if (Peek() == '"' || Peek() == '\'') return Quoted(Next());
-    std::string word;
-    while (!AtEnd() && (IsKeyCharacter(Peek()) || Peek() == '+')) word += Next();
-    double number = 0;
-    if (word == "true" || word == "false" || absl::SimpleAtod(word, &number)) return word;
-    return Error(absl::StrCat(word.empty() ? "a value" : word, word.empty() ? " expected" : " needs quotes"));
-  }
-
-  absl::StatusOr<std::string> Quoted(char quote) {
-    std::string value;
-    while (!AtEnd() && Peek() != quote && Peek() != '\n') {
-      const char c = Next();
-      if (c != '\\' || quote == '\'') {
-        value += c;
-        continue;
-      }
-      const char escaped = AtEnd() ? '\0' : Next();
-      if (escaped == 'n' || escaped == 't') {
-        value += escaped == 'n' ? '\n' : '\t';
-      } else if (escaped == '"' || escaped == '\\') {
-        value += escaped;
-      } else {
-        return Error("unknown escape in a string");
-      }
-    }
-    if (Peek() != quote) return Error("a string has no closing quote");
-    Next();
-    return value;
-  }
-
-  const std::string& text_;
-  const std::string& file_;
-  size_t at_ = 0;
-  int line_ = 1;
-};
+  return absl::OkStatus();
+}
 
 }  // namespace
 
 absl::StatusOr<std::vector<ConfigItem>> ParseConfig(const std::string& text, const std::string& file) {
-  return ConfigParser(text, file).Parse();
+  const toml::parse_result parsed = toml::parse(std::string_view(text), std::string_view(file));
+  if (!parsed) {
+    return ConfigError(file, parsed.error().source(),
+                       std::string(parsed.error().description()) + "; texts need quotes");
+  }
+  std::vector<ConfigItem> items;
+  PSRING_RETURN_IF_ERROR(Collect(parsed.table(), "", file, items));
+  // TOML's tables are not ordered.
+  std::stable_sort(items.begin(), items.end(),
+                   [](const ConfigItem& a, const ConfigItem& b) { return a.line < b.line; });
+  return items;
 }
 
 absl::StatusOr<std::vector<ConfigItem>> ReadConfigFile(const std::string& file) {
@@ -154,9 +98,9 @@ absl::StatusOr<std::vector<ConfigItem>> ReadConfigFile(const std::string& file) 
 }
 
 FlagReach ReachOf(const std::string& verb, const std::string& flag, const std::string& value) {
-  static const auto* const outside = new std::set<std::string>(
-      {"J", "bind", "checkpoint_dir", "config", "interface", "live_port", "master_addr", "master_port",
-       "metrics_port", "out", "output_file", "record", "rendezvous", "replay"});
+  static const auto* const outside =
+      new std::set<std::string>({"J", "bind", "checkpoint_dir", "config", "interface", "master_addr",
+                                 "master_port", "out", "output_file", "record", "rendezvous", "replay"});
   static const auto* const inputs =
       new std::set<std::string>({"cluster", "compute_ms", "compute_varies", "data_dir", "like", "network_ms",
                                  "plan_of", "profile", "resume", "text", "workload"});
@@ -186,17 +130,19 @@ absl::Status CheckOnlyMine(const std::string& path) {
 }
 
 std::string ConfigLine(const std::string& key, const std::string& value) {
-  double number = 0;
-  bool bare = value == "true" || value == "false" || absl::SimpleAtod(value, &number);
-  for (const char c : value) bare = bare && (IsKeyCharacter(c) || c == '+');
-  if (bare) return absl::StrCat(key, " = ", value, "\n");
+  int64_t whole = 0;
+  double real = 0;
+  const bool is_whole = absl::SimpleAtoi(value, &whole) && absl::StrCat(whole) == value;
+  const bool is_real =
+      absl::StrContains(value, '.') && absl::SimpleAtod(value, &real) && NumberText(real) == value;
+  if (is_whole || is_real || value == "true" || value == "false")
+    return absl::StrCat(key, " = ", value, "\n");
   std::string quoted;
   for (const char c : value) {
-    if (c == '"' || c == '\\') quoted += '\\';
-    if (c == '\n' || c == '\t') {
-      absl::StrAppend(&quoted, c == '\n' ? "\\n" : "\\t");
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) {
+      absl::StrAppendFormat(&quoted, "\\u%04X", static_cast<unsigned char>(c));
     } else {
-      quoted += c;
+      absl::StrAppend(&quoted, c == '"' || c == '\\' ? "\\" : "", std::string(1, c));
     }
   }
   return absl::StrCat(key, " = \"", quoted, "\"\n");

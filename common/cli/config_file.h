@@ -1,5 +1,5 @@
-// Flags in a file: the subset of TOML that flags need. CLI11's own reader (2.1) drops what follows a '#'
-// inside strings, has no escapes and skips lines that it does not understand.
+// Flags in a file, in TOML. CLI11's own reader (2.1) drops what follows a '#' inside strings, has no escapes
+// and skips lines that it does not understand.
 #pragma once
 
 #include <string>
@@ -15,11 +15,11 @@ struct ConfigItem {
   int line = 0;       // from 1
 };
 
-// Accepts comments, [sections], strings ("..." with escapes, '...'), numbers, booleans and flat lists.
-// InvalidArgument: "FILE:3: ..."; also for a key given twice.
+// The items in the order of their lines. InvalidArgument, in one line: "FILE:3:7: ..." is not TOML, or a value
+// is neither a scalar nor a flat list of scalars.
 absl::StatusOr<std::vector<ConfigItem>> ParseConfig(const std::string& text, const std::string& file);
 
-// ParseConfig of a file of at most 1 MiB, with the errors of ReadFile.
+// ParseConfig of a file of at most 16 KiB, with the errors of ReadFile.
 absl::StatusOr<std::vector<ConfigItem>> ReadConfigFile(const std::string& file);
 
 // What the value of a flag can reach. A run folder passes from one user to another, so psring takes no

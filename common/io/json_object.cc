@@ -121,6 +121,12 @@ absl::StatusOr<int64_t> JsonObject::Whole(const char* key, int64_t least, int64_
   return *value;
 }
 
+absl::StatusOr<uint64_t> JsonObject::Unsigned(const char* key) const {
+  PSRING_ASSIGN_OR_RETURN(const json* field, Field(key));
+  if (!field->is_number_unsigned()) return Wrong(key, "an unsigned whole number of 64 bits", *field);
+  return field->get<uint64_t>();
+}
+
 absl::StatusOr<double> JsonObject::Number(const char* key, double least, double most,
                                           std::optional<double> otherwise) const {
   if (otherwise && !Has(key)) return *otherwise;

@@ -39,6 +39,8 @@ class JsonObject {
     if (!value.ok()) return value.status();
     return static_cast<T>(*value);
   }
+  // Of 64 bits.
+  absl::StatusOr<uint64_t> Unsigned(const char* key) const;
   absl::StatusOr<double> Number(const char* key, double least, double most,
                                 std::optional<double> otherwise = {}) const;
   // The same, but null is NaN.

@@ -42,11 +42,10 @@ uint64_t SourceOf(int socket, const sockaddr_storage& address) {
 PendingConnections::PendingConnections(const Credentials& credentials, OnOtherTls on_other_tls)
     : credentials_(credentials),
       on_other_tls_(std::move(on_other_tls)),
-      rejected_{RejectionLog("connection", "that did not complete the handshake"),
-                RejectionLog("connection", "without the job's secret"),
-                RejectionLog("connection", "with --tls, which this process does not use", kSameTls),
-                RejectionLog("connection", "without --tls, which this process uses", kSameTls),
-                RejectionLog("connection", "with another CA or an invalid certificate", kSameTls)} {}
+      rejected_{RejectionLog("that did not complete the handshake"), RejectionLog("without the job's secret"),
+                RejectionLog("with --tls, which this process does not use", kSameTls),
+                RejectionLog("without --tls, which this process uses", kSameTls),
+                RejectionLog("with another CA or an invalid certificate", kSameTls)} {}
 
 absl::StatusOr<std::vector<PendingConnections::Member>> PendingConnections::Wait(
     absl::Span<const int> listeners, MonotonicTime deadline) {

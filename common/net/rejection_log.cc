@@ -58,8 +58,8 @@ void RejectionLog::Add(std::string peer) {
 
 void RejectionLog::Report() {
   if (count_ == 0) return;
-  std::fprintf(stderr, "psring: rejected %lld %s%s %s, last from %s%s%s\n", static_cast<long long>(count_),
-               noun_.c_str(), count_ == 1 ? "" : "s", reason_.c_str(), last_.c_str(),
+  std::fprintf(stderr, "psring: rejected %lld connection%s %s, last from %s%s%s\n",
+               static_cast<long long>(count_), count_ == 1 ? "" : "s", reason_.c_str(), last_.c_str(),
                remedy_.empty() ? "" : "; ", remedy_.c_str());
   count_ = 0;
   next_report_ = MonotonicNow() + kReportEvery;

@@ -19,9 +19,9 @@ std::string OwnAddressOf(int socket);
 // at a time.
 class RejectionLog {
  public:
-  // `noun`: "connection". `reason` follows it; `remedy` ends the line, and may be empty.
-  RejectionLog(std::string noun, std::string reason, std::string remedy = "")
-      : noun_(std::move(noun)), reason_(std::move(reason)), remedy_(std::move(remedy)) {}
+  // `reason` follows "connections"; `remedy` ends the line, and may be empty.
+  explicit RejectionLog(std::string reason, std::string remedy = "")
+      : reason_(std::move(reason)), remedy_(std::move(remedy)) {}
   ~RejectionLog() { Report(); }
   RejectionLog(const RejectionLog&) = delete;
   RejectionLog& operator=(const RejectionLog&) = delete;
@@ -31,7 +31,7 @@ class RejectionLog {
  private:
   void Report();
 
-  const std::string noun_, reason_, remedy_;
+  const std::string reason_, remedy_;
   int64_t count_ = 0;  // not reported yet
   std::string last_;
   MonotonicTime next_report_ = MonotonicTime::InfinitePast();

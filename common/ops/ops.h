@@ -1,5 +1,5 @@
 // The arithmetic of training: each op enqueues on a stream and returns. Several implementations share one
-// interface and one test suite: plain C++ (reference_ops.cc), oneDNN (onednn_ops.cc) and GPUs (gpu_ops.cc).
+// interface and one test suite: oneDNN (onednn_ops.cc), GPUs (gpu_ops.cc) and, for tests, plain C++.
 //
 // All arguments of an op, including sums and labels, are in memory of the stream's device.
 //
@@ -98,7 +98,6 @@ class Ops {
   OpFamilies families_;  // set by the constructor of the implementation
 };
 
-std::unique_ptr<Ops> MakeReferenceOps();
 // `threads`: the number of cores that one op may use. bfloat16 only if BFloat16Support() is not kNone.
 std::unique_ptr<Ops> MakeOneDnnOps(int threads, DType activations = DType::kFloat32);
 

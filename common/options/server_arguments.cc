@@ -51,10 +51,6 @@ std::vector<std::string> ServerArguments(const TrainingOptions& training, const 
       absl::StrCat("--debug.reject_nonfinite=", training.reject_nonfinite),
       absl::StrCat("--debug.staging_mb=", training.staging_mb)};
   if (!place.record.empty()) arguments.push_back(absl::StrCat("--record=", place.record));
-  if (place.metrics_port >= 0) {
-    const int port = place.metrics_port == 0 ? 0 : place.metrics_port + place.workers + place.server;
-    arguments.push_back(absl::StrCat("--metrics_port=", port));
-  }
   if (!training.tls.empty()) arguments.push_back(absl::StrCat("--tls=", training.tls));
   if (!training.on_worker_loss.empty()) {
     arguments.push_back(absl::StrCat("--on_worker_loss=", training.on_worker_loss));

@@ -10,16 +10,14 @@
 namespace psring {
 
 struct ServerStart {
-  int server = 0;   // which one
-  int servers = 1;  // of how many
-  int workers = 1;
-  int pushers = 1;         // PushersOf the workers
+  int server = 0;          // which one
+  int servers = 1;         // of how many
+  int pushers = 1;         // the number of its clients (PushersOf)
   std::string rendezvous;  // "tcp://host:port"
   std::string bind;        // its address, as the workers reach it
   std::string record;      // folder; empty: none
   int local_rank = 0;      // the rank of its host whose device it shares
   int gpus = 0;            // of its host
-  int metrics_port = -1;   // that of rank 0; 0: the system chooses; below 0: no metrics
 };
 
 // Sets --server_placement if it is not given, so that no worker has an advantage: `colocated` on several

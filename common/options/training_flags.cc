@@ -17,7 +17,6 @@
 #include "common/options/count_limits.h"
 #include "common/options/training_options.h"
 #include "common/workloads/workload.h"
-#include "common/workloads/zipf.h"
 
 namespace psring {
 namespace {
@@ -26,14 +25,6 @@ std::string CheckDevice(const std::string& text) {
   if (!absl::StartsWith(text, "cuda:")) return OneOf({"auto", "cpu", "cuda", "cuda:I"})(text);
   const std::string wrong = WholeNumber(0, 1023)(text.substr(5));
   return wrong.empty() ? "" : absl::StrCat("'", text, "' is not a GPU: ", wrong);
-}
-
-std::string CheckData(const std::string& text) {
-  if (absl::StartsWith(text, "zipf:")) {
-    const absl::StatusOr<ZipfName> zipf = ParseZipf(text);
-    return zipf.ok() ? "" : std::string(zipf.status().message());
-  }
-  return OneOf({"fashion-mnist", "mnist", "synthetic", "text", "tokens", "words", "zipf:ROWS:ALPHA"})(text);
 }
 
 std::string CheckGiven(const std::string& text) { return text.empty() ? "it is empty" : ""; }
@@ -66,11 +57,7 @@ void VisitFlags(Options& o, Visitor& visit) {
          "name lists all)",
          Help::kBrief},
         o.strategy, CheckGiven);
-  visit({"--model", "NAME",
-         "The network: mlp, mlp-small, cnn, resnet18 or resnet50; gpt-nano, gpt-mini or gpt2 for texts; "
-         "dlrm-small or skipgram, with tables of which a step changes only some rows",
-         Help::kBrief},
-        o.model, CheckGiven);
+  visit({"--model", "NAME", "The network (and its default --data):", Help::kBrief}, o.model, CheckGiven);
   visit({"--width", "N",
          "Neurons in each hidden layer of mlp and mlp-small, channels of a resnet's first stage, width of "
          "gpt and of the rows of tables; default: the model's own"},
@@ -92,11 +79,7 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.workload, CheckGiven);
   visit({"--compute_speedup", "X", "Divide the recorded times of the workload by X"}, o.compute_speedup,
         Between(1e-3, 1e3));
-  visit({"--data", "NAME",
-         "fashion-mnist (default), mnist or synthetic; for gpt: text (default) or tokens; for dlrm-small: "
-         "zipf:ROWS:ALPHA, generated clicks whose rows follow Zipf's distribution; for skipgram: words",
-         Help::kBrief},
-        o.data, CheckData);
+  visit({"--data", "NAME", "The data; default: the model's.", Help::kBrief}, o.data, CheckGiven);
   visit({"--data_dir", "DIR",
          "Folder of the four idx files (default: where Debian installs them) or, with --data tokens, of "
          "train.bin and val.bin: 16-bit tokens, of nanoGPT or with llm.c's header"},
@@ -286,7 +269,7 @@ void VisitFlags(Options& o, Visitor& visit) {
       o.compute_ms, VirtualTimeText());
   visit({"--network_ms", "TIME",
          "Time of one gradient, or one set of weights, on a worker's link, in the same format; a ring takes "
-         "2(N-1)/N of it"},
+         "2(N-1)/N of it, a star 2(N-1)"},
         o.network_ms, VirtualTimeText());
   visit({"--serve_ms", "TIME", "The server's time for one push; pushes queue in order of arrival"},
         o.serve_ms, TimeDistributionText());

@@ -152,18 +152,6 @@ int ServersOf(const TrainingOptions& options, int workers) {
   return options.server_placement == "colocated" ? workers : 1;
 }
 
-absl::Status ApplyModel(TrainingOptions& options) {
-  if (options.data.empty() && options.workload.empty()) {
-    options.data = absl::StartsWith(options.model, "gpt")    ? "text"
-                   : absl::StartsWith(options.model, "dlrm") ? "zipf:1000000:1.05"
-                   : options.model == "skipgram"             ? "words"
-                                                             : "fashion-mnist";
-  }
-  return FirstOf({{!options.text.empty() && options.data != "text" && options.data != "words",
-                   absl::StrCat("--text is for models of texts, such as --model gpt-nano, with --data text; ",
-                                "this model is ", options.model, ", with --data ", options.data)}});
-}
-
 absl::Status ApplyWorkload(TrainingOptions& options) {
   const TrainingOptions standard;
   if (options.workload.empty()) {

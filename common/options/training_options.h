@@ -23,7 +23,7 @@ struct TrainingOptions {
   double dropout = 0;
   std::string workload;        // replayed instead of training a model; empty: none
   double compute_speedup = 1;  // of the workload
-  std::string data;            // empty: the model's own, which ApplyModel sets
+  std::string data;            // empty: the model's own, which ApplyModel (model_table.h) sets
   std::string data_dir;        // empty: where Debian installs the data
   std::string text;            // empty: the King James Bible
   bool reads_text() const { return data == "text" || data == "tokens"; }
@@ -125,17 +125,13 @@ void LeaveServersOut(TrainingOptions& options);
 // The number of parameter servers of a strategy that has them.
 int ServersOf(const TrainingOptions& options, int workers);
 
-// Adds the flags to `app`, grouped, with their help and checks. `skip` names flags ("--batch") that the
-// caller adds itself, because it accepts several values.
+// Adds the flags to `app`, grouped, with their help and checks; AddModelsAndData (model_table.h) completes
+// them. `skip` names flags ("--batch") that the caller adds itself, because it accepts several values.
 void AddTrainingFlags(CLI::App& app, TrainingOptions& options, const std::vector<std::string>& skip = {});
 
 // Sets what --workload determines: the batch, no evaluation, and plain SGD by default. InvalidArgument: no
 // such workload, an invalid file, flags that contradict it, or that have no effect without one. Idempotent.
 absl::Status ApplyWorkload(TrainingOptions& options);
-
-// Sets the data of the model, text for gpt and fashion-mnist for others, unless they are given or a workload
-// needs none. InvalidArgument: --text with other data. Idempotent.
-absl::Status ApplyModel(TrainingOptions& options);
 
 // The flags that reproduce `options`, for a child process; without defaults.
 std::vector<std::string> TrainingArguments(const TrainingOptions& options);

@@ -13,7 +13,6 @@
 #include "common/io/json_text.h"
 #include "common/measure/collective_table.h"
 #include "common/net/job_secret.h"
-#include "experiments/runs/manifest.h"
 #include "experiments/runs/run_files.h"
 #include "experiments/stats/statistics.h"
 
@@ -77,7 +76,8 @@ std::string Number(double value, bool there = true) { return there ? absl::StrFo
 
 }  // namespace
 
-std::string BenchJson(const BenchRequest& request, const BenchResult& result, const BenchRun& run) {
+std::string BenchJson(const BenchRequest& request, const BenchResult& result, const Manifest& run,
+                      const std::string& ended_utc) {
   const BenchPlan& plan = result.plan();
   const SizeSweep& sizes = request.sizes;
   OrderedJson config = {{"nthreads", 1},
@@ -171,7 +171,7 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
       {"average_bus_bandwidth", {{"bandwidth", values > 0 ? busbw / values : 0}, {"okay", "unchecked"}}},
       {"errors", OrderedJson::array()},
       {"notes", plan.notes},
-      {"end_time", run.ended_utc}};
+      {"end_time", ended_utc}};
   if (run.wires) {
     json["network"] = {{"nodes", plan.layout.nodes},
                        {"nproc_per_node", plan.layout.per_node},
@@ -183,7 +183,7 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
   return JsonText(json, 1) + "\n";
 }
 
-std::string BenchCsv(const BenchRequest& request, const BenchResult& result, const BenchRun& run) {
+std::string BenchCsv(const BenchRequest& request, const BenchResult& result, const Manifest& run) {
   std::string text =
       "schema_version,run_id,collective,backend,algorithm,transport,buffers,workers,size,count,type,redop,"
       "root";
@@ -236,50 +236,37 @@ std::string BenchCsv(const BenchRequest& request, const BenchResult& result, con
   return text;
 }
 
-std::string BenchManifest(const BenchRequest& request, const BenchPlan& plan, const BenchRun& run) {
-  // Machine and versions as in the manifest of every run.
-  OrderedJson json = OrderedJson::parse(ManifestJson({.run_id = run.run_id,
-                                                      .verb = "bench",
-                                                      .command_line = run.command_line,
-                                                      .started_utc = run.started_utc,
-                                                      .machine = run.machine,
-                                                      .wires = run.wires,
-                                                      .machines = run.machines,
-                                                      .network = run.network,
-                                                      .plan = {},
-                                                      .provenance = run.provenance,
-                                                      .wall_s = run.wall_s}));
+std::string BenchPlanJson(const BenchRequest& request, const BenchPlan& plan) {
   OrderedJson launches = OrderedJson::array();
   for (const BenchLaunch& launch : plan.launches) {
     OrderedJson names = OrderedJson::array();
     for (const size_t i : launch.combinations) names.push_back(plan.combinations[i].name());
     launches.push_back({{"name", launch.name()}, {"limits", launch.limits}, {"combinations", names}});
   }
-  json["bench"] = {{"rounds", plan.rounds},
-                   {"iterations_a_round", plan.iterations},
-                   {"aggregated_iterations", request.aggregated},
-                   {"warmup_iterations", request.warmup},
-                   {"checked_calls", request.checks},
-                   {"average", request.average},
-                   {"sizes", plan.sizes},
-                   {"types", request.types},
-                   {"ops", request.ops},
-                   {"root", request.root},
-                   {"segment", request.segment},
-                   {"sockets", request.sockets},
-                   {"ranks_per_node", request.ranks_per_node},
-                   {"timeout_s", request.timeout_s},
-                   {"pinned_to_cores", request.pin},
-                   {"device", request.device},
-                   {"oversubscribe", request.oversubscribe},
-                   {"launches", launches}};
+  OrderedJson json = {{"rounds", plan.rounds},
+                      {"iterations_a_round", plan.iterations},
+                      {"aggregated_iterations", request.aggregated},
+                      {"warmup_iterations", request.warmup},
+                      {"checked_calls", request.checks},
+                      {"average", request.average},
+                      {"sizes", plan.sizes},
+                      {"types", request.types},
+                      {"ops", request.ops},
+                      {"root", request.root},
+                      {"segment", request.segment},
+                      {"sockets", request.sockets},
+                      {"ranks_per_node", request.ranks_per_node},
+                      {"timeout_s", request.timeout_s},
+                      {"pinned_to_cores", request.pin},
+                      {"device", request.device},
+                      {"oversubscribe", request.oversubscribe},
+                      {"launches", launches}};
   if (plan.layout.nodes > 1) {
-    json["bench"]["nnodes"] = plan.layout.nodes;
-    json["bench"]["nproc_per_node"] = plan.layout.per_node;
-    json["bench"]["placement"] = plan.layout.spread ? "spread" : "compact";
+    json["nnodes"] = plan.layout.nodes;
+    json["nproc_per_node"] = plan.layout.per_node;
+    json["placement"] = plan.layout.spread ? "spread" : "compact";
   }
-  json["notes"] = plan.notes;
-  return JsonText(json, 2) + "\n";
+  return JsonText(json);
 }
 
 }  // namespace psring

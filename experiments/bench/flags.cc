@@ -12,7 +12,7 @@
 #include "common/net/tls.h"
 #include "common/reduce/reduce.h"
 #include "experiments/bench/bench.h"
-#include "experiments/compare/node_flags.h"
+#include "experiments/engine/node_flags.h"
 #include "experiments/texts/language_flag.h"
 
 namespace psring {
@@ -22,8 +22,6 @@ constexpr DType kTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax};
 
 std::string CheckSize(const std::string& text) { return std::string(ParseByteSize(text).status().message()); }
-
-std::string CheckText(const std::string& text) { return text.empty() ? "a name is missing" : ""; }
 
 std::string CheckType(const std::string& text) {
   return text == "all" ? "" : std::string(ParseDType(text).status().message());
@@ -117,16 +115,16 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   add(what, "--collective,--collectives", raw.collectives, "NAME,...",
       "all_reduce, reduce_scatter, all_gather, broadcast, or ps_push_pull: a round of the parameter "
       "server, over shm or tcp (gRPC), without backends and algorithms [all_reduce]",
-      ListOf(CheckText));
+      ListOf(CheckName));
   add(what, "--backend,--backends", raw.backends, "NAME,...",
-      "native, gloo, mpi, nccl [all in this build except nccl; on GPUs native and nccl]", ListOf(CheckText));
+      "native, gloo, mpi, nccl [all in this build except nccl; on GPUs native and nccl]", ListOf(CheckName));
   add(what, "--algorithm,--algorithms", raw.algorithms, "NAME,...",
       "Algorithms of the backend [native: ring, direct and one-shot; others: their own choice]",
-      ListOf(CheckText));
+      ListOf(CheckName));
   add(what, "--transport,--transports", raw.transports, "NAME,...",
       "shm, tcp, auto; on GPUs cuda_ipc, for nccl auto and tcp [all except auto; on GPUs cuda_ipc, and "
       "auto for nccl]",
-      ListOf(CheckText));
+      ListOf(CheckName));
   add(all_of_what.c_str(), "--tls", raw.flags.request.tls, "auto|CERT,KEY,CA", kTlsHelp, CheckTls);
   add(all_of_what.c_str(), "--buffers", raw.buffers, "KIND,...",
       "private: each process's own memory, from malloc; huge: the same on huge pages; shared: memory that "
@@ -223,11 +221,11 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       "Fit latency, rate and speed of adding to the native all-reduces, and write them to this file for "
       "psring "
       "predict --profile",
-      CheckText);
+      CheckName);
   add(results, "-J,--output_file", raw.flags.json_file, "FILE",
       "nccl-tests' JSON, with more fields; never overwrites: FILE.0 and so on", CheckJsonPath);
   add(results, "--out", raw.flags.out, "DIR",
-      "Folder for the results, new or empty; default: runs/<UTC time>-bench", CheckText);
+      "Folder for the results, new or empty; default: runs/<UTC time>-bench", CheckName);
   AddLanguageFlag(*verb, raw.language, "Language of the text around the tables, and of the page: en or zh")
       ->group(results);
   verb->add_flag("--dry_run", raw.flags.dry_run, "Print the plan and the expected time, then exit")

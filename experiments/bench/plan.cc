@@ -7,13 +7,13 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/suggestions/suggestions.h"
+#include "ring_worker/schedules/schedule.h"
 
 namespace psring {
 namespace {
 
 constexpr size_t kMostSizes = 1000;
 constexpr char kBetweenGpus[] = "cuda_ipc";  // native's transport on GPUs, and only there
-const char* const kNativeFirst[] = {"ring", "direct", "one-shot"};
 
 template <typename List, typename Item>
 bool Contains(const List& list, const Item& name) {
@@ -275,8 +275,8 @@ class Planner {
     }
     if (backend.name != "native") return {""};
     std::vector<std::string> list;
-    for (const char* name : kNativeFirst) {
-      if (const std::optional<std::string> known = Find(offered, name)) list.push_back(*known);
+    for (const ScheduleRow& row : ScheduleRows()) {
+      if (row.traits.is_compared && Contains(offered, row.name)) list.emplace_back(row.name);
     }
     return list.empty() ? std::vector<std::string>{offered.front()} : list;
   }

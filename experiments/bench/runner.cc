@@ -1,7 +1,6 @@
 #include "experiments/bench/runner.h"
 
 #include <algorithm>
-#include <memory>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -9,12 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
 #include "common/device/task_limit.h"
-#include "common/net/address.h"
-#include "common/net/tls.h"
-#include "common/rendezvous/rendezvous.h"
-#include "experiments/compare/runner.h"
 #include "experiments/host/machine.h"
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"
@@ -65,117 +59,64 @@ Words WorkerFlags(const BenchRequest& request, const BenchPlan& plan, const Benc
   return flags;
 }
 
-Words StoreEnvironment(const BenchHost& host) {
-  return {absl::StrCat("MASTER_ADDR=", host.store_host), absl::StrCat("MASTER_PORT=", host.store_port),
-          "PSRING_STORE_HOSTED=1", SecretEnvironment(host.secret)};
-}
-
 std::string LogPath(const std::string& folder, const std::string& name) {
   return folder.empty() ? "" : absl::StrCat(folder, "/log-", name, ".txt");
-}
-
-// The variables that torchrun sets.
-Words RankEnvironment(const NodeLayout& layout, int rank) {
-  const int node = layout.NodeOfProcess(rank);
-  return {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank - layout.FirstOf(node)),
-          absl::StrCat("WORLD_SIZE=", layout.processes),
-          absl::StrCat("LOCAL_WORLD_SIZE=", layout.ProcessesOn(node))};
-}
-
-ChildSpec Server(const BenchRequest& request, const BenchLaunch& launch, const BenchBinaries& binaries,
-                 const BenchHost& host, int server, int servers, const std::string& folder) {
-  ChildSpec child;
-  child.name = servers == 1 ? "the server" : absl::StrCat("server ", server);
-  child.command = {binaries.ps_server,
-                   absl::StrCat("--rendezvous=tcp://", AddressText(host.store_host, host.store_port)),
-                   absl::StrCat("--workers=", launch.workers),
-                   absl::StrCat("--server=", server),
-                   absl::StrCat("--servers=", servers),
-                   absl::StrCat("--bind=", host.address),
-                   "--port=0",
-                   absl::StrCat("--timeout=", request.timeout_s)};
-  if (!request.tls.empty()) child.command.push_back(absl::StrCat("--tls=", request.tls));
-  if (launch.limits && server == 0) child.command.push_back("--limits");
-  child.environment = StoreEnvironment(host);
-  child.log_path = LogPath(folder, absl::StrCat("server", server));
-  child.serves = true;
-  return child;
-}
-
-// The launch's store, and this machine's place.
-struct Store {
-  std::unique_ptr<RendezvousServer> server;
-  BenchHost host;
-};
-
-absl::StatusOr<Store> StartStore(const BenchSite& site) {
-  Store store;
-  if (site.nodes != nullptr) {
-    store.host.address = store.host.store_host = site.nodes->address(0);
-    store.host.secret = site.nodes->options().secret;
-  } else {
-    PSRING_ASSIGN_OR_RETURN(store.host.secret, WithTls(JobSecret::Random(), site.request.tls));
-  }
-  PSRING_ASSIGN_OR_RETURN(store.server, RendezvousServer::Start(store.host.store_host, 0, store.host.secret));
-  store.host.store_port = store.server->port();
-  return store;
-}
-
-// Runs this machine's part and waits for the others'.
-absl::Status RunOnAll(const BenchSite& site, size_t index, int store_port, const std::string& folder,
-                      LaunchSpec& spec, const Interrupt& interrupt, Display& display) {
-  if (site.nodes == nullptr) return RunChildren(spec, interrupt);
-  PSRING_RETURN_IF_ERROR(site.nodes->PublishOrder({.what = spec.what,
-                                                   .deadline_s = absl::ToDoubleSeconds(spec.deadline),
-                                                   .bench_launch = static_cast<int>(index),
-                                                   .store_port = store_port},
-                                                  spec));
-  const MonotonicTime deadline = MonotonicNow() + spec.deadline;
-  const absl::Status own = RunChildren(spec, interrupt);
-  return site.nodes->Gather(own, folder, deadline, /*may_restart=*/false, interrupt, display);
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<ChildSpec>> BenchChildren(const BenchRequest& request, const BenchPlan& plan,
-                                                     const BenchLaunch& launch, const BenchBinaries& binaries,
-                                                     const BenchHost& host, const std::string& folder) {
+                                                     const BenchLaunch& launch, const BenchHost& host,
+                                                     const std::string& folder) {
   const bool push_pull = launch.kind == BenchLaunchKind::kPushPull;
+  const Binaries& binaries = host.host.binaries;
   Words command = {push_pull ? binaries.ps_worker : binaries.ring_worker};
   Append(command, WorkerFlags(request, plan, launch));
-  if (plan.layout.nodes > 1 && !push_pull) command.push_back(absl::StrCat("--bind=", host.address));
+  if (plan.layout.nodes > 1 && !push_pull) command.push_back(absl::StrCat("--bind=", host.host.address));
   std::vector<ChildSpec> children;
   if (launch.kind == BenchLaunchKind::kMpirun) {
-    // Ranks come from mpirun's environment.
-    PSRING_ASSIGN_OR_RETURN(const MpirunCommand mpirun,
-                            FindMpirun({.ranks = launch.workers, .transport = launch.mpi_transport}));
-    ChildSpec& child = children.emplace_back();
-    child.name = "mpirun";
-    child.command = mpirun.prefix;
-    Append(child.command, command);
-    child.environment = mpirun.environment;
-    child.keeps = mpirun.folder;
-    Append(child.environment, StoreEnvironment(host));
-    child.log_path = LogPath(folder, "mpirun");
+    PSRING_ASSIGN_OR_RETURN(children.emplace_back(),
+                            MpirunProcess({.ranks = launch.workers, .transport = launch.mpi_transport},
+                                          command, StoreEnvironment(host.store)));
+    children.back().log_path = LogPath(folder, "mpirun");
     return children;
   }
-  const NodeLayout layout = plan.LayoutOf(launch.workers);
-  for (int rank = 0; rank < launch.workers; ++rank) {
-    if (layout.NodeOfProcess(rank) != host.node) continue;
-    ChildSpec& child = children.emplace_back();
-    child.name = absl::StrCat("rank ", rank);
-    child.command = command;
-    child.environment = RankEnvironment(layout, rank);
-    Append(child.environment, StoreEnvironment(host));
-    child.log_path = LogPath(folder, absl::StrCat("rank", rank));
+  TrainingJob job{.workers = launch.workers,
+                  .servers = push_pull ? plan.combinations[launch.combinations[0]].servers : 0,
+                  .layout = plan.LayoutOf(launch.workers),
+                  .store = host.store};
+  job.training.device = "cpu";  // of servers
+  job.training.timeout_s = request.timeout_s;
+  job.training.tls = request.tls;
+  for (const int rank : PartOf(job, host.node).processes) {
+    children.push_back(RankProcess(job, command, rank));
+    children.back().log_path = LogPath(folder, absl::StrCat("rank", rank));
   }
-  const int servers = push_pull ? plan.combinations[launch.combinations[0]].servers : 0;
-  for (int server = 0; server < servers; ++server) {
+  for (int server = 0; server < job.servers; ++server) {
     // One after another on the machines with workers.
-    if (server % layout.nodes_used() != host.node) continue;
-    children.push_back(Server(request, launch, binaries, host, server, servers, folder));
+    if (server % job.layout.nodes_used() != host.node) continue;
+    ChildSpec& child = children.emplace_back(ServerProcess(job, host.host, server));
+    if (launch.limits && server == 0) child.command.push_back("--limits");
+    child.log_path = LogPath(folder, absl::StrCat("server", server));
   }
   return children;
+}
+
+absl::StatusOr<NodeTask> BenchTaskOf(const NodeOrder& order, const BenchRequest& request,
+                                     const BenchPlan& plan, BenchHost host) {
+  if (order.bench_launch < 0) {
+    return absl::InvalidArgumentError("the order is for a training, and this node was started with bench");
+  }
+  const auto index = static_cast<size_t>(order.bench_launch);
+  if (index >= plan.launches.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("launch ", index, " is not in this node's plan of ", plan.launches.size()));
+  }
+  host.store.port = order.store_port;
+  NodeTask task;
+  PSRING_ASSIGN_OR_RETURN(task.children,
+                          BenchChildren(request, plan, plan.launches[index], host, /*folder=*/""));
+  return task;
 }
 
 std::vector<std::string> SharedBenchFlags(const BenchRequest& request, const BenchPlan& plan) {
@@ -191,20 +132,6 @@ std::vector<std::string> SharedBenchFlags(const BenchRequest& request, const Ben
     }
   }
   return flags;
-}
-
-absl::StatusOr<BenchBinaries> FindBenchBinaries() {
-  BenchBinaries binaries;
-  PSRING_ASSIGN_OR_RETURN(binaries.ring_worker, FindProgram("ring_worker"));
-  PSRING_ASSIGN_OR_RETURN(binaries.ps_worker, FindProgram("ps_worker"));
-  PSRING_ASSIGN_OR_RETURN(binaries.ps_server, FindProgram("ps_server"));
-  return binaries;
-}
-
-absl::StatusOr<BenchCatalog> AskRingWorker(const BenchBinaries& binaries, const Interrupt& interrupt) {
-  PSRING_ASSIGN_OR_RETURN(const std::string text,
-                          RunForOutput({binaries.ring_worker, "--describe"}, absl::Seconds(30), interrupt));
-  return BenchCatalogFromJson(text);
 }
 
 std::string OneLineOf(const std::string& report) {
@@ -230,18 +157,19 @@ std::string OneLineOf(const std::string& report) {
              : first;
 }
 
-absl::Status LaunchBench(const BenchSite& site, size_t index, const std::string& folder,
+absl::Status LaunchBench(const BenchSite& bench, size_t index, const std::string& folder,
                          const Interrupt& interrupt, const std::string& label, Display& display,
                          BenchResult& result) {
-  const BenchLaunch& launch = site.plan.launches[index];
-  PSRING_ASSIGN_OR_RETURN(const Store store, StartStore(site));
+  const BenchLaunch& launch = bench.plan.launches[index];
+  PSRING_ASSIGN_OR_RETURN(const JobStore store, StartStore(bench.site, bench.request.tls));
+  const BenchHost host{.host = {.binaries = bench.binaries, .address = bench.site.Address(0)},
+                       .store = store.address};
   LaunchSpec spec{.what = launch.name()};
-  PSRING_ASSIGN_OR_RETURN(spec.children,
-                          BenchChildren(site.request, site.plan, launch, site.binaries, store.host, folder));
+  PSRING_ASSIGN_OR_RETURN(spec.children, BenchChildren(bench.request, bench.plan, launch, host, folder));
   const bool by_mpirun = launch.kind == BenchLaunchKind::kMpirun;
   const int64_t processes = by_mpirun ? launch.workers : static_cast<int64_t>(spec.children.size());
   PSRING_RETURN_IF_ERROR(AllowTasks(processes * RankTasks(1), absl::StrCat(processes, " processes")));
-  spec.deadline = absl::Seconds(2 * site.request.timeout_s + 30 + 10 * site.expected_s);
+  spec.deadline = DeadlineOf(bench.expected_s, bench.request.timeout_s);
   display.Redraw(absl::StrCat("# ", label, launch.name(), ": starting"));
   spec.on_line = [&](int, const std::string& line) {
     if (!result.Note(launch, line)) return false;
@@ -249,8 +177,10 @@ absl::Status LaunchBench(const BenchSite& site, size_t index, const std::string&
         absl::StrFormat("# %s%s: %d of %d sizes", label, launch.name(), result.done(), result.of()));
     return true;
   };
+  const NodeLaunch on_nodes{
+      .order = {.bench_launch = static_cast<int>(index), .store_port = store.address.port}};
   const ForeignCpu foreign;
-  const absl::Status status = RunOnAll(site, index, store.host.store_port, folder, spec, interrupt, display);
+  const absl::Status status = RunLaunch(bench.site, on_nodes, spec, folder, interrupt, display);
   result.NoteForeignCpu(launch, foreign.Percent());
   if (status.ok() || status.code() == absl::StatusCode::kCancelled) return status;
   return absl::Status(status.code(), OneLineOf(std::string(status.message())));

@@ -5,8 +5,6 @@
 
 Prints the table and writes experiments/results/accuracy.md (without --only). Takes about 10 minutes on two cores.
 """
-import statistics
-
 import runs
 
 # section, strategy, workers, model, epochs, seeds
@@ -21,27 +19,18 @@ CASES = [
     ("cnn", "ring", 2, "cnn", 1, 3),
 ]
 
-
-def main():
-    parser = runs.flags(__doc__)
-    parser.add_argument("--only", choices=["mlp", "async", "cnn"])
-    args = parser.parse_args()
-    rows = []
-    for section, strategy, workers, model, epochs, seeds in CASES:
-        if args.only in (None, section):
-            values = runs.accuracies(["--strategy", strategy, "--workers", workers, "--model", model, "--epochs", epochs],
-                                     seeds, f"{strategy} x{workers} {model}")
-            rows.append([model, epochs, strategy, workers, seeds,
-                         *(f"{figure(values):.4f}" for figure in (statistics.mean, min, max))])
-    table = runs.table("model | epochs | strategy | workers | seeds | accuracy: mean | lowest | highest", rows)
+if __name__ == "__main__":
+    args = runs.parse(__doc__, only=["mlp", "async", "cnn"])
+    table = runs.table("model | epochs | strategy | workers | seeds | accuracy: mean | lowest | highest", [
+        [model, epochs, strategy, workers, seeds, *runs.mean_and_range(runs.accuracies(
+            ["--strategy", strategy, "--workers", workers, "--model", model, "--epochs", epochs], seeds,
+            f"{strategy} x{workers} {model}"))]
+        for section, strategy, workers, model, epochs, seeds in CASES if args.only in (None, section)])
     if args.only:
         print("\n".join(table))
-        return
-    runs.write_result("accuracy.md", [
-        "# Test accuracy of each strategy", "",
-        f"{runs.measured_on()}: test accuracy on Fashion-MNIST, batch 128 per worker, each strategy's "
-        "default learning rate (with linear decay to 0) and momentum. Written by experiments/benchmarks/accuracy.py.", "", *table])
-
-
-if __name__ == "__main__":
-    main()
+    else:
+        runs.write_result("accuracy.md", [
+            "# Test accuracy of each strategy", "",
+            f"{runs.measured_on()}: test accuracy on Fashion-MNIST, batch 128 per worker, each strategy's "
+            "default learning rate (with linear decay to 0) and momentum. Written by experiments/benchmarks/accuracy.py.", "",
+            *table])

@@ -11,89 +11,77 @@ import hmac
 import os
 import pathlib
 import socket
+import statistics
 import struct
 import subprocess
 import sys
 import tempfile
 import time
 
+import peers
 import runs
 
 SECRET = bytes(range(16))
 RENDEZVOUS = 1  # Purpose::kRendezvous of common/net/authentication.h
-ANSWER_BYTES = 8 + 48
+FEW, MANY = 20, 200  # steps
 STRATEGIES = {"ring over TCP": ["--strategy", "ring", "--transport", "tcp"],
               "ps-sync over gRPC": ["--strategy", "ps-sync", "--transport", "tcp"]}
 
 
-def sign(key, text):
-    return hmac.new(key, text, hashlib.sha256).digest()
-
-
-def proof(key, role, hello, nonce=b""):
-    return sign(key, b"psring " + role + b" " + hello + nonce)
+def sign(key, *parts):
+    return hmac.new(key, b"".join(parts), hashlib.sha256).digest()
 
 
 def receive(connection, count):
-    received = b""
-    while len(received) < count:
-        part = connection.recv(count - len(received))
-        if not part:
-            sys.exit("the store closed the connection")
-        received += part
+    received = connection.recv(count, socket.MSG_WAITALL)
+    if len(received) < count:
+        sys.exit("the store closed the connection")
     return received
 
 
-def connect(port):
-    """Returns the time to open a connection in us."""
-    begin = time.perf_counter()
-    with socket.create_connection(("127.0.0.1", port)):
-        return 1e6 * (time.perf_counter() - begin)
-
-
-def authenticate(port):
-    """Returns the time to open a connection, until both sides have proved that they have the secret, in us."""
+def connect(port, handshake=lambda connection, port: None):
+    """Returns the time to open a connection, until the end of its handshake, in us."""
     begin = time.perf_counter()
     with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        key = sign(SECRET, b"psring derived at 127.0.0.1:%d" % port)[:16]
-        hello = b"psring" + struct.pack("=BBQ", 2, RENDEZVOUS, 0) + os.urandom(16)
-        hello += proof(key, b"hello", hello)
-        connection.sendall(hello)
-        answer = receive(connection, ANSWER_BYTES)
-        nonce = answer[8:24]
-        if not hmac.compare_digest(answer[24:], proof(key, b"server", hello, nonce)):
-            sys.exit("the store has another secret")
-        connection.sendall(proof(key, b"client", hello, nonce))
-        receive(connection, 1)  # gRPC's first byte, after the store has checked the proof
+        handshake(connection, port)
         return 1e6 * (time.perf_counter() - begin)
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+def authenticate(connection, port):
+    """Returns when both sides have proved that they have the secret."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    key = sign(SECRET, b"psring derived at 127.0.0.1:%d" % port)[:16]
+    hello = b"psring" + struct.pack("=BBQ", 2, RENDEZVOUS, 0) + os.urandom(16)
+    hello += sign(key, b"psring hello ", hello)
+    connection.sendall(hello)
+    answer = receive(connection, 8 + 48)
+    nonce = answer[8:24]
+    if not hmac.compare_digest(answer[24:], sign(key, b"psring server ", hello, nonce)):
+        sys.exit("the store has another secret")
+    connection.sendall(sign(key, b"psring client ", hello, nonce))
+    receive(connection, 1)  # gRPC's first byte, after the store has checked the proof
 
 
 def measure_handshakes(args):
-    """Returns ({name: us of each round}, a sentence about other processes)."""
-    port = free_port()
+    """Returns {kind of connection: times in us of each round}."""
+    (port,) = peers.free_ports(1)
     environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "2", "PSRING_SECRET": SECRET.hex()}
     store = subprocess.Popen([args.psring.parent / "trainer", "--strategy", "ring", "--data", "synthetic", "--timeout", "600",
                               "--rendezvous", f"tcp://127.0.0.1:{port}"], env=environment, stdout=subprocess.DEVNULL,
                              stderr=subprocess.DEVNULL)
     try:
-        for _ in range(200):
+        deadline = time.monotonic() + 10
+        while True:
             try:
                 connect(port)
                 break
             except OSError:
+                if time.monotonic() > deadline:
+                    sys.exit("no rendezvous store within 10 s")
                 time.sleep(.05)
-        else:
-            sys.exit("no rendezvous store within 10 s")
         # It takes a few ms, and the processors' use is counted in 10 ms.
-        return runs.interleave({"connection": lambda: connect(port), "authenticated": lambda: authenticate(port)}, args.rounds,
-                               "us", must_be_quiet=False)
+        return runs.interleave({"connection": lambda: connect(port), "authenticated": lambda: connect(port, authenticate)},
+                               args.rounds, "us", must_be_quiet=False)[0]
     finally:
         store.kill()
         store.wait()
@@ -110,22 +98,14 @@ def opened(args, flags, steps):
         return int(values[names.index("ActiveOpens")])
 
 
-def main():
-    parser = runs.flags(__doc__)
-    parser.add_argument("--psring", type=pathlib.Path, default=runs.PSRING)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--out", type=pathlib.Path, default=runs.RESULTS, help="folder for the result")
-    args = parser.parse_args()
-    if args.rounds < 1:
-        parser.error("--rounds must be at least 1")
+if __name__ == "__main__":
+    args = runs.parse(__doc__, psring=runs.PSRING, workers=2, rounds=20, out=runs.RESULTS)
     load = os.getloadavg()[0]
-    times, _ = measure_handshakes(args)
-    cost = sorted(b - a for a, b in zip(times["connection"], times["authenticated"]))[len(times["connection"]) // 2]
-    few, many = 20, 200
+    times = measure_handshakes(args)
+    cost = statistics.median_high(b - a for a, b in zip(times["connection"], times["authenticated"]))
     rows = []
     for name, flags in STRATEGIES.items():
-        counts = [opened(args, flags, steps) for steps in (few, many)]
+        counts = [opened(args, flags, steps) for steps in (FEW, MANY)]
         rows.append([name, *counts, f"{1e-3 * cost * counts[0]:.1f}"])
     runs.write_result("authentication.md", [
         "# Authentication of connections", "",
@@ -135,9 +115,5 @@ def main():
                     [[runs.spread(times["connection"]), runs.spread(times["authenticated"]), f"{cost:,.0f}"]]), "",
         f"TCP connections that a training with {args.workers} workers opens, *measured*. Handshakes take place when a connection is "
         "opened. The last column, *derived*, is the time of all of them, one after another; some take place at the same time.", "",
-        *runs.table(f"strategy | {few} steps | {many} steps | handshakes, ms", rows), "",
+        *runs.table(f"strategy | {FEW} steps | {MANY} steps | handshakes, ms", rows), "",
         f"Load average before the run: {load:.1f}."], args.out)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

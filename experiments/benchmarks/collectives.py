@@ -6,9 +6,6 @@
 Runs `psring bench` three times: shared memory, TCP, and kinds of buffers. Combinations are measured in rounds and alternate
 call by call, so that disturbances affect all equally. Run it on a quiet machine; the result states the load by other programs.
 """
-import pathlib
-import tempfile
-
 import runs
 
 RUNS = [
@@ -35,14 +32,13 @@ def name(row):
     return f"{row['backend']} {row['algorithm']}, {row['transport']}{buffers}"
 
 
+def both(row, figure, form):
+    return " / ".join(f"{row[place][figure]:{form}}" for place in ("out_of_place", "in_place"))
+
+
 def bandwidth(row):
-    both = " / ".join(f"{row[place]['bus_bw']:.2f}" for place in ("out_of_place", "in_place"))
     limit = row["percent_of_limit"]
-    return both if limit is None else f"{both} ({limit:.0f}%)"
-
-
-def latency(row):
-    return " / ".join(f"{row[place]['time']:.1f}" for place in ("out_of_place", "in_place"))
+    return both(row, "bus_bw", ".2f") + ("" if limit is None else f" ({limit:.0f}%)")
 
 
 def table(rows, sizes):
@@ -51,11 +47,11 @@ def table(rows, sizes):
         by_name.setdefault(name(row), {})[row["size"]] = row
     small = [size for size in sizes if size <= 1 << 18]  # the table also lists their time
 
-    def cells(figure, of_name, of_sizes):
-        return [figure(of_name[size]) if size in of_name else "" for size in of_sizes]
+    def cells(figure, rows, of_sizes):
+        return [figure(rows[size]) if size in rows else "" for size in of_sizes]
 
     return runs.table(" | ".join(["", *map(short, sizes), *(f"{short(size)}, us" for size in small)]),
-                      [[one, *cells(bandwidth, of_name, sizes), *cells(latency, of_name, small)]
+                      [[one, *cells(bandwidth, of_name, sizes), *cells(lambda row: both(row, "time", ".1f"), of_name, small)]
                        for one, of_name in by_name.items()])
 
 
@@ -99,24 +95,12 @@ def section(title, results, manifest, command):
     return "\n".join(lines) + "\n"
 
 
-def main():
-    parser = runs.flags(__doc__)
-    parser.add_argument("--psring", default=runs.PSRING)
-    parser.add_argument("--iters", default="20")
-    parser.add_argument("--rounds", default="3")
-    parser.add_argument("--out", type=pathlib.Path, default=runs.RESULTS / "collectives.md")
-    args = parser.parse_args()
+if __name__ == "__main__":
+    args = runs.parse(__doc__, psring=runs.PSRING, iters=20, rounds=3, out=runs.RESULTS / "collectives.md")
     text = ""
     for title, flags in RUNS:
-        flags = [*flags.split(), "-n", args.iters, "--rounds", args.rounds, "--limits"]
-        with tempfile.TemporaryDirectory() as folder:
-            out = pathlib.Path(folder) / "run"
-            runs.run([args.psring, "bench", *flags, "--out", out], capture_output=False, timeout=None)
-            text += section(title, runs.read_json(out, "bench.json")["results"], runs.read_json(out, "manifest.json"),
-                            " ".join(["psring bench", *flags]))
+        flags = [*flags.split(), "-n", str(args.iters), "--rounds", str(args.rounds), "--limits"]
+        results, manifest = runs.bench(args.psring, flags, capture_output=False, timeout=None)
+        text += section(title, results, manifest, " ".join(["psring bench", *flags]))
         args.out.write_text(text)  # the sections so far
     print(f"wrote {args.out}")
-
-
-if __name__ == "__main__":
-    main()

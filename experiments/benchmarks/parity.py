@@ -9,12 +9,10 @@ each initial weight in its last bit. The distances of all of these from PyTorch 
 difference is more than rounding.
 
 Writes a section for each model to experiments/results/parity.md, keeps the page's other sections, prints the page, and fails
-if a model has the verdict "no". All models take about 90 minutes; gpt2 needs 16 GB of memory. Needs PyTorch: python3 -m venv
-torch && torch/bin/pip install torch numpy.
+if a model has the verdict "no". All models take about 90 minutes; gpt2 needs 16 GB of memory. Needs PyTorch and safetensors.
 """
 import contextlib
 import itertools
-import json
 import math
 import pathlib
 import re
@@ -29,14 +27,17 @@ import runs
 
 try:
     import torch
+    from safetensors.torch import load_file, save_file
 except ImportError:
-    sys.exit("parity.py needs PyTorch: python3 -m venv torch && torch/bin/pip install torch numpy, then torch/bin/python "
-             "experiments/benchmarks/parity.py")
-from parity_data import Clicks, Pictures, Texts, Words, batches
+    sys.exit("parity.py needs PyTorch and safetensors: python3 -m venv torch && torch/bin/pip install torch numpy safetensors, then "
+             "torch/bin/python experiments/benchmarks/parity.py")
+import samples
 from pytorch_models import Dlrm, Gpt, SkipGram, cnn, mlp, resnet18, resnet50
 from torch.nn import functional
 
 TRAINER = runs.ROOT / "build/release/bin/trainer"
+# The page explains the limits.
+ROWS = 1000  # of a table
 HUGE, TINY = 2.0**20, 1e-30  # learning rates that leave only the gradient, or the weights as they were
 SEEDS = (1, 2, 3)
 GRADIENT_LIMIT, FACTOR = 1e-5, 3
@@ -51,6 +52,56 @@ DECAY = {"adamw": 0.1}  # of matrices, psring's default
 EPSILON = {"adamw": 1e-8, "adam": 1e-8, "adagrad": 1e-10}
 
 
+class Data(typing.NamedTuple):
+    flags: list  # of the trainer
+    loss: typing.Callable
+    arrays: list  # inputs, then labels
+    size: int = 0  # classes, words, or rows of a table
+
+    def batch(self, indices):
+        *inputs, labels = (torch.from_numpy(part[indices]) for part in self.arrays)
+        return inputs, labels.flatten()
+
+
+def pictures(folder, _):
+    """The first 1,600 of Fashion-MNIST."""
+    for kind, count in (("train", 1600), ("t10k", 128)):
+        for name, header, size in ((f"{kind}-images-idx3-ubyte", 16, 784), (f"{kind}-labels-idx1-ubyte", 8, 1)):
+            try:
+                raw = samples.read_idx(samples.FASHION, name)[:header + count * size]
+            except FileNotFoundError:
+                sys.exit("parity.py needs Fashion-MNIST: apt-get install dataset-fashion-mnist, or name --models without pictures")
+            (folder / name).write_bytes(raw[:4] + struct.pack(">I", count) + raw[8:])
+    return Data(["--data", "fashion-mnist", "--data_dir", folder], functional.cross_entropy, samples.pictures(folder))
+
+
+def own_text():
+    """This project's own texts."""
+    return b"".join((runs.ROOT / name).read_bytes() for name in ("README.md", "CHANGELOG.md", "trainer/modes.md"))
+
+
+def texts(folder, context, vocabulary):
+    """A byte a token. `vocabulary`: the numbers of the bytes are spread over [0, vocabulary)."""
+    numbers, symbols = samples.tokens(own_text())
+    size = vocabulary or symbols
+    numbers = numbers * (size - 1) // (symbols - 1)
+    for name in ("train.bin", "val.bin"):
+        (folder / name).write_bytes(numbers.astype("<u2").tobytes())
+    return Data(["--data", "tokens", "--data_dir", folder, "--context", context], functional.cross_entropy,
+                samples.windows(numbers, context), size)
+
+
+def clicks(_, seed):
+    """With smaller tables."""
+    return Data(["--data", f"zipf:{ROWS}:1.05"], functional.cross_entropy, samples.clicks(ROWS, 1.05, seed), ROWS)
+
+
+def words(folder, seed):
+    (folder / "text").write_bytes(own_text())
+    *arrays, size = samples.pairs_of_words(own_text(), seed)
+    return Data(["--data", "words", "--text", folder / "text"], functional.binary_cross_entropy_with_logits, arrays, size)
+
+
 class Model(typing.NamedTuple):
     data: typing.Callable  # of a folder and a seed
     module: typing.Callable  # of the data
@@ -63,50 +114,28 @@ class Model(typing.NamedTuple):
 
 
 def gpt(context, batch, *sizes, rates, vocabulary=None, **others):
-    return Model(lambda folder, seed: Texts(folder, seed, context, vocabulary),
-                 lambda data: Gpt(data.classes, *sizes, context), batch, rates, **others)
+    return Model(lambda folder, _: texts(folder, context, vocabulary), lambda data: Gpt(data.size, *sizes, context), batch, rates,
+                 **others)
 
 
 MODELS = {
-    "mlp-small": Model(Pictures, lambda _: mlp(300, 100), 32, {"sgd": .05, "adamw": 1e-3}),
-    "mlp": Model(Pictures, lambda _: mlp(1024, 1024), 32, {"sgd": .05, "adamw": 1e-3}),
-    "cnn": Model(Pictures, lambda _: cnn(), 16, {"sgd": .1, "adamw": 1e-3}),
-    "resnet18": Model(Pictures, lambda _: resnet18(), 4, {"sgd": .05, "adamw": 1e-3}, seeds=1),
-    "resnet50": Model(Pictures, lambda _: resnet50(), 2, {"sgd": .05, "adamw": 1e-3}, seeds=1),
+    "mlp-small": Model(pictures, lambda _: mlp(300, 100), 32, {"sgd": .05, "adamw": 1e-3}),
+    "mlp": Model(pictures, lambda _: mlp(1024, 1024), 32, {"sgd": .05, "adamw": 1e-3}),
+    "cnn": Model(pictures, lambda _: cnn(), 16, {"sgd": .1, "adamw": 1e-3}),
+    "resnet18": Model(pictures, lambda _: resnet18(), 4, {"sgd": .05, "adamw": 1e-3}, seeds=1),
+    "resnet50": Model(pictures, lambda _: resnet50(), 2, {"sgd": .05, "adamw": 1e-3}, seeds=1),
     "gpt-nano": gpt(64, 12, 4, 4, 128, rates={"sgd": .1, "adamw": 1e-3}),
     "gpt-mini": gpt(128, 1, 6, 6, 384, rates={"sgd": .1, "adamw": 1e-3},
                     note="Contexts of 128 tokens instead of 256, for the time."),
     "gpt2": gpt(32, 1, 12, 12, 768, rates={"sgd": .1, "adamw": 6e-4}, vocabulary=50257, seeds=1,
                 updates=5, note="Contexts of 32 tokens instead of 1,024, for the time. The tokens are numbers of bytes, spread "
                                 "over GPT-2's 50,257, so that only the table of positions is smaller than GPT-2's."),
-    "dlrm-small": Model(Clicks, lambda data: Dlrm(data.rows, joined=False), 128, {"sgd": 1, "adagrad": .01, "adam": 1e-3},
+    "dlrm-small": Model(clicks, lambda data: Dlrm(data.size, joined=False), 128, {"sgd": 1, "adagrad": .01, "adam": 1e-3},
                         note="Tables of 1,000 rows. AdamW does not apply to tables."),
-    "skipgram": Model(Words, lambda data: SkipGram(data.classes), 256, {"sgd": 10, "adagrad": .01, "adam": 1e-3}, start=1000,
+    "skipgram": Model(words, lambda data: SkipGram(data.size), 256, {"sgd": 10, "adagrad": .01, "adam": 1e-3}, start=1000,
                       note="AdamW does not apply to tables. The initial weights are those after one step of SGD with rate "
                            "1,000: vectors of targets begin at 0, with which the gradient of the words would be 0."),
 }
-
-
-def read_safetensors(path):
-    with open(path, "rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        header = json.loads(file.read(length))
-        data = bytearray(file.read())
-    header.pop("__metadata__", None)
-    return {name: torch.frombuffer(data, dtype=torch.float32, offset=at["data_offsets"][0],
-                                   count=math.prod(at["shape"])).reshape(at["shape"]) for name, at in header.items()}
-
-
-def write_safetensors(path, tensors):
-    header, end = {}, 0
-    for name, tensor in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [end, end + 4 * tensor.numel()]}
-        end += 4 * tensor.numel()
-    text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for tensor in tensors.values():
-            file.write(tensor.contiguous().numpy().tobytes())
 
 
 class Figures(typing.NamedTuple):
@@ -129,7 +158,7 @@ def verdict(found, limit):
 
 
 def checkpoint(kept, step):
-    return read_safetensors(f"{kept}/step{step}/model.safetensors")
+    return load_file(f"{kept}/step{step}/model.safetensors")
 
 
 def in_last_bit(initial):
@@ -220,7 +249,7 @@ class Comparison:
 
     def start_from(self, weights):
         self.initial, self.file = weights, self.folder / "initial.safetensors"
-        write_safetensors(self.file, weights)
+        save_file({name: value.clone() for name, value in weights.items()}, self.file)
 
     def psring(self, kept, steps, optimizer, rate, *flags):
         """Trains with one process and one thread. kept: the folder of its checkpoints."""
@@ -240,7 +269,7 @@ class Comparison:
         each step; after its end, they are those after the step before."""
         torch.set_num_threads(threads)
         module, starts = self.model.module(self.data).to(dtype), iter(starts or [self.initial])
-        for indices in batches(self.data.count, self.model.batch, steps, self.seed):
+        for indices in samples.batches(len(self.data.arrays[-1]), self.model.batch, steps, self.seed):
             start = next(starts, None)
             if start:
                 missing, unexpected = module.load_state_dict(start, strict=False)
@@ -419,55 +448,15 @@ def section(name, steps):
             updates], "no" not in verdicts.values()
 
 
-HEAD = f"""# Gradients and weights compared with PyTorch
-
-Sections of models are written by experiments/benchmarks/parity.py. One psring process with one thread, float32. Differences are
-relative L2 norms. float64: PyTorch in double precision. All figures are *measured*.
-
-* **yes**: the largest difference of the seeds is within the limit. The limit of gradients is {GRADIENT_LIMIT:g}, for the tensor
-  with the largest difference. The limit of weights is {FACTOR} times PyTorch's largest difference between one and two threads.
-* **float64**: it is not, but PyTorch differs from float64 by more than the limit, too, and psring is at most {FACTOR} times as far
-  from float64. An implementation without any rounding errors would also be outside the limit. **no**: neither.
-* Two threads change less than float32 rounds: most of PyTorch's sums have the same bits with one thread and two. The weights of
-  models with tables have the same bits, so their limit is 0. Training then amplifies each difference, which the column "initial
-  weights changed in the last bit" shows. Where that difference is about as large as the change by training, the comparison
-  cannot tell whether two implementations are equal.
-* Distances from float64 tell rounding from an error: another epsilon, weight decay, bias correction or order of samples would
-  separate psring from float64 in the first steps, at once or by the same amount in each, and more than PyTorch. After the last
-  step, PyTorch's distance is the larger one with one and two threads.
-* A ReLU whose input is 0 up to rounding passes the gradient in one implementation and not in the other. The distance then
-  jumps, in psring and in PyTorch. So psring's updates are also compared one by one, from the same weights. Nothing is amplified
-  there, and a jump is in one step only.
-* "With psring's decisions": gradients of float64 after some of the {KINKS} ReLUs whose inputs are nearest to 0 pass the gradient if
-  float64 does not pass it, and the other way round, chosen so that psring is closer; the number of ReLUs is in brackets. The
-  verdict uses these. In resnet18 they explain the difference; in resnet50 {KINKS} are not enough.
-* Residual networks have so many ReLUs that some of them can differ in every step. "Few kinks of ReLUs": gradients with
-  BatchNorm's offsets changed to 3 and -3 in turn, which moves the inputs of ReLUs away from 0. The sums of some offsets'
-  gradients then cancel: tensors whose gradient is below {NEGLIGIBLE:g} times the largest tensor's are omitted, and the others'
-  differences say less than that of all together.
-* Adagrad, Adam and AdamW divide a gradient by its size, so rounding decides the first update where the gradient is nearly 0.
-  Few elements make up most of that distance. "From its own gradient": compared with the matrices that float64 computes from
-  psring's gradient.
-* Optimizers of tables: PyTorch's SGD, Adagrad and SparseAdam with sparse gradients. SparseAdam adds epsilon to the root before
-  the bias correction, Adam and psring after it; the script changes SparseAdam's epsilon accordingly in each step."""
-
-
-def main():
-    parser = runs.flags(__doc__)
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--steps", type=int, default=max(SEEN))
-    args = parser.parse_args()
+if __name__ == "__main__":
+    args = runs.parse(__doc__, models=",".join(MODELS), steps=max(SEEN))
     path, passed = runs.RESULTS / "parity.md", True
     for name in args.models.split(","):
         lines, within = section(name, args.steps)
         passed = passed and within
-        sections = re.findall(r"^## .*", path.read_text(), re.MULTILINE | re.DOTALL) if path.exists() else []
-        sections = runs.with_section("\n\n".join(sections), name, lines).strip()
-        found = re.findall(r"^## (\S+)\n(?:(?!## ).*\n)*?Within the limits: (.*)\.$", sections, re.MULTILINE)
+        page = runs.with_section(path.read_text(), name, lines)
+        found = re.findall(r"^## (\S+)\n(?:(?!## ).*\n)*?Within the limits: (.*)\.$", page, re.MULTILINE)
         summary = runs.table("model | within the limits", sorted(found, key=lambda row: list(MODELS).index(row[0])))
-        runs.write_result("parity.md", [HEAD, "", *summary, "", *sections.splitlines()])
+        first, last = page.index("| model |"), page.index("\n\n## ")
+        runs.write_result("parity.md", (page[:first] + "\n".join(summary) + page[last:]).splitlines())
     sys.exit(0 if passed else 1)
-
-
-if __name__ == "__main__":
-    main()

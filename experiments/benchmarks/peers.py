@@ -18,9 +18,8 @@ HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1", "GLIBC_TUNABLES": "glibc.malloc.huget
 
 
 def add_flags(parser):
-    parser.add_argument("--torch_python", default=sys.executable, help="a Python with PyTorch; empty: without PyTorch")
-    parser.add_argument("--tensorflow_python", default=sys.executable,
-                        help="a Python with TensorFlow; empty: without TensorFlow")
+    for name, module in (("torch_python", "PyTorch"), ("tensorflow_python", "TensorFlow")):
+        parser.add_argument(f"--{name}", default=sys.executable, help=f"a Python with {module}; empty: without {module}")
 
 
 def version(python, module, install):
@@ -60,18 +59,23 @@ def allocators():
     return found
 
 
-def run_json(command, env=None):
+def torch(args, script, *arguments, env=None, python=None):
     """Runs a peer with one computing thread per process; returns the JSON object of its last line."""
-    output = runs.run(command, timeout=1800, env={**os.environ, **ONE_THREAD, **(env or {})})
+    output = runs.run([python or args.torch_python, HERE / script, *arguments], timeout=1800,
+                      env={**os.environ, **ONE_THREAD, **(env or {})})
     return json.loads(output.strip().splitlines()[-1])
 
 
-def torch(args, script, *arguments, env=None):
-    return run_json([args.torch_python, HERE / script, *arguments], env)
-
-
 def tensorflow(args, *arguments):
-    return run_json([args.tensorflow_python, HERE / "tensorflow_peer.py", *arguments])
+    return torch(args, "tensorflow_peer.py", *arguments, python=args.tensorflow_python)
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
 
 
 def build_ps_lite(folder, out):
@@ -91,9 +95,7 @@ def build_ps_lite(folder, out):
 
 def ps_lite(program, workers, size, part_bytes, warmup, iterations):
     """Times of the slowest worker in each iteration, us."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    (port,) = free_ports(1)
     env = {**os.environ, **ONE_THREAD, "DMLC_NUM_SERVER": "1", "DMLC_NUM_WORKER": str(workers), "DMLC_PS_ROOT_URI": "127.0.0.1",
            "DMLC_PS_ROOT_PORT": str(port), "DMLC_NODE_HOST": "127.0.0.1"}
     command = [str(part) for part in (program, size, part_bytes, warmup, iterations)]

@@ -15,16 +15,14 @@ quarter of the processors; these rows are marked ~. The verdict is the last line
 5%, a row's error is not below 12%, or a run is not valid. Requires network namespaces (./run doctor).
 """
 import collections
-import pathlib
 import statistics
-import sys
 
 import runs
 
 MEDIAN_BELOW, WORST_BELOW = .05, .12
-MOST_FOREIGN_PCT = 25
 TENSORS = 20
 STRATEGIES = "ring,star,direct,halving-doubling,ps-sync"
+PARTS = ["computing", "waiting", "update", "congestion", "scheduling", "unexplained"]
 
 Case = collections.namedtuple("Case", "name workers megabytes link_mbit strategies flags warmup steps")  # megabytes: 0 with --workload
 
@@ -46,91 +44,54 @@ CASES = [
     replay("resnet50", 1000, 2, 3), exchange(100, 5), replay("vgg16", 1000, 4, 1), replay("resnet50", 200, 4, 1),
 ]
 
-HEAD = """# Prediction compared with measurement, on the virtual cluster
-
-Links of 1 Gbit/s unless a case names another rate. A step is the mean over all workers, which begin it together.
-
-    """
+HEAD = ["# Prediction compared with measurement, on the virtual cluster", "",
+        "Links of 1 Gbit/s unless a case names another rate. A step is the mean over all workers, which begin it together."]
 
 
 def measure(options, folder, case):
     flags = case.flags
     if case.megabytes:
-        workload = folder / "workload.csv"
-        runs.write_workload(workload, case.megabytes, TENSORS)
-        flags = [*flags, "--workload", workload]
-    out = folder / "run"
-    runs.run([*runs.psring_command(options), "compare", "--predict", "--strategies", case.strategies, "--workers", case.workers,
-              "--link", f"{case.link_mbit}mbit", "--shaping", "netns", "--align_steps", "--repeats", "1", "--steps", case.steps,
-              "--warmup_steps", case.warmup, "--time_budget", "2h", "--out", out, *flags])
-    rows = []
-    for row in runs.read_json(out, "summary.json"):
-        figures, prediction = row["figures"], row.get("prediction", {})
-        if "step_ms" not in prediction:
-            continue
-        shared = options.realtime and figures["foreign_cpu_pct"] > MOST_FOREIGN_PCT
-        rows.append({"case": case.name, "strategy": figures["strategy"], "workers": figures["workers"],
-                     "servers": figures["servers"], "measured_ms": figures["step_ms"], "predicted_ms": prediction["step_ms"],
-                     "residual": prediction["residual"], "shared": shared,
-                     "not_valid": runs.why_not_valid(figures["valid"], figures["note"] or "", shared)})
-    return rows
+        runs.write_workload(folder / "workload.csv", case.megabytes, TENSORS)
+        flags = [*flags, "--workload", folder / "workload.csv"]
+    rows = runs.compare(options, folder, ["--predict", "--strategies", case.strategies, "--workers", case.workers, "--link",
+                                          f"{case.link_mbit}mbit", "--align_steps", "--steps", case.steps, "--warmup_steps",
+                                          case.warmup, *flags])
+    return [{**row, "case": case.name} for row in rows if "step_ms" in row["prediction"]]
 
 
 def largest_parts(residual):
-    names = ["computing", "waiting", "update", "congestion", "scheduling", "unexplained"]
-    parts = sorted(((residual[name + "_ms"], name) for name in names), key=lambda part: -abs(part[0]))
+    parts = sorted(((residual[name + "_ms"], name) for name in PARTS), key=lambda part: -abs(part[0]))
     return ", ".join(f"{name} {ms:+.1f}" for ms, name in parts[:2] if abs(ms) >= .05)
 
 
 def report(rows):
     cells, problems, errors = [], [], []
     for row in rows:
-        off = row["measured_ms"] / row["predicted_ms"] - 1
+        predicted, mark = row["prediction"]["step_ms"], ""
+        off = row["step_ms"] / predicted - 1
         errors.append(abs(off))
-        mark = ""
         if abs(off) >= WORST_BELOW:
             mark = " **outside**"
             problems.append(f"{row['case']}, {row['strategy']}: {off:+.1%} from its prediction")
-        if row["shared"]:
-            mark += " ~"
         if row["not_valid"]:
-            mark += " !"
             problems.append(f"{row['case']}: not valid: {row['not_valid']}")
-        cells.append([row["case"].rsplit("-", 1)[0], row["strategy"], row["workers"], row["servers"] or "",
-                      f"{row['measured_ms']:.1f}", f"{row['predicted_ms']:.1f}", f"{off:+.1%}{mark}",
-                      largest_parts(row["residual"])])
+        cells.append([row["case"].rsplit("-", 1)[0], row["strategy"], row["workers"], row["servers"] or "", f"{row['step_ms']:.1f}",
+                      f"{predicted:.1f}", f"{off:+.1%}{mark}" + " ~" * row["shared"] + " !" * bool(row["not_valid"]),
+                      largest_parts(row["prediction"]["residual"])])
     median = statistics.median(errors)
     if median >= MEDIAN_BELOW:
         problems.append(f"the median error is {median:.1%}")
-    lines = [*runs.table("case | strategy | workers | servers | step, ms (m) | predicted, ms (s) | off (d) | largest parts of the difference, ms (d)",
-                         cells), "",
-             "m measured, s simulated, d derived; ~ other programs used more than a quarter of the processors, but psring's "
-             "processes had priority; ! not valid."]
-    return "\n".join(lines), list(dict.fromkeys(problems)), (
-        f"{len(rows)} rows, median error {median:.1%} (limit {MEDIAN_BELOW:.0%}), worst {max(errors):.1%} "
-        f"(limit {WORST_BELOW:.0%})")
-
-
-def main():
-    parser = runs.virtual_cluster_flags(__doc__)
-    parser.add_argument("--cases", default="", help="parts of names, separated by commas: only cases that contain one")
-    options = parser.parse_args()
-    wanted = options.cases.split(",")
-    cases = [case for case in CASES if any(part in case.name for part in wanted)]
-    if not cases:
-        sys.exit(f"no case contains '{options.cases}'; there are: {', '.join(case.name for case in CASES)}")
-    rows = []
-    for case in cases:
-        print(case.name, file=sys.stderr)
-        rows += runs.measure_again_if_disturbed(lambda folder, case=case: measure(options, folder, case))
-        text, problems, verdict = report(rows)
-        verdict = f"**{'Not within' if problems else 'Within'} the limits**: {verdict}." + "".join(f"\n* {one}" for one in problems)
-        if options.out:  # updated after each case
-            pathlib.Path(options.out).write_text(
-                HEAD + " ".join(sys.argv) + f"\n\n{runs.measured_on()}.\n\n{text}\n\n{verdict}\n")
-    print(f"{text}\n\n{verdict}")
-    sys.exit(1 if problems else 0)
+    problems = list(dict.fromkeys(problems))
+    return [*runs.table("case | strategy | workers | servers | step, ms (m) | predicted, ms (s) | off (d) | largest parts of the "
+                        "difference, ms (d)", cells), "",
+            "m measured, s simulated, d derived; ~ other programs used more than a quarter of the processors, but psring's "
+            "processes had priority; ! not valid.", "",
+            f"**{'Not within' if problems else 'Within'} the limits**: {len(rows)} rows, median error {median:.1%} (limit "
+            f"{MEDIAN_BELOW:.0%}), worst {max(errors):.1%} (limit {WORST_BELOW:.0%}).", *(f"* {one}" for one in problems)], problems
 
 
 if __name__ == "__main__":
-    main()
+    options = runs.parse(__doc__, psring=runs.PSRING, realtime=False, out=(str, runs.ALSO_TO), cases=(
+        "", "parts of names, separated by commas: only cases that contain one"))
+    runs.measure_cases(options, {case.name: case for case in CASES}, ",",
+                       lambda folder, case: measure(options, folder, case), report, HEAD)

@@ -10,9 +10,7 @@ TensorFlow's ParameterServerStrategy alternate; the first of each is a warm-up, 
 asynchronous: a worker does not wait for the others, and its server adds each gradient when it arrives. What is not installed is
 omitted.
 """
-import pathlib
 import statistics
-import sys
 import tempfile
 
 import peers
@@ -20,22 +18,15 @@ import runs
 
 WARMUP = 3
 WHOLE, PARTS = "ps-lite, one key", "ps-lite, keys of 4 MiB"
-
-
-def bench(args, *flags):
-    """Returns (rows of bench.json, manifest, lines about the limits) of a bench of the server's round."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = pathlib.Path(folder) / "run"
-        runs.run([args.psring, "bench", "--collective", "ps_push_pull", *flags, "--out", out])
-        return runs.read_json(out, "bench.json")["results"], runs.read_json(out, "manifest.json")
+BENCH = ["--collective", "ps_push_pull"]
 
 
 def limits_section(args):
-    flags = ["--sizes", args.limit_sizes, "--workers", args.workers, "--transport", "shm,tcp", "--limits", "-n",
+    flags = [*BENCH, "--sizes", args.limit_sizes, "--workers", args.workers, "--transport", "shm,tcp", "--limits", "-n",
              str(args.iterations * args.rounds), "--rounds", str(args.rounds)]
-    results, manifest = bench(args, *flags)
-    foreign = [row["foreign_cpu_pct"] for row in results]
-    runs.require_quiet("psring bench", max(foreign))
+    results, manifest = runs.bench(args.psring, flags)
+    foreign = max(row["foreign_cpu_pct"] for row in results)
+    runs.require_quiet("psring bench", foreign)
     rows = [[row["workers"], row["transport"], row["size"], f"{row['out_of_place']['time']:.1f}",
              f"{row['out_of_place']['bus_bw']:.2f}", f"{row['percent_of_limit']:.1f}",
              f"{row['size'] / row['limit_bus_bw'] / 1e3:.1f}", row["buffers"]]  # busbw in GB/s
@@ -44,38 +35,34 @@ def limits_section(args):
         "# Rounds of one parameter server", "",
         f"{runs.measured_on()}, revision {manifest['versions']['revision']}. All *measured*. Written by "
         "experiments/benchmarks/ps_round.py.", "", "## Compared with the limits of the machine", "",
-        "    psring bench --collective ps_push_pull " + " ".join(flags), "",
+        f"    psring bench {' '.join(flags)}", "",
         "Real rounds alternate with those that measure the limit, and weights are checked. Times are per call of the slowest "
         f"rank, the median over the iterations of all rounds. Over TCP, the limit is the same round "
         "over plain TCP; in shared memory, it is one pass that adds all gradients and writes the updated weights of every worker. "
-        f"Other programs used at most {max(foreign):.0f}% of the processors.", "",
+        f"Other programs used at most {foreign:.0f}% of the processors.", "",
         *runs.table("workers | transport | size, B | time, us | busbw, GB/s | % of limit | limit, us | buffers", rows), ""]
 
 
 def psring_round(args, workers, transport):
-    (row,), _ = bench(args, "--sizes", str(args.bytes), "--workers", str(workers), "--transport", transport, "-n",
-                      str(args.iterations), "-w", str(WARMUP), "--rounds", "1")
+    (row,), _ = runs.bench(args.psring, [*BENCH, "--sizes", args.bytes, "--workers", workers, "--transport", transport, "-n",
+                                         args.iterations, "-w", WARMUP, "--rounds", 1])
     return row["out_of_place"]["time"]
 
 
 def contenders(args, workers, with_torch, with_tensorflow, ps_lite):
     """{name: function that returns the median time of a round in us}"""
-    common = ["--workers", str(workers), "--round_bytes", str(args.bytes), "--steps", str(args.iterations), "--warmup_steps",
-              str(WARMUP)]
-
-    def median(result):
-        return statistics.median(result["times_us"])
-
+    common = ["--workers", workers, "--round_bytes", args.bytes, "--steps", args.iterations, "--warmup_steps", WARMUP]
     found = {f"psring over {transport}": lambda transport=transport: psring_round(args, workers, transport)
              for transport in ("shm", "tcp")}
     if with_torch:
-        found["PyTorch RPC"] = lambda: median(peers.torch(args, "pytorch_server_peer.py", *common))
+        found["PyTorch RPC"] = lambda: statistics.median(peers.torch(args, "pytorch_server_peer.py", *common)["times_us"])
     if ps_lite:
         for name, part in ((WHOLE, args.bytes), (PARTS, 4 << 20)):
             found[name] = lambda part=part: statistics.median(
                 peers.ps_lite(ps_lite, workers, args.bytes, part, WARMUP, args.iterations))
     if with_tensorflow:
-        found["TensorFlow (asynchronous)"] = lambda: median(peers.tensorflow(args, *common, "--steps_per_call", "2"))
+        found["TensorFlow (asynchronous)"] = lambda: statistics.median(
+            peers.tensorflow(args, *common, "--steps_per_call", 2)["times_us"])
     return found
 
 
@@ -95,20 +82,15 @@ def peers_section(args, versions, *programs):
     return lines
 
 
-def main():
-    parser = runs.flags(__doc__)
-    parser.add_argument("--psring", default=runs.PSRING)
-    parser.add_argument("--workers", default="1,2,4")
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--iterations", type=int, default=8, help="of a round")
-    parser.add_argument("--bytes", type=int, default=25 << 20, help="of a gradient, compared with other servers")
-    parser.add_argument("--limit_sizes", default="25M,100M", help="of a gradient, compared with the limits")
-    parser.add_argument("--ps_lite", default="", help="a folder with ps-lite, built")
-    parser.add_argument("--out", type=pathlib.Path, default=runs.RESULTS, help="folder for the result")
+if __name__ == "__main__":
+    parser = runs.flags(__doc__, psring=runs.PSRING, workers="1,2,4", rounds=8, iterations=(8, "of a round"),
+                        bytes=(25 << 20, "of a gradient, compared with other servers"),
+                        limit_sizes=("25M,100M", "of a gradient, compared with the limits"),
+                        ps_lite=("", "a folder with ps-lite, built"), out=runs.RESULTS)
     peers.add_flags(parser)
     args = parser.parse_args()
-    if args.rounds < 1 or args.iterations < 1 or args.bytes < 4 or args.bytes % 4:
-        parser.error("--rounds and --iterations must be at least 1, --bytes a multiple of 4")
+    if args.bytes < 4 or args.bytes % 4:
+        parser.error("--bytes must be a multiple of 4")
     torch, tensorflow = peers.torch_version(args), peers.tensorflow_version(args)
     with tempfile.TemporaryDirectory() as folder:
         ps_lite = peers.build_ps_lite(args.ps_lite, folder)
@@ -116,7 +98,3 @@ def main():
                     f"{'built from the folder given with `--ps_lite`' if ps_lite else 'absent'}")
         lines = limits_section(args) + peers_section(args, versions, torch, tensorflow, ps_lite)
     runs.write_result("ps_round.md", lines, args.out)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,7 +2,7 @@
 import collections
 
 import torch
-from pytorch_data import NUMBERS, TABLES, lookups_of_tables
+from samples import NUMBERS, TABLES, lookups_of_tables
 from torch import nn
 from torch.nn import functional
 
@@ -63,57 +63,44 @@ class Gpt(nn.Module):
         return functional.linear(t["ln_f"](x), t["wte"].weight).flatten(0, 1)
 
 
-class BasicBlock(nn.Module):
-    expansion = 1
+def convolution(inputs, outputs, size, stride=1):
+    return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
 
-    def __init__(self, inputs, channels, stride):
+
+class Residual(nn.Module):
+    """A block of ResNet. layers: (outputs, size of the kernel, stride) of each convolution."""
+
+    def __init__(self, inputs, *layers):
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, channels, 3, stride, padding=1, bias=False)
-        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.bn1, self.bn2 = nn.BatchNorm2d(channels), nn.BatchNorm2d(channels)
-        self.downsample = downsample(inputs, channels, stride)
+        self.count, outputs, stride, widths = len(layers), layers[-1][0], max(layer[2] for layer in layers), inputs
+        for i, (width, size, step) in enumerate(layers, 1):
+            setattr(self, f"conv{i}", convolution(widths, width, size, step))
+            widths = width
+        for i, (width, _, _) in enumerate(layers, 1):
+            setattr(self, f"bn{i}", nn.BatchNorm2d(width))
+        same = stride == 1 and inputs == outputs
+        self.downsample = nn.Identity() if same else nn.Sequential(convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
 
     def forward(self, x):
-        y = self.bn2(self.conv2(functional.relu(self.bn1(self.conv1(x)))))
+        y = x
+        for i in range(1, self.count + 1):
+            y = getattr(self, f"bn{i}")(getattr(self, f"conv{i}")(functional.relu(y) if i > 1 else y))
         return functional.relu(y + self.downsample(x))
-
-
-class Bottleneck(nn.Module):
-    expansion = 4
-
-    def __init__(self, inputs, channels, stride):
-        super().__init__()
-        outputs = self.expansion * channels
-        self.conv1 = nn.Conv2d(inputs, channels, 1, bias=False)
-        self.conv2 = nn.Conv2d(channels, channels, 3, stride, padding=1, bias=False)
-        self.conv3 = nn.Conv2d(channels, outputs, 1, bias=False)
-        self.bn1, self.bn2, self.bn3 = nn.BatchNorm2d(channels), nn.BatchNorm2d(channels), nn.BatchNorm2d(outputs)
-        self.downsample = downsample(inputs, outputs, stride)
-
-    def forward(self, x):
-        y = functional.relu(self.bn1(self.conv1(x)))
-        y = self.bn3(self.conv3(functional.relu(self.bn2(self.conv2(y)))))
-        return functional.relu(y + self.downsample(x))
-
-
-def downsample(inputs, outputs, stride):
-    if stride == 1 and inputs == outputs:
-        return nn.Identity()
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
 
 class ResNet(nn.Module):
-    """He et al. 2015, with a 3x3 stem as for CIFAR. `blocks`: of each stage."""
+    """He et al. 2015, with a 3x3 stem as for CIFAR. `blocks`: of each stage; block(channels, stride): its layers."""
 
     def __init__(self, block, blocks, classes=10):
         super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(1, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64)
+        self.conv1, self.bn1 = convolution(1, 64, 3), nn.BatchNorm2d(64)
         inputs = 64
         for stage, count in enumerate(blocks):
             parts = []
             for i in range(count):
-                parts.append(block(inputs, 64 << stage, 2 if stage and i == 0 else 1))
-                inputs = block.expansion * (64 << stage)
+                layers = block(64 << stage, 2 if stage and i == 0 else 1)
+                parts.append(Residual(inputs, *layers))
+                inputs = layers[-1][0]
             setattr(self, f"layer{stage + 1}", nn.Sequential(*parts))
         self.fc = nn.Linear(inputs, classes)
 
@@ -125,11 +112,11 @@ class ResNet(nn.Module):
 
 
 def resnet18():
-    return ResNet(BasicBlock, (2, 2, 2, 2))
+    return ResNet(lambda channels, stride: [(channels, 3, stride), (channels, 3, 1)], (2, 2, 2, 2))
 
 
 def resnet50():
-    return ResNet(Bottleneck, (3, 4, 6, 3))
+    return ResNet(lambda channels, stride: [(channels, 1, 1), (channels, 3, stride), (4 * channels, 1, 1)], (3, 4, 6, 3))
 
 
 def named(**parts):

@@ -7,13 +7,11 @@ over gloo, one process per worker. With --device cuda, one process trains on a G
 psring's meaning: float32 without tf32, tf32 in products and convolutions, or bfloat16 by autocast. Without files in --data_dir,
 the images are random; without Debian's bible-kjv, the text is artificial. Started by training.py; requires PyTorch.
 """
-import argparse
 import contextlib
 import json
 import os
 import pathlib
 import re
-import socket
 import sys
 import tempfile
 import time
@@ -22,8 +20,9 @@ import time
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import runs
+import samples
 import torch
-import pytorch_data
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from pytorch_models import Dlrm, Gpt, SkipGram, cnn, mlp, resnet18
@@ -31,42 +30,44 @@ from torch import nn
 
 GPT = {"gpt-nano": (4, 4, 128, 64), "gpt-mini": (6, 6, 384, 256)}  # layers, heads, width, context
 WITH_TABLES = ("dlrm-small", "skipgram")
+FLAGS = {"model": "mlp", "workers": 1, "batch": 128, "steps": 100, "warmup_steps": 10,
+         "width": (1024, "of the mlp's hidden layers"), "precision": ("float32", "float32, tf32 or bfloat16"), "device": "cpu",
+         "fused": (False, "the fused optimizer; DDP's gradients are views of its buckets"),
+         "compile": (False, "torch.compile for the network and the loss"), "channels_last": False,
+         "optimizer": ("momentum", "momentum, adamw, or sgd for models with tables, whose gradients are sparse"),
+         "rows": (1000000, "of each table of dlrm-small"),
+         "joined_tables": (False, "one table instead of eight of dlrm-small"),
+         "test": (False, "of a text: also print the loss of its last 2%% after training"), "lr": 0.02, "seed": 1,
+         "data_dir": "/usr/share/datasets/fashion-mnist"}
 
 
 def load(args):
     """The network, its inputs and their labels."""
-    name, width = args.model, args.width
+    name, make = args.model, {"mlp": lambda: mlp(args.width, args.width), "cnn": cnn, "resnet18": resnet18}
     if name == "dlrm-small":
-        return Dlrm(args.rows, args.joined_tables), *pytorch_data.clicks(args.rows, alpha=1.05)
-    if name == "skipgram":
-        inputs, labels, words = pytorch_data.pairs_of_words()
-        return SkipGram(words), inputs, labels
-    if name in GPT:
-        inputs, labels = pytorch_data.text(GPT[name][-1])[0]
-        return Gpt(pytorch_data.SYMBOLS, *GPT[name]), (inputs,), labels
-    images, labels = pytorch_data.pictures(args.data_dir, 60000)
-    return {"mlp": lambda: mlp(width, width), "cnn": cnn, "resnet18": resnet18}[name](), (images,), labels
+        data = samples.clicks(args.rows, seed=args.seed)
+        model = Dlrm(args.rows, args.joined_tables)
+    elif name == "skipgram":
+        *data, words = samples.pairs_of_words(samples.bible(), args.seed)
+        model = SkipGram(words)
+    elif name in GPT:
+        data, _, symbols = text(GPT[name][-1])
+        model = Gpt(symbols, *GPT[name])
+    else:
+        try:
+            data = samples.pictures(args.data_dir)
+        except FileNotFoundError:
+            data = torch.randn(60000, 1, 28, 28).numpy(), torch.randint(10, (60000,)).numpy()
+        model = make[name]()
+    *inputs, labels = map(torch.from_numpy, data)
+    return model, inputs, labels
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-class Both:
-    """Two optimizers: PyTorch's fused one does not accept the sparse gradients of tables."""
-
-    def __init__(self, *optimizers):
-        self.optimizers = optimizers
-
-    def zero_grad(self):
-        for optimizer in self.optimizers:
-            optimizer.zero_grad()
-
-    def step(self):
-        for optimizer in self.optimizers:
-            optimizer.step()
+def text(context):
+    """The King James Bible: the windows of the first 98%, those of the rest, the number of symbols."""
+    numbers, symbols = samples.tokens(samples.bible())
+    first = len(numbers) * 98 // 100
+    return samples.windows(numbers[:first], context), samples.windows(numbers[first:], context), symbols
 
 
 class Task:
@@ -101,7 +102,7 @@ class Task:
 
     def test_loss(self):
         """Per token of the text's last 2%."""
-        inputs, labels = pytorch_data.text(GPT[self.args.model][-1])[1]
+        inputs, labels = map(torch.from_numpy, text(GPT[self.args.model][-1])[1])
         with torch.no_grad():
             sums = [self.eager_loss(y, x).item() * y.numel() for x, y in zip(inputs.split(64), labels.split(64))]
         return sum(sums) / labels.numel()
@@ -109,18 +110,17 @@ class Task:
     def samples_per_step(self):
         return self.args.batch * self.args.workers * self.labels[0].numel()
 
-    def make_optimizer(self):
+    def make_optimizers(self):
         fused = {"fused": True} if self.args.fused else {}  # old versions do not know the argument
-        if self.args.optimizer == "sgd":
-            dense = [p for name, p in self.model.named_parameters() if not is_table(name)]
-            tables = [p for name, p in self.model.named_parameters() if is_table(name)]
-            plain = torch.optim.SGD(tables, lr=self.args.lr)
-            return Both(torch.optim.SGD(dense, lr=self.args.lr, **fused), plain) if dense else plain
+        named = list(self.model.named_parameters())
+        if self.args.optimizer == "sgd":  # the fused one does not accept the sparse gradients of tables
+            groups = [([p for name, p in named if is_table(name) == table], flags) for table, flags in ((False, fused), (True, {}))]
+            return [torch.optim.SGD(params, lr=self.args.lr, **flags) for params, flags in groups if params]
         if self.args.optimizer == "momentum":
-            return torch.optim.SGD(self.model.parameters(), lr=self.args.lr, momentum=0.9, **fused)
-        groups = [{"params": [p for p in self.model.parameters() if p.dim() > 1], "weight_decay": 0.1},
-                  {"params": [p for p in self.model.parameters() if p.dim() == 1], "weight_decay": 0}]
-        return torch.optim.AdamW(groups, lr=self.args.lr, **fused)
+            return [torch.optim.SGD(self.model.parameters(), lr=self.args.lr, momentum=0.9, **fused)]
+        groups = [{"params": [p for _, p in named if p.dim() > 1], "weight_decay": 0.1},
+                  {"params": [p for _, p in named if p.dim() == 1], "weight_decay": 0}]
+        return [torch.optim.AdamW(groups, lr=self.args.lr, **fused)]
 
     def final_loss(self):
         last = self.losses[-max(1, len(self.losses) // 10):]
@@ -158,62 +158,37 @@ def train(rank, args, store):
         task.model = nn.parallel.DistributedDataParallel(task.model, gradient_as_bucket_view=args.fused)
     if args.compile:
         task.compile()
-    optimizer = task.make_optimizer()
+    optimizers = task.make_optimizers()
 
-    def finish():
+    def take(steps):
+        """Returns the time at their end."""
+        for i in steps:
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            task.backward(i)
+            for optimizer in optimizers:
+                optimizer.step()
+        if args.workers > 1:
+            dist.barrier()
         if args.device != "cpu":
             torch.cuda.synchronize()
+        return time.monotonic()
 
-    def step(i):
-        optimizer.zero_grad()
-        task.backward(i)
-        optimizer.step()
-
-    for i in range(args.warmup_steps):
-        step(i)
-    if args.workers > 1:
-        dist.barrier()
-    finish()
-    begin = time.monotonic()
-    for i in range(args.steps):
-        step(args.warmup_steps + i)
-    if args.workers > 1:
-        dist.barrier()
-    finish()
-    seconds = time.monotonic() - begin
+    begin = take(range(args.warmup_steps))
+    seconds = take(range(args.warmup_steps, args.warmup_steps + args.steps)) - begin
     if rank == 0:
         print(json.dumps({"samples_per_s": args.steps * task.samples_per_step() / seconds, "loss": task.final_loss(),
                           "peak_memory_mb": peak_memory_mb(),
                           **({"test_loss": task.test_loss()} if args.test else {}), "torch": torch.__version__}), flush=True)
 
 
-def flags(doc):
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=["mlp", "cnn", "resnet18", *GPT, *WITH_TABLES], default="mlp")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--warmup_steps", type=int, default=10)
-    parser.add_argument("--width", type=int, default=1024, help="of the mlp's hidden layers")
-    parser.add_argument("--precision", choices=["float32", "tf32", "bfloat16"], default="float32")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--fused", action="store_true", help="the fused optimizer; DDP's gradients are views of its buckets")
-    parser.add_argument("--compile", action="store_true", help="torch.compile for the network and the loss")
-    parser.add_argument("--channels_last", action="store_true")
-    parser.add_argument("--optimizer", choices=["momentum", "adamw", "sgd"], default="momentum",
-                        help="sgd is for models with tables, whose gradients are sparse")
-    parser.add_argument("--rows", type=int, default=1000000, help="of each table of dlrm-small")
-    parser.add_argument("--joined_tables", action="store_true", help="one table instead of eight of dlrm-small")
-    parser.add_argument("--test", action="store_true", help="of a text: also print the loss of its last 2%% after training")
-    parser.add_argument("--lr", type=float, default=0.02)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--data_dir", default="/usr/share/datasets/fashion-mnist")
-    return parser
-
-
 def main():
-    parser = flags(__doc__)
+    parser = runs.flags(__doc__, **FLAGS)
     args = parser.parse_args()
+    if args.model not in ("mlp", "cnn", "resnet18", *GPT, *WITH_TABLES):
+        parser.error(f"--model: mlp, cnn, resnet18, {', '.join((*GPT, *WITH_TABLES))}")
+    if args.optimizer not in ("momentum", "adamw", "sgd") or args.precision not in ("float32", "tf32", "bfloat16"):
+        parser.error("--optimizer is momentum, adamw or sgd, --precision float32, tf32 or bfloat16")
     if (args.optimizer == "sgd") != (args.model in WITH_TABLES):
         parser.error("--optimizer sgd is for models with tables, and the only one for them")
     if args.workers > 1 and args.device != "cpu":

@@ -8,11 +8,12 @@ bytes and receives the weights (plain SGD, every weight of the last round checke
 round, the slowest worker's], "torch": version}. Started by training.py and ps_round.py; requires PyTorch.
 """
 import json
-import sys
 import threading
 import time
 
+import peers
 import pytorch_peer
+import runs
 import torch
 import torch.distributed as dist
 import torch.distributed.rpc as rpc
@@ -64,6 +65,7 @@ def serve(params, lr, momentum, wanted):
 
 
 def step_of_training(rank, args):
+    """Returns (step, the initial weights, a function that returns the result of so many seconds)."""
     task = pytorch_peer.Task(rank, args)
     if args.compile:
         task.compile()
@@ -74,7 +76,8 @@ def step_of_training(rank, args):
         for p, weights in zip(params, rpc.rpc_sync("server", push, args=([p.grad for p in params],))):
             p.data, p.grad = weights, None
 
-    return step, [p.detach().clone() for p in params], task
+    return step, [p.detach().clone() for p in params], lambda seconds, _: {
+        "samples_per_s": args.steps * args.batch * args.workers / seconds, "loss": task.final_loss()}
 
 
 def step_of_round(args):
@@ -87,55 +90,38 @@ def step_of_round(args):
             if not bool((weights == expected).all()):
                 raise SystemExit(f"wrong weights in round {i}: {weights[0].item()} instead of {expected}")
 
-    return step, [torch.zeros(args.round_bytes // 4)], None
+    return step, [torch.zeros(args.round_bytes // 4)], lambda _, times: {"times_us": times}
 
 
 def work(rank, args, ports, results):
     torch.set_num_threads(1)
-    options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://127.0.0.1:{ports[0]}", rpc_timeout=600,
-                                              num_worker_threads=max(4, args.workers))
-    if rank == args.workers:
-        rpc.init_rpc("server", rank=rank, world_size=args.workers + 1, rpc_backend_options=options)
-        rpc.shutdown()
-        return
-    rpc.init_rpc(f"worker{rank}", rank=rank, world_size=args.workers + 1, rpc_backend_options=options)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{ports[1]}", rank=rank, world_size=args.workers)
-    step, params, task = step_of_round(args) if args.round_bytes else step_of_training(rank, args)
-    if rank == 0:
-        lr, momentum = (1.0, 0.0) if args.round_bytes else (args.lr, 0.9)
-        rpc.rpc_sync("server", serve, args=(params, lr, momentum, 1 if args.asynchronous else args.workers))
-    dist.barrier()
-    for i in range(args.warmup_steps):
-        step(i)
-    dist.barrier()
-    begin, times = time.monotonic(), []
-    for i in range(args.steps):
-        start = time.monotonic()
-        step(args.warmup_steps + i)
-        times.append((time.monotonic() - start) * 1e6)
-    dist.barrier()
-    seconds = time.monotonic() - begin
-    every = [None] * args.workers
-    dist.all_gather_object(every, times)
-    if rank == 0:
-        line = {"times_us": [max(of_one) for of_one in zip(*every)]}
-        if not args.round_bytes:
-            line = {"samples_per_s": args.steps * args.batch * args.workers / seconds, "loss": task.final_loss()}
-        results.put({**line, "torch": torch.__version__})
+    name = "server" if rank == args.workers else f"worker{rank}"
+    rpc.init_rpc(name, rank=rank, world_size=args.workers + 1, rpc_backend_options=rpc.TensorPipeRpcBackendOptions(
+        init_method=f"tcp://127.0.0.1:{ports[0]}", rpc_timeout=600, num_worker_threads=max(4, args.workers)))
+    if rank < args.workers:
+        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{ports[1]}", rank=rank, world_size=args.workers)
+        step, params, result = step_of_round(args) if args.round_bytes else step_of_training(rank, args)
+        if rank == 0:
+            lr, momentum = (1.0, 0.0) if args.round_bytes else (args.lr, 0.9)
+            rpc.rpc_sync("server", serve, args=(params, lr, momentum, 1 if args.asynchronous else args.workers))
+        times = []
+        for first, count in ((0, args.warmup_steps), (args.warmup_steps, args.steps)):
+            dist.barrier()
+            begin, times = time.monotonic(), []
+            for i in range(first, first + count):
+                start = time.monotonic()
+                step(i)
+                times.append((time.monotonic() - start) * 1e6)
+        dist.barrier()
+        seconds, every = time.monotonic() - begin, [None] * args.workers
+        dist.all_gather_object(every, times)
+        if rank == 0:
+            results.put({**result(seconds, [max(of_one) for of_one in zip(*every)]), "torch": torch.__version__})
     rpc.shutdown()
 
 
-def main():
-    parser = pytorch_peer.flags(__doc__)
-    parser.add_argument("--asynchronous", action="store_true")
-    parser.add_argument("--round_bytes", type=int, default=0)
-    args = parser.parse_args()
-    if args.round_bytes % 4 or args.round_bytes < 0:
-        parser.error("--round_bytes must be a multiple of 4")
-    results = mp.get_context("spawn").SimpleQueue()
-    mp.spawn(work, (args, [pytorch_peer.free_port(), pytorch_peer.free_port()], results), nprocs=args.workers + 1)
-    print(json.dumps(results.get()))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    args = runs.parse(__doc__, **pytorch_peer.FLAGS, asynchronous=False, round_bytes=0)
+    results = mp.get_context("spawn").SimpleQueue()
+    mp.spawn(work, (args, peers.free_ports(2), results), nprocs=args.workers + 1)
+    print(json.dumps(results.get()))

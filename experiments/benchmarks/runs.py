@@ -1,4 +1,4 @@
-"""Functions for the benchmark scripts: run psring, interleave measurements, format tables, write result files."""
+"""What the benchmark scripts share: flags, runs of psring, interleaved rounds, tables and pages of results."""
 import argparse
 import csv
 import datetime
@@ -11,13 +11,30 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PSRING = ROOT / "build/release/bin/psring"
 RESULTS = ROOT / "experiments/results"
+ALSO_TO = "also write the table to this file"
+HELP = {"psring": "the program", "rounds": "interleaved", "out": "where to write the result",
+        "realtime": "run before all other processes (chrt --rr), as root"}
+MOST_BY_OTHERS = 5  # percent of the processors
+MOST_FOREIGN_PCT = 25  # psring's limit for its own rows
 
 
-def flags(doc):
-    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+def flags(doc, **defaults):
+    """A parser with a flag of each name, of the type of its default: a value, or (value, help). False is a switch; a type is a
+    flag without a default, and a list is one of choices."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, value in defaults.items():
+        value, text = value if isinstance(value, tuple) else (value, HELP.get(name))
+        how = ({"action": "store_true"} if value is False else {"type": value} if isinstance(value, type) else
+               {"choices": value} if isinstance(value, list) else {"type": type(value), "default": value})
+        parser.add_argument(f"--{name}", help=text, **how)
+    return parser
+
+
+def parse(doc, **defaults):
+    return flags(doc, **defaults).parse_args()
 
 
 def run(command, **options):
@@ -29,25 +46,82 @@ def run(command, **options):
     return done.stdout
 
 
-def train_into(out, arguments):
-    run([PSRING, "train", *arguments, "--out", out])
-
-
-def summary_rows(run_folder):
-    with open(os.path.join(run_folder, "summary.csv")) as f:
-        return list(csv.DictReader(f))
-
-
 def read_json(folder, name):
     return json.loads((pathlib.Path(folder) / name).read_text())
 
 
-def train(arguments):
-    """Runs `psring train` and returns its row of summary.csv."""
+def read_csv(folder, name):
+    with open(os.path.join(folder, name)) as f:
+        return list(csv.DictReader(f))
+
+
+def train(arguments, read=lambda out: read_csv(out, "summary.csv")[0]):
+    """Runs `psring train` and returns what `read` finds in the run's folder: its row of summary.csv."""
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "run")
-        train_into(out, arguments)
-        return summary_rows(out)[0]
+        run([PSRING, "train", *arguments, "--out", out])
+        return read(out)
+
+
+def bench(psring, arguments, **options):
+    """Runs `psring bench`. Returns (rows of bench.json, manifest)."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "run")
+        run([psring, "bench", *arguments, "--out", out], **options)
+        return read_json(out, "bench.json")["results"], read_json(out, "manifest.json")
+
+
+def compare(options, folder, arguments):
+    """Runs a round of `psring compare` on a virtual cluster of network namespaces. Returns the figures of each row, with its
+    "prediction", "shared" (it had priority over busy programs) and "not_valid" (why, or "")."""
+    run([*psring_command(options), "compare", *arguments, "--shaping", "netns", "--repeats", 1, "--time_budget", "2h", "--out",
+         folder / "run"])
+    return [{**row["figures"], "prediction": row.get("prediction", {}),
+             "shared": options.realtime and row["figures"]["foreign_cpu_pct"] > MOST_FOREIGN_PCT,
+             "not_valid": why_not_valid(row["figures"], options.realtime)} for row in read_json(folder / "run", "summary.json")]
+
+
+def psring_command(options):
+    return [*(["chrt", "--rr", "1"] if options.realtime else []), pathlib.Path(options.psring).resolve()]
+
+
+def why_not_valid(figures, ignore_others):
+    """Returns the reasons, or "" if the run is valid. ignore_others: it had priority, so other programs' load is no reason."""
+    reasons = [part for part in (figures["note"] or "").split("; ")
+               if not (ignore_others and part.startswith("other programs used"))]
+    return "" if figures["valid"] else "; ".join(reasons)
+
+
+def measure_again_if_disturbed(measure, most_tries=3):
+    """Calls measure(folder) in an empty folder until no returned row is "not_valid"; returns the last try's rows."""
+    for _ in range(most_tries):
+        with tempfile.TemporaryDirectory() as folder:
+            rows = measure(pathlib.Path(folder))
+        why = next((row["not_valid"] for row in rows if row["not_valid"]), "")
+        if not why:
+            break
+        print(f"  not valid: {why}", file=sys.stderr)
+    return rows
+
+
+def measure_cases(options, cases, separator, measure, report, head):
+    """Measures the cases, {name: case}, of which --cases has a part of the name. measure(folder, case): rows. report(rows):
+    (lines, problems). Writes head, command and lines to --out after each case; exits with 1 if there is a problem."""
+    wanted = {name: case for name, case in cases.items() if any(part in name for part in options.cases.split(separator))}
+    if not wanted:
+        sys.exit(f"no case contains '{options.cases}'; there are: {f'{separator} '.join(cases)}")
+    rows = []
+    for name, case in wanted.items():
+        print(name, file=sys.stderr)
+        rows += measure_again_if_disturbed(lambda folder, case=case: measure(folder, case))
+        lines, problems = report(rows)
+        if options.out:
+            command = " ".join([f"experiments/benchmarks/{pathlib.Path(sys.argv[0]).name}", *sys.argv[1:]])
+            write([*head, "", f"    {command}", "", f"{measured_on()}.", "", *lines], options.out)
+    print("\n".join(lines))
+    for problem in problems:
+        print(f"outside: {problem}", file=sys.stderr)
+    sys.exit(1 if problems else 0)
 
 
 def accuracies(arguments, seeds, label):
@@ -80,11 +154,11 @@ def processor(cpuinfo):
     """The text for the first processor in the text of /proc/cpuinfo."""
     fields = {key.strip(): value.strip() for key, _, value in
               (line.partition(":") for line in cpuinfo.strip().split("\n\n")[0].splitlines())}
-    flags = fields.get("flags", "").split()
-    sets = [one for one in ("avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni") if one in flags]
-    return processor_text(fields.get("model name", "unknown"), *(int(fields.get(key, -1)) for key in
-                                                               ("cpu family", "model", "stepping")),
-                          " ".join(sets + [one for one in flags if one.startswith("amx_")]))
+    has = fields.get("flags", "").split()
+    sets = [one for one in ("avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni") if one in has]
+    return processor_text(fields.get("model name", "unknown"),
+                          *(int(fields.get(key, -1)) for key in ("cpu family", "model", "stepping")),
+                          " ".join(sets + [one for one in has if one.startswith("amx_")]))
 
 
 def machine_text(machine):
@@ -103,7 +177,19 @@ def cpu_ticks():
     return sum(fields), sum(fields) - fields[3] - fields[4]
 
 
-MOST_BY_OTHERS = 5  # percent of the processors
+class Load:
+    """What other programs use of the processors. This script's children count as its own when they have ended."""
+
+    def __init__(self):
+        self.begin = self.ticks()
+
+    @staticmethod
+    def ticks():
+        return *cpu_ticks(), sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK")
+
+    def others_pct(self):
+        total, busy, own = (end - begin for begin, end in zip(self.begin, self.ticks()))
+        return 100 * max(0.0, busy - own) / max(1, total)
 
 
 class Disturbed(SystemExit):
@@ -122,22 +208,20 @@ def interleave(contenders, rounds, label, warm_up=1, must_be_quiet=True):
 
     contenders: {name: function that returns a figure}. Returns ({name: values}, a sentence about other processes). Raises
     Disturbed if they were too busy."""
+    if rounds < 1:
+        sys.exit("--rounds must be at least 1")
     results = {name: [] for name in contenders}
-    load = os.getloadavg()[0]
-    total0, busy0 = cpu_ticks()
-    own0 = sum(os.times()[:4])
+    before, load = os.getloadavg()[0], Load()
     for round_index in range(warm_up + rounds):
         for name, measure in contenders.items():
             value = measure()
             if round_index >= warm_up:
                 results[name].append(value)
             print(f"{label} round {round_index + 1 - warm_up}: {name}: {value:,.0f}", file=sys.stderr)
-    total1, busy1 = cpu_ticks()
-    own = (sum(os.times()[:4]) - own0) * os.sysconf("SC_CLK_TCK")
-    others = 100 * max(0.0, busy1 - busy0 - own) / max(1, total1 - total0)
+    others = load.others_pct()
     if must_be_quiet:
         require_quiet(label, others)
-    return results, f"Processor time of other programs during the run: {others:.1f}%; load average before it: {load:.1f}."
+    return results, f"Processor time of other programs during the run: {others:.1f}%; load average before it: {before:.1f}."
 
 
 def paired_ratio(values, base):
@@ -146,6 +230,11 @@ def paired_ratio(values, base):
 
 def spread(values, form=",.0f", center=statistics.median):
     return f"{center(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def mean_and_range(values):
+    """Three cells."""
+    return [f"{figure(values):.4f}" for figure in (statistics.mean, min, max)]
 
 
 def table(head, rows):
@@ -163,40 +252,13 @@ def with_section(page, title, lines):
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
+def write(lines, path):
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+
+
 def write_result(name, lines, folder=RESULTS):
     """Prints the lines and writes them to NAME in the folder."""
-    text = "\n".join(lines) + "\n"
-    print(text)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(text)
-
-
-def virtual_cluster_flags(doc):
-    """Returns a parser with the flags of scripts that measure on a virtual cluster."""
-    parser = flags(doc)
-    parser.add_argument("--psring", default=PSRING)
-    parser.add_argument("--realtime", action="store_true", help="run before all other processes (chrt --rr), as root")
-    parser.add_argument("--out", help="also write the table to this file")
-    return parser
-
-
-def psring_command(options):
-    return [*(["chrt", "--rr", "1"] if options.realtime else []), pathlib.Path(options.psring).resolve()]
-
-
-def measure_again_if_disturbed(measure, most_tries=3):
-    """Calls measure(folder) in an empty folder until no returned row is "not_valid"; returns the last try's rows."""
-    for _ in range(most_tries):
-        with tempfile.TemporaryDirectory() as folder:
-            rows = measure(pathlib.Path(folder))
-        why = next((row["not_valid"] for row in rows if row["not_valid"]), "")
-        if not why:
-            break
-        print(f"  not valid: {why}", file=sys.stderr)
-    return rows
-
-
-def why_not_valid(valid, note, ignore_others):
-    """Returns the reasons, or "" if the run is valid. ignore_others: it had priority, so other programs' load is no reason."""
-    reasons = [part for part in note.split("; ") if not (ignore_others and part.startswith("other programs used"))]
-    return "" if valid else "; ".join(reasons)
+    print("\n".join(lines) + "\n")
+    write(lines, folder / name)

@@ -13,7 +13,6 @@ Writes experiments/results/several_machines.md, or the file given with --out. Ex
 a run on the virtual cluster is not valid. Needs root, setpriv, unshare and nsenter (util-linux), and ip and tc (iproute2).
 """
 import json
-import os
 import pathlib
 import signal
 import statistics
@@ -37,7 +36,6 @@ COMPARISONS = [(["--strategies", "ring,ps-sync", *ON_RANK_0, "--steps", 6, "--re
                (["--strategies", "ps-sync", "--server_placement", "colocated", "--align_steps", "--steps", 6, "--repeats", 3],
                 {"ps-sync": "ps-sync, colocated servers"})]
 COMPARED = [name for _, names in COMPARISONS for name in names.values()]
-MOST_FOREIGN_PCT = 25  # as psring's
 MOST_SECONDS = 400  # of one comparison
 END_WITH_US = ["setpriv", "--pdeathsig", "TERM"]  # also if this script is killed
 PORT = 29500
@@ -153,48 +151,27 @@ class Machines:
             network.close()
 
 
-def figures_of(out, names, ignore_others):
-    """{name: samples/s} of a run, why its rows are not valid, and the rate that psring measured on its links."""
-    speeds, problems = {}, []
-    for row in runs.read_json(out, "summary.json"):
-        figures = row["figures"]
-        if figures["strategy"] not in names:
-            continue
-        name = names[figures["strategy"]]
-        speeds[name] = figures["samples_per_s"]
-        why = runs.why_not_valid(figures["valid"], figures["note"] or "", ignore_others)
-        problems += [f"{name}: {why}"] * bool(why)
-    link = runs.read_json(out, "manifest.json")["link"]
-    return speeds, problems, link.get("network", link)["wires"]["mb_per_s"]
-
-
-def others_pct(begin, end):
-    """The share of the processors that other programs used between two results of usage()."""
-    (total0, busy0, own0), (total1, busy1, own1) = begin, end
-    return 100 * max(0.0, busy1 - busy0 - (own1 - own0)) / max(1, total1 - total0)
-
-
-def usage():
-    """Ticks of all processors, those that were busy, and those of commands that have ended."""
-    return *runs.cpu_ticks(), sum(os.times()[2:4]) * os.sysconf("SC_CLK_TCK")
-
-
 def run_once(options, machines, flags, names, kind):
-    """The record of a comparison on one kind of cluster."""
+    """The record of a comparison on one kind of cluster. names: {strategy: name}."""
     command = [*runs.psring_command(options), "compare", *flags, "--workers", machines.count, "--workload", WORKLOAD,
                "--transport", options.transport, "--warmup_steps", WARMUP_STEPS, "--no_eval"]
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        out, begin, timeouts = folder / "run", usage(), machines.timeouts()
+        out, load, timeouts = folder / "run", runs.Load(), machines.timeouts()
         if kind == "virtual":
             runs.run([*END_WITH_US, *command, "--link", options.link, "--shaping", "netns", "--out", out], timeout=MOST_SECONDS)
         else:
             machines.run(command, out, folder)
-        others, timeouts = others_pct(begin, usage()), machines.timeouts() - timeouts
-        # Each machine's psring counts the processes of the others as other programs.
-        speeds, problems, rate = figures_of(out, names, options.realtime or kind == "machines")
-    if kind == "machines" and others > MOST_FOREIGN_PCT and not options.realtime:
+        others, timeouts = load.others_pct(), machines.timeouts() - timeouts
+        rows = [row["figures"] for row in runs.read_json(out, "summary.json") if row["figures"]["strategy"] in names]
+        link = runs.read_json(out, "manifest.json")["link"]
+    speeds = {names[row["strategy"]]: row["samples_per_s"] for row in rows}
+    # Each machine's psring counts the processes of the others as other programs.
+    reasons = [(names[row["strategy"]], runs.why_not_valid(row, options.realtime or kind == "machines")) for row in rows]
+    problems = [f"{name}: {why}" for name, why in reasons if why]
+    if kind == "machines" and others > runs.MOST_FOREIGN_PCT and not options.realtime:
         problems.append(f"other programs used {others:.0f}% of the processors")
+    rate = link.get("network", link)["wires"]["mb_per_s"]
     print(f"{machines.count} machines, {kind}: {speeds} at {rate:.1f} MB/s, others {others:.0f}%, {timeouts} TCP time-outs between "
           f"machines {problems or ''}", file=sys.stderr)
     return {"nodes": machines.count, "kind": kind, "speeds": speeds, "problems": problems, "mb_per_s": rate, "others_pct": others,
@@ -212,23 +189,6 @@ def measure(options, machines, alternation):
                     break
             records.append(record)
     return records
-
-
-NOTES = """\
-**Why ps-async computes slowly.** The worker beside the server uses no link: its exchange is limited by the processor, here two
-cores for all machines. Over TCP it takes 25 to 35 ms beside 44 ms of computing, and differs between runs, so at full speed the
-ratio was between 0.90 and 1.08 in 7 pairs of runs, most of the samples being this worker's. The steps of the other workers,
-which use links, agreed within 1%. With `--compute_speedup .25` computing takes 176 ms, and the difference disappears.
-With the default transport the ratio at full speed was 1.017, 0.982 and 0.989 with 2, 3 and 4 machines (2026-11-27, one pair each).
-
-**Why colocated servers are aligned.** Without `--align_steps`, 3 colocated servers have two speeds, on both kinds of cluster:
-about 183 samples/s in 6 of 10 runs, 123 to 146 in the others. In the slow ones most steps are slow and the workers are half a
-step apart: probably the one that is ahead stays ahead, because it pushes its next gradient while the others still pull. TCP
-sent up to 2,046 segments again per machine, in fast and slow runs alike, without a time-out. With 2 and 4 servers this was not
-seen. Even with aligned steps, runs with 3 servers had between 162 and 183 samples/s; why was not examined.
-
-**--transport tcp and auto.** The table says which one both sides had. By default (`auto`) processes of one machine share memory,
-on the virtual cluster too, and the worker beside the server exchanges its 45 MB much faster than over TCP.""".splitlines()
 
 
 def compare(records):
@@ -252,8 +212,10 @@ def compare(records):
 
 
 def page(options, records):
+    """The lines of the page, whose notes are kept, and what compare() found to be wrong."""
     rows, within, problems = compare(records)
     rates = {kind: [record["mb_per_s"] for record in records if record["kind"] == kind] for kind in ("virtual", "machines")}
+    _, mark, notes = (runs.RESULTS / "several_machines.md").read_text().partition("**Why ps-async")
     return [
         "# Several machines compared with the virtual cluster", "",
         "    experiments/benchmarks/several_machines.py", "",
@@ -262,26 +224,23 @@ def page(options, records):
         f"{', and psring had priority over them (--realtime)' * any(record.get('realtime') for record in records)}. "
         "All *measured*.", "",
         "A machine is a network namespace with its own host name, and a separate command starts `compare --nnodes N` in each, with "
-        "one worker per machine. The virtual cluster is `compare --link "
-        f"{options.link} --shaping netns` with as many workers; servers are on rank 0's host, except the colocated ones. Links have the same rate and queues, and no added delay. "
-        "Both get the same flags and take turns (pairs of runs). Workload "
-        f"{WORKLOAD} (45 MB of gradients, replayed), {WARMUP_STEPS} steps of warm-up, then one round of 6 steps; ps-async: 20 per worker "
-        "with `--compute_speedup .25`; colocated servers: 3 rounds with `--align_steps`. Samples/s: median (lowest to highest).", "",
+        f"one worker per machine. The virtual cluster is `compare --link {options.link} --shaping netns` with as many workers; "
+        "servers are on rank 0's host, except the colocated ones. Links have the same rate and queues, and no added delay. "
+        f"Both get the same flags and take turns (pairs of runs). Workload {WORKLOAD} (45 MB of gradients, replayed), "
+        f"{WARMUP_STEPS} steps of warm-up, then one round of 6 steps; ps-async: 20 per worker with `--compute_speedup .25`; "
+        "colocated servers: 3 rounds with `--align_steps`. Samples/s: median (lowest to highest).", "",
         *runs.table("--transport | nodes | strategy | pairs | virtual cluster | machines | ratio of the medians", rows), "",
         f"{within} of {len(rows)} ratios are within 5%. The links carried "
         f"{runs.spread(rates['virtual'], '.1f')} MB/s of payload on the virtual cluster and "
         f"{runs.spread(rates['machines'], '.1f')} MB/s between the machines, as psring measured before each comparison.",
-        "", *NOTES], problems
+        "", *(mark + notes).splitlines()], problems
 
 
 def main():
-    parser = runs.virtual_cluster_flags(__doc__)
-    parser.add_argument("--machines", default="2,3,4", help="numbers of machines")
-    parser.add_argument("--link", default="1gbit")
-    parser.add_argument("--transport", default="auto", choices=["auto", "tcp"])
-    parser.add_argument("--alternations", type=int, default=3)
-    parser.add_argument("--record", type=pathlib.Path, help="a JSON file of measurements to read and to extend")
-    options = parser.parse_args()
+    options = runs.parse(__doc__, psring=runs.PSRING, realtime=False, machines=("2,3,4", "numbers of machines"), link="1gbit",
+                         transport=("auto", "auto or tcp"), alternations=3,
+                         record=(pathlib.Path, "a JSON file of measurements to read and to extend"),
+                         out=runs.RESULTS / "several_machines.md")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rate = bits_per_s(options.link)
     records = json.loads(options.record.read_text()) if options.record and options.record.exists() else []
@@ -295,8 +254,7 @@ def main():
         finally:
             machines.close()
     lines, problems = page(options, records)
-    out = pathlib.Path(options.out or runs.RESULTS / "several_machines.md")
-    runs.write_result(out.name, lines, out.parent)
+    runs.write_result(options.out.name, lines, options.out.parent)
     for problem in problems:
         print(problem, file=sys.stderr)
     sys.exit(1 if problems else 0)

@@ -9,6 +9,7 @@ shared memory, from /proc/PID/smaps_rollup: Pss, so that pages of several proces
 processes of the job. Pages of files do not count: a process's part of a library changes when other programs use it. Exit code 1
 if memory grew by 1% or more, or descriptors at all, or if the job ended by itself.
 """
+import contextlib
 import os
 import pathlib
 import signal
@@ -19,12 +20,11 @@ import time
 
 import runs
 
-WORKERS = ["--workers", "4"]
-SERVER = ["--server_placement", "dedicated"]
+SERVER = ["--workers", "4", "--server_placement", "dedicated"]
 CASES = {"single": ["--strategy", "single", "--batch", "32"],
-         "ring": ["--strategy", "ring", *WORKERS, "--batch", "32"],
-         "ps-async": ["--strategy", "ps-async", *WORKERS, *SERVER, "--batch", "32"],
-         "ps-sync": ["--strategy", "ps-sync", *WORKERS, *SERVER, "--batch", "128"]}
+         "ring": ["--strategy", "ring", "--workers", "4", "--batch", "32"],
+         "ps-async": ["--strategy", "ps-async", *SERVER, "--batch", "32"],
+         "ps-sync": ["--strategy", "ps-sync", *SERVER, "--batch", "128"]}
 GROWTH_BELOW = .01
 EXPLANATION = ("Memory: resident anonymous and shared pages of all processes of a job. `single`, `ring` and `ps-async` have a batch of "
                "32, `ps-sync` of 128; all but `single` have 4 workers, and `ps-*` a server.")
@@ -33,18 +33,13 @@ EXPLANATION = ("Memory: resident anonymous and shared pages of all processes of 
 def family(root):
     """The process `root` and all its descendants."""
     parents = {}
-    for entry in pathlib.Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:  # it has ended
-                pass
-    members = {root}
-    while True:
-        more = {pid for pid, parent in parents.items() if parent in members} - members
-        if not more:
-            return sorted(members)
-        members |= more
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    members = [root]
+    for one in members:  # which grows
+        members += [pid for pid, parent in parents.items() if parent == one]
+    return members
 
 
 def usage(root):
@@ -85,12 +80,7 @@ def grew(before, after):
 
 
 def main():
-    parser = runs.flags(__doc__)
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--settle", type=float, default=2)
-    parser.add_argument("--cases", default=",".join(CASES))
-    parser.add_argument("--out", type=pathlib.Path, help="also write the table to this file")
-    args = parser.parse_args()
+    args = runs.parse(__doc__, minutes=10.0, settle=2.0, cases=",".join(CASES), out=(str, runs.ALSO_TO))
     rows, failed = [], False
     for case in args.cases.split(","):
         if case not in CASES:
@@ -98,15 +88,14 @@ def main():
         before, after = soak(CASES[case], args.minutes, args.settle)
         failed |= grew(before, after)
         (kib0, fds0, processes), (kib1, fds1, _) = before, after
-        growth = kib1 / kib0 - 1
-        rows.append((case, processes, f"{kib0 / 1024:.1f}", f"{kib1 / 1024:.1f}", f"{growth:+.2%}", fds0, fds1))
-        print(f"{case}: memory {growth:+.2%}, descriptors {fds0} to {fds1}", file=sys.stderr)
-    lines = runs.table(f"case | processes | MiB after {args.settle:g} min | after {args.minutes:g} min | growth | "
-                       f"descriptors after {args.settle:g} min | after {args.minutes:g} min", rows)
+        rows.append((case, processes, f"{kib0 / 1024:.1f}", f"{kib1 / 1024:.1f}", f"{kib1 / kib0 - 1:+.2%}", fds0, fds1))
+        print(f"{case}: memory {kib1 / kib0 - 1:+.2%}, descriptors {fds0} to {fds1}", file=sys.stderr)
+    settled, ended = f"after {args.settle:g} min", f"after {args.minutes:g} min"
+    lines = runs.table(f"case | processes | MiB {settled} | {ended} | growth | descriptors {settled} | {ended}", rows)
     print("\n".join(lines))
     if args.out:
-        args.out.write_text("\n".join(["# Memory and descriptors of long jobs", "", runs.measured_on() + ". Written by "
-                                       "experiments/benchmarks/soak.py; all *measured*.", "", EXPLANATION, "", *lines]) + "\n")
+        runs.write(["# Memory and descriptors of long jobs", "", f"{runs.measured_on()}. Written by "
+                    "experiments/benchmarks/soak.py; all *measured*.", "", EXPLANATION, "", *lines], args.out)
     return failed
 
 

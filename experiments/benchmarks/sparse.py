@@ -11,7 +11,6 @@ Requires network namespaces (./run doctor); the cells of 1,000,000 rows need 9 G
 """
 import json
 import math
-import pathlib
 import sys
 
 import runs
@@ -37,23 +36,19 @@ def touched_rows(folder):
 
 def measure(options, folder, rows, batch):
     """One row for each contender."""
-    out = folder / "run"
-    runs.run([*runs.psring_command(options), "compare", "--model", "dlrm-small", "--data", f"zipf:{rows}:{ALPHA}", "--batch",
-              batch, "--strategies", "ring,ps-sync", "--servers", "1,4", "--server_placement", "dedicated", "--workers", WORKERS,
-              "--link", options.link, "--shaping", "netns", "--repeats", "1", "--steps", options.steps, "--no_eval",
-              "--time_budget", "2h", "--out", out])
-    figures = [row["figures"] for row in runs.read_json(out, "summary.json")]
+    figures = runs.compare(options, folder, [
+        "--model", "dlrm-small", "--data", f"zipf:{rows}:{ALPHA}", "--batch", batch, "--strategies", "ring,ps-sync", "--servers",
+        "1,4", "--server_placement", "dedicated", "--workers", WORKERS, "--link", options.link, "--steps", options.steps, "--no_eval"])
     none_ms = next(one["step_ms"] for one in figures if one["strategy"] == "none")
-    touched = touched_rows(out)
-    found = []
-    for one in figures:
-        name = CONTENDERS.get((one["strategy"], one["servers"] or 0))
-        if name:
-            derived_ms = none_ms + one["predicted_comm_ms"]
-            found.append({"rows": rows, "batch": batch, "touched": touched, "share": touched / rows, "name": name,
-                          "measured": one["samples_per_s"], "derived": WORKERS * batch / derived_ms * 1e3, "none_ms": none_ms,
-                          "not_valid": runs.why_not_valid(one["valid"], one["note"] or "", options.realtime)})
-    return found
+    touched = touched_rows(folder / "run")
+    return [{"rows": rows, "batch": batch, "touched": touched, "share": touched / rows,
+             "name": CONTENDERS[one["strategy"], one["servers"] or 0], "measured": one["samples_per_s"],
+             "derived": WORKERS * batch / (none_ms + one["predicted_comm_ms"]) * 1e3, "not_valid": one["not_valid"]}
+            for one in figures if (one["strategy"], one["servers"] or 0) in CONTENDERS]
+
+
+def ring_of(found, cell):
+    return next(one for one in found if (one["rows"], one["batch"], one["name"]) == (cell["rows"], cell["batch"], "ring"))
 
 
 def ratios(found, kind):
@@ -61,9 +56,7 @@ def ratios(found, kind):
     of = {}
     for one in found:
         if one["name"] != "ring":
-            ring = next(other for other in found if (other["rows"], other["batch"], other["name"]) ==
-                        (one["rows"], one["batch"], "ring"))
-            of.setdefault(one["name"], []).append((one["share"], one[kind] / ring[kind], one["batch"]))
+            of.setdefault(one["name"], []).append((one["share"], one[kind] / ring_of(found, one)[kind], one["batch"]))
     return of
 
 
@@ -73,51 +66,55 @@ def bytes_ratio(share, servers):
     return ring / (2 * share * WORKERS / servers)
 
 
+CHART_HEAD = f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 660 330" font-family="system-ui, sans-serif" font-size="13" role="img">
+  <title>Speed of parameter servers relative to a ring, over the share of touched rows</title>
+  <style>
+    text {{ fill: #1f2328 }} .axis {{ stroke: #57606a; fill: none }} .one {{ stroke-dasharray: 4 4 }}
+    .s1 {{ stroke: #bc4c00; fill: none }} .s4 {{ stroke: #0969da; fill: none }} circle {{ stroke-width: 2 }}
+    .s1.large {{ fill: #bc4c00 }} .s4.large {{ fill: #0969da }}
+    @media (prefers-color-scheme: dark) {{
+      text {{ fill: #e6edf3 }} .axis {{ stroke: #9da7b1 }} .s1 {{ stroke: #f0883e }} .s4 {{ stroke: #58a6ff }}
+      .s1.large {{ fill: #f0883e }} .s4.large {{ fill: #58a6ff }}
+    }}
+  </style>
+  <text x="60" y="18" font-weight="bold">samples/s of ps-sync / samples/s of ring, 4 workers</text>
+  <text x="60" y="35">circles: measured, filled with a batch of at least {LARGE}; lines: from bytes</text>"""
+
+
 def chart(found):
     """Speed of servers relative to the ring, over the share of touched rows: circles measured, lines by bytes."""
     left, top, width, height = 60, 44, 560, 220
     lowest, most = 1e-4, 2.5
 
     def x(share):
-        return left + width * (1 - math.log10(max(share, lowest)) / math.log10(lowest))
+        return f"{left + width * (1 - math.log10(max(share, lowest)) / math.log10(lowest)):.0f}"
 
-    def y(ratio):
-        return top + height * (1 - min(ratio, most) / most)
+    def y(ratio, below=0):
+        return f"{top + height * (1 - min(ratio, most) / most) + below:.0f}"
 
-    lines = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 660 330" font-family="system-ui, sans-serif" font-size="13" '
-             'role="img">', "  <title>Speed of parameter servers relative to a ring, over the share of touched rows</title>",
-             "  <style>", "    text { fill: #1f2328 } .axis { stroke: #57606a; fill: none } .one { stroke-dasharray: 4 4 }",
-             "    .s1 { stroke: #bc4c00; fill: none } .s4 { stroke: #0969da; fill: none } circle { stroke-width: 2 }",
-             "    .s1.large { fill: #bc4c00 } .s4.large { fill: #0969da }",
-             "    @media (prefers-color-scheme: dark) {",
-             "      text { fill: #e6edf3 } .axis { stroke: #9da7b1 } .s1 { stroke: #f0883e } .s4 { stroke: #58a6ff }",
-             "      .s1.large { fill: #f0883e } .s4.large { fill: #58a6ff }", "    }",
-             "  </style>",
-             f'  <text x="{left}" y="18" font-weight="bold">samples/s of ps-sync / samples/s of ring, 4 workers</text>',
-             f'  <text x="{left}" y="35">circles: measured, filled with a batch of at least {LARGE}; lines: from bytes</text>',
-             f'  <path class="axis" d="M{left} {top}V{top + height}H{left + width}"/>',
-             f'  <path class="axis one" d="M{left} {y(1):.0f}H{left + width}"/>']
-    for ratio in (0, .5, 1, 1.5, 2, 2.5):
-        lines.append(f'  <text x="{left - 8}" y="{y(ratio) + 4:.0f}" text-anchor="end">{ratio:g}</text>')
-    for power in range(-4, 1):
-        lines.append(f'  <text x="{x(10.0**power):.0f}" y="{top + height + 20}" text-anchor="middle">{100 * 10.0**power:g}%</text>')
-    lines.append(f'  <text x="{left + width / 2:.0f}" y="{top + height + 42}" text-anchor="middle">rows of a table that a batch '
-                 'touches</text>')
+    lines = [CHART_HEAD, f'  <path class="axis" d="M{left} {top}V{top + height}H{left + width}"/>',
+             f'  <path class="axis one" d="M{left} {y(1)}H{left + width}"/>',
+             *(f'  <text x="{left - 8}" y="{y(ratio, 4)}" text-anchor="end">{ratio:g}</text>' for ratio in (0, .5, 1, 1.5, 2, 2.5)),
+             *(f'  <text x="{x(share)}" y="{top + height + 20}" text-anchor="middle">{100 * share:g}%</text>'
+               for share in (1e-4, 1e-3, .01, .1, 1)),
+             f'  <text x="{left + width / 2:.0f}" y="{top + height + 42}" text-anchor="middle">rows of a table that a batch '
+             'touches</text>']
+    flat = 2 / WORKERS  # the share from which on a line falls
     for servers, points in sorted(ratios(found, "measured").items()):
         number = int(servers.split()[0])
-        shares = [lowest, 2 / WORKERS, *(2 / WORKERS * (WORKERS / 2) ** (i / 8) for i in range(1, 9))]  # flat, then falling
-        curve = "L".join(f"{x(share):.0f} {y(bytes_ratio(share, number)):.0f}" for share in shares)
-        lines.append(f'  <path class="s{number}" d="M{curve}"/>')
-        lines += [f'  <circle class="s{number}{" large" * (batch >= LARGE)}" cx="{x(share):.0f}" cy="{y(ratio):.0f}" r="4"/>'
-                  for share, ratio, batch in points]
-        lines.append(f'  <text x="{left + 8}" y="{y(bytes_ratio(lowest, number)) - 6:.0f}">{servers}</text>')
+        curve = "L".join(f"{x(share)} {y(bytes_ratio(share, number))}" for share in
+                         [lowest, flat, *(flat * (WORKERS / 2) ** (i / 8) for i in range(1, 9))])
+        lines += [f'  <path class="s{number}" d="M{curve}"/>',
+                  *(f'  <circle class="s{number}{" large" * (batch >= LARGE)}" cx="{x(share)}" cy="{y(ratio)}" r="4"/>'
+                    for share, ratio, batch in points),
+                  f'  <text x="{left + 8}" y="{y(bytes_ratio(lowest, number), -6)}">{servers}</text>']
     return "\n".join([*lines, "</svg>", ""])
 
 
 def page(found, steps, link="1gbit"):
     cells = []
     for one in found:
-        ring = next(other for other in found if (other["rows"], other["batch"], other["name"]) == (one["rows"], one["batch"], "ring"))
+        ring = ring_of(found, one)
         times = ["", ""] if one is ring else [f"{one[kind] / ring[kind]:.2f}" for kind in ("measured", "derived")]
         cells.append([f"{one['rows']:,}", one["batch"], f"{one['touched']:,.0f}", f"{100 * one['share']:.2g}%", one["name"],
                       f"{one['measured']:,.0f}{' !' * bool(one['not_valid'])}", f"{one['derived']:,.0f}",
@@ -133,20 +130,14 @@ def page(found, steps, link="1gbit"):
             "rows. ! not valid."]
 
 
-def main():
-    parser = runs.flags(__doc__)
-    parser.add_argument("--psring", default=runs.PSRING)
-    parser.add_argument("--realtime", action="store_true", help="run before all other processes (chrt --rr), as root")
-    parser.add_argument("--cells", default=CELLS, help="ROWS:BATCH,...")
-    parser.add_argument("--link", default="1gbit", help="rate of the links")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--out", type=pathlib.Path, default=runs.RESULTS, help="folder for the results")
-    options = parser.parse_args()
+if __name__ == "__main__":
+    options = runs.parse(__doc__, psring=runs.PSRING, realtime=False, cells=(CELLS, "ROWS:BATCH,..."),
+                         link=("1gbit", "rate of the links"), steps=20, out=runs.RESULTS)
     try:
         cells = [tuple(int(number) for number in cell.split(":")) for cell in options.cells.split(",")]
         cells = [(rows, batch) for rows, batch in cells if rows > 0 and batch > 0]
     except ValueError:
-        parser.error("--cells is ROWS:BATCH,... such as 1000:32,1000:512")
+        sys.exit("--cells is ROWS:BATCH,... such as 1000:32,1000:512")
     found = []
     for rows, batch in cells:
         found += runs.measure_again_if_disturbed(lambda folder, rows=rows, batch=batch: measure(options, folder, rows, batch), 2)
@@ -154,7 +145,3 @@ def main():
                                                           for one in found[-3:]), file=sys.stderr)
     runs.write_result("sparse.md", page(found, options.steps, options.link), options.out)
     (options.out / "sparse.svg").write_text(chart(found))
-
-
-if __name__ == "__main__":
-    main()

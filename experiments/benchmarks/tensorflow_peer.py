@@ -8,12 +8,9 @@ trained: every worker adds a gradient of N bytes to the server's weights and rea
 {"times_us": [of each call, divided by its rounds], "tensorflow": version}. Started by training.py and ps_round.py; requires
 TensorFlow.
 """
-import argparse
-import gzip
 import json
 import multiprocessing
 import os
-import socket
 import sys
 import time
 
@@ -21,12 +18,10 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import numpy as np
+import peers
+import runs
+import samples
 import tensorflow as tf
-
-
-def one_thread():
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
 
 
 def serve(cluster, job, index):
@@ -34,25 +29,6 @@ def serve(cluster, job, index):
     if job == "worker":
         config.inter_op_parallelism_threads = 2  # with one, a worker that waits for the server cannot be called
     tf.distribute.Server(tf.train.ClusterSpec(cluster), job_name=job, task_index=index, config=config, protocol="grpc").join()
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
-def load(folder, count):
-    def read(name, skip, shape):
-        with gzip.open(os.path.join(folder, name)) as f:
-            return np.frombuffer(f.read(), np.uint8, offset=skip)[:count * int(np.prod(shape))].reshape(count, *shape)
-
-    images = read("train-images-idx3-ubyte.gz", 16, (28, 28, 1))
-    return (images.astype(np.float32) / 255 - 0.2860) / 0.3530, read("train-labels-idx1-ubyte.gz", 8, ()).astype(np.int32)
 
 
 def initial_weights(model, seed):
@@ -85,9 +61,9 @@ def loss_of(model, weights, images, labels):
 
 def training_call(args, variables, momenta):
     """Returns a tf.function(first batch) that takes --steps_per_call steps on a worker and returns their losses."""
-    images, labels = load(args.data_dir, 60000)
+    images, labels = samples.pictures(args.data_dir)
     order = np.random.default_rng(args.seed).permutation(60000)
-    images, labels = images[order], labels[order]
+    images, labels = images.reshape(-1, 28, 28, 1)[order], labels.astype(np.int32)[order]
 
     @tf.function
     def call(first):
@@ -129,7 +105,8 @@ def round_call(args, variable):
 
 
 def run(args, cluster):
-    one_thread()
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec(cluster), rpc_layer="grpc")
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -148,41 +125,26 @@ def run(args, cluster):
         coordinator.join()
         return time.monotonic() - begin, values
 
-    def calls_of(steps):
-        return max(1, -(-steps // args.steps_per_call))
-
-    measure(calls_of(args.warmup_steps), 0)
-    line = {"tensorflow": tf.__version__}
+    warmup, calls = (max(1, -(-steps // args.steps_per_call)) for steps in (args.warmup_steps, args.steps))
+    measure(warmup, 0)
     if args.round_bytes:
-        times = [measure(1, 0)[0] * 1e6 / args.steps_per_call for _ in range(calls_of(args.steps))]
-        rounds = args.steps_per_call * args.workers * (calls_of(args.warmup_steps) + calls_of(args.steps))
+        result = {"times_us": [measure(1, 0)[0] * 1e6 / args.steps_per_call for _ in range(calls)]}
+        rounds = args.steps_per_call * args.workers * (warmup + calls)
         if float(variables[0][0]) != -rounds:
             sys.exit(f"wrong weights: {float(variables[0][0])} instead of {-rounds}")
-        print(json.dumps({"times_us": times, **line}), flush=True)
-        return
-    seconds, values = measure(calls_of(args.steps), calls_of(args.warmup_steps) * args.workers)
-    losses = np.concatenate([v.fetch() for v in values])
-    samples = calls_of(args.steps) * args.steps_per_call * args.batch * args.workers
-    print(json.dumps({"samples_per_s": samples / seconds, "loss": float(np.mean(losses[-max(1, len(losses) // 10):])), **line}),
-          flush=True)
+    else:
+        seconds, values = measure(calls, warmup * args.workers)
+        losses = np.concatenate([v.fetch() for v in values])
+        result = {"samples_per_s": calls * args.steps_per_call * args.batch * args.workers / seconds,
+                  "loss": float(np.mean(losses[-max(1, len(losses) // 10):]))}
+    print(json.dumps({**result, "tensorflow": tf.__version__}), flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=["mlp", "cnn"], default="mlp")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=100, help="of each worker; rounded up to whole calls")
-    parser.add_argument("--warmup_steps", type=int, default=10)
-    parser.add_argument("--steps_per_call", type=int, default=10)
-    parser.add_argument("--lr", type=float, default=0.02)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--round_bytes", type=int, default=0)
-    parser.add_argument("--data_dir", default="/usr/share/datasets/fashion-mnist")
-    args = parser.parse_args()
-    if args.round_bytes % 4 or args.round_bytes < 0:
-        parser.error("--round_bytes must be a multiple of 4")
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(args.workers + 2)]
+    args = runs.parse(__doc__, model=("mlp", "mlp or cnn"), workers=2, batch=128,
+                      steps=(100, "of each worker; rounded up to whole calls"), warmup_steps=10, steps_per_call=10, lr=0.02, seed=1,
+                      round_bytes=0, data_dir="/usr/share/datasets/fashion-mnist", optimizer=("momentum", "the only one"))
+    addresses = [f"127.0.0.1:{port}" for port in peers.free_ports(args.workers + 2)]
     cluster = {"chief": addresses[:1], "ps": addresses[1:2], "worker": addresses[2:]}
     spawn = multiprocessing.get_context("spawn")
     others = [spawn.Process(target=serve, args=(cluster, job, i), daemon=True)

@@ -59,22 +59,17 @@ WORK = {"mlp": Work(300, 128, MOMENTUM, PICTURES, with_servers=True),
                            "26 lookups per sample by Zipf's distribution (1.05)", warmup_steps=20, code={**CODE, **JOINED}),
         "skipgram": Work(1000, 256, ["--optimizer", "sgd", "--lr", "10"], "SGD, float32, words of the King James Bible, width 128, "
                          "5 negatives", warmup_steps=50, unit="targets")}
-SERVER = ["--server_placement", "dedicated"]
 
 
 class Contenders:
     """Functions that return samples/s, and the loss at the end of each one's last run."""
 
     def __init__(self, args, model):
-        self.args, self.model = args, model
-        self.work = WORK[model]
+        self.args, self.model, self.work = args, model, WORK[model]
         self.steps = str(args.steps or self.work.steps)
-        self.measure, self.loss, self.memory_mb, self.base = {}, {}, {}, {}
-        self.tried = []
-
-    def common(self):
-        return ["--model", self.model, "--steps", self.steps, "--warmup_steps", str(self.work.warmup_steps),
-                "--batch", str(self.work.batch), *self.work.update]
+        self.measure, self.loss, self.memory_mb, self.base, self.tried = {}, {}, {}, {}, []
+        self.common = ["--model", model, "--steps", self.steps, "--warmup_steps", str(self.work.warmup_steps), "--batch",
+                       str(self.work.batch), *self.work.update]
 
     def add(self, name, run, base=""):
         """run: returns {"samples_per_s", "loss", a peak memory}. base: the psring contender that it is compared with."""
@@ -86,10 +81,13 @@ class Contenders:
         self.measure[name], self.base[name] = measure, base
 
     def add_psring(self, name, *flags):
-        self.add(name, lambda: runs.train([*self.common(), "--schedule", "constant", "--no_eval", *flags]))
+        self.add(name, lambda: runs.train([*self.common, "--schedule", "constant", "--no_eval", "--strategy", *flags]))
+
+    def add_torch(self, name, base, workers, code, env, *script):
+        self.add(name, lambda: self.torch(workers, code, env, *script), base)
 
     def torch(self, workers, code, env, script="pytorch_peer.py"):
-        return peers.torch(self.args, script, *self.common(), "--workers", str(workers), *code, env=env)
+        return peers.torch(self.args, script, *self.common, "--workers", workers, *code, env=env)
 
     def best_torch(self, workers):
         """Returns (name, flags, environment) of the fastest: of the code, then of the allocators with it. What fails is
@@ -120,58 +118,47 @@ class Contenders:
         name = name.removesuffix(", malloc tuned")
         return fastest([(f"{name}, {allocator}", code, env) for allocator, env in peers.allocators().items()])
 
+    def search(self, path):
+        """PyTorch's fastest configurations with one process and with two: as an earlier run has written them to `path`, else
+        tried, and added to it."""
+        known = json.loads(path.read_text()) if path and path.exists() else {}
+        if self.model not in known:
+            best = [self.best_torch(1), self.best_torch(2)]
+            known[self.model] = {"best": best, "tried": self.tried}
+            if path:
+                path.write_text(json.dumps(known, indent=1))
+        self.tried = known[self.model]["tried"]
+        return known[self.model]["best"]
+
 
 def contenders(args, model, with_torch, with_tensorflow):
-    all_of = Contenders(args, model)
-    all_of.add_psring("psring single, 1 process", "--strategy", "single")
-    if all_of.work.with_servers:
-        add_with_servers(all_of, args, with_torch, with_tensorflow)
-        return all_of
-    all_of.add_psring("psring none, 2 processes", "--strategy", "none", "--workers", 2)
-    ring = "psring ring over TCP, 2 workers"
-    all_of.add_psring(ring, "--strategy", "ring", "--workers", 2, "--transport", "tcp")
+    found = Contenders(args, model)
+    servers, single = found.work.with_servers, "psring single, 1 process"
+    ring = f"psring ring over {'shared memory' if servers else 'TCP'}, 2 workers"
+    found.add_psring(single, "single")
+    found.add_psring("psring none, 2 processes", "none", "--workers", 2)
+    for transport, name in (("shm", "shared memory"), ("tcp", "TCP")) if servers else (("tcp", "TCP"),):
+        found.add_psring(f"psring ring over {name}, 2 workers", "ring", "--workers", 2, "--transport", transport)
+        for strategy in ("ps-sync", "ps-async") if servers else ():
+            found.add_psring(f"psring {strategy} over {name}, 2 workers and a server", strategy, "--workers", 2, "--transport",
+                             transport, "--server_placement", "dedicated")
     if with_torch:
-        (name, code, env), (ddp, ddp_code, ddp_env) = search(all_of, args.search)
-        all_of.add(f"PyTorch at its best ({name}), 1 process", lambda: all_of.torch(1, code, env), "psring single, 1 process")
-        all_of.add(f"PyTorch DDP at its best ({ddp}), 2 workers", lambda: all_of.torch(2, ddp_code, ddp_env), ring)
-    return all_of
-
-
-def search(all_of, path):
-    """PyTorch's fastest configurations with one process and with two: as an earlier run has written them to `path`, else tried,
-    and added to it."""
-    known = json.loads(path.read_text()) if path and path.exists() else {}
-    if all_of.model not in known:
-        best = [all_of.best_torch(1), all_of.best_torch(2)]
-        known[all_of.model] = {"best": best, "tried": all_of.tried}
-        if path:
-            path.write_text(json.dumps(known, indent=1))
-    all_of.tried = known[all_of.model]["tried"]
-    return known[all_of.model]["best"]
-
-
-def add_with_servers(all_of, args, with_torch, with_tensorflow):
-    all_of.add_psring("psring none, 2 processes", "--strategy", "none", "--workers", 2)
-    ddp_base = "psring ring over shared memory, 2 workers"
-    for transport, name in (("shm", "shared memory"), ("tcp", "TCP")):
-        for strategy, its, flags in (("ring", "", []), ("ps-sync", " and a server", SERVER),
-                                     ("ps-async", " and a server", SERVER)):
-            all_of.add_psring(f"psring {strategy} over {name}, 2 workers{its}", "--strategy", strategy, "--workers", 2,
-                              "--transport", transport, *flags)
-    if with_torch:
-        (name, code, env), (ddp, ddp_code, ddp_env) = search(all_of, args.search)
-        all_of.add("PyTorch eager, 1 process", lambda: all_of.torch(1, [], {}), "psring single, 1 process")
-        all_of.add(f"PyTorch at its best ({name}), 1 process", lambda: all_of.torch(1, code, env), "psring single, 1 process")
-        all_of.add("PyTorch DDP, 2 workers", lambda: all_of.torch(2, [], {}), ddp_base)
-        all_of.add(f"PyTorch DDP at its best ({ddp}), 2 workers", lambda: all_of.torch(2, ddp_code, ddp_env), ddp_base)
-        for mode, flags in (("sync", []), ("async", ["--asynchronous"])):  # with the best code of one process
-            all_of.add(f"PyTorch RPC, {mode}hronous, 2 workers and a server",
-                       lambda flags=flags: all_of.torch(2, [*code, *flags], env, "pytorch_server_peer.py"),
-                       f"psring ps-{mode} over shared memory, 2 workers and a server")
-    if with_tensorflow:
-        all_of.add("TensorFlow ParameterServerStrategy, 2 workers and a server",
-                   lambda: peers.tensorflow(args, *all_of.common(), "--workers", "2"),
-                   "psring ps-async over TCP, 2 workers and a server")
+        (name, code, env), (ddp, ddp_code, ddp_env) = found.search(args.search)
+        if servers:
+            found.add_torch("PyTorch eager, 1 process", single, 1, [], {})
+        found.add_torch(f"PyTorch at its best ({name}), 1 process", single, 1, code, env)
+        if servers:
+            found.add_torch("PyTorch DDP, 2 workers", ring, 2, [], {})
+        found.add_torch(f"PyTorch DDP at its best ({ddp}), 2 workers", ring, 2, ddp_code, ddp_env)
+        for mode, flags in (("sync", []), ("async", ["--asynchronous"])) if servers else ():  # with the best code of one process
+            found.add_torch(f"PyTorch RPC, {mode}hronous, 2 workers and a server",
+                            f"psring ps-{mode} over shared memory, 2 workers and a server", 2, [*code, *flags], env,
+                            "pytorch_server_peer.py")
+    if with_tensorflow and servers:
+        found.add("TensorFlow ParameterServerStrategy, 2 workers and a server",
+                  lambda: peers.tensorflow(args, *found.common, "--workers", 2),
+                  "psring ps-async over TCP, 2 workers and a server")
+    return found
 
 
 def limit_text(model):
@@ -203,29 +190,23 @@ def write(args, model, found, results, others, versions):
     if found.tried:
         lines += ["", f"Variants of PyTorch, in {SEARCH_ROUNDS} interleaved rounds to find the fastest:", "",
                   *runs.table(f"PyTorch | {unit}/s, mean (each round)", found.tried)]
-    lines += ["", limit_text(model)]
     name = f"training_{model}.md" if found.work.with_servers else "training_models.md"
     path = args.out / name
     head = (f"# Training speed compared with PyTorch{' and TensorFlow' * found.work.with_servers}\n\n"
             "Sections of models are written by experiments/benchmarks/training.py.\n\n")
-    page = runs.with_section(path.read_text() if path.exists() else head, model, lines)
+    page = runs.with_section(path.read_text() if path.exists() else head, model, [*lines, "", limit_text(model)])
     runs.write_result(name, page.splitlines(), args.out)
 
 
 def main():
-    parser = runs.flags(__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--models", default="mlp,cnn")
-    parser.add_argument("--steps", type=int, default=0, help="measured steps; else the model's")
-    parser.add_argument("--out", type=pathlib.Path, default=runs.RESULTS, help="folder for the results")
-    parser.add_argument("--search", type=pathlib.Path, help="JSON file for PyTorch's fastest configurations of each model: what "
-                        "it contains is not tried again")
-    parser.add_argument("--only_search", action="store_true", help="with --search: end before the rounds")
+    parser = runs.flags(__doc__, rounds=5, models="mlp,cnn", steps=(0, "measured steps; else the model's"), out=runs.RESULTS,
+                        search=(pathlib.Path, "JSON file for PyTorch's fastest configurations of each model: what it contains is not "
+                                "tried again"), only_search=(False, "with --search: end before the rounds"))
     peers.add_flags(parser)
     args = parser.parse_args()
     models = args.models.split(",")
-    if args.rounds < 1 or args.steps < 0 or not set(models) <= set(WORK):
-        parser.error(f"--rounds must be at least 1, --steps not negative, --models of {','.join(WORK)}")
+    if not set(models) <= set(WORK):
+        parser.error(f"--models: of {','.join(WORK)}")
     torch = peers.torch_version(args)
     tensorflow = peers.tensorflow_version(args) if any(WORK[model].with_servers for model in models) else ""
     disturbed = False

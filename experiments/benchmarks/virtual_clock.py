@@ -22,54 +22,44 @@ TOLERANCE = .05
 COLUMNS = ["samples_per_s", "staleness_mean", "dropped_gradients", "test_accuracy", "foreign_cpu_pct"]
 
 
-def figures(run):
-    row = runs.summary_rows(run)[0]
-    return {name: float(row[name]) if row[name] else None for name in COLUMNS}
-
-
 def pair(strategy, workers, args, seed):
     """Trains live and simulated, and returns the figures of both."""
     flags = ["--strategy", strategy, "--workers", workers, "--model", args.model, "--epochs", args.epochs, "--schedule",
              "linear", "--seed", seed]
+    found = []
     with tempfile.TemporaryDirectory() as folder:
-        live, virtual = os.path.join(folder, "live"), os.path.join(folder, "virtual")
-        runs.train_into(live, [*flags, "--straggler", STRAGGLER, "--transport", "tcp"])
-        runs.train_into(virtual, [*flags, "--clock", "virtual", "--like", live])
-        print(f"{strategy} seed {seed}: live {figures(live)}\nvirtual {figures(virtual)}", file=sys.stderr, flush=True)
-        return figures(live), figures(virtual)
+        live = os.path.join(folder, "live")
+        for out, more in ((live, ["--straggler", STRAGGLER, "--transport", "tcp"]),
+                          (os.path.join(folder, "virtual"), ["--clock", "virtual", "--like", live])):
+            runs.run([runs.PSRING, "train", *flags, *more, "--out", out])
+            row = runs.read_csv(out, "summary.csv")[0]
+            found.append({name: float(row[name]) if row[name] else None for name in COLUMNS})
+    print(f"{strategy} seed {seed}: live {found[0]}\nvirtual {found[1]}", file=sys.stderr, flush=True)
+    return found
 
 
 def compare(strategy, workers, args):
     """Returns a row of the table, whether the strategy agrees, and the highest CPU use by other programs in percent."""
     live, virtual = zip(*(pair(strategy, workers, args, seed) for seed in range(1, args.repeats + 1)))
 
-    def means(name, form):
-        """Returns live, simulated, and both as text: 0 and "" if the strategy has no such figure."""
+    def figure(name, form):
+        """Returns how far the simulated mean is off, and the cells: both means, and this. Blank if there is no such figure."""
         if live[0][name] is None:
-            return 0, 0, "", ""
-        values = [statistics.mean(one[name] for one in trainings) for trainings in (live, virtual)]
-        return *values, *(format(value, form) for value in values)
+            return 0, ["", "", ""]
+        measured, simulated = (statistics.mean(one[name] for one in trainings) for trainings in (live, virtual))
+        off = simulated / measured - 1 if measured else 0
+        return off, [f"{measured:{form}}", f"{simulated:{form}}", f"{off:+.1%}" if measured else ""]
 
-    def off(measured, simulated, *_):
-        return simulated / measured - 1 if measured else 0
-
-    speed, stale, dropped = means("samples_per_s", ",.0f"), means("staleness_mean", ".3f"), means("dropped_gradients", ".0f")
-    reached = [one["test_accuracy"] for one in live]
-    learnt = statistics.mean(one["test_accuracy"] for one in virtual)
-    agrees = abs(off(*speed)) <= TOLERANCE and abs(off(*stale)) <= TOLERANCE and min(reached) <= learnt <= max(reached)
-    row = [strategy, *speed[2:], f"{off(*speed):+.1%}", *stale[2:], f"{off(*stale):+.1%}" if stale[0] else "", *dropped[2:],
-           runs.spread(reached, ".4f", statistics.mean), f"{learnt:.4f}", "yes" if agrees else "NO"]
-    return row, agrees, max(one["foreign_cpu_pct"] for one in live)
+    speed_off, speed = figure("samples_per_s", ",.0f")
+    stale_off, stale = figure("staleness_mean", ".3f")
+    reached, learnt = [one["test_accuracy"] for one in live], statistics.mean(one["test_accuracy"] for one in virtual)
+    agrees = abs(speed_off) <= TOLERANCE and abs(stale_off) <= TOLERANCE and min(reached) <= learnt <= max(reached)
+    return [strategy, *speed, *stale, *figure("dropped_gradients", ".0f")[1][:2], runs.spread(reached, ".4f", statistics.mean),
+            f"{learnt:.4f}", "yes" if agrees else "NO"], agrees, max(one["foreign_cpu_pct"] for one in live)
 
 
-def main():
-    parser = runs.flags(__doc__)
-    parser.add_argument("--workers", default="2,3")
-    parser.add_argument("--repeats", type=int, default=8)
-    parser.add_argument("--epochs", type=float, default=.5)
-    parser.add_argument("--model", default="mlp")
-    parser.add_argument("--only", choices=STRATEGIES)
-    args = parser.parse_args()
+if __name__ == "__main__":
+    args = runs.parse(__doc__, workers="2,3", repeats=8, epochs=.5, model="mlp", only=STRATEGIES)
     lines = ["# Simulated time compared with real time", "",
              f"{runs.measured_on()}: {args.model}, Fashion-MNIST, workers over TCP, --straggler {STRAGGLER}, "
              f"{args.epochs:g} epochs, {args.repeats} seeds each; live (*measured*), and on a virtual clock with the times of "
@@ -94,7 +84,3 @@ def main():
         runs.write_result("virtual_clock.md", lines)
     if failed:
         sys.exit(f"off: {', '.join(failed)}")
-
-
-if __name__ == "__main__":
-    main()

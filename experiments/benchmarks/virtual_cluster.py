@@ -47,24 +47,18 @@ def train(command, folder, flags, workers, steps, realtime):
         runs.run([*command, "train", "--workload", folder / "33mb.csv", "--workers", workers, "--link", "1gbit", "--shaping",
                   "netns", "--align_steps", "--steps", steps, "--warmup_steps", WARMUP_STEPS, "--out", out, *flags])
         by_step = collections.defaultdict(list)
-        for line in (out / "steps.jsonl").read_text().splitlines():
-            record = json.loads(line)
+        for record in map(json.loads, (out / "steps.jsonl").read_text().splitlines()):
             if not record["warmup"]:
                 by_step[record["step"]] += record["buckets"]
         figures = runs.read_json(out, "summary.json")[0]["figures"]
         link = runs.read_json(out, "manifest.json")["link"]
-    return Run([(max(b["end_ns"] for b in buckets) - min(b["begin_ns"] for b in buckets)) / 1e9
-                for buckets in by_step.values()],
+    return Run([(max(b["end_ns"] for b in buckets) - min(b["begin_ns"] for b in buckets)) / 1e9 for buckets in by_step.values()],
                figures["wire_tx_bytes_per_worker"] / figures["payload_tx_bytes_per_worker"],
-               link["wires"]["mb_per_s"] * 1e6, link["burst_bytes"],
-               runs.why_not_valid(figures["valid"], figures["note"] or "", realtime))
+               link["wires"]["mb_per_s"] * 1e6, link["burst_bytes"], runs.why_not_valid(figures, realtime))
 
 
-def main():
-    parser = runs.virtual_cluster_flags(__doc__)
-    parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
+def measure(options):
+    """Returns {(case, workers): runs}."""
     wanted = {(name, workers) for name, workers, _, _ in EXPECTED}
     wanted |= {("ring", workers) for _, workers in wanted}
     results = collections.defaultdict(list)
@@ -76,45 +70,46 @@ def main():
                 print(f"round {repeat + 1}/{options.repeats}: {name} x {workers}", file=sys.stderr)
                 results[name, workers].append(train(runs.psring_command(options), folder, CASES[name][0], workers,
                                                     options.steps, options.realtime))
+    return results
 
-    failures = []
+
+def report(results):
+    """Returns the page's lines, and what is outside its tolerance or not valid."""
+    failures, measured, exchanges, ratios = [], {}, [], []
 
     def check(ok, text):
         if not ok:
             failures.append(text)
         return "" if ok else " **outside**"
 
-    measured, exchanges = {}, []
     for (name, workers), of_case in sorted(results.items()):
         _, factor, phases = CASES[name]
         for one in of_case:
             check(not one.not_valid, f"{name} x {workers}: not valid: {one.not_valid}")
         seconds = measured[name, workers] = statistics.median(s for one in of_case for s in one.exchanges_s)
         rate = statistics.median(one.bytes_per_s for one in of_case)
-        formula = (factor(workers) * MEGABYTES * 1e6 - phases * of_case[0].burst) / rate
-        if "pipelined" in name:  # the last pull follows all pushes
-            formula += factor(workers) * MEGABYTES * 1e6 / TENSORS / rate
+        units = factor(workers) * (1 + ("pipelined" in name) / TENSORS)  # the last pull follows all pushes
+        formula = (units * MEGABYTES * 1e6 - phases * of_case[0].burst) / rate
         wire = statistics.median(one.wire_over_payload for one in of_case)
         off = seconds / formula - 1
         mark = check(abs(off) <= FORMULA_TOLERANCE, f"{name} x {workers}: {off:+.1%} from its formula")
         wire_mark = check(abs(wire - 1) <= WIRE_TOLERANCE, f"{name} x {workers}: wire bytes {wire:.3f} of payload")
         exchanges.append([name, workers, f"{seconds * 1e3:.1f}", f"{formula * 1e3:.1f}", f"{off:+.1%}{mark}",
                           f"{wire:.4f}{wire_mark}"])
-    ratios = []
     for name, workers, theory, tolerance in EXPECTED:
         ratio = measured[name, workers] / measured["ring", workers]
         mark = check(abs(ratio / theory - 1) <= tolerance, f"{name} x {workers}: {ratio:.2f} times ring, not {theory:.2f}")
         ratios.append([name, workers, f"{ratio:.2f}", f"{theory:.2f}", f"{ratio / theory - 1:+.1%}{mark}"])
-    text = "\n".join([
-        *runs.table("case | workers | exchange, ms (m) | formula, ms (d) | off | wire bytes / payload (m)", exchanges), "",
-        *runs.table("time relative to the ring | workers | measured | theory | off", ratios)])
-    print(text)
-    if options.out:
-        pathlib.Path(options.out).write_text(f"{runs.measured_on()}.\n\n{text}\n")
-    for failure in failures:
-        print(f"outside: {failure}", file=sys.stderr)
-    sys.exit(1 if failures else 0)
+    return [*runs.table("case | workers | exchange, ms (m) | formula, ms (d) | off | wire bytes / payload (m)", exchanges), "",
+            *runs.table("time relative to the ring | workers | measured | theory | off", ratios)], failures
 
 
 if __name__ == "__main__":
-    main()
+    options = runs.parse(__doc__, psring=runs.PSRING, realtime=False, out=(str, runs.ALSO_TO), steps=5, repeats=3)
+    lines, failures = report(measure(options))
+    print("\n".join(lines))
+    if options.out:
+        runs.write([f"{runs.measured_on()}.", "", *lines], options.out)
+    for failure in failures:
+        print(f"outside: {failure}", file=sys.stderr)
+    sys.exit(1 if failures else 0)

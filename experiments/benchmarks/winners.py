@@ -14,7 +14,7 @@ import tempfile
 
 import runs
 
-CASES = {"ring and direct, 2 workers": ("ring,direct", 2, ""), "ring and ps-sync, 4 workers": ("ring,ps-sync", 4, "ring")}
+CASES = {"ring and direct, 2 workers": ("ring,direct", 2, "equal"), "ring and ps-sync, 4 workers": ("ring,ps-sync", 4, "different")}
 
 
 def winner(strategies, workers, time_budget):
@@ -24,40 +24,29 @@ def winner(strategies, workers, time_budget):
         out = pathlib.Path(folder) / "run"
         runs.run([runs.PSRING, "compare", "--strategies", strategies, "--workers", workers, "--link", "1gbit", "--no_eval",
                   "--time_budget", time_budget, "--out", out])
-        verdict = runs.read_json(out, "table.json")["en"]["verdict"]
-        valid = all(row["valid"] == "true" for row in runs.summary_rows(out))
-    named = re.search(r"(?:^Use|anyway, use) (?!one process)([^:]+): ", verdict)
-    return named[1] if named else "", valid
+        named = re.search(r"(?:^Use|anyway, use) (?!one process)([^:]+): ", runs.read_json(out, "table.json")["en"]["verdict"])
+        return named[1] if named else "", all(row["valid"] == "true" for row in runs.read_csv(out, "summary.csv"))
 
 
-def main():
-    parser = runs.flags(__doc__)
-    parser.add_argument("--equal", type=int, default=20, help="comparisons of the equal strategies")
-    parser.add_argument("--different", type=int, default=10, help="comparisons of ring and ps-sync")
-    parser.add_argument("--time_budget", default="25s", help="of one comparison")
-    parser.add_argument("--out", type=pathlib.Path, help="also write the table to this file")
-    args = parser.parse_args()
+if __name__ == "__main__":
+    args = runs.parse(__doc__, equal=(20, "comparisons of the equal strategies"), different=(10, "comparisons of ring and ps-sync"),
+                      time_budget=("25s", "of one comparison"), out=(pathlib.Path, runs.ALSO_TO))
     found = {name: [] for name in CASES}
     for run in range(max(args.equal, args.different)):
-        for name, (strategies, workers, expected) in CASES.items():
-            if run < (args.different if expected else args.equal):
+        for name, (strategies, workers, kind) in CASES.items():
+            if run < getattr(args, kind):
                 found[name].append(winner(strategies, workers, args.time_budget))
                 print(f"{name}, run {run + 1}: {found[name][-1][0] or 'no winner'}", file=sys.stderr)
     rows = []
     for name, results in found.items():
-        if not results:
-            continue
-        named = [strategy for strategy, _ in results if strategy]
-        rows.append([name, len(results), ", ".join(f"{s}: {named.count(s)}" for s in sorted(set(named))) or "none",
-                     sum(valid for _, valid in results)])
+        if results:
+            named = [strategy for strategy, _ in results if strategy]
+            rows.append([name, len(results), ", ".join(f"{s}: {named.count(s)}" for s in sorted(set(named))) or "none",
+                         sum(valid for _, valid in results)])
     lines = ["# Winners that comparisons name", "",
              f"{runs.measured_on()}; `compare --link 1gbit --no_eval --time_budget {args.time_budget}`. All *measured*. Written by "
              "experiments/benchmarks/winners.py.", "",
              *runs.table("strategies | comparisons | winners named | comparisons with only valid rows", rows)]
     print("\n".join(lines))
     if args.out:
-        args.out.write_text("\n".join(lines) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+        runs.write(lines, args.out)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Packs a build of the preset `bundle` into an archive for any x86-64 Linux: make.sh BUILD ARCHIVE. Programs find
-# their libraries, libc and loader in ../lib. For GPUs, the target machine provides the driver, cuBLASLt, cuDNN and NCCL.
+# their libraries and libc in ../lib. For GPUs, the target machine provides the driver, cuBLASLt, cuDNN and NCCL.
 set -euo pipefail
 build=$(cd "$1" && pwd) archive=$2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -17,7 +17,7 @@ done
 for test in "$build"/bin/*_test; do
   [[ $test == */structure_test ]] || grep -qE "${build%/build/*}|TheFakeCuda" "$test" || cp "$test" "$stage/$name/tests/"
 done
-cp "$here"/check*.sh "$here/README.md" "$here"/../benchmarks/pytorch_{peer,data,models}.py "$stage/$name/"
+cp "$here"/check*.sh "$here/README.md" "$here"/../benchmarks/{runs,samples,pytorch_peer,pytorch_models}.py "$stage/$name/"
 strip "$stage/$name"/{bin,tests}/*
 
 "$here/relocate.sh" "$stage/$name" "$stage/$name"/{bin,tests}/*

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Lets programs start on any x86-64 Linux: relocate.sh FOLDER PROGRAM... Adds to FOLDER/lib the shared libraries that the
-# programs need, and to FOLDER/lib/glibc those of libc and its loader, and hides the loader's path from the kernel
-# (start/start.cc). The programs are in FOLDER/bin or another folder of FOLDER, and are linked with psring_start.
+# programs need, and to FOLDER/lib/glibc those of libc, its loader and a file with its version. The programs are in FOLDER/bin or
+# another folder of FOLDER; they move to FOLDER/libexec, and start.sh takes their places.
 set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=$1
 shift
-mkdir -p "$folder/lib/glibc"
+mkdir -p "$folder/lib/glibc" "$folder/libexec"
 
 libraries=$(ldd "$@")
 if missing=$(grep 'not found' <<<"$libraries"); then
@@ -22,17 +23,19 @@ for library in "${libraries[@]}"; do
     [[ ! -e ${library%/*}/$name ]] || cp -L "${library%/*}/$name" "$folder/lib/glibc/"
   done
 done
-[[ -e $folder/lib/glibc/libc.so.6 ]] || { echo "relocate.sh: the programs do not use glibc" >&2; exit 1; }
+version=$("$folder/lib/glibc/ld-linux-x86-64.so.2" --version 2>/dev/null | grep -oP 'release version 2\.\K[0-9]+') ||
+  { echo "relocate.sh: the programs do not use a glibc of version 2.33 or later" >&2; exit 1; }
+echo "$version" >"$folder/lib/glibc/version"
 for library in "${libraries[@]}"; do
   ! readelf -d "$library" | grep -qE 'RUNPATH|RPATH' ||
     { echo "relocate.sh: $library has its own search path (RUNPATH), so it would not use the package's libraries" >&2; exit 1; }
   [[ " ${glibc[*]} " == *" ${library##*/} "* ]] || cp -L "$library" "$folder/lib/"
 done
 
-# PT_INTERP becomes PT_NULL: the first 4 bytes of its entry in the table of 56-byte entries after the 64-byte header.
 for program in "$@"; do
-  index=$(readelf -lW "$program" | awk '$2 ~ /^0x/ {if ($1 == "INTERP") print count; ++count}')
-  [[ -n $index && $(readelf -hW "$program") =~ headers:\ +64\  ]] ||
-    { echo "relocate.sh: $program has no path of a loader to hide" >&2; exit 1; }
-  printf '\0\0\0\0' | dd of="$program" bs=1 seek=$((64 + 56 * index)) conv=notrunc status=none
+  moved=$folder/libexec/${program##*/}
+  mv "$program" "$moved"
+  # The hash identifies the program in the manifests of its runs.
+  { cat "$here/start.sh" && echo "# SHA-256 of the program: $(sha256sum <"$moved" | cut -d ' ' -f 1)"; } >"$program"
+  chmod +x "$program"
 done

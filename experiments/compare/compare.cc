@@ -12,6 +12,7 @@
 #include "experiments/compare/confirm.h"
 #include "experiments/compare/experiment.h"
 #include "experiments/compare/on_nodes.h"
+#include "experiments/engine/failure.h"
 #include "experiments/plan/budget.h"
 #include "experiments/plan/plan.h"
 #include "experiments/plan/plan_text.h"
@@ -213,8 +214,8 @@ absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrup
   const double spent_s = 1e-9 * static_cast<double>(MonotonicNanos() - prepared.begin_ns);
   CompareOptions options = flags.options;
   if (options.time_budget_given) options.time_budget_s = std::max(1.0, options.time_budget_s - spent_s);
-  PSRING_ASSIGN_OR_RETURN(Plan plan, (simulated ? MakeVirtualPlan : MakePlan)(
-                                         options, prepared.catalog, prepared.probe, prepared.cores));
+  PSRING_ASSIGN_OR_RETURN(Plan plan,
+                          (simulated ? MakeVirtualPlan : MakePlan)(options, prepared.probe, prepared.cores));
   std::optional<ResumedRun> resumed;
   if (!flags.resume.empty()) {
     PSRING_ASSIGN_OR_RETURN(resumed, ReadResumedRun(flags.resume));
@@ -239,11 +240,9 @@ absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrup
 }
 
 int RunCompare(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
-  const auto compare = [&](Nodes* nodes) { return Compare(flags, interrupt, display, nodes).status(); };
-  const bool here = !flags.nodes.several() || flags.dry_run;
-  const absl::Status status =
-      here ? compare(nullptr)
-           : RunOnNodes(flags, interrupt, display, [&](Nodes& nodes) { return compare(&nodes); });
+  const absl::Status status = RunOnNodes(flags, interrupt, display, [&](Nodes* nodes) {
+    return Compare(flags, interrupt, display, nodes).status();
+  });
   if (status.ok()) return 0;
   const bool keeps_nothing = flags.nodes.node == 0 && flags.resume.empty();
   return ReportFailure("compare", keeps_nothing ? WithNothingKept(status) : status, display);

@@ -24,9 +24,6 @@ struct ExperimentFlags {
   NodesOptions nodes;
   bool link_is_default = false;  // not given; psring omits it if a configuration does not support it
   bool transport_given = false;  // --transport
-  int metrics_port = -1;         // below 0: none
-  bool live = false;             // serve a page with progress on this machine
-  int live_port = 0;             // 0: the system chooses
   bool tensorboard = false;      // each launch's scalars, as event files
   std::string plan_of;           // a run whose rounds, steps and samples are used; empty: they are fitted
   std::vector<std::string> command_line;

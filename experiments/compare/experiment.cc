@@ -17,17 +17,14 @@
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
-#include "common/net/address.h"
 #include "experiments/compare/checkpoints.h"
-#include "experiments/compare/on_nodes.h"
+#include "experiments/engine/launch.h"
 #include "experiments/host/connections.h"
 #include "experiments/plan/budget.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/plan/plan_text.h"
-#include "experiments/report/page/assets.h"
-#include "experiments/report/report_verb.h"
+#include "experiments/report/page.h"
 #include "experiments/runs/recorded_run.h"
-#include "experiments/runs/tensorboard.h"
 #include "experiments/summary/findings.h"
 #include "experiments/summary/residuals.h"
 #include "experiments/summary/table.h"
@@ -172,37 +169,8 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
                            .provenance = provenance};
   if (resumed != nullptr) PSRING_RETURN_IF_ERROR(experiment->Restore(*resumed));
   PSRING_RETURN_IF_ERROR(experiment->MeasureWires());
-  PSRING_RETURN_IF_ERROR(experiment->StartServing());
-  PSRING_RETURN_IF_ERROR(experiment->WriteManifest(false));
+  PSRING_RETURN_IF_ERROR(experiment->WriteManifest());
   return experiment;
-}
-
-absl::Status Experiment::WriteManifest(bool finished) const {
-  PSRING_RETURN_IF_ERROR(folder_.WriteToDisk("manifest.json", ManifestJson(manifest_)));
-  const std::string run = finished ? std::filesystem::absolute(folder_.path()).string() : "";
-  return folder_.Write("config.toml", ConfigOf({.verb = manifest_.verb,
-                                                .command_line = manifest_.command_line,
-                                                .provenance = manifest_.provenance},
-                                               run));
-}
-
-absl::Status Experiment::StartServing() {
-  site_.metrics_port = flags_.metrics_port;
-  if (!flags_.live) return absl::OkStatus();
-  live_ = std::make_unique<LiveRun>(manifest_.run_id, folder_.path() + "/report.html",
-                                    manifest_.link.bits_per_s / manifest_.link.scale,
-                                    flags_.options.training.reads_text());
-  site_.live = live_.get();
-  const auto answer = [live = live_.get()](const std::string& path) -> HttpReply {
-    if (path == "/") return {.type = "text/html; charset=utf-8", .body = kLiveHtml};
-    if (path == "/live.json") return {.type = "application/json", .body = live->Json()};
-    return {.code = 404, .body = "not found; see / and /live.json\n"};
-  };
-  const std::string& bind = flags_.nodes.network.bind;
-  const std::string& host = IsWildcard(bind) ? bind : prepared_.site.address;
-  PSRING_ASSIGN_OR_RETURN(live_server_, HttpServer::Start({.host = host, .port = flags_.live_port}, answer));
-  display_.Say(Say(language(), kLiveLine, live_server_->url("/")));
-  return absl::OkStatus();
 }
 
 absl::Status Experiment::MeasureWires() {
@@ -283,8 +251,19 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   const double begin_s = seconds();
   const double slowness = expected_so_far_s_ > 0 ? took_so_far_s_ / expected_so_far_s_ : 1;
   display_.ExpectEndIn(slowness * ExpectedLeftSeconds());
-  const auto launch = [&] {
-    return Launch(seeded, folder, label, expected_s, prepared_.binaries, site_, interrupt_, display_);
+  std::optional<EventFile> events;  // --tensorboard
+  Site site = site_;
+  // A comparison is not disturbed, and other machines' records come at the end.
+  if (flags_.tensorboard && manifest_.verb == "train" && site_.nodes == nullptr && !seeded.simulated() &&
+      !seeded.scaled()) {
+    site.on_progress = [&] { (void)events->Follow(folder, seeded.ranks()); };  // Finish reports an error
+  }
+  const auto launch = [&]() -> absl::StatusOr<Launched> {
+    if (flags_.tensorboard) {
+      PSRING_ASSIGN_OR_RETURN(EventFile begun, BeginEvents(run, seeded));
+      events.emplace(std::move(begun));
+    }
+    return Launch(seeded, folder, label, expected_s, prepared_.binaries, site, interrupt_, display_);
   };
   PSRING_ASSIGN_OR_RETURN(Launched launched, launch());
   if (part == "cost" && launched.foreign_cpu_pct > kMostForeignCpuPct && repeats_left_ > 0 &&
@@ -300,6 +279,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     // The load lasts, so repeating more launches would not help.
     if (launched.foreign_cpu_pct > kMostForeignCpuPct) repeats_left_ = 0;
   }
+  if (events.has_value()) PSRING_RETURN_IF_ERROR(events->Finish(launched.records));
   expected_so_far_s_ += expected_s;
   took_so_far_s_ += seconds() - begin_s;
   PSRING_ASSIGN_OR_RETURN(RunFigures figures, FiguresOf(seeded, launched.records));
@@ -328,7 +308,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   if (part == "accuracy") {
     PSRING_RETURN_IF_ERROR(Keep(done));
     PSRING_RETURN_IF_ERROR(folder_.ForceToDisk(run));
-    return WriteManifest(false);
+    return WriteManifest();
   }
   round_.push_back(std::move(done));
   return absl::OkStatus();
@@ -337,10 +317,6 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
 absl::Status Experiment::Keep(const Done& done) {
   const std::string& part = done.label.part;
   PSRING_RETURN_IF_ERROR(folder_.Append(done.label, done.configuration, done.records, done.figures));
-  // A restored launch already has its event file.
-  if (flags_.tensorboard && !restoring_) {
-    PSRING_RETURN_IF_ERROR(KeepScalars(done.label, done.configuration, done.records));
-  }
   // The trace of all rounds would be too large for viewers.
   if (done.label.repeat == 0 && part != "accuracy") {
     PSRING_RETURN_IF_ERROR(folder_.KeepTrace(done.label, done.configuration));
@@ -369,23 +345,19 @@ absl::Status Experiment::EndRound() {
   }
   round_.clear();
   manifest_.rounds_done = static_cast<int>(rounds_.size());
-  return WriteManifest(false);
+  return WriteManifest();
 }
 
-absl::Status Experiment::KeepScalars(const RunLabel& run, const Configuration& configuration,
-                                     const RunRecords& records) const {
+absl::StatusOr<EventFile> Experiment::BeginEvents(const RunLabel& run,
+                                                  const Configuration& configuration) const {
   const double now_s = absl::ToDoubleSeconds(WallNow() - absl::UnixEpoch());
   // A virtual clock begins at 0, which is mapped to the present.
   const double zero_s = configuration.simulated() || configuration.scaled()
                             ? now_s
                             : now_s - 1e-9 * static_cast<double>(MonotonicNanos());
-  const std::string name =
-      absl::StrFormat("tensorboard/%s/%s-%d", configuration.folder(), run.part, run.repeat + 1);
-  std::error_code error;
-  std::filesystem::create_directories(absl::StrCat(folder_.path(), "/", name), error);
-  const std::string file =
-      absl::StrFormat("%s/events.out.tfevents.%.0f.%s", name, now_s, prepared_.machine.host);
-  return folder_.Write(file, TensorBoardFile(ScalarsOf(records, zero_s), now_s));
+  return EventFile::Begin(absl::StrFormat("%s/tensorboard/%s/%s-%d", folder_.path(), configuration.folder(),
+                                          run.part, run.repeat + 1),
+                          now_s, prepared_.machine.host, zero_s);
 }
 
 absl::Status Experiment::Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows) {
@@ -429,6 +401,15 @@ double Experiment::left_s() const {
   return options.time_budget_s - kReportSeconds - seconds();
 }
 
+absl::Status Experiment::WithoutResults(const absl::Status& status) const {
+  if (!absl::IsCancelled(status)) return status;
+  const std::string message(status.message());
+  const size_t line = std::min(message.find('\n'), message.size());  // then --resume of a checkpoint
+  return absl::CancelledError(absl::StrCat(message.substr(0, line),
+                                           "; there are no results; the logs are in ", folder_.path(),
+                                           message.substr(line)));
+}
+
 absl::Status Experiment::Report(const std::string& ended) {
   display_.Clear();
   // In the order of the plan, because rounds are shuffled.
@@ -451,7 +432,7 @@ absl::Status Experiment::Report(const std::string& ended) {
   PSRING_RETURN_IF_ERROR(folder_.Write("summary.json", SummaryJson(rows)));
   PSRING_RETURN_IF_ERROR(folder_.Write("table.json", TableJson(rows, manifest_.wires, prepared_.cores)));
   PSRING_RETURN_IF_ERROR(folder_.WriteTrace());
-  PSRING_RETURN_IF_ERROR(WriteManifest(ended.empty()));
+  PSRING_RETURN_IF_ERROR(WriteManifest());
 
   const auto findings = [&](Language in) { return Findings(rows, manifest_.wires, prepared_.cores, in); };
   for (const auto& [in, file] :

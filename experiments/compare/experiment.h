@@ -8,13 +8,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/net/http_server.h"
 #include "experiments/compare/compare.h"
 #include "experiments/compare/prepare.h"
 #include "experiments/compare/resume.h"
 #include "experiments/compare/runner.h"
 #include "experiments/plan/rates.h"
-#include "experiments/processes/live_run.h"
+#include "experiments/runs/event_file.h"
 #include "experiments/runs/manifest.h"
 #include "experiments/runs/run_folder.h"
 
@@ -98,19 +97,13 @@ class Experiment {
   absl::StatusOr<std::vector<Done>> ReadRound(int round) const;
   absl::StatusOr<Done> Read(const Configuration& configuration, const std::string& part, int repeat) const;
 
-  // Writes manifest.json, and config.toml, which repeats the run (`finished`: with its rounds, steps and
-  // samples).
-  absl::Status WriteManifest(bool finished) const;
+  absl::Status WriteManifest() const { return folder_.WriteManifest(manifest_); }
 
   // Measures the network for the cost model and sets where the processes run.
   absl::Status MeasureWires();
   absl::Status MeasureNodes();
-  // Applies --live and --metrics_port.
-  absl::Status StartServing();
-
-  // Writes an event file to tensorboard/<configuration>/<part>-<n>/ in the run's folder.
-  absl::Status KeepScalars(const RunLabel& run, const Configuration& configuration,
-                           const RunRecords& records) const;
+  // Begins the launch's event file, in tensorboard/<configuration>/<part>-<n>/ of the run's folder.
+  absl::StatusOr<EventFile> BeginEvents(const RunLabel& run, const Configuration& configuration) const;
 
   // Of the launches that are planned and not done, before correction by the time that the others took.
   double ExpectedLeftSeconds() const;
@@ -126,22 +119,12 @@ class Experiment {
   Display& display_;
   RunFolder folder_;
   Site site_;
-  std::unique_ptr<LiveRun> live_;            // null: no live page
-  std::unique_ptr<HttpServer> live_server_;  // of live_
   Manifest manifest_;
-  bool restoring_ = false;
   std::vector<Done> round_;                           // the launches of the unfinished round
   std::set<int> rounds_;                              // finished ones
   double expected_so_far_s_ = 0, took_so_far_s_ = 0;  // of the launches in this process
   int repeats_left_ = 0;  // launches that may be repeated because of other programs' load
   std::vector<ConfigurationRuns> runs_;
 };
-
-// `status`, which ended a verb; if a signal did before there was a run folder, it also says that nothing was
-// kept.
-absl::Status WithNothingKept(const absl::Status& status);
-
-// Prints `status` as "psring VERB: ..." and returns the exit code for it.
-int ReportFailure(const std::string& verb, const absl::Status& status, Display& display);
 
 }  // namespace psring

@@ -106,9 +106,7 @@ absl::Status Experiment::Restore(const ResumedRun& resumed) {
   }
   // The files may contain a part of an unfinished round.
   PSRING_RETURN_IF_ERROR(folder_.Clear());
-  restoring_ = true;
   for (const Done& done : all) PSRING_RETURN_IF_ERROR(Keep(done));
-  restoring_ = false;
   manifest_.rounds_done = static_cast<int>(rounds_.size());
   const std::string text = Say(language(), kResumed, RoundsText(manifest_.rounds_done, language()),
                                manifest_.plan.rounds, manifest_.trainings_done.size());

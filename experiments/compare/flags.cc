@@ -7,9 +7,10 @@
 #include "absl/strings/strip.h"
 #include "common/cli/command_line.h"
 #include "common/options/count_limits.h"
-#include "experiments/compare/node_flags.h"
+#include "experiments/engine/node_flags.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/texts/language_flag.h"
+#include "trainer/models/table/model_table.h"
 
 namespace psring {
 namespace {
@@ -18,8 +19,6 @@ constexpr char kWhat[] = "What is compared";
 constexpr char kHowOften[] = "How often";
 constexpr char kNetwork[] = "Network";
 constexpr char kResults[] = "Machine and results";
-
-std::string CheckName(const std::string& text) { return text.empty() ? "a name is missing" : ""; }
 
 std::string CheckSeconds(const std::string& text) {
   return std::string(ParseSeconds(text).status().message());
@@ -93,23 +92,11 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
       "are marked simulated",
       RealNumber({.low = 1, .high = 1000, .low_allowed = true, .high_allowed = true}))
       ->capture_default_str();
-  verb.add_flag(
-          "--live", raw.flags.live,
-          "While it runs, serve a page with progress, throughput, loss and link use: on this machine's "
-          "loopback, or at --bind (0.0.0.0: all addresses of this machine) with a token in its URL; print "
-          "its URL")
-      ->group(kResults);
-  Add(verb, InHelpAll(kResults), "--live_port", raw.flags.live_port, "PORT",
-      "The port of --live; default: the system chooses", WholeNumber(1, 65535));
-  Add(verb, InHelpAll(kResults), "--metrics_port", raw.flags.metrics_port, "PORT",
-      "Every worker and server serves steps, bytes, waits and staleness as OpenMetrics: rank r at "
-      "http://ADDRESS:PORT+r/metrics, server s at PORT+workers+s; ADDRESS is the loopback or --bind, in a "
-      "virtual cluster the node's own; 0: the system chooses the ports and psring prints them",
-      WholeNumber(0, 65535));
   verb.add_flag("--tensorboard", raw.flags.tensorboard,
                 "Also write loss, accuracy, samples/s, communication and staleness of every step as "
-                "TensorBoard event files, in tensorboard/ of the run's folder")
-      ->group(InHelpAll(kResults));
+                "TensorBoard event files, in tensorboard/ of the run's folder: during a training, and after "
+                "each launch of a comparison")
+      ->group(kResults);
   verb.add_flag(
           "--verbose", raw.flags.verbose,
           "Print all columns of the table and the findings, which are otherwise only in the run's files")
@@ -189,10 +176,10 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   AddTrainingFlags(
       *verb, raw.flags.options.training,
       {"--strategy", "--servers", "--steps", "--samples", "--epochs", "--warmup_steps", "--lr", "--resume"});
+  AddModelsAndData(*verb);
   Add(*verb, kResults, "--resume", raw.resume, "RUN",
       "Continue a comparison that was interrupted, failed or ran out of time: in its folder, with its flags, "
-      "from its last finished round on. Only --time_budget, --live, --live_port, --dry_run, --verbose and "
-      "--lang can be added",
+      "from its last finished round on. Only --time_budget, --dry_run, --verbose and --lang can be added",
       CheckName);
   verb->get_option("--no_eval")->description("Skip the accuracy part");
   raw.transport = verb->get_option("--transport");
@@ -216,6 +203,7 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
       ->description("Reject a training that would take longer")
       ->group(InHelpAll(kHowOften));
   AddTrainingFlags(*verb, raw.flags.options.training, {"--strategy"});
+  AddModelsAndData(*verb);
   raw.transport = verb->get_option("--transport");
   verb->get_option("--resume")->group("Checkpoints and failure");
   verb->get_option("--global_batch")->excludes("--batch");

@@ -127,13 +127,11 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
                                            const std::vector<std::string>& command_line) {
   ExperimentFlags flags = raw.flags;
   flags.command_line = command_line;
-  if (flags.live_port != 0 && !flags.live) {
-    return absl::InvalidArgumentError("--live_port is the port of --live; give both, or neither");
+  if (const std::string& bind = flags.nodes.network.bind; IsWildcard(bind)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--bind ", bind, " names no machine; give the address at which the others reach this one"));
   }
   CompareOptions& options = flags.options;
-  if (flags.metrics_port >= 0 && options.training.clock == "virtual") {
-    return absl::InvalidArgumentError("--metrics_port needs real processes; omit --clock virtual");
-  }
   options.language = LanguageOf(raw.language);
   PSRING_RETURN_IF_ERROR(ApplyModel(options.training));
   PSRING_RETURN_IF_ERROR(ApplyWorkload(options.training));
@@ -178,22 +176,6 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   return flags;
 }
 
-// All addresses are only for readers of the live page: peers need one address of this machine.
-absl::Status CheckListening(const ExperimentFlags& flags) {
-  const std::string& bind = flags.nodes.network.bind;
-  if (!IsWildcard(bind)) return absl::OkStatus();
-  const char* wrong = nullptr;
-  if (flags.nodes.several()) {
-    wrong = " names no machine; give the address at which the others reach this one";
-  } else if (flags.metrics_port >= 0) {
-    wrong = " is only for --live; with --metrics_port, give one address";
-  } else if (!flags.live) {
-    wrong = " is only for --live; give both, or one address";
-  }
-  if (wrong == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--bind ", bind, wrong));
-}
-
 void ResolveDevice(ExperimentFlags& flags) {
   const int gpus = CudaDeviceCount();
   TrainingOptions& training = flags.options.training;
@@ -226,7 +208,6 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
   if (!raw.resume.empty() && RunIsHere(raw)) return ResumedFlags(raw, command_line);
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   PSRING_RETURN_IF_ERROR(UnderstandNodes(raw.launcher, flags));
-  PSRING_RETURN_IF_ERROR(CheckListening(flags));
   if (flags.nodes.several()) {
     const NodeLayout layout = flags.nodes.layout();
     const std::vector<int> all = WorkersOnNodes(layout, flags.options.training.ranks_per_process);
@@ -260,7 +241,6 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   if (flags.options.strategies.empty()) flags.options.strategies = {"single"};
   PSRING_RETURN_IF_ERROR(UnderstandNodes(raw.launcher, flags));
-  PSRING_RETURN_IF_ERROR(CheckListening(flags));
   if (flags.nodes.per_node > 0 && !raw.workers.empty()) {
     return absl::InvalidArgumentError("--workers and --nproc_per_node exclude each other; omit one of them");
   }

@@ -1,19 +1,14 @@
 #include "experiments/compare/on_nodes.h"
 
 #include <algorithm>
-#include <memory>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
-#include "common/net/tls.h"
-#include "common/rendezvous/launched_as.h"
 #include "experiments/compare/checkpoints.h"
-#include "experiments/compare/runner.h"
-#include "experiments/host/connections.h"
+#include "experiments/engine/launch.h"
+#include "experiments/engine/programs.h"
 #include "experiments/plan/rates.h"
-#include "experiments/stats/statistics.h"
 
 namespace psring {
 namespace {
@@ -49,8 +44,7 @@ NodeSetup SetupOf(const ExperimentFlags& flags, const Binaries& binaries) {
                 .strategies = ComparedStrategies(options, /*has_tables=*/true),
                 .servers = options.servers,
                 .tries_rates = CountOfRates(options) > 0,
-                .layout = flags.nodes.layout(),
-                .metrics_port = flags.metrics_port};
+                .layout = flags.nodes.layout()};
   for (const char* reference : {"single", "none"}) own.strategies.push_back(reference);
   // Node 0 reports the error; this node may not see the checkpoints.
   (void)ResolveResume(own.training);
@@ -120,33 +114,16 @@ absl::Status UnderstandNodes(const absl::StatusOr<NodeLauncher>& launcher, Exper
 }
 
 absl::Status RunOnNodes(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display,
-                        const std::function<absl::Status(Nodes& nodes)>& lead) {
+                        const std::function<absl::Status(Nodes* nodes)>& lead) {
+  if (!flags.nodes.several() || flags.dry_run) return lead(nullptr);
   PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
-  NodesOptions options = flags.nodes;
-  PSRING_ASSIGN_OR_RETURN(options.secret, LoadJobSecret(ProcessEnvironment(), flags.options.training.tls));
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Nodes> nodes, Nodes::Join(options, SharedFlags(flags)));
-  if (!nodes->leads()) {
-    const NodeSetup own = SetupOf(flags, binaries);
-    return nodes->Follow([&](const NodeOrder& order,
-                             const std::string& folder) { return nodes->TrainingTask(order, own, folder); },
-                         interrupt, display);
-  }
-  absl::Status status = lead(*nodes);
-  nodes->End(status);
-  return status;
-}
-
-Wires WiresBetween(const NetworkReport& network) {
-  std::vector<double> latencies, rates;
-  for (const auto& [from, to] : {std::pair{&network.latency_s, &latencies}, {&network.bytes_per_s, &rates}}) {
-    for (const double figure : *from) {
-      if (figure > 0) to->push_back(figure);
-    }
-  }
-  return {.latency_s = Quantile(latencies, 0.5),
-          .bytes_per_s = Quantile(rates, 0.5),
-          .add_s_per_byte = MeasureAdd(0.1),
-          .update_s_per_byte = MeasureUpdate(0.1)};
+  return LeadOrFollow(
+      flags.nodes, flags.options.training.tls, SharedFlags(flags),
+      [own = SetupOf(flags, binaries)](const Nodes& nodes, const NodeOrder& order,
+                                       const std::string& folder) {
+        return nodes.TrainingTask(order, own, folder);
+      },
+      interrupt, display, lead);
 }
 
 }  // namespace psring

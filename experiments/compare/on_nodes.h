@@ -7,12 +7,10 @@
 
 #include "absl/status/status.h"
 #include "experiments/compare/compare.h"
-#include "experiments/host/network_report.h"
 #include "experiments/plan/plan.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/nodes.h"
 #include "experiments/processes/progress.h"
-#include "experiments/theory/cost_model.h"
 
 namespace psring {
 
@@ -26,12 +24,8 @@ std::vector<int> WorkersOnNodes(const NodeLayout& layout, int ranks_per_process)
 // they contradict each other, or no machine would be left to train.
 absl::Status UnderstandNodes(const absl::StatusOr<NodeLauncher>& launcher, ExperimentFlags& flags);
 
-// Waits for all nodes. On node 0, runs `lead` and tells the others how it ended; on the others, starts this
-// node's part of each launch. Returns the error of `lead` or of this node.
+// Runs `lead`: with several machines, unless it only plans, as LeadOrFollow, else on this one, with null.
 absl::Status RunOnNodes(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display,
-                        const std::function<absl::Status(Nodes& nodes)>& lead);
-
-// Typical figures of the network: the medians over its pairs of nodes, and this machine's speed of adding.
-Wires WiresBetween(const NetworkReport& network);
+                        const std::function<absl::Status(Nodes* nodes)>& lead);
 
 }  // namespace psring

@@ -12,7 +12,6 @@
 #include "common/cli/delays.h"
 #include "common/io/files.h"
 #include "common/measure/trace.h"
-#include "common/net/address.h"
 #include "common/options/server_arguments.h"
 #include "common/rendezvous/own_address.h"
 #include "experiments/compare/on_nodes.h"
@@ -63,15 +62,14 @@ absl::StatusOr<std::vector<Configuration>> AllConfigurations(const ExperimentFla
                                                              const Prepared& prepared) {
   const CompareOptions& options = flags.options;
   std::vector<Configuration> all;
-  const bool has_tables = HasTables(prepared.catalog, options.training);
+  const bool has_tables = HasTables(options.training);
   for (const std::string& name : ComparedStrategies(options, has_tables)) {
     for (const int workers : options.workers) {
       for (const int servers : options.servers) {
         TrainingOptions training = options.training;
         if (servers > 0) training.servers = servers;
-        PSRING_ASSIGN_OR_RETURN(
-            all.emplace_back(),
-            MakeConfiguration(name, workers, training, prepared.catalog, prepared.probe, prepared.cores));
+        PSRING_ASSIGN_OR_RETURN(all.emplace_back(),
+                                MakeConfiguration(name, workers, training, prepared.probe, prepared.cores));
       }
     }
   }
@@ -168,8 +166,7 @@ absl::Status OpenMeasured(const TrainingOptions& training, Prepared& prepared) {
   for (const auto& [flag, time] :
        {std::pair{"--compute_ms", training.compute_ms}, {"--network_ms", training.network_ms}}) {
     if (!absl::StartsWith(time, kTracePrefix) || MeasuredIn(prepared, time) != nullptr) continue;
-    absl::StatusOr<MeasuredRun> run =
-        MeasuredRun::Open(time.substr(std::string(kTracePrefix).size()), prepared.catalog);
+    absl::StatusOr<MeasuredRun> run = MeasuredRun::Open(time.substr(std::string(kTracePrefix).size()));
     if (!run.ok()) {
       return absl::Status(run.status().code(), absl::StrCat(flag, " ", time, ": ", run.status().message()));
     }
@@ -196,19 +193,17 @@ absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::str
   return run->TimesFor(configuration, computing || alone, which);
 }
 
-absl::Status NameStrategies(const Interrupt& interrupt, ExperimentFlags& flags) {
+absl::Status NameStrategies(ExperimentFlags& flags) {
   CompareOptions& options = flags.options;
   std::vector<std::string>& names = options.strategies;
   if (names.empty() && !flags.nodes.several()) return absl::OkStatus();
-  PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
-  PSRING_ASSIGN_OR_RETURN(const Catalog catalog, AskTrainer(binaries, interrupt));
   std::string& trained = options.training.strategy;
   const bool is_first = !names.empty() && trained == names.front();
-  PSRING_RETURN_IF_ERROR(UseCatalogNames(catalog, names));
+  PSRING_RETURN_IF_ERROR(UseCanonicalStrategies(names));
   if (is_first) trained = names.front();
   if (!flags.nodes.several()) return absl::OkStatus();
-  for (const std::string& name : ComparedStrategies(options, HasTables(catalog, options.training))) {
-    PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
+  for (const std::string& name : ComparedStrategies(options, HasTables(options.training))) {
+    PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(name));
     if (!strategy.uses_servers) continue;
     return PlaceServers(/*several_machines=*/true, options.servers != std::vector<int>{0}, "",
                         options.training);
@@ -222,12 +217,9 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   // Fails now rather than after measuring the links.
   if (!flags.dry_run) PSRING_RETURN_IF_ERROR(TemporaryFolder::Create().status());
   PSRING_ASSIGN_OR_RETURN(prepared.binaries, FindBinaries());
-  PSRING_ASSIGN_OR_RETURN(prepared.catalog, AskTrainer(prepared.binaries, interrupt));
-  PSRING_RETURN_IF_ERROR(CheckCompareOptions(flags.options, prepared.catalog));
+  PSRING_RETURN_IF_ERROR(CheckCompareOptions(flags.options));
   PSRING_RETURN_IF_ERROR(OpenMeasured(flags.options.training, prepared));
-  if (!IsWildcard(flags.nodes.network.bind)) {
-    PSRING_ASSIGN_OR_RETURN(prepared.site.address, OwnAddress(flags.nodes.network, {}));
-  }
+  PSRING_ASSIGN_OR_RETURN(prepared.site.address, OwnAddress(flags.nodes.network, {}));
   if (!flags.dry_run) {
     PSRING_ASSIGN_OR_RETURN(prepared.claim, flags.resume.empty() ? RunClaim::Make(flags.out, verb, WallNow())
                                                                  : RunClaim::Reopen(flags.resume));
@@ -273,12 +265,11 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   }
   PSRING_RETURN_IF_ERROR(collectives);
   PSRING_RETURN_IF_ERROR(CheckOnNodes(configurations, flags));
-  PSRING_RETURN_IF_ERROR(
-      CheckBatches(flags.options, prepared.catalog, prepared.probe.samples / prepared.probe.predictions));
+  PSRING_RETURN_IF_ERROR(CheckBatches(flags.options, prepared.probe.samples / prepared.probe.predictions));
   PSRING_RETURN_IF_ERROR(
       BuildVirtualCluster(flags, configurations, why_userspace, interrupt, display, prepared));
-  PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, prepared.catalog, flags.options.training,
-                                     flags.dry_run, interrupt, display, prepared.probe));
+  PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, flags.options.training, flags.dry_run, interrupt,
+                                     display, prepared.probe));
   return prepared;
 }
 

@@ -20,7 +20,6 @@ namespace psring {
 struct Prepared {
   int64_t begin_ns = 0;  // when preparation began
   Binaries binaries;
-  Catalog catalog;
   Machine machine;
   int cores = 1;  // of all machines, assuming that they are equal
   Probe probe;
@@ -35,7 +34,7 @@ struct Prepared {
 
 // Replaces aliases of strategies in the flags by the strategies' names, which records and tables show. With
 // --nnodes, also places the servers (PlaceServers), for which all nodes need the same flags.
-absl::Status NameStrategies(const Interrupt& interrupt, ExperimentFlags& flags);
+absl::Status NameStrategies(ExperimentFlags& flags);
 
 // Checks all input, builds and measures the virtual cluster, and measures the trainer's speed.
 // InvalidArgument, NotFound, FailedPrecondition: the input is invalid; no files are left behind.

@@ -30,8 +30,8 @@ constexpr double kMostWallS = 1e9;
 // Flags that may differ each time a run is started.
 const std::set<std::string>& FreeFlags() {
   static const auto* const names =
-      new std::set<std::string>({"resume", "time_budget", "live", "live_port", "dry_run", "verbose", "lang",
-                                 "config", "node_rank", "master_addr", "master_port", "bind", "interface"});
+      new std::set<std::string>({"resume", "time_budget", "dry_run", "verbose", "lang", "config", "node_rank",
+                                 "master_addr", "master_port", "bind", "interface"});
   return *names;
 }
 
@@ -149,9 +149,7 @@ absl::StatusOr<ExperimentFlags> ResumedFlags(const RawExperimentFlags& asked,
   const CLI::App& verb = *typed.get_subcommand("compare");
   PSRING_RETURN_IF_ERROR(CheckFlags(folder, verb, *recorded.get_subcommand("compare")));
   raw.time_budget = asked.time_budget;  // the recorded one was for the earlier part
-  raw.flags.live = asked.flags.live;
   raw.flags.verbose = asked.flags.verbose;
-  raw.flags.live_port = asked.flags.live_port;
   raw.flags.dry_run = asked.flags.dry_run;
   // Nodes may have other addresses now.
   raw.launcher = asked.launcher;

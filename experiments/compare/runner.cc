@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/cuda/cuda_device.h"
@@ -16,14 +15,11 @@
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
 #include "common/net/descriptor_limit.h"
-#include "common/net/tls.h"
-#include "common/rendezvous/rendezvous.h"
 #include "experiments/compare/checkpoints.h"
 #include "experiments/host/machine.h"
 #include "experiments/plan/launches.h"
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"
-#include "experiments/processes/training_job.h"
 #include "experiments/runs/run_folder.h"
 #include "experiments/summary/time_scale.h"
 #include "experiments/texts/errors.h"
@@ -41,9 +37,7 @@ struct Ground {
   Site site;
   NodeLayout layout;  // of the job's processes
   int ranks_per_process = 1;
-  JobSecret secret;  // of this launch; on several machines, of all launches
-  std::unique_ptr<RendezvousServer> store;
-  std::string store_host;
+  JobStore store;
   int attempt = 0;  // above 0: the job was restarted
 
   // A process's log; those of earlier attempts stay.
@@ -51,13 +45,7 @@ struct Ground {
     return absl::StrCat(folder, "/log-", who, attempt > 0 ? absl::StrCat("-restart", attempt) : "", ".txt");
   }
 
-  const VirtualCluster* cluster() const { return site.cluster; }
   // `node`: of the virtual cluster, or a machine.
-  std::string Address(int node) const {
-    return site.cluster != nullptr ? site.cluster->Address(node)
-           : site.nodes != nullptr ? site.nodes->address(node)
-                                   : site.address;
-  }
   void Place(int node, ChildSpec& child) const {
     if (site.cluster != nullptr) site.cluster->Place(node, child);
   }
@@ -109,17 +97,7 @@ absl::StatusOr<Ground> PrepareGround(const Site& site, const Configuration& conf
   }
   ground.layout.processes = processes;
   PSRING_RETURN_IF_ERROR(AllowProcesses(configuration, ground));
-  if (site.nodes != nullptr) {
-    ground.secret = site.nodes->options().secret;
-  } else {
-    PSRING_ASSIGN_OR_RETURN(ground.secret, WithTls(JobSecret::Random(), training.tls));
-  }
-  if (site.cluster != nullptr) {
-    PSRING_ASSIGN_OR_RETURN(ground.store, site.cluster->HostStore(ground.secret, ground.store_host));
-    return ground;
-  }
-  ground.store_host = ground.Address(0);
-  PSRING_ASSIGN_OR_RETURN(ground.store, RendezvousServer::Start(ground.store_host, 0, ground.secret));
+  PSRING_ASSIGN_OR_RETURN(ground.store, StartStore(site, training.tls));
   return ground;
 }
 
@@ -142,9 +120,7 @@ TrainingJob JobOf(const Configuration& configuration, const Ground& ground) {
                   .servers = configuration.servers(),
                   .layout = ground.layout,
                   .outlives_workers = configuration.servers() > 0 && ContinuesWithoutAWorker(configuration),
-                  .store_host = ground.store_host,
-                  .store_port = ground.store->port(),
-                  .secret = ground.secret};
+                  .store = ground.store.address};
   return job;
 }
 
@@ -152,9 +128,8 @@ TrainingJob JobOf(const Configuration& configuration, const Ground& ground) {
 JobHost HostOf(const Ground& ground, int node, const std::string& folder, const Binaries& binaries) {
   return {.binaries = binaries,
           .records = folder,
-          .address = ground.Address(node),
-          .gpus = CudaDeviceCount(),
-          .metrics_port = ground.site.metrics_port};
+          .address = ground.site.Address(node),
+          .gpus = CudaDeviceCount()};
 }
 
 ChildSpec Trainer(const TrainingJob& job, int process, const Ground& ground, const std::string& folder,
@@ -164,28 +139,20 @@ ChildSpec Trainer(const TrainingJob& job, int process, const Ground& ground, con
   ChildSpec child = TrainerProcess(job, HostOf(ground, node, folder, binaries), process);
   child.log_path = ground.LogPath(
       folder, each == 1 ? absl::StrCat("rank", first) : absl::StrCat("ranks", first, "-", last));
-  const std::string interface = ground.cluster() != nullptr ? ground.cluster()->interface() : "";
+  const std::string interface = ground.site.cluster != nullptr ? ground.site.cluster->interface() : "";
   if (!interface.empty()) child.command.push_back(absl::StrCat("--count_interface=", interface));
   ground.Place(node, child);
   return child;
 }
 
-// All ranks under one child: MPI's processes must be started and numbered by mpirun.
 absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, const TrainingJob& job,
                                  const Ground& ground, const std::string& folder, const Binaries& binaries) {
+  const JobHost host{.binaries = binaries, .records = folder};
   PSRING_ASSIGN_OR_RETURN(
-      const MpirunCommand mpirun,
-      FindMpirun({.ranks = configuration.workers, .transport = configuration.training.transport}));
-  ChildSpec child{.name = "mpirun",
-                  .command = mpirun.prefix,
-                  .environment = StoreEnvironment(job),
-                  .log_path = ground.LogPath(folder, "mpirun"),
-                  .keeps = mpirun.folder};
-  const JobHost host{.binaries = binaries, .records = folder, .metrics_port = ground.site.metrics_port};
-  for (const std::string& word : TrainerCommand(job.training, host)) child.command.push_back(word);
-  for (const std::string& variable : mpirun.environment) child.environment.push_back(variable);
-  // Hides the variables of a launcher that started psring itself.
-  for (const char* variable : {"RANK=", "WORLD_SIZE=", "LOCAL_RANK="}) child.environment.push_back(variable);
+      ChildSpec child,
+      MpirunProcess({.ranks = configuration.workers, .transport = configuration.training.transport},
+                    TrainerCommand(job.training, host), StoreEnvironment(job.store)));
+  child.log_path = ground.LogPath(folder, "mpirun");
   return child;
 }
 
@@ -259,27 +226,20 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     if (!ground.IsHere(ground.NodeOf(configuration, server))) continue;
     spec.children.push_back(Server(configuration, job, server, ground, folder, binaries));
   }
-  spec.deadline = std::min(absl::Seconds(2 * configuration.training.timeout_s + 30 + 10 * expected_s),
-                           site.until - MonotonicNow());
+  spec.deadline =
+      std::min(DeadlineOf(expected_s, configuration.training.timeout_s), site.until - MonotonicNow());
 
   LaunchProgress progress(simulated ? 1 : configuration.ranks());
   const std::string shown_label = absl::StrCat(label, configuration.name());
   const char* const unit = UnitOf(configuration.training.reads_text(), display.language());
-  if (site.live != nullptr) {
-    site.live->Begin(shown_label, simulated ? 1 : configuration.ranks());
-  }
   std::set<int> lost;  // workers that the job has ended without
   const auto on_lost = [&](int worker) {
     site.nodes != nullptr ? site.nodes->ReportLost(worker) : static_cast<void>(lost.insert(worker));
   };
   spec.on_line = [&](int, const std::string& line) {
     for (const int worker : EndedWithout(line)) on_lost(worker);
-    if (absl::string_view said = line; absl::ConsumePrefix(&said, "ps_server: metrics ")) {
-      display.Note(Say(display.language(), kMetricsAt, said));
-    }
     const std::optional<ProgressEvent> event = ParseProgress(line);
     if (!event) return false;
-    if (site.live != nullptr) site.live->Note(*event);
     if (event->event == "note") {
       const std::string note = InLanguage(display.language(), event->text);
       // A configuration's notes are the same in every round.
@@ -288,12 +248,13 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     }
     progress.Note(*event);
     progress.Show(shown_label, unit, display);
+    if (site.on_progress) site.on_progress();
     return true;
   };
   if (Checkpoints(configuration.training)) spec.interrupt_grace = kGraceWithCheckpoint;
   // The store does not notice the end of a rank that has not joined yet.
   const auto on_process_death = [&](int first, const std::string& what) {
-    for (int rank = first; rank < first + each; ++rank) ground.store->RankEnded(rank, what);
+    for (int rank = first; rank < first + each; ++rank) ground.store.server->RankEnded(rank, what);
     display.Note(Say(display.language(), kOthersContinue, what));
   };
   spec.on_death = [&](int child, const std::string& what, bool again) {
@@ -319,11 +280,11 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   };
   progress.Show(shown_label, unit, display);
 
-  if (site.nodes == nullptr) return RunChildren(spec, interrupt);
-  PSRING_RETURN_IF_ERROR(site.nodes->PublishLaunch(job, spec, on_process_death));
-  const MonotonicTime deadline = MonotonicNow() + spec.deadline;
-  const absl::Status own = RunChildren(spec, interrupt);
-  return site.nodes->Gather(own, folder, deadline, /*may_restart=*/restarts > 0, interrupt, display);
+  const NodeLaunch launch{
+      .order = OrderOf(job), .job = job, .on_death = on_process_death, .may_restart = [&] {
+        return restarts > 0;
+      }};
+  return RunLaunch(site, launch, spec, folder, interrupt, display);
 }
 
 // As torchrun: if a process dies, the entire job ends and restarts from its last checkpoint.
@@ -362,10 +323,9 @@ absl::Status RunWithRestarts(const Configuration& configuration, const std::stri
 }  // namespace
 
 int NoteOtherPsring(const MeasuringNow* measuring, Display& display) {
-  const std::vector<int> others = measuring != nullptr ? measuring->Others() : std::vector<int>();
-  if (others.empty()) return 0;
-  display.NoteOnce(Say(display.language(), kOtherPsring, others.back()));
-  return others.back();
+  const int other = OtherPsring(measuring);
+  if (other > 0) display.NoteOnce(Say(display.language(), kOtherPsring, other));
+  return other;
 }
 
 absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& folder,
@@ -384,7 +344,6 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   const int64_t begin = MonotonicNanos();
   const absl::Status ran =
       RunWithRestarts(configuration, folder, label, expected_s, binaries, site, interrupt, display);
-  if (site.live != nullptr) site.live->End(ran.ok() ? "ok" : std::string(ran.message()));
   PSRING_RETURN_IF_ERROR(ran);
   launched.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
   launched.foreign_cpu_pct = foreign.Percent();

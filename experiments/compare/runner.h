@@ -1,34 +1,20 @@
 // Runs one configuration once: store, servers and trainers; then reads their records.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/base/deadline.h"
-#include "experiments/host/other_runs.h"
+#include "experiments/engine/launch.h"
+#include "experiments/engine/programs.h"
 #include "experiments/plan/plan.h"
 #include "experiments/processes/interrupt.h"
-#include "experiments/processes/live_run.h"
-#include "experiments/processes/nodes.h"
 #include "experiments/processes/progress.h"
 #include "experiments/processes/training_job.h"
 #include "experiments/summary/summarise.h"
-#include "experiments/virtual_cluster/virtual_cluster.h"
 
 namespace psring {
-
-// The path of a program in this program's folder. NotFound: it is missing.
-absl::StatusOr<std::string> FindProgram(const std::string& name);
-absl::StatusOr<Binaries> FindBinaries();
-
-// The output of `trainer --describe`.
-absl::StatusOr<Catalog> AskTrainer(const Binaries& binaries, const Interrupt& interrupt);
-
-// Makes the trainer load the data and build the model without training. Errors in the input are the trainer's
-// message.
-absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingOptions& training,
-                                       const Interrupt& interrupt);
 
 struct Launched {
   RunRecords records;
@@ -40,18 +26,6 @@ struct Launched {
 absl::StatusOr<Launched> ReadLaunched(const Configuration& configuration, const std::string& folder);
 // Writes outcome.json: what Launch measured in addition to the processes' records.
 absl::Status WriteOutcome(const Launched& launched, const std::string& folder);
-
-// Where the processes of a launch run: on the nodes of a virtual cluster, on several machines, or, if both
-// are null, on this machine, at `address`.
-struct Site {
-  const VirtualCluster* cluster = nullptr;
-  Nodes* nodes = nullptr;
-  std::string address = "127.0.0.1";
-  int metrics_port = -1;    // of rank 0; the servers' follow the ranks'; 0: the system chooses; below 0: none
-  LiveRun* live = nullptr;  // receives progress; may be null
-  const MeasuringNow* measuring = nullptr;                // finds other psrings; may be null
-  MonotonicTime until = MonotonicTime::InfiniteFuture();  // launches still running then are ended
-};
 
 // Prints a note, once, if another psring measures now. Returns its process ID, or 0. `measuring` may be null.
 int NoteOtherPsring(const MeasuringNow* measuring, Display& display);
@@ -66,7 +40,7 @@ absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::s
 
 // Trains for a moment with one process to measure its speed for `probe`. `briefly`: for seconds even if the
 // model is slow, with a few samples of its batch.
-absl::Status TimeTrainer(const Binaries& binaries, const Catalog& catalog, const TrainingOptions& training,
-                         bool briefly, const Interrupt& interrupt, Display& display, Probe& probe);
+absl::Status TimeTrainer(const Binaries& binaries, const TrainingOptions& training, bool briefly,
+                         const Interrupt& interrupt, Display& display, Probe& probe);
 
 }  // namespace psring

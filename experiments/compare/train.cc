@@ -7,6 +7,7 @@
 #include "experiments/compare/compare.h"
 #include "experiments/compare/experiment.h"
 #include "experiments/compare/on_nodes.h"
+#include "experiments/engine/failure.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/plan/plan.h"
 #include "experiments/plan/plan_text.h"
@@ -21,14 +22,14 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   const int cores = prepared.cores;
   PSRING_ASSIGN_OR_RETURN(Configuration configuration,
                           MakeConfiguration(options.strategies.front(), options.workers.front(),
-                                            options.training, prepared.catalog, prepared.probe, cores));
+                                            options.training, prepared.probe, cores));
   if (configuration.workers != options.workers.front()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--strategy ", configuration.strategy.name,
                      " is one process of one rank; omit --workers and --ranks_per_process, or choose another "
                      "strategy"));
   }
-  if (configuration.simulated()) PSRING_RETURN_IF_ERROR(CheckVirtualOptions(options, prepared.catalog));
+  if (configuration.simulated()) PSRING_RETURN_IF_ERROR(CheckVirtualOptions(options));
   PSRING_RETURN_IF_ERROR(CheckVirtualStrategy(configuration.strategy, configuration.training));
   const std::string& backend = options.training.backend;
   if ((!backend.empty() && backend != configuration.backend()) ||
@@ -133,16 +134,11 @@ absl::Status Train(const ExperimentFlags& asked, Nodes* nodes, const Interrupt& 
   return experiment->Report("");
 }
 
-absl::Status TrainAnywhere(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
-  if (!flags.nodes.several() || flags.dry_run) return Train(flags, nullptr, interrupt, display);
-  return RunOnNodes(flags, interrupt, display,
-                    [&](Nodes& nodes) { return Train(flags, &nodes, interrupt, display); });
-}
-
 }  // namespace
 
 int RunTrain(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display) {
-  const absl::Status status = TrainAnywhere(flags, interrupt, display);
+  const absl::Status status = RunOnNodes(
+      flags, interrupt, display, [&](Nodes* nodes) { return Train(flags, nodes, interrupt, display); });
   if (status.ok()) return 0;
   return ReportFailure("train", flags.nodes.node == 0 ? WithNothingKept(status) : status, display);
 }

@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "common/cuda/cuda_device.h"
 #include "common/text/peer_text.h"
-#include "experiments/compare/runner.h"
+#include "experiments/engine/programs.h"
 #include "experiments/host/build_info.h"
 #include "experiments/host/gpu_probe.h"
 #include "experiments/host/machine.h"

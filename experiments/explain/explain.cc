@@ -194,7 +194,7 @@ absl::StatusOr<std::string> Explain(const ExplainFlags& flags, const ScheduleTab
   return Explanation(flags, *FindSchedule(flags.algorithm, rows), *schedule, collective).Text();
 }
 
-absl::StatusOr<std::string> ExplainStep(const StrategyInfo& strategy, int workers, Language language) {
+absl::StatusOr<std::string> ExplainStep(const StrategyRow& strategy, int workers, Language language) {
   if (strategy.number_below_workers && strategy.number >= workers) {
     return absl::InvalidArgumentError(absl::StrCat(strategy.name, " needs more than ", strategy.number,
                                                    " workers (", strategy.number_letter, ": ",
@@ -202,8 +202,7 @@ absl::StatusOr<std::string> ExplainStep(const StrategyInfo& strategy, int worker
   }
   const bool one_process = strategy.single_process && !strategy.replicates;
   const int count = one_process ? 1 : workers;
-  const bool has_schedule =
-      strategy.uses_group && FindSchedule(strategy.algorithm, ScheduleRows()) != nullptr;
+  const bool has_schedule = strategy.uses_group && FindSchedule(strategy.algorithm) != nullptr;
   std::vector<std::string> sentences = {In(language, strategy.replicates ? kDeviceComputes
                                                      : one_process       ? kComputesAlone
                                                                          : kEachComputes)};
@@ -234,6 +233,9 @@ absl::StatusOr<std::string> ExplainStep(const StrategyInfo& strategy, int worker
     add(kPulls);
   }
   if (!strategy.communicates()) add(strategy.single_process ? kOneUpdates : kEachUpdates);
+  if (!strategy.step.empty()) {
+    sentences = language == Language::kChinese ? strategy.step_chinese : strategy.step;
+  }
 
   std::string text =
       absl::StrCat(Wrap(absl::StrCat(strategy.name, ": ", strategy.summary), ""), "\n",

@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "experiments/texts/phrase.h"
-#include "experiments/theory/catalog.h"
 #include "ring_worker/schedules/schedule.h"
+#include "trainer/strategies/table/strategy_table.h"
 
 namespace psring {
 
@@ -24,9 +24,9 @@ struct ExplainFlags {
 // InvalidArgument above kMostPlayed ranks.
 absl::StatusOr<std::string> Explain(const ExplainFlags& flags, const ScheduleTable& rows = ScheduleRows());
 
-// What happens in a step of `strategy`, from its entry in the catalog. Lines of at most 110 characters. Pure.
+// What happens in a step of `strategy`, from its row in the table. Lines of at most 110 characters. Pure.
 // InvalidArgument: the strategy needs more workers.
-absl::StatusOr<std::string> ExplainStep(const StrategyInfo& strategy, int workers, Language language);
+absl::StatusOr<std::string> ExplainStep(const StrategyRow& strategy, int workers, Language language);
 
 // The glossary of psring's texts: all of it, its terms, and the entry of a term (empty if it has none).
 std::string ExplainWords(Language language);

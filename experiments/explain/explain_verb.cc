@@ -10,7 +10,6 @@
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
 #include "common/suggestions/suggestions.h"
-#include "experiments/compare/runner.h"
 #include "experiments/explain/explain.h"
 #include "experiments/texts/errors.h"
 #include "experiments/texts/language_flag.h"
@@ -56,12 +55,11 @@ absl::StatusOr<std::string> ExplainSchedule(const RawExplainFlags& raw, const st
 }
 
 // Everything that has an explanation.
-std::vector<KnownName> Topics(const Catalog& catalog) {
+std::vector<KnownName> Topics() {
   std::vector<KnownName> topics;
-  for (const StrategyInfo& row : catalog.strategies) {
-    topics.push_back({.name = absl::StrCat(row.name, row.number_letter.empty() ? "" : ":", row.number_letter),
-                      .also_called = row.also_called,
-                      .resembles = row.resembles});
+  for (const StrategyRow& row : StrategyRows()) {
+    topics.push_back(
+        {.name = row.display_name(), .also_called = row.also_called, .resembles = row.resembles});
   }
   const auto add = [&](const std::string& name) {
     if (std::ranges::none_of(topics, [&](const KnownName& topic) { return topic.name == name; })) {
@@ -76,21 +74,19 @@ std::vector<KnownName> Topics(const Catalog& catalog) {
 
 // A schedule, a strategy (its schedule if it has the name of one, such as allreduce: ring, or its step), or a
 // term.
-absl::StatusOr<std::string> ExplainName(const RawExplainFlags& raw, const Interrupt& interrupt) {
+absl::StatusOr<std::string> ExplainName(const RawExplainFlags& raw) {
   const auto is_schedule = [](const std::string& name) {
     return FindSchedule(name, ScheduleRows()) != nullptr;
   };
   if (is_schedule(raw.algorithm)) return ExplainSchedule(raw, raw.algorithm);
-  PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
-  PSRING_ASSIGN_OR_RETURN(const Catalog catalog, AskTrainer(binaries, interrupt));
-  const std::vector<KnownName> topics = Topics(catalog);
+  const std::vector<KnownName> topics = Topics();
   if (raw.algorithm.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "name one of ", absl::StrJoin(topics, ", ", [](std::string* out, const KnownName& topic) {
           out->append(topic.name);
         })));
   }
-  const absl::StatusOr<StrategyInfo> strategy = FindStrategy(catalog, raw.algorithm);
+  const absl::StatusOr<StrategyRow> strategy = FindStrategy(raw.algorithm);
   if (strategy.ok() && is_schedule(strategy->name)) return ExplainSchedule(raw, strategy->name);
   if (strategy.ok()) return ExplainStep(*strategy, raw.workers, LanguageOf(raw.language));
   if (!absl::IsNotFound(strategy.status())) return strategy.status();
@@ -101,13 +97,13 @@ absl::StatusOr<std::string> ExplainName(const RawExplainFlags& raw, const Interr
 
 }  // namespace
 
-int RunExplain(const RawExplainFlags& raw, const Interrupt& interrupt) {
+int RunExplain(const RawExplainFlags& raw) {
   const Language language = LanguageOf(raw.language);
   if (raw.algorithm == kAllTerms) {
     std::fputs(ExplainWords(language).c_str(), stdout);
     return 0;
   }
-  const absl::StatusOr<std::string> text = ExplainName(raw, interrupt);
+  const absl::StatusOr<std::string> text = ExplainName(raw);
   if (!text.ok()) return Fail(language, "psring explain", std::string(text.status().message()), 2);
   std::fputs(text->c_str(), stdout);
   return 0;

@@ -9,8 +9,6 @@ class App;
 
 namespace psring {
 
-class Interrupt;
-
 struct RawExplainFlags {
   std::string algorithm, collective = "all_reduce", size = "4M", language = "en";
   int workers = 4, ranks_per_node = 1, root = 0;
@@ -19,6 +17,6 @@ struct RawExplainFlags {
 CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw);
 
 // Returns the exit code: 0, or 2 for an unknown name or number.
-int RunExplain(const RawExplainFlags& raw, const Interrupt& interrupt);
+int RunExplain(const RawExplainFlags& raw);
 
 }  // namespace psring

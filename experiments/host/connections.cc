@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/measure/trace.h"
+#include "experiments/host/link_ends.h"
 
 namespace psring {
 namespace {
@@ -34,10 +35,6 @@ bool SendAll(int fd, const char* data, size_t bytes) {
     bytes -= static_cast<size_t>(sent);
   }
   return true;
-}
-
-bool ReceiveAll(int fd, char* data, size_t bytes) {
-  return recv(fd, data, bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes);
 }
 
 double SecondsSince(int64_t begin_ns) { return 1e-9 * static_cast<double>(MonotonicNanos() - begin_ns); }
@@ -91,28 +88,13 @@ absl::StatusOr<SocketPair> ConnectOverLoopback() {
 }
 
 absl::StatusOr<double> MeasureLatency(SocketPair connection, double seconds) {
-  std::thread echo([fd = connection.far.get()] {
-    char message[4];
-    while (ReceiveAll(fd, message, sizeof(message)) && SendAll(fd, message, sizeof(message))) {
-    }
-  });
-  const int fd = connection.near.get();
-  char message[4] = {};
-  std::vector<double> round_trips;
-  const int64_t begin = MonotonicNanos();
-  bool connected = true;
-  while (connected && SecondsSince(begin) < seconds) {
-    const int64_t sent = MonotonicNanos();
-    connected = SendAll(fd, message, sizeof(message)) && ReceiveAll(fd, message, sizeof(message));
-    round_trips.push_back(SecondsSince(sent));
-  }
-  shutdown(fd, SHUT_RDWR);
+  const double timeout = seconds + 2 * kMostPatience;
+  std::thread echo([&] { (void)EchoUntilDone(connection.far.get(), timeout); });
+  const absl::StatusOr<double> latency = MeasureLatencyTo(connection.near.get(), seconds, timeout);
+  shutdown(connection.near.get(), SHUT_RDWR);
   echo.join();
-  if (!connected) return absl::UnavailableError("measuring latency: the connection broke");
-  // The median excludes round trips during which another process had the processor.
-  std::nth_element(round_trips.begin(), round_trips.begin() + static_cast<ptrdiff_t>(round_trips.size() / 2),
-                   round_trips.end());
-  return round_trips[round_trips.size() / 2] / 2;
+  if (latency.ok()) return latency;
+  return absl::UnavailableError(absl::StrCat("measuring latency: ", latency.status().message()));
 }
 
 absl::StatusOr<std::vector<double>> MeasureRates(std::vector<SocketPair> connections, double warmup,

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "experiments/plan/plan.h"
-#include "experiments/theory/cost_model.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
@@ -29,24 +30,20 @@ constexpr double kCostShare = 0.55;       // of the time budget; the accuracy pa
 constexpr double kMostCostShare = 0.85;   // if the cost part needs it for kRoundsForNarrowIntervals
 constexpr double kMeasuredSeconds = 0.7;  // duration of one process's measured steps in a cost launch
 
-absl::StatusOr<ModelInfo> ModelOf(const Catalog& catalog, const TrainingOptions& training,
-                                  int64_t parameters) {
-  if (training.workload.empty()) {
-    PSRING_ASSIGN_OR_RETURN(ModelInfo model, FindModel(catalog, training.model));
-    if (training.reads_text()) model.parameters = parameters;  // it depends on the number of symbols
-    const auto add = [&](const char* size, int given) {
-      if (given == 0) return;
-      absl::StrAppend(&model.name, " of ", size, " ", given);
-      model.parameters = parameters;
-    };
-    add("width", training.width);
-    add("layers", training.layers);
-    add("heads", training.heads);
-    add("context", training.context);
-    if (training.dropout > 0) absl::StrAppend(&model.name, " with dropout ", training.dropout);
-    return model;
+absl::StatusOr<TrainedModel> ModelOf(const TrainingOptions& training, int64_t parameters) {
+  TrainedModel model{.name = absl::StrCat(training.workload, " (replayed)"), .parameters = parameters};
+  if (!training.workload.empty()) return model;
+  PSRING_ASSIGN_OR_RETURN(const ModelRow* row, FindModelRow(training.model));
+  model.name = row->name;
+  model.has_tables = row->has_tables;
+  for (const auto& [size, given] : {std::pair("width", training.width),
+                                    {"layers", training.layers},
+                                    {"heads", training.heads},
+                                    {"context", training.context}}) {
+    if (given != 0) absl::StrAppend(&model.name, " of ", size, " ", given);
   }
-  return ModelInfo{.name = absl::StrCat(training.workload, " (replayed)"), .parameters = parameters};
+  if (training.dropout > 0) absl::StrAppend(&model.name, " with dropout ", training.dropout);
+  return model;
 }
 
 std::vector<std::string> CostStrategies(const CompareOptions& options, bool has_tables,
@@ -100,8 +97,7 @@ int AccuracyWorkers(const std::vector<int>& workers, int cores) {
 absl::StatusOr<std::vector<Configuration>> Configurations(const std::vector<std::string>& strategies,
                                                           const std::vector<int>& workers,
                                                           const std::vector<int>& servers,
-                                                          const TrainingOptions& training,
-                                                          const Catalog& catalog, const Probe& probe,
+                                                          const TrainingOptions& training, const Probe& probe,
                                                           int cores) {
   std::vector<Configuration> configurations;
   for (int count : workers) {
@@ -110,7 +106,7 @@ absl::StatusOr<std::vector<Configuration>> Configurations(const std::vector<std:
         TrainingOptions of_one = training;
         of_one.servers = server_count;
         PSRING_ASSIGN_OR_RETURN(const Configuration configuration,
-                                MakeConfiguration(name, count, of_one, catalog, probe, cores));
+                                MakeConfiguration(name, count, of_one, probe, cores));
         AddIfNew(configuration, configurations);
       }
     }
@@ -197,9 +193,10 @@ void ResetOtherStrategiesFlags(Configuration& configuration) {
     if (training.on_worker_loss == "continue") training.on_worker_loss = standard.on_worker_loss;
   }
   // One worker has nothing to add up.
-  if (!CanAggregate(configuration.strategy) || configuration.ranks() == 1) training.local_aggregation = false;
+  if (!configuration.strategy.can_aggregate() || configuration.ranks() == 1)
+    training.local_aggregation = false;
   if (!sends) training.wire = "float32";
-  if (!IsAsynchronousServer(configuration.strategy)) training.staleness_lr = "none";
+  if (!configuration.strategy.asynchronous()) training.staleness_lr = "none";
 }
 
 void AddDisturbances(const CompareOptions& options, std::vector<std::string>& notes) {
@@ -284,12 +281,6 @@ std::vector<std::string> ComparedStrategies(const CompareOptions& options, bool 
   return names;
 }
 
-bool HasTables(const Catalog& catalog, const TrainingOptions& training) {
-  if (!training.workload.empty()) return false;
-  const absl::StatusOr<ModelInfo> model = FindModel(catalog, training.model);
-  return model.ok() && model->has_tables;
-}
-
 std::string Configuration::name() const {
   return absl::StrCat(strategy.name, " x ", workers,
                       servers() > 1 ? absl::StrCat(" on ", servers(), " servers") : "");
@@ -345,11 +336,11 @@ void SetBatch(int workers, TrainingOptions& training) {
 }
 
 absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
-                                                const TrainingOptions& training, const Catalog& catalog,
-                                                const Probe& probe, int cores) {
+                                                const TrainingOptions& training, const Probe& probe,
+                                                int cores) {
   Configuration configuration;
-  PSRING_ASSIGN_OR_RETURN(configuration.strategy, FindStrategy(catalog, strategy));
-  PSRING_ASSIGN_OR_RETURN(configuration.model, ModelOf(catalog, training, probe.parameters));
+  PSRING_ASSIGN_OR_RETURN(configuration.strategy, FindStrategy(strategy));
+  PSRING_ASSIGN_OR_RETURN(configuration.model, ModelOf(training, probe.parameters));
   const bool one_worker = configuration.strategy.single_process && !configuration.strategy.replicates;
   configuration.workers = one_worker ? 1 : workers;
   configuration.training = training;
@@ -396,8 +387,7 @@ std::string DeviceForAll(const TrainingOptions& training, const std::vector<int>
   return gpus >= most ? "auto" : "cpu";
 }
 
-absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& catalog, const Probe& probe,
-                              int cores) {
+absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Probe& probe, int cores) {
   PSRING_CHECK(probe.step_s > 0 && probe.samples > 0);
   Plan plan;
   TrainingOptions cost_training = options.training;
@@ -405,10 +395,10 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
   cost_training.epochs = 0;
   cost_training.evaluate = false;
   cost_training.eval_every = 0;
-  const bool has_tables = HasTables(catalog, options.training);
+  const bool has_tables = HasTables(options.training);
   PSRING_ASSIGN_OR_RETURN(plan.cost,
                           Configurations(CostStrategies(options, has_tables, plan.notes), options.workers,
-                                         options.servers, cost_training, catalog, probe, cores));
+                                         options.servers, cost_training, probe, cores));
   for (Configuration& configuration : plan.cost) configuration.target_accuracy = options.target_accuracy;
   PlanCost(options, probe, cores, plan);
   plan.expected_s = plan.rounds * plan.round_s;
@@ -419,9 +409,8 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& cata
     const std::vector<int> workers = budget_given || !options.lr_factors.empty()
                                          ? options.workers
                                          : std::vector<int>{AccuracyWorkers(options.workers, cores)};
-    PSRING_ASSIGN_OR_RETURN(plan.accuracy,
-                            Configurations(AccuracyStrategies(options, has_tables), workers, options.servers,
-                                           options.training, catalog, probe, cores));
+    PSRING_ASSIGN_OR_RETURN(plan.accuracy, Configurations(AccuracyStrategies(options, has_tables), workers,
+                                                          options.servers, options.training, probe, cores));
     for (Configuration& configuration : plan.accuracy) {
       configuration.target_accuracy = options.target_accuracy;
     }

@@ -13,8 +13,9 @@
 #include "absl/status/statusor.h"
 #include "common/options/training_options.h"
 #include "experiments/texts/phrase.h"
-#include "experiments/theory/catalog.h"
-#include "experiments/theory/cost_model.h"
+#include "trainer/models/table/model_table.h"
+#include "trainer/strategies/table/cost_model.h"
+#include "trainer/strategies/table/strategy_table.h"
 
 namespace psring {
 
@@ -50,9 +51,15 @@ struct StrategyUpdate {
   std::string refused;                // why its collectives are unavailable; empty: they are available
 };
 
+struct TrainedModel {
+  std::string name;        // with the sizes that flags change
+  int64_t parameters = 0;  // outside of tables
+  bool has_tables = false;
+};
+
 struct Configuration {
-  StrategyInfo strategy;
-  ModelInfo model;
+  StrategyRow strategy;
+  TrainedModel model;
   int workers = 1;
   TrainingOptions training;
   StrategyUpdate update;
@@ -115,7 +122,7 @@ struct Plan {
 
 // Checks combinations of flags, without data or processes: names, worker counts, micro-batches.
 // ValidateTrainingOptions checks single flags.
-absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& catalog);
+absl::Status CheckCompareOptions(const CompareOptions& options);
 
 // Worker counts without --workers: 1, 2 and 4; with several GPUs, powers of two up to all of them, and all.
 std::vector<int> DefaultWorkers(const TrainingOptions& training, int gpus);
@@ -129,15 +136,13 @@ std::string DeviceForAll(const TrainingOptions& training, const std::vector<int>
 bool GoesBeyondOneGpu(const CompareOptions& options, int gpus);
 
 // `options` must have passed CheckCompareOptions and ValidateTrainingOptions.
-absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Catalog& catalog, const Probe& probe,
-                              int cores);
+absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Probe& probe, int cores);
 
 // The plan for --clock virtual: `cost` holds trainings, one of each per round, because step times are given;
 // `single` is added as the reference.
-absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalog& catalog,
-                                     const Probe& probe, int cores);
+absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Probe& probe, int cores);
 // Checks what a virtual clock requires. `options` must have passed CheckCompareOptions.
-absl::Status CheckVirtualOptions(const CompareOptions& options, const Catalog& catalog);
+absl::Status CheckVirtualOptions(const CompareOptions& options);
 
 // Reduces the samples of all accuracy trainings equally, to at least kFewestBatches, if they would take
 // more than `left_s` at `slowness` times the planned duration. False: nothing changed, because they fit or
@@ -148,8 +153,8 @@ bool ShortenAccuracy(double left_s, double slowness, Plan& plan);
 void SetBatch(int workers, TrainingOptions& training);
 
 absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
-                                                const TrainingOptions& training, const Catalog& catalog,
-                                                const Probe& probe, int cores);
+                                                const TrainingOptions& training, const Probe& probe,
+                                                int cores);
 // Adds `configuration` unless `configurations` has it.
 void AddIfNew(const Configuration& configuration, std::vector<Configuration>& configurations);
 // Adds a note if a parameter server clips.
@@ -160,8 +165,6 @@ void AddLayoutNote(Language language, Plan& plan);
 void AddUpdateWarnings(Plan& plan);
 // Those of --strategies, or the default ones. `has_tables`: the model has tables.
 std::vector<std::string> ComparedStrategies(const CompareOptions& options, bool has_tables);
-// Whether the model that `training` trains has tables. Unknown models have none.
-bool HasTables(const Catalog& catalog, const TrainingOptions& training);
 
 // Describes --straggler and --jitter_ms: "worker 1 computes 3 times as long"; empty: neither is set.
 std::string DescribeDisturbances(const TrainingOptions& training, Language language = Language::kEnglish);
@@ -171,10 +174,10 @@ std::string DescribeDisturbances(const TrainingOptions& training, Language langu
 void PlanCurve(double samples, const Probe& probe, Configuration& configuration);
 
 // InvalidArgument: the virtual clock has no model of the strategy's all-reduce.
-absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOptions& training);
+absl::Status CheckVirtualStrategy(const StrategyRow& strategy, const TrainingOptions& training);
 
 // InvalidArgument: for some worker count, a global batch exceeds the data, or --global_batch does not divide.
-absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog, int64_t samples);
+absl::Status CheckBatches(const CompareOptions& options, int64_t samples);
 
 // Sets the steps of all launches in the cost part, and the time of a round.
 void SetSteps(int steps, const Probe& probe, int cores, Plan& plan);

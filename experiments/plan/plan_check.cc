@@ -2,20 +2,17 @@
 #include <algorithm>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/cli/delays.h"
 #include "experiments/plan/plan.h"
-#include "ring_worker/schedules/schedule.h"
 
 namespace psring {
 namespace {
 
 // A flag for some strategies needs at least one of them in --strategies.
-absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& catalog) {
+absl::Status CheckServerFlags(const CompareOptions& options) {
   const TrainingOptions& training = options.training;
   const bool servers_given = options.servers != std::vector<int>{0};
   if (servers_given && training.server_placement == "colocated") {
@@ -27,9 +24,9 @@ absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& cata
   const int most_servers = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
   bool any_server = false, any_asynchronous = false, any_sends = false, any_aggregates = false;
   bool any_has_parameters = false;  // on servers
-  const bool has_tables = HasTables(catalog, training);
+  const bool has_tables = HasTables(training);
   for (const std::string& name : ComparedStrategies(options, has_tables)) {
-    PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
+    PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(name));
     if (strategy.uses_servers) {
       any_server = true;
       any_has_parameters = any_has_parameters || !strategy.uses_group;
@@ -37,10 +34,10 @@ absl::Status CheckServerFlags(const CompareOptions& options, const Catalog& cata
       of_strategy.strategy = name;
       PSRING_RETURN_IF_ERROR(CheckRecovery(of_strategy, most_servers));
     }
-    any_aggregates = any_aggregates || CanAggregate(strategy);
+    any_aggregates = any_aggregates || strategy.can_aggregate();
     any_sends = any_sends || strategy.communicates();
-    any_asynchronous = any_asynchronous || IsAsynchronousServer(strategy);
-    if (IsAsynchronousServer(strategy) && training.clip_norm > 0) {
+    any_asynchronous = any_asynchronous || strategy.asynchronous();
+    if (strategy.asynchronous() && training.clip_norm > 0) {
       return absl::InvalidArgumentError(absl::StrCat(
           "--clip_norm is for synchronous strategies, which have one gradient to clip; omit it or ", name));
     }
@@ -96,7 +93,7 @@ absl::Status CheckGlobalBatch(int64_t global_batch, int64_t shares, int workers,
 
 }  // namespace
 
-absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOptions& training) {
+absl::Status CheckVirtualStrategy(const StrategyRow& strategy, const TrainingOptions& training) {
   if (training.clock != "virtual") return absl::OkStatus();
   if (strategy.replicates) {
     return absl::InvalidArgumentError(absl::StrCat("--clock virtual has no model of the copies of ",
@@ -106,28 +103,15 @@ absl::Status CheckVirtualStrategy(const StrategyInfo& strategy, const TrainingOp
     return absl::InvalidArgumentError(
         absl::StrCat("--clock virtual has no model of the rows of tables; omit ", strategy.name));
   }
-  if (!strategy.uses_group) return absl::OkStatus();
-  if (strategy.backend == "native" && absl::StartsWith(training.network_ms, kTracePrefix)) {
-    return absl::OkStatus();  // takes the measured time
-  }
-  std::vector<std::string> known;
-  for (const ScheduleRow& row : ScheduleRows()) {
-    constexpr int kRanks = 8;
-    const bool fewest_bytes =
-        row.cost != nullptr && row.cost(kRanks, 1).terms.link_bytes < 1.001 * LeastPayload(kRanks, 1);
-    if (fewest_bytes) known.push_back(row.name);
-  }
-  if (strategy.backend == "native" && std::ranges::count(known, strategy.algorithm) > 0)
-    return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--clock virtual supports ", absl::StrJoin(known, ", "),
-                                                 " (which send 2(N-1)/N of a gradient), not ",
-                                                 strategy.name));
+  if (!strategy.uses_group || strategy.backend == "native") return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--clock virtual supports psring's own collectives, not ", strategy.name));
 }
 
-absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& catalog) {
+absl::Status CheckCompareOptions(const CompareOptions& options) {
   bool any_workers = options.strategies.empty();
   for (const std::string& name : options.strategies) {
-    PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name, options.strategies));
+    PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(name, options.strategies));
     for (int count : options.workers) {
       if (!strategy.number_below_workers || strategy.number < count) continue;
       return absl::InvalidArgumentError(absl::StrFormat(
@@ -151,10 +135,7 @@ absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& c
     return absl::InvalidArgumentError("--micro_batches is only for --strategies single");
   }
   if (options.training.workload.empty()) {
-    PSRING_RETURN_IF_ERROR(FindModel(catalog, options.training.model).status());
-  }
-  if (!options.training.data.empty()) {
-    PSRING_RETURN_IF_ERROR(RequireData(catalog, options.training.data));
+    PSRING_RETURN_IF_ERROR(FindModelRow(options.training.model).status());
   }
   if (options.workers.empty()) return absl::InvalidArgumentError("--workers needs a number from 1 to 64");
   const bool simulated = options.training.clock == "virtual";
@@ -174,16 +155,16 @@ absl::Status CheckCompareOptions(const CompareOptions& options, const Catalog& c
         "or fewer workers, which share one process",
         count, each, count, each));
   }
-  PSRING_RETURN_IF_ERROR(CheckServerFlags(options, catalog));
+  PSRING_RETURN_IF_ERROR(CheckServerFlags(options));
   if (options.repeats < 0) return absl::InvalidArgumentError("--repeats must not be negative");
   return absl::OkStatus();
 }
 
-absl::Status CheckBatches(const CompareOptions& options, const Catalog& catalog, int64_t samples) {
+absl::Status CheckBatches(const CompareOptions& options, int64_t samples) {
   const TrainingOptions& training = options.training;
   bool one_process = !options.strategies.empty();
   for (const std::string& name : options.strategies) {
-    PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
+    PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(name));
     one_process = one_process && strategy.single_process && !strategy.replicates;
   }
   for (int workers : one_process ? std::vector<int>{1} : options.workers) {

@@ -23,20 +23,19 @@ double TrainingSeconds(const Configuration& configuration, const Probe& probe, d
 
 }  // namespace
 
-absl::Status CheckVirtualOptions(const CompareOptions& options, const Catalog& catalog) {
+absl::Status CheckVirtualOptions(const CompareOptions& options) {
   if (!options.training.backend.empty()) {
     return absl::InvalidArgumentError("--backend does not apply to --clock virtual; omit it");
   }
   if (options.training.compute_ms.empty()) return absl::OkStatus();
   for (const std::string& name : options.strategies) {
-    PSRING_ASSIGN_OR_RETURN(const StrategyInfo strategy, FindStrategy(catalog, name));
+    PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(name));
     PSRING_RETURN_IF_ERROR(CheckVirtualStrategy(strategy, options.training));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalog& catalog,
-                                     const Probe& probe, int cores) {
+absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Probe& probe, int cores) {
   Plan plan{.simulated = true};
   TrainingOptions training = options.training;
   if (training.samples > 0 || training.epochs > 0) training.steps = 0;
@@ -54,7 +53,7 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Catalo
   for (const int workers : options.workers) {
     for (const std::string& name : names) {
       PSRING_ASSIGN_OR_RETURN(Configuration configuration,
-                              MakeConfiguration(name, workers, training, catalog, probe, cores));
+                              MakeConfiguration(name, workers, training, probe, cores));
       PSRING_RETURN_IF_ERROR(CheckVirtualStrategy(configuration.strategy, training));
       configuration.target_accuracy = options.target_accuracy;
       // Without communication, workers have different weights and so no common accuracy.

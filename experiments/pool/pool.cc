@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/io/untrusted_json.h"
 #include "common/text/peer_text.h"
-#include "experiments/runs/untrusted_json.h"
 #include "experiments/stats/statistics.h"
 #include "experiments/texts/pool.h"
 

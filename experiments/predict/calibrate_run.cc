@@ -78,7 +78,7 @@ class Calibration {
                                        "predicted ms", "error");
     std::string flags;
     bool any = false;
-    for (const StrategyInfo& strategy : inputs_.strategies) {
+    for (const StrategyRow& strategy : inputs_.strategies) {
       PSRING_ASSIGN_OR_RETURN(const std::vector<FitRow> rows, RowsOf(strategy));
       std::set<int> sizes;
       for (const FitRow& row : rows) sizes.insert(row.size);
@@ -112,7 +112,7 @@ class Calibration {
   }
 
  private:
-  std::vector<std::string> NamesFor(const StrategyInfo& strategy) const {
+  std::vector<std::string> NamesFor(const StrategyRow& strategy) const {
     if (!inputs_.fitted.empty()) return inputs_.fitted;
     return strategy.uses_servers ? std::vector<std::string>{"fraction", "server_worker_ns"}
                                  : std::vector<std::string>{"fraction", "latency_us"};
@@ -141,7 +141,7 @@ class Calibration {
   }
 
   // The exchange of one gradient.
-  absl::StatusOr<FitRow> ExchangeRow(const StrategyInfo& strategy, const RunStep& step) const {
+  absl::StatusOr<FitRow> ExchangeRow(const StrategyRow& strategy, const RunStep& step) const {
     Cluster cluster = inputs_.cluster;
     if (cluster.link_bytes_per_s <= 0) cluster.link_bytes_per_s = step.link_bytes_per_s;
     if (step.per_node > 1 && cluster.gpus_per_node != step.per_node) {
@@ -164,7 +164,7 @@ class Calibration {
                   .predict = predict};
   }
 
-  absl::StatusOr<std::vector<FitRow>> RowsOf(const StrategyInfo& strategy) const {
+  absl::StatusOr<std::vector<FitRow>> RowsOf(const StrategyRow& strategy) const {
     std::vector<FitRow> rows;
     for (const RunStep& step : inputs_.steps) {
       if (step.strategy != strategy.name || step.workers < 2) continue;

@@ -35,7 +35,7 @@ struct CalibrateInputs {
   Cluster cluster;                   // link rate 0: taken from the run's rows
   PredictOptions options;            // from the flags; buckets and placement come from the rows
   std::vector<std::string> fitted;   // constants, at most two; empty: those of the family
-  std::vector<StrategyInfo> strategies;
+  std::vector<StrategyRow> strategies;
 };
 
 // The table with the errors of the withheld rows, and the flags that set the constants. InvalidArgument: no

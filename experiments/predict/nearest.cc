@@ -86,10 +86,10 @@ std::vector<std::string> Differences(const Situation& situation, const Published
     list.Add(kDiffersRate, BitRateText(8 * rate), BitRateText(8 * known));
   const int machines = ShapeOf(situation.cluster, situation.point.workers).nodes;
   if (machines > MachinesOf(system)) list.Add(kDiffersMachines, machines, MachinesOf(system));
-  const StrategyInfo& strategy = situation.point.strategy;
+  const StrategyRow& strategy = situation.point.strategy;
   if (strategy.uses_group && strategy.algorithm != "ring") list.Add(kDiffersAlgorithm, strategy.name);
   if (system.servers) {
-    if (IsAsynchronousServer(strategy)) list.Add(kDiffersAsynchronous);
+    if (strategy.asynchronous()) list.Add(kDiffersAsynchronous);
     if (strategy.drops_gradients) list.Add(kDiffersSpare);
     if (situation.options.place != system.options.place) list.Add(kDiffersPlace);
     if (situation.options.pipelined != system.options.pipelined) list.Add(kDiffersSchedule);

@@ -15,14 +15,15 @@
 #include "common/base/wall_time.h"
 #include "common/io/files.h"
 #include "common/measure/trace.h"
-#include "experiments/compare/experiment.h"
+#include "experiments/engine/failure.h"
+#include "experiments/engine/programs.h"
 #include "experiments/predict/calibrate_run.h"
 #include "experiments/predict/published_check.h"
 #include "experiments/predict/report.h"
-#include "experiments/report/report_verb.h"
+#include "experiments/report/page.h"
 #include "experiments/runs/recorded_run.h"
 #include "experiments/runs/run_claim.h"
-#include "experiments/runs/run_files.h"
+#include "experiments/runs/run_folder.h"
 #include "experiments/texts/predict.h"
 #include "experiments/theory/machine_profile.h"
 #include "ring_worker/schedules/schedule.h"
@@ -30,21 +31,12 @@
 namespace psring {
 namespace {
 
-// Finds a strategy of the trainer, or an all-reduce algorithm without a strategy, by name.
+// Finds a strategy, or an all-reduce algorithm without a strategy, by name.
 // `given`: all names of --strategies.
-absl::StatusOr<StrategyInfo> Find(const Catalog& catalog, const std::string& name,
-                                  const std::vector<std::string>& given = {}) {
-  absl::StatusOr<StrategyInfo> strategy = FindStrategy(catalog, name, given);
-  if (strategy.ok()) {
-    PSRING_RETURN_IF_ERROR(CheckStrategy(*strategy));
-    return strategy;
-  }
-  for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
-    if (name == algorithm) {
-      return StrategyInfo{
-          .name = name, .uses_group = true, .backend = "native", .algorithm = name, .synchronous = true};
-    }
-  }
+absl::StatusOr<StrategyRow> Find(const std::string& name, const std::vector<std::string>& given = {}) {
+  absl::StatusOr<StrategyRow> strategy = FindStrategy(name, given);
+  if (!strategy.ok() && FindSchedule(name) != nullptr) strategy = AllReduceRow(name);
+  if (strategy.ok()) PSRING_RETURN_IF_ERROR(CheckStrategy(*strategy));
   return strategy;
 }
 
@@ -59,8 +51,6 @@ class PredictionRun {
 
   // Fits the model to a measured run. Called instead of Run.
   absl::Status Calibrate() {
-    PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
-    PSRING_ASSIGN_OR_RETURN(const Catalog catalog, AskTrainer(binaries, interrupt_));
     std::error_code error;  // ReadFile reports it
     const bool folder = std::filesystem::is_directory(flags_.calibrate, error);
     const std::string in_folder = flags_.calibrate + "/bench.json";
@@ -84,7 +74,7 @@ class PredictionRun {
     std::set<std::string> names;
     for (const RunStep& step : inputs.steps) {
       if (!names.insert(step.strategy).second) continue;
-      absl::StatusOr<StrategyInfo> strategy = Find(catalog, step.strategy);
+      absl::StatusOr<StrategyRow> strategy = Find(step.strategy);
       if (strategy.ok() && strategy->communicates()) inputs.strategies.push_back(*std::move(strategy));
     }
     absl::StatusOr<std::string> text = CalibrationText(inputs);
@@ -95,17 +85,15 @@ class PredictionRun {
 
   absl::Status Run() {
     PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
-    PSRING_ASSIGN_OR_RETURN(const Catalog catalog, AskTrainer(binaries, interrupt_));
     std::vector<std::string> names = flags_.strategies;
-    PSRING_RETURN_IF_ERROR(UseCatalogNames(catalog, names));
-    std::vector<StrategyInfo> strategies;
+    PSRING_RETURN_IF_ERROR(UseCanonicalStrategies(names));
+    std::vector<StrategyRow> strategies;
     for (const std::string& name : names) {
-      PSRING_ASSIGN_OR_RETURN(strategies.emplace_back(), Find(catalog, name, names));
+      PSRING_ASSIGN_OR_RETURN(strategies.emplace_back(), Find(name, names));
     }
     PSRING_RETURN_IF_ERROR(ReadProfile());
     PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RunClaim> claim,
                             RunClaim::Make(flags_.out, "predict", WallNow()));
-    const std::string& path = claim->path();
     const int64_t begin = MonotonicNanos();
     Manifest manifest{.verb = "predict",
                       .command_line = flags_.command_line,
@@ -123,24 +111,19 @@ class PredictionRun {
     PSRING_RETURN_IF_ERROR(MatchServers(strategies));
     PSRING_RETURN_IF_ERROR(FindFastestBySize(strategies));
     display_.Clear();
-    PSRING_RETURN_IF_ERROR(claim->Keep());
-    report_.run_id = std::filesystem::path(path).filename().string();
+    PSRING_ASSIGN_OR_RETURN(const RunFolder folder, RunFolder::Open(*claim));
+    report_.run_id = manifest.run_id = folder.run_id();
     std::vector<std::vector<Cell>> rows;
     for (const PredictedRow& row : report_.rows) rows.push_back(PredictedCells(report_, row));
-    PSRING_RETURN_IF_ERROR(WriteFile(path + "/summary.csv", CellsCsv(rows)));
-    PSRING_RETURN_IF_ERROR(WriteFile(path + "/summary.json", CellsJson(rows)));
-    PSRING_RETURN_IF_ERROR(WriteFile(path + "/predict.txt", PredictText(report_, Language::kEnglish)));
-    PSRING_RETURN_IF_ERROR(WriteFile(path + "/predict.zh.txt", PredictText(report_, Language::kChinese)));
-    manifest.run_id = report_.run_id;
+    PSRING_RETURN_IF_ERROR(folder.Write("summary.csv", CellsCsv(rows)));
+    PSRING_RETURN_IF_ERROR(folder.Write("summary.json", CellsJson(rows)));
+    PSRING_RETURN_IF_ERROR(folder.Write("predict.txt", PredictText(report_, Language::kEnglish)));
+    PSRING_RETURN_IF_ERROR(folder.Write("predict.zh.txt", PredictText(report_, Language::kChinese)));
     manifest.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
-    PSRING_RETURN_IF_ERROR(WriteFile(path + "/manifest.json", ManifestJson(manifest)));
-    PSRING_RETURN_IF_ERROR(WriteFile(path + "/config.toml", ConfigOf({.verb = manifest.verb,
-                                                                      .command_line = manifest.command_line,
-                                                                      .provenance = manifest.provenance},
-                                                                     "")));
-    PSRING_RETURN_IF_ERROR(WriteRunReport(path, flags_.language));
+    PSRING_RETURN_IF_ERROR(folder.WriteManifest(manifest));
+    PSRING_RETURN_IF_ERROR(WriteRunReport(folder.path(), flags_.language));
     display_.SayLines(absl::StrCat(PredictText(report_, flags_.language), "\n",
-                                   Say(flags_.language, kPredictAllOfIt, path, CommandName())));
+                                   Say(flags_.language, kPredictAllOfIt, folder.path(), CommandName())));
     return absl::OkStatus();
   }
 
@@ -154,10 +137,10 @@ class PredictionRun {
     return absl::OkStatus();
   }
 
-  std::vector<PredictCase> CasesOf(const std::vector<StrategyInfo>& strategies) const {
+  std::vector<PredictCase> CasesOf(const std::vector<StrategyRow>& strategies) const {
     std::vector<PredictCase> cases;
     for (const int workers : flags_.workers) {
-      for (const StrategyInfo& strategy : strategies) {
+      for (const StrategyRow& strategy : strategies) {
         if (strategy.single_process && workers > 1) continue;
         if (flags_.workload.compute_ms() == 0 && !strategy.communicates()) continue;  // nothing to simulate
         if (!strategy.uses_servers) {
@@ -238,10 +221,10 @@ class PredictionRun {
   }
 
   // Assumes that more servers are never slower; bisection finds the fewest.
-  absl::Status MatchServers(const std::vector<StrategyInfo>& strategies) {
+  absl::Status MatchServers(const std::vector<StrategyRow>& strategies) {
     const auto first = [&](const auto& is) { return std::find_if(strategies.begin(), strategies.end(), is); };
-    const auto all_reduce = first([](const StrategyInfo& s) { return s.uses_group; });
-    const auto server = first([](const StrategyInfo& s) { return s.uses_servers && s.synchronous; });
+    const auto all_reduce = first([](const StrategyRow& s) { return s.uses_group; });
+    const auto server = first([](const StrategyRow& s) { return s.uses_servers && s.synchronous; });
     if (all_reduce == strategies.end() || server == strategies.end()) return absl::OkStatus();
     report_.findings.matched_strategy = all_reduce->name;
     for (const int workers : flags_.workers) {
@@ -265,7 +248,7 @@ class PredictionRun {
     return absl::OkStatus();
   }
 
-  absl::Status FindFastestBySize(const std::vector<StrategyInfo>& strategies) {
+  absl::Status FindFastestBySize(const std::vector<StrategyRow>& strategies) {
     const int workers = flags_.workers.back();
     if (workers == 1) return absl::OkStatus();
     std::vector<PredictCase> cases;

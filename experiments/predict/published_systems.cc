@@ -148,18 +148,6 @@ std::vector<PublishedSystem> MakeSystems() {
   return systems;
 }
 
-const StrategyInfo& RingStrategy() {
-  static const auto& ring =
-      *new StrategyInfo{.name = "ring", .uses_group = true, .algorithm = "ring", .synchronous = true};
-  return ring;
-}
-
-const StrategyInfo& ServerStrategy() {
-  static const auto& servers =
-      *new StrategyInfo{.name = "ps-sync", .uses_servers = true, .algorithm = "sync", .synchronous = true};
-  return servers;
-}
-
 double StepSeconds(const PublishedSystem& system, const PublishedModel& model, const PublishedRow& row) {
   return system.seconds ? row.published : row.gpus * model.batch / row.published;
 }
@@ -201,7 +189,7 @@ absl::StatusOr<std::vector<FitRow>> RowsOf(const PublishedSystem& system) {
     for (size_t i = 1; i < model.rows.size(); ++i) {
       const PublishedRow row = model.rows[i];
       const int nodes = row.gpus / system.cluster.gpus_per_node;
-      const PredictCase point = {.strategy = system.servers ? ServerStrategy() : RingStrategy(),
+      const PredictCase point = {.strategy = *FindStrategy(system.servers ? "ps-sync" : "ring"),
                                  .workers = row.gpus,
                                  .servers = system.servers ? nodes : 0};
       const auto predict = [workload, point, &system](const Constants& constants) -> absl::StatusOr<double> {

@@ -281,7 +281,7 @@ std::string VerdictText(const PredictReport& report, Language language) {
   return absl::StrCat(In(language, kVerdictHead), AgainstOneProcess(*verdict->winner, language),
                       verdict->shown ? Say(language, kVerdictWins, winner, workers, interval, next)
                                      : Say(language, phrase, winner, next, workers, interval),
-                      verdict->shown && IsAsynchronousServer(verdict->winner->point.strategy)
+                      verdict->shown && verdict->winner->point.strategy.asynchronous()
                           ? Say(language, kVerdictAsynchronous, verdict->winner->point.strategy.name)
                           : "",
                       one_link ? In(language, kSharedLink) : "");
@@ -312,7 +312,7 @@ Interval PredictedRow::samples_per_s() const {
 }
 
 std::optional<double> PredictedRow::uneven_share() const {
-  const bool uneven = !guesses.empty() && IsAsynchronousServer(point.strategy) &&
+  const bool uneven = !guesses.empty() && point.strategy.asynchronous() &&
                       expected().most_share * point.workers > kUnevenShare;
   return uneven ? std::optional<double>(expected().most_share) : std::nullopt;
 }
@@ -356,7 +356,7 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
   const Workload& workload = report.predictor->workload();
   const PredictOptions& options = report.predictor->options();
   const bool communicates = row.point.strategy.communicates(), server = row.point.servers > 0,
-             alone = IsAsynchronousServer(row.point.strategy);
+             alone = row.point.strategy.asynchronous();
   const Interval range = row.samples_per_s();
   using Value = decltype(Cell::value);
   const auto when = [](bool there, auto value) { return there ? Value(value) : Value(); };

@@ -42,7 +42,8 @@ struct Child {
 
 class Launch {
  public:
-  Launch(const LaunchSpec& spec, const Interrupt& interrupt)
+  // `interrupt` may be null.
+  Launch(const LaunchSpec& spec, const Interrupt* interrupt)
       : spec_(spec), interrupt_(interrupt), deadline_(MonotonicNow() + spec.deadline) {}
 
   absl::Status Run() {
@@ -95,7 +96,7 @@ class Launch {
 
   // Waits for an event, at most until `until`, and handles it.
   absl::Status Turn(MonotonicTime until) {
-    std::vector<pollfd> fds = {{interrupt_.fd(), POLLIN, 0}};
+    std::vector<pollfd> fds = {{interrupt_ != nullptr ? interrupt_->fd() : -1, POLLIN, 0}};
     std::vector<std::pair<size_t, int>> owners;  // child; 0: stdout, 1: stderr, 2: end of the process
     for (size_t i = 0; i < children_.size(); ++i) {
       const Child& child = children_[i];
@@ -129,7 +130,7 @@ class Launch {
     for (size_t i = 0; i < children_.size(); ++i) {
       if (Unwatched(children_[i])) Reap(i);
     }
-    PSRING_RETURN_IF_ERROR(interrupt_.Check());
+    if (interrupt_ != nullptr) PSRING_RETURN_IF_ERROR(interrupt_->Check());
     if (first_failed_ >= 0) return absl::AbortedError("a child failed");
     if (spec_.check != nullptr) PSRING_RETURN_IF_ERROR(spec_.check());
     EndLost();
@@ -270,7 +271,7 @@ class Launch {
   }
 
   const LaunchSpec& spec_;
-  const Interrupt& interrupt_;
+  const Interrupt* const interrupt_;
   const MonotonicTime begin_ = MonotonicNow();
   MonotonicTime deadline_;
   std::vector<Child> children_;
@@ -284,11 +285,16 @@ class Launch {
 }  // namespace
 
 absl::Status RunChildren(const LaunchSpec& spec, const Interrupt& interrupt) {
-  return Launch(spec, interrupt).Run();
+  return Launch(spec, &interrupt).Run();
 }
 
 absl::StatusOr<std::string> RunForOutput(const std::vector<std::string>& command, absl::Duration deadline,
                                          const Interrupt& interrupt, const ChildNetwork& network) {
+  return RunForOutput(command, deadline, &interrupt, network);
+}
+
+absl::StatusOr<std::string> RunForOutput(const std::vector<std::string>& command, absl::Duration deadline,
+                                         const Interrupt* interrupt, const ChildNetwork& network) {
   std::string output;
   LaunchSpec spec{.what = command.front(),
                   .children = {{.name = "it", .command = command, .network = network}},
@@ -297,7 +303,7 @@ absl::StatusOr<std::string> RunForOutput(const std::vector<std::string>& command
     absl::StrAppend(&output, line, "\n");
     return true;
   };
-  const absl::Status status = RunChildren(spec, interrupt);
+  const absl::Status status = Launch(spec, interrupt).Run();
   if (absl::IsAborted(status) || absl::IsInvalidArgument(status)) {
     const size_t last = status.message().rfind("\n  | ");
     if (last != std::string::npos) return absl::AbortedError(status.message().substr(last + 5));

@@ -79,5 +79,8 @@ absl::Status RunChildren(const LaunchSpec& spec, const Interrupt& interrupt);
 // Runs one command and returns its stdout. If it fails, the error message is its last line of stderr.
 absl::StatusOr<std::string> RunForOutput(const std::vector<std::string>& command, absl::Duration deadline,
                                          const Interrupt& interrupt, const ChildNetwork& network = {});
+// The same; null: signals do not end it.
+absl::StatusOr<std::string> RunForOutput(const std::vector<std::string>& command, absl::Duration deadline,
+                                         const Interrupt* interrupt, const ChildNetwork& network = {});
 
 }  // namespace psring

@@ -1,7 +1,5 @@
 #include "experiments/processes/mpirun.h"
 
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -16,8 +14,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
-#include "experiments/processes/child_process.h"
 #include "experiments/processes/temporary_folder.h"
 
 namespace psring {
@@ -41,32 +37,10 @@ absl::StatusOr<std::string> FindInPath(const std::string& program) {
   return absl::NotFoundError(absl::StrCat("there is no ", program, " on this machine's PATH"));
 }
 
-// The output of `mpirun --version`, which may hang if MPI needs a network.
+// The output of `mpirun --version`, which may hang if MPI needs a network; empty: it failed.
 absl::StatusOr<std::string> VersionText(const std::string& mpirun) {
-  PSRING_ASSIGN_OR_RETURN(ChildProcess child, StartProcess({mpirun, "--version"}, {}, 0));
-  LineReader out(child.out_fd), err(child.err_fd);
-  std::string text;
-  const auto keep = [&](const std::string& line) { absl::StrAppend(&text, line, "\n"); };
-  const MonotonicTime deadline = MonotonicNow() + kVersionDeadline;
-  bool late = false;
-  while (!child.TryWait()) {
-    if (!late && MonotonicNow() >= deadline) {
-      late = true;
-      kill(child.pid, SIGKILL);
-    }
-    pollfd fds[] = {{out.fd(), POLLIN, 0}, {err.fd(), POLLIN, 0}, {child.pid_fd, POLLIN, 0}};
-    poll(fds, 3, 20);  // ignores descriptors below zero
-    out.Read(keep);
-    err.Read(keep);
-  }
-  out.Read(keep);
-  err.Read(keep);
-  out.Close();
-  err.Close();
-  if (late) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("`", mpirun, " --version` did not end within ", absl::FormatDuration(kVersionDeadline)));
-  }
+  absl::StatusOr<std::string> text = RunForOutput({mpirun, "--version"}, kVersionDeadline, nullptr);
+  if (absl::IsAborted(text.status()) || absl::IsInvalidArgument(text.status())) return std::string();
   return text;
 }
 
@@ -197,6 +171,20 @@ absl::StatusOr<MpirunCommand> FindMpirun(const MpirunOptions& options) {
   // Ranks report this name, because MPIs name their transports differently.
   if (command.ok()) command->environment.push_back("PSRING_MPI_TRANSPORT=" + options.transport);
   return command;
+}
+
+absl::StatusOr<ChildSpec> MpirunProcess(const MpirunOptions& options, const std::vector<std::string>& command,
+                                        const std::vector<std::string>& environment) {
+  PSRING_ASSIGN_OR_RETURN(const MpirunCommand mpirun, FindMpirun(options));
+  ChildSpec child{.name = "mpirun",
+                  .command = mpirun.prefix,
+                  .environment = environment,
+                  .log_path = "",
+                  .keeps = mpirun.folder};
+  child.command.insert(child.command.end(), command.begin(), command.end());
+  child.environment.insert(child.environment.end(), mpirun.environment.begin(), mpirun.environment.end());
+  child.environment.insert(child.environment.end(), {"RANK=", "WORLD_SIZE=", "LOCAL_RANK="});
+  return child;
 }
 
 absl::StatusOr<std::string> DescribeMpirun(const std::string& family) {

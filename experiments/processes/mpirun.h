@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "experiments/host/build_info.h"
+#include "experiments/processes/launcher.h"
 
 namespace psring {
 
@@ -26,6 +27,11 @@ struct MpirunCommand {
 // bind ranks to cores and allows root and more ranks than cores. NotFound, Unimplemented: no mpirun is
 // suitable; the message states what to install.
 absl::StatusOr<MpirunCommand> FindMpirun(const MpirunOptions& options);
+
+// All ranks as one child, because mpirun must start and number MPI's processes: `command`, with `environment`
+// added, and without the variables of a launcher that started psring itself.
+absl::StatusOr<ChildSpec> MpirunProcess(const MpirunOptions& options, const std::vector<std::string>& command,
+                                        const std::vector<std::string>& environment);
 
 // "Open MPI 4.1.4, /usr/bin/mpirun".
 absl::StatusOr<std::string> DescribeMpirun(const std::string& family = kMpiFamily);

@@ -130,6 +130,17 @@ absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text) {
   return order;
 }
 
+NodeOrder OrderOf(const TrainingJob& job) {
+  TrainingOptions training = job.training;
+  training.data_dir.clear();  // each machine has its own
+  training.tls.clear();
+  return {.training = TrainingArguments(training),
+          .workers = job.workers,
+          .has_servers = job.servers > 0,
+          .outlives_workers = job.outlives_workers,
+          .store_port = job.store.port};
+}
+
 absl::StatusOr<TrainingJob> JobOf(const NodeOrder& order, const NodeSetup& own, const std::string& store_host,
                                   const std::string& folder) {
   if (order.bench_launch >= 0) {
@@ -138,8 +149,7 @@ absl::StatusOr<TrainingJob> JobOf(const NodeOrder& order, const NodeSetup& own, 
   TrainingJob job{.workers = order.workers,
                   .layout = own.layout,
                   .outlives_workers = order.outlives_workers,
-                  .store_host = store_host,
-                  .store_port = order.store_port};
+                  .store = {.host = store_host, .port = order.store_port}};
   PSRING_ASSIGN_OR_RETURN(job.training, TrainingOptionsOf(order.training));
   const int each = job.training.ranks_per_process;
   PSRING_RETURN_IF_ERROR(CheckAgainstOwn(job.training, order.workers, own));

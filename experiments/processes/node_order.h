@@ -44,8 +44,10 @@ struct NodeSetup {
   std::vector<int> servers = {0};       // --servers that an order may choose
   bool tries_rates = false;             // whether an order may set the learning rate
   NodeLayout layout;                    // an order sets its `processes`
-  int metrics_port = -1;
 };
+
+// What the other nodes start of `job`; `what` and `deadline_s` are not set. Paths are not sent.
+NodeOrder OrderOf(const TrainingJob& job);
 
 // The job that `order` describes; `order.over` is false. The store is at `store_host`. Paths are those of
 // `own`; `folder` replaces a path that only node 0 has, because only rank 0 uses its files. InvalidArgument

@@ -208,36 +208,25 @@ std::vector<std::string> Nodes::Machines() const {
   return machines;
 }
 
-absl::Status Nodes::PublishOrder(const NodeOrder& order, LaunchSpec& spec) {
-  job_.reset();
+absl::Status Nodes::RunLaunch(const NodeLaunch& launch, LaunchSpec& spec, const std::string& folder,
+                              const Interrupt& interrupt, Display& display) {
+  NodeOrder order = launch.order;
+  order.what = spec.what;
+  order.deadline_s = absl::ToDoubleSeconds(spec.deadline);
+  job_ = launch.job;
   dead_.clear();
   for (int node = 1; node < options_.nodes; ++node) {
     PSRING_RETURN_IF_ERROR(rendezvous_->Set(Key("order", node), ToJson(order)));
   }
   spec.several_nodes = true;
-  spec.check = [this] { return ReportedFailure(); };
-  return absl::OkStatus();
-}
-
-absl::Status Nodes::PublishLaunch(const TrainingJob& job, LaunchSpec& spec, OnDeath on_death) {
-  TrainingOptions training = job.training;
-  training.data_dir.clear();  // each machine has its own
-  training.tls.clear();
-  PSRING_RETURN_IF_ERROR(PublishOrder({.what = spec.what,
-                                       .deadline_s = absl::ToDoubleSeconds(spec.deadline),
-                                       .training = TrainingArguments(training),
-                                       .workers = job.workers,
-                                       .has_servers = job.servers > 0,
-                                       .outlives_workers = job.outlives_workers,
-                                       .store_port = job.store_port},
-                                      spec));
-  job_ = job;
-  spec.others_elsewhere = job.outlives_workers;
-  spec.check = [this, on_death = std::move(on_death)] {
-    if (job_->outlives_workers) ReportDeaths(on_death);
+  spec.others_elsewhere = order.outlives_workers;
+  spec.check = [this, &launch] {
+    if (launch.order.outlives_workers) ReportDeaths(launch);
     return ReportedFailure();
   };
-  return absl::OkStatus();
+  const MonotonicTime deadline = MonotonicNow() + spec.deadline;
+  const absl::Status own = RunChildren(spec, interrupt);
+  return Gather(own, folder, deadline, launch.may_restart(), interrupt, display);
 }
 
 absl::Status Nodes::TakeRecords(int node, const std::string& folder, MonotonicTime deadline,
@@ -304,12 +293,11 @@ absl::Status Nodes::Gather(const absl::Status& own, const std::string& folder, M
 absl::StatusOr<NodeTask> Nodes::TrainingTask(const NodeOrder& order, const NodeSetup& own,
                                              const std::string& folder) const {
   PSRING_ASSIGN_OR_RETURN(TrainingJob job, JobOf(order, own, address(0), folder));
-  job.secret = options_.secret;
+  job.store.secret = options_.secret;
   const JobHost machine{.binaries = own.binaries,
                         .records = folder,
                         .address = address(options_.node),
-                        .gpus = CudaDeviceCount(),
-                        .metrics_port = own.metrics_port};
+                        .gpus = CudaDeviceCount()};
   const NodePart part = PartOf(job, options_.node);
   NodeTask task{.processes = part.processes,
                 .ranks_per_process = job.training.ranks_per_process,

@@ -78,6 +78,16 @@ struct NodeTask {
   std::vector<std::string> records;  // the names of the files that they may write, which node 0 collects
 };
 
+// A launch on all nodes, for node 0.
+struct NodeLaunch {
+  NodeOrder order;                 // RunLaunch sets `what` and `deadline_s`
+  std::optional<TrainingJob> job;  // nullopt: it has no records
+  // A process of another node died, and the job continues without it: its first rank and how it died.
+  std::function<void(int rank, const std::string& what)> on_death;
+  // Asked at the end: the same launch follows if this one is Aborted.
+  std::function<bool()> may_restart = [] { return false; };
+};
+
 class Nodes {
  public:
   // Waits for all nodes. Errors name nodes that do not join or whose `flags` differ from node 0's.
@@ -99,19 +109,12 @@ class Nodes {
   // Node 0: measures the network together with the other nodes.
   absl::StatusOr<NetworkReport> MeasureNetwork(const Interrupt& interrupt);
 
-  // A process of another node died, and the job continues without it: its first rank and how it died.
-  using OnDeath = std::function<void(int rank, const std::string& what)>;
-  // Node 0: asks the other nodes to start their parts of `job`. Makes `spec`, node 0's own part, end when
-  // another node reports a failure, and calls `on_death` while it runs.
-  absl::Status PublishLaunch(const TrainingJob& job, LaunchSpec& spec, OnDeath on_death);
-  // The same for a launch without records, such as a benchmark's.
-  absl::Status PublishOrder(const NodeOrder& order, LaunchSpec& spec);
-  // Node 0, after its own processes have ended with `own`: waits for the other nodes and writes their records
-  // to `folder`, or ends the launch on all nodes. Returns the outcome of the launch; of several failures, the
-  // first cause if it is known. Aborted with `may_restart`: the other nodes expect the same launch again.
-  // Unavailable: a node has ended, so there can be no restart.
-  absl::Status Gather(const absl::Status& own, const std::string& folder, MonotonicTime deadline,
-                      bool may_restart, const Interrupt& interrupt, Display& display);
+  // Node 0: asks the other nodes to start their parts of `launch`, runs `spec`, its own part, and writes the
+  // records of the others to `folder`. A failure on one node ends the launch on all. Returns the outcome of
+  // the launch; of several failures, the first cause if it is known. Aborted with `may_restart`: the other
+  // nodes expect the same launch again. Unavailable: a node has ended, so there can be no restart.
+  absl::Status RunLaunch(const NodeLaunch& launch, LaunchSpec& spec, const std::string& folder,
+                         const Interrupt& interrupt, Display& display);
   // A server of this node has ended the launch's job without this worker, which may run on any node.
   void ReportLost(int worker);
   // Whether some node has reported that of any of these workers.
@@ -136,7 +139,10 @@ class Nodes {
   // The offset to node 0's clock.
   absl::StatusOr<ClockOffset> MeasureClock();
   // Calls `on_death` for the deaths that other nodes have reported for this launch since the last call.
-  void ReportDeaths(const OnDeath& on_death);
+  void ReportDeaths(const NodeLaunch& launch);
+  // After node 0's own processes have ended with `own`: the other nodes' records, and the outcome.
+  absl::Status Gather(const absl::Status& own, const std::string& folder, MonotonicTime deadline,
+                      bool may_restart, const Interrupt& interrupt, Display& display);
   // The failure that another node reported for this launch, or the store's error if a node is lost.
   absl::Status ReportedFailure();
   // Waits up to `timeout` for a reported failure other than `known`; OK: there is none.

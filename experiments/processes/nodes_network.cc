@@ -36,14 +36,14 @@ absl::StatusOr<NetworkReport> Nodes::MeasureNetwork(const Interrupt& interrupt) 
   return report;
 }
 
-void Nodes::ReportDeaths(const OnDeath& on_death) {
+void Nodes::ReportDeaths(const NodeLaunch& launch) {
   for (int node = 1; node < options_.nodes; ++node) {
     for (const int process : PartOf(*job_, node).processes) {
       if (dead_.contains(process)) continue;
       const auto how = rendezvous_->TryGet(Key("died", process), "the other nodes");
       if (!how.ok() || !how->has_value()) continue;
       dead_.insert(process);
-      on_death(process * job_->training.ranks_per_process, PeerText(**how));
+      launch.on_death(process * job_->training.ranks_per_process, PeerText(**how));
     }
   }
 }

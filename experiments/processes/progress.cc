@@ -39,8 +39,6 @@ std::optional<ProgressEvent> ParseProgress(const std::string& line) {
                        .steps = count("steps"),
                        .loss = json->Number("loss", -1e300, 1e300).value_or(0),
                        .text = json->Text("text", kMostBytes).value_or(""),
-                       .samples = count("samples"),
-                       .tx_bytes = count("tx_bytes"),
                        .evaluated = count("evaluated"),
                        .to_evaluate = count("to_evaluate")};
 }

@@ -22,7 +22,6 @@ struct ProgressEvent {
   int64_t step = 0, steps = 0;
   double loss = 0;
   std::string text;                        // "note" only
-  int64_t samples = 0, tx_bytes = 0;       // "step" only: this rank's totals
   int64_t evaluated = 0, to_evaluate = 0;  // "evaluating" only: samples, or tokens of a text
 };
 std::optional<ProgressEvent> ParseProgress(const std::string& line);
@@ -87,7 +86,7 @@ class Display {
   // On a terminal, replaces the line being redrawn, at most ten times a second because drawing takes
   // processor time from the experiment.
   void Redraw(const std::string& line);
-  // From now on, the redrawn line ends with the time that is left of `seconds`, unless there is no room for
+  // From now on, the redrawn line ends with the time that is left of `seconds`, unless there is no space for
   // it.
   void ExpectEndIn(double seconds) { end_ns_ = MonotonicNanos() + static_cast<int64_t>(1e9 * seconds); }
   // The same, unless a later end is expected.

@@ -15,7 +15,7 @@ namespace {
 // The variables that torchrun sets. It counts processes, not ranks.
 std::vector<std::string> Environment(const TrainingJob& job, int process) {
   const int node = job.layout.NodeOfProcess(process);
-  std::vector<std::string> environment = StoreEnvironment(job);
+  std::vector<std::string> environment = StoreEnvironment(job.store);
   environment.insert(environment.end(), {absl::StrCat("RANK=", process),
                                          absl::StrCat("LOCAL_RANK=", process - job.layout.FirstOf(node)),
                                          absl::StrCat("WORLD_SIZE=", job.processes()),
@@ -24,6 +24,14 @@ std::vector<std::string> Environment(const TrainingJob& job, int process) {
 }
 
 }  // namespace
+
+std::vector<std::string> Binaries::all() const {
+  std::vector<std::string> paths;
+  for (const std::string& path : {trainer, ring_worker, ps_worker, ps_server}) {
+    if (!path.empty()) paths.push_back(path);
+  }
+  return paths;
+}
 
 int ServerNodes(const TrainingOptions& training) {
   return training.server_placement == "dedicated" ? ServersOf(training, 1) : 0;
@@ -54,15 +62,14 @@ int NodeLayout::NodeOfServer(const std::string& placement, int server, int ranks
   return placement == "colocated" ? NodeOfProcess(std::min(processes - 1, server / ranks_per_process)) : 0;
 }
 
-std::vector<std::string> StoreEnvironment(const TrainingJob& job) {
-  return {absl::StrCat("MASTER_ADDR=", job.store_host), absl::StrCat("MASTER_PORT=", job.store_port),
-          "PSRING_STORE_HOSTED=1", SecretEnvironment(job.secret)};
+std::vector<std::string> StoreEnvironment(const StorePlace& store) {
+  return {absl::StrCat("MASTER_ADDR=", store.host), absl::StrCat("MASTER_PORT=", store.port),
+          "PSRING_STORE_HOSTED=1", SecretEnvironment(store.secret)};
 }
 
 std::vector<std::string> TrainerCommand(const TrainingOptions& training, const JobHost& host) {
   std::vector<std::string> command = {host.binaries.trainer, "--rendezvous=env://", "--progress=json",
                                       absl::StrCat("--record=", host.records)};
-  if (host.metrics_port >= 0) command.push_back(absl::StrCat("--metrics_port=", host.metrics_port));
   if (!host.address.empty()) command.push_back(absl::StrCat("--bind=", host.address));
   for (const std::string& argument : TrainingArguments(training)) command.push_back(argument);
   if (training.replicas > 1 && training.clock == "wall") {
@@ -71,14 +78,18 @@ std::vector<std::string> TrainerCommand(const TrainingOptions& training, const J
   return command;
 }
 
-ChildSpec TrainerProcess(const TrainingJob& job, const JobHost& host, int process) {
+ChildSpec RankProcess(const TrainingJob& job, const std::vector<std::string>& command, int process) {
   const int each = job.training.ranks_per_process, first = process * each, last = first + each - 1;
   const std::string joint = each == 2 ? " and " : " to ";
   return {.name = each == 1 ? absl::StrCat("rank ", first)
                             : absl::StrCat("the process of ranks ", first, joint, last),
-          .command = TrainerCommand(job.training, host),
+          .command = command,
           .environment = Environment(job, process),
           .may_die = job.outlives_workers};
+}
+
+ChildSpec TrainerProcess(const TrainingJob& job, const JobHost& host, int process) {
+  return RankProcess(job, TrainerCommand(job.training, host), process);
 }
 
 ChildSpec ServerProcess(const TrainingJob& job, const JobHost& host, int server) {
@@ -89,14 +100,12 @@ ChildSpec ServerProcess(const TrainingJob& job, const JobHost& host, int server)
   for (const std::string& argument : ServerArguments(
            job.training, {.server = server,
                          .servers = job.servers,
-                         .workers = job.workers,
                          .pushers = job.pushers(),
-                         .rendezvous = absl::StrCat("tcp://", AddressText(job.store_host, job.store_port)),
+                         .rendezvous = absl::StrCat("tcp://", AddressText(job.store.host, job.store.port)),
                          .bind = host.address,
                          .record = host.records,
                          .local_rank = job.training.server_placement == "colocated" ? server : 0,
-                         .gpus = host.gpus,
-                         .metrics_port = host.metrics_port})) {
+                         .gpus = host.gpus})) {
     child.command.push_back(argument);
   }
   return child;

@@ -1,5 +1,6 @@
-// The processes of one training: which node runs them and how each is started. All nodes derive both from the
-// same few values, so no command line, environment variable or path is sent between machines. Pure.
+// The processes of one training or benchmark: which node runs them and how each is started. All nodes derive
+// both from the same few values, so no command line, environment variable or path is sent between machines.
+// Pure.
 #pragma once
 
 #include <string>
@@ -11,10 +12,10 @@
 
 namespace psring {
 
-// The binaries in psring's own folder, with their paths.
+// Paths of the programs that a run starts. Empty: it does not start this one.
 struct Binaries {
-  std::string trainer, ps_server;
-  std::vector<std::string> all() const { return {trainer, ps_server}; }
+  std::string trainer = {}, ps_server = {}, ring_worker = {}, ps_worker = {};
+  std::vector<std::string> all() const;  // that it starts
 };
 
 // The number of nodes dedicated to parameter servers, which are the last ones.
@@ -44,15 +45,20 @@ struct NodeLayout {
   Shares SharesOf() const;
 };
 
+// A launch's rendezvous store, which psring hosts. Only the launch's own processes have the secret.
+struct StorePlace {
+  std::string host = "127.0.0.1";
+  int port = 0;
+  JobSecret secret = {};
+};
+
 struct TrainingJob {
   TrainingOptions training;
   int workers = 1;                // ranks that train
   int servers = 0;                // parameter servers
   NodeLayout layout;              // of its processes
   bool outlives_workers = false;  // it continues without a killed worker
-  std::string store_host;         // of the rendezvous store, which psring hosts
-  int store_port = 0;
-  JobSecret secret;
+  StorePlace store;
 
   int processes() const { return workers / training.ranks_per_process; }
   // The clients of the servers: with --local_aggregation one per machine.
@@ -65,15 +71,15 @@ struct JobHost {
   std::string records;  // folder
   std::string address;  // where its processes listen; empty: the trainer's default
   int gpus = 0;
-  int metrics_port = -1;  // of rank 0; 0: the system chooses; below 0: none
 };
 
-// MASTER_ADDR, MASTER_PORT and PSRING_STORE_HOSTED: the launcher hosts the store. PSRING_SECRET: only the
-// job's own processes can use it.
-std::vector<std::string> StoreEnvironment(const TrainingJob& job);
+// MASTER_ADDR, MASTER_PORT, PSRING_STORE_HOSTED and PSRING_SECRET.
+std::vector<std::string> StoreEnvironment(const StorePlace& store);
 // The command line of a trainer, the same for all; their ranks are in the environment.
 std::vector<std::string> TrainerCommand(const TrainingOptions& training, const JobHost& host);
-// The trainer whose number, as counted by torchrun, is `process`.
+// The process whose number, as counted by torchrun, is `process`.
+ChildSpec RankProcess(const TrainingJob& job, const std::vector<std::string>& command, int process);
+// The same, a trainer.
 ChildSpec TrainerProcess(const TrainingJob& job, const JobHost& host, int process);
 ChildSpec ServerProcess(const TrainingJob& job, const JobHost& host, int server);
 

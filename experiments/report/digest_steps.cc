@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/io/untrusted_json.h"
 #include "common/measure/arrivals.h"
 #include "experiments/report/digests.h"
-#include "experiments/runs/untrusted_json.h"
 #include "ps_server/consistency/consistency.h"
 
 namespace psring {

@@ -6,9 +6,9 @@
 #include <set>
 #include <vector>
 
+#include "common/io/untrusted_json.h"
 #include "experiments/report/digests.h"
 #include "experiments/runs/run_trace.h"
-#include "experiments/runs/untrusted_json.h"
 
 namespace psring {
 namespace {

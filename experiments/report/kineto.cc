@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/io/untrusted_json.h"
 #include "experiments/runs/run_trace.h"
-#include "experiments/runs/untrusted_json.h"
 
 namespace psring {
 namespace {

@@ -46,8 +46,7 @@ absl::Status CheckOneClock(const std::string& folder, const RunRecords& records)
       "folder of its own, and for several machines use psring train --nnodes"));
 }
 
-absl::StatusOr<Configuration> ConfigurationOf(const std::string& folder, const RankResult& result,
-                                              const Catalog& catalog) {
+absl::StatusOr<Configuration> ConfigurationOf(const std::string& folder, const RankResult& result) {
   const std::string path = absl::StrCat(folder, "/", OfRank("result", 0, ".json"));
   if (result.flags.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -64,7 +63,7 @@ absl::StatusOr<Configuration> ConfigurationOf(const std::string& folder, const R
   Probe probe{.parameters = result.parameters};
   probe.updates = {{.strategy = BaseName(result.strategy), .optimizer = result.optimizer, .lr = result.lr}};
   // The machine's cores are not recorded.
-  return MakeConfiguration(result.strategy, static_cast<int>(workers), *training, catalog, probe,
+  return MakeConfiguration(result.strategy, static_cast<int>(workers), *training, probe,
                            /*cores=*/INT_MAX);
 }
 
@@ -111,8 +110,7 @@ bool HasLaunchRecords(const std::string& folder) {
          (HasFile(path / "result-rank0.json") || HasFile(path / "steps-rank0.jsonl"));
 }
 
-absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string& folder,
-                                                               const Catalog& catalog) {
+absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/", OfRank("result", 0, ".json"));
   if (HasFile(fs::path(folder) / "launch.json")) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -126,7 +124,7 @@ absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string
   PSRING_RETURN_IF_ERROR(text.status());
   const absl::StatusOr<RankResult> first = RankResultFromJson(*text);
   if (!first.ok()) return absl::DataLossError(absl::StrCat(path, ": ", first.status().message()));
-  PSRING_ASSIGN_OR_RETURN(const Configuration configuration, ConfigurationOf(folder, *first, catalog));
+  PSRING_ASSIGN_OR_RETURN(const Configuration configuration, ConfigurationOf(folder, *first));
   PSRING_ASSIGN_OR_RETURN(const RunRecords records, AllRecords(folder, configuration));
   PSRING_RETURN_IF_ERROR(CheckOneClock(folder, records));
   PSRING_ASSIGN_OR_RETURN(const RunFigures figures, FiguresOf(configuration, records));

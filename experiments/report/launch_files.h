@@ -6,7 +6,6 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "experiments/theory/catalog.h"
 
 namespace psring {
 
@@ -16,7 +15,6 @@ bool HasLaunchRecords(const std::string& folder);
 // summary.json, table.json, findings.txt, findings.zh.txt, runs.csv, curves.csv, steps.jsonl and trace.json
 // by name, without a manifest. Errors are one line that says what is missing or invalid: a rank's records,
 // what it trained (earlier versions do not record it), or a common clock of the ranks.
-absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string& folder,
-                                                               const Catalog& catalog);
+absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string& folder);
 
 }  // namespace psring

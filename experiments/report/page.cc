@@ -3,6 +3,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/check.h"
+#include "common/io/files.h"
 #include "experiments/report/page/assets.h"
 #include "experiments/report/schedule_data.h"
 #include "experiments/texts/report.h"
@@ -49,8 +51,8 @@ std::string ReportPage(const std::vector<RunData>& runs, Language language, cons
   const std::string data = absl::StrCat(
       "{\"language\":", language == Language::kChinese ? "\"zh\"" : "\"en\"", ",\"runs\":[",
       absl::StrJoin(runs, ",", [](std::string* out, const RunData& run) { out->append(run.json); }),
-      "],\"schedules\":", SchedulesJson(StepperRanks(runs)), ",\"theory\":", TheoryJson(),
-      ",\"waiting\":", StalenessJson(), ",\"glossary\":", GlossaryJson(),
+      "],\"strategies\":", ChartOrderJson(), ",\"schedules\":", SchedulesJson(StepperRanks(runs)),
+      ",\"theory\":", TheoryJson(), ",\"waiting\":", StalenessJson(), ",\"glossary\":", GlossaryJson(),
       ",\"pool\":", pool.machines.size() > 1 ? PoolJson(pool) : "null", "}");
   // StrReplaceAll makes one pass: placeholders in inserted text are not expanded.
   return absl::StrReplaceAll(kPageHtml, {{"{{css}}", kPageCss},
@@ -59,6 +61,11 @@ std::string ReportPage(const std::vector<RunData>& runs, Language language, cons
                                          {"{{d3_notice}}", kD3Notice},
                                          {"{{d3}}", kD3},
                                          {"{{script}}", kPageScript}});
+}
+
+absl::Status WriteRunReport(const std::string& folder, Language language) {
+  PSRING_ASSIGN_OR_RETURN(const RunData data, ReadRunData(folder));
+  return WriteFile(absl::StrCat(folder, "/report.html"), ReportPage({data}, language));
 }
 
 }  // namespace psring

@@ -36,11 +36,11 @@ std::vector<Hop> Playback::Step() {
     schedule_.Round(rank, next_, transfers);
     int64_t received = 0, added = 0;
     for (const Transfer& transfer : transfers) {
-      if (transfer.action == Action::kSend) {
+      if (transfer.kind == TransferKind::kSend) {
         sent[rank] += transfer.chunk_count;
         continue;
       }
-      const bool adds = transfer.action == Action::kReceiveAdd;
+      const bool adds = transfer.kind == TransferKind::kReceiveAdd;
       for (int chunk = transfer.first_chunk; chunk < transfer.first_chunk + transfer.chunk_count; ++chunk) {
         uint64_t& held = holdings_[rank][chunk];
         held = (adds ? held : 0) | before[transfer.peer][chunk];

@@ -13,8 +13,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/io/files.h"
+#include "common/io/untrusted_json.h"
 #include "experiments/report/digests.h"
-#include "experiments/runs/untrusted_json.h"
 
 namespace psring {
 namespace {

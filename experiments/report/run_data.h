@@ -20,7 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/read_file.h"
-#include "experiments/runs/untrusted_json.h"
+#include "common/io/untrusted_json.h"
 #include "experiments/texts/phrase.h"
 
 namespace psring {

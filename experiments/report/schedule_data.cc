@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -10,8 +11,8 @@
 #include "experiments/report/playback.h"
 #include "experiments/simulator/servers.h"
 #include "experiments/texts/explain.h"
-#include "experiments/theory/cost_model.h"
 #include "ring_worker/schedules/schedule.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 namespace {
@@ -87,6 +88,7 @@ std::string SchedulesJson(const std::vector<int>& ranks, const ScheduleTable& ro
       list.push_back({{"algorithm", row.name},
                       {"ranks", count},
                       {"chunks", schedule->chunks()},
+                      {"has_root", row.traits.has_root},
                       {"summary", {row.summary, row.summary_chinese}},
                       {"note", {cost.note, cost.note_chinese}},
                       {"formula", {cost.latency, cost.bytes, cost.adding}},
@@ -101,7 +103,7 @@ std::string TheoryJson(const ScheduleTable& rows) {
   Json workers = Json::array(), schemes = Json::object(), server = Json::object();
   for (int n = 1; n <= kMostWorkers; ++n) workers.push_back(n);
   for (const ScheduleRow& row : rows) {
-    if (row.cost != nullptr) schemes[row.name] = ByWorkers({.scheme = {Scheme::Kind::kAllReduce, &row}});
+    if (row.cost != nullptr) schemes[row.name] = ByWorkers({.scheme = Scheme::AllReduce(row)});
   }
   const std::vector<int> counts = {1, 2, 4, 8, 16, 32, 64};
   const std::pair<const char*, ServerPlace> places[] = {{"rank0", ServerPlace::kRank0},
@@ -118,6 +120,16 @@ std::string TheoryJson(const ScheduleTable& rows) {
     }
   }
   return Json({{"workers", workers}, {"servers", counts}, {"schemes", schemes}, {"server", server}}).dump();
+}
+
+std::string ChartOrderJson() {
+  std::map<int, std::string> names;
+  for (const StrategyRow& row : StrategyRows()) {
+    if (row.chart_place >= 0) names[row.chart_place] = row.name;
+  }
+  Json list = Json::array();
+  for (const auto& [place, name] : names) list.push_back(name);
+  return list.dump();
 }
 
 std::string StalenessJson() {

@@ -23,6 +23,9 @@ std::string SchedulesJson(const std::vector<int>& ranks, const ScheduleTable& ro
 // rate of the medium. For pipelined servers, the larger of moving and adding replaces their sum.
 std::string TheoryJson(const ScheduleTable& rows = ScheduleRows());
 
+// The strategies that have a place among the colours of charts, in this order.
+std::string ChartOrderJson();
+
 // Progress and staleness, simulated with the servers' own waiting rules:
 // {workers: [2, ...], rules: ["sync", "ssp:1", ..., "async"], spreads: [name, ...],
 //  progress: [by workers [by spread [by rule]]], staleness, staleness_max: the same}

@@ -93,7 +93,7 @@ std::string ManifestJson(const Manifest& manifest) {
                {"settled", manifest.provenance.settled},
                {"working_directory", manifest.provenance.working_directory},
                {"started_utc", manifest.started_utc},
-               {"finished", manifest.wall_s > 0 && manifest.ended.empty()},
+               {"finished", manifest.finished()},
                {"ended", manifest.ended},
                {"wall_s", manifest.wall_s},
                {"versions",
@@ -157,6 +157,8 @@ std::string ManifestJson(const Manifest& manifest) {
                                 {"basis", "measured"}};
   }
   json["notes"] = manifest.plan.notes;
+  if (!manifest.bench.empty())
+    json["bench"] = Json::parse(manifest.bench, nullptr, /*allow_exceptions=*/false);
   if (manifest.plan.cost.empty()) return JsonText(json, 2) + "\n";  // nothing was trained
   json["cost"] = {{"rounds_planned", manifest.plan.rounds},
                   {"rounds_done", manifest.rounds_done},

@@ -9,8 +9,8 @@
 #include "experiments/host/network_report.h"
 #include "experiments/plan/plan.h"
 #include "experiments/runs/provenance.h"
-#include "experiments/theory/cost_model.h"
 #include "experiments/virtual_cluster/link.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 
@@ -31,6 +31,9 @@ struct Manifest {
   double wall_s = 0;                        // 0: not finished
   double earlier_s = 0;                     // part of wall_s: before the run was resumed
   std::string ended;                        // why the run stopped early; empty: it did not
+  std::string bench;                        // a benchmark's plan, as JSON; empty: it is none
+
+  bool finished() const { return wall_s > 0 && ended.empty(); }
 };
 std::string ManifestJson(const Manifest& manifest);
 

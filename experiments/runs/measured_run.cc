@@ -27,7 +27,7 @@ std::string NameOf(const LaunchNote& note) {
 
 }  // namespace
 
-absl::StatusOr<StepTimes> TimesOf(const StrategyInfo& strategy, const LaunchNote& note,
+absl::StatusOr<StepTimes> TimesOf(const StrategyRow& strategy, const LaunchNote& note,
                                   const RunRecords& records) {
   PSRING_ASSIGN_OR_RETURN(const std::vector<Straggler> stragglers,
                           ParseStragglers(FlagOf(note, "--straggler", "none")));
@@ -64,13 +64,13 @@ absl::StatusOr<StepTimes> TimesOf(const StrategyInfo& strategy, const LaunchNote
   return times;
 }
 
-absl::StatusOr<MeasuredRun> MeasuredRun::Open(const std::string& path, const Catalog& catalog) {
+absl::StatusOr<MeasuredRun> MeasuredRun::Open(const std::string& path) {
   MeasuredRun run;
   run.path_ = path;
   PSRING_ASSIGN_OR_RETURN(const std::vector<LaunchNote> notes, ListLaunches(path));
   for (const LaunchNote& note : notes) {
     if (FlagOf(note, "--clock", "wall") != "wall" || note.time_scale != 1) continue;
-    PSRING_ASSIGN_OR_RETURN(StrategyInfo strategy, FindStrategy(catalog, note.strategy));
+    PSRING_ASSIGN_OR_RETURN(StrategyRow strategy, FindStrategy(note.strategy));
     run.launches_.push_back({note, std::move(strategy)});
   }
   if (run.launches_.empty()) {
@@ -90,7 +90,7 @@ std::string MeasuredRun::FirstValue(const std::string& flag) const {
 
 absl::StatusOr<StepTimes> MeasuredRun::TimesFor(const Configuration& configuration, bool any_kind,
                                                 std::string& which) const {
-  const StrategyInfo& wanted = configuration.strategy;
+  const StrategyRow& wanted = configuration.strategy;
   using Fits = std::function<bool(const Launch&)>;
   const Fits same_kind = [&](const Launch& launch) {
     return launch.strategy.uses_group == wanted.uses_group &&

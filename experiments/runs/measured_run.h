@@ -15,13 +15,13 @@ namespace psring {
 // Times of a launch's measured steps. *Derived*: an exchange begins when its waiting ends (waiting.h). The
 // computing time of a delayed worker follows from its delay; that of others is their forward and backward
 // pass, during which pushes begin. Pure. DataLoss: a worker has no measured step.
-absl::StatusOr<StepTimes> TimesOf(const StrategyInfo& strategy, const LaunchNote& note,
+absl::StatusOr<StepTimes> TimesOf(const StrategyRow& strategy, const LaunchNote& note,
                                   const RunRecords& records);
 
 class MeasuredRun {
  public:
   // NotFound: there are no launches. InvalidArgument: a launch.json is invalid, or every launch is simulated.
-  static absl::StatusOr<MeasuredRun> Open(const std::string& path, const Catalog& catalog);
+  static absl::StatusOr<MeasuredRun> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
   // --straggler and --jitter_ms of the first launch that has them; "none" if none has.
@@ -38,7 +38,7 @@ class MeasuredRun {
  private:
   struct Launch {
     LaunchNote note;
-    StrategyInfo strategy;
+    StrategyRow strategy;
   };
   std::string FirstValue(const std::string& flag) const;
 

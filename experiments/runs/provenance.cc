@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/own_program.h"
 #include "common/io/checkpoint_folder.h"
 #include "common/io/files.h"
 #include "common/io/hash.h"
@@ -36,9 +37,8 @@ absl::StatusOr<Provenance> DescribeProvenance(const std::vector<std::string>& bi
   Provenance provenance;
   std::error_code error;
   provenance.working_directory = fs::current_path(error).string();
-  const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  if (error) return absl::InternalError(absl::StrCat("cannot read /proc/self/exe: ", error.message()));
-  std::vector<std::string> programs = {self.string()};
+  PSRING_ASSIGN_OR_RETURN(const std::string self, OwnProgram());
+  std::vector<std::string> programs = {self};
   programs.insert(programs.end(), binaries.begin(), binaries.end());
   for (const std::string& program : programs) {
     PSRING_ASSIGN_OR_RETURN(FileMark mark, MarkFile(program));

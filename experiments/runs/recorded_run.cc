@@ -17,9 +17,9 @@
 #include "common/cli/config_file.h"
 #include "common/cli/delays.h"
 #include "common/io/json_object.h"
+#include "common/io/untrusted_json.h"
 #include "common/suggestions/suggestions.h"
 #include "common/text/peer_text.h"
-#include "experiments/runs/untrusted_json.h"
 
 namespace psring {
 namespace {
@@ -143,10 +143,10 @@ absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
 Again MakeAgain(const RecordedRun& recorded, const std::string& run) {
   // Flags whose value may be the next word.
   std::set<std::string> takes_value = {
-      "J",           "bind",         "checkpoint_dir", "cluster", "compute_ms",  "compute_varies",
-      "config",      "data_dir",     "interface",      "like",    "live_port",   "master_addr",
-      "master_port", "metrics_port", "network_ms",     "out",     "output_file", "plan_of",
-      "profile",     "resume",       "text",           "tls",     "workload"};
+      "J",          "bind",     "checkpoint_dir", "cluster", "compute_ms",  "compute_varies",
+      "config",     "data_dir", "interface",      "like",    "master_addr", "master_port",
+      "network_ms", "out",      "output_file",    "plan_of", "profile",     "resume",
+      "text",       "tls",      "workload"};
   std::set<std::string> replaced = {"resume", "plan_of"};
   // --plan_of repeats the rounds that fitted into the budget.
   if (!run.empty() && recorded.verb == "compare") replaced.insert("time_budget");

@@ -14,6 +14,7 @@
 #include "common/io/files.h"
 #include "common/measure/record_names.h"
 #include "common/measure/records.h"
+#include "experiments/runs/recorded_run.h"
 
 namespace psring {
 namespace {
@@ -129,6 +130,15 @@ absl::Status RunFolder::Write(const std::string& name, const std::string& text) 
 
 absl::Status RunFolder::WriteToDisk(const std::string& name, const std::string& text) const {
   return WriteFileToDisk(absl::StrCat(path_, "/", name), text);
+}
+
+absl::Status RunFolder::WriteManifest(const Manifest& manifest) const {
+  PSRING_RETURN_IF_ERROR(WriteToDisk("manifest.json", ManifestJson(manifest)));
+  const std::string run = manifest.finished() ? std::filesystem::absolute(path_).string() : "";
+  return Write("config.toml", ConfigOf({.verb = manifest.verb,
+                                        .command_line = manifest.command_line,
+                                        .provenance = manifest.provenance},
+                                       run));
 }
 
 absl::Status RunFolder::ForceToDisk(const RunLabel& label) const {

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "experiments/plan/plan.h"
+#include "experiments/runs/manifest.h"
 #include "experiments/runs/run_claim.h"
 #include "experiments/runs/run_files.h"
 #include "experiments/runs/run_trace.h"
@@ -39,6 +40,9 @@ class RunFolder {
   absl::Status Write(const std::string& name, const std::string& text) const;
   // The same, and the file is on disk when this returns.
   absl::Status WriteToDisk(const std::string& name, const std::string& text) const;
+  // Writes manifest.json, and config.toml, which repeats the run, if it has finished with its rounds, steps
+  // and samples.
+  absl::Status WriteManifest(const Manifest& manifest) const;
   // Forces the launch's records to disk.
   absl::Status ForceToDisk(const RunLabel& label) const;
   // Appends the launch to runs.csv, curves.csv, steps.jsonl, ddp.jsonl.

@@ -59,7 +59,7 @@ std::set<std::pair<int, int>> SendersAndReceivers(const LaunchTrace& launch) {
   const bool has_group = launch.servers == 0 || launch.group_buckets > 0;
   if (launch.backend != "native" || !has_group || launch.workers < 2) return pairs;
   const ScheduleRow* row = FindSchedule(launch.algorithm);
-  if (row == nullptr || row->uses_nodes) return pairs;
+  if (row == nullptr || row->traits.uses_nodes) return pairs;
   const auto schedule = MakeSchedule(launch.algorithm, Collective::kAllReduce, {.ranks = launch.workers});
   if (!schedule.ok()) return pairs;
   std::vector<Transfer> transfers;
@@ -67,7 +67,7 @@ std::set<std::pair<int, int>> SendersAndReceivers(const LaunchTrace& launch) {
     for (int round = 0; round < (*schedule)->rounds(rank); ++round) {
       (*schedule)->Round(rank, round, transfers);
       for (const Transfer& transfer : transfers) {
-        if (transfer.action == Action::kSend) pairs.emplace(rank, transfer.peer);
+        if (transfer.kind == TransferKind::kSend) pairs.emplace(rank, transfer.peer);
       }
     }
   }

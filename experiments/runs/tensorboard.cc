@@ -102,6 +102,12 @@ std::string TensorBoardFile(const std::vector<Scalar>& scalars, double begin_s) 
   event.set_wall_time(begin_s);
   event.set_file_version("brain.Event:2");
   AppendRecord(event, file);
+  return file + TensorBoardEvents(scalars);
+}
+
+std::string TensorBoardEvents(const std::vector<Scalar>& scalars) {
+  std::string events;
+  proto::TensorBoardEvent event;
   for (size_t i = 0; i < scalars.size();) {
     event.Clear();
     event.set_wall_time(scalars[i].wall_s);
@@ -111,9 +117,9 @@ std::string TensorBoardFile(const std::vector<Scalar>& scalars, double begin_s) 
       value.set_tag(scalars[i].tag);
       value.set_simple_value(static_cast<float>(scalars[i].value));
     }
-    AppendRecord(event, file);
+    AppendRecord(event, events);
   }
-  return file;
+  return events;
 }
 
 }  // namespace psring

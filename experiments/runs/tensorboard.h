@@ -25,6 +25,8 @@ std::vector<Scalar> ScalarsOf(const RunRecords& records, double zero_s);
 // An event file: TFRecords of Event messages, first the file version at Unix time `begin_s`. Consecutive
 // scalars of one step share an event.
 std::string TensorBoardFile(const std::vector<Scalar>& scalars, double begin_s);
+// The same without the version, to append to a file.
+std::string TensorBoardEvents(const std::vector<Scalar>& scalars);
 
 // CRC-32C (Castagnoli) of `bytes`, as TFRecord masks it.
 uint32_t MaskedCrc32c(const std::string& bytes);

@@ -13,7 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/base/check.h"
 #include "common/io/files.h"
-#include "experiments/runs/untrusted_json.h"
+#include "common/io/untrusted_json.h"
 #include "experiments/summary/row_queries.h"
 
 namespace psring {

@@ -2,13 +2,10 @@
 
 #include <fcntl.h>
 #include <openssl/evp.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -16,18 +13,19 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/check.h"
 #include "common/base/file_descriptor.h"
 #include "common/io/files.h"
+#include "experiments/processes/interrupt.h"
+#include "experiments/processes/launcher.h"
+#include "experiments/processes/temporary_folder.h"
+#include "experiments/virtual_cluster/namespaces.h"
 
 namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr size_t kBlock = 512, kMostName = 99, kMostPrefix = 154;  // of ustar
 
 absl::StatusOr<std::string> Sha256(const std::string& bytes) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
@@ -36,35 +34,6 @@ absl::StatusOr<std::string> Sha256(const std::string& bytes) {
     return absl::InternalError("OpenSSL cannot compute SHA-256");
   }
   return absl::BytesToHexString({reinterpret_cast<const char*>(digest.data()), size});
-}
-
-// The header of a file with `bytes` bytes.
-absl::StatusOr<std::string> Header(const std::string& path, size_t bytes) {
-  size_t slash = std::string::npos;
-  if (path.size() > kMostName) {
-    slash = path.find('/', path.size() - kMostName - 1);
-    if (slash == std::string::npos || slash > kMostPrefix) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": the path is too long for a tar archive"));
-    }
-  }
-  std::string header(kBlock, '\0');
-  const auto put = [&](size_t at, const std::string& text) { header.replace(at, text.size(), text); };
-  put(0, slash == std::string::npos ? path : path.substr(slash + 1));
-  put(100, "0000644");
-  put(108, "0000000");
-  put(116, "0000000");
-  put(124, absl::StrFormat("%011o", bytes));
-  put(136, "00000000000");
-  put(148, "        ");
-  put(156, "0");
-  put(257, "ustar");
-  put(263, "00");
-  if (slash != std::string::npos) put(345, path.substr(0, slash));
-  unsigned sum = 0;
-  for (const char byte : header) sum += static_cast<unsigned char>(byte);
-  put(148, absl::StrFormat("%06o", sum));
-  header[154] = '\0';
-  return header;
 }
 
 // The files to pack, relative to `folder`, in order.
@@ -110,36 +79,35 @@ absl::Status PackRun(const std::string& folder, const std::string& archive) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder, " is not a run's folder: it contains no manifest.json"));
   }
+  const std::string tar = FindTool("tar");
+  if (tar.empty()) return absl::NotFoundError("--pack needs tar; install it");
   const FileDescriptor in(open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!in.valid()) return FileError("open", root.string());
-  const std::string temporary = absl::StrCat(archive, ".part-", getpid());
-  const FileDescriptor file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  if (!file.valid()) return FileError("create", temporary);
-  const std::string name = root.filename().string();
-  const auto add = [&](const std::string& path, const std::string& bytes) -> absl::Status {
-    PSRING_ASSIGN_OR_RETURN(std::string block, Header(absl::StrCat(name, "/", path), bytes.size()));
-    block += bytes;
-    block.resize((block.size() + kBlock - 1) / kBlock * kBlock, '\0');
-    return WriteToFile(file.get(), block.data(), block.size(), temporary);
-  };
-  const auto write = [&]() -> absl::Status {
-    std::string sums;
-    for (const std::string& path : FilesOf(root, temporary)) {
-      if (fs::equivalent(root / path, archive, error)) continue;
-      PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadBelow(in.get(), path));
-      PSRING_ASSIGN_OR_RETURN(const std::string hash, Sha256(bytes));
-      sums += SumLine(hash, path);
-      PSRING_RETURN_IF_ERROR(add(path, bytes));
-    }
-    PSRING_RETURN_IF_ERROR(add("SHA256SUMS", sums));
-    const std::string end(2 * kBlock, '\0');
-    PSRING_RETURN_IF_ERROR(WriteToFile(file.get(), end.data(), end.size(), temporary));
-    return rename(temporary.c_str(), archive.c_str()) == 0 ? absl::OkStatus()
-                                                           : FileError("rename to", archive);
-  };
-  const absl::Status written = write();
-  if (!written.ok()) fs::remove(temporary, error);
-  return written;
+  const std::vector<std::string> files = FilesOf(root, archive);
+  // tar reads a copy that nobody else changes.
+  const std::string place = fs::path(archive).parent_path().string();
+  PSRING_ASSIGN_OR_RETURN(const TemporaryFolder work,
+                          TemporaryFolder::Create(place.empty() ? "." : place, "choose another --out"));
+  const std::string copies = work.path() + "/copy", packed = work.path() + "/archive";
+  const fs::path copy = fs::path(copies) / root.filename();
+  fs::create_directories(copy, error);
+  std::string sums;
+  for (const std::string& path : files) {
+    PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadBelow(in.get(), path));
+    PSRING_ASSIGN_OR_RETURN(const std::string hash, Sha256(bytes));
+    sums += SumLine(hash, path);
+    fs::create_directories((copy / path).parent_path(), error);
+    PSRING_RETURN_IF_ERROR(WriteFile((copy / path).string(), bytes));
+  }
+  PSRING_RETURN_IF_ERROR(WriteFile((copy / "SHA256SUMS").string(), sums));
+  const Interrupt interrupt;
+  PSRING_RETURN_IF_ERROR(
+      RunForOutput({tar, "--create", "--file=" + packed, "--force-local", "--format=gnu", "--sort=name",
+                    "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX",
+                    "--directory=" + copies, "--", root.filename().string()},
+                   absl::Hours(1), interrupt)
+          .status());
+  return rename(packed.c_str(), archive.c_str()) == 0 ? absl::OkStatus() : FileError("rename to", archive);
 }
 
 }  // namespace psring

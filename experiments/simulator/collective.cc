@@ -12,6 +12,7 @@
 #include "common/base/check.h"
 #include "experiments/simulator/collective_plan.h"
 #include "experiments/simulator/fluid_network.h"
+#include "ring_worker/schedules/lowered_schedule.h"
 
 namespace psring {
 namespace {
@@ -27,12 +28,13 @@ class CollectiveSimulation {
 
   absl::StatusOr<CollectiveTime> Run(const Pipelining& pipelining) {
     if (schedule_.ranks() == 1) return CollectiveTime{.classes = 1};
-    depth_ = pipelining.depth;
     PSRING_ASSIGN_OR_RETURN(
         plan_, PlanCollective(schedule_, shape_,
                               std::max<int64_t>(1, static_cast<int64_t>(std::ceil(
                                                        chunk_bytes_ / pipelining.segment_bytes - 1e-9)))));
-    ranks_.resize(plan_.rounds.size());
+    for (const std::vector<int>& after : plan_.after) {
+      ranks_.push_back({.order = StartOrder(after, plan_.slabs, pipelining.depth)});
+    }
     for (const PlannedConnection& planned : plan_.connections) connections_.push_back({planned});
     AddResources();
     for (size_t c = 0; c < ranks_.size(); ++c) Continue(static_cast<int>(c));
@@ -62,17 +64,14 @@ class CollectiveSimulation {
  private:
   // A slab's round on one rank.
   struct Op {
-    int index = 0;  // into rounds
-    int slab = 0;
+    int round = 0, slab = 0;
     int open = 0;  // parts not yet done: sends, receives, additions
     bool done = false;
   };
   struct Rank {
-    int64_t wave = 0;
-    int next_round = -1;                            // of the wave, in descending order
-    std::deque<Op> in_flight;                       // in the order started
-    int64_t popped = 0;                             // ops removed from the front of in_flight
-    std::map<std::pair<int, int>, int64_t> number;  // (slab, index) in progress -> number of the op
+    StartOrder order;
+    std::deque<Op> in_flight = {};  // in the order started
+    int64_t popped = 0;             // ops removed from the front of in_flight
     double adding_s = 0, adds_until = 0;
     double done_at = 0;  // end of its last part so far
   };
@@ -136,7 +135,8 @@ class CollectiveSimulation {
     }
     const double card =
         cluster_.burst_bytes > 0 ? FullSpeed(cluster_) : cluster_.link_bytes_per_s * cluster_.fraction;
-    const int rings = schedule_.name() == "ring" ? cluster_.rings : 1;
+    const ScheduleRow* row = FindSchedule(schedule_.name());
+    const int rings = row != nullptr && row->traits.is_ring ? cluster_.rings : 1;
     const double connections = cluster_.connection_bytes_per_s > 0 ? cluster_.connection_bytes_per_s * rings
                                                                    : FluidNetwork::kUnlimited;
     return connection.kind =
@@ -146,7 +146,7 @@ class CollectiveSimulation {
                                 std::min(card * std::min(rings, cluster_.cards_per_node), connections));
   }
 
-  // Bytes wait at the sender until the receive has started or the socket has room.
+  // Bytes wait at the sender until the receive has started or the socket has space.
   void StartFirst(Connection& connection) {
     if (connection.queue.empty()) return;
     const int message = connection.queue.front();
@@ -167,60 +167,26 @@ class CollectiveSimulation {
   // Starts all ops that the rank may start now.
   void Continue(int c) {
     Rank& rank = ranks_[static_cast<size_t>(c)];
-    const std::vector<RoundMessages>& rounds_of = plan_.rounds[static_cast<size_t>(c)];
-    const int64_t rounds = plan_.most_rounds, depth = depth_;
     while (true) {
-      while (!rank.in_flight.empty() && rank.in_flight.front().done) PopFront(rank);
-      if (rank.wave >= plan_.slabs + (rounds - 1) * depth) return;
-      if (rank.next_round < 0) {
-        rank.next_round = static_cast<int>(std::min(rounds - 1, rank.wave / depth));
+      for (; !rank.in_flight.empty() && rank.in_flight.front().done; ++rank.popped) {
+        rank.in_flight.pop_front();
       }
-      const int64_t first = std::max<int64_t>(0, (rank.wave - plan_.slabs + depth) / depth);
-      if (rank.next_round < first) {
-        ++rank.wave;
-        rank.next_round = -1;
-        continue;
-      }
-      const int round = rank.next_round;
-      const auto at =
-          std::lower_bound(rounds_of.begin(), rounds_of.end(), round,
-                           [](const RoundMessages& messages, int r) { return messages.round < r; });
-      if (at == rounds_of.end() || at->round != round) {
-        Next(rank, first);
-        continue;
-      }
-      const int index = static_cast<int>(at - rounds_of.begin());
-      const int slab = static_cast<int>(rank.wave - int64_t{round} * depth);
-      // As in Execution::Start: at most 2 * depth in flight, and after the slab's previous round.
-      if (rank.in_flight.size() >= static_cast<size_t>(2 * depth)) return;
-      if (index > 0 && rank.number.contains({slab, index - 1})) return;
-      StartOp(c, rank, index, slab);
-      Next(rank, first);
+      if (rank.order.done() || rank.order.MustFinish(rank.in_flight) > 0) return;
+      StartOp(c, rank, rank.order.round(), static_cast<int>(rank.order.slab()));
+      rank.order.Advance();
     }
   }
 
-  void Next(Rank& rank, int64_t first) {
-    if (--rank.next_round < first) {
-      ++rank.wave;
-      rank.next_round = -1;
-    }
-  }
-
-  void PopFront(Rank& rank) {
-    const Op& op = rank.in_flight.front();
-    rank.number.erase({op.slab, op.index});
-    rank.in_flight.pop_front();
-    ++rank.popped;
-  }
-
-  void StartOp(int c, Rank& rank, int index, int slab) {
-    const RoundMessages& groups = plan_.rounds[static_cast<size_t>(c)][static_cast<size_t>(index)];
+  void StartOp(int c, Rank& rank, int round, int slab) {
+    const std::vector<RoundMessages>& rounds = plan_.rounds[static_cast<size_t>(c)];
+    const RoundMessages& groups =
+        *std::lower_bound(rounds.begin(), rounds.end(), round,
+                          [](const RoundMessages& messages, int r) { return messages.round < r; });
     const int64_t number = rank.popped + static_cast<int64_t>(rank.in_flight.size());
-    rank.in_flight.push_back(
-        {index, slab, static_cast<int>(groups.sends.size() + groups.receives.size()), false});
-    rank.number.emplace(std::pair(slab, index), number);
+    const int parts = static_cast<int>(groups.sends.size() + groups.receives.size());
+    rank.in_flight.push_back({round, slab, parts, parts == 0});
     for (const MessageGroup& group : groups.sends) {
-      const int message = MessageAt({group.pair, group.chunks, groups.round, slab});
+      const int message = MessageAt({group.pair, group.chunks, round, slab});
       Message& it = messages_[static_cast<size_t>(message)];
       it.from = c;
       it.to = group.peer;
@@ -235,7 +201,7 @@ class CollectiveSimulation {
       StartFirst(connection);
     }
     for (const MessageGroup& group : groups.receives) {
-      const int message = MessageAt({group.pair, group.chunks, groups.round, slab});
+      const int message = MessageAt({group.pair, group.chunks, round, slab});
       Message& it = messages_[static_cast<size_t>(message)];
       it.receiver_op = number;
       it.to = c;
@@ -279,7 +245,7 @@ class CollectiveSimulation {
     timers_.push({network_.now() + latency, message, -1});
   }
 
-  // The sender's socket has room again.
+  // The sender's socket has space again.
   void TakeMore(const Connection& connection) {
     if (connection.same_node) return;
     double before = 0;
@@ -317,8 +283,6 @@ class CollectiveSimulation {
     if (--op.open > 0) return;
     op.done = true;
     rank.done_at = network_.now();
-    // Later rounds of this slab may start before older slabs are done.
-    rank.number.erase({op.slab, op.index});
     touched_.insert(c);
   }
 
@@ -358,8 +322,7 @@ class CollectiveSimulation {
   int fabric_ = 0;
   std::map<int, Ports> cards_;
   std::vector<Ports> card_, intra_;  // by class
-  int64_t depth_ = 1;
-  std::vector<Rank> ranks_;  // by class
+  std::vector<Rank> ranks_;          // by class
   std::vector<Connection> connections_;
   std::vector<Message> messages_;
   std::vector<Meeting> meeting_of_;
@@ -377,24 +340,6 @@ absl::StatusOr<CollectiveTime> SimulateCollective(const Schedule& schedule, cons
   const double all = cluster.burst_bytes * cluster.cards_per_node;
   return CollectiveSimulation(schedule, cluster, bytes, std::clamp(tokens.value_or(all), 0.0, all))
       .Run(pipelining);
-}
-
-double MeanSentBytes(const Schedule& schedule, double bytes) {
-  std::map<int, std::pair<int, int>> classes;  // to its first rank and its number of ranks
-  for (int rank = 0; rank < schedule.ranks(); ++rank) {
-    ++classes.try_emplace(schedule.symmetry_class(rank), rank, 0).first->second.second;
-  }
-  double chunks = 0;
-  std::vector<Transfer> transfers;
-  for (const auto& [name, ranks] : classes) {
-    for (int round = 0; round < schedule.rounds(ranks.first); ++round) {
-      schedule.Round(ranks.first, round, transfers);
-      for (const Transfer& transfer : transfers) {
-        if (transfer.action == Action::kSend) chunks += double(transfer.chunk_count) * ranks.second;
-      }
-    }
-  }
-  return chunks / schedule.chunks() / schedule.ranks() * bytes;
 }
 
 }  // namespace psring

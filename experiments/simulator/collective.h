@@ -1,11 +1,10 @@
 // The time of a collective on a described network: simulates the Schedule that the workers run. Pure.
 //
-// Each rank runs rounds and slabs in the order of ring_worker/groups/execution.h: chunks are cut into slabs;
-// slab s starts round r after round r - 1 of slab s + depth; at most 2 * depth are in flight; a slab's round
-// starts when its previous round is done. A rank sends to each peer over one connection, in order. A transfer
-// arrives one latency after the links have carried its bytes, and is then added. If connections between nodes
-// have socket buffers (Cluster::socket_bytes), a send is done when its socket has the bytes, and bytes can
-// arrive before their receive starts; otherwise sender and receiver wait for each other.
+// Each rank starts and awaits the rounds of slabs as the workers do: by StartOrder of the lowered schedule
+// (ring_worker/schedules/lowered_schedule.h). A rank sends to each peer over one connection, in order. A
+// transfer arrives one latency after the links have carried its bytes, and is then added. If connections
+// between nodes have socket buffers (Cluster::socket_bytes), a send is done when its socket has the bytes,
+// and bytes can arrive before their receive starts; otherwise sender and receiver wait for each other.
 //
 // *class*: ranks that do the same at the same time: equal Schedule::symmetry_class, and the same place on
 // equal nodes. Simulating one rank per class is exact.
@@ -36,15 +35,12 @@ struct CollectiveTime {
 
 // Limits the simulated work: slabs become larger as needed; a schedule with more rounds over all classes is
 // an error.
-inline constexpr int64_t kMostTransfers = 6'000'000;
+inline constexpr int64_t kMaxTransfers = 6'000'000;
 
 // `tokens`: bytes of the cards' burst available at the start; by default all.
 // ResourceExhausted: too many classes times rounds.
 absl::StatusOr<CollectiveTime> SimulateCollective(const Schedule& schedule, const Cluster& cluster,
                                                   double bytes, const Pipelining& pipelining,
                                                   std::optional<double> tokens = std::nullopt);
-
-// Bytes that a rank sends in the schedule, on average, for a buffer of `bytes`.
-double MeanSentBytes(const Schedule& schedule, double bytes);
 
 }  // namespace psring

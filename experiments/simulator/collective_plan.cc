@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "experiments/simulator/collective.h"
+#include "ring_worker/schedules/lowered_schedule.h"
 
 namespace psring {
 namespace {
@@ -37,7 +38,8 @@ RankClasses Classify(const Schedule& schedule, int ranks_per_node) {
 
 class Planner {
  public:
-  Planner(const Schedule& schedule, const Shape& shape) : schedule_(schedule), shape_(shape) {
+  Planner(const Schedule& schedule, const Shape& shape)
+      : schedule_(schedule), shape_(shape), max_rounds_(MaxRounds(schedule)) {
     plan_.classes = Classify(schedule, shape.ranks_per_node);
   }
 
@@ -45,20 +47,18 @@ class Planner {
     int64_t transfers = 0;
     for (const int rank : plan_.classes.first) {
       transfers += schedule_.rounds(rank);
-      if (transfers > kMostTransfers) {
+      if (transfers > kMaxTransfers) {
         return absl::ResourceExhaustedError(absl::StrCat("a ", schedule_.name(), " of ", schedule_.ranks(),
                                                          " ranks is too large to simulate"));
       }
     }
     transfers = 0;
     for (size_t c = 0; c < plan_.classes.first.size(); ++c) {
-      const std::vector<RoundMessages>& rounds = plan_.rounds.emplace_back(RoundsOf(static_cast<int>(c)));
-      if (!rounds.empty()) plan_.most_rounds = std::max<int64_t>(plan_.most_rounds, rounds.back().round + 1);
-      transfers += static_cast<int64_t>(rounds.size());
+      transfers += static_cast<int64_t>(plan_.rounds.emplace_back(RoundsOf(static_cast<int>(c))).size());
     }
     plan_.slabs = wanted_slabs;
-    if (plan_.slabs * transfers > kMostTransfers / 4) {
-      plan_.slabs = std::max<int64_t>(1, kMostTransfers / 4 / transfers);
+    if (plan_.slabs * transfers > kMaxTransfers / 4) {
+      plan_.slabs = std::max<int64_t>(1, kMaxTransfers / 4 / transfers);
     }
     return std::move(plan_);
   }
@@ -66,26 +66,33 @@ class Planner {
  private:
   std::vector<RoundMessages> RoundsOf(int c) {
     std::vector<RoundMessages> rounds;
-    std::vector<Transfer> list;
     const int own = plan_.classes.first[static_cast<size_t>(c)];
-    for (int round = 0; round < schedule_.rounds(own); ++round) {
-      schedule_.Round(own, round, list);
+    LoweredSchedule lowered = LowerSchedule(schedule_, own, max_rounds_, /*whole=*/true);
+    for (int round = 0; round <= lowered.last_round; ++round) {
+      if (lowered.after[static_cast<size_t>(round)] == LoweredSchedule::kNoTransfers) continue;
       std::map<std::tuple<int, bool, int>, MessageGroup> sends, receives;
-      for (const Transfer& transfer : list) {
-        if (transfer.peer == own) continue;  // local copy: no network
-        const int peer = plan_.classes.of[static_cast<size_t>(transfer.peer)];
-        const bool same = transfer.peer / shape_.ranks_per_node == own / shape_.ranks_per_node;
-        const bool send = transfer.action == Action::kSend;
-        MessageGroup& group = (send ? sends : receives)
-                                  .try_emplace({peer, same, transfer.chunk_count},
-                                               MessageGroup{peer, same, transfer.chunk_count, transfer.peer})
-                                  .first->second;
+      const auto add = [&](bool send, int to_or_from, int chunks, bool adds) {
+        if (to_or_from == own) return;  // local copy: no network
+        const int peer = plan_.classes.of[static_cast<size_t>(to_or_from)];
+        const bool same = to_or_from / shape_.ranks_per_node == own / shape_.ranks_per_node;
+        MessageGroup& group =
+            (send ? sends : receives)
+                .try_emplace({peer, same, chunks}, MessageGroup{peer, same, chunks, to_or_from})
+                .first->second;
         ++group.messages;
-        group.first_peer = std::min(group.first_peer, transfer.peer);
-        group.adds |= transfer.action == Action::kReceiveAdd;
+        group.first_peer = std::min(group.first_peer, to_or_from);
+        group.adds |= adds;
         group.pair = send ? PairOf(c, peer, same) : PairOf(peer, c, same);
+      };
+      for (const LoweredSend& send : lowered.rounds[static_cast<size_t>(round)].sends) {
+        add(true, send.peer, send.chunk_count, false);
       }
-      if (sends.empty() && receives.empty()) continue;
+      for (const LoweredReceive& receive : lowered.rounds[static_cast<size_t>(round)].receives) {
+        // The sum starts with the first source.
+        for (size_t i = 0; i < receive.sources.size(); ++i) {
+          add(false, receive.sources[i], receive.chunk_count, i > 0);
+        }
+      }
       RoundMessages& messages = rounds.emplace_back(RoundMessages{round, {}, {}});
       for (auto& [key, group] : sends) {
         group.connection = ConnectionOf(c, group);
@@ -93,6 +100,7 @@ class Planner {
       }
       for (auto& [key, group] : receives) messages.receives.push_back(group);
     }
+    plan_.after.push_back(std::move(lowered.after));
     return rounds;
   }
 
@@ -109,6 +117,7 @@ class Planner {
 
   const Schedule& schedule_;
   const Shape shape_;
+  const int max_rounds_;
   CollectivePlan plan_;
   std::map<std::tuple<int, int, bool>, int> pairs_;
   std::map<std::tuple<int, int, int, int>, int> numbers_;  // of connections

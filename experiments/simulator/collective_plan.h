@@ -49,9 +49,9 @@ struct PlannedConnection {
 
 struct CollectivePlan {
   RankClasses classes;
-  std::vector<std::vector<RoundMessages>> rounds;  // by class: rounds with messages
+  std::vector<std::vector<RoundMessages>> rounds;  // by class: rounds with transfers
+  std::vector<std::vector<int>> after;             // by class: LoweredSchedule::after
   std::vector<PlannedConnection> connections;
-  int64_t most_rounds = 0;
   int64_t slabs = 1;  // pieces that a chunk is cut into
 };
 

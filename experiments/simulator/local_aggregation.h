@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "experiments/simulator/cluster.h"
 #include "experiments/simulator/servers.h"
-#include "experiments/theory/local_exchange.h"
+#include "trainer/strategies/table/local_exchange.h"
 
 namespace psring {
 

@@ -13,6 +13,7 @@
 #include "experiments/simulator/contention.h"
 #include "experiments/simulator/local_aggregation.h"
 #include "experiments/simulator/servers.h"
+#include "ring_worker/schedules/schedule_traffic.h"
 
 namespace psring {
 namespace {
@@ -50,9 +51,21 @@ void NameLimit(const std::vector<std::pair<const char*, double>>& parts, Predict
   if (prediction.exposed < 0.02 * prediction.step) prediction.limit = "computing";
 }
 
+// A mean step, if only this part of the steps exchanges.
+Prediction MeanStep(const Prediction& exchanging, const Prediction& other, double part) {
+  Prediction mean = exchanging;
+  for (double Prediction::*const figure :
+       {&Prediction::step, &Prediction::compute, &Prediction::exposed, &Prediction::busy, &Prediction::wait,
+        &Prediction::update, &Prediction::tx_bytes, &Prediction::rx_bytes, &Prediction::server_bytes}) {
+    mean.*figure = part * exchanging.*figure + (1 - part) * other.*figure;
+  }
+  mean.samples_per_s = 1 / (part / exchanging.samples_per_s + (1 - part) / other.samples_per_s);
+  return mean;
+}
+
 }  // namespace
 
-absl::Status CheckStrategy(const StrategyInfo& strategy) {
+absl::Status CheckStrategy(const StrategyRow& strategy) {
   const auto wrong = [&](const std::string& why) {
     return absl::InvalidArgumentError(absl::StrCat("strategy ", strategy.name, " is not predicted: ", why));
   };
@@ -89,8 +102,7 @@ absl::StatusOr<Predictor::Cost> Predictor::CollectiveCost(const std::string& alg
                 time->adding_s, false};
   }
   if (!absl::IsResourceExhausted(time.status())) return time.status();
-  StrategyInfo strategy{.uses_group = true, .algorithm = algorithm};
-  const std::optional<Scheme> scheme = SchemeOf(strategy);
+  const std::optional<Scheme> scheme = SchemeOf(AllReduceRow(algorithm));
   if (!scheme) return time.status();
   // One link per rank: its share of the node's cards.
   const double link = cluster.link_bytes_per_s * cluster.fraction *
@@ -131,14 +143,15 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
   const double n = point.workers, bytes = options_.wire_part * static_cast<double>(workload_.bytes());
   // On average over ranks as much is received as sent.
   double payload = 0;
-  if (const std::optional<Scheme> scheme = SchemeOf(point.strategy); scheme) {
+  if (std::optional<Scheme> scheme = SchemeOf(point.strategy); scheme) {
+    scheme->per_step = 1;  // see MeanStep
     payload = PayloadBytesPerWorker({.scheme = *scheme, .workers = point.workers}, bytes);
   } else {
     PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule,
                             MakeSchedule(point.strategy.algorithm, Collective::kAllReduce,
                                          {.ranks = point.workers,
                                           .ranks_per_node = ShapeOf(cluster, point.workers).ranks_per_node}));
-    payload = MeanSentBytes(*schedule, bytes);
+    payload = TrafficOf(*schedule).MeanSent() * bytes;
   }
   Prediction prediction{.tx_bytes = payload, .rx_bytes = payload, .method = "simulated"};
   PSRING_ASSIGN_OR_RETURN(const std::vector<Cost> of_buckets, BucketCosts(point, cluster));
@@ -214,7 +227,7 @@ Predictor::ServerView Predictor::ViewOf(const PredictCase& point, const Cluster&
 absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& all, const Cluster& whole) const {
   const auto [point, cluster, each] = ViewOf(all, whole);
   const double bytes = static_cast<double>(workload_.bytes());
-  const bool alone = IsAsynchronousServer(point.strategy);
+  const bool alone = point.strategy.asynchronous();
   const bool drawn = alone || point.strategy.drops_gradients;
   const double slowest =
       drawn ? 1 : ExpectedMaximum(options_.variation, ShapeOf(cluster, point.workers).nodes);
@@ -280,32 +293,35 @@ int CommunicatingNodes(const PredictCase& point, const Cluster& cluster, ServerP
   return point.strategy.uses_servers && place == ServerPlace::kDedicated ? nodes + point.servers : nodes;
 }
 
-absl::StatusOr<Prediction> Predictor::Predict(const PredictCase& point, const Cluster& cluster) {
-  PSRING_RETURN_IF_ERROR(CheckStrategy(point.strategy));
-  PSRING_RETURN_IF_ERROR(CheckWorkers(cluster, point.workers));
-  if (point.strategy.communicates()) {
-    const Cluster network = WithNodes(cluster, CommunicatingNodes(point, cluster, options_.place));
-    PSRING_ASSIGN_OR_RETURN(Prediction prediction, point.strategy.uses_servers ? Servers(point, network)
-                                                                               : AllReduce(point, network));
-    const double barrier = BarrierSeconds(cluster, ShapeOf(cluster, point.workers).nodes);
-    if (barrier > 0 && point.strategy.synchronous) {
-      prediction.samples_per_s *= prediction.step / (prediction.step + barrier);
-      prediction.step += barrier;
-      prediction.exposed += barrier;
-    }
-    return prediction;
-  }
-  // Workers do not wait for one another.
+// Workers do not wait for one another.
+Prediction Predictor::WithoutExchange(const PredictCase& point) const {
   const double compute = workload_.compute_ms() / 1e3;
   double rate = 0;
   for (int worker = 0; worker < point.workers; ++worker) {
     rate += 1 / (compute * (options_.delays.SlownessOf(worker)));
   }
-  return Prediction{.step = point.workers / rate,
-                    .compute = point.workers / rate,
-                    .samples_per_s = rate * workload_.batch,
-                    .limit = "computing",
-                    .method = "simulated"};
+  return {.step = point.workers / rate,
+          .compute = point.workers / rate,
+          .samples_per_s = rate * workload_.batch,
+          .limit = "computing",
+          .method = "simulated"};
+}
+
+absl::StatusOr<Prediction> Predictor::Predict(const PredictCase& point, const Cluster& cluster) {
+  PSRING_RETURN_IF_ERROR(CheckStrategy(point.strategy));
+  PSRING_RETURN_IF_ERROR(CheckWorkers(cluster, point.workers));
+  if (!point.strategy.communicates()) return WithoutExchange(point);
+  const Cluster network = WithNodes(cluster, CommunicatingNodes(point, cluster, options_.place));
+  PSRING_ASSIGN_OR_RETURN(Prediction prediction,
+                          point.strategy.uses_servers ? Servers(point, network) : AllReduce(point, network));
+  const double barrier = BarrierSeconds(cluster, ShapeOf(cluster, point.workers).nodes);
+  if (barrier > 0 && point.strategy.synchronous) {
+    prediction.samples_per_s *= prediction.step / (prediction.step + barrier);
+    prediction.step += barrier;
+    prediction.exposed += barrier;
+  }
+  const double exchanging = point.strategy.exchanges_per_step();
+  return exchanging < 1 ? MeanStep(prediction, WithoutExchange(point), exchanging) : prediction;
 }
 
 absl::StatusOr<double> Predictor::ExchangeSeconds(const PredictCase& all, const Cluster& whole,

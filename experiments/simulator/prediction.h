@@ -14,8 +14,8 @@
 #include "common/workloads/workload.h"
 #include "experiments/simulator/cluster.h"
 #include "experiments/simulator/servers.h"
-#include "experiments/theory/catalog.h"
-#include "experiments/theory/cost_model.h"
+#include "trainer/strategies/table/cost_model.h"
+#include "trainer/strategies/table/strategy_table.h"
 
 namespace psring {
 
@@ -38,7 +38,7 @@ struct PredictOptions {
 
 // One case to predict.
 struct PredictCase {
-  StrategyInfo strategy;
+  StrategyRow strategy;
   int workers = 1;
   int servers = 0;  // 0: the strategy has none
 };
@@ -65,7 +65,7 @@ struct Prediction {
 int CommunicatingNodes(const PredictCase& point, const Cluster& cluster, ServerPlace place);
 
 // InvalidArgument: the simulator does not support the strategy.
-absl::Status CheckStrategy(const StrategyInfo& strategy);
+absl::Status CheckStrategy(const StrategyRow& strategy);
 
 class Predictor {
  public:
@@ -91,6 +91,7 @@ class Predictor {
   absl::StatusOr<Cost> CollectiveCost(const std::string& algorithm, int workers, const Cluster& cluster,
                                       double bytes, double tokens) const;
   absl::StatusOr<std::vector<Cost>> BucketCosts(const PredictCase& point, const Cluster& cluster) const;
+  Prediction WithoutExchange(const PredictCase& point) const;
   absl::StatusOr<Prediction> AllReduce(const PredictCase& point, const Cluster& cluster) const;
   absl::StatusOr<Prediction> Servers(const PredictCase& point, const Cluster& cluster) const;
   // The workers from the servers' perspective: with local aggregation, each machine is one worker.

@@ -24,7 +24,7 @@
 #include "common/cli/delays.h"
 #include "experiments/simulator/cluster.h"
 #include "experiments/simulator/compute_variation.h"
-#include "experiments/theory/cost_model.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 

@@ -5,7 +5,7 @@
 #include "experiments/plan/estimate.h"
 #include "experiments/summary/findings.h"
 #include "experiments/texts/findings.h"
-#include "experiments/theory/cost_model.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 namespace {

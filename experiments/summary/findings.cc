@@ -197,7 +197,7 @@ void AddDerivedBytes(const std::vector<SummaryRow>& rows, Sentences& findings) {
 void AddStalenessFindings(const std::vector<SummaryRow>& rows, Sentences& findings) {
   std::vector<std::string> parts, bounded, uneven;
   for (const SummaryRow& row : rows) {
-    const StrategyInfo& strategy = row.configuration.strategy;
+    const StrategyRow& strategy = row.configuration.strategy;
     if (!row.mean.staleness_mean || strategy.synchronous || row.configuration.workers < 2) continue;
     if (strategy.number > 0) {  // bounded: every other worker is from K steps behind to K ahead
       bounded.push_back(findings.Say(kBoundedOne, row.configuration.name(), Fixed(*row.mean.staleness_mean),

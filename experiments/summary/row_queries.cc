@@ -74,7 +74,7 @@ std::vector<std::string> ComparedWires(const std::vector<SummaryRow>& rows, cons
 }
 
 std::optional<double> MostSamplesShare(const SummaryRow& row) {
-  const StrategyInfo& strategy = row.configuration.strategy;
+  const StrategyRow& strategy = row.configuration.strategy;
   const double sum = SpeedsOfWorkers(row);
   if (!strategy.communicates() || strategy.synchronous || sum <= 0) return std::nullopt;
   double most = 0;

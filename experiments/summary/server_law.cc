@@ -2,7 +2,7 @@
 #include "experiments/plan/estimate.h"
 #include "experiments/summary/findings.h"
 #include "experiments/texts/findings.h"
-#include "experiments/theory/cost_model.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 namespace {
@@ -34,7 +34,7 @@ const SummaryRow* AllReduceWith(const std::vector<SummaryRow>& rows, int workers
   for (const SummaryRow& row : rows) {
     if (row.configuration.workers != workers || !row.configuration.strategy.uses_group) continue;
     const std::optional<Scheme> scheme = SchemeOf(row.configuration.strategy);
-    if (scheme && scheme->kind == Scheme::Kind::kAllReduce) return &row;
+    if (scheme && scheme->schedule != nullptr) return &row;
   }
   return nullptr;
 }

@@ -181,7 +181,8 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     const int per_link = runs.configuration.on_machines ? runs.configuration.per_machine
                                                         : runs.configuration.training.ranks_per_process;
     const bool shared = links && per_link > 1;
-    const bool one_per_link = *scheme == Scheme::AllReduce("ring") || pattern.per_machine > 1;
+    const bool is_ring = scheme->schedule != nullptr && scheme->schedule->traits.is_ring;
+    const bool one_per_link = is_ring || pattern.per_machine > 1;
     const bool one_push_each = runs.sample.rows.pushed_bytes > 0;  // of rows, to servers
     const bool known = !shared || (one_per_link && !one_push_each && runs.configuration.ranks() > per_link);
     // `wires` are measured over TCP. A worker beside its server, such as rank 0, may share memory with it.

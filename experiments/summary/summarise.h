@@ -13,8 +13,8 @@
 #include "experiments/simulator/prediction.h"
 #include "experiments/stats/statistics.h"
 #include "experiments/summary/launch_figures.h"
-#include "experiments/theory/cost_model.h"
 #include "experiments/virtual_cluster/link.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 

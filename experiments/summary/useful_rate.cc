@@ -84,7 +84,7 @@ std::optional<UsefulRate> LeastUsefulRate(const SummaryRow& row, const SummaryRo
     faster.burst_bytes = 0;
     const double rows_s = has_rows ? RowExchangeOf(pattern, row.sample.rows, faster)->seconds : 0;
     const std::vector<double>& ready_ms = row.mean.bucket_ready_ms;
-    if (scheme->kind != Scheme::Kind::kAllReduce || !row.mean.computed_ms || buckets.empty() ||
+    if (scheme->schedule == nullptr || !row.mean.computed_ms || buckets.empty() ||
         ready_ms.size() != buckets.size()) {
       return ExchangeSeconds(pattern, buckets, faster) + rows_s;
     }

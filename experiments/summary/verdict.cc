@@ -19,7 +19,7 @@ namespace {
 constexpr double kClearlyLonger = 1.05;  // exchanges in theory
 
 bool SameUpdates(const SummaryRow& row) {
-  const StrategyInfo& strategy = row.configuration.strategy;
+  const StrategyRow& strategy = row.configuration.strategy;
   return strategy.communicates() && strategy.synchronous && !strategy.drops_gradients;
 }
 

@@ -34,7 +34,7 @@ int64_t LastReady(const ReadySteps& ready, int64_t step) {
   return last;
 }
 
-WaitingRule RuleOf(const StrategyInfo& strategy, int workers) {
+WaitingRule RuleOf(const StrategyRow& strategy, int workers) {
   if (!strategy.uses_servers) return {};  // an all-reduce waits for all
   const absl::StatusOr<WaitingRule> rule = ParseWaitingRule(strategy.algorithm, workers);
   return rule.ok() ? *rule : WaitingRule{};
@@ -51,7 +51,7 @@ int64_t ReadyNs(const StepRecord& step) { return step.begin_ns + Ns(step.step_ms
 
 int64_t EndNs(const StepRecord& step) { return step.begin_ns + Ns(step.step_ms); }
 
-std::vector<std::vector<StepWait>> WaitsOf(const StrategyInfo& strategy, const RunRecords& records) {
+std::vector<std::vector<StepWait>> WaitsOf(const StrategyRow& strategy, const RunRecords& records) {
   std::vector<std::vector<StepWait>> waits;
   for (const auto& steps : records.steps) waits.emplace_back(steps.size());
   if (!strategy.communicates()) return waits;
@@ -83,7 +83,7 @@ std::vector<double> StalenessOfRates(const std::vector<double>& rates) {
   return staleness;
 }
 
-std::vector<WorkerFigures> WorkerFiguresOf(const StrategyInfo& strategy, const RunRecords& records) {
+std::vector<WorkerFigures> WorkerFiguresOf(const StrategyRow& strategy, const RunRecords& records) {
   const std::vector<std::vector<StepWait>> waits = WaitsOf(strategy, records);
   std::vector<WorkerFigures> workers;
   std::vector<double> rates;

@@ -19,14 +19,14 @@ struct StepWait {
 };
 
 // By rank and step, in the order of `records`. 0 without communication; dropped gradients do not wait.
-std::vector<std::vector<StepWait>> WaitsOf(const StrategyInfo& strategy, const RunRecords& records);
+std::vector<std::vector<StepWait>> WaitsOf(const StrategyRow& strategy, const RunRecords& records);
 
 // When a step was ready, and when it ended.
 int64_t ReadyNs(const StepRecord& step);
 int64_t EndNs(const StepRecord& step);
 
 // By rank; without staleness if `records.ranks` is empty.
-std::vector<WorkerFigures> WorkerFiguresOf(const StrategyInfo& strategy, const RunRecords& records);
+std::vector<WorkerFigures> WorkerFiguresOf(const StrategyRow& strategy, const RunRecords& records);
 
 // Means over several launches, by worker.
 std::vector<WorkerFigures> MeanWorkers(const std::vector<RunFigures>& runs);

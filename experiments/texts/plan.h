@@ -33,8 +33,6 @@ inline constexpr Phrase kStartQuestion = {"start it, about $0? [y/N] ", "要开�
 inline constexpr Phrase kYesWords = {"y,yes", "y,yes,是"};  // the answers that are accepted in both languages
 inline constexpr Phrase kOtherPsring = {"another psring (process $0) is running; times will not be valid",
                                         "另一个 psring（进程 $0）正在运行；时间将无效"};
-inline constexpr Phrase kLiveLine = {"live:      $0 until the run ends",
-                                     "实况：     $0#zh （运行结束即关闭）"};
 inline constexpr Phrase kLinkText = {"$0 links", "$0 链路"};
 inline constexpr Phrase kLinkUnlimited = {"links without a limit", "不限速的链路"};
 inline constexpr Phrase kLinkLatency = {" with $0 ms of latency", "、延迟 $0 毫秒"};
@@ -46,7 +44,6 @@ inline constexpr Phrase kLinkScale = {", at 1/$0 of the speed", "，以 1/$0 的
 inline constexpr Phrase kLoopbackText = {"this machine's loopback", "本机回环接口"};
 
 // Notes while processes run.
-inline constexpr Phrase kMetricsAt = {"metrics $0", "指标：$0"};
 inline constexpr Phrase kProcessRestarts = {"$0; it is restarted and continues", "$0；将重新启动并继续"};
 inline constexpr Phrase kOthersContinue = {"$0; the others continue", "$0；其他进程继续"};
 inline constexpr Phrase kEndedLost = {"$0 no longer responded: the others ended the job without it",

@@ -178,7 +178,7 @@ absl::StatusOr<std::map<std::string, std::vector<ProfilePoint>>> PointsOf(const 
     if (!is("collective", "all_reduce") || !is("backend", "native") || !is("type", "float")) continue;
     PSRING_ASSIGN_OR_RETURN(const std::string algorithm, row.Text("algorithm", kMostTextOfProfile));
     PSRING_ASSIGN_OR_RETURN(const std::string transport, row.Text("transport", kMostTextOfProfile));
-    const std::optional<Scheme> scheme = SchemeOf({.uses_group = true, .algorithm = algorithm});
+    const std::optional<Scheme> scheme = SchemeOf(AllReduceRow(algorithm));
     PSRING_ASSIGN_OR_RETURN(const int workers, row.WholeNumber("workers", 1, kMostBenchWorkers));
     PSRING_ASSIGN_OR_RETURN(const double bytes, row.Number("size", 0, kMostValue));
     if (!scheme || workers < 2) continue;

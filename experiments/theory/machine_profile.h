@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "experiments/stats/statistics.h"
-#include "experiments/theory/cost_model.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 

@@ -29,7 +29,7 @@ double Seconds(double bytes, const Wires& wires, double medium_bytes) {
 std::optional<RowExchange> RowExchangeOf(const CommPattern& pattern, const RowFigures& rows,
                                          const Wires& wires) {
   const double n = pattern.workers;
-  if (pattern.scheme.kind == Scheme::Kind::kNone) return RowExchange();
+  if (pattern.scheme == Scheme::kNone) return RowExchange();
   const double up = rows.asked_bytes + rows.pushed_bytes;
   if (up + rows.pulled_bytes > 0) {
     return RowExchange{
@@ -38,13 +38,13 @@ std::optional<RowExchange> RowExchangeOf(const CommPattern& pattern, const RowFi
                    Seconds(OverLink(pattern, rows.pulled_bytes), wires, n * rows.pulled_bytes) +
                    Seconds(OverLink(pattern, up), wires, n * up)};
   }
-  if (pattern.scheme.kind != Scheme::Kind::kAllReduce || n == 1) return RowExchange();
-  const bool is_ring = pattern.scheme == Scheme::AllReduce("ring");
-  if (!is_ring && pattern.scheme != Scheme::AllReduce("direct")) return std::nullopt;
+  const ScheduleRow* schedule = pattern.scheme.schedule;
+  if (schedule == nullptr || n == 1) return RowExchange();
+  if (schedule->traits.gather_messages == nullptr) return std::nullopt;
   const double sent = (n - 1) * rows.gathered_bytes;
-  RowExchange exchange{
-      .payload_bytes = sent,
-      .seconds = 2 * (is_ring ? n - 1 : 1) * wires.latency_s + Seconds(sent, wires, n * sent)};
+  RowExchange exchange{.payload_bytes = sent,
+                       .seconds = 2 * schedule->traits.gather_messages(pattern.workers) * wires.latency_s +
+                                  Seconds(sent, wires, n * sent)};
   if (rows.reduced_bytes > 0) {
     exchange.payload_bytes += PayloadBytesPerWorker(pattern, rows.reduced_bytes);
     exchange.seconds += ExchangeSeconds(pattern, rows.reduced_bytes, wires);

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "common/measure/records.h"
-#include "experiments/theory/cost_model.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 
@@ -25,7 +25,7 @@ struct RowExchange {
 //   servers         a pull and a push of rows, which are on all servers alike: 2a + x / B for the pull and
 //                   x / B for the push, with x the bytes of all remote workers over one server's link, at
 //                   least those of one worker
-// nullopt: the theory has no formula for the schedule's all-gather.
+// nullopt: the theory has no formula for the schedule's all-gather (ScheduleRow::gather_messages).
 std::optional<RowExchange> RowExchangeOf(const CommPattern& pattern, const RowFigures& rows,
                                          const Wires& wires);
 

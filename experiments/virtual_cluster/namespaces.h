@@ -59,7 +59,7 @@ class Namespaces {
   bool in_turn_ = false;
 };
 
-// The path of iproute2's `name` ("ip", "tc"); empty: it is not installed.
+// The path of the system's program `name` ("ip", "tar"); empty: it is not installed.
 std::string FindTool(const std::string& name);
 
 // Opens a TCP socket in `network`.

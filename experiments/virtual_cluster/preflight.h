@@ -7,9 +7,9 @@
 
 #include "absl/status/statusor.h"
 #include "experiments/processes/interrupt.h"
-#include "experiments/theory/cost_model.h"
 #include "experiments/virtual_cluster/link.h"
 #include "experiments/virtual_cluster/virtual_cluster.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 

@@ -14,9 +14,9 @@
 #include "experiments/plan/plan.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/launcher.h"
-#include "experiments/theory/cost_model.h"
 #include "experiments/virtual_cluster/link.h"
 #include "experiments/virtual_cluster/namespaces.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 

@@ -13,7 +13,6 @@
 #include <csignal>
 #include <cstdio>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,7 +21,6 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/byte_size.h"
@@ -33,8 +31,7 @@
 #include "common/cli/command_line.h"
 #include "common/cli/finish_output.h"
 #include "common/device/task_limit.h"
-#include "common/io/json_text.h"
-#include "common/measure/collective_table.h"
+#include "common/measure/collective_bench.h"
 #include "common/measure/trace.h"
 #include "common/net/host_identity.h"
 #include "common/net/tls.h"
@@ -45,11 +42,9 @@
 namespace psring {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr int64_t kTurnNs = 200'000;     // minimum duration of a timed turn
 constexpr int64_t kMostExact = 1 << 24;  // integers below it are exact in float32
 constexpr int kBasePeriod = 7, kDeltaPeriod = 5;
+constexpr char kRound[] = "ps_push_pull";
 
 struct Flags {
   std::string rendezvous = "env://";
@@ -161,52 +156,35 @@ class Worker {
   }
 
   std::string What(const Bucket& bucket) const {
-    return absl::StrCat("ps_push_pull, ", bucket.count * sizeof(float), " bytes");
+    return absl::StrCat(kRound, ", ", bucket.count * sizeof(float), " bytes");
   }
 
   absl::Status Begin() {
     PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> cards,
                             rendezvous_.Exchange("ps_worker", absl::StrCat(getpid(), " ", HostName())));
     if (rank_ != 0) return absl::OkStatus();
-    if (!flags_.json) {
-      std::printf("# ps_worker, %d workers, payload %s; time: the median of %d turns, GB = 10^9 bytes\n%s",
-                  workers_, std::string(client_->status().payload).c_str(), flags_.turns,
-                  CollectiveTableHeader(false).c_str());
-      return absl::OkStatus();
-    }
-    Json line = {
-        {"event", "start"},
-        {"ranks", Json::array()},
-        {"groups",
-         {{{"backend", "grpc"},
-           {"algorithm",
-            absl::StrCat(job_.consistency,
-                         flags_.servers > 1 ? absl::StrCat(" on ", flags_.servers, " servers") : "")},
-           {"transport", TransportName(client_->status().payload)}}}}};
+    std::vector<RankInfo> ranks;
     for (const std::string& card : cards) {
       const std::pair<std::string, std::string> fields = absl::StrSplit(card, absl::MaxSplits(' ', 1));
       int pid = 0;
       if (!absl::SimpleAtoi(fields.first, &pid)) pid = 0;
-      line["ranks"].push_back({{"host", fields.second}, {"pid", pid}});
+      ranks.push_back({.host = fields.second, .pid = pid});
     }
-    Print(line);
+    const std::string transport = TransportName(client_->status().payload);
+    const std::string algorithm = absl::StrCat(
+        job_.consistency, flags_.servers > 1 ? absl::StrCat(" on ", flags_.servers, " servers") : "");
+    output_->Start(ranks, {{.title = absl::StrCat(kRound, ", grpc ", algorithm, " over ", transport),
+                            .collective = kRound,
+                            .backend = "grpc",
+                            .algorithm = algorithm,
+                            .transport = transport}});
     return absl::OkStatus();
   }
 
   absl::Status End() {
     PSRING_RETURN_IF_ERROR(rendezvous_.Exchange("ps_worker end", "").status());
-    if (rank_ != 0) return absl::OkStatus();
-    if (flags_.json) {
-      Print({{"event", "done"}});
-    } else {
-      std::fputs(CollectiveTableFooter(0, busbw_ / static_cast<double>(job_.buckets.size())).c_str(), stdout);
-    }
+    if (rank_ == 0) output_->Finish();
     return absl::OkStatus();
-  }
-
-  static void Print(const Json& line) {
-    std::printf("%s\n", JsonText(line).c_str());
-    std::fflush(stdout);
   }
 
   // One round. The reply arrives when all workers have pushed, so a round is also a barrier.
@@ -290,13 +268,7 @@ class Worker {
   absl::StatusOr<int64_t> AgreeOnCalls(int64_t call_ns) {
     PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                             rendezvous_.Exchange("ps_worker warm", absl::StrCat(call_ns)));
-    if (flags_.calls_per_turn > 0) return flags_.calls_per_turn;
-    int64_t slowest = 1;
-    for (const std::string& text : all) {
-      int64_t ns = 0;
-      if (absl::SimpleAtoi(text, &ns)) slowest = std::max(slowest, ns);
-    }
-    return std::max<int64_t>(1, kTurnNs / slowest);
+    return CallsPerTurn(all, 1, flags_.calls_per_turn)[0];
   }
 
   // The lower bound: with shared memory one pass through memory, otherwise a raw round.
@@ -309,77 +281,34 @@ class Worker {
                         limit_weights_.span().Slice(bucket.first, bucket.count));
   }
 
-  // The time of a round in each turn in us, combined over ranks by --average; empty except on rank 0.
-  absl::StatusOr<std::vector<double>> Gather(const std::vector<int64_t>& turn_ns, int64_t calls) {
+  // On rank 0.
+  absl::StatusOr<Samples> Gather(const std::vector<int64_t>& turn_ns, int64_t calls) {
     PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                             rendezvous_.Exchange("ps_worker times", absl::StrJoin(turn_ns, " ")));
-    std::vector<double> times_us;
-    if (rank_ != 0) return times_us;
-    std::vector<std::vector<double>> of_turn(turn_ns.size());
-    for (const std::string& text : all) {
-      const std::vector<std::string> fields = absl::StrSplit(text, ' ', absl::SkipEmpty());
-      if (fields.size() != turn_ns.size()) return absl::InternalError("a worker sent invalid times: " + text);
-      for (size_t turn = 0; turn < fields.size(); ++turn) {
-        double ns = 0;
-        if (!absl::SimpleAtod(fields[turn], &ns)) return absl::InternalError("not a time: " + fields[turn]);
-        of_turn[turn].push_back(ns / 1e3 / static_cast<double>(calls));
-      }
-    }
-    for (const std::vector<double>& ranks : of_turn) {
-      double sum = 0;
-      for (const double time : ranks) sum += time;
-      times_us.push_back(flags_.average == 0   ? ranks[0]
-                         : flags_.average == 1 ? sum / static_cast<double>(ranks.size())
-                         : flags_.average == 2 ? *std::min_element(ranks.begin(), ranks.end())
-                                               : *std::max_element(ranks.begin(), ranks.end()));
-    }
-    return times_us;
+    if (rank_ != 0) return Samples();
+    PSRING_ASSIGN_OR_RETURN(
+        const std::vector<Samples> samples,
+        SamplesOf(all, {calls}, turn_ns.size(), static_cast<AcrossRanks>(flags_.average)));
+    return samples[0];
   }
 
   absl::Status ReportLimit(const Bucket& bucket, const std::vector<int64_t>& turn_ns, int64_t calls) {
-    PSRING_ASSIGN_OR_RETURN(const std::vector<double> times_us, Gather(turn_ns, calls));
-    if (rank_ != 0) return absl::OkStatus();
-    const uint64_t bytes = bucket.count * sizeof(float);
-    if (flags_.json) {
-      Print({{"event", "limit"},
-             {"kind", Name(LimitKind())},
-             {"collective", "ps_push_pull"},
-             {"bytes", bytes},
-             {"times_us", times_us},
-             {"calls_per_turn", calls},
-             {"wrong", -1}});
-      return absl::OkStatus();
-    }
-    const double median = Median(times_us);
-    std::printf("# limit %-6s %12llu bytes %10.2f us %8.2f GB/s\n", Name(LimitKind()),
-                static_cast<unsigned long long>(bytes), median, static_cast<double>(bytes) / median / 1e3);
+    PSRING_ASSIGN_OR_RETURN(const Samples samples, Gather(turn_ns, calls));
+    if (rank_ == 0) output_->Limit({Name(LimitKind()), kRound, bucket.count * sizeof(float), samples});
     return absl::OkStatus();
   }
 
   absl::Status Report(const Bucket& bucket, const std::vector<int64_t>& turn_ns, int64_t calls) {
-    PSRING_ASSIGN_OR_RETURN(const std::vector<double> times_us, Gather(turn_ns, calls));
+    PSRING_ASSIGN_OR_RETURN(Samples samples, Gather(turn_ns, calls));
     if (rank_ != 0) return absl::OkStatus();
-    const uint64_t bytes = bucket.count * sizeof(float);
-    const int64_t wrong = flags_.checks > 0 ? 0 : -1;
-    if (flags_.json) {
-      Print({{"event", "row"},
-             {"combination", 0},
-             {"type", "float32"},
-             {"op", "sum"},
-             {"bytes", bytes},
-             {"count", bucket.count},
-             {"out_of_place", {{"times_us", times_us}, {"calls_per_turn", calls}, {"wrong", wrong}}}});
-      Print({{"event", "progress"}, {"done", bucket.index + 1}, {"of", job_.buckets.size()}});
-      return absl::OkStatus();
-    }
-    CollectiveRow row{.bytes = bytes, .count = bucket.count, .type = "float", .op = "sum"};
-    row.out_of_place.time_us = Median(times_us);
-    row.out_of_place.wrong = wrong;
-    SetBandwidths("ps_push_pull", workers_, bytes, row.out_of_place);
-    row.in_place.measured = false;  // weights and gradient are always different memory
-    busbw_ += row.out_of_place.busbw;
-    std::fputs(CollectiveTableLine(row, false).c_str(), stdout);
-    std::fflush(stdout);
+    samples.wrong = flags_.checks > 0 ? 0 : -1;
+    // Weights and gradient are always different memory.
+    output_->Row({.type = "float32",
+                  .op = "sum",
+                  .bytes = bucket.count * sizeof(float),
+                  .count = bucket.count,
+                  .out_of_place = samples});
+    output_->Progress(static_cast<size_t>(bucket.index) + 1, job_.buckets.size());
     return absl::OkStatus();
   }
 
@@ -392,7 +321,8 @@ class Worker {
   std::optional<RoundLimitClient> limits_;
   Buffer limit_weights_;
   int64_t steps_ = 0;
-  double busbw_ = 0;
+  const std::unique_ptr<BenchOutput> output_ =
+      flags_.json ? MakeJsonOutput(stdout) : MakeTableOutput("ps_worker", flags_.turns, stdout);
 };
 
 absl::Status Run(const Flags& flags) {

@@ -6,18 +6,16 @@
 #include <sys/time.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <functional>
-#include <list>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
@@ -26,30 +24,18 @@
 #include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
 #include "common/reduce/reduce.h"
-#include "ps_server/bench/round_meeting.h"
 
 namespace psring {
 namespace {
 
 constexpr size_t kWindowBytes = 256 << 10;  // received, and added while in the cache
 constexpr size_t kBlockBytes = 8 << 10;     // of one fused pass
-constexpr uint32_t kJoin = 0;               // Request::kind of a connection's first message
-constexpr uint32_t kMostReasonBytes = 1024;
-constexpr absl::Duration kJoinTimeout = absl::Seconds(5);
-constexpr absl::Duration kIdleTimeout = absl::Hours(24);        // between rounds, while others are measured
-constexpr absl::Duration kLookEvery = absl::Milliseconds(100);  // whether another connection may begin
-constexpr size_t kExtraConnections = 16;  // connections beyond one per worker; more wait
+constexpr char kDone = 0;                   // answers a fused round; the weights answer a raw one
 
 struct Request {
-  uint32_t kind = 0;
-  int32_t worker = 0;
+  uint64_t kind = 0;
   uint64_t bytes = 0;  // of the gradient, which follows (kRaw)
-};
-
-// Answers each request. reason_bytes 0: success, and the weights follow (kRaw). Otherwise the error text
-// follows, and the connection ends.
-struct Answer {
-  uint32_t reason_bytes = 0;
+  bool operator==(const Request&) const = default;
 };
 
 absl::Status Failed(const char* call) {
@@ -93,13 +79,11 @@ absl::Status Get(int fd, void* data, size_t bytes) {
   return absl::OkStatus();
 }
 
-absl::Status GetRequest(int fd, absl::Duration timeout, Request& request) {
+// Other limits and collectives are measured between two requests.
+absl::Status GetRequest(int fd, Request& request) {
   pollfd waiting = {fd, POLLIN, 0};
-  int ready = 0;
-  do {
-    ready = poll(&waiting, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout)));
-  } while (ready < 0 && errno == EINTR);
-  if (ready == 0) return absl::DeadlineExceededError("the control round: no request came");
+  while (poll(&waiting, 1, -1) < 0 && errno == EINTR) {
+  }
   return Get(fd, &request, sizeof request);
 }
 
@@ -121,18 +105,12 @@ void Update(float* weights, const float* sum, float scale, size_t count) {
 class Server final : public RoundLimitServer {
  public:
   Server(int workers, absl::Duration timeout)
-      : workers_(workers), timeout_(timeout), device_(MakeCpuDevice()), meeting_(workers, timeout) {}
+      : workers_(workers), timeout_(timeout), device_(MakeCpuDevice()), sockets_(workers) {}
 
   ~Server() override {
-    meeting_.End();
-    {
-      MutexLock lock(mutex_);
-      over_ = true;
-      changed_.NotifyAll();
-    }
     listener_.reset();
-    for (const Connection& connection : connections_) shutdown(connection.socket.get(), SHUT_RDWR);
-    for (Connection& connection : connections_) connection.thread.join();
+    (void)End();
+    for (std::thread& thread : threads_) thread.join();
   }
 
   absl::Status Listen(const std::string& host, const JobSecret& secret) {
@@ -140,147 +118,124 @@ class Server final : public RoundLimitServer {
     const Credentials credentials = {
         .secret = secret, .purpose = Purpose::kRoundLimits, .token = NewListenerToken()};
     address_ = PublishedText({host, listener.port, credentials.token});
-    PSRING_ASSIGN_OR_RETURN(
-        listener_, AuthenticatedListener::Start(
-                       std::move(listener), credentials,
-                       [this](PendingConnections::Member member) { Admit(std::move(member.socket)); }));
+    PSRING_ASSIGN_OR_RETURN(listener_,
+                            AuthenticatedListener::Start(
+                                std::move(listener), credentials,
+                                [this](PendingConnections::Member member) { Admit(std::move(member)); }));
     return absl::OkStatus();
   }
 
   std::string address() const override { return address_; }
 
  private:
-  struct Connection {
-    FileDescriptor socket;
-    std::thread thread;
-    std::atomic<bool> over = false;
-  };
-
-  void Admit(FileDescriptor socket) {
-    if (!MakeRoom() || !MakeBlocking(socket.get(), timeout_).ok()) return;
-    Connection& connection = connections_.emplace_back();
-    connection.socket = std::move(socket);
-    connection.thread = std::thread([this, &connection] {
-      Answers(connection.socket.get());
-      MutexLock lock(mutex_);
-      connection.over = true;
-      changed_.NotifyAll();
-    });
-  }
-
-  // Waits until one more connection may be accepted. False: the server ends.
-  bool MakeRoom() {
-    while (true) {
-      connections_.remove_if([](Connection& connection) {
-        if (!connection.over) return false;
-        connection.thread.join();
-        return true;
+  // On the listener's thread. The first connection of each worker is kept; once there are all, rounds begin.
+  void Admit(PendingConnections::Member member) {
+    const uint64_t worker = member.detail;
+    if (worker >= sockets_.size() || sockets_[worker].valid()) return;
+    if (!MakeBlocking(member.socket.get(), timeout_).ok()) return;
+    sockets_[worker] = std::move(member.socket);
+    if (!std::ranges::all_of(sockets_, &FileDescriptor::valid)) return;
+    for (int each = 0; each < workers_; ++each) {
+      threads_.emplace_back([this, each] {
+        const absl::Status why = Serve(each);
+        if (why.ok()) return EndRounds();
+        if (End() && !absl::IsUnavailable(why)) {
+          std::fprintf(stderr, "ps_server: %s\n", std::string(why.message()).c_str());
+        }
       });
+    }
+  }
+
+  // No further round begins. The last one is still answered.
+  void EndRounds() {
+    MutexLock lock(mutex_);
+    over_ = true;
+    changed_.NotifyAll();
+  }
+
+  // Ends all connections. False: the rounds had ended before.
+  bool End() {
+    bool first = false;
+    {
       MutexLock lock(mutex_);
-      if (over_) return false;
-      if (connections_.size() < static_cast<size_t>(workers_) + kExtraConnections) return true;
-      changed_.WaitUntil(mutex_, MonotonicNow() + kLookEvery);
+      first = !std::exchange(over_, true);
+      changed_.NotifyAll();
     }
+    for (const FileDescriptor& socket : sockets_) {
+      if (socket.valid()) shutdown(socket.get(), SHUT_RDWR);
+    }
+    return first;
   }
 
-  // All requests of a connection, until it ends.
-  void Answers(int fd) {
-    const absl::Status why = Serve(fd);
-    // Not after a failure of the connection: the text would be read as weights.
-    if (why.code() != absl::StatusCode::kUnavailable) {
-      const absl::string_view reason = why.message().substr(0, kMostReasonBytes);
-      const Answer answer{.reason_bytes = static_cast<uint32_t>(reason.size())};
-      if (Put(fd, &answer, sizeof answer, MSG_MORE).ok()) (void)Put(fd, reason.data(), reason.size());
-    }
-    shutdown(fd, SHUT_RDWR);
-  }
-
-  absl::Status Serve(int fd) {
-    Request join;
-    PSRING_RETURN_IF_ERROR(GetRequest(fd, std::min(timeout_, kJoinTimeout), join));
-    if (join.kind != kJoin) {
-      return absl::InvalidArgumentError("the control round: a connection begins with a join");
-    }
-    PSRING_RETURN_IF_ERROR(meeting_.Join(join.worker));
-    ++joins_;
-    const absl::Status why = ServeWorker(fd, join.worker);
-    meeting_.Leave(join.worker);
-    return why;
-  }
-
-  absl::Status ServeWorker(int fd, int worker) {
-    const Answer welcome;
-    PSRING_RETURN_IF_ERROR(Put(fd, &welcome, sizeof welcome));
+  // OK: the connection ended between two rounds.
+  absl::Status Serve(int worker) {
+    const int fd = sockets_[worker].get();
     std::vector<std::byte> window(kWindowBytes);
     while (true) {
       Request request;
-      PSRING_RETURN_IF_ERROR(GetRequest(fd, kIdleTimeout, request));
-      PSRING_RETURN_IF_ERROR(Check(request, worker));
-      const size_t count = request.bytes / sizeof(float);
-      if (request.kind == static_cast<uint32_t>(RoundLimit::kRaw)) {
-        PSRING_RETURN_IF_ERROR(Raw(fd, worker, count, window));
-      } else {
-        PSRING_RETURN_IF_ERROR(Fused(fd, worker, count));
+      if (!GetRequest(fd, request).ok()) return absl::OkStatus();
+      const bool raw = request.kind == static_cast<uint64_t>(RoundLimit::kRaw);
+      if ((!raw && request.kind != static_cast<uint64_t>(RoundLimit::kFused)) || request.bytes == 0 ||
+          request.bytes % sizeof(float) != 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("the control round: worker ", worker, " sent an invalid request"));
       }
+      PSRING_RETURN_IF_ERROR(Meet(request, [&] { return Prepare(request); }));
+      PSRING_RETURN_IF_ERROR(raw ? Raw(fd, worker, request, window) : Fused(fd, worker, request));
     }
   }
 
-  absl::Status Check(const Request& request, int worker) {
-    const bool raw = request.kind == static_cast<uint32_t>(RoundLimit::kRaw);
-    const bool fused = request.kind == static_cast<uint32_t>(RoundLimit::kFused);
-    if ((!raw && !fused) || request.worker != worker || request.bytes == 0 ||
-        request.bytes % sizeof(float) != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the control round: worker ", worker, " sent an invalid request"));
-    }
-    // These change only while all workers wait in Prepare.
-    const size_t buffers = BuffersOf(request.kind), bytes = count_ * sizeof(float);
-    if (request.bytes == bytes && buffers_.size() >= buffers) return absl::OkStatus();
-    const size_t most = (UsableMemory(*device_) + buffers_.size() * bytes) / buffers;
-    if (request.bytes <= most) return absl::OkStatus();
-    return absl::ResourceExhaustedError(absl::StrCat("the control round: a gradient of ", request.bytes,
-                                                     " bytes; the server has memory for ", most));
-  }
-
-  size_t BuffersOf(uint32_t kind) const {
-    return kind == static_cast<uint32_t>(RoundLimit::kRaw) ? 2 : 3 + 2 * static_cast<size_t>(workers_);
-  }
-
+  // Waits until all workers have called it with the same request, and returns the result of `last`, which the
+  // last worker's thread runs before any call returns.
   absl::Status Meet(
-      int worker, const RoundCall& call, int fd,
-      const std::function<absl::Status()>& last = [] { return absl::OkStatus(); }) {
-    const auto has_gone = [fd] {
-      pollfd peer = {fd, POLLRDHUP, 0};
-      return poll(&peer, 1, 0) > 0;
-    };
-    return meeting_.Wait(worker, call, has_gone, last);
+      const Request& request, const std::function<absl::Status()>& last = [] { return absl::OkStatus(); }) {
+    MutexLock lock(mutex_);
+    if (here_ > 0 && request != request_) {
+      return absl::InvalidArgumentError(absl::StrCat("the control round: workers request ", request.bytes,
+                                                     " and ", request_.bytes, " bytes, or other kinds"));
+    }
+    request_ = request;
+    const int64_t meeting = meetings_;
+    if (++here_ == workers_) {
+      here_ = 0;
+      ++meetings_;
+      outcome_ = last();
+      changed_.NotifyAll();
+      return outcome_;
+    }
+    const MonotonicTime deadline = MonotonicNow() + timeout_;
+    while (meeting == meetings_ && !over_) {
+      if (changed_.WaitUntil(mutex_, deadline) || meeting != meetings_) continue;
+      return absl::DeadlineExceededError("the control round: a worker did not arrive in time");
+    }
+    return meeting != meetings_ ? outcome_ : absl::UnavailableError("the control round: it ended");
   }
 
-  // Allocates the memory of a round, on the thread of the last worker that requests it. Consecutive rounds of
-  // one size and the same connections continue with the same weights.
-  absl::Status Prepare(int worker, const RoundCall& call, int fd) {
-    const size_t buffers = BuffersOf(static_cast<uint32_t>(call.kind));
-    return Meet(worker, call, fd, [&]() -> absl::Status {
-      started_.assign((call.count * sizeof(float) + kWindowBytes - 1) / kWindowBytes, 0);
-      const int64_t joins = joins_;
-      if (std::exchange(joins_before_, joins) != joins || count_ != call.count) buffers_.clear();
-      if (buffers_.size() >= buffers) return absl::OkStatus();
-      count_ = call.count;
-      if (chunks_.size() < started_.size()) chunks_ = std::vector<Mutex>(started_.size());
-      while (buffers_.size() < buffers) {
-        PSRING_ASSIGN_OR_RETURN(Buffer buffer, device_->Allocate(call.count * sizeof(float)));
-        std::memset(buffer.data(), 0, buffer.bytes());
-        buffers_.push_back(std::move(buffer));
-      }
-      return absl::OkStatus();
-    });
+  // Allocates the memory of a round while all workers wait. Consecutive rounds of one size continue with the
+  // same weights.
+  absl::Status Prepare(const Request& request) {
+    const bool raw = request.kind == static_cast<uint64_t>(RoundLimit::kRaw);
+    const size_t buffers = raw ? 2 : 3 + 2 * static_cast<size_t>(workers_);
+    if (std::exchange(bytes_, request.bytes) != request.bytes) buffers_.clear();
+    const size_t missing = buffers - std::min(buffers, buffers_.size());
+    if (missing > 0 && request.bytes > UsableMemory(*device_) / missing) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the control round: no memory for gradients of ", request.bytes, " bytes"));
+    }
+    started_.assign((request.bytes + kWindowBytes - 1) / kWindowBytes, 0);
+    if (chunks_.size() < started_.size()) chunks_ = std::vector<Mutex>(started_.size());
+    while (buffers_.size() < buffers) {
+      PSRING_ASSIGN_OR_RETURN(Buffer buffer, device_->Allocate(request.bytes));
+      std::memset(buffer.data(), 0, buffer.bytes());
+      buffers_.push_back(std::move(buffer));
+    }
+    return absl::OkStatus();
   }
   float* at(size_t buffer, size_t first) { return static_cast<float*>(buffers_[buffer].data()) + first; }
 
   // Buffer 0: the weights; 1: the sum.
-  absl::Status Raw(int fd, int worker, size_t count, std::vector<std::byte>& window) {
-    RoundCall call{.kind = RoundLimit::kRaw, .count = count};
-    PSRING_RETURN_IF_ERROR(Prepare(worker, call, fd));
+  absl::Status Raw(int fd, int worker, const Request& request, std::vector<std::byte>& window) {
+    const size_t count = request.bytes / sizeof(float);
     constexpr size_t kEach = kWindowBytes / sizeof(float);
     for (size_t chunk = 0; chunk < started_.size(); ++chunk) {
       const size_t first = chunk * kEach, length = std::min(kEach, count - first);
@@ -290,28 +245,22 @@ class Server final : public RoundLimitServer {
       cpu::Reduce(ReduceOp::kSum, DType::kFloat32, length, at(1, first), terms, started_[chunk] ? 2 : 1);
       started_[chunk] = 1;
     }
-    call.stage = 1;
-    PSRING_RETURN_IF_ERROR(Meet(worker, call, fd));
+    PSRING_RETURN_IF_ERROR(Meet(request));
     const Part part = PartOf(count, worker, workers_);
     Update(at(0, part.first), at(1, part.first), 1.0f / static_cast<float>(workers_), part.count);
-    call.stage = 2;
-    PSRING_RETURN_IF_ERROR(Meet(worker, call, fd));
-    const Answer answer;
-    PSRING_RETURN_IF_ERROR(Put(fd, &answer, sizeof answer, MSG_MORE));
-    return Put(fd, at(0, 0), count * sizeof(float));
+    PSRING_RETURN_IF_ERROR(Meet(request));
+    return Put(fd, at(0, 0), request.bytes);
   }
 
   // Buffer 2: the weights; then the gradients; then the weights of each worker.
-  absl::Status Fused(int fd, int worker, size_t count) {
+  absl::Status Fused(int fd, int worker, const Request& request) {
     const auto workers = static_cast<size_t>(workers_);
-    RoundCall call{.kind = RoundLimit::kFused, .count = count};
-    PSRING_RETURN_IF_ERROR(Prepare(worker, call, fd));
     const int threads = std::min(workers_, 2);
     if (worker < threads) {
       constexpr size_t kEach = kBlockBytes / sizeof(float);
       float sum[kEach];
       std::vector<const void*> gradients(workers);
-      const Part part = PartOf(count, worker, threads);
+      const Part part = PartOf(request.bytes / sizeof(float), worker, threads);
       for (size_t done = 0; done < part.count; done += kEach) {
         const size_t first = part.first + done, length = std::min(kEach, part.count - done);
         for (size_t i = 0; i < workers; ++i) gradients[i] = at(3 + i, first);
@@ -322,48 +271,32 @@ class Server final : public RoundLimitServer {
         }
       }
     }
-    call.stage = 1;
-    PSRING_RETURN_IF_ERROR(Meet(worker, call, fd));
-    const Answer answer;
-    return Put(fd, &answer, sizeof answer);
+    PSRING_RETURN_IF_ERROR(Meet(request));
+    return Put(fd, &kDone, sizeof kDone);
   }
 
   std::string address_;
   const int workers_;
   const absl::Duration timeout_;
   const std::unique_ptr<Device> device_;
-  RoundMeeting meeting_;
+  std::vector<FileDescriptor> sockets_;  // by worker; the listener's thread sets them before rounds begin
+  std::vector<std::thread> threads_;
+  std::unique_ptr<AuthenticatedListener> listener_;
+
   Mutex mutex_;
   CondVar changed_;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
-  std::list<Connection> connections_;  // used by the listener's thread, then by the destructor
-  std::unique_ptr<AuthenticatedListener> listener_;
-  std::atomic<int64_t> joins_ = 0;
-  // Changed by Prepare, while all workers wait for it.
-  int64_t joins_before_ = 0;
-  size_t count_ = 0;
+  Request request_ ABSL_GUARDED_BY(mutex_);       // of the workers that wait
+  int here_ ABSL_GUARDED_BY(mutex_) = 0;          // their number
+  int64_t meetings_ ABSL_GUARDED_BY(mutex_) = 0;  // completed
+  absl::Status outcome_ ABSL_GUARDED_BY(mutex_);  // of the last one
+
+  // Prepare changes them while all workers wait.
+  uint64_t bytes_ = 0;  // of a buffer
   std::vector<Buffer> buffers_;
   std::vector<Mutex> chunks_;
   std::vector<char> started_;  // the sum contains a gradient; guarded by the chunk's mutex
 };
-
-// Unavailable: the connection failed. FailedPrecondition: the server's reason.
-absl::Status GetAnswer(int fd) {
-  Answer answer;
-  PSRING_RETURN_IF_ERROR(Get(fd, &answer, sizeof answer));
-  if (answer.reason_bytes == 0) return absl::OkStatus();
-  std::string reason(std::min(answer.reason_bytes, kMostReasonBytes), 0);
-  PSRING_RETURN_IF_ERROR(Get(fd, reason.data(), reason.size()));
-  return absl::FailedPreconditionError(reason);
-}
-
-// A server that rejects the request does not read all of it: its reason has precedence over a failed send.
-absl::Status Exchange(int fd, const Request& request, ConstSpan gradient) {
-  absl::Status sent = Put(fd, &request, sizeof request, gradient.count > 0 ? MSG_MORE : 0);
-  if (sent.ok()) sent = Put(fd, gradient.data, gradient.bytes());
-  const absl::Status answer = GetAnswer(fd);
-  return sent.ok() || absl::IsFailedPrecondition(answer) ? answer : sent;
-}
 
 }  // namespace
 
@@ -385,19 +318,25 @@ absl::StatusOr<RoundLimitClient> RoundLimitClient::Connect(const std::string& ad
   PSRING_ASSIGN_OR_RETURN(const HostPort server, ParseAddress(address));
   PSRING_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectTcp(server.host, server.port, deadline));
   const Credentials credentials = {.secret = secret, .purpose = Purpose::kRoundLimits, .token = server.token};
-  PSRING_RETURN_IF_ERROR(AuthenticateTcp(
-      socket, credentials, absl::StrCat("the control round at ", WithoutToken(address)), deadline));
+  PSRING_RETURN_IF_ERROR(AuthenticateTcp(socket, credentials,
+                                         absl::StrCat("the control round at ", WithoutToken(address)),
+                                         deadline, static_cast<uint64_t>(worker)));
   PSRING_RETURN_IF_ERROR(MakeBlocking(socket.get(), timeout));
-  PSRING_RETURN_IF_ERROR(Exchange(socket.get(), {.kind = kJoin, .worker = worker}, {}));
-  return RoundLimitClient(std::move(socket), worker);
+  return RoundLimitClient(std::move(socket));
 }
 
 absl::Status RoundLimitClient::Run(RoundLimit kind, ConstSpan gradient, Span weights) {
   PSRING_CHECK(gradient.count == weights.count && gradient.count > 0);
-  const Request request = {static_cast<uint32_t>(kind), worker_, gradient.bytes()};
-  if (kind == RoundLimit::kFused) return Exchange(socket_.get(), request, {});
-  PSRING_RETURN_IF_ERROR(Exchange(socket_.get(), request, gradient));
-  return Get(socket_.get(), weights.data, weights.bytes());
+  const int fd = socket_.get();
+  const bool raw = kind == RoundLimit::kRaw;
+  const Request request = {static_cast<uint64_t>(kind), gradient.bytes()};
+  PSRING_RETURN_IF_ERROR(Put(fd, &request, sizeof request, raw ? MSG_MORE : 0));
+  if (raw) {
+    PSRING_RETURN_IF_ERROR(Put(fd, gradient.data, gradient.bytes()));
+    return Get(fd, weights.data, weights.bytes());
+  }
+  char done = 0;
+  return Get(fd, &done, sizeof done);
 }
 
 }  // namespace psring

@@ -6,10 +6,9 @@
 //   fused   only the memory accesses: the server adds all gradients, updates the weights and writes them for
 //           every worker in one pass, on as many threads as the real server keeps busy (at most 2).
 //
-// An authenticated connection joins as a worker with a request of 16 bytes, and sends such a request for each
-// round, before its gradient. The first request of a round sets its kind and size. A worker that requests
-// another kind or size, or more than the server has memory for, gets an error text and is disconnected. A
-// worker number is in use while its connection lasts.
+// Each worker has one authenticated connection, over which it sends a request for each round, before its
+// gradient. A round begins when all workers have sent the same request. Two different requests, one for more
+// than the server has memory for, and the end of a connection end all connections.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +28,7 @@ namespace psring {
 enum class RoundLimit : uint32_t { kRaw = 1, kFused = 2 };
 const char* Name(RoundLimit kind);  // "raw", "fused"
 
-// The server's side; a thread per connection.
+// The server's side; a thread per worker.
 class RoundLimitServer {
  public:
   // `timeout`: how long a worker may wait for another in a round, and the server for a worker's next bytes.
@@ -46,15 +45,14 @@ class RoundLimitClient {
   static absl::StatusOr<RoundLimitClient> Connect(const std::string& address, const JobSecret& secret,
                                                   int worker, absl::Duration timeout);
 
-  // One round. kRaw: `weights` becomes minus the sum of the mean gradients of all rounds of this size since
-  // the last worker connected. kFused: uses neither; the server works in its own memory. Both are float32 and
-  // have the same count, above 0.
+  // One round. kRaw: `weights` becomes minus the sum of the mean gradients of this round and of all rounds of
+  // this size before it, without one of another size in between. kFused: uses neither; the server works in
+  // its own memory. Both are float32 and have the same count, above 0.
   absl::Status Run(RoundLimit kind, ConstSpan gradient, Span weights);
 
  private:
-  RoundLimitClient(FileDescriptor socket, int worker) : socket_(std::move(socket)), worker_(worker) {}
+  explicit RoundLimitClient(FileDescriptor socket) : socket_(std::move(socket)) {}
   FileDescriptor socket_;
-  int worker_ = 0;
 };
 
 }  // namespace psring

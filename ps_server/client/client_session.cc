@@ -1,6 +1,7 @@
 #include "ps_server/client/client_session.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,8 +11,6 @@
 
 namespace psring {
 namespace {
-
-size_t BytesOf(const Bucket& bucket) { return bucket.count * sizeof(float); }
 
 absl::Status Unexpected(const std::string& what) {
   return absl::InternalError(absl::StrCat("the server sent ", what, ", which was not requested"));
@@ -200,22 +199,19 @@ absl::Status ClientSession::OnMessage(const message::ToWorker& message, Pieces p
   if (const auto* weights = std::get_if<message::Weights>(&message)) return OnWeights(*weights, payload);
   if (const auto* reset = std::get_if<message::Reset>(&message)) return OnReset(*reset);
   if (const auto* rows = std::get_if<message::Rows>(&message)) return OnRows(*rows, payload);
-  if (std::holds_alternative<message::BarrierPassed>(message)) {
-    OnAnswered(Question::kBarrier);
-    return absl::OkStatus();
-  }
-  if (std::holds_alternative<message::FetchDone>(message)) {
-    OnAnswered(Question::kFetch);
-    return absl::OkStatus();
-  }
   if (const auto* admitted = std::get_if<message::Admitted>(&message)) {
     PSRING_RETURN_IF_ERROR(OnAdmitted(*admitted));
-  } else if (const auto* welcome = std::get_if<message::Welcome>(&message)) {
-    listener_(OnWelcome(*welcome));
-    return absl::OkStatus();
   }
-  listener_(message);
-  if (std::holds_alternative<message::Left>(message)) OnAnswered(Question::kLeave);
+  if (const auto* welcome = std::get_if<message::Welcome>(&message)) {
+    listener_(OnWelcome(*welcome));
+  } else if (std::holds_alternative<message::BarrierPassed>(message)) {
+    OnAnswered(Question::kBarrier);
+  } else if (std::holds_alternative<message::FetchDone>(message)) {
+    OnAnswered(Question::kFetch);
+  } else {
+    listener_(message);
+    if (std::holds_alternative<message::Left>(message)) OnAnswered(Question::kLeave);
+  }
   return absl::OkStatus();
 }
 
@@ -236,11 +232,12 @@ std::vector<Exchange> ClientSession::TakeToSend() {
 absl::Status ClientSession::OnWeights(const message::Weights& chunk, Pieces payload) {
   if (!IsBucket(chunk.bucket)) return Unexpected(Described(chunk));
   const Bucket& bucket = job_.buckets[chunk.bucket];
+  const size_t size = bucket.count * sizeof(float);
   MutexLock lock(mutex_);
   uint64_t& received = weights_received_[chunk.bucket];
   const size_t bytes = TotalBytes(payload);
   if (weights_.data == nullptr) return absl::OkStatus();  // nobody waits any more
-  if (chunk.offset != received || bytes > BytesOf(bucket) - received) return Unexpected(Described(chunk));
+  if (chunk.offset != received || bytes > size - received) return Unexpected(Described(chunk));
   // Under the lock, so that a caller that stops waiting may free the memory.
   CopyPieces(payload, static_cast<std::byte*>(weights_.Slice(bucket.first, bucket.count).data) + received);
   received += bytes;
@@ -311,54 +308,43 @@ absl::Status ClientSession::OnRows(const message::Rows& rows, Pieces payload) {
   return absl::OkStatus();
 }
 
-ClientSession::AskedRows ClientSession::AskedBy(const PullPart& part) {
-  return {.bucket = part.request.message.bucket,
-          .step = part.request.message.step,
-          .sent_bytes = part.request.rows * sizeof(int32_t),
-          .values = part.values,
-          .floats = part.floats};
+void ClientSession::AddAskedLocked(RowMessage& part) {
+  AskedRows asked{
+      .sent_bytes = part.payload->size() * sizeof(float), .values = part.values, .floats = part.floats};
+  if (auto* const pull = std::get_if<message::PullRows>(&part.message)) {
+    pull->request = next_request_;
+    asked.bucket = pull->bucket;
+    asked.step = pull->step;
+  } else if (auto* const initial = std::get_if<message::InitialRows>(&part.message)) {
+    initial->request = next_request_;
+    asked.bucket = initial->bucket;
+  }
+  asked_rows_.emplace(next_request_++, asked);
 }
 
-ClientSession::AskedRows ClientSession::AskedBy(const RowMessage<message::InitialRows>& part) {
-  return {.bucket = part.message.bucket, .sent_bytes = part.payload->size() * sizeof(float)};
-}
-
-template <typename Part, typename Send>
-absl::Status ClientSession::AskInGroups(std::vector<Part> parts, MonotonicTime deadline,
-                                        const std::string& whom, const Send& send) {
+absl::Status ClientSession::AskForRows(std::vector<RowMessage> parts, MonotonicTime deadline,
+                                       const std::string& whom,
+                                       const std::function<void(const RowMessage&)>& send) {
   const size_t most = MostPulls(job_.tables.size());
   for (size_t first = 0; first < parts.size(); first += most) {
-    const size_t end = std::min(parts.size(), first + most);
+    const std::span<RowMessage> group = std::span(parts).subspan(first, std::min(most, parts.size() - first));
     {
       MutexLock lock(mutex_);
       PSRING_RETURN_IF_ERROR(state_.failure);
       answered_.reset();
-      for (size_t i = first; i < end; ++i) {
-        RequestOf(parts[i]).message.request = next_request_;
-        asked_rows_.emplace(next_request_++, AskedBy(parts[i]));
-      }
+      for (RowMessage& part : group) AddAskedLocked(part);
     }
-    for (size_t i = first; i < end; ++i) send(RequestOf(parts[i]));
+    for (const RowMessage& part : group) send(part);
     PSRING_RETURN_IF_ERROR(Await(Question::kRows, deadline, whom));
   }
   return absl::OkStatus();
 }
 
-absl::Status ClientSession::PullRows(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline,
-                                     const std::string& whom, const SendPull& send) {
-  return AskInGroups(PartsOf(job_, step, pulls), deadline, whom, send);
-}
-
-absl::Status ClientSession::PutRows(const RowPut& put, MonotonicTime deadline, const std::string& whom,
-                                    const SendInitial& send) {
-  return AskInGroups(PartsOf(job_, put), deadline, whom, send);
-}
-
-std::vector<RowMessage<message::PushRows>> ClientSession::PushRows(int64_t step, int64_t samples,
-                                                                   absl::Span<const RowPush> pushes) {
-  std::vector<RowMessage<message::PushRows>> parts = PartsOf(job_, step, samples, pushes);
+std::vector<RowMessage> ClientSession::PushRows(int64_t step, int64_t samples,
+                                                absl::Span<const RowPush> pushes) {
+  std::vector<RowMessage> parts = PartsOf(job_, step, samples, pushes);
   MutexLock lock(mutex_);
-  for (const RowMessage<message::PushRows>& part : parts) {
+  for (const RowMessage& part : parts) {
     state_.traffic = state_.traffic + Traffic{.payload_tx_bytes = part.payload->size() * sizeof(float)};
   }
   return parts;
@@ -367,12 +353,6 @@ std::vector<RowMessage<message::PushRows>> ClientSession::PushRows(int64_t step,
 void ClientSession::Fail(const absl::Status& why) {
   MutexLock lock(mutex_);
   if (state_.failure.ok()) state_.failure = why;
-  changed_.NotifyAll();
-}
-
-void ClientSession::TakeAsAnswered(Question question) {
-  MutexLock lock(mutex_);
-  answered_ = question;
   changed_.NotifyAll();
 }
 

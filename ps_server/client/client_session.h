@@ -1,5 +1,5 @@
 // A worker's side of the protocol (protocol/protocol.md), independent of the transport: which exchanges
-// are in flight, where received weights go, and what has been answered. DirectClient and GrpcClient use it.
+// are in flight, where received weights go, and what has been answered. GrpcClient uses it.
 #pragma once
 
 #include <cstdint>
@@ -60,17 +60,12 @@ class ClientSession {
   // or is connected again.
   std::vector<Exchange> TakeToSend();
 
-  // RowClient::Pull. `send` is called for each request, of which at most MostPulls are unanswered.
-  using SendPull = std::function<void(const RowMessage<message::PullRows>&)>;
-  absl::Status PullRows(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline,
-                        const std::string& whom, const SendPull& send);
-  // RowClient::Put, likewise.
-  using SendInitial = std::function<void(const RowMessage<message::InitialRows>&)>;
-  absl::Status PutRows(const RowPut& put, MonotonicTime deadline, const std::string& whom,
-                       const SendInitial& send);
+  // Sends requests for rows, or initial rows (PartsOf), as many at a time as the server accepts (MostPulls),
+  // and waits for the answers.
+  absl::Status AskForRows(std::vector<RowMessage> parts, MonotonicTime deadline, const std::string& whom,
+                          const std::function<void(const RowMessage&)>& send);
   // The messages of RowClient::Push, which are counted as sent.
-  std::vector<RowMessage<message::PushRows>> PushRows(int64_t step, int64_t samples,
-                                                      absl::Span<const RowPush> pushes);
+  std::vector<RowMessage> PushRows(int64_t step, int64_t samples, absl::Span<const RowPush> pushes);
 
   // The stream has ended. Nothing is sent until the next Welcome.
   void OnLost();
@@ -91,8 +86,8 @@ class ClientSession {
 
   // The first failure is kept. Wakes waiting threads; exchanges end with the next EndExchanges.
   void Fail(const absl::Status& why);
-  // As if the server had answered the question.
-  void TakeAsAnswered(Question question);
+  // The server has answered the question, or will not answer it any more.
+  void OnAnswered(Question question);
   // Runs `done` for exchanges that end without an answer: all of them if the session has failed.
   void EndExchanges();
 
@@ -126,18 +121,9 @@ class ClientSession {
   absl::Status OnAdmitted(const message::Admitted& admitted);
   absl::Status OnReset(const message::Reset& reset);
   absl::Status OnRows(const message::Rows& rows, Pieces payload);
-  static AskedRows AskedBy(const PullPart& part);
-  static AskedRows AskedBy(const RowMessage<message::InitialRows>& part);
-  static auto& RequestOf(PullPart& part) { return part.request; }
-  static auto& RequestOf(RowMessage<message::InitialRows>& part) { return part; }
-  // Sends requests for rows, as many at a time as the server accepts, and waits for the answers to each
-  // group.
-  template <typename Part, typename Send>
-  absl::Status AskInGroups(std::vector<Part> parts, MonotonicTime deadline, const std::string& whom,
-                           const Send& send);
+  void AddAskedLocked(RowMessage& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the message with `went_back` as this worker sees it.
   message::Welcome OnWelcome(message::Welcome welcome);
-  void OnAnswered(Question question);
 
   ServerJob job_;
   bool announces_ = false;   // backup workers, for the server that decides
@@ -167,6 +153,6 @@ class ClientSession {
 
 // How long a client waits beyond its deadline, so that the server's error, which names who is missing,
 // arrives first.
-inline constexpr int kServerSpeaksFirstMs = 2000;
+inline constexpr int kServerErrorGraceMs = 2000;
 
 }  // namespace psring

@@ -25,8 +25,6 @@
 
 namespace psring {
 
-class ParameterServer;
-
 struct Exchange {
   int bucket = 0;
   int64_t step = 0;
@@ -76,7 +74,7 @@ struct WorkerBuffers {
 };
 
 struct ClientStatus {
-  std::string_view payload;  // "grpc", "shm", "in_process", "cuda_ipc"; several servers may be "mixed"
+  std::string_view payload;  // "grpc", "shm", "cuda_ipc"; several servers may be "mixed"
   absl::InlinedVector<std::string_view, 4> wires = {};  // of all servers, each once (common/measure/wires.h)
   // The first step to make. Above 0 if the job had begun before; then worker 0's weights are the server's.
   int64_t start_step = 0;
@@ -162,8 +160,6 @@ struct GrpcClientOptions {
 // For the server that published `address`. kShared: Start fails if the two share no memory. Training programs
 // should call KeepFreedMemory() once (keep_freed_memory.h): it makes this client up to twice as fast.
 std::unique_ptr<OneServerClient> MakeGrpcPsClient(const std::string& address, GrpcClientOptions options);
-// Calls `server`, which must outlive the client, directly: for tests and for threads of one process.
-std::unique_ptr<OneServerClient> MakeDirectPsClient(ParameterServer& server);
 
 // One client of several servers, each with a slice of every bucket (sharding.h). An exchange goes to all
 // servers at once; `done` runs when the last has answered, on that client's thread. Each server keeps its own

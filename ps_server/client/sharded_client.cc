@@ -178,16 +178,20 @@ absl::Status ShardedClient::failure() {
 
 void ShardedClient::Gather(int server, const ServerJob& shard, ConstSpan whole,
                            std::vector<float>& part) const {
-  ForEachSlice(server, shard, part, [&](float* in_part, size_t first, size_t length) {
-    std::copy_n(whole.floats() + first, length, in_part);
-  });
+  for (size_t i = 0; i < shard.buckets.size(); ++i) {
+    const BucketSlice& slice = slices_[server][i];
+    std::copy_n(whole.floats() + job_.buckets[i].first + slice.first, slice.count,
+                part.data() + shard.buckets[i].first);
+  }
 }
 
-void ShardedClient::Scatter(int server, const ServerJob& shard, std::vector<float>& part,
-                            Span weights) const {
-  ForEachSlice(server, shard, part, [&](const float* in_part, size_t first, size_t length) {
-    std::copy_n(in_part, length, weights.floats() + first);
-  });
+void ShardedClient::Scatter(int server, const ServerJob& shard, const std::vector<float>& part,
+                            Span whole) const {
+  for (size_t i = 0; i < shard.buckets.size(); ++i) {
+    const BucketSlice& slice = slices_[server][i];
+    std::copy_n(part.data() + shard.buckets[i].first, slice.count,
+                whole.floats() + job_.buckets[i].first + slice.first);
+  }
 }
 
 void ShardedClient::Send(int server, const Part& part) {

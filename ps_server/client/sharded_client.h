@@ -75,6 +75,7 @@ class ShardedClient : public PsClient, public RowClient {
   };
 
   int count() const { return static_cast<int>(servers_.size()); }
+  size_t WidthOf(int table) const;
   absl::Status Named(int server, const absl::Status& status) const;
   absl::Status failure();
 
@@ -91,16 +92,9 @@ class ShardedClient : public PsClient, public RowClient {
     return failure();
   }
 
-  // The server's slices: `visit(where in `part`, where in the whole, how many)`.
-  template <typename Visit>
-  void ForEachSlice(int server, const ServerJob& shard, std::vector<float>& part, const Visit& visit) const {
-    for (size_t bucket = 0; bucket < shard.buckets.size(); ++bucket) {
-      const BucketSlice& slice = slices_[server][bucket];
-      visit(part.data() + shard.buckets[bucket].first, job_.buckets[bucket].first + slice.first, slice.count);
-    }
-  }
+  // The server's slices of all parameters, from `whole` to `part` and back.
   void Gather(int server, const ServerJob& shard, ConstSpan whole, std::vector<float>& part) const;
-  void Scatter(int server, const ServerJob& shard, std::vector<float>& part, Span weights) const;
+  void Scatter(int server, const ServerJob& shard, const std::vector<float>& part, Span whole) const;
   void Send(int server, const Part& part);
   // On a thread of the server's client.
   void Arrived(int server, const Part& part, absl::StatusOr<ExchangeResult> result);

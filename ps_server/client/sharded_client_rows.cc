@@ -23,7 +23,20 @@ OwnRows RowsOn(int server, int servers, absl::Span<const int32_t> rows) {
   return own;
 }
 
+// Of each row at these positions, `width` values.
+std::vector<float> ValuesAt(const std::vector<size_t>& positions, const float* values, size_t width) {
+  std::vector<float> own;
+  for (const size_t position : positions) {
+    own.insert(own.end(), values + position * width, values + (position + 1) * width);
+  }
+  return own;
+}
+
 }  // namespace
+
+size_t ShardedClient::WidthOf(int table) const {
+  return static_cast<size_t>(job_.tables[static_cast<size_t>(table)].width);
+}
 
 absl::Status ShardedClient::Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) {
   return OnEach([&](int server) -> absl::Status {
@@ -31,9 +44,8 @@ absl::Status ShardedClient::Pull(int64_t step, absl::Span<const RowPull> pulls, 
     std::vector<std::vector<float>> values;
     std::vector<RowPull> parts;
     for (const RowPull& pull : pulls) {
-      const size_t width = static_cast<size_t>(job_.tables[static_cast<size_t>(pull.table)].width);
       own.push_back(RowsOn(server, count(), pull.rows));
-      values.emplace_back(own.back().rows.size() * width);
+      values.emplace_back(own.back().rows.size() * WidthOf(pull.table));
     }
     for (size_t i = 0; i < pulls.size(); ++i) {
       parts.push_back(
@@ -41,7 +53,7 @@ absl::Status ShardedClient::Pull(int64_t step, absl::Span<const RowPull> pulls, 
     }
     PSRING_RETURN_IF_ERROR(servers_[static_cast<size_t>(server)]->rows().Pull(step, parts, deadline));
     for (size_t i = 0; i < pulls.size(); ++i) {
-      const size_t width = static_cast<size_t>(job_.tables[static_cast<size_t>(pulls[i].table)].width);
+      const size_t width = WidthOf(pulls[i].table);
       for (size_t row = 0; row < own[i].positions.size(); ++row) {
         std::copy_n(values[i].data() + row * width, width, pulls[i].values + own[i].positions[row] * width);
       }
@@ -57,12 +69,8 @@ void ShardedClient::Push(int64_t step, int64_t samples, absl::Span<const RowPush
     std::vector<std::vector<float>> gradients;
     std::vector<RowPush> parts;
     for (const RowPush& push : pushes) {
-      const size_t width = static_cast<size_t>(job_.tables[static_cast<size_t>(push.table)].width);
       own.push_back(RowsOn(server, count(), push.rows));
-      std::vector<float>& to = gradients.emplace_back();
-      for (const size_t position : own.back().positions) {
-        to.insert(to.end(), push.gradient + position * width, push.gradient + (position + 1) * width);
-      }
+      gradients.push_back(ValuesAt(own.back().positions, push.gradient, WidthOf(push.table)));
     }
     for (size_t p = 0; p < pushes.size(); ++p) {
       parts.push_back({.table = pushes[p].table, .rows = own[p].rows, .gradient = gradients[p].data()});
@@ -72,13 +80,9 @@ void ShardedClient::Push(int64_t step, int64_t samples, absl::Span<const RowPush
 }
 
 absl::Status ShardedClient::Put(const RowPut& put, MonotonicTime deadline) {
-  const size_t width = static_cast<size_t>(job_.tables[static_cast<size_t>(put.table)].width);
   return OnEach([&](int server) -> absl::Status {
     const OwnRows own = RowsOn(server, count(), put.rows);
-    std::vector<float> values;
-    for (const size_t position : own.positions) {
-      values.insert(values.end(), put.values + position * width, put.values + (position + 1) * width);
-    }
+    const std::vector<float> values = ValuesAt(own.positions, put.values, WidthOf(put.table));
     return servers_[static_cast<size_t>(server)]->rows().Put(
         {.table = put.table, .rows = own.rows, .values = values.data(), .slot = put.slot}, deadline);
   });

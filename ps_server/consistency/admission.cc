@@ -111,25 +111,19 @@ namespace {
 
 class BackupMachine : public BackupBucket {
  public:
-  explicit BackupMachine(int workers)
-      : admitted_(workers, false),
-        pushed_(workers, false),
-        left_(workers, false),
-        reads_(workers, kReadsNothing) {}
+  explicit BackupMachine(int workers) : BackupBucket(workers), admitted_(workers, false) {}
 
   absl::Status MayPush(int worker, int64_t step) const override {
     PSRING_RETURN_IF_ERROR(CheckWorker(worker, pushed_.size()));
-    PSRING_RETURN_IF_ERROR(CheckStep(worker, step, version_ + (pushed_[worker] ? 1 : 0)));
+    PSRING_RETURN_IF_ERROR(CheckStep(worker, step, JoinsAt(worker)));
     if (admitted_[worker] && !pushed_[worker]) return absl::OkStatus();
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", worker, " pushed step ", step, ", to which it was not admitted"));
   }
 
   Decision OnPush(int worker, int64_t step) override {
-    if (absl::Status status = MayPush(worker, step); !status.ok()) return Refuse(status);
-    pushed_[worker] = true;
-    ++pushed_count_;
-    return UpdateOnceComplete();
+    Decision taken = TakePush(worker, step);
+    return taken.accept && !taken.repeats ? UpdateOnceComplete() : taken;
   }
 
   Decision OnVerdict(const Verdict& verdict) override {
@@ -161,11 +155,9 @@ class BackupMachine : public BackupBucket {
   }
 
   Decision OnLeave(int worker) override {
-    std::vector<bool> waits = admitted_;
-    for (size_t i = 0; i < waits.size(); ++i) waits[i] = waits[i] || reads_[i] != kReadsNothing;
-    if (absl::Status status = MayLeave(worker, left_, waits); !status.ok()) return Refuse(status);
-    left_[worker] = true;
-    return {};
+    if (absl::Status status = MayLeave(worker, left_, Waiting(admitted_)); !status.ok())
+      return Refuse(status);
+    return OnLost(worker);
   }
 
   // In a complete step the worker is counted; in the open one the admission has uncounted it.
@@ -189,11 +181,9 @@ class BackupMachine : public BackupBucket {
       if (pushed_[i] && is_gone && complete_.has_value()) --*complete_;
     }
     lost_pushes_ = 0;
-    pushed_.assign(pushed_.size(), false);
-    pushed_count_ = 0;
+    ForgetPushes();
   }
 
-  int64_t JoinsAt(int worker) const override { return version_ + (pushed_[worker] ? 1 : 0); }
   Decision OnJoin(int worker, int64_t step) override {
     if (!left_[worker]) {
       return Refuse(absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has joined already")));
@@ -202,26 +192,9 @@ class BackupMachine : public BackupBucket {
     return OnVerdict({.worker = worker, .version = step});
   }
 
-  bool IsRepeat(int worker, int64_t step) const override {
-    return CheckWorker(worker, pushed_.size()).ok() && !left_[worker] && step >= 0 &&
-           step == version_ - (pushed_[worker] ? 0 : 1);
-  }
-  Decision OnRepeat(int worker, int64_t) override {
-    if (pushed_[worker]) return {};
-    return {.may_read = {worker}};
-  }
-
-  State Save() const override { return {.version = version_, .left = left_}; }
-  void Restore(const State& state) override {
-    version_ = state.version;
-    left_ = state.left;
-  }
-
   Wait WaitsFor() const override {
-    const bool any_reads =
-        std::any_of(reads_.begin(), reads_.end(), [](int64_t version) { return version != kReadsNothing; });
     Wait wait{.step = version_};
-    if (pushed_count_ == 0 && !any_reads) return wait;
+    if (pushed_count_ == 0 && !AnyReads()) return wait;
     for (size_t i = 0; i < admitted_.size(); ++i) {
       if (admitted_[i] && !pushed_[i]) wait.workers.push_back(static_cast<int>(i));
     }
@@ -229,30 +202,15 @@ class BackupMachine : public BackupBucket {
   }
 
  private:
-  static constexpr int64_t kReadsNothing = -1;
-
   Decision UpdateOnceComplete() {
     if (!complete_.has_value() || pushed_count_ < *complete_) return {};
-    ++version_;
-    Decision decision{.apply_count = *complete_, .empty_update = *complete_ == 0};
-    for (size_t i = 0; i < pushed_.size(); ++i) {
-      if ((!pushed_[i] || left_[i]) && reads_[i] != version_) continue;
-      decision.may_read.push_back(static_cast<int>(i));
-      reads_[i] = kReadsNothing;
-    }
     admitted_.assign(admitted_.size(), false);
-    pushed_.assign(pushed_.size(), false);
-    pushed_count_ = 0;
     lost_pushes_ = 0;
     complete_.reset();
-    return decision;
+    return MakeVersion();
   }
 
-  std::vector<bool> admitted_;  // to step `version_`
-  std::vector<bool> pushed_;
-  std::vector<bool> left_;
-  std::vector<int64_t> reads_;  // the version a dropped worker waits for
-  int pushed_count_ = 0;
+  std::vector<bool> admitted_;   // to step `version_`
   int lost_pushes_ = 0;          // complete pushes of workers lost before `complete_` was known
   std::optional<int> complete_;  // number of workers in step `version_`, once known
 };

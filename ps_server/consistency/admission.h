@@ -74,12 +74,15 @@ class Admission {
 
 // A bucket's state machine: one update for the pushes of the workers that the Admission admitted. These
 // workers, and the dropped ones that wait, read the resulting version.
-class BackupBucket : public Consistency, public SummedPushes {
+class BackupBucket : public SummedPushes {
  public:
   // From the job's Admission, in the order of its decisions.
   virtual Decision OnVerdict(const Verdict& verdict) = 0;
   // No more workers will be admitted to step `version`; `complete` were.
   virtual Decision OnComplete(int64_t version, int complete) = 0;
+
+ protected:
+  explicit BackupBucket(int workers) : SummedPushes(workers) {}
 };
 std::unique_ptr<BackupBucket> MakeBackupBucket(int workers, int backup);
 

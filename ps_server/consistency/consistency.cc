@@ -43,6 +43,58 @@ Consistency::Decision Refuse(const absl::Status& why) {
 
 }  // namespace consistency
 
+void Consistency::Restore(const State& state) {
+  version_ = state.version;
+  left_ = state.left;
+  if (!next_step_.empty()) next_step_ = state.next_step;
+}
+
+SummedPushes::SummedPushes(int workers)
+    : Consistency(workers), pushed_(left_.size(), false), reads_(left_.size(), kReadsNothing) {}
+
+bool SummedPushes::IsRepeat(int worker, int64_t step) const {
+  return consistency::CheckWorker(worker, left_.size()).ok() && !left_[worker] &&
+         reads_[worker] == kReadsNothing && step >= 0 && step == JoinsAt(worker) - 1;
+}
+
+Consistency::Decision SummedPushes::TakePush(int worker, int64_t step) {
+  if (IsRepeat(worker, step)) {
+    Decision repeat{.repeats = true};
+    if (!pushed_[worker]) repeat.may_read = {worker};
+    return repeat;
+  }
+  if (absl::Status status = MayPush(worker, step); !status.ok()) return consistency::Refuse(status);
+  pushed_[worker] = true;
+  ++pushed_count_;
+  return {};
+}
+
+Consistency::Decision SummedPushes::MakeVersion() {
+  Decision decision{.apply_count = pushed_count_, .empty_update = pushed_count_ == 0};
+  ++version_;
+  for (size_t i = 0; i < pushed_.size(); ++i) {
+    if ((!pushed_[i] || left_[i]) && reads_[i] != version_) continue;
+    decision.may_read.push_back(static_cast<int>(i));
+    reads_[i] = kReadsNothing;
+  }
+  ForgetPushes();
+  return decision;
+}
+
+void SummedPushes::ForgetPushes() {
+  pushed_.assign(pushed_.size(), false);
+  pushed_count_ = 0;
+}
+
+bool SummedPushes::AnyReads() const {
+  return std::ranges::any_of(reads_, [](int64_t version) { return version != kReadsNothing; });
+}
+
+std::vector<bool> SummedPushes::Waiting(std::vector<bool> busy) const {
+  for (size_t i = 0; i < busy.size(); ++i) busy[i] = busy[i] || reads_[i] != kReadsNothing;
+  return busy;
+}
+
 namespace {
 
 constexpr int kMostStaleness = 1'000'000;

@@ -36,6 +36,7 @@ class Consistency {
     std::string reason;   // why it is refused
     int apply_count = 0;  // 0: wait for more; n: the n pushes not yet applied, summed, make one update now
     bool empty_update = false;  // the version increases without a push, because all its workers are lost
+    bool repeats = false;       // the push was applied before, and nothing is applied now
     // Workers whose pending pull is answered now, with the version after the update.
     std::vector<int> may_read;
   };
@@ -53,18 +54,19 @@ class Consistency {
 
   virtual ~Consistency() = default;
   int64_t version() const { return version_; }
+  State Save() const { return {.version = version_, .next_step = next_step_, .left = left_}; }
+  // Puts a new machine into a saved state; nobody waits.
+  void Restore(const State& state);
 
   // Whether a push of `worker`'s `step` may begin. Ask before its first byte is added to a sum, because a sum
   // cannot be undone. The error says whether the step is in the past, in the future, or repeated.
   virtual absl::Status MayPush(int worker, int64_t step) const = 0;
-  // The whole gradient of `worker`'s `step` has arrived. Refused unless MayPush is OK.
-  virtual Decision OnPush(int worker, int64_t step) = 0;
-
   // Whether the worker's push of `step` is complete, and it is its newest one; or any, if each push is an
   // update by itself. If it arrives again, its answer was lost, or another server went back.
   virtual bool IsRepeat(int worker, int64_t step) const = 0;
-  // A repeat: nothing is applied; its worker reads, or continues to wait.
-  virtual Decision OnRepeat(int worker, int64_t step) = 0;
+  // The whole gradient of `worker`'s `step` has arrived. Of a repeat nothing is applied; its worker reads, or
+  // continues to wait. Other pushes are refused unless MayPush is OK.
+  virtual Decision OnPush(int worker, int64_t step) = 0;
 
   // The worker has used up its data. Updates consist of the pushes of the remaining workers. Refused while a
   // push of the worker is unanswered.
@@ -80,20 +82,39 @@ class Consistency {
 
   virtual Wait WaitsFor() const = 0;
 
-  virtual State Save() const = 0;
-  // Puts the machine into a saved state; nobody waits.
-  virtual void Restore(const State& state) = 0;
-
  protected:
+  explicit Consistency(int workers) : left_(static_cast<size_t>(workers)) {}
+
   int64_t version_ = 0;
+  std::vector<bool> left_;          // or lost, by worker
+  std::vector<int64_t> next_step_;  // as in State
 };
 
-// Capability of the synchronous machines: an update is the sum of several pushes.
-class SummedPushes {
+// Capability of the synchronous machines, and what they share: an update is the sum of several pushes.
+class SummedPushes : public Consistency {
  public:
-  virtual ~SummedPushes() = default;
   // Discards the pushes of all workers that are not applied yet; the workers send them again.
   virtual void OnReset() = 0;
+
+  bool IsRepeat(int worker, int64_t step) const override;
+  int64_t JoinsAt(int worker) const override { return version_ + (pushed_[worker] ? 1 : 0); }
+
+ protected:
+  static constexpr int64_t kReadsNothing = -1;
+
+  explicit SummedPushes(int workers);
+  // Counts a push towards the next version; of a repeat, answers it. Refused as OnPush.
+  Decision TakePush(int worker, int64_t step);
+  // The next version, made of the pushes so far.
+  Decision MakeVersion();
+  void ForgetPushes();
+  bool AnyReads() const;
+  // By worker: `busy`, or it waits for a version.
+  std::vector<bool> Waiting(std::vector<bool> busy) const;
+
+  std::vector<bool> pushed_;    // towards the next version
+  int pushed_count_ = 0;        // of them
+  std::vector<int64_t> reads_;  // the version that a joining or dropped worker waits for
 };
 
 // Capability of bounded staleness.

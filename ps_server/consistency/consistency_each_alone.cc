@@ -17,11 +17,9 @@ using consistency::Refuse;
 class EachAlone : public Consistency, public BoundedWaits {
  public:
   EachAlone(int workers, int staleness)
-      : staleness_(staleness),
-        next_step_(workers, 0),
-        waits_(workers, false),
-        clock_(workers, 0),
-        left_(workers, false) {}
+      : Consistency(workers), staleness_(staleness), waits_(workers, false), clock_(workers, 0) {
+    next_step_.assign(workers, 0);
+  }
 
   absl::Status MayPush(int worker, int64_t step) const override {
     PSRING_RETURN_IF_ERROR(CheckWorker(worker, next_step_.size()));
@@ -34,11 +32,15 @@ class EachAlone : public Consistency, public BoundedWaits {
   }
 
   Decision OnPush(int worker, int64_t step) override {
-    if (absl::Status status = MayPush(worker, step); !status.ok()) return Refuse(status);
-    clock_[worker] = ++next_step_[worker];
-    ++version_;
+    const bool repeats = IsRepeat(worker, step);
+    if (!repeats) {
+      if (absl::Status status = MayPush(worker, step); !status.ok()) return Refuse(status);
+      ++next_step_[worker];
+      ++version_;
+    }
+    clock_[worker] = step + 1;
     waits_[worker] = true;
-    return {.apply_count = 1, .may_read = Released()};
+    return {.apply_count = repeats ? 0 : 1, .repeats = repeats, .may_read = Released()};
   }
 
   Decision OnLeave(int worker) override {
@@ -73,12 +75,6 @@ class EachAlone : public Consistency, public BoundedWaits {
   bool IsRepeat(int worker, int64_t step) const override {
     return CheckWorker(worker, left_.size()).ok() && !left_[worker] && step >= 0 && step < next_step_[worker];
   }
-  Decision OnRepeat(int worker, int64_t step) override {
-    if (!IsRepeat(worker, step)) return Refuse(MayPush(worker, step));
-    waits_[worker] = true;
-    clock_[worker] = step + 1;
-    return {.may_read = Released()};
-  }
 
   Decision ReleaseAll() override {
     Decision decision;
@@ -98,16 +94,7 @@ class EachAlone : public Consistency, public BoundedWaits {
     return wait;
   }
 
-  State Save() const override { return {.version = version_, .next_step = next_step_, .left = left_}; }
-  void Restore(const State& state) override {
-    version_ = state.version;
-    next_step_ = state.next_step;
-    left_ = state.left;
-  }
-
  private:
-  bool bounded() const { return staleness_ >= 0; }
-
   // Number of pushes of the worker with the fewest.
   int64_t Slowest() const {
     int64_t slowest = INT64_MAX;
@@ -121,18 +108,16 @@ class EachAlone : public Consistency, public BoundedWaits {
     std::vector<int> released;
     const int64_t slowest = Slowest();
     for (size_t i = 0; i < waits_.size(); ++i) {
-      if (!waits_[i] || (bounded() && clock_[i] > slowest + staleness_)) continue;
+      if (!waits_[i] || (staleness_ >= 0 && clock_[i] > slowest + staleness_)) continue;
       waits_[i] = false;
       released.push_back(static_cast<int>(i));
     }
     return released;
   }
 
-  const int staleness_;  // -1: not bounded
-  std::vector<int64_t> next_step_;
+  const int staleness_;         // -1: not bounded
   std::vector<bool> waits_;     // its push is applied but not answered yet
   std::vector<int64_t> clock_;  // of a worker that waits, after its answer
-  std::vector<bool> left_;      // or lost
 };
 
 }  // namespace

@@ -18,16 +18,13 @@ namespace message {
 // Worker to server.
 
 // The first message of a stream; its payload is a JoinRequest (wire/wire.h).
-struct Join {
-  bool operator==(const Join&) const = default;
-};
+struct Join {};
 
 // From worker 0 after its Join, a chunk each: the optimizer's slots (from 1), then the weights (slot 0).
 struct InitialWeights {
   int bucket = 0;
   uint64_t offset = 0;  // of the payload in the bucket, in bytes
   int64_t slot = 0;
-  bool operator==(const InitialWeights&) const = default;
 };
 
 // A gradient in memory that worker and server share (wire/shared_payload.h): the message has no payload.
@@ -35,7 +32,6 @@ struct SharedPlaces {
   uint64_t bytes = 0;        // of gradient
   uint64_t gradient_at = 0;  // offset in the worker's shared gradients
   uint64_t weights_at = 0;   // where the bucket's weights are to be written
-  bool operator==(const SharedPlaces&) const = default;
 };
 
 // A chunk of a push; with `shared`, a chunk or the entire push. Ignored if it is for another incarnation.
@@ -47,7 +43,6 @@ struct Gradient {
   uint64_t incarnation = 0;
   uint64_t resets = 0;  // how often the bucket was reset
   std::optional<SharedPlaces> shared = {};
-  bool operator==(const Gradient&) const = default;
 };
 
 // Backup workers. To the server that decides: the gradient of `step` is complete. To the others: its verdict.
@@ -59,37 +54,30 @@ struct Announcement {
   bool dropped = false;
   int64_t version = 0;
   int64_t complete = 0;
-  bool operator==(const Announcement&) const = default;
 };
 
 // Clipping with several servers: the sum of squares of the whole gradient. The first to arrive is used.
 struct NormTotal {
   int64_t step = 0;
   double sum_of_squares = 0;
-  bool operator==(const NormTotal&) const = default;
 };
 
 // Asks for the weights (slot 0) or a slot of the optimizer (from 1).
 struct Fetch {
   int64_t slot = 0;
-  bool operator==(const Fetch&) const = default;
 };
 
 struct Barrier {
   int64_t number = 0;
-  bool operator==(const Barrier&) const = default;
 };
 
 // Synchronous, several servers: begin again in `epoch`, at a checkpoint that is not after `step`.
 struct Rewind {
   int64_t step = 0;
   int64_t epoch = 0;
-  bool operator==(const Rewind&) const = default;
 };
 
-struct Leave {
-  bool operator==(const Leave&) const = default;
-};
+struct Leave {};
 
 // Rows of a table (`bucket`): the payload are their numbers on this server, int32, ascending. Asks for their
 // values (slot 0), or a slot of their optimizer (from 1). Synchronous: answered when the updates of all steps
@@ -99,7 +87,6 @@ struct PullRows {
   int64_t step = 0;
   int64_t slot = 0;
   int64_t request = 0;  // repeated in the answer
-  bool operator==(const PullRows&) const = default;
 };
 
 // A part of a push of rows: their numbers, ascending also over the parts of a table, then their gradient,
@@ -109,7 +96,6 @@ struct PushRows {
   int64_t step = 0;
   int64_t samples = 0;  // in the gradient of the whole push
   int64_t complete = 0;
-  bool operator==(const PushRows&) const = default;
 };
 
 // From worker 0 after its Welcome, if the job has `row_arrays`: rows of a table as in PushRows, with values
@@ -119,7 +105,6 @@ struct InitialRows {
   int bucket = 0;
   int64_t slot = 0;
   int64_t request = 0;  // repeated in the answer
-  bool operator==(const InitialRows&) const = default;
 };
 
 using ToServer = std::variant<Join, InitialWeights, Gradient, Announcement, NormTotal, Fetch, Barrier, Rewind,
@@ -134,21 +119,18 @@ struct Welcome {
   uint64_t incarnation = 0;
   int64_t patience_ms = 0;  // how long the worker may try to reconnect when it loses this server
   bool went_back = false;   // the server begins at `step` with all workers: what is in flight has no effect
-  bool operator==(const Welcome&) const = default;
 };
 
 // A chunk of the weights, or of what Fetch asked for.
 struct Weights {
   int bucket = 0;
   uint64_t offset = 0;
-  bool operator==(const Weights&) const = default;
 };
 
 // The weights are in the worker's memory already: the message has no payload.
 struct WeightsPlace {
   uint64_t bytes = 0;
   uint64_t weights_at = 0;  // offset in the worker's shared weights
-  bool operator==(const WeightsPlace&) const = default;
 };
 
 // A chunk of the weights after the push's update.
@@ -160,42 +142,34 @@ struct Answer {
   int64_t staleness = 0;  // of the push
   bool dropped = false;   // the worker's gradient is in no update
   std::optional<WeightsPlace> shared = {};
-  bool operator==(const Answer&) const = default;
 };
 
 // Backup workers: the announced gradient is to be pushed. `complete`: see Announcement.
 struct Admitted {
   int64_t step = 0;
   int64_t complete = 0;
-  bool operator==(const Admitted&) const = default;
 };
 
 // Clipping with several servers: this server's part of the gradient's sum of squares.
 struct NormPart {
   int64_t step = 0;
   double sum_of_squares = 0;
-  bool operator==(const NormPart&) const = default;
 };
 
 // A worker was lost in the middle of a push: send the bucket's gradient again.
 struct Reset {
   int bucket = 0;
   uint64_t resets = 0;
-  bool operator==(const Reset&) const = default;
 };
 
-struct FetchDone {
-  bool operator==(const FetchDone&) const = default;
-};
+struct FetchDone {};
 struct BarrierPassed {
   int64_t number = 0;
-  bool operator==(const BarrierPassed&) const = default;
 };
 // Answers Leave. `complete` above 0: without this worker step `version` is complete.
 struct Left {
   int64_t version = 0;
   int64_t complete = 0;
-  bool operator==(const Left&) const = default;
 };
 
 // Answers PullRows, in any order: the rows' values, float32. Also answers InitialRows, without payload.
@@ -204,7 +178,6 @@ struct Rows {
   int64_t step = 0;
   int64_t request = 0;
   int64_t version = 0;  // the number of updates in these values
-  bool operator==(const Rows&) const = default;
 };
 
 using ToWorker =

@@ -32,12 +32,10 @@ bool AllFinite(const std::byte* from, size_t count) {
   return (carry >> 31) == 0;
 }
 
-bool IsFinite(const std::byte* from) { return AllFinite(from, 1); }
-
 std::optional<size_t> FirstNotFinite(const std::byte* from, size_t count) {
   if (AllFinite(from, count)) return std::nullopt;
   size_t i = 0;
-  while (IsFinite(from + i * sizeof(float))) ++i;
+  while (AllFinite(from + i * sizeof(float), 1)) ++i;
   return i;
 }
 
@@ -89,6 +87,14 @@ void Decode(DType type, Pieces pieces, const Take& take) {
   if (filled > 0) flush();
 }
 
+// The elements of `pieces` as floats, a run at a time: `take(from, count)`.
+template <typename Take>
+void ForEachFloats(DType type, Pieces pieces, const Take& take) {
+  if (type == DType::kFloat32) return ForEachRun(pieces, take);
+  Decode(type, pieces,
+         [&](const float* values, size_t count) { take(reinterpret_cast<const std::byte*>(values), count); });
+}
+
 // Floats per block that is checked before it is taken. Added: together with the sum, half of an L1 cache.
 // Copied: fits into an L2 cache; memcpy of that length does not read its destination.
 constexpr size_t kAddedBlock = 2048;
@@ -113,13 +119,7 @@ std::optional<size_t> TakePieces(DType type, Pieces pieces, float* to, Finite fi
       done += length;
     }
   };
-  if (type == DType::kFloat32) {
-    ForEachRun(pieces, take_run);
-  } else {
-    Decode(type, pieces, [&](const float* values, size_t count) {
-      take_run(reinterpret_cast<const std::byte*>(values), count);
-    });
-  }
+  ForEachFloats(type, pieces, take_run);
   return found;
 }
 
@@ -133,13 +133,7 @@ std::optional<size_t> FirstNotFinite(DType type, Pieces pieces) {
     if (const std::optional<size_t> at = FirstNotFinite(from, count)) found = index + *at;
     index += count;
   };
-  if (type == DType::kFloat32) {
-    ForEachRun(pieces, look);
-  } else {
-    Decode(type, pieces, [&](const float* values, size_t count) {
-      look(reinterpret_cast<const std::byte*>(values), count);
-    });
-  }
+  ForEachFloats(type, pieces, look);
   return found;
 }
 

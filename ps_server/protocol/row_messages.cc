@@ -9,6 +9,7 @@
 namespace psring {
 namespace {
 
+// A message's payload: row numbers, and `width` values of each.
 std::shared_ptr<const std::vector<float>> Joined(absl::Span<const int32_t> rows, const float* values,
                                                  size_t width) {
   auto payload = std::make_shared<std::vector<float>>(rows.size() * (1 + width));
@@ -17,67 +18,64 @@ std::shared_ptr<const std::vector<float>> Joined(absl::Span<const int32_t> rows,
   return payload;
 }
 
+// `visit(rows, at, width)` for the rows of each message; `at`: where the values of the first one are.
+template <typename Visit>
+void ForEachMessage(const ServerJob& job, int table, absl::Span<const int32_t> rows, const Visit& visit) {
+  const int width = job.tables[static_cast<size_t>(table)].width;
+  const size_t most = MostRowsInMessage(width);
+  for (size_t first = 0; first < rows.size(); first += most) {
+    visit(rows.subspan(first, most), first * static_cast<size_t>(width), static_cast<size_t>(width));
+  }
+}
+
 }  // namespace
 
 size_t MostRowsInMessage(int width) {
   return kChunkBytes / (sizeof(float) * (1 + static_cast<size_t>(width)));
 }
 
-std::vector<RowMessage<message::InitialRows>> PartsOf(const ServerJob& job, const RowPut& put) {
-  const size_t width = static_cast<size_t>(job.tables[static_cast<size_t>(put.table)].width);
-  const size_t most = MostRowsInMessage(static_cast<int>(width));
-  std::vector<RowMessage<message::InitialRows>> parts;
-  for (size_t first = 0; first < put.rows.size(); first += most) {
-    const auto rows = put.rows.subspan(first, std::min(most, put.rows.size() - first));
-    parts.push_back({.message = {.bucket = put.table, .slot = put.slot},
-                     .payload = Joined(rows, put.values + first * width, width),
+std::vector<RowMessage> PartsOf(const ServerJob& job, const RowPut& put) {
+  std::vector<RowMessage> parts;
+  ForEachMessage(job, put.table, put.rows, [&](absl::Span<const int32_t> rows, size_t at, size_t width) {
+    parts.push_back({.message = message::InitialRows{.bucket = put.table, .slot = put.slot},
+                     .payload = Joined(rows, put.values + at, width),
                      .rows = rows.size()});
-  }
+  });
   return parts;
 }
 
-std::vector<PullPart> PartsOf(const ServerJob& job, int64_t step, absl::Span<const RowPull> pulls) {
-  std::vector<PullPart> parts;
+std::vector<RowMessage> PartsOf(const ServerJob& job, int64_t step, absl::Span<const RowPull> pulls) {
+  std::vector<RowMessage> parts;
   for (const RowPull& pull : pulls) {
-    const size_t width = static_cast<size_t>(job.tables[static_cast<size_t>(pull.table)].width);
-    const size_t most = MostRowsInMessage(static_cast<int>(width));
-    for (size_t first = 0; first < pull.rows.size(); first += most) {
-      const auto rows = pull.rows.subspan(first, std::min(most, pull.rows.size() - first));
-      auto payload = std::make_shared<std::vector<float>>(rows.size());
-      std::memcpy(payload->data(), rows.data(), rows.size() * sizeof(int32_t));
-      parts.push_back({.request = {.message = {.bucket = pull.table, .step = step, .slot = pull.slot},
-                                   .payload = std::move(payload),
-                                   .rows = rows.size()},
-                       .values = pull.values + first * width,
+    ForEachMessage(job, pull.table, pull.rows, [&](absl::Span<const int32_t> rows, size_t at, size_t width) {
+      parts.push_back({.message = message::PullRows{.bucket = pull.table, .step = step, .slot = pull.slot},
+                       .payload = Joined(rows, nullptr, 0),
+                       .rows = rows.size(),
+                       .values = pull.values + at,
                        .floats = rows.size() * width});
-    }
+    });
   }
   if (parts.empty()) {  // only waits
-    parts.push_back(
-        {.request = {.message = {.step = step}, .payload = std::make_shared<std::vector<float>>()}});
+    parts.push_back({.message = message::PullRows{.step = step}, .payload = Joined({}, nullptr, 0)});
   }
   return parts;
 }
 
-std::vector<RowMessage<message::PushRows>> PartsOf(const ServerJob& job, int64_t step, int64_t samples,
-                                                   absl::Span<const RowPush> pushes) {
-  std::vector<RowMessage<message::PushRows>> parts;
+std::vector<RowMessage> PartsOf(const ServerJob& job, int64_t step, int64_t samples,
+                                absl::Span<const RowPush> pushes) {
+  std::vector<RowMessage> parts;
   for (const RowPush& push : pushes) {
-    const size_t width = static_cast<size_t>(job.tables[static_cast<size_t>(push.table)].width);
-    const size_t most = MostRowsInMessage(static_cast<int>(width));
-    for (size_t first = 0; first < push.rows.size(); first += most) {
-      const auto rows = push.rows.subspan(first, std::min(most, push.rows.size() - first));
-      auto payload = Joined(rows, push.gradient + first * width, width);
-      parts.push_back({.message = {.bucket = push.table, .step = step, .samples = samples},
-                       .payload = std::move(payload),
+    ForEachMessage(job, push.table, push.rows, [&](absl::Span<const int32_t> rows, size_t at, size_t width) {
+      parts.push_back({.message = message::PushRows{.bucket = push.table, .step = step, .samples = samples},
+                       .payload = Joined(rows, push.gradient + at, width),
                        .rows = rows.size()});
-    }
+    });
   }
   if (parts.empty()) {
     parts.push_back(
-        {.message = {.step = step, .samples = samples}, .payload = std::make_shared<std::vector<float>>()});
+        {.message = message::PushRows{.step = step, .samples = samples}, .payload = Joined({}, nullptr, 0)});
   }
-  parts.back().message.complete = 1;
+  std::get<message::PushRows>(parts.back().message).complete = 1;
   return parts;
 }
 

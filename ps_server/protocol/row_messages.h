@@ -17,28 +17,23 @@ namespace psring {
 // Requests that a worker may have at the server at once.
 inline size_t MostPulls(size_t tables) { return tables + 8; }
 
-template <typename Message>
 struct RowMessage {
-  Message message;
+  message::ToServer message;
   std::shared_ptr<const std::vector<float>> payload;  // row numbers as their bits
   size_t rows = 0;
+  float* values = nullptr;  // of a pull: where the answer goes
+  size_t floats = 0;        // of the answer
 };
 
 // Rows in a message, so that request, gradient and answer are at most a chunk.
 size_t MostRowsInMessage(int width);
 
-struct PullPart {
-  RowMessage<message::PullRows> request;
-  float* values = nullptr;  // where the answer goes
-  size_t floats = 0;        // of the answer
-};
-std::vector<RowMessage<message::InitialRows>> PartsOf(const ServerJob& job, const RowPut& put);
+std::vector<RowMessage> PartsOf(const ServerJob& job, const RowPut& put);
 // At least one: a worker without rows waits for the step like the others.
-std::vector<PullPart> PartsOf(const ServerJob& job, int64_t step, absl::Span<const RowPull> pulls);
-
+std::vector<RowMessage> PartsOf(const ServerJob& job, int64_t step, absl::Span<const RowPull> pulls);
 // The last one is marked as complete; there is at least one.
-std::vector<RowMessage<message::PushRows>> PartsOf(const ServerJob& job, int64_t step, int64_t samples,
-                                                   absl::Span<const RowPush> pushes);
+std::vector<RowMessage> PartsOf(const ServerJob& job, int64_t step, int64_t samples,
+                                absl::Span<const RowPush> pushes);
 
 // What a server has received: row numbers, which are ascending, above `after`, and below `rows`; and for a
 // push the gradient, for initial rows their values. InvalidArgument otherwise.

@@ -16,13 +16,6 @@
 namespace psring {
 namespace {
 
-template <typename T>
-absl::Status RequireSame(const char* field, const T& reference, const T& other, int worker, int than) {
-  if (reference == other) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " has another job than worker ", than,
-                                                 ": ", field, " is ", other, ", not ", reference));
-}
-
 std::string Describe(const Bucket& bucket) {
   return absl::StrCat("bucket ", bucket.index, " at ", bucket.first, " + ", bucket.count);
 }
@@ -143,7 +136,9 @@ absl::Status ValidateBuckets(const ServerJob& job) {
 
 absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, int worker, int than) {
   const auto same = [worker, than](const char* field, const auto& a, const auto& b) {
-    return RequireSame(field, a, b, worker, than);
+    if (a == b) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " has another job than worker ", than,
+                                                   ": ", field, " is ", b, ", not ", a));
   };
   PSRING_RETURN_IF_ERROR(same("workers", reference.workers, other.workers));
   PSRING_RETURN_IF_ERROR(same("consistency", reference.consistency, other.consistency));

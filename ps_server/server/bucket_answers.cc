@@ -56,11 +56,7 @@ absl::Status BucketRounds::Answer(int bucket, const std::vector<int>& readers, B
     state.received_version[reader] = state.consistency->version();
     if (pending.state == Pending::State::kJoining) {
       pending.state = Pending::State::kNone;
-      WorkerStream& stream = workers_[reader];
-      MutexLock lock(stream.mutex);
-      if (--stream.buckets_to_read == 0) {
-        replies.emplace_back(reader, Reply{.message = message::Welcome{.step = stream.joins_at}});
-      }
+      ReadToJoin(reader, replies);
       continue;
     }
     PSRING_CHECK(pending.state != Pending::State::kNone && pending.state != Pending::State::kPushed);
@@ -152,18 +148,18 @@ absl::StatusOr<std::optional<Checkpoint>> BucketRounds::Save() {
   {
     MutexLock admission_lock(admission_mutex_);
     // Synchronous: all buckets at once; else one after the other.
-    for (int i = 0; together && i < bucket_count(); ++i) buckets_[i].mutex.Lock();
+    std::vector<std::unique_ptr<MutexLock>> locks;
+    if (together) locks = LockAll();
     for (int i = 0; i < bucket_count() && consistent && saved.ok(); ++i) {
-      if (!together) buckets_[i].mutex.Lock();
+      if (!together) locks.push_back(std::make_unique<MutexLock>(buckets_[i].mutex));
       checkpoint.buckets.push_back(buckets_[i].consistency->Save());
       checkpoint.samples.push_back(shard_.samples_applied(i));
       // Clipping: a decided update may not have been made yet.
       consistent = !together || (checkpoint.buckets[i].version == checkpoint.buckets[0].version &&
                                  (job_.clip_norm == 0 || !clipping_.Holds(i)));
       if (consistent) saved = shard_.SaveBucket(i, checkpoint.values.data());
-      if (!together) buckets_[i].mutex.Unlock();
+      if (!together) locks.clear();
     }
-    for (int i = bucket_count(); together && i > 0; --i) buckets_[i - 1].mutex.Unlock();
   }
   PSRING_RETURN_IF_ERROR(saved);
   if (!consistent) return std::nullopt;

@@ -85,12 +85,17 @@ absl::Status BucketRounds::OnPush(int worker, int bucket, Lane& lane, Replies& r
   {
     BucketState& state = buckets_[bucket];
     MutexLock lock(state.mutex);
-    if (push.resets != shard_.resets(bucket)) return absl::OkStatus();
+    const bool again = push.whole;
+    if (!again && push.resets != shard_.resets(bucket)) return absl::OkStatus();
     push.whole = true;
     const Consistency::Decision decision = state.consistency->OnPush(worker, push.step);
     if (decision.accept) {
-      state.pending[worker] = {.state = Pending::State::kPushed, .step = push.step, .samples = push.samples};
+      state.pending[worker] = {
+          .state = decision.repeats ? Pending::State::kRepeated : Pending::State::kPushed,
+          .step = push.step,
+          .samples = push.samples};
     }
+    if (again) shard_.UseRepeat(worker, bucket);
     const absl::Status status = Act(bucket, decision, lane, replies);
     shard_.EndAnswers(bucket);
     PSRING_RETURN_IF_ERROR(AtBucket(status, worker, bucket));
@@ -112,18 +117,6 @@ absl::Status BucketRounds::ReleaseWaiting(Lane& lane, Replies& replies) {
     PSRING_RETURN_IF_ERROR(Act(bucket, state.bounded->ReleaseAll(), lane, replies));
   }
   return absl::OkStatus();
-}
-
-absl::Status BucketRounds::OnRepeat(int worker, int bucket, Lane& lane, Replies& replies) {
-  BucketState& state = buckets_[bucket];
-  const Push& push = workers_[worker].pushes[static_cast<size_t>(bucket)];
-  MutexLock lock(state.mutex);
-  state.pending[worker] = {.state = Pending::State::kRepeated, .step = push.step};
-  const Consistency::Decision decision = state.consistency->OnRepeat(worker, push.step);
-  shard_.UseRepeat(worker, bucket);
-  const absl::Status status = Act(bucket, decision, lane, replies);
-  shard_.EndAnswers(bucket);
-  return AtBucket(status, worker, bucket);
 }
 
 absl::StatusOr<Verdict> BucketRounds::VerdictOf(int worker, const message::Announcement& announcement) {
@@ -149,6 +142,27 @@ absl::StatusOr<Verdict> BucketRounds::VerdictOf(int worker, const message::Annou
                                                  announcement.complete, " workers"));
 }
 
+std::vector<std::unique_ptr<MutexLock>> BucketRounds::LockAll() {
+  std::vector<std::unique_ptr<MutexLock>> locks;
+  for (int i = 0; i < bucket_count(); ++i) locks.push_back(std::make_unique<MutexLock>(buckets_[i].mutex));
+  return locks;
+}
+
+template <typename Decide>
+absl::Status BucketRounds::ActOnAll(int worker, const Verdict& verdict, Lane& lane, Replies& replies,
+                                    const Decide& decide) {
+  for (int bucket = 0; bucket < bucket_count(); ++bucket) {
+    BucketState& state = buckets_[bucket];
+    MutexLock lock(state.mutex);
+    absl::Status status = Act(bucket, decide(bucket), lane, replies);
+    if (status.ok() && verdict.complete > 0) {
+      status = Act(bucket, state.backup->OnComplete(verdict.version, verdict.complete), lane, replies);
+    }
+    PSRING_RETURN_IF_ERROR(AtBucket(status, worker, bucket));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Verdict> BucketRounds::OnAnnounce(int worker, const message::Announcement& announcement,
                                                  Lane& lane, Replies& replies) {
   const int64_t step = announcement.step;
@@ -162,25 +176,23 @@ absl::StatusOr<Verdict> BucketRounds::OnAnnounce(int worker, const message::Anno
       replies.push_back({worker, {.message = message::Admitted{.step = step, .complete = verdict.complete}}});
     } else if (dropped) {
       MutexLock worker_lock(workers_[worker].mutex);
-      workers_[worker].pushes_complete = verdict.version * bucket_count();
-      workers_[worker].steps_answered = verdict.version;
+      workers_[worker].ContinueAt(verdict.version, job_.buckets.size());
     }
-    for (int bucket = 0; bucket < bucket_count(); ++bucket) {
+    PSRING_RETURN_IF_ERROR(ActOnAll(worker, /*verdict=*/{}, lane, replies, [&](int bucket) {
       BucketState& state = buckets_[bucket];
-      MutexLock bucket_lock(state.mutex);
       Verdict of_bucket = verdict;
       // The step that a relayed verdict names may be complete already. Then newer weights do no harm: the
       // gradient that the worker computes from them will be dropped as well.
       if (dropped) of_bucket.version = std::max(verdict.version, state.consistency->version());
-      const Consistency::Decision decision = completes_only
-                                                 ? state.backup->OnComplete(verdict.version, verdict.complete)
-                                                 : state.backup->OnVerdict(of_bucket);
+      Consistency::Decision decision = completes_only
+                                           ? state.backup->OnComplete(verdict.version, verdict.complete)
+                                           : state.backup->OnVerdict(of_bucket);
       // A refused verdict must not replace a push that waits.
       if (dropped && decision.accept) {
         state.pending[worker] = {.state = Pending::State::kDropped, .step = step};
       }
-      PSRING_RETURN_IF_ERROR(AtBucket(Act(bucket, decision, lane, replies), worker, bucket));
-    }
+      return decision;
+    }));
   }
   PSRING_RETURN_IF_ERROR(OnceReduced(lane, replies));
   return verdict;
@@ -193,15 +205,9 @@ absl::StatusOr<Verdict> BucketRounds::OnLeave(int worker, Lane& lane, Replies& r
     if (admission_.has_value()) {
       PSRING_ASSIGN_OR_RETURN(verdict, admission_->OnLeave(worker));
     }
-    for (int bucket = 0; bucket < bucket_count(); ++bucket) {
-      BucketState& state = buckets_[bucket];
-      MutexLock bucket_lock(state.mutex);
-      absl::Status status = Act(bucket, state.consistency->OnLeave(worker), lane, replies);
-      if (status.ok() && verdict.complete > 0) {
-        status = Act(bucket, state.backup->OnComplete(verdict.version, verdict.complete), lane, replies);
-      }
-      PSRING_RETURN_IF_ERROR(AtBucket(status, worker, bucket));
-    }
+    PSRING_RETURN_IF_ERROR(ActOnAll(worker, verdict, lane, replies, [&](int bucket) {
+      return buckets_[bucket].consistency->OnLeave(worker);
+    }));
   }
   PSRING_RETURN_IF_ERROR(OnceReduced(lane, replies));
   return verdict;
@@ -211,9 +217,7 @@ absl::Status BucketRounds::OnLost(int worker, Lane& lane, Replies& replies) {
   {
     MutexLock lock(admission_mutex_);
     const Verdict verdict = admission_.has_value() ? admission_->OnLost(worker) : Verdict{};
-    for (int bucket = 0; bucket < bucket_count(); ++bucket) {
-      BucketState& state = buckets_[bucket];
-      MutexLock bucket_lock(state.mutex);
+    PSRING_RETURN_IF_ERROR(ActOnAll(worker, verdict, lane, replies, [&](int bucket) {
       Push& push = workers_[worker].pushes[static_cast<size_t>(bucket)];
       if (push.step >= 0 && !push.whole) {
         const bool in_the_sum = push.high_water > 0 && push.resets == shard_.resets(bucket);
@@ -221,16 +225,12 @@ absl::Status BucketRounds::OnLost(int worker, Lane& lane, Replies& replies) {
         shard_.DropPush(worker, bucket);
         push.step = -1;
       }
-      Pending& pending = state.pending[worker];
+      Pending& pending = buckets_[bucket].pending[worker];
       // A whole push still counts, but is not answered.
       if (pending.state != Pending::State::kPushed) pending = {};
       pending.joins = false;
-      PSRING_RETURN_IF_ERROR(Act(bucket, state.consistency->OnLost(worker), lane, replies));
-      if (verdict.complete > 0) {
-        PSRING_RETURN_IF_ERROR(
-            Act(bucket, state.backup->OnComplete(verdict.version, verdict.complete), lane, replies));
-      }
-    }
+      return buckets_[bucket].consistency->OnLost(worker);
+    }));
   }
   return OnceReduced(lane, replies);
 }
@@ -238,10 +238,7 @@ absl::Status BucketRounds::OnLost(int worker, Lane& lane, Replies& replies) {
 absl::Status BucketRounds::OnJoin(int worker, bool again, Replies& replies) {
   WorkerStream& stream = workers_[worker];
   MutexLock lock(admission_mutex_);
-  // All at once: no bucket may advance between JoinsAt and OnJoin.
-  std::vector<std::unique_ptr<MutexLock>> bucket_locks;
-  for (int i = 0; i < bucket_count(); ++i)
-    bucket_locks.push_back(std::make_unique<MutexLock>(buckets_[i].mutex));
+  const auto locks = LockAll();  // no bucket may advance between JoinsAt and OnJoin
   int64_t step = 0;
   if (admission_.has_value()) {
     PSRING_ASSIGN_OR_RETURN(const Verdict verdict, admission_->OnJoin(worker));
@@ -258,8 +255,7 @@ absl::Status BucketRounds::OnJoin(int worker, bool again, Replies& replies) {
     stream.buckets_to_read = job_.buckets.size();
     stream.joins_at = step;
     stream.joins_again = again;
-    stream.pushes_complete = step * bucket_count();
-    stream.steps_answered = step;
+    stream.ContinueAt(step, job_.buckets.size());
     stream.held.clear();
   }
   for (int i = 0; i < bucket_count(); ++i) {
@@ -274,12 +270,17 @@ absl::Status BucketRounds::OnJoin(int worker, bool again, Replies& replies) {
     }
     if (decision.may_read.empty()) continue;
     pending = {};
-    MutexLock worker_lock(stream.mutex);
-    if (--stream.buckets_to_read == 0) {
-      replies.emplace_back(worker, Reply{.message = message::Welcome{.step = step}});
-    }
+    ReadToJoin(worker, replies);
   }
   return absl::OkStatus();
+}
+
+void BucketRounds::ReadToJoin(int worker, Replies& replies) {
+  WorkerStream& stream = workers_[worker];
+  MutexLock lock(stream.mutex);
+  if (--stream.buckets_to_read > 0) return;
+  replies.emplace_back(
+      worker, Reply{.message = message::Welcome{.step = stream.joins_at, .went_back = stream.joins_again}});
 }
 
 absl::Status BucketRounds::Act(int bucket, const Consistency::Decision& decision, Lane& lane,
@@ -298,41 +299,36 @@ absl::Status BucketRounds::Act(int bucket, const Consistency::Decision& decision
     if (clips && clipping_.AddReaders(bucket, decision.may_read)) return absl::OkStatus();
     return Answer(bucket, decision.may_read, {}, lane, replies);
   }
-  std::vector<int> pushed;
-  int64_t samples = 0;
+  Clipping::Update update{.step = version - 1, .may_read = decision.may_read};
   for (int i = 0; i < job_.workers; ++i) {
     Pending& pending = state.pending[i];
     if (pending.state != Pending::State::kPushed) continue;
     pending.state = pending.joins ? Pending::State::kJoining : Pending::State::kApplied;
     pending.staleness = version - 1 - state.received_version[i];
-    pushed.push_back(i);
-    samples += pending.samples;
+    update.workers.push_back(i);
+    update.samples += pending.samples;
   }
-  PSRING_CHECK(static_cast<int>(pushed.size()) == decision.apply_count);
-  if (updates_rows) PSRING_RETURN_IF_ERROR(rows_->OnUpdate(pushed, replies));
+  PSRING_CHECK(static_cast<int>(update.workers.size()) == decision.apply_count);
+  if (updates_rows) PSRING_RETURN_IF_ERROR(rows_->OnUpdate(update.workers, replies));
   if (clips) {
-    PSRING_ASSIGN_OR_RETURN(const double sum_of_squares, shard_.Reduce(bucket, pushed, lane));
-    clipping_.Hold(bucket, {.workers = pushed,
-                            .step = version - 1,
-                            .samples = samples,
-                            .sum_of_squares = sum_of_squares,
-                            .may_read = decision.may_read});
+    PSRING_ASSIGN_OR_RETURN(update.sum_of_squares, shard_.Reduce(bucket, update.workers, lane));
+    clipping_.Hold(bucket, std::move(update));
     return absl::OkStatus();
   }
-  Update update{.pushed = pushed, .samples = samples};
+  const int first = update.workers.front();
+  ParameterShard::Factors factors;
   if (job_.staleness_lr) {
-    update.factors.rate =
-        1.0 / static_cast<double>(std::max<int64_t>(1, state.pending[pushed.front()].staleness));
+    factors.rate = 1.0 / static_cast<double>(std::max<int64_t>(1, state.pending[first].staleness));
   }
   if (notes_arrivals_ && !arrivals_->IsFull(bucket)) {
-    arrivals_->updates[bucket].push_back(static_cast<uint16_t>(pushed.front()));
+    arrivals_->updates[bucket].push_back(static_cast<uint16_t>(first));
   }
-  return MakeUpdate(bucket, update, decision.may_read, lane, replies);
+  return MakeUpdate(bucket, update, factors, lane, replies);
 }
 
-absl::Status BucketRounds::MakeUpdate(int bucket, const Update& update, const std::vector<int>& readers,
-                                      Lane& lane, Replies& replies) {
-  PSRING_ASSIGN_OR_RETURN(BegunAnswers begun, BeginAnswers(bucket, readers));
+absl::Status BucketRounds::MakeUpdate(int bucket, const Clipping::Update& update,
+                                      const ParameterShard::Factors& factors, Lane& lane, Replies& replies) {
+  PSRING_ASSIGN_OR_RETURN(BegunAnswers begun, BeginAnswers(bucket, update.may_read));
   const size_t all = shard_.bucket_bytes(bucket);
   Outlets outlets{.places = begun.places};
   outlets.made = [&begun, all](size_t made) {
@@ -345,10 +341,9 @@ absl::Status BucketRounds::MakeUpdate(int bucket, const Update& update, const st
       reply.from = made;
     }
   };
-  PSRING_RETURN_IF_ERROR(shard_.Apply(bucket, update.pushed, update.samples,
-                                      buckets_[bucket].consistency->version(), update.factors, lane,
-                                      outlets));
-  return Answer(bucket, readers, std::move(begun), lane, replies);
+  PSRING_RETURN_IF_ERROR(shard_.Apply(bucket, update.workers, update.samples,
+                                      buckets_[bucket].consistency->version(), factors, lane, outlets));
+  return Answer(bucket, update.may_read, std::move(begun), lane, replies);
 }
 
 absl::Status BucketRounds::OnceReduced(Lane& lane, Replies& replies) {
@@ -381,9 +376,7 @@ absl::Status BucketRounds::ApplyReduced(double sum_of_squares, Lane& lane, Repli
                           absl::StrCat("step ", held.step, ": ", factor.status().message()));
     }
     checkpointing_.NoteVersion(bucket, state.consistency->version());
-    PSRING_RETURN_IF_ERROR(MakeUpdate(
-        bucket, {.pushed = held.workers, .samples = held.samples, .factors = {.gradient = *factor}},
-        held.may_read, lane, replies));
+    PSRING_RETURN_IF_ERROR(MakeUpdate(bucket, held, {.gradient = *factor}, lane, replies));
   }
   return absl::OkStatus();
 }

@@ -41,10 +41,9 @@ class BucketRounds {
 
   // Whether a push that may begin is a repeat, which only needs its answer.
   absl::StatusOr<bool> MayBegin(int worker, const message::Gradient& chunk);
-  // The worker's push of the bucket has arrived entirely. It counts unless the bucket was reset meanwhile.
+  // The worker's push of the bucket has arrived entirely, perhaps again. It counts unless the bucket was
+  // reset meanwhile.
   absl::Status OnPush(int worker, int bucket, Lane& lane, Replies& replies);
-  // The worker's whole push was repeated.
-  absl::Status OnRepeat(int worker, int bucket, Lane& lane, Replies& replies);
   // Whether the worker's push of `step` waits for its answer.
   bool IsUnanswered(int worker, int bucket, int64_t step);
   // Another server went back: with bounded staleness, answers the workers that wait.
@@ -59,7 +58,7 @@ class BucketRounds {
   absl::StatusOr<Verdict> OnLeave(int worker, Lane& lane, Replies& replies);
   absl::Status OnLost(int worker, Lane& lane, Replies& replies);
   // A lost worker joins again, at one step in all buckets. When all buckets have reached that step, its
-  // Welcome is in the replies of this call or of a later one.
+  // Welcome is in the replies of this call or of a later one; `again` is its `went_back`.
   absl::Status OnJoin(int worker, bool again, Replies& replies);
   // Clipping: the total of all servers, from any worker.
   absl::Status OnNormTotal(const message::NormTotal& total, Lane& lane, Replies& replies);
@@ -102,12 +101,6 @@ class BucketRounds {
     std::vector<Pending> pending ABSL_GUARDED_BY(mutex);           // by worker
     std::vector<int64_t> received_version ABSL_GUARDED_BY(mutex);  // by worker
   };
-  // An update. Parts of its answers may be sent while it is computed.
-  struct Update {
-    std::vector<int> pushed;
-    int64_t samples = 0;
-    ParameterShard::Factors factors = {};
-  };
   // Answers that began before the update was complete.
   struct BegunAnswers {
     std::map<int, Reply> replies;    // by worker: what is still to be sent; in place, or in parts
@@ -121,14 +114,22 @@ class BucketRounds {
   absl::StatusOr<Verdict> VerdictOf(int worker, const message::Announcement& announcement)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(admission_mutex_);
 
+  std::vector<std::unique_ptr<MutexLock>> LockAll();  // of the buckets
+  // In every bucket: executes what `decide(bucket)` decides and, if `verdict` says so, completes its step.
+  template <typename Decide>
+  absl::Status ActOnAll(int worker, const Verdict& verdict, Lane& lane, Replies& replies,
+                        const Decide& decide) ABSL_EXCLUSIVE_LOCKS_REQUIRED(admission_mutex_);
   // Executes a decision: an update, answers, or both.
   absl::Status Act(int bucket, const Consistency::Decision& decision, Lane& lane, Replies& replies);
-  absl::Status MakeUpdate(int bucket, const Update& update, const std::vector<int>& readers, Lane& lane,
-                          Replies& replies);
+  // Parts of its answers may be sent while it is computed.
+  absl::Status MakeUpdate(int bucket, const Clipping::Update& update, const ParameterShard::Factors& factors,
+                          Lane& lane, Replies& replies);
   // Clipping: once the last bucket of a step is added up, makes the updates, or asks all servers for the
   // total. Without a bucket's lock.
   absl::Status OnceReduced(Lane& lane, Replies& replies);
   absl::Status ApplyReduced(double sum_of_squares, Lane& lane, Replies& replies);
+  // The worker that joins again has the bucket's version; after the last bucket it gets its Welcome.
+  void ReadToJoin(int worker, Replies& replies);
   // Empties the bucket's sum: its workers send their gradients again.
   void ResetBucket(int bucket, Replies& replies);
 

@@ -56,6 +56,19 @@ absl::Status ValidateStats(const ServerStats& stats, const ServerJob& job) {
 
 }  // namespace
 
+ServerResult ResultOf(int server, const ServerStats& stats) {
+  return {.server = server,
+          .pushes = stats.pushes,
+          .payload_rx_bytes = stats.payload.payload_rx_bytes,
+          .payload_tx_bytes = stats.payload.payload_tx_bytes,
+          .staleness_histogram = stats.staleness_histogram,
+          .dropped_gradients = stats.dropped_gradients,
+          .restarts = stats.restarts,
+          .lost_workers = stats.lost_workers,
+          .lost_at_step = stats.lost_at_step,
+          .peak_memory_mb = PeakMemoryMb()};
+}
+
 absl::Status ValidateCheckpoint(const Checkpoint& checkpoint) {
   const ServerJob& job = checkpoint.job;
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/measure/records.h"
 #include "common/measure/trace.h"
 #include "ps_server/consistency/consistency.h"
 #include "ps_server/protocol/server_job.h"
@@ -34,6 +35,9 @@ struct ServerStats {
   std::vector<int64_t> lost_workers;          // in order of loss
   std::vector<int64_t> lost_at_step;          // by lost worker: its step
 };
+
+// The record of server number `server`; peak_memory_mb is this process's.
+ServerResult ResultOf(int server, const ServerStats& stats);
 
 struct Checkpoint {
   ServerJob job;

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "ps_server/server/checkpoint.h"
 #include "ps_server/server/parameter_server.h"
-#include "ps_server/server/server_metrics.h"
 
 namespace psring {
 namespace {

@@ -1,8 +1,8 @@
+// The life of a server, the messages that are not of buckets or rows, and the replies.
 #include "ps_server/server/parameter_server.h"
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,9 +14,16 @@
 namespace psring {
 namespace {
 
-// Unique among all servers that these workers may use.
-uint64_t NewIncarnation() {
-  return KernelRandom() | 1;  // never 0
+constexpr absl::Duration kIdle = absl::Seconds(3);
+
+ServerStats NoStats(int workers) {
+  const std::vector<int64_t> none(static_cast<size_t>(workers));
+  return {.worker_pushes = none, .worker_staleness_sum = none, .worker_dropped = none};
+}
+
+absl::Duration CheckInterval(const ServerOptions& options) {
+  return std::clamp(std::min(options.timeout, options.worker_timeout + absl::Milliseconds(100)) / 10,
+                    absl::Milliseconds(10), absl::Seconds(1));
 }
 
 }  // namespace
@@ -24,36 +31,22 @@ uint64_t NewIncarnation() {
 ParameterServer::ParameterServer(Device& device, const ServerOptions& options)
     : device_(device),
       options_(options),
-      incarnation_(NewIncarnation()),
+      incarnation_(KernelRandom() | 1),  // unique among the servers of these workers; never 0
       members_(options.workers),
-      jobs_(options.workers),
-      rejections_(options.workers),
+      start_(options.workers, options.server, options.servers),
       workers_(std::make_unique<WorkerStream[]>(options.workers)),
-      first_step_(options.workers, 0),
-      last_arrival_ns_(MonotonicNanos()),
       checkpointing_(options.checkpoints, options.checkpoint_every,
-                     [this](const absl::Status& why) { Abort(why); }) {
+                     [this](const absl::Status& why) { Abort(why); }),
+      stats_(NoStats(options.workers)),
+      watchdog_(
+          CheckInterval(options), options.timeout, [this] { LoseOverdue(); }, [this] { OnSilence(); }) {
   PSRING_CHECK(options.workers > 0);
-  {
-    MutexLock lock(stats_mutex_);
-    stats_.worker_pushes.resize(options.workers);
-    stats_.worker_staleness_sum.resize(options.workers);
-    stats_.worker_dropped.resize(options.workers);
-  }
-  watchdog_ = std::thread([this] { Watch(); });
 }
 
 ParameterServer::~ParameterServer() {
-  {
-    MutexLock lock(mutex_);
-    stopping_ = true;
-    changed_.NotifyAll();
-  }
-  watchdog_.join();
-  if (queue_thread_.joinable()) {
-    shard_->staging().Close();
-    queue_thread_.join();
-  }
+  if (!queue_thread_.joinable()) return;
+  shard_->staging().Close();
+  queue_thread_.join();
 }
 
 absl::StatusOr<Lane> ParameterServer::NewLane() const {
@@ -63,8 +56,72 @@ absl::StatusOr<Lane> ParameterServer::NewLane() const {
   return lane;
 }
 
-absl::Status ParameterServer::OnAnnounce(int worker, const message::Announcement& announcement, Lane& lane) {
-  if (announcement.incarnation != incarnation_) return absl::OkStatus();
+template <typename Kind>
+absl::StatusOr<Receipt> ParameterServer::On(int worker, const Kind& message, const ReceivedPayload& payload,
+                                            Lane&) {
+  constexpr bool pulls = std::is_same_v<Kind, message::PullRows>;
+  constexpr bool pushes = std::is_same_v<Kind, message::PushRows>;
+  if (rows_ == nullptr) {
+    const char* const does = pulls ? " pulls" : pushes ? " pushes" : " sends";
+    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, does, " rows in a job without tables"));
+  }
+  Replies replies;
+  PSRING_RETURN_IF_ERROR(rows_->On(worker, message, payload.pieces, replies));
+  if (pulls || pushes) {  // rows and their numbers
+    MutexLock stats_lock(stats_mutex_);
+    stats_.payload.payload_rx_bytes += TotalBytes(payload.pieces);
+  }
+  Finish(std::move(replies));
+  return Receipt::kTaken;
+}
+
+template <>
+absl::StatusOr<Receipt> ParameterServer::On(int worker, const message::Join&, const ReceivedPayload&, Lane&) {
+  return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sent a second Join"));
+}
+
+template <>
+absl::StatusOr<Receipt> ParameterServer::On(int worker, const message::InitialWeights& chunk,
+                                            const ReceivedPayload& payload, Lane&) {
+  if (start_.restored()) return Receipt::kTaken;  // the checkpoint's are newer
+  if (worker != 0 || !receiver_->lacks_weights()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", worker, " sent initial weights that were not requested"));
+  }
+  PSRING_RETURN_IF_ERROR(receiver_->OnWeights(chunk, payload.pieces));
+  if (receiver_->lacks_weights()) return Receipt::kTaken;
+  {
+    MutexLock lock(mutex_);
+    start_.OnWeights();
+  }
+  PSRING_RETURN_IF_ERROR(StartOnceComplete());
+  return Receipt::kTaken;
+}
+
+template <>
+absl::StatusOr<Receipt> ParameterServer::On(int worker, const message::Gradient& chunk,
+                                            const ReceivedPayload& payload, Lane& lane) {
+  Replies replies;
+  PSRING_ASSIGN_OR_RETURN(const BucketReceiver::Received received,
+                          receiver_->OnGradient(worker, chunk, payload, lane, replies));
+  if (received.complete && finished_) finished_ = false;  // it repeats what another server has lost
+  if (received.complete || !replies.empty()) Finish(std::move(replies));
+  return received.receipt;
+}
+
+template <>
+absl::StatusOr<Receipt> ParameterServer::On(int, const message::NormTotal& total, const ReceivedPayload&,
+                                            Lane& lane) {
+  Replies replies;
+  PSRING_RETURN_IF_ERROR(rounds_->OnNormTotal(total, lane, replies));
+  Finish(std::move(replies));
+  return Receipt::kTaken;
+}
+
+template <>
+absl::StatusOr<Receipt> ParameterServer::On(int worker, const message::Announcement& announcement,
+                                            const ReceivedPayload&, Lane& lane) {
+  if (announcement.incarnation != incarnation_) return Receipt::kTaken;
   Replies replies;
   PSRING_ASSIGN_OR_RETURN(const Verdict verdict, rounds_->OnAnnounce(worker, announcement, lane, replies));
   if (!verdict.admitted && announcement.step >= 0) {
@@ -73,10 +130,12 @@ absl::Status ParameterServer::OnAnnounce(int worker, const message::Announcement
     ++stats_.worker_dropped[worker];
   }
   Finish(std::move(replies));
-  return absl::OkStatus();
+  return Receipt::kTaken;
 }
 
-absl::Status ParameterServer::OnFetch(int worker, const message::Fetch& fetch) {
+template <>
+absl::StatusOr<Receipt> ParameterServer::On(int worker, const message::Fetch& fetch, const ReceivedPayload&,
+                                            Lane&) {
   if (fetch.slot < 0 || fetch.slot > shard_->slots()) {
     return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " asked for slot ", fetch.slot,
                                                    " of an optimizer that has ", shard_->slots()));
@@ -84,10 +143,12 @@ absl::Status ParameterServer::OnFetch(int worker, const message::Fetch& fetch) {
   PSRING_ASSIGN_OR_RETURN(std::vector<Reply> weights, rounds_->Weights(static_cast<int>(fetch.slot)));
   for (Reply& bucket : weights) Deliver(worker, std::move(bucket));
   Deliver(worker, {.message = message::FetchDone{}});
-  return absl::OkStatus();
+  return Receipt::kTaken;
 }
 
-absl::Status ParameterServer::OnLeave(int worker, Lane& lane) {
+template <>
+absl::StatusOr<Receipt> ParameterServer::On(int worker, const message::Leave&, const ReceivedPayload&,
+                                            Lane& lane) {
   for (const Push& push : workers_[worker].pushes) {
     if (push.step < 0 || push.whole) continue;
     return absl::FailedPreconditionError(
@@ -116,23 +177,26 @@ absl::Status ParameterServer::OnLeave(int worker, Lane& lane) {
     changed_.NotifyAll();
   }
   ReleaseBarriers();
-  return absl::OkStatus();
+  return Receipt::kTaken;
 }
 
-absl::Status ParameterServer::OnBarrier(int worker, int64_t number) {
+template <>
+absl::StatusOr<Receipt> ParameterServer::On(int worker, const message::Barrier& barrier,
+                                            const ReceivedPayload&, Lane&) {
+  const int64_t number = barrier.number;
   if (number < 0 || number >= Membership::kBarriers) {
     return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " waits at barrier ", number));
   }
   if (workers_[worker].rewound) {  // it reaches this barrier again
     Deliver(worker, {.message = message::BarrierPassed{.number = number}});
-    return absl::OkStatus();
+    return Receipt::kTaken;
   }
   {
     MutexLock lock(mutex_);
     members_.ReachBarrier(worker, static_cast<int>(number));
   }
   ReleaseBarriers();
-  return absl::OkStatus();
+  return Receipt::kTaken;
 }
 
 void ParameterServer::ReleaseBarriers() {
@@ -153,7 +217,9 @@ void ParameterServer::ReleaseBarriers() {
 
 // Every worker that knows of another server's restart sends a Rewind. The first one ends all streams; the
 // next incarnation ignores the others because it is already in their epoch.
-absl::Status ParameterServer::OnRewind(int worker, const message::Rewind& rewind, Lane& lane) {
+template <>
+absl::StatusOr<Receipt> ParameterServer::On(int worker, const message::Rewind& rewind, const ReceivedPayload&,
+                                            Lane& lane) {
   if (started_ && rule_.each_alone()) {  // the worker repeats its pushes from that step on
     Replies replies;
     PSRING_RETURN_IF_ERROR(rounds_->ReleaseWaiting(lane, replies));
@@ -165,9 +231,9 @@ absl::Status ParameterServer::OnRewind(int worker, const message::Rewind& rewind
       barrier = members_.LeaveBarrier(worker);
     }
     if (barrier >= 0) Deliver(worker, {.message = message::BarrierPassed{.number = barrier}});
-    return absl::OkStatus();
+    return Receipt::kTaken;
   }
-  if (!started_ || rewind.epoch <= epoch_) return absl::OkStatus();
+  if (!started_ || rewind.epoch <= start_.epoch()) return Receipt::kTaken;
   if (options_.servers == 1 || !checkpointing_.enabled() || rewind.step < 0) {
     return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " asks to go back to step ",
                                                       rewind.step, ", which this job cannot do"));
@@ -177,7 +243,117 @@ absl::Status ParameterServer::OnRewind(int worker, const message::Rewind& rewind
     if (!goes_back_to_.has_value()) goes_back_to_ = rewind;
   }
   Abort(absl::CancelledError(absl::StrCat("the job goes back to step ", rewind.step, " or before")));
-  return absl::OkStatus();
+  return Receipt::kTaken;
+}
+
+Receipt ParameterServer::Receive(int worker, const ReplySink* sink, const message::ToServer& message,
+                                 const ReceivedPayload& payload, Lane& lane) {
+  if (failed_) return Receipt::kTaken;
+  watchdog_.NoteArrival();
+  absl::StatusOr<Receipt> receipt = Receipt::kTaken;
+  {
+    MutexLock receive_lock(workers_[worker].receive);
+    // The worker has another stream by now, or is no longer in the job.
+    if (workers_[worker].Sink().get() != sink) return Receipt::kTaken;
+    receipt = Dispatch(worker, message, payload, lane);
+  }
+  if (receipt.ok()) return *receipt;
+  Expel(worker, sink, receipt.status());
+  return Receipt::kTaken;
+}
+
+absl::StatusOr<Receipt> ParameterServer::Dispatch(int worker, const message::ToServer& message,
+                                                  const ReceivedPayload& payload, Lane& lane) {
+  if (workers_[worker].left) {
+    // The total of a step's norm may arrive after the step is complete.
+    if (std::holds_alternative<message::NormTotal>(message)) return Receipt::kTaken;
+    if (std::holds_alternative<message::Leave>(message)) return Receipt::kTaken;
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", worker, " has left and must not send messages"));
+  }
+  if (!started_ && !std::holds_alternative<message::InitialWeights>(message) &&
+      !std::holds_alternative<message::Rewind>(message)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", worker, " sent a message before all workers have joined"));
+  }
+  return std::visit([&](const auto& kind) { return On(worker, kind, payload, lane); }, message);
+}
+
+void ParameterServer::Finish(Replies replies) {
+  Count(replies);  // first, because the updates are in the checkpoint
+  if (checkpointing_.TakeDue()) TakeCheckpoint(/*finished=*/false);
+  for (auto& [worker, reply] : replies) {
+    const auto* const welcome = std::get_if<message::Welcome>(&reply.message);
+    if (welcome == nullptr) {
+      Deliver(worker, std::move(reply));
+      continue;
+    }
+    const bool again = welcome->went_back;
+    if (absl::Status sent = SendWelcome(worker, welcome->step, again, again); !sent.ok()) Abort(sent);
+  }
+}
+
+void ParameterServer::Count(Replies& replies) {
+  MutexLock lock(stats_mutex_);
+  for (auto& [worker, reply] : replies) {
+    if (std::holds_alternative<message::Rows>(reply.message) && !std::exchange(reply.counted, true)) {
+      stats_.payload.payload_tx_bytes += reply.weights.weights.bytes();
+    }
+    const auto* const answer = std::get_if<message::Answer>(&reply.message);
+    if (answer == nullptr || std::exchange(reply.counted, true)) continue;
+    stats_.payload.payload_tx_bytes += shard_->bucket_bytes(answer->bucket);
+    if (answer->dropped) continue;
+    stats_.payload.payload_rx_bytes += shard_->gradient_bytes(answer->bucket);
+    const size_t staleness = std::min(static_cast<size_t>(answer->staleness), kMostStaleness);
+    ++stats_.pushes;
+    if (stats_.staleness_histogram.size() <= staleness) stats_.staleness_histogram.resize(staleness + 1);
+    ++stats_.staleness_histogram[staleness];
+    ++stats_.worker_pushes[worker];
+    stats_.worker_staleness_sum[worker] += answer->staleness;
+  }
+}
+
+void ParameterServer::Abort(const absl::Status& why) {
+  {
+    MutexLock lock(mutex_);
+    if (!failure_.ok()) return;
+    failure_ = why;
+    failed_ = true;
+    changed_.NotifyAll();
+  }
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    if (const std::shared_ptr<ReplySink> sink = workers_[worker].Replace(nullptr)) sink->Abort(why);
+  }
+}
+
+void ParameterServer::AbortJoining(const absl::Status& why) {
+  std::string rejection;
+  {
+    MutexLock lock(mutex_);
+    if (started_) return;
+    rejection = start_.RejectionOf(members_.Absent());
+  }
+  Abort(absl::Status(why.code(), absl::StrCat(why.message(), rejection)));
+}
+
+std::optional<absl::Status> ParameterServer::WaitUntilOver(MonotonicTime deadline) {
+  MutexLock lock(mutex_);
+  while (true) {
+    if (!failure_.ok()) return failure_;
+    const auto [expected, left] = members_.CountExpectedAndLeft();
+    // Workers of a server which was restarted after the last step only have to leave, or have left before.
+    const bool idle = was_finished_ && watchdog_.silence() > kIdle;
+    if (expected == 0 ? left > 0 || was_finished_ : idle && members_.Present().empty()) {
+      return absl::OkStatus();
+    }
+    if (MonotonicNow() >= deadline) return std::nullopt;
+    changed_.WaitUntil(mutex_, deadline);
+  }
+}
+
+std::vector<int> ParameterServer::lost_workers() const {
+  MutexLock lock(mutex_);
+  return members_.Lost();
 }
 
 std::optional<message::Rewind> ParameterServer::goes_back_to() const {
@@ -191,7 +367,9 @@ ServerStats ParameterServer::stats() const {
     MutexLock lock(stats_mutex_);
     stats = stats_;
   }
-  if (started_) stats.staging_peak_bytes = shard_->staging().peak_bytes();
+  if (!started_) return stats;
+  stats.staging_peak_bytes = shard_->staging().peak_bytes();
+  stats.answered_again = receiver_->answered_again();
   return stats;
 }
 

@@ -1,12 +1,15 @@
 // One job's parameter server, without the network. It is composed of
 //
-//   Membership     who is in the job, and who is waited for at a barrier
-//   BucketRounds   who waits for whom in a bucket, its updates, and the answers to them (with Clipping)
-//   Checkpointing  when checkpoints are taken and written
-//   RowRounds      pulls and updates of rows, if the job has tables
-//   WorkerStream   each worker's stream and pushes
+//   Membership      who is in the job, and who is waited for at a barrier
+//   JobStart        whether a worker's job fits, and when and where the job begins
+//   BucketReceiver  what arrives for buckets: initial weights and pushes
+//   BucketRounds    who waits for whom in a bucket, its updates, and the answers to them (with Clipping)
+//   RowRounds       pulls and updates of rows, if the job has tables
+//   WorkerStream    each worker's stream and pushes
+//   Checkpointing   when checkpoints are taken and written
+//   Watchdog        the thread that notices losses and silence
 //
-// Threads: a watchdog; with checkpoints, a writer; if pushes are staged, one that notifies waiting workers
+// Threads: the watchdog; with checkpoints, a writer; if pushes are staged, one that notifies waiting workers
 // when there is memory. Calls for different workers run concurrently; the call that completes an update
 // computes it, with the Lane of its thread. A call waits only for locks, held for the time to add a chunk or
 // update a bucket, and for a checkpoint that is due while the previous one is still being written.
@@ -31,11 +34,14 @@
 #include "common/base/mutex.h"
 #include "common/device/device.h"
 #include "common/measure/arrivals.h"
+#include "ps_server/server/bucket_receiver.h"
 #include "ps_server/server/bucket_rounds.h"
 #include "ps_server/server/checkpointing.h"
+#include "ps_server/server/job_start.h"
 #include "ps_server/server/membership.h"
 #include "ps_server/server/reply.h"
 #include "ps_server/server/row_rounds.h"
+#include "ps_server/server/watchdog.h"
 #include "ps_server/server/worker_stream.h"
 
 namespace psring {
@@ -92,10 +98,11 @@ class ParameterServer {
   // The worker's connection has ended. Unless it has left or reconnects in time, it is lost. `sink` is not
   // used any more.
   void Disconnected(int worker, const ReplySink* sink, const std::string& why);
-  void TurnAway(int worker, const ReplySink* sink, const absl::Status& why);  // violated the protocol
+  // The worker has violated the protocol: it is lost.
+  void Expel(int worker, const ReplySink* sink, const absl::Status& why);
   void Abort(const absl::Status& why);  // fails the job; the first reason is kept. Any thread
   // Whether the job has not begun yet, because not all workers have joined.
-  bool AwaitsWorkers() const { return !started_ && !restored_; }
+  bool AwaitsWorkers() const { return !started_ && !start_.restored(); }
   // Abort while the job has not begun: a worker will not join, because of `why`.
   void AbortJoining(const absl::Status& why);
 
@@ -117,37 +124,19 @@ class ParameterServer {
   uint64_t incarnation() const { return incarnation_; }
 
  private:
-  // parameter_server.cc: other messages, and checkpoints.
-  absl::Status OnAnnounce(int worker, const message::Announcement& announcement, Lane& lane);
-  absl::Status OnFetch(int worker, const message::Fetch& fetch);
-  absl::Status OnLeave(int worker, Lane& lane);
-  absl::Status OnBarrier(int worker, int64_t number);
-  absl::Status OnRewind(int worker, const message::Rewind& rewind, Lane& lane);
-  void ReleaseBarriers();
-  bool TakeCheckpoint(bool finished);  // false: the buckets are at different versions at the moment
-
-  // parameter_server_receive.cc: dispatch, initial weights, gradients and replies.
+  // parameter_server.cc
   absl::StatusOr<Receipt> Dispatch(int worker, const message::ToServer& message,
                                    const ReceivedPayload& payload, Lane& lane);
-  absl::Status CheckBucket(int worker, int bucket) const;
-  absl::Status OnPullRows(int worker, const message::PullRows& pull, Pieces payload);
-  absl::Status OnPushRows(int worker, const message::PushRows& push, Pieces payload);
-  absl::Status OnInitialRows(int worker, const message::InitialRows& initial, Pieces payload);
-  absl::Status OnWeights(int worker, const message::InitialWeights& chunk, Pieces payload);
-  absl::Status OnSlot(int worker, const message::InitialWeights& chunk, Pieces payload);
-  absl::StatusOr<Receipt> OnGradient(int worker, const message::Gradient& chunk,
-                                     const ReceivedPayload& payload, Lane& lane);
-  absl::StatusOr<Receipt> BeginPush(int worker, const message::Gradient& chunk, const PushManner& manner);
-  absl::Status OnPushComplete(int worker, int bucket, Lane& lane);
-  absl::StatusOr<Receipt> OnRepeat(int worker, int bucket, bool in_place, Lane& lane);
-  void Finish(Replies replies);           // takes a checkpoint if one is due, then delivers; without locks
-  void Deliver(int worker, Reply reply);  // serial: once its step allows it
-  void Send(int worker, Reply reply);
+  // Specialized for each kind of message; those of rows have one definition.
+  template <typename Kind>
+  absl::StatusOr<Receipt> On(int worker, const Kind& message, const ReceivedPayload& payload, Lane& lane);
+  void ReleaseBarriers();
+  bool TakeCheckpoint(bool finished);  // false: the buckets are at different versions at the moment
+  void Finish(Replies replies);        // takes a checkpoint if one is due, then delivers; without locks
+  void Deliver(int worker, Reply reply) { workers_[worker].Deliver(std::move(reply), order_); }
   void Count(Replies& replies);  // the answers, once each
-  void CountReceived(Pieces payload);
 
-  // parameter_server_join.cc: how the job begins, and begins again.
-  absl::Status AcceptJobLocked(int worker, const ServerJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // parameter_server_members.cc: joins.
   absl::Status PrepareLocked(const ServerJob& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Enter(const Joining& joining, std::shared_ptr<ReplySink> sink);
   absl::Status Resume(int worker, std::shared_ptr<ReplySink> sink);
@@ -160,17 +149,13 @@ class ParameterServer {
                            const std::vector<Reply>* first_weights = nullptr);
   void SendResets(int worker);
 
-  // parameter_server_watch.cc: losses, deadlines and the end.
+  // parameter_server_members.cc: losses. LoseOverdue, Lose and OnSilence run on the watchdog's thread.
   bool ContinuesWithout(int worker);
-  void Lose(int worker, const std::string& why, Lane& lane);
-  // Discards what the worker has staged in part and its place in the queue for memory.
-  void DropStaged(int worker);
-  void Watch();
+  void LoseOverdue();
+  void Lose(int worker, const std::string& lost);
+  void OnSilence();
   void CallQueuedWorkers();
   BucketRounds::Missing WaitsFor();
-  // "; worker 1 was rejected: ...", the first of these; or nothing.
-  std::string RejectionOf(const std::vector<int>& workers) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  BucketRounds::Missing HoldsMemory();
 
   Device& device_;
   const ServerOptions options_;
@@ -179,36 +164,28 @@ class ParameterServer {
   CondVar changed_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   Membership members_ ABSL_GUARDED_BY(mutex_);
-  std::vector<ServerJob> jobs_ ABSL_GUARDED_BY(mutex_);          // by worker, as it was sent
-  std::vector<std::string> rejections_ ABSL_GUARDED_BY(mutex_);  // by worker: why its last Join was rejected
-  bool weights_arrived_ ABSL_GUARDED_BY(mutex_) = false;
-  bool starting_ ABSL_GUARDED_BY(mutex_) = false;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool watch_at_once_ ABSL_GUARDED_BY(mutex_) = false;  // the watchdog has work
+  JobStart start_;  // changed under mutex_
   std::optional<message::Rewind> goes_back_to_ ABSL_GUARDED_BY(mutex_);
 
   // Written by worker 0's Join or by Restore; then read by its thread, and by all once started_ is true.
   ServerJob job_;
   WaitingRule rule_;
+  AnswerOrder order_;
   std::unique_ptr<ParameterShard> shard_;
   std::unique_ptr<WorkerStream[]> workers_;
+  std::unique_ptr<RowRounds> rows_;  // null: the job has no tables
   std::unique_ptr<BucketRounds> rounds_;
-  std::unique_ptr<RowRounds> rows_;    // null: the job has no tables
-  std::vector<int64_t> first_step_;    // by worker: a checkpoint's, or 0
-  bool restored_ = false;              // this and the next two are written before any Join
-  bool epoch_is_given_ = false;        // otherwise it follows from what the workers know
-  bool was_finished_ = false;          // at the checkpoint the workers only had to leave
+  std::unique_ptr<BucketReceiver> receiver_;
+  bool was_finished_ = false;          // at the checkpoint the workers only had to leave; set before any Join
   std::atomic<bool> finished_{false};  // a checkpoint after the last step of all workers is being written
 
-  std::atomic<int64_t> epoch_{0};
   std::atomic<bool> started_{false};  // all have joined, and the weights are complete
   std::atomic<bool> failed_{false};
-  std::atomic<int64_t> last_arrival_ns_;
   Checkpointing checkpointing_;
   mutable Mutex stats_mutex_;
   ServerStats stats_ ABSL_GUARDED_BY(stats_mutex_);
-  std::thread watchdog_;
   std::thread queue_thread_;  // if pushes are staged: CallQueuedWorkers
+  Watchdog watchdog_;         // last: its thread uses the above
 };
 
 }  // namespace psring

@@ -87,7 +87,7 @@ Reply RowRounds::AnswerLocked(const message::PullRows& pull, const std::vector<i
           .weights = {.weights = {values->data(), values->size()}, .keep = values}};
 }
 
-absl::Status RowRounds::OnPull(int worker, const message::PullRows& pull, Pieces payload, Replies& replies) {
+absl::Status RowRounds::On(int worker, const message::PullRows& pull, Pieces payload, Replies& replies) {
   PSRING_RETURN_IF_ERROR(CheckTable(worker, pull.bucket));
   if (pull.slot < 0 || pull.slot > slots_) {
     return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " pulls rows of slot ", pull.slot,
@@ -117,8 +117,8 @@ absl::Status RowRounds::OnPull(int worker, const message::PullRows& pull, Pieces
   return absl::OkStatus();
 }
 
-absl::Status RowRounds::OnInitial(int worker, const message::InitialRows& initial, Pieces payload,
-                                  Replies& replies) {
+absl::Status RowRounds::On(int worker, const message::InitialRows& initial, Pieces payload,
+                           Replies& replies) {
   PSRING_RETURN_IF_ERROR(CheckTable(worker, initial.bucket));
   const int rows = RowsOf(initial.bucket), width = job_.tables[At(initial.bucket)].width;
   if (worker != 0 || initial.slot < 0 || initial.slot >= job_.row_arrays) {
@@ -148,7 +148,7 @@ absl::Status RowRounds::OnInitial(int worker, const message::InitialRows& initia
   return absl::OkStatus();
 }
 
-absl::Status RowRounds::OnPush(int worker, const message::PushRows& push, Pieces payload, Replies& replies) {
+absl::Status RowRounds::On(int worker, const message::PushRows& push, Pieces payload, Replies& replies) {
   PSRING_RETURN_IF_ERROR(CheckTable(worker, push.bucket));
   const int rows = RowsOf(push.bucket), width = job_.tables[At(push.bucket)].width;
   MutexLock lock(mutex_);

@@ -33,9 +33,9 @@ class RowRounds {
   // Null: the job has no tables. Allocates them, and initializes them unless worker 0 sends them.
   static absl::StatusOr<std::unique_ptr<RowRounds>> Create(const ServerJob& job, bool reject_nonfinite);
 
-  absl::Status OnPull(int worker, const message::PullRows& pull, Pieces payload, Replies& replies);
-  absl::Status OnPush(int worker, const message::PushRows& push, Pieces payload, Replies& replies);
-  absl::Status OnInitial(int worker, const message::InitialRows& initial, Pieces payload, Replies& replies);
+  absl::Status On(int worker, const message::PullRows& pull, Pieces payload, Replies& replies);
+  absl::Status On(int worker, const message::PushRows& push, Pieces payload, Replies& replies);
+  absl::Status On(int worker, const message::InitialRows& initial, Pieces payload, Replies& replies);
   // Backup workers: the next update of the buckets is made, from these workers' gradients. They push their
   // rows when they have its answer. FailedPrecondition: rows of the update before are missing.
   absl::Status OnUpdate(const std::vector<int>& workers, Replies& replies);

@@ -20,13 +20,16 @@ struct Push {
   bool answered_again = false;  // at most once per stream
 };
 
+// When answers are sent (modes.md).
+struct AnswerOrder {
+  bool serial = false;
+  bool each_alone = false;  // each push is an update
+  size_t buckets = 0;
+};
+
 struct WorkerStream {
   Mutex receive;  // one message of a worker at a time, and no loss of the worker meanwhile
   std::vector<Push> pushes ABSL_GUARDED_BY(receive);  // by bucket
-  // Worker 0: initial weights, by bucket.
-  std::vector<uint64_t> weights_bytes ABSL_GUARDED_BY(receive);
-  std::vector<bool> weights_whole ABSL_GUARDED_BY(receive);
-  size_t weights_left ABSL_GUARDED_BY(receive) = 0;  // worker 0: buckets of initial weights still missing
   bool left ABSL_GUARDED_BY(receive) = false;
   bool rewound ABSL_GUARDED_BY(receive) = false;  // each push an update: no push since the worker's Rewind
 
@@ -40,10 +43,30 @@ struct WorkerStream {
   int64_t joins_at ABSL_GUARDED_BY(mutex) = 0;
   bool joins_again ABSL_GUARDED_BY(mutex) = false;
 
+  // The worker's pushes of the steps before `step` are complete and answered.
+  void ContinueAt(int64_t step, size_t buckets) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    pushes_complete = step * static_cast<int64_t>(buckets);
+    steps_answered = step;
+  }
+
+  // The rest without `mutex`.
   std::shared_ptr<ReplySink> Sink() {
     MutexLock lock(mutex);
     return sink;
   }
+  // Returns the previous one.
+  std::shared_ptr<ReplySink> Replace(std::shared_ptr<ReplySink> by) {
+    MutexLock lock(mutex);
+    sink.swap(by);
+    return by;
+  }
+  // Sends a reply; an answer of a serial job once its step allows it.
+  void Deliver(Reply reply, const AnswerOrder& order);
+
+ private:
+  // Takes an answer, and returns those that may be sent now.
+  std::vector<Reply> Hold(Reply reply, const AnswerOrder& order) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Send(Reply reply);
 };
 
 }  // namespace psring

@@ -51,7 +51,7 @@ class GpuShardDevice : public ShardDevice {
                                                Finite finite) override {
     PSRING_CHECK(TotalBytes(payload) == to.count * SizeOf(type) && TotalBytes(payload) <= kChunkBytes);
     if (to.count == 0) return std::nullopt;
-    SlotLoan slot(*this);
+    SlotLease slot(*this);
     PSRING_RETURN_IF_ERROR(slot->done.Wait(MonotonicNow() + kStuck));
     if (const std::optional<size_t> found = Gather(type, payload, slot->host, finite)) return found;
     const ConstSpan arrived(slot->device, to.count, type);
@@ -83,13 +83,13 @@ class GpuShardDevice : public ShardDevice {
     return absl::OkStatus();
   }
 
-  absl::Status BringDown(ConstSpan from, void* to, bool pinned) override {
+  absl::Status CopyToHost(ConstSpan from, void* to, bool pinned) override {
     if (pinned) return CopyDown(from.data, to, from.bytes()).Wait(MonotonicNow() + kStuck);
     // A copy to memory that is not pinned would block the thread that enqueues it.
     const auto* const begin = static_cast<const std::byte*>(from.data);
     for (size_t at = 0; at < from.bytes(); at += kChunkBytes) {
       const size_t bytes = std::min(kChunkBytes, from.bytes() - at);
-      SlotLoan slot(*this);
+      SlotLease slot(*this);
       PSRING_RETURN_IF_ERROR(slot->done.Wait(MonotonicNow() + kStuck));
       slot->done = CopyDown(begin + at, slot->host, bytes);
       PSRING_RETURN_IF_ERROR(slot->done.Wait(MonotonicNow() + kStuck));
@@ -100,37 +100,18 @@ class GpuShardDevice : public ShardDevice {
 
   // The GPU determines whether there is one; if so, the host looks for the first.
   absl::StatusOr<std::optional<size_t>> FirstNotFinite(ConstSpan values, Lane&) override {
-    {
-      MutexLock one_at_a_time(results_mutex_);
-      Event done;
-      {
-        MutexLock lock(streams_mutex_);
-        found_->Zero(*kernels_);
-        ops_->FindNotFinite(values, found_->on_device(), *kernels_);
-        found_->Download(*kernels_);
-        done = kernels_->Record();
-      }
-      PSRING_RETURN_IF_ERROR(done.Wait(MonotonicNow() + kStuck));
-      if (found_->on_host() == 0) return std::nullopt;
-    }
+    PSRING_ASSIGN_OR_RETURN(const uint32_t found, ResultOf(*found_, [&](uint32_t* result) {
+                              ops_->FindNotFinite(values, result, *kernels_);
+                            }));
+    if (found == 0) return std::nullopt;
     std::vector<std::byte> here(values.bytes());
-    PSRING_RETURN_IF_ERROR(BringDown(values, here.data(), /*pinned=*/false));
+    PSRING_RETURN_IF_ERROR(CopyToHost(values, here.data(), /*pinned=*/false));
     const Bytes all(here);
     return psring::FirstNotFinite(values.type, {&all, 1});
   }
 
   absl::StatusOr<double> SumOfSquares(ConstSpan values, Lane&) override {
-    MutexLock one_at_a_time(results_mutex_);
-    Event done;
-    {
-      MutexLock lock(streams_mutex_);
-      sum_->Zero(*kernels_);
-      ops_->AddSquares(values, sum_->on_device(), *kernels_);
-      sum_->Download(*kernels_);
-      done = kernels_->Record();
-    }
-    PSRING_RETURN_IF_ERROR(done.Wait(MonotonicNow() + kStuck));
-    return sum_->on_host();
+    return ResultOf(*sum_, [&](double* result) { ops_->AddSquares(values, result, *kernels_); });
   }
 
  private:
@@ -140,27 +121,43 @@ class GpuShardDevice : public ShardDevice {
         down_(device.NewStream(StreamKind::kCompute, "shard down")) {}
 
   // Takes the least recently used slot, waiting for one if necessary, and returns it when destroyed.
-  class SlotLoan {
+  class SlotLease {
    public:
-    explicit SlotLoan(GpuShardDevice& gpu) : gpu_(gpu) {
+    explicit SlotLease(GpuShardDevice& gpu) : gpu_(gpu) {
       MutexLock lock(gpu_.slots_mutex_);
       while (gpu_.slots_.empty()) gpu_.slot_back_.Wait(gpu_.slots_mutex_);
       slot_ = std::move(gpu_.slots_.front());
       gpu_.slots_.pop_front();
     }
-    ~SlotLoan() {
+    ~SlotLease() {
       MutexLock lock(gpu_.slots_mutex_);
       gpu_.slots_.push_back(std::move(slot_));
       gpu_.slot_back_.NotifyOne();
     }
-    SlotLoan(const SlotLoan&) = delete;
-    SlotLoan& operator=(const SlotLoan&) = delete;
+    SlotLease(const SlotLease&) = delete;
+    SlotLease& operator=(const SlotLease&) = delete;
     Slot* operator->() { return &slot_; }
 
    private:
     GpuShardDevice& gpu_;
     Slot slot_;
   };
+
+  // What `enqueue(result)` adds to a value on the GPU that is 0 before.
+  template <typename T, typename Enqueue>
+  absl::StatusOr<T> ResultOf(DeviceValue<T>& value, const Enqueue& enqueue) {
+    MutexLock one_at_a_time(results_mutex_);
+    Event done;
+    {
+      MutexLock lock(streams_mutex_);
+      value.Zero(*kernels_);
+      enqueue(value.on_device());
+      value.Download(*kernels_);
+      done = kernels_->Record();
+    }
+    PSRING_RETURN_IF_ERROR(done.Wait(MonotonicNow() + kStuck));
+    return value.on_host();
+  }
 
   // Checks the values while they are in the cache.
   static std::optional<size_t> Gather(DType type, Pieces payload, std::byte* to, Finite finite) {

@@ -197,7 +197,7 @@ absl::Status ParameterShard::SaveBucket(int bucket, float* values) const {
   const BucketState& state = buckets_[bucket];
   values += state.place.first;
   for (int slot = 0; slot <= slots(); ++slot, values += parameters_) {
-    PSRING_RETURN_IF_ERROR(on_device_->BringDown(ValuesOf(state, slot), values, /*pinned=*/false));
+    PSRING_RETURN_IF_ERROR(on_device_->CopyToHost(ValuesOf(state, slot), values, /*pinned=*/false));
   }
   return absl::OkStatus();
 }
@@ -220,7 +220,7 @@ absl::StatusOr<Snapshot> ParameterShard::Read(int bucket) {
   if (!sends_copies_) {
     const Span handed = host_weights_->span().Slice(state.place.first, state.place.count);
     if (!on_host_ && !std::exchange(state.handed_out, true)) {
-      PSRING_RETURN_IF_ERROR(on_device_->BringDown(weights, handed.data, /*pinned=*/true));
+      PSRING_RETURN_IF_ERROR(on_device_->CopyToHost(weights, handed.data, /*pinned=*/true));
     }
     return Snapshot{handed, host_weights_};
   }
@@ -229,14 +229,14 @@ absl::StatusOr<Snapshot> ParameterShard::Read(int bucket) {
     if (share == nullptr) share = staging_->ReserveAnyway(weights.bytes());
     PSRING_ASSIGN_OR_RETURN(copy, answers_->Take(std::move(share), weights.bytes()));
   }
-  PSRING_RETURN_IF_ERROR(on_device_->BringDown(weights, copy->data(), /*pinned=*/true));
+  PSRING_RETURN_IF_ERROR(on_device_->CopyToHost(weights, copy->data(), /*pinned=*/true));
   const Span copied = copy->span().Slice(0, weights.count);
   return Snapshot{copied, std::move(copy)};
 }
 
 absl::Status ParameterShard::CopyWeightsTo(int bucket, std::byte* to, bool on_gpu, Lane& lane) const {
   const Span weights = ValuesOf(buckets_[bucket]);
-  if (!on_gpu) return on_device_->BringDown(weights, to, /*pinned=*/false);
+  if (!on_gpu) return on_device_->CopyToHost(weights, to, /*pinned=*/false);
   return on_device_->Compute(lane,
                              [&](Ops&, Stream& stream) { stream.Copy(to, weights.data, weights.bytes()); });
 }
@@ -244,7 +244,7 @@ absl::Status ParameterShard::CopyWeightsTo(int bucket, std::byte* to, bool on_gp
 absl::StatusOr<Snapshot> ParameterShard::Copy(int bucket, int slot) const {
   const Span values = ValuesOf(buckets_[bucket], slot);
   PSRING_ASSIGN_OR_RETURN(Buffer buffer, MakeCpuDevice()->Allocate(values.bytes()));
-  PSRING_RETURN_IF_ERROR(on_device_->BringDown(values, buffer.data(), /*pinned=*/false));
+  PSRING_RETURN_IF_ERROR(on_device_->CopyToHost(values, buffer.data(), /*pinned=*/false));
   auto copy = std::make_shared<Buffer>(std::move(buffer));
   return Snapshot{{copy->data(), values.count}, copy};
 }

@@ -52,7 +52,7 @@ class HostShardDevice : public ShardDevice {
     return progress.failure();
   }
 
-  absl::Status BringDown(ConstSpan from, void* to, bool) override {
+  absl::Status CopyToHost(ConstSpan from, void* to, bool) override {
     if (from.bytes() > 0) std::memcpy(to, from.data, from.bytes());
     return absl::OkStatus();
   }

@@ -50,7 +50,7 @@ class ShardDevice {
   virtual absl::Status ComputeInParts(Lane& lane, size_t count, const Part& work, const Made& made) = 0;
 
   // Copies to the host's memory. `pinned`: `to` is memory of AllocateOnHost, so no other copy is needed.
-  virtual absl::Status BringDown(ConstSpan from, void* to, bool pinned) = 0;
+  virtual absl::Status CopyToHost(ConstSpan from, void* to, bool pinned) = 0;
 
   // The first of `values`, in this device's memory, that is NaN or infinite.
   virtual absl::StatusOr<std::optional<size_t>> FirstNotFinite(ConstSpan values, Lane& lane) = 0;

@@ -19,16 +19,16 @@ StagingPool::Share StagingPool::ShareLocked(size_t bytes) {
 StagingPool::Share StagingPool::Reserve(int who, size_t bytes) {
   PSRING_CHECK(bytes <= window_);
   MutexLock lock(mutex_);
-  const auto place = std::ranges::find(line_, who, &Waiting::who);
-  if (place == line_.end() && !(line_.empty() && FitsLocked(bytes))) {
-    line_.push_back({.who = who, .bytes = bytes});
+  const auto place = std::ranges::find(queue_, who, &Waiting::who);
+  if (place == queue_.end() && !(queue_.empty() && FitsLocked(bytes))) {
+    queue_.push_back({.who = who, .bytes = bytes});
     return nullptr;
   }
-  if (place != line_.end()) {
+  if (place != queue_.end()) {
     *place = {.who = who, .bytes = bytes};
     changed_.NotifyAll();
-    if (place != line_.begin() || !FitsLocked(bytes)) return nullptr;
-    line_.pop_front();
+    if (place != queue_.begin() || !FitsLocked(bytes)) return nullptr;
+    queue_.pop_front();
   }
   return ShareLocked(bytes);
 }
@@ -44,9 +44,9 @@ void StagingPool::GiveBack(size_t bytes) {
   changed_.NotifyAll();
 }
 
-void StagingPool::LeaveLine(int who) {
+void StagingPool::LeaveQueue(int who) {
   MutexLock lock(mutex_);
-  std::erase_if(line_, [who](const Waiting& waiting) { return waiting.who == who; });
+  std::erase_if(queue_, [who](const Waiting& waiting) { return waiting.who == who; });
   changed_.NotifyAll();
 }
 
@@ -112,9 +112,9 @@ std::shared_ptr<const void> StagingPool::Lend(std::shared_ptr<const void> buffer
 std::optional<int> StagingPool::AwaitCall() {
   MutexLock lock(mutex_);
   while (!closed_) {
-    if (!line_.empty() && !line_.front().called && FitsLocked(line_.front().bytes)) {
-      line_.front().called = true;
-      return line_.front().who;
+    if (!queue_.empty() && !queue_.front().called && FitsLocked(queue_.front().bytes)) {
+      queue_.front().called = true;
+      return queue_.front().who;
     }
     changed_.Wait(mutex_);
   }
@@ -127,10 +127,10 @@ void StagingPool::Close() {
   changed_.NotifyAll();
 }
 
-std::vector<int> StagingPool::in_line() const {
+std::vector<int> StagingPool::queued() const {
   MutexLock lock(mutex_);
   std::vector<int> all;
-  for (const Waiting& waiting : line_) all.push_back(waiting.who);
+  for (const Waiting& waiting : queue_) all.push_back(waiting.who);
   return all;
 }
 

@@ -33,7 +33,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   Share Reserve(int who, size_t bytes);
   // May exceed the window: for callers that must not wait.
   Share ReserveAnyway(size_t bytes);
-  void LeaveLine(int who);
+  void LeaveQueue(int who);
 
   // A buffer within `share` (of this pool, or of another with the same shares), which it keeps. Its contents
   // are undefined. Allocated memory, idle buffers included, does not exceed the window or what is reserved.
@@ -47,7 +47,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   void Close();
 
   size_t window() const { return window_; }
-  std::vector<int> in_line() const;
+  std::vector<int> queued() const;
   std::vector<int> readers() const;
   size_t peak_bytes() const;  // the maximum of allocated memory
 
@@ -72,7 +72,7 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   size_t reserved_ ABSL_GUARDED_BY(mutex_) = 0;   // bytes
   size_t allocated_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes, idle ones included
   size_t peak_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::deque<Waiting> line_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Waiting> queue_ ABSL_GUARDED_BY(mutex_);
   std::multimap<size_t, Buffer> idle_ ABSL_GUARDED_BY(mutex_);  // by bytes
   std::map<int, int> readers_ ABSL_GUARDED_BY(mutex_);          // how many buffers each reads
 };

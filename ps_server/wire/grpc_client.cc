@@ -87,11 +87,10 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, const WorkerBuf
                        token.status().message(), "; --transport auto uses gRPC instead"));
     }
   }
-  Introduce(token.ok() ? *token : "");
+  SendJoin(token.ok() ? *token : "");
   const absl::Status status =
-      session_.Await(Question::kJoin, deadline + Grace(),
-                     absl::StrCat("all workers to join (parameter server at ", address(), ")"));
-  if (!status.ok()) End(status);
+      EndIfFailed(session_.Await(Question::kJoin, deadline + Grace(),
+                                 absl::StrCat("all workers to join (parameter server at ", address(), ")")));
   borrowers_.AwaitNone(MonotonicNow() + absl::Seconds(10));
   return status;
 }
@@ -120,7 +119,7 @@ absl::StatusOr<std::string> GrpcClient::HandOver(const std::string& offer, Monot
   return std::move(handed.token);
 }
 
-void GrpcClient::Introduce(const std::string& token) {
+void GrpcClient::SendJoin(const std::string& token) {
   const bool again = session_.state().patience.has_value();
   auto join = std::make_shared<const std::string>(EncodeJoin({.worker = worker_,
                                                               .job = session_.job(),
@@ -144,14 +143,14 @@ void GrpcClient::PushPull(const Exchange& exchange, Done done) {
   const ClientSession::ToSend to_send = session_.Add(exchange, std::move(done));
   if (absl::Status failure = session_.state().failure; !failure.ok()) {
     End(failure);
-    Wake();
+    WakeLoop();
     return;
   }
   if (to_send == ClientSession::ToSend::kGradient) SendGradient(exchange);
   if (to_send == ClientSession::ToSend::kAnnouncement) {
     Send(message::Announcement{.step = exchange.step});
   }
-  if (session_.state().went_back_to.has_value()) Wake();  // it has ended already
+  if (session_.state().went_back_to.has_value()) WakeLoop();  // it has ended already
 }
 
 absl::StatusOr<std::optional<int64_t>> GrpcClient::Barrier(int number, MonotonicTime deadline) {
@@ -180,38 +179,35 @@ absl::Status GrpcClient::Ask(Question question, const message::ToServer& message
     asked_ = Asked{.question = question, .message = message};
     asked_sent_ = session_.state().connected && EnqueueLocked({.message = message});
   }
-  absl::Status status = session_.Await(question, deadline + Grace(),
-                                       absl::StrCat(what, " (parameter server at ", address(), ")"));
+  const absl::Status status = EndIfFailed(session_.Await(
+      question, deadline + Grace(), absl::StrCat(what, " (parameter server at ", address(), ")")));
   {
     MutexLock lock(mutex_);
     asked_.reset();
   }
-  if (!status.ok()) End(status);
   // Nothing reads the caller's memory any more.
   borrowers_.AwaitNone(MonotonicNow() + absl::Seconds(10));
   return status;
 }
 
 absl::Status GrpcClient::Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) {
-  const absl::Status status =
-      session_.PullRows(step, pulls, deadline + Grace(),
-                        absl::StrCat("rows of step ", step, " (parameter server at ", address(), ")"),
-                        [this](const RowMessage<message::PullRows>& request) { EnqueueRows(request); });
-  if (!status.ok()) End(status);
-  return status;
+  return AskForRows(PartsOf(session_.job(), step, pulls), deadline,
+                    absl::StrCat("rows of step ", step, " (parameter server at ", address(), ")"));
 }
 
 void GrpcClient::Push(int64_t step, int64_t samples, absl::Span<const RowPush> pushes) {
-  for (const auto& part : session_.PushRows(step, samples, pushes)) EnqueueRows(part);
+  for (const RowMessage& part : session_.PushRows(step, samples, pushes)) EnqueueRows(part);
 }
 
 absl::Status GrpcClient::Put(const RowPut& put, MonotonicTime deadline) {
-  const absl::Status status =
-      session_.PutRows(put, deadline + Grace(),
-                       absl::StrCat("the parameter server at ", address(), " to take rows of a checkpoint"),
-                       [this](const RowMessage<message::InitialRows>& rows) { EnqueueRows(rows); });
-  if (!status.ok()) End(status);
-  return status;
+  return AskForRows(PartsOf(session_.job(), put), deadline,
+                    absl::StrCat("the parameter server at ", address(), " to take rows of a checkpoint"));
+}
+
+absl::Status GrpcClient::AskForRows(std::vector<RowMessage> parts, MonotonicTime deadline,
+                                    const std::string& whom) {
+  return EndIfFailed(session_.AskForRows(std::move(parts), deadline + Grace(), whom,
+                                         [this](const RowMessage& part) { EnqueueRows(part); }));
 }
 
 void GrpcClient::SendGradient(const Exchange& exchange) {
@@ -274,6 +270,11 @@ void GrpcClient::OpenLocked(std::shared_ptr<grpc::Channel> channel) {
   call_->StartCall(TagOf(kStarted));
 }
 
+absl::Status GrpcClient::EndIfFailed(const absl::Status& status) {
+  if (!status.ok()) End(status);
+  return status;
+}
+
 void GrpcClient::End(const absl::Status& why) {
   session_.Fail(why);
   MutexLock lock(mutex_);
@@ -283,7 +284,7 @@ void GrpcClient::End(const absl::Status& why) {
   if (context_ != nullptr) context_->TryCancel();
 }
 
-void GrpcClient::Wake() {
+void GrpcClient::WakeLoop() {
   auto* alarm = new grpc::Alarm;
   alarm->Set(&queue_, GrpcDeadline(MonotonicNow()), alarm);
 }
@@ -307,44 +308,30 @@ bool GrpcClient::EnqueueLocked(Outgoing outgoing) {
   return true;
 }
 
+// A gradient in shared memory is announced at once. One that has to be copied there is announced chunk by
+// chunk, so that the server adds what is still in the cache.
 void GrpcClient::WriteLocked() {
   if (outgoing_.empty() || finishing_) return;
   Outgoing& front = outgoing_.front();
-  if (const auto* gradient = std::get_if<message::Gradient>(&front.message);
-      gradient != nullptr && gradient->shared.has_value()) {
-    return WriteSharedLocked(front, *gradient);
+  const auto* const gradient = std::get_if<message::Gradient>(&front.message);
+  const bool shared = gradient != nullptr && gradient->shared.has_value();
+  const bool at_once = shared && front.staging == nullptr;
+  const Bytes chunk = front.data.subspan(
+      front.offset, at_once ? front.data.size() : ChunkLength(front.data.size(), front.offset));
+  message::ToServer message = front.message;
+  message::SetOffset(message, front.offset);
+  if (shared) {
+    message::SharedPlaces& places = *std::get<message::Gradient>(message).shared;
+    places.gradient_at += front.offset;
+    places.bytes = chunk.size();
+    if (!at_once && !chunk.empty()) std::memcpy(front.staging + front.offset, chunk.data(), chunk.size());
   }
-  const Bytes chunk = front.data.subspan(front.offset, ChunkLength(front.data.size(), front.offset));
-  message::SetOffset(front.message, front.offset);
-  const grpc::ByteBuffer bytes = Encode(front.message, chunk, front.keep);
+  const grpc::ByteBuffer bytes = shared ? Encode(message, {}, nullptr) : Encode(message, chunk, front.keep);
   front.offset += chunk.size();
   if (front.offset == front.data.size()) outgoing_.pop_front();
   writing_ = true;
   ++operations_;
   call_->Write(bytes, TagOf(kWritten));
-}
-
-// A gradient in shared memory is announced at once. One that has to be copied there is announced chunk by
-// chunk, so that the server adds what is still in the cache.
-void GrpcClient::WriteSharedLocked(Outgoing& front, const message::Gradient& gradient) {
-  message::Gradient chunk = gradient;
-  chunk.offset = front.offset;
-  chunk.shared->gradient_at += front.offset;
-  chunk.shared->bytes =
-      front.staging == nullptr ? front.data.size() : ChunkLength(front.data.size(), front.offset);
-  if (front.staging != nullptr && chunk.shared->bytes > 0) {
-    std::memcpy(front.staging + front.offset, front.data.data() + front.offset, chunk.shared->bytes);
-  }
-  front.offset += chunk.shared->bytes;
-  if (front.offset == front.data.size()) outgoing_.pop_front();
-  writing_ = true;
-  ++operations_;
-  call_->Write(Encode(message::ToServer(chunk), {}, nullptr), TagOf(kWritten));
-}
-
-void GrpcClient::ReadLocked() {
-  ++operations_;
-  call_->Read(&incoming_, TagOf(kRead));
 }
 
 std::unique_ptr<OneServerClient> MakeGrpcPsClient(const std::string& address, GrpcClientOptions options) {

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
@@ -73,14 +74,10 @@ class GrpcClient : public OneServerClient {
   absl::Status Put(const RowPut& put, MonotonicTime deadline) override;
   ClientStatus status() const override {
     const ClientSession::State state = session_.state();
-    return {.payload = on_gpu_   ? "cuda_ipc"
-                       : shares_ ? "shm"
-                                 : "grpc",
-            .wires = {on_gpu_   ? kCudaIpcWire
-                      : shares_ ? kSharedMemoryWire
-                                : kGrpcWire},
-            .start_step = state.start_step,
-            .traffic = state.traffic};
+    const auto [payload, wire] = on_gpu_   ? std::pair("cuda_ipc", kCudaIpcWire)
+                                 : shares_ ? std::pair("shm", kSharedMemoryWire)
+                                           : std::pair("grpc", kGrpcWire);
+    return {.payload = payload, .wires = {wire}, .start_step = state.start_step, .traffic = state.traffic};
   }
   void SetListener(std::function<void(const message::ToWorker&)> listener) override {
     session_.SetListener(std::move(listener));
@@ -109,25 +106,27 @@ class GrpcClient : public OneServerClient {
   // The token of the memory that the server has mapped; empty: none in common.
   absl::StatusOr<std::string> HandOver(const std::string& offer, MonotonicTime deadline);
   // Join, and on worker 0 the initial weights.
-  void Introduce(const std::string& token);
+  void SendJoin(const std::string& token);
   absl::Status Ask(Question question, const message::ToServer& message, MonotonicTime deadline,
                    const std::string& what);
   // Ends the session with the error `why`. Any thread.
   void End(const absl::Status& why);
+  absl::Status EndIfFailed(const absl::Status& status);  // returns it
   // Makes the loop end exchanges that were added too late.
-  void Wake();
+  void WakeLoop();
   void SendGradient(const Exchange& exchange);
   void Enqueue(Outgoing outgoing);
-  template <typename Message>
-  void EnqueueRows(const RowMessage<Message>& rows) {
+  void EnqueueRows(const RowMessage& rows) {
     Enqueue({.message = rows.message, .data = std::as_bytes(std::span(*rows.payload)), .keep = rows.payload});
   }
+  absl::Status AskForRows(std::vector<RowMessage> parts, MonotonicTime deadline, const std::string& whom);
   // False: there is no stream to send it on.
   bool EnqueueLocked(Outgoing outgoing) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void WriteSharedLocked(Outgoing& front, const message::Gradient& gradient)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    ++operations_;
+    call_->Read(&incoming_, TagOf(kRead));
+  }
 
   // grpc_client_loop.cc: what the client's thread does.
   void Loop();
@@ -141,16 +140,20 @@ class GrpcClient : public OneServerClient {
   // Every operation has completed: the stream has ended.
   void OnOver();
   absl::Status WhyOver() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TryToReconnect();
+  void Reconnect();
+  void ScheduleReconnect();
   absl::Duration Patience() const;
-  void StayLost();
-  void GiveUp(const absl::Status& why);
+  bool leaves() const {
+    MutexLock lock(mutex_);
+    return asked_.has_value() && asked_->question == Question::kLeave;
+  }
+  void Finish(const absl::Status& why);  // no more streams
 
   // How long this client waits beyond a deadline, so that the server's error, which names the missing worker,
   // arrives first. The server's time begins with the last arrival from any worker.
   absl::Duration Grace() const {
     const bool is_limited = options_.reply_timeout != absl::InfiniteDuration();
-    return absl::Milliseconds(kServerSpeaksFirstMs) +
+    return absl::Milliseconds(kServerErrorGraceMs) +
            (is_limited ? options_.reply_timeout : absl::ZeroDuration());
   }
 
@@ -178,7 +181,7 @@ class GrpcClient : public OneServerClient {
   MonotonicTime lost_at_ = MonotonicTime::InfiniteFuture();  // infinite: not lost
   absl::Status why_lost_;
   bool joined_again_ = true;  // since the stream broke last
-  int fruitless_ = 0;         // consecutive streams on which nothing was answered
+  int failed_streams_ = 0;    // consecutive ones, on which nothing was answered
   int64_t answers_when_lost_ = 0;
   std::atomic<bool> left_sent_{false};  // a Leave, on some stream
 

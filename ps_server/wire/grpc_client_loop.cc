@@ -13,12 +13,12 @@
 namespace psring {
 namespace {
 
-constexpr size_t kMostErrorBytes = 8192;  // of the server
+constexpr size_t kMaxErrorBytes = 8192;  // of the server
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 // How many consecutive streams may break after a Join without an answer to anything. The time before the next
 // attempt doubles, but stays so short that the server does not give up this worker (--worker_timeout).
-constexpr int kMostFruitless = 10;
-constexpr int kMostDoublings = 3;
+constexpr int kMaxFailedStreams = 10;
+constexpr int kMaxDoublings = 3;
 // A server that cannot be reached by a worker that leaves has ended with its last worker, or is not needed.
 constexpr absl::Duration kUnansweredLeave = absl::Seconds(1);
 
@@ -80,7 +80,7 @@ void GrpcClient::OnTick() {
       return;  // a call is under way
     }
   }
-  if (lost_at_ != MonotonicTime::InfiniteFuture()) return TryToReconnect();
+  if (lost_at_ != MonotonicTime::InfiniteFuture()) return Reconnect();
   if (options_.reply_timeout == absl::InfiniteDuration()) return;
   const absl::Duration longest = options_.reply_timeout + Grace();
   if (const std::string push = session_.Overdue(longest); !push.empty()) {
@@ -118,7 +118,7 @@ void GrpcClient::OnOffered() {
     token = HandOver(offer, MonotonicNow() + absl::Seconds(5));
     if (!token.ok() && on_gpu_) return End(token.status());  // gradients are on the GPU
   }
-  Introduce(token.ok() ? *token : "");
+  SendJoin(token.ok() ? *token : "");
 }
 
 absl::Status GrpcClient::Take() {
@@ -175,24 +175,23 @@ void GrpcClient::OnWelcome() {
 
 absl::Status GrpcClient::WhyOver() const {
   if (end_.ok()) return absl::FailedPreconditionError("this worker has left the parameter server");
-  if (context_->GetServerTrailingMetadata().count(kServerSaysKey) > 0) {
-    return absl::Status(static_cast<absl::StatusCode>(end_.error_code()),
-                        absl::StrCat("parameter server at ", address_, ": ",
-                                     PeerText(end_.error_message(), kMostErrorBytes)));
+  if (context_->GetServerTrailingMetadata().count(kServerErrorKey) > 0) {
+    return absl::Status(
+        static_cast<absl::StatusCode>(end_.error_code()),
+        absl::StrCat("parameter server at ", address_, ": ", PeerText(end_.error_message(), kMaxErrorBytes)));
   }
   return absl::UnavailableError(absl::StrCat("lost the parameter server at ", address_, ": ",
-                                             PeerText(end_.error_message(), kMostErrorBytes)));
+                                             PeerText(end_.error_message(), kMaxErrorBytes)));
 }
 
 void GrpcClient::OnOver() {
   absl::Status why;
-  bool may_return = false, leaves = false;
+  bool may_return = false;
   {
     MutexLock lock(mutex_);
-    leaves = asked_.has_value() && asked_->question == Question::kLeave;
     why = WhyOver();
     // A server that was cancelled may be started again; after any other error of its own it has ended.
-    may_return = !end_.ok() && (context_->GetServerTrailingMetadata().count(kServerSaysKey) == 0 ||
+    may_return = !end_.ok() && (context_->GetServerTrailingMetadata().count(kServerErrorKey) == 0 ||
                                 end_.error_code() == grpc::StatusCode::CANCELLED);
     outgoing_.clear();
     asked_sent_ = false;
@@ -202,24 +201,24 @@ void GrpcClient::OnOver() {
     writing_ = false;
   }
   borrowers_.AwaitNone(MonotonicNow() + absl::Seconds(10));
-  if (!session_.state().failure.ok() || !may_return) return GiveUp(why);
+  if (!session_.state().failure.ok() || !may_return) return Finish(why);
   if (Patience() == absl::ZeroDuration()) {
-    if (leaves) session_.TakeAsAnswered(Question::kLeave);
-    return GiveUp(why);
+    if (leaves()) session_.OnAnswered(Question::kLeave);
+    return Finish(why);
   }
   const bool moved = session_.state().answers != answers_when_lost_;
   if (moved) {
-    fruitless_ = 0;
+    failed_streams_ = 0;
   } else if (joined_again_) {
-    ++fruitless_;
+    ++failed_streams_;
   }
   joined_again_ = false;
   answers_when_lost_ = session_.state().answers;
-  if (fruitless_ > kMostFruitless) {
+  if (failed_streams_ > kMaxFailedStreams) {
     const std::string push = session_.Overdue(absl::ZeroDuration());
-    return GiveUp(absl::UnavailableError(
+    return Finish(absl::UnavailableError(
         absl::StrCat("the stream of worker ", worker_, " to the parameter server at ", address(),
-                     " has broken ", fruitless_, " consecutive times before ",
+                     " has broken ", failed_streams_, " consecutive times before ",
                      push.empty() ? "anything" : push, " was answered; the last error: ", why.message())));
   }
   session_.OnLost();
@@ -227,48 +226,43 @@ void GrpcClient::OnOver() {
     lost_at_ = MonotonicNow();
     why_lost_ = why;
   }
-  StayLost();
+  ScheduleReconnect();
 }
 
 absl::Duration GrpcClient::Patience() const { return session_.state().patience.value_or(options_.patience); }
 
 // Schedules the next attempt.
-void GrpcClient::StayLost() {
+void GrpcClient::ScheduleReconnect() {
   const absl::Duration patience = Patience();
-  bool leaves = false;
-  {
-    MutexLock lock(mutex_);
-    leaves = asked_.has_value() && asked_->question == Question::kLeave;
-  }
-  if (leaves && MonotonicNow() - lost_at_ > std::min(patience, kUnansweredLeave)) {
-    session_.TakeAsAnswered(Question::kLeave);
-    return GiveUp(why_lost_);
+  if (leaves() && MonotonicNow() - lost_at_ > std::min(patience, kUnansweredLeave)) {
+    session_.OnAnswered(Question::kLeave);
+    return Finish(why_lost_);
   }
   if (MonotonicNow() - lost_at_ > patience) {
-    return GiveUp(absl::UnavailableError(
+    return Finish(absl::UnavailableError(
         absl::StrCat(why_lost_.message(), "; it did not come back within ", absl::FormatDuration(patience))));
   }
   MutexLock lock(mutex_);
   reconnecting_ = true;
-  next_try_ = MonotonicNow() + kTick / 2 * (1 << std::min(fruitless_, kMostDoublings));
+  next_try_ = MonotonicNow() + kTick / 2 * (1 << std::min(failed_streams_, kMaxDoublings));
 }
 
-void GrpcClient::TryToReconnect() {
-  if (absl::Status failure = session_.state().failure; !failure.ok()) return GiveUp(failure);
+void GrpcClient::Reconnect() {
+  if (absl::Status failure = session_.state().failure; !failure.ok()) return Finish(failure);
   std::string address = published();
   if (options_.find_again) {
     // If the address cannot be looked up, the server may still be at the old one.
     if (absl::StatusOr<std::string> found = options_.find_again(); found.ok()) address = *found;
   }
   absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = Dial(address, MonotonicNow() + kTick);
-  if (!channel.ok()) return StayLost();
+  if (!channel.ok()) return ScheduleReconnect();
   MutexLock lock(mutex_);
   address_ = address;
   reconnecting_ = false;
   OpenLocked(*std::move(channel));
 }
 
-void GrpcClient::GiveUp(const absl::Status& why) {
+void GrpcClient::Finish(const absl::Status& why) {
   session_.Fail(why);
   session_.EndExchanges();
   MutexLock lock(mutex_);

@@ -22,12 +22,12 @@ void Connection::Accept(RawService& service, grpc::ServerCompletionQueue& queue)
 
 void Connection::Complete(Tag::Handler handler, bool ok, Lane& lane) {
   (this->*handler)(ok, lane);
-  std::shared_ptr<Connection> last_out;
+  std::shared_ptr<Connection> last_operation;
   {
     MutexLock lock(mutex_);
-    if (--operations_ == 0) last_out = std::move(self_);
+    if (--operations_ == 0) last_operation = std::move(self_);
   }
-  if (last_out != nullptr && worker_ >= 0) server_.Disconnected(worker_, this, kClosed);
+  if (last_operation != nullptr && worker_ >= 0) server_.Disconnected(worker_, this, kClosed);
 }
 
 void Connection::OnConnected(bool ok, Lane&) {
@@ -69,13 +69,13 @@ void Connection::ContinueLocked(Receipt receipt) {
   ++operations_;
   waits_ = !std::exchange(may_proceed_, false);
   const gpr_clock_type clock = GPR_CLOCK_MONOTONIC;
-  held_up_.Set(&host_.queue(), waits_ ? gpr_inf_future(clock) : gpr_now(clock), &proceed_);
+  proceed_alarm_.Set(&host_.queue(), waits_ ? gpr_inf_future(clock) : gpr_now(clock), &proceed_);
 }
 
 void Connection::Proceed() {
   MutexLock lock(mutex_);
   may_proceed_ = !waits_;
-  if (std::exchange(waits_, false)) held_up_.Cancel();
+  if (std::exchange(waits_, false)) proceed_alarm_.Cancel();
 }
 
 void Connection::OnProceed(bool, Lane& lane) {
@@ -96,7 +96,7 @@ absl::StatusOr<Receipt> Connection::Handle(Lane& lane) {
     return Receipt::kTaken;
   }
   if (status.ok()) return Forward(lane);
-  TurnAway(status);
+  Expel(status);
   return Receipt::kTaken;
 }
 
@@ -119,7 +119,7 @@ absl::Status Connection::CheckUnread() {
 
 Receipt Connection::Forward(Lane& lane) {
   if (const absl::Status read = CheckUnread(); !read.ok()) {
-    TurnAway(read);
+    Expel(read);
     return Receipt::kTaken;
   }
   const auto* const gradient = std::get_if<message::Gradient>(&received_.message());
@@ -128,16 +128,16 @@ Receipt Connection::Forward(Lane& lane) {
           ? HandleShared(*gradient, lane)
           : server_.Receive(worker_, this, received_.message(), {.pieces = received_.payload()}, lane);
   if (!receipt.ok()) {
-    TurnAway(receipt.status());
+    Expel(receipt.status());
     receipt = Receipt::kTaken;
   }
   if (*receipt == Receipt::kTaken) received_.Clear();  // releases the memory while it is still in the cache
   return *receipt;
 }
 
-void Connection::TurnAway(const absl::Status& why) {
-  server_.TurnAway(worker_, this,
-                   absl::Status(why.code(), absl::StrCat("worker ", worker_, " sent ", why.message())));
+void Connection::Expel(const absl::Status& why) {
+  server_.Expel(worker_, this,
+                absl::Status(why.code(), absl::StrCat("worker ", worker_, " sent ", why.message())));
 }
 
 absl::Status Connection::HandleJoin() {
@@ -230,7 +230,7 @@ void Connection::Deliver(Reply reply) {
   // On a thread of the service: this thread computes the next parts.
   writing_ = true;
   ++operations_;
-  write_alarm_.Set(&host_.queue(), gpr_now(GPR_CLOCK_MONOTONIC), &time_to_write_);
+  write_alarm_.Set(&host_.queue(), gpr_now(GPR_CLOCK_MONOTONIC), &written_);
 }
 
 void Connection::Abort(const absl::Status& why) {
@@ -249,12 +249,6 @@ void Connection::OnWritten(bool ok, Lane&) {
   WriteOrFinishLocked();
 }
 
-void Connection::OnTimeToWrite(bool, Lane&) {
-  MutexLock lock(mutex_);
-  writing_ = false;
-  WriteOrFinishLocked();
-}
-
 void Connection::OnFinished(bool, Lane&) {}
 
 void Connection::EndLocked(const absl::Status& status) {
@@ -262,7 +256,7 @@ void Connection::EndLocked(const absl::Status& status) {
   ending_ = true;
   end_ = status;
   join_alarm_.Cancel();
-  if (std::exchange(waits_, false)) held_up_.Cancel();
+  if (std::exchange(waits_, false)) proceed_alarm_.Cancel();
   if (!status.ok()) outgoing_.clear();
   if (!writing_) WriteOrFinishLocked();
 }
@@ -288,7 +282,7 @@ void Connection::WriteOrFinishLocked() {
   } else if (ending_ && !finishing_) {
     finishing_ = true;
     ++operations_;
-    context_.AddTrailingMetadata(kServerSaysKey, "1");
+    context_.AddTrailingMetadata(kServerErrorKey, "1");
     stream_.Finish(grpc::Status(static_cast<grpc::StatusCode>(end_.code()), std::string(end_.message())),
                    &finished_);
   }

@@ -66,7 +66,6 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   void OnConnected(bool ok, Lane& lane);
   void OnRead(bool ok, Lane& lane);
   void OnWritten(bool ok, Lane& lane);
-  void OnTimeToWrite(bool ok, Lane& lane);
   void OnFinished(bool ok, Lane& lane);
   void OnJoinDue(bool ok, Lane& lane);
   void OnProceed(bool ok, Lane& lane);
@@ -75,7 +74,7 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   absl::StatusOr<Receipt> Handle(Lane& lane);
   Receipt Forward(Lane& lane);
   absl::Status CheckUnread();
-  void TurnAway(const absl::Status& why);
+  void Expel(const absl::Status& why);
   absl::Status HandleJoin();
   absl::StatusOr<Receipt> HandleShared(const message::Gradient& gradient, Lane& lane);
   // Reads the next message, or handles this one again when the server has memory for it. Nothing is read
@@ -94,7 +93,6 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   Tag connected_{*this, &Connection::OnConnected};
   Tag read_{*this, &Connection::OnRead};
   Tag written_{*this, &Connection::OnWritten};
-  Tag time_to_write_{*this, &Connection::OnTimeToWrite};
   Tag finished_{*this, &Connection::OnFinished};
   Tag join_due_{*this, &Connection::OnJoinDue};
   Tag proceed_{*this, &Connection::OnProceed};
@@ -114,7 +112,7 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   std::map<int, uint64_t> places_ ABSL_GUARDED_BY(mutex_);  // of weights, by bucket, for shared pushes
   grpc::Alarm join_alarm_;                                  // for a peer that connects and sends no Join
   grpc::Alarm write_alarm_ ABSL_GUARDED_BY(mutex_);
-  grpc::Alarm held_up_ ABSL_GUARDED_BY(mutex_);
+  grpc::Alarm proceed_alarm_ ABSL_GUARDED_BY(mutex_);
   bool waits_ ABSL_GUARDED_BY(mutex_) = false;        // for Proceed
   bool may_proceed_ ABSL_GUARDED_BY(mutex_) = false;  // Proceed came before the wait began
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -1,5 +1,6 @@
 #include "ps_server/wire/wire.h"
 
+#include <google/protobuf/io/coded_stream.h>
 #include <grpc/grpc.h>
 
 #include <algorithm>
@@ -19,6 +20,8 @@
 namespace psring {
 namespace {
 
+using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
 using proto::Chunk;
 
 // Protocol Buffers' encoding: a field is a varint of (number << 3 | type), then a varint (type 0) or a length
@@ -40,37 +43,12 @@ class HeaderWriter {
     Varint(number << 3 | kBytes);
     Varint(length);
   }
-  grpc::Slice slice() const { return grpc::Slice(data_, size_); }
+  grpc::Slice slice() const { return grpc::Slice(data_, static_cast<size_t>(end_ - data_)); }
 
  private:
-  void Varint(uint64_t value) {
-    for (; value >= 0x80; value >>= 7) data_[size_++] = static_cast<uint8_t>(value | 0x80);
-    data_[size_++] = static_cast<uint8_t>(value);
-  }
+  void Varint(uint64_t value) { end_ = CodedOutputStream::WriteVarint64ToArray(value, end_); }
   uint8_t data_[kMaxHeaderBytes];
-  size_t size_ = 0;
-};
-
-class HeaderReader {
- public:
-  HeaderReader(const uint8_t* data, size_t size) : data_(data), size_(size) {}
-
-  bool Varint(uint64_t& value) {
-    value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      if (position_ == size_) return false;
-      const uint8_t byte = data_[position_++];
-      value |= static_cast<uint64_t>(byte & 0x7f) << shift;
-      if ((byte & 0x80) == 0) return true;
-    }
-    return false;
-  }
-  size_t position() const { return position_; }
-
- private:
-  const uint8_t* data_;
-  size_t size_;
-  size_t position_ = 0;
+  uint8_t* end_ = data_;
 };
 
 // The fields of proto::Chunk except the payload, by number.
@@ -210,13 +188,14 @@ std::optional<size_t> DecodeFields(const std::vector<grpc::Slice>& slices, Field
     head_bytes += copied;
     total += slice.size();
   }
-  HeaderReader reader(head, head_bytes);
+  CodedInputStream reader(head, static_cast<int>(head_bytes));
+  const auto position = [&reader] { return static_cast<size_t>(reader.CurrentPosition()); };
   size_t payload_at = total;
-  while (reader.position() < total) {
+  while (position() < total) {
     uint64_t tag = 0, value = 0;
-    if (!reader.Varint(tag) || !reader.Varint(value)) return std::nullopt;
+    if (!reader.ReadVarint64(&tag) || !reader.ReadVarint64(&value)) return std::nullopt;
     if (tag == (kPayloadField << 3 | kBytes)) {
-      payload_at = reader.position();
+      payload_at = position();
       if (value != total - payload_at) return std::nullopt;
       break;
     }

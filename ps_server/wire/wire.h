@@ -63,7 +63,7 @@ absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job);
 
 inline constexpr char kExchangeMethod[] = "/psring.proto.ParameterServer/Exchange";
 // Trailing metadata that marks an error from the server, as opposed to one from the gRPC library.
-inline constexpr char kServerSaysKey[] = "psring-server-says";
+inline constexpr char kServerErrorKey[] = "psring-server-says";
 // Initial metadata with the server's offer to share memory.
 inline constexpr char kOfferKey[] = "psring-shared-memory";
 inline constexpr int kMaxMessageBytes = 2 * static_cast<int>(kChunkBytes);

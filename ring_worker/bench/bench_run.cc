@@ -9,11 +9,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/measure/trace.h"
 #include "common/net/host_identity.h"
-#include "ring_worker/bench/bench_samples.h"
 #include "ring_worker/bench/bench_setup.h"
 #include "ring_worker/bench/bench_turns.h"
 #include "ring_worker/bench/bench_values.h"
@@ -24,8 +24,8 @@ namespace {
 // The order of a benchmark: for each type, reduction and size the cases are checked, warmed up and timed.
 class Bench {
  public:
-  Bench(const BenchOptions& options, Rendezvous& rendezvous, const BenchReport& report)
-      : setup_(options, rendezvous), report_(report) {}
+  Bench(const BenchOptions& options, Rendezvous& rendezvous, BenchOutput& output)
+      : setup_(options, rendezvous), output_(output) {}
 
   absl::Status Run() {
     absl::Status status = setup_.Open();
@@ -47,11 +47,12 @@ class Bench {
   absl::Status Settle(const BenchCase& item);
   absl::Status RunChecked(BenchCase& item);
   absl::Status WarmUp(BenchCase& item, int64_t& call_ns);
+  absl::Status ChooseCalls(const std::vector<int64_t>& call_ns, std::vector<BenchCase>& cases);
   absl::Status TakeTurns(std::vector<BenchCase>& cases);
-  void Report(const std::vector<BenchCase>& cases, const std::vector<Samples>& samples);
+  absl::Status Report(const std::vector<BenchCase>& cases);
 
   BenchSetup setup_;
-  const BenchReport& report_;
+  BenchOutput& output_;
 };
 
 absl::Status Bench::ReportStart() {
@@ -68,9 +69,21 @@ absl::Status Bench::ReportStart() {
     info.device = fields[1];
     info.host = fields[2];
   }
-  std::vector<GroupInfo> groups;
-  for (size_t i = 0; i < options().combinations.size(); ++i) groups.push_back(setup_.group(i)->info());
-  report_.on_start(ranks, groups);
+  std::vector<MeasuredCombination> measured;
+  for (size_t i = 0; i < options().combinations.size(); ++i) {
+    const GroupInfo& group = setup_.group(i)->info();
+    Combination made = options().combinations[i];
+    made.algorithm = group.algorithm;
+    made.transport = group.transport;
+    measured.push_back({.title = Describe(made),
+                        .collective = Name(made.collective),
+                        .backend = group.backend,
+                        .algorithm = made.algorithm,
+                        .transport = made.transport,
+                        .reduces = Reduces(made.collective),
+                        .root = made.collective == Collective::kBroadcast ? options().root : -1});
+  }
+  output_.Start(ranks, measured);
   return absl::OkStatus();
 }
 
@@ -81,7 +94,7 @@ absl::Status Bench::MeasureAll() {
     for (size_t op = 0; op < options().ops.size(); ++op) {
       for (const size_t bytes : options().bytes) {
         PSRING_RETURN_IF_ERROR(MeasureSize(type, options().ops[op], op == 0, bytes));
-        if (setup_.rank() == 0) report_.on_progress(++done, all);
+        if (setup_.rank() == 0) output_.Progress(++done, all);
       }
     }
   }
@@ -163,16 +176,38 @@ absl::Status Bench::TakeTurns(std::vector<BenchCase>& cases) {
   return absl::OkStatus();
 }
 
-void Bench::Report(const std::vector<BenchCase>& cases, const std::vector<Samples>& samples) {
+absl::Status Bench::Report(const std::vector<BenchCase>& cases) {
+  std::string mine;
+  std::vector<int64_t> calls;
+  for (const BenchCase& item : cases) {
+    absl::StrAppend(&mine, absl::StrJoin(item.turn_ns, " "), " ");
+    calls.push_back(item.calls);
+  }
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                          setup_.rendezvous().Exchange("bench times", mine));
+  if (setup_.rank() != 0) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(std::vector<Samples> samples,
+                          SamplesOf(all, calls, static_cast<size_t>(options().turns), options().across));
   for (size_t i = 0; i < cases.size(); ++i) {
     const BenchCase& item = cases[i];
     if (item.is_limit) {
-      report_.on_limit({item.limit, item.collective, item.bytes, samples[i]});
-    } else if (item.call.placement == Placement::kOutOfPlace) {  // the other placement follows it
-      report_.on_row({item.combination, item.call.type, item.call.op, item.bytes, item.call.shape.count,
-                      samples[i], samples[i + 1]});
+      output_.Limit({Name(item.limit), Name(item.collective), item.bytes, samples[i]});
+      continue;
     }
+    samples[i].wrong = options().checked_calls > 0 ? 0 : -1;
+    if (item.call.placement == Placement::kOutOfPlace) continue;  // the other placement follows it
+    output_.Row({item.combination, Name(item.call.type), Name(item.call.op), item.bytes,
+                 item.call.shape.count, samples[i - 1], samples[i]});
   }
+  return absl::OkStatus();
+}
+
+absl::Status Bench::ChooseCalls(const std::vector<int64_t>& call_ns, std::vector<BenchCase>& cases) {
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                          setup_.rendezvous().Exchange("bench warm", absl::StrJoin(call_ns, " ")));
+  const std::vector<int64_t> calls = CallsPerTurn(all, cases.size(), options().calls_per_turn);
+  for (size_t i = 0; i < cases.size(); ++i) cases[i].calls = calls[i];
+  return absl::OkStatus();
 }
 
 absl::Status Bench::MeasureSize(DType type, ReduceOp op, bool first_op, size_t bytes) {
@@ -191,12 +226,10 @@ absl::Status Bench::MeasureSize(DType type, ReduceOp op, bool first_op, size_t b
   }
   std::vector<int64_t> call_ns(cases.size());
   for (size_t i = 0; i < cases.size(); ++i) PSRING_RETURN_IF_ERROR(WarmUp(cases[i], call_ns[i]));
-  PSRING_RETURN_IF_ERROR(ChooseCalls(setup_, call_ns, cases));
+  PSRING_RETURN_IF_ERROR(ChooseCalls(call_ns, cases));
   PSRING_RETURN_IF_ERROR(TakeTurns(cases));
   if (options().checked_calls > 0) PSRING_RETURN_IF_ERROR(RequireRight(setup_, cases));
-  PSRING_ASSIGN_OR_RETURN(const std::vector<Samples> samples, GatherSamples(setup_, cases));
-  if (setup_.rank() == 0) Report(cases, samples);
-  return absl::OkStatus();
+  return Report(cases);
 }
 
 }  // namespace
@@ -227,7 +260,7 @@ absl::Status CheckBenchOptions(const BenchOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status RunBench(const BenchOptions& options, Rendezvous& rendezvous, const BenchReport& report) {
+absl::Status RunBench(const BenchOptions& options, Rendezvous& rendezvous, BenchOutput& output) {
   const int ranks = rendezvous.options().world_size;
   for (const DType type : options.types) {
     const int most = TestValues::MostRanks(type);
@@ -239,7 +272,7 @@ absl::Status RunBench(const BenchOptions& options, Rendezvous& rendezvous, const
     return absl::InvalidArgumentError(absl::StrCat("--root is ", options.root, " of ", ranks, " ranks"));
   }
   PSRING_RETURN_IF_ERROR(CheckBenchOptions(options));
-  return Bench(options, rendezvous, report).Run();
+  return Bench(options, rendezvous, output).Run();
 }
 
 }  // namespace psring

@@ -116,10 +116,10 @@ absl::Status BenchSetup::Open() {
   for (const Combination& combination : options_.combinations) {
     PSRING_ASSIGN_OR_RETURN(group_of_.emplace_back(), GroupOf(combination));
     if (combination.buffers != BufferKind::kShared) continue;
-    for (const Buffer* buffer :
-         {&BuffersOf(BufferKind::kShared).send, &BuffersOf(BufferKind::kShared).receive}) {
-      PSRING_RETURN_IF_ERROR(group_of_.back()->Register(*buffer));
-    }
+    auto* const memory = dynamic_cast<MemoryRegistration*>(group_of_.back());
+    if (memory == nullptr) continue;
+    PSRING_RETURN_IF_ERROR(memory->Register(BuffersOf(BufferKind::kShared).send));
+    PSRING_RETURN_IF_ERROR(memory->Register(BuffersOf(BufferKind::kShared).receive));
   }
   if (options_.limits) {
     if (!one_host) return absl::FailedPreconditionError("limits are of one host; these ranks are on several");

@@ -21,7 +21,7 @@
 #include "common/net/tls.h"
 #include "common/rendezvous/own_address.h"
 #include "common/rendezvous/rendezvous.h"
-#include "ring_worker/bench/bench_output.h"
+#include "ring_worker/bench/bench_describe.h"
 #include "ring_worker/bench/bench_run.h"
 
 namespace psring {
@@ -37,7 +37,7 @@ struct Flags {
   std::vector<std::string> bytes = {"4M"}, types = {"float32"}, ops = {"sum"};
   BenchOptions bench;  // the numeric options
   int average = static_cast<int>(AcrossRanks::kMax);
-  std::string segment = "0", socket_buffer = "0";
+  std::string segment = "0";
   double timeout_s = 60;
   std::string tls;
   bool json = false, describe = false, no_pin = false;
@@ -78,11 +78,9 @@ absl::StatusOr<BenchOptions> Understand(const Flags& flags) {
   }
   options.pin = !flags.no_pin;
   options.across = static_cast<AcrossRanks>(flags.average);
-  uint64_t segment = 0, socket_buffer = 0;
+  uint64_t segment = 0;
   PSRING_RETURN_IF_ERROR(SizeFlag("--debug.segment", flags.segment, kGiB, segment));
-  PSRING_RETURN_IF_ERROR(SizeFlag("--debug.socket_buffer", flags.socket_buffer, kGiB, socket_buffer));
   options.group.segment_bytes = segment;
-  options.group.socket_buffer_bytes = static_cast<int>(socket_buffer);
   options.group.timeout = absl::Seconds(flags.timeout_s);
   PSRING_RETURN_IF_ERROR(CheckBenchOptions(options));
   for (const Combination& combination : options.combinations) {
@@ -127,8 +125,8 @@ absl::Status RunWorker(const Flags& flags) {
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous, Join(flags, options));
   PSRING_RETURN_IF_ERROR(RequireSameFlags(flags, options, *rendezvous));
   const std::unique_ptr<BenchOutput> output =
-      flags.json ? MakeJsonOutput(stdout) : MakeTableOutput(options, stdout);
-  PSRING_RETURN_IF_ERROR(RunBench(options, *rendezvous, output->report()));
+      flags.json ? MakeJsonOutput(stdout) : MakeTableOutput("ring_worker", options.turns, stdout);
+  PSRING_RETURN_IF_ERROR(RunBench(options, *rendezvous, *output));
   if (rendezvous->options().rank == 0) output->Finish();
   return absl::OkStatus();
 }
@@ -235,10 +233,6 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--debug.sockets", bench.group.sockets_per_peer, "Sockets to each peer")
       ->group(kDebugGroup)
       ->check(WholeNumber(1, 64))
-      ->capture_default_str();
-  app.add_option("--debug.socket_buffer", flags.socket_buffer,
-                 "Bytes of a socket buffer; 0: the kernel's default")
-      ->group(kDebugGroup)
       ->capture_default_str();
   app.add_option("--ranks_per_node", bench.group.ranks_per_node,
                  "For the hierarchical algorithm; 0: the ranks of a host")

@@ -12,7 +12,7 @@ void Execution::CopyBytes(std::byte* to, const std::byte* from, size_t bytes) co
 
 // The first element of a chunk in the whole buffer.
 size_t Execution::FirstOf(int chunk) const {
-  return ChunkBounds(memory_.count, program_->chunks, chunk).first;
+  return ChunkBounds(memory_.count, lowered_->chunks, chunk).first;
 }
 
 // The address at which to read a chunk. `fresh`: nothing has been received into it yet.
@@ -30,36 +30,32 @@ std::byte* Execution::Write(int chunk) const {
 
 // Elements of a transfer in one slab, counted from the beginning of its first chunk.
 ChunkRange Execution::Piece(int first_chunk, int chunk_count, uint32_t slab) const {
-  const size_t length = ChunkBounds(memory_.count, program_->chunks, first_chunk, chunk_count).length;
+  const size_t length = ChunkBounds(memory_.count, lowered_->chunks, first_chunk, chunk_count).length;
   return whole_ ? ChunkRange{0, length}
                 : ChunkBounds(length, static_cast<int>(slabs_), static_cast<int>(slab));
 }
 
-absl::Status Execution::Run(const Program& program, bool whole, uint32_t call, const CallMemory& memory,
-                            const Pace& pace) {
-  program_ = &program;
+absl::Status Execution::Run(const LoweredSchedule& lowered, bool whole, uint32_t call,
+                            const CallMemory& memory, const Pace& pace) {
+  lowered_ = &lowered;
   whole_ = whole;
   call_ = call;
   memory_ = memory;
   pace_ = pace;
   PSRING_CHECK(in_flight_.empty());
-  const size_t longest = (memory.count + program.chunks - 1) / program.chunks * SizeOf(memory.type);
+  const size_t longest = (memory.count + lowered.chunks - 1) / lowered.chunks * SizeOf(memory.type);
   slabs_ = whole ? 1 : std::max<size_t>(1, (longest + pace.segment_bytes - 1) / pace.segment_bytes);
   if (rounds_ != nullptr) next_end_ = rounds_->size();
   if (whole) CopyWhole();
 
-  const int64_t rounds = static_cast<int64_t>(program.rounds.size()), slabs = slabs_, depth = pace.depth;
-  for (int64_t wave = 0; wave < slabs + (rounds - 1) * depth; ++wave) {
-    // Older slabs first. All ranks use the same order, so the earliest unfinished transfer of all ranks can
-    // always complete: there is no deadlock.
-    const int64_t first = std::max<int64_t>(0, (wave - slabs + depth) / depth);
-    for (int64_t round = std::min(rounds - 1, wave / depth); round >= first; --round) {
-      if (program.rounds[round].empty()) continue;
-      PSRING_RETURN_IF_ERROR(Start(static_cast<int>(round), static_cast<uint32_t>(wave - round * depth)));
+  for (StartOrder order(lowered.after, slabs_, pace.depth); !order.done(); order.Advance()) {
+    for (size_t count = order.MustFinish(in_flight_); count > 0; --count) {
+      PSRING_RETURN_IF_ERROR(FinishOldest());
     }
+    Start(order.round(), static_cast<uint32_t>(order.slab()));
   }
   while (!in_flight_.empty()) PSRING_RETURN_IF_ERROR(FinishOldest());
-  if (program.last_round < 0) {
+  if (lowered.last_round < 0) {
     for (uint32_t slab = 0; slab < slabs_; ++slab) SlabDone(slab);
   }
   return absl::OkStatus();
@@ -79,30 +75,22 @@ void Execution::CopyWhole() const {
   }
 }
 
-absl::Status Execution::Start(int round, uint32_t slab) {
-  const RoundSteps& steps = program_->rounds[round];
-  size_t to_finish = in_flight_.size() < size_t(2 * pace_.depth) ? 0 : 1;
-  for (size_t i = in_flight_.size(); i > to_finish; --i) {
-    if (in_flight_[i - 1].slab == slab && in_flight_[i - 1].round <= steps.after) to_finish = i;
-  }
-  for (; to_finish > 0; --to_finish) PSRING_RETURN_IF_ERROR(FinishOldest());
-
+void Execution::Start(int round, uint32_t slab) {
   if (rounds_ != nullptr && slab == 0) rounds_->push_back({.round = round, .begin_ns = MonotonicNanos()});
   const Tag tag = {call_, static_cast<uint32_t>(round), slab};
   const size_t width = SizeOf(memory_.type);
-  for (const SendStep& send : steps.sends) {
+  for (const LoweredSend& send : lowered_->rounds[round].sends) {
     const ChunkRange piece = Piece(send.first_chunk, send.chunk_count, slab);
     const std::byte* from = Read(send.first_chunk, send.fresh) + piece.first * width;
     transport_.Send(send.peer, tag, ConstSpan(from, piece.length, memory_.type), send.copy);
   }
-  for (const GatherStep& gather : steps.gathers) {
-    const ChunkRange piece = Piece(gather.first_chunk, gather.chunk_count, slab);
-    std::byte* const to = Write(gather.first_chunk) + piece.first * width;
-    const std::byte* own = Read(gather.first_chunk, gather.fresh) + piece.first * width;
-    transport_.Receive(tag, Span{to, piece.length, memory_.type}, memory_.op, own, gather.sources);
+  for (const LoweredReceive& receive : lowered_->rounds[round].receives) {
+    const ChunkRange piece = Piece(receive.first_chunk, receive.chunk_count, slab);
+    std::byte* const to = Write(receive.first_chunk) + piece.first * width;
+    const std::byte* own = Read(receive.first_chunk, receive.fresh) + piece.first * width;
+    transport_.Receive(tag, Span{to, piece.length, memory_.type}, memory_.op, own, receive.sources);
   }
   in_flight_.PushBack() = {round, slab};
-  return absl::OkStatus();
 }
 
 absl::Status Execution::FinishOldest() {
@@ -115,7 +103,7 @@ absl::Status Execution::FinishOldest() {
     return status;
   }
   if (rounds_ != nullptr && oldest.slab == slabs_ - 1) NoteEnd(oldest.round);
-  if (oldest.round == program_->last_round) SlabDone(oldest.slab);
+  if (oldest.round == lowered_->last_round) SlabDone(oldest.slab);
   return absl::OkStatus();
 }
 
@@ -129,11 +117,11 @@ void Execution::NoteEnd(int round) {
 void Execution::SlabDone(uint32_t slab) const {
   const size_t width = SizeOf(memory_.type);
   const bool scatter = memory_.collective == Collective::kReduceScatter;
-  for (int chunk = 0; chunk < program_->chunks; ++chunk) {
+  for (int chunk = 0; chunk < lowered_->chunks; ++chunk) {
     if (scatter && chunk != memory_.rank) continue;
     const ChunkRange piece = Piece(chunk, 1, slab);
     std::byte* const at = Write(chunk) + piece.first * width;
-    if (!whole_ && !program_->written[chunk]) {
+    if (!whole_ && lowered_->written[chunk] == 0) {
       CopyBytes(at, Read(chunk, /*fresh=*/true) + piece.first * width, piece.length * width);
     }
     const bool reduces = scatter || memory_.collective == Collective::kAllReduce;

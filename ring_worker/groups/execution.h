@@ -1,15 +1,11 @@
-// Runs a program over a transport, on the calling thread.
-//
-// All chunks are cut into the same number of segments; segment s of all chunks together is *slab* s, and
-// slabs are independent. Slab s starts its round r after slab s + depth's round r - 1, so that several slabs
-// are in flight, and each slab passes all its rounds while it is in the cache.
+// Runs a lowered schedule over a transport, on the calling thread.
 #pragma once
 
 #include <vector>
 
 #include "absl/status/status.h"
 #include "ring_worker/groups/process_group.h"
-#include "ring_worker/groups/program.h"
+#include "ring_worker/schedules/lowered_schedule.h"
 #include "ring_worker/transports/device_work.h"
 #include "ring_worker/transports/fifo.h"
 #include "ring_worker/transports/transport.h"
@@ -42,7 +38,7 @@ class Execution {
   void NoteRounds(std::vector<RoundTime>* rounds) { rounds_ = rounds; }
 
   // Runs one call on the calling thread. Errors are the transport's.
-  absl::Status Run(const Program& program, bool whole, uint32_t call, const CallMemory& memory,
+  absl::Status Run(const LoweredSchedule& lowered, bool whole, uint32_t call, const CallMemory& memory,
                    const Pace& pace);
 
  private:
@@ -58,7 +54,7 @@ class Execution {
 
   void CopyBytes(std::byte* to, const std::byte* from, size_t bytes) const;
   void CopyWhole() const;
-  absl::Status Start(int round, uint32_t slab);
+  void Start(int round, uint32_t slab);
   absl::Status FinishOldest();
   void SlabDone(uint32_t slab) const;
   void NoteEnd(int round);
@@ -66,7 +62,7 @@ class Execution {
   Transport& transport_;
   DeviceWork& device_;
   // Of the current call:
-  const Program* program_ = nullptr;
+  const LoweredSchedule* lowered_ = nullptr;
   bool whole_ = false;
   uint32_t call_ = 0;
   uint32_t slabs_ = 1;

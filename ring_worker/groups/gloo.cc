@@ -16,7 +16,6 @@
 #include "common/base/mutex.h"
 #include "common/measure/wires.h"
 #include "common/net/random_token.h"
-#include "ring_worker/groups/derived_traffic.h"
 #include "ring_worker/groups/gloo_connections.h"
 #include "ring_worker/groups/groups.h"
 

@@ -28,4 +28,9 @@ BackendRow NcclBackend();
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvous,
                                                             const GroupOptions& options);
 
+// Payload of one call of a library that does not report it: *derived* from what a bandwidth-optimal algorithm
+// sends, averaged over the ranks: of M bytes 2(N-1)/N M for an all-reduce, otherwise (N-1)/N M, sent and
+// received. Other algorithms may send more (recursive doubling: lg N M).
+Traffic DerivedTraffic(const CollectiveCall& call, int ranks);
+
 }  // namespace psring

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/measure/wires.h"
-#include "ring_worker/groups/derived_traffic.h"
 #include "ring_worker/groups/groups.h"
 #include "ring_worker/groups/mpi_algorithms.h"
 #include "ring_worker/groups/mpi_session.h"
@@ -19,7 +18,7 @@ namespace psring {
 namespace {
 
 // MPI counts in int; longer buffers are reduced in pieces.
-constexpr size_t kMostElements = size_t{1} << 30;
+constexpr size_t kMaxElements = size_t{1} << 30;
 
 std::vector<std::string> MpiAlgorithms(Collective collective) {
   return collective == Collective::kAllReduce ? MpiAllReduceAlgorithms()
@@ -161,8 +160,8 @@ class MpiGroup final : public ProcessGroup {
       case Collective::kBroadcast: {
         const MPI_Datatype type = ReductionOf(call.out.type, call.op).type;
         int code = MPI_SUCCESS;
-        for (size_t done = 0; done < call.out.count && code == MPI_SUCCESS; done += kMostElements) {
-          const Span piece = call.out.Slice(done, std::min(kMostElements, call.out.count - done));
+        for (size_t done = 0; done < call.out.count && code == MPI_SUCCESS; done += kMaxElements) {
+          const Span piece = call.out.Slice(done, std::min(kMaxElements, call.out.count - done));
           code = MPI_Bcast(piece.data, int(piece.count), type, call.root, comm_);
         }
         return code;
@@ -174,8 +173,8 @@ class MpiGroup final : public ProcessGroup {
   int AllReducePieces(const CollectiveCall& call) {
     const Reduction reduction = ReductionOf(call.in.type, call.op);
     int code = MPI_SUCCESS;
-    for (size_t done = 0; done < call.in.count && code == MPI_SUCCESS; done += kMostElements) {
-      const size_t count = std::min(kMostElements, call.in.count - done);
+    for (size_t done = 0; done < call.in.count && code == MPI_SUCCESS; done += kMaxElements) {
+      const size_t count = std::min(kMaxElements, call.in.count - done);
       const ConstSpan in = call.in.Slice(done, count);
       const Span out = call.out.Slice(done, count);
       code = MPI_Allreduce(in.data == out.data ? MPI_IN_PLACE : in.data, out.data, int(count), reduction.type,

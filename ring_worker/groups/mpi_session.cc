@@ -109,8 +109,8 @@ std::string MpiSession::TransportOfJob() {
     if (shm != tcp && !other) return shm ? "shm" : "tcp";
     return "auto";
   }
-  const char* told = getenv("PSRING_MPI_TRANSPORT");  // experiments/processes/mpirun.h
-  return told != nullptr && (!strcmp(told, "shm") || !strcmp(told, "tcp")) ? told : "auto";
+  const char* chosen = getenv("PSRING_MPI_TRANSPORT");  // experiments/processes/mpirun.h
+  return chosen != nullptr && (!strcmp(chosen, "shm") || !strcmp(chosen, "tcp")) ? chosen : "auto";
 }
 
 absl::Status MpiSession::Start(int rank, int size, absl::Duration timeout) {

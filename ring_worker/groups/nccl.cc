@@ -20,12 +20,11 @@
 #include "common/base/mutex.h"
 #include "common/cuda/cuda_stream.h"
 #include "common/text/peer_text.h"
-#include "ring_worker/groups/derived_traffic.h"
 #include "ring_worker/groups/groups.h"
 #include "ring_worker/groups/nccl_communicator.h"
 #include "ring_worker/groups/nccl_environment.h"
 #include "ring_worker/groups/nccl_library.h"
-#include "ring_worker/transports/cuda_ipc.h"
+#include "ring_worker/transports/cuda/cuda_ipc.h"
 
 namespace psring {
 namespace {

@@ -43,10 +43,10 @@ absl::Status NcclCommunicator::Split(int color, int key, NcclCommunicator* part)
   {
     MutexLock lock(mutex_);
     PSRING_RETURN_IF_ERROR(Examine());
-    if (absl::Status told =
+    if (absl::Status status =
             nccl_.ToStatus(Named("ncclCommSplit"), nccl_.CommSplit(comm_, color, key, &made, &config));
-        !told.ok()) {
-      return Fail(told);
+        !status.ok()) {
+      return Fail(status);
     }
   }
   // The part exists only when the parent has finished the split.
@@ -76,7 +76,8 @@ absl::Status NcclCommunicator::Start(const std::string& what, cudaStream_t strea
   {
     MutexLock lock(mutex_);
     PSRING_RETURN_IF_ERROR(Examine());
-    if (absl::Status told = nccl_.ToStatus(Named(what), call(nccl_, comm_)); !told.ok()) return Fail(told);
+    if (absl::Status status = nccl_.ToStatus(Named(what), call(nccl_, comm_)); !status.ok())
+      return Fail(status);
   }
   PSRING_RETURN_IF_ERROR(AwaitIdle(what));
   return Launched(what, stream);
@@ -87,7 +88,8 @@ absl::Status NcclCommunicator::Record(const std::string& what, const Call& call)
   {
     MutexLock lock(mutex_);
     PSRING_RETURN_IF_ERROR(ExamineWithoutEvents());
-    if (absl::Status told = nccl_.ToStatus(Named(what), call(nccl_, comm_)); !told.ok()) return Fail(told);
+    if (absl::Status status = nccl_.ToStatus(Named(what), call(nccl_, comm_)); !status.ok())
+      return Fail(status);
   }
   return AwaitIdle(what);
 }

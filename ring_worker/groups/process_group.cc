@@ -37,6 +37,14 @@ absl::StatusOr<BackendRow> FindBackend(const std::string& name) {
 
 }  // namespace
 
+Traffic DerivedTraffic(const CollectiveCall& call, int ranks) {
+  // The whole buffer is the input of a reduce-scatter and the output of an all-gather.
+  const uint64_t whole = std::max(call.in.bytes(), call.out.bytes());
+  const uint64_t passes = call.collective == Collective::kAllReduce ? 2 : 1;
+  const uint64_t bytes = passes * whole * uint64_t(ranks - 1) / uint64_t(ranks);
+  return {.payload_tx_bytes = bytes, .payload_rx_bytes = bytes};
+}
+
 ProcessGroup::~ProcessGroup() = default;
 
 absl::Status ProcessGroup::AllReduce(ConstSpan in, Span out, ReduceOp op, Stream& stream) {
@@ -79,10 +87,6 @@ absl::Status ProcessGroup::Broadcast(Span data, int root, Stream& stream) {
 }
 
 absl::Status ProcessGroup::Barrier(Stream& stream) { return EnqueueBarrier(stream); }
-
-absl::Status ProcessGroup::Register(const Buffer&) { return absl::OkStatus(); }
-void ProcessGroup::NoteRounds(std::vector<RoundTime>*) {}
-void ProcessGroup::Unregister(const Buffer&) {}
 
 const std::vector<BackendRow>& Backends() {
   static const std::vector<BackendRow> backends = {NativeBackend(), GlooBackend(), MpiBackend(),

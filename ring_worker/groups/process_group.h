@@ -27,7 +27,7 @@ struct GroupInfo {
   int size = 1;
   std::string backend;                  // "native", "gloo", "mpi", "nccl"
   std::string algorithm;                // of all-reduce: "ring"
-  std::string transport;                // "shm", "tcp", "shm+tcp", "in_process", "cuda_ipc"
+  std::string transport;                // "shm", "tcp", "shm+tcp", "cuda_ipc"
   std::vector<std::string> wires = {};  // of this rank's payload (common/measure/wires.h)
   // This rank's number among the group's ranks on this host and in its network namespace, and their number.
   // Set by MakeProcessGroup and Split.
@@ -93,17 +93,6 @@ class ProcessGroup {
   // FailedPrecondition: the group was made without a rendezvous.
   absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key);
 
-  // Lets peers of this host read `buffer` in place, if the transport supports it and the buffer is shared
-  // memory (Device::AllocateShared); otherwise it has no effect, and the memory is copied. Not collective.
-  // Unregister the buffer before freeing it, while no call on any rank uses it; peers unmap it when the group
-  // ends.
-  virtual absl::Status Register(const Buffer& buffer);
-  virtual void Unregister(const Buffer& buffer);
-
-  // From the next call on, appends the rounds of each call's schedule to `rounds` as they begin, in stream
-  // order; null: stops. Call it while no call is in progress. External libraries record nothing.
-  virtual void NoteRounds(std::vector<RoundTime>* rounds);
-
   // From any thread: every pending and later call fails with `why`.
   virtual void Abort(absl::Status why) = 0;
 
@@ -131,6 +120,30 @@ class ProcessGroup {
   std::unique_ptr<Rendezvous> own_rendezvous_;  // a part's
 };
 
+// What psring's own groups offer beyond ProcessGroup; callers ask by dynamic_cast.
+class MemoryRegistration {
+ public:
+  // Lets peers of this host read `buffer` in place, if the transport supports it and the buffer is shared
+  // memory (Device::AllocateShared); otherwise it has no effect, and the memory is copied. Not collective.
+  // Unregister the buffer before freeing it, while no call on any rank uses it; peers unmap it when the group
+  // ends.
+  virtual absl::Status Register(const Buffer& buffer) = 0;
+  virtual void Unregister(const Buffer& buffer) = 0;
+
+ protected:
+  ~MemoryRegistration() = default;
+};
+
+class RoundRecording {
+ public:
+  // From the next call on, appends the rounds of each call's schedule to `rounds` as they begin, in stream
+  // order; null: stops. Call it while no call is in progress.
+  virtual void NoteRounds(std::vector<RoundTime>* rounds) = 0;
+
+ protected:
+  ~RoundRecording() = default;
+};
+
 // The ranks of the part of `color`, in its order. Pure.
 std::vector<int> RanksOfPart(const std::vector<int>& colors, const std::vector<int>& keys, int color);
 
@@ -146,7 +159,6 @@ struct GroupOptions {
   // Native only.
   size_t segment_bytes = 0;  // the size of a transfer; 0: the transport's default
   int sockets_per_peer = 1;
-  int socket_buffer_bytes = 0;  // 0: the kernel chooses and adapts
   // Ranks per node, for the hierarchical algorithm; with transport auto only these share memory. 0: the ranks
   // of one host.
   int ranks_per_node = 0;

@@ -8,7 +8,7 @@
 #include "common/base/mutex.h"
 #include "ring_worker/groups/execution.h"
 #include "ring_worker/groups/groups.h"
-#include "ring_worker/transports/cuda_ipc.h"
+#include "ring_worker/transports/cuda/cuda_ipc.h"
 
 namespace psring {
 namespace {
@@ -29,7 +29,7 @@ const ScheduleTable& SchedulesOf(const GroupOptions& options) {
   return options.schedules != nullptr ? *options.schedules : ScheduleRows();
 }
 
-class ScheduledGroup final : public ProcessGroup {
+class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, public RoundRecording {
  public:
   // `asked`: the caller's options, for parts; `options`: with this transport's defaults.
   ScheduledGroup(std::unique_ptr<Transport> transport, const GroupOptions& asked, const GroupOptions& options,
@@ -62,7 +62,7 @@ class ScheduledGroup final : public ProcessGroup {
     int root;
     bool whole;
     std::string algorithm;
-    Program program;
+    LoweredSchedule lowered;
   };
 
   absl::Status Enqueue(const CollectiveCall& call, Stream& stream) override {
@@ -123,7 +123,7 @@ class ScheduledGroup final : public ProcessGroup {
     info.elements = memory.count;
     prepared->algorithm.copy(info.operation, sizeof info.operation - 1);
     transport_->BeginCall(info);
-    return execution_.Run(prepared->program, whole, info.number, memory, pace_);
+    return execution_.Run(prepared->lowered, whole, info.number, memory, pace_);
   }
 
   absl::StatusOr<const Prepared*> Prepare(Collective collective, int root, bool whole) {
@@ -137,7 +137,7 @@ class ScheduledGroup final : public ProcessGroup {
                                          {.ranks = size(), .ranks_per_node = ranks_per_node_, .root = root},
                                          SchedulesOf(options_)));
     prepared_.push_back({collective, root, whole, absl::StrCat(algorithm, " ", Name(collective)),
-                         MakeProgram(*schedule, rank(), whole)});
+                         LowerSchedule(*schedule, rank(), MaxRounds(*schedule), whole)});
     return &prepared_.back();
   }
 
@@ -221,7 +221,7 @@ absl::StatusOr<std::unique_ptr<Transport>> BetweenGpus(Rendezvous& rendezvous, c
   why_not = reach.why_not;
   if (!why_not.empty()) return nullptr;
   CudaIpcParts parts{.gpu = options.gpu, .reach = std::move(reach), .timeout = options.timeout};
-  for (std::unique_ptr<Transport>* part : {&parts.loans, &parts.returns}) {
+  for (std::unique_ptr<Transport>* part : {&parts.exports, &parts.releases}) {
     PSRING_ASSIGN_OR_RETURN(*part, MakeMesh(rendezvous, options, {}));
   }
   return MakeCudaIpcTransport(std::move(parts));
@@ -249,7 +249,6 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNativeGroup(Rendezvous& rendez
                           MakeMesh(rendezvous, options,
                                    {.transport = options.transport,
                                     .sockets_per_peer = options.sockets_per_peer,
-                                    .socket_buffer_bytes = options.socket_buffer_bytes,
                                     .shaper = options.shaper}));
   return MakeScheduledGroup(std::move(transport), options,
                             options.gpu >= 0 && !note.empty() ? note : std::string());

@@ -27,15 +27,15 @@ class Direct final : public EvenSchedule {
     for (int step = 1; step < ranks(); ++step) {
       const int peer = Wrap(rank + step, ranks());
       if (scatter ? Holds(rank) : peer != root_) {
-        transfers.push_back({Action::kSend, peer, scatter ? peer : rank, 1});
+        transfers.push_back({TransferKind::kSend, peer, scatter ? peer : rank, 1});
       }
     }
     for (int peer = 0; peer < ranks(); ++peer) {
       if (peer == rank || rank == root_ || (scatter && !Holds(peer))) continue;
       if (!scatter) {
-        transfers.push_back({Action::kReceive, peer, peer, 1});
+        transfers.push_back({TransferKind::kReceive, peer, peer, 1});
       } else {
-        transfers.push_back({root_ < 0 ? Action::kReceiveAdd : Action::kReceive, peer, rank, 1});
+        transfers.push_back({root_ < 0 ? TransferKind::kReceiveAdd : TransferKind::kReceive, peer, rank, 1});
       }
     }
   }

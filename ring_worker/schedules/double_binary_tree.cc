@@ -42,11 +42,13 @@ class DoubleBinaryTree final : public EvenSchedule {
       const int position = PositionOf(tree, rank);
       const int own_level = LevelOf(position);
       if (own_level == level) {
-        transfers.push_back({up ? Action::kSend : Action::kReceive, RankAt(tree, Parent(position)), tree, 1});
+        transfers.push_back(
+            {up ? TransferKind::kSend : TransferKind::kReceive, RankAt(tree, Parent(position)), tree, 1});
       } else if (own_level == level - 1) {
         for (int child : Children(position)) {
           if (child == 0) continue;
-          transfers.push_back({up ? Action::kReceiveAdd : Action::kSend, RankAt(tree, child), tree, 1});
+          transfers.push_back(
+              {up ? TransferKind::kReceiveAdd : TransferKind::kSend, RankAt(tree, child), tree, 1});
         }
       }
     }

@@ -70,32 +70,31 @@ class HalvingDoubling final : public EvenSchedule {
   // same half.
   void Exchange(int place, int bit, bool halve, std::vector<Transfer>& transfers) const {
     const int partner = place ^ bit;
-    const auto half = [&](Action action, int of) {
+    const auto half = [&](TransferKind kind, int of) {
       const int first = of & ~(bit - 1);
       transfers.push_back(
-          {action, RankAt(partner), FirstChunk(first), FirstChunk(first + bit) - FirstChunk(first)});
+          {kind, RankAt(partner), FirstChunk(first), FirstChunk(first + bit) - FirstChunk(first)});
     };
-    half(Action::kSend, halve ? partner : place);
-    half(halve ? Action::kReceiveAdd : Action::kReceive, halve ? place : partner);
+    half(TransferKind::kSend, halve ? partner : place);
+    half(halve ? TransferKind::kReceiveAdd : TransferKind::kReceive, halve ? place : partner);
   }
 
   void Fold(int rank, std::vector<Transfer>& transfers) const {
     const bool gives = rank % 2 == 0;
     const int peer = rank ^ 1;
     if (collective_ == Collective::kAllGather) {
-      transfers.push_back({gives ? Action::kSend : Action::kReceive, peer, rank & ~1, 1});
+      transfers.push_back({gives ? TransferKind::kSend : TransferKind::kReceive, peer, rank & ~1, 1});
     } else {
-      transfers.push_back({gives ? Action::kSend : Action::kReceiveAdd, peer, 0, chunks()});
+      transfers.push_back({gives ? TransferKind::kSend : TransferKind::kReceiveAdd, peer, 0, chunks()});
     }
   }
 
   void Unfold(int rank, std::vector<Transfer>& transfers) const {
-    const Action action = rank % 2 == 0 ? Action::kReceive : Action::kSend;
+    const TransferKind kind = rank % 2 == 0 ? TransferKind::kReceive : TransferKind::kSend;
     const int peer = rank ^ 1;
-    if (collective_ == Collective::kAllGather)
-      return PushAllBut(rank & ~1, chunks(), action, peer, transfers);
-    if (collective_ == Collective::kAllReduce) return transfers.push_back({action, peer, 0, chunks()});
-    transfers.push_back({action, peer, rank & ~1, 1});
+    if (collective_ == Collective::kAllGather) return PushAllBut(rank & ~1, chunks(), kind, peer, transfers);
+    if (collective_ == Collective::kAllReduce) return transfers.push_back({kind, peer, 0, chunks()});
+    transfers.push_back({kind, peer, rank & ~1, 1});
   }
 
   const Collective collective_;
@@ -118,25 +117,28 @@ class ScatterGather final : public EvenSchedule {
     transfers.clear();
     const int place = Wrap(rank - root_, ranks());
     if (round == 2 * steps_) {
-      if (place >= places_) transfers.push_back({Action::kReceive, RankAt(place - places_), 0, places_});
+      if (place >= places_)
+        transfers.push_back({TransferKind::kReceive, RankAt(place - places_), 0, places_});
       const bool has_follower = place + places_ < ranks();
-      if (has_follower) transfers.push_back({Action::kSend, RankAt(place + places_), 0, places_});
+      if (has_follower) transfers.push_back({TransferKind::kSend, RankAt(place + places_), 0, places_});
     } else if (place >= places_) {
       return;
     } else if (round < steps_) {
       // Place p, for p a multiple of 2 * bit, holds blocks p to p + 2 * bit; it sends the upper half.
       const int bit = places_ >> (round + 1);
-      if (place % (2 * bit) == 0) transfers.push_back({Action::kSend, RankAt(place + bit), place + bit, bit});
-      if (place % (2 * bit) == bit) transfers.push_back({Action::kReceive, RankAt(place - bit), place, bit});
+      if (place % (2 * bit) == 0)
+        transfers.push_back({TransferKind::kSend, RankAt(place + bit), place + bit, bit});
+      if (place % (2 * bit) == bit)
+        transfers.push_back({TransferKind::kReceive, RankAt(place - bit), place, bit});
     } else {
       const int bit = 1 << (round - steps_);
       const int partner = place ^ bit;
       // The sender of a block keeps it.
       if (partner % (2 * bit) != 0) {
-        transfers.push_back({Action::kSend, RankAt(partner), place & ~(bit - 1), bit});
+        transfers.push_back({TransferKind::kSend, RankAt(partner), place & ~(bit - 1), bit});
       }
       if (place % (2 * bit) != 0) {
-        transfers.push_back({Action::kReceive, RankAt(partner), partner & ~(bit - 1), bit});
+        transfers.push_back({TransferKind::kReceive, RankAt(partner), partner & ~(bit - 1), bit});
       }
     }
   }

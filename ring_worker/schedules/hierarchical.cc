@@ -39,10 +39,10 @@ class Hierarchical final : public EvenSchedule {
     const int node = NodeOf(rank), own = Local(rank);
     for (int step = 1; step < local_ranks_; ++step) {
       const int peer = (own + step) % local_ranks_;
-      transfers.push_back({Action::kSend, node + peer, peer * nodes_, nodes_});
+      transfers.push_back({TransferKind::kSend, node + peer, peer * nodes_, nodes_});
     }
     for (int peer = 0; peer < local_ranks_; ++peer) {
-      if (peer != own) transfers.push_back({Action::kReceiveAdd, node + peer, own * nodes_, nodes_});
+      if (peer != own) transfers.push_back({TransferKind::kReceiveAdd, node + peer, own * nodes_, nodes_});
     }
   }
 
@@ -50,18 +50,18 @@ class Hierarchical final : public EvenSchedule {
   void AllReduceBetweenNodes(int rank, int round, std::vector<Transfer>& transfers) const {
     const int shard = Local(rank) * nodes_;
     const int sent = Wrap(rank / local_ranks_ - round, nodes_);
-    transfers.push_back({Action::kSend, Wrap(rank + local_ranks_, ranks()), shard + sent, 1});
-    transfers.push_back({round < nodes_ - 1 ? Action::kReceiveAdd : Action::kReceive,
+    transfers.push_back({TransferKind::kSend, Wrap(rank + local_ranks_, ranks()), shard + sent, 1});
+    transfers.push_back({round < nodes_ - 1 ? TransferKind::kReceiveAdd : TransferKind::kReceive,
                          Wrap(rank - local_ranks_, ranks()), shard + Wrap(sent - 1, nodes_), 1});
   }
 
   void GatherWithinNode(int rank, std::vector<Transfer>& transfers) const {
     const int node = NodeOf(rank), own = Local(rank);
     for (int step = 1; step < local_ranks_; ++step) {
-      transfers.push_back({Action::kSend, node + (own + step) % local_ranks_, own * nodes_, nodes_});
+      transfers.push_back({TransferKind::kSend, node + (own + step) % local_ranks_, own * nodes_, nodes_});
     }
     for (int peer = 0; peer < local_ranks_; ++peer) {
-      if (peer != own) transfers.push_back({Action::kReceive, node + peer, peer * nodes_, nodes_});
+      if (peer != own) transfers.push_back({TransferKind::kReceive, node + peer, peer * nodes_, nodes_});
     }
   }
 

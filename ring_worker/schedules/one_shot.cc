@@ -22,12 +22,12 @@ class OneShot final : public EvenSchedule {
     transfers.clear();
     for (int step = 1; step < ranks(); ++step) {
       const int peer = Wrap(rank + step, ranks());
-      if (root_ < 0 || rank == root_) transfers.push_back({Action::kSend, peer, Chunk(rank, peer), 1});
+      if (root_ < 0 || rank == root_) transfers.push_back({TransferKind::kSend, peer, Chunk(rank, peer), 1});
     }
     for (int peer = 0; peer < ranks(); ++peer) {
       if (root_ >= 0 ? peer == root_ && rank != root_ : peer != rank || AddsItself(rank)) {
         transfers.push_back(
-            {peer == rank ? Action::kReceiveAdd : Receives(peer), peer, Chunk(peer, rank), 1});
+            {peer == rank ? TransferKind::kReceiveAdd : Receives(peer), peer, Chunk(peer, rank), 1});
       }
     }
   }
@@ -52,9 +52,10 @@ class OneShot final : public EvenSchedule {
   // Sums start with rank 0's value, so other ranks add their own value at their position.
   bool AddsItself(int rank) const { return collective_ == Collective::kAllReduce && rank > 0; }
 
-  Action Receives(int peer) const {
-    if (collective_ == Collective::kReduceScatter) return Action::kReceiveAdd;
-    return collective_ == Collective::kAllReduce && peer > 0 ? Action::kReceiveAdd : Action::kReceive;
+  TransferKind Receives(int peer) const {
+    if (collective_ == Collective::kReduceScatter) return TransferKind::kReceiveAdd;
+    return collective_ == Collective::kAllReduce && peer > 0 ? TransferKind::kReceiveAdd
+                                                             : TransferKind::kReceive;
   }
 
   const Collective collective_;

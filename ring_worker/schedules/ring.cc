@@ -24,9 +24,9 @@ class Ring final : public EvenSchedule {
 
   void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
     const int sent = Wrap(rank - shift_ - round, ranks());
-    const Action action = round < adding_rounds_ ? Action::kReceiveAdd : Action::kReceive;
-    transfers.assign({{Action::kSend, Wrap(rank + 1, ranks()), sent, 1},
-                      {action, Wrap(rank - 1, ranks()), Wrap(sent - 1, ranks()), 1}});
+    const TransferKind kind = round < adding_rounds_ ? TransferKind::kReceiveAdd : TransferKind::kReceive;
+    transfers.assign({{TransferKind::kSend, Wrap(rank + 1, ranks()), sent, 1},
+                      {kind, Wrap(rank - 1, ranks()), Wrap(sent - 1, ranks()), 1}});
   }
 
   int symmetry_class(int) const override { return 0; }
@@ -45,8 +45,8 @@ class Chain final : public EvenSchedule {
   void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
     const int distance = Wrap(rank - root_, ranks());
     transfers.clear();
-    if (round == distance) transfers.push_back({Action::kSend, Wrap(rank + 1, ranks()), 0, 1});
-    if (round == distance - 1) transfers.push_back({Action::kReceive, Wrap(rank - 1, ranks()), 0, 1});
+    if (round == distance) transfers.push_back({TransferKind::kSend, Wrap(rank + 1, ranks()), 0, 1});
+    if (round == distance - 1) transfers.push_back({TransferKind::kReceive, Wrap(rank - 1, ranks()), 0, 1});
   }
 
  private:

@@ -49,22 +49,32 @@ absl::StatusOr<Collective> ParseCollective(const std::string& name) {
       absl::StrCat("unknown collective '", name, "'; use one of ", absl::StrJoin(names, ", ")));
 }
 
+namespace {
+
+constexpr ScheduleTraits kRingTraits = {
+    .is_ring = true, .is_compared = true, .gather_messages = [](int ranks) { return ranks - 1; }};
+constexpr ScheduleTraits kDirectTraits = {.is_compared = true, .gather_messages = [](int) { return 1; }};
+constexpr ScheduleTraits kCompared = {.is_compared = true}, kRooted = {.has_root = true},
+                         kUsesNodes = {.uses_nodes = true};
+
+}  // namespace
+
 const ScheduleTable& ScheduleRows() {
   static const auto& rows = *new ScheduleTable{
       {"ring", "every rank sends to the next: the fewest bytes, for large buffers", MakeRing, RingCost,
-       "先散射归约，再全收集，沿环每次移动 N 分之一"},
+       "先散射归约，再全收集，沿环每次移动 N 分之一", kRingTraits},
       {"star", "like one parameter server: rank 0 gathers, adds and sends back", MakeStar, StarCost,
-       "rank 0 收集、相加、再发回：参数服务器的通信方式"},
+       "rank 0 收集、相加、再发回：参数服务器的通信方式", kRooted},
       {"direct", "every rank sums one part, like a parameter server with every worker", MakeDirect,
-       DirectCost, "每个 rank 拥有一片，收集它、相加、再发回"},
+       DirectCost, "每个 rank 拥有一片，收集它、相加、再发回", kDirectTraits},
       {"one-shot", "every rank reads every other, in one round: for small buffers", MakeOneShot, nullptr,
-       "每个 rank 把一切发给所有其他 rank，各自相加"},
+       "每个 rank 把一切发给所有其他 rank，各自相加", kCompared},
       {"halving-doubling", "partners exchange halves and add, then double: few rounds and few bytes",
        MakeHalvingDoubling, HalvingDoublingCost, "与距离逐次加倍的伙伴交换逐次减半的部分，再反过来"},
       {"double-binary-tree", "up and down two trees, each for half of the buffer", MakeDoubleBinaryTree,
-       DoubleBinaryTreeCost, "两棵互补的二叉树，各管一半"},
+       DoubleBinaryTreeCost, "两棵互补的二叉树，各管一半", kRooted},
       {"hierarchical", "within nodes, then by rings between nodes, then within nodes", MakeHierarchical,
-       nullptr, "先在节点内，再在节点之间，再回到节点内", /*uses_nodes=*/true},
+       nullptr, "先在节点内，再在节点之间，再回到节点内", kUsesNodes},
   };
   return rows;
 }

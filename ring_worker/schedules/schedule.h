@@ -26,10 +26,10 @@ enum class Collective : uint8_t { kAllReduce, kReduceScatter, kAllGather, kBroad
 const char* Name(Collective collective);  // "all_reduce", as in nccl-tests
 absl::StatusOr<Collective> ParseCollective(const std::string& name);
 
-enum class Action : uint8_t { kSend, kReceive, kReceiveAdd };
+enum class TransferKind : uint8_t { kSend, kReceive, kReceiveAdd };
 
 struct Transfer {
-  Action action;
+  TransferKind kind;
   int peer;  // another rank; in a kReceiveAdd possibly the rank itself: see Round
   int first_chunk;
   int chunk_count;  // consecutive chunks; no wrap-around
@@ -84,6 +84,16 @@ struct ScheduleShape {
   int root = 0;            // broadcast
 };
 
+struct ScheduleTraits {
+  bool uses_nodes = false;   // who sends to whom depends on ranks_per_node
+  bool is_ring = false;      // a rank sends only to the next; libraries run several rings at once
+  bool has_root = false;     // one rank or two get the sums first and send them back
+  bool is_compared = false;  // measured by `bench` without --algorithms
+  // Messages one after another of an all-gather in which a rank receives each other's part once. Null: no
+  // closed form.
+  int (*gather_messages)(int ranks) = nullptr;
+};
+
 struct ScheduleRow {
   const char* name;
   const char* summary;
@@ -93,7 +103,7 @@ struct ScheduleRow {
   // schedule.
   ScheduleCost (*cost)(int ranks, double bytes) = nullptr;
   const char* summary_chinese = "";
-  bool uses_nodes = false;  // who sends to whom depends on ranks_per_node
+  ScheduleTraits traits = {};
 };
 using ScheduleTable = std::vector<ScheduleRow>;
 

@@ -92,12 +92,12 @@ class Checker {
                                                       " ranks is broken: ", what));
   }
   absl::Status BrokenAt(int rank, const Transfer& t, const std::string& what) const {
-    const char* const verb = t.action == Action::kSend      ? " sends "
-                             : t.action == Action::kReceive ? " receives "
-                                                            : " receives and adds ";
-    return Broken(absl::StrCat("in round ", round_, ", rank ", rank, verb,
-                               Chunks(t.first_chunk, t.chunk_count),
-                               t.action == Action::kSend ? " to rank " : " from rank ", t.peer, ", ", what));
+    const char* const verb = t.kind == TransferKind::kSend      ? " sends "
+                             : t.kind == TransferKind::kReceive ? " receives "
+                                                                : " receives and adds ";
+    return Broken(
+        absl::StrCat("in round ", round_, ", rank ", rank, verb, Chunks(t.first_chunk, t.chunk_count),
+                     t.kind == TransferKind::kSend ? " to rank " : " from rank ", t.peer, ", ", what));
   }
 
   absl::Status CheckShape() const {
@@ -123,7 +123,7 @@ class Checker {
       absl::Status status = CheckTransfers(rank, transfers);
       if (!status.ok()) return status;
       for (const Transfer& t : transfers) {
-        if (t.action == Action::kSend) {
+        if (t.kind == TransferKind::kSend) {
           sends.push_back({rank, t.peer, t});
         } else {
           receives.push_back({t.peer, rank, t});
@@ -142,11 +142,11 @@ class Checker {
     for (size_t i = 0; i < transfers.size(); ++i) {
       const Transfer& t = transfers[i];
       if (t.peer < 0 || t.peer >= ranks_) return BrokenAt(rank, t, "which does not exist");
-      if (t.peer == rank && t.action != Action::kReceiveAdd) return BrokenAt(rank, t, "which is itself");
+      if (t.peer == rank && t.kind != TransferKind::kReceiveAdd) return BrokenAt(rank, t, "which is itself");
       if (t.first_chunk < 0 || t.chunk_count < 1 || t.chunk_count > chunks_ - t.first_chunk) {
         return BrokenAt(rank, t, absl::StrCat("but there are chunks 0-", chunks_ - 1));
       }
-      if (t.action == Action::kSend) continue;
+      if (t.kind == TransferKind::kSend) continue;
       for (int chunk = t.first_chunk; chunk < t.first_chunk + t.chunk_count; ++chunk) {
         if (first_receive_[chunk] == kNobody) {
           first_receive_[chunk] = static_cast<int>(i);
@@ -158,14 +158,14 @@ class Checker {
                           absl::StrCat("and ", Chunks(first.first_chunk, first.chunk_count), " from rank ",
                                        first.peer, ": they overlap, but are not the same"));
         }
-        if (t.action == Action::kReceive) {
+        if (t.kind == TransferKind::kReceive) {
           return BrokenAt(rank, t,
                           absl::StrCat("which replaces what comes from rank ", first.peer, " before it"));
         }
       }
     }
     for (const Transfer& t : transfers) {
-      if (t.action != Action::kSend || schedule_.copies_sends()) continue;
+      if (t.kind != TransferKind::kSend || schedule_.copies_sends()) continue;
       for (int chunk = t.first_chunk; chunk < t.first_chunk + t.chunk_count; ++chunk) {
         if (first_receive_[chunk] == kNobody) continue;
         return BrokenAt(rank, t,
@@ -220,7 +220,7 @@ class Checker {
       for (int chunk = transfer.first_chunk; chunk < transfer.first_chunk + transfer.chunk_count; ++chunk) {
         const int payload = held_[size_t(from) * chunks_ + chunk];
         int& value = next_[size_t(to) * chunks_ + chunk];
-        value = transfer.action == Action::kReceive ? payload : expressions_.Sum(value, payload);
+        value = transfer.kind == TransferKind::kReceive ? payload : expressions_.Sum(value, payload);
       }
     }
     held_.swap(next_);

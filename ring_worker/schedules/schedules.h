@@ -47,9 +47,9 @@ class EvenSchedule : public Schedule {
 inline int Wrap(int n, int ranks) { return ((n % ranks) + ranks) % ranks; }
 
 // Appends a transfer of all `chunks` chunks except one: up to two ranges.
-inline void PushAllBut(int but, int chunks, Action action, int peer, std::vector<Transfer>& transfers) {
-  if (but > 0) transfers.push_back({action, peer, 0, but});
-  if (but < chunks - 1) transfers.push_back({action, peer, but + 1, chunks - 1 - but});
+inline void PushAllBut(int but, int chunks, TransferKind kind, int peer, std::vector<Transfer>& transfers) {
+  if (but > 0) transfers.push_back({kind, peer, 0, but});
+  if (but < chunks - 1) transfers.push_back({kind, peer, but + 1, chunks - 1 - but});
 }
 
 }  // namespace psring

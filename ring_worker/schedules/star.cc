@@ -20,14 +20,15 @@ class Star final : public EvenSchedule {
   void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
     transfers.clear();
     const bool gather = round == 0 && collective_ != Collective::kBroadcast;
-    const Action takes = collective_ == Collective::kAllGather ? Action::kReceive : Action::kReceiveAdd;
+    const TransferKind takes =
+        collective_ == Collective::kAllGather ? TransferKind::kReceive : TransferKind::kReceiveAdd;
     for (int peer = 0; peer < ranks(); ++peer) {
       const int leaf = rank == center_ ? peer : rank;
       if (peer == rank || (rank != center_ && peer != center_)) continue;
       if (gather) {
-        Gather(leaf, rank == center_ ? takes : Action::kSend, peer, transfers);
+        Gather(leaf, rank == center_ ? takes : TransferKind::kSend, peer, transfers);
       } else {
-        HandOut(leaf, rank == center_ ? Action::kSend : Action::kReceive, peer, transfers);
+        HandOut(leaf, rank == center_ ? TransferKind::kSend : TransferKind::kReceive, peer, transfers);
       }
     }
   }
@@ -40,15 +41,15 @@ class Star final : public EvenSchedule {
   }
 
   // What `leaf` sends to the center, from either side's view.
-  void Gather(int leaf, Action action, int peer, std::vector<Transfer>& transfers) const {
+  void Gather(int leaf, TransferKind kind, int peer, std::vector<Transfer>& transfers) const {
     const bool one = collective_ == Collective::kAllGather;
-    transfers.push_back({action, peer, one ? leaf : 0, one ? 1 : chunks()});
+    transfers.push_back({kind, peer, one ? leaf : 0, one ? 1 : chunks()});
   }
 
   // What `leaf` receives from the center, from either side's view.
-  void HandOut(int leaf, Action action, int peer, std::vector<Transfer>& transfers) const {
-    if (collective_ == Collective::kAllGather) return PushAllBut(leaf, chunks(), action, peer, transfers);
-    transfers.push_back({action, peer, collective_ == Collective::kReduceScatter ? leaf : 0, 1});
+  void HandOut(int leaf, TransferKind kind, int peer, std::vector<Transfer>& transfers) const {
+    if (collective_ == Collective::kAllGather) return PushAllBut(leaf, chunks(), kind, peer, transfers);
+    transfers.push_back({kind, peer, collective_ == Collective::kReduceScatter ? leaf : 0, 1});
   }
 
   const Collective collective_;

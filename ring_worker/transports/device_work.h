@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <functional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
+#include "common/reduce/reduce.h"
 
 namespace psring {
 
@@ -29,10 +32,10 @@ class DeviceWork {
 
 class HostWork final : public DeviceWork {
  public:
-  void Enqueue(Stream& stream, std::function<absl::Status()> call) override;
-  void Copy(void* to, const void* from, size_t bytes) override;
-  void Scale(Span data, float factor) override;
-  absl::StatusOr<Buffer> Allocate(size_t bytes) override;
+  void Enqueue(Stream& stream, std::function<absl::Status()> call) override { stream.Run(std::move(call)); }
+  void Copy(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  void Scale(Span data, float factor) override { cpu::Scale(data.type, data.count, data.data, factor); }
+  absl::StatusOr<Buffer> Allocate(size_t bytes) override { return MakeCpuDevice()->AllocateShared(bytes); }
 };
 
 }  // namespace psring

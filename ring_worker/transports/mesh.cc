@@ -17,7 +17,7 @@ namespace psring {
 namespace {
 
 // In a larger mesh the slots of all pairs would take gigabytes.
-constexpr int kMostTouching = 16;
+constexpr int kMaxTouchingRanks = 16;
 
 uint64_t HashOf(const CallInfo& call) {
   uint64_t words[sizeof call / 8];
@@ -41,7 +41,7 @@ MeshTransport::MeshTransport(const TransportInfo& info, std::vector<int> names, 
       sockets_per_peer_(sockets_per_peer),
       peers_(static_cast<size_t>(info.size)),
       // Counts all ranks: those connected over TCP may be on this host too.
-      crowded_(info.size > UsableCores()),
+      oversubscribed_(info.size > UsableCores()),
       window_(kWindowBytes + sizeof(float)),
       connections_(std::move(connections)) {
   connections_->Serve(
@@ -83,7 +83,8 @@ void MeshTransport::OnConnected(int rank, absl::StatusOr<PeerConnections> connec
     MutexLock lock(mutex_);
     if (connections.ok()) {
       const int control = connections->control.get();
-      for (const Told& told : told_) SendControlMessage(control, told.code, told.message, told.waits_for);
+      for (const Notice& notice : sent_notices_)
+        SendControlMessage(control, notice.code, notice.message, notice.waits_for);
       contacts_.push_back({rank, control});
     }
     connected_.emplace_back(rank, std::move(connections));
@@ -94,8 +95,9 @@ void MeshTransport::OnConnected(int rank, absl::StatusOr<PeerConnections> connec
 
 void MeshTransport::OnGivenUp(int control, const absl::Status& why) {
   MutexLock lock(mutex_);
-  if (told_.empty()) SendControlMessage(control, why.code(), GaveUp(why.message()), /*waits_for=*/-1);
-  for (const Told& told : told_) SendControlMessage(control, told.code, told.message, told.waits_for);
+  if (sent_notices_.empty()) SendControlMessage(control, why.code(), GaveUp(why.message()), /*waits_for=*/-1);
+  for (const Notice& notice : sent_notices_)
+    SendControlMessage(control, notice.code, notice.message, notice.waits_for);
 }
 
 absl::StatusOr<bool> MeshTransport::TakeConnected() {
@@ -124,7 +126,7 @@ absl::Status MeshTransport::Attach(int rank, PeerConnections from) {
   for (size_t i = 0; i < from.data.size(); ++i) peer.streams[i].Connect(std::move(from.data[i]));
   if (!peer.shares) return absl::OkStatus();
   peer.shared = std::make_unique<SharedLink>(rank_, rank, *arena_, *std::move(from.arena),
-                                             std::move(from.unix_socket), size() <= kMostTouching);
+                                             std::move(from.unix_socket), size() <= kMaxTouchingRanks);
   peer.shared->NameRanks(names_[rank_], names_[rank]);
   for (const SharedRegion& region : registered_) PSRING_RETURN_IF_ERROR(peer.shared->Register(region));
   MutexLock lock(mutex_);
@@ -304,11 +306,11 @@ uint64_t MeshTransport::Open(const Tag& tag) {
 }
 
 void MeshTransport::NotifyPeers(absl::StatusCode code, const std::string& message, int waits_for) {
-  if (!told_.empty() && (told_.back().waits_for < 0 || waits_for >= 0)) return;
-  told_.push_back({code, message, waits_for});
+  if (!sent_notices_.empty() && (sent_notices_.back().waits_for < 0 || waits_for >= 0)) return;
+  sent_notices_.push_back({code, message, waits_for});
   for (const Contact& contact : contacts_) {
     SendControlMessage(contact.control, code, message, waits_for);
-    if (contact.shared != nullptr) contact.shared->theirs().Nudge();
+    if (contact.shared != nullptr) contact.shared->theirs().WakeForControl();
   }
 }
 

@@ -1,11 +1,8 @@
 #include "ring_worker/transports/mesh_connections.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 #include <utility>
 
@@ -24,27 +21,13 @@ namespace psring {
 namespace {
 
 constexpr size_t kTokenDigits = 32;
-constexpr size_t kMostCardBytes = 1024;  // of a rank's addresses
-constexpr absl::Duration kBetweenTries = absl::Milliseconds(20);
-// Of one attempt to open a TCP connection, so that a worker notices that it must end.
-constexpr absl::Duration kLongestAttempt = absl::Seconds(1);
-// A peer offers its memory before it opens the control connection.
-constexpr absl::Duration kForOffer = absl::Seconds(1);
-// The lower rank's first byte on the control connection: it knows this connection, so it will say why if it
-// ends.
-constexpr char kAccepted = '+';
-
-// kData + i: connection i. kRequest: carries nothing; the higher rank is asked to connect.
-enum class Channel : uint32_t { kControl, kUnix, kData, kRequest = UINT32_MAX };
-
+constexpr size_t kMaxCardBytes = 1024;  // of a rank's addresses
 // Between checks whether a rank has died that this one waits for.
 constexpr absl::Duration kCheckRanksEvery = absl::Milliseconds(200);
 // Two ranks often want each other at the same time; then nobody needs to ask.
 constexpr absl::Duration kBeforeAsking = absl::Milliseconds(10);
 // A rank may have connected just before it left.
 constexpr absl::Duration kForArrival = absl::Milliseconds(100);
-// After a connection has failed: how long to wait until the store knows of the rank that died.
-constexpr absl::Duration kLossTimeout = absl::Seconds(1);
 
 // Equal for processes that can share memory: those of one kernel and network namespace, in which abstract
 // Unix sockets exist.
@@ -53,50 +36,7 @@ std::string HostId() {
   return boot.empty() || network.empty() ? RandomToken(kTokenDigits) : absl::StrCat(boot, "/", network);
 }
 
-absl::Status SetBuffers(int socket, int bytes) {
-  if (setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) == 0 &&
-      setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) == 0) {
-    return absl::OkStatus();
-  }
-  return SystemError("cannot set the size of a socket's buffers");
-}
-
-// Workers wait only to receive. They may still send why they end.
-void EndWait(int socket) { shutdown(socket, SHUT_RD); }
-
 }  // namespace
-
-// What a connection is for: the detail of its authentication.
-struct MeshConnections::Link {
-  uint32_t rank = 0;  // that connects
-  uint32_t channel = 0;
-
-  uint64_t detail() const { return uint64_t{rank} << 32 | channel; }
-  static Link FromDetail(uint64_t detail) {
-    return {static_cast<uint32_t>(detail >> 32), static_cast<uint32_t>(detail)};
-  }
-};
-
-// While it exists, the destructor can end a worker's wait for this socket.
-class MeshConnections::Pending {
- public:
-  Pending(MeshConnections& connections, Worker& worker, int socket)
-      : connections_(connections), worker_(worker) {
-    MutexLock lock(connections_.mutex_);
-    worker_.pending = FileDescriptor(fcntl(socket, F_DUPFD_CLOEXEC, 0));
-    if (connections_.closing_) EndWait(socket);
-  }
-  ~Pending() {
-    MutexLock lock(connections_.mutex_);
-    worker_.pending = FileDescriptor();
-  }
-  Pending(const Pending&) = delete;
-  Pending& operator=(const Pending&) = delete;
-
- private:
-  MeshConnections& connections_;
-  Worker& worker_;
-};
 
 MeshConnections::MeshConnections(Rendezvous& rendezvous, const MeshOptions& options)
     : rendezvous_(rendezvous),
@@ -142,7 +82,7 @@ absl::Status MeshConnections::ReadCard(int peer, const std::string& card, const 
   const std::vector<std::string> fields = absl::StrSplit(card, absl::MaxSplits(' ', 7));
   Address& address = addresses_[static_cast<size_t>(peer)];
   int sockets = 0;
-  if (card.size() > kMostCardBytes || fields.size() != 8 || !absl::SimpleAtoi(fields[0], &address.port) ||
+  if (card.size() > kMaxCardBytes || fields.size() != 8 || !absl::SimpleAtoi(fields[0], &address.port) ||
       fields[2].size() != kTokenDigits || !absl::SimpleAtoi(fields[5], &sockets)) {
     return absl::InternalError(
         absl::StrCat("rank ", Name(peer), " published an invalid address: ", PeerText(card)));
@@ -181,7 +121,7 @@ MeshConnections::~MeshConnections() {
     MutexLock lock(mutex_);
     closing_ = true;
     for (Worker& worker : workers_) {
-      if (worker.pending.valid()) EndWait(worker.pending.get());
+      if (worker.pending.valid()) shutdown(worker.pending.get(), SHUT_RD);
     }
     changed_.NotifyAll();
   }
@@ -220,18 +160,6 @@ void MeshConnections::Want(int peer) {
     return;
   }
   StartWork(peer);
-}
-
-void MeshConnections::StartWork(int peer) {
-  if (closing_ || !started_.insert(peer).second) return;
-  work_.push_back(peer);
-  for (Worker& worker : workers_) {
-    if (!worker.over) continue;
-    if (worker.thread.joinable()) worker.thread.join();
-    worker.over = false;
-    worker.thread = std::thread([this, &worker] { Work(worker); });
-    return;
-  }
 }
 
 // --- the lower rank accepts ---
@@ -355,144 +283,10 @@ void MeshConnections::Fail(int peer, const absl::Status& why) {
   on_connected_(peer, why);
 }
 
-// --- workers: the higher rank connects, the lower one asks ---
-
-void MeshConnections::Work(Worker& worker) {
-  while (true) {
-    int peer = 0;
-    {
-      MutexLock lock(mutex_);
-      if (closing_ || work_.empty()) {
-        worker.over = true;
-        return;
-      }
-      peer = work_.front();
-      work_.pop_front();
-    }
-    if (peer > rank_) {
-      Ask(peer, worker);
-      continue;
-    }
-    PeerConnections made;
-    if (absl::Status status = ConnectTo(peer, worker, made); status.ok()) {
-      on_connected_(peer, std::move(made));
-    } else {
-      status = Explain(status);
-      if (made.control.valid()) on_given_up_(made.control.get(), status);
-      on_connected_(peer, status);
-    }
-  }
-}
-
-void MeshConnections::Ask(int peer, Worker& worker) {
-  const MonotonicTime deadline = MonotonicNow() + rendezvous_.options().timeout;
-  const absl::Status asked =
-      ConnectTcpTo(peer, static_cast<uint32_t>(Channel::kRequest), deadline, worker).status();
-  if (!asked.ok()) Fail(peer, Explain(asked));
-}
-
-absl::Status MeshConnections::ConnectTo(int peer, Worker& worker, PeerConnections& made) {
-  const MonotonicTime deadline = MonotonicNow() + rendezvous_.options().timeout;
-  const bool shares = shares_[static_cast<size_t>(peer)];
-  if (shares) {
-    PSRING_ASSIGN_OR_RETURN(made.unix_socket, ConnectUnixTo(peer, deadline, worker));
-    if (const absl::Status offered = own_->Offer(made.unix_socket); !offered.ok()) {
-      return Unreachable(peer, offered);
-    }
-  }
-  for (int i = 0; i < (shares ? 0 : options_.sockets_per_peer); ++i) {
-    PSRING_ASSIGN_OR_RETURN(
-        made.data.emplace_back(),
-        ConnectTcpTo(peer, static_cast<uint32_t>(Channel::kData) + static_cast<uint32_t>(i), deadline,
-                     worker));
-  }
-  PSRING_ASSIGN_OR_RETURN(made.control,
-                          ConnectTcpTo(peer, static_cast<uint32_t>(Channel::kControl), deadline, worker));
-  {
-    const Pending pending(*this, worker, made.control.get());
-    char accepted = 0;
-    absl::Status status;
-    while (status.ok() && recv(made.control.get(), &accepted, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) {
-      status = AwaitSocket(made.control.get(), POLLIN, deadline, "it");
-    }
-    if (status.ok() && accepted != kAccepted) status = absl::UnavailableError("it closed the connection");
-    if (!status.ok()) return Unreachable(peer, status);
-  }
-  if (shares) {
-    const Pending pending(*this, worker, made.unix_socket.fd());
-    absl::StatusOr<SharedArena> theirs = SharedArena::Adopt(size_, made.unix_socket, deadline);
-    if (!theirs.ok()) {
-      return absl::Status(theirs.status().code(),
-                          absl::StrCat("rank ", Name(rank_), " cannot share memory with rank ", Name(peer),
-                                       ": ", theirs.status().message()));
-    }
-    made.arena = *std::move(theirs);
-  }
-  return Prepare(made);
-}
-
-// A rank with too many connections from strangers may close one of ours: then tries again with another one.
-absl::StatusOr<FileDescriptor> MeshConnections::ConnectTcpTo(int peer, uint32_t channel,
-                                                             MonotonicTime deadline, Worker& worker) {
-  const Address& address = addresses_[static_cast<size_t>(peer)];
-  const Link link = {static_cast<uint32_t>(rank_), channel};
-  while (true) {
-    absl::StatusOr<FileDescriptor> socket =
-        ConnectTcp(address.host, address.port, std::min(deadline, MonotonicNow() + kLongestAttempt));
-    absl::Status status = socket.status();
-    bool again = absl::IsDeadlineExceeded(status);
-    if (status.ok()) {
-      const Pending pending(*this, worker, socket->get());
-      status = AuthenticateTcp(*socket, address.credentials, "it", deadline, link.detail());
-      if (status.ok()) return socket;
-      again = absl::IsUnavailable(status);
-    }
-    if (!again || MonotonicNow() + kBetweenTries >= deadline || is_closing())
-      return Unreachable(peer, status);
-    absl::SleepFor(kBetweenTries);
-  }
-}
-
-absl::StatusOr<UnixSocket> MeshConnections::ConnectUnixTo(int peer, MonotonicTime deadline, Worker& worker) {
-  const auto& [host, port, unix_name, credentials] = addresses_[static_cast<size_t>(peer)];
-  const Link link = {static_cast<uint32_t>(rank_), static_cast<uint32_t>(Channel::kUnix)};
-  while (true) {
-    absl::StatusOr<UnixSocket> socket = UnixSocket::Connect(unix_name, MonotonicNow() + kForOffer);
-    if (!socket.ok()) return Unreachable(peer, socket.status());
-    const Pending pending(*this, worker, socket->fd());
-    const absl::Status status = AuthenticateTo(socket->fd(), credentials, "it", deadline, link.detail());
-    if (status.ok()) return socket;
-    if (!absl::IsUnavailable(status) || MonotonicNow() + kBetweenTries >= deadline || is_closing()) {
-      return Unreachable(peer, status);
-    }
-    absl::SleepFor(kBetweenTries);
-  }
-}
-
-absl::Status MeshConnections::Unreachable(int peer, const absl::Status& why) const {
-  return absl::Status(
-      why.code(), absl::StrCat("rank ", Name(rank_), " cannot reach rank ", Name(peer), ": ", why.message()));
-}
-
-// A peer closes its connections when it dies, and also when it has lost another one.
-absl::Status MeshConnections::Explain(const absl::Status& symptom) {
-  const MonotonicTime deadline = MonotonicNow() + kLossTimeout;
-  while (absl::IsUnavailable(symptom) && !is_closing()) {
-    PSRING_RETURN_IF_ERROR(rendezvous_.CheckRanks("to connect"));
-    if (MonotonicNow() >= deadline) break;
-    absl::SleepFor(kBetweenTries);
-  }
-  return symptom;
-}
-
 absl::Status MeshConnections::Prepare(PeerConnections& connections) const {
+  if (options_.shaper == nullptr) return absl::OkStatus();
   for (FileDescriptor& data : connections.data) {
-    if (options_.shaper != nullptr) {
-      PSRING_ASSIGN_OR_RETURN(data, options_.shaper->Wrap(std::move(data)));
-    }
-    if (options_.socket_buffer_bytes > 0) {
-      PSRING_RETURN_IF_ERROR(SetBuffers(data.get(), options_.socket_buffer_bytes));
-    }
+    PSRING_ASSIGN_OR_RETURN(data, options_.shaper->Wrap(std::move(data)));
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/net/authentication.h"
@@ -79,8 +81,26 @@ class MeshConnections {
     bool over = true;
     FileDescriptor pending;  // a duplicate of the socket that it waits for
   };
-  struct Link;
+  // kData + i: connection i. kRequest: carries nothing; the higher rank is asked to connect.
+  enum class Channel : uint32_t { kControl, kUnix, kData, kRequest = UINT32_MAX };
+  // What a connection is for: the detail of its authentication.
+  struct Link {
+    uint32_t rank = 0;  // that connects
+    uint32_t channel = 0;
+
+    uint64_t detail() const { return uint64_t{rank} << 32 | channel; }
+    static Link FromDetail(uint64_t detail) {
+      return {static_cast<uint32_t>(detail >> 32), static_cast<uint32_t>(detail)};
+    }
+  };
   class Pending;
+
+  static constexpr absl::Duration kBetweenTries = absl::Milliseconds(20);
+  // A peer offers its memory before it opens the control connection.
+  static constexpr absl::Duration kForOffer = absl::Seconds(1);
+  // The lower rank's first byte on the control connection: it knows this connection, so it will say why if it
+  // ends.
+  static constexpr char kAccepted = '+';
 
   MeshConnections(Rendezvous& rendezvous, const MeshOptions& options);
   absl::Status Listen();

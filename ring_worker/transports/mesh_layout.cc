@@ -16,14 +16,14 @@ namespace psring {
 namespace {
 
 std::string ViewText(const MeshView& view) {
-  return absl::StrCat(view.sharing, " ", view.in_line, " ", view.crowded, " ", view.near);
+  return absl::StrCat(view.sharing, " ", view.in_line, " ", view.oversubscribed, " ", view.near);
 }
 
 absl::StatusOr<MeshView> ParseView(const std::string& text, int rank) {
   const std::vector<std::string> words = absl::StrSplit(text, ' ');
   MeshView view;
   if (words.size() == 4 && absl::SimpleAtoi(words[0], &view.sharing) &&
-      absl::SimpleAtob(words[1], &view.in_line) && absl::SimpleAtob(words[2], &view.crowded) &&
+      absl::SimpleAtob(words[1], &view.in_line) && absl::SimpleAtob(words[2], &view.oversubscribed) &&
       absl::SimpleAtob(words[3], &view.near)) {
     return view;
   }
@@ -44,7 +44,7 @@ MeshView ViewOf(int rank, const std::vector<bool>& shares, int cores, bool near)
   }
   return {.sharing = count,
           .in_line = last - first + 1 == count && size % count == 0 && first % count == 0,
-          .crowded = count > cores,
+          .oversubscribed = count > cores,
           .near = near};
 }
 
@@ -55,7 +55,7 @@ MeshLayout LayoutOf(std::span<const MeshView> by_rank) {
     layout.some_share |= view.sharing > 1;
     layout.all_share &= view.sharing == static_cast<int>(by_rank.size());
     layout.all_near &= view.near;
-    layout.some_crowded |= view.crowded;
+    layout.some_oversubscribed |= view.oversubscribed;
     nodes &= view.in_line && view.sharing == by_rank.front().sharing;
   }
   if (nodes) layout.ranks_per_node = by_rank.front().sharing;
@@ -78,7 +78,7 @@ TransportTraits TraitsOf(const MeshLayout& layout) {
   // 1, unless a link between hosts must be kept busy; larger depths take a fifth to a third longer.
   if (layout.all_share) {
     // Ranks that share a core share its cache as well.
-    return {.segment_bytes = layout.some_crowded ? kSlotBytes / 2 : kSlotBytes,
+    return {.segment_bytes = layout.some_oversubscribed ? kSlotBytes / 2 : kSlotBytes,
             .max_segment_bytes = kSlotBytes,
             .depth = 1};
   }

@@ -19,7 +19,7 @@ namespace {
 constexpr absl::Duration kFinalMessageTimeout = absl::Seconds(1);
 
 // A rank asleep on its futex does not notice control messages; it checks for them at this interval.
-constexpr absl::Duration kLongestNap = absl::Milliseconds(20);
+constexpr absl::Duration kMaxFutexWait = absl::Milliseconds(20);
 
 constexpr int64_t kSpinNs = 100'000;  // longer than it takes to add a segment
 constexpr int kPausesBetweenLooks = 16;
@@ -50,14 +50,14 @@ absl::Status MeshTransport::Progress(uint64_t number, absl::Duration timeout) {
     if (idle_since == 0) idle_since = now;
     if (now - idle_since < kSpinNs) {
       // Spinning is cheaper than sleeping; with fewer cores than ranks, it yields to other threads.
-      if (crowded_) sched_yield();
+      if (oversubscribed_) sched_yield();
       if (tcp_peers_ > 0) PSRING_RETURN_IF_ERROR(Poll(absl::ZeroDuration()));
       continue;
     }
     const absl::Duration left = timeout - absl::Nanoseconds(now - waited_since);
     gives_up_ |= left <= absl::ZeroDuration();
     if (gives_up_) return absl::DeadlineExceededError("a rank does not respond");
-    PSRING_RETURN_IF_ERROR(SleepUntilNews(left, number));
+    PSRING_RETURN_IF_ERROR(SleepUntilProgress(left, number));
     idle_since = 0;
   }
 }
@@ -189,7 +189,7 @@ absl::Status MeshTransport::Read(int rank, FrameStream& stream) {
   return absl::OkStatus();
 }
 
-absl::Status MeshTransport::SleepUntilNews(absl::Duration left, uint64_t number) {
+absl::Status MeshTransport::SleepUntilProgress(absl::Duration left, uint64_t number) {
   bool sockets = shared_peers_ == 0;
   for (const int rank : used_) {
     if (sockets) break;
@@ -211,9 +211,9 @@ absl::Status MeshTransport::SleepUntilNews(absl::Duration left, uint64_t number)
   if (sockets) {
     status = Poll(left);
   } else {
-    FutexWait(arena_->bell(), static_cast<uint32_t>(Sleep::kOnFutex), std::min(left, kLongestNap));
+    FutexWait(arena_->bell(), static_cast<uint32_t>(Sleep::kOnFutex), std::min(left, kMaxFutexWait));
     // Not woken by the bell: check the sockets.
-    if (arena_->bell().load() != static_cast<uint32_t>(Sleep::kAwake) || ++naps_ % 64 == 0) {
+    if (arena_->bell().load() != static_cast<uint32_t>(Sleep::kAwake) || ++futex_waits_ % 64 == 0) {
       status = Poll(absl::ZeroDuration());
     }
   }

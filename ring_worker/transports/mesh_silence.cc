@@ -96,15 +96,15 @@ absl::Status MeshTransport::GiveUpWaiting(uint64_t number, const Tag& tag, absl:
   }
   // If a peer gave up first, its error says how long it waited.
   int responses = 0, connected = 0;
-  bool is_told = waited >= timeout;
+  bool has_timeout_text = waited >= timeout;
   for (const int rank : used_) {
     if (peers_[rank]->control == nullptr) continue;
     ++connected;
     if (WaitsFor(rank) < 0) continue;
     ++responses;
-    if (is_told || (!silent.empty() && WaitsFor(rank) != silent[0])) continue;
+    if (has_timeout_text || (!silent.empty() && WaitsFor(rank) != silent[0])) continue;
     text = peers_[rank]->control->waits_text();
-    is_told = true;
+    has_timeout_text = true;
   }
   if (responses == 0 && connected > 1) {
     absl::StrAppend(&text, "; no other rank responds to rank ", names_[rank_]);

@@ -131,7 +131,7 @@ class MeshTransport final : public Transport {
     int control;  // a socket
     SharedLink* shared = nullptr;
   };
-  struct Told {
+  struct Notice {
     absl::StatusCode code;
     std::string message;
     int waits_for;
@@ -191,7 +191,7 @@ class MeshTransport final : public Transport {
   // mesh_progress.cc: waiting, and errors that name the peer.
   absl::Status Progress(uint64_t number, absl::Duration timeout);
   // Sleeps until something may be able to move, a control message arrives, or `left` is over.
-  absl::Status SleepUntilNews(absl::Duration left, uint64_t number);
+  absl::Status SleepUntilProgress(absl::Duration left, uint64_t number);
   absl::Status Poll(absl::Duration longest);
   absl::Status ReceiveControl(int rank);
   // An error if a peer of this host has left, and this rank still needs its frame or its read. What it sent
@@ -231,8 +231,8 @@ class MeshTransport final : public Transport {
   int shared_peers_ = 0, tcp_peers_ = 0;      // of them
   int unconnected_ = 0;                       // of them
   std::vector<SharedRegion> registered_;
-  bool crowded_ = false;  // more ranks than cores of this process
-  uint64_t naps_ = 0;
+  bool oversubscribed_ = false;  // more ranks than cores of this process
+  uint64_t futex_waits_ = 0;
 
   FrameHeader header_;  // of the current call
   uint64_t call_hash_ = 0;
@@ -248,7 +248,7 @@ class MeshTransport final : public Transport {
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   bool relayed_ ABSL_GUARDED_BY(mutex_) = false;  // the failure came from a peer
   std::vector<Contact> contacts_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Told> told_ ABSL_GUARDED_BY(mutex_);  // to all peers
+  std::vector<Notice> sent_notices_ ABSL_GUARDED_BY(mutex_);  // to all peers
   std::vector<std::pair<int, absl::StatusOr<PeerConnections>>> connected_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> has_connected_ = false;  // connected_ is not empty
   std::atomic<bool> aborted_ = false;

@@ -26,7 +26,7 @@ size_t ArenaBytes(int ranks) {
 
 constexpr int64_t kArena = -1;
 constexpr absl::Duration kHandOverPatience = absl::Seconds(10);
-constexpr size_t kMostRegions = 16384;  // of one peer; a process can map about four times as many
+constexpr size_t kMaxRegions = 16384;  // of one peer; a process can map about four times as many
 
 template <typename T>
 T ReadOnce(T& shared) {
@@ -107,7 +107,7 @@ void SharedArena::Ring() {
   if (was == static_cast<uint32_t>(Sleep::kInPoll)) WakeFromPoll(wake_fd_);
 }
 
-void SharedArena::Nudge() {
+void SharedArena::WakeForControl() {
   // The bell keeps its value, so that the owner knows that no frame has come.
   std::atomic<uint32_t>& bell = header().bell;
   const uint32_t is = bell.load();
@@ -267,8 +267,8 @@ absl::StatusOr<const SharedMemory*> SharedLink::RegionOf(int32_t number) {
 }
 
 absl::Status SharedLink::TakeRegion(MonotonicTime deadline) {
-  if (peer_regions_.size() >= kMostRegions) {
-    return absl::ResourceExhaustedError(absl::StrCat("it has registered ", kMostRegions, " others"));
+  if (peer_regions_.size() >= kMaxRegions) {
+    return absl::ResourceExhaustedError(absl::StrCat("it has registered ", kMaxRegions, " others"));
   }
   PSRING_ASSIGN_OR_RETURN(Offered offered, Take(socket_, 1, deadline));
   if (offered.number < 0 || offered.number > INT32_MAX) {

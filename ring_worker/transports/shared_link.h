@@ -52,7 +52,7 @@ class SharedArena {
   // Wakes the arena's owner if it sleeps. The owner then sees everything stored before.
   void Ring();
   // Wakes the owner if it sleeps, to look at its control connections.
-  void Nudge();
+  void WakeForControl();
   std::atomic<uint32_t>& bell() { return header().bell; }
 
   // The owner's recent calls, for a peer's error messages.
@@ -94,7 +94,7 @@ class SharedArena {
   FileDescriptor adopted_wake_;
 };
 
-// Registered memory: see ProcessGroup::Register.
+// Registered memory: see MemoryRegistration.
 struct SharedRegion {
   int fd = -1;
   const std::byte* data = nullptr;

@@ -1,5 +1,5 @@
-// Moves memory between ranks. Implementations: in-process (ranks are threads, for tests), the mesh (shared
-// memory between ranks of one host, TCP between hosts) and CUDA IPC (between GPUs of one host).
+// Moves memory between ranks. Implementations: the mesh (shared memory between ranks of one host, TCP between
+// hosts) and CUDA IPC (between GPUs of one host).
 //
 // A transfer is identified by its peer and tag; both sides use the same tag. Sends and receives are started
 // first and awaited together.
@@ -61,7 +61,7 @@ struct TransportTraits {
 
 // Constant properties of a transport.
 struct TransportInfo {
-  std::string name;                // "shm", "tcp", "shm+tcp", "in_process", "cuda_ipc"
+  std::string name;                // "shm", "tcp", "shm+tcp", "cuda_ipc"
   std::vector<std::string> wires;  // of this rank's payload (common/measure/wires.h); none without peers
   int rank = 0;
   int size = 1;
@@ -96,7 +96,7 @@ class Transport {
   // sent nothing before the deadline. After an error the transport is aborted.
   virtual absl::Status Wait(Tag tag, absl::Duration timeout) = 0;
 
-  // See ProcessGroup::Register.
+  // See MemoryRegistration.
   virtual absl::Status Register(const Buffer& buffer) = 0;
   virtual void Unregister(const Buffer& buffer) = 0;
 
@@ -124,16 +124,12 @@ class Transport {
   std::atomic<uint64_t> sent_bytes_ = 0, received_bytes_ = 0;
 };
 
-// `ranks` connected transports in one process.
-std::vector<std::unique_ptr<Transport>> MakeInProcessTransports(int ranks);
-
 struct MeshOptions {
   // auto: shared memory between ranks of one host, TCP between hosts; shm: shared memory only, an error if
   // the ranks are on several hosts; tcp
   std::string transport = "auto";
   std::string bind_host = "127.0.0.1";  // an address of this machine that the other ranks can reach
   int sockets_per_peer = 1;             // TCP connections that carry payload
-  int socket_buffer_bytes = 0;          // 0: the kernel chooses and adapts
   // Above 0 and with auto: only ranks r with equal r / ranks_per_node share memory, as if each such set were
   // on its own host.
   int ranks_per_node = 0;

@@ -52,7 +52,7 @@ class Workers {
     grpc::ByteBuffer buffer(&slice, 1);
     psring::Received<psring::message::ToServer> received;
     if (const absl::Status status = received.Decode(buffer); !status.ok()) {
-      return server_.TurnAway(worker, sink.get(), status);
+      return server_.Expel(worker, sink.get(), status);
     }
     (void)server_.Receive(worker, sink.get(), received.message(), {.pieces = received.payload()}, lane_);
   }

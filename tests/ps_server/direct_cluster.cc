@@ -1,5 +1,6 @@
 #include "common/devices/make_device.h"
 #include "tests/ps_server/cluster.h"
+#include "tests/ps_server/direct_client.h"
 
 namespace psring {
 namespace {

@@ -1,8 +1,10 @@
 #include "tests/ps_server/test_job.h"
 
 #include <cmath>
-#include <optional>
+#include <latch>
+#include <utility>
 
+#include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/devices/make_ops.h"
@@ -12,8 +14,13 @@
 
 namespace psring {
 
-ServerJob MakeJob(int workers, const std::vector<size_t>& bucket_sizes) {
-  ServerJob job{.workers = workers};
+ServerJob MakeJob(int workers, const std::vector<size_t>& bucket_sizes, const JobOptions& options) {
+  ServerJob job{.workers = workers,
+                .consistency = options.consistency,
+                .deterministic = options.deterministic,
+                .serial = options.serial,
+                .clip_norm = options.clip_norm,
+                .wire = options.wire};
   size_t total = 0;
   for (const size_t size : bucket_sizes) total += size;
   job.parameters = static_cast<int64_t>(total);
@@ -21,8 +28,8 @@ ServerJob MakeJob(int workers, const std::vector<size_t>& bucket_sizes) {
     total -= size;
     job.buckets.push_back({.index = static_cast<int>(job.buckets.size()), .first = total, .count = size});
   }
-  job.optimizer.kind = OptimizerKind::kMomentum;
-  job.schedule.base = 0.1;
+  job.optimizer.kind = options.optimizer;
+  job.schedule.base = options.rate;
   return job;
 }
 
@@ -63,33 +70,46 @@ absl::StatusOr<std::vector<ExchangeResult>> TestWorker::Step(int64_t step) {
   return StepAgain(step, Samples(rank, step));
 }
 
-absl::StatusOr<std::vector<ExchangeResult>> TestWorker::StepAgain(int64_t step, int64_t samples) {
+absl::StatusOr<std::vector<ExchangeResult>> ExchangeAll(PsClient& client,
+                                                        const std::vector<Exchange>& exchanges) {
+  std::latch left(std::ssize(exchanges));
+  std::vector<ExchangeResult> results(exchanges.size());
   Mutex mutex;
-  CondVar changed;
-  size_t left = job.buckets.size();
-  std::vector<ExchangeResult> results(job.buckets.size());
   absl::Status status;
-  for (const Bucket& bucket : job.buckets) {
-    client->PushPull({.bucket = bucket.index,
-                      .step = step,
-                      .samples = samples,
-                      .gradient = Sent(bucket),
-                      .weights = {weights.data() + bucket.first, bucket.count}},
-                     [&, index = bucket.index](absl::StatusOr<ExchangeResult> result) {
-                       MutexLock lock(mutex);
-                       if (result.ok()) {
-                         results[index] = *result;
-                       } else if (status.ok()) {
-                         status = result.status();
-                       }
-                       --left;
-                       changed.NotifyAll();
-                     });
+  for (size_t i = 0; i < exchanges.size(); ++i) {
+    client.PushPull(exchanges[i], [&, i](absl::StatusOr<ExchangeResult> result) {
+      {
+        MutexLock lock(mutex);
+        status.Update(result.status());
+        if (result.ok()) results[i] = *result;
+      }
+      left.count_down();
+    });
   }
-  MutexLock lock(mutex);
-  while (left > 0) changed.Wait(mutex);
+  left.wait();
   if (!status.ok()) return status;
   return results;
+}
+
+absl::StatusOr<std::vector<ExchangeResult>> TestWorker::StepAgain(int64_t step, int64_t samples) {
+  std::vector<Exchange> exchanges;
+  for (const Bucket& bucket : job.buckets) exchanges.push_back(Of(bucket, step, samples));
+  return ExchangeAll(*client, exchanges);
+}
+
+absl::Status TestWorker::Steps(int64_t first, int64_t end) {
+  for (int64_t step = first; step < end; ++step) PSRING_RETURN_IF_ERROR(Step(step).status());
+  return absl::OkStatus();
+}
+
+absl::Status TestWorker::Fetch() { return client->Fetch({weights.data(), weights.size()}, Soon()); }
+
+Exchange TestWorker::Of(const Bucket& bucket, int64_t step, int64_t samples) {
+  return {.bucket = bucket.index,
+          .step = step,
+          .samples = samples,
+          .gradient = Sent(bucket),
+          .weights = {weights.data() + bucket.first, bucket.count}};
 }
 
 ConstSpan TestWorker::Sent(const Bucket& bucket) {
@@ -107,23 +127,9 @@ absl::StatusOr<ExchangeResult> TestWorker::ExchangeBucket(int bucket, int64_t st
 }
 
 absl::StatusOr<ExchangeResult> TestWorker::ExchangeAgain(int bucket, int64_t step) {
-  const Bucket& place = job.buckets[bucket];
-  Mutex mutex;
-  CondVar changed;
-  std::optional<absl::StatusOr<ExchangeResult>> result;
-  client->PushPull({.bucket = bucket,
-                    .step = step,
-                    .samples = Samples(rank, step),
-                    .gradient = {gradient.data() + place.first, place.count},
-                    .weights = {weights.data() + place.first, place.count}},
-                   [&](absl::StatusOr<ExchangeResult> outcome) {
-                     MutexLock lock(mutex);
-                     result = std::move(outcome);
-                     changed.NotifyAll();
-                   });
-  MutexLock lock(mutex);
-  while (!result.has_value()) changed.Wait(mutex);
-  return *result;
+  const auto results = ExchangeAll(*client, {Of(job.buckets[bucket], step, Samples(rank, step))});
+  if (!results.ok()) return results.status();
+  return results->front();
 }
 
 std::vector<float> TrainAlone(const ServerJob& job, int64_t steps) {

@@ -13,8 +13,18 @@
 
 namespace psring {
 
+// What differs from a synchronous job with momentum.
+struct JobOptions {
+  std::string consistency = "sync";
+  bool deterministic = false;
+  bool serial = false;
+  double clip_norm = 0;
+  DType wire = DType::kFloat32;
+  OptimizerKind optimizer = OptimizerKind::kMomentum;
+  double rate = 0.1;
+};
 // Buckets of these sizes, the first at the end of the parameters.
-ServerJob MakeJob(int workers, const std::vector<size_t>& bucket_sizes);
+ServerJob MakeJob(int workers, const std::vector<size_t>& bucket_sizes, const JobOptions& options = {});
 
 // The initial weights; and the gradient of a worker in a step, which is a sum over `Samples` samples.
 std::vector<float> InitialWeights(const ServerJob& job);
@@ -22,6 +32,10 @@ std::vector<float> Gradient(const ServerJob& job, int worker, int64_t step);
 int64_t Samples(int worker, int64_t step);
 
 inline MonotonicTime Soon() { return MonotonicNow() + absl::Seconds(30); }
+
+// Waits for all answers; the results in order, or the first error.
+absl::StatusOr<std::vector<ExchangeResult>> ExchangeAll(PsClient& client,
+                                                        const std::vector<Exchange>& exchanges);
 
 // One worker's memory and its client.
 struct TestWorker {
@@ -32,10 +46,15 @@ struct TestWorker {
   absl::StatusOr<std::vector<ExchangeResult>> Step(int64_t step);
   // The same with the current `gradient`, a sum over `samples` samples.
   absl::StatusOr<std::vector<ExchangeResult>> StepAgain(int64_t step, int64_t samples);
+  // Steps `first` to `end` - 1.
+  absl::Status Steps(int64_t first, int64_t end);
+  absl::Status Fetch();  // `weights`
   // Exchanges one bucket and waits; ExchangeAgain uses the current `gradient`.
   absl::StatusOr<ExchangeResult> ExchangeBucket(int bucket, int64_t step);
   absl::StatusOr<ExchangeResult> ExchangeAgain(int bucket, int64_t step);
 
+  // One bucket of the current `gradient`.
+  Exchange Of(const Bucket& bucket, int64_t step, int64_t samples);
   // A bucket of the gradient, rounded to the job's wire type.
   ConstSpan Sent(const Bucket& bucket);
 
@@ -54,6 +73,13 @@ std::vector<float> TrainAlone(const ServerJob& job, int64_t steps);
 // Runs `body` for each rank on its own thread.
 template <typename Body>
 void ForEachRank(int ranks, const Body& body);
+
+// A worker per rank, on its own thread: starts and runs `body(worker)`; RunWorkers: and leaves. `servers` has
+// NewClient.
+template <typename Servers, typename Body>
+void StartWorkers(const ServerJob& job, Servers& servers, const Body& body);
+template <typename Servers, typename Body>
+void RunWorkers(const ServerJob& job, Servers& servers, const Body& body);
 
 // For tests in which some workers must be later than others.
 class StepOfTheFastest {
@@ -77,6 +103,8 @@ double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b
 
 }  // namespace psring
 
+#include <gtest/gtest.h>
+
 #include <thread>
 
 template <typename Body>
@@ -84,4 +112,22 @@ void psring::ForEachRank(int ranks, const Body& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) threads.emplace_back([&body, rank] { body(rank); });
   for (std::thread& thread : threads) thread.join();
+}
+
+template <typename Servers, typename Body>
+void psring::StartWorkers(const ServerJob& job, Servers& servers, const Body& body) {
+  ForEachRank(job.workers, [&](int rank) {
+    TestWorker worker(job, rank, servers.NewClient());
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    body(worker);
+  });
+}
+
+template <typename Servers, typename Body>
+void psring::RunWorkers(const ServerJob& job, Servers& servers, const Body& body) {
+  StartWorkers(job, servers, [&](TestWorker& worker) {
+    body(worker);
+    if (testing::Test::HasFatalFailure()) return;
+    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  });
 }

@@ -12,6 +12,7 @@
 #include "common/device/device.h"
 #include "ring_worker/groups/groups.h"
 #include "tests/ring_worker/fake_rendezvous.h"
+#include "tests/ring_worker/in_process.h"
 
 namespace psring {
 

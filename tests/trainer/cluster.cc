@@ -9,7 +9,9 @@
 #include "common/devices/make_device.h"
 #include "ps_server/client/ps_client.h"
 #include "ring_worker/groups/groups.h"
+#include "tests/ps_server/direct_client.h"
 #include "tests/ring_worker/fake_rendezvous.h"
+#include "tests/ring_worker/in_process.h"
 #include "trainer/strategies/group_options.h"
 #include "trainer/strategies/local_aggregation.h"
 
@@ -75,10 +77,11 @@ std::vector<std::unique_ptr<ProcessGroup>> MeetInAStore(int workers, const Group
 }  // namespace
 
 bool RunsOnThreads(const StrategyRow& strategy) {
-  if (!strategy.needs.process_group) return true;
-  const std::string backend = strategy.backend;
-  if (backend != "native" && backend != "gloo") return false;  // MPI's ranks are processes, NCCL's GPUs
-  return CheckGroupOptions({.backend = backend, .algorithm = strategy.algorithm}, Collective::kAllReduce)
+  if (!strategy.uses_group) return true;
+  if (strategy.backend != "native" && strategy.backend != "gloo")
+    return false;  // MPI's ranks are processes, NCCL's GPUs
+  return CheckGroupOptions({.backend = strategy.backend, .algorithm = strategy.algorithm},
+                           Collective::kAllReduce)
       .ok();
 }
 
@@ -86,13 +89,13 @@ Connections Connect(const StrategyRow& strategy, int workers, absl::Duration tim
                     Arrivals* arrivals, int gpu) {
   Connections connections;
   connections.device = MakeCpuDevice();
-  if (std::string(strategy.backend) == "gloo" && workers > 1) {
+  if (strategy.backend == "gloo" && workers > 1) {
     connections.groups =
         MeetInAStore(workers, {.backend = "gloo", .algorithm = strategy.algorithm, .timeout = timeout});
-  } else if (strategy.needs.process_group && workers > 1 && gpu >= 0) {
+  } else if (strategy.uses_group && workers > 1 && gpu >= 0) {
     connections.groups =
         MeetInAStore(workers, {.algorithm = strategy.algorithm, .timeout = timeout, .gpu = gpu});
-  } else if (strategy.needs.process_group && workers > 1) {
+  } else if (strategy.uses_group && workers > 1) {
     for (auto& transport : MakeInProcessTransports(workers)) {
       auto group =
           MakeScheduledGroup(std::move(transport), {.algorithm = strategy.algorithm, .timeout = timeout});
@@ -100,7 +103,7 @@ Connections Connect(const StrategyRow& strategy, int workers, absl::Duration tim
       connections.groups.push_back(*std::move(group));
     }
   }
-  if (strategy.needs.servers) {
+  if (strategy.uses_servers) {
     for (int server = 0; server < servers; ++server) {
       connections.servers.push_back(std::make_unique<ParameterServer>(
           *connections.device, ServerOptions{.workers = workers,
@@ -144,8 +147,8 @@ Connections ConnectMachines(const StrategyRow& strategy, const TrainingOptions& 
 
 std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, const DataSplits& data,
                                   const std::function<void(Worker&)>& adjust, Arrivals* arrivals,
-                                  int per_machine) {
-  const auto strategy = FindStrategy(options.strategy);
+                                  int per_machine, const StrategyTable& strategies) {
+  const auto strategy = FindStrategy(options.strategy, {}, strategies);
   PSRING_CHECK(strategy.ok());
   std::vector<std::vector<Buffer>> registered(workers);  // outlive the groups
   const int gpu = options.device == "cuda" && options.backend == "native" ? 0 : -1;
@@ -154,18 +157,18 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
   if (gpu_each) {
     connections.groups = MeetInAStore(workers,
                                       {.backend = "nccl",
-                                       .transport = GroupOptionsOf(**strategy, options).transport,
+                                       .transport = GroupOptionsOf(*strategy, options).transport,
                                        .timeout = absl::Seconds(options.timeout_s)},
                                       gpu_each);
   } else if (options.local_aggregation) {
-    connections = ConnectMachines(**strategy, options, workers, per_machine);
+    connections = ConnectMachines(*strategy, options, workers, per_machine);
   } else {
-    connections = Connect(**strategy, workers, absl::Seconds(options.timeout_s), ServersOf(options, workers),
+    connections = Connect(*strategy, workers, absl::Seconds(options.timeout_s), ServersOf(options, workers),
                           arrivals, gpu);
   }
   if (options.sync_batch_norm && !connections.groups.empty()) {
     connections.statistics =
-        Connect(**strategy, workers, absl::Seconds(options.timeout_s)).groups;  // in host memory
+        Connect(*strategy, workers, absl::Seconds(options.timeout_s)).groups;  // in host memory
   }
   ThreadBarrier barrier(workers);
   std::vector<RankOutcome> outcomes(workers);
@@ -181,6 +184,7 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
                   .device = *device,
                   .data = data,
                   .trace = trace,
+                  .strategies = &strategies,
                   .group = connections.group(rank),
                   .statistics = connections.statistics.empty() ? nullptr : connections.statistics[rank].get(),
                   .registered = &registered[rank],
@@ -198,8 +202,9 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
 
 std::vector<RankOutcome> TrainRanks(const TrainingOptions& options, int workers, const DataSplits& data,
                                     const std::function<void(Worker&)>& adjust, Arrivals* arrivals,
-                                    int per_machine) {
-  std::vector<RankOutcome> outcomes = RunRanks(options, workers, data, adjust, arrivals, per_machine);
+                                    int per_machine, const StrategyTable& strategies) {
+  std::vector<RankOutcome> outcomes =
+      RunRanks(options, workers, data, adjust, arrivals, per_machine, strategies);
   for (const RankOutcome& outcome : outcomes) (void)outcome.result.value();
   return outcomes;
 }

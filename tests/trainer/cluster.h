@@ -49,12 +49,12 @@ struct RankOutcome {
 std::vector<RankOutcome> RunRanks(
     const TrainingOptions& options, int workers, const DataSplits& data,
     const std::function<void(Worker&)>& adjust = [](Worker&) {}, Arrivals* arrivals = nullptr,
-    int per_machine = 1);
+    int per_machine = 1, const StrategyTable& strategies = StrategyRows());
 // The same; throws the status of a rank that fails.
 std::vector<RankOutcome> TrainRanks(
     const TrainingOptions& options, int workers, const DataSplits& data,
     const std::function<void(Worker&)>& adjust = [](Worker&) {}, Arrivals* arrivals = nullptr,
-    int per_machine = 1);
+    int per_machine = 1, const StrategyTable& strategies = StrategyRows());
 
 // Runs `body(rank)` on one thread per rank and waits for all.
 void OnThreads(int ranks, const std::function<void(int rank)>& body);

@@ -1,6 +1,7 @@
 #include "trainer/checkpoints/training_position.h"
 
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -74,92 +75,6 @@ Json ToJson(const TrainingPosition& p) {
       {"flags", p.flags}};
 }
 
-// Reads fields of an untrusted file; remembers the first that is missing or has another type.
-class Fields {
- public:
-  explicit Fields(const Json& json) : json_(json) {}
-
-  void operator()(const char* name, int64_t& value) {
-    const Json* field = Find(name);
-    if (field == nullptr) return;
-    if (!field->is_number_unsigned() || field->get<uint64_t>() > uint64_t{kMostCounted}) {
-      return Wrong(name);
-    }
-    value = field->get<int64_t>();
-  }
-  void operator()(const char* name, uint64_t& value) {
-    const Json* field = Find(name);
-    if (field == nullptr) return;
-    if (!field->is_number_unsigned()) return Wrong(name);
-    value = field->get<uint64_t>();
-  }
-  void operator()(const char* name, int& value) {
-    int64_t wide = value;
-    (*this)(name, wide);
-    if (wide > INT32_MAX) return Wrong(name);
-    value = static_cast<int>(wide);
-  }
-  void operator()(const char* name, double& value) {
-    const Json* field = Find(name);
-    if (field == nullptr) return;
-    if (!field->is_number()) return Wrong(name);
-    value = field->get<double>();
-  }
-  void operator()(const char* name, bool& value) {
-    const Json* field = Find(name);
-    if (field == nullptr) return;
-    if (!field->is_boolean()) return Wrong(name);
-    value = field->get<bool>();
-  }
-  void operator()(const char* name, std::string& value) {
-    const Json* field = Find(name);
-    if (field == nullptr) return;
-    if (!field->is_string()) return Wrong(name);
-    value = field->get<std::string>();
-  }
-  void operator()(const char* name, std::vector<std::string>& values) {
-    const Json* field = Find(name);
-    if (field == nullptr) return;
-    if (!field->is_array()) return Wrong(name);
-    for (const Json& value : *field) {
-      if (!value.is_string()) return Wrong(name);
-      values.push_back(value.get<std::string>());
-    }
-  }
-  // Stays empty if it is missing.
-  void operator()(const char* name, std::vector<int64_t>& values) {
-    const auto field = json_.find(name);
-    if (field == json_.end()) return;
-    if (!field->is_array()) return Wrong(name);
-    for (const Json& value : *field) {
-      if (!value.is_number_integer() || value < 0 || value > kMostSteps) return Wrong(name);
-      values.push_back(value.get<int64_t>());
-    }
-  }
-  // An object's fields.
-  Fields Inside(const char* name) {
-    static const Json nothing = Json::object();
-    const Json* field = Find(name);
-    if (field != nullptr && !field->is_object()) Wrong(name);
-    return Fields(field != nullptr && field->is_object() ? *field : nothing);
-  }
-  void Wrong(const std::string& name) {
-    if (wrong_.empty()) wrong_ = name;
-  }
-  const std::string& wrong() const { return wrong_; }
-
- private:
-  const Json* Find(const char* name) {
-    const auto found = json_.find(name);
-    if (found != json_.end()) return &*found;
-    Wrong(name);
-    return nullptr;
-  }
-
-  const Json& json_;
-  std::string wrong_;
-};
-
 // The hash of all fields but itself.
 std::string HashOfPosition(Json json) {
   if (const auto hashes = json.find("hashes"); hashes != json.end() && hashes->is_object()) {
@@ -202,57 +117,63 @@ absl::StatusOr<Json> Parse(const std::string& text) {
   return json;
 }
 
-absl::StatusOr<TrainingPosition> PositionOf(const Json& json) {
+double Number(const JsonObject& json, const char* key, absl::Status& status) {
+  constexpr double kMost = std::numeric_limits<double>::max();
+  const absl::StatusOr<double> number = json.Number(key, -kMost, kMost);
+  status.Update(number.status());
+  return number.value_or(0);
+}
+
+int64_t Count(const JsonObject& json, const char* key, absl::Status& status, int64_t most = kMostCounted) {
+  const absl::StatusOr<int64_t> count = json.WholeNumber<int64_t>(key, 0, most);
+  status.Update(count.status());
+  return count.value_or(0);
+}
+
+std::string Text(const JsonObject& json, const char* key, absl::Status& status) {
+  const absl::StatusOr<std::string> text = json.Text(key, kMostTextBytes);
+  status.Update(text.status());
+  return text.value_or("");
+}
+
+absl::StatusOr<TrainingPosition> PositionOf(const JsonObject& json) {
+  PSRING_ASSIGN_OR_RETURN(const JsonObject sampler, json.Object("sampler"));
+  PSRING_ASSIGN_OR_RETURN(const JsonObject optimizer, json.Object("optimizer"));
+  PSRING_ASSIGN_OR_RETURN(const JsonObject schedule, json.Object("schedule"));
+  absl::Status status;  // the first error
   TrainingPosition p;
-  Fields fields(json);
-  fields("model", p.model);
-  fields("data", p.data);
-  fields("strategy", p.strategy);
-  fields("asynchronous", p.asynchronous);
-  fields("workers", p.workers);
-  fields("wire", p.wire);
-  fields("sequence", p.sequence);
-  fields("step", p.step);
-  fields("updates", p.updates);
-  fields("samples", p.samples);
-  fields("flags", p.flags);
-  fields("ready_order", p.ready_order);
-  fields("worker_steps", p.worker_steps);
-  Fields sampler = fields.Inside("sampler");
-  sampler("seed", p.seed);
-  sampler("samples_in_data", p.data_count);
-  sampler("samples_a_step", p.drawn_batch);
-  sampler("epoch", p.epoch);
-  sampler("samples_drawn_of_epoch", p.epoch_samples);
-  Fields optimizer = fields.Inside("optimizer");
-  std::string kind;
-  optimizer("name", kind);
-  optimizer("momentum", p.optimizer.momentum);
-  optimizer("beta1", p.optimizer.beta1);
-  optimizer("beta2", p.optimizer.beta2);
-  optimizer("epsilon", p.optimizer.epsilon);
-  optimizer("weight_decay", p.optimizer.weight_decay);
-  Fields schedule = fields.Inside("schedule");
-  std::string decay;
-  schedule("decay", decay);
-  schedule("base", p.schedule.base);
-  schedule("scale", p.schedule.scale);
-  schedule("warmup_samples", p.schedule.warmup_samples);
-  schedule("total_samples", p.schedule.total_samples);
-  p.schedule.decay = ParseLrDecay(decay).value_or(LrDecay::kConstant);
-  const absl::StatusOr<OptimizerKind> parsed = ParseOptimizer(kind);
-  if (parsed.ok()) {
-    p.optimizer.kind = *parsed;
-  } else {
-    optimizer.Wrong("optimizer");
+  p.model = Text(json, "model", status);
+  p.data = Text(json, "data", status);
+  p.strategy = Text(json, "strategy", status);
+  p.workers = static_cast<int>(Count(json, "workers", status, INT32_MAX));
+  p.wire = Text(json, "wire", status);
+  p.sequence = Count(json, "sequence", status);
+  p.step = Count(json, "step", status, kMostSteps);
+  p.updates = Count(json, "updates", status);
+  p.samples = Count(json, "samples", status);
+  p.data_count = Count(sampler, "samples_in_data", status);
+  p.drawn_batch = Count(sampler, "samples_a_step", status);
+  p.epoch = Count(sampler, "epoch", status, kMostSteps);
+  p.epoch_samples = Count(sampler, "samples_drawn_of_epoch", status);
+  p.optimizer.momentum = Number(optimizer, "momentum", status);
+  p.optimizer.beta1 = Number(optimizer, "beta1", status);
+  p.optimizer.beta2 = Number(optimizer, "beta2", status);
+  p.optimizer.epsilon = Number(optimizer, "epsilon", status);
+  p.optimizer.weight_decay = Number(optimizer, "weight_decay", status);
+  p.schedule.decay = ParseLrDecay(Text(schedule, "decay", status)).value_or(LrDecay::kConstant);
+  p.schedule.base = Number(schedule, "base", status);
+  p.schedule.scale = Number(schedule, "scale", status);
+  p.schedule.warmup_samples = Count(schedule, "warmup_samples", status);
+  p.schedule.total_samples = Count(schedule, "total_samples", status);
+  PSRING_RETURN_IF_ERROR(status);
+  PSRING_ASSIGN_OR_RETURN(p.asynchronous, json.Bool("asynchronous"));
+  PSRING_ASSIGN_OR_RETURN(p.seed, sampler.Unsigned("seed"));
+  PSRING_ASSIGN_OR_RETURN(p.flags, json.Texts("flags", kMostTextBytes, kMostTextBytes));
+  PSRING_ASSIGN_OR_RETURN(p.ready_order, json.Texts("ready_order", kMostTextBytes, kMostTextBytes));
+  if (json.Has("worker_steps")) {
+    PSRING_ASSIGN_OR_RETURN(p.worker_steps, json.WholeNumbers("worker_steps", kMostTextBytes, 0, kMostSteps));
   }
-  for (const Fields* part : {&fields, &sampler, &optimizer, &schedule}) {
-    if (part->wrong().empty()) continue;
-    return absl::DataLossError(absl::StrCat(kPositionFile, " has no valid \"", part->wrong(), "\""));
-  }
-  if (p.step > kMostSteps || p.epoch > kMostSteps) {
-    return absl::DataLossError(absl::StrCat(kPositionFile, " has no valid \"step\""));
-  }
+  PSRING_ASSIGN_OR_RETURN(p.optimizer.kind, ParseOptimizer(Text(optimizer, "name", status)));
   return p;
 }
 
@@ -267,8 +188,11 @@ std::string EncodePosition(const TrainingPosition& position,
 }
 
 absl::StatusOr<TrainingPosition> ParsePosition(const std::string& text) {
-  PSRING_ASSIGN_OR_RETURN(const Json json, Parse(text));
-  return PositionOf(json);
+  PSRING_RETURN_IF_ERROR(Parse(text).status());
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMostTextBytes, kPositionFile));
+  absl::StatusOr<TrainingPosition> position = PositionOf(json);
+  if (!position.ok()) return absl::DataLossError(position.status().message());
+  return position;
 }
 
 absl::StatusOr<std::map<std::string, std::string>> HashesIn(const std::string& text) {

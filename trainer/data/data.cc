@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/random.h"
-#include "common/suggestions/suggestions.h"
 #include "common/workloads/zipf.h"
 #include "trainer/data/clicks.h"
 #include "trainer/data/pictures.h"
@@ -18,59 +17,75 @@
 namespace psring {
 namespace {
 
-constexpr char kDebianFashionMnist[] = "/usr/share/datasets/fashion-mnist";
+absl::StatusOr<DataSplits> LoadFashionMnist(const DataRequest& request) {
+  constexpr char kDebianFolder[] = "/usr/share/datasets/fashion-mnist";
+  // The mean and standard deviation over the training pixels, as is usual for the two sets.
+  auto splits = ReadPictures(request.name, request.dir.empty() ? kDebianFolder : request.dir, .2860f, .3530f);
+  if (!request.dir.empty() || !absl::IsNotFound(splits.status())) return splits;
+  return absl::NotFoundError(absl::StrCat(splits.status().message(),
+                                          " (install it: apt-get install dataset-fashion-mnist; or name "
+                                          "its folder: --data_dir)"));
+}
+
+absl::StatusOr<DataSplits> LoadMnist(const DataRequest& request) {
+  if (request.dir.empty()) {
+    return absl::InvalidArgumentError("--data mnist needs --data_dir, the folder of its four idx files");
+  }
+  return ReadPictures(request.name, request.dir, .1307f, .3081f);
+}
+
+absl::StatusOr<DataSplits> LoadTokens(const DataRequest& request) {
+  if (request.dir.empty()) {
+    return absl::InvalidArgumentError("--data tokens needs --data_dir, the folder of train.bin and val.bin");
+  }
+  return ReadTokens(request.dir, request.context);
+}
+
+absl::StatusOr<DataSplits> LoadClicks(const DataRequest& request) {
+  PSRING_ASSIGN_OR_RETURN(const ZipfName zipf, ParseZipf(request.name));
+  return MakeClicks({.rows = zipf.rows, .alpha = zipf.alpha}, request.seed);
+}
+
+SampleSpec Pictures28(int /*context*/) { return PictureSpec(28, 28); }
+SampleSpec Bytes(int context) { return TextSpec(context, /*classes=*/256); }
+
+// A data set is one file with such functions.
+const struct Reader {
+  const char* name;  // DataRow::name
+  absl::StatusOr<DataSplits> (*load)(const DataRequest& request);
+  SampleSpec (*spec)(int context);
+} kReaders[] = {
+    {"fashion-mnist", LoadFashionMnist, Pictures28},
+    {"mnist", LoadMnist, Pictures28},
+    {"synthetic",
+     [](const DataRequest& request) -> absl::StatusOr<DataSplits> {
+       return MakeSyntheticData({}, request.seed);
+     },
+     Pictures28},
+    {"text", [](const DataRequest& request) { return ReadText(request.text, request.context); }, Bytes},
+    {"words", [](const DataRequest& request) { return ReadWords(request.text, request.seed); },
+     [](int) { return WordSpec(/*words=*/10'000); }},
+    {"zipf:ROWS:ALPHA", LoadClicks, [](int) { return ClickSpec(/*rows=*/1'000'000); }},
+    {"tokens", LoadTokens, Bytes},
+};
+
+const Reader& ReaderOf(const DataRow& row) {
+  const auto* reader = std::ranges::find(kReaders, std::string_view(row.name), &Reader::name);
+  PSRING_CHECK(reader != std::end(kReaders));
+  return *reader;
+}
 
 }  // namespace
 
-const std::vector<DataRow>& DataRows() {
-  static const std::vector<DataRow> rows = {
-      {"fashion-mnist", "60,000 images of clothes; Debian's dataset-fashion-mnist, or from --data_dir"},
-      {"mnist", "handwritten digits, or any other four idx files, from --data_dir"},
-      {"synthetic", "a noisy pattern per class; needs no files"},
-      {"text", "the bytes of --text FILE, else of the King James Bible (Debian's bible-kjv)"},
-      {"words", "pairs of near words of --text FILE, else of the King James Bible, for skipgram"},
-      {"zipf:ROWS:ALPHA", "generated clicks; rows of each table follow Zipf's distribution; needs no files"},
-      {"tokens", "train.bin and val.bin of nanoGPT or llm.c, 16-bit tokens, from --data_dir"},
-  };
-  return rows;
+absl::StatusOr<DataSplits> LoadData(const DataRequest& request, const DataTable& rows) {
+  PSRING_ASSIGN_OR_RETURN(const DataRow* row, FindData(request.name, rows));
+  return (row->load != nullptr ? row->load : ReaderOf(*row).load)(request);
 }
 
-absl::StatusOr<DataSplits> LoadData(const DataRequest& request) {
-  const std::string &name = request.name, &dir = request.dir;
-  if (name == "synthetic") return MakeSyntheticData({}, request.seed);
-  if (absl::StartsWith(name, "zipf:")) {
-    PSRING_ASSIGN_OR_RETURN(const ZipfName zipf, ParseZipf(name));
-    return MakeClicks({.rows = zipf.rows, .alpha = zipf.alpha}, request.seed);
-  }
-  if (name == "words") return ReadWords(request.text, request.seed);
-  if (name == "text") return ReadText(request.text, request.context);
-  if (name == "tokens") {
-    if (dir.empty()) {
-      return absl::InvalidArgumentError(
-          "--data tokens needs --data_dir, the folder of train.bin and val.bin");
-    }
-    return ReadTokens(dir, request.context);
-  }
-  if (name == "fashion-mnist") {
-    // The mean and standard deviation over the training pixels, as is usual for the two sets.
-    const std::string from = dir.empty() ? kDebianFashionMnist : dir;
-    auto splits = ReadPictures(name, from, .2860f, .3530f);
-    if (dir.empty() && absl::IsNotFound(splits.status())) {
-      return absl::NotFoundError(absl::StrCat(splits.status().message(),
-                                              " (install it: apt-get install dataset-fashion-mnist; or name "
-                                              "its folder: --data_dir)"));
-    }
-    return splits;
-  }
-  if (name == "mnist") {
-    if (dir.empty()) {
-      return absl::InvalidArgumentError("--data mnist needs --data_dir, the folder of its four idx files");
-    }
-    return ReadPictures(name, dir, .1307f, .3081f);
-  }
-  std::vector<std::string> names;
-  for (const DataRow& row : DataRows()) names.push_back(row.name);
-  return UnknownName("data", name, names);
+SampleSpec TypicalSpec(const std::string& name, int context) {
+  const absl::StatusOr<const DataRow*> row = FindData(name);
+  PSRING_CHECK(row.ok());
+  return ReaderOf(**row).spec(context);
 }
 
 absl::Status HoldOut(int64_t count, bool score_them, DataSplits& data) {

@@ -1,4 +1,4 @@
-// The table of data sets, by name.
+// Reads the data sets of the table (table/data_table.h).
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,9 @@
 
 #include "absl/status/statusor.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/table/data_table.h"
 
 namespace psring {
-
-struct DataRow {
-  const char* name;
-  const char* summary;
-};
-const std::vector<DataRow>& DataRows();
 
 // `name`: "fashion-mnist" (Debian's dataset-fashion-mnist unless `dir` is given), "mnist" (from `dir`: four
 // idx files, plain or .gz), "synthetic" (learnable, generated from `seed`, needs no files), "text" and
@@ -26,7 +21,9 @@ struct DataRequest {
   int context = 0;        // tokens of a sample of "text" and "tokens"
   uint64_t seed = 1;
 };
-absl::StatusOr<DataSplits> LoadData(const DataRequest& request);
+absl::StatusOr<DataSplits> LoadData(const DataRequest& request, const DataTable& rows = DataRows());
+// What the samples of the data consist of, without reading files: pictures of 28 x 28, texts of 256 symbols.
+SampleSpec TypicalSpec(const std::string& name, int context);
 
 // Removes the last `count` samples of a fixed order, independent of the run's seed, from the training data.
 // `score_them`: they replace the test data. InvalidArgument: too few samples would remain.

@@ -16,6 +16,7 @@
 #include "common/ops/optimizer.h"
 #include "trainer/data/dataset.h"
 #include "trainer/layers/layer.h"
+#include "trainer/models/table/model_table.h"
 
 namespace psring {
 
@@ -97,33 +98,15 @@ class Model {
                                 Span gradient, Stream& stream, const GradientReady& ready) = 0;
 };
 
-// Sizes that flags change.
-struct ModelSize {
-  static constexpr int kFixed = -1;  // the model has no such size
-  int layers = kFixed, width = kFixed, heads = kFixed, context = kFixed;
-};
-
 // The parameters without weight decay: biases and the weights of normalizations, which have one dimension.
 std::vector<ParameterRange> WithoutDecay(const ParameterLayout& layout);
 
-struct ModelRow {
-  const char* name;
-  const char* summary;
-  double default_lr;        // synchronous modes, the model's optimizer
-  double default_async_lr;  // asynchronous modes, without momentum
-  using Make = std::function<absl::StatusOr<std::unique_ptr<Model>>(const SampleSpec& samples, Ops& ops)>;
-  Make make;            // `ops` outlives the model
-  ModelSize size = {};  // its own sizes; 0: several widths
-  // The same with other sizes; null: all are fixed.
-  std::function<Make(const ModelSize& size)> sized = nullptr;
-  // With dropout of this probability; null: the model has none.
-  std::function<Make(const ModelSize& size, double dropout)> with_dropout = nullptr;
-  const char* optimizer = "momentum";
-  bool has_units = false;  // Keep::kUnitInputs (--recompute) saves memory
-};
-const std::vector<ModelRow>& Models();
-
-// NotFound lists all names and the nearest.
-absl::StatusOr<const ModelRow*> FindModel(const std::string& name);
+// ModelRows() with their makers.
+const ModelTable& Models();
+inline absl::StatusOr<const ModelRow*> FindModel(const std::string& name) {
+  return FindModelRow(name, Models());
+}
+// Makes `row.make` again, for the row's size and this probability of dropout, if the row names a network.
+void SetMaker(double dropout, ModelRow& row);
 
 }  // namespace psring

@@ -1,7 +1,7 @@
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
-#include "common/suggestions/suggestions.h"
-#include "common/workloads/workload.h"
+#include "common/base/check.h"
 #include "trainer/layers/conv.h"
 #include "trainer/layers/linear.h"
 #include "trainer/layers/max_pool.h"
@@ -45,51 +45,6 @@ absl::StatusOr<std::unique_ptr<Model>> MakePerceptron(const SampleSpec& samples,
   return network.Build(ops);
 }
 
-ModelRow::Make Perceptron(const std::vector<int>& hidden) {
-  return [hidden](const SampleSpec& samples, Ops& ops) { return MakePerceptron(samples, hidden, ops); };
-}
-
-ModelRow::Make TwoHiddenLayers(const ModelSize& size) { return Perceptron({size.width, size.width}); }
-
-ModelRow GptRow(const char* name, const char* summary, const ModelSize& size, double lr) {
-  return {.name = name,
-          .summary = summary,
-          .default_lr = lr,
-          .default_async_lr = lr,
-          .make = Gpt(size, /*dropout=*/0),
-          .size = size,
-          .sized = [](const ModelSize& other) { return Gpt(other, /*dropout=*/0); },
-          .with_dropout = Gpt,
-          .optimizer = "adamw",
-          .has_units = true};
-}
-
-ModelRow ResNetRow(const char* name, const char* summary, ModelRow::Make (*sized)(const ModelSize&)) {
-  const ModelSize size{.width = 64};
-  return {.name = name,
-          .summary = summary,
-          .default_lr = .05,
-          .default_async_lr = .05,
-          .make = sized(size),
-          .size = size,
-          .sized = sized,
-          .has_units = true};
-}
-
-// A velocity would change all rows in every step, so the default is plain SGD.
-ModelRow TableRow(const char* name, const char* summary, int width, double lr,
-                  ModelRow::Make (*sized)(const ModelSize&)) {
-  const ModelSize size{.width = width};
-  return {.name = name,
-          .summary = summary,
-          .default_lr = lr,
-          .default_async_lr = lr,
-          .make = sized(size),
-          .size = size,
-          .sized = sized,
-          .optimizer = "sgd"};
-}
-
 // The network of PyTorch's MNIST example, without dropout.
 absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const SampleSpec& samples, Ops& ops) {
   PSRING_ASSIGN_OR_RETURN(const ImageShape image, PicturesOf(samples, "cnn"));
@@ -127,43 +82,39 @@ absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const SampleSpec& samples, Ops& o
   return network.Build(ops);
 }
 
+// Two hidden layers of one width, or those of LeNet-300-100 (LeCun et al. 1998).
+ModelRow::Make Perceptron(const ModelSize& size, double) {
+  std::vector<int> hidden = {size.width, size.width};
+  if (size.width == 0) hidden = {300, 100};
+  return [hidden](const SampleSpec& samples, Ops& ops) { return MakePerceptron(samples, hidden, ops); };
+}
+
+// A network is one file with such a function.
+const struct {
+  const char* name;  // ModelRow::network
+  ModelRow::Make (*make)(const ModelSize& size, double dropout);
+} kNetworks[] = {
+    {"mlp", Perceptron},    {"cnn", [](const ModelSize&, double) { return ModelRow::Make(MakeCnn); }},
+    {"resnet18", ResNet18}, {"resnet50", ResNet50},
+    {"gpt", Gpt},           {"dlrm-small", Dlrm},
+    {"skipgram", SkipGram},
+};
+
 }  // namespace
 
-const std::vector<ModelRow>& Models() {
-  static const std::vector<ModelRow> models = {
-      {.name = "mlp",
-       .summary = "784-1024-1024-10 with ReLU",
-       .default_lr = .05,
-       .default_async_lr = .15,
-       .make = Perceptron({1024, 1024}),
-       .size = {.width = 1024},
-       .sized = TwoHiddenLayers},
-      {.name = "mlp-small",
-       .summary = "784-300-100-10 with ReLU: small gradients, short steps",
-       .default_lr = .05,
-       .default_async_lr = .1,
-       .make = Perceptron({300, 100}),  // LeNet-300-100 (LeCun et al. 1998)
-       .size = {.width = 0},
-       .sized = TwoHiddenLayers},
-      {.name = "cnn",
-       .summary = "two 3x3 convolutions (32, 64), 2x2 pooling, 9216-128-10",
-       .default_lr = .1,
-       .default_async_lr = .1,
-       .make = MakeCnn},
-      ResNetRow("resnet18", "18 layers with residual connections and BatchNorm, 3x3 stem as for CIFAR",
-                ResNet18),
-      ResNetRow("resnet50", "50 layers in bottlenecks with BatchNorm, 3x3 stem as for CIFAR", ResNet50),
-      GptRow("gpt-nano", "GPT-2 with 4 layers, 4 heads, width 128, context 64",
-             {.layers = 4, .width = 128, .heads = 4, .context = 64}, 1e-3),
-      GptRow("gpt-mini", "GPT-2 with 6 layers, 6 heads, width 384, context 256",
-             {.layers = 6, .width = 384, .heads = 6, .context = 256}, 1e-3),
-      GptRow("gpt2", "GPT-2 with 12 layers, 12 heads, width 768, context 1024",
-             {.layers = 12, .width = 768, .heads = 12, .context = 1024}, 6e-4),
-      TableRow("dlrm-small", "DLRM: 8 tables of rows of width 64, their products, and two small MLPs", 64, 1,
-               Dlrm),
-      TableRow("skipgram", "word2vec's skip-grams with 5 negatives and vectors of width 128", 128, 10,
-               SkipGram),
-  };
+void SetMaker(double dropout, ModelRow& row) {
+  for (const auto& [name, make] : kNetworks) {
+    if (row.network == std::string_view(name)) row.make = make(row.size, dropout);
+  }
+  PSRING_CHECK(row.make != nullptr);
+}
+
+const ModelTable& Models() {
+  static const auto& models = *[] {
+    auto* rows = new ModelTable(ModelRows());
+    for (ModelRow& row : *rows) SetMaker(/*dropout=*/0, row);
+    return rows;
+  }();
   return models;
 }
 
@@ -178,16 +129,6 @@ std::vector<ParameterRange> WithoutDecay(const ParameterLayout& layout) {
     }
   }
   return ranges;
-}
-
-absl::StatusOr<const ModelRow*> FindModel(const std::string& name) {
-  std::vector<std::string> names;
-  for (const ModelRow& row : Models()) {
-    if (row.name == name) return &row;
-    names.push_back(row.name);
-  }
-  const std::string hint = WorkloadHint(name);
-  return hint.empty() ? UnknownName("model", name, names) : absl::NotFoundError(hint);
 }
 
 }  // namespace psring

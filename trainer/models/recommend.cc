@@ -35,7 +35,7 @@ bool AreWordPairs(const SampleSpec& samples) {
 
 }  // namespace
 
-ModelRow::Make Dlrm(const ModelSize& size) {
+ModelRow::Make Dlrm(const ModelSize& size, double) {
   return [size](const SampleSpec& samples, Ops& ops) -> absl::StatusOr<std::unique_ptr<Model>> {
     if (!AreClicks(samples)) {
       return absl::InvalidArgumentError(
@@ -78,7 +78,7 @@ ModelRow::Make Dlrm(const ModelSize& size) {
   };
 }
 
-ModelRow::Make SkipGram(const ModelSize& size) {
+ModelRow::Make SkipGram(const ModelSize& size, double) {
   return [size](const SampleSpec& samples, Ops& ops) -> absl::StatusOr<std::unique_ptr<Model>> {
     if (!AreWordPairs(samples)) {
       return absl::InvalidArgumentError(

@@ -114,11 +114,10 @@ std::unique_ptr<Model> MakeReplayedModel(const Workload& workload) {
   return std::make_unique<ReplayedModel>(workload);
 }
 
-absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options) {
+absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options, const ModelTable& rows) {
   if (options.workload.empty()) {
-    PSRING_ASSIGN_OR_RETURN(const ModelRow* found, FindModel(options.model));
+    PSRING_ASSIGN_OR_RETURN(const ModelRow* found, FindModelRow(options.model, rows));
     ModelRow row = *found;
-    bool is_changed = false;
     for (const auto& [flag, given, size] : {std::tuple("--layers", options.layers, &row.size.layers),
                                             {"--width", options.width, &row.size.width},
                                             {"--heads", options.heads, &row.size.heads},
@@ -129,18 +128,13 @@ absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options) {
             absl::StrCat(flag, " is not a size of the model ", row.name, "; omit it"));
       }
       *size = given;
-      is_changed = true;
     }
-    if (is_changed) row.make = row.sized(row.size);
-    if (options.dropout > 0) {
-      if (row.with_dropout == nullptr) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("--dropout is for transformers (",
-                         ModelsThat([](const ModelRow& other) { return other.with_dropout != nullptr; }),
-                         "); omit it for ", row.name));
-      }
-      row.make = row.with_dropout(row.size, options.dropout);
+    if (options.dropout > 0 && !row.has_dropout) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--dropout is for transformers (",
+          ModelsThat([](const ModelRow& other) { return other.has_dropout; }), "); omit it for ", row.name));
     }
+    SetMaker(options.dropout, row);
     if (options.recompute) PSRING_RETURN_IF_ERROR(CheckUnits(row));
     return row;
   }
@@ -148,7 +142,6 @@ absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options) {
   return ModelRow{.name = "replay",
                   .summary = "a recorded workload",
                   .default_lr = .01,
-                  .default_async_lr = .01,
                   .make = [workload = Faster(recorded, options.compute_speedup)](const SampleSpec&, Ops&)
                       -> absl::StatusOr<std::unique_ptr<Model>> { return MakeReplayedModel(workload); }};
 }

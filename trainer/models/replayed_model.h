@@ -12,10 +12,10 @@
 
 namespace psring {
 
-// The model of `options`: a row of Models(), with its sizes (--width), or a row for the recording of
+// The model of `options`: a row of `rows`, with its sizes (--width), or a row for the recording of
 // --workload. InvalidArgument: a size that the model does not have, --dropout of a model without it, or
 // --recompute without units.
-absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options);
+absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options, const ModelTable& rows = Models());
 
 // For NewActivations.
 inline Keep KeepOf(const TrainingOptions& options) {

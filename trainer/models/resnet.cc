@@ -132,11 +132,11 @@ ModelRow::Make ResNet(const Architecture& net, const ModelSize& size) {
 
 }  // namespace
 
-ModelRow::Make ResNet18(const ModelSize& size) {
+ModelRow::Make ResNet18(const ModelSize& size, double) {
   return ResNet({.blocks = kBlocksOf18, .bottleneck = false, .expansion = 1}, size);
 }
 
-ModelRow::Make ResNet50(const ModelSize& size) {
+ModelRow::Make ResNet50(const ModelSize& size, double) {
   return ResNet({.blocks = kBlocksOf50, .bottleneck = true, .expansion = 4}, size);
 }
 

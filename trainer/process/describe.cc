@@ -6,11 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/devices/make_device.h"
-#include "trainer/data/clicks.h"
 #include "trainer/data/data.h"
-#include "trainer/data/pictures.h"
-#include "trainer/data/text.h"
-#include "trainer/data/words.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/process/resume.h"
 #include "trainer/step/training_plan.h"
@@ -23,23 +19,16 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Both: "process_group+parameter_server".
-std::string NeedsText(Needs needs) {
-  if (needs.none()) return "nothing";
-  return absl::StrCat(needs.process_group ? "process_group" : "",
-                      needs.process_group && needs.servers ? "+" : "",
-                      needs.servers ? "parameter_server" : "");
+std::string NeedsText(const StrategyRow& row) {
+  if (!row.communicates()) return "nothing";
+  return absl::StrCat(row.uses_group ? "process_group" : "", row.uses_group && row.uses_servers ? "+" : "",
+                      row.uses_servers ? "parameter_server" : "");
 }
 
-// Of pictures of 28 x 28, of texts of 256 symbols, or of the default data.
+// Of the default data.
 ParameterLayout LayoutOf(const ModelRow& row) {
-  const std::unique_ptr<Ops> ops = MakeReferenceOps();
-  const bool reads_text = row.size.context != ModelSize::kFixed;
-  const std::string name = row.name;
-  const SampleSpec samples = reads_text             ? TextSpec(row.size.context, /*classes=*/256)
-                             : name == "dlrm-small" ? ClickSpec(/*rows=*/1'000'000)
-                             : name == "skipgram" ? WordSpec(/*words=*/10'000)
-                                                  : PictureSpec(28, 28);
-  auto model = row.make(samples, *ops);
+  const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
+  auto model = row.make(TypicalSpec(row.default_data, row.size.context), *ops);
   PSRING_CHECK(model.ok());
   return (*model)->parameters();
 }
@@ -48,13 +37,13 @@ ParameterLayout LayoutOf(const ModelRow& row) {
 
 std::string DescribeAsJson() {
   Json strategies = Json::array(), models = Json::array(), data = Json::array();
-  for (const StrategyRow& row : Strategies()) {
+  for (const StrategyRow& row : StrategyRows()) {
     strategies.push_back({{"name", row.name},
                           {"summary", row.summary},
                           {"aliases", row.aliases},
                           {"also_called", row.also_called},
                           {"resembles", row.resembles},
-                          {"needs", NeedsText(row.needs)},
+                          {"needs", NeedsText(row)},
                           {"backend", row.backend},
                           {"algorithm", row.algorithm},
                           {"transport", row.transport},
@@ -64,10 +53,10 @@ std::string DescribeAsJson() {
                           {"shares_steps", row.shares_steps},
                           {"drops_gradients", row.drops_gradients},
                           {"default_momentum", row.default_momentum},
-                          {"number", row.number.letter},
-                          {"number_meaning", row.number.meaning},
-                          {"number_least", row.number.least},
-                          {"number_below_workers", row.number.below_workers}});
+                          {"number", row.number_letter},
+                          {"number_meaning", row.number_meaning},
+                          {"number_least", row.number_least},
+                          {"number_below_workers", row.number_below_workers}});
   }
   for (const ModelRow& row : Models()) {
     const ParameterLayout layout = LayoutOf(row);
@@ -90,7 +79,7 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
   PSRING_RETURN_IF_ERROR(HoldOut(options.validation, options.score == "validation", data));
   PSRING_ASSIGN_OR_RETURN(const StepPlan steps,
                           PlanSteps(options, data.train.count(), world_size, data.train.spec().labels));
-  const std::unique_ptr<Ops> ops = MakeReferenceOps();
+  const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, row.make(data.train.spec(), *ops));
   PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options, model->parameters()));
   PSRING_ASSIGN_OR_RETURN(const std::optional<CheckpointBytes> resume,
@@ -103,7 +92,7 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
     }
   }
   Json updates = Json::array();
-  for (const StrategyRow& strategy : Strategies()) {
+  for (const StrategyRow& strategy : StrategyRows()) {
     PSRING_ASSIGN_OR_RETURN(const UpdatePlan plan, PlanUpdates(options, strategy, row, steps));
     absl::Status refused = CheckGroup(strategy, options);
     if (refused.ok()) refused = CheckSyncBatchNorm(options, strategy);

@@ -1,4 +1,4 @@
-// The trainer's tables as JSON, for psring.
+// The tables of strategies, models and data as JSON, for scripts; and what flags mean, for psring.
 #pragma once
 
 #include <string>

@@ -10,7 +10,6 @@
 #include "common/cuda/cuda_device.h"
 #include "common/devices/make_device.h"
 #include "common/io/hash.h"
-#include "common/measure/open_metrics.h"
 #include "common/net/host_identity.h"
 #include "common/rendezvous/begin_together.h"
 #include "common/rendezvous/job_failure.h"
@@ -132,7 +131,7 @@ absl::Status LiveRank::Meet() {
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> units,
                           rendezvous_->Exchange("device", device_->unit()));
   PSRING_RETURN_IF_ERROR(CheckSharing(units, training.oversubscribe));
-  if (GroupOptionsOf(*strategy_, training, device_->gpu()).backend != "nccl") return absl::OkStatus();
+  if (GroupOptionsOf(strategy_, training, device_->gpu()).backend != "nccl") return absl::OkStatus();
   return CheckSharingInProcess(units, training.ranks_per_process);
 }
 
@@ -146,10 +145,10 @@ absl::Status LiveRank::Connect() {
       return absl::OkStatus();
     }));
   }
-  if (strategy_->needs.process_group && join_.world_size > 1) {
+  if (strategy_.uses_group && join_.world_size > 1) {
     PSRING_ASSIGN_OR_RETURN(
-        group_, ConnectGroup(flags_, *strategy_, *device_, *rendezvous_, address_, process_.shaper));
-    const std::string note = BackendNote(*strategy_, flags_.training, device_->gpu());
+        group_, ConnectGroup(flags_, strategy_, *device_, *rendezvous_, address_, process_.shaper));
+    const std::string note = BackendNote(strategy_, flags_.training, device_->gpu());
     if (join_.rank == 0 && !note.empty()) Note(note);
     if (flags_.training.sync_batch_norm) {
       PSRING_ASSIGN_OR_RETURN(statistics_, group_->Split(/*color=*/0, /*key=*/join_.rank));
@@ -159,7 +158,7 @@ absl::Status LiveRank::Connect() {
     PSRING_RETURN_IF_ERROR(ConnectMachine());
     if (group_->rank() > 0) return absl::OkStatus();
   }
-  if (strategy_->needs.servers) {
+  if (strategy_.uses_servers) {
     PSRING_ASSIGN_OR_RETURN(
         client_, ConnectServer(flags_, rendezvous_.get(), is_only_rank_ ? "" : address_, process_.shaper));
   }
@@ -194,21 +193,6 @@ void LiveRank::AbortOnSignal() {
       });
 }
 
-absl::Status LiveRank::ServeMetrics() {
-  if (flags_.metrics_port < 0) return absl::OkStatus();
-  metrics_.emplace(join_.rank, flags_.training.strategy);
-  const auto answer = [this](const std::string& path) -> HttpReply {
-    if (path != "/metrics") return {.code = 404, .body = "not found; see /metrics\n"};
-    return {.type = kOpenMetricsType, .body = metrics_->Text()};
-  };
-  const std::string token = join_.secret.is_set() ? join_.secret.Derived("metrics").Hex() : "";
-  const int port = flags_.metrics_port == 0 ? 0 : flags_.metrics_port + join_.rank;
-  PSRING_ASSIGN_OR_RETURN(readers_,
-                          HttpServer::Start({.host = address_, .port = port, .token = token}, answer));
-  Note(absl::StrCat("metrics of rank ", join_.rank, ": ", readers_->url("/metrics")));
-  return absl::OkStatus();
-}
-
 // The result of something that concerns only this rank, such as writing a file. The other ranks notice a
 // failure only as a lost connection.
 absl::Status LiveRank::Told(const absl::Status& done) {
@@ -241,7 +225,6 @@ void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
     stepping_ = true;
     samples_ += record.samples;
     moved_ = moved_ + Traffic{record.payload_tx_bytes, record.payload_rx_bytes};
-    if (metrics_.has_value()) metrics_->Count(record);
     probe.OnStep(record, [&] {
       if (records_ != nullptr) recorded_ = records_->Add(record);
     });
@@ -274,14 +257,13 @@ absl::Status LiveRank::TrainAndRecord(Kept kept) {
   const auto note = [this](const std::string& text) { Note(text); };
   PSRING_ASSIGN_OR_RETURN(
       const std::optional<CheckpointBytes> resume,
-      ShareCheckpoint(training, *strategy_, join_.rank, rendezvous_.get(), std::move(kept.bytes), note));
+      ShareCheckpoint(training, strategy_, join_.rank, rendezvous_.get(), std::move(kept.bytes), note));
   for (const std::string& text : kept.notes) Note(text);
   if (rendezvous_ != nullptr && join_.world_size > 1) {
-    PSRING_ASSIGN_OR_RETURN(parts_, PartsOf(training, *strategy_, *rendezvous_, note));
+    PSRING_ASSIGN_OR_RETURN(parts_, PartsOf(training, strategy_, *rendezvous_, note));
   }
   PSRING_RETURN_IF_ERROR(Connect());
   AbortOnSignal();
-  PSRING_RETURN_IF_ERROR(Told(ServeMetrics()));
 
   Worker worker{.rank = join_.rank,
                 .world_size = join_.world_size,

@@ -13,7 +13,6 @@
 #include "common/base/mutex.h"
 #include "common/device/device.h"
 #include "common/measure/trace.h"
-#include "common/net/http_server.h"
 #include "common/net/link_shaper.h"
 #include "common/rendezvous/rendezvous.h"
 #include "ps_server/client/ps_client.h"
@@ -28,7 +27,6 @@
 #include "trainer/process/step_probe.h"
 #include "trainer/process/stop_signal.h"
 #include "trainer/process/trainer_flags.h"
-#include "trainer/process/worker_metrics.h"
 #include "trainer/step/train_loop.h"
 #include "trainer/strategies/strategies.h"
 
@@ -90,7 +88,6 @@ class LiveRank {
   absl::Status Connect();
   absl::Status ConnectMachine();
   void AbortOnSignal();
-  absl::Status ServeMetrics();
   void SetCallbacks(Worker& worker, StepProbe& probe);
   void Note(const std::string& text) const;
 
@@ -100,7 +97,7 @@ class LiveRank {
   const bool is_only_rank_;
   RendezvousOptions join_;
   std::string address_ = "127.0.0.1";
-  const StrategyRow* strategy_ = nullptr;
+  StrategyRow strategy_;
 
   // In order of use: later members use earlier ones.
   std::unique_ptr<Progress> progress_;
@@ -120,8 +117,6 @@ class LiveRank {
   Trace trace_;
   int64_t samples_ = 0;
   Traffic moved_;
-  std::optional<WorkerMetrics> metrics_;
-  std::unique_ptr<HttpServer> readers_;
 };
 
 }  // namespace psring

@@ -9,30 +9,19 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/own_program.h"
 #include "common/device/task_limit.h"
 
 namespace psring {
 namespace {
 
 constexpr absl::Duration kServerGrace = absl::Seconds(2);
-
-absl::StatusOr<std::string> FindServer() {
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::string path = (self.parent_path() / "ps_server").string();
-  if (error || access(path.c_str(), X_OK) != 0) {
-    return absl::NotFoundError(
-        absl::StrCat("cannot find ", path, ", the parameter server; build it: ./run build"));
-  }
-  return path;
-}
 
 std::vector<char*> Pointers(const std::string& program, const std::vector<std::string>& arguments) {
   std::vector<char*> pointers = {const_cast<char*>(program.c_str())};
@@ -58,7 +47,7 @@ std::string HowItEnded(int status) {
 absl::StatusOr<std::unique_ptr<OwnServers>> OwnServers::Start(
     const std::vector<std::vector<std::string>>& arguments, absl::Duration timeout) {
   std::unique_ptr<OwnServers> servers(new OwnServers());
-  PSRING_ASSIGN_OR_RETURN(const std::string program, FindServer());
+  PSRING_ASSIGN_OR_RETURN(const std::string program, FindProgram("ps_server"));
   for (const auto& one : arguments) PSRING_RETURN_IF_ERROR(servers->StartOne(program, one));
   const MonotonicTime deadline = MonotonicNow() + timeout;
   for (Server& server : servers->servers_) {
@@ -158,7 +147,7 @@ OwnServers::~OwnServers() {
 }
 
 absl::Status BecomeServer(const std::vector<std::string>& arguments) {
-  PSRING_ASSIGN_OR_RETURN(const std::string program, FindServer());
+  PSRING_ASSIGN_OR_RETURN(const std::string program, FindProgram("ps_server"));
   const std::vector<char*> argv = Pointers(program, arguments);
   TakeAllSignals();
   execv(argv[0], argv.data());

@@ -20,6 +20,8 @@ namespace {
 // A restarted rank may start before its killed predecessor has exited.
 constexpr absl::Duration kPredecessorEnds = absl::Seconds(2);
 
+constexpr int64_t kFlushEveryNs = 2'000'000'000;
+
 // False: another process has the lock. On a file system without locks, runs are not protected from each
 // other.
 bool Lock(int file) {
@@ -60,9 +62,12 @@ absl::StatusOr<std::unique_ptr<RecordWriter>> RecordWriter::Open(const std::stri
 
 absl::Status RecordWriter::Add(const StepRecord& record) {
   const std::string line = ToJson(record) + "\n";
-  if (written_.ok() && std::fwrite(line.data(), 1, line.size(), steps_.get()) != line.size()) {
-    written_ = FileError("write", Path("steps", "jsonl"));
+  bool written = std::fwrite(line.data(), 1, line.size(), steps_.get()) == line.size();
+  if (record.begin_ns - flushed_ns_ > kFlushEveryNs) {
+    written = std::fflush(steps_.get()) == 0 && written;
+    flushed_ns_ = record.begin_ns;
   }
+  if (written_.ok() && !written) written_ = FileError("write", Path("steps", "jsonl"));
   return written_;
 }
 

@@ -1,6 +1,7 @@
 // Writes a rank's files in the record folder; see common/measure/records.h.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -19,8 +20,8 @@ class RecordWriter {
   // other process can open the same rank's records. Errors name the path.
   static absl::StatusOr<std::unique_ptr<RecordWriter>> Open(const std::string& folder, int rank);
 
-  // Writes whenever some kilobytes have been added, so that a full disk is noticed during training. After an
-  // error, every call returns it.
+  // Writes whenever some kilobytes or two seconds of steps have been added, so that a full disk is noticed
+  // during training and readers can follow it. After an error, every call returns it.
   absl::Status Add(const StepRecord& record);
   // Writes the trace, then the result, which marks the record as complete.
   absl::Status Finish(const Trace& trace, const RankResult& result);
@@ -36,7 +37,8 @@ class RecordWriter {
   const std::string folder_;
   const int rank_;
   std::unique_ptr<std::FILE, Close> steps_;
-  absl::Status written_;  // the first error
+  absl::Status written_;    // the first error
+  int64_t flushed_ns_ = 0;  // the begin of the last step before which everything was written
 };
 
 }  // namespace psring

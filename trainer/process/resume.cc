@@ -92,7 +92,7 @@ absl::StatusOr<std::optional<CheckpointBytes>> ShareCheckpoint(const TrainingOpt
                            .has_optimizer = first.front() == '+'};
   }
   if (rank == 0) return bytes;
-  if (strategy.needs.none()) {
+  if (!strategy.communicates()) {
     PSRING_ASSIGN_OR_RETURN(bytes, ReadResume(options, [](const std::string&) {}));
     if (bytes.has_value() && bytes->position == first.substr(1)) return bytes;
     return absl::FailedPreconditionError(

@@ -20,6 +20,7 @@ TrainerFlags ParseTrainerFlags(int argc, char** argv) {
   TrainerFlags flags;
   CLI::App app("One rank of a training run, with any strategy.", "trainer");
   AddTrainingFlags(app, flags.training);
+  AddModelsAndData(app);
   app.add_option(
          "--rendezvous", flags.rendezvous,
          "env://, tcp://HOST:PORT or file://PATH, with RANK and WORLD_SIZE in the environment; by "
@@ -49,13 +50,6 @@ TrainerFlags ParseTrainerFlags(int argc, char** argv) {
   AddLinkFlags(app, flags.link);
   app.add_flag("--describe", flags.describe, "Print strategies, models and data as JSON, and exit")
       ->group("This process");
-  app.add_option("--metrics_port", flags.metrics_port,
-                 "Serve this rank's steps, bytes, waits and staleness as OpenMetrics at "
-                 "http://ADDRESS:PORT+rank/metrics, on its --bind address; the servers that it "
-                 "starts use the ports after the ranks'; 0: the system chooses, and the log shows the port")
-      ->group("This process")
-      ->option_text("PORT")
-      ->check(WholeNumber(0, 65535));
   app.add_flag("--check_only", flags.check_only,
                "Load the data, build the model, print the resulting settings as JSON, and exit")
       ->group("This process");
@@ -76,7 +70,7 @@ TrainerFlags ParseTrainerFlags(int argc, char** argv) {
 
 absl::Status CheckTrainerFlags(const TrainerFlags& flags, int world_size) {
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.training));
-  PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(flags.training.strategy));
   PSRING_RETURN_IF_ERROR(ModelOf(flags.training).status());
   if (flags.training.checkpoint_dir.empty() && !flags.check_only) {
     const char* flag = flags.training.resume == kLatestCheckpoint ? "--resume latest"
@@ -91,12 +85,12 @@ absl::Status CheckTrainerFlags(const TrainerFlags& flags, int world_size) {
         "--clock virtual and --replay use one process; start it without RANK and WORLD_SIZE");
   }
   if (!flags.replay.empty()) return absl::OkStatus();  // the arrivals say how many workers there were
-  if (flags.alone_for_all()) return CheckStrategy(flags.training, *strategy, std::max(1, flags.workers));
+  if (flags.alone_for_all()) return CheckStrategy(flags.training, strategy, std::max(1, flags.workers));
   if (!flags.check_only) {
-    PSRING_RETURN_IF_ERROR(CheckGroupFlagsCount(*strategy, flags.training));
-    if (world_size > 1) PSRING_RETURN_IF_ERROR(CheckGroup(*strategy, flags.training));
+    PSRING_RETURN_IF_ERROR(CheckGroupFlagsCount(strategy, flags.training));
+    if (world_size > 1) PSRING_RETURN_IF_ERROR(CheckGroup(strategy, flags.training));
   }
-  return CheckStrategy(flags.training, *strategy, world_size);
+  return CheckStrategy(flags.training, strategy, world_size);
 }
 
 std::vector<std::string> SharedArguments(TrainingOptions options) {

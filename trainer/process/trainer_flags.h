@@ -24,7 +24,6 @@ struct TrainerFlags {
   bool check_only = false;
   int workers = 0;  // in this process: logical, or replicas of dp; 0: not given
   std::string replay;
-  int metrics_port = -1;  // below 0: none
 
   // This process computes for all workers.
   bool alone_for_all() const { return training.clock == "virtual" || !replay.empty(); }

@@ -60,8 +60,8 @@ absl::StatusOr<int> FindPushers(const TrainingOptions& training, const Rendezvou
 
 // If no launcher starts servers, some processes start them or become servers.
 absl::Status TakeRole(TrainerFlags& flags, Part& part) {
-  PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
-  if (!strategy->needs.servers) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(flags.training.strategy));
+  if (!strategy.uses_servers) return absl::OkStatus();
   RendezvousOptions& join = part.join;
   const bool starts_servers = !join.hosted_elsewhere && !flags.servers_elsewhere;
   const bool several_machines = join.local_world_size > 0 && join.local_world_size < join.world_size;
@@ -79,14 +79,12 @@ absl::Status TakeRole(TrainerFlags& flags, Part& part) {
   const auto arguments = [&](int server, int local_rank) {
     return ServerArguments(flags.training, {.server = server,
                                             .servers = role.servers,
-                                            .workers = role.workers,
                                             .pushers = pushers,
                                             .rendezvous = SpecOf(join),
                                             .bind = part.address,
                                             .record = flags.record,
                                             .local_rank = local_rank,
-                                            .gpus = CudaDeviceCount(),
-                                            .metrics_port = flags.metrics_port});
+                                            .gpus = CudaDeviceCount()});
   };
   if (role.becomes >= 0) part.becomes = arguments(role.becomes, join.local_rank);
   const bool beside_each = flags.training.server_placement == "colocated";
@@ -98,18 +96,18 @@ absl::Status TakeRole(TrainerFlags& flags, Part& part) {
 
 // How many ranks each rank connects to: two in a ring; other schedules may connect all.
 int MostPeers(const StrategyRow& strategy, int world_size) {
-  if (!strategy.needs.process_group) return 0;
-  const bool is_ring = std::string(strategy.backend) == "native" && std::string(strategy.algorithm) == "ring";
+  if (!strategy.uses_group) return 0;
+  const bool is_ring = strategy.backend == "native" && strategy.algorithm == "ring";
   return is_ring ? std::min(2, world_size - 1) : world_size - 1;
 }
 
 // Checked before the ranks meet: a rank without free descriptors seems silent to the others.
 absl::Status AllowConnections(const TrainerFlags& flags, int world_size, bool hosts_store) {
-  PSRING_ASSIGN_OR_RETURN(const StrategyRow* strategy, FindStrategy(flags.training.strategy));
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(flags.training.strategy));
   const DescriptorUse use{.ranks = flags.training.ranks_per_process,
                           .world_size = world_size,
-                          .servers = strategy->needs.servers ? ServersOf(flags.training, world_size) : 0,
-                          .peers = MostPeers(*strategy, world_size),
+                          .servers = strategy.uses_servers ? ServersOf(flags.training, world_size) : 0,
+                          .peers = MostPeers(strategy, world_size),
                           .hosts_store = hosts_store,
                           .tls = !flags.training.tls.empty()};
   PSRING_RETURN_IF_ERROR(AllowDescriptors(TrainerDescriptors(use), RanksText(world_size)));
@@ -157,9 +155,9 @@ absl::Status TrainAllWorkers(const TrainerFlags& flags) {
 // A launcher that was forgotten, or that did not set the rank, leaves a job of one rank. psring says how many
 // there are.
 void NoteOnlyRank(const TrainerFlags& flags, int world_size) {
-  const absl::StatusOr<const StrategyRow*> strategy = FindStrategy(flags.training.strategy);
-  if (world_size > 1 || flags.progress != "plain" || !strategy.ok() || !(*strategy)->needs.process_group ||
-      (*strategy)->needs.servers) {
+  const absl::StatusOr<StrategyRow> strategy = FindStrategy(flags.training.strategy);
+  if (world_size > 1 || flags.progress != "plain" || !strategy.ok() || !strategy->uses_group ||
+      strategy->uses_servers) {
     return;
   }
   Note("trainer", absl::StrCat("--strategy ", flags.training.strategy,

@@ -42,7 +42,9 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   PSRING_RETURN_IF_ERROR(LastCheckpoint());
   if (rows_.has_value()) {
     PSRING_RETURN_IF_ERROR(PullForEvaluation());
-    PSRING_RETURN_IF_ERROR(row_strategy_->Leave());
+    if (auto* const servers = dynamic_cast<ServerMembership*>(row_strategy_.get())) {
+      PSRING_RETURN_IF_ERROR(servers->Leave());
+    }
   }
   PSRING_RETURN_IF_ERROR(strategy_.sync->Collect(weights_.span()));
   PSRING_RETURN_IF_ERROR(Describe());
@@ -98,7 +100,7 @@ absl::Status Training::Steps(int64_t first) {
   if (first + sample_shift_ > 0) sampler_->SeekTo(first + sample_shift_);
   while (true) {
     const int64_t step = clock_->next();
-    const absl::StatusOr<bool> went_back = AwaitStage();
+    const absl::StatusOr<bool> went_back = AwaitBarrier();
     if (!went_back.ok()) return AtStep(step, went_back.status());
     if (*went_back) continue;
     if (clock_->is_over()) return absl::OkStatus();
@@ -114,17 +116,19 @@ absl::Status Training::Steps(int64_t first) {
 
 // The barriers before the first step, before the first measured step and after the last step, so that no
 // worker collects the weights before the last push. True: training has gone back to an earlier step.
-absl::StatusOr<bool> Training::AwaitStage() {
+absl::StatusOr<bool> Training::AwaitBarrier() {
   const int64_t step = clock_->next();
   const bool over = clock_->is_over();
   // A worker whose gradient came too late may skip the first measured step, but not the barrier before it.
   const bool begins_measuring = !is_measuring_ && step >= plan_.warmup_steps;
   if (step > 0 && !begins_measuring && !over) return false;
-  const Stage stage = over ? Stage::kEnd : begins_measuring ? Stage::kFirstMeasuredStep : Stage::kFirstStep;
+  const BarrierPoint point = over               ? BarrierPoint::kEnd
+                             : begins_measuring ? BarrierPoint::kFirstMeasuredStep
+                                                : BarrierPoint::kFirstStep;
   if (strategy_.barrier == nullptr) {
     PSRING_RETURN_IF_ERROR(worker_.barrier());
   } else {
-    PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, strategy_.barrier->Await(stage));
+    PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, strategy_.barrier->Await(point));
     if (back.has_value()) {
       clock_->GoBackTo(*back);
       sampler_->SeekTo(*back + sample_shift_);
@@ -157,7 +161,7 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   PSRING_RETURN_IF_ERROR(
       gradient_pass_->Compute(worker_.data.train, epoch, batches, info, /*delay_step=*/step + sample_shift_));
   PSRING_RETURN_IF_ERROR(PrefetchNext());  // FinishStep waits for the GPU
-  const bool may_be_dropped = strategy_row_->drops_gradients;
+  const bool may_be_dropped = strategy_row_.drops_gradients;
   if (rows_.has_value() && !may_be_dropped) PSRING_RETURN_IF_ERROR(row_strategy_->Push(info, *rows_));
   PSRING_ASSIGN_OR_RETURN(StepReport report, strategy_.sync->FinishStep());
   if (rows_.has_value() && may_be_dropped && !report.dropped) {

@@ -19,6 +19,8 @@
 #include "trainer/checkpoints/checkpoint.h"
 #include "trainer/checkpoints/worker_parts.h"
 #include "trainer/data/dataset.h"
+#include "trainer/models/model.h"
+#include "trainer/strategies/table/strategy_table.h"
 
 namespace psring {
 
@@ -29,6 +31,8 @@ struct Worker {
   Device& device;
   const DataSplits& data;
   Trace& trace;
+  const StrategyTable* strategies = &StrategyRows();
+  const ModelTable* models = &Models();
   ProcessGroup* group = nullptr;
   // With --sync_batch_norm: a second group of the same ranks, which layers use while `group` sums gradients.
   ProcessGroup* statistics = nullptr;

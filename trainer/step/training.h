@@ -75,7 +75,7 @@ class Training {
   // train_loop.cc
   absl::StatusOr<int64_t> Start();
   absl::Status Steps(int64_t first);
-  absl::StatusOr<bool> AwaitStage();
+  absl::StatusOr<bool> AwaitBarrier();
   absl::StatusOr<StepRecord> Step(int64_t step);
   absl::Status PrefetchNext();
   absl::Status Finish(int64_t step, int64_t done_before, StepRecord record);
@@ -120,7 +120,7 @@ class Training {
   Worker& worker_;
 
   // Decided from flags and strategy before training.
-  const StrategyRow* strategy_row_ = nullptr;
+  StrategyRow strategy_row_;
   StepPlan plan_;
   UpdatePlan updates_;
   CheckpointPlan checkpoints_;

@@ -17,7 +17,7 @@ absl::Status Training::AllocateBuffers() {
   const ParameterLayout& layout = model_->parameters();
   PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options_, layout));
   if (layout.buffers().empty()) return absl::OkStatus();
-  if (worker_.rank == 0) worker_.on_note(StatisticsNote(options_, *strategy_row_, worker_.world_size));
+  if (worker_.rank == 0) worker_.on_note(StatisticsNote(options_, strategy_row_, worker_.world_size));
   PSRING_ASSIGN_OR_RETURN(buffers_, worker_.device.Allocate(layout.initial_buffers().size() * sizeof(float)));
   PSRING_ASSIGN_OR_RETURN(host_buffers_, AllocateHostSide(worker_.device, buffers_));
   if (worker_.statistics == nullptr) return absl::OkStatus();
@@ -50,7 +50,7 @@ absl::StatusOr<std::vector<float>> Training::BuffersOnHost() {
 
 // Copies of the steps to which a synchronous server that restarts may go back.
 absl::Status Training::KeepBuffers(int64_t step) {
-  const bool goes_back = buffers_.bytes() > 0 && strategy_row_->synchronous && strategy_row_->needs.servers &&
+  const bool goes_back = buffers_.bytes() > 0 && strategy_row_.synchronous && strategy_row_.uses_servers &&
                          ServerReturns(options_, ServersOf(options_, worker_.world_size));
   if (!goes_back) return absl::OkStatus();
   const int64_t every = std::max<int64_t>(1, options_.checkpoint_every);

@@ -88,7 +88,8 @@ WorkerPart Training::OwnPart(int64_t next) const {
 
 // An asynchronous worker's pushes of rows are in the servers' tables before rank 0 reads them.
 absl::Status Training::SettleRows() {
-  return row_strategy_ != nullptr && checkpoints_.pauses_updates ? row_strategy_->Settle() : absl::OkStatus();
+  auto* const rows = dynamic_cast<PendingUpdates*>(row_strategy_.get());
+  return rows != nullptr && checkpoints_.pauses_updates ? rows->Settle() : absl::OkStatus();
 }
 
 // On all ranks except 0. An asynchronous worker waits until rank 0 has the weights that its updates led to.

@@ -14,8 +14,8 @@
 namespace psring {
 
 int SpareWorkers(const std::string& strategy) {
-  const absl::StatusOr<const StrategyRow*> row = FindStrategy(strategy);
-  return row.ok() && (*row)->number.below_workers ? NumberOf(strategy) : 0;
+  const absl::StatusOr<StrategyRow> row = FindStrategy(strategy);
+  return row.ok() && row->number_below_workers ? row->number : 0;
 }
 
 CheckpointPlan PlanCheckpoints(const TrainingOptions& options, const StrategyRow& strategy) {
@@ -155,7 +155,7 @@ absl::Status CheckSyncBatchNorm(const TrainingOptions& options, const StrategyRo
     return with(absl::StrCat("--strategy ", strategy.name, ", whose workers have no process group"),
                 "choose an all-reduce strategy such as ring, or omit it");
   }
-  if (strategy.needs.process_group && backend != "native" && backend != "gloo") {
+  if (strategy.uses_group && backend != "native" && backend != "gloo") {
     return with(absl::StrCat(backend, ", which has one call in progress at a time"),
                 "choose native or gloo, or omit it");
   }
@@ -189,10 +189,10 @@ absl::Status CheckTables(const TrainingOptions& options, const StrategyRow& stra
     return absl::InvalidArgumentError(
         absl::StrCat(flag, " does not support the tables of ", options.model, why));
   };
-  if (strategy.make_rows == nullptr) {
+  if (!TrainsTables(strategy)) {
     std::vector<std::string> names;
-    for (const StrategyRow& row : Strategies()) {
-      if (row.make_rows != nullptr) names.emplace_back(row.name);
+    for (const StrategyRow& row : StrategyRows()) {
+      if (TrainsTables(row)) names.emplace_back(row.name);
     }
     return without(absl::StrCat("--strategy ", strategy.name),
                    absl::StrCat("; use one of ", absl::StrJoin(names, ", ")));
@@ -212,14 +212,14 @@ std::string StatisticsNote(const TrainingOptions& options, const StrategyRow& st
   if (world_size == 1 && options.micro_batches * options.replicas == 1) {
     return absl::StrCat(kRunning, "all batches");
   }
-  if (options.sync_batch_norm && strategy.needs.process_group) {
+  if (options.sync_batch_norm && strategy.uses_group) {
     return absl::StrCat(kRunning, "all ranks' batches (--sync_batch_norm)");
   }
   if (strategy.replicates) return absl::StrCat(kRunning, "replica 0's batches");
   if (options.micro_batches > 1) {
     return absl::StrCat(kRunning, "the first of ", options.micro_batches, " micro-batches, as rank 0 would");
   }
-  const bool sends = strategy.needs.process_group && options.broadcast_buffers == "true";
+  const bool sends = strategy.uses_group && options.broadcast_buffers == "true";
   return absl::StrCat(
       kRunning, "rank 0's batches",
       sends ? ", which all ranks receive before every forward pass" : "; each rank has its own");
@@ -248,14 +248,14 @@ absl::Status CheckOnlyRows(const TrainingOptions& options) {
 
 absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size) {
   PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options, strategy));
-  if (strategy.number.below_workers && NumberOf(options.strategy) >= world_size) {
+  if (strategy.number_below_workers && strategy.number >= world_size) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--strategy ", options.strategy, " with ", world_size, world_size == 1 ? " worker" : " workers",
         ": at most ", world_size - 1, " can be spare; give fewer, or more --workers"));
   }
   PSRING_RETURN_IF_ERROR(CheckStragglers(options.straggler, world_size));
   if (strategy.has_only_rows_on_servers()) PSRING_RETURN_IF_ERROR(CheckOnlyRows(options));
-  if (strategy.needs.servers) {
+  if (strategy.uses_servers) {
     PSRING_RETURN_IF_ERROR(CheckLocalAggregation(options, strategy));
     PSRING_RETURN_IF_ERROR(CheckRecovery(options, ServersOf(options, world_size)));
   } else if (const char* flag = ServerFlagGiven(options); flag != nullptr) {
@@ -293,12 +293,12 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
         absl::StrCat("--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); omit it for ",
                      options.strategy, ", whose gradients are never stale"));
   }
-  if (strategy.needs.none() && options.wire != "float32") {
+  if (!strategy.communicates() && options.wire != "float32") {
     return absl::InvalidArgumentError(
         absl::StrCat("--wire sets the type of gradients that are sent; omit it for ", options.strategy,
                      ", which sends none"));
   }
-  if (strategy.number.below_workers && options.drop_last == "false") {
+  if (strategy.number_below_workers && options.drop_last == "false") {
     return absl::InvalidArgumentError(
         absl::StrCat("--drop_last false counts every sample once, and --strategy ", options.strategy,
                      " drops gradients; omit one of them"));

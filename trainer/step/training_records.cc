@@ -161,17 +161,17 @@ absl::Status Training::Describe() {
   result_.strategy = options_.strategy;
   result_.device = worker_.device.name();
   result_.ops = ops_->name();
-  result_.algorithm = AlgorithmOf(*strategy_row_, options_.strategy);
+  result_.algorithm = strategy_row_.algorithm;
   if (worker_.group != nullptr) {  // not for a single worker
     result_.backend = worker_.group->info().backend;
-    if (!strategy_row_->has_parameters_on_servers()) result_.algorithm = worker_.group->info().algorithm;
+    if (!strategy_row_.has_parameters_on_servers()) result_.algorithm = worker_.group->info().algorithm;
     result_.transport = worker_.group->info().transport;
     result_.wires = worker_.group->info().wires;
     const bool pinned = worker_.device.gpu() >= 0 && !worker_.group->info().on_gpu;
     result_.payload = absl::StrCat(worker_.group->info().transport, pinned ? " through pinned memory" : "");
   }
   if (worker_.client != nullptr) {
-    if (worker_.group == nullptr || strategy_row_->has_parameters_on_servers()) {
+    if (worker_.group == nullptr || strategy_row_.has_parameters_on_servers()) {
       result_.backend = "native";
       result_.transport = worker_.client->status().payload;
       result_.payload = worker_.client->status().payload;

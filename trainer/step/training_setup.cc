@@ -18,7 +18,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   Training& t = *training;
   const Dataset& data = worker.data.train;
   PSRING_RETURN_IF_ERROR(t.Plan());
-  PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options));
+  PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options, *worker.models));
   PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
   t.compute_ = worker.device.NewStream(StreamKind::kCompute, "compute");
   PSRING_ASSIGN_OR_RETURN(t.ops_, MakeOps(worker.device, options.threads, precision));
@@ -39,8 +39,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   if (t.updates_.optimizer.kind == OptimizerKind::kAdamW) {
     t.updates_.optimizer.no_decay = WithoutDecay(t.model_->parameters());
   }
-  PSRING_RETURN_IF_ERROR(
-      CheckTables(options, *t.strategy_row_, t.updates_.optimizer, t.model_->parameters()));
+  PSRING_RETURN_IF_ERROR(CheckTables(options, t.strategy_row_, t.updates_.optimizer, t.model_->parameters()));
   PSRING_RETURN_IF_ERROR(t.Allocate(max_batch));
   t.sampler_.emplace(
       SamplerOptions{.count = data.count(),
@@ -52,7 +51,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                      .predictions = data.spec().labels,
                      .seed = options.seed,
                      .drop_last = options.drop_last == "true"});
-  t.clock_.emplace(t.plan_, worker.world_size, CountingOf(*t.strategy_row_));
+  t.clock_.emplace(t.plan_, worker.world_size, CountingOf(t.strategy_row_));
   if (worker.resume != nullptr) PSRING_RETURN_IF_ERROR(t.PlanResumption());
   PSRING_RETURN_IF_ERROR(t.MakeStrategy());
   PSRING_ASSIGN_OR_RETURN(t.delay_, ComputeDelay::Create(options, worker.rank, MonotonicNanos));
@@ -82,17 +81,17 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
 // Everything that can be rejected before memory is allocated.
 absl::Status Training::Plan() {
   const Dataset& data = worker_.data.train;
-  PSRING_ASSIGN_OR_RETURN(strategy_row_, FindStrategy(options_.strategy));
-  PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options_));
-  PSRING_RETURN_IF_ERROR(CheckStrategy(options_, *strategy_row_, worker_.world_size));
+  PSRING_ASSIGN_OR_RETURN(strategy_row_, FindStrategy(options_.strategy, {}, *worker_.strategies));
+  PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options_, *worker_.models));
+  PSRING_RETURN_IF_ERROR(CheckStrategy(options_, strategy_row_, worker_.world_size));
   PSRING_RETURN_IF_ERROR(CheckDevice(options_, worker_.device));
   PSRING_ASSIGN_OR_RETURN(plan_, PlanSteps(options_, data.count(), worker_.world_size, data.spec().labels));
-  PSRING_ASSIGN_OR_RETURN(updates_, PlanUpdates(options_, *strategy_row_, model_row, plan_));
-  checkpoints_ = PlanCheckpoints(options_, *strategy_row_);
+  PSRING_ASSIGN_OR_RETURN(updates_, PlanUpdates(options_, strategy_row_, model_row, plan_));
+  checkpoints_ = PlanCheckpoints(options_, strategy_row_);
   server_shares_ =
-      worker_.client != nullptr && strategy_row_->has_parameters_on_servers() && options_.transport != "tcp";
+      worker_.client != nullptr && strategy_row_.has_parameters_on_servers() && options_.transport != "tcp";
   if (worker_.rank > 0) return absl::OkStatus();
-  for (const std::string& warning : PlanWarnings(*strategy_row_, updates_)) worker_.on_warning(warning);
+  for (const std::string& warning : PlanWarnings(strategy_row_, updates_)) worker_.on_warning(warning);
   if (const std::string rounded = RoundingNote(options_, plan_); !rounded.empty()) worker_.on_note(rounded);
   return absl::OkStatus();
 }
@@ -101,8 +100,8 @@ absl::Status Training::CheckMemoryOf(const ModelRow& row, int max_batch) {
   PSRING_ASSIGN_OR_RETURN(
       const MemoryNeed need,
       MemoryNeedOf(options_, row, worker_.data.train.spec(), max_batch,
-                   {.optimizer = strategy_row_->has_parameters_on_servers() ? nullptr : &updates_.optimizer,
-                    .has_tables = !strategy_row_->needs.servers},
+                   {.optimizer = strategy_row_.has_parameters_on_servers() ? nullptr : &updates_.optimizer,
+                    .has_tables = !strategy_row_.uses_servers},
                    worker_.device, *ops_));
   if (need.recomputes && worker_.rank == 0) worker_.on_note(RecomputeNote(need, max_batch));
   const std::optional<Device::Memory> memory = worker_.device.memory();
@@ -113,7 +112,7 @@ absl::Status Training::CheckMemoryOf(const ModelRow& row, int max_batch) {
 absl::Status Training::MakeModel(const ModelRow& row, int max_batch) {
   const SampleSpec& samples = worker_.data.train.spec();
   Device& device = worker_.device;
-  if (!strategy_row_->replicates) {
+  if (!strategy_row_.replicates) {
     PSRING_ASSIGN_OR_RETURN(model_, row.make(samples, *ops_));
     PSRING_ASSIGN_OR_RETURN(activations_, model_->NewActivations(max_batch, KeepOf(options_), device));
     return absl::OkStatus();
@@ -186,8 +185,8 @@ absl::Status Training::PlanBucketsByTrial() {
 
 absl::Status Training::MakeStrategy() {
   buckets_ = PlanBuckets(model_->parameters(), BucketSizesAsked());
-  if (strategy_row_->has_parameters_on_servers()) PSRING_RETURN_IF_ERROR(PlanBucketsByTrial());
-  if (buckets_.empty() && strategy_row_->counts_pushes()) counting_ = {CountingBucket()};
+  if (strategy_row_.has_parameters_on_servers()) PSRING_RETURN_IF_ERROR(PlanBucketsByTrial());
+  if (buckets_.empty() && strategy_row_.counts_pushes()) counting_ = {CountingBucket()};
   result_.ddp.bucket_bytes = BytesOf(pushed_buckets());
   PSRING_ASSIGN_OR_RETURN(const DType wire, ParseDType(options_.wire));
   // NCCL advises against recordings by several ranks of one process.
@@ -208,27 +207,27 @@ absl::Status Training::MakeStrategy() {
                                      .clip_norm = options_.clip_norm},
                           .wire = wire,
                           .records_steps = options_.cuda_graph && group_records,
-                          .group = worker_.group};
-  if (strategy_row_->needs.servers) {
+                          .group = worker_.group,
+                          .number = strategy_row_.number};
+  if (strategy_row_.uses_servers) {
     const bool returns = ServerReturns(options_, ServersOf(options_, worker_.world_size));
-    context.servers = {.client = worker_.client,
-                       .consistency = strategy_row_->has_only_rows_on_servers()
-                                          ? "sync"
-                                          : AlgorithmOf(*strategy_row_, options_.strategy),
-                       .asynchronous = strategy_row_->asynchronous(),
-                       .drops_gradients = strategy_row_->drops_gradients,
-                       .deterministic = options_.deterministic,
-                       .serial = options_.ps_schedule == "serial",
-                       .staleness_lr = options_.staleness_lr == "inverse",
-                       .kept_every = returns && strategy_row_->synchronous ? options_.checkpoint_every : 0,
-                       .timeout = absl::Seconds(options_.timeout_s),
-                       .on_note = worker_.on_note};
+    context.servers = {
+        .client = worker_.client,
+        .consistency = strategy_row_.has_only_rows_on_servers() ? "sync" : strategy_row_.algorithm,
+        .asynchronous = strategy_row_.asynchronous(),
+        .drops_gradients = strategy_row_.drops_gradients,
+        .deterministic = options_.deterministic,
+        .serial = options_.ps_schedule == "serial",
+        .staleness_lr = options_.staleness_lr == "inverse",
+        .kept_every = returns && strategy_row_.synchronous ? options_.checkpoint_every : 0,
+        .timeout = absl::Seconds(options_.timeout_s),
+        .on_note = worker_.on_note};
   }
-  PSRING_ASSIGN_OR_RETURN(
-      strategy_, options_.local_aggregation ? MakeLocalAggregation(context) : strategy_row_->make(context));
+  PSRING_ASSIGN_OR_RETURN(strategy_, options_.local_aggregation ? MakeLocalAggregation(context)
+                                                                : Implement(strategy_row_, context));
   if (context.tables.empty()) return absl::OkStatus();
   rows_.emplace(model_->parameters(), worker_.data.train.spec());
-  PSRING_ASSIGN_OR_RETURN(row_strategy_, strategy_row_->make_rows(context));
+  PSRING_ASSIGN_OR_RETURN(row_strategy_, ImplementRows(strategy_row_, context));
   return absl::OkStatus();
 }
 
@@ -252,7 +251,8 @@ absl::Status Training::AllocateGradient(size_t bytes) {
   gradient_fd_ = (has_host_side ? host_gradient_ : own_gradient_).shared_fd();
   if (!group_shares) return absl::OkStatus();
   worker_.registered->push_back(std::move(has_host_side && through_host ? host_gradient_ : own_gradient_));
-  return worker_.group->Register(worker_.registered->back());
+  auto* const memory = dynamic_cast<MemoryRegistration*>(worker_.group);
+  return memory != nullptr ? memory->Register(worker_.registered->back()) : absl::OkStatus();
 }
 
 std::vector<int64_t> Training::BytesOf(const std::vector<Bucket>& buckets) {

@@ -65,7 +65,9 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
       updated_ns_.assign(buckets_.size(), 0);
     }
     rounds_.clear();
-    group_.NoteRounds(steps_begun_++ < kStepsWithRounds ? &rounds_ : nullptr);
+    if (auto* const group = dynamic_cast<RoundRecording*>(&group_)) {
+      group->NoteRounds(steps_begun_++ < kStepsWithRounds ? &rounds_ : nullptr);
+    }
     clipping_.Begin(outside());
     return BroadcastBuffers();
   }

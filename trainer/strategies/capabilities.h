@@ -38,16 +38,16 @@ class BucketOrder {
   ~BucketOrder() = default;
 };
 
-enum class Stage { kFirstStep = 0, kFirstMeasuredStep = 1, kEnd = 2 };
+enum class BarrierPoint { kFirstStep = 0, kFirstMeasuredStep = 1, kEnd = 2 };
 
 // The strategy's own barrier. Without it ranks wait for each other through the rendezvous.
-class StageBarrier {
+class StrategyBarrier {
  public:
   // Waits for all ranks. Returns the step to continue with if a server restarted from an earlier one.
-  virtual absl::StatusOr<std::optional<int64_t>> Await(Stage stage) = 0;
+  virtual absl::StatusOr<std::optional<int64_t>> Await(BarrierPoint point) = 0;
 
  protected:
-  ~StageBarrier() = default;
+  ~StrategyBarrier() = default;
 };
 
 // Gradients are sent in 16 bits and rounding errors are kept (ErrorFeedback).
@@ -66,7 +66,7 @@ struct Strategy {
   std::unique_ptr<SyncStrategy> sync;
   StepRecording* recording = nullptr;
   BucketOrder* order = nullptr;
-  StageBarrier* barrier = nullptr;
+  StrategyBarrier* barrier = nullptr;
   Residuals* residuals = nullptr;
 };
 

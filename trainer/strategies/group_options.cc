@@ -1,21 +1,17 @@
 #include "trainer/strategies/group_options.h"
 
-#include <string_view>
-
 #include "absl/strings/str_cat.h"
 
 namespace psring {
 namespace {
 
-bool TakesBackend(const StrategyRow& strategy) {
-  return strategy.needs.process_group && std::string_view(strategy.backend) == "native";
-}
+bool TakesBackend(const StrategyRow& strategy) { return strategy.uses_group && strategy.backend == "native"; }
 
 bool HasNccl() { return CheckGroupOptions({.backend = "nccl"}, Collective::kAllReduce).ok(); }
 
 std::string BackendOf(const StrategyRow& strategy, const TrainingOptions& options, int gpu) {
   if (TakesBackend(strategy) && !options.backend.empty()) return options.backend;
-  const bool is_ring = std::string_view(strategy.name) == "ring" && options.tls.empty();
+  const bool is_ring = strategy.name == "ring" && options.tls.empty();
   return is_ring && gpu >= 0 && HasNccl() ? "nccl" : strategy.backend;
 }
 
@@ -26,7 +22,7 @@ GroupOptions GroupOptionsOf(const StrategyRow& strategy, const TrainingOptions& 
   const bool rounds_on_host = backend == "native" && options.wire != "float32";
   return {.backend = backend,
           .algorithm = strategy.algorithm,
-          .transport = *strategy.transport != 0 ? strategy.transport : options.transport,
+          .transport = strategy.transport.empty() ? options.transport : strategy.transport,
           .timeout = absl::Seconds(options.timeout_s),
           .gpu = rounds_on_host ? -1 : gpu};
 }
@@ -39,7 +35,7 @@ std::string BackendNote(const StrategyRow& strategy, const TrainingOptions& opti
 }
 
 absl::Status CheckGroup(const StrategyRow& strategy, const TrainingOptions& options) {
-  if (!strategy.needs.process_group) return absl::OkStatus();
+  if (!strategy.uses_group) return absl::OkStatus();
   const std::string backend = BackendOf(strategy, options, /*gpu=*/-1);
   if (options.ranks_per_process > 1 && backend == "mpi") {
     return absl::InvalidArgumentError(
@@ -58,16 +54,16 @@ absl::Status CheckGroupFlagsCount(const StrategyRow& strategy, const TrainingOpt
   if (!options.backend.empty() && !TakesBackend(strategy) && options.backend != strategy.backend) {
     return absl::InvalidArgumentError(
         absl::StrCat("--backend ", options.backend, " has no effect with --strategy ", strategy.name,
-                     strategy.needs.process_group ? absl::StrCat(", which always uses ", strategy.backend)
-                                                  : ", which has no collectives",
+                     strategy.uses_group ? absl::StrCat(", which always uses ", strategy.backend)
+                                         : ", which has no collectives",
                      "; omit it"));
   }
-  if (options.transport != "auto" && *strategy.transport != 0 && options.transport != strategy.transport) {
+  if (options.transport != "auto" && !strategy.transport.empty() && options.transport != strategy.transport) {
     return absl::InvalidArgumentError(absl::StrCat("--transport ", options.transport,
                                                    " has no effect with --strategy ", strategy.name,
                                                    ", which always uses ", strategy.transport, "; omit it"));
   }
-  if (options.transport != "auto" && strategy.needs.none()) {
+  if (options.transport != "auto" && !strategy.communicates()) {
     return absl::InvalidArgumentError(absl::StrCat("--transport ", options.transport,
                                                    " has no effect with --strategy ", strategy.name,
                                                    ", which does not communicate; omit it"));

@@ -34,7 +34,7 @@ StrategyContext ContextOfLeader(const StrategyContext& of_rank, const MachineRan
           .servers = of_rank.servers};
 }
 
-class LocalAggregation : public SyncStrategy, public StageBarrier {
+class LocalAggregation : public SyncStrategy, public StrategyBarrier {
  public:
   // `leader`: the exchange with the servers, over `exchange`; empty on other ranks.
   LocalAggregation(const StrategyContext& context, MachineRanks machine, std::unique_ptr<Stream> exchange,
@@ -59,9 +59,9 @@ class LocalAggregation : public SyncStrategy, public StageBarrier {
     return state.step;
   }
 
-  absl::StatusOr<std::optional<int64_t>> Await(Stage stage) override {
+  absl::StatusOr<std::optional<int64_t>> Await(BarrierPoint point) override {
     if (machine_.leads) {
-      PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, leader_.barrier->Await(stage));
+      PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, leader_.barrier->Await(point));
       if (back.has_value()) return Restarted();
     }
     PSRING_RETURN_IF_ERROR(group_.Barrier(*lane_));
@@ -204,9 +204,7 @@ GroupOptions MachineGroupOptions(const TrainingOptions& options, int gpu) {
 }
 
 absl::Status CheckLocalAggregation(const TrainingOptions& options, const StrategyRow& strategy) {
-  const bool adds_all =
-      strategy.has_parameters_on_servers() && strategy.synchronous && !strategy.drops_gradients;
-  if (!options.local_aggregation || adds_all) return absl::OkStatus();
+  if (!options.local_aggregation || strategy.can_aggregate()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("--local_aggregation is for ps-sync, where all workers of a machine take the same step; "
                    "omit it for ",

@@ -15,7 +15,7 @@
 namespace psring {
 namespace {
 
-class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public Residuals {
+class ParameterServerStrategy : public SyncStrategy, public StrategyBarrier, public Residuals {
  public:
   explicit ParameterServerStrategy(const StrategyContext& context)
       : context_(context),
@@ -63,9 +63,9 @@ class ParameterServerStrategy : public SyncStrategy, public StageBarrier, public
   }
 
   // Without a deadline: a running server names the missing workers, and the client detects a lost server.
-  absl::StatusOr<std::optional<int64_t>> Await(Stage stage) override {
+  absl::StatusOr<std::optional<int64_t>> Await(BarrierPoint point) override {
     PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back,
-                            client_.Barrier(static_cast<int>(stage), MonotonicTime::InfiniteFuture()));
+                            client_.Barrier(static_cast<int>(point), MonotonicTime::InfiniteFuture()));
     if (back.has_value()) PSRING_RETURN_IF_ERROR(GoBackTo(*back));
     return back;
   }

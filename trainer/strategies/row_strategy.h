@@ -54,20 +54,36 @@ class RowStrategy {
   // Waits for what Push started. On return the rows are updated, or will be before the next Pull.
   virtual absl::StatusOr<RowReport> Finish() = 0;
 
-  // After the last step and its evaluation. From then on, other ranks do not wait for this one.
-  virtual absl::Status Leave() { return absl::OkStatus(); }
-
   // Between two steps: the tables of this rank, one after the other; empty: it stores none.
   virtual ConstSpan Local() const = 0;
 
   // For a checkpoint, on rank 0 between two steps: a range after the updates of all steps before `step`.
   virtual absl::Status Read(int64_t step, const RowRange& range, float* to) = 0;
-  // Before rank 0 reads while this rank pauses: waits until what this rank has pushed is in the tables. Only
-  // for asynchronous strategies; in others Read waits for it.
-  virtual absl::Status Settle() { return absl::OkStatus(); }
 
   // From any thread: all waiting and later calls return `why`.
   virtual void Abort(absl::Status why) = 0;
+};
+
+// Capabilities of some row strategies; callers ask by dynamic_cast.
+
+// Servers wait for this rank until it leaves.
+class ServerMembership {
+ public:
+  // After the last step and its evaluation. From then on, other ranks do not wait for this one.
+  virtual absl::Status Leave() = 0;
+
+ protected:
+  ~ServerMembership() = default;
+};
+
+// Updates may be pending when a step has ended.
+class PendingUpdates {
+ public:
+  // Before rank 0 reads while this rank pauses: waits until what this rank has pushed is in the tables.
+  virtual absl::Status Settle() = 0;
+
+ protected:
+  ~PendingUpdates() = default;
 };
 
 }  // namespace psring

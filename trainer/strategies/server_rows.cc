@@ -15,7 +15,7 @@
 namespace psring {
 namespace {
 
-class ServerRows : public RowStrategy {
+class ServerRows : public RowStrategy, public PendingUpdates {
  public:
   // `measures_push`: what is pushed is not in the traffic of the other strategy's step.
   ServerRows(const StrategyContext& context, bool measures_push)
@@ -120,7 +120,7 @@ class ServerRows : public RowStrategy {
 };
 
 // No other strategy uses the servers. The push overlaps with the group's all-reduce.
-class OnlyRowsOnServers : public ServerRows {
+class OnlyRowsOnServers : public ServerRows, public ServerMembership {
  public:
   explicit OnlyRowsOnServers(const StrategyContext& context) : ServerRows(context, /*measures_push=*/true) {}
 

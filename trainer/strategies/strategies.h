@@ -1,4 +1,4 @@
-// The table of strategies (registry.cc) and what their makers receive.
+// How the strategies of the table (table/strategy_table.h) are made, and what from.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 #include "common/ops/optimizer.h"
 #include "trainer/strategies/capabilities.h"
 #include "trainer/strategies/row_strategy.h"
+#include "trainer/strategies/table/strategy_table.h"
 
 namespace psring {
 
@@ -64,72 +65,18 @@ struct StrategyContext {
   bool records_steps = false;     // with --cuda_graph, if the group permits it
   ProcessGroup* group = nullptr;  // null: no group needed, or a single rank
   ServerUse servers = {};
+  int number = 0;  // StrategyRow::number
 };
 
 // For a model that has only tables, if the servers count pushes: one bucket of padding. Each step pushes it,
 // so versions, staleness, waiting and dropped gradients are those of any other bucket.
 inline Bucket CountingBucket() { return {.count = ParameterLayout::kAlignment}; }
 
-// What a strategy communicates through; it may use both.
-struct Needs {
-  bool process_group = false;
-  bool servers = false;
-  bool none() const { return !process_group && !servers; }
-};
-
-// The number in "ps-ssp:2". No letter: the strategy has none.
-struct StrategyNumber {
-  const char* letter = "";
-  const char* meaning = "";
-  int least = 0;
-  bool below_workers = false;
-};
-
-struct StrategyRow {
-  const char* name;
-  const char* summary;
-  Needs needs = {};
-  const char* backend = "";     // of its collectives or servers: "native", "gloo", "mpi", "nccl"; "": none
-  const char* algorithm = "";   // of the process group, or the server's consistency without its number
-  const char* transport = "";   // of the process group, whatever --transport says; "": the flag's
-  bool synchronous = true;      // all ranks hold equal weights after every step
-  bool single_process = false;  // rejects a world size above 1
-  double default_momentum = .9;
-  absl::StatusOr<Strategy> (*make)(const StrategyContext& context);
-  // For a model with tables; null: the strategy cannot train such models.
-  absl::StatusOr<std::unique_ptr<RowStrategy>> (*make_rows)(const StrategyContext& context) = nullptr;
-  StrategyNumber number = {};
-  bool replicates = false;       // one process with a replica of the model on each of several devices
-  bool shares_steps = false;     // workers take their steps from a common budget
-  bool drops_gradients = false;  // those of the slowest workers of a step
-  // Separated by commas: names that are accepted for this strategy; its names in other programs; and names of
-  // what psring does not have, to which this strategy is nearest. Errors suggest it for the latter two.
-  const char* aliases = "";
-  const char* also_called = "";
-  const char* resembles = "";
-
-  bool has_number() const { return *number.letter != 0; }
-  // The servers have all parameters.
-  bool has_parameters_on_servers() const { return needs.servers && !needs.process_group; }
-  // The servers have only the rows of tables; the group synchronizes the other parameters.
-  bool has_only_rows_on_servers() const { return needs.servers && needs.process_group; }
-  // The servers count the pushes of each worker, to know what is late.
-  bool counts_pushes() const { return has_parameters_on_servers() && (!synchronous || drops_gradients); }
-  // Each push to a server is an update of its own.
-  bool asynchronous() const { return needs.servers && !synchronous; }
-};
-const std::vector<StrategyRow>& Strategies();
-
-// The row of a name as users give it: "ring", "ps-ssp:2". NotFound lists all names and the nearest;
-// InvalidArgument: a number is missing, too small, or not accepted.
-absl::StatusOr<const StrategyRow*> FindStrategy(const std::string& name);
-// `name` with an alias replaced by the row's name: "ring" for "allreduce". Unknown names are returned as
-// given.
-std::string CanonicalStrategy(const std::string& name);
-// The number in `name`, which has a row; 0: it has none.
-int NumberOf(const std::string& name);
-// The row's algorithm with the name's number: "sync", "ssp:2".
-std::string AlgorithmOf(const StrategyRow& row, const std::string& name);
+// Make the strategy of `row`, and for a model with tables, if TrainsTables, how their rows are synchronized.
+absl::StatusOr<Strategy> Implement(const StrategyRow& row, const StrategyContext& context);
+absl::StatusOr<std::unique_ptr<RowStrategy>> ImplementRows(const StrategyRow& row,
+                                                           const StrategyContext& context);
+bool TrainsTables(const StrategyRow& row);
 
 // none.cc: no communication; every rank applies its own gradient.
 absl::StatusOr<Strategy> MakeNone(const StrategyContext& context);

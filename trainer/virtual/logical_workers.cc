@@ -37,15 +37,15 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
   LogicalWorkers& w = *made;
   PSRING_ASSIGN_OR_RETURN(w.strategy_, FindStrategy(options.strategy));
   PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options));
-  PSRING_RETURN_IF_ERROR(CheckStrategy(options, *w.strategy_, workers));
+  PSRING_RETURN_IF_ERROR(CheckStrategy(options, w.strategy_, workers));
   if (options.wire != "float32") {
     return absl::InvalidArgumentError(absl::StrCat(
         "--wire ", options.wire,
         ": logical workers push float32; rounding errors of a 16-bit wire cannot be reproduced"));
   }
   PSRING_ASSIGN_OR_RETURN(w.plan_, PlanSteps(options, data.train.count(), workers, data.train.spec().labels));
-  PSRING_ASSIGN_OR_RETURN(w.updates_, PlanUpdates(options, *w.strategy_, model_row, w.plan_));
-  w.warnings_ = PlanWarnings(*w.strategy_, w.updates_);
+  PSRING_ASSIGN_OR_RETURN(w.updates_, PlanUpdates(options, w.strategy_, model_row, w.plan_));
+  w.warnings_ = PlanWarnings(w.strategy_, w.updates_);
   if (std::string rounded = RoundingNote(options, w.plan_); !rounded.empty())
     w.warnings_.push_back(std::move(rounded));
   PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
@@ -65,7 +65,7 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
     w.updates_.optimizer.no_decay = WithoutDecay(w.model_->parameters());
   }
   w.buffers_ = w.model_->parameters().initial_buffers();
-  if (!w.buffers_.empty()) w.warnings_.push_back(StatisticsNote(options, *w.strategy_, workers));
+  if (!w.buffers_.empty()) w.warnings_.push_back(StatisticsNote(options, w.strategy_, workers));
   const uint64_t bytes = w.elements() * sizeof(float);
   const std::optional<Device::Memory> memory = device.memory();
   PSRING_RETURN_IF_ERROR(CheckCopiesFit(

@@ -46,7 +46,7 @@ class LogicalWorkers {
                                    const std::function<void(int64_t done, int64_t planned)>& on_batch);
 
   const StepPlan& plan() const { return plan_; }
-  const StrategyRow& strategy() const { return *strategy_; }
+  const StrategyRow& strategy() const { return strategy_; }
   const UpdatePlan& updates() const { return updates_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
@@ -64,7 +64,7 @@ class LogicalWorkers {
 
   const TrainingOptions options_;
   const DataSplits& data_;
-  const StrategyRow* strategy_ = nullptr;
+  StrategyRow strategy_;
   StepPlan plan_;
   UpdatePlan updates_;
   std::vector<std::string> warnings_;

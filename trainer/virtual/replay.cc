@@ -15,7 +15,7 @@ namespace {
 
 absl::Status CheckBelongs(const LogicalWorkers& logical, const TrainingOptions& options,
                           const Arrivals& arrivals) {
-  const std::string consistency = AlgorithmOf(logical.strategy(), options.strategy);
+  const std::string& consistency = logical.strategy().algorithm;
   if (consistency != arrivals.consistency) {
     return absl::InvalidArgumentError(absl::StrCat("these arrivals are of a server with consistency \"",
                                                    arrivals.consistency, "\", and --strategy ",

@@ -36,16 +36,15 @@ class VirtualTimes {
     int64_t delay_ns = 0;  // --straggler and --jitter_ms
   };
 
-  // Reads the files of --compute_ms and --network_ms. InvalidArgument: invalid flags or files; no
-  // --compute_ms.
-  static absl::StatusOr<VirtualTimes> Create(const TrainingOptions& options, int workers);
+  // Reads the files of --compute_ms and --network_ms. `all_reduce`: its time, in units of a gradient's time
+  // on a link (ScheduleTraffic::InSequence). InvalidArgument: invalid flags or files; no --compute_ms.
+  static absl::StatusOr<VirtualTimes> Create(const TrainingOptions& options, double all_reduce);
 
   Compute ComputeOf(int worker, int64_t step) const;
   int64_t PushNs(int worker, int64_t step) const;
   int64_t PullNs(int worker, int64_t step) const;
   int64_t ServeNs(int worker, int64_t step) const;
-  // An all-reduce: 2(N-1)/N of a gradient's time on a link (a ring, Patarasuk & Yuan 2009), or the measured
-  // exchange.
+  // An all-reduce, or the measured exchange.
   int64_t AllReduceNs(int worker, int64_t step) const;
 
  private:
@@ -56,7 +55,7 @@ class VirtualTimes {
   static absl::StatusOr<Source> Read(const std::string& flag, const std::string& text);
 
   uint64_t seed_ = 1;
-  int workers_ = 1;
+  double all_reduce_ = 0;
   std::vector<Straggler> stragglers_;
   TimeDistribution jitter_, serve_;
   Source compute_, network_;

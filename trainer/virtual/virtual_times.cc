@@ -35,14 +35,14 @@ absl::StatusOr<VirtualTimes::Source> VirtualTimes::Read(const std::string& flag,
   return absl::InvalidArgumentError(absl::StrCat(flag, " ", text, ": ", status.message()));
 }
 
-absl::StatusOr<VirtualTimes> VirtualTimes::Create(const TrainingOptions& options, int workers) {
+absl::StatusOr<VirtualTimes> VirtualTimes::Create(const TrainingOptions& options, double all_reduce) {
   if (options.compute_ms.empty()) {
     return absl::InvalidArgumentError(
         "--clock virtual needs --compute_ms, the duration of a step's computing (psring measures it)");
   }
   VirtualTimes times;
   times.seed_ = options.seed;
-  times.workers_ = workers;
+  times.all_reduce_ = all_reduce;
   PSRING_ASSIGN_OR_RETURN(times.stragglers_, ParseStragglers(options.straggler));
   PSRING_ASSIGN_OR_RETURN(times.jitter_, ParseTimeDistribution(options.jitter_ms));
   PSRING_ASSIGN_OR_RETURN(times.serve_, ParseTimeDistribution(options.serve_ms));
@@ -88,8 +88,7 @@ int64_t VirtualTimes::AllReduceNs(int worker, int64_t step) const {
     return Ns(network_.trace->workers[at.worker].exchange_ms[at.step]);
   }
   // One exchange for all workers: drawn once per step.
-  const double share = 2.0 * (workers_ - 1) / workers_;
-  return Ns(share * DrawMs(network_.distribution, seed_, TimeUse::kPush, 0, step));
+  return Ns(all_reduce_ * DrawMs(network_.distribution, seed_, TimeUse::kPush, 0, step));
 }
 
 }  // namespace psring

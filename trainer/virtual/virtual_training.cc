@@ -10,6 +10,7 @@
 #include "common/base/check.h"
 #include "common/io/hash.h"
 #include "ps_server/server/inline_server.h"
+#include "ring_worker/schedules/schedule_traffic.h"
 #include "trainer/step/loss_history.h"
 #include "trainer/virtual/logical_workers.h"
 #include "trainer/virtual/virtual_clock.h"
@@ -22,9 +23,9 @@ constexpr double kMs = 1e-6;  // ns
 constexpr int64_t kBeginNs = 1'000'000'000;
 
 Topology TopologyOf(const StrategyRow& strategy) {
-  if (strategy.needs.none()) return Topology::kAlone;
-  if (strategy.needs.process_group) return Topology::kAllReduce;
-  return strategy.number.below_workers ? Topology::kBackupServer : Topology::kServer;
+  if (!strategy.communicates()) return Topology::kAlone;
+  if (strategy.uses_group) return Topology::kAllReduce;
+  return strategy.number_below_workers ? Topology::kBackupServer : Topology::kServer;
 }
 
 class VirtualTraining : public LogicalCluster {
@@ -69,6 +70,7 @@ class VirtualTraining : public LogicalCluster {
   std::unique_ptr<LogicalWorkers> logical_;
   Topology topology_ = Topology::kServer;
   bool shares_steps_ = false;
+  ScheduleTraffic all_reduce_;
   std::vector<std::unique_ptr<InlineServer>> servers_;  // one; without communication one per worker
   Buffer weights_;                                      // of the worker that computes
   std::vector<WorkerState> workers_;
@@ -76,22 +78,27 @@ class VirtualTraining : public LogicalCluster {
   // Rank 0's curve: a point is complete when its weights have arrived.
   double trained_s_ = 0;
   std::optional<CurvePoint> point_;
-  std::vector<float> final_weights_;
 };
 
 absl::Status VirtualTraining::Prepare() {
-  PSRING_ASSIGN_OR_RETURN(const StrategyRow* row, FindStrategy(options_.strategy));
-  topology_ = TopologyOf(*row);
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow row, FindStrategy(options_.strategy));
+  topology_ = TopologyOf(row);
   // In addition to gradients: a server's copies of its answers, or each worker's weights and optimizer.
   const int copies_each = topology_ == Topology::kAlone ? 4 : 1;
   PSRING_ASSIGN_OR_RETURN(
       logical_, LogicalWorkers::Create(options_, run_.workers, run_.data, run_.device, copies_each));
   for (const std::string& warning : logical_->warnings()) run_.on_warning(warning);
-  const std::string algorithm = AlgorithmOf(*row, options_.strategy);
-  shares_steps_ = row->shares_steps;
-  const bool has_server = row->needs.servers;
+  shares_steps_ = row.shares_steps;
+  if (topology_ == Topology::kAllReduce) {
+    // Other libraries choose their algorithm; most choose a ring.
+    PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule,
+                            MakeSchedule(row.backend == "native" ? row.algorithm : "ring",
+                                         Collective::kAllReduce, {.ranks = run_.workers}));
+    all_reduce_ = TrafficOf(*schedule);
+  }
+  const bool has_server = row.uses_servers;
   const int servers = topology_ == Topology::kAlone ? run_.workers : 1;
-  const ServerJob job = logical_->JobOf(has_server ? algorithm : "sync", run_.workers / servers);
+  const ServerJob job = logical_->JobOf(has_server ? row.algorithm : "sync", run_.workers / servers);
   std::vector<float> initial = logical_->InitialWeights();
   const Span weights{initial.data(), initial.size()};
   for (int i = 0; i < servers; ++i) {
@@ -106,7 +113,7 @@ absl::Status VirtualTraining::Prepare() {
 }
 
 absl::Status VirtualTraining::Run() {
-  PSRING_ASSIGN_OR_RETURN(const VirtualTimes times, VirtualTimes::Create(options_, run_.workers));
+  PSRING_ASSIGN_OR_RETURN(const VirtualTimes times, VirtualTimes::Create(options_, all_reduce_.InSequence()));
   VirtualClock clock(topology_, run_.workers, options_.warmup_steps, times, *this);
   return clock.Run();
 }
@@ -154,7 +161,7 @@ LogicalCluster::Answer VirtualTraining::AnswerFor(const InlineServer::Answer& re
   const int64_t total = logical_->plan().total_steps();
   answer.over =
       shares_steps_ ? SharedStepsAreOver(received.version, run_.workers, total) : answer.next_step >= total;
-  if (logical_->strategy().needs.servers) answer.staleness = received.staleness;
+  if (logical_->strategy().uses_servers) answer.staleness = received.staleness;
   return answer;
 }
 
@@ -180,12 +187,12 @@ absl::Status VirtualTraining::Evaluate(const Answer& answer, int64_t version) {
 
 absl::Status VirtualTraining::Finished(const VirtualStep& step) {
   WorkerState& state = workers_[static_cast<size_t>(step.worker)];
-  const bool talks = !logical_->strategy().needs.none();
-  const uint64_t bytes = GradientBytes();
-  const uint64_t sent =
-      logical_->strategy().needs.process_group
-          ? 2 * bytes * static_cast<uint64_t>(run_.workers - 1) / static_cast<uint64_t>(run_.workers)
-          : bytes;
+  const bool talks = logical_->strategy().communicates();
+  const auto bytes = [&](const std::vector<int64_t>& chunks) {
+    if (topology_ != Topology::kAllReduce) return GradientBytes();
+    return static_cast<uint64_t>(chunks[static_cast<size_t>(step.worker)]) * GradientBytes() /
+           static_cast<uint64_t>(all_reduce_.chunks);
+  };
   StepRecord record{.rank = step.worker,
                     .step = step.step,
                     .warmup = step.warmup,
@@ -198,8 +205,8 @@ absl::Status VirtualTraining::Finished(const VirtualStep& step) {
   record.loss = state.last_loss;
   if (talks) {
     record.comm_busy_ms = record.exposed_comm_ms = kMs * static_cast<double>(step.over_ns - step.ready_ns);
-    record.payload_tx_bytes = step.dropped ? 0 : sent;
-    record.payload_rx_bytes = sent;
+    record.payload_tx_bytes = step.dropped ? 0 : bytes(all_reduce_.sent);
+    record.payload_rx_bytes = bytes(all_reduce_.received);
     for (const Bucket& bucket : logical_->buckets()) {
       record.buckets.push_back({.bucket = bucket.index,
                                 .ready_ns = kBeginNs + step.ready_ns,
@@ -243,8 +250,8 @@ RankResult VirtualTraining::Describe(int worker) const {
   result.device = run_.device.name();
   result.ops = logical_->ops_name();
   result.backend = row.backend;
-  result.algorithm = AlgorithmOf(row, options_.strategy);
-  if (row.needs.servers) result.placement = "rank0";
+  result.algorithm = row.algorithm;
+  if (row.uses_servers) result.placement = "rank0";
   result.parameters = static_cast<int64_t>(logical_->parameters());
   result.global_batch = logical_->plan().global_batch;
   if (worker == 0) result.flags = TrainingArguments(options_);
@@ -286,7 +293,7 @@ absl::StatusOr<VirtualOutcome> VirtualTraining::Collect() {
     }
     outcome.ranks.push_back(state.result);
   }
-  if (logical_->strategy().needs.servers) outcome.servers.push_back(servers_.front()->Result());
+  if (logical_->strategy().uses_servers) outcome.servers.push_back(servers_.front()->Result());
   return outcome;
 }
 

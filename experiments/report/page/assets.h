@@ -6,7 +6,6 @@ namespace psring {
 extern const char* const kPageHtml;
 extern const char* const kPageCss;
 extern const char* const kPageScript;  // all *.js of this folder in the order of CMakeLists.txt
-extern const char* const kLiveHtml;    // the complete page of --live
 extern const char* const kD3;
 extern const char* const kD3Notice;  // its licence
 

@@ -1,6 +1,6 @@
 // A figure: title, note, legend, drawing, buttons; and the lines-and-points chart that most figures use.
 
-// {id, title, note, rows (for the CSV), legend: [{label, colour, mark, dashed, block, alone}], controls, wide, height (a number, or a function of
+// {id, title, note, rows (for the CSV), legend: [{label, colour, mark, dashed, block, without_line}], controls, wide, height (a number, or a function of
 // the width), draw(svg, width, height)}
 function figure(parent, spec) {
   const svg = d3.select(document.createElementNS('http://www.w3.org/2000/svg', 'svg')).attr('role', 'img')
@@ -37,7 +37,7 @@ function legend(entries) {
         .attr('aria-hidden', 'true');
     if (entry.block) svg.append('rect').attr({x: 4, y: 1, width: 16, height: 10})
         .style(entry.colour === 'none' ? {fill: 'none', stroke: 'var(--faint)', 'stroke-dasharray': '3 2'} : {fill: entry.colour});
-    else if (!entry.alone) svg.append('line').attr({x1: 0, x2: 26, y1: 6, y2: 6}).attr('class', entry.dashed ? 'theory' : '')
+    else if (!entry.without_line) svg.append('line').attr({x1: 0, x2: 26, y1: 6, y2: 6}).attr('class', entry.dashed ? 'theory' : '')
         .style({stroke: entry.colour, 'stroke-width': 2});
     if (entry.mark) svg.append('path').attr('transform', 'translate(13,6)').attr('d', d3.svg.symbol().type(entry.mark).size(50)())
         .style('fill', entry.colour);

@@ -2,6 +2,7 @@
 // or language.
 
 const DATA = JSON.parse(document.getElementById('data').textContent);
+DATA.strategies.forEach(placeOf);
 let chosenRun = 0;
 
 const PARTS = {words: drawWords, servers: drawServers, ring: drawRing, overlap: drawOverlap, asynchronous: drawAsynchronous,

@@ -52,7 +52,7 @@ function drawMap(parent, run, theoryData) {
         {label: t('map_even'), colour: 'var(--rest)', block: true},
       ...unique(duels.map((duel) => duel.basis))
           .map((basis) => ({label: t(`map_point_${basis}`), colour: basis === 'measured' ? 'var(--ink)' : 'var(--faint)',
-          mark: 'circle', alone: true}))],
+          mark: 'circle', without_line: true}))],
     draw: (svg, width, height) => {
       const x = d3.scale.log().domain([MAP_SIZES[0], MAP_SIZES[60]]), y = d3.scale.log().domain([1.8, wish.most * 1.1]);
       const under = svg.append('g');

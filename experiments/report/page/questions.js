@@ -8,7 +8,7 @@ const EXERCISES = {server_bytes: '1.1', server_time: '1.2', ring_rounds: '2.1', 
 // The network of the exercise `small`, which needs no run: 8 workers, 4 kB, 1 ms, 1 Gbit/s.
 const SMALL = {workers: 8, bytes: 4e3, latency: 1e-3, bandwidth: 1.25e8};
 
-// A ring alone: hybrid's rows are on servers.
+// Only a ring: hybrid's rows are on servers.
 const isRing = (row) => row.algorithm === 'ring' && !(row.servers > 0);
 
 const sameAnswer = (a, b) => Math.abs(a / b - 1) < 0.03;

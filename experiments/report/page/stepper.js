@@ -132,8 +132,8 @@ function drawStepper(parent, run, id, names) {
 }
 
 // The name of a round's phase: rounds that add, then rounds that copy.
-function phaseOf({algorithm}, round) {
-  const adds = round.hops.some((hop) => hop[4]), tree = ['star', 'double-binary-tree'].includes(algorithm);
+function phaseOf({has_root: tree}, round) {
+  const adds = round.hops.some((hop) => hop[4]);
   return t(adds ? tree ? 'phase_reduce' : 'phase_scatter' : tree ? 'phase_broadcast' : 'phase_gather');
 }
 

@@ -68,10 +68,9 @@ function secondsText(seconds) {
   return brief(seconds * 1e6) + ' µs';
 }
 
-// A strategy has the same colour and mark in every chart; other strategies follow these.
-const PLACES = ['ring', 'ps-sync', 'ps-async', 'single', 'direct', 'hybrid', 'star', 'none', 'halving-doubling', 'double-binary-tree'];
+// A strategy has the same colour and mark in every chart. The first places are those of the table of strategies.
 const MARKS = ['circle', 'square', 'triangle-up', 'diamond', 'cross', 'triangle-down'];
-const places = new Map(PLACES.map((name, place) => [name, place]));
+const places = new Map();
 function placeOf(name) {
   if (!places.has(name)) places.set(name, places.size);
   return places.get(name);

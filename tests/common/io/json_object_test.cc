@@ -59,6 +59,7 @@ TEST(JsonObject, EveryReaderRejectsEveryOtherType) {
     const char* key = type.c_str();
     EXPECT_EQ(json->Bool(key).ok(), type == "bool") << type;
     EXPECT_EQ(json->WholeNumber(key, 0, 9).ok(), type == "whole") << type;
+    EXPECT_EQ(json->Unsigned(key).ok(), type == "whole") << type;
     EXPECT_EQ(json->Number(key, 0, 9).ok(), type == "whole" || type == "real") << type;
     EXPECT_EQ(json->Text(key, 9).ok(), type == "text") << type;
     EXPECT_EQ(json->Texts(key, 9, 9).ok(), type == "list") << type;
@@ -73,6 +74,7 @@ TEST(JsonObject, RejectsValuesOutOfBounds) {
   EXPECT_FALSE(json->WholeNumber("whole", 0, 7).ok());
   EXPECT_FALSE(json->WholeNumber("whole", 9, 10).ok());
   EXPECT_FALSE(json->WholeNumber("huge", INT64_MIN, INT64_MAX).ok());
+  EXPECT_EQ(json->Unsigned("huge").value(), UINT64_MAX);
   EXPECT_FALSE(json->Number("whole", 0, 7.5).ok());
   EXPECT_FALSE(json->Text("long", 3).ok());
   EXPECT_FALSE(json->Texts("many", 1, 1).ok());

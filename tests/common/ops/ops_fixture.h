@@ -15,6 +15,7 @@
 #include "common/ops/ops.h"
 #include "common/reduce/reduce.h"
 #include "tests/common/ops/ops_testing.h"
+#include "tests/common/ops/reference_ops.h"
 
 namespace psring {
 

@@ -14,6 +14,7 @@
 #include "common/ops/gradient_norm.h"
 #include "common/reduce/reduce.h"
 #include "tests/common/ops/ops_fixture.h"
+#include "tests/common/ops/reference_ops.h"
 
 namespace psring {
 namespace {

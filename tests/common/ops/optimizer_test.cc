@@ -6,6 +6,8 @@
 #include <random>
 #include <vector>
 
+#include "tests/common/ops/reference_ops.h"
+
 namespace psring {
 namespace {
 

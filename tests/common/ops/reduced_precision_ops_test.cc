@@ -11,6 +11,7 @@
 #include "common/ops/ops.h"
 #include "common/reduce/reduce.h"
 #include "tests/common/ops/ops_fixture.h"
+#include "tests/common/ops/reference_ops.h"
 
 namespace psring {
 namespace {

@@ -1,12 +1,14 @@
 // The gradients of the reference implementation of Ops.
+#include "tests/common/ops/reference_ops.h"
+
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <memory>
 
 #include "common/ops/ops.h"
-#include "common/ops/reference_layers.h"
 #include "tests/common/ops/ops_testing.h"
+#include "tests/common/ops/reference_layers.h"
 
 namespace psring {
 namespace {

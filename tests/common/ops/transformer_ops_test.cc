@@ -10,9 +10,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/attention/attention.h"
-#include "common/ops/reference_layers.h"
 #include "common/reduce/elementwise_math.h"
 #include "tests/common/ops/ops_fixture.h"
+#include "tests/common/ops/reference_layers.h"
 
 namespace psring {
 namespace {

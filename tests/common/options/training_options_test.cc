@@ -343,10 +343,6 @@ TEST(TrainingFlags, ErrorsNameTheFlag) {
        "--ps_schedule: 'seriel' is not one of serial, pipelined; did you mean serial?"},
       {"--server_placement=rank1",
        "--server_placement: 'rank1' is not one of rank0, dedicated, colocated; did you mean rank0?"},
-      {"--data=fashion_mnist",
-       "--data: 'fashion_mnist' is not one of fashion-mnist, mnist, synthetic, text, tokens, words, "
-       "zipf:ROWS:ALPHA; did you mean "
-       "fashion-mnist?"},
       {"--device=gpu", "--device: 'gpu' is not one of auto, cpu, cuda, cuda:I; did you mean cpu?"},
       {"--device=cuda:x", "--device: 'cuda:x' is not a GPU: 'x' is not a number"},
       {"--strategy=", "--strategy: it is empty"},

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
+#include "common/base/own_program.h"
 #include "common/rendezvous/file_store.h"
 #include "common/rendezvous/rendezvous.h"
 #include "tests/has.h"
@@ -95,7 +96,7 @@ TEST_F(FileRendezvousTest, PartsExchangeSeparately) {
 TEST_F(FileRendezvousTest, ALeftoverFileIsReplaced) {
   for (int run = 0; run < 3; ++run) {
     // A process that joined as every rank, exchanged a value and died.
-    const std::string self = fs::read_symlink("/proc/self/exe").string();
+    const std::string self = *OwnProgram();
     const std::string filter = "--gtest_filter=*DISABLED_JoinsAndDies";
     std::string variable = absl::StrCat("PSRING_TEST_FILE=", path());
     char* argv[] = {const_cast<char*>(self.c_str()), const_cast<char*>(filter.c_str()),

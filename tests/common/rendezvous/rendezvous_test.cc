@@ -19,6 +19,7 @@
 
 #include "absl/time/clock.h"
 #include "common/base/deadline.h"
+#include "common/base/own_program.h"
 #include "common/net/authentication.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "tests/has.h"
@@ -262,7 +263,7 @@ TEST(RendezvousChild, DISABLED_JoinsAndWaits) {
 
 TEST_F(RendezvousTest, DeathOfAProcessEndsTheWaitsForIt) {
   ASSERT_EQ(::setenv("PSRING_TEST_PORT", std::to_string(server_->port()).c_str(), 1), 0);
-  std::string program = "/proc/self/exe", filter = "--gtest_filter=RendezvousChild.*",
+  std::string program = *OwnProgram(), filter = "--gtest_filter=RendezvousChild.*",
               disabled = "--gtest_also_run_disabled_tests";
   char* arguments[] = {program.data(), filter.data(), disabled.data(), nullptr};
   pid_t child = 0;

@@ -8,10 +8,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "experiments/processes/launcher.h"
-#include "experiments/processes/mpirun.h"
 #include "experiments/virtual_cluster/namespaces.h"
 #include "tests/experiments/slurp.h"
 #include "tests/experiments/started.h"
@@ -51,7 +49,7 @@ class BenchOnNodesTest : public LaunchTest {
     };
     EXPECT_TRUE(Eventually(none));
   }
-  // The errors of node 0 alone, which ends before it waits for the others.
+  // Only the errors of node 0, which ends before it waits for the others.
   std::string Says(const std::string& more) const {
     StartedOnes one;
     one.push_back(Node(0, Flags(2, more)));
@@ -143,30 +141,6 @@ TEST_F(BenchOnNodesTest, BadFlagsAreOneLine) {
   EXPECT_THAT(Says("--require_busbw 1 --collective broadcast"), HasSubstr("is of an all-reduce"));
   EXPECT_THAT(Says("--require_busbw fast"), HasSubstr("--require_busbw"));
   EXPECT_THAT(Says("--link 1gbit"), HasSubstr("--link"));
-}
-
-TEST_F(BenchOnNodesTest, RunsUnderMpirun) {
-  const auto mpirun = FindMpirun({.ranks = 2});
-  if (!mpirun.ok()) GTEST_SKIP() << mpirun.status().message();
-  StartedOnes launched;
-  launched.push_back(std::make_unique<Started>(
-      Command(mpirun->prefix.front(),
-              absl::StrCat(absl::StrJoin(mpirun->prefix.begin() + 1, mpirun->prefix.end(), " "), " ",
-                           PSRING_BINARY, " ", Flags(2, ""))),
-      mpirun->environment));
-  EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded()) << launched[0]->Story();
-  EXPECT_EQ(Manifest()["machines"].size(), 2u);
-}
-
-TEST_F(BenchOnNodesTest, RunsUnderSrun) {
-  if (const std::string why = WhyNoSlurm(); !why.empty()) GTEST_SKIP() << why;
-  StartedOnes launched;
-  launched.push_back(std::make_unique<Started>(
-      Command("/bin/sh", absl::StrCat(PSRING_SLURM_SCRIPT, " srun -n 2 --overcommit ", PSRING_BINARY, " ",
-                                      Flags(2, ""))),
-      std::vector<std::string>()));
-  EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded()) << launched[0]->Story();
-  EXPECT_EQ(Manifest()["machines"].size(), 2u);
 }
 
 // Each pod of an Indexed Job has its number in its environment, and no --node_rank.

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "experiments/bench/network_text.h"
-#include "experiments/bench/on_nodes.h"
 #include "experiments/bench/requirement.h"
+#include "experiments/bench/runner.h"
 
 namespace psring {
 namespace {
@@ -62,9 +62,12 @@ TEST(BenchOnNodes, RejectsWhatNeedsOneMachine) {
 std::string PartOfNode(int node, const BenchRequest& request, const NodeOrder& order) {
   const auto plan = PlanOnNodes(request);
   EXPECT_TRUE(plan.ok()) << plan.status();
-  const BenchHost host{.node = node, .address = absl::StrCat("10.0.0.", node + 1), .store_host = "10.0.0.1"};
+  const JobHost host{.binaries = {.ps_server = "/own/ps_server",
+                                  .ring_worker = "/own/ring_worker",
+                                  .ps_worker = "/own/ps_worker"},
+                     .address = absl::StrCat("10.0.0.", node + 1)};
   const auto task =
-      BenchTaskOf(order, request, *plan, {"/own/ring_worker", "/own/ps_worker", "/own/ps_server"}, host);
+      BenchTaskOf(order, request, *plan, {.node = node, .host = host, .store = {.host = "10.0.0.1"}});
   if (!task.ok()) return std::string(task.status().message());
   EXPECT_TRUE(task->records.empty());
   std::string text;

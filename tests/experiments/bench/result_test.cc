@@ -170,7 +170,8 @@ TEST_F(BenchResultTest, TheJsonIsNcclTestsWithMore) {
   SayAll();
   result.NoteForeignCpu(plan.launches[0], 10);
   result.NoteForeignCpu(plan.launches[0], 20);
-  const auto json = nlohmann::json::parse(BenchJson(request, result, {.command_line = {"psring", "bench"}}));
+  const auto json =
+      nlohmann::json::parse(BenchJson(request, result, {.command_line = {"psring", "bench"}, .plan = {}}));
   EXPECT_EQ(json["version"], 3);
   EXPECT_EQ(json["config"]["iterations"], 4);
   EXPECT_EQ(json["config"]["devices"].size(), 2);
@@ -196,7 +197,7 @@ TEST_F(BenchResultTest, TheJsonIsNcclTestsWithMore) {
 
 TEST_F(BenchResultTest, UncheckedIsNull) {
   Say(RowLine(0, "1,2", -1));
-  const auto json = nlohmann::json::parse(BenchJson(request, result, {}));
+  const auto json = nlohmann::json::parse(BenchJson(request, result, {.plan = {}}));
   EXPECT_TRUE(json["results"][0]["out_of_place"]["nwrong"].is_null());
   EXPECT_TRUE(json["results"][0]["percent_of_limit"].is_null());
 }
@@ -204,7 +205,7 @@ TEST_F(BenchResultTest, UncheckedIsNull) {
 TEST_F(BenchResultTest, CsvRowsHaveAsManyFieldsAsTheHeader) {
   SayAll();
   const std::vector<std::string> lines =
-      absl::StrSplit(BenchCsv(request, result, {.run_id = "r"}), '\n', absl::SkipEmpty());
+      absl::StrSplit(BenchCsv(request, result, {.run_id = "r", .plan = {}}), '\n', absl::SkipEmpty());
   ASSERT_EQ(lines.size(), 3);
   const auto fields = [](const std::string& line) { return std::count(line.begin(), line.end(), ','); };
   EXPECT_EQ(fields(lines[0]), fields(lines[1]));

@@ -49,6 +49,20 @@ class CompareOnNodesTest : public LaunchTest {
   const int port_ = FreePort();
 };
 
+TEST_F(CompareOnNodesTest, AnAddressOfNoMachineIsRejected) {
+  for (const auto& [flags, why] : {std::pair<std::string, std::string>{"--bind 0.0.0.0", "names no machine"},
+                                   {"--bind :: --nnodes 2 --master_addr 127.0.0.1", "names no machine"},
+                                   {"--bind 192.0.2.1", "--bind 192.0.2.1: cannot listen"}}) {
+    StartedOnes run;
+    run.push_back(std::make_unique<Started>(
+        Command(PSRING_BINARY, absl::StrCat("train --data synthetic --steps 1 ", flags)),
+        std::vector<std::string>()));
+    EXPECT_TRUE(WaitForAll(run));
+    EXPECT_FALSE(run[0]->Succeeded());
+    EXPECT_TRUE(absl::StrContains(run[0]->errors(), why)) << run[0]->Story();
+  }
+}
+
 TEST_F(CompareOnNodesTest, ComparesStrategiesAndNumbersOfWorkersInOneRun) {
   StartedOnes nodes = StartByHand(Flags("--strategies ring,ps-sync --workers 2,4 --nproc_per_node 2 "
                                         "--placement spread --repeats 1") +

@@ -112,9 +112,9 @@ TEST(ExplainTest, ChineseLinesFitAPageToo) {
   }
 }
 
-TEST(ExplainTest, AStrategysStepFollowsFromItsCatalogEntry) {
+TEST(ExplainTest, AStrategysStepFollowsFromItsRow) {
   const auto step = [](const std::string& name, int workers = 4) {
-    std::string text = ExplainStep(*FindStrategy(TestCatalog(), name), workers, Language::kEnglish).value();
+    std::string text = ExplainStep(*FindStrategy(name), workers, Language::kEnglish).value();
     return absl::StrReplaceAll(text, {{"\n     ", " "}});  // lines of a list that were wrapped
   };
   EXPECT_THAT(step("ps-sync"),
@@ -136,10 +136,9 @@ TEST(ExplainTest, AStrategysStepFollowsFromItsCatalogEntry) {
   EXPECT_THAT(step("single"),
               AllOf(HasSubstr("One step with 1 worker:"), HasSubstr("It updates the weights")));
   EXPECT_THAT(step("dp"), HasSubstr("Device 0 receives all gradients"));
-  EXPECT_EQ(
-      ExplainStep(*FindStrategy(TestCatalog(), "ps-backup:4"), 4, Language::kEnglish).status().message(),
-      "ps-backup:4 needs more than 4 workers (B: spare workers); set --workers");
-  for (const StrategyInfo& strategy : TestCatalog().strategies) {
+  EXPECT_EQ(ExplainStep(*FindStrategy("ps-backup:4"), 4, Language::kEnglish).status().message(),
+            "ps-backup:4 needs more than 4 workers (B: spare workers); set --workers");
+  for (const StrategyRow& strategy : StrategyRows()) {
     for (const Language language : {Language::kEnglish, Language::kChinese}) {
       for (absl::string_view line : absl::StrSplit(ExplainStep(strategy, 4, language).value(), '\n')) {
         EXPECT_LE(TextColumns(std::string(line)), 110u) << line;

@@ -8,9 +8,9 @@
 #include "experiments/report/playback.h"
 #include "experiments/report/schedule_data.h"
 #include "experiments/simulator/collective.h"
-#include "experiments/theory/cost_model.h"
 #include "ring_worker/schedules/schedule_check.h"
 #include "tests/ring_worker/mesh.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 namespace {
@@ -29,8 +29,9 @@ class Line final : public Schedule {
     const bool forth = round < ranks_ - 1;
     const int from = forth ? round : 2 * (ranks_ - 1) - round, to = forth ? from + 1 : from - 1;
     transfers.clear();
-    if (rank == from) transfers.push_back({Action::kSend, to, 0, 1});
-    if (rank == to) transfers.push_back({forth ? Action::kReceiveAdd : Action::kReceive, from, 0, 1});
+    if (rank == from) transfers.push_back({TransferKind::kSend, to, 0, 1});
+    if (rank == to)
+      transfers.push_back({forth ? TransferKind::kReceiveAdd : TransferKind::kReceive, from, 0, 1});
   }
 
  private:
@@ -92,7 +93,7 @@ TEST(NewSchedule, IsSimulatedAndPricedAlike) {
                         .latency_s = wires.latency_s,
                         .add_s_per_byte = wires.add_s_per_byte};
   const auto simulated = SimulateCollective(*line, cluster, kBytes, {.segment_bytes = kBytes, .depth = 1});
-  const auto scheme = SchemeOf({.uses_group = true, .algorithm = "line"}, RowsWithLine());
+  const auto scheme = SchemeOf(AllReduceRow("line"), RowsWithLine());
   ASSERT_TRUE(simulated.ok() && scheme.has_value());
   const CommPattern pattern{.scheme = *scheme, .workers = kRanksInLine};
   EXPECT_NEAR(simulated->seconds, ExchangeSeconds(pattern, kBytes, wires), 1e-12);

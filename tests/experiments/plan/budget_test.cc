@@ -25,7 +25,7 @@ FittedPlan PlanWithin(CompareOptions asked, double budget_s) {
   asked.time_budget_given = true;
   CompareOptions left = asked;
   left.time_budget_s = std::max(1.0, budget_s - kSpent);
-  absl::StatusOr<Plan> plan = MakePlan(left, TestCatalog(), TestProbe(), 2);
+  absl::StatusOr<Plan> plan = MakePlan(left, TestProbe(), 2);
   EXPECT_TRUE(plan.ok()) << plan.status();
   FittedPlan fitted;
   if (plan.ok()) {
@@ -101,7 +101,7 @@ TEST(Budget, AShortenedPlanSaysSo) {
 TEST(LongPlan, AdviceNamesBudgetsThatWorkAndRecordedTimes) {
   CompareOptions asked{.repeats = 30};
   asked.training.samples = 6'000'000;
-  const auto plan = MakePlan(asked, TestCatalog(), TestProbe(), 2);
+  const auto plan = MakePlan(asked, TestProbe(), 2);
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_GT(plan->expected_s, kMostUnaskedSeconds);
   const auto advice = [&](const CompareOptions& options) {

@@ -7,9 +7,7 @@
 namespace psring {
 namespace {
 
-Plan PlanOfTables(const CompareOptions& options) {
-  return *MakePlan(options, TestCatalog(), TestProbe(), /*cores=*/64);
-}
+Plan PlanOfTables(const CompareOptions& options) { return *MakePlan(options, TestProbe(), /*cores=*/64); }
 
 std::vector<std::string> ConfigurationsOf(const std::vector<Configuration>& configurations) {
   std::vector<std::string> names;
@@ -18,7 +16,7 @@ std::vector<std::string> ConfigurationsOf(const std::vector<Configuration>& conf
 }
 
 std::string RefusalOf(const CompareOptions& options) {
-  return std::string(CheckCompareOptions(options, TestCatalog()).message());
+  return std::string(CheckCompareOptions(options).message());
 }
 
 TEST(HybridPlan, TheDefaultForAModelWithTablesHasHybridAndEvaluatesAtTheEnd) {
@@ -57,7 +55,7 @@ TEST(HybridPlan, HybridHasTheFlagsOfBothOfItsParts) {
   options = {.strategies = {"ring", "hybrid"}, .workers = {2}};
   options.training.local_aggregation = true;
   EXPECT_NE(RefusalOf(options).find("--local_aggregation is for ps-sync"), std::string::npos);
-  EXPECT_EQ(CheckVirtualStrategy(*FindStrategy(TestCatalog(), "hybrid"), {.clock = "virtual"}).message(),
+  EXPECT_EQ(CheckVirtualStrategy(*FindStrategy("hybrid"), {.clock = "virtual"}).message(),
             "--clock virtual has no model of the rows of tables; omit hybrid");
 }
 

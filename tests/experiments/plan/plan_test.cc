@@ -21,13 +21,13 @@ std::vector<std::string> Names(const std::vector<Configuration>& configurations)
 }
 
 Plan PlanFor(const CompareOptions& options, int cores = 2, const Probe& probe = TestProbe()) {
-  absl::StatusOr<Plan> plan = MakePlan(options, TestCatalog(), probe, cores);
+  absl::StatusOr<Plan> plan = MakePlan(options, probe, cores);
   EXPECT_TRUE(plan.ok()) << plan.status();
   return plan.ok() ? *plan : Plan();
 }
 
 std::string Refusal(const CompareOptions& options) {
-  return std::string(CheckCompareOptions(options, TestCatalog()).message());
+  return std::string(CheckCompareOptions(options).message());
 }
 
 TEST(Plan, TheDefaultComparesServersAndRingWith2And4Workers) {
@@ -243,17 +243,17 @@ TEST(Plan, NotesThatTheTimeBudgetIsExceeded) {
 TEST(Plan, RejectsAGlobalBatchLargerThanTheData) {
   CompareOptions options{.workers = {1, 4}};
   options.training.batch = 20000;
-  EXPECT_EQ(CheckBatches(options, TestCatalog(), 60000).message(),
+  EXPECT_EQ(CheckBatches(options, 60000).message(),
             "--batch 20000 times 4 workers exceeds the 60000 samples of the data");
-  EXPECT_TRUE(CheckBatches(options, TestCatalog(), 80000).ok());
+  EXPECT_TRUE(CheckBatches(options, 80000).ok());
   options.strategies = {"single"};  // one process, whatever --workers says
-  EXPECT_TRUE(CheckBatches(options, TestCatalog(), 60000).ok());
+  EXPECT_TRUE(CheckBatches(options, 60000).ok());
 }
 
 TEST(Plan, AGlobalBatchIsDividedAmongTheWorkers) {
   CompareOptions options{.strategies = {"ring", "ps-sync"}, .workers = {1, 2, 4}};
   options.training.global_batch = 256;
-  EXPECT_TRUE(CheckBatches(options, TestCatalog(), 60000).ok());
+  EXPECT_TRUE(CheckBatches(options, 60000).ok());
   const Plan plan = PlanFor(options);
   for (const auto* part : {&plan.cost, &plan.accuracy}) {
     for (const Configuration& configuration : *part)
@@ -268,14 +268,14 @@ TEST(Plan, RejectsAGlobalBatchThatDoesNotDivide) {
   CompareOptions options{.strategies = {"ring"}, .workers = {2, 3}};
   options.training.global_batch = 128;
   EXPECT_EQ(
-      CheckBatches(options, TestCatalog(), 60000).message(),
+      CheckBatches(options, 60000).message(),
       "--global_batch 128 does not divide into 3 equal batches for 3 workers; use 126 or 129, or omit 3 "
       "from --workers");
   options.workers = {4};
   options.training.global_batch = 3;
-  EXPECT_THAT(CheckBatches(options, TestCatalog(), 60000).message(), Has("use 4, or omit 4"));
+  EXPECT_THAT(CheckBatches(options, 60000).message(), Has("use 4, or omit 4"));
   options.training.global_batch = 80000;
-  EXPECT_EQ(CheckBatches(options, TestCatalog(), 60000).message(),
+  EXPECT_EQ(CheckBatches(options, 60000).message(),
             "--global_batch 80000 exceeds the 60000 samples of the data");
 }
 
@@ -296,9 +296,8 @@ TEST(Plan, SuggestsTheNearestName) {
   CompareOptions model;
   model.training.model = "mpl";
   EXPECT_THAT(Refusal(model), testing::StartsWith("unknown model 'mpl'; did you mean 'mlp'? Use one of "));
-  EXPECT_EQ(Refusal({.strategies = {"zzzzzz"}}),
-            "unknown strategy 'zzzzzz'; use one of none, single, dp, star, ring, ps-sync, ps-backup, ps-ssp, "
-            "ps-async, hybrid");
+  EXPECT_THAT(Refusal({.strategies = {"zzzzzz"}}),
+              testing::StartsWith("unknown strategy 'zzzzzz'; use one of none, single, dp, star, ring, "));
 }
 
 TEST(Plan, AStrategysNameIncludesItsNumber) {
@@ -316,9 +315,8 @@ TEST(Plan, AStrategysNameIncludesItsNumber) {
 
 TEST(Plan, RejectsAnInvalidNumber) {
   EXPECT_EQ(Refusal({.strategies = {"ps-ssp"}}),
-            "strategy 'ps-ssp': ps-ssp:K needs a whole number from 1 (K: lead), as in ps-ssp:1");
-  EXPECT_EQ(Refusal({.strategies = {"ps-ssp:0"}}),
-            "strategy 'ps-ssp:0': ps-ssp:K needs a whole number from 1 to 1000000 (K: lead), as in ps-ssp:1");
+            "strategy 'ps-ssp': ps-ssp:K needs a whole number from 1 (K: the most steps that a worker may be "
+            "ahead), as in ps-ssp:1");
   EXPECT_EQ(Refusal({.strategies = {"ring:2"}}), "strategy 'ring:2': ring takes no number");
   EXPECT_EQ(Refusal({.strategies = {"ps-backup:2"}, .workers = {2, 4}}),
             "ps-backup:2 with 2 workers: at most 1 can be spare; omit 2 from --workers, or use a smaller B");

@@ -33,7 +33,7 @@ TEST(Rates, EveryStrategyGetsTheSameFactorsOfItsOwnRate) {
 TEST(Rates, TuningTrainsEveryStrategyWithEveryNumberOfWorkers) {
   CompareOptions options;
   options.lr_factors = {0.5, 1, 2};
-  const absl::StatusOr<Plan> plan = MakePlan(options, TestCatalog(), TestProbe(), 2);
+  const absl::StatusOr<Plan> plan = MakePlan(options, TestProbe(), 2);
   ASSERT_TRUE(plan.ok()) << plan.status();
   std::set<std::string> trained, measured;
   for (const Configuration& configuration : plan->accuracy) trained.insert(configuration.name());
@@ -44,7 +44,7 @@ TEST(Rates, TuningTrainsEveryStrategyWithEveryNumberOfWorkers) {
   EXPECT_EQ(TrainingsOfEach(options, *plan), 4);
   // The time of the trials is planned.
   options.lr_factors.clear();
-  const absl::StatusOr<Plan> untuned = MakePlan(options, TestCatalog(), TestProbe(), 2);
+  const absl::StatusOr<Plan> untuned = MakePlan(options, TestProbe(), 2);
   ASSERT_TRUE(untuned.ok());
   EXPECT_LT(plan->accuracy.front().training.samples, untuned->accuracy.front().training.samples);
 }

@@ -21,7 +21,7 @@ CompareOptions Asked() {
 Plan Planned(const CompareOptions& options, double step_s) {
   Probe probe = TestProbe();
   probe.step_s = step_s;
-  const auto plan = MakePlan(options, TestCatalog(), probe, 2);
+  const auto plan = MakePlan(options, probe, 2);
   EXPECT_TRUE(plan.ok()) << plan.status();
   return plan.value_or(Plan{});
 }

@@ -115,7 +115,7 @@ TEST(NearestSystem, NamesEveryDifference) {
   EXPECT_FALSE(SameEnvironment(other, system));
 }
 
-PredictedRow Row(const StrategyInfo& strategy, double samples_per_s, const Situation& situation) {
+PredictedRow Row(const StrategyRow& strategy, double samples_per_s, const Situation& situation) {
   PredictedRow row{.point = situation.point, .single_samples_per_s = 1, .situation = situation};
   row.point.strategy = strategy;
   row.nearest = FindSystem("byteps-tcp").value();

@@ -1,5 +1,5 @@
 // What a comparison on one GPU simulates, and from what.
-#include "experiments/predict/one_gpu.h"
+#include "experiments/one_gpu.h"
 
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 #include "absl/strings/str_split.h"
 #include "experiments/predict/report.h"
 #include "experiments/runs/run_files.h"
-#include "experiments/simulator/collective.h"
 #include "experiments/theory/machine_profile.h"
+#include "ring_worker/schedules/schedule_traffic.h"
 #include "tests/experiments/test_catalog.h"
 #include "tests/has.h"
 
@@ -102,8 +102,6 @@ TEST(Clusters, EveryRateIsChecked) {
   }
 }
 
-const StrategyInfo kAsync{.name = "ps-async", .uses_servers = true, .algorithm = "async"};
-
 // 100 MB that are ready at once, half of the step.
 Workload Block() {
   return {.name = "block",
@@ -137,20 +135,17 @@ TEST(Predictor, AStepIsComputingPlusExposedCommunication) {
 TEST(Predictor, TheBytesSentAreThoseOfTheSchedule) {
   Predictor predictor(Block(), {});
   const auto ring = predictor.Predict({.strategy = kRing, .workers = 4}, Network());
-  const auto one_shot = predictor.Predict(
-      {.strategy = {.name = "one-shot", .uses_group = true, .algorithm = "one-shot", .synchronous = true},
-       .workers = 4},
-      Network());
+  const auto one_shot = predictor.Predict({.strategy = AllReduceRow("one-shot"), .workers = 4}, Network());
   ASSERT_TRUE(ring.ok() && one_shot.ok()) << ring.status() << one_shot.status();
   EXPECT_DOUBLE_EQ(one_shot->tx_bytes, 2 * ring->tx_bytes);  // (N-1) M and 2(N-1)/N M
   EXPECT_EQ(one_shot->rx_bytes, one_shot->tx_bytes);
   // Counted transfers agree with the closed forms.
   for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
-    const std::optional<Scheme> scheme = SchemeOf({.uses_group = true, .algorithm = algorithm});
+    const std::optional<Scheme> scheme = SchemeOf(AllReduceRow(algorithm));
     if (!scheme) continue;
     const auto schedule = MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = 8}).value();
-    EXPECT_NEAR(MeanSentBytes(*schedule, 1e6), PayloadBytesPerWorker({.scheme = *scheme, .workers = 8}, 1e6),
-                1)
+    EXPECT_NEAR(1e6 * TrafficOf(*schedule).MeanSent(),
+                PayloadBytesPerWorker({.scheme = *scheme, .workers = 8}, 1e6), 1)
         << algorithm;
   }
 }
@@ -204,7 +199,7 @@ TEST(Predictor, StragglersAndJitterDelayARing) {
 }
 
 TEST(Predictor, OtherLibrariesChoicesAreNotPredicted) {
-  EXPECT_FALSE(CheckStrategy({.name = "nccl", .uses_group = true, .algorithm = "default"}).ok());
+  EXPECT_FALSE(CheckStrategy(*FindStrategy("nccl")).ok());
   EXPECT_TRUE(CheckStrategy(kAsync).ok());
 }
 

@@ -90,23 +90,6 @@ TEST_F(CulpritsEverywhereTest, ACorrectJobSucceeds) {
   ExpectSuccess();
 }
 
-// Rank 0 notices only a lost connection.
-TEST_F(CulpritsTest, ARankWhosePortIsInUseIsTheCauseThatAllRanksName) {
-  const FileDescriptor taken(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  ASSERT_EQ(bind(taken.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
-  ASSERT_EQ(listen(taken.get(), 1), 0);
-  ASSERT_EQ(getsockname(taken.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
-  const int port = ntohs(address.sin_port);
-  StartedOnes ranks;
-  ranks.push_back(Rank("0", "2", "--strategy ring --timeout 20"));
-  ranks.push_back(Rank("1", "2", absl::StrCat("--strategy ring --timeout 20 --metrics_port ", port - 1)));
-  ExpectOneLineEach(ranks, {"rank 1: ", absl::StrCat(port), "in use"});
-}
-
 TEST_F(CulpritsEverywhereTest, AMissingRank) {
   StartJobs([&](const std::string& meeting) {
     StartedOnes ranks;

@@ -138,8 +138,9 @@ TEST(JobOf, TakesNode0sPlanAndThisNodesFlags) {
   EXPECT_EQ(job->servers, 1);
   EXPECT_EQ(job->layout.ProcessesOn(1), 2);
   EXPECT_TRUE(job->outlives_workers);
-  EXPECT_EQ(StoreEnvironment(*job), (std::vector<std::string>{"MASTER_ADDR=10.0.0.1", "MASTER_PORT=1234",
-                                                              "PSRING_STORE_HOSTED=1", "PSRING_SECRET="}));
+  EXPECT_EQ(StoreEnvironment(job->store),
+            (std::vector<std::string>{"MASTER_ADDR=10.0.0.1", "MASTER_PORT=1234", "PSRING_STORE_HOSTED=1",
+                                      "PSRING_SECRET="}));
 }
 
 TEST(JobOf, AcceptsAnotherNumberOfTheStrategy) {

@@ -37,7 +37,7 @@ trap 'exit 143' TERM INT HUP
 
 host=$(hostname -s)
 cpus=$(nproc)
-if [ "$cpus" -lt 4 ]; then cpus=4; fi  # a batch job of four tasks is to find room
+if [ "$cpus" -lt 4 ]; then cpus=4; fi  # for a batch job of four tasks
 port=$((20000 + $$ % 6000 * 2))  # below those that the system gives to others
 mkdir "$folder/state" "$folder/spool" "$folder/munge"
 chmod 0700 "$folder/munge"

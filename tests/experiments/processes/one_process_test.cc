@@ -1,20 +1,17 @@
 // Several ranks in one process, one thread each: a failing rank ends the others, any layout can resume a
 // checkpoint, and psring reports the layout.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "common/base/file_descriptor.h"
 #include "common/io/checkpoint_folder.h"
 #include "tests/experiments/ranks_in_processes.h"
 #include "tests/experiments/slurp.h"
 #include "tests/experiments/training_processes.h"
+#include "tests/full_disk.h"
 
 namespace psring {
 namespace {
@@ -29,41 +26,23 @@ TEST_F(OneProcessTest, ARankThatCannotStartIsNamedAndEndsAll) {
   EXPECT_TRUE(absl::StartsWith(ones[0]->errors(), "trainer: rank 2: cannot write ")) << ones[0]->Story();
 }
 
-// Listens on a port of loopback such that the count - 1 ports before it are free. All lie below the range
-// from which Linux takes the ports of connections, so no other test's connection occupies one.
-std::pair<FileDescriptor, int> TakeLastOfFreePorts(int count) {
-  for (int last = 20000 + getpid() % 10000; last < 32000; last += count) {
-    FileDescriptor socket_of_last;
-    bool free = true;
-    for (int port = last - count + 1; port <= last && free; ++port) {
-      FileDescriptor tried(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      sockaddr_in address{};
-      address.sin_family = AF_INET;
-      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-      address.sin_port = htons(static_cast<uint16_t>(port));
-      free = bind(tried.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
-             listen(tried.get(), 1) == 0;
-      if (port == last) socket_of_last = std::move(tried);
-    }
-    if (free) return {std::move(socket_of_last), last};
-  }
-  return {};
-}
-
 TEST_F(OneProcessTest, ARankThatFailsIsNamedAndEndsAll) {
-  // The last rank's metrics port is taken, which it notices after all have connected.
-  const auto [taken, port] = TakeLastOfFreePorts(6);
-  ASSERT_GE(taken.get(), 0);
+  // The last rank cannot write its records, which it notices after some steps.
   for (const auto& [strategy, processes] : std::vector<std::pair<const char*, int>>{
            {"ring", 1}, {"ring --transport tcp", 2}, {"gloo", 2}, {"ps-sync", 1}, {"ps-async", 1}}) {
     SCOPED_TRACE(absl::StrCat(strategy, " on ", processes));
-    const int ranks = 3 * processes;
+    const int last = 3 * processes - 1;
+    std::filesystem::remove_all(Folder("records"));
+    std::filesystem::create_directories(Folder("records"));
+    if (!MakeFullFile(Folder(absl::StrCat("records/steps-rank", last, ".jsonl")))) {
+      GTEST_SKIP() << "only root may create devices";
+    }
     StartedOnes ones = Start(
         processes, absl::StrCat("--model mlp-small --data synthetic --steps 1000000 --timeout 40 --strategy ",
-                                strategy, " --ranks_per_process 3 --metrics_port ", port - (ranks - 1)));
+                                strategy, " --ranks_per_process 3 --record ", Folder("records")));
     EXPECT_TRUE(WaitForAll(ones));
-    EXPECT_TRUE(absl::StrContains(ones.back()->errors(),
-                                  absl::StrCat("trainer: rank ", ranks - 1, ": cannot listen on ")))
+    EXPECT_TRUE(
+        absl::StrContains(ones.back()->errors(), absl::StrCat("trainer: rank ", last, ": cannot write ")))
         << ones.back()->Story();
     for (const auto& one : ones)
       EXPECT_TRUE(absl::StrContains(one->Story(), "exit code 1\n")) << one->Story();

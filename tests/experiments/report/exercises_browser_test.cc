@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
-#include "experiments/theory/cost_model.h"
 #include "tests/experiments/report/browser.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 namespace {

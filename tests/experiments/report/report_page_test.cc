@@ -15,8 +15,8 @@
 #include "experiments/report/page.h"
 #include "experiments/report/schedule_data.h"
 #include "experiments/runs/run_files.h"
-#include "experiments/theory/cost_model.h"
 #include "tests/has.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 namespace {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "experiments/theory/cost_model.h"
 #include "tests/experiments/report/browser.h"
 #include "tests/ring_worker/mesh.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 

@@ -42,7 +42,7 @@ class MeasuredRunTest : public testing::Test {
 TEST_F(MeasuredRunTest, LaunchesWithOtherServerCountsAreSeparate) {
   AddLaunch({.strategy = "ps-sync", .workers = 2, .servers = 1}, 10);
   AddLaunch({.strategy = "ps-sync", .workers = 2, .servers = 2}, 20);
-  const auto run = MeasuredRun::Open(folder_.path(), TestCatalog());
+  const auto run = MeasuredRun::Open(folder_.path());
   ASSERT_TRUE(run.ok()) << run.status();
   for (const int servers : {1, 2}) {
     Configuration configuration = TestConfiguration("ps-sync", 2);

@@ -91,7 +91,7 @@ TEST(RecordedRun, AddsTheValuesThatPsringChose) {
 // A manifest may be somebody else's.
 TEST(RecordedRun, OmitsWhatReachesOutsideFromEveryPartOfTheManifest) {
   for (const char* flag : {"--checkpoint_dir=/victim", "--out=/victim", "--config=/victim.toml",
-                           "--bind=0.0.0.0", "--master-addr=evil", "--live_port=80", "--tls=a,b,c"}) {
+                           "--bind=0.0.0.0", "--master-addr=evil", "--tls=a,b,c"}) {
     Json typed = Manifest({"psring", "compare", flag}), settled = Manifest({"psring", "compare"});
     settled["settled"] = {flag};
     for (const Json& manifest : {typed, settled})

@@ -107,7 +107,6 @@ TEST_F(RepeatedRun, AConfigOfARunFolderNamesNothingOutsideIt) {
        {std::pair{"train", absl::StrCat("checkpoint_dir = \"", Folder("victim"), "\"")},
         {"train", absl::StrCat("out = \"", Folder("elsewhere"), "\"")},
         {"train", std::string("master_addr = \"127.0.0.1\"")},
-        {"train", std::string("live_port = 8080")},
         {"train", std::string("tls = \"a,b,c\"")},
         {"bench", absl::StrCat("J = \"", Folder("victim/step9/weights"), "\"")},
         {"bench", absl::StrCat("profile = \"", Folder("victim/step9/weights"), "\"")}}) {

@@ -3,10 +3,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <map>
+
+#include "absl/strings/str_cat.h"
+#include "common/io/files.h"
+#include "experiments/runs/event_file.h"
 
 namespace psring {
 namespace {
@@ -187,6 +193,45 @@ TEST(TensorBoard, ScalarsAreMeansOverRanksAndRatesAreSums) {
   EXPECT_EQ(At(scalars, 7)["test/accuracy"], 0.8);
   EXPECT_EQ(scalars.front().wall_s, 102);
   EXPECT_EQ(scalars.back().wall_s, 106);
+}
+
+std::string Lines(int64_t first, int64_t count) {
+  std::string lines;
+  for (int64_t step = first; step < first + count; ++step) lines += ToJson(Step(step, 1, 10)) + "\n";
+  return lines;
+}
+
+TEST(TensorBoard, ALaunchIsFollowedAndEveryStepIsWrittenOnce) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / absl::StrCat("psring-event-file-", getpid());
+  fs::create_directories(folder / "records");
+  const std::string unfinished = Lines(3, 1).substr(0, 20);
+  ASSERT_TRUE(WriteFile(folder / "records" / "steps-rank0.jsonl", Lines(0, 3) + unfinished).ok());
+  ASSERT_TRUE(WriteFile(folder / "records" / "steps-rank1.jsonl", Lines(0, 2)).ok());
+  const auto losses = [&] {
+    std::vector<int64_t> steps;
+    for (const Read& read :
+         ReadBack(ReadFile(folder / "events" / "events.out.tfevents.1000.here").value_or(""))) {
+      if (read.tag == "train/loss") steps.push_back(read.step);
+    }
+    return steps;
+  };
+  auto events = EventFile::Begin(folder / "events", 1000, "here", 100);
+  ASSERT_TRUE(events.ok()) << events.status();
+  EXPECT_EQ(events->Follow(folder / "records", 2), absl::OkStatus());
+  EXPECT_THAT(losses(), ElementsAre(0, 1));
+  RunRecords records;
+  records.steps = {{}, {}};
+  for (auto& rank : records.steps) {
+    for (int64_t step = 0; step < 4; ++step) rank.push_back(Step(step, 1, 10));
+  }
+  records.ranks.emplace_back();
+  records.ranks[0].curve = {{.updates = 1, .test_accuracy = 0.8}};
+  EXPECT_EQ(events->Finish(records), absl::OkStatus());
+  EXPECT_THAT(losses(), ElementsAre(0, 1, 2, 3));
+  const std::string bytes = ReadFile(folder / "events" / "events.out.tfevents.1000.here").value_or("");
+  EXPECT_THAT(bytes, testing::HasSubstr("test/accuracy"));
+  fs::remove_all(folder);
 }
 
 TEST(TensorBoard, OmitsAnUndefinedLoss) {

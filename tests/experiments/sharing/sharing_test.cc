@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/cli/version.h"
@@ -132,7 +133,7 @@ class Pack : public testing::Test {
     size_t parts = 0;
     for (const fs::path& folder : {work_, run_}) {
       for (const auto& entry : fs::directory_iterator(folder)) {
-        parts += absl::StrContains(entry.path().filename().string(), ".part") ? 1 : 0;
+        parts += absl::StartsWith(entry.path().filename().string(), "psring-") ? 1 : 0;
       }
     }
     return parts;
@@ -166,25 +167,19 @@ TEST_F(Pack, EqualFoldersGiveEqualArchivesThatDoNotContainThemselves) {
 
 TEST_F(Pack, FollowsNoPlantedLink) {
   std::ofstream(work_ / "victim") << "precious";
-  for (const std::string& planted :
-       {std::string("a.tar.part"), absl::StrCat("a.tar.part-", getpid()), std::string("a.tar")}) {
-    fs::remove(work_ / "a.tar");
-    fs::create_symlink(work_ / "victim", work_ / planted);
-    (void)PackRun(run_.string(), (work_ / "a.tar").string());
-    EXPECT_EQ(Slurp((work_ / "victim").string()), "precious") << planted;
-    fs::remove(work_ / planted);
-  }
+  fs::create_symlink(work_ / "victim", work_ / "a.tar");
+  ASSERT_TRUE(PackRun(run_.string(), (work_ / "a.tar").string()).ok());
+  EXPECT_EQ(Slurp((work_ / "victim").string()), "precious");
   Write("two\nlines", "");
+  Write(std::string(150, 'n'), "");
   ASSERT_TRUE(PackRun(run_.string(), (work_ / "b.tar").string()).ok());
   fs::create_directories(work_ / "there");
   EXPECT_EQ(Shell("tar -xf b.tar -C there && cd there/run-1 && sha256sum -c SHA256SUMS"), 0)
       << Slurp((work_ / "out").string());
 }
 
-TEST_F(Pack, RejectsOtherFoldersAndPathsThatAreTooLong) {
+TEST_F(Pack, RejectsOtherFolders) {
   EXPECT_THAT(PackRun(work_.string(), (work_ / "a.tar").string()).message(), HasSubstr("not a run's folder"));
-  Write(std::string(150, 'n'), "");
-  EXPECT_THAT(PackRun(run_.string(), (work_ / "a.tar").string()).message(), HasSubstr("too long"));
   EXPECT_FALSE(fs::exists(work_ / "a.tar"));
   EXPECT_EQ(Parts(), 0u);
 }

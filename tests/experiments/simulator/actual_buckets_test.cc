@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "experiments/simulator/servers.h"
-#include "experiments/theory/server_exchange.h"
+#include "trainer/strategies/table/server_exchange.h"
 
 namespace psring {
 namespace {
@@ -168,7 +168,7 @@ TEST(ActualBuckets, SerialStepsDoNotOverlapIfWorkersDiffer) {
   }
 }
 
-// Worker 0 computes until long after the other has pushed. Then it pushes alone; only after that both pull.
+// Worker 0 computes until long after the other has pushed. Then only it pushes; after that both pull.
 TEST(ActualBuckets, NoWeightsLeaveASerialServerWhileALateWorkerPushes) {
   const std::vector<double> buckets(5, 6e6);
   ServerRun run{.workers = 2,

@@ -3,7 +3,9 @@
 #include <memory>
 
 #include "experiments/simulator/collective.h"
-#include "experiments/theory/cost_model.h"
+#include "experiments/simulator/collective_plan.h"
+#include "ring_worker/schedules/lowered_schedule.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 namespace {
@@ -49,6 +51,22 @@ TEST(CollectiveSimulation, EqualsTheoryForEveryAlgorithmOnEqualLinks) {
   }
 }
 
+TEST(CollectiveSimulation, WaitsForWhatTheWorkersWaitFor) {
+  for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
+    const Cluster cluster = Flat();
+    for (const int ranks : {2, 5, 8}) {
+      const auto schedule = AllReduce(algorithm, ranks);
+      const auto plan = PlanCollective(*schedule, ShapeOf(cluster, ranks), 1);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      for (size_t c = 0; c < plan->after.size(); ++c) {
+        const int rank = plan->classes.first[c];
+        EXPECT_EQ(plan->after[c], LowerSchedule(*schedule, rank, MaxRounds(*schedule), false).after)
+            << algorithm << ", rank " << rank << " of " << ranks;
+      }
+    }
+  }
+}
+
 TEST(CollectiveSimulation, PipelinedTreesTakeLittleMoreThanTwiceTheBuffer) {
   for (int ranks : {4, 8, 16}) {
     const double seconds = Seconds("double-binary-tree", ranks, Flat(), 1e9, {});
@@ -73,7 +91,7 @@ TEST(CollectiveSimulation, TransfersThatAreNotAwaitedYetUseTheirShareOfTheLink) 
 TEST(CollectiveSimulation, ReportsTheMeanEndOfTheRanks) {
   const auto time = SimulateCollective(*AllReduce("halving-doubling", 3), Flat(), 1e6, kOneSlab);
   ASSERT_TRUE(time.ok()) << time.status();
-  // The last millisecond is the first two ranks' alone.
+  // In the last millisecond only the first two ranks send.
   EXPECT_NEAR(time->seconds, 3e-3, 1e-9);
   EXPECT_NEAR(time->mean_s, (3e-3 + 3e-3 + 2e-3) / 3, 1e-9);
   const auto ring = SimulateCollective(*AllReduce("ring", 4), Flat(), 1e6, kOneSlab);

@@ -19,8 +19,6 @@
 namespace psring {
 namespace {
 
-const StrategyInfo kAsync{.name = "ps-async", .uses_servers = true, .algorithm = "async"};
-
 ComputeVariation Varies(const std::string& text) { return ParseComputeVariation(text).value(); }
 
 // 80 MB, ready in the middle and at the end of a backward pass of half the step.
@@ -162,7 +160,7 @@ TEST(Contention, ManyNodesLoseGoodput) {
 TEST(Contention, ABarrierEndsSynchronousSteps) {
   Cluster network = Network();
   network.barrier_s = 0.01;
-  for (const StrategyInfo& strategy : {kRing, kSync}) {
+  for (const StrategyRow& strategy : {kRing, kSync}) {
     const PredictCase point{strategy, 8, strategy.uses_servers ? 1 : 0};
     EXPECT_NEAR(Step(Dedicated(), point, network), Step(Dedicated(), point, Network()) + 0.03, 1e-9);
   }

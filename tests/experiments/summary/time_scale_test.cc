@@ -64,7 +64,7 @@ TEST(TimeScale, ComputingIsSlowedInEveryConfiguration) {
   TrainingOptions training;
   training.compute_speedup = 2;
   training.time_scale = 10;
-  const auto slowed = MakeConfiguration("ring", 4, training, TestCatalog(), TestProbe(), 64);
+  const auto slowed = MakeConfiguration("ring", 4, training, TestProbe(), 64);
   ASSERT_TRUE(slowed.ok());
   EXPECT_DOUBLE_EQ(slowed->training.compute_speedup, 0.2);
   EXPECT_TRUE(slowed->scaled());

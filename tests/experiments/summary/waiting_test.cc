@@ -44,7 +44,7 @@ RunRecords RecordsOf(std::vector<std::vector<StepRecord>> steps) {
   return records;
 }
 
-StrategyInfo Strategy(const std::string& name) { return *FindStrategy(TestCatalog(), name); }
+StrategyRow Strategy(const std::string& name) { return *FindStrategy(name); }
 
 TEST(Waiting, SynchronousWorkersWaitForTheLastOne) {
   const RunRecords records = RecordsOf(
@@ -240,7 +240,7 @@ CompareOptions VirtualOptions() {
 }
 
 TEST(VirtualPlan, HasOneTrainingPerConfigurationAndRound) {
-  const auto plan = MakeVirtualPlan(VirtualOptions(), TestCatalog(), TestProbe(), 2).value();
+  const auto plan = MakeVirtualPlan(VirtualOptions(), TestProbe(), 2).value();
   EXPECT_TRUE(plan.simulated);
   EXPECT_TRUE(plan.accuracy.empty());
   ASSERT_EQ(plan.cost.size(), 5) << "single once, two strategies with 4 and 200 workers";
@@ -253,14 +253,14 @@ TEST(VirtualPlan, HasOneTrainingPerConfigurationAndRound) {
 
 TEST(VirtualPlan, RejectsStrategiesWithoutATimeModel) {
   CompareOptions options = VirtualOptions();
-  EXPECT_TRUE(CheckCompareOptions(options, TestCatalog()).ok());
+  EXPECT_TRUE(CheckCompareOptions(options).ok());
   options.workers = {257};
-  EXPECT_FALSE(CheckCompareOptions(options, TestCatalog()).ok());
+  EXPECT_FALSE(CheckCompareOptions(options).ok());
   options = VirtualOptions();
   options.strategies = {"star"};
-  EXPECT_THAT(MakeVirtualPlan(options, TestCatalog(), TestProbe(), 2).status().message(), Has("not star"));
+  EXPECT_THAT(MakeVirtualPlan(options, TestProbe(), 2).status().message(), Has("not star"));
   options.training.backend = "gloo";
-  EXPECT_FALSE(CheckVirtualOptions(options, TestCatalog()).ok());
+  EXPECT_FALSE(CheckVirtualOptions(options).ok());
 }
 
 TEST(VirtualPlan, RowsStateWhatIsSimulatedAndMeasured) {

@@ -16,43 +16,7 @@
 namespace psring {
 namespace {
 
-constexpr int64_t kSteps = 3;
 const std::vector<size_t> kSizes = {3, 1000, 1, kChunkBytes / sizeof(float) + 3};
-
-struct JobResult {
-  std::vector<std::vector<float>> weights;                          // by rank, at the end
-  std::vector<std::vector<std::vector<ExchangeResult>>> exchanges;  // by rank, step, bucket
-  ServerStats stats;
-};
-
-// Every rank makes `steps` steps without pauses.
-JobResult RunJob(const ServerJob& job, int64_t steps = kSteps) {
-  const auto cluster = MakeCluster(job.workers);
-  JobResult result;
-  result.weights.resize(job.workers);
-  result.exchanges.resize(job.workers);
-  ForEachRank(job.workers, [&](int rank) {
-    TestWorker worker(job, rank, cluster->NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
-    ASSERT_EQ(worker.weights, InitialWeights(job));
-    for (int64_t step = 0; step < steps; ++step) {
-      const auto exchanges = worker.Step(step);
-      ASSERT_EQ(exchanges.status(), absl::OkStatus());
-      result.exchanges[rank].push_back(*exchanges);
-    }
-    const uint64_t bytes = job.parameters * sizeof(float) * steps;
-    EXPECT_EQ(worker.client->status().traffic.payload_tx_bytes, bytes);
-    EXPECT_EQ(worker.client->status().traffic.payload_rx_bytes, bytes);
-    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-    result.weights[rank] = std::move(worker.weights);
-  });
-  EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
-  result.stats = cluster->server().stats();
-  EXPECT_EQ(result.stats.payload.payload_rx_bytes, job.parameters * sizeof(float) * steps * job.workers);
-  EXPECT_EQ(result.stats.payload.payload_tx_bytes, result.stats.payload.payload_rx_bytes);
-  EXPECT_EQ(result.stats.pushes, static_cast<int64_t>(job.buckets.size() * steps * job.workers));
-  return result;
-}
 
 // Fewer on a GPU: what it computes does not depend on their number.
 const std::vector<int> kCounts =
@@ -70,26 +34,22 @@ constexpr OptimizerKind kOptimizers[] = {OptimizerKind::kSgd, OptimizerKind::kMo
 TEST_P(Workers, SynchronousEqualsALoopWithinRounding) {
   const auto [workers, serial] = GetParam();
   for (const OptimizerKind optimizer : kOptimizers) {
-    ServerJob job = MakeJob(workers, kSizes);
-    job.serial = serial;
-    job.optimizer.kind = optimizer;
+    const ServerJob job = MakeJob(workers, kSizes, {.serial = serial, .optimizer = optimizer});
     const JobResult result = RunJob(job);
     const std::vector<float> expected = TrainAlone(job, kSteps);
     for (int rank = 0; rank < workers; ++rank) {
       EXPECT_EQ(result.weights[rank], result.weights[0]);
       EXPECT_LT(RelativeDistance(result.weights[rank], expected), 1e-5) << OptimizerName(optimizer);
     }
-    EXPECT_EQ(result.stats.staleness_histogram, std::vector<int64_t>{result.stats.pushes});
+    EXPECT_EQ(result.stats[0].staleness_histogram, std::vector<int64_t>{result.stats[0].pushes});
   }
 }
 
 TEST_P(Workers, DeterministicEqualsALoopBitForBit) {
   const auto [workers, serial] = GetParam();
   for (const OptimizerKind optimizer : kOptimizers) {
-    ServerJob job = MakeJob(workers, kSizes);
-    job.serial = serial;
-    job.deterministic = true;
-    job.optimizer.kind = optimizer;
+    ServerJob job =
+        MakeJob(workers, kSizes, {.deterministic = true, .serial = serial, .optimizer = optimizer});
     job.schedule = {
         .decay = LrDecay::kLinear, .base = 0.1, .scale = 2, .warmup_samples = 40, .total_samples = 1000};
     const JobResult result = RunJob(job);
@@ -101,10 +61,8 @@ TEST_P(Workers, DeterministicEqualsALoopBitForBit) {
 
 TEST_P(Workers, AsynchronousStalenessSumsToTheVersionsOfOthers) {
   const auto [workers, serial] = GetParam();
-  ServerJob job = MakeJob(workers, kSizes);
-  job.serial = serial;
-  job.consistency = "async";
-  const JobResult result = RunJob(job, 20);
+  const ServerJob job = MakeJob(workers, kSizes, {.consistency = "async", .serial = serial});
+  const JobResult result = RunJob(job, 1, 20);
   const size_t buckets = job.buckets.size();
   int64_t all_staleness = 0;
   for (int rank = 0; rank < workers; ++rank) {
@@ -122,27 +80,26 @@ TEST_P(Workers, AsynchronousStalenessSumsToTheVersionsOfOthers) {
       of_rank += sum;
       last_versions += received;
     }
-    EXPECT_EQ(of_rank, last_versions - result.stats.worker_pushes[rank]);
-    EXPECT_EQ(of_rank, result.stats.worker_staleness_sum[rank]);
+    EXPECT_EQ(of_rank, last_versions - result.stats[0].worker_pushes[rank]);
+    EXPECT_EQ(of_rank, result.stats[0].worker_staleness_sum[rank]);
     all_staleness += of_rank;
   }
   int64_t from_histogram = 0, pushes = 0;
-  for (size_t staleness = 0; staleness < result.stats.staleness_histogram.size(); ++staleness) {
-    from_histogram += static_cast<int64_t>(staleness) * result.stats.staleness_histogram[staleness];
-    pushes += result.stats.staleness_histogram[staleness];
+  for (size_t staleness = 0; staleness < result.stats[0].staleness_histogram.size(); ++staleness) {
+    from_histogram += static_cast<int64_t>(staleness) * result.stats[0].staleness_histogram[staleness];
+    pushes += result.stats[0].staleness_histogram[staleness];
   }
   EXPECT_EQ(from_histogram, all_staleness);
-  EXPECT_EQ(pushes, result.stats.pushes);
+  EXPECT_EQ(pushes, result.stats[0].pushes);
 }
 
 TEST_P(Workers, BoundedStalenessIsWithinItsBound) {
   const auto [workers, serial] = GetParam();
   for (const int bound : {1, 2}) {
-    ServerJob job = MakeJob(workers, kSizes);
-    job.serial = serial;
-    job.consistency = "ssp:" + std::to_string(bound);
-    const JobResult result = RunJob(job, 20);
-    EXPECT_LE(result.stats.staleness_histogram.size(), (2 * bound + 1) * (workers - 1) + 1);
+    const ServerJob job =
+        MakeJob(workers, kSizes, {.consistency = "ssp:" + std::to_string(bound), .serial = serial});
+    const JobResult result = RunJob(job, 1, 20);
+    EXPECT_LE(result.stats[0].staleness_histogram.size(), (2 * bound + 1) * (workers - 1) + 1);
     // Every push is an update, and the last reply contains all of them.
     for (size_t bucket = 0; bucket < job.buckets.size(); ++bucket) {
       int64_t newest = 0;
@@ -156,9 +113,7 @@ TEST_P(Workers, BoundedStalenessIsWithinItsBound) {
 
 // Worker 1 makes its push t when worker 0's push t + 1 is in the weights, which worker 0 may not have before.
 TEST(ExchangeTest, BoundedStalenessMakesTheFastWorkerWaitForTheSlowOnesUpdates) {
-  ServerJob job = MakeJob(2, {1000});
-  job.consistency = "ssp:1";
-  job.optimizer.kind = OptimizerKind::kSgd;
+  const ServerJob job = MakeJob(2, {1000}, {.consistency = "ssp:1", .optimizer = OptimizerKind::kSgd});
   const auto cluster = MakeCluster(2);
   constexpr int64_t kPushes = 3;
   ForEachRank(2, [&](int rank) {
@@ -219,23 +174,18 @@ void RunToTheEnd(TestWorker& worker, int64_t steps, const Before& before, Backup
 
 TEST(ExchangeTest, LateBackupWorkersAreDroppedAndContinueWithTheNewestWeights) {
   for (const bool deterministic : {false, true}) {
-    ServerJob job = MakeJob(3, kSizes);
-    job.consistency = "backup:1";
-    job.deterministic = deterministic;
+    const ServerJob job = MakeJob(3, kSizes, {.consistency = "backup:1", .deterministic = deterministic});
     const auto cluster = MakeCluster(3);
     const int64_t steps = 15;
     std::vector<BackupOutcome> outcomes(3, {.weights = std::vector<std::vector<float>>(steps + 1)});
     StepOfTheFastest fastest;
-    ForEachRank(3, [&](int rank) {
-      TestWorker worker(job, rank, cluster->NewClient());
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
+    RunWorkers(job, *cluster, [&](TestWorker& worker) {
       const auto before = [&](int64_t step) {
         fastest.Reach(step);
-        if (rank == 2 && step % 2 == 0) fastest.Await(step + 1);  // too late for the step
+        if (worker.rank == 2 && step % 2 == 0) fastest.Await(step + 1);  // too late for the step
       };
-      RunToTheEnd(worker, steps, before, outcomes[rank]);
+      RunToTheEnd(worker, steps, before, outcomes[worker.rank]);
       fastest.Reach(steps);
-      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
     });
     EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
     const ServerStats stats = cluster->server().stats();
@@ -264,13 +214,11 @@ TEST(ExchangeTest, LateBackupWorkersAreDroppedAndContinueWithTheNewestWeights) {
 TEST(ExchangeTest, WithoutSpareWorkersBackupIsSynchronous) {
   for (const int workers : {1, 3}) {
     for (const bool serial : {false, true}) {
-      ServerJob job = MakeJob(workers, kSizes);
-      job.consistency = "backup:0";
-      job.deterministic = true;
-      job.serial = serial;
+      const ServerJob job =
+          MakeJob(workers, kSizes, {.consistency = "backup:0", .deterministic = true, .serial = serial});
       const JobResult result = RunJob(job);
       for (int rank = 0; rank < workers; ++rank) EXPECT_EQ(result.weights[rank], TrainAlone(job, kSteps));
-      EXPECT_EQ(result.stats.dropped_gradients, 0);
+      EXPECT_EQ(result.stats[0].dropped_gradients, 0);
     }
   }
 }
@@ -278,35 +226,28 @@ TEST(ExchangeTest, WithoutSpareWorkersBackupIsSynchronous) {
 TEST(ExchangeTest, NoWorkerWaitsForOneThatHasLeft) {
   for (const std::string consistency : {"sync", "async", "ssp:1", "backup:0", "backup:1"}) {
     SCOPED_TRACE(consistency);
-    ServerJob job = MakeJob(3, kSizes);
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(3, kSizes, {.consistency = consistency});
     const auto cluster = MakeCluster(3);
-    std::vector<std::unique_ptr<TestWorker>> all;
-    for (int rank = 0; rank < 3; ++rank) {
-      all.push_back(std::make_unique<TestWorker>(job, rank, cluster->NewClient()));
-    }
-    ForEachRank(3, [&](int rank) { ASSERT_EQ(all[rank]->Start(), absl::OkStatus()); });
-    ForEachRank(3, [&](int rank) {
-      TestWorker& worker = *all[rank];
-      const int64_t steps = rank == 1 ? 3 : 20;  // worker 1 has less data
+    std::vector<std::vector<float>> weights(3);
+    RunWorkers(job, *cluster, [&](TestWorker& worker) {
+      const int64_t steps = worker.rank == 1 ? 3 : 20;  // worker 1 has less data
       for (int64_t step = 0; step < steps;) {
         const auto results = worker.Step(step);
         ASSERT_EQ(results.status(), absl::OkStatus());
         step = results->front().dropped ? results->front().version : step + 1;
       }
-      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+      weights[worker.rank] = worker.weights;
     });
     EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
     if (consistency != "async" && consistency != "ssp:1") {
-      EXPECT_EQ(all[0]->weights, all[2]->weights);
+      EXPECT_EQ(weights[0], weights[2]);
     }
   }
 }
 
 TEST(ExchangeTest, AsynchronousWorkersThatTakeTurnsHaveStalenessNMinus1) {
   for (const int workers : {1, 2, 3, 4}) {
-    ServerJob job = MakeJob(workers, {1000});
-    job.consistency = "async";
+    const ServerJob job = MakeJob(workers, {1000}, {.consistency = "async"});
     const auto cluster = MakeCluster(workers);
     std::vector<std::unique_ptr<TestWorker>> all;
     for (int rank = 0; rank < workers; ++rank) {
@@ -330,38 +271,23 @@ TEST(ExchangeTest, AsynchronousWorkersThatTakeTurnsHaveStalenessNMinus1) {
 }
 
 TEST(ExchangeTest, AsynchronousWithOneWorkerEqualsALoopBitForBit) {
-  ServerJob job = MakeJob(1, kSizes);
-  job.consistency = "async";
+  const ServerJob job = MakeJob(1, kSizes, {.consistency = "async"});
   EXPECT_EQ(RunJob(job).weights[0], TrainAlone(job, kSteps));
 }
 
 TEST(ExchangeTest, AnAsynchronousReplyIsTheVersionOfItsPush) {
   // The weights count the pushes, so every reply shows its version.
-  ServerJob job = MakeJob(4, {50000});
-  job.consistency = "async";
-  job.optimizer.kind = OptimizerKind::kSgd;
+  const ServerJob job = MakeJob(4, {50000}, {.consistency = "async", .optimizer = OptimizerKind::kSgd});
   const auto cluster = MakeCluster(4);
   ForEachRank(4, [&](int rank) {
     TestWorker worker(job, rank, cluster->NewClient());
     std::fill(worker.weights.begin(), worker.weights.end(), 0.0f);
     ASSERT_EQ(worker.Start(), absl::OkStatus());
+    worker.gradient.assign(50000, -10.0f);  // times a rate of 0.1 is 1
     for (int64_t step = 0; step < 50; ++step) {
-      std::vector<float> gradient(50000, -10.0f);  // times a rate of 0.1 is 1
-      std::atomic<bool> done = false;
-      absl::StatusOr<ExchangeResult> result;
-      worker.client->PushPull({.bucket = 0,
-                               .step = step,
-                               .samples = 1,
-                               .gradient = {gradient.data(), gradient.size()},
-                               .weights = {worker.weights.data(), worker.weights.size()}},
-                              [&](absl::StatusOr<ExchangeResult> outcome) {
-                                result = std::move(outcome);
-                                done = true;
-                                done.notify_one();
-                              });
-      done.wait(false);
+      const auto result = worker.StepAgain(step, /*samples=*/1);
       ASSERT_EQ(result.status(), absl::OkStatus());
-      ASSERT_EQ(worker.weights, std::vector<float>(50000, result->version));
+      ASSERT_EQ(worker.weights, std::vector<float>(50000, result->front().version));
     }
     ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
   });
@@ -370,18 +296,13 @@ TEST(ExchangeTest, AnAsynchronousReplyIsTheVersionOfItsPush) {
 // That the first bucket is not answered before: see StagedPushesTest.
 TEST(ExchangeTest, SerialAnswersAllBucketsAfterTheLast) {
   for (const bool serial : {false, true}) {
-    ServerJob job = MakeJob(1, {1000, 1000});
-    job.serial = serial;
+    const ServerJob job = MakeJob(1, {1000, 1000}, {.serial = serial});
     const auto cluster = MakeCluster(1);
     TestWorker worker(job, 0, cluster->NewClient());
     ASSERT_EQ(worker.Start(), absl::OkStatus());
     std::atomic<int> first_done = 0, second_done = 0;
     const auto push = [&](int bucket, std::atomic<int>& done) {
-      worker.client->PushPull({.bucket = bucket,
-                               .step = 0,
-                               .samples = 1,
-                               .gradient = {worker.gradient.data(), 1000},
-                               .weights = {worker.weights.data() + job.buckets[bucket].first, 1000}},
+      worker.client->PushPull(worker.Of(job.buckets[bucket], /*step=*/0, /*samples=*/1),
                               [&](absl::StatusOr<ExchangeResult> result) {
                                 done = result.ok() ? 1 : -1;
                                 done.notify_one();
@@ -399,24 +320,20 @@ TEST(ExchangeTest, SerialAnswersAllBucketsAfterTheLast) {
 
 TEST(ExchangeTest, FetchReturnsTheServersWeights) {
   for (const std::string consistency : {"sync", "async"}) {
-    ServerJob job = MakeJob(2, kSizes);
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(2, kSizes, {.consistency = consistency});
     const auto cluster = MakeCluster(2);
     std::vector<std::vector<float>> fetched(2, std::vector<float>(job.parameters));
     std::latch pushed(2);
-    ForEachRank(2, [&](int rank) {
-      TestWorker worker(job, rank, cluster->NewClient());
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
-      for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+    RunWorkers(job, *cluster, [&](TestWorker& worker) {
+      ASSERT_EQ(worker.Steps(0, 3), absl::OkStatus());
       pushed.arrive_and_wait();
       for (int again = 0; again < 2; ++again) {
-        ASSERT_EQ(worker.client->Fetch({fetched[rank].data(), fetched[rank].size()}, Soon()),
+        ASSERT_EQ(worker.client->Fetch({fetched[worker.rank].data(), fetched[worker.rank].size()}, Soon()),
                   absl::OkStatus());
       }
       if (consistency == "sync") {
-        EXPECT_EQ(fetched[rank], worker.weights);
+        EXPECT_EQ(fetched[worker.rank], worker.weights);
       }
-      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
     });
     EXPECT_EQ(fetched[0], fetched[1]);
     EXPECT_NE(fetched[0], InitialWeights(job));
@@ -426,12 +343,7 @@ TEST(ExchangeTest, FetchReturnsTheServersWeights) {
 TEST(ExchangeTest, AJobWithoutParametersStartsAndEnds) {
   const ServerJob job = MakeJob(2, {});
   const auto cluster = MakeCluster(2);
-  ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, cluster->NewClient());
-    EXPECT_EQ(worker.Start(), absl::OkStatus());
-    EXPECT_EQ(worker.client->Fetch({}, Soon()), absl::OkStatus());
-    EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-  });
+  RunWorkers(job, *cluster, [](TestWorker& worker) { EXPECT_EQ(worker.Fetch(), absl::OkStatus()); });
   EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
 }
 
@@ -440,20 +352,16 @@ TEST_P(Workers, AJobContinuesFromSavedWeightsAndSlots) {
   const auto [workers, serial] = GetParam();
   constexpr int64_t kFirst = 4, kAll = 7;
   for (const OptimizerKind optimizer : kOptimizers) {
-    ServerJob job = MakeJob(workers, kSizes);
-    job.serial = serial;
-    job.deterministic = true;
-    job.optimizer.kind = optimizer;
+    ServerJob job =
+        MakeJob(workers, kSizes, {.deterministic = true, .serial = serial, .optimizer = optimizer});
     job.schedule = {.decay = LrDecay::kLinear, .base = .01, .total_samples = 1000};
     const size_t count = static_cast<size_t>(job.parameters);
     std::vector<float> weights(count);
     std::vector<std::vector<float>> slots(OptimizerSlots(optimizer).size(), weights);
     const auto before = MakeCluster(workers), after = MakeCluster(workers);
-    ForEachRank(workers, [&](int rank) {
-      TestWorker worker(job, rank, before->NewClient());
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
-      for (int64_t step = 0; step < kFirst; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
-      if (rank == 0) {
+    RunWorkers(job, *before, [&](TestWorker& worker) {
+      ASSERT_EQ(worker.Steps(0, kFirst), absl::OkStatus());
+      if (worker.rank == 0) {
         for (size_t slot = 0; slot <= slots.size(); ++slot) {
           std::vector<float>& to = slot > 0 ? slots[slot - 1] : weights;
           const auto kept =
@@ -462,7 +370,6 @@ TEST_P(Workers, AJobContinuesFromSavedWeightsAndSlots) {
         }
         EXPECT_EQ(weights, worker.weights);
       }
-      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
     });
 
     job.start_step = kFirst;
@@ -478,8 +385,7 @@ TEST_P(Workers, AJobContinuesFromSavedWeightsAndSlots) {
       ASSERT_EQ(worker.Start(), absl::OkStatus());
       EXPECT_EQ(worker.client->status().start_step, kFirst);
       EXPECT_EQ(worker.weights, weights);
-      for (int64_t step = kFirst; step < kAll; ++step)
-        ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+      ASSERT_EQ(worker.Steps(kFirst, kAll), absl::OkStatus());
       EXPECT_EQ(worker.weights, TrainAlone(worker.job, kAll));
       ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
     });

@@ -116,11 +116,9 @@ TEST(FailureTest, AServerWithoutWorkersGivesUp) {
 TEST(FailureTest, ASilentWorkerIsNamedAtTheTimeout) {
   const auto cluster = MakeCluster(3, absl::Seconds(1));
   const ServerJob job = MakeJob(3, {10, 10});
-  ForEachRank(3, [&](int rank) {
-    TestWorker worker(job, rank, cluster->NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
+  StartWorkers(job, *cluster, [&](TestWorker& worker) {
     ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
-    if (rank == 1) {
+    if (worker.rank == 1) {
       EXPECT_FALSE(cluster->server().WaitUntilOver(Soon())->ok());
     } else {
       EXPECT_THAT(MessageOf(worker.Step(1).status()),
@@ -138,15 +136,12 @@ TEST(FailureTest, SlowWorkersAreNamedAtTheTimeout) {
                         Case{"ssp:1", "waited 1s for workers 1, 2 to push bucket 0 of step 1"}}) {
     const auto cluster = MakeCluster(
         ServerOptions{.workers = 3, .timeout = absl::Seconds(1), .on_worker_loss = OnWorkerLoss::kStop});
-    ServerJob job = MakeJob(3, {10, 10});
-    job.consistency = c.consistency;
+    const ServerJob job = MakeJob(3, {10, 10}, {.consistency = c.consistency});
     std::latch stepped(3);
-    ForEachRank(3, [&](int rank) {
-      TestWorker worker(job, rank, cluster->NewClient());
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
+    StartWorkers(job, *cluster, [&](TestWorker& worker) {
       ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
       stepped.count_down();
-      if (rank > 0) {
+      if (worker.rank > 0) {
         EXPECT_FALSE(cluster->server().WaitUntilOver(Soon())->ok());
         return;
       }
@@ -161,14 +156,11 @@ TEST(FailureTest, SlowWorkersAreNamedAtTheTimeout) {
 TEST(FailureTest, ALostWorkerFailsTheJobIfLossesStopIt) {
   for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
     const auto cluster = MakeCluster(ServerOptions{.workers = 3, .on_worker_loss = OnWorkerLoss::kStop});
-    ServerJob job = MakeJob(3, {10});
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(3, {10}, {.consistency = consistency});
     std::latch started(3);
-    ForEachRank(3, [&](int rank) {
-      TestWorker worker(job, rank, cluster->NewClient());
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
+    StartWorkers(job, *cluster, [&](TestWorker& worker) {
       started.count_down();
-      if (rank == 2) {
+      if (worker.rank == 2) {
         started.wait();
         return;  // destroys its client
       }
@@ -177,8 +169,7 @@ TEST(FailureTest, ALostWorkerFailsTheJobIfLossesStopIt) {
       EXPECT_THAT(MessageOf(status), HasSubstr("worker 2 was lost"));
       // The job stays failed.
       EXPECT_THAT(MessageOf(worker.Step(1).status()), HasSubstr("worker 2 was lost"));
-      EXPECT_THAT(MessageOf(worker.client->Fetch({worker.weights.data(), worker.weights.size()}, Soon())),
-                  HasSubstr("worker 2 was lost"));
+      EXPECT_THAT(MessageOf(worker.Fetch()), HasSubstr("worker 2 was lost"));
     });
     EXPECT_THAT(MessageOf(*cluster->server().WaitUntilOver(Soon())), HasSubstr("worker 2 was lost"));
   }
@@ -202,23 +193,18 @@ TEST(FailureTest, AbortEndsAWaitingExchangeAndTheJobOfTheOthers) {
   const auto cluster = MakeCluster(2);
   const ServerJob job = MakeJob(2, {1000000});
   std::latch in_flight(1);
-  ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, cluster->NewClient());
-    EXPECT_EQ(worker.Start(), absl::OkStatus());
-    if (rank == 1) {
+  StartWorkers(job, *cluster, [&](TestWorker& worker) {
+    if (worker.rank == 1) {
       in_flight.wait();
       worker.client->Abort(absl::CancelledError("no more"));
       EXPECT_EQ(MessageOf(worker.Step(0).status()), "no more");
       return;
     }
     std::latch ended(1);
-    worker.client->PushPull({.samples = 1,
-                             .gradient = worker.Sent(job.buckets[0]),
-                             .weights = {worker.weights.data(), worker.weights.size()}},
-                            [&](absl::StatusOr<ExchangeResult> result) {
-                              EXPECT_THAT(MessageOf(result.status()), HasSubstr("worker 1 was lost"));
-                              ended.count_down();
-                            });
+    worker.client->PushPull(worker.Of(job.buckets[0], 0, 1), [&](absl::StatusOr<ExchangeResult> result) {
+      EXPECT_THAT(MessageOf(result.status()), HasSubstr("worker 1 was lost"));
+      ended.count_down();
+    });
     in_flight.count_down();
     ended.wait();
   });
@@ -234,13 +220,11 @@ TEST(FailureTest, APushOfAnUnexpectedStepNamesWorkerAndStep) {
         Case{0, "worker 1, bucket 0: worker 1 pushed step 0, from the past: its next one is 2"}}) {
     const auto cluster = MakeCluster(ServerOptions{.workers = 2, .on_worker_loss = OnWorkerLoss::kStop});
     const ServerJob job = MakeJob(2, {10});
-    ForEachRank(2, [&](int rank) {
-      TestWorker worker(job, rank, cluster->NewClient());
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
+    StartWorkers(job, *cluster, [&](TestWorker& worker) {
       absl::Status status;
-      for (int64_t step = 0; status.ok() && (rank == 0 || step < 2); ++step)
+      for (int64_t step = 0; status.ok() && (worker.rank == 0 || step < 2); ++step)
         status = worker.Step(step).status();
-      if (rank == 1 && status.ok()) status = worker.ExchangeBucket(0, c.second_step).status();
+      if (worker.rank == 1 && status.ok()) status = worker.ExchangeBucket(0, c.second_step).status();
       EXPECT_THAT(MessageOf(status), HasSubstr(c.error));
     });
   }
@@ -249,25 +233,17 @@ TEST(FailureTest, APushOfAnUnexpectedStepNamesWorkerAndStep) {
 TEST(FailureTest, ASecondExchangeOfABucketInFlightIsRejected) {
   const auto cluster = MakeCluster(2);
   const ServerJob job = MakeJob(2, {10});
-  ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, cluster->NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
-    if (rank == 0) {  // gets the error of worker 1
+  StartWorkers(job, *cluster, [&](TestWorker& worker) {
+    if (worker.rank == 0) {  // gets the error of worker 1
       EXPECT_FALSE(cluster->server().WaitUntilOver(Soon())->ok());
       return;
     }
     std::atomic<int> ended = 0;
     for (int64_t step = 0; step < 2; ++step) {
-      worker.client->PushPull({.bucket = 0,
-                               .step = step,
-                               .samples = 1,
-                               .gradient = {worker.gradient.data(), 10},
-                               .weights = {worker.weights.data(), 10}},
-                              [&](absl::StatusOr<ExchangeResult> result) {
-                                EXPECT_THAT(MessageOf(result.status()),
-                                            HasSubstr("has an exchange in flight"));
-                                ++ended;
-                              });
+      worker.client->PushPull(worker.Of(job.buckets[0], step, 1), [&](absl::StatusOr<ExchangeResult> result) {
+        EXPECT_THAT(MessageOf(result.status()), HasSubstr("has an exchange in flight"));
+        ++ended;
+      });
     }
     EXPECT_TRUE(Eventually([&] { return ended == 2; }));
     worker.client.reset();

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <deque>
 #include <latch>
 #include <numeric>
 #include <string>
@@ -18,9 +19,7 @@ namespace psring {
 namespace {
 
 ServerJob JobWithTables(int workers) {
-  ServerJob job = MakeJob(workers, {3, 100});
-  job.optimizer.kind = OptimizerKind::kAdagrad;
-  job.schedule.base = .1;
+  ServerJob job = MakeJob(workers, {3, 100}, {.optimizer = OptimizerKind::kAdagrad, .rate = .1});
   job.tables = {{.rows = 50, .width = 5, .bound = .5f}, {.rows = 70'000, .width = 64, .bound = .1f}};
   job.table_seed = 3;
   return job;
@@ -40,26 +39,37 @@ std::vector<float> GradientOf(const std::vector<int32_t>& rows, int worker, int 
   return gradient;
 }
 
-struct TableServers {
-  TableServers(int workers, int count) {
-    for (int server = 0; server < count; ++server) {
-      clusters.push_back(MakeCluster(workers, absl::Seconds(30), server, count));
+// What a worker pulls and pushes in a step.
+struct StepRows {
+  StepRows(const ServerJob& job, int worker, int64_t step) {
+    for (const Table& table : job.tables) {
+      rows.push_back(RowsOf(worker, step, table.rows));
+      values.emplace_back(rows.back().size() * static_cast<size_t>(table.width));
+      gradients.push_back(GradientOf(rows.back(), worker, table.width));
+    }
+    for (int t = 0; t < static_cast<int>(rows.size()); ++t) {
+      pulls.push_back({t, rows[t], values[t].data()});
+      pushes.push_back({t, rows[t], gradients[t].data()});
     }
   }
-  std::unique_ptr<PsClient> NewClient() const {
-    std::vector<std::unique_ptr<OneServerClient>> clients;
-    for (const auto& cluster : clusters) clients.push_back(cluster->NewClient());
-    return MakeShardedPsClient(std::move(clients));
-  }
-  std::vector<std::unique_ptr<Cluster>> clusters;
+  std::vector<std::vector<int32_t>> rows;  // by table
+  std::vector<std::vector<float>> values, gradients;
+  std::vector<RowPull> pulls;
+  std::vector<RowPush> pushes;
 };
+
+std::vector<int32_t> RowsFrom(int begin, int end) {
+  std::vector<int32_t> rows(static_cast<size_t>(end - begin));
+  std::iota(rows.begin(), rows.end(), begin);
+  return rows;
+}
 
 TEST(Rows, OfEveryStepEqualALoopBitForBit) {
   constexpr int kSteps = 3;
   for (const auto& [workers, servers] : {std::pair{1, 1}, {3, 1}, {2, 3}}) {
     SCOPED_TRACE(testing::Message() << workers << " workers, " << servers << " servers");
     const ServerJob job = JobWithTables(workers);
-    const TableServers all(workers, servers);
+    const Servers all(workers, servers);
     std::atomic<uint64_t> sent = 0, received = 0;
     ForEachRank(workers, [&](int rank) {
       const auto host = MakeCpuDevice();
@@ -68,19 +78,8 @@ TEST(Rows, OfEveryStepEqualALoopBitForBit) {
       TestWorker worker(job, rank, all.NewClient());
       ASSERT_EQ(worker.Start(), absl::OkStatus());
       for (int64_t step = 0; step <= kSteps; ++step) {
-        std::vector<std::vector<int32_t>> rows;
-        std::vector<std::vector<float>> values, gradients;
-        std::vector<RowPull> pulls;
-        std::vector<RowPush> pushes;
-        for (const Table& table : job.tables) {
-          rows.push_back(RowsOf(rank, step, table.rows));
-          values.emplace_back(rows.back().size() * static_cast<size_t>(table.width));
-          gradients.push_back(GradientOf(rows.back(), rank, table.width));
-        }
-        for (int t = 0; t < 2; ++t) {
-          pulls.push_back({t, rows[t], values[t].data()});
-          pushes.push_back({t, rows[t], gradients[t].data()});
-        }
+        const StepRows own(job, rank, step);
+        const auto& [rows, values, gradients, pulls, pushes] = own;
         ASSERT_EQ(worker.client->rows().Pull(step, pulls, Soon()), absl::OkStatus());
         for (int t = 0; t < 2; ++t) {
           const size_t width = static_cast<size_t>(job.tables[t].width);
@@ -93,14 +92,12 @@ TEST(Rows, OfEveryStepEqualALoopBitForBit) {
         worker.client->rows().Push(step, 1 + rank, pushes);
         ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
         for (int t = 0; t < 2; ++t) {
-          std::vector<std::vector<int32_t>> others;
-          std::vector<std::vector<float>> theirs;
+          std::deque<StepRows> all_rows;
           std::vector<RowGradient> sources;
           for (int w = 0; w < workers; ++w) {
-            others.push_back(RowsOf(w, step, job.tables[t].rows));
-            theirs.push_back(GradientOf(others.back(), w, job.tables[t].width));
+            const StepRows& of_worker = all_rows.emplace_back(job, w, step);
+            sources.push_back({of_worker.rows[t], of_worker.gradients[t].data()});
           }
-          for (int w = 0; w < workers; ++w) sources.push_back({others[w], theirs[w].data()});
           std::vector<int32_t> sum_rows;
           std::vector<float> sums;
           AddUpRows(sources, static_cast<size_t>(job.tables[t].width), sum_rows, sums);
@@ -128,7 +125,7 @@ TEST(Rows, AJobMayHaveOnlyTables) {
     ServerJob job = JobWithTables(2);
     job.parameters = 0;
     job.buckets.clear();
-    const TableServers all(2, servers);
+    const Servers all(2, servers);
     ForEachRank(2, [&](int rank) {
       const auto client = all.NewClient();
       ASSERT_EQ(client->Start(rank, job, WorkerBuffers(), Soon()), absl::OkStatus());
@@ -164,30 +161,19 @@ TEST(Rows, OfACheckpointContinueWithOtherServers) {
     return arrays;
   };
   std::vector<std::vector<float>> of_first, of_second;
-  const TableServers first(2, 3);
+  const Servers first(2, 3);
   const auto steps = [&](TestWorker& worker, int rank, int64_t step) {
     for (const int64_t end = step + 2; step < end; ++step) {
-      std::vector<std::vector<int32_t>> rows;
-      std::vector<std::vector<float>> gradients;
-      std::vector<RowPush> pushes;
-      for (int t = 0; t < 2; ++t) {
-        rows.push_back(RowsOf(rank, step, job.tables[t].rows));
-        gradients.push_back(GradientOf(rows.back(), rank, job.tables[t].width));
-      }
-      for (int t = 0; t < 2; ++t) pushes.push_back({t, rows[t], gradients[t].data()});
-      worker.client->rows().Push(step, 1 + rank, pushes);
+      worker.client->rows().Push(step, 1 + rank, StepRows(job, rank, step).pushes);
       ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
     }
   };
   std::vector<std::vector<float>> everything;  // at step 2
-  ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, first.NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
-    steps(worker, rank, 0);
-    if (rank == 0) {
+  RunWorkers(job, first, [&](TestWorker& worker) {
+    steps(worker, worker.rank, 0);
+    if (worker.rank == 0) {
       for (int t = 0; t < 2; ++t) {
-        std::vector<int32_t> rows(static_cast<size_t>(job.tables[t].rows));
-        std::iota(rows.begin(), rows.end(), 0);
+        const std::vector<int32_t> rows = RowsFrom(0, job.tables[t].rows);
         for (int slot = 0; slot < 2; ++slot) {
           everything.emplace_back(job.tables[t].count());
           const std::vector<RowPull> pulls = {{t, rows, everything.back().data(), slot}};
@@ -195,25 +181,21 @@ TEST(Rows, OfACheckpointContinueWithOtherServers) {
         }
       }
     }
-    steps(worker, rank, 2);
-    if (rank == 0) of_first = read(worker, 4);
-    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    steps(worker, worker.rank, 2);
+    if (worker.rank == 0) of_first = read(worker, 4);
   });
   job.start_step = 2;
   job.start_samples = 6;
   job.row_arrays = 2;
-  const TableServers second(2, 2);
-  ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, second.NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
-    for (int t = 0; t < 2 && rank == 0; ++t) {
+  const Servers second(2, 2);
+  RunWorkers(job, second, [&](TestWorker& worker) {
+    for (int t = 0; t < 2 && worker.rank == 0; ++t) {
       const size_t width = static_cast<size_t>(job.tables[t].width);
       for (int slot = 0; slot < 2; ++slot) {
         // In two pieces.
         const int cut = job.tables[t].rows / 3;
         for (const auto& [begin, end] : {std::pair{0, cut}, {cut, job.tables[t].rows}}) {
-          std::vector<int32_t> rows(static_cast<size_t>(end - begin));
-          std::iota(rows.begin(), rows.end(), begin);
+          const std::vector<int32_t> rows = RowsFrom(begin, end);
           const float* const values =
               everything[static_cast<size_t>(2 * t + slot)].data() + static_cast<size_t>(begin) * width;
           ASSERT_EQ(worker.client->rows().Put({t, rows, values, slot}, Soon()), absl::OkStatus());
@@ -221,9 +203,8 @@ TEST(Rows, OfACheckpointContinueWithOtherServers) {
       }
     }
     ASSERT_EQ(worker.client->rows().Pull(2, {}, Soon()), absl::OkStatus());
-    steps(worker, rank, 2);
-    if (rank == 0) of_second = read(worker, 4);
-    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    steps(worker, worker.rank, 2);
+    if (worker.rank == 0) of_second = read(worker, 4);
   });
   EXPECT_TRUE(of_first == of_second);
   EXPECT_FALSE(of_first.empty());
@@ -234,16 +215,13 @@ TEST(Rows, APullWithoutRowsWaitsForTheWorkersOwnPushes) {
   ServerJob job = JobWithTables(2);
   job.consistency = "async";
   for (const int servers : {1, 3}) {
-    const TableServers all(2, servers);
+    const Servers all(2, servers);
     std::latch pushed(1);
-    ForEachRank(2, [&](int rank) {
-      TestWorker worker(job, rank, all.NewClient());
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
+    RunWorkers(job, all, [&](TestWorker& worker) {
       const Table& table = job.tables[1];
       const size_t width = static_cast<size_t>(table.width);
-      if (rank == 1) {
-        std::vector<int32_t> rows(static_cast<size_t>(table.rows));
-        std::iota(rows.begin(), rows.end(), 0);
+      if (worker.rank == 1) {
+        const std::vector<int32_t> rows = RowsFrom(0, table.rows);
         const std::vector<float> gradient(table.count(), 1.0f);
         const std::vector<RowPush> pushes = {{1, rows, gradient.data()}};
         worker.client->rows().Push(0, 1, pushes);
@@ -260,7 +238,6 @@ TEST(Rows, APullWithoutRowsWaitsForTheWorkersOwnPushes) {
           for (size_t c = 0; c < width; ++c) EXPECT_LT(values[i * width + c], initial[c] - .05f);
         }
       }
-      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
     });
   }
 }
@@ -270,13 +247,11 @@ TEST(Rows, OfACheckpointThatWorkerZeroDoesNotSendEndTheJob) {
   ServerJob job = JobWithTables(2);
   job.consistency = "async";  // which otherwise continues without a lost worker
   job.row_arrays = 1;
-  const TableServers all(2, 1);
+  const Servers all(2, 1);
   std::latch started(2);
-  ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, all.NewClient());
-    EXPECT_EQ(worker.Start(), absl::OkStatus());
+  StartWorkers(job, all, [&](TestWorker& worker) {
     started.arrive_and_wait();
-    if (rank == 0) return;  // its client is destroyed
+    if (worker.rank == 0) return;  // its client is destroyed
     const absl::Status status = worker.client->rows().Pull(0, {}, MonotonicTime::InfiniteFuture());
     EXPECT_TRUE(absl::StrContains(status.message(), "worker 0 was lost")) << status;
   });
@@ -284,7 +259,7 @@ TEST(Rows, OfACheckpointThatWorkerZeroDoesNotSendEndTheJob) {
 
 TEST(Rows, OutsideOfATableEndTheJobWithTheWorkersName) {
   const ServerJob job = JobWithTables(1);
-  const TableServers all(1, 1);
+  const Servers all(1, 1);
   TestWorker worker(job, 0, all.NewClient());
   ASSERT_EQ(worker.Start(), absl::OkStatus());
   const std::vector<int32_t> rows = {3, 50};
@@ -296,13 +271,11 @@ TEST(Rows, OutsideOfATableEndTheJobWithTheWorkersName) {
 
 TEST(Rows, APullThatWaitsForAnotherWorkerEndsWhenTheJobFails) {
   const ServerJob job = JobWithTables(2);
-  const TableServers all(2, 1);
+  const Servers all(2, 1);
   std::latch started(2);
-  ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, all.NewClient());
-    EXPECT_EQ(worker.Start(), absl::OkStatus());
+  StartWorkers(job, all, [&](TestWorker& worker) {
     started.arrive_and_wait();
-    if (rank == 1) return;  // its client is destroyed before it has pushed
+    if (worker.rank == 1) return;  // its client is destroyed before it has pushed
     const std::vector<int32_t> rows = {3};
     std::vector<float> values(5);
     worker.client->rows().Push(0, 1, {});

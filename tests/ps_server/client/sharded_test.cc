@@ -25,55 +25,6 @@ using ::testing::HasSubstr;
 // Buckets with fewer elements than servers, so that slices are empty; and slices of more than one chunk.
 const std::vector<size_t> kShardedSizes = {3, 1000, 1, 30'035};
 const std::vector<size_t> kLargeSizes = {3, 1000, 1, 3 * kChunkBytes / sizeof(float) + 35};
-constexpr int64_t kShardedSteps = 3;
-
-struct Servers {
-  Servers(int workers, int count, OnWorkerLoss on_worker_loss = OnWorkerLoss::kByMode) {
-    for (int server = 0; server < count; ++server) {
-      clusters.push_back(MakeCluster(ServerOptions{.workers = workers,
-                                                   .server = server,
-                                                   .servers = count,
-                                                   .timeout = absl::Seconds(30),
-                                                   .on_worker_loss = on_worker_loss}));
-    }
-  }
-  std::unique_ptr<PsClient> NewClient() const {
-    std::vector<std::unique_ptr<OneServerClient>> clients;
-    for (const auto& cluster : clusters) clients.push_back(cluster->NewClient());
-    return MakeShardedPsClient(std::move(clients));
-  }
-  ParameterServer& server(int i) const { return clusters[i]->server(); }
-  int count() const { return static_cast<int>(clusters.size()); }
-
-  std::vector<std::unique_ptr<Cluster>> clusters;
-};
-
-// Every rank makes `steps` steps without pauses. Returns the weights by rank.
-std::vector<std::vector<float>> RunJob(const ServerJob& job, const Servers& servers,
-                                       int64_t steps = kShardedSteps) {
-  std::vector<std::vector<float>> weights(job.workers);
-  ForEachRank(job.workers, [&](int rank) {
-    TestWorker worker(job, rank, servers.NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
-    ASSERT_EQ(worker.weights, InitialWeights(job));
-    for (int64_t step = 0; step < steps; ++step) {
-      const auto exchanges = worker.Step(step);
-      ASSERT_EQ(exchanges.status(), absl::OkStatus());
-    }
-    const uint64_t bytes = job.parameters * sizeof(float) * steps;
-    EXPECT_EQ(worker.client->status().traffic.payload_tx_bytes, bytes);
-    EXPECT_EQ(worker.client->status().traffic.payload_rx_bytes, bytes);
-    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-    weights[rank] = std::move(worker.weights);
-  });
-  uint64_t received = 0;
-  for (int server = 0; server < servers.count(); ++server) {
-    EXPECT_EQ(servers.server(server).WaitUntilOver(Soon()), absl::OkStatus());
-    received += servers.server(server).stats().payload.payload_rx_bytes;
-  }
-  EXPECT_EQ(received, job.parameters * sizeof(float) * steps * job.workers);
-  return weights;
-}
 
 class Sharded : public ::testing::TestWithParam<std::tuple<int, int>> {
  protected:
@@ -89,13 +40,11 @@ INSTANTIATE_TEST_SUITE_P(Servers, Sharded,
 TEST_P(Sharded, DeterministicEqualsALoopBitForBit) {
   for (const OptimizerKind optimizer :
        {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam}) {
-    ServerJob job = MakeJob(workers(), optimizer == OptimizerKind::kMomentum ? kLargeSizes : kShardedSizes);
-    job.deterministic = true;
-    job.serial = optimizer == OptimizerKind::kSgd;
-    job.optimizer.kind = optimizer;
-    const Servers servers(workers(), this->servers());
-    const auto weights = RunJob(job, servers);
-    const std::vector<float> expected = TrainAlone(job, kShardedSteps);
+    const ServerJob job =
+        MakeJob(workers(), optimizer == OptimizerKind::kMomentum ? kLargeSizes : kShardedSizes,
+                {.deterministic = true, .serial = optimizer == OptimizerKind::kSgd, .optimizer = optimizer});
+    const auto weights = RunJob(job, servers()).weights;
+    const std::vector<float> expected = TrainAlone(job, kSteps);
     for (int rank = 0; rank < workers(); ++rank)
       EXPECT_EQ(weights[rank], expected) << OptimizerName(optimizer);
   }
@@ -103,23 +52,19 @@ TEST_P(Sharded, DeterministicEqualsALoopBitForBit) {
 
 TEST_P(Sharded, SynchronousEqualsALoopWithinRounding) {
   const ServerJob job = MakeJob(workers(), kShardedSizes);
-  const Servers servers(workers(), this->servers());
-  const auto weights = RunJob(job, servers);
+  const auto weights = RunJob(job, servers()).weights;
   for (int rank = 0; rank < workers(); ++rank) {
     EXPECT_EQ(weights[rank], weights[0]);
-    EXPECT_LT(RelativeDistance(weights[rank], TrainAlone(job, kShardedSteps)), 1e-5);
+    EXPECT_LT(RelativeDistance(weights[rank], TrainAlone(job, kSteps)), 1e-5);
   }
 }
 
 TEST_P(Sharded, EachServerKeepsItsOwnVersionsAndStaleness) {
   for (const std::string consistency : {"async", "ssp:1"}) {
-    ServerJob job = MakeJob(workers(), kShardedSizes);
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(workers(), kShardedSizes, {.consistency = consistency});
     const Servers servers(workers(), this->servers());
     std::atomic<int64_t> reported = 0;
-    ForEachRank(workers(), [&](int rank) {
-      TestWorker worker(job, rank, servers.NewClient());
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
+    RunWorkers(job, servers, [&](TestWorker& worker) {
       for (int64_t step = 0; step < 10; ++step) {
         const auto results = worker.Step(step);
         ASSERT_EQ(results.status(), absl::OkStatus());
@@ -137,11 +82,9 @@ TEST_P(Sharded, EachServerKeepsItsOwnVersionsAndStaleness) {
           }
         }
       }
-      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
     });
     int64_t counted = 0;
-    for (int server = 0; server < servers.count(); ++server) {
-      const ServerStats stats = servers.server(server).stats();
+    for (const ServerStats& stats : servers.Ends()) {
       EXPECT_EQ(stats.pushes, static_cast<int64_t>(10 * workers() * kShardedSizes.size()));
       counted +=
           std::accumulate(stats.worker_staleness_sum.begin(), stats.worker_staleness_sum.end(), int64_t{0});
@@ -153,17 +96,15 @@ TEST_P(Sharded, EachServerKeepsItsOwnVersionsAndStaleness) {
 // If the bound is below the norm, the update has the norm of the bound; otherwise clipping has no effect.
 TEST_P(Sharded, ClippingScalesTheMeanGradientToTheBound) {
   for (const std::string consistency : {"sync", "backup:0"}) {
-    ServerJob job = MakeJob(workers(), kShardedSizes);
-    job.consistency = consistency;
-    job.deterministic = true;
-    job.clip_norm = 3;
-    const auto weights = RunJob(job, Servers(workers(), servers()));
-    const std::vector<float> expected = TrainAlone(job, kShardedSteps);
+    ServerJob job = MakeJob(workers(), kShardedSizes,
+                            {.consistency = consistency, .deterministic = true, .clip_norm = 3});
+    const auto weights = RunJob(job, servers()).weights;
+    const std::vector<float> expected = TrainAlone(job, kSteps);
     for (int rank = 0; rank < workers(); ++rank) EXPECT_EQ(weights[rank], expected) << consistency;
 
     job.optimizer.kind = OptimizerKind::kSgd;
     job.schedule.base = 1;
-    const auto one_step = RunJob(job, Servers(workers(), servers()), 1);
+    const auto one_step = RunJob(job, servers(), 1).weights;
     const std::vector<float> before = InitialWeights(job);
     double moved = 0;
     for (size_t i = 0; i < one_step[0].size(); ++i) {
@@ -173,7 +114,7 @@ TEST_P(Sharded, ClippingScalesTheMeanGradientToTheBound) {
     EXPECT_NEAR(std::sqrt(moved), 3, 1e-5);
 
     job.clip_norm = 1e6;
-    const auto not_clipped = RunJob(job, Servers(workers(), servers()), 1);
+    const auto not_clipped = RunJob(job, servers(), 1).weights;
     job.clip_norm = 0;
     EXPECT_EQ(not_clipped[0], TrainAlone(job, 1));
   }
@@ -183,19 +124,17 @@ TEST_P(Sharded, Gradients16BitAreHalfTheBytesAndAddedInFloat32) {
   for (const DType wire : {DType::kBFloat16, DType::kFloat16}) {
     for (const std::string consistency : {"sync", "async"}) {
       for (const bool deterministic : {false, true}) {
-        ServerJob job = MakeJob(workers(), kShardedSizes);
-        job.consistency = consistency;
-        job.deterministic = deterministic && consistency == "sync";
-        job.wire = wire;
-        job.optimizer.kind = OptimizerKind::kSgd;
-        job.schedule.base = 1;
+        const ServerJob job = MakeJob(workers(), kShardedSizes,
+                                      {.consistency = consistency,
+                                       .deterministic = deterministic && consistency == "sync",
+                                       .wire = wire,
+                                       .optimizer = OptimizerKind::kSgd,
+                                       .rate = 1});
         const std::vector<float> before = InitialWeights(job);
         const Servers servers(workers(), this->servers());
-        ForEachRank(workers(), [&](int rank) {
-          TestWorker worker(job, rank, servers.NewClient());
-          ASSERT_EQ(worker.Start(), absl::OkStatus());
+        RunWorkers(job, servers, [&](TestWorker& worker) {
           // Their sums are exact only in float32: 1.0078125 follows 1 in bfloat16.
-          worker.gradient.assign(job.parameters, rank == 0 ? 1.0078125f : 1024.f);
+          worker.gradient.assign(job.parameters, worker.rank == 0 ? 1.0078125f : 1024.f);
           ASSERT_EQ(worker.StepAgain(0, /*samples=*/1).status(), absl::OkStatus());
           EXPECT_EQ(worker.client->status().traffic.payload_tx_bytes, job.parameters * 2);
           EXPECT_EQ(worker.client->status().traffic.payload_rx_bytes, job.parameters * 4);
@@ -206,12 +145,9 @@ TEST_P(Sharded, Gradients16BitAreHalfTheBytesAndAddedInFloat32) {
               ASSERT_EQ(worker.weights[i], before[i] - mean) << i;
             }
           }
-          ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
         });
         uint64_t received = 0;
-        for (int server = 0; server < servers.count(); ++server) {
-          received += servers.server(server).stats().payload.payload_rx_bytes;
-        }
+        for (const ServerStats& stats : servers.Ends()) received += stats.payload.payload_rx_bytes;
         EXPECT_EQ(received, static_cast<uint64_t>(job.parameters) * 2 * workers());
       }
     }
@@ -219,8 +155,7 @@ TEST_P(Sharded, Gradients16BitAreHalfTheBytesAndAddedInFloat32) {
 }
 
 TEST(StalenessTest, AStalePushIsAppliedWithItsRateDividedByStaleness) {
-  ServerJob job = MakeJob(2, {100});
-  job.consistency = "async";
+  ServerJob job = MakeJob(2, {100}, {.consistency = "async"});
   job.staleness_lr = true;
   job.optimizer.kind = OptimizerKind::kSgd;
   job.schedule.base = 1;
@@ -244,25 +179,20 @@ TEST(StalenessTest, AStalePushIsAppliedWithItsRateDividedByStaleness) {
 TEST(ShardedTest, FetchReturnsTheWeightsOfAllServers) {
   ServerJob job = MakeJob(2, kShardedSizes);
   const Servers servers(2, 3);
-  ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, servers.NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
+  RunWorkers(job, servers, [&](TestWorker& worker) {
     ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
     std::vector<float> fetched(job.parameters);
     ASSERT_EQ(worker.client->Fetch({fetched.data(), fetched.size()}, Soon()), absl::OkStatus());
     EXPECT_EQ(fetched, worker.weights);
-    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
   });
 }
 
 // Backup workers that push 2^rank in all elements, so that the change of a weight shows whose gradients it
 // contains.
 ServerJob UniformJob(int workers, int spare) {
-  ServerJob job = MakeJob(workers, {40, 1000, 5, 70'000});
-  job.consistency = absl::StrCat("backup:", spare);
-  job.optimizer.kind = OptimizerKind::kSgd;
-  job.schedule.base = 1;
-  return job;
+  return MakeJob(
+      workers, {40, 1000, 5, 70'000},
+      {.consistency = absl::StrCat("backup:", spare), .optimizer = OptimizerKind::kSgd, .rate = 1});
 }
 
 // One of them, up to step `last`. The spare workers come too late for every third step. `see(results, step)`:
@@ -280,7 +210,6 @@ void TrainLate(TestWorker& worker, int spare, int64_t last, StepOfTheFastest& fa
     if (testing::Test::HasFatalFailure()) return;
   }
   fastest.Reach(last);
-  ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
 }
 
 // With backup workers each update contains the same workers' gradients on all servers: those that the first
@@ -294,9 +223,7 @@ TEST(ShardedBackup, AllServersApplyTheSameGradients) {
     std::atomic<int64_t> dropped = 0;
     StepOfTheFastest fastest;
     std::vector<std::vector<float>> weights(workers);
-    ForEachRank(workers, [&](int rank) {
-      TestWorker worker(job, rank, servers.NewClient());
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
+    RunWorkers(job, servers, [&](TestWorker& worker) {
       TrainLate(worker, spare, kLast, fastest, [&](const std::vector<ExchangeResult>& results, int64_t step) {
         for (const ExchangeResult& result : results) {
           EXPECT_EQ(result.dropped, results.front().dropped);
@@ -312,12 +239,10 @@ TEST(ShardedBackup, AllServersApplyTheSameGradients) {
           }
         }
       });
-      weights[rank] = worker.weights;
+      weights[worker.rank] = worker.weights;
     });
     EXPECT_EQ(dropped > 0, spare > 0);
-    for (int server = 0; server < 3; ++server) {
-      EXPECT_EQ(servers.server(server).WaitUntilOver(Soon()), absl::OkStatus());
-      const ServerStats stats = servers.server(server).stats();
+    for (const ServerStats& stats : servers.Ends()) {
       EXPECT_EQ(stats.pushes, static_cast<int64_t>(kLast * (workers - spare) * job.buckets.size()));
       EXPECT_EQ(stats.dropped_gradients, dropped);
     }
@@ -336,9 +261,7 @@ TEST(ShardedBackup, AClippedUpdateHasTheNormOfTheBound) {
       const std::vector<float> before = InitialWeights(job);
       const Servers servers(workers, count);
       StepOfTheFastest fastest;
-      ForEachRank(workers, [&, spare = spare](int rank) {
-        TestWorker worker(job, rank, servers.NewClient());
-        ASSERT_EQ(worker.Start(), absl::OkStatus());
+      RunWorkers(job, servers, [&, spare = spare](TestWorker& worker) {
         TrainLate(worker, spare, kLast, fastest,
                   [&](const std::vector<ExchangeResult>& results, int64_t step) {
                     if (results.front().dropped) return;
@@ -347,9 +270,7 @@ TEST(ShardedBackup, AClippedUpdateHasTheNormOfTheBound) {
                     }
                   });
       });
-      for (int server = 0; server < count; ++server) {
-        EXPECT_EQ(servers.server(server).WaitUntilOver(Soon()), absl::OkStatus());
-      }
+      servers.Ends();
     }
   }
 }
@@ -370,11 +291,9 @@ TEST(ShardedTest, TheLossOfOneServerEndsTheJobAndIsNamed) {
   const ServerJob job = MakeJob(2, {1000, 1000});
   const Servers servers(2, 3);
   const MonotonicTime begin = MonotonicNow();
-  ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, servers.NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
+  StartWorkers(job, servers, [&](TestWorker& worker) {
     absl::Status status = worker.Step(0).status();
-    if (rank == 0) {
+    if (worker.rank == 0) {
       ASSERT_EQ(status, absl::OkStatus());
       servers.server(1).Abort(
           absl::InternalError("the disk is full"));  // the other may still be in its step 0
@@ -394,8 +313,7 @@ TEST(ShardedTest, TheOthersContinueWithoutALostWorkerWhichCannotRejoin) {
                                                     {"async", OnWorkerLoss::kByMode},
                                                     {"ssp:1", OnWorkerLoss::kByMode}}) {
     SCOPED_TRACE(consistency);
-    ServerJob job = MakeJob(3, {1000, 300});
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(3, {1000, 300}, {.consistency = consistency});
     const Servers servers(3, 2, on_worker_loss);
     std::vector<std::vector<float>> weights(3);
     ForEachRank(3, [&](int rank) {
@@ -412,7 +330,7 @@ TEST(ShardedTest, TheOthersContinueWithoutALostWorkerWhichCannotRejoin) {
       }
       TestWorker worker(job, rank, servers.NewClient());
       ASSERT_EQ(worker.Start(), absl::OkStatus());
-      for (int64_t step = 0; step < 6; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+      ASSERT_EQ(worker.Steps(0, 6), absl::OkStatus());
       for (int server = 0; server < 2; ++server) {
         // Asynchronous workers may have finished before the loss is noticed.
         EXPECT_TRUE(Eventually([&] { return !servers.server(server).stats().lost_workers.empty(); }));
@@ -423,11 +341,10 @@ TEST(ShardedTest, TheOthersContinueWithoutALostWorkerWhichCannotRejoin) {
       ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
       weights[rank] = worker.weights;
     });
+    const std::vector<ServerStats> stats = servers.Ends();
     for (int server = 0; server < 2; ++server) {
-      EXPECT_EQ(servers.server(server).WaitUntilOver(Soon()), absl::OkStatus());
-      const ServerStats stats = servers.server(server).stats();
-      EXPECT_EQ(stats.lost_workers, std::vector<int64_t>{2});
-      EXPECT_EQ(stats.pushes, 2 * 2 * 6 + (server == 0 ? 2 : 0));
+      EXPECT_EQ(stats[server].lost_workers, std::vector<int64_t>{2});
+      EXPECT_EQ(stats[server].pushes, 2 * 2 * 6 + (server == 0 ? 2 : 0));
     }
     if (consistency == std::string("sync")) {
       EXPECT_EQ(weights[0], weights[1]);

@@ -22,11 +22,11 @@ TEST_P(WindowTest, ManyWorkersShareTheMemoryOfOnePush) {
   constexpr int kWorkers = 12;
   constexpr int64_t kSteps = 6;
   const std::vector<size_t> sizes = {kChunkBytes / sizeof(float) + 10, 30000, 100};
-  ServerJob job = MakeJob(kWorkers, sizes);
-  job.consistency = GetParam().consistency;
-  job.serial = GetParam().serial;
-  job.wire = GetParam().wire;
-  job.optimizer.kind = OptimizerKind::kSgd;
+  const ServerJob job = MakeJob(kWorkers, sizes,
+                                {.consistency = GetParam().consistency,
+                                 .serial = GetParam().serial,
+                                 .wire = GetParam().wire,
+                                 .optimizer = OptimizerKind::kSgd});
   const auto cluster = MakeCluster(ServerOptions{.workers = kWorkers, .staging_bytes = 1});
   ForEachRank(kWorkers, [&](int rank) {
     TestWorker worker(job, rank, cluster->NewClient());
@@ -44,7 +44,7 @@ TEST_P(WindowTest, ManyWorkersShareTheMemoryOfOnePush) {
       }
     }
     ASSERT_EQ(worker.client->Barrier(2, Soon()).status(), absl::OkStatus());
-    ASSERT_EQ(worker.client->Fetch({worker.weights.data(), worker.weights.size()}, Soon()), absl::OkStatus());
+    ASSERT_EQ(worker.Fetch(), absl::OkStatus());
     EXPECT_EQ(worker.weights, std::vector<float>(worker.weights.size(), kWorkers * kSteps));
     ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
   });

@@ -35,7 +35,7 @@ struct Server {
   Steps kept;
   int64_t step = 0;
   int64_t epoch = 0;
-  bool epoch_is_told = false;
+  bool epoch_is_given = false;
   bool started = false;
 };
 
@@ -78,7 +78,7 @@ struct StepWorld {
   std::string Key() const {
     std::string key = absl::StrCat(deaths, ",", trained_on_after);
     for (const Server& server : servers) {
-      absl::StrAppend(&key, "|", server.step, ",", server.epoch, ",", server.epoch_is_told, server.started,
+      absl::StrAppend(&key, "|", server.step, ",", server.epoch, ",", server.epoch_is_given, server.started,
                       ":");
       for (const int64_t step : server.kept) absl::StrAppend(&key, step, ",");
     }
@@ -108,7 +108,7 @@ struct StepWorld {
   void Die(size_t number) {
     ++deaths;
     servers[number].epoch = 0;
-    servers[number].epoch_is_told = false;
+    servers[number].epoch_is_given = false;
     BeginAgain(number, INT64_MAX);
   }
   void Join(size_t worker, size_t number) {
@@ -120,7 +120,7 @@ struct StepWorld {
       if (!of_worker[number].joined) return;
     }
     for (const auto& of_worker : connections) {
-      if (!server.epoch_is_told) server.epoch = std::max(server.epoch, of_worker[number].knows + 1);
+      if (!server.epoch_is_given) server.epoch = std::max(server.epoch, of_worker[number].knows + 1);
     }
     server.started = true;
     for (auto& of_worker : connections) {
@@ -128,7 +128,7 @@ struct StepWorld {
       of_worker[number].to_worker.push_back({.epoch = server.epoch, .step = server.step});
     }
   }
-  void Hear(size_t worker, size_t number) {
+  void ReceiveBeginning(size_t worker, size_t number) {
     Connection& from = connections[worker][number];
     const Message message = from.to_worker.front();
     from.to_worker.pop_front();
@@ -142,14 +142,14 @@ struct StepWorld {
       }
     }
   }
-  void BeTold(size_t worker, size_t number) {
+  void ReceiveRewind(size_t worker, size_t number) {
     Connection& from = connections[worker][number];
     const Message message = from.to_server.front();
     from.to_server.pop_front();
     Server& server = servers[number];
     if (!server.started || message.epoch <= server.epoch) return;
     server.epoch = message.epoch;
-    server.epoch_is_told = true;
+    server.epoch_is_given = true;
     BeginAgain(number, message.step);
   }
   // All continue, and the next checkpoint is written.
@@ -173,8 +173,8 @@ struct StepWorld {
       for (size_t worker = 0; worker < connections.size(); ++worker) {
         const Connection& between = connections[worker][server];
         if (!between.joined) then([&](StepWorld& next) { next.Join(worker, server); });
-        if (!between.to_worker.empty()) then([&](StepWorld& next) { next.Hear(worker, server); });
-        if (!between.to_server.empty()) then([&](StepWorld& next) { next.BeTold(worker, server); });
+        if (!between.to_worker.empty()) then([&](StepWorld& next) { next.ReceiveBeginning(worker, server); });
+        if (!between.to_server.empty()) then([&](StepWorld& next) { next.ReceiveRewind(worker, server); });
       }
     }
     if (deaths > 0 && deaths < most_deaths && trained_on_after == 0 && AtRest()) {

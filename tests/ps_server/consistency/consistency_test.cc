@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -30,68 +32,13 @@ void ForEveryOrder(int workers, int steps, const std::function<bool(const std::v
   extend();
 }
 
-TEST(SynchronousTest, InAnyOrderTheUpdateFollowsTheLastPush) {
-  for (int workers = 1; workers <= 3; ++workers) {
-    const int steps = 3;
-    int orders = 0;
-    const auto waits_for_none = [](const std::vector<int>& pushed, int worker) {
-      for (const int others : pushed) {
-        if (pushed[worker] > others) return false;
-      }
-      return true;
-    };
-    ForEveryOrder(workers, steps, waits_for_none, [&](const std::vector<int>& order) {
-      ++orders;
-      const auto consistency = MakeSynchronous(workers);
-      std::vector<int> next(workers, 0);
-      for (size_t i = 0; i < order.size(); ++i) {
-        ASSERT_TRUE(consistency->MayPush(order[i], next[order[i]]).ok());
-        const Decision decision = consistency->OnPush(order[i], next[order[i]]++);
-        ASSERT_TRUE(decision.accept) << decision.reason;
-        const bool last_of_step = (i + 1) % workers == 0;
-        EXPECT_EQ(decision.apply_count, last_of_step ? workers : 0);
-        std::vector<int> all;
-        for (int worker = 0; last_of_step && worker < workers; ++worker) all.push_back(worker);
-        EXPECT_EQ(decision.may_read, all);
-        EXPECT_EQ(consistency->version(), static_cast<int64_t>((i + 1) / workers));
-      }
-    });
-    int factorial = 1;
-    for (int i = 2; i <= workers; ++i) factorial *= i;
-    EXPECT_EQ(orders, factorial * factorial * factorial);
-  }
-}
-
-TEST(AsynchronousTest, InAnyOrderEachPushIsAnUpdate) {
-  for (int workers = 1; workers <= 3; ++workers) {
-    int orders = 0;
-    const auto anybody = [](const std::vector<int>&, int) { return true; };
-    ForEveryOrder(workers, 3, anybody, [&](const std::vector<int>& order) {
-      ++orders;
-      const auto consistency = MakeAsynchronous(workers);
-      std::vector<int> next(workers, 0);
-      for (size_t i = 0; i < order.size(); ++i) {
-        const Decision decision = consistency->OnPush(order[i], next[order[i]]++);
-        ASSERT_TRUE(decision.accept) << decision.reason;
-        EXPECT_EQ(decision.apply_count, 1);
-        EXPECT_EQ(decision.may_read, std::vector<int>{order[i]});
-        EXPECT_EQ(consistency->version(), static_cast<int64_t>(i + 1));
-      }
-    });
-    EXPECT_EQ(orders, workers == 1 ? 1 : workers == 2 ? 20 : 1680);
-  }
-}
-
-// At every point of every order, every push except the expected one is rejected and changes nothing.
-void ExpectOnlyTheDueStep(Consistency& consistency, int workers, const std::vector<int>& due) {
-  for (int worker = 0; worker < workers; ++worker) {
-    for (int step = 0; step < 6; ++step) {
-      if (step == due[worker]) {
-        EXPECT_TRUE(consistency.MayPush(worker, step).ok());
-        continue;
-      }
+// Every push except that of the step `due` (-1: of none) is rejected, or a repeat, and changes nothing.
+void ExpectOnlyTheDueStep(Consistency& consistency, const std::vector<int64_t>& due) {
+  for (int worker = 0; worker < static_cast<int>(due.size()); ++worker) {
+    for (int64_t step = 0; step < 6; ++step) {
+      EXPECT_EQ(consistency.MayPush(worker, step).ok(), step == due[worker]) << worker << " " << step;
+      if (step == due[worker] || consistency.IsRepeat(worker, step)) continue;
       const int64_t version = consistency.version();
-      EXPECT_FALSE(consistency.MayPush(worker, step).ok()) << worker << " " << step;
       const Decision decision = consistency.OnPush(worker, step);
       EXPECT_FALSE(decision.accept);
       EXPECT_NE(decision.reason.find("worker " + std::to_string(worker)), std::string::npos);
@@ -102,34 +49,54 @@ void ExpectOnlyTheDueStep(Consistency& consistency, int workers, const std::vect
   }
 }
 
-TEST(SynchronousTest, RejectsUnexpectedPushes) {
-  const int workers = 3, steps = 2;
+TEST(SynchronousTest, InAnyOrderTheUpdateFollowsTheLastPushAndNoOtherStepIsTaken) {
   const auto waits_for_none = [](const std::vector<int>& pushed, int worker) {
-    for (const int others : pushed) {
-      if (pushed[worker] > others) return false;
-    }
-    return true;
+    return std::ranges::all_of(pushed, [&](int others) { return pushed[worker] <= others; });
   };
-  ForEveryOrder(workers, steps, waits_for_none, [&](const std::vector<int>& order) {
-    const auto consistency = MakeSynchronous(workers);
-    std::vector<int> pushed(workers, 0);
-    for (const int worker : order) {
-      std::vector<int> due(workers, -1);  // -1: none, because the worker waits for others
-      for (int i = 0; i < workers; ++i) {
-        if (pushed[i] == consistency->version()) due[i] = pushed[i];
+  int factorial = 1;
+  for (int workers = 1; workers <= 3; ++workers) {
+    std::vector<int> all(workers);
+    std::iota(all.begin(), all.end(), 0);
+    int orders = 0;
+    ForEveryOrder(workers, 3, waits_for_none, [&](const std::vector<int>& order) {
+      ++orders;
+      const auto consistency = MakeSynchronous(workers);
+      std::vector<int64_t> next(workers, 0);
+      for (size_t i = 0; i < order.size(); ++i) {
+        std::vector<int64_t> due = next;
+        for (int64_t& step : due) step = step == consistency->version() ? step : -1;  // waits for others
+        ExpectOnlyTheDueStep(*consistency, due);
+        const Decision decision = consistency->OnPush(order[i], next[order[i]]++);
+        ASSERT_TRUE(decision.accept) << decision.reason;
+        const bool last_of_step = (i + 1) % workers == 0;
+        EXPECT_EQ(decision.apply_count, last_of_step ? workers : 0);
+        EXPECT_EQ(decision.may_read, last_of_step ? all : std::vector<int>());
+        EXPECT_EQ(consistency->version(), static_cast<int64_t>((i + 1) / workers));
       }
-      ExpectOnlyTheDueStep(*consistency, workers, due);
-      ASSERT_TRUE(consistency->OnPush(worker, pushed[worker]++).accept);
-    }
-  });
+    });
+    factorial *= workers;
+    EXPECT_EQ(orders, factorial * factorial * factorial);
+  }
 }
 
-TEST(AsynchronousTest, RejectsUnexpectedPushes) {
-  const auto consistency = MakeAsynchronous(3);
-  std::vector<int> due(3, 0);
-  for (const int worker : {1, 1, 0, 2, 1}) {
-    ExpectOnlyTheDueStep(*consistency, 3, due);
-    ASSERT_TRUE(consistency->OnPush(worker, due[worker]++).accept);
+TEST(AsynchronousTest, InAnyOrderEachPushIsAnUpdateAndNoOtherStepIsTaken) {
+  const auto anybody = [](const std::vector<int>&, int) { return true; };
+  for (int workers = 1; workers <= 3; ++workers) {
+    int orders = 0;
+    ForEveryOrder(workers, 3, anybody, [&](const std::vector<int>& order) {
+      ++orders;
+      const auto consistency = MakeAsynchronous(workers);
+      std::vector<int64_t> next(workers, 0);
+      for (size_t i = 0; i < order.size(); ++i) {
+        ExpectOnlyTheDueStep(*consistency, next);
+        const Decision decision = consistency->OnPush(order[i], next[order[i]]++);
+        ASSERT_TRUE(decision.accept) << decision.reason;
+        EXPECT_EQ(decision.apply_count, 1);
+        EXPECT_EQ(decision.may_read, std::vector<int>{order[i]});
+        EXPECT_EQ(consistency->version(), static_cast<int64_t>(i + 1));
+      }
+    });
+    EXPECT_EQ(orders, workers == 1 ? 1 : workers == 2 ? 20 : 1680);
   }
 }
 

@@ -38,7 +38,8 @@ TEST(JoiningTest, ARepeatedPushIsAnsweredAndNotApplied) {
     EXPECT_FALSE(machine->IsRepeat(0, 0));
     ASSERT_EQ(machine->OnPush(0, 0).apply_count, 1);
     EXPECT_TRUE(machine->IsRepeat(0, 0));
-    const Decision again = machine->OnRepeat(0, 0);
+    const Decision again = machine->OnPush(0, 0);
+    EXPECT_TRUE(again.accept && again.repeats);
     EXPECT_EQ(again.apply_count, 0);
     EXPECT_EQ(again.may_read, std::vector<int>{0});
     EXPECT_EQ(machine->version(), 1);
@@ -64,8 +65,8 @@ TEST(JoiningTest, EarlierPushesAreRepeatedWithoutWaitingForTheSlowest) {
   ASSERT_TRUE(machine->OnPush(0, 0).accept);
   EXPECT_TRUE(machine->OnPush(0, 1).may_read.empty());  // waits for worker 1 to push step 0
   EXPECT_EQ(dynamic_cast<BoundedWaits&>(*machine).ReleaseAll().may_read, std::vector<int>{0});
-  EXPECT_EQ(machine->OnRepeat(0, 0).may_read, std::vector<int>{0});
-  EXPECT_TRUE(machine->OnRepeat(0, 1).may_read.empty());
+  EXPECT_EQ(machine->OnPush(0, 0).may_read, std::vector<int>{0});
+  EXPECT_TRUE(machine->OnPush(0, 1).may_read.empty());
   EXPECT_EQ(machine->OnPush(1, 0).may_read, (std::vector<int>{0, 1}));
   EXPECT_EQ(machine->version(), 3);
 }

@@ -1,5 +1,6 @@
-// Workers that are lost, leave and return: every waiting rule, over every interleaving of small jobs. Any
-// worker is lost at any moment, between two pushes or in the middle of one, and returns at any later moment.
+// Workers that wait, leave, are lost and return: every waiting rule, over every interleaving of small jobs.
+// Any worker is lost at any moment, between two pushes or in the middle of one, and returns at any later
+// moment.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -114,11 +115,14 @@ class World {
     Worker& w = workers_[worker];
     const absl::StatusOr<Verdict> verdict = admission_->OnAnnounce(worker, w.step);
     ASSERT_TRUE(verdict.ok()) << verdict.status();
+    EXPECT_FALSE(admission_->OnAnnounce(worker, w.step).ok()) << "a second time";
     if (verdict->admitted) {
       SendAll(w);
     } else {
       w.at = At::kWaits;
+      ++dropped_;
     }
+    EXPECT_EQ(admission_->dropped(), dropped_);
     for (int bucket = 0; bucket < kBuckets; ++bucket) Act(bucket, Backup(bucket).OnVerdict(*verdict));
   }
   static void SendAll(Worker& w) {
@@ -207,7 +211,13 @@ class World {
     // A complete push of a worker that was lost later counts in its bucket only; others count in all buckets.
     std::erase_if(pushers, [this](int pusher) { return workers_[pusher].was_lost; });
     if (admission_.has_value()) {
-      EXPECT_LE(static_cast<int>(pushers.size()), job_.workers() - rule_.number);
+      const int needed = job_.workers() - rule_.number;
+      EXPECT_LE(static_cast<int>(pushers.size()), needed);
+      if (job_.losses == 0) {  // exactly N - B, or all that remain
+        const auto remaining =
+            std::ranges::count_if(workers_, [](const Worker& w) { return w.at != At::kGone; });
+        EXPECT_GE(count, std::min<int64_t>(needed, remaining));
+      }
     }
     if (!rule_.each_alone()) {
       std::vector<int>& known = made_of_.emplace(machines_[bucket]->version(), pushers).first->second;
@@ -246,6 +256,7 @@ class World {
   std::vector<std::vector<int>> towards_;        // workers whose pushes are complete, by bucket
   std::map<int64_t, std::vector<int>> made_of_;  // by version: its workers that were never lost
   int losses_left_;
+  int64_t dropped_ = 0;  // announcements
 };
 
 class Losses : public testing::TestWithParam<std::string> {};
@@ -253,7 +264,9 @@ class Losses : public testing::TestWithParam<std::string> {};
 TEST_P(Losses, InAnyOrderTheOthersContinueAndLostWorkersCanReturn) {
   int states = 0;
   for (const Job& job : {Job{GetParam(), {3}}, Job{GetParam(), {3, 3}, 2}, Job{GetParam(), {3, 1}, 2},
-                         Job{GetParam(), {2, 2, 2}, 2}, Job{GetParam(), {3, 2, 1}}}) {
+                         Job{GetParam(), {2, 2, 2}, 2}, Job{GetParam(), {3, 2, 1}},
+                         Job{GetParam(), {3, 3}, 0}, Job{GetParam(), {1, 3}, 0}, Job{GetParam(), {0, 2}, 0},
+                         Job{GetParam(), {2, 2, 2}, 0}, Job{GetParam(), {1, 1, 0}, 0}}) {
     if (!ParseWaitingRule(job.rule, job.workers()).ok()) continue;  // too many spare workers
     SCOPED_TRACE(job.name());
     states += ForEveryState<World>([&] { return std::make_unique<World>(job); });

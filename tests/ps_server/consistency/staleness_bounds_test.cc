@@ -69,6 +69,8 @@ class BoundedWorld {
     ASSERT_TRUE(machine.MayPush(worker, w.clock).ok()) << machine.MayPush(worker, w.clock);
     const Consistency::Decision decision = machine.OnPush(worker, w.clock);
     ASSERT_EQ(decision.apply_count, 1);
+    const bool waits = std::ranges::count(decision.may_read, worker) == 0;
+    EXPECT_EQ(machine.MayPush(worker, w.clock + 1).ok(), !waits);
     Read(bucket, decision);
     int64_t slowest = INT64_MAX, fastest = INT64_MIN;
     for (const Worker& other : workers_) {
@@ -113,7 +115,11 @@ class BoundedWorld {
     Worker& w = workers_[worker];
     if (w.clock < job_.steps[worker]) return;
     w.left = true;
-    for (int bucket = 0; bucket < job_.buckets; ++bucket) Read(bucket, machines_[bucket]->OnLeave(worker));
+    for (int bucket = 0; bucket < job_.buckets; ++bucket) {
+      const Consistency::Decision decision = machines_[bucket]->OnLeave(worker);
+      EXPECT_EQ(decision.apply_count, 0);
+      Read(bucket, decision);
+    }
   }
 
   const BoundedJob& job_;
@@ -139,6 +145,7 @@ const std::vector<BoundedJob> kJobs = {
     {{6, 2}, 1},       {{2, 6}, 3},       {{3, 3}, 1, 2},    {{4, 4}, 2, 2},    {{4, 1}, 1, 2},
     {{3, 3}, 1, 3},    {{4, 4, 4}, 1},    {{4, 4, 4}, 2},    {{4, 2, 1}, 1},    {{1, 0, 4}, 2},
     {{2, 2, 2}, 1, 2}, {{3, 2, 1}, 1, 2}, {{3, 3, 3, 3}, 1}, {{3, 3, 3, 3}, 2}, {{3, 1, 2, 0}, 1},
+    {{3}, 1, 2},       {{3, 1}, 1, 2},    {{0, 3}, 1, 2},    {{4, 2}, 1, 2},    {{2, 2, 1}, 1, 2},
 };
 
 TEST(BoundedStaleness, ClocksDifferByAtMostK) {

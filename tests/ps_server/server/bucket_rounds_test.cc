@@ -4,6 +4,7 @@
 
 #include "common/devices/make_device.h"
 #include "common/devices/make_ops.h"
+#include "ps_server/server/bucket_receiver.h"
 #include "tests/ps_server/test_job.h"
 
 namespace psring {
@@ -24,8 +25,7 @@ class BucketRoundsTest : public ::testing::Test {
     lane_.stream = device_->NewStream(StreamKind::kCompute, "test");
   }
   ServerJob Job(int workers, const std::string& consistency) {
-    ServerJob job = MakeJob(workers, {kElements, kElements});
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(workers, {kElements, kElements}, {.consistency = consistency});
     return job;
   }
   // A complete push of the bucket with all elements `value`.
@@ -146,6 +146,36 @@ TEST_F(BucketRoundsTest, BackupWorkersAreAdmittedInTheOrderOfTheirAnnouncements)
 TEST_F(BucketRoundsTest, AnAnnouncementInASynchronousJobIsRejected) {
   Begin(Job(1, "sync"));
   EXPECT_FALSE(rounds_->OnAnnounce(0, {.step = 0}, lane_, replies_).ok());
+}
+
+TEST_F(BucketRoundsTest, TheReceiverTakesEachPushOnce) {
+  Begin(Job(1, "sync"));
+  BucketReceiver receiver({.job = job_,
+                           .incarnation = 7,
+                           .shard = *shard_,
+                           .rounds = *rounds_,
+                           .workers = workers_.get(),
+                           .on_device_error = [](const absl::Status& why) { ADD_FAILURE() << why; }});
+  const std::vector<float> values(kElements, 1);
+  const Bytes bytes = std::as_bytes(std::span(values));
+  EXPECT_EQ(receiver.OnWeights({.bucket = 0}, {&bytes, 1}), absl::OkStatus());
+  EXPECT_FALSE(receiver.OnWeights({.bucket = 0}, {&bytes, 1}).ok());
+  EXPECT_TRUE(receiver.lacks_weights());
+  EXPECT_EQ(receiver.OnWeights({.bucket = 1}, {&bytes, 1}), absl::OkStatus());
+  EXPECT_FALSE(receiver.lacks_weights());
+
+  message::Gradient chunk{.samples = 1, .incarnation = 7};
+  const auto send = [&] { return receiver.OnGradient(0, chunk, {.pieces = {&bytes, 1}}, lane_, replies_); };
+  EXPECT_TRUE(send()->complete);
+  EXPECT_EQ(TakeAnswers(), (Answers{{0, 0, 1}}));
+  EXPECT_FALSE(send()->complete);
+  EXPECT_EQ(TakeAnswers(), (Answers{{0, 0, 1}})) << "it is only answered again";
+  EXPECT_EQ(receiver.answered_again(), 1);
+  EXPECT_FALSE(send().ok()) << "too often";
+  chunk.incarnation = 6;
+  EXPECT_FALSE(send()->complete) << "of an earlier server";
+  chunk.bucket = 2;
+  EXPECT_EQ(send().status().message(), "worker 0 names bucket 2 of 2");
 }
 
 TEST_F(BucketRoundsTest, SavedRoundsContinueAfterARestore) {

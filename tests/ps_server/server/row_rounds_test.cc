@@ -31,18 +31,18 @@ class Rounds {
   absl::Status Pull(int worker, int64_t step, int table, std::vector<int32_t> rows) {
     std::vector<float> unused(1000);
     const std::vector<RowPull> pulls = {{table, rows, unused.data()}};
-    return rounds_->OnPull(worker, {.bucket = table, .step = step}, BytesOf(rows, {}), replies);
+    return rounds_->On(worker, message::PullRows{.bucket = table, .step = step}, BytesOf(rows, {}), replies);
   }
   absl::Status Push(int worker, const message::PushRows& push, std::vector<int32_t> rows,
                     std::vector<float> gradient) {
-    return rounds_->OnPush(worker, push, BytesOf(rows, gradient), replies);
+    return rounds_->On(worker, push, BytesOf(rows, gradient), replies);
   }
   absl::Status PullSlot(int64_t step, int64_t slot, std::vector<int32_t> rows) {
-    return rounds_->OnPull(0, {.step = step, .slot = slot}, BytesOf(rows, {}), replies);
+    return rounds_->On(0, message::PullRows{.step = step, .slot = slot}, BytesOf(rows, {}), replies);
   }
   absl::Status Put(int worker, const message::InitialRows& initial, std::vector<int32_t> rows,
                    std::vector<float> values) {
-    return rounds_->OnInitial(worker, initial, BytesOf(rows, values), replies);
+    return rounds_->On(worker, initial, BytesOf(rows, values), replies);
   }
   void Gone(int worker) { rounds_->OnGone(worker, replies); }
   absl::Status Update(std::vector<int> workers) { return rounds_->OnUpdate(workers, replies); }
@@ -268,8 +268,8 @@ TEST(RowMessages, AnswersMayComeInAnyOrder) {
   std::vector<float> first(2), second(2);
   const std::vector<RowPull> pulls = {{1, rows, first.data()}, {1, rows, second.data()}};
   std::vector<message::PullRows> requests;
-  const auto send = [&](const RowMessage<message::PullRows>& request) {
-    requests.push_back(request.message);
+  const auto send = [&](const RowMessage& request) {
+    requests.push_back(std::get<message::PullRows>(request.message));
     if (requests.size() < 2) return;
     for (const int answered : {1, 0}) {
       const std::vector<float> values(2, static_cast<float>(answered));
@@ -280,7 +280,8 @@ TEST(RowMessages, AnswersMayComeInAnyOrder) {
           absl::OkStatus());
     }
   };
-  ASSERT_EQ(session.PullRows(7, pulls, MonotonicNow() + absl::Seconds(10), "rows", send), absl::OkStatus());
+  ASSERT_EQ(session.AskForRows(PartsOf(job, 7, pulls), MonotonicNow() + absl::Seconds(10), "rows", send),
+            absl::OkStatus());
   EXPECT_EQ(first, std::vector<float>(2, 0));
   EXPECT_EQ(second, std::vector<float>(2, 1));
 }
@@ -297,7 +298,7 @@ TEST(RowMessages, AreAtMostAChunkAndCoverAllRows) {
   size_t sum = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     EXPECT_LE(parts[i].payload->size() * sizeof(float), kChunkBytes);
-    EXPECT_EQ(parts[i].message.complete, i + 1 == parts.size() ? 1 : 0);
+    EXPECT_EQ(std::get<message::PushRows>(parts[i].message).complete, i + 1 == parts.size() ? 1 : 0);
     sum += parts[i].rows;
   }
   EXPECT_EQ(sum, 700);

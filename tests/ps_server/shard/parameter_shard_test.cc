@@ -61,7 +61,7 @@ class ShardTest : public ::testing::TestWithParam<std::string> {
     return {snapshot.weights.floats(), snapshot.weights.floats() + snapshot.weights.count};
   }
   // Apply, then Read.
-  Snapshot Update(ParameterShard& shard, std::span<const int> workers, int64_t samples, int64_t version) {
+  Snapshot Update(ParameterShard& shard, const std::vector<int>& workers, int64_t samples, int64_t version) {
     PSRING_CHECK(shard.Apply(0, workers, samples, version, {}, lane_).ok());
     const absl::StatusOr<Snapshot> weights = shard.Read(0);
     PSRING_CHECK(weights.ok());
@@ -104,8 +104,7 @@ TEST_P(ShardTest, DeterministicAddsInWorkerOrder) {
     const auto shard = Shard(Job(3, "sync", true, 1), 0);
     const float gradients[] = {1e8f, 1, -1e8f};
     for (const int worker : arrival) Push(*shard, worker, {gradients[worker]});
-    const int all[] = {0, 1, 2};
-    return Floats(Update(*shard, all, 1, 1))[0];
+    return Floats(Update(*shard, {0, 1, 2}, 1, 1))[0];
   };
   for (const auto& arrival : std::vector<std::vector<int>>{{0, 1, 2}, {0, 2, 1}, {2, 0, 1}, {1, 2, 0}}) {
     EXPECT_EQ(result(arrival), 0.0f);
@@ -116,7 +115,7 @@ TEST_P(ShardTest, AnAsynchronousSnapshotDoesNotChange) {
   const auto shard = Shard(Job(2, "async", false, 5), 1);
   const auto apply = [&](int worker, int64_t version) {
     Push(*shard, worker, std::vector<float>(5, 8));
-    return Update(*shard, {&worker, 1}, kSamples, version);
+    return Update(*shard, {worker}, kSamples, version);
   };
   const Snapshot first = apply(0, 1);
   const Snapshot second = apply(1, 2);
@@ -131,7 +130,7 @@ TEST_P(ShardTest, WithSpareWorkersASnapshotDoesNotChange) {
     std::vector<Snapshot> seen;
     for (const int worker : {0, 1}) {
       Push(*shard, worker, std::vector<float>(5, 8));
-      seen.push_back(Update(*shard, {&worker, 1}, kSamples, worker + 1));
+      seen.push_back(Update(*shard, {worker}, kSamples, worker + 1));
     }
     EXPECT_EQ(Floats(seen[0]), std::vector<float>(5, 0.5f));
     EXPECT_EQ(Floats(seen[1]), std::vector<float>(5, 0));
@@ -143,11 +142,10 @@ TEST_P(ShardTest, AGradientUsedInPlaceGivesTheSameWeights) {
     for (const size_t count : {size_t{5}, kChunkBytes / sizeof(float) + 3}) {
       const auto shard = Shard(Job(1, consistency, false, count), 1);
       const std::vector<float> gradient(count, 8);
-      const int worker = 0;
       for (int version = 1; version <= 3; ++version) {
         ASSERT_TRUE(*shard->BeginPush(0, 0, 0, {.whole = true}));
         ASSERT_TRUE(shard->AddWhole(0, 0, {std::as_bytes(std::span(gradient))}, lane_).ok());
-        ASSERT_TRUE(shard->Apply(0, {&worker, 1}, kSamples, version, {}, lane_).ok());
+        ASSERT_TRUE(shard->Apply(0, std::vector{0}, kSamples, version, {}, lane_).ok());
       }
       std::vector<float> weights(count);
       ASSERT_TRUE(shard->CopyWeightsTo(0, reinterpret_cast<std::byte*>(weights.data()), false, lane_).ok());
@@ -181,14 +179,13 @@ TEST_P(ShardTest, NonFiniteElementsAreFoundAnywhereAndRemovedByAReset) {
           EXPECT_EQ(found, at);
           if (shard->adds_as_it_arrives()) shard->Reset(0);
           shard->DropPush(0, 0);
-          const int other = 1;
           ASSERT_TRUE(*shard->BeginPush(1, 0, 0));
           for (size_t offset = 0; offset < all.size(); offset += kChunkBytes) {
             const std::vector<float> fine(kChunkBytes / sizeof(float), 8);
             const Bytes chunk = std::as_bytes(std::span(fine)).subspan(0, ChunkLength(all.size(), offset));
             ASSERT_TRUE(shard->AddChunk(1, 0, offset, {&chunk, 1}, shard->resets(0)).ok());
           }
-          EXPECT_EQ(Floats(Update(*shard, {&other, 1}, kSamples, 1)), std::vector<float>(count, 0.5f));
+          EXPECT_EQ(Floats(Update(*shard, {1}, kSamples, 1)), std::vector<float>(count, 0.5f));
         }
       }
     }
@@ -199,11 +196,10 @@ TEST_P(ShardTest, TheLearningRateFollowsTheSamplesOfEarlierUpdates) {
   ServerJob job = Job(1, "sync", false, 1);
   job.schedule = {.decay = LrDecay::kLinear, .base = 1, .total_samples = 4 * kSamples};
   const auto shard = Shard(job, 0);
-  const int worker = 0;
   float expected = 0;
   for (int step = 0; step < 4; ++step) {
     Push(*shard, 0, {kSamples});
-    const Snapshot weights = Update(*shard, {&worker, 1}, kSamples, step + 1);
+    const Snapshot weights = Update(*shard, {0}, kSamples, step + 1);
     expected -= 1 - step / 4.0f;
     EXPECT_EQ(Floats(weights)[0], expected);
   }
@@ -212,8 +208,7 @@ TEST_P(ShardTest, TheLearningRateFollowsTheSamplesOfEarlierUpdates) {
 TEST_P(ShardTest, APushWithoutSamplesChangesNothing) {
   const auto shard = Shard(Job(1, "sync", false, 1), 3);
   Push(*shard, 0, {0});
-  const int worker = 0;
-  EXPECT_EQ(Floats(Update(*shard, {&worker, 1}, 0, 1))[0], 3);
+  EXPECT_EQ(Floats(Update(*shard, {0}, 0, 1))[0], 3);
 }
 
 // Pieces of odd lengths at odd offsets, in all types, as from a socket.
@@ -237,10 +232,9 @@ TEST_P(ShardTest, PiecesAreAddedByValue) {
         const auto added = shard->AddChunk(0, 0, offset, pieces);
         ASSERT_TRUE(added.ok() && added->added && !added->not_finite.has_value());
       }
-      const int worker = 0;
       std::vector<float> expected(count);
       for (size_t i = 0; i < count; ++i) expected[i] = 1 - 0.5f * (gradient[i] / kSamples);
-      EXPECT_EQ(Floats(Update(*shard, {&worker, 1}, kSamples, 1)), expected);
+      EXPECT_EQ(Floats(Update(*shard, {0}, kSamples, 1)), expected);
     }
   }
 }
@@ -263,10 +257,9 @@ TEST_P(ShardTest, SavedWeightsAndOptimizerStateAreLoaded) {
   const size_t count = kChunkBytes / sizeof(float) + 33;
   ServerJob job = Job(1, "sync", false, count);
   job.optimizer.kind = OptimizerKind::kAdam;
-  const int worker = 0;
   const auto shard = Shard(job, 1), other = Shard(job, 0);
   Push(*shard, 0, std::vector<float>(count, 8));
-  Update(*shard, {&worker, 1}, kSamples, 1);
+  Update(*shard, {0}, kSamples, 1);
   std::vector<float> values(shard->value_count());
   ASSERT_EQ(values.size(), 3 * count);
   ASSERT_TRUE(shard->SaveBucket(0, values.data()).ok());
@@ -275,7 +268,7 @@ TEST_P(ShardTest, SavedWeightsAndOptimizerStateAreLoaded) {
   std::vector<std::vector<float>> ends;
   for (ParameterShard* one : {shard.get(), other.get()}) {
     Push(*one, 0, std::vector<float>(count, -3));
-    ends.push_back(Floats(Update(*one, {&worker, 1}, kSamples, 2)));
+    ends.push_back(Floats(Update(*one, {0}, kSamples, 2)));
   }
   EXPECT_EQ(ends[0], ends[1]);
 }
@@ -296,16 +289,14 @@ TEST_P(ShardTest, TheCountOfSamplesDoesNotOverflow) {
   auto shard = Shard(Job(1, "sync", false, 3), 3);
   shard->set_samples_applied(0, INT64_MAX - 1);
   Push(*shard, 0, {0, 0, 0});
-  const int worker = 0;
-  Update(*shard, {&worker, 1}, kSamples, 1);
+  Update(*shard, {0}, kSamples, 1);
   EXPECT_EQ(shard->samples_applied(0), INT64_MAX);
 }
 
 TEST_P(ShardTest, LentWeightsOutliveTheShard) {
   auto shard = Shard(Job(1, "sync", false, 3), 3);
   Push(*shard, 0, {0, 0, 0});
-  const int worker = 0;
-  const Snapshot weights = Update(*shard, {&worker, 1}, 1, 1);
+  const Snapshot weights = Update(*shard, {0}, 1, 1);
   shard.reset();
   EXPECT_EQ(Floats(weights), std::vector<float>(3, 3));
 }

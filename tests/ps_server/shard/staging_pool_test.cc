@@ -41,7 +41,7 @@ TEST_F(StagingPoolTest, WorkersAreServedInTheOrderOfTheirRequests) {
   auto all = pool_->Reserve(0, 90);
   EXPECT_EQ(pool_->Reserve(1, 80), nullptr);
   EXPECT_EQ(pool_->Reserve(2, 5), nullptr) << "there is enough memory, but worker 1 asked first";
-  EXPECT_THAT(pool_->in_line(), ElementsAre(1, 2));
+  EXPECT_THAT(pool_->queued(), ElementsAre(1, 2));
   all.reset();
   EXPECT_EQ(pool_->AwaitCall(), 1);
   EXPECT_EQ(pool_->Reserve(2, 5), nullptr) << "not called yet";
@@ -49,14 +49,14 @@ TEST_F(StagingPoolTest, WorkersAreServedInTheOrderOfTheirRequests) {
   EXPECT_NE(much, nullptr);
   EXPECT_EQ(pool_->AwaitCall(), 2);
   EXPECT_NE(pool_->Reserve(2, 5), nullptr);
-  EXPECT_THAT(pool_->in_line(), IsEmpty());
+  EXPECT_THAT(pool_->queued(), IsEmpty());
 }
 
 TEST_F(StagingPoolTest, AWorkerThatLeavesTheQueueDoesNotBlockOthers) {
   const auto most = pool_->Reserve(0, 90);
   EXPECT_EQ(pool_->Reserve(1, 80), nullptr);
   EXPECT_EQ(pool_->Reserve(2, 5), nullptr);
-  pool_->LeaveLine(1);
+  pool_->LeaveQueue(1);
   EXPECT_EQ(pool_->AwaitCall(), 2);
 }
 
@@ -91,7 +91,7 @@ TEST_F(StagingPoolTest, ABufferMayOutliveItsPoolsOwner) {
 TEST_F(StagingPoolTest, ManyWorkersUseTheWholeWindowInTurn) {
   std::atomic<int> inside = 0, times = 0;
   std::vector<std::atomic<bool>> called(8);
-  std::thread usher([&] {
+  std::thread notifier([&] {
     while (const auto who = pool_->AwaitCall()) {
       called[*who] = true;
       called[*who].notify_one();
@@ -116,7 +116,7 @@ TEST_F(StagingPoolTest, ManyWorkersUseTheWholeWindowInTurn) {
   for (std::thread& worker : workers) worker.join();
   EXPECT_EQ(times, 1600);
   pool_->Close();
-  usher.join();
+  notifier.join();
 }
 
 }  // namespace

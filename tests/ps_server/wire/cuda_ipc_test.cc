@@ -61,26 +61,16 @@ class GpuWorker {
     } else {
       std::copy(gradient.begin(), gradient.end(), host_gradient_.span().floats());
     }
-    std::vector<absl::StatusOr<ExchangeResult>> results(job_.buckets.size(), absl::UnknownError("none yet"));
-    std::atomic<size_t> ended = 0;
+    std::vector<Exchange> exchanges;
     for (const Bucket& bucket : job_.buckets) {
-      client_->PushPull({.bucket = bucket.index,
-                         .step = step,
-                         .samples = Samples(rank_, step),
-                         .gradient = host_gradient_.span().Slice(bucket.first, bucket.count),
-                         .weights = host_weights_.span().Slice(bucket.first, bucket.count)},
-                        [&, index = bucket.index](absl::StatusOr<ExchangeResult> result) {
-                          results[index] = std::move(result);
-                          ++ended;
-                        });
+      exchanges.push_back({.bucket = bucket.index,
+                           .step = step,
+                           .samples = Samples(rank_, step),
+                           .gradient = host_gradient_.span().Slice(bucket.first, bucket.count),
+                           .weights = host_weights_.span().Slice(bucket.first, bucket.count)});
     }
-    const MonotonicTime deadline = Soon();
-    while (ended < results.size() && MonotonicNow() < deadline) absl::SleepFor(absl::Milliseconds(1));
-    PSRING_CHECK(ended == results.size());
-    for (const auto& result : results) {
-      PSRING_RETURN_IF_ERROR(result.status());
-      EXPECT_EQ(result->on_gpu, on_gpu);
-    }
+    PSRING_ASSIGN_OR_RETURN(const std::vector<ExchangeResult> results, ExchangeAll(*client_, exchanges));
+    for (const ExchangeResult& result : results) EXPECT_EQ(result.on_gpu, on_gpu);
     std::vector<float> weights(gradient.size());
     stream_->Copy(weights.data(), on_gpu ? weights_.data() : host_weights_.data(), weights_.bytes());
     PSRING_RETURN_IF_ERROR(stream_->Synchronize());
@@ -127,9 +117,8 @@ TEST_F(CudaIpcTest, TrainingHasTheSameResultAsOverTheWire) {
       const int workers =
           consistency == "sync" ? 3 : 1;  // steps of several asynchronous workers have no order
       SCOPED_TRACE(consistency + (deterministic ? ", deterministic" : ""));
-      ServerJob job = MakeJob(workers, kSizes);
-      job.consistency = consistency;
-      job.deterministic = deterministic;
+      const ServerJob job =
+          MakeJob(workers, kSizes, {.consistency = consistency, .deterministic = deterministic});
       Serving serving(*gpu_, {.workers = workers, .timeout = absl::Seconds(30)});
       std::vector<std::vector<float>> ends(workers);
       constexpr int64_t kSteps = 3;
@@ -162,8 +151,7 @@ TEST_F(CudaIpcTest, TrainingHasTheSameResultAsOverTheWire) {
 
 TEST_F(CudaIpcTest, NonFiniteElementsAreRejectedWithTheirIndex) {
   for (const std::string consistency : {"sync", "async"}) {
-    ServerJob job = MakeJob(1, kSizes);
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(1, kSizes, {.consistency = consistency});
     Serving serving(*gpu_, {.workers = 1, .timeout = absl::Seconds(30)});
     GpuWorker worker(job, 0, *gpu_, serving.service->address());
     ASSERT_EQ(worker.Start(), absl::OkStatus());

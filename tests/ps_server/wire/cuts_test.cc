@@ -14,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
-#include "common/rendezvous/rendezvous.h"
 #include "ps_server/protocol/pieces.h"
 #include "tests/ps_server/child.h"
 #include "tests/ps_server/test_job.h"
@@ -47,21 +46,14 @@ class CutServers {
       : folder_(absl::StrCat(::testing::TempDir(), "/ps-cuts-", getpid())) {
     fs::create_directories(folder_);
     for (int server = 0; server < count; ++server) {
-      children_.push_back(std::make_unique<Child>(std::vector<std::string>{
-          PS_SERVER_BINARY, "--rendezvous", absl::StrCat("tcp://127.0.0.1:", store_->port()), "--workers",
-          absl::StrCat(kWorkers), "--server", absl::StrCat(server), "--servers", absl::StrCat(count),
-          "--record", folder_, "--timeout", "60", "--worker_timeout", "30", "--on_worker_loss", "stop"}));
+      children_.push_back(std::make_unique<Child>(ServerCommand(
+          PS_SERVER_BINARY, *store_, kWorkers,
+          {"--record", folder_, "--timeout", "60", "--worker_timeout", "30", "--on_worker_loss", "stop"},
+          server, count)));
     }
-    RendezvousOptions options{
-        .host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true, .secret = TestSecret()};
-    options.timeout = absl::Seconds(20);
-    auto rendezvous = Rendezvous::Connect(options);
-    PSRING_CHECK(rendezvous.ok());
     for (int server = 0; server < count; ++server) {
-      const auto address = (*rendezvous)->Get(absl::StrCat("ps/", server), "a server");
-      PSRING_CHECK(address.ok());
-      proxies_.push_back(
-          std::make_unique<CuttingProxy>(*address, most_bytes, static_cast<uint32_t>(random())));
+      proxies_.push_back(std::make_unique<CuttingProxy>(AddressIn(*store_, server), most_bytes,
+                                                        static_cast<uint32_t>(random())));
     }
   }
   ~CutServers() {
@@ -102,7 +94,7 @@ class CutServers {
 
  private:
   const std::string folder_;
-  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
+  std::unique_ptr<RendezvousServer> store_ = NewStore();
   std::vector<std::unique_ptr<Child>> children_;
   std::vector<std::unique_ptr<CuttingProxy>> proxies_;
 };
@@ -121,8 +113,7 @@ absl::Status MakeSteps(TestWorker& worker, int64_t steps, bool fetch) {
     for (const ExchangeResult& result : results) EXPECT_FALSE(result.went_back);
   }
   PSRING_RETURN_IF_ERROR(worker.client->Barrier(2, Soon()).status());
-  return fetch ? worker.client->Fetch({worker.weights.data(), worker.weights.size()}, Soon())
-               : absl::OkStatus();
+  return fetch ? worker.Fetch() : absl::OkStatus();
 }
 
 // Every worker makes `steps` steps and leaves; from the first step on its streams are cut repeatedly.
@@ -168,9 +159,7 @@ void ExpectNoLeaks(const Outcome& cut, const Outcome& uninterrupted) {
 }
 
 ServerJob Job(const std::string& consistency) {
-  ServerJob job = MakeJob(kWorkers, {1000, 3 * kChunkBytes / sizeof(float) + 3, 70});
-  job.consistency = consistency;
-  return job;
+  return MakeJob(kWorkers, {1000, 3 * kChunkBytes / sizeof(float) + 3, 70}, {.consistency = consistency});
 }
 
 constexpr int64_t kSteps = 15;

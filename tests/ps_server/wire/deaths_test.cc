@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
-#include "common/rendezvous/rendezvous.h"
 #include "ps_server/protocol/messages.h"
 #include "ps_server/protocol/pieces.h"
 #include "tests/ps_server/child.h"
@@ -25,15 +24,6 @@ namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::unique_ptr<Rendezvous> Meet(int port) {
-  RendezvousOptions options{
-      .host = "127.0.0.1", .port = port, .hosted_elsewhere = true, .secret = TestSecret()};
-  options.timeout = absl::Seconds(10);
-  auto rendezvous = Rendezvous::Connect(options);
-  PSRING_CHECK(rendezvous.ok());
-  return *std::move(rendezvous);
-}
 
 std::unique_ptr<PsClient> NewClient(Rendezvous& rendezvous, int servers) {
   std::vector<std::unique_ptr<OneServerClient>> clients;
@@ -54,10 +44,8 @@ std::unique_ptr<PsClient> NewClient(Rendezvous& rendezvous, int servers) {
 }
 
 ServerJob Job(int workers, const std::string& consistency) {
-  ServerJob job = MakeJob(workers, {1000, 3 * kChunkBytes / sizeof(float) + 3, 70});
-  job.consistency = consistency;
-  job.deterministic = true;
-  return job;
+  return MakeJob(workers, {1000, 3 * kChunkBytes / sizeof(float) + 3, 70},
+                 {.consistency = consistency, .deterministic = true});
 }
 
 // What the workers tell the thread that kills their servers, and the other way round.
@@ -101,7 +89,7 @@ class Servers {
       : workers_(workers),
         flags_(std::move(flags)),
         folder_(absl::StrCat(::testing::TempDir(), "/ps-deaths-", getpid())),
-        rendezvous_(Meet(store_->port())) {
+        rendezvous_(MeetIn(*store_)) {
     fs::remove_all(folder_);
     children_.resize(servers);
     for (int server = 0; server < servers; ++server) Start(server);
@@ -112,27 +100,12 @@ class Servers {
   }
 
   int count() const { return static_cast<int>(children_.size()); }
-  int port() const { return store_->port(); }
   Rendezvous& rendezvous() { return *rendezvous_; }
-  const std::string& folder() const { return folder_; }
   void Start(int server) {
-    std::vector<std::string> command = {PS_SERVER_BINARY,
-                                        "--rendezvous",
-                                        absl::StrCat("tcp://127.0.0.1:", store_->port()),
-                                        "--workers",
-                                        absl::StrCat(workers_),
-                                        "--server",
-                                        absl::StrCat(server),
-                                        "--servers",
-                                        absl::StrCat(count()),
-                                        "--checkpoint_dir",
-                                        folder_,
-                                        "--record",
-                                        folder_,
-                                        "--timeout",
-                                        "20"};
-    command.insert(command.end(), flags_.begin(), flags_.end());
-    children_[server] = std::make_unique<Child>(command);
+    std::vector<std::string> flags = {"--checkpoint_dir", folder_, "--record", folder_, "--timeout", "20"};
+    flags.insert(flags.end(), flags_.begin(), flags_.end());
+    children_[server] =
+        std::make_unique<Child>(ServerCommand(PS_SERVER_BINARY, *store_, workers_, flags, server, count()));
   }
   void End(int server, int signal) {
     children_[server]->Kill(signal);
@@ -168,43 +141,49 @@ class Servers {
       EXPECT_NE(entry.path().extension(), ".checkpoint") << "of a job that has ended normally";
     }
   }
-  ServerResult ResultOf(int server) const {
-    return *ServerResultFromJson(*ReadFile(absl::StrCat(folder_, "/result-server", server, ".json")));
-  }
 
  private:
   const int workers_;
   const std::vector<std::string> flags_;
   const std::string folder_;
-  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
+  std::unique_ptr<RendezvousServer> store_ = NewStore();
   std::unique_ptr<Rendezvous> rendezvous_;
   std::vector<std::unique_ptr<Child>> children_;
 };
 
+constexpr int kWorkers = 2;
+constexpr int64_t kSteps = 40;
+
+// Trains with `count` servers, which are killed. `check`: of the weights at the end.
+template <typename Check>
+void TrainWhileServersAreKilled(const ServerJob& job, int count, std::mt19937& random, const Check& check) {
+  Servers servers(count, kWorkers, {"--checkpoint_every", absl::StrCat(1 + random() % 7)});
+  Progress progress;
+  std::thread workers([&] {
+    ForEachRank(kWorkers, [&](int rank) {
+      TestWorker worker(job, rank, NewClient(servers.rendezvous(), count));
+      EXPECT_EQ(Train(worker, kSteps, progress), absl::OkStatus());
+      check(worker.weights);
+    });
+  });
+  servers.KillThreeTimes(random, progress);
+  workers.join();
+  servers.ExpectNormalEnd();
+}
+
 TEST(DeathsTest, WithKilledServersSynchronousWeightsEqualAnUninterruptedRun) {
   AtRandomMoments(1, [](std::mt19937& random) {
-    constexpr int kWorkers = 2;
-    constexpr int64_t kSteps = 40;
     for (const int count : {1, 2, 3}) {
       SCOPED_TRACE(absl::StrCat(count, " servers"));
       ServerJob job = Job(kWorkers, "sync");
       if (random() % 3 == 0) job.clip_norm = 3;
-      Servers servers(count, kWorkers, {"--checkpoint_every", absl::StrCat(1 + random() % 7)});
-      Progress progress;
-      std::thread workers([&] {
-        ForEachRank(kWorkers, [&](int rank) {
-          TestWorker worker(job, rank, NewClient(servers.rendezvous(), count));
-          EXPECT_EQ(Train(worker, kSteps, progress), absl::OkStatus());
-          if (count == 1 || job.clip_norm == 0) {
-            EXPECT_EQ(worker.weights, TrainAlone(job, kSteps));
-          } else {  // the parts of the norm are added in another order
-            EXPECT_LT(RelativeDistance(worker.weights, TrainAlone(job, kSteps)), 1e-6);
-          }
-        });
+      TrainWhileServersAreKilled(job, count, random, [&](const std::vector<float>& weights) {
+        if (count == 1 || job.clip_norm == 0) {
+          EXPECT_EQ(weights, TrainAlone(job, kSteps));
+        } else {  // the parts of the norm are added in another order
+          EXPECT_LT(RelativeDistance(weights, TrainAlone(job, kSteps)), 1e-6);
+        }
       });
-      servers.KillThreeTimes(random, progress);
-      workers.join();
-      servers.ExpectNormalEnd();
     }
   });
 }
@@ -225,8 +204,6 @@ std::vector<float> WithEveryPush(const ServerJob& job, int64_t steps) {
 // Each shard continues from its own checkpoint, independently of the others.
 TEST(DeathsTest, KilledAsynchronousServersApplyEveryPushExactlyOnce) {
   AtRandomMoments(1, [](std::mt19937& random) {
-    constexpr int kWorkers = 2;
-    constexpr int64_t kSteps = 40;
     for (const auto& [consistency, count] :
          {std::pair("async", 1), std::pair("async", 2), std::pair("ssp:2", 1), std::pair("ssp:2", 2)}) {
       SCOPED_TRACE(absl::StrCat(consistency, ", ", count, " servers"));
@@ -234,18 +211,9 @@ TEST(DeathsTest, KilledAsynchronousServersApplyEveryPushExactlyOnce) {
       job.deterministic = false;
       job.serial = random() % 2 == 0;
       job.optimizer.kind = OptimizerKind::kSgd;
-      Servers servers(count, kWorkers, {"--checkpoint_every", absl::StrCat(1 + random() % 7)});
-      Progress progress;
-      std::thread workers([&, servers_count = count] {
-        ForEachRank(kWorkers, [&](int rank) {
-          TestWorker worker(job, rank, NewClient(servers.rendezvous(), servers_count));
-          EXPECT_EQ(Train(worker, kSteps, progress), absl::OkStatus());
-          EXPECT_LT(RelativeDistance(worker.weights, WithEveryPush(job, kSteps)), 1e-5);
-        });
+      TrainWhileServersAreKilled(job, count, random, [&](const std::vector<float>& weights) {
+        EXPECT_LT(RelativeDistance(weights, WithEveryPush(job, kSteps)), 1e-5);
       });
-      servers.KillThreeTimes(random, progress);
-      workers.join();
-      servers.ExpectNormalEnd();
     }
   });
 }

@@ -21,7 +21,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
 #include "common/net/address.h"
-#include "common/rendezvous/rendezvous.h"
 #include "tests/ps_server/child.h"
 #include "tests/ps_server/test_job.h"
 #include "tests/ps_server/wire/stranger.h"
@@ -33,28 +32,19 @@ inline constexpr int kValid = 2;  // workers 0 and 1; hostile clients join as wo
 inline constexpr int kHostile = 2;
 
 inline ServerJob HostileJob(const std::string& consistency) {
-  ServerJob job = MakeJob(kValid + 1, {1000, (kChunkBytes + kTail) / sizeof(float)});
-  job.consistency = consistency;
-  job.deterministic = consistency == "sync";
-  return job;
+  return MakeJob(kValid + 1, {1000, (kChunkBytes + kTail) / sizeof(float)},
+                 {.consistency = consistency, .deterministic = consistency == "sync"});
 }
 
 // A server process.
 class ServerTest : public ::testing::Test {
  protected:
   void Serve(int workers, int timeout_s = 30) {
-    server_ = std::make_unique<Child>(std::vector<std::string>{
-        PS_SERVER_BINARY, "--rendezvous", absl::StrCat("tcp://127.0.0.1:", store_->port()), "--workers",
-        absl::StrCat(workers), "--on_worker_loss", "continue", "--worker_timeout", "0", "--timeout",
-        absl::StrCat(timeout_s), "--debug.staging_mb", "8"});
-    RendezvousOptions options{
-        .host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true, .secret = TestSecret()};
-    options.timeout = absl::Seconds(20);
-    const auto rendezvous = Rendezvous::Connect(options);
-    ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
-    const auto address = (*rendezvous)->Get("ps/0", "the parameter server");
-    ASSERT_TRUE(address.ok()) << address.status();
-    address_ = *address;
+    server_ = std::make_unique<Child>(
+        ServerCommand(PS_SERVER_BINARY, *store_, workers,
+                      {"--on_worker_loss", "continue", "--worker_timeout", "0", "--timeout",
+                       absl::StrCat(timeout_s), "--debug.staging_mb", "8"}));
+    address_ = AddressIn(*store_);
   }
   int64_t MemoryKb(const std::string& which) const {
     std::ifstream status(absl::StrCat("/proc/", server_->pid(), "/status"));
@@ -65,7 +55,7 @@ class ServerTest : public ::testing::Test {
     return 0;
   }
 
-  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
+  std::unique_ptr<RendezvousServer> store_ = NewStore();
   std::unique_ptr<Child> server_;
   std::string address_;
 };

@@ -27,57 +27,41 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // What a member of the job does wrong, and the error it gets; empty: it closes its stream itself.
-struct Misdeed {
+struct Violation {
   const char* name;
   std::function<void(Stranger&)> act;
   const char* error;
 };
-
-Misdeed WrongPush(const char* name, const std::function<void(Sent&)>& change, const char* error) {
-  return {name,
-          [change](Stranger& stranger) {
-            Sent push = stranger.First();
-            change(push);
-            stranger.Send(push);
-          },
-          error};
-}
-// Wrong only in the second chunk, when the first is in the sum already.
-Misdeed WrongInTheMiddle(const char* name, const std::function<void(Sent&)>& change, const char* error) {
-  return {name,
-          [change](Stranger& stranger) {
-            stranger.Send(stranger.First());
-            Sent push = stranger.Second();
-            change(push);
-            stranger.Send(push);
-          },
-          error};
-}
+// Sends a wrong push; wrong only in the second chunk: when the first is in the sum already.
+struct Wrong {
+  std::function<void(Sent&)> change;
+  bool in_the_middle = false;
+  void operator()(Stranger& stranger) const {
+    if (in_the_middle) stranger.Send(stranger.First());
+    Sent push = in_the_middle ? stranger.Second() : stranger.First();
+    change(push);
+    stranger.Send(push);
+  }
+};
+Wrong Later(std::function<void(Sent&)> change) { return {std::move(change), /*in_the_middle=*/true}; }
 void Poison(float value, Sent& push) {
   push.payload.replace(40, sizeof(value), reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-const std::vector<Misdeed>& Misdeeds() {
-  static const auto* const misdeeds = new std::vector<Misdeed>{
-      WrongPush(
-          "too few bytes", [](Sent& w) { w.payload = ("1234"); }, "has 4 bytes, not 1048576"),
-      WrongPush(
-          "too many bytes", [](Sent& w) { w.payload.append("1234"); }, "has 1048580 bytes, not"),
-      WrongPush(
-          "far too many bytes", [](Sent& w) { w.payload = (std::string(3 << 20, 1)); }, "larger than max"),
-      WrongPush(
-          "no first chunk", [](Sent& w) { w.gradient().offset = kChunkBytes; },
-          "begins at byte 1048576, not at 0"),
-      WrongPush(
-          "an unknown bucket", [](Sent& w) { w.gradient().bucket = 7; }, "names bucket 7 of 2"),
-      WrongPush(
-          "a negative bucket", [](Sent& w) { w.gradient().bucket = -1; }, "names bucket -1 of 2"),
-      WrongPush(
-          "an earlier step", [](Sent& w) { w.gradient().step = 0; }, "worker 2 pushed step 0, from the past"),
-      WrongPush(
-          "a later step", [](Sent& w) { w.gradient().step += 5; }, "from the future"),
-      WrongPush(
-          "negative samples", [](Sent& w) { w.gradient().samples = -1; }, "a push of -1 samples"),
+const std::vector<Violation>& Violations() {
+  static const auto* const violations = new std::vector<Violation>{
+      {"too few bytes", Wrong{[](Sent& w) { w.payload = ("1234"); }}, "has 4 bytes, not 1048576"},
+      {"too many bytes", Wrong{[](Sent& w) { w.payload.append("1234"); }}, "has 1048580 bytes, not"},
+      {"far too many bytes", Wrong{[](Sent& w) { w.payload = (std::string(3 << 20, 1)); }},
+       "larger than max"},
+      {"no first chunk", Wrong{[](Sent& w) { w.gradient().offset = kChunkBytes; }},
+       "begins at byte 1048576, not at 0"},
+      {"an unknown bucket", Wrong{[](Sent& w) { w.gradient().bucket = 7; }}, "names bucket 7 of 2"},
+      {"a negative bucket", Wrong{[](Sent& w) { w.gradient().bucket = -1; }}, "names bucket -1 of 2"},
+      {"an earlier step", Wrong{[](Sent& w) { w.gradient().step = 0; }},
+       "worker 2 pushed step 0, from the past"},
+      {"a later step", Wrong{[](Sent& w) { w.gradient().step += 5; }}, "from the future"},
+      {"negative samples", Wrong{[](Sent& w) { w.gradient().samples = -1; }}, "a push of -1 samples"},
       {"too many samples",
        [](Stranger& stranger) {
          for (Sent push : {stranger.First(), stranger.Second()}) {
@@ -86,37 +70,29 @@ const std::vector<Misdeed>& Misdeeds() {
          }
        },
        "sent samples 9223372036854775807; the most is 1099511627776"},
-      WrongPush(
-          "a huge step", [](Sent& w) { w.gradient().step = std::numeric_limits<int64_t>::max(); },
-          "sent step 9223372036854775807; the most is"),
+      {"a huge step", Wrong{[](Sent& w) { w.gradient().step = std::numeric_limits<int64_t>::max(); }},
+       "sent step 9223372036854775807; the most is"},
       {"a huge epoch",
        [](Stranger& stranger) {
          stranger.Send({message::Rewind{.epoch = std::numeric_limits<int64_t>::max()}, ""});
        },
        "sent version 9223372036854775807; the most is"},
-      WrongPush(
-          "no incarnation", [](Sent& w) { w.gradient().incarnation = 0; },
-          "without the incarnation of the server"),
+      {"no incarnation", Wrong{[](Sent& w) { w.gradient().incarnation = 0; }},
+       "without the incarnation of the server"},
       {"random bytes", [](Stranger& stranger) { stranger.SendBytes(RandomBuffer(1)); },
        "not a chunk of a parameter server"},
-      WrongPush(
-          "a second Join", [](Sent& w) { w.message = message::Join{}; }, "sent a second Join"),
-      WrongPush(
-          "shared memory that is not shared", [](Sent& w) { w.gradient().shared = message::SharedPlaces{}; },
-          "in shared memory, but shares no memory"),
-      WrongInTheMiddle(
-          "a second chunk of too many bytes", [](Sent& w) { w.payload.append("1234"); },
-          "has 404 bytes, not 400"),
-      WrongInTheMiddle(
-          "another step", [](Sent& w) { w.gradient().step += 1; }, "in the middle of the push"),
-      WrongInTheMiddle(
-          "other samples", [](Sent& w) { w.gradient().samples = 17; }, "in the middle of a push of 16"),
-      WrongInTheMiddle(
-          "NaN", [](Sent& w) { Poison(std::numeric_limits<float>::quiet_NaN(), w); },
-          "is NaN or infinite at element 262154"),
-      WrongInTheMiddle(
-          "infinity", [](Sent& w) { Poison(std::numeric_limits<float>::infinity(), w); },
-          "is NaN or infinite at element 262154"),
+      {"a second Join", Wrong{[](Sent& w) { w.message = message::Join{}; }}, "sent a second Join"},
+      {"shared memory that is not shared",
+       Wrong{[](Sent& w) { w.gradient().shared = message::SharedPlaces{}; }},
+       "in shared memory, but shares no memory"},
+      {"a second chunk of too many bytes", Later([](Sent& w) { w.payload.append("1234"); }),
+       "has 404 bytes, not 400"},
+      {"another step", Later([](Sent& w) { w.gradient().step += 1; }), "in the middle of the push"},
+      {"other samples", Later([](Sent& w) { w.gradient().samples = 17; }), "in the middle of a push of 16"},
+      {"NaN", Later([](Sent& w) { Poison(std::numeric_limits<float>::quiet_NaN(), w); }),
+       "is NaN or infinite at element 262154"},
+      {"infinity", Later([](Sent& w) { Poison(std::numeric_limits<float>::infinity(), w); }),
+       "is NaN or infinite at element 262154"},
       {"many requests without reading",
        [](Stranger& stranger) {
          for (int i = 0; i < 300; ++i) stranger.Send({message::Fetch{}, ""});
@@ -129,21 +105,21 @@ const std::vector<Misdeed>& Misdeeds() {
        },
        ""},
   };
-  return *misdeeds;
+  return *violations;
 }
 
 TEST_P(HostileTest, AWorkerThatViolatesTheProtocolGetsAnErrorAndDoesNotAffectTheWeights) {
   ExpectOthersContinue();
   const int64_t memory = MemoryKb("VmRSS");
-  for (const Misdeed& misdeed : Misdeeds()) {
+  for (const Violation& violation : Violations()) {
     // If each push is an update, an earlier step is answered: another server may have lost it.
-    if (GetParam() == "async" && std::string(misdeed.name) == "an earlier step") continue;
-    SCOPED_TRACE(misdeed.name);
+    if (GetParam() == "async" && std::string(violation.name) == "an earlier step") continue;
+    SCOPED_TRACE(violation.name);
     const std::unique_ptr<Stranger> stranger = Joined();
     ASSERT_NE(stranger, nullptr);
     EXPECT_GE(stranger->step(), 2);
-    misdeed.act(*stranger);
-    EXPECT_THAT(stranger->End(), HasSubstr(misdeed.error));
+    violation.act(*stranger);
+    EXPECT_THAT(stranger->End(), HasSubstr(violation.error));
     ASSERT_NO_FATAL_FAILURE(ExpectOthersContinue());
   }
   EXPECT_LT(MemoryKb("VmHWM"), memory + (64 << 10)) << "KiB; before it was " << memory;
@@ -327,7 +303,7 @@ TEST_P(FirstJoinTest, IsRejectedWithTheReasonAndTheServerStillTrainsAValidJob) {
   ForEachRank(2, [&](int rank) {
     TestWorker worker(job, rank, MakeGrpcPsClient(address_, {.secret = TestSecret()}));
     ASSERT_EQ(worker.Start(), absl::OkStatus());
-    for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+    ASSERT_EQ(worker.Steps(0, 3), absl::OkStatus());
     EXPECT_LT(RelativeDistance(worker.weights, TrainAlone(job, 3)), 1e-5);
     EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
   });

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/deadline.h"
+#include "common/base/own_program.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/net/address.h"
@@ -57,37 +58,46 @@ uint64_t CaughtSignals(pid_t pid) {
 class ProcessTest : public ::testing::Test {
  protected:
   std::vector<std::string> Command(int workers, const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> command = {PS_SERVER_BINARY, "--rendezvous",
-                                        absl::StrCat("tcp://127.0.0.1:", store_->port()), "--workers",
-                                        absl::StrCat(workers)};
-    command.insert(command.end(), more.begin(), more.end());
-    return command;
+    return ServerCommand(PS_SERVER_BINARY, *store_, workers, more);
   }
-  // The address that the server publishes.
-  std::string Address() const {
-    RendezvousOptions options{
-        .host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true, .secret = TestSecret()};
-    options.timeout = absl::Seconds(10);
-    const auto rendezvous = Rendezvous::Connect(options);
-    PSRING_CHECK(rendezvous.ok());
-    const auto address = (*rendezvous)->Get("ps/0", "the parameter server");
-    PSRING_CHECK(address.ok());
-    return *address;
-  }
+  std::string Address() const { return AddressIn(*store_); }
 
-  std::unique_ptr<RendezvousServer> store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
+  std::unique_ptr<RendezvousServer> store_ = NewStore();
 };
+
+std::unique_ptr<PsClient> ClientOf(const std::string& address) {
+  return MakeGrpcPsClient(address, {.secret = TestSecret()});
+}
+
+// A socket that is connected to the server's port.
+int Connected(const std::string& address) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(ParseAddress(address)->port)};
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+  return fd;
+}
+
+// One worker trains three steps, and the server ends normally.
+void ExpectTrains(Child& server, const std::string& address) {
+  const ServerJob job = MakeJob(1, {300'000});
+  TestWorker worker(job, 0, ClientOf(address));
+  ASSERT_EQ(worker.Start(), absl::OkStatus());
+  ASSERT_EQ(worker.Steps(0, 3), absl::OkStatus());
+  EXPECT_EQ(worker.weights, TrainAlone(job, 3));
+  ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  EXPECT_EQ(server.Wait(), 0) << server.Output();
+}
 
 TEST_F(ProcessTest, ServesAJobWritesItsRecordAndExits) {
   const std::string folder = ::testing::TempDir();
   Child server(Command(2, {"--record", folder, "--timeout", "20"}));
   const std::string address = Address();
-  ServerJob job = MakeJob(2, {1000, kChunkBytes / sizeof(float) + 3});
-  job.deterministic = true;
+  const ServerJob job = MakeJob(2, {1000, kChunkBytes / sizeof(float) + 3}, {.deterministic = true});
   ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, MakeGrpcPsClient(address, {.secret = TestSecret()}));
+    TestWorker worker(job, rank, ClientOf(address));
     ASSERT_EQ(worker.Start(), absl::OkStatus());
-    for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+    ASSERT_EQ(worker.Steps(0, 3), absl::OkStatus());
     EXPECT_EQ(worker.weights, TrainAlone(job, 3));
     EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
   });
@@ -110,7 +120,7 @@ TEST_F(ProcessTest, WorkersReportAKilledServer) {
   const ServerJob job = MakeJob(2, {100000});
   std::latch stepped(2);
   ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, MakeGrpcPsClient(address, {.secret = TestSecret()}));
+    TestWorker worker(job, rank, ClientOf(address));
     EXPECT_EQ(worker.Start(), absl::OkStatus());
     EXPECT_EQ(worker.Step(0).status(), absl::OkStatus());
     stepped.arrive_and_wait();
@@ -126,14 +136,13 @@ TEST_F(ProcessTest, WorkersReportAKilledServer) {
 
 TEST_F(ProcessTest, WorkersReportAKilledWorker) {
   for (const std::string consistency : {"sync", "async"}) {
-    store_ = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
+    store_ = NewStore();
     Child server(Command(3, {"--on_worker_loss", "stop"}));
     const std::string address = Address();
-    ServerJob job = MakeJob(3, {100000});
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(3, {100000}, {.consistency = consistency});
     Child victim({own_binary, "--worker", address, "2", consistency});
     ForEachRank(2, [&](int rank) {
-      TestWorker worker(job, rank, MakeGrpcPsClient(address, {.secret = TestSecret()}));
+      TestWorker worker(job, rank, ClientOf(address));
       ASSERT_EQ(worker.Start(), absl::OkStatus());
       MonotonicTime killed = MonotonicTime::InfiniteFuture();
       absl::Status status;
@@ -161,7 +170,7 @@ TEST_F(ProcessTest, AWorkerKilledInTheMiddleOfAPushIsLost) {
   constexpr size_t kElements = 8'000'000;
   StoppingProxy proxy(address, kElements * sizeof(float) / 2);
   Child victim({own_binary, "--worker", proxy.address(), "1", "sync", "large"});
-  TestWorker worker(MakeJob(2, {kElements}), 0, MakeGrpcPsClient(address, {.secret = TestSecret()}));
+  TestWorker worker(MakeJob(2, {kElements}), 0, ClientOf(address));
   ASSERT_EQ(worker.Start(), absl::OkStatus());
   std::thread kills([&] {
     EXPECT_TRUE(proxy.AwaitStop());
@@ -176,7 +185,7 @@ TEST_F(ProcessTest, AWorkerKilledInTheMiddleOfAPushIsLost) {
 TEST_F(ProcessTest, AbortEndsAnExchangeWithAStoppedServer) {
   Child server(Command(1));
   const std::string address = Address();
-  TestWorker worker(MakeJob(1, {8'000'000}), 0, MakeGrpcPsClient(address, {.secret = TestSecret()}));
+  TestWorker worker(MakeJob(1, {8'000'000}), 0, ClientOf(address));
   ASSERT_EQ(worker.Start(), absl::OkStatus());
   server.Kill(SIGSTOP);
   std::string message;
@@ -189,13 +198,9 @@ TEST_F(ProcessTest, AbortEndsAnExchangeWithAStoppedServer) {
 TEST_F(ProcessTest, RandomBytesOnThePortAreHarmless) {
   Child server(Command(1));
   const std::string address = Address();
-  const int port = ParseAddress(address)->port;
   std::mt19937 random(1);
   for (int i = 0; i < 30; ++i) {
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(port)};
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ASSERT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+    const int fd = Connected(address);
     std::string bytes(random() % 5000, 0);
     for (char& byte : bytes) byte = static_cast<char>(random());
     if (i % 2 == 0) bytes.insert(0, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");  // a valid HTTP/2 preface
@@ -204,32 +209,15 @@ TEST_F(ProcessTest, RandomBytesOnThePortAreHarmless) {
     if (i % 6 == 0) (void)!recv(fd, &reply, 1, 0);  // the server's greeting, or the end of the connection
     close(fd);
   }
-  const ServerJob job = MakeJob(1, {1000});
-  TestWorker worker(job, 0, MakeGrpcPsClient(address, {.secret = TestSecret()}));
-  ASSERT_EQ(worker.Start(), absl::OkStatus());
-  ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
-  ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-  EXPECT_EQ(server.Wait(), 0) << server.Output();
+  ExpectTrains(server, address);
 }
 
 TEST_F(ProcessTest, TwoHundredSilentConnectionsAreHarmless) {
   Child server(Command(1));
   const std::string address = Address();
-  const int port = ParseAddress(address)->port;
   std::vector<int> silent;
-  for (int i = 0; i < 200; ++i) {
-    silent.push_back(socket(AF_INET, SOCK_STREAM, 0));
-    sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(port)};
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ASSERT_EQ(connect(silent.back(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
-  }
-  const ServerJob job = MakeJob(1, {300000});
-  TestWorker worker(job, 0, MakeGrpcPsClient(address, {.secret = TestSecret()}));
-  ASSERT_EQ(worker.Start(), absl::OkStatus());
-  for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
-  EXPECT_EQ(worker.weights, TrainAlone(job, 3));
-  ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-  EXPECT_EQ(server.Wait(), 0) << server.Output();
+  for (int i = 0; i < 200; ++i) silent.push_back(Connected(address));
+  ExpectTrains(server, address);
   for (const int fd : silent) close(fd);
 }
 
@@ -237,12 +225,8 @@ TEST_F(ProcessTest, TwoHundredSilentConnectionsAreHarmless) {
 TEST_F(ProcessTest, AKilledServerContinuesWithTheSameWeights) {
   const std::string folder = absl::StrCat(::testing::TempDir(), "/ps-checkpoints-", getpid());
   const auto command = Command(2, {"--checkpoint_dir", folder, "--checkpoint_every", "3", "--timeout", "20"});
-  RendezvousOptions meeting{
-      .host = "127.0.0.1", .port = store_->port(), .hosted_elsewhere = true, .secret = TestSecret()};
-  meeting.timeout = absl::Seconds(10);
-  const auto rendezvous = *Rendezvous::Connect(meeting);
-  ServerJob job = MakeJob(2, {1000, kChunkBytes / sizeof(float) + 3});
-  job.deterministic = true;
+  const auto rendezvous = MeetIn(*store_);
+  const ServerJob job = MakeJob(2, {1000, kChunkBytes / sizeof(float) + 3}, {.deterministic = true});
   constexpr int64_t kSteps = 60;
   auto server = std::make_unique<Child>(command);
   const std::string first = Address();
@@ -266,8 +250,7 @@ TEST_F(ProcessTest, AKilledServerContinuesWithTheSameWeights) {
           if (result.went_back) step = result.version;
         }
         if (std::any_of(results->begin(), results->end(), [](const auto& r) { return r.went_back; })) {
-          ASSERT_EQ(worker.client->Fetch({worker.weights.data(), worker.weights.size()}, Soon()),
-                    absl::OkStatus());
+          ASSERT_EQ(worker.Fetch(), absl::OkStatus());
         }
       }
       EXPECT_EQ(worker.weights, TrainAlone(job, kSteps));
@@ -301,7 +284,7 @@ TEST_F(ProcessTest, SigtermEndsItWithOneLine) {
   std::atomic<int> ended = 0;
   // The rejection of one worker 0 shows that the other has joined and waits for worker 1.
   ForEachRank(2, [&](int) {
-    TestWorker worker(MakeJob(2, {10}), 0, MakeGrpcPsClient(address, {.secret = TestSecret()}));
+    TestWorker worker(MakeJob(2, {10}), 0, ClientOf(address));
     const std::string message(worker.Start().message());
     if (absl::StrContains(message, "there is a worker 0 already")) return server.Kill(SIGTERM);
     EXPECT_THAT(message, HasSubstr("the parameter server received a signal to end"));
@@ -320,11 +303,7 @@ TEST_F(ProcessTest, ASigintThatItsParentIgnoredDoesNotEndIt) {
   EXPECT_TRUE(caught >> (SIGTERM - 1) & 1);
   EXPECT_FALSE(caught >> (SIGINT - 1) & 1);
   server.Kill(SIGINT);
-  TestWorker worker(MakeJob(1, {10}), 0, MakeGrpcPsClient(address, {.secret = TestSecret()}));
-  ASSERT_EQ(worker.Start(), absl::OkStatus());
-  ASSERT_EQ(worker.Step(0).status(), absl::OkStatus());
-  EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-  EXPECT_EQ(server.Wait(), 0) << server.Output();
+  ExpectTrains(server, address);
 }
 
 TEST_F(ProcessTest, MissingWorkersAreNamed) {
@@ -344,7 +323,7 @@ TEST_F(ProcessTest, ARankThatEndsBeforeItJoinsEndsTheJobAtOnceAndIsNamed) {
   ASSERT_TRUE(one.ok()) << one.status();
   Child server(Command(2, {"--on_worker_loss", "continue", "--timeout", "600"}));
   const ServerJob job = MakeJob(2, {1000});
-  TestWorker zero(job, 0, MakeGrpcPsClient(Address(), {.secret = TestSecret()}));
+  TestWorker zero(job, 0, ClientOf(Address()));
   std::thread ends([&] { one->reset(); });
   const absl::Status status = zero.Start();
   ends.join();
@@ -429,9 +408,7 @@ int main(int argc, char** argv) {
   if (argc >= 5 && std::string(argv[1]) == "--worker") {
     return psring::Work(argv[2], std::atoi(argv[3]), argv[4], argc > 5);
   }
-  psring::own_binary = "/proc/self/exe";
-  char path[4096] = {};
-  if (readlink("/proc/self/exe", path, sizeof(path) - 1) > 0) psring::own_binary = path;
+  psring::own_binary = *psring::OwnProgram();
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -21,6 +21,7 @@
 #include "ps_server/wire/service.h"
 #include "tests/eventually.h"
 #include "tests/ps_server/cluster.h"
+#include "tests/ps_server/direct_client.h"
 #include "tests/ps_server/test_job.h"
 #include "tests/test_secret.h"
 #include "tests/waiting_thread.h"
@@ -55,19 +56,16 @@ TEST(RecoveryTest, AWorkerWithANonFiniteGradientIsRemovedAndTheOthersContinue) {
          {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
       const auto cluster = MakeCluster(Continuing(2));
       // Two chunks: the first one is already in the sum.
-      ServerJob job = MakeJob(2, {kChunkBytes / sizeof(float) + 100});
-      job.consistency = consistency;
-      ForEachRank(2, [&](int rank) {
-        TestWorker worker(job, rank, cluster->NewClient());
-        ASSERT_EQ(worker.Start(), absl::OkStatus());
-        if (rank == 1) {
+      const ServerJob job = MakeJob(2, {kChunkBytes / sizeof(float) + 100}, {.consistency = consistency});
+      StartWorkers(job, *cluster, [&](TestWorker& worker) {
+        if (worker.rank == 1) {
           worker.gradient[kChunkBytes / sizeof(float) + 7] = poison;
           EXPECT_THAT(
               MessageOf(worker.ExchangeAgain(0, 0).status()),
               HasSubstr("worker 1, bucket 0: the gradient of step 0 is NaN or infinite at element 262151"));
           return;
         }
-        for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(MessageOf(worker.Step(step).status()), "OK");
+        ASSERT_EQ(MessageOf(worker.Steps(0, 3)), "OK");
         ServerJob alone = job;
         alone.workers = 1;
         EXPECT_EQ(worker.weights, TrainAlone(alone, 3));
@@ -90,12 +88,9 @@ TEST(RecoveryTest, ANonFiniteGradientIsAcceptedIfTheCheckIsDisabled) {
 TEST(RecoveryTest, TheOthersContinueWithoutALostWorker) {
   for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
     const auto cluster = MakeCluster(Continuing(3));
-    ServerJob job = MakeJob(3, {1000, 300});
-    job.consistency = consistency;
-    ForEachRank(3, [&](int rank) {
-      TestWorker worker(job, rank, cluster->NewClient());
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
-      if (rank == 2) return;  // destroys its client
+    const ServerJob job = MakeJob(3, {1000, 300}, {.consistency = consistency});
+    StartWorkers(job, *cluster, [&](TestWorker& worker) {
+      if (worker.rank == 2) return;  // destroys its client
       for (int64_t step = 0; step < 5;) {
         const auto results = worker.Step(step);
         ASSERT_EQ(MessageOf(results.status()), "OK") << consistency;
@@ -108,11 +103,24 @@ TEST(RecoveryTest, TheOthersContinueWithoutALostWorker) {
   }
 }
 
+// Replaces the worker's client, and joins again when the server has noticed that the worker is lost. Returns
+// the step to begin with.
+int64_t Rejoin(std::unique_ptr<TestWorker>& worker, Cluster& cluster) {
+  const ServerJob job = worker->job;
+  const int rank = worker->rank;
+  worker.reset();
+  while (true) {
+    worker = std::make_unique<TestWorker>(job, rank, cluster.NewClient());
+    const absl::Status joined = worker->Start();
+    if (joined.ok()) return worker->client->status().start_step;
+    EXPECT_THAT(MessageOf(joined), AnyOf(HasSubstr("already"), HasSubstr("join again")));
+  }
+}
+
 TEST(RecoveryTest, AWorkerCanRejoinAtTheStepOfTheOthers) {
   for (const std::string consistency : {"sync", "async", "ssp:1"}) {
     const auto cluster = MakeCluster(Continuing(2));
-    ServerJob job = MakeJob(2, {1000, 300});
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(2, {1000, 300}, {.consistency = consistency});
     std::atomic<bool> rejoined = false;
     ForEachRank(2, [&](int rank) {
       auto worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
@@ -120,13 +128,7 @@ TEST(RecoveryTest, AWorkerCanRejoinAtTheStepOfTheOthers) {
       int64_t step = 0;
       if (rank == 1) {
         ASSERT_EQ(MessageOf(worker->Step(step).status()), "OK");
-        worker.reset();
-        absl::Status joined;
-        do {  // until the server has noticed its death
-          worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
-          joined = worker->Start();
-        } while (!joined.ok());
-        step = worker->client->status().start_step;
+        step = Rejoin(worker, *cluster);
         rejoined = true;
       }
       const int64_t last = rank == 1 ? step + 20 : INT64_MAX;
@@ -147,10 +149,9 @@ TEST(RecoveryTest, AWorkerCanRejoinManyTimesWhileTheOthersTrain) {
   for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
     SCOPED_TRACE(consistency);
     const auto cluster = MakeCluster(Continuing(3));
-    ServerJob job = MakeJob(3, std::vector<size_t>(40, 3));
-    job.consistency = consistency;
-    constexpr int64_t kLives = 30;
-    std::atomic<int> lives = 0;
+    const ServerJob job = MakeJob(3, std::vector<size_t>(40, 3), {.consistency = consistency});
+    constexpr int64_t kRejoins = 30;
+    std::atomic<int> joins = 0;
     ForEachRank(3, [&](int rank) {
       auto worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
       ASSERT_EQ(worker->Start(), absl::OkStatus());
@@ -160,26 +161,16 @@ TEST(RecoveryTest, AWorkerCanRejoinManyTimesWhileTheOthersTrain) {
         step = results->front().dropped ? results->front().version : step + 1;
       };
       int64_t step = 0;
-      while (rank != 2 && lives < kLives) ASSERT_NO_FATAL_FAILURE(make_step(step));
-      while (rank == 2 && ++lives < kLives) {
-        worker.reset();
-        absl::Status joined;
-        do {  // until the server has noticed its death
-          worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
-          joined = worker->Start();
-          if (!joined.ok()) {
-            ASSERT_THAT(MessageOf(joined),
-                        AnyOf(HasSubstr("there is a worker 2 already"), HasSubstr("join again")));
-          }
-        } while (!joined.ok());
-        step = worker->client->status().start_step;
+      while (rank != 2 && joins < kRejoins) ASSERT_NO_FATAL_FAILURE(make_step(step));
+      while (rank == 2 && ++joins < kRejoins) {
+        step = Rejoin(worker, *cluster);
         ASSERT_NO_FATAL_FAILURE(make_step(step));
       }
       EXPECT_EQ(MessageOf(worker->client->Leave(Soon())), "OK");
     });
-    lives = kLives;  // ends the loops after a failure
+    joins = kRejoins;  // ends the loops after a failure
     EXPECT_EQ(MessageOf(*cluster->server().WaitUntilOver(Soon())), "OK");
-    EXPECT_EQ(cluster->server().stats().lost_workers.size(), kLives - 1);
+    EXPECT_EQ(cluster->server().stats().lost_workers.size(), kRejoins - 1);
   }
 }
 
@@ -189,8 +180,7 @@ TEST(RecoveryTest, AWorkerCanRejoinInTheStepThatItHadPushed) {
   for (const std::string consistency : {"sync", "backup:0"}) {
     SCOPED_TRACE(consistency);
     const auto cluster = MakeCluster(Continuing(2));
-    ServerJob job = MakeJob(2, {1000, 300});
-    job.consistency = consistency;
+    const ServerJob job = MakeJob(2, {1000, 300}, {.consistency = consistency});
     constexpr int64_t kSteps = 4;
     const auto train = [](TestWorker& worker, int64_t step) {
       for (; step < kSteps; ++step) ASSERT_EQ(MessageOf(worker.Step(step).status()), "OK");
@@ -201,23 +191,19 @@ TEST(RecoveryTest, AWorkerCanRejoinInTheStepThatItHadPushed) {
       // Does everything in order on one thread, so that Abort comes after the push.
       auto client = MakeDirectPsClient(cluster->server());
       OneServerClient* const direct = client.get();
-      const auto die = [direct] { direct->Abort(absl::CancelledError("the worker dies")); };
+      const auto lose = [direct] { direct->Abort(absl::CancelledError("the worker dies")); };
       client->SetListener([&](const message::ToWorker& message) {
-        if (std::holds_alternative<message::Admitted>(message)) die();  // the push is sent before
+        if (std::holds_alternative<message::Admitted>(message)) lose();  // the push is sent before
       });
       TestWorker dies(job, 1, std::move(client));
       ForEachRank(2, [&](int rank) { ASSERT_EQ(MessageOf((rank == 0 ? other : dies).Start()), "OK"); });
       std::latch ended(static_cast<std::ptrdiff_t>(job.buckets.size()));
       for (const Bucket& bucket : job.buckets) {
         dies.gradient = Gradient(job, 1, 0);
-        direct->PushPull({.bucket = bucket.index,
-                          .step = 0,
-                          .samples = Samples(1, 0),
-                          .gradient = dies.Sent(bucket),
-                          .weights = {dies.weights.data() + bucket.first, bucket.count}},
+        direct->PushPull(dies.Of(bucket, 0, Samples(1, 0)),
                          [&](const absl::StatusOr<ExchangeResult>&) { ended.count_down(); });
       }
-      if (consistency == "sync") die();
+      if (consistency == "sync") lose();
       ended.wait();
     }
     const auto lost = [&] { return cluster->server().stats().lost_workers; };
@@ -266,6 +252,18 @@ TEST(RecoveryTest, IncompleteCheckpointsAreSkippedAndTheNewestTwoAreKept) {
   EXPECT_EQ((*store->Load())->step, 3);
 }
 
+// Another user's link in a folder that all can write must not make the server overwrite one of its own files.
+TEST(RecoveryTest, ALinkUnderTheTemporaryNameIsNotFollowed) {
+  const Folder folder;
+  const auto store = *OpenCheckpointFolder(folder.path, 0);
+  const std::string victim = folder.path + "/victim";
+  ASSERT_EQ(WriteFile(victim, "precious"), absl::OkStatus());
+  fs::create_symlink(victim, folder.path + "/server0-step2.checkpoint.part");
+  const absl::Status saved = store->Save({.job = MakeJob(2, {10}), .step = 2});
+  EXPECT_THAT(MessageOf(saved), HasSubstr("server0-step2.checkpoint.part"));
+  EXPECT_EQ(*ReadFile(victim), "precious");
+}
+
 TEST(RecoveryTest, ACheckpointWithAnImpossibleCountIsDamaged) {
   const Folder folder;
   const auto store = *OpenCheckpointFolder(folder.path, 0);
@@ -285,10 +283,10 @@ TEST(RecoveryTest, ACheckpointWithAnImpossibleCountIsDamaged) {
 }
 
 // A server that restarts at another port, as after a kill.
-class Lives {
+class RestartingServer {
  public:
-  explicit Lives(int workers, OnWorkerLoss on_worker_loss = OnWorkerLoss::kByMode,
-                 absl::Duration timeout = absl::Seconds(20))
+  explicit RestartingServer(int workers, OnWorkerLoss on_worker_loss = OnWorkerLoss::kByMode,
+                            absl::Duration timeout = absl::Seconds(20))
       : workers_(workers),
         on_worker_loss_(on_worker_loss),
         timeout_(timeout),
@@ -311,7 +309,7 @@ class Lives {
     service_ = std::move(service);
   }
   // Clients only notice that their connections are closed.
-  void Die() {
+  void Stop() {
     std::unique_ptr<Service> service;
     failed_searches_ = 0;
     {
@@ -351,8 +349,7 @@ class Lives {
 };
 
 TEST(RecoveryTest, SeveralServersWithBackupWorkersCannotContinueAndSuggestARemedy) {
-  ServerJob job = MakeJob(2, {10});
-  job.consistency = "backup:1";
+  ServerJob job = MakeJob(2, {10}, {.consistency = "backup:1"});
   job.servers = 2;
   const std::unique_ptr<Device> device = MakeCpuDevice();
   ParameterServer server(*device, {.workers = 2, .servers = 2});
@@ -360,25 +357,24 @@ TEST(RecoveryTest, SeveralServersWithBackupWorkersCannotContinueAndSuggestARemed
 }
 
 TEST(RecoveryTest, AfterServerRestartsTheWeightsEqualAnUninterruptedRun) {
-  Lives lives(2);
-  ServerJob job = MakeJob(2, {1000, 300});
-  job.deterministic = true;
+  RestartingServer restarting(2);
+  const ServerJob job = MakeJob(2, {1000, 300}, {.deterministic = true});
   constexpr int64_t kSteps = 40;
   StepOfTheFastest fastest;
   std::atomic<int> deaths_left = 2;
   std::thread deaths([&] {
     for (const int64_t at : {5, 23}) {
       fastest.Await(at);
-      lives.Die();
-      lives.AwaitFailedSearch();
-      lives.Begin();
+      restarting.Stop();
+      restarting.AwaitFailedSearch();
+      restarting.Begin();
       --deaths_left;
       deaths_left.notify_all();
     }
   });
   std::atomic<int> rollbacks = 0;
   ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, lives.NewClient());
+    TestWorker worker(job, rank, restarting.NewClient());
     const Span weights{worker.weights.data(), worker.weights.size()};
     ASSERT_EQ(MessageOf(worker.Start()), "OK");
     for (int64_t step = 0; step < kSteps;) {
@@ -405,28 +401,28 @@ TEST(RecoveryTest, AfterServerRestartsTheWeightsEqualAnUninterruptedRun) {
   });
   deaths.join();
   EXPECT_GE(rollbacks, 2);
-  EXPECT_EQ(MessageOf(*lives.server().WaitUntilOver(Soon())), "OK");
-  EXPECT_EQ(lives.server().stats().restarts, 2);
+  EXPECT_EQ(MessageOf(*restarting.server().WaitUntilOver(Soon())), "OK");
+  EXPECT_EQ(restarting.server().stats().restarts, 2);
   const int64_t pushes = 2 * kSteps * static_cast<int64_t>(job.buckets.size());
-  EXPECT_EQ(lives.server().stats().pushes, pushes) << "as an uninterrupted run";
+  EXPECT_EQ(restarting.server().stats().pushes, pushes) << "as an uninterrupted run";
 }
 
 // Synchronous: the restarted server waits for all workers until the timeout.
 TEST(RecoveryTest, AWorkerThatDiesWithItsServerIsLostAfterTheTimeout) {
-  Lives lives(3, OnWorkerLoss::kContinue, absl::Seconds(3));
+  RestartingServer restarting(3, OnWorkerLoss::kContinue, absl::Seconds(3));
   const ServerJob job = MakeJob(3, {1000, 300});
   constexpr int64_t kSteps = 10;
   std::latch ready(3), restarted(1);
   ForEachRank(3, [&](int rank) {
-    auto worker = std::make_unique<TestWorker>(job, rank, lives.NewClient());
+    auto worker = std::make_unique<TestWorker>(job, rank, restarting.NewClient());
     ASSERT_EQ(MessageOf(worker->Start()), "OK");
     for (int64_t step = 0; step < kSteps;) {
       if (step == 5 && !restarted.try_wait()) {
         ready.arrive_and_wait();
         if (rank == 2) {
-          lives.Die();
+          restarting.Stop();
           worker.reset();
-          lives.Begin();
+          restarting.Begin();
           restarted.count_down();
           return;
         }
@@ -444,8 +440,8 @@ TEST(RecoveryTest, AWorkerThatDiesWithItsServerIsLostAfterTheTimeout) {
     }
     EXPECT_EQ(MessageOf(worker->client->Leave(Soon())), "OK");
   });
-  EXPECT_EQ(MessageOf(*lives.server().WaitUntilOver(Soon())), "OK");
-  EXPECT_THAT(lives.server().stats().lost_workers, ElementsAre(2));
+  EXPECT_EQ(MessageOf(*restarting.server().WaitUntilOver(Soon())), "OK");
+  EXPECT_THAT(restarting.server().stats().lost_workers, ElementsAre(2));
 }
 
 }  // namespace

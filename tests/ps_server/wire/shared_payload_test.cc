@@ -129,26 +129,15 @@ struct InPlaceWorker {
   absl::Status Step(int64_t step) {
     const std::vector<float> made = Gradient(job, rank, step);
     std::memcpy(gradient.data(), made.data(), gradient.bytes());
-    Mutex mutex;
-    CondVar changed;
-    size_t left = job.buckets.size();
-    absl::Status status;
+    std::vector<Exchange> exchanges;
     for (const Bucket& bucket : job.buckets) {
-      client->PushPull({.bucket = bucket.index,
-                        .step = step,
-                        .samples = Samples(rank, step),
-                        .gradient = gradient.span().Slice(bucket.first, bucket.count),
-                        .weights = weights.span().Slice(bucket.first, bucket.count)},
-                       [&](absl::StatusOr<ExchangeResult> result) {
-                         MutexLock lock(mutex);
-                         if (!result.ok()) status = result.status();
-                         --left;
-                         changed.NotifyAll();
-                       });
+      exchanges.push_back({.bucket = bucket.index,
+                           .step = step,
+                           .samples = Samples(rank, step),
+                           .gradient = gradient.span().Slice(bucket.first, bucket.count),
+                           .weights = weights.span().Slice(bucket.first, bucket.count)});
     }
-    MutexLock lock(mutex);
-    while (left > 0) changed.Wait(mutex);
-    return status;
+    return ExchangeAll(*client, exchanges).status();
   }
 
   const ServerJob job;
@@ -162,8 +151,7 @@ const std::vector<size_t> kPayloadSizes = {3, 1000, 1, 2 * kChunkBytes / sizeof(
 
 TEST(SharedPayloadTest, SharedMemoryIsUsedInPlaceWithTheSameResult) {
   for (const int workers : {1, 3}) {
-    ServerJob job = MakeJob(workers, kPayloadSizes);
-    job.deterministic = true;
+    const ServerJob job = MakeJob(workers, kPayloadSizes, {.deterministic = true});
     const auto cluster = MakeCluster(workers);
     ForEachRank(workers, [&](int rank) {
       InPlaceWorker worker(job, rank, cluster->NewClient());
@@ -179,8 +167,7 @@ TEST(SharedPayloadTest, SharedMemoryIsUsedInPlaceWithTheSameResult) {
 }
 
 TEST(SharedPayloadTest, WorkersWithDifferentPayloadsTrainTogether) {
-  ServerJob job = MakeJob(3, kPayloadSizes);
-  job.deterministic = true;
+  const ServerJob job = MakeJob(3, kPayloadSizes, {.deterministic = true});
   const auto device = MakeCpuDevice();
   ParameterServer server(*device, {.workers = 3, .timeout = absl::Seconds(20)});
   const auto service = *Service::Start(server, {.secret = TestSecret()});
@@ -193,7 +180,7 @@ TEST(SharedPayloadTest, WorkersWithDifferentPayloadsTrainTogether) {
     EXPECT_EQ(worker.client->status().payload, rank == 0 ? "grpc" : "shm");
     EXPECT_THAT(worker.client->status().wires,
                 testing::ElementsAre(rank == 0 ? "gRPC over TCP" : "shared memory"));
-    for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step).status(), absl::OkStatus());
+    ASSERT_EQ(worker.Steps(0, 3), absl::OkStatus());
     EXPECT_EQ(worker.weights, TrainAlone(job, 3));
     ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
   });

@@ -1,5 +1,6 @@
 #include "ps_server/wire/wire.h"
 
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -8,6 +9,7 @@
 #include <random>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "proto/parameter_server.pb.h"
 
 namespace psring {
@@ -31,132 +33,105 @@ grpc::ByteBuffer Cut(const std::string& bytes, size_t piece) {
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-// Encodes a message, parses it with the protobuf library, and decodes it from pieces of several sizes.
+// The message as the protobuf library reads it, in its text format without the payload; decoded from pieces
+// of several sizes, and encoded again.
 template <typename Message>
-proto::Chunk RoundTrip(const Message& message) {
+void ExpectOnTheWire(const Message& message, const std::string& text) {
   const std::string payload = "some bytes";
-  const grpc::ByteBuffer encoded = Encode(message, std::as_bytes(std::span(payload)), nullptr);
-  proto::Chunk parsed;
-  EXPECT_TRUE(parsed.ParseFromString(Flatten(encoded)));
-  EXPECT_EQ(parsed.payload(), payload);
+  const std::string encoded = Flatten(Encode(message, std::as_bytes(std::span(payload)), nullptr));
+  proto::Chunk parsed, expected;
+  EXPECT_TRUE(parsed.ParseFromString(encoded));
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &expected)) << text;
+  expected.set_payload(payload);
+  EXPECT_EQ(parsed.DebugString(), expected.DebugString());
+  const std::string alone = Flatten(Encode(message, {}, nullptr));
   for (const size_t piece : {1, 2, 7, 1000}) {
-    grpc::ByteBuffer bytes = Cut(Flatten(encoded), piece);
-    Received<Message> received;
-    EXPECT_EQ(received.Decode(bytes), absl::OkStatus());
-    EXPECT_EQ(received.message(), message);
-    std::string back;
-    for (const Bytes& part : received.payload()) {
-      back.append(reinterpret_cast<const char*>(part.data()), part.size());
+    for (const std::string& whole : {encoded, alone}) {
+      grpc::ByteBuffer bytes = Cut(whole, piece);
+      Received<Message> received;
+      EXPECT_EQ(received.Decode(bytes), absl::OkStatus());
+      std::string back;
+      for (const Bytes& part : received.payload()) {
+        back.append(reinterpret_cast<const char*>(part.data()), part.size());
+      }
+      EXPECT_EQ(back, whole == encoded ? payload : "");
+      EXPECT_EQ(Flatten(Encode(received.message(), std::as_bytes(std::span(back)), nullptr)), whole);
     }
-    EXPECT_EQ(back, payload);
   }
-  grpc::ByteBuffer alone = Encode(message, {}, nullptr);
-  Received<Message> received;
-  EXPECT_EQ(received.Decode(alone), absl::OkStatus());
-  EXPECT_EQ(received.message(), message);
-  EXPECT_TRUE(received.payload().empty());
-  return parsed;
 }
-proto::Chunk ToServer(const message::ToServer& message) { return RoundTrip(message); }
-proto::Chunk ToWorker(const message::ToWorker& message) { return RoundTrip(message); }
 
 TEST(WireTest, EveryMessageToTheServerIsEncodedAsInTheProtoFile) {
-  EXPECT_EQ(ToServer(message::Join{}).kind(), proto::Chunk::JOIN);
-  EXPECT_EQ(ToServer(message::Leave{}).kind(), proto::Chunk::LEAVE);
-  const proto::Chunk weights = ToServer(message::InitialWeights{.bucket = 300, .offset = 7, .slot = 2});
-  EXPECT_EQ(weights.kind(), proto::Chunk::WEIGHTS);
-  EXPECT_EQ(weights.bucket(), 300);
-  EXPECT_EQ(weights.offset(), 7u);
-  EXPECT_EQ(weights.slot(), 2);
-  const proto::Chunk gradient = ToServer(message::Gradient{.bucket = -1,
-                                                           .offset = ~uint64_t{0},
-                                                           .step = 128,
-                                                           .samples = 127,
-                                                           .incarnation = ~uint64_t{0},
-                                                           .resets = 3});
-  EXPECT_EQ(gradient.kind(), proto::Chunk::EXCHANGE);
-  EXPECT_EQ(gradient.bucket(), -1);
-  EXPECT_EQ(gradient.offset(), ~uint64_t{0});
-  EXPECT_EQ(gradient.step(), 128);
-  EXPECT_EQ(gradient.samples(), 127);
-  EXPECT_EQ(gradient.incarnation(), ~uint64_t{0});
-  EXPECT_EQ(gradient.resets(), 3u);
-  EXPECT_FALSE(gradient.shared());
-  const proto::Chunk shared = ToServer(message::Gradient{
-      .shared = message::SharedPlaces{.bytes = 4000, .gradient_at = ~uint64_t{0}, .weights_at = 1}});
-  EXPECT_TRUE(shared.shared());
-  EXPECT_EQ(shared.shared_bytes(), 4000u);
-  EXPECT_EQ(shared.gradient_at(), ~uint64_t{0});
-  EXPECT_EQ(shared.weights_at(), 1u);
-  const proto::Chunk verdict = ToServer(
-      message::Announcement{.step = -1, .incarnation = 5, .dropped = true, .version = 9, .complete = 3});
-  EXPECT_EQ(verdict.kind(), proto::Chunk::ANNOUNCE);
-  EXPECT_EQ(verdict.step(), -1);
-  EXPECT_EQ(verdict.incarnation(), 5u);
-  EXPECT_TRUE(verdict.dropped());
-  EXPECT_EQ(verdict.version(), 9);
-  EXPECT_EQ(verdict.complete(), 3);
-  const proto::Chunk norm = ToServer(message::NormTotal{.step = 7, .sum_of_squares = 1.0 / 3});
-  EXPECT_EQ(norm.kind(), proto::Chunk::NORM);
-  EXPECT_EQ(std::bit_cast<double>(norm.sum_of_squares()), 1.0 / 3);
-  EXPECT_EQ(ToServer(message::Fetch{.slot = 1}).slot(), 1);
-  EXPECT_EQ(ToServer(message::Barrier{.number = 2}).step(), 2);
-  const proto::Chunk rewind = ToServer(message::Rewind{.step = 12, .epoch = 3});
-  EXPECT_EQ(rewind.kind(), proto::Chunk::REWIND);
-  EXPECT_EQ(rewind.step(), 12);
-  EXPECT_EQ(rewind.version(), 3);
-  const proto::Chunk pull = ToServer(message::PullRows{.bucket = 3, .step = 9, .slot = 2, .request = 4});
-  EXPECT_EQ(pull.kind(), proto::Chunk::PULL_ROWS);
-  EXPECT_EQ(pull.bucket(), 3);
-  EXPECT_EQ(pull.step(), 9);
-  EXPECT_EQ(pull.slot(), 2);
-  EXPECT_EQ(pull.complete(), 4);
-  const proto::Chunk initial = ToServer(message::InitialRows{.bucket = 3, .slot = 1, .request = 5});
-  EXPECT_EQ(initial.kind(), proto::Chunk::INITIAL_ROWS);
-  EXPECT_EQ(initial.bucket(), 3);
-  EXPECT_EQ(initial.slot(), 1);
-  EXPECT_EQ(initial.complete(), 5);
-  const proto::Chunk push = ToServer(message::PushRows{.bucket = 2, .step = 8, .samples = 7, .complete = 1});
-  EXPECT_EQ(push.kind(), proto::Chunk::PUSH_ROWS);
-  EXPECT_EQ(push.samples(), 7);
-  EXPECT_EQ(push.complete(), 1);
+  using namespace message;
+  struct Case {
+    ToServer message;
+    std::string text;
+  };
+  const std::string third = absl::StrCat("sum_of_squares: ", std::bit_cast<uint64_t>(1.0 / 3));
+  for (const Case& c : std::vector<Case>{
+           {Join{}, "kind: JOIN"},
+           {Leave{}, "kind: LEAVE"},
+           {InitialWeights{.bucket = 300, .offset = 7, .slot = 2},
+            "kind: WEIGHTS bucket: 300 offset: 7 slot: 2"},
+           {Gradient{.bucket = -1,
+           .offset = ~uint64_t{0},
+           .step = 128,
+           .samples = 127,
+           .incarnation = ~uint64_t{0},
+           .resets = 3},
+            "kind: EXCHANGE bucket: -1 offset: 18446744073709551615 step: 128 samples: 127 "
+            "incarnation: 18446744073709551615 resets: 3"},
+           {Gradient{.shared = SharedPlaces{.bytes = 4000, .gradient_at = ~uint64_t{0}, .weights_at = 1}},
+            "kind: EXCHANGE shared: true shared_bytes: 4000 gradient_at: 18446744073709551615 weights_at: 1"},
+           {Announcement{.step = -1, .incarnation = 5, .dropped = true, .version = 9, .complete = 3},
+            "kind: ANNOUNCE step: -1 incarnation: 5 dropped: true version: 9 complete: 3"},
+           {NormTotal{.step = 7, .sum_of_squares = 1.0 / 3}, "kind: NORM step: 7 " + third},
+           {Fetch{.slot = 1}, "kind: FETCH slot: 1"},
+           {Barrier{.number = 2}, "kind: BARRIER step: 2"},
+           {Rewind{.step = 12, .epoch = 3}, "kind: REWIND step: 12 version: 3"},
+           {PullRows{.bucket = 3, .step = 9, .slot = 2, .request = 4},
+            "kind: PULL_ROWS bucket: 3 step: 9 slot: 2 complete: 4"},
+           {InitialRows{.bucket = 3, .slot = 1, .request = 5},
+            "kind: INITIAL_ROWS bucket: 3 slot: 1 complete: 5"},
+           {PushRows{.bucket = 2, .step = 8, .samples = 7, .complete = 1},
+            "kind: PUSH_ROWS bucket: 2 step: 8 samples: 7 complete: 1"}}) {
+    ExpectOnTheWire(c.message, c.text);
+  }
 }
 
 TEST(WireTest, EveryMessageToTheWorkerIsEncodedAsInTheProtoFile) {
-  const proto::Chunk welcome = ToWorker(message::Welcome{
-      .step = 5, .epoch = 2, .incarnation = ~uint64_t{0}, .patience_ms = INT64_MAX, .went_back = true});
-  EXPECT_EQ(welcome.kind(), proto::Chunk::JOIN);
-  EXPECT_EQ(welcome.step(), 5);
-  EXPECT_EQ(welcome.version(), 2);
-  EXPECT_EQ(welcome.incarnation(), ~uint64_t{0});
-  EXPECT_EQ(welcome.patience_ms(), INT64_MAX);
-  EXPECT_TRUE(welcome.dropped());
-  EXPECT_EQ(ToWorker(message::Weights{.bucket = 4, .offset = 8}).kind(), proto::Chunk::WEIGHTS);
-  const proto::Chunk answer =
-      ToWorker(message::Answer{.bucket = 300,
-                               .offset = uint64_t{1} << 40,
-                               .step = -1,
-                               .version = -1,
-                               .staleness = kMostCount,
-                               .dropped = true,
-                               .shared = message::WeightsPlace{.bytes = 40, .weights_at = 8}});
-  EXPECT_EQ(answer.kind(), proto::Chunk::EXCHANGE);
-  EXPECT_EQ(answer.bucket(), 300);
-  EXPECT_EQ(answer.offset(), uint64_t{1} << 40);
-  EXPECT_EQ(answer.step(), -1);
-  EXPECT_EQ(answer.version(), -1);
-  EXPECT_EQ(answer.staleness(), kMostCount);
-  EXPECT_TRUE(answer.dropped());
-  EXPECT_TRUE(answer.shared());
-  EXPECT_EQ(answer.shared_bytes(), 40u);
-  EXPECT_EQ(answer.weights_at(), 8u);
-  EXPECT_EQ(ToWorker(message::Admitted{.step = 7, .complete = 2}).complete(), 2);
-  EXPECT_EQ(ToWorker(message::NormPart{.step = 7, .sum_of_squares = 2}).kind(), proto::Chunk::NORM);
-  EXPECT_EQ(ToWorker(message::Reset{.bucket = 1, .resets = 6}).resets(), 6u);
-  EXPECT_EQ(ToWorker(message::FetchDone{}).kind(), proto::Chunk::FETCH);
-  EXPECT_EQ(ToWorker(message::BarrierPassed{.number = 1}).kind(), proto::Chunk::BARRIER);
-  EXPECT_EQ(ToWorker(message::Rows{.bucket = 4, .step = 5, .version = 6}).kind(), proto::Chunk::PULL_ROWS);
-  EXPECT_EQ(ToWorker(message::Left{.version = 9, .complete = 3}).version(), 9);
+  using namespace message;
+  struct Case {
+    ToWorker message;
+    std::string text;
+  };
+  for (const Case& c : std::vector<Case>{
+           {Welcome{.step = 5,
+    .epoch = 2,
+    .incarnation = ~uint64_t{0},
+    .patience_ms = INT64_MAX,
+    .went_back = true},
+            "kind: JOIN step: 5 version: 2 incarnation: 18446744073709551615 "
+            "patience_ms: 9223372036854775807 dropped: true"},
+           {Weights{.bucket = 4, .offset = 8}, "kind: WEIGHTS bucket: 4 offset: 8"},
+           {Answer{.bucket = 300,
+           .offset = uint64_t{1} << 40,
+           .step = -1,
+           .version = -1,
+           .staleness = kMostCount,
+           .dropped = true,
+           .shared = WeightsPlace{.bytes = 40, .weights_at = 8}},
+            "kind: EXCHANGE bucket: 300 offset: 1099511627776 step: -1 version: -1 "
+            "staleness: 1099511627776 dropped: true shared: true shared_bytes: 40 weights_at: 8"},
+           {Admitted{.step = 7, .complete = 2}, "kind: ANNOUNCE step: 7 complete: 2"},
+           {NormPart{.step = 7, .sum_of_squares = 2},
+            absl::StrCat("kind: NORM step: 7 sum_of_squares: ", std::bit_cast<uint64_t>(2.0))},
+           {Reset{.bucket = 1, .resets = 6}, "kind: RESET bucket: 1 resets: 6"},
+           {FetchDone{}, "kind: FETCH"},
+           {BarrierPassed{.number = 1}, "kind: BARRIER step: 1"},
+           {Rows{.bucket = 4, .step = 5, .version = 6}, "kind: PULL_ROWS bucket: 4 step: 5 version: 6"},
+           {Left{.version = 9, .complete = 3}, "kind: LEAVE version: 9 complete: 3"}}) {
+    ExpectOnTheWire(c.message, c.text);
+  }
 }
 
 TEST(WireTest, AServerRejectsCountsOutOfRangeAndMessagesOfServers) {

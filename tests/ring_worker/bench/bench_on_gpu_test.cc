@@ -18,8 +18,24 @@ using testing::HasSubstr;
 struct Outcome {
   std::vector<absl::Status> statuses;
   std::vector<RankInfo> ranks;
-  std::vector<GroupInfo> groups;
+  std::vector<MeasuredCombination> groups;
   std::vector<BenchRow> rows;
+};
+
+class ToOutcome final : public BenchOutput {
+ public:
+  explicit ToOutcome(Outcome& outcome) : outcome_(outcome) {}
+  void Start(const std::vector<RankInfo>& ranks, const std::vector<MeasuredCombination>& groups) override {
+    outcome_.ranks = ranks;
+    outcome_.groups = groups;
+  }
+  void Row(const BenchRow& row) override { outcome_.rows.push_back(row); }
+  void Limit(const LimitRow&) override {}
+  void Progress(size_t, size_t) override {}
+  void Finish() override {}
+
+ private:
+  Outcome& outcome_;
 };
 
 Outcome Bench(BenchOptions options, int ranks) {
@@ -29,21 +45,13 @@ Outcome Bench(BenchOptions options, int ranks) {
   options.group.timeout = absl::Seconds(30);
   Outcome outcome;
   outcome.statuses.resize(static_cast<size_t>(ranks));
-  const BenchReport report = {
-      .on_start =
-          [&](const std::vector<RankInfo>& there, const std::vector<GroupInfo>& groups) {
-            outcome.ranks = there;
-            outcome.groups = groups;
-          },
-      .on_row = [&](const BenchRow& row) { outcome.rows.push_back(row); },
-      .on_limit = [](const LimitRow&) {},
-      .on_progress = [](size_t, size_t) {}};
+  ToOutcome output(outcome);
   const auto store = std::make_shared<FakeStore>();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       FakeRendezvous rendezvous(store, rank, ranks);
-      outcome.statuses[static_cast<size_t>(rank)] = RunBench(options, rendezvous, report);
+      outcome.statuses[static_cast<size_t>(rank)] = RunBench(options, rendezvous, output);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -67,7 +75,8 @@ TEST(BenchOnGpu, ChecksAndTimesEveryCollectiveInGpuMemory) {
   ASSERT_EQ(outcome.ranks.size(), 2);
   EXPECT_EQ(outcome.ranks[1].device, "cuda:0");
   ASSERT_EQ(outcome.groups.size(), 5);
-  for (const GroupInfo& group : outcome.groups) EXPECT_EQ(group.transport, "cuda_peer on shared GPUs");
+  for (const MeasuredCombination& group : outcome.groups)
+    EXPECT_EQ(group.transport, "cuda_peer on shared GPUs");
   ASSERT_EQ(outcome.rows.size(), 10);
   for (const BenchRow& row : outcome.rows) {
     for (const Samples& samples : {row.out_of_place, row.in_place}) {

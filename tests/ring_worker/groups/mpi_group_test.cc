@@ -22,6 +22,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/own_program.h"
 #include "common/rendezvous/rendezvous.h"
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"
@@ -194,12 +195,6 @@ int RankMain(const std::string& body) {
   return status.ok() ? 0 : 1;
 }
 
-std::string OwnPath() {
-  char path[4096];
-  path[std::max<ssize_t>(0, readlink("/proc/self/exe", path, sizeof(path) - 1))] = 0;
-  return path;
-}
-
 // The number of processes that run this program with "--rank".
 int RanksAlive() {
   int count = 0;
@@ -209,7 +204,7 @@ int RanksAlive() {
     std::stringstream text;
     text << file.rdbuf();
     const std::vector<std::string> words = absl::StrSplit(text.str(), '\0');
-    if (words.size() > 2 && words[0] == OwnPath() && words[1] == "--rank") ++count;
+    if (words.size() > 2 && words[0] == *OwnProgram() && words[1] == "--rank") ++count;
   }
   closedir(proc);
   return count;
@@ -246,7 +241,7 @@ class MpiGroupTest : public testing::Test {
     PSRING_ASSIGN_OR_RETURN(const MpirunCommand mpirun,
                             FindMpirun({.ranks = ranks, .transport = transport, .family = PSRING_TEST_MPI}));
     LaunchSpec spec{.what = body, .deadline = absl::Seconds(60), .grace = absl::Seconds(5)};
-    const std::string path = OwnPath();
+    const std::string path = *OwnProgram();
     for (int rank = 0; rank < (with_mpirun ? 1 : ranks); ++rank) {
       ChildSpec child{.name = with_mpirun ? "mpirun" : absl::StrCat("rank ", rank)};
       if (with_mpirun) {

@@ -47,7 +47,8 @@ TEST_P(SteadyStateTest, CallsAllocateNoMemoryAndCauseNoPageFaults) {
       "shm", kRanks, {.algorithm = algorithm}, [&, shared = shared](ProcessGroup& group, Stream& stream) {
         const std::unique_ptr<Device> device = MakeCpuDevice();
         const Buffer buffer = *(shared ? device->AllocateShared(4 * kCount) : device->Allocate(4 * kCount));
-        PSRING_RETURN_IF_ERROR(group.Register(buffer));
+        auto& memory = dynamic_cast<MemoryRegistration&>(group);
+        PSRING_RETURN_IF_ERROR(memory.Register(buffer));
         const Span data = buffer.span();
         int64_t before = 0, faults_before = 0;
         for (int call = 0; call < kWarmUps + kCalls; ++call) {
@@ -62,7 +63,7 @@ TEST_P(SteadyStateTest, CallsAllocateNoMemoryAndCauseNoPageFaults) {
         faults[group.rank()] = PageFaultsOfThisThread() - faults_before;
         if (group.rank() == 0) allocated = allocations - before;
         PSRING_RETURN_IF_ERROR(group.Barrier(stream));
-        group.Unregister(buffer);
+        memory.Unregister(buffer);
         return stream.Synchronize();
       });
   EXPECT_EQ(allocated, 0);

@@ -90,7 +90,7 @@ TEST(CheckScheduleTest, SumsInDifferentOrdersAreRejected) {
       std::vector<Transfer>& transfers = table.At(rank, 0);
       std::erase_if(transfers, [&](const Transfer& t) { return t.peer == rank; });
       for (Transfer& t : transfers) {
-        if (t.action == Action::kReceive) t.action = Action::kReceiveAdd;
+        if (t.kind == TransferKind::kReceive) t.kind = TransferKind::kReceiveAdd;
       }
     }
     return table;
@@ -113,7 +113,7 @@ TEST(CheckScheduleTest, TheErrorNamesRankRoundAndChunk) {
 
 TEST(CheckScheduleTest, ACopyAfterAReceiveIntoTheSameChunkIsRejected) {
   Table broken(*MakeChecked("star", Collective::kAllReduce, {.ranks = 3}));
-  broken.At(0, 0)[1].action = Action::kReceive;
+  broken.At(0, 0)[1].kind = TransferKind::kReceive;
   EXPECT_EQ(
       CheckSchedule(broken, Collective::kAllReduce).message(),
       "the all_reduce schedule table of 3 ranks is broken: in round 0, rank 0 receives chunk 0 from rank 2, "
@@ -140,9 +140,9 @@ TEST(CheckScheduleTest, ARankThatEndsBeforeItsPeersIsRejected) {
 }
 
 TEST(CheckScheduleTest, ARankMayOnlyAddFromItself) {
-  for (Action action : {Action::kSend, Action::kReceive}) {
+  for (TransferKind kind : {TransferKind::kSend, TransferKind::kReceive}) {
     Table broken(*MakeChecked("one-shot", Collective::kAllReduce, {.ranks = 2}));
-    broken.At(1, 0)[2] = {action, 1, 0, 1};
+    broken.At(1, 0)[2] = {kind, 1, 0, 1};
     const absl::Status status = CheckSchedule(broken, Collective::kAllReduce);
     EXPECT_NE(status.message().find("rank 1, which is itself"), absl::string_view::npos) << status;
   }

@@ -74,12 +74,12 @@ class Execution {
     if (receive.peer < 0 || receive.peer >= ranks_) return -1;
     int before = 0;
     for (size_t j = 0; j < i; ++j) {
-      before += state.transfers[j].action != Action::kSend && state.transfers[j].peer == receive.peer;
+      before += state.transfers[j].kind != TransferKind::kSend && state.transfers[j].peer == receive.peer;
     }
     const State& peer = states_[receive.peer];
     if (peer.round != state.round) return -1;
     for (size_t j = 0; j < peer.transfers.size(); ++j) {
-      if (peer.transfers[j].action == Action::kSend && peer.transfers[j].peer == rank && before-- == 0) {
+      if (peer.transfers[j].kind == TransferKind::kSend && peer.transfers[j].peer == rank && before-- == 0) {
         return static_cast<int>(j);
       }
     }
@@ -89,10 +89,10 @@ class Execution {
   bool MayHappen(int rank, size_t i) const {
     const State& state = states_[rank];
     const Transfer& t = state.transfers[i];
-    if (t.action == Action::kSend || state.done[i]) return false;
+    if (t.kind == TransferKind::kSend || state.done[i]) return false;
     for (size_t j = 0; j < i; ++j) {  // in the order listed
       const Transfer& earlier = state.transfers[j];
-      if (earlier.action != Action::kSend && !state.done[j] &&
+      if (earlier.kind != TransferKind::kSend && !state.done[j] &&
           earlier.first_chunk < t.first_chunk + t.chunk_count &&
           t.first_chunk < earlier.first_chunk + earlier.chunk_count) {
         return false;
@@ -140,7 +140,7 @@ class Execution {
     for (int c = 0; c < t.chunk_count && !wrong_size_; ++c) {
       const Value payload = (copied ? peer.before : peer.memory)[first_sent + c];
       Value& value = state.memory[t.first_chunk + c];
-      value = t.action == Action::kReceive
+      value = t.kind == TransferKind::kReceive
                   ? payload
                   : Value{value.exact + payload.exact, value.rounded + payload.rounded};
     }
@@ -240,8 +240,8 @@ class Mutator {
     for (int count = -1; count <= table_.chunks() + 1; ++count) {
       attempt("change a count", [&](Transfer& t) { t.chunk_count = count; });
     }
-    for (Action action : {Action::kSend, Action::kReceive, Action::kReceiveAdd}) {
-      attempt("change an action", [&](Transfer& t) { t.action = action; });
+    for (TransferKind kind : {TransferKind::kSend, TransferKind::kReceive, TransferKind::kReceiveAdd}) {
+      attempt("change a kind", [&](Transfer& t) { t.kind = kind; });
     }
   }
 
@@ -249,7 +249,7 @@ class Mutator {
     List& list = table_.At(rank, round);
     for (size_t i = 0; i < list.size(); ++i) {
       for (size_t j = 0; j < i; ++j) {
-        const bool receives = list[i].action != Action::kSend && list[j].action != Action::kSend;
+        const bool receives = list[i].kind != TransferKind::kSend && list[j].kind != TransferKind::kSend;
         Try(receives ? "swap two receives of a round" : "swap a send with another transfer of its round",
             list, [&](List& l) { std::swap(l[i], l[j]); });
       }
@@ -282,7 +282,7 @@ class Mutator {
         const size_t size = table_.At(rank, round).size();
         for (size_t i = 0; i < size; ++i) {
           const Transfer sent = table_.At(rank, round)[i];
-          if (sent.action != Action::kSend) continue;
+          if (sent.kind != TransferKind::kSend) continue;
           OfMessage(rank, round, i, sent, seen[sent.peer]++);
         }
       }
@@ -293,7 +293,7 @@ class Mutator {
     List& from = table_.At(rank, round);
     List& to = table_.At(sent.peer, round);
     size_t receive = 0;
-    while (to[receive].action == Action::kSend || to[receive].peer != rank || number-- > 0) ++receive;
+    while (to[receive].kind == TransferKind::kSend || to[receive].peer != rank || number-- > 0) ++receive;
     const List original_from = from, original_to = to;
     const auto both = [&](const std::string& kind, const std::function<void(List&, size_t)>& mutate) {
       mutate(from, send);

@@ -25,7 +25,7 @@ size_t ElementsSent(const Schedule& schedule, int rank, size_t count) {
   size_t sent = 0;
   for (int round = 0; round < schedule.rounds(rank); ++round) {
     for (const Transfer& t : RoundOf(schedule, rank, round)) {
-      if (t.action != Action::kSend) continue;
+      if (t.kind != TransferKind::kSend) continue;
       sent += ChunkBounds(count, schedule.chunks(), t.first_chunk, t.chunk_count).length;
     }
   }
@@ -67,9 +67,9 @@ TEST(RingTest, EveryRankSendsToTheRightAndReceivesFromTheLeftInEachRound) {
     for (int round = 0; round < 8; ++round) {
       const std::vector<Transfer> transfers = RoundOf(*ring, rank, round);
       ASSERT_EQ(transfers.size(), 2);
-      EXPECT_EQ(transfers[0].action, Action::kSend);
+      EXPECT_EQ(transfers[0].kind, TransferKind::kSend);
       EXPECT_EQ(transfers[0].peer, (rank + 1) % 5);
-      EXPECT_EQ(transfers[1].action, round < 4 ? Action::kReceiveAdd : Action::kReceive);
+      EXPECT_EQ(transfers[1].kind, round < 4 ? TransferKind::kReceiveAdd : TransferKind::kReceive);
       EXPECT_EQ(transfers[1].peer, (rank + 4) % 5);
       EXPECT_EQ(transfers[0].chunk_count, 1);
       EXPECT_EQ(transfers[1].chunk_count, 1);
@@ -90,41 +90,41 @@ TEST(RingTest, ARankForwardsWhatItHasJustReceived) {
 
 TEST(RingTest, ABroadcastIsAChainFromItsRoot) {
   const auto chain = Make("ring", Collective::kBroadcast, {.ranks = 4, .root = 2});
-  EXPECT_EQ(RoundOf(*chain, 2, 0), (std::vector<Transfer>{{Action::kSend, 3, 0, 1}}));
-  EXPECT_EQ(RoundOf(*chain, 0, 1), (std::vector<Transfer>{{Action::kReceive, 3, 0, 1}}));
-  EXPECT_EQ(RoundOf(*chain, 0, 2), (std::vector<Transfer>{{Action::kSend, 1, 0, 1}}));
+  EXPECT_EQ(RoundOf(*chain, 2, 0), (std::vector<Transfer>{{TransferKind::kSend, 3, 0, 1}}));
+  EXPECT_EQ(RoundOf(*chain, 0, 1), (std::vector<Transfer>{{TransferKind::kReceive, 3, 0, 1}}));
+  EXPECT_EQ(RoundOf(*chain, 0, 2), (std::vector<Transfer>{{TransferKind::kSend, 1, 0, 1}}));
   EXPECT_EQ(ElementsSent(*chain, 1, 100), 0);
 }
 
 TEST(StarTest, RankZeroAddsInRankOrder) {
   const auto star = Make("star", Collective::kAllReduce, {.ranks = 4});
-  EXPECT_EQ(RoundOf(*star, 0, 0), (std::vector<Transfer>{{Action::kReceiveAdd, 1, 0, 1},
-                                                         {Action::kReceiveAdd, 2, 0, 1},
-                                                         {Action::kReceiveAdd, 3, 0, 1}}));
+  EXPECT_EQ(RoundOf(*star, 0, 0), (std::vector<Transfer>{{TransferKind::kReceiveAdd, 1, 0, 1},
+                                                         {TransferKind::kReceiveAdd, 2, 0, 1},
+                                                         {TransferKind::kReceiveAdd, 3, 0, 1}}));
 }
 
 TEST(DirectTest, AnOwnerAddsTheOthersInRankOrder) {
   const auto direct = Make("direct", Collective::kAllReduce, {.ranks = 4});
-  EXPECT_EQ(RoundOf(*direct, 2, 0), (std::vector<Transfer>{{Action::kSend, 3, 3, 1},
-                                                           {Action::kSend, 0, 0, 1},
-                                                           {Action::kSend, 1, 1, 1},
-                                                           {Action::kReceiveAdd, 0, 2, 1},
-                                                           {Action::kReceiveAdd, 1, 2, 1},
-                                                           {Action::kReceiveAdd, 3, 2, 1}}));
+  EXPECT_EQ(RoundOf(*direct, 2, 0), (std::vector<Transfer>{{TransferKind::kSend, 3, 3, 1},
+                                                           {TransferKind::kSend, 0, 0, 1},
+                                                           {TransferKind::kSend, 1, 1, 1},
+                                                           {TransferKind::kReceiveAdd, 0, 2, 1},
+                                                           {TransferKind::kReceiveAdd, 1, 2, 1},
+                                                           {TransferKind::kReceiveAdd, 3, 2, 1}}));
 }
 
 TEST(OneShotTest, EveryRankAddsInRankOrder) {
   const auto one_shot = Make("one-shot", Collective::kAllReduce, {.ranks = 3});
   EXPECT_TRUE(one_shot->copies_sends());
-  EXPECT_EQ(RoundOf(*one_shot, 0, 0), (std::vector<Transfer>{{Action::kSend, 1, 0, 1},
-                                                             {Action::kSend, 2, 0, 1},
-                                                             {Action::kReceiveAdd, 1, 0, 1},
-                                                             {Action::kReceiveAdd, 2, 0, 1}}));
-  EXPECT_EQ(RoundOf(*one_shot, 1, 0), (std::vector<Transfer>{{Action::kSend, 2, 0, 1},
-                                                             {Action::kSend, 0, 0, 1},
-                                                             {Action::kReceive, 0, 0, 1},
-                                                             {Action::kReceiveAdd, 1, 0, 1},
-                                                             {Action::kReceiveAdd, 2, 0, 1}}));
+  EXPECT_EQ(RoundOf(*one_shot, 0, 0), (std::vector<Transfer>{{TransferKind::kSend, 1, 0, 1},
+                                                             {TransferKind::kSend, 2, 0, 1},
+                                                             {TransferKind::kReceiveAdd, 1, 0, 1},
+                                                             {TransferKind::kReceiveAdd, 2, 0, 1}}));
+  EXPECT_EQ(RoundOf(*one_shot, 1, 0), (std::vector<Transfer>{{TransferKind::kSend, 2, 0, 1},
+                                                             {TransferKind::kSend, 0, 0, 1},
+                                                             {TransferKind::kReceive, 0, 0, 1},
+                                                             {TransferKind::kReceiveAdd, 1, 0, 1},
+                                                             {TransferKind::kReceiveAdd, 2, 0, 1}}));
 }
 
 TEST(OneShotTest, HasOneRound) {
@@ -144,7 +144,7 @@ TEST(DoubleBinaryTreeTest, NoRankButTheRootHasChildrenInBothTrees) {
         int children = 0;
         for (int round = 0; round < trees->rounds(rank); ++round) {
           for (const Transfer& t : RoundOf(*trees, rank, round)) {
-            if (t.action != Action::kSend) continue;
+            if (t.kind != TransferKind::kSend) continue;
             trees_sent_down.insert(t.first_chunk);
             ++children;
           }
@@ -231,7 +231,7 @@ TEST(BytesTest, HierarchicalSendsAShareOfTheBufferToOtherNodes) {
       size_t within = 0, between = 0;
       for (int round = 0; round < schedule->rounds(rank); ++round) {
         for (const Transfer& t : RoundOf(*schedule, rank, round)) {
-          if (t.action != Action::kSend) continue;
+          if (t.kind != TransferKind::kSend) continue;
           const bool same_node = t.peer / per_node == rank / per_node;
           (same_node ? within : between) += ChunkBounds(count, 12, t.first_chunk, t.chunk_count).length;
         }
@@ -283,7 +283,7 @@ TEST(ScheduleTest, RanksOfOneClassMoveTheSameAmountInEveryRound) {
             rounds.emplace_back();
             for (const Transfer& t : RoundOf(*schedule, rank, round)) {
               if (t.peer == rank) continue;
-              (t.action == Action::kSend ? rounds.back().first : rounds.back().second) += t.chunk_count;
+              (t.kind == TransferKind::kSend ? rounds.back().first : rounds.back().second) += t.chunk_count;
             }
           }
           return rounds;

@@ -90,17 +90,18 @@ absl::Status Add(ProcessGroup& group, const Buffer& memory, Stream& stream) {
 TEST(CudaIpcProcesses, AddFromEachOthersMemory) {
   EXPECT_EQ(InProcesses(3, absl::Seconds(30),
                         [](ProcessGroup& group, Device& device, Stream& stream) -> absl::Status {
-                          PSRING_ASSIGN_OR_RETURN(const Buffer lent,
+                          PSRING_ASSIGN_OR_RETURN(const Buffer shared,
                                                   device.AllocateShared(50000 * sizeof(float)));
                           PSRING_ASSIGN_OR_RETURN(const Buffer own, device.Allocate(50000 * sizeof(float)));
-                          PSRING_RETURN_IF_ERROR(group.Register(lent));
+                          auto& registration = dynamic_cast<MemoryRegistration&>(group);
+                          PSRING_RETURN_IF_ERROR(registration.Register(shared));
                           for (int call = 0; call < 3; ++call) {
-                            PSRING_RETURN_IF_ERROR(Add(group, lent, stream));
+                            PSRING_RETURN_IF_ERROR(Add(group, shared, stream));
                             PSRING_RETURN_IF_ERROR(Add(group, own, stream));
                           }
                           PSRING_RETURN_IF_ERROR(group.Barrier(stream));
                           PSRING_RETURN_IF_ERROR(stream.Synchronize());
-                          group.Unregister(lent);
+                          registration.Unregister(shared);
                           return absl::OkStatus();
                         }),
             (std::vector<int>{0, 0, 0}));

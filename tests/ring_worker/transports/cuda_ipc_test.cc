@@ -1,7 +1,7 @@
 // Our schedules between GPUs, with threads as ranks on the fake CUDA runtime (tests/common/cuda/fake_cuda.h),
 // whose device memory the host cannot access. Ranks act as threads of one process, or as separate processes
 // that open each other's handles.
-#include "ring_worker/transports/cuda_ipc.h"
+#include "ring_worker/transports/cuda/cuda_ipc.h"
 
 #include <gtest/gtest.h>
 
@@ -58,11 +58,11 @@ class OnGpu {
         registered_(registered),
         memory_(*here.device.AllocateShared(count * SizeOf(type))) {
     if (registered_) {
-      EXPECT_EQ(here_.group.Register(memory_), absl::OkStatus());
+      EXPECT_EQ(registration().Register(memory_), absl::OkStatus());
     }
   }
   ~OnGpu() {
-    if (registered_) here_.group.Unregister(memory_);
+    if (registered_) registration().Unregister(memory_);
   }
 
   Span span() const { return {memory_.data(), count_, type_}; }
@@ -85,6 +85,8 @@ class OnGpu {
   }
 
  private:
+  MemoryRegistration& registration() const { return dynamic_cast<MemoryRegistration&>(here_.group); }
+
   const Here here_;
   const DType type_;
   const size_t count_;
@@ -109,8 +111,8 @@ std::vector<absl::Status> RunToStatus(const Ranks& ranks, const Body& body) {
       ASSERT_EQ(reach->why_not, "");
       EXPECT_EQ(reach->shares_gpu, ranks.count > ranks.gpus);
       CudaIpcParts parts{.gpu = gpu, .reach = *reach, .timeout = ranks.timeout};
-      parts.loans = *MakeMeshTransport(rendezvous, {.first_peers = EveryPeer});
-      parts.returns = *MakeMeshTransport(rendezvous, {.first_peers = EveryPeer});
+      parts.exports = *MakeMeshTransport(rendezvous, {.first_peers = EveryPeer});
+      parts.releases = *MakeMeshTransport(rendezvous, {.first_peers = EveryPeer});
       auto transport = MakeCudaIpcTransport(std::move(parts));
       ASSERT_TRUE(transport.ok()) << transport.status();
       auto group = MakeScheduledGroup(

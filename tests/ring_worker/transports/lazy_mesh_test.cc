@@ -133,7 +133,7 @@ TEST_P(LazyMeshTest, PairsThatAreNotConnectedAreConnectedAtTheirFirstTransfer) {
             const std::unique_ptr<Device> device = MakeCpuDevice();
             // Registered before there is anybody to tell.
             const Buffer shared = *device->AllocateShared(sizeof(float) << 18);
-            PSRING_RETURN_IF_ERROR(group.Register(shared));
+            PSRING_RETURN_IF_ERROR(dynamic_cast<MemoryRegistration&>(group).Register(shared));
             for (int root = 0; root < group.size(); ++root) {
               std::vector<float> data(1000, static_cast<float>(group.rank()));
               PSRING_RETURN_IF_ERROR(group.Broadcast({data.data(), data.size()}, root, stream));
@@ -148,7 +148,7 @@ TEST_P(LazyMeshTest, PairsThatAreNotConnectedAreConnectedAtTheirFirstTransfer) {
             EXPECT_EQ(values[0], static_cast<float>(group.size()));
             EXPECT_EQ(values[span.count - 1], static_cast<float>(group.size()));
             PSRING_RETURN_IF_ERROR(AllReduce(group, stream));
-            group.Unregister(shared);
+            dynamic_cast<MemoryRegistration&>(group).Unregister(shared);
             return stream.Synchronize();
           });
       for (const absl::Status& status : statuses) {

@@ -34,7 +34,7 @@ TEST(MeshLayoutTest, RanksOfOneHostAreOneNode) {
     const MeshLayout layout = OnNodes(std::vector<int>(ranks, 0));
     EXPECT_EQ(layout.ranks_per_node, ranks);
     EXPECT_TRUE(layout.all_share && layout.some_share && layout.all_near);
-    EXPECT_FALSE(layout.some_crowded);
+    EXPECT_FALSE(layout.some_oversubscribed);
   }
 }
 
@@ -56,9 +56,9 @@ TEST(MeshLayoutTest, InterleavedOrUnequalGroupsAreNotNodes) {
   }
 }
 
-TEST(MeshLayoutTest, ANodeWithMoreRanksThanCoresIsCrowded) {
-  EXPECT_FALSE(OnNodes({0, 0, 1, 1}, /*cores=*/2).some_crowded);
-  EXPECT_TRUE(OnNodes({0, 0, 0, 1}, /*cores=*/2).some_crowded);
+TEST(MeshLayoutTest, ANodeWithMoreRanksThanCoresIsOversubscribed) {
+  EXPECT_FALSE(OnNodes({0, 0, 1, 1}, /*cores=*/2).some_oversubscribed);
+  EXPECT_TRUE(OnNodes({0, 0, 0, 1}, /*cores=*/2).some_oversubscribed);
 }
 
 TEST(MeshLayoutTest, OneConnectionBetweenHostsMakesTheMeshFar) {
@@ -72,7 +72,7 @@ TEST(MeshLayoutTest, OneSegmentIsInFlightWithinAHostAndSeveralBetweenHosts) {
   const TransportTraits shared = TraitsOf({.some_share = true});
   EXPECT_EQ(shared.depth, 1);
   EXPECT_EQ(shared.segment_bytes, kSlotBytes);
-  EXPECT_EQ(TraitsOf({.some_share = true, .some_crowded = true}).segment_bytes, kSlotBytes / 2);
+  EXPECT_EQ(TraitsOf({.some_share = true, .some_oversubscribed = true}).segment_bytes, kSlotBytes / 2);
   const TransportTraits loopback = TraitsOf({.all_share = false});
   EXPECT_EQ(loopback.depth, 1);
   EXPECT_GT(TraitsOf({.all_share = false, .all_near = false}).depth, 1);
@@ -81,9 +81,9 @@ TEST(MeshLayoutTest, OneSegmentIsInFlightWithinAHostAndSeveralBetweenHosts) {
 
 TEST(MeshLayoutTest, TransfersFitIntoSlotsIfSomeRanksShareMemory) {
   for (const bool all : {false, true}) {
-    for (const bool crowded : {false, true}) {
+    for (const bool oversubscribed : {false, true}) {
       const TransportTraits traits =
-          TraitsOf({.some_share = true, .all_share = all, .some_crowded = crowded});
+          TraitsOf({.some_share = true, .all_share = all, .some_oversubscribed = oversubscribed});
       EXPECT_LE(traits.max_segment_bytes, kSlotBytes);
       EXPECT_LE(traits.segment_bytes, traits.max_segment_bytes);
     }

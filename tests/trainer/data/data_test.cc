@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "trainer/data/pictures.h"
 
 namespace psring {
@@ -203,8 +204,8 @@ TEST_F(DataFiles, RejectSplitsOfDifferentSizes) {
 
 TEST(Data, AnUnknownNameSuggestsTheNearest) {
   EXPECT_EQ(LoadData({.name = "fashon-mnist"}).status().message(),
-            "unknown data 'fashon-mnist'; did you mean 'fashion-mnist'? Use one of fashion-mnist, mnist, "
-            "synthetic, text, words, zipf:ROWS:ALPHA, tokens");
+            absl::StrCat("unknown data 'fashon-mnist'; did you mean 'fashion-mnist'? Use one of ",
+                         absl::StrJoin(DataNames(), ", ")));
   EXPECT_FALSE(LoadData({.name = "mnist"}).ok());
   EXPECT_NE(LoadData({.name = "mnist", .dir = "/nowhere"}).status().message().find("/nowhere/train-images"),
             std::string::npos);

@@ -1,5 +1,6 @@
 #include "trainer/models/model.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -10,8 +11,13 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/cli/command_line.h"
 #include "common/workloads/workload.h"
+#include "tests/common/ops/reference_ops.h"
 #include "trainer/data/clicks.h"
+#include "trainer/data/data.h"
 #include "trainer/data/pictures.h"
 #include "trainer/data/sampler.h"
 #include "trainer/data/text.h"
@@ -54,7 +60,7 @@ Dataset SmallWords() {
   return data->train.Part({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
 }
 
-bool HasTables(const std::string& model) { return model == "dlrm-small" || model == "skipgram"; }
+bool HasTables(const std::string& model) { return FindModel(model).ok() && (*FindModel(model))->has_tables; }
 
 Dataset DataFor(const std::string& model) {
   if (ReadsText(model)) return SmallText();
@@ -301,13 +307,16 @@ std::vector<std::string> ModelNames() {
   return names;
 }
 
-TEST(Models, ThatReadTextsGetATextByDefault) {
+TEST(Models, GetTheirDataByDefault) {
+  const auto ops = MakeReferenceOps();
   for (const ModelRow& row : Models()) {
     TrainingOptions options;
     options.model = row.name;
-    if (HasTables(row.name)) continue;
     ASSERT_TRUE(ApplyModel(options).ok());
-    EXPECT_EQ(options.data == "text", ReadsText(row.name)) << row.name;
+    EXPECT_EQ(options.data, row.default_data);
+    const auto model = row.make(TypicalSpec(options.data, row.size.context), *ops);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(row.has_tables, !(*model)->parameters().tables().empty()) << row.name;
     options.data = "fashion-mnist";
     ASSERT_TRUE(ApplyModel(options).ok());
     EXPECT_EQ(options.data, "fashion-mnist") << "what the user gave";
@@ -351,9 +360,6 @@ TEST(Models, WithTablesHaveTheirKnownSizes) {
   EXPECT_EQ((*FindModel("dlrm-small"))->make(PictureSpec(28, 28), *ops).status().message(),
             "the model dlrm-small reads clicks; use --data zipf:ROWS:ALPHA, or another --model");
   EXPECT_FALSE((*FindModel("skipgram"))->make(ClickSpec(10), *ops).ok());
-  TrainingOptions options{.model = "skipgram"};
-  ASSERT_TRUE(ApplyModel(options).ok());
-  EXPECT_EQ(options.data, "words");
 }
 
 TEST(Models, HaveTheRequestedWidth) {
@@ -447,16 +453,37 @@ TEST(Models, TheHelpNamesAll) {
   CLI::App app("", "program");
   TrainingOptions options;
   AddTrainingFlags(app, options);
+  AddModelsAndData(app);
   const std::string help = app.get_option("--model")->get_description();
-  for (const ModelRow& row : Models()) {
-    EXPECT_NE(help.find(row.name), std::string::npos) << row.name << " is missing in: " << help;
+  for (const ModelRow& row : Models()) EXPECT_THAT(help, testing::HasSubstr(row.name));
+  for (const std::string& name : DataNames()) {
+    EXPECT_THAT(app.get_option("--data")->get_description(), testing::HasSubstr(name));
   }
+  EXPECT_TRUE(Parse(app, {"--data=zipf:10:1.5"}).proceed);
+  EXPECT_THAT(Parse(app, {"--data=fashion_mnist"}).text, testing::HasSubstr("did you mean fashion-mnist?"));
+  EXPECT_FALSE(Parse(app, {"--data=zipf:0:1.5"}).proceed);
 }
 
 TEST(Models, AnUnknownNameSuggestsTheNearest) {
+  std::vector<std::string> names;
+  for (const ModelRow& row : Models()) names.emplace_back(row.name);
   EXPECT_EQ(FindModel("mpl").status().message(),
-            "unknown model 'mpl'; did you mean 'mlp'? Use one of mlp, mlp-small, cnn, resnet18, resnet50, "
-            "gpt-nano, gpt-mini, gpt2, dlrm-small, skipgram");
+            absl::StrCat("unknown model 'mpl'; did you mean 'mlp'? Use one of ", absl::StrJoin(names, ", ")));
+}
+
+TEST(Models, AModelThatCanOnlyBeReplayedNamesTheFlagForIt) {
+  const struct {
+    const char *model, *says;
+  } cases[] = {
+      {"./mine.csv",
+       "'./mine.csv' is a file, not a model; to replay the times in it, use --workload ./mine.csv"},
+      {"mine.csv", "'mine.csv' is a file, not a model; to replay the times in it, use --workload mine.csv"},
+      {"models/mine",
+       "'models/mine' is a file, not a model; to replay the times in it, use --workload models/mine"},
+      {"vgg16", "psring cannot train 'vgg16'; to replay its recorded times, use --workload vgg16"},
+      {"BERT-base",
+       "psring cannot train 'BERT-base'; to replay its recorded times, use --workload bert_base"}};
+  for (const auto& [model, says] : cases) EXPECT_EQ(FindModel(model).status().message(), says);
 }
 
 TEST(Snapshots, AreRejectedIfTheyNeedTooMuchMemory) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/measure/trace.h"
+#include "tests/common/ops/reference_ops.h"
 
 namespace psring {
 namespace {

@@ -29,7 +29,7 @@ TEST(ShareCheckpoint, NotesOfOtherRanksHaveOneLine) {
   options.wire = "bfloat16";
   std::vector<std::string> notes;
   const auto shared =
-      ShareCheckpoint(options, **FindStrategy("ring"), 0, &rendezvous, CheckpointBytes{.position = "{}"},
+      ShareCheckpoint(options, *FindStrategy("ring"), 0, &rendezvous, CheckpointBytes{.position = "{}"},
                       [&](const std::string& note) { notes.push_back(note); });
   other.join();
   EXPECT_TRUE(shared.ok()) << shared.status();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
+#include "tests/common/ops/reference_ops.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/data/clicks.h"
 #include "trainer/data/pictures.h"

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/common/ops/reference_ops.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/data/pictures.h"
 #include "trainer/data/text.h"

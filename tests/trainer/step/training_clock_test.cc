@@ -17,7 +17,7 @@ constexpr StepPlan kPlan{.warmup_steps = 2,
                          .epoch_samples = 1000};
 
 TrainingClock ClockOf(const char* strategy) {
-  TrainingClock clock(kPlan, kWorkers, CountingOf(**FindStrategy(strategy)));
+  TrainingClock clock(kPlan, kWorkers, CountingOf(*FindStrategy(strategy)));
   clock.BeginAt(0);
   return clock;
 }
@@ -70,7 +70,7 @@ TEST(TrainingClock, SharedStepsEndWithTheBudgetOfAllWorkers) {
 }
 
 TEST(TrainingClock, ResumesWithTheSamplesOfTheCheckpoint) {
-  TrainingClock clock(kPlan, kWorkers, CountingOf(**FindStrategy("ps-async")));
+  TrainingClock clock(kPlan, kWorkers, CountingOf(*FindStrategy("ps-async")));
   clock.ResumeAt(/*step=*/4, /*samples=*/400, /*beyond=*/1);
   clock.BeginAt(4);
   EXPECT_EQ(clock.samples(), 400);

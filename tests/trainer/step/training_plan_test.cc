@@ -12,7 +12,7 @@ StepPlan Steps(const TrainingOptions& options, int world_size = 1) {
 }
 
 UpdatePlan Updates(const TrainingOptions& options, int world_size = 1) {
-  const auto plan = PlanUpdates(options, **FindStrategy(options.strategy), **FindModel(options.model),
+  const auto plan = PlanUpdates(options, *FindStrategy(options.strategy), **FindModel(options.model),
                                 Steps(options, world_size));
   EXPECT_TRUE(plan.ok()) << plan.status();
   return plan.value_or(UpdatePlan());
@@ -157,7 +157,7 @@ TEST(PlanUpdates, LinearScalingCountsTheSamplesInOneUpdate) {
 
 TEST(PlanWarnings, WarnOfMomentumWithStaleGradients) {
   const auto warnings = [](const TrainingOptions& options) {
-    return PlanWarnings(**FindStrategy(options.strategy), Updates(options)).size();
+    return PlanWarnings(*FindStrategy(options.strategy), Updates(options)).size();
   };
   EXPECT_EQ(warnings({.strategy = "ps-async", .momentum = .9}), 1);
   EXPECT_EQ(warnings({.strategy = "ps-async"}), 0);
@@ -170,7 +170,7 @@ TEST(CheckStrategy, RejectsFlagsOfOtherStrategiesInOneLine) {
     TrainingOptions options;
     options.strategy = strategy;
     change(options);
-    return std::string(CheckStrategy(options, **FindStrategy(strategy), 2).message());
+    return std::string(CheckStrategy(options, *FindStrategy(strategy), 2).message());
   };
   const auto clip = [](TrainingOptions& o) { o.clip_norm = 1; };
   const auto inverse = [](TrainingOptions& o) { o.staleness_lr = "inverse"; };
@@ -191,8 +191,8 @@ TEST(CheckStrategy, RejectsFlagsOfOtherStrategiesInOneLine) {
 }
 
 TEST(CheckStrategy, OnlySingleHasMicroBatchesAndItIsOneProcess) {
-  const StrategyRow& single = **FindStrategy("single");
-  const StrategyRow& ring = **FindStrategy("ring");
+  const StrategyRow single = *FindStrategy("single");
+  const StrategyRow ring = *FindStrategy("ring");
   EXPECT_FALSE(CheckStrategy({}, single, 2).ok());
   EXPECT_TRUE(CheckStrategy({.micro_batches = 4}, single, 1).ok());
   EXPECT_FALSE(CheckStrategy({.micro_batches = 4}, ring, 1).ok());
@@ -202,7 +202,7 @@ TEST(CheckStrategy, OnlySingleHasMicroBatchesAndItIsOneProcess) {
 TEST(CheckStrategy, OnlyAllReduceSharesStatistics) {
   const auto refusal = [](TrainingOptions options) {
     options.sync_batch_norm = true;
-    return std::string(CheckStrategy(options, **FindStrategy(options.strategy), 1).message());
+    return std::string(CheckStrategy(options, *FindStrategy(options.strategy), 1).message());
   };
   for (const char* strategy : {"ring", "gloo", "single", "none"})
     EXPECT_EQ(refusal({.strategy = strategy}), "");
@@ -219,7 +219,7 @@ TEST(CheckStrategy, OnlyAllReduceSharesStatistics) {
 
 TEST(StatisticsNote, NamesTheBatchesOfEveryMode) {
   const auto of = [](const TrainingOptions& options, int workers = 2) {
-    const std::string note = StatisticsNote(options, **FindStrategy(options.strategy), workers);
+    const std::string note = StatisticsNote(options, *FindStrategy(options.strategy), workers);
     constexpr char kBegin[] = "BatchNorm: evaluation uses the running statistics of ";
     EXPECT_EQ(note.find(kBegin), 0) << note;
     return note.substr(sizeof(kBegin) - 1);
@@ -240,7 +240,7 @@ TEST(PlanCheckpoints, FollowsFromWhatAnUpdateIs) {
   const auto plan = [](const char* strategy) {
     TrainingOptions options;
     options.strategy = strategy;
-    return PlanCheckpoints(options, **FindStrategy(strategy));
+    return PlanCheckpoints(options, *FindStrategy(strategy));
   };
   const CheckpointPlan ring = plan("ring"), server = plan("ps-sync"), backup = plan("ps-backup:1"),
                        pushing = plan("ps-ssp:1"), hybrid = plan("hybrid");

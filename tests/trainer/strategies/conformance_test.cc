@@ -24,12 +24,12 @@ struct Setting {
 
   // As users give it, with its smallest number if it has one.
   std::string name() const {
-    return row->has_number() ? absl::StrCat(row->name, ":", row->number.least) : row->name;
+    return row->has_number() ? absl::StrCat(row->name, ":", row->number_least) : row->name;
   }
 };
 std::vector<Setting> Settings(const std::function<bool(const Setting&)>& wanted) {
   std::vector<Setting> settings;
-  for (const StrategyRow& row : Strategies()) {
+  for (const StrategyRow& row : StrategyRows()) {
     if (!RunsOnThreads(row) || row.has_only_rows_on_servers()) continue;  // step/table_servers_test.cc
     for (int workers = 1; workers <= (row.single_process ? 1 : 4); ++workers) {
       if (wanted({&row, workers})) settings.push_back({&row, workers});
@@ -148,8 +148,9 @@ TEST_P(SynchronousConformance, AccumulatedBatchesAreOneStepAndSentOnce) {
   const auto without = TrainRanks(options, workers(), ReferenceData());
   for (int rank = 0; rank < workers(); ++rank) {
     EXPECT_EQ(outcomes[rank].weights, outcomes[0].weights);
-    EXPECT_EQ(outcomes[rank].result->global_batch,
-              3 * (workers() - (row().number.below_workers ? NumberOf(name()) : 0)) * options.batch);
+    EXPECT_EQ(
+        outcomes[rank].result->global_batch,
+        3 * (workers() - (row().number_below_workers ? FindStrategy(name())->number : 0)) * options.batch);
     for (size_t step = 0; step < 20; ++step) {
       EXPECT_EQ(outcomes[rank].steps[step].samples, 3 * options.batch);
       EXPECT_EQ(outcomes[rank].steps[step].payload_tx_bytes, without[rank].steps[step].payload_tx_bytes);
@@ -167,7 +168,7 @@ TEST_P(SynchronousConformance, AccumulatedBatchesAreOneStepAndSentOnce) {
 // 33 samples for 4 workers of 8 leave one sample for the last step; 5 leave one worker without samples
 // immediately.
 TEST_P(SynchronousConformance, EverySampleCountsOnceInAShortLastBatch) {
-  if (row().number.below_workers) GTEST_SKIP() << "drops gradients";
+  if (row().number_below_workers) GTEST_SKIP() << "drops gradients";
   for (const auto& [train, accumulate] : {std::pair{5, 1}, {33, 2}, {61, 1}}) {
     SCOPED_TRACE(absl::StrCat(train, " samples, ", accumulate, " batches a step"));
     const DataSplits data =
@@ -259,7 +260,7 @@ uint64_t RingElements(uint64_t count, int n, int rank) {
 
 TEST_P(Conformance, SendsExactlyTheTheoreticalBytes) {
   const auto outcomes = TrainRanks(SmallOptions(name()), workers(), ReferenceData());
-  if (row().needs.process_group && name() != "ring" && name() != "star") {
+  if (row().uses_group && name() != "ring" && name() != "star") {
     // In total, one gradient in each direction for every rank except one.
     double sent = 0;
     for (const RankOutcome& outcome : outcomes) sent += double(outcome.steps.front().payload_tx_bytes);
@@ -271,7 +272,7 @@ TEST_P(Conformance, SendsExactlyTheTheoreticalBytes) {
     const RankResult& result = *outcomes[rank].result;
     const uint64_t gradient = GradientBytes(result);
     uint64_t sent = 0, received = 0;
-    if (row().needs.servers) {
+    if (row().uses_servers) {
       sent = received = gradient;
     } else if (name() == "star" && workers() > 1) {
       sent = received = rank == 0 ? (workers() - 1) * gradient : gradient;
@@ -336,12 +337,12 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Conformance,
                          testing::ValuesIn(Settings([](const Setting&) { return true; })), SettingName);
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Dependence, testing::ValuesIn(Settings([](const Setting& s) {
-                           return !s.row->needs.none() && s.workers > 1;
+                           return s.row->communicates() && s.workers > 1;
                          })),
                          SettingName);
 
 TEST_P(SynchronousConformance, With16BitsItIsCloseToFloat32AndSendsHalf) {
-  if (!row().needs.process_group || workers() == 1) GTEST_SKIP() << "no all-reduce";
+  if (!row().uses_group || workers() == 1) GTEST_SKIP() << "no all-reduce";
   for (const auto& [wire, clip_norm, tolerance] :
        {std::tuple{"bfloat16", 0.0, 5e-3}, {"float16", kClipNorm, 1e-3}}) {
     TrainingOptions options = SmallOptions(name());

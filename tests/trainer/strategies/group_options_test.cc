@@ -8,7 +8,7 @@
 namespace psring {
 namespace {
 
-const StrategyRow& Row(const std::string& name) { return **FindStrategy(name); }
+StrategyRow Row(const std::string& name) { return *FindStrategy(name); }
 
 TrainingOptions Flags(const std::string& backend, const std::string& transport = "auto") {
   TrainingOptions options;

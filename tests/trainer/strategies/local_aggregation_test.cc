@@ -150,7 +150,7 @@ TEST(LocalAggregation, OtherStrategiesRejectIt) {
   for (const std::string strategy : {"ps-async", "ps-ssp:2", "ps-backup:1", "ring", "hybrid", "none"}) {
     TrainingOptions options = Aggregating();
     options.strategy = strategy;
-    EXPECT_THAT(CheckStrategy(options, **FindStrategy(strategy), 4).message(),
+    EXPECT_THAT(CheckStrategy(options, *FindStrategy(strategy), 4).message(),
                 Has("--local_aggregation is for", strategy));
   }
 }

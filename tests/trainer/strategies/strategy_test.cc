@@ -4,10 +4,13 @@
 #include <cmath>
 #include <latch>
 #include <map>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/random.h"
+#include "tests/common/ops/reference_ops.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/step/gradient_pass.h"
 #include "trainer/strategies/strategies.h"
@@ -36,19 +39,20 @@ struct Rank {
       weights.push_back(random.Uniform(-1, 1));
       gradient.push_back(random.Uniform(-10, 10));
     }
-    auto made = row.make({.rank = rank,
-                          .world_size = workers,
-                          .device = *device,
-                          .ops = *ops,
-                          .compute = *compute,
-                          .trace = trace,
-                          .buckets = buckets,
-                          .update = {.optimizer = {.kind = OptimizerKind::kSgd}, .schedule = {.base = kLr}},
-                          .group = connections.group(rank),
-                          .servers = {.client = connections.client(rank),
-                                      .consistency = row.algorithm,
-                                      .asynchronous = row.asynchronous(),
-                                      .timeout = absl::Seconds(10)}});
+    auto made =
+        Implement(row, {.rank = rank,
+                        .world_size = workers,
+                        .device = *device,
+                        .ops = *ops,
+                        .compute = *compute,
+                        .trace = trace,
+                        .buckets = buckets,
+                        .update = {.optimizer = {.kind = OptimizerKind::kSgd}, .schedule = {.base = kLr}},
+                        .group = connections.group(rank),
+                        .servers = {.client = connections.client(rank),
+                                    .consistency = row.algorithm,
+                                    .asynchronous = row.asynchronous(),
+                                    .timeout = absl::Seconds(10)}});
     PSRING_CHECK(made.ok());
     strategy = *std::move(made);
   }
@@ -81,7 +85,7 @@ struct Job {
   std::vector<std::unique_ptr<Rank>> ranks;
 
   Job(const std::string& strategy, int workers) {
-    const StrategyRow& row = **FindStrategy(strategy);
+    const StrategyRow row = *FindStrategy(strategy);
     connections = Connect(row, workers, absl::Seconds(10));
     for (int rank = 0; rank < workers; ++rank) {
       ranks.push_back(std::make_unique<Rank>(row, rank, workers, connections));
@@ -297,10 +301,11 @@ TEST(BucketPipeline, KeepsTheOrderOfBuckets) {
 }
 
 TEST(Registry, AnUnknownNameSuggestsTheNearest) {
-  EXPECT_EQ(FindStrategy("rign").status().message(),
-            "unknown strategy 'rign'; did you mean 'ring'? Use one of none, single, dp, star, ring, direct, "
-            "halving-doubling, double-binary-tree, gloo, mpi, nccl, nccl-tcp, ps-sync, ps-backup:B, "
-            "ps-ssp:K, ps-async, hybrid");
+  std::vector<std::string> names;
+  for (const StrategyRow& row : StrategyRows()) names.push_back(row.display_name());
+  EXPECT_EQ(
+      FindStrategy("rign").status().message(),
+      absl::StrCat("unknown strategy 'rign'; did you mean 'ring'? Use one of ", absl::StrJoin(names, ", ")));
   const struct {
     const char *name, *says;
   } cases[] = {{"ddp", "psring calls it 'ring'"},  // not dp, which is nearer
@@ -320,13 +325,41 @@ TEST(Registry, AnUnknownNameSuggestsTheNearest) {
   for (const auto& [name, says] : cases)
     EXPECT_TRUE(absl::StrContains(FindStrategy(name).status().message(), says))
         << FindStrategy(name).status();
-  EXPECT_TRUE((*FindStrategy("ring"))->needs.process_group);
-  EXPECT_FALSE((*FindStrategy("ring"))->needs.servers);
+  EXPECT_TRUE(FindStrategy("ring")->uses_group);
+  EXPECT_FALSE(FindStrategy("ring")->uses_servers);
+}
+
+TEST(Registry, WhatIsGivenIsNotSuggested) {
+  const auto says = [](const std::string& name, const std::string& beside) {
+    return std::string(FindStrategy(name, {beside, name}).status().message());
+  };
+  EXPECT_EQ(says("horovod", "ring"),
+            "unknown strategy 'horovod'; psring calls it 'ring', which is given, too; omit 'horovod'");
+  EXPECT_EQ(
+      says("fsdp", "ring"),
+      "unknown strategy 'fsdp'; psring has nothing like it; the nearest is 'ring', which is given, too; "
+      "omit 'fsdp'");
+  EXPECT_FALSE(absl::StrContains(says("rign", "ring"), "did you mean 'ring'")) << says("rign", "ring");
+  EXPECT_FALSE(absl::StrContains(says("ps-spp:2", "ps-ssp:1"), "'ps-ssp:K'?"))
+      << says("ps-spp:2", "ps-ssp:1");
+}
+
+TEST(Registry, AScheduleWithoutAStrategyNamesTheVerbsThatKnowIt) {
+  EXPECT_EQ(
+      FindStrategy("hierarchical").status().message(),
+      "'hierarchical' is a schedule that psring predict and psring explain know, but no strategy trains "
+      "with it; use ring");
+}
+
+TEST(Registry, EveryRowHasAnImplementationAndAPlaceOfItsOwn) {
+  std::set<int> places;
+  for (const StrategyRow& row : StrategyRows()) {
+    EXPECT_EQ(TrainsTables(row), !row.replicates) << row.name;
+    EXPECT_TRUE(row.chart_place < 0 || places.insert(row.chart_place).second) << row.name;
+  }
 }
 
 TEST(Registry, AnAliasIsTheStrategyAndGivesItsName) {
-  EXPECT_STREQ((*FindStrategy("allreduce"))->name, "ring");
-  EXPECT_STREQ((*FindStrategy("ps"))->name, "ps-sync");
   for (const auto& [alias, name] : {std::pair{"allreduce", "ring"},
                                     {"all-reduce", "ring"},
                                     {"All_Reduce", "ring"},
@@ -337,14 +370,20 @@ TEST(Registry, AnAliasIsTheStrategyAndGivesItsName) {
     EXPECT_EQ(CanonicalStrategy(alias), name);
   }
   EXPECT_EQ(FindStrategy("ps:2").status().message(), "strategy 'ps:2': ps-sync takes no number");
+  std::vector<std::string> names = {"All-Reduce", "ps", "ps-ssp:02", "hierarchical"};
+  ASSERT_TRUE(UseCanonicalStrategies(names).ok());
+  EXPECT_EQ(names, (std::vector<std::string>{"ring", "ps-sync", "ps-ssp:2", "hierarchical"}));
+  names = {"ring", "ps", "allreduce"};
+  EXPECT_EQ(UseCanonicalStrategies(names).message(), "--strategies names ring twice; name it once");
 }
 
 TEST(Registry, ParsesTheNumberInAName) {
-  const StrategyRow* row = *FindStrategy("ps-ssp:12");
-  EXPECT_STREQ(row->name, "ps-ssp");
-  EXPECT_EQ(AlgorithmOf(*row, "ps-ssp:12"), "ssp:12");
-  EXPECT_EQ(AlgorithmOf(**FindStrategy("ps-backup:0"), "ps-backup:0"), "backup:0");
-  EXPECT_EQ(AlgorithmOf(**FindStrategy("ps-sync"), "ps-sync"), "sync");
+  const StrategyRow row = *FindStrategy("ps-ssp:12");
+  EXPECT_EQ(row.name, "ps-ssp:12");
+  EXPECT_EQ(row.number, 12);
+  EXPECT_EQ(row.algorithm, "ssp:12");
+  EXPECT_EQ(FindStrategy("ps-backup:0")->algorithm, "backup:0");
+  EXPECT_EQ(FindStrategy("ps-sync")->algorithm, "sync");
   const auto says = [](const std::string& name) {
     return std::string(FindStrategy(name).status().message());
   };

@@ -15,8 +15,6 @@ class JoiningGroup : public ProcessGroup {
  public:
   explicit JoiningGroup(ProcessGroup& group) : ProcessGroup(InfoOf(group)), group_(group) {}
 
-  absl::Status Register(const Buffer& buffer) override { return group_.Register(buffer); }
-  void Unregister(const Buffer& buffer) override { group_.Unregister(buffer); }
   void Abort(absl::Status why) override { group_.Abort(std::move(why)); }
   Traffic traffic() const override { return group_.traffic(); }
   int most_together() const { return most_together_; }

@@ -6,6 +6,7 @@
 
 #include "common/base/random.h"
 #include "common/tables/merge_rows.h"
+#include "tests/common/ops/reference_ops.h"
 
 namespace psring {
 namespace {

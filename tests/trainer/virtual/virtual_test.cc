@@ -116,6 +116,10 @@ TEST(VirtualClock, ASynchronousStepTakesTheSlowestWorkerPlusTheNetwork) {
   for (const StepRecord& step : Simulate(options, 4, SmallData()).steps) {
     EXPECT_DOUBLE_EQ(step.step_ms, 18 + 1.5) << "2(N-1)/N of a gradient";
   }
+  options.strategy = "star";
+  for (const StepRecord& step : Simulate(options, 4, SmallData()).steps) {
+    EXPECT_DOUBLE_EQ(step.step_ms, 18 + 6) << "2(N-1) gradients on rank 0's link";
+  }
 }
 
 TEST(VirtualClock, SimultaneousPushesAreServedInTurn) {

@@ -1,0 +1,24 @@
+#include "experiments/engine/failure.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "experiments/texts/errors.h"
+
+namespace psring {
+
+absl::Status WithNothingKept(const absl::Status& status) {
+  const bool says_more = absl::StrContains(status.message(), "; ");
+  if (!absl::IsCancelled(status) || says_more || !absl::StartsWith(status.message(), "interrupted"))
+    return status;
+  return absl::CancelledError(absl::StrCat(status.message(), "; nothing was kept"));
+}
+
+int ReportFailure(const std::string& verb, const absl::Status& status, Display& display) {
+  display.Clear();
+  const bool bad_input =
+      absl::IsInvalidArgument(status) || absl::IsNotFound(status) || absl::IsFailedPrecondition(status);
+  return Fail(display.language(), absl::StrCat("psring ", verb), std::string(status.message()),
+              bad_input ? 2 : 1);
+}
+
+}  // namespace psring

@@ -1,0 +1,188 @@
+// Connecting and asking, on the threads of MeshConnections.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "ring_worker/transports/mesh_connections.h"
+
+namespace psring {
+namespace {
+
+// Of one attempt to open a TCP connection, so that a worker notices that it must end.
+constexpr absl::Duration kLongestAttempt = absl::Seconds(1);
+// After a connection has failed: how long to wait until the store knows of the rank that died.
+constexpr absl::Duration kLossTimeout = absl::Seconds(1);
+
+// Ends a worker's wait, which is only to receive: it may still send why it ends.
+void EndWait(int socket) { shutdown(socket, SHUT_RD); }
+
+}  // namespace
+
+// While it exists, the destructor can end a worker's wait for this socket.
+class MeshConnections::Pending {
+ public:
+  Pending(MeshConnections& connections, Worker& worker, int socket)
+      : connections_(connections), worker_(worker) {
+    MutexLock lock(connections_.mutex_);
+    worker_.pending = FileDescriptor(fcntl(socket, F_DUPFD_CLOEXEC, 0));
+    if (connections_.closing_) EndWait(socket);
+  }
+  ~Pending() {
+    MutexLock lock(connections_.mutex_);
+    worker_.pending = FileDescriptor();
+  }
+  Pending(const Pending&) = delete;
+  Pending& operator=(const Pending&) = delete;
+
+ private:
+  MeshConnections& connections_;
+  Worker& worker_;
+};
+
+void MeshConnections::StartWork(int peer) {
+  if (closing_ || !started_.insert(peer).second) return;
+  work_.push_back(peer);
+  for (Worker& worker : workers_) {
+    if (!worker.over) continue;
+    if (worker.thread.joinable()) worker.thread.join();
+    worker.over = false;
+    worker.thread = std::thread([this, &worker] { Work(worker); });
+    return;
+  }
+}
+
+void MeshConnections::Work(Worker& worker) {
+  while (true) {
+    int peer = 0;
+    {
+      MutexLock lock(mutex_);
+      if (closing_ || work_.empty()) {
+        worker.over = true;
+        return;
+      }
+      peer = work_.front();
+      work_.pop_front();
+    }
+    if (peer > rank_) {
+      Ask(peer, worker);
+      continue;
+    }
+    PeerConnections made;
+    if (absl::Status status = ConnectTo(peer, worker, made); status.ok()) {
+      on_connected_(peer, std::move(made));
+    } else {
+      status = Explain(status);
+      if (made.control.valid()) on_given_up_(made.control.get(), status);
+      on_connected_(peer, status);
+    }
+  }
+}
+
+void MeshConnections::Ask(int peer, Worker& worker) {
+  const MonotonicTime deadline = MonotonicNow() + rendezvous_.options().timeout;
+  const absl::Status asked =
+      ConnectTcpTo(peer, static_cast<uint32_t>(Channel::kRequest), deadline, worker).status();
+  if (!asked.ok()) Fail(peer, Explain(asked));
+}
+
+absl::Status MeshConnections::ConnectTo(int peer, Worker& worker, PeerConnections& made) {
+  const MonotonicTime deadline = MonotonicNow() + rendezvous_.options().timeout;
+  const bool shares = shares_[static_cast<size_t>(peer)];
+  if (shares) {
+    PSRING_ASSIGN_OR_RETURN(made.unix_socket, ConnectUnixTo(peer, deadline, worker));
+    if (const absl::Status offered = own_->Offer(made.unix_socket); !offered.ok()) {
+      return Unreachable(peer, offered);
+    }
+  }
+  for (int i = 0; i < (shares ? 0 : options_.sockets_per_peer); ++i) {
+    PSRING_ASSIGN_OR_RETURN(
+        made.data.emplace_back(),
+        ConnectTcpTo(peer, static_cast<uint32_t>(Channel::kData) + static_cast<uint32_t>(i), deadline,
+                     worker));
+  }
+  PSRING_ASSIGN_OR_RETURN(made.control,
+                          ConnectTcpTo(peer, static_cast<uint32_t>(Channel::kControl), deadline, worker));
+  {
+    const Pending pending(*this, worker, made.control.get());
+    char accepted = 0;
+    absl::Status status;
+    while (status.ok() && recv(made.control.get(), &accepted, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) {
+      status = AwaitSocket(made.control.get(), POLLIN, deadline, "it");
+    }
+    if (status.ok() && accepted != kAccepted) status = absl::UnavailableError("it closed the connection");
+    if (!status.ok()) return Unreachable(peer, status);
+  }
+  if (shares) {
+    const Pending pending(*this, worker, made.unix_socket.fd());
+    absl::StatusOr<SharedArena> theirs = SharedArena::Adopt(size_, made.unix_socket, deadline);
+    if (!theirs.ok()) {
+      return absl::Status(theirs.status().code(),
+                          absl::StrCat("rank ", Name(rank_), " cannot share memory with rank ", Name(peer),
+                                       ": ", theirs.status().message()));
+    }
+    made.arena = *std::move(theirs);
+  }
+  return Prepare(made);
+}
+
+// A rank with too many connections from strangers may close one of ours: then tries again with another one.
+absl::StatusOr<FileDescriptor> MeshConnections::ConnectTcpTo(int peer, uint32_t channel,
+                                                             MonotonicTime deadline, Worker& worker) {
+  const Address& address = addresses_[static_cast<size_t>(peer)];
+  const Link link = {static_cast<uint32_t>(rank_), channel};
+  while (true) {
+    absl::StatusOr<FileDescriptor> socket =
+        ConnectTcp(address.host, address.port, std::min(deadline, MonotonicNow() + kLongestAttempt));
+    absl::Status status = socket.status();
+    bool again = absl::IsDeadlineExceeded(status);
+    if (status.ok()) {
+      const Pending pending(*this, worker, socket->get());
+      status = AuthenticateTcp(*socket, address.credentials, "it", deadline, link.detail());
+      if (status.ok()) return socket;
+      again = absl::IsUnavailable(status);
+    }
+    if (!again || MonotonicNow() + kBetweenTries >= deadline || is_closing())
+      return Unreachable(peer, status);
+    absl::SleepFor(kBetweenTries);
+  }
+}
+
+absl::StatusOr<UnixSocket> MeshConnections::ConnectUnixTo(int peer, MonotonicTime deadline, Worker& worker) {
+  const auto& [host, port, unix_name, credentials] = addresses_[static_cast<size_t>(peer)];
+  const Link link = {static_cast<uint32_t>(rank_), static_cast<uint32_t>(Channel::kUnix)};
+  while (true) {
+    absl::StatusOr<UnixSocket> socket = UnixSocket::Connect(unix_name, MonotonicNow() + kForOffer);
+    if (!socket.ok()) return Unreachable(peer, socket.status());
+    const Pending pending(*this, worker, socket->fd());
+    const absl::Status status = AuthenticateTo(socket->fd(), credentials, "it", deadline, link.detail());
+    if (status.ok()) return socket;
+    if (!absl::IsUnavailable(status) || MonotonicNow() + kBetweenTries >= deadline || is_closing()) {
+      return Unreachable(peer, status);
+    }
+    absl::SleepFor(kBetweenTries);
+  }
+}
+
+absl::Status MeshConnections::Unreachable(int peer, const absl::Status& why) const {
+  return absl::Status(
+      why.code(), absl::StrCat("rank ", Name(rank_), " cannot reach rank ", Name(peer), ": ", why.message()));
+}
+
+// A peer closes its connections when it dies, and also when it has lost another one.
+absl::Status MeshConnections::Explain(const absl::Status& symptom) {
+  const MonotonicTime deadline = MonotonicNow() + kLossTimeout;
+  while (absl::IsUnavailable(symptom) && !is_closing()) {
+    PSRING_RETURN_IF_ERROR(rendezvous_.CheckRanks("to connect"));
+    if (MonotonicNow() >= deadline) break;
+    absl::SleepFor(kBetweenTries);
+  }
+  return symptom;
+}
+
+}  // namespace psring

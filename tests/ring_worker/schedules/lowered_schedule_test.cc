@@ -1,0 +1,137 @@
+#include "ring_worker/schedules/lowered_schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "ring_worker/schedules/schedule_traffic.h"
+
+namespace psring {
+namespace {
+
+LoweredSchedule Lower(const std::string& algorithm, int ranks, int rank, bool whole) {
+  const auto schedule = MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = ranks});
+  EXPECT_TRUE(schedule.ok()) << schedule.status();
+  return LowerSchedule(**schedule, rank, MaxRounds(**schedule), whole);
+}
+
+TEST(LoweredSchedule, RanksThatSendToAllBeginWithDifferentPeers) {
+  for (const int ranks : {2, 3, 5}) {
+    for (const bool whole : {false, true}) {
+      const size_t rounds = Lower("direct", ranks, 0, whole).rounds.size();
+      for (size_t round = 0; round < rounds; ++round) {
+        for (int place = 0; place < ranks - 1; ++place) {
+          std::set<int> peers;
+          for (int rank = 0; rank < ranks; ++rank) {
+            const LoweredSchedule lowered = Lower("direct", ranks, rank, whole);
+            peers.insert(lowered.rounds[round].sends[static_cast<size_t>(place)].peer);
+          }
+          EXPECT_EQ(static_cast<int>(peers.size()), ranks) << "round " << round << ", place " << place;
+        }
+      }
+    }
+  }
+}
+
+TEST(LoweredSchedule, SendsToOnePeerAreInTheOrderOfChunks) {
+  for (const char* const algorithm : {"ring", "star", "direct", "halving-doubling", "double-binary-tree"}) {
+    for (const int ranks : {2, 3, 6}) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        for (const LoweredRound& round : Lower(algorithm, ranks, rank, /*whole=*/false).rounds) {
+          std::map<int, int> last;  // by peer
+          for (const LoweredSend& send : round.sends) {
+            const auto before = last.find(send.peer);
+            if (before != last.end()) {
+              EXPECT_LT(before->second, send.first_chunk) << algorithm << " x " << ranks;
+            }
+            last[send.peer] = send.first_chunk;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Memory, not the numbers of rounds, decides what waits for what: compared with the definition, chunk by
+// chunk.
+TEST(LoweredSchedule, ARoundDependsOnTheLastOneThatTouchesItsMemory) {
+  for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
+    for (const int ranks : {2, 3, 6, 8}) {
+      const auto schedule = MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = ranks}).value();
+      for (int rank = 0; rank < ranks; ++rank) {
+        const size_t chunks = static_cast<size_t>(schedule->chunks());
+        std::vector<int> read(chunks, LoweredSchedule::kNoRound), written = read, expected;
+        std::vector<Transfer> transfers;
+        for (int round = 0; round < schedule->rounds(rank); ++round) {
+          schedule->Round(rank, round, transfers);
+          std::vector<int> next_read = read, next_written = written;
+          int after = transfers.empty() ? LoweredSchedule::kNoTransfers : LoweredSchedule::kNoRound;
+          for (const Transfer& t : transfers) {
+            const bool send = t.kind == TransferKind::kSend;
+            for (int chunk = t.first_chunk; chunk < t.first_chunk + t.chunk_count; ++chunk) {
+              const size_t c = static_cast<size_t>(chunk);
+              after = std::max({after, written[c], send ? after : read[c]});
+              (send ? next_read : next_written)[c] = round;
+            }
+          }
+          read = next_read;
+          written = next_written;
+          expected.push_back(after);
+        }
+        for (const bool whole : {false, true}) {
+          EXPECT_EQ(Lower(algorithm, ranks, rank, whole).after, expected) << algorithm << ", rank " << rank;
+        }
+      }
+    }
+  }
+}
+
+TEST(LoweredSchedule, AllSlabsPassAllRoundsAndOldSlabsStartFirst) {
+  const std::vector<int> after = {LoweredSchedule::kNoRound, LoweredSchedule::kNoTransfers, 0, 2};
+  struct Started {
+    int round;
+    int64_t slab;
+  };
+  for (const int64_t depth : {1, 2, 3}) {
+    for (const int64_t slabs : {1, 2, 7}) {
+      std::vector<Started> in_flight;
+      std::set<std::pair<int, int64_t>> started, finished;
+      for (StartOrder order(after, slabs, depth); !order.done(); order.Advance()) {
+        for (size_t count = order.MustFinish(in_flight); count > 0; --count) {
+          finished.emplace(in_flight.front().round, in_flight.front().slab);
+          in_flight.erase(in_flight.begin());
+        }
+        const int needs = after[static_cast<size_t>(order.round())];
+        EXPECT_TRUE(needs < 0 || finished.contains({needs, order.slab()}));
+        for (const Started& other : in_flight) {
+          EXPECT_TRUE(other.round >= order.round() || other.slab > order.slab()) << "an old slab first";
+        }
+        in_flight.push_back({order.round(), order.slab()});
+        EXPECT_LE(static_cast<int64_t>(in_flight.size()), 2 * depth);
+        EXPECT_TRUE(started.emplace(order.round(), order.slab()).second) << "each once";
+      }
+      EXPECT_EQ(static_cast<int64_t>(started.size()), 3 * slabs) << "all but the empty round";
+    }
+  }
+}
+
+TEST(ScheduleTraffic, ARoundTakesAsLongAsItsBusiestLink) {
+  const auto of = [](const std::string& algorithm, int ranks) {
+    return TrafficOf(*MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = ranks}).value());
+  };
+  for (const int n : {1, 2, 3, 7, 16}) {
+    EXPECT_EQ(of("ring", n).InSequence(), 2.0 * (n - 1) / n) << n;
+    EXPECT_EQ(of("direct", n).InSequence(), 2.0 * (n - 1) / n) << n;
+    EXPECT_EQ(of("star", n).InSequence(), 2.0 * (n - 1)) << n;
+    EXPECT_EQ(of("one-shot", n).InSequence(), n - 1) << n;
+    EXPECT_EQ(of("star", n).sent[0], n - 1) << n;
+    EXPECT_DOUBLE_EQ(of("star", n).MeanSent(), 2.0 * (n - 1) / n) << n;
+  }
+  EXPECT_EQ(of("halving-doubling", 8).InSequence(), 2.0 * 7 / 8);
+  EXPECT_EQ(of("halving-doubling", 3).InSequence(), 3) << "folds: 2(P-1)/P, and 2 more";
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,203 @@
+// The strategies, one row each.
+#include "trainer/strategies/table/strategy_table.h"
+
+#include <algorithm>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/suggestions/suggestions.h"
+#include "ring_worker/schedules/schedule.h"
+#include "trainer/strategies/table/cost_model.h"
+
+namespace psring {
+namespace {
+
+StrategyRow AllReduce(const char* name, const char* summary, const char* backend, const char* algorithm,
+                      int chart_place = -1) {
+  StrategyRow row = AllReduceRow(algorithm);
+  row.name = name;
+  row.summary = summary;
+  row.backend = backend;
+  row.chart_place = chart_place;
+  return row;
+}
+
+}  // namespace
+
+StrategyRow AllReduceRow(const std::string& algorithm) {
+  return {.name = algorithm,
+          .uses_group = true,
+          .backend = "native",
+          .algorithm = algorithm,
+          .scheme = &Scheme::kAllReduce,
+          .implementation = "all-reduce"};
+}
+
+const StrategyTable& StrategyRows() {
+  static const auto& rows = *new StrategyTable{
+      {.name = "none",
+       .summary = "no communication; replicas diverge: an upper bound on speed",
+       .synchronous = false,
+       .scheme = &Scheme::kNone,
+       .chart_place = 7},
+      {.name = "single",
+       .summary = "one process: the reference for results",
+       .single_process = true,
+       .scheme = &Scheme::kNone,
+       .chart_place = 3},
+      {.name = "dp",
+       .summary = "PyTorch's DataParallel: one process; device 0 distributes to replicas, adds and updates",
+       .also_called = "dataparallel,data-parallel",
+       .single_process = true,
+       .replicates = true,
+       .scheme = &Scheme::kNone,
+       .implementation = "replicas"},
+      AllReduce("star", "all-reduce through rank 0, which gathers, adds and sends back", "native", "star", 6),
+      {.name = "ring",
+       .summary = "ring all-reduce: scatter-reduce, then all-gather",
+       .uses_group = true,
+       .aliases = "allreduce,all-reduce",
+       .also_called = "ddp,distributed-data-parallel,distributeddataparallel,ring-allreduce,horovod,hvd,"
+                      "mirrored,mirroredstrategy,multiworkermirroredstrategy",
+       .resembles = "fsdp,fsdp2,fully-sharded,zero,zero1,zero2,zero3,deepspeed,megatron,fairscale,sharded",
+       .backend = "native",
+       .algorithm = "ring",
+       .scheme = &Scheme::kAllReduce,
+       .implementation = "all-reduce",
+       .chart_place = 0},
+      AllReduce("direct", "all-reduce in which every rank sums one shard, like servers on all workers",
+                "native", "direct", 4),
+      AllReduce("halving-doubling", "all-reduce between partners at doubling distance: few rounds", "native",
+                "halving-doubling", 8),
+      AllReduce("double-binary-tree", "all-reduce up and down two trees: few rounds, full speed", "native",
+                "double-binary-tree", 9),
+      AllReduce("gloo", "Gloo's ring all-reduce", "gloo", "ring"),
+      AllReduce("mpi", "MPI's all-reduce, with the algorithm its tuner chooses; started by mpirun", "mpi",
+                "default"),
+      AllReduce("nccl", "NCCL's all-reduce between GPUs, with the algorithm its tuner chooses", "nccl",
+                "default"),
+      {.name = "nccl-tcp",
+       .summary = "NCCL's all-reduce restricted to TCP sockets, to compare it with servers over TCP",
+       .uses_group = true,
+       .backend = "nccl",
+       .algorithm = "default",
+       .transport = "tcp",
+       .scheme = &Scheme::kAllReduce,
+       .implementation = "all-reduce"},
+      {.name = "ps-sync",
+       .summary = "parameter server, one update from all workers' gradients",
+       .uses_servers = true,
+       .aliases = "ps",
+       .also_called = "parameter-server,byteps,ps-lite,pslite,dist-sync,bsp,sync-sgd,sync,synchronous",
+       .backend = "native",
+       .algorithm = "sync",
+       .scheme = &Scheme::kServerSync,
+       .implementation = "servers",
+       .chart_place = 1},
+      {.name = "ps-backup",
+       .summary = "parameter server with B spare workers: the last B gradients of a step are dropped",
+       .uses_servers = true,
+       .also_called = "backup,backup-workers,sync-replicas,syncreplicas",
+       .backend = "native",
+       .algorithm = "backup",
+       .drops_gradients = true,
+       .number_letter = "B",
+       .number_meaning = "spare workers",
+       .number_below_workers = true,
+       .implementation = "servers"},
+      {.name = "ps-ssp",
+       .summary = "parameter server, one update per gradient, no worker more than K steps ahead",
+       .uses_servers = true,
+       .also_called = "ssp,stale-synchronous,stale-synchronous-parallel,bounded-staleness,petuum",
+       .backend = "native",
+       .algorithm = "ssp",
+       .synchronous = false,
+       .default_momentum = 0,
+       .number_letter = "K",
+       .number_meaning = "the most steps that a worker may be ahead",
+       .number_least = 1,
+       .scheme = &Scheme::kServerAsync,
+       .implementation = "servers"},
+      // Momentum accumulates gradients that are N-1 updates late: 0.9 diverges where plain SGD converges.
+      {.name = "ps-async",
+       .summary = "parameter server, one update per gradient as it arrives",
+       .uses_servers = true,
+       .also_called = "async,asynchronous,asgd,async-sgd,hogwild,downpour,dist-async,parameterserverstrategy",
+       .backend = "native",
+       .algorithm = "async",
+       .synchronous = false,
+       .shares_steps = true,
+       .default_momentum = 0,
+       .scheme = &Scheme::kServerAsync,
+       .implementation = "servers",
+       .chart_place = 2},
+      {.name = "hybrid",
+       .summary = "models with tables: a ring for dense parameters, parameter servers for rows (Parallax)",
+       .uses_group = true,
+       .uses_servers = true,
+       .also_called = "parallax",
+       .backend = "native",
+       .algorithm = "ring",
+       .scheme = &Scheme::kAllReduce,
+       .implementation = "all-reduce and rows on servers",
+       .chart_place = 5},
+  };
+  return rows;
+}
+
+absl::StatusOr<StrategyRow> FindStrategy(const std::string& name, const std::vector<std::string>& given,
+                                         const StrategyTable& rows) {
+  constexpr int kMaxNumber = 1'000'000;
+  const std::string word = BaseName(name);
+  std::vector<KnownName> known;
+  const StrategyRow* found = nullptr;
+  for (const StrategyRow& row : rows) {
+    if (row.name == word || !MeantByOtherName(word, {row.name}, {row.aliases}).empty()) found = &row;
+    known.push_back({.name = row.display_name(),
+                     .also_called = row.also_called,
+                     .resembles = row.resembles,
+                     .given = std::ranges::any_of(
+                         given, [&](const std::string& other) { return BaseName(other) == row.name; })});
+  }
+  if (found == nullptr && FindSchedule(name) != nullptr) {
+    return absl::NotFoundError(absl::StrCat("'", name,
+                                            "' is a schedule that psring predict and psring explain "
+                                            "know, but no strategy trains with it; use ring"));
+  }
+  if (found == nullptr) return UnknownName("strategy", name, known);
+  StrategyRow row = *found;
+  const bool has_number = word != name;
+  if (!row.has_number()) {
+    if (!has_number) return row;
+    return absl::InvalidArgumentError(absl::StrCat("strategy '", name, "': ", row.name, " takes no number"));
+  }
+  if (!has_number || !absl::SimpleAtoi(name.substr(word.size() + 1), &row.number) ||
+      row.number < row.number_least || row.number > kMaxNumber) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "strategy '", name, "': ", row.display_name(), " needs a whole number from ", row.number_least,
+        has_number ? absl::StrCat(" to ", kMaxNumber) : "", " (", row.number_letter, ": ", row.number_meaning,
+        "), as in ", row.name, ":", std::max(1, row.number_least)));
+  }
+  absl::StrAppend(&row.name, ":", row.number);
+  absl::StrAppend(&row.algorithm, ":", row.number);
+  return row;
+}
+
+std::string CanonicalStrategy(const std::string& name) {
+  const absl::StatusOr<StrategyRow> row = FindStrategy(name);
+  return row.ok() ? row->name : name;
+}
+
+absl::Status UseCanonicalStrategies(std::vector<std::string>& names) {
+  for (auto name = names.begin(); name != names.end(); ++name) {
+    *name = CanonicalStrategy(*name);
+    if (std::find(names.begin(), name, *name) == name) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--strategies names ", *name, " twice; name it once"));
+  }
+  return absl::OkStatus();
+}
+
+std::string BaseName(const std::string& strategy) { return strategy.substr(0, strategy.find(':')); }
+
+}  // namespace psring

@@ -1,0 +1,93 @@
+// The table of strategies: what each is, needs, exchanges and costs. Pure: the trainer, psring and the tests
+// read it, and functions with a `rows` parameter accept another table. trainer/strategies/registry.cc
+// implements the rows.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace psring {
+
+class RowStrategy;
+struct Scheme;
+struct Strategy;
+struct StrategyContext;
+
+struct StrategyRow {
+  // FindStrategy adds the number to `name` and `algorithm`: "ps-ssp:2", "ssp:2".
+  std::string name, summary;
+  bool uses_group = false, uses_servers = false;  // what it communicates through; it may use both
+  // Separated by commas: names that are accepted for this strategy; its names in other programs; and names of
+  // what psring does not have, to which this strategy is nearest. Errors suggest it for the latter two.
+  std::string aliases = {}, also_called = {}, resembles = {};
+  std::string backend = {};      // of its collectives or servers: "native", "gloo", "mpi", "nccl"; "": none
+  std::string algorithm = {};    // of the process group, or the server's consistency
+  std::string transport = {};    // of the process group, whatever --transport says; "": the flag's
+  bool synchronous = true;       // all ranks hold equal weights after every step
+  bool single_process = false;   // rejects a world size above 1
+  bool replicates = false;       // one process with a replica of the model on each of several devices
+  bool shares_steps = false;     // workers take their steps from a common budget
+  bool drops_gradients = false;  // those of the slowest workers of a step
+  double default_momentum = .9;
+  // The number in "ps-ssp:2". Empty letter: the strategy takes none.
+  std::string number_letter = {}, number_meaning = {};
+  int number_least = 0;
+  bool number_below_workers = false;
+  int number = 0;
+  // The cost of an exchange in theory (cost_model.h). Null: theory omits the strategy.
+  const Scheme* scheme = nullptr;
+  // Exchanges per step for a number, on average; null: one.
+  double (*exchanges)(int number) = nullptr;
+  // The sentences that `psring explain` prints for a step; empty: composed from the fields above.
+  std::vector<std::string> step = {}, step_chinese = {};
+  // Its maker in trainer/strategies/registry.cc; not used if `make` is set.
+  std::string implementation = "none";
+  absl::StatusOr<Strategy> (*make)(const StrategyContext& context) = nullptr;
+  // For a model with tables. Null with `make`: the strategy cannot train such models.
+  absl::StatusOr<std::unique_ptr<RowStrategy>> (*make_rows)(const StrategyContext& context) = nullptr;
+  // Its place among the colours of charts, so that the usual ones differ; below 0: after those with a place.
+  int chart_place = -1;
+
+  bool has_number() const { return !number_letter.empty(); }
+  // "ps-ssp:K" in the table.
+  std::string display_name() const { return has_number() ? name + ":" + number_letter : name; }
+  bool communicates() const { return uses_group || uses_servers; }
+  // Between processes, or between the replicas in one process.
+  bool moves_gradients() const { return communicates() || replicates; }
+  // The servers have all parameters.
+  bool has_parameters_on_servers() const { return uses_servers && !uses_group; }
+  // The servers have only the rows of tables; the group synchronizes the other parameters.
+  bool has_only_rows_on_servers() const { return uses_servers && uses_group; }
+  // Each push to a server is an update of its own.
+  bool asynchronous() const { return uses_servers && !synchronous; }
+  // The servers count the pushes of each worker, to know what is late.
+  bool counts_pushes() const { return has_parameters_on_servers() && (!synchronous || drops_gradients); }
+  // Whether --local_aggregation applies: one update from all workers' gradients (ps-sync).
+  bool can_aggregate() const { return has_parameters_on_servers() && !counts_pushes(); }
+  double exchanges_per_step() const { return exchanges == nullptr ? 1 : exchanges(number); }
+};
+using StrategyTable = std::vector<StrategyRow>;
+const StrategyTable& StrategyRows();
+
+// An all-reduce of gradients by one of psring's schedules.
+StrategyRow AllReduceRow(const std::string& algorithm);
+
+// The row of a name as users give it, with its number: "ring", "ps-ssp:2". NotFound suggests the strategy
+// with that other name or the closest name, and lists all; for a schedule without a strategy it names the
+// verbs that know it. InvalidArgument: a number is missing, too small, too large, or not accepted. `given`:
+// the names beside which `name` is given; they are not suggested.
+absl::StatusOr<StrategyRow> FindStrategy(const std::string& name, const std::vector<std::string>& given = {},
+                                         const StrategyTable& rows = StrategyRows());
+// `name` with an alias replaced by the row's name: "ring" for "allreduce". Unknown names are returned as
+// given.
+std::string CanonicalStrategy(const std::string& name);
+// The same for --strategies. InvalidArgument: two names are of the same strategy.
+absl::Status UseCanonicalStrategies(std::vector<std::string>& names);
+
+// "ps-ssp" for "ps-ssp:2": the name in the table.
+std::string BaseName(const std::string& strategy);
+
+}  // namespace psring
