@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using Json = nlohmann::json;
 
-Json Manifest(const std::vector<std::string>& command_line) {
+Json ManifestOf(const std::vector<std::string>& command_line) {
   return {{"schema_version", 1},
           {"verb", command_line.at(1)},
           {"command_line", command_line},
@@ -37,7 +37,7 @@ std::string Refused(const Json& manifest) {
 
 TEST(RecordedRun, KeepsFlagsAsTyped) {
   const RecordedRun run =
-      Recorded(Manifest({"psring", "compare", "--strategies", "ring,ps-sync", "--no-eval"}));
+      Recorded(ManifestOf({"psring", "compare", "--strategies", "ring,ps-sync", "--no-eval"}));
   EXPECT_THAT(MakeAgain(run, "/runs/x").arguments,
               ElementsAre("compare", "--strategies", "ring,ps-sync", "--no-eval", "--plan_of=/runs/x"));
 }
@@ -51,37 +51,38 @@ TEST(RecordedRun, SuggestsTheCommandThatTheUserTyped) {
 }
 
 TEST(RecordedRun, MakesPathsAbsolute) {
-  const RecordedRun run = Recorded(Manifest({"psring", "train", "--workload", "./mine.csv", "--data-dir=sets",
-                                             "--like", "../runs/a", "--compute_ms", "trace:runs/b"}));
+  const RecordedRun run =
+      Recorded(ManifestOf({"psring", "train", "--workload", "./mine.csv", "--data-dir=sets", "--like",
+                           "../runs/a", "--compute_ms", "trace:runs/b"}));
   EXPECT_THAT(MakeAgain(run, "/r").arguments,
               ElementsAre("train", "--workload=/home/ada/mine.csv", "--data_dir=/home/ada/sets",
                           "--like=/home/runs/a", "--compute_ms=trace:/home/ada/runs/b", "--plan_of=/r"));
 }
 
 TEST(RecordedRun, KeepsBuiltInNames) {
-  const RecordedRun run = Recorded(Manifest(
+  const RecordedRun run = Recorded(ManifestOf(
       {"psring", "predict", "--workload", "resnet50", "--cluster", "p3dn", "--profile", "/abs.json"}));
   EXPECT_THAT(MakeAgain(run, "/r").arguments,
               ElementsAre("predict", "--workload=resnet50", "--cluster=p3dn", "--profile=/abs.json"));
-  const RecordedRun virtually = Recorded(Manifest({"psring", "train", "--compute_ms", "6"}));
+  const RecordedRun virtually = Recorded(ManifestOf({"psring", "train", "--compute_ms", "6"}));
   EXPECT_THAT(MakeAgain(virtually, "/r").arguments, ElementsAre("train", "--compute_ms=6", "--plan_of=/r"));
 }
 
 TEST(RecordedRun, OmitsAndListsOutputs) {
-  const Again bench = MakeAgain(Recorded(Manifest({"psring", "bench", "-b", "8", "-J", "out.json",
-                                                   "--profile", "me.json", "--out", "x"})),
+  const Again bench = MakeAgain(Recorded(ManifestOf({"psring", "bench", "-b", "8", "-J", "out.json",
+                                                     "--profile", "me.json", "--out", "x"})),
                                 "/r");
   EXPECT_THAT(bench.arguments, ElementsAre("bench", "-b", "8"));
   EXPECT_THAT(bench.left_out, ElementsAre("-J out.json", "--profile me.json"));
   const Again train =
-      MakeAgain(Recorded(Manifest({"psring", "train", "--checkpoint_dir=keep", "--seed", "3"})), "/r");
+      MakeAgain(Recorded(ManifestOf({"psring", "train", "--checkpoint_dir=keep", "--seed", "3"})), "/r");
   EXPECT_THAT(train.arguments, ElementsAre("train", "--seed", "3", "--plan_of=/r"));
   EXPECT_THAT(train.left_out, ElementsAre("--checkpoint_dir=keep"));
 }
 
 TEST(RecordedRun, AddsTheValuesThatPsringChose) {
   Json manifest =
-      Manifest({"psring", "train", "--link", "auto", "--resume", "latest", "--plan_of", "runs/a"});
+      ManifestOf({"psring", "train", "--link", "auto", "--resume", "latest", "--plan_of", "runs/a"});
   manifest["settled"] = {"--link=1000000000bit", "--device=cpu", "--resume=/c/step40"};
   EXPECT_THAT(
       MakeAgain(Recorded(manifest), "/r").arguments,
@@ -92,47 +93,47 @@ TEST(RecordedRun, AddsTheValuesThatPsringChose) {
 TEST(RecordedRun, OmitsWhatReachesOutsideFromEveryPartOfTheManifest) {
   for (const char* flag : {"--checkpoint_dir=/victim", "--out=/victim", "--config=/victim.toml",
                            "--bind=0.0.0.0", "--master-addr=evil", "--tls=a,b,c"}) {
-    Json typed = Manifest({"psring", "compare", flag}), settled = Manifest({"psring", "compare"});
+    Json typed = ManifestOf({"psring", "compare", flag}), settled = ManifestOf({"psring", "compare"});
     settled["settled"] = {flag};
     for (const Json& manifest : {typed, settled})
       EXPECT_THAT(MakeAgain(Recorded(manifest), "").arguments, ElementsAre("compare")) << flag;
   }
-  EXPECT_THAT(MakeAgain(Recorded(Manifest({"psring", "train", "--tls", "auto"})), "").arguments,
+  EXPECT_THAT(MakeAgain(Recorded(ManifestOf({"psring", "train", "--tls", "auto"})), "").arguments,
               ElementsAre("train", "--tls", "auto"));
 }
 
 TEST(RecordedRun, ARunWithoutACheckpointStartsAtTheBeginningAgain) {
-  const RecordedRun run = Recorded(Manifest({"psring", "train", "--resume", "latest", "--epochs", "1"}));
+  const RecordedRun run = Recorded(ManifestOf({"psring", "train", "--resume", "latest", "--epochs", "1"}));
   EXPECT_THAT(MakeAgain(run, "/r").arguments, ElementsAre("train", "--epochs", "1", "--plan_of=/r"));
 }
 
 TEST(RecordedRun, RejectsOtherLayoutsAndVerbs) {
   EXPECT_THAT(Refused("text"), HasSubstr("not a JSON object"));
   EXPECT_THAT(Refused(Json::object()), HasSubstr("no schema_version"));
-  Json later = Manifest({"psring", "compare"});
+  Json later = ManifestOf({"psring", "compare"});
   later["schema_version"] = 2;
   EXPECT_THAT(Refused(later), HasSubstr("layout 2; this psring supports 1"));
-  EXPECT_THAT(Refused(Manifest({"psring", "doctor"})), HasSubstr("no command line of compare"));
-  Json other = Manifest({"psring", "compare"});
+  EXPECT_THAT(Refused(ManifestOf({"psring", "doctor"})), HasSubstr("no command line of compare"));
+  Json other = ManifestOf({"psring", "compare"});
   other["verb"] = "train";
   EXPECT_THAT(Refused(other), HasSubstr("no command line"));
-  Json wrong_types = Manifest({"psring", "compare"});
+  Json wrong_types = ManifestOf({"psring", "compare"});
   wrong_types["command_line"] = {1, 2};
   EXPECT_THAT(Refused(wrong_types), HasSubstr("its manifest.json: command_line[0]: expected a text"));
-  Json wrong_input = Manifest({"psring", "compare"});
+  Json wrong_input = ManifestOf({"psring", "compare"});
   wrong_input["inputs"] = {{{"path", "mine.csv"}, {"hash", 5}}};
   EXPECT_THAT(Refused(wrong_input), HasSubstr("its manifest.json: inputs[0].hash: expected a text"));
 }
 
 TEST(RecordedRun, RejectionsQuoteTheCommandLine) {
-  Json earlier = Manifest({"psring", "compare", "--model", "cnn"});
+  Json earlier = ManifestOf({"psring", "compare", "--model", "cnn"});
   earlier.erase("working_directory");
   EXPECT_THAT(Refused(earlier), HasSubstr("psring compare --model cnn"));
 }
 
 TEST(RecordedRun, NamesDifferences) {
-  const RecordedRun run = Recorded(Manifest({"psring", "compare"}));
-  Json now = Manifest({"psring", "compare"});
+  const RecordedRun run = Recorded(ManifestOf({"psring", "compare"}));
+  Json now = ManifestOf({"psring", "compare"});
   EXPECT_THAT(Differences(run, now.dump()), testing::IsEmpty());
   now["machine"]["cores"] = 4;
   now["versions"]["revision"] = "def";

@@ -151,18 +151,18 @@ class Servers {
   std::vector<std::unique_ptr<Child>> children_;
 };
 
-constexpr int kWorkers = 2;
-constexpr int64_t kSteps = 40;
+constexpr int kTrainers = 2;
+constexpr int64_t kTrainedSteps = 40;
 
 // Trains with `count` servers, which are killed. `check`: of the weights at the end.
 template <typename Check>
 void TrainWhileServersAreKilled(const ServerJob& job, int count, std::mt19937& random, const Check& check) {
-  Servers servers(count, kWorkers, {"--checkpoint_every", absl::StrCat(1 + random() % 7)});
+  Servers servers(count, kTrainers, {"--checkpoint_every", absl::StrCat(1 + random() % 7)});
   Progress progress;
   std::thread workers([&] {
-    ForEachRank(kWorkers, [&](int rank) {
+    ForEachRank(kTrainers, [&](int rank) {
       TestWorker worker(job, rank, NewClient(servers.rendezvous(), count));
-      EXPECT_EQ(Train(worker, kSteps, progress), absl::OkStatus());
+      EXPECT_EQ(Train(worker, kTrainedSteps, progress), absl::OkStatus());
       check(worker.weights);
     });
   });
@@ -175,13 +175,13 @@ TEST(DeathsTest, WithKilledServersSynchronousWeightsEqualAnUninterruptedRun) {
   AtRandomMoments(1, [](std::mt19937& random) {
     for (const int count : {1, 2, 3}) {
       SCOPED_TRACE(absl::StrCat(count, " servers"));
-      ServerJob job = Job(kWorkers, "sync");
+      ServerJob job = Job(kTrainers, "sync");
       if (random() % 3 == 0) job.clip_norm = 3;
       TrainWhileServersAreKilled(job, count, random, [&](const std::vector<float>& weights) {
         if (count == 1 || job.clip_norm == 0) {
-          EXPECT_EQ(weights, TrainAlone(job, kSteps));
+          EXPECT_EQ(weights, TrainAlone(job, kTrainedSteps));
         } else {  // the parts of the norm are added in another order
-          EXPECT_LT(RelativeDistance(weights, TrainAlone(job, kSteps)), 1e-6);
+          EXPECT_LT(RelativeDistance(weights, TrainAlone(job, kTrainedSteps)), 1e-6);
         }
       });
     }
@@ -207,12 +207,12 @@ TEST(DeathsTest, KilledAsynchronousServersApplyEveryPushExactlyOnce) {
     for (const auto& [consistency, count] :
          {std::pair("async", 1), std::pair("async", 2), std::pair("ssp:2", 1), std::pair("ssp:2", 2)}) {
       SCOPED_TRACE(absl::StrCat(consistency, ", ", count, " servers"));
-      ServerJob job = Job(kWorkers, consistency);
+      ServerJob job = Job(kTrainers, consistency);
       job.deterministic = false;
       job.serial = random() % 2 == 0;
       job.optimizer.kind = OptimizerKind::kSgd;
       TrainWhileServersAreKilled(job, count, random, [&](const std::vector<float>& weights) {
-        EXPECT_LT(RelativeDistance(weights, WithEveryPush(job, kSteps)), 1e-5);
+        EXPECT_LT(RelativeDistance(weights, WithEveryPush(job, kTrainedSteps)), 1e-5);
       });
     }
   });

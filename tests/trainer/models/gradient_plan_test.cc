@@ -7,7 +7,7 @@ namespace {
 
 constexpr auto kWritten = InputGradient::kWritten, kAddable = InputGradient::kAddable,
                kPassed = InputGradient::kPassed;
-using Pieces = std::vector<int>;
+using Bounds = std::vector<int>;
 
 TEST(GradientPlan, AChainNeedsTwoPieces) {
   const LayerTraits wide{.outputs = 100}, narrow{.outputs = 10};
@@ -15,7 +15,7 @@ TEST(GradientPlan, AChainNeedsTwoPieces) {
       {{0}, 1, &wide}, {{1}, 2, &narrow}, {{2}, 3, &wide}, {{3}, 4, &narrow}};
   const GradientPlan plan = PlanGradients(1, chain);
   // Backward of a layer reads the gradient of its output while it writes that of its input.
-  EXPECT_EQ(plan.piece_of, (Pieces{GradientPlan::kNone, 0, 1, 0, GradientPlan::kInPlace}));
+  EXPECT_EQ(plan.piece_of, (Bounds{GradientPlan::kNone, 0, 1, 0, GradientPlan::kInPlace}));
   EXPECT_EQ(plan.pieces, (std::vector<size_t>{100, 10}));
   EXPECT_FALSE(plan.adds[1][0]);
 }
