@@ -293,7 +293,7 @@ int main(int argc, char** argv) {
                  "Folder for checkpoints, from which a restarted server continues; empty: none");
   app.add_option("--checkpoint_every", flags.checkpoint_every,
                  "Steps between checkpoints; 0: only at the start, at the end and at SIGTERM")
-      ->check(psring::WholeNumber(0, psring::kMostCount))
+      ->check(psring::WholeNumber(0, psring::kMaxWireCount))
       ->capture_default_str();
   app.add_option("--timeout", flags.timeout_s, "Seconds that workers may wait for one that sends nothing")
       ->check(psring::RealNumber({.low = 0}))

@@ -12,7 +12,7 @@ namespace psring {
 namespace {
 
 constexpr char kSuffixes[] = "KMGT";
-constexpr double kMostBytes = 1099511627776;  // 2^40
+constexpr double kMaxBytes = 1099511627776;  // 2^40
 
 // 1 for K, 2 for M, ...; 0: not a suffix.
 int SuffixAt(char letter) {
@@ -44,7 +44,7 @@ absl::StatusOr<uint64_t> ParseByteSize(const std::string& text) {
   if (bytes != std::floor(bytes)) {
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a whole number of bytes"));
   }
-  if (bytes > kMostBytes) return absl::InvalidArgumentError(absl::StrCat("'", text, "' is above 1024G"));
+  if (bytes > kMaxBytes) return absl::InvalidArgumentError(absl::StrCat("'", text, "' is above 1024G"));
   return static_cast<uint64_t>(bytes);
 }
 

@@ -11,9 +11,8 @@
 namespace psring {
 
 // Limits of ReadFile.
-inline constexpr uint64_t kMostTextBytes = uint64_t{16} << 20;  // configurations and descriptions
-inline constexpr uint64_t kMostRecordBytes = uint64_t{1}
-                                             << 30;  // programs and what they wrote: records, logs
+inline constexpr uint64_t kMaxTextBytes = uint64_t{16} << 20;   // configurations and descriptions
+inline constexpr uint64_t kMaxRecordBytes = uint64_t{1} << 30;  // programs and what they wrote: records, logs
 // Weights: half of this machine's memory, since they are in memory twice while they are decoded.
 uint64_t MostWeightsBytes();
 
@@ -25,7 +24,7 @@ enum class SymbolicLinks { kFollow, kReject };
 absl::StatusOr<FileDescriptor> OpenRegularFile(const std::string& path, uint64_t most_bytes,
                                                SymbolicLinks links = SymbolicLinks::kFollow);
 // Its bytes, with the same errors. Files of /proc and /sys are regular files of unknown size.
-absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t most_bytes = kMostTextBytes,
+absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t most_bytes = kMaxTextBytes,
                                      SymbolicLinks links = SymbolicLinks::kFollow);
 
 // From errno: "cannot WHAT PATH: No space left on device", NotFound or Unavailable.

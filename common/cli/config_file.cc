@@ -28,7 +28,7 @@
 namespace psring {
 namespace {
 
-constexpr size_t kMostConfigBytes = 16 << 10;  // also bounds how deeply toml++ nests tables
+constexpr size_t kMaxConfigBytes = 16 << 10;  // also bounds how deeply toml++ nests tables
 
 // The shortest text with this value, as a flag takes it.
 std::string NumberText(double value) {
@@ -90,7 +90,7 @@ absl::StatusOr<std::vector<ConfigItem>> ParseConfig(const std::string& text, con
 }
 
 absl::StatusOr<std::vector<ConfigItem>> ReadConfigFile(const std::string& file) {
-  const absl::StatusOr<std::string> text = ReadFile(file, kMostConfigBytes);
+  const absl::StatusOr<std::string> text = ReadFile(file, kMaxConfigBytes);
   if (!text.ok()) {
     return absl::Status(text.status().code(), absl::StrCat("--config: ", text.status().message()));
   }

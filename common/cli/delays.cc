@@ -15,9 +15,9 @@
 namespace psring {
 namespace {
 
-constexpr double kMostMs = 3.6e6;  // an hour per step must be a typing error
-constexpr double kMostSigma = 10;
-constexpr double kMostFactor = 1000;
+constexpr double kMaxMs = 3.6e6;  // an hour per step must be a typing error
+constexpr double kMaxSigma = 10;
+constexpr double kMaxFactor = 1000;
 
 absl::Status NoTime(const std::string& text, const std::string& why) {
   return absl::InvalidArgumentError(
@@ -52,8 +52,8 @@ absl::StatusOr<TimeDistribution> ParseTimeDistribution(const std::string& text) 
       return NoTime(text, log_normal ? "it needs a median and a sigma" : "it needs a mean");
     }
     if (log_normal && (!absl::SimpleAtod(parts[1], &distribution.sigma) ||
-                       !(distribution.sigma >= 0 && distribution.sigma <= kMostSigma))) {
-      return NoTime(text, absl::StrCat("sigma is a number from 0 to ", kMostSigma));
+                       !(distribution.sigma >= 0 && distribution.sigma <= kMaxSigma))) {
+      return NoTime(text, absl::StrCat("sigma is a number from 0 to ", kMaxSigma));
     }
   } else if (parts.size() != 1) {
     return NoTime(text, absl::StrCat("'", parts.front(), "' is neither exp nor lognormal"));
@@ -63,8 +63,8 @@ absl::StatusOr<TimeDistribution> ParseTimeDistribution(const std::string& text) 
   } else if (!absl::SimpleAtod(parts[0], &distribution.scale_ms)) {
     distribution.scale_ms = -1;
   }
-  if (!(distribution.scale_ms >= 0 && distribution.scale_ms <= kMostMs)) {
-    return NoTime(text, absl::StrCat("'", parts[0], "' is not a number of ms from 0 to ", kMostMs));
+  if (!(distribution.scale_ms >= 0 && distribution.scale_ms <= kMaxMs)) {
+    return NoTime(text, absl::StrCat("'", parts[0], "' is not a number of ms from 0 to ", kMaxMs));
   }
   return distribution;
 }
@@ -91,8 +91,8 @@ absl::StatusOr<std::vector<Straggler>> ParseStragglers(const std::string& text) 
       return absl::InvalidArgumentError(
           absl::StrCat("'", part, "' is not WORKER:FACTOR; write 1:3 for worker 1, three times as slow"));
     }
-    if (!(straggler.factor >= 1 && straggler.factor <= kMostFactor)) {
-      return absl::InvalidArgumentError(absl::StrCat("'", part, "': a worker can be from 1 to ", kMostFactor,
+    if (!(straggler.factor >= 1 && straggler.factor <= kMaxFactor)) {
+      return absl::InvalidArgumentError(absl::StrCat("'", part, "': a worker can be from 1 to ", kMaxFactor,
                                                      " times as slow; slow the other workers down instead"));
     }
     if (SlownessOf(stragglers, straggler.worker) != 1) {

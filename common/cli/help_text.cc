@@ -22,7 +22,7 @@ namespace psring {
 namespace {
 
 constexpr char kInHelpAll[] = " (--help-all)";  // ends the groups of InHelpAll
-constexpr int kLeastColumns = 50, kMostColumns = 110, kUnknownColumns = 100;
+constexpr int kLeastColumns = 50, kMaxColumns = 110, kUnknownColumns = 100;
 
 // CLI11's formatter, but a flag's lines read "--batch N    Samples per worker and step (default 128)",
 // wrapped, and --help leaves out the groups of InHelpAll.
@@ -158,7 +158,7 @@ size_t OutputColumns() {
     columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
   }
   if (columns <= 0) columns = kUnknownColumns;
-  return static_cast<size_t>(std::clamp(columns, kLeastColumns, kMostColumns));
+  return static_cast<size_t>(std::clamp(columns, kLeastColumns, kMaxColumns));
 }
 
 void PrepareHelp(CLI::App& app, size_t columns) {

@@ -74,7 +74,7 @@ absl::Status MoveInPlace(const std::string& from, const std::string& to) {
 int64_t SequenceIn(const fs::path& position_file) {
   const absl::StatusOr<std::string> text = ReadFile(position_file.string());
   if (!text.ok()) return -1;
-  const absl::StatusOr<JsonObject> json = JsonObject::Parse(*text, kMostTextBytes);
+  const absl::StatusOr<JsonObject> json = JsonObject::Parse(*text, kMaxTextBytes);
   return json.ok() ? json->WholeNumber<int64_t>("sequence", 0, INT64_MAX).value_or(-1) : -1;
 }
 

@@ -16,7 +16,7 @@
 namespace psring {
 namespace {
 
-constexpr size_t kMaxRecordBytes = 64 << 10, kMaxFields = 1024;
+constexpr size_t kMaxRowBytes = 64 << 10, kMaxRowFields = 1024;
 constexpr char kPlainNumbers[] = "write numbers with a decimal point and without thousands separators";
 
 bool IsLineEnd(char c) { return c == '\n' || c == '\r'; }
@@ -35,7 +35,7 @@ char FindDelimiter(absl::string_view text) {
   constexpr std::array<char, 3> kDelimiters = {',', ';', '\t'};
   std::array<int, 3> counts = {};
   bool open = false;
-  for (const char c : text.substr(0, kMaxRecordBytes)) {
+  for (const char c : text.substr(0, kMaxRowBytes)) {
     if (IsLineEnd(c) && !open) break;
     open = open != (c == '"');
     for (size_t i = 0; i < kDelimiters.size() && !open; ++i) counts[i] += c == kDelimiters[i];
@@ -128,7 +128,7 @@ absl::Status CsvReader::ReadRecord() {
 
 absl::Status CsvReader::ReadComment() {
   absl::string_view line = rest_.substr(0, rest_.find_first_of("\r\n"));
-  if (line.size() > kMaxRecordBytes) return TooLong();
+  if (line.size() > kMaxRowBytes) return TooLong();
   for (const char c : line) {
     if (IsControl(c)) return ControlCharacter(c);
   }
@@ -150,7 +150,7 @@ absl::Status CsvReader::ReadFields(char delimiter) {
   bool open = false;  // in quotes
   size_t i = 0;
   for (; i < rest_.size() && (open || !IsLineEnd(rest_[i])); ++i) {
-    if (i == kMaxRecordBytes) return open ? NotClosed() : TooLong();
+    if (i == kMaxRowBytes) return open ? NotClosed() : TooLong();
     CsvField& field = fields_.back();
     const char c = rest_[i], next = i + 1 < rest_.size() ? rest_[i + 1] : '\0';
     if (IsControl(c)) return ControlCharacter(c);
@@ -162,8 +162,8 @@ absl::Status CsvReader::ReadFields(char delimiter) {
       if (c != '"') field.text += c;
       open = c != '"';
     } else if (c == delimiter) {
-      if (fields_.size() == kMaxFields)
-        return Error(absl::StrCat("it has more than ", kMaxFields, " fields"));
+      if (fields_.size() == kMaxRowFields)
+        return Error(absl::StrCat("it has more than ", kMaxRowFields, " fields"));
       fields_.emplace_back();
     } else if (field.quoted) {
       if (!IsSpace(c))
@@ -267,7 +267,7 @@ absl::Status CsvReader::ControlCharacter(char c) const {
 }
 
 absl::Status CsvReader::TooLong() const {
-  return Error(absl::StrCat("it has more than ", kMaxRecordBytes, " bytes"));
+  return Error(absl::StrCat("it has more than ", kMaxRowBytes, " bytes"));
 }
 
 absl::Status CsvReader::NotClosed() const { return Error("a quote is not closed"); }

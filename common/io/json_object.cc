@@ -14,13 +14,13 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kDeepest = 32;         // within the document
-constexpr size_t kMostShownBytes = 40;  // of a value or a name in an error
+constexpr size_t kDeepest = 32;        // within the document
+constexpr size_t kMaxShownBytes = 40;  // of a value or a name in an error
 
 std::string Shown(const json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "a list";
-  const bool is_long = value.is_string() && value.get_ref<const std::string&>().size() > kMostShownBytes;
+  const bool is_long = value.is_string() && value.get_ref<const std::string&>().size() > kMaxShownBytes;
   if (is_long) return absl::StrCat("a text of ", value.get_ref<const std::string&>().size(), " bytes");
   return AsciiJsonText(value);
 }

@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 
 constexpr size_t kLengthBytes = 8;
 constexpr char kMetadata[] = "__metadata__";
-constexpr size_t kMostNameBytes = 64;  // of a name in an error message
+constexpr size_t kMaxNameBytes = 64;  // of a name in an error message
 
 uint64_t LengthAt(std::string_view bytes) {
   uint64_t length = 0;
@@ -29,7 +29,7 @@ uint64_t LengthAt(std::string_view bytes) {
 absl::Status Damaged(const std::string& why) { return absl::DataLossError(why); }
 
 // A tensor's name, which may contain anything.
-std::string Quoted(const std::string& name) { return AsciiJsonText(Json(name.substr(0, kMostNameBytes))); }
+std::string Quoted(const std::string& name) { return AsciiJsonText(Json(name.substr(0, kMaxNameBytes))); }
 
 std::optional<std::vector<int64_t>> Numbers(const Json& json) {
   if (!json.is_array()) return std::nullopt;
@@ -93,8 +93,8 @@ absl::StatusOr<Place> ReadPlace(const std::string& name, const Json& json, uint6
 
 absl::Status CheckHeaderLength(uint64_t header_bytes, uint64_t rest) {
   if (header_bytes > rest) return Damaged("it is truncated, or not a safetensors file");
-  if (header_bytes <= kMostTextBytes) return absl::OkStatus();
-  return Damaged(absl::StrCat("its header has ", header_bytes, " bytes; the limit is ", kMostTextBytes));
+  if (header_bytes <= kMaxTextBytes) return absl::OkStatus();
+  return Damaged(absl::StrCat("its header has ", header_bytes, " bytes; the limit is ", kMaxTextBytes));
 }
 
 // Ordered by offset, from the JSON header and the number of bytes after it.

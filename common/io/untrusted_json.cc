@@ -12,13 +12,13 @@ namespace psring {
 namespace {
 
 constexpr size_t kDeepest = 32;
-constexpr size_t kMostFields = 4096;  // of an object: finding one takes linear time
+constexpr size_t kMaxFields = 4096;  // of an object: finding one takes linear time
 
 }  // namespace
 
 UntrustedJson ParseUntrusted(absl::string_view text) {
   const JsonShape shape = ShapeOfJson(text);
-  if (shape.depth > kDeepest || shape.fields > kMostFields) {
+  if (shape.depth > kDeepest || shape.fields > kMaxFields) {
     return UntrustedJson(UntrustedJson::value_t::discarded);
   }
   return UntrustedJson::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);

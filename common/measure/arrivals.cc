@@ -15,8 +15,8 @@ constexpr char kFormat[] = "psring arrivals 1";
 
 constexpr char kNotArrivals[] = "this is not a record of arrivals (\"psring arrivals 1\")";
 
-constexpr int kMostWorkers = 1 << 16;  // an update has at most two bytes
-constexpr size_t kMostBuckets = 1 << 20, kMostConsistencyBytes = 64;
+constexpr int kMaxWorkers = 1 << 16;  // an update has at most two bytes
+constexpr size_t kMaxBuckets = 1 << 20, kMaxConsistencyBytes = 64;
 
 size_t Width(int workers) { return workers > 256 ? 2 : 1; }
 
@@ -45,17 +45,17 @@ absl::StatusOr<Arrivals> ArrivalsFromBytes(const std::string& bytes) {
   const size_t end = bytes.find('\n');
   if (end == std::string::npos) return absl::InvalidArgumentError(kNotArrivals);
   PSRING_ASSIGN_OR_RETURN(const JsonObject json,
-                          JsonObject::Parse(bytes.substr(0, end), kMostTextBytes, "the record of arrivals"));
+                          JsonObject::Parse(bytes.substr(0, end), kMaxTextBytes, "the record of arrivals"));
   if (json.Text("format", sizeof(kFormat)).value_or("") != kFormat) {
     return absl::InvalidArgumentError(kNotArrivals);
   }
   Arrivals arrivals;
-  PSRING_ASSIGN_OR_RETURN(arrivals.consistency, json.Text("consistency", kMostConsistencyBytes));
-  PSRING_ASSIGN_OR_RETURN(arrivals.workers, json.WholeNumber("workers", 1, kMostWorkers));
+  PSRING_ASSIGN_OR_RETURN(arrivals.consistency, json.Text("consistency", kMaxConsistencyBytes));
+  PSRING_ASSIGN_OR_RETURN(arrivals.workers, json.WholeNumber("workers", 1, kMaxWorkers));
   const size_t width = Width(arrivals.workers);
   size_t at = end + 1;
   PSRING_ASSIGN_OR_RETURN(const std::vector<int64_t> counts,
-                          json.WholeNumbers("updates", kMostBuckets, 0, INT64_MAX));
+                          json.WholeNumbers("updates", kMaxBuckets, 0, INT64_MAX));
   for (const int64_t count : counts) {
     const auto updates = static_cast<size_t>(count);
     if (updates > (bytes.size() - at) / width) {

@@ -13,7 +13,7 @@ namespace psring {
 
 struct Arrivals {
   // Of all buckets together, so that a long run needs at most 32 MiB.
-  static constexpr size_t kMostUpdates = 1 << 24;
+  static constexpr size_t kMaxUpdates = 1 << 24;
 
   std::string consistency;  // "async", "ssp:2"
   int workers = 0;
@@ -22,7 +22,7 @@ struct Arrivals {
   std::vector<std::vector<uint16_t>> updates;
 
   // Whether no more updates of the bucket are recorded.
-  bool IsFull(size_t bucket) const { return updates[bucket].size() >= kMostUpdates / updates.size(); }
+  bool IsFull(size_t bucket) const { return updates[bucket].size() >= kMaxUpdates / updates.size(); }
 };
 
 // Compact: a line of JSON, then one byte per update (two with more than 256 workers), bucket by bucket.

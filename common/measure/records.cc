@@ -23,11 +23,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMostElements = 1 << 24, kMostFieldBytes = 64 << 10;
+constexpr size_t kMaxElements = 1 << 24, kMaxFieldBytes = 64 << 10;
 // Sums and differences of a few of them do not overflow.
-constexpr int64_t kMostWhole = int64_t{1} << 60;
-constexpr double kMostRecordMs = 1e11;
-constexpr int64_t kMostBucketElements = int64_t{1} << 40;
+constexpr int64_t kMaxWhole = int64_t{1} << 60;
+constexpr double kMaxRecordMs = 1e11;
+constexpr int64_t kMaxBucketElements = int64_t{1} << 40;
 
 // The fields of each record, listed once: both writer and reader visit them.
 #define FIELD(name) visit(#name, record.name)
@@ -199,7 +199,7 @@ class ObjectReader {
   template <typename T, typename VisitElement>
   void Objects(const char* key, std::vector<T>& values, VisitElement visit_element) {
     if (!status_.ok()) return;
-    const absl::StatusOr<std::vector<JsonObject>> objects = object_.Objects(key, kMostElements);
+    const absl::StatusOr<std::vector<JsonObject>> objects = object_.Objects(key, kMaxElements);
     status_ = objects.status();
     if (!status_.ok()) return;
     values.clear();
@@ -222,26 +222,25 @@ class ObjectReader {
     status_ = read.status();
     if (read.ok()) value = *std::move(read);
   }
-  void Read(const char* key, std::string& value) { Keep(object_.Text(key, kMostFieldBytes), value); }
+  void Read(const char* key, std::string& value) { Keep(object_.Text(key, kMaxFieldBytes), value); }
   void Read(const char* key, bool& value) { Keep(object_.Bool(key), value); }
   void Read(const char* key, double& value) {
     // As nanoseconds, times fit into an int64_t.
-    const double most = absl::EndsWith(key, "_ms") ? kMostRecordMs : std::numeric_limits<double>::max();
+    const double most = absl::EndsWith(key, "_ms") ? kMaxRecordMs : std::numeric_limits<double>::max();
     Keep(object_.NumberOrNull(key, -most, most), value);
   }
   template <std::integral T>
   void Read(const char* key, T& value) {
     using Limits = std::numeric_limits<T>;
-    const auto least =
-        static_cast<T>(std::is_signed_v<T> ? std::max<int64_t>(Limits::min(), -kMostWhole) : 0);
-    const auto most = static_cast<T>(std::min<uint64_t>(Limits::max(), kMostWhole));
+    const auto least = static_cast<T>(std::is_signed_v<T> ? std::max<int64_t>(Limits::min(), -kMaxWhole) : 0);
+    const auto most = static_cast<T>(std::min<uint64_t>(Limits::max(), kMaxWhole));
     Keep(object_.WholeNumber<T>(key, least, most), value);
   }
   void Read(const char* key, std::vector<int64_t>& values) {
-    Keep(object_.WholeNumbers(key, kMostElements, -kMostWhole, kMostWhole), values);
+    Keep(object_.WholeNumbers(key, kMaxElements, -kMaxWhole, kMaxWhole), values);
   }
   void Read(const char* key, std::vector<std::string>& values) {
-    Keep(object_.Texts(key, kMostElements, kMostFieldBytes), values);
+    Keep(object_.Texts(key, kMaxElements, kMaxFieldBytes), values);
   }
 
   const JsonObject& object_;
@@ -260,7 +259,7 @@ std::string Write(const Record& record, Visit visit, size_t size_hint) {
 
 template <typename Record, typename Visit>
 absl::StatusOr<Record> Read(const std::string& text, const char* what, Visit visit) {
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMostRecordBytes, what));
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMaxRecordBytes, what));
   Record record;
   PSRING_RETURN_IF_ERROR(ObjectReader::ReadAll(json, record, visit));
   return record;
@@ -281,9 +280,9 @@ absl::StatusOr<RankResult> RankResultFromJson(const std::string& text) {
   absl::StatusOr<RankResult> result = Read<RankResult>(text, "rank result", kRankResult);
   if (!result.ok()) return result;
   for (const int64_t elements : result->bucket_elements) {
-    if (elements >= 0 && elements <= kMostBucketElements) continue;
+    if (elements >= 0 && elements <= kMaxBucketElements) continue;
     return absl::InvalidArgumentError(absl::StrCat("rank result: bucket_elements: expected from 0 to ",
-                                                   kMostBucketElements, ", found ", elements));
+                                                   kMaxBucketElements, ", found ", elements));
   }
   return result;
 }

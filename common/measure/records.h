@@ -68,9 +68,9 @@ struct DdpFigures {
   double overlap_ms = 0;  // part of it: during backward
 };
 
-// The strategy dp: what is transferred between device 0 and the other replicas in one step, by kind. Copies
-// and additions run on device 0 one after the other while all others wait; only computation runs on all at
-// once.
+// The strategy data-parallel: what is transferred between device 0 and the other replicas in one step, by
+// kind. Copies and additions run on device 0 one after the other while all others wait; only computation runs
+// on all at once.
 struct DataParallelFigures {
   int64_t replicas = 0;                                        // 0: another strategy
   double inputs_bytes = 0, inputs_ms = 0;                      // from device 0

@@ -14,8 +14,8 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr size_t kMostWorkersTimed = 1 << 16, kMostSteps = 1 << 24;
-constexpr double kMostMs = 1e9;
+constexpr size_t kMaxWorkersTimed = 1 << 16, kMaxSteps = 1 << 24;
+constexpr double kMaxMs = 1e9;
 
 }  // namespace
 
@@ -30,15 +30,15 @@ std::string ToJson(const StepTimes& times) {
 }
 
 absl::StatusOr<StepTimes> StepTimesFromJson(const std::string& text) {
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMostRecordBytes));
-  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> workers, json.Objects("workers", kMostWorkersTimed));
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMaxRecordBytes));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> workers, json.Objects("workers", kMaxWorkersTimed));
   if (workers.empty()) return absl::InvalidArgumentError("workers: none has step times");
   StepTimes times;
   for (const JsonObject& worker : workers) {
     WorkerTimes& read = times.workers.emplace_back();
-    PSRING_ASSIGN_OR_RETURN(read.compute_ms, worker.Numbers("compute_ms", kMostSteps, 0, kMostMs));
-    PSRING_ASSIGN_OR_RETURN(read.other_ms, worker.Numbers("other_ms", kMostSteps, 0, kMostMs));
-    PSRING_ASSIGN_OR_RETURN(read.exchange_ms, worker.Numbers("exchange_ms", kMostSteps, 0, kMostMs));
+    PSRING_ASSIGN_OR_RETURN(read.compute_ms, worker.Numbers("compute_ms", kMaxSteps, 0, kMaxMs));
+    PSRING_ASSIGN_OR_RETURN(read.other_ms, worker.Numbers("other_ms", kMaxSteps, 0, kMaxMs));
+    PSRING_ASSIGN_OR_RETURN(read.exchange_ms, worker.Numbers("exchange_ms", kMaxSteps, 0, kMaxMs));
     if (read.steps() == 0 || read.other_ms.size() != read.steps() ||
         read.exchange_ms.size() != read.steps()) {
       return absl::InvalidArgumentError(absl::StrCat(

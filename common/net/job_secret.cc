@@ -20,7 +20,7 @@
 namespace psring {
 namespace {
 
-constexpr size_t kMostFileBytes = 4096;
+constexpr size_t kMaxFileBytes = 4096;
 
 int DigitOf(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -42,7 +42,7 @@ absl::Status CannotCreate(const std::string& path) {
 // NotFound: there is no such file.
 absl::StatusOr<JobSecret> ReadSecretFile(const std::string& path) {
   const absl::StatusOr<std::string> text =
-      ReadPrivateFile(path, absl::StrCat("the job's secret in ", path), kMostFileBytes);
+      ReadPrivateFile(path, absl::StrCat("the job's secret in ", path), kMaxFileBytes);
   if (absl::IsUnavailable(text.status())) return CannotUse(std::string(text.status().message()));
   PSRING_RETURN_IF_ERROR(text.status());
   absl::StatusOr<JobSecret> secret = JobSecret::FromHex(absl::StripAsciiWhitespace(*text));

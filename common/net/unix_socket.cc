@@ -76,9 +76,9 @@ absl::StatusOr<UnixSocket> UnixSocket::Connect(const std::string& name, Monotoni
 
 absl::Status UnixSocket::Send(const std::string& text, const std::vector<int>& files,
                               MonotonicTime deadline) const {
-  PSRING_CHECK(!text.empty() && text.size() <= kMostText && files.size() <= kMostFiles);
+  PSRING_CHECK(!text.empty() && text.size() <= kMaxText && files.size() <= kMaxFiles);
   iovec data = {.iov_base = const_cast<char*>(text.data()), .iov_len = text.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxFiles * sizeof(int))] = {};
   msghdr message = {};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -100,9 +100,9 @@ absl::Status UnixSocket::Send(const std::string& text, const std::vector<int>& f
 
 absl::StatusOr<UnixSocket::Message> UnixSocket::Receive(MonotonicTime deadline) const {
   Message result;
-  result.text.resize(kMostText);
+  result.text.resize(kMaxText);
   iovec data = {.iov_base = result.text.data(), .iov_len = result.text.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(kMostFiles * sizeof(int))];
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxFiles * sizeof(int))];
   msghdr message = {};
   message.msg_iov = &data;
   message.msg_iovlen = 1;

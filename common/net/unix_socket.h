@@ -20,8 +20,8 @@ class UnixSocket {
     std::string text;
     std::vector<FileDescriptor> files;
   };
-  static constexpr size_t kMostText = 4096;
-  static constexpr size_t kMostFiles = 8;
+  static constexpr size_t kMaxText = 4096;
+  static constexpr size_t kMaxFiles = 8;
 
   // An invalid socket.
   UnixSocket() = default;
@@ -37,7 +37,7 @@ class UnixSocket {
   // others connect at the same time.
   static absl::StatusOr<UnixSocket> Connect(const std::string& name, MonotonicTime deadline);
 
-  // Sends a whole message of 1 to kMostText bytes, or nothing. The caller keeps ownership of `files`.
+  // Sends a whole message of 1 to kMaxText bytes, or nothing. The caller keeps ownership of `files`.
   absl::Status Send(const std::string& text, const std::vector<int>& files, MonotonicTime deadline) const;
   // Unavailable: the peer has closed. InvalidArgument: longer than a message may be.
   absl::StatusOr<Message> Receive(MonotonicTime deadline) const;

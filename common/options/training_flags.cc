@@ -123,11 +123,11 @@ void VisitFlags(Options& o, Visitor& visit) {
 
   visit.group = "One step";
   visit({"--batch", "N", "Samples per worker and step", Help::kBrief}, o.batch, count);
-  visit({"--micro_batches", "N",
+  visit({"--reference_workers", "N",
          "Add up N batches in order for each step, which computes what N workers would (only with single)"},
+        o.reference_workers, count);
+  visit({"--micro_batches", "K", "Each worker adds up the gradients of K batches, then synchronizes them"},
         o.micro_batches, count);
-  visit({"--accumulate", "K", "Each worker adds up the gradients of K batches, then synchronizes them"},
-        o.accumulate, count);
   visit({"--drop_last", "BOOL",
          "true: skip an epoch's last step if the samples do not fill it; false: use the remaining samples, "
          "each counted once; some workers may have fewer or none"},
@@ -197,7 +197,7 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit({"--servers", "S",
          "Servers that share the parameters, each with a slice of every bucket; default: 1, or one per "
          "worker if colocated"},
-        o.servers, WholeNumber(1, kMostServers));
+        o.servers, WholeNumber(1, kMaxServers));
   visit({"--server_placement", "NAME",
          "dedicated (on their own machines), colocated (one with each worker) or rank0 (on rank 0's host and "
          "device, which then uses no link); default: dedicated on a virtual cluster, colocated on several "

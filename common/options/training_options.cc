@@ -43,10 +43,11 @@ absl::Status CheckCudaGraph(const TrainingOptions& o) {
   const auto with = [](const char* what) {
     return absl::StrCat("--cuda_graph cannot be combined with ", what, "; omit one of them");
   };
-  return FirstOf({{o.device == "cpu", with("--device cpu: it is for GPUs")},
-                  {o.clock == "virtual", with("--clock virtual, which computes on the CPU")},
-                  {!o.workload.empty(), with("--workload, which waits on the host instead of computing")},
-                  {o.strategy == "dp", with("--strategy dp, whose replicas are threads")}});
+  return FirstOf(
+      {{o.device == "cpu", with("--device cpu: it is for GPUs")},
+       {o.clock == "virtual", with("--clock virtual, which computes on the CPU")},
+       {!o.workload.empty(), with("--workload, which waits on the host instead of computing")},
+       {o.strategy == "data-parallel", with("--strategy data-parallel, whose replicas are threads")}});
 }
 
 absl::Status CheckLocalAggregation(const TrainingOptions& o) {
@@ -87,13 +88,13 @@ absl::Status CheckClock(const TrainingOptions& o) {
         "--sync_batch_norm with --clock virtual, which computes one worker after the other; omit it"},
        {o.local_aggregation,
         "--local_aggregation with --clock virtual, which simulates one worker on each machine; omit it"},
-       {o.micro_batches > 1,
-        "--micro_batches with --clock virtual: use --workers instead; each is a batch"}});
+       {o.reference_workers > 1,
+        "--reference_workers with --clock virtual: use --workers instead; each is a batch"}});
 }
 
 }  // namespace
 
-int64_t WorkerBatch(const TrainingOptions& options) { return int64_t{options.batch} * options.accumulate; }
+int64_t WorkerBatch(const TrainingOptions& options) { return int64_t{options.batch} * options.micro_batches; }
 
 bool Checkpoints(const TrainingOptions& options) {
   return !options.checkpoint_dir.empty() || options.checkpoint_every > 0;
@@ -169,7 +170,7 @@ absl::Status ApplyWorkload(TrainingOptions& options) {
   PSRING_RETURN_IF_ERROR(
       FirstOf({{options.batch != standard.batch && options.batch != workload.batch, fixed("--batch")},
                {options.eval_every != standard.eval_every, fixed("--eval_every")},
-               {options.micro_batches != standard.micro_batches, fixed("--micro_batches")},
+               {options.reference_workers != standard.reference_workers, fixed("--reference_workers")},
                {options.precision != standard.precision, fixed("--precision")},
                {options.data_dir != standard.data_dir, fixed("--data_dir")},
                {options.data != standard.data, fixed("--data")},
@@ -202,8 +203,8 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& o) {
                                                    " each set the length of training; give one of them"));
   }
   PSRING_RETURN_IF_ERROR(FirstOf(
-      {{o.micro_batches > 1 && o.strategy != "single",
-        absl::StrCat("--micro_batches is for --strategy single; omit it for ", o.strategy)},
+      {{o.reference_workers > 1 && o.strategy != "single",
+        absl::StrCat("--reference_workers is for --strategy single; omit it for ", o.strategy)},
        {!o.optimizer.empty() && o.optimizer != "momentum" && o.momentum > 0,
         absl::StrCat("--momentum ", o.momentum, " has no effect with --optimizer ", o.optimizer,
                      "; omit it or choose momentum")},

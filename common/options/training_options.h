@@ -14,7 +14,7 @@ class App;
 
 namespace psring {
 
-inline constexpr int kMostServers = 64;
+inline constexpr int kMaxServers = 64;
 
 struct TrainingOptions {
   std::string strategy = "single";
@@ -42,13 +42,13 @@ struct TrainingOptions {
   bool cuda_graph = false;
   bool recompute = false;
   int batch = 128;
-  int micro_batches = 1;  // single only
-  int replicas = 1;       // dp only: devices in one process (--workers); not a flag
+  int reference_workers = 1;  // single only
+  int replicas = 1;           // data-parallel only: devices in one process (--workers); not a flag
   // psring's --global_batch, from which it sets `batch` for each number of workers; 0: none. Not a flag.
   int64_t global_batch = 0;
   // psring's --scale: processes run this many times slower, and psring divides all times by it. Not a flag.
   double time_scale = 1;
-  int accumulate = 1;
+  int micro_batches = 1;
   std::string drop_last = "true";
   std::string optimizer;  // empty: the model's
   double lr = 0;          // 0: the model's
@@ -102,7 +102,7 @@ struct TrainingOptions {
   std::string serve_ms = "none";
 };
 
-// The samples of one worker in one gradient that it sends: --batch times --accumulate.
+// The samples of one worker in one gradient that it sends: --batch times --micro_batches.
 int64_t WorkerBatch(const TrainingOptions& options);
 
 // Whether checkpoints are requested.

@@ -184,7 +184,7 @@ absl::Status FileStore::Read() {
   }
   struct stat status;
   if (fstat(file_.get(), &status) != 0) return Failed("its status cannot be read");
-  if (header.end > kMostBytes || header.end > static_cast<uint64_t>(status.st_size)) return Corrupt();
+  if (header.end > kMaxBytes || header.end > static_cast<uint64_t>(status.st_size)) return Corrupt();
   std::string bytes(header.end - read_, 0);
   if (!ReadAt(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(read_))) {
     return Failed("it cannot be read");
@@ -209,11 +209,11 @@ absl::Status FileStore::Append(const Values& values) {
   std::string bytes;
   for (const auto& [key, value] : values) {
     const EntryHead head = {static_cast<uint32_t>(key.size()), value.size()};
-    if (key.size() > kMostBytes || value.size() > kMostBytes ||
-        sizeof head + key.size() + value.size() > kMostBytes - std::min(read_ + bytes.size(), kMostBytes)) {
+    if (key.size() > kMaxBytes || value.size() > kMaxBytes ||
+        sizeof head + key.size() + value.size() > kMaxBytes - std::min(read_ + bytes.size(), kMaxBytes)) {
       return absl::ResourceExhaustedError(absl::StrCat("rendezvous file ", path_, " has no space for ",
                                                        value.size(), " bytes more; its limit is ",
-                                                       kMostBytes));
+                                                       kMaxBytes));
     }
     bytes.append(reinterpret_cast<const char*>(&head), sizeof head);
     absl::StrAppend(&bytes, key, value);

@@ -23,7 +23,7 @@ namespace psring {
 class FileStore {
  public:
   using Values = std::map<std::string, std::string>;
-  static constexpr uint64_t kMostBytes = uint64_t{1} << 30;  // of the file
+  static constexpr uint64_t kMaxBytes = uint64_t{1} << 30;  // of the file
 
   // Creates the file if it does not exist. A file without users is a leftover and is emptied.
   // InvalidArgument: the file is not a rendezvous file, and is left unchanged; Unavailable: it cannot be

@@ -19,7 +19,7 @@
 namespace psring {
 namespace {
 
-constexpr int kMostInt = std::numeric_limits<int>::max();
+constexpr int kMaxInt = std::numeric_limits<int>::max();
 
 // A launcher's variables for rank, world size, local rank and local world size. In order of precedence.
 struct Names {
@@ -94,7 +94,7 @@ absl::StatusOr<const Names*> Find(const GetEnv& get_env) {
 absl::StatusOr<int> Needed(const std::string& scheme, const Names& names, const char* name, int least,
                            const GetEnv& get_env) {
   const std::string text = Variable(get_env, name);
-  if (!text.empty()) return NumberOf(name, text, least, kMostInt);
+  if (!text.empty()) return NumberOf(name, text, least, kMaxInt);
   return absl::InvalidArgumentError(absl::StrCat(
       scheme, " needs the variable ", name, ", which is not set; ",
       IsTorchrun(names) ? "psring and torchrun set it" : absl::StrCat(names.launcher, " sets it")));
@@ -163,7 +163,7 @@ absl::StatusOr<int> NumberOf(const std::string& name, const std::string& text, i
   if (!absl::SimpleAtoi(text, &value) || value < least || value > most) {
     return absl::InvalidArgumentError(absl::StrCat(
         name, " is '", text, "'; it must be a whole number ",
-        most == kMostInt ? absl::StrCat("of at least ", least) : absl::StrCat("from ", least, " to ", most)));
+        most == kMaxInt ? absl::StrCat("of at least ", least) : absl::StrCat("from ", least, " to ", most)));
   }
   return value;
 }
@@ -184,10 +184,10 @@ absl::StatusOr<LaunchedAs> ReadLauncher(const std::string& scheme, const GetEnv&
                                                    " ", as.world_size, "; ranks count from 0"));
   }
   if (const std::string text = Variable(get_env, names.local_rank); !text.empty()) {
-    PSRING_ASSIGN_OR_RETURN(as.local_rank, NumberOf(names.local_rank, text, 0, kMostInt));
+    PSRING_ASSIGN_OR_RETURN(as.local_rank, NumberOf(names.local_rank, text, 0, kMaxInt));
   }
   if (const std::string text = Variable(get_env, names.local_size); !text.empty()) {
-    PSRING_ASSIGN_OR_RETURN(as.local_world_size, NumberOf(names.local_size, text, 1, kMostInt));
+    PSRING_ASSIGN_OR_RETURN(as.local_world_size, NumberOf(names.local_size, text, 1, kMaxInt));
   }
   if (as.launcher == "mpirun") {
     // Open MPI 4 and 5, or their common PMIx.

@@ -29,10 +29,10 @@
 namespace psring {
 namespace {
 
-constexpr int kMostReplyBytes = 64 << 20;  // the values of all ranks
+constexpr int kMaxReplyBytes = 64 << 20;  // the values of all ranks
 // gRPC keeps a whole request in memory before the store can count its bytes.
-constexpr int kMostRequestBytes = 2 << 20, kMostCalls = 64;  // calls of one connection at a time
-constexpr size_t kMostBytesInFlight = 1 << 30;
+constexpr int kMaxRequestBytes = 2 << 20, kMaxCalls = 64;  // calls of one connection at a time
+constexpr size_t kMaxBytesInFlight = 1 << 30;
 // How long a closing store waits for its users, whose last replies may be in transit.
 constexpr absl::Duration kLinger = absl::Seconds(5);
 // The server enforces the call's own timeout; the client's, longer by this, expires only if the store hangs.
@@ -42,13 +42,13 @@ constexpr int kPingMs = 10'000;
 // Between attempts to reach a store that is not up yet, and the limit of one attempt.
 constexpr absl::Duration kBetweenAttempts = absl::Milliseconds(50);
 constexpr absl::Duration kLongestAttempt = absl::Seconds(10);
-constexpr size_t kMostErrorBytes = 8192;  // of the store
+constexpr size_t kMaxErrorBytes = 8192;  // of the store
 // Of another process's clock, which is added to ours: 36 years.
 constexpr int64_t kLatestNs = int64_t{1} << 60;
 
 // The detail of a process's report that it has another --tls (ReportOtherTls). -1: it has no rank.
 uint64_t DetailOf(int rank) { return static_cast<uint64_t>(rank + 1); }
-int RankOf(uint64_t detail) { return detail > Roster::kMostRanks ? -1 : static_cast<int>(detail) - 1; }
+int RankOf(uint64_t detail) { return detail > Roster::kMaxRanks ? -1 : static_cast<int>(detail) - 1; }
 
 class GrpcRendezvousServer final : public RendezvousServer {
  public:
@@ -96,9 +96,9 @@ class GrpcRendezvousServer final : public RendezvousServer {
 
  private:
   void Serve(grpc::ServerBuilder& builder) {
-    builder.SetMaxReceiveMessageSize(kMostRequestBytes);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCalls);
-    builder.SetResourceQuota(grpc::ResourceQuota("rendezvous store").Resize(kMostBytesInFlight));
+    builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCalls);
+    builder.SetResourceQuota(grpc::ResourceQuota("rendezvous store").Resize(kMaxBytesInFlight));
     // Pings also detect a host that vanishes.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ping_ms_);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ping_ms_);
@@ -121,7 +121,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, FileDescriptor socket) {
   ChooseGrpcPolling();
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMostReplyBytes);
+  arguments.SetMaxReceiveMessageSize(kMaxReplyBytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingMs);
   return grpc::CreateCustomInsecureChannelFromFd(address, socket.release(), arguments);
@@ -314,7 +314,7 @@ class GrpcRendezvous final : public Rendezvous {
     if (status.ok()) return absl::OkStatus();
     const auto code = static_cast<absl::StatusCode>(status.error_code());
     if (status.error_details() == kFromTheStore)
-      return absl::Status(code, PeerText(status.error_message(), kMostErrorBytes));
+      return absl::Status(code, PeerText(status.error_message(), kMaxErrorBytes));
     switch (status.error_code()) {
       case grpc::UNAVAILABLE:
       case grpc::CANCELLED: {

@@ -12,9 +12,9 @@ namespace psring {
 namespace {
 
 absl::Status CheckKey(const std::string& key) {
-  if (key.size() <= kMostKeyBytes) return absl::OkStatus();
+  if (key.size() <= kMaxKeyBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the rendezvous store does not accept a key or a name of ",
-                                                 key.size(), " bytes; the limit is ", kMostKeyBytes));
+                                                 key.size(), " bytes; the limit is ", kMaxKeyBytes));
 }
 
 absl::Status TooLate(const std::string& key, const std::string& whom, absl::Duration timeout) {

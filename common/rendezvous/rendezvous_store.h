@@ -31,7 +31,7 @@ struct StoreLimits {
   size_t waiting = 1 << 17;  // calls
 };
 // Of a key, the name of an exchange or `whom`, which errors repeat. Longer ones are InvalidArgument.
-inline constexpr size_t kMostKeyBytes = 4096;
+inline constexpr size_t kMaxKeyBytes = 4096;
 
 // Thread-safe.
 class RendezvousStore {

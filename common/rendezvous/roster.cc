@@ -13,9 +13,9 @@
 namespace psring {
 namespace {
 
-constexpr size_t kMostNameBytes = 1024;
-constexpr size_t kMostRefusals = 1000;  // remembered
-constexpr size_t kMostRefusalBytes = 4096;
+constexpr size_t kMaxNameBytes = 1024;
+constexpr size_t kMaxRefusals = 1000;  // remembered
+constexpr size_t kMaxRefusalBytes = 4096;
 
 }  // namespace
 
@@ -40,15 +40,15 @@ std::string Roster::Describe(const Member& member) const {
 }
 
 absl::Status Roster::Admit(const Participant& process) const {
-  if (size() >= kMostMembers) {
-    return absl::ResourceExhaustedError(absl::StrCat("more than ", kMostMembers, " processes have joined"));
+  if (size() >= kMaxMembers) {
+    return absl::ResourceExhaustedError(absl::StrCat("more than ", kMaxMembers, " processes have joined"));
   }
-  if (process.name.size() > kMostNameBytes) {
+  if (process.name.size() > kMaxNameBytes) {
     return absl::InvalidArgumentError("a process joined with a name that is too long");
   }
-  if (process.world_size > kMostRanks) {
+  if (process.world_size > kMaxRanks) {
     return absl::InvalidArgumentError(absl::StrCat("the world size ", process.world_size,
-                                                   " is above the limit of ", kMostRanks, " ", noun_, "s"));
+                                                   " is above the limit of ", kMaxRanks, " ", noun_, "s"));
   }
   if (process.rank < 0) return absl::OkStatus();
   if (process.rank >= process.world_size) {
@@ -72,7 +72,7 @@ absl::Status Roster::Admit(const Participant& process) const {
 
 absl::StatusOr<int64_t> Roster::Join(const Participant& joining) {
   Participant process = joining;
-  if (process.name.size() <= kMostNameBytes) process.name = PeerText(process.name);
+  if (process.name.size() <= kMaxNameBytes) process.name = PeerText(process.name);
   if (const absl::Status admitted = Admit(process); !admitted.ok()) {
     Refuse(process.rank, std::string(admitted.message()));
     return admitted;
@@ -84,7 +84,7 @@ absl::StatusOr<int64_t> Roster::Join(const Participant& joining) {
 }
 
 void Roster::Refuse(int rank, const std::string& why) {
-  if (refused_.size() < kMostRefusals) refused_.push_back({rank, PeerText(why, kMostRefusalBytes)});
+  if (refused_.size() < kMaxRefusals) refused_.push_back({rank, PeerText(why, kMaxRefusalBytes)});
 }
 
 void Roster::RankEnded(int rank, const std::string& why) {

@@ -28,8 +28,8 @@ struct Participant {
 
 class Roster {
  public:
-  static constexpr int kMostRanks = 65'536;
-  static constexpr int64_t kMostMembers = 2 * kMostRanks;
+  static constexpr int kMaxRanks = 65'536;
+  static constexpr int64_t kMaxMembers = 2 * kMaxRanks;
 
   enum class Presence { kHere, kLeft, kLost };
 

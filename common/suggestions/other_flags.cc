@@ -17,7 +17,8 @@ constexpr OtherFlag kOtherFlags[] = {
      "batch_size,bs,b,per_device_batch_size,per_device_train_batch_size,train_batch_size,local_batch_size,"
      "micro_batch_size"},
     {"global_batch", "global_batch_size,total_batch_size"},
-    {"accumulate", "gradient_accumulation_steps,accumulation_steps,accumulate_steps,grad_accum"},
+    {"micro_batches",
+     "accumulate,gradient_accumulation_steps,accumulation_steps,accumulate_steps,grad_accum"},
     {"workers",
      "gpus,gpu_count,num_gpus,ngpus,n_gpus,g,t,n,np,nprocs,num_proc,num_processes,processes,ntasks,"
      "num_workers,nworkers,n_workers,w,world_size,ranks,nranks,num_ranks,replicas,devices"},

@@ -24,9 +24,9 @@ using ReadRows = std::function<absl::Status(const RowRange& range, float* to)>;
 // Ends with the first error.
 template <typename Visit>
 absl::Status ForEachRange(const Table& table, int number, int array, const Visit& visit) {
-  constexpr size_t kMostBytes = size_t{4} << 20;
+  constexpr size_t kMaxBytes = size_t{4} << 20;
   const size_t row_bytes = static_cast<size_t>(table.width) * sizeof(float);
-  const int most = static_cast<int>(std::max<size_t>(1, kMostBytes / row_bytes));
+  const int most = static_cast<int>(std::max<size_t>(1, kMaxBytes / row_bytes));
   for (int first = 0; first < table.rows;) {
     const RowRange range{
         .table = number, .array = array, .first = first, .count = std::min(most, table.rows - first)};

@@ -10,10 +10,10 @@
 
 namespace psring {
 
-inline constexpr size_t kMostPeerTextBytes = 1024;
+inline constexpr size_t kMaxPeerTextBytes = 1024;
 
 // One line of at most `most_bytes`, at least 3; a longer one ends with "...".
-std::string PeerText(std::string_view text, size_t most_bytes = kMostPeerTextBytes);
+std::string PeerText(std::string_view text, size_t most_bytes = kMaxPeerTextBytes);
 // One line of any length; the control characters in `kept` remain.
 std::string OneLine(std::string_view text, std::string_view kept = "");
 // A message: one line, and below it lines that psring adds: "  | " quotes a log, "--resume " is a hint. Other

@@ -17,7 +17,7 @@
 namespace psring {
 namespace {
 
-constexpr size_t kMostPemBytes = 1 << 20;
+constexpr size_t kMaxPemBytes = 1 << 20;
 
 absl::Status NoEd25519() {
   ERR_clear_error();
@@ -69,7 +69,7 @@ BioPtr Reader(const std::string& text) {
 }
 
 absl::StatusOr<std::vector<CertificatePtr>> ReadCertificates(const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadFile(path, kMostPemBytes);
+  const absl::StatusOr<std::string> text = ReadFile(path, kMaxPemBytes);
   if (!text.ok()) {
     return absl::FailedPreconditionError(absl::StrCat("--tls: ", text.status().message()));
   }
@@ -85,7 +85,7 @@ absl::StatusOr<std::vector<CertificatePtr>> ReadCertificates(const std::string& 
 
 absl::StatusOr<KeyPtr> ReadKey(const std::string& path) {
   const absl::StatusOr<std::string> text =
-      ReadPrivateFile(path, absl::StrCat("--tls: the key in ", path), kMostPemBytes);
+      ReadPrivateFile(path, absl::StrCat("--tls: the key in ", path), kMaxPemBytes);
   if (absl::IsNotFound(text.status())) return Refused(path, "does not exist");
   if (absl::IsUnavailable(text.status())) {
     return absl::FailedPreconditionError(absl::StrCat("--tls: ", text.status().message()));

@@ -22,11 +22,11 @@ constexpr char kColumns[] = "name,bytes,ready_ms";
 constexpr char kDeclared[] = ",declared";
 
 // Elements of a tensor are counted in an int, and times in int64 nanoseconds after division by a speedup.
-constexpr int64_t kMostTensorBytes = int64_t{4} * INT32_MAX, kMostBytes = int64_t{1} << 40;
-constexpr int kMostTensors = 100'000;
-constexpr double kMostMs = 3.6e6;  // an hour
-constexpr int kMostBatch = 1'000'000;
-constexpr double kMostFlops = 1e21;
+constexpr int64_t kMaxTensorBytes = int64_t{4} * INT32_MAX, kMaxBytes = int64_t{1} << 40;
+constexpr int kMaxTensors = 100'000;
+constexpr double kMaxMs = 3.6e6;  // an hour
+constexpr int kMaxBatch = 1'000'000;
+constexpr double kMaxFlops = 1e21;
 
 // Reads one file.
 class Reader {
@@ -99,17 +99,17 @@ class Reader {
       if (key == name) *text_of = value.text;
     }
     if (key == "batch") {
-      PSRING_ASSIGN_OR_RETURN(const int64_t batch, csv_.WholeNumberIn(key, value, 1, kMostBatch));
+      PSRING_ASSIGN_OR_RETURN(const int64_t batch, csv_.WholeNumberIn(key, value, 1, kMaxBatch));
       workload_.batch = static_cast<int>(batch);
     }
     const std::pair<const char*, double*> numbers[] = {{"forward_ms", &workload_.forward_ms},
                                                        {"backward_ms", &workload_.backward_ms}};
     for (const auto& [name, number] : numbers) {
       if (key != name) continue;
-      PSRING_ASSIGN_OR_RETURN(*number, csv_.NumberIn(key, value, 0, kMostMs));
+      PSRING_ASSIGN_OR_RETURN(*number, csv_.NumberIn(key, value, 0, kMaxMs));
     }
     if (key == "flops_per_sample") {
-      PSRING_ASSIGN_OR_RETURN(workload_.flops_per_sample, csv_.NumberIn(key, value, 1, kMostFlops));
+      PSRING_ASSIGN_OR_RETURN(workload_.flops_per_sample, csv_.NumberIn(key, value, 1, kMaxFlops));
     }
     forward_ = forward_ || key == "forward_ms";
     backward_ = backward_ || key == "backward_ms";
@@ -119,22 +119,22 @@ class Reader {
   absl::Status Tensor() {
     GradientTensor tensor{.name = csv_.Field("name").text};
     PSRING_ASSIGN_OR_RETURN(tensor.bytes, csv_.WholeNumber("bytes", 0, INT64_MAX));
-    PSRING_ASSIGN_OR_RETURN(tensor.ready_ms, csv_.Number("ready_ms", 0, kMostMs));
+    PSRING_ASSIGN_OR_RETURN(tensor.ready_ms, csv_.Number("ready_ms", 0, kMaxMs));
     if (declared_) {
-      PSRING_ASSIGN_OR_RETURN(const int64_t declared, csv_.WholeNumber("declared", 0, kMostTensors));
+      PSRING_ASSIGN_OR_RETURN(const int64_t declared, csv_.WholeNumber("declared", 0, kMaxTensors));
       tensor.declared = static_cast<int>(declared);
     }
     if (tensor.bytes < 4 || tensor.bytes % 4 != 0) {
       return csv_.Error(absl::StrCat("bytes '", tensor.bytes, "' is not a size of float32 values"));
     }
-    if (tensor.bytes > kMostTensorBytes) {
-      return csv_.Error(absl::StrCat("bytes ", tensor.bytes, " are more than ", kMostTensorBytes,
+    if (tensor.bytes > kMaxTensorBytes) {
+      return csv_.Error(absl::StrCat("bytes ", tensor.bytes, " are more than ", kMaxTensorBytes,
                                      "; divide the tensor into several rows"));
     }
     bytes_ += tensor.bytes;
-    if (bytes_ > kMostBytes || workload_.tensors.size() == size_t{kMostTensors}) {
-      return csv_.Error(absl::StrCat("a workload has at most ", kMostTensors, " tensors of ", kMostBytes,
-                                     " bytes in total"));
+    if (bytes_ > kMaxBytes || workload_.tensors.size() == size_t{kMaxTensors}) {
+      return csv_.Error(
+          absl::StrCat("a workload has at most ", kMaxTensors, " tensors of ", kMaxBytes, " bytes in total"));
     }
     if (!workload_.tensors.empty() && tensor.ready_ms < workload_.tensors.back().ready_ms) {
       return csv_.Error(absl::StrCat(

@@ -10,8 +10,8 @@
 namespace psring {
 namespace {
 
-constexpr int kMostRows = 100'000'000;
-constexpr double kMostAlpha = 5;
+constexpr int kMaxRows = 100'000'000;
+constexpr double kMaxAlpha = 5;
 
 // (exp(x) - 1) / x and log(1 + x) / x, also near 0.
 double ExpMinus1Over(double x) { return std::abs(x) > 1e-8 ? std::expm1(x) / x : 1 + x / 2; }
@@ -26,13 +26,13 @@ absl::StatusOr<ZipfName> ParseZipf(const std::string& name) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", name, "' is not zipf:ROWS:ALPHA, such as zipf:1000000:1.05"));
   }
-  if (!absl::SimpleAtoi(parts[1], &zipf.rows) || zipf.rows < 1 || zipf.rows > kMostRows) {
+  if (!absl::SimpleAtoi(parts[1], &zipf.rows) || zipf.rows < 1 || zipf.rows > kMaxRows) {
     return absl::InvalidArgumentError(absl::StrCat("'", name, "': ROWS must be a whole number from 1 to ",
-                                                   kMostRows, ", the rows of each table"));
+                                                   kMaxRows, ", the rows of each table"));
   }
-  if (!absl::SimpleAtod(parts[2], &zipf.alpha) || !(zipf.alpha >= 0 && zipf.alpha <= kMostAlpha)) {
+  if (!absl::SimpleAtod(parts[2], &zipf.alpha) || !(zipf.alpha >= 0 && zipf.alpha <= kMaxAlpha)) {
     return absl::InvalidArgumentError(absl::StrCat("'", name, "': ALPHA must be a number from 0 (all rows ",
-                                                   "equally often) to ", kMostAlpha));
+                                                   "equally often) to ", kMaxAlpha));
   }
   return zipf;
 }

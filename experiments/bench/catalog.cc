@@ -13,23 +13,23 @@ const std::vector<std::string>& BackendInfo::AlgorithmsFor(const std::string& co
 }
 
 absl::StatusOr<BenchCatalog> BenchCatalogFromJson(const std::string& text) {
-  constexpr size_t kMostRows = 1000, kMostBytes = 4096;
+  constexpr size_t kMaxRows = 1000, kMaxBytes = 4096;
   PSRING_ASSIGN_OR_RETURN(const JsonObject json,
-                          JsonObject::Parse(text, kMostTextBytes, "the answer of `ring_worker --describe`"));
+                          JsonObject::Parse(text, kMaxTextBytes, "the answer of `ring_worker --describe`"));
   BenchCatalog catalog;
-  PSRING_ASSIGN_OR_RETURN(catalog.collectives, json.Texts("collectives", kMostRows, kMostBytes));
-  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> backends, json.Objects("backends", kMostRows));
+  PSRING_ASSIGN_OR_RETURN(catalog.collectives, json.Texts("collectives", kMaxRows, kMaxBytes));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> backends, json.Objects("backends", kMaxRows));
   for (const JsonObject& row : backends) {
     BackendInfo& backend = catalog.backends.emplace_back();
-    PSRING_ASSIGN_OR_RETURN(backend.name, row.Text("name", kMostBytes));
-    PSRING_ASSIGN_OR_RETURN(backend.summary, row.Text("summary", kMostBytes, ""));
+    PSRING_ASSIGN_OR_RETURN(backend.name, row.Text("name", kMaxBytes));
+    PSRING_ASSIGN_OR_RETURN(backend.summary, row.Text("summary", kMaxBytes, ""));
     PSRING_ASSIGN_OR_RETURN(backend.available, row.Bool("available", false));
-    PSRING_ASSIGN_OR_RETURN(backend.missing, row.Text("missing", kMostBytes, ""));
-    PSRING_ASSIGN_OR_RETURN(backend.transports, row.Texts("transports", kMostRows, kMostBytes));
+    PSRING_ASSIGN_OR_RETURN(backend.missing, row.Text("missing", kMaxBytes, ""));
+    PSRING_ASSIGN_OR_RETURN(backend.transports, row.Texts("transports", kMaxRows, kMaxBytes));
     PSRING_ASSIGN_OR_RETURN(const JsonObject algorithms, row.Object("algorithms"));
     for (const std::string& collective : algorithms.Keys()) {
       PSRING_ASSIGN_OR_RETURN(backend.algorithms[collective],
-                              algorithms.Texts(collective.c_str(), kMostRows, kMostBytes));
+                              algorithms.Texts(collective.c_str(), kMaxRows, kMaxBytes));
     }
   }
   return catalog;

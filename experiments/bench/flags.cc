@@ -132,10 +132,10 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       ListOf(OneOf({"private", "huge", "shared"})));
   add(what, "--workers", raw.workers, "N,...",
       "Processes, 1 to 1024, with bfloat16 64, with half 512 [2; with --nnodes all]",
-      CountsText(kMostBenchWorkers));
+      CountsText(kMaxBenchWorkers));
   add(what, "--servers", raw.servers, "S,...",
       "Parameter servers of ps_push_pull, each with a slice of every gradient [1]",
-      CountsText(kMostBenchServers));
+      CountsText(kMaxBenchServers));
   add(what, "--device", request.device, "DEVICE",
       "Location of the buffers: cpu, or cuda: rank i uses GPU i; native then runs over cuda_ipc, and nccl is "
       "measured too [cpu]",
@@ -168,7 +168,7 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   const char* calls = "Calls (nccl-tests' flags)";
   add(calls, "-d,--datatype", raw.types, "TYPES", "float, bfloat16, half, all [float]", ListOf(CheckType));
   add(calls, "-o,--op", raw.ops, "OPS", "Reduction: sum, avg, min, max, all [sum]", ListOf(CheckOp));
-  number(InHelpAll(calls), "-r,--root", request.root, "Root of a broadcast", 0, kMostBenchWorkers - 1);
+  number(InHelpAll(calls), "-r,--root", request.root, "Root of a broadcast", 0, kMaxBenchWorkers - 1);
   number(calls, "-n,--iters", request.iterations,
          "Timed iterations; their median is the time (nccl-tests: their mean)", 1, 1'000'000);
   number(InHelpAll(calls), "-m,--agg_iters", request.aggregated,
@@ -184,7 +184,7 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
          "How the ranks' times are combined: 0 rank 0's, 1 mean, 2 minimum, 3 maximum (nccl-tests 1)", 0, 3);
 
   add(all_of_what.c_str(), "--ranks_per_node", request.ranks_per_node, "N",
-      "Ranks per node of the hierarchical algorithm [all: one host]", WholeNumber(1, kMostBenchWorkers));
+      "Ranks per node of the hierarchical algorithm [all: one host]", WholeNumber(1, kMaxBenchWorkers));
   add(kDebugGroup, "--debug.segment", request.segment, "SIZE",
       "native: size of the pieces in which a chunk is moved [depends on the transport]", CheckSize);
   add(kDebugGroup, "--debug.sockets", request.sockets, "N", "native: sockets to each peer [1]",
@@ -284,10 +284,10 @@ absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
   request.transports = Names(raw.transports);
   request.buffers = Names(raw.buffers);
   if (!raw.workers.empty()) {
-    PSRING_ASSIGN_OR_RETURN(request.workers, ParseCounts(raw.workers, kMostBenchWorkers));
+    PSRING_ASSIGN_OR_RETURN(request.workers, ParseCounts(raw.workers, kMaxBenchWorkers));
   }
   if (!raw.servers.empty()) {
-    PSRING_ASSIGN_OR_RETURN(request.servers, ParseCounts(raw.servers, kMostBenchServers));
+    PSRING_ASSIGN_OR_RETURN(request.servers, ParseCounts(raw.servers, kMaxBenchServers));
     if (std::find(request.collectives.begin(), request.collectives.end(), kPushPull) ==
         request.collectives.end()) {
       return absl::InvalidArgumentError(

@@ -87,10 +87,10 @@ std::string SlowestText(const SlowestLink& slowest, const std::vector<std::strin
 std::string NetworkText(const NetworkReport& network, const std::vector<std::string>& machines,
                         Language language) {
   std::string text = absl::StrCat(Say(language, kNetworkRates, network.nodes), "\n");
-  absl::StrAppend(&text, network.nodes <= kMostNodesOfMatrix
+  absl::StrAppend(&text, network.nodes <= kMaxNodesOfMatrix
                              ? Matrices(network, language)
                              : absl::StrCat(Say(language, kNetworkTooWide, network.nodes), "\n"));
-  for (size_t node = 0; node < machines.size() && network.nodes <= kMostNodesOfMatrix; ++node) {
+  for (size_t node = 0; node < machines.size() && network.nodes <= kMaxNodesOfMatrix; ++node) {
     absl::StrAppend(&text, "#   node ", node, ": ", machines[node], "\n");
   }
   const std::string slowest = SlowestText(SlowestOf(network), machines, language);

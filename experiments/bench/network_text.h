@@ -11,7 +11,7 @@
 namespace psring {
 
 // Up to this many nodes, NetworkText has the matrices.
-inline constexpr int kMostNodesOfMatrix = 16;
+inline constexpr int kMaxNodesOfMatrix = 16;
 
 // Lines that begin with #: a matrix of rates and one of latencies (a row is the sending node), the names of
 // the nodes, and the slowest node or link in a sentence. `machines`: "HOST at ADDRESS", of each node.

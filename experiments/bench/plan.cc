@@ -12,7 +12,7 @@
 namespace psring {
 namespace {
 
-constexpr size_t kMostSizes = 1000;
+constexpr size_t kMaxSizes = 1000;
 constexpr char kBetweenGpus[] = "cuda_ipc";  // native's transport on GPUs, and only there
 
 template <typename List, typename Item>
@@ -40,7 +40,7 @@ std::optional<std::string> Find(const std::vector<std::string>& table, const std
 
 // With more ranks, sums of the values that ring_worker sends and checks are not exact (TestValues).
 int MostExactRanks(const std::string& type) {
-  return type == "bfloat16" ? 64 : type == "float16" ? 512 : kMostBenchWorkers;
+  return type == "bfloat16" ? 64 : type == "float16" ? 512 : kMaxBenchWorkers;
 }
 
 class Planner {
@@ -151,9 +151,9 @@ class Planner {
   absl::Status CheckWorkers() const {
     if (request_.workers.empty()) return absl::InvalidArgumentError("--workers is empty");
     for (const int workers : request_.workers) {
-      if (workers < 1 || workers > kMostBenchWorkers) {
+      if (workers < 1 || workers > kMaxBenchWorkers) {
         return absl::InvalidArgumentError(
-            absl::StrCat("--workers ", workers, ": must be from 1 to ", kMostBenchWorkers));
+            absl::StrCat("--workers ", workers, ": must be from 1 to ", kMaxBenchWorkers));
       }
       if (request_.root >= workers && Contains(request_.collectives, "broadcast")) {
         return absl::InvalidArgumentError(
@@ -425,8 +425,8 @@ absl::StatusOr<std::vector<uint64_t>> SizesOf(const SizeSweep& sweep) {
   std::vector<uint64_t> sizes;
   for (uint64_t size = sweep.least; size <= sweep.most;) {
     sizes.push_back(size);
-    if (sizes.size() > kMostSizes) {
-      return absl::InvalidArgumentError(absl::StrCat("more than ", kMostSizes, " sizes; use a larger step"));
+    if (sizes.size() > kMaxSizes) {
+      return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxSizes, " sizes; use a larger step"));
     }
     if (factor > 0 && size == 0) break;
     size = factor > 0 ? size * factor : size + sweep.step_bytes;

@@ -12,8 +12,8 @@
 
 namespace psring {
 
-inline constexpr int kMostBenchWorkers = 1024;
-inline constexpr int kMostBenchServers = 64;
+inline constexpr int kMaxBenchWorkers = 1024;
+inline constexpr int kMaxBenchServers = 64;
 inline constexpr char kAllReduce[] = "all_reduce";
 inline constexpr char kPushPull[] = "ps_push_pull";  // a round of the parameter server
 

@@ -12,13 +12,13 @@
 namespace psring {
 namespace {
 
-constexpr size_t kMostSamples = 1 << 20, kMostRanks = 1 << 16, kMostNameBytes = 4096;
-constexpr double kMostUs = 1e15;
+constexpr size_t kMaxSamples = 1 << 20, kMaxRanks = 1 << 16, kMaxNameBytes = 4096;
+constexpr double kMaxUs = 1e15;
 
 // The samples of another round. Fields that are absent keep their defaults.
 absl::StatusOr<SampleFigures> SamplesFrom(const JsonObject& json) {
   SampleFigures figures;
-  PSRING_ASSIGN_OR_RETURN(figures.times_us, json.Numbers("times_us", kMostSamples, 0, kMostUs));
+  PSRING_ASSIGN_OR_RETURN(figures.times_us, json.Numbers("times_us", kMaxSamples, 0, kMaxUs));
   PSRING_ASSIGN_OR_RETURN(figures.calls_per_turn,
                           json.WholeNumber<int64_t>("calls_per_turn", 0, INT64_MAX, 0));
   PSRING_ASSIGN_OR_RETURN(figures.wrong, json.WholeNumber<int64_t>("wrong", -1, INT64_MAX, -1));
@@ -83,9 +83,9 @@ int BenchRank::device_index() const {
 
 bool BenchResult::Note(const BenchLaunch& launch, const std::string& line) {
   if (line.empty() || line[0] != '{') return false;
-  const absl::StatusOr<JsonObject> json = JsonObject::Parse(line, kMostTextBytes);
+  const absl::StatusOr<JsonObject> json = JsonObject::Parse(line, kMaxTextBytes);
   if (!json.ok()) return false;
-  const absl::StatusOr<std::string> event = json->Text("event", kMostNameBytes);
+  const absl::StatusOr<std::string> event = json->Text("event", kMaxNameBytes);
   if (!event.ok()) return false;
   if (*event == "start") {
     (void)NoteStart(launch, *json);
@@ -104,21 +104,21 @@ absl::Status BenchResult::NoteStart(const BenchLaunch& launch, const JsonObject&
   std::vector<BenchRank>& ranks = ranks_[launch.workers];
   ranks.clear();
   if (json.Has("ranks")) {
-    PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, json.Objects("ranks", kMostRanks));
+    PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, json.Objects("ranks", kMaxRanks));
     for (const JsonObject& row : rows) {
       BenchRank rank;
-      PSRING_ASSIGN_OR_RETURN(rank.host, row.Text("host", kMostNameBytes, ""));
+      PSRING_ASSIGN_OR_RETURN(rank.host, row.Text("host", kMaxNameBytes, ""));
       PSRING_ASSIGN_OR_RETURN(rank.pid, row.WholeNumber("pid", 0, INT32_MAX, 0));
-      PSRING_ASSIGN_OR_RETURN(rank.device, row.Text("device", kMostNameBytes, "cpu"));
+      PSRING_ASSIGN_OR_RETURN(rank.device, row.Text("device", kMaxNameBytes, "cpu"));
       ranks.push_back(std::move(rank));
     }
   }
   if (!json.Has("groups")) return absl::OkStatus();
-  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> groups, json.Objects("groups", kMostRanks));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> groups, json.Objects("groups", kMaxRanks));
   for (size_t i = 0; i < std::min(groups.size(), launch.combinations.size()); ++i) {
     BenchTable& table = tables_[launch.combinations[i]];
-    PSRING_ASSIGN_OR_RETURN(table.algorithm, groups[i].Text("algorithm", kMostNameBytes, table.algorithm));
-    PSRING_ASSIGN_OR_RETURN(table.transport, groups[i].Text("transport", kMostNameBytes, table.transport));
+    PSRING_ASSIGN_OR_RETURN(table.algorithm, groups[i].Text("algorithm", kMaxNameBytes, table.algorithm));
+    PSRING_ASSIGN_OR_RETURN(table.transport, groups[i].Text("transport", kMaxNameBytes, table.transport));
   }
   return absl::OkStatus();
 }
@@ -127,8 +127,8 @@ absl::Status BenchResult::NoteRow(const BenchLaunch& launch, const JsonObject& j
   if (launch.combinations.empty()) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(const size_t i,
                           json.WholeNumber<size_t>("combination", 0, launch.combinations.size() - 1));
-  PSRING_ASSIGN_OR_RETURN(const std::string type, json.Text("type", kMostNameBytes));
-  PSRING_ASSIGN_OR_RETURN(const std::string op, json.Text("op", kMostNameBytes));
+  PSRING_ASSIGN_OR_RETURN(const std::string type, json.Text("type", kMaxNameBytes));
+  PSRING_ASSIGN_OR_RETURN(const std::string op, json.Text("op", kMaxNameBytes));
   PSRING_ASSIGN_OR_RETURN(const uint64_t bytes, json.WholeNumber<uint64_t>("bytes", 0, INT64_MAX));
   PSRING_ASSIGN_OR_RETURN(const uint64_t count, json.WholeNumber<uint64_t>("count", 0, INT64_MAX));
   PSRING_ASSIGN_OR_RETURN(const SampleFigures out_of_place, SamplesAt(json, "out_of_place"));
@@ -141,8 +141,8 @@ absl::Status BenchResult::NoteRow(const BenchLaunch& launch, const JsonObject& j
 }
 
 absl::Status BenchResult::NoteLimit(const BenchLaunch& launch, const JsonObject& json) {
-  PSRING_ASSIGN_OR_RETURN(const std::string kind, json.Text("kind", kMostNameBytes));
-  PSRING_ASSIGN_OR_RETURN(const std::string collective, json.Text("collective", kMostNameBytes, ""));
+  PSRING_ASSIGN_OR_RETURN(const std::string kind, json.Text("kind", kMaxNameBytes));
+  PSRING_ASSIGN_OR_RETURN(const std::string collective, json.Text("collective", kMaxNameBytes, ""));
   PSRING_ASSIGN_OR_RETURN(const uint64_t bytes, json.WholeNumber<uint64_t>("bytes", 0, INT64_MAX));
   PSRING_ASSIGN_OR_RETURN(const SampleFigures samples, SamplesFrom(json));
   limits_.Add(launch.workers, kind, collective, bytes, samples.times_us);

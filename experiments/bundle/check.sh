@@ -196,7 +196,7 @@ if ((gpus > 0)); then
       'BEGIN {print (ipc > 0) ? pinned / ipc : 0}')" 5
   # Synchronous strategies must agree with single, which accumulates as many micro-batches.
   for ranks in 1 2 4; do
-    steps_of "single-as-$ranks" --device cuda --strategy single --micro_batches $ranks
+    steps_of "single-as-$ranks" --device cuda --strategy single --reference_workers $ranks
     for strategy in ring star ps-sync; do
       steps_of "$strategy-as-$ranks" --device cuda --strategy $strategy --workers $ranks --oversubscribe --check_replicas
       agree "$strategy-as-$ranks" "single-as-$ranks"

@@ -45,7 +45,7 @@ bool IsYes(const std::string& answer) {
 absl::Status ConfirmLongPlan(const ExperimentFlags& flags, const Prepared& prepared, double spent_s,
                              const Plan& plan, const Interrupt& interrupt, Display& display) {
   const bool allowed = flags.options.time_budget_given || !flags.plan_of.empty() || !flags.resume.empty();
-  if (plan.expected_s <= kMostUnaskedSeconds || allowed) return absl::OkStatus();
+  if (plan.expected_s <= kMaxUnaskedSeconds || allowed) return absl::OkStatus();
   const std::string advice = LongPlanAdvice(flags.options, prepared.probe, prepared.cores, spent_s, plan);
   const Language language = display.language();
   if (flags.dry_run) {

@@ -45,7 +45,7 @@ bool SaysDiverged(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     if (!absl::StartsWith(entry.path().filename().string(), "log-")) continue;
-    const absl::StatusOr<std::string> log = ReadFile(entry.path().string(), kMostRecordBytes);
+    const absl::StatusOr<std::string> log = ReadFile(entry.path().string(), kMaxRecordBytes);
     if (log.ok() && absl::StrContains(*log, "training diverged")) return true;
   }
   return false;
@@ -266,7 +266,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     return Launch(seeded, folder, label, expected_s, prepared_.binaries, site, interrupt_, display_);
   };
   PSRING_ASSIGN_OR_RETURN(Launched launched, launch());
-  if (part == "cost" && launched.foreign_cpu_pct > kMostForeignCpuPct && repeats_left_ > 0 &&
+  if (part == "cost" && launched.foreign_cpu_pct > kMaxForeignCpuPct && repeats_left_ > 0 &&
       launched.wall_s < left_s()) {
     --repeats_left_;
     display_.Say(
@@ -277,7 +277,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     PSRING_RETURN_IF_ERROR(ResolveTimes(folder, seeded));
     PSRING_ASSIGN_OR_RETURN(launched, launch());
     // The load lasts, so repeating more launches would not help.
-    if (launched.foreign_cpu_pct > kMostForeignCpuPct) repeats_left_ = 0;
+    if (launched.foreign_cpu_pct > kMaxForeignCpuPct) repeats_left_ = 0;
   }
   if (events.has_value()) PSRING_RETURN_IF_ERROR(events->Finish(launched.records));
   expected_so_far_s_ += expected_s;

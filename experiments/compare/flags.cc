@@ -132,11 +132,11 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   Add(*verb, kWhat, "--workers", raw.workers, "N,...",
       "Numbers of workers, comma-separated [2,4; on several GPUs or machines 2,4,... up to all; with "
       "--straggler 4]",
-      CountsText(kMostLogicalWorkers));
+      CountsText(kMaxLogicalWorkers));
   Add(*verb, kWhat, "--servers", raw.servers, "S,...",
       "Parameter servers that share the parameters, each with a slice of every bucket; comma-separated; "
       "default: 1, or one per worker if colocated",
-      CountsText(kMostServers));
+      CountsText(kMaxServers));
   AddSharedFlags(*verb, raw);
   AddNodeFlags(*verb, raw.flags.nodes);
   verb->get_option("--nproc_per_node")
@@ -194,8 +194,7 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
       "(`explain NAME` describes one) "
       "[single]",
       ListOf(CheckName));
-  Add(*verb, "What is trained", "--workers", raw.workers, "N", "Workers [1]",
-      CountsText(kMostLogicalWorkers));
+  Add(*verb, "What is trained", "--workers", raw.workers, "N", "Workers [1]", CountsText(kMaxLogicalWorkers));
   AddSharedFlags(*verb, raw);
   AddNodeFlags(*verb, raw.flags.nodes);
   verb->get_option("--repeats")->description("Trainings, each with the next seed [1]");

@@ -142,11 +142,11 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   if (!raw.strategies.empty()) options.strategies = absl::StrSplit(raw.strategies, ',');
   options.workers = DefaultWorkers(raw.flags.options.training, CudaDeviceCount());
   if (!raw.workers.empty()) {
-    PSRING_ASSIGN_OR_RETURN(options.workers, ParseCounts(raw.workers, kMostLogicalWorkers));
+    PSRING_ASSIGN_OR_RETURN(options.workers, ParseCounts(raw.workers, kMaxLogicalWorkers));
   }
   options.servers = {raw.flags.options.training.servers};
   if (!raw.servers.empty()) {
-    PSRING_ASSIGN_OR_RETURN(options.servers, ParseCounts(raw.servers, kMostServers));
+    PSRING_ASSIGN_OR_RETURN(options.servers, ParseCounts(raw.servers, kMaxServers));
   }
   PSRING_RETURN_IF_ERROR(CheckNamedOnce("--workers", options.workers));
   PSRING_RETURN_IF_ERROR(CheckNamedOnce("--servers", options.servers));
@@ -223,8 +223,8 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
   }
   if (flags.nodes.several() || !GoesBeyondOneGpu(flags.options, CudaDeviceCount())) ResolveDevice(flags);
   TrainingOptions checked = flags.options.training;
-  checked.steps = 0;          // of the cost part: it does not contradict --samples or --epochs
-  checked.micro_batches = 1;  // CheckCompareOptions knows the strategies
+  checked.steps = 0;              // of the cost part: it does not contradict --samples or --epochs
+  checked.reference_workers = 1;  // CheckCompareOptions knows the strategies
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
   if (flags.predict && checked.clock == "virtual") {
     return absl::InvalidArgumentError(

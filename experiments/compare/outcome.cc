@@ -51,7 +51,7 @@ absl::StatusOr<std::string> HashOfRecords(const std::string& folder) {
   Hasher hasher;
   for (const std::string& name : names) {
     PSRING_ASSIGN_OR_RETURN(const std::string text,
-                            ReadFile(absl::StrCat(folder, "/", name), kMostRecordBytes));
+                            ReadFile(absl::StrCat(folder, "/", name), kMaxRecordBytes));
     hasher.Add(name.data(), name.size());
     hasher.Add(text.data(), text.size());
   }
@@ -77,13 +77,12 @@ absl::Status WriteOutcome(const Launched& launched, const std::string& folder) {
 absl::StatusOr<Launched> ReadLaunched(const Configuration& configuration, const std::string& folder) {
   Launched launched;
   PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(OutcomePath(folder)));
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json,
-                          JsonObject::Parse(text, kMostTextBytes, OutcomePath(folder)));
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMaxTextBytes, OutcomePath(folder)));
   PSRING_ASSIGN_OR_RETURN(launched.wall_s, FigureAt(json, "wall_s"));
   PSRING_ASSIGN_OR_RETURN(launched.foreign_cpu_pct, FigureAt(json, "foreign_cpu_pct"));
   if (json.Has("records_hash")) {
-    constexpr size_t kMostHashBytes = 64;
-    PSRING_ASSIGN_OR_RETURN(const std::string then, json.Text("records_hash", kMostHashBytes));
+    constexpr size_t kMaxHashBytes = 64;
+    PSRING_ASSIGN_OR_RETURN(const std::string then, json.Text("records_hash", kMaxHashBytes));
     PSRING_ASSIGN_OR_RETURN(const std::string now, HashOfRecords(folder));
     if (then != now) return absl::DataLossError(absl::StrCat(folder, ": a record is missing or damaged"));
   }

@@ -230,7 +230,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   TrainingOptions checked = flags.options.training;
   checked.strategy = "single";
   checked.steps = 0;  // --steps is for the cost part, so it does not contradict --samples
-  checked.micro_batches = 1;
+  checked.reference_workers = 1;
   checked.staleness_lr = "none";  // applies to some strategies; CheckCompareOptions has checked it
   checked.wire = "float32";
   checked.score = "test";

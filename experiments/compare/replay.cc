@@ -24,7 +24,7 @@ namespace psring {
 namespace {
 
 constexpr char kArrivals[] = "arrivals-server0.bin";
-constexpr size_t kMostHashBytes = 64;
+constexpr size_t kMaxHashBytes = 64;
 
 struct Replayed {
   std::string weights_hash;
@@ -44,10 +44,10 @@ absl::StatusOr<Replayed> ReplayOne(const LaunchNote& note, const Binaries& binar
   PSRING_ASSIGN_OR_RETURN(const std::string output, RunForOutput(command, absl::Hours(24), interrupt));
   std::vector<std::string> lines = absl::StrSplit(output, '\n', absl::SkipEmpty());
   PSRING_ASSIGN_OR_RETURN(const JsonObject json,
-                          JsonObject::Parse(lines.empty() ? "" : lines.back(), kMostTextBytes,
+                          JsonObject::Parse(lines.empty() ? "" : lines.back(), kMaxTextBytes,
                                             "the answer of `trainer --replay`"));
   Replayed replayed;
-  PSRING_ASSIGN_OR_RETURN(replayed.weights_hash, json.Text("weights_hash", kMostHashBytes));
+  PSRING_ASSIGN_OR_RETURN(replayed.weights_hash, json.Text("weights_hash", kMaxHashBytes));
   PSRING_ASSIGN_OR_RETURN(replayed.updates, json.WholeNumber<int64_t>("updates", 0, INT64_MAX));
   return replayed;
 }
@@ -81,7 +81,7 @@ absl::StatusOr<int> ReplayAll(const std::string& run, const Interrupt& interrupt
   int differ = 0;
   for (const LaunchNote& note : launches) {
     const std::string path = absl::StrCat(note.folder, "/result-rank0.json");
-    PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostRecordBytes));
+    PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxRecordBytes));
     const absl::StatusOr<RankResult> live = RankResultFromJson(text);
     if (!live.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(path, ": ", live.status().message()));

@@ -24,8 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostNameBytes = 256;
-constexpr double kMostWallS = 1e9;
+constexpr size_t kMaxNameBytes = 256;
+constexpr double kMaxWallS = 1e9;
 
 // Flags that may differ each time a run is started.
 const std::set<std::string>& FreeFlags() {
@@ -71,8 +71,8 @@ absl::Status CheckFlags(const std::string& run, const CLI::App& asked, const CLI
 // them, or they were damaged.
 bool IsReported(const std::string& folder, const JsonObject& manifest) {
   if (!manifest.Bool("finished").value_or(false)) return false;
-  const absl::StatusOr<std::string> page = ReadFile(folder + "/report.html", kMostRecordBytes);
-  const absl::StatusOr<std::string> summary = ReadFile(folder + "/summary.json", kMostRecordBytes);
+  const absl::StatusOr<std::string> page = ReadFile(folder + "/report.html", kMaxRecordBytes);
+  const absl::StatusOr<std::string> summary = ReadFile(folder + "/summary.json", kMaxRecordBytes);
   return page.ok() && absl::EndsWith(absl::StripTrailingAsciiWhitespace(*page), "</html>") && summary.ok() &&
          nlohmann::json::accept(*summary);
 }
@@ -101,13 +101,13 @@ absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder) {
     PSRING_RETURN_IF_ERROR(RunClaim::Reopen(folder).status());
     return wrong("it ended before its first round began; remove the folder and start the comparison again");
   }
-  const absl::StatusOr<JsonObject> manifest = JsonObject::Parse(text, kMostTextBytes, "its manifest.json");
+  const absl::StatusOr<JsonObject> manifest = JsonObject::Parse(text, kMaxTextBytes, "its manifest.json");
   if (!manifest.ok()) {
     const bool has_flags = fs::file_size(folder + "/config.toml", error) > 0 && !error;
     return wrong(manifest.status().message(), "; start the comparison again",
                  has_flags ? absl::StrCat(": psring compare --config ", folder, "/config.toml") : "");
   }
-  if (manifest->Text("verb", kMostNameBytes).value_or("") == "train") {
+  if (manifest->Text("verb", kMaxNameBytes).value_or("") == "train") {
     return wrong("this is a training; psring train --resume continues from its checkpoints");
   }
   const absl::StatusOr<RecordedRun> recorded = RecordedRunFromJson(text);
@@ -119,13 +119,13 @@ absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder) {
   if (plan->all_done() && IsReported(folder, *manifest)) {
     return wrong("this comparison is finished, with ", plan->rounds_done, " rounds; ", Repeats(folder));
   }
-  const absl::StatusOr<std::string> started = manifest->Text("started_utc", kMostNameBytes, "");
+  const absl::StatusOr<std::string> started = manifest->Text("started_utc", kMaxNameBytes, "");
   if (!started.ok()) return wrong(started.status().message());
-  const absl::StatusOr<double> wall_s = manifest->Number("wall_s", 0, kMostWallS, 0);
+  const absl::StatusOr<double> wall_s = manifest->Number("wall_s", 0, kMaxWallS, 0);
   if (!wall_s.ok()) return wrong(wall_s.status().message());
   ResumedRun run{.recorded = *recorded, .plan = *plan, .started_utc = *started, .wall_s = *wall_s};
   if (const auto link = manifest->Object("link"); link.ok()) {
-    run.shaping = link->Text("shaping", kMostNameBytes).value_or("");
+    run.shaping = link->Text("shaping", kMaxNameBytes).value_or("");
   }
   return run;
 }

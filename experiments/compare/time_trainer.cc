@@ -11,7 +11,7 @@ namespace {
 
 // A dry run measures a step of few samples first, and one of the whole batch only if that is short.
 constexpr int kFewSamples = 4;
-constexpr double kMostBriefSeconds = 4;
+constexpr double kMaxBriefSeconds = 4;
 
 }  // namespace
 
@@ -19,7 +19,7 @@ absl::Status TimeTrainer(const Binaries& binaries, const TrainingOptions& traini
                          const Interrupt& interrupt, Display& display, Probe& probe) {
   TrainingOptions moment = training;
   moment.strategy = "single";
-  moment.micro_batches = 1;
+  moment.reference_workers = 1;
   moment.samples = 0;
   moment.epochs = 0;
   moment.evaluate = false;
@@ -60,7 +60,7 @@ absl::Status TimeTrainer(const Binaries& binaries, const TrainingOptions& traini
   const double samples =
       static_cast<double>(training.global_batch > 0 ? training.global_batch : training.batch);
   const double whole_s = probe.step_s * samples / static_cast<double>(probe.step_samples);
-  return whole_s * static_cast<double>(moment.warmup_steps + moment.steps) > kMostBriefSeconds
+  return whole_s * static_cast<double>(moment.warmup_steps + moment.steps) > kMaxBriefSeconds
              ? absl::OkStatus()
              : time(moment);
 }

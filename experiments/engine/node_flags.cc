@@ -22,16 +22,16 @@ std::string CheckName(const std::string& text) { return text.empty() ? "a name i
 
 void AddNodeFlags(CLI::App& verb, NodesOptions& nodes) {
   AddNodeFlag(verb, kMachines, "--nnodes", nodes.nodes, "N", "Number of machines",
-              WholeNumber(1, kMostWorkers))
+              WholeNumber(1, kMaxWorkers))
       ->capture_default_str();
   AddNodeFlag(verb, kMachines, "--nproc_per_node", nodes.per_node, "N",
               "Processes on each machine, instead of --workers; workers are this times --ranks_per_process",
-              WholeNumber(1, kMostWorkers));
+              WholeNumber(1, kMaxWorkers));
   AddNodeFlag(
       verb, InHelpAll(kMachines), "--node_rank", nodes.node, "I",
       "Index of this machine; machine 0 coordinates and prints the result [the number that srun, mpirun or a "
       "Kubernetes Indexed Job gave this process, else 0]",
-      WholeNumber(0, kMostWorkers - 1));
+      WholeNumber(0, kMaxWorkers - 1));
   AddNodeFlag(verb, InHelpAll(kMachines), "--master_addr", nodes.master_addr, "HOST",
               "Node 0's name or address [MASTER_ADDR, else under srun the first host of the step]",
               CheckName);

@@ -13,18 +13,18 @@
 namespace psring {
 namespace {
 
-constexpr int64_t kMostElements = int64_t{1} << 50;
-constexpr size_t kMostBuckets = 1 << 20, kMostStrategies = 1000, kMostAnswerBytes = 4096;
+constexpr int64_t kMaxElements = int64_t{1} << 50;
+constexpr size_t kMaxBuckets = 1 << 20, kMaxStrategies = 1000, kMaxAnswerBytes = 4096;
 
 absl::StatusOr<StrategyUpdate> UpdateFrom(const JsonObject& json) {
-  constexpr double kMostFactor = 1e30;
+  constexpr double kMaxFactor = 1e30;
   StrategyUpdate update;
-  PSRING_ASSIGN_OR_RETURN(update.strategy, json.Text("strategy", kMostAnswerBytes));
-  PSRING_ASSIGN_OR_RETURN(update.optimizer, json.Text("optimizer", kMostAnswerBytes));
-  PSRING_ASSIGN_OR_RETURN(update.lr, json.Number("lr", 0, kMostFactor));
-  PSRING_ASSIGN_OR_RETURN(update.momentum, json.Number("momentum", 0, kMostFactor));
-  PSRING_ASSIGN_OR_RETURN(update.warnings, json.Texts("warnings", kMostStrategies, kMostAnswerBytes));
-  PSRING_ASSIGN_OR_RETURN(update.refused, json.Text("refused", kMostAnswerBytes));
+  PSRING_ASSIGN_OR_RETURN(update.strategy, json.Text("strategy", kMaxAnswerBytes));
+  PSRING_ASSIGN_OR_RETURN(update.optimizer, json.Text("optimizer", kMaxAnswerBytes));
+  PSRING_ASSIGN_OR_RETURN(update.lr, json.Number("lr", 0, kMaxFactor));
+  PSRING_ASSIGN_OR_RETURN(update.momentum, json.Number("momentum", 0, kMaxFactor));
+  PSRING_ASSIGN_OR_RETURN(update.warnings, json.Texts("warnings", kMaxStrategies, kMaxAnswerBytes));
+  PSRING_ASSIGN_OR_RETURN(update.refused, json.Text("refused", kMaxAnswerBytes));
   return update;
 }
 
@@ -61,16 +61,16 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
     return absl::FailedPreconditionError(message);
   }
   PSRING_ASSIGN_OR_RETURN(const JsonObject json,
-                          JsonObject::Parse(*text, kMostTextBytes, "the answer of `trainer --check_only`"));
+                          JsonObject::Parse(*text, kMaxTextBytes, "the answer of `trainer --check_only`"));
   Probe probe;
-  PSRING_ASSIGN_OR_RETURN(probe.samples, json.WholeNumber<int64_t>("samples", 1, kMostElements));
-  PSRING_ASSIGN_OR_RETURN(probe.test_samples, json.WholeNumber<int64_t>("test_samples", 0, kMostElements, 0));
+  PSRING_ASSIGN_OR_RETURN(probe.samples, json.WholeNumber<int64_t>("samples", 1, kMaxElements));
+  PSRING_ASSIGN_OR_RETURN(probe.test_samples, json.WholeNumber<int64_t>("test_samples", 0, kMaxElements, 0));
   PSRING_ASSIGN_OR_RETURN(probe.predictions, json.WholeNumber("predictions", 1, INT32_MAX, 1));
-  PSRING_ASSIGN_OR_RETURN(probe.parameters, json.WholeNumber<int64_t>("parameters", 0, kMostElements));
+  PSRING_ASSIGN_OR_RETURN(probe.parameters, json.WholeNumber<int64_t>("parameters", 0, kMaxElements));
   PSRING_ASSIGN_OR_RETURN(probe.bucket_elements,
-                          json.WholeNumbers("bucket_elements", kMostBuckets, 0, kMostElements));
-  PSRING_ASSIGN_OR_RETURN(probe.data_hash, json.Text("data_hash", kMostAnswerBytes, ""));
-  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> updates, json.Objects("updates", kMostStrategies));
+                          json.WholeNumbers("bucket_elements", kMaxBuckets, 0, kMaxElements));
+  PSRING_ASSIGN_OR_RETURN(probe.data_hash, json.Text("data_hash", kMaxAnswerBytes, ""));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> updates, json.Objects("updates", kMaxStrategies));
   for (const JsonObject& update : updates) {
     PSRING_ASSIGN_OR_RETURN(probe.updates.emplace_back(), UpdateFrom(update));
   }

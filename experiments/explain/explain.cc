@@ -185,9 +185,9 @@ std::string EntryOf(const Word& word, Language language) {
 
 absl::StatusOr<std::string> Explain(const ExplainFlags& flags, const ScheduleTable& rows) {
   PSRING_ASSIGN_OR_RETURN(const Collective collective, ParseCollective(flags.collective));
-  if (flags.shape.ranks > kMostPlayed) {
+  if (flags.shape.ranks > kMaxPlayed) {
     return absl::InvalidArgumentError(
-        absl::StrCat("explain supports at most ", kMostPlayed, " workers, not ", flags.shape.ranks));
+        absl::StrCat("explain supports at most ", kMaxPlayed, " workers, not ", flags.shape.ranks));
   }
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule,
                           MakeSchedule(flags.algorithm, collective, flags.shape, rows));

@@ -21,7 +21,7 @@ struct ExplainFlags {
 };
 
 // Returns lines of at most 110 characters. Pure. Errors: those of MakeSchedule and ParseCollective;
-// InvalidArgument above kMostPlayed ranks.
+// InvalidArgument above kMaxPlayed ranks.
 absl::StatusOr<std::string> Explain(const ExplainFlags& flags, const ScheduleTable& rows = ScheduleRows());
 
 // What happens in a step of `strategy`, from its row in the table. Lines of at most 110 characters. Pure.

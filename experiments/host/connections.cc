@@ -25,7 +25,7 @@ namespace {
 
 constexpr size_t kBlock = 256 << 10;
 // How long a measurement continues while a connection has received nothing, in s.
-constexpr double kMostPatience = 5;
+constexpr double kMaxPatience = 5;
 
 bool SendAll(int fd, const char* data, size_t bytes) {
   while (bytes > 0) {
@@ -88,7 +88,7 @@ absl::StatusOr<SocketPair> ConnectOverLoopback() {
 }
 
 absl::StatusOr<double> MeasureLatency(SocketPair connection, double seconds) {
-  const double timeout = seconds + 2 * kMostPatience;
+  const double timeout = seconds + 2 * kMaxPatience;
   std::thread echo([&] { (void)EchoUntilDone(connection.far.get(), timeout); });
   const absl::StatusOr<double> latency = MeasureLatencyTo(connection.near.get(), seconds, timeout);
   shutdown(connection.near.get(), SHUT_RDWR);
@@ -126,7 +126,7 @@ absl::StatusOr<std::vector<double>> MeasureRates(std::vector<SocketPair> connect
   // On a busy machine, the threads of a pair may not run for longer than this.
   do {
     Sleep(seconds);
-  } while (one_had_nothing() && SecondsSince(begin) < seconds + kMostPatience);
+  } while (one_had_nothing() && SecondsSince(begin) < seconds + kMaxPatience);
   const double measured_s = SecondsSince(begin);
   for (size_t i = 0; i < rates.size(); ++i) {
     rates[i] = (static_cast<double>(received[i]) - rates[i]) / measured_s;

@@ -21,7 +21,7 @@ struct Machine {
 Machine DescribeMachine();
 
 // Other programs using more than this share of the processors disturb a measurement.
-inline constexpr double kMostForeignCpuPct = 33;
+inline constexpr double kMaxForeignCpuPct = 33;
 
 // Seconds in which the processors `cpus` ran any process, from the text of /proc/stat. Interrupts do not
 // count: most of them handle the experiment's own packets and are charged to no process. Pure.

@@ -10,7 +10,7 @@
 namespace psring {
 namespace {
 
-constexpr double kMostFigure = 1e15;  // of another node, in s or bytes/s
+constexpr double kMaxFigure = 1e15;  // of another node, in s or bytes/s
 // Other programs only slow a measurement down, so all pairs are measured again, and the better figure counts.
 constexpr int kPasses = 2;
 constexpr double kLatencySeconds = 0.1;
@@ -156,7 +156,7 @@ absl::StatusOr<std::vector<double>> FiguresOf(const ProbePhase& phase, const std
       double figure = 0;
       if (!absl::SimpleAtoi(fields.first, &flow) || flow >= figures.size() ||
           MeasuredBy(phase, phase.flows[flow]) != static_cast<int>(node) ||
-          !absl::SimpleAtod(fields.second, &figure) || !(figure > 0 && figure < kMostFigure)) {
+          !absl::SimpleAtod(fields.second, &figure) || !(figure > 0 && figure < kMaxFigure)) {
         return absl::InvalidArgumentError(absl::StrCat("node ", node, " sent no figure of ", phase.what));
       }
       figures[flow] = figure;

@@ -21,8 +21,8 @@ namespace psring {
 namespace {
 
 constexpr char kPrefix[] = "psring-measures-";
-constexpr int kMostNamesakes = 16;  // processes of several containers with the same ID
-constexpr size_t kMostBytes = 16 << 20;
+constexpr int kMaxNamesakes = 16;  // processes of several containers with the same ID
+constexpr size_t kMaxBytes = 16 << 20;
 
 // Whether the socket got the abstract name `name`.
 bool TakeName(int socket, const std::string& name) {
@@ -38,7 +38,7 @@ std::string ReadAgain(int file) {
   if (lseek(file, 0, SEEK_SET) != 0) return text;
   char part[1 << 14];
   ssize_t count = 0;
-  while (text.size() < kMostBytes && (count = read(file, part, sizeof(part))) > 0)
+  while (text.size() < kMaxBytes && (count = read(file, part, sizeof(part))) > 0)
     text.append(part, static_cast<size_t>(count));
   return text;
 }
@@ -48,7 +48,7 @@ std::string ReadAgain(int file) {
 MeasuringNow::MeasuringNow()
     : socket_(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)),
       names_(open("/proc/self/net/unix", O_RDONLY | O_CLOEXEC)) {
-  for (int namesake = 0; socket_.valid() && namesake < kMostNamesakes; ++namesake) {
+  for (int namesake = 0; socket_.valid() && namesake < kMaxNamesakes; ++namesake) {
     own_ = absl::StrCat(kPrefix, getpid(), ".", namesake);
     if (TakeName(socket_.get(), own_) || errno != EADDRINUSE) return;
   }

@@ -67,14 +67,14 @@ std::string LongPlanAdvice(const CompareOptions& asked, const Probe& probe, int 
                            const Plan& plan) {
   const double needed_s = spent_s + plan.expected_s + kReportSeconds;
   CompareOptions limited = asked;
-  limited.time_budget_s = kMostUnaskedSeconds;
+  limited.time_budget_s = kMaxUnaskedSeconds;
   Plan shorter = plan;
   const bool fits = FitIntoBudget(limited, probe, cores, spent_s, shorter).ok();
   const std::string workload = WorkloadOf(asked.training);
   return absl::StrCat(
       "this takes about ", HumanSeconds(plan.expected_s), "; to start it, add --time_budget ",
       HumanSeconds(std::ceil(kMargin * needed_s)),
-      fits ? absl::StrCat("; for a shorter comparison, --time_budget ", HumanSeconds(kMostUnaskedSeconds))
+      fits ? absl::StrCat("; for a shorter comparison, --time_budget ", HumanSeconds(kMaxUnaskedSeconds))
            : ShorteningFlags(asked, plan),
       workload.empty()
           ? ""

@@ -12,10 +12,10 @@ namespace psring {
 inline constexpr double kReportSeconds = 2;
 
 // A comparison that takes longer does not start unless the user confirms it or gives --time_budget.
-inline constexpr double kMostUnaskedSeconds = 600;
+inline constexpr double kMaxUnaskedSeconds = 600;
 
 // Says how long `plan` takes, and which flags start or shorten it: a --time_budget for all of it, one of
-// kMostUnaskedSeconds if that is enough for a shorter plan, and --workload if the model has recorded times.
+// kMaxUnaskedSeconds if that is enough for a shorter plan, and --workload if the model has recorded times.
 std::string LongPlanAdvice(const CompareOptions& asked, const Probe& probe, int cores, double spent_s,
                            const Plan& plan);
 

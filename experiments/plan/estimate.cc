@@ -100,11 +100,11 @@ double ExpectedLaunchSeconds(const Configuration& configuration, const Probe& pr
                                                 : (training.epochs > 0 ? training.epochs : 1) *
                                                       static_cast<double>(probe.samples);
     steps = samples / static_cast<double>(configuration.workers * configuration.step_samples() *
-                                          std::max(1, training.micro_batches));
+                                          std::max(1, training.reference_workers));
   }
-  const double micro_batches = std::max(1, training.micro_batches);
+  const double reference_workers = std::max(1, training.reference_workers);
   double seconds = LaunchOverheadSeconds(configuration, probe, cores) +
-                   (steps + static_cast<double>(training.warmup_steps)) * step_s * micro_batches;
+                   (steps + static_cast<double>(training.warmup_steps)) * step_s * reference_workers;
   if (training.evaluate) {
     const double evaluations =
         training.eval_every > 0 ? 1 + steps / static_cast<double>(training.eval_every) : 1;

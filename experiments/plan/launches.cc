@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr char kName[] = "launch.json";
-constexpr size_t kMostFlags = 1024, kMostFlagBytes = 64 << 10;
-constexpr int kMostProcesses = 1 << 16;
+constexpr size_t kMaxFlags = 1024, kMaxFlagBytes = 64 << 10;
+constexpr int kMaxProcesses = 1 << 16;
 constexpr double kLeastScale = 1e-9;
 
 }  // namespace
@@ -44,16 +44,16 @@ std::string ToJson(const LaunchNote& note) {
 
 absl::StatusOr<LaunchNote> LaunchNoteFrom(const JsonObject& json) {
   LaunchNote note;
-  PSRING_ASSIGN_OR_RETURN(note.strategy, json.Text("strategy", kMostFlagBytes));
-  PSRING_ASSIGN_OR_RETURN(note.workers, json.WholeNumber("workers", 1, kMostProcesses, 1));
-  PSRING_ASSIGN_OR_RETURN(note.servers, json.WholeNumber("servers", 0, kMostProcesses, 0));
-  PSRING_ASSIGN_OR_RETURN(note.trainer_flags, json.Texts("trainer_flags", kMostFlags, kMostFlagBytes));
+  PSRING_ASSIGN_OR_RETURN(note.strategy, json.Text("strategy", kMaxFlagBytes));
+  PSRING_ASSIGN_OR_RETURN(note.workers, json.WholeNumber("workers", 1, kMaxProcesses, 1));
+  PSRING_ASSIGN_OR_RETURN(note.servers, json.WholeNumber("servers", 0, kMaxProcesses, 0));
+  PSRING_ASSIGN_OR_RETURN(note.trainer_flags, json.Texts("trainer_flags", kMaxFlags, kMaxFlagBytes));
   PSRING_ASSIGN_OR_RETURN(note.time_scale, json.Number("time_scale", kLeastScale, 1 / kLeastScale, 1));
   return note;
 }
 
 absl::StatusOr<LaunchNote> LaunchNoteFromJson(const std::string& text, const std::string& name) {
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMostTextBytes, name));
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMaxTextBytes, name));
   return LaunchNoteFrom(json);
 }
 

@@ -25,9 +25,9 @@ namespace {
 const char* const kDefaultCost[] = {"none", "ring", "ps-sync", "ps-async"};
 const char* const kDefaultAccuracy[] = {"single", "ring", "ps-async"};
 
-constexpr int kMostRounds = 12;
+constexpr int kMaxRounds = 12;
 constexpr double kCostShare = 0.55;       // of the time budget; the accuracy part gets the rest
-constexpr double kMostCostShare = 0.85;   // if the cost part needs it for kRoundsForNarrowIntervals
+constexpr double kMaxCostShare = 0.85;    // if the cost part needs it for kRoundsForNarrowIntervals
 constexpr double kMeasuredSeconds = 0.7;  // duration of one process's measured steps in a cost launch
 
 absl::StatusOr<TrainedModel> ModelOf(const TrainingOptions& training, int64_t parameters) {
@@ -141,9 +141,9 @@ void PlanCost(const CompareOptions& options, const Probe& probe, int cores, Plan
     SetSteps(std::max(kFewestSteps, plan.steps * 3 / 4), probe, cores, plan);
   }
   // Enough rounds to name a winner take precedence over the accuracy trainings.
-  const bool fits = plan.round_s * kRoundsForNarrowIntervals <= kMostCostShare * options.time_budget_s;
+  const bool fits = plan.round_s * kRoundsForNarrowIntervals <= kMaxCostShare * options.time_budget_s;
   plan.rounds = std::clamp(static_cast<int>(budget / plan.round_s),
-                           fits ? kRoundsForNarrowIntervals : kFewestRounds, kMostRounds);
+                           fits ? kRoundsForNarrowIntervals : kFewestRounds, kMaxRounds);
 }
 
 void PlanAccuracy(const CompareOptions& options, const Probe& probe, int cores, Plan& plan) {
@@ -297,7 +297,7 @@ void PlanCurve(double samples, const Probe& probe, Configuration& configuration)
                           ? kTargetPoints
                           : std::floor(kSnapshotBytes / (4.0 * static_cast<double>(probe.parameters)));
   const double steps = samples / static_cast<double>(configuration.workers * configuration.step_samples() *
-                                                     std::max(1, training.micro_batches));
+                                                     std::max(1, training.reference_workers));
   const double train_s = steps * configuration.workers * ComputeSeconds(training, probe);
   const double spare = 0.1 * train_s / std::max(EvaluationSeconds(training, probe), 1e-9);
   const double points = configuration.target_accuracy > 0 ? std::clamp(kept, 1.0, kTargetPoints)
@@ -331,7 +331,7 @@ std::string Configuration::folder() const {
 
 void SetBatch(int workers, TrainingOptions& training) {
   if (training.global_batch == 0) return;
-  const int64_t shares = int64_t{workers} * training.accumulate * std::max(1, training.micro_batches);
+  const int64_t shares = int64_t{workers} * training.micro_batches * std::max(1, training.reference_workers);
   training.batch = static_cast<int>(std::max<int64_t>(1, training.global_batch / shares));
 }
 

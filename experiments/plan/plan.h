@@ -19,8 +19,8 @@
 
 namespace psring {
 
-inline constexpr int kMostWorkers = 64;
-inline constexpr int kMostLogicalWorkers = 256;  // --clock virtual
+inline constexpr int kMaxWorkers = 64;
+inline constexpr int kMaxLogicalWorkers = 256;  // --clock virtual
 inline constexpr int kFewestRounds = 3;
 // Student's t factor of a 95% interval is 4.3 for three rounds and 2.8 for five.
 inline constexpr int kRoundsForNarrowIntervals = 5;
@@ -74,7 +74,7 @@ struct Configuration {
   bool scaled() const { return training.time_scale > 1; }  // --scale: measured times are divided
   std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }
   int ranks() const { return strategy.single_process ? 1 : workers; }
-  // Of a worker's step, in predictions; without --micro_batches.
+  // Of a worker's step, in predictions; without --reference_workers.
   int64_t step_samples() const { return WorkerBatch(training) * predictions; }
   int processes() const { return ranks() / training.ranks_per_process; }
   // Workers that add their gradients before one of them pushes: --local_aggregation.

@@ -123,23 +123,23 @@ absl::Status CheckCompareOptions(const CompareOptions& options) {
       return absl::InvalidArgumentError(absl::StrCat("--drop_last false counts every sample once, but ", name,
                                                      " drops gradients; omit one of them"));
     }
-    if (options.training.micro_batches > 1 && name != "single") {
+    if (options.training.reference_workers > 1 && name != "single") {
       return absl::InvalidArgumentError(absl::StrCat(
-          "--micro_batches is for the strategy single, which represents several workers; omit ", name));
+          "--reference_workers is for the strategy single, which represents several workers; omit ", name));
     }
   }
   for (int count : options.workers) {
     if (any_workers) PSRING_RETURN_IF_ERROR(CheckStragglers(options.training.straggler, count));
   }
-  if (options.training.micro_batches > 1 && options.strategies.empty()) {
-    return absl::InvalidArgumentError("--micro_batches is only for --strategies single");
+  if (options.training.reference_workers > 1 && options.strategies.empty()) {
+    return absl::InvalidArgumentError("--reference_workers is only for --strategies single");
   }
   if (options.training.workload.empty()) {
     PSRING_RETURN_IF_ERROR(FindModelRow(options.training.model).status());
   }
   if (options.workers.empty()) return absl::InvalidArgumentError("--workers needs a number from 1 to 64");
   const bool simulated = options.training.clock == "virtual";
-  const int most = simulated ? kMostLogicalWorkers : kMostWorkers;
+  const int most = simulated ? kMaxLogicalWorkers : kMaxWorkers;
   for (int count : options.workers) {
     if (count < 1 || count > most) {
       return absl::InvalidArgumentError(absl::StrCat("--workers must be from 1 to ", most,
@@ -168,7 +168,7 @@ absl::Status CheckBatches(const CompareOptions& options, int64_t samples) {
     one_process = one_process && strategy.single_process && !strategy.replicates;
   }
   for (int workers : one_process ? std::vector<int>{1} : options.workers) {
-    const int64_t shares = int64_t{workers} * training.micro_batches * training.accumulate;
+    const int64_t shares = int64_t{workers} * training.reference_workers * training.micro_batches;
     if (training.global_batch > 0) {
       PSRING_RETURN_IF_ERROR(CheckGlobalBatch(training.global_batch, shares, workers, samples));
       continue;

@@ -7,13 +7,13 @@
 namespace psring {
 namespace {
 
-constexpr int kMostRecordedRounds = 1'000'000, kMostPlannedSteps = 1'000'000'000;
-constexpr size_t kMostConfigurations = 10'000, kMostPathBytes = 4096;
+constexpr int kMaxRecordedRounds = 1'000'000, kMaxPlannedSteps = 1'000'000'000;
+constexpr size_t kMaxConfigurations = 10'000, kMaxPathBytes = 4096;
 
 absl::StatusOr<std::vector<LaunchNote>> NotesOf(const JsonObject& part) {
   std::vector<LaunchNote> notes;
   PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> configurations,
-                          part.Objects("configurations", kMostConfigurations));
+                          part.Objects("configurations", kMaxConfigurations));
   for (const JsonObject& configuration : configurations) {
     PSRING_ASSIGN_OR_RETURN(notes.emplace_back(), LaunchNoteFrom(configuration));
   }
@@ -56,19 +56,18 @@ absl::Status TakeFitted(const std::vector<LaunchNote>& notes, const TrainingOpti
 
 absl::StatusOr<RecordedPlan> RecordedPlanFromJson(const std::string& manifest) {
   PSRING_ASSIGN_OR_RETURN(const JsonObject json,
-                          JsonObject::Parse(manifest, kMostTextBytes, "its manifest.json"));
+                          JsonObject::Parse(manifest, kMaxTextBytes, "its manifest.json"));
   if (!json.Has("cost") || !json.Has("accuracy")) {
     return absl::InvalidArgumentError("its manifest has no plan of compare or train");
   }
   PSRING_ASSIGN_OR_RETURN(const JsonObject cost, json.Object("cost"));
   PSRING_ASSIGN_OR_RETURN(const JsonObject accuracy, json.Object("accuracy"));
   RecordedPlan plan;
-  PSRING_ASSIGN_OR_RETURN(plan.rounds_planned, cost.WholeNumber("rounds_planned", 0, kMostRecordedRounds));
-  PSRING_ASSIGN_OR_RETURN(plan.rounds_done, cost.WholeNumber("rounds_done", 0, kMostRecordedRounds));
-  PSRING_ASSIGN_OR_RETURN(plan.warmup_steps, cost.WholeNumber("warmup_steps", 0, kMostPlannedSteps));
-  PSRING_ASSIGN_OR_RETURN(plan.steps, cost.WholeNumber("steps", 0, kMostPlannedSteps));
-  PSRING_ASSIGN_OR_RETURN(plan.trainings_each,
-                          accuracy.WholeNumber("trainings_each", 0, kMostRecordedRounds));
+  PSRING_ASSIGN_OR_RETURN(plan.rounds_planned, cost.WholeNumber("rounds_planned", 0, kMaxRecordedRounds));
+  PSRING_ASSIGN_OR_RETURN(plan.rounds_done, cost.WholeNumber("rounds_done", 0, kMaxRecordedRounds));
+  PSRING_ASSIGN_OR_RETURN(plan.warmup_steps, cost.WholeNumber("warmup_steps", 0, kMaxPlannedSteps));
+  PSRING_ASSIGN_OR_RETURN(plan.steps, cost.WholeNumber("steps", 0, kMaxPlannedSteps));
+  PSRING_ASSIGN_OR_RETURN(plan.trainings_each, accuracy.WholeNumber("trainings_each", 0, kMaxRecordedRounds));
   // A run that was interrupted in its first round has only planned rounds.
   plan.rounds = plan.rounds_done == 0 ? plan.rounds_planned : plan.rounds_done;
   if (plan.rounds == 0) return absl::InvalidArgumentError("its manifest has no rounds");
@@ -76,7 +75,7 @@ absl::StatusOr<RecordedPlan> RecordedPlanFromJson(const std::string& manifest) {
   PSRING_ASSIGN_OR_RETURN(plan.accuracy, NotesOf(accuracy));
   if (accuracy.Has("trainings_done")) {
     PSRING_ASSIGN_OR_RETURN(plan.trainings_done,
-                            accuracy.Texts("trainings_done", kMostConfigurations, kMostPathBytes));
+                            accuracy.Texts("trainings_done", kMaxConfigurations, kMaxPathBytes));
   }
   return plan;
 }

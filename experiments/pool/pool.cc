@@ -19,8 +19,8 @@ namespace {
 
 using Json = UntrustedJson;
 
-constexpr size_t kMostPoolRows = 1000;
-constexpr size_t kMostName = 60;  // bytes of a text in a row or of a machine
+constexpr size_t kMaxPoolRows = 1000;
+constexpr size_t kMaxName = 60;  // bytes of a text in a row or of a machine
 
 // The columns of a row that belong to the plan. Others are results, or differ between equal plans.
 constexpr std::array kPlanColumns = {"schema_version", "model",     "parameters",  "batch_per_worker",
@@ -35,7 +35,7 @@ const Json& Inside(const Json& json, const char* key) {
   return json.is_object() && json.contains(key) ? json[key] : *none;
 }
 
-std::string Shortened(const std::string& text) { return PeerText(text, kMostName); }
+std::string Shortened(const std::string& text) { return PeerText(text, kMaxName); }
 
 std::optional<double> PositiveAt(const Json& figures, const char* column) {
   const double value = NumberAt(figures, column, 0);
@@ -94,7 +94,7 @@ ParsedRun Parse(const PoolInput& input) {
                    .manifest = Inside(run, "manifest"),
                    .recommended = Inside(Inside(run, "table"), "recommended")};
   const Json& summary = Inside(run, "summary");
-  if (!summary.is_array() || summary.size() > kMostPoolRows) return parsed;
+  if (!summary.is_array() || summary.size() > kMaxPoolRows) return parsed;
   for (const Json& row : summary) {
     const Json& figures = Inside(row, "figures");
     RowKey key{.strategy = Shortened(TextAt(figures, "strategy")),

@@ -17,7 +17,7 @@
 namespace psring {
 namespace {
 
-constexpr double kMostPieces = 100'000;
+constexpr double kMaxPieces = 100'000;
 constexpr char kDefaultLinkMissing[] = "the run's rows have no link_mbps; write --link with the links' rate";
 
 // `otherwise`: the value of an empty field, and of a column that the file does not have.
@@ -32,17 +32,17 @@ absl::StatusOr<int> CountOf(const CsvReader& file, const char* column, int most,
 }
 
 absl::StatusOr<RunStep> StepOf(CsvReader& file) {
-  constexpr int kMostWorkers = 1 << 20;  // as predict's flags
-  constexpr double kMostMs = 3.6e6, kMostParameters = 1e12, kMostMbps = 1e8, kMostBucketMb = 1e6;
+  constexpr int kMaxWorkers = 1 << 20;  // as predict's flags
+  constexpr double kMaxMs = 3.6e6, kMaxParameters = 1e12, kMaxMbps = 1e8, kMaxBucketMb = 1e6;
   const std::string& placement = file.Field("placement").text;
   RunStep step{.strategy = file.Field("strategy").text, .placement = placement.empty() ? "rank0" : placement};
-  PSRING_ASSIGN_OR_RETURN(step.workers, CountOf(file, "workers", kMostWorkers, 0));
-  PSRING_ASSIGN_OR_RETURN(step.servers, CountOf(file, "servers", kMostWorkers, 0));
-  PSRING_ASSIGN_OR_RETURN(const double step_ms, NumberOf(file, "step_ms", kMostMs, 0));
-  PSRING_ASSIGN_OR_RETURN(const double compute_ms, NumberOf(file, "compute_ms", kMostMs, 0));
-  PSRING_ASSIGN_OR_RETURN(const double parameters, NumberOf(file, "parameters", kMostParameters, 0));
-  PSRING_ASSIGN_OR_RETURN(step.bucket_mb, NumberOf(file, "bucket_mb", kMostBucketMb, 25));
-  PSRING_ASSIGN_OR_RETURN(const double link_mbps, NumberOf(file, "link_mbps", kMostMbps, 0));
+  PSRING_ASSIGN_OR_RETURN(step.workers, CountOf(file, "workers", kMaxWorkers, 0));
+  PSRING_ASSIGN_OR_RETURN(step.servers, CountOf(file, "servers", kMaxWorkers, 0));
+  PSRING_ASSIGN_OR_RETURN(const double step_ms, NumberOf(file, "step_ms", kMaxMs, 0));
+  PSRING_ASSIGN_OR_RETURN(const double compute_ms, NumberOf(file, "compute_ms", kMaxMs, 0));
+  PSRING_ASSIGN_OR_RETURN(const double parameters, NumberOf(file, "parameters", kMaxParameters, 0));
+  PSRING_ASSIGN_OR_RETURN(step.bucket_mb, NumberOf(file, "bucket_mb", kMaxBucketMb, 25));
+  PSRING_ASSIGN_OR_RETURN(const double link_mbps, NumberOf(file, "link_mbps", kMaxMbps, 0));
   PSRING_ASSIGN_OR_RETURN(step.batch, CountOf(file, "batch_per_worker", 1 << 20, 1));
   step.step_s = 1e-3 * step_ms;
   step.compute_s = 1e-3 * compute_ms;
@@ -54,7 +54,7 @@ absl::StatusOr<RunStep> StepOf(CsvReader& file) {
 // Buckets that are ready evenly over backward.
 Workload EvenWorkload(const RunStep& step, double compute_s) {
   const double piece = std::max(0.25, step.bucket_mb) * (1 << 20);
-  const int count = static_cast<int>(std::clamp(std::ceil(step.bytes / piece), 1.0, kMostPieces));
+  const int count = static_cast<int>(std::clamp(std::ceil(step.bytes / piece), 1.0, kMaxPieces));
   Workload workload{.name = "measured",
                     .device = "measured",
                     .batch = std::max(1, step.batch),
@@ -231,22 +231,22 @@ absl::StatusOr<std::vector<RunStep>> ParseRunSteps(const std::string& csv) {
 }
 
 absl::StatusOr<std::vector<RunStep>> ParseBenchExchanges(const std::string& text) {
-  constexpr size_t kMostRows = 1 << 20, kMostNameBytes = 4096;
-  constexpr int kMostWorkers = 1 << 20;
-  constexpr double kMostBytes = 1e15, kMostUs = 3.6e12, kMostMbPerS = 1e8;
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMostRecordBytes, "it"));
+  constexpr size_t kMaxRows = 1 << 20, kMaxNameBytes = 4096;
+  constexpr int kMaxWorkers = 1 << 20;
+  constexpr double kMaxBytes = 1e15, kMaxUs = 3.6e12, kMaxMbPerS = 1e8;
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMaxRecordBytes, "it"));
   if (!json.Has("network")) {
     return absl::InvalidArgumentError(
         "it is a benchmark of one machine, whose processes share the loopback; run psring bench --nnodes");
   }
   PSRING_ASSIGN_OR_RETURN(const JsonObject network, json.Object("network"));
-  PSRING_ASSIGN_OR_RETURN(const double mb_per_s, network.Number("mb_per_s", 0, kMostMbPerS));
-  PSRING_ASSIGN_OR_RETURN(const int per_node, network.WholeNumber("nproc_per_node", 1, kMostWorkers));
-  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, json.Objects("results", kMostRows));
+  PSRING_ASSIGN_OR_RETURN(const double mb_per_s, network.Number("mb_per_s", 0, kMaxMbPerS));
+  PSRING_ASSIGN_OR_RETURN(const int per_node, network.WholeNumber("nproc_per_node", 1, kMaxWorkers));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, json.Objects("results", kMaxRows));
   std::vector<RunStep> steps;
   for (const JsonObject& row : rows) {
     const auto is = [&](const char* key, const char* value) {
-      return row.Text(key, kMostNameBytes).value_or("") == value;
+      return row.Text(key, kMaxNameBytes).value_or("") == value;
     };
     const bool reduces = is("collective", "all_reduce") && is("backend", "native");
     if (!is("transport", "tcp") || !is("type", "float") ||
@@ -256,12 +256,12 @@ absl::StatusOr<std::vector<RunStep>> ParseBenchExchanges(const std::string& text
     const absl::StatusOr<JsonObject> figures = row.Object("out_of_place");
     if (!figures.ok()) continue;  // null: not measured
     RunStep step{.placement = "rank0", .exchange_only = true, .per_node = per_node};
-    PSRING_ASSIGN_OR_RETURN(step.strategy, row.Text("algorithm", kMostNameBytes));
+    PSRING_ASSIGN_OR_RETURN(step.strategy, row.Text("algorithm", kMaxNameBytes));
     if (!reduces) step.strategy = "ps-sync";
     step.servers = reduces ? 0 : 1;
-    PSRING_ASSIGN_OR_RETURN(step.workers, row.WholeNumber("workers", 1, kMostWorkers));
-    PSRING_ASSIGN_OR_RETURN(step.bytes, row.Number("size", 0, kMostBytes));
-    PSRING_ASSIGN_OR_RETURN(const double time_us, figures->NumberOrNull("time", 0, kMostUs));
+    PSRING_ASSIGN_OR_RETURN(step.workers, row.WholeNumber("workers", 1, kMaxWorkers));
+    PSRING_ASSIGN_OR_RETURN(step.bytes, row.Number("size", 0, kMaxBytes));
+    PSRING_ASSIGN_OR_RETURN(const double time_us, figures->NumberOrNull("time", 0, kMaxUs));
     step.step_s = 1e-6 * time_us;
     step.link_bytes_per_s = 1e6 * mb_per_s;
     if (step.bytes >= 4 && step.step_s > 0) steps.push_back(std::move(step));

@@ -24,7 +24,7 @@
 namespace psring {
 namespace {
 
-constexpr int kMostPredicted = 1 << 20;
+constexpr int kMaxPredicted = 1 << 20;
 
 absl::Status Wrong(const std::string& flag, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(flag, ": ", status.message()));
@@ -54,7 +54,7 @@ std::string CheckLatency(const std::string& text) {
 
 // Ascending and distinct.
 absl::StatusOr<std::vector<int>> Counts(const std::string& flag, const std::string& text) {
-  absl::StatusOr<std::vector<int>> counts = ParseCounts(text, kMostPredicted);
+  absl::StatusOr<std::vector<int>> counts = ParseCounts(text, kMaxPredicted);
   if (!counts.ok()) return Wrong(flag, counts.status());
   const std::set<int> sorted(counts->begin(), counts->end());
   return std::vector<int>(sorted.begin(), sorted.end());

@@ -59,7 +59,7 @@ class PredictionRun {
     const std::string path = !folder ? flags_.calibrate
                              : bench ? in_folder
                                      : flags_.calibrate + "/summary.csv";
-    PSRING_ASSIGN_OR_RETURN(const std::string text_of_run, ReadFile(path, kMostRecordBytes));
+    PSRING_ASSIGN_OR_RETURN(const std::string text_of_run, ReadFile(path, kMaxRecordBytes));
     const auto named = [&](const absl::Status& status) {
       return absl::Status(status.code(), absl::StrCat("--calibrate ", path, ": ", status.message()));
     };

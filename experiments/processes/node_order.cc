@@ -14,12 +14,12 @@
 namespace psring {
 namespace {
 
-constexpr size_t kMostBytes = 256 << 10;
-constexpr size_t kMostFlags = 256, kMostFlagBytes = 8 << 10;
-constexpr size_t kMostNameBytes = 256;
-constexpr size_t kMostFailureBytes = 8 << 10;
-constexpr int kMostOrderedWorkers = 1 << 20;
-constexpr int kMostOrderedLaunches = 1 << 20;  // of a benchmark's plan
+constexpr size_t kMaxBytes = 256 << 10;
+constexpr size_t kMaxFlags = 256, kMaxFlagBytes = 8 << 10;
+constexpr size_t kMaxNameBytes = 256;
+constexpr size_t kMaxFailureBytes = 8 << 10;
+constexpr int kMaxOrderedWorkers = 1 << 20;
+constexpr int kMaxOrderedLaunches = 1 << 20;  // of a benchmark's plan
 constexpr double kLongestDeadlineS = 365 * 24 * 3600.0;
 
 // "ps-backup" of "ps-backup:2".
@@ -90,7 +90,7 @@ absl::Status CheckAgainstOwn(TrainingOptions training, int workers, const NodeSe
 std::string ToJson(const NodeOrder& order) {
   using Json = nlohmann::ordered_json;
   return JsonText(Json{{"over", order.over},
-                       {"failure", order.failure.substr(0, kMostFailureBytes)},
+                       {"failure", order.failure.substr(0, kMaxFailureBytes)},
                        {"probes", order.probes},
                        {"what", order.what},
                        {"deadline_s", order.deadline_s},
@@ -103,28 +103,28 @@ std::string ToJson(const NodeOrder& order) {
 }
 
 absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text) {
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMostBytes));
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMaxBytes));
   NodeOrder order;
   PSRING_ASSIGN_OR_RETURN(order.over, json.Bool("over"));
   if (order.over) {
     // ToJson replaces each byte that is not UTF-8 by three.
-    PSRING_ASSIGN_OR_RETURN(const std::string failure, json.Text("failure", 3 * kMostFailureBytes));
-    order.failure = PeerText(failure, kMostFailureBytes);
+    PSRING_ASSIGN_OR_RETURN(const std::string failure, json.Text("failure", 3 * kMaxFailureBytes));
+    order.failure = PeerText(failure, kMaxFailureBytes);
     return order;
   }
   PSRING_ASSIGN_OR_RETURN(order.probes, json.Bool("probes"));
   if (order.probes) return order;
-  PSRING_ASSIGN_OR_RETURN(order.what, json.Text("what", kMostNameBytes));
+  PSRING_ASSIGN_OR_RETURN(order.what, json.Text("what", kMaxNameBytes));
   if (OneLine(order.what) != order.what) {
     return absl::InvalidArgumentError("\"what\" has control characters");
   }
   PSRING_ASSIGN_OR_RETURN(order.deadline_s, json.Number("deadline_s", 0, kLongestDeadlineS));
   PSRING_ASSIGN_OR_RETURN(const int64_t port, json.WholeNumber("store_port", 1, 65535));
   order.store_port = static_cast<int>(port);
-  PSRING_ASSIGN_OR_RETURN(order.bench_launch, json.WholeNumber("bench_launch", -1, kMostOrderedLaunches));
+  PSRING_ASSIGN_OR_RETURN(order.bench_launch, json.WholeNumber("bench_launch", -1, kMaxOrderedLaunches));
   if (order.bench_launch >= 0) return order;
-  PSRING_ASSIGN_OR_RETURN(order.training, json.Texts("training", kMostFlags, kMostFlagBytes));
-  PSRING_ASSIGN_OR_RETURN(order.workers, json.WholeNumber("workers", 1, kMostOrderedWorkers));
+  PSRING_ASSIGN_OR_RETURN(order.training, json.Texts("training", kMaxFlags, kMaxFlagBytes));
+  PSRING_ASSIGN_OR_RETURN(order.workers, json.WholeNumber("workers", 1, kMaxOrderedWorkers));
   PSRING_ASSIGN_OR_RETURN(order.has_servers, json.Bool("has_servers"));
   PSRING_ASSIGN_OR_RETURN(order.outlives_workers, json.Bool("outlives_workers"));
   return order;

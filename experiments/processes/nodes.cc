@@ -37,9 +37,9 @@ constexpr absl::Duration kCauseTimeout = absl::Milliseconds(1500);
 constexpr absl::Duration kVerdictTimeout = absl::Seconds(30);
 // For node 0 to collect the records of all nodes after the launch's own deadline.
 constexpr absl::Duration kCollectTimeout = absl::Minutes(10);
-constexpr size_t kMostHostNameBytes = 256;
-constexpr size_t kMostReportBytes = 64 << 10;  // of another node's failure
-constexpr size_t kPieceBytes = 1 << 20;        // of a file; the last piece is shorter
+constexpr size_t kMaxHostNameBytes = 256;
+constexpr size_t kMaxReportBytes = 64 << 10;  // of another node's failure
+constexpr size_t kPieceBytes = 1 << 20;       // of a file; the last piece is shorter
 
 bool WasKilled(const absl::Status& status) {
   return absl::StrContains(status.message(), "was killed by SIG");
@@ -47,7 +47,7 @@ bool WasKilled(const absl::Status& status) {
 
 absl::Status CheckNames(const std::vector<std::string>& names) {
   for (size_t node = 0; node < names.size(); ++node) {
-    if (names[node].empty() || names[node].size() > kMostHostNameBytes) {
+    if (names[node].empty() || names[node].size() > kMaxHostNameBytes) {
       return absl::InvalidArgumentError(absl::StrCat("node ", node, " sent a name or address of ",
                                                      names[node].size(), " bytes; start it with psring"));
     }
@@ -183,7 +183,7 @@ absl::Status Nodes::ReportedFailure() {
   const bool known = absl::SimpleAtoi(code_and_why.first, &code) && code > 0 &&
                      code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
   if (!known) return absl::OkStatus();  // not written by a node
-  return absl::Status(static_cast<absl::StatusCode>(code), PeerText(code_and_why.second, kMostReportBytes));
+  return absl::Status(static_cast<absl::StatusCode>(code), PeerText(code_and_why.second, kMaxReportBytes));
 }
 
 void Nodes::Report(const char* key, const absl::Status& status) {
@@ -253,7 +253,7 @@ absl::Status Nodes::TakeRecords(int node, const std::string& folder, MonotonicTi
   for (const std::string& name : names) {
     std::string text;
     bool is_last = false;
-    for (int piece = 0; !is_last && text.size() <= kMostRecordBytes; ++piece) {
+    for (int piece = 0; !is_last && text.size() <= kMaxRecordBytes; ++piece) {
       const std::string key = absl::StrCat(Key("file", node), "/", name, "/", piece);
       PSRING_ASSIGN_OR_RETURN(const std::string part,
                               rendezvous_->Get(key, absl::StrCat("node ", node, "'s ", name)));
@@ -431,7 +431,7 @@ absl::Status Nodes::SendRecords(const NodeTask& task, const ClockMap& clock, con
   PSRING_RETURN_IF_ERROR(rendezvous_->Set(Key("within", options_.node), absl::StrCat(clock.within())));
   std::string names;
   for (const std::string& name : task.records) {
-    const absl::StatusOr<std::string> written = ReadFile(absl::StrCat(folder, "/", name), kMostRecordBytes);
+    const absl::StatusOr<std::string> written = ReadFile(absl::StrCat(folder, "/", name), kMaxRecordBytes);
     if (absl::IsNotFound(written.status())) continue;
     PSRING_RETURN_IF_ERROR(written.status());
     PSRING_ASSIGN_OR_RETURN(const std::string text, OnClock(clock, name, *written));

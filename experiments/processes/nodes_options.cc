@@ -11,7 +11,7 @@ namespace psring {
 namespace {
 
 constexpr int kDefaultPort = 29500;
-constexpr int kMostNodes = 1 << 20;
+constexpr int kMaxNodes = 1 << 20;
 
 }  // namespace
 
@@ -33,7 +33,7 @@ absl::StatusOr<NodeLauncher> ReadNodeLauncher(const GetEnv& get_env) {
                 .master_port = as.master_port};
   } else if (const auto index = get_env("JOB_COMPLETION_INDEX"); index.has_value()) {
     launcher.name = "Kubernetes";
-    PSRING_ASSIGN_OR_RETURN(launcher.node, NumberOf("JOB_COMPLETION_INDEX", *index, 0, kMostNodes));
+    PSRING_ASSIGN_OR_RETURN(launcher.node, NumberOf("JOB_COMPLETION_INDEX", *index, 0, kMaxNodes));
   }
   if (const std::string address = get_env("MASTER_ADDR").value_or(""); !address.empty()) {
     launcher.master_addr = address;

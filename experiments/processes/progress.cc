@@ -25,10 +25,10 @@ constexpr int64_t kRedrawNs = 100'000'000;
 
 std::optional<ProgressEvent> ParseProgress(const std::string& line) {
   if (line.empty() || line.front() != '{') return std::nullopt;
-  constexpr size_t kMostBytes = 64 << 10;
-  const absl::StatusOr<JsonObject> json = JsonObject::Parse(line, kMostBytes);
+  constexpr size_t kMaxBytes = 64 << 10;
+  const absl::StatusOr<JsonObject> json = JsonObject::Parse(line, kMaxBytes);
   if (!json.ok()) return std::nullopt;
-  const absl::StatusOr<std::string> event = json->Text("event", kMostBytes);
+  const absl::StatusOr<std::string> event = json->Text("event", kMaxBytes);
   if (!event.ok()) return std::nullopt;
   const auto count = [&](const char* key) {
     return json->WholeNumber<int64_t>(key, 0, INT64_MAX).value_or(0);
@@ -38,7 +38,7 @@ std::optional<ProgressEvent> ParseProgress(const std::string& line) {
                        .step = count("step"),
                        .steps = count("steps"),
                        .loss = json->Number("loss", -1e300, 1e300).value_or(0),
-                       .text = json->Text("text", kMostBytes).value_or(""),
+                       .text = json->Text("text", kMaxBytes).value_or(""),
                        .evaluated = count("evaluated"),
                        .to_evaluate = count("to_evaluate")};
 }

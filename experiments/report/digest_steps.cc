@@ -20,7 +20,7 @@ namespace {
 
 using Json = UntrustedJson;
 
-constexpr size_t kMostPoints = 150;       // of a curve
+constexpr size_t kMaxPoints = 150;        // of a curve
 constexpr size_t kLongestLine = 1 << 20;  // a step with 1,000 buckets has 150 KB
 
 // Rank 0's steps of one launch.
@@ -35,9 +35,9 @@ struct LossPoint {
   double samples, begin_ns, loss;
 };
 
-// At most kMostPoints points, each the mean of neighboring steps.
+// At most kMaxPoints points, each the mean of neighboring steps.
 Json Averaged(const std::vector<LossPoint>& points) {
-  const size_t group = (points.size() + kMostPoints - 1) / kMostPoints;
+  const size_t group = (points.size() + kMaxPoints - 1) / kMaxPoints;
   Json list = Json::array();
   for (size_t begin = 0; begin < points.size(); begin += group) {
     const size_t end = std::min(begin + group, points.size());
@@ -69,7 +69,7 @@ std::string DigestSteps(const std::string& text) {
     const double before = points.empty() ? 0 : points.back().samples;
     points.push_back({before + NumberAt(step, "samples", 0) * workers, NumberAt(step, "begin_ns", 0), loss});
   }
-  Json json = {{"most_points", kMostPoints}, {"loss", Json::array()}};
+  Json json = {{"most_points", kMaxPoints}, {"loss", Json::array()}};
   // Cost rounds repeat the same first steps, so one represents all.
   for (const auto& [launch, points] : losses) {
     if (launch.part == "cost" && launch.repeat > 0) continue;
@@ -96,7 +96,7 @@ std::string DigestArrivals(const std::string& name, const std::string& bytes) {
     const int64_t before = (*consistency)->version(), stale = before - reads[worker];
     const Consistency::Decision decision = (*consistency)->OnPush(worker, step[worker]++);
     if (!decision.accept || decision.apply_count != 1) return "";
-    if (pushes.size() < kMostPushes) pushes.push_back({worker, reads[worker], before + 1});
+    if (pushes.size() < kMaxPushes) pushes.push_back({worker, reads[worker], before + 1});
     for (const int reader : decision.may_read) reads[reader] = (*consistency)->version();
     ++updates;
     sum += static_cast<double>(stale);

@@ -15,7 +15,7 @@ namespace {
 
 using Json = UntrustedJson;
 
-constexpr size_t kMostSpans = 1500, kMostArrows = 400;  // of a launch
+constexpr size_t kMaxSpans = 1500, kMaxArrows = 400;  // of a launch
 
 struct Span {
   double rank, step, bucket, begin_us, us;
@@ -178,9 +178,9 @@ Json LaunchJson(const TracedLaunch& launch, const Events& events) {
     return span.end_us() <= step.begin_us || span.begin_us >= step.end_us;
   });
   if (inside.empty()) return nullptr;
-  if (inside.size() > kMostSpans) {
+  if (inside.size() > kMaxSpans) {
     std::ranges::stable_sort(inside, std::ranges::greater(), &Span::us);
-    inside.resize(kMostSpans);
+    inside.resize(kMaxSpans);
   }
   Json spans = Json::array(), arrows = Json::array();
   const auto at = [&](double us) { return RoundedMs(us - step.begin_us); };
@@ -190,7 +190,7 @@ Json LaunchJson(const TracedLaunch& launch, const Events& events) {
   for (const auto& [id, arrow] : events.arrows) {
     const bool whole = arrow.from >= -1 && arrow.to >= -1 && arrow.leaves_us >= 0 && arrow.arrives_us >= 0;
     if (!whole || arrow.arrives_us <= step.begin_us || arrow.leaves_us >= step.end_us) continue;
-    if (arrows.size() == kMostArrows) {
+    if (arrows.size() == kMaxArrows) {
       ++left_out;
       continue;
     }
@@ -211,7 +211,7 @@ Json LaunchJson(const TracedLaunch& launch, const Events& events) {
 
 std::string DigestTrace(const std::string& text) {
   const Events events = EventsOf(text);
-  Json json = {{"most_spans", kMostSpans}, {"launches", Json::array()}};
+  Json json = {{"most_spans", kMaxSpans}, {"launches", Json::array()}};
   for (const TracedLaunch& launch : events.launches) {
     Json one = LaunchJson(launch, events);
     if (!one.is_null()) json["launches"].push_back(std::move(one));

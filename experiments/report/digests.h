@@ -22,9 +22,9 @@ std::string DigestTrace(const std::string& text);
 
 // From an asynchronous server's order of arrivals (common/measure/arrivals.h), `name` its launch: {name,
 // workers, rule, updates, staleness_mean, staleness_max, pushes: [[worker, computed_on, creates]]}, of its
-// first bucket; the first kMostPushes pushes. The server's own Consistency decides which version is read.
+// first bucket; the first kMaxPushes pushes. The server's own Consistency decides which version is read.
 // Empty if the bytes are malformed or the order is impossible.
-inline constexpr size_t kMostPushes = 240;
+inline constexpr size_t kMaxPushes = 240;
 std::string DigestArrivals(const std::string& name, const std::string& bytes);
 
 // At most `lines` evenly spaced lines of a CSV, including the first and the last.

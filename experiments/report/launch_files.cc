@@ -56,9 +56,9 @@ absl::StatusOr<Configuration> ConfigurationOf(const std::string& folder, const R
   if (!training.ok()) return absl::DataLossError(absl::StrCat(path, ": ", training.status().message()));
   const int64_t replicas = result.data_parallel.replicas;
   const int64_t workers = replicas > 0 ? replicas : result.world_size;
-  if (workers < 1 || workers > kMostLogicalWorkers) {
+  if (workers < 1 || workers > kMaxLogicalWorkers) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": report shows 1 to ", kMostLogicalWorkers, " workers, not ", workers));
+        absl::StrCat(path, ": report shows 1 to ", kMaxLogicalWorkers, " workers, not ", workers));
   }
   Probe probe{.parameters = result.parameters};
   probe.updates = {{.strategy = BaseName(result.strategy), .optimizer = result.optimizer, .lr = result.lr}};
@@ -96,7 +96,7 @@ LaunchTrace TraceOf(const std::string& folder, const Configuration& configuratio
                     .algorithm = result.algorithm};
   for (int rank = 0; rank < configuration.ranks(); ++rank) {
     absl::StatusOr<std::string> text =
-        ReadFile(absl::StrCat(folder, "/", OfRank("trace", rank, ".json")), kMostRecordBytes);
+        ReadFile(absl::StrCat(folder, "/", OfRank("trace", rank, ".json")), kMaxRecordBytes);
     if (text.ok()) trace.ranks.push_back(*std::move(text));
   }
   return trace;
@@ -116,7 +116,7 @@ absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string
     return absl::InvalidArgumentError(absl::StrCat(
         folder, " is one launch of a run; give psring report the run's folder, which contains records/"));
   }
-  const absl::StatusOr<std::string> text = ReadFile(path, kMostRecordBytes);
+  const absl::StatusOr<std::string> text = ReadFile(path, kMaxRecordBytes);
   if (absl::IsNotFound(text.status())) {
     return absl::NotFoundError(
         absl::StrCat(path, " is missing: rank 0 has not finished; wait for it, or train again"));

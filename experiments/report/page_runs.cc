@@ -87,7 +87,7 @@ absl::StatusOr<std::vector<RunData>> RunsOfPage(const std::string& name, const s
 }
 
 absl::StatusOr<std::vector<RunData>> ReadRunsOfPage(const std::string& path) {
-  PSRING_ASSIGN_OR_RETURN(const std::string html, ReadFile(path, kMostPageBytes));
+  PSRING_ASSIGN_OR_RETURN(const std::string html, ReadFile(path, kMaxPageBytes));
   return RunsOfPage(path, html);
 }
 

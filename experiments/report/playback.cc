@@ -9,7 +9,7 @@ namespace psring {
 Playback::Playback(const Schedule& schedule, Collective collective, int root)
     : schedule_(schedule), collective_(collective), root_(root) {
   const int ranks = schedule.ranks();
-  PSRING_CHECK(ranks <= kMostPlayed);
+  PSRING_CHECK(ranks <= kMaxPlayed);
   for (int rank = 0; rank < ranks; ++rank) {
     rounds_ = std::max(rounds_, schedule.rounds(rank));
     auto& chunks = holdings_.emplace_back(schedule.chunks(), 0);

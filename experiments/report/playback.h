@@ -10,7 +10,7 @@
 
 namespace psring {
 
-inline constexpr int kMostPlayed = 64;  // ranks: a holding has one bit per rank
+inline constexpr int kMaxPlayed = 64;  // ranks: a holding has one bit per rank
 
 // A transfer between two ranks.
 struct Hop {
@@ -28,7 +28,7 @@ struct PlayedTraffic {
 
 class Playback {
  public:
-  // `schedule` must outlive this, have at most kMostPlayed ranks, and pass CheckSchedule.
+  // `schedule` must outlive this, have at most kMaxPlayed ranks, and pass CheckSchedule.
   Playback(const Schedule& schedule, Collective collective, int root = 0);
 
   int rounds() const { return rounds_; }  // maximum over ranks

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 using Json = UntrustedJson;
 
-constexpr size_t kMostCsvLines = 2000;
+constexpr size_t kMaxCsvLines = 2000;
 constexpr double kSchemaVersion = 1;
 
 // Reads the files of one folder, or `files` if there are any, and lists those that are missing.
@@ -33,7 +33,7 @@ class Reader {
       : folder_(std::move(folder)), files_(files) {}
 
   // Empty if the file cannot be read; it is then listed, unless it is absent and not `expected`.
-  std::string Text(const char* name, bool expected, uint64_t most_bytes = kMostTextBytes) {
+  std::string Text(const char* name, bool expected, uint64_t most_bytes = kMaxTextBytes) {
     const auto given = files_.find(name);
     if (given != files_.end()) return given->second;
     absl::StatusOr<std::string> text =
@@ -95,13 +95,13 @@ Json ReadArrivals(const fs::path& folder) {
   std::set<std::string> names;
   for (const fs::path& path : found) {
     const fs::path launch = path.parent_path();
-    const Json note = ParseUntrusted(Reader::TextOf(launch / "launch.json", kMostTextBytes).value_or(""));
+    const Json note = ParseUntrusted(Reader::TextOf(launch / "launch.json", kMaxTextBytes).value_or(""));
     const std::string strategy = TextAt(note, "strategy");
     const double workers = NumberAt(note, "workers", 0);
     if (strategy.empty() || !(workers >= 1 && workers < 1e6)) continue;
     const std::string name = absl::StrCat(strategy, " x ", workers);
     if (!names.insert(name).second) continue;
-    Json digest = ParseUntrusted(DigestArrivals(name, Reader::TextOf(path, kMostLongBytes).value_or("")));
+    Json digest = ParseUntrusted(DigestArrivals(name, Reader::TextOf(path, kMaxLongBytes).value_or("")));
     if (!digest.is_object()) continue;
     digest["records"] = launch.lexically_relative(folder).string();
     list.push_back(digest);
@@ -216,16 +216,16 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text,
                   "RUN/config.toml) to create the table");
     }
   }
-  json["runs_csv"] = ThinCsv(reader.Text("runs.csv", ran), kMostCsvLines);
-  json["curves_csv"] = ThinCsv(reader.Text("curves.csv", ran), kMostCsvLines);
-  json["bench_csv"] = ThinCsv(reader.Text("bench.csv", bench), kMostCsvLines);
-  json["csv_lines"] = kMostCsvLines;
+  json["runs_csv"] = ThinCsv(reader.Text("runs.csv", ran), kMaxCsvLines);
+  json["curves_csv"] = ThinCsv(reader.Text("curves.csv", ran), kMaxCsvLines);
+  json["bench_csv"] = ThinCsv(reader.Text("bench.csv", bench), kMaxCsvLines);
+  json["csv_lines"] = kMaxCsvLines;
   json["predicted"] = reader.Text("predict.txt", false);
   json["predicted_zh"] = reader.Text("predict.zh.txt", false);
   json["findings"] = SentencesOf(reader.Text("findings.txt", ran));
   json["findings_zh"] = SentencesOf(reader.Text("findings.zh.txt", false));
-  json["steps"] = ParseUntrusted(DigestSteps(reader.Text("steps.jsonl", ran, kMostLongBytes)));
-  const std::string trace = reader.Text("trace.json", ran, kMostLongBytes);
+  json["steps"] = ParseUntrusted(DigestSteps(reader.Text("steps.jsonl", ran, kMaxLongBytes)));
+  const std::string trace = reader.Text("trace.json", ran, kMaxLongBytes);
   json["trace"] = ParseUntrusted(DigestTrace(trace));
   if (!trace.empty() && json["trace"]["launches"].empty()) reader.Miss("trace.json", "contains no steps");
   json["arrivals"] = ReadArrivals(folder);

@@ -25,9 +25,9 @@
 
 namespace psring {
 
-// Of steps.jsonl and of trace.json; other files have at most kMostTextBytes. A worker records about 600 bytes
+// Of steps.jsonl and of trace.json; other files have at most kMaxTextBytes. A worker records about 600 bytes
 // per step, so this is enough for 50,000 steps of 8 workers; a full trace of one rank has 8 MB.
-inline constexpr uint64_t kMostLongBytes = uint64_t{256} << 20;
+inline constexpr uint64_t kMaxLongBytes = uint64_t{256} << 20;
 
 struct RunData {
   std::string name;  // the folder, or the page without .html
@@ -46,8 +46,8 @@ absl::StatusOr<RunData> ReadRunData(const std::string& folder,
 // that the page was made from. Parts of a run with another structure are left out, as if its folder lacked
 // them. InvalidArgument: `html` is not a page of psring, or contains no run.
 absl::StatusOr<std::vector<RunData>> RunsOfPage(const std::string& name, const std::string& html);
-// Of a file of at most kMostPageBytes.
-inline constexpr uint64_t kMostPageBytes = kMostTextBytes;
+// Of a file of at most kMaxPageBytes.
+inline constexpr uint64_t kMaxPageBytes = kMaxTextBytes;
 absl::StatusOr<std::vector<RunData>> ReadRunsOfPage(const std::string& path);
 
 // The verdict and the line on validity, as far as the run has them, or the last paragraph of a prediction.

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMostWorkers = 64, kMostRanks = 16;
+constexpr int kMaxWorkers = 64, kMaxRanks = 16;
 
 Json RoundsOf(const Schedule& schedule, Json& added) {
   Json rounds = Json::array();
@@ -44,7 +44,7 @@ Json TermsJson(const CommPattern& pattern) {
 Json ByWorkers(CommPattern pattern) {
   Json list = Json::array();
   const int servers = pattern.servers;
-  for (pattern.workers = 1; pattern.workers <= kMostWorkers; ++pattern.workers) {
+  for (pattern.workers = 1; pattern.workers <= kMaxWorkers; ++pattern.workers) {
     // At most one colocated server per worker.
     if (pattern.place == ServerPlace::kColocated) pattern.servers = std::min(servers, pattern.workers);
     list.push_back(TermsJson(pattern));
@@ -78,7 +78,7 @@ double Rounded(double value) { return std::round(value * 1e4) / 1e4; }
 std::string SchedulesJson(const std::vector<int>& ranks, const ScheduleTable& rows) {
   Json list = Json::array();
   for (int count : std::set<int>(ranks.begin(), ranks.end())) {
-    if (count < 2 || count > kMostRanks) continue;
+    if (count < 2 || count > kMaxRanks) continue;
     for (const ScheduleRow& row : rows) {
       const std::unique_ptr<Schedule> schedule = row.make(Collective::kAllReduce, {.ranks = count});
       if (schedule == nullptr || row.cost == nullptr) continue;
@@ -101,7 +101,7 @@ std::string SchedulesJson(const std::vector<int>& ranks, const ScheduleTable& ro
 
 std::string TheoryJson(const ScheduleTable& rows) {
   Json workers = Json::array(), schemes = Json::object(), server = Json::object();
-  for (int n = 1; n <= kMostWorkers; ++n) workers.push_back(n);
+  for (int n = 1; n <= kMaxWorkers; ++n) workers.push_back(n);
   for (const ScheduleRow& row : rows) {
     if (row.cost != nullptr) schemes[row.name] = ByWorkers({.scheme = Scheme::AllReduce(row)});
   }

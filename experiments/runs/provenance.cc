@@ -28,7 +28,7 @@ fs::path RepresentativeFile(const fs::path& input) {
 }  // namespace
 
 absl::StatusOr<FileMark> MarkFile(const std::string& path) {
-  PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kMostRecordBytes));
+  PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kMaxRecordBytes));
   return FileMark{path, HashBytes(bytes.data(), bytes.size())};
 }
 

@@ -28,23 +28,23 @@ using Json = UntrustedJson;
 
 constexpr int kLayout = 1;
 
-constexpr size_t kMostWords = 10'000, kMostWordBytes = 64 << 10;
-constexpr size_t kMostMarks = 1000, kMostPathBytes = 4096;
+constexpr size_t kMaxWords = 10'000, kMaxWordBytes = 64 << 10;
+constexpr size_t kMaxMarks = 1000, kMaxPathBytes = 4096;
 
 // Empty if there is no such field.
 absl::StatusOr<std::vector<std::string>> WordsAt(const JsonObject& json, const char* key) {
   if (!json.Has(key)) return std::vector<std::string>();
-  return json.Texts(key, kMostWords, kMostWordBytes);
+  return json.Texts(key, kMaxWords, kMaxWordBytes);
 }
 
 absl::StatusOr<std::vector<FileMark>> MarksAt(const JsonObject& json, const char* key) {
   std::vector<FileMark> marks;
   if (!json.Has(key)) return marks;
-  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, json.Objects(key, kMostMarks));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, json.Objects(key, kMaxMarks));
   for (const JsonObject& row : rows) {
     FileMark& mark = marks.emplace_back();
-    PSRING_ASSIGN_OR_RETURN(mark.path, row.Text("path", kMostPathBytes));
-    PSRING_ASSIGN_OR_RETURN(mark.hash, row.Text("hash", kMostPathBytes));
+    PSRING_ASSIGN_OR_RETURN(mark.path, row.Text("path", kMaxPathBytes));
+    PSRING_ASSIGN_OR_RETURN(mark.hash, row.Text("hash", kMaxPathBytes));
   }
   return marks;
 }
@@ -104,8 +104,7 @@ std::string Brief(const Json& json) {
 }  // namespace
 
 absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json,
-                          JsonObject::Parse(text, kMostTextBytes, "its manifest.json"));
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMaxTextBytes, "its manifest.json"));
   if (!json.Has("schema_version")) {
     return absl::InvalidArgumentError("its manifest.json has no schema_version: it is not a run's");
   }
@@ -116,21 +115,21 @@ absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
                                                    "; use the psring that wrote it"));
   }
   RecordedRun run{.json = text};
-  PSRING_ASSIGN_OR_RETURN(run.verb, json.Text("verb", kMostWordBytes));
-  PSRING_ASSIGN_OR_RETURN(run.command_line, json.Texts("command_line", kMostWords, kMostWordBytes));
+  PSRING_ASSIGN_OR_RETURN(run.verb, json.Text("verb", kMaxWordBytes));
+  PSRING_ASSIGN_OR_RETURN(run.command_line, json.Texts("command_line", kMaxWords, kMaxWordBytes));
   if (run.command_line.size() < 2 || run.command_line[1] != run.verb ||
       (run.verb != "compare" && run.verb != "train" && run.verb != "bench" && run.verb != "predict")) {
     return absl::InvalidArgumentError("its manifest has no command line of compare, train, bench or predict");
   }
   PSRING_ASSIGN_OR_RETURN(run.provenance.working_directory,
-                          json.Text("working_directory", kMostPathBytes, ""));
+                          json.Text("working_directory", kMaxPathBytes, ""));
   PSRING_ASSIGN_OR_RETURN(run.provenance.binaries, MarksAt(json, "binaries"));
   PSRING_ASSIGN_OR_RETURN(run.provenance.inputs, MarksAt(json, "inputs"));
   PSRING_ASSIGN_OR_RETURN(run.provenance.settled, WordsAt(json, "settled"));
   if (json.Has("data")) {
     PSRING_ASSIGN_OR_RETURN(const JsonObject data, json.Object("data"));
     PSRING_ASSIGN_OR_RETURN(run.provenance.data_flags, WordsAt(data, "trainer_flags"));
-    PSRING_ASSIGN_OR_RETURN(run.provenance.data_hash, data.Text("hash", kMostWordBytes, ""));
+    PSRING_ASSIGN_OR_RETURN(run.provenance.data_hash, data.Text("hash", kMaxWordBytes, ""));
   }
   if (run.provenance.working_directory.empty() || run.provenance.binaries.empty()) {
     return absl::InvalidArgumentError(

@@ -29,7 +29,7 @@ absl::Status AppendText(const std::string& path, const std::string& text) {
 template <typename Record>
 absl::StatusOr<Record> ReadRecord(const std::string& path,
                                   absl::StatusOr<Record> (*parse)(const std::string&)) {
-  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostRecordBytes));
+  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxRecordBytes));
   absl::StatusOr<Record> record = parse(text);
   if (record.ok()) return record;
   return absl::DataLossError(absl::StrCat(path, ": ", record.status().message()));
@@ -38,7 +38,7 @@ absl::StatusOr<Record> ReadRecord(const std::string& path,
 // `stem`: kSteps or kEarlierSteps, whose last line may be incomplete.
 absl::StatusOr<std::vector<StepRecord>> ReadSteps(const std::string& folder, const char* stem, int rank) {
   const std::string path = absl::StrFormat("%s/%s%d.jsonl", folder, stem, rank);
-  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostRecordBytes));
+  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxRecordBytes));
   std::vector<StepRecord> steps;
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     absl::StatusOr<StepRecord> step = StepRecordFromJson(std::string(line));
@@ -176,7 +176,7 @@ absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& co
   trace.time_scale = configuration.training.time_scale;
   // Without the group's backend and algorithm, the trace has no arrows.
   const absl::StatusOr<std::string> result =
-      ReadFile(absl::StrFormat("%s/%s/result-rank0.json", path_, label.records), kMostRecordBytes);
+      ReadFile(absl::StrFormat("%s/%s/result-rank0.json", path_, label.records), kMaxRecordBytes);
   if (result.ok()) {
     if (const absl::StatusOr<RankResult> of_rank = RankResultFromJson(*result); of_rank.ok()) {
       trace.backend = of_rank->backend;
@@ -186,7 +186,7 @@ absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& co
   }
   for (int rank = 0; rank < configuration.ranks(); ++rank) {
     absl::StatusOr<std::string> text =
-        ReadFile(absl::StrFormat("%s/%s/trace-rank%d.json", path_, label.records, rank), kMostRecordBytes);
+        ReadFile(absl::StrFormat("%s/%s/trace-rank%d.json", path_, label.records, rank), kMaxRecordBytes);
     if (text.ok()) trace.ranks.push_back(*std::move(text));  // lost workers have none
   }
   return absl::OkStatus();

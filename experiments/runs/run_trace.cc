@@ -20,8 +20,8 @@ namespace {
 
 using Json = UntrustedJson;
 
-constexpr size_t kMostArrows = 20000;  // per launch
-constexpr double kInside = 0.001;      // us; a flow event must lie inside its span
+constexpr size_t kMaxArrows = 20000;  // per launch
+constexpr double kInside = 0.001;     // us; a flow event must lie inside its span
 constexpr double kNoTime = std::numeric_limits<double>::infinity();
 constexpr double kBetweenLaunches = 1000;  // us, if launches would overlap
 
@@ -74,9 +74,9 @@ std::set<std::pair<int, int>> SendersAndReceivers(const LaunchTrace& launch) {
   return pairs;
 }
 
-// Keeps evenly spaced steps with about kMostArrows arrows in total; `each`: arrows per bucket.
+// Keeps evenly spaced steps with about kMaxArrows arrows in total; `each`: arrows per bucket.
 Flights Thinned(Flights flights, size_t each) {
-  const size_t stride = (flights.size() * each + kMostArrows - 1) / kMostArrows;
+  const size_t stride = (flights.size() * each + kMaxArrows - 1) / kMaxArrows;
   if (stride < 2) return flights;
   std::set<int64_t> steps;
   for (const auto& [what, by_rank] : flights) steps.insert(what.first);

@@ -22,7 +22,7 @@ namespace {
 using Json = UntrustedJson;
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-constexpr size_t kMostRows = 1000;
+constexpr size_t kMaxRows = 1000;
 
 const Json& Part(const Json& json, const char* key) {
   static const Json* const none = new Json();
@@ -170,7 +170,7 @@ std::string Methods(const Json& manifest, const std::vector<const Json*>& rows) 
 absl::StatusOr<std::string> CitationOf(const std::string& manifest_text, const std::string& summary_text) {
   const Json manifest = ParseUntrusted(manifest_text), summary = ParseUntrusted(summary_text);
   if (!manifest.is_object()) return absl::InvalidArgumentError("manifest.json is not a JSON object");
-  if (!summary.is_array() || summary.empty() || summary.size() > kMostRows) {
+  if (!summary.is_array() || summary.empty() || summary.size() > kMaxRows) {
     return absl::InvalidArgumentError("summary.json contains no rows of a comparison or training");
   }
   std::vector<const Json*> rows;

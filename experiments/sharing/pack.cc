@@ -61,7 +61,7 @@ absl::StatusOr<std::string> ReadBelow(int root, const std::string& path) {
     folder = std::move(next);
   }
   return ReadFile(absl::StrCat("/proc/self/fd/", folder.get(), "/", fs::path(path).filename().string()),
-                  kMostRecordBytes, SymbolicLinks::kReject);
+                  kMaxRecordBytes, SymbolicLinks::kReject);
 }
 
 // A line of SHA256SUMS, as sha256sum writes and reads it.

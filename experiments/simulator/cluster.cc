@@ -17,10 +17,10 @@ namespace psring {
 namespace {
 
 constexpr double kGbit = 1e9 / 8;
-constexpr double kMostRate = 1e14 / 8;  // bytes/s, as ParseBitRate allows
-constexpr int kMostGpus = 1024, kMostCards = 64, kMostRings = 64;
-constexpr double kMostNumber = 1e12;
-constexpr size_t kMostRateBytes = 64;
+constexpr double kMaxRate = 1e14 / 8;  // bytes/s, as ParseBitRate allows
+constexpr int kMaxGpus = 1024, kMaxCards = 64, kMaxRings = 64;
+constexpr double kMaxNumber = 1e12;
+constexpr size_t kMaxRateBytes = 64;
 
 absl::Status Wrong(const std::string& name, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("cluster ", name, ": ", what));
@@ -57,7 +57,7 @@ const std::vector<ClusterPreset>& ClusterPresets() {
 
 absl::StatusOr<Cluster> ClusterFromJson(const std::string& name, const std::string& text) {
   PSRING_ASSIGN_OR_RETURN(const JsonObject json,
-                          JsonObject::Parse(text, kMostTextBytes, absl::StrCat("cluster ", name)));
+                          JsonObject::Parse(text, kMaxTextBytes, absl::StrCat("cluster ", name)));
   Cluster cluster{.name = name};
   const std::map<std::string, double*> rates = {{"link", &cluster.link_bytes_per_s},
                                                 {"intra", &cluster.intra_bytes_per_s},
@@ -66,9 +66,9 @@ absl::StatusOr<Cluster> ClusterFromJson(const std::string& name, const std::stri
     int* value;
     int most;
   };
-  const std::map<std::string, Count> counts = {{"gpus_per_node", {&cluster.gpus_per_node, kMostGpus}},
-                                               {"cards_per_node", {&cluster.cards_per_node, kMostCards}},
-                                               {"rings", {&cluster.rings, kMostRings}}};
+  const std::map<std::string, Count> counts = {{"gpus_per_node", {&cluster.gpus_per_node, kMaxGpus}},
+                                               {"cards_per_node", {&cluster.cards_per_node, kMaxCards}},
+                                               {"rings", {&cluster.rings, kMaxRings}}};
   const std::map<std::string, double*> numbers = {
       {"fraction", &cluster.fraction},
       {"latency_us", &cluster.latency_s},
@@ -86,14 +86,14 @@ absl::StatusOr<Cluster> ClusterFromJson(const std::string& name, const std::stri
       {"burst_bytes", &cluster.burst_bytes}};
   for (const std::string& key : json.Keys()) {
     if (const auto rate = rates.find(key); rate != rates.end()) {
-      PSRING_ASSIGN_OR_RETURN(const std::string text_of_rate, json.Text(key.c_str(), kMostRateBytes));
+      PSRING_ASSIGN_OR_RETURN(const std::string text_of_rate, json.Text(key.c_str(), kMaxRateBytes));
       const absl::StatusOr<double> bits = ParseBitRate(text_of_rate);
       if (!bits.ok()) return json.Error(key, std::string(bits.status().message()));
       *rate->second = *bits / 8;
     } else if (const auto count = counts.find(key); count != counts.end()) {
       PSRING_ASSIGN_OR_RETURN(*count->second.value, json.WholeNumber(key.c_str(), 1, count->second.most));
     } else if (const auto number = numbers.find(key); number != numbers.end()) {
-      PSRING_ASSIGN_OR_RETURN(const double value, json.Number(key.c_str(), 0, kMostNumber));
+      PSRING_ASSIGN_OR_RETURN(const double value, json.Number(key.c_str(), 0, kMaxNumber));
       *number->second = value * (absl::EndsWith(key, "_us") ? 1e-6 : 1);
     } else if (key != "name") {
       return json.UnknownField(key);
@@ -125,24 +125,24 @@ absl::Status CheckCluster(const Cluster& cluster) {
   for (const auto& [name, rate] : {std::pair("link", cluster.link_bytes_per_s),
                                    {"intra", cluster.intra_bytes_per_s},
                                    {"connection", cluster.connection_bytes_per_s}}) {
-    if (!(rate >= 0 && rate <= kMostRate)) {
-      return wrong(name, " is ", rate, " bytes/s; it must be between 0 and ", kMostRate);
+    if (!(rate >= 0 && rate <= kMaxRate)) {
+      return wrong(name, " is ", rate, " bytes/s; it must be between 0 and ", kMaxRate);
     }
   }
   if (cluster.link_bytes_per_s <= 0)
     return wrong("the rate of the links is missing; use --link 25gbit or --cluster");
-  if (cluster.gpus_per_node < 1 || cluster.gpus_per_node > kMostGpus) {
-    return wrong("gpus_per_node is ", cluster.gpus_per_node, "; it must be 1 to ", kMostGpus);
+  if (cluster.gpus_per_node < 1 || cluster.gpus_per_node > kMaxGpus) {
+    return wrong("gpus_per_node is ", cluster.gpus_per_node, "; it must be 1 to ", kMaxGpus);
   }
   if (cluster.gpus_per_node > 1 && cluster.intra_bytes_per_s <= 0) {
     return wrong("nodes of ", cluster.gpus_per_node,
                  " GPUs need the rate of the links inside a node; use --intra 300gbit");
   }
-  if (cluster.cards_per_node < 1 || cluster.cards_per_node > kMostCards) {
-    return wrong("cards_per_node is ", cluster.cards_per_node, "; it must be 1 to ", kMostCards);
+  if (cluster.cards_per_node < 1 || cluster.cards_per_node > kMaxCards) {
+    return wrong("cards_per_node is ", cluster.cards_per_node, "; it must be 1 to ", kMaxCards);
   }
-  if (cluster.rings < 1 || cluster.rings > kMostRings)
-    return wrong("rings is ", cluster.rings, "; it must be 1 to ", kMostRings);
+  if (cluster.rings < 1 || cluster.rings > kMaxRings)
+    return wrong("rings is ", cluster.rings, "; it must be 1 to ", kMaxRings);
   if (!(cluster.fraction > 0 && cluster.fraction <= 1)) {
     return wrong("fraction is ", cluster.fraction, "; it must be above 0 and at most 1");
   }

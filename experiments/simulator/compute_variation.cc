@@ -16,17 +16,17 @@ namespace psring {
 namespace {
 
 constexpr double kLeastDraw = 0.01;  // minimum of a normal draw
-constexpr double kMostCv = 2;
-constexpr double kMostTime = 1e18;  // in any unit; the sum is finite
+constexpr double kMaxCv = 2;
+constexpr double kMaxTime = 1e18;  // in any unit; the sum is finite
 
 double NormalBelow(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }
 double NormalDensity(double z) { return std::exp(-z * z / 2) / std::sqrt(2 * M_PI); }
 
 absl::StatusOr<ComputeVariation> OfKind(ComputeVariation::Kind kind, const std::string& text) {
   double cv = 0;
-  if (!absl::SimpleAtod(text, &cv) || !(cv > 0 && cv <= kMostCv)) {
+  if (!absl::SimpleAtod(text, &cv) || !(cv > 0 && cv <= kMaxCv)) {
     return absl::InvalidArgumentError(absl::StrCat("the coefficient of variation '", text,
-                                                   "' must be above 0 and at most ", kMostCv,
+                                                   "' must be above 0 and at most ", kMaxCv,
                                                    "; write normal:0.05"));
   }
   return ComputeVariation{.kind = kind, .cv = cv};
@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<double>> TimesIn(const std::string& text) {
     PSRING_ASSIGN_OR_RETURN(const bool any, file.NextRow());
     if (!any) return times;
     if (file.fields().size() != 1) return file.Error("it must be one time, with a decimal point");
-    PSRING_ASSIGN_OR_RETURN(times.emplace_back(), file.NumberIn("time", file.fields().front(), 0, kMostTime));
+    PSRING_ASSIGN_OR_RETURN(times.emplace_back(), file.NumberIn("time", file.fields().front(), 0, kMaxTime));
   }
 }
 
@@ -49,9 +49,9 @@ absl::StatusOr<std::vector<double>> TimesIn(const std::string& text) {
 absl::StatusOr<ComputeVariation> VariationOfSamples(std::vector<double> times) {
   if (times.size() < 2) return absl::InvalidArgumentError("at least 2 measured times are needed");
   for (const double time : times) {
-    if (!(time > 0 && time <= kMostTime)) {
+    if (!(time > 0 && time <= kMaxTime)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the measured time ", time, " is not above 0 and at most ", kMostTime));
+          absl::StrCat("the measured time ", time, " is not above 0 and at most ", kMaxTime));
     }
   }
   const double mean = std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());

@@ -11,7 +11,7 @@ namespace {
 
 // Relative difference below which ends and limits count as equal (rounding).
 constexpr double kSame = 1e-9;
-constexpr size_t kMostKnown = 4096, kLargestKnown = 64;
+constexpr size_t kMaxKnown = 4096, kLargestKnown = 64;
 // Bytes of one frame: a bucket reopens only with at least that many.
 constexpr double kLeastTokens = 1514;
 
@@ -132,7 +132,7 @@ void FluidNetwork::Share() {
       Fill(active_);
       std::vector<double> rates;
       for (const int kind : active_) rates.push_back(kinds_[static_cast<size_t>(kind)].rate);
-      if (known_.size() < kMostKnown) known_.emplace(std::move(key), std::move(rates));
+      if (known_.size() < kMaxKnown) known_.emplace(std::move(key), std::move(rates));
     }
   }
   next_end_ = kUnlimited;

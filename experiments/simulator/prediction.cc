@@ -258,7 +258,7 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& all, const Clus
       run.after_pull_s.push_back(GatherSeconds(InsideOf(whole, each), of_bucket));
     PSRING_ASSIGN_OR_RETURN(run.delays, DelaysOfMachines(options_.delays, each));
   }
-  if (point.workers > kMostInStep) GroupStragglers(run);
+  if (point.workers > kMaxInStep) GroupStragglers(run);
   PSRING_ASSIGN_OR_RETURN(const ServerTime time, SimulateServers(run, cluster));
   Prediction prediction{
       .step = time.step_s,

@@ -35,12 +35,12 @@ class ServerSimulation {
     const bool distinct = admission_ || run_.delays.any();
     one_by_one_ = each_alone_ || distinct || run_.jitter > 0 || run_.variation.any() || run_.exponential ||
                   run_.no_groups;
-    if ((distinct || (one_by_one_ && !each_alone_ && !run_.no_groups)) && run_.workers > kMostInStep) {
+    if ((distinct || (one_by_one_ && !each_alone_ && !run_.no_groups)) && run_.workers > kMaxInStep) {
       return absl::InvalidArgumentError(
           absl::StrCat(admission_          ? "spare workers"
                        : run_.delays.any() ? "workers that are slowed down one by one"
                                            : "synchronous servers with jitter",
-                       " are simulated for up to ", kMostInStep, " workers, not ", run_.workers));
+                       " are simulated for up to ", kMaxInStep, " workers, not ", run_.workers));
     }
     layout_ = LayOutServers(run_, cluster_,
                             distinct      ? Simulated::kEach

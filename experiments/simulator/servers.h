@@ -8,7 +8,7 @@
 // max-min fairness.
 //
 // Workers that do the same at the same time are one *group*, which is exact. If each push is an update by
-// itself, workers are simulated one by one; above kMostAlone, a sample of about that many represents all, and
+// itself, workers are simulated one by one; above kMaxAlone, a sample of about that many represents all, and
 // loads the shared resources as all would.
 //
 // With spare workers the job's single Admission decides, as in the live server: a worker announces the end of
@@ -28,8 +28,8 @@
 
 namespace psring {
 
-inline constexpr int kMostAlone = 64;
-inline constexpr int kMostInStep = 256;
+inline constexpr int kMaxAlone = 64;
+inline constexpr int kMaxInStep = 256;
 
 // Deliberate delays: the same times as in a live run (common/cli/delays.h).
 struct Delays {
@@ -57,7 +57,7 @@ struct ServerRun {
   std::vector<double> bucket_bytes, ready_s;  // ready: since backward began
   double pushed_part = 1;                     // bytes of a pushed gradient, relative to float32
   bool clips = false;  // no update before the norm of the whole gradient is known; not with "async", "ssp:K"
-  Delays delays;       // at most kMostInStep workers
+  Delays delays;       // at most kMaxInStep workers
   // The computing times of the first `slow_workers` are multiplied by `slowness`.
   int slow_workers = 0;
   double slowness = 1;
@@ -69,7 +69,7 @@ struct ServerRun {
   // For tests against queueing theory: service and computing times are exponentially distributed.
   bool exponential = false;
   bool no_groups = false;  // for tests: each worker is simulated
-  int most_alone = kMostAlone;
+  int most_alone = kMaxAlone;
 };
 
 struct ServerTime {
@@ -92,7 +92,7 @@ struct ServerTime {
   int simulated = 0;  // number of groups simulated
 };
 
-// InvalidArgument: an unknown consistency, invalid counts, or more than kMostInStep workers if each one must
+// InvalidArgument: an unknown consistency, invalid counts, or more than kMaxInStep workers if each one must
 // be simulated (spare workers, delays, synchronous servers with jitter).
 absl::StatusOr<ServerTime> SimulateServers(const ServerRun& run, const Cluster& cluster);
 

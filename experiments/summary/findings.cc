@@ -23,8 +23,8 @@
 namespace psring {
 namespace {
 
-constexpr double kMostRecording = 0.01;  // of a step
-constexpr double kSameBytes = 1e-3;      // relative; chunks have whole floats
+constexpr double kMaxRecording = 0.01;  // of a step
+constexpr double kSameBytes = 1e-3;     // relative; chunks have whole floats
 
 bool IsServer(const SummaryRow& row) { return row.configuration.strategy.uses_servers; }
 
@@ -349,7 +349,7 @@ void AddRecording(const std::vector<SummaryRow>& rows, Sentences& findings) {
     if (most == nullptr || share(row) > share(*most)) most = &row;
   }
   if (most == nullptr) return;
-  const bool dear = share(*most) > kMostRecording;
+  const bool dear = share(*most) > kMaxRecording;
   findings.Add(kRecording, absl::StrFormat("%.2g", 100 * share(*most)), most->configuration.name(),
                Fixed(*most->mean.probe_ms, 3), findings.Say(dear ? kRecordingDear : kRecordingFine));
 }

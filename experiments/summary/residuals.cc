@@ -59,8 +59,8 @@ Workload AsMeasured(const SummaryRow& pace, const SummaryRow& row, const Delays&
     return std::max(0.0, ms - slept_ms) / (delays.slowness.empty() ? 1 : slowness);
   };
   Workload workload{.name = pace.configuration.name()};
-  workload.batch =
-      static_cast<int>(WorkerBatch(row.configuration.training)) * row.configuration.training.micro_batches;
+  workload.batch = static_cast<int>(WorkerBatch(row.configuration.training)) *
+                   row.configuration.training.reference_workers;
   workload.backward_ms = without(*pace.mean.computed_ms);
   double ready_ms = 0;
   for (size_t b = 0; b < row.sample.bucket_elements.size(); ++b) {
@@ -210,8 +210,8 @@ absl::StatusOr<RowPrediction> PredictRow(const SummaryRow& row, const SummaryRow
       return NotSimulated("its buckets have another order than the recording");
     }
     // Nothing is sent before the last micro-batch's backward pass.
-    workload.forward_ms += (training.accumulate - 1) * workload.compute_ms();
-    workload.batch *= training.accumulate;
+    workload.forward_ms += (training.micro_batches - 1) * workload.compute_ms();
+    workload.batch *= training.micro_batches;
     result.compute_from = absl::StrCat("the recording of ", workload.name);
   } else {
     const SummaryRow& pace = none != nullptr ? *none : row;

@@ -8,7 +8,7 @@
 namespace psring {
 namespace {
 
-constexpr double kMostSpread = 0.01;  // of shards' bytes, relative
+constexpr double kMaxSpread = 0.01;  // of shards' bytes, relative
 
 std::string WithDigits(double value, int digits) { return absl::StrFormat("%.*f", digits, value); }
 
@@ -41,13 +41,13 @@ std::string NoteOf(const SummaryRow& row, Language language) {
               row.link.bits_per_s > 0 ? notes.Say(kNoteOneMachine) : "");
   }
   // Simulated times do not depend on other programs.
-  if (!configuration.simulated() && row.foreign_cpu_pct > kMostForeignCpuPct)
+  if (!configuration.simulated() && row.foreign_cpu_pct > kMaxForeignCpuPct)
     notes.Add(kNoteForeign, WithDigits(row.foreign_cpu_pct, 0));
   if (row.other_psring > 0) notes.Add(kNoteOtherPsring, row.other_psring);
   const std::vector<double>& shards = row.mean.each_server_payload_bytes;
   if (shards.size() > 1) {
     const auto [least, most] = std::minmax_element(shards.begin(), shards.end());
-    if (*most > (1 + kMostSpread) * *least)
+    if (*most > (1 + kMaxSpread) * *least)
       notes.Add(kNoteUnbalanced, WithDigits(*least, 0), WithDigits(*most, 0));
   }
   if (training.straggler != "none") notes.Add(kNoteStraggler, training.straggler);

@@ -12,7 +12,7 @@ namespace psring {
 namespace {
 
 // The largest share of computing in a step that counts as limited by the network.
-constexpr double kMostComputing = 0.5;
+constexpr double kMaxComputing = 0.5;
 
 double SpeedsOfWorkers(const SummaryRow& row) {
   double sum = 0;
@@ -45,7 +45,7 @@ const SummaryRow* FindRow(const std::vector<SummaryRow>& rows, const std::string
 
 bool NetworkDecides(const SummaryRow* none, const SummaryRow& row) {
   return none != nullptr && none->link.bits_per_s > 0 &&
-         none->mean.step_ms <= kMostComputing * row.mean.step_ms;
+         none->mean.step_ms <= kMaxComputing * row.mean.step_ms;
 }
 
 bool NetworkDecides(const std::vector<SummaryRow>& rows, int workers) {

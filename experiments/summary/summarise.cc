@@ -242,7 +242,7 @@ std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<C
   }
   for (SummaryRow& row : rows) {
     row.link = link;
-    row.valid = row.configuration.simulated() || (row.foreign_cpu_pct <= kMostForeignCpuPct &&
+    row.valid = row.configuration.simulated() || (row.foreign_cpu_pct <= kMaxForeignCpuPct &&
                                                   row.other_psring == 0 && row.mean.gpus_shared == 0);
     row.note = NoteOf(row, Language::kEnglish);
     if (!row.measured_cost) continue;

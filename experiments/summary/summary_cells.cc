@@ -32,7 +32,7 @@ std::vector<Cell> Cells(const SummaryRow& row) {
   const RunFigures& mean = row.mean;
   const bool communicates = configuration.strategy.moves_gradients();
   const bool has_server = configuration.servers() > 0;
-  const int64_t one_step = WorkerBatch(training) * training.micro_batches;
+  const int64_t one_step = WorkerBatch(training) * training.reference_workers;
   const int spare = configuration.strategy.number_below_workers ? configuration.strategy.number : 0;
   const auto given = Basis::kGiven;
   const auto measured = Basis::kMeasured;  // also with a virtual clock

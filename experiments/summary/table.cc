@@ -299,7 +299,7 @@ std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows, Languag
   sentences.push_back(
       training.global_batch > 0
           ? Say(language, kStrongScaling, training.global_batch, samples)
-          : Say(language, kWeakScaling, WorkerBatch(training) * training.micro_batches, samples));
+          : Say(language, kWeakScaling, WorkerBatch(training) * training.reference_workers, samples));
   return sentences;
 }
 

@@ -13,8 +13,8 @@
 namespace psring {
 namespace {
 
-constexpr double kLeastRate = 1e5, kMostRate = 1e14;  // bits/s
-constexpr double kWideRange = 1.1;                    // a range is printed if its ends differ by more
+constexpr double kLeastRate = 1e5, kMaxRate = 1e14;  // bits/s
+constexpr double kWideRange = 1.1;                   // a range is printed if its ends differ by more
 
 // Samples of one worker in a step.
 double WorkerSamples(const SummaryRow& row) {
@@ -101,7 +101,7 @@ std::optional<UsefulRate> LeastUsefulRate(const SummaryRow& row, const SummaryRo
     const double computing_rate = &computing == &single ? single_rate : computing.mean.samples_per_s;
     const double allowed_s =
         workers * each / single_rate - each * computing.configuration.workers / computing_rate;
-    double too_low = kLeastRate, enough = kMostRate;
+    double too_low = kLeastRate, enough = kMaxRate;
     if (exposed_s(enough) > allowed_s) return std::nullopt;
     while (enough > 1.001 * too_low) {
       const double rate = std::sqrt(too_low * enough);

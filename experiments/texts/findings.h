@@ -183,7 +183,7 @@ inline constexpr Phrase kSimulatedTimes = {
 
 // DataParallel.
 inline constexpr Phrase kDataParallelBytes = {
-    "dp with $0 workers: device 0 sends $1 MB per step (inputs $2, weights $3, "
+    "data-parallel with $0 workers: device 0 sends $1 MB per step (inputs $2, weights $3, "
     "gradients of the outputs $4) and receives $5 MB (outputs $6, gradients $7). "
     "The model crosses its link N-1 = $8 times in each direction. ",
     "$0 个 worker 的 dp：设备 0 每步发送 $1 MB（输入 $2、权重 $3、输出的梯度 $4），接收 $5 MB（输出 $6、"

@@ -27,9 +27,9 @@ constexpr int kTerms = 3;
 constexpr const char* kTermNames[kTerms] = {"a", "B", "g"};
 using Row = std::array<double, kTerms>;
 
-constexpr size_t kMostBenchRows = 1 << 20, kMostTextOfProfile = 4096;
-constexpr int kMostBenchWorkers = 1 << 16;
-constexpr double kMostValue = 1e18;
+constexpr size_t kMaxBenchRows = 1 << 20, kMaxTextOfProfile = 4096;
+constexpr int kMaxBenchWorkers = 1 << 16;
+constexpr double kMaxValue = 1e18;
 
 struct Solution {
   std::vector<double> value, deviation;  // by used term
@@ -115,14 +115,14 @@ OrderedJson ToJson(const Fitted& fitted) {
 absl::StatusOr<double> BoundAt(const JsonObject& json, const char* key) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (!json.Has(key)) return kInfinity;
-  PSRING_ASSIGN_OR_RETURN(const double bound, json.NumberOrNull(key, -kMostValue, kMostValue));
+  PSRING_ASSIGN_OR_RETURN(const double bound, json.NumberOrNull(key, -kMaxValue, kMaxValue));
   return std::isnan(bound) ? kInfinity : bound;
 }
 
 absl::StatusOr<Fitted> FittedAt(const JsonObject& profile, const char* key, double least) {
   PSRING_ASSIGN_OR_RETURN(const JsonObject json, profile.Object(key));
   Fitted fitted;
-  PSRING_ASSIGN_OR_RETURN(fitted.value, json.Number("value", least, kMostValue));
+  PSRING_ASSIGN_OR_RETURN(fitted.value, json.Number("value", least, kMaxValue));
   PSRING_ASSIGN_OR_RETURN(fitted.interval.low, BoundAt(json, "lo95"));
   PSRING_ASSIGN_OR_RETURN(fitted.interval.high, BoundAt(json, "hi95"));
   return fitted;
@@ -130,17 +130,17 @@ absl::StatusOr<Fitted> FittedAt(const JsonObject& profile, const char* key, doub
 
 absl::StatusOr<MachineProfile> ProfileFrom(const JsonObject& json) {
   MachineProfile profile;
-  PSRING_ASSIGN_OR_RETURN(profile.source, json.Text("source", kMostTextOfProfile, ""));
-  PSRING_ASSIGN_OR_RETURN(profile.transport, json.Text("transport", kMostTextOfProfile, ""));
+  PSRING_ASSIGN_OR_RETURN(profile.source, json.Text("source", kMaxTextOfProfile, ""));
+  PSRING_ASSIGN_OR_RETURN(profile.transport, json.Text("transport", kMaxTextOfProfile, ""));
   PSRING_ASSIGN_OR_RETURN(profile.shared_medium, json.Bool("shared_medium", false));
   PSRING_ASSIGN_OR_RETURN(profile.latency_s, FittedAt(json, "latency_s", 0));
   PSRING_ASSIGN_OR_RETURN(profile.bytes_per_s, FittedAt(json, "bytes_per_s", 1));
   PSRING_ASSIGN_OR_RETURN(profile.add_s_per_byte, FittedAt(json, "add_s_per_byte", 0));
-  PSRING_ASSIGN_OR_RETURN(profile.link_bytes_per_s, json.Number("link_bytes_per_s", 0, kMostValue, 0));
-  PSRING_ASSIGN_OR_RETURN(profile.r_squared, json.Number("r_squared", -kMostValue, 1, 0));
+  PSRING_ASSIGN_OR_RETURN(profile.link_bytes_per_s, json.Number("link_bytes_per_s", 0, kMaxValue, 0));
+  PSRING_ASSIGN_OR_RETURN(profile.r_squared, json.Number("r_squared", -kMaxValue, 1, 0));
   PSRING_ASSIGN_OR_RETURN(profile.points, json.WholeNumber("points", 0, INT32_MAX, 0));
   if (json.Has("not_told_apart")) {
-    PSRING_ASSIGN_OR_RETURN(profile.not_told_apart, json.Texts("not_told_apart", kTerms, kMostTextOfProfile));
+    PSRING_ASSIGN_OR_RETURN(profile.not_told_apart, json.Texts("not_told_apart", kTerms, kMaxTextOfProfile));
   }
   return profile;
 }
@@ -151,9 +151,9 @@ absl::StatusOr<std::set<std::string>> HostsOf(const JsonObject& bench) {
   if (!bench.Has("config")) return hosts;
   PSRING_ASSIGN_OR_RETURN(const JsonObject config, bench.Object("config"));
   if (!config.Has("devices")) return hosts;
-  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> devices, config.Objects("devices", kMostBenchRows));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> devices, config.Objects("devices", kMaxBenchRows));
   for (const JsonObject& device : devices) {
-    PSRING_ASSIGN_OR_RETURN(std::string host, device.Text("hostname", kMostTextOfProfile, ""));
+    PSRING_ASSIGN_OR_RETURN(std::string host, device.Text("hostname", kMaxTextOfProfile, ""));
     hosts.insert(std::move(host));
   }
   return hosts;
@@ -163,29 +163,29 @@ absl::StatusOr<std::set<std::string>> HostsOf(const JsonObject& bench) {
 absl::StatusOr<double> LinkRateOf(const JsonObject& bench) {
   if (!bench.Has("network")) return 0;
   PSRING_ASSIGN_OR_RETURN(const JsonObject network, bench.Object("network"));
-  PSRING_ASSIGN_OR_RETURN(const double mb_per_s, network.Number("mb_per_s", 0, kMostValue));
+  PSRING_ASSIGN_OR_RETURN(const double mb_per_s, network.Number("mb_per_s", 0, kMaxValue));
   return 1e6 * mb_per_s;
 }
 
 // The measured times of native all-reduces, by transport.
 absl::StatusOr<std::map<std::string, std::vector<ProfilePoint>>> PointsOf(const JsonObject& bench) {
   std::map<std::string, std::vector<ProfilePoint>> by_transport;
-  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, bench.Objects("results", kMostBenchRows));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, bench.Objects("results", kMaxBenchRows));
   for (const JsonObject& row : rows) {
     const auto is = [&](const char* key, const char* value) {
-      return row.Text(key, kMostTextOfProfile).value_or("") == value;
+      return row.Text(key, kMaxTextOfProfile).value_or("") == value;
     };
     if (!is("collective", "all_reduce") || !is("backend", "native") || !is("type", "float")) continue;
-    PSRING_ASSIGN_OR_RETURN(const std::string algorithm, row.Text("algorithm", kMostTextOfProfile));
-    PSRING_ASSIGN_OR_RETURN(const std::string transport, row.Text("transport", kMostTextOfProfile));
+    PSRING_ASSIGN_OR_RETURN(const std::string algorithm, row.Text("algorithm", kMaxTextOfProfile));
+    PSRING_ASSIGN_OR_RETURN(const std::string transport, row.Text("transport", kMaxTextOfProfile));
     const std::optional<Scheme> scheme = SchemeOf(AllReduceRow(algorithm));
-    PSRING_ASSIGN_OR_RETURN(const int workers, row.WholeNumber("workers", 1, kMostBenchWorkers));
-    PSRING_ASSIGN_OR_RETURN(const double bytes, row.Number("size", 0, kMostValue));
+    PSRING_ASSIGN_OR_RETURN(const int workers, row.WholeNumber("workers", 1, kMaxBenchWorkers));
+    PSRING_ASSIGN_OR_RETURN(const double bytes, row.Number("size", 0, kMaxValue));
     if (!scheme || workers < 2) continue;
     for (const char* place : {"out_of_place", "in_place"}) {
       const absl::StatusOr<JsonObject> figures = row.Object(place);
       if (!figures.ok()) continue;  // null: not measured
-      PSRING_ASSIGN_OR_RETURN(const double time_us, figures->NumberOrNull("time", 0, kMostValue));
+      PSRING_ASSIGN_OR_RETURN(const double time_us, figures->NumberOrNull("time", 0, kMaxValue));
       if (!(time_us > 0)) continue;
       by_transport[transport].push_back({*scheme, workers, bytes, time_us * 1e-6});
       break;
@@ -277,7 +277,7 @@ absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& point
 
 absl::StatusOr<std::vector<MachineProfile>> ProfilesOfBench(const std::string& source,
                                                             const std::string& text) {
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMostRecordBytes, source));
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMaxRecordBytes, source));
   if (!json.Has("results")) {
     return absl::InvalidArgumentError(absl::StrCat(source, " is not a result of psring bench (bench.json)"));
   }
@@ -321,9 +321,9 @@ std::string ProfilesJson(const std::vector<MachineProfile>& profiles) {
 
 absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& text,
                                                              const std::string& name) {
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMostRecordBytes, name));
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMaxRecordBytes, name));
   if (!json.Has("psring_machine_profile")) return json.Error("psring_machine_profile", "missing");
-  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, json.Objects("profiles", kMostBenchRows));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, json.Objects("profiles", kMaxBenchRows));
   if (rows.empty()) return json.Error("profiles", "expected at least one");
   std::vector<MachineProfile> profiles;
   for (const JsonObject& row : rows) {
@@ -336,7 +336,7 @@ absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& file_or_run
   std::error_code error;
   const bool is_run = std::filesystem::is_directory(file_or_run, error);
   const std::string path = is_run ? file_or_run + "/bench.json" : file_or_run;
-  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostRecordBytes));
+  PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxRecordBytes));
   const bool is_profile = text.find("psring_machine_profile") != std::string::npos;
   PSRING_ASSIGN_OR_RETURN(const std::vector<MachineProfile> profiles,
                           is_profile ? ProfilesFromJson(text, path) : ProfilesOfBench(path, text));

@@ -25,7 +25,7 @@ constexpr int kTries = 3;           // other programs may disturb a measurement
 // Duration of the preflight's phases, in s.
 constexpr double kWarmup = 0.06;      // at least: TCP's windows open and token buckets empty
 constexpr double kWarmupBytes = 6e6;  // windows grow per byte carried, so slow links take longer
-constexpr double kMostWarmup = 0.5;
+constexpr double kMaxWarmup = 0.5;
 constexpr double kMeasured = 0.2;
 constexpr double kRingMeasured = 0.4;
 constexpr double kAllLinksApart = 1.5;  // all links, one after the other
@@ -109,7 +109,7 @@ absl::StatusOr<SocketPair> VirtualCluster::Connect(int from, int to) const {
 
 double VirtualCluster::Warmup() const {
   if (report_.bits_per_s <= 0) return kWarmup;
-  return std::clamp(8 * kWarmupBytes / report_.bits_per_s, kWarmup, kMostWarmup);
+  return std::clamp(8 * kWarmupBytes / report_.bits_per_s, kWarmup, kMaxWarmup);
 }
 
 // Bytes/s of each pair, while all send at once.

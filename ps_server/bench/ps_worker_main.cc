@@ -42,7 +42,7 @@
 namespace psring {
 namespace {
 
-constexpr int64_t kMostExact = 1 << 24;  // integers below it are exact in float32
+constexpr int64_t kMaxExact = 1 << 24;  // integers below it are exact in float32
 constexpr int kBasePeriod = 7, kDeltaPeriod = 5;
 constexpr char kRound[] = "ps_push_pull";
 
@@ -218,7 +218,7 @@ class Worker {
     return wrong;
   }
 
-  bool Checkable() const { return flags_.checks > 0 && steps_ * workers_ * kBasePeriod < kMostExact; }
+  bool Checkable() const { return flags_.checks > 0 && steps_ * workers_ * kBasePeriod < kMaxExact; }
 
   absl::Status RequireRight(const Bucket& bucket, int64_t wrong) {
     PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all,

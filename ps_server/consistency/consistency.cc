@@ -97,7 +97,7 @@ std::vector<bool> SummedPushes::Waiting(std::vector<bool> busy) const {
 
 namespace {
 
-constexpr int kMostStaleness = 1'000'000;
+constexpr int kMaxStaleness = 1'000'000;
 
 absl::Status BadNumber(const std::string& name, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("consistency \"", name, "\": ", what));
@@ -123,8 +123,8 @@ absl::StatusOr<WaitingRule> ParseWaitingRule(const std::string& name, int worker
     return BadNumber(name, absl::StrCat(kind, " needs a whole number, as in ", kind, ":1"));
   }
   if (kind == "ssp") {
-    if (number > kMostStaleness) {
-      return BadNumber(name, absl::StrCat("at most ", kMostStaleness, " steps; async has no bound"));
+    if (number > kMaxStaleness) {
+      return BadNumber(name, absl::StrCat("at most ", kMaxStaleness, " steps; async has no bound"));
     }
     if (number == 0) return WaitingRule{.kind = Kind::kSynchronous};
     return WaitingRule{.kind = Kind::kBoundedStaleness, .number = number};

@@ -200,10 +200,10 @@ inline constexpr int kProtocolVersion = 11;
 
 // Bounds of what a message may contain. No sum of counts over all workers, and no product of a count with the
 // number of workers or buckets, overflows 64 bits.
-inline constexpr int64_t kMostCount = int64_t{1} << 40;  // steps, samples of one push, versions, epochs
-inline constexpr size_t kMostBuckets = 65536;
-inline constexpr size_t kMostTables = 4096;
-inline constexpr int kMostTableRows = 1 << 30;
-inline constexpr int kMostTableWidth = 65536;
+inline constexpr int64_t kMaxWireCount = int64_t{1} << 40;  // steps, samples of one push, versions, epochs
+inline constexpr size_t kMaxBuckets = 65536;
+inline constexpr size_t kMaxTables = 4096;
+inline constexpr int kMaxTableRows = 1 << 30;
+inline constexpr int kMaxTableWidth = 65536;
 
 }  // namespace psring

@@ -73,13 +73,13 @@ absl::Status ValidateTables(const ServerJob& job) {
                                                    OptimizerName(job.optimizer.kind)));
   }
   if (job.tables.empty()) return absl::OkStatus();
-  if (job.tables.size() > kMostTables) {
+  if (job.tables.size() > kMaxTables) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the job has ", job.tables.size(), " tables; the maximum is ", kMostTables));
+        absl::StrCat("the job has ", job.tables.size(), " tables; the maximum is ", kMaxTables));
   }
   for (size_t t = 0; t < job.tables.size(); ++t) {
     const Table& table = job.tables[t];
-    if (table.rows < 1 || table.rows > kMostTableRows || table.width < 1 || table.width > kMostTableWidth ||
+    if (table.rows < 1 || table.rows > kMaxTableRows || table.width < 1 || table.width > kMaxTableWidth ||
         !std::isfinite(table.bound)) {
       return absl::InvalidArgumentError(absl::StrCat("table ", t, " has ", table.rows, " rows of width ",
                                                      table.width, " in +-", table.bound));
@@ -97,9 +97,9 @@ std::string Describe(const Table& table) {
 
 absl::Status ValidateBuckets(const ServerJob& job) {
   if (job.parameters < 0) return absl::InvalidArgumentError(absl::StrCat("parameters is ", job.parameters));
-  if (job.buckets.size() > kMostBuckets) {
+  if (job.buckets.size() > kMaxBuckets) {
     return absl::InvalidArgumentError(absl::StrCat("the job has ", job.buckets.size(),
-                                                   " buckets, and at most ", kMostBuckets,
+                                                   " buckets, and at most ", kMaxBuckets,
                                                    " are possible; use larger ones (--bucket_mb)"));
   }
   std::vector<Bucket> in_place = job.buckets;
@@ -196,7 +196,7 @@ absl::Status ValidateServerJob(const ServerJob& job) {
   if (job.server < 0 || job.server >= job.servers) {
     return absl::InvalidArgumentError(absl::StrCat("server ", job.server, " of ", job.servers));
   }
-  if (job.start_step < 0 || job.start_step > kMostCount || job.start_samples < 0 ||
+  if (job.start_step < 0 || job.start_step > kMaxWireCount || job.start_samples < 0 ||
       job.start_samples > INT64_MAX / 2) {
     return absl::InvalidArgumentError(
         absl::StrCat("start_step is ", job.start_step, ", start_samples ", job.start_samples));
@@ -207,7 +207,7 @@ absl::Status ValidateServerJob(const ServerJob& job) {
   }
   // Adam's t is positive.
   const int64_t start = rule.each_alone() ? job.start_step * job.workers + job.start_beyond : job.start_step;
-  if (job.optimizer.earlier_updates < -start || job.optimizer.earlier_updates > kMostCount) {
+  if (job.optimizer.earlier_updates < -start || job.optimizer.earlier_updates > kMaxWireCount) {
     return absl::InvalidArgumentError(absl::StrCat("earlier_updates is ", job.optimizer.earlier_updates,
                                                    " in a job that starts with update ", start));
   }

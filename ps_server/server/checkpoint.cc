@@ -45,8 +45,8 @@ absl::Status ValidateStats(const ServerStats& stats, const ServerJob& job) {
   }
   PSRING_RETURN_IF_ERROR(CheckLength("lost_at_step", stats.lost_at_step.size(), stats.lost_workers.size()));
   PSRING_RETURN_IF_ERROR(CheckAll("lost_workers", stats.lost_workers, job.workers - 1));
-  PSRING_RETURN_IF_ERROR(CheckAll("lost_at_step", stats.lost_at_step, kMostCount));
-  if (stats.staleness_histogram.size() > kMostStaleness + 1) {
+  PSRING_RETURN_IF_ERROR(CheckAll("lost_at_step", stats.lost_at_step, kMaxWireCount));
+  if (stats.staleness_histogram.size() > kMaxStaleness + 1) {
     return Wrong(absl::StrCat("staleness_histogram has ", stats.staleness_histogram.size(), " entries"));
   }
   PSRING_RETURN_IF_ERROR(CheckAll("staleness_histogram", stats.staleness_histogram, INT64_MAX / 2));
@@ -81,7 +81,7 @@ absl::Status ValidateCheckpoint(const Checkpoint& checkpoint) {
     return Wrong(absl::StrCat("it has ", checkpoint.values.size(), " values, not ", arrays, " for each of ",
                               job.parameters, " parameters"));
   }
-  PSRING_RETURN_IF_ERROR(CheckRange("step", checkpoint.step, kMostCount));
+  PSRING_RETURN_IF_ERROR(CheckRange("step", checkpoint.step, kMaxWireCount));
   PSRING_RETURN_IF_ERROR(CheckLength("buckets", checkpoint.buckets.size(), job.buckets.size()));
   PSRING_RETURN_IF_ERROR(CheckLength("samples", checkpoint.samples.size(), job.buckets.size()));
   PSRING_RETURN_IF_ERROR(CheckAll("samples", checkpoint.samples, INT64_MAX / 2));
@@ -90,11 +90,11 @@ absl::Status ValidateCheckpoint(const Checkpoint& checkpoint) {
     const std::string version = absl::StrCat("bucket ", i, "'s version");
     PSRING_RETURN_IF_ERROR(CheckLength(absl::StrCat("bucket ", i, "'s left"), bucket.left.size(), workers));
     if (rule.each_alone()) {
-      PSRING_RETURN_IF_ERROR(CheckRange(version, bucket.version, kMostCount * job.workers));
+      PSRING_RETURN_IF_ERROR(CheckRange(version, bucket.version, kMaxWireCount * job.workers));
       PSRING_RETURN_IF_ERROR(
           CheckLength(absl::StrCat("bucket ", i, "'s next_step"), bucket.next_step.size(), workers));
       PSRING_RETURN_IF_ERROR(
-          CheckAll(absl::StrCat("bucket ", i, "'s next_step"), bucket.next_step, kMostCount));
+          CheckAll(absl::StrCat("bucket ", i, "'s next_step"), bucket.next_step, kMaxWireCount));
     } else if (bucket.version != checkpoint.step) {
       return Wrong(absl::StrCat(version, " is ", bucket.version, ", not the step ", checkpoint.step));
     }

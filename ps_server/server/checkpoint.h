@@ -18,13 +18,13 @@
 namespace psring {
 
 // The last entry of the histogram includes greater ones.
-inline constexpr size_t kMostStaleness = 1 << 20;
+inline constexpr size_t kMaxStaleness = 1 << 20;
 
 // Payload: gradients received and weights sent in exchanges, without the weights of Join and Fetch.
 struct ServerStats {
   int64_t pushes = 0;  // a worker's gradient of a bucket
   Traffic payload;
-  std::vector<int64_t> staleness_histogram;   // index: staleness, at most kMostStaleness
+  std::vector<int64_t> staleness_histogram;   // index: staleness, at most kMaxStaleness
   std::vector<int64_t> worker_pushes;         // by worker
   std::vector<int64_t> worker_staleness_sum;  // by worker
   int64_t dropped_gradients = 0;              // backup workers: gradients that arrived too late

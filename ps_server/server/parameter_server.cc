@@ -304,7 +304,7 @@ void ParameterServer::Count(Replies& replies) {
     stats_.payload.payload_tx_bytes += shard_->bucket_bytes(answer->bucket);
     if (answer->dropped) continue;
     stats_.payload.payload_rx_bytes += shard_->gradient_bytes(answer->bucket);
-    const size_t staleness = std::min(static_cast<size_t>(answer->staleness), kMostStaleness);
+    const size_t staleness = std::min(static_cast<size_t>(answer->staleness), kMaxStaleness);
     ++stats_.pushes;
     if (stats_.staleness_histogram.size() <= staleness) stats_.staleness_histogram.resize(staleness + 1);
     ++stats_.staleness_histogram[staleness];

@@ -17,7 +17,7 @@ absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<Reply
     return absl::InvalidArgumentError(
         absl::StrCat("worker ", worker, " is out of range: this server has ", options_.workers, " workers"));
   }
-  if (joining.epoch < 0 || joining.epoch > kMostCount) {
+  if (joining.epoch < 0 || joining.epoch > kMaxWireCount) {
     return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " names epoch ", joining.epoch));
   }
   MutexLock receive_lock(workers_[worker].receive);

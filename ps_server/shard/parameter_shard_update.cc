@@ -15,7 +15,7 @@ namespace psring {
 namespace {
 
 // Gradients that are read together in one pass; more are added as they arrive.
-constexpr ptrdiff_t kMostBorrowed = 4;
+constexpr ptrdiff_t kMaxBorrowed = 4;
 
 constexpr size_t kBlock = 4096;  // floats; a block's results fit into an L1 cache
 
@@ -91,7 +91,7 @@ bool ParameterShard::Borrow(int worker, int bucket, const WholeGradient& whole, 
   }
   MutexLock lock(state.chunks[0].mutex);
   const auto stands = [](const WholeGradient& other) { return other.gradient.data() != nullptr; };
-  if (state.resets != resets || std::ranges::count_if(state.borrowed, stands) == kMostBorrowed) return false;
+  if (state.resets != resets || std::ranges::count_if(state.borrowed, stands) == kMaxBorrowed) return false;
   state.borrowed[worker] = whole;
   return true;
 }

@@ -28,7 +28,7 @@ namespace {
 
 constexpr size_t kTokenBytes = 32;  // as text
 constexpr size_t kPageBytes = 4096;
-constexpr size_t kMostWaiting = 1024;  // handed over, and not yet taken by a Join
+constexpr size_t kMaxWaiting = 1024;  // handed over, and not yet taken by a Join
 constexpr absl::Duration kPatience = absl::Seconds(1);
 constexpr absl::Duration kKept = absl::Minutes(1);
 
@@ -125,7 +125,7 @@ class Receiver : public PayloadReceiver {
     }
     {
       MutexLock lock(mutex_);
-      if (waiting_.size() >= kMostWaiting)
+      if (waiting_.size() >= kMaxWaiting)
         return absl::ResourceExhaustedError("too many workers wait with their memory");
       waiting_.push_back(std::move(handed));
     }

@@ -127,8 +127,8 @@ absl::Status CheckCounts(const Fields& fields) {
         std::pair("staleness", Chunk::kStalenessFieldNumber),
         std::pair("complete", Chunk::kCompleteFieldNumber), std::pair("slot", Chunk::kSlotFieldNumber)}) {
     const auto value = static_cast<int64_t>(fields[number]);
-    if (value >= -1 && value <= kMostCount) continue;
-    return absl::InvalidArgumentError(absl::StrCat(name, " ", value, "; the most is ", kMostCount));
+    if (value >= -1 && value <= kMaxWireCount) continue;
+    return absl::InvalidArgumentError(absl::StrCat(name, " ", value, "; the most is ", kMaxWireCount));
   }
   return absl::OkStatus();
 }

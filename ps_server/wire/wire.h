@@ -31,7 +31,7 @@ template <typename Message>
 class Received {
  public:
   // Replaces the previous message. InvalidArgument unless `bytes` are such a message, with counts within
-  // kMostCount. Clears `bytes`.
+  // kMaxWireCount. Clears `bytes`.
   absl::Status Decode(grpc::ByteBuffer& bytes);
 
   const Message& message() const { return message_; }

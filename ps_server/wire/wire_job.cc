@@ -9,7 +9,7 @@
 namespace psring {
 namespace {
 
-constexpr size_t kMostNameBytes = 64;
+constexpr size_t kMaxNameBytes = 64;
 
 }  // namespace
 
@@ -65,9 +65,9 @@ absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
   // Errors repeat these names, so their length is bounded, and they have one line.
   for (const std::string* name :
        {&job.consistency(), &job.wire(), &job.optimizer().name(), &job.schedule().decay()}) {
-    if (name->size() > kMostNameBytes) {
+    if (name->size() > kMaxNameBytes) {
       return absl::InvalidArgumentError(
-          absl::StrCat("a job with a name of ", name->size(), " bytes; the maximum is ", kMostNameBytes));
+          absl::StrCat("a job with a name of ", name->size(), " bytes; the maximum is ", kMaxNameBytes));
     }
     if (absl::StrContains(*name, '\n'))
       return absl::InvalidArgumentError("a job with a name of several lines");

@@ -24,7 +24,7 @@ struct Calls {
 
 void Check(const absl::Status& status) {
   // A longer one does not fit into gRPC's metadata.
-  if (status.message().size() > 3 * psring::kMostKeyBytes) __builtin_trap();
+  if (status.message().size() > 3 * psring::kMaxKeyBytes) __builtin_trap();
 }
 
 void Call(psring::RendezvousStore& store, uint8_t kind, uint8_t who, const std::string& message,

@@ -16,7 +16,7 @@
 namespace {
 
 constexpr int kWorkers = 2;
-constexpr int64_t kMostBytes = 1 << 20;  // of a job
+constexpr int64_t kMaxBytes = 1 << 20;  // of a job
 
 class Sink final : public psring::ReplySink {
  public:
@@ -68,7 +68,7 @@ class Workers {
       if (kind >= 128) joining.job = request->job;
     }
     if (psring::ValidateServerJob(joining.job).ok() &&
-        psring::MemoryOf(joining.job, /*device_is_host=*/true).on_device > kMostBytes) {
+        psring::MemoryOf(joining.job, /*device_is_host=*/true).on_device > kMaxBytes) {
       return;
     }
     auto sink = std::make_shared<Sink>();

@@ -24,13 +24,13 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "psring checkpoint";
 constexpr int kFormatVersion = 1;
-constexpr size_t kMostShownBytes = 100;  // of a name in an error
-constexpr size_t kMostFields = 8192;     // of an object
+constexpr size_t kMaxShownBytes = 100;  // of a name in an error
+constexpr size_t kMaxFields = 8192;     // of an object
 
 // Steps are multiplied by workers and samples, which must not overflow.
-constexpr int64_t kMostSteps = INT64_MAX / 65536;
+constexpr int64_t kMaxSteps = INT64_MAX / 65536;
 // Other counts are only added.
-constexpr int64_t kMostCounted = int64_t{1} << 60;
+constexpr int64_t kMaxCounted = int64_t{1} << 60;
 
 Json ToJson(const TrainingPosition& p) {
   return {
@@ -95,13 +95,13 @@ absl::Status CheckHash(const Json& json) {
 
 absl::StatusOr<Json> Parse(const std::string& text) {
   // Copying and hashing it below is recursive.
-  if (const auto shallow = JsonObject::Parse(text, kMostTextBytes); !shallow.ok()) {
+  if (const auto shallow = JsonObject::Parse(text, kMaxTextBytes); !shallow.ok()) {
     return absl::DataLossError(absl::StrCat(kPositionFile, ": ", shallow.status().message()));
   }
   // Finding a field of an ordered object takes linear time. A file of each worker is the most there can be.
-  if (const size_t fields = ShapeOfJson(text).fields; fields > kMostFields) {
+  if (const size_t fields = ShapeOfJson(text).fields; fields > kMaxFields) {
     return absl::DataLossError(
-        absl::StrCat(kPositionFile, " has ", fields, " fields in one object; the limit is ", kMostFields));
+        absl::StrCat(kPositionFile, " has ", fields, " fields in one object; the limit is ", kMaxFields));
   }
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.value("format", Json()) != kFormat || !json.contains("version") ||
@@ -124,14 +124,14 @@ double Number(const JsonObject& json, const char* key, absl::Status& status) {
   return number.value_or(0);
 }
 
-int64_t Count(const JsonObject& json, const char* key, absl::Status& status, int64_t most = kMostCounted) {
+int64_t Count(const JsonObject& json, const char* key, absl::Status& status, int64_t most = kMaxCounted) {
   const absl::StatusOr<int64_t> count = json.WholeNumber<int64_t>(key, 0, most);
   status.Update(count.status());
   return count.value_or(0);
 }
 
 std::string Text(const JsonObject& json, const char* key, absl::Status& status) {
-  const absl::StatusOr<std::string> text = json.Text(key, kMostTextBytes);
+  const absl::StatusOr<std::string> text = json.Text(key, kMaxTextBytes);
   status.Update(text.status());
   return text.value_or("");
 }
@@ -148,12 +148,12 @@ absl::StatusOr<TrainingPosition> PositionOf(const JsonObject& json) {
   p.workers = static_cast<int>(Count(json, "workers", status, INT32_MAX));
   p.wire = Text(json, "wire", status);
   p.sequence = Count(json, "sequence", status);
-  p.step = Count(json, "step", status, kMostSteps);
+  p.step = Count(json, "step", status, kMaxSteps);
   p.updates = Count(json, "updates", status);
   p.samples = Count(json, "samples", status);
   p.data_count = Count(sampler, "samples_in_data", status);
   p.drawn_batch = Count(sampler, "samples_a_step", status);
-  p.epoch = Count(sampler, "epoch", status, kMostSteps);
+  p.epoch = Count(sampler, "epoch", status, kMaxSteps);
   p.epoch_samples = Count(sampler, "samples_drawn_of_epoch", status);
   p.optimizer.momentum = Number(optimizer, "momentum", status);
   p.optimizer.beta1 = Number(optimizer, "beta1", status);
@@ -168,10 +168,10 @@ absl::StatusOr<TrainingPosition> PositionOf(const JsonObject& json) {
   PSRING_RETURN_IF_ERROR(status);
   PSRING_ASSIGN_OR_RETURN(p.asynchronous, json.Bool("asynchronous"));
   PSRING_ASSIGN_OR_RETURN(p.seed, sampler.Unsigned("seed"));
-  PSRING_ASSIGN_OR_RETURN(p.flags, json.Texts("flags", kMostTextBytes, kMostTextBytes));
-  PSRING_ASSIGN_OR_RETURN(p.ready_order, json.Texts("ready_order", kMostTextBytes, kMostTextBytes));
+  PSRING_ASSIGN_OR_RETURN(p.flags, json.Texts("flags", kMaxTextBytes, kMaxTextBytes));
+  PSRING_ASSIGN_OR_RETURN(p.ready_order, json.Texts("ready_order", kMaxTextBytes, kMaxTextBytes));
   if (json.Has("worker_steps")) {
-    PSRING_ASSIGN_OR_RETURN(p.worker_steps, json.WholeNumbers("worker_steps", kMostTextBytes, 0, kMostSteps));
+    PSRING_ASSIGN_OR_RETURN(p.worker_steps, json.WholeNumbers("worker_steps", kMaxTextBytes, 0, kMaxSteps));
   }
   PSRING_ASSIGN_OR_RETURN(p.optimizer.kind, ParseOptimizer(Text(optimizer, "name", status)));
   return p;
@@ -189,7 +189,7 @@ std::string EncodePosition(const TrainingPosition& position,
 
 absl::StatusOr<TrainingPosition> ParsePosition(const std::string& text) {
   PSRING_RETURN_IF_ERROR(Parse(text).status());
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMostTextBytes, kPositionFile));
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMaxTextBytes, kPositionFile));
   absl::StatusOr<TrainingPosition> position = PositionOf(json);
   if (!position.ok()) return absl::DataLossError(position.status().message());
   return position;
@@ -202,7 +202,7 @@ absl::StatusOr<std::map<std::string, std::string>> HashesIn(const std::string& t
     if (name == kPositionFile || !hash.is_string()) continue;
     if (name.empty() || name[0] == '.' || name.find_first_of(std::string_view("/\0", 2)) != name.npos) {
       return absl::DataLossError(absl::StrCat(kPositionFile, " names ",
-                                              AsciiJsonText(Json(name.substr(0, kMostShownBytes))),
+                                              AsciiJsonText(Json(name.substr(0, kMaxShownBytes))),
                                               ", which is not a file of the checkpoint"));
     }
     hashes[name] = hash.get<std::string>();

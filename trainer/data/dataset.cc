@@ -24,7 +24,7 @@ int64_t Dataset::count() const {
 void Dataset::Gather(const std::vector<int64_t>& indices, absl::Span<void* const> inputs,
                      int32_t* labels) const {
   PSRING_CHECK(inputs.size() == spec_.inputs.size());
-  std::array<void*, kMostSampleInputs> to = {};
+  std::array<void*, kMaxSampleInputs> to = {};
   std::copy(inputs.begin(), inputs.end(), to.begin());
   for (const int64_t index : indices) {
     PSRING_CHECK(index >= 0 && index < count());

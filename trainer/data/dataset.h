@@ -32,11 +32,11 @@ struct TensorSpec {
   size_t count() const;
 };
 
-constexpr size_t kMostSampleInputs = 4;
+constexpr size_t kMaxSampleInputs = 4;
 
 // What a sample consists of.
 struct SampleSpec {
-  std::vector<TensorSpec> inputs;  // at most kMostSampleInputs
+  std::vector<TensorSpec> inputs;  // at most kMaxSampleInputs
   int labels = 1;                  // predictions per sample: 1, or one for each token of a text
   int classes = 0;                 // labels are at least 0 and below it
 };
@@ -78,8 +78,8 @@ class Dataset {
 // Samples that were gathered in host memory.
 struct GatheredBatch {
   int size = 0;
-  std::array<const void*, kMostSampleInputs> inputs = {};  // by SampleSpec::inputs, each [size][shape]
-  const int32_t* labels = nullptr;                         // [size][SampleSpec::labels]
+  std::array<const void*, kMaxSampleInputs> inputs = {};  // by SampleSpec::inputs, each [size][shape]
+  const int32_t* labels = nullptr;                        // [size][SampleSpec::labels]
 };
 
 struct DataSplits {

@@ -24,14 +24,14 @@ struct CloseFile {
 };
 
 // EMNIST, the largest set of this format, has 547 MB; its images have 28 x 28 pixels.
-constexpr int64_t kMostBytes = 768 << 20, kMostExtent = 1024;
-constexpr int64_t kMostCompression = 1032;  // deflate's largest ratio
+constexpr int64_t kMaxBytes = 768 << 20, kMaxExtent = 1024;
+constexpr int64_t kMaxCompression = 1032;  // deflate's largest ratio
 
 // Reads a plain or gzipped file in order; zlib detects which.
 class ByteReader {
  public:
   static absl::StatusOr<std::unique_ptr<ByteReader>> Open(const std::string& path) {
-    PSRING_ASSIGN_OR_RETURN(FileDescriptor file, OpenRegularFile(path, kMostBytes));
+    PSRING_ASSIGN_OR_RETURN(FileDescriptor file, OpenRegularFile(path, kMaxBytes));
     struct stat info;
     if (fstat(file.get(), &info) != 0) return FileError("read", path);
     std::unique_ptr<gzFile_s, CloseFile> opened(gzdopen(file.get(), "rb"));
@@ -42,7 +42,7 @@ class ByteReader {
   }
 
   // Bytes that the whole file may contain.
-  int64_t most_bytes() const { return gzdirect(file_.get()) != 0 ? size_ : kMostCompression * size_; }
+  int64_t most_bytes() const { return gzdirect(file_.get()) != 0 ? size_ : kMaxCompression * size_; }
 
   // Exactly `count` bytes, or an error that names the file.
   absl::Status Read(uint8_t* to, int64_t count) {
@@ -108,11 +108,11 @@ absl::StatusOr<IdxFile> OpenIdx(const std::string& path, int dimensions) {
     PSRING_RETURN_IF_ERROR(file.reader->Read(d, 4));
     const int64_t extent = int64_t{d[0]} << 24 | d[1] << 16 | d[2] << 8 | d[3];
     file.dimensions.push_back(extent);
-    if (extent == 0 || file.size > kMostBytes / extent || (i > 0 && extent > kMostExtent)) {
+    if (extent == 0 || file.size > kMaxBytes / extent || (i > 0 && extent > kMaxExtent)) {
       return absl::InvalidArgumentError(absl::StrCat(path, ": not an idx file that psring reads: dimension ",
-                                                     i, " is ", extent, "; images have at most ", kMostExtent,
-                                                     " x ", kMostExtent, " pixels, and a file at most ",
-                                                     kMostBytes, " bytes"));
+                                                     i, " is ", extent, "; images have at most ", kMaxExtent,
+                                                     " x ", kMaxExtent, " pixels, and a file at most ",
+                                                     kMaxBytes, " bytes"));
     }
     file.size *= extent;
   }

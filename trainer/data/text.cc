@@ -19,7 +19,7 @@
 namespace psring {
 namespace {
 
-constexpr size_t kMostTextFile = size_t{1} << 30, kMostTokenFile = size_t{4} << 30;
+constexpr size_t kMaxTextFile = size_t{1} << 30, kMaxTokenFile = size_t{4} << 30;
 
 using Tokens = std::vector<uint16_t>;
 
@@ -64,7 +64,7 @@ absl::StatusOr<std::string> KingJamesBible() {
   std::array<char, 1 << 16> block;
   while (output != nullptr) {
     const size_t got = fread(block.data(), 1, block.size(), output.get());
-    if (got == 0 || text.size() > kMostTextFile) break;
+    if (got == 0 || text.size() > kMaxTextFile) break;
     text.append(block.data(), got);
   }
   if (!text.empty()) return text;
@@ -88,7 +88,7 @@ constexpr int kGpt2Vocabulary = 50257;
 // not the others.
 bool LookLike32Bits(absl::string_view bytes) {
   constexpr size_t kFewest = 512;  // bytes, below which 16-bit tokens may look like that
-  constexpr uint16_t kMostHighHalves = 16;
+  constexpr uint16_t kMaxHighHalves = 16;
   if (bytes.size() < kFewest || bytes.size() % sizeof(uint32_t) != 0) return false;
   uint16_t highest[2] = {0, 0};
   for (size_t at = 0; at < bytes.size(); at += sizeof(uint16_t)) {
@@ -97,7 +97,7 @@ bool LookLike32Bits(absl::string_view bytes) {
     uint16_t& of_parity = highest[at / sizeof(half) % 2];
     of_parity = std::max(of_parity, half);
   }
-  return highest[1] < kMostHighHalves && highest[0] >= kMostHighHalves;
+  return highest[1] < kMaxHighHalves && highest[0] >= kMaxHighHalves;
 }
 
 // The tokens of a file, without its header. `vocabulary`: of the header; 0: unknown.
@@ -139,7 +139,7 @@ absl::StatusOr<absl::string_view> TokensIn(absl::string_view bytes, int& vocabul
 }
 
 absl::StatusOr<Tokens> ReadTokenFile(const std::string& path) {
-  PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kMostTokenFile));
+  PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kMaxTokenFile));
   int vocabulary = 0;
   const absl::StatusOr<absl::string_view> stored = TokensIn(bytes, vocabulary);
   if (!stored.ok()) {
@@ -165,7 +165,7 @@ SampleSpec TextSpec(int context, int classes) {
 }
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
-  return path.empty() ? KingJamesBible() : ReadFile(path, kMostTextFile);
+  return path.empty() ? KingJamesBible() : ReadFile(path, kMaxTextFile);
 }
 
 absl::StatusOr<DataSplits> ReadText(const std::string& path, int context) {

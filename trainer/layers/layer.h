@@ -21,7 +21,7 @@ class SharedStatistics;
 class TouchedRows;
 struct BatchLookups;
 
-constexpr size_t kMostInputs = 2;
+constexpr size_t kMaxInputs = 2;
 
 // How a layer computes the gradient of one of its inputs.
 enum class InputGradient : uint8_t {
@@ -61,15 +61,15 @@ struct LayerPass {
   const BatchLookups* lookups = nullptr;  // of this batch
   // Of layers that draw random numbers, by sample, on the host; null: they draw nothing.
   const uint64_t* sample_seeds = nullptr;
-  std::array<ConstSpan, kMostInputs> x;  // indices (int32) have 4 bytes each, whatever their span's type
+  std::array<ConstSpan, kMaxInputs> x;  // indices (int32) have 4 bytes each, whatever their span's type
   Span y;
   std::byte* kept;
   // In backward:
-  Span dy;                                  // BackwardInput may change it, for BackwardWeight
-  std::array<Span, kMostInputs> dx;         // data null: not needed
-  std::array<bool, kMostInputs> adds = {};  // of a kAddable input: add to dx
-  Span gradient;                            // of this layer's weights
-  bool adds_gradient = false;               // a later layer that shares the weights has written `gradient`
+  Span dy;                                 // BackwardInput may change it, for BackwardWeight
+  std::array<Span, kMaxInputs> dx;         // data null: not needed
+  std::array<bool, kMaxInputs> adds = {};  // of a kAddable input: add to dx
+  Span gradient;                           // of this layer's weights
+  bool adds_gradient = false;              // a later layer that shares the weights has written `gradient`
   Ops& ops;
   Stream& stream;
 };

@@ -25,7 +25,7 @@ struct GradientPlan {
   std::vector<size_t> pieces;  // elements per sample
   std::vector<int> piece_of;   // by value: a piece, kNone or kInPlace
   // By layer and input: a layer that runs earlier in backward has written the input's gradient; add to it.
-  std::vector<std::array<bool, kMostInputs>> adds;
+  std::vector<std::array<bool, kMaxInputs>> adds;
 };
 
 // For backward over `layers`, last first. The last layer's output is the network's. A value with several

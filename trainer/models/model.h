@@ -22,9 +22,9 @@ namespace psring {
 
 // A batch on the device.
 struct Batch {
-  int size = 0;                                            // samples
-  std::array<const void*, kMostSampleInputs> inputs = {};  // by SampleSpec::inputs, each [size][shape]
-  const int32_t* labels = nullptr;                         // [size][SampleSpec::labels]
+  int size = 0;                                           // samples
+  std::array<const void*, kMaxSampleInputs> inputs = {};  // by SampleSpec::inputs, each [size][shape]
+  const int32_t* labels = nullptr;                        // [size][SampleSpec::labels]
 };
 
 struct BatchScore {
@@ -60,7 +60,7 @@ struct Activations {
   Buffer memory = {};
   std::vector<Span> values = {}, gradients = {};  // by value of the network; views of `memory`
   std::vector<std::byte*> kept = {};              // by layer
-  std::vector<Activations> replicas = {};         // those of the replicas of dp
+  std::vector<Activations> replicas = {};         // those of the replicas of data-parallel
 };
 
 // Constant: all that changes is in the arguments. One thread at a time, because of the Ops it borrows.

@@ -15,7 +15,7 @@ bool Overlap(const ReadyRange& a, const ReadyRange& b) {
 
 int Network::Builder::Add(std::unique_ptr<Layer> layer, std::vector<int> inputs) {
   const int output = static_cast<int>(samples_.inputs.size() + layers_.size());
-  PSRING_CHECK(inputs.size() == layer->traits().inputs.size() && inputs.size() <= kMostInputs);
+  PSRING_CHECK(inputs.size() == layer->traits().inputs.size() && inputs.size() <= kMaxInputs);
   for (const int value : inputs) PSRING_CHECK(value >= 0 && value < output);
   places_.push_back({.inputs = std::move(inputs), .output = output, .traits = &layer->traits()});
   layers_.push_back(std::move(layer));

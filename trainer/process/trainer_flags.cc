@@ -53,11 +53,11 @@ TrainerFlags ParseTrainerFlags(int argc, char** argv) {
   app.add_flag("--check_only", flags.check_only,
                "Load the data, build the model, print the resulting settings as JSON, and exit")
       ->group("This process");
-  app.add_option(
-         "--workers", flags.workers,
-         "Workers in this process: logical ones with --clock virtual, replicas with --strategy dp [1]")
+  app.add_option("--workers", flags.workers,
+                 "Workers in this process: logical ones with --clock virtual, replicas with --strategy "
+                 "data-parallel [1]")
       ->group("This process")
-      ->check(WholeNumber(1, kMostLogicalWorkers));
+      ->check(WholeNumber(1, kMaxLogicalWorkers));
   app.add_option("--replay", flags.replay,
                  "Repeat an asynchronous run from the order of arrivals that its server recorded "
                  "(arrivals-server0.bin); the other flags are those of that run")

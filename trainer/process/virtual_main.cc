@@ -88,7 +88,7 @@ absl::Status ReplayFile(const VirtualFlags& flags, const std::string& file) {
   const std::unique_ptr<Progress> progress =
       MakeProgress(flags.progress, /*rank=*/0, /*world_size=*/1, flags.training.reads_text());
   progress->Started();
-  PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(file, kMostRecordBytes));
+  PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(file, kMaxRecordBytes));
   const absl::StatusOr<Arrivals> arrivals = ArrivalsFromBytes(bytes);
   if (!arrivals.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--replay ", file, ": ", arrivals.status().message()));

@@ -36,13 +36,13 @@ absl::StatusOr<std::unique_ptr<GradientPass>> GradientPass::Create(const Trainin
                                                                    const Parts& parts) {
   auto pass = std::unique_ptr<GradientPass>(new GradientPass(options, parts));
   const size_t bytes = parts.gradient.bytes();
-  if (options.micro_batches > 1) {
+  if (options.reference_workers > 1) {
     PSRING_ASSIGN_OR_RETURN(pass->worker_gradient_, parts.device.Allocate(bytes));
   }
-  if (options.accumulate > 1) {
+  if (options.micro_batches > 1) {
     PSRING_ASSIGN_OR_RETURN(pass->micro_gradient_, parts.device.Allocate(bytes));
   }
-  pass->stamps_.reserve(static_cast<size_t>(options.micro_batches * options.accumulate));
+  pass->stamps_.reserve(static_cast<size_t>(options.reference_workers * options.micro_batches));
   return pass;
 }
 
@@ -91,7 +91,7 @@ absl::Status GradientPass::ForwardAndBackward(size_t batch_of_step, const Batch&
 }
 
 ModelState GradientPass::StateOf(size_t batch_of_step) const {
-  const bool first_worker = batch_of_step < static_cast<size_t>(options_.accumulate);
+  const bool first_worker = batch_of_step < static_cast<size_t>(options_.micro_batches);
   return {.weights = parts_.weights,
           .buffers = first_worker ? parts_.buffers : Span{},
           .statistics = parts_.statistics,
@@ -113,10 +113,10 @@ absl::Status GradientPass::Forward(size_t batch_of_step, const Batch& batch) {
 // batches of a worker, then the workers that micro-batches represent, as a server in deterministic mode adds
 // them. Buckets are complete only after the last batch.
 absl::Status GradientPass::Backward(int batch_of_step, const Batch& batch) {
-  const int of_worker = batch_of_step % options_.accumulate;
-  const bool first_worker = batch_of_step < options_.accumulate;
-  const bool worker_done = of_worker + 1 == options_.accumulate;
-  const bool step_done = batch_of_step + 1 == options_.accumulate * options_.micro_batches;
+  const int of_worker = batch_of_step % options_.micro_batches;
+  const bool first_worker = batch_of_step < options_.micro_batches;
+  const bool worker_done = of_worker + 1 == options_.micro_batches;
+  const bool step_done = batch_of_step + 1 == options_.micro_batches * options_.reference_workers;
   const Span sum = first_worker ? parts_.gradient : worker_gradient_.span();
   const Span to = of_worker == 0 ? sum : micro_gradient_.span();
   const RecordedPass::Ready on_ready = [&](ReadyRange range) {
@@ -138,7 +138,7 @@ absl::Status GradientPass::Backward(int batch_of_step, const Batch& batch) {
     return backward_passes_[{batch_of_step, batch.size}].Run(parts_.compute, enqueue, on_ready);
   }
   PSRING_RETURN_IF_ERROR(enqueue(on_ready));
-  if (parts_.rows != nullptr && worker_done && options_.accumulate > 1) parts_.rows->EndWorker(step_done);
+  if (parts_.rows != nullptr && worker_done && options_.micro_batches > 1) parts_.rows->EndWorker(step_done);
   return absl::OkStatus();
 }
 

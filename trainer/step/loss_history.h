@@ -11,7 +11,7 @@ namespace psring {
 // within a block includes all of it.
 class LossHistory {
  public:
-  static constexpr size_t kMostBlocks = 1 << 13;
+  static constexpr size_t kMaxBlocks = 1 << 13;
   LossHistory() = default;
   explicit LossHistory(size_t most_blocks) : most_blocks_(most_blocks) {}
 
@@ -41,7 +41,7 @@ class LossHistory {
   void MergePairs();
   double MeanFrom(int64_t index) const;
 
-  size_t most_blocks_ = kMostBlocks;
+  size_t most_blocks_ = kMaxBlocks;
   int64_t steps_per_block_ = 1;
   std::vector<Block> blocks_;  // all but the last hold steps_per_block_ steps, unless steps were removed
   int64_t steps_ = 0;

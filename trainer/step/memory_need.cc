@@ -31,7 +31,7 @@ absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const Mo
   PSRING_RETURN_IF_ERROR(BatchMemory::Create(samples, max_batch, batch).status());
   need.batch = batch.bytes() + (need.recomputes ? unit_inputs : all).bytes();
   const size_t parameters = made->parameters().count();
-  const size_t copies = 2 + (options.micro_batches > 1 ? 1 : 0) + (options.accumulate > 1 ? 1 : 0);
+  const size_t copies = 2 + (options.reference_workers > 1 ? 1 : 0) + (options.micro_batches > 1 ? 1 : 0);
   // The gradients of tables are rows.
   const size_t tables = on_rank.has_tables ? made->parameters().table_elements() : 0;
   need.parameters = (copies * parameters + tables) * sizeof(float);

@@ -235,10 +235,10 @@ void Training::RemoveRecordsFrom(int64_t step) {
   is_measuring_ = is_measuring_ && step > plan_.warmup_steps;
 }
 
-// One batch per backward pass. The replicas of dp draw micro-batches, which are computed together.
+// One batch per backward pass. The replicas of data-parallel draw micro-batches, which are computed together.
 std::vector<std::vector<int64_t>> Training::BatchesOf(SampledStep drawn) const {
   if (replicas_ == nullptr) return std::move(drawn.batches);
-  std::vector<std::vector<int64_t>> batches(static_cast<size_t>(options_.accumulate));
+  std::vector<std::vector<int64_t>> batches(static_cast<size_t>(options_.micro_batches));
   for (size_t i = 0; i < drawn.batches.size(); ++i) {
     std::vector<int64_t>& batch = batches[i % batches.size()];
     batch.insert(batch.end(), drawn.batches[i].begin(), drawn.batches[i].end());

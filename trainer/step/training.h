@@ -131,7 +131,7 @@ class Training {
   std::unique_ptr<Model> model_;
   Activations activations_;
   int evaluation_batch_ = 0;
-  DataParallel* replicas_ = nullptr;  // model_ of the strategy dp
+  DataParallel* replicas_ = nullptr;  // model_ of the strategy data-parallel
   Buffer weights_, own_gradient_;
   Buffer host_weights_, host_gradient_;  // if the host cannot read the device's memory
   Buffer buffers_, host_buffers_;        // state that is not trained, if the model has any

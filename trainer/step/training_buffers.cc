@@ -9,7 +9,7 @@ namespace psring {
 namespace {
 
 // A server keeps its newest two checkpoints, several servers three.
-constexpr size_t kMostKept = 3;
+constexpr size_t kMaxKept = 3;
 
 }  // namespace
 
@@ -56,7 +56,7 @@ absl::Status Training::KeepBuffers(int64_t step) {
   const int64_t every = std::max<int64_t>(1, options_.checkpoint_every);
   if (!kept_buffers_.empty() && step % every != 0) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(kept_buffers_[step], BuffersOnHost());
-  if (kept_buffers_.size() > kMostKept) kept_buffers_.erase(kept_buffers_.begin());
+  if (kept_buffers_.size() > kMaxKept) kept_buffers_.erase(kept_buffers_.begin());
   return absl::OkStatus();
 }
 

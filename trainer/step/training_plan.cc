@@ -43,23 +43,22 @@ absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t sampl
   // Of all workers; products with updates and samples fit into 64 bits.
   constexpr double kMaxSamples = 1e18;
   const int64_t data_count = samples * predictions;
-  const double drawn = static_cast<double>(options.batch) * options.accumulate * predictions * world_size *
-                       options.micro_batches * options.replicas;
+  const double drawn = static_cast<double>(options.batch) * options.micro_batches * predictions * world_size *
+                       options.reference_workers * options.replicas;
   if (drawn > kMaxSamples) {
     return absl::InvalidArgumentError(
         absl::StrCat("--batch ", options.batch, ": a step would have ", drawn, " samples; use fewer"));
   }
   const int64_t worker_batch = WorkerBatch(options) * predictions;
   StepPlan plan{.warmup_steps = options.warmup_steps,
-                .drawn_batch = worker_batch * world_size * options.micro_batches * options.replicas,
+                .drawn_batch = worker_batch * world_size * options.reference_workers * options.replicas,
                 .data_count = data_count,
                 .predictions = predictions};
   const bool drops_last = options.drop_last == "true";
   if (drops_last && plan.drawn_batch > data_count) {
     const int64_t shares = plan.drawn_batch / predictions / options.batch;
     return absl::InvalidArgumentError(
-        absl::StrCat("--batch ", options.batch,
-                     shares > 1 ? absl::StrCat(" times ", shares, " workers or micro-batches") : "",
+        absl::StrCat("--batch ", options.batch, shares > 1 ? absl::StrCat(" times ", shares, " workers") : "",
                      " is larger than the data (", samples, " samples)"));
   }
   // Budgets count the samples in updates; the gradients of spare workers are normally dropped.
@@ -130,7 +129,7 @@ absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const Str
   if (options.linear_scaling) {
     const double batch = static_cast<double>(options.batch) * steps.predictions;
     plan.schedule.scale = strategy.synchronous ? static_cast<double>(steps.global_batch) / batch
-                                               : static_cast<double>(options.accumulate);
+                                               : static_cast<double>(options.micro_batches);
   }
   plan.schedule.warmup_samples = std::llround(options.warmup_epochs * static_cast<double>(steps.data_count));
   plan.schedule.total_samples = steps.total_samples;
@@ -159,8 +158,8 @@ absl::Status CheckSyncBatchNorm(const TrainingOptions& options, const StrategyRo
     return with(absl::StrCat(backend, ", which has one call in progress at a time"),
                 "choose native or gloo, or omit it");
   }
-  if (options.micro_batches > 1) {
-    return with("--micro_batches, each of which is normalized on its own", "use a larger --batch");
+  if (options.reference_workers > 1) {
+    return with("--reference_workers, each of which is normalized on its own", "use a larger --batch");
   }
   if (options.drop_last == "false") {
     return with("--drop_last false: ranks need batches of equal size", "omit one of them");
@@ -209,15 +208,16 @@ absl::Status CheckTables(const TrainingOptions& options, const StrategyRow& stra
 
 std::string StatisticsNote(const TrainingOptions& options, const StrategyRow& strategy, int world_size) {
   constexpr absl::string_view kRunning = "BatchNorm: evaluation uses the running statistics of ";
-  if (world_size == 1 && options.micro_batches * options.replicas == 1) {
+  if (world_size == 1 && options.reference_workers * options.replicas == 1) {
     return absl::StrCat(kRunning, "all batches");
   }
   if (options.sync_batch_norm && strategy.uses_group) {
     return absl::StrCat(kRunning, "all ranks' batches (--sync_batch_norm)");
   }
   if (strategy.replicates) return absl::StrCat(kRunning, "replica 0's batches");
-  if (options.micro_batches > 1) {
-    return absl::StrCat(kRunning, "the first of ", options.micro_batches, " micro-batches, as rank 0 would");
+  if (options.reference_workers > 1) {
+    return absl::StrCat(kRunning, "the first of ", options.reference_workers,
+                        " workers' batches, as rank 0 would");
   }
   const bool sends = strategy.uses_group && options.broadcast_buffers == "true";
   return absl::StrCat(
@@ -265,23 +265,27 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
   if (strategy.single_process && world_size > 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--strategy ", strategy.name, " is one process; it cannot have ", world_size, " workers (",
-        strategy.replicates ? "--workers N are its devices" : "--micro_batches adds as many gradients", ")"));
+        strategy.replicates ? "--workers N are its devices" : "--reference_workers adds as many gradients",
+        ")"));
   }
   if (!strategy.replicates && options.replicas > 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--workers is for --strategy dp and --clock virtual; with ", options.strategy,
+        absl::StrCat("--workers is for --strategy data-parallel and --clock virtual; with ", options.strategy,
                      " every worker is a process, started by psring, torchrun, mpirun or srun"));
   }
-  if (strategy.replicates && options.micro_batches > 1) {
-    return absl::InvalidArgumentError("--micro_batches belongs to --strategy single, not to dp");
+  if (strategy.replicates && options.reference_workers > 1) {
+    return absl::InvalidArgumentError(
+        "--reference_workers belongs to --strategy single, not to data-parallel");
   }
   if (strategy.replicates && (options.straggler != "none" || options.jitter_ms != "none")) {
     return absl::InvalidArgumentError(
-        "--straggler and --jitter_ms slow processes down, but the replicas of dp are threads of one process; "
+        "--straggler and --jitter_ms slow processes down, but the replicas of data-parallel are threads of "
+        "one process; "
         "omit them");
   }
   if (strategy.replicates && options.clock == "virtual") {
-    return absl::InvalidArgumentError("--clock virtual does not model dp's copies; omit one of them");
+    return absl::InvalidArgumentError(
+        "--clock virtual does not model data-parallel's copies; omit one of them");
   }
   if (strategy.asynchronous() && options.clip_norm > 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -303,9 +307,9 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
         absl::StrCat("--drop_last false counts every sample once, and --strategy ", options.strategy,
                      " drops gradients; omit one of them"));
   }
-  if (!strategy.single_process && options.micro_batches > 1) {
+  if (!strategy.single_process && options.reference_workers > 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--micro_batches belongs to --strategy single, not to ", strategy.name));
+        absl::StrCat("--reference_workers belongs to --strategy single, not to ", strategy.name));
   }
   return absl::OkStatus();
 }

@@ -65,7 +65,7 @@ StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t b
   return record;
 }
 
-// `figures`: of this step, with the strategy dp.
+// `figures`: of this step, with the strategy data-parallel.
 void Training::AddReplicas(DataParallelFigures figures, StepRecord& record) {
   // The rest of forward and backward is computing by all replicas at once, and the loss.
   record.compute_ms -= figures.moved_ms();

@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                      .world_size = worker.world_size,
                      .ranks_per_machine = options.local_aggregation ? worker.group->size() : 1,
                      .batch = options.batch,
-                     .micro_batches = options.micro_batches * options.replicas * options.accumulate,
+                     .micro_batches = options.reference_workers * options.replicas * options.micro_batches,
                      .predictions = data.spec().labels,
                      .seed = options.seed,
                      .drop_last = options.drop_last == "true"});
@@ -119,7 +119,8 @@ absl::Status Training::MakeModel(const ModelRow& row, int max_batch) {
   }
   if (device.name() != "cpu") {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--strategy dp needs --device cpu, where replicas are threads; this device is ", device.name()));
+        "--strategy data-parallel needs --device cpu, where replicas are threads; this device is ",
+        device.name()));
   }
   const int max_share = (max_batch + options_.replicas - 1) / options_.replicas;
   const DataParallelOptions options{.replicas = options_.replicas,

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kBlock = 4096;  // elements that stay in the first-level cache between passes
 constexpr float kLargestFloat16 = 65504;
 // A server keeps its newest two checkpoints, several servers three.
-constexpr size_t kMostKept = 3;
+constexpr size_t kMaxKept = 3;
 
 }  // namespace
 
@@ -77,7 +77,7 @@ ConstSpan ErrorFeedback::Before(int64_t step) const {
 void ErrorFeedback::Keep(int64_t step) {
   const ConstSpan now = Before(step);
   kept_[step].assign(now.floats(), now.floats() + now.count);
-  if (kept_.size() > kMostKept) kept_.erase(kept_.begin());
+  if (kept_.size() > kMaxKept) kept_.erase(kept_.begin());
 }
 
 bool ErrorFeedback::GoBackTo(int64_t step) {

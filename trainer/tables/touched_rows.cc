@@ -94,7 +94,7 @@ absl::Status TouchedRows::Plan(const Dataset& data, const std::vector<std::vecto
   // The lookups of all batches, one after the other.
   size_t samples = 0;
   for (const std::vector<int64_t>& batch : batches) samples += batch.size();
-  std::array<void*, kMostSampleInputs> to = {};
+  std::array<void*, kMaxSampleInputs> to = {};
   for (size_t i = 0; i < inputs_.size(); ++i) {
     inputs_[i].resize(std::max<size_t>(1, samples * samples_.inputs[i].count()));
   }

@@ -82,12 +82,12 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
                                             .rank = worker,
                                             .world_size = workers,
                                             .batch = options.batch,
-                                            .micro_batches = options.accumulate,
+                                            .micro_batches = options.micro_batches,
                                             .predictions = data.train.spec().labels,
                                             .seed = options.seed,
                                             .drop_last = options.drop_last == "true"});
   }
-  if (options.accumulate > 1) {
+  if (options.micro_batches > 1) {
     PSRING_ASSIGN_OR_RETURN(w.micro_gradient_, device.Allocate(bytes));
   }
   return made;

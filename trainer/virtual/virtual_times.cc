@@ -19,7 +19,7 @@ absl::StatusOr<VirtualTimes::Source> VirtualTimes::Read(const std::string& flag,
   absl::string_view path = text;
   absl::Status status;
   if (absl::ConsumePrefix(&path, kTracePrefix)) {
-    const absl::StatusOr<std::string> json = ReadFile(std::string(path), kMostRecordBytes);
+    const absl::StatusOr<std::string> json = ReadFile(std::string(path), kMaxRecordBytes);
     status = json.status();
     if (status.ok()) {
       absl::StatusOr<StepTimes> times = StepTimesFromJson(*json);

@@ -16,7 +16,7 @@
 
 namespace psring {
 
-inline constexpr int kMostLogicalWorkers = 256;
+inline constexpr int kMaxLogicalWorkers = 256;
 
 struct VirtualRun {
   int workers = 1;

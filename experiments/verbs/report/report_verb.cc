@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 absl::Status WriteKinetoTraces(const std::vector<std::string>& runs, const std::string& folder,
                                Display& display) {
   for (const std::string& run : runs) {
-    PSRING_ASSIGN_OR_RETURN(const std::string trace, ReadFile(run + "/trace.json", kMostLongBytes));
+    PSRING_ASSIGN_OR_RETURN(const std::string trace, ReadFile(run + "/trace.json", kMaxLongBytes));
     const fs::path to = runs.size() > 1
                             ? fs::path(folder) / FileName(fs::weakly_canonical(run).filename().string())
                             : fs::path(folder);

@@ -100,7 +100,7 @@ TEST(StepTimes, WorkersUseTheirOwnStepsAndMoreWorkersShareThem) {
 
 TEST(Arrivals, AreBoundedOverAllBuckets) {
   Arrivals arrivals{.consistency = "async", .workers = 2};
-  arrivals.updates.resize(Arrivals::kMostUpdates / 2);
+  arrivals.updates.resize(Arrivals::kMaxUpdates / 2);
   arrivals.updates[1] = {0};
   EXPECT_FALSE(arrivals.IsFull(1));
   arrivals.updates[1] = {0, 1};

@@ -23,7 +23,7 @@ class Flood {
   static constexpr int kOpen = 1500;
   // How long a member's connection may take: well below a second, but not with sanitizers on a busy machine.
   // It takes 5 s if members wait for silent connections.
-  static constexpr absl::Duration kMostDelay = absl::Seconds(3);
+  static constexpr absl::Duration kMaxDelay = absl::Seconds(3);
   // Keeps kOpen connections and opens again, up to `per_second`, those that the server has closed. Each sends
   // `bytes`. For at most a minute.
   Flood(const std::string& address, int port, std::string bytes = "", int per_second = 2000)

@@ -19,8 +19,8 @@ std::string Dump(const TrainingOptions& o) {
   out.precision(17);
   out << o.strategy << '|' << o.model << '|' << o.data << '|' << o.data_dir << '|' << o.device << '|'
       << o.threads << '|' << o.steps << '|' << o.samples << '|' << o.epochs << '|' << o.warmup_steps << '|'
-      << o.batch << '|' << o.micro_batches << '|' << o.optimizer << '|' << o.lr << '|' << o.momentum << '|'
-      << o.schedule << '|' << o.warmup_epochs << '|' << o.linear_scaling << '|' << o.bucket_mb << '|'
+      << o.batch << '|' << o.reference_workers << '|' << o.optimizer << '|' << o.lr << '|' << o.momentum
+      << '|' << o.schedule << '|' << o.warmup_epochs << '|' << o.linear_scaling << '|' << o.bucket_mb << '|'
       << o.sync_batch_norm << '|' << o.broadcast_buffers << '|' << o.seed << '|' << o.eval_every << '|'
       << o.evaluate << '|' << o.check_replicas << '|' << o.ps_schedule << '|' << o.backend << '|'
       << o.transport << '|' << o.server_placement << '|' << o.deterministic << '|' << o.local_aggregation
@@ -30,7 +30,7 @@ std::string Dump(const TrainingOptions& o) {
       << '|' << o.clock << '|' << o.compute_ms << '|' << o.network_ms << '|' << o.serve_ms << '|'
       << o.on_worker_loss << '|' << o.worker_timeout_s << '|' << o.reject_nonfinite << '|' << o.checkpoint_dir
       << '|' << o.checkpoint_every << '|' << o.checkpoint_keep << '|' << o.resume << '|' << o.max_restarts
-      << '|' << o.staging_mb << '|' << o.accumulate << '|' << o.drop_last << '|' << o.precision << '|'
+      << '|' << o.staging_mb << '|' << o.micro_batches << '|' << o.drop_last << '|' << o.precision << '|'
       << o.ranks_per_process << '|' << o.width << '|' << o.cuda_graph << '|' << o.tls << '|' << o.layers
       << '|' << o.heads << '|' << o.context << '|' << o.text << '|' << o.weight_decay << '|' << o.recompute
       << '|' << o.dropout;
@@ -66,9 +66,9 @@ const std::vector<Field>& Fields() {
       {"--epochs", [](auto& o) { o.epochs = 0.1; }},
       {"--warmup_steps", [](auto& o) { o.warmup_steps = 5; }},
       {"--batch", [](auto& o) { o.batch = 1; }},
-      {"--micro_batches", [](auto& o) { o.micro_batches = 4; }},
+      {"--reference_workers", [](auto& o) { o.reference_workers = 4; }},
       {"--precision", [](auto& o) { o.precision = "bfloat16"; }},
-      {"--accumulate", [](auto& o) { o.accumulate = 3; }},
+      {"--micro_batches", [](auto& o) { o.micro_batches = 3; }},
       {"--drop_last", [](auto& o) { o.drop_last = "false"; }},
       {"--optimizer", [](auto& o) { o.optimizer = "adam"; }},
       {"--lr", [](auto& o) { o.lr = 1.0 / 3; }},
@@ -380,12 +380,12 @@ TEST(ValidateTrainingOptions, AcceptsOneLength) {
 }
 
 TEST(ValidateTrainingOptions, MicroBatchesAreForSingle) {
-  EXPECT_EQ(ValidationError([](auto& o) { o.micro_batches = 4; }), "");
+  EXPECT_EQ(ValidationError([](auto& o) { o.reference_workers = 4; }), "");
   EXPECT_EQ(ValidationError([](auto& o) {
-              o.micro_batches = 4;
+              o.reference_workers = 4;
               o.strategy = "ring";
             }),
-            "--micro_batches is for --strategy single; omit it for ring");
+            "--reference_workers is for --strategy single; omit it for ring");
 }
 
 TEST(ValidateTrainingOptions, RejectsContradictions) {

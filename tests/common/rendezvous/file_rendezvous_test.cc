@@ -171,7 +171,7 @@ TEST_F(FileRendezvousTest, AWrongNumberOfBytesIsAnErrorBeforeAnythingIsAllocated
 
 TEST_F(FileRendezvousTest, AValueBeyondTheLimitOfTheFileIsAnError) {
   const auto zero = Join(0, 2);
-  const absl::Status status = zero->Set("key", std::string(FileStore::kMostBytes, 'x'));
+  const absl::Status status = zero->Set("key", std::string(FileStore::kMaxBytes, 'x'));
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_TRUE(zero->Set("key", "small").ok());
   EXPECT_EQ(*zero->Get("key", "it"), "small");

@@ -239,7 +239,7 @@ TEST(RendezvousStore, WaitingCallsAreBounded) {
 TEST(RendezvousStore, KeysAndNamesAreBounded) {
   RendezvousStore store;
   const MemberId zero = JoinAs(store, 0, 1);
-  const std::string longest(kMostKeyBytes, 'x'), too_long(kMostKeyBytes + 1, 'x');
+  const std::string longest(kMaxKeyBytes, 'x'), too_long(kMaxKeyBytes + 1, 'x');
   EXPECT_TRUE(store.Set(longest, "").ok());
   EXPECT_TRUE(Get(store, longest, longest, kLong).ok());
   EXPECT_TRUE(Exchange(store, zero, longest, "", kLong).ok());

@@ -50,8 +50,8 @@ TEST(PeerText, EscapesWhatIsNotUtf8) {
 }
 
 TEST(PeerText, IsBoundedAndEndsAtACharacter) {
-  EXPECT_EQ(PeerText(std::string(kMostPeerTextBytes, 'x')), std::string(kMostPeerTextBytes, 'x'));
-  EXPECT_EQ(PeerText(std::string(1 << 20, 'x')), std::string(kMostPeerTextBytes - 3, 'x') + "...");
+  EXPECT_EQ(PeerText(std::string(kMaxPeerTextBytes, 'x')), std::string(kMaxPeerTextBytes, 'x'));
+  EXPECT_EQ(PeerText(std::string(1 << 20, 'x')), std::string(kMaxPeerTextBytes - 3, 'x') + "...");
   EXPECT_EQ(PeerText("abcdef", 5), "ab...");
   EXPECT_EQ(PeerText("a\xc3\xa9\xc3\xa9\xc3\xa9", 5), "a...");
   EXPECT_EQ(PeerText("\x1b\x1b", 7), "\\x1b...");

@@ -140,7 +140,7 @@ TEST(NetworkText, IsAMatrixWithASentence) {
 }
 
 TEST(NetworkText, OfManyNodesNamesTheFileInstead) {
-  const int nodes = kMostNodesOfMatrix + 1;
+  const int nodes = kMaxNodesOfMatrix + 1;
   NetworkReport network{.nodes = nodes};
   network.bytes_per_s.assign(static_cast<size_t>(nodes * nodes), 125e6);
   network.latency_s.assign(static_cast<size_t>(nodes * nodes), 1e-5);

@@ -135,7 +135,7 @@ TEST(ExplainTest, AStrategysStepFollowsFromItsRow) {
   EXPECT_THAT(step("none"), HasSubstr("replicas diverge"));
   EXPECT_THAT(step("single"),
               AllOf(HasSubstr("One step with 1 worker:"), HasSubstr("It updates the weights")));
-  EXPECT_THAT(step("dp"), HasSubstr("Device 0 receives all gradients"));
+  EXPECT_THAT(step("data-parallel"), HasSubstr("Device 0 receives all gradients"));
   EXPECT_EQ(ExplainStep(*FindStrategy("ps-backup:4"), 4, Language::kEnglish).status().message(),
             "ps-backup:4 needs more than 4 workers (B: spare workers); set --workers");
   for (const StrategyRow& strategy : StrategyRows()) {

@@ -88,7 +88,7 @@ TEST(Plan, RejectsFlagsThatNoStrategySupports) {
   ring.training.on_worker_loss.clear();
   ring.training.wire = "float16";
   EXPECT_EQ(Refusal(ring), "");
-  ring.strategies = {"single", "dp"};
+  ring.strategies = {"single", "data-parallel"};
   EXPECT_THAT(Refusal(ring), Has("--wire sets"));
   CompareOptions sync{.strategies = {"ps-sync"}, .workers = {2}};
   sync.training.staleness_lr = "inverse";
@@ -259,7 +259,7 @@ TEST(Plan, AGlobalBatchIsDividedAmongTheWorkers) {
     for (const Configuration& configuration : *part)
       EXPECT_EQ(configuration.training.batch * configuration.workers, 256) << configuration.name();
   }
-  options.training.accumulate = 4;
+  options.training.micro_batches = 4;
   for (const Configuration& configuration : PlanFor(options).cost)
     EXPECT_EQ(WorkerBatch(configuration.training) * configuration.workers, 256) << configuration.name();
 }
@@ -290,14 +290,15 @@ TEST(Plan, AWorkersShareOfAGlobalBatchTakesLessTime) {
 }
 
 TEST(Plan, SuggestsTheNearestName) {
-  EXPECT_THAT(
-      Refusal({.strategies = {"rign"}}),
-      testing::StartsWith("unknown strategy 'rign'; did you mean 'ring'? Use one of none, single, dp"));
+  EXPECT_THAT(Refusal({.strategies = {"rign"}}),
+              testing::StartsWith(
+                  "unknown strategy 'rign'; did you mean 'ring'? Use one of none, single, data-parallel"));
   CompareOptions model;
   model.training.model = "mpl";
   EXPECT_THAT(Refusal(model), testing::StartsWith("unknown model 'mpl'; did you mean 'mlp'? Use one of "));
-  EXPECT_THAT(Refusal({.strategies = {"zzzzzz"}}),
-              testing::StartsWith("unknown strategy 'zzzzzz'; use one of none, single, dp, star, ring, "));
+  EXPECT_THAT(
+      Refusal({.strategies = {"zzzzzz"}}),
+      testing::StartsWith("unknown strategy 'zzzzzz'; use one of none, single, data-parallel, star, ring, "));
 }
 
 TEST(Plan, AStrategysNameIncludesItsNumber) {
@@ -329,7 +330,7 @@ TEST(Plan, WorkerCountsMustBeFrom1To64) {
 }
 
 TEST(Plan, ProcessesHaveEqualNumbersOfRanks) {
-  CompareOptions options{.strategies = {"ring", "dp"}, .workers = {1, 2, 4, 8}};
+  CompareOptions options{.strategies = {"ring", "data-parallel"}, .workers = {1, 2, 4, 8}};
   options.training.ranks_per_process = 4;
   for (const Configuration& configuration : PlanFor(options).cost) {
     SCOPED_TRACE(configuration.name());
@@ -386,10 +387,10 @@ TEST(Plan, LocalAggregationIsForPsSyncWithSeveralWorkersOnAMachine) {
 }
 
 TEST(Plan, ReplicasAreTheWorkersOfOneProcess) {
-  const Plan plan = PlanFor({.strategies = {"dp", "ring"}, .workers = {2, 3}});
+  const Plan plan = PlanFor({.strategies = {"data-parallel", "ring"}, .workers = {2, 3}});
   int found = 0;
   for (const Configuration& configuration : plan.cost) {
-    const bool replicates = configuration.strategy.name == "dp";
+    const bool replicates = configuration.strategy.name == "data-parallel";
     found += replicates;
     EXPECT_EQ(configuration.training.replicas, replicates ? configuration.workers : 1);
     EXPECT_EQ(configuration.ranks(), replicates ? 1 : configuration.workers);
@@ -408,7 +409,7 @@ TEST(Plan, RejectsCountingEverySampleWhenGradientsAreDropped) {
 
 TEST(Plan, MicroBatchesNeedStrategySingle) {
   CompareOptions options{.strategies = {"single", "ring"}};
-  options.training.micro_batches = 2;
+  options.training.reference_workers = 2;
   EXPECT_FALSE(Refusal(options).empty());
   options.strategies = {};
   EXPECT_FALSE(Refusal(options).empty());

@@ -126,8 +126,8 @@ TEST_F(NamespacesLaunchTest, OneProcessForAllDevicesOfAMachineTrainsToTheSameWei
 TEST_F(LaunchersTest, MachinesOnTheLoopbackAddUpTheirGradients) {
   StartedOnes single;
   single.push_back(std::make_unique<Started>(
-      Command(PSRING_BINARY, absl::StrCat("train --strategy single --micro_batches 2 --accumulate 2 ", kShort,
-                                          " --out ", Folder("single"))),
+      Command(PSRING_BINARY, absl::StrCat("train --strategy single --reference_workers 2 --micro_batches 2 ",
+                                          kShort, " --out ", Folder("single"))),
       std::vector<std::string>()));
   ASSERT_TRUE(WaitForAll(single) && single[0]->Succeeded()) << single[0]->Story();
   for (const std::string layout : {"--nproc_per_node 2", "--ranks_per_process 2"}) {

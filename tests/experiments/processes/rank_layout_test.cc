@@ -18,7 +18,7 @@ TEST_P(Synchronous, AllLayoutsEndWithTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Synchronous,
                          testing::Values("none", "ring --transport tcp",
-                                         "ring --transport shm --accumulate 2", "ring --wire bfloat16",
+                                         "ring --transport shm --micro_batches 2", "ring --wire bfloat16",
                                          "direct --drop_last false", "double-binary-tree --optimizer adam",
                                          "gloo", "ps-sync --deterministic",
                                          "ps-sync --deterministic --transport tcp --servers 2",

@@ -144,7 +144,7 @@ class RestartTest : public testing::Test {
 };
 
 constexpr char kSlow[] = "--jitter_ms 2";  // leaves time to kill processes; weights are the same
-constexpr char kSingle[] = "--strategy single --micro_batches 2";
+constexpr char kSingle[] = "--strategy single --reference_workers 2";
 constexpr char kRing[] = "--strategy ring --workers 2";
 constexpr char kThreads[] = "--strategy ring --workers 2 --ranks_per_process 2";
 constexpr char kServer[] = "--strategy ps-sync --workers 2 --deterministic";

@@ -205,7 +205,7 @@ TEST_F(ReportPageTest, ReadsPagesOnlyFromRegularFilesOfLimitedSize) {
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THAT(ReadRunsOfPage(pipe).status().message(), Has("pipe.html"));
   Put("large.html", "");
-  fs::resize_file(large, kMostPageBytes + 1);
+  fs::resize_file(large, kMaxPageBytes + 1);
   EXPECT_THAT(ReadRunsOfPage(large).status().message(), Has("large.html"));
   EXPECT_THAT(ReadRunsOfPage(folder_ / "none.html").status().message(), Has("none.html"));
 }
@@ -238,10 +238,10 @@ TEST_F(ReportPageTest, ARunWithSomeOfItsRoundsIsNotIncomplete) {
 }
 
 TEST_F(ReportPageTest, ListsFilesThatAreTooLargeWithTheirSizeAndTheLimit) {
-  const std::pair<const char*, uint64_t> limits[] = {{"steps.jsonl", kMostLongBytes},
-                                                     {"trace.json", kMostLongBytes},
-                                                     {"runs.csv", kMostTextBytes},
-                                                     {"table.json", kMostTextBytes}};
+  const std::pair<const char*, uint64_t> limits[] = {{"steps.jsonl", kMaxLongBytes},
+                                                     {"trace.json", kMaxLongBytes},
+                                                     {"runs.csv", kMaxTextBytes},
+                                                     {"table.json", kMaxTextBytes}};
   Put("manifest.json", "{}");
   for (const auto& [name, most] : limits) {
     Put(name, "");
@@ -403,7 +403,7 @@ TEST(DigestArrivalsTest, LongRunsKeepTheirBeginning) {
   const std::vector<uint16_t> order(1000, 0);
   const Json json =
       Json::parse(DigestArrivals("x", ToBytes({.consistency = "async", .workers = 2, .updates = {order}})));
-  EXPECT_EQ(json["pushes"].size(), kMostPushes);
+  EXPECT_EQ(json["pushes"].size(), kMaxPushes);
   EXPECT_EQ(json["updates"], 1000);
 }
 

@@ -116,7 +116,7 @@ TEST(PredictRow, UsesAWorkloadsTimesWithoutNone) {
   EXPECT_EQ(beside.compute_from, "the recording of mine");
 
   SummaryRow row = Row("ring", 2);
-  row.configuration.training.accumulate = 3;
+  row.configuration.training.micro_batches = 3;
   EXPECT_DOUBLE_EQ(PredictRow(row, nullptr, ground)->prediction.compute, 3 * 0.040);
   // Times measured in `none` take precedence over recorded ones.
   const SummaryRow none = Row("none", 2);

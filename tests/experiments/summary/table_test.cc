@@ -468,7 +468,7 @@ TEST(RunFiles, StepsHaveTheirLaunchAndWait) {
 }
 
 TEST(Findings, DescribeTheWorkOfDevice0) {
-  SummaryRow row = Row("dp", 2, {1, 2});
+  SummaryRow row = Row("data-parallel", 2, {1, 2});
   row.sample.parameters = 1'000'000;
   row.sample.data_parallel = {.replicas = 2,
                               .inputs_bytes = 1e6,

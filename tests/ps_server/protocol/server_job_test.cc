@@ -140,10 +140,10 @@ TEST(ServerJobTest, BucketsMayBeEmptyOnlyWithSeveralServers) {
 
 TEST(ServerJobTest, TheNumberOfBucketsIsBounded) {
   ServerJob job{.workers = 1, .servers = 2};
-  job.buckets.resize(kMostBuckets);
+  job.buckets.resize(kMaxBuckets);
   for (size_t i = 0; i < job.buckets.size(); ++i) job.buckets[i].index = static_cast<int>(i);
   EXPECT_EQ(ValidateServerJob(job), absl::OkStatus());
-  job.buckets.push_back({.index = static_cast<int>(kMostBuckets)});
+  job.buckets.push_back({.index = static_cast<int>(kMaxBuckets)});
   EXPECT_THAT(std::string(ValidateServerJob(job).message()),
               HasSubstr("the job has 65537 buckets, and at most 65536 are possible"));
 }
@@ -186,7 +186,7 @@ TEST(ServerJobTest, NumbersMustBePossible) {
       {"clip_norm nan", [](ServerJob& job) { job.clip_norm = kNan; }},
       {"warm-up is -1", [](ServerJob& job) { job.schedule.warmup_samples = -1; }},
       {"of -9223372036854775808", [](ServerJob& job) { job.schedule.total_samples = INT64_MIN; }},
-      {"start_step is 1099511627777", [](ServerJob& job) { job.start_step = kMostCount + 1; }},
+      {"start_step is 1099511627777", [](ServerJob& job) { job.start_step = kMaxWireCount + 1; }},
       {"start_samples -1", [](ServerJob& job) { job.start_samples = -1; }},
       {"earlier_updates is -1 in a job that starts with update 0",
        [](ServerJob& job) { job.optimizer.earlier_updates = -1; }},
@@ -264,7 +264,7 @@ TEST(JobMemoryTest, AJobThatDoesNotFitIsRejectedWithTheAvailableMemory) {
 TEST(JobMemoryTest, IncludesBookkeepingPerBucketAndWorker) {
   const std::unique_ptr<Device> cpu = MakeCpuDevice();
   ServerJob job{.workers = 65536};
-  job.buckets.resize(kMostBuckets);
+  job.buckets.resize(kMaxBuckets);
   EXPECT_EQ(RequireMemory(job, SmallDevice(*cpu, size_t{64} << 30)).code(),
             absl::StatusCode::kResourceExhausted);
 }

@@ -37,8 +37,9 @@ class RandomChunksTest : public HostileTest {
 
   int64_t Number(int64_t usual) {
     const int64_t small = static_cast<int64_t>(random_() % 5000), chunk = kChunkBytes, tail = kTail;
-    const int64_t numbers[] = {usual,      usual,          usual + 1, usual - 1, 0,     1,    -1,
-                               kMostCount, kMostCount + 1, INT64_MAX, INT64_MIN, chunk, tail, small};
+    const int64_t numbers[] = {usual, usual,         usual + 1,         usual - 1, 0,         1,
+                               -1,    kMaxWireCount, kMaxWireCount + 1, INT64_MAX, INT64_MIN, chunk,
+                               tail,  small};
     return numbers[Below(std::size(numbers))];
   }
   uint64_t Unsigned(uint64_t usual) { return static_cast<uint64_t>(Number(static_cast<int64_t>(usual))); }

@@ -117,7 +117,7 @@ TEST(WireTest, EveryMessageToTheWorkerIsEncodedAsInTheProtoFile) {
            .offset = uint64_t{1} << 40,
            .step = -1,
            .version = -1,
-           .staleness = kMostCount,
+           .staleness = kMaxWireCount,
            .dropped = true,
            .shared = WeightsPlace{.bytes = 40, .weights_at = 8}},
             "kind: EXCHANGE bucket: 300 offset: 1099511627776 step: -1 version: -1 "
@@ -143,7 +143,7 @@ TEST(WireTest, AServerRejectsCountsOutOfRangeAndMessagesOfServers) {
     return std::string(Received<message::ToServer>().Decode(bytes).message());
   };
   EXPECT_EQ(decodes([](proto::Chunk&) {}), "");
-  EXPECT_EQ(decodes([](proto::Chunk& chunk) { chunk.set_samples(kMostCount + 1); }),
+  EXPECT_EQ(decodes([](proto::Chunk& chunk) { chunk.set_samples(kMaxWireCount + 1); }),
             "samples 1099511627777; the most is 1099511627776");
   EXPECT_EQ(decodes([](proto::Chunk& chunk) { chunk.set_step(-2); }), "step -2; the most is 1099511627776");
   EXPECT_EQ(decodes([](proto::Chunk& chunk) { chunk.set_kind(proto::Chunk::RESET); }),
@@ -157,8 +157,8 @@ TEST(WireTest, AWorkerRejectsCountsOutOfRange) {
     grpc::ByteBuffer bytes = Encode(message, {}, nullptr);
     return std::string(Received<message::ToWorker>().Decode(bytes).message());
   };
-  EXPECT_EQ(decodes(message::Welcome{.step = kMostCount}), "");
-  EXPECT_EQ(decodes(message::Welcome{.step = kMostCount + 1}),
+  EXPECT_EQ(decodes(message::Welcome{.step = kMaxWireCount}), "");
+  EXPECT_EQ(decodes(message::Welcome{.step = kMaxWireCount + 1}),
             "step 1099511627777; the most is 1099511627776");
   EXPECT_EQ(decodes(message::Answer{.version = INT64_MIN}),
             "version -9223372036854775808; the most is 1099511627776");

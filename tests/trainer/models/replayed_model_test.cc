@@ -98,7 +98,7 @@ TEST(Replay, RejectsFlagsThatContradictAWorkload) {
   EXPECT_TRUE(refused([](TrainingOptions& o) { o.model = "cnn"; }));
   EXPECT_TRUE(refused([](TrainingOptions& o) { o.data = "synthetic"; }));
   EXPECT_TRUE(refused([](TrainingOptions& o) { o.batch = 7; }));
-  EXPECT_TRUE(refused([](TrainingOptions& o) { o.micro_batches = 2; }));
+  EXPECT_TRUE(refused([](TrainingOptions& o) { o.reference_workers = 2; }));
   EXPECT_TRUE(refused([](TrainingOptions& o) { o.recompute = true; }));
   EXPECT_TRUE(refused([](TrainingOptions& o) { o.dropout = .1; }));
   EXPECT_TRUE(refused([](TrainingOptions& o) { o.eval_every = 5; }));

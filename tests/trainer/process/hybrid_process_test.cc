@@ -23,7 +23,7 @@ class HybridProcess : public TrainerProcess {
  protected:
   // Of one process with `workers` micro-batches.
   RankResult Single(int workers) {
-    return TrainAlone(absl::StrCat("--strategy single --micro_batches ", workers, kClicks));
+    return TrainAlone(absl::StrCat("--strategy single --reference_workers ", workers, kClicks));
   }
 };
 
@@ -123,7 +123,7 @@ TEST_F(HybridProcess, IsRejectedInOneLine) {
            {"--strategy hybrid --clock virtual", 2, "does not support --clock virtual"},
            {"--strategy hybrid --local_aggregation", 2, "--local_aggregation is for ps-sync"},
            {"--strategy hybrid --staleness_lr inverse", 2, "--staleness_lr is for asynchronous"},
-           {"--strategy hybrid --micro_batches 2", 2, "--micro_batches is for --strategy single"},
+           {"--strategy hybrid --reference_workers 2", 2, "--reference_workers is for --strategy single"},
        }) {
     SCOPED_TRACE(bad.flags);
     ExpectOneLine(*StartAlone(bad.flags), {bad.message}, bad.code);

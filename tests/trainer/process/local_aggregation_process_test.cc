@@ -29,8 +29,8 @@ TEST_F(LocalAggregationProcess, TheServerSeesTwoWorkersAndTheWeightsAreTheRefere
   EXPECT_EQ(Served(0).payload_rx_bytes, gradients);
   EXPECT_EQ(Served(0).payload_tx_bytes, gradients);
 
-  const RankResult alone = TrainAlone(
-      absl::StrCat("--strategy single --micro_batches ", kRanks / kEach, " --accumulate ", kEach, kShort));
+  const RankResult alone = TrainAlone(absl::StrCat("--strategy single --reference_workers ", kRanks / kEach,
+                                                   " --micro_batches ", kEach, kShort));
   EXPECT_EQ(alone.weights_hash, result.weights_hash);
 }
 

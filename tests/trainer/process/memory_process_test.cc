@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 // the loss history (48 bytes, until that is full) and its begin (16 bytes). This is 290 to 480 bytes; 100 to
 // 450 were measured. The bound is about twice that. A GEMM buffer that is lost in each step takes 16 to
 // 140 KiB.
-constexpr int64_t kMostKbPerStep = 1;
+constexpr int64_t kMaxKbPerStep = 1;
 
 // One rank, whose record of steps is a pipe that this reads. The pipe holds a page, so the rank is at most
 // about 30 steps ahead of the reader. The destructor kills the rank.
@@ -156,7 +156,7 @@ class TrainerMemory : public testing::Test {
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       const int64_t after = ranks[rank]->ResidentKb();
       ASSERT_GT(after, 0);
-      EXPECT_LE(after - before[rank], kMostKbPerStep * training.measured_steps)
+      EXPECT_LE(after - before[rank], kMaxKbPerStep * training.measured_steps)
           << "KiB of rank " << rank << ", which has " << after;
     }
   }

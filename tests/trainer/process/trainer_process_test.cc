@@ -58,7 +58,8 @@ TEST_F(TrainerProcess, DeterministicServersEqualTheReferenceOverTheRequestedPayl
   constexpr char kClipped[] = " --clip_norm 0.2";
   std::map<std::string, std::string> hashes;  // by clipping
   for (const std::string clip : {"", kClipped})
-    hashes[clip] = TrainAlone(absl::StrCat("--strategy single --micro_batches 2", kShort, clip)).weights_hash;
+    hashes[clip] =
+        TrainAlone(absl::StrCat("--strategy single --reference_workers 2", kShort, clip)).weights_hash;
   EXPECT_NE(hashes[""], hashes[kClipped]);
   struct Case {
     int servers;

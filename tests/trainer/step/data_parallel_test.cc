@@ -14,7 +14,7 @@ RankOutcome Train(const TrainingOptions& options, const DataSplits& data) {
 }
 
 TrainingOptions Replicated(int replicas) {
-  TrainingOptions options = SmallOptions("dp");
+  TrainingOptions options = SmallOptions("data-parallel");
   options.replicas = replicas;
   return options;
 }
@@ -67,7 +67,7 @@ TEST_P(Replicas, ShareAShortLastBatchOfWhichSomeGetNothing) {
 TEST_P(Replicas, AccumulateAndEvaluateLikeOneProcess) {
   const DataSplits data = SmallData();
   TrainingOptions options = Replicated(GetParam());
-  options.accumulate = 3;
+  options.micro_batches = 3;
   options.evaluate = true;
   options.eval_every = 10;
   const RankOutcome outcome = Train(options, data);
@@ -112,7 +112,7 @@ TEST(DataParallelRefuses, UnsupportedFlagsInOneLine) {
   };
   EXPECT_THAT(refusal([](TrainingOptions& o) { o.straggler = "1:3"; }), Has("--straggler"));
   EXPECT_THAT(refusal([](TrainingOptions& o) { o.wire = "float16"; }), Has("--wire"));
-  EXPECT_THAT(refusal([](TrainingOptions& o) { o.micro_batches = 2; }), Has("--micro_batches"));
+  EXPECT_THAT(refusal([](TrainingOptions& o) { o.reference_workers = 2; }), Has("--reference_workers"));
   EXPECT_THAT(refusal([](TrainingOptions& o) { o.strategy = "ring"; }), Has("--workers is for"));
   EXPECT_THAT(refusal([](TrainingOptions& o) { o.batch = 1000; }), Has("larger than the data"));
 }

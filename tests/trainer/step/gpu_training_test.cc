@@ -196,8 +196,8 @@ TEST_F(OnGpu, GraphsUpdateWithTheirStepsNumbers) {
 // Batches of several sizes and positions in a step have separate recordings.
 TEST_F(OnGpu, GraphsExistForEveryKindOfBatch) {
   TrainingOptions options = SmallOptions("single");
+  options.reference_workers = 2;
   options.micro_batches = 2;
-  options.accumulate = 2;
   options.batch = 30;  // 400 samples: the last step of an epoch has 40
   options.drop_last = "false";
   options.steps = 12;
@@ -223,7 +223,7 @@ TEST_F(OnGpu, NativeSchedulesAddGradientsOnTheGpu) {
 TEST_F(OnGpu, MicroBatchesAndShortLastBatchesCountBySamples) {
   TrainingOptions options = SmallOptions("single");
   options.check_replicas = true;
-  options.micro_batches = 3;
+  options.reference_workers = 3;
   options.batch = 30;  // 400 samples: the last step of an epoch has 40
   options.steps = 6;
   ExpectTheSame(options, 1);

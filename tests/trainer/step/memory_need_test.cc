@@ -69,8 +69,8 @@ TEST_F(MemoryNeeded, TablesAndTheirStateCountWhereTheyAre) {
 TEST_F(MemoryNeeded, GrowsWithBatchWidthAndAddedGradients) {
   TrainingOptions options = SmallMlp(20);
   EXPECT_GT(Of(options, nullptr).batch, 19 * Of(SmallMlp(1), nullptr).batch);
+  options.reference_workers = 2;
   options.micro_batches = 2;
-  options.accumulate = 2;
   EXPECT_EQ(Of(options, nullptr).parameters, 4 * 4 * kElements);
   options.width = 1000;
   EXPECT_GT(Of(options, nullptr).parameters, 4 * 4 * 4 * kElements);

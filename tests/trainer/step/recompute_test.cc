@@ -170,10 +170,10 @@ INSTANTIATE_TEST_SUITE_P(Variants, RecomputedTraining,
                                                           "ps-sync", 2,
                                                           [](auto& o) {
                                                             o.deterministic = true;
-                                                            o.accumulate = 2;
+                                                            o.micro_batches = 2;
                                                           }},
-                                         RecomputeVariant{"resnet_of_replicas", "resnet18", "dp", 1,
-                                                          [](auto& o) { o.replicas = 2; }},
+                                         RecomputeVariant{"resnet_of_replicas", "resnet18", "data-parallel",
+                                                          1, [](auto& o) { o.replicas = 2; }},
                                          RecomputeVariant{"gpt_with_short_batches", "gpt-nano", "ring", 2,
                                                           [](auto& o) {
                                                             o.steps = 0;

@@ -139,7 +139,7 @@ TEST_F(RecordedSteps, UpdateWithTheirStepsNumbers) {
 // has its own recording on all ranks.
 TEST_F(RecordedSteps, ExistForEveryKindOfStep) {
   TrainingOptions options = Options();
-  options.accumulate = 2;
+  options.micro_batches = 2;
   options.batch = 20;  // 400 samples: 3 full steps of 120, and one of 40
   options.drop_last = "false";
   options.steps = 14;
@@ -147,7 +147,7 @@ TEST_F(RecordedSteps, ExistForEveryKindOfStep) {
     options.schedule = changes ? "linear" : "constant";
     ExpectTheBitsOfPlainTraining(options);
   }
-  options.accumulate = 1;
+  options.micro_batches = 1;
   options.batch = 133;  // 399, and a step of one sample: two ranks have none
   ExpectTheBitsOfPlainTraining(options);
 }

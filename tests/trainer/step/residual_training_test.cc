@@ -46,11 +46,11 @@ double TestLoss(const std::vector<RankOutcome>& outcomes) {
 TEST(ResidualTraining, ADeterministicServerEqualsOneProcessBitForBit) {
   for (const char* model : {"resnet18", "resnet50"}) {
     TrainingOptions single = TinyResNet("single", model);
+    single.reference_workers = 2;
     single.micro_batches = 2;
-    single.accumulate = 2;
     TrainingOptions server = TinyResNet("ps-sync", model);
     server.deterministic = true;
-    server.accumulate = 2;
+    server.micro_batches = 2;
     const auto expected = Train(single, 1), ranks = Train(server, 2);
     EXPECT_EQ(ranks[0].weights, expected[0].weights);
     EXPECT_EQ(TestLoss(ranks), TestLoss(expected)) << "running statistics of rank 0's batches";
@@ -58,8 +58,8 @@ TEST(ResidualTraining, ADeterministicServerEqualsOneProcessBitForBit) {
 }
 
 TEST(ResidualTraining, ReplicasOfDpEqualMicroBatchesBitForBit) {
-  TrainingOptions single = TinyResNet("single"), dp = TinyResNet("dp");
-  single.micro_batches = dp.replicas = 3;
+  TrainingOptions single = TinyResNet("single"), dp = TinyResNet("data-parallel");
+  single.reference_workers = dp.replicas = 3;
   const auto expected = Train(single, 1), replicas = Train(dp, 1);
   EXPECT_EQ(replicas[0].weights, expected[0].weights);
   // Replicas divide the batches of evaluation, too.
@@ -68,7 +68,7 @@ TEST(ResidualTraining, ReplicasOfDpEqualMicroBatchesBitForBit) {
 
 TEST(ResidualTraining, AllReduceAddsTheSameGradient) {
   TrainingOptions single = TinyResNet("single");
-  single.micro_batches = 2;
+  single.reference_workers = 2;
   const auto expected = Train(single, 1), ranks = Train(TinyResNet("ring"), 2);
   EXPECT_LE(RelativeL2(ranks[1].weights, expected[0].weights), 1e-4);
   EXPECT_EQ(ranks[0].weights, ranks[1].weights);

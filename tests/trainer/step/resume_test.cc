@@ -100,19 +100,19 @@ TEST_P(Stopped, AtAnyStepItEndsWithTheWeightsOfUninterruptedTraining) {
 
 INSTANTIATE_TEST_SUITE_P(
     Strategies, Stopped,
-    testing::Values(Case{"single", 1}, Case{"single", 1, [](auto& o) { o.micro_batches = 3; }},
-                    Case{"dp", 1, [](auto& o) { o.replicas = 2; }}, Case{"ring", 2},
+    testing::Values(Case{"single", 1}, Case{"single", 1, [](auto& o) { o.reference_workers = 3; }},
+                    Case{"data-parallel", 1, [](auto& o) { o.replicas = 2; }}, Case{"ring", 2},
                     Case{"ring", 3, [](auto& o) { o.clip_norm = .5; }},
                     // Accumulated, with an epoch of 23 steps whose last is short.
-                    Case{"ring", 3, [](auto& o) { o.accumulate = 2, o.batch = 3, o.drop_last = "false"; }},
+                    Case{"ring", 3, [](auto& o) { o.micro_batches = 2, o.batch = 3, o.drop_last = "false"; }},
                     Case{"star", 2}, Case{"ps-sync", 2}, Case{"ps-sync", 3, [](auto& o) { o.servers = 2; }},
-                    Case{"ps-sync", 2, [](auto& o) { o.accumulate = 2, o.drop_last = "false"; }},
+                    Case{"ps-sync", 2, [](auto& o) { o.micro_batches = 2, o.drop_last = "false"; }},
                     Case{"ps-sync", 2, [](auto& o) { o.clip_norm = .5; }},
                     // With each rank's residual.
                     Case{"ring", 3, [](auto& o) { o.wire = "bfloat16"; }},
-                    Case{"ring", 2, [](auto& o) { o.wire = "float16", o.accumulate = 2; }},
+                    Case{"ring", 2, [](auto& o) { o.wire = "float16", o.micro_batches = 2; }},
                     Case{"ps-sync", 1, [](auto& o) { o.wire = "bfloat16"; }},
-                    Case{"ps-sync", 3, [](auto& o) { o.wire = "bfloat16", o.accumulate = 2; }},
+                    Case{"ps-sync", 3, [](auto& o) { o.wire = "bfloat16", o.micro_batches = 2; }},
                     Case{"ps-sync", 2, [](auto& o) { o.wire = "float16", o.servers = 2; }}),
     [](const auto& info) {
       std::string name = absl::StrCat(info.param.strategy, "On", info.param.workers, "No", info.index);
@@ -135,7 +135,7 @@ TEST(Resume, WritesCheckpointsAtTheInterval) {
 
 TEST(Resume, AnotherSynchronousStrategyContinuesWithTheSameBits) {
   TrainingOptions single = Options("single");
-  single.micro_batches = 2;
+  single.reference_workers = 2;
   TrainingOptions server = Options("ps-sync");
   TrainingOptions servers = server;
   servers.servers = 2;
@@ -230,7 +230,7 @@ TEST(Resume, AdamCountsTheUpdatesOfItsMoments) {
     Files from = kept.rbegin()->second;
     int64_t updates = 8;
     for (const Way& way : {Way{"ring", 2, 2}, Way{"ps-sync", 2, 16}, Way{"ps-async", 1, 4},
-                           Way{"ps-ssp:1", 1, 12}, Way{"dp", 1, 3}, Way{"single", 1, 16}}) {
+                           Way{"ps-ssp:1", 1, 12}, Way{"data-parallel", 1, 3}, Way{"single", 1, 16}}) {
       SCOPED_TRACE(absl::StrCat(optimizer, ", ", way.strategy, " after ", updates, " updates"));
       options.strategy = way.strategy;
       options.batch = way.batch;

@@ -44,7 +44,7 @@ TrainingOptions OptionsOf(const Way& way, const std::string& optimizer) {
   options.steps = 6;
   options.checkpoint_dir = "kept";
   options.checkpoint_every = 3;
-  if (way.strategy == "single") options.micro_batches = 2;
+  if (way.strategy == "single") options.reference_workers = 2;
   if (absl::StartsWith(way.strategy, "ps-") || way.strategy == "hybrid") options.servers = way.servers;
   options.deterministic = way.strategy == "ps-sync";
   return options;
@@ -123,7 +123,7 @@ TEST(TableCheckpoint, AdamCountsTheUpdatesOfItsMoments) {
     TrainingOptions options = OptionsOf(way, "adam");
     options.schedule = "constant";
     options.batch = 4;  // of 16 samples in a step: 6 steps become 12 or 24
-    options.micro_batches = 1;
+    options.reference_workers = 1;
     const int64_t begin = 6 * 16 / (4 * way.workers);
     options.steps = begin + 1;
     options.checkpoint_every = 0;

@@ -64,7 +64,7 @@ TEST(TableServers, ADeterministicServerEqualsOneProcessBitForBit) {
       SCOPED_TRACE(testing::Message()
                    << optimizer << ", " << workers << " workers, " << servers << " servers");
       TrainingOptions single = ServedDlrm("single", optimizer), server = ServedDlrm("ps-sync", optimizer);
-      single.micro_batches = workers;
+      single.reference_workers = workers;
       server.deterministic = true;
       server.servers = servers;
       const auto expected = TrainRanks(single, 1, ServedClicks()),
@@ -187,7 +187,7 @@ TEST(Hybrid, OfTwoRanksEqualsOneProcessBitForBit) {
     for (const int servers : {1, 2, 3}) {
       SCOPED_TRACE(testing::Message() << optimizer << ", " << servers << " servers");
       TrainingOptions single = ServedDlrm("single", optimizer), hybrid = ServedDlrm("hybrid", optimizer);
-      single.micro_batches = 2;
+      single.reference_workers = 2;
       hybrid.servers = servers;
       const auto expected = TrainRanks(single, 1, ServedClicks()),
                  ranks = TrainRanks(hybrid, 2, ServedClicks());
@@ -207,7 +207,7 @@ TEST(Hybrid, OfMoreRanksHasEqualReplicasAndRepeatsItself) {
     for (const int workers : {1, 3, 4}) {
       SCOPED_TRACE(testing::Message() << optimizer << ", " << workers << " workers");
       TrainingOptions single = ServedDlrm("single", optimizer), hybrid = ServedDlrm("hybrid", optimizer);
-      single.micro_batches = workers;
+      single.reference_workers = workers;
       hybrid.servers = 2;
       hybrid.check_replicas = true;
       const auto expected = TrainRanks(single, 1, ServedClicks()),
@@ -265,7 +265,7 @@ TEST(Hybrid, BytesAreThoseOfARingAndOfTheRows) {
 // Both tables, and nothing for the ring.
 TEST(Hybrid, TrainsAModelThatHasOnlyTables) {
   TrainingOptions single = ServedWords("single"), hybrid = ServedWords("hybrid");
-  single.micro_batches = 2;
+  single.reference_workers = 2;
   const auto expected = TrainRanks(single, 1, ServedText()), ranks = TrainRanks(hybrid, 2, ServedText());
   ASSERT_EQ(ranks[0].steps.size(), expected[0].steps.size());
   EXPECT_EQ(ranks[0].result->curve[0].test_loss, expected[0].result->curve[0].test_loss);
@@ -274,7 +274,7 @@ TEST(Hybrid, TrainsAModelThatHasOnlyTables) {
 
 TEST(Hybrid, AShareWithoutSamplesHasNoRows) {
   TrainingOptions single = ServedDlrm("single"), hybrid = ServedDlrm("hybrid");
-  single.micro_batches = 3;
+  single.reference_workers = 3;
   single.drop_last = hybrid.drop_last = "false";
   single.steps = hybrid.steps = 0;
   single.batch = hybrid.batch = 666;  // the last step has two samples
@@ -323,7 +323,7 @@ TEST(Hybrid, WhatItDoesNotSupportIsRejected) {
 
 TEST(TableServers, AShareWithoutSamplesHasNoRows) {
   TrainingOptions single = ServedDlrm("single"), server = ServedDlrm("ps-sync");
-  single.micro_batches = 3;
+  single.reference_workers = 3;
   server.deterministic = true;
   single.drop_last = server.drop_last = "false";
   single.steps = server.steps = 0;

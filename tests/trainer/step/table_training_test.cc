@@ -46,7 +46,7 @@ TEST(TableTraining, LearnsClicks) {
 TEST(TableTraining, MicroBatchesComputeTheGradientOfALargeBatch) {
   TrainingOptions whole = SmallDlrm("single"), parts = whole;
   whole.batch *= 3;
-  parts.micro_batches = 3;
+  parts.reference_workers = 3;
   const auto expected = TrainRanks(whole, 1, Clicks()), actual = TrainRanks(parts, 1, Clicks());
   ASSERT_EQ(actual[0].weights.size(), expected[0].weights.size());
   EXPECT_LE(RelativeL2(actual[0].weights, expected[0].weights), 1e-4);
@@ -61,7 +61,7 @@ TEST_P(TableStrategies, AllReduceEqualsOneProcess) {
       TrainingOptions single = SmallDlrm("single"), many = SmallDlrm(GetParam());
       single.optimizer = many.optimizer = optimizer;
       single.lr = many.lr = std::string(optimizer) == "sgd" ? .5 : .01;
-      single.micro_batches = workers;
+      single.reference_workers = workers;
       many.check_replicas = true;
       const auto expected = TrainRanks(single, 1, Clicks()), ranks = TrainRanks(many, workers, Clicks());
       for (const RankOutcome& rank : ranks) {
@@ -97,7 +97,7 @@ TEST(TableTraining, TablesOfWhichMostRowsAreTouchedAreReducedAsAWhole) {
     single.optimizer = ring.optimizer = optimizer;
     single.lr = ring.lr = .01;
     single.batch = ring.batch = 4;  // 12 or 16 lookups of 10 rows: some rows are not touched
-    single.micro_batches = 3;
+    single.reference_workers = 3;
     const auto expected = TrainRanks(single, 1, few), ranks = TrainRanks(ring, 3, few);
     EXPECT_GT(ranks[0].result->rows.reduced_bytes, 0);
     EXPECT_LE(RelativeL2(ranks[0].weights, expected[0].weights), 1e-4) << optimizer;
@@ -107,7 +107,7 @@ TEST(TableTraining, TablesOfWhichMostRowsAreTouchedAreReducedAsAWhole) {
 TEST(TableTraining, ShortBatchesCountEachSampleOnce) {
   // 2000 samples in steps of 3 * 8: the last step has 8, of which one rank has none.
   TrainingOptions single = SmallDlrm("single"), ring = SmallDlrm("ring");
-  single.micro_batches = 3;
+  single.reference_workers = 3;
   single.drop_last = ring.drop_last = "false";
   single.steps = ring.steps = 0;
   single.epochs = ring.epochs = 1;
@@ -119,8 +119,8 @@ TEST(TableTraining, ShortBatchesCountEachSampleOnce) {
 
 TEST(TableTraining, AccumulatedBatchesAreAddedBeforeWorkers) {
   TrainingOptions single = SmallDlrm("single"), ring = SmallDlrm("ring");
-  single.accumulate = ring.accumulate = 2;
-  single.micro_batches = 2;
+  single.micro_batches = ring.micro_batches = 2;
+  single.reference_workers = 2;
   const auto expected = TrainRanks(single, 1, Clicks()), ranks = TrainRanks(ring, 2, Clicks());
   EXPECT_LE(RelativeL2(ranks[0].weights, expected[0].weights), 1e-4);
 }
@@ -149,7 +149,9 @@ TEST(TableTraining, WhatTablesDoNotSupportIsRejected) {
       error_of([](TrainingOptions& o) { o.clip_norm = 1; }),
       "--clip_norm does not support the tables of dlrm-small, whose gradient is never complete; omit it");
   EXPECT_NE(error_of([](TrainingOptions& o) { o.eval_every = 1, o.evaluate = true; }), "");
-  EXPECT_NE(error_of([](TrainingOptions& o) { o.strategy = "dp"; }).find("--strategy dp does not support"),
+  EXPECT_NE(error_of([](TrainingOptions& o) {
+              o.strategy = "data-parallel";
+            }).find("--strategy data-parallel does not support"),
             std::string::npos);
 }
 

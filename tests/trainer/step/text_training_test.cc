@@ -47,7 +47,7 @@ TrainingOptions TinyGpt(const std::string& strategy) {
 
 TEST(TextTraining, ADeterministicServerEqualsOneProcessBitForBit) {
   TrainingOptions single = TinyGpt("single");
-  single.micro_batches = 2;
+  single.reference_workers = 2;
   TrainingOptions server = TinyGpt("ps-sync");
   server.deterministic = true;
   const auto expected = TrainRanks(single, 1, TextData()), ranks = TrainRanks(server, 2, TextData());
@@ -56,7 +56,7 @@ TEST(TextTraining, ADeterministicServerEqualsOneProcessBitForBit) {
 
 TEST(TextTraining, AllReduceAddsTheSameGradient) {
   TrainingOptions single = TinyGpt("single");
-  single.micro_batches = 2;
+  single.reference_workers = 2;
   single.optimizer = "sgd";
   TrainingOptions ring = TinyGpt("ring");
   ring.optimizer = "sgd";
@@ -76,8 +76,8 @@ TrainingOptions WithDropout(const std::string& strategy) {
 
 TEST(Dropout, DropsTheSameWhereverASampleIsComputed) {
   TrainingOptions single = WithDropout("single"), server = WithDropout("ps-sync"),
-                  replicas = WithDropout("dp"), without = single;
-  single.micro_batches = without.micro_batches = replicas.replicas = 2;
+                  replicas = WithDropout("data-parallel"), without = single;
+  single.reference_workers = without.reference_workers = replicas.replicas = 2;
   server.deterministic = true;
   without.dropout = 0;
   const std::vector<float> expected = WeightsOf(RunRanks(single, 1, TextData()));
@@ -97,7 +97,7 @@ TEST(Dropout, DropsTheSameHoweverSamplesAreDividedIntoBatches) {
   whole.optimizer = ring.optimizer = accumulated.optimizer = "sgd";
   whole.batch = 128;
   accumulated.batch = 32;
-  accumulated.accumulate = 2;
+  accumulated.micro_batches = 2;
   const std::vector<float> expected = WeightsOf(RunRanks(whole, 1, TextData()));
   EXPECT_LE(RelativeL2(WeightsOf(RunRanks(ring, 2, TextData())), expected), 1e-4);
   EXPECT_LE(RelativeL2(WeightsOf(RunRanks(accumulated, 2, TextData())), expected), 1e-4);

@@ -280,7 +280,7 @@ TEST_F(Wide, AServersBucketsAreInThatOrderFromTheBeginning) {
 
 TEST(TrainLoop, DdpTimesMatchTheStep) {
   TrainingOptions options = SmallOptions("ring");
-  options.accumulate = 2;
+  options.micro_batches = 2;
   const auto outcomes = TrainRanks(options, 2, SmallData());
   for (const RankOutcome& outcome : outcomes) {
     const DdpFigures& ddp = outcome.result->ddp;

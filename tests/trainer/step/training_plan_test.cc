@@ -26,7 +26,7 @@ TEST(PlanSteps, EpochsSamplesAndStepsCountAllWorkers) {
   EXPECT_EQ(Steps({.samples = 51200}, 4).steps, 100);
   EXPECT_EQ(Steps({.samples = 1}, 4).steps, 1);
   EXPECT_EQ(Steps({.steps = 7}, 4).steps, 7);
-  EXPECT_EQ(Steps({.epochs = 3, .micro_batches = 4}).steps, 3 * 117);
+  EXPECT_EQ(Steps({.epochs = 3, .reference_workers = 4}).steps, 3 * 117);
 }
 
 TEST(RoundingNote, SaysHowManySamplesAreTrainedOn) {
@@ -45,8 +45,8 @@ TEST(PlanSteps, CountsThatOverflowAreRejected) {
            {{.steps = INT64_MAX}, "--steps"},
            {{.steps = 1, .warmup_steps = INT64_MAX}, "--steps or --warmup_steps"},
            {{.epochs = 1e300}, "--epochs"},
-           {{.batch = INT32_MAX, .micro_batches = INT32_MAX}, "--batch 2147483647"},
-           {{.batch = INT32_MAX, .accumulate = INT32_MAX, .drop_last = "false"}, "--batch 2147483647"}}) {
+           {{.batch = INT32_MAX, .reference_workers = INT32_MAX}, "--batch 2147483647"},
+           {{.batch = INT32_MAX, .micro_batches = INT32_MAX, .drop_last = "false"}, "--batch 2147483647"}}) {
     const absl::Status planned = PlanSteps(options, 60000, 2).status();
     EXPECT_TRUE(absl::IsInvalidArgument(planned)) << flag;
     EXPECT_EQ(planned.message().find(flag), 0) << planned;
@@ -69,9 +69,9 @@ TEST(PlanSteps, TheScheduleEndsWithTheLastSample) {
 }
 
 TEST(PlanSteps, AccumulatedBatchesCountAsBatches) {
-  EXPECT_EQ(Steps({.epochs = 3, .accumulate = 2}, 2).steps, 3 * 117);
-  EXPECT_EQ(Steps({.batch = 100, .accumulate = 5}, 3).global_batch, 1500);
-  const StepPlan spare = Steps({.strategy = "ps-backup:1", .batch = 100, .accumulate = 5}, 3);
+  EXPECT_EQ(Steps({.epochs = 3, .micro_batches = 2}, 2).steps, 3 * 117);
+  EXPECT_EQ(Steps({.batch = 100, .micro_batches = 5}, 3).global_batch, 1500);
+  const StepPlan spare = Steps({.strategy = "ps-backup:1", .batch = 100, .micro_batches = 5}, 3);
   EXPECT_EQ(spare.global_batch, 1000);
   EXPECT_EQ(spare.drawn_batch, 1500);
 }
@@ -104,7 +104,7 @@ TEST(PlanSteps, RejectsABatchLargerThanTheData) {
   EXPECT_EQ(PlanSteps({.batch = 60001}, 60000, 1).status().message(),
             "--batch 60001 is larger than the data (60000 samples)");
   EXPECT_EQ(PlanSteps({.batch = 20000}, 60000, 4).status().message(),
-            "--batch 20000 times 4 workers or micro-batches is larger than the data (60000 samples)");
+            "--batch 20000 times 4 workers is larger than the data (60000 samples)");
   EXPECT_EQ(PlanSteps({.batch = 60000}, 60000, 1)->steps, 1);
 }
 
@@ -147,12 +147,13 @@ TEST(PlanUpdates, LinearScalingCountsTheSamplesInOneUpdate) {
     EXPECT_EQ(Updates(options, 4).schedule.scale, scale) << strategy;
   }
   options.strategy = "single";
-  options.micro_batches = 4;
+  options.reference_workers = 4;
   EXPECT_EQ(Updates(options).schedule.scale, 4);
   options.linear_scaling = false;
   EXPECT_EQ(Updates(options).schedule.scale, 1);
-  EXPECT_EQ(Updates({.strategy = "ring", .accumulate = 3, .linear_scaling = true}, 4).schedule.scale, 12);
-  EXPECT_EQ(Updates({.strategy = "ps-async", .accumulate = 3, .linear_scaling = true}, 4).schedule.scale, 3);
+  EXPECT_EQ(Updates({.strategy = "ring", .micro_batches = 3, .linear_scaling = true}, 4).schedule.scale, 12);
+  EXPECT_EQ(Updates({.strategy = "ps-async", .micro_batches = 3, .linear_scaling = true}, 4).schedule.scale,
+            3);
 }
 
 TEST(PlanWarnings, WarnOfMomentumWithStaleGradients) {
@@ -194,8 +195,8 @@ TEST(CheckStrategy, OnlySingleHasMicroBatchesAndItIsOneProcess) {
   const StrategyRow single = *FindStrategy("single");
   const StrategyRow ring = *FindStrategy("ring");
   EXPECT_FALSE(CheckStrategy({}, single, 2).ok());
-  EXPECT_TRUE(CheckStrategy({.micro_batches = 4}, single, 1).ok());
-  EXPECT_FALSE(CheckStrategy({.micro_batches = 4}, ring, 1).ok());
+  EXPECT_TRUE(CheckStrategy({.reference_workers = 4}, single, 1).ok());
+  EXPECT_FALSE(CheckStrategy({.reference_workers = 4}, ring, 1).ok());
   EXPECT_TRUE(CheckStrategy({}, ring, 2).ok());
 }
 
@@ -209,11 +210,12 @@ TEST(CheckStrategy, OnlyAllReduceSharesStatistics) {
   EXPECT_EQ(refusal({.strategy = "ps-ssp:2"}),
             "--sync_batch_norm with --strategy ps-ssp, whose workers have no process group; choose an "
             "all-reduce strategy such as ring, or omit it");
-  EXPECT_EQ(refusal({.strategy = "dp"}).find("--sync_batch_norm with --strategy dp"), 0);
+  EXPECT_EQ(refusal({.strategy = "data-parallel"}).find("--sync_batch_norm with --strategy data-parallel"),
+            0);
   EXPECT_EQ(refusal({.strategy = "ring", .backend = "mpi"}),
             "--sync_batch_norm with mpi, which has one call in progress at a time; choose native or gloo, or "
             "omit it");
-  EXPECT_NE(refusal({.strategy = "single", .micro_batches = 2}), "");
+  EXPECT_NE(refusal({.strategy = "single", .reference_workers = 2}), "");
   EXPECT_NE(refusal({.strategy = "ring", .drop_last = "false"}), "");
 }
 
@@ -231,9 +233,9 @@ TEST(StatisticsNote, NamesTheBatchesOfEveryMode) {
   EXPECT_EQ(of({.strategy = "ring", .sync_batch_norm = true}), "all ranks' batches (--sync_batch_norm)");
   for (const char* strategy : {"ps-sync", "ps-async", "none"})
     EXPECT_EQ(of({.strategy = strategy}), "rank 0's batches; each rank has its own");
-  EXPECT_EQ(of({.strategy = "single", .micro_batches = 4}, 1),
-            "the first of 4 micro-batches, as rank 0 would");
-  EXPECT_EQ(of({.strategy = "dp", .replicas = 3}, 1), "replica 0's batches");
+  EXPECT_EQ(of({.strategy = "single", .reference_workers = 4}, 1),
+            "the first of 4 workers' batches, as rank 0 would");
+  EXPECT_EQ(of({.strategy = "data-parallel", .replicas = 3}, 1), "replica 0's batches");
 }
 
 TEST(PlanCheckpoints, FollowsFromWhatAnUpdateIs) {

@@ -79,13 +79,13 @@ TEST_P(SynchronousConformance, ReplicasAreEqualAfterEachStepAndCloseToTheReferen
 
 // The mean gradient of the first step. One SGD step at so high a rate leaves only the gradient: the initial
 // weights are lost in rounding.
-std::vector<float> FirstGradient(const std::string& strategy, int workers, int micro_batches) {
+std::vector<float> FirstGradient(const std::string& strategy, int workers, int reference_workers) {
   constexpr double kRate = 1 << 20;
   TrainingOptions options = SmallOptions(strategy);
   options.optimizer = "sgd";
   options.lr = kRate;
   options.steps = 1;
-  options.micro_batches = micro_batches;
+  options.reference_workers = reference_workers;
   const auto outcomes = TrainRanks(options, workers, ReferenceData());
   std::vector<float> gradient = outcomes[0].weights;
   for (float& element : gradient) element = static_cast<float>(-element / kRate);
@@ -111,7 +111,7 @@ TEST_P(SynchronousConformance, AdamMovesElementsLikeTheReference) {
   const auto outcomes = TrainRanks(options, workers(), ReferenceData());
   TrainingOptions alone = options;
   alone.strategy = "single";
-  alone.micro_batches = workers();
+  alone.reference_workers = workers();
   const auto reference = TrainRanks(alone, 1, ReferenceData());
   const std::vector<float> gradient = FirstGradient("single", 1, workers());
   size_t compared = 0;
@@ -141,10 +141,10 @@ TEST_P(SynchronousConformance, ClippedReplicasAreCloseToTheClippedReference) {
 TEST_P(SynchronousConformance, AccumulatedBatchesAreOneStepAndSentOnce) {
   TrainingOptions options = SmallOptions(name());
   options.optimizer = "sgd";
-  options.accumulate = 3;
+  options.micro_batches = 3;
   options.clip_norm = kClipNorm;
   const auto outcomes = TrainRanks(options, workers(), ReferenceData());
-  options.accumulate = 1;
+  options.micro_batches = 1;
   const auto without = TrainRanks(options, workers(), ReferenceData());
   for (int rank = 0; rank < workers(); ++rank) {
     EXPECT_EQ(outcomes[rank].weights, outcomes[0].weights);
@@ -176,7 +176,7 @@ TEST_P(SynchronousConformance, EverySampleCountsOnceInAShortLastBatch) {
     TrainingOptions options = SmallOptions(name());
     options.optimizer = "sgd";
     options.drop_last = "false";
-    options.accumulate = accumulate;
+    options.micro_batches = accumulate;
     options.steps = 0;
     options.epochs = 3;
     const auto outcomes = TrainRanks(options, workers(), data);

@@ -44,11 +44,11 @@ TEST_P(DeterministicServer, EqualsTheReferenceWithAccumulatedAndShortBatches) {
     TrainingOptions options = SmallOptions("ps-sync");
     options.deterministic = true;
     options.clip_norm = clip_norm;
-    options.accumulate = 3;
+    options.micro_batches = 3;
     options.drop_last = "false";
     const auto outcomes = TrainRanks(options, GetParam(), ReferenceData());
     options.strategy = "single";
-    options.micro_batches = GetParam();
+    options.reference_workers = GetParam();
     const auto reference = TrainRanks(options, 1, ReferenceData());
     EXPECT_EQ(outcomes[0].weights, reference[0].weights) << "clipped to " << clip_norm;
   }
@@ -80,7 +80,7 @@ TEST(BFloat16Training, KeepsReplicasEqualAndEndsCloseToFloat32) {
       TrainingOptions options = SmallOptions(strategy);
       options.evaluate = true;
       if (everything) {
-        options.accumulate = 2;
+        options.micro_batches = 2;
         options.clip_norm = kClipNorm;
         options.drop_last = "false";
       }
@@ -112,7 +112,7 @@ TEST(Determinism, ResultsDependOnlyOnTheSeed) {
 
 TEST(Accumulate, AccumulatedBatchesEqualMicroBatches) {
   TrainingOptions options = SmallOptions("single");
-  options.accumulate = 3;
+  options.micro_batches = 3;
   const auto accumulated = TrainRanks(options, 1, ReferenceData());
   EXPECT_EQ(accumulated[0].weights, Reference("momentum", 3));
 }
@@ -122,7 +122,7 @@ TEST(ShortLastBatch, DoesNotDelayAsynchronousWorkers) {
   for (const std::string strategy : {"ps-async", "ps-ssp:1", "none"}) {
     TrainingOptions options = SmallOptions(strategy);
     options.drop_last = "false";
-    options.accumulate = 2;
+    options.micro_batches = 2;
     options.steps = 0;
     options.epochs = 4;
     const auto outcomes = TrainRanks(options, 3, data);

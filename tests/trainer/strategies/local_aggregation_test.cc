@@ -52,7 +52,7 @@ TEST(LocalAggregation, DeterministicEqualsOneAccumulatingWorkerPerMachineBitForB
         for (const RankOutcome& rank : aggregated) EXPECT_EQ(rank.weights, aggregated[0].weights);
 
         options.local_aggregation = false;
-        options.accumulate = layout.each;
+        options.micro_batches = layout.each;
         const auto accumulated = TrainRanks(options, layout.machines, ReferenceData());
         EXPECT_EQ(aggregated[0].weights, accumulated[0].weights);
       }

@@ -28,7 +28,7 @@ inline std::vector<float> WeightsOf(const std::vector<RankOutcome>& outcomes) {
   return outcomes.front().weights;
 }
 
-// The final weights of `single --micro_batches workers`.
+// The final weights of `single --reference_workers workers`.
 inline const std::vector<float>& Reference(const std::string& optimizer, int workers, double clip_norm = 0) {
   static std::map<std::tuple<std::string, int, double>, std::vector<float>> references;
   std::vector<float>& weights = references[{optimizer, workers, clip_norm}];
@@ -36,7 +36,7 @@ inline const std::vector<float>& Reference(const std::string& optimizer, int wor
     TrainingOptions options = SmallOptions("single");
     options.clip_norm = clip_norm;
     options.optimizer = optimizer;
-    options.micro_batches = workers;
+    options.reference_workers = workers;
     weights = TrainRanks(options, 1, ReferenceData())[0].weights;
   }
   return weights;

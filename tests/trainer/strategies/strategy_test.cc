@@ -308,7 +308,7 @@ TEST(Registry, AnUnknownNameSuggestsTheNearest) {
       absl::StrCat("unknown strategy 'rign'; did you mean 'ring'? Use one of ", absl::StrJoin(names, ", ")));
   const struct {
     const char *name, *says;
-  } cases[] = {{"ddp", "psring calls it 'ring'"},  // not dp, which is nearer
+  } cases[] = {{"ddp", "psring calls it 'ring'"},  // not data-parallel, which is nearer
                {"Horovod", "psring calls it 'ring'"},
                {"byteps", "psring calls it 'ps-sync'"},
                {"parameter_server", "psring calls it 'ps-sync'"},
@@ -316,7 +316,7 @@ TEST(Registry, AnUnknownNameSuggestsTheNearest) {
                {"ssp", "psring calls it 'ps-ssp:K'"},
                {"ssp:3", "psring calls it 'ps-ssp:K'"},
                {"backup", "psring calls it 'ps-backup:B'"},
-               {"DataParallel", "psring calls it 'dp'"},
+               {"DataParallel", "psring calls it 'data-parallel'"},
                {"parallax", "psring calls it 'hybrid'"},
                {"fsdp", "psring has nothing like it; the nearest is 'ring'"},
                {"deepspeed", "psring has nothing like it; the nearest is 'ring'"},

@@ -91,7 +91,7 @@ TEST(VirtualClock, SynchronousTrainingEqualsTheReference) {
   const DataSplits data = SmallData();
   for (const int workers : {1, 3, 4}) {
     TrainingOptions reference = SmallOptions("single");
-    reference.micro_batches = workers;
+    reference.reference_workers = workers;
     const std::vector<float> expected = RunRanks(reference, 1, data)[0].weights;
     // Worker 0 arrives last, so a sum in order of arrival would differ.
     for (const char* strategy : {"ring", "ps-sync"}) {
