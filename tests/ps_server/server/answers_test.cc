@@ -12,15 +12,15 @@
 namespace psring {
 namespace {
 
-using Manner = TestSink::Manner;
+using Delivery = TestSink::Delivery;
 
 constexpr size_t kCount = 3 * kChunkBytes / sizeof(float) + 10;
 
 class AnswersTest : public ServerFixture {
  protected:
-  void Begin(const std::vector<Manner>& manners, const JobOptions& options = {}) {
-    ServerFixture::Begin(MakeJob(static_cast<int>(manners.size()), {kCount}, options),
-                         {.on_worker_loss = OnWorkerLoss::kContinue}, manners);
+  void Begin(const std::vector<Delivery>& deliveries, const JobOptions& options = {}) {
+    ServerFixture::Begin(MakeJob(static_cast<int>(deliveries.size()), {kCount}, options),
+                         {.on_worker_loss = OnWorkerLoss::kContinue}, deliveries);
   }
   // The weights after one update with this mean gradient (all elements are equal).
   std::vector<float> WeightsAfter(float mean) const {
@@ -32,7 +32,7 @@ class AnswersTest : public ServerFixture {
 };
 
 TEST_F(AnswersTest, PartsAreInOrderAndFinalWhenSent) {
-  Begin({Manner::kParts, Manner::kWhole, Manner::kParts});
+  Begin({Delivery::kParts, Delivery::kWhole, Delivery::kParts});
   size_t most_parts = 0;
   constexpr int kSteps = 20;  // all parts of a step may leave at once if threads are late
   for (int step = 0; step < kSteps; ++step) {
@@ -66,7 +66,8 @@ TEST_F(AnswersTest, PartsAreInOrderAndFinalWhenSent) {
 
 TEST_F(AnswersTest, ThereAreNoPartsIfAnswersAreHeldOrCopied) {
   for (const std::string consistency : {"sync", "async"}) {
-    Begin({Manner::kParts, Manner::kParts}, {.consistency = consistency, .serial = consistency == "sync"});
+    Begin({Delivery::kParts, Delivery::kParts},
+          {.consistency = consistency, .serial = consistency == "sync"});
     for (const int worker : {0, 1}) Push(worker);
     for (const int worker : {0, 1}) EXPECT_EQ(sinks_[worker]->Take().size(), 1u) << consistency;
   }
@@ -75,7 +76,7 @@ TEST_F(AnswersTest, ThereAreNoPartsIfAnswersAreHeldOrCopied) {
 TEST_F(AnswersTest, TheUpdateReadsAndWritesSharedMemory) {
   for (const bool deterministic : {false, true}) {
     for (const double clip_norm : {0.0, 1e9}) {
-      Begin({Manner::kInPlace, Manner::kParts, Manner::kInPlace},
+      Begin({Delivery::kInPlace, Delivery::kParts, Delivery::kInPlace},
             {.deterministic = deterministic, .clip_norm = clip_norm});
       Push(0);
       Push(1);
@@ -101,7 +102,7 @@ TEST_F(AnswersTest, TheUpdateReadsAndWritesSharedMemory) {
 }
 
 TEST_F(AnswersTest, MoreThanFourSharedGradientsAreAddedOnArrival) {
-  Begin(std::vector<Manner>(6, Manner::kInPlace));
+  Begin(std::vector<Delivery>(6, Delivery::kInPlace));
   for (int worker = 0; worker < 5; ++worker) Push(worker);
   for (int worker = 0; worker < 5; ++worker) sinks_[worker]->gradient().assign(kCount, 7);
   Push(5);
@@ -109,7 +110,7 @@ TEST_F(AnswersTest, MoreThanFourSharedGradientsAreAddedOnArrival) {
 }
 
 TEST_F(AnswersTest, TheMemoryOfALostWorkerIsKeptUntilItsPushIsApplied) {
-  Begin({Manner::kInPlace, Manner::kInPlace});
+  Begin({Delivery::kInPlace, Delivery::kInPlace});
   Push(0);
   server_->Disconnected(0, sinks_[0].get(), "gone");
   const std::weak_ptr<std::vector<float>> memory = sinks_[0]->ReleaseMemory();

@@ -21,7 +21,7 @@ namespace psring {
 // What a worker gets. It accepts parts of answers, or shares its memory with the server, or neither.
 class TestSink : public ReplySink {
  public:
-  enum class Manner { kWhole, kParts, kInPlace };
+  enum class Delivery { kWhole, kParts, kInPlace };
   struct Delivered {
     Reply reply;
     std::vector<float> values;  // of [from, upto), at delivery
@@ -30,8 +30,8 @@ class TestSink : public ReplySink {
   };
 
   // In place: its gradient has `count` elements, all 1.
-  explicit TestSink(Manner manner = Manner::kWhole, size_t count = 0) : manner_(manner) {
-    if (manner == Manner::kInPlace) memory_ = std::make_shared<std::vector<float>>(count, 1.0f);
+  explicit TestSink(Delivery manner = Delivery::kWhole, size_t count = 0) : manner_(manner) {
+    if (manner == Delivery::kInPlace) memory_ = std::make_shared<std::vector<float>>(count, 1.0f);
   }
   void Deliver(Reply reply) override {
     if (!std::holds_alternative<message::Answer>(reply.message)) return;
@@ -55,10 +55,10 @@ class TestSink : public ReplySink {
     end_ = why;
     changed_.NotifyAll();
   }
-  bool TakesParts() const override { return manner_ == Manner::kParts; }
+  bool TakesParts() const override { return manner_ == Delivery::kParts; }
   std::shared_ptr<const void> Memory() const override { return memory_; }
   Place PlaceOf(int, size_t bytes) override {
-    if (manner_ != Manner::kInPlace) return {};
+    if (manner_ != Delivery::kInPlace) return {};
     weights_.resize(bytes / sizeof(float));
     return {.data = reinterpret_cast<std::byte*>(weights_.data())};
   }
@@ -96,7 +96,7 @@ class TestSink : public ReplySink {
   }
 
  private:
-  const Manner manner_;
+  const Delivery manner_;
   std::shared_ptr<std::vector<float>> memory_;  // of the gradient
   std::vector<float> weights_;
   Mutex mutex_;
@@ -108,9 +108,9 @@ class TestSink : public ReplySink {
 
 class ServerFixture : public ::testing::Test {
  protected:
-  // All workers join, and worker 0 sends the initial weights. `manners`: by worker; empty: all kWhole.
+  // All workers join, and worker 0 sends the initial weights. `deliveries`: by worker; empty: all kWhole.
   void Begin(const ServerJob& job, ServerOptions options = {},
-             const std::vector<TestSink::Manner>& manners = {}) {
+             const std::vector<TestSink::Delivery>& deliveries = {}) {
     job_ = job;
     options.workers = job.workers;
     server_ = std::make_unique<ParameterServer>(*device_, options);
@@ -118,7 +118,7 @@ class ServerFixture : public ::testing::Test {
     sinks_.clear();
     for (int worker = 0; worker < job.workers; ++worker) {
       sinks_.push_back(std::make_shared<TestSink>(
-          manners.empty() ? TestSink::Manner::kWhole : manners[static_cast<size_t>(worker)],
+          deliveries.empty() ? TestSink::Delivery::kWhole : deliveries[static_cast<size_t>(worker)],
           static_cast<size_t>(job.parameters)));
       ASSERT_EQ(Join(worker, /*again=*/false), absl::OkStatus());
     }

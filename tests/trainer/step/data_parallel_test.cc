@@ -22,7 +22,7 @@ TrainingOptions Replicated(int replicas) {
 // One process that adds as many micro-batches.
 TrainingOptions Reference(TrainingOptions options) {
   options.strategy = "single";
-  options.micro_batches = options.replicas;
+  options.reference_workers = options.replicas;
   options.replicas = 1;
   return options;
 }
