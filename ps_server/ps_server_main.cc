@@ -191,7 +191,7 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
   }
   if (ending_signal == 0) {
     incarnation.goes_back_to = server.goes_back_to();
-    if (!incarnation.goes_back_to.has_value()) outcome = WithToldFailure(*process.rendezvous, *outcome);
+    if (!incarnation.goes_back_to.has_value()) outcome = WithReportedFailure(*process.rendezvous, *outcome);
   }
   incarnation.restarts = server.stats().restarts;
   if (outcome->ok()) {

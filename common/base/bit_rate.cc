@@ -14,7 +14,7 @@
 namespace psring {
 namespace {
 
-constexpr double kLeast = 1e3, kMost = 1e14;
+constexpr double kLeast = 1e3, kMax = 1e14;
 constexpr char kExample[] = "; write 1gbit or 200mbit";
 
 // The factor of "bit", "gbit", "Gbit/s", "Gbps", "Gb/s", "Gb", "G" or "GbE"; 0: not a unit of bits.
@@ -67,7 +67,7 @@ absl::StatusOr<double> ParseBitRate(const std::string& text) {
   if (unit.empty()) return absl::InvalidArgumentError(absl::StrCat("'", text, "' has no unit", kExample));
   if (const double factor = FactorOf(unit); factor > 0) {
     const double rate = number * factor;
-    if (rate >= kLeast && rate <= kMost) return rate;
+    if (rate >= kLeast && rate <= kMax) return rate;
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not between 1kbit and 100tbit"));
   }
   if (const double factor = BitsOfBytes(unit); factor > 0) {

@@ -63,9 +63,9 @@ double NumberAt(const UntrustedJson& json, const char* key, double otherwise) {
 }
 
 int64_t CountAt(const UntrustedJson& json, const char* key, int64_t otherwise) {
-  constexpr double kMost = 9e15;  // doubles hold whole numbers up to here
+  constexpr double kMax = 9e15;  // doubles hold whole numbers up to here
   const double number = NumberAt(json, key, static_cast<double>(otherwise));
-  return number >= -kMost && number <= kMost ? static_cast<int64_t>(number) : otherwise;
+  return number >= -kMax && number <= kMax ? static_cast<int64_t>(number) : otherwise;
 }
 
 std::string TextAt(const UntrustedJson& json, const char* key) {

@@ -13,15 +13,15 @@ constexpr char kFailure[] = "failure";
 
 }  // namespace
 
-void TellFailure(Rendezvous& rendezvous, const std::string& failure) {
+void PublishFailure(Rendezvous& rendezvous, const std::string& failure) {
   (void)rendezvous.Set(kFailure, failure);
 }
 
-absl::Status WithToldFailure(Rendezvous& rendezvous, const absl::Status& status) {
+absl::Status WithReportedFailure(Rendezvous& rendezvous, const absl::Status& status) {
   if (status.ok() || absl::IsDeadlineExceeded(status)) return status;
-  const absl::StatusOr<std::optional<std::string>> told = rendezvous.TryGet(kFailure, "a failure");
-  if (!told.ok() || !told->has_value()) return status;
-  return absl::Status(status.code(), absl::StrCat("ended because of ", PeerText(**told)));
+  const absl::StatusOr<std::optional<std::string>> published = rendezvous.TryGet(kFailure, "a failure");
+  if (!published.ok() || !published->has_value()) return status;
+  return absl::Status(status.code(), absl::StrCat("ended because of ", PeerText(**published)));
 }
 
 }  // namespace psring

@@ -11,10 +11,10 @@ namespace psring {
 
 // Tells the others why this process fails ("rank 0: cannot write F: No space left on device"). Call it before
 // closing connections. Without a store to tell it to, the others report the consequence.
-void TellFailure(Rendezvous& rendezvous, const std::string& failure);
+void PublishFailure(Rendezvous& rendezvous, const std::string& failure);
 
 // The error of a process that failed with `status`: names the failure that another process told, if any.
 // Silence (DeadlineExceeded) is never the consequence of one.
-absl::Status WithToldFailure(Rendezvous& rendezvous, const absl::Status& status);
+absl::Status WithReportedFailure(Rendezvous& rendezvous, const absl::Status& status);
 
 }  // namespace psring

@@ -26,10 +26,10 @@ std::string SecondsText(absl::Duration duration) {
 std::string RanksText(const std::vector<int>& ranks, const std::string& noun) {
   if (ranks.empty()) return absl::StrCat("no ", noun);
   if (ranks.size() == 1) return absl::StrCat(noun, " ", ranks[0]);
-  constexpr size_t kMost = 16;
-  if (ranks.size() > kMost) {
-    return absl::StrCat(noun, "s ", absl::StrJoin(ranks.begin(), ranks.begin() + kMost, ", "), " and ",
-                        ranks.size() - kMost, " more");
+  constexpr size_t kMax = 16;
+  if (ranks.size() > kMax) {
+    return absl::StrCat(noun, "s ", absl::StrJoin(ranks.begin(), ranks.begin() + kMax, ", "), " and ",
+                        ranks.size() - kMax, " more");
   }
   return absl::StrCat(noun, "s ", absl::StrJoin(ranks.begin(), ranks.end() - 1, ", "), " and ", ranks.back());
 }
@@ -145,10 +145,10 @@ absl::Status Roster::Hopeless(const std::string& where) const {
 }
 
 std::string Roster::Joined() const {
-  constexpr size_t kMost = 16;
+  constexpr size_t kMax = 16;
   std::vector<std::string> names;
   for (const auto& [rank, member] : member_of_rank_) {
-    if (names.size() < kMost) names.push_back(Describe(members_[static_cast<size_t>(member)]));
+    if (names.size() < kMax) names.push_back(Describe(members_[static_cast<size_t>(member)]));
   }
   if (names.empty()) return "";
   const size_t more = member_of_rank_.size() - names.size();

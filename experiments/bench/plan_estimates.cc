@@ -51,7 +51,7 @@ double ExpectedBenchSeconds(const BenchPlan& plan, const BenchRequest& request, 
   const double passes = static_cast<double>(request.types.size() * request.ops.size());
   for (const BenchLaunch& launch : plan.launches) {
     const int here = MostOnAMachine(plan.layout, launch.workers);
-    const double crowded = std::max(1.0, static_cast<double>(here) / cores);
+    const double per_core = std::max(1.0, static_cast<double>(here) / cores);
     const double kinds = 2 * static_cast<double>(launch.combinations.size()) +
                          (launch.limits ? (launch.kind == BenchLaunchKind::kPushPull ? 1 : 4) : 0);
     const bool over_memory = std::ranges::all_of(
@@ -61,13 +61,13 @@ double ExpectedBenchSeconds(const BenchPlan& plan, const BenchRequest& request, 
     const double rate = over_memory ? 2e9 : bytes_per_s > 0 ? std::min(0.7e9, over_links) : 0.7e9;
     double size_seconds = 0;
     for (const uint64_t size : plan.sizes) {
-      const double call = crowded * (100e-6 + static_cast<double>(size) / rate);
+      const double call = per_core * (100e-6 + static_cast<double>(size) / rate);
       const double turn = std::max(200e-6, call);
-      const double checks = request.checks * crowded * static_cast<double>(size) / 0.3e9;
+      const double checks = request.checks * per_core * static_cast<double>(size) / 0.3e9;
       size_seconds +=
           kinds * (plan.iterations * (turn + call) + (request.warmup + request.checks) * call + checks);
     }
-    seconds += 1 + crowded * 0.2 + passes * size_seconds;
+    seconds += 1 + per_core * 0.2 + passes * size_seconds;
   }
   return plan.rounds * seconds;
 }

@@ -30,9 +30,9 @@ constexpr Counter kCounters[] = {{"retransmitted_segments", &NetworkFigures::ret
 
 // 0 if it was not a number when it was written, or earlier versions did not write it.
 absl::StatusOr<double> FigureAt(const JsonObject& json, const char* key) {
-  constexpr double kMost = 1e18;
+  constexpr double kMax = 1e18;
   if (!json.Has(key)) return 0.0;
-  PSRING_ASSIGN_OR_RETURN(const double value, json.NumberOrNull(key, -kMost, kMost));
+  PSRING_ASSIGN_OR_RETURN(const double value, json.NumberOrNull(key, -kMax, kMax));
   return std::isnan(value) ? 0.0 : value;
 }
 

@@ -72,8 +72,8 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
     plan.notes.push_back(text);
   }
   if (configuration.oversubscribed) {
-    plan.notes.push_back(
-        Say(options.language, kCrowdedTraining, configuration.workers, cores, cores == 1 ? "core" : "cores"));
+    plan.notes.push_back(Say(options.language, kOversubscribedTraining, configuration.workers, cores,
+                             cores == 1 ? "core" : "cores"));
   }
   if (options.time_budget_given && plan.expected_s > options.time_budget_s) {
     return absl::InvalidArgumentError(absl::StrFormat(

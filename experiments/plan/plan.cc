@@ -205,15 +205,16 @@ void AddDisturbances(const CompareOptions& options, std::vector<std::string>& no
 }
 
 void AddWarnings(int cores, Language language, Plan& plan) {
-  int crowded = 0;
+  int oversubscribed = 0;
   for (const Configuration& configuration : plan.cost) {
-    if (configuration.oversubscribed) crowded = std::max(crowded, configuration.workers);
+    if (configuration.oversubscribed) oversubscribed = std::max(oversubscribed, configuration.workers);
   }
   AddUpdateWarnings(plan);
   AddClippingNote(language, plan);
   AddLayoutNote(language, plan);
-  if (crowded > 0) {
-    plan.notes.push_back(Say(language, kCrowdedNote, crowded, cores, cores == 1 ? "core" : "cores"));
+  if (oversubscribed > 0) {
+    plan.notes.push_back(
+        Say(language, kOversubscribedNote, oversubscribed, cores, cores == 1 ? "core" : "cores"));
   }
 }
 

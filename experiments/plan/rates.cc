@@ -81,7 +81,7 @@ std::string RatesCsv(const std::vector<TriedRate>& tried) {
 }
 
 absl::StatusOr<std::vector<TriedRate>> RatesFromCsv(const std::string& csv) {
-  constexpr double kMost = 1e30;
+  constexpr double kMax = 1e30;
   CsvReader file(csv);
   PSRING_RETURN_IF_ERROR(file.ReadHeader());
   if (absl::StrJoin(file.columns(), ",") != kColumns) {
@@ -94,10 +94,10 @@ absl::StatusOr<std::vector<TriedRate>> RatesFromCsv(const std::string& csv) {
     TriedRate rate{.strategy = file.Field("strategy").text};
     PSRING_ASSIGN_OR_RETURN(const int64_t workers, file.WholeNumber("workers", 1, INT32_MAX));
     rate.workers = static_cast<int>(workers);
-    PSRING_ASSIGN_OR_RETURN(rate.lr, file.Number("lr", 0, kMost));
+    PSRING_ASSIGN_OR_RETURN(rate.lr, file.Number("lr", 0, kMax));
     if (!file.Field("validation_accuracy").text.empty()) {
-      PSRING_ASSIGN_OR_RETURN(rate.accuracy, file.Number("validation_accuracy", 0, kMost));
-      PSRING_ASSIGN_OR_RETURN(rate.loss, file.Number("validation_loss", -kMost, kMost));
+      PSRING_ASSIGN_OR_RETURN(rate.accuracy, file.Number("validation_accuracy", 0, kMax));
+      PSRING_ASSIGN_OR_RETURN(rate.loss, file.Number("validation_loss", -kMax, kMax));
     }
     const std::string& picked = file.Field("picked").text;
     if (picked != "true" && picked != "false") return file.Error("picked is neither true nor false");

@@ -313,8 +313,8 @@ class ServerSimulation {
   // host) are much faster, the slowest have little influence, so the wait for them is bounded.
   bool Reached(int64_t steps) const {
     if (finished_ < steps * layout_.simulated_workers) return false;
-    constexpr int64_t kMost = 20;
-    return fewest_ >= std::min<int64_t>(steps, 2) || finished_ >= kMost * steps * layout_.simulated_workers;
+    constexpr int64_t kMax = 20;
+    return fewest_ >= std::min<int64_t>(steps, 2) || finished_ >= kMax * steps * layout_.simulated_workers;
   }
 
   void EndStepOnceComplete(int g) {

@@ -355,16 +355,16 @@ void AddRecording(const std::vector<SummaryRow>& rows, Sentences& findings) {
 }
 
 void AddCaveats(const std::vector<SummaryRow>& rows, int cores, Sentences& findings) {
-  std::set<int> crowded;
+  std::set<int> oversubscribed;
   std::vector<std::string> foreign;
   for (const SummaryRow& row : rows) {
     if (row.configuration.oversubscribed && !NetworkDecides(rows, row.configuration.workers)) {
-      crowded.insert(row.configuration.workers);
+      oversubscribed.insert(row.configuration.workers);
     }
     if (!row.valid && row.mean.gpus_shared == 0) foreign.push_back(row.configuration.name());
   }
-  if (!crowded.empty()) {
-    findings.Add(kTakeTurns, findings.Joined(crowded, kAnd), cores, cores == 1 ? "core" : "cores");
+  if (!oversubscribed.empty()) {
+    findings.Add(kTakeTurns, findings.Joined(oversubscribed, kAnd), cores, cores == 1 ? "core" : "cores");
   }
   if (!foreign.empty()) {
     findings.Add(kForeign,

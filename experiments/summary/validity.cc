@@ -58,13 +58,14 @@ void AddDisturbance(const Rows& rows, size_t all, Sentences& why) {
 // What limits the use of valid times.
 void AddLimits(const std::vector<SummaryRow>& rows, const Rows& all, int cores, int rounds, Sentences& why) {
   const Rows several = Those(all, [](auto* row) { return row->configuration.workers > 1; });
-  const Rows crowded = Those(several, [&](auto* row) {
+  const Rows oversubscribed = Those(several, [&](auto* row) {
     return row->configuration.oversubscribed && !NetworkDecides(rows, row->configuration.workers);
   });
-  if (!crowded.empty()) {
-    why.Add(kRowsShareCores,
-            crowded.size() == rows.size() ? why.Say(kEveryRow) : NamesIn(crowded, why.language()), cores,
-            cores == 1 ? "core" : "cores");
+  if (!oversubscribed.empty()) {
+    why.Add(
+        kRowsShareCores,
+        oversubscribed.size() == rows.size() ? why.Say(kEveryRow) : NamesIn(oversubscribed, why.language()),
+        cores, cores == 1 ? "core" : "cores");
   }
   const bool no_links = std::ranges::all_of(several, [](auto* row) {
     return row->link.shaping == Shaping::kNone && !row->configuration.on_machines;

@@ -312,7 +312,7 @@ std::string Verdict(const std::vector<SummaryRow>& rows, const std::optional<Wir
   const std::set<int> counts = CountsWithChoice(rows);
   if (counts.empty()) return "";
   const auto [candidates, most_workers] = ComparedCandidates(rows, counts);
-  if (candidates.empty()) return In(language, kVerdictCrowded);
+  if (candidates.empty()) return In(language, kVerdictOversubscribed);
   const SummaryRow& best = *candidates.front();
   const AgainstOne against = CompareWithOne(rows, best);
   std::vector<std::string> sentences;

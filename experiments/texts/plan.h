@@ -85,12 +85,12 @@ inline constexpr Phrase kReferencesAdded = {
     "已加入 $0：加速比以 single 为准，代价以 none 为准"};
 inline constexpr Phrase kSingleAdded = {"single added: speed-up is relative to it",
                                         "已加入 single：加速比以它为准"};
-inline constexpr Phrase kCrowdedNote = {
+inline constexpr Phrase kOversubscribedNote = {
     "$0 workers share $1 $2 (oversubscribed): their speeds are compared, but the table gives no speed-up "
     "or scaling efficiency for them",
     "$0 个 worker 共用 $1 个核（核数不足）：会比较它们的速度，但表中不给出加速比与扩展效率"};
-inline constexpr Phrase kCrowdedTraining = {"$0 workers share $1 $2 (oversubscribed)",
-                                            "$0 个 worker 共用 $1 个核（核数不足）"};
+inline constexpr Phrase kOversubscribedTraining = {"$0 workers share $1 $2 (oversubscribed)",
+                                                   "$0 个 worker 共用 $1 个核（核数不足）"};
 inline constexpr Phrase kOverBudget = {
     "this takes longer than --time_budget (2m by default), because the given settings are kept and at "
     "least three rounds are run",

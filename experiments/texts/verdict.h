@@ -59,7 +59,7 @@ inline constexpr Phrase kOneRoundOnly = {"one round gives no interval; run at le
 inline constexpr Phrase kTooUncertain = {
     "the differences are below 2% or too uncertain for $0; a longer --time_budget gives narrower intervals",
     "差别小于 2%，或 $0 不足以确定；更长的 --time_budget 使区间更窄"};
-inline constexpr Phrase kVerdictCrowded = {
+inline constexpr Phrase kVerdictOversubscribed = {
     "No strategy is named: the workers share this machine's cores, and no link limits the step, so their "
     "times do not apply to machines with one core per worker.",
     "不推荐策略：各 worker 共用本机的核，一步的时间又不受链路限制，因此这些时间不能推广到每个 worker "

@@ -140,7 +140,7 @@ absl::StatusOr<MachineProfile> ProfileFrom(const JsonObject& json) {
   PSRING_ASSIGN_OR_RETURN(profile.r_squared, json.Number("r_squared", -kMaxValue, 1, 0));
   PSRING_ASSIGN_OR_RETURN(profile.points, json.WholeNumber("points", 0, INT32_MAX, 0));
   if (json.Has("not_told_apart")) {
-    PSRING_ASSIGN_OR_RETURN(profile.not_told_apart, json.Texts("not_told_apart", kTerms, kMaxTextOfProfile));
+    PSRING_ASSIGN_OR_RETURN(profile.undetermined, json.Texts("not_told_apart", kTerms, kMaxTextOfProfile));
   }
   return profile;
 }
@@ -247,7 +247,7 @@ absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& point
   for (int term = 0; term < kTerms; ++term) {
     const auto at = std::find(used.begin(), used.end(), term);
     if (at == used.end()) {
-      profile.not_told_apart.push_back(kTermNames[term]);
+      profile.undetermined.push_back(kTermNames[term]);
       continue;
     }
     const size_t i = static_cast<size_t>(at - used.begin());
@@ -313,7 +313,7 @@ std::string ProfilesJson(const std::vector<MachineProfile>& profiles) {
                     {"link_bytes_per_s", profile.link_bytes_per_s},
                     {"r_squared", profile.r_squared},
                     {"points", profile.points},
-                    {"not_told_apart", profile.not_told_apart},
+                    {"not_told_apart", profile.undetermined},
                     {"basis", "derived"}});
   }
   return JsonText(OrderedJson({{"psring_machine_profile", 1}, {"profiles", list}}), 2) + "\n";
@@ -358,7 +358,7 @@ std::string Describe(const MachineProfile& profile) {
     absl::StrAppendFormat(&text, " The links between the machines carry %.3g Gbit/s (median, *measured*).",
                           8e-9 * profile.link_bytes_per_s);
   }
-  for (const std::string& term : profile.not_told_apart) {
+  for (const std::string& term : profile.undetermined) {
     absl::StrAppend(&text, " They do not determine ", term, ", which is set to 0.");
   }
   if (profile.r_squared < 0.9) {

@@ -25,7 +25,7 @@ struct MachineProfile {
   double link_bytes_per_s = 0;  // measured between machines, one pair at a time; 0: one machine
   double r_squared = 0;         // of the fit to the times
   int points = 0;
-  std::vector<std::string> not_told_apart;  // parameters that the data do not determine ("g"); set to 0
+  std::vector<std::string> undetermined;  // parameters that the data do not determine ("g"); set to 0
 
   Wires wires() const;
 };

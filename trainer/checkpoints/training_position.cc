@@ -118,8 +118,8 @@ absl::StatusOr<Json> Parse(const std::string& text) {
 }
 
 double Number(const JsonObject& json, const char* key, absl::Status& status) {
-  constexpr double kMost = std::numeric_limits<double>::max();
-  const absl::StatusOr<double> number = json.Number(key, -kMost, kMost);
+  constexpr double kMax = std::numeric_limits<double>::max();
+  const absl::StatusOr<double> number = json.Number(key, -kMax, kMax);
   status.Update(number.status());
   return number.value_or(0);
 }

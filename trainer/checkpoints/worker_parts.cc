@@ -41,11 +41,11 @@ absl::StatusOr<std::unique_ptr<WorkerParts>> WorkerParts::Meet(Rendezvous& rende
                                                                std::vector<int>& blind) {
   const int rank = rendezvous.options().rank;
   absl::StatusOr<std::string> made = rank == 0 ? MakePartsFolder(folder) : std::string();
-  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> told,
+  PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> published,
                           rendezvous.Exchange("checkpoint/folder", made.value_or("")));
   PSRING_RETURN_IF_ERROR(made.status());
   // Rank 0 removes the folder, so it does not take the name from others.
-  const std::string name = rank == 0 ? *made : told.front();
+  const std::string name = rank == 0 ? *made : published.front();
   auto parts = std::unique_ptr<WorkerParts>(new WorkerParts(rendezvous, absl::StrCat(folder, "/", name)));
   std::error_code error;
   parts->sees_folder_ = IsPartsFolder(name) && fs::is_directory(fs::symlink_status(parts->folder_, error));
@@ -79,9 +79,10 @@ absl::StatusOr<WorkerPart> WorkerParts::Take(int rank, const std::string& moment
   const std::string whom = absl::StrCat("rank ", rank, "'s part of a checkpoint");
   for (absl::Duration pause = absl::Milliseconds(1);; pause = std::min(2 * pause, absl::Milliseconds(20))) {
     // An error may concern another process, such as a server that was restarted.
-    const absl::StatusOr<std::optional<std::string>> told = rendezvous_.TryGet(KeyOf(rank, moment), whom);
-    if (told.ok() && told->has_value()) {
-      const std::pair<std::string, std::string> fields = absl::StrSplit(**told, absl::MaxSplits(' ', 1));
+    const absl::StatusOr<std::optional<std::string>> published =
+        rendezvous_.TryGet(KeyOf(rank, moment), whom);
+    if (published.ok() && published->has_value()) {
+      const std::pair<std::string, std::string> fields = absl::StrSplit(**published, absl::MaxSplits(' ', 1));
       WorkerPart part;
       const bool sound = absl::SimpleAtoi(fields.first, &part.next) && part.next >= 0 &&
                          (!next.has_value() || part.next == *next);
@@ -134,9 +135,10 @@ absl::Status WorkerParts::MeetRank(int rank, const std::string& where) {
 absl::Status WorkerParts::SayThatItStops(int64_t next) { return rendezvous_.Set(kStops, absl::StrCat(next)); }
 
 std::optional<int64_t> WorkerParts::StopsBefore() {
-  const absl::StatusOr<std::optional<std::string>> told = rendezvous_.TryGet(kStops, "rank 0");
+  const absl::StatusOr<std::optional<std::string>> published = rendezvous_.TryGet(kStops, "rank 0");
   int64_t next = 0;
-  if (!told.ok() || !told->has_value() || !absl::SimpleAtoi(**told, &next)) return std::nullopt;
+  if (!published.ok() || !published->has_value() || !absl::SimpleAtoi(**published, &next))
+    return std::nullopt;
   return next;
 }
 

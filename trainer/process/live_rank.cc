@@ -195,10 +195,10 @@ void LiveRank::AbortOnSignal() {
 
 // The result of something that concerns only this rank, such as writing a file. The other ranks notice a
 // failure only as a lost connection.
-absl::Status LiveRank::Told(const absl::Status& done) {
+absl::Status LiveRank::Published(const absl::Status& done) {
   if (!done.ok() && rendezvous_ != nullptr) {
-    TellFailure(*rendezvous_, absl::StrCat("rank ", join_.rank, ": ", done.message()));
-    has_told_ = true;
+    PublishFailure(*rendezvous_, absl::StrCat("rank ", join_.rank, ": ", done.message()));
+    has_published_ = true;
   }
   return done;
 }
@@ -206,7 +206,7 @@ absl::Status LiveRank::Told(const absl::Status& done) {
 void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
   worker.save = [this](int64_t step, const CheckpointContent& content) {
     const TrainingOptions& training = flags_.training;
-    return Told(SaveCheckpoint(training.checkpoint_dir, step, content, training.checkpoint_keep));
+    return Published(SaveCheckpoint(training.checkpoint_dir, step, content, training.checkpoint_keep));
   };
   worker.stops = [this] { return process_.stop.signal() != 0; };
   if (rendezvous_ != nullptr) {
@@ -214,7 +214,7 @@ void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
     worker.begin_together = [this] { return BeginTogether(*rendezvous_); };
   }
   worker.objection = [this, next = MonotonicNow()]() mutable {
-    if (!recorded_.ok()) return Told(recorded_);
+    if (!recorded_.ok()) return Published(recorded_);
     if (rendezvous_ == nullptr || join_.world_size > 1 || MonotonicNow() < next) return absl::OkStatus();
     next = MonotonicNow() + kSurplusCheck;
     return rendezvous_->Surplus();
@@ -238,8 +238,8 @@ void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
 
 absl::Status LiveRank::Train(Kept kept) {
   const absl::Status status = TrainAndRecord(std::move(kept));
-  if (rendezvous_ == nullptr || has_told_ || process_.stop.signal() != 0) return status;
-  return WithToldFailure(*rendezvous_, status);
+  if (rendezvous_ == nullptr || has_published_ || process_.stop.signal() != 0) return status;
+  return WithReportedFailure(*rendezvous_, status);
 }
 
 absl::Status LiveRank::TrainAndRecord(Kept kept) {
@@ -253,7 +253,7 @@ absl::Status LiveRank::TrainAndRecord(Kept kept) {
   }
   PSRING_RETURN_IF_ERROR(Meet());
   const absl::StatusOr<const DataSplits*> data = process_.data.Get();
-  PSRING_RETURN_IF_ERROR(Told(data.status()));
+  PSRING_RETURN_IF_ERROR(Published(data.status()));
   const auto note = [this](const std::string& text) { Note(text); };
   PSRING_ASSIGN_OR_RETURN(
       const std::optional<CheckpointBytes> resume,

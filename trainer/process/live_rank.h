@@ -83,7 +83,7 @@ class LiveRank {
 
  private:
   absl::Status TrainAndRecord(Kept kept);
-  absl::Status Told(const absl::Status& done);
+  absl::Status Published(const absl::Status& done);
   absl::Status Meet();
   absl::Status Connect();
   absl::Status ConnectMachine();
@@ -103,8 +103,8 @@ class LiveRank {
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<RecordWriter> records_;
-  absl::Status recorded_;  // the last result of records_->Add
-  bool has_told_ = false;  // the other ranks, why this one fails
+  absl::Status recorded_;       // the last result of records_->Add
+  bool has_published_ = false;  // the other ranks, why this one fails
   std::unique_ptr<Rendezvous> rendezvous_;
   std::unique_ptr<WorkerParts> parts_;  // of checkpoints
   std::unique_ptr<OwnServers> servers_;

@@ -35,7 +35,7 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
     if (row_strategy_ != nullptr) row_strategy_->Abort(trained);
     strategy_.sync->Abort(trained);  // otherwise the peers would wait for their deadline
     if (worker_.statistics != nullptr) worker_.statistics->Abort(trained);
-    LeavePartForTheEnd();
+    PublishLastPart();
     return trained;
   }
   clock_->End();

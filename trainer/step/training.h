@@ -97,8 +97,8 @@ class Training {
   };
   WorkerPart OwnPart(int64_t next) const;
   absl::Status SettleRows();
-  absl::Status LeavePart(const Moment& moment);
-  void LeavePartForTheEnd();
+  absl::Status PublishPart(const Moment& moment);
+  void PublishLastPart();
   bool AbortEndsTheProcess() const;
   std::vector<std::optional<WorkerPart>> TakeParts(const Moment& moment);
   absl::StatusOr<TrainingCheckpoint> ReadState(bool& is_of_step);

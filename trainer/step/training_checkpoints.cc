@@ -93,7 +93,7 @@ absl::Status Training::SettleRows() {
 }
 
 // On all ranks except 0. An asynchronous worker waits until rank 0 has the weights that its updates led to.
-absl::Status Training::LeavePart(const Moment& moment) {
+absl::Status Training::PublishPart(const Moment& moment) {
   if (worker_.parts == nullptr) return absl::OkStatus();
   PSRING_RETURN_IF_ERROR(SettleRows());
   PSRING_RETURN_IF_ERROR(worker_.parts->Leave(moment.name, OwnPart(moment.next)));
@@ -107,7 +107,7 @@ absl::Status Training::LeavePart(const Moment& moment) {
 
 // A synchronous rank that failed because rank 0 stopped still has its part of rank 0's checkpoint: both have
 // made the same steps, and this rank may have begun the next.
-void Training::LeavePartForTheEnd() {
+void Training::PublishLastPart() {
   if (worker_.parts == nullptr || worker_.rank == 0 || checkpoints_.pauses_updates) return;
   if (const std::optional<int64_t> next = worker_.parts->StopsBefore(); next.has_value()) {
     (void)worker_.parts->Leave(kEnd, OwnPart(*next));
@@ -224,7 +224,7 @@ absl::Status Training::CheckpointIfDue(int64_t before) {
   const bool due = every > 0 && done / every > before / every && done < plan_.total_steps();
   if (due) {
     const Moment moment{.name = absl::StrCat("step", done / every * every), .step = done, .next = next};
-    PSRING_RETURN_IF_ERROR(worker_.rank == 0 ? SaveCheckpoint(moment) : LeavePart(moment));
+    PSRING_RETURN_IF_ERROR(worker_.rank == 0 ? SaveCheckpoint(moment) : PublishPart(moment));
     if (checkpoints_.barrier) PSRING_RETURN_IF_ERROR(worker_.barrier());
   }
   if (!stops) return absl::OkStatus();
@@ -246,7 +246,7 @@ absl::Status Training::CheckpointIfDue(int64_t before) {
 absl::Status Training::LastCheckpoint() {
   if (options_.checkpoint_dir.empty()) return absl::OkStatus();
   const Moment last{.name = "last", .step = plan_.total_steps(), .next = clock_->next()};
-  return worker_.rank == 0 ? SaveCheckpoint(last) : LeavePart(last);
+  return worker_.rank == 0 ? SaveCheckpoint(last) : PublishPart(last);
 }
 
 }  // namespace psring

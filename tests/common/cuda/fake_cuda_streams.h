@@ -54,13 +54,13 @@ struct Marks {
 
 // Never reused: the tests need fewer.
 inline Marks* NewMarks() {
-  constexpr size_t kMost = 1 << 20;
+  constexpr size_t kMax = 1 << 20;
   static auto* const all =
-      static_cast<Marks*>(mmap(nullptr, (kMost + 1) * sizeof(Marks), PROT_READ | PROT_WRITE,
+      static_cast<Marks*>(mmap(nullptr, (kMax + 1) * sizeof(Marks), PROT_READ | PROT_WRITE,
                                MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   PSRING_CHECK(all != MAP_FAILED);
   const uint64_t number = 1 + all[0].recorded++;
-  PSRING_CHECK(number <= kMost);
+  PSRING_CHECK(number <= kMax);
   return &all[number];
 }
 

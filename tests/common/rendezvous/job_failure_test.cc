@@ -22,18 +22,18 @@ TEST(JobFailure, OtherProcessesNameItInsteadOfItsConsequence) {
   std::unique_ptr<Rendezvous> first = join(0);
   const std::unique_ptr<Rendezvous> second = join(1);
   const absl::Status lost = absl::UnavailableError("lost the connection to rank 0");
-  EXPECT_EQ(WithToldFailure(*second, lost), lost) << "no failure was told";
-  TellFailure(*first, "rank 0: cannot write F: No space left on device");
+  EXPECT_EQ(WithReportedFailure(*second, lost), lost) << "no failure was told";
+  PublishFailure(*first, "rank 0: cannot write F: No space left on device");
   first.reset();  // the others may fail after it has left
-  EXPECT_EQ(WithToldFailure(*second, lost),
+  EXPECT_EQ(WithReportedFailure(*second, lost),
             absl::UnavailableError("ended because of rank 0: cannot write F: No space left on device"));
-  EXPECT_EQ(WithToldFailure(*second, absl::OkStatus()), absl::OkStatus());
-  TellFailure(*second, "rank 1: \x1b[2J\n\xff");
-  EXPECT_EQ(WithToldFailure(*second, lost).message(), "ended because of rank 1: \\x1b[2J\\x0a\\xff");
-  TellFailure(*second, std::string(1 << 20, 'x'));
-  EXPECT_LT(WithToldFailure(*second, lost).message().size(), 2000u);
+  EXPECT_EQ(WithReportedFailure(*second, absl::OkStatus()), absl::OkStatus());
+  PublishFailure(*second, "rank 1: \x1b[2J\n\xff");
+  EXPECT_EQ(WithReportedFailure(*second, lost).message(), "ended because of rank 1: \\x1b[2J\\x0a\\xff");
+  PublishFailure(*second, std::string(1 << 20, 'x'));
+  EXPECT_LT(WithReportedFailure(*second, lost).message().size(), 2000u);
   const absl::Status silence = absl::DeadlineExceededError("waited 60 s for rank 0");
-  EXPECT_EQ(WithToldFailure(*second, silence), silence);
+  EXPECT_EQ(WithReportedFailure(*second, silence), silence);
 }
 
 }  // namespace

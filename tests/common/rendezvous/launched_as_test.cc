@@ -220,10 +220,10 @@ TEST(ParseRendezvous, OverSeveralHostsSrunProvidesTheAddressAndMpirunNeedsIt) {
       refused.status().message(),
       "mpirun started 4 ranks on several hosts, but does not tell them the host of rank 0 (MASTER_ADDR is "
       "not set); tell them: mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500");
-  const auto told =
+  const auto launched =
       ParseRendezvous("env://", Environment(With(spread, {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "5"}})));
-  ASSERT_TRUE(told.ok()) << told.status();
-  EXPECT_EQ(told->host, "h");
+  ASSERT_TRUE(launched.ok()) << launched.status();
+  EXPECT_EQ(launched->host, "h");
 }
 
 TEST(ParseRendezvous, RanksOfOneHostUseTheLoopback) {

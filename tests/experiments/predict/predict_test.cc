@@ -343,7 +343,7 @@ TEST(MachineProfile, OneNumberOfWorkersCannotSeparateAddingFromTransfers) {
   for (double bytes = 4096; bytes < 1e8; bytes *= 8)
     points.push_back({Scheme::AllReduce("ring"), 2, bytes, 1e-4 + bytes / 1e9});
   const auto profile = FitProfile(points, true).value();
-  EXPECT_EQ(profile.not_told_apart, (std::vector<std::string>{"g"}));
+  EXPECT_EQ(profile.undetermined, (std::vector<std::string>{"g"}));
   EXPECT_NEAR(profile.latency_s.value, 0.5e-4, 1e-9);
   EXPECT_NEAR(profile.bytes_per_s.value, 2e9, 1e5);  // 2(N-1)M over the medium
 }
@@ -357,7 +357,7 @@ TEST(MachineProfile, KeepsTheRateIfNoiseWouldAttributeEverythingToAdding) {
   }
   const auto profile = FitProfile(points, true).value();
   EXPECT_GT(profile.bytes_per_s.value, 1e9);
-  EXPECT_EQ(profile.not_told_apart, (std::vector<std::string>{"g"}));
+  EXPECT_EQ(profile.undetermined, (std::vector<std::string>{"g"}));
 }
 
 TEST(MachineProfile, IsMadeFromABenchmarkAndRoundTrips) {

@@ -254,7 +254,7 @@ FirstJoin Parameters(const char* name, int worker, int64_t parameters) {
 int64_t AllMemory() { return static_cast<int64_t>(MakeCpuDevice()->memory()->total); }
 
 const std::vector<FirstJoin>& FirstJoins() {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   static const auto* const joins = new std::vector<FirstJoin>{
       Parameters("2To62", 0, int64_t{1} << 62),
       Parameters("2To59", 0, int64_t{1} << 59),
@@ -267,11 +267,11 @@ const std::vector<FirstJoin>& FirstJoins() {
        "the job has 65537 buckets, and at most 65536 are possible"},
       {"AnEmptyBucket", 0, [](proto::Join& join) { join.mutable_job()->add_buckets()->set_first(0); },
        "has no parameters; omit it"},
-      {"AHugeStep", 0, [](proto::Join& join) { join.mutable_job()->set_start_step(kMost / 65536); },
+      {"AHugeStep", 0, [](proto::Join& join) { join.mutable_job()->set_start_step(kMax / 65536); },
        "worker 0's job: start_step is 140737488355327"},
-      {"AHugeNumberOfSamples", 0, [](proto::Join& join) { join.mutable_job()->set_start_samples(kMost); },
+      {"AHugeNumberOfSamples", 0, [](proto::Join& join) { join.mutable_job()->set_start_samples(kMax); },
        "worker 0's job: start_step is 0, start_samples 9223372036854775807"},
-      {"AHugeEpoch", 0, [](proto::Join& join) { join.set_epoch(kMost); },
+      {"AHugeEpoch", 0, [](proto::Join& join) { join.set_epoch(kMax); },
        "worker 0 names epoch 9223372036854775807"},
       {"NaN", 0,
        [](proto::Join& join) {

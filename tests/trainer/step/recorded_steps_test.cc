@@ -45,13 +45,13 @@ class RecordedSteps : public testing::Test {
   }
 
   // The number of plain and of recorded all-reduces in NCCL's log.
-  std::pair<int, int> Told(int rank) const {
-    std::pair<int, int> told;
+  std::pair<int, int> Announced(int rank) const {
+    std::pair<int, int> announced;
     for (const std::string& line : nccl_.Log(rank)) {
       if (!absl::StartsWith(line, "all_reduce")) continue;
-      ++(absl::EndsWith(line, "recorded") ? told.second : told.first);
+      ++(absl::EndsWith(line, "recorded") ? announced.second : announced.first);
     }
-    return told;
+    return announced;
   }
 
   // Trains without and with graphs and compares; returns the ranks with graphs.
@@ -87,7 +87,7 @@ TEST_F(RecordedSteps, AreOneLaunchIncludingTheirAllReduces) {
   const auto outcomes = TrainRanks(options, 3, Data());
   for (int rank = 0; rank < 3; ++rank) {
     // Called in the first step, with other buckets, and in the second, which is recorded; then never again.
-    const auto [plain, recorded] = Told(rank);
+    const auto [plain, recorded] = Announced(rank);
     EXPECT_GT(plain, 0);
     EXPECT_EQ(recorded, outcomes[rank].steps.back().buckets.size());
     EXPECT_LE(plain, 4);
@@ -180,8 +180,8 @@ TEST_F(RecordedSteps, RequireRanksInSeparateProcesses) {
   TrainingOptions options = Options();
   options.ranks_per_process = 3;
   ExpectTheBitsOfPlainTraining(options);
-  EXPECT_EQ(Told(0).second, 0);
-  EXPECT_GT(Told(0).first, 8);
+  EXPECT_EQ(Announced(0).second, 0);
+  EXPECT_GT(Announced(0).first, 8);
 }
 
 TEST_F(RecordedSteps, DoNotWaitForALostPeer) {
