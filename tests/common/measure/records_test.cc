@@ -27,6 +27,8 @@ StepRecord SomeStep() {
   record.step_ms = 0.1;
   record.compute_ms = 1.0 / 3;
   record.comm_busy_ms = 1e-300;
+  record.delay_ms = 0.25;
+  record.dropped = true;
   record.exposed_comm_ms = 12345678.9;
   record.payload_tx_bytes = uint64_t{1} << 60;
   record.payload_rx_bytes = 7;

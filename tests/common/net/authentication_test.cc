@@ -141,7 +141,10 @@ class RawMessages : public testing::Test {
   }
   ServerHandshake::State Advance(ServerHandshake& server) { return server.Advance(kMember, seen_); }
   // What the server answers to a valid first message.
-  static std::string ReadAnswer(const FileDescriptor& from) { return Read(from, 8) + Read(from, 48); }
+  static std::string ReadAnswer(const FileDescriptor& from) {
+    const std::string begin = Read(from, 8);
+    return begin + Read(from, 48);
+  }
 
   SeenNonces seen_;
 };

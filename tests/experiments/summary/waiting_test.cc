@@ -257,8 +257,8 @@ TEST(VirtualPlan, RejectsStrategiesWithoutATimeModel) {
   options.workers = {257};
   EXPECT_FALSE(CheckCompareOptions(options).ok());
   options = VirtualOptions();
-  options.strategies = {"star"};
-  EXPECT_THAT(MakeVirtualPlan(options, TestProbe(), 2).status().message(), Has("not star"));
+  options.strategies = {"star", "gloo"};
+  EXPECT_THAT(MakeVirtualPlan(options, TestProbe(), 2).status().message(), Has("not gloo"));
   options.training.backend = "gloo";
   EXPECT_FALSE(CheckVirtualOptions(options).ok());
 }

@@ -208,7 +208,7 @@ TEST(CheckStrategy, OnlyAllReduceSharesStatistics) {
   for (const char* strategy : {"ring", "gloo", "single", "none"})
     EXPECT_EQ(refusal({.strategy = strategy}), "");
   EXPECT_EQ(refusal({.strategy = "ps-ssp:2"}),
-            "--sync_batch_norm with --strategy ps-ssp, whose workers have no process group; choose an "
+            "--sync_batch_norm with --strategy ps-ssp:2, whose workers have no process group; choose an "
             "all-reduce strategy such as ring, or omit it");
   EXPECT_EQ(refusal({.strategy = "data-parallel"}).find("--sync_batch_norm with --strategy data-parallel"),
             0);

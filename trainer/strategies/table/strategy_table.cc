@@ -180,7 +180,7 @@ absl::StatusOr<StrategyRow> FindStrategy(const std::string& name, const std::vec
         "), as in ", row.name, ":", std::max(1, row.number_least)));
   }
   absl::StrAppend(&row.name, ":", row.number);
-  absl::StrAppend(&row.algorithm, ":", row.number);
+  if (row.uses_servers) absl::StrAppend(&row.algorithm, ":", row.number);
   return row;
 }
 

@@ -17,7 +17,7 @@ struct Strategy;
 struct StrategyContext;
 
 struct StrategyRow {
-  // FindStrategy adds the number to `name` and `algorithm`: "ps-ssp:2", "ssp:2".
+  // FindStrategy adds the number to `name`, and to the `algorithm` of servers: "ps-ssp:2", "ssp:2".
   std::string name, summary;
   bool uses_group = false, uses_servers = false;  // what it communicates through; it may use both
   // Separated by commas: names that are accepted for this strategy; its names in other programs; and names of
