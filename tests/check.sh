@@ -21,10 +21,12 @@ esac
 address_tests=(common_test common_ops_test ring_worker_test ps_server_test ps_grpc_test ps_shared_test ps_wire_test
                trainer_test experiments_test)
 thread_tests=(common_test ring_worker_test ps_server_test ps_direct_test)
+# Sanitizers have a pthread_create of their own, with which a program cannot report that a thread does not start.
+not_with_sanitizers='*AThreadThatCannotStartEndsTheProcess*'
 # Debian's gRPC is not built for the thread sanitizer, and reports races of its own. Of the collectives, the tests of all
 # counts, sizes and types would take an hour. The last ones have no threads and compute for long.
 not_with_threads='-*Rendezvous*:JobFailure.*:*ARankThatEndsBeforeItConnects*:RingWorker*:*EveryCollective*'
-not_with_threads+=':CheckScheduleTest.*:ScheduleTest.*:CommonStep.*:BenchValues.*:Csv.*:Json*'
+not_with_threads+=":$not_with_sanitizers:CheckScheduleTest.*:ScheduleTest.*:CommonStep.*:BenchValues.*:Csv.*:Json*"
 shards=4
 
 step() { echo "check: $1 ($((SECONDS / 60)) min so far)"; }
@@ -134,7 +136,7 @@ tidy
 faults
 containers
 arm64
-sanitized asan '*' "${address_tests[@]}"
+sanitized asan "-$not_with_sanitizers" "${address_tests[@]}"
 sanitized tsan "$not_with_threads" "${thread_tests[@]}"
 fuzzing
 step "all passed"
