@@ -33,7 +33,7 @@ absl::Status TimeTrainer(const Binaries& binaries, const TrainingOptions& traini
   moment.checkpoint_every = 0;
   moment.resume.clear();
   moment.max_restarts = 0;
-  const auto time = [&](TrainingOptions steps) -> absl::Status {
+  const auto time = [&](const TrainingOptions& steps) -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(const Configuration single, MakeConfiguration("single", 1, steps, probe, 1));
     PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
     PSRING_ASSIGN_OR_RETURN(const Launched launched, Launch(single, folder.path(), "measuring one step: ", 60,
