@@ -77,7 +77,7 @@ absl::Status ParameterServer::Enter(const Joining& joining, std::shared_ptr<Repl
   }
   // After a restart each asynchronous worker continues when it joins.
   if (had_begun) return SendWelcome(worker, start_.first_step(worker), joining.again, /*went_back=*/false);
-  const absl::Status started = StartOnceComplete();
+  absl::Status started = StartOnceComplete();
   if (!started.ok()) Abort(started);
   return started;
 }
