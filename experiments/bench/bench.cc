@@ -170,7 +170,7 @@ class Benchmark {
     PSRING_RETURN_IF_ERROR(folder_->WriteManifest(manifest_));
     const MeasuringNow measuring;
     NoteOtherPsring(measuring);
-    const absl::Status measured = MeasureRounds();
+    absl::Status measured = MeasureRounds();
     NoteOtherPsring(measuring);
     return measured;
   }
