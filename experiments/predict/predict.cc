@@ -258,7 +258,8 @@ class PredictionRun {
       }
     }
     if (cases.size() < 2) return absl::OkStatus();
-    for (double bytes = 1024; bytes <= 1 << 30; bytes *= 4) {
+    for (int exponent = 10; exponent <= 30; exponent += 2) {
+      const double bytes = std::exp2(exponent);
       PSRING_RETURN_IF_ERROR(Progress(absl::StrFormat("exchanges of %.0f bytes", bytes)));
       double least = INFINITY;
       const PredictCase* fastest = nullptr;

@@ -116,8 +116,8 @@ class CollectiveSimulation {
     for (size_t c = 0; c < ranks_.size(); ++c) {
       // The ranks of a node share its cards; equal nodes share one entry.
       const int node = plan_.classes.first[c] / shape_.ranks_per_node;
-      const auto [at, fresh] =
-          cards_.emplace(plan_.classes.of[static_cast<size_t>(node * shape_.ranks_per_node)], Ports());
+      const auto [at, fresh] = cards_.emplace(
+          plan_.classes.of[static_cast<size_t>(node) * static_cast<size_t>(shape_.ranks_per_node)], Ports());
       if (fresh) at->second = {network_.AddResource(cards, burst), network_.AddResource(cards, burst)};
       card_.push_back(at->second);
       intra_.push_back({network_.AddResource(intra), network_.AddResource(intra)});
