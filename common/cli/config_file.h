@@ -15,8 +15,8 @@ struct ConfigItem {
   int line = 0;       // from 1
 };
 
-// The items in the order of their lines. InvalidArgument, in one line: "FILE:3:7: ..." is not TOML, or a value
-// is neither a scalar nor a flat list of scalars.
+// The items in the order of their lines. InvalidArgument, in one line: "FILE:3:7: ..." is not TOML, or a
+// value is neither a scalar nor a flat list of scalars.
 absl::StatusOr<std::vector<ConfigItem>> ParseConfig(const std::string& text, const std::string& file);
 
 // ParseConfig of a file of at most 16 KiB, with the errors of ReadFile.

@@ -9,10 +9,10 @@
 namespace psring {
 
 struct ScheduleTraffic {
-  int64_t chunks = 1;  // of the buffer; the figures below count chunks
+  int64_t chunks = 1;                   // of the buffer; the figures below count chunks
   std::vector<int64_t> sent, received;  // by rank
-  // The most that a rank sends or receives in a round, summed over the rounds. On links of B bytes/s each way, M
-  // bytes in one piece take InSequence() M/B seconds, since all ranks finish a round before the next.
+  // The most that a rank sends or receives in a round, summed over the rounds. On links of B bytes/s each
+  // way, M bytes in one piece take InSequence() M/B seconds, since all ranks finish a round before the next.
   int64_t in_sequence = 0;
 
   double InSequence() const { return static_cast<double>(in_sequence) / static_cast<double>(chunks); }
