@@ -227,6 +227,22 @@ absl::StatusOr<std::vector<Samples>> SamplesOf(const std::vector<std::string>& t
   return samples;
 }
 
+std::string RankText(const RankInfo& rank) {
+  return absl::StrCat(rank.pid, " ", rank.device, " ", rank.host);
+}
+
+std::vector<RankInfo> RanksFrom(const std::vector<std::string>& texts) {
+  std::vector<RankInfo> ranks;
+  for (const std::string& text : texts) {
+    const std::vector<std::string> fields = absl::StrSplit(text, absl::MaxSplits(' ', 2));
+    RankInfo& rank = ranks.emplace_back();
+    if (fields.size() != 3 || !absl::SimpleAtoi(fields[0], &rank.pid)) continue;
+    rank.device = fields[1];
+    rank.host = fields[2];
+  }
+  return ranks;
+}
+
 std::unique_ptr<BenchOutput> MakeTableOutput(const std::string& program, int turns, FILE* out) {
   return std::make_unique<TableOutput>(program, turns, out);
 }

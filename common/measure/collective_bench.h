@@ -40,6 +40,10 @@ struct RankInfo {
   int pid = 0;
   std::string device = "cpu";  // "cuda:1"
 };
+// As a rank sends it to rank 0, and what rank 0 reads of what all have sent. Pure. A text that is not of a
+// rank gives the default.
+std::string RankText(const RankInfo& rank);
+std::vector<RankInfo> RanksFrom(const std::vector<std::string>& texts);
 
 // What one table measures, as it was made.
 struct MeasuredCombination {

@@ -19,10 +19,8 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "common/base/byte_size.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
@@ -122,7 +120,7 @@ class Worker {
     }
     PSRING_RETURN_IF_ERROR(Begin());
     for (const Bucket& bucket : job_.buckets) {
-      const absl::Status status = Measure(bucket);
+      absl::Status status = Measure(bucket);
       if (!status.ok()) {
         client_->Abort(status);
         return status;
@@ -160,24 +158,19 @@ class Worker {
   }
 
   absl::Status Begin() {
-    PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> cards,
-                            rendezvous_.Exchange("ps_worker", absl::StrCat(getpid(), " ", HostName())));
+    PSRING_ASSIGN_OR_RETURN(
+        const std::vector<std::string> ranks,
+        rendezvous_.Exchange("ps_worker", RankText({.host = HostName(), .pid = getpid()})));
     if (rank_ != 0) return absl::OkStatus();
-    std::vector<RankInfo> ranks;
-    for (const std::string& card : cards) {
-      const std::pair<std::string, std::string> fields = absl::StrSplit(card, absl::MaxSplits(' ', 1));
-      int pid = 0;
-      if (!absl::SimpleAtoi(fields.first, &pid)) pid = 0;
-      ranks.push_back({.host = fields.second, .pid = pid});
-    }
     const std::string transport = TransportName(client_->status().payload);
     const std::string algorithm = absl::StrCat(
         job_.consistency, flags_.servers > 1 ? absl::StrCat(" on ", flags_.servers, " servers") : "");
-    output_->Start(ranks, {{.title = absl::StrCat(kRound, ", grpc ", algorithm, " over ", transport),
-                            .collective = kRound,
-                            .backend = "grpc",
-                            .algorithm = algorithm,
-                            .transport = transport}});
+    output_->Start(RanksFrom(ranks),
+                   {{.title = absl::StrCat(kRound, ", grpc ", algorithm, " over ", transport),
+                     .collective = kRound,
+                     .backend = "grpc",
+                     .algorithm = algorithm,
+                     .transport = transport}});
     return absl::OkStatus();
   }
 
@@ -198,7 +191,7 @@ class Worker {
                        .samples = samples,
                        .gradient = gradient_.span().Slice(bucket.first, bucket.count),
                        .weights = weights_.span().Slice(bucket.first, bucket.count)},
-                      [&](absl::StatusOr<ExchangeResult> result) {
+                      [&](const absl::StatusOr<ExchangeResult>& result) {
                         MutexLock lock(mutex);
                         outcome = result.status();
                         changed.NotifyAll();

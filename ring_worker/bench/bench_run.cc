@@ -7,10 +7,8 @@
 #include <numeric>
 #include <random>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/measure/trace.h"
 #include "common/net/host_identity.h"
@@ -57,18 +55,10 @@ class Bench {
 
 absl::Status Bench::ReportStart() {
   PSRING_ASSIGN_OR_RETURN(
-      const std::vector<std::string> cards,
-      setup_.rendezvous().Exchange("bench ranks",
-                                   absl::StrCat(getpid(), " ", setup_.device().name(), " ", HostName())));
+      const std::vector<std::string> ranks,
+      setup_.rendezvous().Exchange(
+          "bench ranks", RankText({.host = HostName(), .pid = getpid(), .device = setup_.device().name()})));
   if (setup_.rank() != 0) return absl::OkStatus();
-  std::vector<RankInfo> ranks;
-  for (const std::string& card : cards) {
-    const std::vector<std::string> fields = absl::StrSplit(card, absl::MaxSplits(' ', 2));
-    RankInfo& info = ranks.emplace_back();
-    if (fields.size() != 3 || !absl::SimpleAtoi(fields[0], &info.pid)) continue;
-    info.device = fields[1];
-    info.host = fields[2];
-  }
   std::vector<MeasuredCombination> measured;
   for (size_t i = 0; i < options().combinations.size(); ++i) {
     const GroupInfo& group = setup_.group(i)->info();
@@ -83,7 +73,7 @@ absl::Status Bench::ReportStart() {
                         .reduces = Reduces(made.collective),
                         .root = made.collective == Collective::kBroadcast ? options().root : -1});
   }
-  output_.Start(ranks, measured);
+  output_.Start(RanksFrom(ranks), measured);
   return absl::OkStatus();
 }
 

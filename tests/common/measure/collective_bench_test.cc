@@ -46,5 +46,15 @@ TEST(CollectiveBench, HostNamesThatAreNotUtf8AreReplacedInJson) {
   EXPECT_NE(std::string(line).find("\"caf\xef\xbf\xbd\""), std::string::npos) << line;
 }
 
+TEST(RankInfo, IsReadAsItWasSent) {
+  const std::vector<RankInfo> ranks =
+      RanksFrom({RankText({.host = "a host", .pid = 7, .device = "cuda:1"}), "no rank"});
+  ASSERT_EQ(ranks.size(), 2u);
+  EXPECT_EQ(ranks[0].host, "a host");
+  EXPECT_EQ(ranks[0].pid, 7);
+  EXPECT_EQ(ranks[0].device, "cuda:1");
+  EXPECT_EQ(ranks[1].host, "");
+}
+
 }  // namespace
 }  // namespace psring
