@@ -136,7 +136,7 @@ std::vector<std::string> SharedBenchFlags(const BenchRequest& request, const Ben
 
 std::string OneLineOf(const std::string& report) {
   const std::vector<std::string> lines = absl::StrSplit(report, '\n');
-  const std::string first = lines.front().substr(0, lines.front().find("; its last lines:"));
+  std::string first = lines.front().substr(0, lines.front().find("; its last lines:"));
   if (absl::StrContains(first, " was killed by ")) return first;
   const std::string launch = first.substr(0, first.find(": "));
   // In order of preference: mpirun's report of a signal; an MPI rank that ended the job; a program's message,
@@ -180,7 +180,7 @@ absl::Status LaunchBench(const BenchSite& bench, size_t index, const std::string
   const NodeLaunch on_nodes{
       .order = {.bench_launch = static_cast<int>(index), .store_port = store.address.port}};
   const ForeignCpu foreign;
-  const absl::Status status = RunLaunch(bench.site, on_nodes, spec, folder, interrupt, display);
+  absl::Status status = RunLaunch(bench.site, on_nodes, spec, folder, interrupt, display);
   result.NoteForeignCpu(launch, foreign.Percent());
   if (status.ok() || status.code() == absl::StatusCode::kCancelled) return status;
   return absl::Status(status.code(), OneLineOf(std::string(status.message())));

@@ -295,7 +295,7 @@ absl::Status RunWithRestarts(const Configuration& configuration, const std::stri
   int restarts = configuration.training.max_restarts;
   const std::string others = NewestCheckpoint(attempted.training);  // of an earlier training
   for (int attempt = 0;; ++attempt) {
-    const absl::Status status =
+    absl::Status status =
         RunOnce(attempted, folder, label, expected_s, attempt, binaries, site, interrupt, display, restarts);
     std::string newest = NewestCheckpoint(attempted.training);
     if (newest == others) newest.clear();

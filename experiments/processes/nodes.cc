@@ -143,7 +143,7 @@ absl::Status Nodes::WaitFor(const ValueRequest& request, const Interrupt& interr
     const absl::StatusOr<std::optional<std::string>> value = rendezvous_->TryGet(request.key, request.whom);
     if (!value.ok()) return Lost(value.status());
     if (value->has_value() && (why.ok() || **value != rejected)) {
-      const absl::Status accepted = request.accept(**value);
+      absl::Status accepted = request.accept(**value);
       if (accepted.ok()) return accepted;
       if (why.ok()) {
         deadline = std::min(deadline, MonotonicNow() + request.patience);
@@ -165,7 +165,7 @@ absl::Status Nodes::WaitFor(const ValueRequest& request, const Interrupt& interr
 absl::Status Nodes::AwaitFailure(absl::Duration timeout, const Interrupt& interrupt,
                                  absl::string_view known) {
   for (const MonotonicTime deadline = MonotonicNow() + timeout;; absl::SleepFor(kPollInterval)) {
-    const absl::Status failure = ReportedFailure();
+    absl::Status failure = ReportedFailure();
     if (!failure.ok() && failure.message() != known) return failure;
     PSRING_RETURN_IF_ERROR(interrupt.Check());
     if (MonotonicNow() >= deadline) return absl::OkStatus();
@@ -310,7 +310,7 @@ absl::StatusOr<NodeTask> Nodes::TrainingTask(const NodeOrder& order, const NodeS
 }
 
 absl::Status Nodes::Follow(const TaskOfOrder& task_of, const Interrupt& interrupt, Display& display) {
-  const absl::Status status = FollowAll(task_of, interrupt, display);
+  absl::Status status = FollowAll(task_of, interrupt, display);
   // The store does not detect a node that exits normally.
   if (!status.ok()) {
     (void)rendezvous_->Set(absl::StrCat("ended/", options_.node), "");
@@ -351,7 +351,7 @@ absl::Status Nodes::FollowAll(const TaskOfOrder& task_of, const Interrupt& inter
       PSRING_RETURN_IF_ERROR(Probe(interrupt).status());
       continue;
     }
-    const absl::Status status = FollowOne(order, std::move(task), folder->path(), interrupt, display);
+    absl::Status status = FollowOne(order, std::move(task), folder->path(), interrupt, display);
     if (status.ok()) {
       folder.reset();
       continue;
@@ -398,7 +398,7 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, NodeTask task, const std::
   }
   absl::Status ended = RunChildren(spec, interrupt);
   const bool exited = absl::IsAborted(ended) && !WasKilled(ended);
-  const absl::Status cause = exited ? AwaitFailure(kCauseTimeout, interrupt) : ReportedFailure();
+  absl::Status cause = exited ? AwaitFailure(kCauseTimeout, interrupt) : ReportedFailure();
   if (!cause.ok()) return cause;
   if (!ended.ok()) {
     ended = absl::Status(ended.code(), absl::StrCat("on node ", options_.node, " (", host(options_.node),
