@@ -10,6 +10,7 @@
 #include "common/io/json_object.h"
 #include "common/io/json_text.h"
 #include "common/text/peer_text.h"
+#include "trainer/strategies/table/strategy_table.h"
 
 namespace psring {
 namespace {
@@ -22,12 +23,9 @@ constexpr int kMaxOrderedWorkers = 1 << 20;
 constexpr int kMaxOrderedLaunches = 1 << 20;  // of a benchmark's plan
 constexpr double kLongestDeadlineS = 365 * 24 * 3600.0;
 
-// "ps-backup" of "ps-backup:2".
-std::string BaseOf(const std::string& strategy) { return strategy.substr(0, strategy.find(':')); }
-
 bool HasStrategy(const std::vector<std::string>& strategies, const std::string& strategy) {
   return std::any_of(strategies.begin(), strategies.end(),
-                     [&](const std::string& own) { return BaseOf(own) == BaseOf(strategy); });
+                     [&](const std::string& own) { return BaseName(own) == BaseName(strategy); });
 }
 
 // Copies what node 0 plans for each launch from `from` to `to`.

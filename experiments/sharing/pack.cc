@@ -84,7 +84,7 @@ absl::Status PackRun(const std::string& folder, const std::string& archive) {
   const FileDescriptor in(open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!in.valid()) return FileError("open", root.string());
   const std::vector<std::string> files = FilesOf(root, archive);
-  // tar reads a copy that nobody else changes.
+  // tar reads a copy, which no other program changes.
   const std::string place = fs::path(archive).parent_path().string();
   PSRING_ASSIGN_OR_RETURN(const TemporaryFolder work,
                           TemporaryFolder::Create(place.empty() ? "." : place, "choose another --out"));

@@ -55,7 +55,7 @@ class Consistency {
   virtual ~Consistency() = default;
   int64_t version() const { return version_; }
   State Save() const { return {.version = version_, .next_step = next_step_, .left = left_}; }
-  // Puts a new machine into a saved state; nobody waits.
+  // Puts a new machine into a saved state, in which no worker waits.
   void Restore(const State& state);
 
   // Whether a push of `worker`'s `step` may begin. Ask before its first byte is added to a sum, because a sum
