@@ -53,11 +53,11 @@ struct FakeCuda {
   // Buffers that were freed while handles of theirs were open in this process.
   std::atomic<int> freed_while_open = 0;
   std::atomic<bool> peers_reach = true;  // a device may access another's memory
-  // By device: the work enqueued so far. While it is paused nothing runs, until a host thread waits, that
-  // is, polls one event repeatedly.
+  // By device: the work enqueued and finished so far. While it is paused nothing runs, until a host thread
+  // waits, that is, polls one event repeatedly.
   struct Pace {
     std::atomic<bool> paused = false;
-    std::atomic<int64_t> enqueued = 0, enqueued_at_wait = 0;
+    std::atomic<int64_t> enqueued = 0, finished = 0, enqueued_at_wait = 0;
   };
   std::array<Pace, 8> pace;
 };

@@ -106,6 +106,7 @@ inline void Push(FakeStream& stream, std::function<void()> work) {
   stream.queue.Push([&pace, work = std::move(work)] {
     while (pace.paused) std::this_thread::sleep_for(std::chrono::microseconds(20));
     work();
+    ++pace.finished;
   });
 }
 

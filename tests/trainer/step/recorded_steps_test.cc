@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -251,6 +252,8 @@ TEST_F(RecordedSteps, AndPlainStepsAreEnqueuedBeforeTheHostWaits) {
             EXPECT_FALSE(pace.paused);
             EXPECT_GE(pace.enqueued_at_wait + 2, pace.enqueued) << "step " << step.step;
           }
+          // The next batch, whose memory the one after it takes, has been uploaded already.
+          while (pace.finished < pace.enqueued) std::this_thread::yield();
           if (steps > 1) pace.paused = steps < last_step;
         };
       };
