@@ -11,11 +11,11 @@
 #include "common/io/csv.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
+#include "common/text/translate.h"
 #include "experiments/engine/failure.h"
 #include "experiments/plan/launches.h"
 #include "experiments/predict/predict.h"
 #include "experiments/runs/run_folder.h"
-#include "experiments/texts/predict.h"
 
 namespace psring {
 namespace {
@@ -55,7 +55,6 @@ RawPredictFlags Beyond(const ExperimentFlags& flags, bool workers_given, const s
   const std::string& placement = flags.options.training.server_placement;
   if (!placement.empty()) raw.server_placement = placement;
   raw.ps_schedule = flags.options.training.ps_schedule;
-  raw.language = flags.options.language == Language::kChinese ? "zh" : "en";
   raw.workload = folder + "/workload.csv";
   raw.out = folder + "/predicted";
   return raw;
@@ -79,7 +78,8 @@ absl::Status PredictBeyond(const ExperimentFlags& flags, bool workers_given, con
   PSRING_RETURN_IF_ERROR(WriteFile(folder + "/workload.csv", WorkloadCsv(workload)));
   PSRING_ASSIGN_OR_RETURN(const PredictFlags predicted,
                           UnderstandPredict(Beyond(flags, workers_given, folder), flags.command_line));
-  display.SayLines(Say(flags.options.language, kBeyondOneGpu, workload.device, folder));
+  display.SayLines(Tr("\nMore GPUs like this one ($0), *simulated* from the times in $1/workload.csv:\n",
+                      workload.device, folder));
   if (RunPredict(predicted, interrupt, display) != 0) {
     return absl::InternalError("the prediction for several GPUs failed (see above)");
   }
@@ -139,7 +139,10 @@ int CompareOnOneGpu(const ExperimentFlags& flags, bool workers_given, const Inte
             "use psring predict --local_aggregation --gpus_per_node 8, or --device cpu"),
         display);
   }
-  display.Say(In(flags.options.language, kOneGpu));
+  display.Say(
+      Tr("psring: note: this machine has one GPU, so single and none are measured on it, and more GPUs are "
+         "simulated from its times per layer (to share the GPU: --device cuda --oversubscribe; to compare on "
+         "CPUs: --device cpu)"));
   const absl::StatusOr<std::string> folder = Compare(OnTheGpu(flags), interrupt, display);
   if (!folder.ok()) return ReportFailure("compare", folder.status(), display);
   if (flags.dry_run) return 0;

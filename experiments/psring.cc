@@ -16,6 +16,7 @@
 #include "common/device/address_space.h"
 #include "common/device/task_limit.h"
 #include "common/rendezvous/launched_as.h"
+#include "common/text/translate.h"
 #include "experiments/bench/bench.h"
 #include "experiments/compare/compare.h"
 #include "experiments/compare/flags.h"
@@ -30,8 +31,6 @@
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/nodes.h"
 #include "experiments/runs/recorded_run.h"
-#include "experiments/texts/errors.h"
-#include "experiments/texts/language_flag.h"
 #include "experiments/verbs/report/report_verb.h"
 
 namespace psring {
@@ -40,23 +39,12 @@ namespace {
 
 constexpr int64_t kTasksOfAProgram = 4;  // before a verb knows what it starts
 
-// Of a command line that may be invalid.
-Language LanguageIn(int argc, char** argv) {
-  const std::vector<std::string> words(argv, argv + argc);
+// Of a command line that may be invalid, for its errors.
+void SetLanguageOf(const std::vector<std::string>& words) {
   for (size_t i = 0; i < words.size(); ++i) {
-    if (words[i] == "--lang=zh" || (i > 0 && words[i - 1] == "--lang" && words[i] == "zh"))
-      return Language::kChinese;
+    if (words[i].starts_with("--lang=")) SetLanguage(LanguageNamed(words[i].substr(7)));
+    if (words[i] == "--lang" && i + 1 < words.size()) SetLanguage(LanguageNamed(words[i + 1]));
   }
-  return Language::kEnglish;
-}
-
-// Of the command that was parsed.
-Language LanguageOfVerb(const CLI::App& app) {
-  for (const CLI::App* verb : app.get_subcommands()) {
-    const CLI::Option* language = verb->get_option_no_throw("--lang");
-    if (language != nullptr && language->count() > 0) return LanguageOf(language->as<std::string>());
-  }
-  return Language::kEnglish;
 }
 
 }  // namespace
@@ -82,16 +70,13 @@ int PsringMain(int argc, char** argv) {
   CLI::App* predict = AddPredict(app, predict_raw);
   CLI::App* doctor =
       app.add_subcommand("doctor", "Check this machine's requirements, and print a fix for each problem");
-  std::string doctor_language = "en";
-  AddLanguageFlag(*doctor, doctor_language, "en or zh");
+  AddLanguageFlag(*doctor, "en or zh");
   RawExplainFlags explain_raw;
   CLI::App* explain = AddExplain(app, explain_raw);
   RawReportFlags report_raw;
   CLI::App* report = AddReport(app, report_raw);
-  const std::vector<std::string> command_line =
-      ParseOrExit(app, argc, argv, [language = LanguageIn(argc, argv)](const std::string& english) {
-        return ErrorText(language, english);
-      });
+  SetLanguageOf({argv, argv + argc});
+  const std::vector<std::string> command_line = ParseOrExit(app, argc, argv);
 
   // The file may be somebody else's.
   const bool from_file = std::any_of(
@@ -101,7 +86,6 @@ int PsringMain(int argc, char** argv) {
          absl::StrCat("flags: ", ShellText({command_line.begin() + 2, command_line.end()})));
   }
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
-  display.set_language(LanguageOfVerb(app));
   if (report->parsed()) return RunReport(report_raw, display);
   if (explain->parsed()) return RunExplain(explain_raw);
 
@@ -109,34 +93,31 @@ int PsringMain(int argc, char** argv) {
   absl::Status allowed = CheckAddressSpace();
   if (allowed.ok()) allowed = AllowTasks(kTasksOfAProgram, "psring and its programs");
   if (!allowed.ok()) {
-    return Fail(display.language(), "psring", std::string(allowed.message()), 2);
+    return Fail("psring", std::string(allowed.message()), 2);
   }
   const Interrupt interrupt;
   const auto run_verb = [&]() -> int {
-    if (doctor->parsed()) return RunDoctor(interrupt, LanguageOf(doctor_language));
+    if (doctor->parsed()) return RunDoctor(interrupt);
     if (replay->parsed()) {
       const absl::StatusOr<std::string> run = replayed.empty() ? LatestRun() : replayed;
       return run.ok() ? RunReplay(*run, interrupt, display) : ReportFailure("replay", run.status(), display);
     }
     if (bench->parsed()) {
       const absl::StatusOr<BenchFlags> bench_flags = UnderstandBench(bench_raw, command_line);
-      if (!bench_flags.ok())
-        return Fail(display.language(), "psring bench", std::string(bench_flags.status().message()), 2);
+      if (!bench_flags.ok()) return Fail("psring bench", std::string(bench_flags.status().message()), 2);
       return RunBench(*bench_flags, interrupt, display);
     }
     if (predict->parsed()) {
       const absl::StatusOr<PredictFlags> predict_flags = UnderstandPredict(predict_raw, command_line);
       if (!predict_flags.ok())
-        return Fail(display.language(), "psring predict", std::string(predict_flags.status().message()), 2);
+        return Fail("psring predict", std::string(predict_flags.status().message()), 2);
       return RunPredict(*predict_flags, interrupt, display);
     }
     const bool comparing = compare->parsed();
     absl::StatusOr<ExperimentFlags> flags =
         comparing ? UnderstandCompare(compare_raw, command_line) : UnderstandTrain(train_raw, command_line);
     if (!flags.ok())
-      return Fail(display.language(), comparing ? "psring compare" : "psring train",
-                  std::string(flags.status().message()), 2);
-    display.set_language(flags->options.language);  // a resumed run has its own
+      return Fail(comparing ? "psring compare" : "psring train", std::string(flags.status().message()), 2);
     if (const absl::Status named = NameStrategies(*flags); !named.ok()) {
       return ReportFailure(comparing ? "compare" : "train", named, display);
     }

@@ -7,15 +7,14 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
 
 constexpr double kLeast = 1e3, kMax = 1e14;
-constexpr char kExample[] = "; write 1gbit or 200mbit";
 
 // The factor of "bit", "gbit", "Gbit/s", "Gbps", "Gb/s", "Gb", "G" or "GbE"; 0: not a unit of bits.
 double FactorOf(const std::string& unit) {
@@ -62,19 +61,19 @@ absl::StatusOr<double> ParseBitRate(const std::string& text) {
   double number = 0;
   if (digits == 0 || !absl::SimpleAtod(text.substr(0, digits), &number)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is not a rate; write a number and its unit, such as 1gbit or 200mbit"));
+        Tr("'$0' is not a rate; write a number and its unit, such as 1gbit or 200mbit", text));
   }
-  if (unit.empty()) return absl::InvalidArgumentError(absl::StrCat("'", text, "' has no unit", kExample));
+  if (unit.empty()) return absl::InvalidArgumentError(Tr("'$0' has no unit; write 1gbit or 200mbit", text));
   if (const double factor = FactorOf(unit); factor > 0) {
     const double rate = number * factor;
     if (rate >= kLeast && rate <= kMax) return rate;
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not between 1kbit and 100tbit"));
+    return absl::InvalidArgumentError(Tr("'$0' is not between 1kbit and 100tbit", text));
   }
   if (const double factor = BitsOfBytes(unit); factor > 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is in bytes, but a rate is in bits; write ", ShortRate(number * factor)));
+        Tr("'$0' is in bytes, but a rate is in bits; write $1", text, ShortRate(number * factor)));
   }
-  return absl::InvalidArgumentError(absl::StrCat("'", text, "' has an unknown unit", kExample));
+  return absl::InvalidArgumentError(Tr("'$0' has an unknown unit; write 1gbit or 200mbit", text));
 }
 
 std::string BitRateText(double bits_per_s) {

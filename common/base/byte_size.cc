@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -24,7 +25,7 @@ int SuffixAt(char letter) {
 absl::StatusOr<uint64_t> ParseByteSize(const std::string& text) {
   const auto refused = [&text] {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is not a size; write bytes, or a number with K, M or G"));
+        Tr("'$0' is not a size; write bytes, or a number with K, M or G", text));
   };
   std::string digits = text;
   if (digits.size() > 1 && absl::ascii_toupper(digits.back()) == 'B') digits.pop_back();
@@ -42,7 +43,7 @@ absl::StatusOr<uint64_t> ParseByteSize(const std::string& text) {
   if (!absl::SimpleAtod(digits, &number)) return refused();
   const double bytes = number * unit;
   if (bytes != std::floor(bytes)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a whole number of bytes"));
+    return absl::InvalidArgumentError(Tr("'$0' is not a whole number of bytes", text));
   }
   if (bytes > kMaxBytes) return absl::InvalidArgumentError(absl::StrCat("'", text, "' is above 1024G"));
   return static_cast<uint64_t>(bytes);

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/text/translate.h"
 
 namespace psring {
 
@@ -14,7 +14,7 @@ absl::StatusOr<std::string> OwnProgram() {
   if (const char* const started = std::getenv("PSRING_PROGRAM"); started != nullptr) return started;
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return absl::InternalError(absl::StrCat("cannot read /proc/self/exe: ", error.message()));
+  if (error) return absl::InternalError(Tr("cannot read /proc/self/exe: $0", Translation(error.message())));
   return self.string();
 }
 
@@ -22,7 +22,7 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
   PSRING_ASSIGN_OR_RETURN(const std::string self, OwnProgram());
   const std::string path = (std::filesystem::path(self).parent_path() / name).string();
   if (access(path.c_str(), X_OK) == 0) return path;
-  return absl::NotFoundError(absl::StrCat(path, " is missing; build it: ./run build"));
+  return absl::NotFoundError(Tr("$0 is missing; build it: ./run build", path));
 }
 
 }  // namespace psring

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -22,7 +23,7 @@ const char* KindOf(mode_t mode) {
 }
 
 absl::Status CannotRead(const std::string& path, const std::string& why) {
-  return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": ", why));
+  return absl::InvalidArgumentError(Tr("cannot read $0: $1", path, why));
 }
 
 absl::Status TooLarge(const std::string& path, const std::string& bytes, uint64_t most_bytes) {
@@ -39,7 +40,9 @@ uint64_t MostWeightsBytes() {
 
 absl::Status FileError(const std::string& what, const std::string& path) {
   const auto code = errno == ENOENT ? absl::StatusCode::kNotFound : absl::StatusCode::kUnavailable;
-  return absl::Status(code, absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
+  const std::string why(Translation(std::strerror(errno)));
+  const std::string cannot = absl::StrCat("cannot ", what, " $0: $1");  // of the catalog
+  return absl::Status(code, Tr(cannot, path, why));
 }
 
 absl::StatusOr<FileDescriptor> OpenRegularFile(const std::string& path, uint64_t most_bytes,

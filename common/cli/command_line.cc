@@ -14,7 +14,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -25,6 +24,7 @@
 #include "common/cli/version.h"
 #include "common/suggestions/suggestions.h"
 #include "common/text/peer_text.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -32,7 +32,7 @@ namespace {
 constexpr char kConfig[] = "--config";
 
 std::string DidYouMean(const std::string& nearest) {
-  return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
+  return nearest.empty() ? "" : Tr("; did you mean $0?", nearest);
 }
 
 // The options of `app` and of its nameless groups.
@@ -115,15 +115,14 @@ class Reader {
     } else if (!collecting_ && !TakesWords()) {
       const std::vector<std::string> commands = CommandsOf(*app_);
       if (commands.empty()) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "unexpected argument '", word, "'",
-            list_.empty() ? "" : absl::StrCat("; separate values by commas: ", list_, ",", word)));
+        return absl::InvalidArgumentError(
+            Tr("unexpected argument '$0'$1", word,
+               list_.empty() ? "" : Tr("; separate values by commas: $0,$1", list_, word)));
       }
       const std::string nearest = NearestWord(word, commands);
       return absl::InvalidArgumentError(
-          absl::StrCat("unknown command '", word, "'",
-                       nearest.empty() ? absl::StrCat("; use one of ", absl::StrJoin(commands, ", "))
-                                       : DidYouMean(nearest)));
+          Tr("unknown command '$0'$1", word,
+             nearest.empty() ? Tr("; use one of $0", absl::StrJoin(commands, ", ")) : DidYouMean(nearest)));
     }
     words_.push_back(word);
     return absl::OkStatus();
@@ -143,7 +142,7 @@ class Reader {
       const auto [option, name] = Find(flag);
       absl::Status status;
       if (name == kConfig || name == "--help" || name == "--help-all" || name == "--version") {
-        status = absl::InvalidArgumentError(absl::StrCat(item.key, " has no effect in a file"));
+        status = absl::InvalidArgumentError(Tr("$0 has no effect in a file", item.key));
       } else if (typed.contains(option)) {
         continue;  // the command line overrides the file
       } else if (const FlagReach reach =
@@ -179,13 +178,15 @@ class Reader {
         words_.push_back(word);
         return absl::OkStatus();
       }
-      return absl::InvalidArgumentError(absl::StrCat("unknown flag ", typed, DidYouMean(MeantFlag(typed))));
+      return absl::InvalidArgumentError(Tr("unknown flag $0$1", typed, DidYouMean(MeantFlag(typed))));
     }
     collecting_ = option->get_items_expected_max() > 1;
     list_.clear();
     if (++times_[option] > 1 && !(collecting_ && option->get_delimiter() == '\0')) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, " is given twice", collecting_ ? "; separate its values by commas" : ""));
+      return absl::InvalidArgumentError(Tr(collecting_
+                                               ? TrNoop("$0 is given twice; separate its values by commas")
+                                               : TrNoop("$0 is given twice"),
+                                           name));
     }
     if (option->get_items_expected_min() == 0) {  // a switch: "--deterministic" or "--deterministic=false"
       if (equals != std::string::npos) PSRING_RETURN_IF_ERROR(CheckSwitch(name, word.substr(equals + 1)));
@@ -198,16 +199,16 @@ class Reader {
     } else if (i + 1 < arguments.size() && !LooksLikeFlag(arguments[i + 1])) {
       value = arguments[++i];
     } else {
-      return absl::InvalidArgumentError(absl::StrCat(name, " needs a value"));
+      return absl::InvalidArgumentError(Tr("$0 needs a value", name));
     }
     if (const char delimiter = option->get_delimiter(); delimiter != '\0') {
       const std::vector<std::string> items = absl::StrSplit(value, delimiter);
       if (std::find(items.begin(), items.end(), "") != items.end()) {
-        return absl::InvalidArgumentError(absl::StrCat(name, ": '", value, "' has an empty item"));
+        return absl::InvalidArgumentError(Tr("$0: '$1' has an empty item", name, value));
       }
     }
     if (name == kConfig) {
-      if (value.empty()) return absl::InvalidArgumentError("--config needs a file");
+      if (value.empty()) return absl::InvalidArgumentError(Tr("--config needs a file"));
       config_ = std::move(value);
       return absl::OkStatus();
     }
@@ -222,7 +223,7 @@ class Reader {
   static absl::Status CheckSwitch(const std::string& name, const std::string& value) {
     bool unused;
     if (absl::SimpleAtob(value, &unused)) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(name, ": '", value, "' is neither true nor false"));
+    return absl::InvalidArgumentError(Tr("$0: '$1' is neither true nor false", name, value));
   }
 
   CLI::App* FindCommand(const std::string& word) const {
@@ -301,7 +302,7 @@ std::string ExplainConversion(CLI::App& app, const std::string& what) {
     for (const std::string& value : option->results()) {
       if (const std::string wrong = check(value); !wrong.empty()) return absl::StrCat(name, ": ", wrong);
     }
-    return absl::StrCat(name, ": '", absl::StrJoin(option->results(), ","), "' is out of range");
+    return Tr("$0: '$1' is out of range", name, absl::StrJoin(option->results(), ","));
   }
   return what;
 }
@@ -317,8 +318,8 @@ std::string ExplainRejection(CLI::App& app, const std::string& what) {
     if (reason.empty()) continue;
     const bool makes_runs = app.get_option_no_throw("--out") != nullptr;
     return absl::StrCat(prefix, reason,
-                        makes_runs && absl::EndsWith(reason, "for each")
-                            ? "; psring report RUN RUN shows the runs on one page"
+                        makes_runs && absl::EndsWith(reason, Tr("run the command once for each"))
+                            ? Tr("; psring report RUN RUN shows the runs on one page")
                             : "");
   }
   return what;
@@ -335,18 +336,25 @@ std::vector<std::string> WithoutHelpCommand(CLI::App& app, std::vector<std::stri
   return arguments;
 }
 
+std::string ErrorLine(const std::string& program, const std::string& message) {
+  return Tr("$0: $1", program, MessageText(message)) + "\n";
+}
+
 ParseOutcome Wrong(const std::string& program, const std::string& message) {
   // CLI11 has no name for a hidden flag.
   const std::string line = absl::StrReplaceAll(
       absl::StripTrailingAsciiWhitespace(absl::StripPrefix(message, ": ")), {{"\n", " "}});
-  return {.proceed = false,
-          .exit_code = 2,
-          .text = absl::StrCat(program, ": ", OneLine(line), "\n"),
-          .program = program,
-          .message = line};
+  return {.proceed = false, .exit_code = 2, .text = ErrorLine(program, line)};
 }
 
 }  // namespace
+
+CLI::Option* AddLanguageFlag(CLI::App& verb, const std::string& what) {
+  const auto set = [](const std::string& name) { SetLanguage(LanguageNamed(name)); };
+  return verb.add_option_function<std::string>("--lang", set, what)
+      ->option_text("LANG [that of the locale]")
+      ->check(OneOf({"en", "zh"}));
+}
 
 void AddConfigFlag(CLI::App& app, const std::string& group) {
   app.add_option(kConfig)
@@ -378,25 +386,26 @@ ParseOutcome Parse(CLI::App& app, const std::vector<std::string>& arguments) {
     const std::string message = ExplainRejection(reader.app(), error.what());
     return Wrong(reader.program(), reader.Origin(message) + message);
   } catch (const CLI::RequiredError& error) {
-    if (!absl::StartsWith(error.what(), "A subcommand")) return Wrong(reader.program(), error.what());
-    return Wrong(reader.program(),
-                 absl::StrCat("name a command: ", absl::StrJoin(CommandsOf(reader.app()), ", ")));
+    absl::string_view name = error.what();
+    if (!absl::ConsumeSuffix(&name, " is required")) return Wrong(reader.program(), error.what());
+    if (name != "A subcommand") return Wrong(reader.program(), Tr("$0 is required", name));
+    return Wrong(reader.program(), Tr("name a command: $0", absl::StrJoin(CommandsOf(reader.app()), ", ")));
+  } catch (const CLI::ExcludesError& error) {
+    const std::pair<std::string, std::string> flags =
+        absl::StrSplit(error.what(), absl::MaxSplits(" excludes ", 1));
+    return Wrong(reader.program(), Tr("$0 excludes $1", flags.first, flags.second));
   } catch (const CLI::ParseError& error) {
     return Wrong(reader.program(), reader.Origin(error.what()) + error.what());
   }
 }
 
-std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const* argv,
-                                     const std::function<std::string(const std::string&)>& translate) {
+std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const* argv) {
   if (app.get_name().empty() && argc > 0) {
     const std::vector<std::string> path = absl::StrSplit(argv[0], '/');
     app.name(path.back());
   }
   app.set_version_flag("--version", absl::StrCat(app.get_name(), " ", kVersion), "Print the version");
   ParseOutcome outcome = Parse(app, std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
-  if (outcome.exit_code != 0 && translate) {
-    std::exit(Fail(outcome.program, translate(outcome.message), outcome.exit_code));
-  }
   if (!outcome.proceed) {
     std::fputs(outcome.text.c_str(), outcome.exit_code == 0 ? stdout : stderr);
     std::exit(FinishOutput(app.get_name(), outcome.exit_code));
@@ -409,12 +418,12 @@ std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const*
 std::string Printable(const std::string& text) { return OneLine(text, "\n\t"); }
 
 int Fail(const std::string& program, const std::string& message, int code) {
-  std::fprintf(stderr, "%s: %s\n", program.c_str(), MessageText(message).c_str());
+  std::fputs(ErrorLine(program, message).c_str(), stderr);
   return code;
 }
 
 void Note(const std::string& program, const std::string& message) {
-  Fail(program, absl::StrCat("note: ", message));
+  std::fprintf(stderr, "%s\n", Tr("$0: note: $1", program, MessageText(message)).c_str());
 }
 
 }  // namespace psring

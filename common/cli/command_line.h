@@ -12,7 +12,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace psring {
 
@@ -35,13 +36,15 @@ void PrepareHelp(CLI::App& app, size_t columns);
 // flag on the command line replaces the one in the file.
 void AddConfigFlag(CLI::App& app, const std::string& group);
 
+// Adds --lang to `verb`: en or zh. Parse calls SetLanguage (common/text/translate.h) if it is given.
+CLI::Option* AddLanguageFlag(CLI::App& verb, const std::string& what);
+
 // The result of parsing: continue, or print `text` and exit.
 struct ParseOutcome {
   bool proceed = true;
   int exit_code = 0;  // 0: `text` is help or version, for stdout; 2: one line of error, for stderr
   std::string text;   // ends with a newline unless empty
   std::vector<std::string> arguments = {};  // as given, with --config replaced by the flags of its file
-  std::string program = {}, message = {};   // the parts of an error's text
 };
 
 // Parses `arguments` (without the program's name; "help train" is "train --help") into the variables bound to
@@ -51,9 +54,8 @@ ParseOutcome Parse(CLI::App& app, const std::vector<std::string>& arguments);
 
 // As Parse, but prints errors ("psring compare: unknown flag --worker; did you mean --workers?") and exits
 // with 2, or prints help and exits with 0. Returns the command line, argv[0] included, with --config replaced
-// by the flags of its file. `translate`, if set, changes the language of the errors.
-std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const* argv,
-                                     const std::function<std::string(const std::string&)>& translate = {});
+// by the flags of its file.
+std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const* argv);
 
 // Checks for CLI::Option::check: empty if `text` is valid, else what is wrong with it. CLI11 prepends the
 // flag's name ("--workers: 'abc' is not a number").

@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/duration_text.h"
 #include "common/base/random.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -21,7 +22,7 @@ constexpr double kMaxFactor = 1000;
 
 absl::Status NoTime(const std::string& text, const std::string& why) {
   return absl::InvalidArgumentError(
-      absl::StrCat("'", text, "' is not a time: ", why, "; write none, 6 (ms), exp:20 or lognormal:20:0.5"));
+      Tr("'$0' is not a time: $1; write none, 6 (ms), exp:20 or lognormal:20:0.5", text, why));
 }
 
 // In (0, 1]: its logarithm is finite.
@@ -89,7 +90,7 @@ absl::StatusOr<std::vector<Straggler>> ParseStragglers(const std::string& text) 
     if (halves.size() != 2 || !absl::SimpleAtoi(halves[0], &straggler.worker) || straggler.worker < 0 ||
         !absl::SimpleAtod(halves[1], &straggler.factor)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("'", part, "' is not WORKER:FACTOR; write 1:3 for worker 1, three times as slow"));
+          Tr("'$0' is not WORKER:FACTOR; write 1:3 for worker 1, three times as slow", part));
     }
     if (!(straggler.factor >= 1 && straggler.factor <= kMaxFactor)) {
       return absl::InvalidArgumentError(absl::StrCat("'", part, "': a worker can be from 1 to ", kMaxFactor,

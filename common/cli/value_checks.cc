@@ -17,6 +17,7 @@
 #include "common/base/duration_text.h"
 #include "common/cli/command_line.h"
 #include "common/suggestions/suggestions.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -64,15 +65,15 @@ ValueCheck WholeNumber(int64_t least, uint64_t most) {
   return [least, most](const std::string& text) -> std::string {
     double value;
     if (!absl::SimpleAtod(text, &value) || std::isnan(value)) {
-      return absl::StrCat("'", text, "' is not a number");
+      return Tr("'$0' is not a number", text);
     }
     absl::int128 whole = 0;
     if (!absl::SimpleAtoi(text, &whole)) {  // a fraction, or more digits than fit
-      if (value > -0x1p63 && value < 0x1p64) return absl::StrCat("'", text, "' is not a whole number");
+      if (value > -0x1p63 && value < 0x1p64) return Tr("'$0' is not a whole number", text);
       whole = value > 0 ? absl::Int128Max() : absl::Int128Min();
     }
-    if (whole < least) return absl::StrCat(text, " is too small; the least is ", least);
-    if (whole > most) return absl::StrCat(text, " is too large; the most is ", most);
+    if (whole < least) return Tr("$0 is too small; the least is $1", text, least);
+    if (whole > most) return Tr("$0 is too large; the most is $1", text, most);
     return "";
   };
 }
@@ -81,15 +82,17 @@ ValueCheck RealNumber(const RealRange& range) {
   return [range](const std::string& text) -> std::string {
     double value;
     if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) {
-      return absl::StrCat("'", text, "' is not a number");
+      return Tr("'$0' is not a number", text);
     }
     if (value < range.low || (value == range.low && !range.low_allowed)) {
-      return absl::StrCat(text, " is too small; it must be ", range.low_allowed ? "at least " : "above ",
-                          range.low);
+      return Tr(range.low_allowed ? TrNoop("$0 is too small; it must be at least $1")
+                                  : TrNoop("$0 is too small; it must be above $1"),
+                text, range.low);
     }
     if (value > range.high || (value == range.high && !range.high_allowed)) {
-      return absl::StrCat(text, " is too large; it must be ", range.high_allowed ? "at most " : "below ",
-                          range.high);
+      return Tr(range.high_allowed ? TrNoop("$0 is too large; it must be at most $1")
+                                   : TrNoop("$0 is too large; it must be below $1"),
+                text, range.high);
     }
     return "";
   };
@@ -99,8 +102,8 @@ ValueCheck OneOf(const std::vector<std::string>& words) {
   return [words](const std::string& text) -> std::string {
     if (std::find(words.begin(), words.end(), text) != words.end()) return "";
     const std::string nearest = NearestWord(text, words);
-    return absl::StrCat("'", text, "' is not one of ", absl::StrJoin(words, ", "),
-                        nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?"));
+    return Tr("'$0' is not one of $1$2", text, absl::StrJoin(words, ", "),
+              nearest.empty() ? "" : Tr("; did you mean $0?", nearest));
   };
 }
 
@@ -115,25 +118,22 @@ ValueCheck ListOf(ValueCheck check) {
 
 std::string WhyNotOneValue(const std::string& flag, const std::string& value, const std::string& unit,
                            const ValueCheck& check) {
-  const auto write = [&](const std::string& why, const std::string& instead) {
-    return absl::StrCat("'", value, why, "; write ", instead);
-  };
   const std::vector<std::string> parts = absl::StrSplit(value, ',');
   if (parts.size() > 1) {
     const std::string joined = absl::StrJoin(parts, ""), decimal = absl::StrJoin(parts, ".");
     const bool is_number = absl::ascii_isdigit(value.front());
     const bool thousands =
         is_number && parts.front().size() <= 3 && std::all_of(parts.begin() + 1, parts.end(), IsThreeDigits);
-    if (thousands && check(joined).empty()) return write("' has separators", joined);
+    if (thousands && check(joined).empty()) return Tr("'$0' has separators; write $1", value, joined);
     const bool is_decimal = is_number && check(decimal).empty();
     const bool is_list =
         std::all_of(parts.begin(), parts.end(), [&](const std::string& part) { return check(part).empty(); });
     if (is_list) {
-      return absl::StrCat("'", value, "' is a list, but ", flag, " takes one value; ",
-                          is_decimal ? absl::StrCat("write ", decimal, ", or run the command once for each")
-                                     : "run the command once for each");
+      const std::string for_each = Tr("run the command once for each");
+      return Tr("'$0' is a list, but $1 takes one value; $2", value, flag,
+                is_decimal ? Tr("write $0, or $1", decimal, for_each) : for_each);
     }
-    return is_decimal ? write("' has a decimal comma", decimal) : "";
+    return is_decimal ? Tr("'$0' has a decimal comma; write $1", value, decimal) : "";
   }
   const size_t digits = std::min(value.find_first_not_of("0123456789."), value.size());
   if (digits == 0 || digits == value.size()) return "";
@@ -141,21 +141,22 @@ std::string WhyNotOneValue(const std::string& flag, const std::string& value, co
   const std::optional<double> number = in ? in->parse(value) : CountOf(value);
   const std::string instead = number ? absl::StrFormat("%.15g", *number) : "";
   if (instead.empty() || absl::StrContains(instead, "e") || !check(instead).empty()) return "";
-  return write(in ? absl::StrCat("' has a unit, but ", flag, " is in ", in->name) : "' is not a number",
-               instead);
+  return in ? Tr("'$0' has a unit, but $1 is in $2; write $3", value, flag, in->name, instead)
+            : Tr("'$0' is not a number; write $1", value, instead);
 }
 
 absl::StatusOr<std::vector<int>> ParseCounts(const std::string& text, int most) {
   const auto wrong = [&](const std::string& why) {
     return absl::InvalidArgumentError(absl::StrCat("'", text, "': ", why));
   };
-  constexpr char kDots[] = "... needs two numbers before it and the last number after it, as in 2,4,...,64";
+  constexpr const char* kDots =
+      TrNoop("... needs two numbers before it and the last number after it, as in 2,4,...,64");
   std::vector<int> list;
   bool dots = false;
   for (absl::string_view part : absl::StrSplit(text, ',')) {
     part = absl::StripAsciiWhitespace(part);
     if (part == "...") {
-      if (list.size() < 2 || dots) return wrong(kDots);
+      if (list.size() < 2 || dots) return wrong(Tr(kDots));
       dots = true;
       continue;
     }
@@ -176,13 +177,13 @@ absl::StatusOr<std::vector<int>> ParseCounts(const std::string& text, int most) 
       continue;
     }
     if (step <= 0 || number < last || (number - last) % step != 0) {
-      return wrong(absl::StrCat("\"", before, ",", last, ",...,", number,
-                                "\" is neither a geometric nor an arithmetic sequence"));
+      return wrong(
+          Tr("\"$0,$1,...,$2\" is neither a geometric nor an arithmetic sequence", before, last, number));
     }
     if ((number - last) / step > 10'000) return wrong("the sequence has more than 10000 numbers");
     for (int64_t next = last; next < number;) list.push_back(static_cast<int>(next += step));
   }
-  if (dots) return wrong(kDots);
+  if (dots) return wrong(Tr(kDots));
   return list;
 }
 

@@ -20,6 +20,7 @@
 #include "common/base/file_descriptor.h"
 #include "common/io/files.h"
 #include "common/io/json_object.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -131,8 +132,8 @@ absl::Status OpenCheckpoints(const std::string& folder, int64_t sequence) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error || access(folder.c_str(), W_OK | X_OK) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("--checkpoint_dir: cannot write to ", folder, ": ",
-                                                   error ? error.message() : strerror(errno)));
+    return absl::InvalidArgumentError(Tr("--checkpoint_dir: cannot write to $0: $1", folder,
+                                         Translation(error ? error.message() : strerror(errno))));
   }
   const std::vector<CheckpointPath> there = ListCheckpoints(folder);
   if (there.empty() || there.front().sequence <= sequence) {
@@ -174,7 +175,7 @@ absl::Status SaveCheckpoint(const std::string& folder, int64_t step, const Check
   std::error_code error;
   fs::create_directories(beside, error);
   if (error) {
-    return absl::UnavailableError(absl::StrCat("cannot write ", beside, ": ", error.message()));
+    return absl::UnavailableError(Tr("cannot write $0: $1", beside, Translation(error.message())));
   }
   FolderSink sink(beside);
   absl::Status status = content(sink);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/file_descriptor.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -47,7 +48,7 @@ absl::Status CheckPrivate(const std::string& path, const std::string& what, cons
 }
 
 absl::Status CannotRead(const std::string& path) {
-  return absl::UnavailableError(absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
+  return absl::UnavailableError(Tr("cannot read $0: $1", path, Translation(std::strerror(errno))));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "common/base/file_descriptor.h"
 #include "common/io/private_file.h"
 #include "common/net/random_token.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -36,7 +37,7 @@ absl::Status CannotUse(const std::string& why) {
 }
 
 absl::Status CannotCreate(const std::string& path) {
-  return CannotUse(absl::StrCat("cannot create ", path, ": ", std::strerror(errno)));
+  return CannotUse(Tr("cannot create $0: $1", path, Translation(std::strerror(errno))));
 }
 
 // NotFound: there is no such file.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/text/translate.h"
 #include "common/workloads/workload.h"
 
 namespace psring {
@@ -65,7 +66,7 @@ absl::Status CheckLocalAggregation(const TrainingOptions& o) {
 absl::Status CheckClock(const TrainingOptions& o) {
   const TrainingOptions standard;
   const auto needs_virtual = [](const char* flag) {
-    return absl::StrCat(flag, " is for --clock virtual; give both");
+    return Tr("$0 is for --clock virtual; give both", flag);
   };
   if (o.clock == "wall") {
     return FirstOf({{o.compute_ms != standard.compute_ms, needs_virtual("--compute_ms")},
@@ -161,11 +162,10 @@ absl::Status ApplyWorkload(TrainingOptions& options) {
   }
   PSRING_ASSIGN_OR_RETURN(const Workload workload, LoadWorkload(options.workload));
   const auto fixed = [&](const char* flag) {
-    return absl::StrCat(flag, " is determined by --workload ", options.workload, "; omit one of them");
+    return Tr("$0 is determined by --workload $1; omit one of them", flag, options.workload);
   };
   const auto computes_nothing = [&](const char* flag) {
-    return absl::StrCat(flag, " with --workload ", options.workload,
-                        ", which computes nothing; omit one of them");
+    return Tr("$0 with --workload $1, which computes nothing; omit one of them", flag, options.workload);
   };
   PSRING_RETURN_IF_ERROR(
       FirstOf({{options.batch != standard.batch && options.batch != workload.batch, fixed("--batch")},
@@ -199,8 +199,8 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& o) {
   if (budgets.size() > 1) {
     const std::string last = budgets.back();
     budgets.pop_back();
-    return absl::InvalidArgumentError(absl::StrCat(absl::StrJoin(budgets, ", "), " and ", last,
-                                                   " each set the length of training; give one of them"));
+    return absl::InvalidArgumentError(Tr("$0 and $1 each set the length of training; give one of them",
+                                         absl::StrJoin(budgets, ", "), last));
   }
   PSRING_RETURN_IF_ERROR(FirstOf(
       {{o.reference_workers > 1 && o.strategy != "single",

@@ -3,11 +3,11 @@
 #include <cstring>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/reduce/reduce_vectors.h"
 #include "common/reduce/sixteen_bits.h"
+#include "common/text/translate.h"
 
 // PSRING_MULTIVERSION comes from CMake: the attribute that makes the compiler emit a function once for each
 // instruction set, or nothing if it cannot. What such a function calls is inlined into each of its versions.
@@ -49,7 +49,7 @@ absl::StatusOr<T> Parse(const NameRow<T> (&rows)[n], const char* what, const std
     names.push_back(row.name);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown ", what, " '", name, "'; use one of ", absl::StrJoin(names, ", ")));
+      Tr("unknown $0 '$1'; use one of $2", what, name, absl::StrJoin(names, ", ")));
 }
 
 }  // namespace

@@ -5,10 +5,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -80,20 +80,21 @@ absl::Status UnknownName(const std::string& kind, const std::string& name,
     if (!one.given) unused.push_back(one.name);
   }
   const auto unknown = [&](const std::string& meant) {
-    return absl::NotFoundError(absl::StrCat("unknown ", kind, " '", name, "'; ", meant));
+    return absl::NotFoundError(Tr("unknown $0 '$1'; $2", Tr(kind), name, meant));
   };
   const std::string all = absl::StrJoin(names, ", ");
   for (const KnownName& one : known) {
     const bool is_it = !MeantByOtherName(base, {one.name}, {one.also_called}).empty();
     if (!is_it && MeantByOtherName(base, {one.name}, {one.resembles}).empty()) continue;
     const std::string meant =
-        absl::StrCat(is_it ? "psring calls it '" : "psring has nothing like it; the nearest is '", one.name);
-    return unknown(one.given ? absl::StrCat(meant, "', which is given, too; omit '", name, "'")
-                             : absl::StrCat(meant, "'. Use one of ", all));
+        Tr(is_it ? TrNoop("psring calls it '$0'") : TrNoop("psring has nothing like it; the nearest is '$0'"),
+           one.name);
+    return unknown(one.given ? Tr("$0, which is given, too; omit '$1'", meant, name)
+                             : Tr("$0. Use one of $1", meant, all));
   }
   const std::string nearest = NearestWord(name, unused);
-  return unknown(nearest.empty() ? absl::StrCat("use one of ", all)
-                                 : absl::StrCat("did you mean '", nearest, "'? Use one of ", all));
+  return unknown(nearest.empty() ? Tr("use one of $0", all)
+                                 : Tr("did you mean '$0'? Use one of $1", nearest, all));
 }
 
 absl::Status UnknownName(const std::string& kind, const std::string& name,

@@ -30,6 +30,7 @@ struct KnownName {
 };
 
 // NotFound: "unknown model 'mpl'; did you mean 'mlp'? Use one of mlp, cnn", or what psring calls it.
+// `kind`: TrNoop (common/text/translate.h).
 absl::Status UnknownName(const std::string& kind, const std::string& name,
                          const std::vector<KnownName>& known);
 absl::Status UnknownName(const std::string& kind, const std::string& name,

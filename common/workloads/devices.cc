@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -69,8 +70,7 @@ absl::StatusOr<Workload> OnDevice(const Workload& workload, const std::string& n
     return absl::InvalidArgumentError(absl::StrCat("no measured speed of ", workload.family, " on ", name,
                                                    " is known; use --compute_speedup"));
   }
-  return absl::NotFoundError(
-      absl::StrCat("unknown device '", name, "'; use one of ", absl::StrJoin(names, ", ")));
+  return absl::NotFoundError(Tr("unknown device '$0'; use one of $1", name, absl::StrJoin(names, ", ")));
 }
 
 bool RecordedOnCpu(const Workload& workload) {

@@ -13,6 +13,7 @@
 #include "common/io/csv.h"
 #include "common/io/files.h"
 #include "common/suggestions/suggestions.h"
+#include "common/text/translate.h"
 #include "common/workloads/workload_tables.h"
 
 namespace psring {
@@ -173,13 +174,11 @@ std::vector<std::string> WorkloadNames() {
 
 std::string WorkloadHint(const std::string& model) {
   if (IsPath(model)) {
-    return absl::StrCat("'", model, "' is a file, not a model; to replay the times in it, use --workload ",
-                        model);
+    return Tr("'$0' is a file, not a model; to replay the times in it, use --workload $1", model, model);
   }
   for (const WorkloadTable& table : WorkloadTables()) {
     if (CanonicalWord(table.name) != CanonicalWord(model)) continue;
-    return absl::StrCat("psring cannot train '", model, "'; to replay its recorded times, use --workload ",
-                        table.name);
+    return Tr("psring cannot train '$0'; to replay its recorded times, use --workload $1", model, table.name);
   }
   return "";
 }
@@ -189,8 +188,8 @@ absl::StatusOr<Workload> LoadWorkload(const std::string& name_or_path) {
     if (name_or_path == table.name) return ParseWorkload(table.name, table.text);
   }
   if (!IsPath(name_or_path)) {
-    return absl::NotFoundError(absl::StrCat(UnknownName("workload", name_or_path, WorkloadNames()).message(),
-                                            ", or the path of a CSV file (./mine.csv)"));
+    return absl::NotFoundError(Tr("$0, or the path of a CSV file (./mine.csv)",
+                                  UnknownName(TrNoop("workload"), name_or_path, WorkloadNames()).message()));
   }
   const absl::StatusOr<std::string> text = ReadFile(name_or_path);
   if (!text.ok()) {

@@ -17,6 +17,7 @@
 #include "common/devices/make_device.h"
 #include "common/io/files.h"
 #include "common/measure/trace.h"
+#include "common/text/translate.h"
 #include "experiments/bench/files.h"
 #include "experiments/bench/network_text.h"
 #include "experiments/bench/requirement.h"
@@ -33,8 +34,6 @@
 #include "experiments/runs/recorded_run.h"
 #include "experiments/runs/run_claim.h"
 #include "experiments/runs/run_folder.h"
-#include "experiments/texts/bench.h"
-#include "experiments/texts/plan.h"
 #include "experiments/theory/machine_profile.h"
 
 namespace psring {
@@ -56,7 +55,7 @@ absl::StatusOr<std::string> ReserveFile(const std::string& wanted) {
     }
     if (errno != EEXIST) {
       return absl::FailedPreconditionError(
-          absl::StrCat("--output_file: cannot write ", path, ": ", strerror(errno)));
+          Tr("--output_file: cannot write $0: $1", path, Translation(strerror(errno))));
     }
     path = absl::StrCat(wanted, ".", count);
   }
@@ -66,9 +65,10 @@ absl::Status CheckMemory(const BenchPlan& plan, const Machine& machine) {
   const uint64_t needed = BenchMemoryBytes(plan), there = static_cast<uint64_t>(machine.memory_mb) << 20;
   if (there == 0 || needed <= there / 10 * 8) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("the buffers of all processes need %.1f GiB, but this machine has %.1f; use a smaller "
-                      "--maxbytes or fewer --workers",
-                      static_cast<double>(needed) / (1 << 30), static_cast<double>(there) / (1 << 30)));
+      Tr("the buffers of all processes need $0 GiB, but this machine has $1; use a smaller --maxbytes or "
+         "fewer --workers",
+         absl::StrFormat("%.1f", static_cast<double>(needed) / (1 << 30)),
+         absl::StrFormat("%.1f", static_cast<double>(there) / (1 << 30))));
 }
 
 // What is known before anything is measured; on several machines, each has its own.
@@ -123,13 +123,13 @@ class Benchmark {
   absl::Status Run() {
     PSRING_ASSIGN_OR_RETURN(manifest_.provenance, DescribeProvenance(bench_.binaries.all(), {}));
     if (!flags_.dry_run) PSRING_RETURN_IF_ERROR(OpenFiles());
-    SayLines(Head(flags_.language));
+    SayLines(Head());
     if (flags_.dry_run) return absl::OkStatus();
     const int64_t begin = MonotonicNanos();
     if (const absl::Status measured = Measure(); !measured.ok()) return WithoutJson(measured);
     manifest_.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
     PSRING_RETURN_IF_ERROR(Write());
-    return CheckBusbw(flags_.request, result_, Slowest(Language::kEnglish));
+    return CheckBusbw(flags_.request, result_, Slowest());
   }
 
  private:
@@ -137,14 +137,12 @@ class Benchmark {
     display_.SayLines(text.substr(0, text.find_last_not_of('\n') + 1));
   }
 
-  std::string Head(Language language) const {
-    return BenchHeadText(flags_.request, plan_, manifest_.machine, expected_s_, language);
+  std::string Head() const { return BenchHeadText(flags_.request, plan_, manifest_.machine, expected_s_); }
+  std::string Network() const {
+    return manifest_.network ? NetworkText(*manifest_.network, manifest_.machines) : "";
   }
-  std::string Network(Language language) const {
-    return manifest_.network ? NetworkText(*manifest_.network, manifest_.machines, language) : "";
-  }
-  std::string Slowest(Language language) const {
-    return manifest_.network ? SlowestText(SlowestOf(*manifest_.network), manifest_.machines, language) : "";
+  std::string Slowest() const {
+    return manifest_.network ? SlowestText(SlowestOf(*manifest_.network), manifest_.machines) : "";
   }
 
   absl::Status OpenFiles() {
@@ -178,8 +176,8 @@ class Benchmark {
   void NoteOtherPsring(const MeasuringNow& measuring) const {
     const int other = OtherPsring(&measuring);
     if (other == 0) return;
-    const std::string note = Say(flags_.language, kOtherPsring, other);
-    SayLines(absl::StrCat("# ", Say(flags_.language, kNoteOnErrors, note)));
+    const std::string note = Tr("another psring (process $0) is running; times will not be valid", other);
+    SayLines(Tr("# note: $0", note));
   }
 
   absl::Status MeasureRounds() {
@@ -206,7 +204,7 @@ class Benchmark {
     manifest_.wires = WiresBetween(*manifest_.network);
     bench_.expected_s =
         ExpectedBenchSeconds(plan_, flags_.request, manifest_.machine.cores, SlowestRate(*manifest_.network));
-    SayLines(Network(flags_.language));
+    SayLines(Network());
     PSRING_RETURN_IF_ERROR(
         folder_->Write("network.csv", NetworkCsv(manifest_.run_id, *manifest_.network, manifest_.machines)));
     return folder_->WriteManifest(manifest_);
@@ -225,15 +223,18 @@ class Benchmark {
       PSRING_RETURN_IF_ERROR(WriteFile(flags_.profile, ProfilesJson(profiles)));
       for (const MachineProfile& profile : profiles) display_.Say(absl::StrCat("# ", Describe(profile)));
     }
-    PSRING_RETURN_IF_ERROR(
-        folder_->Write("bench.txt", absl::StrCat(Head(Language::kEnglish), Network(Language::kEnglish),
-                                                 BenchTablesText(request, result_))));
-    PSRING_RETURN_IF_ERROR(WriteRunReport(folder_->path(), flags_.language));
-    SayLines(BenchTablesText(request, result_, flags_.language));
-    if (manifest_.network) SayLines(absl::StrCat("# ", Slowest(flags_.language)));
+    const std::string text = InLanguage(Language::kEnglish, [&] {
+      return absl::StrCat(Head(), Network(), BenchTablesText(request, result_));
+    });
+    PSRING_RETURN_IF_ERROR(folder_->Write("bench.txt", text));
+    PSRING_RETURN_IF_ERROR(WriteRunReport(folder_->path()));
+    SayLines(BenchTablesText(request, result_));
+    if (manifest_.network) SayLines(absl::StrCat("# ", Slowest()));
     if (!json_.empty()) display_.Say(absl::StrCat("# Writing JSON output to ", json_));
-    display_.Say(Say(flags_.language, kBenchAllOfIt, folder_->path(),
-                     absl::StrFormat("%.0f", manifest_.wall_s), CommandName()));
+    display_.Say(
+        Tr("# results: $0/report.html and other files in this folder ($1 s); repeat: $2 bench --config "
+           "$0/config.toml",
+           folder_->path(), absl::StrFormat("%.0f", manifest_.wall_s), CommandName()));
     return absl::OkStatus();
   }
 

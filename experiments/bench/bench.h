@@ -10,7 +10,6 @@
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/nodes.h"
 #include "experiments/processes/progress.h"
-#include "experiments/texts/phrase.h"
 
 namespace CLI {
 class App;
@@ -25,7 +24,6 @@ struct BenchFlags {
   std::string json_file;  // empty: none
   std::string profile;    // file for the machine's profile; empty: none
   bool dry_run = false;
-  Language language = Language::kEnglish;
   std::vector<std::string> command_line;
 };
 
@@ -35,7 +33,6 @@ struct RawBenchFlags {
   std::string min_bytes, max_bytes, step_bytes, step_factor, sizes;
   std::string collectives, backends, algorithms, transports, buffers, workers, servers, types, ops;
   std::string of_threads;  // nccl-tests' -g and -t, which are rejected
-  std::string language = "en";
   bool no_pin = false;
   absl::StatusOr<NodeLauncher> launcher = NodeLauncher();  // of this process; used with --nnodes
 };

@@ -13,6 +13,7 @@
 #include "common/io/json_text.h"
 #include "common/measure/collective_table.h"
 #include "common/net/job_secret.h"
+#include "common/text/translate.h"
 #include "experiments/runs/run_files.h"
 #include "experiments/stats/statistics.h"
 
@@ -30,6 +31,7 @@ OrderedJson RelevantEnvironment() {
   OrderedJson list = OrderedJson::array();
   for (char** entry = environ; *entry != nullptr; ++entry) {
     if (absl::StartsWith(*entry, absl::StrCat(kSecretVariable, "="))) continue;
+    if (absl::StartsWith(*entry, absl::StrCat(kLanguageVariable, "="))) continue;
     for (const char* prefix : {"PSRING_", "OMPI_", "MPICH_", "GLOO_", "NCCL_", "OMP_", "MALLOC_"}) {
       if (absl::StartsWith(*entry, prefix)) list.push_back(*entry);
     }

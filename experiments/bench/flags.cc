@@ -11,9 +11,9 @@
 #include "common/cli/command_line.h"
 #include "common/net/tls.h"
 #include "common/reduce/reduce.h"
+#include "common/text/translate.h"
 #include "experiments/bench/bench.h"
 #include "experiments/engine/node_flags.h"
-#include "experiments/texts/language_flag.h"
 
 namespace psring {
 namespace {
@@ -47,7 +47,7 @@ absl::StatusOr<SizeSweep> UnderstandSizes(const RawBenchFlags& raw) {
   if (!raw.sizes.empty()) {
     if (!raw.min_bytes.empty() || !raw.max_bytes.empty() || !raw.step_bytes.empty() ||
         !raw.step_factor.empty()) {
-      return absl::InvalidArgumentError("--sizes excludes -b, -e, -i and -f; omit one of them");
+      return absl::InvalidArgumentError(Tr("--sizes excludes -b, -e, -i and -f; omit one of them"));
     }
     for (const std::string& text : Names(raw.sizes)) {
       PSRING_ASSIGN_OR_RETURN(sweep.list.emplace_back(), ParseByteSize(text));
@@ -65,7 +65,7 @@ absl::StatusOr<SizeSweep> UnderstandSizes(const RawBenchFlags& raw) {
   if (raw.min_bytes.empty()) sweep.least = std::min(sweep.least, sweep.most);
   if (!raw.step_bytes.empty()) {
     PSRING_ASSIGN_OR_RETURN(sweep.step_bytes, ParseByteSize(raw.step_bytes));
-    if (sweep.step_bytes == 0) return absl::InvalidArgumentError("--stepbytes 0 does not grow");
+    if (sweep.step_bytes == 0) return absl::InvalidArgumentError(Tr("--stepbytes 0 does not grow"));
   }
   if (!raw.step_factor.empty() && !absl::SimpleAtoi(raw.step_factor, &sweep.step_factor)) {
     return absl::InvalidArgumentError(absl::StrCat("--stepfactor: '", raw.step_factor, "'"));
@@ -226,8 +226,7 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       "nccl-tests' JSON, with more fields; never overwrites: FILE.0 and so on", CheckJsonPath);
   add(results, "--out", raw.flags.out, "DIR",
       "Folder for the results, new or empty; default: runs/<UTC time>-bench", CheckName);
-  AddLanguageFlag(*verb, raw.language, "Language of the text around the tables, and of the page: en or zh")
-      ->group(results);
+  AddLanguageFlag(*verb, "Language of the text around the tables, and of the page: en or zh")->group(results);
   verb->add_flag("--dry_run", raw.flags.dry_run, "Print the plan and the expected time, then exit")
       ->group(results);
   AddConfigFlag(*verb, results);
@@ -246,8 +245,7 @@ absl::Status UnderstandNodes(const RawBenchFlags& raw, BenchFlags& flags) {
                                       {!nodes.network.interface.empty(), "--interface"},
                                       {nodes.placement != "compact", "--placement"}}) {
       if (!given) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat(flag, " is for several machines; give --nnodes or omit it"));
+      return absl::InvalidArgumentError(Tr("$0 is for several machines; give --nnodes or omit it", flag));
     }
     return absl::OkStatus();
   }
@@ -264,7 +262,7 @@ absl::Status CheckRequirement(const BenchRequest& request) {
                        request.collectives.end();
   if (!reduces || *std::max_element(request.workers.begin(), request.workers.end()) < 2) {
     return absl::InvalidArgumentError(
-        "--require_busbw is of an all-reduce of two or more workers; measure one, or omit it");
+        Tr("--require_busbw is of an all-reduce of two or more workers; measure one, or omit it"));
   }
   return absl::OkStatus();
 }
@@ -274,7 +272,6 @@ absl::Status CheckRequirement(const BenchRequest& request) {
 absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
                                            const std::vector<std::string>& command_line) {
   BenchFlags flags = raw.flags;
-  flags.language = LanguageOf(raw.language);
   flags.command_line = command_line;
   BenchRequest& request = flags.request;
   PSRING_ASSIGN_OR_RETURN(request.sizes, UnderstandSizes(raw));

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/measure/collective_table.h"
+#include "common/text/translate.h"
 #include "experiments/stats/statistics.h"
-#include "experiments/texts/bench.h"
 
 namespace psring {
 namespace {
@@ -43,15 +43,19 @@ std::optional<double> MeasuredLimits::BusBandwidth(const BenchCombination& combi
   return BusFactor(combination.collective, combination.workers) * static_cast<double>(bytes) / *median / 1e3;
 }
 
-std::string MeasuredLimits::PushPullText(int workers, Language language) const {
+std::string MeasuredLimits::PushPullText(int workers) const {
   std::set<uint64_t> sizes;
   for (const auto& [key, times] : times_us_) {
     const auto& [its_workers, kind, collective, bytes] = key;
     if (its_workers == workers && collective == kPushPull) sizes.insert(bytes);
   }
   if (sizes.empty()) return "";
-  std::string text = absl::StrCat(Say(language, kServerLimits, workers), "\n",
-                                  absl::StrFormat("# %10s  %10s  %10s\n", "size", "raw", "fused"));
+  std::string text =
+      absl::StrCat(Tr("# Limits of a server's round with $0 workers, us. raw: the same bytes over plain TCP "
+                      "sockets.\n# fused: one pass through memory that adds all gradients, updates the "
+                      "weights and writes them\n# for every worker.",
+                      workers),
+                   "\n", absl::StrFormat("# %10s  %10s  %10s\n", "size", "raw", "fused"));
   for (const uint64_t bytes : sizes) {
     absl::StrAppendFormat(&text, "# %10d", bytes);
     for (const char* kind : {"raw", "fused"}) {
@@ -63,7 +67,7 @@ std::string MeasuredLimits::PushPullText(int workers, Language language) const {
   return text;
 }
 
-std::string MeasuredLimits::Text(int workers, Language language) const {
+std::string MeasuredLimits::Text(int workers) const {
   std::set<std::pair<std::string, uint64_t>> rows;
   for (const auto& [key, times] : times_us_) {
     const auto& [its_workers, kind, collective, bytes] = key;
@@ -71,9 +75,14 @@ std::string MeasuredLimits::Text(int workers, Language language) const {
   }
   std::string text;
   if (!rows.empty()) {
-    text = absl::StrCat(Say(language, kHostLimits, workers), "\n",
-                        absl::StrFormat("# %10s  %14s  %8s  %8s  %8s  %8s\n", "size", "collective", "copy",
-                                        "shared", "tcp", "unix"));
+    text =
+        absl::StrCat(Tr("# Limits of this host with $0 processes, GB/s. copy: all processes copy at the same "
+                        "time.\n# shared, tcp, unix: busbw of the minimum work: adding directly from the "
+                        "peers' memory (shared),\n# or sending the data once around a ring (tcp, unix).",
+                        workers),
+                     "\n",
+                     absl::StrFormat("# %10s  %14s  %8s  %8s  %8s  %8s\n", "size", "collective", "copy",
+                                     "shared", "tcp", "unix"));
   }
   for (const auto& [collective, bytes] : rows) {
     absl::StrAppendFormat(&text, "# %10d  %14s", bytes, collective);
@@ -86,7 +95,7 @@ std::string MeasuredLimits::Text(int workers, Language language) const {
     }
     text += "\n";
   }
-  return absl::StrCat(text, PushPullText(workers, language));
+  return absl::StrCat(text, PushPullText(workers));
 }
 
 }  // namespace psring

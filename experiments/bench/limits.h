@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "experiments/bench/plan.h"
-#include "experiments/texts/phrase.h"
 
 namespace psring {
 
@@ -37,12 +36,12 @@ class MeasuredLimits {
                                      uint64_t bytes) const;
 
   // A table with a line per size; every line begins with #.
-  std::string Text(int workers, Language language = Language::kEnglish) const;
+  std::string Text(int workers) const;
 
  private:
   using Key = std::tuple<int, std::string, std::string, uint64_t>;
   std::optional<double> MedianUs(const Key& key) const;
-  std::string PushPullText(int workers, Language language) const;
+  std::string PushPullText(int workers) const;
   std::map<Key, std::vector<double>> times_us_;
 };
 

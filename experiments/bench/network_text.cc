@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/io/csv.h"
-#include "experiments/texts/network.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -43,7 +43,7 @@ std::string Matrix(int nodes, const std::vector<std::string>& more_heads,
   return text;
 }
 
-std::string Matrices(const NetworkReport& network, Language language) {
+std::string Matrices(const NetworkReport& network) {
   const bool into = !network.into.empty();
   std::vector<std::string> heads = {"ring"};
   if (into) heads.insert(heads.begin(), "into");
@@ -54,10 +54,13 @@ std::string Matrices(const NetworkReport& network, Language language) {
     return cells;
   };
   return absl::StrCat(
-      In(language, into ? kNetworkShared : kNetworkRing), "\n",
+      Tr(into ? TrNoop("# into: into the node from all others at once; ring: to the next node, while all "
+                       "nodes send")
+              : TrNoop("# ring: to the next node, while all nodes send")),
+      "\n",
       Matrix(
           network.nodes, heads, [&](int from, int to) { return Gbit(network.rate(from, to)); }, shared),
-      In(language, kNetworkLatencies), "\n",
+      Tr("# Latency in us (half a round trip of 4 bytes, measured)"), "\n",
       Matrix(
           network.nodes, {}, [&](int from, int to) { return Microseconds(network.latency(from, to)); },
           [](int) { return std::vector<std::string>(); }));
@@ -65,35 +68,46 @@ std::string Matrices(const NetworkReport& network, Language language) {
 
 }  // namespace
 
-std::string SlowestText(const SlowestLink& slowest, const std::vector<std::string>& machines,
-                        Language language) {
+std::string SlowestText(const SlowestLink& slowest, const std::vector<std::string>& machines) {
   const std::string from = NodeName(slowest.from, machines), to = NodeName(slowest.to, machines);
   const std::string rate = Gbit(slowest.bytes_per_s), others = Gbit(slowest.others_bytes_per_s);
   if (slowest.kind == SlowestLink::Kind::kNone) return "";
   if (slowest.by_latency) {
     const std::string late = Microseconds(slowest.latency_s), usual = Microseconds(slowest.others_latency_s);
-    return slowest.node() ? Say(language, kLateNode, from, late, usual)
-                          : Say(language, kLateLink, from, to, late, usual);
+    return slowest.node()
+               ? Tr("the slowest node is $0: its latency is $1 us or more, that of the others $2 (median)",
+                    from, late, usual)
+               : Tr("the slowest link is between $0 and $1: its latency is $2 us, the median is $3", from, to,
+                    late, usual);
   }
   if (slowest.node()) {
-    const Phrase& does = slowest.sends && slowest.receives ? kSendsAndReceives
-                         : slowest.sends                   ? kSends
-                                                           : kReceives;
-    return Say(language, kSlowNode, from, In(language, does), rate, others);
+    const char* const does = slowest.sends && slowest.receives ? TrNoop("sends and receives")
+                             : slowest.sends                   ? TrNoop("sends")
+                                                               : TrNoop("receives");
+    return Tr("the slowest node is $0: it $1 at most $2 Gbit/s, while the others reach $3 (median)", from,
+              Tr(does), rate, others);
   }
-  return Say(language, slowest.slow ? kSlowLink : kNoSlowLink, from, to, rate, others);
+  return Tr(slowest.slow
+                ? TrNoop("the slowest link is from $0 to $1: $2 Gbit/s, while the others reach $3 (median)")
+                : TrNoop("no node or link is much slower than the others; the slowest link is from $0 to $1: "
+                         "$2 Gbit/s (median $3)"),
+            from, to, rate, others);
 }
 
-std::string NetworkText(const NetworkReport& network, const std::vector<std::string>& machines,
-                        Language language) {
-  std::string text = absl::StrCat(Say(language, kNetworkRates, network.nodes), "\n");
-  absl::StrAppend(&text, network.nodes <= kMaxNodesOfMatrix
-                             ? Matrices(network, language)
-                             : absl::StrCat(Say(language, kNetworkTooWide, network.nodes), "\n"));
+std::string NetworkText(const NetworkReport& network, const std::vector<std::string>& machines) {
+  std::string text = absl::StrCat(Tr("# Network between $0 machines (measured): Gbit/s from the node of a "
+                                     "row to that of a column, one pair at a time",
+                                     network.nodes),
+                                  "\n");
+  absl::StrAppend(
+      &text, network.nodes <= kMaxNodesOfMatrix
+                 ? Matrices(network)
+                 : absl::StrCat(
+                       Tr("# the figures of all pairs of $0 nodes are in network.csv", network.nodes), "\n"));
   for (size_t node = 0; node < machines.size() && network.nodes <= kMaxNodesOfMatrix; ++node) {
     absl::StrAppend(&text, "#   node ", node, ": ", machines[node], "\n");
   }
-  const std::string slowest = SlowestText(SlowestOf(network), machines, language);
+  const std::string slowest = SlowestText(SlowestOf(network), machines);
   return slowest.empty() ? text : absl::StrCat(text, "# ", slowest, "\n");
 }
 

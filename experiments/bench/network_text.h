@@ -6,7 +6,6 @@
 
 #include "experiments/host/network_report.h"
 #include "experiments/host/slowest_link.h"
-#include "experiments/texts/phrase.h"
 
 namespace psring {
 
@@ -15,12 +14,10 @@ inline constexpr int kMaxNodesOfMatrix = 16;
 
 // Lines that begin with #: a matrix of rates and one of latencies (a row is the sending node), the names of
 // the nodes, and the slowest node or link in a sentence. `machines`: "HOST at ADDRESS", of each node.
-std::string NetworkText(const NetworkReport& network, const std::vector<std::string>& machines,
-                        Language language = Language::kEnglish);
+std::string NetworkText(const NetworkReport& network, const std::vector<std::string>& machines);
 
 // "the slowest node is node 2 (HOST at ADDRESS): ..."; empty if nothing was measured.
-std::string SlowestText(const SlowestLink& slowest, const std::vector<std::string>& machines,
-                        Language language = Language::kEnglish);
+std::string SlowestText(const SlowestLink& slowest, const std::vector<std::string>& machines);
 
 // A row for each pair of nodes in each direction.
 std::string NetworkCsv(const std::string& run_id, const NetworkReport& network,

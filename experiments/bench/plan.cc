@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/suggestions/suggestions.h"
+#include "common/text/translate.h"
 #include "ring_worker/schedules/schedule.h"
 
 namespace psring {
@@ -116,7 +117,7 @@ class Planner {
                          request_.gpus, request_.gpus == 1 ? " GPU" : " GPUs",
                          ": use fewer, or --oversubscribe (a functional test, not a speed test)"));
       }
-      Note("ranks share GPUs: functional, not a measurement");
+      Note(Tr("ranks share GPUs: functional, not a measurement"));
     }
     return absl::OkStatus();
   }
@@ -126,24 +127,24 @@ class Planner {
     const NodeLayout& layout = request_.layout;
     for (const int workers : request_.workers) {
       if (workers <= layout.capacity()) continue;
-      return absl::InvalidArgumentError(absl::StrCat("--workers ", workers, " on ", layout.nodes,
-                                                     " machines of ", layout.per_node, ": use at most ",
-                                                     layout.capacity(), ", or a larger --nproc_per_node"));
+      return absl::InvalidArgumentError(
+          Tr("--workers $0 on $1 machines of $2: use at most $3, or a larger --nproc_per_node", workers,
+             layout.nodes, layout.per_node, layout.capacity()));
     }
     if (request_.limits) {
-      return absl::InvalidArgumentError("--limits measures one machine; omit it, or --nnodes");
+      return absl::InvalidArgumentError(Tr("--limits measures one machine; omit it, or --nnodes"));
     }
     if (Contains(request_.backends, "mpi")) {
       return absl::InvalidArgumentError(
-          "mpirun starts MPI's ranks, also on several machines; omit --backend mpi, or --nnodes");
+          Tr("mpirun starts MPI's ranks, also on several machines; omit --backend mpi, or --nnodes"));
     }
     if (on_gpus() && Contains(request_.backends, "native")) {
       return absl::InvalidArgumentError(
-          "native exchanges GPU memory only within a machine; use --backend nccl, or omit --device");
+          Tr("native exchanges GPU memory only within a machine; use --backend nccl, or omit --device"));
     }
     if (Contains(request_.transports, "shm")) {
       return absl::InvalidArgumentError(
-          "--transport shm is for the processes of one machine; with --nnodes use tcp or auto");
+          Tr("--transport shm is for the processes of one machine; with --nnodes use tcp or auto"));
     }
     return absl::OkStatus();
   }
@@ -157,14 +158,15 @@ class Planner {
       }
       if (request_.root >= workers && Contains(request_.collectives, "broadcast")) {
         return absl::InvalidArgumentError(
-            absl::StrCat("--root ", request_.root, " is not a rank of ", workers, " workers"));
+            Tr("--root $0 is not a rank of $1 workers", request_.root, workers));
       }
       for (const std::string& type : request_.types) {
         const int most = MostExactRanks(type);
         if (workers <= most || Collectives().empty()) continue;
-        return absl::InvalidArgumentError(absl::StrCat("--workers ", workers, " with ", type,
-                                                       ", whose sums are exact with at most ", most,
-                                                       " workers; use fewer, or another --datatype"));
+        return absl::InvalidArgumentError(
+            Tr("--workers $0 with $1, whose sums are exact with at most $2 workers; use fewer, or another "
+               "--datatype",
+               workers, type, most));
       }
     }
     return absl::OkStatus();
@@ -181,12 +183,12 @@ class Planner {
     std::vector<std::string> known = catalog_.collectives;
     known.push_back(kPushPull);
     for (const std::string& name : request_.collectives) {
-      if (!Contains(known, name)) return UnknownName("collective", name, known);
+      if (!Contains(known, name)) return UnknownName(TrNoop("collective"), name, known);
     }
     std::vector<std::string> names;
     for (const BackendInfo& backend : catalog_.backends) names.push_back(backend.name);
     for (const std::string& name : request_.backends) {
-      if (!Contains(names, name)) return UnknownName("backend", name, names);
+      if (!Contains(names, name)) return UnknownName(TrNoop("backend"), name, names);
     }
     for (const BackendInfo& backend : catalog_.backends) {
       const bool named = Contains(request_.backends, backend.name);
@@ -210,16 +212,16 @@ class Planner {
       // nccl needs a GPU; by default, host memory is measured.
       if (!named && !on_gpus() && backend.name == "nccl") continue;
       if (request_.on_nodes() && backend.name == "mpi") {
-        Note("mpi is omitted: mpirun starts its ranks, also on several machines");
+        Note(Tr("mpi is omitted: mpirun starts its ranks, also on several machines"));
         continue;
       }
       if (request_.on_nodes() && on_gpus() && backend.name == "native") {
-        Note("native is omitted: it exchanges GPU memory only within a machine");
+        Note(Tr("native is omitted: it exchanges GPU memory only within a machine"));
         continue;
       }
       if (backend.name == "mpi" && !mpirun_.ok()) {
         if (named) return mpirun_;
-        Note(absl::StrCat("mpi is omitted: ", mpirun_.message()));
+        Note(Tr("mpi is omitted: $0", mpirun_.message()));
         continue;
       }
       backends_.push_back(&backend);
@@ -303,7 +305,7 @@ class Planner {
       for (const std::string& collective : Collectives()) {
         for (const BackendInfo* backend : backends_) {
           if (backend->AlgorithmsFor(collective).empty()) {
-            Note(absl::StrCat(backend->name, " offers no ", collective));
+            Note(Tr("$0 offers no $1", backend->name, collective));
             continue;
           }
           for (const std::string& transport : ChosenTransports(*backend)) {
@@ -412,16 +414,15 @@ absl::StatusOr<std::vector<uint64_t>> SizesOf(const SizeSweep& sweep) {
     return absl::InvalidArgumentError("--sizes names a size twice");
   }
   if (sweep.least > sweep.most) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--minbytes ", sweep.least, " is above --maxbytes ", sweep.most));
+    return absl::InvalidArgumentError(Tr("--minbytes $0 is above --maxbytes $1", sweep.least, sweep.most));
   }
   if (sweep.step_bytes > 0 && sweep.step_factor > 0) {
-    return absl::InvalidArgumentError("--stepbytes and --stepfactor exclude each other");
+    return absl::InvalidArgumentError(Tr("--stepbytes and --stepfactor exclude each other"));
   }
   const uint64_t factor = sweep.step_bytes > 0    ? 0
                           : sweep.step_factor > 0 ? sweep.step_factor
                                                   : kDefaultFactor;
-  if (factor == 1) return absl::InvalidArgumentError("--stepfactor 1 does not grow");
+  if (factor == 1) return absl::InvalidArgumentError(Tr("--stepfactor 1 does not grow"));
   std::vector<uint64_t> sizes;
   for (uint64_t size = sweep.least; size <= sweep.most;) {
     sizes.push_back(size);

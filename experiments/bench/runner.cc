@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/device/task_limit.h"
+#include "common/text/translate.h"
 #include "experiments/host/machine.h"
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"
@@ -141,13 +142,16 @@ std::string OneLineOf(const std::string& report) {
   const std::string launch = first.substr(0, first.find(": "));
   // In order of preference: mpirun's report of a signal; an MPI rank that ended the job; a program's message,
   // without the program's name.
-  for (const auto& [mark, cut] :
-       {std::pair(" exited on signal ", false), std::pair("; the job ends", false),
-        std::pair("ring_worker: ", true), std::pair("ps_worker: ", true), std::pair("ps_server: ", true)}) {
+  const std::pair<std::string, bool> marks[] = {{" exited on signal ", false},
+                                                {"; the job ends", false},
+                                                {Tr("$0: $1", "ring_worker", ""), true},
+                                                {Tr("$0: $1", "ps_worker", ""), true},
+                                                {Tr("$0: $1", "ps_server", ""), true}};
+  for (const auto& [mark, cut] : marks) {
     for (const std::string& line : lines) {
       const size_t at = line.find(mark);
       if (!absl::StartsWith(line, "  | ") || at == std::string::npos) continue;
-      const size_t from = cut ? at + std::string(mark).size() : 4;
+      const size_t from = cut ? at + mark.size() : 4;
       return absl::StrCat(launch, ": ",
                           line.substr(from, cut ? std::string::npos : line.find("; the job ends") - from));
     }

@@ -8,11 +8,10 @@
 #include "common/base/byte_size.h"
 #include "common/cli/version.h"
 #include "common/measure/collective_table.h"
+#include "common/text/translate.h"
 #include "experiments/host/build_info.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/stats/statistics.h"
-#include "experiments/texts/bench.h"
-#include "experiments/texts/errors.h"
 
 namespace psring {
 namespace {
@@ -31,23 +30,28 @@ std::string ShortName(const BenchTable& table) {
       combination.buffers == "private" && table.transport == "tcp" ? "" : ", " + combination.buffers);
 }
 
-std::string Title(const BenchTable& table, Language language) {
+// By value of --average.
+constexpr const char* kAverages[] = {TrNoop("rank 0's"), TrNoop("the mean of the ranks'"),
+                                     TrNoop("the fastest rank's"), TrNoop("the slowest rank's")};
+
+std::string Title(const BenchTable& table) {
   BenchCombination actual = table.combination;
   actual.algorithm = table.algorithm;
   actual.transport = table.transport;
-  std::string title =
-      Say(language, kBenchTitle, actual.name(), absl::StrFormat("%.0f", Mean(table.foreign_cpu_pct))) + "\n";
+  std::string title = Tr("# === $0; others used $1% of the processors", actual.name(),
+                         absl::StrFormat("%.0f", Mean(table.foreign_cpu_pct))) +
+                      "\n";
   const std::string& asked = table.combination.transport;
   if (asked != "auto" && asked != table.transport) {
-    absl::StrAppend(&title, Say(language, kBenchOtherTransport, asked, table.transport), "\n");
+    absl::StrAppend(&title,
+                    Tr("# note: --transport $0 was requested, but $1 is used", asked, table.transport), "\n");
   }
   return title;
 }
 
-std::string TableText(const BenchRequest& request, const BenchResult& result, const BenchTable& table,
-                      Language language) {
+std::string TableText(const BenchRequest& request, const BenchResult& result, const BenchTable& table) {
   const bool limits = !result.limits().empty();
-  std::string text = Title(table, language) + CollectiveTableHeader(limits);
+  std::string text = Title(table) + CollectiveTableHeader(limits);
   double busbw = 0;
   int values = 0;
   for (const BenchCell& cell : table.cells) {
@@ -64,7 +68,7 @@ std::string TableText(const BenchRequest& request, const BenchResult& result, co
 
 // A line of busbw (out of place) by size for each combination with this collective and number of workers.
 std::string SummaryText(const BenchRequest& request, const BenchResult& result, const std::string& collective,
-                        int workers, Language language) {
+                        int workers) {
   std::vector<const BenchTable*> tables;
   for (const BenchTable& table : result.tables()) {
     if (table.combination.collective == collective && table.combination.workers == workers) {
@@ -87,47 +91,53 @@ std::string SummaryText(const BenchRequest& request, const BenchResult& result, 
     }
     body += line + "\n";
   }
-  return absl::StrCat("#\n", Say(language, kBenchSummary, collective, workers), "\n", head, "\n", body);
+  return absl::StrCat("#\n",
+                      Tr("# Summary: $0, $1 workers, busbw in GB/s, out of place", collective, workers), "\n",
+                      head, "\n", body);
 }
 
 }  // namespace
 
 std::string BenchHeadText(const BenchRequest& request, const BenchPlan& plan, const Machine& machine,
-                          double expected_s, Language language) {
-  std::string text = Say(language, kBenchOn, kVersion, kRevision, machine.cores,
-                         machine.cores == 1 ? "core" : "cores", ProcessorText(machine.processor)) +
+                          double expected_s) {
+  std::string text = Tr("# psring bench $0 ($1) on $2 $3, $4", kVersion, kRevision, machine.cores,
+                        machine.cores == 1 ? "core" : "cores", ProcessorText(machine.processor)) +
                      "\n";
   if (request.on_nodes()) {
-    absl::StrAppend(&text, Say(language, kBenchOnNodes, plan.layout.nodes, plan.layout.per_node), "\n");
+    absl::StrAppend(
+        &text, Tr("# on $0 machines; ranks per machine: at most $1", plan.layout.nodes, plan.layout.per_node),
+        "\n");
   }
   absl::StrAppendFormat(
       &text, "# minBytes %d maxBytes %d step: %s warmup iters: %d iters: %d agg iters: %s validation: %d\n",
       std::ranges::min(plan.sizes), std::ranges::max(plan.sizes), StepText(request.sizes), request.warmup,
       plan.iterations * plan.rounds,
       request.aggregated > 0 ? absl::StrCat(request.aggregated) : "as many as last 200 us", request.checks);
-  absl::StrAppend(&text, Say(language, kBenchTime, In(language, kAverages[request.average])), "\n");
+  absl::StrAppend(&text,
+                  Tr("# time: duration of one call ($0); median over iterations; combinations alternate",
+                     Tr(kAverages[request.average])),
+                  "\n");
   for (const BenchLaunch& launch : plan.launches) {
-    absl::StrAppendFormat(&text, "# %s:%s\n", launch.name(), launch.limits ? In(language, kBenchLimits) : "");
+    absl::StrAppendFormat(&text, "# %s:%s\n", launch.name(), launch.limits ? Tr(" limits") : "");
     for (const size_t i : launch.combinations) {
       absl::StrAppend(&text, "#    ", plan.combinations[i].name(), "\n");
     }
     const int here = MostOnAMachine(plan.layout, launch.workers);
     if (here > machine.cores) {
-      absl::StrAppend(&text, Say(language, kBenchTurns, here, machine.cores), "\n");
+      absl::StrAppend(&text, Tr("#    $0 processes share $1 cores", here, machine.cores), "\n");
     }
   }
-  for (const std::string& note : plan.notes)
-    absl::StrAppend(&text, Say(language, kBenchNote, InLanguage(language, note)), "\n");
+  for (const std::string& note : plan.notes) absl::StrAppend(&text, Tr("# note: $0", note), "\n");
   const std::string launches =
-      plan.launches.size() == 1 ? In(language, kOneLaunch) : Say(language, kLaunches, plan.launches.size());
+      plan.launches.size() == 1 ? Tr("1 launch") : Tr("$0 launches", plan.launches.size());
   absl::StrAppend(
       &text,
-      Say(language, kBenchExpected, RoundsText(plan.rounds, language), launches, HumanSeconds(expected_s)),
+      Tr("# expected: $0 of $1, about $2", RoundsText(plan.rounds), launches, HumanSeconds(expected_s)),
       "\n");
   return text;
 }
 
-std::string BenchTablesText(const BenchRequest& request, const BenchResult& result, Language language) {
+std::string BenchTablesText(const BenchRequest& request, const BenchResult& result) {
   std::string text = "#\n# Using processes\n";
   for (const auto& [workers, ranks] : result.ranks()) {
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -140,14 +150,13 @@ std::string BenchTablesText(const BenchRequest& request, const BenchResult& resu
   std::string summaries;
   std::set<int> workers;
   for (const BenchTable& table : result.tables()) {
-    text += TableText(request, result, table, language);
+    text += TableText(request, result, table);
     const std::pair<std::string, int> key = {table.combination.collective, table.combination.workers};
-    if (summarised.insert(key).second)
-      summaries += SummaryText(request, result, key.first, key.second, language);
+    if (summarised.insert(key).second) summaries += SummaryText(request, result, key.first, key.second);
     workers.insert(key.second);
   }
   for (const int count : workers) {
-    const std::string limits = result.limits().Text(count, language);
+    const std::string limits = result.limits().Text(count);
     if (!limits.empty()) text += "#\n" + limits;
   }
   return text + summaries;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/io/checkpoint_folder.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -49,9 +50,10 @@ absl::Status ResolveResume(TrainingOptions& training) {
   }
   const std::vector<std::string> folders = FoldersIn(run);
   if (folders.empty()) {
-    return absl::NotFoundError(absl::StrCat(
-        "--resume ", resume, ": there is no checkpoint", latest ? absl::StrCat(" in ", kLatestRun) : "",
-        "; train with --checkpoint_every or --checkpoint_dir to write some"));
+    return absl::NotFoundError(
+        Tr("--resume $0: there is no checkpoint$1; train with --checkpoint_every or --checkpoint_dir to "
+           "write some",
+           resume, latest ? Tr(" in $0", kLatestRun) : ""));
   }
   if (folders.size() > 1) {
     return absl::InvalidArgumentError(absl::StrCat("--resume ", resume,

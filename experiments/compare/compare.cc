@@ -6,9 +6,9 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/measure/trace.h"
+#include "common/text/translate.h"
 #include "experiments/compare/confirm.h"
 #include "experiments/compare/experiment.h"
 #include "experiments/compare/on_nodes.h"
@@ -18,16 +18,13 @@
 #include "experiments/plan/plan_text.h"
 #include "experiments/plan/rates.h"
 #include "experiments/stats/statistics.h"
-#include "experiments/texts/plan.h"
-#include "experiments/texts/unit.h"
 
 namespace psring {
 namespace {
 
-void AddNote(const ExperimentFlags& flags, const std::string& note, Experiment& experiment,
-             Display& display) {
+void AddNote(const std::string& note, Experiment& experiment, Display& display) {
   experiment.note(note);
-  display.Say(absl::StrCat(In(flags.options.language, kNoteLine), note));
+  display.Note(note);
 }
 
 // Whether a round that takes `round_s` may start.
@@ -49,9 +46,8 @@ absl::Status RunRounds(const ExperimentFlags& flags, const Plan& plan,
   while (experiment.rounds_done() < plan.rounds) {
     const int round = experiment.next_round();
     if (!MayStartRound(flags, plan, longest_s, experiment)) {
-      AddNote(flags,
-              Say(flags.options.language, kRoundsCut, experiment.rounds_done(), plan.rounds,
-                  HumanSeconds(flags.options.time_budget_s)),
+      AddNote(Tr("$0 of $1 rounds: another round does not fit into the time budget of $2",
+                 experiment.rounds_done(), plan.rounds, HumanSeconds(flags.options.time_budget_s)),
               experiment, display);
       return absl::OkStatus();
     }
@@ -67,7 +63,7 @@ absl::Status RunRounds(const ExperimentFlags& flags, const Plan& plan,
 absl::Status RunCostRound(const ExperimentFlags& flags, const Plan& plan, int round, Experiment& experiment) {
   for (int index : RoundOrder(static_cast<int>(plan.cost.size()), flags.options.training.seed, round)) {
     PSRING_RETURN_IF_ERROR(experiment.Run(plan.cost[static_cast<size_t>(index)], "cost", round,
-                                          Say(flags.options.language, kRoundLabel, round + 1, plan.rounds)));
+                                          Tr("round $0/$1  ", round + 1, plan.rounds)));
   }
   return absl::OkStatus();
 }
@@ -75,23 +71,23 @@ absl::Status RunCostRound(const ExperimentFlags& flags, const Plan& plan, int ro
 // Trains the configurations of the accuracy part. `slowness`: the measured duration / the planned one.
 absl::Status RunTrainings(const ExperimentFlags& flags, const Plan& plan, double slowness,
                           Experiment& experiment, Display& display) {
-  const Language language = flags.options.language;
   const double each_s =
       slowness * plan.accuracy_s /
       std::max(1.0, TrainingsOfEach(flags.options, plan) * static_cast<double>(plan.accuracy.size()));
   for (int repeat = 0; repeat < plan.accuracy_repeats; ++repeat) {
     const std::string seed =
-        plan.accuracy_repeats > 1 ? Say(language, kSeedLabel, repeat + flags.options.training.seed) : "";
+        plan.accuracy_repeats > 1 ? Tr("seed $0  ", repeat + flags.options.training.seed) : "";
     for (const Configuration& configuration : plan.accuracy) {
       if (experiment.HasTraining(configuration, repeat)) continue;
       if (each_s > experiment.left_s()) {
-        AddNote(flags,
-                Say(language, kTrainingsCut, configuration.name(), HumanSeconds(flags.options.time_budget_s)),
+        AddNote(Tr("$0 and the trainings after it were not run: another training does not fit into the time "
+                   "budget of $1",
+                   configuration.name(), HumanSeconds(flags.options.time_budget_s)),
                 experiment, display);
         return absl::OkStatus();
       }
-      PSRING_RETURN_IF_ERROR(experiment.Run(configuration, "accuracy", repeat,
-                                            absl::StrCat(In(language, kAccuracyLabel), seed)));
+      PSRING_RETURN_IF_ERROR(
+          experiment.Run(configuration, "accuracy", repeat, absl::StrCat(Tr("accuracy  "), seed)));
     }
   }
   return absl::OkStatus();
@@ -105,10 +101,9 @@ void ShortenTrainings(const ExperimentFlags& flags, double slowness, Experiment&
                                                         : flags.options.time_budget_s - experiment.seconds();
   if (!ShortenAccuracy(left_s, slowness, plan)) return;
   plan.accuracy_s = std::min(plan.accuracy_s, std::max(0.0, left_s) / std::max(1.0, slowness));
-  AddNote(flags,
-          Say(flags.options.language, kTrainingsShortened, plan.accuracy.front().training.samples, planned,
-              HumanSeconds(flags.options.time_budget_s),
-              UnitOf(flags.options.training.reads_text(), flags.options.language)),
+  AddNote(Tr("each training uses $0 $3 instead of $1, to fit into the time budget of $2",
+             plan.accuracy.front().training.samples, planned, HumanSeconds(flags.options.time_budget_s),
+             UnitOf(flags.options.training.reads_text())),
           experiment, display);
   experiment.set_configurations(plan);
 }
@@ -142,8 +137,8 @@ absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Di
   for (auto* configurations : {&plan.cost, &plan.accuracy}) {
     for (Configuration& configuration : *configurations) UsePickedRate(tried, configuration);
   }
-  AddNote(flags,
-          Say(flags.options.language, kRatesPicked, flags.options.training.validation, DescribeRates(tried)),
+  AddNote(Tr("learning rates selected on $0 held-out validation samples (all results: rates.csv): $1",
+             flags.options.training.validation, DescribeRates(tried)),
           experiment, display);
   experiment.set_configurations(plan);
   return absl::OkStatus();
@@ -152,8 +147,7 @@ absl::Status SweepRates(const ExperimentFlags& flags, Experiment& experiment, Di
 // Simulated time: every round trains each configuration once.
 absl::Status RunSimulatedRound(const ExperimentFlags& flags, const Plan& plan, int round,
                                Experiment& experiment) {
-  const std::string label =
-      plan.rounds > 1 ? Say(flags.options.language, kSeedLabel, round + flags.options.training.seed) : "";
+  const std::string label = plan.rounds > 1 ? Tr("seed $0  ", round + flags.options.training.seed) : "";
   for (const Configuration& configuration : plan.cost) {
     PSRING_RETURN_IF_ERROR(experiment.Run(configuration, "training", round, label));
   }
@@ -183,10 +177,10 @@ absl::Status ReportWhatIsDone(const ExperimentFlags& flags, const absl::Status& 
   const std::string budget = HumanSeconds(flags.options.time_budget_s);
   const bool out_of_time = absl::IsDeadlineExceeded(status) && experiment.out_of_time();
   if (experiment.rounds_done() == 0 && out_of_time) {
-    return absl::DeadlineExceededError(absl::StrCat(
-        "--time_budget ", budget,
-        " ended before the first round did, so there is nothing to compare; use a longer --time_budget, or "
-        "fewer --strategies or --workers"));
+    return absl::DeadlineExceededError(
+        Tr("--time_budget $0 ended before the first round did, so there is nothing to compare; use a longer "
+           "--time_budget, or fewer --strategies or --workers",
+           budget));
   }
   if (experiment.rounds_done() == 0) return experiment.WithoutResults(status);
   if (status.ok()) {
@@ -194,14 +188,17 @@ absl::Status ReportWhatIsDone(const ExperimentFlags& flags, const absl::Status& 
     return experiment.Report(cut ? absl::StrCat("time budget of ", budget) : "");
   }
   if (out_of_time) {
-    AddNote(flags, Say(flags.options.language, kBudgetEnded, budget), experiment, display);
+    AddNote(Tr("the time budget of $0 ended during a launch; the results include only finished rounds and "
+               "trainings",
+               budget),
+            experiment, display);
     return experiment.Report(absl::StrCat("time budget of ", budget));
   }
   PSRING_RETURN_IF_ERROR(experiment.Report(std::string(status.message())));
   return absl::Status(
       status.code(),
-      absl::StrCat(status.message(), absl::StrContains(status.message(), "\n") ? "\n" : "; ",
-                   "the results are those of ", RoundsText(experiment.rounds_done(), Language::kEnglish)));
+      absl::StrCat(status.message(), absl::StrContains(status.message(), "\n") ? "\n" : Tr("; "),
+                   Tr("the results are those of $0", RoundsText(experiment.rounds_done()))));
 }
 
 }  // namespace
@@ -226,9 +223,9 @@ absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrup
   if (!resumed && options.time_budget_given) {
     PSRING_RETURN_IF_ERROR(FitIntoBudget(flags.options, prepared.probe, prepared.cores, spent_s, plan));
   }
-  PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, flags.options.language, plan));
-  AddMachinesNote(prepared.site, flags.options.language, plan);
-  display.SayLines(DescribePlan(plan, flags.options.language));
+  PSRING_RETURN_IF_ERROR(CheckMeasured(prepared, plan));
+  AddMachinesNote(prepared.site, plan);
+  display.SayLines(DescribePlan(plan));
   PSRING_RETURN_IF_ERROR(ConfirmLongPlan(flags, prepared, spent_s, plan, interrupt, display));
   if (flags.dry_run) return "";
   PSRING_ASSIGN_OR_RETURN(

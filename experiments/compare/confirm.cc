@@ -8,13 +8,11 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/text/translate.h"
 #include "experiments/plan/budget.h"
 #include "experiments/plan/plan_text.h"
-#include "experiments/texts/errors.h"
-#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -36,7 +34,8 @@ std::string Answer(const Interrupt& interrupt) {
 }
 
 bool IsYes(const std::string& answer) {
-  const std::vector<std::string> words = absl::StrSplit(In(Language::kChinese, kYesWords), ',');
+  const std::vector<std::string> words =
+      absl::StrSplit(InLanguage(Language::kChinese, [] { return Tr("y,yes"); }), ',');
   return std::find(words.begin(), words.end(), absl::AsciiStrToLower(answer)) != words.end();
 }
 
@@ -47,19 +46,18 @@ absl::Status ConfirmLongPlan(const ExperimentFlags& flags, const Prepared& prepa
   const bool allowed = flags.options.time_budget_given || !flags.plan_of.empty() || !flags.resume.empty();
   if (plan.expected_s <= kMaxUnaskedSeconds || allowed) return absl::OkStatus();
   const std::string advice = LongPlanAdvice(flags.options, prepared.probe, prepared.cores, spent_s, plan);
-  const Language language = display.language();
   if (flags.dry_run) {
-    display.Note(InLanguage(language, advice));
+    display.Note(advice);
     return absl::OkStatus();
   }
   if (prepared.site.nodes != nullptr || !CanAsk()) return absl::InvalidArgumentError(advice);
   display.Clear();
-  display.Note(InLanguage(language, advice));
-  display.Ask(Say(language, kStartQuestion, HumanSeconds(plan.expected_s)));
+  display.Note(advice);
+  display.Ask(Tr("start it, about $0? [y/N] ", HumanSeconds(plan.expected_s)));
   const std::string answer = Answer(interrupt);
   if (answer.empty()) display.Say("");  // the cursor is still on the question's line
   PSRING_RETURN_IF_ERROR(interrupt.Check());
-  return IsYes(answer) ? absl::OkStatus() : absl::CancelledError("not started");
+  return IsYes(answer) ? absl::OkStatus() : absl::CancelledError(Tr("not started"));
 }
 
 }  // namespace psring

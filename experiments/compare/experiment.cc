@@ -14,9 +14,11 @@
 #include "common/base/wall_time.h"
 #include "common/cli/command_line.h"
 #include "common/cli/delays.h"
+#include "common/cli/wrap.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
+#include "common/text/translate.h"
 #include "experiments/compare/checkpoints.h"
 #include "experiments/engine/launch.h"
 #include "experiments/host/connections.h"
@@ -26,14 +28,11 @@
 #include "experiments/report/page.h"
 #include "experiments/runs/recorded_run.h"
 #include "experiments/summary/findings.h"
+#include "experiments/summary/launch_figures.h"
 #include "experiments/summary/residuals.h"
 #include "experiments/summary/table.h"
-#include "experiments/summary/time_scale.h"
 #include "experiments/summary/validity.h"
 #include "experiments/summary/verdict.h"
-#include "experiments/texts/plan.h"
-#include "experiments/texts/unit.h"
-#include "experiments/texts/wrap.h"
 
 namespace psring {
 namespace {
@@ -191,7 +190,7 @@ absl::Status Experiment::MeasureWires() {
   if (wires.ok()) {
     manifest_.wires = *wires;
   } else {
-    note(Say(language(), kNoPredictions, wires.status().message()));
+    note(Tr("no predictions: $0", wires.status().message()));
   }
   return interrupt_.Check();
 }
@@ -199,17 +198,18 @@ absl::Status Experiment::MeasureWires() {
 absl::Status Experiment::MeasureNodes() {
   manifest_.machines = site_.nodes->Machines();
   if (manifest_.verb != "compare") {
-    note(In(language(), kNetworkNotMeasured));
+    note(Tr("no predictions: the network between the machines was not measured"));
     return interrupt_.Check();
   }
   display_.Redraw("measuring the network between the machines");
   PSRING_ASSIGN_OR_RETURN(manifest_.network, site_.nodes->MeasureNetwork(interrupt_));
   const NetworkReport& network = *manifest_.network;
   manifest_.wires = WiresBetween(network);
-  display_.Say(
-      Say(language(), kNetworkBetween, absl::StrFormat("%.0f", manifest_.wires->latency_s * 1e6),
-          absl::StrFormat("%.0f", 8e-6 * manifest_.wires->bytes_per_s),
-          absl::StrFormat("%.0f", 8e-6 * *std::min_element(network.ring.begin(), network.ring.end()))));
+  display_.Say(Tr(
+      "network:   between the machines: latency $0 us, one pair at a time $1 Mbit/s, all at once $2 Mbit/s",
+      absl::StrFormat("%.0f", manifest_.wires->latency_s * 1e6),
+      absl::StrFormat("%.0f", 8e-6 * manifest_.wires->bytes_per_s),
+      absl::StrFormat("%.0f", 8e-6 * *std::min_element(network.ring.begin(), network.ring.end()))));
   return interrupt_.Check();
 }
 
@@ -269,9 +269,8 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   if (part == "cost" && launched.foreign_cpu_pct > kMaxForeignCpuPct && repeats_left_ > 0 &&
       launched.wall_s < left_s()) {
     --repeats_left_;
-    display_.Say(
-        absl::StrCat(In(language(), kNoteLine), Say(language(), kDisturbed, configuration.name(),
-                                                    absl::StrFormat("%.0f", launched.foreign_cpu_pct))));
+    display_.Note(Tr("other programs used $1% of the processors during $0; psring repeats it",
+                     configuration.name(), absl::StrFormat("%.0f", launched.foreign_cpu_pct)));
     std::filesystem::remove_all(folder, error);
     PSRING_ASSIGN_OR_RETURN(folder, folder_.RecordFolder(run));
     PSRING_RETURN_IF_ERROR(ResolveTimes(folder, seeded));
@@ -290,14 +289,16 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     // Waits are not meaningful if the clocks differ by a notable share of a step.
     const bool known = within_ms <= kClockShare * figures.step_ms;
     if (!known) figures.wait_ms.reset();
-    display_.Say(absl::StrCat(In(language(), kNoteLine), Say(language(), known ? kClocksAgree : kClocksApart,
-                                                             absl::StrFormat("%.2g", within_ms))));
+    display_.Note(Tr(known ? TrNoop("the machines' clocks agree within $0 ms")
+                           : TrNoop("the machines' clocks agree only within $0 ms, which is too "
+                                    "imprecise to determine which rank waited"),
+                     absl::StrFormat("%.2g", within_ms)));
   }
   std::string line =
-      Say(language(), kLaunchLine, label, configuration.name(), WithThousands(figures.samples_per_s),
-          absl::StrFormat("%.1f", figures.step_ms), UnitOf(configuration.training.reads_text(), language()));
+      Tr("$0$1: $2 $4/s, $3 ms a step", label, configuration.name(), WithThousands(figures.samples_per_s),
+         absl::StrFormat("%.1f", figures.step_ms), UnitOf(configuration.training.reads_text()));
   if (figures.test_accuracy) {
-    line += Say(language(), kLaunchAccuracy, absl::StrFormat("%.4f", *figures.test_accuracy));
+    line += Tr(", test accuracy $0", absl::StrFormat("%.4f", *figures.test_accuracy));
   }
   if (part == "cost") {
     display_.SayPlain(line);
@@ -405,9 +406,9 @@ absl::Status Experiment::WithoutResults(const absl::Status& status) const {
   if (!absl::IsCancelled(status)) return status;
   const std::string message(status.message());
   const size_t line = std::min(message.find('\n'), message.size());  // then --resume of a checkpoint
-  return absl::CancelledError(absl::StrCat(message.substr(0, line),
-                                           "; there are no results; the logs are in ", folder_.path(),
-                                           message.substr(line)));
+  return absl::CancelledError(absl::StrCat(
+      Tr("$0; there are no results; the logs are in $1", message.substr(0, line), folder_.path()),
+      message.substr(line)));
 }
 
 absl::Status Experiment::Report(const std::string& ended) {
@@ -434,26 +435,27 @@ absl::Status Experiment::Report(const std::string& ended) {
   PSRING_RETURN_IF_ERROR(folder_.WriteTrace());
   PSRING_RETURN_IF_ERROR(WriteManifest());
 
-  const auto findings = [&](Language in) { return Findings(rows, manifest_.wires, prepared_.cores, in); };
+  const auto findings = [&] { return Findings(rows, manifest_.wires, prepared_.cores); };
   for (const auto& [in, file] :
        {std::pair(Language::kEnglish, "findings.txt"), std::pair(Language::kChinese, "findings.zh.txt")}) {
-    PSRING_RETURN_IF_ERROR(folder_.Write(file, absl::StrCat(absl::StrJoin(findings(in), "\n"), "\n")));
+    const std::vector<std::string> list = InLanguage(in, findings);
+    PSRING_RETURN_IF_ERROR(folder_.Write(file, absl::StrCat(absl::StrJoin(list, "\n"), "\n")));
   }
-  PSRING_RETURN_IF_ERROR(WriteRunReport(folder_.path(), language()));
+  PSRING_RETURN_IF_ERROR(WriteRunReport(folder_.path()));
 
-  const std::string verdict = Verdict(rows, manifest_.wires, language());
+  const std::string verdict = Verdict(rows, manifest_.wires);
   std::string text = absl::StrCat("\n", verdict.empty() ? "" : Wrap(verdict, "") + "\n");
-  if (const std::optional<Validity> validity = ValidityOf(rows, prepared_.cores, language())) {
-    absl::StrAppend(&text, Wrap(validity->Text(language()), ""), "\n");
+  if (const std::optional<Validity> validity = ValidityOf(rows, prepared_.cores)) {
+    absl::StrAppend(&text, Wrap(validity->Text(), ""), "\n");
   }
-  const std::vector<std::string> found = findings(language());
+  const std::vector<std::string> found = findings();
   if (flags_.verbose) {
-    absl::StrAppend(&text, Table(rows, language()), "\n");
+    absl::StrAppend(&text, Table(rows), "\n");
     for (const std::string& sentence : found) text += Wrap(sentence, "- ");
   } else {
-    absl::StrAppend(&text, ShortTable(rows, language()), "\n",
-                    Say(language(), kMoreFindings, found.size(), folder_.path(),
-                        language() == Language::kChinese ? "findings.zh.txt" : "findings.txt"),
+    absl::StrAppend(&text, ShortTable(rows), "\n",
+                    Tr("$0 findings: $1/$2; all columns: summary.csv", found.size(), folder_.path(),
+                       CurrentLanguage() == Language::kChinese ? "findings.zh.txt" : "findings.txt"),
                     "\n");
   }
   const std::string beside = absl::StrCat("summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json",
@@ -461,10 +463,13 @@ absl::Status Experiment::Report(const std::string& ended) {
                                           flags_.tensorboard ? "; tensorboard --logdir " : "",
                                           flags_.tensorboard ? folder_.path() + "/tensorboard" : "");
   absl::StrAppend(&text, flags_.verbose ? "\n" : "",
-                  Say(language(), kAllOfIt, HumanSeconds(manifest_.wall_s), folder_.path(), beside), "\n");
-  absl::StrAppend(&text, ended.empty()
-                             ? Say(language(), kRepeatLine, CommandName(), manifest_.verb, folder_.path())
-                             : Say(language(), kContinueLine, CommandName(), folder_.path()));
+                  Tr("$0; results: $1/report.html, and in the same folder $2", HumanSeconds(manifest_.wall_s),
+                     folder_.path(), beside),
+                  "\n");
+  absl::StrAppend(
+      &text, ended.empty()
+                 ? Tr("repeat: $0 $1 --config $2/config.toml", CommandName(), manifest_.verb, folder_.path())
+                 : Tr("continue: $0 compare --resume $1", CommandName(), folder_.path()));
   display_.SayLines(text);
   return absl::OkStatus();
 }

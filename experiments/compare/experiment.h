@@ -111,8 +111,6 @@ class Experiment {
   // With --predict: adds predictions to `rows`, and writes residuals.csv.
   absl::Status Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows);
 
-  Language language() const { return flags_.options.language; }
-
   const ExperimentFlags& flags_;
   const Prepared& prepared_;
   const Interrupt& interrupt_;

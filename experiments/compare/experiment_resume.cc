@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/io/files.h"
+#include "common/text/translate.h"
 #include "experiments/compare/experiment.h"
 #include "experiments/plan/plan_text.h"
-#include "experiments/texts/plan.h"
 
 namespace psring {
 
@@ -72,22 +72,23 @@ absl::Status Experiment::Restore(const ResumedRun& resumed) {
   manifest_.earlier_s = resumed.wall_s;
   std::vector<Done> all;
   const auto repeats = [&](const std::string& what, const absl::Status& why) {
-    const std::string text = Say(language(), kRepeated, what, why.message());
+    const std::string text =
+        Tr("$0 is repeated, because its records cannot be read: $1", what, why.message());
     note(text);
-    display_.Say(absl::StrCat(In(language(), kNoteLine), text));
+    display_.Note(text);
   };
   // All rounds use the rates that were tried before them.
   absl::Status rates;
   const bool tunes = CountOfRates(flags_.options) > 0;
   if (tunes) rates = ReadRates().status();
-  if (!rates.ok()) repeats(In(language(), kAllRounds), rates);
+  if (!rates.ok()) repeats(Tr("every round"), rates);
   for (int round = 0; round < resumed.plan.rounds_done && rates.ok(); ++round) {
     absl::StatusOr<std::vector<Done>> launches = ReadRound(round);
     if (launches.ok()) {
       rounds_.insert(round);
       std::move(launches->begin(), launches->end(), std::back_inserter(all));
     } else {
-      repeats(Say(language(), kThisRound, round + 1), launches.status());
+      repeats(Tr("round $0", round + 1), launches.status());
     }
   }
   const bool has_rates = !tunes || !rounds_.empty();
@@ -108,10 +109,11 @@ absl::Status Experiment::Restore(const ResumedRun& resumed) {
   PSRING_RETURN_IF_ERROR(folder_.Clear());
   for (const Done& done : all) PSRING_RETURN_IF_ERROR(Keep(done));
   manifest_.rounds_done = static_cast<int>(rounds_.size());
-  const std::string text = Say(language(), kResumed, RoundsText(manifest_.rounds_done, language()),
-                               manifest_.plan.rounds, manifest_.trainings_done.size());
+  const std::string text =
+      Tr("resumed after $0 of $1 and $2 accuracy trainings", RoundsText(manifest_.rounds_done),
+         manifest_.plan.rounds, manifest_.trainings_done.size());
   note(text);
-  display_.Say(absl::StrCat(In(language(), kNoteLine), text));
+  display_.Note(text);
   return absl::OkStatus();
 }
 

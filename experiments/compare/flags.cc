@@ -9,7 +9,6 @@
 #include "common/options/count_limits.h"
 #include "experiments/engine/node_flags.h"
 #include "experiments/plan/plan_text.h"
-#include "experiments/texts/language_flag.h"
 #include "trainer/models/table/model_table.h"
 
 namespace psring {
@@ -101,8 +100,7 @@ void AddSharedFlags(CLI::App& verb, RawExperimentFlags& raw) {
           "--verbose", raw.flags.verbose,
           "Print all columns of the table and the findings, which are otherwise only in the run's files")
       ->group(kResults);
-  AddLanguageFlag(verb, raw.language, "Language of the output, and initially of the page: en or zh")
-      ->group(kResults);
+  AddLanguageFlag(verb, "Language of the output, and initially of the page: en or zh")->group(kResults);
   Add(verb, kResults, "--out", raw.flags.out, "DIR",
       "Folder for the results, new or empty; default: runs/<UTC time>-<verb>", CheckName);
   AddConfigFlag(verb, kResults);

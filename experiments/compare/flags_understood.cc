@@ -11,6 +11,7 @@
 #include "common/cli/delays.h"
 #include "common/cuda/cuda_device.h"
 #include "common/net/address.h"
+#include "common/text/translate.h"
 #include "experiments/compare/flags.h"
 #include "experiments/compare/on_nodes.h"
 #include "experiments/compare/resume.h"
@@ -18,8 +19,6 @@
 #include "experiments/plan/plan.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/plan/rates.h"
-#include "experiments/texts/language_flag.h"
-#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -39,7 +38,7 @@ template <typename Item>
 absl::Status CheckNamedOnce(const std::string& flag, const std::vector<Item>& items) {
   for (auto item = items.begin(); item != items.end(); ++item) {
     if (std::find(items.begin(), item, *item) == item) continue;
-    return absl::InvalidArgumentError(absl::StrCat(flag, " names ", *item, " twice; name it once"));
+    return absl::InvalidArgumentError(Tr("$0 names $1 twice; name it once", flag, *item));
   }
   return absl::OkStatus();
 }
@@ -64,22 +63,21 @@ absl::Status UnderstandRates(const RawExperimentFlags& raw, CompareOptions& opti
   if (!raw.tune.empty()) {
     if (options.lrs.size() > 1) {
       return absl::InvalidArgumentError(
-          "--tune multiplies one rate per strategy; give one --lr or none, or omit --tune");
+          Tr("--tune multiplies one rate per strategy; give one --lr or none, or omit --tune"));
     }
     const size_t colon = raw.tune.find(':');
     PSRING_ASSIGN_OR_RETURN(
         options.lr_factors,
         ParseRates("--tune", colon == std::string::npos ? "0.5,1,2" : raw.tune.substr(colon + 1)));
     if (options.lr_factors.size() < 2) {
-      return absl::InvalidArgumentError("--tune needs at least two rates; write lr:0.5,1,2");
+      return absl::InvalidArgumentError(Tr("--tune needs at least two rates; write lr:0.5,1,2"));
     }
   }
   if (CountOfRates(options) == 0) return absl::OkStatus();
   if (!options.training.evaluate) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(raw.tune.empty() ? "--lr with several rates" : "--tune",
-                     " selects a rate by accuracy, but nothing is evaluated; omit ",
-                     options.training.workload.empty() ? "--no_eval" : "--workload"));
+    return absl::InvalidArgumentError(Tr("$0 selects a rate by accuracy, but nothing is evaluated; omit $1",
+                                         raw.tune.empty() ? "--lr with several rates" : "--tune",
+                                         options.training.workload.empty() ? "--no_eval" : "--workload"));
   }
   if (options.training.validation == 0) options.training.validation = kValidationSamples;
   return absl::OkStatus();
@@ -90,12 +88,12 @@ absl::Status UnderstandScale(ExperimentFlags& flags) {
   if (flags.link.scale == 1) return absl::OkStatus();
   training.time_scale = flags.link.scale;
   if (flags.link_is_default) {
-    return absl::InvalidArgumentError(
-        "--scale is for links that this machine cannot carry; add --link with their rate, such as 10gbit");
+    return absl::InvalidArgumentError(Tr(
+        "--scale is for links that this machine cannot carry; add --link with their rate, such as 10gbit"));
   }
   if (training.workload.empty()) {
-    return absl::InvalidArgumentError(
-        "--scale slows links and replayed computing, but a model computes at its own speed; add --workload");
+    return absl::InvalidArgumentError(Tr(
+        "--scale slows links and replayed computing, but a model computes at its own speed; add --workload"));
   }
   if (training.compute_speedup / flags.link.scale < 1e-3) {
     return absl::InvalidArgumentError(
@@ -110,7 +108,7 @@ absl::Status UnderstandScale(ExperimentFlags& flags) {
 absl::Status UnderstandLike(const RawExperimentFlags& raw, TrainingOptions& training) {
   if (raw.like.empty()) return absl::OkStatus();
   if (training.clock != "virtual")
-    return absl::InvalidArgumentError("--like is for --clock virtual; give both");
+    return absl::InvalidArgumentError(Tr("--like is for --clock virtual; give both"));
   const std::string trace = absl::StrCat(kTracePrefix, raw.like);
   if (training.compute_ms.empty()) training.compute_ms = trace;
   if (training.network_ms == "none") training.network_ms = trace;
@@ -128,16 +126,15 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   ExperimentFlags flags = raw.flags;
   flags.command_line = command_line;
   if (const std::string& bind = flags.nodes.network.bind; IsWildcard(bind)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--bind ", bind, " names no machine; give the address at which the others reach this one"));
+    return absl::InvalidArgumentError(
+        Tr("--bind $0 names no machine; give the address at which the others reach this one", bind));
   }
   CompareOptions& options = flags.options;
-  options.language = LanguageOf(raw.language);
   PSRING_RETURN_IF_ERROR(ApplyModel(options.training));
   PSRING_RETURN_IF_ERROR(ApplyWorkload(options.training));
   if (options.training.global_batch > 0 && !options.training.workload.empty()) {
     return absl::InvalidArgumentError(
-        "--global_batch: the times of --workload were recorded for its own batch; omit one of them");
+        Tr("--global_batch: the times of --workload were recorded for its own batch; omit one of them"));
   }
   if (!raw.strategies.empty()) options.strategies = absl::StrSplit(raw.strategies, ',');
   options.workers = DefaultWorkers(raw.flags.options.training, CudaDeviceCount());
@@ -161,7 +158,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   PSRING_RETURN_IF_ERROR(UnderstandScale(flags));
   if (flags.link.wanted() && options.training.transport == "shm") {
     return absl::InvalidArgumentError(
-        "machines of a virtual cluster share no memory; omit --transport shm, or --link and --latency");
+        Tr("machines of a virtual cluster share no memory; omit --transport shm, or --link and --latency"));
   }
   flags.transport_given = raw.transport != nullptr && raw.transport->count() > 0;
   if (!raw.time_budget.empty()) {
@@ -169,7 +166,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
     options.time_budget_given = true;
   }
   if (options.target_accuracy > 0 && !options.training.evaluate) {
-    return absl::InvalidArgumentError("--target_accuracy needs evaluations; omit --no_eval");
+    return absl::InvalidArgumentError(Tr("--target_accuracy needs evaluations; omit --no_eval"));
   }
   PSRING_RETURN_IF_ERROR(UnderstandRates(raw, options));
   PSRING_RETURN_IF_ERROR(UnderstandLike(raw, options.training));
@@ -185,9 +182,11 @@ void ResolveDevice(ExperimentFlags& flags) {
                             : flags.options.workers;
   const std::string device = DeviceForAll(training, workers, gpus);
   if (device != training.device && gpus > 0) {
-    const Language language = flags.options.language;
-    const std::string counted = Say(language, gpus == 1 ? kOneGpuHere : kGpusHere, gpus);
-    Fail("psring", Say(language, kNoteOnErrors, Say(language, kFewGpus, counted)));
+    const std::string counted = Tr(gpus == 1 ? TrNoop("1 GPU") : TrNoop("$0 GPUs"), gpus);
+    Note("psring",
+         Tr("$0 are fewer than the workers, so all run on the CPU; to share GPUs, use --device cuda "
+            "--oversubscribe",
+            counted));
   }
   training.device = device;
 }
@@ -215,7 +214,8 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
     // As in training; on one machine, TCP represents a network.
     if (!flags.transport_given) flags.options.training.transport = "auto";
   } else if (flags.nodes.per_node > 0) {
-    return absl::InvalidArgumentError("--nproc_per_node is for several machines; give --nnodes or omit it");
+    return absl::InvalidArgumentError(
+        Tr("--nproc_per_node is for several machines; give --nnodes or omit it"));
   }
   // A straggler matters only if other workers wait for it.
   if (raw.workers.empty() && !flags.nodes.several() && flags.options.training.straggler != "none") {
@@ -228,10 +228,10 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
   if (flags.predict && checked.clock == "virtual") {
     return absl::InvalidArgumentError(
-        "--predict compares a measured run with the simulator; omit --clock virtual");
+        Tr("--predict compares a measured run with the simulator; omit --clock virtual"));
   }
   if (flags.predict && flags.link.bits_per_s <= 0) {
-    return absl::InvalidArgumentError("--predict needs links with a known rate; add --link 1gbit");
+    return absl::InvalidArgumentError(Tr("--predict needs links with a known rate; add --link 1gbit"));
   }
   return flags;
 }
@@ -242,7 +242,8 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
   if (flags.options.strategies.empty()) flags.options.strategies = {"single"};
   PSRING_RETURN_IF_ERROR(UnderstandNodes(raw.launcher, flags));
   if (flags.nodes.per_node > 0 && !raw.workers.empty()) {
-    return absl::InvalidArgumentError("--workers and --nproc_per_node exclude each other; omit one of them");
+    return absl::InvalidArgumentError(
+        Tr("--workers and --nproc_per_node exclude each other; omit one of them"));
   }
   if (raw.workers.empty()) {
     flags.options.workers = {flags.nodes.layout().capacity() * raw.flags.options.training.ranks_per_process};
@@ -250,7 +251,7 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
   ResolveDevice(flags);
   if (flags.options.strategies.size() > 1 || flags.options.workers.size() > 1) {
     return absl::InvalidArgumentError(
-        "train takes one strategy and one number of workers; for several use psring compare");
+        Tr("train takes one strategy and one number of workers; for several use psring compare"));
   }
   flags.options.training.strategy = flags.options.strategies.front();
   SetBatch(flags.options.workers.front(), flags.options.training);

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/text/translate.h"
 #include "experiments/compare/checkpoints.h"
 #include "experiments/engine/launch.h"
 #include "experiments/engine/programs.h"
@@ -97,7 +98,7 @@ absl::Status UnderstandNodes(const absl::StatusOr<NodeLauncher>& launcher, Exper
   }
   if (flags.link.shaping != "auto") {
     return absl::InvalidArgumentError(
-        absl::StrCat("--shaping ", flags.link.shaping, " is for a virtual cluster; omit it, or --nnodes"));
+        Tr("--shaping $0 is for a virtual cluster; omit it, or --nnodes", flags.link.shaping));
   }
   flags.link = {};
   flags.link_is_default = false;

@@ -12,9 +12,10 @@
 #include "common/io/hash.h"
 #include "common/io/json_object.h"
 #include "common/io/json_text.h"
+#include "common/text/translate.h"
 #include "experiments/compare/runner.h"
 #include "experiments/runs/run_folder.h"
-#include "experiments/summary/time_scale.h"
+#include "experiments/summary/launch_figures.h"
 
 namespace psring {
 namespace {
@@ -46,7 +47,7 @@ absl::StatusOr<std::string> HashOfRecords(const std::string& folder) {
       if (absl::StartsWith(name, kind)) names.push_back(name);
     }
   }
-  if (error) return absl::UnavailableError(absl::StrCat("cannot read ", folder, ": ", error.message()));
+  if (error) return absl::UnavailableError(Tr("cannot read $0: $1", folder, Translation(error.message())));
   std::sort(names.begin(), names.end());
   Hasher hasher;
   for (const std::string& name : names) {

@@ -5,7 +5,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/wall_time.h"
@@ -14,13 +13,13 @@
 #include "common/measure/trace.h"
 #include "common/options/server_arguments.h"
 #include "common/rendezvous/own_address.h"
+#include "common/text/translate.h"
 #include "experiments/compare/on_nodes.h"
 #include "experiments/host/gpu_probe.h"
 #include "experiments/plan/launches.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/processes/mpirun.h"
 #include "experiments/processes/temporary_folder.h"
-#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -47,15 +46,14 @@ absl::Status CheckShaped(const Configuration& configuration, const LinkOptions& 
     return absl::OkStatus();
   }
   std::string why;
-  if (backend == "mpi") why = "mpirun starts all its ranks on one host";
-  if (backend == "nccl") why = "NCCL chooses its links itself";
+  if (backend == "mpi") why = Tr("mpirun starts all its ranks on one host");
+  if (backend == "nccl") why = Tr("NCCL chooses its links itself");
   if (backend == "gloo" && link.latency_s > 0) why = "only psring's own transports apply --latency";
   if (backend == "gloo" && shaping != Shaping::kNetns)
     why = "without namespaces only psring's own transports limit the rate";
   if (why.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(configuration.strategy.name,
-                                                 " cannot run on a virtual cluster: ", why,
-                                                 "; omit it, or use --link none"));
+  return absl::InvalidArgumentError(Tr("$0 cannot run on a virtual cluster: $1; omit it, or use --link none",
+                                       configuration.strategy.name, why));
 }
 
 absl::StatusOr<std::vector<Configuration>> AllConfigurations(const ExperimentFlags& flags,
@@ -110,8 +108,9 @@ absl::Status CheckCollectives(const std::vector<Configuration>& configurations, 
     if (configuration.backend() == "nccl") {
       if (const absl::Status gpus = FindGpus().status(); !gpus.ok()) {
         return absl::FailedPreconditionError(
-            absl::StrCat("strategy ", configuration.strategy.name, ": NCCL needs a GPU: ", gpus.message(),
-                         "; check it with nvidia-smi, or use ring, which also runs on CPUs"));
+            Tr("strategy $0: NCCL needs a GPU: $1; check it with nvidia-smi, or use ring, which also runs on "
+               "CPUs",
+               configuration.strategy.name, gpus.message()));
       }
     }
   }
@@ -129,15 +128,14 @@ absl::Status BuildVirtualCluster(const ExperimentFlags& flags,
                                  const std::string& why_userspace, const Interrupt& interrupt,
                                  Display& display, Prepared& prepared) {
   if (prepared.shaping == Shaping::kNone) return absl::OkStatus();
-  const Language language = flags.options.language;
   if (flags.dry_run) {  // measuring the links of many machines takes minutes
     const LinkOptions& asked = flags.link;
     SetLink(asked.bits_per_s / asked.scale, asked.latency_s * asked.scale, prepared);
     const LinkReport links = {.shaping = prepared.shaping,
                               .bits_per_s = prepared.link.bits_per_s,
                               .latency_s = prepared.link.latency_s};
-    display.Say(Say(language, kNetworkLine, DescribeLink(Nominal(links, asked.scale), language)));
-    display.Note(In(language, kLinksNotMeasured));
+    display.Say(Tr("network:   $0", DescribeLink(Nominal(links, asked.scale))));
+    display.Note(Tr("--dry_run does not measure whether this machine carries these links; the run does"));
     return absl::OkStatus();
   }
   int nodes = 1;
@@ -152,12 +150,12 @@ absl::Status BuildVirtualCluster(const ExperimentFlags& flags,
   // As built, not as scaled by --scale: plans contain real durations.
   SetLink(report.bits_per_s, report.latency_s, prepared);
   const auto note = [&](const std::string& text) {
-    if (!text.empty()) display.Say(absl::StrCat(In(language, kNoteLine), text));
+    if (!text.empty()) display.Note(text);
   };
-  display.Say(Say(language, kNetworkLine, DescribeLink(Nominal(report, flags.link.scale), language)));
+  display.Say(Tr("network:   $0", DescribeLink(Nominal(report, flags.link.scale))));
   note(prepared.virtual_cluster.why_lower);
   if (!why_userspace.empty()) {
-    note(Say(language, kNoNamespaces, why_userspace));
+    note(Tr("no network namespaces, so psring's own transports limit the rate: $0", why_userspace));
   }
   return absl::OkStatus();
 }
@@ -241,8 +239,8 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   prepared.link = flags.link;
   if (flags.options.training.clock == "virtual") {
     if (!flags.link_is_default && prepared.link.wanted()) {
-      return absl::InvalidArgumentError(
-          "--link is for real processes; with --clock virtual, set --network_ms, the time of one gradient");
+      return absl::InvalidArgumentError(Tr(
+          "--link is for real processes; with --clock virtual, set --network_ms, the time of one gradient"));
     }
     prepared.link = {};
   }
@@ -260,7 +258,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
     PSRING_ASSIGN_OR_RETURN(configurations, AllConfigurations(flags, prepared));
     collectives = CheckCollectives(configurations, prepared);
     if (collectives.ok()) {
-      display.Note(Say(flags.options.language, kNoVirtualCluster, why_no_link));
+      display.Note(Tr("no virtual cluster: $0", why_no_link));
     }
   }
   PSRING_RETURN_IF_ERROR(collectives);
@@ -273,10 +271,10 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   return prepared;
 }
 
-void AddMachinesNote(const Site& site, Language language, Plan& plan) {
+void AddMachinesNote(const Site& site, Plan& plan) {
   if (site.nodes == nullptr) return;
   const std::vector<std::string> machines = site.nodes->Machines();
-  plan.notes.push_back(Say(language, kOnMachines, machines.size(), Joined(language, machines)));
+  plan.notes.push_back(Tr("on $0 machines: $1", machines.size(), absl::StrJoin(machines, Tr(", "))));
 }
 
 absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan) {
@@ -288,11 +286,11 @@ absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan) {
         absl::StrCat("--plan_of ", flags.plan_of, ": ", recorded.status().message()));
   }
   PSRING_RETURN_IF_ERROR(TakeRecordedPlan(*recorded, flags.options, plan));
-  plan.notes.push_back(Say(flags.options.language, kPlanOf, flags.plan_of));
+  plan.notes.push_back(Tr("rounds, steps and samples are those of $0", flags.plan_of));
   return absl::OkStatus();
 }
 
-absl::Status CheckMeasured(const Prepared& prepared, Language language, Plan& plan) {
+absl::Status CheckMeasured(const Prepared& prepared, Plan& plan) {
   for (const Configuration& configuration : plan.cost) {
     for (const bool computing : {true, false}) {
       const TrainingOptions& training = configuration.training;
@@ -301,8 +299,9 @@ absl::Status CheckMeasured(const Prepared& prepared, Language language, Plan& pl
       std::string which;
       PSRING_RETURN_IF_ERROR(MeasuredTimes(prepared, time, computing, configuration, which).status());
       if (which == configuration.name()) continue;
-      plan.notes.push_back(
-          Say(language, computing ? kComputingAsOf : kExchangesAsOf, configuration.name(), which));
+      plan.notes.push_back(Tr(computing ? TrNoop("$0: computing times as measured for $1")
+                                        : TrNoop("$0: exchange times as measured for $1"),
+                              configuration.name(), which));
     }
   }
   return absl::OkStatus();

@@ -49,13 +49,13 @@ absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::str
                                         const Configuration& configuration, std::string& which);
 
 // On several machines, adds a note that names them.
-void AddMachinesNote(const Site& site, Language language, Plan& plan);
+void AddMachinesNote(const Site& site, Plan& plan);
 
 // With --plan_of, replaces the fitted values of `plan` by those of that run. Errors name the run.
 absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan);
 
 // Checks that the runs named by --compute_ms and --network_ms have times for every configuration. Adds notes
 // that say which configuration's times are used.
-absl::Status CheckMeasured(const Prepared& prepared, Language language, Plan& plan);
+absl::Status CheckMeasured(const Prepared& prepared, Plan& plan);
 
 }  // namespace psring

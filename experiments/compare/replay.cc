@@ -18,7 +18,6 @@
 #include "experiments/engine/programs.h"
 #include "experiments/plan/launches.h"
 #include "experiments/processes/launcher.h"
-#include "experiments/texts/errors.h"
 
 namespace psring {
 namespace {
@@ -98,7 +97,7 @@ absl::StatusOr<int> ReplayAll(const std::string& run, const Interrupt& interrupt
   }
   if (differ == 0) return 0;
   return Fail(
-      display.language(), "psring replay",
+      "psring replay",
       absl::StrCat(differ, " of ", launches.size(),
                    " runs differ: they used another processor or library, or a server was restarted"));
 }

@@ -16,6 +16,7 @@
 #include "common/io/files.h"
 #include "common/io/json_object.h"
 #include "common/suggestions/suggestions.h"
+#include "common/text/translate.h"
 #include "experiments/runs/manifest.h"
 #include "experiments/runs/run_claim.h"
 
@@ -158,7 +159,10 @@ absl::StatusOr<ExperimentFlags> ResumedFlags(const RawExperimentFlags& asked,
   raw.flags.nodes.network = nodes.network;
   if (!nodes.master_addr.empty()) raw.flags.nodes.master_addr = nodes.master_addr;
   if (nodes.master_port != 0) raw.flags.nodes.master_port = nodes.master_port;
-  if (verb.get_option("--lang")->count() > 0) raw.language = asked.language;
+  // The recorded command line has set its own.
+  if (const CLI::Option* lang = verb.get_option("--lang"); lang->count() > 0) {
+    SetLanguage(LanguageNamed(lang->as<std::string>()));
+  }
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, UnderstandCompare(raw, run.recorded.command_line));
   std::error_code error;
   flags.resume = fs::canonical(folder, error).string();

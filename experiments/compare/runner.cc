@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/cuda/cuda_device.h"
@@ -15,16 +14,15 @@
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
 #include "common/net/descriptor_limit.h"
+#include "common/text/translate.h"
 #include "experiments/compare/checkpoints.h"
 #include "experiments/host/machine.h"
 #include "experiments/plan/launches.h"
+#include "experiments/plan/plan_text.h"
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"
 #include "experiments/runs/run_folder.h"
-#include "experiments/summary/time_scale.h"
-#include "experiments/texts/errors.h"
-#include "experiments/texts/plan.h"
-#include "experiments/texts/unit.h"
+#include "experiments/summary/launch_figures.h"
 
 namespace psring {
 namespace {
@@ -231,7 +229,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
 
   LaunchProgress progress(simulated ? 1 : configuration.ranks());
   const std::string shown_label = absl::StrCat(label, configuration.name());
-  const char* const unit = UnitOf(configuration.training.reads_text(), display.language());
+  const std::string unit = UnitOf(configuration.training.reads_text());
   std::set<int> lost;  // workers that the job has ended without
   const auto on_lost = [&](int worker) {
     site.nodes != nullptr ? site.nodes->ReportLost(worker) : static_cast<void>(lost.insert(worker));
@@ -241,7 +239,7 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     const std::optional<ProgressEvent> event = ParseProgress(line);
     if (!event) return false;
     if (event->event == "note") {
-      const std::string note = InLanguage(display.language(), event->text);
+      const std::string& note = event->text;
       // A configuration's notes are the same in every round.
       progress.HasStepped(event->rank) ? display.Note(note) : display.NoteOnce(note);
       return true;
@@ -255,13 +253,14 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
   // The store does not notice the end of a rank that has not joined yet.
   const auto on_process_death = [&](int first, const std::string& what) {
     for (int rank = first; rank < first + each; ++rank) ground.store.server->RankEnded(rank, what);
-    display.Note(Say(display.language(), kOthersContinue, what));
+    display.Note(Tr("$0; the others continue", what));
   };
   spec.on_death = [&](int child, const std::string& what, bool again) {
     if (again) --restarts;
     const bool serves = spec.children[static_cast<size_t>(child)].serves;
     if (!serves) return on_process_death(child * each, what);
-    display.Note(Say(display.language(), again ? kProcessRestarts : kEndedAfterAll, what));
+    display.Note(Tr(
+        again ? TrNoop("$0; it is restarted and continues") : TrNoop("$0 after all ranks had ended"), what));
   };
   spec.is_lost = [&](int child) {
     const int first = child * each;
@@ -271,7 +270,8 @@ absl::Status RunOnce(const Configuration& configuration, const std::string& fold
     return next != lost.end() && *next < first + each;
   };
   spec.on_lost = [&](int child) {
-    display.Note(Say(display.language(), kEndedLost, spec.children[static_cast<size_t>(child)].name));
+    display.Note(Tr("$0 no longer responded: the others ended the job without it",
+                    spec.children[static_cast<size_t>(child)].name));
   };
   spec.last_known = [&](int child) {
     if (each == 1 && !by_mpirun) return progress.LastKnown(child);
@@ -303,14 +303,12 @@ absl::Status RunWithRestarts(const Configuration& configuration, const std::stri
       --restarts;
       if (!newest.empty()) attempted.training.resume = attempted.training.checkpoint_dir;
       KeepEarlierSteps(folder);
-      const Language language = display.language();
       display.Note(std::string(status.message()));
       const std::string from = !newest.empty()                      ? newest
                                : !attempted.training.resume.empty() ? attempted.training.resume
-                                                                    : In(language, kTheBeginning);
-      display.Note(
-          Say(language, kJobRestarts, from,
-              restarts == 1 ? In(language, kOneRestartLeft) : Say(language, kRestartsLeft, restarts)));
+                                                                    : Tr("the beginning");
+      display.Note(Tr("all ranks are restarted from $0; $1", from,
+                      restarts == 1 ? Tr("1 restart is left") : Tr("$0 restarts are left", restarts)));
       continue;
     }
     if (status.ok() && !newest.empty()) display.Say(absl::StrCat("checkpoint: ", newest));
@@ -324,7 +322,8 @@ absl::Status RunWithRestarts(const Configuration& configuration, const std::stri
 
 int NoteOtherPsring(const MeasuringNow* measuring, Display& display) {
   const int other = OtherPsring(measuring);
-  if (other > 0) display.NoteOnce(Say(display.language(), kOtherPsring, other));
+  if (other > 0)
+    display.NoteOnce(Tr("another psring (process $0) is running; times will not be valid", other));
   return other;
 }
 

@@ -11,17 +11,17 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "common/cli/command_line.h"
+#include "common/cli/wrap.h"
 #include "common/cuda/cuda_device.h"
 #include "common/text/peer_text.h"
+#include "common/text/translate.h"
 #include "experiments/engine/programs.h"
 #include "experiments/host/build_info.h"
 #include "experiments/host/gpu_probe.h"
 #include "experiments/host/machine.h"
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"
-#include "experiments/texts/doctor.h"
-#include "experiments/texts/errors.h"
-#include "experiments/texts/wrap.h"
 #include "experiments/virtual_cluster/namespaces.h"
 
 namespace psring {
@@ -35,36 +35,37 @@ struct Examination {
   bool required = false;
 };
 
-Examination ExamineCores(const Machine& machine, Language language) {
+Examination ExamineCores(const Machine& machine) {
   const std::string processor = ProcessorText(machine.processor);
-  return {.what = In(language, kCores),
-          .found = machine.cores >= 2,
-          .detail = absl::StrCat(machine.cores, processor.empty() ? "" : ", " + processor),
-          .fix = In(language, kCoresFix)};
+  return {
+      .what = Tr("cores"),
+      .found = machine.cores >= 2,
+      .detail = absl::StrCat(machine.cores, processor.empty() ? "" : ", " + processor),
+      .fix = Tr("workers share the only core: timings are not meaningful, but bytes and accuracy are valid")};
 }
 
-Examination ExamineMemory(const Machine& machine, Language language) {
-  return {.what = In(language, kMemory),
+Examination ExamineMemory(const Machine& machine) {
+  return {.what = Tr("memory"),
           .found = machine.memory_mb >= 2000,
           .detail = absl::StrFormat("%d MiB", machine.memory_mb),
-          .fix = In(language, kMemoryFix)};
+          .fix = Tr("each worker needs about 300 MiB: use fewer --workers")};
 }
 
-Examination ExamineSharedMemory(Language language) {
+Examination ExamineSharedMemory() {
   struct statvfs info {};
   if (statvfs("/dev/shm", &info) != 0) {
-    return {.what = "/dev/shm", .detail = In(language, kNotMounted), .fix = "mount -t tmpfs tmpfs /dev/shm"};
+    return {.what = "/dev/shm", .detail = Tr("not mounted"), .fix = "mount -t tmpfs tmpfs /dev/shm"};
   }
   const double megabytes =
       static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize) / (1 << 20);
   return {.what = "/dev/shm",
           .found = megabytes >= 512,
-          .detail = Say(language, kFree, absl::StrFormat("%.0f", megabytes)),
-          .fix = In(language, kSharedMemoryFix)};
+          .detail = Tr("$0 MiB free", absl::StrFormat("%.0f", megabytes)),
+          .fix = Tr("mount -o remount,size=2G /dev/shm   (a container: docker run --shm-size=2g)")};
 }
 
-Examination ExaminePackages(const Interrupt& interrupt, Language language) {
-  Examination result{.what = In(language, kPackages)};
+Examination ExaminePackages(const Interrupt& interrupt) {
+  Examination result{.what = Tr("packages")};
   const std::vector<std::string> needed = absl::StrSplit(PSRING_DEBIAN_PACKAGES, ' ');
   std::vector<std::string> command = {"/usr/bin/dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"};
   command.insert(command.end(), needed.begin(), needed.end());
@@ -73,7 +74,7 @@ Examination ExaminePackages(const Interrupt& interrupt, Language language) {
   const std::string installed = RunForOutput(command, absl::Seconds(20), interrupt).value_or("");
   if (installed.empty()) {
     result.found = true;
-    result.detail = In(language, kPackagesNotAsked);
+    result.detail = Tr("not checked: dpkg is not available, and psring is already built");
     return result;
   }
   const std::vector<std::string> lines = absl::StrSplit(installed, '\n');
@@ -83,57 +84,71 @@ Examination ExaminePackages(const Interrupt& interrupt, Language language) {
       missing.push_back(package);
   }
   result.found = missing.empty();
-  result.detail =
-      missing.empty() ? Say(language, kPackagesThere, needed.size()) : absl::StrJoin(missing, " ");
+  result.detail = missing.empty() ? Tr("all $0", needed.size()) : absl::StrJoin(missing, " ");
   result.fix = absl::StrCat("sudo apt-get install -y --no-install-recommends ", absl::StrJoin(missing, " "));
   return result;
 }
 
-Examination ExamineData(const absl::StatusOr<Binaries>& binaries, const Interrupt& interrupt,
-                        Language language) {
-  Examination result{.what = "Fashion-MNIST", .fix = In(language, kDataFix)};
+Examination ExamineData(const absl::StatusOr<Binaries>& binaries, const Interrupt& interrupt) {
+  Examination result{.what = "Fashion-MNIST",
+                     .fix = Tr("sudo apt-get install -y dataset-fashion-mnist   (or --data synthetic)")};
   if (!binaries.ok()) {
-    result.detail = In(language, kDataNotAsked);
+    result.detail = Tr("not checked: the trainer is missing");
     return result;
   }
   const absl::StatusOr<Probe> probe = CheckWithTrainer(*binaries, TrainingOptions(), interrupt);
   result.found = probe.ok();
-  result.detail = probe.ok() ? Say(language, kDataThere, probe->samples, probe->test_samples)
-                             : std::string(probe.status().message());
+  result.detail = probe.ok()
+                      ? Tr("$0 training images and $1 test images", probe->samples, probe->test_samples)
+                      : std::string(probe.status().message());
   return result;
 }
 
-Examination ExamineGpus(Language language) {
+Examination ExamineGpus() {
   const absl::StatusOr<std::vector<std::string>> gpus = FindGpus();
-  return {.what = In(language, kGpus),
+  return {.what = Tr("GPUs"),
           .found = gpus.ok(),
-          .detail = gpus.ok() ? absl::StrCat(absl::StrJoin(*gpus, "; "),
-                                             gpus->size() > 1 ? In(language, kSeveralGpus) : "")
-                              : std::string(gpus.status().message()),
-          .fix = In(language, kBuiltWithCuda ? kGpusFix : kCudaFix)};
+          .detail = gpus.ok()
+                        ? absl::StrCat(absl::StrJoin(*gpus, "; "),
+                                       gpus->size() > 1
+                                           ? Tr("; one process per GPU, or one for all: --ranks_per_process")
+                                           : "")
+                        : std::string(gpus.status().message()),
+          .fix = Tr(kBuiltWithCuda
+                        ? TrNoop("install the NVIDIA driver and check it with nvidia-smi")
+                        : TrNoop("for an NVIDIA GPU: install the CUDA toolkit (Debian: component non-free, "
+                                 "package nvidia-cuda-toolkit), remove the build folder, ./run build"))};
 }
 
-Examination ExamineConvolutions(Language language) {
+Examination ExamineConvolutions() {
   const absl::StatusOr<std::string> library = ConvolutionLibrary();
-  return {.what = "cuDNN",
-          .found = library.ok(),
-          .detail = library.ok() ? Say(language, kConvolutions, *library)
-                                 : Say(language, kNoConvolutions, std::string(library.status().message())),
-          .fix = In(language, kBuiltWithCudnn ? kCudnnFix : kCudnnBuildFix)};
+  return {
+      .what = "cuDNN",
+      .found = library.ok(),
+      .detail = library.ok() ? Tr("convolutions on GPUs: $0", *library)
+                             : Tr("$0; convolutions on GPUs use matrix products of cuBLASLt",
+                                  std::string(library.status().message())),
+      .fix = Tr(
+          kBuiltWithCudnn
+              ? TrNoop(
+                    "install nvidia-cudnn (pip) or libcudnn9 (NVIDIA) and add its folder to LD_LIBRARY_PATH")
+              : TrNoop("install the CUDA and cuDNN headers, then ./run build"))};
 }
 
 // Libraries with collectives. The next `./run` rebuilds with the libraries that are installed then.
-Examination BuiltWith(const std::string& what, const std::string& backend, bool found, const Phrase& fix,
-                      Language language) {
+Examination BuiltWith(const std::string& what, const std::string& backend, bool found, const char* fix) {
   return {.what = what,
           .found = found,
-          .detail = found ? Say(language, kInBuild, backend) : Say(language, kNotInBuild, backend),
-          .fix = In(language, fix)};
+          .detail = found ? Tr("in this build: --strategy $0", backend)
+                          : Tr("not in this build: no --strategy $0", backend),
+          .fix = Tr(fix)};
 }
 
-Examination ExamineMpi(Language language) {
-  Examination result = BuiltWith("MPI", "mpi", kBuiltWithMpi, kMpiFix, language);
-  if (*kMpiFamily != 0) absl::StrAppend(&result.detail, ", ", Say(language, kMadeWith, kMpiFamily));
+Examination ExamineMpi() {
+  Examination result =
+      BuiltWith("MPI", "mpi", kBuiltWithMpi,
+                TrNoop("sudo apt-get install -y libopenmpi-dev openmpi-bin, then ./run build"));
+  if (*kMpiFamily != 0) absl::StrAppend(&result.detail, ", ", Tr("built with $0", kMpiFamily));
   if (!result.found) return result;
   const absl::StatusOr<std::string> mpirun = DescribeMpirun();
   result.found = mpirun.ok();
@@ -142,45 +157,50 @@ Examination ExamineMpi(Language language) {
 }
 
 // Network namespaces, which the virtual cluster needs.
-Examination ExamineNamespaces(const Interrupt& interrupt, Language language) {
+Examination ExamineNamespaces(const Interrupt& interrupt) {
   const std::string why = WhyNoNamespaces(interrupt);
-  return {.what = In(language, kNamespaces),
+  return {.what = Tr("namespaces"),
           .found = why.empty(),
-          .detail = why.empty() ? In(language, kNamespacesThere) : Say(language, kNamespacesMissing, why),
-          .fix = In(language, kNamespacesFix)};
+          .detail = why.empty() ? Tr("each machine of a virtual cluster has its own network (--link 1gbit)")
+                                : Tr("psring's own transports limit the rate of --link instead: $0", why),
+          .fix = Tr("run as root, or: sudo sysctl -w kernel.unprivileged_userns_clone=1 "
+                    "kernel.apparmor_restrict_unprivileged_userns=0   (a container: --privileged)")};
 }
 
-Examination ExamineTc(Language language) {
+Examination ExamineTc() {
   const std::string path = FindTool("tc");
   return {.what = "tc",
           .found = !path.empty(),
-          .detail = path.empty() ? In(language, kNotInstalled) : path,
+          .detail = path.empty() ? Tr("not installed") : path,
           .fix = "sudo apt-get install -y iproute2"};
 }
 
-std::vector<Examination> Examine(const Interrupt& interrupt, Language language) {
+std::vector<Examination> Examine(const Interrupt& interrupt) {
   const Machine machine = DescribeMachine();
   const absl::StatusOr<Binaries> binaries = FindBinaries();
-  return {{.what = In(language, kSystem),
+  return {{.what = Tr("system"),
            .found = true,
            .detail = absl::StrCat(machine.system, ", Linux ", machine.kernel)},
-          ExamineCores(machine, language),
-          ExamineMemory(machine, language),
-          ExamineSharedMemory(language),
-          {.what = In(language, kBinaries),
+          ExamineCores(machine),
+          ExamineMemory(machine),
+          ExamineSharedMemory(),
+          {.what = Tr("binaries"),
            .found = binaries.ok(),
            .detail = binaries.ok() ? binaries->trainer : std::string(binaries.status().message()),
            .fix = "./run build",
            .required = true},
-          ExaminePackages(interrupt, language),
-          ExamineData(binaries, interrupt, language),
-          ExamineGpus(language),
-          ExamineConvolutions(language),
-          BuiltWith("NCCL", "nccl", kBuiltWithNccl, kNcclFix, language),
-          BuiltWith("Gloo", "gloo", kBuiltWithGloo, kGlooFix, language),
-          ExamineMpi(language),
-          ExamineNamespaces(interrupt, language),
-          ExamineTc(language)};
+          ExaminePackages(interrupt),
+          ExamineData(binaries, interrupt),
+          ExamineGpus(),
+          ExamineConvolutions(),
+          BuiltWith(
+              "NCCL", "nccl", kBuiltWithNccl,
+              TrNoop("install the CUDA toolkit and libnccl-dev (NVIDIA's apt repository), then ./run build")),
+          BuiltWith("Gloo", "gloo", kBuiltWithGloo,
+                    TrNoop("sudo apt-get install -y libgloo-dev, then ./run build")),
+          ExamineMpi(),
+          ExamineNamespaces(interrupt),
+          ExamineTc()};
 }
 
 std::string Padded(const std::string& text, size_t columns) {
@@ -189,25 +209,27 @@ std::string Padded(const std::string& text, size_t columns) {
 
 }  // namespace
 
-int RunDoctor(const Interrupt& interrupt, Language language) {
-  const std::vector<Examination> examinations = Examine(interrupt, language);
+int RunDoctor(const Interrupt& interrupt) {
+  const std::vector<Examination> examinations = Examine(interrupt);
   if (const absl::Status ended = interrupt.Check(); !ended.ok()) {
-    return Fail(language, "psring doctor", std::string(ended.message()));
+    return Fail("psring doctor", std::string(ended.message()));
   }
   const Examination* missing = nullptr;  // the first required one
   for (const Examination& examination : examinations) {
-    const Phrase& verdict = examination.found ? kYes : examination.required ? kNoAndRequired : kNo;
-    std::printf("%s %s  %s\n", Padded(examination.what, 14).c_str(), Padded(In(language, verdict), 3).c_str(),
+    const char* const verdict = examination.found      ? TrNoop("yes")
+                                : examination.required ? TrNoop("NO")
+                                                       : TrNoop("no");
+    std::printf("%s %s  %s\n", Padded(examination.what, 14).c_str(), Padded(Tr(verdict), 3).c_str(),
                 OneLine(examination.detail).c_str());
     if (examination.found) continue;
-    std::printf("%20s%s\n", "", Say(language, kFix, examination.fix).c_str());
+    std::printf("%20s%s\n", "", Tr("fix: $0", examination.fix).c_str());
     if (examination.required && missing == nullptr) missing = &examination;
   }
   if (missing != nullptr) {
-    std::printf("\n%s\n", Say(language, kMissing, missing->what).c_str());
+    std::printf("\n%s\n", Tr("Missing requirement: $0.", missing->what).c_str());
     return 1;
   }
-  std::printf("\n%s\n", In(language, kAllThere));
+  std::printf("\n%s\n", Tr("All requirements are met.").c_str());
   return 0;
 }
 

@@ -2,12 +2,11 @@
 #pragma once
 
 #include "experiments/processes/interrupt.h"
-#include "experiments/texts/phrase.h"
 
 namespace psring {
 
 // Prints a line per component: "yes", "no" (optional) or "NO" (required), and below a no its fix. Returns the
 // exit code: 1 if a required component is missing or the examination failed, else 0.
-int RunDoctor(const Interrupt& interrupt, Language language);
+int RunDoctor(const Interrupt& interrupt);
 
 }  // namespace psring

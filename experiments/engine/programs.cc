@@ -2,12 +2,12 @@
 
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/base/own_program.h"
 #include "common/base/read_file.h"
 #include "common/io/json_object.h"
+#include "common/text/translate.h"
 #include "experiments/processes/launcher.h"
 
 namespace psring {
@@ -57,7 +57,7 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
   if (!text.ok()) {
     // A message of the trainer is about the input; anything else is a crash.
     absl::string_view message = text.status().message();
-    if (!absl::ConsumePrefix(&message, "trainer: ")) return text.status();
+    if (!absl::ConsumePrefix(&message, Tr("$0: $1", "trainer", ""))) return text.status();
     return absl::FailedPreconditionError(message);
   }
   PSRING_ASSIGN_OR_RETURN(const JsonObject json,

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "experiments/texts/phrase.h"
 #include "ring_worker/schedules/schedule.h"
 #include "trainer/strategies/table/strategy_table.h"
 
@@ -17,7 +16,6 @@ struct ExplainFlags {
   std::string collective = "all_reduce";
   ScheduleShape shape{.ranks = 4};
   int64_t bytes = 4 << 20;  // size of the buffer
-  Language language = Language::kEnglish;
 };
 
 // Returns lines of at most 110 characters. Pure. Errors: those of MakeSchedule and ParseCollective;
@@ -26,11 +24,11 @@ absl::StatusOr<std::string> Explain(const ExplainFlags& flags, const ScheduleTab
 
 // What happens in a step of `strategy`, from its row in the table. Lines of at most 110 characters. Pure.
 // InvalidArgument: the strategy needs more workers.
-absl::StatusOr<std::string> ExplainStep(const StrategyRow& strategy, int workers, Language language);
+absl::StatusOr<std::string> ExplainStep(const StrategyRow& strategy, int workers);
 
 // The glossary of psring's texts: all of it, its terms, and the entry of a term (empty if it has none).
-std::string ExplainWords(Language language);
+std::string ExplainWords();
 std::vector<std::string> Terms();
-std::string ExplainTerm(const std::string& term, Language language);
+std::string ExplainTerm(const std::string& term);
 
 }  // namespace psring

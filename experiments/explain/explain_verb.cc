@@ -4,15 +4,13 @@
 #include <cstdio>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/byte_size.h"
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
 #include "common/suggestions/suggestions.h"
+#include "common/text/translate.h"
 #include "experiments/explain/explain.h"
-#include "experiments/texts/errors.h"
-#include "experiments/texts/language_flag.h"
 
 namespace psring {
 
@@ -38,7 +36,7 @@ CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
   verb->add_option("--root", raw.root, "Rank whose values are broadcast")
       ->option_text("RANK [0]")
       ->check(WholeNumber(0, 1'000'000));
-  AddLanguageFlag(*verb, raw.language, "en or zh");
+  AddLanguageFlag(*verb, "en or zh");
   return verb;
 }
 
@@ -50,8 +48,7 @@ absl::StatusOr<std::string> ExplainSchedule(const RawExplainFlags& raw, const st
   return Explain({.algorithm = name,
                   .collective = raw.collective,
                   .shape = {.ranks = raw.workers, .ranks_per_node = raw.ranks_per_node, .root = raw.root},
-                  .bytes = static_cast<int64_t>(ParseByteSize(raw.size).value_or(0)),
-                  .language = LanguageOf(raw.language)});
+                  .bytes = static_cast<int64_t>(ParseByteSize(raw.size).value_or(0))});
 }
 
 // Everything that has an explanation.
@@ -81,30 +78,29 @@ absl::StatusOr<std::string> ExplainName(const RawExplainFlags& raw) {
   if (is_schedule(raw.algorithm)) return ExplainSchedule(raw, raw.algorithm);
   const std::vector<KnownName> topics = Topics();
   if (raw.algorithm.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "name one of ", absl::StrJoin(topics, ", ", [](std::string* out, const KnownName& topic) {
-          out->append(topic.name);
-        })));
+    return absl::InvalidArgumentError(
+        Tr("name one of $0", absl::StrJoin(topics, ", ", [](std::string* out, const KnownName& topic) {
+             out->append(topic.name);
+           })));
   }
   const absl::StatusOr<StrategyRow> strategy = FindStrategy(raw.algorithm);
   if (strategy.ok() && is_schedule(strategy->name)) return ExplainSchedule(raw, strategy->name);
-  if (strategy.ok()) return ExplainStep(*strategy, raw.workers, LanguageOf(raw.language));
+  if (strategy.ok()) return ExplainStep(*strategy, raw.workers);
   if (!absl::IsNotFound(strategy.status())) return strategy.status();
-  const std::string meaning = ExplainTerm(raw.algorithm, LanguageOf(raw.language));
+  const std::string meaning = ExplainTerm(raw.algorithm);
   if (!meaning.empty()) return meaning;
-  return UnknownName("topic", raw.algorithm, topics);
+  return UnknownName(TrNoop("topic"), raw.algorithm, topics);
 }
 
 }  // namespace
 
 int RunExplain(const RawExplainFlags& raw) {
-  const Language language = LanguageOf(raw.language);
   if (raw.algorithm == kAllTerms) {
-    std::fputs(ExplainWords(language).c_str(), stdout);
+    std::fputs(ExplainWords().c_str(), stdout);
     return 0;
   }
   const absl::StatusOr<std::string> text = ExplainName(raw);
-  if (!text.ok()) return Fail(language, "psring explain", std::string(text.status().message()), 2);
+  if (!text.ok()) return Fail("psring explain", std::string(text.status().message()), 2);
   std::fputs(text->c_str(), stdout);
   return 0;
 }

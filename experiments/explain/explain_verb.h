@@ -10,7 +10,7 @@ class App;
 namespace psring {
 
 struct RawExplainFlags {
-  std::string algorithm, collective = "all_reduce", size = "4M", language = "en";
+  std::string algorithm, collective = "all_reduce", size = "4M";
   int workers = 4, ranks_per_node = 1, root = 0;
 };
 

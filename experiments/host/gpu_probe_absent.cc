@@ -1,9 +1,10 @@
+#include "common/text/translate.h"
 #include "experiments/host/gpu_probe.h"
 
 namespace psring {
 
 absl::StatusOr<std::vector<std::string>> FindGpus() {
-  return absl::UnimplementedError("this build has no CUDA");
+  return absl::UnimplementedError(Tr("this build has no CUDA"));
 }
 
 }  // namespace psring

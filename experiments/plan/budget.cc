@@ -4,14 +4,12 @@
 #include <cmath>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/suggestions/suggestions.h"
+#include "common/text/translate.h"
 #include "common/workloads/workload.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/plan/rates.h"
-#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -38,18 +36,19 @@ std::string ShorteningFlags(const CompareOptions& asked, const Plan& plan) {
   if (fewer.empty()) return "";
   const std::string last = fewer.back();
   fewer.pop_back();
-  return absl::StrCat(", or fewer ", absl::StrJoin(fewer, ", "), fewer.empty() ? "" : " or ", last);
+  return fewer.empty() ? Tr(", or fewer $0", last)
+                       : Tr(", or fewer $0 or $1", absl::StrJoin(fewer, ", "), last);
 }
 
 absl::Status TooShort(const CompareOptions& asked, double spent_s, const Plan& plan) {
   const double needed_s = spent_s + plan.expected_s + kReportSeconds;
   const bool trains = plan.simulated || !plan.accuracy.empty();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "--time_budget %s is too short: %s of %d launches%s and their preparation take about %s; use "
-      "--time_budget %s%s",
-      HumanSeconds(asked.time_budget_s), RoundsText(plan.rounds, Language::kEnglish), plan.cost.size(),
-      trains ? ", the trainings" : "", HumanSeconds(needed_s), HumanSeconds(std::ceil(kMargin * needed_s)),
-      ShorteningFlags(asked, plan)));
+  return absl::InvalidArgumentError(
+      Tr("--time_budget $0 is too short: $1 of $2 launches$3 and their preparation take about $4; use "
+         "--time_budget $5$6",
+         HumanSeconds(asked.time_budget_s), RoundsText(plan.rounds), plan.cost.size(),
+         trains ? Tr(", the trainings") : "", HumanSeconds(needed_s),
+         HumanSeconds(std::ceil(kMargin * needed_s)), ShorteningFlags(asked, plan)));
 }
 
 // The recorded workload of the model that is trained; empty: there is none.
@@ -71,14 +70,12 @@ std::string LongPlanAdvice(const CompareOptions& asked, const Probe& probe, int 
   Plan shorter = plan;
   const bool fits = FitIntoBudget(limited, probe, cores, spent_s, shorter).ok();
   const std::string workload = WorkloadOf(asked.training);
-  return absl::StrCat(
-      "this takes about ", HumanSeconds(plan.expected_s), "; to start it, add --time_budget ",
+  return Tr(
+      "this takes about $0; to start it, add --time_budget $1$2$3", HumanSeconds(plan.expected_s),
       HumanSeconds(std::ceil(kMargin * needed_s)),
-      fits ? absl::StrCat("; for a shorter comparison, --time_budget ", HumanSeconds(kMaxUnaskedSeconds))
+      fits ? Tr("; for a shorter comparison, --time_budget $0", HumanSeconds(kMaxUnaskedSeconds))
            : ShorteningFlags(asked, plan),
-      workload.empty()
-          ? ""
-          : absl::StrCat("; to replay recorded times instead of computing, --workload ", workload));
+      workload.empty() ? "" : Tr("; to replay recorded times instead of computing, --workload $0", workload));
 }
 
 absl::Status FitIntoBudget(const CompareOptions& asked, const Probe& probe, int cores, double spent_s,
@@ -108,10 +105,12 @@ absl::Status FitIntoBudget(const CompareOptions& asked, const Probe& probe, int 
   while (plan.rounds_fitted && plan.rounds > 1 && too_long()) --plan.rounds;
   if (too_long()) return TooShort(asked, spent_s, plan);
   if (plan.rounds < before.rounds || plan.steps < before.steps || plan.accuracy_s < before.accuracy_s) {
-    plan.notes.push_back(
-        Say(asked.language,
-            plan.accuracy.empty() && !before.accuracy.empty() ? kShortenedWithoutAccuracy : kShortened,
-            HumanSeconds(asked.time_budget_s), RoundsText(plan.rounds, asked.language), plan.steps));
+    plan.notes.push_back(Tr(plan.accuracy.empty() && !before.accuracy.empty()
+                                ? TrNoop("shortened to fit into --time_budget $0: $1 of $2 measured steps, "
+                                         "no accuracy trainings; a longer budget adds them")
+                                : TrNoop("shortened to fit into --time_budget $0: $1 of $2 measured steps; "
+                                         "a longer budget gives narrower intervals"),
+                            HumanSeconds(asked.time_budget_s), RoundsText(plan.rounds), plan.steps));
   }
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include "common/io/files.h"
 #include "common/io/json_text.h"
 #include "common/measure/records.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -77,8 +78,8 @@ absl::StatusOr<std::vector<LaunchNote>> ListLaunches(const std::string& run) {
     }
   }
   if (found.empty()) {
-    return absl::NotFoundError(absl::StrCat("'", run, "' is not a run folder: it has no records/*/*/", kName,
-                                            "; name a folder under runs/"));
+    return absl::NotFoundError(
+        Tr("'$0' is not a run folder: it has no records/*/*/$1; name a folder under runs/", run, kName));
   }
   std::sort(found.begin(), found.end());
   std::vector<LaunchNote> notes;

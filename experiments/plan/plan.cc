@@ -13,11 +13,10 @@
 #include "absl/strings/str_replace.h"
 #include "common/base/check.h"
 #include "common/cli/delays.h"
+#include "common/text/translate.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/plan/rates.h"
 #include "experiments/stats/statistics.h"
-#include "experiments/texts/findings.h"
-#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -63,7 +62,8 @@ std::vector<std::string> CostStrategies(const CompareOptions& options, bool has_
     if (!absl::c_linear_search(names, name)) names.push_back(name);
   }
   if (!added.empty()) {
-    notes.push_back(Say(options.language, kReferencesAdded, Joined(options.language, added, kAnd)));
+    notes.push_back(Tr("$0 added: speed-up is relative to single, cost is relative to none",
+                       absl::StrJoin(added, Tr(" and "))));
   }
   return names;
 }
@@ -200,21 +200,23 @@ void ResetOtherStrategiesFlags(Configuration& configuration) {
 }
 
 void AddDisturbances(const CompareOptions& options, std::vector<std::string>& notes) {
-  const std::string text = DescribeDisturbances(options.training, options.language);
-  if (!text.empty()) notes.push_back(Say(options.language, kUndisturbedReference, text));
+  const std::string text = DescribeDisturbances(options.training);
+  if (!text.empty()) notes.push_back(Tr("$0; single, the reference, is undisturbed", text));
 }
 
-void AddWarnings(int cores, Language language, Plan& plan) {
+void AddWarnings(int cores, Plan& plan) {
   int oversubscribed = 0;
   for (const Configuration& configuration : plan.cost) {
     if (configuration.oversubscribed) oversubscribed = std::max(oversubscribed, configuration.workers);
   }
   AddUpdateWarnings(plan);
-  AddClippingNote(language, plan);
-  AddLayoutNote(language, plan);
+  AddClippingNote(plan);
+  AddLayoutNote(plan);
   if (oversubscribed > 0) {
     plan.notes.push_back(
-        Say(language, kOversubscribedNote, oversubscribed, cores, cores == 1 ? "core" : "cores"));
+        Tr("$0 workers share $1 $2 (oversubscribed): their speeds are compared, but the table gives no "
+           "speed-up or scaling efficiency for them",
+           oversubscribed, cores, cores == 1 ? "core" : "cores"));
   }
 }
 
@@ -257,22 +259,30 @@ void AddUpdateWarnings(Plan& plan) {
   }
 }
 
-void AddClippingNote(Language language, Plan& plan) {
+void AddClippingNote(Plan& plan) {
   const bool clips = absl::c_any_of(plan.cost, [](const Configuration& configuration) {
     return configuration.servers() > 0 && configuration.training.clip_norm > 0;
   });
-  if (clips) plan.notes.push_back(In(language, kClippingNote));
+  if (clips) {
+    plan.notes.push_back(
+        Tr("--clip_norm: a server needs the entire gradient before it updates, so no weights return during "
+           "the backward pass"));
+  }
 }
 
-void AddLayoutNote(Language language, Plan& plan) {
+void AddLayoutNote(Plan& plan) {
   int each = 1;
   bool beside_worker = false;
   for (const Configuration& configuration : plan.cost) {
     each = std::max(each, configuration.training.ranks_per_process);
     beside_worker = beside_worker || configuration.has_worker_without_link();
   }
-  if (each > 1) plan.notes.push_back(Say(language, kLayoutNote, each));
-  if (beside_worker) plan.notes.push_back(In(language, kBesideWorkerNote));
+  if (each > 1) plan.notes.push_back(Tr("each process runs $0 workers as threads", each));
+  if (beside_worker) {
+    plan.notes.push_back(
+        Tr("servers are on worker 0's machine (--server_placement rank0), so worker 0 uses no link and is "
+           "faster than the others where workers do not wait for each other"));
+  }
 }
 
 std::vector<std::string> ComparedStrategies(const CompareOptions& options, bool has_tables) {
@@ -308,20 +318,20 @@ void PlanCurve(double samples, const Probe& probe, Configuration& configuration)
   }
 }
 
-std::string DescribeDisturbances(const TrainingOptions& training, Language language) {
+std::string DescribeDisturbances(const TrainingOptions& training) {
   std::vector<std::string> parts;
   const absl::StatusOr<std::vector<Straggler>> stragglers = ParseStragglers(training.straggler);
   if (stragglers.ok()) {
     for (const Straggler& straggler : *stragglers) {
-      parts.push_back(Say(language, kStragglerText, straggler.worker, straggler.factor));
+      parts.push_back(Tr("worker $0 takes $1 times as long to compute", straggler.worker, straggler.factor));
     }
   }
   const absl::StatusOr<TimeDistribution> jitter = ParseTimeDistribution(training.jitter_ms);
   if (jitter.ok() && !jitter->is_zero()) {
-    parts.push_back(
-        Say(language, kJitterText, training.jitter_ms, absl::StrFormat("%.3g", jitter->mean_ms())));
+    parts.push_back(Tr("every step of every worker is delayed by $0 ms ($1 ms on average)",
+                       training.jitter_ms, absl::StrFormat("%.3g", jitter->mean_ms())));
   }
-  return Joined(language, parts);
+  return absl::StrJoin(parts, Tr(", "));
 }
 
 std::string Configuration::folder() const {
@@ -418,10 +428,12 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Probe& probe,
     PlanAccuracy(options, probe, cores, plan);
     plan.expected_s += plan.accuracy_s;
   }
-  AddWarnings(cores, options.language, plan);
+  AddWarnings(cores, plan);
   AddDisturbances(options, plan.notes);
   if (plan.expected_s > options.time_budget_s && !options.time_budget_given) {
-    plan.notes.push_back(In(options.language, kOverBudget));
+    plan.notes.push_back(
+        Tr("this takes longer than --time_budget (2m by default), because the given settings are kept and at "
+           "least three rounds are run"));
   }
   return plan;
 }

@@ -12,7 +12,6 @@
 
 #include "absl/status/statusor.h"
 #include "common/options/training_options.h"
-#include "experiments/texts/phrase.h"
 #include "trainer/models/table/model_table.h"
 #include "trainer/strategies/table/cost_model.h"
 #include "trainer/strategies/table/strategy_table.h"
@@ -40,7 +39,6 @@ struct CompareOptions {
   int repeats = 0;                 // rounds and accuracy trainings; 0: rounds are fitted, one training
   double time_budget_s = 120;      // rounds, steps and samples that are not set are fitted into it
   bool time_budget_given = false;  // then it is a limit for the whole run (budget.h)
-  Language language = Language::kEnglish;  // of texts for users
 };
 
 // How a strategy updates the weights, as the trainer reports it.
@@ -158,16 +156,16 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
 // Adds `configuration` unless `configurations` has it.
 void AddIfNew(const Configuration& configuration, std::vector<Configuration>& configurations);
 // Adds a note if a parameter server clips.
-void AddClippingNote(Language language, Plan& plan);
+void AddClippingNote(Plan& plan);
 // Adds notes if processes have several ranks, and if servers are beside one worker.
-void AddLayoutNote(Language language, Plan& plan);
+void AddLayoutNote(Plan& plan);
 // Adds the trainer's warnings about the configurations in `plan.cost`.
 void AddUpdateWarnings(Plan& plan);
 // Those of --strategies, or the default ones. `has_tables`: the model has tables.
 std::vector<std::string> ComparedStrategies(const CompareOptions& options, bool has_tables);
 
 // Describes --straggler and --jitter_ms: "worker 1 computes 3 times as long"; empty: neither is set.
-std::string DescribeDisturbances(const TrainingOptions& training, Language language = Language::kEnglish);
+std::string DescribeDisturbances(const TrainingOptions& training);
 
 // Without --eval_every, sets the evaluation interval for a curve of a few points, or more if there is a
 // target accuracy. `samples`: of the training, over all workers.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/cli/delays.h"
+#include "common/text/translate.h"
 #include "experiments/plan/plan.h"
 
 namespace psring {
@@ -17,7 +18,7 @@ absl::Status CheckServerFlags(const CompareOptions& options) {
   const bool servers_given = options.servers != std::vector<int>{0};
   if (servers_given && training.server_placement == "colocated") {
     return absl::InvalidArgumentError(
-        "--server_placement colocated starts one server with each worker; omit --servers");
+        Tr("--server_placement colocated starts one server with each worker; omit --servers"));
   }
   const std::vector<int>& counts =
       training.server_placement == "colocated" ? options.workers : options.servers;
@@ -38,8 +39,8 @@ absl::Status CheckServerFlags(const CompareOptions& options) {
     any_sends = any_sends || strategy.communicates();
     any_asynchronous = any_asynchronous || strategy.asynchronous();
     if (strategy.asynchronous() && training.clip_norm > 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--clip_norm is for synchronous strategies, which have one gradient to clip; omit it or ", name));
+      return absl::InvalidArgumentError(Tr(
+          "--clip_norm is for synchronous strategies, which have one gradient to clip; omit it or $0", name));
     }
   }
   const char* of_parameters = training.ps_schedule == "serial"        ? "--ps_schedule serial"
@@ -47,31 +48,30 @@ absl::Status CheckServerFlags(const CompareOptions& options) {
                                                                       : nullptr;
   if (any_server && !any_has_parameters && of_parameters != nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat(of_parameters,
-                     " is for servers that have all parameters (such as ps-sync); name one, or "
-                     "omit the flag"));
+        Tr("$0 is for servers that have all parameters (such as ps-sync); name one, or omit the flag",
+           of_parameters));
   }
   if (any_server && !any_aggregates && training.local_aggregation) {
     return absl::InvalidArgumentError(
-        "--local_aggregation is for ps-sync, where all workers of a machine take the same step; name it, or "
-        "omit the flag");
+        Tr("--local_aggregation is for ps-sync, where all workers of a machine take the same step; name it, "
+           "or omit the flag"));
   }
   if (training.local_aggregation && options.workers == std::vector<int>{1}) {
     return absl::InvalidArgumentError(
-        "--local_aggregation adds up the gradients of several workers; use more --workers, or omit it");
+        Tr("--local_aggregation adds up the gradients of several workers; use more --workers, or omit it"));
   }
   const char* server_flag = servers_given ? "--servers" : ServerFlagGiven(training);
   if (!any_server && server_flag != nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        server_flag, " is for parameter-server strategies (such as ps-sync); name one, or omit the flag"));
+    return absl::InvalidArgumentError(Tr(
+        "$0 is for parameter-server strategies (such as ps-sync); name one, or omit the flag", server_flag));
   }
   if (!any_sends && training.wire != "float32") {
-    return absl::InvalidArgumentError(
-        "--wire sets the type of gradients that are sent; name a strategy that sends any, or omit the flag");
+    return absl::InvalidArgumentError(Tr(
+        "--wire sets the type of gradients that are sent; name a strategy that sends any, or omit the flag"));
   }
   if (!any_asynchronous && training.staleness_lr != "none") {
     return absl::InvalidArgumentError(
-        "--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); name one, or omit the flag");
+        Tr("--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); name one, or omit the flag"));
   }
   return absl::OkStatus();
 }
@@ -81,14 +81,14 @@ absl::Status CheckGlobalBatch(int64_t global_batch, int64_t shares, int workers,
   if (global_batch % shares != 0) {
     const int64_t below = global_batch / shares * shares;
     return absl::InvalidArgumentError(
-        absl::StrFormat("--global_batch %d does not divide into %d equal batches for %d %s; use %s%d, or "
-                        "omit %d from --workers",
-                        global_batch, shares, workers, workers == 1 ? "worker" : "workers",
-                        below > 0 ? absl::StrCat(below, " or ") : "", below + shares, workers));
+        Tr("--global_batch $0 does not divide into $1 equal batches for $2 $3; use $4$5, or omit $6 from "
+           "--workers",
+           global_batch, shares, workers, workers == 1 ? "worker" : "workers",
+           below > 0 ? absl::StrCat(below, " or ") : "", below + shares, workers));
   }
   if (global_batch <= samples) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("--global_batch %d exceeds the %d samples of the data", global_batch, samples));
+      Tr("--global_batch $0 exceeds the $1 samples of the data", global_batch, samples));
 }
 
 }  // namespace
@@ -101,7 +101,7 @@ absl::Status CheckVirtualStrategy(const StrategyRow& strategy, const TrainingOpt
   }
   if (strategy.has_only_rows_on_servers()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--clock virtual has no model of the rows of tables; omit ", strategy.name));
+        Tr("--clock virtual has no model of the rows of tables; omit $0", strategy.name));
   }
   if (!strategy.uses_group || strategy.backend == "native") return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -114,25 +114,29 @@ absl::Status CheckCompareOptions(const CompareOptions& options) {
     PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(name, options.strategies));
     for (int count : options.workers) {
       if (!strategy.number_below_workers || strategy.number < count) continue;
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "%s with %d %s: at most %d can be spare; omit %d from --workers, or use a smaller %s", name, count,
-          count == 1 ? "worker" : "workers", count - 1, count, strategy.number_letter));
+      return absl::InvalidArgumentError(Tr(
+          count == 1
+              ? TrNoop(
+                    "$0 with 1 worker: at most $1 can be spare; omit $2 from --workers, or use a smaller $3")
+              : TrNoop("$0 with $2 workers: at most $1 can be spare; omit $2 from --workers, or use a "
+                       "smaller $3"),
+          name, count - 1, count, strategy.number_letter));
     }
     any_workers = any_workers || !strategy.single_process;
     if (strategy.drops_gradients && options.training.drop_last == "false") {
-      return absl::InvalidArgumentError(absl::StrCat("--drop_last false counts every sample once, but ", name,
-                                                     " drops gradients; omit one of them"));
+      return absl::InvalidArgumentError(
+          Tr("--drop_last false counts every sample once, but $0 drops gradients; omit one of them", name));
     }
     if (options.training.reference_workers > 1 && name != "single") {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--reference_workers is for the strategy single, which represents several workers; omit ", name));
+      return absl::InvalidArgumentError(Tr(
+          "--reference_workers is for the strategy single, which represents several workers; omit $0", name));
     }
   }
   for (int count : options.workers) {
     if (any_workers) PSRING_RETURN_IF_ERROR(CheckStragglers(options.training.straggler, count));
   }
   if (options.training.reference_workers > 1 && options.strategies.empty()) {
-    return absl::InvalidArgumentError("--reference_workers is only for --strategies single");
+    return absl::InvalidArgumentError(Tr("--reference_workers is only for --strategies single"));
   }
   if (options.training.workload.empty()) {
     PSRING_RETURN_IF_ERROR(FindModelRow(options.training.model).status());
@@ -142,9 +146,10 @@ absl::Status CheckCompareOptions(const CompareOptions& options) {
   const int most = simulated ? kMaxLogicalWorkers : kMaxWorkers;
   for (int count : options.workers) {
     if (count < 1 || count > most) {
-      return absl::InvalidArgumentError(absl::StrCat("--workers must be from 1 to ", most,
-                                                     simulated ? "" : " (256 with --clock virtual)", ", not ",
-                                                     count));
+      return absl::InvalidArgumentError(
+          Tr(simulated ? TrNoop("--workers must be from 1 to $0, not $1")
+                       : TrNoop("--workers must be from 1 to $0 (256 with --clock virtual), not $1"),
+             most, count));
     }
   }
   const int each = options.training.ranks_per_process;
@@ -174,12 +179,12 @@ absl::Status CheckBatches(const CompareOptions& options, int64_t samples) {
       continue;
     }
     if (training.drop_last == "false" || shares * training.batch <= samples) continue;
-    return absl::InvalidArgumentError(
-        absl::StrFormat("--batch %d times %d %s exceeds the %d samples of the data", training.batch, shares,
-                        shares > workers ? "micro-batches"
-                        : shares == 1    ? "worker"
-                                         : "workers",
-                        samples));
+    return absl::InvalidArgumentError(Tr("--batch $0 times $1 $2 exceeds the $3 samples of the data",
+                                         training.batch, shares,
+                                         shares > workers ? "micro-batches"
+                                         : shares == 1    ? "worker"
+                                                          : "workers",
+                                         samples));
   }
   return absl::OkStatus();
 }

@@ -10,15 +10,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/base/duration_text.h"
-#include "experiments/texts/errors.h"
-#include "experiments/texts/findings.h"
-#include "experiments/texts/plan.h"
-#include "experiments/texts/unit.h"
-#include "experiments/texts/wrap.h"
+#include "common/cli/wrap.h"
+#include "common/text/translate.h"
 
 namespace psring {
 
-std::string DescribePlan(const Plan& plan, Language language) {
+std::string DescribePlan(const Plan& plan) {
   const auto names = [](const std::vector<Configuration>& configurations) {
     return absl::StrJoin(configurations, ", ", [](std::string* out, const Configuration& configuration) {
       absl::StrAppend(out, configuration.name());
@@ -26,37 +23,41 @@ std::string DescribePlan(const Plan& plan, Language language) {
   };
   const auto notes = [&] {
     std::string lines;
-    for (const std::string& note : plan.notes)
-      lines += Wrap(InLanguage(language, note), In(language, kNoteLine));
+    for (const std::string& note : plan.notes) lines += Wrap(note, Tr("note:      "));
     return lines;
   };
   const std::string indent(11, ' ');
   if (plan.simulated) {
-    std::string text = Say(language, kTrainingsLine, plan.rounds, HumanSeconds(plan.expected_s)) + "\n";
+    std::string text =
+        Tr("trainings: $0 of each in simulated time, about $1", plan.rounds, HumanSeconds(plan.expected_s)) +
+        "\n";
     text += Wrap(names(plan.cost), indent) + notes();
-    return absl::StrCat(text, Say(language, kExpectedLine, HumanSeconds(plan.expected_s)), "\n");
+    return absl::StrCat(text, Tr("expected:  $0", HumanSeconds(plan.expected_s)), "\n");
   }
-  std::string text = Say(language, kCostLine, RoundsText(plan.rounds, language), plan.cost.size(),
-                         plan.warmup_steps, plan.steps, HumanSeconds(plan.rounds * plan.round_s)) +
+  std::string text = Tr("cost:      $0 of $1 launches, $2 + $3 steps each (warm-up + measured), about $4",
+                        RoundsText(plan.rounds), plan.cost.size(), plan.warmup_steps, plan.steps,
+                        HumanSeconds(plan.rounds * plan.round_s)) +
                      "\n";
   text += Wrap(names(plan.cost), indent);
   if (!plan.accuracy.empty()) {
     const TrainingOptions& training = plan.accuracy.front().training;
-    const std::string budget = training.samples > 0 ? Say(language, kSamplesBudget, training.samples,
-                                                          UnitOf(training.reads_text(), language))
-                                                    : Say(language, kEpochsBudget, training.epochs);
+    const std::string budget = training.samples > 0
+                                   ? Tr("$0 $1", training.samples, UnitOf(training.reads_text()))
+                                   : Tr("$0 epochs", training.epochs);
     const size_t trainings = plan.accuracy.size() * static_cast<size_t>(plan.accuracy_repeats);
-    const std::string count =
-        trainings == 1 ? In(language, kOneTraining) : Say(language, kTrainings, trainings);
-    absl::StrAppend(&text, Say(language, kAccuracyLine, count, budget, HumanSeconds(plan.accuracy_s)), "\n");
+    const std::string count = trainings == 1 ? Tr("1 training") : Tr("$0 trainings", trainings);
+    absl::StrAppend(
+        &text,
+        Tr("accuracy:  $0 of $1 over all workers, about $2", count, budget, HumanSeconds(plan.accuracy_s)),
+        "\n");
     text += Wrap(names(plan.accuracy), indent);
   }
-  return absl::StrCat(text, notes(), Say(language, kExpectedLine, HumanSeconds(plan.expected_s)), "\n");
+  return absl::StrCat(text, notes(), Tr("expected:  $0", HumanSeconds(plan.expected_s)), "\n");
 }
 
-std::string RoundsText(int rounds, Language language) {
-  return rounds == 1 ? In(language, kOneRound) : Say(language, kRounds, rounds);
-}
+std::string RoundsText(int rounds) { return rounds == 1 ? Tr("1 round") : Tr("$0 rounds", rounds); }
+
+std::string UnitOf(bool reads_text) { return Tr(reads_text ? TrNoop("tokens") : TrNoop("samples")); }
 
 std::string HumanSeconds(double seconds) {
   const int64_t whole = std::max<int64_t>(1, std::llround(seconds));
@@ -73,10 +74,10 @@ absl::StatusOr<double> ParseSeconds(const std::string& text) {
   } else if (const std::optional<absl::Duration> with_units = ParseDurationText(text)) {
     duration = *with_units;
   } else if (!absl::ParseDuration(text, &duration)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a time; write 90s, 3m or 1h"));
+    return absl::InvalidArgumentError(Tr("'$0' is not a time; write 90s, 3m or 1h", text));
   }
   if (duration <= absl::ZeroDuration() || duration == absl::InfiniteDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a positive time"));
+    return absl::InvalidArgumentError(Tr("'$0' is not a positive time", text));
   }
   return absl::ToDoubleSeconds(duration);
 }

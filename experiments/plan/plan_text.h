@@ -5,14 +5,16 @@
 
 #include "absl/status/statusor.h"
 #include "experiments/plan/plan.h"
-#include "experiments/texts/phrase.h"
 
 namespace psring {
 
-std::string DescribePlan(const Plan& plan, Language language = Language::kEnglish);
+std::string DescribePlan(const Plan& plan);
 
 // "5 rounds".
-std::string RoundsText(int rounds, Language language);
+std::string RoundsText(int rounds);
+
+// What speeds and budgets count: "samples", or the "tokens" of texts.
+std::string UnitOf(bool reads_text);
 
 // "2m50s", "12s".
 std::string HumanSeconds(double seconds);

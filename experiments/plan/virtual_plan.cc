@@ -2,14 +2,13 @@
 #include <cmath>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/cli/delays.h"
+#include "common/text/translate.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/plan/plan.h"
 #include "experiments/plan/rates.h"
-#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -43,11 +42,13 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Probe&
   if (names.empty()) names = {"ring", "ps-sync", "ps-async"};
   if (!absl::c_linear_search(names, "single")) {
     names.insert(names.begin(), "single");
-    plan.notes.push_back(In(options.language, kSingleAdded));
+    plan.notes.push_back(Tr("single added: speed-up is relative to it"));
   }
   if (training.compute_ms.empty()) {
     training.compute_ms = absl::StrFormat("%.4g", 1e3 * probe.step_s);
-    plan.notes.push_back(Say(options.language, kComputeMeasured, training.compute_ms));
+    plan.notes.push_back(
+        Tr("computing a step takes $0 ms (just measured); set --compute_ms to make times repeatable",
+           training.compute_ms));
   }
   int64_t global_batch = 0;
   for (const int workers : options.workers) {
@@ -90,11 +91,11 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Probe&
   }
   plan.expected_s = trainings * plan.round_s;
   AddUpdateWarnings(plan);
-  if (const std::string text = DescribeDisturbances(training, options.language); !text.empty()) {
-    plan.notes.push_back(Say(options.language, kUndisturbedReference, text));
+  if (const std::string text = DescribeDisturbances(training); !text.empty()) {
+    plan.notes.push_back(Tr("$0; single, the reference, is undisturbed", text));
   }
   if (plan.expected_s > options.time_budget_s && !options.time_budget_given) {
-    plan.notes.push_back(In(options.language, kOverBudgetSimulated));
+    plan.notes.push_back(Tr("this takes longer than --time_budget, because the given settings are kept"));
   }
   return plan;
 }

@@ -11,8 +11,8 @@
 #include "absl/strings/str_join.h"
 #include "common/io/untrusted_json.h"
 #include "common/text/peer_text.h"
+#include "common/text/translate.h"
 #include "experiments/stats/statistics.h"
-#include "experiments/texts/pool.h"
 
 namespace psring {
 namespace {
@@ -119,10 +119,11 @@ ParsedRun Parse(const PoolInput& input) {
   return parsed;
 }
 
-LeftOut Because(const std::string& name, const Phrase& why, const auto&... values) {
+// `why` makes the sentence.
+LeftOut Because(const std::string& name, const auto& why) {
   return {.name = name,
-          .english = Say(Language::kEnglish, why, values...),
-          .chinese = Say(Language::kChinese, why, values...)};
+          .english = InLanguage(Language::kEnglish, why),
+          .chinese = InLanguage(Language::kChinese, why)};
 }
 
 const Json* FindFigures(const ParsedRun& run, const RowKey& key) {
@@ -134,26 +135,32 @@ const Json* FindFigures(const ParsedRun& run, const RowKey& key) {
 std::optional<LeftOut> Difference(const ParsedRun& first, const ParsedRun& run) {
   for (const auto& [key, figures] : run.rows) {
     const Json* const other = FindFigures(first, key);
-    if (other == nullptr) return Because(run.name, kPoolExtraRow, first.name, key.strategy, key.workers);
+    if (other == nullptr)
+      return Because(run.name, [&] {
+        return Tr("it has a row $1 x $2, unlike $0", first.name, key.strategy, key.workers);
+      });
     for (const char* column : kPlanColumns) {
       const std::string here = ValueText(Inside(figures, column)), there = ValueText(Inside(*other, column));
       if (here == there) continue;
-      return LeftOut{.name = run.name,
-                     .english = Say(Language::kEnglish, kPoolOtherPlan, first.name, column, here, there,
-                                    Say(Language::kEnglish, kPoolOfRow, key.strategy, key.workers)),
-                     .chinese = Say(Language::kChinese, kPoolOtherPlan, first.name, column, here, there,
-                                    Say(Language::kChinese, kPoolOfRow, key.strategy, key.workers))};
+      return Because(run.name, [&] {
+        return Tr("$1 of $4 x $5 is $2, but $3 in $0", first.name, column, here, there, key.strategy,
+                  key.workers);
+      });
     }
   }
   for (const auto& row : first.rows) {
     if (FindFigures(run, row.first) == nullptr) {
-      return Because(run.name, kPoolMissingRow, first.name, row.first.strategy, row.first.workers);
+      return Because(run.name, [&] {
+        return Tr("it has no row $1 x $2, unlike $0", first.name, row.first.strategy, row.first.workers);
+      });
     }
   }
   for (size_t i = 0; i < first.plan.size(); ++i) {
     if (run.plan[i] == first.plan[i]) continue;
-    return Because(run.name, kPoolOtherPlan, first.name, run.plan[i].first, run.plan[i].second,
-                   first.plan[i].second, "");
+    return Because(run.name, [&] {
+      return Tr("$1 is $2, but $3 in $0", first.name, run.plan[i].first, run.plan[i].second,
+                first.plan[i].second);
+    });
   }
   return std::nullopt;
 }
@@ -228,13 +235,14 @@ Pool PoolRuns(const std::vector<PoolInput>& inputs) {
   for (const PoolInput& input : inputs) {
     ParsedRun run = Parse(input);
     if (run.rows.empty()) {
-      pool.left_out.push_back(Because(run.name, kPoolNoRows));
+      pool.left_out.push_back(
+          Because(run.name, [] { return Tr("it has no rows of a comparison or training"); }));
       continue;
     }
     const auto same =
         std::ranges::find_if(runs, [&](const ParsedRun& other) { return IsSameRun(other, run); });
     if (same != runs.end()) {
-      pool.left_out.push_back(Because(run.name, kPoolSameRun, same->name));
+      pool.left_out.push_back(Because(run.name, [&] { return Tr("it is the same run as $0", same->name); }));
       continue;
     }
     if (!runs.empty()) {

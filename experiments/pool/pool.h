@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "experiments/texts/phrase.h"
-
 namespace psring {
 
 // A run to pool: its name, and its data as for a page (RunData::json), which is untrusted.
@@ -71,9 +69,9 @@ Pool PoolRuns(const std::vector<PoolInput>& runs);
 std::string PoolJson(const Pool& pool);
 
 // "ring: 5 of 7 machines", one sentence for each recommendation, the most frequent first.
-std::vector<std::string> WinnerSentences(const Pool& pool, Language language);
+std::vector<std::string> WinnerSentences(const Pool& pool);
 
 // The spread of every row, and the recommendations. At most 100 columns.
-std::string PoolTable(const Pool& pool, Language language);
+std::string PoolTable(const Pool& pool);
 
 }  // namespace psring

@@ -6,13 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/cli/wrap.h"
 #include "common/io/untrusted_json.h"
+#include "common/text/translate.h"
 #include "experiments/pool/pool.h"
 #include "experiments/summary/row_queries.h"
 #include "experiments/summary/table.h"
-#include "experiments/texts/findings.h"
-#include "experiments/texts/pool.h"
-#include "experiments/texts/wrap.h"
 
 namespace psring {
 namespace {
@@ -30,17 +29,17 @@ Json SpreadJson(const std::optional<MachineSpread>& spread) {
 }
 
 // "2.10 (1.90 to 2.31)"; empty without a spread.
-std::string SpreadText(const std::optional<MachineSpread>& spread, bool thousands, Language language) {
+std::string SpreadText(const std::optional<MachineSpread>& spread, bool thousands) {
   if (!spread) return "";
   const auto text = [&](double value) {
     return thousands ? WithThousands(value) : absl::StrFormat("%.2f", value);
   };
-  return Say(language, kBetween, text(spread->median), text(spread->least), text(spread->most));
+  return Tr("$0 ($1 to $2)", text(spread->median), text(spread->least), text(spread->most));
 }
 
 }  // namespace
 
-std::vector<std::string> WinnerSentences(const Pool& pool, Language language) {
+std::vector<std::string> WinnerSentences(const Pool& pool) {
   std::map<std::string, int> times;
   int none = 0, unknown = 0;
   for (const PoolMachine& machine : pool.machines) {
@@ -54,13 +53,20 @@ std::vector<std::string> WinnerSentences(const Pool& pool, Language language) {
   }
   std::vector<std::pair<std::string, int>> ordered(times.begin(), times.end());
   std::ranges::stable_sort(ordered, [](const auto& a, const auto& b) { return a.second > b.second; });
-  Sentences sentences(language);
+  std::vector<std::string> sentences;
   for (const auto& winner : ordered) {
-    sentences.Add(kPoolRecommends, winner.first, winner.second, pool.machines.size());
+    sentences.push_back(
+        Tr("$0: recommended on $1 of $2 machines.", winner.first, winner.second, pool.machines.size()));
   }
-  if (none > 0) sentences.Add(kPoolShowsNone, none, pool.machines.size());
-  if (unknown > 0) sentences.Add(kPoolUnknown, unknown, pool.machines.size());
-  return sentences.list();
+  if (none > 0) {
+    sentences.push_back(
+        Tr("No strategy is shown to be faster on $0 of $1 machines.", none, pool.machines.size()));
+  }
+  if (unknown > 0) {
+    sentences.push_back(Tr("$0 of $1 machines used a version that did not record its recommendation.",
+                           unknown, pool.machines.size()));
+  }
+  return sentences;
 }
 
 std::string PoolJson(const Pool& pool) {
@@ -96,38 +102,39 @@ std::string PoolJson(const Pool& pool) {
   for (const LeftOut& run : pool.left_out) {
     left_out.push_back({{"name", run.name}, {"why", {run.english, run.chinese}}});
   }
-  const std::vector<std::string> english = WinnerSentences(pool, Language::kEnglish);
-  const std::vector<std::string> chinese = WinnerSentences(pool, Language::kChinese);
+  const auto sentences = [&] { return WinnerSentences(pool); };
+  const std::vector<std::string> english = InLanguage(Language::kEnglish, sentences);
+  const std::vector<std::string> chinese = InLanguage(Language::kChinese, sentences);
   for (size_t i = 0; i < english.size(); ++i) winners.push_back({english[i], chinese[i]});
   return DumpUntrusted(
       {{"machines", machines}, {"rows", rows}, {"left_out", left_out}, {"winners", winners}});
 }
 
-std::string PoolTable(const Pool& pool, Language language) {
-  std::vector<std::vector<std::string>> lines = {{In(language, kPoolStrategy), In(language, kPoolWorkers),
-                                                  In(language, kPoolSamples), In(language, kPoolEfficiency),
-                                                  In(language, kPoolRatio)}};
+std::string PoolTable(const Pool& pool) {
+  std::vector<std::vector<std::string>> lines = {
+      {Tr("strategy"), Tr("workers"), Tr("samples/s"), Tr("efficiency"), Tr("relative to its own")}};
   std::vector<std::string> fewer;
   for (const PoolRow& row : pool.rows) {
-    const std::string ratio = SpreadText(row.ratio, false, language);
+    const std::string ratio = SpreadText(row.ratio, false);
     const bool uneven = row.most_samples_share * static_cast<double>(row.workers) > kUnevenShare;
-    const std::string name = uneven ? Say(language, kPoolUneven, row.strategy,
-                                          absl::StrFormat("%.0f", 100 * row.most_samples_share))
-                                    : row.strategy;
-    lines.push_back({Clipped(name, 24), absl::StrCat(row.workers),
-                     SpreadText(row.samples_per_s, true, language),
-                     SpreadText(row.efficiency, false, language),
-                     ratio.empty() ? "" : Say(language, kPoolTimes, ratio, row.base)});
+    const std::string name =
+        uneven ? Tr("$0, one worker $1%", row.strategy, absl::StrFormat("%.0f", 100 * row.most_samples_share))
+               : row.strategy;
+    lines.push_back({Clipped(name, 24), absl::StrCat(row.workers), SpreadText(row.samples_per_s, true),
+                     SpreadText(row.efficiency, false), ratio.empty() ? "" : Tr("$0 × $1", ratio, row.base)});
     const int counted = row.samples_per_s ? row.samples_per_s->machines : 0;
     if (counted == static_cast<int>(pool.machines.size())) continue;
-    fewer.push_back(absl::StrCat(row.strategy, " x ", row.workers, ": ",
-                                 Say(language, kPoolFewer, counted, pool.machines.size())));
+    fewer.push_back(absl::StrCat(
+        row.strategy, " x ", row.workers, ": ",
+        Tr("$0 of $1 machines; other programs disturbed the others", counted, pool.machines.size())));
   }
   std::vector<size_t> widths(lines.front().size());
   for (const auto& line : lines) {
     for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], TextColumns(line[i]));
   }
-  std::string text = absl::StrCat(Say(language, kPoolTitle, pool.machines.size()), "\n\n");
+  std::string text = absl::StrCat(
+      Tr("$0 machines ran the same plan. Median over machines (lowest to highest):", pool.machines.size()),
+      "\n\n");
   for (const auto& line : lines) {
     std::string padded;
     for (size_t i = 0; i < line.size(); ++i) {
@@ -137,7 +144,7 @@ std::string PoolTable(const Pool& pool, Language language) {
     absl::StrAppend(&text, padded.substr(0, padded.find_last_not_of(' ') + 1), "\n");
   }
   for (const std::string& line : fewer) absl::StrAppend(&text, Wrap(line, ""));
-  const std::vector<std::string> winners = WinnerSentences(pool, language);
+  const std::vector<std::string> winners = WinnerSentences(pool);
   if (!winners.empty()) absl::StrAppend(&text, "\n", absl::StrJoin(winners, "\n"), "\n");
   return text;
 }

@@ -11,12 +11,12 @@
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
 #include "common/cli/delays.h"
+#include "common/text/translate.h"
 #include "common/workloads/changes.h"
 #include "common/workloads/devices.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/predict/nearest.h"
 #include "experiments/predict/predict.h"
-#include "experiments/texts/language_flag.h"
 #include "experiments/theory/machine_profile.h"
 #include "experiments/virtual_cluster/link.h"
 #include "ring_worker/schedules/schedule.h"
@@ -128,17 +128,17 @@ absl::Status UnderstandCalibrate(const RawPredictFlags& raw, PredictFlags& flags
   flags.calibrate = raw.calibrate;
   flags.workload_given = !raw.workload.empty();
   if (raw.fit.empty()) return absl::OkStatus();
-  if (raw.calibrate.empty()) return absl::InvalidArgumentError("--fit needs --calibrate RUN");
+  if (raw.calibrate.empty()) return absl::InvalidArgumentError(Tr("--fit needs --calibrate RUN"));
   flags.fitted = absl::StrSplit(raw.fit, ',');
   std::vector<std::string> known;
   for (const ConstantInfo& info : ConstantInfos()) known.push_back(info.name);
   for (const std::string& name : flags.fitted) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("--fit: unknown constant '", name, "'; use one of ", absl::StrJoin(known, ", ")));
+        Tr("--fit: unknown constant '$0'; use one of $1", name, absl::StrJoin(known, ", ")));
   }
   if (flags.fitted.size() > 2) {
-    return absl::InvalidArgumentError("--fit: a run determines at most two constants; name one or two");
+    return absl::InvalidArgumentError(Tr("--fit: a run determines at most two constants; name one or two"));
   }
   return absl::OkStatus();
 }
@@ -283,8 +283,7 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
 
   add("Results", "--out", raw.out, "DIR",
       "Folder for the results, new or empty; default: runs/<UTC time>-predict");
-  AddLanguageFlag(*verb, raw.language, "Language of the output, and initially of the page: en or zh")
-      ->group("Results");
+  AddLanguageFlag(*verb, "Language of the output, and initially of the page: en or zh")->group("Results");
   AddConfigFlag(*verb, "Results");
   return verb;
 }
@@ -294,7 +293,6 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
   PredictFlags flags{.profile = raw.profile,
                      .files = {raw.workload, raw.cluster, raw.profile},
                      .out = raw.out,
-                     .language = LanguageOf(raw.language),
                      .command_line = command_line};
   flags.published = raw.published;
   if (raw.published) return flags;
@@ -307,7 +305,7 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
   }
   if (!raw.device.empty()) {
     if (raw.compute_speedup != 1) {
-      return absl::InvalidArgumentError("--device sets the computing time; omit --compute_speedup");
+      return absl::InvalidArgumentError(Tr("--device sets the computing time; omit --compute_speedup"));
     }
     absl::StatusOr<Workload> on = OnDevice(flags.workload, raw.device);
     if (!on.ok()) return Wrong("--device", on.status());
@@ -347,7 +345,7 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
   flags.options.local_aggregation = raw.local_aggregation;
   if (raw.local_aggregation && flags.cluster.gpus_per_node == 1) {
     return absl::InvalidArgumentError(
-        "--local_aggregation needs several workers on a machine; use --gpus_per_node 8, for example");
+        Tr("--local_aggregation needs several workers on a machine; use --gpus_per_node 8, for example"));
   }
   if (raw.wire != "float32") flags.options.wire_part = 0.5;
   absl::StatusOr<ComputeVariation> variation = ParseComputeVariation(raw.compute_varies);

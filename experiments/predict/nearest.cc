@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "common/base/bit_rate.h"
 #include "common/base/check.h"
-#include "experiments/texts/predict_calibration.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -71,36 +71,43 @@ bool SameEnvironment(const Situation& situation, const PublishedSystem& system) 
          rate >= known / kSameRate;
 }
 
-std::vector<std::string> Differences(const Situation& situation, const PublishedSystem& system,
-                                     Language language) {
-  Sentences list(language);
+std::vector<std::string> Differences(const Situation& situation, const PublishedSystem& system) {
+  std::vector<std::string> list;
   const int generation = GenerationOf(situation.gpu);
   if (generation != GenerationOf(system.gpu)) {
-    list.Add(kDiffersGpu, generation < 0 ? In(language, kDiffersOtherDevice) : kGenerations[generation],
-             system.gpu);
+    list.push_back(Tr("$0 (calibrated on $1)",
+                      generation < 0 ? Tr("a device of no known GPU generation") : kGenerations[generation],
+                      system.gpu));
   }
   if (situation.rdma != (std::string(system.network) == "RDMA"))
-    list.Add(kDiffersNetwork, situation.rdma ? "RDMA" : "TCP", system.network);
+    list.push_back(Tr("$0 (calibrated on $1)", situation.rdma ? "RDMA" : "TCP", system.network));
   const double rate = RateOf(situation.cluster), known = RateOf(system.cluster);
   if (rate > kSameRate * known || rate < known / kSameRate)
-    list.Add(kDiffersRate, BitRateText(8 * rate), BitRateText(8 * known));
+    list.push_back(Tr("machines with $0 (calibrated at $1)", BitRateText(8 * rate), BitRateText(8 * known)));
   const int machines = ShapeOf(situation.cluster, situation.point.workers).nodes;
-  if (machines > MachinesOf(system)) list.Add(kDiffersMachines, machines, MachinesOf(system));
+  if (machines > MachinesOf(system))
+    list.push_back(Tr("$0 machines (calibrated up to $1)", machines, MachinesOf(system)));
   const StrategyRow& strategy = situation.point.strategy;
-  if (strategy.uses_group && strategy.algorithm != "ring") list.Add(kDiffersAlgorithm, strategy.name);
+  if (strategy.uses_group && strategy.algorithm != "ring")
+    list.push_back(Tr("$0 (calibrated on a ring)", strategy.name));
   if (system.servers) {
-    if (strategy.asynchronous()) list.Add(kDiffersAsynchronous);
-    if (strategy.drops_gradients) list.Add(kDiffersSpare);
-    if (situation.options.place != system.options.place) list.Add(kDiffersPlace);
-    if (situation.options.pipelined != system.options.pipelined) list.Add(kDiffersSchedule);
-    if (situation.cluster.gpus_per_node > 1 && !situation.options.local_aggregation) list.Add(kDiffersLocal);
+    if (strategy.asynchronous())
+      list.push_back(Tr("asynchronous (calibrated on synchronous servers; checked against queueing theory)"));
+    if (strategy.drops_gradients) list.push_back(Tr("spare workers"));
+    if (situation.options.place != system.options.place) list.push_back(Tr("another --server_placement"));
+    if (situation.options.pipelined != system.options.pipelined) list.push_back(Tr("another --ps_schedule"));
+    if (situation.cluster.gpus_per_node > 1 && !situation.options.local_aggregation)
+      list.push_back(Tr("no --local_aggregation"));
     const int wanted = system.options.local_aggregation || situation.cluster.gpus_per_node == 1
                            ? machines
                            : situation.point.workers;
-    if (situation.point.servers < wanted) list.Add(kDiffersServers, situation.point.servers, machines);
+    if (situation.point.servers < wanted) {
+      list.push_back(Tr("servers: $0 for $1 machines (calibrated with one per machine)",
+                        situation.point.servers, machines));
+    }
   }
-  if (situation.cluster.oversubscription > 1) list.Add(kDiffersFabric);
-  return list.list();
+  if (situation.cluster.oversubscription > 1) list.push_back(Tr("an oversubscribed fabric"));
+  return list;
 }
 
 }  // namespace psring

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "experiments/predict/published_systems.h"
-#include "experiments/texts/phrase.h"
 
 namespace psring {
 
@@ -29,7 +28,6 @@ const PublishedSystem& NearestSystem(const Situation& situation);
 bool SameEnvironment(const Situation& situation, const PublishedSystem& system);
 
 // One phrase per property outside the system's calibration; empty if the situation is within it.
-std::vector<std::string> Differences(const Situation& situation, const PublishedSystem& system,
-                                     Language language);
+std::vector<std::string> Differences(const Situation& situation, const PublishedSystem& system);
 
 }  // namespace psring

@@ -15,6 +15,7 @@
 #include "common/base/wall_time.h"
 #include "common/io/files.h"
 #include "common/measure/trace.h"
+#include "common/text/translate.h"
 #include "experiments/engine/failure.h"
 #include "experiments/engine/programs.h"
 #include "experiments/predict/calibrate_run.h"
@@ -24,7 +25,6 @@
 #include "experiments/runs/recorded_run.h"
 #include "experiments/runs/run_claim.h"
 #include "experiments/runs/run_folder.h"
-#include "experiments/texts/predict.h"
 #include "experiments/theory/machine_profile.h"
 #include "ring_worker/schedules/schedule.h"
 
@@ -104,8 +104,8 @@ class PredictionRun {
     const std::vector<PredictCase> cases = CasesOf(strategies);
     if (cases.empty()) {
       return absl::InvalidArgumentError(
-          "nothing to predict: a single process does not communicate, and colocated servers need at least as "
-          "many workers");
+          Tr("nothing to predict: a single process does not communicate, and colocated servers need at least "
+             "as many workers"));
     }
     for (const PredictCase& point : cases) PSRING_RETURN_IF_ERROR(PredictRow(point));
     PSRING_RETURN_IF_ERROR(MatchServers(strategies));
@@ -117,13 +117,17 @@ class PredictionRun {
     for (const PredictedRow& row : report_.rows) rows.push_back(PredictedCells(report_, row));
     PSRING_RETURN_IF_ERROR(folder.Write("summary.csv", CellsCsv(rows)));
     PSRING_RETURN_IF_ERROR(folder.Write("summary.json", CellsJson(rows)));
-    PSRING_RETURN_IF_ERROR(folder.Write("predict.txt", PredictText(report_, Language::kEnglish)));
-    PSRING_RETURN_IF_ERROR(folder.Write("predict.zh.txt", PredictText(report_, Language::kChinese)));
+    const auto text = [&] { return PredictText(report_); };
+    PSRING_RETURN_IF_ERROR(folder.Write("predict.txt", InLanguage(Language::kEnglish, text)));
+    PSRING_RETURN_IF_ERROR(folder.Write("predict.zh.txt", InLanguage(Language::kChinese, text)));
     manifest.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
     PSRING_RETURN_IF_ERROR(folder.WriteManifest(manifest));
-    PSRING_RETURN_IF_ERROR(WriteRunReport(folder.path(), flags_.language));
-    display_.SayLines(absl::StrCat(PredictText(report_, flags_.language), "\n",
-                                   Say(flags_.language, kPredictAllOfIt, folder.path(), CommandName())));
+    PSRING_RETURN_IF_ERROR(WriteRunReport(folder.path()));
+    display_.SayLines(
+        absl::StrCat(text(), "\n",
+                     Tr("results: $0/report.html, and in the same folder summary.csv, summary.json, "
+                        "predict.txt, manifest.json\nrepeat: $1 predict --config $0/config.toml",
+                        folder.path(), CommandName())));
     return absl::OkStatus();
   }
 

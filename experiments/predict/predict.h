@@ -10,7 +10,6 @@
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/progress.h"
 #include "experiments/simulator/prediction.h"
-#include "experiments/texts/phrase.h"
 
 namespace CLI {
 class App;
@@ -27,7 +26,7 @@ struct RawPredictFlags {
       sender_loss, node_loss;
   std::string server_placement = "dedicated", ps_schedule = "pipelined", straggler = "none",
               jitter_ms = "none", overlap = "backward", wire = "float32", compute_varies = "none", profile,
-              out, language = "en";
+              out;
   double bucket_mb = 25, compute_speedup = 1, partition_mb = 0;
   bool local_aggregation = false, exchange_only = false, published = false;
   int batch = 0;
@@ -51,7 +50,6 @@ struct PredictFlags {
   std::vector<std::string> fitted;  // with calibrate; empty: those of the family
   std::vector<std::string> files;   // input files among the flags
   std::string out;
-  Language language = Language::kEnglish;
   std::vector<std::string> command_line;
 };
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/text/translate.h"
 #include "common/workloads/changes.h"
 
 namespace psring {
@@ -165,8 +166,7 @@ absl::StatusOr<const PublishedSystem*> FindSystem(const std::string& name) {
     if (name == system.name) return &system;
     names.push_back(system.name);
   }
-  return absl::NotFoundError(
-      absl::StrCat("unknown system '", name, "'; use one of ", absl::StrJoin(names, ", ")));
+  return absl::NotFoundError(Tr("unknown system '$0'; use one of $1", name, absl::StrJoin(names, ", ")));
 }
 
 int MostGpus(const PublishedSystem& system) {

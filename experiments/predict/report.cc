@@ -10,13 +10,11 @@
 #include "absl/strings/str_join.h"
 #include "common/base/bit_rate.h"
 #include "common/base/byte_size.h"
+#include "common/cli/wrap.h"
+#include "common/text/translate.h"
 #include "common/workloads/devices.h"
 #include "experiments/summary/row_queries.h"
 #include "experiments/summary/table.h"
-#include "experiments/texts/findings.h"
-#include "experiments/texts/predict.h"
-#include "experiments/texts/predict_calibration.h"
-#include "experiments/texts/wrap.h"
 
 namespace psring {
 namespace {
@@ -62,27 +60,35 @@ std::vector<int> WorkerCounts(const PredictReport& report) {
 }
 
 // One sentence for each strategy: its nearest calibrated system, with the most workers.
-void AddCalibration(const PredictReport& report, Sentences& text) {
+void AddCalibration(const PredictReport& report, std::vector<std::string>& text) {
   std::set<std::string> named;
   for (const PredictedRow& row : report.rows) {
     if (row.point.workers != WorkerCounts(report).back() || !row.point.strategy.communicates()) continue;
     if (!named.insert(row.point.strategy.name).second) continue;
-    if (row.nearest == nullptr) return text.Add(kNotCalibrated);
-    const std::string used = row.used.empty() ? text.Say(kCalibratedNothing) : ConstantsText(row.used);
-    const std::vector<std::string> differences = Differences(row.situation, *row.nearest, text.language());
+    if (row.nearest == nullptr) {
+      return text.push_back(
+          Tr("--system none: no constants of a calibrated system are used. The ranges are valid only for "
+             "calibrated systems."));
+    }
+    const std::string used = row.used.empty() ? Tr("nothing") : ConstantsText(row.used);
+    const std::vector<std::string> differences = Differences(row.situation, *row.nearest);
     const char* network = row.nearest->network;
     if (differences.empty()) {
-      text.Add(kCalibratedInside, row.point.strategy.name, row.nearest->name, row.nearest->gpu, network,
-               MostGpus(*row.nearest), used);
+      text.push_back(Tr("$0: calibrated on $1 ($2, $3, up to $4 GPUs). Constants used: $5.",
+                        row.point.strategy.name, row.nearest->name, row.nearest->gpu, network,
+                        MostGpus(*row.nearest), used));
     } else {
-      text.Add(kCalibratedOutside, row.point.strategy.name, row.nearest->name, row.nearest->gpu, network,
-               MostGpus(*row.nearest), used, text.Joined(differences, kSemicolon));
+      text.push_back(
+          Tr("$0: extrapolated. The nearest calibrated system is $1 ($2, $3, up to $4 GPUs); constants used: "
+             "$5. Outside its range: $6.",
+             row.point.strategy.name, row.nearest->name, row.nearest->gpu, network, MostGpus(*row.nearest),
+             used, absl::StrJoin(differences, Tr("; "))));
     }
   }
 }
 
 // The cost of synchrony if computing varies, and omissions of the workload or cluster.
-void AddRemarks(const PredictReport& report, Sentences& text) {
+void AddRemarks(const PredictReport& report, std::vector<std::string>& text) {
   double slowest = 1;
   bool servers = false;
   for (const PredictedRow& row : report.rows) {
@@ -90,21 +96,36 @@ void AddRemarks(const PredictReport& report, Sentences& text) {
     slowest = std::max(slowest, row.expected().slowest);
     servers = servers || row.point.servers > 0;
   }
-  if (slowest > 1.005)
-    text.Add(kSlowestMachine, WorkerCounts(report).back(), absl::StrFormat("%.2f", slowest));
+  if (slowest > 1.005) {
+    text.push_back(
+        Tr("Synchronous steps with $0 workers wait for the slowest machine: computing takes $1 times its "
+           "mean. Asynchronous workers do not wait.",
+           WorkerCounts(report).back(), absl::StrFormat("%.2f", slowest)));
+  }
   const Workload& workload = report.predictor->workload();
-  if (RecordedOnCpu(workload)) text.Add(kCpuWorkload, workload.device);
-  if (servers && report.cluster.gpus_per_node > 1 && !report.predictor->options().local_aggregation)
-    text.Add(kLocalMissing, report.cluster.gpus_per_node);
-  if (servers && report.predictor->options().place == ServerPlace::kRank0) text.Add(kBesideOneWorker);
+  if (RecordedOnCpu(workload)) {
+    text.push_back(
+        Tr("The layer times were recorded on a CPU ($0). They do not describe a GPU; see --device.",
+           workload.device));
+  }
+  if (servers && report.cluster.gpus_per_node > 1 && !report.predictor->options().local_aggregation) {
+    text.push_back(
+        Tr("Each of a machine's $0 GPUs pushes its own gradient. BytePS, MXNet and TensorFlow add them on "
+           "the machine first: --local_aggregation.",
+           report.cluster.gpus_per_node));
+  }
+  if (servers && report.predictor->options().place == ServerPlace::kRank0) {
+    text.push_back(Tr(
+        "The servers are on worker 0's machine (--server_placement rank0), so its exchange uses no link."));
+  }
 }
 
 // Without the number of servers if it depends on the number of workers.
-std::string NameIn(const PredictReport& report, const PredictedRow& row, Language language) {
-  return report.servers_per_node && !row.uneven_share() ? row.point.strategy.name : row.name(language);
+std::string NameIn(const PredictReport& report, const PredictedRow& row) {
+  return report.servers_per_node && !row.uneven_share() ? row.point.strategy.name : row.name();
 }
 
-void AddCrossoverByWorkers(const PredictReport& report, Sentences& text) {
+void AddCrossoverByWorkers(const PredictReport& report, std::vector<std::string>& text) {
   std::vector<std::string> parts;
   const PredictedRow* last = nullptr;
   for (const int workers : WorkerCounts(report)) {
@@ -116,71 +137,88 @@ void AddCrossoverByWorkers(const PredictReport& report, Sentences& text) {
              (report.servers_per_node || other->point.servers == best->point.servers);
     };
     if (same(last)) continue;
-    parts.push_back(text.Say(last == nullptr ? kFastestWith : kFastestFrom,
-                             NameIn(report, *best, text.language()), workers));
+    parts.push_back(Tr(last == nullptr ? TrNoop("$0 is fastest with $1 workers") : TrNoop("$0 from $1 on"),
+                       NameIn(report, *best), workers));
     last = best;
   }
-  if (parts.size() == 1) text.Add(kNoCrossover, NameIn(report, *last, text.language()));
-  if (parts.size() > 1) text.Add(kCrossover, text.Joined(parts));
+  if (parts.size() == 1) {
+    text.push_back(Tr("Crossover in workers: none; $0 is fastest for every requested number of workers.",
+                      NameIn(report, *last)));
+  }
+  if (parts.size() > 1) text.push_back(Tr("Crossover in workers: $0.", absl::StrJoin(parts, Tr(", "))));
 }
 
-void AddCrossoverBySize(const PredictReport& report, Sentences& text) {
+void AddCrossoverBySize(const PredictReport& report, std::vector<std::string>& text) {
   std::vector<std::string> parts;
   std::string last;
   for (const auto& [bytes, point] : report.findings.fastest_by_size) {
-    const std::string name = PredictedRow{.point = point}.name(text.language());
+    const std::string name = PredictedRow{.point = point}.name();
     if (name == last) continue;
-    parts.push_back(
-        text.Say(last.empty() ? kSizeAt : kSizeFrom, name, ByteSizeText(static_cast<uint64_t>(bytes))));
+    parts.push_back(Tr(last.empty() ? TrNoop("$0 at $1") : TrNoop("$0 from $1 on"), name,
+                       ByteSizeText(static_cast<uint64_t>(bytes))));
     last = name;
   }
-  if (!parts.empty()) text.Add(kSizeCrossover, WorkerCounts(report).back(), text.Joined(parts));
+  if (!parts.empty()) {
+    text.push_back(
+        Tr("Crossover in size for one exchange with $0 workers, without computation: the fastest is $1.",
+           WorkerCounts(report).back(), absl::StrJoin(parts, Tr(", "))));
+  }
 }
 
-void AddServersToMatch(const PredictReport& report, Sentences& text) {
+void AddServersToMatch(const PredictReport& report, std::vector<std::string>& text) {
   if (report.findings.servers_to_match.empty()) return;
   std::vector<std::string> parts, none;
   for (const auto& [workers, servers] : report.findings.servers_to_match) {
     if (servers > 0) {
-      parts.push_back(text.Say(kServersWith, servers, workers));
+      parts.push_back(Tr("$0 with $1 workers", servers, workers));
     } else {
       none.push_back(absl::StrCat(workers));
     }
   }
   if (!none.empty()) {
-    parts.push_back(text.Say(parts.empty() ? kServersNone : kServersNoneOfThem, text.Joined(none)));
+    parts.push_back(Tr(parts.empty() ? TrNoop("no number of servers suffices with $0 workers")
+                                     : TrNoop("no number suffices with $0 workers"),
+                       absl::StrJoin(none, Tr(", "))));
   }
   const ServerPlace place = report.predictor->options().place;
-  text.Add(kServersToMatch, PlaceName(place), report.findings.matched_strategy, text.Joined(parts),
-           place == ServerPlace::kRank0 ? text.Say(kSharedLink) : "");
+  text.push_back(Tr("Number of servers ($0) with which ps-sync is at least as fast as $1: $2.$3",
+                    PlaceName(place), report.findings.matched_strategy, absl::StrJoin(parts, Tr(", ")),
+                    place == ServerPlace::kRank0
+                        ? Tr(" All servers share rank 0's link; with --server_placement dedicated or "
+                             "colocated each has its own.")
+                        : ""));
 }
 
 // The share of gradients that are dropped with spare workers.
-void AddDropped(const PredictReport& report, Sentences& text) {
+void AddDropped(const PredictReport& report, std::vector<std::string>& text) {
   std::vector<std::string> parts;
   for (const PredictedRow& row : report.rows) {
     const double share = row.guesses.front().dropped_share;
     if (row.point.workers != WorkerCounts(report).back() || share <= 0) continue;
-    parts.push_back(text.Say(kDroppedOne, absl::StrFormat("%.1f", 100 * share), row.name(text.language())));
+    parts.push_back(Tr("$0% with $1", absl::StrFormat("%.1f", 100 * share), row.name()));
   }
-  if (!parts.empty()) text.Add(kDropped, WorkerCounts(report).back(), text.Joined(parts));
+  if (!parts.empty()) {
+    text.push_back(
+        Tr("Gradients that are dropped because they arrive too late, with $0 workers: $1. They do not count "
+           "in samples/s.",
+           WorkerCounts(report).back(), absl::StrJoin(parts, Tr(", "))));
+  }
 }
 
-std::string ClusterText(const Cluster& cluster, Language language) {
-  std::string text =
-      Say(language, kClusterText,
-          cluster.name.empty() ? In(language, kClusterNodes) : Say(language, kClusterNamed, cluster.name),
-          cluster.gpus_per_node, cluster.gpus_per_node > 1 ? "s" : "",
-          cluster.cards_per_node > 1 ? absl::StrCat(cluster.cards_per_node, " x ") : "",
-          BitRateText(8 * cluster.link_bytes_per_s), cluster.fraction, 1e6 * cluster.latency_s);
+std::string ClusterText(const Cluster& cluster) {
+  std::string text = Tr("$0 with $1 GPU$2 each; $3$4 between nodes ($5 of the rate is usable, latency $6 us)",
+                        cluster.name.empty() ? Tr("nodes") : Tr("$0: nodes", cluster.name),
+                        cluster.gpus_per_node, cluster.gpus_per_node > 1 ? "s" : "",
+                        cluster.cards_per_node > 1 ? absl::StrCat(cluster.cards_per_node, " x ") : "",
+                        BitRateText(8 * cluster.link_bytes_per_s), cluster.fraction, 1e6 * cluster.latency_s);
   if (cluster.gpus_per_node > 1) {
-    text += Say(language, kClusterInside, BitRateText(8 * cluster.intra_bytes_per_s),
-                1e6 * cluster.intra_latency_s);
+    text += Tr("; $0 inside a node (latency $1 us)", BitRateText(8 * cluster.intra_bytes_per_s),
+               1e6 * cluster.intra_latency_s);
   }
   const double server = 1e9 * (cluster.server_add_s_per_byte + cluster.server_update_s_per_byte);
-  text += Say(language, kClusterServer, absl::StrFormat("%.2f", server));
-  if (cluster.rings > 1) text += Say(language, kClusterRings, cluster.rings);
-  if (cluster.oversubscription > 1) text += Say(language, kClusterOversubscribed, cluster.oversubscription);
+  text += Tr("; a server adds and updates in $0 ns per byte", absl::StrFormat("%.2f", server));
+  if (cluster.rings > 1) text += Tr("; $0 rings", cluster.rings);
+  if (cluster.oversubscription > 1) text += Tr("; oversubscribed $0 : 1", cluster.oversubscription);
   return text;
 }
 
@@ -188,16 +226,13 @@ std::string Milliseconds(double seconds) {
   return absl::StrFormat("%.*f", seconds < 10 ? 1 : 0, 1e3 * seconds);
 }
 
-// The limit of a step, in `language`.
-std::string LimitText(const Prediction& prediction, Language language) {
-  std::string text = prediction.limit;
-  for (const Phrase& phrase : kLimits) {
-    if (prediction.limit == phrase.english) text = In(language, phrase);
-  }
-  if (prediction.limit != kLimits[0].english) {
+// The limit of a step.
+std::string LimitText(const Prediction& prediction) {
+  std::string text = Tr(prediction.limit);
+  if (prediction.limit != "computing") {
     absl::StrAppendFormat(&text, " %.0f%%", 100 * std::min(1.0, prediction.limit_part));
   }
-  return prediction.method == "theory" ? absl::StrCat(text, In(language, kTheoryMethod)) : text;
+  return prediction.method == "theory" ? absl::StrCat(text, Tr(", theory")) : text;
 }
 
 // Pads to `columns`; right-aligned, or left-aligned if negative.
@@ -207,15 +242,16 @@ std::string InColumns(const std::string& text, int columns) {
   return columns < 0 ? text + space : space + text;
 }
 
-std::string TableText(const PredictReport& report, Language language) {
+std::string TableText(const PredictReport& report) {
   struct Column {
-    Heading heading;
+    const char* heading;  // its two lines: "range of|9 in 10"
     int columns;
   };
-  const Column columns[] = {{kPredictStrategy, -19}, {kPredictServers, 4}, {kPredictWorkers, 8},
-                            {kPredictSamples, 10},   {kPredictRange, 15},  {kPredictEfficiency, 7},
-                            {kPredictStep, 8},       {kHeadCompute, 7},    {kHeadExposed, 8},
-                            {kHeadBusy, 8},          {kHeadStale, 7},      {kPredictLimit, 0}};
+  const Column columns[] = {
+      {TrNoop("strategy|"), -19}, {TrNoop("ser-|vers"), 4},         {TrNoop("workers|"), 8},
+      {TrNoop("samples|/s"), 10}, {TrNoop("range of|9 in 10"), 15}, {TrNoop("effi-|ciency"), 7},
+      {TrNoop("step|ms"), 8},     {TrNoop("com-|pute"), 7},         {TrNoop("ex-|posed"), 8},
+      {TrNoop("comm.|busy"), 8},  {TrNoop("stale|mean"), 7},        {TrNoop("limited by|"), 0}};
   const auto line = [&](const std::vector<std::string>& cells) {
     std::string text;
     for (size_t i = 0; i + 1 < cells.size(); ++i) text += InColumns(cells[i], columns[i].columns);
@@ -223,8 +259,9 @@ std::string TableText(const PredictReport& report, Language language) {
   };
   std::vector<std::string> above, below;
   for (const Column& column : columns) {
-    above.push_back(In(language, column.heading.first));
-    below.push_back(In(language, column.heading.second));
+    const std::pair<std::string, std::string> heading = absl::StrSplit(Tr(column.heading), '|');
+    above.push_back(heading.first);
+    below.push_back(heading.second);
   }
   std::string text = line(above) + line(below);
   int last = 0;
@@ -234,7 +271,7 @@ std::string TableText(const PredictReport& report, Language language) {
     const Prediction& p = row.expected();
     const Interval range = row.samples_per_s();
     const bool communicates = row.point.strategy.communicates();
-    const std::string limit = communicates && row.point.workers > 1 ? LimitText(p, language) : "";
+    const std::string limit = communicates && row.point.workers > 1 ? LimitText(p) : "";
     text += line({row.point.strategy.name, row.point.servers > 0 ? absl::StrCat(row.point.servers) : "",
                   absl::StrCat(row.point.workers), Count(p.samples_per_s),
                   absl::StrCat(Count(range.low), "-", Count(range.high)),
@@ -243,48 +280,62 @@ std::string TableText(const PredictReport& report, Language language) {
                   p.staleness_mean >= 0 ? absl::StrFormat("%.1f", p.staleness_mean) : "", limit});
     const std::optional<double> most = row.uneven_share();
     if (!most) continue;
-    const auto part = [&](const Phrase& name, double share, int workers) {
+    const auto part = [&](const char* name, double share, int workers) {
       const double samples_per_s = share * p.samples_per_s;
       const double step_s = workers * report.predictor->workload().batch / samples_per_s;
-      text += line({Say(language, name, absl::StrFormat("%.0f", 100 * share)), "", absl::StrCat(workers),
+      text += line({Tr(name, absl::StrFormat("%.0f", 100 * share)), "", absl::StrCat(workers),
                     Count(samples_per_s), "", "", Milliseconds(step_s), "", "", "", "", ""});
     };
-    part(kOneWorkerLine, *most, 1);
-    part(kOtherWorkersLine, 1 - *most, row.point.workers - 1);
+    part(TrNoop("- one worker: $0%"), *most, 1);
+    part(TrNoop("- others: $0%"), 1 - *most, row.point.workers - 1);
   }
   return text;
 }
 
 // If the workers of `winner` are not shown to be faster than one.
-std::string AgainstOneProcess(const PredictedRow& winner, Language language) {
+std::string AgainstOneProcess(const PredictedRow& winner) {
   const Interval range = winner.samples_per_s();
   const double one = winner.single_samples_per_s;
   if (one <= 0 || range.low / one > kShownFactor) return "";
   const std::string factor =
-      Say(language, kBetween, absl::StrFormat("%.2f", winner.expected().samples_per_s / one),
-          absl::StrFormat("%.2f", range.low / one), absl::StrFormat("%.2f", range.high / one));
-  return Say(language, range.high < one ? kVerdictOneProcess : kVerdictOneProcessLevel, winner.point.workers,
-             winner.name(language), factor);
+      Tr("$0 ($1 to $2)", absl::StrFormat("%.2f", winner.expected().samples_per_s / one),
+         absl::StrFormat("%.2f", range.low / one), absl::StrFormat("%.2f", range.high / one));
+  return Tr(range.high < one
+                ? TrNoop("use one process: $0 workers with the fastest strategy, $1, reach only $2 times its "
+                         "samples/s. If you distribute the model anyway: ")
+                : TrNoop("use one process: $0 workers are not shown to be faster; with the fastest strategy, "
+                         "$1, they reach $2 times its samples/s. If you distribute the model anyway: "),
+            winner.point.workers, winner.name(), factor);
 }
 
-std::string VerdictText(const PredictReport& report, Language language) {
+std::string VerdictText(const PredictReport& report) {
   const std::optional<PredictionVerdict> verdict = VerdictOf(report);
-  if (!verdict) return In(language, kNoVerdict);
+  if (!verdict)
+    return Tr("Verdict: none. A verdict needs two strategies that communicate and at least two workers.");
   const std::string interval =
-      Say(language, kBetween, absl::StrFormat("%.2f", verdict->factor),
-          absl::StrFormat("%.2f", verdict->interval.low), absl::StrFormat("%.2f", verdict->interval.high));
+      Tr("$0 ($1 to $2)", absl::StrFormat("%.2f", verdict->factor),
+         absl::StrFormat("%.2f", verdict->interval.low), absl::StrFormat("%.2f", verdict->interval.high));
   const int workers = verdict->winner->point.workers;
-  const std::string winner = verdict->winner->name(language), next = verdict->next->name(language);
-  const Phrase& phrase = verdict->extrapolated ? kVerdictOverlaps : kVerdictEven;
+  const std::string winner = verdict->winner->name(), next = verdict->next->name();
+  const char* const phrase =
+      verdict->extrapolated ? TrNoop(
+                                  "no winner between $0 and $1 with $2 workers: factor $3; at least one is "
+                                  "extrapolated, and their ranges overlap.")
+                            : TrNoop("no difference is shown between $0 and $1 with $2 workers: factor $3.");
   const bool one_link = std::max(verdict->winner->point.servers, verdict->next->point.servers) > 1 &&
                         report.predictor->options().place == ServerPlace::kRank0;
-  return absl::StrCat(In(language, kVerdictHead), AgainstOneProcess(*verdict->winner, language),
-                      verdict->shown ? Say(language, kVerdictWins, winner, workers, interval, next)
-                                     : Say(language, phrase, winner, next, workers, interval),
-                      verdict->shown && verdict->winner->point.strategy.asynchronous()
-                          ? Say(language, kVerdictAsynchronous, verdict->winner->point.strategy.name)
-                          : "",
-                      one_link ? In(language, kSharedLink) : "");
+  return absl::StrCat(
+      Tr("Verdict (simulated): "), AgainstOneProcess(*verdict->winner),
+      verdict->shown
+          ? Tr("$0 is fastest with $1 workers, $2 times as fast as $3.", winner, workers, interval, next)
+          : Tr(phrase, winner, next, workers, interval),
+      verdict->shown && verdict->winner->point.strategy.asynchronous()
+          ? Tr(" $0 updates the weights with late gradients: compare accuracy, too, with psring compare.",
+               verdict->winner->point.strategy.name)
+          : "",
+      one_link ? Tr(" All servers share rank 0's link; with --server_placement dedicated or colocated each "
+                    "has its own.")
+               : "");
 }
 
 }  // namespace
@@ -299,7 +350,7 @@ Cluster Guessed(const Cluster& cluster, const NetworkGuess& guess) {
 }
 
 bool PredictedRow::extrapolated() const {
-  return nearest == nullptr || !Differences(situation, *nearest, Language::kEnglish).empty();
+  return nearest == nullptr || !Differences(situation, *nearest).empty();
 }
 
 Interval PredictedRow::samples_per_s() const {
@@ -317,12 +368,13 @@ std::optional<double> PredictedRow::uneven_share() const {
   return uneven ? std::optional<double>(expected().most_share) : std::nullopt;
 }
 
-std::string PredictedRow::name(Language language) const {
+std::string PredictedRow::name() const {
   if (point.servers == 0) return point.strategy.name;
-  const std::string name =
-      Say(language, point.servers == 1 ? kServerOne : kServerMany, point.strategy.name, point.servers);
+  const std::string name = Tr(point.servers == 1 ? TrNoop("$0 on 1 server") : TrNoop("$0 on $1 servers"),
+                              point.strategy.name, point.servers);
   const std::optional<double> share = uneven_share();
-  return share ? Say(language, kOneWorkerMakes, name, absl::StrFormat("%.0f", 100 * *share)) : name;
+  return share ? Tr("$0 (one worker makes $1% of the samples)", name, absl::StrFormat("%.0f", 100 * *share))
+               : name;
 }
 
 std::optional<PredictionVerdict> VerdictOf(const PredictReport& report) {
@@ -361,7 +413,9 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
   using Value = decltype(Cell::value);
   const auto when = [](bool there, auto value) { return there ? Value(value) : Value(); };
   std::vector<std::string> outside;
-  if (row.nearest != nullptr) outside = Differences(row.situation, *row.nearest, Language::kEnglish);
+  if (row.nearest != nullptr) {
+    outside = InLanguage(Language::kEnglish, [&] { return Differences(row.situation, *row.nearest); });
+  }
   // The other columns apply only to real runs.
   const std::vector<std::pair<const char*, Value>> figures = {
       {"run_id", report.run_id},
@@ -418,26 +472,33 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
   return cells;
 }
 
-std::string PredictText(const PredictReport& report, Language language) {
+std::string PredictText(const PredictReport& report) {
   const Workload& workload = report.predictor->workload();
   const auto tenths = [](double value) { return absl::StrFormat("%.1f", value); };
   std::string text =
-      Wrap(Say(language, kPredictHead, workload.name, tenths(1e-6 * static_cast<double>(workload.bytes())),
-               report.predictor->buckets(), workload.batch, tenths(workload.forward_ms),
-               tenths(workload.backward_ms), workload.device, ClusterText(report.cluster, language)),
+      Wrap(Tr("Prediction; nothing was run, and every figure is simulated. Workload: $0, $1 MB of gradients "
+              "in $2 buckets, batch $3 per worker, forward $4 ms, backward $5 ms ($6). Cluster: $7.",
+              workload.name, tenths(1e-6 * static_cast<double>(workload.bytes())),
+              report.predictor->buckets(), workload.batch, tenths(workload.forward_ms),
+              tenths(workload.backward_ms), workload.device, ClusterText(report.cluster)),
            "");
-  absl::StrAppend(&text, "\n", TableText(report, language), "\n", Wrap(In(language, kPredictColumns), ""),
+  absl::StrAppend(&text, "\n", TableText(report), "\n",
+                  Wrap(Tr("Times are ms of a worker's mean step. range: contains at least 9 of 10 published "
+                          "runs that were withheld from the fit. It is wider if extrapolated: links 10% "
+                          "slower with twice the latency to 10% faster with half of it. limited by: the "
+                          "resource that is busy most of the time, and its share."),
+                       ""),
                   "\n");
-  Sentences sentences(language);
+  std::vector<std::string> sentences;
   AddCrossoverByWorkers(report, sentences);
   AddCrossoverBySize(report, sentences);
   AddServersToMatch(report, sentences);
   AddDropped(report, sentences);
-  for (const std::string& note : report.notes) sentences.AddText(note);
+  for (const std::string& note : report.notes) sentences.push_back(note);
   AddCalibration(report, sentences);
   AddRemarks(report, sentences);
-  for (const std::string& sentence : sentences.list()) text += Wrap(sentence, "- ");
-  return absl::StrCat(text, "\n", Wrap(VerdictText(report, language), ""));
+  for (const std::string& sentence : sentences) text += Wrap(sentence, "- ");
+  return absl::StrCat(text, "\n", Wrap(VerdictText(report), ""));
 }
 
 }  // namespace psring

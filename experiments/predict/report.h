@@ -10,7 +10,6 @@
 #include "experiments/simulator/prediction.h"
 #include "experiments/stats/statistics.h"
 #include "experiments/summary/summarise.h"
-#include "experiments/texts/phrase.h"
 
 namespace psring {
 
@@ -41,7 +40,7 @@ struct PredictedRow {
   // share: of all samples, its share.
   std::optional<double> uneven_share() const;
   // "ring", "ps-sync on 8 servers"; with the share of that worker.
-  std::string name(Language language = Language::kEnglish) const;
+  std::string name() const;
 };
 
 // Conclusions from further simulations.
@@ -79,6 +78,6 @@ std::optional<PredictionVerdict> VerdictOf(const PredictReport& report);
 std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow& row);
 
 // The case, the table, the findings, and the verdict.
-std::string PredictText(const PredictReport& report, Language language = Language::kEnglish);
+std::string PredictText(const PredictReport& report);
 
 }  // namespace psring

@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/ignored_signal.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -66,7 +66,7 @@ int Interrupt::signal() const { return g_signal; }
 absl::Status Interrupt::Check() const {
   const int signal = this->signal();
   if (signal == 0) return absl::OkStatus();
-  return absl::CancelledError(absl::StrCat("interrupted (SIG", sigabbrev_np(signal), ")"));
+  return absl::CancelledError(Tr("interrupted (SIG$0)", sigabbrev_np(signal)));
 }
 
 }  // namespace psring

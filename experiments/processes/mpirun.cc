@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/text/translate.h"
 #include "experiments/processes/temporary_folder.h"
 
 namespace psring {
@@ -34,7 +35,7 @@ absl::StatusOr<std::string> FindInPath(const std::string& program) {
     const std::string candidate = absl::StrCat(folder.empty() ? "." : folder, "/", program);
     if (access(candidate.c_str(), X_OK) == 0) return candidate;
   }
-  return absl::NotFoundError(absl::StrCat("there is no ", program, " on this machine's PATH"));
+  return absl::NotFoundError(Tr("there is no $0 on this machine's PATH", program));
 }
 
 // The output of `mpirun --version`, which may hang if MPI needs a network; empty: it failed.

@@ -10,7 +10,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
@@ -22,8 +21,8 @@
 #include "common/net/host_identity.h"
 #include "common/rendezvous/begin_together.h"
 #include "common/text/peer_text.h"
+#include "common/text/translate.h"
 #include "experiments/processes/temporary_folder.h"
-#include "experiments/texts/plan.h"
 
 namespace psring {
 namespace {
@@ -147,7 +146,7 @@ absl::Status Nodes::WaitFor(const ValueRequest& request, const Interrupt& interr
       if (accepted.ok()) return accepted;
       if (why.ok()) {
         deadline = std::min(deadline, MonotonicNow() + request.patience);
-        display.Note(Say(display.language(), kIgnored, request.what, accepted.message()));
+        display.Note(Tr("ignored $0: $1", request.what, accepted.message()));
       }
       why = accepted;
       rejected = **value;
@@ -358,7 +357,7 @@ absl::Status Nodes::FollowAll(const TaskOfOrder& task_of, const Interrupt& inter
     }
     const auto again = rendezvous_->TryGet(Key("again"), "node 0");
     if (!again.ok() || !again->has_value()) return status;
-    display.Note(Say(display.language(), kNodeRestarts, status.message()));
+    display.Note(Tr("$0; node 0 restarts the launch", status.message()));
     KeepEarlierSteps(folder->path());
   }
 }
@@ -383,11 +382,12 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, NodeTask task, const std::
     return order.outlives_workers && AnyLost(first, each);
   };
   spec.on_lost = [&](int child) {
-    display.Note(Say(display.language(), kEndedLost, spec.children[static_cast<size_t>(child)].name));
+    display.Note(Tr("$0 no longer responded: the others ended the job without it",
+                    spec.children[static_cast<size_t>(child)].name));
   };
   // Only node 0 can tell the job's store that a process has ended, which may not have joined.
   spec.on_death = [&](int child, const std::string& what, bool) {
-    display.Note(Say(display.language(), kOthersContinue, what));
+    display.Note(Tr("$0; the others continue", what));
     if (static_cast<size_t>(child) >= task.processes.size()) return;  // a server
     (void)rendezvous_->Set(Key("died", task.processes[static_cast<size_t>(child)]),
                            absl::StrCat(what, " on node ", options_.node, " (", host(options_.node), ")"));

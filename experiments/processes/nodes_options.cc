@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/net/address.h"
+#include "common/text/translate.h"
 #include "experiments/processes/nodes.h"
 
 namespace psring {
@@ -76,7 +77,7 @@ absl::Status CheckNodes(const NodesOptions& options) {
         absl::StrCat("--nnodes ", options.nodes, " needs --master_addr, the address of node 0"));
   }
   if (!options.several() && !options.master_addr.empty()) {
-    return absl::InvalidArgumentError("--master_addr is for several machines; give --nnodes or omit it");
+    return absl::InvalidArgumentError(Tr("--master_addr is for several machines; give --nnodes or omit it"));
   }
   return absl::OkStatus();
 }

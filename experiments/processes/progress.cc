@@ -9,11 +9,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/cli/command_line.h"
+#include "common/cli/wrap.h"
 #include "common/io/json_object.h"
 #include "common/measure/record_names.h"
 #include "common/text/peer_text.h"
-#include "experiments/texts/plan.h"
-#include "experiments/texts/wrap.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -123,13 +123,12 @@ std::string LaunchProgress::Bar() const {
   return bar + absl::StrFormat("%d/%d steps, loss %.3f", last.step, last.steps, last.loss);
 }
 
-void LaunchProgress::Show(const std::string& label, const char* unit, Display& display) {
+void LaunchProgress::Show(const std::string& label, const std::string& unit, Display& display) {
   constexpr double kLongS = 5;
   const std::optional<double> left_s = EvaluationLeftSeconds();
   if (left_s.has_value()) display.ExpectEndNotBefore(*left_s);
   if (left_s.value_or(0) > kLongS && !std::exchange(has_announced_, true)) {
-    display.SayPlain(psring::Say(display.language(), kEvaluating, evaluation_.to_evaluate, unit) +
-                     display.TimeLeft());
+    display.SayPlain(Tr("evaluating $0 $1", evaluation_.to_evaluate, unit) + display.TimeLeft());
   }
   display.Redraw(absl::StrCat(label, "  ", Bar()));
 }
@@ -152,7 +151,7 @@ void Display::Ask(const std::string& question) {
   std::fflush(out_);
 }
 
-void Display::Note(const std::string& text) { Say(absl::StrCat(In(language_, kNoteLine), text)); }
+void Display::Note(const std::string& text) { Say(absl::StrCat(Tr("note:      "), text)); }
 
 void Display::NoteOnce(const std::string& text) {
   if (noted_.insert(text).second) Note(text);
@@ -178,8 +177,8 @@ void Display::Redraw(const std::string& line) {
 std::string Display::TimeLeft(int64_t now_ns) const {
   const int64_t left_s = (end_ns_ - now_ns) / 1'000'000'000;
   if (end_ns_ == 0 || left_s < 1) return "";
-  if (left_s < 100) return psring::Say(language_, kSecondsLeft, left_s);
-  return psring::Say(language_, kMinutesLeft, (left_s + 30) / 60);
+  if (left_s < 100) return Tr(", about $0 s left", left_s);
+  return Tr(", about $0 min left", (left_s + 30) / 60);
 }
 
 void Display::Clear() {

@@ -11,7 +11,6 @@
 
 #include "absl/strings/string_view.h"
 #include "common/measure/trace.h"
-#include "experiments/texts/phrase.h"
 
 namespace psring {
 
@@ -49,7 +48,7 @@ class LaunchProgress {
   std::string Bar() const;
   // Redraws the line of the launch, after its label; if this is not a terminal, prints once that evaluations
   // of more than a few seconds are running. `unit`: of samples.
-  void Show(const std::string& label, const char* unit, Display& display);
+  void Show(const std::string& label, const std::string& unit, Display& display);
 
  private:
   size_t Last(size_t first, size_t count) const;
@@ -68,9 +67,6 @@ class Display {
   ~Display() { Clear(); }
 
   bool terminal() const { return terminal_; }
-  // Of the output; initially English.
-  Language language() const { return language_; }
-  void set_language(Language language) { language_ = language; }
   // Prints a message, which may contain text of others.
   void Say(const std::string& line);
   // Prints lines of psring.
@@ -103,7 +99,6 @@ class Display {
 
   FILE* out_;
   bool terminal_;
-  Language language_ = Language::kEnglish;
   bool drawn_ = false;
   int64_t end_ns_ = 0;  // 0: not known
   int64_t last_ns_ = 0;

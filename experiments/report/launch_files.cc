@@ -6,16 +6,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/io/files.h"
 #include "common/options/training_options.h"
+#include "common/text/translate.h"
 #include "experiments/plan/plan.h"
 #include "experiments/runs/run_files.h"
 #include "experiments/runs/run_folder.h"
 #include "experiments/summary/findings.h"
-#include "experiments/texts/report.h"
 
 namespace psring {
 namespace {
@@ -40,17 +39,17 @@ absl::Status CheckOneClock(const std::string& folder, const RunRecords& records)
     first_end = std::min(first_end, steps.back().begin_ns + static_cast<int64_t>(1e6 * steps.back().step_ms));
   }
   if (last_begin <= first_end) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      folder,
-      " has records of several machines or launches, whose clocks differ; record each launch in a "
-      "folder of its own, and for several machines use psring train --nnodes"));
+  return absl::InvalidArgumentError(
+      Tr("$0 has records of several machines or launches, whose clocks differ; record each launch in a "
+         "folder of its own, and for several machines use psring train --nnodes",
+         folder));
 }
 
 absl::StatusOr<Configuration> ConfigurationOf(const std::string& folder, const RankResult& result) {
   const std::string path = absl::StrCat(folder, "/", OfRank("result", 0, ".json"));
   if (result.flags.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, " does not say what was trained; record the run again with this version of trainer"));
+    return absl::InvalidArgumentError(
+        Tr("$0 does not say what was trained; record the run again with this version of trainer", path));
   }
   const absl::StatusOr<TrainingOptions> training = TrainingOptionsOf(result.flags);
   if (!training.ok()) return absl::DataLossError(absl::StrCat(path, ": ", training.status().message()));
@@ -79,9 +78,12 @@ absl::StatusOr<RunRecords> AllRecords(const std::string& folder, const Configura
     if (!HasFile(fs::path(folder) / OfRank("result", rank, ".json"))) missing.push_back(rank);
   }
   if (!missing.empty() && servers == 0) {
-    return absl::NotFoundError(absl::StrFormat(
-        "%s has no result of rank%s %s, of %d ranks; copy the files that all ranks recorded into one folder",
-        folder, missing.size() == 1 ? "" : "s", absl::StrJoin(missing, ", "), ranks));
+    return absl::NotFoundError(Tr(missing.size() == 1
+                                      ? TrNoop("$0 has no result of rank $1, of $2 ranks; copy the files "
+                                               "that all ranks recorded into one folder")
+                                      : TrNoop("$0 has no result of ranks $1, of $2 ranks; copy the files "
+                                               "that all ranks recorded into one folder"),
+                                  folder, absl::StrJoin(missing, ", "), ranks));
   }
   return ReadRecords(folder, ranks, servers == configuration.servers() ? servers : 0);
 }
@@ -113,13 +115,13 @@ bool HasLaunchRecords(const std::string& folder) {
 absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/", OfRank("result", 0, ".json"));
   if (HasFile(fs::path(folder) / "launch.json")) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        folder, " is one launch of a run; give psring report the run's folder, which contains records/"));
+    return absl::InvalidArgumentError(Tr(
+        "$0 is one launch of a run; give psring report the run's folder, which contains records/", folder));
   }
   const absl::StatusOr<std::string> text = ReadFile(path, kMaxRecordBytes);
   if (absl::IsNotFound(text.status())) {
     return absl::NotFoundError(
-        absl::StrCat(path, " is missing: rank 0 has not finished; wait for it, or train again"));
+        Tr("$0 is missing: rank 0 has not finished; wait for it, or train again", path));
   }
   PSRING_RETURN_IF_ERROR(text.status());
   const absl::StatusOr<RankResult> first = RankResultFromJson(*text);
@@ -142,12 +144,19 @@ absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string
                                                 .cost = {figures},
                                                 .accuracy = {figures}}};
   const std::vector<SummaryRow> rows = Summarise(label.run_id, runs, std::nullopt);
-  const auto findings = [&](Language language) {
-    std::vector<std::string> sentences = {Say(language, kLaunchRecords, configuration.name())};
+  const auto findings = [&] {
+    std::vector<std::string> sentences = {
+        Tr("This page shows one launch of $0 from the records that `trainer --record` wrote. They do not say "
+           "on which machines and network it ran, and one launch has no intervals and nothing to compare "
+           "with, so the page has no theory for this network and names no winner; psring compare and psring "
+           "train record all of this.",
+           configuration.name())};
     if (configuration.servers() > 0 && records.servers.empty()) {
-      sentences.emplace_back(In(language, kNoServerRecords));
+      sentences.emplace_back(
+          Tr("The records of the parameter server are missing, so its bytes and staleness are not shown; "
+             "start ps_server with --record, too."));
     }
-    const std::vector<std::string> found = Findings(rows, std::nullopt, /*cores=*/INT_MAX, language);
+    const std::vector<std::string> found = Findings(rows, std::nullopt, /*cores=*/INT_MAX);
     sentences.insert(sentences.end(), found.begin(), found.end());
     return absl::StrCat(absl::StrJoin(sentences, "\n"), "\n");
   };
@@ -157,8 +166,8 @@ absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string
   return std::map<std::string, std::string>{
       {"summary.json", SummaryJson(rows)},
       {"table.json", TableJson(rows, std::nullopt, std::nullopt)},
-      {"findings.txt", findings(Language::kEnglish)},
-      {"findings.zh.txt", findings(Language::kChinese)},
+      {"findings.txt", InLanguage(Language::kEnglish, findings)},
+      {"findings.zh.txt", InLanguage(Language::kChinese, findings)},
       {"runs.csv", RunsCsvHeader() + RunsCsvLine(label, figures)},
       {"curves.csv", curves},
       {"steps.jsonl", StepsJsonl(label, records, waits)},

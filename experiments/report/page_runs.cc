@@ -79,8 +79,7 @@ absl::StatusOr<std::vector<RunData>> RunsOfPage(const std::string& name, const s
     runs.push_back({.name = std::string(absl::StripSuffix(source, ".html")),
                     .json = DumpUntrusted(sound),
                     .workers = WorkersOf(sound["summary"]),
-                    .answer = AnswerOf(sound, Language::kEnglish),
-                    .answer_zh = AnswerOf(sound, Language::kChinese)});
+                    .answer = AnswerOf(sound)});
   }
   if (runs.empty()) return no_page("it contains no run's data");
   return runs;

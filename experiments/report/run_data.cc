@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "common/io/files.h"
 #include "common/io/untrusted_json.h"
+#include "common/text/translate.h"
 #include "experiments/report/digests.h"
 
 namespace psring {
@@ -122,20 +123,20 @@ std::vector<int> WorkersOf(const UntrustedJson& summary) {
   return workers;
 }
 
-std::vector<std::string> AnswerOf(const UntrustedJson& run, Language language) {
-  const bool chinese = language == Language::kChinese;
+std::vector<std::string> AnswerOf(const UntrustedJson& run) {
+  const bool chinese = CurrentLanguage() == Language::kChinese;
   std::vector<std::string> answer;
   if (run["table"].is_object()) {
     const Json& table = run["table"][chinese ? "zh" : "en"];
     const Json validity = table.value("validity", Json());
     answer = {TextAt(table, "verdict"),
-              absl::StrCat(TextAt(validity, "title"), chinese ? "" : " ", TextAt(validity, "why"))};
+              absl::StrCat(TextAt(validity, "title"), SentenceGap(), TextAt(validity, "why"))};
   }
   const std::string predicted = TextAt(run, chinese ? "predicted_zh" : "predicted");
   const absl::string_view text = absl::StripAsciiWhitespace(predicted);
   const size_t blank = text.rfind("\n\n");
   answer.push_back(absl::StrReplaceAll(blank == absl::string_view::npos ? text : text.substr(blank + 2),
-                                       {{"\n", chinese ? "" : " "}}));
+                                       {{"\n", SentenceGap()}}));
   std::erase_if(answer, [](const std::string& line) { return absl::StripAsciiWhitespace(line).empty(); });
   return answer;
 }
@@ -169,15 +170,16 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text,
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
     const fs::path near = fs::path("runs") / folder;  // report latest
-    return absl::NotFoundError(absl::StrCat(
-        text, " is not a folder",
-        fs::is_directory(near, error) ? absl::StrCat("; did you mean ", near.string(), "?") : ""));
+    return absl::NotFoundError(fs::is_directory(near, error)
+                                   ? Tr("$0 is not a folder; did you mean $1?", text, near.string())
+                                   : Tr("$0 is not a folder", text));
   }
   if (files.empty() && !Exists(folder / "manifest.json") && !Exists(folder / "summary.json") &&
       !Exists(folder / "bench.csv")) {
-    return absl::NotFoundError(absl::StrCat(text,
-                                            " is not a run's folder: it contains no manifest.json, "
-                                            "summary.json, bench.csv or result-rank0.json"));
+    return absl::NotFoundError(
+        Tr("$0 is not a run's folder: it contains no manifest.json, summary.json, bench.csv or "
+           "result-rank0.json",
+           text));
   }
   // "latest" is a link: show the target's name.
   const fs::path real = fs::canonical(folder, error);
@@ -233,8 +235,7 @@ absl::StatusOr<RunData> ReadRunData(const std::string& text,
   return RunData{.name = text,
                  .json = DumpUntrusted(json),
                  .workers = WorkersOf(json["summary"]),
-                 .answer = AnswerOf(json, Language::kEnglish),
-                 .answer_zh = AnswerOf(json, Language::kChinese)};
+                 .answer = AnswerOf(json)};
 }
 
 }  // namespace psring

@@ -21,7 +21,6 @@
 #include "absl/status/statusor.h"
 #include "common/base/read_file.h"
 #include "common/io/untrusted_json.h"
-#include "experiments/texts/phrase.h"
 
 namespace psring {
 
@@ -32,9 +31,8 @@ inline constexpr uint64_t kMaxLongBytes = uint64_t{256} << 20;
 struct RunData {
   std::string name;  // the folder, or the page without .html
   std::string json;
-  std::vector<int> workers;  // of the summary's rows
-  // AnswerOf.
-  std::vector<std::string> answer, answer_zh;
+  std::vector<int> workers;         // of the summary's rows
+  std::vector<std::string> answer;  // AnswerOf
 };
 
 // NotFound: `folder` is not the folder of a run. If `files` has any, these texts by name are read instead of
@@ -50,9 +48,10 @@ absl::StatusOr<std::vector<RunData>> RunsOfPage(const std::string& name, const s
 inline constexpr uint64_t kMaxPageBytes = kMaxTextBytes;
 absl::StatusOr<std::vector<RunData>> ReadRunsOfPage(const std::string& path);
 
-// The verdict and the line on validity, as far as the run has them, or the last paragraph of a prediction.
+// The verdict and the line on validity, as far as the run has them, or the last paragraph of a prediction, in
+// the current language.
 // `run`: an object as described above.
-std::vector<std::string> AnswerOf(const UntrustedJson& run, Language language);
+std::vector<std::string> AnswerOf(const UntrustedJson& run);
 // Whether `json` has the structure of TableJson.
 bool IsTable(const UntrustedJson& json);
 // The valid worker counts in the rows of a summary.

@@ -8,9 +8,10 @@
 #include <set>
 
 #include "common/base/check.h"
+#include "common/text/translate.h"
+#include "experiments/report/glossary.h"
 #include "experiments/report/playback.h"
 #include "experiments/simulator/servers.h"
-#include "experiments/texts/explain.h"
 #include "ring_worker/schedules/schedule.h"
 #include "trainer/strategies/table/cost_model.h"
 
@@ -73,6 +74,11 @@ Cluster Instant() {
 
 double Rounded(double value) { return std::round(value * 1e4) / 1e4; }
 
+// For the page, which shows one of them.
+Json BothLanguages(const char* english) {
+  return Json::array({english, InLanguage(Language::kChinese, [&] { return Tr(english); })});
+}
+
 }  // namespace
 
 std::string SchedulesJson(const std::vector<int>& ranks, const ScheduleTable& rows) {
@@ -89,8 +95,8 @@ std::string SchedulesJson(const std::vector<int>& ranks, const ScheduleTable& ro
                       {"ranks", count},
                       {"chunks", schedule->chunks()},
                       {"has_root", row.traits.has_root},
-                      {"summary", {row.summary, row.summary_chinese}},
-                      {"note", {cost.note, cost.note_chinese}},
+                      {"summary", BothLanguages(row.summary)},
+                      {"note", BothLanguages(cost.note)},
                       {"formula", {cost.latency, cost.bytes, cost.adding}},
                       {"rounds", rounds},
                       {"added", added}});
@@ -176,7 +182,7 @@ std::string StalenessJson() {
 
 std::string GlossaryJson() {
   Json list = Json::array();
-  for (const Word& word : kWords) list.push_back({word.word, {word.meaning.english, word.meaning.chinese}});
+  for (const Word& word : kWords) list.push_back({word.word, BothLanguages(word.meaning)});
   return list.dump();
 }
 

@@ -20,6 +20,7 @@
 #include "common/io/untrusted_json.h"
 #include "common/suggestions/suggestions.h"
 #include "common/text/peer_text.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -228,8 +229,7 @@ absl::StatusOr<std::string> LatestRun() {
   constexpr char kLatest[] = "runs/latest";
   std::error_code error;
   if (std::filesystem::is_directory(kLatest, error)) return std::string(kLatest);
-  return absl::InvalidArgumentError(
-      absl::StrCat("name a run's folder; there is no ", kLatest, " in this folder"));
+  return absl::InvalidArgumentError(Tr("name a run's folder; there is no $0 in this folder", kLatest));
 }
 
 std::string CommandName() {

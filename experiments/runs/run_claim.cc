@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -22,14 +23,14 @@ namespace fs = std::filesystem;
 constexpr int kAttempts = 100;
 
 absl::Status CannotWrite(const std::string& path, absl::string_view why) {
-  return absl::FailedPreconditionError(absl::StrCat("cannot write to ", path, ": ", why));
+  return absl::FailedPreconditionError(Tr("cannot write to $0: $1", path, Translation(why)));
 }
 
 absl::Status Taken(const std::string& path) {
-  return absl::AlreadyExistsError(absl::StrCat(
-      "cannot write to ", path,
-      ": it is not empty, another run may use it or have written its results there; choose another "
-      "folder"));
+  return absl::AlreadyExistsError(
+      Tr("cannot write to $0: it is not empty, another run may use it or have written its results there; "
+         "choose another folder",
+         path));
 }
 
 // Creates `path` and missing parents and appends them to `made`, outermost first. 0, or errno.
@@ -74,7 +75,7 @@ absl::StatusOr<std::unique_ptr<RunClaim>> RunClaim::Reopen(const std::string& ru
   std::unique_ptr<RunClaim> claim(new RunClaim(run, /*named_here=*/false));
   claim->kept_ = true;
   if (claim->Lock()) return claim;
-  return absl::FailedPreconditionError(absl::StrCat(run, " is in use: another psring still runs there"));
+  return absl::FailedPreconditionError(Tr("$0 is in use: another psring still runs there", run));
 }
 
 bool RunClaim::Lock() {

@@ -8,10 +8,10 @@
 #include "absl/strings/str_format.h"
 #include "common/io/csv.h"
 #include "common/io/json_text.h"
+#include "common/text/translate.h"
 #include "experiments/summary/table.h"
 #include "experiments/summary/validity.h"
 #include "experiments/summary/verdict.h"
-#include "experiments/texts/table.h"
 
 namespace psring {
 namespace {
@@ -152,7 +152,8 @@ std::string TableJson(const std::vector<SummaryRow>& rows, const std::optional<W
   Json json;
   for (const auto& [key, language] :
        {std::pair("en", Language::kEnglish), std::pair("zh", Language::kChinese)}) {
-    const TableParts parts = PartsOfTable(rows, language);
+    const ScopedLanguage scope(language);
+    const TableParts parts = PartsOfTable(rows);
     Json columns = Json::array(), cells(parts.rows.size(), Json::array());
     for (const TableColumn& column : parts.columns) {
       const bool one_word = column.first.ends_with('-');
@@ -162,18 +163,18 @@ std::string TableJson(const std::vector<SummaryRow>& rows, const std::optional<W
           {{"heading", absl::StrCat(begin, spaced ? " " : "", column.second)}, {"mark", column.mark}});
       for (size_t line = 0; line < cells.size(); ++line) cells[line].push_back(column.cells[line]);
     }
-    columns.push_back({{"heading", In(language, kHeadNote)}, {"mark", ""}});
+    columns.push_back({{"heading", Tr("note")}, {"mark", ""}});
     for (size_t line = 0; line < cells.size(); ++line) {
       const SummaryRow& row = rows[parts.rows[line]];
       const bool first = line == 0 || parts.rows[line] != parts.rows[line - 1];
-      cells[line].push_back(!first ? "" : language == Language::kEnglish ? row.note : NoteOf(row, language));
+      cells[line].push_back(!first ? "" : language == Language::kEnglish ? row.note : NoteOf(row));
     }
     std::vector<std::string> legend = parts.above;
     legend.insert(legend.end(), parts.legend.begin(), parts.legend.end());
     json[key] = {{"columns", columns}, {"rows", cells}, {"legend", legend}};
-    const std::string verdict = Verdict(rows, wires, language);
+    const std::string verdict = Verdict(rows, wires);
     if (!verdict.empty()) json[key]["verdict"] = verdict;
-    if (const std::optional<Validity> validity = ValidityOf(rows, cores, language)) {
+    if (const std::optional<Validity> validity = ValidityOf(rows, cores)) {
       json[key]["validity"] = {
           {"state", validity->state}, {"title", validity->title}, {"why", validity->why}};
     }

@@ -14,6 +14,7 @@
 #include "common/io/files.h"
 #include "common/measure/record_names.h"
 #include "common/measure/records.h"
+#include "common/text/translate.h"
 #include "experiments/runs/recorded_run.h"
 
 namespace psring {
@@ -120,7 +121,7 @@ absl::StatusOr<std::string> RunFolder::RecordFolder(const RunLabel& label) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error)
-    return absl::FailedPreconditionError(absl::StrCat("cannot create ", folder, ": ", error.message()));
+    return absl::FailedPreconditionError(Tr("cannot create $0: $1", folder, Translation(error.message())));
   return folder;
 }
 

@@ -17,6 +17,7 @@
 #include "common/base/check.h"
 #include "common/base/file_descriptor.h"
 #include "common/io/files.h"
+#include "common/text/translate.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/temporary_folder.h"
@@ -76,8 +77,7 @@ absl::Status PackRun(const std::string& folder, const std::string& archive) {
   std::error_code error;
   const fs::path root = fs::canonical(folder, error);
   if (error || !fs::exists(root / "manifest.json", error)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(folder, " is not a run's folder: it contains no manifest.json"));
+    return absl::InvalidArgumentError(Tr("$0 is not a run's folder: it contains no manifest.json", folder));
   }
   const std::string tar = FindTool("tar");
   if (tar.empty()) return absl::NotFoundError("--pack needs tar; install it");

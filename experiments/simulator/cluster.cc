@@ -12,6 +12,7 @@
 #include "common/base/check.h"
 #include "common/io/files.h"
 #include "common/io/json_object.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -112,9 +113,8 @@ absl::StatusOr<Cluster> LoadCluster(const std::string& name_or_path) {
     names.push_back(preset.cluster.name);
   }
   if (!absl::StrContains(name_or_path, '/') && !absl::EndsWith(name_or_path, ".json")) {
-    return absl::NotFoundError(absl::StrCat("unknown cluster '", name_or_path, "'; use ",
-                                            absl::StrJoin(names, ", "),
-                                            " or the path of a JSON file (./mine.json)"));
+    return absl::NotFoundError(Tr("unknown cluster '$0'; use $1 or the path of a JSON file (./mine.json)",
+                                  name_or_path, absl::StrJoin(names, ", ")));
   }
   PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(name_or_path));
   return ClusterFromJson(name_or_path, text);
@@ -130,7 +130,7 @@ absl::Status CheckCluster(const Cluster& cluster) {
     }
   }
   if (cluster.link_bytes_per_s <= 0)
-    return wrong("the rate of the links is missing; use --link 25gbit or --cluster");
+    return wrong(Tr("the rate of the links is missing; use --link 25gbit or --cluster"));
   if (cluster.gpus_per_node < 1 || cluster.gpus_per_node > kMaxGpus) {
     return wrong("gpus_per_node is ", cluster.gpus_per_node, "; it must be 1 to ", kMaxGpus);
   }
@@ -176,9 +176,9 @@ double FullSpeed(const Cluster& cluster) {
 absl::Status CheckWorkers(const Cluster& cluster, int workers) {
   if (workers < 1) return absl::InvalidArgumentError(absl::StrCat(workers, " workers; at least 1 is needed"));
   if (workers <= cluster.gpus_per_node || workers % cluster.gpus_per_node == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      workers, " workers do not fill nodes of ", cluster.gpus_per_node, " GPUs; use a multiple, such as ",
-      (workers / cluster.gpus_per_node + 1) * cluster.gpus_per_node, ", or another --gpus_per_node"));
+  return absl::InvalidArgumentError(
+      Tr("$0 workers do not fill nodes of $1 GPUs; use a multiple, such as $2, or another --gpus_per_node",
+         workers, cluster.gpus_per_node, (workers / cluster.gpus_per_node + 1) * cluster.gpus_per_node));
 }
 
 Shape ShapeOf(const Cluster& cluster, int workers) {

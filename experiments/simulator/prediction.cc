@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/text/translate.h"
 #include "experiments/simulator/collective.h"
 #include "experiments/simulator/contention.h"
 #include "experiments/simulator/local_aggregation.h"
@@ -67,10 +68,10 @@ Prediction MeanStep(const Prediction& exchanging, const Prediction& other, doubl
 
 absl::Status CheckStrategy(const StrategyRow& strategy) {
   const auto wrong = [&](const std::string& why) {
-    return absl::InvalidArgumentError(absl::StrCat("strategy ", strategy.name, " is not predicted: ", why));
+    return absl::InvalidArgumentError(Tr("strategy $0 is not predicted: $1", strategy.name, why));
   };
   if (strategy.has_only_rows_on_servers()) {
-    return wrong("a workload has no tables of rows, without which it is ring");
+    return wrong(Tr("a workload has no tables of rows, without which it is ring"));
   }
   if (strategy.uses_group) {
     const std::vector<std::string> known = AlgorithmsFor(Collective::kAllReduce);

@@ -89,7 +89,8 @@ struct RunFigures {
   int other_psring = 0;   // process ID of another psring that measured at the same time; 0: there was none
   int gpus_shared = 0;    // the number of GPUs if ranks share some; else 0
   std::string incidents;  // lost workers and restarted servers; usually empty
-  // Of all ranks, in the order of texts/wires.h. Empty: nothing was sent, or records of an earlier version.
+  // Of all ranks, as AddWires sorts them (row_queries.h). Empty: nothing was sent, or records of an earlier
+  // version.
   std::vector<std::string> wires;
   int machines = 0;  // on which the ranks ran; 0: unknown, as in records of earlier versions
 };
@@ -99,5 +100,13 @@ std::optional<double> TimeToTarget(const std::vector<CurvePoint>& curve, double 
 
 // DataLoss: a rank has no measured steps. OutOfRange: the training that --resume continues was finished.
 absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const RunRecords& records);
+
+// --scale K: a run whose links and replayed computing are K times slower, with all times divided by K.
+//
+// Divides all times in `records` by `scale`. Processor time for adding and copying was not slowed, so it
+// is underestimated by a factor of `scale`.
+void DivideTimes(double scale, RunRecords& records);
+// Converts wires measured on links `scale` times slower to the wires that they represent.
+Wires DivideTimes(double scale, Wires wires);
 
 }  // namespace psring

@@ -7,12 +7,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/cli/delays.h"
 #include "common/io/csv.h"
+#include "common/text/translate.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/stats/statistics.h"
-#include "experiments/texts/waiting.h"
 
 namespace psring {
 namespace {
@@ -144,19 +145,27 @@ std::string Line(const SummaryRow& row, const std::string& round, const RunFigur
   return CsvLine(fields);
 }
 
+// In the order of kResidualParts.
+constexpr const char* kPartNames[] = {TrNoop("computing"),
+                                      TrNoop("waiting for a peer"),
+                                      TrNoop("updates"),
+                                      TrNoop("retransmission (at most)"),
+                                      TrNoop("waiting for a processor (at most)"),
+                                      TrNoop("unexplained")};
+
 // "waiting +2.1, unexplained -0.3", the largest first.
-std::string PartsText(const Residual& residual, Language language) {
-  std::vector<std::pair<double, Phrase>> parts;
+std::string PartsText(const Residual& residual) {
+  std::vector<std::pair<double, const char*>> parts;
   for (size_t i = 0; i < std::size(kResidualParts); ++i)
-    parts.emplace_back(residual.*kResidualParts[i].ms, kResidualPartNames[i]);
+    parts.emplace_back(residual.*kResidualParts[i].ms, kPartNames[i]);
   std::stable_sort(parts.begin(), parts.end(),
                    [](const auto& a, const auto& b) { return std::abs(a.first) > std::abs(b.first); });
   std::vector<std::string> texts;
   for (const auto& [ms, name] : parts) {
     if (std::abs(ms) >= kLeastPart * std::abs(residual.total()))
-      texts.push_back(absl::StrFormat("%s %+.1f", In(language, name), ms));
+      texts.push_back(absl::StrFormat("%s %+.1f", Tr(name), ms));
   }
-  return Joined(language, texts);
+  return absl::StrJoin(texts, Tr(", "));
 }
 
 }  // namespace
@@ -263,8 +272,8 @@ std::string ResidualsCsv(const std::vector<SummaryRow>& rows, const std::vector<
   return text;
 }
 
-std::vector<std::string> ResidualFindings(const std::vector<SummaryRow>& rows, Language language) {
-  Sentences findings(language);
+std::vector<std::string> ResidualFindings(const std::vector<SummaryRow>& rows) {
+  std::vector<std::string> findings;
   std::vector<std::string> unpredicted;
   std::vector<double> errors;
   const SummaryRow* worst = nullptr;
@@ -283,23 +292,27 @@ std::vector<std::string> ResidualFindings(const std::vector<SummaryRow>& rows, L
     if (worst == nullptr || errors.back() > std::abs(error(*worst))) worst = &row;
   }
   if (worst != nullptr) {
-    findings.Add(kAgainstSimulator,
-                 errors.size() == 1 ? findings.Say(kOneCase) : findings.Say(kCases, errors.size()),
-                 absl::StrFormat("%.1f", 100 * Quantile(errors, 0.5)),
-                 absl::StrFormat("%+.1f", 100 * error(*worst)), worst->configuration.name());
+    findings.push_back(
+        Tr("Compared with the simulator ($0): measured steps differ by $1% in the median and $2% at most "
+           "($3); residuals.csv lists the parts.",
+           errors.size() == 1 ? Tr("1 case") : Tr("$0 cases", errors.size()),
+           absl::StrFormat("%.1f", 100 * Quantile(errors, 0.5)),
+           absl::StrFormat("%+.1f", 100 * error(*worst)), worst->configuration.name()));
   }
   for (const SummaryRow& row : rows) {
     if (!row.prediction) continue;
     const Residual& residual = row.prediction->residual;
     if (std::abs(residual.total()) < kNotable * residual.measured) continue;
-    findings.Add(kResidual, row.configuration.name(), absl::StrFormat("%.1f", residual.measured),
-                 absl::StrFormat("%.1f", residual.predicted), absl::StrFormat("%+.1f", residual.total()),
-                 PartsText(residual, language));
+    findings.push_back(
+        Tr("$0: a step took $1 ms, the simulator predicts $2 ms. The difference of $3 ms consists of: $4.",
+           row.configuration.name(), absl::StrFormat("%.1f", residual.measured),
+           absl::StrFormat("%.1f", residual.predicted), absl::StrFormat("%+.1f", residual.total()),
+           PartsText(residual)));
   }
   if (!unpredicted.empty()) {
-    findings.Add(kNotPredicted, findings.Joined(unpredicted));
+    findings.push_back(Tr("Not predicted: $0.", absl::StrJoin(unpredicted, Tr(", "))));
   }
-  return findings.list();
+  return findings;
 }
 
 }  // namespace psring

@@ -19,7 +19,6 @@
 #include "common/workloads/workload.h"
 #include "experiments/simulator/prediction.h"
 #include "experiments/summary/summarise.h"
-#include "experiments/texts/phrase.h"
 
 namespace psring {
 
@@ -46,7 +45,6 @@ Residual ResidualOf(const RunFigures& measured, const Prediction& predicted);
 std::string ResidualsCsv(const std::vector<SummaryRow>& rows, const std::vector<ConfigurationRuns>& runs);
 
 // The accuracy of the predictions, notable residuals, and rows without a prediction.
-std::vector<std::string> ResidualFindings(const std::vector<SummaryRow>& rows,
-                                          Language language = Language::kEnglish);
+std::vector<std::string> ResidualFindings(const std::vector<SummaryRow>& rows);
 
 }  // namespace psring

@@ -4,9 +4,10 @@
 #include <set>
 
 #include "absl/strings/str_format.h"
-#include "experiments/summary/wires.h"
-#include "experiments/texts/findings.h"
-#include "experiments/texts/unit.h"
+#include "absl/strings/str_join.h"
+#include "common/measure/wires.h"
+#include "common/text/translate.h"
+#include "experiments/plan/plan_text.h"
 
 namespace psring {
 namespace {
@@ -32,6 +33,44 @@ void AddTo(const WorkerFigures& worker, double sum, WorkerClass& workers) {
   if (!worker.staleness_mean) return;
   const double so_far = workers.mean.staleness_mean.value_or(0);
   workers.mean.staleness_mean = so_far + (*worker.staleness_mean - so_far) / count;
+}
+
+// In the order in which a row lists several. `medium`: what sentences compare, for wires that differ only in
+// the library.
+struct WireName {
+  const char* wire;
+  const char* medium;
+};
+
+constexpr WireName kWireNames[] = {
+    {kOneProcessWire, kOneProcessWire},
+    {kCudaPeerWire, kCudaPeerWire},
+    {kCudaIpcWire, kCudaIpcWire},
+    {kSharedMemoryWire, kSharedMemoryWire},
+    {kTcpWire, kTcpWire},
+    {kGrpcWire, kTcpWire},
+    {kGlooWire, kTcpWire},
+    {kMpiSharedMemoryWire, kSharedMemoryWire},
+    {kMpiTcpWire, kTcpWire},
+    {kMpiWire, kMpiWire},
+    {kNcclSocketsWire, kTcpWire},
+    {kNcclInfiniBandWire, kNcclInfiniBandWire},
+    {kNcclWire, kNcclWire},
+};
+
+// std::end(kWireNames): a wire of a later version.
+const WireName* Find(const std::string& wire) {
+  return std::ranges::find_if(kWireNames, [&](const WireName& name) { return name.wire == wire; });
+}
+
+std::vector<std::string> Names(const std::vector<std::string>& wires, const char* WireName::*text) {
+  std::vector<std::string> names;
+  for (const std::string& wire : wires) {
+    const WireName* const known = Find(wire);
+    const std::string name = known != std::end(kWireNames) ? Tr(known->*text) : wire;
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
+  return names;
 }
 
 }  // namespace
@@ -94,24 +133,55 @@ std::vector<WorkerClass> ClassesOf(const SummaryRow& row) {
   return classes;
 }
 
-std::string RankedName(const SummaryRow& row, Language language) {
-  const std::string name = NameWithServers(row, language);
+std::string RankedName(const SummaryRow& row) {
+  const std::string name = NameWithServers(row);
   const std::vector<WorkerClass> classes = ClassesOf(row);
   if (classes.empty()) return name;
   const WorkerClass& most = classes.front();
-  return Say(language, most.ranks.size() == 1 ? kOneMakesMost : kSomeMakeMost, name,
-             Joined(language, most.ranks, kAnd), absl::StrFormat("%.0f", 100 * most.share),
-             UnitOf(row, language));
+  return Tr(most.ranks.size() == 1 ? TrNoop("$0 (worker $1 makes $2% of the $3)")
+                                   : TrNoop("$0 (workers $1 make $2% of the $3)"),
+            name, absl::StrJoin(most.ranks, Tr(" and ")), absl::StrFormat("%.0f", 100 * most.share),
+            UnitOf(row));
 }
 
-std::string NameWithServers(const SummaryRow& row, Language language) {
+std::string NameWithServers(const SummaryRow& row) {
   const int servers = row.configuration.servers();
   const std::string& name = row.configuration.strategy.name;
-  return servers > 1 ? Say(language, kOnServers, name, servers) : name;
+  return servers > 1 ? Tr("$0 on $1 servers", name, servers) : name;
 }
 
-const char* UnitOf(const SummaryRow& row, Language language) {
-  return UnitOf(row.configuration.training.reads_text(), language);
+std::string UnitOf(const SummaryRow& row) { return UnitOf(row.configuration.training.reads_text()); }
+
+void AddWires(const std::vector<std::string>& wires, std::vector<std::string>& all) {
+  for (const std::string& wire : wires) {
+    if (std::ranges::find(all, wire) == all.end()) all.push_back(wire);
+  }
+  std::ranges::stable_sort(all, {}, &Find);
+}
+
+bool UsesTcp(const std::vector<std::string>& wires) {
+  return std::ranges::any_of(wires, [](const std::string& wire) {
+    const WireName* const known = Find(wire);
+    return known != std::end(kWireNames) && known->medium == std::string_view(kTcpWire);
+  });
+}
+
+std::vector<std::string> BetweenMachines(const std::vector<std::string>& wires) {
+  constexpr std::string_view kWithinAMachine[] = {kSharedMemoryWire, kMpiSharedMemoryWire, kOneProcessWire,
+                                                  kCudaIpcWire, kCudaPeerWire};
+  std::vector<std::string> others;
+  std::ranges::copy_if(wires, std::back_inserter(others), [&](const std::string& wire) {
+    return std::ranges::find(kWithinAMachine, wire) == std::end(kWithinAMachine);
+  });
+  return others.empty() ? wires : others;
+}
+
+std::string WireText(const std::vector<std::string>& wires) {
+  return absl::StrJoin(Names(wires, &WireName::wire), Tr(", "));
+}
+
+std::string MediumText(const std::vector<std::string>& wires) {
+  return absl::StrJoin(Names(wires, &WireName::medium), Tr(" and "));
 }
 
 }  // namespace psring

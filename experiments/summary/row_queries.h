@@ -1,4 +1,4 @@
-// Which rows of a summary can be compared with one another. Pure.
+// Which rows of a summary can be compared with one another, and how sentences name them. Pure.
 #pragma once
 
 #include <optional>
@@ -47,12 +47,29 @@ std::optional<double> MostSamplesShare(const SummaryRow& row);
 std::vector<WorkerClass> ClassesOf(const SummaryRow& row);
 
 // NameWithServers, with the workers that have most of the samples: for every sentence that compares speeds.
-std::string RankedName(const SummaryRow& row, Language language);
+std::string RankedName(const SummaryRow& row);
 
 // "ps-sync on 2 servers", for sentences that name the workers elsewhere.
-std::string NameWithServers(const SummaryRow& row, Language language);
+std::string NameWithServers(const SummaryRow& row);
 
 // What the row's speed counts: "samples", or "tokens" of a text.
-const char* UnitOf(const SummaryRow& row, Language language);
+std::string UnitOf(const SummaryRow& row);
+
+// What carried payload: names of common/measure/wires.h.
+
+// Adds the wires that `all` lacks, and sorts it in a fixed order.
+void AddWires(const std::vector<std::string>& wires, std::vector<std::string>& all);
+
+// Whether payload went over TCP, with any library.
+bool UsesTcp(const std::vector<std::string>& wires);
+
+// `wires` without memory of one machine if others remain: what connects the machines.
+std::vector<std::string> BetweenMachines(const std::vector<std::string>& wires);
+
+// "shared memory, TCP".
+std::string WireText(const std::vector<std::string>& wires);
+
+// For sentences, without the library: gRPC over TCP is "TCP". "shared memory and TCP".
+std::string MediumText(const std::vector<std::string>& wires);
 
 }  // namespace psring

@@ -1,22 +1,28 @@
+#include <cmath>
+#include <numeric>
+
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/text/translate.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/summary/findings.h"
-#include "experiments/texts/findings.h"
 #include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 namespace {
 
 // "one dedicated server", "4 servers on the workers' hosts".
-std::string Placed(ServerPlace place, int servers, Language language) {
+std::string Placed(ServerPlace place, int servers) {
   const bool one = servers == 1;
   switch (place) {
     case ServerPlace::kRank0:
-      return Say(language, one ? kServerOnRank0 : kServersOnRank0, servers);
+      return Tr(one ? TrNoop("one server on rank 0's host") : TrNoop("$0 servers that share rank 0's link"),
+                servers);
     case ServerPlace::kDedicated:
-      return Say(language, one ? kServerDedicated : kServersDedicated, servers);
+      return Tr(one ? TrNoop("one dedicated server") : TrNoop("$0 dedicated servers"), servers);
     case ServerPlace::kColocated:
-      return Say(language, one ? kServerColocated : kServersColocated, servers);
+      return Tr(one ? TrNoop("one server on a worker's host") : TrNoop("$0 servers on the workers' hosts"),
+                servers);
   }
   return "";
 }
@@ -42,7 +48,7 @@ const SummaryRow* AllReduceWith(const std::vector<SummaryRow>& rows, int workers
 std::string Ratio(double server, double group) { return absl::StrFormat("%.2f", server / group); }
 
 // From theory to the step: with the row's buckets, as measured, and with computing.
-std::string MeasuredText(const SummaryRow& server, const SummaryRow& group, const Sentences& findings) {
+std::string MeasuredText(const SummaryRow& server, const SummaryRow& group) {
   const auto moving = [](const SummaryRow& row) {
     return row.mean.comm_busy_ms - row.mean.wait_ms.value_or(0);
   };
@@ -50,10 +56,18 @@ std::string MeasuredText(const SummaryRow& server, const SummaryRow& group, cons
       group.predicted_comm_ms.value_or(0) <= 0 || moving(group) <= 0 || server.mean.samples_per_s <= 0) {
     return "";
   }
-  return findings.Say(kServerAsMeasured, Ratio(*server.predicted_comm_ms, *group.predicted_comm_ms),
-                      Ratio(moving(server), moving(group)),
-                      Ratio(group.mean.samples_per_s, server.mean.samples_per_s));
+  return Tr(
+      " ($0 with this run's buckets; measured, less waiting for other workers, $1; the step, with computing "
+      "and waiting, $2)",
+      Ratio(*server.predicted_comm_ms, *group.predicted_comm_ms), Ratio(moving(server), moving(group)),
+      Ratio(group.mean.samples_per_s, server.mean.samples_per_s));
 }
+
+constexpr double kLeastDifference = 0.05;
+
+std::string MsText(double seconds) { return absl::StrFormat("%.*f", seconds < .1 ? 1 : 0, 1e3 * seconds); }
+
+bool Differ(double seconds, double law) { return std::abs(seconds - law) > kLeastDifference * law; }
 
 }  // namespace
 
@@ -63,12 +77,12 @@ std::optional<double> GradientsThroughLink(const SummaryRow& row) {
   return TermsOf(PatternOf(row.configuration, *scheme), 1).link_bytes;
 }
 
-std::string WayText(const SummaryRow& row, const Phrase& form, Language language) {
+std::string WayText(const SummaryRow& row, const char* form) {
   const Configuration& configuration = row.configuration;
   if (configuration.servers() == 0) return configuration.strategy.name;
   const CommPattern pattern = PatternOf(configuration, Scheme::kServerSync);
-  return Say(language, form, Placed(pattern.place, pattern.servers, language),
-             In(language, pattern.pipelined ? kPipelinedServer : kSerialServer));
+  return Tr(form, Placed(pattern.place, pattern.servers),
+            Tr(pattern.pipelined ? TrNoop("push and pull at the same time") : TrNoop("push, then pull")));
 }
 
 bool SameUpdateRule(const SummaryRow& row, const SummaryRow& other) {
@@ -76,21 +90,68 @@ bool SameUpdateRule(const SummaryRow& row, const SummaryRow& other) {
   return ours.optimizer == theirs.optimizer && ours.lr == theirs.lr;
 }
 
-std::vector<std::string> ServerLaw(const std::vector<SummaryRow>& rows, Language language) {
-  Sentences findings(language);
+std::vector<std::string> ServerLaw(const std::vector<SummaryRow>& rows) {
+  std::vector<std::string> findings;
   std::vector<std::string> laws;
   for (const SummaryRow& row : rows) {
     if (!IsLawfulServer(row)) continue;
     const Configuration& configuration = row.configuration;
     const SummaryRow* group = AllReduceWith(rows, configuration.workers);
     if (group == nullptr) continue;
-    laws.push_back(findings.Say(
-        kServerLaw, configuration.strategy.name, WayText(row, kWayInParentheses, language),
-        Ratio(*GradientsThroughLink(row), *GradientsThroughLink(*group)), group->configuration.strategy.name,
-        configuration.workers, MeasuredText(row, *group, findings)));
+    laws.push_back(Tr("$0 ($1) $2 times $3 with $4 workers$5", configuration.strategy.name,
+                      WayText(row, TrNoop("$0; $1")),
+                      Ratio(*GradientsThroughLink(row), *GradientsThroughLink(*group)),
+                      group->configuration.strategy.name, configuration.workers, MeasuredText(row, *group)));
   }
-  if (!laws.empty()) findings.Add(kServersInTheory, findings.Joined(laws, kSemicolon));
-  return findings.list();
+  if (!laws.empty()) {
+    findings.push_back(
+        Tr("The time of one exchange in theory, for large gradients and one link per machine: $0. The "
+           "busiest link decides.",
+           absl::StrJoin(laws, Tr("; "))));
+  }
+  return findings;
+}
+
+std::vector<std::string> BucketFindings(const std::vector<SummaryRow>& rows,
+                                        const std::optional<Wires>& wires) {
+  if (!wires) return {};
+  std::vector<std::string> findings;
+  const Wires transfers{.bytes_per_s = wires->bytes_per_s, .medium_bytes_per_s = wires->medium_bytes_per_s};
+  std::vector<std::string> few, other;
+  for (const SummaryRow& row : rows) {
+    if (!row.predicted_comm_ms || row.configuration.workers < 2) continue;
+    if (row.configuration.model.has_tables) continue;  // the law is about gradients without rows
+    if (SchemeOf(row.configuration.strategy) != Scheme::kServerSync) continue;
+    const CommPattern pattern = PatternOf(row.configuration, Scheme::kServerSync);
+    std::vector<double> buckets;
+    for (const int64_t elements : row.sample.bucket_elements) {
+      buckets.push_back(ExchangeBytes(row.configuration, elements));
+    }
+    const double bytes = std::accumulate(buckets.begin(), buckets.end(), 0.0);
+    const double law = ExchangeSeconds(pattern, bytes, *wires);
+    const double theory = ExchangeSeconds(pattern, buckets, WiresOf(row, *wires));
+    if (!Differ(theory, law)) continue;
+    const bool by_buckets =
+        Differ(ExchangeSeconds(pattern, buckets, transfers), ExchangeSeconds(pattern, bytes, transfers));
+    (by_buckets ? few : other)
+        .push_back(Tr("$0 with $1 workers: $2 ms until the last worker has its weights, not $3 ms",
+                      row.configuration.strategy.name, row.configuration.workers, MsText(theory),
+                      MsText(law)));
+  }
+  if (!few.empty()) {
+    findings.push_back(
+        Tr("For the actual buckets, theory predicts longer exchanges than the formula for large gradients "
+           "($0). The weights of a bucket cannot leave before its last gradient has arrived, so nothing "
+           "overlaps with the first push and the last pull.",
+           absl::StrJoin(few, Tr("; "))));
+  }
+  if (!other.empty()) {
+    findings.push_back(
+        Tr("For the actual buckets, theory differs from the formula for large gradients ($0). The formula "
+           "ignores the server's updates and the bursts that links carry at full speed after a pause.",
+           absl::StrJoin(other, Tr("; "))));
+  }
+  return findings;
 }
 
 }  // namespace psring

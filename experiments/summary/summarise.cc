@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
+#include "common/text/translate.h"
 #include "experiments/host/machine.h"
 #include "experiments/plan/estimate.h"
+#include "experiments/summary/row_queries.h"
 #include "experiments/summary/waiting.h"
-#include "experiments/summary/wires.h"
 #include "experiments/theory/row_exchange.h"
 
 namespace psring {
@@ -244,7 +246,7 @@ std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<C
     row.link = link;
     row.valid = row.configuration.simulated() || (row.foreign_cpu_pct <= kMaxForeignCpuPct &&
                                                   row.other_psring == 0 && row.mean.gpus_shared == 0);
-    row.note = NoteOf(row, Language::kEnglish);
+    row.note = InLanguage(Language::kEnglish, [&] { return NoteOf(row); });
     if (!row.measured_cost) continue;
     const SummaryRow* single = Reference(rows, row, "single", 1);
     if (single != nullptr && !row.configuration.oversubscribed) {

@@ -105,7 +105,7 @@ struct ConfigurationRuns {
 };
 
 // What a reader must know about the row, separated by semicolons; a footnote of the table.
-std::string NoteOf(const SummaryRow& row, Language language);
+std::string NoteOf(const SummaryRow& row);
 
 // Whether the row's bytes are derived, because an external library does not count them.
 bool BytesAreDerived(const SummaryRow& row);

@@ -1,8 +1,12 @@
-// The columns of the summary. Other tools rely on their names and order.
+// The columns of the summary, of which other tools use the names and the order, and its notes.
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/text/translate.h"
+#include "experiments/host/machine.h"
 #include "experiments/summary/row_queries.h"
 #include "experiments/summary/summarise.h"
-#include "experiments/summary/wires.h"
 
 namespace psring {
 namespace {
@@ -19,6 +23,10 @@ Value OrEmpty(const std::optional<T>& value) {
 }
 
 Value TextOrEmpty(const std::string& text) { return text.empty() ? Value() : Value(text); }
+
+constexpr double kMaxSpread = 0.01;  // of shards' bytes, relative
+
+std::string WithDigits(double value, int digits) { return absl::StrFormat("%.*f", digits, value); }
 
 }  // namespace
 
@@ -107,9 +115,61 @@ std::vector<Cell> Cells(const SummaryRow& row) {
        has_server && !configuration.strategy.uses_group ? Value(training.ps_schedule) : Value(), given},
       {"tokens_per_s", training.reads_text() ? Value(mean.samples_per_s) : Value(), timed},
       {"machines", mean.machines > 0 ? Value(int64_t{mean.machines}) : Value(), given},
-      {"wire", TextOrEmpty(WireText(mean.wires, Language::kEnglish)), given},
+      {"wire", TextOrEmpty(absl::StrJoin(mean.wires, ", ")), given},
       {"most_samples_share", OrEmpty(MostSamplesShare(row)), derived},
   };
+}
+
+std::string NoteOf(const SummaryRow& row) {
+  std::vector<std::string> notes;
+  const Configuration& configuration = row.configuration;
+  const TrainingOptions& training = configuration.training;
+  if (configuration.simulated()) notes.push_back(Tr("times simulated, learning measured"));
+  if (configuration.scaled())
+    notes.push_back(Tr("times simulated: run $0 times slower and divided by $0", training.time_scale));
+  const double target = configuration.target_accuracy;
+  if (target > 0 && row.test_accuracy && !row.time_to_target_s) {
+    notes.push_back(
+        Tr("$0 of $1 trainings reached an accuracy of $2", row.reached_target, row.trainings, target));
+  }
+  if (configuration.oversubscribed) notes.push_back(Tr("oversubscribed"));
+  if (const int each = training.ranks_per_process; each > 1) {
+    const bool all = configuration.processes() == 1;
+    const bool no_link = all && training.server_placement != "dedicated";
+    const std::string link =
+        row.link.bits_per_s == 0 ? "" : Tr(no_link ? TrNoop(", which use no link") : TrNoop(", on one link"));
+    notes.push_back(
+        Tr(all ? TrNoop("$0 ranks in one process$1") : TrNoop("$0 ranks per process$1"), each, link));
+  }
+  if (const int each = configuration.workers_per_push(); each > 1)
+    notes.push_back(Tr("local aggregation: $0 workers push one sum", each));
+  if (const int gpus = row.mean.gpus_shared; gpus > 0) {
+    notes.push_back(Tr("functional, not a measurement: $0 ranks share $1 GPU$2", configuration.ranks(), gpus,
+                       gpus == 1 ? "" : "s"));
+  }
+  if (const DataParallelFigures& replicas = row.sample.data_parallel; replicas.replicas > 0) {
+    notes.push_back(Tr(
+        "bytes are device 0's; the others are idle for $0 ms of a step while it works; it holds $1 MB more$2",
+        WithDigits(replicas.device0_alone_ms(), 2), WithDigits(replicas.device0_extra_mb, 1),
+        row.link.bits_per_s > 0 ? Tr("; one machine, no link used") : ""));
+  }
+  // Simulated times do not depend on other programs.
+  if (!configuration.simulated() && row.foreign_cpu_pct > kMaxForeignCpuPct)
+    notes.push_back(Tr("other programs used $0% of the processors", WithDigits(row.foreign_cpu_pct, 0)));
+  if (row.other_psring > 0) notes.push_back(Tr("another psring (process $0) was running", row.other_psring));
+  const std::vector<double>& shards = row.mean.each_server_payload_bytes;
+  if (shards.size() > 1) {
+    const auto [least, most] = std::minmax_element(shards.begin(), shards.end());
+    if (*most > (1 + kMaxSpread) * *least) {
+      notes.push_back(Tr("unbalanced shards: $0 to $1 bytes per step and server", WithDigits(*least, 0),
+                         WithDigits(*most, 0)));
+    }
+  }
+  if (training.straggler != "none") notes.push_back(Tr("straggler $0", training.straggler));
+  if (training.jitter_ms != "none") notes.push_back(Tr("jitter $0 ms", training.jitter_ms));
+  if (row.mean.replicas_equal == false) notes.push_back(Tr("replicas differ"));
+  if (!row.mean.incidents.empty()) notes.push_back(row.mean.incidents);
+  return absl::StrJoin(notes, Tr("; "));
 }
 
 }  // namespace psring

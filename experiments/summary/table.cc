@@ -7,11 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/cli/wrap.h"
+#include "common/text/translate.h"
+#include "experiments/plan/plan_text.h"
 #include "experiments/summary/row_queries.h"
-#include "experiments/summary/wires.h"
-#include "experiments/texts/table.h"
-#include "experiments/texts/unit.h"
-#include "experiments/texts/wrap.h"
 
 namespace psring {
 namespace {
@@ -19,8 +20,8 @@ namespace {
 using Row = const SummaryRow&;
 
 struct Column {
-  Heading heading;
-  const char* mark;  // "m", "d", "s" or ""
+  const char* heading;  // its two lines: "range of|9 in 10"
+  const char* mark;     // "m", "d", "s" or ""
   std::function<std::string(Row)> text;
   bool learned = false;  // measured even if times are simulated
 };
@@ -54,97 +55,97 @@ std::optional<double> IfCommunicates(Row row, double value) {
   return MovesGradients(row) ? std::optional<double>(value) : std::nullopt;
 }
 
-std::vector<Column> Columns(const std::vector<SummaryRow>& rows, Language language) {
+std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
   const bool several_servers =
       std::ranges::any_of(rows, [](Row row) { return row.configuration.servers() > 1; });
   return {
-      {kHeadStrategy, "", [](Row row) { return row.configuration.strategy.name; }},
-      {kHeadWorkers, "",
+      {TrNoop("|strategy"), "", [](Row row) { return row.configuration.strategy.name; }},
+      {TrNoop("wor-|kers"), "",
        [](Row row) {
          return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "",
                              row.valid ? "" : "!");
        }},
-      {kHeadServers, "",
+      {TrNoop("ser-|vers"), "",
        [several_servers](Row row) {
          const int servers = row.configuration.servers();
          return several_servers && servers > 0 ? absl::StrCat(servers) : "";
        }},
-      {ReadsText(rows) ? kHeadTokens : kHeadSamples, "m",
+      {ReadsText(rows) ? TrNoop("tokens|/s") : TrNoop("samples|/s"), "m",
        [](Row row) { return WithThousands(row.mean.samples_per_s); }},
-      {kHeadInterval, "d",
+      {TrNoop("95%|interval"), "d",
        [](Row row) { return row.samples_per_s_95 ? RangeText(*row.samples_per_s_95) : ""; }},
-      {kHeadSpeedup, "d", [](Row row) { return Number(row.speedup, 2); }},
-      {kHeadStep, "m", [](Row row) { return Ms(row.mean.step_ms); }},
-      {kHeadSimulated, "s",
+      {TrNoop("speed-|up"), "d", [](Row row) { return Number(row.speedup, 2); }},
+      {TrNoop("step|ms"), "m", [](Row row) { return Ms(row.mean.step_ms); }},
+      {TrNoop("simu-|lated"), "s",
        [](Row row) { return row.prediction ? Ms(1e3 * row.prediction->prediction.step) : ""; }},
-      {kHeadOff, "d",
+      {TrNoop("off|%"), "d",
        [](Row row) {
          if (!row.prediction) return std::string();
          const Residual& residual = row.prediction->residual;
          return Signed(100 * residual.total() / residual.predicted);
        }},
-      {kHeadAgainst, "d", [](Row row) { return Signed(row.cost_against_none_ms); }},
-      {kHeadCompute, "m", [](Row row) { return Ms(row.mean.compute_ms); }},
-      {kHeadExposed, "m", [](Row row) { return Ms(IfCommunicates(row, row.mean.exposed_comm_ms)); }},
-      {kHeadBusy, "m", [](Row row) { return Ms(IfCommunicates(row, row.mean.comm_busy_ms)); }},
-      {kHeadWait, "d", [](Row row) { return Ms(row.mean.wait_ms); }},
-      {kHeadTheory, "d", [](Row row) { return Ms(row.predicted_comm_ms); }},
-      {kHeadSent, "m",
+      {TrNoop("against|none"), "d", [](Row row) { return Signed(row.cost_against_none_ms); }},
+      {TrNoop("com-|pute"), "m", [](Row row) { return Ms(row.mean.compute_ms); }},
+      {TrNoop("ex-|posed"), "m", [](Row row) { return Ms(IfCommunicates(row, row.mean.exposed_comm_ms)); }},
+      {TrNoop("comm.|busy"), "m", [](Row row) { return Ms(IfCommunicates(row, row.mean.comm_busy_ms)); }},
+      {TrNoop("of it|wait"), "d", [](Row row) { return Ms(row.mean.wait_ms); }},
+      {TrNoop("comm.|theory"), "d", [](Row row) { return Ms(row.predicted_comm_ms); }},
+      {TrNoop("MB|sent"), "m",
        [](Row row) { return Number(IfCommunicates(row, row.mean.payload_tx_bytes / 1e6), 2); }},
-      {kHeadSentTheory, "d",
+      {TrNoop("MB|theory"), "d",
        [](Row row) {
          return row.predicted_payload_bytes ? Number(*row.predicted_payload_bytes / 1e6, 2) : "";
        }},
-      {kHeadStale, "m",
+      {TrNoop("stale|mean"), "m",
        [](Row row) {
          return row.configuration.strategy.synchronous ? "" : Number(row.mean.staleness_mean, 2);
        }},
-      {kHeadDropped, "m",
+      {TrNoop("drop-|ped %"), "m",
        [](Row row) { return row.mean.dropped_share ? Number(100 * *row.mean.dropped_share, 1) : ""; }},
-      {kHeadRate, "",
+      {TrNoop("best|lr"), "",
        [](Row row) {
          const Configuration& configuration = row.configuration;
          return configuration.tried_lrs.empty() ? "" : absl::StrFormat("%g", configuration.update.lr);
        }},
-      {kHeadAccuracy, "m", [](Row row) { return Number(row.test_accuracy, 4); }, /*learned=*/true},
-      {kHeadTarget, "m", [](Row row) { return Number(row.time_to_target_s, 2); }},
-      {kHeadPerPush, "",
+      {TrNoop("test|acc."), "m", [](Row row) { return Number(row.test_accuracy, 4); }, /*learned=*/true},
+      {TrNoop("target|s"), "m", [](Row row) { return Number(row.time_to_target_s, 2); }},
+      {TrNoop("workers|/push"), "",
        [](Row row) {
          const int each = row.configuration.workers_per_push();
          return each > 1 ? absl::StrCat(each) : "";
        }},
-      {kHeadWire, "", [language](Row row) { return WireText(row.mean.wires, language); }},
+      {TrNoop("|wire"), "", [](Row row) { return WireText(row.mean.wires); }},
   };
 }
 
 // Of the rows that send anything, whatever their libraries: TCP and gRPC over TCP do not differ.
 bool WiresDiffer(const std::vector<SummaryRow>& rows) {
   std::set<std::string> media;
-  for (Row row : rows) media.insert(MediumText(ComparedWires(rows, row), Language::kEnglish));
+  for (Row row : rows) media.insert(MediumText(ComparedWires(rows, row)));
   media.erase("");
   return media.size() > 1;
 }
 
-std::vector<Column> ShortColumns(const std::vector<SummaryRow>& rows, Language language) {
+std::vector<Column> ShortColumns(const std::vector<SummaryRow>& rows) {
   const bool with_wires = WiresDiffer(rows);
   const auto hidden = [](Row row) { return std::max(0.0, row.mean.comm_busy_ms - row.mean.exposed_comm_ms); };
   return {
-      {kHeadStrategy, "", [](Row row) { return NameWithServers(row, Language::kEnglish); }},
-      {kShortWorkers, "",
+      {TrNoop("|strategy"), "", [](Row row) { return NameWithServers(row); }},
+      {TrNoop("|workers"), "",
        [](Row row) {
          return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "",
                              row.valid ? "" : "!");
        }},
-      {ReadsText(rows) ? kShortTokens : kShortSamples, "m",
+      {ReadsText(rows) ? TrNoop("tokens|per second") : TrNoop("samples|per second"), "m",
        [](Row row) { return WithThousands(row.mean.samples_per_s); }},
-      {kShortInterval, "d",
+      {TrNoop("95%|interval"), "d",
        [](Row row) { return row.samples_per_s_95 ? RangeText(*row.samples_per_s_95) : ""; }},
-      {kShortEfficiency, "d",
+      {TrNoop("scaling|efficiency"), "d",
        [](Row row) { return row.efficiency ? absl::StrFormat("%.0f%%", 100 * *row.efficiency) : ""; }},
-      {kShortExposed, "m", [](Row row) { return Ms(IfCommunicates(row, row.mean.exposed_comm_ms)); }},
-      {kShortHidden, "d", [hidden](Row row) { return Ms(IfCommunicates(row, hidden(row))); }},
-      {kShortAccuracy, "m", [](Row row) { return Number(row.test_accuracy, 4); }, /*learned=*/true},
-      {kHeadWire, "", [=](Row row) { return with_wires ? WireText(row.mean.wires, language) : ""; }},
+      {TrNoop("exposed,|ms"), "m", [](Row row) { return Ms(IfCommunicates(row, row.mean.exposed_comm_ms)); }},
+      {TrNoop("hidden,|ms"), "d", [hidden](Row row) { return Ms(IfCommunicates(row, hidden(row))); }},
+      {TrNoop("test|accuracy"), "m", [](Row row) { return Number(row.test_accuracy, 4); }, /*learned=*/true},
+      {TrNoop("|wire"), "", [=](Row row) { return with_wires ? WireText(row.mean.wires) : ""; }},
   };
 }
 
@@ -153,14 +154,13 @@ bool TimesAreSimulated(const std::vector<SummaryRow>& rows) {
 }
 
 // A class of a row's workers as a row: what is known of it.
-SummaryRow RowOfClass(Row row, const WorkerClass& workers, bool rest, Language language) {
+SummaryRow RowOfClass(Row row, const WorkerClass& workers, bool rest) {
   SummaryRow line{.configuration = row.configuration, .valid = row.valid};
   line.configuration.strategy.name =
-      Say(language,
-          rest                        ? kOtherWorkers
-          : workers.ranks.size() == 1 ? kThisWorker
-                                      : kTheseWorkers,
-          Joined(language, workers.ranks), absl::StrFormat("%.0f", 100 * workers.share));
+      Tr(rest                        ? TrNoop("- others: $1%")
+         : workers.ranks.size() == 1 ? TrNoop("- worker $0: $1%")
+                                     : TrNoop("- workers $0: $1%"),
+         absl::StrJoin(workers.ranks, Tr(", ")), absl::StrFormat("%.0f", 100 * workers.share));
   line.configuration.workers = static_cast<int>(workers.ranks.size());
   line.configuration.tried_lrs.clear();
   line.configuration.strategy.uses_servers = false;  // they serve all workers
@@ -182,13 +182,13 @@ struct Lines {
   std::vector<size_t> rows;  // by line
 };
 
-Lines LinesOf(const std::vector<SummaryRow>& rows, Language language) {
+Lines LinesOf(const std::vector<SummaryRow>& rows) {
   Lines lines;
   for (size_t r = 0; r < rows.size(); ++r) {
     lines.shown.push_back(rows[r]);
     bool rest = false;
     for (const WorkerClass& workers : ClassesOf(rows[r])) {
-      lines.shown.push_back(RowOfClass(rows[r], workers, rest, language));
+      lines.shown.push_back(RowOfClass(rows[r], workers, rest));
       rest = true;
     }
     lines.rows.resize(lines.shown.size(), r);
@@ -197,8 +197,7 @@ Lines LinesOf(const std::vector<SummaryRow>& rows, Language language) {
 }
 
 // The columns that have any content.
-std::vector<TableColumn> Filled(const std::vector<Column>& columns, const std::vector<SummaryRow>& lines,
-                                Language language) {
+std::vector<TableColumn> Filled(const std::vector<Column>& columns, const std::vector<SummaryRow>& lines) {
   std::vector<TableColumn> filled;
   const bool simulated = TimesAreSimulated(lines);
   for (const Column& column : columns) {
@@ -206,32 +205,33 @@ std::vector<TableColumn> Filled(const std::vector<Column>& columns, const std::v
     for (const SummaryRow& line : lines) cells.push_back(column.text(line));
     if (std::ranges::all_of(cells, &std::string::empty)) continue;
     const bool timed = simulated && *column.mark == 'm' && !column.learned;
-    filled.push_back({In(language, column.heading.first), In(language, column.heading.second),
-                      timed ? "s" : column.mark, std::move(cells)});
+    const std::pair<std::string, std::string> heading = absl::StrSplit(Tr(column.heading), '|');
+    filled.push_back({heading.first, heading.second, timed ? "s" : column.mark, std::move(cells)});
   }
   return filled;
 }
 
-const char* MarkInWords(const std::string& mark, Language language) {
-  return mark == "m"   ? In(language, kMeasuredWord)
-         : mark == "d" ? In(language, kDerivedWord)
-         : mark == "s" ? In(language, kSimulatedWord)
-                       : "";
+std::string MarkInWords(const std::string& mark) {
+  return mark == "m" ? Tr("measured") : mark == "d" ? Tr("derived") : mark == "s" ? Tr("simulated") : "";
 }
 
 // What the marks of the columns mean. `predictions`: the table has the column of --predict.
-std::string BasisText(const std::vector<SummaryRow>& rows, bool predictions, Language language) {
+std::string BasisText(const std::vector<SummaryRow>& rows, bool predictions) {
   if (TimesAreSimulated(rows)) {
     const Configuration& first = rows.front().configuration;
-    return Say(language, kSimulatedBasis,
-               first.scaled() ? Say(language, kBySlowing, first.training.time_scale)
-                              : std::string(In(language, kByVirtualClock)));
+    return Tr(
+        "Measured: by a clock or a counter. Simulated: $0. Derived: computed from measured and simulated "
+        "values.",
+        first.scaled() ? Tr("measured with links and computing $0 times slower, then divided by $0 (--scale)",
+                            first.training.time_scale)
+                       : Tr("times of the virtual clock"));
   }
   const bool predicted = std::ranges::any_of(rows, [](Row row) { return row.prediction.has_value(); });
-  return Say(language, kBasis,
-             In(language, !predicted    ? kNothingSimulated
-                          : predictions ? kBySimulator
-                                        : kSimulatedElsewhere));
+  return Tr("Measured: by a clock or a counter. Derived: computed from measured values. $0",
+            Tr(!predicted    ? TrNoop("Nothing is simulated.")
+               : predictions ? TrNoop("Simulated: by psring's simulator (--predict).")
+                             : TrNoop("Nothing in this table is simulated; the simulated steps (--predict) "
+                                      "are in report.html and residuals.csv.")));
 }
 
 std::string WithoutTrailingSpace(std::string line) {
@@ -282,7 +282,7 @@ std::string WithThousands(double value) {
   return text;
 }
 
-std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows, Language language) {
+std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows) {
   if (rows.empty()) return {};
   const Configuration& configuration = rows.front().configuration;
   const TrainingOptions& training = configuration.training;
@@ -290,72 +290,126 @@ std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows, Languag
   std::vector<std::string> sentences;
   if (parameters > 0 || configuration.model.has_tables) {
     const double megabytes = 4e-6 * static_cast<double>(parameters);
-    const Phrase& line = configuration.model.has_tables ? kModelWithTablesLine : kModelLine;
-    sentences.push_back(Say(language, line, configuration.model.name,
-                            WithThousands(static_cast<double>(parameters)),
-                            megabytes < 100 ? absl::StrFormat("%.3g", megabytes) : WithThousands(megabytes)));
+    const char* const line =
+        configuration.model.has_tables
+            ? TrNoop(
+                  "Model: $0, with tables, of which a step exchanges only the rows that it "
+                  "touches, and $1 other parameters ($2 MB of float32 gradients).")
+            : TrNoop("Model: $0, $1 parameters ($2 MB of float32 gradients).");
+    sentences.push_back(Tr(line, configuration.model.name, WithThousands(static_cast<double>(parameters)),
+                           megabytes < 100 ? absl::StrFormat("%.3g", megabytes) : WithThousands(megabytes)));
   }
-  const char* const samples = In(language, training.reads_text() ? kBatchTexts : kBatchSamples);
-  sentences.push_back(
-      training.global_batch > 0
-          ? Say(language, kStrongScaling, training.global_batch, samples)
-          : Say(language, kWeakScaling, WorkerBatch(training) * training.reference_workers, samples));
+  const std::string samples = Tr(training.reads_text() ? TrNoop("texts") : TrNoop("samples"));
+  sentences.push_back(training.global_batch > 0
+                          ? Tr("Strong scaling (--global_batch): the workers share $0 $1 per step.",
+                               training.global_batch, samples)
+                          : Tr("Weak scaling (--batch): every worker computes $0 $1 per step.",
+                               WorkerBatch(training) * training.reference_workers, samples));
   return sentences;
 }
 
-TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language) {
-  TableParts parts{.above = AboveTable(rows, language)};
+TableParts PartsOfTable(const std::vector<SummaryRow>& rows) {
+  TableParts parts{.above = AboveTable(rows)};
   const bool simulated = !rows.empty() && rows.front().configuration.simulated();
   const bool scaled = !rows.empty() && rows.front().configuration.scaled();
-  const Lines lines = LinesOf(rows, language);
-  parts.columns = Filled(Columns(rows, language), lines.shown, language);
+  const Lines lines = LinesOf(rows);
+  parts.columns = Filled(Columns(rows), lines.shown);
   parts.rows = lines.rows;
   const auto any_row = [&](auto is) { return std::ranges::any_of(rows, is); };
   const bool predicted = any_row([](Row row) { return row.prediction.has_value(); });
-  const auto say = [&](const Phrase& phrase, auto... values) {
-    parts.legend.push_back(Say(language, phrase, values...));
+  const auto say = [&](const char* english, auto... values) {
+    parts.legend.push_back(Tr(english, values...));
   };
-  say(simulated || scaled || predicted ? kMarksSimulated : kMarks, UnitOf(ReadsText(rows), language));
-  parts.legend.push_back(BasisText(rows, /*predictions=*/true, language));
-  if (predicted) say(kPredictedColumns);
-  if (any_row(MovesGradients)) say(simulated ? kColumnsSimulated : kColumns);
-  if (any_row([](Row row) { return row.sample.rows.all() > 0; })) say(kRowsColumn);
+  say(simulated || scaled || predicted
+          ? TrNoop("m measured, d derived, s simulated. $0/s and step are geometric means over rounds, with "
+                   "a 95% interval by Student's t. Times are ms per step.")
+          : TrNoop("m measured, d derived. $0/s and step are geometric means over rounds, with a 95% "
+                   "interval by Student's t. Times are ms per step."),
+      UnitOf(ReadsText(rows)));
+  parts.legend.push_back(BasisText(rows, /*predictions=*/true));
+  if (predicted) {
+    say(
+        TrNoop("simulated: the step that psring predict computes for this configuration; off: how much "
+               "longer the measured step is."));
+  }
+  if (any_row(MovesGradients)) {
+    say(simulated
+            ? TrNoop("exposed: communication that is not hidden behind computation. MB: payload that a "
+                     "worker sends per step, in 10^6 bytes.")
+            : TrNoop("against none: the step minus a step of the same rounds without communication. exposed: "
+                     "communication that is not hidden behind computation. theory: an exchange of the actual "
+                     "buckets, mean over workers, at the speeds measured at the start, without processor "
+                     "time. MB: payload that a worker sends per step, in 10^6 bytes."));
+  }
+  if (any_row([](Row row) { return row.sample.rows.all() > 0; }))
+    say(TrNoop("Communication, theory and MB include the rows of tables that a step touched."));
   if (any_row([](Row row) { return row.reached_target > 0; })) {
-    say(kTargetColumn, rows.front().configuration.target_accuracy);
+    say(TrNoop("target: seconds of training until the first evaluation with a test accuracy of $0; empty if "
+               "a training did not reach it."),
+        rows.front().configuration.target_accuracy);
   }
   for (Row row : rows) {
     if (row.configuration.tried_lrs.empty()) continue;
-    say(kRateColumn, row.configuration.tried_lrs.size(), row.configuration.training.validation);
+    say(TrNoop("best lr: of $0 learning rates tried for the row (rates.csv), the one with the highest "
+               "accuracy on $1 held-out samples."),
+        row.configuration.tried_lrs.size(), row.configuration.training.validation);
     break;
   }
-  if (any_row([](Row row) { return row.configuration.workers_per_push() > 1; })) say(kPerPushColumn);
-  if (lines.shown.size() > rows.size()) say(kClassLines);
-  if (any_row([](Row row) { return row.configuration.oversubscribed; })) say(kOversubscribed);
-  if (any_row([](Row row) { return !row.valid; })) say(kNotValid);
+  if (any_row([](Row row) { return row.configuration.workers_per_push() > 1; })) {
+    say(
+        TrNoop("workers/push: --local_aggregation; so many workers of a machine add up their gradients and "
+               "push one sum."));
+  }
+  if (lines.shown.size() > rows.size()) {
+    say(
+        TrNoop("Lines that begin with -: workers with unequal shares of the samples; times are means of "
+               "these workers."));
+  }
+  if (any_row([](Row row) { return row.configuration.oversubscribed; })) {
+    say(
+        TrNoop("* oversubscribed: more workers than cores, so computing takes longer than on machines of "
+               "their own."));
+  }
+  if (any_row([](Row row) { return !row.valid; })) {
+    say(
+        TrNoop("! not valid: other programs used too much of the processors, or ranks shared a GPU; see the "
+               "note in summary.csv."));
+  }
   return parts;
 }
 
-std::string Table(const std::vector<SummaryRow>& rows, Language language) {
-  return Layout(PartsOfTable(rows, language), rows);
-}
+std::string Table(const std::vector<SummaryRow>& rows) { return Layout(PartsOfTable(rows), rows); }
 
-std::string ShortTable(const std::vector<SummaryRow>& rows, Language language) {
-  const Lines lines = LinesOf(rows, language);
-  TableParts parts{.above = AboveTable(rows, language),
-                   .columns = Filled(ShortColumns(rows, language), lines.shown, language),
-                   .rows = lines.rows};
-  for (TableColumn& column : parts.columns) column.mark = MarkInWords(column.mark, language);
+std::string ShortTable(const std::vector<SummaryRow>& rows) {
+  const Lines lines = LinesOf(rows);
+  TableParts parts{
+      .above = AboveTable(rows), .columns = Filled(ShortColumns(rows), lines.shown), .rows = lines.rows};
+  for (TableColumn& column : parts.columns) column.mark = MarkInWords(column.mark);
   const auto any_row = [&](auto is) { return std::ranges::any_of(rows, is); };
-  parts.legend.push_back(BasisText(rows, /*predictions=*/false, language));
+  parts.legend.push_back(BasisText(rows, /*predictions=*/false));
   if (any_row([](Row row) { return row.configuration.strategy.name == "none"; })) {
-    parts.legend.push_back(In(language, kNoneRow));
+    parts.legend.push_back(Tr("none: the same workers without communication."));
   }
-  if (any_row(MovesGradients)) parts.legend.push_back(In(language, kShortColumns));
-  if (lines.shown.size() > rows.size()) parts.legend.push_back(In(language, kClassLines));
+  if (any_row(MovesGradients)) {
+    parts.legend.push_back(
+        Tr("Scaling efficiency: the speed over that of a single worker, divided by the number of workers. "
+           "Exposed: communication of a step that computing does not hide; hidden: the rest."));
+  }
+  if (lines.shown.size() > rows.size()) {
+    parts.legend.push_back(
+        Tr("Lines that begin with -: workers with unequal shares of the samples; times are means of these "
+           "workers."));
+  }
   if (any_row([](Row row) { return row.configuration.oversubscribed; })) {
-    parts.legend.push_back(In(language, kOversubscribed));
+    parts.legend.push_back(
+        Tr("* oversubscribed: more workers than cores, so computing takes longer than on machines of their "
+           "own."));
   }
-  if (any_row([](Row row) { return !row.valid; })) parts.legend.push_back(In(language, kNotValid));
+  if (any_row([](Row row) { return !row.valid; })) {
+    parts.legend.push_back(
+        Tr("! not valid: other programs used too much of the processors, or ranks shared a GPU; see the note "
+           "in summary.csv."));
+  }
   return Layout(parts, rows);
 }
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "experiments/summary/summarise.h"
-#include "experiments/texts/phrase.h"
 
 namespace psring {
 
@@ -13,15 +12,15 @@ namespace psring {
 // (row_queries.h), a line for each class of its workers. Below the headings, a line marks each column as m
 // (measured), d (derived) or s (simulated). A legend follows. Empty columns are omitted. At most 120 columns,
 // and the wires.
-std::string Table(const std::vector<SummaryRow>& rows, Language language = Language::kEnglish);
+std::string Table(const std::vector<SummaryRow>& rows);
 
 // AboveTable and the main columns, with the marks in words: samples/s and its interval, scaling efficiency,
 // exposed and hidden communication, test accuracy; and the wires if rows differ in them. 80 columns, without
 // the wires, for strategies with short names.
-std::string ShortTable(const std::vector<SummaryRow>& rows, Language language = Language::kEnglish);
+std::string ShortTable(const std::vector<SummaryRow>& rows);
 
 // What was trained: the model with its size, and the samples of a step. Empty without rows.
-std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows, Language language);
+std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows);
 
 // The parts of Table, for the page. One cell per line.
 struct TableColumn {
@@ -35,7 +34,7 @@ struct TableParts {
   std::vector<size_t> rows;  // by line: its row
   std::vector<std::string> legend;
 };
-TableParts PartsOfTable(const std::vector<SummaryRow>& rows, Language language);
+TableParts PartsOfTable(const std::vector<SummaryRow>& rows);
 
 // 14551.2 -> "14,551".
 std::string WithThousands(double value);

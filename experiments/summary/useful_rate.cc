@@ -4,10 +4,9 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
+#include "common/text/translate.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/summary/verdict.h"
-#include "experiments/texts/findings.h"
-#include "experiments/texts/verdict.h"
 #include "experiments/theory/row_exchange.h"
 
 namespace psring {
@@ -36,14 +35,14 @@ std::string Digits(double value, bool up) {
 }
 
 // "2.9 Gbit/s", or "1.9 to 3.2 Gbit/s" if the interval of `single` is wide.
-std::string RateText(const UsefulRate& rate, bool range, Language language) {
+std::string RateText(const UsefulRate& rate, bool range) {
   const double largest = range && rate.high ? *rate.high : rate.bits_per_s;
   const double unit = largest >= 1e9 ? 1e9 : 1e6;
   std::string value = Digits(rate.bits_per_s / unit, /*up=*/true);
   if (range) value = Digits(rate.low / unit, /*up=*/false);
-  if (range && rate.high) value = Say(language, kRange, value, Digits(*rate.high / unit, /*up=*/true));
-  const std::string text = Say(language, unit == 1e9 ? kGigabits : kMegabits, value);
-  return range && !rate.high ? Say(language, kIfAtAll, text) : text;
+  if (range && rate.high) value = Tr("$0 to $1", value, Digits(*rate.high / unit, /*up=*/true));
+  const std::string text = Tr(unit == 1e9 ? TrNoop("$0 Gbit/s") : TrNoop("$0 Mbit/s"), value);
+  return range && !rate.high ? Tr("$0, if at all,", text) : text;
 }
 
 }  // namespace
@@ -120,21 +119,25 @@ std::optional<UsefulRate> LeastUsefulRate(const SummaryRow& row, const SummaryRo
 }
 
 std::string DistributeFrom(const std::vector<SummaryRow>& rows, const SummaryRow& best,
-                           const SummaryRow& single, const Wires& wires, Language language) {
+                           const SummaryRow& single, const Wires& wires) {
   const SummaryRow& computing = ComputingRow(rows, best, single);
   const int workers = best.configuration.workers, computed = computing.configuration.workers;
   std::optional<UsefulRate> rate = LeastUsefulRate(best, single, computing, wires);
   if (!rate) {
     const bool none_suffices =
         computed > 1 && workers * computing.mean.samples_per_s <= computed * single.mean.samples_per_s;
-    return none_suffices ? Say(language, kNoRateSuffices, computed) : "";
+    return none_suffices ? Tr("Faster links would not change this here: even without communication (none), "
+                              "$0 workers are not faster than one process.",
+                              computed)
+                         : "";
   }
   // Below the rate that was measured, theory has left out what limits this machine.
   if (rate->bits_per_s <= best.link.bits_per_s) return "";
   rate->low = std::max(rate->low, best.link.bits_per_s);
   const bool range = !rate->high || *rate->high > kWideRange * rate->low;
-  return Say(language, kDistributeFrom, RateText(*rate, range, language), workers,
-             computed < workers ? In(language, kOneCoreEach) : "", range ? In(language, kFromInterval) : "");
+  return Tr("Distribute this model only on links of at least $0 with $1 workers$2 (derived$3).",
+            RateText(*rate, range), workers, computed < workers ? Tr(", one core each") : "",
+            range ? Tr(" from the 95% interval of single") : "");
 }
 
 }  // namespace psring

@@ -6,17 +6,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/text/translate.h"
 #include "experiments/summary/row_queries.h"
 #include "experiments/summary/verdict.h"
-#include "experiments/texts/findings.h"
-#include "experiments/texts/validity.h"
 
 namespace psring {
 namespace {
 
 using Rows = std::vector<const SummaryRow*>;
-
-const char* Gap(Language language) { return language == Language::kChinese ? "" : " "; }
 
 template <typename Keeps>
 Rows Those(const Rows& rows, Keeps keeps) {
@@ -31,10 +28,10 @@ bool IsBesidePsring(const SummaryRow* row) { return !Shares(row) && row->other_p
 
 bool IsDisturbed(const SummaryRow* row) { return !Shares(row) && row->other_psring == 0; }
 
-std::string NamesIn(const Rows& rows, Language language) {
+std::string NamesIn(const Rows& rows) {
   std::vector<std::string> names;
   for (const SummaryRow* row : rows) names.push_back(row->configuration.name());
-  return Joined(language, names);
+  return absl::StrJoin(names, Tr(", "));
 }
 
 std::string MostForeign(const Rows& rows) {
@@ -44,34 +41,45 @@ std::string MostForeign(const Rows& rows) {
 }
 
 // Why the times of `rows` are not valid. `all`: the number of rows of the run.
-void AddDisturbance(const Rows& rows, size_t all, Sentences& why) {
+void AddDisturbance(const Rows& rows, size_t all, std::vector<std::string>& why) {
   const Rows gpus = Those(rows, Shares), others = Those(rows, IsDisturbed),
              beside = Those(rows, IsBesidePsring);
   const auto named = [&](const Rows& those) {
-    return those.size() == all ? why.Say(kEveryRow) : NamesIn(those, why.language());
+    return those.size() == all ? Tr("every row") : NamesIn(those);
   };
-  if (!gpus.empty()) why.Add(kRowsShareGpus, named(gpus));
-  if (!beside.empty()) why.Add(kRowsBesidePsring, named(beside), beside.front()->other_psring);
-  if (!others.empty()) why.Add(kRowsDisturbed, named(others), MostForeign(others));
+  if (!gpus.empty()) {
+    why.push_back(
+        Tr("Ranks share a GPU in $0: the run shows that it works, not how fast it is.", named(gpus)));
+  }
+  if (!beside.empty()) {
+    why.push_back(Tr("Another psring (process $1) was running during $0.", named(beside),
+                     beside.front()->other_psring));
+  }
+  if (!others.empty()) {
+    why.push_back(
+        Tr("Other programs used up to $1% of the processors during $0.", named(others), MostForeign(others)));
+  }
 }
 
 // What limits the use of valid times.
-void AddLimits(const std::vector<SummaryRow>& rows, const Rows& all, int cores, int rounds, Sentences& why) {
+void AddLimits(const std::vector<SummaryRow>& rows, const Rows& all, int cores, int rounds,
+               std::vector<std::string>& why) {
   const Rows several = Those(all, [](auto* row) { return row->configuration.workers > 1; });
   const Rows oversubscribed = Those(several, [&](auto* row) {
     return row->configuration.oversubscribed && !NetworkDecides(rows, row->configuration.workers);
   });
   if (!oversubscribed.empty()) {
-    why.Add(
-        kRowsShareCores,
-        oversubscribed.size() == rows.size() ? why.Say(kEveryRow) : NamesIn(oversubscribed, why.language()),
-        cores, cores == 1 ? "core" : "cores");
+    why.push_back(
+        Tr("Workers share $1 $2 in $0: their times do not apply to machines with one core per worker.",
+           oversubscribed.size() == rows.size() ? Tr("every row") : NamesIn(oversubscribed), cores,
+           cores == 1 ? "core" : "cores"));
   }
   const bool no_links = std::ranges::all_of(several, [](auto* row) {
     return row->link.shaping == Shaping::kNone && !row->configuration.on_machines;
   });
-  if (!several.empty() && no_links) why.Add(kWithoutLinks);
-  if (rounds == 1) why.Add(kNoIntervals);
+  if (!several.empty() && no_links)
+    why.push_back(Tr("All ranks share one machine without links, so the times do not apply to a network."));
+  if (rounds == 1) why.push_back(Tr("One round: no intervals."));
 }
 
 // Of the row with the fewest; 0: only trainings.
@@ -83,17 +91,15 @@ int Rounds(const Rows& rows) {
   return fewest;
 }
 
-Validity Of(const char* state, const Phrase& title, const Sentences& why) {
-  const Language language = why.language();
-  return {.state = state, .title = In(language, title), .why = absl::StrJoin(why.list(), Gap(language))};
+Validity Of(const char* state, const char* title, const std::vector<std::string>& why) {
+  return {.state = state, .title = Tr(title), .why = absl::StrJoin(why, SentenceGap())};
 }
 
 }  // namespace
 
-std::string Validity::Text(Language language) const { return absl::StrCat(title, Gap(language), why); }
+std::string Validity::Text() const { return absl::StrCat(title, SentenceGap(), why); }
 
-std::optional<Validity> ValidityOf(const std::vector<SummaryRow>& rows, std::optional<int> cores,
-                                   Language language) {
+std::optional<Validity> ValidityOf(const std::vector<SummaryRow>& rows, std::optional<int> cores) {
   if (rows.empty()) return std::nullopt;
   Rows all, used, wrong, beside;
   for (const SummaryRow& row : rows) all.push_back(&row);
@@ -103,36 +109,44 @@ std::optional<Validity> ValidityOf(const std::vector<SummaryRow>& rows, std::opt
     if (row->valid) continue;
     (std::ranges::find(used, row) != used.end() ? wrong : beside).push_back(row);
   }
-  Sentences why(language);
+  std::vector<std::string> why;
   if (!wrong.empty()) {
-    if (used.size() < all.size()) why.Add(kUsesInvalidRows);
+    if (used.size() < all.size()) why.push_back(Tr("The answer uses rows that are not valid."));
     AddDisturbance(wrong, all.size(), why);
-    if (!std::ranges::all_of(wrong, Shares)) why.Add(kRepeatWhenIdle);
-    if (!beside.empty()) why.Add(kOtherInvalidRows, NamesIn(beside, language));
-    return Of("invalid", kInvalid, why);
+    if (!std::ranges::all_of(wrong, Shares)) why.push_back(Tr("Repeat the run on an idle machine."));
+    if (!beside.empty()) why.push_back(Tr("Other rows that are not valid: $0.", NamesIn(beside)));
+    return Of("invalid", TrNoop("Not valid."), why);
   }
   if (rows.front().TimeBasis() == Basis::kSimulated) {
     const Configuration& first = rows.front().configuration;
     if (first.scaled()) {
-      why.Add(kSlowed, first.training.time_scale);
+      why.push_back(Tr("Links and computing ran $0 times slower, and times are divided by $0.",
+                       first.training.time_scale));
     } else {
-      why.Add(kVirtualTimes);
+      why.push_back(Tr("Times come from a virtual clock; the training and its accuracy are real."));
     }
-    return Of("simulated", kOnlySimulated, why);
+    return Of("simulated", TrNoop("Simulated."), why);
   }
   if (!cores) {
-    why.Add(kRecordsOfOneLaunch);
-    return Of("limited", kLimited, why);
+    why.push_back(
+        Tr("One launch: no intervals. Its records do not say where it ran and whether other programs "
+           "disturbed it."));
+    return Of("limited", TrNoop("Valid with limits."), why);
   }
   const int rounds = Rounds(all);
   AddLimits(rows, all, *cores, rounds, why);
-  const bool limited = !why.list().empty();
-  if (!limited) why.Add(beside.empty() ? kUndisturbed : kUsedRowsUndisturbed, rounds, MostForeign(used));
+  const bool limited = !why.empty();
+  if (!limited) {
+    why.push_back(Tr(beside.empty() ? TrNoop("Rounds: $0. Other programs used at most $1% of the processors.")
+                                    : TrNoop("For the rows that the answer uses, rounds: $0; other programs "
+                                             "used at most $1% of the processors."),
+                     rounds, MostForeign(used)));
+  }
   if (!beside.empty()) {
     AddDisturbance(beside, all.size(), why);
-    return Of("limited", kPartlyValid, why);
+    return Of("limited", TrNoop("The answer is valid, but other rows are not."), why);
   }
-  return limited ? Of("limited", kLimited, why) : Of("valid", kValid, why);
+  return limited ? Of("limited", TrNoop("Valid with limits."), why) : Of("valid", TrNoop("Valid."), why);
 }
 
 }  // namespace psring

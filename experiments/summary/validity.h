@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "experiments/summary/summarise.h"
-#include "experiments/texts/phrase.h"
 
 namespace psring {
 
@@ -16,13 +15,12 @@ struct Validity {
   std::string title;       // "Valid with limits."
   std::string why;         // one or more sentences
 
-  std::string Text(Language language) const;  // "Valid with limits. One round: no intervals."
+  std::string Text() const;  // "Valid with limits. One round: no intervals."
 };
 
 // About the rows of RowsOfVerdict, or all if there are none; other rows that are not valid are named
 // separately. `cores`: of all machines; empty: the rows are the records of one launch, which do not say where
 // it ran. Empty: no rows.
-std::optional<Validity> ValidityOf(const std::vector<SummaryRow>& rows, std::optional<int> cores,
-                                   Language language);
+std::optional<Validity> ValidityOf(const std::vector<SummaryRow>& rows, std::optional<int> cores);
 
 }  // namespace psring

@@ -6,12 +6,11 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/text/translate.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/summary/findings.h"
 #include "experiments/summary/row_queries.h"
 #include "experiments/summary/table.h"
-#include "experiments/texts/findings.h"
-#include "experiments/texts/verdict.h"
 
 namespace psring {
 namespace {
@@ -32,24 +31,27 @@ bool IsTimed(const SummaryRow& row, int workers) {
 std::string TimeText(double ms) { return absl::StrFormat("%.*f", ms < 100 ? 1 : 0, ms); }
 
 // Why `best` is faster than `rival`.
-std::string Reason(const SummaryRow& best, const SummaryRow& rival, Language language) {
+std::string Reason(const SummaryRow& best, const SummaryRow& rival) {
   if (best.configuration.simulated()) return "";
-  if (best.link.bits_per_s <= 0) return In(language, kOneMachineOnly);
+  if (best.link.bits_per_s <= 0)
+    return Tr("; this compares programs and processor time on one machine, not networks");
   if (!best.predicted_comm_ms || !rival.predicted_comm_ms) return "";
   const std::string of_best = TimeText(*best.predicted_comm_ms),
                     of_rival = TimeText(*rival.predicted_comm_ms);
-  const std::string name = NameWithServers(rival, language);
+  const std::string name = NameWithServers(rival);
   if (*rival.predicted_comm_ms <= kClearlyLonger * *best.predicted_comm_ms) {
-    return Say(language, kTheoryDisagrees, of_best, name, of_rival);
+    return Tr(
+        "; theory, which excludes processor time, predicts no such difference ($0 ms, and $2 ms with $1)",
+        of_best, name, of_rival);
   }
   const std::optional<double> best_carries = GradientsThroughLink(best),
                               rival_carries = GradientsThroughLink(rival);
   if (best_carries && rival_carries && *rival_carries > kClearlyLonger * *best_carries) {
-    return Say(language, kBecauseLink, absl::StrFormat("%.3g", *rival_carries),
-               WayText(rival, kWayOfServers, language), absl::StrFormat("%.3g", *best_carries),
-               WayText(best, kWayOfServers, language));
+    return Tr(", because the busiest link carries $0 gradients one after another with $1, and $2 with $3",
+              absl::StrFormat("%.3g", *rival_carries), WayText(rival, TrNoop("$0 ($1)")),
+              absl::StrFormat("%.3g", *best_carries), WayText(best, TrNoop("$0 ($1)")));
   }
-  return Say(language, kBecauseTheory, of_best, name, of_rival);
+  return Tr(", because an exchange takes $0 ms in theory, and with $1 $2 ms", of_best, name, of_rival);
 }
 
 // How the workers of `best` compare with one process.
@@ -80,16 +82,16 @@ AgainstOne CompareWithOne(const std::vector<SummaryRow>& rows, const SummaryRow&
   return against;
 }
 
-std::string FactorText(const PairedComparison& pair, Language language) {
+std::string FactorText(const PairedComparison& pair) {
   std::string ratio = absl::StrFormat("%.2f", pair.ratio);
   if (!pair.interval) return ratio;
-  return Say(language, kBetween, ratio, absl::StrFormat("%.2f", pair.interval->low),
-             absl::StrFormat("%.2f", pair.interval->high));
+  return Tr("$0 ($1 to $2)", ratio, absl::StrFormat("%.2f", pair.interval->low),
+            absl::StrFormat("%.2f", pair.interval->high));
 }
 
-std::string NetworkText(const SummaryRow& row, Language language) {
-  if (row.configuration.simulated()) return In(language, kVirtualNetwork);
-  return NameLink(row.link, language);
+std::string NetworkText(const SummaryRow& row) {
+  if (row.configuration.simulated()) return Tr("the simulated network");
+  return NameLink(row.link);
 }
 
 // The fastest strategy with other updates and the workers of `best`, or null.
@@ -105,25 +107,28 @@ const SummaryRow* FastestOfOtherUpdates(const std::vector<SummaryRow>& rows, con
 
 // The first sentence if the workers should not be used.
 std::string UseOneProcess(const std::vector<SummaryRow>& rows, const SummaryRow& best,
-                          const AgainstOne& against, Language language) {
+                          const AgainstOne& against) {
   const int workers = best.configuration.workers;
   const bool others = std::ranges::any_of(
       rows, [&](const SummaryRow& row) { return IsTimed(row, workers) && !SameUpdates(row); });
   const std::string strategy =
-      Say(language, others ? kFastestStrategyOfItsKind : kFastestStrategy, NameWithServers(best, language));
-  const std::string network = NetworkText(best, language);
+      Tr(others ? TrNoop("the fastest synchronous strategy, $0") : TrNoop("the fastest strategy, $0"),
+         NameWithServers(best));
+  const std::string network = NetworkText(best);
   if (!against.slower()) {
-    return Say(language, kUseOneProcessLevel, FactorText(against.pair, language), workers, network, strategy,
-               UnitOf(best, language));
+    return Tr(
+        "Use one process: $1 workers on $2 are not shown to be faster; with $3, they process $0 times its "
+        "$4/s.",
+        FactorText(against.pair), workers, network, strategy, UnitOf(best));
   }
-  return Say(language, kUseOneProcess, WithThousands(against.single->mean.samples_per_s), workers, network,
-             WithThousands(best.mean.samples_per_s), strategy, UnitOf(best, language));
+  return Tr("Use one process: it processes $0 $5/s, but $1 workers on $2 process only $3 with $4.",
+            WithThousands(against.single->mean.samples_per_s), workers, network,
+            WithThousands(best.mean.samples_per_s), strategy, UnitOf(best));
 }
 
 // The accuracies of `row` and of `best`, which updates the weights without delay, with as many workers, or
 // with the largest other number of several for which both were trained.
-std::string AccuracyText(const std::vector<SummaryRow>& rows, const SummaryRow& row, const SummaryRow& best,
-                         Language language) {
+std::string AccuracyText(const std::vector<SummaryRow>& rows, const SummaryRow& row, const SummaryRow& best) {
   const int workers = best.configuration.workers;
   const SummaryRow *late = nullptr, *prompt = nullptr;
   for (const SummaryRow& other : rows) {
@@ -136,18 +141,17 @@ std::string AccuracyText(const std::vector<SummaryRow>& rows, const SummaryRow& 
     late = &other;
     prompt = same;
   }
-  if (late == nullptr) return In(language, kCompareAccuracy);
-  const std::string seeds =
-      late->trainings == 1 ? In(language, kOneSeed) : Say(language, kSeeds, late->trainings);
-  return Say(language, kSeeAccuracy, absl::StrFormat("%.3f", *late->test_accuracy),
-             NameWithServers(best, language), absl::StrFormat("%.3f", *prompt->test_accuracy),
-             late->configuration.workers, seeds);
+  if (late == nullptr) return Tr("compare accuracy, too");
+  const std::string seeds = late->trainings == 1 ? Tr("one seed") : Tr("mean of $0 seeds", late->trainings);
+  return Tr("see its accuracy ($0, $1 $2; $3 workers, $4)", absl::StrFormat("%.3f", *late->test_accuracy),
+            NameWithServers(best), absl::StrFormat("%.3f", *prompt->test_accuracy),
+            late->configuration.workers, seeds);
 }
 
 // If a strategy with other updates is shown to be faster than what is recommended: one process, or the
 // strategy to use if the model is distributed.
 std::string AsynchronousIsFaster(const std::vector<SummaryRow>& rows, const SummaryRow& best,
-                                 const AgainstOne& against, Language language) {
+                                 const AgainstOne& against) {
   const SummaryRow* fastest = FastestOfOtherUpdates(rows, best);
   if (fastest == nullptr) return "";
   std::vector<const SummaryRow*> others = {&best};
@@ -162,10 +166,10 @@ std::string AsynchronousIsFaster(const std::vector<SummaryRow>& rows, const Summ
   const std::vector<bool> shown = ShowDifference(pairs);
   for (size_t i = 0; i < others.size(); ++i) {
     if (pairs[i].ratio <= 1 || !shown[i]) continue;
-    return Say(
-        language, kAsynchronousIsFaster, RankedName(*fastest, language), FactorText(pairs[i], language),
-        others[i] == against.single ? In(language, kOneProcess) : NameWithServers(*others[i], language),
-        AccuracyText(rows, *fastest, best, language));
+    return Tr("$0 is $1 times as fast as $2, but its gradients are late: $3.", RankedName(*fastest),
+              FactorText(pairs[i]),
+              others[i] == against.single ? Tr("one process") : NameWithServers(*others[i]),
+              AccuracyText(rows, *fastest, best));
   }
   return "";
 }
@@ -211,30 +215,36 @@ Ranking Rank(const std::vector<const SummaryRow*>& candidates) {
   return ranking;
 }
 
-std::vector<std::string> NamesOf(const std::vector<const SummaryRow*>& rows, Language language) {
+std::vector<std::string> NamesOf(const std::vector<const SummaryRow*>& rows) {
   std::vector<std::string> names;
-  for (const SummaryRow* row : rows) names.push_back(NameWithServers(*row, language));
+  for (const SummaryRow* row : rows) names.push_back(NameWithServers(*row));
   return names;
 }
 
 // The sentence that recommends the fastest of `candidates`, or says why it does not.
-std::string Choice(const std::vector<const SummaryRow*>& candidates, bool distribute, Language language) {
+std::string Choice(const std::vector<const SummaryRow*>& candidates, bool distribute) {
   const SummaryRow& best = *candidates.front();
   const auto [level_rows, next, pair] = Rank(candidates);
-  const std::vector<std::string> level = NamesOf(level_rows, language);
-  const std::string network = NetworkText(best, language);
+  const std::vector<std::string> level = NamesOf(level_rows);
+  const std::string network = NetworkText(best);
   const int workers = best.configuration.workers;
   if (next == nullptr) {
     const bool one_round = best.round_samples_per_s.size() < 2;
-    return Say(language, kVerdictNone, Joined(language, NamesOf(candidates, language)), workers, network,
-               one_round ? std::string(In(language, kOneRoundOnly))
-                         : Say(language, kTooUncertain, RoundsText(best.rounds, language)));
+    return Tr("None of $0 is shown to be faster with $1 workers on $2: $3.",
+              absl::StrJoin(NamesOf(candidates), Tr(", ")), workers, network,
+              one_round ? Tr("one round gives no interval; run at least three (--repeats)")
+                        : Tr("the differences are below 2% or too uncertain for $0; a longer --time_budget "
+                             "gives narrower intervals",
+                             RoundsText(best.rounds)));
   }
-  const std::string names = Joined(language, level, kVerdictOr), factor = FactorText(pair, language),
-                    other = NameWithServers(*next, language), reason = Reason(best, *next, language);
-  std::string text = distribute ? Say(language, kVerdictUse, names, factor, other, workers, network, reason)
-                                : Say(language, kVerdictUseAnyway, names, factor, other, workers, reason);
-  if (level.size() > 1) text += Say(language, kVerdictLevel, Joined(language, level, kAnd));
+  const std::string names = absl::StrJoin(level, Tr(" or ")), factor = FactorText(pair),
+                    other = NameWithServers(*next), reason = Reason(best, *next);
+  std::string text =
+      distribute ? Tr("Use $0: $1 times as fast as $2 with $3 workers on $4$5.", names, factor, other,
+                      workers, network, reason)
+                 : Tr("If you distribute the model anyway, use $0: $1 times as fast as $2 with $3 workers$4.",
+                      names, factor, other, workers, reason);
+  if (level.size() > 1) text += Tr(" No difference between $0 is shown.", absl::StrJoin(level, Tr(" and ")));
   return text;
 }
 
@@ -285,7 +295,8 @@ std::vector<std::string> Recommended(const std::vector<SummaryRow>& rows) {
   if (candidates.empty()) return {};
   if (!CompareWithOne(rows, *candidates.front()).distribute) return {"single"};
   const Ranking ranking = Rank(candidates);
-  return ranking.next == nullptr ? std::vector<std::string>() : NamesOf(ranking.level, Language::kEnglish);
+  return ranking.next == nullptr ? std::vector<std::string>()
+                                 : InLanguage(Language::kEnglish, [&] { return NamesOf(ranking.level); });
 }
 
 std::vector<size_t> RowsOfVerdict(const std::vector<SummaryRow>& rows) {
@@ -307,38 +318,41 @@ std::vector<size_t> RowsOfVerdict(const std::vector<SummaryRow>& rows) {
   return places;
 }
 
-std::string Verdict(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
-                    Language language) {
+std::string Verdict(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires) {
   const std::set<int> counts = CountsWithChoice(rows);
   if (counts.empty()) return "";
   const auto [candidates, most_workers] = ComparedCandidates(rows, counts);
-  if (candidates.empty()) return In(language, kVerdictOversubscribed);
+  if (candidates.empty()) {
+    return Tr(
+        "No strategy is named: the workers share this machine's cores, and no link limits the step, so their "
+        "times do not apply to machines with one core per worker.");
+  }
   const SummaryRow& best = *candidates.front();
   const AgainstOne against = CompareWithOne(rows, best);
   std::vector<std::string> sentences;
   if (std::ranges::any_of(RowsOfVerdict(rows), [&](size_t row) { return !rows[row].valid; })) {
-    sentences.push_back(In(language, kVerdictDisturbed));
+    sentences.push_back(Tr("Not valid: other programs disturbed the rows marked !."));
   }
   if (!against.distribute) {
-    sentences.push_back(UseOneProcess(rows, best, against, language));
-    if (wires) sentences.push_back(DistributeFrom(rows, best, *against.single, *wires, language));
+    sentences.push_back(UseOneProcess(rows, best, against));
+    if (wires) sentences.push_back(DistributeFrom(rows, best, *against.single, *wires));
   }
-  sentences.push_back(Choice(candidates, against.distribute, language));
+  sentences.push_back(Choice(candidates, against.distribute));
   if (against.distribute && against.single != nullptr) {
-    sentences.push_back(Say(language, kSpeedupOverSingle, WithThousands(against.single->mean.samples_per_s),
-                            FactorText(against.pair, language), NameWithServers(best, language),
-                            UnitOf(best, language)));
+    sentences.push_back(Tr("$2 is $1 times as fast as one process ($0 $3/s).",
+                           WithThousands(against.single->mean.samples_per_s), FactorText(against.pair),
+                           NameWithServers(best), UnitOf(best)));
   }
   if (most_workers != nullptr) {
-    sentences.push_back(Say(language, kMoreWorkersAreSlower, most_workers->configuration.workers,
-                            NameWithServers(*most_workers, language),
-                            WithThousands(most_workers->mean.samples_per_s),
-                            WithThousands(best.mean.samples_per_s), UnitOf(best, language)));
+    sentences.push_back(Tr("More workers are slower: $0 process $2 $4/s with $1, instead of $3.",
+                           most_workers->configuration.workers, NameWithServers(*most_workers),
+                           WithThousands(most_workers->mean.samples_per_s),
+                           WithThousands(best.mean.samples_per_s), UnitOf(best)));
   }
-  sentences.push_back(AsynchronousIsFaster(rows, best, against, language));
-  if (best.TimeBasis() == Basis::kSimulated) sentences.push_back(In(language, kVerdictSimulated));
+  sentences.push_back(AsynchronousIsFaster(rows, best, against));
+  if (best.TimeBasis() == Basis::kSimulated) sentences.push_back(Tr("Times are simulated."));
   std::erase(sentences, "");
-  return absl::StrJoin(sentences, language == Language::kChinese ? "" : " ");
+  return absl::StrJoin(sentences, SentenceGap());
 }
 
 }  // namespace psring

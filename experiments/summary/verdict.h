@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "experiments/summary/summarise.h"
-#include "experiments/texts/phrase.h"
 
 namespace psring {
 
@@ -15,8 +14,7 @@ namespace psring {
 // recommended only if the paired intervals show, after Holm's correction, that it is faster than another one
 // (ShowDifference); otherwise the text says why none is. If the workers are not shown to be faster than one
 // process, the first sentence recommends one process. Empty: there are fewer than two such strategies.
-std::string Verdict(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
-                    Language language);
+std::string Verdict(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires);
 
 // The strategies that Verdict recommends, in English with their servers; "single" for one process; empty: it
 // recommends none.
@@ -49,6 +47,6 @@ std::optional<UsefulRate> LeastUsefulRate(const SummaryRow& row, const SummaryRo
 
 // The sentence that names this rate for `best`, or says that no rate suffices. Empty: it is not known.
 std::string DistributeFrom(const std::vector<SummaryRow>& rows, const SummaryRow& best,
-                           const SummaryRow& single, const Wires& wires, Language language);
+                           const SummaryRow& single, const Wires& wires);
 
 }  // namespace psring

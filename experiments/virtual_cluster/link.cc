@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "common/base/bit_rate.h"
 #include "common/base/duration_text.h"
-#include "experiments/texts/plan.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -25,8 +25,8 @@ const char* ShapingName(Shaping shaping) {
 
 absl::Status CheckLink(const LinkOptions& options) {
   if (options.scale > 1 && options.bits_per_s <= 0) {
-    return absl::InvalidArgumentError(
-        "--scale is for links that this machine cannot carry; add --link with their rate, such as 10gbit");
+    return absl::InvalidArgumentError(Tr(
+        "--scale is for links that this machine cannot carry; add --link with their rate, such as 10gbit"));
   }
   if (options.shaping == "none" && options.wanted()) {
     return absl::InvalidArgumentError("--shaping none contradicts --link and --latency; omit it or them");
@@ -49,7 +49,7 @@ absl::StatusOr<double> ParseLatency(const std::string& text) {
     duration = *with_units;
   } else if (!absl::ParseDuration(text, &duration)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is not a time; write a number with a unit, such as 0.5ms or 100us"));
+        Tr("'$0' is not a time; write a number with a unit, such as 0.5ms or 100us", text));
   }
   if (duration < absl::ZeroDuration() || duration > absl::Seconds(10)) {
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not between 0 and 10s"));
@@ -100,20 +100,21 @@ LinkReport Nominal(LinkReport built, double scale) {
   return built;
 }
 
-std::string NameLink(const LinkReport& report, Language language) {
-  if (report.shaping == Shaping::kNone) return In(language, kLoopbackText);
-  std::string text = report.bits_per_s > 0 ? Say(language, kLinkText, BitRateText(report.bits_per_s))
-                                           : In(language, kLinkUnlimited);
-  if (report.latency_s > 0) text += Say(language, kLinkLatency, report.latency_s * 1e3);
+std::string NameLink(const LinkReport& report) {
+  if (report.shaping == Shaping::kNone) return Tr("this machine's loopback");
+  std::string text =
+      report.bits_per_s > 0 ? Tr("$0 links", BitRateText(report.bits_per_s)) : Tr("links without a limit");
+  if (report.latency_s > 0) text += Tr(" with $0 ms of latency", report.latency_s * 1e3);
   return text;
 }
 
-std::string DescribeLink(const LinkReport& report, Language language) {
-  std::string text = NameLink(report, language);
-  if (report.shaping == Shaping::kNetns) text += In(language, kLinkNamespaces);
-  if (report.shaping == Shaping::kUserspace) text += In(language, kLinkTransports);
+std::string DescribeLink(const LinkReport& report) {
+  std::string text = NameLink(report);
+  if (report.shaping == Shaping::kNetns) text += Tr(" between network namespaces of this machine");
+  if (report.shaping == Shaping::kUserspace)
+    text += Tr(", limited by psring's own transports on this machine");
   if (!report.congestion_control.empty()) absl::StrAppend(&text, " (TCP ", report.congestion_control, ")");
-  if (report.scale > 1) text += Say(language, kLinkScale, report.scale);
+  if (report.scale > 1) text += Tr(", at 1/$0 of the speed", report.scale);
   return text;
 }
 

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "experiments/texts/phrase.h"
 
 namespace psring {
 
@@ -86,9 +85,9 @@ std::string WhyNotCarried(const LinkReport& report);
 double LeastCarried(const LinkReport& report);
 
 // "1 Gbit/s links with 0.5 ms of latency", "this machine's loopback".
-std::string NameLink(const LinkReport& report, Language language = Language::kEnglish);
+std::string NameLink(const LinkReport& report);
 // NameLink and how the links are built: "1 Gbit/s links between network namespaces of this machine (TCP
 // cubic)".
-std::string DescribeLink(const LinkReport& report, Language language = Language::kEnglish);
+std::string DescribeLink(const LinkReport& report);
 
 }  // namespace psring

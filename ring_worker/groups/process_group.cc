@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "common/net/host_identity.h"
 #include "common/net/random_token.h"
+#include "common/text/translate.h"
 #include "ring_worker/groups/groups.h"
 
 namespace psring {
@@ -31,8 +32,7 @@ absl::StatusOr<BackendRow> FindBackend(const std::string& name) {
     if (row.name == name) return row;
     names.push_back(row.name);
   }
-  return absl::NotFoundError(
-      absl::StrCat("unknown backend '", name, "'; use one of ", absl::StrJoin(names, ", ")));
+  return absl::NotFoundError(Tr("unknown backend '$0'; use one of $1", name, absl::StrJoin(names, ", ")));
 }
 
 }  // namespace
@@ -101,7 +101,7 @@ absl::Status CheckGroupOptions(const GroupOptions& options, Collective collectiv
   }
   const std::vector<std::string> algorithms = backend.algorithms(collective);
   if (algorithms.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(backend.name, " offers no ", Name(collective)));
+    return absl::InvalidArgumentError(Tr("$0 offers no $1", backend.name, Name(collective)));
   }
   if (!options.algorithm.empty() && !Contains(algorithms, options.algorithm)) {
     return absl::InvalidArgumentError(absl::StrCat("'", options.algorithm, "' is not an algorithm of ",

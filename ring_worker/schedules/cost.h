@@ -20,8 +20,7 @@ struct ScheduleCost {
   double payload_bytes = 0;              // sent by a rank, on average
   const char *latency, *bytes, *adding;  // the terms in symbols: "2(N-1) a"
   bool one_direction = false;            // the busiest link is used first in one direction, then in the other
-  const char *note = "",
-             *note_chinese = "";  // where the rounds cost something else than the symbols, and why
+  const char* note = "";  // for Tr: where the rounds cost something else than the symbols, and why
 };
 
 // Bytes of an all-reduce that each rank sends on average if no byte is sent twice.

@@ -2,6 +2,7 @@
 #include <bit>
 #include <cmath>
 
+#include "common/text/translate.h"
 #include "ring_worker/schedules/schedules.h"
 
 namespace psring {
@@ -117,16 +118,14 @@ std::unique_ptr<Schedule> MakeDoubleBinaryTree(Collective collective, const Sche
 
 ScheduleCost DoubleBinaryTreeCost(int ranks, double bytes) {
   const double n = ranks, all = 2 * (n - 1) * bytes;
-  return {
-      .terms = {2 * std::ceil(std::log2(n)), 2 * bytes, all, 0},
-      .payload_bytes = LeastPayload(n, bytes),
-      .latency = "2 lg N a",
-      .bytes = "2 M/B",
-      .adding = "0",
-      .note =
-          "The formula is for many segments in a pipeline, which keeps all links busy. In one piece, as "
-          "shown here, the two trees cost more.",
-      .note_chinese = "公式对应许多小段在两棵树上依次流水，使所有链路保持忙碌；像这里整块传输时，代价更高。"};
+  return {.terms = {2 * std::ceil(std::log2(n)), 2 * bytes, all, 0},
+          .payload_bytes = LeastPayload(n, bytes),
+          .latency = "2 lg N a",
+          .bytes = "2 M/B",
+          .adding = "0",
+          .note = TrNoop(
+              "The formula is for many segments in a pipeline, which keeps all links busy. In one piece, as "
+              "shown here, the two trees cost more.")};
 }
 
 }  // namespace psring

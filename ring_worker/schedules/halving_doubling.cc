@@ -1,6 +1,7 @@
 #include <bit>
 #include <cmath>
 
+#include "common/text/translate.h"
 #include "ring_worker/schedules/schedules.h"
 
 namespace psring {
@@ -168,19 +169,16 @@ std::unique_ptr<Schedule> MakeHalvingDoubling(Collective collective, const Sched
 ScheduleCost HalvingDoublingCost(int ranks, double bytes) {
   const double n = ranks, power = std::bit_floor(static_cast<unsigned>(ranks));
   const bool folds = power < n;
-  return {
-      .terms = {2 * std::log2(power) + (folds ? 2 : 0),
-                2 * (power - 1) / power * bytes + (folds ? 2 * bytes : 0), 2 * (n - 1) * bytes,
-                (power - 1) / power * bytes + (folds ? bytes : 0)},
-      .payload_bytes = LeastPayload(n, bytes),
-      .latency = "2 lg N a",
-      .bytes = "2(N-1)/N M/B",
-      .adding = "(N-1)/N M g",
-      .note =
-          folds ? "The formula is for powers of two. Other numbers of ranks first fold into a power of two, "
-                  "which costs about 2a + 2M/B more."
-                : "",
-      .note_chinese = folds ? "公式对应 2 的幂；多出的 rank 先并入其他 rank，约多付 2a + 2M/B。" : ""};
+  return {.terms = {2 * std::log2(power) + (folds ? 2 : 0),
+                    2 * (power - 1) / power * bytes + (folds ? 2 * bytes : 0), 2 * (n - 1) * bytes,
+                    (power - 1) / power * bytes + (folds ? bytes : 0)},
+          .payload_bytes = LeastPayload(n, bytes),
+          .latency = "2 lg N a",
+          .bytes = "2(N-1)/N M/B",
+          .adding = "(N-1)/N M g",
+          .note = folds ? TrNoop("The formula is for powers of two. Other numbers of ranks first fold into a "
+                                 "power of two, which costs about 2a + 2M/B more.")
+                        : ""};
 }
 
 }  // namespace psring

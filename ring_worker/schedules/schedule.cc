@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/text/translate.h"
 #include "ring_worker/schedules/schedules.h"
 
 namespace psring {
@@ -45,8 +46,7 @@ absl::StatusOr<Collective> ParseCollective(const std::string& name) {
     if (name == Name(collective)) return collective;
     names.push_back(Name(collective));
   }
-  return absl::NotFoundError(
-      absl::StrCat("unknown collective '", name, "'; use one of ", absl::StrJoin(names, ", ")));
+  return absl::NotFoundError(Tr("unknown collective '$0'; use one of $1", name, absl::StrJoin(names, ", ")));
 }
 
 namespace {
@@ -61,20 +61,20 @@ constexpr ScheduleTraits kCompared = {.is_compared = true}, kRooted = {.has_root
 
 const ScheduleTable& ScheduleRows() {
   static const auto& rows = *new ScheduleTable{
-      {"ring", "every rank sends to the next: the fewest bytes, for large buffers", MakeRing, RingCost,
-       "先散射归约，再全收集，沿环每次移动 N 分之一", kRingTraits},
-      {"star", "like one parameter server: rank 0 gathers, adds and sends back", MakeStar, StarCost,
-       "rank 0 收集、相加、再发回：参数服务器的通信方式", kRooted},
-      {"direct", "every rank sums one part, like a parameter server with every worker", MakeDirect,
-       DirectCost, "每个 rank 拥有一片，收集它、相加、再发回", kDirectTraits},
-      {"one-shot", "every rank reads every other, in one round: for small buffers", MakeOneShot, nullptr,
-       "每个 rank 把一切发给所有其他 rank，各自相加", kCompared},
-      {"halving-doubling", "partners exchange halves and add, then double: few rounds and few bytes",
-       MakeHalvingDoubling, HalvingDoublingCost, "与距离逐次加倍的伙伴交换逐次减半的部分，再反过来"},
-      {"double-binary-tree", "up and down two trees, each for half of the buffer", MakeDoubleBinaryTree,
-       DoubleBinaryTreeCost, "两棵互补的二叉树，各管一半", kRooted},
-      {"hierarchical", "within nodes, then by rings between nodes, then within nodes", MakeHierarchical,
-       nullptr, "先在节点内，再在节点之间，再回到节点内", kUsesNodes},
+      {"ring", TrNoop("every rank sends to the next: the fewest bytes, for large buffers"), MakeRing,
+       RingCost, kRingTraits},
+      {"star", TrNoop("like one parameter server: rank 0 gathers, adds and sends back"), MakeStar, StarCost,
+       kRooted},
+      {"direct", TrNoop("every rank sums one part, like a parameter server with every worker"), MakeDirect,
+       DirectCost, kDirectTraits},
+      {"one-shot", TrNoop("every rank reads every other, in one round: for small buffers"), MakeOneShot,
+       nullptr, kCompared},
+      {"halving-doubling", TrNoop("partners exchange halves and add, then double: few rounds and few bytes"),
+       MakeHalvingDoubling, HalvingDoublingCost},
+      {"double-binary-tree", TrNoop("up and down two trees, each for half of the buffer"),
+       MakeDoubleBinaryTree, DoubleBinaryTreeCost, kRooted},
+      {"hierarchical", TrNoop("within nodes, then by rings between nodes, then within nodes"),
+       MakeHierarchical, nullptr, kUsesNodes},
   };
   return rows;
 }
@@ -118,7 +118,7 @@ absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const std::string& algori
   std::vector<std::string> names;
   for (const ScheduleRow& row : rows) names.push_back(row.name);
   return absl::NotFoundError(
-      absl::StrCat("unknown algorithm '", algorithm, "'; use one of ", absl::StrJoin(names, ", ")));
+      Tr("unknown algorithm '$0'; use one of $1", algorithm, absl::StrJoin(names, ", ")));
 }
 
 }  // namespace psring

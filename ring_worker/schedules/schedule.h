@@ -96,13 +96,12 @@ struct ScheduleTraits {
 
 struct ScheduleRow {
   const char* name;
-  const char* summary;
+  const char* summary;  // for Tr
   // Null if the algorithm does not offer the collective.
   std::unique_ptr<Schedule> (*make)(Collective collective, const ScheduleShape& shape);
   // Of an all-reduce; terms are for at least two ranks. Null: no closed form, so theory omits the
   // schedule.
   ScheduleCost (*cost)(int ranks, double bytes) = nullptr;
-  const char* summary_chinese = "";
   ScheduleTraits traits = {};
 };
 using ScheduleTable = std::vector<ScheduleRow>;

@@ -1,6 +1,7 @@
 // The files of a run that the report shows, and pages that it reads back.
 #include <vector>
 
+#include "common/text/translate.h"
 #include "experiments/pool/pool.h"
 #include "experiments/report/digests.h"
 #include "experiments/report/kineto.h"
@@ -20,7 +21,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::vector<psring::PoolInput> inputs;
     for (const psring::RunData& run : *runs) inputs.push_back({run.name, run.json});
     const psring::Pool pool = psring::PoolRuns(inputs);
-    (void)psring::PoolTable(pool, psring::Language::kChinese);
+    const psring::ScopedLanguage chinese(psring::Language::kChinese);
+    (void)psring::PoolTable(pool);
     (void)psring::PoolJson(pool);
   }
   return 0;

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/text/translate.h"
 #include "trainer/checkpoints/checkpoint.h"
 
 namespace psring {
@@ -97,7 +98,7 @@ ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now,
   const bool same_optimizer = has_slots && was == is;
   plan.with_slots = same_optimizer && !OptimizerSlots(now.optimizer.kind).empty();
   if (has_slots && was != is) {
-    say("the optimizer is ", is, " and was ", was, ": its state is not restored");
+    say(Tr("the optimizer is $0 and was $1: its state is not restored", is, was));
   }
   const int64_t updates = now.asynchronous ? plan.step * now.workers + plan.beyond : plan.step;
   plan.earlier_updates = (same_optimizer ? from.updates : 0) - updates;
@@ -121,7 +122,7 @@ ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now,
   const std::vector<std::string> flags_now = Without(now.flags, from.flags),
                                  flags_then = Without(from.flags, now.flags);
   if (begun && !(flags_now.empty() && flags_then.empty())) {
-    say("flags differ: ", Words(flags_now), " now, ", Words(flags_then), " in the checkpoint");
+    say(Tr("flags differ: $0 now, $1 in the checkpoint", Words(flags_now), Words(flags_then)));
   }
   return plan;
 }

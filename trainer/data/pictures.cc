@@ -13,6 +13,7 @@
 #include "common/base/check.h"
 #include "common/base/read_file.h"
 #include "common/io/hash.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -135,7 +136,7 @@ absl::StatusOr<std::string> FindFile(const std::string& dir, const std::string& 
     const fs::path path = fs::path(dir) / (name + suffix);
     if (fs::exists(path, error)) return path.string();
   }
-  return absl::NotFoundError(absl::StrCat((fs::path(dir) / name).string(), "[.gz]: no such file"));
+  return absl::NotFoundError(Tr("$0[.gz]: no such file", (fs::path(dir) / name).string()));
 }
 
 absl::StatusOr<Pictures> ReadSplit(const std::string& dir, const std::string& prefix) {

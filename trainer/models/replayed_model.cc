@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/measure/trace.h"
+#include "common/text/translate.h"
 #include "trainer/data/data.h"
 #include "trainer/data/pictures.h"
 
@@ -130,9 +131,9 @@ absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options, const ModelTabl
       *size = given;
     }
     if (options.dropout > 0 && !row.has_dropout) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--dropout is for transformers (",
-          ModelsThat([](const ModelRow& other) { return other.has_dropout; }), "); omit it for ", row.name));
+      return absl::InvalidArgumentError(
+          Tr("--dropout is for transformers ($0); omit it for $1",
+             ModelsThat([](const ModelRow& other) { return other.has_dropout; }), row.name));
     }
     SetMaker(options.dropout, row);
     if (options.recompute) PSRING_RETURN_IF_ERROR(CheckUnits(row));

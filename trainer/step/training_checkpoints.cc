@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/text/translate.h"
 #include "trainer/step/training.h"
 
 namespace psring {
@@ -50,8 +51,8 @@ absl::Status Training::LoadCheckpoint(std::vector<float>& weights) {
     if (!resume_.with_slots) loaded_.slots.clear();
   }
   if (worker_.rank > 0) return absl::OkStatus();
-  worker_.on_note(absl::StrCat("resumed after step ", resume_.step, " of ", plan_.total_steps(), " (",
-                               resume_.samples, " samples)"));
+  worker_.on_note(
+      Tr("resumed after step $0 of $1 ($2 samples)", resume_.step, plan_.total_steps(), resume_.samples));
   for (const std::string& note : resume_.notes) worker_.on_note(note);
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include "common/cli/delays.h"
 #include "common/devices/make_ops.h"
 #include "common/tables/row_storage.h"
+#include "common/text/translate.h"
 #include "trainer/strategies/local_aggregation.h"
 
 namespace psring {
@@ -89,8 +90,8 @@ absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t sampl
 std::string RoundingNote(const TrainingOptions& options, const StepPlan& steps) {
   const int64_t planned = steps.total_samples - steps.SamplesBefore(steps.warmup_steps);
   if (options.samples == 0 || options.steps > 0 || planned == options.samples) return "";
-  return absl::StrCat("--samples ", options.samples, " is rounded to ", planned, ": a step has ",
-                      steps.global_batch, " samples");
+  return Tr("--samples $0 is rounded to $1: a step has $2 samples", options.samples, planned,
+            steps.global_batch);
 }
 
 absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const StrategyRow& strategy,
@@ -178,9 +179,9 @@ absl::Status CheckTables(const TrainingOptions& options, const StrategyRow& stra
                          const OptimizerConfig& optimizer, const ParameterLayout& layout) {
   if (layout.tables().empty() && strategy.has_only_rows_on_servers()) {
     const std::string instead =
-        options.workload.empty() ? absl::StrCat("use ring for ", options.model) : "use ring";
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--strategy ", strategy.name, " needs a model with tables of rows, such as dlrm-small; ", instead));
+        options.workload.empty() ? Tr("use ring for $0", options.model) : Tr("use ring");
+    return absl::InvalidArgumentError(Tr(
+        "--strategy $0 needs a model with tables of rows, such as dlrm-small; $1", strategy.name, instead));
   }
   if (layout.tables().empty()) return absl::OkStatus();
   PSRING_RETURN_IF_ERROR(CheckRowOptimizer(optimizer));
@@ -230,16 +231,21 @@ namespace {
 // What servers that have only the rows of tables cannot do.
 absl::Status CheckOnlyRows(const TrainingOptions& options) {
   const auto rejects = [&](absl::string_view what) {
-    return absl::InvalidArgumentError(absl::StrCat("--strategy ", options.strategy, what, "; omit it"));
+    return absl::InvalidArgumentError(Tr(what, options.strategy));
   };
   if (options.clock == "virtual") {
-    return rejects(" does not support --clock virtual, which has no model of the rows of tables");
+    return rejects(TrNoop(
+        "--strategy $0 does not support --clock virtual, which has no model of the rows of tables; omit it"));
   }
   if (options.ps_schedule == "serial") {
-    return rejects(" does not support --ps_schedule serial, which is for servers that have all parameters");
+    return rejects(
+        TrNoop("--strategy $0 does not support --ps_schedule serial, which is for servers that have all "
+               "parameters; omit it"));
   }
   if (options.on_worker_loss == "continue") {
-    return rejects(" does not support --on_worker_loss continue, because its all-reduce needs every worker");
+    return rejects(
+        TrNoop("--strategy $0 does not support --on_worker_loss continue, because its all-reduce needs every "
+               "worker; omit it"));
   }
   return absl::OkStatus();
 }
@@ -294,8 +300,9 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
   }
   if (!strategy.asynchronous() && options.staleness_lr != "none") {
     return absl::InvalidArgumentError(
-        absl::StrCat("--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); omit it for ",
-                     options.strategy, ", whose gradients are never stale"));
+        Tr("--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); omit it for $0, whose "
+           "gradients are never stale",
+           options.strategy));
   }
   if (!strategy.communicates() && options.wire != "float32") {
     return absl::InvalidArgumentError(
@@ -323,9 +330,9 @@ std::vector<std::string> PlanWarnings(const StrategyRow& strategy, const UpdateP
   if (strategy.asynchronous() && updates.optimizer.kind == OptimizerKind::kMomentum &&
       updates.optimizer.momentum >= .5) {
     warnings.push_back(
-        absl::StrCat("--momentum ", updates.optimizer.momentum, " with ", strategy.name, " at --lr ",
-                     updates.schedule.base,
-                     ": stale gradients accumulate; at lr 0.05 this diverges with a staleness of 3"));
+        Tr("--momentum $0 with $1 at --lr $2: stale gradients accumulate; at lr 0.05 this diverges with a "
+           "staleness of 3",
+           updates.optimizer.momentum, strategy.name, updates.schedule.base));
   }
   return warnings;
 }

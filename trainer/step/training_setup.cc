@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/cuda/cuda_sharing.h"
 #include "common/devices/make_ops.h"
+#include "common/text/translate.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/step/memory_need.h"
 #include "trainer/step/training.h"
@@ -151,8 +152,7 @@ absl::Status Training::Allocate(int max_batch) {
   PSRING_RETURN_IF_ERROR(AllocateGradient(bytes));
   PSRING_RETURN_IF_ERROR(AllocateBuffers());
   if (worker_.group != nullptr && worker_.rank == 0 && !worker_.group->info().through_host.empty()) {
-    worker_.on_note(
-        absl::StrCat("gradients go through pinned host memory: ", worker_.group->info().through_host));
+    worker_.on_note(Tr("gradients go through pinned host memory: $0", worker_.group->info().through_host));
   }
   PSRING_ASSIGN_OR_RETURN(host_weights_, AllocateHostSide(device, weights_));
   PSRING_ASSIGN_OR_RETURN(batches_, BatchMemory::Create(worker_.data.train.spec(), max_batch, device));

@@ -1,6 +1,7 @@
 #include "trainer/strategies/group_options.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -30,8 +31,8 @@ GroupOptions GroupOptionsOf(const StrategyRow& strategy, const TrainingOptions& 
 std::string BackendNote(const StrategyRow& strategy, const TrainingOptions& options, int gpu) {
   const std::string backend = BackendOf(strategy, options, gpu);
   if (!TakesBackend(strategy) || !options.backend.empty() || backend == strategy.backend) return "";
-  return absl::StrCat("--strategy ", strategy.name, " between GPUs uses NCCL's ring; give --backend ",
-                      strategy.backend, " for psring's own");
+  return Tr("--strategy $0 between GPUs uses NCCL's ring; give --backend $1 for psring's own", strategy.name,
+            strategy.backend);
 }
 
 absl::Status CheckGroup(const StrategyRow& strategy, const TrainingOptions& options) {

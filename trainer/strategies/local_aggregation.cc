@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/text/translate.h"
 #include "ps_server/client/ps_client.h"
 #include "trainer/strategies/staging.h"
 
@@ -205,10 +205,9 @@ GroupOptions MachineGroupOptions(const TrainingOptions& options, int gpu) {
 
 absl::Status CheckLocalAggregation(const TrainingOptions& options, const StrategyRow& strategy) {
   if (!options.local_aggregation || strategy.can_aggregate()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--local_aggregation is for ps-sync, where all workers of a machine take the same step; "
-                   "omit it for ",
-                   options.strategy));
+  return absl::InvalidArgumentError(Tr(
+      "--local_aggregation is for ps-sync, where all workers of a machine take the same step; omit it for $0",
+      options.strategy));
 }
 
 absl::StatusOr<Strategy> MakeLocalAggregation(const StrategyContext& context) {

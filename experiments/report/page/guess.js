@@ -41,7 +41,7 @@ function guessVerdict(entry) {
       whose = t(entry.measured.length < 2 ? 'guess_theory' : allSimulated ? 'simulated_word' : 'guess_measured');
   const points = truth.filter((p) => p.x > entry.first.x && guess.values.has(p.x));
   const each = points.map((p) => t('guess_point', p.x, brief(guess.values.get(p.x)), brief(p.y), whose))
-      .join(language === 'zh' ? '；' : '; ');
+      .join(t('semicolon'));
   const last = points[points.length - 1];
   if (!last) return '';
   const drawn = growth(entry.first, {x: last.x, y: guess.values.get(last.x)}), really = growth(entry.first, last);

@@ -1,7 +1,6 @@
 // Runs of one plan on several machines: who recommends what, the spread over machines, and what each machine measured.
 // The figures are PoolJson's.
 
-const inPageLanguage = ([english, chinese]) => (language === 'zh' ? chinese : english);
 const machineName = (machine) => machine.name.replace(/\/report$/, '');
 
 // "123 (100 – 140)".
@@ -11,9 +10,9 @@ const hundredths = (value) => (isNumber(value) ? value.toFixed(2) : '');
 function drawMachines(parent, pool) {
   const count = pool.machines.length;
   parent.append(make('p', {class: 'lead', id: 'machines-lead'}, t('machines_lead', count)),
-    make('ul', {id: 'winners'}, ...pool.winners.map((texts) => make('li', {}, inPageLanguage(texts)))));
+    make('ul', {id: 'winners'}, ...pool.winners.map((texts) => make('li', {}, inLanguage(texts)))));
   if (pool.left_out.length) parent.append(make('div', {class: 'missing', id: 'left-out'}, make('p', {}, t('machines_left_out')),
-      make('ul', {}, ...pool.left_out.map(({name, why}) => make('li', {}, `${name}: ${inPageLanguage(why)}`)))));
+      make('ul', {}, ...pool.left_out.map(({name, why}) => make('li', {}, `${name}: ${inLanguage(why)}`)))));
   drawRatios(parent, pool);
   parent.append(scrollTable({id: 'spread-table'}, t('machines_table'), ['strategy', 'workers', 'samples_per_s', 'machines_efficiency', 'machines_ratio',
       'machines_counted'].map((key) => t(key)), pool.rows.map((row) => [rowHead(withServers(row)), String(row.workers),

@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
 #include "common/io/files.h"
+#include "common/text/translate.h"
 #include "experiments/pool/pool.h"
 #include "experiments/report/kineto.h"
 #include "experiments/report/launch_files.h"
@@ -19,9 +20,6 @@
 #include "experiments/runs/recorded_run.h"
 #include "experiments/sharing/cite.h"
 #include "experiments/sharing/pack.h"
-#include "experiments/texts/errors.h"
-#include "experiments/texts/language_flag.h"
-#include "experiments/texts/pool.h"
 
 namespace psring {
 namespace {
@@ -37,7 +35,7 @@ absl::Status WriteKinetoTraces(const std::vector<std::string>& runs, const std::
                             ? fs::path(folder) / FileName(fs::weakly_canonical(run).filename().string())
                             : fs::path(folder);
     const auto files = KinetoTraces(trace);
-    if (files.empty()) return absl::NotFoundError(absl::StrCat(run, "/trace.json contains no steps"));
+    if (files.empty()) return absl::NotFoundError(Tr("$0/trace.json contains no steps", run));
     for (const auto& [path, text] : files) {
       std::error_code error;
       fs::create_directories((to / path).parent_path(), error);
@@ -58,7 +56,7 @@ absl::Status Cite(const std::vector<std::string>& runs, Display& display) {
 
 absl::Status Pack(const RawReportFlags& raw, Display& display) {
   if (raw.runs.size() != 1)
-    return absl::InvalidArgumentError("--pack takes one run; pack each one separately");
+    return absl::InvalidArgumentError(Tr("--pack takes one run; pack each one separately"));
   std::error_code error;
   const fs::path run = fs::canonical(raw.runs.front(), error);
   const std::string archive = raw.out.empty() ? FileName(run.filename().string()) + ".tar" : raw.out;
@@ -79,7 +77,7 @@ absl::Status RequireFolders(const RawReportFlags& raw) {
   for (const std::string& run : raw.runs) {
     if (*flag == '\0' || !IsPage(run)) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat(flag, " needs a run folder, but ", run, " is a file; give the folder of the run"));
+        Tr("$0 needs a run folder, but $1 is a file; give the folder of the run", flag, run));
   }
   return absl::OkStatus();
 }
@@ -107,22 +105,22 @@ absl::StatusOr<std::string> OutputOf(const RawReportFlags& raw) {
     std::error_code error;
     if (fs::equivalent(input, path, error)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the result would overwrite ", input, "; name another file with --out"));
+          Tr("the result would overwrite $0; name another file with --out", input));
     }
   }
   return path;
 }
 
 // Several runs of one plan are pooled; the spread over their machines is printed.
-Pool PoolOf(const std::vector<RunData>& runs, Language language, Display& display) {
+Pool PoolOf(const std::vector<RunData>& runs, Display& display) {
   std::vector<PoolInput> inputs;
   for (const RunData& run : runs) inputs.push_back({run.name, run.json});
   Pool pool = PoolRuns(inputs);
   for (const LeftOut& run : pool.left_out) {
-    Fail(language, "psring report",
-         Say(language, kPoolLeftOut, run.name, language == Language::kChinese ? run.chinese : run.english));
+    Fail("psring report", Tr("not pooled: $0: $1", run.name,
+                             CurrentLanguage() == Language::kChinese ? run.chinese : run.english));
   }
-  if (pool.machines.size() > 1) display.SayLines(PoolTable(pool, language));
+  if (pool.machines.size() > 1) display.SayLines(PoolTable(pool));
   return pool;
 }
 
@@ -140,7 +138,7 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
   verb->add_option("--out", raw.out,
                    "Output file; default RUN/report.html, or ./report.html for several runs")
       ->option_text("FILE");
-  AddLanguageFlag(*verb, raw.language, "Language in which the page opens: en or zh; the page has a switch");
+  AddLanguageFlag(*verb, "Language in which the page opens: en or zh; the page has a switch");
   verb->add_option("--kineto", raw.kineto,
                    "Instead of the page, write the trace of each launch to this folder in the format of "
                    "PyTorch's profiler, for HolisticTraceAnalysis")
@@ -161,25 +159,25 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
 }
 
 int RunReport(const RawReportFlags& asked, Display& display) {
+  const auto outcome = [](const absl::Status& status) {
+    return status.ok() ? 0 : Fail("psring report", std::string(status.message()), 2);
+  };
   RawReportFlags raw = asked;
   if (raw.runs.empty()) {
     const absl::StatusOr<std::string> latest = LatestRun();
-    if (!latest.ok())
-      return Fail(display.language(), "psring report", std::string(latest.status().message()), 2);
+    if (!latest.ok()) return outcome(latest.status());
     raw.runs = {*latest};
   }
   const absl::Status folders = RequireFolders(raw);
-  if (!folders.ok()) return Fail(display.language(), "psring report", std::string(folders.message()), 2);
+  if (!folders.ok()) return outcome(folders);
   if (!raw.kineto.empty()) {
-    const absl::Status written = WriteKinetoTraces(raw.runs, raw.kineto, display);
-    return written.ok() ? 0 : Fail(display.language(), "psring report", std::string(written.message()), 2);
+    return outcome(WriteKinetoTraces(raw.runs, raw.kineto, display));
   }
   if (raw.cite || raw.pack) {
-    const absl::Status done = raw.cite ? Cite(raw.runs, display) : Pack(raw, display);
-    return done.ok() ? 0 : Fail(display.language(), "psring report", std::string(done.message()), 2);
+    return outcome(raw.cite ? Cite(raw.runs, display) : Pack(raw, display));
   }
   const absl::StatusOr<std::string> path = OutputOf(raw);
-  if (!path.ok()) return Fail(display.language(), "psring report", std::string(path.status().message()), 2);
+  if (!path.ok()) return outcome(path.status());
   std::vector<RunData> runs;
   bool all_read = true;
   for (const std::string& input : raw.runs) {
@@ -188,14 +186,13 @@ int RunReport(const RawReportFlags& asked, Display& display) {
       std::ranges::move(*data, std::back_inserter(runs));
     } else {
       all_read = false;
-      Fail(display.language(), "psring report", std::string(data.status().message()));
+      outcome(data.status());
     }
   }
   if (runs.empty()) return 2;
-  const Language language = LanguageOf(raw.language);
-  const Pool pool = runs.size() > 1 ? PoolOf(runs, language, display) : Pool();
-  const absl::Status written = WriteFile(*path, ReportPage(runs, language, pool));
-  if (!written.ok()) return Fail(display.language(), "psring report", std::string(written.message()), 2);
+  const Pool pool = runs.size() > 1 ? PoolOf(runs, display) : Pool();
+  const absl::Status written = WriteFile(*path, ReportPage(runs, pool));
+  if (!written.ok()) return outcome(written);
   display.Say(*path);
   return all_read ? 0 : 2;
 }

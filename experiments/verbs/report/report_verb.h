@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "experiments/processes/progress.h"
-#include "experiments/texts/phrase.h"
 
 namespace CLI {
 class App;
@@ -15,7 +14,7 @@ namespace psring {
 
 struct RawReportFlags {
   std::vector<std::string> runs;
-  std::string out, language = "en", kineto;
+  std::string out, kineto;
   bool cite = false, pack = false;
 };
 

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/text/translate.h"
 #include "experiments/bench/network_text.h"
 #include "experiments/bench/requirement.h"
 #include "experiments/bench/runner.h"
@@ -136,7 +137,8 @@ TEST(NetworkText, IsAMatrixWithASentence) {
             "#   node 2: c at 10.0.0.3\n"
             "# the slowest node is node 1 (b at 10.0.0.2): it sends and receives at most 0.5 Gbit/s, while "
             "the others reach 1 (median)\n");
-  EXPECT_THAT(NetworkText(SlowSecond(), kThree, Language::kChinese), HasSubstr("最慢的节点是 node 1"));
+  EXPECT_THAT(InLanguage(Language::kChinese, [&] { return NetworkText(SlowSecond(), kThree); }),
+              HasSubstr("最慢的节点是 node 1"));
 }
 
 TEST(NetworkText, OfManyNodesNamesTheFileInstead) {

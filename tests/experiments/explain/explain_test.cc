@@ -3,11 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/cli/wrap.h"
+#include "common/text/translate.h"
 #include "experiments/report/playback.h"
-#include "experiments/texts/wrap.h"
 #include "tests/experiments/test_catalog.h"
 
 namespace psring {
@@ -75,10 +75,8 @@ TEST(ExplainTest, LinesFitAPage) {
 
 TEST(ExplainTest, TheFiguresInChineseAreTheSame) {
   for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
-    const auto in = [&](Language language) {
-      return Explain({.algorithm = algorithm, .shape = {.ranks = 6}, .language = language}).value();
-    };
-    const std::string english = in(Language::kEnglish), chinese = in(Language::kChinese);
+    const auto explain = [&] { return Explain({.algorithm = algorithm, .shape = {.ranks = 6}}).value(); };
+    const std::string english = explain(), chinese = InLanguage(Language::kChinese, explain);
     // The figures of transfers and costs, in order.
     const auto figures = [](const std::string& text) {
       std::vector<std::string> lines;
@@ -103,9 +101,8 @@ TEST(ExplainTest, TheFiguresInChineseAreTheSame) {
 }
 
 TEST(ExplainTest, ChineseLinesFitAPageToo) {
-  const std::string text =
-      Explain({.algorithm = "halving-doubling", .shape = {.ranks = 6}, .language = Language::kChinese})
-          .value();
+  const ScopedLanguage chinese(Language::kChinese);
+  const std::string text = Explain({.algorithm = "halving-doubling", .shape = {.ranks = 6}}).value();
   size_t begin = 0;
   for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
     EXPECT_LE(TextColumns(text.substr(begin, end - begin)), 110u);
@@ -114,7 +111,7 @@ TEST(ExplainTest, ChineseLinesFitAPageToo) {
 
 TEST(ExplainTest, AStrategysStepFollowsFromItsRow) {
   const auto step = [](const std::string& name, int workers = 4) {
-    std::string text = ExplainStep(*FindStrategy(name), workers, Language::kEnglish).value();
+    std::string text = ExplainStep(*FindStrategy(name), workers).value();
     return absl::StrReplaceAll(text, {{"\n     ", " "}});  // lines of a list that were wrapped
   };
   EXPECT_THAT(step("ps-sync"),
@@ -136,11 +133,12 @@ TEST(ExplainTest, AStrategysStepFollowsFromItsRow) {
   EXPECT_THAT(step("single"),
               AllOf(HasSubstr("One step with 1 worker:"), HasSubstr("It updates the weights")));
   EXPECT_THAT(step("data-parallel"), HasSubstr("Device 0 receives all gradients"));
-  EXPECT_EQ(ExplainStep(*FindStrategy("ps-backup:4"), 4, Language::kEnglish).status().message(),
+  EXPECT_EQ(ExplainStep(*FindStrategy("ps-backup:4"), 4).status().message(),
             "ps-backup:4 needs more than 4 workers (B: spare workers); set --workers");
   for (const StrategyRow& strategy : StrategyRows()) {
     for (const Language language : {Language::kEnglish, Language::kChinese}) {
-      for (absl::string_view line : absl::StrSplit(ExplainStep(strategy, 4, language).value(), '\n')) {
+      const ScopedLanguage scope(language);
+      for (absl::string_view line : absl::StrSplit(ExplainStep(strategy, 4).value(), '\n')) {
         EXPECT_LE(TextColumns(std::string(line)), 110u) << line;
       }
     }
@@ -150,8 +148,8 @@ TEST(ExplainTest, AStrategysStepFollowsFromItsRow) {
 TEST(ExplainTest, TheGlossaryIsInBothLanguages) {
   for (const char* word :
        {"rank", "bucket", "chunk", "round", "push, pull", "staleness", "exposed", "all-gather\n"}) {
-    EXPECT_THAT(ExplainWords(Language::kEnglish), HasSubstr(word));
-    EXPECT_THAT(ExplainWords(Language::kChinese), HasSubstr(word));
+    EXPECT_THAT(ExplainWords(), HasSubstr(word));
+    EXPECT_THAT(InLanguage(Language::kChinese, ExplainWords), HasSubstr(word));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/text/translate.h"
 #include "experiments/explain/explain.h"
 #include "experiments/report/playback.h"
 #include "experiments/report/schedule_data.h"
@@ -54,7 +55,7 @@ ScheduleCost LineCost(int ranks, double bytes) {
 const ScheduleTable& RowsWithLine() {
   static const auto& rows = *[] {
     auto* all = new ScheduleTable(ScheduleRows());
-    all->push_back({"line", "forth and back along a line", MakeLine, LineCost, "沿一条线去而复返"});
+    all->push_back({"line", "forth and back along a line", MakeLine, LineCost});
     return all;
   }();
   return rows;
@@ -122,8 +123,9 @@ TEST(NewSchedule, IsExplained) {
                            "2(N-1) a + 2(N-1) M/B + (N-1) M g"}) {
     EXPECT_THAT(*text, testing::HasSubstr(part));
   }
-  const auto chinese = Explain({.algorithm = "line", .language = Language::kChinese}, RowsWithLine());
-  EXPECT_THAT(chinese.value(), testing::HasSubstr("沿一条线去而复返"));
+  const ScopedLanguage chinese(Language::kChinese);
+  EXPECT_THAT(Explain({.algorithm = "line"}, RowsWithLine()).value(),
+              testing::HasSubstr("4 个 worker: forth and back along a line"));
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "common/text/translate.h"
+
 namespace psring {
 namespace {
 
@@ -115,7 +117,7 @@ TEST(Pool, RowsThatOtherProgramsDisturbedAreShownButNotCounted) {
   EXPECT_FALSE(ring.machines[1].valid);
   EXPECT_DOUBLE_EQ(*ring.machines[1].samples_per_s, 999);
   EXPECT_EQ(ring.ratio->machines, 1) << "a ratio needs a valid reference, too";
-  EXPECT_THAT(PoolTable(pool, Language::kEnglish), HasSubstr("ring x 2: 2 of 3 machines; other programs"));
+  EXPECT_THAT(PoolTable(pool), HasSubstr("ring x 2: 2 of 3 machines; other programs"));
 }
 
 TEST(Pool, NamesTheRunAndTheDifferenceOfAnotherPlan) {
@@ -189,17 +191,17 @@ TEST(Pool, CountsTheRecommendations) {
   const Pool pool = PoolRuns(
       {InputOf("a", RunOn("a", 1, 2, 1)), InputOf("b", RunOn("b", 1, 2, 1, {"ps-sync"})),
        InputOf("c", RunOn("c", 1, 2, 1)), InputOf("d", RunOn("d", 1, 2, 1, {})), InputOf("e", unknown)});
-  EXPECT_THAT(WinnerSentences(pool, Language::kEnglish),
+  EXPECT_THAT(WinnerSentences(pool),
               ElementsAre("ring: recommended on 2 of 5 machines.", "ps-sync: recommended on 1 of 5 machines.",
                           "No strategy is shown to be faster on 1 of 5 machines.",
                           "1 of 5 machines used a version that did not record its recommendation."));
-  EXPECT_EQ(WinnerSentences(pool, Language::kChinese).size(), 4u);
+  EXPECT_EQ(InLanguage(Language::kChinese, [&] { return WinnerSentences(pool); }).size(), 4u);
 }
 
 TEST(Pool, TableAndJsonHaveTheSpread) {
   const Pool pool = PoolRuns({InputOf("a", RunOn("a", 100, 2000, 1000)),
                               InputOf("b", RunOn("b", 200, 900, 300)), InputOf("c", Json())});
-  const std::string table = PoolTable(pool, Language::kEnglish);
+  const std::string table = PoolTable(pool);
   EXPECT_THAT(table, HasSubstr("2 machines ran the same plan"));
   EXPECT_THAT(table, testing::ContainsRegex(R"(ring +2  1,450 \(900 to 2,000\) +1\.45 \(0\.90 to 2\.00\) +)"
                                             R"(2\.50 \(2\.00 to 3\.00\) × ps-sync)"));
@@ -219,7 +221,7 @@ TEST(Pool, NamesAStrategyInWhichOneWorkerMakesMostOfTheSamples) {
   run["summary"].push_back(RowOf("ps-async", 2, 3000));
   run["summary"].back()["figures"]["most_samples_share"] = 0.9;
   const Pool pool = PoolRuns({InputOf("a", run)});
-  EXPECT_THAT(PoolTable(pool, Language::kEnglish), HasSubstr("ps-async, one worker 90%  "));
+  EXPECT_THAT(PoolTable(pool), HasSubstr("ps-async, one worker 90%  "));
   EXPECT_EQ(Json::parse(PoolJson(pool))["rows"][3]["most_samples_share"], 0.9);
 }
 

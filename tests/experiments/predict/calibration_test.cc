@@ -90,7 +90,7 @@ Situation LikeBytePs() {
 TEST(NearestSystem, IsTheSystemItselfInItsOwnSituation) {
   EXPECT_STREQ(NearestSystem(LikeBytePs()).name, "byteps-tcp");
   EXPECT_TRUE(SameEnvironment(LikeBytePs(), NearestSystem(LikeBytePs())));
-  EXPECT_THAT(Differences(LikeBytePs(), NearestSystem(LikeBytePs()), Language::kEnglish), IsEmpty());
+  EXPECT_THAT(Differences(LikeBytePs(), NearestSystem(LikeBytePs())), IsEmpty());
   Situation rdma = LikeBytePs();
   rdma.point = {.strategy = kRing, .workers = 32};
   rdma.rdma = true;
@@ -106,7 +106,7 @@ TEST(NearestSystem, NamesEveryDifference) {
   other.cluster.link_bytes_per_s = 50e9;
   other.options.local_aggregation = false;
   const PublishedSystem& system = *FindSystem("byteps-tcp").value();
-  const std::string all = absl::StrJoin(Differences(other, system, Language::kEnglish), "; ");
+  const std::string all = absl::StrJoin(Differences(other, system), "; ");
   for (const char* part :
        {"H100 (calibrated on V100)", "calibrated at 20 Gbit/s", "64 machines (calibrated up to 8)",
         "no --local_aggregation", "servers: 1 for 64 machines"}) {

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/cli/command_line.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -111,7 +112,7 @@ std::string Shown(bool terminal) {
     display.Say("done");
     display.NoteOnce("one");
     display.NoteOnce("one");
-    display.set_language(Language::kChinese);
+    const ScopedLanguage chinese(Language::kChinese);
     display.Note("two");
   }
   std::string text(static_cast<size_t>(ftell(file)), ' ');

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/measure/arrivals.h"
+#include "common/text/translate.h"
 #include "experiments/report/digests.h"
 #include "experiments/report/page.h"
 #include "experiments/report/schedule_data.h"
@@ -36,7 +37,7 @@ class ReportPageTest : public testing::Test {
   void Put(const std::string& name, const std::string& text) const { std::ofstream(folder_ / name) << text; }
   RunData Read() const { return ReadRunData(folder_.string()).value(); }
   Json ReadJson() const { return Json::parse(Read().json); }
-  std::string Page() const { return ReportPage({Read()}, Language::kEnglish); }
+  std::string Page() const { return ReportPage({Read()}); }
   // "file: why" of all that is missing.
   std::string Missing() const {
     std::string text;
@@ -103,11 +104,10 @@ TEST_F(ReportPageTest, WithoutJavaScriptAReaderSeesTheVerdictAndItsValidity) {
       "<noscript><div><p>Use ring &amp; not &lt;b&gt;.</p><p>Valid with limits. All ranks share one "
       "machine without links, so the times do not apply to a network.</p><p>This page draws its figures "
       "with JavaScript; the same figures are in summary.csv in its folder.</p></div>");
-  const RunData run = Read();
-  EXPECT_THAT(WithoutScript(ReportPage({run}, Language::kChinese)),
+  EXPECT_THAT(WithoutScript(InLanguage(Language::kChinese, [&] { return Page(); })),
               Has("<div lang=\"zh-CN\"><p>请用 ring。</p><p>有限制地有效。所有 rank"));
-  const auto again = RunsOfPage("anna.html", ReportPage({run}, Language::kEnglish)).value();
-  EXPECT_THAT(WithoutScript(ReportPage({run, again.front()}, Language::kEnglish)),
+  const auto again = RunsOfPage("anna.html", Page()).value();
+  EXPECT_THAT(WithoutScript(ReportPage({Read(), again.front()})),
               Has("<p>anna: Use ring &amp; not &lt;b&gt;.</p>"));
 }
 
@@ -116,7 +116,7 @@ TEST_F(ReportPageTest, WithoutJavaScriptAReaderSeesTheVerdictOfAPrediction) {
   Put("predict.zh.txt", "预测\n\n结论（模拟）：请只用\n一个进程。\n");
   Put("summary.json", "[]");
   EXPECT_THAT(WithoutScript(Page()), Has("<div><p>Verdict (simulated): use one process.</p>"));
-  EXPECT_THAT(WithoutScript(ReportPage({Read()}, Language::kChinese)),
+  EXPECT_THAT(WithoutScript(InLanguage(Language::kChinese, [&] { return Page(); })),
               Has("<p>结论（模拟）：请只用一个进程。</p>"));
 }
 
@@ -153,7 +153,8 @@ TEST_F(ReportPageTest, RunsAreReadBackFromAPageExactly) {
   Put("steps.jsonl", "{\"strategy\":\"ring\",\"workers\":2,\"rank\":0,\"loss\":1}\n");
   Put("table.json", TableOfOneRow());
   const RunData folder = Read();
-  const auto runs = RunsOfPage("anna/report.html", ReportPage({folder, folder}, Language::kChinese)).value();
+  const std::string page = InLanguage(Language::kChinese, [&] { return ReportPage({folder, folder}); });
+  const auto runs = RunsOfPage("anna/report.html", page).value();
   ASSERT_EQ(runs.size(), 2u);
   for (const RunData& run : runs) {
     Json json = Json::parse(run.json);
@@ -164,7 +165,7 @@ TEST_F(ReportPageTest, RunsAreReadBackFromAPageExactly) {
     EXPECT_EQ(json, Json::parse(folder.json));
   }
   // A page of pages keeps the names of the first pages.
-  EXPECT_EQ(RunsOfPage("pool.html", ReportPage(runs, Language::kEnglish)).value()[1].json, runs[1].json);
+  EXPECT_EQ(RunsOfPage("pool.html", ReportPage(runs)).value()[1].json, runs[1].json);
 }
 
 TEST_F(ReportPageTest, RejectsPagesThatAreNotPsrings) {

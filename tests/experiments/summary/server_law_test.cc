@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_join.h"
+#include "common/text/translate.h"
 #include "experiments/summary/findings.h"
 #include "tests/experiments/test_catalog.h"
 #include "tests/has.h"
@@ -106,9 +107,9 @@ TEST(NoteOf, IsInBothLanguages) {
   row.configuration.oversubscribed = true;
   row.configuration.training.jitter_ms = "exp:5";
   row.foreign_cpu_pct = 40;
-  EXPECT_EQ(NoteOf(row, Language::kEnglish),
-            "oversubscribed; other programs used 40% of the processors; jitter exp:5 ms");
-  EXPECT_EQ(NoteOf(row, Language::kChinese), "核数不足；其他程序占用了 40% 的处理器；抖动 exp:5 毫秒");
+  EXPECT_EQ(NoteOf(row), "oversubscribed; other programs used 40% of the processors; jitter exp:5 ms");
+  EXPECT_EQ(InLanguage(Language::kChinese, [&] { return NoteOf(row); }),
+            "核数不足；其他程序占用了 40% 的处理器；抖动 exp:5 毫秒");
 }
 
 }  // namespace

@@ -12,10 +12,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/cli/wrap.h"
 #include "common/io/csv.h"
+#include "common/text/translate.h"
 #include "experiments/runs/run_files.h"
 #include "experiments/summary/findings.h"
-#include "experiments/texts/wrap.h"
 #include "tests/experiments/summary/four_rows.h"
 #include "tests/experiments/test_catalog.h"
 #include "tests/has.h"
@@ -50,7 +51,7 @@ TEST(Table, TheEndsOfAnIntervalDifferOrAreOneNumber) {
   const auto interval = [](double low, double high) {
     SummaryRow row = Row("ring", 2, {100, 101});
     row.samples_per_s_95 = Interval{low, high};
-    return ShortTable({row}, Language::kEnglish);
+    return ShortTable({row});
   };
   EXPECT_THAT(interval(18.4, 20.6), Has(" 18-21 "));
   EXPECT_THAT(interval(18.61, 19.32), Has(" 18.61-19.32 "));
@@ -61,7 +62,7 @@ TEST(Table, TheEndsOfAnIntervalDifferOrAreOneNumber) {
 TEST(Table, HasALineForEachClassOfUnequalWorkers) {
   const std::vector<SummaryRow> uneven = {Row("ring", 4, {100, 101}, /*cores=*/8),
                                           UnevenRow({840, 60, 50, 50})};
-  const TableParts parts = PartsOfTable(uneven, Language::kEnglish);
+  const TableParts parts = PartsOfTable(uneven);
   EXPECT_EQ(parts.rows, (std::vector<size_t>{0, 1, 1, 1}));
   EXPECT_EQ(parts.columns[0].cells,
             (std::vector<std::string>{"ring", "ps-async", "- worker 0: 84%", "- others: 16%"}));
@@ -70,7 +71,7 @@ TEST(Table, HasALineForEachClassOfUnequalWorkers) {
   EXPECT_EQ(parts.columns[2].cells[3], "160");
   for (const std::string& table : {Table(uneven), ShortTable(uneven)})
     EXPECT_THAT(table, Has("\n- worker 0: 84%", "unequal shares"));
-  EXPECT_EQ(PartsOfTable({UnevenRow({30, 20, 20, 20})}, Language::kEnglish).rows.size(), 1);
+  EXPECT_EQ(PartsOfTable({UnevenRow({30, 20, 20, 20})}).rows.size(), 1);
   const auto json = nlohmann::json::parse(TableJson(uneven, std::nullopt, 4));
   EXPECT_EQ(json["en"]["rows"].size(), 4);
   EXPECT_EQ(json["zh"]["rows"][3][0], "- 其余：16%");
@@ -91,7 +92,7 @@ TEST(Table, MarksRowsWhoseWorkersPushOneSum) {
   EXPECT_THAT(Table({separate}), Lacks("/push"));
   together.configuration.training.local_aggregation = true;
   together.configuration.per_machine = 2;
-  const TableParts parts = PartsOfTable({separate, together}, Language::kEnglish);
+  const TableParts parts = PartsOfTable({separate, together});
   const TableColumn& last = parts.columns.back();
   EXPECT_EQ(last.first + last.second, "workers/push");
   EXPECT_EQ(last.cells, (std::vector<std::string>{"", "2"}));
@@ -102,7 +103,7 @@ TEST(Table, ShowsTimesInMilliseconds) {
   SummaryRow fast = Row("ring", 2, {100, 101}), slow = Row("ring", 4, {100, 101});
   slow.mean.step_ms = 133.8;
   std::map<std::string, std::vector<std::string>> cells;  // by heading
-  for (const TableColumn& column : PartsOfTable({fast, slow}, Language::kEnglish).columns)
+  for (const TableColumn& column : PartsOfTable({fast, slow}).columns)
     cells[column.first + column.second] = column.cells;
   EXPECT_EQ(cells["stepms"], (std::vector<std::string>{"13.5", "134"}));
   EXPECT_EQ(cells["com-pute"], (std::vector<std::string>{"11.2", "11.2"}));
@@ -148,15 +149,14 @@ TEST(Table, TheShortTableFitsInto80ColumnsAndSaysWhatIsDerived) {
 }
 
 TEST(Table, DefinesMeasuredDerivedAndSimulated) {
-  const auto legend = [](const SummaryRow& row, Language language = Language::kEnglish) {
-    return PartsOfTable({row}, language).legend[1];
-  };
+  const auto legend = [](const SummaryRow& row) { return PartsOfTable({row}).legend[1]; };
   SummaryRow row = Row("ring", 2, {1, 2});
   const std::string nothing =
       "Measured: by a clock or a counter. Derived: computed from measured values. Nothing is simulated.";
   EXPECT_EQ(legend(row), nothing);
   EXPECT_THAT(ShortTable({row}), Has("Measured: by a clock or a counter."));
-  EXPECT_EQ(legend(row, Language::kChinese), "测量：来自时钟或计数器。推导：由测量值算出。没有模拟值。");
+  EXPECT_EQ(InLanguage(Language::kChinese, [&] { return legend(row); }),
+            "测量：来自时钟或计数器。推导：由测量值算出。没有模拟值。");
   row.prediction.emplace();
   EXPECT_THAT(legend(row), testing::EndsWith("Simulated: by psring's simulator (--predict)."));
   EXPECT_THAT(ShortTable({row}), Has("Nothing in this"));
@@ -176,15 +176,15 @@ TEST(Table, NamesTheModelAboveTheTable) {
   row.configuration.model.name = "resnet50 (replayed)";
   row.sample.parameters = 25'557'032;
   row.configuration.training.batch = 32;
-  EXPECT_EQ(AboveTable({row}, Language::kEnglish),
+  EXPECT_EQ(AboveTable({row}),
             (std::vector<std::string>{
                 "Model: resnet50 (replayed), 25,557,032 parameters (102 MB of float32 gradients).",
                 "Weak scaling (--batch): every worker computes 32 samples per step."}));
   for (const std::string& table : {Table({row}), ShortTable({row})})
     EXPECT_THAT(table, testing::StartsWith("Model: resnet50 (replayed), 25,557,032 parameters"));
   row.configuration.training.global_batch = 64;
-  EXPECT_THAT(AboveTable({row}, Language::kEnglish).back(), Has("the workers share 64 samples per step"));
-  EXPECT_TRUE(AboveTable({}, Language::kEnglish).empty());
+  EXPECT_THAT(AboveTable({row}).back(), Has("the workers share 64 samples per step"));
+  EXPECT_TRUE(AboveTable({}).empty());
 }
 
 TEST(Table, CountsTheTokensOfTexts) {
@@ -201,18 +201,18 @@ TEST(Table, CountsTheTokensOfTexts) {
     EXPECT_THAT(text, Has("tokens"));
     EXPECT_THAT(text, Lacks("samples"));
   }
-  EXPECT_EQ(AboveTable(rows, Language::kEnglish).back(),
-            "Weak scaling (--batch): every worker computes 12 texts per step.");
+  EXPECT_EQ(AboveTable(rows).back(), "Weak scaling (--batch): every worker computes 12 texts per step.");
 }
 
 TEST(Table, ShowsWiresLast) {
   SummaryRow none = Row("none", 2, {1, 2}), ring = Row("ring", 2, {1, 2});
   EXPECT_THAT(Table({none, ring}), Lacks("wire"));
   ring.mean.wires = {"shared memory", "TCP"};
-  const TableColumn english = PartsOfTable({none, ring}, Language::kEnglish).columns.back();
+  const TableColumn english = PartsOfTable({none, ring}).columns.back();
   EXPECT_EQ(english.second, "wire");
   EXPECT_EQ(english.cells, (std::vector<std::string>{"", "shared memory, TCP"}));
-  const TableColumn chinese = PartsOfTable({none, ring}, Language::kChinese).columns.back();
+  const auto parts = InLanguage(Language::kChinese, [&] { return PartsOfTable({none, ring}); });
+  const TableColumn chinese = parts.columns.back();
   EXPECT_EQ(chinese.cells, (std::vector<std::string>{"", "共享内存，TCP"}));
 }
 
@@ -367,7 +367,8 @@ TEST(Findings, AreTheSameInChinese) {
   late.test_accuracy = 0.861;
   const std::vector<SummaryRow> rows = {none, ring, server, late};
   const Wires wires{.latency_s = 2e-5, .medium_bytes_per_s = 5e9};
-  const auto english = Findings(rows, wires, 2), chinese = Findings(rows, wires, 2, Language::kChinese);
+  const auto english = Findings(rows, wires, 2),
+             chinese = InLanguage(Language::kChinese, [&] { return Findings(rows, wires, 2); });
   ASSERT_EQ(english.size(), chinese.size());
   for (size_t i = 0; i < english.size(); ++i) {
     EXPECT_NE(chinese[i], english[i]);
@@ -378,8 +379,9 @@ TEST(Findings, AreTheSameInChinese) {
 }
 
 TEST(Table, AlignsColumnsUnderChineseHeadings) {
-  const std::string table =
-      Table({Row("ring", 2, {114551, 1}), Row("ps-sync", 2, {2, 1})}, Language::kChinese);
+  const std::string table = InLanguage(Language::kChinese, [&] {
+    return Table({Row("ring", 2, {114551, 1}), Row("ps-sync", 2, {2, 1})});
+  });
   std::istringstream lines(table.substr(table.find("\n\n") + 2));  // below AboveTable
   std::string first, second, marks, row;
   for (std::string* line : {&first, &second, &marks, &row}) std::getline(lines, *line);

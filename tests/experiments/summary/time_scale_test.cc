@@ -1,5 +1,3 @@
-#include "experiments/summary/time_scale.h"
-
 #include <gtest/gtest.h>
 
 #include "experiments/summary/launch_figures.h"

@@ -2,6 +2,7 @@
 // 2(N-1)a + 2(N-1)/N M/B + (N-1)/N M g, for B.
 #include <gtest/gtest.h>
 
+#include "common/text/translate.h"
 #include "experiments/summary/verdict.h"
 #include "tests/experiments/summary/four_rows.h"
 #include "tests/has.h"
@@ -17,8 +18,11 @@ std::optional<UsefulRate> RateOf(const std::vector<SummaryRow>& rows, const Wire
   return LeastUsefulRate(rows[2], rows[0], ComputingRow(rows, rows[2], rows[0]), wires);
 }
 
-std::string Sentence(const std::vector<SummaryRow>& rows, Language language = Language::kEnglish) {
-  return DistributeFrom(rows, rows[2], rows[0], kGigabitWires, language);
+std::string Sentence(const std::vector<SummaryRow>& rows) {
+  return DistributeFrom(rows, rows[2], rows[0], kGigabitWires);
+}
+std::string ChineseSentence(const std::vector<SummaryRow>& rows) {
+  return InLanguage(Language::kChinese, [&] { return Sentence(rows); });
 }
 
 TEST(UsefulRate, IsThatAtWhichTheWorkersMatchOneProcess) {
@@ -31,8 +35,7 @@ TEST(UsefulRate, IsThatAtWhichTheWorkersMatchOneProcess) {
   EXPECT_EQ(from->high, from->bits_per_s);
   EXPECT_EQ(Sentence(rows),
             "Distribute this model only on links of at least 4.2 Gbit/s with 4 workers (derived).");
-  EXPECT_EQ(Sentence(rows, Language::kChinese),
-            "4 个 worker 时，链路达到 4.2 Gbit/s（推导）才值得对该模型做分布式训练。");
+  EXPECT_EQ(ChineseSentence(rows), "4 个 worker 时，链路达到 4.2 Gbit/s（推导）才值得对该模型做分布式训练。");
 }
 
 TEST(UsefulRate, CountsOnlyTheExposedPartOfAnAllReduce) {
@@ -49,7 +52,7 @@ TEST(UsefulRate, DoesNotUseTheComputingOfOversubscribedWorkers) {
   EXPECT_EQ(Sentence(rows),
             "Distribute this model only on links of at least 4.2 Gbit/s with 4 workers, one core each "
             "(derived).");
-  EXPECT_EQ(Sentence(rows, Language::kChinese),
+  EXPECT_EQ(ChineseSentence(rows),
             "4 个 worker 各有一核时，链路达到 4.2 Gbit/s（推导）才值得对该模型做分布式训练。");
   // Backward, too, takes half the time: its last 120 ms are 60 ms.
   rows[2].mean.bucket_ready_ms = {80};
@@ -82,7 +85,7 @@ TEST(UsefulRate, IsARangeIfTheIntervalOfOneProcessIsWide) {
   EXPECT_EQ(Sentence(rows),
             "Distribute this model only on links of at least 2.9 to 5.7 Gbit/s with 4 workers (derived from "
             "the 95% interval of single).");
-  EXPECT_EQ(Sentence(rows, Language::kChinese),
+  EXPECT_EQ(ChineseSentence(rows),
             "4 个 worker 时，链路达到 2.9 至 5.7 Gbit/s（推导，由 single 的 95% 区间得出）才值得对该模型做"
             "分布式训练。");
   rows[0].samples_per_s_95 = Interval{318, 322};
@@ -94,11 +97,10 @@ TEST(UsefulRate, TheRangeBeginsAboveTheRateThatWasMeasured) {
   for (SummaryRow& row : rows) row.link.bits_per_s = 3.5e9;
   rows[0].samples_per_s_95 = Interval{250, 400};
   const Wires wires{.latency_s = 1e-4, .bytes_per_s = 3.5e9 / 8, .add_s_per_byte = 1e-10};
-  EXPECT_THAT(DistributeFrom(rows, rows[2], rows[0], wires, Language::kEnglish),
-              Has("at least 3.5 to 5.7 Gbit/s"));
+  EXPECT_THAT(DistributeFrom(rows, rows[2], rows[0], wires), Has("at least 3.5 to 5.7 Gbit/s"));
   for (SummaryRow& row : rows) row.link.bits_per_s = 4.5e9;
   const Wires faster{.latency_s = 1e-4, .bytes_per_s = 4.5e9 / 8, .add_s_per_byte = 1e-10};
-  EXPECT_EQ(DistributeFrom(rows, rows[2], rows[0], faster, Language::kEnglish), "");
+  EXPECT_EQ(DistributeFrom(rows, rows[2], rows[0], faster), "");
 }
 
 TEST(UsefulRate, MayNotExistIfOneProcessIsAsFastAsTheUpperEnd) {
@@ -115,7 +117,7 @@ TEST(UsefulRate, NoneSufficesIfLatencyOrComputingIsTooLong) {
   Wires far = kGigabitWires;
   far.latency_s = 0.1;  // six times is more than 300 ms
   EXPECT_FALSE(RateOf(rows, far).has_value());
-  EXPECT_EQ(DistributeFrom(rows, rows[2], rows[0], far, Language::kEnglish), "");
+  EXPECT_EQ(DistributeFrom(rows, rows[2], rows[0], far), "");
   rows[1] = TimedRow("none", 4, 420);
   EXPECT_FALSE(RateOf(rows).has_value());
   EXPECT_THAT(Sentence(rows), Has("even without communication (none), 4 workers are not faster"));

@@ -3,18 +3,18 @@
 
 #include <gtest/gtest.h>
 
+#include "common/text/translate.h"
 #include "tests/experiments/summary/four_rows.h"
 #include "tests/has.h"
 
 namespace psring {
 namespace {
 
-std::string Line(const std::vector<SummaryRow>& rows, Language language = Language::kEnglish) {
-  return ValidityOf(rows, /*cores=*/2, language)->Text(language);
+std::string Line(const std::vector<SummaryRow>& rows) { return ValidityOf(rows, /*cores=*/2)->Text(); }
+std::string ChineseLine(const std::vector<SummaryRow>& rows) {
+  return InLanguage(Language::kChinese, [&] { return Line(rows); });
 }
-std::string State(const std::vector<SummaryRow>& rows) {
-  return ValidityOf(rows, 2, Language::kEnglish)->state;
-}
+std::string State(const std::vector<SummaryRow>& rows) { return ValidityOf(rows, 2)->state; }
 void Disturb(SummaryRow& row, double percent) {
   row.valid = false;
   row.foreign_cpu_pct = percent;
@@ -24,9 +24,9 @@ TEST(Validity, NamesRoundsAndOtherProgramsOfAValidRun) {
   std::vector<SummaryRow> rows = RowsOfFour(1000, 2500);
   rows[1].foreign_cpu_pct = 4.4;
   EXPECT_EQ(Line(rows), "Valid. Rounds: 3. Other programs used at most 4% of the processors.");
-  EXPECT_EQ(Line(rows, Language::kChinese), "有效。轮数：3。其他程序最多占用处理器的 4%。");
+  EXPECT_EQ(ChineseLine(rows), "有效。轮数：3。其他程序最多占用处理器的 4%。");
   EXPECT_EQ(State(rows), "valid");
-  EXPECT_FALSE(ValidityOf({}, 2, Language::kEnglish).has_value());
+  EXPECT_FALSE(ValidityOf({}, 2).has_value());
 }
 
 TEST(Validity, NamesTheRowsWhoseWorkersShareCores) {
@@ -36,8 +36,8 @@ TEST(Validity, NamesTheRowsWhoseWorkersShareCores) {
             "apply to machines with one core per worker.");
   EXPECT_EQ(State(rows), "limited");
   EXPECT_THAT(Line({rows[1], rows[2]}), Has("Workers share 2 cores in every row: "));
-  EXPECT_THAT(ValidityOf(rows, 1, Language::kEnglish)->why, Has("Workers share 1 core in "));
-  EXPECT_THAT(Line(rows, Language::kChinese), Has("ps-sync x 4 的 worker 共用 2 个核："));
+  EXPECT_THAT(ValidityOf(rows, 1)->why, Has("Workers share 1 core in "));
+  EXPECT_THAT(ChineseLine(rows), Has("ps-sync x 4 的 worker 共用 2 个核："));
 }
 
 TEST(Validity, SharedCoresDoNotMatterIfLinksLimitTheSteps) {
@@ -66,7 +66,7 @@ TEST(Validity, NamesAnotherPsring) {
   EXPECT_EQ(Line(rows),
             "Not valid. Another psring (process 123) was running during ring x 4. Repeat the run on an idle "
             "machine.");
-  EXPECT_THAT(Line(rows, Language::kChinese), Has("ring x 4 期间，另一个 psring（进程 123）也在运行。"));
+  EXPECT_THAT(ChineseLine(rows), Has("ring x 4 期间，另一个 psring（进程 123）也在运行。"));
   Disturb(rows[3], 50);
   EXPECT_THAT(Line(rows),
               Has("during ring x 4. Other programs used up to 50% of the processors during ps-sync x 4."));
@@ -119,7 +119,7 @@ TEST(Validity, SaysWhatIsSimulated) {
 }
 
 TEST(Validity, RecordsOfOneLaunchDoNotSayWhereItRan) {
-  const auto validity = ValidityOf({TimedRow("ring", 4, 1000)}, std::nullopt, Language::kEnglish);
+  const auto validity = ValidityOf({TimedRow("ring", 4, 1000)}, std::nullopt);
   EXPECT_EQ(validity->state, std::string("limited"));
   EXPECT_THAT(validity->why, Has("Its records do not say where it ran"));
 }

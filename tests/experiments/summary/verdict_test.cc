@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "common/text/translate.h"
 #include "tests/experiments/summary/four_rows.h"
 #include "tests/has.h"
 
@@ -16,8 +17,9 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::StartsWith;
 
-std::string English(const std::vector<SummaryRow>& rows) {
-  return Verdict(rows, kGigabitWires, Language::kEnglish);
+std::string English(const std::vector<SummaryRow>& rows) { return Verdict(rows, kGigabitWires); }
+std::string Chinese(const std::vector<SummaryRow>& rows) {
+  return InLanguage(Language::kChinese, [&] { return English(rows); });
 }
 
 TEST(Verdict, RecommendsTheFastestAndSaysWhy) {
@@ -62,8 +64,7 @@ TEST(Verdict, CountsTheTokensOfTexts) {
   std::vector<SummaryRow> rows = RowsOfFour(1000, 2500);
   for (SummaryRow& row : rows) row.configuration.training.data = "text";
   EXPECT_THAT(English(rows), StartsWith("Use one process: it processes 320 tokens/s, but"));
-  EXPECT_THAT(Verdict(rows, kGigabitWires, Language::kChinese),
-              StartsWith("请只用一个进程：它每秒处理 320 个 token，"));
+  EXPECT_THAT(Chinese(rows), StartsWith("请只用一个进程：它每秒处理 320 个 token，"));
 }
 
 TEST(Verdict, TheFirstSentenceRecommendsOneProcessIfItIsFaster) {
@@ -123,8 +124,7 @@ TEST(Verdict, NamesTheRateFromWhichDistributingHelps) {
   EXPECT_THAT(English(RowsOfFour(1000, 2500)),
               Has("with the fastest strategy, ring. Distribute this model only on links of at least 4.2 "
                   "Gbit/s with 4 workers (derived). If you distribute the model anyway"));
-  EXPECT_THAT(Verdict(RowsOfFour(1000, 2500), std::nullopt, Language::kEnglish),
-              Lacks("on links of at least"));
+  EXPECT_THAT(Verdict(RowsOfFour(1000, 2500), std::nullopt), Lacks("on links of at least"));
   const std::vector<SummaryRow> rows = OversubscribedRowsOfFour(1000, 2500);
   EXPECT_THAT(English(rows), Has("at least 4.2 Gbit/s with 4 workers, one core each (derived)."));
   EXPECT_THAT(RowsOfVerdict(rows), ElementsAre(0, 1, 2, 3, 4)) << "none with 2 workers, too";
@@ -203,8 +203,7 @@ TEST(Verdict, NamesAWorkerThatMakesMostOfTheSamplesInTheSameSentence) {
   EXPECT_THAT(English(rows),
               Has("ps-async (worker 0 makes 84% of the samples) is 2.00 (2.00 to 2.00) times as "
                   "fast as ring, but its gradients are late"));
-  EXPECT_THAT(Verdict(rows, kGigabitWires, Language::kChinese),
-              Has("ps-async（worker 0 占 84% 的样本） 的速度"));
+  EXPECT_THAT(Chinese(rows), Has("ps-async（worker 0 占 84% 的样本） 的速度"));
   rows.back() = UnevenRow({40, 440, 480, 40});
   EXPECT_THAT(English(rows), Has("ps-async (workers 1 and 2 make 92% of the samples) is 2.00"));
   rows.back() = UnevenRow({370, 210, 210, 210});
@@ -219,8 +218,7 @@ TEST(Verdict, ComparesAnAsynchronousStrategyWithOneProcessAndWithTheStrategyToUs
                          "links process only 128 with the fastest synchronous strategy, ring. "));
   EXPECT_THAT(English(rows), Has("If you distribute the model anyway, use ring",
                                  "ps-async is 2.00 (2.00 to 2.00) times as fast as ring, but"));
-  EXPECT_THAT(Verdict(rows, kGigabitWires, Language::kChinese),
-              Has("ps-async 的速度是 ring 的 2.00（2.00 至 2.00）倍，但它的梯度是迟到的："));
+  EXPECT_THAT(Chinese(rows), Has("ps-async 的速度是 ring 的 2.00（2.00 至 2.00）倍，但它的梯度是迟到的："));
   rows.back() = TimedRow("ps-async", 4, 200);
   EXPECT_THAT(English(rows), Has("ps-async is 2.00 (2.00 to 2.00) times as fast as one process, but"));
   EXPECT_THAT(English(rows), Lacks("as fast as ring, but"));
@@ -240,8 +238,7 @@ TEST(Verdict, NamesTheAccuracyOfAFasterAsynchronousStrategy) {
   EXPECT_THAT(English(rows), Has("compare accuracy, too")) << "ring was not trained with 2 workers";
   add("ring", 2, 0.8515, 1);
   EXPECT_THAT(English(rows), Has("see its accuracy (0.843, ring 0.852; 2 workers, one seed)."));
-  EXPECT_THAT(Verdict(rows, kGigabitWires, Language::kChinese),
-              Has("请看其准确率（0.843，ring 为 0.852；2 个 worker，一个随机种子）。"));
+  EXPECT_THAT(Chinese(rows), Has("请看其准确率（0.843，ring 为 0.852；2 个 worker，一个随机种子）。"));
   add("ring", 3, 0.81, 1);
   add("ps-async", 3, 0.82, 1);
   EXPECT_THAT(English(rows), Has("(0.820, ring 0.810; 3 workers, one seed)")) << "more workers";
@@ -309,11 +306,11 @@ TEST(Verdict, IsEmptyWithNothingToChooseFrom) {
 }
 
 TEST(Verdict, IsAlsoInChinese) {
-  const std::string text = Verdict(RowsOfFour(1000, 2500), kGigabitWires, Language::kChinese);
+  const std::string text = Chinese(RowsOfFour(1000, 2500));
   EXPECT_THAT(text, StartsWith("请只用一个进程：它每秒处理 320 个样本，而在 1 Gbit/s 链路上 4 个 worker "
                                "用最快的策略 ring 也只有 128 个。"));
   EXPECT_THAT(text, Has("4.2 Gbit/s"));
-  EXPECT_THAT(Verdict(RowsOfFour(200, 500), kGigabitWires, Language::kChinese), StartsWith("请用 ring："));
+  EXPECT_THAT(Chinese(RowsOfFour(200, 500)), StartsWith("请用 ring："));
 }
 
 }  // namespace

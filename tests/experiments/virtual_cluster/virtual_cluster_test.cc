@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/text/translate.h"
 #include "experiments/host/connections.h"
 #include "experiments/virtual_cluster/preflight.h"
 #include "tests/experiments/test_catalog.h"
@@ -127,7 +128,8 @@ TEST(Link, ASlowedLinkStandsForAFasterOne) {
 TEST(Link, IsDescribedInWords) {
   LinkReport link{.shaping = Shaping::kNetns, .bits_per_s = 1e9, .congestion_control = "reno"};
   EXPECT_EQ(DescribeLink(link), "1 Gbit/s links between network namespaces of this machine (TCP reno)");
-  EXPECT_EQ(DescribeLink(link, Language::kChinese), "1 Gbit/s 链路，在本机的网络命名空间之间 (TCP reno)");
+  EXPECT_EQ(InLanguage(Language::kChinese, [&] { return DescribeLink(link); }),
+            "1 Gbit/s 链路，在本机的网络命名空间之间 (TCP reno)");
   EXPECT_EQ(NameLink(link), "1 Gbit/s links");
   link = {.shaping = Shaping::kUserspace, .bits_per_s = 100e6, .latency_s = 2e-3};
   EXPECT_EQ(DescribeLink(link),

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/text/translate.h"
 #include "experiments/explain/explain.h"
 #include "experiments/simulator/prediction.h"
 #include "tests/trainer/cluster.h"
@@ -80,7 +81,6 @@ const StrategyTable& RowsWithLocalSgd() {
                     .scheme = &Scheme::kAllReduce,
                     .exchanges = [](int number) { return 1.0 / number; },
                     .step = {"Each worker updates its own weights.", "After H steps all average them."},
-                    .step_chinese = {"每个 worker 更新自己的权重。", "H 步之后取平均。"},
                     .make = MakeLocalSgd});
     return all;
   }();
@@ -142,10 +142,12 @@ TEST(NewStrategy, IsSimulated) {
 }
 
 TEST(NewStrategy, IsExplained) {
-  EXPECT_THAT(ExplainStep(LocalSgdOf(4), kWorkers, Language::kEnglish).value(),
+  EXPECT_THAT(ExplainStep(LocalSgdOf(4), kWorkers).value(),
               AllOf(HasSubstr("local-sgd:4: H steps without communication"),
                     HasSubstr("1. Each worker updates its own weights."), HasSubstr("psring explain ring")));
-  EXPECT_THAT(ExplainStep(LocalSgdOf(4), kWorkers, Language::kChinese).value(), HasSubstr("取平均"));
+  const ScopedLanguage chinese(Language::kChinese);
+  EXPECT_THAT(ExplainStep(LocalSgdOf(4), kWorkers).value(),
+              AllOf(HasSubstr("After H steps all average them."), HasSubstr("运行它：")));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "common/base/check.h"
 #include "common/suggestions/suggestions.h"
+#include "common/text/translate.h"
 #include "common/workloads/zipf.h"
 
 namespace psring {
@@ -36,7 +37,7 @@ absl::StatusOr<const DataRow*> FindData(const std::string& name, const DataTable
     if (row.check != nullptr) PSRING_RETURN_IF_ERROR(row.check(name));
     return &row;
   }
-  return UnknownName("data", name, DataNames(rows));
+  return UnknownName(TrNoop("data"), name, DataNames(rows));
 }
 
 }  // namespace psring

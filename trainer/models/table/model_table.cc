@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
 #include "common/suggestions/suggestions.h"
+#include "common/text/translate.h"
 #include "common/workloads/workload.h"
 #include "trainer/data/table/data_table.h"
 
@@ -106,7 +107,7 @@ absl::StatusOr<const ModelRow*> FindModelRow(const std::string& name, const Mode
     names.push_back(row.name);
   }
   const std::string hint = WorkloadHint(name);
-  return hint.empty() ? UnknownName("model", name, names) : absl::NotFoundError(hint);
+  return hint.empty() ? UnknownName(TrNoop("model"), name, names) : absl::NotFoundError(hint);
 }
 
 absl::Status ApplyModel(TrainingOptions& options, const ModelTable& rows) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/suggestions/suggestions.h"
+#include "common/text/translate.h"
 #include "ring_worker/schedules/schedule.h"
 #include "trainer/strategies/table/cost_model.h"
 
@@ -103,7 +104,7 @@ const StrategyTable& StrategyRows() {
        .algorithm = "backup",
        .drops_gradients = true,
        .number_letter = "B",
-       .number_meaning = "spare workers",
+       .number_meaning = TrNoop("spare workers"),
        .number_below_workers = true,
        .implementation = "servers"},
       {.name = "ps-ssp",
@@ -115,7 +116,7 @@ const StrategyTable& StrategyRows() {
        .synchronous = false,
        .default_momentum = 0,
        .number_letter = "K",
-       .number_meaning = "the most steps that a worker may be ahead",
+       .number_meaning = TrNoop("the most steps that a worker may be ahead"),
        .number_least = 1,
        .scheme = &Scheme::kServerAsync,
        .implementation = "servers"},
@@ -161,23 +162,27 @@ absl::StatusOr<StrategyRow> FindStrategy(const std::string& name, const std::vec
                          given, [&](const std::string& other) { return BaseName(other) == row.name; })});
   }
   if (found == nullptr && FindSchedule(name) != nullptr) {
-    return absl::NotFoundError(absl::StrCat("'", name,
-                                            "' is a schedule that psring predict and psring explain "
-                                            "know, but no strategy trains with it; use ring"));
+    return absl::NotFoundError(
+        Tr("'$0' is a schedule that psring predict and psring explain know, but no strategy trains with it; "
+           "use ring",
+           name));
   }
-  if (found == nullptr) return UnknownName("strategy", name, known);
+  if (found == nullptr) return UnknownName(TrNoop("strategy"), name, known);
   StrategyRow row = *found;
   const bool has_number = word != name;
   if (!row.has_number()) {
     if (!has_number) return row;
-    return absl::InvalidArgumentError(absl::StrCat("strategy '", name, "': ", row.name, " takes no number"));
+    return absl::InvalidArgumentError(Tr("strategy '$0': $1 takes no number", name, row.name));
   }
   if (!has_number || !absl::SimpleAtoi(name.substr(word.size() + 1), &row.number) ||
       row.number < row.number_least || row.number > kMaxNumber) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "strategy '", name, "': ", row.display_name(), " needs a whole number from ", row.number_least,
-        has_number ? absl::StrCat(" to ", kMaxNumber) : "", " (", row.number_letter, ": ", row.number_meaning,
-        "), as in ", row.name, ":", std::max(1, row.number_least)));
+    const std::string meaning = Tr(row.number_meaning);
+    const std::string example = absl::StrCat(row.name, ":", std::max(1, row.number_least));
+    return absl::InvalidArgumentError(
+        has_number ? Tr("strategy '$0': $1 needs a whole number from $2 to $3 ($4: $5), as in $6", name,
+                        row.display_name(), row.number_least, kMaxNumber, row.number_letter, meaning, example)
+                   : Tr("strategy '$0': $1 needs a whole number from $2 ($3: $4), as in $5", name,
+                        row.display_name(), row.number_least, row.number_letter, meaning, example));
   }
   absl::StrAppend(&row.name, ":", row.number);
   if (row.uses_servers) absl::StrAppend(&row.algorithm, ":", row.number);
@@ -193,7 +198,7 @@ absl::Status UseCanonicalStrategies(std::vector<std::string>& names) {
   for (auto name = names.begin(); name != names.end(); ++name) {
     *name = CanonicalStrategy(*name);
     if (std::find(names.begin(), name, *name) == name) continue;
-    return absl::InvalidArgumentError(absl::StrCat("--strategies names ", *name, " twice; name it once"));
+    return absl::InvalidArgumentError(Tr("--strategies names $0 twice; name it once", *name));
   }
   return absl::OkStatus();
 }

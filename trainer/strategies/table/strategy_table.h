@@ -42,7 +42,7 @@ struct StrategyRow {
   // Exchanges per step for a number, on average; null: one.
   double (*exchanges)(int number) = nullptr;
   // The sentences that `psring explain` prints for a step; empty: composed from the fields above.
-  std::vector<std::string> step = {}, step_chinese = {};
+  std::vector<std::string> step = {};
   // Its maker in trainer/strategies/registry.cc; not used if `make` is set.
   std::string implementation = "none";
   absl::StatusOr<Strategy> (*make)(const StrategyContext& context) = nullptr;

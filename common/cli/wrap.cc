@@ -1,4 +1,4 @@
-#include "experiments/texts/wrap.h"
+#include "common/cli/wrap.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,0 +1,8 @@
+// The catalogs, as constants.
+#pragma once
+
+namespace psring {
+
+extern const char* const kChineseCatalog;  // zh_CN.po
+
+}  // namespace psring

@@ -1,0 +1,98 @@
+#include "common/text/translate.h"
+
+#include <atomic>
+#include <cstdlib>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/text/catalogs.h"
+
+namespace psring {
+namespace {
+
+using Catalog = std::map<std::string, std::string, std::less<>>;
+
+// As in gettext's compiled catalogs: the key of an entry with a context.
+std::string Key(absl::string_view context, absl::string_view english) {
+  return context.empty() ? std::string(english) : absl::StrCat(context, "\4", english);
+}
+
+// Entries are separated by empty lines.
+Catalog ParseCatalog(absl::string_view po) {
+  Catalog catalog;
+  std::string context, english, translation;
+  std::string* part = &context;
+  for (absl::string_view line : absl::StrSplit(po, '\n')) {
+    if (line.empty()) {
+      if (!english.empty() && !translation.empty()) catalog[Key(context, english)] = translation;
+      context = english = translation = "";
+      continue;
+    }
+    if (absl::ConsumePrefix(&line, "msgctxt ")) part = &context;
+    if (absl::ConsumePrefix(&line, "msgid ")) part = &english;
+    if (absl::ConsumePrefix(&line, "msgstr ")) part = &translation;
+    std::string text;
+    if (absl::ConsumePrefix(&line, "\"") && absl::ConsumeSuffix(&line, "\"") &&
+        absl::CUnescape(line, &text)) {
+      *part += text;
+    }
+  }
+  return catalog;
+}
+
+const Catalog& Chinese() {
+  static const auto& catalog = *new Catalog(ParseCatalog(absl::StrCat(kChineseCatalog, "\n")));
+  return catalog;
+}
+
+std::atomic<Language>& LanguageOfProcess() {
+  static std::atomic<Language> language = LanguageOf(std::getenv);
+  return language;
+}
+
+thread_local const Language* scoped = nullptr;
+
+}  // namespace
+
+Language LanguageOf(const std::function<const char*(const char* name)>& environment) {
+  for (const char* name : {kLanguageVariable, "LC_ALL", "LC_MESSAGES", "LANG"}) {
+    const char* const value = environment(name);
+    if (value == nullptr || *value == '\0') continue;
+    return absl::StartsWith(value, "zh") ? Language::kChinese : Language::kEnglish;
+  }
+  return Language::kEnglish;
+}
+
+Language CurrentLanguage() { return scoped != nullptr ? *scoped : LanguageOfProcess().load(); }
+
+void SetLanguage(Language language) {
+  LanguageOfProcess() = language;
+  setenv(kLanguageVariable, language == Language::kChinese ? "zh" : "en", /*overwrite=*/1);
+}
+
+ScopedLanguage::ScopedLanguage(Language language) : outer_(scoped), language_(language) {
+  scoped = &language_;
+}
+
+ScopedLanguage::~ScopedLanguage() { scoped = outer_; }
+
+absl::string_view Translation(absl::string_view english) {
+  if (CurrentLanguage() == Language::kEnglish) return english;
+  const auto entry = Chinese().find(english);
+  return entry == Chinese().end() ? english : entry->second;
+}
+
+std::map<std::string, std::string> ChineseByContext(absl::string_view prefix) {
+  std::map<std::string, std::string> texts;
+  for (const auto& [key, translation] : Chinese()) {
+    const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(key, '\4');
+    absl::string_view rest = parts.first;
+    if (!parts.second.empty() && absl::ConsumePrefix(&rest, prefix)) texts.emplace(rest, translation);
+  }
+  return texts;
+}
+
+}  // namespace psring
