@@ -1,6 +1,6 @@
 """Checks texts for users: documents_test.py ROOT PSRING TRAINER
 
-* Avoided words (metaphors, translated syntax) in Markdown files, in experiments/texts, in the texts of the report's page and
+* Avoided words (metaphors, translated syntax) in Markdown files, in the catalog of texts, in the report's page and
   in the output of --help-all; in the comments and names of all sources, and in the literals of the programs.
 * The same word twice, in Markdown files and comments.
 * What has run on a GPU: experiments/results/gpu.md is the only source. Another text about it refers to that file.
@@ -216,7 +216,7 @@ def main():
         for command in commands(text):
             count += 1
             check_command(name, command, flags_of)
-    for folder, kind in (("experiments/texts", "*.h"), ("experiments/report/page", "texts*.js"), ("experiments/report/page", "*.html")):
+    for folder, kind in (("common/text", "*.po"), ("experiments/report/page", "*.html")):
         for path in sorted((ROOT / folder).glob(kind)):
             check_words(str(path.relative_to(ROOT)), path.read_text())
     for verb, text in help_texts.items():
