@@ -181,6 +181,26 @@ const TEXTS = {
   exposed_ms_only: 'exposed, without waiting (derived)',
   step_ms_here: 'step (measured)',
   without_overlap: 'step without overlap (derived)',
+  // Pooled runs.
+  machines: 'All machines',
+  machines_run: 'The run of {0}',
+  machines_lead: '{0} machines ran the same plan.',
+  machines_left_out: 'These runs are on this page, but not pooled:',
+  machines_table: 'The spread over machines',
+  machines_spread: '{0} ({1} to {2})',
+  machines_efficiency: 'scaling efficiency',
+  machines_ratio: 'times its own reference',
+  machines_counted: 'machines',
+  machines_note: 'Median over machines (lowest to highest). Machines differ in absolute speed, so compare the last ratio: speed divided by that of ps-sync with as many workers on the same machine, or of single. Rows that other programs disturbed (!) are not counted.',
+  machines_each: 'Each machine',
+  machine: 'machine',
+  processor: 'processor',
+  machines_cores: '{0} cores',
+  machines_interval: '95% interval',
+  machines_recommends: 'recommends',
+  machines_none: 'none',
+  machines_ratio_title: 'Speed of each machine, divided by its own {0}',
+  machines_ratio_note: '{0} runs in one chart: a mark is a machine (hollow if disturbed), the line goes from the lowest to the highest, the upright line is the median (derived).',
 };
 
 let language = 'en';
