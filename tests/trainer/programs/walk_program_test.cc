@@ -1,0 +1,178 @@
+#include "trainer/programs/walk_program.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "tests/trainer/programs/programs.h"
+
+namespace psring {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string ErrorOf(const StepProgram& program) {
+  return std::string(WalkProgram(program).status().message());
+}
+
+// Stages of 3 units in two buckets; the first and the last stage share a tensor.
+StepProgram WithUnits(const std::string& name, int ranks, int micro_batches, const LowerOptions& options) {
+  const StepProgram compute = MakeProgram(*FindProgram(name), ranks, micro_batches).value();
+  const int stages = compute.stages();
+  ModelCut cut{std::vector<int>(stages, 3), std::vector<std::vector<int>>(stages, {2, 0}), {}};
+  cut.tied = {{0, 0}, {stages - 1, 2}};
+  return LowerProgram(compute, cut, options).value();
+}
+
+const LowerOptions kAllOptions[] = {
+    {},
+    {.norm = true},
+    {.recompute = true},
+    {.reduce_always = true},
+    {.shard_weights = true},
+    {.norm = true, .recompute = true, .reduce_always = true, .shard_weights = true}};
+
+TEST(WalkProgramTest, LoweredProgramsAreProvedWithAllOptions) {
+  for (const char* name : {"single_stage", "gpipe", "1f1b", "interleaved:2", "zb-h1"}) {
+    for (const LowerOptions& options : kAllOptions) {
+      for (const int micro_batches : {1, 3, 8}) {
+        const int ranks = std::string(name) == "single_stage" ? 1 : 4;
+        const auto walk = WalkProgram(WithUnits(name, ranks, micro_batches, options));
+        EXPECT_TRUE(walk.ok()) << name << ": " << walk.status();
+      }
+    }
+  }
+}
+
+TEST(WalkProgramTest, EveryMissingOrRepeatedActionIsFound) {
+  for (const char* name : {"1f1b", "interleaved:2", "zb-h1"}) {
+    for (const LowerOptions& options : kAllOptions) {
+      const StepProgram program = WithUnits(name, 2, 3, options);
+      for (int rank = 0; rank < program.ranks; ++rank) {
+        for (size_t i = 0; i < program.actions[rank].size(); ++i) {
+          const StepAction action = program.actions[rank][i];
+          StepProgram without = program, twice = program;
+          without.actions[rank].erase(without.actions[rank].begin() + i);
+          twice.actions[rank].insert(twice.actions[rank].begin() + i, action);
+          // Weights that stay are only released later, and reductions may be repeated before the last.
+          const bool early = action.kind == StepKind::kReduceGradient && options.reduce_always;
+          if (!early) {
+            EXPECT_NE(ErrorOf(without), "") << name << " without " << ToText(action);
+          }
+          EXPECT_NE(ErrorOf(twice), "") << name << " with twice " << ToText(action);
+        }
+      }
+    }
+  }
+}
+
+// Exchanges the first actions of two kinds on rank 0.
+std::string ErrorOfSwapped(StepProgram program, StepKind one, StepKind other, int rank = 0) {
+  auto& actions = program.actions[rank];
+  const auto find = [&](StepKind kind) {
+    return std::find_if(actions.begin(), actions.end(), [&](const StepAction& a) { return a.kind == kind; });
+  };
+  EXPECT_NE(find(one), actions.end());
+  EXPECT_NE(find(other), actions.end());
+  std::iter_swap(find(one), find(other));
+  return ErrorOf(program);
+}
+
+TEST(WalkProgramTest, ErrorsNameTheActionAtFault) {
+  const StepProgram zb = Lowered("zb-h1", 2, 2, {.norm = true});
+  EXPECT_EQ(ErrorOfSwapped(zb, StepKind::kBackwardInput, StepKind::kBackwardWeight),
+            "rank 0: 0.0W0 comes before the gradient of its unit's input");
+  EXPECT_EQ(ErrorOfSwapped(zb, StepKind::kNorm, StepKind::kUpdate),
+            "rank 0: 0.0UPDATE comes before the norm");
+  EXPECT_EQ(ErrorOfSwapped(zb, StepKind::kReduceGradient, StepKind::kUpdate),
+            "rank 0: 0.0UPDATE comes before its gradient is reduced");
+  EXPECT_EQ(ErrorOfSwapped(zb, StepKind::kForward, StepKind::kSendActivation),
+            "rank 0: 0SEND_F0 sends before the forward pass is complete");
+  EXPECT_EQ(ErrorOfSwapped(zb, StepKind::kReceiveActivation, StepKind::kForward, 1),
+            "rank 1: 1.0F0 has no input yet");
+  EXPECT_EQ(ErrorOfSwapped(zb, StepKind::kReceiveGradient, StepKind::kBackwardInput),
+            "rank 0: 0.0I0 has no gradient yet");
+  const StepProgram sharded = Lowered("1f1b", 2, 2, {.shard_weights = true});
+  EXPECT_EQ(ErrorOfSwapped(sharded, StepKind::kUnshard, StepKind::kForward),
+            "rank 0: 0.0F0 uses weights that have not been gathered");
+  const StepProgram tied = WithUnits("1f1b", 2, 2, {});
+  EXPECT_THAT(ErrorOfSwapped(tied, StepKind::kReduceTied, StepKind::kBackward),
+              HasSubstr("REDUCE_TIED comes before the gradient"));
+}
+
+TEST(WalkProgramTest, MessagesInDifferentOrderAreFound) {
+  StepProgram program = Lowered("gpipe", 2, 2);
+  for (StepAction& action : program.actions[1]) {
+    if (action.kind <= StepKind::kReceiveGradient) action.micro_batch = 1 - action.micro_batch;
+  }
+  EXPECT_EQ(ErrorOf(program), "rank 0: 0SEND_F0 meets rank 1's 1RECV_F1: the order differs");
+}
+
+// Rank 0 computes the first micro-batch's backward before the second one's forward; rank 1 the other way.
+TEST(WalkProgramTest, ACycleIsNamed) {
+  StepProgram program = Lowered("gpipe", 2, 2);
+  program.actions[0] = Lowered("single_stage", 1, 2).actions[0];
+  std::vector<StepAction> alternating;
+  for (int m = 0; m < 2; ++m) {
+    for (const StepKind kind : {StepKind::kLoad, StepKind::kForward, StepKind::kSendActivation,
+                                StepKind::kReceiveGradient, StepKind::kBackward}) {
+      alternating.push_back({kind, 0, kind == StepKind::kForward || kind == StepKind::kBackward ? 0 : -1, m});
+    }
+  }
+  for (const StepKind kind : {StepKind::kReduceGradient, StepKind::kUpdate})
+    alternating.push_back({kind, 0, 0});
+  program.actions[0] = alternating;
+  EXPECT_THAT(ErrorOf(program), testing::AllOf(HasSubstr("actions wait for each other"),
+                                               HasSubstr("rank 0's"), HasSubstr("rank 1's")));
+}
+
+TEST(WalkProgramTest, AReceiveBeginsWithTheComputationBeforeItsOwn) {
+  const StepProgram program = Lowered("1f1b", 2, 3);
+  GivenDurations durations([](int, const StepAction& action) {
+    return int64_t{LaneOf(action.kind) == Lane::kCompute      ? 100
+                   : action.kind == StepKind::kSendActivation ? 10
+                                                              : 0};
+  });
+  const Walk walk = WalkProgram(program, &durations).value();
+  for (size_t i = 0; i < program.actions[1].size(); ++i) {
+    if (program.actions[1][i] != StepAction{StepKind::kReceiveActivation, 1, -1, 1}) continue;
+    // Rank 0 has sent it at 200, while rank 1 computes 1F0 from 110 to 210 and 1B0 from 210 to 310.
+    EXPECT_EQ(walk.times[1][i].begin_ns, 210);
+    EXPECT_EQ(walk.times[1][i].end_ns, 220);
+  }
+  EXPECT_THAT(walk.peak_live, ElementsAre(2, 1));
+  EXPECT_THAT(walk.receive_slots, ElementsAre(0, 2));
+}
+
+TEST(WalkProgramTest, WeightsAreGatheredOneUnitAhead) {
+  const Walk walk = WalkProgram(WithUnits("single_stage", 1, 2, {.shard_weights = true})).value();
+  EXPECT_THAT(walk.unsharded_peak, Each(2));
+}
+
+TEST(WalkProgramTest, ATiedTensorIsAddedBeforeItsBucketIsReduced) {
+  const StepProgram program = WithUnits("1f1b", 2, 2, {});
+  EXPECT_THAT(ToText(program), HasSubstr("0.0REDUCE_TIED 0.0REDUCE_GRAD"));
+  EXPECT_THAT(ToText(program), HasSubstr("1.2REDUCE_TIED"));
+}
+
+TEST(WalkProgramTest, ThousandsOfRanksAreTimed) {
+  const Walk walk = Timed(MakeProgram(*FindProgram("1f1b"), 4096, 8).value(), {.forward = 1});
+  EXPECT_NEAR(walk.Bubble(), 4095. / 4103, 1e-9);
+}
+
+TEST(LowerProgramTest, ACutThatDoesNotFitIsRejected) {
+  const StepProgram compute = MakeProgram(*FindProgram("1f1b"), 2, 2).value();
+  EXPECT_FALSE(LowerProgram(compute, ModelCut::WholeStages(3)).ok());
+  EXPECT_FALSE(LowerProgram(compute, {{3, 3}, {{2, 0}, {2}}, {}}).ok());
+  EXPECT_FALSE(LowerProgram(compute, {{3, 3}, {{2, 0}, {3, 0}}, {}}).ok());
+  EXPECT_FALSE(LowerProgram(compute, {{3, 3}, {{2, 0}, {1, 2, 0}}, {}}).ok());
+  EXPECT_FALSE(LowerProgram(compute, {{3, 3}, {{0}, {0}}, {{0, 3}, {1, 0}}}).ok());
+  EXPECT_TRUE(LowerProgram(compute, {{3, 3}, {{0}, {0}}, {{0, 2}, {1, 0}}}).ok());
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,191 @@
+#include "trainer/programs/lower_program.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+
+namespace psring {
+namespace {
+
+bool GivesWeightGradient(StepKind kind) {
+  return kind == StepKind::kBackward || kind == StepKind::kBackwardWeight;
+}
+
+// The actions of one rank.
+class RankLowering {
+ public:
+  RankLowering(const StepProgram& compute, int rank, const ModelCut& cut, const LowerOptions& options)
+      : compute_(compute), rank_(rank), cut_(cut), options_(options) {
+    for (const StepAction& action : compute.actions[rank]) {
+      if (GivesWeightGradient(action.kind)) ++gradients_left_[action.stage];
+    }
+    for (const auto& unit : cut.tied) {
+      if (compute.rank_of[unit.first] == rank) tied_.insert(unit);
+    }
+    // Those of one rank are one tensor already.
+    if (tied_.size() == cut.tied.size()) tied_.clear();
+    ties_left_ = tied_.size();
+  }
+
+  std::vector<StepAction> Lower() {
+    for (const StepAction& action : compute_.actions[rank_]) {
+      switch (action.kind) {
+        case StepKind::kForward:
+          LowerForward(action.stage, action.micro_batch);
+          break;
+        case StepKind::kBackwardWeight:
+          LowerWeights(action.stage, action.micro_batch);
+          break;
+        default:
+          LowerBackward(action);
+      }
+    }
+    Release();
+    for (const StepAction& reduce : after_tied_) Reduce(reduce.stage, reduce.unit);
+    if (options_.norm && !updates_.empty()) Emit(StepKind::kNorm, updates_[0].stage);
+    out_.insert(out_.end(), updates_.begin(), updates_.end());
+    return std::move(out_);
+  }
+
+ private:
+  void Emit(StepKind kind, int stage, int unit = -1, int micro_batch = -1) {
+    out_.push_back({kind, stage, unit, micro_batch});
+  }
+
+  void LowerForward(int stage, int micro_batch) {
+    const bool is_first = stage == 0, is_last = stage + 1 == compute_.stages();
+    if ((is_first || is_last) && loaded_.insert(micro_batch).second) {
+      Emit(StepKind::kLoad, stage, -1, micro_batch);
+    }
+    if (!is_first && compute_.sends_after(stage - 1)) {
+      Emit(StepKind::kReceiveActivation, stage, -1, micro_batch);
+    }
+    for (int unit = 0; unit < cut_.units[stage]; ++unit) {
+      Gather(stage, unit);
+      Emit(StepKind::kForward, stage, unit, micro_batch);
+    }
+    if (compute_.sends_after(stage)) Emit(StepKind::kSendActivation, stage, -1, micro_batch);
+  }
+
+  void LowerBackward(const StepAction& action) {
+    const auto [kind, stage, whole, micro_batch] = action;
+    if (compute_.sends_after(stage)) Emit(StepKind::kReceiveGradient, stage, -1, micro_batch);
+    const bool is_last = GivesWeightGradient(kind) && --gradients_left_[stage] == 0;
+    for (int unit = cut_.units[stage] - 1; unit >= 0; --unit) {
+      Gather(stage, unit);
+      if (options_.recompute) Emit(StepKind::kRecompute, stage, unit, micro_batch);
+      Emit(kind, stage, unit, micro_batch);
+      // The stage before waits for this message.
+      if (unit == 0 && stage > 0 && compute_.sends_after(stage - 1)) {
+        Emit(StepKind::kSendGradient, stage, -1, micro_batch);
+      }
+      if (GivesWeightGradient(kind)) AfterWeightGradient(stage, unit, is_last);
+    }
+  }
+
+  void LowerWeights(int stage, int micro_batch) {
+    const bool is_last = --gradients_left_[stage] == 0;
+    for (int unit = cut_.units[stage] - 1; unit >= 0; --unit) {
+      Emit(StepKind::kBackwardWeight, stage, unit, micro_batch);
+      AfterWeightGradient(stage, unit, is_last);
+    }
+  }
+
+  // Makes the weights of a unit available for the next computation.
+  void Gather(int stage, int unit) {
+    if (!options_.shard_weights || gathered_ == std::pair(stage, unit)) return;
+    Release();
+    Emit(StepKind::kUnshard, stage, unit);
+    gathered_ = {stage, unit};
+  }
+  void Release() {
+    if (gathered_) Emit(StepKind::kReshard, gathered_->first, gathered_->second);
+    gathered_.reset();
+  }
+
+  // `is_last`: of the micro-batches.
+  void AfterWeightGradient(int stage, int unit, bool is_last) {
+    if (is_last && tied_.contains({stage, unit}) && --ties_left_ == 0) {
+      Emit(StepKind::kReduceTied, stage, unit);
+    }
+    const std::vector<int>& ends = cut_.bucket_ends[stage];
+    const auto end = std::find(ends.begin(), ends.end(), unit);
+    if (end == ends.end() || (!is_last && !options_.reduce_always)) return;
+    const int before = end == ends.begin() ? cut_.units[stage] : end[-1];
+    const auto tied = tied_.lower_bound({stage, unit});
+    if (is_last && tied != tied_.end() && *tied < std::pair(stage, before)) {
+      // Its other stage may be far behind: other buckets first.
+      after_tied_.push_back({StepKind::kReduceGradient, stage, unit});
+    } else {
+      Reduce(stage, unit, is_last);
+    }
+  }
+
+  void Reduce(int stage, int unit, bool is_last = true) {
+    Emit(StepKind::kReduceGradient, stage, unit);
+    if (!is_last) return;
+    if (options_.norm) {
+      updates_.push_back({StepKind::kUpdate, stage, unit});
+    } else {
+      Emit(StepKind::kUpdate, stage, unit);
+    }
+  }
+
+  const StepProgram& compute_;
+  const int rank_;
+  const ModelCut& cut_;
+  const LowerOptions& options_;
+  std::vector<StepAction> out_;
+  std::map<int, int> gradients_left_;             // micro-batches, by stage
+  std::set<std::pair<int, int>> tied_;            // stage and unit
+  size_t ties_left_ = 0;                          // whose gradient is not complete
+  std::set<int> loaded_;                          // micro-batches
+  std::optional<std::pair<int, int>> gathered_;   // stage and unit
+  std::vector<StepAction> after_tied_, updates_;  // to emit at the end
+};
+
+absl::Status CheckCut(const StepProgram& compute, const ModelCut& cut) {
+  const size_t stages = compute.rank_of.size();
+  if (cut.units.size() != stages || cut.bucket_ends.size() != stages) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the program has ", stages, " stages and the cut ", cut.units.size()));
+  }
+  for (size_t stage = 0; stage < stages; ++stage) {
+    const std::vector<int>& ends = cut.bucket_ends[stage];
+    const bool decreasing = std::is_sorted(ends.rbegin(), ends.rend()) &&
+                            std::adjacent_find(ends.begin(), ends.end()) == ends.end();
+    if (ends.empty() || ends.back() != 0 || ends.front() >= cut.units[stage] || !decreasing) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the buckets of stage ", stage, " do not cover its ", cut.units[stage], " units"));
+    }
+  }
+  for (const auto& [stage, unit] : cut.tied) {
+    if (stage >= 0 && stage < compute.stages() && unit >= 0 && unit < cut.units[stage]) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("a tied tensor is in unit ", unit, " of stage ", stage, ", which does not exist"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+ModelCut ModelCut::WholeStages(int stages) {
+  return {std::vector<int>(stages, 1), std::vector<std::vector<int>>(stages, {0}), {}};
+}
+
+absl::StatusOr<StepProgram> LowerProgram(const StepProgram& compute, const ModelCut& cut,
+                                         const LowerOptions& options) {
+  PSRING_RETURN_IF_ERROR(CheckCut(compute, cut));
+  StepProgram lowered = compute;
+  for (int rank = 0; rank < compute.ranks; ++rank) {
+    lowered.actions[rank] = RankLowering(compute, rank, cut, options).Lower();
+  }
+  return lowered;
+}
+
+}  // namespace psring

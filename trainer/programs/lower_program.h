@@ -1,0 +1,37 @@
+// Adds to the computation of whole stages what a rank does besides: units, messages, the exchange of weights
+// and gradients between replicas, the norm and the updates. Pure.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "trainer/programs/step_program.h"
+
+namespace psring {
+
+// The units of every stage, from the model.
+struct ModelCut {
+  std::vector<int> units;  // by stage, at least 1
+  // By stage: the units with which backward completes a bucket; decreasing, the last is 0.
+  std::vector<std::vector<int>> bucket_ends;
+  std::vector<std::pair<int, int>> tied;  // stage and unit of those that share a tensor; empty: none do
+
+  // One unit and one bucket per stage.
+  static ModelCut WholeStages(int stages);
+};
+
+struct LowerOptions {
+  bool norm = false;           // the update needs the norm of the whole gradient
+  bool recompute = false;      // forward keeps only the input of each unit
+  bool reduce_always = false;  // replicas hold parts of the gradient (ZeRO-2): reduce after every micro-batch
+  bool shard_weights = false;  // and of the weights (FSDP): gather a unit before its use, release it after
+};
+
+// Every message and every gathering of weights stands directly before the computation that needs it;
+// WalkProgram lets it begin with the computation before that. InvalidArgument: `cut` does not fit the
+// stages.
+absl::StatusOr<StepProgram> LowerProgram(const StepProgram& compute, const ModelCut& cut,
+                                         const LowerOptions& options = {});
+
+}  // namespace psring

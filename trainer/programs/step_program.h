@@ -1,0 +1,60 @@
+// A training step as data: what each rank computes, sends and receives, in order. A row of program_rows.h
+// makes the computation of whole stages, LowerProgram adds everything else, and WalkProgram proves, times and
+// counts the result. Pure.
+//
+// *stage*: consecutive layers on one rank; a rank may have several. *unit*: consecutive layers of a stage.
+// *micro-batch*: the samples that pass the stages together; a step adds the gradients of all of them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace psring {
+
+enum class StepKind : uint8_t {
+  kLoad,  // the micro-batch, to the device
+  kForward,
+  kBackward,        // both of the following
+  kBackwardInput,   // the gradient of the unit's input
+  kBackwardWeight,  // the gradient of its weights
+  kRecompute,       // activations that forward did not keep
+  kSendActivation,  // to the next stage
+  kReceiveActivation,
+  kSendGradient,  // to the stage before
+  kReceiveGradient,
+  kUnshard,         // gather a unit's weights from the replicas
+  kReshard,         // release them
+  kReduceGradient,  // of the bucket that ends with the unit, over the replicas
+  kReduceTied,      // of a tensor that two stages share, over these stages
+  kNorm,            // of the gradient of all stages
+  kUpdate,          // the weights of the bucket that ends with the unit
+};
+
+struct StepAction {
+  StepKind kind;
+  int stage = 0;
+  int unit = -1;         // -1: the whole stage, or none
+  int micro_batch = -1;  // -1: none
+  bool operator==(const StepAction&) const = default;
+};
+
+// Of one replica; all replicas do the same.
+struct StepProgram {
+  std::string name;
+  int ranks = 1, micro_batches = 1;
+  std::vector<int> rank_of;                      // by stage
+  std::vector<std::vector<StepAction>> actions;  // by rank
+
+  int stages() const { return static_cast<int>(rank_of.size()); }
+  // Whether the stages exchange activations by messages.
+  bool sends_after(int stage) const { return stage + 1 < stages() && rank_of[stage] != rank_of[stage + 1]; }
+};
+
+// "2F0": forward of stage 2 with micro-batch 0; "2.1F0": of its unit 1; "2SEND_F0", "0REDUCE_GRAD". The names
+// are those of PyTorch's pipeline schedules.
+std::string ToText(const StepAction& action);
+// A line for each rank: "rank 0: 0F0 0F1 0B0 0B1".
+std::string ToText(const StepProgram& program);
+
+}  // namespace psring
