@@ -11,17 +11,21 @@
 #include "common/suggestions/suggestions.h"
 #include "common/text/translate.h"
 #include "experiments/explain/explain.h"
+#include "experiments/explain/explain_program.h"
 
 namespace psring {
 
 CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
-  CLI::App* verb = app.add_subcommand("explain",
-                                      "Print a schedule's rounds: which rank sends what to which rank, the "
-                                      "sums after each round, and the cost; or a strategy's step");
+  CLI::App* verb =
+      app.add_subcommand("explain",
+                         "Print a schedule's rounds: which rank sends what to which rank, the "
+                         "sums after each round, and the cost; a strategy's step; or a pipeline's "
+                         "timeline");
   verb->add_option(
           "schedule", raw.algorithm,
-          "A schedule (ring, star, direct, ...), a strategy (ps-sync, ps-async, ...), a term (staleness, "
-          "...), or words for all terms; an unknown name lists all")
+          "A schedule (ring, star, direct, ...), a strategy (ps-sync, ps-async, ...), a program of a "
+          "pipeline "
+          "(1f1b, zb-h1, ...), a term (staleness, ...), or words for all terms; an unknown name lists all")
       ->option_text("NAME");
   verb->add_option("--workers", raw.workers, "Ranks")->option_text("N [4]")->check(WholeNumber(1, 1'000'000));
   verb->add_option("--collective", raw.collective,
@@ -36,6 +40,9 @@ CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
   verb->add_option("--root", raw.root, "Rank whose values are broadcast")
       ->option_text("RANK [0]")
       ->check(WholeNumber(0, 1'000'000));
+  verb->add_option("--micro_batches", raw.micro_batches, "Micro-batches of a pipeline's step")
+      ->option_text("M [8]")
+      ->check(WholeNumber(1, 1'000'000));
   AddLanguageFlag(*verb, "en or zh");
   return verb;
 }
@@ -64,13 +71,14 @@ std::vector<KnownName> Topics() {
     }
   };
   for (const ScheduleRow& row : ScheduleRows()) add(row.name);
+  for (const ProgramRow& row : ProgramRows()) add(row.display_name());
   for (const std::string& term : Terms()) add(term);
   add(kAllTerms);
   return topics;
 }
 
-// A schedule, a strategy (its schedule if it has the name of one, such as allreduce: ring, or its step), or a
-// term.
+// A schedule, a strategy (its schedule if it has the name of one, such as allreduce: ring, or its step), a
+// program, or a term.
 absl::StatusOr<std::string> ExplainName(const RawExplainFlags& raw) {
   const auto is_schedule = [](const std::string& name) {
     return FindSchedule(name, ScheduleRows()) != nullptr;
@@ -87,6 +95,8 @@ absl::StatusOr<std::string> ExplainName(const RawExplainFlags& raw) {
   if (strategy.ok() && is_schedule(strategy->name)) return ExplainSchedule(raw, strategy->name);
   if (strategy.ok()) return ExplainStep(*strategy, raw.workers);
   if (!absl::IsNotFound(strategy.status())) return strategy.status();
+  absl::StatusOr<std::string> program = ExplainProgram(raw.algorithm, raw.workers, raw.micro_batches);
+  if (!absl::IsNotFound(program.status())) return program;
   const std::string meaning = ExplainTerm(raw.algorithm);
   if (!meaning.empty()) return meaning;
   return UnknownName(TrNoop("topic"), raw.algorithm, topics);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/suggestions/suggestions.h"
+#include "common/text/translate.h"
 
 namespace psring {
 namespace {
@@ -123,29 +124,30 @@ std::optional<double> ZeroBubbleH1Bubble(int ranks, int, int micro_batches) {
 const ProgramTable& ProgramRows() {
   static const auto& rows = *new ProgramTable{
       {.name = "single_stage",
-       .summary = "the whole model on one rank; each micro-batch's backward follows its forward",
+       .summary = TrNoop("the whole model on one rank; each micro-batch's backward follows its forward"),
        .make = SingleStage,
        .one_rank = true,
        .bubble = NoBubble,
        .formula = "0"},
       {.name = "gpipe",
-       .summary = "all forwards, then all backwards; every micro-batch is in flight",
+       .summary = TrNoop("all forwards, then all backwards; every micro-batch is in flight"),
        .make = GPipe,
        .bubble = FlushBubble,
        .formula = "(p-1)/(m+p-1)"},
       {.name = "1f1b",
-       .summary = "one forward and one backward in turn; rank r has p-r micro-batches in flight",
+       .summary = TrNoop("one forward and one backward in turn; rank r has p-r micro-batches in flight"),
        .make = OneForwardOneBackward,
        .bubble = FlushBubble,
        .formula = "(p-1)/(m+p-1)"},
       {.name = "interleaved",
-       .summary = "1F1B with V stages per rank: a V-th of the bubble, V times the messages",
+       .summary = TrNoop("1F1B with V stages per rank: a V-th of the bubble, V times the messages"),
        .make = Interleaved,
        .takes_chunks = true,
        .bubble = FlushBubble,
        .formula = "(p-1)/(V m+p-1)"},
       {.name = "zb-h1",
-       .summary = "1F1B whose weight gradients fill the bubble; p micro-batches are in flight on every rank",
+       .summary =
+           TrNoop("1F1B whose weight gradients fill the bubble; p micro-batches are in flight on every rank"),
        .make = ZeroBubbleH1,
        .bubble = ZeroBubbleH1Bubble,
        .formula = "(p-1)/(3m+p-1)"}};
@@ -157,7 +159,7 @@ absl::StatusOr<NamedProgram> FindProgram(const std::string& name, const ProgramT
   const std::string base = name.substr(0, name.find(':'));
   std::vector<std::string> known;
   for (const ProgramRow& row : rows) {
-    known.push_back(row.takes_chunks ? absl::StrCat(row.name, ":V") : row.name);
+    known.push_back(row.display_name());
     if (base != row.name) continue;
     NamedProgram program{row};
     if (!row.takes_chunks) {
@@ -172,7 +174,7 @@ absl::StatusOr<NamedProgram> FindProgram(const std::string& name, const ProgramT
     }
     return program;
   }
-  return UnknownName("program", name, known);
+  return UnknownName(TrNoop("program"), name, known);
 }
 
 absl::StatusOr<StepProgram> MakeProgram(const NamedProgram& program, int ranks, int micro_batches) {

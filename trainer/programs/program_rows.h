@@ -24,6 +24,9 @@ struct ProgramRow {
   // these numbers.
   std::optional<double> (*bubble)(int ranks, int chunks, int micro_batches) = nullptr;
   const char* formula = "";  // of `bubble`, with p ranks, V chunks and m micro-batches
+
+  // "interleaved:V" in the table.
+  std::string display_name() const { return takes_chunks ? std::string(name) + ":V" : name; }
 };
 using ProgramTable = std::vector<ProgramRow>;
 

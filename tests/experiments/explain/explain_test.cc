@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
+#include "experiments/explain/explain_program.h"
 #include "experiments/report/playback.h"
 #include "tests/experiments/test_catalog.h"
 
@@ -173,6 +175,34 @@ TEST(ExplainTest, UnknownNamesListTheKnownOnes) {
               HasSubstr("offers no all_gather; these do: ring"));
   EXPECT_THAT(message("ring", "all_reduce", 65), HasSubstr("at most 64 workers"));
   EXPECT_THAT(message("ring", "all_reduce", 0), HasSubstr("at least one"));
+}
+
+TEST(ExplainProgramTest, DrawsATimelineAndStatesWhatIsInFlight) {
+  const std::string text = ExplainProgram("1f1b", 2, 2).value();
+  EXPECT_THAT(text, HasSubstr("\n  rank 0   F0 F1 .  B0 B0 B1 B1 .\n  rank 1   .  F0 B0 B0 F1 B1 B1 .\n"));
+  EXPECT_THAT(text,
+              HasSubstr("Bubble, the part of the step in which a rank computes nothing: 33.3% on average."));
+}
+
+TEST(ExplainProgramTest, ShowsTheBubbleOfItsFormula) {
+  EXPECT_THAT(ExplainProgram("gpipe", 4, 8).value(),
+              AllOf(HasSubstr("computes nothing: 27.3% on average"), HasSubstr("Formula: (p-1)/(m+p-1)")));
+  EXPECT_THAT(ExplainProgram("zb-h1", 4, 8).value(), HasSubstr("computes nothing: 11.1% on average"));
+  EXPECT_THAT(ExplainProgram("zb-h1", 4, 2).value(), HasSubstr("does not hold for these numbers"));
+  EXPECT_THAT(ExplainProgram("1f1b", 4096, 8).value(), Not(HasSubstr("rank 0")));
+}
+
+TEST(ExplainProgramTest, LinesAreNarrowForManyWorkersInBothLanguages) {
+  for (const Language language : {Language::kEnglish, Language::kChinese}) {
+    const ScopedLanguage scope(language);
+    for (const int ranks : {1, 2, 4, 16, 64}) {
+      for (const ProgramRow& row : ProgramRows()) {
+        const std::string name = row.takes_chunks ? absl::StrCat(row.name, ":2") : row.name;
+        for (const auto line : absl::StrSplit(ExplainProgram(name, ranks, 8).value(), '\n'))
+          EXPECT_LE(TextColumns(line), 110) << line;
+      }
+    }
+  }
 }
 
 }  // namespace
