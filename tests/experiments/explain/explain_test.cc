@@ -198,7 +198,8 @@ TEST(ExplainProgramTest, LinesAreNarrowForManyWorkersInBothLanguages) {
     for (const int ranks : {1, 2, 4, 16, 64}) {
       for (const ProgramRow& row : ProgramRows()) {
         const std::string name = row.takes_chunks ? absl::StrCat(row.name, ":2") : row.name;
-        for (const auto line : absl::StrSplit(ExplainProgram(name, ranks, 8).value(), '\n'))
+        const std::string text = ExplainProgram(name, ranks, 8).value();
+        for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n')))
           EXPECT_LE(TextColumns(line), 110) << line;
       }
     }
