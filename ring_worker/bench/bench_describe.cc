@@ -7,13 +7,6 @@
 #include "ring_worker/schedules/schedule.h"
 
 namespace psring {
-namespace {
-
-constexpr Collective kCollectives[] = {Collective::kAllReduce, Collective::kReduceScatter,
-                                       Collective::kAllGather, Collective::kBroadcast};
-
-}  // namespace
-
 std::string DescribeJson() {
   using Json = nlohmann::ordered_json;
   Json json = {{"collectives", Json::array()}, {"backends", Json::array()}};
@@ -25,7 +18,7 @@ std::string DescribeJson() {
     }
     json["backends"].push_back({{"name", row.name},
                                 {"summary", row.summary},
-                                {"available", row.available},
+                                {"available", row.available()},
                                 {"missing", row.missing},
                                 {"algorithms", algorithms},
                                 {"transports", row.transports}});

@@ -55,6 +55,10 @@ class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, pub
   void NoteRounds(std::vector<RoundTime>* rounds) override { execution_.NoteRounds(rounds); }
   void Abort(absl::Status why) override { transport_->Abort(std::move(why)); }
   Traffic traffic() const override { return transport_->traffic(); }
+  // An all-reduce of zero elements: every rank then depends on every other.
+  absl::Status Barrier(Stream& stream) override {
+    return Enqueue({Collective::kAllReduce, ConstSpan(), Span()}, stream);
+  }
 
  private:
   struct Prepared {
@@ -74,16 +78,11 @@ class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, pub
     return absl::OkStatus();
   }
 
-  // An all-reduce of zero elements: every rank then depends on every other.
-  absl::Status EnqueueBarrier(Stream& stream) override {
-    return Enqueue({Collective::kAllReduce, ConstSpan(), Span()}, stream);
-  }
-
   absl::StatusOr<std::unique_ptr<ProcessGroup>> MakePart(Rendezvous* part, int, int) override {
     if (part == nullptr) return nullptr;
     GroupOptions options = asked_;
     options.ranks_per_node = 0;  // refers to this group's ranks; a part's nodes are its hosts
-    return MakeNativeGroup(*part, options);
+    return NativeBackend().make(*part, options);
   }
 
   absl::Status RunNext() {
@@ -171,19 +170,6 @@ class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, pub
   Fifo<CollectiveCall> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace
-
-BackendRow NativeBackend() {
-  return {.name = "native",
-          .summary = "psring's own schedules and transports",
-          .available = true,
-          .missing = "",
-          .algorithms = [](Collective collective) { return AlgorithmsFor(collective); },
-          .transports = {"auto", "shm", "tcp", kGpuTransport}};
-}
-
-namespace {
-
 std::string ChosenAlgorithm(const GroupOptions& options) {
   return options.algorithm.empty() ? "ring" : options.algorithm;
 }
@@ -227,8 +213,6 @@ absl::StatusOr<std::unique_ptr<Transport>> BetweenGpus(Rendezvous& rendezvous, c
   return MakeCudaIpcTransport(std::move(parts));
 }
 
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNativeGroup(Rendezvous& rendezvous,
                                                               const GroupOptions& options) {
   const bool must = options.transport == kGpuTransport;
@@ -250,8 +234,17 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNativeGroup(Rendezvous& rendez
                                    {.transport = options.transport,
                                     .sockets_per_peer = options.sockets_per_peer,
                                     .shaper = options.shaper}));
-  return MakeScheduledGroup(std::move(transport), options,
-                            options.gpu >= 0 && !note.empty() ? note : std::string());
+  return MakeScheduledGroup(std::move(transport), options, options.gpu >= 0 ? note : "");
+}
+
+}  // namespace
+
+BackendRow NativeBackend() {
+  return {.name = "native",
+          .summary = "psring's own schedules and transports",
+          .algorithms = [](Collective collective) { return AlgorithmsFor(collective); },
+          .transports = {"auto", "shm", "tcp", kGpuTransport},
+          .make = MakeNativeGroup};
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr<Transport> transport,

@@ -20,7 +20,7 @@ class GlooGroupTest : public testing::Test {
  protected:
   void SetUp() override {
     const BackendRow gloo = BackendNamed("gloo");
-    if (!gloo.available) GTEST_SKIP() << "this build has no gloo: " << gloo.missing;
+    if (!gloo.available()) GTEST_SKIP() << "this build has no gloo: " << gloo.missing;
   }
 
   using Body = std::function<absl::Status(ProcessGroup& group, Stream& stream)>;
@@ -166,7 +166,7 @@ TEST_F(GlooGroupTest, UnsupportedOptionsAreRejectedWithTheSupportedOnes) {
 
 TEST(BackendsTest, AnAbsentBackendIsRejectedWithWhatToInstall) {
   for (const BackendRow& row : Backends()) {
-    if (row.available) continue;
+    if (row.available()) continue;
     GroupOptions options;
     options.backend = row.name;
     const absl::Status status = CheckGroupOptions(options, Collective::kAllReduce);
@@ -177,7 +177,7 @@ TEST(BackendsTest, AnAbsentBackendIsRejectedWithWhatToInstall) {
 
 TEST(BackendsTest, NcclWithoutAGpuIsRejectedInOneLine) {
   const BackendRow nccl = BackendNamed("nccl");
-  if (!nccl.available) GTEST_SKIP() << "this build has no NCCL: " << nccl.missing;
+  if (!nccl.available()) GTEST_SKIP() << "this build has no NCCL: " << nccl.missing;
   FakeRendezvous alone(std::make_shared<FakeStore>(), 0, 1);
   GroupOptions options;
   options.backend = "nccl";

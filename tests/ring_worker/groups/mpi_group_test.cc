@@ -214,7 +214,7 @@ class MpiGroupTest : public testing::Test {
  protected:
   void SetUp() override {
     const BackendRow mpi = BackendNamed("mpi");
-    if (!mpi.available) GTEST_SKIP() << "this build has no mpi: " << mpi.missing;
+    if (!mpi.available()) GTEST_SKIP() << "this build has no mpi: " << mpi.missing;
     if (const auto found = FindMpirun({.family = PSRING_TEST_MPI}); !found.ok())
       GTEST_SKIP() << found.status().message();
     // Open MPI does not always remove its folder.

@@ -27,7 +27,7 @@ class SplitTest : public testing::TestWithParam<std::tuple<std::string, std::str
  protected:
   void SetUp() override {
     const BackendRow& backend = BackendNamed(std::get<0>(GetParam()));
-    if (!backend.available) GTEST_SKIP() << "this build has no " << backend.name << ": " << backend.missing;
+    if (!backend.available()) GTEST_SKIP() << "this build has no " << backend.name << ": " << backend.missing;
   }
 
   void OnRanks(
