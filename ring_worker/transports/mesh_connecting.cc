@@ -97,7 +97,7 @@ absl::Status MeshConnections::ConnectTo(int peer, Worker& worker, PeerConnection
   if (shares) {
     PSRING_ASSIGN_OR_RETURN(made.unix_socket, ConnectUnixTo(peer, deadline, worker));
     if (const absl::Status offered = own_->Offer(made.unix_socket); !offered.ok()) {
-      return Unreachable(peer, offered);
+      return Cannot("reach", peer, offered);
     }
   }
   for (int i = 0; i < (shares ? 0 : options_.sockets_per_peer); ++i) {
@@ -116,16 +116,12 @@ absl::Status MeshConnections::ConnectTo(int peer, Worker& worker, PeerConnection
       status = AwaitSocket(made.control.get(), POLLIN, deadline, "it");
     }
     if (status.ok() && accepted != kAccepted) status = absl::UnavailableError("it closed the connection");
-    if (!status.ok()) return Unreachable(peer, status);
+    if (!status.ok()) return Cannot("reach", peer, status);
   }
   if (shares) {
     const Pending pending(*this, worker, made.unix_socket.fd());
     absl::StatusOr<SharedArena> theirs = SharedArena::Adopt(size_, made.unix_socket, deadline);
-    if (!theirs.ok()) {
-      return absl::Status(theirs.status().code(),
-                          absl::StrCat("rank ", Name(rank_), " cannot share memory with rank ", Name(peer),
-                                       ": ", theirs.status().message()));
-    }
+    if (!theirs.ok()) return Cannot("share memory with", peer, theirs.status());
     made.arena = *std::move(theirs);
   }
   return Prepare(made);
@@ -135,7 +131,6 @@ absl::Status MeshConnections::ConnectTo(int peer, Worker& worker, PeerConnection
 absl::StatusOr<FileDescriptor> MeshConnections::ConnectTcpTo(int peer, uint32_t channel,
                                                              MonotonicTime deadline, Worker& worker) {
   const Address& address = addresses_[static_cast<size_t>(peer)];
-  const Link link = {static_cast<uint32_t>(rank_), channel};
   while (true) {
     absl::StatusOr<FileDescriptor> socket =
         ConnectTcp(address.host, address.port, std::min(deadline, MonotonicNow() + kLongestAttempt));
@@ -143,35 +138,35 @@ absl::StatusOr<FileDescriptor> MeshConnections::ConnectTcpTo(int peer, uint32_t 
     bool again = absl::IsDeadlineExceeded(status);
     if (status.ok()) {
       const Pending pending(*this, worker, socket->get());
-      status = AuthenticateTcp(*socket, address.credentials, "it", deadline, link.detail());
+      status = AuthenticateTcp(*socket, address.credentials, "it", deadline, DetailOf(rank_, channel));
       if (status.ok()) return socket;
       again = absl::IsUnavailable(status);
     }
     if (!again || MonotonicNow() + kBetweenTries >= deadline || is_closing())
-      return Unreachable(peer, status);
+      return Cannot("reach", peer, status);
     absl::SleepFor(kBetweenTries);
   }
 }
 
 absl::StatusOr<UnixSocket> MeshConnections::ConnectUnixTo(int peer, MonotonicTime deadline, Worker& worker) {
-  const auto& [host, port, unix_name, credentials] = addresses_[static_cast<size_t>(peer)];
-  const Link link = {static_cast<uint32_t>(rank_), static_cast<uint32_t>(Channel::kUnix)};
+  const Address& address = addresses_[static_cast<size_t>(peer)];
+  const uint64_t detail = DetailOf(rank_, static_cast<uint32_t>(Channel::kUnix));
   while (true) {
-    absl::StatusOr<UnixSocket> socket = UnixSocket::Connect(unix_name, MonotonicNow() + kForOffer);
-    if (!socket.ok()) return Unreachable(peer, socket.status());
+    absl::StatusOr<UnixSocket> socket = UnixSocket::Connect(address.unix_name, MonotonicNow() + kForOffer);
+    if (!socket.ok()) return Cannot("reach", peer, socket.status());
     const Pending pending(*this, worker, socket->fd());
-    const absl::Status status = AuthenticateTo(socket->fd(), credentials, "it", deadline, link.detail());
+    const absl::Status status = AuthenticateTo(socket->fd(), address.credentials, "it", deadline, detail);
     if (status.ok()) return socket;
     if (!absl::IsUnavailable(status) || MonotonicNow() + kBetweenTries >= deadline || is_closing()) {
-      return Unreachable(peer, status);
+      return Cannot("reach", peer, status);
     }
     absl::SleepFor(kBetweenTries);
   }
 }
 
-absl::Status MeshConnections::Unreachable(int peer, const absl::Status& why) const {
-  return absl::Status(
-      why.code(), absl::StrCat("rank ", Name(rank_), " cannot reach rank ", Name(peer), ": ", why.message()));
+absl::Status MeshConnections::Cannot(const char* what, int peer, const absl::Status& why) const {
+  return absl::Status(why.code(), absl::StrCat("rank ", Name(rank_), " cannot ", what, " rank ", Name(peer),
+                                               ": ", why.message()));
 }
 
 // A peer closes its connections when it dies, and also when it has lost another one.

@@ -103,10 +103,9 @@ absl::Status MeshConnections::ReadCard(int peer, const std::string& card, const 
   const bool on_this_host = fields[6] == host_id;
   if (peer == rank_) return absl::OkStatus();
   if (options_.transport == "shm" && !on_this_host) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("rank ", Name(rank_), " cannot share memory with rank ", Name(peer),
-                     ": they are not on one host (or in one network namespace); choose transport auto or "
-                     "tcp"));
+    return Cannot("share memory with", peer,
+                  absl::FailedPreconditionError("they are not on one host (or in one network namespace); "
+                                                "choose transport auto or tcp"));
   }
   const int each = options_.ranks_per_node;
   const bool on_one_node = each <= 0 || peer / each == rank_ / each;
@@ -187,27 +186,28 @@ bool MeshConnections::Complete(int peer, const PeerConnections& connections) con
 
 // Drops a connection that is not expected.
 void MeshConnections::Place(PendingConnections::Member member) {
-  const Link link = Link::FromDetail(member.detail);
-  if (link.rank >= static_cast<uint32_t>(size_) || static_cast<int>(link.rank) == rank_) return;
-  const int peer = static_cast<int>(link.rank);
+  const auto channel = static_cast<uint32_t>(member.detail);
+  if (member.detail >> 32 >= static_cast<uint64_t>(size_)) return;
+  const int peer = static_cast<int>(member.detail >> 32);
+  if (peer == rank_) return;
   if (peer < rank_) {
     MutexLock lock(mutex_);
-    if (link.channel == static_cast<uint32_t>(Channel::kRequest)) StartWork(peer);
+    if (channel == static_cast<uint32_t>(Channel::kRequest)) StartWork(peer);
     return;
   }
   if (placed_.contains(peer)) return;
   const bool is_unix = member.listener == 1;
-  if (is_unix != (link.channel == static_cast<uint32_t>(Channel::kUnix))) return;
-  const bool shares = shares_[link.rank];
+  if (is_unix != (channel == static_cast<uint32_t>(Channel::kUnix))) return;
+  const bool shares = shares_[static_cast<size_t>(peer)];
   PeerConnections& arriving = arriving_[peer];
   if (is_unix) {
     if (!shares || arriving.unix_socket.valid()) return;
     arriving.unix_socket = UnixSocket(std::move(member.socket));
-  } else if (link.channel == static_cast<uint32_t>(Channel::kControl)) {
+  } else if (channel == static_cast<uint32_t>(Channel::kControl)) {
     if (arriving.control.valid()) return;
     arriving.control = std::move(member.socket);
   } else {
-    const uint32_t index = link.channel - static_cast<uint32_t>(Channel::kData);
+    const uint32_t index = channel - static_cast<uint32_t>(Channel::kData);
     if (shares || index >= static_cast<uint32_t>(options_.sockets_per_peer)) return;
     arriving.data.resize(static_cast<size_t>(options_.sockets_per_peer));
     if (arriving.data[index].valid()) return;
@@ -226,11 +226,7 @@ void MeshConnections::Place(PendingConnections::Member member) {
         SharedArena::Adopt(size_, complete.unix_socket, MonotonicNow() + kForOffer);
     if (theirs.ok()) complete.arena = *std::move(theirs);
     if (status.ok()) status = theirs.status();
-    if (!status.ok()) {
-      status =
-          absl::Status(status.code(), absl::StrCat("rank ", Name(rank_), " cannot share memory with rank ",
-                                                   Name(peer), ": ", status.message()));
-    }
+    if (!status.ok()) status = Cannot("share memory with", peer, status);
   }
   {
     MutexLock lock(mutex_);

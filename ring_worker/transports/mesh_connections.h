@@ -83,16 +83,8 @@ class MeshConnections {
   };
   // kData + i: connection i. kRequest: carries nothing; the higher rank is asked to connect.
   enum class Channel : uint32_t { kControl, kUnix, kData, kRequest = UINT32_MAX };
-  // What a connection is for: the detail of its authentication.
-  struct Link {
-    uint32_t rank = 0;  // that connects
-    uint32_t channel = 0;
-
-    uint64_t detail() const { return uint64_t{rank} << 32 | channel; }
-    static Link FromDetail(uint64_t detail) {
-      return {static_cast<uint32_t>(detail >> 32), static_cast<uint32_t>(detail)};
-    }
-  };
+  // What a connection is for, and the rank that connects: the detail of its authentication.
+  static uint64_t DetailOf(int rank, uint32_t channel) { return uint64_t(rank) << 32 | channel; }
   class Pending;
 
   static constexpr absl::Duration kBetweenTries = absl::Milliseconds(20);
@@ -122,7 +114,8 @@ class MeshConnections {
   absl::StatusOr<FileDescriptor> ConnectTcpTo(int peer, uint32_t channel, MonotonicTime deadline,
                                               Worker& worker);
   absl::StatusOr<UnixSocket> ConnectUnixTo(int peer, MonotonicTime deadline, Worker& worker);
-  absl::Status Unreachable(int peer, const absl::Status& why) const;
+  // "rank 1 cannot WHAT rank 0: ..."
+  absl::Status Cannot(const char* what, int peer, const absl::Status& why) const;
   // The rank that has died, if that is why a connection failed.
   absl::Status Explain(const absl::Status& symptom);
 

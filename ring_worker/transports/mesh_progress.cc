@@ -222,7 +222,7 @@ absl::Status MeshTransport::SleepUntilProgress(absl::Duration left, uint64_t num
   return status;
 }
 
-absl::Status MeshTransport::Poll(absl::Duration longest) {
+absl::Status MeshTransport::Poll(absl::Duration longest, bool payload) {
   polled_.assign(1, {wake_.get(), POLLIN, 0});
   for (const int rank : used_) {
     const Peer& peer = *peers_[rank];
@@ -230,7 +230,7 @@ absl::Status MeshTransport::Poll(absl::Duration longest) {
     polled_.push_back({peer.control == nullptr || peer.control->left() ? -1 : peer.control->fd(), POLLIN, 0});
     for (const FrameStream& stream : peer.streams) {
       const short events = (WantsRead(rank, stream) ? POLLIN : 0) | (stream.out().empty() ? 0 : POLLOUT);
-      polled_.push_back({events == 0 ? -1 : stream.fd(), events, 0});
+      polled_.push_back({events == 0 || !payload ? -1 : stream.fd(), events, 0});
     }
   }
   const int ready = poll(polled_.data(), polled_.size(), PollTimeoutMs(MonotonicNow() + longest));

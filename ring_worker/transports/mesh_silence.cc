@@ -1,6 +1,4 @@
 // Which rank does not respond, when ranks have waited too long for each other.
-#include <poll.h>
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -51,26 +49,6 @@ std::vector<int> MeshTransport::Silent(const std::vector<int>& ranks) const {
   return silent;
 }
 
-absl::Status MeshTransport::AwaitControl(MonotonicTime deadline) {
-  PSRING_RETURN_IF_ERROR(TakeConnected().status());
-  std::vector<int> open;
-  std::vector<pollfd> waits = {{wake_.get(), POLLIN, 0}};
-  for (const int rank : used_) {
-    const ControlConnection* const control = peers_[rank]->control.get();
-    if (control == nullptr || control->left()) continue;
-    open.push_back(rank);
-    waits.push_back({control->fd(), POLLIN, 0});
-  }
-  if (poll(waits.data(), waits.size(), PollTimeoutMs(deadline)) <= 0) return absl::OkStatus();
-  if (waits[0].revents != 0 && !aborted_.load(std::memory_order_acquire)) {
-    ReadRings(wake_.get());
-  }
-  for (size_t i = 0; i < open.size(); ++i) {
-    if (waits[i + 1].revents != 0) PSRING_RETURN_IF_ERROR(ReceiveControl(open[i]));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status MeshTransport::GiveUpWaiting(uint64_t number, const Tag& tag, absl::Duration waited,
                                           absl::Duration timeout) {
   const Awaited awaited = WhomAwaited(number);
@@ -90,7 +68,8 @@ absl::Status MeshTransport::GiveUpWaiting(uint64_t number, const Tag& tag, absl:
     const MonotonicTime until = begin + longest;
     if (MonotonicNow() >= until || (silent.empty() && std::ranges::all_of(awaited.ranks, waits_for_me)))
       break;
-    PSRING_RETURN_IF_ERROR(AwaitControl(until));
+    PSRING_RETURN_IF_ERROR(TakeConnected().status());
+    PSRING_RETURN_IF_ERROR(Poll(until - MonotonicNow(), /*payload=*/false));
     if (aborted_.load(std::memory_order_acquire)) return failure();
     silent = Silent(awaited.ranks);
   }

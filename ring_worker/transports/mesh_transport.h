@@ -192,7 +192,9 @@ class MeshTransport final : public Transport {
   absl::Status Progress(uint64_t number, absl::Duration timeout);
   // Sleeps until something may be able to move, a control message arrives, or `left` is over.
   absl::Status SleepUntilProgress(absl::Duration left, uint64_t number);
-  absl::Status Poll(absl::Duration longest);
+  // Until something has arrived or can be sent, at most `longest`. Not `payload`: only control messages, and
+  // new connections.
+  absl::Status Poll(absl::Duration longest, bool payload = true);
   absl::Status ReceiveControl(int rank);
   // An error if a peer of this host has left, and this rank still needs its frame or its read. What it sent
   // before is still in its memory, which this rank maps.
@@ -219,7 +221,6 @@ class MeshTransport final : public Transport {
     const Peer* const peer = peers_[rank].get();
     return peer != nullptr && peer->control != nullptr ? peer->control->waits_for() : -1;
   }
-  absl::Status AwaitControl(MonotonicTime deadline);
 
   const int rank_;
   const std::vector<int> names_;  // by rank, for messages
