@@ -338,17 +338,14 @@ absl::Status Run(const Flags& flags) {
 }
 
 void AddFlags(CLI::App& app, Flags& flags) {
+  app.option_defaults()->always_capture_default();
   const auto number = [&](const char* names, int& to, const char* text, int least, int most) {
-    app.add_option(names, to, text)
-        ->check(WholeNumber(least, static_cast<uint64_t>(most)))
-        ->capture_default_str();
+    app.add_option(names, to, text)->check(WholeNumber(least, static_cast<uint64_t>(most)));
   };
-  app.add_option("--rendezvous", flags.rendezvous, "env:// or tcp://host:port")->capture_default_str();
+  app.add_option("--rendezvous", flags.rendezvous, "env:// or tcp://host:port");
   app.add_option("--rank", flags.rank, "Overrides RANK")->check(WholeNumber(0, 1 << 20));
   app.add_option("--world_size", flags.world_size, "Overrides WORLD_SIZE")->check(WholeNumber(1, 1 << 20));
-  app.add_option("-b,--bytes", flags.bytes, "Sizes of the gradient, with K, M or G")
-      ->delimiter(',')
-      ->capture_default_str();
+  app.add_option("-b,--bytes", flags.bytes, "Sizes of the gradient, with K, M or G")->delimiter(',');
   number("-n,--iters", flags.turns, "Timed iterations of each size", 1, 100'000'000);
   number("-m,--agg_iters", flags.calls_per_turn, "Rounds in an iteration; 0: as many as take 200 us", 0,
          1'000'000);
@@ -358,11 +355,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
          "Combines the workers' times: 0 rank 0's, 1 mean, 2 minimum, 3 maximum", 0, 3);
   number("--servers", flags.servers, "Parameter servers, each with a slice of the gradient", 1, 64);
   app.add_option("--transport", flags.transport, "How gradients and weights travel: auto, tcp (gRPC) or shm")
-      ->check(OneOf({"auto", "tcp", "shm"}))
-      ->capture_default_str();
+      ->check(OneOf({"auto", "tcp", "shm"}));
   app.add_option("--timeout", flags.timeout_s, "Seconds to wait for a process that sends nothing")
-      ->check(RealNumber({}))
-      ->capture_default_str();
+      ->check(RealNumber({}));
   AddTlsFlag(app, flags.tls);
   app.add_flag(
       "--limits", flags.limits,

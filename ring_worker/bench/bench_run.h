@@ -44,7 +44,4 @@ absl::Status RunBench(const BenchOptions& options, Rendezvous& rendezvous, Bench
 // The errors of RunBench that follow from the options only.
 absl::Status CheckBenchOptions(const BenchOptions& options);
 
-// Whether a collective has a reduction.
-bool Reduces(Collective collective);
-
 }  // namespace psring
