@@ -13,7 +13,8 @@ namespace {
 class Star final : public EvenSchedule {
  public:
   Star(Collective collective, int ranks, int center)
-      : EvenSchedule("star", ranks, OwnParts(collective, ranks), collective == Collective::kBroadcast ? 1 : 2),
+      : EvenSchedule("star", ranks, OwnParts(collective, ranks),
+                     collective == Collective::kBroadcast ? 1 : 2),
         collective_(collective),
         center_(center) {}
 
