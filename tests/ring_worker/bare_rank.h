@@ -64,27 +64,21 @@ struct HalfMesh {
   HalfMesh(int size, const std::vector<int>& bare_ranks, MeshOptions options = {.transport = "tcp"})
       : transports(static_cast<size_t>(size)), bare(static_cast<size_t>(size)) {
     if (options.first_peers == nullptr) options.first_peers = EveryPeer;
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < size; ++rank) {
-      threads.emplace_back([&, rank] {
-        FakeRendezvous& rendezvous = KeptRendezvous(store, rank, size);
-        if (std::count(bare_ranks.begin(), bare_ranks.end(), rank) > 0) {
-          TransportInfo info;
-          info.rank = rank;
-          info.size = size;
-          EXPECT_EQ(bare[static_cast<size_t>(rank)].Connect(rendezvous, options, options.first_peers(info)),
-                    absl::OkStatus());
-        } else {
-          auto transport = MakeMeshTransport(rendezvous, options);
-          ASSERT_TRUE(transport.ok()) << transport.status();
-          transports[static_cast<size_t>(rank)] = *std::move(transport);
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    OnRanks(size, [&](FakeRendezvous& rendezvous, int rank) {
+      if (std::count(bare_ranks.begin(), bare_ranks.end(), rank) > 0) {
+        TransportInfo info;
+        info.rank = rank;
+        info.size = size;
+        EXPECT_EQ(bare[static_cast<size_t>(rank)].Connect(rendezvous, options, options.first_peers(info)),
+                  absl::OkStatus());
+      } else {
+        auto transport = MakeMeshTransport(rendezvous, options);
+        ASSERT_TRUE(transport.ok()) << transport.status();
+        transports[static_cast<size_t>(rank)] = *std::move(transport);
+      }
+    });
   }
 
-  std::shared_ptr<FakeStore> store = std::make_shared<FakeStore>();
   std::vector<std::unique_ptr<Transport>> transports;
   std::vector<BareRank> bare;
 };

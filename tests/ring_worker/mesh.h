@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/check.h"
 #include "common/device/device.h"
 #include "ring_worker/groups/groups.h"
 #include "tests/ring_worker/fake_rendezvous.h"
@@ -32,28 +33,46 @@ inline std::vector<std::unique_ptr<Transport>> MakeTransports(
     const std::function<std::vector<int>(const TransportInfo&)>& first_peers = EveryPeer) {
   if (name == "in_process") return MakeInProcessTransports(ranks);
   std::vector<std::unique_ptr<Transport>> transports(ranks);
-  const auto store = std::make_shared<FakeStore>();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      FakeRendezvous& rendezvous = KeptRendezvous(store, rank, ranks);
-      MeshOptions options{.transport = name};
-      if (name == "mixed") options = {.transport = "auto", .sockets_per_peer = 2, .ranks_per_node = 2};
-      options.first_peers = first_peers;
-      auto transport = MakeMeshTransport(rendezvous, options);
-      ASSERT_TRUE(transport.ok()) << transport.status();
-      transports[rank] = *std::move(transport);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnRanks(ranks, [&](FakeRendezvous& rendezvous, int rank) {
+    MeshOptions options{.transport = name};
+    if (name == "mixed") options = {.transport = "auto", .sockets_per_peer = 2, .ranks_per_node = 2};
+    options.first_peers = first_peers;
+    auto transport = MakeMeshTransport(rendezvous, options);
+    ASSERT_TRUE(transport.ok()) << transport.status();
+    transports[rank] = *std::move(transport);
+  });
   return transports;
 }
 
 inline std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
+// The sum of all ranks' `data`.
+inline absl::Status AddUp(ProcessGroup& group, Stream& stream, std::vector<float>& data) {
+  const Span span = {data.data(), data.size()};
+  PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
+  return stream.Synchronize();
+}
+
 using RankBody = std::function<absl::Status(ProcessGroup& group, Stream& stream)>;
 
-// Runs `body` for each rank on a thread with its own stream; the results by rank.
+// Runs `body` for each rank's MakeProcessGroup; the results by rank, also of making the group. `first`,
+// `timeout`: see OnRanks.
+inline std::vector<absl::Status> RunGroups(int ranks, const GroupOptions& options, const RankBody& body,
+                                           int first = 0, absl::Duration timeout = absl::Seconds(20)) {
+  std::vector<absl::Status> statuses(ranks);
+  const std::unique_ptr<Device> device = MakeCpuDevice();
+  OnRanks(
+      ranks,
+      [&](FakeRendezvous& rendezvous, int rank) {
+        const auto group = MakeProcessGroup(rendezvous, options);
+        const auto stream = device->NewStream(StreamKind::kCompute, "test");
+        statuses[rank] = group.ok() ? body(**group, *stream) : group.status();
+      },
+      first, timeout);
+  return statuses;
+}
+
+// The same for groups over these transports.
 inline std::vector<absl::Status> RunRanksToStatus(std::vector<std::unique_ptr<Transport>> transports,
                                                   const std::function<GroupOptions(int)>& options,
                                                   const RankBody& body) {
