@@ -5,7 +5,9 @@
 #include <sys/eventfd.h>
 
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -77,6 +79,26 @@ struct HalfMesh {
         transports[static_cast<size_t>(rank)] = *std::move(transport);
       }
     });
+  }
+
+  // The results of an all-reduce by the ranks that are not bare.
+  std::vector<absl::Status> AddUp(const GroupOptions& options) {
+    std::vector<absl::Status> statuses;
+    std::mutex mutex;
+    std::vector<std::thread> threads;
+    for (std::unique_ptr<Transport>& transport : transports) {
+      if (transport == nullptr) continue;
+      threads.emplace_back([&] {
+        const auto group = *MakeScheduledGroup(std::move(transport), options);
+        const auto stream = MakeCpuDevice()->NewStream(StreamKind::kCompute, "test");
+        std::vector<float> data(1 << 20);
+        const absl::Status status = psring::AddUp(*group, *stream, data);
+        const std::lock_guard lock(mutex);
+        statuses.push_back(status);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return statuses;
   }
 
   std::vector<std::unique_ptr<Transport>> transports;

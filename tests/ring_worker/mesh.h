@@ -44,6 +44,16 @@ inline std::vector<std::unique_ptr<Transport>> MakeTransports(
   return transports;
 }
 
+inline constexpr CallInfo kTestCall = {.elements = 4, .operation = "test"};
+
+// The result of waiting for four elements from `peer`.
+inline absl::Status ReceiveFrom(int peer, Transport& transport, absl::Duration timeout = absl::Minutes(1)) {
+  std::vector<float> data(4);
+  transport.BeginCall(kTestCall);
+  transport.Receive({}, {data.data(), 4}, ReduceOp::kSum, nullptr, {peer});
+  return transport.Wait({}, timeout);
+}
+
 inline std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
 // The sum of all ranks' `data`.
