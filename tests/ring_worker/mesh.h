@@ -13,7 +13,6 @@
 #include "common/device/device.h"
 #include "ring_worker/groups/groups.h"
 #include "tests/ring_worker/fake_rendezvous.h"
-#include "tests/ring_worker/in_process.h"
 
 namespace psring {
 
@@ -26,12 +25,11 @@ inline std::vector<int> EveryPeer(const TransportInfo& info) {
   return peers;
 }
 
-// `ranks` transports: in_process, shm, tcp (over loopback), or mixed: pairs of ranks share memory, and pairs
-// are connected by TCP with two sockets per peer. `first_peers`: see MeshOptions.
+// `ranks` transports: shm, tcp (over loopback), or mixed: pairs of ranks share memory, and pairs are connected
+// by TCP with two sockets per peer. `first_peers`: see MeshOptions.
 inline std::vector<std::unique_ptr<Transport>> MakeTransports(
     const std::string& name, int ranks,
     const std::function<std::vector<int>(const TransportInfo&)>& first_peers = EveryPeer) {
-  if (name == "in_process") return MakeInProcessTransports(ranks);
   std::vector<std::unique_ptr<Transport>> transports(ranks);
   OnRanks(ranks, [&](FakeRendezvous& rendezvous, int rank) {
     MeshOptions options{.transport = name};

@@ -42,11 +42,6 @@ inline float Expected(ReduceOp op, int ranks, size_t i) {
   return op == ReduceOp::kMean ? value / float(ranks) : value;
 }
 
-// A mean may be rounded once more.
-inline float SlackOf(ReduceOp op, DType type) {
-  return op != ReduceOp::kMean ? 0 : type == DType::kFloat32 ? 1e-6f : 0.01f;
-}
-
 // One rank's memory, which the host writes and reads as floats by copies in the stream.
 class TestMemory {
  public:
@@ -111,63 +106,88 @@ inline absl::Status AwaitPeers(const GroupRank& rank) {
   return rank.stream.Synchronize();
 }
 
-// In place and out of place, as the following checks.
+// The collectives of `count` elements of each rank, in place and out of place.
+class CollectiveChecks {
+ public:
+  CollectiveChecks(const GroupRank& rank, size_t count, DType type, ReduceOp op, bool shared)
+      : rank_(rank),
+        me_(size_t(rank.group.rank())),
+        count_(count),
+        whole_(count * size_t(rank.group.size())),
+        op_(op),
+        slack_(op != ReduceOp::kMean     ? 0
+               : type == DType::kFloat32 ? 1e-6f
+                                         : 0.01f),  // rounded once more
+        a_(rank, type, whole_, shared),
+        b_(rank, type, whole_, shared) {}
+
+  absl::Status AllReduce() {
+    const auto sum = [&](size_t i) { return Expected(op_, rank_.group.size(), i); };
+    for (const bool in_place : {false, true}) {
+      TestMemory& out = in_place ? a_ : b_;
+      PSRING_RETURN_IF_ERROR(a_.Fill(0, count_, Mine()));
+      PSRING_RETURN_IF_ERROR(
+          rank_.group.AllReduce(a_.span(0, count_), out.span(0, count_), op_, rank_.stream));
+      PSRING_RETURN_IF_ERROR(out.Expect(0, count_, slack_, sum, "all_reduce"));
+      if (!in_place) PSRING_RETURN_IF_ERROR(a_.Expect(0, count_, 0, Mine(), "input of all_reduce"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReduceScatter() {
+    const auto sum = [&](size_t i) { return Expected(op_, rank_.group.size(), me_ * count_ + i); };
+    const size_t rest = (me_ + 1) * count_;
+    for (const bool in_place : {false, true}) {
+      TestMemory& out = in_place ? a_ : b_;
+      const size_t at = in_place ? me_ * count_ : 0;
+      PSRING_RETURN_IF_ERROR(a_.Fill(0, whole_, Mine()));
+      PSRING_RETURN_IF_ERROR(
+          rank_.group.ReduceScatter(a_.span(0, whole_), out.span(at, count_), op_, rank_.stream));
+      PSRING_RETURN_IF_ERROR(out.Expect(at, count_, slack_, sum, "reduce_scatter"));
+      PSRING_RETURN_IF_ERROR(a_.Expect(0, me_ * count_, 0, Mine(), "the rest of reduce_scatter's input"));
+      PSRING_RETURN_IF_ERROR(a_.Expect(
+          rest, whole_ - rest, 0, [&](size_t i) { return Mine()(rest + i); },
+          "the rest of reduce_scatter's input"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AllGather() {
+    for (const bool in_place : {false, true}) {
+      TestMemory& in = in_place ? b_ : a_;
+      const size_t at = in_place ? me_ * count_ : 0;
+      PSRING_RETURN_IF_ERROR(b_.Fill(0, whole_, [](size_t) { return -9.0f; }));
+      PSRING_RETURN_IF_ERROR(in.Fill(at, count_, Mine()));
+      PSRING_RETURN_IF_ERROR(rank_.group.AllGather(in.span(at, count_), b_.span(0, whole_), rank_.stream));
+      PSRING_RETURN_IF_ERROR(b_.Expect(
+          0, whole_, 0, [&](size_t i) { return TestValue(int(i / count_), i % count_); }, "all_gather"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Broadcast(int root) {
+    PSRING_RETURN_IF_ERROR(a_.Fill(0, count_, Mine()));
+    PSRING_RETURN_IF_ERROR(rank_.group.Broadcast(a_.span(0, count_), root, rank_.stream));
+    return a_.Expect(
+        0, count_, 0, [&](size_t i) { return TestValue(root, i); }, absl::StrCat("broadcast from ", root));
+  }
+
+ private:
+  std::function<float(size_t)> Mine() const {
+    return [me = int(me_)](size_t i) { return TestValue(me, i); };
+  }
+
+  const GroupRank rank_;
+  const size_t me_, count_, whole_;
+  const ReduceOp op_;
+  const float slack_;
+  TestMemory a_, b_;
+};
+
 inline absl::Status CheckAllReduce(const GroupRank& rank, size_t count, DType type, ReduceOp op,
                                    bool shared = false) {
-  TestMemory a(rank, type, count, shared), b(rank, type, count, shared);
-  const auto mine = [&](size_t i) { return TestValue(rank.group.rank(), i); };
-  const auto all = [&](size_t i) { return Expected(op, rank.group.size(), i); };
-  for (const bool in_place : {false, true}) {
-    TestMemory& out = in_place ? a : b;
-    PSRING_RETURN_IF_ERROR(a.Fill(0, count, mine));
-    PSRING_RETURN_IF_ERROR(rank.group.AllReduce(a.span(), out.span(), op, rank.stream));
-    PSRING_RETURN_IF_ERROR(out.Expect(0, count, SlackOf(op, type), all, "all_reduce"));
-    if (!in_place) PSRING_RETURN_IF_ERROR(a.Expect(0, count, 0, mine, "input of all_reduce"));
-  }
-  return AwaitPeers(rank);
-}
-
-// `count`: of a rank's part.
-inline absl::Status CheckReduceScatter(const GroupRank& rank, size_t count, DType type, ReduceOp op,
-                                       bool shared) {
-  const size_t me = size_t(rank.group.rank()), whole = count * size_t(rank.group.size());
-  TestMemory a(rank, type, whole, shared), b(rank, type, count, shared);
-  const auto mine = [&](size_t i) { return TestValue(int(me), i); };
-  const auto sum = [&](size_t i) { return Expected(op, rank.group.size(), me * count + i); };
-  for (const bool in_place : {false, true}) {
-    TestMemory& out = in_place ? a : b;
-    const size_t at = in_place ? me * count : 0, rest = (me + 1) * count;
-    PSRING_RETURN_IF_ERROR(a.Fill(0, whole, mine));
-    PSRING_RETURN_IF_ERROR(rank.group.ReduceScatter(a.span(), out.span(at, count), op, rank.stream));
-    PSRING_RETURN_IF_ERROR(out.Expect(at, count, SlackOf(op, type), sum, "reduce_scatter"));
-    PSRING_RETURN_IF_ERROR(a.Expect(0, me * count, 0, mine, "the rest of reduce_scatter's input"));
-    const auto after = [&](size_t i) { return mine(rest + i); };
-    PSRING_RETURN_IF_ERROR(a.Expect(rest, whole - rest, 0, after, "the rest of reduce_scatter's input"));
-  }
-  return AwaitPeers(rank);
-}
-
-inline absl::Status CheckAllGather(const GroupRank& rank, size_t count, DType type, bool shared) {
-  const size_t me = size_t(rank.group.rank()), whole = count * size_t(rank.group.size());
-  TestMemory a(rank, type, count, shared), b(rank, type, whole, shared);
-  for (const bool in_place : {false, true}) {
-    TestMemory& in = in_place ? b : a;
-    const size_t at = in_place ? me * count : 0;
-    PSRING_RETURN_IF_ERROR(b.Fill(0, whole, [](size_t) { return -9.0f; }));
-    PSRING_RETURN_IF_ERROR(in.Fill(at, count, [&](size_t i) { return TestValue(int(me), i); }));
-    PSRING_RETURN_IF_ERROR(rank.group.AllGather(in.span(at, count), b.span(), rank.stream));
-    PSRING_RETURN_IF_ERROR(b.Expect(
-        0, whole, 0, [&](size_t i) { return TestValue(int(i / count), i % count); }, "all_gather"));
-  }
-  return AwaitPeers(rank);
-}
-
-inline absl::Status CheckBroadcast(const GroupRank& rank, size_t count, DType type, int root, bool shared) {
-  TestMemory data(rank, type, count, shared);
-  PSRING_RETURN_IF_ERROR(data.Fill(0, count, [&](size_t i) { return TestValue(rank.group.rank(), i); }));
-  PSRING_RETURN_IF_ERROR(rank.group.Broadcast(data.span(), root, rank.stream));
-  PSRING_RETURN_IF_ERROR(data.Expect(
-      0, count, 0, [&](size_t i) { return TestValue(root, i); }, absl::StrCat("broadcast from ", root)));
+  CollectiveChecks checks(rank, count, type, op, shared);
+  PSRING_RETURN_IF_ERROR(checks.AllReduce());
   return AwaitPeers(rank);
 }
 
@@ -184,14 +204,15 @@ inline absl::Status CheckCollectives(const GroupRank& rank, size_t count, DType 
                                      bool shared = false) {
   const BackendRow& backend = BackendNamed(rank.group.info().backend);
   const auto offers = [&](Collective collective) { return !backend.algorithms(collective).empty(); };
-  PSRING_RETURN_IF_ERROR(CheckAllReduce(rank, count, type, op, shared));
-  if (offers(Collective::kReduceScatter)) {
-    PSRING_RETURN_IF_ERROR(CheckReduceScatter(rank, count, type, op, shared));
+  CollectiveChecks checks(rank, count, type, op, shared);
+  PSRING_RETURN_IF_ERROR(checks.AllReduce());
+  if (offers(Collective::kReduceScatter)) PSRING_RETURN_IF_ERROR(checks.ReduceScatter());
+  if (offers(Collective::kAllGather)) PSRING_RETURN_IF_ERROR(checks.AllGather());
+  if (offers(Collective::kBroadcast)) {
+    PSRING_RETURN_IF_ERROR(checks.Broadcast(0));
+    PSRING_RETURN_IF_ERROR(checks.Broadcast(rank.group.size() - 1));
   }
-  if (offers(Collective::kAllGather)) PSRING_RETURN_IF_ERROR(CheckAllGather(rank, count, type, shared));
-  if (!offers(Collective::kBroadcast)) return absl::OkStatus();
-  PSRING_RETURN_IF_ERROR(CheckBroadcast(rank, count, type, 0, shared));
-  return CheckBroadcast(rank, count, type, rank.group.size() - 1, shared);
+  return AwaitPeers(rank);
 }
 
 // Over sizes, types and ops.

@@ -59,8 +59,7 @@ class ProcessGroupTest : public testing::TestWithParam<std::tuple<std::string, s
 TEST(GroupInfoTest, NamesTheWiresOfARanksPayload) {
   using Names = std::vector<std::string>;
   for (const auto& [transport, ranks, first, last] :
-       {std::tuple("in_process", 2, Names{"memory of one process"}, Names{"memory of one process"}),
-        {"shm", 2, {"shared memory"}, {"shared memory"}},
+       {std::tuple("shm", 2, Names{"shared memory"}, Names{"shared memory"}),
         {"tcp", 2, {"TCP"}, {"TCP"}},
         {"mixed", 3, {"shared memory", "TCP"}, {"TCP"}}}) {  // the last of 3 ranks has no partner
     RunRanks(transport, ranks, {}, [&](ProcessGroup& group, Stream&) {
@@ -238,9 +237,9 @@ TEST_P(ProcessGroupTest, InvalidArgumentsAreRejected) {
 // The schedules themselves are proved for every number of ranks in schedule_test.
 TEST_P(ProcessGroupTest, EveryCollectiveIsExactForManyRankCountsSizesTypesAndOps) {
   // What depends on the number of ranks is the same over every transport.
-  const std::vector<int> numbers =
-      transport() == "in_process" ? std::vector{1, 2, 3, 4, 5, 6, 7, 8, 11, 16} : std::vector{2, 3, 5, 8};
-  for (int ranks : numbers) {
+  const std::map<std::string, std::vector<int>> numbers = {
+      {"shm", {1, 2, 3, 4, 5, 6, 7, 8}}, {"tcp", {2, 3, 5, 8, 11, 16}}, {"mixed", {2, 3, 5, 8}}};
+  for (int ranks : numbers.at(transport())) {
     SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
     RunRanks(transport(), ranks, options(), [&](ProcessGroup& group, Stream& stream) {
       int turn = ranks;  // the same on all ranks
@@ -327,7 +326,7 @@ TEST_P(ProcessGroupTest, RecordsTheTimesOfEachRound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ProcessGroupTest,
-                         testing::Combine(testing::Values("in_process", "tcp", "shm", "mixed"),
+                         testing::Combine(testing::Values("tcp", "shm", "mixed"),
                                           testing::ValuesIn(AlgorithmsFor(Collective::kAllReduce))),
                          [](const auto& info) {
                            std::string name =
@@ -339,7 +338,7 @@ INSTANTIATE_TEST_SUITE_P(All, ProcessGroupTest,
 TEST(MakeScheduledGroupTest, AnUnknownAlgorithmIsRejected) {
   GroupOptions options;
   options.algorithm = "mesh";
-  EXPECT_EQ(MakeScheduledGroup(std::move(MakeInProcessTransports(1)[0]), options).status().code(),
+  EXPECT_EQ(MakeScheduledGroup(std::move(MakeTransports("shm", 1)[0]), options).status().code(),
             absl::StatusCode::kNotFound);
 }
 

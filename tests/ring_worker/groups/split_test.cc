@@ -140,7 +140,7 @@ TEST(Split, AMissingRankIsNamed) {
 }
 
 TEST(Split, AGroupWithoutARendezvousCannotBeSplit) {
-  RunRanks("in_process", 2, {}, [](ProcessGroup& group, Stream&) {
+  RunRanks("shm", 2, {}, [](ProcessGroup& group, Stream&) {
     EXPECT_EQ(group.Split(0, 0).status().code(), absl::StatusCode::kFailedPrecondition);
     return absl::OkStatus();
   });
