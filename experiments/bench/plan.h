@@ -46,7 +46,7 @@ struct BenchRequest {
   int gpus = 0;                                  // number in this machine
   bool oversubscribe = false;                    // ranks may share a GPU
   bool pin = true;                               // each rank to its own core, if there are enough
-  std::string segment, sockets, ranks_per_node;  // as given; empty: the worker's default
+  std::string segment, ranks_per_node;  // as given; empty: the worker's default
   double timeout_s = 60;
   std::string tls;           // empty: connections are not encrypted
   NodeLayout layout;         // the machines; `processes` is not set

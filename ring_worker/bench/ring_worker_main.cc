@@ -112,9 +112,9 @@ absl::Status RequireSameFlags(const Flags& flags, const BenchOptions& options, R
       {"--debug.segment", flags.segment},
       {"the number of calls", absl::StrCat(options.turns, " ", options.calls_per_turn, " ",
                                            options.warmup_calls, " ", options.checked_calls)},
-      {"--root, --limits, --oversubscribe, --debug.sockets or --ranks_per_node",
+      {"--root, --limits, --oversubscribe or --ranks_per_node",
        absl::StrCat(options.root, " ", options.limits, " ", options.oversubscribe, " ",
-                    options.group.sockets_per_peer, " ", options.group.ranks_per_node)}};
+                    options.group.ranks_per_node)}};
   for (const auto& [what, text] : texts) PSRING_RETURN_IF_ERROR(RequireEqual(rendezvous, what, text));
   return absl::OkStatus();
 }
@@ -185,9 +185,6 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_flag("--no_pin", flags.no_pin, "Let the kernel move ranks between cores");
   app.add_option("--debug.segment", flags.segment, "Bytes of a pipelined segment; 0: the transport's default")
       ->group(kDebugGroup);
-  app.add_option("--debug.sockets", bench.group.sockets_per_peer, "Sockets to each peer")
-      ->group(kDebugGroup)
-      ->check(WholeNumber(1, 64));
   number("--ranks_per_node", bench.group.ranks_per_node,
          "For the hierarchical algorithm; 0: the ranks of a host", 0, 1 << 20);
   app.add_flag("--json", flags.json, "For psring: print JSON lines, and exit when the parent process exits");

@@ -157,7 +157,6 @@ struct GroupOptions {
   absl::Duration timeout = absl::Seconds(60);  // of a call without progress
   // Native only.
   size_t segment_bytes = 0;  // the size of a transfer; 0: the transport's default
-  int sockets_per_peer = 1;
   // Ranks per node, for the hierarchical algorithm; with transport auto only these share memory. 0: the ranks
   // of one host.
   int ranks_per_node = 0;

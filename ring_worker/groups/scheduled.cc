@@ -220,11 +220,9 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNativeGroup(Rendezvous& rendez
     }
     note = why_not;
   }
-  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
-                          MakeMesh(rendezvous, options,
-                                   {.transport = options.transport,
-                                    .sockets_per_peer = options.sockets_per_peer,
-                                    .shaper = options.shaper}));
+  PSRING_ASSIGN_OR_RETURN(
+      std::unique_ptr<Transport> transport,
+      MakeMesh(rendezvous, options, {.transport = options.transport, .shaper = options.shaper}));
   return MakeScheduledGroup(std::move(transport), options, options.gpu >= 0 ? note : "");
 }
 

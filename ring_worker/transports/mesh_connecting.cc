@@ -86,8 +86,7 @@ void MeshConnections::Work(Worker& worker) {
 
 void MeshConnections::Ask(int peer, Worker& worker) {
   const MonotonicTime deadline = MonotonicNow() + rendezvous_.options().timeout;
-  const absl::Status asked =
-      ConnectTcpTo(peer, static_cast<uint32_t>(Channel::kRequest), deadline, worker).status();
+  const absl::Status asked = ConnectTcpTo(peer, Channel::kRequest, deadline, worker).status();
   if (!asked.ok()) Fail(peer, Explain(asked));
 }
 
@@ -100,14 +99,10 @@ absl::Status MeshConnections::ConnectTo(int peer, Worker& worker, PeerConnection
       return Cannot("reach", peer, offered);
     }
   }
-  for (int i = 0; i < (shares ? 0 : options_.sockets_per_peer); ++i) {
-    PSRING_ASSIGN_OR_RETURN(
-        made.data.emplace_back(),
-        ConnectTcpTo(peer, static_cast<uint32_t>(Channel::kData) + static_cast<uint32_t>(i), deadline,
-                     worker));
+  if (!shares) {
+    PSRING_ASSIGN_OR_RETURN(made.data, ConnectTcpTo(peer, Channel::kData, deadline, worker));
   }
-  PSRING_ASSIGN_OR_RETURN(made.control,
-                          ConnectTcpTo(peer, static_cast<uint32_t>(Channel::kControl), deadline, worker));
+  PSRING_ASSIGN_OR_RETURN(made.control, ConnectTcpTo(peer, Channel::kControl, deadline, worker));
   {
     const Pending pending(*this, worker, made.control.get());
     char accepted = 0;
@@ -128,7 +123,7 @@ absl::Status MeshConnections::ConnectTo(int peer, Worker& worker, PeerConnection
 }
 
 // A rank with too many connections from strangers may close one of ours: then tries again with another one.
-absl::StatusOr<FileDescriptor> MeshConnections::ConnectTcpTo(int peer, uint32_t channel,
+absl::StatusOr<FileDescriptor> MeshConnections::ConnectTcpTo(int peer, Channel channel,
                                                              MonotonicTime deadline, Worker& worker) {
   const Address& address = addresses_[static_cast<size_t>(peer)];
   while (true) {
@@ -138,7 +133,7 @@ absl::StatusOr<FileDescriptor> MeshConnections::ConnectTcpTo(int peer, uint32_t 
     bool again = absl::IsDeadlineExceeded(status);
     if (status.ok()) {
       const Pending pending(*this, worker, socket->get());
-      status = AuthenticateTcp(*socket, address.credentials, "it", deadline, DetailOf(rank_, channel));
+      status = AuthenticateTcp(*socket, address.credentials, "it", deadline, DetailOf(channel));
       if (status.ok()) return socket;
       again = absl::IsUnavailable(status);
     }
@@ -150,7 +145,7 @@ absl::StatusOr<FileDescriptor> MeshConnections::ConnectTcpTo(int peer, uint32_t 
 
 absl::StatusOr<UnixSocket> MeshConnections::ConnectUnixTo(int peer, MonotonicTime deadline, Worker& worker) {
   const Address& address = addresses_[static_cast<size_t>(peer)];
-  const uint64_t detail = DetailOf(rank_, static_cast<uint32_t>(Channel::kUnix));
+  const uint64_t detail = DetailOf(Channel::kUnix);
   while (true) {
     absl::StatusOr<UnixSocket> socket = UnixSocket::Connect(address.unix_name, MonotonicNow() + kForOffer);
     if (!socket.ok()) return Cannot("reach", peer, socket.status());

@@ -39,8 +39,8 @@ struct PeerConnections {
   // Either a Unix socket, which passes descriptors, and the peer's memory, if memory can be shared,
   UnixSocket unix_socket;
   std::optional<SharedArena> arena;
-  // or TCP connections for payload.
-  std::vector<FileDescriptor> data;
+  // or a TCP connection for payload.
+  FileDescriptor data;
 };
 
 class MeshConnections {
@@ -81,10 +81,12 @@ class MeshConnections {
     bool over = true;
     FileDescriptor pending;  // a duplicate of the socket that it waits for
   };
-  // kData + i: connection i. kRequest: carries nothing; the higher rank is asked to connect.
+  // What a connection is for. kRequest: carries nothing; the higher rank is asked to connect.
   enum class Channel : uint32_t { kControl, kUnix, kData, kRequest = UINT32_MAX };
-  // What a connection is for, and the rank that connects: the detail of its authentication.
-  static uint64_t DetailOf(int rank, uint32_t channel) { return uint64_t(rank) << 32 | channel; }
+  // Of this rank's connections: the detail of their authentication.
+  uint64_t DetailOf(Channel channel) const {
+    return static_cast<uint64_t>(rank_) << 32 | static_cast<uint32_t>(channel);
+  }
   class Pending;
 
   static constexpr absl::Duration kBetweenTries = absl::Milliseconds(20);
@@ -111,7 +113,7 @@ class MeshConnections {
   void Ask(int peer, Worker& worker);
   // Of the higher rank.
   absl::Status ConnectTo(int peer, Worker& worker, PeerConnections& made);
-  absl::StatusOr<FileDescriptor> ConnectTcpTo(int peer, uint32_t channel, MonotonicTime deadline,
+  absl::StatusOr<FileDescriptor> ConnectTcpTo(int peer, Channel channel, MonotonicTime deadline,
                                               Worker& worker);
   absl::StatusOr<UnixSocket> ConnectUnixTo(int peer, MonotonicTime deadline, Worker& worker);
   // "rank 1 cannot WHAT rank 0: ..."

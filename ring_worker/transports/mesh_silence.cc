@@ -27,9 +27,7 @@ MeshTransport::Awaited MeshTransport::WhomAwaited(uint64_t number) const {
     const Peer& peer = *peers_[rank];
     bool reads = !peer.unread.empty() && peer.unread.front().transfers <= number;
     reads |= !peer.waiting.empty() && peer.waiting.front().transfers <= number;
-    for (const FrameStream& stream : peer.streams) {
-      reads |= !stream.out().empty() && stream.out().front().transfer <= number;
-    }
+    reads |= !peer.shares && !peer.stream->out().empty() && peer.stream->out().front().transfer <= number;
     const bool sends =
         !peer.expected.empty() && gathers_[peer.expected.front() - gathers_.popped()].transfers <= number;
     if (sends && peer.shared != nullptr && peer.shared->HasFrame()) continue;

@@ -39,9 +39,8 @@ class MeshTransport final : public Transport {
  public:
   // `names`: by rank, the number that messages give it. `waker`: a socket that wakes this rank from poll();
   // `wake`: its other end. `arena`: if memory is shared with any rank.
-  MeshTransport(const TransportInfo& info, std::vector<int> names, int sockets_per_peer, FileDescriptor wake,
-                FileDescriptor waker, std::optional<SharedArena> arena,
-                std::unique_ptr<MeshConnections> connections);
+  MeshTransport(const TransportInfo& info, std::vector<int> names, FileDescriptor wake, FileDescriptor waker,
+                std::optional<SharedArena> arena, std::unique_ptr<MeshConnections> connections);
   ~MeshTransport() override;
 
   // Returns when these peers are connected.
@@ -99,8 +98,7 @@ class MeshTransport final : public Transport {
     Fifo<WaitingFrame> waiting;
     Fifo<UnreadFrame> unread;
     // or
-    std::vector<FrameStream> streams;
-    uint64_t frames_out = 0, frames_in = 0;  // frame i uses stream i modulo their number
+    std::optional<FrameStream> stream;
 
     Fifo<uint64_t> expected;  // gathers that still need a frame from this peer
   };
@@ -225,8 +223,7 @@ class MeshTransport final : public Transport {
   const int rank_;
   const std::vector<int> names_;  // by rank, for messages
   const FileDescriptor wake_, waker_;
-  std::optional<SharedArena> arena_;  // declared before peers_, which use it
-  const int sockets_per_peer_;
+  std::optional<SharedArena> arena_;          // declared before peers_, which use it
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: not used yet
   std::vector<int> used_;                     // the others, in order
   int shared_peers_ = 0, tcp_peers_ = 0;      // of them

@@ -25,15 +25,15 @@ inline std::vector<int> EveryPeer(const TransportInfo& info) {
   return peers;
 }
 
-// `ranks` transports: shm, tcp (over loopback), or mixed: pairs of ranks share memory, and pairs are connected
-// by TCP with two sockets per peer. `first_peers`: see MeshOptions.
+// `ranks` transports: shm, tcp (over loopback), or mixed: pairs of ranks share memory, and pairs are
+// connected by TCP. `first_peers`: see MeshOptions.
 inline std::vector<std::unique_ptr<Transport>> MakeTransports(
     const std::string& name, int ranks,
     const std::function<std::vector<int>(const TransportInfo&)>& first_peers = EveryPeer) {
   std::vector<std::unique_ptr<Transport>> transports(ranks);
   OnRanks(ranks, [&](FakeRendezvous& rendezvous, int rank) {
     MeshOptions options{.transport = name};
-    if (name == "mixed") options = {.transport = "auto", .sockets_per_peer = 2, .ranks_per_node = 2};
+    if (name == "mixed") options = {.transport = "auto", .ranks_per_node = 2};
     options.first_peers = first_peers;
     auto transport = MakeMeshTransport(rendezvous, options);
     ASSERT_TRUE(transport.ok()) << transport.status();

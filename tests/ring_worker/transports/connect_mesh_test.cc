@@ -34,7 +34,7 @@ const MeshOptions kTcp = {.transport = "tcp", .first_peers = EveryPeer};
 
 // What a rank publishes that listens on this port.
 std::string Card(int port) {
-  return absl::StrCat(port, " 127.0.0.1 ", std::string(32, 'a'), " ", std::string(32, 'b'), " tcp 1 host ");
+  return absl::StrCat(port, " 127.0.0.1 ", std::string(32, 'a'), " ", std::string(32, 'b'), " tcp host ");
 }
 constexpr char kLayout[] = "1 1 0 1";
 

@@ -215,7 +215,7 @@ TEST(TcpTransportTest, TextsOfPeersHaveOneLineWithoutControlCharacters) {
     const PeerConnections& peer = mesh.bare[1].by_rank[0];
     if (in_a_frame) {
       const FrameHeader header = {.call = {.operation = "\x1b[2J\nfake"}};
-      ASSERT_EQ(send(peer.data[0].get(), &header, sizeof header, 0), static_cast<ssize_t>(sizeof header));
+      ASSERT_EQ(send(peer.data.get(), &header, sizeof header, 0), static_cast<ssize_t>(sizeof header));
     } else {
       SendControlMessage(peer.control.get(), absl::StatusCode::kInternal, "\x1b[2J\nfake");
     }
@@ -226,7 +226,7 @@ TEST(TcpTransportTest, TextsOfPeersHaveOneLineWithoutControlCharacters) {
 TEST(TcpTransportTest, InvalidFramesAreRejectedWithTheSender) {
   HalfMesh mesh(2, {1});
   const std::string garbage(1000, 'x');
-  ASSERT_EQ(send(mesh.bare[1].by_rank[0].data[0].get(), garbage.data(), garbage.size(), 0), garbage.size());
+  ASSERT_EQ(send(mesh.bare[1].by_rank[0].data.get(), garbage.data(), garbage.size(), 0), garbage.size());
   const absl::Status status = ReceiveFrom(1, *mesh.transports[0]);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(Text(status), Has("rank 1", "78787878", "52535032"));
@@ -253,8 +253,8 @@ TEST(TcpTransportTest, PayloadInPiecesOfOddLengthIsAdded) {
   std::thread relay([&] {
     char piece[7];
     ssize_t n;
-    while ((n = recv(source.bare[1].by_rank[0].data[0].get(), piece, sizeof piece, 0)) > 0) {
-      ASSERT_EQ(send(sink.bare[1].by_rank[0].data[0].get(), piece, n, 0), n);
+    while ((n = recv(source.bare[1].by_rank[0].data.get(), piece, sizeof piece, 0)) > 0) {
+      ASSERT_EQ(send(sink.bare[1].by_rank[0].data.get(), piece, n, 0), n);
       if (!received) {
         EXPECT_TRUE(AwaitSleepOf(receiver));
       }
