@@ -35,14 +35,9 @@ void Combine(void* in, void* inout, int* count, MPI_Datatype*) {
 
 template <DType type>
 MPI_User_function* CombineOf(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kMin:
-      return Combine<ReduceOp::kMin, type>;
-    case ReduceOp::kMax:
-      return Combine<ReduceOp::kMax, type>;
-    default:
-      return Combine<ReduceOp::kSum, type>;
-  }
+  return op == ReduceOp::kMin   ? Combine<ReduceOp::kMin, type>
+         : op == ReduceOp::kMax ? Combine<ReduceOp::kMax, type>
+                                : Combine<ReduceOp::kSum, type>;
 }
 
 struct Reduction {
