@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <span>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -21,22 +22,25 @@ struct Row {
 };
 struct AlgorithmVariables {
   const char* names[2];
-  std::vector<Row> rows;  // the first: the default
+  std::span<const Row> rows;  // the first: the default
 };
 
-const AlgorithmVariables kOfOpenMpi = {
-    {"coll_tuned_allreduce_algorithm", "coll_tuned_allreduce_algorithm_segmentsize"},
-    {{"default", {"0", "0"}},
-     {"ring", {"4", "0"}},
-     {"segmented-ring", {"5", "1048576"}},  // the size that Open MPI's tuner uses
-     {"rabenseifner", {"6", "0"}},
-     {"recursive-doubling", {"3", "0"}}}};
+// Open MPI.
+constexpr Row kTuned[] = {{"default", {"0", "0"}},
+                          {"ring", {"4", "0"}},
+                          {"segmented-ring", {"5", "1048576"}},  // the size that Open MPI's tuner uses
+                          {"rabenseifner", {"6", "0"}},
+                          {"recursive-doubling", {"3", "0"}}};
+constexpr AlgorithmVariables kOfOpenMpi = {
+    {"coll_tuned_allreduce_algorithm", "coll_tuned_allreduce_algorithm_segmentsize"}, kTuned};
 
-// Numbers differ between versions. Device-specific compositions would take precedence over the algorithm.
-const AlgorithmVariables kOfMpich = {{"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM", "MPIR_CVAR_DEVICE_COLLECTIVES"},
-                                     {{"default", {"auto", "all"}},
-                                      {"rabenseifner", {"reduce_scatter_allgather", "none"}},
-                                      {"recursive-doubling", {"recursive_doubling", "none"}}}};
+// MPICH, whose numbers differ between versions. Device-specific compositions would take precedence over the
+// algorithm.
+constexpr Row kIntra[] = {{"default", {"auto", "all"}},
+                          {"rabenseifner", {"reduce_scatter_allgather", "none"}},
+                          {"recursive-doubling", {"recursive_doubling", "none"}}};
+constexpr AlgorithmVariables kOfMpich = {
+    {"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM", "MPIR_CVAR_DEVICE_COLLECTIVES"}, kIntra};
 
 // Null: neither.
 const AlgorithmVariables* OfThisMpi() {
@@ -115,9 +119,9 @@ absl::Status Set(const AlgorithmVariables& variables, const Row& row) {
   int numbers[2] = {};
   for (int i : {0, 1}) {
     const char* const name = variables.names[i];
-    const absl::StatusOr<Variable>& variable = found.try_emplace(name, Variable::Find(name)).first->second;
-    PSRING_RETURN_IF_ERROR(variable.status());
-    PSRING_ASSIGN_OR_RETURN(numbers[i], variable->NumberOf(row.values[i]));
+    if (!found.contains(name)) found.emplace(name, Variable::Find(name));
+    PSRING_RETURN_IF_ERROR(found.at(name).status());
+    PSRING_ASSIGN_OR_RETURN(numbers[i], found.at(name)->NumberOf(row.values[i]));
   }
   for (int i : {0, 1}) PSRING_RETURN_IF_ERROR(found.at(variables.names[i])->Write(numbers[i]));
   return absl::OkStatus();

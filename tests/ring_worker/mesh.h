@@ -42,6 +42,25 @@ inline std::vector<std::unique_ptr<Transport>> MakeTransports(
   return transports;
 }
 
+// Runs `body` for each rank of a real store, which learns of ranks that end.
+inline void OnRanksOfAStore(int ranks, const std::function<void(Rendezvous& rendezvous, int rank)>& body) {
+  const auto store = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto rendezvous = *Rendezvous::Join({.rank = rank,
+                                                 .world_size = ranks,
+                                                 .host = "127.0.0.1",
+                                                 .port = store->port(),
+                                                 .hosted_elsewhere = true,
+                                                 .secret = TestSecret(),
+                                                 .timeout = absl::Minutes(10)});
+      body(*rendezvous, rank);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 inline constexpr CallInfo kTestCall = {.elements = 4, .operation = "test"};
 
 // The result of waiting for four elements from `peer`.

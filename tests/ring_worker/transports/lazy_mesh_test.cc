@@ -195,25 +195,13 @@ TEST_P(LazyMeshTest, ARankThatTakesNoPartIsNamedAtTheTimeout) {
 // Rank 1 leaves before its first transfer with rank 0, which asks it to connect, and with rank 2, which
 // connects, sometimes just in time.
 TEST_P(LazyMeshTest, ARankThatEndsBeforeItConnectsIsNamedAtOnce) {
-  const auto store = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 3; ++rank) {
-    threads.emplace_back([&, rank] {
-      auto rendezvous = *Rendezvous::Join({.rank = rank,
-                                           .world_size = 3,
-                                           .host = "127.0.0.1",
-                                           .port = store->port(),
-                                           .hosted_elsewhere = true,
-                                           .secret = TestSecret(),
-                                           .timeout = absl::Minutes(10)});
-      auto transport = *MakeMeshTransport(*rendezvous, {.transport = GetParam()});
-      if (rank == 1) return;
-      const absl::Status status = ReceiveFrom(1, *transport, absl::Minutes(10));
-      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-      EXPECT_THAT(Text(status), AnyOf(Has("rank 1 has left"), Has("rank 1 (", "waited for it to connect")));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnRanksOfAStore(3, [](Rendezvous& rendezvous, int rank) {
+    auto transport = *MakeMeshTransport(rendezvous, {.transport = GetParam()});
+    if (rank == 1) return;
+    const absl::Status status = ReceiveFrom(1, *transport, absl::Minutes(10));
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(Text(status), AnyOf(Has("rank 1 has left"), Has("rank 1 (", "waited for it to connect")));
+  });
 }
 
 TEST(MeshScheduleTest, RanksWithDifferentAlgorithmsAreRejectedWithBothNames) {
