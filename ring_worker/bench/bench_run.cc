@@ -379,6 +379,14 @@ absl::Status Bench::MeasureSize(DType type, ReduceOp op, bool first_op, size_t b
 
 }  // namespace
 
+GroupOptions OptionsOfGroup(const BenchOptions& options, const Combination& combination) {
+  GroupOptions group = options.group;
+  group.backend = combination.backend;
+  group.algorithm = combination.algorithm;
+  group.transport = combination.transport;
+  return group;
+}
+
 absl::Status CheckBenchOptions(const BenchOptions& options) {
   if (options.combinations.empty() && !options.limits) {
     return absl::InvalidArgumentError("there is nothing to measure: name a --combination, or --limits");
@@ -392,11 +400,7 @@ absl::Status CheckBenchOptions(const BenchOptions& options) {
       return absl::InvalidArgumentError(
           "huge pages are of the host's memory; with --device cuda there are private and shared buffers");
     }
-    GroupOptions group = options.group;
-    group.backend = combination.backend;
-    group.algorithm = combination.algorithm;
-    group.transport = combination.transport;
-    PSRING_RETURN_IF_ERROR(CheckGroupOptions(group, combination.collective));
+    PSRING_RETURN_IF_ERROR(CheckGroupOptions(OptionsOfGroup(options, combination), combination.collective));
   }
   return absl::OkStatus();
 }

@@ -41,6 +41,9 @@ struct BenchOptions {
 // returns OK before all have finished.
 absl::Status RunBench(const BenchOptions& options, Rendezvous& rendezvous, BenchOutput& output);
 
+// The options of a combination's group.
+GroupOptions OptionsOfGroup(const BenchOptions& options, const Combination& combination);
+
 // The errors of RunBench that follow from the options only.
 absl::Status CheckBenchOptions(const BenchOptions& options);
 

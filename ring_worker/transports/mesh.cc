@@ -54,7 +54,7 @@ MeshTransport::MeshTransport(const TransportInfo& info, std::vector<int> names, 
 MeshTransport::~MeshTransport() {
   {
     MutexLock lock(mutex_);
-    if (failure_.ok()) NotifyPeers(absl::StatusCode::kOk, "");
+    if (failure_.ok()) NotifyPeers({absl::StatusCode::kOk, ""});
   }
   connections_.reset();
 }
@@ -80,8 +80,7 @@ void MeshTransport::OnConnected(int rank, absl::StatusOr<PeerConnections> connec
     MutexLock lock(mutex_);
     if (connections.ok()) {
       const int control = connections->control.get();
-      for (const Notice& notice : sent_notices_)
-        SendControlMessage(control, notice.code, notice.message, notice.waits_for);
+      for (const Notice& notice : sent_notices_) SendNotice(control, notice);
       contacts_.push_back({rank, control});
     }
     connected_.emplace_back(rank, std::move(connections));
@@ -92,9 +91,8 @@ void MeshTransport::OnConnected(int rank, absl::StatusOr<PeerConnections> connec
 
 void MeshTransport::OnGivenUp(int control, const absl::Status& why) {
   MutexLock lock(mutex_);
-  if (sent_notices_.empty()) SendControlMessage(control, why.code(), GaveUp(why.message()), /*waits_for=*/-1);
-  for (const Notice& notice : sent_notices_)
-    SendControlMessage(control, notice.code, notice.message, notice.waits_for);
+  if (sent_notices_.empty()) SendNotice(control, {why.code(), GaveUp(why.message())});
+  for (const Notice& notice : sent_notices_) SendNotice(control, notice);
 }
 
 absl::StatusOr<bool> MeshTransport::TakeConnected() {
@@ -280,7 +278,7 @@ void MeshTransport::Abort(absl::Status why) {
     failure_ = std::move(why);
     aborted_.store(true, std::memory_order_release);
     // A peer's reason is relayed unchanged.
-    NotifyPeers(failure_.code(), relayed_ ? std::string(failure_.message()) : GaveUp(failure_.message()));
+    NotifyPeers({failure_.code(), relayed_ ? std::string(failure_.message()) : GaveUp(failure_.message())});
   }
   WakeSelf();
 }
@@ -304,11 +302,11 @@ uint64_t MeshTransport::Open(const Tag& tag) {
   return transfers_.popped() + transfers_.size() - 1;
 }
 
-void MeshTransport::NotifyPeers(absl::StatusCode code, const std::string& message, int waits_for) {
-  if (!sent_notices_.empty() && (sent_notices_.back().waits_for < 0 || waits_for >= 0)) return;
-  sent_notices_.push_back({code, message, waits_for});
+void MeshTransport::NotifyPeers(const Notice& notice) {
+  if (!sent_notices_.empty() && (sent_notices_.back().waits_for < 0 || notice.waits_for >= 0)) return;
+  sent_notices_.push_back(notice);
   for (const Contact& contact : contacts_) {
-    SendControlMessage(contact.control, code, message, waits_for);
+    SendNotice(contact.control, notice);
     if (contact.shared != nullptr) contact.shared->theirs().WakeForControl();
   }
 }

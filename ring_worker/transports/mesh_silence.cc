@@ -55,7 +55,7 @@ absl::Status MeshTransport::GiveUpWaiting(uint64_t number, const Tag& tag, absl:
                                   awaited.text, " (", ToString(tag), ")");
   if (!awaited.ranks.empty()) {
     MutexLock lock(mutex_);
-    NotifyPeers(absl::StatusCode::kDeadlineExceeded, GaveUp(text), awaited.ranks.front());
+    NotifyPeers({absl::StatusCode::kDeadlineExceeded, GaveUp(text), awaited.ranks.front()});
   }
   const auto waits_for_me = [this](int rank) { return WaitsFor(rank) == rank_; };
   const MonotonicTime begin = MonotonicNow();

@@ -129,11 +129,6 @@ class MeshTransport final : public Transport {
     int control;  // a socket
     SharedLink* shared = nullptr;
   };
-  struct Notice {
-    absl::StatusCode code;
-    std::string message;
-    int waits_for;
-  };
 
   // mesh.cc
   // Starts to connect a rank at its first use.
@@ -156,10 +151,9 @@ class MeshTransport final : public Transport {
     MutexLock lock(mutex_);
     return failure_;
   }
-  // Sends a control message to all peers, also to those that connect later. The last message once: later
-  // calls have no effect.
-  void NotifyPeers(absl::StatusCode code, const std::string& message, int waits_for = -1)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sends it to all peers, also to those that connect later. The last notice once: later calls have no
+  // effect.
+  void NotifyPeers(const Notice& notice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What peers get as the reason.
   std::string GaveUp(absl::string_view why) const;
   // Ends the caller's sleep.

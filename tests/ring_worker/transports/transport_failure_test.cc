@@ -204,7 +204,7 @@ TEST_P(MeshTest, ARankThatNobodyRespondsToSaysSo) {
 
 TEST(TcpTransportTest, AnInvalidRankInAControlMessageIsRejected) {
   HalfMesh mesh(2, {1});
-  SendControlMessage(mesh.bare[1].by_rank[0].control.get(), absl::StatusCode::kDeadlineExceeded, "late", 2);
+  SendNotice(mesh.bare[1].by_rank[0].control.get(), {absl::StatusCode::kDeadlineExceeded, "late", 2});
   EXPECT_THAT(Text(ReceiveFrom(1, *mesh.transports[0])),
               Has("rank 1 waits for rank 2, which does not exist"));
 }
@@ -217,7 +217,7 @@ TEST(TcpTransportTest, TextsOfPeersHaveOneLineWithoutControlCharacters) {
       const FrameHeader header = {.call = {.operation = "\x1b[2J\nfake"}};
       ASSERT_EQ(send(peer.data.get(), &header, sizeof header, 0), static_cast<ssize_t>(sizeof header));
     } else {
-      SendControlMessage(peer.control.get(), absl::StatusCode::kInternal, "\x1b[2J\nfake");
+      SendNotice(peer.control.get(), {absl::StatusCode::kInternal, "\x1b[2J\nfake"});
     }
     EXPECT_THAT(Text(ReceiveFrom(1, *mesh.transports[0])), Has("\\x1b[2J\\x0afake"));
   }
