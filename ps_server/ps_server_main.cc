@@ -239,89 +239,83 @@ absl::Status Run(const Flags& flags, const RendezvousOptions& meeting) {
   }
 }
 
-}  // namespace
-}  // namespace psring
-
-int main(int argc, char** argv) {
-  psring::Flags flags;
-  CLI::App app("The parameter server: adds gradients, updates the weights and returns them.", "ps_server");
+void AddFlags(CLI::App& app, Flags& flags) {
+  app.option_defaults()->always_capture_default();
+  const auto number = [&](const char* name, int& to, const char* text, int least, int most) {
+    return app.add_option(name, to, text)->check(WholeNumber(least, static_cast<uint64_t>(most)));
+  };
   app.add_option("--rendezvous", flags.rendezvous,
-                 "Rendezvous of the job: env://, tcp://host:port or file://path")
-      ->capture_default_str();
-  app.add_option("--workers", flags.workers, "Number of workers")
-      ->required()
-      ->check(psring::WholeNumber(1, 65536));
-  app.add_option("--server", flags.server, "Index of this server, from 0")
-      ->check(psring::WholeNumber(0, 63))
-      ->capture_default_str();
-  app.add_option("--servers", flags.servers, "Number of servers that share the parameters")
-      ->check(psring::WholeNumber(1, 64))
-      ->capture_default_str();
-  app.add_option("--bind", flags.bind, "Address to listen on; the workers connect to it")
-      ->capture_default_str();
-  app.add_option("--port", flags.port, "Port to listen on; 0: the system chooses")
-      ->check(psring::WholeNumber(0, 65535))
-      ->capture_default_str();
-  app.add_option("--threads", flags.threads,
-                 "Threads that read, add and update, each for some of the workers; 0: half the number of "
-                 "cores, at most 8")
-      ->check(psring::WholeNumber(0, 256))
-      ->capture_default_str();
+                 "Rendezvous of the job: env://, tcp://host:port or file://path");
+  number("--workers", flags.workers, "Number of workers", 1, 65536)->required()->default_str("");
+  number("--server", flags.server, "Index of this server, from 0", 0, 63);
+  number("--servers", flags.servers, "Number of servers that share the parameters", 1, 64);
+  app.add_option("--bind", flags.bind, "Address to listen on; the workers connect to it");
+  number("--port", flags.port, "Port to listen on; 0: the system chooses", 0, 65535);
+  number("--threads", flags.threads,
+         "Threads that read, add and update, each for some of the workers; 0: half the number of "
+         "cores, at most 8",
+         0, 256);
   app.add_option("--device", flags.device,
-                 "Memory for parameters, sums and optimizer state: cpu, cuda (GPU 0), cuda:I or auto")
-      ->capture_default_str();
+                 "Memory for parameters, sums and optimizer state: cpu, cuda (GPU 0), cuda:I or auto");
   app.add_option("--record", flags.record, "Folder for result-server<I>.json; empty: none");
   app.add_option("--on_worker_loss", flags.on_worker_loss,
                  "stop, or continue with the workers that remain; by default synchronous jobs stop, "
                  "asynchronous ones continue (several servers with backup workers always stop)")
-      ->check(psring::OneOf({"stop", "continue"}));
+      ->check(OneOf({"stop", "continue"}));
   app.add_option("--worker_timeout", flags.worker_timeout_s,
                  "Seconds in which a worker whose connection broke may reconnect before it is lost")
-      ->check(psring::RealNumber({.low = 0, .low_allowed = true}))
-      ->capture_default_str();
+      ->check(RealNumber({.low = 0, .low_allowed = true}));
   app.add_option("--debug.reject_nonfinite", flags.reject_nonfinite,
                  "Reject gradients that contain NaN or infinity")
-      ->group(psring::kDebugGroup)
-      ->capture_default_str();
+      ->group(kDebugGroup);
   app.add_option("--debug.staging_mb", flags.staging_mb,
                  "Asynchronous modes: MiB for gradients and answers in transit over gRPC, for all workers "
                  "together (at least one bucket); workers wait while there is no memory")
-      ->group(psring::kDebugGroup)
-      ->check(psring::WholeNumber(1, 1 << 20))
-      ->capture_default_str();
+      ->group(kDebugGroup)
+      ->check(WholeNumber(1, 1 << 20));
   app.add_option("--checkpoint_dir", flags.checkpoint_dir,
                  "Folder for checkpoints, from which a restarted server continues; empty: none");
   app.add_option("--checkpoint_every", flags.checkpoint_every,
                  "Steps between checkpoints; 0: only at the start, at the end and at SIGTERM")
-      ->check(psring::WholeNumber(0, psring::kMaxWireCount))
-      ->capture_default_str();
+      ->check(WholeNumber(0, kMaxWireCount));
   app.add_option("--timeout", flags.timeout_s, "Seconds that workers may wait for one that sends nothing")
-      ->check(psring::RealNumber({.low = 0}))
-      ->capture_default_str();
-  psring::AddTlsFlag(app, flags.tls);
-  psring::AddLinkFlags(app, flags.link);
+      ->check(RealNumber({.low = 0}));
+  AddTlsFlag(app, flags.tls);
+  app.option_defaults()->always_capture_default(false);
+  AddLinkFlags(app, flags.link);
   app.add_flag("--limits", flags.limits, "Also serve the rounds that ps_worker --limits measures");
-  psring::ParseOrExit(app, argc, argv);
-  flags.bind = psring::WithoutBrackets(flags.bind);
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("The parameter server: adds gradients, updates the weights and returns them.", "ps_server");
+  AddFlags(app, flags);
+  ParseOrExit(app, argc, argv);
+  flags.bind = WithoutBrackets(flags.bind);
 
   if (flags.server >= flags.servers) {
-    return psring::Fail("ps_server",
-                        absl::StrCat("--server ", flags.server, " of --servers ", flags.servers,
-                                     ": servers are numbered from 0"),
-                        2);
+    return Fail("ps_server",
+                absl::StrCat("--server ", flags.server, " of --servers ", flags.servers,
+                             ": servers are numbered from 0"),
+                2);
   }
-  psring::KeepFreedMemory();
-  absl::Status allowed = psring::CheckAddressSpace();
+  KeepFreedMemory();
+  absl::Status allowed = CheckAddressSpace();
   if (allowed.ok()) {
-    allowed = psring::AllowDescriptors(psring::ServerDescriptors(flags.workers, !flags.tls.empty()),
-                                       psring::RanksText(flags.workers));
+    allowed =
+        AllowDescriptors(ServerDescriptors(flags.workers, !flags.tls.empty()), RanksText(flags.workers));
   }
-  if (allowed.ok()) allowed = psring::AllowTasks(psring::ServerTasks(), "the server");
-  if (!allowed.ok()) return psring::Fail("ps_server", std::string(allowed.message()), 2);
-  const absl::StatusOr<psring::RendezvousOptions> meeting = psring::RendezvousOf(flags);
-  if (!meeting.ok()) return psring::Fail("ps_server", std::string(meeting.status().message()), 2);
-  const absl::Status status = psring::Run(flags, *meeting);
-  if (status.ok()) return psring::FinishOutput("ps_server", 0);
-  return psring::Fail("ps_server", std::string(status.message()),
-                      psring::ending_signal != 0 ? 128 + static_cast<int>(psring::ending_signal) : 1);
+  if (allowed.ok()) allowed = AllowTasks(ServerTasks(), "the server");
+  if (!allowed.ok()) return Fail("ps_server", std::string(allowed.message()), 2);
+  const absl::StatusOr<RendezvousOptions> meeting = RendezvousOf(flags);
+  if (!meeting.ok()) return Fail("ps_server", std::string(meeting.status().message()), 2);
+  const absl::Status status = Run(flags, *meeting);
+  if (status.ok()) return 0;
+  return Fail("ps_server", std::string(status.message()),
+              ending_signal != 0 ? 128 + static_cast<int>(ending_signal) : 1);
 }
+
+}  // namespace
+}  // namespace psring
+
+int main(int argc, char** argv) { return psring::FinishOutput("ps_server", psring::Main(argc, argv)); }

@@ -256,7 +256,6 @@ std::string BenchPlanJson(const BenchRequest& request, const BenchPlan& plan) {
                       {"ops", request.ops},
                       {"root", request.root},
                       {"segment", request.segment},
-                      {"sockets", request.sockets},
                       {"ranks_per_node", request.ranks_per_node},
                       {"timeout_s", request.timeout_s},
                       {"pinned_to_cores", request.pin},

@@ -187,8 +187,6 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       "Ranks per node of the hierarchical algorithm [all: one host]", WholeNumber(1, kMaxBenchWorkers));
   add(kDebugGroup, "--debug.segment", request.segment, "SIZE",
       "native: size of the pieces in which a chunk is moved [depends on the transport]", CheckSize);
-  add(kDebugGroup, "--debug.sockets", request.sockets, "N", "native: sockets to each peer [1]",
-      WholeNumber(1, 64));
 
   AddNodeFlags(*verb, raw.flags.nodes);
   verb->get_option("--nproc_per_node")

@@ -42,11 +42,11 @@ struct BenchRequest {
   int iterations = 20, aggregated = 0, warmup = 5, checks = 1, average = 3;
   int rounds = 0;  // 0: 1 if there is one launch, else 3
   bool limits = false;
-  std::string device = "cpu";                    // or "cuda": GPU memory
-  int gpus = 0;                                  // number in this machine
-  bool oversubscribe = false;                    // ranks may share a GPU
-  bool pin = true;                               // each rank to its own core, if there are enough
-  std::string segment, sockets, ranks_per_node;  // as given; empty: the worker's default
+  std::string device = "cpu";           // or "cuda": GPU memory
+  int gpus = 0;                         // number in this machine
+  bool oversubscribe = false;           // ranks may share a GPU
+  bool pin = true;                      // each rank to its own core, if there are enough
+  std::string segment, ranks_per_node;  // as given; empty: the worker's default
   double timeout_s = 60;
   std::string tls;           // empty: connections are not encrypted
   NodeLayout layout;         // the machines; `processes` is not set

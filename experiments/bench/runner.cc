@@ -44,7 +44,6 @@ Words WorkerFlags(const BenchRequest& request, const BenchPlan& plan, const Benc
                  // MakeBenchPlan has checked the root of broadcasts; other collectives ignore it.
                  absl::StrCat("--root=", request.root < launch.workers ? request.root : 0)});
   if (!request.segment.empty()) flags.push_back(absl::StrCat("--debug.segment=", request.segment));
-  if (!request.sockets.empty()) flags.push_back(absl::StrCat("--debug.sockets=", request.sockets));
   if (!request.ranks_per_node.empty()) {
     flags.push_back(absl::StrCat("--ranks_per_node=", request.ranks_per_node));
   }

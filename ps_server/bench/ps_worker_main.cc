@@ -15,7 +15,6 @@
 #include <limits>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -127,7 +126,9 @@ class Worker {
       }
     }
     PSRING_RETURN_IF_ERROR(client_->Leave(Deadline()));
-    return End();
+    PSRING_RETURN_IF_ERROR(rendezvous_.Exchange("ps_worker end", "").status());
+    if (rank_ == 0) output_->Finish();
+    return absl::OkStatus();
   }
 
  private:
@@ -148,21 +149,13 @@ class Worker {
     return absl::OkStatus();
   }
 
-  // bench's name: gRPC runs over TCP; "mixed" and "shm" stay.
-  static std::string TransportName(std::string_view payload) {
-    return payload == "grpc" ? "tcp" : std::string(payload);
-  }
-
-  std::string What(const Bucket& bucket) const {
-    return absl::StrCat(kRound, ", ", bucket.count * sizeof(float), " bytes");
-  }
-
   absl::Status Begin() {
     PSRING_ASSIGN_OR_RETURN(
         const std::vector<std::string> ranks,
         rendezvous_.Exchange("ps_worker", RankText({.host = HostName(), .pid = getpid()})));
     if (rank_ != 0) return absl::OkStatus();
-    const std::string transport = TransportName(client_->status().payload);
+    const std::string payload(client_->status().payload);
+    const std::string transport = payload == "grpc" ? "tcp" : payload;  // bench's name
     const std::string algorithm = absl::StrCat(
         job_.consistency, flags_.servers > 1 ? absl::StrCat(" on ", flags_.servers, " servers") : "");
     output_->Start(RanksFrom(ranks),
@@ -171,12 +164,6 @@ class Worker {
                      .backend = "grpc",
                      .algorithm = algorithm,
                      .transport = transport}});
-    return absl::OkStatus();
-  }
-
-  absl::Status End() {
-    PSRING_RETURN_IF_ERROR(rendezvous_.Exchange("ps_worker end", "").status());
-    if (rank_ == 0) output_->Finish();
     return absl::OkStatus();
   }
 
@@ -218,8 +205,8 @@ class Worker {
                             rendezvous_.Exchange("ps_worker wrong", absl::StrCat(wrong)));
     for (size_t rank = 0; rank < all.size(); ++rank) {
       if (all[rank] == "0") continue;
-      return absl::DataLossError(
-          absl::StrCat(What(bucket), ": rank ", rank, " has ", all[rank], " wrong elements"));
+      return absl::DataLossError(absl::StrCat(kRound, ", ", bucket.count * sizeof(float), " bytes: rank ",
+                                              rank, " has ", all[rank], " wrong elements"));
     }
     return absl::OkStatus();
   }
@@ -238,30 +225,27 @@ class Worker {
       PSRING_RETURN_IF_ERROR(Round(bucket));
       call_ns = std::min(call_ns, MonotonicNanos() - begin);
     }
-    PSRING_ASSIGN_OR_RETURN(const int64_t calls, AgreeOnCalls(call_ns));
+    PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all_ns,
+                            rendezvous_.Exchange("ps_worker warm", absl::StrCat(call_ns)));
+    const int64_t calls = CallsPerTurn(all_ns, 1, flags_.calls_per_turn)[0];
     std::vector<int64_t> turn_ns, limit_ns;
     if (limits_.has_value()) PSRING_RETURN_IF_ERROR(LimitRound(bucket));  // allocates its memory
     for (int turn = 0; turn < flags_.turns; ++turn) {
-      // The first round of a turn is not timed: the caches contain other data.
-      PSRING_RETURN_IF_ERROR(Round(bucket));
-      const int64_t begin = MonotonicNanos();
-      for (int64_t call = 0; call < calls; ++call) PSRING_RETURN_IF_ERROR(Round(bucket));
-      turn_ns.push_back(MonotonicNanos() - begin);
+      PSRING_ASSIGN_OR_RETURN(turn_ns.emplace_back(), Time(&Worker::Round, bucket, calls));
       if (!limits_.has_value()) continue;
-      PSRING_RETURN_IF_ERROR(LimitRound(bucket));
-      const int64_t limit_begin = MonotonicNanos();
-      for (int64_t call = 0; call < calls; ++call) PSRING_RETURN_IF_ERROR(LimitRound(bucket));
-      limit_ns.push_back(MonotonicNanos() - limit_begin);
+      PSRING_ASSIGN_OR_RETURN(limit_ns.emplace_back(), Time(&Worker::LimitRound, bucket, calls));
     }
     if (flags_.checks > 0) PSRING_RETURN_IF_ERROR(RequireRight(bucket, Checkable() ? Wrong(bucket) : 0));
-    PSRING_RETURN_IF_ERROR(Report(bucket, turn_ns, calls));
-    return limits_.has_value() ? ReportLimit(bucket, limit_ns, calls) : absl::OkStatus();
+    return Report(bucket, calls, turn_ns, limit_ns);
   }
 
-  absl::StatusOr<int64_t> AgreeOnCalls(int64_t call_ns) {
-    PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                            rendezvous_.Exchange("ps_worker warm", absl::StrCat(call_ns)));
-    return CallsPerTurn(all, 1, flags_.calls_per_turn)[0];
+  // The time of `calls` rounds after one that is not timed, because the caches contain other data.
+  absl::StatusOr<int64_t> Time(absl::Status (Worker::*round)(const Bucket&), const Bucket& bucket,
+                               int64_t calls) {
+    PSRING_RETURN_IF_ERROR((this->*round)(bucket));
+    const int64_t begin = MonotonicNanos();
+    for (int64_t call = 0; call < calls; ++call) PSRING_RETURN_IF_ERROR((this->*round)(bucket));
+    return MonotonicNanos() - begin;
   }
 
   // The lower bound: with shared memory one pass through memory, otherwise a raw round.
@@ -285,23 +269,20 @@ class Worker {
     return samples[0];
   }
 
-  absl::Status ReportLimit(const Bucket& bucket, const std::vector<int64_t>& turn_ns, int64_t calls) {
-    PSRING_ASSIGN_OR_RETURN(const Samples samples, Gather(turn_ns, calls));
-    if (rank_ == 0) output_->Limit({Name(LimitKind()), kRound, bucket.count * sizeof(float), samples});
-    return absl::OkStatus();
-  }
-
-  absl::Status Report(const Bucket& bucket, const std::vector<int64_t>& turn_ns, int64_t calls) {
+  absl::Status Report(const Bucket& bucket, int64_t calls, const std::vector<int64_t>& turn_ns,
+                      const std::vector<int64_t>& limit_ns) {
+    const uint64_t bytes = bucket.count * sizeof(float);
     PSRING_ASSIGN_OR_RETURN(Samples samples, Gather(turn_ns, calls));
-    if (rank_ != 0) return absl::OkStatus();
-    samples.wrong = flags_.checks > 0 ? 0 : -1;
-    // Weights and gradient are always different memory.
-    output_->Row({.type = "float32",
-                  .op = "sum",
-                  .bytes = bucket.count * sizeof(float),
-                  .count = bucket.count,
-                  .out_of_place = samples});
-    output_->Progress(static_cast<size_t>(bucket.index) + 1, job_.buckets.size());
+    if (rank_ == 0) {
+      samples.wrong = flags_.checks > 0 ? 0 : -1;
+      // Weights and gradient are always different memory.
+      output_->Row(
+          {.type = "float32", .op = "sum", .bytes = bytes, .count = bucket.count, .out_of_place = samples});
+      output_->Progress(static_cast<size_t>(bucket.index) + 1, job_.buckets.size());
+    }
+    if (!limits_.has_value()) return absl::OkStatus();
+    PSRING_ASSIGN_OR_RETURN(samples, Gather(limit_ns, calls));
+    if (rank_ == 0) output_->Limit({Name(LimitKind()), kRound, bytes, samples});
     return absl::OkStatus();
   }
 
@@ -338,17 +319,14 @@ absl::Status Run(const Flags& flags) {
 }
 
 void AddFlags(CLI::App& app, Flags& flags) {
+  app.option_defaults()->always_capture_default();
   const auto number = [&](const char* names, int& to, const char* text, int least, int most) {
-    app.add_option(names, to, text)
-        ->check(WholeNumber(least, static_cast<uint64_t>(most)))
-        ->capture_default_str();
+    app.add_option(names, to, text)->check(WholeNumber(least, static_cast<uint64_t>(most)));
   };
-  app.add_option("--rendezvous", flags.rendezvous, "env:// or tcp://host:port")->capture_default_str();
+  app.add_option("--rendezvous", flags.rendezvous, "env:// or tcp://host:port");
   app.add_option("--rank", flags.rank, "Overrides RANK")->check(WholeNumber(0, 1 << 20));
   app.add_option("--world_size", flags.world_size, "Overrides WORLD_SIZE")->check(WholeNumber(1, 1 << 20));
-  app.add_option("-b,--bytes", flags.bytes, "Sizes of the gradient, with K, M or G")
-      ->delimiter(',')
-      ->capture_default_str();
+  app.add_option("-b,--bytes", flags.bytes, "Sizes of the gradient, with K, M or G")->delimiter(',');
   number("-n,--iters", flags.turns, "Timed iterations of each size", 1, 100'000'000);
   number("-m,--agg_iters", flags.calls_per_turn, "Rounds in an iteration; 0: as many as take 200 us", 0,
          1'000'000);
@@ -358,11 +336,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
          "Combines the workers' times: 0 rank 0's, 1 mean, 2 minimum, 3 maximum", 0, 3);
   number("--servers", flags.servers, "Parameter servers, each with a slice of the gradient", 1, 64);
   app.add_option("--transport", flags.transport, "How gradients and weights travel: auto, tcp (gRPC) or shm")
-      ->check(OneOf({"auto", "tcp", "shm"}))
-      ->capture_default_str();
+      ->check(OneOf({"auto", "tcp", "shm"}));
   app.add_option("--timeout", flags.timeout_s, "Seconds to wait for a process that sends nothing")
-      ->check(RealNumber({}))
-      ->capture_default_str();
+      ->check(RealNumber({}));
   AddTlsFlag(app, flags.tls);
   app.add_flag(
       "--limits", flags.limits,

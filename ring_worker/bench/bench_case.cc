@@ -1,29 +1,17 @@
 #include "ring_worker/bench/bench_case.h"
 
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/io/json_text.h"
 
 namespace psring {
 
 const char* Name(BufferKind kind) {
-  switch (kind) {
-    case BufferKind::kPrivate:
-      return "private";
-    case BufferKind::kHuge:
-      return "huge";
-    case BufferKind::kShared:
-      return "shared";
-  }
-  return "?";
-}
-
-absl::StatusOr<BufferKind> ParseBufferKind(const std::string& name) {
-  for (const BufferKind kind : kBufferKinds) {
-    if (name == Name(kind)) return kind;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", name, "' is not a kind of buffers; the kinds are private|huge|shared"));
+  constexpr const char* kNames[] = {"private", "huge", "shared"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 absl::StatusOr<Combination> ParseCombination(const std::string& text) {
@@ -37,8 +25,12 @@ absl::StatusOr<Combination> ParseCombination(const std::string& text) {
   combination.backend = fields[1];
   combination.algorithm = fields[2];
   combination.transport = fields[3];
-  PSRING_ASSIGN_OR_RETURN(combination.buffers, ParseBufferKind(fields[4]));
-  return combination;
+  for (const BufferKind kind : kBufferKinds) {
+    combination.buffers = kind;
+    if (fields[4] == Name(kind)) return combination;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", fields[4], "' is not a kind of buffers; the kinds are private|huge|shared"));
 }
 
 std::string ToString(const Combination& combination) {
@@ -62,11 +54,6 @@ CallShape ShapeOf(Collective collective, DType type, size_t bytes, int ranks) {
   return {part, part * static_cast<size_t>(ranks)};
 }
 
-absl::Status Run(const Call& call, ProcessGroup& group, Stream& stream) {
-  PSRING_RETURN_IF_ERROR(Enqueue(call, group, stream));
-  return stream.Synchronize();
-}
-
 absl::Status Enqueue(const Call& call, ProcessGroup& group, Stream& stream) {
   const bool in_place = call.placement == Placement::kInPlace;
   const size_t rank = static_cast<size_t>(group.rank());
@@ -74,25 +61,39 @@ absl::Status Enqueue(const Call& call, ProcessGroup& group, Stream& stream) {
   const Span send{in_place ? call.buffers.receive : call.buffers.send, call.shape.elements, call.type};
   switch (call.collective) {
     case Collective::kAllReduce:
-      PSRING_RETURN_IF_ERROR(group.AllReduce(send, receive, call.op, stream));
-      break;
+      return group.AllReduce(send, receive, call.op, stream);
     case Collective::kReduceScatter: {
       const Span out = receive.Slice(in_place ? rank * call.shape.count : 0, call.shape.count);
-      PSRING_RETURN_IF_ERROR(group.ReduceScatter(send, out, call.op, stream));
-      break;
+      return group.ReduceScatter(send, out, call.op, stream);
     }
     case Collective::kAllGather:
-      PSRING_RETURN_IF_ERROR(
-          group.AllGather(send.Slice(rank * call.shape.count, call.shape.count), receive, stream));
-      break;
+      return group.AllGather(send.Slice(rank * call.shape.count, call.shape.count), receive, stream);
     case Collective::kBroadcast:
       if (!in_place && group.rank() == call.root && receive.bytes() > 0) {
         stream.Copy(receive.data, send.data, receive.bytes());
       }
-      PSRING_RETURN_IF_ERROR(group.Broadcast(receive, call.root, stream));
-      break;
+      return group.Broadcast(receive, call.root, stream);
   }
   return absl::OkStatus();
+}
+
+std::string DescribeJson() {
+  using Json = nlohmann::ordered_json;
+  Json json = {{"collectives", Json::array()}, {"backends", Json::array()}};
+  for (const Collective collective : kCollectives) json["collectives"].push_back(Name(collective));
+  for (const BackendRow& row : Backends()) {
+    Json algorithms = Json::object();
+    for (const Collective collective : kCollectives) {
+      algorithms[Name(collective)] = row.algorithms(collective);
+    }
+    json["backends"].push_back({{"name", row.name},
+                                {"summary", row.summary},
+                                {"available", row.available()},
+                                {"missing", row.missing},
+                                {"algorithms", algorithms},
+                                {"transports", row.transports}});
+  }
+  return JsonText(json, 2);
 }
 
 }  // namespace psring

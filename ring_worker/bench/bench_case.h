@@ -22,7 +22,6 @@ enum class BufferKind : uint8_t {
 };
 inline constexpr BufferKind kBufferKinds[] = {BufferKind::kPrivate, BufferKind::kHuge, BufferKind::kShared};
 const char* Name(BufferKind kind);  // "private", "huge", "shared"
-absl::StatusOr<BufferKind> ParseBufferKind(const std::string& name);
 
 struct Combination {
   Collective collective = Collective::kAllReduce;
@@ -54,7 +53,7 @@ struct CallBuffers {
   void* receive = nullptr;  // in place, this is the input as well
 };
 
-// One call, finished when it returns. A broadcast out of place is, at its root, a copy and then the
+// One call, finished when the stream is. A broadcast out of place is, at its root, a copy and then the
 // broadcast.
 struct Call {
   Collective collective = Collective::kAllReduce;
@@ -65,8 +64,10 @@ struct Call {
   CallShape shape;
   CallBuffers buffers;
 };
-absl::Status Run(const Call& call, ProcessGroup& group, Stream& stream);
-// The same, finished when `stream` is.
 absl::Status Enqueue(const Call& call, ProcessGroup& group, Stream& stream);
+
+// What this build can measure, as one JSON object: backends with their algorithms, and the names of
+// collectives.
+std::string DescribeJson();
 
 }  // namespace psring

@@ -6,7 +6,6 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,115 +38,66 @@ absl::Status SocketError(const char* call) {
   return absl::UnavailableError(absl::StrCat("limits: ", call, ": ", strerror(errno)));
 }
 
-struct Address {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-};
-
-Address LoopbackAddress() {
-  Address address;
-  auto& in = reinterpret_cast<sockaddr_in&>(address.storage);
-  in.sin_family = AF_INET;
-  in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.length = sizeof(in);
-  return address;
-}
-
-// The kernel chooses a name in the abstract namespace: no file is left over.
-Address UnixAddress() {
-  Address address;
-  address.storage.ss_family = AF_UNIX;
-  address.length = sizeof(sa_family_t);
-  return address;
-}
-
-absl::Status Accept(int listener, const Credentials& credentials, MonotonicTime deadline,
-                    FileDescriptor& to) {
-  PendingConnections pending(credentials);
-  PSRING_ASSIGN_OR_RETURN(std::vector<PendingConnections::Member> members,
-                          pending.Wait({listener}, deadline));
-  if (members.empty()) return absl::DeadlineExceededError("limits: the previous rank did not connect");
-  to = std::move(members.front().socket);
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 const char* Name(LimitKind kind) {
-  switch (kind) {
-    case LimitKind::kCopy:
-      return "copy";
-    case LimitKind::kShared:
-      return "shared";
-    case LimitKind::kTcp:
-      return "tcp";
-    case LimitKind::kUnix:
-      return "unix";
-  }
-  return "";
+  constexpr const char* kNames[] = {"copy", "shared", "tcp", "unix"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
-struct HostLimits::Links {
-  FileDescriptor next, before;
-
-  // Every rank listens, publishes its address, connects to the next rank and accepts the previous one.
-  static absl::StatusOr<std::unique_ptr<Links>> Connect(Rendezvous& rendezvous, const std::string& name,
-                                                        Address address, absl::Duration timeout) {
-    const int rank = rendezvous.options().rank, ranks = rendezvous.options().world_size;
-    const MonotonicTime deadline = MonotonicNow() + timeout;
-    const int family = address.storage.ss_family;
-    const int type = SOCK_STREAM | SOCK_CLOEXEC;
-    const FileDescriptor listener(socket(family, type | SOCK_NONBLOCK, 0));
-    if (!listener.valid()) return SocketError("socket");
-    if (bind(listener.get(), address.get(), address.length) != 0) return SocketError("bind");
-    if (listen(listener.get(), SOMAXCONN) != 0) return SocketError("listen");
-    address.length = sizeof(address.storage);
-    if (getsockname(listener.get(), address.get(), &address.length) != 0) return SocketError("getsockname");
-    const Credentials own = {
-        .secret = rendezvous.options().secret, .purpose = Purpose::kLinkLimits, .token = NewListenerToken()};
-    const size_t token_bytes = own.token.size();
-    const absl::string_view place(reinterpret_cast<const char*>(&address.storage), address.length);
-    PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> cards,
-                            rendezvous.Exchange("limits " + name, absl::StrCat(own.token, place)));
-    const std::string& next_card = cards[static_cast<size_t>((rank + 1) % ranks)];
-    if (next_card.size() < token_bytes) {
-      return absl::InternalError("limits: the next rank published an invalid address");
-    }
-    Credentials credentials = own;
-    credentials.token = next_card.substr(0, token_bytes);
-    Address next_address;
-    next_address.length =
-        static_cast<socklen_t>(std::min(next_card.size() - token_bytes, sizeof(next_address.storage)));
-    memcpy(&next_address.storage, next_card.data() + token_bytes, next_address.length);
-
-    auto links = std::make_unique<Links>();
-    links->next = FileDescriptor(socket(family, type, 0));
-    if (!links->next.valid()) return SocketError("socket");
-    if (connect(links->next.get(), next_address.get(), next_address.length) != 0)
-      return SocketError("connect");
-    if (family == AF_INET) PSRING_RETURN_IF_ERROR(PrepareTcpSocket(links->next.get()));
-    // At the same time, since every rank waits for the next one.
-    absl::Status accepted;
-    std::thread accepting([&] { accepted = Accept(listener.get(), own, deadline, links->before); });
-    const std::string next = "limits: the next rank";
-    const absl::Status authenticated = family == AF_INET
-                                           ? AuthenticateTcp(links->next, credentials, next, deadline)
-                                           : AuthenticateTo(links->next.get(), credentials, next, deadline);
-    accepting.join();
-    PSRING_RETURN_IF_ERROR(authenticated);
-    PSRING_RETURN_IF_ERROR(accepted);
-    return links;
+// Every rank listens, publishes its address, connects to the next rank and accepts the previous one.
+absl::StatusOr<HostLimits::Links> HostLimits::Connect(Rendezvous& rendezvous, int family,
+                                                      absl::Duration timeout) {
+  const auto rank = static_cast<size_t>(rendezvous.options().rank);
+  const MonotonicTime deadline = MonotonicNow() + timeout;
+  const int type = SOCK_STREAM | SOCK_CLOEXEC;
+  const FileDescriptor listener(socket(family, type | SOCK_NONBLOCK, 0));
+  if (!listener.valid()) return SocketError("socket");
+  // Of a Unix socket, the kernel chooses a name in the abstract namespace: no file is left over.
+  sockaddr_storage address{};
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  address.ss_family = static_cast<sa_family_t>(family);
+  reinterpret_cast<sockaddr_in&>(address).sin_addr.s_addr = family == AF_INET ? htonl(INADDR_LOOPBACK) : 0;
+  socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sa_family_t);
+  if (bind(listener.get(), any, length) != 0) return SocketError("bind");
+  if (listen(listener.get(), SOMAXCONN) != 0) return SocketError("listen");
+  length = sizeof address;
+  if (getsockname(listener.get(), any, &length) != 0) return SocketError("getsockname");
+  Credentials credentials = {
+      .secret = rendezvous.options().secret, .purpose = Purpose::kLinkLimits, .token = NewListenerToken()};
+  PendingConnections pending(credentials);
+  const size_t token_bytes = credentials.token.size();
+  const absl::string_view place(reinterpret_cast<const char*>(&address), length);
+  PSRING_ASSIGN_OR_RETURN(
+      const std::vector<std::string> cards,
+      rendezvous.Exchange(absl::StrCat("limits ", family), absl::StrCat(credentials.token, place)));
+  const std::string& card = cards[(rank + 1) % cards.size()];
+  if (card.size() < token_bytes || card.size() > token_bytes + sizeof address) {
+    return absl::InternalError("limits: the next rank published an invalid address");
   }
-};
+  credentials.token = card.substr(0, token_bytes);
+  length =
+      static_cast<socklen_t>(card.copy(reinterpret_cast<char*>(&address), std::string::npos, token_bytes));
 
-HostLimits::HostLimits(Rendezvous& rendezvous, HostBarrier& barrier, absl::Duration timeout)
-    : rank_(rendezvous.options().rank),
-      ranks_(rendezvous.options().world_size),
-      barrier_(barrier),
-      timeout_(timeout) {}
-
-HostLimits::~HostLimits() = default;
+  Links links;
+  links.next = FileDescriptor(socket(family, type, 0));
+  if (!links.next.valid()) return SocketError("socket");
+  if (connect(links.next.get(), any, length) != 0) return SocketError("connect");
+  if (family == AF_INET) PSRING_RETURN_IF_ERROR(PrepareTcpSocket(links.next.get()));
+  // At the same time, since every rank waits for the next one.
+  absl::StatusOr<std::vector<PendingConnections::Member>> accepted;
+  std::thread accepting([&] { accepted = pending.Wait({listener.get()}, deadline); });
+  const std::string next = "limits: the next rank";
+  const absl::Status authenticated = family == AF_INET
+                                         ? AuthenticateTcp(links.next, credentials, next, deadline)
+                                         : AuthenticateTo(links.next.get(), credentials, next, deadline);
+  accepting.join();
+  PSRING_RETURN_IF_ERROR(authenticated);
+  PSRING_RETURN_IF_ERROR(accepted.status());
+  if (accepted->empty()) return absl::DeadlineExceededError("limits: the previous rank did not connect");
+  links.before = std::move(accepted->front().socket);
+  return links;
+}
 
 absl::StatusOr<std::unique_ptr<HostLimits>> HostLimits::Make(Rendezvous& rendezvous, HostBarrier& barrier,
                                                              const Buffer& copy_from, const Buffer& copy_to,
@@ -156,8 +106,8 @@ absl::StatusOr<std::unique_ptr<HostLimits>> HostLimits::Make(Rendezvous& rendezv
   limits->copy_from_ = copy_from.data();
   limits->copy_to_ = copy_to.data();
   PSRING_ASSIGN_OR_RETURN(limits->shared_, SharedBuffers::Map(rendezvous, "limits", shared));
-  PSRING_ASSIGN_OR_RETURN(limits->tcp_, Links::Connect(rendezvous, "tcp", LoopbackAddress(), timeout));
-  PSRING_ASSIGN_OR_RETURN(limits->unix_, Links::Connect(rendezvous, "unix", UnixAddress(), timeout));
+  PSRING_ASSIGN_OR_RETURN(limits->tcp_, Connect(rendezvous, AF_INET, timeout));
+  PSRING_ASSIGN_OR_RETURN(limits->unix_, Connect(rendezvous, AF_UNIX, timeout));
   return limits;
 }
 
@@ -169,9 +119,9 @@ absl::Status HostLimits::Run(LimitKind kind, Collective collective, size_t bytes
     case LimitKind::kShared:
       return RunShared(collective, bytes);
     case LimitKind::kTcp:
-      return RunLinks(*tcp_, collective, bytes);
+      return RunLinks(tcp_, collective, bytes);
     case LimitKind::kUnix:
-      return RunLinks(*unix_, collective, bytes);
+      return RunLinks(unix_, collective, bytes);
   }
   return absl::OkStatus();
 }
@@ -212,7 +162,7 @@ absl::Status HostLimits::RunShared(Collective collective, size_t bytes) {
   return barrier_.Wait();
 }
 
-absl::Status HostLimits::RunLinks(Links& links, Collective collective, size_t buffer_bytes) {
+absl::Status HostLimits::RunLinks(const Links& links, Collective collective, size_t buffer_bytes) {
   const auto bytes =
       static_cast<size_t>(BusFactor(Name(collective), ranks_) * static_cast<double>(buffer_bytes));
   // More bytes than the buffer has: starts again at its beginning.

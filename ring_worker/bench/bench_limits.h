@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/file_descriptor.h"
 #include "common/device/device.h"
 #include "common/rendezvous/rendezvous.h"
 #include "ring_worker/bench/bench_barrier.h"
@@ -39,17 +40,24 @@ class HostLimits {
   static absl::StatusOr<std::unique_ptr<HostLimits>> Make(Rendezvous& rendezvous, HostBarrier& barrier,
                                                           const Buffer& copy_from, const Buffer& copy_to,
                                                           const Buffer& shared, absl::Duration timeout);
-  ~HostLimits();
 
   // Collective with the same arguments; `bytes` is the collective's size. Overwrites the buffers.
   absl::Status Run(LimitKind kind, Collective collective, size_t bytes);
 
  private:
-  struct Links;  // this rank's sockets to the next rank and from the previous one
+  struct Links {
+    FileDescriptor next, before;  // this rank's sockets to the next rank and from the previous one
+  };
 
-  HostLimits(Rendezvous& rendezvous, HostBarrier& barrier, absl::Duration timeout);
+  HostLimits(Rendezvous& rendezvous, HostBarrier& barrier, absl::Duration timeout)
+      : rank_(rendezvous.options().rank),
+        ranks_(rendezvous.options().world_size),
+        barrier_(barrier),
+        timeout_(timeout) {}
+  // `family`: AF_INET or AF_UNIX.
+  static absl::StatusOr<Links> Connect(Rendezvous& rendezvous, int family, absl::Duration timeout);
   absl::Status RunShared(Collective collective, size_t bytes);
-  absl::Status RunLinks(Links& links, Collective collective, size_t bytes);
+  absl::Status RunLinks(const Links& links, Collective collective, size_t bytes);
 
   const int rank_, ranks_;
   HostBarrier& barrier_;
@@ -57,7 +65,7 @@ class HostLimits {
   void* copy_from_ = nullptr;
   void* copy_to_ = nullptr;
   SharedBuffers shared_;
-  std::unique_ptr<Links> tcp_, unix_;
+  Links tcp_, unix_;
 };
 
 }  // namespace psring

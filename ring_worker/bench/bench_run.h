@@ -33,7 +33,7 @@ struct BenchOptions {
       "cpu";  // the memory to measure: cpu, or cuda, where the ranks of a host take its GPUs in turn
   bool oversubscribe = false;  // ranks may share a GPU
   bool pin = true;             // pin each rank's calling thread to its own core, if there are enough
-  GroupOptions group;          // options that combinations do not set: segment, sockets, timeout, ...
+  GroupOptions group;          // options that combinations do not set: segment, timeout, ...
 };
 
 // Collective with the same options. Only rank 0 uses `output`, which it does not finish. Errors name the
@@ -41,10 +41,10 @@ struct BenchOptions {
 // returns OK before all have finished.
 absl::Status RunBench(const BenchOptions& options, Rendezvous& rendezvous, BenchOutput& output);
 
+// The options of a combination's group.
+GroupOptions OptionsOfGroup(const BenchOptions& options, const Combination& combination);
+
 // The errors of RunBench that follow from the options only.
 absl::Status CheckBenchOptions(const BenchOptions& options);
-
-// Whether a collective has a reduction.
-bool Reduces(Collective collective);
 
 }  // namespace psring

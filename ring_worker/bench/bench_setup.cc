@@ -84,10 +84,7 @@ absl::StatusOr<ProcessGroup*> BenchSetup::GroupOf(const Combination& combination
   std::unique_ptr<ProcessGroup>& group =
       groups_[{combination.backend, combination.algorithm, combination.transport}];
   if (group == nullptr) {
-    GroupOptions options = options_.group;
-    options.backend = combination.backend;
-    options.algorithm = combination.algorithm;
-    options.transport = combination.transport;
+    GroupOptions options = OptionsOfGroup(options_, combination);
     options.gpu = device_->gpu();
     absl::StatusOr<std::unique_ptr<ProcessGroup>> made = MakeProcessGroup(rendezvous_, options);
     if (!made.ok()) {

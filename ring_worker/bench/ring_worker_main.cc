@@ -21,7 +21,6 @@
 #include "common/net/tls.h"
 #include "common/rendezvous/own_address.h"
 #include "common/rendezvous/rendezvous.h"
-#include "ring_worker/bench/bench_describe.h"
 #include "ring_worker/bench/bench_run.h"
 
 namespace psring {
@@ -113,9 +112,9 @@ absl::Status RequireSameFlags(const Flags& flags, const BenchOptions& options, R
       {"--debug.segment", flags.segment},
       {"the number of calls", absl::StrCat(options.turns, " ", options.calls_per_turn, " ",
                                            options.warmup_calls, " ", options.checked_calls)},
-      {"--root, --limits, --oversubscribe, --debug.sockets or --ranks_per_node",
+      {"--root, --limits, --oversubscribe or --ranks_per_node",
        absl::StrCat(options.root, " ", options.limits, " ", options.oversubscribe, " ",
-                    options.group.sockets_per_peer, " ", options.group.ranks_per_node)}};
+                    options.group.ranks_per_node)}};
   for (const auto& [what, text] : texts) PSRING_RETURN_IF_ERROR(RequireEqual(rendezvous, what, text));
   return absl::OkStatus();
 }
@@ -133,116 +132,64 @@ absl::Status RunWorker(const Flags& flags) {
 
 void AddFlags(CLI::App& app, Flags& flags) {
   BenchOptions& bench = flags.bench;
-  const std::string job = "Job";
-  app.add_option("--rendezvous", flags.rendezvous, "env://, tcp://host:port or file://path")
-      ->group(job)
-      ->capture_default_str();
-  app.add_option("--rank", flags.rank, "Instead of the variable RANK")
-      ->group(job)
-      ->check(WholeNumber(0, 1 << 20));
+  // Of the following options.
+  CLI::OptionDefaults& all = *app.option_defaults();
+  const CLI::OptionDefaults before = all;
+  all.always_capture_default();
+  const auto number = [&](const char* names, int& to, const char* text, int least, int most) {
+    app.add_option(names, to, text)->check(WholeNumber(least, static_cast<uint64_t>(most)));
+  };
+
+  all.group("Job");
+  app.add_option("--rendezvous", flags.rendezvous, "env://, tcp://host:port or file://path");
+  app.add_option("--rank", flags.rank, "Instead of the variable RANK")->check(WholeNumber(0, 1 << 20));
   app.add_option("--world_size", flags.world_size, "Instead of the variable WORLD_SIZE")
-      ->group(job)
       ->check(WholeNumber(1, 1 << 20));
-  app.add_option("--bind", flags.network.bind, "Address of this machine that the other ranks connect to")
-      ->group(job);
-  app.add_option("--interface", flags.network.interface, "The address of this network interface")->group(job);
-  app.add_option("--timeout", flags.timeout_s, "Seconds to wait for a silent peer")
-      ->group(job)
-      ->check(RealNumber({}))
-      ->capture_default_str();
-
+  app.add_option("--bind", flags.network.bind, "Address of this machine that the other ranks connect to");
+  app.add_option("--interface", flags.network.interface, "The address of this network interface");
+  app.add_option("--timeout", flags.timeout_s, "Seconds to wait for a silent peer")->check(RealNumber({}));
   AddTlsFlag(app, flags.tls);
-  app.get_option("--tls")->group(job);
 
-  const std::string calls = "Calls";
-  app.add_option("--collective", flags.collective, "all_reduce, reduce_scatter, all_gather or broadcast")
-      ->group(calls)
-      ->capture_default_str();
+  all.group("Calls");
+  app.add_option("--collective", flags.collective, "all_reduce, reduce_scatter, all_gather or broadcast");
   app.add_option("--backend", flags.backend,
-                 "native, gloo, mpi or nccl; --describe lists those of this build")
-      ->group(calls)
-      ->capture_default_str();
-  app.add_option("--algorithm", flags.algorithm, "An algorithm of the backend; default: its own choice")
-      ->group(calls);
-  app.add_option("--transport", flags.transport, "A transport of the backend")
-      ->group(calls)
-      ->capture_default_str();
+                 "native, gloo, mpi or nccl; --describe lists those of this build");
+  app.add_option("--algorithm", flags.algorithm, "An algorithm of the backend; default: its own choice");
+  app.add_option("--transport", flags.transport, "A transport of the backend");
   app.add_option("--buffers", flags.buffers,
-                 "private, huge (pages), or shared: in memory that peers may read in place")
-      ->group(calls)
-      ->capture_default_str();
+                 "private, huge (pages), or shared: in memory that peers may read in place");
   app.add_option(
          "--combination", flags.combinations,
          "COLLECTIVE/BACKEND/ALGORITHM/TRANSPORT/BUFFERS instead of the five flags above; repeat it to "
          "measure several in alternation")
-      ->group(calls);
+      ->default_str("");
   app.add_option("--device", bench.device,
                  "Memory of the buffers: cpu, or cuda (the GPUs of the host, assigned to its ranks in turn)")
-      ->group(calls)
-      ->check(OneOf({"cpu", "cuda"}))
-      ->capture_default_str();
-  app.add_flag("--oversubscribe", bench.oversubscribe, "Let ranks share a GPU, for functional tests only")
-      ->group(calls);
+      ->check(OneOf({"cpu", "cuda"}));
+  app.add_flag("--oversubscribe", bench.oversubscribe, "Let ranks share a GPU, for functional tests only");
   app.add_flag("--limits", bench.limits,
-               "Also measure this host's upper limits; without combinations, only these")
-      ->group(calls);
-  app.add_option("-b,--bytes", flags.bytes, "Sizes, with K, M or G")
-      ->group(calls)
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("-d,--datatype", flags.types, "float, bfloat16, half")
-      ->group(calls)
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("-o,--op", flags.ops, "sum, avg, min, max")
-      ->group(calls)
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("-r,--root", bench.root, "Root of a broadcast")
-      ->group(calls)
-      ->check(WholeNumber(0, 1 << 20))
-      ->capture_default_str();
+               "Also measure this host's upper limits; without combinations, only these");
+  app.add_option("-b,--bytes", flags.bytes, "Sizes, with K, M or G")->delimiter(',');
+  app.add_option("-d,--datatype", flags.types, "float, bfloat16, half")->delimiter(',');
+  app.add_option("-o,--op", flags.ops, "sum, avg, min, max")->delimiter(',');
+  number("-r,--root", bench.root, "Root of a broadcast", 0, 1 << 20);
 
-  const std::string measurement = "Measurement";
-  app.add_option("-n,--iters", bench.turns, "Timed iterations of each size")
-      ->group(measurement)
-      ->check(WholeNumber(1, 100'000'000))
-      ->capture_default_str();
-  app.add_option("-m,--agg_iters", bench.calls_per_turn,
-                 "Consecutive calls in an iteration; 0: as many as take 200 us")
-      ->group(measurement)
-      ->check(WholeNumber(0, 1'000'000))
-      ->capture_default_str();
-  app.add_option("-w,--warmup_iters", bench.warmup_calls, "Untimed calls of each size")
-      ->group(measurement)
-      ->check(WholeNumber(0, 1 << 30))
-      ->capture_default_str();
-  app.add_option("-c,--check", bench.checked_calls, "Checked calls of each size, before the timed ones")
-      ->group(measurement)
-      ->check(WholeNumber(0, 1 << 30))
-      ->capture_default_str();
-  app.add_option("-a,--average", flags.average,
-                 "Which of the ranks' times: 0 rank 0's, 1 mean, 2 minimum, 3 maximum")
-      ->group(measurement)
-      ->check(WholeNumber(0, 3))
-      ->capture_default_str();
-  app.add_flag("--no_pin", flags.no_pin, "Let the kernel move ranks between cores")->group(measurement);
+  all.group("Measurement");
+  number("-n,--iters", bench.turns, "Timed iterations of each size", 1, 100'000'000);
+  number("-m,--agg_iters", bench.calls_per_turn,
+         "Consecutive calls in an iteration; 0: as many as take 200 us", 0, 1'000'000);
+  number("-w,--warmup_iters", bench.warmup_calls, "Untimed calls of each size", 0, 1 << 30);
+  number("-c,--check", bench.checked_calls, "Checked calls of each size, before the timed ones", 0, 1 << 30);
+  number("-a,--average", flags.average, "Which of the ranks' times: 0 rank 0's, 1 mean, 2 minimum, 3 maximum",
+         0, 3);
+  app.add_flag("--no_pin", flags.no_pin, "Let the kernel move ranks between cores");
   app.add_option("--debug.segment", flags.segment, "Bytes of a pipelined segment; 0: the transport's default")
-      ->group(kDebugGroup)
-      ->capture_default_str();
-  app.add_option("--debug.sockets", bench.group.sockets_per_peer, "Sockets to each peer")
-      ->group(kDebugGroup)
-      ->check(WholeNumber(1, 64))
-      ->capture_default_str();
-  app.add_option("--ranks_per_node", bench.group.ranks_per_node,
-                 "For the hierarchical algorithm; 0: the ranks of a host")
-      ->group(measurement)
-      ->check(WholeNumber(0, 1 << 20))
-      ->capture_default_str();
-  app.add_flag("--json", flags.json, "For psring: print JSON lines, and exit when the parent process exits")
-      ->group(measurement);
-  app.add_flag("--describe", flags.describe, "Print what this build offers as JSON, then exit")
-      ->group(measurement);
+      ->group(kDebugGroup);
+  number("--ranks_per_node", bench.group.ranks_per_node,
+         "For the hierarchical algorithm; 0: the ranks of a host", 0, 1 << 20);
+  app.add_flag("--json", flags.json, "For psring: print JSON lines, and exit when the parent process exits");
+  app.add_flag("--describe", flags.describe, "Print what this build offers as JSON, then exit");
+  all = before;
 }
 
 int Main(int argc, char** argv) {

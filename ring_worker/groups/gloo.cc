@@ -8,15 +8,20 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
+
+#include <filesystem>
+#include <string_view>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
 #include "common/measure/wires.h"
 #include "common/net/random_token.h"
-#include "ring_worker/groups/gloo_connections.h"
 #include "ring_worker/groups/groups.h"
 
 namespace psring {
@@ -96,15 +101,69 @@ ReduceFunction FunctionOf(ReduceOp op, DType type) {
   };
 }
 
-class GlooGroup final : public ProcessGroup {
+// The bytes that identify an address: family, port and host. Empty: not a TCP address.
+std::string_view Significant(const sockaddr_storage& address) {
+  const char* const bytes = reinterpret_cast<const char*>(&address);
+  if (address.ss_family == AF_INET) return {bytes, offsetof(sockaddr_in, sin_addr) + sizeof(in_addr)};
+  if (address.ss_family == AF_INET6) return {bytes, offsetof(sockaddr_in6, sin6_addr) + sizeof(in6_addr)};
+  return {};
+}
+
+bool StandsIn(const std::vector<std::string>& published, const sockaddr_storage& address) {
+  const std::string_view bytes = Significant(address);
+  if (bytes.empty()) return false;
+  for (const std::string& text : published) {
+    if (text.find(bytes) != std::string::npos) return true;
+  }
+  return false;
+}
+
+bool IsOneOf(int fd, const std::vector<std::string>& published) {
+  sockaddr_storage local = {}, peer = {};
+  socklen_t local_length = sizeof(local), peer_length = sizeof(peer);
+  return getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_length) == 0 &&
+         getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_length) == 0 &&
+         (StandsIn(published, local) || StandsIn(published, peer));
+}
+
+// Shuts down every connected TCP socket of this process whose local or peer address is in `published`: the
+// values that gloo's ranks exchanged, which contain their listening addresses in binary form. Returns the
+// number of sockets. Gloo cannot cancel a waiting call and does not expose its sockets, but its own thread
+// notices the end of a connection and wakes the waiting call.
+int EndConnections(const std::vector<std::string>& published) {
+  int ended = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end; !error && entry != end;
+       entry.increment(error)) {
+    int fd = -1;
+    if (!absl::SimpleAtoi(entry->path().filename().string(), &fd) || !IsOneOf(fd, published)) continue;
+    if (shutdown(fd, SHUT_RDWR) == 0) ++ended;
+  }
+  return ended;
+}
+
+class GlooGroup final : public LibraryGroup {
  public:
   GlooGroup(GroupInfo info, std::shared_ptr<gloo::rendezvous::Context> context,
             std::vector<std::string> addresses, const GroupOptions& options)
-      : ProcessGroup(std::move(info)),
+      : LibraryGroup(std::move(info)),
         context_(std::move(context)),
         addresses_(std::move(addresses)),
-        options_(options),
-        timeout_(options.timeout) {}
+        options_(options) {}
+
+  static absl::StatusOr<std::unique_ptr<ProcessGroup>> Make(Rendezvous& rendezvous,
+                                                            const GroupOptions& options);
+
+  absl::Status Barrier(Stream& stream) override {
+    stream.Run([this, number = ++calls_] {
+      return Execute("barrier", [&] {
+        gloo::BarrierOptions options(context_);
+        options.setTag(number);
+        gloo::barrier(options);
+      });
+    });
+    return absl::OkStatus();
+  }
 
   void Abort(absl::Status why) override {
     {
@@ -114,11 +173,6 @@ class GlooGroup final : public ProcessGroup {
     }
     // If gloo's address format changes, no connection matches, and a waiting call ends at its deadline.
     if (EndConnections(addresses_) < size() - 1) context_->closeConnections();
-  }
-
-  Traffic traffic() const override {
-    MutexLock lock(mutex_);
-    return traffic_;
   }
 
  private:
@@ -136,37 +190,22 @@ class GlooGroup final : public ProcessGroup {
           Call<uint16_t>(call, number);
         }
       }));
-      if (call.collective == Collective::kAllReduce && call.op == ReduceOp::kMean) {
-        cpu::Scale(call.out.type, call.out.count, call.out.data, 1.0f / float(size()));
-      }
-      MutexLock lock(mutex_);
-      traffic_ = traffic_ + DerivedTraffic(call, size());
+      FinishOnHost(call);
       return absl::OkStatus();
-    });
-    return absl::OkStatus();
-  }
-
-  absl::Status EnqueueBarrier(Stream& stream) override {
-    stream.Run([this, number = ++calls_] {
-      return Execute("barrier", [&] {
-        gloo::BarrierOptions options(context_);
-        options.setTag(number);
-        gloo::barrier(options);
-      });
     });
     return absl::OkStatus();
   }
 
   absl::StatusOr<std::unique_ptr<ProcessGroup>> MakePart(Rendezvous* part, int, int) override {
     if (part == nullptr) return nullptr;
-    return MakeGlooGroup(*part, options_);
+    return Make(*part, options_);
   }
 
   template <typename Work>
   absl::Status Execute(const std::string& what, const Work& work) {
     PSRING_RETURN_IF_ERROR(Aborted());
     const absl::Status status = Caught(absl::StrCat("rank ", rank(), ": gloo ", info().algorithm, " ", what,
-                                                    ", within ", absl::FormatDuration(timeout_)),
+                                                    ", within ", absl::FormatDuration(options_.timeout)),
                                        work);
     if (status.ok()) return status;
     PSRING_RETURN_IF_ERROR(Aborted());  // the original error, if it caused this one
@@ -221,40 +260,13 @@ class GlooGroup final : public ProcessGroup {
   const std::shared_ptr<gloo::rendezvous::Context> context_;
   const std::vector<std::string> addresses_;
   const GroupOptions options_;
-  const absl::Duration timeout_;
   uint32_t calls_ = 0;
   mutable Mutex mutex_;
   absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
-  Traffic traffic_ ABSL_GUARDED_BY(mutex_);
 };
 
-std::vector<std::string> GlooAlgorithms(Collective collective) {
-  switch (collective) {
-    case Collective::kAllReduce:
-      return {"ring", "bcube"};
-    case Collective::kAllGather:
-      return {"ring"};
-    case Collective::kBroadcast:
-      return {"binomial-tree"};
-    case Collective::kReduceScatter:
-      return {};
-  }
-  return {};
-}
-
-}  // namespace
-
-BackendRow GlooBackend() {
-  return {.name = "gloo",
-          .summary = "Gloo over TCP",
-          .available = true,
-          .missing = "",
-          .algorithms = GlooAlgorithms,
-          .transports = {"auto", "tcp"}};
-}
-
-absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGlooGroup(Rendezvous& rendezvous,
-                                                            const GroupOptions& options) {
+absl::StatusOr<std::unique_ptr<ProcessGroup>> GlooGroup::Make(Rendezvous& rendezvous,
+                                                              const GroupOptions& options) {
   // Gloo writes to sockets without MSG_NOSIGNAL: if the peer has died, SIGPIPE would end this process
   // silently.
   struct sigaction pipe_action;
@@ -281,6 +293,30 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeGlooGroup(Rendezvous& rendezvo
              }));
   return std::make_unique<GlooGroup>(GroupInfo{rank, size, "gloo", algorithm, "tcp", {kGlooWire}},
                                      std::move(context), store.TakeExchanged(), options);
+}
+
+std::vector<std::string> GlooAlgorithms(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce:
+      return {"ring", "bcube"};
+    case Collective::kAllGather:
+      return {"ring"};
+    case Collective::kBroadcast:
+      return {"binomial-tree"};
+    case Collective::kReduceScatter:
+      return {};
+  }
+  return {};
+}
+
+}  // namespace
+
+BackendRow GlooBackend() {
+  return {.name = "gloo",
+          .summary = "Gloo over TCP",
+          .algorithms = GlooAlgorithms,
+          .transports = {"auto", "tcp"},
+          .make = GlooGroup::Make};
 }
 
 }  // namespace psring

@@ -35,14 +35,9 @@ void Combine(void* in, void* inout, int* count, MPI_Datatype*) {
 
 template <DType type>
 MPI_User_function* CombineOf(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kMin:
-      return Combine<ReduceOp::kMin, type>;
-    case ReduceOp::kMax:
-      return Combine<ReduceOp::kMax, type>;
-    default:
-      return Combine<ReduceOp::kSum, type>;
-  }
+  return op == ReduceOp::kMin   ? Combine<ReduceOp::kMin, type>
+         : op == ReduceOp::kMax ? Combine<ReduceOp::kMax, type>
+                                : Combine<ReduceOp::kSum, type>;
 }
 
 struct Reduction {
@@ -73,10 +68,10 @@ absl::StatusOr<MPI_Comm> MakeCommunicator(const char* what, const std::string& a
   return comm;
 }
 
-class MpiGroup final : public ProcessGroup {
+class MpiGroup final : public LibraryGroup {
  public:
   MpiGroup(GroupInfo info, MPI_Comm comm, absl::Duration timeout)
-      : ProcessGroup(std::move(info)), comm_(comm), timeout_(timeout) {}
+      : LibraryGroup(std::move(info)), comm_(comm), timeout_(timeout) {}
 
   ~MpiGroup() override {
     if (session_.broken()) return;  // the peers would not take part
@@ -90,9 +85,11 @@ class MpiGroup final : public ProcessGroup {
     session_.EndJob(absl::StrCat("rank ", rank(), ": ", std::string(why.message())));
   }
 
-  Traffic traffic() const override {
-    MutexLock lock(mutex_);
-    return traffic_;
+  absl::Status Barrier(Stream& stream) override {
+    stream.Run([this] {
+      return session_.Run({.what = "barrier"}, timeout_, [this] { return MPI_Barrier(comm_); });
+    });
+    return absl::OkStatus();
   }
 
  private:
@@ -103,13 +100,6 @@ class MpiGroup final : public ProcessGroup {
                                                      " elements: MPI's counts have 32 bits"));
     }
     stream.Run([this, call, number = ++calls_] { return Execute(call, number); });
-    return absl::OkStatus();
-  }
-
-  absl::Status EnqueueBarrier(Stream& stream) override {
-    stream.Run([this] {
-      return session_.Run({.what = "barrier"}, timeout_, [this] { return MPI_Barrier(comm_); });
-    });
     return absl::OkStatus();
   }
 
@@ -130,13 +120,7 @@ class MpiGroup final : public ProcessGroup {
     const MpiWait wait = {Name(call.collective), call.in.count, call.in.type, number};
     PSRING_RETURN_IF_ERROR(session_.Run(wait, timeout_, [&] { return Call(call); }));
     PSRING_RETURN_IF_ERROR(refused_);
-    const bool reduces =
-        call.collective == Collective::kAllReduce || call.collective == Collective::kReduceScatter;
-    if (reduces && call.op == ReduceOp::kMean) {
-      cpu::Scale(call.out.type, call.out.count, call.out.data, 1.0f / float(size()));
-    }
-    MutexLock lock(mutex_);
-    traffic_ = traffic_ + DerivedTraffic(call, size());
+    FinishOnHost(call);
     return absl::OkStatus();
   }
 
@@ -218,30 +202,13 @@ class MpiGroup final : public ProcessGroup {
   std::vector<MPI_Op> ops_ = std::vector<MPI_Op>(3 * 4, MPI_OP_NULL);  // by type and op, created when needed
   std::vector<char> aside_;
   absl::Status refused_;  // the algorithm was rejected by this MPI
-  mutable Mutex mutex_;
-  Traffic traffic_ ABSL_GUARDED_BY(mutex_);
 };
-
-}  // namespace
-
-BackendRow MpiBackend() {
-  return {.name = "mpi",
-          .summary = "the MPI that this build found; its job is started by mpirun",
-          .available = true,
-          .missing = "",
-          .algorithms = MpiAlgorithms,
-          .transports = {"auto", "shm", "tcp"}};
-}
-
-namespace {
 
 // `transport`: MpiSession::TransportOfJob().
 const char* WireOf(const std::string& transport) {
   if (transport == "shm") return kMpiSharedMemoryWire;
   return transport == "tcp" ? kMpiTcpWire : kMpiWire;
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeMpiGroup(Rendezvous& rendezvous,
                                                            const GroupOptions& options) {
@@ -269,6 +236,16 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeMpiGroup(Rendezvous& rendezvou
       started_with == "auto" && session.all_ranks_on_one_host() ? "shm" : started_with;
   return std::make_unique<MpiGroup>(
       GroupInfo{rank, size, "mpi", algorithm, transport, {WireOf(started_with)}}, comm, options.timeout);
+}
+
+}  // namespace
+
+BackendRow MpiBackend() {
+  return {.name = "mpi",
+          .summary = "the MPI that this build found; its job is started by mpirun",
+          .algorithms = MpiAlgorithms,
+          .transports = {"auto", "shm", "tcp"},
+          .make = MakeMpiGroup};
 }
 
 }  // namespace psring

@@ -4,7 +4,10 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <span>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "ring_worker/groups/mpi_session.h"
@@ -12,24 +15,37 @@
 namespace psring {
 namespace {
 
-// Their numbers in Open MPI's coll_tuned_allreduce_algorithm.
-struct OfOpenMpi {
+// An algorithm: values of its implementation's variables, each a number or the name of a value.
+struct Row {
   const char* name;
-  int number;
-  int segment_bytes;  // 0: not segmented
+  const char* values[2];
 };
-constexpr OfOpenMpi kOfOpenMpi[] = {{"ring", 4, 0},
-                                    {"segmented-ring", 5, 1 << 20},  // the size that Open MPI's tuner uses
-                                    {"rabenseifner", 6, 0},
-                                    {"recursive-doubling", 3, 0}};
+struct AlgorithmVariables {
+  const char* names[2];
+  std::span<const Row> rows;  // the first: the default
+};
 
-// Their names in MPICH's MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM, whose numbers differ between versions.
-struct OfMpich {
-  const char* name;
-  const char* value;
-};
-constexpr OfMpich kOfMpich[] = {{"rabenseifner", "reduce_scatter_allgather"},
-                                {"recursive-doubling", "recursive_doubling"}};
+// Open MPI.
+constexpr Row kTuned[] = {{"default", {"0", "0"}},
+                          {"ring", {"4", "0"}},
+                          {"segmented-ring", {"5", "1048576"}},  // the size that Open MPI's tuner uses
+                          {"rabenseifner", {"6", "0"}},
+                          {"recursive-doubling", {"3", "0"}}};
+constexpr AlgorithmVariables kOfOpenMpi = {
+    {"coll_tuned_allreduce_algorithm", "coll_tuned_allreduce_algorithm_segmentsize"}, kTuned};
+
+// MPICH, whose numbers differ between versions. Device-specific compositions would take precedence over the
+// algorithm.
+constexpr Row kIntra[] = {{"default", {"auto", "all"}},
+                          {"rabenseifner", {"reduce_scatter_allgather", "none"}},
+                          {"recursive-doubling", {"recursive_doubling", "none"}}};
+constexpr AlgorithmVariables kOfMpich = {
+    {"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM", "MPIR_CVAR_DEVICE_COLLECTIVES"}, kIntra};
+
+// Null: neither.
+const AlgorithmVariables* OfThisMpi() {
+  return MpiSession::IsOpenMpi() ? &kOfOpenMpi : MpiSession::IsMpich() ? &kOfMpich : nullptr;
+}
 
 // An integer variable of the tools interface. Its handle is never freed.
 class Variable {
@@ -61,13 +77,14 @@ class Variable {
                    : absl::UnimplementedError(absl::StrCat("this MPI does not let ", name_, " be set"));
   }
 
-  // The index of a value in MPICH's description, "auto - Internal ... nb - Force ...".
+  // A value's name is in MPICH's description, "auto - Internal ... nb - Force ...", in the order of numbers.
   absl::StatusOr<int> NumberOf(const std::string& value) const {
+    int number = 0;
+    if (absl::SimpleAtoi(value, &number)) return number;
     const size_t at = description_.find(value + " ");
     if (at == std::string::npos) {
       return absl::UnimplementedError(absl::StrCat("this MPI's ", name_, " has no \"", value, "\""));
     }
-    int number = 0;
     for (size_t dash = description_.find(" - "); dash < at; dash = description_.find(" - ", dash + 1))
       ++number;
     return number;
@@ -88,72 +105,51 @@ absl::Status OpenTools() {
               : absl::UnimplementedError("this MPI has no tools interface to choose an algorithm by");
 }
 
-// Null `algorithm`: restores the default.
-absl::Status SetOpenMpi(const OfOpenMpi* algorithm) {
+absl::Status CheckDynamicRules() {
   const char* rules = std::getenv("OMPI_MCA_coll_tuned_use_dynamic_rules");
-  if (rules == nullptr || std::strcmp(rules, "1") != 0) {
-    return absl::FailedPreconditionError(
-        "a forced algorithm needs OMPI_MCA_coll_tuned_use_dynamic_rules=1 in mpirun's environment, which "
-        "psring sets");
-  }
-  PSRING_RETURN_IF_ERROR(OpenTools());
-  static absl::StatusOr<Variable> number = Variable::Find("coll_tuned_allreduce_algorithm");
-  static absl::StatusOr<Variable> segment = Variable::Find("coll_tuned_allreduce_algorithm_segmentsize");
-  PSRING_RETURN_IF_ERROR(number.status());
-  PSRING_RETURN_IF_ERROR(segment.status());
-  PSRING_RETURN_IF_ERROR(number->Write(algorithm != nullptr ? algorithm->number : 0));
-  return segment->Write(algorithm != nullptr ? algorithm->segment_bytes : 0);
+  if (rules != nullptr && std::strcmp(rules, "1") == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "a forced algorithm needs OMPI_MCA_coll_tuned_use_dynamic_rules=1 in mpirun's environment, which "
+      "psring sets");
 }
 
-// Device-specific compositions would take precedence over the algorithm.
-absl::Status SetMpich(const OfMpich* algorithm) {
+absl::Status Set(const AlgorithmVariables& variables, const Row& row) {
   PSRING_RETURN_IF_ERROR(OpenTools());
-  static absl::StatusOr<Variable> choice = Variable::Find("MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM");
-  static absl::StatusOr<Variable> devices = Variable::Find("MPIR_CVAR_DEVICE_COLLECTIVES");
-  PSRING_RETURN_IF_ERROR(choice.status());
-  PSRING_RETURN_IF_ERROR(devices.status());
-  PSRING_ASSIGN_OR_RETURN(const int wanted,
-                          choice->NumberOf(algorithm != nullptr ? algorithm->value : "auto"));
-  PSRING_ASSIGN_OR_RETURN(const int whose, devices->NumberOf(algorithm != nullptr ? "none" : "all"));
-  PSRING_RETURN_IF_ERROR(choice->Write(wanted));
-  return devices->Write(whose);
-}
-
-template <typename Row, size_t count>
-const Row* FindRow(const Row (&rows)[count], const std::string& name) {
-  for (const Row& row : rows) {
-    if (name == row.name) return &row;
+  static std::map<std::string, absl::StatusOr<Variable>> found;
+  int numbers[2] = {};
+  for (int i : {0, 1}) {
+    const char* const name = variables.names[i];
+    if (!found.contains(name)) found.emplace(name, Variable::Find(name));
+    PSRING_RETURN_IF_ERROR(found.at(name).status());
+    PSRING_ASSIGN_OR_RETURN(numbers[i], found.at(name)->NumberOf(row.values[i]));
   }
-  return nullptr;
+  for (int i : {0, 1}) PSRING_RETURN_IF_ERROR(found.at(variables.names[i])->Write(numbers[i]));
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 std::vector<std::string> MpiAllReduceAlgorithms() {
-  std::vector<std::string> names = {"default"};
-  if (MpiSession::IsOpenMpi()) {
-    for (const OfOpenMpi& row : kOfOpenMpi) names.push_back(row.name);
-  } else if (MpiSession::IsMpich()) {
-    for (const OfMpich& row : kOfMpich) names.push_back(row.name);
-  }
+  const AlgorithmVariables* const variables = OfThisMpi();
+  if (variables == nullptr) return {"default"};
+  std::vector<std::string> names;
+  for (const Row& row : variables->rows) names.push_back(row.name);
   return names;
 }
 
 MpiAlgorithm::MpiAlgorithm(const std::string& algorithm, During when) {
-  const OfOpenMpi* const of_open_mpi = FindRow(kOfOpenMpi, algorithm);
-  const OfMpich* const of_mpich = FindRow(kOfMpich, algorithm);
-  if (when == During::kMaking && MpiSession::IsOpenMpi() && of_open_mpi != nullptr) {
-    status_ = SetOpenMpi(of_open_mpi);
-  } else if (when == During::kCalls && MpiSession::IsMpich() && of_mpich != nullptr) {
-    status_ = SetMpich(of_mpich);
-  } else {
-    return;
+  const AlgorithmVariables* const variables = OfThisMpi();
+  if (variables == nullptr || (when == During::kMaking) != MpiSession::IsOpenMpi()) return;
+  for (const Row& row : variables->rows) {
+    if (algorithm != row.name || algorithm == "default") continue;
+    status_ = MpiSession::IsOpenMpi() ? CheckDynamicRules() : absl::OkStatus();
+    if (status_.ok()) status_ = Set(*variables, row);
+    set_ = status_.ok();
   }
-  set_ = status_.ok();
 }
 
 MpiAlgorithm::~MpiAlgorithm() {
-  if (set_) (void)(MpiSession::IsOpenMpi() ? SetOpenMpi(nullptr) : SetMpich(nullptr));
+  if (set_) (void)Set(*OfThisMpi(), OfThisMpi()->rows.front());
 }
 
 }  // namespace psring

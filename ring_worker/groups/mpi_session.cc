@@ -8,6 +8,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <set>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -95,19 +96,11 @@ bool MpiSession::IsMpich() {
 std::string MpiSession::TransportOfJob() {
   // mpirun passes its --mca settings on in this form.
   if (const char* btl = getenv("OMPI_MCA_btl"); btl != nullptr && *btl != 0 && *btl != '^') {
-    bool shm = false, tcp = false, other = false;
-    for (absl::string_view name : absl::StrSplit(btl, ',')) {
-      if (name == "self") continue;
-      if (name == "vader" || name == "sm") {
-        shm = true;
-      } else if (name == "tcp") {
-        tcp = true;
-      } else {
-        other = true;
-      }
-    }
-    if (shm != tcp && !other) return shm ? "shm" : "tcp";
-    return "auto";
+    std::set<std::string> used = absl::StrSplit(btl, ',');
+    used.erase("self");
+    if (used.erase("vader") > 0) used.insert("sm");
+    if (used == std::set<std::string>{"sm"}) return "shm";
+    return used == std::set<std::string>{"tcp"} ? "tcp" : "auto";
   }
   const char* chosen = getenv("PSRING_MPI_TRANSPORT");  // experiments/processes/mpirun.h
   return chosen != nullptr && (!strcmp(chosen, "shm") || !strcmp(chosen, "tcp")) ? chosen : "auto";

@@ -29,31 +29,8 @@
 namespace psring {
 namespace {
 
-ncclDataType_t TypeOf(DType type) {
-  switch (type) {
-    case DType::kFloat32:
-      return ncclFloat32;
-    case DType::kBFloat16:
-      return ncclBfloat16;
-    case DType::kFloat16:
-      return ncclFloat16;
-  }
-  return ncclFloat32;
-}
-
-ncclRedOp_t OpOf(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return ncclSum;
-    case ReduceOp::kMean:
-      return ncclAvg;
-    case ReduceOp::kMin:
-      return ncclMin;
-    case ReduceOp::kMax:
-      return ncclMax;
-  }
-  return ncclSum;
-}
+constexpr ncclDataType_t kTypes[] = {ncclFloat32, ncclBfloat16, ncclFloat16};  // by DType
+constexpr ncclRedOp_t kOps[] = {ncclSum, ncclAvg, ncclMin, ncclMax};           // by ReduceOp
 
 // Device memory that grows to the requested size.
 class StagingBuffer {
@@ -75,18 +52,13 @@ class StagingBuffer {
   size_t bytes_ = 0;
 };
 
-class NcclGroup final : public ProcessGroup {
+class NcclGroup final : public LibraryGroup {
  public:
-  // What Split needs to make a part of this group.
-  struct Parts {
-    NcclLibrary nccl;
-    absl::Duration timeout;
-    NcclWishes wishes;
-  };
-  NcclGroup(GroupInfo info, int gpu, std::shared_ptr<NcclCommunicator> communicator, Parts parts)
-      : ProcessGroup(std::move(info)),
+  // `variables`: the environment of the group and its parts.
+  NcclGroup(GroupInfo info, int gpu, std::shared_ptr<NcclCommunicator> communicator, Variables variables)
+      : LibraryGroup(std::move(info)),
         gpu_(gpu),
-        parts_(std::move(parts)),
+        variables_(std::move(variables)),
         communicator_(std::move(communicator)) {}
 
   ~NcclGroup() override {
@@ -97,9 +69,18 @@ class NcclGroup final : public ProcessGroup {
 
   void Abort(absl::Status why) override { communicator_->Abort(std::move(why)); }
 
-  Traffic traffic() const override {
-    MutexLock lock(mutex_);
-    return traffic_;
+  // An all-reduce of one byte.
+  absl::Status Barrier(Stream& stream) override {
+    stream.Run([this]() -> absl::Status {
+      PSRING_RETURN_IF_ERROR(Prepare());
+      PSRING_RETURN_IF_ERROR(staged_in_.Reserve(1));
+      PSRING_RETURN_IF_ERROR(
+          communicator_->Start("barrier", stream_, [this](const NcclLibrary& nccl, ncclComm_t comm) {
+            return nccl.AllReduce(staged_in_.data(), staged_in_.data(), 1, ncclUint8, ncclMax, comm, stream_);
+          }));
+      return communicator_->Wait();
+    });
+    return absl::OkStatus();
   }
 
  private:
@@ -127,34 +108,18 @@ class NcclGroup final : public ProcessGroup {
     return absl::OkStatus();
   }
 
-  // An all-reduce of one byte.
-  absl::Status EnqueueBarrier(Stream& stream) override {
-    stream.Run([this]() -> absl::Status {
-      PSRING_RETURN_IF_ERROR(Prepare());
-      PSRING_RETURN_IF_ERROR(staged_in_.Reserve(1));
-      PSRING_RETURN_IF_ERROR(
-          communicator_->Start("barrier", stream_, [this](const NcclLibrary& nccl, ncclComm_t comm) {
-            return nccl.AllReduce(staged_in_.data(), staged_in_.data(), 1, ncclUint8, ncclMax, comm, stream_);
-          }));
-      return communicator_->Wait();
-    });
-    return absl::OkStatus();
-  }
-
   absl::StatusOr<std::unique_ptr<ProcessGroup>> MakePart(Rendezvous* part, int color, int key) override {
     PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(gpu_)));
-    const ScopedVariables variables(NcclVariables(parts_.wishes));
+    const ScopedVariables variables(variables_);
     if (part == nullptr) {
-      PSRING_RETURN_IF_ERROR(communicator_->Split(NCCL_SPLIT_NOCOLOR, key, nullptr));
+      PSRING_RETURN_IF_ERROR(communicator_->Split(NCCL_SPLIT_NOCOLOR, key, 0, 0).status());
       return nullptr;
     }
     GroupInfo of_part = info();
     of_part.rank = part->options().rank;
     of_part.size = part->options().world_size;
-    auto communicator =
-        std::make_shared<NcclCommunicator>(parts_.nccl, of_part.rank, of_part.size, parts_.timeout);
-    PSRING_RETURN_IF_ERROR(communicator_->Split(color, key, communicator.get()));
-    return std::make_unique<NcclGroup>(std::move(of_part), gpu_, std::move(communicator), parts_);
+    PSRING_ASSIGN_OR_RETURN(auto communicator, communicator_->Split(color, key, of_part.rank, of_part.size));
+    return std::make_unique<NcclGroup>(std::move(of_part), gpu_, std::move(communicator), variables_);
   }
 
   absl::Status ThroughDevice(const CollectiveCall& call) {
@@ -181,12 +146,13 @@ class NcclGroup final : public ProcessGroup {
 
   ncclResult_t Tell(const NcclLibrary& nccl, ncclComm_t comm, const CollectiveCall& call, const void* in,
                     void* out, cudaStream_t stream) {
-    const ncclDataType_t type = TypeOf(call.in.type);
+    const ncclDataType_t type = kTypes[static_cast<size_t>(call.in.type)];
+    const ncclRedOp_t op = kOps[static_cast<size_t>(call.op)];
     switch (call.collective) {
       case Collective::kAllReduce:
-        return nccl.AllReduce(in, out, call.in.count, type, OpOf(call.op), comm, stream);
+        return nccl.AllReduce(in, out, call.in.count, type, op, comm, stream);
       case Collective::kReduceScatter:
-        return nccl.ReduceScatter(in, out, call.out.count, type, OpOf(call.op), comm, stream);
+        return nccl.ReduceScatter(in, out, call.out.count, type, op, comm, stream);
       case Collective::kAllGather:
         return nccl.AllGather(in, out, call.in.count, type, comm, stream);
       case Collective::kBroadcast:
@@ -204,7 +170,7 @@ class NcclGroup final : public ProcessGroup {
                      const std::shared_ptr<CudaRecording>& recording = nullptr) {
     if (std::max(call.in.count, call.out.count) == 0) return absl::OkStatus();
     return StartOrRecord(
-        What(call), DerivedTraffic(call, size()), stream, recording,
+        What(call), DerivedTraffic(call), stream, recording,
         [&](const NcclLibrary& nccl, ncclComm_t comm) { return Tell(nccl, comm, call, in, out, stream); });
   }
 
@@ -212,7 +178,7 @@ class NcclGroup final : public ProcessGroup {
                              const std::shared_ptr<CudaRecording>& recording) {
     const std::string what = absl::StrCat("group call of ", calls.size(), ", the first an ", What(calls[0]));
     Traffic traffic;
-    for (const CollectiveCall& call : calls) traffic = traffic + DerivedTraffic(call, size());
+    for (const CollectiveCall& call : calls) traffic = traffic + DerivedTraffic(call);
     const auto start = [&](const NcclLibrary& nccl, ncclComm_t comm) {
       ncclResult_t result = nccl.GroupStart();
       for (const CollectiveCall& call : calls) {
@@ -256,13 +222,8 @@ class NcclGroup final : public ProcessGroup {
     recorded_->traffic = recorded_->traffic + traffic;
   }
 
-  void Count(const Traffic& traffic) {
-    MutexLock lock(mutex_);
-    traffic_ = traffic_ + traffic;
-  }
-
   const int gpu_;
-  const Parts parts_;
+  const Variables variables_;
   std::shared_ptr<NcclCommunicator> communicator_;
   cudaStream_t stream_ = nullptr;
   StagingBuffer staged_in_, staged_out_;
@@ -274,8 +235,6 @@ class NcclGroup final : public ProcessGroup {
   };
   std::weak_ptr<CudaRecording> recorded_in_;
   std::shared_ptr<Recorded> recorded_;
-  mutable Mutex mutex_;
-  Traffic traffic_ ABSL_GUARDED_BY(mutex_);
 };
 
 std::string Variable(const char* name) {
@@ -311,22 +270,6 @@ absl::StatusOr<bool> SharesGpu(Rendezvous& rendezvous, const std::string& name) 
   return shares;
 }
 
-}  // namespace
-
-BackendRow NcclBackend() {
-  return {.name = "nccl",
-          .summary = "NVIDIA's NCCL, between GPUs",
-          .available = true,
-          .missing = "",
-          .algorithms =
-              [](Collective collective) {
-                // The default is a ring, as with other backends.
-                return collective == Collective::kAllReduce ? std::vector<std::string>{"default", "ring"}
-                                                            : std::vector<std::string>{"default"};
-              },
-          .transports = {"auto", "tcp"}};
-}
-
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvous,
                                                             const GroupOptions& options) {
   int devices = 0;
@@ -354,13 +297,12 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
   PSRING_ASSIGN_OR_RETURN(const bool shares, SharesGpu(rendezvous, name));
   const std::string algorithm = options.algorithm.empty() ? "default" : options.algorithm;
   const bool sockets = options.transport == "tcp";
-  const NcclWishes wishes = {
-      .ring = algorithm == "ring",
-      .sockets = sockets,
-      .loopback = absl::StartsWith(options.bind_host, "127.") || options.bind_host == "localhost",
-      .shares_gpu = shares,
-      .rank = rank};
-  const Variables settings = NcclVariables(wishes);
+  const Variables settings = NcclVariables(
+      {.ring = algorithm == "ring",
+       .sockets = sockets,
+       .loopback = absl::StartsWith(options.bind_host, "127.") || options.bind_host == "localhost",
+       .shares_gpu = shares,
+       .rank = rank});
   if (absl::Status kept = KeepForThisProcess(settings); !kept.ok()) {
     return absl::Status(kept.code(), absl::StrCat("rank ", rank, ": ", kept.message()));
   }
@@ -390,8 +332,22 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
                                                .on_gpu = options.gpu >= 0,
                                                .joins_calls = options.gpu >= 0,
                                                .recordable = options.gpu >= 0},
-                                     gpu, std::move(communicator),
-                                     NcclGroup::Parts{nccl, options.timeout, wishes});
+                                     gpu, std::move(communicator), settings);
+}
+
+}  // namespace
+
+BackendRow NcclBackend() {
+  return {.name = "nccl",
+          .summary = "NVIDIA's NCCL, between GPUs",
+          .algorithms =
+              [](Collective collective) {
+                // The default is a ring, as with other backends.
+                return collective == Collective::kAllReduce ? std::vector<std::string>{"default", "ring"}
+                                                            : std::vector<std::string>{"default"};
+              },
+          .transports = {"auto", "tcp"},
+          .make = MakeNcclGroup};
 }
 
 }  // namespace psring

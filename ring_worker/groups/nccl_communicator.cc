@@ -25,38 +25,46 @@ void Pause(MonotonicTime begin) {
 
 }  // namespace
 
+NcclCommunicator::NcclCommunicator(NcclLibrary nccl, int rank, int size, absl::Duration timeout)
+    : nccl_(std::move(nccl)),
+      rank_(rank),
+      size_(size),
+      who_(absl::StrCat("rank ", rank, ": nccl ")),
+      timeout_(timeout),
+      calls_(who_, timeout,
+             absl::StrCat("at least one of the other ", size - 1, " ranks has not joined it")) {}
+
 absl::Status NcclCommunicator::Connect(const ncclUniqueId& id) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   {
     MutexLock lock(mutex_);
-    PSRING_RETURN_IF_ERROR(nccl_.ToStatus(Named("ncclCommInitRankConfig"),
+    PSRING_RETURN_IF_ERROR(nccl_.ToStatus(who_ + "ncclCommInitRankConfig",
                                           nccl_.CommInitRankConfig(&comm_, size_, id, rank_, &config)));
   }
   return AwaitIdle("the other ranks' communicators");
 }
 
-absl::Status NcclCommunicator::Split(int color, int key, NcclCommunicator* part) {
+absl::StatusOr<std::shared_ptr<NcclCommunicator>> NcclCommunicator::Split(int color, int key, int rank,
+                                                                          int size) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   ncclComm_t made = nullptr;
-  {
-    MutexLock lock(mutex_);
-    PSRING_RETURN_IF_ERROR(Examine());
-    if (absl::Status status =
-            nccl_.ToStatus(Named("ncclCommSplit"), nccl_.CommSplit(comm_, color, key, &made, &config));
-        !status.ok()) {
-      return Fail(status);
-    }
-  }
   // The part exists only when the parent has finished the split.
-  PSRING_RETURN_IF_ERROR(AwaitIdle("split"));
-  if (part == nullptr) return absl::OkStatus();
+  PSRING_RETURN_IF_ERROR(Accept(
+      "ncclCommSplit",
+      [&](const NcclLibrary& nccl, ncclComm_t comm) {
+        return nccl.CommSplit(comm, color, key, &made, &config);
+      },
+      /*recording=*/false));
+  if (color == NCCL_SPLIT_NOCOLOR) return nullptr;
+  auto part = std::make_shared<NcclCommunicator>(nccl_, rank, size, timeout_);
   {
     MutexLock lock(part->mutex_);
     part->comm_ = made;
   }
-  return part->AwaitIdle("split");
+  PSRING_RETURN_IF_ERROR(part->AwaitIdle("split"));
+  return part;
 }
 
 NcclCommunicator::~NcclCommunicator() {
@@ -68,48 +76,34 @@ NcclCommunicator::~NcclCommunicator() {
   const bool finalized = finalizing && AwaitIdle("the end of the communicator").ok();
   MutexLock lock(mutex_);
   if (comm_ != nullptr) (void)(finalized ? nccl_.CommDestroy(comm_) : nccl_.CommAbort(comm_));
-  for (const InFlight& call : in_flight_) cudaEventDestroy(call.done);
-  for (const cudaEvent_t event : spare_) cudaEventDestroy(event);
 }
 
-absl::Status NcclCommunicator::Start(const std::string& what, cudaStream_t stream, const Call& call) {
+absl::Status NcclCommunicator::Accept(const std::string& what, const Call& call, bool recording) {
   {
     MutexLock lock(mutex_);
-    PSRING_RETURN_IF_ERROR(Examine());
-    if (absl::Status status = nccl_.ToStatus(Named(what), call(nccl_, comm_)); !status.ok())
+    // CUDA does not allow event queries on a thread that records.
+    PSRING_RETURN_IF_ERROR(recording ? ExamineWithoutEvents() : Examine());
+    if (absl::Status status = nccl_.ToStatus(who_ + what, call(nccl_, comm_)); !status.ok()) {
       return Fail(status);
-  }
-  PSRING_RETURN_IF_ERROR(AwaitIdle(what));
-  return Launched(what, stream);
-}
-
-// CUDA does not allow event queries on a thread that records.
-absl::Status NcclCommunicator::Record(const std::string& what, const Call& call) {
-  {
-    MutexLock lock(mutex_);
-    PSRING_RETURN_IF_ERROR(ExamineWithoutEvents());
-    if (absl::Status status = nccl_.ToStatus(Named(what), call(nccl_, comm_)); !status.ok())
-      return Fail(status);
+    }
   }
   return AwaitIdle(what);
 }
 
-absl::Status NcclCommunicator::Launched(const std::string& what, cudaStream_t stream) {
-  MutexLock lock(mutex_);
-  PSRING_ASSIGN_OR_RETURN(const cudaEvent_t done, TakeEvent());
-  PSRING_RETURN_IF_ERROR(CudaStatus("cudaEventRecord", cudaEventRecord(done, stream)));
-  in_flight_.push_back({what, done, MonotonicNow()});
-  return absl::OkStatus();
+absl::Status NcclCommunicator::Start(const std::string& what, cudaStream_t stream, const Call& call) {
+  PSRING_RETURN_IF_ERROR(Accept(what, call, /*recording=*/false));
+  return Launched(what, stream);
+}
+
+absl::Status NcclCommunicator::Record(const std::string& what, const Call& call) {
+  return Accept(what, call, /*recording=*/true);
 }
 
 absl::Status NcclCommunicator::Wait() {
   const MonotonicTime begin = MonotonicNow();
   while (true) {
-    {
-      MutexLock lock(mutex_);
-      PSRING_RETURN_IF_ERROR(Examine());
-      if (in_flight_.empty()) return absl::OkStatus();
-    }
+    PSRING_RETURN_IF_ERROR(Look());
+    if (calls_.oldest().empty()) return absl::OkStatus();
     Pause(begin);
   }
 }
@@ -124,70 +118,42 @@ void NcclCommunicator::Abort(absl::Status why) {
   if (aborted_.ok()) aborted_ = why.ok() ? absl::CancelledError("aborted") : std::move(why);
 }
 
-absl::Status NcclCommunicator::aborted() const {
-  MutexLock lock(mutex_);
-  return aborted_;
-}
-
-std::string NcclCommunicator::Named(const std::string& what) const {
-  return absl::StrCat("rank ", rank_, ": nccl ", what);
-}
-
-absl::Status NcclCommunicator::Late(const std::string& what) const {
-  return absl::DeadlineExceededError(
-      absl::StrCat(Named(what), " was not done after ", absl::FormatDuration(timeout_),
-                   "; at least one of the other ", size_ - 1, " ranks has not joined it"));
-}
-
 absl::Status NcclCommunicator::AwaitIdle(const std::string& what) {
   const MonotonicTime begin = MonotonicNow();
   while (true) {
     {
       MutexLock lock(mutex_);
-      if (!aborted_.ok()) return Fail(aborted_);
-      const absl::StatusOr<bool> idle = IsIdle();
-      if (!idle.ok()) {
-        return Fail(
-            absl::Status(idle.status().code(), absl::StrCat(Named(what), ": ", idle.status().message())));
-      }
-      if (*idle) return absl::OkStatus();
-      if (MonotonicNow() > begin + timeout_) return Fail(Late(what));
+      PSRING_ASSIGN_OR_RETURN(const bool idle, IsIdle(what));
+      if (idle) return absl::OkStatus();
+      if (MonotonicNow() > begin + timeout_) return Fail(calls_.Late(what));
     }
     Pause(begin);
   }
 }
 
-absl::StatusOr<bool> NcclCommunicator::IsIdle() {
+absl::StatusOr<bool> NcclCommunicator::IsIdle(const std::string& what) {
+  if (!aborted_.ok()) return Fail(aborted_);
   ncclResult_t state = ncclSuccess;
-  PSRING_RETURN_IF_ERROR(nccl_.ToStatus("ncclCommGetAsyncError", nccl_.CommGetAsyncError(comm_, &state)));
-  if (state == ncclSuccess || state == ncclInProgress) return state == ncclSuccess;
-  return absl::UnavailableError(absl::StrCat(nccl_.GetErrorString(state), ": ", nccl_.GetLastError(comm_)));
+  absl::Status status = nccl_.ToStatus(absl::StrCat(who_, what, ": ncclCommGetAsyncError"),
+                                       nccl_.CommGetAsyncError(comm_, &state));
+  if (status.ok() && state != ncclSuccess && state != ncclInProgress) {
+    status = absl::UnavailableError(
+        absl::StrCat(who_, what, ": ", nccl_.GetErrorString(state), ": ", nccl_.GetLastError(comm_)));
+  }
+  if (!status.ok()) return Fail(status);
+  return state == ncclSuccess;
 }
 
 absl::Status NcclCommunicator::ExamineWithoutEvents() {
-  if (!aborted_.ok()) return Fail(aborted_);
-  const absl::StatusOr<bool> idle = IsIdle();
-  const std::string what = in_flight_.empty() ? "communicator" : in_flight_.front().what;
-  if (!idle.ok()) {
-    return Fail(absl::Status(idle.status().code(), absl::StrCat(Named(what), ": ", idle.status().message())));
-  }
-  return absl::OkStatus();
+  const std::string oldest = calls_.oldest();
+  return IsIdle(oldest.empty() ? "communicator" : oldest).status();
 }
 
 // The first error from any source.
 absl::Status NcclCommunicator::Examine() {
   PSRING_RETURN_IF_ERROR(ExamineWithoutEvents());
-  while (!in_flight_.empty()) {
-    const InFlight& first = in_flight_.front();
-    const cudaError_t state = QueryEvent(first.done);
-    if (state == cudaErrorNotReady) {
-      return MonotonicNow() > first.since + timeout_ ? Fail(Late(first.what)) : absl::OkStatus();
-    }
-    if (state != cudaSuccess) return Fail(CudaStatus(Named(first.what), state));
-    spare_.push_back(first.done);
-    in_flight_.pop_front();
-  }
-  return absl::OkStatus();
+  const absl::Status status = calls_.Look();
+  return status.ok() ? status : Fail(status);
 }
 
 // Makes NCCL's kernels on the GPU return.
@@ -196,18 +162,6 @@ absl::Status NcclCommunicator::Fail(absl::Status why) {
   if (comm_ != nullptr) (void)nccl_.CommAbort(comm_);
   comm_ = nullptr;
   return aborted_;
-}
-
-absl::StatusOr<cudaEvent_t> NcclCommunicator::TakeEvent() {
-  if (!spare_.empty()) {
-    const cudaEvent_t event = spare_.back();
-    spare_.pop_back();
-    return event;
-  }
-  cudaEvent_t event = nullptr;
-  PSRING_RETURN_IF_ERROR(
-      CudaStatus("cudaEventCreate", cudaEventCreateWithFlags(&event, cudaEventDisableTiming)));
-  return event;
 }
 
 }  // namespace psring

@@ -9,11 +9,9 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -21,22 +19,21 @@
 #include "common/base/mutex.h"
 #include "common/cuda/cuda_stream.h"
 #include "ring_worker/groups/nccl_library.h"
+#include "ring_worker/transports/cuda/cuda_call_watch.h"
 
 namespace psring {
 
 // Thread-safe. The calling thread must have selected the GPU.
 class NcclCommunicator final : public CudaWatch {
  public:
-  NcclCommunicator(NcclLibrary nccl, int rank, int size, absl::Duration timeout)
-      : nccl_(std::move(nccl)), rank_(rank), size_(size), timeout_(timeout) {}
+  NcclCommunicator(NcclLibrary nccl, int rank, int size, absl::Duration timeout);
   ~NcclCommunicator() override;
 
   // Collective; returns when the communicator can be used.
   absl::Status Connect(const ncclUniqueId& id);
-  // Collective, while nothing is in progress: the ranks of one color become `part`, which must not be
-  // connected yet, in the order of `key`. `part` is null for NCCL_SPLIT_NOCOLOR. Returns when the part can be
-  // used.
-  absl::Status Split(int color, int key, NcclCommunicator* part);
+  // Collective, while nothing is in progress: the ranks of one color become a part, in the order of `key`, in
+  // which this one is `rank` of `size`. Null for NCCL_SPLIT_NOCOLOR. Returns when the part can be used.
+  absl::StatusOr<std::shared_ptr<NcclCommunicator>> Split(int color, int key, int rank, int size);
 
   using Call = std::function<ncclResult_t(const NcclLibrary&, ncclComm_t)>;
   // `call` enqueues a collective on `stream`; returns when NCCL has accepted it, long before it is done.
@@ -45,7 +42,7 @@ class NcclCommunicator final : public CudaWatch {
   // Graphs that contain it must be destroyed before the communicator, whose destructor waits for them.
   absl::Status Record(const std::string& what, const Call& call);
   // Watches the work that was enqueued on `stream` so far; errors name it `what`.
-  absl::Status Launched(const std::string& what, cudaStream_t stream);
+  absl::Status Launched(const std::string& what, cudaStream_t stream) { return calls_.Note(what, stream); }
   // Waits until everything that was started is done.
   absl::Status Wait();
 
@@ -54,33 +51,26 @@ class NcclCommunicator final : public CudaWatch {
   // From any thread; waiting threads get `why`. The next thread that uses or queries the communicator aborts
   // it.
   void Abort(absl::Status why);
-  absl::Status aborted() const;
 
  private:
-  struct InFlight {
-    std::string what;
-    cudaEvent_t done;
-    MonotonicTime since;
-  };
-
-  std::string Named(const std::string& what) const;
-  absl::Status Late(const std::string& what) const;
+  // Calls NCCL; returns when it has accepted the operation.
+  absl::Status Accept(const std::string& what, const Call& call, bool recording);
   // Waits until NCCL has accepted the operation.
   absl::Status AwaitIdle(const std::string& what);
-  absl::StatusOr<bool> IsIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `what`: what errors name.
+  absl::StatusOr<bool> IsIdle(const std::string& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Examine() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ExamineWithoutEvents() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Fail(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<cudaEvent_t> TakeEvent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const NcclLibrary nccl_;
   const int rank_, size_;
+  const std::string who_;  // in errors
   const absl::Duration timeout_;
-  mutable Mutex mutex_;
+  CudaCallWatch calls_;  // started collectives
+  Mutex mutex_;
   ncclComm_t comm_ ABSL_GUARDED_BY(mutex_) = nullptr;
   absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
-  std::deque<InFlight> in_flight_ ABSL_GUARDED_BY(mutex_);
-  std::vector<cudaEvent_t> spare_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace psring

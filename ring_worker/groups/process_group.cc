@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -19,17 +20,13 @@ absl::Status CountsDiffer(const char* what, size_t in, size_t out, int ranks) {
       absl::StrCat(what, " of ", in, " elements into ", out, " with ", ranks, " ranks"));
 }
 
-bool Contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 // Equal for processes that can share memory and a network: those of one kernel and network namespace.
 std::string ThisHost() { return absl::StrCat(HostName(), " ", BootId(), " ", NamespaceId("net")); }
 
-absl::StatusOr<BackendRow> FindBackend(const std::string& name) {
+absl::StatusOr<const BackendRow*> FindBackend(const std::string& name) {
   std::vector<std::string> names;
   for (const BackendRow& row : Backends()) {
-    if (row.name == name) return row;
+    if (row.name == name) return &row;
     names.push_back(row.name);
   }
   return absl::NotFoundError(Tr("unknown backend '$0'; use one of $1", name, absl::StrJoin(names, ", ")));
@@ -37,12 +34,19 @@ absl::StatusOr<BackendRow> FindBackend(const std::string& name) {
 
 }  // namespace
 
-Traffic DerivedTraffic(const CollectiveCall& call, int ranks) {
+Traffic LibraryGroup::DerivedTraffic(const CollectiveCall& call) const {
   // The whole buffer is the input of a reduce-scatter and the output of an all-gather.
   const uint64_t whole = std::max(call.in.bytes(), call.out.bytes());
   const uint64_t passes = call.collective == Collective::kAllReduce ? 2 : 1;
-  const uint64_t bytes = passes * whole * uint64_t(ranks - 1) / uint64_t(ranks);
+  const uint64_t bytes = passes * whole * uint64_t(size() - 1) / uint64_t(size());
   return {.payload_tx_bytes = bytes, .payload_rx_bytes = bytes};
+}
+
+void LibraryGroup::FinishOnHost(const CollectiveCall& call) {
+  if (Reduces(call.collective) && call.op == ReduceOp::kMean) {
+    cpu::Scale(call.out.type, call.out.count, call.out.data, 1.0f / float(size()));
+  }
+  Count(DerivedTraffic(call));
 }
 
 ProcessGroup::~ProcessGroup() = default;
@@ -86,8 +90,6 @@ absl::Status ProcessGroup::Broadcast(Span data, int root, Stream& stream) {
   return Enqueue({Collective::kBroadcast, data, data, ReduceOp::kSum, root}, stream);
 }
 
-absl::Status ProcessGroup::Barrier(Stream& stream) { return EnqueueBarrier(stream); }
-
 const std::vector<BackendRow>& Backends() {
   static const std::vector<BackendRow> backends = {NativeBackend(), GlooBackend(), MpiBackend(),
                                                    NcclBackend()};
@@ -95,23 +97,23 @@ const std::vector<BackendRow>& Backends() {
 }
 
 absl::Status CheckGroupOptions(const GroupOptions& options, Collective collective) {
-  PSRING_ASSIGN_OR_RETURN(const BackendRow backend, FindBackend(options.backend));
-  if (!backend.available) {
-    return absl::NotFoundError(absl::StrCat("this build has no ", backend.name, ": ", backend.missing));
+  PSRING_ASSIGN_OR_RETURN(const BackendRow* const backend, FindBackend(options.backend));
+  if (!backend->available()) {
+    return absl::NotFoundError(absl::StrCat("this build has no ", backend->name, ": ", backend->missing));
   }
-  const std::vector<std::string> algorithms = backend.algorithms(collective);
+  const std::vector<std::string> algorithms = backend->algorithms(collective);
   if (algorithms.empty()) {
-    return absl::InvalidArgumentError(Tr("$0 offers no $1", backend.name, Name(collective)));
+    return absl::InvalidArgumentError(Tr("$0 offers no $1", backend->name, Name(collective)));
   }
-  if (!options.algorithm.empty() && !Contains(algorithms, options.algorithm)) {
+  if (!options.algorithm.empty() && !absl::c_linear_search(algorithms, options.algorithm)) {
     return absl::InvalidArgumentError(absl::StrCat("'", options.algorithm, "' is not an algorithm of ",
-                                                   backend.name, " for ", Name(collective),
+                                                   backend->name, " for ", Name(collective),
                                                    "; it offers: ", absl::StrJoin(algorithms, ", ")));
   }
-  if (!Contains(backend.transports, options.transport)) {
+  if (!absl::c_linear_search(backend->transports, options.transport)) {
     return absl::InvalidArgumentError(absl::StrCat("'", options.transport, "' is not a transport of ",
-                                                   backend.name,
-                                                   "; it has: ", absl::StrJoin(backend.transports, ", ")));
+                                                   backend->name,
+                                                   "; it has: ", absl::StrJoin(backend->transports, ", ")));
   }
   return absl::OkStatus();
 }
@@ -167,22 +169,11 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Split(int color, int
   return group;
 }
 
-namespace {
-
-absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeOfBackend(Rendezvous& rendezvous,
-                                                            const GroupOptions& options) {
-  if (options.backend == "gloo") return MakeGlooGroup(rendezvous, options);
-  if (options.backend == "mpi") return MakeMpiGroup(rendezvous, options);
-  if (options.backend == "nccl") return MakeNcclGroup(rendezvous, options);
-  return MakeNativeGroup(rendezvous, options);
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeProcessGroup(Rendezvous& rendezvous,
                                                                const GroupOptions& options) {
   PSRING_RETURN_IF_ERROR(CheckGroupOptions(options, Collective::kAllReduce));
-  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> group, MakeOfBackend(rendezvous, options));
+  PSRING_ASSIGN_OR_RETURN(const BackendRow* const backend, FindBackend(options.backend));
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> group, backend->make(rendezvous, options));
   PSRING_RETURN_IF_ERROR(group->MeetBy(rendezvous));
   return group;
 }

@@ -84,7 +84,7 @@ class ProcessGroup {
   absl::Status AllGather(ConstSpan in, Span out, Stream& stream);
   absl::Status Broadcast(Span data, int root, Stream& stream);
   // Work on `stream` after this waits until every rank has reached its Barrier.
-  absl::Status Barrier(Stream& stream);
+  virtual absl::Status Barrier(Stream& stream) = 0;
 
   // Ranks that pass the same `color` form a new group, ordered by `key` and then by their order in this
   // group, as in MPI_Comm_split. Collective, also for kNoColor (which returns null), while no call of this
@@ -105,7 +105,6 @@ class ProcessGroup {
   // The counts and types of `call` have been checked.
   virtual absl::Status Enqueue(const CollectiveCall& call, Stream& stream) = 0;
   virtual absl::Status EnqueueTogether(const std::vector<CollectiveCall>& calls, Stream& stream);
-  virtual absl::Status EnqueueBarrier(Stream& stream) = 0;
   // Collective; `part` is null for a rank of kNoColor, which gets null.
   virtual absl::StatusOr<std::unique_ptr<ProcessGroup>> MakePart(Rendezvous* part, int color, int key) = 0;
 
@@ -158,7 +157,6 @@ struct GroupOptions {
   absl::Duration timeout = absl::Seconds(60);  // of a call without progress
   // Native only.
   size_t segment_bytes = 0;  // the size of a transfer; 0: the transport's default
-  int sockets_per_peer = 1;
   // Ranks per node, for the hierarchical algorithm; with transport auto only these share memory. 0: the ranks
   // of one host.
   int ranks_per_node = 0;
@@ -175,12 +173,15 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeProcessGroup(Rendezvous& rende
 
 struct BackendRow {
   const char* name;
-  const char* summary;
-  bool available;       // in this build
-  const char* missing;  // what to install if it is not available
+  const char* summary = "";
+  const char* missing = "";  // what to install if this build lacks it
   // Values of --algorithm for a collective; empty if the backend lacks the collective.
-  std::vector<std::string> (*algorithms)(Collective collective);
-  std::vector<std::string> transports;
+  std::vector<std::string> (*algorithms)(Collective) = [](Collective) { return std::vector<std::string>(); };
+  std::vector<std::string> transports = {};
+  // Called by MakeProcessGroup. Null: not in this build.
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> (*make)(Rendezvous&, const GroupOptions&) = nullptr;
+
+  bool available() const { return make != nullptr; }
 };
 const std::vector<BackendRow>& Backends();
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
@@ -18,36 +19,45 @@ constexpr char kGpuTransport[] = "cuda_ipc";
 // Up to this many bytes a call does not cut transfers, which would only increase their number.
 constexpr size_t kWholeBytes = 64 << 10;
 
-// Collectives that an algorithm does not offer use another one.
-std::string AlgorithmOf(const std::string& algorithm, Collective collective, const ScheduleTable& rows) {
-  const std::vector<std::string> offered = AlgorithmsFor(collective, rows);
-  if (std::find(offered.begin(), offered.end(), algorithm) != offered.end()) return algorithm;
-  return collective == Collective::kBroadcast ? "star" : "ring";
-}
-
 const ScheduleTable& SchedulesOf(const GroupOptions& options) {
   return options.schedules != nullptr ? *options.schedules : ScheduleRows();
 }
 
+std::string ChosenAlgorithm(const GroupOptions& options) {
+  return options.algorithm.empty() ? "ring" : options.algorithm;
+}
+
+// Collectives that the chosen algorithm does not offer use another one.
+std::string AlgorithmOf(const GroupOptions& options, Collective collective) {
+  const std::string chosen = ChosenAlgorithm(options);
+  if (absl::c_linear_search(AlgorithmsFor(collective, SchedulesOf(options)), chosen)) return chosen;
+  return collective == Collective::kBroadcast ? "star" : "ring";
+}
+
+absl::StatusOr<std::unique_ptr<Schedule>> ScheduleOf(const std::string& algorithm, Collective collective,
+                                                     const GroupOptions& options, const TransportInfo& info,
+                                                     int root = 0) {
+  const int per_node = options.ranks_per_node > 0 ? options.ranks_per_node : info.ranks_per_node;
+  return MakeSchedule(algorithm, collective, {.ranks = info.size, .ranks_per_node = per_node, .root = root},
+                      SchedulesOf(options));
+}
+
 class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, public RoundRecording {
  public:
-  // `asked`: the caller's options, for parts; `options`: with this transport's defaults.
-  ScheduledGroup(std::unique_ptr<Transport> transport, const GroupOptions& asked, const GroupOptions& options,
-                 int ranks_per_node, const std::string& through_host)
+  ScheduledGroup(std::unique_ptr<Transport> transport, const GroupOptions& options, size_t segment_bytes,
+                 const std::string& through_host)
       : ProcessGroup({.rank = transport->info().rank,
                       .size = transport->info().size,
                       .backend = "native",
-                      .algorithm = options.algorithm,
+                      .algorithm = ChosenAlgorithm(options),
                       .transport = transport->info().name,
                       .wires = transport->info().wires,
                       .on_gpu = dynamic_cast<DeviceWork*>(transport.get()) != nullptr,
                       .through_host = through_host}),
         transport_(std::move(transport)),
         device_(info().on_gpu ? dynamic_cast<DeviceWork&>(*transport_) : host_),
-        asked_(asked),
         options_(options),
-        ranks_per_node_(ranks_per_node),
-        pace_{options.segment_bytes, transport_->info().traits.depth, options.timeout},
+        pace_{segment_bytes, transport_->info().traits.depth, options.timeout},
         execution_(*transport_, device_) {}
 
   absl::Status Register(const Buffer& buffer) override { return transport_->Register(buffer); }
@@ -55,6 +65,10 @@ class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, pub
   void NoteRounds(std::vector<RoundTime>* rounds) override { execution_.NoteRounds(rounds); }
   void Abort(absl::Status why) override { transport_->Abort(std::move(why)); }
   Traffic traffic() const override { return transport_->traffic(); }
+  // An all-reduce of zero elements: every rank then depends on every other.
+  absl::Status Barrier(Stream& stream) override {
+    return Enqueue({Collective::kAllReduce, ConstSpan(), Span()}, stream);
+  }
 
  private:
   struct Prepared {
@@ -74,16 +88,11 @@ class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, pub
     return absl::OkStatus();
   }
 
-  // An all-reduce of zero elements: every rank then depends on every other.
-  absl::Status EnqueueBarrier(Stream& stream) override {
-    return Enqueue({Collective::kAllReduce, ConstSpan(), Span()}, stream);
-  }
-
   absl::StatusOr<std::unique_ptr<ProcessGroup>> MakePart(Rendezvous* part, int, int) override {
     if (part == nullptr) return nullptr;
-    GroupOptions options = asked_;
+    GroupOptions options = options_;
     options.ranks_per_node = 0;  // refers to this group's ranks; a part's nodes are its hosts
-    return MakeNativeGroup(*part, options);
+    return NativeBackend().make(*part, options);
   }
 
   absl::Status RunNext() {
@@ -131,11 +140,9 @@ class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, pub
       if (prepared.collective == collective && prepared.root == root && prepared.whole == whole)
         return &prepared;
     }
-    const std::string algorithm = AlgorithmOf(options_.algorithm, collective, SchedulesOf(options_));
+    const std::string algorithm = AlgorithmOf(options_, collective);
     PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule,
-                            MakeSchedule(algorithm, collective,
-                                         {.ranks = size(), .ranks_per_node = ranks_per_node_, .root = root},
-                                         SchedulesOf(options_)));
+                            ScheduleOf(algorithm, collective, options_, transport_->info(), root));
     prepared_.push_back({collective, root, whole, absl::StrCat(algorithm, " ", Name(collective)),
                          LowerSchedule(*schedule, rank(), MaxRounds(*schedule), whole)});
     return &prepared_.back();
@@ -156,10 +163,8 @@ class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, pub
   std::deque<Buffer> scratch_;
   const std::unique_ptr<Transport> transport_;
   HostWork host_;
-  DeviceWork& device_;  // the transport on a GPU, otherwise host_
-  const GroupOptions asked_;
-  const GroupOptions options_;
-  const int ranks_per_node_;
+  DeviceWork& device_;          // the transport on a GPU, otherwise host_
+  const GroupOptions options_;  // as given, for parts
   const Pace pace_;
 
   // Used by the thread that runs the calls:
@@ -171,34 +176,6 @@ class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, pub
   Fifo<CollectiveCall> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace
-
-BackendRow NativeBackend() {
-  return {.name = "native",
-          .summary = "psring's own schedules and transports",
-          .available = true,
-          .missing = "",
-          .algorithms = [](Collective collective) { return AlgorithmsFor(collective); },
-          .transports = {"auto", "shm", "tcp", kGpuTransport}};
-}
-
-namespace {
-
-std::string ChosenAlgorithm(const GroupOptions& options) {
-  return options.algorithm.empty() ? "ring" : options.algorithm;
-}
-
-int RanksPerNode(const GroupOptions& options, const TransportInfo& info) {
-  return options.ranks_per_node > 0 ? options.ranks_per_node : info.ranks_per_node;
-}
-
-absl::StatusOr<std::unique_ptr<Schedule>> AllReduceOf(const GroupOptions& options,
-                                                      const TransportInfo& info) {
-  return MakeSchedule(ChosenAlgorithm(options), Collective::kAllReduce,
-                      {.ranks = info.size, .ranks_per_node = RanksPerNode(options, info)},
-                      SchedulesOf(options));
-}
-
 // A mesh in which the pairs of an all-reduce, and so of a barrier, are connected. Pairs that only other
 // collectives use are connected by their first call.
 absl::StatusOr<std::unique_ptr<Transport>> MakeMesh(Rendezvous& rendezvous, const GroupOptions& options,
@@ -207,7 +184,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeMesh(Rendezvous& rendezvous, cons
   mesh.ranks_per_node = options.ranks_per_node;
   mesh.schedule = ChosenAlgorithm(options);
   mesh.first_peers = [&options](const TransportInfo& info) {
-    const absl::StatusOr<std::unique_ptr<Schedule>> schedule = AllReduceOf(options, info);
+    const auto schedule = ScheduleOf(ChosenAlgorithm(options), Collective::kAllReduce, options, info);
     // MakeScheduledGroup reports an unsupported algorithm.
     return schedule.ok() ? PeersOf(**schedule, info.rank) : std::vector<int>();
   };
@@ -227,8 +204,6 @@ absl::StatusOr<std::unique_ptr<Transport>> BetweenGpus(Rendezvous& rendezvous, c
   return MakeCudaIpcTransport(std::move(parts));
 }
 
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNativeGroup(Rendezvous& rendezvous,
                                                               const GroupOptions& options) {
   const bool must = options.transport == kGpuTransport;
@@ -245,30 +220,35 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNativeGroup(Rendezvous& rendez
     }
     note = why_not;
   }
-  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
-                          MakeMesh(rendezvous, options,
-                                   {.transport = options.transport,
-                                    .sockets_per_peer = options.sockets_per_peer,
-                                    .shaper = options.shaper}));
-  return MakeScheduledGroup(std::move(transport), options,
-                            options.gpu >= 0 && !note.empty() ? note : std::string());
+  PSRING_ASSIGN_OR_RETURN(
+      std::unique_ptr<Transport> transport,
+      MakeMesh(rendezvous, options, {.transport = options.transport, .shaper = options.shaper}));
+  return MakeScheduledGroup(std::move(transport), options, options.gpu >= 0 ? note : "");
+}
+
+}  // namespace
+
+BackendRow NativeBackend() {
+  return {.name = "native",
+          .summary = "psring's own schedules and transports",
+          .algorithms = [](Collective collective) { return AlgorithmsFor(collective); },
+          .transports = {"auto", "shm", "tcp", kGpuTransport},
+          .make = MakeNativeGroup};
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr<Transport> transport,
                                                                  const GroupOptions& options,
                                                                  const std::string& through_host) {
-  GroupOptions used = options;
-  used.algorithm = ChosenAlgorithm(options);
   const TransportInfo& info = transport->info();
-  if (used.segment_bytes == 0) used.segment_bytes = info.traits.segment_bytes;
-  if (used.segment_bytes > info.traits.max_segment_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("segments of ", used.segment_bytes, " bytes; ", info.name,
+  const size_t segment_bytes = options.segment_bytes > 0 ? options.segment_bytes : info.traits.segment_bytes;
+  if (segment_bytes > info.traits.max_segment_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("segments of ", segment_bytes, " bytes; ", info.name,
                                                    " takes at most ", info.traits.max_segment_bytes));
   }
   // Reports an unsupported algorithm now, not in the first call.
-  PSRING_RETURN_IF_ERROR(AllReduceOf(options, info).status());
-  const int ranks_per_node = RanksPerNode(options, info);
-  return std::make_unique<ScheduledGroup>(std::move(transport), options, used, ranks_per_node, through_host);
+  PSRING_RETURN_IF_ERROR(
+      ScheduleOf(ChosenAlgorithm(options), Collective::kAllReduce, options, info).status());
+  return std::make_unique<ScheduledGroup>(std::move(transport), options, segment_bytes, through_host);
 }
 
 }  // namespace psring

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 
@@ -56,12 +57,6 @@ class DoubleBinaryTree final : public EvenSchedule {
   }
 
  private:
-  struct Pair {
-    int child[2];
-    const int* begin() const { return child; }
-    const int* end() const { return child + 2; }
-  };
-
   static int Levels(int positions) { return std::bit_width(unsigned(positions)); }
   static int LowestBit(int position) { return position & -position; }
 
@@ -74,12 +69,12 @@ class DoubleBinaryTree final : public EvenSchedule {
   }
 
   // 0: none.
-  Pair Children(int position) const {
-    if (position == 0) return {{static_cast<int>(std::bit_floor(unsigned(positions_))), 0}};
+  std::array<int, 2> Children(int position) const {
+    if (position == 0) return {static_cast<int>(std::bit_floor(unsigned(positions_))), 0};
     int step = LowestBit(position) / 2;
     const int lower = step > 0 ? position - step : 0;
     while (step > 0 && position + step > positions_) step /= 2;
-    return {{lower, step > 0 ? position + step : 0}};
+    return {lower, step > 0 ? position + step : 0};
   }
 
   int LevelOf(int position) const {

@@ -23,46 +23,36 @@ class Hierarchical final : public EvenSchedule {
   void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
     transfers.clear();
     const int ring_round = local_ranks_ > 1 ? round - 1 : round;
-    if (ring_round < 0) return ReduceWithinNode(rank, transfers);
-    if (ring_round < 2 * (nodes_ - 1)) return AllReduceBetweenNodes(rank, ring_round, transfers);
-    GatherWithinNode(rank, transfers);
+    if (ring_round >= 0 && ring_round < 2 * (nodes_ - 1)) {
+      return AllReduceBetweenNodes(rank, ring_round, transfers);
+    }
+    WithinNode(rank, /*reduce=*/ring_round < 0, transfers);
   }
 
   int symmetry_class(int) const override { return 0; }
 
  private:
-  int Local(int rank) const { return rank % local_ranks_; }
-  // The first rank of its node.
-  int NodeOf(int rank) const { return rank - Local(rank); }
-
-  void ReduceWithinNode(int rank, std::vector<Transfer>& transfers) const {
-    const int node = NodeOf(rank), own = Local(rank);
+  // `reduce`: each rank of the node gets the sum of its own shard; otherwise all ranks get all shards.
+  void WithinNode(int rank, bool reduce, std::vector<Transfer>& transfers) const {
+    const int own = rank % local_ranks_, node = rank - own;  // the node's first rank
     for (int step = 1; step < local_ranks_; ++step) {
       const int peer = (own + step) % local_ranks_;
-      transfers.push_back({TransferKind::kSend, node + peer, peer * nodes_, nodes_});
+      transfers.push_back({TransferKind::kSend, node + peer, (reduce ? peer : own) * nodes_, nodes_});
     }
+    const TransferKind receive = reduce ? TransferKind::kReceiveAdd : TransferKind::kReceive;
     for (int peer = 0; peer < local_ranks_; ++peer) {
-      if (peer != own) transfers.push_back({TransferKind::kReceiveAdd, node + peer, own * nodes_, nodes_});
+      if (peer == own) continue;
+      transfers.push_back({receive, node + peer, (reduce ? own : peer) * nodes_, nodes_});
     }
   }
 
   // As in ring.cc, on the shard's chunks.
   void AllReduceBetweenNodes(int rank, int round, std::vector<Transfer>& transfers) const {
-    const int shard = Local(rank) * nodes_;
+    const int shard = rank % local_ranks_ * nodes_;
     const int sent = Wrap(rank / local_ranks_ - round, nodes_);
     transfers.push_back({TransferKind::kSend, Wrap(rank + local_ranks_, ranks()), shard + sent, 1});
     transfers.push_back({round < nodes_ - 1 ? TransferKind::kReceiveAdd : TransferKind::kReceive,
                          Wrap(rank - local_ranks_, ranks()), shard + Wrap(sent - 1, nodes_), 1});
-  }
-
-  void GatherWithinNode(int rank, std::vector<Transfer>& transfers) const {
-    const int node = NodeOf(rank), own = Local(rank);
-    for (int step = 1; step < local_ranks_; ++step) {
-      transfers.push_back({TransferKind::kSend, node + (own + step) % local_ranks_, own * nodes_, nodes_});
-    }
-    for (int peer = 0; peer < local_ranks_; ++peer) {
-      if (peer != own) transfers.push_back({TransferKind::kReceive, node + peer, peer * nodes_, nodes_});
-    }
   }
 
   const int nodes_;

@@ -33,26 +33,15 @@ bool DependsOn(const LoweredRound& later, const LoweredRound& earlier) {
 // Orders the sends to each peer by chunk, and takes the peers in turn, in the order of the schedule, which
 // spreads the first sends over all peers.
 std::vector<LoweredSend> InTurns(std::vector<LoweredSend> sends) {
-  if (sends.size() < 2) return sends;
-  std::map<int, std::vector<LoweredSend>> by_peer;
-  std::vector<int> peers;  // in the schedule's order
-  for (const LoweredSend& send : sends) {
-    if (!by_peer.contains(send.peer)) peers.push_back(send.peer);
-    by_peer[send.peer].push_back(send);
-  }
-  for (auto& [peer, list] : by_peer) {
-    std::stable_sort(list.begin(), list.end(), [](const LoweredSend& a, const LoweredSend& b) {
-      return a.first_chunk < b.first_chunk;
-    });
-  }
-  const size_t count = sends.size();
+  std::map<int, size_t> place;  // of a peer in the schedule's order
+  for (const LoweredSend& send : sends) place.try_emplace(send.peer, place.size());
+  std::stable_sort(sends.begin(), sends.end(),
+                   [](const LoweredSend& a, const LoweredSend& b) { return a.first_chunk < b.first_chunk; });
+  std::map<int, size_t> turns;                                // of a peer so far
+  std::map<std::pair<size_t, size_t>, LoweredSend> in_order;  // by turn and place
+  for (const LoweredSend& send : sends) in_order[{turns[send.peer]++, place[send.peer]}] = send;
   sends.clear();
-  for (size_t turn = 0; sends.size() < count; ++turn) {
-    for (const int peer : peers) {
-      const std::vector<LoweredSend>& list = by_peer[peer];
-      if (turn < list.size()) sends.push_back(list[turn]);
-    }
-  }
+  for (const auto& [at, send] : in_order) sends.push_back(send);
   return sends;
 }
 

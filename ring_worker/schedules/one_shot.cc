@@ -14,7 +14,7 @@ namespace {
 class OneShot final : public EvenSchedule {
  public:
   OneShot(Collective collective, int ranks, int root)
-      : EvenSchedule("one-shot", ranks, Chunks(collective, ranks), 1),
+      : EvenSchedule("one-shot", ranks, OwnParts(collective, ranks), 1),
         collective_(collective),
         root_(collective == Collective::kBroadcast ? root : -1) {}
 
@@ -39,10 +39,6 @@ class OneShot final : public EvenSchedule {
   }
 
  private:
-  static int Chunks(Collective collective, int ranks) {
-    return collective == Collective::kReduceScatter || collective == Collective::kAllGather ? ranks : 1;
-  }
-
   // What one rank sends to another.
   int Chunk(int from, int to) const {
     if (collective_ == Collective::kReduceScatter) return to;

@@ -19,25 +19,9 @@ ChunkRange ChunkBounds(size_t count, int chunks, int first_chunk, int chunk_coun
   return {first, start(size_t(first_chunk) + chunk_count) - first};
 }
 
-namespace {
-
-const Collective kCollectives[] = {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
-                                   Collective::kBroadcast};
-
-}  // namespace
-
 const char* Name(Collective collective) {
-  switch (collective) {
-    case Collective::kAllReduce:
-      return "all_reduce";
-    case Collective::kReduceScatter:
-      return "reduce_scatter";
-    case Collective::kAllGather:
-      return "all_gather";
-    case Collective::kBroadcast:
-      return "broadcast";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
+  return kNames[static_cast<size_t>(collective)];
 }
 
 absl::StatusOr<Collective> ParseCollective(const std::string& name) {

@@ -23,8 +23,14 @@ namespace psring {
 //   all-gather      rank r its values in chunk r -> all chunks everywhere. chunks() == ranks()
 //   broadcast       the root's values -> everywhere
 enum class Collective : uint8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast };
+inline constexpr Collective kCollectives[] = {Collective::kAllReduce, Collective::kReduceScatter,
+                                              Collective::kAllGather, Collective::kBroadcast};
 const char* Name(Collective collective);  // "all_reduce", as in nccl-tests
 absl::StatusOr<Collective> ParseCollective(const std::string& name);
+// Whether it adds, or takes the minimum or maximum.
+inline bool Reduces(Collective collective) {
+  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
+}
 
 enum class TransferKind : uint8_t { kSend, kReceive, kReceiveAdd };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 
 namespace psring {
 namespace {
@@ -62,8 +63,7 @@ class Checker {
         expressions_(std::max(ranks_, 1)) {}
 
   absl::Status Check() {
-    absl::Status status = CheckShape();
-    if (!status.ok()) return status;
+    PSRING_RETURN_IF_ERROR(CheckShape());
     int rounds = 0;
     for (int rank = 0; rank < ranks_; ++rank) {
       rounds = std::max(rounds, schedule_.rounds(rank));
@@ -73,10 +73,7 @@ class Checker {
     // that is not finished everywhere. Every rank that takes part in it has finished all lower ones, hence
     // has started it, and everything that its transfers wait for has been started in it. So it finishes, and
     // by induction so do all rounds.
-    for (round_ = 0; round_ < rounds; ++round_) {
-      status = CheckRound();
-      if (!status.ok()) return status;
-    }
+    for (round_ = 0; round_ < rounds; ++round_) PSRING_RETURN_IF_ERROR(CheckRound());
     return CheckOutcome();
   }
 
@@ -120,8 +117,7 @@ class Checker {
     for (int rank = 0; rank < ranks_; ++rank) {
       if (round_ >= schedule_.rounds(rank)) continue;
       schedule_.Round(rank, round_, transfers);
-      absl::Status status = CheckTransfers(rank, transfers);
-      if (!status.ok()) return status;
+      PSRING_RETURN_IF_ERROR(CheckTransfers(rank, transfers));
       for (const Transfer& t : transfers) {
         if (t.kind == TransferKind::kSend) {
           sends.push_back({rank, t.peer, t});
@@ -130,9 +126,9 @@ class Checker {
         }
       }
     }
-    absl::Status status = CheckMeetings(sends, receives);
-    if (status.ok()) Apply(receives);
-    return status;
+    PSRING_RETURN_IF_ERROR(CheckMeetings(sends, receives));
+    Apply(receives);
+    return absl::OkStatus();
   }
 
   // The rules for a single rank's list.

@@ -43,6 +43,11 @@ class EvenSchedule : public Schedule {
   const int rounds_;
 };
 
+// The chunks of a schedule that cuts the buffer only if each rank has its own part.
+inline int OwnParts(Collective collective, int ranks) {
+  return collective == Collective::kReduceScatter || collective == Collective::kAllGather ? ranks : 1;
+}
+
 // n modulo `ranks`, for possibly negative n.
 inline int Wrap(int n, int ranks) { return ((n % ranks) + ranks) % ranks; }
 

@@ -13,7 +13,8 @@ namespace {
 class Star final : public EvenSchedule {
  public:
   Star(Collective collective, int ranks, int center)
-      : EvenSchedule("star", ranks, Chunks(collective, ranks), collective == Collective::kBroadcast ? 1 : 2),
+      : EvenSchedule("star", ranks, OwnParts(collective, ranks),
+                     collective == Collective::kBroadcast ? 1 : 2),
         collective_(collective),
         center_(center) {}
 
@@ -36,10 +37,6 @@ class Star final : public EvenSchedule {
   int symmetry_class(int rank) const override { return rank == center_ ? 0 : 1; }
 
  private:
-  static int Chunks(Collective collective, int ranks) {
-    return collective == Collective::kReduceScatter || collective == Collective::kAllGather ? ranks : 1;
-  }
-
   // What `leaf` sends to the center, from either side's view.
   void Gather(int leaf, TransferKind kind, int peer, std::vector<Transfer>& transfers) const {
     const bool one = collective_ == Collective::kAllGather;

@@ -10,11 +10,11 @@
 
 namespace psring {
 
-void SendControlMessage(int fd, absl::StatusCode code, const std::string& message, int waits_for) {
+void SendNotice(int fd, const Notice& notice) {
   ControlMessage sent;
-  sent.waits_for = waits_for;
-  sent.code = static_cast<int32_t>(code);
-  sent.length = static_cast<uint32_t>(message.copy(sent.message, sizeof sent.message));
+  sent.waits_for = notice.waits_for;
+  sent.code = static_cast<int32_t>(notice.code);
+  sent.length = static_cast<uint32_t>(notice.message.copy(sent.message, sizeof sent.message));
   (void)send(fd, &sent, sizeof sent, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 

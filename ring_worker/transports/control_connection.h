@@ -21,9 +21,14 @@ struct ControlMessage {
 };
 static_assert(sizeof(ControlMessage) == 1024);
 
+struct Notice {
+  absl::StatusCode code;
+  std::string message;
+  int waits_for = -1;  // see ControlMessage
+};
 // Does not block: the two messages fit into an empty socket buffer. Ignores errors: the peer is gone. Any
 // thread.
-void SendControlMessage(int fd, absl::StatusCode code, const std::string& message, int waits_for = -1);
+void SendNotice(int fd, const Notice& notice);
 
 // One peer's control connection. One thread at a time.
 class ControlConnection {

@@ -29,8 +29,8 @@ uint64_t HashOf(const CallInfo& call) {
 
 }  // namespace
 
-MeshTransport::MeshTransport(const TransportInfo& info, std::vector<int> names, int sockets_per_peer,
-                             FileDescriptor wake, FileDescriptor waker, std::optional<SharedArena> arena,
+MeshTransport::MeshTransport(const TransportInfo& info, std::vector<int> names, FileDescriptor wake,
+                             FileDescriptor waker, std::optional<SharedArena> arena,
                              std::unique_ptr<MeshConnections> connections)
     : Transport(info),
       rank_(info.rank),
@@ -38,7 +38,6 @@ MeshTransport::MeshTransport(const TransportInfo& info, std::vector<int> names, 
       wake_(std::move(wake)),
       waker_(std::move(waker)),
       arena_(std::move(arena)),
-      sockets_per_peer_(sockets_per_peer),
       peers_(static_cast<size_t>(info.size)),
       // Counts all ranks: those connected over TCP may be on this host too.
       oversubscribed_(info.size > UsableCores()),
@@ -55,7 +54,7 @@ MeshTransport::MeshTransport(const TransportInfo& info, std::vector<int> names, 
 MeshTransport::~MeshTransport() {
   {
     MutexLock lock(mutex_);
-    if (failure_.ok()) NotifyPeers(absl::StatusCode::kOk, "");
+    if (failure_.ok()) NotifyPeers({absl::StatusCode::kOk, ""});
   }
   connections_.reset();
 }
@@ -68,11 +67,9 @@ MeshTransport::Peer& MeshTransport::Use(int rank, bool wanted) {
   used_.insert(std::lower_bound(used_.begin(), used_.end(), rank), rank);
   peer.shares = connections_->shares()[rank];
   ++(peer.shares ? shared_peers_ : tcp_peers_);
-  for (int i = 0; !peer.shares && i < sockets_per_peer_; ++i) {
-    peer.streams.emplace_back(names_[rank_], names_[rank]);
-  }
+  if (!peer.shares) peer.stream.emplace(names_[rank_], names_[rank]);
   ++unconnected_;
-  polled_.reserve(1 + used_.size() * (1 + static_cast<size_t>(sockets_per_peer_)));
+  polled_.reserve(1 + used_.size() * 2);
   terms_.reserve(used_.size() + 2);
   if (wanted) connections_->Want(rank);
   return peer;
@@ -83,8 +80,7 @@ void MeshTransport::OnConnected(int rank, absl::StatusOr<PeerConnections> connec
     MutexLock lock(mutex_);
     if (connections.ok()) {
       const int control = connections->control.get();
-      for (const Notice& notice : sent_notices_)
-        SendControlMessage(control, notice.code, notice.message, notice.waits_for);
+      for (const Notice& notice : sent_notices_) SendNotice(control, notice);
       contacts_.push_back({rank, control});
     }
     connected_.emplace_back(rank, std::move(connections));
@@ -95,9 +91,8 @@ void MeshTransport::OnConnected(int rank, absl::StatusOr<PeerConnections> connec
 
 void MeshTransport::OnGivenUp(int control, const absl::Status& why) {
   MutexLock lock(mutex_);
-  if (sent_notices_.empty()) SendControlMessage(control, why.code(), GaveUp(why.message()), /*waits_for=*/-1);
-  for (const Notice& notice : sent_notices_)
-    SendControlMessage(control, notice.code, notice.message, notice.waits_for);
+  if (sent_notices_.empty()) SendNotice(control, {why.code(), GaveUp(why.message())});
+  for (const Notice& notice : sent_notices_) SendNotice(control, notice);
 }
 
 absl::StatusOr<bool> MeshTransport::TakeConnected() {
@@ -123,8 +118,10 @@ absl::Status MeshTransport::Attach(int rank, PeerConnections from) {
   Peer& peer = peers_[rank] != nullptr ? *peers_[rank] : Use(rank, /*wanted=*/false);
   --unconnected_;
   peer.control = std::make_unique<ControlConnection>(names_[rank_], names_[rank], std::move(from.control));
-  for (size_t i = 0; i < from.data.size(); ++i) peer.streams[i].Connect(std::move(from.data[i]));
-  if (!peer.shares) return absl::OkStatus();
+  if (!peer.shares) {
+    peer.stream->Connect(std::move(from.data));
+    return absl::OkStatus();
+  }
   peer.shared = std::make_unique<SharedLink>(rank_, rank, *arena_, *std::move(from.arena),
                                              std::move(from.unix_socket), size() <= kMaxTouchingRanks);
   peer.shared->NameRanks(names_[rank_], names_[rank]);
@@ -189,7 +186,7 @@ void MeshTransport::Send(int to, Tag tag, ConstSpan from, bool copy) {
     waiting.payload = copy ? Keep(waiting.kept, payload, header.bytes) : payload;
     return;
   }
-  FrameStream& stream = peer.streams[peer.frames_out++ % peer.streams.size()];
+  FrameStream& stream = *peer.stream;
   OutgoingFrame& frame = stream.out().PushBack();
   frame.header = header;
   frame.transfer = transfers;
@@ -229,7 +226,7 @@ void MeshTransport::Receive(Tag tag, Span to, ReduceOp op, const void* own, absl
     Peer& peer = *peers_[gather.sources[i]];
     peer.expected.PushBack() = number;
     if (peer.shares) continue;
-    IncomingFrame& frame = peer.streams[peer.frames_in++ % peer.streams.size()].in().PushBack();
+    IncomingFrame& frame = peer.stream->in().PushBack();
     frame.expected = gather.expected;
     frame.to = to;
     frame.op = op;
@@ -281,7 +278,7 @@ void MeshTransport::Abort(absl::Status why) {
     failure_ = std::move(why);
     aborted_.store(true, std::memory_order_release);
     // A peer's reason is relayed unchanged.
-    NotifyPeers(failure_.code(), relayed_ ? std::string(failure_.message()) : GaveUp(failure_.message()));
+    NotifyPeers({failure_.code(), relayed_ ? std::string(failure_.message()) : GaveUp(failure_.message())});
   }
   WakeSelf();
 }
@@ -305,21 +302,17 @@ uint64_t MeshTransport::Open(const Tag& tag) {
   return transfers_.popped() + transfers_.size() - 1;
 }
 
-void MeshTransport::NotifyPeers(absl::StatusCode code, const std::string& message, int waits_for) {
-  if (!sent_notices_.empty() && (sent_notices_.back().waits_for < 0 || waits_for >= 0)) return;
-  sent_notices_.push_back({code, message, waits_for});
+void MeshTransport::NotifyPeers(const Notice& notice) {
+  if (!sent_notices_.empty() && (sent_notices_.back().waits_for < 0 || notice.waits_for >= 0)) return;
+  sent_notices_.push_back(notice);
   for (const Contact& contact : contacts_) {
-    SendControlMessage(contact.control, code, message, waits_for);
+    SendNotice(contact.control, notice);
     if (contact.shared != nullptr) contact.shared->theirs().WakeForControl();
   }
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeMeshTransport(Rendezvous& rendezvous,
                                                              const MeshOptions& options) {
-  if (options.sockets_per_peer < 1 || options.sockets_per_peer > 64) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("sockets_per_peer must be 1 to 64, not ", options.sockets_per_peer));
-  }
   const int size = rendezvous.options().world_size;
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<MeshConnections> connections,
                           MeshConnections::Start(rendezvous, options));
@@ -348,9 +341,8 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeMeshTransport(Rendezvous& rendezv
                               .traits = TraitsOf(layout)};
   std::vector<int> names;
   for (int rank = 0; rank < size; ++rank) names.push_back(rendezvous.options().JobRank(rank));
-  auto mesh =
-      std::make_unique<MeshTransport>(info, std::move(names), options.sockets_per_peer, std::move(wake),
-                                      std::move(waker), std::move(arena), std::move(connections));
+  auto mesh = std::make_unique<MeshTransport>(info, std::move(names), std::move(wake), std::move(waker),
+                                              std::move(arena), std::move(connections));
   if (options.first_peers == nullptr) return mesh;
   if (const absl::Status status = mesh->ConnectTo(options.first_peers(info), rendezvous.options().timeout);
       !status.ok()) {

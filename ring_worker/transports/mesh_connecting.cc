@@ -86,8 +86,7 @@ void MeshConnections::Work(Worker& worker) {
 
 void MeshConnections::Ask(int peer, Worker& worker) {
   const MonotonicTime deadline = MonotonicNow() + rendezvous_.options().timeout;
-  const absl::Status asked =
-      ConnectTcpTo(peer, static_cast<uint32_t>(Channel::kRequest), deadline, worker).status();
+  const absl::Status asked = ConnectTcpTo(peer, Channel::kRequest, deadline, worker).status();
   if (!asked.ok()) Fail(peer, Explain(asked));
 }
 
@@ -97,17 +96,13 @@ absl::Status MeshConnections::ConnectTo(int peer, Worker& worker, PeerConnection
   if (shares) {
     PSRING_ASSIGN_OR_RETURN(made.unix_socket, ConnectUnixTo(peer, deadline, worker));
     if (const absl::Status offered = own_->Offer(made.unix_socket); !offered.ok()) {
-      return Unreachable(peer, offered);
+      return Cannot("reach", peer, offered);
     }
   }
-  for (int i = 0; i < (shares ? 0 : options_.sockets_per_peer); ++i) {
-    PSRING_ASSIGN_OR_RETURN(
-        made.data.emplace_back(),
-        ConnectTcpTo(peer, static_cast<uint32_t>(Channel::kData) + static_cast<uint32_t>(i), deadline,
-                     worker));
+  if (!shares) {
+    PSRING_ASSIGN_OR_RETURN(made.data, ConnectTcpTo(peer, Channel::kData, deadline, worker));
   }
-  PSRING_ASSIGN_OR_RETURN(made.control,
-                          ConnectTcpTo(peer, static_cast<uint32_t>(Channel::kControl), deadline, worker));
+  PSRING_ASSIGN_OR_RETURN(made.control, ConnectTcpTo(peer, Channel::kControl, deadline, worker));
   {
     const Pending pending(*this, worker, made.control.get());
     char accepted = 0;
@@ -116,26 +111,21 @@ absl::Status MeshConnections::ConnectTo(int peer, Worker& worker, PeerConnection
       status = AwaitSocket(made.control.get(), POLLIN, deadline, "it");
     }
     if (status.ok() && accepted != kAccepted) status = absl::UnavailableError("it closed the connection");
-    if (!status.ok()) return Unreachable(peer, status);
+    if (!status.ok()) return Cannot("reach", peer, status);
   }
   if (shares) {
     const Pending pending(*this, worker, made.unix_socket.fd());
     absl::StatusOr<SharedArena> theirs = SharedArena::Adopt(size_, made.unix_socket, deadline);
-    if (!theirs.ok()) {
-      return absl::Status(theirs.status().code(),
-                          absl::StrCat("rank ", Name(rank_), " cannot share memory with rank ", Name(peer),
-                                       ": ", theirs.status().message()));
-    }
+    if (!theirs.ok()) return Cannot("share memory with", peer, theirs.status());
     made.arena = *std::move(theirs);
   }
   return Prepare(made);
 }
 
 // A rank with too many connections from strangers may close one of ours: then tries again with another one.
-absl::StatusOr<FileDescriptor> MeshConnections::ConnectTcpTo(int peer, uint32_t channel,
+absl::StatusOr<FileDescriptor> MeshConnections::ConnectTcpTo(int peer, Channel channel,
                                                              MonotonicTime deadline, Worker& worker) {
   const Address& address = addresses_[static_cast<size_t>(peer)];
-  const Link link = {static_cast<uint32_t>(rank_), channel};
   while (true) {
     absl::StatusOr<FileDescriptor> socket =
         ConnectTcp(address.host, address.port, std::min(deadline, MonotonicNow() + kLongestAttempt));
@@ -143,35 +133,35 @@ absl::StatusOr<FileDescriptor> MeshConnections::ConnectTcpTo(int peer, uint32_t 
     bool again = absl::IsDeadlineExceeded(status);
     if (status.ok()) {
       const Pending pending(*this, worker, socket->get());
-      status = AuthenticateTcp(*socket, address.credentials, "it", deadline, link.detail());
+      status = AuthenticateTcp(*socket, address.credentials, "it", deadline, DetailOf(channel));
       if (status.ok()) return socket;
       again = absl::IsUnavailable(status);
     }
     if (!again || MonotonicNow() + kBetweenTries >= deadline || is_closing())
-      return Unreachable(peer, status);
+      return Cannot("reach", peer, status);
     absl::SleepFor(kBetweenTries);
   }
 }
 
 absl::StatusOr<UnixSocket> MeshConnections::ConnectUnixTo(int peer, MonotonicTime deadline, Worker& worker) {
-  const auto& [host, port, unix_name, credentials] = addresses_[static_cast<size_t>(peer)];
-  const Link link = {static_cast<uint32_t>(rank_), static_cast<uint32_t>(Channel::kUnix)};
+  const Address& address = addresses_[static_cast<size_t>(peer)];
+  const uint64_t detail = DetailOf(Channel::kUnix);
   while (true) {
-    absl::StatusOr<UnixSocket> socket = UnixSocket::Connect(unix_name, MonotonicNow() + kForOffer);
-    if (!socket.ok()) return Unreachable(peer, socket.status());
+    absl::StatusOr<UnixSocket> socket = UnixSocket::Connect(address.unix_name, MonotonicNow() + kForOffer);
+    if (!socket.ok()) return Cannot("reach", peer, socket.status());
     const Pending pending(*this, worker, socket->fd());
-    const absl::Status status = AuthenticateTo(socket->fd(), credentials, "it", deadline, link.detail());
+    const absl::Status status = AuthenticateTo(socket->fd(), address.credentials, "it", deadline, detail);
     if (status.ok()) return socket;
     if (!absl::IsUnavailable(status) || MonotonicNow() + kBetweenTries >= deadline || is_closing()) {
-      return Unreachable(peer, status);
+      return Cannot("reach", peer, status);
     }
     absl::SleepFor(kBetweenTries);
   }
 }
 
-absl::Status MeshConnections::Unreachable(int peer, const absl::Status& why) const {
-  return absl::Status(
-      why.code(), absl::StrCat("rank ", Name(rank_), " cannot reach rank ", Name(peer), ": ", why.message()));
+absl::Status MeshConnections::Cannot(const char* what, int peer, const absl::Status& why) const {
+  return absl::Status(why.code(), absl::StrCat("rank ", Name(rank_), " cannot ", what, " rank ", Name(peer),
+                                               ": ", why.message()));
 }
 
 // A peer closes its connections when it dies, and also when it has lost another one.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -61,10 +62,9 @@ absl::StatusOr<std::unique_ptr<MeshConnections>> MeshConnections::Start(Rendezvo
   const std::string host_id = HostId();
   PSRING_ASSIGN_OR_RETURN(
       const std::vector<std::string> cards,
-      rendezvous.Exchange(
-          "mesh", absl::StrCat(made->listener_.port, " ", host, " ", made->credentials_.token, " ",
-                               made->unix_name_, " ", options.transport, " ", options.sockets_per_peer, " ",
-                               host_id, " ", options.schedule)));
+      rendezvous.Exchange("mesh", absl::StrCat(made->listener_.port, " ", host, " ", made->credentials_.token,
+                                               " ", made->unix_name_, " ", options.transport, " ", host_id,
+                                               " ", options.schedule)));
   for (int peer = 0; peer < made->size_; ++peer) {
     PSRING_RETURN_IF_ERROR(made->ReadCard(peer, cards[static_cast<size_t>(peer)], host_id));
   }
@@ -79,34 +79,28 @@ absl::Status MeshConnections::Listen() {
 }
 
 absl::Status MeshConnections::ReadCard(int peer, const std::string& card, const std::string& host_id) {
-  const std::vector<std::string> fields = absl::StrSplit(card, absl::MaxSplits(' ', 7));
+  const std::vector<std::string> fields = absl::StrSplit(card, absl::MaxSplits(' ', 6));
   Address& address = addresses_[static_cast<size_t>(peer)];
-  int sockets = 0;
-  if (card.size() > kMaxCardBytes || fields.size() != 8 || !absl::SimpleAtoi(fields[0], &address.port) ||
-      fields[2].size() != kTokenDigits || !absl::SimpleAtoi(fields[5], &sockets)) {
+  if (card.size() > kMaxCardBytes || fields.size() != 7 || !absl::SimpleAtoi(fields[0], &address.port) ||
+      fields[2].size() != kTokenDigits) {
     return absl::InternalError(
         absl::StrCat("rank ", Name(peer), " published an invalid address: ", PeerText(card)));
   }
-  if (fields[4] != options_.transport || sockets != options_.sockets_per_peer) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "rank ", Name(peer), " uses transport ", PeerText(fields[4]), " with ", sockets,
-        " sockets a peer, rank ", Name(rank_), " ", options_.transport, " with ", options_.sockets_per_peer));
-  }
-  if (fields[7] != options_.schedule) {
-    return absl::FailedPreconditionError(absl::StrCat("rank ", Name(peer), " uses algorithm ",
-                                                      PeerText(fields[7]), ", rank ", Name(rank_), " ",
-                                                      options_.schedule));
+  for (const auto& [what, theirs, mine] : {std::tuple("transport", fields[4], options_.transport),
+                                           std::tuple("algorithm", fields[6], options_.schedule)}) {
+    if (theirs == mine) continue;
+    return absl::FailedPreconditionError(absl::StrCat("rank ", Name(peer), " uses ", what, " ",
+                                                      PeerText(theirs), ", rank ", Name(rank_), " ", mine));
   }
   address.host = fields[1];
   address.credentials = {credentials_.secret, Purpose::kMesh, fields[2]};
   address.unix_name = fields[3];
-  const bool on_this_host = fields[6] == host_id;
+  const bool on_this_host = fields[5] == host_id;
   if (peer == rank_) return absl::OkStatus();
   if (options_.transport == "shm" && !on_this_host) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("rank ", Name(rank_), " cannot share memory with rank ", Name(peer),
-                     ": they are not on one host (or in one network namespace); choose transport auto or "
-                     "tcp"));
+    return Cannot("share memory with", peer,
+                  absl::FailedPreconditionError("they are not on one host (or in one network namespace); "
+                                                "choose transport auto or tcp"));
   }
   const int each = options_.ranks_per_node;
   const bool on_one_node = each <= 0 || peer / each == rank_ / each;
@@ -179,39 +173,34 @@ void MeshConnections::Accept() {
 }
 
 bool MeshConnections::Complete(int peer, const PeerConnections& connections) const {
-  if (!connections.control.valid()) return false;
-  if (shares_[static_cast<size_t>(peer)]) return connections.unix_socket.valid();
-  return !connections.data.empty() && std::all_of(connections.data.begin(), connections.data.end(),
-                                                  [](const FileDescriptor& fd) { return fd.valid(); });
+  const bool shares = shares_[static_cast<size_t>(peer)];
+  return connections.control.valid() && (shares ? connections.unix_socket.valid() : connections.data.valid());
 }
 
 // Drops a connection that is not expected.
 void MeshConnections::Place(PendingConnections::Member member) {
-  const Link link = Link::FromDetail(member.detail);
-  if (link.rank >= static_cast<uint32_t>(size_) || static_cast<int>(link.rank) == rank_) return;
-  const int peer = static_cast<int>(link.rank);
+  const auto channel = static_cast<Channel>(static_cast<uint32_t>(member.detail));
+  if (member.detail >> 32 >= static_cast<uint64_t>(size_)) return;
+  const int peer = static_cast<int>(member.detail >> 32);
+  if (peer == rank_) return;
   if (peer < rank_) {
     MutexLock lock(mutex_);
-    if (link.channel == static_cast<uint32_t>(Channel::kRequest)) StartWork(peer);
+    if (channel == Channel::kRequest) StartWork(peer);
     return;
   }
   if (placed_.contains(peer)) return;
   const bool is_unix = member.listener == 1;
-  if (is_unix != (link.channel == static_cast<uint32_t>(Channel::kUnix))) return;
-  const bool shares = shares_[link.rank];
+  if (is_unix != (channel == Channel::kUnix)) return;
+  const bool shares = shares_[static_cast<size_t>(peer)];
   PeerConnections& arriving = arriving_[peer];
   if (is_unix) {
     if (!shares || arriving.unix_socket.valid()) return;
     arriving.unix_socket = UnixSocket(std::move(member.socket));
-  } else if (link.channel == static_cast<uint32_t>(Channel::kControl)) {
-    if (arriving.control.valid()) return;
-    arriving.control = std::move(member.socket);
   } else {
-    const uint32_t index = link.channel - static_cast<uint32_t>(Channel::kData);
-    if (shares || index >= static_cast<uint32_t>(options_.sockets_per_peer)) return;
-    arriving.data.resize(static_cast<size_t>(options_.sockets_per_peer));
-    if (arriving.data[index].valid()) return;
-    arriving.data[index] = std::move(member.socket);
+    if (channel != Channel::kControl && (shares || channel != Channel::kData)) return;
+    FileDescriptor& socket = channel == Channel::kControl ? arriving.control : arriving.data;
+    if (socket.valid()) return;
+    socket = std::move(member.socket);
   }
   if (!Complete(peer, arriving)) return;
   PeerConnections complete = std::move(arriving);
@@ -226,11 +215,7 @@ void MeshConnections::Place(PendingConnections::Member member) {
         SharedArena::Adopt(size_, complete.unix_socket, MonotonicNow() + kForOffer);
     if (theirs.ok()) complete.arena = *std::move(theirs);
     if (status.ok()) status = theirs.status();
-    if (!status.ok()) {
-      status =
-          absl::Status(status.code(), absl::StrCat("rank ", Name(rank_), " cannot share memory with rank ",
-                                                   Name(peer), ": ", status.message()));
-    }
+    if (!status.ok()) status = Cannot("share memory with", peer, status);
   }
   {
     MutexLock lock(mutex_);
@@ -284,10 +269,8 @@ void MeshConnections::Fail(int peer, const absl::Status& why) {
 }
 
 absl::Status MeshConnections::Prepare(PeerConnections& connections) const {
-  if (options_.shaper == nullptr) return absl::OkStatus();
-  for (FileDescriptor& data : connections.data) {
-    PSRING_ASSIGN_OR_RETURN(data, options_.shaper->Wrap(std::move(data)));
-  }
+  if (options_.shaper == nullptr || !connections.data.valid()) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(connections.data, options_.shaper->Wrap(std::move(connections.data)));
   return absl::OkStatus();
 }
 

@@ -39,8 +39,8 @@ struct PeerConnections {
   // Either a Unix socket, which passes descriptors, and the peer's memory, if memory can be shared,
   UnixSocket unix_socket;
   std::optional<SharedArena> arena;
-  // or TCP connections for payload.
-  std::vector<FileDescriptor> data;
+  // or a TCP connection for payload.
+  FileDescriptor data;
 };
 
 class MeshConnections {
@@ -81,18 +81,12 @@ class MeshConnections {
     bool over = true;
     FileDescriptor pending;  // a duplicate of the socket that it waits for
   };
-  // kData + i: connection i. kRequest: carries nothing; the higher rank is asked to connect.
+  // What a connection is for. kRequest: carries nothing; the higher rank is asked to connect.
   enum class Channel : uint32_t { kControl, kUnix, kData, kRequest = UINT32_MAX };
-  // What a connection is for: the detail of its authentication.
-  struct Link {
-    uint32_t rank = 0;  // that connects
-    uint32_t channel = 0;
-
-    uint64_t detail() const { return uint64_t{rank} << 32 | channel; }
-    static Link FromDetail(uint64_t detail) {
-      return {static_cast<uint32_t>(detail >> 32), static_cast<uint32_t>(detail)};
-    }
-  };
+  // Of this rank's connections: the detail of their authentication.
+  uint64_t DetailOf(Channel channel) const {
+    return static_cast<uint64_t>(rank_) << 32 | static_cast<uint32_t>(channel);
+  }
   class Pending;
 
   static constexpr absl::Duration kBetweenTries = absl::Milliseconds(20);
@@ -119,10 +113,11 @@ class MeshConnections {
   void Ask(int peer, Worker& worker);
   // Of the higher rank.
   absl::Status ConnectTo(int peer, Worker& worker, PeerConnections& made);
-  absl::StatusOr<FileDescriptor> ConnectTcpTo(int peer, uint32_t channel, MonotonicTime deadline,
+  absl::StatusOr<FileDescriptor> ConnectTcpTo(int peer, Channel channel, MonotonicTime deadline,
                                               Worker& worker);
   absl::StatusOr<UnixSocket> ConnectUnixTo(int peer, MonotonicTime deadline, Worker& worker);
-  absl::Status Unreachable(int peer, const absl::Status& why) const;
+  // "rank 1 cannot WHAT rank 0: ..."
+  absl::Status Cannot(const char* what, int peer, const absl::Status& why) const;
   // The rank that has died, if that is why a connection failed.
   absl::Status Explain(const absl::Status& symptom);
 

@@ -68,11 +68,11 @@ absl::StatusOr<bool> MeshTransport::Turn() {
   for (const int rank : used_) {
     Peer& peer = *peers_[rank];
     if (peer.shared != nullptr) moved |= TurnShared(peer);
-    for (FrameStream& stream : peer.streams) {
-      if (stream.may_write()) PSRING_RETURN_IF_ERROR(Write(rank, stream));
-      if (MayRead(rank, stream)) PSRING_RETURN_IF_ERROR(Read(rank, stream));
-      moved |= stream.may_write() || MayRead(rank, stream);
-    }
+    if (peer.shares) continue;
+    FrameStream& stream = *peer.stream;
+    if (stream.may_write()) PSRING_RETURN_IF_ERROR(Write(rank, stream));
+    if (MayRead(rank, stream)) PSRING_RETURN_IF_ERROR(Read(rank, stream));
+    moved |= stream.may_write() || MayRead(rank, stream);
   }
   for (size_t i = 0; i < gathers_.size(); ++i) {
     Gather& gather = gathers_[i];
@@ -192,10 +192,8 @@ absl::Status MeshTransport::Read(int rank, FrameStream& stream) {
 absl::Status MeshTransport::SleepUntilProgress(absl::Duration left, uint64_t number) {
   bool sockets = shared_peers_ == 0;
   for (const int rank : used_) {
-    if (sockets) break;
-    for (const FrameStream& stream : peers_[rank]->streams) {
-      sockets |= WantsRead(rank, stream) || !stream.out().empty();
-    }
+    const std::optional<FrameStream>& stream = peers_[rank]->stream;
+    sockets |= stream.has_value() && (WantsRead(rank, *stream) || !stream->out().empty());
   }
   if (shared_peers_ > 0) {
     // From now on peers ring the bell; one more turn processes what arrived before.
@@ -222,16 +220,16 @@ absl::Status MeshTransport::SleepUntilProgress(absl::Duration left, uint64_t num
   return status;
 }
 
-absl::Status MeshTransport::Poll(absl::Duration longest) {
+absl::Status MeshTransport::Poll(absl::Duration longest, bool payload) {
   polled_.assign(1, {wake_.get(), POLLIN, 0});
   for (const int rank : used_) {
     const Peer& peer = *peers_[rank];
     // poll() ignores a negative descriptor.
     polled_.push_back({peer.control == nullptr || peer.control->left() ? -1 : peer.control->fd(), POLLIN, 0});
-    for (const FrameStream& stream : peer.streams) {
-      const short events = (WantsRead(rank, stream) ? POLLIN : 0) | (stream.out().empty() ? 0 : POLLOUT);
-      polled_.push_back({events == 0 ? -1 : stream.fd(), events, 0});
-    }
+    if (peer.shares) continue;
+    const FrameStream& stream = *peer.stream;
+    const short events = (WantsRead(rank, stream) ? POLLIN : 0) | (stream.out().empty() ? 0 : POLLOUT);
+    polled_.push_back({events == 0 || !payload ? -1 : stream.fd(), events, 0});
   }
   const int ready = poll(polled_.data(), polled_.size(), PollTimeoutMs(MonotonicNow() + longest));
   if (ready < 0 && errno != EINTR) return SystemError("cannot wait for peers");
@@ -243,11 +241,10 @@ absl::Status MeshTransport::Poll(absl::Duration longest) {
   for (const int rank : used_) {
     Peer& peer = *peers_[rank];
     if (polled_[at++].revents != 0) PSRING_RETURN_IF_ERROR(ReceiveControl(rank));
-    for (FrameStream& stream : peer.streams) {
-      const short events = polled_[at++].revents;
-      const short broken = POLLHUP | POLLERR | POLLNVAL;
-      stream.SetReady((events & (POLLIN | broken)) != 0, (events & (POLLOUT | broken)) != 0);
-    }
+    if (peer.shares) continue;
+    const short events = polled_[at++].revents;
+    const short broken = POLLHUP | POLLERR | POLLNVAL;
+    peer.stream->SetReady((events & (POLLIN | broken)) != 0, (events & (POLLOUT | broken)) != 0);
   }
   return absl::OkStatus();
 }

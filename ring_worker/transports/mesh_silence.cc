@@ -1,6 +1,4 @@
 // Which rank does not respond, when ranks have waited too long for each other.
-#include <poll.h>
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -29,9 +27,7 @@ MeshTransport::Awaited MeshTransport::WhomAwaited(uint64_t number) const {
     const Peer& peer = *peers_[rank];
     bool reads = !peer.unread.empty() && peer.unread.front().transfers <= number;
     reads |= !peer.waiting.empty() && peer.waiting.front().transfers <= number;
-    for (const FrameStream& stream : peer.streams) {
-      reads |= !stream.out().empty() && stream.out().front().transfer <= number;
-    }
+    reads |= !peer.shares && !peer.stream->out().empty() && peer.stream->out().front().transfer <= number;
     const bool sends =
         !peer.expected.empty() && gathers_[peer.expected.front() - gathers_.popped()].transfers <= number;
     if (sends && peer.shared != nullptr && peer.shared->HasFrame()) continue;
@@ -51,26 +47,6 @@ std::vector<int> MeshTransport::Silent(const std::vector<int>& ranks) const {
   return silent;
 }
 
-absl::Status MeshTransport::AwaitControl(MonotonicTime deadline) {
-  PSRING_RETURN_IF_ERROR(TakeConnected().status());
-  std::vector<int> open;
-  std::vector<pollfd> waits = {{wake_.get(), POLLIN, 0}};
-  for (const int rank : used_) {
-    const ControlConnection* const control = peers_[rank]->control.get();
-    if (control == nullptr || control->left()) continue;
-    open.push_back(rank);
-    waits.push_back({control->fd(), POLLIN, 0});
-  }
-  if (poll(waits.data(), waits.size(), PollTimeoutMs(deadline)) <= 0) return absl::OkStatus();
-  if (waits[0].revents != 0 && !aborted_.load(std::memory_order_acquire)) {
-    ReadRings(wake_.get());
-  }
-  for (size_t i = 0; i < open.size(); ++i) {
-    if (waits[i + 1].revents != 0) PSRING_RETURN_IF_ERROR(ReceiveControl(open[i]));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status MeshTransport::GiveUpWaiting(uint64_t number, const Tag& tag, absl::Duration waited,
                                           absl::Duration timeout) {
   const Awaited awaited = WhomAwaited(number);
@@ -79,7 +55,7 @@ absl::Status MeshTransport::GiveUpWaiting(uint64_t number, const Tag& tag, absl:
                                   awaited.text, " (", ToString(tag), ")");
   if (!awaited.ranks.empty()) {
     MutexLock lock(mutex_);
-    NotifyPeers(absl::StatusCode::kDeadlineExceeded, GaveUp(text), awaited.ranks.front());
+    NotifyPeers({absl::StatusCode::kDeadlineExceeded, GaveUp(text), awaited.ranks.front()});
   }
   const auto waits_for_me = [this](int rank) { return WaitsFor(rank) == rank_; };
   const MonotonicTime begin = MonotonicNow();
@@ -90,7 +66,8 @@ absl::Status MeshTransport::GiveUpWaiting(uint64_t number, const Tag& tag, absl:
     const MonotonicTime until = begin + longest;
     if (MonotonicNow() >= until || (silent.empty() && std::ranges::all_of(awaited.ranks, waits_for_me)))
       break;
-    PSRING_RETURN_IF_ERROR(AwaitControl(until));
+    PSRING_RETURN_IF_ERROR(TakeConnected().status());
+    PSRING_RETURN_IF_ERROR(Poll(until - MonotonicNow(), /*payload=*/false));
     if (aborted_.load(std::memory_order_acquire)) return failure();
     silent = Silent(awaited.ranks);
   }

@@ -39,9 +39,8 @@ class MeshTransport final : public Transport {
  public:
   // `names`: by rank, the number that messages give it. `waker`: a socket that wakes this rank from poll();
   // `wake`: its other end. `arena`: if memory is shared with any rank.
-  MeshTransport(const TransportInfo& info, std::vector<int> names, int sockets_per_peer, FileDescriptor wake,
-                FileDescriptor waker, std::optional<SharedArena> arena,
-                std::unique_ptr<MeshConnections> connections);
+  MeshTransport(const TransportInfo& info, std::vector<int> names, FileDescriptor wake, FileDescriptor waker,
+                std::optional<SharedArena> arena, std::unique_ptr<MeshConnections> connections);
   ~MeshTransport() override;
 
   // Returns when these peers are connected.
@@ -99,8 +98,7 @@ class MeshTransport final : public Transport {
     Fifo<WaitingFrame> waiting;
     Fifo<UnreadFrame> unread;
     // or
-    std::vector<FrameStream> streams;
-    uint64_t frames_out = 0, frames_in = 0;  // frame i uses stream i modulo their number
+    std::optional<FrameStream> stream;
 
     Fifo<uint64_t> expected;  // gathers that still need a frame from this peer
   };
@@ -131,11 +129,6 @@ class MeshTransport final : public Transport {
     int control;  // a socket
     SharedLink* shared = nullptr;
   };
-  struct Notice {
-    absl::StatusCode code;
-    std::string message;
-    int waits_for;
-  };
 
   // mesh.cc
   // Starts to connect a rank at its first use.
@@ -158,10 +151,9 @@ class MeshTransport final : public Transport {
     MutexLock lock(mutex_);
     return failure_;
   }
-  // Sends a control message to all peers, also to those that connect later. The last message once: later
-  // calls have no effect.
-  void NotifyPeers(absl::StatusCode code, const std::string& message, int waits_for = -1)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sends it to all peers, also to those that connect later. The last notice once: later calls have no
+  // effect.
+  void NotifyPeers(const Notice& notice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What peers get as the reason.
   std::string GaveUp(absl::string_view why) const;
   // Ends the caller's sleep.
@@ -192,7 +184,9 @@ class MeshTransport final : public Transport {
   absl::Status Progress(uint64_t number, absl::Duration timeout);
   // Sleeps until something may be able to move, a control message arrives, or `left` is over.
   absl::Status SleepUntilProgress(absl::Duration left, uint64_t number);
-  absl::Status Poll(absl::Duration longest);
+  // Until something has arrived or can be sent, at most `longest`. Not `payload`: only control messages, and
+  // new connections.
+  absl::Status Poll(absl::Duration longest, bool payload = true);
   absl::Status ReceiveControl(int rank);
   // An error if a peer of this host has left, and this rank still needs its frame or its read. What it sent
   // before is still in its memory, which this rank maps.
@@ -219,13 +213,11 @@ class MeshTransport final : public Transport {
     const Peer* const peer = peers_[rank].get();
     return peer != nullptr && peer->control != nullptr ? peer->control->waits_for() : -1;
   }
-  absl::Status AwaitControl(MonotonicTime deadline);
 
   const int rank_;
   const std::vector<int> names_;  // by rank, for messages
   const FileDescriptor wake_, waker_;
-  std::optional<SharedArena> arena_;  // declared before peers_, which use it
-  const int sockets_per_peer_;
+  std::optional<SharedArena> arena_;          // declared before peers_, which use it
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: not used yet
   std::vector<int> used_;                     // the others, in order
   int shared_peers_ = 0, tcp_peers_ = 0;      // of them

@@ -19,9 +19,12 @@
 namespace psring {
 namespace {
 
+// A header, and a channel for each rank; both are whole pages.
+constexpr size_t kHeaderBytes = 4096;
+static_assert(sizeof(SharedArena::Channel) % 4096 == 0);
+
 size_t ArenaBytes(int ranks) {
-  const size_t page = 4096;
-  return page + static_cast<size_t>(ranks) * ((sizeof(SharedArena::Channel) + page - 1) / page * page);
+  return kHeaderBytes + static_cast<size_t>(ranks) * sizeof(SharedArena::Channel);
 }
 
 constexpr int64_t kArena = -1;
@@ -91,9 +94,8 @@ absl::StatusOr<SharedArena> SharedArena::Adopt(int ranks, const UnixSocket& sock
 }
 
 SharedArena::Channel& SharedArena::channel(int peer) {
-  const size_t page = 4096;
-  return *reinterpret_cast<Channel*>(memory_.data() + page +
-                                     peer * ((sizeof(Channel) + page - 1) / page * page));
+  return *reinterpret_cast<Channel*>(memory_.data() + kHeaderBytes +
+                                     static_cast<size_t>(peer) * sizeof(Channel));
 }
 
 void SharedArena::Ring() {

@@ -129,7 +129,6 @@ struct MeshOptions {
   // the ranks are on several hosts; tcp
   std::string transport = "auto";
   std::string bind_host = "127.0.0.1";  // an address of this machine that the other ranks can reach
-  int sockets_per_peer = 1;             // TCP connections that carry payload
   // Above 0 and with auto: only ranks r with equal r / ranks_per_node share memory, as if each such set were
   // on its own host.
   int ranks_per_node = 0;

@@ -5,7 +5,9 @@
 #include <sys/eventfd.h>
 
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -64,27 +66,41 @@ struct HalfMesh {
   HalfMesh(int size, const std::vector<int>& bare_ranks, MeshOptions options = {.transport = "tcp"})
       : transports(static_cast<size_t>(size)), bare(static_cast<size_t>(size)) {
     if (options.first_peers == nullptr) options.first_peers = EveryPeer;
+    OnRanks(size, [&](FakeRendezvous& rendezvous, int rank) {
+      if (std::count(bare_ranks.begin(), bare_ranks.end(), rank) > 0) {
+        TransportInfo info;
+        info.rank = rank;
+        info.size = size;
+        EXPECT_EQ(bare[static_cast<size_t>(rank)].Connect(rendezvous, options, options.first_peers(info)),
+                  absl::OkStatus());
+      } else {
+        auto transport = MakeMeshTransport(rendezvous, options);
+        ASSERT_TRUE(transport.ok()) << transport.status();
+        transports[static_cast<size_t>(rank)] = *std::move(transport);
+      }
+    });
+  }
+
+  // The results of an all-reduce by the ranks that are not bare.
+  std::vector<absl::Status> AddUp(const GroupOptions& options) {
+    std::vector<absl::Status> statuses;
+    std::mutex mutex;
     std::vector<std::thread> threads;
-    for (int rank = 0; rank < size; ++rank) {
-      threads.emplace_back([&, rank] {
-        FakeRendezvous& rendezvous = KeptRendezvous(store, rank, size);
-        if (std::count(bare_ranks.begin(), bare_ranks.end(), rank) > 0) {
-          TransportInfo info;
-          info.rank = rank;
-          info.size = size;
-          EXPECT_EQ(bare[static_cast<size_t>(rank)].Connect(rendezvous, options, options.first_peers(info)),
-                    absl::OkStatus());
-        } else {
-          auto transport = MakeMeshTransport(rendezvous, options);
-          ASSERT_TRUE(transport.ok()) << transport.status();
-          transports[static_cast<size_t>(rank)] = *std::move(transport);
-        }
+    for (std::unique_ptr<Transport>& transport : transports) {
+      if (transport == nullptr) continue;
+      threads.emplace_back([&] {
+        const auto group = *MakeScheduledGroup(std::move(transport), options);
+        const auto stream = MakeCpuDevice()->NewStream(StreamKind::kCompute, "test");
+        std::vector<float> data(1 << 20);
+        const absl::Status status = psring::AddUp(*group, *stream, data);
+        const std::lock_guard lock(mutex);
+        statuses.push_back(status);
       });
     }
     for (std::thread& thread : threads) thread.join();
+    return statuses;
   }
 
-  std::shared_ptr<FakeStore> store = std::make_shared<FakeStore>();
   std::vector<std::unique_ptr<Transport>> transports;
   std::vector<BareRank> bare;
 };

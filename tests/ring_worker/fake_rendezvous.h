@@ -1,13 +1,16 @@
-// A rendezvous of threads, so that these tests do not need gRPC.
+// Ranks that are threads, and their rendezvous, so that these tests do not need gRPC.
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/rendezvous/rendezvous.h"
@@ -67,12 +70,11 @@ class FakeRendezvous final : public Rendezvous {
     for (int rank = 0; rank < options_.world_size && among.empty(); ++rank) ranks.push_back(rank);
     std::sort(ranks.begin(), ranks.end());
     const std::string prefix = absl::StrCat(name, "/", exchanges_[name]++, "/");
-    absl::Status status = Set(absl::StrCat(prefix, options_.rank), value);
+    PSRING_RETURN_IF_ERROR(Set(absl::StrCat(prefix, options_.rank), value));
     std::vector<std::string> values;
     for (const int rank : ranks) {
-      absl::StatusOr<std::string> found = Get(absl::StrCat(prefix, rank), absl::StrCat("rank ", rank));
-      if (!found.ok()) return found.status();
-      values.push_back(*std::move(found));
+      PSRING_ASSIGN_OR_RETURN(values.emplace_back(),
+                              Get(absl::StrCat(prefix, rank), absl::StrCat("rank ", rank)));
     }
     return values;
   }
@@ -95,6 +97,17 @@ inline FakeRendezvous& KeptRendezvous(const std::shared_ptr<FakeStore>& store, i
   MutexLock lock(mutex);
   kept.push_back(std::make_unique<FakeRendezvous>(store, rank, world_size, timeout));
   return *kept.back();
+}
+
+// Runs `body` on a thread for each rank, except those below `first`.
+inline void OnRanks(int ranks, const std::function<void(FakeRendezvous& rendezvous, int rank)>& body,
+                    int first = 0, absl::Duration timeout = absl::Seconds(20)) {
+  const auto store = std::make_shared<FakeStore>();
+  std::vector<std::thread> threads;
+  for (int rank = first; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] { body(KeptRendezvous(store, rank, ranks, timeout), rank); });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace psring

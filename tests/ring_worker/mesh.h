@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/check.h"
 #include "common/device/device.h"
 #include "ring_worker/groups/groups.h"
 #include "tests/ring_worker/fake_rendezvous.h"
-#include "tests/ring_worker/in_process.h"
 
 namespace psring {
 
@@ -25,35 +25,81 @@ inline std::vector<int> EveryPeer(const TransportInfo& info) {
   return peers;
 }
 
-// `ranks` transports: in_process, shm, tcp (over loopback), or mixed: pairs of ranks share memory, and pairs
-// are connected by TCP with two sockets per peer. `first_peers`: see MeshOptions.
+// `ranks` transports: shm, tcp (over loopback), or mixed: pairs of ranks share memory, and pairs are
+// connected by TCP. `first_peers`: see MeshOptions.
 inline std::vector<std::unique_ptr<Transport>> MakeTransports(
     const std::string& name, int ranks,
     const std::function<std::vector<int>(const TransportInfo&)>& first_peers = EveryPeer) {
-  if (name == "in_process") return MakeInProcessTransports(ranks);
   std::vector<std::unique_ptr<Transport>> transports(ranks);
-  const auto store = std::make_shared<FakeStore>();
+  OnRanks(ranks, [&](FakeRendezvous& rendezvous, int rank) {
+    MeshOptions options{.transport = name};
+    if (name == "mixed") options = {.transport = "auto", .ranks_per_node = 2};
+    options.first_peers = first_peers;
+    auto transport = MakeMeshTransport(rendezvous, options);
+    ASSERT_TRUE(transport.ok()) << transport.status();
+    transports[rank] = *std::move(transport);
+  });
+  return transports;
+}
+
+// Runs `body` for each rank of a real store, which learns of ranks that end.
+inline void OnRanksOfAStore(int ranks, const std::function<void(Rendezvous& rendezvous, int rank)>& body) {
+  const auto store = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      FakeRendezvous& rendezvous = KeptRendezvous(store, rank, ranks);
-      MeshOptions options{.transport = name};
-      if (name == "mixed") options = {.transport = "auto", .sockets_per_peer = 2, .ranks_per_node = 2};
-      options.first_peers = first_peers;
-      auto transport = MakeMeshTransport(rendezvous, options);
-      ASSERT_TRUE(transport.ok()) << transport.status();
-      transports[rank] = *std::move(transport);
+      const auto rendezvous = *Rendezvous::Join({.rank = rank,
+                                                 .world_size = ranks,
+                                                 .host = "127.0.0.1",
+                                                 .port = store->port(),
+                                                 .hosted_elsewhere = true,
+                                                 .secret = TestSecret(),
+                                                 .timeout = absl::Minutes(10)});
+      body(*rendezvous, rank);
     });
   }
   for (std::thread& thread : threads) thread.join();
-  return transports;
+}
+
+inline constexpr CallInfo kTestCall = {.elements = 4, .operation = "test"};
+
+// The result of waiting for four elements from `peer`.
+inline absl::Status ReceiveFrom(int peer, Transport& transport, absl::Duration timeout = absl::Minutes(1)) {
+  std::vector<float> data(4);
+  transport.BeginCall(kTestCall);
+  transport.Receive({}, {data.data(), 4}, ReduceOp::kSum, nullptr, {peer});
+  return transport.Wait({}, timeout);
 }
 
 inline std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
+// The sum of all ranks' `data`.
+inline absl::Status AddUp(ProcessGroup& group, Stream& stream, std::vector<float>& data) {
+  const Span span = {data.data(), data.size()};
+  PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
+  return stream.Synchronize();
+}
+
 using RankBody = std::function<absl::Status(ProcessGroup& group, Stream& stream)>;
 
-// Runs `body` for each rank on a thread with its own stream; the results by rank.
+// Runs `body` for each rank's MakeProcessGroup; the results by rank, also of making the group. `first`,
+// `timeout`: see OnRanks.
+inline std::vector<absl::Status> RunGroups(int ranks, const GroupOptions& options, const RankBody& body,
+                                           int first = 0, absl::Duration timeout = absl::Seconds(20)) {
+  std::vector<absl::Status> statuses(ranks);
+  const std::unique_ptr<Device> device = MakeCpuDevice();
+  OnRanks(
+      ranks,
+      [&](FakeRendezvous& rendezvous, int rank) {
+        const auto group = MakeProcessGroup(rendezvous, options);
+        const auto stream = device->NewStream(StreamKind::kCompute, "test");
+        statuses[rank] = group.ok() ? body(**group, *stream) : group.status();
+      },
+      first, timeout);
+  return statuses;
+}
+
+// The same for groups over these transports.
 inline std::vector<absl::Status> RunRanksToStatus(std::vector<std::unique_ptr<Transport>> transports,
                                                   const std::function<GroupOptions(int)>& options,
                                                   const RankBody& body) {

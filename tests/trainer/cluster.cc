@@ -8,10 +8,9 @@
 #include "common/base/mutex.h"
 #include "common/devices/make_device.h"
 #include "ps_server/client/ps_client.h"
-#include "ring_worker/groups/groups.h"
+#include "ring_worker/groups/process_group.h"
 #include "tests/ps_server/direct_client.h"
 #include "tests/ring_worker/fake_rendezvous.h"
-#include "tests/ring_worker/in_process.h"
 #include "trainer/strategies/group_options.h"
 #include "trainer/strategies/local_aggregation.h"
 
@@ -92,16 +91,9 @@ Connections Connect(const StrategyRow& strategy, int workers, absl::Duration tim
   if (strategy.backend == "gloo" && workers > 1) {
     connections.groups =
         MeetInAStore(workers, {.backend = "gloo", .algorithm = strategy.algorithm, .timeout = timeout});
-  } else if (strategy.uses_group && workers > 1 && gpu >= 0) {
+  } else if (strategy.uses_group && workers > 1) {
     connections.groups =
         MeetInAStore(workers, {.algorithm = strategy.algorithm, .timeout = timeout, .gpu = gpu});
-  } else if (strategy.uses_group && workers > 1) {
-    for (auto& transport : MakeInProcessTransports(workers)) {
-      auto group =
-          MakeScheduledGroup(std::move(transport), {.algorithm = strategy.algorithm, .timeout = timeout});
-      PSRING_CHECK(group.ok());
-      connections.groups.push_back(*std::move(group));
-    }
   }
   if (strategy.uses_servers) {
     for (int server = 0; server < servers; ++server) {
@@ -133,10 +125,8 @@ Connections ConnectMachines(const StrategyRow& strategy, const TrainingOptions& 
   std::vector<std::unique_ptr<PsClient>> clients(workers);
   for (int machine = 0; machine < machines; ++machine) {
     clients[machine * per_machine] = std::move(connections.clients[machine]);
-    for (auto& transport : MakeInProcessTransports(per_machine)) {
-      auto group = MakeScheduledGroup(std::move(transport), MachineGroupOptions(options, /*gpu=*/-1));
-      PSRING_CHECK(group.ok());
-      connections.groups.push_back(*std::move(group));
+    for (auto& group : MeetInAStore(per_machine, MachineGroupOptions(options, /*gpu=*/-1))) {
+      connections.groups.push_back(std::move(group));
     }
   }
   connections.clients = std::move(clients);

@@ -15,7 +15,7 @@ CudaCallWatch::~CudaCallWatch() {
   for (const cudaEvent_t event : spare_) cudaEventDestroy(event);
 }
 
-absl::Status CudaCallWatch::Note(const CallInfo& call, cudaStream_t queue) {
+absl::Status CudaCallWatch::Note(std::string what, cudaStream_t queue) {
   MutexLock lock(mutex_);
   PSRING_RETURN_IF_ERROR(LookLocked());
   cudaEvent_t done = nullptr;
@@ -26,7 +26,7 @@ absl::Status CudaCallWatch::Note(const CallInfo& call, cudaStream_t queue) {
     done = spare_.back();
     spare_.pop_back();
   }
-  in_flight_.push_back({call, done, MonotonicNow()});
+  in_flight_.push_back({std::move(what), done, MonotonicNow()});
   return CudaStatus("cudaEventRecord", cudaEventRecord(done, queue));
 }
 
@@ -42,18 +42,23 @@ absl::Status CudaCallWatch::LookLocked() {
     const cudaError_t state = QueryEvent(first.done);
     if (state == cudaErrorNotReady) {
       if (MonotonicNow() <= first.since + timeout_) return absl::OkStatus();
-      return failure_ = absl::DeadlineExceededError(
-                 absl::StrCat("rank ", rank_, ": the GPU has not done ", ToString(first.call), " after ",
-                              absl::FormatDuration(timeout_), "; it waits for the GPU of one of the other ",
-                              size_ - 1, " ranks"));
+      return failure_ = Late(first.what);
     }
-    if (state != cudaSuccess) {
-      return failure_ = CudaStatus(absl::StrCat("rank ", rank_, ": ", ToString(first.call)), state);
-    }
+    if (state != cudaSuccess) return failure_ = CudaStatus(absl::StrCat(who_, first.what), state);
     spare_.push_back(first.done);
     in_flight_.pop_front();
   }
   return absl::OkStatus();
+}
+
+std::string CudaCallWatch::oldest() const {
+  MutexLock lock(mutex_);
+  return in_flight_.empty() ? "" : in_flight_.front().what;
+}
+
+absl::Status CudaCallWatch::Late(const std::string& what) const {
+  return absl::DeadlineExceededError(
+      absl::StrCat(who_, what, " was not done after ", absl::FormatDuration(timeout_), "; ", cause_));
 }
 
 void CudaCallWatch::Fail(absl::Status why) {

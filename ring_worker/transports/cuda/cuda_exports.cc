@@ -15,6 +15,11 @@ namespace {
 
 constexpr uint32_t kMaxRegions = 1 << 16;
 
+// An event of this process.
+cudaEvent_t EventAt(uint64_t address) {
+  return reinterpret_cast<cudaEvent_t>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
 }  // namespace
 
 absl::Status ExportedRegions::Add(const Buffer& buffer) {
@@ -64,8 +69,7 @@ bool ExportedRegions::Describe(const void* data, size_t bytes, RemoteMemory& mem
 
 ExportedEvents::~ExportedEvents() {
   for (const RemoteEvent& event : events_) {
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process
-    (void)CudaStatus("cudaEventDestroy", cudaEventDestroy(reinterpret_cast<cudaEvent_t>(event.address)));
+    (void)CudaStatus("cudaEventDestroy", cudaEventDestroy(EventAt(event.address)));
   }
 }
 
@@ -87,9 +91,7 @@ absl::Status ExportedEvents::Create(bool exported) {
 
 absl::StatusOr<RemoteEvent> ExportedEvents::Record(cudaStream_t stream) {
   const RemoteEvent& event = events_[next_++ % kEvents];
-  PSRING_RETURN_IF_ERROR(
-      // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process
-      CudaStatus("cudaEventRecord", cudaEventRecord(reinterpret_cast<cudaEvent_t>(event.address), stream)));
+  PSRING_RETURN_IF_ERROR(CudaStatus("cudaEventRecord", cudaEventRecord(EventAt(event.address), stream)));
   return event;
 }
 
@@ -120,8 +122,7 @@ absl::StatusOr<const std::byte*> PeerGpu::At(const RemoteMemory& memory, size_t 
 }
 
 absl::StatusOr<cudaEvent_t> PeerGpu::EventOf(const RemoteEvent& event) {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process
-  if (same_process_) return reinterpret_cast<cudaEvent_t>(event.address);
+  if (same_process_) return EventAt(event.address);
   if (event.number >= ExportedEvents::kEvents) {
     return absl::DataLossError(
         absl::StrCat("it named event ", event.number, " of ", ExportedEvents::kEvents));

@@ -56,7 +56,9 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
         exports_(std::move(parts.exports)),
         releases_(std::move(parts.releases)),
         regions_(*device_, some_apart_),
-        watch_(std::make_shared<CudaCallWatch>(rank_, size_, timeout_)) {}
+        watch_(std::make_shared<CudaCallWatch>(
+            absl::StrCat("rank ", rank_, ": "), timeout_,
+            absl::StrCat("it waits for the GPU of one of the other ", size_ - 1, " ranks"))) {}
 
   absl::Status Open() {
     PSRING_RETURN_IF_ERROR(Select());
@@ -247,7 +249,7 @@ class CudaIpcTransport final : public Transport, public DeviceWork {
     while (!open_.empty()) PSRING_RETURN_IF_ERROR(AwaitRelease(timeout_));
     PSRING_RETURN_IF_ERROR(State());
     PSRING_RETURN_IF_ERROR(CudaStatus("cudaEventRecord", cudaEventRecord(behind_, queue_)));
-    return watch_->Note(call_, queue_);
+    return watch_->Note(ToString(call_), queue_);
   }
 
   // An event at the current end of the stream; the last one if nothing was enqueued since.

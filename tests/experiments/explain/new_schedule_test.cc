@@ -73,7 +73,7 @@ TEST(NewSchedule, IsRunByAProcessGroup) {
   GroupOptions options;
   options.algorithm = "line";
   options.schedules = &RowsWithLine();
-  RunRanks("in_process", kRanksInLine, options, [](ProcessGroup& group, Stream& stream) {
+  RunRanks("shm", kRanksInLine, options, [](ProcessGroup& group, Stream& stream) {
     EXPECT_EQ(group.info().algorithm, "line");
     std::vector<float> data(5, static_cast<float>(1 << group.rank()));
     const Span span{data.data(), data.size()};

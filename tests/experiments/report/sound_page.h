@@ -185,7 +185,7 @@ class ReportBrowserTest : public BrowserTest {
     const auto value = [](int rank, int chunk) { return std::ldexp(1.0f + chunk, rank); };  // sums are exact
     GroupOptions options;
     options.algorithm = score["algorithm"];
-    RunRanks("in_process", ranks, options, [&](ProcessGroup& group, Stream& stream) {
+    RunRanks("shm", ranks, options, [&](ProcessGroup& group, Stream& stream) {
       std::vector<float> data(chunks);
       for (int chunk = 0; chunk < chunks; ++chunk) data[chunk] = value(group.rank(), chunk);
       const Span span{data.data(), data.size()};

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <thread>
 #include <vector>
 
 #include "ring_worker/bench/bench_run.h"
@@ -46,15 +45,9 @@ Outcome Bench(BenchOptions options, int ranks) {
   Outcome outcome;
   outcome.statuses.resize(static_cast<size_t>(ranks));
   ToOutcome output(outcome);
-  const auto store = std::make_shared<FakeStore>();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      FakeRendezvous rendezvous(store, rank, ranks);
-      outcome.statuses[static_cast<size_t>(rank)] = RunBench(options, rendezvous, output);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnRanks(ranks, [&](FakeRendezvous& rendezvous, int rank) {
+    outcome.statuses[static_cast<size_t>(rank)] = RunBench(options, rendezvous, output);
+  });
   return outcome;
 }
 

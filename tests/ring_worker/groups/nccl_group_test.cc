@@ -5,21 +5,19 @@
 #include <algorithm>
 #include <functional>
 #include <latch>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "common/devices/make_device.h"
 #include "ring_worker/groups/nccl_environment.h"
 #include "ring_worker/groups/process_group.h"
 #include "tests/common/cuda/fake_cuda.h"
 #include "tests/eventually.h"
+#include "tests/has.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 #include "tests/ring_worker/groups/fake_nccl.h"
 
@@ -45,25 +43,25 @@ class NcclGroupTest : public testing::Test {
   std::vector<absl::Status> RunRanks(int ranks, const GroupOptions& options, const Body& body,
                                      bool one_gpu = false) {
     TheFakeCuda().devices = ranks;
-    const auto store = std::make_shared<FakeStore>();
     std::vector<absl::Status> statuses(static_cast<size_t>(ranks));
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back([&, rank] {
-        FakeRendezvous rendezvous(store, rank, ranks);
-        GroupOptions own = options;
-        own.backend = "nccl";
-        own.gpu = one_gpu ? 0 : rank;
-        const auto device = *MakeDevice(absl::StrCat("cuda:", own.gpu));
-        const auto group = MakeProcessGroup(rendezvous, own);
-        statuses[static_cast<size_t>(rank)] = group.status();
-        if (!group.ok()) return;
-        const auto stream = device->NewStream(StreamKind::kBackground, "test");
-        statuses[static_cast<size_t>(rank)] = body(**group, *device, *stream);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    OnRanks(ranks, [&](FakeRendezvous& rendezvous, int rank) {
+      GroupOptions own = options;
+      own.backend = "nccl";
+      own.gpu = one_gpu ? 0 : rank;
+      const auto device = *MakeDevice(absl::StrCat("cuda:", own.gpu));
+      const auto group = MakeProcessGroup(rendezvous, own);
+      const auto stream = device->NewStream(StreamKind::kBackground, "test");
+      statuses[static_cast<size_t>(rank)] = group.ok() ? body(**group, *device, *stream) : group.status();
+    });
     return statuses;
+  }
+
+  void ExpectAll(const std::vector<absl::Status>& statuses, absl::StatusCode code,
+                 const std::vector<std::string>& parts = {}) const {
+    for (const absl::Status& status : statuses) {
+      EXPECT_EQ(status.code(), code) << status;
+      for (const std::string& part : parts) EXPECT_THAT(status.message(), Has(part));
+    }
   }
 
   static std::vector<float> Values(Stream& stream, const Buffer& memory) {
@@ -84,56 +82,54 @@ class NcclGroupTest : public testing::Test {
     return absl::OkStatus();
   }
 
-  bool Has(int rank, const std::string& line) const {
+  bool Logged(int rank, const std::string& line) const {
     const Lines log = nccl_.Log(rank);
     return std::find(log.begin(), log.end(), line) != log.end();
   }
 
   // Waits until the rank waits for the others in AddOnes. For one thread.
   void WaitForCall(int rank) const {
-    EXPECT_TRUE(Eventually([&] { return Has(rank, "all_reduce 100"); })) << "no call of rank " << rank;
+    EXPECT_TRUE(Eventually([&] { return Logged(rank, "all_reduce 100"); })) << "no call of rank " << rank;
   }
 
   FakeNccl nccl_ = FakeNccl::Load();
 };
 
 TEST_F(NcclGroupTest, CommunicatorsAreInitialisedWithoutBlockingAndDestroyed) {
-  for (const absl::Status& status : RunRanks(3, {}, [](auto&group, auto&device, auto&stream) {
-         EXPECT_TRUE(group.info().on_gpu);
-         EXPECT_EQ(group.info().algorithm, "default");
-         EXPECT_TRUE(absl::StartsWith(group.info().transport, "nccl 2.")) << group.info().transport;
-         EXPECT_EQ(group.info().wires, Lines{"NCCL"});
-         return AddOnes(group, device, stream);
-       })) {
-    EXPECT_EQ(status, absl::OkStatus());
-  }
+  ExpectAll(RunRanks(3, {},
+                     [](auto& group, auto& device, auto& stream) {
+                       EXPECT_TRUE(group.info().on_gpu);
+                       EXPECT_EQ(group.info().algorithm, "default");
+                       EXPECT_THAT(group.info().transport, testing::StartsWith("nccl 2."));
+                       EXPECT_EQ(group.info().wires, Lines{"NCCL"});
+                       return AddOnes(group, device, stream);
+                     }),
+            absl::StatusCode::kOk);
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(nccl_.Log(rank), (Lines{"init of 3, blocking 0", "all_reduce 100", "finalize", "destroy"}));
   }
 }
 
 TEST_F(NcclGroupTest, BucketsReadyTogetherAreOneLaunch) {
-  for (const absl::Status& status : RunRanks(2, {}, [](auto&group, auto&device, auto&stream) -> absl::Status {
-         std::vector<Buffer> buckets;
-         std::vector<Span> spans;
-         for (const size_t count : {10, 0, 300, 7}) {
-           buckets.push_back(*device.Allocate(count * sizeof(float)));
-           const std::vector<float> values(count,
-                                           static_cast<float>(count) + static_cast<float>(group.rank()));
-           stream.Copy(buckets.back().data(), values.data(), buckets.back().bytes());
-           PSRING_RETURN_IF_ERROR(stream.Synchronize());
-           spans.push_back(buckets.back().span());
-         }
-         PSRING_RETURN_IF_ERROR(group.AllReduceTogether(spans, ReduceOp::kSum, stream));
-         PSRING_RETURN_IF_ERROR(stream.Synchronize());
-         for (const Buffer& bucket : buckets) {
-           const size_t count = bucket.bytes() / sizeof(float);
-           EXPECT_EQ(Values(stream, bucket), std::vector<float>(count, 2 * static_cast<float>(count) + 1));
-         }
-         return absl::OkStatus();
-       })) {
-    EXPECT_EQ(status, absl::OkStatus());
-  }
+  const auto statuses = RunRanks(2, {}, [](auto& group, auto& device, auto& stream) -> absl::Status {
+    std::vector<Buffer> buckets;
+    std::vector<Span> spans;
+    for (const size_t count : {10, 0, 300, 7}) {
+      buckets.push_back(*device.Allocate(count * sizeof(float)));
+      const std::vector<float> values(count, static_cast<float>(count) + static_cast<float>(group.rank()));
+      stream.Copy(buckets.back().data(), values.data(), buckets.back().bytes());
+      PSRING_RETURN_IF_ERROR(stream.Synchronize());
+      spans.push_back(buckets.back().span());
+    }
+    PSRING_RETURN_IF_ERROR(group.AllReduceTogether(spans, ReduceOp::kSum, stream));
+    PSRING_RETURN_IF_ERROR(stream.Synchronize());
+    for (const Buffer& bucket : buckets) {
+      const size_t count = bucket.bytes() / sizeof(float);
+      EXPECT_EQ(Values(stream, bucket), std::vector<float>(count, 2 * static_cast<float>(count) + 1));
+    }
+    return absl::OkStatus();
+  });
+  ExpectAll(statuses, absl::StatusCode::kOk);
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(nccl_.Log(rank), (Lines{"init of 2, blocking 0", "all_reduce 10", "all_reduce 300",
                                       "all_reduce 7", "launch of a group of 3", "finalize", "destroy"}));
@@ -152,10 +148,10 @@ TEST_F(NcclGroupTest, AMissingRankAbortsTheOthersAtTheTimeout) {
         return AddOnes(group, device, stream);
       });
   for (const int survivor : {0, 1}) {
-    EXPECT_EQ(statuses[survivor].code(), absl::StatusCode::kDeadlineExceeded) << statuses[survivor];
-    EXPECT_TRUE(absl::StrContains(statuses[survivor].message(), "all_reduce of 100 float32 elements"));
-    EXPECT_TRUE(Has(survivor, "abort")) << absl::StrJoin(nccl_.Log(survivor), ", ");
-    EXPECT_FALSE(Has(survivor, "destroy"));
+    ExpectAll({statuses[survivor]}, absl::StatusCode::kDeadlineExceeded,
+              {"all_reduce of 100 float32 elements"});
+    EXPECT_TRUE(Logged(survivor, "abort")) << absl::StrJoin(nccl_.Log(survivor), ", ");
+    EXPECT_FALSE(Logged(survivor, "destroy"));
   }
 }
 
@@ -169,11 +165,9 @@ TEST_F(NcclGroupTest, EveryRankReportsAsynchronousErrorsAndAborts) {
     return AddOnes(group, device, stream);
   });
   for (const int survivor : {0, 1}) {
-    EXPECT_EQ(statuses[survivor].code(), absl::StatusCode::kUnavailable) << statuses[survivor];
-    EXPECT_TRUE(absl::StrContains(statuses[survivor].message(), "remote process exited"))
-        << statuses[survivor];
-    EXPECT_TRUE(absl::StrContains(statuses[survivor].message(), absl::StrCat("rank ", survivor)));
-    EXPECT_TRUE(Has(survivor, "abort"));
+    ExpectAll({statuses[survivor]}, absl::StatusCode::kUnavailable,
+              {"remote process exited", absl::StrCat("rank ", survivor)});
+    EXPECT_TRUE(Logged(survivor, "abort"));
   }
 }
 
@@ -193,56 +187,43 @@ TEST_F(NcclGroupTest, AnAbortFromAnotherThreadEndsAWaitingCall) {
     other.join();
     return status;
   });
-  EXPECT_TRUE(absl::StrContains(statuses[0].message(), "the user has stopped it")) << statuses[0];
-  EXPECT_TRUE(Has(0, "abort"));
+  EXPECT_THAT(statuses[0].message(), Has("the user has stopped it"));
+  EXPECT_TRUE(Logged(0, "abort"));
 }
 
 TEST_F(NcclGroupTest, CommunicatorsThatDoNotConnectAreAbortedAtTheTimeout) {
   nccl_.Set("init_hangs", 1);
-  for (const absl::Status& status : RunRanks(2, {.timeout = absl::Milliseconds(200)}, AddOnes)) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-    EXPECT_TRUE(
-        absl::StrContains(status.message(), "the other ranks' communicators was not done after 200ms"))
-        << status;
-  }
-  EXPECT_TRUE(Has(0, "abort") && Has(1, "abort"));
+  ExpectAll(RunRanks(2, {.timeout = absl::Milliseconds(200)}, AddOnes), absl::StatusCode::kDeadlineExceeded,
+            {"the other ranks' communicators was not done after 200ms"});
+  EXPECT_TRUE(Logged(0, "abort") && Logged(1, "abort"));
 }
 
 TEST_F(NcclGroupTest, AnOlderNcclIsRejectedWithBothVersions) {
   nccl_.Set("version", 21005);
-  for (const absl::Status& status : RunRanks(2, {}, AddOnes)) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_TRUE(absl::StrContains(status.message(), "this machine's NCCL is 2.10.5, and this build needs 2."))
-        << status;
-  }
+  ExpectAll(RunRanks(2, {}, AddOnes), absl::StatusCode::kFailedPrecondition,
+            {"this machine's NCCL is 2.10.5, and this build needs 2."});
   EXPECT_EQ(nccl_.Log(0), Lines());
 }
 
 TEST_F(NcclGroupTest, RanksWithDifferentVersionsReportBoth) {
   nccl_.Set("version", 29000);
   nccl_.Set("later_version", 29105);
-  for (const absl::Status& status : RunRanks(2, {}, AddOnes)) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_TRUE(absl::StrContains(status.message(), "2.90.0") &&
-                absl::StrContains(status.message(), "2.91.5"))
-        << status;
-  }
+  ExpectAll(RunRanks(2, {}, AddOnes), absl::StatusCode::kFailedPrecondition, {"2.90.0", "2.91.5"});
 }
 
 TEST_F(NcclGroupTest, VariablesAreSetOnlyDuringInitialisation) {
-  for (const absl::Status& status :
-       RunRanks(2, {.algorithm = "ring", .transport = "tcp"}, [](auto&group, auto&device, auto&stream) {
-         EXPECT_EQ(group.info().algorithm, "ring");
-         EXPECT_TRUE(absl::EndsWith(group.info().transport, " tcp")) << group.info().transport;
-         EXPECT_EQ(group.info().wires, Lines{"NCCL over sockets"});
-         return AddOnes(group, device, stream);
-       })) {
-    EXPECT_EQ(status, absl::OkStatus());
-  }
+  ExpectAll(RunRanks(2, {.algorithm = "ring", .transport = "tcp"},
+                     [](auto& group, auto& device, auto& stream) {
+                       EXPECT_EQ(group.info().algorithm, "ring");
+                       EXPECT_THAT(group.info().transport, testing::EndsWith(" tcp"));
+                       EXPECT_EQ(group.info().wires, Lines{"NCCL over sockets"});
+                       return AddOnes(group, device, stream);
+                     }),
+            absl::StatusCode::kOk);
   for (int rank = 0; rank < 2; ++rank) {
     for (const char* variable : {"NCCL_ALGO=Ring", "NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1",
                                  "NCCL_IB_DISABLE=1", "NCCL_NET=Socket", "NCCL_SOCKET_IFNAME==lo"}) {
-      EXPECT_TRUE(Has(rank, variable)) << variable;
+      EXPECT_TRUE(Logged(rank, variable)) << variable;
     }
   }
   EXPECT_EQ(getenv("NCCL_ALGO"), nullptr) << "only during initialization";
@@ -251,27 +232,19 @@ TEST_F(NcclGroupTest, VariablesAreSetOnlyDuringInitialisation) {
 TEST_F(NcclGroupTest, OneProcessHasOneSetOfRestrictions) {
   for (const auto& [first, second] : {std::pair("auto", "tcp"), {"tcp", "auto"}}) {
     ForgetForThisProcess();
-    for (const absl::Status& status : RunRanks(2, {.transport = first}, AddOnes)) {
-      EXPECT_EQ(status, absl::OkStatus());
-    }
+    ExpectAll(RunRanks(2, {.transport = first}, AddOnes), absl::StatusCode::kOk);
     nccl_.Reset();
-    for (const absl::Status& status : RunRanks(2, {.transport = second}, AddOnes)) {
-      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-      EXPECT_TRUE(absl::StrContains(status.message(), "NCCL reads its settings once per process")) << status;
-    }
+    ExpectAll(RunRanks(2, {.transport = second}, AddOnes), absl::StatusCode::kFailedPrecondition,
+              {"NCCL reads its settings once per process"});
     EXPECT_EQ(nccl_.Log(0), Lines()) << "no communicator with other settings than it says";
-    for (const absl::Status& status : RunRanks(2, {.algorithm = "ring", .transport = first}, AddOnes)) {
-      EXPECT_EQ(status, absl::OkStatus()) << "NCCL_ALGO is read for every communicator";
-    }
+    // NCCL_ALGO is read for every communicator.
+    ExpectAll(RunRanks(2, {.algorithm = "ring", .transport = first}, AddOnes), absl::StatusCode::kOk);
   }
 }
 
 TEST_F(NcclGroupTest, ThreadsOfOneProcessOnOneGpuAreRejectedWithARemedy) {
-  for (const absl::Status& status : RunRanks(2, {}, AddOnes, /*one_gpu=*/true)) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_TRUE(absl::StrContains(status.message(), "ranks 0 and 1 are threads of one process on one GPU"));
-    EXPECT_TRUE(absl::StrContains(status.message(), "--backend native")) << status;
-  }
+  ExpectAll(RunRanks(2, {}, AddOnes, /*one_gpu=*/true), absl::StatusCode::kFailedPrecondition,
+            {"ranks 0 and 1 are threads of one process on one GPU", "--backend native"});
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <latch>
 #include <map>
 #include <memory>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/ring_worker/groups/group_checks.h"
 #include "tests/ring_worker/mesh.h"
 
 namespace psring {
@@ -59,8 +59,7 @@ class ProcessGroupTest : public testing::TestWithParam<std::tuple<std::string, s
 TEST(GroupInfoTest, NamesTheWiresOfARanksPayload) {
   using Names = std::vector<std::string>;
   for (const auto& [transport, ranks, first, last] :
-       {std::tuple("in_process", 2, Names{"memory of one process"}, Names{"memory of one process"}),
-        {"shm", 2, {"shared memory"}, {"shared memory"}},
+       {std::tuple("shm", 2, Names{"shared memory"}, Names{"shared memory"}),
         {"tcp", 2, {"TCP"}, {"TCP"}},
         {"mixed", 3, {"shared memory", "TCP"}, {"TCP"}}}) {  // the last of 3 ranks has no partner
     RunRanks(transport, ranks, {}, [&](ProcessGroup& group, Stream&) {
@@ -109,9 +108,7 @@ TEST_P(ProcessGroupTest, TheSumHasTheSameBitsOnEveryRun) {
         others.count_down();
       }
       std::vector<float> data = Values(group.rank(), count);
-      const Span span = {data.data(), count};
-      PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
-      PSRING_RETURN_IF_ERROR(stream.Synchronize());
+      PSRING_RETURN_IF_ERROR(AddUp(group, stream, data));
       if (group.rank() == 0) result = data;
       return absl::OkStatus();
     });
@@ -129,9 +126,7 @@ TEST_P(ProcessGroupTest, TheSegmentSizeDoesNotChangeTheBits) {
     std::vector<float> result;
     RunRanks(transport(), 3, small, [&](ProcessGroup& group, Stream& stream) {
       std::vector<float> data = Values(group.rank(), count);
-      const Span span = {data.data(), count};
-      PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
-      PSRING_RETURN_IF_ERROR(stream.Synchronize());
+      PSRING_RETURN_IF_ERROR(AddUp(group, stream, data));
       if (group.rank() == 2) result = data;
       return absl::OkStatus();
     });
@@ -160,12 +155,8 @@ TEST_P(ProcessGroupTest, PayloadIsThatOfTheSchedule) {
       std::vector<Traffic> traffic(ranks);
       RunRanks(transport(), ranks, options(), [&](ProcessGroup& group, Stream& stream) {
         std::vector<float> data = Values(group.rank(), count);
-        const Span span = {data.data(), count};
-        PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
-        PSRING_RETURN_IF_ERROR(stream.Synchronize());
-        PSRING_RETURN_IF_ERROR(
-            group.Barrier(stream));  // moves no payload; afterwards the peers have read everything
-        PSRING_RETURN_IF_ERROR(stream.Synchronize());
+        PSRING_RETURN_IF_ERROR(AddUp(group, stream, data));
+        PSRING_RETURN_IF_ERROR(AwaitPeers({group, stream}));  // moves no payload
         traffic[group.rank()] = group.traffic();
         return absl::OkStatus();
       });
@@ -243,123 +234,26 @@ TEST_P(ProcessGroupTest, InvalidArgumentsAreRejected) {
   });
 }
 
-// Small integers, whose sums over 16 ranks are exact in every type.
-float Whole(int rank, size_t i) { return static_cast<float>((rank * 3 + i) % 7) - 2; }
-
-float ExpectedOf(ReduceOp op, int ranks, size_t i) {
-  float result = Whole(0, i);
-  for (int rank = 1; rank < ranks; ++rank) {
-    const float value = Whole(rank, i);
-    result = op == ReduceOp::kMin   ? std::min(result, value)
-             : op == ReduceOp::kMax ? std::max(result, value)
-                                    : result + value;
-  }
-  return op == ReduceOp::kMean ? result / static_cast<float>(ranks) : result;
-}
-
-// One rank's buffer of any type, private or shared.
-class Elements {
- public:
-  Elements(Device& device, ProcessGroup& group, bool shared, DType type, size_t count)
-      : group_(dynamic_cast<MemoryRegistration*>(&group)), type_(type) {
-    buffer_ = *(shared ? device.AllocateShared(4 * count + 4) : device.Allocate(4 * count + 4));
-    if (group_ != nullptr) {
-      EXPECT_EQ(group_->Register(buffer_), absl::OkStatus());
-    }
-  }
-  ~Elements() {
-    if (group_ != nullptr) group_->Unregister(buffer_);
-  }
-  Span span(size_t first, size_t count) const { return buffer_.span(type_).Slice(first, count); }
-
-  void Fill(size_t first, size_t count, const std::function<float(size_t)>& value) {
-    std::vector<float> values(count);
-    for (size_t i = 0; i < count; ++i) values[i] = value(i);
-    cpu::Convert(DType::kFloat32, values.data(), type_, span(first, count).data, count);
-  }
-  void Expect(size_t first, size_t count, double tolerance, const std::function<float(size_t)>& value) const {
-    std::vector<float> values(count);
-    cpu::Convert(type_, span(first, count).data, DType::kFloat32, values.data(), count);
-    for (size_t i = 0; i < count; ++i) {
-      ASSERT_NEAR(values[i], value(i), tolerance * std::abs(value(i))) << "element " << first + i;
-    }
-  }
-
- private:
-  MemoryRegistration* const group_;  // null: the backend shares no memory
-  DType type_;
-  Buffer buffer_;
-};
-
-// Every collective of a group of `ranks` ranks.
-absl::Status UseAll(ProcessGroup& group, Stream& stream, Device& device, DType type, ReduceOp op, bool shared,
-                    size_t count) {
-  const int ranks = group.size(), me = group.rank();
-  Elements a(device, group, shared, type, count * ranks), b(device, group, shared, type, count * ranks);
-  const double tolerance = op == ReduceOp::kMean ? (type == DType::kFloat32 ? 1e-6 : 1e-2) : 0;
-  const auto mine = [&](size_t i) { return Whole(me, i); };
-  const auto all = [&](size_t i) { return ExpectedOf(op, ranks, i); };
-
-  for (bool in_place : {false, true}) {
-    Elements& out = in_place ? a : b;
-    a.Fill(0, count, mine);
-    PSRING_RETURN_IF_ERROR(group.AllReduce(a.span(0, count), out.span(0, count), op, stream));
-    PSRING_RETURN_IF_ERROR(stream.Synchronize());
-    out.Expect(0, count, tolerance, all);
-    if (!in_place) a.Expect(0, count, 0, mine);
-  }
-  for (bool in_place : {false, true}) {
-    Elements& out = in_place ? a : b;
-    const size_t at = in_place ? me * count : 0;
-    a.Fill(0, count * ranks, mine);
-    PSRING_RETURN_IF_ERROR(group.ReduceScatter(a.span(0, count * ranks), out.span(at, count), op, stream));
-    PSRING_RETURN_IF_ERROR(stream.Synchronize());
-    out.Expect(at, count, tolerance, [&](size_t i) { return all(me * count + i); });
-    a.Expect(0, me * count, 0, mine);  // the rest of the input is unchanged
-  }
-  for (bool in_place : {false, true}) {
-    Elements& in = in_place ? b : a;
-    const size_t at = in_place ? me * count : 0;
-    b.Fill(0, count * ranks, [](size_t) { return -9; });
-    in.Fill(at, count, mine);
-    PSRING_RETURN_IF_ERROR(group.AllGather(in.span(at, count), b.span(0, count * ranks), stream));
-    PSRING_RETURN_IF_ERROR(stream.Synchronize());
-    for (int rank = 0; rank < ranks; ++rank) {
-      b.Expect(rank * count, count, 0, [&](size_t i) { return Whole(rank, i); });
-    }
-  }
-  const int root = static_cast<int>(count) % ranks;
-  a.Fill(0, count, mine);
-  PSRING_RETURN_IF_ERROR(group.Broadcast(a.span(0, count), root, stream));
-  PSRING_RETURN_IF_ERROR(stream.Synchronize());
-  a.Expect(0, count, 0, [&](size_t i) { return Whole(root, i); });
-  // Peers may still read the memory before this.
-  PSRING_RETURN_IF_ERROR(group.Barrier(stream));
-  return stream.Synchronize();
-}
-
 // The schedules themselves are proved for every number of ranks in schedule_test.
 TEST_P(ProcessGroupTest, EveryCollectiveIsExactForManyRankCountsSizesTypesAndOps) {
-  const std::unique_ptr<Device> device = MakeCpuDevice();
-  const DType types[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
-  const ReduceOp ops[] = {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMin, ReduceOp::kMax};
   // What depends on the number of ranks is the same over every transport.
-  const std::vector<int> numbers =
-      transport() == "in_process" ? std::vector{1, 2, 3, 4, 5, 6, 7, 8, 11, 16} : std::vector{2, 3, 5, 8};
-  for (int ranks : numbers) {
+  const std::map<std::string, std::vector<int>> numbers = {
+      {"shm", {1, 2, 3, 4, 5, 6, 7, 8}}, {"tcp", {2, 3, 5, 8, 11, 16}}, {"mixed", {2, 3, 5, 8}}};
+  for (int ranks : numbers.at(transport())) {
     SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
     RunRanks(transport(), ranks, options(), [&](ProcessGroup& group, Stream& stream) {
       int turn = ranks;  // the same on all ranks
       for (size_t count : {size_t{0}, size_t{1}, size_t{3}, size_t{1000}}) {
-        for (DType type : types) {
-          const ReduceOp op = ops[turn % 4];
-          PSRING_RETURN_IF_ERROR(UseAll(group, stream, *device, type, op, turn % 3 == 0, count));
+        for (DType type : kDTypes) {
+          const bool shared = turn % 3 == 0;
+          PSRING_RETURN_IF_ERROR(
+              CheckCollectives({group, stream}, count, type, kReduceOps[turn % 4], shared));
           ++turn;
         }
       }
       if (ranks != 3 && ranks != 4) return absl::OkStatus();
-      return UseAll(group, stream, *device, types[ranks % 3], ops[ranks % 4], ranks % 2 == 0,
-                    ((1 << 20) + 3) / ranks);
+      return CheckCollectives({group, stream}, ((1 << 20) + 3) / ranks, kDTypes[ranks % 3],
+                              kReduceOps[ranks % 4], /*shared=*/ranks % 2 == 0);
     });
   }
 }
@@ -388,16 +282,12 @@ TEST_P(ProcessGroupTest, RecordsTheTimesOfEachRound) {
       std::vector<std::vector<RoundTime>> noted(ranks);
       RunRanks(transport(), ranks, asked, [&](ProcessGroup& group, Stream& stream) {
         std::vector<float> data = Values(group.rank(), size);
-        const Span span{data.data(), data.size()};
-        std::vector<RoundTime>& rounds = noted[group.rank()];
-        for (std::vector<RoundTime>* into : {(std::vector<RoundTime>*)nullptr, &rounds, &rounds}) {
+        std::vector<RoundTime>* const rounds = &noted[group.rank()];
+        for (auto* into : std::vector<std::vector<RoundTime>*>{nullptr, rounds, rounds, nullptr}) {
           dynamic_cast<RoundRecording&>(group).NoteRounds(into);
-          PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
-          PSRING_RETURN_IF_ERROR(stream.Synchronize());
+          PSRING_RETURN_IF_ERROR(AddUp(group, stream, data));
         }
-        dynamic_cast<RoundRecording&>(group).NoteRounds(nullptr);
-        PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
-        return stream.Synchronize();
+        return absl::OkStatus();
       });
       const auto schedule = MakeSchedule(asked.algorithm, Collective::kAllReduce, {.ranks = ranks});
       ASSERT_TRUE(schedule.ok());
@@ -436,7 +326,7 @@ TEST_P(ProcessGroupTest, RecordsTheTimesOfEachRound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ProcessGroupTest,
-                         testing::Combine(testing::Values("in_process", "tcp", "shm", "mixed"),
+                         testing::Combine(testing::Values("tcp", "shm", "mixed"),
                                           testing::ValuesIn(AlgorithmsFor(Collective::kAllReduce))),
                          [](const auto& info) {
                            std::string name =
@@ -448,7 +338,7 @@ INSTANTIATE_TEST_SUITE_P(All, ProcessGroupTest,
 TEST(MakeScheduledGroupTest, AnUnknownAlgorithmIsRejected) {
   GroupOptions options;
   options.algorithm = "mesh";
-  EXPECT_EQ(MakeScheduledGroup(std::move(MakeInProcessTransports(1)[0]), options).status().code(),
+  EXPECT_EQ(MakeScheduledGroup(std::move(MakeTransports("shm", 1)[0]), options).status().code(),
             absl::StatusCode::kNotFound);
 }
 

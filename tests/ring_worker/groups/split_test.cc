@@ -1,14 +1,10 @@
 // Parts of a group, with threads as ranks.
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <memory>
-#include <thread>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "tests/ring_worker/fake_rendezvous.h"
+#include "tests/has.h"
 #include "tests/ring_worker/groups/group_checks.h"
 #include "tests/ring_worker/mesh.h"
 
@@ -27,46 +23,29 @@ class SplitTest : public testing::TestWithParam<std::tuple<std::string, std::str
  protected:
   void SetUp() override {
     const BackendRow& backend = BackendNamed(std::get<0>(GetParam()));
-    if (!backend.available) GTEST_SKIP() << "this build has no " << backend.name << ": " << backend.missing;
+    if (!backend.available()) GTEST_SKIP() << "this build has no " << backend.name << ": " << backend.missing;
   }
 
-  void OnRanks(
-      int ranks,
-      const std::function<absl::Status(ProcessGroup& group, Rendezvous& meeting, Stream& stream)>& body) {
-    const auto store = std::make_shared<FakeStore>();
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back([&, rank] {
-        FakeRendezvous meeting(store, rank, ranks);
-        GroupOptions options;
-        options.backend = std::get<0>(GetParam());
-        options.transport = std::get<1>(GetParam());
-        options.timeout = absl::Seconds(20);
-        auto group = MakeProcessGroup(meeting, options);
-        ASSERT_TRUE(group.ok()) << group.status();
-        const auto stream = device_->NewStream(StreamKind::kCompute, "test");
-        const absl::Status status = body(**group, meeting, *stream);
-        EXPECT_TRUE(status.ok()) << "rank " << rank << ": " << status;
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+  static void OnGroups(int ranks, const RankBody& body) {
+    const auto& [backend, transport] = GetParam();
+    GroupOptions options;
+    options.backend = backend;
+    options.transport = transport;
+    options.timeout = absl::Seconds(20);
+    for (const absl::Status& status : RunGroups(ranks, options, body)) EXPECT_EQ(status, absl::OkStatus());
   }
 
   // The ranks of a part add their ranks in the whole group.
   static absl::Status ExpectSum(ProcessGroup& part, Stream& stream, float mine, float sum) {
     std::vector<float> values(1000, mine);
-    const Span span = {values.data(), values.size()};
-    PSRING_RETURN_IF_ERROR(part.AllReduce(span, span, ReduceOp::kSum, stream));
-    PSRING_RETURN_IF_ERROR(stream.Synchronize());
+    PSRING_RETURN_IF_ERROR(AddUp(part, stream, values));
     EXPECT_EQ(values, std::vector<float>(1000, sum));
     return absl::OkStatus();
   }
-
-  const std::unique_ptr<Device> device_ = MakeCpuDevice();
 };
 
 TEST_P(SplitTest, EveryRankIsAmongTheRanksOfItsHost) {
-  OnRanks(3, [](ProcessGroup& group, Rendezvous&, Stream&) {
+  OnGroups(3, [](ProcessGroup& group, Stream&) {
     EXPECT_EQ(group.local_size(), 3);
     EXPECT_EQ(group.local_rank(), group.rank());
     return absl::OkStatus();
@@ -74,7 +53,7 @@ TEST_P(SplitTest, EveryRankIsAmongTheRanksOfItsHost) {
 }
 
 TEST_P(SplitTest, PartsAndTheWholeGroupWorkConcurrently) {
-  OnRanks(5, [](ProcessGroup& group, Rendezvous&, Stream& stream) {
+  OnGroups(5, [](ProcessGroup& group, Stream& stream) {
     const float mine = static_cast<float>(group.rank());
     // Even ranks and odd ranks, the odd ones in reverse order.
     PSRING_ASSIGN_OR_RETURN(const auto part,
@@ -90,7 +69,7 @@ TEST_P(SplitTest, PartsAndTheWholeGroupWorkConcurrently) {
 }
 
 TEST_P(SplitTest, ARankMayBeInNoPartAndPartsCanBeSplit) {
-  OnRanks(4, [](ProcessGroup& group, Rendezvous&, Stream& stream) {
+  OnGroups(4, [](ProcessGroup& group, Stream& stream) {
     PSRING_ASSIGN_OR_RETURN(const auto part, group.Split(group.rank() == 1 ? kNoColor : 5, 0));
     EXPECT_EQ(part == nullptr, group.rank() == 1);
     if (part != nullptr) {
@@ -109,7 +88,7 @@ TEST_P(SplitTest, ARankMayBeInNoPartAndPartsCanBeSplit) {
 
 // A hierarchical all-reduce: add within each node, then over the nodes, then broadcast within each node.
 TEST_P(SplitTest, NodesAndLeadersTogetherMakeAnAllReduce) {
-  OnRanks(6, [](ProcessGroup& group, Rendezvous&, Stream& stream) {
+  OnGroups(6, [](ProcessGroup& group, Stream& stream) {
     const int per_node = 2, node = group.rank() / per_node;
     PSRING_ASSIGN_OR_RETURN(const auto within, group.Split(node, 0));
     PSRING_ASSIGN_OR_RETURN(const auto across, group.Split(within->rank() == 0 ? 0 : kNoColor, 0));
@@ -125,7 +104,7 @@ TEST_P(SplitTest, NodesAndLeadersTogetherMakeAnAllReduce) {
 }
 
 TEST_P(SplitTest, ANegativeColorIsRejected) {
-  OnRanks(1, [](ProcessGroup& group, Rendezvous&, Stream&) {
+  OnGroups(1, [](ProcessGroup& group, Stream&) {
     EXPECT_EQ(group.Split(-2, 0).status().code(), absl::StatusCode::kInvalidArgument);
     return absl::OkStatus();
   });
@@ -133,17 +112,14 @@ TEST_P(SplitTest, ANegativeColorIsRejected) {
 
 TEST_P(SplitTest, APartNamesRanksByTheirNumbersInTheJob) {
   if (std::get<0>(GetParam()) != "native") GTEST_SKIP() << "psring's own backend names ranks";
-  OnRanks(4, [](ProcessGroup& group, Rendezvous&, Stream& stream) -> absl::Status {
+  OnGroups(4, [](ProcessGroup& group, Stream& stream) -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(const auto part, group.Split(group.rank() == 1 ? kNoColor : 0, 0));
     if (part == nullptr) return absl::OkStatus();
     // Ranks 2 and 3 of the job: a part of the part.
     PSRING_ASSIGN_OR_RETURN(const auto last, part->Split(part->rank() == 0 ? kNoColor : 0, 0));
     if (last == nullptr || last->rank() == 1) return absl::OkStatus();  // rank 3 leaves without a call
     std::vector<float> values(1000);
-    const Span span = {values.data(), values.size()};
-    PSRING_RETURN_IF_ERROR(last->AllReduce(span, span, ReduceOp::kSum, stream));
-    const absl::Status status = stream.Synchronize();
-    EXPECT_TRUE(absl::StrContains(status.message(), "rank 3 has left; rank 2 still needs it")) << status;
+    EXPECT_THAT(AddUp(*last, stream, values).message(), Has("rank 3 has left; rank 2 still needs it"));
     return absl::OkStatus();
   });
 }
@@ -156,23 +132,15 @@ INSTANTIATE_TEST_SUITE_P(Backends, SplitTest,
                          });
 
 TEST(Split, AMissingRankIsNamed) {
-  const auto store = std::make_shared<FakeStore>();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      FakeRendezvous meeting(store, rank, 2, absl::Seconds(rank == 0 ? 1 : 20));
-      auto group = MakeProcessGroup(meeting, {});
-      ASSERT_TRUE(group.ok()) << group.status();
-      if (rank == 1) return;
-      const absl::Status late = (*group)->Split(0, 0).status();
-      EXPECT_TRUE(absl::StrContains(late.message(), "rank 1")) << late;
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  const auto body = [](ProcessGroup& group, Stream&) {
+    return group.rank() == 1 ? absl::OkStatus() : group.Split(0, 0).status();
+  };
+  const auto statuses = RunGroups(2, {}, body, /*first=*/0, absl::Seconds(1));
+  EXPECT_THAT(statuses[0].message(), Has("rank 1"));
 }
 
 TEST(Split, AGroupWithoutARendezvousCannotBeSplit) {
-  RunRanks("in_process", 2, {}, [](ProcessGroup& group, Stream&) {
+  RunRanks("shm", 2, {}, [](ProcessGroup& group, Stream&) {
     EXPECT_EQ(group.Split(0, 0).status().code(), absl::StatusCode::kFailedPrecondition);
     return absl::OkStatus();
   });

@@ -7,14 +7,14 @@
 #include <set>
 
 #include "ring_worker/schedules/schedule_traffic.h"
+#include "tests/ring_worker/schedules/schedule_table.h"
 
 namespace psring {
 namespace {
 
 LoweredSchedule Lower(const std::string& algorithm, int ranks, int rank, bool whole) {
-  const auto schedule = MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = ranks});
-  EXPECT_TRUE(schedule.ok()) << schedule.status();
-  return LowerSchedule(**schedule, rank, MaxRounds(**schedule), whole);
+  const auto schedule = MakeAllReduce(algorithm, ranks);
+  return LowerSchedule(*schedule, rank, MaxRounds(*schedule), whole);
 }
 
 TEST(LoweredSchedule, RanksThatSendToAllBeginWithDifferentPeers) {
@@ -59,7 +59,7 @@ TEST(LoweredSchedule, SendsToOnePeerAreInTheOrderOfChunks) {
 TEST(LoweredSchedule, ARoundDependsOnTheLastOneThatTouchesItsMemory) {
   for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
     for (const int ranks : {2, 3, 6, 8}) {
-      const auto schedule = MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = ranks}).value();
+      const auto schedule = MakeAllReduce(algorithm, ranks);
       for (int rank = 0; rank < ranks; ++rank) {
         const size_t chunks = static_cast<size_t>(schedule->chunks());
         std::vector<int> read(chunks, LoweredSchedule::kNoRound), written = read, expected;
@@ -119,7 +119,7 @@ TEST(LoweredSchedule, AllSlabsPassAllRoundsAndOldSlabsStartFirst) {
 
 TEST(ScheduleTraffic, ARoundTakesAsLongAsItsBusiestLink) {
   const auto of = [](const std::string& algorithm, int ranks) {
-    return TrafficOf(*MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = ranks}).value());
+    return TrafficOf(*MakeAllReduce(algorithm, ranks));
   };
   for (const int n : {1, 2, 3, 7, 16}) {
     EXPECT_EQ(of("ring", n).InSequence(), 2.0 * (n - 1) / n) << n;

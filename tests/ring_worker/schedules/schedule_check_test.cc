@@ -14,7 +14,7 @@ namespace {
 
 TEST(CheckScheduleTest, EveryAlgorithmIsVerifiedFor1To64Ranks) {
   int verified = 0;
-  for (Collective collective : kCheckedCollectives) {
+  for (Collective collective : kCollectives) {
     for (const std::string& algorithm : AlgorithmsFor(collective)) {
       for (int ranks = 1; ranks <= 64; ++ranks) {
         std::set<int> roots = {0};
@@ -24,8 +24,8 @@ TEST(CheckScheduleTest, EveryAlgorithmIsVerifiedFor1To64Ranks) {
         for (int root : roots) {
           for (int per_node = 1; per_node <= (algorithm == "hierarchical" ? ranks : 1); ++per_node) {
             if (ranks % per_node != 0) continue;
-            const auto schedule = MakeChecked(algorithm, collective,
-                                              {.ranks = ranks, .ranks_per_node = per_node, .root = root});
+            const auto schedule =
+                Make(algorithm, collective, {.ranks = ranks, .ranks_per_node = per_node, .root = root});
             EXPECT_EQ(CheckSchedule(*schedule, collective, root), absl::OkStatus())
                 << per_node << " ranks per node";
             ++verified;
@@ -39,18 +39,16 @@ TEST(CheckScheduleTest, EveryAlgorithmIsVerifiedFor1To64Ranks) {
 
 TEST(CheckScheduleTest, MoreRanksThanAWordHasBitsAreVerified) {
   for (const char* algorithm : {"ring", "halving-doubling", "double-binary-tree"}) {
-    EXPECT_EQ(CheckSchedule(*MakeChecked(algorithm, Collective::kAllReduce, {.ranks = 130}),
-                            Collective::kAllReduce),
-              absl::OkStatus());
+    EXPECT_EQ(CheckSchedule(*MakeAllReduce(algorithm, 130), Collective::kAllReduce), absl::OkStatus());
   }
 }
 
 TEST(CheckScheduleTest, AScheduleOfOneCollectiveIsNotAcceptedForAnother) {
   for (const ScheduleRow& row : ScheduleRows()) {
     for (int ranks : {2, 3, 4, 8}) {
-      for (Collective made : kCheckedCollectives) {
+      for (Collective made : kCollectives) {
         const std::unique_ptr<Schedule> schedule = row.make(made, {.ranks = ranks});
-        for (Collective wanted : kCheckedCollectives) {
+        for (Collective wanted : kCollectives) {
           // An all-reduce is also a reduce-scatter if it has as many chunks as ranks.
           if (schedule == nullptr || wanted == made) continue;
           if (made == Collective::kAllReduce && wanted == Collective::kReduceScatter &&
@@ -70,11 +68,11 @@ TEST(CheckScheduleTest, AScheduleOfOneCollectiveIsNotAcceptedForAnother) {
 
 TEST(CheckScheduleTest, AMissingCopyOfSendsIsRejected) {
   for (int ranks : {2, 3, 5, 8}) {
-    Table broken(*MakeChecked("one-shot", Collective::kAllReduce, {.ranks = ranks}));
+    Table broken(*MakeAllReduce("one-shot", ranks));
     broken.set_copies_sends(false);
     EXPECT_FALSE(CheckSchedule(broken, Collective::kAllReduce).ok());
   }
-  Table broken(*MakeChecked("one-shot", Collective::kAllReduce, {.ranks = 2}));
+  Table broken(*MakeAllReduce("one-shot", 2));
   broken.set_copies_sends(false);
   EXPECT_EQ(
       CheckSchedule(broken, Collective::kAllReduce).message(),
@@ -85,7 +83,7 @@ TEST(CheckScheduleTest, AMissingCopyOfSendsIsRejected) {
 TEST(CheckScheduleTest, SumsInDifferentOrdersAreRejected) {
   // Each rank adds the others' values to its own: with three or more ranks, sums with different bits.
   const auto own_first = [](int ranks) {
-    Table table(*MakeChecked("one-shot", Collective::kAllReduce, {.ranks = ranks}));
+    Table table(*MakeAllReduce("one-shot", ranks));
     for (int rank = 1; rank < ranks; ++rank) {
       std::vector<Transfer>& transfers = table.At(rank, 0);
       std::erase_if(transfers, [&](const Transfer& t) { return t.peer == rank; });
@@ -103,7 +101,7 @@ TEST(CheckScheduleTest, SumsInDifferentOrdersAreRejected) {
 }
 
 TEST(CheckScheduleTest, TheErrorNamesRankRoundAndChunk) {
-  Table broken(*MakeChecked("ring", Collective::kAllReduce, {.ranks = 4}));
+  Table broken(*MakeAllReduce("ring", 4));
   broken.At(2, 1)[0].first_chunk = 3;  // rank 2 sends chunk 1 in round 1
   EXPECT_EQ(
       CheckSchedule(broken, Collective::kAllReduce).message(),
@@ -112,7 +110,7 @@ TEST(CheckScheduleTest, TheErrorNamesRankRoundAndChunk) {
 }
 
 TEST(CheckScheduleTest, ACopyAfterAReceiveIntoTheSameChunkIsRejected) {
-  Table broken(*MakeChecked("star", Collective::kAllReduce, {.ranks = 3}));
+  Table broken(*MakeAllReduce("star", 3));
   broken.At(0, 0)[1].kind = TransferKind::kReceive;
   EXPECT_EQ(
       CheckSchedule(broken, Collective::kAllReduce).message(),
@@ -121,7 +119,7 @@ TEST(CheckScheduleTest, ACopyAfterAReceiveIntoTheSameChunkIsRejected) {
 }
 
 TEST(CheckScheduleTest, PartlyOverlappingReceivesAreRejected) {
-  Table broken(*MakeChecked("star", Collective::kReduceScatter, {.ranks = 3}));
+  Table broken(*Make("star", Collective::kReduceScatter, {.ranks = 3}));
   broken.At(0, 0)[1].chunk_count = 2;
   broken.At(2, 0)[0].chunk_count = 2;
   EXPECT_EQ(CheckSchedule(broken, Collective::kReduceScatter).message(),
@@ -131,7 +129,7 @@ TEST(CheckScheduleTest, PartlyOverlappingReceivesAreRejected) {
 }
 
 TEST(CheckScheduleTest, ARankThatEndsBeforeItsPeersIsRejected) {
-  Table broken(*MakeChecked("ring", Collective::kAllReduce, {.ranks = 3}));
+  Table broken(*MakeAllReduce("ring", 3));
   broken.Rank(1).pop_back();
   EXPECT_EQ(
       CheckSchedule(broken, Collective::kAllReduce).message(),
@@ -141,7 +139,7 @@ TEST(CheckScheduleTest, ARankThatEndsBeforeItsPeersIsRejected) {
 
 TEST(CheckScheduleTest, ARankMayOnlyAddFromItself) {
   for (TransferKind kind : {TransferKind::kSend, TransferKind::kReceive}) {
-    Table broken(*MakeChecked("one-shot", Collective::kAllReduce, {.ranks = 2}));
+    Table broken(*MakeAllReduce("one-shot", 2));
     broken.At(1, 0)[2] = {kind, 1, 0, 1};
     const absl::Status status = CheckSchedule(broken, Collective::kAllReduce);
     EXPECT_NE(status.message().find("rank 1, which is itself"), absl::string_view::npos) << status;
@@ -150,7 +148,7 @@ TEST(CheckScheduleTest, ARankMayOnlyAddFromItself) {
 
 TEST(CheckScheduleTest, ASendIntoALaterRoundOfThePeerIsADeadlock) {
   // Rank 1 receives one round too late, so both ranks wait for each other.
-  Table broken(*MakeChecked("ring", Collective::kAllReduce, {.ranks = 2}));
+  Table broken(*MakeAllReduce("ring", 2));
   std::swap(broken.At(1, 0), broken.At(1, 1));
   std::swap(broken.At(1, 0)[0], broken.At(1, 1)[0]);
   EXPECT_FALSE(CheckSchedule(broken, Collective::kAllReduce).ok());

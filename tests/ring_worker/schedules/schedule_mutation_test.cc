@@ -183,15 +183,15 @@ bool IsEquivalent(const Schedule& schedule, Collective collective, int root) {
 TEST(ExecutionTest, DetectsErrorsIndependently) {
   const auto run = [](const Schedule& schedule) { return IsEquivalent(schedule, Collective::kAllReduce, 0); };
   for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
-    EXPECT_TRUE(run(*MakeChecked(algorithm, Collective::kAllReduce, {.ranks = 5}))) << algorithm;
+    EXPECT_TRUE(run(*MakeAllReduce(algorithm, 5))) << algorithm;
   }
-  Table overwriting(*MakeChecked("one-shot", Collective::kAllReduce, {.ranks = 3}));
+  Table overwriting(*MakeAllReduce("one-shot", 3));
   overwriting.set_copies_sends(false);
   EXPECT_FALSE(run(overwriting));
-  Table other_order(*MakeChecked("one-shot", Collective::kAllReduce, {.ranks = 4}));
+  Table other_order(*MakeAllReduce("one-shot", 4));
   std::swap(other_order.At(1, 0)[5], other_order.At(1, 0)[6]);
   EXPECT_FALSE(run(other_order));
-  Table stuck(*MakeChecked("ring", Collective::kAllReduce, {.ranks = 3}));
+  Table stuck(*MakeAllReduce("ring", 3));
   std::swap(stuck.At(1, 0), stuck.At(1, 1));
   EXPECT_FALSE(run(stuck));
 }
@@ -351,13 +351,13 @@ TEST(CheckScheduleTest, EveryMutationIsRejectedWithItsLocationOrHasNoEffect) {
     int rejected = 0, equivalent = 0;
   };
   std::map<std::string, Count> counts;
-  for (Collective collective : kCheckedCollectives) {
+  for (Collective collective : kCollectives) {
     for (const std::string& algorithm : AlgorithmsFor(collective)) {
       for (int ranks : {2, 3, 4, 5, 8}) {
         if (ranks == 8 && collective != Collective::kAllReduce) continue;
         const int root = collective == Collective::kBroadcast ? 1 : 0;
         const ScheduleShape shape = {.ranks = ranks, .ranks_per_node = ranks % 2 == 0 ? 2 : 1, .root = root};
-        Table table(*MakeChecked(algorithm, collective, shape));
+        Table table(*Make(algorithm, collective, shape));
         Mutator(table, [&](const std::string& kind) {
           const absl::Status status = CheckSchedule(table, collective, root);
           if (status.ok()) {

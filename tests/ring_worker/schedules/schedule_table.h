@@ -9,12 +9,12 @@
 
 namespace psring {
 
-inline constexpr Collective kCheckedCollectives[] = {Collective::kAllReduce, Collective::kReduceScatter,
-                                                     Collective::kAllGather, Collective::kBroadcast};
-
-inline std::unique_ptr<Schedule> MakeChecked(const std::string& algorithm, Collective collective,
-                                             ScheduleShape shape) {
+inline std::unique_ptr<Schedule> Make(const std::string& algorithm, Collective collective,
+                                      ScheduleShape shape) {
   return MakeSchedule(algorithm, collective, shape).value();
+}
+inline std::unique_ptr<Schedule> MakeAllReduce(const std::string& algorithm, int ranks) {
+  return Make(algorithm, Collective::kAllReduce, {.ranks = ranks});
 }
 
 // A schedule as a table that tests can change.

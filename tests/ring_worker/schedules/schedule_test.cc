@@ -5,15 +5,10 @@
 #include <cstdint>
 #include <set>
 
+#include "tests/ring_worker/schedules/schedule_table.h"
+
 namespace psring {
 namespace {
-
-constexpr Collective kCollectives[] = {Collective::kAllReduce, Collective::kReduceScatter,
-                                       Collective::kAllGather, Collective::kBroadcast};
-
-std::unique_ptr<Schedule> Make(const std::string& algorithm, Collective collective, ScheduleShape shape) {
-  return MakeSchedule(algorithm, collective, shape).value();
-}
 
 std::vector<Transfer> RoundOf(const Schedule& schedule, int rank, int round) {
   std::vector<Transfer> transfers;
@@ -61,7 +56,7 @@ TEST(ChunkBoundsTest, HugeBuffersDoNotOverflow) {
 }
 
 TEST(RingTest, EveryRankSendsToTheRightAndReceivesFromTheLeftInEachRound) {
-  const auto ring = Make("ring", Collective::kAllReduce, {.ranks = 5});
+  const auto ring = MakeAllReduce("ring", 5);
   for (int rank = 0; rank < 5; ++rank) {
     ASSERT_EQ(ring->rounds(rank), 8);
     for (int round = 0; round < 8; ++round) {
@@ -97,14 +92,14 @@ TEST(RingTest, ABroadcastIsAChainFromItsRoot) {
 }
 
 TEST(StarTest, RankZeroAddsInRankOrder) {
-  const auto star = Make("star", Collective::kAllReduce, {.ranks = 4});
+  const auto star = MakeAllReduce("star", 4);
   EXPECT_EQ(RoundOf(*star, 0, 0), (std::vector<Transfer>{{TransferKind::kReceiveAdd, 1, 0, 1},
                                                          {TransferKind::kReceiveAdd, 2, 0, 1},
                                                          {TransferKind::kReceiveAdd, 3, 0, 1}}));
 }
 
 TEST(DirectTest, AnOwnerAddsTheOthersInRankOrder) {
-  const auto direct = Make("direct", Collective::kAllReduce, {.ranks = 4});
+  const auto direct = MakeAllReduce("direct", 4);
   EXPECT_EQ(RoundOf(*direct, 2, 0), (std::vector<Transfer>{{TransferKind::kSend, 3, 3, 1},
                                                            {TransferKind::kSend, 0, 0, 1},
                                                            {TransferKind::kSend, 1, 1, 1},
@@ -114,7 +109,7 @@ TEST(DirectTest, AnOwnerAddsTheOthersInRankOrder) {
 }
 
 TEST(OneShotTest, EveryRankAddsInRankOrder) {
-  const auto one_shot = Make("one-shot", Collective::kAllReduce, {.ranks = 3});
+  const auto one_shot = MakeAllReduce("one-shot", 3);
   EXPECT_TRUE(one_shot->copies_sends());
   EXPECT_EQ(RoundOf(*one_shot, 0, 0), (std::vector<Transfer>{{TransferKind::kSend, 1, 0, 1},
                                                              {TransferKind::kSend, 2, 0, 1},
@@ -160,7 +155,7 @@ TEST(DoubleBinaryTreeTest, TheTreesHaveMinimalHeight) {
   for (const auto& [ranks, levels] :
        {std::pair(2, 1), {3, 2}, {4, 2}, {5, 3}, {8, 3}, {9, 4}, {16, 4}, {64, 6}}) {
     EXPECT_EQ(Make("double-binary-tree", Collective::kBroadcast, {.ranks = ranks})->rounds(0), levels);
-    EXPECT_EQ(Make("double-binary-tree", Collective::kAllReduce, {.ranks = ranks})->rounds(0), 2 * levels);
+    EXPECT_EQ(MakeAllReduce("double-binary-tree", ranks)->rounds(0), 2 * levels);
   }
 }
 
@@ -169,7 +164,7 @@ TEST(HierarchicalTest, WithOneRankPerNodeItIsTheRingAndWithOneNodeItIsDirect) {
     for (const auto& [per_node, algorithm] : {std::pair(1, "ring"), {ranks, "direct"}}) {
       const auto hierarchical =
           Make("hierarchical", Collective::kAllReduce, {.ranks = ranks, .ranks_per_node = per_node});
-      const auto same = Make(algorithm, Collective::kAllReduce, {.ranks = ranks});
+      const auto same = MakeAllReduce(algorithm, ranks);
       ASSERT_EQ(hierarchical->rounds(0), same->rounds(0));
       for (int rank = 0; rank < ranks; ++rank) {
         for (int round = 0; round < same->rounds(rank); ++round) {
@@ -200,9 +195,9 @@ TEST(BytesTest, RingDirectAndHalvingDoublingSendTheMinimum) {
 TEST(BytesTest, HalvingDoublingNeedsTwoMoreRoundsForOtherNumbersOfRanks) {
   for (const auto& [ranks, rounds] :
        {std::pair(2, 2), {3, 4}, {4, 4}, {5, 6}, {6, 6}, {7, 6}, {8, 6}, {64, 12}}) {
-    EXPECT_EQ(Make("halving-doubling", Collective::kAllReduce, {.ranks = ranks})->rounds(0), rounds);
+    EXPECT_EQ(MakeAllReduce("halving-doubling", ranks)->rounds(0), rounds);
   }
-  const auto folded = Make("halving-doubling", Collective::kAllReduce, {.ranks = 5});
+  const auto folded = MakeAllReduce("halving-doubling", 5);
   EXPECT_EQ(ElementsSent(*folded, 0, 400), 400);        // rank 0 sends everything to rank 1
   EXPECT_EQ(ElementsSent(*folded, 1, 400), 600 + 400);  // 2 * 3/4, and the result back to rank 0
   EXPECT_EQ(ElementsSent(*folded, 2, 400), 600);
@@ -210,7 +205,7 @@ TEST(BytesTest, HalvingDoublingNeedsTwoMoreRoundsForOtherNumbersOfRanks) {
 
 TEST(BytesTest, DoubleBinaryTreeSendsAtMostTwiceTheBufferAndOnAverageLikeARing) {
   for (int ranks = 2; ranks <= 64; ++ranks) {
-    const auto trees = Make("double-binary-tree", Collective::kAllReduce, {.ranks = ranks});
+    const auto trees = MakeAllReduce("double-binary-tree", ranks);
     size_t all = 0;
     for (int rank = 0; rank < ranks; ++rank) {
       const size_t sent = ElementsSent(*trees, rank, 100);

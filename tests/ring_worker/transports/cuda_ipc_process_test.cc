@@ -28,7 +28,7 @@ const bool kOpensElsewhere = TheFakeCuda().opens_elsewhere = true;
 
 constexpr size_t kPart = size_t{32} << 20;
 
-using Body = std::function<absl::Status(ProcessGroup& group, Device& device, Stream& stream)>;
+using Body = std::function<absl::Status(const GroupRank& rank)>;
 
 absl::Status RunRank(int rank, int ranks, const std::string& file, absl::Duration timeout, const Body& body) {
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Rendezvous> rendezvous,
@@ -45,7 +45,7 @@ absl::Status RunRank(int rank, int ranks, const std::string& file, absl::Duratio
     return absl::InternalError(absl::StrCat("it runs over ", group->info().transport));
   }
   const std::unique_ptr<Stream> stream = device->NewStream(StreamKind::kBackground, "test");
-  return body(*group, *device, *stream);
+  return body({*group, *stream, *device});
 }
 
 // How each rank's process ended: 0 if `body` returned OK, otherwise its signal or code. Errors are on
@@ -76,53 +76,32 @@ std::vector<int> InProcesses(int ranks, absl::Duration timeout, const Body& body
   return ends;
 }
 
-absl::Status Add(ProcessGroup& group, const Buffer& memory, Stream& stream) {
-  const size_t count = memory.bytes() / sizeof(float);
-  std::vector<float> values(count);
-  for (size_t i = 0; i < count; ++i) values[i] = TestValue(group.rank(), i);
-  stream.Copy(memory.data(), values.data(), memory.bytes());
-  PSRING_RETURN_IF_ERROR(group.AllReduce(memory.span(), memory.span(), ReduceOp::kSum, stream));
-  stream.Copy(values.data(), memory.data(), memory.bytes());
-  PSRING_RETURN_IF_ERROR(stream.Synchronize());
-  return ExpectReduced(values, 0, ReduceOp::kSum, DType::kFloat32, group.size(), "all_reduce");
+absl::Status Add(const GroupRank& rank, bool shared) {
+  return CheckAllReduce(rank, 50000, DType::kFloat32, ReduceOp::kSum, shared);
 }
 
 TEST(CudaIpcProcesses, AddFromEachOthersMemory) {
-  EXPECT_EQ(InProcesses(3, absl::Seconds(30),
-                        [](ProcessGroup& group, Device& device, Stream& stream) -> absl::Status {
-                          PSRING_ASSIGN_OR_RETURN(const Buffer shared,
-                                                  device.AllocateShared(50000 * sizeof(float)));
-                          PSRING_ASSIGN_OR_RETURN(const Buffer own, device.Allocate(50000 * sizeof(float)));
-                          auto& registration = dynamic_cast<MemoryRegistration&>(group);
-                          PSRING_RETURN_IF_ERROR(registration.Register(shared));
-                          for (int call = 0; call < 3; ++call) {
-                            PSRING_RETURN_IF_ERROR(Add(group, shared, stream));
-                            PSRING_RETURN_IF_ERROR(Add(group, own, stream));
-                          }
-                          PSRING_RETURN_IF_ERROR(group.Barrier(stream));
-                          PSRING_RETURN_IF_ERROR(stream.Synchronize());
-                          registration.Unregister(shared);
-                          return absl::OkStatus();
-                        }),
-            (std::vector<int>{0, 0, 0}));
+  const auto body = [](const GroupRank& rank) -> absl::Status {
+    for (const bool shared : {true, false, true, false, true, false}) {
+      PSRING_RETURN_IF_ERROR(Add(rank, shared));
+    }
+    return absl::OkStatus();
+  };
+  EXPECT_EQ(InProcesses(3, absl::Seconds(30), body), (std::vector<int>{0, 0, 0}));
 }
 
 TEST(CudaIpcProcesses, AKilledProcessIsNamedByTheOthers) {
-  EXPECT_EQ(InProcesses(3, absl::Seconds(30),
-                        [](ProcessGroup& group, Device& device, Stream& stream) -> absl::Status {
-                          PSRING_ASSIGN_OR_RETURN(const Buffer memory,
-                                                  device.Allocate(50000 * sizeof(float)));
-                          PSRING_RETURN_IF_ERROR(Add(group, memory, stream));
-                          if (group.rank() == 1) raise(SIGKILL);
-                          const MonotonicTime begin = MonotonicNow();
-                          const absl::Status status = Add(group, memory, stream);
-                          if (absl::StrContains(status.message(), "rank 1") &&
-                              MonotonicNow() - begin < absl::Seconds(20)) {
-                            return absl::OkStatus();
-                          }
-                          return absl::InternalError(absl::StrCat("it said: ", status.ToString()));
-                        }),
-            (std::vector<int>{0, SIGKILL, 0}));
+  const auto body = [](const GroupRank& rank) -> absl::Status {
+    PSRING_RETURN_IF_ERROR(Add(rank, false));
+    if (rank.group.rank() == 1) raise(SIGKILL);
+    const MonotonicTime begin = MonotonicNow();
+    const absl::Status status = Add(rank, false);
+    if (absl::StrContains(status.message(), "rank 1") && MonotonicNow() - begin < absl::Seconds(20)) {
+      return absl::OkStatus();
+    }
+    return absl::InternalError(absl::StrCat("it said: ", status.ToString()));
+  };
+  EXPECT_EQ(InProcesses(3, absl::Seconds(30), body), (std::vector<int>{0, SIGKILL, 0}));
 }
 
 }  // namespace

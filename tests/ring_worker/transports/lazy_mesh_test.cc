@@ -14,6 +14,7 @@
 
 #include "absl/strings/numbers.h"
 #include "tests/eventually.h"
+#include "tests/has.h"
 #include "tests/ring_worker/bare_rank.h"
 
 namespace psring {
@@ -21,10 +22,6 @@ namespace {
 
 using testing::AllOf;
 using testing::AnyOf;
-using testing::HasSubstr;
-using testing::Not;
-
-constexpr CallInfo kLazyCall = {.elements = 4, .operation = "test"};
 
 // Of this process: sockets with a peer. Listeners are not counted.
 int ConnectedSockets() {
@@ -49,35 +46,16 @@ std::vector<int> RingNeighbours(const TransportInfo& info) {
 
 std::vector<int> Nobody(const TransportInfo&) { return {}; }
 
-absl::Status AllReduce(ProcessGroup& group, Stream& stream, size_t count = 100'000) {
+absl::Status AllReduce(ProcessGroup& group, Stream& stream) {
+  constexpr size_t count = 100'000;
   std::vector<float> data(count, static_cast<float>(group.rank()));
-  const Span span = {data.data(), data.size()};
-  PSRING_RETURN_IF_ERROR(group.AllReduce(span, span, ReduceOp::kSum, stream));
-  PSRING_RETURN_IF_ERROR(stream.Synchronize());
+  PSRING_RETURN_IF_ERROR(AddUp(group, stream, data));
   const int size = group.size();
   EXPECT_EQ(data, std::vector<float>(count, static_cast<float>(size * (size - 1) / 2)));
   return absl::OkStatus();
 }
 
-class LazyMeshTest : public testing::TestWithParam<std::string> {
- protected:
-  // The results of an all-reduce around a ring of `size` ranks of which one is bare, by rank.
-  static std::vector<absl::Status> AroundARing(HalfMesh& mesh, const GroupOptions& options) {
-    std::vector<absl::Status> statuses(mesh.transports.size());
-    std::vector<std::thread> threads;
-    for (size_t rank = 0; rank < statuses.size(); ++rank) {
-      if (mesh.transports[rank] == nullptr) continue;
-      threads.emplace_back([&, rank] {
-        auto group = *MakeScheduledGroup(std::move(mesh.transports[rank]), options);
-        const auto device = MakeCpuDevice();
-        const auto stream = device->NewStream(StreamKind::kCompute, "test");
-        statuses[rank] = AllReduce(*group, *stream, 1 << 20);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return statuses;
-  }
-};
+class LazyMeshTest : public testing::TestWithParam<std::string> {};
 
 INSTANTIATE_TEST_SUITE_P(Both, LazyMeshTest, testing::Values("tcp", "shm"),
                          [](const auto& info) { return info.param; });
@@ -87,39 +65,33 @@ INSTANTIATE_TEST_SUITE_P(Both, LazyMeshTest, testing::Values("tcp", "shm"),
 TEST_P(LazyMeshTest, ARankOfARingHoldsFourSockets) {
   constexpr int kRanks = 8;
   const int before = ConnectedSockets();
-  const auto store = std::make_shared<FakeStore>();
   std::barrier<> all_ranks(kRanks);
   // A rank may still close a connection by which it asked another one to connect.
   const auto all_have_four = [&] { return ConnectedSockets() - before == (4 + 2) * kRanks; };
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < kRanks; ++rank) {
-    threads.emplace_back([&, rank] {
-      FakeRendezvous rendezvous(store, rank, kRanks);
-      auto group = MakeProcessGroup(rendezvous, {.algorithm = "ring", .transport = GetParam()});
-      ASSERT_TRUE(group.ok()) << group.status();
-      all_ranks.arrive_and_wait();
-      if (rank == 0) {
-        EXPECT_TRUE(Eventually(all_have_four)) << "before the first call";
-      }
-      all_ranks.arrive_and_wait();
-      const auto device = MakeCpuDevice();
-      const auto stream = device->NewStream(StreamKind::kCompute, "test");
-      std::vector<float> data(8000), part(1000);
-      const Span all = {data.data(), data.size()}, mine = {part.data(), part.size()};
-      EXPECT_EQ(AllReduce(**group, *stream), absl::OkStatus());
-      EXPECT_EQ((*group)->Barrier(*stream), absl::OkStatus());
-      EXPECT_EQ((*group)->Broadcast(all, 3, *stream), absl::OkStatus());
-      EXPECT_EQ((*group)->ReduceScatter(all, mine, ReduceOp::kSum, *stream), absl::OkStatus());
-      EXPECT_EQ((*group)->AllGather(mine, all, *stream), absl::OkStatus());
-      EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
-      all_ranks.arrive_and_wait();
-      if (rank == 0) {
-        EXPECT_TRUE(Eventually(all_have_four)) << "after all collectives";
-      }
-      all_ranks.arrive_and_wait();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnRanks(kRanks, [&](FakeRendezvous& rendezvous, int rank) {
+    auto group = MakeProcessGroup(rendezvous, {.algorithm = "ring", .transport = GetParam()});
+    ASSERT_TRUE(group.ok()) << group.status();
+    all_ranks.arrive_and_wait();
+    if (rank == 0) {
+      EXPECT_TRUE(Eventually(all_have_four)) << "before the first call";
+    }
+    all_ranks.arrive_and_wait();
+    const auto device = MakeCpuDevice();
+    const auto stream = device->NewStream(StreamKind::kCompute, "test");
+    std::vector<float> data(8000), part(1000);
+    const Span all = {data.data(), data.size()}, mine = {part.data(), part.size()};
+    EXPECT_EQ(AllReduce(**group, *stream), absl::OkStatus());
+    EXPECT_EQ((*group)->Barrier(*stream), absl::OkStatus());
+    EXPECT_EQ((*group)->Broadcast(all, 3, *stream), absl::OkStatus());
+    EXPECT_EQ((*group)->ReduceScatter(all, mine, ReduceOp::kSum, *stream), absl::OkStatus());
+    EXPECT_EQ((*group)->AllGather(mine, all, *stream), absl::OkStatus());
+    EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
+    all_ranks.arrive_and_wait();
+    if (rank == 0) {
+      EXPECT_TRUE(Eventually(all_have_four)) << "after all collectives";
+    }
+    all_ranks.arrive_and_wait();
+  });
 }
 
 // Every pair is connected by the first call that uses it, from whichever side.
@@ -161,21 +133,21 @@ TEST_P(LazyMeshTest, PairsThatAreNotConnectedAreConnectedAtTheirFirstTransfer) {
 TEST_P(LazyMeshTest, ADeadRankIsNamedByRanksThatAreNotConnectedWithIt) {
   HalfMesh mesh(8, {3}, {.transport = GetParam(), .first_peers = RingNeighbours});
   mesh.bare[3].Die();
-  const auto statuses = AroundARing(mesh, {.timeout = absl::Minutes(10)});
-  for (const int rank : {0, 1, 2, 4, 5, 6, 7}) {
-    EXPECT_EQ(statuses[rank].code(), absl::StatusCode::kUnavailable);
-    EXPECT_THAT(Text(statuses[rank]), HasSubstr("rank 3 closed its connection"));
+  const auto statuses = mesh.AddUp({.timeout = absl::Minutes(10)});
+  ASSERT_EQ(statuses.size(), 7u);
+  for (const absl::Status& status : statuses) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(Text(status), Has("rank 3 closed its connection"));
   }
 }
 
 TEST_P(LazyMeshTest, ASilentRankIsNamedByRanksThatAreNotConnectedWithIt) {
   HalfMesh mesh(8, {3}, {.transport = GetParam(), .first_peers = RingNeighbours});
-  const auto statuses = AroundARing(mesh, {.timeout = absl::Milliseconds(1500)});
-  for (const int rank : {0, 1, 2, 4, 5, 6, 7}) {
-    EXPECT_EQ(statuses[rank].code(), absl::StatusCode::kDeadlineExceeded);
-    EXPECT_THAT(Text(statuses[rank]),
-                AllOf(HasSubstr("for rank 3 to "), HasSubstr("; rank 3 does not respond")))
-        << rank;
+  const auto statuses = mesh.AddUp({.timeout = absl::Milliseconds(1500)});
+  ASSERT_EQ(statuses.size(), 7u);
+  for (const absl::Status& status : statuses) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(Text(status), Has("for rank 3 to ", "; rank 3 does not respond"));
   }
 }
 
@@ -184,12 +156,9 @@ TEST_P(LazyMeshTest, AnAbortReachesRanksThroughOthers) {
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     threads.emplace_back([&, rank] {
-      std::vector<float> data(4);
-      ranks[rank]->BeginCall(kLazyCall);
       if (rank == 5) return ranks[rank]->Abort(absl::CancelledError("the user pressed Ctrl-C"));
       const int previous = static_cast<int>((rank + 7) % 8);
-      ranks[rank]->Receive({}, {data.data(), 4}, ReduceOp::kSum, nullptr, {previous});
-      EXPECT_EQ(ranks[rank]->Wait({}, absl::Minutes(10)),
+      EXPECT_EQ(ReceiveFrom(previous, *ranks[rank], absl::Minutes(10)),
                 absl::CancelledError("rank 5 gave up: the user pressed Ctrl-C"));
     });
   }
@@ -200,10 +169,7 @@ TEST_P(LazyMeshTest, AnAbortReachesRanksThroughOthers) {
 TEST_P(LazyMeshTest, APeerThatConnectsLaterLearnsWhyTheOtherGaveUp) {
   auto ranks = MakeTransports(GetParam(), 2, Nobody);
   ranks[0]->Abort(absl::CancelledError("the user pressed Ctrl-C"));
-  std::vector<float> data(4);
-  ranks[1]->BeginCall(kLazyCall);
-  ranks[1]->Receive({}, {data.data(), 4}, ReduceOp::kSum, nullptr, {0});
-  EXPECT_EQ(ranks[1]->Wait({}, absl::Minutes(10)),
+  EXPECT_EQ(ReceiveFrom(0, *ranks[1], absl::Minutes(10)),
             absl::CancelledError("rank 0 gave up: the user pressed Ctrl-C"));
 }
 
@@ -211,10 +177,10 @@ TEST_P(LazyMeshTest, APeerThatConnectsLaterLearnsWhyTheOtherGaveUp) {
 TEST_P(LazyMeshTest, ASendToAHigherRankCompletesBeforeItsReceive) {
   auto ranks = MakeTransports(GetParam(), 2, Nobody);
   std::vector<float> sent = {1, 2, 3, 4}, got(4);
-  ranks[0]->BeginCall(kLazyCall);
+  ranks[0]->BeginCall(kTestCall);
   ranks[0]->Send(1, {}, {sent.data(), 4}, /*copy=*/true);
   EXPECT_EQ(ranks[0]->Wait({}, absl::Seconds(30)), absl::OkStatus());
-  ranks[1]->BeginCall(kLazyCall);
+  ranks[1]->BeginCall(kTestCall);
   ranks[1]->Receive({}, {got.data(), 4}, ReduceOp::kSum, nullptr, {0});
   EXPECT_EQ(ranks[1]->Wait({}, absl::Seconds(30)), absl::OkStatus());
   EXPECT_EQ(got, sent);
@@ -222,55 +188,28 @@ TEST_P(LazyMeshTest, ASendToAHigherRankCompletesBeforeItsReceive) {
 
 TEST_P(LazyMeshTest, ARankThatTakesNoPartIsNamedAtTheTimeout) {
   auto ranks = MakeTransports(GetParam(), 3, Nobody);
-  std::vector<float> data(4);
-  ranks[0]->BeginCall(kLazyCall);
-  ranks[0]->Receive({}, {data.data(), 4}, ReduceOp::kSum, nullptr, {2});
-  EXPECT_THAT(
-      Text(ranks[0]->Wait({}, absl::Milliseconds(100))),
-      AllOf(HasSubstr("for rank 2 to send"), HasSubstr("rank 2 does not respond"), Not(HasSubstr("rank 1"))));
+  EXPECT_THAT(Text(ReceiveFrom(2, *ranks[0], absl::Milliseconds(100))),
+              AllOf(Has("for rank 2 to send", "rank 2 does not respond"), Lacks("rank 1")));
 }
 
 // Rank 1 leaves before its first transfer with rank 0, which asks it to connect, and with rank 2, which
 // connects, sometimes just in time.
 TEST_P(LazyMeshTest, ARankThatEndsBeforeItConnectsIsNamedAtOnce) {
-  const auto store = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 3; ++rank) {
-    threads.emplace_back([&, rank] {
-      auto rendezvous = *Rendezvous::Join({.rank = rank,
-                                           .world_size = 3,
-                                           .host = "127.0.0.1",
-                                           .port = store->port(),
-                                           .hosted_elsewhere = true,
-                                           .secret = TestSecret(),
-                                           .timeout = absl::Minutes(10)});
-      auto transport = *MakeMeshTransport(*rendezvous, {.transport = GetParam()});
-      if (rank == 1) return;
-      std::vector<float> data(4);
-      transport->BeginCall(kLazyCall);
-      transport->Receive({}, {data.data(), 4}, ReduceOp::kSum, nullptr, {1});
-      const absl::Status status = transport->Wait({}, absl::Minutes(10));
-      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-      EXPECT_THAT(Text(status), AnyOf(HasSubstr("rank 1 has left"),
-                                      AllOf(HasSubstr("rank 1 ("), HasSubstr("waited for it to connect"))));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnRanksOfAStore(3, [](Rendezvous& rendezvous, int rank) {
+    auto transport = *MakeMeshTransport(rendezvous, {.transport = GetParam()});
+    if (rank == 1) return;
+    const absl::Status status = ReceiveFrom(1, *transport, absl::Minutes(10));
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(Text(status), AnyOf(Has("rank 1 has left"), Has("rank 1 (", "waited for it to connect")));
+  });
 }
 
 TEST(MeshScheduleTest, RanksWithDifferentAlgorithmsAreRejectedWithBothNames) {
-  const auto store = std::make_shared<FakeStore>();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      FakeRendezvous rendezvous(store, rank, 2);
-      const auto group = MakeProcessGroup(rendezvous, {.algorithm = rank == 0 ? "ring" : "star"});
-      EXPECT_EQ(group.status().code(), absl::StatusCode::kFailedPrecondition);
-      EXPECT_THAT(Text(group.status()),
-                  AllOf(HasSubstr("uses algorithm "), HasSubstr("ring"), HasSubstr("star")));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnRanks(2, [](FakeRendezvous& rendezvous, int rank) {
+    const auto group = MakeProcessGroup(rendezvous, {.algorithm = rank == 0 ? "ring" : "star"});
+    EXPECT_EQ(group.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(Text(group.status()), Has("uses algorithm ", "ring", "star"));
+  });
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ class JoiningGroup : public ProcessGroup {
 
   void Abort(absl::Status why) override { group_.Abort(std::move(why)); }
   Traffic traffic() const override { return group_.traffic(); }
+  absl::Status Barrier(Stream& stream) override { return group_.Barrier(stream); }
   int most_together() const { return most_together_; }
 
  private:
@@ -34,7 +35,6 @@ class JoiningGroup : public ProcessGroup {
     most_together_ = std::max<int>(most_together_, static_cast<int>(calls.size()));
     return ProcessGroup::EnqueueTogether(calls, stream);
   }
-  absl::Status EnqueueBarrier(Stream& stream) override { return group_.Barrier(stream); }
   absl::StatusOr<std::unique_ptr<ProcessGroup>> MakePart(Rendezvous*, int, int) override {
     return absl::UnimplementedError("no parts");
   }
