@@ -9,11 +9,6 @@
 
 namespace psring {
 
-using consistency::CheckStep;
-using consistency::CheckWorker;
-using consistency::MayLeave;
-using consistency::Refuse;
-
 Admission::Admission(int workers, int backup)
     : backup_(backup),
       next_step_(workers, 0),
@@ -27,12 +22,12 @@ Admission::Admission(int workers, int backup)
 int Admission::needed() const { return std::min(static_cast<int>(next_step_.size()) - backup_, remaining_); }
 
 absl::StatusOr<Verdict> Admission::OnAnnounce(int worker, int64_t step) {
-  PSRING_RETURN_IF_ERROR(CheckWorker(worker, next_step_.size()));
+  PSRING_RETURN_IF_ERROR(Consistency::CheckWorker(worker, next_step_.size()));
   if (left_[worker]) {
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", worker, " has left and must not announce a gradient"));
   }
-  PSRING_RETURN_IF_ERROR(CheckStep(worker, step, next_step_[worker]));
+  PSRING_RETURN_IF_ERROR(Consistency::CheckStep(worker, step, next_step_[worker]));
   if (step > open_step_ || admitted_[worker]) {
     return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " announced step ", step,
                                                       ", from the future: step ", open_step_,
@@ -53,7 +48,7 @@ absl::StatusOr<Verdict> Admission::OnAnnounce(int worker, int64_t step) {
 }
 
 absl::StatusOr<Verdict> Admission::OnLeave(int worker) {
-  PSRING_RETURN_IF_ERROR(MayLeave(worker, left_, admitted_));
+  PSRING_RETURN_IF_ERROR(Consistency::MayLeave(worker, left_, admitted_));
   left_[worker] = true;
   --remaining_;
   Verdict verdict{.worker = worker, .version = open_step_};
@@ -73,7 +68,7 @@ Verdict Admission::OnLost(int worker) {
 }
 
 absl::StatusOr<Verdict> Admission::OnJoin(int worker) {
-  PSRING_RETURN_IF_ERROR(CheckWorker(worker, next_step_.size()));
+  PSRING_RETURN_IF_ERROR(Consistency::CheckWorker(worker, next_step_.size()));
   if (!left_[worker]) {
     return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has joined already"));
   }
@@ -121,11 +116,6 @@ class BackupMachine : public BackupBucket {
         absl::StrCat("worker ", worker, " pushed step ", step, ", to which it was not admitted"));
   }
 
-  Decision OnPush(int worker, int64_t step) override {
-    Decision taken = TakePush(worker, step);
-    return taken.accept && !taken.repeats ? UpdateOnceComplete() : taken;
-  }
-
   Decision OnVerdict(const Verdict& verdict) override {
     const int worker = verdict.worker;
     if (absl::Status status = CheckWorker(worker, pushed_.size()); !status.ok()) return Refuse(status);
@@ -152,12 +142,6 @@ class BackupMachine : public BackupBucket {
     }
     complete_ = complete;
     return UpdateOnceComplete();
-  }
-
-  Decision OnLeave(int worker) override {
-    if (absl::Status status = MayLeave(worker, left_, Waiting(admitted_)); !status.ok())
-      return Refuse(status);
-    return OnLost(worker);
   }
 
   // In a complete step the worker is counted; in the open one the admission has uncounted it.
@@ -202,7 +186,9 @@ class BackupMachine : public BackupBucket {
   }
 
  private:
-  Decision UpdateOnceComplete() {
+  std::vector<bool> Waiting() const override { return WithReaders(admitted_); }
+
+  Decision UpdateOnceComplete() override {
     if (!complete_.has_value() || pushed_count_ < *complete_) return {};
     admitted_.assign(admitted_.size(), false);
     lost_pushes_ = 0;

@@ -17,7 +17,7 @@ namespace message {
 
 // Worker to server.
 
-// The first message of a stream; its payload is a JoinRequest (wire/wire.h).
+// The first message of a stream; its payload is a Joining (server_job.h).
 struct Join {};
 
 // From worker 0 after its Join, a chunk each: the optimizer's slots (from 1), then the weights (slot 0).

@@ -46,6 +46,16 @@ struct ServerJob {
   int start_beyond = 0;
 };
 
+// The payload of a worker's Join.
+struct Joining {
+  int worker = 0;
+  ServerJob job;
+  std::string memory;    // token of the memory that the worker shares; empty: none
+  uint64_t session = 0;  // of one process's client; 0: it never joins again
+  bool again = false;    // it has had a Welcome before, and its stream has broken since
+  int64_t epoch = 0;     // the newest epoch of this server that the worker knows (common_step.h)
+};
+
 // InvalidArgument unless all numbers are finite, not negative and within the bounds of messages.h, and the
 // buckets are numbered in order and cover every parameter exactly once. Does not bound the number of
 // parameters (job_memory.h does).

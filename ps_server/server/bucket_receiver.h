@@ -16,7 +16,6 @@
 #include "ps_server/protocol/messages.h"
 #include "ps_server/protocol/pieces.h"
 #include "ps_server/server/bucket_rounds.h"
-#include "ps_server/server/reply.h"
 #include "ps_server/server/worker_stream.h"
 #include "ps_server/shard/parameter_shard.h"
 

@@ -22,7 +22,7 @@
 #include "ps_server/consistency/consistency.h"
 #include "ps_server/protocol/messages.h"
 #include "ps_server/protocol/server_job.h"
-#include "ps_server/server/checkpointing.h"
+#include "ps_server/server/checkpoint.h"
 #include "ps_server/server/clipping.h"
 #include "ps_server/server/row_rounds.h"
 #include "ps_server/server/worker_stream.h"

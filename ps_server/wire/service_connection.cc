@@ -144,29 +144,24 @@ absl::Status Connection::HandleJoin() {
   if (!std::holds_alternative<message::Join>(received_.message())) {
     return absl::FailedPreconditionError("the first message must be a Join");
   }
-  PSRING_ASSIGN_OR_RETURN(JoinRequest request, DecodeJoin(received_.payload()));
+  PSRING_ASSIGN_OR_RETURN(const Joining joining, DecodeJoin(received_.payload()));
   received_.Clear();
-  if (!request.memory.empty()) {
-    std::optional<WorkerMemory> memory = host_.receiver().Take(request.memory);
+  if (!joining.memory.empty()) {
+    std::optional<WorkerMemory> memory = host_.receiver().Take(joining.memory);
     if (!memory.has_value()) {
       return absl::FailedPreconditionError(
-          absl::StrCat("worker ", request.worker, " names shared memory that it has not handed over"));
+          absl::StrCat("worker ", joining.worker, " names shared memory that it has not handed over"));
     }
     memory_ = std::make_shared<const WorkerMemory>(*std::move(memory));
   }
   // Four times as many as a worker may legitimately have: one per bucket, its pulls of rows, and a few
   // control messages.
-  const size_t tables = request.job.tables.size();
-  most_unread_ = 4 * (request.job.buckets.size() + (tables > 0 ? MostPulls(tables) : 0) + 4);
+  const size_t tables = joining.job.tables.size();
+  most_unread_ = 4 * (joining.job.buckets.size() + (tables > 0 ? MostPulls(tables) : 0) + 4);
   // Each of them has memory of its own, and a worker reads all before it sends more pulls than that.
   most_unread_rows_ = tables > 0 ? MostPulls(tables) : most_unread_;
-  PSRING_RETURN_IF_ERROR(server_.Join({.worker = request.worker,
-                                       .job = request.job,
-                                       .session = request.session,
-                                       .again = request.again,
-                                       .epoch = request.epoch},
-                                      shared_from_this()));
-  worker_ = request.worker;
+  PSRING_RETURN_IF_ERROR(server_.Join(joining, shared_from_this()));
+  worker_ = joining.worker;
   join_alarm_.Cancel();
   return absl::OkStatus();
 }

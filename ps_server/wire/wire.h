@@ -46,17 +46,8 @@ class Received {
 extern template class Received<message::ToServer>;
 extern template class Received<message::ToWorker>;
 
-// The payload of a Join.
-struct JoinRequest {
-  int worker = 0;
-  ServerJob job;
-  std::string memory;  // token of the memory that the worker shares; empty: none
-  uint64_t session = 0;
-  bool again = false;
-  int64_t epoch = 0;
-};
-std::string EncodeJoin(const JoinRequest& request);
-absl::StatusOr<JoinRequest> DecodeJoin(Pieces payload);
+std::string EncodeJoin(const Joining& joining);
+absl::StatusOr<Joining> DecodeJoin(Pieces payload);
 
 void EncodeJob(const ServerJob& from, proto::Job& to);
 absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job);

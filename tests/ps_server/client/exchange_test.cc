@@ -195,7 +195,7 @@ TEST(ExchangeTest, LateBackupWorkersAreDroppedAndContinueWithTheNewestWeights) {
     EXPECT_EQ(stats.dropped_gradients, dropped[0] + dropped[1] + dropped[2]);
     EXPECT_EQ(stats.worker_dropped, dropped);
     EXPECT_EQ(stats.pushes, static_cast<int64_t>(job.buckets.size()) * steps * 2);
-    EXPECT_EQ(stats.payload.payload_rx_bytes, job.parameters * sizeof(float) * steps * 2);
+    EXPECT_EQ(stats.payload_rx_bytes, job.parameters * sizeof(float) * steps * 2);
     // All workers that got a version got the same weights.
     for (int64_t version = 1; version <= steps; ++version) {
       const std::vector<float>* one = nullptr;

@@ -147,7 +147,7 @@ TEST_P(Sharded, Gradients16BitAreHalfTheBytesAndAddedInFloat32) {
           }
         });
         uint64_t received = 0;
-        for (const ServerStats& stats : servers.Ends()) received += stats.payload.payload_rx_bytes;
+        for (const ServerStats& stats : servers.Ends()) received += stats.payload_rx_bytes;
         EXPECT_EQ(received, static_cast<uint64_t>(job.parameters) * 2 * workers());
       }
     }
