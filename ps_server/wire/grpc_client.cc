@@ -3,7 +3,6 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -88,7 +87,7 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, const WorkerBuf
     }
   }
   SendJoin(token.ok() ? *token : "");
-  const absl::Status status =
+  absl::Status status =
       EndIfFailed(session_.Await(Question::kJoin, deadline + Grace(),
                                  absl::StrCat("all workers to join (parameter server at ", address(), ")")));
   borrowers_.AwaitNone(MonotonicNow() + absl::Seconds(10));
@@ -96,25 +95,18 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, const WorkerBuf
 }
 
 absl::StatusOr<std::string> GrpcClient::HandOver(const std::string& offer, MonotonicTime deadline) {
-  {
-    MutexLock lock(mutex_);
-    shares_ = false;
-    memory_.reset();
-  }
-  const size_t bytes = static_cast<size_t>(session_.job().parameters) * sizeof(float);
+  shares_ = false;
   const bool first = !session_.state().patience.has_value();
-  SharedSpan gradients = caller_.shared_gradients, weights = caller_.shared_weights;
+  SharedSpan gradients = caller_.shared_gradients;
   // Start has told the caller where its gradients are read (status().payload).
   if (options_.payload != Payload::kAuto || (!first && !on_gpu_)) gradients.on_gpu.clear();
-  PSRING_ASSIGN_OR_RETURN(ClientMemory memory, ClientMemory::Create(gradients, weights, bytes));
-  PSRING_ASSIGN_OR_RETURN(HandedOver handed, HandOverMemory(offer, options_.secret, memory, deadline));
+  PSRING_ASSIGN_OR_RETURN(
+      HandedOver handed, HandOverMemory(offer, options_.secret, gradients, caller_.shared_weights, deadline));
   if (!first && on_gpu_ && !handed.on_gpu) {
     return absl::FailedPreconditionError("the restarted server cannot reach this worker's GPU");
   }
   on_gpu_ = handed.on_gpu;
   in_use_ = std::move(handed.in_use);
-  MutexLock lock(mutex_);
-  memory_ = std::move(memory);
   shares_ = true;
   return std::move(handed.token);
 }
@@ -179,7 +171,7 @@ absl::Status GrpcClient::Ask(Question question, const message::ToServer& message
     asked_ = Asked{.question = question, .message = message};
     asked_sent_ = session_.state().connected && EnqueueLocked({.message = message});
   }
-  const absl::Status status = EndIfFailed(session_.Await(
+  absl::Status status = EndIfFailed(session_.Await(
       question, deadline + Grace(), absl::StrCat(what, " (parameter server at ", address(), ")")));
   {
     MutexLock lock(mutex_);
@@ -214,23 +206,20 @@ void GrpcClient::SendGradient(const Exchange& exchange) {
   std::optional<message::Gradient> message = session_.BeginSending(exchange);
   if (!message.has_value()) return;
   MutexLock lock(mutex_);
-  std::byte* staging = nullptr;
-  if (memory_.has_value()) {
-    const size_t mirrored = session_.job().buckets[exchange.bucket].first * sizeof(float);
-    const ClientMemory::Area& gradients = memory_->gradients;
-    const auto gradient_at = gradients.PlaceOf(exchange.gradient, mirrored);
-    const auto weights_at = memory_->weights.PlaceOf(exchange.weights, mirrored);
+  Outgoing outgoing{.data = BytesOf(exchange.gradient), .keep = borrowers_.Add()};
+  if (shares_) {
+    const auto gradient_at = PlaceIn(caller_.shared_gradients, exchange.gradient);
+    const auto weights_at = PlaceIn(caller_.shared_weights, exchange.weights);
     PSRING_CHECK(!on_gpu_ || (gradient_at.has_value() && weights_at.has_value()));
     // A gradient in memory that is not shared is sent over gRPC.
     if (gradient_at.has_value() && weights_at.has_value()) {
-      message->shared = message::SharedPlaces{.gradient_at = *gradient_at, .weights_at = *weights_at};
-      staging = gradients.mirror.data() != nullptr ? gradients.data + *gradient_at : nullptr;
+      message->shared = message::SharedPlaces{
+          .bytes = outgoing.data.size(), .gradient_at = *gradient_at, .weights_at = *weights_at};
+      outgoing.data = {};
     }
   }
-  EnqueueLocked({.message = *message,
-                 .data = BytesOf(exchange.gradient),
-                 .keep = borrowers_.Add(),
-                 .staging = staging});
+  outgoing.message = *message;
+  EnqueueLocked(std::move(outgoing));
 }
 
 absl::Status GrpcClient::Connect(MonotonicTime deadline) {
@@ -308,25 +297,12 @@ bool GrpcClient::EnqueueLocked(Outgoing outgoing) {
   return true;
 }
 
-// A gradient in shared memory is announced at once. One that has to be copied there is announced chunk by
-// chunk, so that the server adds what is still in the cache.
 void GrpcClient::WriteLocked() {
   if (outgoing_.empty() || finishing_) return;
   Outgoing& front = outgoing_.front();
-  const auto* const gradient = std::get_if<message::Gradient>(&front.message);
-  const bool shared = gradient != nullptr && gradient->shared.has_value();
-  const bool at_once = shared && front.staging == nullptr;
-  const Bytes chunk = front.data.subspan(
-      front.offset, at_once ? front.data.size() : ChunkLength(front.data.size(), front.offset));
-  message::ToServer message = front.message;
-  message::SetOffset(message, front.offset);
-  if (shared) {
-    message::SharedPlaces& places = *std::get<message::Gradient>(message).shared;
-    places.gradient_at += front.offset;
-    places.bytes = chunk.size();
-    if (!at_once && !chunk.empty()) std::memcpy(front.staging + front.offset, chunk.data(), chunk.size());
-  }
-  const grpc::ByteBuffer bytes = shared ? Encode(message, {}, nullptr) : Encode(message, chunk, front.keep);
+  const Bytes chunk = front.data.subspan(front.offset, ChunkLength(front.data.size(), front.offset));
+  message::SetOffset(front.message, front.offset);
+  const grpc::ByteBuffer bytes = Encode(front.message, chunk, front.keep);
   front.offset += chunk.size();
   if (front.offset == front.data.size()) outgoing_.pop_front();
   writing_ = true;

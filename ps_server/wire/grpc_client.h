@@ -96,8 +96,7 @@ class GrpcClient : public OneServerClient {
     message::ToServer message;
     Bytes data = {};
     std::shared_ptr<const void> keep = nullptr;
-    std::byte* staging = nullptr;  // shared memory into which it is copied first; null: it is there already
-    uint64_t offset = 0;           // of the first byte that is not sent yet
+    uint64_t offset = 0;  // of the first byte that is not sent yet
   };
 
   // grpc_client.cc: what the caller's threads do.
@@ -165,8 +164,8 @@ class GrpcClient : public OneServerClient {
   const GrpcClientOptions options_;
   const uint64_t session_id_;
   int worker_ = -1;
-  WorkerBuffers caller_;  // weights and slots only until Start has returned
-  std::atomic<bool> shares_{false};
+  WorkerBuffers caller_;             // weights and slots only until Start has returned
+  std::atomic<bool> shares_{false};  // the server has mapped the caller's shared memory
   std::atomic<bool> on_gpu_{false};  // decided by Start
   UnixSocket in_use_;                // see HandedOver; of the thread of Start, then of the loop
   ClientSession session_;
@@ -187,8 +186,6 @@ class GrpcClient : public OneServerClient {
 
   mutable Mutex mutex_;
   std::string address_ ABSL_GUARDED_BY(mutex_);
-  // The shared memory for payload. After Start only the loop replaces it, so it reads it without the lock.
-  std::optional<ClientMemory> memory_;
   MonotonicTime next_try_ ABSL_GUARDED_BY(mutex_);
   CondVar over_changed_;
   CondVar offered_;

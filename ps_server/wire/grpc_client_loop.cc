@@ -127,10 +127,11 @@ absl::Status GrpcClient::Take() {
     return session_.OnMessage(received_.message(), received_.payload());
   }
   const auto& [bytes, at] = *answer->shared;
-  if (!memory_.has_value() || at > memory_->weights.bytes || bytes > memory_->weights.bytes - at) {
+  const Bytes all = BytesOf(caller_.shared_weights.span);
+  if (!shares_ || at > all.size() || bytes > all.size() - at) {
     return absl::InternalError("the server wrote weights outside of the shared memory");
   }
-  const Bytes weights(memory_->weights.data + at, bytes);
+  const Bytes weights = all.subspan(at, bytes);
   return session_.OnMessage(received_.message(), {&weights, 1}, on_gpu_);
 }
 

@@ -185,7 +185,7 @@ absl::StatusOr<Receipt> Connection::HandleShared(const message::Gradient& gradie
   const auto* const begin =
       on_gpu ? static_cast<const std::byte*>(memory_->gradients_on_gpu.data()) : gradients.data();
   const Bytes piece(begin + gradient_at, bytes);
-  // A whole bucket may be used in place; a chunk is one of several that the worker copies there in turn.
+  // A whole bucket may be used in place; a chunk is added now.
   return server_.Receive(
       worker_, this, gradient,
       {.pieces = {&piece, 1}, .stays = gradient_at % alignof(float) == 0, .on_gpu = on_gpu}, lane);

@@ -148,41 +148,15 @@ class Receiver : public PayloadReceiver {
   std::thread thread_;
 };
 
-absl::StatusOr<ClientMemory::Area> AreaOf(const SharedSpan& callers, size_t bytes) {
-  ClientMemory::Area area{.bytes = bytes};
-  if (callers.fd >= 0) {
-    area.data = static_cast<std::byte*>(callers.span.data);
-    area.bytes = callers.span.bytes();
-    area.fd = callers.fd;
-    return area;
-  }
-  PSRING_ASSIGN_OR_RETURN(area.mirror, SharedMemory::Create(bytes));
-  area.data = area.mirror.data();
-  area.fd = area.mirror.fd();
-  return area;
-}
-
 }  // namespace
 
-std::optional<uint64_t> ClientMemory::Area::PlaceOf(ConstSpan span, size_t mirrored) const {
-  if (mirror.data() != nullptr) return mirrored;
-  const auto* begin = static_cast<const std::byte*>(span.data);
-  if (begin < data || begin > data + bytes) return std::nullopt;
+std::optional<uint64_t> PlaceIn(const SharedSpan& shared, ConstSpan span) {
+  const auto* const data = static_cast<const std::byte*>(shared.span.data);
+  const auto* const begin = static_cast<const std::byte*>(span.data);
+  if (begin < data || begin > data + shared.span.bytes()) return std::nullopt;
   const auto place = static_cast<uint64_t>(begin - data);
-  if (span.bytes() > bytes - place) return std::nullopt;
+  if (span.bytes() > shared.span.bytes() - place) return std::nullopt;
   return place;
-}
-
-absl::StatusOr<ClientMemory> ClientMemory::Create(const SharedSpan& gradients, const SharedSpan& weights,
-                                                  size_t bytes) {
-  ClientMemory memory;
-  PSRING_ASSIGN_OR_RETURN(memory.gradients, AreaOf(gradients, bytes));
-  PSRING_ASSIGN_OR_RETURN(memory.weights, AreaOf(weights, bytes));
-  const bool both =
-      !gradients.on_gpu.empty() && !weights.on_gpu.empty() && gradients.fd >= 0 && weights.fd >= 0;
-  memory.gradients_on_gpu = both ? gradients.on_gpu : "";
-  memory.weights_on_gpu = both ? weights.on_gpu : "";
-  return memory;
 }
 
 absl::StatusOr<std::unique_ptr<PayloadReceiver>> PayloadReceiver::Open(Device& device,
@@ -196,7 +170,11 @@ absl::StatusOr<std::unique_ptr<PayloadReceiver>> PayloadReceiver::Open(Device& d
 }
 
 absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const JobSecret& secret,
-                                          const ClientMemory& memory, MonotonicTime deadline) {
+                                          const SharedSpan& gradients, const SharedSpan& weights,
+                                          MonotonicTime deadline) {
+  if (gradients.fd < 0 || weights.fd < 0) {
+    return absl::FailedPreconditionError("the worker's memory is private");
+  }
   const std::vector<std::string> words = absl::StrSplit(offer, ' ');
   if (words.size() != 2 || words[1].size() != kTokenBytes) {
     return absl::UnavailableError("the server offers no shared memory");
@@ -211,11 +189,11 @@ absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const JobSec
   }
   const Credentials credentials = {.secret = secret, .purpose = Purpose::kSharedPayload, .token = words[1]};
   PSRING_RETURN_IF_ERROR(AuthenticateTo(server->fd(), credentials, "its local socket", deadline));
-  PSRING_RETURN_IF_ERROR(
-      server->Send(absl::StrCat(token, " ", memory.gradients.bytes, " ", memory.weights.bytes,
-                                memory.gradients_on_gpu.empty() ? "" : " ", memory.gradients_on_gpu,
-                                memory.weights_on_gpu.empty() ? "" : " ", memory.weights_on_gpu),
-                   {page.fd(), memory.gradients.fd, memory.weights.fd}, deadline));
+  std::string message = absl::StrCat(token, " ", gradients.span.bytes(), " ", weights.span.bytes());
+  if (!gradients.on_gpu.empty() && !weights.on_gpu.empty()) {
+    absl::StrAppend(&message, " ", gradients.on_gpu, " ", weights.on_gpu);
+  }
+  PSRING_RETURN_IF_ERROR(server->Send(message, {page.fd(), gradients.fd, weights.fd}, deadline));
   PSRING_ASSIGN_OR_RETURN(const UnixSocket::Message answer, server->Receive(deadline));
   if (std::memcmp(page.data() + kTokenBytes, words[1].data(), kTokenBytes) != 0) {
     return absl::UnavailableError("the server's token did not appear in this worker's memory");

@@ -57,12 +57,19 @@ TestWorker::TestWorker(const ServerJob& its_job, int its_rank, std::unique_ptr<P
       rank(its_rank),
       weights(job.parameters),
       gradient(job.parameters),
+      rounded(job.wire == DType::kFloat32 ? 0 : job.parameters),
       client(std::move(its_client)) {
   if (rank == 0) weights = InitialWeights(job);
 }
 
 absl::Status TestWorker::Start(MonotonicTime deadline) {
-  return client->Start(rank, job, {.weights = {weights.data(), weights.size()}, .slots = slots}, deadline);
+  const bool rounds = job.wire != DType::kFloat32;
+  return client->Start(rank, job,
+                       {.weights = {weights.data(), weights.size()},
+                        .slots = slots,
+                        .shared_gradients = rounds ? rounded.shared() : gradient.shared(),
+                        .shared_weights = weights.shared()},
+                       deadline);
 }
 
 absl::StatusOr<std::vector<ExchangeResult>> TestWorker::Step(int64_t step) {
@@ -115,7 +122,6 @@ Exchange TestWorker::Of(const Bucket& bucket, int64_t step, int64_t samples) {
 ConstSpan TestWorker::Sent(const Bucket& bucket) {
   const float* const from = gradient.data() + bucket.first;
   if (job.wire == DType::kFloat32) return {from, bucket.count};
-  rounded.resize(gradient.size());
   uint16_t* const to = rounded.data() + bucket.first;
   cpu::Convert(DType::kFloat32, from, job.wire, to, bucket.count);
   return {to, bucket.count, job.wire};

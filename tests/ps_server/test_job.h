@@ -1,13 +1,17 @@
 // Jobs with synthetic gradients, a worker for them, and a loop that computes the same in one process.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/device/device.h"
 #include "ps_server/client/ps_client.h"
 #include "ps_server/protocol/pieces.h"
 
@@ -37,6 +41,36 @@ inline MonotonicTime Soon() { return MonotonicNow() + absl::Seconds(30); }
 absl::StatusOr<std::vector<ExchangeResult>> ExchangeAll(PsClient& client,
                                                         const std::vector<Exchange>& exchanges);
 
+// Values in memory that a server on this host can share.
+template <typename T>
+class SharedValues {
+ public:
+  using const_iterator = const T*;
+  explicit SharedValues(size_t count)
+      : memory_(*MakeCpuDevice()->AllocateShared(std::max<size_t>(1, count) * sizeof(T))), count_(count) {}
+  SharedValues& operator=(const std::vector<T>& values) {
+    PSRING_CHECK(values.size() == count_);
+    std::copy(values.begin(), values.end(), begin());
+    return *this;
+  }
+  void assign(size_t count, T value) { *this = std::vector<T>(count, value); }
+
+  T* data() const { return static_cast<T*>(memory_.data()); }
+  size_t size() const { return count_; }
+  T* begin() const { return data(); }
+  T* end() const { return data() + count_; }
+  T& operator[](size_t i) const { return data()[i]; }
+  operator std::vector<T>() const { return {begin(), end()}; }
+  bool operator==(const SharedValues& other) const { return *this == std::vector<T>(other); }
+  bool operator==(const std::vector<T>& other) const { return std::ranges::equal(*this, other); }
+  SharedSpan shared() const { return {{data(), count_, memory_type}, memory_.shared_fd()}; }
+
+ private:
+  static constexpr DType memory_type = sizeof(T) == sizeof(float) ? DType::kFloat32 : DType::kBFloat16;
+  Buffer memory_;
+  size_t count_;
+};
+
 // One worker's memory and its client.
 struct TestWorker {
   TestWorker(const ServerJob& job, int rank, std::unique_ptr<PsClient> client);
@@ -60,9 +94,9 @@ struct TestWorker {
 
   const ServerJob job;
   const int rank;
-  std::vector<float> weights;
-  std::vector<float> gradient;
-  std::vector<uint16_t> rounded;
+  SharedValues<float> weights;
+  SharedValues<float> gradient;
+  SharedValues<uint16_t> rounded;    // of the gradient, if the job's wire type has 16 bits
   std::vector<ConstSpan> slots;      // initial ones of the optimizer; worker 0
   std::unique_ptr<PsClient> client;  // destroyed first: exchanges in flight use the other members
 };
