@@ -12,17 +12,6 @@
 
 namespace psring {
 
-ShardedClient::Relaying::Relaying(ShardedClient& client) : client_(client) {
-  MutexLock lock(client_.mutex_);
-  ++client_.relaying_;
-}
-
-ShardedClient::Relaying::~Relaying() {
-  MutexLock lock(client_.mutex_);
-  --client_.relaying_;
-  client_.changed_.NotifyAll();
-}
-
 // The clients are destroyed one after the other; before that, no thread of one may use another.
 ShardedClient::~ShardedClient() {
   Fail(absl::CancelledError("its client was destroyed before it left"));
@@ -201,7 +190,7 @@ void ShardedClient::Send(int server, const Part& part) {
 }
 
 void ShardedClient::Arrived(int server, const Part& part, absl::StatusOr<ExchangeResult> result) {
-  const Relaying relaying(*this);
+  const auto relaying = Relaying();
   if (!result.ok()) Fail(Named(server, result.status()));
   if (server == 0 && relays_verdicts_ && result.ok() && result->dropped) {
     Relay({.step = part.exchange.step, .dropped = true, .version = result->version});

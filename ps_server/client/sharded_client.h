@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
@@ -64,15 +65,16 @@ class ShardedClient : public PsClient, public RowClient {
   };
   using HeldParts = std::vector<std::vector<Part>>;  // by server
 
-  // While it exists, a thread of one server's client may use the others.
-  class Relaying {
-   public:
-    explicit Relaying(ShardedClient& client);
-    ~Relaying();
-
-   private:
-    ShardedClient& client_;
-  };
+  // While the result exists, a thread of one server's client may use the others.
+  auto Relaying() {
+    const auto add = [this](int one) {
+      MutexLock lock(mutex_);
+      relaying_ += one;
+      changed_.NotifyAll();
+    };
+    add(1);
+    return absl::Cleanup([add] { add(-1); });
+  }
 
   int count() const { return static_cast<int>(servers_.size()); }
   size_t WidthOf(int table) const;

@@ -11,7 +11,7 @@
 namespace psring {
 
 void ShardedClient::OnMessage(int server, const message::ToWorker& message) {
-  const Relaying relaying(*this);
+  const auto relaying = Relaying();
   if (!failure().ok()) return;
   if (const auto* part = std::get_if<message::NormPart>(&message)) return OnNormPart(server, *part);
   if (const auto* welcome = std::get_if<message::Welcome>(&message)) return OnWelcome(server, *welcome);

@@ -256,7 +256,7 @@ void GrpcClient::OpenLocked(std::shared_ptr<grpc::Channel> channel) {
   finishing_ = false;
   ++operations_;
   writing_ = true;  // until the call has started
-  call_->StartCall(TagOf(kStarted));
+  call_->StartCall(&started_);
 }
 
 absl::Status GrpcClient::EndIfFailed(const absl::Status& status) {
@@ -274,8 +274,8 @@ void GrpcClient::End(const absl::Status& why) {
 }
 
 void GrpcClient::WakeLoop() {
-  auto* alarm = new grpc::Alarm;
-  alarm->Set(&queue_, GrpcDeadline(MonotonicNow()), alarm);
+  auto* const wake_up = new WakeUp{{&GrpcClient::OnWake, /*one_of_call=*/false}};
+  wake_up->alarm.Set(&queue_, GrpcDeadline(MonotonicNow()), static_cast<Tag*>(wake_up));
 }
 
 std::string GrpcClient::address() const { return WithoutToken(published()); }
@@ -307,7 +307,7 @@ void GrpcClient::WriteLocked() {
   if (front.offset == front.data.size()) outgoing_.pop_front();
   writing_ = true;
   ++operations_;
-  call_->Write(bytes, TagOf(kWritten));
+  call_->Write(bytes, &written_);
 }
 
 std::unique_ptr<OneServerClient> MakeGrpcPsClient(const std::string& address, GrpcClientOptions options) {

@@ -87,8 +87,14 @@ class GrpcClient : public OneServerClient {
   }
 
  private:
-  enum Operation : intptr_t { kStarted = 1, kOffered, kRead, kWritten, kFinished };
-  static void* TagOf(Operation operation) { return reinterpret_cast<void*>(operation); }
+  // What a completion queue's tag points to. `one_of_call`: counted by operations_.
+  struct Tag {
+    void (GrpcClient::*handler)(bool ok);
+    bool one_of_call = true;
+  };
+  struct WakeUp : Tag {
+    grpc::Alarm alarm = {};
+  };
   static Bytes BytesOf(ConstSpan span) { return {static_cast<const std::byte*>(span.data), span.bytes()}; }
 
   // A bucket or a control message on its way out, chunk by chunk.
@@ -124,16 +130,18 @@ class GrpcClient : public OneServerClient {
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     ++operations_;
-    call_->Read(&incoming_, TagOf(kRead));
+    call_->Read(&incoming_, &read_);
   }
 
   // grpc_client_loop.cc: what the client's thread does.
   void Loop();
-  void OnWake();
+  void OnWake(bool);
   void OnTick();
-  void OnWritten(bool ok, bool started);
-  void OnOffered();
+  void OnStarted(bool ok);
+  void OnWritten(bool ok);
+  void OnOffered(bool);
   void OnRead(bool ok);
+  void OnFinished(bool) {}
   absl::Status Take();
   void OnWelcome();
   // Every operation has completed: the stream has ended.
@@ -172,6 +180,9 @@ class GrpcClient : public OneServerClient {
   Borrowers borrowers_;
   grpc::CompletionQueue queue_;
   std::thread thread_;
+
+  Tag started_{&GrpcClient::OnStarted}, offered_tag_{&GrpcClient::OnOffered}, read_{&GrpcClient::OnRead},
+      written_{&GrpcClient::OnWritten}, finished_{&GrpcClient::OnFinished};
 
   // Used only by the loop.
   grpc::ByteBuffer incoming_;

@@ -34,23 +34,11 @@ void GrpcClient::Loop() {
       OnTick();
       continue;
     }
-    switch (reinterpret_cast<intptr_t>(tag)) {
-      case kStarted:
-      case kWritten:
-        OnWritten(ok, /*started=*/reinterpret_cast<intptr_t>(tag) == kStarted);
-        break;
-      case kOffered:
-        OnOffered();
-        break;
-      case kRead:
-        OnRead(ok);
-        break;
-      case kFinished:
-        break;
-      default:
-        delete static_cast<grpc::Alarm*>(tag);
-        OnWake();
-        continue;
+    auto* const its = static_cast<Tag*>(tag);
+    (this->*its->handler)(ok);
+    if (!its->one_of_call) {
+      delete static_cast<WakeUp*>(its);
+      continue;
     }
     bool last = false;
     {
@@ -61,7 +49,7 @@ void GrpcClient::Loop() {
   }
 }
 
-void GrpcClient::OnWake() {
+void GrpcClient::OnWake(bool) {
   {
     MutexLock lock(mutex_);
     // Otherwise OnOver ends them, when gRPC no longer uses the gradients.
@@ -90,17 +78,22 @@ void GrpcClient::OnTick() {
   }
 }
 
-void GrpcClient::OnWritten(bool ok, bool started) {
+void GrpcClient::OnStarted(bool ok) {
+  {
+    MutexLock lock(mutex_);
+    ++operations_;
+    call_->ReadInitialMetadata(&offered_tag_);
+  }
+  OnWritten(ok);
+}
+
+void GrpcClient::OnWritten(bool ok) {
   MutexLock lock(mutex_);
   writing_ = false;
-  if (started) {
-    ++operations_;
-    call_->ReadInitialMetadata(TagOf(kOffered));
-  }
   if (ok) WriteLocked();
 }
 
-void GrpcClient::OnOffered() {
+void GrpcClient::OnOffered(bool) {
   std::string offer;
   {
     MutexLock lock(mutex_);
@@ -154,7 +147,7 @@ void GrpcClient::OnRead(bool ok) {
   } else {
     finishing_ = true;
     ++operations_;
-    call_->Finish(&end_, TagOf(kFinished));
+    call_->Finish(&end_, &finished_);
   }
 }
 
