@@ -104,6 +104,17 @@ absl::StatusOr<std::vector<ExchangeResult>> TestWorker::StepAgain(int64_t step, 
   return ExchangeAll(*client, exchanges);
 }
 
+absl::Status TestWorker::Advance(int64_t& step) {
+  PSRING_ASSIGN_OR_RETURN(const std::vector<ExchangeResult> results, Step(step));
+  const auto back = std::ranges::find_if(results, &ExchangeResult::went_back);
+  if (back != results.end()) {
+    step = back->version;
+    return Fetch();
+  }
+  step = results.front().dropped ? results.front().version : step + 1;
+  return absl::OkStatus();
+}
+
 absl::Status TestWorker::Steps(int64_t first, int64_t end) {
   for (int64_t step = first; step < end; ++step) PSRING_RETURN_IF_ERROR(Step(step).status());
   return absl::OkStatus();

@@ -80,6 +80,9 @@ struct TestWorker {
   absl::StatusOr<std::vector<ExchangeResult>> Step(int64_t step);
   // The same with the current `gradient`, a sum over `samples` samples.
   absl::StatusOr<std::vector<ExchangeResult>> StepAgain(int64_t step, int64_t samples);
+  // Makes a step, and sets `step` to the one with which the worker continues: the next one, unless its
+  // gradient was dropped, or the server went back; then it fetches the server's weights.
+  absl::Status Advance(int64_t& step);
   // Steps `first` to `end` - 1.
   absl::Status Steps(int64_t first, int64_t end);
   absl::Status Fetch();  // `weights`

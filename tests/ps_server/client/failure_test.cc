@@ -65,12 +65,6 @@ TEST(FailureTest, AMissingWorkerThatWasRejectedIsNamedWithTheReasonAtTheTimeout)
                 "0 of 7; it is server 0 of 1"));
 }
 
-TEST(FailureTest, AJobWithAnotherNumberOfWorkersIsRejected) {
-  const auto cluster = MakeCluster(2);
-  TestWorker worker(MakeJob(3, {10}), 0, cluster->NewClient());
-  EXPECT_THAT(MessageOf(worker.Start()), HasSubstr("3 workers; this server was started for 2"));
-}
-
 TEST(FailureTest, ATakenOrInvalidWorkerNumberIsRejectedWithoutHarm) {
   const ServerJob job = MakeJob(2, {10});
   const auto cluster = MakeCluster(2);

@@ -25,12 +25,11 @@ TEST(CheckpointTest, IsRejectedIfItDoesNotFitItsJobOrItsServer) {
     const std::unique_ptr<Device> device = MakeCpuDevice();
     return ParameterServer(*device, {.workers = 2}).Restore(checkpoint).ToString();
   };
-  Checkpoint sync{
-      .job = MakeJob(2, {10}),
-      .step = 4,
-      .buckets = {{.version = 4, .left = {false, false}}},
-      .samples = {8},
-      .values = std::vector<float>(20)};
+  Checkpoint sync{.job = MakeJob(2, {10}),
+                  .step = 4,
+                  .buckets = {{.version = 4, .left = {false, false}}},
+                  .samples = {8},
+                  .values = std::vector<float>(20)};
   sync.stats.worker_pushes = sync.stats.worker_staleness_sum = sync.stats.worker_dropped = {0, 0};
   Checkpoint async = sync;
   async.job.consistency = "async";

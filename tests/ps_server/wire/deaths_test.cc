@@ -58,17 +58,12 @@ struct Progress {
 // From the step at which the worker is admitted to the end, following its servers when they go back.
 absl::Status Train(TestWorker& worker, int64_t steps, Progress& progress) {
   PSRING_RETURN_IF_ERROR(worker.Start());
-  const Span weights{worker.weights.data(), worker.weights.size()};
   int64_t step = worker.client->status().start_step;
   while (true) {
     while (step < steps) {
-      PSRING_ASSIGN_OR_RETURN(const std::vector<ExchangeResult> results, worker.Step(step++));
+      PSRING_RETURN_IF_ERROR(worker.Advance(step));
       ++progress.steps_made;
       progress.steps_made.notify_all();
-      const auto back = std::ranges::find_if(results, &ExchangeResult::went_back);
-      if (back == results.end()) continue;
-      step = back->version;
-      PSRING_RETURN_IF_ERROR(worker.client->Fetch(weights, Soon()));
     }
     ++progress.held;
     progress.held.notify_all();
@@ -76,9 +71,9 @@ absl::Status Train(TestWorker& worker, int64_t steps, Progress& progress) {
     PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, worker.client->Barrier(2, Soon()));
     if (!back.has_value()) break;
     step = *back;
-    PSRING_RETURN_IF_ERROR(worker.client->Fetch(weights, Soon()));
+    PSRING_RETURN_IF_ERROR(worker.Fetch());
   }
-  PSRING_RETURN_IF_ERROR(worker.client->Fetch(weights, Soon()));
+  PSRING_RETURN_IF_ERROR(worker.Fetch());
   return worker.client->Leave(Soon());
 }
 

@@ -91,11 +91,7 @@ TEST(RecoveryTest, TheOthersContinueWithoutALostWorker) {
     const ServerJob job = MakeJob(3, {1000, 300}, {.consistency = consistency});
     StartWorkers(job, *cluster, [&](TestWorker& worker) {
       if (worker.rank == 2) return;  // destroys its client
-      for (int64_t step = 0; step < 5;) {
-        const auto results = worker.Step(step);
-        ASSERT_EQ(MessageOf(results.status()), "OK") << consistency;
-        step = results->front().dropped ? results->front().version : step + 1;
-      }
+      for (int64_t step = 0; step < 5;) ASSERT_EQ(MessageOf(worker.Advance(step)), "OK") << consistency;
       EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
     });
     EXPECT_EQ(MessageOf(*cluster->server().WaitUntilOver(Soon())), "OK");
@@ -155,16 +151,11 @@ TEST(RecoveryTest, AWorkerCanRejoinManyTimesWhileTheOthersTrain) {
     ForEachRank(3, [&](int rank) {
       auto worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
       ASSERT_EQ(worker->Start(), absl::OkStatus());
-      const auto make_step = [&](int64_t& step) {
-        const auto results = worker->Step(step);
-        ASSERT_EQ(MessageOf(results.status()), "OK") << "worker " << rank;
-        step = results->front().dropped ? results->front().version : step + 1;
-      };
       int64_t step = 0;
-      while (rank != 2 && joins < kRejoins) ASSERT_NO_FATAL_FAILURE(make_step(step));
+      while (rank != 2 && joins < kRejoins) ASSERT_EQ(MessageOf(worker->Advance(step)), "OK") << rank;
       while (rank == 2 && ++joins < kRejoins) {
         step = Rejoin(worker, *cluster);
-        ASSERT_NO_FATAL_FAILURE(make_step(step));
+        ASSERT_EQ(MessageOf(worker->Advance(step)), "OK");
       }
       EXPECT_EQ(MessageOf(worker->client->Leave(Soon())), "OK");
     });
@@ -375,25 +366,13 @@ TEST(RecoveryTest, AfterServerRestartsTheWeightsEqualAnUninterruptedRun) {
   std::atomic<int> rollbacks = 0;
   ForEachRank(2, [&](int rank) {
     TestWorker worker(job, rank, restarting.NewClient());
-    const Span weights{worker.weights.data(), worker.weights.size()};
     ASSERT_EQ(MessageOf(worker.Start()), "OK");
     for (int64_t step = 0; step < kSteps;) {
       // The job must not end before the last death.
       for (int left; step == kSteps - 1 && (left = deaths_left) > 0;) deaths_left.wait(left);
-      const auto results = worker.Step(step);
-      ASSERT_EQ(MessageOf(results.status()), "OK");
-      int64_t next = step + 1;
-      bool back = false;
-      for (const ExchangeResult& result : *results) {
-        if (!result.went_back) continue;
-        back = true;
-        next = result.version;
-      }
-      if (back) {
-        ++rollbacks;
-        ASSERT_EQ(MessageOf(worker.client->Fetch(weights, Soon())), "OK");
-      }
-      step = next;
+      const int64_t before = step;
+      ASSERT_EQ(MessageOf(worker.Advance(step)), "OK");
+      rollbacks += step <= before ? 1 : 0;
       fastest.Reach(step);
     }
     EXPECT_EQ(worker.weights, TrainAlone(job, kSteps));
@@ -428,15 +407,7 @@ TEST(RecoveryTest, AWorkerThatDiesWithItsServerIsLostAfterTheTimeout) {
         }
         restarted.wait();
       }
-      const auto results = worker->Step(step);
-      ASSERT_EQ(MessageOf(results.status()), "OK");
-      ++step;
-      for (const ExchangeResult& result : *results) {
-        if (result.went_back) step = result.version;
-      }
-      if (!results->front().went_back) continue;
-      const Span weights{worker->weights.data(), worker->weights.size()};
-      ASSERT_EQ(MessageOf(worker->client->Fetch(weights, Soon())), "OK");
+      ASSERT_EQ(MessageOf(worker->Advance(step)), "OK");
     }
     EXPECT_EQ(MessageOf(worker->client->Leave(Soon())), "OK");
   });
