@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 
 namespace psring {
 
@@ -24,14 +25,12 @@ int Admission::needed() const { return std::min(static_cast<int>(next_step_.size
 absl::StatusOr<Verdict> Admission::OnAnnounce(int worker, int64_t step) {
   PSRING_RETURN_IF_ERROR(Consistency::CheckWorker(worker, next_step_.size()));
   if (left_[worker]) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", worker, " has left and must not announce a gradient"));
+    return FailedPrecondition("worker ", worker, " has left and must not announce a gradient");
   }
   PSRING_RETURN_IF_ERROR(Consistency::CheckStep(worker, step, next_step_[worker]));
   if (step > open_step_ || admitted_[worker]) {
-    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " announced step ", step,
-                                                      ", from the future: step ", open_step_,
-                                                      " still waits for other workers"));
+    return FailedPrecondition("worker ", worker, " announced step ", step, ", from the future: step ",
+                              open_step_, " still waits for other workers");
   }
   Verdict verdict{.worker = worker, .version = open_step_};
   if (step < open_step_) {
@@ -69,9 +68,7 @@ Verdict Admission::OnLost(int worker) {
 
 absl::StatusOr<Verdict> Admission::OnJoin(int worker) {
   PSRING_RETURN_IF_ERROR(Consistency::CheckWorker(worker, next_step_.size()));
-  if (!left_[worker]) {
-    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has joined already"));
-  }
+  if (!left_[worker]) return FailedPrecondition("worker ", worker, " has joined already");
   left_[worker] = false;
   ++remaining_;
   next_step_[worker] = open_step_;
@@ -112,8 +109,7 @@ class BackupMachine : public BackupBucket {
     PSRING_RETURN_IF_ERROR(CheckWorker(worker, pushed_.size()));
     PSRING_RETURN_IF_ERROR(CheckStep(worker, step, JoinsAt(worker)));
     if (admitted_[worker] && !pushed_[worker]) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", worker, " pushed step ", step, ", to which it was not admitted"));
+    return FailedPrecondition("worker ", worker, " pushed step ", step, ", to which it was not admitted");
   }
 
   Decision OnVerdict(const Verdict& verdict) override {
@@ -121,8 +117,8 @@ class BackupMachine : public BackupBucket {
     if (absl::Status status = CheckWorker(worker, pushed_.size()); !status.ok()) return Refuse(status);
     if (admitted_[worker] || reads_[worker] != kReadsNothing ||
         (verdict.admitted ? verdict.version != version_ : verdict.version < version_)) {
-      return Refuse(absl::FailedPreconditionError(
-          absl::StrCat("worker ", worker, " announced a step whose weights it cannot have received")));
+      return Refuse(
+          FailedPrecondition("worker ", worker, " announced a step whose weights it cannot have received"));
     }
     if (verdict.admitted) {
       admitted_[worker] = true;
@@ -169,9 +165,7 @@ class BackupMachine : public BackupBucket {
   }
 
   Decision OnJoin(int worker, int64_t step) override {
-    if (!left_[worker]) {
-      return Refuse(absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has joined already")));
-    }
+    if (!left_[worker]) return Refuse(FailedPrecondition("worker ", worker, " has joined already"));
     left_[worker] = false;
     return OnVerdict({.worker = worker, .version = step});
   }

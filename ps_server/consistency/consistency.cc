@@ -5,36 +5,33 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "ps_server/consistency/admission.h"
 
 namespace psring {
 
 absl::Status Consistency::CheckWorker(int worker, size_t workers) {
   if (worker >= 0 && static_cast<size_t>(worker) < workers) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " is out of range: there are ", workers));
+  return InvalidArgument("worker ", worker, " is out of range: there are ", workers);
 }
 
 absl::Status Consistency::CheckStep(int worker, int64_t step, int64_t next) {
   if (step == next) return absl::OkStatus();
-  if (step == next - 1) {
-    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " pushed step ", step, " twice"));
-  }
-  return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " pushed step ", step, ", from the ",
-                                                    step < next ? "past" : "future", ": its next one is ",
-                                                    next));
+  if (step == next - 1) return FailedPrecondition("worker ", worker, " pushed step ", step, " twice");
+  return FailedPrecondition("worker ", worker, " pushed step ", step, ", from the ",
+                            step < next ? "past" : "future", ": its next one is ", next);
 }
 
 absl::Status Consistency::MayLeave(int worker, const std::vector<bool>& left,
                                    const std::vector<bool>& waits) {
   PSRING_RETURN_IF_ERROR(CheckWorker(worker, left.size()));
-  if (left[worker]) return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has left twice"));
+  if (left[worker]) return FailedPrecondition("worker ", worker, " has left twice");
   if (!waits[worker]) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("worker ", worker, " leaves before its push is answered"));
+  return FailedPrecondition("worker ", worker, " leaves before its push is answered");
 }
 
 absl::Status Consistency::HasLeft(int worker) {
-  return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has left and must not push"));
+  return FailedPrecondition("worker ", worker, " has left and must not push");
 }
 
 Consistency::Decision Consistency::Refuse(const absl::Status& why) {
@@ -114,9 +111,8 @@ class Synchronous : public SummedPushes {
     PSRING_RETURN_IF_ERROR(
         CheckStep(worker, step, reads_[worker] != kReadsNothing ? reads_[worker] : JoinsAt(worker)));
     if (!pushed_[worker] && reads_[worker] == kReadsNothing) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " pushed step ", step,
-                                                      ", from the future: step ", version_,
-                                                      " still waits for other workers"));
+    return FailedPrecondition("worker ", worker, " pushed step ", step, ", from the future: step ", version_,
+                              " still waits for other workers");
   }
 
   Decision OnLost(int worker) override {
@@ -130,8 +126,8 @@ class Synchronous : public SummedPushes {
   Decision OnJoin(int worker, int64_t step) override {
     if (absl::Status status = CheckWorker(worker, left_.size()); !status.ok()) return Refuse(status);
     if (!left_[worker] || step < JoinsAt(worker)) {
-      return Refuse(absl::FailedPreconditionError(absl::StrCat(
-          "worker ", worker, " cannot join at step ", step, ": the step is over, or it has joined")));
+      return Refuse(FailedPrecondition("worker ", worker, " cannot join at step ", step,
+                                       ": the step is over, or it has joined"));
     }
     left_[worker] = false;
     if (step == version_) return {.may_read = {worker}};
@@ -178,9 +174,8 @@ class EachAlone : public Consistency, public BoundedWaits {
     if (left_[worker]) return HasLeft(worker);
     PSRING_RETURN_IF_ERROR(CheckStep(worker, step, next_step_[worker]));
     if (!waits_[worker]) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " pushed step ", step,
-                                                      ", from the future: it may lead by ", staleness_,
-                                                      " steps, and waits for others"));
+    return FailedPrecondition("worker ", worker, " pushed step ", step, ", from the future: it may lead by ",
+                              staleness_, " steps, and waits for others");
   }
 
   Decision OnPush(int worker, int64_t step) override {
@@ -210,9 +205,8 @@ class EachAlone : public Consistency, public BoundedWaits {
   Decision OnJoin(int worker, int64_t step) override {
     if (absl::Status status = CheckWorker(worker, left_.size()); !status.ok()) return Refuse(status);
     if (!left_[worker] || step < JoinsAt(worker)) {
-      return Refuse(
-          absl::FailedPreconditionError(absl::StrCat("worker ", worker, " cannot join at step ", step,
-                                                     ": the others are ahead of it, or it has joined")));
+      return Refuse(FailedPrecondition("worker ", worker, " cannot join at step ", step,
+                                       ": the others are ahead of it, or it has joined"));
     }
     left_[worker] = false;
     next_step_[worker] = step;
@@ -270,7 +264,7 @@ class EachAlone : public Consistency, public BoundedWaits {
 };
 
 absl::Status BadNumber(const std::string& name, const std::string& what) {
-  return absl::InvalidArgumentError(absl::StrCat("consistency \"", name, "\": ", what));
+  return InvalidArgument("consistency \"", name, "\": ", what);
 }
 
 }  // namespace
@@ -288,16 +282,13 @@ std::unique_ptr<Consistency> MakeBoundedStaleness(int workers, int staleness) {
 
 absl::StatusOr<WaitingRule> ParseWaitingRule(const std::string& name, int workers) {
   using Kind = WaitingRule::Kind;
-  if (workers < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("workers is ", workers, ": there must be at least 1"));
-  }
+  if (workers < 1) return InvalidArgument("workers is ", workers, ": there must be at least 1");
   const size_t colon = name.find(':');
   const std::string kind = name.substr(0, colon);
   if (name == "sync") return WaitingRule{.kind = Kind::kSynchronous};
   if (name == "async") return WaitingRule{.kind = Kind::kAsynchronous};
   if (kind != "ssp" && kind != "backup") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown consistency \"", name, "\"; use sync, async, ssp:K or backup:B"));
+    return InvalidArgument("unknown consistency \"", name, "\"; use sync, async, ssp:K or backup:B");
   }
   int number = 0;
   if (colon == std::string::npos || !absl::SimpleAtoi(name.substr(colon + 1), &number) || number < 0) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/ops/gradient_norm.h"
 #include "ps_server/server/membership.h"
 
@@ -65,12 +66,10 @@ absl::StatusOr<bool> BucketRounds::MayBegin(int worker, const message::Gradient&
   MutexLock lock(state.mutex);
   const uint64_t resets = shard_.resets(chunk.bucket);
   if (push.step >= 0 && !push.whole && push.resets == resets && push.step != chunk.step) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("step ", chunk.step, " in the middle of the push of step ", push.step));
+    return InvalidArgument("step ", chunk.step, " in the middle of the push of step ", push.step);
   }
   if (chunk.resets != resets) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a push for the sum after ", chunk.resets, " resets of ", resets));
+    return InvalidArgument("a push for the sum after ", chunk.resets, " resets of ", resets);
   }
   // Only after a broken stream or a restart of the server does a worker send a push again; if each push is an
   // update, also after a restart of another server, which has lost some.
@@ -122,9 +121,8 @@ absl::Status BucketRounds::ReleaseWaiting(Lane& lane, Replies& replies) {
 absl::StatusOr<Verdict> BucketRounds::VerdictOf(int worker, const message::Announcement& announcement) {
   if (admission_.has_value()) return admission_->OnAnnounce(worker, announcement.step);
   if (rule_.kind != WaitingRule::Kind::kBackup) {
-    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " announced step ",
-                                                      announcement.step, ", but \"", job_.consistency,
-                                                      "\" needs no announcements"));
+    return FailedPrecondition("worker ", worker, " announced step ", announcement.step, ", but \"",
+                              job_.consistency, "\" needs no announcements");
   }
   // The first server's verdict, relayed.
   const bool admitted = announcement.step >= 0 && !announcement.dropped;
@@ -137,9 +135,8 @@ absl::StatusOr<Verdict> BucketRounds::VerdictOf(int worker, const message::Annou
                    .version = admitted ? announcement.step : announcement.version,
                    .complete = static_cast<int>(announcement.complete)};
   }
-  return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sent an invalid verdict on step ",
-                                                 announcement.step, ": version ", announcement.version, ", ",
-                                                 announcement.complete, " workers"));
+  return InvalidArgument("worker ", worker, " sent an invalid verdict on step ", announcement.step,
+                         ": version ", announcement.version, ", ", announcement.complete, " workers");
 }
 
 std::vector<std::unique_ptr<MutexLock>> BucketRounds::LockAll() {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "ps_server/consistency/consistency.h"
 
 namespace psring {
@@ -21,10 +22,9 @@ absl::Status JobStart::MayRestore(const Checkpoint& checkpoint) const {
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
   if (!job.tables.empty()) return absl::UnimplementedError("a checkpoint of a job with tables");
   if (job.workers != workers_ || job.server != server_ || job.servers != servers_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the checkpoint is of a job with ", job.workers, " workers, of server ", job.server,
-                     " of ", job.servers, ", and this is server ", server_, " of ", servers_, " with ",
-                     workers_, " workers; give another --checkpoint_dir"));
+    return InvalidArgument("the checkpoint is of a job with ", job.workers, " workers, of server ",
+                           job.server, " of ", job.servers, ", and this is server ", server_, " of ",
+                           servers_, " with ", workers_, " workers; give another --checkpoint_dir");
   }
   PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
   if (rule.kind == WaitingRule::Kind::kBackup && job.servers > 1) {
@@ -57,13 +57,12 @@ void JobStart::Restore(const Checkpoint& checkpoint, bool each_alone, std::optio
 
 absl::Status JobStart::Check(int worker, const ServerJob& job, const Membership& members) const {
   if (job.workers != workers_) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, "'s job has ", job.workers,
-                                                   " workers; this server was started for ", workers_));
+    return InvalidArgument("worker ", worker, "'s job has ", job.workers,
+                           " workers; this server was started for ", workers_);
   }
   if (job.server != server_ || job.servers != servers_) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " takes this for server ", job.server,
-                                                   " of ", job.servers, "; it is server ", server_, " of ",
-                                                   servers_));
+    return InvalidArgument("worker ", worker, " takes this for server ", job.server, " of ", job.servers,
+                           "; it is server ", server_, " of ", servers_);
   }
   if (const absl::Status status = ValidateServerJob(job); !status.ok()) {
     return absl::Status(status.code(), absl::StrCat("worker ", worker, "'s job: ", status.message()));

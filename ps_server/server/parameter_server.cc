@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/devices/make_ops.h"
 #include "common/net/random_token.h"
 
@@ -64,8 +65,7 @@ absl::Status ParameterServer::On(const Kind& message, Arrival& from) {
   constexpr bool pushes = std::is_same_v<Kind, message::PushRows>;
   if (rows_ == nullptr) {
     const char* const does = pulls ? " pulls" : pushes ? " pushes" : " sends";
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", from.worker, does, " rows in a job without tables"));
+    return InvalidArgument("worker ", from.worker, does, " rows in a job without tables");
   }
   PSRING_RETURN_IF_ERROR(rows_->On(from.worker, message, from.payload.pieces, from.replies));
   if (pulls || pushes) {  // rows and their numbers
@@ -77,15 +77,14 @@ absl::Status ParameterServer::On(const Kind& message, Arrival& from) {
 
 template <>
 absl::Status ParameterServer::On(const message::Join&, Arrival& from) {
-  return absl::InvalidArgumentError(absl::StrCat("worker ", from.worker, " sent a second Join"));
+  return InvalidArgument("worker ", from.worker, " sent a second Join");
 }
 
 template <>
 absl::Status ParameterServer::On(const message::InitialWeights& chunk, Arrival& from) {
   if (start_.restored()) return absl::OkStatus();  // the checkpoint's are newer
   if (from.worker != 0 || !receiver_->lacks_weights()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", from.worker, " sent initial weights that were not requested"));
+    return FailedPrecondition("worker ", from.worker, " sent initial weights that were not requested");
   }
   PSRING_RETURN_IF_ERROR(receiver_->OnWeights(chunk, from.payload.pieces));
   if (receiver_->lacks_weights()) return absl::OkStatus();
@@ -127,8 +126,8 @@ absl::Status ParameterServer::On(const message::Announcement& announcement, Arri
 template <>
 absl::Status ParameterServer::On(const message::Fetch& fetch, Arrival& from) {
   if (fetch.slot < 0 || fetch.slot > shard_->slots()) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", from.worker, " asked for slot ", fetch.slot,
-                                                   " of an optimizer that has ", shard_->slots()));
+    return InvalidArgument("worker ", from.worker, " asked for slot ", fetch.slot,
+                           " of an optimizer that has ", shard_->slots());
   }
   PSRING_ASSIGN_OR_RETURN(std::vector<Reply> weights, rounds_->Weights(static_cast<int>(fetch.slot)));
   for (Reply& bucket : weights) Deliver(from.worker, std::move(bucket));
@@ -141,8 +140,7 @@ absl::Status ParameterServer::On(const message::Leave&, Arrival& from) {
   const int worker = from.worker;
   for (const Push& push : workers_[worker].pushes) {
     if (push.step < 0 || push.whole) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", worker, " leaves in the middle of its push of step ", push.step));
+    return FailedPrecondition("worker ", worker, " leaves in the middle of its push of step ", push.step);
   }
   if (worker == 0 && rows_ != nullptr && rows_->AwaitsInitialRows()) {
     return absl::FailedPreconditionError("worker 0 leaves before it has sent all rows of the checkpoint");
@@ -173,7 +171,7 @@ template <>
 absl::Status ParameterServer::On(const message::Barrier& barrier, Arrival& from) {
   const int64_t number = barrier.number;
   if (number < 0 || number >= Membership::kBarriers) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", from.worker, " waits at barrier ", number));
+    return InvalidArgument("worker ", from.worker, " waits at barrier ", number);
   }
   if (workers_[from.worker].rewound) {  // it reaches this barrier again
     Deliver(from.worker, {.message = message::BarrierPassed{.number = number}});
@@ -221,8 +219,8 @@ absl::Status ParameterServer::On(const message::Rewind& rewind, Arrival& from) {
   }
   if (!started_ || rewind.epoch <= start_.epoch()) return absl::OkStatus();
   if (options_.servers == 1 || !checkpointing_.enabled() || rewind.step < 0) {
-    return absl::FailedPreconditionError(absl::StrCat("worker ", from.worker, " asks to go back to step ",
-                                                      rewind.step, ", which this job cannot do"));
+    return FailedPrecondition("worker ", from.worker, " asks to go back to step ", rewind.step,
+                              ", which this job cannot do");
   }
   {
     MutexLock lock(mutex_);
@@ -253,13 +251,11 @@ absl::Status ParameterServer::Dispatch(const message::ToServer& message, Arrival
     // The total of a step's norm may arrive after the step is complete.
     if (std::holds_alternative<message::NormTotal>(message)) return absl::OkStatus();
     if (std::holds_alternative<message::Leave>(message)) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", from.worker, " has left and must not send messages"));
+    return FailedPrecondition("worker ", from.worker, " has left and must not send messages");
   }
   if (!started_ && !std::holds_alternative<message::InitialWeights>(message) &&
       !std::holds_alternative<message::Rewind>(message)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", from.worker, " sent a message before all workers have joined"));
+    return FailedPrecondition("worker ", from.worker, " sent a message before all workers have joined");
   }
   PSRING_RETURN_IF_ERROR(std::visit([&](const auto& kind) { return On(kind, from); }, message));
   if (from.completes || !from.replies.empty()) Finish(std::move(from.replies));

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "ps_server/server/parameter_server.h"
 #include "ps_server/shard/job_memory.h"
 
@@ -14,11 +15,11 @@ absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<Reply
   using Entry = Membership::Entry;
   const int worker = joining.worker;
   if (worker < 0 || worker >= options_.workers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", worker, " is out of range: this server has ", options_.workers, " workers"));
+    return InvalidArgument("worker ", worker, " is out of range: this server has ", options_.workers,
+                           " workers");
   }
   if (joining.epoch < 0 || joining.epoch > kMaxWireCount) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " names epoch ", joining.epoch));
+    return InvalidArgument("worker ", worker, " names epoch ", joining.epoch);
   }
   MutexLock receive_lock(workers_[worker].receive);
   Entry entry = Entry::kFirst;
@@ -29,22 +30,20 @@ absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<Reply
   }
   // A push of rows is not repeated. Before a first entry, another worker may be writing rows_.
   if ((entry == Entry::kResumes || entry == Entry::kReturns) && rows_ != nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", worker, " cannot reconnect to a job with tables"));
+    return FailedPrecondition("worker ", worker, " cannot reconnect to a job with tables");
   }
   switch (entry) {
     case Entry::kFirst:
       return Enter(joining, std::move(sink));
     case Entry::kResumes:
       if (rule_.kind == WaitingRule::Kind::kBackup) {
-        return absl::FailedPreconditionError(absl::StrCat(
-            "worker ", worker, " cannot reconnect: a job with backup workers continues without it"));
+        return FailedPrecondition("worker ", worker,
+                                  " cannot reconnect: a job with backup workers continues without it");
       }
       return Resume(worker, std::move(sink));
     case Entry::kReturns:
       if (options_.servers > 1) {  // each server would choose another step
-        return absl::FailedPreconditionError(
-            absl::StrCat("worker ", worker, " was lost; it cannot join several servers again"));
+        return FailedPrecondition("worker ", worker, " was lost; it cannot join several servers again");
       }
       return Return(joining, std::move(sink));
     case Entry::kAnsweredAgain:

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/files.h"
 #include "common/io/hash.h"
 #include "proto/checkpoint.pb.h"
@@ -217,8 +218,8 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> OpenCheckpointFolder(const std:
   std::error_code error;
   fs::create_directories(folder, error);
   if (error || access(folder.c_str(), W_OK | X_OK) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot write into the checkpoint folder ", folder, ": ",
-                                                   error ? error.message() : strerror(errno)));
+    return InvalidArgument("cannot write into the checkpoint folder ", folder, ": ",
+                           error ? error.message() : strerror(errno));
   }
   return std::make_unique<Folder>(folder, server, servers);
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/net/address.h"
 #include "common/net/grpc_waiting.h"
 #include "common/net/random_token.h"
@@ -81,9 +82,9 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, const WorkerBuf
             : absl::StatusOr<std::string>(absl::DeadlineExceededError("it did not offer to share memory"));
     if (!token.ok() && options_.payload == Payload::kShared) {
       End(token.status());
-      return absl::FailedPreconditionError(
-          absl::StrCat("the parameter server at ", address(), " shares no memory with worker ", worker, ": ",
-                       token.status().message(), "; --transport auto uses gRPC instead"));
+      return FailedPrecondition("the parameter server at ", address(), " shares no memory with worker ",
+                                worker, ": ", token.status().message(),
+                                "; --transport auto uses gRPC instead");
     }
   }
   SendJoin(token.ok() ? *token : "");

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -149,8 +150,8 @@ absl::Status Connection::HandleJoin() {
   if (!joining.memory.empty()) {
     std::optional<WorkerMemory> memory = host_.receiver().Take(joining.memory);
     if (!memory.has_value()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("worker ", joining.worker, " names shared memory that it has not handed over"));
+      return FailedPrecondition("worker ", joining.worker,
+                                " names shared memory that it has not handed over");
     }
     memory_ = std::make_shared<const WorkerMemory>(*std::move(memory));
   }
@@ -175,8 +176,8 @@ absl::StatusOr<Receipt> Connection::HandleShared(const message::Gradient& gradie
   const SharedMemory& gradients = memory_->gradients;
   const bool on_gpu = memory_->on_gpu();
   if (gradient_at > gradients.bytes() || bytes > gradients.bytes() - gradient_at) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the place of a gradient outside of its memory: ", bytes, " bytes at ", gradient_at));
+    return InvalidArgument("the place of a gradient outside of its memory: ", bytes, " bytes at ",
+                           gradient_at);
   }
   {
     MutexLock lock(mutex_);
@@ -209,8 +210,8 @@ void Connection::Deliver(Reply reply) {
   if (auto* const answer = std::get_if<message::Answer>(&reply.message)) {
     if (const auto shared = places_.find(answer->bucket); shared != places_.end()) {
       if (!reply.in_place) {  // PlaceOf returned none
-        return EndLocked(absl::InvalidArgumentError(
-            absl::StrCat("the place of bucket ", answer->bucket, "'s weights lies outside of its memory")));
+        return EndLocked(
+            InvalidArgument("the place of bucket ", answer->bucket, "'s weights lies outside of its memory"));
       }
       answer->shared->weights_at = shared->second;
       places_.erase(shared);

@@ -12,8 +12,8 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/net/grpc_waiting.h"
 #include "proto/parameter_server.pb.h"
 
@@ -128,7 +128,7 @@ absl::Status CheckCounts(const Fields& fields) {
         std::pair("complete", Chunk::kCompleteFieldNumber), std::pair("slot", Chunk::kSlotFieldNumber)}) {
     const auto value = static_cast<int64_t>(fields[number]);
     if (value >= -1 && value <= kMaxWireCount) continue;
-    return absl::InvalidArgumentError(absl::StrCat(name, " ", value, "; the most is ", kMaxWireCount));
+    return InvalidArgument(name, " ", value, "; the most is ", kMaxWireCount);
   }
   return absl::OkStatus();
 }
@@ -151,8 +151,8 @@ absl::Status Convert(const Fields& fields, Message& to) {
   }
   (std::make_index_sequence<std::variant_size_v<Message>>());
   if (known) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("a message of kind ", kind, ", which only ", to_server ? "servers" : "workers", " send"));
+  return InvalidArgument("a message of kind ", kind, ", which only ", to_server ? "servers" : "workers",
+                         " send");
 }
 
 template <typename Message>

@@ -2,8 +2,8 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/reduce/reduce.h"
 #include "proto/parameter_server.pb.h"
 #include "ps_server/wire/wire.h"
@@ -92,8 +92,7 @@ absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job) {
   for (const std::string* name :
        {&job.consistency(), &job.wire(), &job.optimizer().name(), &job.schedule().decay()}) {
     if (name->size() > kMaxNameBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a job with a name of ", name->size(), " bytes; the maximum is ", kMaxNameBytes));
+      return InvalidArgument("a job with a name of ", name->size(), " bytes; the maximum is ", kMaxNameBytes);
     }
     if (absl::StrContains(*name, '\n'))
       return absl::InvalidArgumentError("a job with a name of several lines");
@@ -136,10 +135,9 @@ absl::StatusOr<Joining> DecodeJoin(Pieces payload) {
   proto::Join message;
   if (!message.ParseFromString(bytes)) return absl::InvalidArgumentError("a Join that cannot be read");
   if (message.protocol() != kProtocolVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", message.worker(), " has version ", message.protocol(),
-                     " of the parameter server's protocol, the server has version ", kProtocolVersion,
-                     "; start both from the same psring"));
+    return FailedPrecondition("worker ", message.worker(), " has version ", message.protocol(),
+                              " of the parameter server's protocol, the server has version ",
+                              kProtocolVersion, "; start both from the same psring");
   }
   PSRING_ASSIGN_OR_RETURN(ServerJob job, DecodeJob(message.job()));
   return Joining{.worker = message.worker(),
