@@ -8,7 +8,6 @@
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/errors.h"
-#include "ps_server/consistency/consistency.h"
 
 namespace psring {
 namespace {
@@ -39,7 +38,7 @@ absl::Status ClientSession::Begin(const ServerJob& job, Span weights) {
     return InvalidArgument("memory for ", weights.count, " weights, but the job has ", job.parameters);
   }
   job_ = job;
-  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
+  const WaitingRule rule = RuleOf(job);
   announces_ = rule.kind == WaitingRule::Kind::kBackup && job.server == 0;
   each_alone_ = rule.each_alone();
   MutexLock lock(mutex_);

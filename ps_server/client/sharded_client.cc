@@ -8,7 +8,6 @@
 #include "absl/strings/match.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
-#include "ps_server/consistency/consistency.h"
 
 namespace psring {
 
@@ -24,7 +23,7 @@ absl::Status ShardedClient::Start(int worker, const ServerJob& job, const Worker
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
   job_ = job;
   worker_ = worker;
-  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
+  const WaitingRule rule = RuleOf(job);
   relays_verdicts_ = rule.kind == WaitingRule::Kind::kBackup;
   each_alone_ = rule.each_alone();
   slices_ = CutBuckets(job.buckets, count());

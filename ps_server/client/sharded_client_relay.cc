@@ -6,7 +6,6 @@
 #include "absl/strings/str_join.h"
 #include "common/base/deadline.h"
 #include "ps_server/client/sharded_client.h"
-#include "ps_server/consistency/consistency.h"
 
 namespace psring {
 

@@ -308,8 +308,7 @@ absl::StatusOr<WaitingRule> ParseWaitingRule(const std::string& name, int worker
   return WaitingRule{.kind = Kind::kBackup, .number = number};
 }
 
-absl::StatusOr<std::unique_ptr<Consistency>> MakeConsistency(const std::string& name, int workers) {
-  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(name, workers));
+std::unique_ptr<Consistency> MakeConsistency(const WaitingRule& rule, int workers) {
   switch (rule.kind) {
     case WaitingRule::Kind::kSynchronous:
       return MakeSynchronous(workers);
@@ -320,7 +319,13 @@ absl::StatusOr<std::unique_ptr<Consistency>> MakeConsistency(const std::string& 
     case WaitingRule::Kind::kBackup:
       return MakeBackupBucket(workers, rule.number);
   }
-  return absl::InternalError("a waiting rule without a kind");
+  PSRING_CHECK(false);
+  return nullptr;
+}
+
+absl::StatusOr<std::unique_ptr<Consistency>> MakeConsistency(const std::string& name, int workers) {
+  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(name, workers));
+  return MakeConsistency(rule, workers);
 }
 
 }  // namespace psring

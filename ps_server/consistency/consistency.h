@@ -146,6 +146,7 @@ std::unique_ptr<Consistency> MakeAsynchronous(int workers);
 // follows this rule, so does the job: the slowest worker waits in no bucket.
 std::unique_ptr<Consistency> MakeBoundedStaleness(int workers, int staleness);
 
+std::unique_ptr<Consistency> MakeConsistency(const WaitingRule& rule, int workers);
 // `name`: see ParseWaitingRule.
 absl::StatusOr<std::unique_ptr<Consistency>> MakeConsistency(const std::string& name, int workers);
 

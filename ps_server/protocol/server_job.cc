@@ -11,7 +11,6 @@
 #include "common/base/errors.h"
 #include "common/reduce/reduce.h"
 #include "common/tables/row_storage.h"
-#include "ps_server/consistency/consistency.h"
 #include "ps_server/protocol/messages.h"
 
 namespace psring {
@@ -175,6 +174,10 @@ absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, 
   PSRING_RETURN_IF_ERROR(same("first step", reference.start_step, other.start_step));
   PSRING_RETURN_IF_ERROR(same("updates beyond the first step", reference.start_beyond, other.start_beyond));
   return same("samples before the first step", reference.start_samples, other.start_samples);
+}
+
+WaitingRule RuleOf(const ServerJob& job) {
+  return ParseWaitingRule(job.consistency, job.workers).value_or(WaitingRule{});
 }
 
 absl::Status ValidateServerJob(const ServerJob& job) {

@@ -10,6 +10,7 @@
 #include "common/base/parameters.h"
 #include "common/device/device.h"
 #include "common/ops/optimizer.h"
+#include "ps_server/consistency/consistency.h"
 
 namespace psring {
 
@@ -60,6 +61,9 @@ struct Joining {
 // buckets are numbered in order and cover every parameter exactly once. Does not bound the number of
 // parameters (job_memory.h does).
 absl::Status ValidateServerJob(const ServerJob& job);
+
+// How the workers of a valid job wait.
+WaitingRule RuleOf(const ServerJob& job);
 
 // InvalidArgument names the first field in which `other`, the job of `worker`, differs from `reference`, the
 // job of worker `than`.

@@ -82,38 +82,33 @@ absl::StatusOr<BucketReceiver::Added> BucketReceiver::Add(int worker, const mess
 
   const size_t bytes = TotalBytes(payload.pieces);
   const size_t gradient_bytes = parts_.shard.gradient_bytes(bucket);
-  const bool whole =
-      payload.stays && chunk.offset == 0 && payload.pieces.size() == 1 && bytes == gradient_bytes;
-  if (payload.on_gpu && !whole) {
-    return InvalidArgument("a gradient of ", bytes, " bytes on a GPU, of ", gradient_bytes);
+  std::optional<WholeGradient> whole;
+  if (payload.stays && chunk.offset == 0 && payload.pieces.size() == 1 && bytes == gradient_bytes) {
+    whole = {.gradient = payload.pieces.front(), .on_gpu = payload.on_gpu};
+    if (const std::shared_ptr<ReplySink> sink = parts_.workers[worker].Sink()) whole->keep = sink->Memory();
   }
-  std::shared_ptr<const void> keep;
-  if (whole) {
-    if (const std::shared_ptr<ReplySink> sink = parts_.workers[worker].Sink()) keep = sink->Memory();
+  if (payload.on_gpu && !whole.has_value()) {
+    return InvalidArgument("a gradient of ", bytes, " bytes on a GPU, of ", gradient_bytes);
   }
   Push& push = parts_.workers[worker].pushes[bucket];
   if (chunk.step != push.step || chunk.resets != push.resets) {
-    PSRING_ASSIGN_OR_RETURN(
-        const Receipt begun,
-        BeginPush(worker, chunk, {.whole = whole, .on_gpu = payload.on_gpu, .stays = keep != nullptr}));
+    PSRING_ASSIGN_OR_RETURN(const Receipt begun,
+                            BeginPush(worker, chunk, whole.has_value() ? &*whole : nullptr));
     if (begun == Receipt::kNotYet) return Added::kNotYet;
   }
   if (push.whole) return chunk.offset + bytes == gradient_bytes ? Added::kRepeat : Added::kPart;
   if (chunk.samples != push.samples) {
     return InvalidArgument(chunk.samples, " samples in the middle of a push of ", push.samples);
   }
-  if (chunk.offset < push.high_water && !whole) return Added::kPart;  // arrived before
-  if (!whole) {
+  if (chunk.offset < push.high_water && !whole.has_value()) return Added::kPart;  // arrived before
+  if (!whole.has_value()) {
     PSRING_RETURN_IF_ERROR(CheckChunk(chunk.offset, push.high_water, bytes, gradient_bytes));
   } else if (push.high_water > 0) {
     return absl::InvalidArgumentError("a whole gradient in the middle of one in chunks");
   }
   const absl::StatusOr<ParameterShard::Added> taken =
-      whole
-          ? parts_.shard.AddWhole(
-                worker, bucket, {.gradient = payload.pieces.front(), .on_gpu = payload.on_gpu, .keep = keep},
-                lane, push.resets)
-          : parts_.shard.AddChunk(worker, bucket, push.high_water, payload.pieces, push.resets);
+      whole.has_value() ? parts_.shard.AddWhole(worker, bucket, *whole, lane, push.resets)
+                        : parts_.shard.AddChunk(worker, bucket, push.high_water, payload.pieces, push.resets);
   if (!taken.ok()) {
     parts_.on_device_error(taken.status());
     return Added::kPart;
@@ -131,7 +126,7 @@ absl::StatusOr<BucketReceiver::Added> BucketReceiver::Add(int worker, const mess
 }
 
 absl::StatusOr<Receipt> BucketReceiver::BeginPush(int worker, const message::Gradient& chunk,
-                                                  const PushManner& manner) {
+                                                  const WholeGradient* whole) {
   if (chunk.samples < 0) return InvalidArgument("a push of ", chunk.samples, " samples");
   std::vector<Push>& pushes = parts_.workers[worker].pushes;
   // A worker that uses staging memory must not have to wait for more (parameter_shard.h).
@@ -143,7 +138,7 @@ absl::StatusOr<Receipt> BucketReceiver::BeginPush(int worker, const message::Gra
   PSRING_ASSIGN_OR_RETURN(const bool repeated, parts_.rounds.MayBegin(worker, chunk));
   if (!repeated) {
     PSRING_ASSIGN_OR_RETURN(const bool begun,
-                            parts_.shard.BeginPush(worker, chunk.bucket, chunk.step, manner));
+                            parts_.shard.BeginPush(worker, chunk.bucket, chunk.step, whole));
     if (!begun) return Receipt::kNotYet;
   }
   pushes[chunk.bucket] = {

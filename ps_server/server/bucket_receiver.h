@@ -59,7 +59,7 @@ class BucketReceiver {
   absl::Status CheckBucket(int worker, int bucket) const;
   absl::StatusOr<Added> Add(int worker, const message::Gradient& chunk, const ReceivedPayload& payload,
                             Lane& lane);
-  absl::StatusOr<Receipt> BeginPush(int worker, const message::Gradient& chunk, const PushManner& manner);
+  absl::StatusOr<Receipt> BeginPush(int worker, const message::Gradient& chunk, const WholeGradient* whole);
   absl::StatusOr<Received> OnComplete(int worker, int bucket, Lane& lane, Replies& replies);
   absl::StatusOr<Received> OnRepeat(int worker, int bucket, bool in_place, Lane& lane, Replies& replies);
   // The buckets of the worker's pushes that are staged in part.

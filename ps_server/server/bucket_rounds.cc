@@ -10,48 +10,36 @@
 #include "ps_server/server/membership.h"
 
 namespace psring {
-BucketRounds::BucketRounds(const ServerJob& job, const WaitingRule& rule, ParameterShard& shard,
-                           WorkerStream* workers, Checkpointing& checkpointing, RowRounds* rows,
-                           Arrivals* arrivals)
+BucketRounds::BucketRounds(const ServerJob& job, ParameterShard& shard, WorkerStream* workers,
+                           Checkpointing& checkpointing, RowRounds* rows, Arrivals* arrivals)
     : job_(job),
-      rule_(rule),
+      rule_(RuleOf(job)),
       shard_(shard),
       workers_(workers),
       checkpointing_(checkpointing),
       rows_(rows),
       arrivals_(arrivals),
-      notes_arrivals_(arrivals != nullptr && rule.each_alone()),
+      notes_arrivals_(arrivals != nullptr && rule_.each_alone()),
       buckets_(std::make_unique<BucketState[]>(job.buckets.size())),
       clipping_(job.buckets.size()) {
   if (notes_arrivals_) {
     *arrivals_ = {.consistency = job.consistency, .workers = job.workers};
     arrivals_->updates.resize(job.buckets.size());
   }
-  if (rule.kind == WaitingRule::Kind::kBackup && job.server == 0) {
+  if (rule_.kind == WaitingRule::Kind::kBackup && job.server == 0) {
     MutexLock lock(admission_mutex_);
-    admission_.emplace(job.workers, rule.number);
+    admission_.emplace(job.workers, rule_.number);
   }
-}
-
-absl::StatusOr<std::unique_ptr<BucketRounds>> BucketRounds::Create(const ServerJob& job,
-                                                                   ParameterShard& shard,
-                                                                   WorkerStream* workers,
-                                                                   Checkpointing& checkpointing,
-                                                                   RowRounds* rows, Arrivals* arrivals) {
-  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
-  std::unique_ptr<BucketRounds> rounds(
-      new BucketRounds(job, rule, shard, workers, checkpointing, rows, arrivals));
-  for (int i = 0; i < rounds->bucket_count(); ++i) {
-    BucketState& state = rounds->buckets_[i];
+  for (int i = 0; i < bucket_count(); ++i) {
+    BucketState& state = buckets_[i];
     MutexLock lock(state.mutex);
-    PSRING_ASSIGN_OR_RETURN(state.consistency, MakeConsistency(job.consistency, job.workers));
+    state.consistency = MakeConsistency(rule_, job.workers);
     state.backup = dynamic_cast<BackupBucket*>(state.consistency.get());
     state.summed = dynamic_cast<SummedPushes*>(state.consistency.get());
     state.bounded = dynamic_cast<BoundedWaits*>(state.consistency.get());
     state.pending.resize(static_cast<size_t>(job.workers));
     state.received_version.resize(static_cast<size_t>(job.workers));
   }
-  return rounds;
 }
 
 // The order of arrival before a checkpoint is not known.

@@ -65,7 +65,6 @@ ServerResult ResultOf(int server, ServerResult stats) {
 absl::Status ValidateCheckpoint(const Checkpoint& checkpoint) {
   const ServerJob& job = checkpoint.job;
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
-  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
   const size_t workers = static_cast<size_t>(job.workers);
   const size_t arrays = 1 + OptimizerSlots(job.optimizer.kind).size();
   // Compared by dividing: the product could wrap.
@@ -82,7 +81,7 @@ absl::Status ValidateCheckpoint(const Checkpoint& checkpoint) {
     const Consistency::State& bucket = checkpoint.buckets[i];
     const std::string version = absl::StrCat("bucket ", i, "'s version");
     PSRING_RETURN_IF_ERROR(CheckLength(absl::StrCat("bucket ", i, "'s left"), bucket.left.size(), workers));
-    if (rule.each_alone()) {
+    if (RuleOf(job).each_alone()) {
       PSRING_RETURN_IF_ERROR(CheckRange(version, bucket.version, kMaxWireCount * job.workers));
       PSRING_RETURN_IF_ERROR(
           CheckLength(absl::StrCat("bucket ", i, "'s next_step"), bucket.next_step.size(), workers));

@@ -26,8 +26,7 @@ absl::Status JobStart::MayRestore(const Checkpoint& checkpoint) const {
                            job.server, " of ", job.servers, ", and this is server ", server_, " of ",
                            servers_, " with ", workers_, " workers; give another --checkpoint_dir");
   }
-  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
-  if (rule.kind == WaitingRule::Kind::kBackup && job.servers > 1) {
+  if (RuleOf(job).kind == WaitingRule::Kind::kBackup && job.servers > 1) {
     return absl::FailedPreconditionError(
         "a job with backup workers and several servers cannot continue after the loss of a server; start it "
         "again from a checkpoint of training (--resume), with another --checkpoint_dir for the server");

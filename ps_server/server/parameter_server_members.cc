@@ -185,14 +185,14 @@ absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
   PSRING_ASSIGN_OR_RETURN(shard_, ParameterShard::Create(job, device_,
                                                          {.staging_bytes = options_.staging_bytes,
                                                           .reject_nonfinite = options_.reject_nonfinite}));
-  PSRING_ASSIGN_OR_RETURN(rule_, ParseWaitingRule(job.consistency, job.workers));
+  rule_ = RuleOf(job);
   job_ = job;
   const size_t bucket_count = job.buckets.size();
   order_ = {.serial = job.serial, .each_alone = rule_.each_alone(), .buckets = bucket_count};
   checkpointing_.Begin(rule_.each_alone(), job.workers, bucket_count);
   PSRING_ASSIGN_OR_RETURN(rows_, RowRounds::Create(job, options_.reject_nonfinite));
-  PSRING_ASSIGN_OR_RETURN(rounds_, BucketRounds::Create(job, *shard_, workers_.get(), checkpointing_,
-                                                        rows_.get(), options_.arrivals));
+  rounds_ = std::make_unique<BucketRounds>(job, *shard_, workers_.get(), checkpointing_, rows_.get(),
+                                           options_.arrivals);
   receiver_ = std::make_unique<BucketReceiver>(
       BucketReceiver::Parts{.job = job,
                             .each_alone = rule_.each_alone(),

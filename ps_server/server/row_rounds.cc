@@ -24,13 +24,12 @@ bool IsFinite(const std::vector<float>& values) {
 
 absl::StatusOr<std::unique_ptr<RowRounds>> RowRounds::Create(const ServerJob& job, bool reject_nonfinite) {
   if (job.tables.empty()) return nullptr;
-  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
   std::unique_ptr<Device> host = MakeCpuDevice();
   PSRING_ASSIGN_OR_RETURN(RowStorage storage,
                           RowStorage::Create(job.tables, job.optimizer, *host, {job.server, job.servers}));
   if (job.row_arrays == 0) storage.Initialize(job.table_seed);
   return std::unique_ptr<RowRounds>(
-      new RowRounds(job, rule, reject_nonfinite, std::move(host), std::move(storage)));
+      new RowRounds(job, RuleOf(job), reject_nonfinite, std::move(host), std::move(storage)));
 }
 
 RowRounds::RowRounds(const ServerJob& job, const WaitingRule& rule, bool reject_nonfinite,

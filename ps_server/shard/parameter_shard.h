@@ -54,16 +54,9 @@ struct Snapshot {
   std::shared_ptr<const void> keep;
 };
 
-// How a push arrives: by AddChunk, or `whole` by AddWhole.
-struct PushManner {
-  bool whole = false;
-  bool on_gpu = false;  // in memory that this shard's GPU can access
-  bool stays = false;   // whole, and unchanged until the exchange is answered
-};
-
-// A gradient, in the host's memory or (`on_gpu`) on the GPU, aligned as floats are. It does not change until
-// the Apply that uses it has returned; with `keep`, until the exchange is answered, readable while `keep` is
-// held.
+// A gradient, in the host's memory or (`on_gpu`) in memory that the shard's GPU can access, aligned as floats
+// are. It does not change until the Apply that uses it has returned; with `keep`, until the exchange is
+// answered, readable while `keep` is held.
 struct WholeGradient {
   Bytes gradient;
   bool on_gpu = false;
@@ -99,8 +92,9 @@ class ParameterShard {
   // for several. A push reserves all staging memory that it and its answer will need (no deadlock:
   // payload.md). One thread at a time for one worker; different workers concurrently, also for the same
   // bucket. False: the window has no memory now, and `worker` is in the queue for it; nothing has begun.
-  // kEachAlone: not while another push of the worker is partly staged.
-  absl::StatusOr<bool> BeginPush(int worker, int bucket, int64_t step, const PushManner& manner = {});
+  // kEachAlone: not while another push of the worker is partly staged. `whole`: AddWhole follows with it;
+  // null: AddChunk.
+  absl::StatusOr<bool> BeginPush(int worker, int bucket, int64_t step, const WholeGradient* whole = nullptr);
   // The same for a push whose answer is to be sent again.
   bool BeginRepeat(int worker, int bucket, bool in_place = false);
 
@@ -207,9 +201,9 @@ class ParameterShard {
   // kEachAlone: null if there is no memory now.
   StagingPool::Share Reserve(int worker, int bucket, int64_t step);
   // Whether a whole gradient is read in place.
-  bool borrows(const PushManner& manner) const {
-    return manner.whole && wire_ == DType::kFloat32 && manner.on_gpu == !on_host_ &&
-           (accumulation_ == Accumulation::kEachAlone || (manner.stays && on_host_));
+  bool borrows(const WholeGradient& whole) const {
+    return wire_ == DType::kFloat32 && whole.on_gpu == !on_host_ &&
+           (accumulation_ == Accumulation::kEachAlone || (whole.keep != nullptr && on_host_));
   }
   // False: it has to be added, because the bucket was reset meanwhile or enough are read in place already.
   bool Borrow(int worker, int bucket, const WholeGradient& whole, uint64_t resets);

@@ -62,8 +62,7 @@ absl::StatusOr<ParameterShard::Added> ParameterShard::AddWhole(int worker, int b
                                                                uint64_t resets) {
   const Bytes gradient = whole.gradient;
   const ConstSpan values(gradient.data(), gradient.size() / SizeOf(wire_), wire_);
-  const bool borrowed = borrows({.whole = true, .on_gpu = whole.on_gpu, .stays = whole.keep != nullptr}) &&
-                        Borrow(worker, bucket, whole, resets);
+  const bool borrowed = borrows(whole) && Borrow(worker, bucket, whole, resets);
   // Gradients on the GPU, and those that are not added now, are checked before any of it is added.
   if (finite_ == Finite::kRequired && (borrowed || whole.on_gpu)) {
     Added added;

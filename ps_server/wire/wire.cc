@@ -155,28 +155,6 @@ absl::Status Convert(const Fields& fields, Message& to) {
                          " send");
 }
 
-template <typename Message>
-grpc::ByteBuffer EncodeMessage(const Message& message, Bytes payload, std::shared_ptr<const void> keep) {
-  HeaderWriter writer;
-  writer.Field(Chunk::kKindFieldNumber, kKinds<Message>[message.index()]);
-  std::visit(
-      [&](const auto& kind) {
-        ForEachField(kind, [&](int number, const auto& member) { writer.Field(number, ToVarint(member)); });
-      },
-      message);
-  if (payload.empty()) {
-    const grpc::Slice slice = writer.slice();
-    return grpc::ByteBuffer(&slice, 1);
-  }
-  writer.BytesField(kPayloadField, payload.size());
-  using Keep = std::shared_ptr<const void>;
-  const grpc::Slice slices[] = {
-      writer.slice(), grpc::Slice(
-                          const_cast<std::byte*>(payload.data()), payload.size(),
-                          [](void* held) { delete static_cast<Keep*>(held); }, new Keep(std::move(keep)))};
-  return grpc::ByteBuffer(slices, 2);
-}
-
 // Where the payload begins; nullopt unless `slices` are a chunk.
 std::optional<size_t> DecodeFields(const std::vector<grpc::Slice>& slices, Fields& fields) {
   // The fields may be split between slices, so they are read from a copy.
@@ -212,12 +190,26 @@ std::optional<size_t> DecodeFields(const std::vector<grpc::Slice>& slices, Field
 
 }  // namespace
 
-grpc::ByteBuffer Encode(const message::ToServer& message, Bytes payload, std::shared_ptr<const void> keep) {
-  return EncodeMessage(message, payload, std::move(keep));
-}
-
-grpc::ByteBuffer Encode(const message::ToWorker& message, Bytes payload, std::shared_ptr<const void> keep) {
-  return EncodeMessage(message, payload, std::move(keep));
+template <typename Message>
+grpc::ByteBuffer Encode(const Message& message, Bytes payload, std::shared_ptr<const void> keep) {
+  HeaderWriter writer;
+  writer.Field(Chunk::kKindFieldNumber, kKinds<Message>[message.index()]);
+  std::visit(
+      [&](const auto& kind) {
+        ForEachField(kind, [&](int number, const auto& member) { writer.Field(number, ToVarint(member)); });
+      },
+      message);
+  if (payload.empty()) {
+    const grpc::Slice slice = writer.slice();
+    return grpc::ByteBuffer(&slice, 1);
+  }
+  writer.BytesField(kPayloadField, payload.size());
+  using Keep = std::shared_ptr<const void>;
+  const grpc::Slice slices[] = {
+      writer.slice(), grpc::Slice(
+                          const_cast<std::byte*>(payload.data()), payload.size(),
+                          [](void* held) { delete static_cast<Keep*>(held); }, new Keep(std::move(keep)))};
+  return grpc::ByteBuffer(slices, 2);
 }
 
 template <typename Message>
@@ -246,6 +238,8 @@ absl::Status Received<Message>::Decode(grpc::ByteBuffer& bytes) {
   return absl::OkStatus();
 }
 
+template grpc::ByteBuffer Encode(const message::ToServer&, Bytes, std::shared_ptr<const void>);
+template grpc::ByteBuffer Encode(const message::ToWorker&, Bytes, std::shared_ptr<const void>);
 template class Received<message::ToServer>;
 template class Received<message::ToWorker>;
 

@@ -22,11 +22,12 @@ class Job;
 }
 
 // Encodes a message that refers to `payload` without copying it. gRPC may hold it for longer than the write
-// takes: the memory must stay readable until `keep` is released, on any thread.
-grpc::ByteBuffer Encode(const message::ToServer& message, Bytes payload, std::shared_ptr<const void> keep);
-grpc::ByteBuffer Encode(const message::ToWorker& message, Bytes payload, std::shared_ptr<const void> keep);
+// takes: the memory must stay readable until `keep` is released, on any thread. `Message`: message::ToServer
+// or message::ToWorker.
+template <typename Message>
+grpc::ByteBuffer Encode(const Message& message, Bytes payload, std::shared_ptr<const void> keep);
 
-// A received message and its payload, in place. `Message`: message::ToServer or message::ToWorker.
+// A received message and its payload, in place.
 template <typename Message>
 class Received {
  public:

@@ -20,13 +20,12 @@ class BucketRoundsTest : public ::testing::Test {
     workers_ = std::make_unique<WorkerStream[]>(static_cast<size_t>(job_.workers));
     for (int i = 0; i < job_.workers; ++i) workers_[i].pushes.resize(job_.buckets.size());
     checkpointing_.Begin(false, job_.workers, job_.buckets.size());
-    rounds_ = *BucketRounds::Create(job_, *shard_, workers_.get(), checkpointing_, nullptr, nullptr);
+    rounds_ = std::make_unique<BucketRounds>(job_, *shard_, workers_.get(), checkpointing_, nullptr, nullptr);
     lane_.ops = *MakeUpdateOps(*device_);
     lane_.stream = device_->NewStream(StreamKind::kCompute, "test");
   }
   ServerJob Job(int workers, const std::string& consistency) {
-    const ServerJob job = MakeJob(workers, {kElements, kElements}, {.consistency = consistency});
-    return job;
+    return MakeJob(workers, {kElements, kElements}, {.consistency = consistency});
   }
   // A complete push of the bucket with all elements `value`.
   absl::Status Push(int worker, int bucket, int64_t step, float value = 1) {

@@ -47,9 +47,10 @@ class ShardTest : public ::testing::TestWithParam<std::string> {
   // Returns the index of the first element that is not finite.
   std::optional<size_t> Push(ParameterShard& shard, int worker, const std::vector<float>& gradient,
                              bool whole = false) {
-    PSRING_CHECK(*shard.BeginPush(worker, 0, 0, {.whole = whole}));
     const Bytes all = std::as_bytes(std::span(gradient));
-    if (whole) return shard.AddWhole(worker, 0, {all}, lane_, shard.resets(0))->not_finite;
+    const WholeGradient in_place{all};
+    PSRING_CHECK(*shard.BeginPush(worker, 0, 0, whole ? &in_place : nullptr));
+    if (whole) return shard.AddWhole(worker, 0, in_place, lane_, shard.resets(0))->not_finite;
     size_t offset = 0;
     do {
       const Bytes chunk = all.subspan(offset, ChunkLength(all.size(), offset));
