@@ -92,11 +92,8 @@ int Admission::CompleteOnceEnough() {
 }
 
 Consistency::Wait Admission::WaitsFor() const {
-  Consistency::Wait wait{.step = open_step_};
-  for (size_t i = 0; admitted_count_ > 0 && i < admitted_.size(); ++i) {
-    if (!admitted_[i] && !left_[i]) wait.workers.push_back(static_cast<int>(i));
-  }
-  return wait;
+  if (admitted_count_ == 0) return {.step = open_step_};
+  return {WorkersWhere(left_.size(), [&](size_t i) { return !admitted_[i] && !left_[i]; }), open_step_};
 }
 
 namespace {
@@ -171,12 +168,8 @@ class BackupMachine : public BackupBucket {
   }
 
   Wait WaitsFor() const override {
-    Wait wait{.step = version_};
-    if (pushed_count_ == 0 && !AnyReads()) return wait;
-    for (size_t i = 0; i < admitted_.size(); ++i) {
-      if (admitted_[i] && !pushed_[i]) wait.workers.push_back(static_cast<int>(i));
-    }
-    return wait;
+    if (pushed_count_ == 0 && !AnyReads()) return {.step = version_};
+    return {WorkersWhere(left_.size(), [&](size_t i) { return admitted_[i] && !pushed_[i]; }), version_};
   }
 
  private:

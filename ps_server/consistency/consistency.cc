@@ -1,6 +1,7 @@
 #include "ps_server/consistency/consistency.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -136,11 +137,8 @@ class Synchronous : public SummedPushes {
   }
 
   Wait WaitsFor() const override {
-    Wait wait{.step = version_};
-    for (size_t i = 0; pushed_count_ > 0 && i < pushed_.size(); ++i) {
-      if (IsMissing(i)) wait.workers.push_back(static_cast<int>(i));
-    }
-    return wait;
+    if (pushed_count_ == 0) return {.step = version_};
+    return {WorkersWhere(left_.size(), [&](size_t i) { return IsMissing(i); }), version_};
   }
 
  private:
@@ -218,21 +216,15 @@ class EachAlone : public Consistency, public BoundedWaits {
   }
 
   Decision ReleaseAll() override {
-    Decision decision;
-    for (size_t i = 0; i < waits_.size(); ++i) {
-      if (waits_[i]) decision.may_read.push_back(static_cast<int>(i));
-    }
-    waits_.assign(waits_.size(), false);
-    return decision;
+    const std::vector<bool> waited = std::exchange(waits_, std::vector<bool>(waits_.size()));
+    return {.may_read = WorkersWhere(waited.size(), [&](size_t i) { return waited[i]; })};
   }
 
   Wait WaitsFor() const override {
     if (std::find(waits_.begin(), waits_.end(), true) == waits_.end()) return {};
-    Wait wait{.step = Slowest()};
-    for (size_t i = 0; i < next_step_.size(); ++i) {
-      if (!left_[i] && next_step_[i] == wait.step) wait.workers.push_back(static_cast<int>(i));
-    }
-    return wait;
+    const int64_t slowest = Slowest();
+    return {WorkersWhere(left_.size(), [&](size_t i) { return !left_[i] && next_step_[i] == slowest; }),
+            slowest};
   }
 
  private:
@@ -248,14 +240,12 @@ class EachAlone : public Consistency, public BoundedWaits {
   std::vector<bool> Waiting() const override { return waits_; }
 
   std::vector<int> Released() {
-    std::vector<int> released;
     const int64_t slowest = Slowest();
-    for (size_t i = 0; i < waits_.size(); ++i) {
-      if (!waits_[i] || (staleness_ >= 0 && clock_[i] > slowest + staleness_)) continue;
-      waits_[i] = false;
-      released.push_back(static_cast<int>(i));
-    }
-    return released;
+    return WorkersWhere(waits_.size(), [&](size_t i) {
+      const bool reads = waits_[i] && (staleness_ < 0 || clock_[i] <= slowest + staleness_);
+      if (reads) waits_[i] = false;
+      return reads;
+    });
   }
 
   const int staleness_;         // -1: not bounded

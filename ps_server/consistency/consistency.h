@@ -29,6 +29,16 @@ struct WaitingRule {
 // B not below `workers`.
 absl::StatusOr<WaitingRule> ParseWaitingRule(const std::string& name, int workers);
 
+// The workers for which `is(worker)`, of `workers`.
+template <typename Is>
+std::vector<int> WorkersWhere(size_t workers, const Is& is) {
+  std::vector<int> those;
+  for (size_t i = 0; i < workers; ++i) {
+    if (is(i)) those.push_back(static_cast<int>(i));
+  }
+  return those;
+}
+
 class Consistency {
  public:
   struct Decision {
