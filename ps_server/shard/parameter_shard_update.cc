@@ -106,18 +106,10 @@ absl::StatusOr<ParameterShard::Added> ParameterShard::AddOnGpu(int worker, int b
     return Added{};
   }
   const size_t chunks = gradient.bytes() / kChunkBytes + 1, per_chunk = kChunkBytes / SizeOf(wire_);
-  const auto lock_all = [&] {
-    for (size_t i = 0; i < chunks; ++i) state.chunks[i].mutex.Lock();
-  };
-  const auto unlock_all = [&] {
-    for (size_t i = chunks; i > 0; --i) state.chunks[i - 1].mutex.Unlock();
-  };
-  lock_all();
-  if (state.resets != resets) {
-    unlock_all();
-    return Added{.added = false};
-  }
-  const absl::Status added = on_device_->Compute(lane, [&](Ops& ops, Stream& stream) {
+  std::vector<std::unique_ptr<MutexLock>> locks;
+  for (size_t i = 0; i < chunks; ++i) locks.push_back(std::make_unique<MutexLock>(state.chunks[i].mutex));
+  if (state.resets != resets) return Added{.added = false};
+  PSRING_RETURN_IF_ERROR(on_device_->Compute(lane, [&](Ops& ops, Stream& stream) {
     for (size_t first = 0, end = 0; first < chunks; first = end) {
       const bool started = state.chunks[first].started;
       for (end = first; end < chunks && state.chunks[end].started == started; ++end) {
@@ -131,9 +123,7 @@ absl::StatusOr<ParameterShard::Added> ParameterShard::AddOnGpu(int worker, int b
         ops.Convert(gradient.Slice(at, count), sum, stream);
       }
     }
-  });
-  unlock_all();
-  PSRING_RETURN_IF_ERROR(added);
+  }));
   return Added{};
 }
 

@@ -177,6 +177,11 @@ std::vector<float> TrainAlone(const ServerJob& job, int64_t steps) {
   return weights;
 }
 
+void CountPushes(TestWorker& worker) {
+  worker.weights.assign(worker.weights.size(), 0);
+  worker.gradient.assign(worker.gradient.size(), -10);
+}
+
 double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0, norm = 0;
   for (size_t i = 0; i < a.size(); ++i) {

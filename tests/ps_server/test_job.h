@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -111,12 +112,13 @@ std::vector<float> TrainAlone(const ServerJob& job, int64_t steps);
 template <typename Body>
 void ForEachRank(int ranks, const Body& body);
 
-// A worker per rank, on its own thread: starts and runs `body(worker)`; RunWorkers: and leaves. `servers` has
-// NewClient.
+// A worker per rank, on its own thread: starts, after `prepare(worker)`, and runs `body(worker)`; RunWorkers:
+// and leaves. `servers` has NewClient.
+using Prepare = std::function<void(TestWorker&)>;
 template <typename Servers, typename Body>
-void StartWorkers(const ServerJob& job, Servers& servers, const Body& body);
+void StartWorkers(const ServerJob& job, Servers& servers, const Body& body, const Prepare& prepare = {});
 template <typename Servers, typename Body>
-void RunWorkers(const ServerJob& job, Servers& servers, const Body& body);
+void RunWorkers(const ServerJob& job, Servers& servers, const Body& body, const Prepare& prepare = {});
 
 // For tests in which some workers must be later than others.
 class StepOfTheFastest {
@@ -136,6 +138,9 @@ class StepOfTheFastest {
   std::atomic<int64_t> step_ = 0;
 };
 
+// Prepares a job of SGD in which the weights count the pushes: a gradient of -10 times a rate of 0.1 is 1.
+void CountPushes(TestWorker& worker);
+
 double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b);
 
 }  // namespace psring
@@ -152,19 +157,21 @@ void psring::ForEachRank(int ranks, const Body& body) {
 }
 
 template <typename Servers, typename Body>
-void psring::StartWorkers(const ServerJob& job, Servers& servers, const Body& body) {
+void psring::StartWorkers(const ServerJob& job, Servers& servers, const Body& body, const Prepare& prepare) {
   ForEachRank(job.workers, [&](int rank) {
     TestWorker worker(job, rank, servers.NewClient());
+    if (prepare) prepare(worker);
     ASSERT_EQ(worker.Start(), absl::OkStatus());
     body(worker);
   });
 }
 
 template <typename Servers, typename Body>
-void psring::RunWorkers(const ServerJob& job, Servers& servers, const Body& body) {
-  StartWorkers(job, servers, [&](TestWorker& worker) {
+void psring::RunWorkers(const ServerJob& job, Servers& servers, const Body& body, const Prepare& prepare) {
+  const auto and_leave = [&](TestWorker& worker) {
     body(worker);
     if (testing::Test::HasFatalFailure()) return;
     ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-  });
+  };
+  StartWorkers(job, servers, and_leave, prepare);
 }

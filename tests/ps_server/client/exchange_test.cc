@@ -124,15 +124,11 @@ TEST(ExchangeTest, BoundedStalenessMakesTheFastWorkerWaitForTheSlowOnesUpdates) 
   const ServerJob job = MakeJob(2, {1000}, {.consistency = "ssp:1", .optimizer = OptimizerKind::kSgd});
   const auto cluster = MakeCluster(2);
   constexpr int64_t kPushes = 3;
-  ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, cluster->NewClient());
-    std::fill(worker.weights.begin(), worker.weights.end(), 0.0f);
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
-    worker.gradient.assign(1000, -10.0f);  // times a rate of 0.1 is 1: the weights count the pushes
+  const auto body = [&](TestWorker& worker) {
     for (int64_t step = 0; step < kPushes; ++step) {
-      if (rank == 1) {
+      if (worker.rank == 1) {
         const auto fetched = [&] {
-          EXPECT_EQ(worker.client->Fetch({worker.weights.data(), 1000}, Soon()), absl::OkStatus());
+          EXPECT_EQ(worker.Fetch(), absl::OkStatus());
           return worker.weights[0];
         };
         const int64_t pushed = std::min(step + 2, kPushes) + step;
@@ -141,14 +137,14 @@ TEST(ExchangeTest, BoundedStalenessMakesTheFastWorkerWaitForTheSlowOnesUpdates) 
       }
       const auto results = worker.StepAgain(step, /*samples=*/1);
       ASSERT_EQ(results.status(), absl::OkStatus());
-      if (rank == 0) {
+      if (worker.rank == 0) {
         // Its own pushes, and those of worker 1 up to the one for which it had to wait.
         EXPECT_GE((*results)[0].version, step + 1 + step);
         EXPECT_EQ(worker.weights[0], static_cast<float>((*results)[0].version));
       }
     }
-    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-  });
+  };
+  RunWorkers(job, *cluster, body, CountPushes);
   EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
 }
 
@@ -280,21 +276,16 @@ TEST(ExchangeTest, AsynchronousWithOneWorkerEqualsALoopBitForBit) {
 }
 
 TEST(ExchangeTest, AnAsynchronousReplyIsTheVersionOfItsPush) {
-  // The weights count the pushes, so every reply shows its version.
   const ServerJob job = MakeJob(4, {50000}, {.consistency = "async", .optimizer = OptimizerKind::kSgd});
   const auto cluster = MakeCluster(4);
-  ForEachRank(4, [&](int rank) {
-    TestWorker worker(job, rank, cluster->NewClient());
-    std::fill(worker.weights.begin(), worker.weights.end(), 0.0f);
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
-    worker.gradient.assign(50000, -10.0f);  // times a rate of 0.1 is 1
+  const auto body = [&](TestWorker& worker) {
     for (int64_t step = 0; step < 50; ++step) {
       const auto result = worker.StepAgain(step, /*samples=*/1);
       ASSERT_EQ(result.status(), absl::OkStatus());
       ASSERT_EQ(worker.weights, std::vector<float>(50000, result->front().version));
     }
-    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-  });
+  };
+  RunWorkers(job, *cluster, body, CountPushes);
 }
 
 TEST(ExchangeTest, FetchReturnsTheServersWeights) {
@@ -355,19 +346,18 @@ TEST_P(Workers, AJobContinuesFromSavedWeightsAndSlots) {
     for (int64_t step = 0; step < kFirst; ++step) {
       for (int worker = 0; worker < workers; ++worker) job.start_samples += Samples(worker, step);
     }
-    ForEachRank(workers, [&](int rank) {
-      TestWorker worker(job, rank, after->NewClient());
-      if (rank == 0) {
-        worker.weights = weights;
-        for (const auto& slot : slots) worker.slots.emplace_back(slot.data(), slot.size());
-      }
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
+    const auto resume = [&](TestWorker& worker) {
+      if (worker.rank > 0) return;
+      worker.weights = weights;
+      for (const auto& slot : slots) worker.slots.emplace_back(slot.data(), slot.size());
+    };
+    const auto body = [&](TestWorker& worker) {
       EXPECT_EQ(worker.client->status().start_step, kFirst);
       EXPECT_EQ(worker.weights, weights);
       ASSERT_EQ(worker.Steps(kFirst, kAll), absl::OkStatus());
       EXPECT_EQ(worker.weights, TrainAlone(worker.job, kAll));
-      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-    });
+    };
+    RunWorkers(job, *after, body, resume);
   }
 }
 

@@ -73,14 +73,6 @@ TEST_F(BucketRoundsTest, ASynchronousUpdateAnswersAllWorkersOfTheBucket) {
   EXPECT_EQ(rounds_->WaitsFor().what, "");
 }
 
-TEST_F(BucketRoundsTest, AsynchronousPushesAreAnsweredAtOnce) {
-  Begin(Job(2, "async"));
-  ASSERT_EQ(Push(1, 0, 0), absl::OkStatus());
-  EXPECT_EQ(TakeAnswers(), (Answers{{1, 0, 1}}));
-  ASSERT_EQ(Push(0, 0, 0), absl::OkStatus());
-  EXPECT_EQ(TakeAnswers(), (Answers{{0, 0, 2}}));
-}
-
 TEST_F(BucketRoundsTest, ClippingAnswersWhenAllBucketsAreReduced) {
   ServerJob job = Job(1, "sync");
   job.clip_norm = 1;
@@ -120,13 +112,6 @@ TEST_F(BucketRoundsTest, TheLossOfAWorkerInTheMiddleOfAPushResetsTheBucket) {
   EXPECT_FALSE(rounds_->MayBegin(0, {.step = 0}).ok()) << "for the sum before the reset";
   workers_[0].pushes[0] = {};
   EXPECT_TRUE(rounds_->MayBegin(0, {.step = 0, .resets = 1}).ok());
-}
-
-TEST_F(BucketRoundsTest, ALeavingWorkerCompletesTheStepOfTheOthers) {
-  Begin(Job(2, "sync"));
-  ASSERT_EQ(Push(0, 1, 0), absl::OkStatus());
-  ASSERT_EQ(rounds_->OnLeave(1, lane_, replies_).status(), absl::OkStatus());
-  EXPECT_EQ(TakeAnswers(), (Answers{{0, 1, 1}}));
 }
 
 TEST_F(BucketRoundsTest, BackupWorkersAreAdmittedInTheOrderOfTheirAnnouncements) {
