@@ -13,9 +13,8 @@ JobStart::JobStart(int workers, int server, int servers)
     : workers_(workers),
       server_(server),
       servers_(servers),
-      jobs_(static_cast<size_t>(workers)),
-      rejections_(jobs_.size()),
-      first_step_(jobs_.size(), 0) {}
+      rejections_(static_cast<size_t>(workers)),
+      first_step_(rejections_.size(), 0) {}
 
 absl::Status JobStart::MayRestore(const Checkpoint& checkpoint) const {
   const ServerJob& job = checkpoint.job;
@@ -41,7 +40,7 @@ void JobStart::Restore(const Checkpoint& checkpoint, bool each_alone, std::optio
   weights_arrived_ = true;
   // An asynchronous worker continues when it joins; if the job was finished, workers only have to leave.
   has_begun_ = each_alone || checkpoint.finished;
-  jobs_.assign(jobs_.size(), checkpoint.job);
+  job_ = checkpoint.job;
   BeginAt(checkpoint.step);
   for (size_t worker = 0; worker < first_step_.size() && each_alone && !checkpoint.buckets.empty();
        ++worker) {
@@ -54,7 +53,7 @@ void JobStart::Restore(const Checkpoint& checkpoint, bool each_alone, std::optio
   }
 }
 
-absl::Status JobStart::Check(int worker, const ServerJob& job, const Membership& members) const {
+absl::Status JobStart::Check(int worker, const ServerJob& job) const {
   if (job.workers != workers_) {
     return InvalidArgument("worker ", worker, "'s job has ", job.workers,
                            " workers; this server was started for ", workers_);
@@ -66,18 +65,14 @@ absl::Status JobStart::Check(int worker, const ServerJob& job, const Membership&
   if (const absl::Status status = ValidateServerJob(job); !status.ok()) {
     return absl::Status(status.code(), absl::StrCat("worker ", worker, "'s job: ", status.message()));
   }
-  if (restored_) return RequireSameJob(jobs_[0], job, worker);
-  // Those that have joined have the same job.
-  for (int other = 0; other < workers_; ++other) {
-    if (members.presence(other) == Membership::Presence::kAbsent) continue;
-    return RequireSameJob(jobs_[static_cast<size_t>(other)], job, worker, other);
-  }
-  return absl::OkStatus();
+  return job_.has_value() ? RequireSameJob(*job_, job, worker, job_of_) : absl::OkStatus();
 }
 
 void JobStart::NoteJoin(int worker, const ServerJob& job, const absl::Status& why) {
   rejections_[static_cast<size_t>(worker)] = std::string(why.message());
-  if (why.ok() && !restored_) jobs_[static_cast<size_t>(worker)] = job;
+  if (!why.ok() || job_.has_value()) return;
+  job_ = job;
+  job_of_ = worker;
 }
 
 std::string JobStart::RejectionOf(const std::vector<int>& workers) const {

@@ -60,7 +60,7 @@ absl::Status ParameterServer::Enter(const Joining& joining, std::shared_ptr<Repl
   {
     MutexLock lock(mutex_);
     had_begun = start_.has_begun();
-    absl::Status fits = start_.Check(worker, joining.job, members_);
+    absl::Status fits = start_.Check(worker, joining.job);
     if (fits.ok() && !start_.restored()) {
       if (worker == 0) {
         fits = PrepareLocked(joining.job);

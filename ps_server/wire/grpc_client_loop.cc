@@ -119,7 +119,7 @@ absl::Status GrpcClient::Take() {
   if (answer == nullptr || !answer->shared.has_value()) {
     return session_.OnMessage(received_.message(), received_.payload());
   }
-  const auto& [bytes, at] = *answer->shared;
+  const auto [bytes, _, at] = *answer->shared;
   const Bytes all = BytesOf(caller_.shared_weights.span);
   if (!shares_ || at > all.size() || bytes > all.size() - at) {
     return absl::InternalError("the server wrote weights outside of the shared memory");

@@ -132,16 +132,20 @@ class GrpcService : public Service {
   ~GrpcService() override { PSRING_CHECK(Stop(MonotonicNow())); }
 
   absl::Status Listen(const ServiceOptions& options) {
-    PSRING_ASSIGN_OR_RETURN(port_, Port::Listen(options.host, options.port));
+    PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(options.host, options.port));
+    const std::string token = NewListenerToken();
+    address_ = PublishedText({options.host, listener.port, token});
     PSRING_ASSIGN_OR_RETURN(receiver_, PayloadReceiver::Open(server_.device(), options.secret));
     for (int i = 0; i < (options.threads > 0 ? options.threads : UsualThreads()); ++i) {
       PSRING_ASSIGN_OR_RETURN(Lane lane, server_.NewLane());
       loops_.push_back(std::make_unique<EventLoop>(server_, *receiver_, std::move(lane)));
       PSRING_RETURN_IF_ERROR(loops_.back()->Start());
     }
-    address_ = port_->address();
-    return port_->Serve(
-        options.secret, [this]() -> grpc::Server& { return NextLoop().grpc_server(); }, options.shaper);
+    PSRING_ASSIGN_OR_RETURN(
+        port_, ServeMembers(
+                   std::move(listener), options.secret, token,
+                   [this]() -> grpc::Server& { return NextLoop().grpc_server(); }, options.shaper));
+    return absl::OkStatus();
   }
 
   std::string address() const override { return address_; }
@@ -173,7 +177,7 @@ class GrpcService : public Service {
   ParameterServer& server_;
   std::unique_ptr<PayloadReceiver> receiver_;
   std::vector<std::unique_ptr<EventLoop>> loops_;
-  std::unique_ptr<Port> port_;  // last: its thread distributes connections
+  std::unique_ptr<AuthenticatedListener> port_;  // last: its thread distributes connections
   std::string address_;
 };
 
