@@ -146,7 +146,6 @@ class GrpcClient : public OneServerClient {
   void OnWelcome();
   // Every operation has completed: the stream has ended.
   void OnOver();
-  absl::Status WhyOver() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Reconnect();
   void ScheduleReconnect();
   absl::Duration Patience() const;

@@ -167,26 +167,23 @@ void GrpcClient::OnWelcome() {
   session_.EndExchanges();
 }
 
-absl::Status GrpcClient::WhyOver() const {
-  if (end_.ok()) return absl::FailedPreconditionError("this worker has left the parameter server");
-  if (context_->GetServerTrailingMetadata().count(kServerErrorKey) > 0) {
-    return absl::Status(
-        static_cast<absl::StatusCode>(end_.error_code()),
-        absl::StrCat("parameter server at ", address_, ": ", PeerText(end_.error_message(), kMaxErrorBytes)));
-  }
-  return absl::UnavailableError(absl::StrCat("lost the parameter server at ", address_, ": ",
-                                             PeerText(end_.error_message(), kMaxErrorBytes)));
-}
-
 void GrpcClient::OnOver() {
   absl::Status why;
   bool may_return = false;
   {
     MutexLock lock(mutex_);
-    why = WhyOver();
+    const bool of_server = context_->GetServerTrailingMetadata().count(kServerErrorKey) > 0;
+    const std::string text = PeerText(end_.error_message(), kMaxErrorBytes);
+    if (end_.ok()) {
+      why = absl::FailedPreconditionError("this worker has left the parameter server");
+    } else if (of_server) {
+      why = absl::Status(static_cast<absl::StatusCode>(end_.error_code()),
+                         absl::StrCat("parameter server at ", address_, ": ", text));
+    } else {
+      why = absl::UnavailableError(absl::StrCat("lost the parameter server at ", address_, ": ", text));
+    }
     // A server that was cancelled may be started again; after any other error of its own it has ended.
-    may_return = !end_.ok() && (context_->GetServerTrailingMetadata().count(kServerErrorKey) == 0 ||
-                                end_.error_code() == grpc::StatusCode::CANCELLED);
+    may_return = !end_.ok() && (!of_server || end_.error_code() == grpc::StatusCode::CANCELLED);
     outgoing_.clear();
     asked_sent_ = false;
     call_.reset();

@@ -245,8 +245,6 @@ void Connection::OnWritten(bool ok, Lane&) {
   WriteOrFinishLocked();
 }
 
-void Connection::OnFinished(bool, Lane&) {}
-
 void Connection::EndLocked(const absl::Status& status) {
   if (ending_) return;
   ending_ = true;

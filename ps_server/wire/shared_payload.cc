@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cstring>
 #include <list>
 #include <thread>
@@ -55,13 +55,11 @@ class Receiver : public PayloadReceiver {
 
   std::optional<WorkerMemory> Take(const std::string& token) override {
     MutexLock lock(mutex_);
-    for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
-      if (it->token != token) continue;
-      std::optional<WorkerMemory> memory = std::move(it->memory);
-      waiting_.erase(it);
-      return memory;
-    }
-    return std::nullopt;
+    const auto found = std::ranges::find(waiting_, token, &Waiting::token);
+    if (found == waiting_.end()) return std::nullopt;
+    std::optional<WorkerMemory> memory = std::move(found->memory);
+    waiting_.erase(found);
+    return memory;
   }
 
  private:

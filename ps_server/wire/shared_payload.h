@@ -1,10 +1,6 @@
 // Payload through shared memory, if a worker and the server are on one host: the server adds gradients from
-// the worker's memory and writes weights to it. gRPC transports only control messages.
-//
-// Handshake: the server listens on a local socket and offers its name and a token over gRPC. The worker
-// connects to it and sends descriptors of its memory and of a page with a token of its own. The server reads
-// that token through its mapping and writes the offered one beside it, where the worker reads it. This proves
-// that both access the same memory, which host names cannot prove. The worker's Join names its token.
+// the worker's memory and writes weights to it. gRPC transports only control messages. The handshake, which
+// proves that both access the same memory, is in payload.md; the worker's Join names its token.
 //
 // The server accepts only memory that cannot shrink (common/base/shared_memory.h) and checks every offset.
 // Not protected: a worker may change its gradient while the server adds it, also after the check for NaN.
