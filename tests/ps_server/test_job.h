@@ -36,6 +36,9 @@ std::vector<float> InitialWeights(const ServerJob& job);
 std::vector<float> Gradient(const ServerJob& job, int worker, int64_t step);
 int64_t Samples(int worker, int64_t step);
 
+inline std::string MessageOf(const absl::Status& status) {
+  return status.ok() ? "OK" : std::string(status.message());
+}
 inline MonotonicTime Soon() { return MonotonicNow() + absl::Seconds(30); }
 
 // Waits for all answers; the results in order, or the first error.

@@ -18,10 +18,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string MessageOf(const absl::Status& status) {
-  return status.ok() ? "OK" : std::string(status.message());
-}
-
 // Whether the server has admitted this worker, without joining.
 bool HasJoined(Cluster& cluster, int rank) {
   TestWorker probe(MakeJob(100, {10}), rank, cluster.NewClient());

@@ -35,10 +35,6 @@ using ::testing::HasSubstr;
 
 namespace fs = std::filesystem;
 
-std::string MessageOf(const absl::Status& status) {
-  return status.ok() ? "OK" : std::string(status.message());
-}
-
 ServerOptions Continuing(int workers) {
   return {.workers = workers, .timeout = absl::Seconds(20), .on_worker_loss = OnWorkerLoss::kContinue};
 }
@@ -85,20 +81,6 @@ TEST(RecoveryTest, ANonFiniteGradientIsAcceptedIfTheCheckIsDisabled) {
   EXPECT_EQ(MessageOf(worker.ExchangeAgain(0, 0).status()), "OK");
 }
 
-TEST(RecoveryTest, TheOthersContinueWithoutALostWorker) {
-  for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
-    const auto cluster = MakeCluster(Continuing(3));
-    const ServerJob job = MakeJob(3, {1000, 300}, {.consistency = consistency});
-    StartWorkers(job, *cluster, [&](TestWorker& worker) {
-      if (worker.rank == 2) return;  // destroys its client
-      for (int64_t step = 0; step < 5;) ASSERT_EQ(MessageOf(worker.Advance(step)), "OK") << consistency;
-      EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-    });
-    EXPECT_EQ(MessageOf(*cluster->server().WaitUntilOver(Soon())), "OK");
-    EXPECT_THAT(cluster->server().stats().lost_workers, ElementsAre(2));
-  }
-}
-
 // Replaces the worker's client, and joins again when the server has noticed that the worker is lost. Returns
 // the step to begin with.
 int64_t Rejoin(std::unique_ptr<TestWorker>& worker, Cluster& cluster) {
@@ -110,33 +92,6 @@ int64_t Rejoin(std::unique_ptr<TestWorker>& worker, Cluster& cluster) {
     const absl::Status joined = worker->Start();
     if (joined.ok()) return worker->client->status().start_step;
     EXPECT_THAT(MessageOf(joined), AnyOf(HasSubstr("already"), HasSubstr("join again")));
-  }
-}
-
-TEST(RecoveryTest, AWorkerCanRejoinAtTheStepOfTheOthers) {
-  for (const std::string consistency : {"sync", "async", "ssp:1"}) {
-    const auto cluster = MakeCluster(Continuing(2));
-    const ServerJob job = MakeJob(2, {1000, 300}, {.consistency = consistency});
-    std::atomic<bool> rejoined = false;
-    ForEachRank(2, [&](int rank) {
-      auto worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
-      ASSERT_EQ(worker->Start(), absl::OkStatus());
-      int64_t step = 0;
-      if (rank == 1) {
-        ASSERT_EQ(MessageOf(worker->Step(step).status()), "OK");
-        step = Rejoin(worker, *cluster);
-        rejoined = true;
-      }
-      const int64_t last = rank == 1 ? step + 20 : INT64_MAX;
-      for (; step < last && (rank == 1 || !rejoined); ++step) {
-        ASSERT_EQ(MessageOf(worker->Step(step).status()), "OK") << consistency;
-      }
-      for (int64_t end = step + 5; rank == 0 && step < end; ++step) {
-        ASSERT_EQ(MessageOf(worker->Step(step).status()), "OK") << consistency;
-      }
-      EXPECT_EQ(worker->client->Leave(Soon()), absl::OkStatus());
-    });
-    EXPECT_EQ(MessageOf(*cluster->server().WaitUntilOver(Soon())), "OK");
   }
 }
 
