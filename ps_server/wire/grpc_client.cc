@@ -146,26 +146,13 @@ void GrpcClient::PushPull(const Exchange& exchange, Done done) {
   if (session_.state().went_back_to.has_value()) WakeLoop();  // it has ended already
 }
 
-absl::StatusOr<std::optional<int64_t>> GrpcClient::Barrier(int number, MonotonicTime deadline) {
-  PSRING_RETURN_IF_ERROR(Ask(Question::kBarrier, message::Barrier{.number = number}, deadline,
-                             "all workers to reach the barrier"));
-  return session_.state().went_back_to;
-}
-
-absl::StatusOr<bool> GrpcClient::Read(const ReadRequest& request, MonotonicTime deadline) {
-  session_.ExpectWeights(request.values, request.resumes);
-  PSRING_RETURN_IF_ERROR(
-      Ask(Question::kFetch, message::Fetch{.slot = request.slot}, deadline, "the server's weights"));
-  return !session_.state().went_back_to.has_value();
-}
-
 absl::Status GrpcClient::Leave(MonotonicTime deadline) {
   left_sent_ = session_.state().connected;
-  return Ask(Question::kLeave, message::Leave{}, deadline, "the confirmation that this worker leaves");
+  return SessionClient::Leave(deadline);
 }
 
 absl::Status GrpcClient::Ask(Question question, const message::ToServer& message, MonotonicTime deadline,
-                             const std::string& what) {
+                             const std::string& whom) {
   session_.ExpectAnswer();
   {
     MutexLock lock(mutex_);
@@ -173,7 +160,7 @@ absl::Status GrpcClient::Ask(Question question, const message::ToServer& message
     asked_sent_ = session_.state().connected && EnqueueLocked({.message = message});
   }
   absl::Status status = EndIfFailed(session_.Await(
-      question, deadline + Grace(), absl::StrCat(what, " (parameter server at ", address(), ")")));
+      question, deadline + Grace(), absl::StrCat(whom, " (parameter server at ", address(), ")")));
   {
     MutexLock lock(mutex_);
     asked_.reset();
@@ -183,24 +170,11 @@ absl::Status GrpcClient::Ask(Question question, const message::ToServer& message
   return status;
 }
 
-absl::Status GrpcClient::Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) {
-  return AskForRows(PartsOf(session_.job(), step, pulls), deadline,
-                    absl::StrCat("rows of step ", step, " (parameter server at ", address(), ")"));
-}
-
-void GrpcClient::Push(int64_t step, int64_t samples, absl::Span<const RowPush> pushes) {
-  for (const RowMessage& part : session_.PushRows(step, samples, pushes)) EnqueueRows(part);
-}
-
-absl::Status GrpcClient::Put(const RowPut& put, MonotonicTime deadline) {
-  return AskForRows(PartsOf(session_.job(), put), deadline,
-                    absl::StrCat("the parameter server at ", address(), " to take rows of a checkpoint"));
-}
-
 absl::Status GrpcClient::AskForRows(std::vector<RowMessage> parts, MonotonicTime deadline,
                                     const std::string& whom) {
-  return EndIfFailed(session_.AskForRows(std::move(parts), deadline + Grace(), whom,
-                                         [this](const RowMessage& part) { EnqueueRows(part); }));
+  return EndIfFailed(session_.AskForRows(std::move(parts), deadline + Grace(),
+                                         absl::StrCat(whom, " (parameter server at ", address(), ")"),
+                                         [this](const RowMessage& part) { SendRows(part); }));
 }
 
 void GrpcClient::SendGradient(const Exchange& exchange) {

@@ -21,8 +21,7 @@
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/measure/wires.h"
-#include "ps_server/client/client_session.h"
-#include "ps_server/client/ps_client.h"
+#include "ps_server/client/session_client.h"
 #include "ps_server/wire/shared_payload.h"
 #include "ps_server/wire/wire.h"
 
@@ -57,7 +56,7 @@ class Borrowers {
   int count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-class GrpcClient : public OneServerClient {
+class GrpcClient : public SessionClient {
  public:
   GrpcClient(const std::string& address, GrpcClientOptions options);
   ~GrpcClient() override;
@@ -65,22 +64,14 @@ class GrpcClient : public OneServerClient {
   absl::Status Start(int worker, const ServerJob& job, const WorkerBuffers& memory,
                      MonotonicTime deadline) override;
   void PushPull(const Exchange& exchange, Done done) override;
-  absl::StatusOr<std::optional<int64_t>> Barrier(int number, MonotonicTime deadline) override;
-  absl::StatusOr<bool> Read(const ReadRequest& request, MonotonicTime deadline) override;
   absl::Status Leave(MonotonicTime deadline) override;
   void Abort(absl::Status why) override { End(why); }
-  absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) override;
-  void Push(int64_t step, int64_t samples, absl::Span<const RowPush> pushes) override;
-  absl::Status Put(const RowPut& put, MonotonicTime deadline) override;
   ClientStatus status() const override {
     const ClientSession::State state = session_.state();
     const auto [payload, wire] = on_gpu_   ? std::pair("cuda_ipc", kCudaIpcWire)
                                  : shares_ ? std::pair("shm", kSharedMemoryWire)
                                            : std::pair("grpc", kGrpcWire);
     return {.payload = payload, .wires = {wire}, .start_step = state.start_step, .traffic = state.traffic};
-  }
-  void SetListener(std::function<void(const message::ToWorker&)> listener) override {
-    session_.SetListener(std::move(listener));
   }
   void Send(const message::ToServer& message) override {
     if (session_.state().connected) Enqueue({.message = session_.Addressed(message)});
@@ -113,7 +104,7 @@ class GrpcClient : public OneServerClient {
   // Join, and on worker 0 the initial weights.
   void SendJoin(const std::string& token);
   absl::Status Ask(Question question, const message::ToServer& message, MonotonicTime deadline,
-                   const std::string& what);
+                   const std::string& whom) override;
   // Ends the session with the error `why`. Any thread.
   void End(const absl::Status& why);
   absl::Status EndIfFailed(const absl::Status& status);  // returns it
@@ -121,10 +112,11 @@ class GrpcClient : public OneServerClient {
   void WakeLoop();
   void SendGradient(const Exchange& exchange);
   void Enqueue(Outgoing outgoing);
-  void EnqueueRows(const RowMessage& rows) {
+  void SendRows(const RowMessage& rows) override {
     Enqueue({.message = rows.message, .data = std::as_bytes(std::span(*rows.payload)), .keep = rows.payload});
   }
-  absl::Status AskForRows(std::vector<RowMessage> parts, MonotonicTime deadline, const std::string& whom);
+  absl::Status AskForRows(std::vector<RowMessage> parts, MonotonicTime deadline,
+                          const std::string& whom) override;
   // False: there is no stream to send it on.
   bool EnqueueLocked(Outgoing outgoing) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -175,7 +167,6 @@ class GrpcClient : public OneServerClient {
   std::atomic<bool> shares_{false};  // the server has mapped the caller's shared memory
   std::atomic<bool> on_gpu_{false};  // decided by Start
   UnixSocket in_use_;                // see HandedOver; of the thread of Start, then of the loop
-  ClientSession session_;
   Borrowers borrowers_;
   grpc::CompletionQueue queue_;
   std::thread thread_;
