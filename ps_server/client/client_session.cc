@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
 #include "common/base/errors.h"
 
 namespace psring {

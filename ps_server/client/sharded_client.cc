@@ -5,9 +5,7 @@
 #include <atomic>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
 
 namespace psring {
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
-#include "common/base/deadline.h"
 #include "ps_server/client/sharded_client.h"
 
 namespace psring {

@@ -1,9 +1,7 @@
 // Tables on several servers: each has every count-th row.
 #include <algorithm>
 #include <deque>
-#include <vector>
 
-#include "common/base/deadline.h"
 #include "ps_server/client/sharded_client.h"
 
 namespace psring {

@@ -1,7 +1,6 @@
 #include "ps_server/consistency/admission.h"
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 
 #include "absl/strings/str_cat.h"

@@ -1,6 +1,5 @@
 #include "ps_server/protocol/pieces.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "common/base/check.h"

@@ -1,7 +1,6 @@
 #include "ps_server/protocol/row_messages.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "common/base/errors.h"

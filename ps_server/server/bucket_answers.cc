@@ -1,5 +1,4 @@
 // How a bucket's weights reach the workers that may read them; and the buckets' part of checkpoints.
-#include <algorithm>
 #include <utility>
 
 #include "common/base/check.h"

@@ -1,7 +1,5 @@
 #include "ps_server/server/checkpoint.h"
 
-#include <algorithm>
-#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
 #include "common/base/errors.h"
 #include "common/devices/make_ops.h"
 #include "common/net/random_token.h"

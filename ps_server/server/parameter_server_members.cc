@@ -1,7 +1,6 @@
 // How workers enter a job, at its start and later, and how they are lost.
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"

@@ -1,7 +1,6 @@
 #include "ps_server/server/row_rounds.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

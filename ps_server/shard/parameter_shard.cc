@@ -1,12 +1,10 @@
 #include "ps_server/shard/parameter_shard.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "ps_server/protocol/pieces.h"
 #include "ps_server/shard/job_memory.h"
 
 namespace psring {

@@ -23,7 +23,6 @@
 #include "common/device/device.h"
 #include "common/ops/ops.h"
 #include "common/ops/optimizer.h"
-#include "ps_server/protocol/messages.h"
 #include "ps_server/protocol/pieces.h"
 #include "ps_server/protocol/server_job.h"
 #include "ps_server/shard/shard_device.h"

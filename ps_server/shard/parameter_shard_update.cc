@@ -1,14 +1,10 @@
 // How gradients arrive, and how they become an update, in one pass through memory.
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
-#include <span>
 #include <utility>
-#include <vector>
 
 #include "common/base/check.h"
 #include "common/reduce/reduce.h"
-#include "ps_server/protocol/pieces.h"
 #include "ps_server/shard/parameter_shard.h"
 
 namespace psring {

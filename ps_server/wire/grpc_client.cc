@@ -3,11 +3,9 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
 #include "common/base/errors.h"
 #include "common/net/address.h"
 #include "common/net/grpc_waiting.h"

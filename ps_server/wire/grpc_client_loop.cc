@@ -1,11 +1,8 @@
 // The client's thread: reads from the stream, and reconnects when it is lost.
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/check.h"
-#include "common/base/deadline.h"
 #include "common/net/grpc_waiting.h"
 #include "common/text/peer_text.h"
 #include "ps_server/wire/grpc_client.h"

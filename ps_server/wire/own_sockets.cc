@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
 #include "common/net/address.h"
 
 namespace psring {

@@ -8,9 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "common/base/deadline.h"
-#include "common/net/address.h"
 #include "common/net/authentication.h"
 #include "common/net/link_shaper.h"
 #include "common/net/tcp_socket.h"

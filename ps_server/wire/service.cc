@@ -3,15 +3,11 @@
 #include <grpcpp/server_builder.h>
 
 #include <algorithm>
-#include <memory>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/device/control_groups.h"
 #include "common/net/address.h"

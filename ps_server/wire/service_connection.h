@@ -9,7 +9,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <optional>
 
 #include "common/base/mutex.h"
 #include "proto/parameter_server.grpc.pb.h"

@@ -15,13 +15,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/cuda/cuda_sharing.h"
 #include "common/net/authentication.h"
 #include "common/net/random_token.h"
 #include "common/net/tcp_socket.h"
-#include "common/net/unix_socket.h"
 
 namespace psring {
 namespace {

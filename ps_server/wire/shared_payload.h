@@ -12,7 +12,6 @@
 // waits for the connection's end.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>

@@ -4,8 +4,6 @@
 #include <latch>
 #include <utility>
 
-#include "common/base/check.h"
-#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/devices/make_ops.h"
 #include "common/ops/gradient_norm.h"

@@ -14,7 +14,6 @@
 #include "common/base/deadline.h"
 #include "common/device/device.h"
 #include "ps_server/client/ps_client.h"
-#include "ps_server/protocol/pieces.h"
 
 namespace psring {
 

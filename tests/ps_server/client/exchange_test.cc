@@ -2,10 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <functional>
 #include <latch>
-#include <numeric>
 #include <string>
 #include <vector>
 

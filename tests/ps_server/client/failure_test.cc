@@ -5,7 +5,6 @@
 #include <atomic>
 #include <latch>
 #include <string>
-#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

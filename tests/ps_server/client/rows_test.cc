@@ -5,7 +5,6 @@
 #include <deque>
 #include <latch>
 #include <numeric>
-#include <string>
 #include <vector>
 
 #include "absl/strings/match.h"

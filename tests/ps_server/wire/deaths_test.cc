@@ -1,7 +1,6 @@
 // Real servers that are killed at random moments and started again with the same folder.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <memory>
@@ -11,9 +10,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/io/files.h"
-#include "common/measure/records.h"
-#include "ps_server/protocol/messages.h"
 #include "ps_server/protocol/pieces.h"
 #include "tests/ps_server/child.h"
 #include "tests/ps_server/test_job.h"

@@ -17,7 +17,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
 #include "common/net/address.h"

@@ -2,23 +2,12 @@
 // the other workers continue, and the server's memory and descriptors do not grow.
 #include "tests/ps_server/wire/hostile.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <functional>
-#include <limits>
-#include <memory>
 #include <numeric>
-#include <string>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "common/base/deadline.h"
 #include "common/device/device.h"
-#include "tests/test_secret.h"
 
 namespace psring {
 namespace {
