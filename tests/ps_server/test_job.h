@@ -116,11 +116,12 @@ void ForEachRank(int ranks, const Body& body);
 
 // A worker per rank, on its own thread: starts, after `prepare(worker)`, and runs `body(worker)`; RunWorkers:
 // and leaves. `servers` has NewClient.
-using Prepare = std::function<void(TestWorker&)>;
+using PrepareWorker = std::function<void(TestWorker&)>;
 template <typename Servers, typename Body>
-void StartWorkers(const ServerJob& job, Servers& servers, const Body& body, const Prepare& prepare = {});
+void StartWorkers(const ServerJob& job, Servers& servers, const Body& body,
+                  const PrepareWorker& prepare = {});
 template <typename Servers, typename Body>
-void RunWorkers(const ServerJob& job, Servers& servers, const Body& body, const Prepare& prepare = {});
+void RunWorkers(const ServerJob& job, Servers& servers, const Body& body, const PrepareWorker& prepare = {});
 
 // For tests in which some workers must be later than others.
 class StepOfTheFastest {
@@ -159,7 +160,8 @@ void psring::ForEachRank(int ranks, const Body& body) {
 }
 
 template <typename Servers, typename Body>
-void psring::StartWorkers(const ServerJob& job, Servers& servers, const Body& body, const Prepare& prepare) {
+void psring::StartWorkers(const ServerJob& job, Servers& servers, const Body& body,
+                          const PrepareWorker& prepare) {
   ForEachRank(job.workers, [&](int rank) {
     TestWorker worker(job, rank, servers.NewClient());
     if (prepare) prepare(worker);
@@ -169,7 +171,8 @@ void psring::StartWorkers(const ServerJob& job, Servers& servers, const Body& bo
 }
 
 template <typename Servers, typename Body>
-void psring::RunWorkers(const ServerJob& job, Servers& servers, const Body& body, const Prepare& prepare) {
+void psring::RunWorkers(const ServerJob& job, Servers& servers, const Body& body,
+                        const PrepareWorker& prepare) {
   const auto and_leave = [&](TestWorker& worker) {
     body(worker);
     if (testing::Test::HasFatalFailure()) return;
