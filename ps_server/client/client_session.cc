@@ -6,8 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
-#include "ps_server/consistency/consistency.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -29,18 +28,16 @@ absl::StatusOr<Payload> ParsePayload(const std::string& transport) {
   if (transport == "auto") return Payload::kAuto;
   if (transport == "tcp") return Payload::kGrpc;
   if (transport == "shm") return Payload::kShared;
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown transport '", transport, "'; use auto, tcp or shm"));
+  return InvalidArgument("unknown transport '", transport, "'; use auto, tcp or shm");
 }
 
 absl::Status ClientSession::Begin(const ServerJob& job, Span weights) {
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
   if (weights.count != static_cast<size_t>(job.parameters)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("memory for ", weights.count, " weights, but the job has ", job.parameters));
+    return InvalidArgument("memory for ", weights.count, " weights, but the job has ", job.parameters);
   }
   job_ = job;
-  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
+  const WaitingRule rule = RuleOf(job);
   announces_ = rule.kind == WaitingRule::Kind::kBackup && job.server == 0;
   each_alone_ = rule.each_alone();
   MutexLock lock(mutex_);
@@ -75,8 +72,7 @@ ClientSession::ToSend ClientSession::Add(const Exchange& exchange, PsClient::Don
   if (!state_.failure.ok()) {
     ended_.push_back({std::move(done), state_.failure});
   } else if (slot.has_value()) {
-    state_.failure =
-        absl::FailedPreconditionError(absl::StrCat("bucket ", exchange.bucket, " has an exchange in flight"));
+    state_.failure = FailedPrecondition("bucket ", exchange.bucket, " has an exchange in flight");
     ended_.push_back({std::move(done), state_.failure});
   } else if (state_.went_back_to.has_value()) {
     // Of an abandoned step.

@@ -20,7 +20,7 @@
 #include "common/net/job_secret.h"
 #include "common/net/link_shaper.h"
 #include "ps_server/protocol/messages.h"
-#include "ps_server/protocol/row_client.h"
+#include "ps_server/protocol/row_messages.h"
 #include "ps_server/protocol/server_job.h"
 
 namespace psring {
@@ -79,6 +79,27 @@ struct ClientStatus {
   // The first step to make. Above 0 if the job had begun before; then worker 0's weights are the server's.
   int64_t start_step = 0;
   Traffic traffic;
+};
+
+// A worker's interface to the tables on its parameter servers: it pulls the rows that its next batch looks
+// up, and pushes their gradient. The job has no row of a table anywhere else. The same threads and errors as
+// PsClient. After PsClient::Start.
+class RowClient {
+ public:
+  // Synchronous servers answer with the rows after the updates of all steps before `step`; others with the
+  // current ones. Waits for the answer.
+  virtual absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) = 0;
+
+  // The gradient of step `step`, a sum over `samples` samples, at most once per table. Copies the rows and
+  // returns; a failure is returned by a later call. Synchronous: every worker calls it once in every step.
+  virtual void Push(int64_t step, int64_t samples, absl::Span<const RowPush> pushes) = 0;
+
+  // Worker 0, before the first step of a job with `row_arrays`: the next rows of a table and slot, in order
+  // and without gaps. Waits until the servers have them. All pulls wait for the last row.
+  virtual absl::Status Put(const RowPut& put, MonotonicTime deadline) = 0;
+
+ protected:
+  ~RowClient() = default;
 };
 
 // Host memory only. Start, PushPull, Barrier, Read and Leave: one thread at a time. Abort, status: any

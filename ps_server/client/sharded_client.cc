@@ -5,23 +5,9 @@
 #include <atomic>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
-#include "ps_server/consistency/consistency.h"
 
 namespace psring {
-
-ShardedClient::Relaying::Relaying(ShardedClient& client) : client_(client) {
-  MutexLock lock(client_.mutex_);
-  ++client_.relaying_;
-}
-
-ShardedClient::Relaying::~Relaying() {
-  MutexLock lock(client_.mutex_);
-  --client_.relaying_;
-  client_.changed_.NotifyAll();
-}
 
 // The clients are destroyed one after the other; before that, no thread of one may use another.
 ShardedClient::~ShardedClient() {
@@ -35,7 +21,7 @@ absl::Status ShardedClient::Start(int worker, const ServerJob& job, const Worker
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
   job_ = job;
   worker_ = worker;
-  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
+  const WaitingRule rule = RuleOf(job);
   relays_verdicts_ = rule.kind == WaitingRule::Kind::kBackup;
   each_alone_ = rule.each_alone();
   slices_ = CutBuckets(job.buckets, count());
@@ -201,7 +187,7 @@ void ShardedClient::Send(int server, const Part& part) {
 }
 
 void ShardedClient::Arrived(int server, const Part& part, absl::StatusOr<ExchangeResult> result) {
-  const Relaying relaying(*this);
+  const auto relaying = Relaying();
   if (!result.ok()) Fail(Named(server, result.status()));
   if (server == 0 && relays_verdicts_ && result.ok() && result->dropped) {
     Relay({.step = part.exchange.step, .dropped = true, .version = result->version});

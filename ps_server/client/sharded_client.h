@@ -2,14 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "absl/cleanup/cleanup.h"
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "ps_server/client/ps_client.h"
@@ -64,15 +63,16 @@ class ShardedClient : public PsClient, public RowClient {
   };
   using HeldParts = std::vector<std::vector<Part>>;  // by server
 
-  // While it exists, a thread of one server's client may use the others.
-  class Relaying {
-   public:
-    explicit Relaying(ShardedClient& client);
-    ~Relaying();
-
-   private:
-    ShardedClient& client_;
-  };
+  // While the result exists, a thread of one server's client may use the others.
+  auto Relaying() {
+    const auto add = [this](int one) {
+      MutexLock lock(mutex_);
+      relaying_ += one;
+      changed_.NotifyAll();
+    };
+    add(1);
+    return absl::Cleanup([add] { add(-1); });
+  }
 
   int count() const { return static_cast<int>(servers_.size()); }
   size_t WidthOf(int table) const;

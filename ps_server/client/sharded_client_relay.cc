@@ -4,14 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
-#include "common/base/deadline.h"
 #include "ps_server/client/sharded_client.h"
-#include "ps_server/consistency/consistency.h"
 
 namespace psring {
 
 void ShardedClient::OnMessage(int server, const message::ToWorker& message) {
-  const Relaying relaying(*this);
+  const auto relaying = Relaying();
   if (!failure().ok()) return;
   if (const auto* part = std::get_if<message::NormPart>(&message)) return OnNormPart(server, *part);
   if (const auto* welcome = std::get_if<message::Welcome>(&message)) return OnWelcome(server, *welcome);

@@ -1,18 +1,13 @@
 #include "ps_server/consistency/admission.h"
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 
 namespace psring {
-
-using consistency::CheckStep;
-using consistency::CheckWorker;
-using consistency::MayLeave;
-using consistency::Refuse;
 
 Admission::Admission(int workers, int backup)
     : backup_(backup),
@@ -27,16 +22,14 @@ Admission::Admission(int workers, int backup)
 int Admission::needed() const { return std::min(static_cast<int>(next_step_.size()) - backup_, remaining_); }
 
 absl::StatusOr<Verdict> Admission::OnAnnounce(int worker, int64_t step) {
-  PSRING_RETURN_IF_ERROR(CheckWorker(worker, next_step_.size()));
+  PSRING_RETURN_IF_ERROR(Consistency::CheckWorker(worker, next_step_.size()));
   if (left_[worker]) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", worker, " has left and must not announce a gradient"));
+    return FailedPrecondition("worker ", worker, " has left and must not announce a gradient");
   }
-  PSRING_RETURN_IF_ERROR(CheckStep(worker, step, next_step_[worker]));
+  PSRING_RETURN_IF_ERROR(Consistency::CheckStep(worker, step, next_step_[worker]));
   if (step > open_step_ || admitted_[worker]) {
-    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " announced step ", step,
-                                                      ", from the future: step ", open_step_,
-                                                      " still waits for other workers"));
+    return FailedPrecondition("worker ", worker, " announced step ", step, ", from the future: step ",
+                              open_step_, " still waits for other workers");
   }
   Verdict verdict{.worker = worker, .version = open_step_};
   if (step < open_step_) {
@@ -53,7 +46,7 @@ absl::StatusOr<Verdict> Admission::OnAnnounce(int worker, int64_t step) {
 }
 
 absl::StatusOr<Verdict> Admission::OnLeave(int worker) {
-  PSRING_RETURN_IF_ERROR(MayLeave(worker, left_, admitted_));
+  PSRING_RETURN_IF_ERROR(Consistency::MayLeave(worker, left_, admitted_));
   left_[worker] = true;
   --remaining_;
   Verdict verdict{.worker = worker, .version = open_step_};
@@ -73,10 +66,8 @@ Verdict Admission::OnLost(int worker) {
 }
 
 absl::StatusOr<Verdict> Admission::OnJoin(int worker) {
-  PSRING_RETURN_IF_ERROR(CheckWorker(worker, next_step_.size()));
-  if (!left_[worker]) {
-    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has joined already"));
-  }
+  PSRING_RETURN_IF_ERROR(Consistency::CheckWorker(worker, next_step_.size()));
+  if (!left_[worker]) return FailedPrecondition("worker ", worker, " has joined already");
   left_[worker] = false;
   ++remaining_;
   next_step_[worker] = open_step_;
@@ -100,11 +91,8 @@ int Admission::CompleteOnceEnough() {
 }
 
 Consistency::Wait Admission::WaitsFor() const {
-  Consistency::Wait wait{.step = open_step_};
-  for (size_t i = 0; admitted_count_ > 0 && i < admitted_.size(); ++i) {
-    if (!admitted_[i] && !left_[i]) wait.workers.push_back(static_cast<int>(i));
-  }
-  return wait;
+  if (admitted_count_ == 0) return {.step = open_step_};
+  return {WorkersWhere(left_.size(), [&](size_t i) { return !admitted_[i] && !left_[i]; }), open_step_};
 }
 
 namespace {
@@ -117,13 +105,7 @@ class BackupMachine : public BackupBucket {
     PSRING_RETURN_IF_ERROR(CheckWorker(worker, pushed_.size()));
     PSRING_RETURN_IF_ERROR(CheckStep(worker, step, JoinsAt(worker)));
     if (admitted_[worker] && !pushed_[worker]) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", worker, " pushed step ", step, ", to which it was not admitted"));
-  }
-
-  Decision OnPush(int worker, int64_t step) override {
-    Decision taken = TakePush(worker, step);
-    return taken.accept && !taken.repeats ? UpdateOnceComplete() : taken;
+    return FailedPrecondition("worker ", worker, " pushed step ", step, ", to which it was not admitted");
   }
 
   Decision OnVerdict(const Verdict& verdict) override {
@@ -131,8 +113,8 @@ class BackupMachine : public BackupBucket {
     if (absl::Status status = CheckWorker(worker, pushed_.size()); !status.ok()) return Refuse(status);
     if (admitted_[worker] || reads_[worker] != kReadsNothing ||
         (verdict.admitted ? verdict.version != version_ : verdict.version < version_)) {
-      return Refuse(absl::FailedPreconditionError(
-          absl::StrCat("worker ", worker, " announced a step whose weights it cannot have received")));
+      return Refuse(
+          FailedPrecondition("worker ", worker, " announced a step whose weights it cannot have received"));
     }
     if (verdict.admitted) {
       admitted_[worker] = true;
@@ -152,12 +134,6 @@ class BackupMachine : public BackupBucket {
     }
     complete_ = complete;
     return UpdateOnceComplete();
-  }
-
-  Decision OnLeave(int worker) override {
-    if (absl::Status status = MayLeave(worker, left_, Waiting(admitted_)); !status.ok())
-      return Refuse(status);
-    return OnLost(worker);
   }
 
   // In a complete step the worker is counted; in the open one the admission has uncounted it.
@@ -185,24 +161,20 @@ class BackupMachine : public BackupBucket {
   }
 
   Decision OnJoin(int worker, int64_t step) override {
-    if (!left_[worker]) {
-      return Refuse(absl::FailedPreconditionError(absl::StrCat("worker ", worker, " has joined already")));
-    }
+    if (!left_[worker]) return Refuse(FailedPrecondition("worker ", worker, " has joined already"));
     left_[worker] = false;
     return OnVerdict({.worker = worker, .version = step});
   }
 
   Wait WaitsFor() const override {
-    Wait wait{.step = version_};
-    if (pushed_count_ == 0 && !AnyReads()) return wait;
-    for (size_t i = 0; i < admitted_.size(); ++i) {
-      if (admitted_[i] && !pushed_[i]) wait.workers.push_back(static_cast<int>(i));
-    }
-    return wait;
+    if (pushed_count_ == 0 && !AnyReads()) return {.step = version_};
+    return {WorkersWhere(left_.size(), [&](size_t i) { return admitted_[i] && !pushed_[i]; }), version_};
   }
 
  private:
-  Decision UpdateOnceComplete() {
+  std::vector<bool> Waiting() const override { return WithReaders(admitted_); }
+
+  Decision UpdateOnceComplete() override {
     if (!complete_.has_value() || pushed_count_ < *complete_) return {};
     admitted_.assign(admitted_.size(), false);
     lost_pushes_ = 0;

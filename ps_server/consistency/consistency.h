@@ -29,6 +29,16 @@ struct WaitingRule {
 // B not below `workers`.
 absl::StatusOr<WaitingRule> ParseWaitingRule(const std::string& name, int workers);
 
+// The workers for which `is(worker)`, of `workers`.
+template <typename Is>
+std::vector<int> WorkersWhere(size_t workers, const Is& is) {
+  std::vector<int> those;
+  for (size_t i = 0; i < workers; ++i) {
+    if (is(i)) those.push_back(static_cast<int>(i));
+  }
+  return those;
+}
+
 class Consistency {
  public:
   struct Decision {
@@ -70,7 +80,7 @@ class Consistency {
 
   // The worker has used up its data. Updates consist of the pushes of the remaining workers. Refused while a
   // push of the worker is unanswered.
-  virtual Decision OnLeave(int worker) = 0;
+  Decision OnLeave(int worker);
   // The worker is lost, at any moment: nobody waits for it, and it reads nothing. Its complete push counts;
   // if part of a push is in a sum, call OnReset (SummedPushes) first.
   virtual Decision OnLost(int worker) = 0;
@@ -82,8 +92,18 @@ class Consistency {
 
   virtual Wait WaitsFor() const = 0;
 
+  static absl::Status CheckWorker(int worker, size_t workers);
+  // `next`: the first step that the worker has not pushed yet.
+  static absl::Status CheckStep(int worker, int64_t step, int64_t next);
+  // CheckWorker, and the worker has neither left nor waits.
+  static absl::Status MayLeave(int worker, const std::vector<bool>& left, const std::vector<bool>& waits);
+
  protected:
   explicit Consistency(int workers) : left_(static_cast<size_t>(workers)) {}
+  static absl::Status HasLeft(int worker);
+  static Decision Refuse(const absl::Status& why);
+  // By worker: it has pushed and is not answered, or waits for a version.
+  virtual std::vector<bool> Waiting() const = 0;
 
   int64_t version_ = 0;
   std::vector<bool> left_;          // or lost, by worker
@@ -97,20 +117,21 @@ class SummedPushes : public Consistency {
   virtual void OnReset() = 0;
 
   bool IsRepeat(int worker, int64_t step) const override;
+  Decision OnPush(int worker, int64_t step) override;
   int64_t JoinsAt(int worker) const override { return version_ + (pushed_[worker] ? 1 : 0); }
 
  protected:
   static constexpr int64_t kReadsNothing = -1;
 
   explicit SummedPushes(int workers);
-  // Counts a push towards the next version; of a repeat, answers it. Refused as OnPush.
-  Decision TakePush(int worker, int64_t step);
+  // Makes the next version if nobody is missing any more.
+  virtual Decision UpdateOnceComplete() = 0;
   // The next version, made of the pushes so far.
   Decision MakeVersion();
   void ForgetPushes();
   bool AnyReads() const;
   // By worker: `busy`, or it waits for a version.
-  std::vector<bool> Waiting(std::vector<bool> busy) const;
+  std::vector<bool> WithReaders(std::vector<bool> busy) const;
 
   std::vector<bool> pushed_;    // towards the next version
   int pushed_count_ = 0;        // of them
@@ -135,19 +156,8 @@ std::unique_ptr<Consistency> MakeAsynchronous(int workers);
 // follows this rule, so does the job: the slowest worker waits in no bucket.
 std::unique_ptr<Consistency> MakeBoundedStaleness(int workers, int staleness);
 
+std::unique_ptr<Consistency> MakeConsistency(const WaitingRule& rule, int workers);
 // `name`: see ParseWaitingRule.
 absl::StatusOr<std::unique_ptr<Consistency>> MakeConsistency(const std::string& name, int workers);
-
-namespace consistency {  // shared by the machines
-
-absl::Status CheckWorker(int worker, size_t workers);
-// `next`: the first step that the worker has not pushed yet.
-absl::Status CheckStep(int worker, int64_t step, int64_t next);
-// CheckWorker, and the worker has neither left nor waits.
-absl::Status MayLeave(int worker, const std::vector<bool>& left, const std::vector<bool>& waits);
-absl::Status HasLeft(int worker);
-Consistency::Decision Refuse(const absl::Status& why);
-
-}  // namespace consistency
 
 }  // namespace psring

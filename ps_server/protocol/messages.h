@@ -17,7 +17,7 @@ namespace message {
 
 // Worker to server.
 
-// The first message of a stream; its payload is a JoinRequest (wire/wire.h).
+// The first message of a stream; its payload is a Joining (server_job.h).
 struct Join {};
 
 // From worker 0 after its Join, a chunk each: the optimizer's slots (from 1), then the weights (slot 0).
@@ -27,11 +27,11 @@ struct InitialWeights {
   int64_t slot = 0;
 };
 
-// A gradient in memory that worker and server share (wire/shared_payload.h): the message has no payload.
+// Payload in memory that worker and server share (wire/shared_payload.h): the message has none.
 struct SharedPlaces {
-  uint64_t bytes = 0;        // of gradient
-  uint64_t gradient_at = 0;  // offset in the worker's shared gradients
-  uint64_t weights_at = 0;   // where the bucket's weights are to be written
+  uint64_t bytes = 0;        // of the gradient; in an Answer, of the weights
+  uint64_t gradient_at = 0;  // offset in the worker's shared gradients; 0 in an Answer
+  uint64_t weights_at = 0;   // where the bucket's weights are to be written, or are already
 };
 
 // A chunk of a push; with `shared`, a chunk or the entire push. Ignored if it is for another incarnation.
@@ -127,12 +127,6 @@ struct Weights {
   uint64_t offset = 0;
 };
 
-// The weights are in the worker's memory already: the message has no payload.
-struct WeightsPlace {
-  uint64_t bytes = 0;
-  uint64_t weights_at = 0;  // offset in the worker's shared weights
-};
-
 // A chunk of the weights after the push's update.
 struct Answer {
   int bucket = 0;
@@ -141,7 +135,7 @@ struct Answer {
   int64_t version = 0;    // of these weights
   int64_t staleness = 0;  // of the push
   bool dropped = false;   // the worker's gradient is in no update
-  std::optional<WeightsPlace> shared = {};
+  std::optional<SharedPlaces> shared = {};
 };
 
 // Backup workers: the announced gradient is to be pushed. `complete`: see Announcement.

@@ -1,6 +1,5 @@
 #include "ps_server/protocol/pieces.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "common/base/check.h"
@@ -100,9 +99,10 @@ void ForEachFloats(DType type, Pieces pieces, const Take& take) {
 constexpr size_t kAddedBlock = 2048;
 constexpr size_t kCopiedBlock = 16384;
 
-// `take(from, count, to)` for block after block of the pieces as floats.
+// `take(from, count, index)` for block after block of the pieces as floats; `index`: of its first element.
+// Returns the first element that is not finite, if that is required; nothing is taken from there on.
 template <size_t kBlock, typename Take>
-std::optional<size_t> TakePieces(DType type, Pieces pieces, float* to, Finite finite, const Take& take) {
+std::optional<size_t> TakePieces(DType type, Pieces pieces, Finite finite, const Take& take) {
   size_t done = 0;
   std::optional<size_t> found;
   const auto take_run = [&](const std::byte* from, size_t count) {
@@ -115,7 +115,7 @@ std::optional<size_t> TakePieces(DType type, Pieces pieces, float* to, Finite fi
           return;
         }
       }
-      take(block, length, to + done);
+      take(block, length, done);
       done += length;
     }
   };
@@ -126,15 +126,7 @@ std::optional<size_t> TakePieces(DType type, Pieces pieces, float* to, Finite fi
 }  // namespace
 
 std::optional<size_t> FirstNotFinite(DType type, Pieces pieces) {
-  size_t index = 0;
-  std::optional<size_t> found;
-  const auto look = [&](const std::byte* from, size_t count) {
-    if (found.has_value()) return;
-    if (const std::optional<size_t> at = FirstNotFinite(from, count)) found = index + *at;
-    index += count;
-  };
-  ForEachFloats(type, pieces, look);
-  return found;
+  return TakePieces<kCopiedBlock>(type, pieces, Finite::kRequired, [](const std::byte*, size_t, size_t) {});
 }
 
 std::optional<size_t> SetPieces(DType type, Pieces pieces, float* to, Finite finite) {
@@ -142,21 +134,19 @@ std::optional<size_t> SetPieces(DType type, Pieces pieces, float* to, Finite fin
     CopyPieces(pieces, reinterpret_cast<std::byte*>(to));
     return std::nullopt;
   }
-  return TakePieces<kCopiedBlock>(type, pieces, to, finite,
-                                  [](const std::byte* from, size_t count, float* place) {
-                                    std::memcpy(place, from, count * sizeof(float));
-                                  });
+  return TakePieces<kCopiedBlock>(type, pieces, finite, [to](const std::byte* from, size_t count, size_t at) {
+    std::memcpy(to + at, from, count * sizeof(float));
+  });
 }
 
 std::optional<size_t> AddPieces(DType type, Pieces pieces, float* to, Finite finite) {
-  return TakePieces<kAddedBlock>(type, pieces, to, finite,
-                                 [](const std::byte* from, size_t count, float* place) {
-                                   if (reinterpret_cast<uintptr_t>(from) % alignof(float) == 0) {
-                                     cpu::Add(count, place, reinterpret_cast<const float*>(from));
-                                   } else {
-                                     AddUnaligned(from, count, place);
-                                   }
-                                 });
+  return TakePieces<kAddedBlock>(type, pieces, finite, [to](const std::byte* from, size_t count, size_t at) {
+    if (reinterpret_cast<uintptr_t>(from) % alignof(float) == 0) {
+      cpu::Add(count, to + at, reinterpret_cast<const float*>(from));
+    } else {
+      AddUnaligned(from, count, to + at);
+    }
+  });
 }
 
 void CopyPieces(Pieces pieces, std::byte* to) {

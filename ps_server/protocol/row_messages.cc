@@ -1,10 +1,9 @@
 #include "ps_server/protocol/row_messages.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -85,9 +84,8 @@ absl::StatusOr<ReceivedRows> DecodeRows(Pieces payload, int rows, int width, boo
   const size_t row_bytes = sizeof(float) * (1 + (has_gradient ? static_cast<size_t>(width) : 0));
   const size_t count = bytes / row_bytes;
   if (bytes % row_bytes != 0 || count > MostRowsInMessage(width)) {
-    return absl::InvalidArgumentError(absl::StrCat(bytes, " bytes of rows of width ", width,
-                                                   ", which are at most ", MostRowsInMessage(width), " of ",
-                                                   row_bytes, " bytes"));
+    return InvalidArgument(bytes, " bytes of rows of width ", width, ", which are at most ",
+                           MostRowsInMessage(width), " of ", row_bytes, " bytes");
   }
   std::vector<std::byte> all(bytes);
   CopyPieces(payload, all.data());
@@ -96,8 +94,7 @@ absl::StatusOr<ReceivedRows> DecodeRows(Pieces payload, int rows, int width, boo
   if (count > 0) std::memcpy(received.rows.data(), all.data(), count * sizeof(int32_t));
   for (const int32_t row : received.rows) {
     if (row <= after || row >= rows) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("row ", row, " after row ", after, " of a table of ", rows, " rows"));
+      return InvalidArgument("row ", row, " after row ", after, " of a table of ", rows, " rows");
     }
     after = row;
   }

@@ -3,16 +3,34 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "ps_server/protocol/messages.h"
 #include "ps_server/protocol/pieces.h"
-#include "ps_server/protocol/row_client.h"
 #include "ps_server/protocol/server_job.h"
 
 namespace psring {
+
+// `rows`: ascending and distinct. [rows][width]. `slot`: 0 are the values, from 1 a slot of the optimizer.
+struct RowPull {
+  int table = 0;
+  absl::Span<const int32_t> rows;
+  float* values = nullptr;
+  int slot = 0;
+};
+struct RowPush {
+  int table = 0;
+  absl::Span<const int32_t> rows;
+  const float* gradient = nullptr;
+};
+struct RowPut {
+  int table = 0;
+  absl::Span<const int32_t> rows;
+  const float* values = nullptr;
+  int slot = 0;
+};
 
 // Requests that a worker may have at the server at once.
 inline size_t MostPulls(size_t tables) { return tables + 8; }

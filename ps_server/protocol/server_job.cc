@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/reduce/reduce.h"
 #include "common/tables/row_storage.h"
-#include "ps_server/consistency/consistency.h"
 #include "ps_server/protocol/messages.h"
 
 namespace psring {
@@ -36,17 +35,15 @@ absl::Status ValidateNumbers(const ServerJob& job) {
         std::pair("epsilon", optimizer.epsilon), std::pair("weight decay", optimizer.weight_decay),
         std::pair("learning rate", schedule.base), std::pair("learning rate's scale", schedule.scale)}) {
     if (std::isfinite(value) && value >= 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " is ", value, "; it must be finite, and at least 0"));
+    return InvalidArgument(name, " is ", value, "; it must be finite, and at least 0");
   }
   for (const auto& [name, value] :
        {std::pair("beta1", optimizer.beta1), std::pair("beta2", optimizer.beta2)}) {
-    if (value >= 1)
-      return absl::InvalidArgumentError(absl::StrCat(name, " is ", value, "; it must be below 1"));
+    if (value >= 1) return InvalidArgument(name, " is ", value, "; it must be below 1");
   }
   if (schedule.warmup_samples < 0 || schedule.total_samples < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("the learning rate's warm-up is ", schedule.warmup_samples,
-                                                   " samples, of ", schedule.total_samples));
+    return InvalidArgument("the learning rate's warm-up is ", schedule.warmup_samples, " samples, of ",
+                           schedule.total_samples);
   }
   return absl::OkStatus();
 }
@@ -55,9 +52,9 @@ absl::Status ValidateNoDecay(const ServerJob& job) {
   size_t left = static_cast<size_t>(job.parameters), end = 0;  // end: of the previous range
   for (const ParameterRange& range : job.optimizer.no_decay) {
     if (range.first < end || range.first - end > left || range.count > left - (range.first - end)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "weights without decay at ", range.first, " + ", range.count,
-          " overlap others, are not in order, or end after the last of ", job.parameters, " parameters"));
+      return InvalidArgument("weights without decay at ", range.first, " + ", range.count,
+                             " overlap others, are not in order, or end after the last of ", job.parameters,
+                             " parameters");
     }
     left -= range.first - end + range.count;
     end = range.first + range.count;
@@ -68,21 +65,19 @@ absl::Status ValidateNoDecay(const ServerJob& job) {
 absl::Status ValidateTables(const ServerJob& job) {
   const int arrays = 1 + static_cast<int>(OptimizerSlots(job.optimizer.kind).size());
   if (job.row_arrays != 0 && (job.tables.empty() || (job.row_arrays != 1 && job.row_arrays != arrays))) {
-    return absl::InvalidArgumentError(absl::StrCat("row_arrays is ", job.row_arrays, " with ",
-                                                   job.tables.size(), " tables and ",
-                                                   OptimizerName(job.optimizer.kind)));
+    return InvalidArgument("row_arrays is ", job.row_arrays, " with ", job.tables.size(), " tables and ",
+                           OptimizerName(job.optimizer.kind));
   }
   if (job.tables.empty()) return absl::OkStatus();
   if (job.tables.size() > kMaxTables) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the job has ", job.tables.size(), " tables; the maximum is ", kMaxTables));
+    return InvalidArgument("the job has ", job.tables.size(), " tables; the maximum is ", kMaxTables);
   }
   for (size_t t = 0; t < job.tables.size(); ++t) {
     const Table& table = job.tables[t];
     if (table.rows < 1 || table.rows > kMaxTableRows || table.width < 1 || table.width > kMaxTableWidth ||
         !std::isfinite(table.bound)) {
-      return absl::InvalidArgumentError(absl::StrCat("table ", t, " has ", table.rows, " rows of width ",
-                                                     table.width, " in +-", table.bound));
+      return InvalidArgument("table ", t, " has ", table.rows, " rows of width ", table.width, " in +-",
+                             table.bound);
     }
   }
   if (job.clip_norm > 0 || job.wire != DType::kFloat32) {
@@ -96,16 +91,15 @@ std::string Describe(const Table& table) {
 }
 
 absl::Status ValidateBuckets(const ServerJob& job) {
-  if (job.parameters < 0) return absl::InvalidArgumentError(absl::StrCat("parameters is ", job.parameters));
+  if (job.parameters < 0) return InvalidArgument("parameters is ", job.parameters);
   if (job.buckets.size() > kMaxBuckets) {
-    return absl::InvalidArgumentError(absl::StrCat("the job has ", job.buckets.size(),
-                                                   " buckets, and at most ", kMaxBuckets,
-                                                   " are possible; use larger ones (--bucket_mb)"));
+    return InvalidArgument("the job has ", job.buckets.size(), " buckets, and at most ", kMaxBuckets,
+                           " are possible; use larger ones (--bucket_mb)");
   }
   std::vector<Bucket> in_place = job.buckets;
   for (size_t i = 0; i < in_place.size(); ++i) {
     if (in_place[i].index != static_cast<int>(i)) {
-      return absl::InvalidArgumentError(absl::StrCat(Describe(in_place[i]), " is number ", i));
+      return InvalidArgument(Describe(in_place[i]), " is number ", i);
     }
   }
   std::sort(in_place.begin(), in_place.end(), [](const Bucket& a, const Bucket& b) {
@@ -115,19 +109,18 @@ absl::Status ValidateBuckets(const ServerJob& job) {
   size_t covered = 0;
   for (const Bucket& bucket : in_place) {
     if (bucket.first != covered || bucket.count > parameters - covered) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("buckets must cover the ", job.parameters, " parameters once, and ", Describe(bucket),
-                       " does not start where the previous one ends, or ends after the last parameter"));
+      return InvalidArgument("buckets must cover the ", job.parameters, " parameters once, and ",
+                             Describe(bucket),
+                             " does not start where the previous one ends, or ends after the last parameter");
     }
     // A server may have no slice of a small bucket; a whole bucket is not empty.
     if (bucket.count == 0 && job.servers == 1) {
-      return absl::InvalidArgumentError(absl::StrCat(Describe(bucket), " has no parameters; omit it"));
+      return InvalidArgument(Describe(bucket), " has no parameters; omit it");
     }
     covered += bucket.count;
   }
   if (covered != parameters) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("buckets cover only ", covered, " of ", job.parameters, " parameters"));
+    return InvalidArgument("buckets cover only ", covered, " of ", job.parameters, " parameters");
   }
   return ValidateNoDecay(job);
 }
@@ -137,8 +130,8 @@ absl::Status ValidateBuckets(const ServerJob& job) {
 absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, int worker, int than) {
   const auto same = [worker, than](const char* field, const auto& a, const auto& b) {
     if (a == b) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " has another job than worker ", than,
-                                                   ": ", field, " is ", b, ", not ", a));
+    return InvalidArgument("worker ", worker, " has another job than worker ", than, ": ", field, " is ", b,
+                           ", not ", a);
   };
   PSRING_RETURN_IF_ERROR(same("workers", reference.workers, other.workers));
   PSRING_RETURN_IF_ERROR(same("consistency", reference.consistency, other.consistency));
@@ -182,34 +175,36 @@ absl::Status RequireSameJob(const ServerJob& reference, const ServerJob& other, 
   return same("samples before the first step", reference.start_samples, other.start_samples);
 }
 
+WaitingRule RuleOf(const ServerJob& job) {
+  return ParseWaitingRule(job.consistency, job.workers).value_or(WaitingRule{});
+}
+
 absl::Status ValidateServerJob(const ServerJob& job) {
-  if (job.workers < 1) return absl::InvalidArgumentError(absl::StrCat("workers is ", job.workers));
+  if (job.workers < 1) return InvalidArgument("workers is ", job.workers);
   PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
   if (!(job.clip_norm >= 0) || (job.clip_norm > 0 && rule.each_alone())) {
-    return absl::InvalidArgumentError(absl::StrCat("clip_norm ", job.clip_norm, " with \"", job.consistency,
-                                                   "\": only synchronous modes have one gradient to clip"));
+    return InvalidArgument("clip_norm ", job.clip_norm, " with \"", job.consistency,
+                           "\": only synchronous modes have one gradient to clip");
   }
   if (job.staleness_lr && !rule.each_alone()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("staleness_lr with \"", job.consistency, "\", in which no gradient is stale"));
+    return InvalidArgument("staleness_lr with \"", job.consistency, "\", in which no gradient is stale");
   }
   if (job.server < 0 || job.server >= job.servers) {
-    return absl::InvalidArgumentError(absl::StrCat("server ", job.server, " of ", job.servers));
+    return InvalidArgument("server ", job.server, " of ", job.servers);
   }
   if (job.start_step < 0 || job.start_step > kMaxWireCount || job.start_samples < 0 ||
       job.start_samples > INT64_MAX / 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("start_step is ", job.start_step, ", start_samples ", job.start_samples));
+    return InvalidArgument("start_step is ", job.start_step, ", start_samples ", job.start_samples);
   }
   if (job.start_beyond < 0 || job.start_beyond >= (rule.each_alone() ? job.workers : 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("start_beyond is ", job.start_beyond, " with \"",
-                                                   job.consistency, "\" and ", job.workers, " workers"));
+    return InvalidArgument("start_beyond is ", job.start_beyond, " with \"", job.consistency, "\" and ",
+                           job.workers, " workers");
   }
   // Adam's t is positive.
   const int64_t start = rule.each_alone() ? job.start_step * job.workers + job.start_beyond : job.start_step;
   if (job.optimizer.earlier_updates < -start || job.optimizer.earlier_updates > kMaxWireCount) {
-    return absl::InvalidArgumentError(absl::StrCat("earlier_updates is ", job.optimizer.earlier_updates,
-                                                   " in a job that starts with update ", start));
+    return InvalidArgument("earlier_updates is ", job.optimizer.earlier_updates,
+                           " in a job that starts with update ", start);
   }
   PSRING_RETURN_IF_ERROR(ValidateNumbers(job));
   PSRING_RETURN_IF_ERROR(ValidateTables(job));

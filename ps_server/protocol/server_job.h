@@ -10,6 +10,7 @@
 #include "common/base/parameters.h"
 #include "common/device/device.h"
 #include "common/ops/optimizer.h"
+#include "ps_server/consistency/consistency.h"
 
 namespace psring {
 
@@ -29,7 +30,7 @@ struct ServerJob {
   DType wire = DType::kFloat32;  // of gradients in messages; sums and answers are float32
   int64_t parameters = 0;
   std::vector<Bucket> buckets;
-  // Whose rows are pulled and pushed (row_client.h), and the seed of their initial values (InitialRow). Their
+  // Whose rows are pulled and pushed (RowClient), and the seed of their initial values (InitialRow). Their
   // names and lookups are not sent. With several servers row r is on server r % servers.
   std::vector<Table> tables = {};
   uint64_t table_seed = 0;
@@ -46,10 +47,23 @@ struct ServerJob {
   int start_beyond = 0;
 };
 
+// The payload of a worker's Join.
+struct Joining {
+  int worker = 0;
+  ServerJob job;
+  std::string memory;    // token of the memory that the worker shares; empty: none
+  uint64_t session = 0;  // of one process's client; 0: it never joins again
+  bool again = false;    // it has had a Welcome before, and its stream has broken since
+  int64_t epoch = 0;     // the newest epoch of this server that the worker knows (common_step.h)
+};
+
 // InvalidArgument unless all numbers are finite, not negative and within the bounds of messages.h, and the
 // buckets are numbered in order and cover every parameter exactly once. Does not bound the number of
 // parameters (job_memory.h does).
 absl::Status ValidateServerJob(const ServerJob& job);
+
+// How the workers of a valid job wait.
+WaitingRule RuleOf(const ServerJob& job);
 
 // InvalidArgument names the first field in which `other`, the job of `worker`, differs from `reference`, the
 // job of worker `than`.

@@ -1,5 +1,4 @@
 // How a bucket's weights reach the workers that may read them; and the buckets' part of checkpoints.
-#include <algorithm>
 #include <utility>
 
 #include "common/base/check.h"
@@ -23,7 +22,7 @@ absl::StatusOr<BucketRounds::BegunAnswers> BucketRounds::BeginAnswers(int bucket
     if (place.data != nullptr && !place.on_gpu) {
       begun.places.push_back(place.data);
       reply.in_place = true;
-      answer.shared = message::WeightsPlace{.bytes = shard_.bucket_bytes(bucket)};
+      answer.shared = message::SharedPlaces{.bytes = shard_.bucket_bytes(bucket)};
     } else if (sink->TakesParts() && !shard_.sends_copies() && !job_.serial) {
       PSRING_ASSIGN_OR_RETURN(reply.weights, shard_.Read(bucket));
     } else {
@@ -69,7 +68,7 @@ absl::Status BucketRounds::Answer(int bucket, const std::vector<int>& readers, B
       PSRING_ASSIGN_OR_RETURN(reply.begun_on, CopyInPlace(reader, bucket, lane));
       reply.in_place = reply.begun_on != nullptr;
       if (reply.in_place) {
-        answer.shared = message::WeightsPlace{.bytes = shard_.bucket_bytes(bucket)};
+        answer.shared = message::SharedPlaces{.bytes = shard_.bucket_bytes(bucket)};
       } else {
         if (!weights.has_value()) {
           PSRING_ASSIGN_OR_RETURN(weights, shard_.Read(bucket));

@@ -4,11 +4,11 @@
 #include <iterator>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "ps_server/server/membership.h"
 
 namespace psring {
@@ -16,13 +16,11 @@ namespace {
 
 absl::Status CheckChunk(uint64_t offset, uint64_t next_offset, size_t bytes, size_t bucket_bytes) {
   if (offset != next_offset) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a chunk begins at byte ", offset, ", not at ", next_offset));
+    return InvalidArgument("a chunk begins at byte ", offset, ", not at ", next_offset);
   }
   if (bytes != ChunkLength(bucket_bytes, next_offset)) {
-    return absl::InvalidArgumentError(absl::StrCat("the chunk at byte ", next_offset, " of ", bucket_bytes,
-                                                   " has ", bytes, " bytes, not ",
-                                                   ChunkLength(bucket_bytes, next_offset)));
+    return InvalidArgument("the chunk at byte ", next_offset, " of ", bucket_bytes, " has ", bytes,
+                           " bytes, not ", ChunkLength(bucket_bytes, next_offset));
   }
   return absl::OkStatus();
 }
@@ -31,8 +29,7 @@ absl::Status CheckChunk(uint64_t offset, uint64_t next_offset, size_t bytes, siz
 
 absl::Status BucketReceiver::CheckBucket(int worker, int bucket) const {
   if (bucket >= 0 && bucket < bucket_count()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("worker ", worker, " names bucket ", bucket, " of ", bucket_count()));
+  return InvalidArgument("worker ", worker, " names bucket ", bucket, " of ", bucket_count());
 }
 
 absl::Status BucketReceiver::OnWeights(const message::InitialWeights& chunk, Pieces payload) {
@@ -40,8 +37,8 @@ absl::Status BucketReceiver::OnWeights(const message::InitialWeights& chunk, Pie
   PSRING_RETURN_IF_ERROR(CheckBucket(0, bucket));
   const size_t bytes = TotalBytes(payload), bucket_bytes = parts_.shard.bucket_bytes(bucket);
   if (chunk.slot < 0 || chunk.slot > parts_.shard.slots()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker 0 sent slot ", chunk.slot, " of an optimizer that has ", parts_.shard.slots()));
+    return InvalidArgument("worker 0 sent slot ", chunk.slot, " of an optimizer that has ",
+                           parts_.shard.slots());
   }
   Weights& weights = weights_[bucket];
   if (chunk.slot == 0 && weights.whole) {
@@ -84,40 +81,33 @@ absl::StatusOr<BucketReceiver::Added> BucketReceiver::Add(int worker, const mess
 
   const size_t bytes = TotalBytes(payload.pieces);
   const size_t gradient_bytes = parts_.shard.gradient_bytes(bucket);
-  const bool whole =
-      payload.stays && chunk.offset == 0 && payload.pieces.size() == 1 && bytes == gradient_bytes;
-  if (payload.on_gpu && !whole) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a gradient of ", bytes, " bytes on a GPU, of ", gradient_bytes));
+  std::optional<WholeGradient> whole;
+  if (payload.stays && chunk.offset == 0 && payload.pieces.size() == 1 && bytes == gradient_bytes) {
+    whole = {.gradient = payload.pieces.front(), .on_gpu = payload.on_gpu};
+    if (const std::shared_ptr<ReplySink> sink = parts_.workers[worker].Sink()) whole->keep = sink->Memory();
   }
-  std::shared_ptr<const void> keep;
-  if (whole) {
-    if (const std::shared_ptr<ReplySink> sink = parts_.workers[worker].Sink()) keep = sink->Memory();
+  if (payload.on_gpu && !whole.has_value()) {
+    return InvalidArgument("a gradient of ", bytes, " bytes on a GPU, of ", gradient_bytes);
   }
   Push& push = parts_.workers[worker].pushes[bucket];
   if (chunk.step != push.step || chunk.resets != push.resets) {
-    PSRING_ASSIGN_OR_RETURN(
-        const Receipt begun,
-        BeginPush(worker, chunk, {.whole = whole, .on_gpu = payload.on_gpu, .stays = keep != nullptr}));
+    PSRING_ASSIGN_OR_RETURN(const Receipt begun,
+                            BeginPush(worker, chunk, whole.has_value() ? &*whole : nullptr));
     if (begun == Receipt::kNotYet) return Added::kNotYet;
   }
   if (push.whole) return chunk.offset + bytes == gradient_bytes ? Added::kRepeat : Added::kPart;
   if (chunk.samples != push.samples) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(chunk.samples, " samples in the middle of a push of ", push.samples));
+    return InvalidArgument(chunk.samples, " samples in the middle of a push of ", push.samples);
   }
-  if (chunk.offset < push.high_water && !whole) return Added::kPart;  // arrived before
-  if (!whole) {
+  if (chunk.offset < push.high_water && !whole.has_value()) return Added::kPart;  // arrived before
+  if (!whole.has_value()) {
     PSRING_RETURN_IF_ERROR(CheckChunk(chunk.offset, push.high_water, bytes, gradient_bytes));
   } else if (push.high_water > 0) {
     return absl::InvalidArgumentError("a whole gradient in the middle of one in chunks");
   }
   const absl::StatusOr<ParameterShard::Added> taken =
-      whole
-          ? parts_.shard.AddWhole(
-                worker, bucket, {.gradient = payload.pieces.front(), .on_gpu = payload.on_gpu, .keep = keep},
-                lane, push.resets)
-          : parts_.shard.AddChunk(worker, bucket, push.high_water, payload.pieces, push.resets);
+      whole.has_value() ? parts_.shard.AddWhole(worker, bucket, *whole, lane, push.resets)
+                        : parts_.shard.AddChunk(worker, bucket, push.high_water, payload.pieces, push.resets);
   if (!taken.ok()) {
     parts_.on_device_error(taken.status());
     return Added::kPart;
@@ -126,32 +116,28 @@ absl::StatusOr<BucketReceiver::Added> BucketReceiver::Add(int worker, const mess
   // Also for a refused chunk: part of it may be in the sum, which is reset when the worker is lost.
   push.high_water += bytes;
   if (taken->not_finite.has_value()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the gradient of step ", chunk.step, " is NaN or infinite at element ",
-                     chunk.offset / SizeOf(parts_.job.wire) + *taken->not_finite,
-                     ": training has diverged (a lower --lr may help), or the worker is faulty; "
-                     "--debug.reject_nonfinite=false accepts it"));
+    return InvalidArgument("the gradient of step ", chunk.step, " is NaN or infinite at element ",
+                           chunk.offset / SizeOf(parts_.job.wire) + *taken->not_finite,
+                           ": training has diverged (a lower --lr may help), or the worker is faulty; "
+                           "--debug.reject_nonfinite=false accepts it");
   }
   return push.high_water == gradient_bytes ? Added::kComplete : Added::kPart;
 }
 
 absl::StatusOr<Receipt> BucketReceiver::BeginPush(int worker, const message::Gradient& chunk,
-                                                  const PushManner& manner) {
-  if (chunk.samples < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("a push of ", chunk.samples, " samples"));
-  }
+                                                  const WholeGradient* whole) {
+  if (chunk.samples < 0) return InvalidArgument("a push of ", chunk.samples, " samples");
   std::vector<Push>& pushes = parts_.workers[worker].pushes;
   // A worker that uses staging memory must not have to wait for more (parameter_shard.h).
   for (const int other : PartlyStaged(worker)) {
     if (other == chunk.bucket) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("a push in the middle of that of bucket ", other, " of step ", pushes[other].step));
+    return InvalidArgument("a push in the middle of that of bucket ", other, " of step ", pushes[other].step);
   }
   parts_.workers[worker].rewound = false;
   PSRING_ASSIGN_OR_RETURN(const bool repeated, parts_.rounds.MayBegin(worker, chunk));
   if (!repeated) {
     PSRING_ASSIGN_OR_RETURN(const bool begun,
-                            parts_.shard.BeginPush(worker, chunk.bucket, chunk.step, manner));
+                            parts_.shard.BeginPush(worker, chunk.bucket, chunk.step, whole));
     if (!begun) return Receipt::kNotYet;
   }
   pushes[chunk.bucket] = {
@@ -186,9 +172,9 @@ absl::StatusOr<BucketReceiver::Received> BucketReceiver::OnRepeat(int worker, in
   Push& push = parts_.workers[worker].pushes[bucket];
   if (parts_.rounds.IsUnanswered(worker, bucket, push.step)) return Received{};
   if (push.answered_again) {
-    return AtBucket(absl::FailedPreconditionError(absl::StrCat(
-                        "step ", push.step, " was repeated, and has been answered again already")),
-                    worker, bucket);
+    return AtBucket(
+        FailedPrecondition("step ", push.step, " was repeated, and has been answered again already"), worker,
+        bucket);
   }
   if (!parts_.shard.BeginRepeat(worker, bucket, in_place)) return Received{.receipt = Receipt::kNotYet};
   push.answered_again = true;

@@ -16,7 +16,6 @@
 #include "ps_server/protocol/messages.h"
 #include "ps_server/protocol/pieces.h"
 #include "ps_server/server/bucket_rounds.h"
-#include "ps_server/server/reply.h"
 #include "ps_server/server/worker_stream.h"
 #include "ps_server/shard/parameter_shard.h"
 
@@ -60,7 +59,7 @@ class BucketReceiver {
   absl::Status CheckBucket(int worker, int bucket) const;
   absl::StatusOr<Added> Add(int worker, const message::Gradient& chunk, const ReceivedPayload& payload,
                             Lane& lane);
-  absl::StatusOr<Receipt> BeginPush(int worker, const message::Gradient& chunk, const PushManner& manner);
+  absl::StatusOr<Receipt> BeginPush(int worker, const message::Gradient& chunk, const WholeGradient* whole);
   absl::StatusOr<Received> OnComplete(int worker, int bucket, Lane& lane, Replies& replies);
   absl::StatusOr<Received> OnRepeat(int worker, int bucket, bool in_place, Lane& lane, Replies& replies);
   // The buckets of the worker's pushes that are staged in part.

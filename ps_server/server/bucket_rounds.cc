@@ -5,52 +5,41 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/ops/gradient_norm.h"
 #include "ps_server/server/membership.h"
 
 namespace psring {
-BucketRounds::BucketRounds(const ServerJob& job, const WaitingRule& rule, ParameterShard& shard,
-                           WorkerStream* workers, Checkpointing& checkpointing, RowRounds* rows,
-                           Arrivals* arrivals)
+BucketRounds::BucketRounds(const ServerJob& job, ParameterShard& shard, WorkerStream* workers,
+                           Checkpointing& checkpointing, RowRounds* rows, Arrivals* arrivals)
     : job_(job),
-      rule_(rule),
+      rule_(RuleOf(job)),
       shard_(shard),
       workers_(workers),
       checkpointing_(checkpointing),
       rows_(rows),
       arrivals_(arrivals),
-      notes_arrivals_(arrivals != nullptr && rule.each_alone()),
+      notes_arrivals_(arrivals != nullptr && rule_.each_alone()),
       buckets_(std::make_unique<BucketState[]>(job.buckets.size())),
       clipping_(job.buckets.size()) {
   if (notes_arrivals_) {
     *arrivals_ = {.consistency = job.consistency, .workers = job.workers};
     arrivals_->updates.resize(job.buckets.size());
   }
-  if (rule.kind == WaitingRule::Kind::kBackup && job.server == 0) {
+  if (rule_.kind == WaitingRule::Kind::kBackup && job.server == 0) {
     MutexLock lock(admission_mutex_);
-    admission_.emplace(job.workers, rule.number);
+    admission_.emplace(job.workers, rule_.number);
   }
-}
-
-absl::StatusOr<std::unique_ptr<BucketRounds>> BucketRounds::Create(const ServerJob& job,
-                                                                   ParameterShard& shard,
-                                                                   WorkerStream* workers,
-                                                                   Checkpointing& checkpointing,
-                                                                   RowRounds* rows, Arrivals* arrivals) {
-  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
-  std::unique_ptr<BucketRounds> rounds(
-      new BucketRounds(job, rule, shard, workers, checkpointing, rows, arrivals));
-  for (int i = 0; i < rounds->bucket_count(); ++i) {
-    BucketState& state = rounds->buckets_[i];
+  for (int i = 0; i < bucket_count(); ++i) {
+    BucketState& state = buckets_[i];
     MutexLock lock(state.mutex);
-    PSRING_ASSIGN_OR_RETURN(state.consistency, MakeConsistency(job.consistency, job.workers));
+    state.consistency = MakeConsistency(rule_, job.workers);
     state.backup = dynamic_cast<BackupBucket*>(state.consistency.get());
     state.summed = dynamic_cast<SummedPushes*>(state.consistency.get());
     state.bounded = dynamic_cast<BoundedWaits*>(state.consistency.get());
     state.pending.resize(static_cast<size_t>(job.workers));
     state.received_version.resize(static_cast<size_t>(job.workers));
   }
-  return rounds;
 }
 
 // The order of arrival before a checkpoint is not known.
@@ -65,12 +54,10 @@ absl::StatusOr<bool> BucketRounds::MayBegin(int worker, const message::Gradient&
   MutexLock lock(state.mutex);
   const uint64_t resets = shard_.resets(chunk.bucket);
   if (push.step >= 0 && !push.whole && push.resets == resets && push.step != chunk.step) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("step ", chunk.step, " in the middle of the push of step ", push.step));
+    return InvalidArgument("step ", chunk.step, " in the middle of the push of step ", push.step);
   }
   if (chunk.resets != resets) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a push for the sum after ", chunk.resets, " resets of ", resets));
+    return InvalidArgument("a push for the sum after ", chunk.resets, " resets of ", resets);
   }
   // Only after a broken stream or a restart of the server does a worker send a push again; if each push is an
   // update, also after a restart of another server, which has lost some.
@@ -122,9 +109,8 @@ absl::Status BucketRounds::ReleaseWaiting(Lane& lane, Replies& replies) {
 absl::StatusOr<Verdict> BucketRounds::VerdictOf(int worker, const message::Announcement& announcement) {
   if (admission_.has_value()) return admission_->OnAnnounce(worker, announcement.step);
   if (rule_.kind != WaitingRule::Kind::kBackup) {
-    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " announced step ",
-                                                      announcement.step, ", but \"", job_.consistency,
-                                                      "\" needs no announcements"));
+    return FailedPrecondition("worker ", worker, " announced step ", announcement.step, ", but \"",
+                              job_.consistency, "\" needs no announcements");
   }
   // The first server's verdict, relayed.
   const bool admitted = announcement.step >= 0 && !announcement.dropped;
@@ -137,9 +123,8 @@ absl::StatusOr<Verdict> BucketRounds::VerdictOf(int worker, const message::Annou
                    .version = admitted ? announcement.step : announcement.version,
                    .complete = static_cast<int>(announcement.complete)};
   }
-  return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sent an invalid verdict on step ",
-                                                 announcement.step, ": version ", announcement.version, ", ",
-                                                 announcement.complete, " workers"));
+  return InvalidArgument("worker ", worker, " sent an invalid verdict on step ", announcement.step,
+                         ": version ", announcement.version, ", ", announcement.complete, " workers");
 }
 
 std::vector<std::unique_ptr<MutexLock>> BucketRounds::LockAll() {

@@ -22,7 +22,7 @@
 #include "ps_server/consistency/consistency.h"
 #include "ps_server/protocol/messages.h"
 #include "ps_server/protocol/server_job.h"
-#include "ps_server/server/checkpointing.h"
+#include "ps_server/server/checkpoint.h"
 #include "ps_server/server/clipping.h"
 #include "ps_server/server/row_rounds.h"
 #include "ps_server/server/worker_stream.h"
@@ -32,12 +32,10 @@ namespace psring {
 
 class BucketRounds {
  public:
-  // `workers`: one per worker of the job. `rows`: null: the job has no tables. `arrivals`: see ServerOptions;
-  // may be null. All references outlive this.
-  static absl::StatusOr<std::unique_ptr<BucketRounds>> Create(const ServerJob& job, ParameterShard& shard,
-                                                              WorkerStream* workers,
-                                                              Checkpointing& checkpointing, RowRounds* rows,
-                                                              Arrivals* arrivals);
+  // Of a valid job. `workers`: one per worker of the job. `rows`: null: the job has no tables. `arrivals`:
+  // see ServerOptions; may be null. All references outlive this.
+  BucketRounds(const ServerJob& job, ParameterShard& shard, WorkerStream* workers,
+               Checkpointing& checkpointing, RowRounds* rows, Arrivals* arrivals);
 
   // Whether a push that may begin is a repeat, which only needs its answer.
   absl::StatusOr<bool> MayBegin(int worker, const message::Gradient& chunk);
@@ -107,8 +105,6 @@ class BucketRounds {
     std::vector<std::byte*> places;  // valid as long as the replies
   };
 
-  BucketRounds(const ServerJob& job, const WaitingRule& rule, ParameterShard& shard, WorkerStream* workers,
-               Checkpointing& checkpointing, RowRounds* rows, Arrivals* arrivals);
   int bucket_count() const { return static_cast<int>(job_.buckets.size()); }
   void ForgetArrivals();
   absl::StatusOr<Verdict> VerdictOf(int worker, const message::Announcement& announcement)

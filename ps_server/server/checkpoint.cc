@@ -1,7 +1,5 @@
 #include "ps_server/server/checkpoint.h"
 
-#include <algorithm>
-#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
@@ -56,23 +54,15 @@ absl::Status ValidateStats(const ServerStats& stats, const ServerJob& job) {
 
 }  // namespace
 
-ServerResult ResultOf(int server, const ServerStats& stats) {
-  return {.server = server,
-          .pushes = stats.pushes,
-          .payload_rx_bytes = stats.payload.payload_rx_bytes,
-          .payload_tx_bytes = stats.payload.payload_tx_bytes,
-          .staleness_histogram = stats.staleness_histogram,
-          .dropped_gradients = stats.dropped_gradients,
-          .restarts = stats.restarts,
-          .lost_workers = stats.lost_workers,
-          .lost_at_step = stats.lost_at_step,
-          .peak_memory_mb = PeakMemoryMb()};
+ServerResult ResultOf(int server, ServerResult stats) {
+  stats.server = server;
+  stats.peak_memory_mb = PeakMemoryMb();
+  return stats;
 }
 
 absl::Status ValidateCheckpoint(const Checkpoint& checkpoint) {
   const ServerJob& job = checkpoint.job;
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
-  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
   const size_t workers = static_cast<size_t>(job.workers);
   const size_t arrays = 1 + OptimizerSlots(job.optimizer.kind).size();
   // Compared by dividing: the product could wrap.
@@ -89,7 +79,7 @@ absl::Status ValidateCheckpoint(const Checkpoint& checkpoint) {
     const Consistency::State& bucket = checkpoint.buckets[i];
     const std::string version = absl::StrCat("bucket ", i, "'s version");
     PSRING_RETURN_IF_ERROR(CheckLength(absl::StrCat("bucket ", i, "'s left"), bucket.left.size(), workers));
-    if (rule.each_alone()) {
+    if (RuleOf(job).each_alone()) {
       PSRING_RETURN_IF_ERROR(CheckRange(version, bucket.version, kMaxWireCount * job.workers));
       PSRING_RETURN_IF_ERROR(
           CheckLength(absl::StrCat("bucket ", i, "'s next_step"), bucket.next_step.size(), workers));
@@ -103,6 +93,86 @@ absl::Status ValidateCheckpoint(const Checkpoint& checkpoint) {
     }
   }
   return ValidateStats(checkpoint.stats, job);
+}
+
+Checkpointing::Checkpointing(CheckpointStore* store, int64_t every,
+                             std::function<void(const absl::Status&)> on_error)
+    : store_(store), every_(every), on_error_(std::move(on_error)) {
+  if (enabled()) writer_ = std::thread([this] { Loop(); });
+}
+
+Checkpointing::~Checkpointing() {
+  if (!enabled()) return;
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  writer_.join();
+}
+
+void Checkpointing::Begin(bool each_alone, int workers, size_t buckets) {
+  each_alone_ = each_alone;
+  workers_ = workers;
+  buckets_ = buckets;
+}
+
+void Checkpointing::NoteVersion(int bucket, int64_t version) {
+  if (!enabled()) return;
+  if (each_alone_) {
+    if (bucket == 0 && every_ > 0 && version % (every_ * workers_) == 0) due_ = true;
+    return;
+  }
+  if (!asked_ && (every_ == 0 || version % every_ != 0)) return;
+  MutexLock lock(mutex_);
+  if (version > version_) {
+    version_ = version;
+    reached_ = 0;
+  }
+  if (version == version_ && ++reached_ == buckets_) due_ = true;
+}
+
+bool Checkpointing::AwaitWritten(MonotonicTime deadline) {
+  {
+    MutexLock lock(mutex_);
+    while ((asked_ || writes_ > 0) && MonotonicNow() < deadline) changed_.WaitUntil(mutex_, deadline);
+  }
+  Flush();
+  return !asked_;
+}
+
+void Checkpointing::Write(Checkpoint checkpoint) {
+  MutexLock lock(mutex_);
+  asked_ = false;  // not after a wait: a request during it needs a newer checkpoint
+  ++writes_;
+  while (next_.has_value() || writing_) changed_.Wait(mutex_);
+  next_ = std::move(checkpoint);
+  --writes_;
+  changed_.NotifyAll();
+}
+
+void Checkpointing::Flush() {
+  MutexLock lock(mutex_);
+  while (next_.has_value() || writing_) changed_.Wait(mutex_);
+}
+
+void Checkpointing::Loop() {
+  while (true) {
+    std::optional<Checkpoint> taken;
+    {
+      MutexLock lock(mutex_);
+      while (!next_.has_value() && !stopping_) changed_.Wait(mutex_);
+      if (!next_.has_value()) return;
+      taken = std::exchange(next_, std::nullopt);
+      writing_ = true;
+    }
+    const absl::Status saved = store_->Save(*taken);
+    taken.reset();
+    if (!saved.ok()) on_error_(saved);
+    MutexLock lock(mutex_);
+    writing_ = false;
+    changed_.NotifyAll();
+  }
 }
 
 }  // namespace psring

@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "ps_server/server/checkpoint.h"
 #include "ps_server/server/parameter_server.h"

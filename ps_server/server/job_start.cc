@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "ps_server/consistency/consistency.h"
 
 namespace psring {
@@ -12,22 +13,19 @@ JobStart::JobStart(int workers, int server, int servers)
     : workers_(workers),
       server_(server),
       servers_(servers),
-      jobs_(static_cast<size_t>(workers)),
-      rejections_(jobs_.size()),
-      first_step_(jobs_.size(), 0) {}
+      rejections_(static_cast<size_t>(workers)),
+      first_step_(rejections_.size(), 0) {}
 
 absl::Status JobStart::MayRestore(const Checkpoint& checkpoint) const {
   const ServerJob& job = checkpoint.job;
   PSRING_RETURN_IF_ERROR(ValidateServerJob(job));
   if (!job.tables.empty()) return absl::UnimplementedError("a checkpoint of a job with tables");
   if (job.workers != workers_ || job.server != server_ || job.servers != servers_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the checkpoint is of a job with ", job.workers, " workers, of server ", job.server,
-                     " of ", job.servers, ", and this is server ", server_, " of ", servers_, " with ",
-                     workers_, " workers; give another --checkpoint_dir"));
+    return InvalidArgument("the checkpoint is of a job with ", job.workers, " workers, of server ",
+                           job.server, " of ", job.servers, ", and this is server ", server_, " of ",
+                           servers_, " with ", workers_, " workers; give another --checkpoint_dir");
   }
-  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
-  if (rule.kind == WaitingRule::Kind::kBackup && job.servers > 1) {
+  if (RuleOf(job).kind == WaitingRule::Kind::kBackup && job.servers > 1) {
     return absl::FailedPreconditionError(
         "a job with backup workers and several servers cannot continue after the loss of a server; start it "
         "again from a checkpoint of training (--resume), with another --checkpoint_dir for the server");
@@ -42,7 +40,7 @@ void JobStart::Restore(const Checkpoint& checkpoint, bool each_alone, std::optio
   weights_arrived_ = true;
   // An asynchronous worker continues when it joins; if the job was finished, workers only have to leave.
   has_begun_ = each_alone || checkpoint.finished;
-  jobs_.assign(jobs_.size(), checkpoint.job);
+  job_ = checkpoint.job;
   BeginAt(checkpoint.step);
   for (size_t worker = 0; worker < first_step_.size() && each_alone && !checkpoint.buckets.empty();
        ++worker) {
@@ -55,31 +53,26 @@ void JobStart::Restore(const Checkpoint& checkpoint, bool each_alone, std::optio
   }
 }
 
-absl::Status JobStart::Check(int worker, const ServerJob& job, const Membership& members) const {
+absl::Status JobStart::Check(int worker, const ServerJob& job) const {
   if (job.workers != workers_) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, "'s job has ", job.workers,
-                                                   " workers; this server was started for ", workers_));
+    return InvalidArgument("worker ", worker, "'s job has ", job.workers,
+                           " workers; this server was started for ", workers_);
   }
   if (job.server != server_ || job.servers != servers_) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " takes this for server ", job.server,
-                                                   " of ", job.servers, "; it is server ", server_, " of ",
-                                                   servers_));
+    return InvalidArgument("worker ", worker, " takes this for server ", job.server, " of ", job.servers,
+                           "; it is server ", server_, " of ", servers_);
   }
   if (const absl::Status status = ValidateServerJob(job); !status.ok()) {
     return absl::Status(status.code(), absl::StrCat("worker ", worker, "'s job: ", status.message()));
   }
-  if (restored_) return RequireSameJob(jobs_[0], job, worker);
-  // Those that have joined have the same job.
-  for (int other = 0; other < workers_; ++other) {
-    if (members.presence(other) == Membership::Presence::kAbsent) continue;
-    return RequireSameJob(jobs_[static_cast<size_t>(other)], job, worker, other);
-  }
-  return absl::OkStatus();
+  return job_.has_value() ? RequireSameJob(*job_, job, worker, job_of_) : absl::OkStatus();
 }
 
 void JobStart::NoteJoin(int worker, const ServerJob& job, const absl::Status& why) {
   rejections_[static_cast<size_t>(worker)] = std::string(why.message());
-  if (why.ok() && !restored_) jobs_[static_cast<size_t>(worker)] = job;
+  if (!why.ok() || job_.has_value()) return;
+  job_ = job;
+  job_of_ = worker;
 }
 
 std::string JobStart::RejectionOf(const std::vector<int>& workers) const {

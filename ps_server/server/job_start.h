@@ -29,7 +29,7 @@ class JobStart {
 
   // InvalidArgument unless the job is valid, for this server, and the same as that of the members that have
   // joined, or of the checkpoint.
-  absl::Status Check(int worker, const ServerJob& job, const Membership& members) const;
+  absl::Status Check(int worker, const ServerJob& job) const;
   // The job with which the worker joins or, if `why` is an error, was rejected.
   void NoteJoin(int worker, const ServerJob& job, const absl::Status& why);
   // "; worker 1 was rejected: ...", the first of these; or nothing.
@@ -48,7 +48,8 @@ class JobStart {
 
  private:
   const int workers_, server_, servers_;
-  std::vector<ServerJob> jobs_;          // by worker, as it was sent; the checkpoint's
+  std::optional<ServerJob> job_;         // the checkpoint's, or that of the first worker that has joined
+  int job_of_ = 0;                       // that worker
   std::vector<std::string> rejections_;  // by worker: why its last Join was rejected
   std::vector<int64_t> first_step_;      // by worker
   std::atomic<int64_t> epoch_{0};

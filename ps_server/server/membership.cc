@@ -70,19 +70,12 @@ void Membership::Lose(int worker) {
 
 std::vector<std::pair<int, bool>> Membership::Present() const {
   std::vector<std::pair<int, bool>> present;
-  for (size_t i = 0; i < members_.size(); ++i) {
-    if (members_[i].presence == Presence::kJoined)
-      present.emplace_back(static_cast<int>(i), members_[i].again);
-  }
+  for (const int worker : Those(Presence::kJoined)) present.emplace_back(worker, of(worker).again);
   return present;
 }
 
 std::vector<int> Membership::Those(Presence presence) const {
-  std::vector<int> those;
-  for (size_t i = 0; i < members_.size(); ++i) {
-    if (members_[i].presence == presence) those.push_back(static_cast<int>(i));
-  }
-  return those;
+  return WorkersWhere(members_.size(), [&](size_t i) { return members_[i].presence == presence; });
 }
 
 std::vector<std::pair<int, std::string>> Membership::Overdue(int64_t now_ns) const {
@@ -109,12 +102,8 @@ int64_t Membership::NewestEpoch() const {
 }
 
 std::pair<int, int> Membership::CountExpectedAndLeft() const {
-  int expected = 0, left = 0;
-  for (size_t i = 0; i < members_.size(); ++i) {
-    expected += Expected(static_cast<int>(i));
-    left += presence(static_cast<int>(i)) == Presence::kLeft;
-  }
-  return {expected, left};
+  const auto count = [this](Presence presence) { return static_cast<int>(Those(presence).size()); };
+  return {count(Presence::kJoined) + count(Presence::kAbsent), count(Presence::kLeft)};
 }
 
 void Membership::PassBarriers(int end) { std::fill_n(passed_, end, true); }
@@ -140,13 +129,12 @@ Membership::Released Membership::ReleaseBarriers() {
 }
 
 std::vector<int> Membership::MissingAtBarrier() const {
-  std::vector<int> missing;
   bool any_waits = false;
-  for (size_t i = 0; i < members_.size(); ++i) {
-    if (!Expected(static_cast<int>(i))) continue;
-    if (members_[i].barrier < 0) missing.push_back(static_cast<int>(i));
-    any_waits = any_waits || members_[i].barrier >= 0;
-  }
+  std::vector<int> missing = WorkersWhere(members_.size(), [&](size_t i) {
+    const bool waits = members_[i].barrier >= 0, expected = Expected(static_cast<int>(i));
+    any_waits = any_waits || (expected && waits);
+    return expected && !waits;
+  });
   return any_waits ? missing : std::vector<int>();
 }
 

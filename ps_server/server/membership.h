@@ -13,15 +13,6 @@
 
 namespace psring {
 
-// A worker's Join.
-struct Joining {
-  int worker = 0;
-  ServerJob job;
-  uint64_t session = 0;  // of one process's client; 0: it never joins again
-  bool again = false;    // it has had a Welcome before, and its stream has broken since
-  int64_t epoch = 0;     // the newest epoch of this server that the worker knows (common_step.h)
-};
-
 // "worker 1" or "workers 1, 2".
 std::string WorkersText(const std::vector<int>& workers);
 // An error with "worker 1, bucket 2: " before its message; OK stays OK.

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/devices/make_ops.h"
 #include "common/net/random_token.h"
 
@@ -17,8 +17,10 @@ namespace {
 constexpr absl::Duration kIdle = absl::Seconds(3);
 
 ServerStats NoStats(int workers) {
+  ServerStats stats;
   const std::vector<int64_t> none(static_cast<size_t>(workers));
-  return {.worker_pushes = none, .worker_staleness_sum = none, .worker_dropped = none};
+  stats.worker_pushes = stats.worker_staleness_sum = stats.worker_dropped = none;
+  return stats;
 }
 
 absl::Duration CheckInterval(const ServerOptions& options) {
@@ -57,111 +59,95 @@ absl::StatusOr<Lane> ParameterServer::NewLane() const {
 }
 
 template <typename Kind>
-absl::StatusOr<Receipt> ParameterServer::On(int worker, const Kind& message, const ReceivedPayload& payload,
-                                            Lane&) {
+absl::Status ParameterServer::On(const Kind& message, Arrival& from) {
   constexpr bool pulls = std::is_same_v<Kind, message::PullRows>;
   constexpr bool pushes = std::is_same_v<Kind, message::PushRows>;
   if (rows_ == nullptr) {
     const char* const does = pulls ? " pulls" : pushes ? " pushes" : " sends";
-    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, does, " rows in a job without tables"));
+    return InvalidArgument("worker ", from.worker, does, " rows in a job without tables");
   }
-  Replies replies;
-  PSRING_RETURN_IF_ERROR(rows_->On(worker, message, payload.pieces, replies));
+  PSRING_RETURN_IF_ERROR(rows_->On(from.worker, message, from.payload.pieces, from.replies));
   if (pulls || pushes) {  // rows and their numbers
     MutexLock stats_lock(stats_mutex_);
-    stats_.payload.payload_rx_bytes += TotalBytes(payload.pieces);
+    stats_.payload_rx_bytes += TotalBytes(from.payload.pieces);
   }
-  Finish(std::move(replies));
-  return Receipt::kTaken;
+  return absl::OkStatus();
 }
 
 template <>
-absl::StatusOr<Receipt> ParameterServer::On(int worker, const message::Join&, const ReceivedPayload&, Lane&) {
-  return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sent a second Join"));
+absl::Status ParameterServer::On(const message::Join&, Arrival& from) {
+  return InvalidArgument("worker ", from.worker, " sent a second Join");
 }
 
 template <>
-absl::StatusOr<Receipt> ParameterServer::On(int worker, const message::InitialWeights& chunk,
-                                            const ReceivedPayload& payload, Lane&) {
-  if (start_.restored()) return Receipt::kTaken;  // the checkpoint's are newer
-  if (worker != 0 || !receiver_->lacks_weights()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", worker, " sent initial weights that were not requested"));
+absl::Status ParameterServer::On(const message::InitialWeights& chunk, Arrival& from) {
+  if (start_.restored()) return absl::OkStatus();  // the checkpoint's are newer
+  if (from.worker != 0 || !receiver_->lacks_weights()) {
+    return FailedPrecondition("worker ", from.worker, " sent initial weights that were not requested");
   }
-  PSRING_RETURN_IF_ERROR(receiver_->OnWeights(chunk, payload.pieces));
-  if (receiver_->lacks_weights()) return Receipt::kTaken;
+  PSRING_RETURN_IF_ERROR(receiver_->OnWeights(chunk, from.payload.pieces));
+  if (receiver_->lacks_weights()) return absl::OkStatus();
   {
     MutexLock lock(mutex_);
     start_.OnWeights();
   }
-  PSRING_RETURN_IF_ERROR(StartOnceComplete());
-  return Receipt::kTaken;
+  return StartOnceComplete();
 }
 
 template <>
-absl::StatusOr<Receipt> ParameterServer::On(int worker, const message::Gradient& chunk,
-                                            const ReceivedPayload& payload, Lane& lane) {
-  Replies replies;
+absl::Status ParameterServer::On(const message::Gradient& chunk, Arrival& from) {
   PSRING_ASSIGN_OR_RETURN(const BucketReceiver::Received received,
-                          receiver_->OnGradient(worker, chunk, payload, lane, replies));
+                          receiver_->OnGradient(from.worker, chunk, from.payload, from.lane, from.replies));
+  from.receipt = received.receipt;
+  from.completes = received.complete;
   if (received.complete && finished_) finished_ = false;  // it repeats what another server has lost
-  if (received.complete || !replies.empty()) Finish(std::move(replies));
-  return received.receipt;
+  return absl::OkStatus();
 }
 
 template <>
-absl::StatusOr<Receipt> ParameterServer::On(int, const message::NormTotal& total, const ReceivedPayload&,
-                                            Lane& lane) {
-  Replies replies;
-  PSRING_RETURN_IF_ERROR(rounds_->OnNormTotal(total, lane, replies));
-  Finish(std::move(replies));
-  return Receipt::kTaken;
+absl::Status ParameterServer::On(const message::NormTotal& total, Arrival& from) {
+  return rounds_->OnNormTotal(total, from.lane, from.replies);
 }
 
 template <>
-absl::StatusOr<Receipt> ParameterServer::On(int worker, const message::Announcement& announcement,
-                                            const ReceivedPayload&, Lane& lane) {
-  if (announcement.incarnation != incarnation_) return Receipt::kTaken;
-  Replies replies;
-  PSRING_ASSIGN_OR_RETURN(const Verdict verdict, rounds_->OnAnnounce(worker, announcement, lane, replies));
+absl::Status ParameterServer::On(const message::Announcement& announcement, Arrival& from) {
+  if (announcement.incarnation != incarnation_) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const Verdict verdict,
+                          rounds_->OnAnnounce(from.worker, announcement, from.lane, from.replies));
   if (!verdict.admitted && announcement.step >= 0) {
     MutexLock lock(stats_mutex_);
     ++stats_.dropped_gradients;
-    ++stats_.worker_dropped[worker];
+    ++stats_.worker_dropped[from.worker];
   }
-  Finish(std::move(replies));
-  return Receipt::kTaken;
+  return absl::OkStatus();
 }
 
 template <>
-absl::StatusOr<Receipt> ParameterServer::On(int worker, const message::Fetch& fetch, const ReceivedPayload&,
-                                            Lane&) {
+absl::Status ParameterServer::On(const message::Fetch& fetch, Arrival& from) {
   if (fetch.slot < 0 || fetch.slot > shard_->slots()) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " asked for slot ", fetch.slot,
-                                                   " of an optimizer that has ", shard_->slots()));
+    return InvalidArgument("worker ", from.worker, " asked for slot ", fetch.slot,
+                           " of an optimizer that has ", shard_->slots());
   }
   PSRING_ASSIGN_OR_RETURN(std::vector<Reply> weights, rounds_->Weights(static_cast<int>(fetch.slot)));
-  for (Reply& bucket : weights) Deliver(worker, std::move(bucket));
-  Deliver(worker, {.message = message::FetchDone{}});
-  return Receipt::kTaken;
+  for (Reply& bucket : weights) Deliver(from.worker, std::move(bucket));
+  Deliver(from.worker, {.message = message::FetchDone{}});
+  return absl::OkStatus();
 }
 
 template <>
-absl::StatusOr<Receipt> ParameterServer::On(int worker, const message::Leave&, const ReceivedPayload&,
-                                            Lane& lane) {
+absl::Status ParameterServer::On(const message::Leave&, Arrival& from) {
+  const int worker = from.worker;
   for (const Push& push : workers_[worker].pushes) {
     if (push.step < 0 || push.whole) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", worker, " leaves in the middle of its push of step ", push.step));
+    return FailedPrecondition("worker ", worker, " leaves in the middle of its push of step ", push.step);
   }
   if (worker == 0 && rows_ != nullptr && rows_->AwaitsInitialRows()) {
     return absl::FailedPreconditionError("worker 0 leaves before it has sent all rows of the checkpoint");
   }
-  Replies replies;
-  PSRING_ASSIGN_OR_RETURN(const Verdict verdict, rounds_->OnLeave(worker, lane, replies));
-  if (rows_ != nullptr) rows_->OnGone(worker, replies);
+  PSRING_ASSIGN_OR_RETURN(const Verdict verdict, rounds_->OnLeave(worker, from.lane, from.replies));
+  if (rows_ != nullptr) rows_->OnGone(worker, from.replies);
   workers_[worker].left = true;
-  Finish(std::move(replies));
+  Finish(std::exchange(from.replies, {}));
   // The worker repeats nothing any more. After the last step of all, its pushes are in a checkpoint already.
   if (rule_.each_alone() && checkpointing_.enabled() && !finished_) {
     TakeCheckpoint(/*finished=*/false);
@@ -177,26 +163,25 @@ absl::StatusOr<Receipt> ParameterServer::On(int worker, const message::Leave&, c
     changed_.NotifyAll();
   }
   ReleaseBarriers();
-  return Receipt::kTaken;
+  return absl::OkStatus();
 }
 
 template <>
-absl::StatusOr<Receipt> ParameterServer::On(int worker, const message::Barrier& barrier,
-                                            const ReceivedPayload&, Lane&) {
+absl::Status ParameterServer::On(const message::Barrier& barrier, Arrival& from) {
   const int64_t number = barrier.number;
   if (number < 0 || number >= Membership::kBarriers) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " waits at barrier ", number));
+    return InvalidArgument("worker ", from.worker, " waits at barrier ", number);
   }
-  if (workers_[worker].rewound) {  // it reaches this barrier again
-    Deliver(worker, {.message = message::BarrierPassed{.number = number}});
-    return Receipt::kTaken;
+  if (workers_[from.worker].rewound) {  // it reaches this barrier again
+    Deliver(from.worker, {.message = message::BarrierPassed{.number = number}});
+    return absl::OkStatus();
   }
   {
     MutexLock lock(mutex_);
-    members_.ReachBarrier(worker, static_cast<int>(number));
+    members_.ReachBarrier(from.worker, static_cast<int>(number));
   }
   ReleaseBarriers();
-  return Receipt::kTaken;
+  return absl::OkStatus();
 }
 
 void ParameterServer::ReleaseBarriers() {
@@ -218,65 +203,62 @@ void ParameterServer::ReleaseBarriers() {
 // Every worker that knows of another server's restart sends a Rewind. The first one ends all streams; the
 // next incarnation ignores the others because it is already in their epoch.
 template <>
-absl::StatusOr<Receipt> ParameterServer::On(int worker, const message::Rewind& rewind, const ReceivedPayload&,
-                                            Lane& lane) {
+absl::Status ParameterServer::On(const message::Rewind& rewind, Arrival& from) {
   if (started_ && rule_.each_alone()) {  // the worker repeats its pushes from that step on
-    Replies replies;
-    PSRING_RETURN_IF_ERROR(rounds_->ReleaseWaiting(lane, replies));
-    Finish(std::move(replies));
-    workers_[worker].rewound = true;
+    PSRING_RETURN_IF_ERROR(rounds_->ReleaseWaiting(from.lane, from.replies));
+    Finish(std::exchange(from.replies, {}));
+    workers_[from.worker].rewound = true;
     int barrier = -1;
     {
       MutexLock lock(mutex_);
-      barrier = members_.LeaveBarrier(worker);
+      barrier = members_.LeaveBarrier(from.worker);
     }
-    if (barrier >= 0) Deliver(worker, {.message = message::BarrierPassed{.number = barrier}});
-    return Receipt::kTaken;
+    if (barrier >= 0) Deliver(from.worker, {.message = message::BarrierPassed{.number = barrier}});
+    return absl::OkStatus();
   }
-  if (!started_ || rewind.epoch <= start_.epoch()) return Receipt::kTaken;
+  if (!started_ || rewind.epoch <= start_.epoch()) return absl::OkStatus();
   if (options_.servers == 1 || !checkpointing_.enabled() || rewind.step < 0) {
-    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " asks to go back to step ",
-                                                      rewind.step, ", which this job cannot do"));
+    return FailedPrecondition("worker ", from.worker, " asks to go back to step ", rewind.step,
+                              ", which this job cannot do");
   }
   {
     MutexLock lock(mutex_);
     if (!goes_back_to_.has_value()) goes_back_to_ = rewind;
   }
   Abort(absl::CancelledError(absl::StrCat("the job goes back to step ", rewind.step, " or before")));
-  return Receipt::kTaken;
+  return absl::OkStatus();
 }
 
 Receipt ParameterServer::Receive(int worker, const ReplySink* sink, const message::ToServer& message,
                                  const ReceivedPayload& payload, Lane& lane) {
   if (failed_) return Receipt::kTaken;
   watchdog_.NoteArrival();
-  absl::StatusOr<Receipt> receipt = Receipt::kTaken;
+  Arrival arrival{.worker = worker, .payload = payload, .lane = lane};
+  absl::Status status;
   {
     MutexLock receive_lock(workers_[worker].receive);
     // The worker has another stream by now, or is no longer in the job.
     if (workers_[worker].Sink().get() != sink) return Receipt::kTaken;
-    receipt = Dispatch(worker, message, payload, lane);
+    status = Dispatch(message, arrival);
   }
-  if (receipt.ok()) return *receipt;
-  Expel(worker, sink, receipt.status());
-  return Receipt::kTaken;
+  if (!status.ok()) Expel(worker, sink, status);
+  return arrival.receipt;
 }
 
-absl::StatusOr<Receipt> ParameterServer::Dispatch(int worker, const message::ToServer& message,
-                                                  const ReceivedPayload& payload, Lane& lane) {
-  if (workers_[worker].left) {
+absl::Status ParameterServer::Dispatch(const message::ToServer& message, Arrival& from) {
+  if (workers_[from.worker].left) {
     // The total of a step's norm may arrive after the step is complete.
-    if (std::holds_alternative<message::NormTotal>(message)) return Receipt::kTaken;
-    if (std::holds_alternative<message::Leave>(message)) return Receipt::kTaken;
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", worker, " has left and must not send messages"));
+    if (std::holds_alternative<message::NormTotal>(message)) return absl::OkStatus();
+    if (std::holds_alternative<message::Leave>(message)) return absl::OkStatus();
+    return FailedPrecondition("worker ", from.worker, " has left and must not send messages");
   }
   if (!started_ && !std::holds_alternative<message::InitialWeights>(message) &&
       !std::holds_alternative<message::Rewind>(message)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", worker, " sent a message before all workers have joined"));
+    return FailedPrecondition("worker ", from.worker, " sent a message before all workers have joined");
   }
-  return std::visit([&](const auto& kind) { return On(worker, kind, payload, lane); }, message);
+  PSRING_RETURN_IF_ERROR(std::visit([&](const auto& kind) { return On(kind, from); }, message));
+  if (from.completes || !from.replies.empty()) Finish(std::move(from.replies));
+  return absl::OkStatus();
 }
 
 void ParameterServer::Finish(Replies replies) {
@@ -297,13 +279,13 @@ void ParameterServer::Count(Replies& replies) {
   MutexLock lock(stats_mutex_);
   for (auto& [worker, reply] : replies) {
     if (std::holds_alternative<message::Rows>(reply.message) && !std::exchange(reply.counted, true)) {
-      stats_.payload.payload_tx_bytes += reply.weights.weights.bytes();
+      stats_.payload_tx_bytes += reply.weights.weights.bytes();
     }
     const auto* const answer = std::get_if<message::Answer>(&reply.message);
     if (answer == nullptr || std::exchange(reply.counted, true)) continue;
-    stats_.payload.payload_tx_bytes += shard_->bucket_bytes(answer->bucket);
+    stats_.payload_tx_bytes += shard_->bucket_bytes(answer->bucket);
     if (answer->dropped) continue;
-    stats_.payload.payload_rx_bytes += shard_->gradient_bytes(answer->bucket);
+    stats_.payload_rx_bytes += shard_->gradient_bytes(answer->bucket);
     const size_t staleness = std::min(static_cast<size_t>(answer->staleness), kMaxStaleness);
     ++stats_.pushes;
     if (stats_.staleness_histogram.size() <= staleness) stats_.staleness_histogram.resize(staleness + 1);

@@ -36,10 +36,9 @@
 #include "common/measure/arrivals.h"
 #include "ps_server/server/bucket_receiver.h"
 #include "ps_server/server/bucket_rounds.h"
-#include "ps_server/server/checkpointing.h"
+#include "ps_server/server/checkpoint.h"
 #include "ps_server/server/job_start.h"
 #include "ps_server/server/membership.h"
-#include "ps_server/server/reply.h"
 #include "ps_server/server/row_rounds.h"
 #include "ps_server/server/watchdog.h"
 #include "ps_server/server/worker_stream.h"
@@ -124,12 +123,21 @@ class ParameterServer {
   uint64_t incarnation() const { return incarnation_; }
 
  private:
+  // A message that is being handled: its sender, and what follows from it.
+  struct Arrival {
+    int worker;
+    const ReceivedPayload& payload;
+    Lane& lane;
+    Replies replies = {};
+    Receipt receipt = Receipt::kTaken;
+    bool completes = false;  // a push
+  };
+
   // parameter_server.cc
-  absl::StatusOr<Receipt> Dispatch(int worker, const message::ToServer& message,
-                                   const ReceivedPayload& payload, Lane& lane);
+  absl::Status Dispatch(const message::ToServer& message, Arrival& from);
   // Specialized for each kind of message; those of rows have one definition.
   template <typename Kind>
-  absl::StatusOr<Receipt> On(int worker, const Kind& message, const ReceivedPayload& payload, Lane& lane);
+  absl::Status On(const Kind& message, Arrival& from);
   void ReleaseBarriers();
   bool TakeCheckpoint(bool finished);  // false: the buckets are at different versions at the moment
   void Finish(Replies replies);        // takes a checkpoint if one is due, then delivers; without locks

@@ -1,10 +1,10 @@
 // How workers enter a job, at its start and later, and how they are lost.
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "ps_server/server/parameter_server.h"
 #include "ps_server/shard/job_memory.h"
 
@@ -14,11 +14,11 @@ absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<Reply
   using Entry = Membership::Entry;
   const int worker = joining.worker;
   if (worker < 0 || worker >= options_.workers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", worker, " is out of range: this server has ", options_.workers, " workers"));
+    return InvalidArgument("worker ", worker, " is out of range: this server has ", options_.workers,
+                           " workers");
   }
   if (joining.epoch < 0 || joining.epoch > kMaxWireCount) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " names epoch ", joining.epoch));
+    return InvalidArgument("worker ", worker, " names epoch ", joining.epoch);
   }
   MutexLock receive_lock(workers_[worker].receive);
   Entry entry = Entry::kFirst;
@@ -29,22 +29,20 @@ absl::Status ParameterServer::Join(const Joining& joining, std::shared_ptr<Reply
   }
   // A push of rows is not repeated. Before a first entry, another worker may be writing rows_.
   if ((entry == Entry::kResumes || entry == Entry::kReturns) && rows_ != nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", worker, " cannot reconnect to a job with tables"));
+    return FailedPrecondition("worker ", worker, " cannot reconnect to a job with tables");
   }
   switch (entry) {
     case Entry::kFirst:
       return Enter(joining, std::move(sink));
     case Entry::kResumes:
       if (rule_.kind == WaitingRule::Kind::kBackup) {
-        return absl::FailedPreconditionError(absl::StrCat(
-            "worker ", worker, " cannot reconnect: a job with backup workers continues without it"));
+        return FailedPrecondition("worker ", worker,
+                                  " cannot reconnect: a job with backup workers continues without it");
       }
       return Resume(worker, std::move(sink));
     case Entry::kReturns:
       if (options_.servers > 1) {  // each server would choose another step
-        return absl::FailedPreconditionError(
-            absl::StrCat("worker ", worker, " was lost; it cannot join several servers again"));
+        return FailedPrecondition("worker ", worker, " was lost; it cannot join several servers again");
       }
       return Return(joining, std::move(sink));
     case Entry::kAnsweredAgain:
@@ -61,7 +59,7 @@ absl::Status ParameterServer::Enter(const Joining& joining, std::shared_ptr<Repl
   {
     MutexLock lock(mutex_);
     had_begun = start_.has_begun();
-    absl::Status fits = start_.Check(worker, joining.job, members_);
+    absl::Status fits = start_.Check(worker, joining.job);
     if (fits.ok() && !start_.restored()) {
       if (worker == 0) {
         fits = PrepareLocked(joining.job);
@@ -186,14 +184,14 @@ absl::Status ParameterServer::PrepareLocked(const ServerJob& job) {
   PSRING_ASSIGN_OR_RETURN(shard_, ParameterShard::Create(job, device_,
                                                          {.staging_bytes = options_.staging_bytes,
                                                           .reject_nonfinite = options_.reject_nonfinite}));
-  PSRING_ASSIGN_OR_RETURN(rule_, ParseWaitingRule(job.consistency, job.workers));
+  rule_ = RuleOf(job);
   job_ = job;
   const size_t bucket_count = job.buckets.size();
   order_ = {.serial = job.serial, .each_alone = rule_.each_alone(), .buckets = bucket_count};
   checkpointing_.Begin(rule_.each_alone(), job.workers, bucket_count);
   PSRING_ASSIGN_OR_RETURN(rows_, RowRounds::Create(job, options_.reject_nonfinite));
-  PSRING_ASSIGN_OR_RETURN(rounds_, BucketRounds::Create(job, *shard_, workers_.get(), checkpointing_,
-                                                        rows_.get(), options_.arrivals));
+  rounds_ = std::make_unique<BucketRounds>(job, *shard_, workers_.get(), checkpointing_, rows_.get(),
+                                           options_.arrivals);
   receiver_ = std::make_unique<BucketReceiver>(
       BucketReceiver::Parts{.job = job,
                             .each_alone = rule_.each_alone(),

@@ -1,11 +1,11 @@
 #include "ps_server/server/row_rounds.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/tables/merge_rows.h"
 
 namespace psring {
@@ -23,13 +23,12 @@ bool IsFinite(const std::vector<float>& values) {
 
 absl::StatusOr<std::unique_ptr<RowRounds>> RowRounds::Create(const ServerJob& job, bool reject_nonfinite) {
   if (job.tables.empty()) return nullptr;
-  PSRING_ASSIGN_OR_RETURN(const WaitingRule rule, ParseWaitingRule(job.consistency, job.workers));
   std::unique_ptr<Device> host = MakeCpuDevice();
   PSRING_ASSIGN_OR_RETURN(RowStorage storage,
                           RowStorage::Create(job.tables, job.optimizer, *host, {job.server, job.servers}));
   if (job.row_arrays == 0) storage.Initialize(job.table_seed);
   return std::unique_ptr<RowRounds>(
-      new RowRounds(job, rule, reject_nonfinite, std::move(host), std::move(storage)));
+      new RowRounds(job, RuleOf(job), reject_nonfinite, std::move(host), std::move(storage)));
 }
 
 RowRounds::RowRounds(const ServerJob& job, const WaitingRule& rule, bool reject_nonfinite,
@@ -56,8 +55,7 @@ RowRounds::RowRounds(const ServerJob& job, const WaitingRule& rule, bool reject_
 
 absl::Status RowRounds::CheckTable(int worker, int table) const {
   if (table >= 0 && At(table) < job_.tables.size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("worker ", worker, " names table ", table, " of ", job_.tables.size()));
+  return InvalidArgument("worker ", worker, " names table ", table, " of ", job_.tables.size());
 }
 
 int RowRounds::RowsOf(int table) const {
@@ -90,8 +88,8 @@ Reply RowRounds::AnswerLocked(const message::PullRows& pull, const std::vector<i
 absl::Status RowRounds::On(int worker, const message::PullRows& pull, Pieces payload, Replies& replies) {
   PSRING_RETURN_IF_ERROR(CheckTable(worker, pull.bucket));
   if (pull.slot < 0 || pull.slot > slots_) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " pulls rows of slot ", pull.slot,
-                                                   " of an optimizer that has ", slots_));
+    return InvalidArgument("worker ", worker, " pulls rows of slot ", pull.slot, " of an optimizer that has ",
+                           slots_);
   }
   PSRING_ASSIGN_OR_RETURN(ReceivedRows rows,
                           DecodeRows(payload, RowsOf(pull.bucket), job_.tables[At(pull.bucket)].width,
@@ -105,8 +103,8 @@ absl::Status RowRounds::On(int worker, const message::PullRows& pull, Pieces pay
     return absl::OkStatus();
   }
   if (!is_current && (incomplete_ > 0 || pull.step != version_ + 1)) {
-    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " pulls rows of step ", pull.step,
-                                                      ", and the server is at step ", version_));
+    return FailedPrecondition("worker ", worker, " pulls rows of step ", pull.step,
+                              ", and the server is at step ", version_);
   }
   if (own.waiting >= MostPulls(job_.tables.size())) {
     return absl::ResourceExhaustedError(absl::StrCat("worker ", worker, " has ", own.waiting,
@@ -122,8 +120,8 @@ absl::Status RowRounds::On(int worker, const message::InitialRows& initial, Piec
   PSRING_RETURN_IF_ERROR(CheckTable(worker, initial.bucket));
   const int rows = RowsOf(initial.bucket), width = job_.tables[At(initial.bucket)].width;
   if (worker != 0 || initial.slot < 0 || initial.slot >= job_.row_arrays) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", worker, " sends rows of slot ", initial.slot, ", which were not requested"));
+    return FailedPrecondition("worker ", worker, " sends rows of slot ", initial.slot,
+                              ", which were not requested");
   }
   MutexLock lock(mutex_);
   int& next = next_initial_[At(static_cast<int>(initial.slot)) * job_.tables.size() + At(initial.bucket)];
@@ -132,8 +130,8 @@ absl::Status RowRounds::On(int worker, const message::InitialRows& initial, Piec
   const int count = static_cast<int>(received.rows.size());
   // They are ascending.
   if (count == 0 || received.rows.back() != next + count - 1) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " sends ", count, " rows of table ",
-                                                   initial.bucket, " that do not follow row ", next - 1));
+    return InvalidArgument("worker ", worker, " sends ", count, " rows of table ", initial.bucket,
+                           " that do not follow row ", next - 1);
   }
   const size_t first = At(next) * At(width);
   std::copy(received.gradient.begin(), received.gradient.end(),
@@ -154,33 +152,32 @@ absl::Status RowRounds::On(int worker, const message::PushRows& push, Pieces pay
   MutexLock lock(mutex_);
   Pushed& own = workers_[At(worker)];
   if (push.samples < 0 || push.step < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " pushes rows of step ", push.step,
-                                                   " of ", push.samples, " samples"));
+    return InvalidArgument("worker ", worker, " pushes rows of step ", push.step, " of ", push.samples,
+                           " samples");
   }
   if (incomplete_ > 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", worker, " pushes rows before worker 0 has sent those of the checkpoint"));
+    return FailedPrecondition("worker ", worker,
+                              " pushes rows before worker 0 has sent those of the checkpoint");
   }
   if (!each_alone_ && (push.step != version_ || own.is_complete)) {
-    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " pushes rows of step ", push.step,
-                                                      own.is_complete ? " again" : "",
-                                                      ", and the server is at step ", version_));
+    return FailedPrecondition("worker ", worker, " pushes rows of step ", push.step,
+                              own.is_complete ? " again" : "", ", and the server is at step ", version_);
   }
   if (has_backups_ && !TakesPartLocked(worker)) {
-    return absl::FailedPreconditionError(absl::StrCat("worker ", worker, " pushes rows of step ", push.step,
-                                                      ", in which it does not take part"));
+    return FailedPrecondition("worker ", worker, " pushes rows of step ", push.step,
+                              ", in which it does not take part");
   }
   int32_t& last = own.last_rows[At(push.bucket)];
   PSRING_ASSIGN_OR_RETURN(ReceivedRows received,
                           DecodeRows(payload, rows, width, /*has_gradient=*/true, last));
   if (push.samples == 0 && !received.rows.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("worker ", worker, " pushes rows of no samples"));
+    return InvalidArgument("worker ", worker, " pushes rows of no samples");
   }
   if (reject_nonfinite_ && !IsFinite(received.gradient)) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "the gradient of rows of table ", push.bucket, " of worker ", worker, " in step ", push.step,
         " is NaN or infinite: training has diverged (a lower --lr may help), or the worker is faulty; "
-        "--debug.reject_nonfinite=false accepts it"));
+        "--debug.reject_nonfinite=false accepts it");
   }
   if (!received.rows.empty()) last = received.rows.back();
   own.samples = push.samples;
@@ -245,8 +242,7 @@ absl::Status RowRounds::OnUpdate(const std::vector<int>& workers, Replies& repli
   if (!has_backups_) return absl::OkStatus();
   MutexLock lock(mutex_);
   if (updaters_.has_value()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the rows of step ", version_, " are missing, and the next step is complete"));
+    return FailedPrecondition("the rows of step ", version_, " are missing, and the next step is complete");
   }
   updaters_ = workers;
   UpdateIfCompleteLocked(replies);

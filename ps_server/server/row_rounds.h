@@ -24,7 +24,7 @@
 #include "ps_server/protocol/messages.h"
 #include "ps_server/protocol/row_messages.h"
 #include "ps_server/protocol/server_job.h"
-#include "ps_server/server/reply.h"
+#include "ps_server/server/worker_stream.h"
 
 namespace psring {
 

@@ -1,7 +1,6 @@
 #include "ps_server/server/worker_stream.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace psring {
 

@@ -1,23 +1,15 @@
 #include "ps_server/shard/parameter_shard.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "ps_server/consistency/consistency.h"
-#include "ps_server/protocol/pieces.h"
 #include "ps_server/shard/job_memory.h"
 
 namespace psring {
 
 namespace {
-
-// `job` is valid.
-WaitingRule RuleOf(const ServerJob& job) {
-  return ParseWaitingRule(job.consistency, job.workers).value_or(WaitingRule{});
-}
 
 // Some workers may be two updates ahead of one that still receives.
 bool SendsCopies(const WaitingRule& rule) {
@@ -127,17 +119,17 @@ StagingPool::Share ParameterShard::Reserve(int worker, int bucket, int64_t step)
 }
 
 absl::StatusOr<bool> ParameterShard::BeginPush(int worker, int bucket, int64_t step,
-                                               const PushManner& manner) {
+                                               const WholeGradient* whole) {
   if (accumulation_ == Accumulation::kSum) return true;
   BucketState& state = buckets_[bucket];
+  const bool from_there = whole != nullptr && borrows(*whole);
   if (accumulation_ == Accumulation::kSumInOrder) {
-    if (borrows(manner)) return true;
+    if (from_there) return true;
     PSRING_ASSIGN_OR_RETURN(
         state.staged[worker].buffer,
         staging_->Take(staging_->ReserveAnyway(bucket_bytes(bucket)), bucket_bytes(bucket)));
     return true;
   }
-  const bool from_there = borrows(manner);
   if (from_there && !bounded_) return true;
   StagingPool::Share share = Reserve(worker, bucket, step);
   if (share == nullptr) return false;

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,14 +23,52 @@
 #include "common/device/device.h"
 #include "common/ops/ops.h"
 #include "common/ops/optimizer.h"
-#include "ps_server/protocol/messages.h"
 #include "ps_server/protocol/pieces.h"
 #include "ps_server/protocol/server_job.h"
-#include "ps_server/shard/exchanges.h"
 #include "ps_server/shard/shard_device.h"
 #include "ps_server/shard/staging_pool.h"
 
 namespace psring {
+
+struct ShardOptions {
+  size_t staging_bytes = SIZE_MAX;  // the window; at least what one push needs
+  bool reject_nonfinite = true;
+};
+
+// How gradients become an update:
+//   kSum         synchronous. Chunks are added to one sum as they arrive, in any order of workers. The first
+//                is copied, so the sum is never cleared.
+//   kSumInOrder  synchronous and deterministic. Each push is staged; Apply adds them in worker order,
+//                ((g0 + g1) + g2) + ..., like one process that accumulates micro-batches.
+//   kEachAlone   asynchronous, bounded staleness. Each push is staged and applied by itself; its memory then
+//                holds the weights of the answer.
+// A whole gradient in memory shared with its worker stays there; the pass that writes the weights reads it
+// (kSum: at most four of them; more are added as they arrive).
+enum class Accumulation { kSum, kSumInOrder, kEachAlone };
+Accumulation AccumulationOf(const ServerJob& job);
+
+// Weights that are readable while `keep` is held (how long they stay the same: above).
+struct Snapshot {
+  ConstSpan weights;
+  std::shared_ptr<const void> keep;
+};
+
+// A gradient, in the host's memory or (`on_gpu`) in memory that the shard's GPU can access, aligned as floats
+// are. It does not change until the Apply that uses it has returned; with `keep`, until the exchange is
+// answered, readable while `keep` is held.
+struct WholeGradient {
+  Bytes gradient;
+  bool on_gpu = false;
+  std::shared_ptr<const void> keep = {};
+};
+
+// Where an update's weights go besides the shard, if it is in the host's memory: to `places`, each as large
+// as the bucket. `made` gets the number of bytes of the bucket's weights that are final, while the rest is
+// still being computed (ShardDevice::Made states its threads).
+struct Outlets {
+  std::vector<std::byte*> places;
+  std::function<void(size_t bytes)> made = [](size_t) {};
+};
 
 class ParameterShard {
  public:
@@ -52,8 +91,9 @@ class ParameterShard {
   // for several. A push reserves all staging memory that it and its answer will need (no deadlock:
   // payload.md). One thread at a time for one worker; different workers concurrently, also for the same
   // bucket. False: the window has no memory now, and `worker` is in the queue for it; nothing has begun.
-  // kEachAlone: not while another push of the worker is partly staged.
-  absl::StatusOr<bool> BeginPush(int worker, int bucket, int64_t step, const PushManner& manner = {});
+  // kEachAlone: not while another push of the worker is partly staged. `whole`: AddWhole follows with it;
+  // null: AddChunk.
+  absl::StatusOr<bool> BeginPush(int worker, int bucket, int64_t step, const WholeGradient* whole = nullptr);
   // The same for a push whose answer is to be sent again.
   bool BeginRepeat(int worker, int bucket, bool in_place = false);
 
@@ -160,9 +200,9 @@ class ParameterShard {
   // kEachAlone: null if there is no memory now.
   StagingPool::Share Reserve(int worker, int bucket, int64_t step);
   // Whether a whole gradient is read in place.
-  bool borrows(const PushManner& manner) const {
-    return manner.whole && wire_ == DType::kFloat32 && manner.on_gpu == !on_host_ &&
-           (accumulation_ == Accumulation::kEachAlone || (manner.stays && on_host_));
+  bool borrows(const WholeGradient& whole) const {
+    return wire_ == DType::kFloat32 && whole.on_gpu == !on_host_ &&
+           (accumulation_ == Accumulation::kEachAlone || (whole.keep != nullptr && on_host_));
   }
   // False: it has to be added, because the bucket was reset meanwhile or enough are read in place already.
   bool Borrow(int worker, int bucket, const WholeGradient& whole, uint64_t resets);

@@ -1,14 +1,10 @@
 // How gradients arrive, and how they become an update, in one pass through memory.
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
-#include <span>
 #include <utility>
-#include <vector>
 
 #include "common/base/check.h"
 #include "common/reduce/reduce.h"
-#include "ps_server/protocol/pieces.h"
 #include "ps_server/shard/parameter_shard.h"
 
 namespace psring {
@@ -62,8 +58,7 @@ absl::StatusOr<ParameterShard::Added> ParameterShard::AddWhole(int worker, int b
                                                                uint64_t resets) {
   const Bytes gradient = whole.gradient;
   const ConstSpan values(gradient.data(), gradient.size() / SizeOf(wire_), wire_);
-  const bool borrowed = borrows({.whole = true, .on_gpu = whole.on_gpu, .stays = whole.keep != nullptr}) &&
-                        Borrow(worker, bucket, whole, resets);
+  const bool borrowed = borrows(whole) && Borrow(worker, bucket, whole, resets);
   // Gradients on the GPU, and those that are not added now, are checked before any of it is added.
   if (finite_ == Finite::kRequired && (borrowed || whole.on_gpu)) {
     Added added;
@@ -107,18 +102,10 @@ absl::StatusOr<ParameterShard::Added> ParameterShard::AddOnGpu(int worker, int b
     return Added{};
   }
   const size_t chunks = gradient.bytes() / kChunkBytes + 1, per_chunk = kChunkBytes / SizeOf(wire_);
-  const auto lock_all = [&] {
-    for (size_t i = 0; i < chunks; ++i) state.chunks[i].mutex.Lock();
-  };
-  const auto unlock_all = [&] {
-    for (size_t i = chunks; i > 0; --i) state.chunks[i - 1].mutex.Unlock();
-  };
-  lock_all();
-  if (state.resets != resets) {
-    unlock_all();
-    return Added{.added = false};
-  }
-  const absl::Status added = on_device_->Compute(lane, [&](Ops& ops, Stream& stream) {
+  std::vector<std::unique_ptr<MutexLock>> locks;
+  for (size_t i = 0; i < chunks; ++i) locks.push_back(std::make_unique<MutexLock>(state.chunks[i].mutex));
+  if (state.resets != resets) return Added{.added = false};
+  PSRING_RETURN_IF_ERROR(on_device_->Compute(lane, [&](Ops& ops, Stream& stream) {
     for (size_t first = 0, end = 0; first < chunks; first = end) {
       const bool started = state.chunks[first].started;
       for (end = first; end < chunks && state.chunks[end].started == started; ++end) {
@@ -132,9 +119,7 @@ absl::StatusOr<ParameterShard::Added> ParameterShard::AddOnGpu(int worker, int b
         ops.Convert(gradient.Slice(at, count), sum, stream);
       }
     }
-  });
-  unlock_all();
-  PSRING_RETURN_IF_ERROR(added);
+  }));
   return Added{};
 }
 

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/files.h"
 #include "common/io/hash.h"
 #include "proto/checkpoint.pb.h"
@@ -31,11 +31,11 @@ constexpr size_t kHashBytes = 16;
 
 template <typename From, typename To>
 void Put(const From& from, To* to) {
-  for (const auto& value : from) to->Add(value);
+  to->Assign(from.begin(), from.end());
 }
-template <typename To, typename From>
-std::vector<To> Got(const From& from) {
-  return {from.begin(), from.end()};
+template <typename From, typename To>
+void Get(const From& from, To& to) {
+  to.assign(from.begin(), from.end());
 }
 
 std::string EncodeHeader(const Checkpoint& from) {
@@ -53,8 +53,8 @@ std::string EncodeHeader(const Checkpoint& from) {
   to.set_values(from.values.size());
   const ServerStats& stats = from.stats;
   to.set_pushes(stats.pushes);
-  to.set_payload_tx_bytes(stats.payload.payload_tx_bytes);
-  to.set_payload_rx_bytes(stats.payload.payload_rx_bytes);
+  to.set_payload_tx_bytes(stats.payload_tx_bytes);
+  to.set_payload_rx_bytes(stats.payload_rx_bytes);
   Put(stats.staleness_histogram, to.mutable_staleness_histogram());
   Put(stats.worker_pushes, to.mutable_worker_pushes());
   Put(stats.worker_staleness_sum, to.mutable_worker_staleness_sum());
@@ -66,31 +66,30 @@ std::string EncodeHeader(const Checkpoint& from) {
   return to.SerializeAsString();
 }
 
-absl::StatusOr<Checkpoint> DecodeHeader(const std::string& text) {
-  proto::Checkpoint from;
-  if (!from.ParseFromString(text)) return absl::DataLossError("its header cannot be read");
+absl::StatusOr<Checkpoint> DecodeHeader(const proto::Checkpoint& from) {
   Checkpoint to;
   PSRING_ASSIGN_OR_RETURN(to.job, DecodeJob(from.job()));
   to.step = from.step();
   to.finished = from.finished();
   for (const proto::Checkpoint::Bucket& bucket : from.buckets()) {
-    to.buckets.push_back({.version = bucket.version(),
-                          .next_step = Got<int64_t>(bucket.next_step()),
-                          .left = Got<bool>(bucket.left())});
+    Consistency::State& state = to.buckets.emplace_back(Consistency::State{.version = bucket.version()});
+    Get(bucket.next_step(), state.next_step);
+    Get(bucket.left(), state.left);
     to.samples.push_back(bucket.samples());
   }
   to.values.resize(from.values());
   ServerStats& stats = to.stats;
   stats.pushes = from.pushes();
-  stats.payload = {.payload_tx_bytes = from.payload_tx_bytes(), .payload_rx_bytes = from.payload_rx_bytes()};
-  stats.staleness_histogram = Got<int64_t>(from.staleness_histogram());
-  stats.worker_pushes = Got<int64_t>(from.worker_pushes());
-  stats.worker_staleness_sum = Got<int64_t>(from.worker_staleness_sum());
+  stats.payload_tx_bytes = from.payload_tx_bytes();
+  stats.payload_rx_bytes = from.payload_rx_bytes();
+  Get(from.staleness_histogram(), stats.staleness_histogram);
+  Get(from.worker_pushes(), stats.worker_pushes);
+  Get(from.worker_staleness_sum(), stats.worker_staleness_sum);
   stats.dropped_gradients = from.dropped_gradients();
-  stats.worker_dropped = Got<int64_t>(from.worker_dropped());
+  Get(from.worker_dropped(), stats.worker_dropped);
   stats.restarts = from.restarts();
-  stats.lost_workers = Got<int64_t>(from.lost_workers());
-  stats.lost_at_step = Got<int64_t>(from.lost_at_step());
+  Get(from.lost_workers(), stats.lost_workers);
+  Get(from.lost_at_step(), stats.lost_at_step);
   return to;
 }
 
@@ -191,14 +190,14 @@ class Folder : public CheckpointStore {
     if (rest.size() < length) return damaged("it is truncated");
     const std::string header(rest.substr(0, length));
     rest.remove_prefix(length);
-    proto::Checkpoint sizes;
+    proto::Checkpoint decoded;
     // Compared by dividing: the product of a wrong count could wrap.
-    if (!sizes.ParseFromString(header) || rest.size() < kHashBytes ||
+    if (!decoded.ParseFromString(header) || rest.size() < kHashBytes ||
         (rest.size() - kHashBytes) % sizeof(float) != 0 ||
-        (rest.size() - kHashBytes) / sizeof(float) != sizes.values()) {
+        (rest.size() - kHashBytes) / sizeof(float) != decoded.values()) {
       return damaged("it is truncated");
     }
-    absl::StatusOr<Checkpoint> checkpoint = DecodeHeader(header);
+    absl::StatusOr<Checkpoint> checkpoint = DecodeHeader(decoded);
     if (!checkpoint.ok()) return damaged(checkpoint.status().message());
     const size_t bytes = checkpoint->values.size() * sizeof(float);
     if (bytes > 0) memcpy(checkpoint->values.data(), rest.data(), bytes);
@@ -218,8 +217,8 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> OpenCheckpointFolder(const std:
   std::error_code error;
   fs::create_directories(folder, error);
   if (error || access(folder.c_str(), W_OK | X_OK) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot write into the checkpoint folder ", folder, ": ",
-                                                   error ? error.message() : strerror(errno)));
+    return InvalidArgument("cannot write into the checkpoint folder ", folder, ": ",
+                           error ? error.message() : strerror(errno));
   }
   return std::make_unique<Folder>(folder, server, servers);
 }

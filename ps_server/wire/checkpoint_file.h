@@ -3,8 +3,8 @@
 // it is complete or does not exist.
 //
 // The newest two are kept; with several servers three. Servers take checkpoints at the same steps, k apart. A
-// server replies at a checkpoint only when the previous one is on disk (checkpointing.h), and until then no
-// worker continues. So if the newest one of a server is of step n, no server has one after n + 2k, and all
+// server replies at a checkpoint only when the previous one is on disk (server/checkpoint.h), and until then
+// no worker continues. So if the newest one of a server is of step n, no server has one after n + 2k, and all
 // still have n.
 #pragma once
 

@@ -3,12 +3,10 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include <algorithm>
-#include <cstring>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/net/address.h"
 #include "common/net/grpc_waiting.h"
 #include "common/net/random_token.h"
@@ -82,13 +80,13 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, const WorkerBuf
             : absl::StatusOr<std::string>(absl::DeadlineExceededError("it did not offer to share memory"));
     if (!token.ok() && options_.payload == Payload::kShared) {
       End(token.status());
-      return absl::FailedPreconditionError(
-          absl::StrCat("the parameter server at ", address(), " shares no memory with worker ", worker, ": ",
-                       token.status().message(), "; --transport auto uses gRPC instead"));
+      return FailedPrecondition("the parameter server at ", address(), " shares no memory with worker ",
+                                worker, ": ", token.status().message(),
+                                "; --transport auto uses gRPC instead");
     }
   }
   SendJoin(token.ok() ? *token : "");
-  const absl::Status status =
+  absl::Status status =
       EndIfFailed(session_.Await(Question::kJoin, deadline + Grace(),
                                  absl::StrCat("all workers to join (parameter server at ", address(), ")")));
   borrowers_.AwaitNone(MonotonicNow() + absl::Seconds(10));
@@ -96,25 +94,18 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, const WorkerBuf
 }
 
 absl::StatusOr<std::string> GrpcClient::HandOver(const std::string& offer, MonotonicTime deadline) {
-  {
-    MutexLock lock(mutex_);
-    shares_ = false;
-    memory_.reset();
-  }
-  const size_t bytes = static_cast<size_t>(session_.job().parameters) * sizeof(float);
+  shares_ = false;
   const bool first = !session_.state().patience.has_value();
-  SharedSpan gradients = caller_.shared_gradients, weights = caller_.shared_weights;
+  SharedSpan gradients = caller_.shared_gradients;
   // Start has told the caller where its gradients are read (status().payload).
   if (options_.payload != Payload::kAuto || (!first && !on_gpu_)) gradients.on_gpu.clear();
-  PSRING_ASSIGN_OR_RETURN(ClientMemory memory, ClientMemory::Create(gradients, weights, bytes));
-  PSRING_ASSIGN_OR_RETURN(HandedOver handed, HandOverMemory(offer, options_.secret, memory, deadline));
+  PSRING_ASSIGN_OR_RETURN(
+      HandedOver handed, HandOverMemory(offer, options_.secret, gradients, caller_.shared_weights, deadline));
   if (!first && on_gpu_ && !handed.on_gpu) {
     return absl::FailedPreconditionError("the restarted server cannot reach this worker's GPU");
   }
   on_gpu_ = handed.on_gpu;
   in_use_ = std::move(handed.in_use);
-  MutexLock lock(mutex_);
-  memory_ = std::move(memory);
   shares_ = true;
   return std::move(handed.token);
 }
@@ -153,34 +144,21 @@ void GrpcClient::PushPull(const Exchange& exchange, Done done) {
   if (session_.state().went_back_to.has_value()) WakeLoop();  // it has ended already
 }
 
-absl::StatusOr<std::optional<int64_t>> GrpcClient::Barrier(int number, MonotonicTime deadline) {
-  PSRING_RETURN_IF_ERROR(Ask(Question::kBarrier, message::Barrier{.number = number}, deadline,
-                             "all workers to reach the barrier"));
-  return session_.state().went_back_to;
-}
-
-absl::StatusOr<bool> GrpcClient::Read(const ReadRequest& request, MonotonicTime deadline) {
-  session_.ExpectWeights(request.values, request.resumes);
-  PSRING_RETURN_IF_ERROR(
-      Ask(Question::kFetch, message::Fetch{.slot = request.slot}, deadline, "the server's weights"));
-  return !session_.state().went_back_to.has_value();
-}
-
 absl::Status GrpcClient::Leave(MonotonicTime deadline) {
   left_sent_ = session_.state().connected;
-  return Ask(Question::kLeave, message::Leave{}, deadline, "the confirmation that this worker leaves");
+  return SessionClient::Leave(deadline);
 }
 
 absl::Status GrpcClient::Ask(Question question, const message::ToServer& message, MonotonicTime deadline,
-                             const std::string& what) {
+                             const std::string& whom) {
   session_.ExpectAnswer();
   {
     MutexLock lock(mutex_);
     asked_ = Asked{.question = question, .message = message};
     asked_sent_ = session_.state().connected && EnqueueLocked({.message = message});
   }
-  const absl::Status status = EndIfFailed(session_.Await(
-      question, deadline + Grace(), absl::StrCat(what, " (parameter server at ", address(), ")")));
+  absl::Status status = EndIfFailed(session_.Await(
+      question, deadline + Grace(), absl::StrCat(whom, " (parameter server at ", address(), ")")));
   {
     MutexLock lock(mutex_);
     asked_.reset();
@@ -190,47 +168,31 @@ absl::Status GrpcClient::Ask(Question question, const message::ToServer& message
   return status;
 }
 
-absl::Status GrpcClient::Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) {
-  return AskForRows(PartsOf(session_.job(), step, pulls), deadline,
-                    absl::StrCat("rows of step ", step, " (parameter server at ", address(), ")"));
-}
-
-void GrpcClient::Push(int64_t step, int64_t samples, absl::Span<const RowPush> pushes) {
-  for (const RowMessage& part : session_.PushRows(step, samples, pushes)) EnqueueRows(part);
-}
-
-absl::Status GrpcClient::Put(const RowPut& put, MonotonicTime deadline) {
-  return AskForRows(PartsOf(session_.job(), put), deadline,
-                    absl::StrCat("the parameter server at ", address(), " to take rows of a checkpoint"));
-}
-
 absl::Status GrpcClient::AskForRows(std::vector<RowMessage> parts, MonotonicTime deadline,
                                     const std::string& whom) {
-  return EndIfFailed(session_.AskForRows(std::move(parts), deadline + Grace(), whom,
-                                         [this](const RowMessage& part) { EnqueueRows(part); }));
+  return EndIfFailed(session_.AskForRows(std::move(parts), deadline + Grace(),
+                                         absl::StrCat(whom, " (parameter server at ", address(), ")"),
+                                         [this](const RowMessage& part) { SendRows(part); }));
 }
 
 void GrpcClient::SendGradient(const Exchange& exchange) {
   std::optional<message::Gradient> message = session_.BeginSending(exchange);
   if (!message.has_value()) return;
   MutexLock lock(mutex_);
-  std::byte* staging = nullptr;
-  if (memory_.has_value()) {
-    const size_t mirrored = session_.job().buckets[exchange.bucket].first * sizeof(float);
-    const ClientMemory::Area& gradients = memory_->gradients;
-    const auto gradient_at = gradients.PlaceOf(exchange.gradient, mirrored);
-    const auto weights_at = memory_->weights.PlaceOf(exchange.weights, mirrored);
+  Outgoing outgoing{.data = BytesOf(exchange.gradient), .keep = borrowers_.Add()};
+  if (shares_) {
+    const auto gradient_at = PlaceIn(caller_.shared_gradients, exchange.gradient);
+    const auto weights_at = PlaceIn(caller_.shared_weights, exchange.weights);
     PSRING_CHECK(!on_gpu_ || (gradient_at.has_value() && weights_at.has_value()));
     // A gradient in memory that is not shared is sent over gRPC.
     if (gradient_at.has_value() && weights_at.has_value()) {
-      message->shared = message::SharedPlaces{.gradient_at = *gradient_at, .weights_at = *weights_at};
-      staging = gradients.mirror.data() != nullptr ? gradients.data + *gradient_at : nullptr;
+      message->shared = message::SharedPlaces{
+          .bytes = outgoing.data.size(), .gradient_at = *gradient_at, .weights_at = *weights_at};
+      outgoing.data = {};
     }
   }
-  EnqueueLocked({.message = *message,
-                 .data = BytesOf(exchange.gradient),
-                 .keep = borrowers_.Add(),
-                 .staging = staging});
+  outgoing.message = *message;
+  EnqueueLocked(std::move(outgoing));
 }
 
 absl::Status GrpcClient::Connect(MonotonicTime deadline) {
@@ -267,7 +229,7 @@ void GrpcClient::OpenLocked(std::shared_ptr<grpc::Channel> channel) {
   finishing_ = false;
   ++operations_;
   writing_ = true;  // until the call has started
-  call_->StartCall(TagOf(kStarted));
+  call_->StartCall(&started_);
 }
 
 absl::Status GrpcClient::EndIfFailed(const absl::Status& status) {
@@ -285,8 +247,8 @@ void GrpcClient::End(const absl::Status& why) {
 }
 
 void GrpcClient::WakeLoop() {
-  auto* alarm = new grpc::Alarm;
-  alarm->Set(&queue_, GrpcDeadline(MonotonicNow()), alarm);
+  auto* const wake_up = new WakeUp{{&GrpcClient::OnWake, /*one_of_call=*/false}};
+  wake_up->alarm.Set(&queue_, GrpcDeadline(MonotonicNow()), static_cast<Tag*>(wake_up));
 }
 
 std::string GrpcClient::address() const { return WithoutToken(published()); }
@@ -308,30 +270,17 @@ bool GrpcClient::EnqueueLocked(Outgoing outgoing) {
   return true;
 }
 
-// A gradient in shared memory is announced at once. One that has to be copied there is announced chunk by
-// chunk, so that the server adds what is still in the cache.
 void GrpcClient::WriteLocked() {
   if (outgoing_.empty() || finishing_) return;
   Outgoing& front = outgoing_.front();
-  const auto* const gradient = std::get_if<message::Gradient>(&front.message);
-  const bool shared = gradient != nullptr && gradient->shared.has_value();
-  const bool at_once = shared && front.staging == nullptr;
-  const Bytes chunk = front.data.subspan(
-      front.offset, at_once ? front.data.size() : ChunkLength(front.data.size(), front.offset));
-  message::ToServer message = front.message;
-  message::SetOffset(message, front.offset);
-  if (shared) {
-    message::SharedPlaces& places = *std::get<message::Gradient>(message).shared;
-    places.gradient_at += front.offset;
-    places.bytes = chunk.size();
-    if (!at_once && !chunk.empty()) std::memcpy(front.staging + front.offset, chunk.data(), chunk.size());
-  }
-  const grpc::ByteBuffer bytes = shared ? Encode(message, {}, nullptr) : Encode(message, chunk, front.keep);
+  const Bytes chunk = front.data.subspan(front.offset, ChunkLength(front.data.size(), front.offset));
+  message::SetOffset(front.message, front.offset);
+  const grpc::ByteBuffer bytes = Encode(front.message, chunk, front.keep);
   front.offset += chunk.size();
   if (front.offset == front.data.size()) outgoing_.pop_front();
   writing_ = true;
   ++operations_;
-  call_->Write(bytes, TagOf(kWritten));
+  call_->Write(bytes, &written_);
 }
 
 std::unique_ptr<OneServerClient> MakeGrpcPsClient(const std::string& address, GrpcClientOptions options) {

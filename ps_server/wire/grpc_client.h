@@ -21,8 +21,7 @@
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/measure/wires.h"
-#include "ps_server/client/client_session.h"
-#include "ps_server/client/ps_client.h"
+#include "ps_server/client/session_client.h"
 #include "ps_server/wire/shared_payload.h"
 #include "ps_server/wire/wire.h"
 
@@ -57,7 +56,7 @@ class Borrowers {
   int count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-class GrpcClient : public OneServerClient {
+class GrpcClient : public SessionClient {
  public:
   GrpcClient(const std::string& address, GrpcClientOptions options);
   ~GrpcClient() override;
@@ -65,13 +64,8 @@ class GrpcClient : public OneServerClient {
   absl::Status Start(int worker, const ServerJob& job, const WorkerBuffers& memory,
                      MonotonicTime deadline) override;
   void PushPull(const Exchange& exchange, Done done) override;
-  absl::StatusOr<std::optional<int64_t>> Barrier(int number, MonotonicTime deadline) override;
-  absl::StatusOr<bool> Read(const ReadRequest& request, MonotonicTime deadline) override;
   absl::Status Leave(MonotonicTime deadline) override;
   void Abort(absl::Status why) override { End(why); }
-  absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) override;
-  void Push(int64_t step, int64_t samples, absl::Span<const RowPush> pushes) override;
-  absl::Status Put(const RowPut& put, MonotonicTime deadline) override;
   ClientStatus status() const override {
     const ClientSession::State state = session_.state();
     const auto [payload, wire] = on_gpu_   ? std::pair("cuda_ipc", kCudaIpcWire)
@@ -79,16 +73,19 @@ class GrpcClient : public OneServerClient {
                                            : std::pair("grpc", kGrpcWire);
     return {.payload = payload, .wires = {wire}, .start_step = state.start_step, .traffic = state.traffic};
   }
-  void SetListener(std::function<void(const message::ToWorker&)> listener) override {
-    session_.SetListener(std::move(listener));
-  }
   void Send(const message::ToServer& message) override {
     if (session_.state().connected) Enqueue({.message = session_.Addressed(message)});
   }
 
  private:
-  enum Operation : intptr_t { kStarted = 1, kOffered, kRead, kWritten, kFinished };
-  static void* TagOf(Operation operation) { return reinterpret_cast<void*>(operation); }
+  // What a completion queue's tag points to. `one_of_call`: counted by operations_.
+  struct Tag {
+    void (GrpcClient::*handler)(bool ok);
+    bool one_of_call = true;
+  };
+  struct WakeUp : Tag {
+    grpc::Alarm alarm = {};
+  };
   static Bytes BytesOf(ConstSpan span) { return {static_cast<const std::byte*>(span.data), span.bytes()}; }
 
   // A bucket or a control message on its way out, chunk by chunk.
@@ -96,8 +93,7 @@ class GrpcClient : public OneServerClient {
     message::ToServer message;
     Bytes data = {};
     std::shared_ptr<const void> keep = nullptr;
-    std::byte* staging = nullptr;  // shared memory into which it is copied first; null: it is there already
-    uint64_t offset = 0;           // of the first byte that is not sent yet
+    uint64_t offset = 0;  // of the first byte that is not sent yet
   };
 
   // grpc_client.cc: what the caller's threads do.
@@ -108,7 +104,7 @@ class GrpcClient : public OneServerClient {
   // Join, and on worker 0 the initial weights.
   void SendJoin(const std::string& token);
   absl::Status Ask(Question question, const message::ToServer& message, MonotonicTime deadline,
-                   const std::string& what);
+                   const std::string& whom) override;
   // Ends the session with the error `why`. Any thread.
   void End(const absl::Status& why);
   absl::Status EndIfFailed(const absl::Status& status);  // returns it
@@ -116,30 +112,32 @@ class GrpcClient : public OneServerClient {
   void WakeLoop();
   void SendGradient(const Exchange& exchange);
   void Enqueue(Outgoing outgoing);
-  void EnqueueRows(const RowMessage& rows) {
+  void SendRows(const RowMessage& rows) override {
     Enqueue({.message = rows.message, .data = std::as_bytes(std::span(*rows.payload)), .keep = rows.payload});
   }
-  absl::Status AskForRows(std::vector<RowMessage> parts, MonotonicTime deadline, const std::string& whom);
+  absl::Status AskForRows(std::vector<RowMessage> parts, MonotonicTime deadline,
+                          const std::string& whom) override;
   // False: there is no stream to send it on.
   bool EnqueueLocked(Outgoing outgoing) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     ++operations_;
-    call_->Read(&incoming_, TagOf(kRead));
+    call_->Read(&incoming_, &read_);
   }
 
   // grpc_client_loop.cc: what the client's thread does.
   void Loop();
-  void OnWake();
+  void OnWake(bool);
   void OnTick();
-  void OnWritten(bool ok, bool started);
-  void OnOffered();
+  void OnStarted(bool ok);
+  void OnWritten(bool ok);
+  void OnOffered(bool);
   void OnRead(bool ok);
+  void OnFinished(bool) {}
   absl::Status Take();
   void OnWelcome();
   // Every operation has completed: the stream has ended.
   void OnOver();
-  absl::Status WhyOver() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Reconnect();
   void ScheduleReconnect();
   absl::Duration Patience() const;
@@ -165,14 +163,16 @@ class GrpcClient : public OneServerClient {
   const GrpcClientOptions options_;
   const uint64_t session_id_;
   int worker_ = -1;
-  WorkerBuffers caller_;  // weights and slots only until Start has returned
-  std::atomic<bool> shares_{false};
+  WorkerBuffers caller_;             // weights and slots only until Start has returned
+  std::atomic<bool> shares_{false};  // the server has mapped the caller's shared memory
   std::atomic<bool> on_gpu_{false};  // decided by Start
   UnixSocket in_use_;                // see HandedOver; of the thread of Start, then of the loop
-  ClientSession session_;
   Borrowers borrowers_;
   grpc::CompletionQueue queue_;
   std::thread thread_;
+
+  Tag started_{&GrpcClient::OnStarted}, offered_tag_{&GrpcClient::OnOffered}, read_{&GrpcClient::OnRead},
+      written_{&GrpcClient::OnWritten}, finished_{&GrpcClient::OnFinished};
 
   // Used only by the loop.
   grpc::ByteBuffer incoming_;
@@ -187,8 +187,6 @@ class GrpcClient : public OneServerClient {
 
   mutable Mutex mutex_;
   std::string address_ ABSL_GUARDED_BY(mutex_);
-  // The shared memory for payload. After Start only the loop replaces it, so it reads it without the lock.
-  std::optional<ClientMemory> memory_;
   MonotonicTime next_try_ ABSL_GUARDED_BY(mutex_);
   CondVar over_changed_;
   CondVar offered_;

@@ -1,11 +1,8 @@
 // The client's thread: reads from the stream, and reconnects when it is lost.
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/check.h"
-#include "common/base/deadline.h"
 #include "common/net/grpc_waiting.h"
 #include "common/text/peer_text.h"
 #include "ps_server/wire/grpc_client.h"
@@ -34,23 +31,11 @@ void GrpcClient::Loop() {
       OnTick();
       continue;
     }
-    switch (reinterpret_cast<intptr_t>(tag)) {
-      case kStarted:
-      case kWritten:
-        OnWritten(ok, /*started=*/reinterpret_cast<intptr_t>(tag) == kStarted);
-        break;
-      case kOffered:
-        OnOffered();
-        break;
-      case kRead:
-        OnRead(ok);
-        break;
-      case kFinished:
-        break;
-      default:
-        delete static_cast<grpc::Alarm*>(tag);
-        OnWake();
-        continue;
+    auto* const its = static_cast<Tag*>(tag);
+    (this->*its->handler)(ok);
+    if (!its->one_of_call) {
+      delete static_cast<WakeUp*>(its);
+      continue;
     }
     bool last = false;
     {
@@ -61,7 +46,7 @@ void GrpcClient::Loop() {
   }
 }
 
-void GrpcClient::OnWake() {
+void GrpcClient::OnWake(bool) {
   {
     MutexLock lock(mutex_);
     // Otherwise OnOver ends them, when gRPC no longer uses the gradients.
@@ -90,17 +75,22 @@ void GrpcClient::OnTick() {
   }
 }
 
-void GrpcClient::OnWritten(bool ok, bool started) {
+void GrpcClient::OnStarted(bool ok) {
+  {
+    MutexLock lock(mutex_);
+    ++operations_;
+    call_->ReadInitialMetadata(&offered_tag_);
+  }
+  OnWritten(ok);
+}
+
+void GrpcClient::OnWritten(bool ok) {
   MutexLock lock(mutex_);
   writing_ = false;
-  if (started) {
-    ++operations_;
-    call_->ReadInitialMetadata(TagOf(kOffered));
-  }
   if (ok) WriteLocked();
 }
 
-void GrpcClient::OnOffered() {
+void GrpcClient::OnOffered(bool) {
   std::string offer;
   {
     MutexLock lock(mutex_);
@@ -126,11 +116,12 @@ absl::Status GrpcClient::Take() {
   if (answer == nullptr || !answer->shared.has_value()) {
     return session_.OnMessage(received_.message(), received_.payload());
   }
-  const auto& [bytes, at] = *answer->shared;
-  if (!memory_.has_value() || at > memory_->weights.bytes || bytes > memory_->weights.bytes - at) {
+  const auto [bytes, _, at] = *answer->shared;
+  const Bytes all = BytesOf(caller_.shared_weights.span);
+  if (!shares_ || at > all.size() || bytes > all.size() - at) {
     return absl::InternalError("the server wrote weights outside of the shared memory");
   }
-  const Bytes weights(memory_->weights.data + at, bytes);
+  const Bytes weights = all.subspan(at, bytes);
   return session_.OnMessage(received_.message(), {&weights, 1}, on_gpu_);
 }
 
@@ -153,7 +144,7 @@ void GrpcClient::OnRead(bool ok) {
   } else {
     finishing_ = true;
     ++operations_;
-    call_->Finish(&end_, TagOf(kFinished));
+    call_->Finish(&end_, &finished_);
   }
 }
 
@@ -173,26 +164,23 @@ void GrpcClient::OnWelcome() {
   session_.EndExchanges();
 }
 
-absl::Status GrpcClient::WhyOver() const {
-  if (end_.ok()) return absl::FailedPreconditionError("this worker has left the parameter server");
-  if (context_->GetServerTrailingMetadata().count(kServerErrorKey) > 0) {
-    return absl::Status(
-        static_cast<absl::StatusCode>(end_.error_code()),
-        absl::StrCat("parameter server at ", address_, ": ", PeerText(end_.error_message(), kMaxErrorBytes)));
-  }
-  return absl::UnavailableError(absl::StrCat("lost the parameter server at ", address_, ": ",
-                                             PeerText(end_.error_message(), kMaxErrorBytes)));
-}
-
 void GrpcClient::OnOver() {
   absl::Status why;
   bool may_return = false;
   {
     MutexLock lock(mutex_);
-    why = WhyOver();
+    const bool of_server = context_->GetServerTrailingMetadata().count(kServerErrorKey) > 0;
+    const std::string text = PeerText(end_.error_message(), kMaxErrorBytes);
+    if (end_.ok()) {
+      why = absl::FailedPreconditionError("this worker has left the parameter server");
+    } else if (of_server) {
+      why = absl::Status(static_cast<absl::StatusCode>(end_.error_code()),
+                         absl::StrCat("parameter server at ", address_, ": ", text));
+    } else {
+      why = absl::UnavailableError(absl::StrCat("lost the parameter server at ", address_, ": ", text));
+    }
     // A server that was cancelled may be started again; after any other error of its own it has ended.
-    may_return = !end_.ok() && (context_->GetServerTrailingMetadata().count(kServerErrorKey) == 0 ||
-                                end_.error_code() == grpc::StatusCode::CANCELLED);
+    may_return = !end_.ok() && (!of_server || end_.error_code() == grpc::StatusCode::CANCELLED);
     outgoing_.clear();
     asked_sent_ = false;
     call_.reset();

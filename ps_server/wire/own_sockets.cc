@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
 #include "common/net/address.h"
 
 namespace psring {
@@ -53,12 +52,11 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
   }
 }
 
-absl::StatusOr<std::unique_ptr<Port>> Port::Listen(const std::string& host, int port) {
-  PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(host, port));
-  return std::unique_ptr<Port>(new Port(host, std::move(listener)));
-}
-
-absl::Status Port::Serve(const JobSecret& secret, NextServer next, LinkShaper* shaper) {
+absl::StatusOr<std::unique_ptr<AuthenticatedListener>> ServeMembers(TcpListener listener,
+                                                                    const JobSecret& secret,
+                                                                    const std::string& token,
+                                                                    std::function<grpc::Server&()> next,
+                                                                    LinkShaper* shaper) {
   const auto pass_on = [next = std::move(next), shaper](PendingConnections::Member member) {
     if (shaper != nullptr && !member.within_host) {
       absl::StatusOr<FileDescriptor> wrapped = shaper->Wrap(std::move(member.socket));
@@ -67,11 +65,8 @@ absl::Status Port::Serve(const JobSecret& secret, NextServer next, LinkShaper* s
     }
     grpc::AddInsecureChannelFromFd(&next(), member.socket.release());
   };
-  PSRING_ASSIGN_OR_RETURN(
-      listener_, AuthenticatedListener::Start(
-                     std::move(idle_),
-                     {.secret = secret, .purpose = Purpose::kParameterServer, .token = token_}, pass_on));
-  return absl::OkStatus();
+  return AuthenticatedListener::Start(
+      std::move(listener), {.secret = secret, .purpose = Purpose::kParameterServer, .token = token}, pass_on);
 }
 
 }  // namespace psring

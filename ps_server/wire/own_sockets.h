@@ -8,9 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "common/base/deadline.h"
-#include "common/net/address.h"
 #include "common/net/authentication.h"
 #include "common/net/link_shaper.h"
 #include "common/net/tcp_socket.h"
@@ -32,29 +30,13 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
                                                            const grpc::ChannelArguments& arguments,
                                                            MonotonicTime deadline, const LinkEnd& link = {});
 
-// Listens, and passes connections of members to gRPC servers. The destructor joins its thread.
-class Port {
- public:
-  // `port` 0: the system chooses. AlreadyExists or Unavailable states why it cannot listen.
-  static absl::StatusOr<std::unique_ptr<Port>> Listen(const std::string& host, int port);
-
-  // To publish: "host:port/token".
-  const std::string& address() const { return address_; }
-  // Starts to accept; each connection goes to the server that `next`, called on the port's thread, returns.
-  // The servers have been started and outlive this. `shaper`: shapes connections from other machines; null:
-  // none; outlives this. FailedPrecondition: the secret is not set. Called once.
-  using NextServer = std::function<grpc::Server&()>;
-  absl::Status Serve(const JobSecret& secret, NextServer next, LinkShaper* shaper = nullptr);
-
- private:
-  Port(const std::string& host, TcpListener listener)
-      : token_(NewListenerToken()),
-        address_(PublishedText({host, listener.port, token_})),
-        idle_(std::move(listener)) {}
-
-  const std::string token_, address_;
-  TcpListener idle_;  // until Serve
-  std::unique_ptr<AuthenticatedListener> listener_;
-};
+// Passes connections of members that `listener` accepts to gRPC servers; each goes to the server that `next`,
+// called on the result's thread, returns. The servers have been started and outlive the result. `shaper`:
+// shapes connections from other machines; null: none; outlives it. FailedPrecondition: the secret is not set.
+absl::StatusOr<std::unique_ptr<AuthenticatedListener>> ServeMembers(TcpListener listener,
+                                                                    const JobSecret& secret,
+                                                                    const std::string& token,
+                                                                    std::function<grpc::Server&()> next,
+                                                                    LinkShaper* shaper = nullptr);
 
 }  // namespace psring

@@ -3,15 +3,11 @@
 #include <grpcpp/server_builder.h>
 
 #include <algorithm>
-#include <memory>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/device/control_groups.h"
 #include "common/net/address.h"
@@ -93,6 +89,8 @@ class EventLoop : public Connection::Host {
     std::make_shared<Connection>(server_, *this)->Accept(raw_service_, *queue_);
   }
 
+  int64_t sockets = 0;  // so far; of the port's thread
+
   PayloadReceiver& receiver() override { return receiver_; }
   grpc::CompletionQueue& queue() override { return *queue_; }
 
@@ -130,53 +128,52 @@ class GrpcService : public Service {
   ~GrpcService() override { PSRING_CHECK(Stop(MonotonicNow())); }
 
   absl::Status Listen(const ServiceOptions& options) {
-    PSRING_ASSIGN_OR_RETURN(port_, Port::Listen(options.host, options.port));
+    PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(options.host, options.port));
+    const std::string token = NewListenerToken();
+    address_ = PublishedText({options.host, listener.port, token});
     PSRING_ASSIGN_OR_RETURN(receiver_, PayloadReceiver::Open(server_.device(), options.secret));
     for (int i = 0; i < (options.threads > 0 ? options.threads : UsualThreads()); ++i) {
       PSRING_ASSIGN_OR_RETURN(Lane lane, server_.NewLane());
-      loops_.push_back({std::make_unique<EventLoop>(server_, *receiver_, std::move(lane))});
-      PSRING_RETURN_IF_ERROR(loops_.back().loop->Start());
+      loops_.push_back(std::make_unique<EventLoop>(server_, *receiver_, std::move(lane)));
+      PSRING_RETURN_IF_ERROR(loops_.back()->Start());
     }
-    address_ = port_->address();
-    return port_->Serve(
-        options.secret, [this]() -> grpc::Server& { return NextLoop().grpc_server(); }, options.shaper);
+    PSRING_ASSIGN_OR_RETURN(
+        port_, ServeMembers(
+                   std::move(listener), options.secret, token,
+                   [this]() -> grpc::Server& { return NextLoop().grpc_server(); }, options.shaper));
+    return absl::OkStatus();
   }
 
   std::string address() const override { return address_; }
 
   bool Stop(MonotonicTime deadline) override {
     port_.reset();
-    for (const Slot& slot : loops_) slot.loop->Shutdown(deadline);
+    for (const auto& loop : loops_) loop->Shutdown(deadline);
     // All are cancelled now, so their operations complete.
     const MonotonicTime patience = std::max(deadline, MonotonicNow()) + absl::Seconds(5);
-    for (const Slot& slot : loops_) {
-      if (!slot.loop->AwaitNone(patience)) return false;
+    for (const auto& loop : loops_) {
+      if (!loop->AwaitNone(patience)) return false;
     }
     loops_.clear();
     return true;
   }
 
  private:
-  struct Slot {
-    std::unique_ptr<EventLoop> loop;
-    int64_t sockets = 0;  // so far
-  };
-
   static int UsualThreads() { return std::clamp(UsableCores() / 2, 1, 8); }
 
   // The loop with the fewest connections now; of several, the one with the fewest in total. On the port's
   // thread.
   EventLoop& NextLoop() {
-    const auto next = std::ranges::min_element(
-        loops_, {}, [](const Slot& slot) { return std::pair(slot.loop->connections(), slot.sockets); });
-    ++next->sockets;
-    return *next->loop;
+    EventLoop& next = **std::ranges::min_element(
+        loops_, {}, [](const auto& loop) { return std::pair(loop->connections(), loop->sockets); });
+    ++next.sockets;
+    return next;
   }
 
   ParameterServer& server_;
   std::unique_ptr<PayloadReceiver> receiver_;
-  std::vector<Slot> loops_;
-  std::unique_ptr<Port> port_;  // last: its thread distributes connections
+  std::vector<std::unique_ptr<EventLoop>> loops_;
+  std::unique_ptr<AuthenticatedListener> port_;  // last: its thread distributes connections
   std::string address_;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/errors.h"
 
 namespace psring {
 namespace {
@@ -144,29 +145,24 @@ absl::Status Connection::HandleJoin() {
   if (!std::holds_alternative<message::Join>(received_.message())) {
     return absl::FailedPreconditionError("the first message must be a Join");
   }
-  PSRING_ASSIGN_OR_RETURN(JoinRequest request, DecodeJoin(received_.payload()));
+  PSRING_ASSIGN_OR_RETURN(const Joining joining, DecodeJoin(received_.payload()));
   received_.Clear();
-  if (!request.memory.empty()) {
-    std::optional<WorkerMemory> memory = host_.receiver().Take(request.memory);
+  if (!joining.memory.empty()) {
+    std::optional<WorkerMemory> memory = host_.receiver().Take(joining.memory);
     if (!memory.has_value()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("worker ", request.worker, " names shared memory that it has not handed over"));
+      return FailedPrecondition("worker ", joining.worker,
+                                " names shared memory that it has not handed over");
     }
     memory_ = std::make_shared<const WorkerMemory>(*std::move(memory));
   }
   // Four times as many as a worker may legitimately have: one per bucket, its pulls of rows, and a few
   // control messages.
-  const size_t tables = request.job.tables.size();
-  most_unread_ = 4 * (request.job.buckets.size() + (tables > 0 ? MostPulls(tables) : 0) + 4);
+  const size_t tables = joining.job.tables.size();
+  most_unread_ = 4 * (joining.job.buckets.size() + (tables > 0 ? MostPulls(tables) : 0) + 4);
   // Each of them has memory of its own, and a worker reads all before it sends more pulls than that.
   most_unread_rows_ = tables > 0 ? MostPulls(tables) : most_unread_;
-  PSRING_RETURN_IF_ERROR(server_.Join({.worker = request.worker,
-                                       .job = request.job,
-                                       .session = request.session,
-                                       .again = request.again,
-                                       .epoch = request.epoch},
-                                      shared_from_this()));
-  worker_ = request.worker;
+  PSRING_RETURN_IF_ERROR(server_.Join(joining, shared_from_this()));
+  worker_ = joining.worker;
   join_alarm_.Cancel();
   return absl::OkStatus();
 }
@@ -180,8 +176,8 @@ absl::StatusOr<Receipt> Connection::HandleShared(const message::Gradient& gradie
   const SharedMemory& gradients = memory_->gradients;
   const bool on_gpu = memory_->on_gpu();
   if (gradient_at > gradients.bytes() || bytes > gradients.bytes() - gradient_at) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the place of a gradient outside of its memory: ", bytes, " bytes at ", gradient_at));
+    return InvalidArgument("the place of a gradient outside of its memory: ", bytes, " bytes at ",
+                           gradient_at);
   }
   {
     MutexLock lock(mutex_);
@@ -190,7 +186,7 @@ absl::StatusOr<Receipt> Connection::HandleShared(const message::Gradient& gradie
   const auto* const begin =
       on_gpu ? static_cast<const std::byte*>(memory_->gradients_on_gpu.data()) : gradients.data();
   const Bytes piece(begin + gradient_at, bytes);
-  // A whole bucket may be used in place; a chunk is one of several that the worker copies there in turn.
+  // A whole bucket may be used in place; a chunk is added now.
   return server_.Receive(
       worker_, this, gradient,
       {.pieces = {&piece, 1}, .stays = gradient_at % alignof(float) == 0, .on_gpu = on_gpu}, lane);
@@ -214,8 +210,8 @@ void Connection::Deliver(Reply reply) {
   if (auto* const answer = std::get_if<message::Answer>(&reply.message)) {
     if (const auto shared = places_.find(answer->bucket); shared != places_.end()) {
       if (!reply.in_place) {  // PlaceOf returned none
-        return EndLocked(absl::InvalidArgumentError(
-            absl::StrCat("the place of bucket ", answer->bucket, "'s weights lies outside of its memory")));
+        return EndLocked(
+            InvalidArgument("the place of bucket ", answer->bucket, "'s weights lies outside of its memory"));
       }
       answer->shared->weights_at = shared->second;
       places_.erase(shared);
@@ -248,8 +244,6 @@ void Connection::OnWritten(bool ok, Lane&) {
   }
   WriteOrFinishLocked();
 }
-
-void Connection::OnFinished(bool, Lane&) {}
 
 void Connection::EndLocked(const absl::Status& status) {
   if (ending_) return;

@@ -9,7 +9,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <optional>
 
 #include "common/base/mutex.h"
 #include "proto/parameter_server.grpc.pb.h"
@@ -66,7 +65,7 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   void OnConnected(bool ok, Lane& lane);
   void OnRead(bool ok, Lane& lane);
   void OnWritten(bool ok, Lane& lane);
-  void OnFinished(bool ok, Lane& lane);
+  void OnFinished(bool, Lane&) {}
   void OnJoinDue(bool ok, Lane& lane);
   void OnProceed(bool ok, Lane& lane);
 

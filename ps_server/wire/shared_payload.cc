@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cstring>
 #include <list>
 #include <thread>
@@ -15,13 +15,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/cuda/cuda_sharing.h"
 #include "common/net/authentication.h"
 #include "common/net/random_token.h"
 #include "common/net/tcp_socket.h"
-#include "common/net/unix_socket.h"
 
 namespace psring {
 namespace {
@@ -55,13 +53,11 @@ class Receiver : public PayloadReceiver {
 
   std::optional<WorkerMemory> Take(const std::string& token) override {
     MutexLock lock(mutex_);
-    for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
-      if (it->token != token) continue;
-      std::optional<WorkerMemory> memory = std::move(it->memory);
-      waiting_.erase(it);
-      return memory;
-    }
-    return std::nullopt;
+    const auto found = std::ranges::find(waiting_, token, &Waiting::token);
+    if (found == waiting_.end()) return std::nullopt;
+    std::optional<WorkerMemory> memory = std::move(found->memory);
+    waiting_.erase(found);
+    return memory;
   }
 
  private:
@@ -148,41 +144,15 @@ class Receiver : public PayloadReceiver {
   std::thread thread_;
 };
 
-absl::StatusOr<ClientMemory::Area> AreaOf(const SharedSpan& callers, size_t bytes) {
-  ClientMemory::Area area{.bytes = bytes};
-  if (callers.fd >= 0) {
-    area.data = static_cast<std::byte*>(callers.span.data);
-    area.bytes = callers.span.bytes();
-    area.fd = callers.fd;
-    return area;
-  }
-  PSRING_ASSIGN_OR_RETURN(area.mirror, SharedMemory::Create(bytes));
-  area.data = area.mirror.data();
-  area.fd = area.mirror.fd();
-  return area;
-}
-
 }  // namespace
 
-std::optional<uint64_t> ClientMemory::Area::PlaceOf(ConstSpan span, size_t mirrored) const {
-  if (mirror.data() != nullptr) return mirrored;
-  const auto* begin = static_cast<const std::byte*>(span.data);
-  if (begin < data || begin > data + bytes) return std::nullopt;
+std::optional<uint64_t> PlaceIn(const SharedSpan& shared, ConstSpan span) {
+  const auto* const data = static_cast<const std::byte*>(shared.span.data);
+  const auto* const begin = static_cast<const std::byte*>(span.data);
+  if (begin < data || begin > data + shared.span.bytes()) return std::nullopt;
   const auto place = static_cast<uint64_t>(begin - data);
-  if (span.bytes() > bytes - place) return std::nullopt;
+  if (span.bytes() > shared.span.bytes() - place) return std::nullopt;
   return place;
-}
-
-absl::StatusOr<ClientMemory> ClientMemory::Create(const SharedSpan& gradients, const SharedSpan& weights,
-                                                  size_t bytes) {
-  ClientMemory memory;
-  PSRING_ASSIGN_OR_RETURN(memory.gradients, AreaOf(gradients, bytes));
-  PSRING_ASSIGN_OR_RETURN(memory.weights, AreaOf(weights, bytes));
-  const bool both =
-      !gradients.on_gpu.empty() && !weights.on_gpu.empty() && gradients.fd >= 0 && weights.fd >= 0;
-  memory.gradients_on_gpu = both ? gradients.on_gpu : "";
-  memory.weights_on_gpu = both ? weights.on_gpu : "";
-  return memory;
 }
 
 absl::StatusOr<std::unique_ptr<PayloadReceiver>> PayloadReceiver::Open(Device& device,
@@ -196,7 +166,11 @@ absl::StatusOr<std::unique_ptr<PayloadReceiver>> PayloadReceiver::Open(Device& d
 }
 
 absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const JobSecret& secret,
-                                          const ClientMemory& memory, MonotonicTime deadline) {
+                                          const SharedSpan& gradients, const SharedSpan& weights,
+                                          MonotonicTime deadline) {
+  if (gradients.fd < 0 || weights.fd < 0) {
+    return absl::FailedPreconditionError("the worker's memory is private");
+  }
   const std::vector<std::string> words = absl::StrSplit(offer, ' ');
   if (words.size() != 2 || words[1].size() != kTokenBytes) {
     return absl::UnavailableError("the server offers no shared memory");
@@ -211,11 +185,11 @@ absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const JobSec
   }
   const Credentials credentials = {.secret = secret, .purpose = Purpose::kSharedPayload, .token = words[1]};
   PSRING_RETURN_IF_ERROR(AuthenticateTo(server->fd(), credentials, "its local socket", deadline));
-  PSRING_RETURN_IF_ERROR(
-      server->Send(absl::StrCat(token, " ", memory.gradients.bytes, " ", memory.weights.bytes,
-                                memory.gradients_on_gpu.empty() ? "" : " ", memory.gradients_on_gpu,
-                                memory.weights_on_gpu.empty() ? "" : " ", memory.weights_on_gpu),
-                   {page.fd(), memory.gradients.fd, memory.weights.fd}, deadline));
+  std::string message = absl::StrCat(token, " ", gradients.span.bytes(), " ", weights.span.bytes());
+  if (!gradients.on_gpu.empty() && !weights.on_gpu.empty()) {
+    absl::StrAppend(&message, " ", gradients.on_gpu, " ", weights.on_gpu);
+  }
+  PSRING_RETURN_IF_ERROR(server->Send(message, {page.fd(), gradients.fd, weights.fd}, deadline));
   PSRING_ASSIGN_OR_RETURN(const UnixSocket::Message answer, server->Receive(deadline));
   if (std::memcmp(page.data() + kTokenBytes, words[1].data(), kTokenBytes) != 0) {
     return absl::UnavailableError("the server's token did not appear in this worker's memory");

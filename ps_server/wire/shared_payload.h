@@ -1,10 +1,6 @@
 // Payload through shared memory, if a worker and the server are on one host: the server adds gradients from
-// the worker's memory and writes weights to it. gRPC transports only control messages.
-//
-// Handshake: the server listens on a local socket and offers its name and a token over gRPC. The worker
-// connects to it and sends descriptors of its memory and of a page with a token of its own. The server reads
-// that token through its mapping and writes the offered one beside it, where the worker reads it. This proves
-// that both access the same memory, which host names cannot prove. The worker's Join names its token.
+// the worker's memory and writes weights to it. gRPC transports only control messages. The handshake, which
+// proves that both access the same memory, is in payload.md; the worker's Join names its token.
 //
 // The server accepts only memory that cannot shrink (common/base/shared_memory.h) and checks every offset.
 // Not protected: a worker may change its gradient while the server adds it, also after the check for NaN.
@@ -16,7 +12,6 @@
 // waits for the connection's end.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -58,30 +53,17 @@ class PayloadReceiver {
   virtual std::optional<WorkerMemory> Take(const std::string& token) = 0;
 };
 
-// The worker's side: its own shared memory, or mirrors of private memory.
-struct ClientMemory {
-  struct Area {
-    SharedMemory mirror;        // if the caller's memory is private
-    std::byte* data = nullptr;  // of the caller's memory or the mirror
-    size_t bytes = 0;
-    int fd = -1;
-    // The offset of `span` in the caller's shared memory, if it is there; in a mirror, `mirrored`.
-    std::optional<uint64_t> PlaceOf(ConstSpan span, size_t mirrored) const;
-  };
-  Area gradients, weights;
-  std::string gradients_on_gpu, weights_on_gpu;  // as in SharedSpan; both or neither
+// The worker's side. The offset of `span` in the memory that the worker shares; nullopt if it is elsewhere.
+std::optional<uint64_t> PlaceIn(const SharedSpan& shared, ConstSpan span);
 
-  // The caller's, or mirrors of `bytes` if they are private.
-  static absl::StatusOr<ClientMemory> Create(const SharedSpan& gradients, const SharedSpan& weights,
-                                             size_t bytes);
-};
 struct HandedOver {
   std::string token;    // for the Join
   bool on_gpu = false;  // the server uses the worker's GPU
   UnixSocket in_use;    // if on_gpu: the server closes it when it no longer does
 };
-// An error states why there is no common memory.
+// An error states why there is no common memory. A GPU is used if both are on it.
 absl::StatusOr<HandedOver> HandOverMemory(const std::string& offer, const JobSecret& secret,
-                                          const ClientMemory& memory, MonotonicTime deadline);
+                                          const SharedSpan& gradients, const SharedSpan& weights,
+                                          MonotonicTime deadline);
 
 }  // namespace psring

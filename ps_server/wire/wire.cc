@@ -12,8 +12,8 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/net/grpc_waiting.h"
 #include "proto/parameter_server.pb.h"
 
@@ -128,7 +128,7 @@ absl::Status CheckCounts(const Fields& fields) {
         std::pair("complete", Chunk::kCompleteFieldNumber), std::pair("slot", Chunk::kSlotFieldNumber)}) {
     const auto value = static_cast<int64_t>(fields[number]);
     if (value >= -1 && value <= kMaxWireCount) continue;
-    return absl::InvalidArgumentError(absl::StrCat(name, " ", value, "; the most is ", kMaxWireCount));
+    return InvalidArgument(name, " ", value, "; the most is ", kMaxWireCount);
   }
   return absl::OkStatus();
 }
@@ -151,30 +151,8 @@ absl::Status Convert(const Fields& fields, Message& to) {
   }
   (std::make_index_sequence<std::variant_size_v<Message>>());
   if (known) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("a message of kind ", kind, ", which only ", to_server ? "servers" : "workers", " send"));
-}
-
-template <typename Message>
-grpc::ByteBuffer EncodeMessage(const Message& message, Bytes payload, std::shared_ptr<const void> keep) {
-  HeaderWriter writer;
-  writer.Field(Chunk::kKindFieldNumber, kKinds<Message>[message.index()]);
-  std::visit(
-      [&](const auto& kind) {
-        ForEachField(kind, [&](int number, const auto& member) { writer.Field(number, ToVarint(member)); });
-      },
-      message);
-  if (payload.empty()) {
-    const grpc::Slice slice = writer.slice();
-    return grpc::ByteBuffer(&slice, 1);
-  }
-  writer.BytesField(kPayloadField, payload.size());
-  using Keep = std::shared_ptr<const void>;
-  const grpc::Slice slices[] = {
-      writer.slice(), grpc::Slice(
-                          const_cast<std::byte*>(payload.data()), payload.size(),
-                          [](void* held) { delete static_cast<Keep*>(held); }, new Keep(std::move(keep)))};
-  return grpc::ByteBuffer(slices, 2);
+  return InvalidArgument("a message of kind ", kind, ", which only ", to_server ? "servers" : "workers",
+                         " send");
 }
 
 // Where the payload begins; nullopt unless `slices` are a chunk.
@@ -212,12 +190,26 @@ std::optional<size_t> DecodeFields(const std::vector<grpc::Slice>& slices, Field
 
 }  // namespace
 
-grpc::ByteBuffer Encode(const message::ToServer& message, Bytes payload, std::shared_ptr<const void> keep) {
-  return EncodeMessage(message, payload, std::move(keep));
-}
-
-grpc::ByteBuffer Encode(const message::ToWorker& message, Bytes payload, std::shared_ptr<const void> keep) {
-  return EncodeMessage(message, payload, std::move(keep));
+template <typename Message>
+grpc::ByteBuffer Encode(const Message& message, Bytes payload, std::shared_ptr<const void> keep) {
+  HeaderWriter writer;
+  writer.Field(Chunk::kKindFieldNumber, kKinds<Message>[message.index()]);
+  std::visit(
+      [&](const auto& kind) {
+        ForEachField(kind, [&](int number, const auto& member) { writer.Field(number, ToVarint(member)); });
+      },
+      message);
+  if (payload.empty()) {
+    const grpc::Slice slice = writer.slice();
+    return grpc::ByteBuffer(&slice, 1);
+  }
+  writer.BytesField(kPayloadField, payload.size());
+  using Keep = std::shared_ptr<const void>;
+  const grpc::Slice slices[] = {
+      writer.slice(), grpc::Slice(
+                          const_cast<std::byte*>(payload.data()), payload.size(),
+                          [](void* held) { delete static_cast<Keep*>(held); }, new Keep(std::move(keep)))};
+  return grpc::ByteBuffer(slices, 2);
 }
 
 template <typename Message>
@@ -246,6 +238,8 @@ absl::Status Received<Message>::Decode(grpc::ByteBuffer& bytes) {
   return absl::OkStatus();
 }
 
+template grpc::ByteBuffer Encode(const message::ToServer&, Bytes, std::shared_ptr<const void>);
+template grpc::ByteBuffer Encode(const message::ToWorker&, Bytes, std::shared_ptr<const void>);
 template class Received<message::ToServer>;
 template class Received<message::ToWorker>;
 

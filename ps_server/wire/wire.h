@@ -22,11 +22,12 @@ class Job;
 }
 
 // Encodes a message that refers to `payload` without copying it. gRPC may hold it for longer than the write
-// takes: the memory must stay readable until `keep` is released, on any thread.
-grpc::ByteBuffer Encode(const message::ToServer& message, Bytes payload, std::shared_ptr<const void> keep);
-grpc::ByteBuffer Encode(const message::ToWorker& message, Bytes payload, std::shared_ptr<const void> keep);
+// takes: the memory must stay readable until `keep` is released, on any thread. `Message`: message::ToServer
+// or message::ToWorker.
+template <typename Message>
+grpc::ByteBuffer Encode(const Message& message, Bytes payload, std::shared_ptr<const void> keep);
 
-// A received message and its payload, in place. `Message`: message::ToServer or message::ToWorker.
+// A received message and its payload, in place.
 template <typename Message>
 class Received {
  public:
@@ -46,17 +47,8 @@ class Received {
 extern template class Received<message::ToServer>;
 extern template class Received<message::ToWorker>;
 
-// The payload of a Join.
-struct JoinRequest {
-  int worker = 0;
-  ServerJob job;
-  std::string memory;  // token of the memory that the worker shares; empty: none
-  uint64_t session = 0;
-  bool again = false;
-  int64_t epoch = 0;
-};
-std::string EncodeJoin(const JoinRequest& request);
-absl::StatusOr<JoinRequest> DecodeJoin(Pieces payload);
+std::string EncodeJoin(const Joining& joining);
+absl::StatusOr<Joining> DecodeJoin(Pieces payload);
 
 void EncodeJob(const ServerJob& from, proto::Job& to);
 absl::StatusOr<ServerJob> DecodeJob(const proto::Job& job);

@@ -10,7 +10,7 @@
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/measure/wires.h"
-#include "ps_server/client/client_session.h"
+#include "ps_server/client/session_client.h"
 
 namespace psring {
 namespace {
@@ -54,7 +54,7 @@ class Inbox : public ReplySink {
   std::deque<std::function<void()>> events_ ABSL_GUARDED_BY(mutex_);
 };
 
-class DirectClient : public OneServerClient {
+class DirectClient : public SessionClient {
  public:
   explicit DirectClient(ParameterServer& server) : server_(server) {}
 
@@ -98,37 +98,6 @@ class DirectClient : public OneServerClient {
     });
   }
 
-  absl::StatusOr<std::optional<int64_t>> Barrier(int number, MonotonicTime deadline) override {
-    session_.ExpectAnswer();
-    Send(message::Barrier{.number = number});
-    PSRING_RETURN_IF_ERROR(session_.Await(Question::kBarrier, deadline, "the other workers"));
-    return session_.state().went_back_to;
-  }
-
-  absl::StatusOr<bool> Read(const ReadRequest& request, MonotonicTime deadline) override {
-    session_.ExpectWeights(request.values, request.resumes);
-    Send(message::Fetch{.slot = request.slot});
-    PSRING_RETURN_IF_ERROR(session_.Await(Question::kFetch, deadline, "the server's weights"));
-    return !session_.state().went_back_to.has_value();
-  }
-
-  absl::Status Leave(MonotonicTime deadline) override {
-    Send(message::Leave{});
-    return session_.Await(Question::kLeave, deadline, "the server to confirm that this worker leaves");
-  }
-
-  absl::Status Pull(int64_t step, absl::Span<const RowPull> pulls, MonotonicTime deadline) override {
-    return session_.AskForRows(PartsOf(session_.job(), step, pulls), deadline, "rows of the server's tables",
-                               [this](const RowMessage& request) { SendRows(request); });
-  }
-  absl::Status Put(const RowPut& put, MonotonicTime deadline) override {
-    return session_.AskForRows(PartsOf(session_.job(), put), deadline, "the server to take rows",
-                               [this](const RowMessage& rows) { SendRows(rows); });
-  }
-  void Push(int64_t step, int64_t samples, absl::Span<const RowPush> pushes) override {
-    for (const RowMessage& part : session_.PushRows(step, samples, pushes)) SendRows(part);
-  }
-
   void Abort(absl::Status why) override { inbox_->Abort(why); }
 
   ClientStatus status() const override {
@@ -138,9 +107,6 @@ class DirectClient : public OneServerClient {
             .traffic = session_.state().traffic};
   }
 
-  void SetListener(std::function<void(const message::ToWorker&)> listener) override {
-    session_.SetListener(std::move(listener));
-  }
   void Send(const message::ToServer& message) override {
     inbox_->Put([this, message = session_.Addressed(message)] { outgoing_.push_back({message, {}}); });
   }
@@ -154,7 +120,18 @@ class DirectClient : public OneServerClient {
     std::shared_ptr<const std::vector<float>> keep = nullptr;  // owns `data`
   };
 
-  void SendRows(const RowMessage& rows) {
+  absl::Status Ask(Question question, const message::ToServer& message, MonotonicTime deadline,
+                   const std::string& whom) override {
+    session_.ExpectAnswer();
+    Send(message);
+    return session_.Await(question, deadline, whom);
+  }
+  absl::Status AskForRows(std::vector<RowMessage> parts, MonotonicTime deadline,
+                          const std::string& whom) override {
+    return session_.AskForRows(std::move(parts), deadline, whom,
+                               [this](const RowMessage& part) { SendRows(part); });
+  }
+  void SendRows(const RowMessage& rows) override {
     inbox_->Put([this, rows] {
       outgoing_.push_back({rows.message, {rows.payload->data(), rows.payload->size()}, 0, rows.payload});
     });
@@ -210,7 +187,6 @@ class DirectClient : public OneServerClient {
       std::make_shared<Inbox>(Inbox::Owner{.on_reply = [this](const Reply& reply) { OnReply(reply); },
                                            .on_proceed = [this] { must_wait_ = false; },
                                            .on_abort = [this](const absl::Status& why) { OnAbort(why); }});
-  ClientSession session_;
   std::optional<Lane> lane_;
   int worker_ = -1;
   std::deque<Outgoing> outgoing_;  // once the thread runs, used only by it

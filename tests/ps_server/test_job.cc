@@ -4,8 +4,6 @@
 #include <latch>
 #include <utility>
 
-#include "common/base/check.h"
-#include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/devices/make_ops.h"
 #include "common/ops/gradient_norm.h"
@@ -57,12 +55,19 @@ TestWorker::TestWorker(const ServerJob& its_job, int its_rank, std::unique_ptr<P
       rank(its_rank),
       weights(job.parameters),
       gradient(job.parameters),
+      rounded(job.wire == DType::kFloat32 ? 0 : job.parameters),
       client(std::move(its_client)) {
   if (rank == 0) weights = InitialWeights(job);
 }
 
 absl::Status TestWorker::Start(MonotonicTime deadline) {
-  return client->Start(rank, job, {.weights = {weights.data(), weights.size()}, .slots = slots}, deadline);
+  const bool rounds = job.wire != DType::kFloat32;
+  return client->Start(rank, job,
+                       {.weights = {weights.data(), weights.size()},
+                        .slots = slots,
+                        .shared_gradients = rounds ? rounded.shared() : gradient.shared(),
+                        .shared_weights = weights.shared()},
+                       deadline);
 }
 
 absl::StatusOr<std::vector<ExchangeResult>> TestWorker::Step(int64_t step) {
@@ -97,6 +102,17 @@ absl::StatusOr<std::vector<ExchangeResult>> TestWorker::StepAgain(int64_t step, 
   return ExchangeAll(*client, exchanges);
 }
 
+absl::Status TestWorker::Advance(int64_t& step) {
+  PSRING_ASSIGN_OR_RETURN(const std::vector<ExchangeResult> results, Step(step));
+  const auto back = std::ranges::find_if(results, &ExchangeResult::went_back);
+  if (back != results.end()) {
+    step = back->version;
+    return Fetch();
+  }
+  step = results.front().dropped ? results.front().version : step + 1;
+  return absl::OkStatus();
+}
+
 absl::Status TestWorker::Steps(int64_t first, int64_t end) {
   for (int64_t step = first; step < end; ++step) PSRING_RETURN_IF_ERROR(Step(step).status());
   return absl::OkStatus();
@@ -115,7 +131,6 @@ Exchange TestWorker::Of(const Bucket& bucket, int64_t step, int64_t samples) {
 ConstSpan TestWorker::Sent(const Bucket& bucket) {
   const float* const from = gradient.data() + bucket.first;
   if (job.wire == DType::kFloat32) return {from, bucket.count};
-  rounded.resize(gradient.size());
   uint16_t* const to = rounded.data() + bucket.first;
   cpu::Convert(DType::kFloat32, from, job.wire, to, bucket.count);
   return {to, bucket.count, job.wire};
@@ -158,6 +173,11 @@ std::vector<float> TrainAlone(const ServerJob& job, int64_t steps) {
   }
   PSRING_CHECK(stream->Synchronize().ok());
   return weights;
+}
+
+void CountPushes(TestWorker& worker) {
+  worker.weights.assign(worker.weights.size(), 0);
+  worker.gradient.assign(worker.gradient.size(), -10);
 }
 
 double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b) {

@@ -1,15 +1,19 @@
 // Jobs with synthetic gradients, a worker for them, and a loop that computes the same in one process.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/device/device.h"
 #include "ps_server/client/ps_client.h"
-#include "ps_server/protocol/pieces.h"
 
 namespace psring {
 
@@ -31,11 +35,44 @@ std::vector<float> InitialWeights(const ServerJob& job);
 std::vector<float> Gradient(const ServerJob& job, int worker, int64_t step);
 int64_t Samples(int worker, int64_t step);
 
+inline std::string MessageOf(const absl::Status& status) {
+  return status.ok() ? "OK" : std::string(status.message());
+}
 inline MonotonicTime Soon() { return MonotonicNow() + absl::Seconds(30); }
 
 // Waits for all answers; the results in order, or the first error.
 absl::StatusOr<std::vector<ExchangeResult>> ExchangeAll(PsClient& client,
                                                         const std::vector<Exchange>& exchanges);
+
+// Values in memory that a server on this host can share.
+template <typename T>
+class SharedValues {
+ public:
+  using const_iterator = const T*;
+  explicit SharedValues(size_t count)
+      : memory_(*MakeCpuDevice()->AllocateShared(std::max<size_t>(1, count) * sizeof(T))), count_(count) {}
+  SharedValues& operator=(const std::vector<T>& values) {
+    PSRING_CHECK(values.size() == count_);
+    std::copy(values.begin(), values.end(), begin());
+    return *this;
+  }
+  void assign(size_t count, T value) { *this = std::vector<T>(count, value); }
+
+  T* data() const { return static_cast<T*>(memory_.data()); }
+  size_t size() const { return count_; }
+  T* begin() const { return data(); }
+  T* end() const { return data() + count_; }
+  T& operator[](size_t i) const { return data()[i]; }
+  operator std::vector<T>() const { return {begin(), end()}; }
+  bool operator==(const SharedValues& other) const { return *this == std::vector<T>(other); }
+  bool operator==(const std::vector<T>& other) const { return std::ranges::equal(*this, other); }
+  SharedSpan shared() const { return {{data(), count_, memory_type}, memory_.shared_fd()}; }
+
+ private:
+  static constexpr DType memory_type = sizeof(T) == sizeof(float) ? DType::kFloat32 : DType::kBFloat16;
+  Buffer memory_;
+  size_t count_;
+};
 
 // One worker's memory and its client.
 struct TestWorker {
@@ -46,6 +83,9 @@ struct TestWorker {
   absl::StatusOr<std::vector<ExchangeResult>> Step(int64_t step);
   // The same with the current `gradient`, a sum over `samples` samples.
   absl::StatusOr<std::vector<ExchangeResult>> StepAgain(int64_t step, int64_t samples);
+  // Makes a step, and sets `step` to the one with which the worker continues: the next one, unless its
+  // gradient was dropped, or the server went back; then it fetches the server's weights.
+  absl::Status Advance(int64_t& step);
   // Steps `first` to `end` - 1.
   absl::Status Steps(int64_t first, int64_t end);
   absl::Status Fetch();  // `weights`
@@ -60,9 +100,9 @@ struct TestWorker {
 
   const ServerJob job;
   const int rank;
-  std::vector<float> weights;
-  std::vector<float> gradient;
-  std::vector<uint16_t> rounded;
+  SharedValues<float> weights;
+  SharedValues<float> gradient;
+  SharedValues<uint16_t> rounded;    // of the gradient, if the job's wire type has 16 bits
   std::vector<ConstSpan> slots;      // initial ones of the optimizer; worker 0
   std::unique_ptr<PsClient> client;  // destroyed first: exchanges in flight use the other members
 };
@@ -74,12 +114,14 @@ std::vector<float> TrainAlone(const ServerJob& job, int64_t steps);
 template <typename Body>
 void ForEachRank(int ranks, const Body& body);
 
-// A worker per rank, on its own thread: starts and runs `body(worker)`; RunWorkers: and leaves. `servers` has
-// NewClient.
+// A worker per rank, on its own thread: starts, after `prepare(worker)`, and runs `body(worker)`; RunWorkers:
+// and leaves. `servers` has NewClient.
+using PrepareWorker = std::function<void(TestWorker&)>;
 template <typename Servers, typename Body>
-void StartWorkers(const ServerJob& job, Servers& servers, const Body& body);
+void StartWorkers(const ServerJob& job, Servers& servers, const Body& body,
+                  const PrepareWorker& prepare = {});
 template <typename Servers, typename Body>
-void RunWorkers(const ServerJob& job, Servers& servers, const Body& body);
+void RunWorkers(const ServerJob& job, Servers& servers, const Body& body, const PrepareWorker& prepare = {});
 
 // For tests in which some workers must be later than others.
 class StepOfTheFastest {
@@ -99,6 +141,9 @@ class StepOfTheFastest {
   std::atomic<int64_t> step_ = 0;
 };
 
+// Prepares a job of SGD in which the weights count the pushes: a gradient of -10 times a rate of 0.1 is 1.
+void CountPushes(TestWorker& worker);
+
 double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b);
 
 }  // namespace psring
@@ -115,19 +160,23 @@ void psring::ForEachRank(int ranks, const Body& body) {
 }
 
 template <typename Servers, typename Body>
-void psring::StartWorkers(const ServerJob& job, Servers& servers, const Body& body) {
+void psring::StartWorkers(const ServerJob& job, Servers& servers, const Body& body,
+                          const PrepareWorker& prepare) {
   ForEachRank(job.workers, [&](int rank) {
     TestWorker worker(job, rank, servers.NewClient());
+    if (prepare) prepare(worker);
     ASSERT_EQ(worker.Start(), absl::OkStatus());
     body(worker);
   });
 }
 
 template <typename Servers, typename Body>
-void psring::RunWorkers(const ServerJob& job, Servers& servers, const Body& body) {
-  StartWorkers(job, servers, [&](TestWorker& worker) {
+void psring::RunWorkers(const ServerJob& job, Servers& servers, const Body& body,
+                        const PrepareWorker& prepare) {
+  const auto and_leave = [&](TestWorker& worker) {
     body(worker);
     if (testing::Test::HasFatalFailure()) return;
     ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-  });
+  };
+  StartWorkers(job, servers, and_leave, prepare);
 }

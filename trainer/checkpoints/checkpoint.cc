@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/files.h"
 #include "common/io/hash.h"
 #include "common/io/json_text.h"
@@ -77,9 +78,9 @@ absl::Status RemoveWrappers(TensorFile& file) {
       const auto count = static_cast<size_t>(std::ranges::count_if(file.unused, has_prefix));
       if (count == 0) continue;
       if (count < file.unused.size()) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "the names of ", count, " of ", file.unused.size(), " tensors begin with \"", prefix,
-            "\", but not ", AsciiJsonText(Json(std::ranges::find_if_not(file.unused, has_prefix)->first))));
+        return InvalidArgument("the names of ", count, " of ", file.unused.size(), " tensors begin with \"",
+                               prefix, "\", but not ",
+                               AsciiJsonText(Json(std::ranges::find_if_not(file.unused, has_prefix)->first)));
       }
       std::map<std::string, StoredTensor> without;
       for (auto& [name, tensor] : file.unused) without[name.substr(prefix.size())] = std::move(tensor);
@@ -93,13 +94,11 @@ absl::Status RemoveWrappers(TensorFile& file) {
 // Where the values of a tensor of this shape begin; removes it from `unused`.
 absl::StatusOr<uint64_t> Take(const std::string& name, const std::vector<int64_t>& shape, TensorFile& file) {
   const auto found = file.unused.find(name);
-  if (found == file.unused.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("it is of another model: it has no ", name));
-  }
+  if (found == file.unused.end()) return InvalidArgument("it is of another model: it has no ", name);
   const StoredTensor stored = found->second;
   if (stored.shape != shape) {
-    return absl::InvalidArgumentError(absl::StrCat("it is of another model: ", name, " is ",
-                                                   ShapeText(stored.shape), ", but here ", ShapeText(shape)));
+    return InvalidArgument("it is of another model: ", name, " is ", ShapeText(stored.shape), ", but here ",
+                           ShapeText(shape));
   }
   file.unused.erase(found);
   return stored.at;
@@ -360,8 +359,8 @@ absl::StatusOr<TrainingCheckpoint> DecodeCheckpoint(const CheckpointBytes& bytes
     TablePlaces places{.path = bytes.path, .model = bytes.model, .optimizer = bytes.optimizer};
     PSRING_ASSIGN_OR_RETURN(places.at.emplace_back(), TakeTables("", layout, model));
     if (!model.unused.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("it is of another model: it has a ",
-                                                     AsciiJsonText(Json(model.unused.begin()->first))));
+      return InvalidArgument("it is of another model: it has a ",
+                             AsciiJsonText(Json(model.unused.begin()->first)));
     }
     if (bytes.has_optimizer) {
       PSRING_ASSIGN_OR_RETURN(TensorFile state, OpenTensors(bytes.optimizer));

@@ -1,21 +1,17 @@
 #include "trainer/checkpoints/training_position.h"
 
-#include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
 #include "common/cli/version.h"
-#include "common/io/checkpoint_folder.h"
 #include "common/io/hash.h"
 #include "common/io/json_object.h"
 #include "common/io/json_shape.h"
 #include "common/io/json_text.h"
-#include "common/measure/records.h"
 
 namespace psring {
 namespace {

@@ -2,10 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <functional>
 #include <latch>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -17,10 +14,13 @@ namespace psring {
 namespace {
 
 const std::vector<size_t> kSizes = {3, 1000, 1, kChunkBytes / sizeof(float) + 3};
+const std::vector<size_t> kLargeSizes = {3, 1000, 1, 3 * kChunkBytes / sizeof(float) + 35};
 
-// Fewer on a GPU: what it computes does not depend on their number.
-const std::vector<int> kCounts =
-    PSRING_TEST_DEVICE == std::string("cpu") ? std::vector{1, 2, 3, 4} : std::vector{1, 3};
+// Fewer on a GPU: what it computes does not depend on their number. Buckets with fewer elements than servers
+// have empty slices.
+const bool kOnCpu = PSRING_TEST_DEVICE == std::string("cpu");
+const std::vector<int> kCounts = kOnCpu ? std::vector{1, 2, 3, 4} : std::vector{1, 3};
+const std::vector<int> kServers = kOnCpu ? std::vector{1, 2, 3} : std::vector{1};
 class Workers : public ::testing::TestWithParam<std::tuple<int, bool>> {};
 INSTANTIATE_TEST_SUITE_P(Exchange, Workers,
                          ::testing::Combine(::testing::ValuesIn(kCounts), ::testing::Bool()),
@@ -35,27 +35,32 @@ TEST_P(Workers, SynchronousEqualsALoopWithinRounding) {
   const auto [workers, serial] = GetParam();
   for (const OptimizerKind optimizer : kOptimizers) {
     const ServerJob job = MakeJob(workers, kSizes, {.serial = serial, .optimizer = optimizer});
-    const JobResult result = RunJob(job);
     const std::vector<float> expected = TrainAlone(job, kSteps);
-    for (int rank = 0; rank < workers; ++rank) {
-      EXPECT_EQ(result.weights[rank], result.weights[0]);
-      EXPECT_LT(RelativeDistance(result.weights[rank], expected), 1e-5) << OptimizerName(optimizer);
+    for (const int servers : kServers) {
+      const JobResult result = RunJob(job, servers);
+      for (int rank = 0; rank < workers; ++rank) {
+        EXPECT_EQ(result.weights[rank], result.weights[0]);
+        EXPECT_LT(RelativeDistance(result.weights[rank], expected), 1e-5) << OptimizerName(optimizer);
+      }
+      EXPECT_EQ(result.stats[0].staleness_histogram, std::vector<int64_t>{result.stats[0].pushes});
     }
-    EXPECT_EQ(result.stats[0].staleness_histogram, std::vector<int64_t>{result.stats[0].pushes});
   }
 }
 
 TEST_P(Workers, DeterministicEqualsALoopBitForBit) {
   const auto [workers, serial] = GetParam();
   for (const OptimizerKind optimizer : kOptimizers) {
+    const std::vector<size_t>& sizes = optimizer == OptimizerKind::kMomentum ? kLargeSizes : kSizes;
     ServerJob job =
-        MakeJob(workers, kSizes, {.deterministic = true, .serial = serial, .optimizer = optimizer});
+        MakeJob(workers, sizes, {.deterministic = true, .serial = serial, .optimizer = optimizer});
     job.schedule = {
         .decay = LrDecay::kLinear, .base = 0.1, .scale = 2, .warmup_samples = 40, .total_samples = 1000};
-    const JobResult result = RunJob(job);
     const std::vector<float> expected = TrainAlone(job, kSteps);
-    for (int rank = 0; rank < workers; ++rank)
-      EXPECT_EQ(result.weights[rank], expected) << OptimizerName(optimizer);
+    for (const int servers : kServers) {
+      for (const std::vector<float>& weights : RunJob(job, servers).weights) {
+        EXPECT_EQ(weights, expected) << OptimizerName(optimizer) << ", " << servers << " servers";
+      }
+    }
   }
 }
 
@@ -116,15 +121,11 @@ TEST(ExchangeTest, BoundedStalenessMakesTheFastWorkerWaitForTheSlowOnesUpdates) 
   const ServerJob job = MakeJob(2, {1000}, {.consistency = "ssp:1", .optimizer = OptimizerKind::kSgd});
   const auto cluster = MakeCluster(2);
   constexpr int64_t kPushes = 3;
-  ForEachRank(2, [&](int rank) {
-    TestWorker worker(job, rank, cluster->NewClient());
-    std::fill(worker.weights.begin(), worker.weights.end(), 0.0f);
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
-    worker.gradient.assign(1000, -10.0f);  // times a rate of 0.1 is 1: the weights count the pushes
+  const auto body = [&](TestWorker& worker) {
     for (int64_t step = 0; step < kPushes; ++step) {
-      if (rank == 1) {
+      if (worker.rank == 1) {
         const auto fetched = [&] {
-          EXPECT_EQ(worker.client->Fetch({worker.weights.data(), 1000}, Soon()), absl::OkStatus());
+          EXPECT_EQ(worker.Fetch(), absl::OkStatus());
           return worker.weights[0];
         };
         const int64_t pushed = std::min(step + 2, kPushes) + step;
@@ -133,14 +134,14 @@ TEST(ExchangeTest, BoundedStalenessMakesTheFastWorkerWaitForTheSlowOnesUpdates) 
       }
       const auto results = worker.StepAgain(step, /*samples=*/1);
       ASSERT_EQ(results.status(), absl::OkStatus());
-      if (rank == 0) {
+      if (worker.rank == 0) {
         // Its own pushes, and those of worker 1 up to the one for which it had to wait.
         EXPECT_GE((*results)[0].version, step + 1 + step);
         EXPECT_EQ(worker.weights[0], static_cast<float>((*results)[0].version));
       }
     }
-    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-  });
+  };
+  RunWorkers(job, *cluster, body, CountPushes);
   EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
 }
 
@@ -195,7 +196,7 @@ TEST(ExchangeTest, LateBackupWorkersAreDroppedAndContinueWithTheNewestWeights) {
     EXPECT_EQ(stats.dropped_gradients, dropped[0] + dropped[1] + dropped[2]);
     EXPECT_EQ(stats.worker_dropped, dropped);
     EXPECT_EQ(stats.pushes, static_cast<int64_t>(job.buckets.size()) * steps * 2);
-    EXPECT_EQ(stats.payload.payload_rx_bytes, job.parameters * sizeof(float) * steps * 2);
+    EXPECT_EQ(stats.payload_rx_bytes, job.parameters * sizeof(float) * steps * 2);
     // All workers that got a version got the same weights.
     for (int64_t version = 1; version <= steps; ++version) {
       const std::vector<float>* one = nullptr;
@@ -231,11 +232,7 @@ TEST(ExchangeTest, NoWorkerWaitsForOneThatHasLeft) {
     std::vector<std::vector<float>> weights(3);
     RunWorkers(job, *cluster, [&](TestWorker& worker) {
       const int64_t steps = worker.rank == 1 ? 3 : 20;  // worker 1 has less data
-      for (int64_t step = 0; step < steps;) {
-        const auto results = worker.Step(step);
-        ASSERT_EQ(results.status(), absl::OkStatus());
-        step = results->front().dropped ? results->front().version : step + 1;
-      }
+      for (int64_t step = 0; step < steps;) ASSERT_EQ(worker.Advance(step), absl::OkStatus());
       weights[worker.rank] = worker.weights;
     });
     EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
@@ -276,46 +273,16 @@ TEST(ExchangeTest, AsynchronousWithOneWorkerEqualsALoopBitForBit) {
 }
 
 TEST(ExchangeTest, AnAsynchronousReplyIsTheVersionOfItsPush) {
-  // The weights count the pushes, so every reply shows its version.
   const ServerJob job = MakeJob(4, {50000}, {.consistency = "async", .optimizer = OptimizerKind::kSgd});
   const auto cluster = MakeCluster(4);
-  ForEachRank(4, [&](int rank) {
-    TestWorker worker(job, rank, cluster->NewClient());
-    std::fill(worker.weights.begin(), worker.weights.end(), 0.0f);
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
-    worker.gradient.assign(50000, -10.0f);  // times a rate of 0.1 is 1
+  const auto body = [&](TestWorker& worker) {
     for (int64_t step = 0; step < 50; ++step) {
       const auto result = worker.StepAgain(step, /*samples=*/1);
       ASSERT_EQ(result.status(), absl::OkStatus());
       ASSERT_EQ(worker.weights, std::vector<float>(50000, result->front().version));
     }
-    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-  });
-}
-
-// That the first bucket is not answered before: see StagedPushesTest.
-TEST(ExchangeTest, SerialAnswersAllBucketsAfterTheLast) {
-  for (const bool serial : {false, true}) {
-    const ServerJob job = MakeJob(1, {1000, 1000}, {.serial = serial});
-    const auto cluster = MakeCluster(1);
-    TestWorker worker(job, 0, cluster->NewClient());
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
-    std::atomic<int> first_done = 0, second_done = 0;
-    const auto push = [&](int bucket, std::atomic<int>& done) {
-      worker.client->PushPull(worker.Of(job.buckets[bucket], /*step=*/0, /*samples=*/1),
-                              [&](absl::StatusOr<ExchangeResult> result) {
-                                done = result.ok() ? 1 : -1;
-                                done.notify_one();
-                              });
-    };
-    push(0, first_done);
-    if (!serial) first_done.wait(0);
-    push(1, second_done);
-    first_done.wait(0);
-    second_done.wait(0);
-    EXPECT_EQ(first_done, 1);
-    EXPECT_EQ(second_done, 1);
-  }
+  };
+  RunWorkers(job, *cluster, body, CountPushes);
 }
 
 TEST(ExchangeTest, FetchReturnsTheServersWeights) {
@@ -376,19 +343,18 @@ TEST_P(Workers, AJobContinuesFromSavedWeightsAndSlots) {
     for (int64_t step = 0; step < kFirst; ++step) {
       for (int worker = 0; worker < workers; ++worker) job.start_samples += Samples(worker, step);
     }
-    ForEachRank(workers, [&](int rank) {
-      TestWorker worker(job, rank, after->NewClient());
-      if (rank == 0) {
-        worker.weights = weights;
-        for (const auto& slot : slots) worker.slots.emplace_back(slot.data(), slot.size());
-      }
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
+    const auto resume = [&](TestWorker& worker) {
+      if (worker.rank > 0) return;
+      worker.weights = weights;
+      for (const auto& slot : slots) worker.slots.emplace_back(slot.data(), slot.size());
+    };
+    const auto body = [&](TestWorker& worker) {
       EXPECT_EQ(worker.client->status().start_step, kFirst);
       EXPECT_EQ(worker.weights, weights);
       ASSERT_EQ(worker.Steps(kFirst, kAll), absl::OkStatus());
       EXPECT_EQ(worker.weights, TrainAlone(worker.job, kAll));
-      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-    });
+    };
+    RunWorkers(job, *after, body, resume);
   }
 }
 

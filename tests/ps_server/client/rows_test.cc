@@ -5,7 +5,6 @@
 #include <deque>
 #include <latch>
 #include <numeric>
-#include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -110,9 +109,9 @@ TEST(Rows, OfEveryStepEqualALoopBitForBit) {
       received += worker.client->status().traffic.payload_rx_bytes;
     });
     for (const auto& cluster : all.clusters) {
-      const Traffic payload = cluster->server().stats().payload;
-      sent -= payload.payload_rx_bytes;
-      received -= payload.payload_tx_bytes;
+      const ServerStats stats = cluster->server().stats();
+      sent -= stats.payload_rx_bytes;
+      received -= stats.payload_tx_bytes;
     }
     EXPECT_EQ(sent, 0) << "bytes that no server counted";
     EXPECT_EQ(received, 0);

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
 #include "ps_server/client/ps_client.h"
 #include "tests/ps_server/test_job.h"
@@ -69,16 +68,26 @@ class ScriptedClient : public OneServerClient {
   bool went_back_ = false;
 };
 
-TEST(ShardedStatus, NamesTheWiresOfAllServers) {
-  std::vector<std::unique_ptr<OneServerClient>> servers;
-  for (const char* payload : {"one", "another", "one"}) {
-    auto server = std::make_unique<ScriptedClient>([](ScriptedClient&) {});
-    server->payload = payload;
-    servers.push_back(std::move(server));
+// Clients of several servers, each of which begins once, at step 0.
+struct Scripted {
+  explicit Scripted(int count) {
+    for (int i = 0; i < count; ++i) {
+      auto client = std::make_unique<ScriptedClient>(
+          [](ScriptedClient& its) { its.Welcomes(/*epoch=*/0, /*step=*/0, /*went_back=*/false); });
+      clients.push_back(client.get());
+      servers.push_back(std::move(client));
+    }
   }
-  const auto client = MakeShardedPsClient(std::move(servers));
+  std::vector<ScriptedClient*> clients;
+  std::vector<std::unique_ptr<OneServerClient>> servers;
+};
+
+TEST(ShardedStatus, NamesTheWiresOfAllServers) {
+  Scripted scripted(3);
+  scripted.clients[1]->payload = "another";
+  const auto client = MakeShardedPsClient(std::move(scripted.servers));
   EXPECT_EQ(client->status().payload, "mixed");
-  EXPECT_THAT(client->status().wires, ElementsAre("one", "another"));
+  EXPECT_THAT(client->status().wires, ElementsAre("scripted", "another"));
 }
 
 // The first server dies between its Welcome and the second one's. A faster worker has already moved the
@@ -112,39 +121,23 @@ TEST(ShardedBegin, WeightsAreFetchedFromAServerThatRestartedDuringStart) {
 }
 
 TEST(ShardedBegin, NothingIsFetchedIfNoServerRestarted) {
-  std::vector<std::unique_ptr<OneServerClient>> servers;
-  std::vector<ScriptedClient*> scripted;
-  for (int i = 0; i < 2; ++i) {
-    auto client = std::make_unique<ScriptedClient>(
-        [](ScriptedClient& its) { its.Welcomes(/*epoch=*/0, /*step=*/0, /*went_back=*/false); });
-    scripted.push_back(client.get());
-    servers.push_back(std::move(client));
-  }
-  TestWorker worker(MakeJob(1, {100}), 0, MakeShardedPsClient(std::move(servers)));
+  Scripted scripted(2);
+  TestWorker worker(MakeJob(1, {100}), 0, MakeShardedPsClient(std::move(scripted.servers)));
   ASSERT_EQ(worker.Start(), absl::OkStatus());
-  for (const ScriptedClient* client : scripted) EXPECT_EQ(client->fetched, 0);
+  for (const ScriptedClient* client : scripted.clients) EXPECT_EQ(client->fetched, 0);
 }
 
 // The norm of the last step may arrive when its workers already leave.
 TEST(ShardedEnd, MessagesThatArriveWhileClientsAreDestroyedAreNotRelayed) {
   std::vector<std::string> relayed;
-  std::vector<std::unique_ptr<OneServerClient>> servers;
-  std::vector<ScriptedClient*> scripted;
-  for (int i = 0; i < 3; ++i) {
-    auto client = std::make_unique<ScriptedClient>(
-        [](ScriptedClient& its) { its.Welcomes(/*epoch=*/0, /*step=*/0, /*went_back=*/false); });
-    client->on_send = [&relayed, i](const message::ToServer&) {
-      relayed.push_back(absl::StrCat("server ", i));
-    };
-    scripted.push_back(client.get());
-    servers.push_back(std::move(client));
-  }
+  Scripted scripted(3);
   const message::NormPart part{.step = 7, .sum_of_squares = 1};
-  for (ScriptedClient* client : scripted) {
+  for (ScriptedClient* client : scripted.clients) {
+    client->on_send = [&](const message::ToServer&) { relayed.push_back("a message"); };
     client->on_end = [client, &part] { client->Receives(part); };
   }
   {
-    TestWorker worker(MakeJob(1, {100}), 0, MakeShardedPsClient(std::move(servers)));
+    TestWorker worker(MakeJob(1, {100}), 0, MakeShardedPsClient(std::move(scripted.servers)));
     ASSERT_EQ(worker.Start(), absl::OkStatus());
     ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
   }

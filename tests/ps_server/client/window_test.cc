@@ -2,8 +2,6 @@
 // and no more memory is used.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "tests/ps_server/cluster.h"
 #include "tests/ps_server/test_job.h"
 
@@ -28,12 +26,7 @@ TEST_P(WindowTest, ManyWorkersShareTheMemoryOfOnePush) {
                                  .wire = GetParam().wire,
                                  .optimizer = OptimizerKind::kSgd});
   const auto cluster = MakeCluster(ServerOptions{.workers = kWorkers, .staging_bytes = 1});
-  ForEachRank(kWorkers, [&](int rank) {
-    TestWorker worker(job, rank, cluster->NewClient());
-    std::fill(worker.weights.begin(), worker.weights.end(), 0.0f);
-    ASSERT_EQ(worker.Start(), absl::OkStatus());
-    // Times a rate of 0.1 is 1: the weights count the pushes.
-    std::fill(worker.gradient.begin(), worker.gradient.end(), -10.0f);
+  const auto body = [&](TestWorker& worker) {
     for (int64_t step = 0; step < kSteps; ++step) {
       const auto results = worker.StepAgain(step, 1);
       ASSERT_EQ(results.status(), absl::OkStatus());
@@ -46,8 +39,8 @@ TEST_P(WindowTest, ManyWorkersShareTheMemoryOfOnePush) {
     ASSERT_EQ(worker.client->Barrier(2, Soon()).status(), absl::OkStatus());
     ASSERT_EQ(worker.Fetch(), absl::OkStatus());
     EXPECT_EQ(worker.weights, std::vector<float>(worker.weights.size(), kWorkers * kSteps));
-    ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-  });
+  };
+  RunWorkers(job, *cluster, body, CountPushes);
   const ServerStats stats = cluster->server().stats();
   EXPECT_EQ(stats.pushes, static_cast<int64_t>(kWorkers * kSteps * sizes.size()));
   const size_t whole = static_cast<size_t>(job.parameters) * sizeof(float);

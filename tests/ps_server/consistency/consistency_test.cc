@@ -3,34 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 #include <string>
 #include <vector>
+
+#include "tests/ps_server/consistency/every_state.h"
 
 namespace psring {
 namespace {
 
 using Decision = Consistency::Decision;
-
-// Calls `visit` with every order in which `workers` workers can push `steps` steps each. `may_push`: whether
-// a worker may push next, given how often each has pushed.
-void ForEveryOrder(int workers, int steps, const std::function<bool(const std::vector<int>&, int)>& may_push,
-                   const std::function<void(const std::vector<int>&)>& visit) {
-  std::vector<int> order, pushed(workers, 0);
-  const std::function<void()> extend = [&] {
-    if (order.size() == static_cast<size_t>(workers * steps)) return visit(order);
-    for (int worker = 0; worker < workers; ++worker) {
-      if (pushed[worker] == steps || !may_push(pushed, worker)) continue;
-      ++pushed[worker];
-      order.push_back(worker);
-      extend();
-      order.pop_back();
-      --pushed[worker];
-    }
-  };
-  extend();
-}
 
 // Every push except that of the step `due` (-1: of none) is rejected, or a repeat, and changes nothing.
 void ExpectOnlyTheDueStep(Consistency& consistency, const std::vector<int64_t>& due) {
@@ -50,15 +32,15 @@ void ExpectOnlyTheDueStep(Consistency& consistency, const std::vector<int64_t>& 
 }
 
 TEST(SynchronousTest, InAnyOrderTheUpdateFollowsTheLastPushAndNoOtherStepIsTaken) {
-  const auto waits_for_none = [](const std::vector<int>& pushed, int worker) {
-    return std::ranges::all_of(pushed, [&](int others) { return pushed[worker] <= others; });
+  const auto waits_for_none = [](const std::vector<int>& left, size_t worker) {
+    return std::ranges::all_of(left, [&](int others) { return left[worker] >= others; });
   };
   int factorial = 1;
   for (int workers = 1; workers <= 3; ++workers) {
     std::vector<int> all(workers);
     std::iota(all.begin(), all.end(), 0);
     int orders = 0;
-    ForEveryOrder(workers, 3, waits_for_none, [&](const std::vector<int>& order) {
+    ForEveryOrder(std::vector<int>(workers, 3), waits_for_none, [&](const std::vector<int>& order) {
       ++orders;
       const auto consistency = MakeSynchronous(workers);
       std::vector<int64_t> next(workers, 0);
@@ -80,10 +62,9 @@ TEST(SynchronousTest, InAnyOrderTheUpdateFollowsTheLastPushAndNoOtherStepIsTaken
 }
 
 TEST(AsynchronousTest, InAnyOrderEachPushIsAnUpdateAndNoOtherStepIsTaken) {
-  const auto anybody = [](const std::vector<int>&, int) { return true; };
   for (int workers = 1; workers <= 3; ++workers) {
     int orders = 0;
-    ForEveryOrder(workers, 3, anybody, [&](const std::vector<int>& order) {
+    ForEveryOrder(std::vector<int>(workers, 3), AnyMayPush, [&](const std::vector<int>& order) {
       ++orders;
       const auto consistency = MakeAsynchronous(workers);
       std::vector<int64_t> next(workers, 0);
@@ -114,13 +95,6 @@ TEST(ConsistencyTest, ErrorsNameTheProblemOfAPush) {
             "worker 0 pushed step 3, from the future: step 2 still waits for other workers");
   EXPECT_EQ(consistency->MayPush(2, 2).message(), "worker 2 is out of range: there are 2");
   EXPECT_FALSE(consistency->OnPush(-1, 2).accept);
-}
-
-TEST(ConsistencyTest, NamesSelectTheImplementation) {
-  EXPECT_EQ((*MakeConsistency("sync", 2))->OnPush(0, 0).apply_count, 0) << "waits for worker 1";
-  EXPECT_EQ((*MakeConsistency("async", 2))->OnPush(0, 0).apply_count, 1);
-  EXPECT_FALSE(MakeConsistency("eventual", 2).ok());
-  EXPECT_FALSE(MakeConsistency("sync", 0).ok());
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
-// Visits every reachable state of a small model.
+// Visits every reachable state of a small model, and every order of pushes.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -37,5 +38,26 @@ int ForEveryState(const std::function<std::unique_ptr<World>()>& make) {
   extend();
   return static_cast<int>(seen.size());
 }
+
+// Calls `visit` with every order in which worker i pushes `pushes[i]` times. `may_push`: whether a worker may
+// push next, given how often each still has to.
+inline void ForEveryOrder(const std::vector<int>& pushes,
+                          const std::function<bool(const std::vector<int>& left, size_t worker)>& may_push,
+                          const std::function<void(const std::vector<int>& order)>& visit) {
+  std::vector<int> order, left = pushes;
+  const std::function<void()> extend = [&] {
+    if (std::ranges::count(left, 0) == std::ssize(left)) return visit(order);
+    for (size_t worker = 0; worker < left.size(); ++worker) {
+      if (left[worker] == 0 || !may_push(left, worker)) continue;
+      --left[worker];
+      order.push_back(static_cast<int>(worker));
+      extend();
+      order.pop_back();
+      ++left[worker];
+    }
+  };
+  extend();
+}
+inline bool AnyMayPush(const std::vector<int>&, size_t) { return true; }
 
 }  // namespace psring

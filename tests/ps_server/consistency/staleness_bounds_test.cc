@@ -178,30 +178,18 @@ TEST(BoundedStaleness, EachBoundIsReached) {
 void ForEveryAsynchronousOrder(
     const std::vector<int>& steps,
     const std::function<void(const std::vector<int>& pusher, const std::vector<int64_t>& staleness)>& check) {
-  std::vector<int> order, left = steps;
-  const std::function<void()> extend = [&] {
-    if (std::ranges::count(left, 0) == std::ssize(left)) {
-      const auto machine = MakeAsynchronous(static_cast<int>(steps.size()));
-      std::vector<int64_t> read(steps.size(), 0), next(steps.size(), 0), staleness;
-      for (const int worker : order) {
-        staleness.push_back(machine->version() - read[worker]);
-        const Consistency::Decision decision = machine->OnPush(worker, next[worker]++);
-        ASSERT_EQ(decision.may_read, std::vector<int>{worker})
-            << "only the pushing worker is answered, immediately";
-        read[worker] = machine->version();
-      }
-      return check(order, staleness);
+  ForEveryOrder(steps, AnyMayPush, [&](const std::vector<int>& order) {
+    const auto machine = MakeAsynchronous(static_cast<int>(steps.size()));
+    std::vector<int64_t> read(steps.size(), 0), next(steps.size(), 0), staleness;
+    for (const int worker : order) {
+      staleness.push_back(machine->version() - read[worker]);
+      const Consistency::Decision decision = machine->OnPush(worker, next[worker]++);
+      ASSERT_EQ(decision.may_read, std::vector<int>{worker})
+          << "only the pushing worker is answered, immediately";
+      read[worker] = machine->version();
     }
-    for (size_t worker = 0; worker < left.size(); ++worker) {
-      if (left[worker] == 0) continue;
-      --left[worker];
-      order.push_back(static_cast<int>(worker));
-      extend();
-      order.pop_back();
-      ++left[worker];
-    }
-  };
-  extend();
+    check(order, staleness);
+  });
 }
 
 // Equal workers and unequal ones.

@@ -20,13 +20,12 @@ class BucketRoundsTest : public ::testing::Test {
     workers_ = std::make_unique<WorkerStream[]>(static_cast<size_t>(job_.workers));
     for (int i = 0; i < job_.workers; ++i) workers_[i].pushes.resize(job_.buckets.size());
     checkpointing_.Begin(false, job_.workers, job_.buckets.size());
-    rounds_ = *BucketRounds::Create(job_, *shard_, workers_.get(), checkpointing_, nullptr, nullptr);
+    rounds_ = std::make_unique<BucketRounds>(job_, *shard_, workers_.get(), checkpointing_, nullptr, nullptr);
     lane_.ops = *MakeUpdateOps(*device_);
     lane_.stream = device_->NewStream(StreamKind::kCompute, "test");
   }
   ServerJob Job(int workers, const std::string& consistency) {
-    const ServerJob job = MakeJob(workers, {kElements, kElements}, {.consistency = consistency});
-    return job;
+    return MakeJob(workers, {kElements, kElements}, {.consistency = consistency});
   }
   // A complete push of the bucket with all elements `value`.
   absl::Status Push(int worker, int bucket, int64_t step, float value = 1) {
@@ -74,14 +73,6 @@ TEST_F(BucketRoundsTest, ASynchronousUpdateAnswersAllWorkersOfTheBucket) {
   EXPECT_EQ(rounds_->WaitsFor().what, "");
 }
 
-TEST_F(BucketRoundsTest, AsynchronousPushesAreAnsweredAtOnce) {
-  Begin(Job(2, "async"));
-  ASSERT_EQ(Push(1, 0, 0), absl::OkStatus());
-  EXPECT_EQ(TakeAnswers(), (Answers{{1, 0, 1}}));
-  ASSERT_EQ(Push(0, 0, 0), absl::OkStatus());
-  EXPECT_EQ(TakeAnswers(), (Answers{{0, 0, 2}}));
-}
-
 TEST_F(BucketRoundsTest, ClippingAnswersWhenAllBucketsAreReduced) {
   ServerJob job = Job(1, "sync");
   job.clip_norm = 1;
@@ -121,13 +112,6 @@ TEST_F(BucketRoundsTest, TheLossOfAWorkerInTheMiddleOfAPushResetsTheBucket) {
   EXPECT_FALSE(rounds_->MayBegin(0, {.step = 0}).ok()) << "for the sum before the reset";
   workers_[0].pushes[0] = {};
   EXPECT_TRUE(rounds_->MayBegin(0, {.step = 0, .resets = 1}).ok());
-}
-
-TEST_F(BucketRoundsTest, ALeavingWorkerCompletesTheStepOfTheOthers) {
-  Begin(Job(2, "sync"));
-  ASSERT_EQ(Push(0, 1, 0), absl::OkStatus());
-  ASSERT_EQ(rounds_->OnLeave(1, lane_, replies_).status(), absl::OkStatus());
-  EXPECT_EQ(TakeAnswers(), (Answers{{0, 1, 1}}));
 }
 
 TEST_F(BucketRoundsTest, BackupWorkersAreAdmittedInTheOrderOfTheirAnnouncements) {

@@ -1,4 +1,4 @@
-// Which checkpoints a restarted server accepts.
+// Which checkpoints a restarted server accepts, and when a server takes one.
 #include "ps_server/server/checkpoint.h"
 
 #include <gmock/gmock.h>
@@ -7,9 +7,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
+#include <thread>
 #include <vector>
 
+#include "common/base/deadline.h"
 #include "ps_server/server/parameter_server.h"
 #include "tests/ps_server/test_job.h"
 
@@ -23,13 +24,12 @@ TEST(CheckpointTest, IsRejectedIfItDoesNotFitItsJobOrItsServer) {
     const std::unique_ptr<Device> device = MakeCpuDevice();
     return ParameterServer(*device, {.workers = 2}).Restore(checkpoint).ToString();
   };
-  Checkpoint sync{
-      .job = MakeJob(2, {10}),
-      .step = 4,
-      .buckets = {{.version = 4, .left = {false, false}}},
-      .samples = {8},
-      .values = std::vector<float>(20),
-      .stats = {.worker_pushes = {4, 4}, .worker_staleness_sum = {0, 0}, .worker_dropped = {0, 0}}};
+  Checkpoint sync{.job = MakeJob(2, {10}),
+                  .step = 4,
+                  .buckets = {{.version = 4, .left = {false, false}}},
+                  .samples = {8},
+                  .values = std::vector<float>(20)};
+  sync.stats.worker_pushes = sync.stats.worker_staleness_sum = sync.stats.worker_dropped = {0, 0};
   Checkpoint async = sync;
   async.job.consistency = "async";
   async.buckets = {{.version = 8, .next_step = {4, 4}, .left = {false, false}}};
@@ -80,6 +80,79 @@ TEST(CheckpointTest, IsRejectedIfItDoesNotFitItsJobOrItsServer) {
     c.change(checkpoint);
     EXPECT_THAT(restored(checkpoint), HasSubstr(c.error));
   }
+}
+
+class MemoryStore : public CheckpointStore {
+ public:
+  absl::Status Save(const Checkpoint& checkpoint) override {
+    steps.push_back(checkpoint.step);
+    return result;
+  }
+  absl::StatusOr<std::optional<Checkpoint>> Load(int64_t) override { return std::nullopt; }
+  void Clear() override {}
+  std::vector<int64_t> steps;  // by the writer's thread, until Flush
+  absl::Status result;
+};
+
+void Ignore(const absl::Status&) {}
+
+TEST(CheckpointingTest, WithoutAStoreNothingIsDue) {
+  Checkpointing checkpointing(nullptr, 1, Ignore);
+  checkpointing.Begin(false, 2, 1);
+  checkpointing.NoteVersion(0, 1);
+  EXPECT_FALSE(checkpointing.enabled());
+  EXPECT_FALSE(checkpointing.TakeDue());
+}
+
+TEST(CheckpointingTest, SynchronousIsDueWhenTheLastBucketReachesTheVersion) {
+  MemoryStore store;
+  Checkpointing checkpointing(&store, 2, Ignore);
+  checkpointing.Begin(false, 3, 2);
+  for (const int bucket : {0, 1}) checkpointing.NoteVersion(bucket, 1);
+  EXPECT_FALSE(checkpointing.TakeDue()) << "every second version";
+  checkpointing.NoteVersion(1, 2);
+  EXPECT_FALSE(checkpointing.TakeDue());
+  checkpointing.NoteVersion(0, 2);
+  EXPECT_TRUE(checkpointing.TakeDue());
+  EXPECT_FALSE(checkpointing.TakeDue()) << "once";
+}
+
+TEST(CheckpointingTest, AsynchronousCountsUpdatesOfTheFirstBucket) {
+  MemoryStore store;
+  Checkpointing checkpointing(&store, 2, Ignore);
+  checkpointing.Begin(true, 3, 2);
+  checkpointing.NoteVersion(1, 6);
+  checkpointing.NoteVersion(0, 5);
+  EXPECT_FALSE(checkpointing.TakeDue());
+  checkpointing.NoteVersion(0, 6);
+  EXPECT_TRUE(checkpointing.TakeDue()) << "2 steps of 3 workers";
+}
+
+TEST(CheckpointingTest, WhenAskedTheNextCommonVersionIsDueAndAwaited) {
+  MemoryStore store;
+  Checkpointing checkpointing(&store, 0, Ignore);
+  checkpointing.Begin(false, 1, 1);
+  checkpointing.NoteVersion(0, 1);
+  EXPECT_FALSE(checkpointing.TakeDue());
+  checkpointing.Ask();
+  EXPECT_FALSE(checkpointing.AwaitWritten(MonotonicNow())) << "not written yet";
+  checkpointing.NoteVersion(0, 2);
+  EXPECT_TRUE(checkpointing.TakeDue());
+  std::thread writer([&] { checkpointing.Write({.step = 2}); });
+  EXPECT_TRUE(checkpointing.AwaitWritten(MonotonicNow() + absl::Seconds(30)));
+  writer.join();
+  EXPECT_EQ(store.steps, std::vector<int64_t>{2});
+}
+
+TEST(CheckpointingTest, AFailedWriteIsReported) {
+  MemoryStore store;
+  store.result = absl::ResourceExhaustedError("disk full");
+  absl::Status reported;
+  Checkpointing checkpointing(&store, 0, [&](const absl::Status& why) { reported = why; });
+  checkpointing.Begin(false, 1, 1);
+  checkpointing.Write({});
+  checkpointing.Flush();
+  EXPECT_EQ(reported.message(), "disk full");
 }
 
 }  // namespace

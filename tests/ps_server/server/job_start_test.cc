@@ -23,18 +23,16 @@ TEST(JobStartTest, BeginsOnceWhenAllHaveJoinedAndTheWeightsAreComplete) {
 
 TEST(JobStartTest, AnotherJobIsRejectedAndTheRejectionIsKeptUntilTheWorkerJoins) {
   JobStart start(2, 0, 1);
-  Membership members(2);
   const ServerJob job = MakeJob(2, {10}), other = MakeJob(2, {11});
-  EXPECT_EQ(start.Check(1, job, members), absl::OkStatus());
+  EXPECT_EQ(start.Check(1, job), absl::OkStatus());
   start.NoteJoin(1, job, absl::OkStatus());
-  members.Join({.worker = 1});
-  const absl::Status why = start.Check(0, other, members);
+  const absl::Status why = start.Check(0, other);
   EXPECT_EQ(why.message(), "worker 0 has another job than worker 1: parameters is 11, not 10");
   start.NoteJoin(0, other, why);
   EXPECT_EQ(start.RejectionOf({0, 1}), absl::StrCat("; worker 0 was rejected: ", why.message()));
   start.NoteJoin(0, job, absl::OkStatus());
   EXPECT_EQ(start.RejectionOf({0, 1}), "");
-  EXPECT_EQ(start.Check(0, MakeJob(3, {10}), members).message(),
+  EXPECT_EQ(start.Check(0, MakeJob(3, {10})).message(),
             "worker 0's job has 3 workers; this server was started for 2");
 }
 

@@ -29,8 +29,6 @@ class Rounds {
   explicit Rounds(const ServerJob& job) : job_(job), rounds_(*RowRounds::Create(job, true)) {}
 
   absl::Status Pull(int worker, int64_t step, int table, std::vector<int32_t> rows) {
-    std::vector<float> unused(1000);
-    const std::vector<RowPull> pulls = {{table, rows, unused.data()}};
     return rounds_->On(worker, message::PullRows{.bucket = table, .step = step}, BytesOf(rows, {}), replies);
   }
   absl::Status Push(int worker, const message::PushRows& push, std::vector<int32_t> rows,
@@ -79,6 +77,11 @@ class Rounds {
   std::vector<std::byte> bytes_;
   Bytes piece_;
 };
+
+void Rejects(const absl::Status& status, const std::string& why) {
+  EXPECT_FALSE(status.ok()) << why;
+  EXPECT_TRUE(absl::StrContains(status.message(), why)) << status;
+}
 
 TEST(RowRounds, AStepIsUpdatedWhenAllHavePushedInTheOrderOfWorkers) {
   Rounds rounds(RowJob(2, "sync"));
@@ -157,33 +160,29 @@ TEST(RowRounds, AWorkerThatIsGoneIsNotAwaited) {
 
 TEST(RowRounds, WhatIsOutOfBoundsIsAnErrorAndChangesNothing) {
   Rounds rounds(RowJob(2, "sync"));
-  const auto rejects = [&](const absl::Status& status, const std::string& why) {
-    EXPECT_FALSE(status.ok()) << why;
-    EXPECT_TRUE(absl::StrContains(status.message(), why)) << status;
-  };
   for (const int32_t bad : {-1, 10, 2'000'000'000}) {
     const std::string why = absl::StrCat("row ", bad, " after row -1 of a table of 10 rows");
-    rejects(rounds.Pull(0, 0, 0, {bad}), why);
-    rejects(rounds.Push(0, {.step = 0, .samples = 1}, {bad}, {1, 1}), why);
+    Rejects(rounds.Pull(0, 0, 0, {bad}), why);
+    Rejects(rounds.Push(0, {.step = 0, .samples = 1}, {bad}, {1, 1}), why);
   }
-  rejects(rounds.Pull(0, 0, 0, {3, 3}), "row 3 after row 3");
-  rejects(rounds.Pull(0, 0, 2, {0}), "table 2 of 2");
-  rejects(rounds.Pull(0, 0, -1, {0}), "table -1 of 2");
-  rejects(rounds.Push(0, {.bucket = 5, .step = 0, .samples = 1}, {}, {}), "table 5 of 2");
-  rejects(rounds.Push(0, {.step = 0, .samples = 1}, {1}, {1}), "8 bytes of rows of width 2");
-  rejects(rounds.Push(0, {.step = 0, .samples = 1}, {1}, {1, std::nanf("")}), "is NaN or infinite");
-  rejects(rounds.Push(0, {.step = 1, .samples = 1}, {}, {}),
+  Rejects(rounds.Pull(0, 0, 0, {3, 3}), "row 3 after row 3");
+  Rejects(rounds.Pull(0, 0, 2, {0}), "table 2 of 2");
+  Rejects(rounds.Pull(0, 0, -1, {0}), "table -1 of 2");
+  Rejects(rounds.Push(0, {.bucket = 5, .step = 0, .samples = 1}, {}, {}), "table 5 of 2");
+  Rejects(rounds.Push(0, {.step = 0, .samples = 1}, {1}, {1}), "8 bytes of rows of width 2");
+  Rejects(rounds.Push(0, {.step = 0, .samples = 1}, {1}, {1, std::nanf("")}), "is NaN or infinite");
+  Rejects(rounds.Push(0, {.step = 1, .samples = 1}, {}, {}),
           "pushes rows of step 1, and the server is at step 0");
-  rejects(rounds.Push(0, {.step = 0, .samples = -1}, {}, {}), "of -1 samples");
-  rejects(rounds.Push(0, {.step = 0, .samples = 0}, {1}, {1, 1}), "rows of no samples");
-  rejects(rounds.Pull(0, 2, 0, {1}), "pulls rows of step 2, and the server is at step 0");
+  Rejects(rounds.Push(0, {.step = 0, .samples = -1}, {}, {}), "of -1 samples");
+  Rejects(rounds.Push(0, {.step = 0, .samples = 0}, {1}, {1, 1}), "rows of no samples");
+  Rejects(rounds.Pull(0, 2, 0, {1}), "pulls rows of step 2, and the server is at step 0");
   // The parts of a push are in order.
   EXPECT_TRUE(rounds.Push(1, {.step = 0, .samples = 1}, {4}, {1, 1}).ok());
-  rejects(rounds.Push(1, {.step = 0, .samples = 1}, {4}, {1, 1}), "row 4 after row 4");
+  Rejects(rounds.Push(1, {.step = 0, .samples = 1}, {4}, {1, 1}), "row 4 after row 4");
   EXPECT_TRUE(rounds.Push(1, {.step = 0, .samples = 1, .complete = 1}, {5}, {1, 1}).ok());
-  rejects(rounds.Push(1, {.step = 0, .samples = 1}, {6}, {1, 1}), "again");
+  Rejects(rounds.Push(1, {.step = 0, .samples = 1}, {6}, {1, 1}), "again");
   for (size_t i = 0; i < MostPulls(2); ++i) EXPECT_TRUE(rounds.Pull(0, 1, 0, {1}).ok());
-  rejects(rounds.Pull(0, 1, 0, {1}), "pulls of rows that wait");
+  Rejects(rounds.Pull(0, 1, 0, {1}), "pulls of rows that wait");
   rounds.Take();
   EXPECT_TRUE(rounds.Pull(1, 0, 0, {1, 2}).ok());
   EXPECT_EQ(rounds.Take()[0].second[0], rounds.Initial(0, 1)[0]);
@@ -226,23 +225,19 @@ TEST(RowRounds, OnlyTheMissingRowsOfACheckpointAreTaken) {
   ServerJob job = RowJob(2, "sync");
   job.row_arrays = 1;
   Rounds rounds(job);
-  const auto rejects = [&](const absl::Status& status, const std::string& why) {
-    EXPECT_FALSE(status.ok()) << why;
-    EXPECT_TRUE(absl::StrContains(status.message(), why)) << status;
-  };
-  rejects(rounds.Put(1, {.bucket = 1}, {0}, {1}), "worker 1 sends rows of slot 0, which were not requested");
-  rejects(rounds.Put(0, {.bucket = 1, .slot = 1}, {0}, {1}), "slot 1, which were not requested");
-  rejects(rounds.Put(0, {.bucket = 1, .slot = -1}, {0}, {1}), "slot -1, which were not requested");
-  rejects(rounds.Put(0, {.bucket = 2}, {0}, {1}), "table 2 of 2");
-  rejects(rounds.Put(0, {.bucket = 1}, {1}, {1}), "1 rows of table 1 that do not follow row -1");
-  rejects(rounds.Put(0, {.bucket = 1}, {0, 2}, {1, 1}), "do not follow");
-  rejects(rounds.Put(0, {.bucket = 1}, {}, {}), "do not follow");
-  rejects(rounds.Put(0, {.bucket = 1}, {0, 1, 2, 3}, {1, 1, 1, 1}), "row 3 after row 2 of a table of 3");
-  rejects(rounds.Put(0, {.bucket = 1}, {0}, {}), "bytes of rows of width 1");
-  rejects(rounds.Push(1, {.step = 0, .samples = 1}, {1}, {1, 1}), "before worker 0 has sent");
-  rejects(rounds.Pull(1, 1, 0, {1}), "pulls rows of step 1");
+  Rejects(rounds.Put(1, {.bucket = 1}, {0}, {1}), "worker 1 sends rows of slot 0, which were not requested");
+  Rejects(rounds.Put(0, {.bucket = 1, .slot = 1}, {0}, {1}), "slot 1, which were not requested");
+  Rejects(rounds.Put(0, {.bucket = 1, .slot = -1}, {0}, {1}), "slot -1, which were not requested");
+  Rejects(rounds.Put(0, {.bucket = 2}, {0}, {1}), "table 2 of 2");
+  Rejects(rounds.Put(0, {.bucket = 1}, {1}, {1}), "1 rows of table 1 that do not follow row -1");
+  Rejects(rounds.Put(0, {.bucket = 1}, {0, 2}, {1, 1}), "do not follow");
+  Rejects(rounds.Put(0, {.bucket = 1}, {}, {}), "do not follow");
+  Rejects(rounds.Put(0, {.bucket = 1}, {0, 1, 2, 3}, {1, 1, 1, 1}), "row 3 after row 2 of a table of 3");
+  Rejects(rounds.Put(0, {.bucket = 1}, {0}, {}), "bytes of rows of width 1");
+  Rejects(rounds.Push(1, {.step = 0, .samples = 1}, {1}, {1, 1}), "before worker 0 has sent");
+  Rejects(rounds.Pull(1, 1, 0, {1}), "pulls rows of step 1");
   EXPECT_TRUE(rounds.Put(0, {.bucket = 1}, {0, 1, 2}, {1, 2, 3}).ok());
-  rejects(rounds.Put(0, {.bucket = 1}, {0}, {1}), "row 0 after row 2");
+  Rejects(rounds.Put(0, {.bucket = 1}, {0}, {1}), "row 0 after row 2");
   EXPECT_TRUE(rounds.Take().size() == 1) << "what is rejected is not answered";
 }
 

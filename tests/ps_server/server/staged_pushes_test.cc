@@ -18,10 +18,9 @@ constexpr size_t kTwoChunks = kChunkBytes / sizeof(float) + 10;
 
 class StagedPushesTest : public ServerFixture {
  protected:
-  void Begin(int workers, const std::string& consistency, ServerOptions options = {}, bool serial = false) {
+  void Begin(int workers, const std::string& consistency, ServerOptions options = {}) {
     options.staging_bytes = 1;  // rounded up to one bucket
-    ServerFixture::Begin(MakeJob(workers, {kTwoChunks, 100}, {.consistency = consistency, .serial = serial}),
-                         options);
+    ServerFixture::Begin(MakeJob(workers, {kTwoChunks, 100}, {.consistency = consistency}), options);
   }
   Receipt SendChunk(int worker, int64_t step, int bucket = 0, size_t offset = 0) {
     message::Gradient message = GradientOf(bucket, step);
@@ -120,17 +119,6 @@ TEST_F(StagedPushesTest, IfTheJobContinuesAStoppedWorkerIsLostWithItsMemory) {
   // The server notifies the worker first, and records the loss when its memory is released.
   EXPECT_TRUE(Eventually([&] { return !server_->stats().lost_workers.empty(); }));
   EXPECT_THAT(server_->stats().lost_workers, ElementsAre(1));
-}
-
-TEST_F(StagedPushesTest, SerialAnswersNoBucketBeforeTheLast) {
-  for (const bool serial : {false, true}) {
-    Begin(1, "sync", {}, serial);
-    SendChunk(0, 0);
-    SendChunk(0, 0, 0, kChunkBytes);
-    EXPECT_EQ(sinks_[0]->Take().size(), serial ? 0u : 1u);
-    SendChunk(0, 0, 1);
-    EXPECT_EQ(sinks_[0]->Take().size(), serial ? 2u : 1u);
-  }
 }
 
 }  // namespace

@@ -39,23 +39,26 @@ class ShardTest : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<ParameterShard> Shard(const ServerJob& job, float initial) {
     auto shard = ParameterShard::Create(job, *device_);
     PSRING_CHECK(shard.ok());
-    const std::vector<float> weights(job.parameters, initial);
-    const Bytes bytes = std::as_bytes(std::span(weights));
-    for (size_t at = 0; at < bytes.size(); at += kChunkBytes) {
-      const Bytes chunk = bytes.subspan(at, ChunkLength(bytes.size(), at));
-      PSRING_CHECK((*shard)->SetValues(0, 0, at, {&chunk, 1}).ok());
-    }
+    std::vector<float> values((*shard)->value_count());
+    std::fill_n(values.begin(), job.parameters, initial);
+    PSRING_CHECK((*shard)->LoadBucket(0, values.data()).ok());
     return std::move(*shard);
   }
-  static void Push(ParameterShard& shard, int worker, const std::vector<float>& gradient) {
-    ASSERT_TRUE(*shard.BeginPush(worker, 0, 0));
+  // Returns the index of the first element that is not finite.
+  std::optional<size_t> Push(ParameterShard& shard, int worker, const std::vector<float>& gradient,
+                             bool whole = false) {
     const Bytes all = std::as_bytes(std::span(gradient));
+    const WholeGradient in_place{all};
+    PSRING_CHECK(*shard.BeginPush(worker, 0, 0, whole ? &in_place : nullptr));
+    if (whole) return shard.AddWhole(worker, 0, in_place, lane_, shard.resets(0))->not_finite;
     size_t offset = 0;
     do {
       const Bytes chunk = all.subspan(offset, ChunkLength(all.size(), offset));
-      ASSERT_TRUE(shard.AddChunk(worker, 0, offset, {&chunk, 1}).ok());
+      const auto added = shard.AddChunk(worker, 0, offset, {&chunk, 1}, shard.resets(0));
+      if (added->not_finite.has_value()) return *added->not_finite + offset / sizeof(float);
       offset += chunk.size();
     } while (offset < all.size());
+    return std::nullopt;
   }
   static std::vector<float> Floats(const Snapshot& snapshot) {
     return {snapshot.weights.floats(), snapshot.weights.floats() + snapshot.weights.count};
@@ -143,8 +146,7 @@ TEST_P(ShardTest, AGradientUsedInPlaceGivesTheSameWeights) {
       const auto shard = Shard(Job(1, consistency, false, count), 1);
       const std::vector<float> gradient(count, 8);
       for (int version = 1; version <= 3; ++version) {
-        ASSERT_TRUE(*shard->BeginPush(0, 0, 0, {.whole = true}));
-        ASSERT_TRUE(shard->AddWhole(0, 0, {std::as_bytes(std::span(gradient))}, lane_).ok());
+        EXPECT_EQ(Push(*shard, 0, gradient, /*whole=*/true), std::nullopt);
         ASSERT_TRUE(shard->Apply(0, std::vector{0}, kSamples, version, {}, lane_).ok());
       }
       std::vector<float> weights(count);
@@ -164,27 +166,10 @@ TEST_P(ShardTest, NonFiniteElementsAreFoundAnywhereAndRemovedByAReset) {
           const auto shard = Shard(Job(2, consistency, deterministic, count), 1);
           std::vector<float> gradient(count, 8);
           gradient[at] = std::numeric_limits<float>::quiet_NaN();
-          ASSERT_TRUE(*shard->BeginPush(0, 0, 0, {.whole = whole}));
-          const Bytes all = std::as_bytes(std::span(gradient));
-          std::optional<size_t> found;
-          if (whole) {
-            found = shard->AddWhole(0, 0, {all}, lane_)->not_finite;
-          } else {
-            for (size_t offset = 0; offset < all.size() && !found.has_value(); offset += kChunkBytes) {
-              const Bytes chunk = all.subspan(offset, ChunkLength(all.size(), offset));
-              found = shard->AddChunk(0, 0, offset, {&chunk, 1})->not_finite;
-              if (found.has_value()) *found += offset / sizeof(float);
-            }
-          }
-          EXPECT_EQ(found, at);
+          EXPECT_EQ(Push(*shard, 0, gradient, whole), at);
           if (shard->adds_as_it_arrives()) shard->Reset(0);
           shard->DropPush(0, 0);
-          ASSERT_TRUE(*shard->BeginPush(1, 0, 0));
-          for (size_t offset = 0; offset < all.size(); offset += kChunkBytes) {
-            const std::vector<float> fine(kChunkBytes / sizeof(float), 8);
-            const Bytes chunk = std::as_bytes(std::span(fine)).subspan(0, ChunkLength(all.size(), offset));
-            ASSERT_TRUE(shard->AddChunk(1, 0, offset, {&chunk, 1}, shard->resets(0)).ok());
-          }
+          EXPECT_EQ(Push(*shard, 1, std::vector<float>(count, 8)), std::nullopt);
           EXPECT_EQ(Floats(Update(*shard, {1}, kSamples, 1)), std::vector<float>(count, 0.5f));
         }
       }

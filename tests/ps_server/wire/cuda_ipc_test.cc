@@ -5,7 +5,6 @@
 
 #include <limits>
 
-#include "common/base/deadline.h"
 #include "common/cuda/cuda_sharing.h"
 #include "common/device/host_view.h"
 #include "common/devices/make_device.h"

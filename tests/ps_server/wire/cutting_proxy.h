@@ -10,10 +10,7 @@
 #include <random>
 #include <string>
 #include <thread>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/net/address.h"

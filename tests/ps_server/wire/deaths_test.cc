@@ -1,7 +1,6 @@
 // Real servers that are killed at random moments and started again with the same folder.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <memory>
@@ -11,9 +10,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/io/files.h"
-#include "common/measure/records.h"
-#include "ps_server/protocol/messages.h"
 #include "ps_server/protocol/pieces.h"
 #include "tests/ps_server/child.h"
 #include "tests/ps_server/test_job.h"
@@ -58,17 +54,12 @@ struct Progress {
 // From the step at which the worker is admitted to the end, following its servers when they go back.
 absl::Status Train(TestWorker& worker, int64_t steps, Progress& progress) {
   PSRING_RETURN_IF_ERROR(worker.Start());
-  const Span weights{worker.weights.data(), worker.weights.size()};
   int64_t step = worker.client->status().start_step;
   while (true) {
     while (step < steps) {
-      PSRING_ASSIGN_OR_RETURN(const std::vector<ExchangeResult> results, worker.Step(step++));
+      PSRING_RETURN_IF_ERROR(worker.Advance(step));
       ++progress.steps_made;
       progress.steps_made.notify_all();
-      const auto back = std::ranges::find_if(results, &ExchangeResult::went_back);
-      if (back == results.end()) continue;
-      step = back->version;
-      PSRING_RETURN_IF_ERROR(worker.client->Fetch(weights, Soon()));
     }
     ++progress.held;
     progress.held.notify_all();
@@ -76,9 +67,9 @@ absl::Status Train(TestWorker& worker, int64_t steps, Progress& progress) {
     PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, worker.client->Barrier(2, Soon()));
     if (!back.has_value()) break;
     step = *back;
-    PSRING_RETURN_IF_ERROR(worker.client->Fetch(weights, Soon()));
+    PSRING_RETURN_IF_ERROR(worker.Fetch());
   }
-  PSRING_RETURN_IF_ERROR(worker.client->Fetch(weights, Soon()));
+  PSRING_RETURN_IF_ERROR(worker.Fetch());
   return worker.client->Leave(Soon());
 }
 

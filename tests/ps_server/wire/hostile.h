@@ -17,7 +17,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
 #include "common/net/address.h"
@@ -53,6 +52,11 @@ class ServerTest : public ::testing::Test {
       if (word == which + ":" && status >> kb) return kb;
     }
     return 0;
+  }
+
+  // The server has not needed much more memory than `before`, in KiB.
+  void ExpectNoGrowth(int64_t before) const {
+    EXPECT_LT(MemoryKb("VmHWM"), before + (64 << 10)) << "KiB; before it was " << before;
   }
 
   std::unique_ptr<RendezvousServer> store_ = NewStore();
@@ -95,6 +99,15 @@ class HostileTest : public ServerTest, public ::testing::WithParamInterface<std:
     if (!valid_.joinable()) return;
     last_ = std::max(steps_made_[0].load(), steps_made_[1].load()) + 5;
     valid_.join();
+  }
+  // Ends the job. In a synchronous one the hostile worker's pushes are not in the weights.
+  void ExpectWeightsOfTheOthers() {
+    Stop();
+    if (GetParam() != "sync") return;
+    ServerJob valid = job_;
+    valid.workers = kValid;
+    EXPECT_EQ(weights_[0], TrainAlone(valid, last_));
+    EXPECT_EQ(weights_[1], weights_[0]);
   }
   // Each valid worker makes another two steps.
   void ExpectOthersContinue() {

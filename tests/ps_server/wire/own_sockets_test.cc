@@ -23,14 +23,17 @@ namespace {
 class ServedPort {
  public:
   ServedPort() {
-    const absl::Status served = port_->Serve(TestSecret(), [this]() -> grpc::Server& { return *server_; });
-    EXPECT_TRUE(served.ok()) << served;
+    TcpListener listener = *ListenTcp("127.0.0.1", 0);
+    const std::string token = NewListenerToken();
+    address_ = PublishedText({"127.0.0.1", listener.port, token});
+    const auto next = [this]() -> grpc::Server& { return *server_; };
+    port_ = *ServeMembers(std::move(listener), TestSecret(), token, next);
   }
   ~ServedPort() {
     port_.reset();
     server_->Shutdown();
   }
-  std::string address() const { return port_->address(); }
+  const std::string& address() const { return address_; }
   HostPort place() const { return *ParseAddress(address()); }
 
  private:
@@ -43,7 +46,8 @@ class ServedPort {
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_ = MakeServer();
-  std::unique_ptr<Port> port_ = *Port::Listen("127.0.0.1", 0);
+  std::string address_;
+  std::unique_ptr<AuthenticatedListener> port_;
 };
 
 TEST(OwnSockets, AFloodOfSilentClientsDelaysNoWorker) {

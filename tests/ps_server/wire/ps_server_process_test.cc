@@ -1,18 +1,13 @@
 // The real ps_server, and workers and servers that are killed.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <latch>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -26,13 +21,10 @@
 #include "common/measure/records.h"
 #include "common/net/address.h"
 #include "common/rendezvous/rendezvous.h"
-#include "ps_server/protocol/messages.h"
 #include "ps_server/protocol/pieces.h"
 #include "tests/eventually.h"
 #include "tests/ps_server/child.h"
 #include "tests/ps_server/test_job.h"
-#include "tests/ps_server/wire/stopping_proxy.h"
-#include "tests/random_moments.h"
 #include "tests/test_secret.h"
 #include "tests/waiting_thread.h"
 
@@ -67,15 +59,6 @@ class ProcessTest : public ::testing::Test {
 
 std::unique_ptr<PsClient> ClientOf(const std::string& address) {
   return MakeGrpcPsClient(address, {.secret = TestSecret()});
-}
-
-// A socket that is connected to the server's port.
-int Connected(const std::string& address) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(ParseAddress(address)->port)};
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
-  return fd;
 }
 
 // One worker trains three steps, and the server ends normally.
@@ -164,24 +147,6 @@ TEST_F(ProcessTest, WorkersReportAKilledWorker) {
   }
 }
 
-TEST_F(ProcessTest, AWorkerKilledInTheMiddleOfAPushIsLost) {
-  Child server(Command(2));
-  const std::string address = Address();
-  constexpr size_t kElements = 8'000'000;
-  StoppingProxy proxy(address, kElements * sizeof(float) / 2);
-  Child victim({own_binary, "--worker", proxy.address(), "1", "sync", "large"});
-  TestWorker worker(MakeJob(2, {kElements}), 0, ClientOf(address));
-  ASSERT_EQ(worker.Start(), absl::OkStatus());
-  std::thread kills([&] {
-    EXPECT_TRUE(proxy.AwaitStop());
-    victim.Kill(SIGKILL);
-    proxy.Close();
-  });
-  EXPECT_THAT(std::string(worker.Step(0).status().message()), HasSubstr("worker 1 was lost"));
-  kills.join();
-  EXPECT_EQ(server.Wait(), 1);
-}
-
 TEST_F(ProcessTest, AbortEndsAnExchangeWithAStoppedServer) {
   Child server(Command(1));
   const std::string address = Address();
@@ -193,89 +158,6 @@ TEST_F(ProcessTest, AbortEndsAnExchangeWithAStoppedServer) {
   worker.client->Abort(absl::CancelledError("enough"));
   pushes.Join();
   EXPECT_EQ(message, "enough");
-}
-
-TEST_F(ProcessTest, RandomBytesOnThePortAreHarmless) {
-  Child server(Command(1));
-  const std::string address = Address();
-  std::mt19937 random(1);
-  for (int i = 0; i < 30; ++i) {
-    const int fd = Connected(address);
-    std::string bytes(random() % 5000, 0);
-    for (char& byte : bytes) byte = static_cast<char>(random());
-    if (i % 2 == 0) bytes.insert(0, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");  // a valid HTTP/2 preface
-    (void)!send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    char reply = 0;
-    if (i % 6 == 0) (void)!recv(fd, &reply, 1, 0);  // the server's greeting, or the end of the connection
-    close(fd);
-  }
-  ExpectTrains(server, address);
-}
-
-TEST_F(ProcessTest, TwoHundredSilentConnectionsAreHarmless) {
-  Child server(Command(1));
-  const std::string address = Address();
-  std::vector<int> silent;
-  for (int i = 0; i < 200; ++i) silent.push_back(Connected(address));
-  ExpectTrains(server, address);
-  for (const int fd : silent) close(fd);
-}
-
-// Killed at a random step, and started again with the same flags, as a launcher does.
-TEST_F(ProcessTest, AKilledServerContinuesWithTheSameWeights) {
-  const std::string folder = absl::StrCat(::testing::TempDir(), "/ps-checkpoints-", getpid());
-  const auto command = Command(2, {"--checkpoint_dir", folder, "--checkpoint_every", "3", "--timeout", "20"});
-  const auto rendezvous = MeetIn(*store_);
-  const ServerJob job = MakeJob(2, {1000, kChunkBytes / sizeof(float) + 3}, {.deterministic = true});
-  constexpr int64_t kSteps = 60;
-  auto server = std::make_unique<Child>(command);
-  const std::string first = Address();
-  std::atomic<int> done = 0;
-  std::atomic<int64_t> steps_made = 0;  // of both workers
-  std::atomic<int> kills_left = 2;
-  std::thread workers([&] {
-    ForEachRank(2, [&](int rank) {
-      TestWorker worker(job, rank, MakeGrpcPsClient(first, {.secret = TestSecret(), .find_again = [&] {
-                                                              return rendezvous->Get("ps/0", "it");
-                                                            }}));
-      EXPECT_EQ(worker.Start(), absl::OkStatus());
-      for (int64_t step = 0; step < kSteps;) {
-        // The job must not end before the last kill.
-        for (int left; step == kSteps - 1 && (left = kills_left) > 0;) kills_left.wait(left);
-        const auto results = worker.Step(step++);
-        ASSERT_EQ(results.status(), absl::OkStatus());
-        ++steps_made;
-        steps_made.notify_all();
-        for (const ExchangeResult& result : *results) {
-          if (result.went_back) step = result.version;
-        }
-        if (std::any_of(results->begin(), results->end(), [](const auto& r) { return r.went_back; })) {
-          ASSERT_EQ(worker.Fetch(), absl::OkStatus());
-        }
-      }
-      EXPECT_EQ(worker.weights, TrainAlone(job, kSteps));
-      EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-      ++done;
-    });
-  });
-  const int64_t seed = FromEnvironment("PSRING_SEED", 1);
-  std::printf("PSRING_SEED=%lld\n", static_cast<long long>(seed));
-  std::mt19937 random(static_cast<uint32_t>(seed));
-  for (const int64_t base : {10, 60}) {
-    const int64_t steps = base + static_cast<int64_t>(random() % 40);
-    for (int64_t made = steps_made; made < steps; made = steps_made) steps_made.wait(made);
-    server->Kill(SIGKILL);
-    EXPECT_EQ(server->Wait(), -SIGKILL);
-    server = std::make_unique<Child>(command);
-    --kills_left;
-    kills_left.notify_all();
-  }
-  workers.join();
-  EXPECT_EQ(done, 2);
-  EXPECT_EQ(server->Wait(), 0) << server->Output();
-  // A job that has ended normally needs no checkpoints.
-  EXPECT_TRUE(std::filesystem::is_empty(folder));
-  std::filesystem::remove_all(folder);
 }
 
 TEST_F(ProcessTest, SigtermEndsItWithOneLine) {
@@ -304,12 +186,6 @@ TEST_F(ProcessTest, ASigintThatItsParentIgnoredDoesNotEndIt) {
   EXPECT_FALSE(caught >> (SIGINT - 1) & 1);
   server.Kill(SIGINT);
   ExpectTrains(server, address);
-}
-
-TEST_F(ProcessTest, MissingWorkersAreNamed) {
-  Child server(Command(2, {"--timeout", "0.3"}));
-  EXPECT_EQ(server.Wait(), 1);
-  EXPECT_THAT(server.Output(), HasSubstr("ps_server: waited 300ms for workers 0, 1 to join\n"));
 }
 
 // A rank that has left the rendezvous cannot join later, also if the job would continue without it.
@@ -389,12 +265,8 @@ TEST_F(ProcessTest, ANonexistentServerIsNamed) {
 }
 
 // Steps until it is killed.
-int Work(const std::string& address, int rank, const std::string& consistency, bool large) {
-  ServerJob job = large ? MakeJob(2, {8'000'000}) : MakeJob(3, {100000});
-  job.consistency = consistency;
-  TestWorker worker(job, rank,
-                    MakeGrpcPsClient(address, {.secret = TestSecret(),
-                                               .payload = large ? Payload::kGrpc : Payload::kAuto}));
+int Work(const std::string& address, int rank, const std::string& consistency) {
+  TestWorker worker(MakeJob(3, {100000}, {.consistency = consistency}), rank, ClientOf(address));
   absl::Status status = worker.Start();
   for (int64_t step = 0; status.ok(); ++step) status = worker.Step(step).status();
   std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
@@ -406,7 +278,7 @@ int Work(const std::string& address, int rank, const std::string& consistency, b
 
 int main(int argc, char** argv) {
   if (argc >= 5 && std::string(argv[1]) == "--worker") {
-    return psring::Work(argv[2], std::atoi(argv[3]), argv[4], argc > 5);
+    return psring::Work(argv[2], std::atoi(argv[3]), argv[4]);
   }
   psring::own_binary = *psring::OwnProgram();
   ::testing::InitGoogleTest(&argc, argv);

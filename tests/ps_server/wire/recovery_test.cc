@@ -35,10 +35,6 @@ using ::testing::HasSubstr;
 
 namespace fs = std::filesystem;
 
-std::string MessageOf(const absl::Status& status) {
-  return status.ok() ? "OK" : std::string(status.message());
-}
-
 ServerOptions Continuing(int workers) {
   return {.workers = workers, .timeout = absl::Seconds(20), .on_worker_loss = OnWorkerLoss::kContinue};
 }
@@ -85,24 +81,6 @@ TEST(RecoveryTest, ANonFiniteGradientIsAcceptedIfTheCheckIsDisabled) {
   EXPECT_EQ(MessageOf(worker.ExchangeAgain(0, 0).status()), "OK");
 }
 
-TEST(RecoveryTest, TheOthersContinueWithoutALostWorker) {
-  for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
-    const auto cluster = MakeCluster(Continuing(3));
-    const ServerJob job = MakeJob(3, {1000, 300}, {.consistency = consistency});
-    StartWorkers(job, *cluster, [&](TestWorker& worker) {
-      if (worker.rank == 2) return;  // destroys its client
-      for (int64_t step = 0; step < 5;) {
-        const auto results = worker.Step(step);
-        ASSERT_EQ(MessageOf(results.status()), "OK") << consistency;
-        step = results->front().dropped ? results->front().version : step + 1;
-      }
-      EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-    });
-    EXPECT_EQ(MessageOf(*cluster->server().WaitUntilOver(Soon())), "OK");
-    EXPECT_THAT(cluster->server().stats().lost_workers, ElementsAre(2));
-  }
-}
-
 // Replaces the worker's client, and joins again when the server has noticed that the worker is lost. Returns
 // the step to begin with.
 int64_t Rejoin(std::unique_ptr<TestWorker>& worker, Cluster& cluster) {
@@ -117,33 +95,6 @@ int64_t Rejoin(std::unique_ptr<TestWorker>& worker, Cluster& cluster) {
   }
 }
 
-TEST(RecoveryTest, AWorkerCanRejoinAtTheStepOfTheOthers) {
-  for (const std::string consistency : {"sync", "async", "ssp:1"}) {
-    const auto cluster = MakeCluster(Continuing(2));
-    const ServerJob job = MakeJob(2, {1000, 300}, {.consistency = consistency});
-    std::atomic<bool> rejoined = false;
-    ForEachRank(2, [&](int rank) {
-      auto worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
-      ASSERT_EQ(worker->Start(), absl::OkStatus());
-      int64_t step = 0;
-      if (rank == 1) {
-        ASSERT_EQ(MessageOf(worker->Step(step).status()), "OK");
-        step = Rejoin(worker, *cluster);
-        rejoined = true;
-      }
-      const int64_t last = rank == 1 ? step + 20 : INT64_MAX;
-      for (; step < last && (rank == 1 || !rejoined); ++step) {
-        ASSERT_EQ(MessageOf(worker->Step(step).status()), "OK") << consistency;
-      }
-      for (int64_t end = step + 5; rank == 0 && step < end; ++step) {
-        ASSERT_EQ(MessageOf(worker->Step(step).status()), "OK") << consistency;
-      }
-      EXPECT_EQ(worker->client->Leave(Soon()), absl::OkStatus());
-    });
-    EXPECT_EQ(MessageOf(*cluster->server().WaitUntilOver(Soon())), "OK");
-  }
-}
-
 // Meanwhile the others are at random points of their steps.
 TEST(RecoveryTest, AWorkerCanRejoinManyTimesWhileTheOthersTrain) {
   for (const std::string consistency : {"sync", "async", "ssp:1", "backup:1"}) {
@@ -155,16 +106,11 @@ TEST(RecoveryTest, AWorkerCanRejoinManyTimesWhileTheOthersTrain) {
     ForEachRank(3, [&](int rank) {
       auto worker = std::make_unique<TestWorker>(job, rank, cluster->NewClient());
       ASSERT_EQ(worker->Start(), absl::OkStatus());
-      const auto make_step = [&](int64_t& step) {
-        const auto results = worker->Step(step);
-        ASSERT_EQ(MessageOf(results.status()), "OK") << "worker " << rank;
-        step = results->front().dropped ? results->front().version : step + 1;
-      };
       int64_t step = 0;
-      while (rank != 2 && joins < kRejoins) ASSERT_NO_FATAL_FAILURE(make_step(step));
+      while (rank != 2 && joins < kRejoins) ASSERT_EQ(MessageOf(worker->Advance(step)), "OK") << rank;
       while (rank == 2 && ++joins < kRejoins) {
         step = Rejoin(worker, *cluster);
-        ASSERT_NO_FATAL_FAILURE(make_step(step));
+        ASSERT_EQ(MessageOf(worker->Advance(step)), "OK");
       }
       EXPECT_EQ(MessageOf(worker->client->Leave(Soon())), "OK");
     });
@@ -375,25 +321,13 @@ TEST(RecoveryTest, AfterServerRestartsTheWeightsEqualAnUninterruptedRun) {
   std::atomic<int> rollbacks = 0;
   ForEachRank(2, [&](int rank) {
     TestWorker worker(job, rank, restarting.NewClient());
-    const Span weights{worker.weights.data(), worker.weights.size()};
     ASSERT_EQ(MessageOf(worker.Start()), "OK");
     for (int64_t step = 0; step < kSteps;) {
       // The job must not end before the last death.
       for (int left; step == kSteps - 1 && (left = deaths_left) > 0;) deaths_left.wait(left);
-      const auto results = worker.Step(step);
-      ASSERT_EQ(MessageOf(results.status()), "OK");
-      int64_t next = step + 1;
-      bool back = false;
-      for (const ExchangeResult& result : *results) {
-        if (!result.went_back) continue;
-        back = true;
-        next = result.version;
-      }
-      if (back) {
-        ++rollbacks;
-        ASSERT_EQ(MessageOf(worker.client->Fetch(weights, Soon())), "OK");
-      }
-      step = next;
+      const int64_t before = step;
+      ASSERT_EQ(MessageOf(worker.Advance(step)), "OK");
+      rollbacks += step <= before ? 1 : 0;
       fastest.Reach(step);
     }
     EXPECT_EQ(worker.weights, TrainAlone(job, kSteps));
@@ -428,15 +362,7 @@ TEST(RecoveryTest, AWorkerThatDiesWithItsServerIsLostAfterTheTimeout) {
         }
         restarted.wait();
       }
-      const auto results = worker->Step(step);
-      ASSERT_EQ(MessageOf(results.status()), "OK");
-      ++step;
-      for (const ExchangeResult& result : *results) {
-        if (result.went_back) step = result.version;
-      }
-      if (!results->front().went_back) continue;
-      const Span weights{worker->weights.data(), worker->weights.size()};
-      ASSERT_EQ(MessageOf(worker->client->Fetch(weights, Soon())), "OK");
+      ASSERT_EQ(MessageOf(worker->Advance(step)), "OK");
     }
     EXPECT_EQ(MessageOf(worker->client->Leave(Soon())), "OK");
   });

@@ -27,13 +27,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-ClientMemory AsShared(const SharedMemory& gradients, const SharedMemory& weights) {
-  ClientMemory memory;
-  memory.gradients.fd = gradients.fd();
-  memory.gradients.bytes = gradients.bytes();
-  memory.weights.fd = weights.fd();
-  memory.weights.bytes = weights.bytes();
-  return memory;
+absl::StatusOr<HandedOver> HandOver(const std::string& offer, const SharedMemory& gradients,
+                                    const SharedMemory& weights, const JobSecret& secret = TestSecret()) {
+  const auto shared = [](const SharedMemory& memory) {
+    return SharedSpan{{memory.data(), memory.bytes() / sizeof(float)}, memory.fd()};
+  };
+  return HandOverMemory(offer, secret, shared(gradients), shared(weights), Soon());
 }
 
 Device& TheCpu() {
@@ -44,7 +43,7 @@ Device& TheCpu() {
 TEST(PayloadReceiverTest, TheHandshakeMapsTheSameMemoryOnBothSides) {
   const auto receiver = *PayloadReceiver::Open(TheCpu(), TestSecret());
   const SharedMemory gradients = *SharedMemory::Create(10000), weights = *SharedMemory::Create(20000);
-  const auto token = HandOverMemory(receiver->offer(), TestSecret(), AsShared(gradients, weights), Soon());
+  const auto token = HandOver(receiver->offer(), gradients, weights);
   ASSERT_TRUE(token.ok()) << token.status();
   const std::optional<WorkerMemory> taken = receiver->Take(token->token);
   ASSERT_TRUE(taken.has_value());
@@ -60,15 +59,13 @@ TEST(PayloadReceiverTest, TheHandshakeMapsTheSameMemoryOnBothSides) {
 TEST(PayloadReceiverTest, AServerOnAnotherHostIsNotReached) {
   const SharedMemory memory = *SharedMemory::Create(4096);
   // The name of a socket on another host does not exist here.
-  const auto elsewhere = HandOverMemory(absl::StrCat("psring-elsewhere ", std::string(32, 'a')), TestSecret(),
-                                        AsShared(memory, memory), Soon());
+  const auto elsewhere = HandOver(absl::StrCat("psring-elsewhere ", std::string(32, 'a')), memory, memory);
   EXPECT_THAT(std::string(elsewhere.status().message()), HasSubstr("cannot be reached from here"));
-  EXPECT_FALSE(HandOverMemory("", TestSecret(), AsShared(memory, memory), Soon()).ok());
+  EXPECT_FALSE(HandOver("", memory, memory).ok());
   // A receiver of the right name with another token.
   const auto receiver = *PayloadReceiver::Open(TheCpu(), TestSecret());
   const std::string name = std::vector<std::string>(absl::StrSplit(receiver->offer(), ' '))[0];
-  const auto wrong = HandOverMemory(absl::StrCat(name, " ", std::string(32, 'a')), TestSecret(),
-                                    AsShared(memory, memory), Soon());
+  const auto wrong = HandOver(absl::StrCat(name, " ", std::string(32, 'a')), memory, memory);
   EXPECT_THAT(std::string(wrong.status().message()),
               HasSubstr("its local socket does not have this job's secret"));
 }
@@ -101,70 +98,11 @@ TEST(PayloadReceiverTest, AWorkerThatViolatesTheHandshakeIsRejected) {
 TEST(PayloadReceiverTest, AWorkerWithoutTheSecretIsRejected) {
   const auto receiver = *PayloadReceiver::Open(TheCpu(), TestSecret());
   const SharedMemory memory = *SharedMemory::Create(4096);
-  const auto handed = HandOverMemory(receiver->offer(), OtherSecret(), AsShared(memory, memory), Soon());
+  const auto handed = HandOver(receiver->offer(), memory, memory, OtherSecret());
   EXPECT_TRUE(absl::IsPermissionDenied(handed.status())) << handed.status();
 }
 
-// A worker whose buffers are shared memory from the start.
-struct InPlaceWorker {
-  InPlaceWorker(const ServerJob& the_job, int the_rank, std::unique_ptr<PsClient> its_client)
-      : job(the_job),
-        rank(the_rank),
-        gradient(*device->AllocateShared(job.parameters * sizeof(float))),
-        weights(*device->AllocateShared(job.parameters * sizeof(float))),
-        client(std::move(its_client)) {
-    const std::vector<float> initial = InitialWeights(job);
-    if (rank == 0) std::memcpy(weights.data(), initial.data(), weights.bytes());
-  }
-  absl::Status Start() {
-    return client->Start(rank, job,
-                         {.weights = weights.span().Slice(0, job.parameters),
-                          .shared_gradients = {gradient.span(), gradient.shared_fd()},
-                          .shared_weights = {weights.span(), weights.shared_fd()}},
-                         Soon());
-  }
-  std::vector<float> Weights() const {
-    return {weights.span().floats(), weights.span().floats() + job.parameters};
-  }
-  absl::Status Step(int64_t step) {
-    const std::vector<float> made = Gradient(job, rank, step);
-    std::memcpy(gradient.data(), made.data(), gradient.bytes());
-    std::vector<Exchange> exchanges;
-    for (const Bucket& bucket : job.buckets) {
-      exchanges.push_back({.bucket = bucket.index,
-                           .step = step,
-                           .samples = Samples(rank, step),
-                           .gradient = gradient.span().Slice(bucket.first, bucket.count),
-                           .weights = weights.span().Slice(bucket.first, bucket.count)});
-    }
-    return ExchangeAll(*client, exchanges).status();
-  }
-
-  const ServerJob job;
-  const int rank;
-  std::unique_ptr<Device> device = MakeCpuDevice();
-  Buffer gradient, weights;
-  std::unique_ptr<PsClient> client;  // destroyed before the memory
-};
-
 const std::vector<size_t> kPayloadSizes = {3, 1000, 1, 2 * kChunkBytes / sizeof(float) + 3};
-
-TEST(SharedPayloadTest, SharedMemoryIsUsedInPlaceWithTheSameResult) {
-  for (const int workers : {1, 3}) {
-    const ServerJob job = MakeJob(workers, kPayloadSizes, {.deterministic = true});
-    const auto cluster = MakeCluster(workers);
-    ForEachRank(workers, [&](int rank) {
-      InPlaceWorker worker(job, rank, cluster->NewClient());
-      ASSERT_EQ(worker.Start(), absl::OkStatus());
-      EXPECT_EQ(worker.client->status().payload, "shm");
-      for (int64_t step = 0; step < 3; ++step) ASSERT_EQ(worker.Step(step), absl::OkStatus());
-      EXPECT_EQ(worker.Weights(), TrainAlone(job, 3));
-      EXPECT_EQ(worker.client->status().traffic.payload_tx_bytes, job.parameters * sizeof(float) * 3);
-      ASSERT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-    });
-    EXPECT_EQ(cluster->server().WaitUntilOver(Soon()), absl::OkStatus());
-  }
-}
 
 TEST(SharedPayloadTest, WorkersWithDifferentPayloadsTrainTogether) {
   const ServerJob job = MakeJob(3, kPayloadSizes, {.deterministic = true});
@@ -203,8 +141,7 @@ std::string Answer(const std::function<void(proto::Join&, proto::Chunk&)>& chang
   stream->WaitForInitialMetadata();
   const auto offer = context.GetServerInitialMetadata().find(kOfferKey);
   EXPECT_NE(offer, context.GetServerInitialMetadata().end());
-  const auto token = HandOverMemory({offer->second.data(), offer->second.size()}, TestSecret(),
-                                    AsShared(memory, memory), Soon());
+  const auto token = HandOver({offer->second.data(), offer->second.size()}, memory, memory);
   EXPECT_TRUE(token.ok()) << token.status();
 
   proto::Join join;

@@ -34,8 +34,8 @@ inline std::string RandomBytes(int seed) {
   for (char& byte : bytes) byte = static_cast<char>(random());
   return bytes;
 }
-inline grpc::ByteBuffer RandomBuffer(int seed) {
-  const grpc::Slice slice(RandomBytes(seed));
+inline grpc::ByteBuffer BufferOf(const std::string& bytes) {
+  const grpc::Slice slice(bytes);
   return grpc::ByteBuffer(&slice, 1);
 }
 inline Bytes AsBytes(const std::string& text) { return std::as_bytes(std::span(text)); }

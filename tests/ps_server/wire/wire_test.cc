@@ -119,7 +119,7 @@ TEST(WireTest, EveryMessageToTheWorkerIsEncodedAsInTheProtoFile) {
            .version = -1,
            .staleness = kMaxWireCount,
            .dropped = true,
-           .shared = WeightsPlace{.bytes = 40, .weights_at = 8}},
+           .shared = SharedPlaces{.bytes = 40, .weights_at = 8}},
             "kind: EXCHANGE bucket: 300 offset: 1099511627776 step: -1 version: -1 "
             "staleness: 1099511627776 dropped: true shared: true shared_bytes: 40 weights_at: 8"},
            {Admitted{.step = 7, .complete = 2}, "kind: ANNOUNCE step: 7 complete: 2"},
