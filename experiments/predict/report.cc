@@ -70,7 +70,7 @@ void AddCalibration(const PredictReport& report, Sentences& text) {
     if (row.nearest == nullptr) return text.Add(kNotCalibrated);
     const std::string used = row.used.empty() ? text.Say(kCalibratedNothing) : ConstantsText(row.used);
     const std::vector<std::string> differences = Differences(row.situation, *row.nearest, text.language());
-    const char* network = row.nearest->network;
+    const char* network = row.nearest->network();
     if (differences.empty()) {
       text.Add(kCalibratedInside, row.point.strategy.name, row.nearest->name, row.nearest->gpu, network,
                MostGpus(*row.nearest), used);

@@ -6,10 +6,12 @@
 // synchronous SGD: Chen et al. 2016, "Revisiting Distributed Synchronous SGD".
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/random.h"
 
 namespace psring {
 
@@ -34,5 +36,22 @@ double ExpectedMaximum(const ComputeVariation& variation, int count);
 
 // One draw, in multiples of the mean. `normal`: of the standard normal distribution; `uniform`: in (0, 1).
 double Draw(const ComputeVariation& variation, double normal, double uniform);
+
+// Unlike the distributions of <random>, gives the same values with every standard library.
+class RandomDurations {
+ public:
+  explicit RandomDurations(uint64_t seed) : generator_(seed) {}
+
+  double Exponential(double mean);
+  // Mean 1, coefficient of variation `cv`.
+  double LogNormal(double cv);
+  double Varied(const ComputeVariation& variation);
+
+ private:
+  double Uniform();  // in (0, 1)
+  double Normal();
+
+  SplitMix64 generator_;
+};
 
 }  // namespace psring

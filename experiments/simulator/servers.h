@@ -38,9 +38,7 @@ struct Delays {
   uint64_t seed = 0;
 
   bool any() const { return !slowness.empty() || !jitter.is_zero(); }
-  double SlownessOf(int worker) const {
-    return static_cast<size_t>(worker) < slowness.size() ? slowness[static_cast<size_t>(worker)] : 1;
-  }
+  double SlownessOf(int worker) const { return worker < slowness.size() ? slowness[worker] : 1; }
   double JitterSeconds(int worker, int64_t step) const {
     return jitter.is_zero() ? 0 : DrawMs(jitter, seed, TimeUse::kJitter, worker, step) / 1e3;
   }

@@ -26,8 +26,6 @@ struct MachineProfile {
   double r_squared = 0;         // of the fit to the times
   int points = 0;
   std::vector<std::string> undetermined;  // parameters that the data do not determine ("g"); set to 0
-
-  Wires wires() const;
 };
 
 struct ProfilePoint {

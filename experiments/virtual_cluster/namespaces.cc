@@ -99,7 +99,7 @@ absl::StatusOr<FileDescriptor> FromChild(absl::Span<const char* const> steps, co
   waitpid(pid, nullptr, 0);
   if (fd.valid()) return fd;
   return absl::FailedPreconditionError(
-      absl::StrCat(steps[static_cast<size_t>(reply.step)], ": ", strerror(reply.error)));
+      absl::StrCat(steps[reply.step], ": ", strerror(reply.error)));
 }
 
 // FromChild inside `network`; `failure` describes the failure of `open`.
@@ -118,7 +118,7 @@ bool WriteAtOnce(const char* path, const char* text) {
   const int fd = open(path, O_WRONLY | O_CLOEXEC);
   if (fd < 0) return false;
   const ssize_t length = static_cast<ssize_t>(strlen(text));
-  const bool written = write(fd, text, static_cast<size_t>(length)) == length;
+  const bool written = write(fd, text, length) == length;
   const int error = errno;
   close(fd);
   errno = error;
@@ -184,7 +184,7 @@ absl::StatusOr<std::string> ReadIn(const ChildNetwork& network, const char* path
   std::string text;
   char part[4096];
   ssize_t got;
-  while ((got = read(file.get(), part, sizeof part)) > 0) text.append(part, static_cast<size_t>(got));
+  while ((got = read(file.get(), part, sizeof part)) > 0) text.append(part, got);
   if (got < 0) return absl::InternalError(absl::StrCat(path, ": ", strerror(errno)));
   return text;
 }

@@ -101,7 +101,7 @@ absl::StatusOr<SocketPair> VirtualCluster::Connect(int from, int to) const {
   }
   PSRING_ASSIGN_OR_RETURN(SocketPair connection, ConnectOverLoopback());
   for (auto& [socket, node] : {std::pair(&connection.near, from), {&connection.far, to}}) {
-    PSRING_ASSIGN_OR_RETURN(*socket, shapers_[static_cast<size_t>(node)]->Wrap(std::move(*socket)));
+    PSRING_ASSIGN_OR_RETURN(*socket, shapers_[node]->Wrap(std::move(*socket)));
     PrepareForMeasuring(*socket);
   }
   return connection;

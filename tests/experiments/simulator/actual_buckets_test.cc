@@ -119,7 +119,7 @@ TEST(ActualBuckets, AWorkerBesideAllServersIsDoneEarlier) {
 TEST(ActualBuckets, TheLawForLargeGradientsDiffersWithFewBuckets) {
   const CommPattern pattern{.scheme = Scheme::kServerSync, .workers = 4, .place = ServerPlace::kDedicated};
   for (const int buckets : {1, 2, 5, 100}) {
-    const Case one{pattern, std::vector<double>(static_cast<size_t>(buckets), 30e6 / buckets)};
+    const Case one{pattern, std::vector<double>(buckets, 30e6 / buckets)};
     const double law = ExchangeSeconds(pattern, 30e6, kPlain);
     EXPECT_NEAR(SimulatedStep(RunOf(one), kPlain) / law, (buckets + 1.0) / buckets, 1e-9) << buckets;
     EXPECT_NEAR(TheorySeconds(pattern, one.buckets, kPlain) / law, (buckets + 1.0) / buckets, 1e-9);

@@ -1,5 +1,3 @@
-#include "experiments/simulator/contention.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -12,7 +10,6 @@
 #include "common/io/files.h"
 #include "common/workloads/changes.h"
 #include "experiments/simulator/compute_variation.h"
-#include "experiments/simulator/local_aggregation.h"
 #include "experiments/simulator/prediction.h"
 #include "tests/experiments/test_catalog.h"
 
@@ -148,11 +145,10 @@ TEST(Contention, ManySendersIntoOnePortLoseGoodput) {
 }
 
 TEST(Contention, ManyNodesLoseGoodput) {
-  EXPECT_EQ(ShareWithNodes(0.5, 2), 1);
-  EXPECT_DOUBLE_EQ(ShareWithNodes(0.5, 8), 1 / 2.0);
   Cluster lossy = Network(), slow = Network();
   lossy.node_loss = 0.5;
   slow.fraction = 0.5;
+  EXPECT_EQ(WithNodes(lossy, 2), lossy);
   EXPECT_DOUBLE_EQ(Step(Dedicated(), {.strategy = kRing, .workers = 8}, lossy),
                    Step(Dedicated(), {.strategy = kRing, .workers = 8}, slow));
 }
@@ -221,9 +217,17 @@ TEST(LocalAggregation, AddingWithinTheMachineTakesTime) {
 }
 
 TEST(LocalAggregation, AMachineIsAsSlowAsItsSlowestWorker) {
-  EXPECT_EQ((DelaysOfMachines({.slowness = {1, 3, 1, 1}}, 2).value()).slowness, (std::vector<double>{3, 1}));
-  const TimeDistribution exponential{.kind = TimeDistribution::Kind::kExponential, .scale_ms = 10};
-  EXPECT_FALSE(DelaysOfMachines({.jitter = exponential}, 2).ok());
+  Cluster two = Network();
+  two.gpus_per_node = 2;
+  two.intra_bytes_per_s = 1e15;
+  two.intra_latency_s = 0;
+  PredictOptions together = Dedicated(), apart = Dedicated();
+  together.local_aggregation = true;
+  together.delays = {.slowness = {1, 3, 1, 1}};
+  apart.delays = {.slowness = {3, 1}};
+  EXPECT_NEAR(Step(together, {kSync, 4, 1}, two), Step(apart, {kSync, 2, 1}, Network()), 1e-6);
+  together.delays = {.jitter = {.kind = TimeDistribution::Kind::kExponential, .scale_ms = 10}};
+  EXPECT_FALSE(Predictor(Block(), together).Predict({kSync, 4, 1}, two).ok());
 }
 
 TEST(WorkloadChanges, PiecesKeepBytesAndTimes) {

@@ -26,8 +26,8 @@ ServerRun Exchange(int workers, int servers, ServerPlace place, bool pipelined, 
           .servers = servers,
           .place = place,
           .pipelined = pipelined,
-          .bucket_bytes = std::vector<double>(static_cast<size_t>(buckets), kBytes / buckets),
-          .ready_s = std::vector<double>(static_cast<size_t>(buckets), 0)};
+          .bucket_bytes = std::vector<double>(buckets, kBytes / buckets),
+          .ready_s = std::vector<double>(buckets, 0)};
 }
 
 ServerTime Simulated(const ServerRun& run, const Cluster& cluster) {
