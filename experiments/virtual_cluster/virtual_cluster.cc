@@ -46,11 +46,9 @@ int NodeOfServer(const Configuration& configuration, int server) {
 }
 
 int NodesOf(const Configuration& configuration) {
-  int nodes = configuration.workers / configuration.training.ranks_per_process;
-  for (int server = 0; server < configuration.servers(); ++server) {
-    nodes = std::max(nodes, NodeOfServer(configuration, server) + 1);
-  }
-  return nodes;
+  const TrainingOptions& training = configuration.training;
+  return configuration.workers / training.ranks_per_process +
+         (training.server_placement == "dedicated" ? configuration.servers() : 0);
 }
 
 absl::StatusOr<Shaping> VirtualCluster::Choose(const LinkOptions& options, const Interrupt& interrupt,
