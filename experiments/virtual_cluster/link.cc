@@ -20,7 +20,7 @@ constexpr double kQueueSeconds = 0.016;
 
 const char* ShapingName(Shaping shaping) {
   constexpr const char* kNames[] = {"none", "netns", "userspace"};
-  return kNames[shaping];
+  return kNames[static_cast<size_t>(shaping)];
 }
 
 absl::Status CheckLink(const LinkOptions& options) {
