@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <queue>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -15,12 +16,54 @@
 #include "experiments/simulator/fluid_network.h"
 #include "experiments/simulator/server_figures.h"
 #include "experiments/simulator/server_layout.h"
-#include "experiments/simulator/server_state.h"
 #include "ps_server/consistency/admission.h"
 #include "ps_server/consistency/consistency.h"
 
 namespace psring {
 namespace {
+
+// An event of a bucket of a group, or of the whole group (bucket 0).
+enum class EventKind { kReady, kComputed, kAnnounced, kAdmitted, kArrived, kNormKnown, kServed, kAnswered };
+
+struct Event {
+  double time;
+  EventKind kind;
+  size_t group, bucket;
+  bool operator>(const Event& other) const {
+    return std::tie(time, kind, group, bucket) > std::tie(other.time, other.kind, other.group, other.bucket);
+  }
+};
+
+// One direction between a group and the servers: one bucket at a time.
+struct Lane {
+  size_t kind = 0;
+  bool busy = false;
+  std::deque<size_t> waiting;  // buckets
+};
+
+// A worker's weights of one bucket, if each push is an update by itself.
+struct Reading {
+  double version = 0;  // updates in them
+  bool held = true;    // not yet followed by a push of their gradient
+  double pushed = 0;   // when that push was an update
+};
+
+// Workers that act alike, and their current step.
+struct WorkerGroup : GroupLayout {
+  Lane push, pull;
+  int64_t step = 0, next_step = 0;
+  bool dropped = false;              // this step's gradient
+  size_t arrived = 0, answered = 0;  // buckets of this step: pushes at the servers, weights at the worker
+  std::vector<size_t> answers_held;  // serial: buckets to pull when the step allows it
+  bool computed = false;
+  double began = 0, computed_at = 0, computing = 0;
+  double waited = 0;  // bounded staleness
+  double busy_since = 0, busy = 0;
+  double usable_at = 0;  // when the last arrived weights are usable
+  int64_t finished = 0;
+  int under_way = 0;              // buckets pushed but not yet answered
+  std::vector<Reading> readings;  // by bucket
+};
 
 class ServerSimulation {
  public:
@@ -80,7 +123,7 @@ class ServerSimulation {
       network_.AdvanceTo(next, ended);
       for (const int64_t token : ended) Moved(static_cast<size_t>(token));
       while (!events_.empty() && events_.top().time <= next && !done_) {
-        const ServerEvent event = events_.top();
+        const Event event = events_.top();
         events_.pop();
         Handle(event);
       }
@@ -106,43 +149,41 @@ class ServerSimulation {
     group.computed_at = at + group.computing;
     at += late;
     for (size_t b = 0; b < buckets_.size() && !admission_; ++b) {
-      Add(at + factor * (run_.forward_s + run_.ready_s[b]), ServerEventKind::kReady, g, b);
+      Add(at + factor * (run_.forward_s + run_.ready_s[b]), EventKind::kReady, g, b);
     }
-    Add(group.computed_at, ServerEventKind::kComputed, g, 0);
+    Add(group.computed_at, EventKind::kComputed, g, 0);
   }
 
-  void Add(double time, ServerEventKind kind, size_t g, size_t bucket) {
-    events_.push({time, kind, g, bucket});
-  }
+  void Add(double time, EventKind kind, size_t g, size_t bucket) { events_.push({time, kind, g, bucket}); }
 
-  void Handle(const ServerEvent& event) {
+  void Handle(const Event& event) {
     WorkerGroup& group = groups_[event.group];
     switch (event.kind) {
-      case ServerEventKind::kReady:
+      case EventKind::kReady:
         return Push(event.group, event.bucket);
-      case ServerEventKind::kComputed:
+      case EventKind::kComputed:
         group.computed = true;
         last_computed_[group.step] = now();  // times only grow
-        if (admission_) return Add(now() + cluster_.latency_s, ServerEventKind::kAnnounced, event.group, 0);
+        if (admission_) return Add(now() + cluster_.latency_s, EventKind::kAnnounced, event.group, 0);
         return EndStepOnceComplete(event.group);
-      case ServerEventKind::kAnnounced:
+      case EventKind::kAnnounced:
         return Announced(event.group);
-      case ServerEventKind::kAdmitted:
+      case EventKind::kAdmitted:
         for (size_t b = 0; b < buckets_.size(); ++b) Push(event.group, b);
         return;
-      case ServerEventKind::kNormKnown:
+      case EventKind::kNormKnown:
         for (size_t b = 0; b < buckets_.size(); ++b) Update(b);
         return;
-      case ServerEventKind::kArrived:
+      case EventKind::kArrived:
         ++group.arrived;
         if (!each_alone_) return Pushed(event.group, event.bucket);
         ReleaseAnswers(event.group);
         return Add(Job(cluster_.server_add_s_per_byte + cluster_.server_update_s_per_byte, event.bucket,
                        group.weight),
-                   ServerEventKind::kServed, event.group, event.bucket);
-      case ServerEventKind::kServed:
+                   EventKind::kServed, event.group, event.bucket);
+      case EventKind::kServed:
         return Served(event.group, event.bucket);
-      case ServerEventKind::kAnswered:
+      case EventKind::kAnswered:
         if (!group.dropped && --group.under_way == 0) group.busy += now() - group.busy_since;
         ++group.answered;
         return EndStepOnceComplete(event.group);
@@ -161,7 +202,7 @@ class ServerSimulation {
   }
 
   void StartNext(size_t g, bool push) {
-    ServerLane& lane = push ? groups_[g].push : groups_[g].pull;
+    Lane& lane = push ? groups_[g].push : groups_[g].pull;
     if (lane.busy || lane.waiting.empty()) return;
     lane.busy = true;
     const size_t bucket = lane.waiting.front();
@@ -174,7 +215,7 @@ class ServerSimulation {
     const bool push = token % 2 == 0;
     const size_t g = token / 2 / buckets_.size();
     WorkerGroup& group = groups_[g];
-    ServerLane& lane = push ? group.push : group.pull;
+    Lane& lane = push ? group.push : group.pull;
     const size_t bucket = lane.waiting.front();
     lane.waiting.pop_front();
     lane.busy = false;
@@ -184,7 +225,7 @@ class ServerSimulation {
       at = std::max(at, group.usable_at) + run_.after_pull_s[bucket];
       group.usable_at = at;
     }
-    Add(at, push ? ServerEventKind::kArrived : ServerEventKind::kAnswered, g, bucket);
+    Add(at, push ? EventKind::kArrived : EventKind::kAnswered, g, bucket);
     StartNext(g, push);
   }
 
@@ -241,11 +282,11 @@ class ServerSimulation {
     const double reduced = Job(cluster_.server_add_s_per_byte, bucket, 1);
     if (++reduced_ < buckets_.size()) return;
     reduced_ = 0;
-    Add(reduced + (run_.servers > 1 ? 2 * cluster_.latency_s : 0), ServerEventKind::kNormKnown, 0, 0);
+    Add(reduced + (run_.servers > 1 ? 2 * cluster_.latency_s : 0), EventKind::kNormKnown, 0, 0);
   }
 
   void Update(size_t bucket) {
-    Add(Job(cluster_.server_update_s_per_byte, bucket, 1), ServerEventKind::kServed, 0, bucket);
+    Add(Job(cluster_.server_update_s_per_byte, bucket, 1), EventKind::kServed, 0, bucket);
   }
 
   // Each verdict reaches all buckets before the next one is made.
@@ -255,7 +296,7 @@ class ServerSimulation {
     PSRING_CHECK(verdict.ok());
     if (verdict->complete > 0) complete_at_[verdict->version] = now();
     if (verdict->admitted) {
-      Add(now() + cluster_.latency_s, ServerEventKind::kAdmitted, g, 0);
+      Add(now() + cluster_.latency_s, EventKind::kAdmitted, g, 0);
     } else {
       group.dropped = true;
       group.next_step = verdict->version;
@@ -371,7 +412,7 @@ class ServerSimulation {
   FluidNetwork network_;
   std::vector<WorkerGroup> groups_;
   std::vector<Bucket> buckets_;
-  std::priority_queue<ServerEvent, std::vector<ServerEvent>, std::greater<>> events_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   double processor_free_ = 0, processor_busy_ = 0;
   bool measuring_ = false, done_ = false;
   // Steps since warm-up or measuring began: of all workers, of the slowest.

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -14,22 +13,14 @@
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/io/files.h"
-#include "common/io/json_object.h"
-#include "common/io/json_text.h"
-#include "common/measure/records.h"
 #include "experiments/theory/bench_exchanges.h"
 
 namespace psring {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
-
 constexpr size_t kTerms = 3;
 constexpr const char* kTermNames[kTerms] = {"a", "B", "g"};
 using Row = std::array<double, kTerms>;
-
-constexpr size_t kMaxProfiles = 1 << 20, kMaxTextOfProfile = 4096;
-constexpr double kMaxValue = 1e18;
 
 struct Solution {
   std::vector<double> value, deviation;  // by used term
@@ -96,48 +87,6 @@ Solution Solve(const std::vector<Row>& rows, const std::vector<size_t>& used) {
   const double variance = residual / std::max(1.0, double(rows.size()) - double(n));
   for (size_t i = 0; i < n; ++i) solution.deviation[i] = std::sqrt(variance * inverse[i][i]) / scale[i];
   return solution;
-}
-
-OrderedJson ToJson(const Fitted& fitted) {
-  const auto finite = [](double value) {
-    return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
-  };
-  return {
-      {"value", fitted.value}, {"lo95", finite(fitted.interval.low)}, {"hi95", finite(fitted.interval.high)}};
-}
-
-// Null is how ToJson writes infinity.
-absl::StatusOr<double> BoundAt(const JsonObject& json, const char* key) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  if (!json.Has(key)) return kInfinity;
-  PSRING_ASSIGN_OR_RETURN(const double bound, json.NumberOrNull(key, -kMaxValue, kMaxValue));
-  return std::isnan(bound) ? kInfinity : bound;
-}
-
-absl::StatusOr<Fitted> FittedAt(const JsonObject& profile, const char* key, double least) {
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json, profile.Object(key));
-  Fitted fitted;
-  PSRING_ASSIGN_OR_RETURN(fitted.value, json.Number("value", least, kMaxValue));
-  PSRING_ASSIGN_OR_RETURN(fitted.interval.low, BoundAt(json, "lo95"));
-  PSRING_ASSIGN_OR_RETURN(fitted.interval.high, BoundAt(json, "hi95"));
-  return fitted;
-}
-
-absl::StatusOr<MachineProfile> ProfileFrom(const JsonObject& json) {
-  MachineProfile profile;
-  PSRING_ASSIGN_OR_RETURN(profile.source, json.Text("source", kMaxTextOfProfile, ""));
-  PSRING_ASSIGN_OR_RETURN(profile.transport, json.Text("transport", kMaxTextOfProfile, ""));
-  PSRING_ASSIGN_OR_RETURN(profile.shared_medium, json.Bool("shared_medium", false));
-  PSRING_ASSIGN_OR_RETURN(profile.latency_s, FittedAt(json, "latency_s", 0));
-  PSRING_ASSIGN_OR_RETURN(profile.bytes_per_s, FittedAt(json, "bytes_per_s", 1));
-  PSRING_ASSIGN_OR_RETURN(profile.add_s_per_byte, FittedAt(json, "add_s_per_byte", 0));
-  PSRING_ASSIGN_OR_RETURN(profile.link_bytes_per_s, json.Number("link_bytes_per_s", 0, kMaxValue, 0));
-  PSRING_ASSIGN_OR_RETURN(profile.r_squared, json.Number("r_squared", -kMaxValue, 1, 0));
-  PSRING_ASSIGN_OR_RETURN(profile.points, json.WholeNumber("points", 0, INT32_MAX, 0));
-  if (json.Has("not_told_apart")) {
-    PSRING_ASSIGN_OR_RETURN(profile.undetermined, json.Texts("not_told_apart", kTerms, kMaxTextOfProfile));
-  }
-  return profile;
 }
 
 }  // namespace
@@ -214,62 +163,31 @@ absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& point
   return profile;
 }
 
-absl::StatusOr<std::vector<MachineProfile>> ProfilesOfBench(const std::string& source,
-                                                            const std::string& text) {
-  PSRING_ASSIGN_OR_RETURN(const BenchExchanges bench, ParseBenchExchanges(text, source));
+absl::StatusOr<MachineProfile> ProfileOfBench(const std::string& source, const std::string& json) {
+  PSRING_ASSIGN_OR_RETURN(const BenchExchanges bench, ParseBenchExchanges(json, source));
   std::map<std::string, std::vector<ProfilePoint>> by_transport;
   for (const BenchExchange& one : bench.exchanges) {
     if (one.uses_server || one.workers < 2) continue;
     const std::optional<Scheme> scheme = SchemeOf(AllReduceRow(one.algorithm));
     if (scheme) by_transport[one.transport].push_back({*scheme, one.workers, one.bytes, one.seconds});
   }
-  std::vector<MachineProfile> profiles;
+  std::optional<MachineProfile> found;
   absl::Status last = absl::InvalidArgumentError("it contains no native all-reduce of two or more workers");
   for (const auto& [transport, points] : by_transport) {
+    if (found && transport != "tcp") continue;
     absl::StatusOr<MachineProfile> profile =
         FitProfile(points, bench.link_bytes_per_s <= 0 && bench.hosts <= 1);
     if (!profile.ok()) {
       last = profile.status();
       continue;
     }
-    profile->source = source;
-    profile->transport = transport;
-    profile->link_bytes_per_s = bench.link_bytes_per_s;
-    profiles.push_back(*std::move(profile));
+    found = *std::move(profile);
+    found->transport = transport;
   }
-  if (profiles.empty()) return absl::InvalidArgumentError(absl::StrCat(source, ": ", last.message()));
-  return profiles;
-}
-
-std::string ProfilesJson(const std::vector<MachineProfile>& profiles) {
-  OrderedJson list = OrderedJson::array();
-  for (const MachineProfile& profile : profiles) {
-    list.push_back({{"source", profile.source},
-                    {"transport", profile.transport},
-                    {"shared_medium", profile.shared_medium},
-                    {"latency_s", ToJson(profile.latency_s)},
-                    {"bytes_per_s", ToJson(profile.bytes_per_s)},
-                    {"add_s_per_byte", ToJson(profile.add_s_per_byte)},
-                    {"link_bytes_per_s", profile.link_bytes_per_s},
-                    {"r_squared", profile.r_squared},
-                    {"points", profile.points},
-                    {"not_told_apart", profile.undetermined},
-                    {"basis", "derived"}});
-  }
-  return JsonText(OrderedJson({{"psring_machine_profile", 1}, {"profiles", list}}), 2) + "\n";
-}
-
-absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& text,
-                                                             const std::string& name) {
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMaxRecordBytes, name));
-  if (!json.Has("psring_machine_profile")) return json.Error("psring_machine_profile", "missing");
-  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, json.Objects("profiles", kMaxProfiles));
-  if (rows.empty()) return json.Error("profiles", "expected at least one");
-  std::vector<MachineProfile> profiles;
-  for (const JsonObject& row : rows) {
-    PSRING_ASSIGN_OR_RETURN(profiles.emplace_back(), ProfileFrom(row));
-  }
-  return profiles;
+  if (!found) return absl::InvalidArgumentError(absl::StrCat(source, ": ", last.message()));
+  found->source = source;
+  found->link_bytes_per_s = bench.link_bytes_per_s;
+  return *std::move(found);
 }
 
 absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& file_or_run) {
@@ -277,13 +195,7 @@ absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& file_or_run
   const bool is_run = std::filesystem::is_directory(file_or_run, error);
   const std::string path = is_run ? file_or_run + "/bench.json" : file_or_run;
   PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxRecordBytes));
-  const bool is_profile = text.find("psring_machine_profile") != std::string::npos;
-  PSRING_ASSIGN_OR_RETURN(const std::vector<MachineProfile> profiles,
-                          is_profile ? ProfilesFromJson(text, path) : ProfilesOfBench(path, text));
-  for (const MachineProfile& profile : profiles) {
-    if (profile.transport == "tcp") return profile;
-  }
-  return profiles.front();
+  return ProfileOfBench(path, text);
 }
 
 std::string Describe(const MachineProfile& profile) {

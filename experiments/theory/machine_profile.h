@@ -38,18 +38,11 @@ struct ProfilePoint {
 // indistinguishable parameters are set to 0. InvalidArgument: fewer than four points, or B is not determined.
 absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& points, bool shared_medium);
 
-// A profile per transport, from the native all-reduces in a benchmark's JSON. InvalidArgument: not a
-// benchmark, or too few points.
-absl::StatusOr<std::vector<MachineProfile>> ProfilesOfBench(const std::string& source,
-                                                            const std::string& json);
+// From the native all-reduces in a benchmark's JSON. With several transports: tcp, else the first.
+// InvalidArgument: not a benchmark, or too few points.
+absl::StatusOr<MachineProfile> ProfileOfBench(const std::string& source, const std::string& json);
 
-std::string ProfilesJson(const std::vector<MachineProfile>& profiles);
-// `name` begins the errors.
-absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& json,
-                                                             const std::string& name = "");
-
-// Reads a profile, or fits one to a bench.json, also of a run's folder. With several transports: tcp, else
-// the first.
+// Fits a profile to a bench.json, also of a run's folder.
 absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& path);
 
 // The parameters and the quality of the fit, in a few sentences.

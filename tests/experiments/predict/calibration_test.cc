@@ -219,8 +219,7 @@ std::string BenchOf(const Constants& truth, const std::vector<int>& workers, int
 }
 
 TEST(CalibrateRun, FitsTheExchangesOfABenchmarkOfSeveralMachines) {
-  const auto steps =
-      ParseBenchSteps(BenchOf({{"fraction", 0.6}, {"latency_us", 200}}, {2, 4, 8})).value();
+  const auto steps = ParseBenchSteps(BenchOf({{"fraction", 0.6}, {"latency_us", 200}}, {2, 4, 8})).value();
   EXPECT_EQ(steps.size(), 9u);
   const auto text = CalibrationText({.steps = steps, .strategies = {kRing}}).value();
   EXPECT_THAT(text, Has("ring 16M", "withheld", "--fraction 0.6"));
