@@ -25,15 +25,8 @@ constexpr double kLeastWait = 1e-9;     // in s; less is rounding
 constexpr double kShownFactor = 1.005;  // less is printed as 1.00
 
 const char* PlaceName(ServerPlace place) {
-  switch (place) {
-    case ServerPlace::kRank0:
-      return "rank0";
-    case ServerPlace::kDedicated:
-      return "dedicated";
-    case ServerPlace::kColocated:
-      return "colocated";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"rank0", "dedicated", "colocated"};
+  return kNames[static_cast<size_t>(place)];
 }
 
 std::string Count(double value) {
@@ -61,11 +54,13 @@ std::vector<int> WorkerCounts(const PredictReport& report) {
   return counts;
 }
 
+int MostWorkers(const PredictReport& report) { return report.rows.back().point.workers; }
+
 // One sentence for each strategy: its nearest calibrated system, with the most workers.
 void AddCalibration(const PredictReport& report, Sentences& text) {
   std::set<std::string> named;
   for (const PredictedRow& row : report.rows) {
-    if (row.point.workers != WorkerCounts(report).back() || !row.point.strategy.communicates()) continue;
+    if (row.point.workers != MostWorkers(report) || !row.point.strategy.communicates()) continue;
     if (!named.insert(row.point.strategy.name).second) continue;
     if (row.nearest == nullptr) return text.Add(kNotCalibrated);
     const std::string used = row.used.empty() ? text.Say(kCalibratedNothing) : ConstantsText(row.used);
@@ -86,12 +81,11 @@ void AddRemarks(const PredictReport& report, Sentences& text) {
   double slowest = 1;
   bool servers = false;
   for (const PredictedRow& row : report.rows) {
-    if (row.point.workers != WorkerCounts(report).back()) continue;
+    if (row.point.workers != MostWorkers(report)) continue;
     slowest = std::max(slowest, row.expected().slowest);
     servers = servers || row.point.servers > 0;
   }
-  if (slowest > 1.005)
-    text.Add(kSlowestMachine, WorkerCounts(report).back(), absl::StrFormat("%.2f", slowest));
+  if (slowest > 1.005) text.Add(kSlowestMachine, MostWorkers(report), absl::StrFormat("%.2f", slowest));
   const Workload& workload = report.predictor->workload();
   if (RecordedOnCpu(workload)) text.Add(kCpuWorkload, workload.device);
   if (servers && report.cluster.gpus_per_node > 1 && !report.predictor->options().local_aggregation)
@@ -134,7 +128,7 @@ void AddCrossoverBySize(const PredictReport& report, Sentences& text) {
         text.Say(last.empty() ? kSizeAt : kSizeFrom, name, ByteSizeText(static_cast<uint64_t>(bytes))));
     last = name;
   }
-  if (!parts.empty()) text.Add(kSizeCrossover, WorkerCounts(report).back(), text.Joined(parts));
+  if (!parts.empty()) text.Add(kSizeCrossover, MostWorkers(report), text.Joined(parts));
 }
 
 void AddServersToMatch(const PredictReport& report, Sentences& text) {
@@ -160,10 +154,10 @@ void AddDropped(const PredictReport& report, Sentences& text) {
   std::vector<std::string> parts;
   for (const PredictedRow& row : report.rows) {
     const double share = row.guesses.front().dropped_share;
-    if (row.point.workers != WorkerCounts(report).back() || share <= 0) continue;
+    if (row.point.workers != MostWorkers(report) || share <= 0) continue;
     parts.push_back(text.Say(kDroppedOne, absl::StrFormat("%.1f", 100 * share), row.name(text.language())));
   }
-  if (!parts.empty()) text.Add(kDropped, WorkerCounts(report).back(), text.Joined(parts));
+  if (!parts.empty()) text.Add(kDropped, MostWorkers(report), text.Joined(parts));
 }
 
 std::string ClusterText(const Cluster& cluster, Language language) {
@@ -200,25 +194,20 @@ std::string LimitText(const Prediction& prediction, Language language) {
   return prediction.method == "theory" ? absl::StrCat(text, In(language, kTheoryMethod)) : text;
 }
 
-// Pads to `columns`; right-aligned, or left-aligned if negative.
-std::string InColumns(const std::string& text, int columns) {
-  const size_t width = static_cast<size_t>(std::abs(columns));
-  const std::string space(width - std::min(width, TextColumns(text)), ' ');
-  return columns < 0 ? text + space : space + text;
-}
-
 std::string TableText(const PredictReport& report, Language language) {
   struct Column {
     Heading heading;
-    int columns;
+    size_t columns;
   };
-  const Column columns[] = {{kPredictStrategy, -19}, {kPredictServers, 4}, {kPredictWorkers, 8},
-                            {kPredictSamples, 10},   {kPredictRange, 15},  {kPredictEfficiency, 7},
-                            {kPredictStep, 8},       {kHeadCompute, 7},    {kHeadExposed, 8},
-                            {kHeadBusy, 8},          {kHeadStale, 7},      {kPredictLimit, 0}};
+  const Column columns[] = {{kPredictStrategy, 19}, {kPredictServers, 4}, {kPredictWorkers, 8},
+                            {kPredictSamples, 10},  {kPredictRange, 15},  {kPredictEfficiency, 7},
+                            {kPredictStep, 8},      {kHeadCompute, 7},    {kHeadExposed, 8},
+                            {kHeadBusy, 8},         {kHeadStale, 7},      {kPredictLimit, 0}};
   const auto line = [&](const std::vector<std::string>& cells) {
     std::string text;
-    for (size_t i = 0; i + 1 < cells.size(); ++i) text += InColumns(cells[i], columns[i].columns);
+    for (size_t i = 0; i + 1 < cells.size(); ++i) {
+      text += i == 0 ? PadRight(cells[i], columns[i].columns) : PadLeft(cells[i], columns[i].columns);
+    }
     return absl::StrCat(text, "  ", cells.back(), "\n");
   };
   std::vector<std::string> above, below;
@@ -326,7 +315,7 @@ std::string PredictedRow::name(Language language) const {
 }
 
 std::optional<PredictionVerdict> VerdictOf(const PredictReport& report) {
-  const int workers = WorkerCounts(report).back();
+  const int workers = MostWorkers(report);
   PredictionVerdict verdict;
   verdict.winner = Fastest(report, workers);
   if (workers < 2 || verdict.winner == nullptr) return std::nullopt;
