@@ -48,17 +48,6 @@ absl::StatusOr<std::vector<int>> Counts(const std::string& flag, const std::stri
   return std::vector<int>(sorted.begin(), sorted.end());
 }
 
-absl::StatusOr<Delays> UnderstandDelays(const RawPredictFlags& raw, int least_workers) {
-  Delays delays{.seed = raw.seed};
-  PSRING_RETURN_IF_ERROR(CheckStragglers(raw.straggler, least_workers));
-  PSRING_ASSIGN_OR_RETURN(const std::vector<Straggler> stragglers, ParseStragglers(raw.straggler));
-  for (int worker = 0; worker < least_workers && !stragglers.empty(); ++worker) {
-    delays.slowness.push_back(SlownessOf(stragglers, worker));
-  }
-  PSRING_ASSIGN_OR_RETURN(delays.jitter, ParseTimeDistribution(raw.jitter_ms));
-  return delays;
-}
-
 bool LinkComesFromProfile(const RawPredictFlags& raw) {
   return raw.link.empty() && raw.cluster.empty() && !raw.profile.empty();
 }
@@ -353,7 +342,9 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
   absl::StatusOr<ComputeVariation> variation = ParseComputeVariation(raw.compute_varies);
   if (!variation.ok()) return Wrong("--compute_varies", variation.status());
   flags.options.variation = *std::move(variation);
-  PSRING_ASSIGN_OR_RETURN(flags.options.delays, UnderstandDelays(raw, flags.workers.front()));
+  const int least = flags.workers.front();
+  PSRING_RETURN_IF_ERROR(CheckStragglers(raw.straggler, least));
+  PSRING_ASSIGN_OR_RETURN(flags.options.delays, ParseDelays(raw.straggler, raw.jitter_ms, raw.seed, least));
   return flags;
 }
 

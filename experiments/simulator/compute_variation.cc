@@ -81,6 +81,17 @@ absl::StatusOr<ComputeVariation> ParseComputeVariation(const std::string& text) 
   return absl::InvalidArgumentError(absl::StrCat(text, ": ", variation.status().message()));
 }
 
+absl::StatusOr<Delays> ParseDelays(const std::string& straggler, const std::string& jitter_ms, uint64_t seed,
+                                   int workers) {
+  Delays delays{.seed = seed};
+  PSRING_ASSIGN_OR_RETURN(const std::vector<Straggler> stragglers, ParseStragglers(straggler));
+  PSRING_ASSIGN_OR_RETURN(delays.jitter, ParseTimeDistribution(jitter_ms));
+  for (int worker = 0; worker < workers && !stragglers.empty(); ++worker) {
+    delays.slowness.push_back(SlownessOf(stragglers, worker));
+  }
+  return delays;
+}
+
 double Draw(const ComputeVariation& variation, double normal, double uniform) {
   switch (variation.kind) {
     case ComputeVariation::Kind::kNone:

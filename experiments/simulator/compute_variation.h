@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/random.h"
+#include "common/cli/delays.h"
 
 namespace psring {
 
@@ -30,6 +31,22 @@ struct ComputeVariation {
 absl::StatusOr<ComputeVariation> ParseComputeVariation(const std::string& text);
 // From measured times. InvalidArgument: fewer than 2 times, or a time that is not positive.
 absl::StatusOr<ComputeVariation> VariationOfSamples(std::vector<double> times);
+
+// Deliberate delays: the same times as in a live run (common/cli/delays.h).
+struct Delays {
+  std::vector<double> slowness;  // by worker: factor of its computing time; 1 if missing
+  TimeDistribution jitter;       // before the computation of a step
+  uint64_t seed = 0;
+
+  bool any() const { return !slowness.empty() || !jitter.is_zero(); }
+  double SlownessOf(int worker) const { return worker < slowness.size() ? slowness[worker] : 1; }
+  double JitterSeconds(int worker, int64_t step) const {
+    return jitter.is_zero() ? 0 : DrawMs(jitter, seed, TimeUse::kJitter, worker, step) / 1e3;
+  }
+};
+// InvalidArgument: `straggler` or `jitter_ms` is not as the flags of that name.
+absl::StatusOr<Delays> ParseDelays(const std::string& straggler, const std::string& jitter_ms, uint64_t seed,
+                                   int workers);
 
 // The expected maximum of `count` independent draws, in multiples of the mean; at least 1.
 double ExpectedMaximum(const ComputeVariation& variation, int count);
