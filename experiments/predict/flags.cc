@@ -142,8 +142,9 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   CLI::App* verb = app.add_subcommand(
       "predict", "Simulate what a step would cost on other machines and networks; nothing is run");
   const auto add = [&](const std::string& group, const char* names, auto& to, const char* value,
-                       const std::string& text) {
-    return verb->add_option(names, to, text)->group(group)->option_text(value);
+                       const std::string& text, const ValueCheck& check = {}) {
+    CLI::Option* const option = verb->add_option(names, to, text)->group(group)->option_text(value);
+    if (check) option->check(check);
   };
   const std::string clusters =
       absl::StrJoin(ClusterPresets(), "; ", [](std::string* out, const ClusterPreset& preset) {
@@ -164,82 +165,75 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(InHelpAll(what), "--server_placement", raw.server_placement, "PLACE",
       "dedicated: a machine each; colocated: one with each of S workers; rank0: all on rank 0's host, which "
       "then "
-      "uses no link [dedicated]")
-      ->check(OneOf({"rank0", "dedicated", "colocated"}));
+      "uses no link [dedicated]",
+      OneOf({"rank0", "dedicated", "colocated"}));
   add(InHelpAll(what), "--ps_schedule", raw.ps_schedule, "WHEN",
-      "pipelined (weights leave bucket by bucket) or serial (after all gradients of the step) [pipelined]")
-      ->check(OneOf({"serial", "pipelined"}));
-  add(InHelpAll(what), "--bucket_mb", raw.bucket_mb, "MIB", "Size of a bucket; the first has at most 1 [25]")
-      ->check(RealNumber({}));
+      "pipelined (weights leave bucket by bucket) or serial (after all gradients of the step) [pipelined]",
+      OneOf({"serial", "pipelined"}));
+  add(InHelpAll(what), "--bucket_mb", raw.bucket_mb, "MIB", "Size of a bucket; the first has at most 1 [25]",
+      RealNumber({}));
   verb->add_flag("--local_aggregation", raw.local_aggregation,
                  "Workers of a machine add their gradients, and one of them pushes the sum")
       ->group(what);
   add(InHelpAll(what), "--partition_mb", raw.partition_mb, "MIB",
-      "Divide larger tensors into pieces of at most this size [0: whole tensors]")
-      ->check(RealNumber({.low_allowed = true}));
+      "Divide larger tensors into pieces of at most this size [0: whole tensors]",
+      RealNumber({.low_allowed = true}));
   add(InHelpAll(what), "--overlap", raw.overlap, "WHEN",
-      "backward: send a gradient as soon as it is ready; none: after backward has ended [backward]")
-      ->check(OneOf({"backward", "none"}));
+      "backward: send a gradient as soon as it is ready; none: after backward has ended [backward]",
+      OneOf({"backward", "none"}));
   verb->add_flag("--exchange_only", raw.exchange_only, "Ignore computing: a step is one exchange")
       ->group(InHelpAll(what));
   add(what, "--wire", raw.wire, "TYPE",
-      "Type of the gradients that are sent: float32, bfloat16 or float16 [float32]")
-      ->check(OneOf({"float32", "bfloat16", "float16"}));
+      "Type of the gradients that are sent: float32, bfloat16 or float16 [float32]",
+      OneOf({"float32", "bfloat16", "float16"}));
   add(what, "--compute_varies", raw.compute_varies, "HOW",
       "How computing time varies between machines: normal:CV, lognormal:CV, or a file of measured times, one "
       "per line [none]");
   add(what, "--batch", raw.batch, "N",
-      "Samples per worker and step; computing time is scaled from the recorded batch")
-      ->check(WholeNumber(1, 1'000'000));
+      "Samples per worker and step; computing time is scaled from the recorded batch",
+      WholeNumber(1, 1'000'000));
   add(what, "--device", raw.device, "NAME",
       absl::StrCat("Use the published computing speed of ", Names(MeasuredDevices()),
                    " [the recorded device]"));
   add(InHelpAll(what), "--compute_speedup", raw.compute_speedup, "X",
-      "How many times as fast as the recorded device [1]")
-      ->check(RealNumber({}));
-  add(what, "--straggler", raw.straggler, "W:F,...", "Worker W (from 0) computes F times as long; or none")
-      ->check(StragglersText());
+      "How many times as fast as the recorded device [1]", RealNumber({}));
+  add(what, "--straggler", raw.straggler, "W:F,...", "Worker W (from 0) computes F times as long; or none",
+      StragglersText());
   add(what, "--jitter_ms", raw.jitter_ms, "TIME",
-      "A random delay before each step: exp:MEAN, lognormal:MEDIAN:SIGMA, a number, or none")
-      ->check(TimeDistributionText());
+      "A random delay before each step: exp:MEAN, lognormal:MEDIAN:SIGMA, a number, or none",
+      TimeDistributionText());
   add(InHelpAll(what), "--seed", raw.seed, "N", "Seed of random delays [1]");
 
   const char* network = "The network";
   add(network, "--cluster", raw.cluster, "NAME",
       absl::StrCat(clusters, "; or a JSON file. The flags below override it"));
-  add(network, "--link", raw.link, "RATE", "Rate of a node's network card in one direction, such as 25gbit")
-      ->check(CheckRate);
-  add(network, "--gpus_per_node", raw.gpus_per_node, "N", "Workers on a node [1]")
-      ->check(WholeNumber(1, 1024));
+  add(network, "--link", raw.link, "RATE", "Rate of a node's network card in one direction, such as 25gbit",
+      CheckRate);
+  add(network, "--gpus_per_node", raw.gpus_per_node, "N", "Workers on a node [1]", WholeNumber(1, 1024));
   add(network, "--intra", raw.intra, "RATE",
-      "Rate between a GPU and the other GPUs of its node, in one direction, such as 300gbit")
-      ->check(CheckRate);
-  add(InHelpAll(network), "--cards_per_node", raw.cards_per_node, "N", "Network cards of a node [1]")
-      ->check(WholeNumber(1, 64));
-  add(InHelpAll(network), "--rings", raw.rings, "N", "Parallel rings, which use as many cards [1]")
-      ->check(WholeNumber(1, 64));
+      "Rate between a GPU and the other GPUs of its node, in one direction, such as 300gbit", CheckRate);
+  add(InHelpAll(network), "--cards_per_node", raw.cards_per_node, "N", "Network cards of a node [1]",
+      WholeNumber(1, 64));
+  add(InHelpAll(network), "--rings", raw.rings, "N", "Parallel rings, which use as many cards [1]",
+      WholeNumber(1, 64));
   add(network, "--latency", raw.latency, "TIME",
-      "Latency of a message between nodes, including software [25us]")
-      ->check(CheckLatency);
+      "Latency of a message between nodes, including software [25us]", CheckLatency);
   add(InHelpAll(network), "--intra_latency", raw.intra_latency, "TIME",
-      "Latency of a message within a node [5us]")
-      ->check(CheckLatency);
-  add(InHelpAll(network), "--fraction", raw.fraction, "X", "Share of the cards' rate that is usable [0.9]")
-      ->check(RealNumber({}));
+      "Latency of a message within a node [5us]", CheckLatency);
+  add(InHelpAll(network), "--fraction", raw.fraction, "X", "Share of the cards' rate that is usable [0.9]",
+      RealNumber({}));
   add(InHelpAll(network), "--oversubscription", raw.oversubscription, "X",
-      "Sum of the cards' rates over the rate of the fabric [1]")
-      ->check(RealNumber({}));
+      "Sum of the cards' rates over the rate of the fabric [1]", RealNumber({}));
   add(InHelpAll(network), "--connection", raw.connection, "RATE",
-      "Highest rate of one TCP connection [no limit]")
-      ->check(CheckRate);
+      "Highest rate of one TCP connection [no limit]", CheckRate);
   add(InHelpAll(network), "--sender_loss", raw.sender_loss, "X",
       "If k nodes send to one port, 1/(1 + X (k - 1)) of its rate is usable [0]");
   add(InHelpAll(network), "--node_loss", raw.node_loss, "X",
       "With n nodes on the switches, 1/(1 + X (log2 n - 1)) of a card's rate is usable [0]");
   add(InHelpAll(network), "--barrier", raw.barrier, "TIME",
       "Duration of one round of the barrier after a synchronous step; it has log2(machines) rounds [no "
-      "barrier]")
-      ->check(CheckLatency);
+      "barrier]",
+      CheckLatency);
   add(InHelpAll(network), "--server_add_ns", raw.server_add_ns, "NS",
       "A server's time per byte to add a gradient [0.1]");
   add(InHelpAll(network), "--server_update_ns", raw.server_update_ns, "NS",
@@ -247,8 +241,7 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(InHelpAll(network), "--server_worker_ns", raw.server_worker_ns, "NS",
       "A server's time per byte that a worker pushes or pulls: receive, copy, send [0]");
   add(InHelpAll(network), "--network", raw.network, "KIND",
-      "tcp or rdma; auto: rdma if a message takes less than 10us [auto]")
-      ->check(OneOf({"auto", "tcp", "rdma"}));
+      "tcp or rdma; auto: rdma if a message takes less than 10us [auto]", OneOf({"auto", "tcp", "rdma"}));
   add(InHelpAll(network), "--system", raw.system, "NAME",
       absl::StrCat("Use the constants that were fitted to a published system: ", Names(PublishedSystems()),
                    "; none; auto: the nearest, if its GPU, network and rate match [auto]"));

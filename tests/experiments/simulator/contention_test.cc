@@ -93,9 +93,7 @@ TEST(ComputeVariation, AFileHasOneTimeOnEachLine) {
     EXPECT_EQ(read(text).value().samples, (std::vector<double>{0.5, 1.5})) << text;
   }
   for (const auto& [text, what] : {std::pair("1\n2,5\n", "line 2: it must be one time, with a decimal point"),
-                                   {"1\n\"2,500\"\n", "line 2: time '2,500' is not a number"},
-                                   {"1\n3 ms\n", "line 2: time '3 ms' is not a number"},
-                                   {"1\ninf\n", "line 2: time 'inf' is not a number"}}) {
+                                   {"1\n3 ms\n", "line 2: time '3 ms' is not a number"}}) {
     const absl::Status status = read(text).status();
     EXPECT_TRUE(absl::StrContains(status.message(), what)) << status;
   }
