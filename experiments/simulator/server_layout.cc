@@ -146,30 +146,23 @@ class LayoutBuilder {
         layout_.groups.empty() ? 0 : layout_.groups.back().first_worker + layout_.groups.back().workers;
     const double w = workers, all = w * weight, s = run_.servers;
     const double here = kind.servers / s;  // share of every bucket that stays on the worker's node
-    using Uses = std::vector<FluidNetwork::Use>;
-    Uses push, pull;
-    const auto use = [](Uses& uses, size_t resource, double load) {
-      if (load > 1e-12) uses.push_back({resource, load});
+    std::vector<FluidNetwork::Use> push, pull;
+    const auto use = [&](size_t by_push, size_t by_pull, double load) {
+      if (load <= 1e-12) return;
+      push.push_back({by_push, load});
+      pull.push_back({by_pull, load});
     };
     const size_t local = network_.AddResource(own_intra);
-    use(push, local, w * here);
-    use(pull, local, w * here);
-    use(push, node.out, w * (1 - here));
-    use(pull, node.in, w * (1 - here));
-    use(push, layout_.fabric, all * (1 - here));
-    use(pull, layout_.fabric, all * (1 - here));
-    use(push, layout_.processor, all / run_.pushed_part);  // capacity in float32 bytes
-    use(push, layout_.host, all);
-    use(pull, layout_.host, all);
+    use(local, local, w * here);
+    use(node.out, node.in, w * (1 - here));
+    use(layout_.fabric, layout_.fabric, all * (1 - here));
+    push.push_back({layout_.processor, all / run_.pushed_part});  // capacity in float32 bytes
+    use(layout_.host, layout_.host, all);
     for (const auto& [other, of_kind] : count_) {
       const double away = other.servers * (of_kind - (other == kind ? 1 : 0)) / s;
       // A kind's port carries what its workers send and what its servers receive.
-      use(push, ports_[other].in, all * away);
-      use(pull, ports_[other].out, all * away);
-      if (other == kind) {
-        use(push, ports_[kind].out, all * (1 - here));
-        use(pull, ports_[kind].in, all * (1 - here));
-      }
+      use(ports_[other].in, ports_[other].out, all * away);
+      if (other == kind) use(ports_[kind].out, ports_[kind].in, all * (1 - here));
     }
     // One worker fills at most one card.
     const double fastest = cluster_.burst_bytes > 0 ? FullSpeed(cluster_) : card_;
