@@ -36,7 +36,6 @@ struct Event {
 
 // One direction between a group and the servers: one bucket at a time.
 struct Lane {
-  size_t kind = 0;
   bool busy = false;
   std::deque<size_t> waiting;  // buckets
 };
@@ -90,10 +89,7 @@ class ServerSimulation {
                                           : Simulated::kGroups,
                             each_alone_, network_);
     for (const GroupLayout& of_group : layout_.groups) {
-      WorkerGroup& group = groups_.emplace_back(WorkerGroup{of_group});
-      group.push.kind = of_group.push_kind;
-      group.pull.kind = of_group.pull_kind;
-      group.readings.resize(run_.bucket_bytes.size());
+      groups_.emplace_back(WorkerGroup{of_group}).readings.resize(run_.bucket_bytes.size());
     }
     for (const double bytes : run_.bucket_bytes) {
       Bucket& bucket = buckets_.emplace_back(Bucket{.bytes = bytes});
@@ -121,7 +117,7 @@ class ServerSimulation {
       PSRING_CHECK(!std::isinf(next));  // otherwise a Consistency never answers
       ended.clear();
       network_.AdvanceTo(next, ended);
-      for (const int64_t token : ended) Moved(static_cast<size_t>(token));
+      for (const size_t token : ended) Moved(token);
       while (!events_.empty() && events_.top().time <= next && !done_) {
         const Event event = events_.top();
         events_.pop();
@@ -202,13 +198,14 @@ class ServerSimulation {
   }
 
   void StartNext(size_t g, bool push) {
-    Lane& lane = push ? groups_[g].push : groups_[g].pull;
+    WorkerGroup& group = groups_[g];
+    Lane& lane = push ? group.push : group.pull;
     if (lane.busy || lane.waiting.empty()) return;
     lane.busy = true;
     const size_t bucket = lane.waiting.front();
     const double part = push ? run_.pushed_part : 1;
     const size_t token = (g * buckets_.size() + bucket) * 2 + (push ? 0 : 1);
-    network_.Start(lane.kind, part * buckets_[bucket].bytes, static_cast<int64_t>(token));
+    network_.Start(push ? group.push_kind : group.pull_kind, part * buckets_[bucket].bytes, token);
   }
 
   void Moved(size_t token) {
