@@ -115,9 +115,10 @@ absl::StatusOr<StepSeconds> TrainingStepOf(const CalibrateInputs& inputs, const 
   PredictOptions options = inputs.options;
   options.buckets = {.first_mb = std::min(1.0, step.bucket_mb), .others_mb = step.bucket_mb};
   if (step.servers > 0) options.place = PlaceOf(step.placement);
-  return StepOf(inputs.workload ? Faster(*inputs.workload, inputs.workload->compute_ms() / (1e3 * compute_s))
-                                : EvenWorkload(step, compute_s),
-                point, cluster, options);
+  return PredictedStepOf(inputs.workload
+                             ? Faster(*inputs.workload, inputs.workload->compute_ms() / (1e3 * compute_s))
+                             : EvenWorkload(step, compute_s),
+                         point, cluster, options);
 }
 
 // The step time of `none` with as many workers, else the row's compute_s.
@@ -129,7 +130,7 @@ double ComputeOf(const CalibrateInputs& inputs, const RunStep& step) {
 }
 
 // The rows with the most workers are withheld.
-absl::StatusOr<std::vector<FitRow>> RowsOf(const CalibrateInputs& inputs, const StrategyRow& strategy) {
+absl::StatusOr<std::vector<FitRow>> FitRowsOf(const CalibrateInputs& inputs, const StrategyRow& strategy) {
   std::vector<FitRow> rows;
   int most = 0;
   for (const RunStep& step : inputs.steps) {
@@ -208,7 +209,7 @@ absl::StatusOr<std::string> CalibrationText(const CalibrateInputs& inputs) {
       absl::StrFormat("%-19s%8s%13s%14s%9s\n", "strategy", "workers", "measured ms", "predicted ms", "error");
   std::string flags;
   for (const StrategyRow& strategy : inputs.strategies) {
-    PSRING_ASSIGN_OR_RETURN(const std::vector<FitRow> rows, RowsOf(inputs, strategy));
+    PSRING_ASSIGN_OR_RETURN(const std::vector<FitRow> rows, FitRowsOf(inputs, strategy));
     if (std::ranges::all_of(rows, &FitRow::withheld)) continue;
     PSRING_ASSIGN_OR_RETURN(const CheckedFit fit, FitAndCheck(rows, NamesFor(inputs, strategy)));
     for (const CheckedRow& row : fit.rows) {

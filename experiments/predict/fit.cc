@@ -52,8 +52,8 @@ std::string ConstantsText(const Constants& constants) {
   });
 }
 
-StepSeconds StepOf(Workload workload, const PredictCase& point, const Cluster& cluster,
-                   const PredictOptions& options) {
+StepSeconds PredictedStepOf(Workload workload, const PredictCase& point, const Cluster& cluster,
+                            const PredictOptions& options) {
   return [=, workload = std::move(workload)](const Constants& constants) -> absl::StatusOr<double> {
     Cluster network = cluster;
     PredictOptions fitted = options;

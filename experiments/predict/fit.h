@@ -32,8 +32,8 @@ std::string ConstantsText(const Constants& constants);
 using StepSeconds = std::function<absl::StatusOr<double>(const Constants&)>;
 
 // The predicted step of `point`.
-StepSeconds StepOf(Workload workload, const PredictCase& point, const Cluster& cluster,
-                   const PredictOptions& options);
+StepSeconds PredictedStepOf(Workload workload, const PredictCase& point, const Cluster& cluster,
+                            const PredictOptions& options);
 
 // One measured step.
 struct FitRow {

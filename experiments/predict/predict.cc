@@ -211,7 +211,7 @@ class PredictionRun {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<double> StepSeconds(const PredictCase& point) const {
+  absl::StatusOr<double> SecondsOf(const PredictCase& point) const {
     PSRING_ASSIGN_OR_RETURN(const Calibrated calibrated, CalibrationOf(point));
     PSRING_ASSIGN_OR_RETURN(
         const Prediction prediction,
@@ -229,10 +229,9 @@ class PredictionRun {
     for (const int workers : flags_.workers) {
       if (workers == 1) continue;
       PSRING_RETURN_IF_ERROR(Progress(absl::StrCat("servers to match ", all_reduce->name, " x ", workers)));
-      PSRING_ASSIGN_OR_RETURN(const double goal_s,
-                              StepSeconds({.strategy = *all_reduce, .workers = workers}));
+      PSRING_ASSIGN_OR_RETURN(const double goal_s, SecondsOf({.strategy = *all_reduce, .workers = workers}));
       const auto matches = [&](int servers) -> absl::StatusOr<bool> {
-        PSRING_ASSIGN_OR_RETURN(const double with_s, StepSeconds({*server, workers, servers}));
+        PSRING_ASSIGN_OR_RETURN(const double with_s, SecondsOf({*server, workers, servers}));
         return with_s <= 1.005 * goal_s;
       };
       int low = 1, high = flags_.options.local_aggregation ? ShapeOf(flags_.cluster, workers).nodes : workers;

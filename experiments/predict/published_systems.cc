@@ -218,7 +218,7 @@ absl::StatusOr<std::vector<FitRow>> RowsOf(const PublishedSystem& system) {
       rows.push_back({.label = absl::StrCat(model.workload, ", ", row.gpus, " GPUs"),
                       .size = row.gpus,
                       .measured = PublishedSeconds(system, model, row),
-                      .predict = StepOf(workload, point, system.cluster, system.options),
+                      .predict = PredictedStepOf(workload, point, system.cluster, system.options),
                       .withheld = i + 1 == model.rows.size()});
     }
   }
