@@ -203,9 +203,8 @@ class PredictionRun {
     PredictedRow& row = calibrated.row;
     const Predictor predictor(flags_.workload, calibrated.options);
     PSRING_RETURN_IF_ERROR(Progress(absl::StrCat("simulating ", row.name(), " x ", point.workers)));
-    for (const NetworkGuess& guess : kNetworkGuesses) {
-      PSRING_ASSIGN_OR_RETURN(row.guesses.emplace_back(),
-                              predictor.Predict(point, Guessed(calibrated.cluster, guess)));
+    for (const Cluster& guess : NetworkGuesses(calibrated.cluster)) {
+      PSRING_ASSIGN_OR_RETURN(row.guesses.emplace_back(), predictor.Predict(point, guess));
     }
     report_.rows.push_back(std::move(row));
     return absl::OkStatus();

@@ -278,13 +278,16 @@ std::string VerdictText(const PredictReport& report, Language language) {
 
 }  // namespace
 
-Cluster Guessed(const Cluster& cluster, const NetworkGuess& guess) {
-  Cluster guessed = cluster;
-  guessed.fraction = std::min(1.0, cluster.fraction * guess.rate);
-  guessed.intra_bytes_per_s *= guess.rate;
-  guessed.latency_s *= guess.latency;
-  guessed.intra_latency_s *= guess.latency;
-  return guessed;
+std::vector<Cluster> NetworkGuesses(const Cluster& cluster) {
+  std::vector<Cluster> guesses = {cluster};
+  for (const auto& [rate, latency] : {std::pair(0.9, 2.0), {1.1, 0.5}}) {
+    Cluster& guess = guesses.emplace_back(cluster);
+    guess.fraction = std::min(1.0, cluster.fraction * rate);
+    guess.intra_bytes_per_s *= rate;
+    guess.latency_s *= latency;
+    guess.intra_latency_s *= latency;
+  }
+  return guesses;
 }
 
 bool PredictedRow::extrapolated() const {

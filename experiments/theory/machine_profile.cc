@@ -130,7 +130,7 @@ absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& point
       return absl::InvalidArgumentError(
           "no latency and no rate fit the measured times; run psring bench again on an idle machine");
   }
-  MachineProfile profile{.shared_medium = shared_medium, .points = static_cast<int>(points.size())};
+  MachineProfile profile{.points = static_cast<int>(points.size())};
   const double t = StudentsTFactor(rows.size() - used.size());
   std::array<Fitted, kTerms> fitted{};
   for (size_t term = 0; term < kTerms; ++term) {

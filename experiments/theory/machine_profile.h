@@ -18,9 +18,8 @@ struct Fitted {
 };
 
 struct MachineProfile {
-  std::string source;          // the benchmark's file
-  std::string transport;       // "tcp", "shm"
-  bool shared_medium = false;  // all ranks are on one host and share the rate B
+  std::string source;     // the benchmark's file
+  std::string transport;  // "tcp", "shm"
   Fitted latency_s, bytes_per_s, add_s_per_byte;
   double link_bytes_per_s = 0;  // measured between machines, one pair at a time; 0: one machine
   double r_squared = 0;         // of the fit to the times
@@ -35,7 +34,8 @@ struct ProfilePoint {
 };
 
 // Least squares of the relative error of t = messages a + bytes / B + added g (TermsOf). Negative and
-// indistinguishable parameters are set to 0. InvalidArgument: fewer than four points, or B is not determined.
+// indistinguishable parameters are set to 0. `shared_medium`: all ranks are on one host and share the rate B.
+// InvalidArgument: fewer than four points, or B is not determined.
 absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& points, bool shared_medium);
 
 // From the native all-reduces in a benchmark's JSON. With several transports: tcp, else the first.

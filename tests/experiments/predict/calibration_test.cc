@@ -116,8 +116,8 @@ PredictedRow Row(const StrategyRow& strategy, double samples_per_s, const Situat
   PredictedRow row{.point = situation.point, .single_samples_per_s = 1, .situation = situation};
   row.point.strategy = strategy;
   row.nearest = FindSystem("byteps-tcp").value();
-  for (size_t i = 0; i < std::size(kNetworkGuesses); ++i)
-    row.guesses.push_back({.step = 1, .samples_per_s = samples_per_s * (i == 1 ? 0.5 : 1)});
+  for (const double factor : {1.0, 0.5, 1.0})
+    row.guesses.push_back({.step = 1, .samples_per_s = samples_per_s * factor});
   return row;
 }
 

@@ -111,7 +111,7 @@ Workload Block() {
 PredictCase Ring(int workers) { return {.strategy = kRing, .workers = workers}; }
 
 TEST(Predictor, AStepIsComputingPlusExposedCommunication) {
-  Predictor predictor(Block(), {.place = ServerPlace::kDedicated});
+  const Predictor predictor(Block(), {.place = ServerPlace::kDedicated});
   const auto ring = predictor.Predict(Ring(4), TestNetwork()).value();
   EXPECT_NEAR(ring.step, 0.1 + 0.15, 1e-3);
   EXPECT_NEAR(ring.samples_per_s, 40 / ring.step, 1e-9);
@@ -193,14 +193,16 @@ TEST(Predictor, OtherLibrariesChoicesAreNotPredicted) {
   EXPECT_TRUE(CheckStrategy(kAsync).ok());
 }
 
-PredictReport Report(Predictor& predictor, const std::vector<int>& workers) {
+const Predictor kDedicated(Block(), {.place = ServerPlace::kDedicated});
+
+PredictReport Report(const Predictor& predictor, const std::vector<int>& workers) {
   PredictReport report{.run_id = "test", .predictor = &predictor, .cluster = TestNetwork()};
   for (const int n : workers) {
     for (const PredictCase& point :
          {PredictCase{kRing, n, 0}, PredictCase{kSync, n, 1}, PredictCase{kAsync, n, 1}}) {
       PredictedRow row{.point = point, .single_samples_per_s = 100};
-      for (const NetworkGuess& guess : kNetworkGuesses)
-        row.guesses.push_back(*predictor.Predict(point, Guessed(report.cluster, guess)));
+      for (const Cluster& guess : NetworkGuesses(report.cluster))
+        row.guesses.push_back(*predictor.Predict(point, guess));
       report.rows.push_back(row);
     }
   }
@@ -208,8 +210,7 @@ PredictReport Report(Predictor& predictor, const std::vector<int>& workers) {
 }
 
 TEST(PredictReport, NamesAWinnerAndItsAdvantage) {
-  Predictor predictor(Block(), {.place = ServerPlace::kDedicated});
-  const PredictReport report = Report(predictor, {2, 8});
+  const PredictReport report = Report(kDedicated, {2, 8});
   const std::optional<PredictionVerdict> verdict = VerdictOf(report);
   ASSERT_TRUE(verdict.has_value());
   EXPECT_EQ(verdict->winner->name(), "ring");
@@ -223,8 +224,7 @@ TEST(PredictReport, NamesAWinnerAndItsAdvantage) {
 }
 
 TEST(PredictReport, RecommendsOneProcessFirstIfTheWorkersAreNotFaster) {
-  Predictor predictor(Block(), {.place = ServerPlace::kDedicated});
-  PredictReport report = Report(predictor, {8});
+  PredictReport report = Report(kDedicated, {8});
   const PredictedRow& winner = *VerdictOf(report)->winner;
   const double together = winner.expected().samples_per_s;
   const auto verdict = [&](double one) {
@@ -247,8 +247,7 @@ TEST(PredictReport, RecommendsOneProcessFirstIfTheWorkersAreNotFaster) {
 }
 
 TEST(PredictReport, AWinnerWithOtherUpdatesIsToBeComparedInAccuracy) {
-  Predictor predictor(Block(), {.place = ServerPlace::kDedicated});
-  PredictReport report = Report(predictor, {8});
+  PredictReport report = Report(kDedicated, {8});
   EXPECT_THAT(PredictText(report), Lacks("late gradients"));
   const PredictionVerdict verdict = *VerdictOf(report);
   for (PredictedRow& row : report.rows) {
@@ -266,8 +265,7 @@ TEST(PredictReport, NamesAWorkerThatMakesMostOfTheSamples) {
     Predictor predictor(Block(), {.place = place});
     PredictReport report = Report(predictor, {4});
     for (PredictedRow& row : report.rows)
-      row.guesses =
-          std::vector<Prediction>(std::size(kNetworkGuesses), *predictor.Predict(row.point, slow_links));
+      row.guesses.assign(row.guesses.size(), *predictor.Predict(row.point, slow_links));
     return absl::StrReplaceAll(PredictText(report), {{"\n", " "}});
   };
   const std::string beside = text(ServerPlace::kRank0), apart = text(ServerPlace::kDedicated);
@@ -288,8 +286,7 @@ TEST(PredictReport, EqualStrategiesHaveNoWinner) {
 }
 
 TEST(PredictReport, FillsTheColumnsOfTheSummary) {
-  Predictor predictor(Block(), {.place = ServerPlace::kDedicated});
-  const PredictReport report = Report(predictor, {4});
+  const PredictReport report = Report(kDedicated, {4});
   std::vector<std::vector<Cell>> rows;
   for (const PredictedRow& row : report.rows) rows.push_back(PredictedCells(report, row));
   const std::vector<Cell> summary = Cells(SummaryRow{});
