@@ -145,8 +145,7 @@ class Reader {
         status = absl::InvalidArgumentError(Tr("$0 has no effect in a file", item.key));
       } else if (typed.contains(option)) {
         continue;  // the command line overrides the file
-      } else if (const FlagReach reach =
-                     ReachOf(app_->get_name(), is_letter ? item.key : CanonicalWord(item.key), item.value);
+      } else if (const FlagReach reach = ReachOf(is_letter ? item.key : CanonicalWord(item.key), item.value);
                  reach == FlagReach::kOutside && is_runs) {
         status = absl::InvalidArgumentError(
             absl::StrCat(name, " is not taken from a run's folder; give it on the command line"));

@@ -97,7 +97,7 @@ absl::StatusOr<std::vector<ConfigItem>> ReadConfigFile(const std::string& file) 
   return ParseConfig(*text, file);
 }
 
-FlagReach ReachOf(const std::string& verb, const std::string& flag, const std::string& value) {
+FlagReach ReachOf(const std::string& flag, const std::string& value) {
   static const auto* const outside =
       new std::set<std::string>({"J", "bind", "checkpoint_dir", "config", "interface", "master_addr",
                                  "master_port", "out", "output_file", "record", "rendezvous", "replay"});
@@ -105,8 +105,7 @@ FlagReach ReachOf(const std::string& verb, const std::string& flag, const std::s
       new std::set<std::string>({"cluster", "compute_ms", "compute_varies", "data_dir", "like", "network_ms",
                                  "plan_of", "profile", "resume", "text", "workload"});
   const bool names_keys = flag == "tls" && value != "auto";
-  const bool is_output = verb == "bench" && flag == "profile";
-  if (outside->contains(flag) || names_keys || is_output) return FlagReach::kOutside;
+  if (outside->contains(flag) || names_keys) return FlagReach::kOutside;
   return inputs->contains(flag) ? FlagReach::kInput : FlagReach::kValue;
 }
 

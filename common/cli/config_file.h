@@ -24,9 +24,9 @@ absl::StatusOr<std::vector<ConfigItem>> ReadConfigFile(const std::string& file);
 
 // What the value of a flag can reach. A run folder passes from one user to another, so psring takes no
 // kOutside flag from one (outputs, checkpoints, addresses, keys), and no kInput flag (files to read) from a
-// file that other users can change. `verb`: whose flag it is.
+// file that other users can change.
 enum class FlagReach { kValue, kInput, kOutside };
-FlagReach ReachOf(const std::string& verb, const std::string& flag, const std::string& value);
+FlagReach ReachOf(const std::string& flag, const std::string& value);
 // FailedPrecondition if users other than this one and root can change the file or folder `path`: says why.
 absl::Status CheckOnlyMine(const std::string& path);
 

@@ -34,7 +34,6 @@
 #include "experiments/runs/recorded_run.h"
 #include "experiments/runs/run_claim.h"
 #include "experiments/runs/run_folder.h"
-#include "experiments/theory/machine_profile.h"
 
 namespace psring {
 namespace {
@@ -217,12 +216,6 @@ class Benchmark {
     const std::string json = BenchJson(request, result_, manifest_, UtcText(WallNow()));
     PSRING_RETURN_IF_ERROR(folder_->Write("bench.json", json));
     if (!json_.empty()) PSRING_RETURN_IF_ERROR(WriteFile(json_, json));
-    if (!flags_.profile.empty()) {
-      PSRING_ASSIGN_OR_RETURN(const std::vector<MachineProfile> profiles,
-                              ProfilesOfBench(manifest_.run_id, json));
-      PSRING_RETURN_IF_ERROR(WriteFile(flags_.profile, ProfilesJson(profiles)));
-      for (const MachineProfile& profile : profiles) display_.Say(absl::StrCat("# ", Describe(profile)));
-    }
     const std::string text = InLanguage(Language::kEnglish, [&] {
       return absl::StrCat(Head(), Network(), BenchTablesText(request, result_));
     });

@@ -22,7 +22,6 @@ struct BenchFlags {
   NodesOptions nodes;
   std::string out;        // empty: runs/<UTC time>-bench
   std::string json_file;  // empty: none
-  std::string profile;    // file for the machine's profile; empty: none
   bool dry_run = false;
   std::vector<std::string> command_line;
 };

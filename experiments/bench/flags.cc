@@ -215,11 +215,6 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
       ->group(results)
       ->option_text("X")
       ->check(RealNumber({.low = 0, .high = 1e6}));
-  add(results, "--profile", raw.flags.profile, "FILE",
-      "Fit latency, rate and speed of adding to the native all-reduces, and write them to this file for "
-      "psring "
-      "predict --profile",
-      CheckName);
   add(results, "-J,--output_file", raw.flags.json_file, "FILE",
       "nccl-tests' JSON, with more fields; never overwrites: FILE.0 and so on", CheckJsonPath);
   add(results, "--out", raw.flags.out, "DIR",

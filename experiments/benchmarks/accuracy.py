@@ -1,36 +1,126 @@
 #!/usr/bin/env python3
-"""Measures each strategy's test accuracy on Fashion-MNIST after equal numbers of samples, over several seeds.
+"""Compares what models have learnt after the same samples, over several seeds.
 
-    ./run build && experiments/benchmarks/accuracy.py [--only mlp|async|cnn]
+    ./run build && experiments/benchmarks/accuracy.py [--pages accuracy,bfloat16,text_loss] [--seeds 3] [--rounds 5]
+                                                      [--torch_python torch/bin/python]
 
-Prints the table and writes experiments/results/accuracy.md (without --only). Takes about 10 minutes on two cores.
+accuracy: each strategy's test accuracy on Fashion-MNIST. Takes about 10 minutes on two cores.
+
+bfloat16: test accuracy and training speed on a CPU, compared with float32. For speed, every contender runs once per round; the
+ratio is the median of the rounds' ratios.
+
+text_loss: the loss of gpt-nano per token of the King James Bible's last 2%, compared with PyTorch: batches of 12 windows of 64
+tokens, AdamW with a constant learning rate of 0.001. One process of psring and of PyTorch, and psring's ps-async with 4 workers,
+each of which takes a quarter of the steps. Without PyTorch, only psring. Takes about 20 minutes.
+
+Prints the tables and writes experiments/results/PAGE.md.
 """
+import statistics
+import sys
+
+import peers
 import runs
 
-# section, strategy, workers, model, epochs, seeds
-CASES = [
-    ("mlp", "single", 1, "mlp", 3, 3),
-    ("mlp", "ring", 2, "mlp", 3, 3),
-    ("mlp", "ring", 4, "mlp", 3, 3),
-    ("mlp", "ps-sync", 2, "mlp", 3, 3),
-    ("mlp", "ps-sync", 4, "mlp", 3, 3),
-    ("async", "ps-async", 4, "mlp", 3, 10),
-    ("cnn", "single", 1, "cnn", 1, 3),
-    ("cnn", "ring", 2, "cnn", 1, 3),
-]
+# strategy, workers, model, epochs, seeds for each of --seeds
+STRATEGIES = [("single", 1, "mlp", 3), ("ring", 2, "mlp", 3), ("ring", 4, "mlp", 3), ("ps-sync", 2, "mlp", 3),
+              ("ps-sync", 4, "mlp", 3), ("ps-async", 4, "mlp", 3), ("single", 1, "cnn", 1), ("ring", 2, "cnn", 1)]
+RING = ["--strategy", "ring", "--workers", "2", "--transport", "tcp"]
+PRECISIONS = {
+    "single, float32": ["--strategy", "single"],
+    "single, bfloat16": ["--strategy", "single", "--precision", "bfloat16"],
+    "ring x 2 over TCP, float32": RING,
+    "ring x 2 over TCP, float32, bfloat16 on the wire": [*RING, "--wire", "bfloat16"],
+    "ring x 2 over TCP, bfloat16, also on the wire": [*RING, "--precision", "bfloat16", "--wire", "bfloat16"],
+}
+SPEED_STEPS, EPOCHS = {"cnn": 30, "mlp": 300}, {"cnn": 1, "mlp": 3}
+TEXT = ["--model", "gpt-nano", "--batch", 12, "--lr", 0.001]
+
+
+def of_seeds(measure, seeds, label):
+    values = []
+    for seed in range(1, seeds + 1):
+        values.append(measure("--seed", seed))
+        print(f"{label} seed {seed}: {values[-1]:.4f}", file=sys.stderr)
+    return values
+
+
+def accuracies(flags, seeds, label):
+    return of_seeds(lambda *seed: float(runs.train([*flags, "--schedule", "linear", *seed])["test_accuracy"]), seeds, label)
+
+
+def mean_and_range(values):
+    return [f"{figure(values):.4f}" for figure in (statistics.mean, min, max)]
+
+
+def strategies(args):
+    rows = []
+    for strategy, workers, model, epochs in STRATEGIES:
+        seeds = args.seeds if strategy != "ps-async" else 10 * args.seeds // 3  # these vary more
+        flags = ["--strategy", strategy, "--workers", workers, "--model", model, "--epochs", epochs]
+        rows.append([model, epochs, strategy, workers, seeds,
+                     *mean_and_range(accuracies(flags, seeds, f"{strategy} x{workers} {model}"))])
+    return ["# Test accuracy of each strategy", "",
+            f"{runs.measured_on()}: test accuracy on Fashion-MNIST, batch 128 per worker, each strategy's default learning rate (with "
+            "linear decay to 0) and momentum.", "",
+            *runs.table("model | epochs | strategy | workers | seeds | accuracy: mean | lowest | highest", rows)]
+
+
+def speeds(model, rounds):
+    def speed(flags):
+        return lambda: float(runs.train(["--model", model, "--steps", SPEED_STEPS[model], "--warmup_steps", "10", "--no_eval", "--lr",
+                                         "0.02", *flags])["samples_per_s"])
+
+    results, others = runs.interleave({name: speed(flags) for name, flags in PRECISIONS.items()}, rounds, model)
+    rows, base = [], {}
+    for name, values in results.items():  # the first of each kind is float32
+        first = base.setdefault(name.split(",")[0], values)
+        rows.append([name, runs.spread(values), "" if values is first else f"{runs.paired_ratio(values, first):.2f}"])
+    return [others, "", *runs.table("contender | samples/s | speed over float32's (paired median)", rows), ""]
+
+
+def precisions(args):
+    native = "with" if "avx512_bf16" in runs.cpu_info() else "WITHOUT"
+    lines = ["# bfloat16 compared with float32", "",
+             f"{runs.measured_on()}, {native} AVX512-BF16; batch 128 per worker, one thread per process, momentum SGD, "
+             f"Fashion-MNIST; {args.rounds} interleaved rounds; samples/s as median (lowest to highest)."]
+    for model, epochs in EPOCHS.items():
+        rows, base = [], {}
+        speed = speeds(model, args.rounds)
+        for name, flags in PRECISIONS.items():
+            reached = accuracies(["--model", model, "--epochs", epochs, *flags], args.seeds, f"{model}, {name}")
+            difference = statistics.mean(reached) - base.setdefault(name.split(",")[0], statistics.mean(reached))
+            rows.append([name, *mean_and_range(reached), f"{difference:+.4f}"])
+        lines += ["", f"## {model}", "", *speed, f"Test accuracy after {epochs} epoch{'s' * (epochs > 1)} with linear decay of the "
+                  f"learning rate, {args.seeds} seeds:", "",
+                  *runs.table("contender | mean | lowest | highest | minus float32", rows)]
+    return lines
+
+
+def text_loss(args):
+    def psring(steps, *flags):
+        return lambda *seed: float(runs.train([*TEXT, "--steps", steps, *flags, *seed],
+                                              lambda out: runs.read_csv(out, "curves.csv"))[-1]["test_loss"])
+
+    quarter, version = args.steps // 4, peers.torch_version(args)
+    contenders = {"psring single": psring(args.steps, "--strategy", "single"),
+                  "psring ps-async, 4 workers": psring(quarter, "--strategy", "ps-async", "--workers", 4)}
+    if version:
+        contenders[f"PyTorch {version}"] = lambda *seed: peers.torch(
+            args, "pytorch_peer.py", *TEXT, "--optimizer", "adamw", "--steps", args.steps, "--warmup_steps", 0, "--fused", "--test",
+            *seed)["test_loss"]
+    return ["# Loss on a text compared with PyTorch", "",
+            f"{runs.measured_on()}: loss of gpt-nano per token of the King James Bible's last 2%, after {args.steps} batches of 12 "
+            f"windows of 64 tokens; AdamW, constant learning rate 0.001; {args.seeds} seeds. The 4 workers of ps-async train on "
+            f"{quarter} batches each. All *measured*.", "",
+            *runs.table("contender | mean | lowest | highest",
+                        [[name, *mean_and_range(of_seeds(loss, args.seeds, name))] for name, loss in contenders.items()])]
+
+
+PAGES = {"accuracy": strategies, "bfloat16": precisions, "text_loss": text_loss}
 
 if __name__ == "__main__":
-    args = runs.parse(__doc__, only=["mlp", "async", "cnn"])
-    table = runs.table("model | epochs | strategy | workers | seeds | accuracy: mean | lowest | highest", [
-        [model, epochs, strategy, workers, seeds, *runs.mean_and_range(runs.accuracies(
-            ["--strategy", strategy, "--workers", workers, "--model", model, "--epochs", epochs], seeds,
-            f"{strategy} x{workers} {model}"))]
-        for section, strategy, workers, model, epochs, seeds in CASES if args.only in (None, section)])
-    if args.only:
-        print("\n".join(table))
-    else:
-        runs.write_result("accuracy.md", [
-            "# Test accuracy of each strategy", "",
-            f"{runs.measured_on()}: test accuracy on Fashion-MNIST, batch 128 per worker, each strategy's "
-            "default learning rate (with linear decay to 0) and momentum. Written by experiments/benchmarks/accuracy.py.", "",
-            *table])
+    parser = runs.flags(__doc__, pages="accuracy", seeds=3, rounds=5, steps=(2000, "of the text"))
+    peers.add_flags(parser)
+    args = parser.parse_args()
+    for name in args.pages.split(","):
+        runs.write_result(f"{name}.md", [*PAGES[name](args), "", f"Written by experiments/benchmarks/accuracy.py --pages {name}."])

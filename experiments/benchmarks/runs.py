@@ -104,33 +104,29 @@ def measure_again_if_disturbed(measure, most_tries=3):
     return rows
 
 
-def measure_cases(options, cases, separator, measure, report, head):
-    """Measures the cases, {name: case}, of which --cases has a part of the name. measure(folder, case): rows. report(rows):
+def measure_cases(options, cases, measure, report, head):
+    """Measures the cases, {name: case}, of which --cases has a part of the name. measure(folder, name, case): rows. report(rows):
     (lines, problems). Writes head, command and lines to --out after each case; exits with 1 if there is a problem."""
-    wanted = {name: case for name, case in cases.items() if any(part in name for part in options.cases.split(separator))}
+    wanted = {name: case for name, case in cases.items() if any(part in name for part in options.cases.split(";"))}
     if not wanted:
-        sys.exit(f"no case contains '{options.cases}'; there are: {f'{separator} '.join(cases)}")
+        sys.exit(f"no case contains '{options.cases}'; there are: {'; '.join(cases)}")
     rows = []
     for name, case in wanted.items():
         print(name, file=sys.stderr)
-        rows += measure_again_if_disturbed(lambda folder, case=case: measure(folder, case))
+        rows += measure_again_if_disturbed(lambda folder, name=name, case=case: measure(folder, name, case))
         lines, problems = report(rows)
         if options.out:
             command = " ".join([f"experiments/benchmarks/{pathlib.Path(sys.argv[0]).name}", *sys.argv[1:]])
             write([*head, "", f"    {command}", "", f"{measured_on()}.", "", *lines], options.out)
+    finish(lines, problems)
+
+
+def finish(lines, problems):
+    """Prints the lines, and exits with 1 if there is a problem."""
     print("\n".join(lines))
     for problem in problems:
         print(f"outside: {problem}", file=sys.stderr)
     sys.exit(1 if problems else 0)
-
-
-def accuracies(arguments, seeds, label):
-    """Trains once per seed, 1 to `seeds`, and returns the test accuracies."""
-    values = []
-    for seed in range(1, seeds + 1):
-        values.append(float(train([*arguments, "--schedule", "linear", "--seed", seed])["test_accuracy"]))
-        print(f"{label} seed {seed}: {values[-1]:.4f}", file=sys.stderr)
-    return values
 
 
 def write_workload(path, megabytes, tensors):
@@ -230,11 +226,6 @@ def paired_ratio(values, base):
 
 def spread(values, form=",.0f", center=statistics.median):
     return f"{center(values):{form}} ({min(values):{form}} to {max(values):{form}})"
-
-
-def mean_and_range(values):
-    """Three cells."""
-    return [f"{figure(values):.4f}" for figure in (statistics.mean, min, max)]
 
 
 def table(head, rows):

@@ -1,18 +1,16 @@
 #!/usr/bin/env python3
 """Compares `psring compare --nnodes` with `psring compare` on the virtual cluster of as many nodes.
 
-    ./run build && experiments/benchmarks/several_machines.py [--machines 2,3,4] [--alternations 3] [--record FILE] [--realtime]
+    ./run build && experiments/benchmarks/several_machines.py [--machines 2,3,4] [--alternations 3] [--realtime]
 
 A machine is a network namespace with its own host name, connected to a switch by a link with the rate and the queues of the
 virtual cluster (virtual_cluster/namespaces.cc). A separate command in each machine starts `compare --nnodes` with one worker.
 Both kinds of cluster take turns with the same comparison: inception_bn, 45 MB of gradients, replayed. The script compares the
-samples/s of every strategy. --record reads earlier measurements from FILE and adds the new ones, so that one call can measure
-one number of machines, or one --transport.
+samples/s of every strategy.
 
 Writes experiments/results/several_machines.md, or the file given with --out. Exit code 1 if a pair differs by more than 5%, or
 a run on the virtual cluster is not valid. Needs root, setpriv, unshare and nsenter (util-linux), and ip and tc (iproute2).
 """
-import json
 import pathlib
 import signal
 import statistics
@@ -151,10 +149,10 @@ class Machines:
             network.close()
 
 
-def run_once(options, machines, flags, names, kind):
+def run_once(options, machines, transport, flags, names, kind):
     """The record of a comparison on one kind of cluster. names: {strategy: name}."""
     command = [*runs.psring_command(options), "compare", *flags, "--workers", machines.count, "--workload", WORKLOAD,
-               "--transport", options.transport, "--warmup_steps", WARMUP_STEPS, "--no_eval"]
+               "--transport", transport, "--warmup_steps", WARMUP_STEPS, "--no_eval"]
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         out, load, timeouts = folder / "run", runs.Load(), machines.timeouts()
@@ -175,16 +173,16 @@ def run_once(options, machines, flags, names, kind):
     print(f"{machines.count} machines, {kind}: {speeds} at {rate:.1f} MB/s, others {others:.0f}%, {timeouts} TCP time-outs between "
           f"machines {problems or ''}", file=sys.stderr)
     return {"nodes": machines.count, "kind": kind, "speeds": speeds, "problems": problems, "mb_per_s": rate, "others_pct": others,
-            "timeouts": timeouts, "realtime": options.realtime, "transport": options.transport}
+            "timeouts": timeouts, "realtime": options.realtime, "transport": transport}
 
 
-def measure(options, machines, alternation):
+def measure(options, machines, transport, alternation):
     """One record per comparison and kind of cluster. Disturbed ones are repeated."""
     records = []
     for flags, names in COMPARISONS:
         for kind in ("virtual", "machines")[::1 if alternation % 2 == 0 else -1]:
             for _ in range(3):
-                record = run_once(options, machines, flags, names, kind)
+                record = run_once(options, machines, transport, flags, names, kind)
                 if not record["problems"]:
                     break
             records.append(record)
@@ -238,19 +236,16 @@ def page(options, records):
 
 def main():
     options = runs.parse(__doc__, psring=runs.PSRING, realtime=False, machines=("2,3,4", "numbers of machines"), link="1gbit",
-                         transport=("auto", "auto or tcp"), alternations=3,
-                         record=(pathlib.Path, "a JSON file of measurements to read and to extend"),
-                         out=runs.RESULTS / "several_machines.md")
+                         transports=("auto,tcp", "of --transport"), alternations=3, out=runs.RESULTS / "several_machines.md")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rate = bits_per_s(options.link)
-    records = json.loads(options.record.read_text()) if options.record and options.record.exists() else []
-    for count in [int(number) for number in options.machines.split(",") if number]:
+    records = []
+    for count in map(int, options.machines.split(",")):
         machines = Machines(count, rate)
         try:
-            for alternation in range(options.alternations):
-                records += measure(options, machines, alternation)
-                if options.record:
-                    options.record.write_text(json.dumps(records, indent=1))
+            for transport in options.transports.split(","):
+                for alternation in range(options.alternations):
+                    records += measure(options, machines, transport, alternation)
         finally:
             machines.close()
     lines, problems = page(options, records)

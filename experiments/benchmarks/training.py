@@ -19,7 +19,6 @@ sections of the page are kept. If other programs used more than 5% of the proces
 its section is not written, and the exit code is 1.
 """
 import json
-import pathlib
 import statistics
 import sys
 import typing
@@ -118,18 +117,6 @@ class Contenders:
         name = name.removesuffix(", malloc tuned")
         return fastest([(f"{name}, {allocator}", code, env) for allocator, env in peers.allocators().items()])
 
-    def search(self, path):
-        """PyTorch's fastest configurations with one process and with two: as an earlier run has written them to `path`, else
-        tried, and added to it."""
-        known = json.loads(path.read_text()) if path and path.exists() else {}
-        if self.model not in known:
-            best = [self.best_torch(1), self.best_torch(2)]
-            known[self.model] = {"best": best, "tried": self.tried}
-            if path:
-                path.write_text(json.dumps(known, indent=1))
-        self.tried = known[self.model]["tried"]
-        return known[self.model]["best"]
-
 
 def contenders(args, model, with_torch, with_tensorflow):
     found = Contenders(args, model)
@@ -143,7 +130,7 @@ def contenders(args, model, with_torch, with_tensorflow):
             found.add_psring(f"psring {strategy} over {name}, 2 workers and a server", strategy, "--workers", 2, "--transport",
                              transport, "--server_placement", "dedicated")
     if with_torch:
-        (name, code, env), (ddp, ddp_code, ddp_env) = found.search(args.search)
+        (name, code, env), (ddp, ddp_code, ddp_env) = found.best_torch(1), found.best_torch(2)
         if servers:
             found.add_torch("PyTorch eager, 1 process", single, 1, [], {})
         found.add_torch(f"PyTorch at its best ({name}), 1 process", single, 1, code, env)
@@ -199,9 +186,7 @@ def write(args, model, found, results, others, versions):
 
 
 def main():
-    parser = runs.flags(__doc__, rounds=5, models="mlp,cnn", steps=(0, "measured steps; else the model's"), out=runs.RESULTS,
-                        search=(pathlib.Path, "JSON file for PyTorch's fastest configurations of each model: what it contains is not "
-                                "tried again"), only_search=(False, "with --search: end before the rounds"))
+    parser = runs.flags(__doc__, rounds=5, models="mlp,cnn", steps=(0, "measured steps; else the model's"), out=runs.RESULTS)
     peers.add_flags(parser)
     args = parser.parse_args()
     models = args.models.split(",")
@@ -214,8 +199,6 @@ def main():
         versions = f"PyTorch {torch or 'absent'}" + f", TensorFlow {tensorflow or 'absent'}" * WORK[model].with_servers
         try:
             found = contenders(args, model, torch, tensorflow)
-            if args.only_search:
-                continue
             results, others = runs.interleave(found.measure, args.rounds, model)
         except runs.Disturbed as why:
             disturbed = True

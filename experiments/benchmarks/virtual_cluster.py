@@ -107,9 +107,6 @@ def report(results):
 if __name__ == "__main__":
     options = runs.parse(__doc__, psring=runs.PSRING, realtime=False, out=(str, runs.ALSO_TO), steps=5, repeats=3)
     lines, failures = report(measure(options))
-    print("\n".join(lines))
     if options.out:
         runs.write([f"{runs.measured_on()}.", "", *lines], options.out)
-    for failure in failures:
-        print(f"outside: {failure}", file=sys.stderr)
-    sys.exit(1 if failures else 0)
+    runs.finish(lines, failures)

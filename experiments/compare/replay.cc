@@ -38,7 +38,7 @@ absl::StatusOr<Replayed> ReplayOne(const LaunchNote& note, const Binaries& binar
     const size_t equals = flag.find('=');
     const std::string name = CanonicalWord(flag.substr(std::min<size_t>(2, flag.size()), equals - 2));
     const std::string value = equals == std::string::npos ? "" : flag.substr(equals + 1);
-    if (ReachOf("train", name, value) != FlagReach::kOutside) command.push_back(flag);
+    if (ReachOf(name, value) != FlagReach::kOutside) command.push_back(flag);
   }
   PSRING_ASSIGN_OR_RETURN(const std::string output, RunForOutput(command, absl::Hours(24), interrupt));
   std::vector<std::string> lines = absl::StrSplit(output, '\n', absl::SkipEmpty());

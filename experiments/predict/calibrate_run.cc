@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/byte_size.h"
 #include "common/base/check.h"
-#include "common/base/read_file.h"
 #include "common/io/csv.h"
-#include "common/io/json_object.h"
 #include "experiments/plan/estimate.h"
+#include "experiments/theory/bench_exchanges.h"
 
 namespace psring {
 namespace {
@@ -69,141 +68,91 @@ Workload EvenWorkload(const RunStep& step, double compute_s) {
   return workload;
 }
 
-class Calibration {
- public:
-  explicit Calibration(const CalibrateInputs& inputs) : inputs_(inputs) {}
+std::vector<std::string> NamesFor(const CalibrateInputs& inputs, const StrategyRow& strategy) {
+  if (!inputs.fitted.empty()) return inputs.fitted;
+  return {"fraction", strategy.uses_servers ? "server_worker_ns" : "latency_us"};
+}
 
-  absl::StatusOr<std::string> Text() {
-    std::string text = absl::StrFormat("%-19s%8s%13s%14s%9s\n", "strategy", "workers", "measured ms",
-                                       "predicted ms", "error");
-    std::string flags;
-    bool any = false;
-    for (const StrategyRow& strategy : inputs_.strategies) {
-      PSRING_ASSIGN_OR_RETURN(const std::vector<FitRow> rows, RowsOf(strategy));
-      std::set<int> sizes;
-      for (const FitRow& row : rows) sizes.insert(row.size);
-      if (sizes.size() < 2) continue;
-      any = true;
-      std::vector<FitRow> kept;
-      for (const FitRow& row : rows) {
-        if (row.size != *sizes.rbegin()) kept.push_back(row);
-      }
-      const std::vector<std::string> names = NamesFor(strategy);
-      PSRING_ASSIGN_OR_RETURN(const Constants without, Fit(kept, names));
-      PSRING_ASSIGN_OR_RETURN(const Constants all, Fit(rows, names));
-      for (const FitRow& row : rows) {
-        PSRING_ASSIGN_OR_RETURN(const double predicted, row.predict(without));
-        absl::StrAppendFormat(&text, "%-19s%8d%13.2f%14.2f%+8.1f%%  %s\n", row.label, row.size,
-                              1e3 * row.measured, 1e3 * predicted, 100 * (predicted / row.measured - 1),
-                              row.size == *sizes.rbegin() ? "withheld" : "fitted");
-      }
-      absl::StrAppend(&flags, "- ", strategy.name, ": without the withheld rows ", ConstantsText(without),
-                      "; over all rows ", ConstantsText(all), ". To use them:", FlagsOf(all), "\n");
+std::string FlagsOf(const Constants& constants) {
+  std::string flags;
+  for (const auto& [name, value] : constants) {
+    if (name == "latency_us" || name == "barrier_us") {
+      absl::StrAppendFormat(&flags, " --%s %.3gus", name.substr(0, name.size() - 3), value);
+    } else if (name == "compute_cv") {
+      absl::StrAppendFormat(&flags, " --compute_varies normal:%.3g", value);
+    } else {
+      absl::StrAppendFormat(&flags, " --%s %.3g", name, value);
     }
-    if (!any) {
-      return absl::InvalidArgumentError(
-          "no strategy was run with two numbers of workers above 1, so none can be withheld; run compare or "
-          "bench with --workers 2,4, for example");
-    }
-    return absl::StrCat(
-        "Predictions are simulated; steps are measured. The largest number of workers of each "
-        "strategy is withheld\nfrom the fit.\n\n",
-        text, "\n", flags);
   }
+  return flags;
+}
 
- private:
-  std::vector<std::string> NamesFor(const StrategyRow& strategy) const {
-    if (!inputs_.fitted.empty()) return inputs_.fitted;
-    return strategy.uses_servers ? std::vector<std::string>{"fraction", "server_worker_ns"}
-                                 : std::vector<std::string>{"fraction", "latency_us"};
+// The exchange of one gradient.
+absl::StatusOr<StepSeconds> ExchangeOf(const CalibrateInputs& inputs, const PredictCase& point,
+                                       const RunStep& step, const Cluster& cluster) {
+  if (step.per_node > 1 && cluster.gpus_per_node != step.per_node) {
+    return absl::InvalidArgumentError(absl::StrCat("its machines had ", step.per_node,
+                                                   " processes each; add --gpus_per_node ", step.per_node,
+                                                   " and --intra with the rate inside a machine"));
   }
+  return [=, options = inputs.options, bytes = step.bytes](const Constants& constants) {
+    Cluster network = cluster;
+    PredictOptions fitted = options;
+    Apply(constants, network, fitted);
+    return Predictor({.tensors = {{.name = "exchange", .bytes = 4}}}, fitted)
+        .ExchangeSeconds(point, network, bytes);
+  };
+}
 
-  static std::string FlagsOf(const Constants& constants) {
-    std::string flags;
-    for (const auto& [name, value] : constants) {
-      if (name == "latency_us" || name == "barrier_us") {
-        absl::StrAppendFormat(&flags, " --%s %.3gus", name.substr(0, name.size() - 3), value);
-      } else if (name == "compute_cv") {
-        absl::StrAppendFormat(&flags, " --compute_varies normal:%.3g", value);
-      } else {
-        absl::StrAppendFormat(&flags, " --%s %.3g", name, value);
-      }
-    }
-    return flags;
+// `compute_s`: of the step.
+absl::StatusOr<StepSeconds> TrainingStepOf(const CalibrateInputs& inputs, const PredictCase& point,
+                                           const RunStep& step, double compute_s, const Cluster& cluster) {
+  if (inputs.workload && !(inputs.workload->compute_ms() > 0)) {
+    return absl::InvalidArgumentError(
+        "the times of --workload are 0; its steps cannot be scaled to the run's");
   }
+  if (cluster.link_bytes_per_s <= 0) return absl::InvalidArgumentError(kDefaultLinkMissing);
+  PredictOptions options = inputs.options;
+  options.buckets = {.first_mb = std::min(1.0, step.bucket_mb), .others_mb = step.bucket_mb};
+  if (step.servers > 0) options.place = PlaceOf(step.placement);
+  return PredictedStepOf(inputs.workload
+                             ? Faster(*inputs.workload, inputs.workload->compute_ms() / (1e3 * compute_s))
+                             : EvenWorkload(step, compute_s),
+                         point, cluster, options);
+}
 
-  // The step time of `none` with as many workers, else the row's compute_s.
-  double ComputeOf(const RunStep& step) const {
-    for (const RunStep& other : inputs_.steps) {
-      if (other.strategy == "none" && other.workers == step.workers) return other.step_s;
-    }
-    return step.compute_s;
+// The step time of `none` with as many workers, else the row's compute_s.
+double ComputeOf(const CalibrateInputs& inputs, const RunStep& step) {
+  for (const RunStep& other : inputs.steps) {
+    if (other.strategy == "none" && other.workers == step.workers) return other.step_s;
   }
+  return step.compute_s;
+}
 
-  // The exchange of one gradient.
-  absl::StatusOr<FitRow> ExchangeRow(const StrategyRow& strategy, const RunStep& step) const {
-    Cluster cluster = inputs_.cluster;
-    if (cluster.link_bytes_per_s <= 0) cluster.link_bytes_per_s = step.link_bytes_per_s;
-    if (step.per_node > 1 && cluster.gpus_per_node != step.per_node) {
-      return absl::InvalidArgumentError(absl::StrCat("its machines had ", step.per_node,
-                                                     " processes each; add --gpus_per_node ", step.per_node,
-                                                     " and --intra with the rate inside a machine"));
-    }
+// The rows with the most workers are withheld.
+absl::StatusOr<std::vector<FitRow>> FitRowsOf(const CalibrateInputs& inputs, const StrategyRow& strategy) {
+  std::vector<FitRow> rows;
+  int most = 0;
+  for (const RunStep& step : inputs.steps) {
+    if (step.strategy != strategy.name || step.workers < 2) continue;
+    const double compute_s = ComputeOf(inputs, step);
+    if (!step.exchange_only && !(compute_s > 0)) continue;
     const PredictCase point = {.strategy = strategy, .workers = step.workers, .servers = step.servers};
-    const auto predict = [options = inputs_.options, cluster, point,
-                          bytes = step.bytes](const Constants& constants) -> absl::StatusOr<double> {
-      Cluster network = cluster;
-      PredictOptions of_constants = options;
-      Apply(constants, network, of_constants);
-      return Predictor({.tensors = {{.name = "exchange", .bytes = 4}}}, of_constants)
-          .ExchangeSeconds(point, network, bytes);
-    };
-    return FitRow{.label = absl::StrCat(strategy.name, " ", ByteSizeText(static_cast<uint64_t>(step.bytes))),
-                  .size = step.workers,
-                  .measured = step.step_s,
-                  .predict = predict};
-  }
-
-  absl::StatusOr<std::vector<FitRow>> RowsOf(const StrategyRow& strategy) const {
-    std::vector<FitRow> rows;
-    for (const RunStep& step : inputs_.steps) {
-      if (step.strategy != strategy.name || step.workers < 2) continue;
-      if (step.exchange_only) {
-        PSRING_ASSIGN_OR_RETURN(rows.emplace_back(), ExchangeRow(strategy, step));
-        continue;
-      }
-      const double compute = ComputeOf(step);
-      if (!(compute > 0)) continue;
-      if (inputs_.workload && !(inputs_.workload->compute_ms() > 0)) {
-        return absl::InvalidArgumentError(
-            "the times of --workload are 0; its steps cannot be scaled to the run's");
-      }
-      Workload workload = inputs_.workload
-                              ? Faster(*inputs_.workload, inputs_.workload->compute_ms() / (1e3 * compute))
-                              : EvenWorkload(step, compute);
-      Cluster cluster = inputs_.cluster;
-      if (cluster.link_bytes_per_s <= 0) cluster.link_bytes_per_s = step.link_bytes_per_s;
-      if (cluster.link_bytes_per_s <= 0) return absl::InvalidArgumentError(kDefaultLinkMissing);
-      PredictOptions options = inputs_.options;
-      options.buckets = {.first_mb = std::min(1.0, step.bucket_mb), .others_mb = step.bucket_mb};
-      if (step.servers > 0) options.place = PlaceOf(step.placement);
-      const PredictCase point = {.strategy = strategy, .workers = step.workers, .servers = step.servers};
-      const auto predict = [=](const Constants& constants) -> absl::StatusOr<double> {
-        Cluster network = cluster;
-        PredictOptions of_constants = options;
-        Apply(constants, network, of_constants);
-        Predictor predictor(workload, of_constants);
-        PSRING_ASSIGN_OR_RETURN(const Prediction prediction, predictor.Predict(point, network));
-        return prediction.step;
-      };
-      rows.push_back(
-          {.label = strategy.name, .size = step.workers, .measured = step.step_s, .predict = predict});
+    Cluster cluster = inputs.cluster;
+    if (cluster.link_bytes_per_s <= 0) cluster.link_bytes_per_s = step.link_bytes_per_s;
+    FitRow row{.label = strategy.name, .size = step.workers, .measured = step.step_s};
+    if (step.exchange_only) {
+      absl::StrAppend(&row.label, " ", ByteSizeText(static_cast<uint64_t>(step.bytes)));
+      PSRING_ASSIGN_OR_RETURN(row.predict, ExchangeOf(inputs, point, step, cluster));
+    } else {
+      PSRING_ASSIGN_OR_RETURN(row.predict, TrainingStepOf(inputs, point, step, compute_s, cluster));
     }
-    return rows;
+    most = std::max(most, row.size);
+    rows.push_back(std::move(row));
   }
-
-  const CalibrateInputs& inputs_;
-};
+  for (FitRow& row : rows) row.withheld = row.size == most;
+  return rows;
+}
 
 }  // namespace
 
@@ -230,41 +179,24 @@ absl::StatusOr<std::vector<RunStep>> ParseRunSteps(const std::string& csv) {
   return steps;
 }
 
-absl::StatusOr<std::vector<RunStep>> ParseBenchExchanges(const std::string& text) {
-  constexpr size_t kMaxRows = 1 << 20, kMaxNameBytes = 4096;
-  constexpr int kMaxWorkers = 1 << 20;
-  constexpr double kMaxBytes = 1e15, kMaxUs = 3.6e12, kMaxMbPerS = 1e8;
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMaxRecordBytes, "it"));
-  if (!json.Has("network")) {
+absl::StatusOr<std::vector<RunStep>> ParseBenchSteps(const std::string& json) {
+  PSRING_ASSIGN_OR_RETURN(const BenchExchanges bench, ParseBenchExchanges(json, "it"));
+  if (bench.link_bytes_per_s <= 0) {
     return absl::InvalidArgumentError(
         "it is a benchmark of one machine, whose processes share the loopback; run psring bench --nnodes");
   }
-  PSRING_ASSIGN_OR_RETURN(const JsonObject network, json.Object("network"));
-  PSRING_ASSIGN_OR_RETURN(const double mb_per_s, network.Number("mb_per_s", 0, kMaxMbPerS));
-  PSRING_ASSIGN_OR_RETURN(const int per_node, network.WholeNumber("nproc_per_node", 1, kMaxWorkers));
-  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, json.Objects("results", kMaxRows));
   std::vector<RunStep> steps;
-  for (const JsonObject& row : rows) {
-    const auto is = [&](const char* key, const char* value) {
-      return row.Text(key, kMaxNameBytes).value_or("") == value;
-    };
-    const bool reduces = is("collective", "all_reduce") && is("backend", "native");
-    if (!is("transport", "tcp") || !is("type", "float") ||
-        !(reduces || (is("collective", "ps_push_pull") && is("algorithm", "sync")))) {
-      continue;
-    }
-    const absl::StatusOr<JsonObject> figures = row.Object("out_of_place");
-    if (!figures.ok()) continue;  // null: not measured
-    RunStep step{.placement = "rank0", .exchange_only = true, .per_node = per_node};
-    PSRING_ASSIGN_OR_RETURN(step.strategy, row.Text("algorithm", kMaxNameBytes));
-    if (!reduces) step.strategy = "ps-sync";
-    step.servers = reduces ? 0 : 1;
-    PSRING_ASSIGN_OR_RETURN(step.workers, row.WholeNumber("workers", 1, kMaxWorkers));
-    PSRING_ASSIGN_OR_RETURN(step.bytes, row.Number("size", 0, kMaxBytes));
-    PSRING_ASSIGN_OR_RETURN(const double time_us, figures->NumberOrNull("time", 0, kMaxUs));
-    step.step_s = 1e-6 * time_us;
-    step.link_bytes_per_s = 1e6 * mb_per_s;
-    if (step.bytes >= 4 && step.step_s > 0) steps.push_back(std::move(step));
+  for (const BenchExchange& one : bench.exchanges) {
+    if (one.transport != "tcp" || one.bytes < 4) continue;
+    steps.push_back({.strategy = one.uses_server ? "ps-sync" : one.algorithm,
+                     .placement = "rank0",
+                     .workers = one.workers,
+                     .servers = one.uses_server ? 1 : 0,
+                     .step_s = one.seconds,
+                     .bytes = one.bytes,
+                     .link_bytes_per_s = bench.link_bytes_per_s,
+                     .exchange_only = true,
+                     .per_node = bench.per_node});
   }
   if (steps.empty()) {
     return absl::InvalidArgumentError("it has no all-reduce or server round over TCP to fit the model to");
@@ -273,7 +205,30 @@ absl::StatusOr<std::vector<RunStep>> ParseBenchExchanges(const std::string& text
 }
 
 absl::StatusOr<std::string> CalibrationText(const CalibrateInputs& inputs) {
-  return Calibration(inputs).Text();
+  std::string text =
+      absl::StrFormat("%-19s%8s%13s%14s%9s\n", "strategy", "workers", "measured ms", "predicted ms", "error");
+  std::string flags;
+  for (const StrategyRow& strategy : inputs.strategies) {
+    PSRING_ASSIGN_OR_RETURN(const std::vector<FitRow> rows, FitRowsOf(inputs, strategy));
+    if (std::ranges::all_of(rows, &FitRow::withheld)) continue;
+    PSRING_ASSIGN_OR_RETURN(const CheckedFit fit, FitAndCheck(rows, NamesFor(inputs, strategy)));
+    for (const CheckedRow& row : fit.rows) {
+      absl::StrAppendFormat(&text, "%-19s%8d%13.2f%14.2f%+8.1f%%  %s\n", row.label, row.size,
+                            1e3 * row.measured, 1e3 * row.predicted, 100 * row.error(),
+                            row.withheld ? "withheld" : "fitted");
+    }
+    absl::StrAppend(&flags, "- ", strategy.name, ": without the withheld rows ", ConstantsText(fit.without),
+                    "; over all rows ", ConstantsText(fit.all), ". To use them:", FlagsOf(fit.all), "\n");
+  }
+  if (flags.empty()) {
+    return absl::InvalidArgumentError(
+        "no strategy was run with two numbers of workers above 1, so none can be withheld; run compare or "
+        "bench with --workers 2,4, for example");
+  }
+  return absl::StrCat(
+      "Predictions are simulated; steps are measured. The largest number of workers of each "
+      "strategy is withheld\nfrom the fit.\n\n",
+      text, "\n", flags);
 }
 
 }  // namespace psring

@@ -11,7 +11,7 @@
 
 namespace psring {
 
-// A row of summary.csv, or a row of a benchmark: one exchange, without computing.
+// A row of summary.csv, or one exchange of a benchmark, without computing.
 struct RunStep {
   std::string strategy, placement;
   int workers = 0, servers = 0;
@@ -27,7 +27,7 @@ absl::StatusOr<std::vector<RunStep>> ParseRunSteps(const std::string& csv);
 
 // From the text of the bench.json of several machines: native all-reduces over TCP, and rounds of one
 // parameter server (ps-sync). InvalidArgument: it is of one machine, or has no such row.
-absl::StatusOr<std::vector<RunStep>> ParseBenchExchanges(const std::string& json);
+absl::StatusOr<std::vector<RunStep>> ParseBenchSteps(const std::string& json);
 
 struct CalibrateInputs {
   std::vector<RunStep> steps;

@@ -17,7 +17,6 @@
 #include "experiments/plan/estimate.h"
 #include "experiments/predict/nearest.h"
 #include "experiments/predict/predict.h"
-#include "experiments/theory/machine_profile.h"
 #include "experiments/virtual_cluster/link.h"
 #include "ring_worker/schedules/schedule.h"
 
@@ -30,20 +29,9 @@ absl::Status Wrong(const std::string& flag, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(flag, ": ", status.message()));
 }
 
-absl::Status Rate(const std::string& flag, const std::string& text, double& bytes_per_s) {
-  if (text.empty()) return absl::OkStatus();
-  const absl::StatusOr<double> bits = ParseBitRate(text);
-  if (!bits.ok()) return Wrong(flag, bits.status());
-  bytes_per_s = *bits / 8;
-  return absl::OkStatus();
-}
-
-absl::Status Latency(const std::string& flag, const std::string& text, double& seconds) {
-  if (text.empty()) return absl::OkStatus();
-  const absl::StatusOr<double> latency = ParseLatency(text);
-  if (!latency.ok()) return Wrong(flag, latency.status());
-  seconds = *latency;
-  return absl::OkStatus();
+absl::StatusOr<double> BytesPerSecond(const std::string& rate) {
+  PSRING_ASSIGN_OR_RETURN(const double bits_per_s, ParseBitRate(rate));
+  return bits_per_s / 8;
 }
 
 std::string CheckRate(const std::string& text) { return std::string(ParseBitRate(text).status().message()); }
@@ -60,42 +48,43 @@ absl::StatusOr<std::vector<int>> Counts(const std::string& flag, const std::stri
   return std::vector<int>(sorted.begin(), sorted.end());
 }
 
-absl::StatusOr<Delays> UnderstandDelays(const RawPredictFlags& raw, int least_workers) {
-  Delays delays{.seed = raw.seed};
-  PSRING_RETURN_IF_ERROR(CheckStragglers(raw.straggler, least_workers));
-  PSRING_ASSIGN_OR_RETURN(const std::vector<Straggler> stragglers, ParseStragglers(raw.straggler));
-  for (int worker = 0; worker < least_workers && !stragglers.empty(); ++worker) {
-    delays.slowness.push_back(SlownessOf(stragglers, worker));
-  }
-  PSRING_ASSIGN_OR_RETURN(delays.jitter, ParseTimeDistribution(raw.jitter_ms));
-  return delays;
-}
-
 bool LinkComesFromProfile(const RawPredictFlags& raw) {
   return raw.link.empty() && raw.cluster.empty() && !raw.profile.empty();
 }
 
-absl::StatusOr<Cluster> UnderstandCluster(const RawPredictFlags& raw) {
+absl::StatusOr<Cluster> UnderstandCluster(const RawPredictFlags& raw,
+                                          const std::optional<MachineProfile>& profile) {
   Cluster cluster;
   if (!raw.cluster.empty()) {
     PSRING_ASSIGN_OR_RETURN(cluster, LoadCluster(raw.cluster));
   }
-  PSRING_RETURN_IF_ERROR(Rate("--link", raw.link, cluster.link_bytes_per_s));
   if (LinkComesFromProfile(raw)) {
-    PSRING_ASSIGN_OR_RETURN(const MachineProfile profile, LoadMachineProfile(raw.profile));
-    cluster.link_bytes_per_s = profile.link_bytes_per_s;
-    if (profile.link_bytes_per_s > 0) cluster.fraction = 1;  // it is what a program gets
+    cluster.link_bytes_per_s = profile->link_bytes_per_s;
+    if (profile->link_bytes_per_s > 0) cluster.fraction = 1;  // it is what a program gets
   }
-  PSRING_RETURN_IF_ERROR(Rate("--intra", raw.intra, cluster.intra_bytes_per_s));
-  PSRING_RETURN_IF_ERROR(Latency("--latency", raw.latency, cluster.latency_s));
-  PSRING_RETURN_IF_ERROR(Latency("--intra_latency", raw.intra_latency, cluster.intra_latency_s));
+  struct TextFlag {
+    const char* name;
+    const std::string& text;
+    absl::StatusOr<double> (*parse)(const std::string& text);
+    double& value;
+  };
+  for (const auto& [name, text, parse, value] :
+       {TextFlag{"--link", raw.link, BytesPerSecond, cluster.link_bytes_per_s},
+        TextFlag{"--intra", raw.intra, BytesPerSecond, cluster.intra_bytes_per_s},
+        TextFlag{"--latency", raw.latency, ParseLatency, cluster.latency_s},
+        TextFlag{"--intra_latency", raw.intra_latency, ParseLatency, cluster.intra_latency_s},
+        TextFlag{"--connection", raw.connection, BytesPerSecond, cluster.connection_bytes_per_s},
+        TextFlag{"--barrier", raw.barrier, ParseLatency, cluster.barrier_s}}) {
+    if (text.empty()) continue;
+    const absl::StatusOr<double> parsed = parse(text);
+    if (!parsed.ok()) return Wrong(name, parsed.status());
+    value = *parsed;
+  }
   cluster.gpus_per_node = raw.gpus_per_node.value_or(cluster.gpus_per_node);
   cluster.cards_per_node = raw.cards_per_node.value_or(cluster.cards_per_node);
   cluster.rings = raw.rings.value_or(cluster.rings);
   cluster.fraction = raw.fraction.value_or(cluster.fraction);
   cluster.oversubscription = raw.oversubscription.value_or(cluster.oversubscription);
-  PSRING_RETURN_IF_ERROR(Rate("--connection", raw.connection, cluster.connection_bytes_per_s));
-  PSRING_RETURN_IF_ERROR(Latency("--barrier", raw.barrier, cluster.barrier_s));
   cluster.sender_loss = raw.sender_loss.value_or(cluster.sender_loss);
   cluster.node_loss = raw.node_loss.value_or(cluster.node_loss);
   for (const auto& [ns, to] : {std::pair(raw.server_add_ns, &cluster.server_add_s_per_byte),
@@ -109,19 +98,25 @@ absl::StatusOr<Cluster> UnderstandCluster(const RawPredictFlags& raw) {
 // The constants that flags or a --cluster set; `cluster` is the result of both.
 std::set<std::string> Given(const RawPredictFlags& raw, const Cluster& cluster) {
   std::set<std::string> given;
-  const auto add = [&](bool set, const char* name) {
+  for (const auto& [set, name] :
+       {std::pair(raw.fraction.has_value() || !raw.cluster.empty() ||
+                      (LinkComesFromProfile(raw) && cluster.link_bytes_per_s > 0),
+                  "fraction"),
+        {!raw.latency.empty() || !raw.cluster.empty() || !raw.profile.empty(), "latency_us"},
+        {raw.compute_varies != "none", "compute_cv"},
+        {raw.sender_loss.has_value() || cluster.sender_loss > 0, "sender_loss"},
+        {raw.node_loss.has_value() || cluster.node_loss > 0, "node_loss"},
+        {raw.server_worker_ns.has_value() || cluster.server_worker_s_per_byte > 0, "server_worker_ns"},
+        {!raw.barrier.empty() || cluster.barrier_s > 0, "barrier_us"}}) {
     if (set) given.insert(name);
-  };
-  add(raw.fraction.has_value() || !raw.cluster.empty() ||
-          (LinkComesFromProfile(raw) && cluster.link_bytes_per_s > 0),
-      "fraction");
-  add(!raw.latency.empty() || !raw.cluster.empty() || !raw.profile.empty(), "latency_us");
-  add(raw.compute_varies != "none", "compute_cv");
-  add(raw.sender_loss.has_value() || cluster.sender_loss > 0, "sender_loss");
-  add(raw.node_loss.has_value() || cluster.node_loss > 0, "node_loss");
-  add(raw.server_worker_ns.has_value() || cluster.server_worker_s_per_byte > 0, "server_worker_ns");
-  add(!raw.barrier.empty() || cluster.barrier_s > 0, "barrier_us");
+  }
   return given;
+}
+
+// "fraction, latency_us"
+template <typename Rows>
+std::string Names(const Rows& rows) {
+  return absl::StrJoin(rows, ", ", [](std::string* out, const auto& row) { absl::StrAppend(out, row.name); });
 }
 
 absl::Status UnderstandCalibrate(const RawPredictFlags& raw, PredictFlags& flags) {
@@ -130,12 +125,10 @@ absl::Status UnderstandCalibrate(const RawPredictFlags& raw, PredictFlags& flags
   if (raw.fit.empty()) return absl::OkStatus();
   if (raw.calibrate.empty()) return absl::InvalidArgumentError(Tr("--fit needs --calibrate RUN"));
   flags.fitted = absl::StrSplit(raw.fit, ',');
-  std::vector<std::string> known;
-  for (const ConstantInfo& info : ConstantInfos()) known.push_back(info.name);
   for (const std::string& name : flags.fitted) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    if (FindConstant(name) != nullptr) continue;
     return absl::InvalidArgumentError(
-        Tr("--fit: unknown constant '$0'; use one of $1", name, absl::StrJoin(known, ", ")));
+        Tr("--fit: unknown constant '$0'; use one of $1", name, Names(ConstantInfos())));
   }
   if (flags.fitted.size() > 2) {
     return absl::InvalidArgumentError(Tr("--fit: a run determines at most two constants; name one or two"));
@@ -149,13 +142,14 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   CLI::App* verb = app.add_subcommand(
       "predict", "Simulate what a step would cost on other machines and networks; nothing is run");
   const auto add = [&](const std::string& group, const char* names, auto& to, const char* value,
-                       const std::string& text) {
-    return verb->add_option(names, to, text)->group(group)->option_text(value);
+                       const std::string& text, const ValueCheck& check = {}) {
+    CLI::Option* const option = verb->add_option(names, to, text)->group(group)->option_text(value);
+    if (check) option->check(check);
   };
-  std::vector<std::string> clusters;
-  for (const ClusterPreset& preset : ClusterPresets()) {
-    clusters.push_back(absl::StrCat(preset.cluster.name, " (", preset.summary, ")"));
-  }
+  const std::string clusters =
+      absl::StrJoin(ClusterPresets(), "; ", [](std::string* out, const ClusterPreset& preset) {
+        absl::StrAppend(out, preset.cluster.name, " (", preset.summary, ")");
+      });
   const char* what = "What is predicted";
   add(what, "--workload", raw.workload, "NAME",
       absl::StrCat("Recorded layer times: ", absl::StrJoin(WorkloadNames(), ", "),
@@ -171,84 +165,75 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(InHelpAll(what), "--server_placement", raw.server_placement, "PLACE",
       "dedicated: a machine each; colocated: one with each of S workers; rank0: all on rank 0's host, which "
       "then "
-      "uses no link [dedicated]")
-      ->check(OneOf({"rank0", "dedicated", "colocated"}));
+      "uses no link [dedicated]",
+      OneOf({"rank0", "dedicated", "colocated"}));
   add(InHelpAll(what), "--ps_schedule", raw.ps_schedule, "WHEN",
-      "pipelined (weights leave bucket by bucket) or serial (after all gradients of the step) [pipelined]")
-      ->check(OneOf({"serial", "pipelined"}));
-  add(InHelpAll(what), "--bucket_mb", raw.bucket_mb, "MIB", "Size of a bucket; the first has at most 1 [25]")
-      ->check(RealNumber({}));
+      "pipelined (weights leave bucket by bucket) or serial (after all gradients of the step) [pipelined]",
+      OneOf({"serial", "pipelined"}));
+  add(InHelpAll(what), "--bucket_mb", raw.bucket_mb, "MIB", "Size of a bucket; the first has at most 1 [25]",
+      RealNumber({}));
   verb->add_flag("--local_aggregation", raw.local_aggregation,
                  "Workers of a machine add their gradients, and one of them pushes the sum")
       ->group(what);
   add(InHelpAll(what), "--partition_mb", raw.partition_mb, "MIB",
-      "Divide larger tensors into pieces of at most this size [0: whole tensors]")
-      ->check(RealNumber({.low_allowed = true}));
+      "Divide larger tensors into pieces of at most this size [0: whole tensors]",
+      RealNumber({.low_allowed = true}));
   add(InHelpAll(what), "--overlap", raw.overlap, "WHEN",
-      "backward: send a gradient as soon as it is ready; none: after backward has ended [backward]")
-      ->check(OneOf({"backward", "none"}));
+      "backward: send a gradient as soon as it is ready; none: after backward has ended [backward]",
+      OneOf({"backward", "none"}));
   verb->add_flag("--exchange_only", raw.exchange_only, "Ignore computing: a step is one exchange")
       ->group(InHelpAll(what));
   add(what, "--wire", raw.wire, "TYPE",
-      "Type of the gradients that are sent: float32, bfloat16 or float16 [float32]")
-      ->check(OneOf({"float32", "bfloat16", "float16"}));
+      "Type of the gradients that are sent: float32, bfloat16 or float16 [float32]",
+      OneOf({"float32", "bfloat16", "float16"}));
   add(what, "--compute_varies", raw.compute_varies, "HOW",
       "How computing time varies between machines: normal:CV, lognormal:CV, or a file of measured times, one "
       "per line [none]");
   add(what, "--batch", raw.batch, "N",
-      "Samples per worker and step; computing time is scaled from the recorded batch")
-      ->check(WholeNumber(1, 1'000'000));
-  std::vector<std::string> devices;
-  for (const MeasuredDevice& device : MeasuredDevices()) devices.push_back(device.name);
+      "Samples per worker and step; computing time is scaled from the recorded batch",
+      WholeNumber(1, 1'000'000));
   add(what, "--device", raw.device, "NAME",
-      absl::StrCat("Use the published computing speed of ", absl::StrJoin(devices, ", "),
+      absl::StrCat("Use the published computing speed of ", Names(MeasuredDevices()),
                    " [the recorded device]"));
   add(InHelpAll(what), "--compute_speedup", raw.compute_speedup, "X",
-      "How many times as fast as the recorded device [1]")
-      ->check(RealNumber({}));
-  add(what, "--straggler", raw.straggler, "W:F,...", "Worker W (from 0) computes F times as long; or none")
-      ->check(StragglersText());
+      "How many times as fast as the recorded device [1]", RealNumber({}));
+  add(what, "--straggler", raw.straggler, "W:F,...", "Worker W (from 0) computes F times as long; or none",
+      StragglersText());
   add(what, "--jitter_ms", raw.jitter_ms, "TIME",
-      "A random delay before each step: exp:MEAN, lognormal:MEDIAN:SIGMA, a number, or none")
-      ->check(TimeDistributionText());
+      "A random delay before each step: exp:MEAN, lognormal:MEDIAN:SIGMA, a number, or none",
+      TimeDistributionText());
   add(InHelpAll(what), "--seed", raw.seed, "N", "Seed of random delays [1]");
 
   const char* network = "The network";
   add(network, "--cluster", raw.cluster, "NAME",
-      absl::StrCat(absl::StrJoin(clusters, "; "), "; or a JSON file. The flags below override it"));
-  add(network, "--link", raw.link, "RATE", "Rate of a node's network card in one direction, such as 25gbit")
-      ->check(CheckRate);
-  add(network, "--gpus_per_node", raw.gpus_per_node, "N", "Workers on a node [1]")
-      ->check(WholeNumber(1, 1024));
+      absl::StrCat(clusters, "; or a JSON file. The flags below override it"));
+  add(network, "--link", raw.link, "RATE", "Rate of a node's network card in one direction, such as 25gbit",
+      CheckRate);
+  add(network, "--gpus_per_node", raw.gpus_per_node, "N", "Workers on a node [1]", WholeNumber(1, 1024));
   add(network, "--intra", raw.intra, "RATE",
-      "Rate between a GPU and the other GPUs of its node, in one direction, such as 300gbit")
-      ->check(CheckRate);
-  add(InHelpAll(network), "--cards_per_node", raw.cards_per_node, "N", "Network cards of a node [1]")
-      ->check(WholeNumber(1, 64));
-  add(InHelpAll(network), "--rings", raw.rings, "N", "Parallel rings, which use as many cards [1]")
-      ->check(WholeNumber(1, 64));
+      "Rate between a GPU and the other GPUs of its node, in one direction, such as 300gbit", CheckRate);
+  add(InHelpAll(network), "--cards_per_node", raw.cards_per_node, "N", "Network cards of a node [1]",
+      WholeNumber(1, 64));
+  add(InHelpAll(network), "--rings", raw.rings, "N", "Parallel rings, which use as many cards [1]",
+      WholeNumber(1, 64));
   add(network, "--latency", raw.latency, "TIME",
-      "Latency of a message between nodes, including software [25us]")
-      ->check(CheckLatency);
+      "Latency of a message between nodes, including software [25us]", CheckLatency);
   add(InHelpAll(network), "--intra_latency", raw.intra_latency, "TIME",
-      "Latency of a message within a node [5us]")
-      ->check(CheckLatency);
-  add(InHelpAll(network), "--fraction", raw.fraction, "X", "Share of the cards' rate that is usable [0.9]")
-      ->check(RealNumber({}));
+      "Latency of a message within a node [5us]", CheckLatency);
+  add(InHelpAll(network), "--fraction", raw.fraction, "X", "Share of the cards' rate that is usable [0.9]",
+      RealNumber({}));
   add(InHelpAll(network), "--oversubscription", raw.oversubscription, "X",
-      "Sum of the cards' rates over the rate of the fabric [1]")
-      ->check(RealNumber({}));
+      "Sum of the cards' rates over the rate of the fabric [1]", RealNumber({}));
   add(InHelpAll(network), "--connection", raw.connection, "RATE",
-      "Highest rate of one TCP connection [no limit]")
-      ->check(CheckRate);
+      "Highest rate of one TCP connection [no limit]", CheckRate);
   add(InHelpAll(network), "--sender_loss", raw.sender_loss, "X",
       "If k nodes send to one port, 1/(1 + X (k - 1)) of its rate is usable [0]");
   add(InHelpAll(network), "--node_loss", raw.node_loss, "X",
       "With n nodes on the switches, 1/(1 + X (log2 n - 1)) of a card's rate is usable [0]");
   add(InHelpAll(network), "--barrier", raw.barrier, "TIME",
       "Duration of one round of the barrier after a synchronous step; it has log2(machines) rounds [no "
-      "barrier]")
-      ->check(CheckLatency);
+      "barrier]",
+      CheckLatency);
   add(InHelpAll(network), "--server_add_ns", raw.server_add_ns, "NS",
       "A server's time per byte to add a gradient [0.1]");
   add(InHelpAll(network), "--server_update_ns", raw.server_update_ns, "NS",
@@ -256,21 +241,16 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(InHelpAll(network), "--server_worker_ns", raw.server_worker_ns, "NS",
       "A server's time per byte that a worker pushes or pulls: receive, copy, send [0]");
   add(InHelpAll(network), "--network", raw.network, "KIND",
-      "tcp or rdma; auto: rdma if a message takes less than 10us [auto]")
-      ->check(OneOf({"auto", "tcp", "rdma"}));
-  std::vector<std::string> systems;
-  for (const PublishedSystem& system : PublishedSystems()) systems.push_back(system.name);
+      "tcp or rdma; auto: rdma if a message takes less than 10us [auto]", OneOf({"auto", "tcp", "rdma"}));
   add(InHelpAll(network), "--system", raw.system, "NAME",
-      absl::StrCat("Use the constants that were fitted to a published system: ", absl::StrJoin(systems, ", "),
+      absl::StrCat("Use the constants that were fitted to a published system: ", Names(PublishedSystems()),
                    "; none; auto: the nearest, if its GPU, network and rate match [auto]"));
-  std::vector<std::string> constants;
-  for (const ConstantInfo& info : ConstantInfos()) constants.push_back(info.name);
   add("Results", "--calibrate", raw.calibrate, "RUN",
       "Instead of a prediction, fit the model to the measured steps of a run (its folder or summary.csv), or "
       "to the exchanges of bench --nnodes. The "
       "largest number of workers is withheld and predicted; prints the errors");
   add(InHelpAll("Results"), "--fit", raw.fit, "NAME,...",
-      absl::StrCat("With --calibrate: at most two of ", absl::StrJoin(constants, ", "),
+      absl::StrCat("With --calibrate: at most two of ", Names(ConstantInfos()),
                    " [fraction and latency_us; servers: fraction and server_worker_ns]"));
   verb->add_flag("--published", raw.published,
                  "Instead of a prediction, fit the model to published runs, predict the largest ones, and "
@@ -290,17 +270,16 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
 
 absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
                                                const std::vector<std::string>& command_line) {
-  PredictFlags flags{.profile = raw.profile,
+  PredictFlags flags{.published = raw.published,
                      .files = {raw.workload, raw.cluster, raw.profile},
                      .out = raw.out,
                      .command_line = command_line};
-  flags.published = raw.published;
   if (raw.published) return flags;
   PSRING_ASSIGN_OR_RETURN(flags.workload, LoadWorkload(raw.workload.empty() ? "resnet50" : raw.workload));
   double speedup = raw.compute_speedup;
   if (raw.batch > 0) {
     // The time per sample stays as recorded.
-    speedup *= static_cast<double>(flags.workload.batch) / raw.batch;
+    speedup *= double(flags.workload.batch) / raw.batch;
     flags.workload.batch = raw.batch;
   }
   if (!raw.device.empty()) {
@@ -324,7 +303,10 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
   if (!flags.servers_per_node) {
     PSRING_ASSIGN_OR_RETURN(flags.servers, Counts("--servers", raw.servers));
   }
-  PSRING_ASSIGN_OR_RETURN(flags.cluster, UnderstandCluster(raw));
+  if (!raw.profile.empty()) {
+    PSRING_ASSIGN_OR_RETURN(flags.profile, LoadMachineProfile(raw.profile));
+  }
+  PSRING_ASSIGN_OR_RETURN(flags.cluster, UnderstandCluster(raw, flags.profile));
   flags.rdma = raw.network == "auto" ? LooksLikeRdma(flags.cluster) : raw.network == "rdma";
   flags.given = Given(raw, flags.cluster);
   flags.system = raw.system;
@@ -341,17 +323,19 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
   flags.options = {.buckets = {.first_mb = std::min(1.0, raw.bucket_mb), .others_mb = raw.bucket_mb},
                    .place = PlaceOf(raw.server_placement),
                    .pipelined = raw.ps_schedule == "pipelined",
-                   .seed = raw.seed};
-  flags.options.local_aggregation = raw.local_aggregation;
+                   .seed = raw.seed,
+                   .wire_part = raw.wire == "float32" ? 1 : 0.5,
+                   .local_aggregation = raw.local_aggregation};
   if (raw.local_aggregation && flags.cluster.gpus_per_node == 1) {
     return absl::InvalidArgumentError(
         Tr("--local_aggregation needs several workers on a machine; use --gpus_per_node 8, for example"));
   }
-  if (raw.wire != "float32") flags.options.wire_part = 0.5;
   absl::StatusOr<ComputeVariation> variation = ParseComputeVariation(raw.compute_varies);
   if (!variation.ok()) return Wrong("--compute_varies", variation.status());
   flags.options.variation = *std::move(variation);
-  PSRING_ASSIGN_OR_RETURN(flags.options.delays, UnderstandDelays(raw, flags.workers.front()));
+  const int least = flags.workers.front();
+  PSRING_RETURN_IF_ERROR(CheckStragglers(raw.straggler, least));
+  PSRING_ASSIGN_OR_RETURN(flags.options.delays, ParseDelays(raw.straggler, raw.jitter_ms, raw.seed, least));
   return flags;
 }
 

@@ -31,7 +31,7 @@ double Distance(const Situation& situation, const PublishedSystem& system) {
   const int generation = GenerationOf(situation.gpu);
   double distance =
       generation < 0 ? kUnknownGeneration : 0.5 * std::abs(generation - GenerationOf(system.gpu));
-  if (situation.rdma != (std::string(system.network) == "RDMA")) distance += 2;
+  if (situation.rdma != (system.rdma)) distance += 2;
   distance += 0.5 * std::abs(std::log2(RateOf(situation.cluster) / RateOf(system.cluster)));
   const double machines = ShapeOf(situation.cluster, situation.point.workers).nodes;
   distance += 0.25 * std::max(0.0, std::log2(machines / MachinesOf(system)));
@@ -66,9 +66,8 @@ const PublishedSystem& NearestSystem(const Situation& situation) {
 
 bool SameEnvironment(const Situation& situation, const PublishedSystem& system) {
   const double rate = RateOf(situation.cluster), known = RateOf(system.cluster);
-  return GenerationOf(situation.gpu) == GenerationOf(system.gpu) &&
-         situation.rdma == (std::string(system.network) == "RDMA") && rate <= kSameRate * known &&
-         rate >= known / kSameRate;
+  return GenerationOf(situation.gpu) == GenerationOf(system.gpu) && situation.rdma == (system.rdma) &&
+         rate <= kSameRate * known && rate >= known / kSameRate;
 }
 
 std::vector<std::string> Differences(const Situation& situation, const PublishedSystem& system) {
@@ -79,8 +78,8 @@ std::vector<std::string> Differences(const Situation& situation, const Published
                       generation < 0 ? Tr("a device of no known GPU generation") : kGenerations[generation],
                       system.gpu));
   }
-  if (situation.rdma != (std::string(system.network) == "RDMA"))
-    list.push_back(Tr("$0 (calibrated on $1)", situation.rdma ? "RDMA" : "TCP", system.network));
+  if (situation.rdma != (system.rdma))
+    list.push_back(Tr("$0 (calibrated on $1)", situation.rdma ? "RDMA" : "TCP", system.network()));
   const double rate = RateOf(situation.cluster), known = RateOf(system.cluster);
   if (rate > kSameRate * known || rate < known / kSameRate)
     list.push_back(Tr("machines with $0 (calibrated at $1)", BitRateText(8 * rate), BitRateText(8 * known)));
@@ -101,10 +100,9 @@ std::vector<std::string> Differences(const Situation& situation, const Published
     const int wanted = system.options.local_aggregation || situation.cluster.gpus_per_node == 1
                            ? machines
                            : situation.point.workers;
-    if (situation.point.servers < wanted) {
+    if (situation.point.servers < wanted)
       list.push_back(Tr("servers: $0 for $1 machines (calibrated with one per machine)",
                         situation.point.servers, machines));
-    }
   }
   if (situation.cluster.oversubscription > 1) list.push_back(Tr("an oversubscribed fabric"));
   return list;

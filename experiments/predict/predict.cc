@@ -19,13 +19,11 @@
 #include "experiments/engine/failure.h"
 #include "experiments/engine/programs.h"
 #include "experiments/predict/calibrate_run.h"
-#include "experiments/predict/published_check.h"
 #include "experiments/predict/report.h"
 #include "experiments/report/page.h"
 #include "experiments/runs/recorded_run.h"
 #include "experiments/runs/run_claim.h"
 #include "experiments/runs/run_folder.h"
-#include "experiments/theory/machine_profile.h"
 #include "ring_worker/schedules/schedule.h"
 
 namespace psring {
@@ -40,6 +38,48 @@ absl::StatusOr<StrategyRow> Find(const std::string& name, const std::vector<std:
   return strategy;
 }
 
+// Fits the model to a measured run. Called instead of a prediction.
+absl::Status Calibrate(const PredictFlags& flags, Display& display) {
+  std::error_code error;  // ReadFile reports it
+  const std::string in_folder = flags.calibrate + "/bench.json";
+  const bool folder = std::filesystem::is_directory(flags.calibrate, error);
+  const bool bench =
+      folder ? std::filesystem::exists(in_folder, error) : absl::EndsWith(flags.calibrate, ".json");
+  const std::string path = !folder ? flags.calibrate : bench ? in_folder : flags.calibrate + "/summary.csv";
+  PSRING_ASSIGN_OR_RETURN(const std::string text_of_run, ReadFile(path, kMaxRecordBytes));
+  const auto named = [&](const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat("--calibrate ", path, ": ", status.message()));
+  };
+  absl::StatusOr<std::vector<RunStep>> steps =
+      bench ? ParseBenchSteps(text_of_run) : ParseRunSteps(text_of_run);
+  if (!steps.ok()) return named(steps.status());
+  CalibrateInputs inputs{
+      .steps = *std::move(steps), .cluster = flags.cluster, .options = flags.options, .fitted = flags.fitted};
+  if (flags.workload_given) inputs.workload = flags.workload;
+  std::set<std::string> names;
+  for (const RunStep& step : inputs.steps) {
+    if (!names.insert(step.strategy).second) continue;
+    absl::StatusOr<StrategyRow> strategy = Find(step.strategy);
+    if (strategy.ok() && strategy->communicates()) inputs.strategies.push_back(*std::move(strategy));
+  }
+  const absl::StatusOr<std::string> text = CalibrationText(inputs);
+  if (!text.ok()) return named(text.status());
+  display.SayLines(*text);
+  return absl::OkStatus();
+}
+
+absl::Status CheckPublished(const Interrupt& interrupt, Display& display) {
+  std::vector<CheckedSystem> systems;
+  for (const PublishedSystem& system : PublishedSystems()) {
+    display.Redraw(absl::StrCat("fitting ", system.name));
+    PSRING_RETURN_IF_ERROR(interrupt.Check());
+    PSRING_ASSIGN_OR_RETURN(systems.emplace_back(), CheckSystem(system));
+  }
+  display.Clear();
+  display.SayLines(PublishedText(systems));
+  return absl::OkStatus();
+}
+
 class PredictionRun {
  public:
   PredictionRun(const PredictFlags& flags, const Interrupt& interrupt, Display& display)
@@ -47,40 +87,10 @@ class PredictionRun {
     report_.predictor = &predictor_;
     report_.cluster = flags_.cluster;
     report_.servers_per_node = flags_.servers_per_node;
-  }
-
-  // Fits the model to a measured run. Called instead of Run.
-  absl::Status Calibrate() {
-    std::error_code error;  // ReadFile reports it
-    const bool folder = std::filesystem::is_directory(flags_.calibrate, error);
-    const std::string in_folder = flags_.calibrate + "/bench.json";
-    const bool bench =
-        folder ? std::filesystem::exists(in_folder, error) : absl::EndsWith(flags_.calibrate, ".json");
-    const std::string path = !folder ? flags_.calibrate
-                             : bench ? in_folder
-                                     : flags_.calibrate + "/summary.csv";
-    PSRING_ASSIGN_OR_RETURN(const std::string text_of_run, ReadFile(path, kMaxRecordBytes));
-    const auto named = [&](const absl::Status& status) {
-      return absl::Status(status.code(), absl::StrCat("--calibrate ", path, ": ", status.message()));
-    };
-    absl::StatusOr<std::vector<RunStep>> steps =
-        bench ? ParseBenchExchanges(text_of_run) : ParseRunSteps(text_of_run);
-    if (!steps.ok()) return named(steps.status());
-    CalibrateInputs inputs{.steps = *std::move(steps),
-                           .cluster = flags_.cluster,
-                           .options = flags_.options,
-                           .fitted = flags_.fitted};
-    if (flags_.workload_given) inputs.workload = flags_.workload;
-    std::set<std::string> names;
-    for (const RunStep& step : inputs.steps) {
-      if (!names.insert(step.strategy).second) continue;
-      absl::StatusOr<StrategyRow> strategy = Find(step.strategy);
-      if (strategy.ok() && strategy->communicates()) inputs.strategies.push_back(*std::move(strategy));
-    }
-    absl::StatusOr<std::string> text = CalibrationText(inputs);
-    if (!text.ok()) return named(text.status());
-    display_.SayLines(*text);
-    return absl::OkStatus();
+    if (!flags_.profile) return;
+    report_.cluster.latency_s = flags_.profile->latency_s.value;
+    report_.cluster.server_add_s_per_byte = flags_.profile->add_s_per_byte.value;
+    report_.notes.push_back(Describe(*flags_.profile));
   }
 
   absl::Status Run() {
@@ -91,7 +101,6 @@ class PredictionRun {
     for (const std::string& name : names) {
       PSRING_ASSIGN_OR_RETURN(strategies.emplace_back(), Find(name, names));
     }
-    PSRING_RETURN_IF_ERROR(ReadProfile());
     PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RunClaim> claim,
                             RunClaim::Make(flags_.out, "predict", WallNow()));
     const int64_t begin = MonotonicNanos();
@@ -120,11 +129,11 @@ class PredictionRun {
     const auto text = [&] { return PredictText(report_); };
     PSRING_RETURN_IF_ERROR(folder.Write("predict.txt", InLanguage(Language::kEnglish, text)));
     PSRING_RETURN_IF_ERROR(folder.Write("predict.zh.txt", InLanguage(Language::kChinese, text)));
-    manifest.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
+    manifest.wall_s = 1e-9 * (MonotonicNanos() - begin);
     PSRING_RETURN_IF_ERROR(folder.WriteManifest(manifest));
     PSRING_RETURN_IF_ERROR(WriteRunReport(folder.path()));
     display_.SayLines(
-        absl::StrCat(text(), "\n",
+        absl::StrCat(PredictText(report_), "\n",
                      Tr("results: $0/report.html, and in the same folder summary.csv, summary.json, "
                         "predict.txt, manifest.json\nrepeat: $1 predict --config $0/config.toml",
                         folder.path(), CommandName())));
@@ -132,15 +141,6 @@ class PredictionRun {
   }
 
  private:
-  absl::Status ReadProfile() {
-    if (flags_.profile.empty()) return absl::OkStatus();
-    PSRING_ASSIGN_OR_RETURN(const MachineProfile profile, LoadMachineProfile(flags_.profile));
-    report_.cluster.latency_s = profile.latency_s.value;
-    report_.cluster.server_add_s_per_byte = profile.add_s_per_byte.value;
-    report_.notes.push_back(Describe(profile));
-    return absl::OkStatus();
-  }
-
   std::vector<PredictCase> CasesOf(const std::vector<StrategyRow>& strategies) const {
     std::vector<PredictCase> cases;
     for (const int workers : flags_.workers) {
@@ -169,59 +169,57 @@ class PredictionRun {
 
   // A case with the constants of the published system used for it, if any.
   struct Calibrated {
-    Situation situation;
-    const PublishedSystem* nearest;
-    Constants used;
+    PredictedRow row;  // without predictions
     Cluster cluster;
     PredictOptions options;
   };
   absl::StatusOr<Calibrated> CalibrationOf(const PredictCase& point) const {
-    Calibrated it{.situation = {.gpu = flags_.workload.device,
-                                .rdma = flags_.rdma,
-                                .point = point,
-                                .options = flags_.options,
-                                .cluster = report_.cluster},
-                  .nearest = nullptr,
-                  .cluster = report_.cluster,
-                  .options = flags_.options};
+    Calibrated it{
+        .row = {.point = point,
+                .single_samples_per_s = flags_.workload.batch / (1e-3 * flags_.workload.compute_ms()),
+                .situation = {.gpu = flags_.workload.device,
+                              .rdma = flags_.rdma,
+                              .point = point,
+                              .options = flags_.options,
+                              .cluster = report_.cluster}},
+        .cluster = report_.cluster,
+        .options = flags_.options};
+    PredictedRow& row = it.row;
     if (flags_.system == "none" || !point.strategy.communicates()) return it;
-    it.nearest = &NearestSystem(it.situation);
-    bool use = SameEnvironment(it.situation, *it.nearest);
+    row.nearest = &NearestSystem(row.situation);
+    bool use = SameEnvironment(row.situation, *row.nearest);
     if (flags_.system != "auto") {
       PSRING_ASSIGN_OR_RETURN(const PublishedSystem* named, FindSystem(flags_.system));
       if (named->servers == point.strategy.uses_servers) {
-        it.nearest = named;
+        row.nearest = named;
         use = true;
       }
     }
-    for (const auto& [name, value] : it.nearest->constants) {
-      if (use && !flags_.given.contains(name)) it.used[name] = value;
+    for (const auto& [name, value] : row.nearest->constants) {
+      if (use && !flags_.given.contains(name)) row.used[name] = value;
     }
-    Apply(it.used, it.cluster, it.options);
+    Apply(row.used, it.cluster, it.options);
     return it;
   }
 
   absl::Status PredictRow(const PredictCase& point) {
-    PredictedRow row{.point = point};
     PSRING_ASSIGN_OR_RETURN(Calibrated calibrated, CalibrationOf(point));
-    Predictor predictor(flags_.workload, calibrated.options);
-    row.situation = std::move(calibrated.situation);
-    row.nearest = calibrated.nearest;
-    row.used = std::move(calibrated.used);
-    const double one_step_s = 1e-3 * flags_.workload.compute_ms();
-    row.single_samples_per_s = flags_.workload.batch / one_step_s;
+    PredictedRow& row = calibrated.row;
+    const Predictor predictor(flags_.workload, calibrated.options);
     PSRING_RETURN_IF_ERROR(Progress(absl::StrCat("simulating ", row.name(), " x ", point.workers)));
-    for (const NetworkGuess& guess : kNetworkGuesses) {
-      PSRING_ASSIGN_OR_RETURN(row.guesses.emplace_back(),
-                              predictor.Predict(point, Guessed(calibrated.cluster, guess)));
+    for (const Cluster& guess : NetworkGuesses(calibrated.cluster)) {
+      PSRING_ASSIGN_OR_RETURN(row.guesses.emplace_back(), predictor.Predict(point, guess));
     }
     report_.rows.push_back(std::move(row));
     return absl::OkStatus();
   }
 
-  absl::StatusOr<Prediction> PredictOnce(const PredictCase& point) const {
+  absl::StatusOr<double> SecondsOf(const PredictCase& point) const {
     PSRING_ASSIGN_OR_RETURN(const Calibrated calibrated, CalibrationOf(point));
-    return Predictor(flags_.workload, calibrated.options).Predict(point, calibrated.cluster);
+    PSRING_ASSIGN_OR_RETURN(
+        const Prediction prediction,
+        Predictor(flags_.workload, calibrated.options).Predict(point, calibrated.cluster));
+    return prediction.step;
   }
 
   // Assumes that more servers are never slower; bisection finds the fewest.
@@ -234,11 +232,10 @@ class PredictionRun {
     for (const int workers : flags_.workers) {
       if (workers == 1) continue;
       PSRING_RETURN_IF_ERROR(Progress(absl::StrCat("servers to match ", all_reduce->name, " x ", workers)));
-      PSRING_ASSIGN_OR_RETURN(const Prediction goal,
-                              PredictOnce({.strategy = *all_reduce, .workers = workers}));
+      PSRING_ASSIGN_OR_RETURN(const double goal_s, SecondsOf({.strategy = *all_reduce, .workers = workers}));
       const auto matches = [&](int servers) -> absl::StatusOr<bool> {
-        PSRING_ASSIGN_OR_RETURN(const Prediction with, PredictOnce({*server, workers, servers}));
-        return with.step <= 1.005 * goal.step;
+        PSRING_ASSIGN_OR_RETURN(const double with_s, SecondsOf({*server, workers, servers}));
+        return with_s <= 1.005 * goal_s;
       };
       int low = 1, high = flags_.options.local_aggregation ? ShapeOf(flags_.cluster, workers).nodes : workers;
       PSRING_ASSIGN_OR_RETURN(const bool any, matches(high));
@@ -289,30 +286,12 @@ class PredictionRun {
   PredictReport report_;
 };
 
-int CheckPublished(const Interrupt& interrupt, Display& display) {
-  std::vector<CheckedSystem> systems;
-  for (const PublishedSystem& system : PublishedSystems()) {
-    display.Redraw(absl::StrCat("fitting ", system.name));
-    if (const absl::Status status = interrupt.Check(); !status.ok())
-      return ReportFailure("predict", status, display);
-    absl::StatusOr<CheckedSystem> checked = CheckSystem(system);
-    if (!checked.ok()) return ReportFailure("predict", checked.status(), display);
-    systems.push_back(*std::move(checked));
-  }
-  display.Clear();
-  display.SayLines(PublishedText(systems));
-  return 0;
-}
-
 }  // namespace
 
 int RunPredict(const PredictFlags& flags, const Interrupt& interrupt, Display& display) {
-  if (flags.published) return CheckPublished(interrupt, display);
-  if (!flags.calibrate.empty()) {
-    const absl::Status status = PredictionRun(flags, interrupt, display).Calibrate();
-    return status.ok() ? 0 : ReportFailure("predict", status, display);
-  }
-  const absl::Status status = PredictionRun(flags, interrupt, display).Run();
+  const absl::Status status = flags.published            ? CheckPublished(interrupt, display)
+                              : !flags.calibrate.empty() ? Calibrate(flags, display)
+                                                         : PredictionRun(flags, interrupt, display).Run();
   return status.ok() ? 0 : ReportFailure("predict", status, display);
 }
 

@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/text/translate.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/progress.h"
 #include "experiments/simulator/prediction.h"
+#include "experiments/theory/machine_profile.h"
 
 namespace CLI {
 class App;
@@ -41,7 +43,7 @@ struct PredictFlags {
   bool published = false;               // check the published systems instead
   Cluster cluster;
   PredictOptions options;
-  std::string profile;  // of a measured machine; empty: none
+  std::optional<MachineProfile> profile;  // of a measured machine
   bool rdma = false;
   std::string system = "auto";  // source of the constants: auto, none, or a PublishedSystem's name
   std::set<std::string> given;  // constants set by flags, which override those of a system

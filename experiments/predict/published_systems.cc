@@ -1,10 +1,12 @@
 #include "experiments/predict/published_systems.h"
 
 #include <algorithm>
-#include <memory>
+#include <cmath>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/text/translate.h"
@@ -42,7 +44,6 @@ std::vector<PublishedSystem> MakeSystems() {
                      .title = "BytePS, servers on as many further machines",
                      .source = kBytePs,
                      .gpu = "V100",
-                     .network = "TCP",
                      .servers = true,
                      .cluster = Machines(8, 20, 1200),
                      .options = Servers(ServerPlace::kDedicated, 4, true, true),
@@ -56,7 +57,6 @@ std::vector<PublishedSystem> MakeSystems() {
                      .title = "Horovod, the same machines",
                      .source = kBytePs,
                      .gpu = "V100",
-                     .network = "TCP",
                      .cluster = Machines(8, 20, 1200),
                      .options = Ring(64),
                      .models = {{"resnet50", 64, {{8, 2550}, {16, 4050}, {32, 7650}, {64, 11500}}},
@@ -68,7 +68,6 @@ std::vector<PublishedSystem> MakeSystems() {
                      .title = "TensorFlow, synchronous servers beside the workers",
                      .source = kTensorFlow,
                      .gpu = "K80",
-                     .network = "TCP",
                      .servers = true,
                      .cluster = Machines(8, 10, 80),
                      .options = Servers(ServerPlace::kColocated, 4, true, true),
@@ -82,7 +81,6 @@ std::vector<PublishedSystem> MakeSystems() {
                      .title = "Caffe with a plain parameter server",
                      .source = kPoseidon,
                      .gpu = "Titan X",
-                     .network = "TCP",
                      .servers = true,
                      .seconds = true,
                      .cluster = Machines(1, 40, 0),
@@ -96,7 +94,6 @@ std::vector<PublishedSystem> MakeSystems() {
                      .title = "Caffe with wait-free backpropagation",
                      .source = kPoseidon,
                      .gpu = "Titan X",
-                     .network = "TCP",
                      .servers = true,
                      .seconds = true,
                      .cluster = Machines(1, 40, 0),
@@ -112,7 +109,7 @@ std::vector<PublishedSystem> MakeSystems() {
                        .title = title,
                        .source = kDlPerf,
                        .gpu = "V100",
-                       .network = "RDMA",
+                       .rdma = true,
                        .cluster = Machines(8, 100, 1200),
                        .options = Ring(bucket_mb),
                        .after_backward = after_backward,
@@ -149,8 +146,34 @@ std::vector<PublishedSystem> MakeSystems() {
   return systems;
 }
 
-double StepSeconds(const PublishedSystem& system, const PublishedModel& model, const PublishedRow& row) {
+double PublishedSeconds(const PublishedSystem& system, const PublishedModel& model, const PublishedRow& row) {
   return system.seconds ? row.published : row.gpus * model.batch / row.published;
+}
+
+// A figure of each withheld row's error, ascending.
+std::vector<double> OfWithheld(const std::vector<CheckedSystem>& systems, double (*figure)(double error)) {
+  std::vector<double> figures;
+  for (const CheckedSystem& checked : systems) {
+    for (const CheckedRow& row : checked.rows) {
+      if (row.withheld) figures.push_back(figure(row.error()));
+    }
+  }
+  std::sort(figures.begin(), figures.end());
+  return figures;
+}
+
+std::string SystemText(const CheckedSystem& checked) {
+  const PublishedSystem& system = *checked.system;
+  std::string text = absl::StrFormat("\n## %s: %s\n\n%s. %s, %s. %s\n\n", system.name, system.title,
+                                     system.source, system.gpu, system.network(), system.remark);
+  absl::StrAppend(&text, "Fitted without the withheld rows: ", ConstantsText(checked.without),
+                  "; over all rows: ", ConstantsText(checked.all), ".\n\n");
+  absl::StrAppend(&text, "| case | published, ms a step | predicted | error | |\n|---|---|---|---|---|\n");
+  for (const CheckedRow& row : checked.rows) {
+    absl::StrAppendFormat(&text, "| %s | %.1f | %.1f | %+.1f%% | %s |\n", row.label, 1e3 * row.measured,
+                          1e3 * row.predicted, 100 * row.error(), row.withheld ? "withheld" : "fitted");
+  }
+  return text;
 }
 
 }  // namespace
@@ -181,7 +204,7 @@ absl::StatusOr<std::vector<FitRow>> RowsOf(const PublishedSystem& system) {
     PSRING_ASSIGN_OR_RETURN(Workload workload, LoadWorkload(model.workload));
     workload.batch = model.batch;
     workload =
-        Faster(workload, workload.compute_ms() / (1e3 * StepSeconds(system, model, model.rows.front())));
+        Faster(workload, workload.compute_ms() / (1e3 * PublishedSeconds(system, model, model.rows.front())));
     if (system.partition_mb > 0) {
       workload = InPieces(workload, static_cast<int64_t>(system.partition_mb * (1 << 20)));
     }
@@ -192,21 +215,55 @@ absl::StatusOr<std::vector<FitRow>> RowsOf(const PublishedSystem& system) {
       const PredictCase point = {.strategy = *FindStrategy(system.servers ? "ps-sync" : "ring"),
                                  .workers = row.gpus,
                                  .servers = system.servers ? nodes : 0};
-      const auto predict = [workload, point, &system](const Constants& constants) -> absl::StatusOr<double> {
-        Cluster cluster = system.cluster;
-        PredictOptions options = system.options;
-        Apply(constants, cluster, options);
-        Predictor predictor(workload, options);
-        PSRING_ASSIGN_OR_RETURN(const Prediction prediction, predictor.Predict(point, cluster));
-        return prediction.step;
-      };
       rows.push_back({.label = absl::StrCat(model.workload, ", ", row.gpus, " GPUs"),
                       .size = row.gpus,
-                      .measured = StepSeconds(system, model, row),
-                      .predict = predict});
+                      .measured = PublishedSeconds(system, model, row),
+                      .predict = PredictedStepOf(workload, point, system.cluster, system.options),
+                      .withheld = i + 1 == model.rows.size()});
     }
   }
   return rows;
+}
+
+absl::StatusOr<CheckedSystem> CheckSystem(const PublishedSystem& system) {
+  PSRING_ASSIGN_OR_RETURN(const std::vector<FitRow> rows, RowsOf(system));
+  PSRING_ASSIGN_OR_RETURN(CheckedFit fit, FitAndCheck(rows, system.fitted));
+  return CheckedSystem{std::move(fit), &system};
+}
+
+double FactorOf(const std::vector<CheckedSystem>& systems, double share) {
+  const std::vector<double> factors =
+      OfWithheld(systems, [](double error) { return std::exp(std::abs(std::log1p(error))); });
+  if (factors.empty()) return 1;
+  const auto place = static_cast<size_t>(std::ceil(share * factors.size()));
+  return factors[std::max<size_t>(place, 1) - 1];
+}
+
+std::string PublishedText(const std::vector<CheckedSystem>& systems) {
+  std::string text =
+      "# Published runs, predicted\n\nWritten by `./run predict --published`. Every predicted figure is "
+      "*simulated*; the published ones\nare measurements by others.\n\nThe first row of each model, on one "
+      "machine, sets its computing time and is not listed. At most two constants per\nsystem are fitted. "
+      "The largest run of each model is withheld from the fit and predicted: this is an extrapolation, "
+      "which\nleave-one-out would hide. The fit assumes that rows are accurate to 5% and that constants are "
+      "near their initial\nvalues, so a constant that the rows do not determine keeps its initial value.\n";
+  for (const CheckedSystem& checked : systems) text += SystemText(checked);
+  const std::vector<double> errors = OfWithheld(systems, [](double error) { return std::abs(error); });
+  PSRING_CHECK(!errors.empty());
+  const double factor = FactorOf(systems, 0.9);
+  absl::StrAppendFormat(&text,
+                        "\n## All withheld rows\n\n%d rows: median error %.1f%%, worst %.1f%%. 90%% are "
+                        "within a factor of %.2f of "
+                        "their prediction.\n\nThe range that predict prints is a factor of %.2f up and down, "
+                        "a width of %.2f. It is larger "
+                        "because the constants\nof each system, except the last three, were chosen when its "
+                        "withheld rows were already known.\n\nThese runs do not show what causes a loss: "
+                        "`compute_cv` stands for everything that makes a synchronous step wait for its\n"
+                        "slowest machine, `node_loss` for everything that slows an exchange down as machines "
+                        "are added.\n",
+                        errors.size(), 100 * errors[errors.size() / 2], 100 * errors.back(), factor,
+                        kCalibratedFactor, kCalibratedFactor * kCalibratedFactor);
+  return text;
 }
 
 }  // namespace psring

@@ -1,12 +1,12 @@
-// The registry of published training systems to which the model's constants are calibrated. The calibration,
-// its validation, `--system` and the tests read it. Pure.
+// The registry of published training systems to which the model's constants are calibrated, and the check of
+// the calibrated model against them: constants are fitted without the largest run of each model, which is
+// then predicted. (Leave-one-out would not test extrapolation.) Pure.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "experiments/predict/constants.h"
 #include "experiments/predict/fit.h"
 
 namespace psring {
@@ -28,10 +28,10 @@ struct PublishedSystem {
   const char* name;  // for --system
   const char* title;
   const char* source;
-  const char* gpu;      // generation
-  const char* network;  // "TCP" or "RDMA"
-  bool servers;         // false: a ring all-reduce
-  bool seconds;         // `published` is the time of a step
+  const char* gpu;       // generation
+  bool rdma = false;     // else TCP
+  bool servers = false;  // else a ring all-reduce
+  bool seconds = false;  // `published` is the time of a step
   Cluster cluster;
   PredictOptions options;  // buckets, placement, schedule, local aggregation
   double partition_mb = 0;
@@ -40,16 +40,30 @@ struct PublishedSystem {
   std::vector<std::string> fitted;  // names of constants, at most two
   Constants constants;              // fitted over all rows
   const char* remark;
+
+  const char* network() const { return rdma ? "RDMA" : "TCP"; }
 };
 const std::vector<PublishedSystem>& PublishedSystems();
 
 // NotFound lists the systems.
 absl::StatusOr<const PublishedSystem*> FindSystem(const std::string& name);
 
-// The rows to fit or check: all but the first of each model. `size` is the number of GPUs.
+// The rows to fit or check: all but the first of each model. `size` is the number of GPUs. The last row of
+// each model is withheld.
 absl::StatusOr<std::vector<FitRow>> RowsOf(const PublishedSystem& system);
 
 int MostGpus(const PublishedSystem& system);
+
+struct CheckedSystem : CheckedFit {
+  const PublishedSystem* system = nullptr;
+};
+absl::StatusOr<CheckedSystem> CheckSystem(const PublishedSystem& system);
+
+// The factor, at least 1, within which `share` (0 to 1) of the withheld rows are predicted, up or down.
+double FactorOf(const std::vector<CheckedSystem>& systems, double share);
+
+// The tables of experiments/results/published_runs.md.
+std::string PublishedText(const std::vector<CheckedSystem>& systems);
 
 // The calibrated range: at least 90% of the withheld rows are within this factor of their prediction, up or
 // down. For all systems together 1.08 suffices. But the constants to fit were chosen when the withheld rows

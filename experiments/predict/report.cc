@@ -23,15 +23,8 @@ constexpr double kLeastWait = 1e-9;     // in s; less is rounding
 constexpr double kShownFactor = 1.005;  // less is printed as 1.00
 
 const char* PlaceName(ServerPlace place) {
-  switch (place) {
-    case ServerPlace::kRank0:
-      return "rank0";
-    case ServerPlace::kDedicated:
-      return "dedicated";
-    case ServerPlace::kColocated:
-      return "colocated";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"rank0", "dedicated", "colocated"};
+  return kNames[static_cast<size_t>(place)];
 }
 
 std::string Count(double value) {
@@ -59,11 +52,13 @@ std::vector<int> WorkerCounts(const PredictReport& report) {
   return counts;
 }
 
+int MostWorkers(const PredictReport& report) { return report.rows.back().point.workers; }
+
 // One sentence for each strategy: its nearest calibrated system, with the most workers.
 void AddCalibration(const PredictReport& report, std::vector<std::string>& text) {
   std::set<std::string> named;
   for (const PredictedRow& row : report.rows) {
-    if (row.point.workers != WorkerCounts(report).back() || !row.point.strategy.communicates()) continue;
+    if (row.point.workers != MostWorkers(report) || !row.point.strategy.communicates()) continue;
     if (!named.insert(row.point.strategy.name).second) continue;
     if (row.nearest == nullptr) {
       return text.push_back(
@@ -72,7 +67,7 @@ void AddCalibration(const PredictReport& report, std::vector<std::string>& text)
     }
     const std::string used = row.used.empty() ? Tr("nothing") : ConstantsText(row.used);
     const std::vector<std::string> differences = Differences(row.situation, *row.nearest);
-    const char* network = row.nearest->network;
+    const char* network = row.nearest->network();
     if (differences.empty()) {
       text.push_back(Tr("$0: calibrated on $1 ($2, $3, up to $4 GPUs). Constants used: $5.",
                         row.point.strategy.name, row.nearest->name, row.nearest->gpu, network,
@@ -92,7 +87,7 @@ void AddRemarks(const PredictReport& report, std::vector<std::string>& text) {
   double slowest = 1;
   bool servers = false;
   for (const PredictedRow& row : report.rows) {
-    if (row.point.workers != WorkerCounts(report).back()) continue;
+    if (row.point.workers != MostWorkers(report)) continue;
     slowest = std::max(slowest, row.expected().slowest);
     servers = servers || row.point.servers > 0;
   }
@@ -100,7 +95,7 @@ void AddRemarks(const PredictReport& report, std::vector<std::string>& text) {
     text.push_back(
         Tr("Synchronous steps with $0 workers wait for the slowest machine: computing takes $1 times its "
            "mean. Asynchronous workers do not wait.",
-           WorkerCounts(report).back(), absl::StrFormat("%.2f", slowest)));
+           MostWorkers(report), absl::StrFormat("%.2f", slowest)));
   }
   const Workload& workload = report.predictor->workload();
   if (RecordedOnCpu(workload)) {
@@ -161,7 +156,7 @@ void AddCrossoverBySize(const PredictReport& report, std::vector<std::string>& t
   if (!parts.empty()) {
     text.push_back(
         Tr("Crossover in size for one exchange with $0 workers, without computation: the fastest is $1.",
-           WorkerCounts(report).back(), absl::StrJoin(parts, Tr(", "))));
+           MostWorkers(report), absl::StrJoin(parts, Tr(", "))));
   }
 }
 
@@ -194,14 +189,14 @@ void AddDropped(const PredictReport& report, std::vector<std::string>& text) {
   std::vector<std::string> parts;
   for (const PredictedRow& row : report.rows) {
     const double share = row.guesses.front().dropped_share;
-    if (row.point.workers != WorkerCounts(report).back() || share <= 0) continue;
+    if (row.point.workers != MostWorkers(report) || share <= 0) continue;
     parts.push_back(Tr("$0% with $1", absl::StrFormat("%.1f", 100 * share), row.name()));
   }
   if (!parts.empty()) {
     text.push_back(
         Tr("Gradients that are dropped because they arrive too late, with $0 workers: $1. They do not count "
            "in samples/s.",
-           WorkerCounts(report).back(), absl::StrJoin(parts, Tr(", "))));
+           MostWorkers(report), absl::StrJoin(parts, Tr(", "))));
   }
 }
 
@@ -235,26 +230,21 @@ std::string LimitText(const Prediction& prediction) {
   return prediction.method == "theory" ? absl::StrCat(text, Tr(", theory")) : text;
 }
 
-// Pads to `columns`; right-aligned, or left-aligned if negative.
-std::string InColumns(const std::string& text, int columns) {
-  const size_t width = static_cast<size_t>(std::abs(columns));
-  const std::string space(width - std::min(width, TextColumns(text)), ' ');
-  return columns < 0 ? text + space : space + text;
-}
-
 std::string TableText(const PredictReport& report) {
   struct Column {
     const char* heading;  // its two lines: "range of|9 in 10"
-    int columns;
+    size_t columns;
   };
   const Column columns[] = {
-      {TrNoop("strategy|"), -19}, {TrNoop("ser-|vers"), 4},         {TrNoop("workers|"), 8},
+      {TrNoop("strategy|"), 19},  {TrNoop("ser-|vers"), 4},         {TrNoop("workers|"), 8},
       {TrNoop("samples|/s"), 10}, {TrNoop("range of|9 in 10"), 15}, {TrNoop("effi-|ciency"), 7},
       {TrNoop("step|ms"), 8},     {TrNoop("com-|pute"), 7},         {TrNoop("ex-|posed"), 8},
       {TrNoop("comm.|busy"), 8},  {TrNoop("stale|mean"), 7},        {TrNoop("limited by|"), 0}};
   const auto line = [&](const std::vector<std::string>& cells) {
     std::string text;
-    for (size_t i = 0; i + 1 < cells.size(); ++i) text += InColumns(cells[i], columns[i].columns);
+    for (size_t i = 0; i + 1 < cells.size(); ++i) {
+      text += i == 0 ? PadRight(cells[i], columns[i].columns) : PadLeft(cells[i], columns[i].columns);
+    }
     return absl::StrCat(text, "  ", cells.back(), "\n");
   };
   std::vector<std::string> above, below;
@@ -340,13 +330,16 @@ std::string VerdictText(const PredictReport& report) {
 
 }  // namespace
 
-Cluster Guessed(const Cluster& cluster, const NetworkGuess& guess) {
-  Cluster guessed = cluster;
-  guessed.fraction = std::min(1.0, cluster.fraction * guess.rate);
-  guessed.intra_bytes_per_s *= guess.rate;
-  guessed.latency_s *= guess.latency;
-  guessed.intra_latency_s *= guess.latency;
-  return guessed;
+std::vector<Cluster> NetworkGuesses(const Cluster& cluster) {
+  std::vector<Cluster> guesses = {cluster};
+  for (const auto& [rate, latency] : {std::pair(0.9, 2.0), {1.1, 0.5}}) {
+    Cluster& guess = guesses.emplace_back(cluster);
+    guess.fraction = std::min(1.0, cluster.fraction * rate);
+    guess.intra_bytes_per_s *= rate;
+    guess.latency_s *= latency;
+    guess.intra_latency_s *= latency;
+  }
+  return guesses;
 }
 
 bool PredictedRow::extrapolated() const {
@@ -378,7 +371,7 @@ std::string PredictedRow::name() const {
 }
 
 std::optional<PredictionVerdict> VerdictOf(const PredictReport& report) {
-  const int workers = WorkerCounts(report).back();
+  const int workers = MostWorkers(report);
   PredictionVerdict verdict;
   verdict.winner = Fastest(report, workers);
   if (workers < 2 || verdict.winner == nullptr) return std::nullopt;

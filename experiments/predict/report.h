@@ -15,18 +15,12 @@ namespace psring {
 
 // 90% of the withheld published runs are within kCalibratedFactor of their prediction, up or down. Outside a
 // system's calibration, the network's effective rate and latency are uncertain, too. Such a case is predicted
-// for each of these networks, and its range spans the results.
-struct NetworkGuess {
-  const char* name;
-  double rate, latency;  // factors of the cluster's
-};
-inline constexpr NetworkGuess kNetworkGuesses[] = {
-    {"as described", 1, 1}, {"slower", 0.9, 2}, {"faster", 1.1, 0.5}};
-Cluster Guessed(const Cluster& cluster, const NetworkGuess& guess);
+// for each of these networks, and its range spans the results: as described, slower, faster.
+std::vector<Cluster> NetworkGuesses(const Cluster& cluster);
 
 struct PredictedRow {
   PredictCase point;
-  std::vector<Prediction> guesses;  // in the order of kNetworkGuesses
+  std::vector<Prediction> guesses;  // by NetworkGuesses
   double single_samples_per_s = 0;  // of one worker
   Situation situation;
   const PublishedSystem* nearest = nullptr;  // calibrated system; null if none is used

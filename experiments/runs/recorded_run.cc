@@ -155,7 +155,7 @@ Again MakeAgain(const RecordedRun& recorded, const std::string& run) {
 
   Again again{.arguments = {recorded.verb}};
   const auto add = [&](const Flag& flag) {
-    switch (ReachOf(recorded.verb, flag.name, flag.value)) {
+    switch (ReachOf(flag.name, flag.value)) {
       case FlagReach::kOutside:
         if (flag.name != "out") again.left_out.push_back(ShellText(flag.words));
         break;

@@ -31,7 +31,7 @@ struct Cluster {
   double worker_update_s_per_byte = 0;  // a worker's optimizer, for each bucket after its all-reduce
   double socket_bytes = 0;  // buffer of a connection between nodes: up to it, neither end waits for the other
   double connection_bytes_per_s = 0;      // limit of one TCP connection between nodes; 0: none
-  double sender_loss = 0, node_loss = 0;  // simulator/contention.h
+  double sender_loss = 0, node_loss = 0;  // see ShareWithSenders, WithNodes
   double barrier_s = 0;    // one round of the barrier that ends a synchronous step; 0: no barrier
   double burst_bytes = 0;  // a card passes them at full speed after a pause (a shaper's token bucket)
 
@@ -63,6 +63,20 @@ absl::Status CheckWorkers(const Cluster& cluster, int workers);
 // A card's bytes/s during a burst: the larger of 1e9 (between two processes of one host) and twice the card's
 // effective rate.
 double FullSpeed(const Cluster& cluster);
+
+// The share of a port's rate, in (0, 1], that `senders` nodes leave: queues overflow, and retransmissions
+// leave 1/(1 + loss (k - 1)) (TCP incast: Phanishayee et al. 2008; Chen et al. 2009). Step times with two
+// numbers of workers and the same servers determine `sender_loss`.
+double ShareWithSenders(double sender_loss, int senders);
+
+// The same cluster with the cards' rate reduced for `nodes` communicating nodes: flows collide in the
+// switches, which leaves 1/(1 + loss (log2 n - 1)) (flows hashed to paths: Raab & Steger 1998 bound the load
+// of the fullest path by O(log n)). The bus bandwidths of a ring on two numbers of nodes determine
+// `node_loss`.
+Cluster WithNodes(Cluster cluster, int nodes);
+
+// ceil(log2 n) rounds of the dissemination barrier (Hensgen, Finkel & Manber 1988).
+double BarrierSeconds(const Cluster& cluster, int nodes);
 
 // The placement of `workers`.
 struct Shape {

@@ -37,7 +37,7 @@ class CollectiveSimulation {
     }
     for (const PlannedConnection& planned : plan_.connections) connections_.push_back({planned});
     AddResources();
-    for (size_t c = 0; c < ranks_.size(); ++c) Continue(static_cast<int>(c));
+    for (size_t c = 0; c < ranks_.size(); ++c) Continue(c);
     std::vector<int64_t> ended;
     while (true) {
       const double next =
@@ -46,7 +46,7 @@ class CollectiveSimulation {
       ended.clear();
       network_.AdvanceTo(next, ended);
       touched_.clear();
-      for (const int64_t token : ended) SentWhole(static_cast<int>(token));
+      for (const int64_t token : ended) SentWhole(token);
       while (!timers_.empty() && timers_.top().time <= next) {
         const Timer timer = timers_.top();
         timers_.pop();
@@ -56,7 +56,7 @@ class CollectiveSimulation {
           PartDone(timer.what, timer.op);
         }
       }
-      for (const int c : touched_) Continue(c);
+      for (const size_t c : touched_) Continue(c);
     }
     return Result();
   }
@@ -75,10 +75,16 @@ class CollectiveSimulation {
     double adding_s = 0, adds_until = 0;
     double done_at = 0;  // end of its last part so far
   };
+  struct Connection : PlannedConnection {
+    std::optional<size_t> kind = {};  // of flow, once known
+    std::deque<size_t> queue = {};    // of messages; the first is being sent or waits for its receiver
+    double ahead = 0;                 // bytes sent before their receive started
+    double unsent = 0;                // bytes queued, including those in flight
+  };
   // The messages of one group, which are in flight together.
   struct Message {
-    int from = -1, to = -1;                    // classes
-    int connection = -1;                       // known once the sender has started the round
+    size_t from = 0, to = 0;                   // classes
+    Connection* connection = nullptr;          // known once the sender has started the round
     double bytes = 0;                          // of each
     int received = 0;                          // messages that each rank receives
     int64_t sender_op = -1, receiver_op = -1;  // -1: that side has not started the round
@@ -89,20 +95,14 @@ class CollectiveSimulation {
   };
   struct Timer {
     double time;
-    int what;
+    size_t what;
     int64_t op;  // -1: message `what` has arrived; else a part of this op of class `what` is done
     bool operator>(const Timer& other) const {
       return std::tie(time, op, what) > std::tie(other.time, other.op, other.what);
     }
   };
-  struct Connection : PlannedConnection {
-    int kind = -1;               // of flow; -1: not known yet
-    std::deque<int> queue = {};  // of messages; the first is being sent or waits for its receiver
-    double ahead = 0;            // bytes sent before their receive started
-    double unsent = 0;           // bytes queued, including those in flight
-  };
   // Identifies a message at both ends: pair of classes, length, round, slab.
-  using Meeting = std::tuple<int, int, int, int>;
+  using Meeting = std::tuple<size_t, int, int, int>;
 
   void AddResources() {
     const double intra =
@@ -116,22 +116,22 @@ class CollectiveSimulation {
     for (size_t c = 0; c < ranks_.size(); ++c) {
       // The ranks of a node share its cards; equal nodes share one entry.
       const int node = plan_.classes.first[c] / shape_.ranks_per_node;
-      const auto [at, fresh] = cards_.emplace(
-          plan_.classes.of[static_cast<size_t>(node) * static_cast<size_t>(shape_.ranks_per_node)], Ports());
+      const auto [at, fresh] = cards_.emplace(plan_.classes.of[node * shape_.ranks_per_node], Ports());
       if (fresh) at->second = {network_.AddResource(cards, burst), network_.AddResource(cards, burst)};
       card_.push_back(at->second);
       intra_.push_back({network_.AddResource(intra), network_.AddResource(intra)});
     }
   }
 
-  int KindOf(Connection& connection) {
-    if (connection.kind >= 0) return connection.kind;
-    const size_t from = static_cast<size_t>(connection.from), to = static_cast<size_t>(connection.to);
+  size_t KindOf(Connection& connection) {
+    if (connection.kind) return *connection.kind;
+    const size_t from = connection.from, to = connection.to;
     const double messages = connection.messages;  // of each rank of the class
     const double all = messages * plan_.classes.size[from];
     if (connection.same_node) {
-      return connection.kind = network_.AddKind(
-                 {{intra_[from].out, messages}, {intra_[to].in, all / plan_.classes.size[to]}});
+      connection.kind =
+          network_.AddKind({{intra_[from].out, messages}, {intra_[to].in, all / plan_.classes.size[to]}});
+      return *connection.kind;
     }
     const double card =
         cluster_.burst_bytes > 0 ? FullSpeed(cluster_) : cluster_.link_bytes_per_s * cluster_.fraction;
@@ -139,25 +139,26 @@ class CollectiveSimulation {
     const int rings = row != nullptr && row->traits.is_ring ? cluster_.rings : 1;
     const double connections = cluster_.connection_bytes_per_s > 0 ? cluster_.connection_bytes_per_s * rings
                                                                    : FluidNetwork::kUnlimited;
-    return connection.kind =
-               network_.AddKind({{card_[from].out, all / plan_.classes.size[from]},
-                                 {card_[to].in, all / plan_.classes.size[to]},
-                                 {fabric_, all}},
-                                std::min(card * std::min(rings, cluster_.cards_per_node), connections));
+    connection.kind =
+        network_.AddKind({{card_[from].out, all / plan_.classes.size[from]},
+                          {card_[to].in, all / plan_.classes.size[to]},
+                          {fabric_, all}},
+                         std::min(card * std::min(rings, cluster_.cards_per_node), connections));
+    return *connection.kind;
   }
 
   // Bytes wait at the sender until the receive has started or the socket has space.
   void StartFirst(Connection& connection) {
     if (connection.queue.empty()) return;
-    const int message = connection.queue.front();
-    Message& it = messages_[static_cast<size_t>(message)];
+    const size_t message = connection.queue.front();
+    Message& it = messages_[message];
     if (it.started) return;
     if (it.receiver_op < 0) {
       if (connection.same_node || connection.ahead + it.bytes > cluster_.socket_bytes) return;
       connection.ahead += it.bytes;
     }
     it.started = true;
-    network_.Start(KindOf(connection), it.bytes, message);
+    network_.Start(KindOf(connection), it.bytes, static_cast<int64_t>(message));
   }
 
   double BytesOf(const MessageGroup& group) const {
@@ -165,8 +166,8 @@ class CollectiveSimulation {
   }
 
   // Starts all ops that the rank may start now.
-  void Continue(int c) {
-    Rank& rank = ranks_[static_cast<size_t>(c)];
+  void Continue(size_t c) {
+    Rank& rank = ranks_[c];
     while (true) {
       for (; !rank.in_flight.empty() && rank.in_flight.front().done; ++rank.popped) {
         rank.in_flight.pop_front();
@@ -177,23 +178,21 @@ class CollectiveSimulation {
     }
   }
 
-  void StartOp(int c, Rank& rank, int round, int slab) {
-    const std::vector<RoundMessages>& rounds = plan_.rounds[static_cast<size_t>(c)];
+  void StartOp(size_t c, Rank& rank, int round, int slab) {
     const RoundMessages& groups =
-        *std::lower_bound(rounds.begin(), rounds.end(), round,
-                          [](const RoundMessages& messages, int r) { return messages.round < r; });
+        *std::ranges::lower_bound(plan_.rounds[c], round, {}, &RoundMessages::round);
     const int64_t number = rank.popped + static_cast<int64_t>(rank.in_flight.size());
     const int parts = static_cast<int>(groups.sends.size() + groups.receives.size());
     rank.in_flight.push_back({round, slab, parts, parts == 0});
     for (const MessageGroup& group : groups.sends) {
-      const int message = MessageAt({group.pair, group.chunks, round, slab});
-      Message& it = messages_[static_cast<size_t>(message)];
+      const size_t message = MessageAt({group.pair, group.chunks, round, slab});
+      Connection& connection = connections_[group.connection];
+      Message& it = messages_[message];
       it.from = c;
       it.to = group.peer;
-      it.connection = group.connection;
+      it.connection = &connection;
       it.bytes = BytesOf(group);
       it.sender_op = number;
-      Connection& connection = connections_[static_cast<size_t>(group.connection)];
       connection.queue.push_back(message);
       connection.unsent += it.bytes;
       it.taken = !connection.same_node && connection.unsent <= cluster_.socket_bytes;
@@ -201,40 +200,39 @@ class CollectiveSimulation {
       StartFirst(connection);
     }
     for (const MessageGroup& group : groups.receives) {
-      const int message = MessageAt({group.pair, group.chunks, round, slab});
-      Message& it = messages_[static_cast<size_t>(message)];
+      const size_t message = MessageAt({group.pair, group.chunks, round, slab});
+      Message& it = messages_[message];
       it.receiver_op = number;
       it.to = c;
       it.adds = group.adds;
       it.received = group.messages;
-      if (it.connection < 0) continue;
-      Connection& connection = connections_[static_cast<size_t>(it.connection)];
-      if (it.started) connection.ahead -= it.bytes;
+      if (it.connection == nullptr) continue;
+      if (it.started) it.connection->ahead -= it.bytes;
       if (it.arrived) timers_.push({network_.now(), message, -1});
-      StartFirst(connection);
+      StartFirst(*it.connection);
     }
   }
 
-  int MessageAt(const Meeting& meeting) {
+  size_t MessageAt(const Meeting& meeting) {
     const auto [at, fresh] = meetings_.emplace(meeting, 0);
     if (fresh) {
       if (unused_.empty()) {
-        unused_.push_back(static_cast<int>(messages_.size()));
+        unused_.push_back(messages_.size());
         messages_.emplace_back();
         meeting_of_.emplace_back();
       }
       at->second = unused_.back();
       unused_.pop_back();
-      messages_[static_cast<size_t>(at->second)] = {};
-      meeting_of_[static_cast<size_t>(at->second)] = meeting;
+      messages_[at->second] = {};
+      meeting_of_[at->second] = meeting;
     }
     return at->second;
   }
 
   // The last byte has left: the connection is free, and the message arrives one latency later.
-  void SentWhole(int message) {
-    Message& it = messages_[static_cast<size_t>(message)];
-    Connection& connection = connections_[static_cast<size_t>(it.connection)];
+  void SentWhole(size_t message) {
+    Message& it = messages_[message];
+    Connection& connection = *it.connection;
     connection.queue.pop_front();
     connection.unsent -= it.bytes;
     if (!it.taken) PartDone(it.from, it.sender_op);
@@ -249,8 +247,8 @@ class CollectiveSimulation {
   void TakeMore(const Connection& connection) {
     if (connection.same_node) return;
     double before = 0;
-    for (const int message : connection.queue) {
-      Message& it = messages_[static_cast<size_t>(message)];
+    for (const size_t message : connection.queue) {
+      Message& it = messages_[message];
       before += it.bytes;
       if (before > cluster_.socket_bytes) return;
       if (!it.taken) PartDone(it.from, it.sender_op);
@@ -258,14 +256,14 @@ class CollectiveSimulation {
     }
   }
 
-  void Received(int message) {
-    if (messages_[static_cast<size_t>(message)].receiver_op < 0) {
-      messages_[static_cast<size_t>(message)].arrived = true;
+  void Received(size_t message) {
+    Message& it = messages_[message];
+    if (it.receiver_op < 0) {
+      it.arrived = true;
       return;
     }
-    const Message it = messages_[static_cast<size_t>(message)];
     // One thread adds, in order of arrival.
-    Rank& rank = ranks_[static_cast<size_t>(it.to)];
+    Rank& rank = ranks_[it.to];
     double done = network_.now();
     if (it.adds) {
       const double add_s = it.bytes * it.received * cluster_.add_s_per_byte;
@@ -273,12 +271,12 @@ class CollectiveSimulation {
       done = rank.adds_until = std::max(done, rank.adds_until) + add_s;
     }
     timers_.push({done, it.to, it.receiver_op});
-    meetings_.erase(meeting_of_[static_cast<size_t>(message)]);
+    meetings_.erase(meeting_of_[message]);
     unused_.push_back(message);
   }
 
-  void PartDone(int c, int64_t number) {
-    Rank& rank = ranks_[static_cast<size_t>(c)];
+  void PartDone(size_t c, int64_t number) {
+    Rank& rank = ranks_[c];
     Op& op = rank.in_flight[static_cast<size_t>(number - rank.popped)];
     if (--op.open > 0) return;
     op.done = true;
@@ -287,12 +285,10 @@ class CollectiveSimulation {
   }
 
   CollectiveTime Result() const {
-    CollectiveTime time{.seconds = network_.now(), .classes = static_cast<int64_t>(ranks_.size())};
-    for (const Rank& rank : ranks_) {
-      PSRING_CHECK(rank.in_flight.empty());
-      time.adding_s = std::max(time.adding_s, rank.adding_s);
-    }
+    CollectiveTime time{.seconds = network_.now(), .classes = ranks_.size()};
     for (size_t c = 0; c < ranks_.size(); ++c) {
+      PSRING_CHECK(ranks_[c].in_flight.empty());
+      time.adding_s = std::max(time.adding_s, ranks_[c].adding_s);
       time.mean_s += ranks_[c].done_at * plan_.classes.size[c] / schedule_.ranks();
     }
     const auto busiest = [&](const std::vector<Ports>& ports) {
@@ -309,7 +305,7 @@ class CollectiveSimulation {
   }
 
   struct Ports {
-    int out = 0, in = 0;
+    size_t out = 0, in = 0;
   };
 
   const Schedule& schedule_;
@@ -319,17 +315,17 @@ class CollectiveSimulation {
   const double tokens_;
   CollectivePlan plan_;
   FluidNetwork network_;
-  int fabric_ = 0;
-  std::map<int, Ports> cards_;
+  size_t fabric_ = 0;
+  std::map<size_t, Ports> cards_;
   std::vector<Ports> card_, intra_;  // by class
   std::vector<Rank> ranks_;          // by class
   std::vector<Connection> connections_;
   std::vector<Message> messages_;
   std::vector<Meeting> meeting_of_;
-  std::vector<int> unused_;
-  std::map<Meeting, int> meetings_;
+  std::vector<size_t> unused_;
+  std::map<Meeting, size_t> meetings_;
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
-  std::set<int> touched_;
+  std::set<size_t> touched_;
 };
 
 }  // namespace

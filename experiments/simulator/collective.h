@@ -10,6 +10,7 @@
 // equal nodes. Simulating one rank per class is exact.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,7 +31,7 @@ struct CollectiveTime {
   // Busy time at full rate of the busiest card, the busiest link inside a node, and the fabric between nodes.
   double card_busy_s = 0, intra_busy_s = 0, fabric_busy_s = 0;
   double adding_s = 0;  // of the rank with the most additions
-  int64_t classes = 0;  // simulated
+  size_t classes = 0;   // simulated; 0: the times are those of theory
 };
 
 // Limits the simulated work: slabs become larger as needed; a schedule with more rounds over all classes is

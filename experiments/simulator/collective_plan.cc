@@ -1,6 +1,8 @@
 #include "experiments/simulator/collective_plan.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -14,22 +16,20 @@ namespace {
 
 RankClasses Classify(const Schedule& schedule, int ranks_per_node) {
   RankClasses classes;
-  std::map<std::vector<int>, int> node_kinds;
-  std::map<std::pair<int, int>, int> numbers;  // (kind of node, place) -> class
-  std::vector<int> node;
+  std::map<std::vector<int>, size_t> node_kinds;
+  std::map<std::pair<size_t, int>, size_t> numbers;  // (kind of node, place) -> class
   for (int first = 0; first < schedule.ranks(); first += ranks_per_node) {
-    node.clear();
+    std::vector<int> node;
     for (int place = 0; place < ranks_per_node; ++place)
       node.push_back(schedule.symmetry_class(first + place));
-    const int kind = node_kinds.emplace(node, static_cast<int>(node_kinds.size())).first->second;
+    const size_t kind = node_kinds.emplace(node, node_kinds.size()).first->second;
     for (int place = 0; place < ranks_per_node; ++place) {
-      const auto [at, fresh] =
-          numbers.emplace(std::pair(kind, place), static_cast<int>(classes.first.size()));
+      const auto [at, fresh] = numbers.emplace(std::pair(kind, place), classes.first.size());
       if (fresh) {
         classes.first.push_back(first + place);
         classes.size.push_back(0);
       }
-      ++classes.size[static_cast<size_t>(at->second)];
+      ++classes.size[at->second];
       classes.of.push_back(at->second);
     }
   }
@@ -54,7 +54,7 @@ class Planner {
     }
     transfers = 0;
     for (size_t c = 0; c < plan_.classes.first.size(); ++c) {
-      transfers += static_cast<int64_t>(plan_.rounds.emplace_back(RoundsOf(static_cast<int>(c))).size());
+      transfers += static_cast<int64_t>(plan_.rounds.emplace_back(RoundsOf(c)).size());
     }
     plan_.slabs = wanted_slabs;
     if (plan_.slabs * transfers > kMaxTransfers / 4) {
@@ -64,36 +64,35 @@ class Planner {
   }
 
  private:
-  std::vector<RoundMessages> RoundsOf(int c) {
+  std::vector<RoundMessages> RoundsOf(size_t c) {
     std::vector<RoundMessages> rounds;
-    const int own = plan_.classes.first[static_cast<size_t>(c)];
+    const int own = plan_.classes.first[c];
     LoweredSchedule lowered = LowerSchedule(schedule_, own, max_rounds_, /*whole=*/true);
-    for (int round = 0; round <= lowered.last_round; ++round) {
-      if (lowered.after[static_cast<size_t>(round)] == LoweredSchedule::kNoTransfers) continue;
-      std::map<std::tuple<int, bool, int>, MessageGroup> sends, receives;
-      const auto add = [&](bool send, int to_or_from, int chunks, bool adds) {
-        if (to_or_from == own) return;  // local copy: no network
-        const int peer = plan_.classes.of[static_cast<size_t>(to_or_from)];
-        const bool same = to_or_from / shape_.ranks_per_node == own / shape_.ranks_per_node;
+    for (size_t round = 0; round < lowered.rounds.size(); ++round) {
+      if (lowered.after[round] == LoweredSchedule::kNoTransfers) continue;
+      std::map<std::tuple<size_t, bool, int>, MessageGroup> sends, receives;
+      const auto add = [&](auto& groups, int rank, int chunks, bool adds) {
+        if (rank == own) return;  // local copy: no network
+        const size_t peer = plan_.classes.of[rank];
+        const bool same = rank / shape_.ranks_per_node == own / shape_.ranks_per_node;
         MessageGroup& group =
-            (send ? sends : receives)
-                .try_emplace({peer, same, chunks}, MessageGroup{peer, same, chunks, to_or_from})
-                .first->second;
+            groups.try_emplace({peer, same, chunks}, MessageGroup{peer, same, chunks, rank}).first->second;
         ++group.messages;
-        group.first_peer = std::min(group.first_peer, to_or_from);
+        group.first_peer = std::min(group.first_peer, rank);
         group.adds |= adds;
-        group.pair = send ? PairOf(c, peer, same) : PairOf(peer, c, same);
+        const auto [from, to] = &groups == &sends ? std::pair(c, peer) : std::pair(peer, c);
+        group.pair = pairs_.emplace(std::tuple(from, to, same), pairs_.size()).first->second;
       };
-      for (const LoweredSend& send : lowered.rounds[static_cast<size_t>(round)].sends) {
-        add(true, send.peer, send.chunk_count, false);
+      for (const LoweredSend& send : lowered.rounds[round].sends) {
+        add(sends, send.peer, send.chunk_count, false);
       }
-      for (const LoweredReceive& receive : lowered.rounds[static_cast<size_t>(round)].receives) {
+      for (const LoweredReceive& receive : lowered.rounds[round].receives) {
         // The sum starts with the first source.
         for (size_t i = 0; i < receive.sources.size(); ++i) {
-          add(false, receive.sources[i], receive.chunk_count, i > 0);
+          add(receives, receive.sources[i], receive.chunk_count, i > 0);
         }
       }
-      RoundMessages& messages = rounds.emplace_back(RoundMessages{round, {}, {}});
+      RoundMessages& messages = rounds.emplace_back(RoundMessages{static_cast<int>(round), {}, {}});
       for (auto& [key, group] : sends) {
         group.connection = ConnectionOf(c, group);
         messages.sends.push_back(group);
@@ -104,13 +103,9 @@ class Planner {
     return rounds;
   }
 
-  int PairOf(int from, int to, bool same) {
-    return pairs_.emplace(std::tuple(from, to, same), static_cast<int>(pairs_.size())).first->second;
-  }
-
-  int ConnectionOf(int from, const MessageGroup& group) {
+  size_t ConnectionOf(size_t from, const MessageGroup& group) {
     const auto [at, fresh] = numbers_.emplace(std::tuple(from, group.peer, group.first_peer, group.messages),
-                                              static_cast<int>(plan_.connections.size()));
+                                              plan_.connections.size());
     if (fresh) plan_.connections.push_back({from, group.peer, group.same_node, group.messages});
     return at->second;
   }
@@ -119,8 +114,8 @@ class Planner {
   const Shape shape_;
   const int max_rounds_;
   CollectivePlan plan_;
-  std::map<std::tuple<int, int, bool>, int> pairs_;
-  std::map<std::tuple<int, int, int, int>, int> numbers_;  // of connections
+  std::map<std::tuple<size_t, size_t, bool>, size_t> pairs_;
+  std::map<std::tuple<size_t, size_t, int, int>, size_t> numbers_;  // of connections
 };
 
 }  // namespace

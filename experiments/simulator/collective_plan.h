@@ -4,9 +4,8 @@
 // *class*: ranks that do the same at the same time; see collective.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <map>
-#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -18,21 +17,21 @@ namespace psring {
 // Ranks are in one class if their schedule's classes, their place within the node and the classes of their
 // node's ranks are the same.
 struct RankClasses {
-  std::vector<int> of;     // by rank
+  std::vector<size_t> of;  // by rank
   std::vector<int> first;  // by class: its lowest rank, which represents it
   std::vector<int> size;   // by class: number of ranks, and of their nodes (one rank each)
 };
 
 // Messages of equal length in one round, between a rank of this class and ranks of class `peer`.
 struct MessageGroup {
-  int peer;
+  size_t peer;
   bool same_node;
   int chunks;      // of each message
   int first_peer;  // the lowest of these ranks
   int messages = 0;
-  int pair = 0;         // index of (from, to, same_node)
-  int connection = -1;  // of a send
-  bool adds = false;    // of a receive
+  size_t pair = 0;        // index of (from, to, same_node)
+  size_t connection = 0;  // of a send
+  bool adds = false;      // of a receive
 };
 
 struct RoundMessages {
@@ -42,7 +41,7 @@ struct RoundMessages {
 
 // One rank's messages to the same peers, sent in order.
 struct PlannedConnection {
-  int from, to;  // classes
+  size_t from, to;  // classes
   bool same_node;
   int messages;  // sent at a time: one equal message to each of the peers
 };

@@ -22,6 +22,11 @@ constexpr double kMaxTime = 1e18;  // in any unit; the sum is finite
 double NormalBelow(double z) { return 0.5 * std::erfc(-z / std::sqrt(2.0)); }
 double NormalDensity(double z) { return std::exp(-z * z / 2) / std::sqrt(2 * M_PI); }
 
+// Mean 1; `variance` of the logarithm.
+double LogNormalDraw(double variance, double normal) {
+  return std::exp(std::sqrt(variance) * normal - variance / 2);
+}
+
 absl::StatusOr<ComputeVariation> OfKind(ComputeVariation::Kind kind, const std::string& text) {
   double cv = 0;
   if (!absl::SimpleAtod(text, &cv) || !(cv > 0 && cv <= kMaxCv)) {
@@ -32,13 +37,13 @@ absl::StatusOr<ComputeVariation> OfKind(ComputeVariation::Kind kind, const std::
   return ComputeVariation{.kind = kind, .cv = cv};
 }
 
-// One on each line.
-absl::StatusOr<std::vector<double>> TimesIn(const std::string& text) {
+// Of measured times, one on each line.
+absl::StatusOr<ComputeVariation> VariationIn(const std::string& text) {
   CsvReader file(text);
   std::vector<double> times;
   while (true) {
     PSRING_ASSIGN_OR_RETURN(const bool any, file.NextRow());
-    if (!any) return times;
+    if (!any) return VariationOfSamples(std::move(times));
     if (file.fields().size() != 1) return file.Error("it must be one time, with a decimal point");
     PSRING_ASSIGN_OR_RETURN(times.emplace_back(), file.NumberIn("time", file.fields().front(), 0, kMaxTime));
   }
@@ -71,12 +76,20 @@ absl::StatusOr<ComputeVariation> ParseComputeVariation(const std::string& text) 
         "' is not a variation; use none, normal:CV, lognormal:CV or a file of times (./times.txt)"));
   }
   PSRING_ASSIGN_OR_RETURN(const std::string lines, ReadFile(text));
-  absl::StatusOr<std::vector<double>> times = TimesIn(lines);
-  if (!times.ok()) return absl::InvalidArgumentError(absl::StrCat(text, ": ", times.status().message()));
-  absl::StatusOr<ComputeVariation> variation = VariationOfSamples(*std::move(times));
-  if (!variation.ok())
-    return absl::InvalidArgumentError(absl::StrCat(text, ": ", variation.status().message()));
-  return variation;
+  absl::StatusOr<ComputeVariation> variation = VariationIn(lines);
+  if (variation.ok()) return variation;
+  return absl::InvalidArgumentError(absl::StrCat(text, ": ", variation.status().message()));
+}
+
+absl::StatusOr<Delays> ParseDelays(const std::string& straggler, const std::string& jitter_ms, uint64_t seed,
+                                   int workers) {
+  Delays delays{.seed = seed};
+  PSRING_ASSIGN_OR_RETURN(const std::vector<Straggler> stragglers, ParseStragglers(straggler));
+  PSRING_ASSIGN_OR_RETURN(delays.jitter, ParseTimeDistribution(jitter_ms));
+  for (int worker = 0; worker < workers && !stragglers.empty(); ++worker) {
+    delays.slowness.push_back(SlownessOf(stragglers, worker));
+  }
+  return delays;
 }
 
 double Draw(const ComputeVariation& variation, double normal, double uniform) {
@@ -85,10 +98,8 @@ double Draw(const ComputeVariation& variation, double normal, double uniform) {
       return 1;
     case ComputeVariation::Kind::kNormal:
       return std::max(kLeastDraw, 1 + variation.cv * normal);
-    case ComputeVariation::Kind::kLogNormal: {
-      const double variance = std::log1p(variation.cv * variation.cv);
-      return std::exp(std::sqrt(variance) * normal - variance / 2);
-    }
+    case ComputeVariation::Kind::kLogNormal:
+      return LogNormalDraw(std::log1p(variation.cv * variation.cv), normal);
     case ComputeVariation::Kind::kSamples: {
       const auto count = static_cast<double>(variation.samples.size());
       return variation.samples[static_cast<size_t>(std::min(uniform * count, count - 1))];
@@ -120,6 +131,17 @@ double ExpectedMaximum(const ComputeVariation& variation, int count) {
     sum += weight * Draw(variation, z, 0.5) * count * NormalDensity(z) * std::pow(NormalBelow(z), count - 1);
   }
   return std::max(1.0, sum * width / 3);
+}
+
+double RandomDurations::Uniform() { return (static_cast<double>(generator_.Next() >> 11) + 0.5) * 0x1p-53; }
+double RandomDurations::Normal() {
+  return std::sqrt(-2 * std::log(Uniform())) * std::cos(2 * M_PI * Uniform());
+}
+double RandomDurations::Exponential(double mean) { return -mean * std::log(Uniform()); }
+double RandomDurations::LogNormal(double cv) { return LogNormalDraw(std::log(1 + cv * cv), Normal()); }
+double RandomDurations::Varied(const ComputeVariation& variation) {
+  const double normal = Normal();
+  return Draw(variation, normal, Uniform());
 }
 
 }  // namespace psring

@@ -17,38 +17,30 @@ constexpr double kLeastTokens = 1514;
 
 }  // namespace
 
-int FluidNetwork::AddResource(double bytes_per_s, const Burst& burst) {
+size_t FluidNetwork::AddResource(double bytes_per_s, const Burst& burst) {
   PSRING_CHECK(bytes_per_s > 0);
-  const bool bursts = burst.bytes > 0 && !std::isinf(bytes_per_s);
-  bucket_of_.push_back(bursts ? static_cast<int>(token_buckets_.size()) : -1);
-  if (bursts) {
+  if (burst.bytes > 0 && !std::isinf(bytes_per_s)) {
     PSRING_CHECK(burst.full_bytes_per_s > bytes_per_s && !std::isinf(burst.full_bytes_per_s));
-    token_buckets_.push_back(
-        {.resource = static_cast<int>(capacity_.size()), .burst = burst, .open = burst.tokens > 0});
+    token_buckets_.push_back({.resource = capacity_.size(), .burst = burst, .open = burst.tokens > 0});
   }
   capacity_.push_back(bytes_per_s);
   busy_.push_back(0);
-  return static_cast<int>(capacity_.size()) - 1;
+  used_.push_back(0);
+  return capacity_.size() - 1;
 }
 
-int FluidNetwork::AddKind(std::vector<Use> uses, double most_bytes_per_s) {
-  std::erase_if(uses,
-                [&](const Use& use) { return std::isinf(capacity_[static_cast<size_t>(use.resource)]); });
+size_t FluidNetwork::AddKind(std::vector<Use> uses, double most_bytes_per_s) {
+  std::erase_if(uses, [&](const Use& use) { return std::isinf(capacity_[use.resource]); });
   kinds_.push_back({std::move(uses), most_bytes_per_s});
-  return static_cast<int>(kinds_.size()) - 1;
+  return kinds_.size() - 1;
 }
 
-void FluidNetwork::Start(int kind, double bytes, int64_t token) {
-  Kind& of = kinds_[static_cast<size_t>(kind)];
-  if (of.flows++ == 0) active_.insert(std::lower_bound(active_.begin(), active_.end(), kind), kind);
+void FluidNetwork::Start(size_t kind, double bytes, int64_t token) {
+  if (kinds_[kind].flows++ == 0) {
+    active_.insert(std::lower_bound(active_.begin(), active_.end(), kind), kind);
+  }
   flows_.push_back({kind, bytes, bytes, token});
   shared_ = false;
-}
-
-double FluidNetwork::CapacityNow(size_t resource) const {
-  const int bucket = bucket_of_[resource];
-  if (bucket < 0 || !token_buckets_[static_cast<size_t>(bucket)].open) return capacity_[resource];
-  return token_buckets_[static_cast<size_t>(bucket)].burst.full_bytes_per_s;
 }
 
 void FluidNetwork::OpenBuckets() {
@@ -61,11 +53,11 @@ void FluidNetwork::OpenBuckets() {
 
 void FluidNetwork::UseTokens(double seconds) {
   for (Bucket& bucket : token_buckets_) {
-    const double rate = capacity_[static_cast<size_t>(bucket.resource)];
-    bucket.burst.tokens =
-        std::clamp(bucket.burst.tokens + (rate - bucket.used) * seconds, 0.0, bucket.burst.bytes);
+    double& tokens = bucket.burst.tokens;
+    const double rate = capacity_[bucket.resource];
+    tokens = std::clamp(tokens + (rate - used_[bucket.resource]) * seconds, 0.0, bucket.burst.bytes);
     // Empty: the rates change.
-    if (bucket.open && bucket.burst.tokens <= kSame * bucket.burst.bytes) shared_ = false;
+    if (bucket.open && tokens <= kSame * bucket.burst.bytes) shared_ = false;
   }
 }
 
@@ -80,32 +72,29 @@ void FluidNetwork::AdvanceTo(double time, std::vector<int64_t>& ended) {
   PSRING_CHECK(seconds >= 0);
   const double before_time = now_;
   now_ = time;
-  for (const int kind : active_) {
-    const Kind& of = kinds_[static_cast<size_t>(kind)];
-    for (const Use& use : of.uses) {
-      const size_t r = static_cast<size_t>(use.resource);
-      busy_[r] += of.flows * of.rate * use.load * seconds / capacity_[r];
+  for (const size_t kind : active_) {
+    const Kind& of = kinds_[kind];
+    for (const auto& [resource, load] : of.uses) {
+      busy_[resource] += of.flows * of.rate * load * seconds / capacity_[resource];
     }
   }
   UseTokens(seconds);
   const size_t before = ended.size();
-  size_t kept = 0;
-  for (size_t i = 0; i < flows_.size(); ++i) {
-    Flow flow = flows_[i];
-    const double rate = kinds_[static_cast<size_t>(flow.kind)].rate;
+  for (Flow& flow : flows_) {
+    const double rate = kinds_[flow.kind].rate;
     // The remaining time of a short flow can be below the resolution of a large `now_`.
     const bool ends = std::isinf(rate) || before_time + flow.left / rate <= time;
-    flow.left -= std::isinf(rate) ? 0 : rate * seconds;
-    if (ends || flow.left <= kSame * flow.bytes) {
-      ended.push_back(flow.token);
-      Kind& of = kinds_[static_cast<size_t>(flow.kind)];
-      if (--of.flows == 0) active_.erase(std::lower_bound(active_.begin(), active_.end(), flow.kind));
-      shared_ = false;
-    } else {
-      flows_[kept++] = flow;
-    }
+    flow.left = ends ? 0 : flow.left - rate * seconds;
   }
-  flows_.resize(kept);
+  std::erase_if(flows_, [&](const Flow& flow) {
+    if (flow.left > kSame * flow.bytes) return false;
+    ended.push_back(flow.token);
+    if (--kinds_[flow.kind].flows == 0) {
+      active_.erase(std::lower_bound(active_.begin(), active_.end(), flow.kind));
+    }
+    shared_ = false;
+    return true;
+  });
   std::sort(ended.begin() + static_cast<std::ptrdiff_t>(before), ended.end());
 }
 
@@ -114,96 +103,87 @@ void FluidNetwork::Share() {
   shared_ = true;
   OpenBuckets();
   if (active_.size() > kLargestKnown) {
-    Fill(active_);
+    Fill();
   } else {
-    std::vector<int> key;
-    for (const int kind : active_) {
+    std::vector<size_t> key = {active_.size()};
+    for (const size_t kind : active_) {
       key.push_back(kind);
-      key.push_back(kinds_[static_cast<size_t>(kind)].flows);
+      key.push_back(static_cast<size_t>(kinds_[kind].flows));
     }
     for (const Bucket& bucket : token_buckets_) {
-      if (bucket.open) key.push_back(-1 - bucket.resource);
+      if (bucket.open) key.push_back(bucket.resource);
     }
-    const auto known = known_.find(key);
-    if (known != known_.end()) {
-      for (size_t i = 0; i < active_.size(); ++i)
-        kinds_[static_cast<size_t>(active_[i])].rate = known->second[i];
+    if (const auto known = known_.find(key); known != known_.end()) {
+      for (size_t i = 0; i < active_.size(); ++i) kinds_[active_[i]].rate = known->second[i];
     } else {
-      Fill(active_);
+      Fill();
       std::vector<double> rates;
-      for (const int kind : active_) rates.push_back(kinds_[static_cast<size_t>(kind)].rate);
+      for (const size_t kind : active_) rates.push_back(kinds_[kind].rate);
       if (known_.size() < kMaxKnown) known_.emplace(std::move(key), std::move(rates));
     }
   }
   next_end_ = kUnlimited;
   for (const Flow& flow : flows_) {
-    const double rate = kinds_[static_cast<size_t>(flow.kind)].rate;
+    const double rate = kinds_[flow.kind].rate;
     const double left = std::isinf(rate) || flow.left <= 0 ? 0 : flow.left / rate;
     next_end_ = std::min(next_end_, now_ + left);
   }
-  for (Bucket& bucket : token_buckets_) bucket.used = 0;
-  for (const int kind : active_) {
-    const Kind& of = kinds_[static_cast<size_t>(kind)];
-    for (const Use& use : of.uses) {
-      const int bucket = bucket_of_[static_cast<size_t>(use.resource)];
-      if (bucket >= 0) token_buckets_[static_cast<size_t>(bucket)].used += of.flows * of.rate * use.load;
-    }
+  if (token_buckets_.empty()) return;
+  used_.assign(capacity_.size(), 0);
+  for (const size_t kind : active_) {
+    const Kind& of = kinds_[kind];
+    for (const auto& [resource, load] : of.uses) used_[resource] += of.flows * of.rate * load;
   }
   for (const Bucket& bucket : token_buckets_) {
-    const double drain = bucket.used - capacity_[static_cast<size_t>(bucket.resource)];
-    if (bucket.open && drain > kSame * bucket.used) {
+    const double used = used_[bucket.resource], drain = used - capacity_[bucket.resource];
+    if (bucket.open && drain > kSame * used) {
       next_end_ = std::min(next_end_, now_ + bucket.burst.tokens / drain);
     }
   }
 }
 
-void FluidNetwork::Fill(const std::vector<int>& kinds) {
-  free_.resize(capacity_.size());
-  for (size_t r = 0; r < capacity_.size(); ++r) free_[r] = CapacityNow(r);
+// Sets the rates of the active kinds.
+void FluidNetwork::Fill() {
+  free_ = capacity_;
+  for (const Bucket& bucket : token_buckets_) {
+    if (bucket.open) free_[bucket.resource] = bucket.burst.full_bytes_per_s;
+  }
   load_.assign(capacity_.size(), 0);
-  std::vector<int> growing = kinds;
-  for (const int kind : growing) {
-    const Kind& of = kinds_[static_cast<size_t>(kind)];
-    for (const Use& use : of.uses) load_[static_cast<size_t>(use.resource)] += of.flows * use.load;
+  std::vector<size_t> growing = active_;
+  for (const size_t kind : growing) {
+    for (const auto& [resource, load] : kinds_[kind].uses) load_[resource] += kinds_[kind].flows * load;
   }
   while (!growing.empty()) {
     // The lowest rate at which one of them stops growing.
     double rate = kUnlimited;
-    for (const int kind : growing) {
-      const Kind& of = kinds_[static_cast<size_t>(kind)];
-      rate = std::min(rate, of.most);
-      for (const Use& use : of.uses) {
-        const size_t r = static_cast<size_t>(use.resource);
-        rate = std::min(rate, free_[r] / load_[r]);
+    for (const size_t kind : growing) {
+      rate = std::min(rate, kinds_[kind].most);
+      for (const Use& use : kinds_[kind].uses) {
+        rate = std::min(rate, free_[use.resource] / load_[use.resource]);
       }
     }
     rate = std::max(rate, 0.0);
-    std::vector<int> stopped;
-    const auto stops = [&](int kind) {
-      const Kind& of = kinds_[static_cast<size_t>(kind)];
-      if (std::isinf(rate) || of.most <= rate * (1 + kSame)) return true;
-      return std::any_of(of.uses.begin(), of.uses.end(), [&](const Use& use) {
-        const size_t r = static_cast<size_t>(use.resource);
-        return free_[r] / load_[r] <= rate * (1 + kSame);
+    const auto grows = [&](size_t kind) {
+      const Kind& of = kinds_[kind];
+      if (std::isinf(rate) || of.most <= rate * (1 + kSame)) return false;
+      return std::none_of(of.uses.begin(), of.uses.end(), [&](const Use& use) {
+        return free_[use.resource] / load_[use.resource] <= rate * (1 + kSame);
       });
     };
-    std::copy_if(growing.begin(), growing.end(), std::back_inserter(stopped), stops);
-    std::erase_if(growing,
-                  [&](int kind) { return std::binary_search(stopped.begin(), stopped.end(), kind); });
-    for (const int kind : stopped) {
-      Kind& of = kinds_[static_cast<size_t>(kind)];
+    const auto stopped = std::stable_partition(growing.begin(), growing.end(), grows);
+    for (auto kind = stopped; kind != growing.end(); ++kind) {
+      Kind& of = kinds_[*kind];
       of.rate = rate;
-      for (const Use& use : of.uses) {
-        const size_t r = static_cast<size_t>(use.resource);
-        free_[r] = std::max(0.0, free_[r] - of.flows * use.load * rate);
-        load_[r] -= of.flows * use.load;
+      for (const auto& [resource, load] : of.uses) {
+        free_[resource] = std::max(0.0, free_[resource] - of.flows * load * rate);
+        load_[resource] -= of.flows * load;
       }
     }
+    growing.erase(stopped, growing.end());
     // Rounding must not leave the resource of a growing flow without load.
-    for (const int kind : growing) {
-      for (const Use& use : kinds_[static_cast<size_t>(kind)].uses) {
-        double& load = load_[static_cast<size_t>(use.resource)];
-        load = std::max(load, use.load * kSame);
+    for (const size_t kind : growing) {
+      for (const auto& [resource, load] : kinds_[kind].uses) {
+        load_[resource] = std::max(load_[resource], load * kSame);
       }
     }
   }

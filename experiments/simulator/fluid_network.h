@@ -27,7 +27,7 @@ class FluidNetwork {
   static constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
   struct Use {
-    int resource;
+    size_t resource;
     double load;  // bytes through the resource for each byte of the flow, above 0
   };
 
@@ -38,12 +38,12 @@ class FluidNetwork {
   };
 
   // Return the index of the resource or kind, from 0. A resource can be kUnlimited.
-  int AddResource(double bytes_per_s) { return AddResource(bytes_per_s, Burst()); }
-  int AddResource(double bytes_per_s, const Burst& burst);
-  int AddKind(std::vector<Use> uses, double most_bytes_per_s = kUnlimited);
+  size_t AddResource(double bytes_per_s) { return AddResource(bytes_per_s, Burst()); }
+  size_t AddResource(double bytes_per_s, const Burst& burst);
+  size_t AddKind(std::vector<Use> uses, double most_bytes_per_s = kUnlimited);
 
   // AdvanceTo returns `token` when the flow has ended. A flow of 0 bytes or unlimited rate ends at once.
-  void Start(int kind, double bytes, int64_t token);
+  void Start(size_t kind, double bytes, int64_t token);
 
   double now() const { return now_; }
   // The time when the next flow or burst ends if no flow starts before; kUnlimited without flows.
@@ -52,7 +52,7 @@ class FluidNetwork {
   void AdvanceTo(double time, std::vector<int64_t>& ended);
 
   // Seconds at full capacity that correspond to the resource's use so far.
-  double BusySeconds(int resource) const { return busy_[static_cast<size_t>(resource)]; }
+  double BusySeconds(size_t resource) const { return busy_[resource]; }
 
  private:
   struct Kind {
@@ -62,38 +62,35 @@ class FluidNetwork {
     double rate = 0;
   };
   struct Flow {
-    int kind;
+    size_t kind;
     double bytes, left;
     int64_t token;
   };
 
   // The burst of one resource.
   struct Bucket {
-    int resource;
+    size_t resource;
     Burst burst;
     bool open = true;  // its resource runs at full speed
-    double used = 0;   // bytes/s at the current rates
   };
 
   void OpenBuckets();
   void UseTokens(double seconds);
   void Share();
-  void Fill(const std::vector<int>& kinds);
-
-  double CapacityNow(size_t resource) const;
+  void Fill();
 
   std::vector<double> capacity_, busy_;
   std::vector<Bucket> token_buckets_;
-  std::vector<int> bucket_of_;  // by resource; -1: none
   std::vector<Kind> kinds_;
   std::vector<Flow> flows_;
-  std::vector<int> active_;  // kinds in flight, ascending
+  std::vector<size_t> active_;  // kinds in flight, ascending
   double now_ = 0;
   bool shared_ = true;  // rates are up to date
   double next_end_ = kUnlimited;
-  // Cache: rates by set of flows. A collective repeats the same sets.
-  std::map<std::vector<int>, std::vector<double>> known_;
-  std::vector<double> free_, load_;  // scratch of Fill
+  // Cache: rates by set of flows and open buckets. A collective repeats the same sets.
+  std::map<std::vector<size_t>, std::vector<double>> known_;
+  std::vector<double> used_;         // bytes/s at the current rates, by resource; only with bursts
+  std::vector<double> free_, load_;  // scratch of Fill, by resource
 };
 
 }  // namespace psring

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -10,11 +13,8 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/text/translate.h"
-#include "experiments/simulator/collective.h"
-#include "experiments/simulator/contention.h"
-#include "experiments/simulator/local_aggregation.h"
-#include "experiments/simulator/servers.h"
 #include "ring_worker/schedules/schedule_traffic.h"
+#include "trainer/strategies/table/local_exchange.h"
 
 namespace psring {
 namespace {
@@ -64,6 +64,87 @@ Prediction MeanStep(const Prediction& exchanging, const Prediction& other, doubl
   return mean;
 }
 
+// The cluster as the machines with workers or dedicated servers load it.
+Cluster Loaded(const PredictCase& point, const Cluster& cluster, ServerPlace place) {
+  const int nodes = ShapeOf(cluster, point.workers).nodes;
+  const bool dedicated = point.strategy.uses_servers && place == ServerPlace::kDedicated;
+  return WithNodes(cluster, dedicated ? nodes + point.servers : nodes);
+}
+
+absl::StatusOr<std::unique_ptr<Schedule>> ScheduleOf(const PredictCase& point, const Cluster& cluster) {
+  return MakeSchedule(
+      point.strategy.algorithm, Collective::kAllReduce,
+      {.ranks = point.workers, .ranks_per_node = ShapeOf(cluster, point.workers).ranks_per_node});
+}
+
+// `tokens`: bytes of the burst available at the start.
+absl::StatusOr<CollectiveTime> CollectiveCost(const PredictCase& point, const Cluster& cluster, double bytes,
+                                              double tokens) {
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule, ScheduleOf(point, cluster));
+  const absl::StatusOr<CollectiveTime> time =
+      SimulateCollective(*schedule, cluster, bytes, Pipelining(), tokens);
+  if (!absl::IsResourceExhausted(time.status())) return time;
+  const std::optional<Scheme> scheme = SchemeOf(AllReduceRow(point.strategy.algorithm));
+  if (!scheme) return time.status();
+  // One link per rank: its share of the node's cards.
+  const double link =
+      cluster.link_bytes_per_s * cluster.fraction *
+      std::min(1.0, double(cluster.cards_per_node) / ShapeOf(cluster, point.workers).ranks_per_node);
+  const double seconds = ExchangeSeconds(
+      {.scheme = *scheme, .workers = point.workers}, bytes,
+      {.latency_s = cluster.latency_s, .bytes_per_s = link, .add_s_per_byte = cluster.add_s_per_byte});
+  return CollectiveTime{.seconds = seconds, .mean_s = seconds, .card_busy_s = seconds};
+}
+
+// The workers from the servers' perspective: with local aggregation, each machine is one worker, which uses
+// all of the machine's cards.
+struct ServerView {
+  PredictCase point;
+  Cluster cluster;
+  MachineInside inside = {};
+};
+ServerView ViewOf(const PredictCase& point, const Cluster& cluster, bool local_aggregation) {
+  ServerView view{point, cluster};
+  const Shape shape = ShapeOf(cluster, point.workers);
+  if (!local_aggregation || shape.ranks_per_node == 1) return view;
+  view.point.workers = shape.nodes;
+  view.cluster.gpus_per_node = view.cluster.cards_per_node = 1;
+  view.cluster.link_bytes_per_s *= cluster.cards_per_node;
+  view.cluster.burst_bytes *= cluster.cards_per_node;
+  view.inside = {.workers = shape.ranks_per_node,
+                 .bytes_per_s = cluster.intra_bytes_per_s,
+                 .latency_s = cluster.intra_latency_s,
+                 .add_s_per_byte = cluster.add_s_per_byte};
+  return view;
+}
+
+// A machine is as slow as its slowest worker. InvalidArgument: random delays, which are per worker.
+absl::StatusOr<Delays> DelaysOfMachines(const Delays& delays, int workers_per_machine) {
+  if (!delays.jitter.is_zero()) {
+    return absl::InvalidArgumentError(
+        "random delays of single workers are not simulated with local aggregation; use --compute_varies, "
+        "which varies between machines");
+  }
+  Delays machines{.seed = delays.seed};
+  for (int worker = 0; worker < delays.slowness.size(); ++worker) {
+    if (worker % workers_per_machine == 0) machines.slowness.push_back(1);
+    machines.slowness.back() = std::max(machines.slowness.back(), delays.slowness[worker]);
+  }
+  return machines;
+}
+
+// Each machine adds one bucket after another before it pushes the sum, and shares the weights after its pull.
+absl::Status AddLocalExchange(const MachineInside& inside, ServerRun& run) {
+  PSRING_ASSIGN_OR_RETURN(run.delays, DelaysOfMachines(run.delays, inside.workers));
+  double end = 0;
+  for (size_t b = 0; b < run.bucket_bytes.size(); ++b) {
+    const double bytes = run.bucket_bytes[b];
+    end = run.ready_s[b] = std::max(end, run.ready_s[b]) + ReduceSeconds(inside, bytes);
+    run.after_pull_s.push_back(GatherSeconds(inside, bytes));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckStrategy(const StrategyRow& strategy) {
@@ -85,43 +166,18 @@ absl::Status CheckStrategy(const StrategyRow& strategy) {
 Predictor::Predictor(Workload workload, const PredictOptions& options)
     : workload_(std::move(workload)), options_(options) {
   const std::vector<Bucket> buckets = PlanBuckets(LayoutOf(workload_), options_.buckets);
-  for (const Bucket& bucket : buckets) bucket_bytes_.push_back(4.0 * static_cast<double>(bucket.count));
+  for (const Bucket& bucket : buckets) bucket_bytes_.push_back(4.0 * bucket.count);
   for (const double ms : BucketReadyMs(workload_, buckets)) ready_s_.push_back(ms / 1e3);
-}
-
-absl::StatusOr<Predictor::Cost> Predictor::CollectiveCost(const std::string& algorithm, int workers,
-                                                          const Cluster& cluster, double bytes,
-                                                          double tokens) const {
-  const Shape shape = ShapeOf(cluster, workers);
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule,
-                          MakeSchedule(algorithm, Collective::kAllReduce,
-                                       {.ranks = workers, .ranks_per_node = shape.ranks_per_node}));
-  const absl::StatusOr<CollectiveTime> time =
-      SimulateCollective(*schedule, cluster, bytes, Pipelining(), tokens);
-  if (time.ok()) {
-    return Cost{time->seconds,  time->mean_s, time->card_busy_s, time->intra_busy_s, time->fabric_busy_s,
-                time->adding_s, false};
-  }
-  if (!absl::IsResourceExhausted(time.status())) return time.status();
-  const std::optional<Scheme> scheme = SchemeOf(AllReduceRow(algorithm));
-  if (!scheme) return time.status();
-  // One link per rank: its share of the node's cards.
-  const double link = cluster.link_bytes_per_s * cluster.fraction *
-                      std::min(1.0, double(cluster.cards_per_node) / shape.ranks_per_node);
-  const double seconds = psring::ExchangeSeconds(
-      {.scheme = *scheme, .workers = workers}, bytes,
-      {.latency_s = cluster.latency_s, .bytes_per_s = link, .add_s_per_byte = cluster.add_s_per_byte});
-  return Cost{seconds, seconds, seconds, 0, 0, 0, true};
 }
 
 // By bucket, without late ranks. If a bucket waits for the previous one, the burst refills only during the
 // update between them.
-absl::StatusOr<std::vector<Predictor::Cost>> Predictor::BucketCosts(const PredictCase& point,
-                                                                    const Cluster& cluster) const {
+absl::StatusOr<std::vector<CollectiveTime>> Predictor::BucketCosts(const PredictCase& point,
+                                                                   const Cluster& cluster) const {
   const double all = cluster.burst_bytes * cluster.cards_per_node;
   const double rate = cluster.link_bytes_per_s * cluster.fraction * cluster.cards_per_node;
-  std::map<std::pair<double, double>, Cost> known;  // by bytes and tokens
-  std::vector<Cost> costs;
+  std::map<std::pair<double, double>, CollectiveTime> known;  // by bytes and tokens
+  std::vector<CollectiveTime> costs;
   double end = -INFINITY;  // of the previous bucket
   for (size_t b = 0; b < bucket_bytes_.size(); ++b) {
     const double bytes = options_.wire_part * bucket_bytes_[b];
@@ -131,8 +187,7 @@ absl::StatusOr<std::vector<Predictor::Cost>> Predictor::BucketCosts(const Predic
     const double pause = std::max(ready - end, update);
     const std::pair key(bytes, std::min(all, pause * rate));
     if (!known.contains(key)) {
-      PSRING_ASSIGN_OR_RETURN(
-          known[key], CollectiveCost(point.strategy.algorithm, point.workers, cluster, bytes, key.second));
+      PSRING_ASSIGN_OR_RETURN(known[key], CollectiveCost(point, cluster, bytes, key.second));
     }
     costs.push_back(known[key]);
     end = std::max(ready, end + update) + costs.back().seconds;
@@ -141,41 +196,37 @@ absl::StatusOr<std::vector<Predictor::Cost>> Predictor::BucketCosts(const Predic
 }
 
 absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const Cluster& cluster) const {
-  const double n = point.workers, bytes = options_.wire_part * static_cast<double>(workload_.bytes());
+  const double n = point.workers, bytes = options_.wire_part * workload_.bytes();
   // On average over ranks as much is received as sent.
   double payload = 0;
   if (std::optional<Scheme> scheme = SchemeOf(point.strategy); scheme) {
     scheme->per_step = 1;  // see MeanStep
     payload = PayloadBytesPerWorker({.scheme = *scheme, .workers = point.workers}, bytes);
   } else {
-    PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule,
-                            MakeSchedule(point.strategy.algorithm, Collective::kAllReduce,
-                                         {.ranks = point.workers,
-                                          .ranks_per_node = ShapeOf(cluster, point.workers).ranks_per_node}));
+    PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule, ScheduleOf(point, cluster));
     payload = TrafficOf(*schedule).MeanSent() * bytes;
   }
-  Prediction prediction{.tx_bytes = payload, .rx_bytes = payload, .method = "simulated"};
-  PSRING_ASSIGN_OR_RETURN(const std::vector<Cost> of_buckets, BucketCosts(point, cluster));
+  Prediction prediction{.tx_bytes = payload, .rx_bytes = payload};
+  PSRING_ASSIGN_OR_RETURN(const std::vector<CollectiveTime> of_buckets, BucketCosts(point, cluster));
   std::vector<double> costs;  // including the update after each bucket
-  Cost sum{};
+  CollectiveTime sum;
   double update = 0;  // after the last bucket: its own, or all of them when clipping
   for (size_t b = 0; b < of_buckets.size(); ++b) {
-    const Cost& cost = of_buckets[b];
+    const CollectiveTime& cost = of_buckets[b];
     const double own = bucket_bytes_[b] * cluster.worker_update_s_per_byte;
     update = options_.clips ? update + own : own;
     costs.push_back(cost.seconds + (options_.clips ? 0 : own));
     prediction.update += own;
-    sum = {.seconds = sum.seconds + cost.seconds,
-           .mean = sum.mean + cost.mean,
-           .card = sum.card + cost.card,
-           .intra = sum.intra + cost.intra,
-           .fabric = sum.fabric + cost.fabric,
-           .adding = sum.adding + cost.adding,
-           .theory = sum.theory || cost.theory};
+    for (double CollectiveTime::*const part :
+         {&CollectiveTime::seconds, &CollectiveTime::card_busy_s, &CollectiveTime::intra_busy_s,
+          &CollectiveTime::fabric_busy_s, &CollectiveTime::adding_s}) {
+      sum.*part += cost.*part;
+    }
+    if (cost.classes == 0) prediction.method = "theory";
   }
   if (options_.clips) costs.back() += update;
   // With aligned steps, waiting for the last worker is not part of a step.
-  const double earlier = options_.align_steps ? of_buckets.back().seconds - of_buckets.back().mean : 0;
+  const double earlier = options_.align_steps ? of_buckets.back().seconds - of_buckets.back().mean_s : 0;
   // Steps differ only by how long the slowest rank computes.
   const int steps = options_.steps > 0 ? options_.steps : options_.delays.jitter.is_zero() ? 1 : kDrawnSteps;
   const double forward = workload_.forward_ms / 1e3, backward = workload_.backward_ms / 1e3;
@@ -206,28 +257,20 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
     prediction.busy += sum.seconds / steps;
   }
   prediction.samples_per_s = point.workers * workload_.batch / period;
-  if (sum.theory) prediction.method = "theory";
   if (sum.seconds > 0) {
-    NameLimit({{"node links", sum.card / sum.seconds},
-               {"links inside", sum.intra / sum.seconds},
-               {"fabric", sum.fabric / sum.seconds},
-               {"adding", sum.adding / sum.seconds}},
+    NameLimit({{"node links", sum.card_busy_s / sum.seconds},
+               {"links inside", sum.intra_busy_s / sum.seconds},
+               {"fabric", sum.fabric_busy_s / sum.seconds},
+               {"adding", sum.adding_s / sum.seconds}},
               prediction);
   }
   return prediction;
 }
 
-Predictor::ServerView Predictor::ViewOf(const PredictCase& point, const Cluster& cluster) const {
-  const Shape shape = ShapeOf(cluster, point.workers);
-  if (!options_.local_aggregation || shape.ranks_per_node == 1) return {point, cluster};
-  ServerView view{point, MachinesOf(cluster), shape.ranks_per_node};
-  view.point.workers = shape.nodes;
-  return view;
-}
-
 absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& all, const Cluster& whole) const {
-  const auto [point, cluster, each] = ViewOf(all, whole);
-  const double bytes = static_cast<double>(workload_.bytes());
+  const auto [point, cluster, inside] = ViewOf(all, whole, options_.local_aggregation);
+  const int each = inside.workers;
+  const double bytes = workload_.bytes();
   const bool alone = point.strategy.asynchronous();
   const bool drawn = alone || point.strategy.drops_gradients;
   const double slowest =
@@ -253,12 +296,7 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& all, const Clus
       .warmup_steps = static_cast<int>(options_.first_step),
       .steps = options_.steps};
   for (double& ready : run.ready_s) ready *= slowest;
-  if (each > 1) {
-    run.ready_s = AggregatedReady(whole, each, bucket_bytes_, run.ready_s);
-    for (const double of_bucket : bucket_bytes_)
-      run.after_pull_s.push_back(GatherSeconds(InsideOf(whole, each), of_bucket));
-    PSRING_ASSIGN_OR_RETURN(run.delays, DelaysOfMachines(options_.delays, each));
-  }
+  if (each > 1) PSRING_RETURN_IF_ERROR(AddLocalExchange(inside, run));
   if (point.workers > kMaxInStep) GroupStragglers(run);
   PSRING_ASSIGN_OR_RETURN(const ServerTime time, SimulateServers(run, cluster));
   Prediction prediction{
@@ -273,8 +311,7 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& all, const Clus
       .tx_bytes = options_.wire_part * (1 - time.dropped_share) * bytes / each,
       .rx_bytes = bytes / each,
       .server_bytes = point.workers * (1 + options_.wire_part * (1 - time.dropped_share)) * bytes,
-      .slowest = slowest,
-      .method = "simulated"};
+      .slowest = slowest};
   if (alone) {
     prediction.staleness_mean = time.staleness_mean;
     prediction.staleness_max = time.staleness_max;
@@ -289,30 +326,24 @@ absl::StatusOr<Prediction> Predictor::Servers(const PredictCase& all, const Clus
   return prediction;
 }
 
-int CommunicatingNodes(const PredictCase& point, const Cluster& cluster, ServerPlace place) {
-  const int nodes = ShapeOf(cluster, point.workers).nodes;
-  return point.strategy.uses_servers && place == ServerPlace::kDedicated ? nodes + point.servers : nodes;
-}
-
 // Workers do not wait for one another.
 Prediction Predictor::WithoutExchange(const PredictCase& point) const {
   const double compute = workload_.compute_ms() / 1e3;
   double rate = 0;
   for (int worker = 0; worker < point.workers; ++worker) {
-    rate += 1 / (compute * (options_.delays.SlownessOf(worker)));
+    rate += 1 / (compute * options_.delays.SlownessOf(worker));
   }
   return {.step = point.workers / rate,
           .compute = point.workers / rate,
           .samples_per_s = rate * workload_.batch,
-          .limit = "computing",
-          .method = "simulated"};
+          .limit = "computing"};
 }
 
-absl::StatusOr<Prediction> Predictor::Predict(const PredictCase& point, const Cluster& cluster) {
+absl::StatusOr<Prediction> Predictor::Predict(const PredictCase& point, const Cluster& cluster) const {
   PSRING_RETURN_IF_ERROR(CheckStrategy(point.strategy));
   PSRING_RETURN_IF_ERROR(CheckWorkers(cluster, point.workers));
   if (!point.strategy.communicates()) return WithoutExchange(point);
-  const Cluster network = WithNodes(cluster, CommunicatingNodes(point, cluster, options_.place));
+  const Cluster network = Loaded(point, cluster, options_.place);
   PSRING_ASSIGN_OR_RETURN(Prediction prediction,
                           point.strategy.uses_servers ? Servers(point, network) : AllReduce(point, network));
   const double barrier = BarrierSeconds(cluster, ShapeOf(cluster, point.workers).nodes);
@@ -327,27 +358,25 @@ absl::StatusOr<Prediction> Predictor::Predict(const PredictCase& point, const Cl
 
 absl::StatusOr<double> Predictor::ExchangeSeconds(const PredictCase& all, const Cluster& whole,
                                                   double bytes) const {
-  const Cluster network = WithNodes(whole, CommunicatingNodes(all, whole, options_.place));
+  const Cluster network = Loaded(all, whole, options_.place);
   if (all.strategy.uses_group) {
-    PSRING_ASSIGN_OR_RETURN(const Cost cost, CollectiveCost(all.strategy.algorithm, all.workers, network,
-                                                            bytes, whole.burst_bytes * whole.cards_per_node));
-    return cost.seconds;
+    PSRING_ASSIGN_OR_RETURN(const CollectiveTime time,
+                            CollectiveCost(all, network, bytes, whole.burst_bytes * whole.cards_per_node));
+    return time.seconds;
   }
-  const auto [point, cluster, each] = ViewOf(all, network);
+  const auto [point, cluster, inside] = ViewOf(all, network, options_.local_aggregation);
   // In pieces, as the client of the servers sends.
   constexpr double kPiece = 1 << 20;
-  const size_t pieces = static_cast<size_t>(std::clamp(std::ceil(bytes / kPiece), 1.0, 64.0));
-  PSRING_ASSIGN_OR_RETURN(
-      const ServerTime time,
-      SimulateServers({.consistency = "sync",
-                       .workers = point.workers,
-                       .servers = point.servers,
-                       .place = options_.place,
-                       .pipelined = options_.pipelined,
-                       .bucket_bytes = std::vector<double>(pieces, bytes / static_cast<double>(pieces)),
-                       .ready_s = std::vector<double>(pieces, 0)},
-                      cluster));
-  const MachineInside inside = InsideOf(whole, each);
+  const double pieces = std::clamp(std::ceil(bytes / kPiece), 1.0, 64.0);
+  PSRING_ASSIGN_OR_RETURN(const ServerTime time,
+                          SimulateServers({.consistency = "sync",
+                                           .workers = point.workers,
+                                           .servers = point.servers,
+                                           .place = options_.place,
+                                           .pipelined = options_.pipelined,
+                                           .bucket_bytes = std::vector<double>(pieces, bytes / pieces),
+                                           .ready_s = std::vector<double>(pieces, 0)},
+                                          cluster));
   return ReduceSeconds(inside, bytes) + time.step_s + GatherSeconds(inside, bytes);
 }
 

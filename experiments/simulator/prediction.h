@@ -5,14 +5,14 @@
 // bucket's update. Servers: simulator/servers.h.
 #pragma once
 
-#include <map>
+#include <cstdint>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/workloads/workload.h"
 #include "experiments/simulator/cluster.h"
+#include "experiments/simulator/collective.h"
 #include "experiments/simulator/servers.h"
 #include "trainer/strategies/table/cost_model.h"
 #include "trainer/strategies/table/strategy_table.h"
@@ -28,7 +28,7 @@ struct PredictOptions {
   uint64_t seed = 1;
   double wire_part = 1;            // bytes sent, relative to float32
   bool clips = false;              // all updates wait for the norm of the whole gradient
-  bool local_aggregation = false;  // servers: the workers of a machine push one sum (local_aggregation.h)
+  bool local_aggregation = false;  // servers: the workers of a machine push one sum (local_exchange.h)
   // Of the computing time between machines; synchronous steps wait for the slowest.
   ComputeVariation variation;
   Delays delays;  // those of a live run in `steps` steps from `first_step`
@@ -50,19 +50,16 @@ struct Prediction {
   double samples_per_s = 0;                        // sum over workers
   double staleness_mean = -1, staleness_max = -1;  // in updates; below 0: unknown or none
   double dropped_share = 0;                        // spare workers: dropped steps / all steps
-  double most_share =
-      0;  // servers: of all samples, of the worker with the most (of a machine with local aggregation)
-  double tx_bytes = 0, rx_bytes = 0,
-         server_bytes = 0;  // payload per step: of a worker on average, of all servers together
-  double slowest =
-      1;  // expected computing time of the slowest machine in a synchronous step, relative to the mean
-  std::string limit;      // what limits the step: "computing", "links between nodes", ...
-  double limit_part = 0;  // the share of the communication time during which `limit` is busy
-  std::string method;     // "simulated", or "theory" if the schedule is too large to simulate
+  // Servers: of all samples, of the worker with the most (of a machine with local aggregation).
+  double most_share = 0;
+  // Payload per step: of a worker on average, of all servers together.
+  double tx_bytes = 0, rx_bytes = 0, server_bytes = 0;
+  // Expected computing time of the slowest machine in a synchronous step, relative to the mean.
+  double slowest = 1;
+  std::string limit;                 // what limits the step: "computing", "links between nodes", ...
+  double limit_part = 0;             // the share of the communication time during which `limit` is busy
+  std::string method = "simulated";  // or "theory" if the schedule is too large to simulate
 };
-
-// The number of machines with workers or dedicated servers.
-int CommunicatingNodes(const PredictCase& point, const Cluster& cluster, ServerPlace place);
 
 // InvalidArgument: the simulator does not support the strategy.
 absl::Status CheckStrategy(const StrategyRow& strategy);
@@ -75,32 +72,18 @@ class Predictor {
   const PredictOptions& options() const { return options_; }
   size_t buckets() const { return bucket_bytes_.size(); }
 
-  absl::StatusOr<Prediction> Predict(const PredictCase& point, const Cluster& cluster);
+  absl::StatusOr<Prediction> Predict(const PredictCase& point, const Cluster& cluster) const;
 
   // Seconds of one exchange of `bytes`, without computation.
   absl::StatusOr<double> ExchangeSeconds(const PredictCase& point, const Cluster& cluster,
                                          double bytes) const;
 
  private:
-  struct Cost {
-    double seconds, mean;  // until the last rank is done; mean over ranks
-    double card, intra, fabric, adding;
-    bool theory;
-  };
-  // `tokens`: bytes of the burst available at the start.
-  absl::StatusOr<Cost> CollectiveCost(const std::string& algorithm, int workers, const Cluster& cluster,
-                                      double bytes, double tokens) const;
-  absl::StatusOr<std::vector<Cost>> BucketCosts(const PredictCase& point, const Cluster& cluster) const;
+  absl::StatusOr<std::vector<CollectiveTime>> BucketCosts(const PredictCase& point,
+                                                          const Cluster& cluster) const;
   Prediction WithoutExchange(const PredictCase& point) const;
   absl::StatusOr<Prediction> AllReduce(const PredictCase& point, const Cluster& cluster) const;
   absl::StatusOr<Prediction> Servers(const PredictCase& point, const Cluster& cluster) const;
-  // The workers from the servers' perspective: with local aggregation, each machine is one worker.
-  struct ServerView {
-    PredictCase point;
-    Cluster cluster;
-    int workers_each = 1;
-  };
-  ServerView ViewOf(const PredictCase& point, const Cluster& cluster) const;
 
   Workload workload_;
   PredictOptions options_;

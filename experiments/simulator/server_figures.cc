@@ -9,8 +9,8 @@ void ServerFigures::AddStep(const Step& step, double now) {
   waiting_ += step.workers * step.waiting;
   counted_ += step.workers;
   if (step.dropped) dropped_ += step.workers;
-  steps_of_.resize(std::max(steps_of_.size(), static_cast<size_t>(step.group) + 1));
-  if (!step.dropped) steps_of_[static_cast<size_t>(step.group)] += step.workers;
+  steps_of_.resize(std::max(steps_of_.size(), step.group + 1));
+  if (!step.dropped) steps_of_[step.group] += step.workers;
   last_ = now;
 }
 
@@ -35,14 +35,14 @@ ServerTime ServerFigures::Result(const ServerRun& run, const ServerLayout& layou
     time.staleness_mean = std::max(0.0, staleness_sum_ / pushes_);
     time.staleness_max = staleness_max_;
   }
-  const auto part = [&](int resource) {
+  const auto part = [&](size_t resource) {
     return std::max(0.0, network.BusySeconds(resource) / network.now());
   };
-  const auto cards = [&](const std::vector<int>& ports) {
+  const auto cards = [&](const std::vector<NodePorts>& of_nodes) {
     double most = 0;
-    for (size_t i = 0; i + 1 < ports.size(); i += 2) {
+    for (const NodePorts& ports : of_nodes) {
       // Serial: first one direction, then the other.
-      const double out = part(ports[i]), in = part(ports[i + 1]);
+      const double out = part(ports.out), in = part(ports.in);
       most = std::max(most, run.pipelined ? std::max(out, in) : out + in);
     }
     return most;

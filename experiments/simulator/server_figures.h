@@ -16,7 +16,7 @@ class ServerFigures {
   struct Step {
     double workers, computing, stepping, busy, waiting;  // seconds of one worker
     bool dropped;
-    int group;
+    size_t group;
   };
   void AddStep(const Step& step, double now);
 

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "experiments/simulator/contention.h"
 
 namespace psring {
 namespace {
@@ -20,28 +19,23 @@ struct NodeKind {
 
 // Colocated servers are spread evenly: server s is on the node of worker floor(s N / S).
 std::vector<NodeKind> Nodes(const ServerRun& run, const Shape& shape) {
-  std::vector<NodeKind> nodes(static_cast<size_t>(shape.nodes), NodeKind{.workers = shape.ranks_per_node});
-  for (int worker = 0; worker < run.slow_workers; ++worker)
-    ++nodes[static_cast<size_t>(worker / shape.ranks_per_node)].slow;
+  std::vector<NodeKind> nodes(shape.nodes, NodeKind{.workers = shape.ranks_per_node});
+  for (int worker = 0; worker < run.slow_workers; ++worker) ++nodes[worker / shape.ranks_per_node].slow;
   switch (run.place) {
     case ServerPlace::kRank0:
       nodes.front().servers = run.servers;
       break;
     case ServerPlace::kColocated:
       for (int64_t server = 0; server < run.servers; ++server) {
-        ++nodes[static_cast<size_t>(server * run.workers / run.servers / shape.ranks_per_node)].servers;
+        ++nodes[server * run.workers / run.servers / shape.ranks_per_node].servers;
       }
       break;
     case ServerPlace::kDedicated:
-      nodes.insert(nodes.end(), static_cast<size_t>(run.servers), NodeKind{.servers = 1});
+      nodes.insert(nodes.end(), run.servers, NodeKind{.servers = 1});
       break;
   }
   return nodes;
 }
-
-struct NodePorts {
-  int out, in;
-};
 
 class LayoutBuilder {
  public:
@@ -92,10 +86,9 @@ class LayoutBuilder {
     layout_.host = network_.AddResource(host > 0 ? run_.servers / host : FluidNetwork::kUnlimited);
     // One resource for the cards of all nodes of a kind.
     for (const auto& [kind, of_kind] : count_) {
-      const NodePorts ports = AddPorts(kind, of_kind);
-      ports_[kind] = ports;
-      if (kind.servers > 0) layout_.server_ports.insert(layout_.server_ports.end(), {ports.out, ports.in});
-      if (kind.workers > 0) layout_.worker_ports.insert(layout_.worker_ports.end(), {ports.out, ports.in});
+      const NodePorts ports = ports_[kind] = AddPorts(kind, of_kind);
+      if (kind.servers > 0) layout_.server_ports.push_back(ports);
+      if (kind.workers > 0) layout_.worker_ports.push_back(ports);
     }
   }
 
@@ -112,29 +105,29 @@ class LayoutBuilder {
     const double left = ShareWithSenders(cluster_.sender_loss, Senders(kind));
     const double bytes = cluster_.burst_bytes * cluster_.cards_per_node * nodes;
     const FluidNetwork::Burst burst{bytes, bytes, FullSpeed(cluster_) * cluster_.cards_per_node * nodes};
-    const int out = network_.AddResource(bytes_per_s, burst);
+    const size_t out = network_.AddResource(bytes_per_s, burst);
     return {out, network_.AddResource(left * bytes_per_s, burst)};
   }
 
   void AddGroups() {
+    const size_t any = network_.AddResource(FluidNetwork::kUnlimited);
+    const NodePorts unlimited = {any, any};
     for (const auto& [kind, of_kind] : count_) {
       for (const bool slow : {false, true}) {
         const int workers = of_kind * (slow ? kind.slow : kind.workers - kind.slow);
-        const int out = network_.AddResource(FluidNetwork::kUnlimited);
-        const NodePorts node = {out, network_.AddResource(FluidNetwork::kUnlimited)};
-        if (workers > 0) AddGroup(kind, workers, slow, 1, node, intra_ * workers);
+        if (workers > 0) AddGroup(kind, workers, slow, 1, unlimited, intra_ * workers);
       }
     }
   }
 
   // At least one node of each kind.
   void AddSample() {
-    const double part = std::min(1.0, static_cast<double>(run_.most_alone) / run_.workers);
+    const double part = std::min(1.0, double(run_.most_alone) / run_.workers);
     layout_.simulated_workers = 0;
     for (const auto& [kind, of_kind] : count_) {
       if (kind.workers == 0) continue;
       const int taken = each_alone_ ? std::max(1, static_cast<int>(of_kind * part)) : of_kind;
-      for (int i = 0; i < taken; ++i) AddNode(kind, static_cast<double>(of_kind) / taken);
+      for (int i = 0; i < taken; ++i) AddNode(kind, double(of_kind) / taken);
       layout_.simulated_workers += taken * kind.workers;
     }
   }
@@ -153,30 +146,23 @@ class LayoutBuilder {
         layout_.groups.empty() ? 0 : layout_.groups.back().first_worker + layout_.groups.back().workers;
     const double w = workers, all = w * weight, s = run_.servers;
     const double here = kind.servers / s;  // share of every bucket that stays on the worker's node
-    using Uses = std::vector<FluidNetwork::Use>;
-    Uses push, pull;
-    const auto use = [](Uses& uses, int resource, double load) {
-      if (load > 1e-12) uses.push_back({resource, load});
+    std::vector<FluidNetwork::Use> push, pull;
+    const auto use = [&](size_t by_push, size_t by_pull, double load) {
+      if (load <= 1e-12) return;
+      push.push_back({by_push, load});
+      pull.push_back({by_pull, load});
     };
-    const int local = network_.AddResource(own_intra);
-    use(push, local, w * here);
-    use(pull, local, w * here);
-    use(push, node.out, w * (1 - here));
-    use(pull, node.in, w * (1 - here));
-    use(push, layout_.fabric, all * (1 - here));
-    use(pull, layout_.fabric, all * (1 - here));
-    use(push, layout_.processor, all / run_.pushed_part);  // capacity in float32 bytes
-    use(push, layout_.host, all);
-    use(pull, layout_.host, all);
+    const size_t local = network_.AddResource(own_intra);
+    use(local, local, w * here);
+    use(node.out, node.in, w * (1 - here));
+    use(layout_.fabric, layout_.fabric, all * (1 - here));
+    push.push_back({layout_.processor, all / run_.pushed_part});  // capacity in float32 bytes
+    use(layout_.host, layout_.host, all);
     for (const auto& [other, of_kind] : count_) {
       const double away = other.servers * (of_kind - (other == kind ? 1 : 0)) / s;
       // A kind's port carries what its workers send and what its servers receive.
-      use(push, ports_[other].in, all * away);
-      use(pull, ports_[other].out, all * away);
-      if (other == kind) {
-        use(push, ports_[kind].out, all * (1 - here));
-        use(pull, ports_[kind].in, all * (1 - here));
-      }
+      use(ports_[other].in, ports_[other].out, all * away);
+      if (other == kind) use(ports_[kind].out, ports_[kind].in, all * (1 - here));
     }
     // One worker fills at most one card.
     const double fastest = cluster_.burst_bytes > 0 ? FullSpeed(cluster_) : card_;
@@ -184,8 +170,8 @@ class LayoutBuilder {
     // A worker has one connection per server, with an equal share of the bytes.
     if (here < 1 && cluster_.connection_bytes_per_s > 0)
       most = std::min(most, cluster_.connection_bytes_per_s * s);
-    const int push_kind = network_.AddKind(std::move(push), most);
-    const int pull_kind = network_.AddKind(std::move(pull), most);
+    const size_t push_kind = network_.AddKind(std::move(push), most);
+    const size_t pull_kind = network_.AddKind(std::move(pull), most);
     layout_.groups.push_back({weight, first, workers, slow, push_kind, pull_kind});
   }
 
@@ -205,20 +191,17 @@ class LayoutBuilder {
 }  // namespace
 
 absl::Status CheckServers(const ServerRun& run, const WaitingRule& rule) {
+  const auto wrong = [](const auto&... what) { return absl::InvalidArgumentError(absl::StrCat(what...)); };
   if (run.clips && rule.each_alone()) {
-    return absl::InvalidArgumentError(
-        "a gradient can be clipped by its norm only if the pushes of all workers make one update");
+    return wrong("a gradient can be clipped by its norm only if the pushes of all workers make one update");
   }
-  PSRING_CHECK(static_cast<int>(run.delays.slowness.size()) <= run.workers);
-  if (run.servers < 1)
-    return absl::InvalidArgumentError(absl::StrCat(run.servers, " servers; at least 1 is needed"));
+  PSRING_CHECK(run.delays.slowness.size() <= run.workers);
+  if (run.servers < 1) return wrong(run.servers, " servers; at least 1 is needed");
   if (run.place == ServerPlace::kColocated && run.servers > run.workers) {
-    return absl::InvalidArgumentError(absl::StrCat(run.servers, " servers cannot be colocated with ",
-                                                   run.workers, " workers, one with each"));
+    return wrong(run.servers, " servers cannot be colocated with ", run.workers, " workers, one with each");
   }
   if (run.slow_workers > run.workers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(run.slow_workers, " of ", run.workers, " workers cannot be slow"));
+    return wrong(run.slow_workers, " of ", run.workers, " workers cannot be slow");
   }
   return absl::OkStatus();
 }

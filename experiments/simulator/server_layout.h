@@ -22,14 +22,19 @@ struct GroupLayout {
   double weight = 1;  // workers that each of these represents
   int first_worker = 0, workers = 1;
   bool slow = false;
-  int push_kind = 0, pull_kind = 0;  // kinds of flow in the network
+  size_t push_kind = 0, pull_kind = 0;  // kinds of flow in the network
+};
+
+// Resources: one node's cards, or those of all nodes of a kind.
+struct NodePorts {
+  size_t out = 0, in = 0;
 };
 
 struct ServerLayout {
   std::vector<GroupLayout> groups;
   int simulated_workers = 0;
-  int fabric = 0, processor = 0, host = 0;      // resources; host: of the servers, per byte moved
-  std::vector<int> server_ports, worker_ports;  // resources, in pairs: out, in
+  size_t fabric = 0, processor = 0, host = 0;  // resources; host: of the servers, per byte moved
+  std::vector<NodePorts> server_ports, worker_ports;
 };
 
 // InvalidArgument: clipping although each push is an update, no servers, or more colocated servers or slow

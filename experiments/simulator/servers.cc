@@ -7,21 +7,62 @@
 #include <memory>
 #include <optional>
 #include <queue>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "experiments/simulator/fluid_network.h"
-#include "experiments/simulator/random_durations.h"
 #include "experiments/simulator/server_figures.h"
 #include "experiments/simulator/server_layout.h"
-#include "experiments/simulator/server_state.h"
 #include "ps_server/consistency/admission.h"
 #include "ps_server/consistency/consistency.h"
 
 namespace psring {
 namespace {
+
+// An event of a bucket of a group, or of the whole group (bucket 0).
+enum class EventKind { kReady, kComputed, kAnnounced, kAdmitted, kArrived, kNormKnown, kServed, kAnswered };
+
+struct Event {
+  double time;
+  EventKind kind;
+  size_t group, bucket;
+  bool operator>(const Event& other) const {
+    return std::tie(time, kind, group, bucket) > std::tie(other.time, other.kind, other.group, other.bucket);
+  }
+};
+
+// One direction between a group and the servers: one bucket at a time.
+struct Lane {
+  bool busy = false;
+  std::deque<size_t> waiting;  // buckets
+};
+
+// A worker's weights of one bucket, if each push is an update by itself.
+struct Reading {
+  double version = 0;  // updates in them
+  bool held = true;    // not yet followed by a push of their gradient
+  double pushed = 0;   // when that push was an update
+};
+
+// Workers that act alike, and their current step.
+struct WorkerGroup : GroupLayout {
+  Lane push, pull;
+  int64_t step = 0, next_step = 0;
+  bool dropped = false;              // this step's gradient
+  size_t arrived = 0, answered = 0;  // buckets of this step: pushes at the servers, weights at the worker
+  std::vector<size_t> answers_held;  // serial: buckets to pull when the step allows it
+  bool computed = false;
+  double began = 0, computed_at = 0, computing = 0;
+  double waited = 0;  // bounded staleness
+  double busy_since = 0, busy = 0;
+  double usable_at = 0;  // when the last arrived weights are usable
+  int64_t finished = 0;
+  int under_way = 0;              // buckets pushed but not yet answered
+  std::vector<Reading> readings;  // by bucket
+};
 
 class ServerSimulation {
  public:
@@ -48,27 +89,19 @@ class ServerSimulation {
                                           : Simulated::kGroups,
                             each_alone_, network_);
     for (const GroupLayout& of_group : layout_.groups) {
-      WorkerGroup& group = groups_.emplace_back(WorkerGroup{of_group});
-      group.push.kind = of_group.push_kind;
-      group.pull.kind = of_group.pull_kind;
-      group.read_version.assign(run_.bucket_bytes.size(), 0);
-      group.own_served.assign(run_.bucket_bytes.size(), 0);
-      group.holds.assign(run_.bucket_bytes.size(), true);
+      groups_.emplace_back(WorkerGroup{of_group}).readings.resize(run_.bucket_bytes.size());
     }
-    for (size_t bucket = 0; bucket < run_.bucket_bytes.size(); ++bucket) {
-      PSRING_ASSIGN_OR_RETURN(buckets_.emplace_back(),
+    for (const double bytes : run_.bucket_bytes) {
+      Bucket& bucket = buckets_.emplace_back(Bucket{.bytes = bytes});
+      PSRING_ASSIGN_OR_RETURN(bucket.consistency,
                               MakeConsistency(run_.consistency, layout_.simulated_workers));
     }
-    versions_.assign(run_.bucket_bytes.size(), 0);
-    to_answer_.resize(run_.bucket_bytes.size());
     warmup_ = run_.steps > 0 ? run_.warmup_steps : one_by_one_ ? 8 : 1;
     steps_ = run_.steps > 0 ? run_.steps : one_by_one_ ? 24 : 2;
     for (size_t g = 0; g < groups_.size(); ++g) {
       // Workers that do not wait for one another start at different times.
-      const double phase = each_alone_ && !run_.align_steps
-                               ? (static_cast<double>(g) + 0.5) / static_cast<double>(groups_.size())
-                               : 0;
-      BeginStep(static_cast<int>(g), phase * (run_.forward_s + run_.backward_s));
+      const double phase = each_alone_ && !run_.align_steps ? (g + 0.5) / groups_.size() : 0;
+      BeginStep(g, phase * (run_.forward_s + run_.backward_s));
     }
     Loop();
     return figures_.Result(run_, layout_, network_, processor_busy_,
@@ -84,9 +117,9 @@ class ServerSimulation {
       PSRING_CHECK(!std::isinf(next));  // otherwise a Consistency never answers
       ended.clear();
       network_.AdvanceTo(next, ended);
-      for (const int64_t token : ended) Moved(token);
+      for (const size_t token : ended) Moved(token);
       while (!events_.empty() && events_.top().time <= next && !done_) {
-        const ServerEvent event = events_.top();
+        const Event event = events_.top();
         events_.pop();
         Handle(event);
       }
@@ -95,8 +128,8 @@ class ServerSimulation {
 
   double now() const { return network_.now(); }
 
-  void BeginStep(int g, double at) {
-    WorkerGroup& group = groups_[static_cast<size_t>(g)];
+  void BeginStep(size_t g, double at) {
+    WorkerGroup& group = groups_[g];
     group.step = group.next_step;
     group.next_step = group.step + 1;
     group.arrived = group.answered = 0;
@@ -111,189 +144,177 @@ class ServerSimulation {
     group.computing = late + factor * (run_.forward_s + run_.backward_s);
     group.computed_at = at + group.computing;
     at += late;
-    for (size_t b = 0; b < run_.bucket_bytes.size() && !admission_; ++b) {
-      Add(at + factor * (run_.forward_s + run_.ready_s[b]), ServerEventKind::kReady, g, static_cast<int>(b));
+    for (size_t b = 0; b < buckets_.size() && !admission_; ++b) {
+      Add(at + factor * (run_.forward_s + run_.ready_s[b]), EventKind::kReady, g, b);
     }
-    Add(group.computed_at, ServerEventKind::kComputed, g, 0);
+    Add(group.computed_at, EventKind::kComputed, g, 0);
   }
 
-  void Add(double time, ServerEventKind kind, int g, int bucket) { events_.push({time, kind, g, bucket}); }
+  void Add(double time, EventKind kind, size_t g, size_t bucket) { events_.push({time, kind, g, bucket}); }
 
-  void Handle(const ServerEvent& event) {
-    WorkerGroup& group = groups_[static_cast<size_t>(event.group)];
+  void Handle(const Event& event) {
+    WorkerGroup& group = groups_[event.group];
     switch (event.kind) {
-      case ServerEventKind::kReady:
+      case EventKind::kReady:
         return Push(event.group, event.bucket);
-      case ServerEventKind::kComputed:
+      case EventKind::kComputed:
         group.computed = true;
         last_computed_[group.step] = now();  // times only grow
-        if (admission_) return Add(now() + cluster_.latency_s, ServerEventKind::kAnnounced, event.group, 0);
+        if (admission_) return Add(now() + cluster_.latency_s, EventKind::kAnnounced, event.group, 0);
         return EndStepOnceComplete(event.group);
-      case ServerEventKind::kAnnounced:
+      case EventKind::kAnnounced:
         return Announced(event.group);
-      case ServerEventKind::kAdmitted:
-        for (size_t b = 0; b < run_.bucket_bytes.size(); ++b) Push(event.group, static_cast<int>(b));
+      case EventKind::kAdmitted:
+        for (size_t b = 0; b < buckets_.size(); ++b) Push(event.group, b);
         return;
-      case ServerEventKind::kNormKnown:
-        for (size_t b = 0; b < run_.bucket_bytes.size(); ++b) Update(static_cast<int>(b));
+      case EventKind::kNormKnown:
+        for (size_t b = 0; b < buckets_.size(); ++b) Update(b);
         return;
-      case ServerEventKind::kArrived:
+      case EventKind::kArrived:
         ++group.arrived;
-        if (each_alone_) {
-          ReleaseAnswers(event.group);
-          return Serve(event.group, event.bucket);
-        }
-        return Pushed(event.group, event.bucket);
-      case ServerEventKind::kServed:
+        if (!each_alone_) return Pushed(event.group, event.bucket);
+        ReleaseAnswers(event.group);
+        return Add(Job(cluster_.server_add_s_per_byte + cluster_.server_update_s_per_byte, event.bucket,
+                       group.weight),
+                   EventKind::kServed, event.group, event.bucket);
+      case EventKind::kServed:
         return Served(event.group, event.bucket);
-      case ServerEventKind::kAnswered:
+      case EventKind::kAnswered:
         if (!group.dropped && --group.under_way == 0) group.busy += now() - group.busy_since;
         ++group.answered;
         return EndStepOnceComplete(event.group);
     }
   }
 
-  void Push(int g, int bucket) {
-    WorkerGroup& group = groups_[static_cast<size_t>(g)];
+  void Push(size_t g, size_t bucket) {
+    WorkerGroup& group = groups_[g];
     if (group.under_way++ == 0) group.busy_since = now();
     Enqueue(g, bucket, /*push=*/true);
   }
 
-  int64_t Token(int g, int bucket, bool push) const {
-    return (int64_t{g} * static_cast<int64_t>(run_.bucket_bytes.size()) + bucket) * 2 + (push ? 0 : 1);
-  }
-
-  void Enqueue(int g, int bucket, bool push) {
-    WorkerGroup& group = groups_[static_cast<size_t>(g)];
-    ServerLane& lane = push ? group.push : group.pull;
-    lane.waiting.push_back(bucket);
+  void Enqueue(size_t g, size_t bucket, bool push) {
+    (push ? groups_[g].push : groups_[g].pull).waiting.push_back(bucket);
     StartNext(g, push);
   }
 
-  void StartNext(int g, bool push) {
-    WorkerGroup& group = groups_[static_cast<size_t>(g)];
-    ServerLane& lane = push ? group.push : group.pull;
+  void StartNext(size_t g, bool push) {
+    WorkerGroup& group = groups_[g];
+    Lane& lane = push ? group.push : group.pull;
     if (lane.busy || lane.waiting.empty()) return;
     lane.busy = true;
-    const int bucket = lane.waiting.front();
+    const size_t bucket = lane.waiting.front();
     const double part = push ? run_.pushed_part : 1;
-    network_.Start(lane.kind, part * run_.bucket_bytes[static_cast<size_t>(bucket)], Token(g, bucket, push));
+    const size_t token = (g * buckets_.size() + bucket) * 2 + (push ? 0 : 1);
+    network_.Start(push ? group.push_kind : group.pull_kind, part * buckets_[bucket].bytes, token);
   }
 
-  void Moved(int64_t token) {
+  void Moved(size_t token) {
     const bool push = token % 2 == 0;
-    const int buckets = static_cast<int>(run_.bucket_bytes.size());
-    const int bucket = static_cast<int>(token / 2 % buckets), g = static_cast<int>(token / 2 / buckets);
-    WorkerGroup& group = groups_[static_cast<size_t>(g)];
-    ServerLane& lane = push ? group.push : group.pull;
+    const size_t g = token / 2 / buckets_.size();
+    WorkerGroup& group = groups_[g];
+    Lane& lane = push ? group.push : group.pull;
+    const size_t bucket = lane.waiting.front();
     lane.waiting.pop_front();
     lane.busy = false;
     double at = now() + cluster_.latency_s;
     if (!push && !run_.after_pull_s.empty()) {
       // One bucket after another.
-      at = std::max(at, group.usable_at) + run_.after_pull_s[static_cast<size_t>(bucket)];
+      at = std::max(at, group.usable_at) + run_.after_pull_s[bucket];
       group.usable_at = at;
     }
-    Add(at, push ? ServerEventKind::kArrived : ServerEventKind::kAnswered, g, bucket);
+    Add(at, push ? EventKind::kArrived : EventKind::kAnswered, g, bucket);
     StartNext(g, push);
   }
 
   // The processor takes one job after another; each of the S servers does 1/S of it.
-  double Job(double seconds_per_byte, int bucket, double pushes) {
-    double seconds =
-        pushes * seconds_per_byte * run_.bucket_bytes[static_cast<size_t>(bucket)] / run_.servers;
+  double Job(double seconds_per_byte, size_t bucket, double pushes) {
+    double seconds = pushes * seconds_per_byte * buckets_[bucket].bytes / run_.servers;
     if (run_.exponential) seconds = random_.Exponential(seconds);
     processor_free_ = std::max(processor_free_, now()) + seconds;
     processor_busy_ += seconds;
     return processor_free_;
   }
 
-  void Serve(int g, int bucket) {
-    Add(Job(cluster_.server_add_s_per_byte + cluster_.server_update_s_per_byte, bucket,
-            groups_[static_cast<size_t>(g)].weight),
-        ServerEventKind::kServed, g, bucket);
-  }
-
   // The update of a push, or of a whole step, is done.
-  void Served(int g, int bucket) {
+  void Served(size_t g, size_t b) {
+    Bucket& bucket = buckets_[b];
     if (!each_alone_) {
-      const std::vector<int> readers = std::move(to_answer_[static_cast<size_t>(bucket)].front());
-      to_answer_[static_cast<size_t>(bucket)].pop_front();
-      return Answer(readers, bucket);
+      const std::vector<int> readers = std::move(bucket.to_answer.front());
+      bucket.to_answer.pop_front();
+      return Answer(readers, b);
     }
-    WorkerGroup& group = groups_[static_cast<size_t>(g)];
-    Consistency& consistency = *buckets_[static_cast<size_t>(bucket)];
-    const Consistency::Decision decision = consistency.OnPush(group.first_worker, group.step);
+    WorkerGroup& group = groups_[g];
+    const Consistency::Decision decision = bucket.consistency->OnPush(group.first_worker, group.step);
     PSRING_CHECK(decision.accept);
     // It represents `weight` pushes, one after another.
-    double& version = versions_[static_cast<size_t>(bucket)];
-    version += group.weight;
-    if (measuring_)
-      figures_.AddPush(group.weight, version - 1 - group.read_version[static_cast<size_t>(bucket)]);
-    group.own_served[static_cast<size_t>(bucket)] = now();
-    group.holds[static_cast<size_t>(bucket)] = false;
+    bucket.version += group.weight;
+    Reading& own = group.readings[b];
+    if (measuring_) figures_.AddPush(group.weight, bucket.version - 1 - own.version);
+    own.pushed = now();
+    own.held = false;
     for (const int worker : decision.may_read) {
-      WorkerGroup& reader = groups_[static_cast<size_t>(worker)];
-      reader.read_version[static_cast<size_t>(bucket)] = version;
-      reader.holds[static_cast<size_t>(bucket)] = true;
-      reader.waited = std::max(reader.waited, now() - reader.own_served[static_cast<size_t>(bucket)]);
-      Reply(worker, bucket);
+      WorkerGroup& reader = groups_[worker];
+      Reading& reading = reader.readings[b];
+      reading.version = bucket.version;
+      reading.held = true;
+      reader.waited = std::max(reader.waited, now() - reading.pushed);
+      Reply(worker, b);
     }
   }
 
   // Synchronous: the last push triggers the update.
-  void Pushed(int g, int bucket) {
-    const WorkerGroup& group = groups_[static_cast<size_t>(g)];
+  void Pushed(size_t g, size_t bucket) {
+    const WorkerGroup& group = groups_[g];
     for (int i = 0; i < group.workers; ++i) {
-      Act(buckets_[static_cast<size_t>(bucket)]->OnPush(group.first_worker + i, group.step), bucket);
+      Act(buckets_[bucket].consistency->OnPush(group.first_worker + i, group.step), bucket);
     }
   }
 
-  void Act(const Consistency::Decision& decision, int bucket) {
+  void Act(const Consistency::Decision& decision, size_t bucket) {
     PSRING_CHECK(decision.accept);
     if (decision.apply_count == 0) return Answer(decision.may_read, bucket);
-    to_answer_[static_cast<size_t>(bucket)].push_back(decision.may_read);
+    buckets_[bucket].to_answer.push_back(decision.may_read);
     if (!run_.clips) return Update(bucket);
     // One more pass over the sum to add its squares; servers exchange their partial norms through a worker.
     const double reduced = Job(cluster_.server_add_s_per_byte, bucket, 1);
-    if (++reduced_ < run_.bucket_bytes.size()) return;
+    if (++reduced_ < buckets_.size()) return;
     reduced_ = 0;
-    Add(reduced + (run_.servers > 1 ? 2 * cluster_.latency_s : 0), ServerEventKind::kNormKnown, 0, 0);
+    Add(reduced + (run_.servers > 1 ? 2 * cluster_.latency_s : 0), EventKind::kNormKnown, 0, 0);
   }
 
-  void Update(int bucket) {
-    Add(Job(cluster_.server_update_s_per_byte, bucket, 1), ServerEventKind::kServed, 0, bucket);
+  void Update(size_t bucket) {
+    Add(Job(cluster_.server_update_s_per_byte, bucket, 1), EventKind::kServed, 0, bucket);
   }
 
   // Each verdict reaches all buckets before the next one is made.
-  void Announced(int g) {
-    WorkerGroup& group = groups_[static_cast<size_t>(g)];
+  void Announced(size_t g) {
+    WorkerGroup& group = groups_[g];
     const absl::StatusOr<Verdict> verdict = admission_->OnAnnounce(group.first_worker, group.step);
     PSRING_CHECK(verdict.ok());
     if (verdict->complete > 0) complete_at_[verdict->version] = now();
     if (verdict->admitted) {
-      Add(now() + cluster_.latency_s, ServerEventKind::kAdmitted, g, 0);
+      Add(now() + cluster_.latency_s, EventKind::kAdmitted, g, 0);
     } else {
       group.dropped = true;
       group.next_step = verdict->version;
     }
     for (size_t b = 0; b < buckets_.size(); ++b) {
-      Act(dynamic_cast<BackupBucket&>(*buckets_[b]).OnVerdict(*verdict), static_cast<int>(b));
+      Act(dynamic_cast<BackupBucket&>(*buckets_[b].consistency).OnVerdict(*verdict), b);
     }
   }
 
   // Synchronous workers have one group each, or all share one.
-  void Answer(const std::vector<int>& readers, int bucket) {
+  void Answer(const std::vector<int>& readers, size_t bucket) {
     if (one_by_one_) {
       for (const int worker : readers) Reply(worker, bucket);
     } else if (!readers.empty()) {
-      PSRING_CHECK(static_cast<int>(readers.size()) == layout_.simulated_workers);
-      for (size_t g = 0; g < groups_.size(); ++g) Reply(static_cast<int>(g), bucket);
+      PSRING_CHECK(readers.size() == layout_.simulated_workers);
+      for (size_t g = 0; g < groups_.size(); ++g) Reply(g, bucket);
     }
   }
 
-  void Reply(int g, int bucket) {
-    WorkerGroup& group = groups_[static_cast<size_t>(g)];
+  void Reply(size_t g, size_t bucket) {
+    WorkerGroup& group = groups_[g];
     if (run_.pipelined || group.dropped) return Enqueue(g, bucket, /*push=*/false);
     group.answers_held.push_back(bucket);
     ReleaseAnswers(g);
@@ -301,11 +322,11 @@ class ServerSimulation {
 
   // Serial: after all buckets of the step are updated; if each push is an update by itself, after the
   // worker's own gradients of all buckets have arrived.
-  void ReleaseAnswers(int g) {
-    WorkerGroup& group = groups_[static_cast<size_t>(g)];
-    const size_t complete = each_alone_ ? static_cast<size_t>(group.arrived) : group.answers_held.size();
-    if (complete < run_.bucket_bytes.size()) return;
-    for (const int bucket : group.answers_held) Enqueue(g, bucket, /*push=*/false);
+  void ReleaseAnswers(size_t g) {
+    WorkerGroup& group = groups_[g];
+    const size_t complete = each_alone_ ? group.arrived : group.answers_held.size();
+    if (complete < buckets_.size()) return;
+    for (const size_t bucket : group.answers_held) Enqueue(g, bucket, /*push=*/false);
     group.answers_held.clear();
   }
 
@@ -317,9 +338,9 @@ class ServerSimulation {
     return fewest_ >= std::min<int64_t>(steps, 2) || finished_ >= kMax * steps * layout_.simulated_workers;
   }
 
-  void EndStepOnceComplete(int g) {
-    WorkerGroup& group = groups_[static_cast<size_t>(g)];
-    if (!group.computed || group.answered < static_cast<int>(run_.bucket_bytes.size())) return;
+  void EndStepOnceComplete(size_t g) {
+    WorkerGroup& group = groups_[g];
+    if (!group.computed || group.answered < buckets_.size()) return;
     if (measuring_) {
       figures_.AddStep({.workers = group.workers * group.weight,
                         .computing = group.computing,
@@ -349,13 +370,16 @@ class ServerSimulation {
       done_ = true;
     }
     if (!run_.align_steps) return BeginStep(g, now());
-    for (size_t other = 0; other < groups_.size(); ++other) BeginStep(static_cast<int>(other), now());
+    for (size_t other = 0; other < groups_.size(); ++other) BeginStep(other, now());
   }
 
   void CountReadings(bool begins) {
     for (const WorkerGroup& group : groups_) {
-      for (size_t b = 0; b < versions_.size(); ++b) {
-        if (group.holds[b]) figures_.AddReading(group.weight, versions_[b] - group.read_version[b], begins);
+      for (size_t b = 0; b < buckets_.size(); ++b) {
+        const Reading& reading = group.readings[b];
+        if (reading.held) {
+          figures_.AddReading(group.weight, buckets_[b].version - reading.version, begins);
+        }
       }
     }
   }
@@ -367,6 +391,13 @@ class ServerSimulation {
     return std::max(0.0, until - group.computed_at);
   }
 
+  struct Bucket {
+    double bytes;
+    std::unique_ptr<Consistency> consistency = nullptr;
+    double version = 0;                           // updates, if each push is one by itself
+    std::deque<std::vector<int>> to_answer = {};  // by update in progress: readers
+  };
+
   const ServerRun& run_;
   const Cluster& cluster_;
   const bool each_alone_;
@@ -377,19 +408,17 @@ class ServerSimulation {
   RandomDurations random_;
   FluidNetwork network_;
   std::vector<WorkerGroup> groups_;
-  std::vector<std::unique_ptr<Consistency>> buckets_;
-  std::priority_queue<ServerEvent, std::vector<ServerEvent>, std::greater<>> events_;
+  std::vector<Bucket> buckets_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   double processor_free_ = 0, processor_busy_ = 0;
   bool measuring_ = false, done_ = false;
-  int64_t finished_ = 0,
-          fewest_ = 0;  // steps since warm-up or measuring began: of all workers, of the slowest
+  // Steps since warm-up or measuring began: of all workers, of the slowest.
+  int64_t finished_ = 0, fewest_ = 0;
   ServerFigures figures_;
   size_t at_barrier_ = 0;                    // align_steps: groups
   std::map<int64_t, double> last_computed_;  // by step: when the last worker so far finished computing
-  std::vector<double> versions_;             // by bucket: updates
-  std::vector<std::deque<std::vector<int>>> to_answer_;  // by bucket and update in progress: readers
-  size_t reduced_ = 0;                                   // clips: buckets of the step that are reduced
-  std::map<int64_t, double> complete_at_;                // spare workers, by step
+  size_t reduced_ = 0;                       // clips: buckets of the step that are reduced
+  std::map<int64_t, double> complete_at_;    // spare workers, by step
 };
 
 }  // namespace

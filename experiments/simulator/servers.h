@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/cli/delays.h"
 #include "experiments/simulator/cluster.h"
 #include "experiments/simulator/compute_variation.h"
 #include "trainer/strategies/table/cost_model.h"
@@ -30,21 +29,6 @@ namespace psring {
 
 inline constexpr int kMaxAlone = 64;
 inline constexpr int kMaxInStep = 256;
-
-// Deliberate delays: the same times as in a live run (common/cli/delays.h).
-struct Delays {
-  std::vector<double> slowness;  // by worker: factor of its computing time; 1 if missing
-  TimeDistribution jitter;       // before the computation of a step
-  uint64_t seed = 0;
-
-  bool any() const { return !slowness.empty() || !jitter.is_zero(); }
-  double SlownessOf(int worker) const {
-    return static_cast<size_t>(worker) < slowness.size() ? slowness[static_cast<size_t>(worker)] : 1;
-  }
-  double JitterSeconds(int worker, int64_t step) const {
-    return jitter.is_zero() ? 0 : DrawMs(jitter, seed, TimeUse::kJitter, worker, step) / 1e3;
-  }
-};
 
 struct ServerRun {
   std::string consistency = "sync";  // or "async", "ssp:K", "backup:B"

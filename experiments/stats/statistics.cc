@@ -55,7 +55,7 @@ double Quantile(std::vector<double> values, double fraction) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   const double position = fraction * static_cast<double>(values.size() - 1);
-  const size_t below = static_cast<size_t>(position);
+  const size_t below = position;
   const size_t above = std::min(below + 1, values.size() - 1);
   return values[below] + (position - static_cast<double>(below)) * (values[above] - values[below]);
 }

@@ -9,7 +9,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
-#include "common/cli/delays.h"
 #include "common/io/csv.h"
 #include "common/text/translate.h"
 #include "experiments/plan/estimate.h"
@@ -39,18 +38,6 @@ absl::Status CheckSimulated(const SummaryRow& row) {
     return NotSimulated("ranks of one process share a link, but each simulated rank has its own");
   if (BytesAreDerived(row)) return NotSimulated("collectives of external libraries are not simulated");
   return absl::OkStatus();
-}
-
-// The delays of --straggler and --jitter_ms that the live workers slept.
-absl::StatusOr<Delays> DelaysOf(const Configuration& configuration) {
-  const TrainingOptions& training = configuration.training;
-  Delays delays{.seed = training.seed};
-  PSRING_ASSIGN_OR_RETURN(const std::vector<Straggler> stragglers, ParseStragglers(training.straggler));
-  PSRING_ASSIGN_OR_RETURN(delays.jitter, ParseTimeDistribution(training.jitter_ms));
-  for (int worker = 0; worker < configuration.workers && !stragglers.empty(); ++worker) {
-    delays.slowness.push_back(SlownessOf(stragglers, worker));
-  }
-  return delays;
 }
 
 // A workload with one tensor per bucket, from measured times minus `delays`.
@@ -202,7 +189,8 @@ absl::StatusOr<RowPrediction> PredictRow(const SummaryRow& row, const SummaryRow
                          .seed = training.seed,
                          .wire_part = training.wire == "float32" ? 1 : 0.5,
                          .clips = training.clip_norm > 0};
-  PSRING_ASSIGN_OR_RETURN(options.delays, DelaysOf(row.configuration));
+  PSRING_ASSIGN_OR_RETURN(options.delays, ParseDelays(training.straggler, training.jitter_ms, training.seed,
+                                                      row.configuration.workers));
   if (options.delays.any()) {
     options.first_step = training.warmup_steps;
     options.steps = static_cast<int>(row.mean.steps);

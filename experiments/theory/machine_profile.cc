@@ -6,201 +6,90 @@
 #include <filesystem>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <set>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/io/files.h"
-#include "common/io/json_object.h"
-#include "common/io/json_text.h"
-#include "common/measure/records.h"
+#include "experiments/theory/bench_exchanges.h"
 
 namespace psring {
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
-
-constexpr int kTerms = 3;
+constexpr size_t kTerms = 3;
 constexpr const char* kTermNames[kTerms] = {"a", "B", "g"};
 using Row = std::array<double, kTerms>;
-
-constexpr size_t kMaxBenchRows = 1 << 20, kMaxTextOfProfile = 4096;
-constexpr int kMaxBenchWorkers = 1 << 16;
-constexpr double kMaxValue = 1e18;
 
 struct Solution {
   std::vector<double> value, deviation;  // by used term
 };
 
-// Of a symmetric n x n matrix, by Gauss-Jordan elimination. Empty if it is singular.
-std::vector<double> Inverse(std::vector<double> m, size_t n) {
-  std::vector<double> inverse(n * n, 0);
-  for (size_t i = 0; i < n; ++i) inverse[i * n + i] = 1;
+using Matrix = std::vector<std::vector<double>>;
+
+// Of a symmetric matrix, by Gauss-Jordan elimination. Empty if it is singular.
+Matrix Inverse(Matrix m) {
+  const size_t n = m.size();
+  for (size_t r = 0; r < n; ++r) {
+    m[r].resize(2 * n, 0);
+    m[r][n + r] = 1;
+  }
   for (size_t column = 0; column < n; ++column) {
     size_t pivot = column;
     for (size_t r = column + 1; r < n; ++r) {
-      if (std::abs(m[r * n + column]) > std::abs(m[pivot * n + column])) pivot = r;
+      if (std::abs(m[r][column]) > std::abs(m[pivot][column])) pivot = r;
     }
     // The diagonal of `m` is initially 1, so a small pivot means that two columns are nearly equal.
-    if (std::abs(m[pivot * n + column]) < 1e-6) return {};
-    for (size_t c = 0; c < n; ++c) {
-      std::swap(m[pivot * n + c], m[column * n + c]);
-      std::swap(inverse[pivot * n + c], inverse[column * n + c]);
-    }
-    const double by = m[column * n + column];
-    for (size_t c = 0; c < n; ++c) {
-      m[column * n + c] /= by;
-      inverse[column * n + c] /= by;
-    }
+    if (std::abs(m[pivot][column]) < 1e-6) return {};
+    std::swap(m[pivot], m[column]);
+    const double by = m[column][column];
+    for (double& value : m[column]) value /= by;
     for (size_t r = 0; r < n; ++r) {
-      const double times = m[r * n + column];
-      if (r == column) continue;
-      for (size_t c = 0; c < n; ++c) {
-        m[r * n + c] -= times * m[column * n + c];
-        inverse[r * n + c] -= times * inverse[column * n + c];
-      }
+      const double times = m[r][column];
+      for (size_t c = 0; c < 2 * n && r != column; ++c) m[r][c] -= times * m[column][c];
     }
   }
-  return inverse;
+  for (std::vector<double>& row : m) row.erase(row.begin(), row.begin() + n);
+  return m;
 }
 
 // Least squares with the used columns; rows are scaled by 1 / t, so the right-hand side is 1. Empty if two
 // columns are indistinguishable.
-Solution Solve(const std::vector<Row>& rows, const std::vector<int>& used) {
+Solution Solve(const std::vector<Row>& rows, const std::vector<size_t>& used) {
   const size_t n = used.size();
-  std::vector<double> scale(n, 0), normal(n * n, 0), right(n, 0);
+  std::vector<double> scale(n, 0), right(n, 0);
+  Matrix normal(n, std::vector<double>(n, 0));
   for (const Row& row : rows) {
-    for (size_t i = 0; i < n; ++i)
-      scale[i] += row[static_cast<size_t>(used[i])] * row[static_cast<size_t>(used[i])];
+    for (size_t i = 0; i < n; ++i) scale[i] += row[used[i]] * row[used[i]];
   }
   for (double& s : scale) s = std::sqrt(s);
   if (std::any_of(scale.begin(), scale.end(), [](double s) { return s <= 0; })) return {};
   for (const Row& row : rows) {
     for (size_t i = 0; i < n; ++i) {
-      const double x = row[static_cast<size_t>(used[i])] / scale[i];
+      const double x = row[used[i]] / scale[i];
       right[i] += x;
-      for (size_t j = 0; j < n; ++j) normal[i * n + j] += x * row[static_cast<size_t>(used[j])] / scale[j];
+      for (size_t j = 0; j < n; ++j) normal[i][j] += x * row[used[j]] / scale[j];
     }
   }
-  const std::vector<double> inverse = Inverse(normal, n);
+  const Matrix inverse = Inverse(std::move(normal));
   if (inverse.empty()) return {};
   Solution solution{.value = std::vector<double>(n, 0), .deviation = std::vector<double>(n, 0)};
   for (size_t i = 0; i < n; ++i) {
-    for (size_t j = 0; j < n; ++j) solution.value[i] += inverse[i * n + j] * right[j] / scale[i];
+    for (size_t j = 0; j < n; ++j) solution.value[i] += inverse[i][j] * right[j] / scale[i];
   }
   double residual = 0;
   for (const Row& row : rows) {
     double fit = 0;
-    for (size_t i = 0; i < n; ++i) fit += solution.value[i] * row[static_cast<size_t>(used[i])];
+    for (size_t i = 0; i < n; ++i) fit += solution.value[i] * row[used[i]];
     residual += (1 - fit) * (1 - fit);
   }
-  const double variance =
-      residual / std::max<double>(1, static_cast<double>(rows.size()) - static_cast<double>(n));
-  for (size_t i = 0; i < n; ++i) solution.deviation[i] = std::sqrt(variance * inverse[i * n + i]) / scale[i];
+  const double variance = residual / std::max(1.0, double(rows.size()) - double(n));
+  for (size_t i = 0; i < n; ++i) solution.deviation[i] = std::sqrt(variance * inverse[i][i]) / scale[i];
   return solution;
 }
 
-OrderedJson ToJson(const Fitted& fitted) {
-  const auto finite = [](double value) {
-    return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
-  };
-  return {
-      {"value", fitted.value}, {"lo95", finite(fitted.interval.low)}, {"hi95", finite(fitted.interval.high)}};
-}
-
-// Null is how ToJson writes infinity.
-absl::StatusOr<double> BoundAt(const JsonObject& json, const char* key) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  if (!json.Has(key)) return kInfinity;
-  PSRING_ASSIGN_OR_RETURN(const double bound, json.NumberOrNull(key, -kMaxValue, kMaxValue));
-  return std::isnan(bound) ? kInfinity : bound;
-}
-
-absl::StatusOr<Fitted> FittedAt(const JsonObject& profile, const char* key, double least) {
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json, profile.Object(key));
-  Fitted fitted;
-  PSRING_ASSIGN_OR_RETURN(fitted.value, json.Number("value", least, kMaxValue));
-  PSRING_ASSIGN_OR_RETURN(fitted.interval.low, BoundAt(json, "lo95"));
-  PSRING_ASSIGN_OR_RETURN(fitted.interval.high, BoundAt(json, "hi95"));
-  return fitted;
-}
-
-absl::StatusOr<MachineProfile> ProfileFrom(const JsonObject& json) {
-  MachineProfile profile;
-  PSRING_ASSIGN_OR_RETURN(profile.source, json.Text("source", kMaxTextOfProfile, ""));
-  PSRING_ASSIGN_OR_RETURN(profile.transport, json.Text("transport", kMaxTextOfProfile, ""));
-  PSRING_ASSIGN_OR_RETURN(profile.shared_medium, json.Bool("shared_medium", false));
-  PSRING_ASSIGN_OR_RETURN(profile.latency_s, FittedAt(json, "latency_s", 0));
-  PSRING_ASSIGN_OR_RETURN(profile.bytes_per_s, FittedAt(json, "bytes_per_s", 1));
-  PSRING_ASSIGN_OR_RETURN(profile.add_s_per_byte, FittedAt(json, "add_s_per_byte", 0));
-  PSRING_ASSIGN_OR_RETURN(profile.link_bytes_per_s, json.Number("link_bytes_per_s", 0, kMaxValue, 0));
-  PSRING_ASSIGN_OR_RETURN(profile.r_squared, json.Number("r_squared", -kMaxValue, 1, 0));
-  PSRING_ASSIGN_OR_RETURN(profile.points, json.WholeNumber("points", 0, INT32_MAX, 0));
-  if (json.Has("not_told_apart")) {
-    PSRING_ASSIGN_OR_RETURN(profile.undetermined, json.Texts("not_told_apart", kTerms, kMaxTextOfProfile));
-  }
-  return profile;
-}
-
-// The hosts on which a benchmark ran; none if it does not say.
-absl::StatusOr<std::set<std::string>> HostsOf(const JsonObject& bench) {
-  std::set<std::string> hosts;
-  if (!bench.Has("config")) return hosts;
-  PSRING_ASSIGN_OR_RETURN(const JsonObject config, bench.Object("config"));
-  if (!config.Has("devices")) return hosts;
-  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> devices, config.Objects("devices", kMaxBenchRows));
-  for (const JsonObject& device : devices) {
-    PSRING_ASSIGN_OR_RETURN(std::string host, device.Text("hostname", kMaxTextOfProfile, ""));
-    hosts.insert(std::move(host));
-  }
-  return hosts;
-}
-
-// The typical rate between a benchmark's machines; 0: one machine.
-absl::StatusOr<double> LinkRateOf(const JsonObject& bench) {
-  if (!bench.Has("network")) return 0;
-  PSRING_ASSIGN_OR_RETURN(const JsonObject network, bench.Object("network"));
-  PSRING_ASSIGN_OR_RETURN(const double mb_per_s, network.Number("mb_per_s", 0, kMaxValue));
-  return 1e6 * mb_per_s;
-}
-
-// The measured times of native all-reduces, by transport.
-absl::StatusOr<std::map<std::string, std::vector<ProfilePoint>>> PointsOf(const JsonObject& bench) {
-  std::map<std::string, std::vector<ProfilePoint>> by_transport;
-  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, bench.Objects("results", kMaxBenchRows));
-  for (const JsonObject& row : rows) {
-    const auto is = [&](const char* key, const char* value) {
-      return row.Text(key, kMaxTextOfProfile).value_or("") == value;
-    };
-    if (!is("collective", "all_reduce") || !is("backend", "native") || !is("type", "float")) continue;
-    PSRING_ASSIGN_OR_RETURN(const std::string algorithm, row.Text("algorithm", kMaxTextOfProfile));
-    PSRING_ASSIGN_OR_RETURN(const std::string transport, row.Text("transport", kMaxTextOfProfile));
-    const std::optional<Scheme> scheme = SchemeOf(AllReduceRow(algorithm));
-    PSRING_ASSIGN_OR_RETURN(const int workers, row.WholeNumber("workers", 1, kMaxBenchWorkers));
-    PSRING_ASSIGN_OR_RETURN(const double bytes, row.Number("size", 0, kMaxValue));
-    if (!scheme || workers < 2) continue;
-    for (const char* place : {"out_of_place", "in_place"}) {
-      const absl::StatusOr<JsonObject> figures = row.Object(place);
-      if (!figures.ok()) continue;  // null: not measured
-      PSRING_ASSIGN_OR_RETURN(const double time_us, figures->NumberOrNull("time", 0, kMaxValue));
-      if (!(time_us > 0)) continue;
-      by_transport[transport].push_back({*scheme, workers, bytes, time_us * 1e-6});
-      break;
-    }
-  }
-  return by_transport;
-}
-
 }  // namespace
-
-Wires MachineProfile::wires() const {
-  Wires wires{.latency_s = latency_s.value, .add_s_per_byte = add_s_per_byte.value};
-  (shared_medium ? wires.medium_bytes_per_s : wires.bytes_per_s) = bytes_per_s.value;
-  return wires;
-}
 
 absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& points, bool shared_medium) {
   if (points.size() < 4) {
@@ -215,9 +104,9 @@ absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& point
     const double bytes = shared_medium ? terms.medium_bytes : terms.link_bytes;
     rows.push_back(
         {terms.messages / point.seconds, bytes / point.seconds, terms.added_bytes / point.seconds});
-    mean += point.seconds / static_cast<double>(points.size());
+    mean += point.seconds / points.size();
   }
-  std::vector<int> used = {0, 1, 2};
+  std::vector<size_t> used = {0, 1, 2};
   Solution solution;
   while (true) {
     solution = Solve(rows, used);
@@ -241,19 +130,18 @@ absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& point
       return absl::InvalidArgumentError(
           "no latency and no rate fit the measured times; run psring bench again on an idle machine");
   }
-  MachineProfile profile{.shared_medium = shared_medium, .points = static_cast<int>(points.size())};
-  const double t = StudentsTFactor(static_cast<int>(rows.size() - used.size()));
+  MachineProfile profile{.points = static_cast<int>(points.size())};
+  const double t = StudentsTFactor(rows.size() - used.size());
   std::array<Fitted, kTerms> fitted{};
-  for (int term = 0; term < kTerms; ++term) {
+  for (size_t term = 0; term < kTerms; ++term) {
     const auto at = std::find(used.begin(), used.end(), term);
     if (at == used.end()) {
       profile.undetermined.push_back(kTermNames[term]);
       continue;
     }
-    const size_t i = static_cast<size_t>(at - used.begin());
+    const size_t i = at - used.begin();
     const double half = t * solution.deviation[i];
-    fitted[static_cast<size_t>(term)] = {solution.value[i],
-                                         {std::max(0.0, solution.value[i] - half), solution.value[i] + half}};
+    fitted[term] = {solution.value[i], {std::max(0.0, solution.value[i] - half), solution.value[i] + half}};
   }
   if (fitted[1].value <= 0)
     return absl::InvalidArgumentError(
@@ -275,61 +163,31 @@ absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& point
   return profile;
 }
 
-absl::StatusOr<std::vector<MachineProfile>> ProfilesOfBench(const std::string& source,
-                                                            const std::string& text) {
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMaxRecordBytes, source));
-  if (!json.Has("results")) {
-    return absl::InvalidArgumentError(absl::StrCat(source, " is not a result of psring bench (bench.json)"));
+absl::StatusOr<MachineProfile> ProfileOfBench(const std::string& source, const std::string& json) {
+  PSRING_ASSIGN_OR_RETURN(const BenchExchanges bench, ParseBenchExchanges(json, source));
+  std::map<std::string, std::vector<ProfilePoint>> by_transport;
+  for (const BenchExchange& one : bench.exchanges) {
+    if (one.uses_server || one.workers < 2) continue;
+    const std::optional<Scheme> scheme = SchemeOf(AllReduceRow(one.algorithm));
+    if (scheme) by_transport[one.transport].push_back({*scheme, one.workers, one.bytes, one.seconds});
   }
-  PSRING_ASSIGN_OR_RETURN(const std::set<std::string> hosts, HostsOf(json));
-  PSRING_ASSIGN_OR_RETURN(const double link, LinkRateOf(json));
-  PSRING_ASSIGN_OR_RETURN(const auto by_transport, PointsOf(json));
-  std::vector<MachineProfile> profiles;
+  std::optional<MachineProfile> found;
   absl::Status last = absl::InvalidArgumentError("it contains no native all-reduce of two or more workers");
   for (const auto& [transport, points] : by_transport) {
-    absl::StatusOr<MachineProfile> profile = FitProfile(points, link <= 0 && hosts.size() <= 1);
+    if (found && transport != "tcp") continue;
+    absl::StatusOr<MachineProfile> profile =
+        FitProfile(points, bench.link_bytes_per_s <= 0 && bench.hosts <= 1);
     if (!profile.ok()) {
       last = profile.status();
       continue;
     }
-    profile->source = source;
-    profile->transport = transport;
-    profile->link_bytes_per_s = link;
-    profiles.push_back(*std::move(profile));
+    found = *std::move(profile);
+    found->transport = transport;
   }
-  if (profiles.empty()) return absl::InvalidArgumentError(absl::StrCat(source, ": ", last.message()));
-  return profiles;
-}
-
-std::string ProfilesJson(const std::vector<MachineProfile>& profiles) {
-  OrderedJson list = OrderedJson::array();
-  for (const MachineProfile& profile : profiles) {
-    list.push_back({{"source", profile.source},
-                    {"transport", profile.transport},
-                    {"shared_medium", profile.shared_medium},
-                    {"latency_s", ToJson(profile.latency_s)},
-                    {"bytes_per_s", ToJson(profile.bytes_per_s)},
-                    {"add_s_per_byte", ToJson(profile.add_s_per_byte)},
-                    {"link_bytes_per_s", profile.link_bytes_per_s},
-                    {"r_squared", profile.r_squared},
-                    {"points", profile.points},
-                    {"not_told_apart", profile.undetermined},
-                    {"basis", "derived"}});
-  }
-  return JsonText(OrderedJson({{"psring_machine_profile", 1}, {"profiles", list}}), 2) + "\n";
-}
-
-absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& text,
-                                                             const std::string& name) {
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMaxRecordBytes, name));
-  if (!json.Has("psring_machine_profile")) return json.Error("psring_machine_profile", "missing");
-  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> rows, json.Objects("profiles", kMaxBenchRows));
-  if (rows.empty()) return json.Error("profiles", "expected at least one");
-  std::vector<MachineProfile> profiles;
-  for (const JsonObject& row : rows) {
-    PSRING_ASSIGN_OR_RETURN(profiles.emplace_back(), ProfileFrom(row));
-  }
-  return profiles;
+  if (!found) return absl::InvalidArgumentError(absl::StrCat(source, ": ", last.message()));
+  found->source = source;
+  found->link_bytes_per_s = bench.link_bytes_per_s;
+  return *std::move(found);
 }
 
 absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& file_or_run) {
@@ -337,13 +195,7 @@ absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& file_or_run
   const bool is_run = std::filesystem::is_directory(file_or_run, error);
   const std::string path = is_run ? file_or_run + "/bench.json" : file_or_run;
   PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxRecordBytes));
-  const bool is_profile = text.find("psring_machine_profile") != std::string::npos;
-  PSRING_ASSIGN_OR_RETURN(const std::vector<MachineProfile> profiles,
-                          is_profile ? ProfilesFromJson(text, path) : ProfilesOfBench(path, text));
-  for (const MachineProfile& profile : profiles) {
-    if (profile.transport == "tcp") return profile;
-  }
-  return profiles.front();
+  return ProfileOfBench(path, text);
 }
 
 std::string Describe(const MachineProfile& profile) {

@@ -18,16 +18,13 @@ struct Fitted {
 };
 
 struct MachineProfile {
-  std::string source;          // the benchmark's file
-  std::string transport;       // "tcp", "shm"
-  bool shared_medium = false;  // all ranks are on one host and share the rate B
+  std::string source;     // the benchmark's file
+  std::string transport;  // "tcp", "shm"
   Fitted latency_s, bytes_per_s, add_s_per_byte;
   double link_bytes_per_s = 0;  // measured between machines, one pair at a time; 0: one machine
   double r_squared = 0;         // of the fit to the times
   int points = 0;
   std::vector<std::string> undetermined;  // parameters that the data do not determine ("g"); set to 0
-
-  Wires wires() const;
 };
 
 struct ProfilePoint {
@@ -37,21 +34,15 @@ struct ProfilePoint {
 };
 
 // Least squares of the relative error of t = messages a + bytes / B + added g (TermsOf). Negative and
-// indistinguishable parameters are set to 0. InvalidArgument: fewer than four points, or B is not determined.
+// indistinguishable parameters are set to 0. `shared_medium`: all ranks are on one host and share the rate B.
+// InvalidArgument: fewer than four points, or B is not determined.
 absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& points, bool shared_medium);
 
-// A profile per transport, from the native all-reduces in a benchmark's JSON. InvalidArgument: not a
-// benchmark, or too few points.
-absl::StatusOr<std::vector<MachineProfile>> ProfilesOfBench(const std::string& source,
-                                                            const std::string& json);
+// From the native all-reduces in a benchmark's JSON. With several transports: tcp, else the first.
+// InvalidArgument: not a benchmark, or too few points.
+absl::StatusOr<MachineProfile> ProfileOfBench(const std::string& source, const std::string& json);
 
-std::string ProfilesJson(const std::vector<MachineProfile>& profiles);
-// `name` begins the errors.
-absl::StatusOr<std::vector<MachineProfile>> ProfilesFromJson(const std::string& json,
-                                                             const std::string& name = "");
-
-// Reads a profile, or fits one to a bench.json, also of a run's folder. With several transports: tcp, else
-// the first.
+// Fits a profile to a bench.json, also of a run's folder.
 absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& path);
 
 // The parameters and the quality of the fit, in a few sentences.

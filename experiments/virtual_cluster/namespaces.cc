@@ -5,10 +5,12 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
@@ -27,79 +29,36 @@ constexpr char kHowToFix[] =
     "kernel.apparmor_restrict_unprivileged_userns=0 (in a container: --privileged), or use "
     "--shaping userspace";
 
-// The result of a helper child: a descriptor, or the errno of the failed step.
-struct ChildReply {
-  int error = 0;
-  int step = 0;
-};
-
-void SendFd(int socket, ChildReply reply, int fd) {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  iovec part = {&reply, sizeof reply};
-  msghdr message = {};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (fd >= 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  }
-  if (sendmsg(socket, &message, MSG_NOSIGNAL) < 0) _exit(1);
-}
-
-int ReceiveFd(int socket, ChildReply& reply) {
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  iovec part = {&reply, sizeof reply};
-  msghdr message = {};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  ssize_t got;
-  do {
-    got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
-  if (got != sizeof reply) {
-    reply.error = EPIPE;  // the child died
-    return -1;
-  }
-  int fd = -1;
-  if (cmsghdr* const header = CMSG_FIRSTHDR(&message); header != nullptr) {
-    memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  }
-  return fd;
-}
-
-// Runs `make` in a child process and returns the descriptor that it opens there, or -1 with errno. `make` may
-// only do what is safe between fork and exec; it sets reply.step. `steps` describe the failure of each step.
+// Runs `make` in a child process that shares our table of descriptors, so that the one that it opens there,
+// or -1 with errno, is open here. `make` may only do what is safe between fork and exec; it sets the step
+// that it has reached. `steps` describe the failure of each step.
 template <typename Make>
 absl::StatusOr<FileDescriptor> FromChild(absl::Span<const char* const> steps, const Make& make) {
-  int sockets[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
-    return absl::InternalError(absl::StrCat("socketpair: ", strerror(errno)));
+  struct Reply {
+    int fd = -1, error = EPIPE, step = 0;  // of a child that died
+  };
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+    return absl::InternalError(absl::StrCat("pipe2: ", strerror(errno)));
   }
-  const pid_t pid = _Fork();  // as in child_process.cc
+  const FileDescriptor reader(ends[0]), writer(ends[1]);
+  // As fork, but without handlers (see child_process.cc).
+  const pid_t pid =
+      static_cast<pid_t>(syscall(SYS_clone, CLONE_FILES | SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+  if (pid < 0) return absl::InternalError(absl::StrCat("clone: ", strerror(errno)));
   if (pid == 0) {
-    ChildReply reply;
-    const int fd = make(reply);
-    if (fd < 0) reply.error = errno != 0 ? errno : EINVAL;
-    SendFd(sockets[1], reply, fd);
-    _exit(0);
+    Reply reply;
+    reply.fd = make(reply.step);
+    reply.error = errno != 0 ? errno : EINVAL;
+    _exit(write(writer.get(), &reply, sizeof reply) == sizeof reply ? 0 : 1);
   }
-  const int fork_error = errno;
-  close(sockets[1]);
-  ChildReply reply;
-  FileDescriptor fd(pid > 0 ? ReceiveFd(sockets[0], reply) : -1);
-  close(sockets[0]);
-  if (pid < 0) return absl::InternalError(absl::StrCat("fork: ", strerror(fork_error)));
-  waitpid(pid, nullptr, 0);
-  if (fd.valid()) return fd;
-  return absl::FailedPreconditionError(
-      absl::StrCat(steps[static_cast<size_t>(reply.step)], ": ", strerror(reply.error)));
+  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  Reply reply;
+  if (read(reader.get(), &reply, sizeof reply) == sizeof reply && reply.fd >= 0) {
+    return FileDescriptor(reply.fd);
+  }
+  return absl::FailedPreconditionError(absl::StrCat(steps[reply.step], ": ", strerror(reply.error)));
 }
 
 // FromChild inside `network`; `failure` describes the failure of `open`.
@@ -107,31 +66,25 @@ template <typename Open>
 absl::StatusOr<FileDescriptor> FromNetwork(const ChildNetwork& network, const char* failure,
                                            const Open& open) {
   const char* const steps[] = {"a node's network cannot be entered", failure};
-  return FromChild(steps, [&](ChildReply& reply) {
+  return FromChild(steps, [&](int& step) {
     if (!EnterNetwork(network)) return -1;
-    reply.step = 1;
+    step = 1;
     return open();
   });
 }
 
 bool WriteAtOnce(const char* path, const char* text) {
-  const int fd = open(path, O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const ssize_t length = static_cast<ssize_t>(strlen(text));
-  const bool written = write(fd, text, static_cast<size_t>(length)) == length;
-  const int error = errno;
-  close(fd);
-  errno = error;
-  return written;
+  const FileDescriptor file(open(path, O_WRONLY | O_CLOEXEC));
+  return file.valid() && write(file.get(), text, strlen(text)) == strlen(text);
 }
 
 // A user namespace in which this user is root and owns the networks created there.
 absl::StatusOr<FileDescriptor> NewUserNamespace() {
   const std::string users = absl::StrCat("0 ", geteuid(), " 1"), groups = absl::StrCat("0 ", getegid(), " 1");
   static const char* const kSteps[] = {"a user namespace is not permitted", "its user cannot be mapped"};
-  return FromChild(kSteps, [&](ChildReply& reply) {
+  return FromChild(kSteps, [&](int& step) {
     if (unshare(CLONE_NEWUSER) != 0) return -1;
-    reply.step = 1;
+    step = 1;
     if (!WriteAtOnce("/proc/self/setgroups", "deny") || !WriteAtOnce("/proc/self/uid_map", users.c_str()) ||
         !WriteAtOnce("/proc/self/gid_map", groups.c_str())) {
       return -1;
@@ -143,9 +96,9 @@ absl::StatusOr<FileDescriptor> NewUserNamespace() {
 absl::StatusOr<FileDescriptor> NewNetworkNamespace(int user_fd) {
   static const char* const kSteps[] = {"the user namespace cannot be entered",
                                        "a network namespace is not permitted"};
-  return FromChild(kSteps, [user_fd](ChildReply& reply) {
+  return FromChild(kSteps, [user_fd](int& step) {
     if (user_fd >= 0 && setns(user_fd, CLONE_NEWUSER) != 0) return -1;
-    reply.step = 1;
+    step = 1;
     if (unshare(CLONE_NEWNET) != 0) return -1;
     return open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
   });
@@ -184,7 +137,7 @@ absl::StatusOr<std::string> ReadIn(const ChildNetwork& network, const char* path
   std::string text;
   char part[4096];
   ssize_t got;
-  while ((got = read(file.get(), part, sizeof part)) > 0) text.append(part, static_cast<size_t>(got));
+  while ((got = read(file.get(), part, sizeof part)) > 0) text.append(part, got);
   if (got < 0) return absl::InternalError(absl::StrCat(path, ": ", strerror(errno)));
   return text;
 }

@@ -31,7 +31,7 @@ class Namespaces {
                                                             const Interrupt& interrupt);
 
   int nodes() const { return static_cast<int>(nodes_.size()); }
-  ChildNetwork node(int index) const { return {user_.get(), nodes_[static_cast<size_t>(index)].get()}; }
+  ChildNetwork node(int index) const { return {user_.get(), nodes_[index].get()}; }
   ChildNetwork switch_network() const { return {user_.get(), switch_.get()}; }
   static std::string Address(int node);
   static std::string SwitchAddress();

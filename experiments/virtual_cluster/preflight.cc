@@ -28,18 +28,11 @@ std::string FlagText(double rate) {
 
 }  // namespace
 
-double RateWithHeadroom(double capacity, double most) {
-  for (const double rate : kDefaultRates) {
-    if (rate <= most && kHeadroom * rate <= capacity) return rate;
-  }
-  return 0;
-}
-
 std::vector<double> RatesToTry(double capacity, double most) {
-  const double fastest = RateWithHeadroom(capacity, most);
   std::vector<double> rates;
   for (const double rate : kDefaultRates) {
-    if (rate <= fastest) rates.insert(rates.end(), rate == fastest ? kRateTries : 1, rate);
+    if (rate > most || kHeadroom * rate > capacity) continue;
+    rates.insert(rates.end(), rates.empty() ? kRateTries : 1, rate);
   }
   return rates;
 }

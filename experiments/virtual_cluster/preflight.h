@@ -19,12 +19,8 @@ struct CarriedCluster {
   std::string why_lower;                          // why its rate is below the requested one, or empty
 };
 
-// The fastest of kDefaultRates that is at most `most` and for which links of `capacity` have headroom, or 0.
-// All in bits/s. Pure.
-double RateWithHeadroom(double capacity, double most);
-
-// The rates of kDefaultRates, starting with RateWithHeadroom(capacity, most), which is tried several times.
-// Pure.
+// The rates of kDefaultRates up to `most` for which links of `capacity` have headroom, fastest first; the
+// first is tried several times. All in bits/s. Pure.
 std::vector<double> RatesToTry(double capacity, double most);
 
 // What a user can do if this host cannot carry the links `asked`: a lower rate, fewer workers, a slower run

@@ -46,11 +46,9 @@ int NodeOfServer(const Configuration& configuration, int server) {
 }
 
 int NodesOf(const Configuration& configuration) {
-  int nodes = configuration.workers / configuration.training.ranks_per_process;
-  for (int server = 0; server < configuration.servers(); ++server) {
-    nodes = std::max(nodes, NodeOfServer(configuration, server) + 1);
-  }
-  return nodes;
+  const TrainingOptions& training = configuration.training;
+  return configuration.workers / training.ranks_per_process +
+         (training.server_placement == "dedicated" ? configuration.servers() : 0);
 }
 
 absl::StatusOr<Shaping> VirtualCluster::Choose(const LinkOptions& options, const Interrupt& interrupt,
@@ -80,6 +78,12 @@ absl::StatusOr<std::unique_ptr<VirtualCluster>> VirtualCluster::Create(const Lin
     report.congestion_control = cluster->namespaces_->congestion_control();
     report.in_turn = cluster->namespaces_->in_turn();
   }
+  for (int node = 0; node < nodes && nodes > 1; ++node) {
+    cluster->ring_.push_back({node, (node + 1) % nodes});
+    if (shaping == Shaping::kUserspace) {
+      cluster->shapers_.push_back(std::make_unique<LinkShaper>(cluster->OwnShare()));
+    }
+  }
   return cluster;
 }
 
@@ -101,20 +105,15 @@ absl::StatusOr<SocketPair> VirtualCluster::Connect(int from, int to) const {
   }
   PSRING_ASSIGN_OR_RETURN(SocketPair connection, ConnectOverLoopback());
   for (auto& [socket, node] : {std::pair(&connection.near, from), {&connection.far, to}}) {
-    PSRING_ASSIGN_OR_RETURN(*socket, shapers_[static_cast<size_t>(node)]->Wrap(std::move(*socket)));
+    PSRING_ASSIGN_OR_RETURN(*socket, shapers_[node]->Wrap(std::move(*socket)));
     PrepareForMeasuring(*socket);
   }
   return connection;
 }
 
-double VirtualCluster::Warmup() const {
-  if (report_.bits_per_s <= 0) return kWarmup;
-  return std::clamp(8 * kWarmupBytes / report_.bits_per_s, kWarmup, kMaxWarmup);
-}
-
 // Bytes/s of each pair, while all send at once.
-absl::StatusOr<std::vector<double>> VirtualCluster::Rates(const std::vector<std::pair<int, int>>& pairs,
-                                                          double warmup, double seconds) const {
+absl::StatusOr<std::vector<double>> VirtualCluster::Rates(const Pairs& pairs, double warmup,
+                                                          double seconds) const {
   std::vector<SocketPair> connections;
   for (const auto& [from, to] : pairs) {
     PSRING_ASSIGN_OR_RETURN(connections.emplace_back(), Connect(from, to));
@@ -124,11 +123,11 @@ absl::StatusOr<std::vector<double>> VirtualCluster::Rates(const std::vector<std:
   return rates;
 }
 
-// The highest of up to kTries measurements, in bits/s; stops at the first that reaches kLeastShare of the
-// rate. Only the first may be short: TCP's retransmission timeout is at least 0.2 s.
-absl::StatusOr<double> VirtualCluster::BestRate(
-    const std::vector<std::pair<int, int>>& pairs, double warmup, double seconds,
-    const std::function<double(const std::vector<double>&)>& figure) const {
+// The highest of up to kTries measurements of the slowest pair, or of all together, in bits/s; stops at the
+// first that reaches kLeastShare of the rate. Only the first may be short: TCP's retransmission timeout is at
+// least 0.2 s.
+absl::StatusOr<double> VirtualCluster::BestRate(const Pairs& pairs, double warmup, double seconds,
+                                                bool of_all) const {
   double best = 0;
   for (int i = 0; i < kTries; ++i) {
     if (i > 0) {
@@ -136,21 +135,11 @@ absl::StatusOr<double> VirtualCluster::BestRate(
       seconds = std::max(seconds, kIncastMeasured);
     }
     PSRING_ASSIGN_OR_RETURN(const std::vector<double> rates, Rates(pairs, warmup, seconds));
-    best = std::max(best, 8 * figure(rates));
+    best = std::max(best, 8 * (of_all ? std::accumulate(rates.begin(), rates.end(), 0.0)
+                                      : *std::min_element(rates.begin(), rates.end())));
     if (best >= kLeastShare * report_.bits_per_s) break;
   }
   return best;
-}
-
-void VirtualCluster::StartShapers() {
-  if (namespaces_ != nullptr) return;
-  for (int node = 0; node < nodes_; ++node) shapers_.push_back(std::make_unique<LinkShaper>(OwnShare()));
-}
-
-std::vector<std::pair<int, int>> VirtualCluster::Ring() const {
-  std::vector<std::pair<int, int>> ring;
-  for (int node = 0; node < nodes_; ++node) ring.push_back({node, (node + 1) % nodes_});
-  return ring;
 }
 
 absl::StatusOr<double> VirtualCluster::MeasureCapacity(const LinkOptions& options, Shaping shaping, int nodes,
@@ -160,9 +149,8 @@ absl::StatusOr<double> VirtualCluster::MeasureCapacity(const LinkOptions& option
   open.latency_s = 0;
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<VirtualCluster> cluster,
                           Create(open, shaping, nodes, interrupt));
-  cluster->StartShapers();
   PSRING_ASSIGN_OR_RETURN(const std::vector<double> rates,
-                          cluster->Rates(cluster->Ring(), kWarmup, kRingMeasured));
+                          cluster->Rates(cluster->ring_, kWarmup, kRingMeasured));
   return 8 * *std::min_element(rates.begin(), rates.end());
 }
 
@@ -170,25 +158,20 @@ absl::StatusOr<Wires> VirtualCluster::Measure(double capacity) {
   Wires wires{.add_s_per_byte = MeasureAdd(0.1), .update_s_per_byte = MeasureUpdate(0.1)};
   if (nodes_ == 1) return wires;  // nothing is sent
   report_.capacity = capacity;
-  StartShapers();
-  const std::vector<std::pair<int, int>> ring = Ring();
-  std::vector<std::pair<int, int>> incast;
-  for (int node = 1; node < nodes_; ++node) incast.push_back({node, 0});
   PSRING_ASSIGN_OR_RETURN(SocketPair connection, Connect(0, 1));
   PSRING_ASSIGN_OR_RETURN(wires.latency_s, MeasureLatency(std::move(connection), 0.1));
   if (namespaces_ != nullptr) wires.latency_s += report_.latency_s;  // the processes add it, not the links
+  const double warmup = report_.bits_per_s > 0
+                            ? std::clamp(8 * kWarmupBytes / report_.bits_per_s, kWarmup, kMaxWarmup)
+                            : kWarmup;
   const double each = std::clamp(kAllLinksApart / nodes_, 0.05, kMeasured);
-  const auto slowest = [](const std::vector<double>& rates) {
-    return *std::min_element(rates.begin(), rates.end());
-  };
-  const auto sum = [](const std::vector<double>& rates) {
-    return std::accumulate(rates.begin(), rates.end(), 0.0);
-  };
-  for (const auto& pair : ring) {
-    PSRING_ASSIGN_OR_RETURN(report_.links.emplace_back(), BestRate({pair}, Warmup(), each, slowest));
+  Pairs incast;
+  for (const std::pair<int, int>& pair : ring_) {
+    PSRING_ASSIGN_OR_RETURN(report_.links.emplace_back(), BestRate({pair}, warmup, each, /*of_all=*/false));
+    if (pair.first > 0) incast.push_back({pair.first, 0});
   }
-  PSRING_ASSIGN_OR_RETURN(report_.ring, BestRate(ring, Warmup(), kRingMeasured, slowest));
-  PSRING_ASSIGN_OR_RETURN(report_.incast, BestRate(incast, kIncastWarmup, kIncastMeasured, sum));
+  PSRING_ASSIGN_OR_RETURN(report_.ring, BestRate(ring_, warmup, kRingMeasured, /*of_all=*/false));
+  PSRING_ASSIGN_OR_RETURN(report_.incast, BestRate(incast, kIncastWarmup, kIncastMeasured, /*of_all=*/true));
   shapers_.clear();
   wires.bytes_per_s = Quantile(report_.links, 0.5) / 8;
   wires.burst_bytes = static_cast<double>(report_.burst_bytes);

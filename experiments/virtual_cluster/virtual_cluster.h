@@ -1,7 +1,6 @@
 // A cluster on one machine: each node has its own link and runs some processes of a configuration.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -67,21 +66,16 @@ class VirtualCluster {
   VirtualCluster() = default;
   // The part of the shaping that processes of a node do themselves.
   LinkShape OwnShare() const;
-  // kUserspace: starts shapers for the measurements.
-  void StartShapers();
-  std::vector<std::pair<int, int>> Ring() const;
+  using Pairs = std::vector<std::pair<int, int>>;  // of sending and receiving nodes
   absl::StatusOr<SocketPair> Connect(int from, int to) const;
   // Times are in s, rates in bytes/s, BestRate in bits/s.
-  double Warmup() const;
-  absl::StatusOr<std::vector<double>> Rates(const std::vector<std::pair<int, int>>& pairs, double warmup,
-                                            double seconds) const;
-  absl::StatusOr<double> BestRate(const std::vector<std::pair<int, int>>& pairs, double warmup,
-                                  double seconds,
-                                  const std::function<double(const std::vector<double>&)>& figure) const;
+  absl::StatusOr<std::vector<double>> Rates(const Pairs& pairs, double warmup, double seconds) const;
+  absl::StatusOr<double> BestRate(const Pairs& pairs, double warmup, double seconds, bool of_all) const;
 
   std::unique_ptr<Namespaces> namespaces_;  // null: kUserspace
   int nodes_ = 0;
-  std::vector<std::unique_ptr<LinkShaper>> shapers_;  // kUserspace: the nodes', while they are measured
+  Pairs ring_;
+  std::vector<std::unique_ptr<LinkShaper>> shapers_;  // kUserspace: the nodes', until they are measured
   LinkReport report_;
 };
 

@@ -6,7 +6,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text = psring::TextOf(data, size);
   (void)psring::ParseRunSteps(text);
-  (void)psring::ParseBenchExchanges(text);
+  (void)psring::ParseBenchSteps(text);
   (void)psring::RatesFromCsv(text);
   return 0;
 }

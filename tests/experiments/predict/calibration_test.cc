@@ -9,7 +9,6 @@
 #include "common/workloads/devices.h"
 #include "experiments/predict/calibrate_run.h"
 #include "experiments/predict/nearest.h"
-#include "experiments/predict/published_check.h"
 #include "experiments/predict/report.h"
 #include "tests/experiments/test_catalog.h"
 #include "tests/has.h"
@@ -41,7 +40,7 @@ TEST(Fit, AConstantThatNoRowDeterminesStaysAtItsStart) {
   const std::vector<FitRow> rows = {{.size = 2, .measured = 2, .predict = predict}};
   const Constants fitted = Fit(rows, {"fraction", "latency_us"}).value();
   EXPECT_NEAR(fitted.at("fraction"), 0.5, 0.02);
-  EXPECT_DOUBLE_EQ(fitted.at("latency_us"), ConstantInfoOf("latency_us").start);
+  EXPECT_DOUBLE_EQ(fitted.at("latency_us"), FindConstant("latency_us")->start);
 }
 
 TEST(PublishedSystems, EachHasAtMostTwoConstantsAndIsNamedOnce) {
@@ -61,13 +60,11 @@ TEST(PublishedSystems, WithheldRunsArePredictedWithinTheStatedErrors) {
   std::vector<CheckedSystem> checked;
   std::vector<double> errors;
   for (const PublishedSystem& system : PublishedSystems()) {
-    const CheckedSystem it = CheckSystem(system).value();
-    checked.push_back(it);
-    for (const CheckedRow& row : it.rows) {
+    for (const CheckedRow& row : checked.emplace_back(CheckSystem(system).value()).rows) {
       if (row.withheld) errors.push_back(std::abs(row.error()));
     }
     // The registry holds what the fit finds.
-    for (const auto& [name, value] : it.all)
+    for (const auto& [name, value] : checked.back().all)
       EXPECT_NEAR(system.constants.at(name) / value, 1, 0.03) << system.name << " " << name << " " << value;
   }
   std::sort(errors.begin(), errors.end());
@@ -95,7 +92,7 @@ TEST(NearestSystem, IsTheSystemItselfInItsOwnSituation) {
   rdma.point = {.strategy = kRing, .workers = 32};
   rdma.rdma = true;
   rdma.cluster.link_bytes_per_s = 12.5e9;
-  EXPECT_STREQ(NearestSystem(rdma).network, "RDMA");
+  EXPECT_TRUE(NearestSystem(rdma).rdma);
 }
 
 TEST(NearestSystem, NamesEveryDifference) {
@@ -119,8 +116,8 @@ PredictedRow Row(const StrategyRow& strategy, double samples_per_s, const Situat
   PredictedRow row{.point = situation.point, .single_samples_per_s = 1, .situation = situation};
   row.point.strategy = strategy;
   row.nearest = FindSystem("byteps-tcp").value();
-  for (size_t i = 0; i < std::size(kNetworkGuesses); ++i)
-    row.guesses.push_back({.step = 1, .samples_per_s = samples_per_s * (i == 1 ? 0.5 : 1)});
+  for (const double factor : {1.0, 0.5, 1.0})
+    row.guesses.push_back({.step = 1, .samples_per_s = samples_per_s * factor});
   return row;
 }
 
@@ -220,23 +217,21 @@ std::string BenchOf(const Constants& truth, const std::vector<int>& workers, int
 }
 
 TEST(CalibrateRun, FitsTheExchangesOfABenchmarkOfSeveralMachines) {
-  const auto steps =
-      ParseBenchExchanges(BenchOf({{"fraction", 0.6}, {"latency_us", 200}}, {2, 4, 8})).value();
+  const auto steps = ParseBenchSteps(BenchOf({{"fraction", 0.6}, {"latency_us", 200}}, {2, 4, 8})).value();
   EXPECT_EQ(steps.size(), 9u);
   const auto text = CalibrationText({.steps = steps, .strategies = {kRing}}).value();
   EXPECT_THAT(text, Has("ring 16M", "withheld", "--fraction 0.6"));
 }
 
 TEST(CalibrateRun, RejectsABenchmarkThatItCannotFit) {
-  const auto why = [](const std::string& json) {
-    return std::string(ParseBenchExchanges(json).status().message());
-  };
-  EXPECT_THAT(why(R"({"results":[]})"), Has("a benchmark of one machine"));
-  EXPECT_THAT(why(R"({"results":[],"network":{"mb_per_s":1,"nproc_per_node":1}})"),
-              Has("no all-reduce or server round"));
-  EXPECT_THAT(why(R"({"results":[],"network":{"mb_per_s":-1,"nproc_per_node":1}})"), Has("mb_per_s"));
-  EXPECT_FALSE(ParseBenchExchanges("broken").ok());
-  const auto steps = ParseBenchExchanges(BenchOf({{"fraction", 0.6}}, {2, 4}, 2)).value();
+  for (const auto& [json, why] :
+       {std::pair(R"({"results":[]})", "a benchmark of one machine"),
+        {R"({"results":[],"network":{"mb_per_s":1,"nproc_per_node":1}})", "no all-reduce or server round"},
+        {R"({"results":[],"network":{"mb_per_s":-1,"nproc_per_node":1}})", "mb_per_s"},
+        {"broken", "not a JSON object"}}) {
+    EXPECT_THAT(ParseBenchSteps(json).status().message(), Has(why)) << json;
+  }
+  const auto steps = ParseBenchSteps(BenchOf({{"fraction", 0.6}}, {2, 4}, 2)).value();
   EXPECT_THAT(CalibrationText({.steps = steps, .strategies = {kRing}}).status().message(),
               Has("add --gpus_per_node 2"));
 }
@@ -247,21 +242,15 @@ TEST(CalibrateRun, ErrorsNameTheLine) {
        {std::pair("ring,2,0,,32,4,100,x,60,1000,measured", "line 3: step_ms 'x' is not a number from 0"),
         {"ring,4294967298,0,,32,4,100,60,60,1000,measured", "line 3: workers '4294967298' is not"},
         {"ring,2,0,,32,4,1e300,60,60,1000,measured", "line 3: parameters '1e300' is not"},
-        {"ring,2,0,,32,4,100,inf,60,1000,measured", "line 3: step_ms 'inf' is not"},
-        {"ring,2,0,,32,nan,100,60,60,1000,measured", "line 3: bucket_mb 'nan' is not"},
-        {"ring,2,0", "line 3: it has 3 fields; the header has 11"},
         {"ring,2.5,0,,32,4,100,60,60,1000,measured", "line 3: workers '2.5' is not a whole number"},
-        {"ring,2,0,,32,4,100,\"1,060\",60,1000,measured", "line 3: step_ms '1,060' is not a number"},
         {"ring,2,0,,32,4,100,60,5,60,1000,measured", "line 3: it has 12 fields; the header has 11"},
         {"\"ring,2,0,,32,4,100,60,60,1000,measured", "line 3: a quote is not closed"}}) {
     EXPECT_THAT(ParseRunSteps(head + row).status().message(), Has(what)) << row;
   }
   const auto steps = ParseRunSteps(RunOf({{"fraction", 0.6}}, {2, 4})).value();
   const Workload idle{.batch = 1, .tensors = {{.name = "w", .bytes = 4}}};
-  EXPECT_THAT(
-      std::string(
-          CalibrationText({.steps = steps, .workload = idle, .strategies = {kRing}}).status().message()),
-      Has("the times of --workload are 0"));
+  EXPECT_THAT(CalibrationText({.steps = steps, .workload = idle, .strategies = {kRing}}).status().message(),
+              Has("the times of --workload are 0"));
 }
 
 TEST(Devices, ComputeAWorkloadAtTheMeasuredSpeed) {
@@ -273,20 +262,7 @@ TEST(Devices, ComputeAWorkloadAtTheMeasuredSpeed) {
   EXPECT_THAT(OnDevice(resnet, "V200").status().message(), Has("use one of V100"));
   EXPECT_THAT(OnDevice(resnet, "H100").status().message(), Has("use --compute_speedup"));
   EXPECT_THAT(OnDevice(LoadWorkload("gnmt").value(), "V100").status().message(), Has("flops_per_sample"));
-}
-
-TEST(Workloads, ThoseOfArchitecturesHaveTheirPublishedParameters) {
-  for (const auto& [name, parameters] : {std::pair("bert_base", 110.1e6),
-                                         {"gpt2", 124.4e6},
-                                         {"gpt_mini", 10.77e6},
-                                         {"llama_8b", 8.03e9},
-                                         {"inception_bn", 11.3e6},
-                                         {"resnet152", 60.2e6},
-                                         {"vgg19_22k", 229e6}}) {
-    const Workload workload = LoadWorkload(name).value();
-    EXPECT_NEAR(static_cast<double>(workload.bytes()) / 4 / parameters, 1, 0.002) << name;
-    EXPECT_FALSE(RecordedOnCpu(workload));
-  }
+  EXPECT_FALSE(RecordedOnCpu(LoadWorkload("bert_base").value()));
   EXPECT_TRUE(RecordedOnCpu({.device = "CPU"}));
 }
 

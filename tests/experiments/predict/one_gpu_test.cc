@@ -8,30 +8,21 @@
 namespace psring {
 namespace {
 
-CompareOptions Asked(const std::string& device) {
-  CompareOptions options;
-  options.training.device = device;
-  return options;
-}
-
 TEST(OneGpu, IsExceededByMoreWorkersUnlessAFlagAllowsIt) {
-  EXPECT_TRUE(GoesBeyondOneGpu(Asked("auto"), 1));
-  EXPECT_TRUE(GoesBeyondOneGpu(Asked("cuda"), 1));
-  EXPECT_FALSE(GoesBeyondOneGpu(Asked("auto"), 0));
-  EXPECT_FALSE(GoesBeyondOneGpu(Asked("auto"), 2));
-  EXPECT_FALSE(GoesBeyondOneGpu(Asked("cpu"), 1));
-  CompareOptions options = Asked("auto");
-  options.workers = {1};
-  EXPECT_FALSE(GoesBeyondOneGpu(options, 1));
-  options = Asked("cuda");
-  options.training.oversubscribe = true;
-  EXPECT_FALSE(GoesBeyondOneGpu(options, 1));
-  options = Asked("auto");
-  options.training.workload = "resnet50";
-  EXPECT_FALSE(GoesBeyondOneGpu(options, 1));
-  options = Asked("auto");
-  options.training.clock = "virtual";
-  EXPECT_FALSE(GoesBeyondOneGpu(options, 1));
+  CompareOptions asked;
+  asked.training.device = "auto";
+  CompareOptions cuda = asked, cpu = asked, one = asked, crowded = asked, replayed = asked, simulated = asked;
+  cuda.training.device = crowded.training.device = "cuda";
+  cpu.training.device = "cpu";
+  one.workers = {1};
+  crowded.training.oversubscribe = true;
+  replayed.training.workload = "resnet50";
+  simulated.training.clock = "virtual";
+  for (const CompareOptions& options : {asked, cuda}) EXPECT_TRUE(GoesBeyondOneGpu(options, 1));
+  for (const int gpus : {0, 2}) EXPECT_FALSE(GoesBeyondOneGpu(asked, gpus));
+  for (const CompareOptions& options : {cpu, one, crowded, replayed, simulated}) {
+    EXPECT_FALSE(GoesBeyondOneGpu(options, 1));
+  }
 }
 
 // Two buckets, the second at the end of backward; the first so many ms before it.

@@ -69,11 +69,10 @@ TEST(RecordedRun, KeepsBuiltInNames) {
 }
 
 TEST(RecordedRun, OmitsAndListsOutputs) {
-  const Again bench = MakeAgain(Recorded(ManifestOf({"psring", "bench", "-b", "8", "-J", "out.json",
-                                                     "--profile", "me.json", "--out", "x"})),
-                                "/r");
+  const Again bench =
+      MakeAgain(Recorded(ManifestOf({"psring", "bench", "-b", "8", "-J", "out.json", "--out", "x"})), "/r");
   EXPECT_THAT(bench.arguments, ElementsAre("bench", "-b", "8"));
-  EXPECT_THAT(bench.left_out, ElementsAre("-J out.json", "--profile me.json"));
+  EXPECT_THAT(bench.left_out, ElementsAre("-J out.json"));
   const Again train =
       MakeAgain(Recorded(ManifestOf({"psring", "train", "--checkpoint_dir=keep", "--seed", "3"})), "/r");
   EXPECT_THAT(train.arguments, ElementsAre("train", "--seed", "3", "--plan_of=/r"));

@@ -108,8 +108,7 @@ TEST_F(RepeatedRun, AConfigOfARunFolderNamesNothingOutsideIt) {
         {"train", absl::StrCat("out = \"", Folder("elsewhere"), "\"")},
         {"train", std::string("master_addr = \"127.0.0.1\"")},
         {"train", std::string("tls = \"a,b,c\"")},
-        {"bench", absl::StrCat("J = \"", Folder("victim/step9/weights"), "\"")},
-        {"bench", absl::StrCat("profile = \"", Folder("victim/step9/weights"), "\"")}}) {
+        {"bench", absl::StrCat("J = \"", Folder("victim/step9/weights"), "\"")}}) {
     Write("copied/config.toml", absl::StrCat("# Repeats this run\n", line, "\n"));
     const auto run = Run(absl::StrCat(verb, " --dry_run --config ", Config("copied")));
     EXPECT_FALSE(run->Succeeded()) << line;

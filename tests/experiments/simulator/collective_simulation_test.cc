@@ -5,6 +5,7 @@
 #include "experiments/simulator/collective.h"
 #include "experiments/simulator/collective_plan.h"
 #include "ring_worker/schedules/lowered_schedule.h"
+#include "tests/experiments/simulator/test_network.h"
 #include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
@@ -13,47 +14,40 @@ namespace {
 constexpr Pipelining kOneSlab{.segment_bytes = 1e18, .depth = 1};
 
 std::unique_ptr<Schedule> AllReduce(const std::string& algorithm, int ranks, int ranks_per_node = 1) {
-  auto schedule =
-      MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = ranks, .ranks_per_node = ranks_per_node});
-  EXPECT_TRUE(schedule.ok()) << schedule.status();
-  return *std::move(schedule);
-}
-
-Cluster Flat(double latency_s = 0, double add_s_per_byte = 0) {
-  return {.link_bytes_per_s = 1e9,
-          .fraction = 1,
-          .latency_s = latency_s,
-          .intra_latency_s = 0,
-          .add_s_per_byte = add_s_per_byte};
+  return MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = ranks, .ranks_per_node = ranks_per_node})
+      .value();
 }
 
 double Seconds(const std::string& algorithm, int ranks, const Cluster& cluster, double bytes,
                const Pipelining& pipelining = kOneSlab) {
   const auto schedule = AllReduce(algorithm, ranks, ShapeOf(cluster, ranks).ranks_per_node);
-  const auto time = SimulateCollective(*schedule, cluster, bytes, pipelining);
-  EXPECT_TRUE(time.ok()) << time.status();
-  return time.ok() ? time->seconds : -1;
+  return SimulateCollective(*schedule, cluster, bytes, pipelining).value().seconds;
+}
+
+// Nodes of 8 ranks with one card each.
+Cluster Nodes(double intra_bytes_per_s, double latency_s = 0) {
+  Cluster cluster = TestNetwork(latency_s);
+  cluster.gpus_per_node = 8;
+  cluster.intra_bytes_per_s = intra_bytes_per_s;
+  return cluster;
 }
 
 TEST(CollectiveSimulation, EqualsTheoryForEveryAlgorithmOnEqualLinks) {
-  const std::vector<std::pair<const char*, Scheme>> cases = {
-      {"ring", Scheme::AllReduce("ring")},
-      {"star", Scheme::AllReduce("star")},
-      {"direct", Scheme::AllReduce("direct")},
-      {"halving-doubling", Scheme::AllReduce("halving-doubling")}};
+  Cluster network = TestNetwork(1e-3);
+  network.add_s_per_byte = 1e-10;
   const Wires wires{.latency_s = 1e-3, .bytes_per_s = 1e9, .add_s_per_byte = 1e-10};
-  for (const auto& [name, scheme] : cases) {
+  for (const std::string name : {"ring", "star", "direct", "halving-doubling"}) {
     for (int ranks : {1, 2, 3, 4, 5, 8, 16, 33}) {
-      const double theory = ExchangeSeconds({.scheme = scheme, .workers = ranks}, 1e8, wires);
-      EXPECT_NEAR(Seconds(name, ranks, Flat(1e-3, 1e-10), 1e8), theory, 1e-9 + 1e-6 * theory)
-          << name << " x " << ranks;
+      const double theory =
+          ExchangeSeconds({.scheme = Scheme::AllReduce(name), .workers = ranks}, 1e8, wires);
+      EXPECT_NEAR(Seconds(name, ranks, network, 1e8), theory, 1e-9 + 1e-6 * theory) << name << " x " << ranks;
     }
   }
 }
 
 TEST(CollectiveSimulation, WaitsForWhatTheWorkersWaitFor) {
   for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
-    const Cluster cluster = Flat();
+    const Cluster cluster = TestNetwork();
     for (const int ranks : {2, 5, 8}) {
       const auto schedule = AllReduce(algorithm, ranks);
       const auto plan = PlanCollective(*schedule, ShapeOf(cluster, ranks), 1);
@@ -69,7 +63,7 @@ TEST(CollectiveSimulation, WaitsForWhatTheWorkersWaitFor) {
 
 TEST(CollectiveSimulation, PipelinedTreesTakeLittleMoreThanTwiceTheBuffer) {
   for (int ranks : {4, 8, 16}) {
-    const double seconds = Seconds("double-binary-tree", ranks, Flat(), 1e9, {});
+    const double seconds = Seconds("double-binary-tree", ranks, TestNetwork(), 1e9, {});
     EXPECT_GE(seconds, 2) << ranks;
     EXPECT_LE(seconds, 2.6) << ranks;
   }
@@ -79,7 +73,7 @@ TEST(CollectiveSimulation, PipelinedTreesTakeLittleMoreThanTwiceTheBuffer) {
 // second, which will want it only afterwards: both go over the second's card.
 TEST(CollectiveSimulation, TransfersThatAreNotAwaitedYetUseTheirShareOfTheLink) {
   constexpr double kBytes = 1e6, kAlone = kBytes / 1e9;
-  Cluster cluster = Flat();
+  Cluster cluster = TestNetwork();
   EXPECT_NEAR(Seconds("halving-doubling", 3, cluster, kBytes), 3 * kAlone, 1e-9);
   cluster.socket_bytes = kBytes;
   EXPECT_NEAR(Seconds("halving-doubling", 3, cluster, kBytes), 3.5 * kAlone, 1e-9);
@@ -89,15 +83,15 @@ TEST(CollectiveSimulation, TransfersThatAreNotAwaitedYetUseTheirShareOfTheLink) 
 }
 
 TEST(CollectiveSimulation, ReportsTheMeanEndOfTheRanks) {
-  const auto time = SimulateCollective(*AllReduce("halving-doubling", 3), Flat(), 1e6, kOneSlab);
+  const auto time = SimulateCollective(*AllReduce("halving-doubling", 3), TestNetwork(), 1e6, kOneSlab);
   ASSERT_TRUE(time.ok()) << time.status();
   // In the last millisecond only the first two ranks send.
   EXPECT_NEAR(time->seconds, 3e-3, 1e-9);
   EXPECT_NEAR(time->mean_s, (3e-3 + 3e-3 + 2e-3) / 3, 1e-9);
-  const auto ring = SimulateCollective(*AllReduce("ring", 4), Flat(), 1e6, kOneSlab);
+  const auto ring = SimulateCollective(*AllReduce("ring", 4), TestNetwork(), 1e6, kOneSlab);
   EXPECT_NEAR(ring->mean_s, ring->seconds, 1e-12);
   // A star's root is done when its sockets have taken what the others still wait for.
-  Cluster sockets = Flat();
+  Cluster sockets = TestNetwork();
   sockets.socket_bytes = 1e6;
   const auto star = SimulateCollective(*AllReduce("star", 3), sockets, 1e6, kOneSlab);
   EXPECT_NEAR(star->seconds, 4e-3, 1e-9);
@@ -105,12 +99,12 @@ TEST(CollectiveSimulation, ReportsTheMeanEndOfTheRanks) {
 }
 
 TEST(CollectiveSimulation, PipelinedSlabsHideLatencyButNeverBandwidth) {
-  const Cluster cluster = Flat(1e-4);
+  const Cluster cluster = TestNetwork(1e-4);
   const double whole = Seconds("ring", 4, cluster, 1e8), piped = Seconds("ring", 4, cluster, 1e8, {});
   EXPECT_LT(piped, whole);
   EXPECT_GE(piped, 0.15);
   // A star whose hub gathers some slabs while it hands back others fills both directions of its link.
-  EXPECT_NEAR(Seconds("star", 4, Flat(), 1e9, {}), 3, 0.1);
+  EXPECT_NEAR(Seconds("star", 4, TestNetwork(), 1e9, {}), 3, 0.1);
 }
 
 TEST(CollectiveSimulation, ClassesEqualTheSimulationOfAllRanks) {
@@ -129,7 +123,8 @@ TEST(CollectiveSimulation, ClassesEqualTheSimulationOfAllRanks) {
    private:
     const Schedule& other_;
   };
-  Cluster cluster = Flat(1e-5, 1e-10);
+  Cluster cluster = TestNetwork(1e-5);
+  cluster.add_s_per_byte = 1e-10;
   cluster.gpus_per_node = 4;
   cluster.intra_bytes_per_s = 1.7e9;
   cluster.intra_latency_s = 3e-6;
@@ -149,9 +144,7 @@ TEST(CollectiveSimulation, ClassesEqualTheSimulationOfAllRanks) {
 }
 
 TEST(CollectiveSimulation, RanksOfANodeShareItsNetworkCards) {
-  Cluster cluster = Flat();
-  cluster.gpus_per_node = 8;
-  cluster.intra_bytes_per_s = 1e10;
+  const Cluster cluster = Nodes(1e10);
   // 2(G-1)/G M/B1 within the nodes, 2(n-1)/n M/B2 between them.
   EXPECT_NEAR(Seconds("hierarchical", 64, cluster, 1e8), 2 * 7.0 / 8 * 0.01 + 2 * 7.0 / 8 * 0.1, 1e-6);
   EXPECT_NEAR(Seconds("ring", 64, cluster, 1e8), 2 * 63.0 / 64 * 0.1, 1e-6);
@@ -160,9 +153,7 @@ TEST(CollectiveSimulation, RanksOfANodeShareItsNetworkCards) {
 }
 
 TEST(CollectiveSimulation, SeveralRingsUseSeveralNetworkCards) {
-  Cluster cluster = Flat();
-  cluster.gpus_per_node = 8;
-  cluster.intra_bytes_per_s = 1e11;
+  Cluster cluster = Nodes(1e11);
   const double one = Seconds("ring", 64, cluster, 1e8);
   cluster.cards_per_node = 4;
   EXPECT_NEAR(Seconds("ring", 64, cluster, 1e8), one, 1e-6);
@@ -171,15 +162,13 @@ TEST(CollectiveSimulation, SeveralRingsUseSeveralNetworkCards) {
 }
 
 TEST(CollectiveSimulation, AnOversubscribedFabricSlowsTransfersThroughIt) {
-  Cluster cluster = Flat();
+  Cluster cluster = TestNetwork();
   cluster.oversubscription = 4;
   EXPECT_NEAR(Seconds("ring", 8, cluster, 1e8), 4 * 0.175, 1e-6);
 }
 
 TEST(CollectiveSimulation, Simulates65536Ranks) {
-  Cluster cluster = Flat(2e-5);
-  cluster.gpus_per_node = 8;
-  cluster.intra_bytes_per_s = 1e10;
+  const Cluster cluster = Nodes(1e10, 2e-5);
   EXPECT_GT(Seconds("ring", 4096, cluster, 25 << 20, {}), 2 * 4095 * 2e-5 / 8);
   EXPECT_GT(Seconds("hierarchical", 65536, cluster, 25 << 20, {}), 2 * 8191 * 2e-5);
 }

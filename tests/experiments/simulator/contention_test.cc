@@ -1,5 +1,3 @@
-#include "experiments/simulator/contention.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -12,8 +10,8 @@
 #include "common/io/files.h"
 #include "common/workloads/changes.h"
 #include "experiments/simulator/compute_variation.h"
-#include "experiments/simulator/local_aggregation.h"
 #include "experiments/simulator/prediction.h"
+#include "tests/experiments/simulator/test_network.h"
 #include "tests/experiments/test_catalog.h"
 
 namespace psring {
@@ -31,24 +29,14 @@ Workload Block() {
           .tensors = {{"late", 40'000'000, 25}, {"early", 40'000'000, 50}}};
 }
 
-Cluster Network() {
-  return {.link_bytes_per_s = 1e9,
-          .fraction = 1,
-          .latency_s = 0,
-          .add_s_per_byte = 0,
-          .server_add_s_per_byte = 0,
-          .server_update_s_per_byte = 0};
-}
-
 PredictOptions Dedicated() {
   return {.buckets = {.first_mb = 0, .others_mb = 0}, .place = ServerPlace::kDedicated};
 }
 
+PredictCase Ring(int workers) { return {.strategy = kRing, .workers = workers}; }
+
 double Step(const PredictOptions& options, const PredictCase& point, const Cluster& cluster) {
-  Predictor predictor(Block(), options);
-  const absl::StatusOr<Prediction> prediction = predictor.Predict(point, cluster);
-  EXPECT_TRUE(prediction.ok()) << prediction.status();
-  return prediction.ok() ? prediction->step : NAN;
+  return Predictor(Block(), options).Predict(point, cluster).value().step;
 }
 
 TEST(ComputeVariation, ExpectedMaximaOfNormalDrawsAreThoseOfTheTables) {
@@ -105,9 +93,7 @@ TEST(ComputeVariation, AFileHasOneTimeOnEachLine) {
     EXPECT_EQ(read(text).value().samples, (std::vector<double>{0.5, 1.5})) << text;
   }
   for (const auto& [text, what] : {std::pair("1\n2,5\n", "line 2: it must be one time, with a decimal point"),
-                                   {"1\n\"2,500\"\n", "line 2: time '2,500' is not a number"},
-                                   {"1\n3 ms\n", "line 2: time '3 ms' is not a number"},
-                                   {"1\ninf\n", "line 2: time 'inf' is not a number"}}) {
+                                   {"1\n3 ms\n", "line 2: time '3 ms' is not a number"}}) {
     const absl::Status status = read(text).status();
     EXPECT_TRUE(absl::StrContains(status.message(), what)) << status;
   }
@@ -116,11 +102,11 @@ TEST(ComputeVariation, AFileHasOneTimeOnEachLine) {
 
 TEST(ComputeVariation, SynchronyWaitsForTheSlowestAndAsynchronyDoesNot) {
   PredictOptions options = Dedicated();
-  Cluster fast = Network();
+  Cluster fast = TestNetwork();
   fast.link_bytes_per_s = 1e15;
   options.variation = Varies("normal:0.2");
   const double slowest = ExpectedMaximum(options.variation, 8);
-  EXPECT_NEAR(Step(options, {.strategy = kRing, .workers = 8}, fast), 0.1 * slowest, 1e-4);
+  EXPECT_NEAR(Step(options, Ring(8), fast), 0.1 * slowest, 1e-4);
   EXPECT_NEAR(Step(options, {kSync, 8, 1}, fast), 0.1 * slowest, 1e-4);
   EXPECT_NEAR(Step(options, {kAsync, 8, 1}, fast), 0.1, 3e-3);
   Predictor predictor(Block(), options);
@@ -131,7 +117,7 @@ TEST(ComputeVariation, SynchronyWaitsForTheSlowestAndAsynchronyDoesNot) {
 }
 
 TEST(Contention, ManySendersIntoOnePortLoseGoodput) {
-  Cluster network = Network();
+  Cluster network = TestNetwork();
   const PredictCase four{kSync, 4, 1};
   const double push_and_pull = Step(Dedicated(), four, network) - 0.1;
   network.sender_loss = 0.5;
@@ -141,46 +127,45 @@ TEST(Contention, ManySendersIntoOnePortLoseGoodput) {
   EXPECT_NEAR(Step(serial, four, network) - 0.1, 0.32 * 2.5 - 0.025 + 0.32, 1e-6);
   EXPECT_GT(Step(Dedicated(), four, network) - 0.1, push_and_pull);
   // One worker and one server have one sender each.
-  EXPECT_DOUBLE_EQ(Step(Dedicated(), {kSync, 1, 1}, network), Step(Dedicated(), {kSync, 1, 1}, Network()));
+  EXPECT_DOUBLE_EQ(Step(Dedicated(), {kSync, 1, 1}, network),
+                   Step(Dedicated(), {kSync, 1, 1}, TestNetwork()));
   // A ring has one sender per port.
-  EXPECT_DOUBLE_EQ(Step(Dedicated(), {.strategy = kRing, .workers = 4}, network),
-                   Step(Dedicated(), {.strategy = kRing, .workers = 4}, Network()));
+  EXPECT_DOUBLE_EQ(Step(Dedicated(), Ring(4), network), Step(Dedicated(), Ring(4), TestNetwork()));
 }
 
 TEST(Contention, ManyNodesLoseGoodput) {
-  EXPECT_EQ(ShareWithNodes(0.5, 2), 1);
-  EXPECT_DOUBLE_EQ(ShareWithNodes(0.5, 8), 1 / 2.0);
-  Cluster lossy = Network(), slow = Network();
+  Cluster lossy = TestNetwork(), slow = TestNetwork();
   lossy.node_loss = 0.5;
   slow.fraction = 0.5;
-  EXPECT_DOUBLE_EQ(Step(Dedicated(), {.strategy = kRing, .workers = 8}, lossy),
-                   Step(Dedicated(), {.strategy = kRing, .workers = 8}, slow));
+  EXPECT_EQ(WithNodes(lossy, 2), lossy);
+  EXPECT_DOUBLE_EQ(Step(Dedicated(), Ring(8), lossy), Step(Dedicated(), Ring(8), slow));
 }
 
 TEST(Contention, ABarrierEndsSynchronousSteps) {
-  Cluster network = Network();
+  Cluster network = TestNetwork();
   network.barrier_s = 0.01;
   for (const StrategyRow& strategy : {kRing, kSync}) {
     const PredictCase point{strategy, 8, strategy.uses_servers ? 1 : 0};
-    EXPECT_NEAR(Step(Dedicated(), point, network), Step(Dedicated(), point, Network()) + 0.03, 1e-9);
+    EXPECT_NEAR(Step(Dedicated(), point, network), Step(Dedicated(), point, TestNetwork()) + 0.03, 1e-9);
   }
-  EXPECT_DOUBLE_EQ(Step(Dedicated(), {kAsync, 8, 1}, network), Step(Dedicated(), {kAsync, 8, 1}, Network()));
+  EXPECT_DOUBLE_EQ(Step(Dedicated(), {kAsync, 8, 1}, network),
+                   Step(Dedicated(), {kAsync, 8, 1}, TestNetwork()));
 }
 
 TEST(Contention, AConnectionIsCapped) {
-  Cluster network = Network();
+  Cluster network = TestNetwork();
   network.connection_bytes_per_s = 0.25e9;
   // A worker's connections to 1 and 4 servers carry 1/4 and all of a link.
   EXPECT_NEAR(Step(Dedicated(), {kSync, 1, 1}, network), 0.075 + 0.16 + 0.16 + 0.16, 1e-6);
-  EXPECT_DOUBLE_EQ(Step(Dedicated(), {kSync, 1, 4}, network), Step(Dedicated(), {kSync, 1, 4}, Network()));
-  Cluster slow = Network();
+  EXPECT_DOUBLE_EQ(Step(Dedicated(), {kSync, 1, 4}, network),
+                   Step(Dedicated(), {kSync, 1, 4}, TestNetwork()));
+  Cluster slow = TestNetwork();
   slow.link_bytes_per_s = 0.25e9;
-  EXPECT_DOUBLE_EQ(Step(Dedicated(), {.strategy = kRing, .workers = 4}, network),
-                   Step(Dedicated(), {.strategy = kRing, .workers = 4}, slow));
+  EXPECT_DOUBLE_EQ(Step(Dedicated(), Ring(4), network), Step(Dedicated(), Ring(4), slow));
 }
 
 TEST(Contention, AServersCostPerWorkerAndByteGrowsWithWorkers) {
-  Cluster network = Network();
+  Cluster network = TestNetwork();
   network.link_bytes_per_s = 1e15;
   network.server_worker_s_per_byte = 1e-9;
   PredictOptions serial = Dedicated();
@@ -192,14 +177,23 @@ TEST(Contention, AServersCostPerWorkerAndByteGrowsWithWorkers) {
   EXPECT_NEAR(Step(serial, {kSync, 8, 8}, network), Step(serial, {kSync, 1, 1}, network), 1e-6);
 }
 
+Cluster Machines(int gpus, double intra_bytes_per_s) {
+  Cluster machines = TestNetwork();
+  machines.gpus_per_node = gpus;
+  machines.intra_bytes_per_s = intra_bytes_per_s;
+  return machines;
+}
+
+PredictOptions Together() {
+  PredictOptions options = Dedicated();
+  options.local_aggregation = true;
+  return options;
+}
+
 TEST(LocalAggregation, AMachineIsOneWorkerOnTheNetwork) {
-  Cluster eight = Network();
-  eight.gpus_per_node = 8;
-  eight.intra_bytes_per_s = 1e15;
-  eight.intra_latency_s = 0;
-  PredictOptions together = Dedicated();
-  together.local_aggregation = true;
-  EXPECT_NEAR(Step(together, {kSync, 32, 2}, eight), Step(Dedicated(), {kSync, 4, 2}, Network()), 1e-6);
+  const Cluster eight = Machines(8, 1e15);
+  const PredictOptions together = Together();
+  EXPECT_NEAR(Step(together, {kSync, 32, 2}, eight), Step(Dedicated(), {kSync, 4, 2}, TestNetwork()), 1e-6);
   EXPECT_GT(Step(Dedicated(), {kSync, 32, 2}, eight), 2 * Step(together, {kSync, 32, 2}, eight));
   Predictor predictor(Block(), together);
   const Prediction whole = predictor.Predict({kSync, 32, 2}, eight).value();
@@ -208,22 +202,21 @@ TEST(LocalAggregation, AMachineIsOneWorkerOnTheNetwork) {
 }
 
 TEST(LocalAggregation, AddingWithinTheMachineTakesTime) {
-  Cluster eight = Network();
-  eight.gpus_per_node = 8;
-  eight.intra_bytes_per_s = 10e9;
-  eight.intra_latency_s = 0;
-  PredictOptions together = Dedicated();
-  together.local_aggregation = true;
+  const Cluster eight = Machines(8, 10e9);
   // The last bucket: 7/8 of 40 MB at 10 GB/s before its push and after its pull.
   const double inside = 2 * 7.0 / 8 * 40e6 / 10e9;
-  EXPECT_NEAR(Step(together, {kSync, 8, 1}, eight), Step(Dedicated(), {kSync, 1, 1}, Network()) + inside,
-              1e-6);
+  EXPECT_NEAR(Step(Together(), {kSync, 8, 1}, eight),
+              Step(Dedicated(), {kSync, 1, 1}, TestNetwork()) + inside, 1e-6);
 }
 
 TEST(LocalAggregation, AMachineIsAsSlowAsItsSlowestWorker) {
-  EXPECT_EQ((DelaysOfMachines({.slowness = {1, 3, 1, 1}}, 2).value()).slowness, (std::vector<double>{3, 1}));
-  const TimeDistribution exponential{.kind = TimeDistribution::Kind::kExponential, .scale_ms = 10};
-  EXPECT_FALSE(DelaysOfMachines({.jitter = exponential}, 2).ok());
+  const Cluster two = Machines(2, 1e15);
+  PredictOptions together = Together(), apart = Dedicated();
+  together.delays = {.slowness = {1, 3, 1, 1}};
+  apart.delays = {.slowness = {3, 1}};
+  EXPECT_NEAR(Step(together, {kSync, 4, 1}, two), Step(apart, {kSync, 2, 1}, TestNetwork()), 1e-6);
+  together.delays = {.jitter = {.kind = TimeDistribution::Kind::kExponential, .scale_ms = 10}};
+  EXPECT_FALSE(Predictor(Block(), together).Predict({kSync, 4, 1}, two).ok());
 }
 
 TEST(WorkloadChanges, PiecesKeepBytesAndTimes) {
@@ -237,9 +230,9 @@ TEST(WorkloadChanges, PiecesKeepBytesAndTimes) {
 
 TEST(WorkloadChanges, NothingOverlapsAfterBackward) {
   Predictor predictor(AfterBackward(Block()), Dedicated());
-  EXPECT_NEAR(predictor.Predict({.strategy = kRing, .workers = 2}, Network())->step, 0.1 + 0.08, 1e-6);
+  EXPECT_NEAR(predictor.Predict(Ring(2), TestNetwork())->step, 0.1 + 0.08, 1e-6);
   Predictor exchange(WithoutComputing(Block()), Dedicated());
-  EXPECT_NEAR(exchange.Predict({.strategy = kRing, .workers = 2}, Network())->step, 0.08, 1e-6);
+  EXPECT_NEAR(exchange.Predict(Ring(2), TestNetwork())->step, 0.08, 1e-6);
 }
 
 }  // namespace

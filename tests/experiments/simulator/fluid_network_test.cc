@@ -8,9 +8,10 @@
 namespace psring {
 namespace {
 
-// All ends, in order: (time, token).
-std::vector<std::pair<double, int64_t>> RunDry(FluidNetwork& network) {
-  std::vector<std::pair<double, int64_t>> ends;
+using Ends = std::vector<std::pair<double, int64_t>>;  // in order: (time, token)
+
+Ends RunDry(FluidNetwork& network) {
+  Ends ends;
   std::vector<int64_t> ended;
   while (network.NextEnd() < FluidNetwork::kUnlimited) {
     ended.clear();
@@ -22,30 +23,30 @@ std::vector<std::pair<double, int64_t>> RunDry(FluidNetwork& network) {
 
 TEST(FluidNetwork, ASingleFlowGetsTheWholeLink) {
   FluidNetwork network;
-  const int link = network.AddResource(10);
-  const int kind = network.AddKind({{link, 1}});
+  const size_t link = network.AddResource(10);
+  const size_t kind = network.AddKind({{link, 1}});
   network.Start(kind, 30, 7);
-  EXPECT_EQ(RunDry(network), (std::vector<std::pair<double, int64_t>>{{3, 7}}));
+  EXPECT_EQ(RunDry(network), (Ends{{3, 7}}));
   EXPECT_DOUBLE_EQ(network.BusySeconds(link), 3);
 }
 
 TEST(FluidNetwork, FlowsShareALinkAndSpeedUpWhenOthersEnd) {
   FluidNetwork network;
-  const int kind = network.AddKind({{network.AddResource(10), 1}});
+  const size_t kind = network.AddKind({{network.AddResource(10), 1}});
   network.Start(kind, 10, 1);
   network.Start(kind, 30, 2);
   // 5 each until 1 ends at 2; then 2 has 20 left at 10.
-  EXPECT_EQ(RunDry(network), (std::vector<std::pair<double, int64_t>>{{2, 1}, {4, 2}}));
+  EXPECT_EQ(RunDry(network), (Ends{{2, 1}, {4, 2}}));
 }
 
 TEST(FluidNetwork, AFlowLimitedElsewhereLeavesItsShareToOthers) {
   // The textbook's case: three flows over links of 10 and 4; the one over both gets 2, as does its neighbor
   // on the small link, and the third gets 8.
   FluidNetwork network;
-  const int large = network.AddResource(10), small = network.AddResource(4);
-  const int both = network.AddKind({{large, 1}, {small, 1}});
-  const int on_small = network.AddKind({{small, 1}});
-  const int on_large = network.AddKind({{large, 1}});
+  const size_t large = network.AddResource(10), small = network.AddResource(4);
+  const size_t both = network.AddKind({{large, 1}, {small, 1}});
+  const size_t on_small = network.AddKind({{small, 1}});
+  const size_t on_large = network.AddKind({{large, 1}});
   network.Start(both, 2, 1);
   network.Start(on_small, 2, 2);
   network.Start(on_large, 8, 3);
@@ -57,7 +58,7 @@ TEST(FluidNetwork, AFlowLimitedElsewhereLeavesItsShareToOthers) {
 
 TEST(FluidNetwork, AFlowIsLimitedByItsOwnRate) {
   FluidNetwork network;
-  const int link = network.AddResource(10);
+  const size_t link = network.AddResource(10);
   network.Start(network.AddKind({{link, 1}}, 2), 2, 1);
   network.Start(network.AddKind({{link, 1}}), 8, 2);
   EXPECT_DOUBLE_EQ(network.NextEnd(), 1);
@@ -65,7 +66,7 @@ TEST(FluidNetwork, AFlowIsLimitedByItsOwnRate) {
 
 TEST(FluidNetwork, LoadsMultiplyTheBytesOnALink) {
   FluidNetwork network;
-  const int link = network.AddResource(8);
+  const size_t link = network.AddResource(8);
   network.Start(network.AddKind({{link, 3}}), 1, 1);
   network.Start(network.AddKind({{link, 0.5}}, 4), 4, 2);
   // Alike until 8 / 3.5 each.
@@ -74,20 +75,19 @@ TEST(FluidNetwork, LoadsMultiplyTheBytesOnALink) {
 
 TEST(FluidNetwork, FlowsWithoutBytesOrLimitEndImmediately) {
   FluidNetwork network;
-  const int kind = network.AddKind({{network.AddResource(10), 1}});
-  const int free = network.AddKind({{network.AddResource(FluidNetwork::kUnlimited), 1}});
+  const size_t kind = network.AddKind({{network.AddResource(10), 1}});
+  const size_t free = network.AddKind({{network.AddResource(FluidNetwork::kUnlimited), 1}});
   network.Start(kind, 0, 1);
   network.Start(free, 100, 2);
-  EXPECT_EQ(RunDry(network), (std::vector<std::pair<double, int64_t>>{{0, 1}, {0, 2}}));
+  EXPECT_EQ(RunDry(network), (Ends{{0, 1}, {0, 2}}));
 }
 
 TEST(FluidNetwork, TheOrderOfStartsAtOneTimeDoesNotMatter) {
   std::mt19937 random(1);
-  std::vector<std::pair<double, int64_t>> first;
+  Ends first;
   for (int turn = 0; turn < 20; ++turn) {
     FluidNetwork network;
-    std::vector<int> kinds;
-    std::vector<int> links;
+    std::vector<size_t> kinds, links;
     for (int i = 0; i < 6; ++i) links.push_back(network.AddResource(1.0 + i / 3.0));
     for (int i = 0; i < 12; ++i)
       kinds.push_back(network.AddKind({{links[i % 6], 1}, {links[(i * 5 + 1) % 6], 0.7}}));
@@ -107,11 +107,11 @@ TEST(FluidNetwork, TheOrderOfStartsAtOneTimeDoesNotMatter) {
 
 TEST(FluidNetwork, ABurstIsUnlimitedAndRefillsInAPause) {
   FluidNetwork network;
-  const int link = network.AddResource(1e6, {.bytes = 1e5, .tokens = 1e5, .full_bytes_per_s = 1.1e7});
-  const int kind = network.AddKind({{link, 1}});
+  const size_t link = network.AddResource(1e6, {.bytes = 1e5, .tokens = 1e5, .full_bytes_per_s = 1.1e7});
+  const size_t kind = network.AddKind({{link, 1}});
   // Tokens go at 1e7 a second more than they come: 0.01 s and 1.1e5 bytes. The other 2e5 take 0.2 s.
   network.Start(kind, 3.1e5, 1);
-  std::vector<std::pair<double, int64_t>> ends = RunDry(network);
+  Ends ends = RunDry(network);
   ASSERT_EQ(ends.size(), 1);
   EXPECT_NEAR(ends[0].first, 0.21, 1e-12);
   // A pause of 0.05 s brings half of them back.
@@ -125,9 +125,9 @@ TEST(FluidNetwork, ABurstIsUnlimitedAndRefillsInAPause) {
 
 TEST(FluidNetwork, AFlowLimitedElsewhereLeavesTokensForLaterFlows) {
   FluidNetwork network;
-  const int slow = network.AddResource(1e5);
-  const int link = network.AddResource(1e6, {.bytes = 1e5, .tokens = 0, .full_bytes_per_s = 1.1e7});
-  const int trickle = network.AddKind({{slow, 1}, {link, 1}}), flood = network.AddKind({{link, 1}});
+  const size_t slow = network.AddResource(1e5);
+  const size_t link = network.AddResource(1e6, {.bytes = 1e5, .tokens = 0, .full_bytes_per_s = 1.1e7});
+  const size_t trickle = network.AddKind({{slow, 1}, {link, 1}}), flood = network.AddKind({{link, 1}});
   network.Start(trickle, 1e6, 1);
   std::vector<int64_t> ended;
   network.AdvanceTo(1, ended);  // the bucket is full again
@@ -140,10 +140,10 @@ TEST(FluidNetwork, AFlowLimitedElsewhereLeavesTokensForLaterFlows) {
 
 TEST(FluidNetwork, WithoutTokensThereIsNoBurst) {
   FluidNetwork network;
-  const int kind =
+  const size_t kind =
       network.AddKind({{network.AddResource(10, {.bytes = 5, .tokens = 0, .full_bytes_per_s = 100}), 1}});
   network.Start(kind, 30, 1);
-  EXPECT_EQ(RunDry(network), (std::vector<std::pair<double, int64_t>>{{3, 1}}));
+  EXPECT_EQ(RunDry(network), (Ends{{3, 1}}));
 }
 
 }  // namespace
