@@ -1,4 +1,4 @@
-// Parses and resolves hosts and ports; checks ports before they are used.
+// Parses and resolves hosts and ports.
 #pragma once
 
 #include <netdb.h>
@@ -38,11 +38,5 @@ bool IsWildcard(const std::string& host);
 // not known".
 using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 absl::StatusOr<AddressList> ResolveHost(const std::string& host, int port);
-
-// For servers of libraries that do not report why they could not listen. AlreadyExists: another program or
-// run uses the port; InvalidArgument: no such host; Unavailable: not an address of this machine, or not
-// permitted. `remedy` completes the message of the first: "choose another MASTER_PORT". Port 0 is always
-// free.
-absl::Status CheckThatPortIsFree(const std::string& host, int port, const std::string& remedy);
 
 }  // namespace psring

@@ -31,9 +31,10 @@ absl::StatusOr<FileDescriptor> Listen(const addrinfo& address, const std::string
   PSRING_ASSIGN_OR_RETURN(FileDescriptor fd, OpenSocket(address));
   const int on = 1;  // the port may have old connections in TIME_WAIT
   if (reuse) (void)setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0) return SystemError(what);
-  if (listen(fd.get(), SOMAXCONN) != 0) return SystemError(what);
-  return fd;
+  if (bind(fd.get(), address.ai_addr, address.ai_addrlen) == 0 && listen(fd.get(), SOMAXCONN) == 0) return fd;
+  const bool is_used = errno == EADDRINUSE;
+  const absl::Status failed = SystemError(what);
+  return is_used ? absl::AlreadyExistsError(failed.message()) : failed;
 }
 
 absl::StatusOr<FileDescriptor> Connect(const addrinfo& address, const std::string& what,
@@ -82,7 +83,8 @@ absl::Status AwaitSocket(int fd, short events, MonotonicTime deadline, const std
 absl::StatusOr<TcpListener> ListenTcp(const std::string& host, int port) {
   PSRING_ASSIGN_OR_RETURN(const AddressList addresses, ResolveHost(host, port));
   absl::StatusOr<FileDescriptor> socket;
-  for (const addrinfo* address = addresses.get(); address != nullptr && !socket.ok();
+  for (const addrinfo* address = addresses.get();
+       address != nullptr && !socket.ok() && !absl::IsAlreadyExists(socket.status());
        address = address->ai_next) {
     socket = Listen(*address, absl::StrCat("cannot listen on ", AddressText(host, port)), port != 0);
   }

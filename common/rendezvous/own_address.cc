@@ -19,6 +19,7 @@
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/file_descriptor.h"
+#include "common/net/tcp_socket.h"
 #include "common/rendezvous/roster.h"
 
 namespace psring {
@@ -106,10 +107,10 @@ bool IsOwnName(const std::string& host) {
 }
 
 absl::Status CheckOwn(const std::string& address) {
-  const absl::Status free = CheckThatPortIsFree(address, 0, "");
-  if (free.ok()) return absl::OkStatus();
+  const absl::Status listens = ListenTcp(address).status();
+  if (listens.ok()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("--bind ", address, ": ", free.message(), "; it must be an address of this machine"));
+      absl::StrCat("--bind ", address, ": ", listens.message(), "; it must be an address of this machine"));
 }
 
 }  // namespace
@@ -156,7 +157,7 @@ absl::StatusOr<std::string> StoreAddress(const std::string& bind, const std::str
   for (const addrinfo* address = resolved.get(); address != nullptr; address = address->ai_next) {
     const std::string text = TextOf(address->ai_addr);
     loopback = loopback || IsLoopback(text);
-    if (!IsLoopback(text) && CheckThatPortIsFree(text, 0, "").ok()) return text;
+    if (!IsLoopback(text) && ListenTcp(text).ok()) return text;
   }
   if (!bind.empty()) return bind;
   if (loopback) return OnlyAddress();

@@ -18,8 +18,9 @@
 #include "common/net/address.h"
 #include "common/net/authentication.h"
 #include "common/net/grpc_waiting.h"
+#include "common/net/host_identity.h"
 #include "common/net/tls.h"
-#include "common/rendezvous/file_rendezvous.h"
+#include "common/rendezvous/meeting_file.h"
 #include "common/rendezvous/own_address.h"
 #include "common/rendezvous/rendezvous_service.h"
 #include "common/rendezvous/rendezvous_store.h"
@@ -131,13 +132,10 @@ class GrpcRendezvous final : public Rendezvous {
   using Stub = proto::Rendezvous::Stub;
 
  public:
-  // `dial_host`: how this process reaches options.host.
-  GrpcRendezvous(const RendezvousOptions& options, const std::string& dial_host,
-                 std::unique_ptr<RendezvousServer> server)
-      : options_(options),
-        address_(AddressText(options.host, options.port)),
-        dial_host_(dial_host),
-        server_(std::move(server)) {}
+  // `store`: how this process reaches the store; unknown, without a host, if the file says it.
+  GrpcRendezvous(const RendezvousOptions& options, HostPort store, std::unique_ptr<RendezvousServer> server,
+                 std::unique_ptr<MeetingFile> file)
+      : options_(options), store_(std::move(store)), server_(std::move(server)), file_(std::move(file)) {}
 
   ~GrpcRendezvous() override {
     if (attendance_ != nullptr) {
@@ -150,6 +148,7 @@ class GrpcRendezvous final : public Rendezvous {
       (void)attendance_->Finish();
     }
     stub_.reset();
+    file_.reset();    // a process that comes now belongs to another run
     server_.reset();  // waits for the others
   }
 
@@ -161,11 +160,16 @@ class GrpcRendezvous final : public Rendezvous {
     proto::JoinRequest request;
     request.set_rank(rank);
     request.set_world_size(options_.world_size);
-    request.set_process(ProcessName());
+    request.set_process(absl::StrCat(PeerText(HostName()), ":", ::getpid()));
     proto::JoinReply reply;
     const grpc::Status status = stub_->Join(&context, request, &reply);
     if (status.error_code() == grpc::DEADLINE_EXCEEDED) return Unreachable();
-    PSRING_RETURN_IF_ERROR(FromGrpc(status, "while joining"));
+    const absl::Status joined = FromGrpc(status, "while joining");
+    if (absl::IsAlreadyExists(joined) && !options_.file.empty()) {
+      return absl::AlreadyExistsError(
+          absl::StrCat(joined.message(), "; concurrent runs need different files"));
+    }
+    PSRING_RETURN_IF_ERROR(joined);
     member_ = reply.member();
 
     attendance_ = stub_->Attend(&attend_context_, &attend_reply_);
@@ -236,7 +240,7 @@ class GrpcRendezvous final : public Rendezvous {
                                                              absl::StrCat("at exchange '", name, "'")));
     const size_t expected = ranks.empty() ? static_cast<size_t>(options_.world_size) : ranks.size();
     if (static_cast<size_t>(reply.values_size()) != expected) {
-      return absl::InternalError(absl::StrCat("rendezvous store at ", address_, " answered exchange '", name,
+      return absl::InternalError(absl::StrCat("rendezvous store at ", Address(), " answered exchange '", name,
                                               "' with ", reply.values_size(), " values instead of ",
                                               expected));
     }
@@ -254,7 +258,7 @@ class GrpcRendezvous final : public Rendezvous {
     reading.theirs = reply.monotonic_ns();
     if (reading.theirs < 0 || reading.theirs > kLatestNs) {
       return absl::InternalError(
-          absl::StrCat("rendezvous store at ", address_, " sent the time ", reading.theirs, " ns"));
+          absl::StrCat("rendezvous store at ", Address(), " sent the time ", reading.theirs, " ns"));
     }
     return reading;
   }
@@ -262,25 +266,45 @@ class GrpcRendezvous final : public Rendezvous {
  private:
   // Retries until the store is up.
   absl::Status Connect(int rank, MonotonicTime deadline) {
-    const std::string store = absl::StrCat("the rendezvous store at ", address_);
     const Credentials credentials = {.secret = options_.secret, .purpose = Purpose::kRendezvous};
     while (true) {
       const MonotonicTime until = std::min(deadline, MonotonicNow() + kLongestAttempt);
-      absl::StatusOr<FileDescriptor> socket = ConnectTcp(dial_host_, options_.port, until);
+      PSRING_RETURN_IF_ERROR(LookForStore());
+      const std::string store = absl::StrCat("the rendezvous store at ", Address());
+      absl::StatusOr<FileDescriptor> socket = ConnectToStore(until);
       absl::Status status = socket.status();
       if (status.ok()) status = AuthenticateTcp(*socket, credentials, store, until);
       if (status.ok()) {
-        stub_ = proto::Rendezvous::NewStub(MakeChannel(address_, *std::move(socket)));
+        stub_ = proto::Rendezvous::NewStub(MakeChannel(Address(), *std::move(socket)));
         return status;
       }
       if (IsOtherTls(status, credentials)) {
-        socket = ConnectTcp(dial_host_, options_.port, until);
+        socket = ConnectToStore(until);
         if (socket.ok()) (void)ReportOtherTls(socket->get(), credentials, store, until, DetailOf(rank));
       }
       if (absl::IsPermissionDenied(status) || absl::IsFailedPrecondition(status)) return status;
       if (MonotonicNow() + kBetweenAttempts >= deadline) return Unreachable();
       absl::SleepFor(kBetweenAttempts);
     }
+  }
+
+  // Each time, because an address in the file may be of a run that has just ended.
+  absl::Status LookForStore() {
+    if (options_.file.empty() || file_ != nullptr) return absl::OkStatus();
+    const absl::StatusOr<HostPort> published = ReadMeetingFile(options_.file);
+    store_ = published.value_or(HostPort());
+    return absl::IsNotFound(published.status()) ? absl::OkStatus() : published.status();
+  }
+
+  absl::StatusOr<FileDescriptor> ConnectToStore(MonotonicTime until) const {
+    if (store_.host.empty()) return absl::UnavailableError("its address is not known");
+    return ConnectTcp(store_.host, store_.port, until);
+  }
+
+  // As errors name the store.
+  std::string Address() const {
+    return options_.file.empty() ? AddressText(options_.host, options_.port)
+                                 : AddressText(store_.host, store_.port);
   }
 
   // `when` completes the error message.
@@ -303,9 +327,15 @@ class GrpcRendezvous final : public Rendezvous {
   }
 
   absl::Status Unreachable() const {
-    const absl::Status resolved = ResolveHost(options_.host, options_.port).status();
+    if (store_.host.empty()) {
+      return absl::DeadlineExceededError(absl::StrCat("waited ", SecondsText(options_.timeout), " for ",
+                                                      Host(), " at the rendezvous file ", options_.file, "; ",
+                                                      Host(), " never joined"));
+    }
+    const std::string& host = options_.file.empty() ? options_.host : store_.host;
+    const absl::Status resolved = ResolveHost(host, store_.port).status();
     return absl::DeadlineExceededError(
-        absl::StrCat("waited ", SecondsText(options_.timeout), " for the rendezvous store at ", address_,
+        absl::StrCat("waited ", SecondsText(options_.timeout), " for the rendezvous store at ", Address(),
                      resolved.ok() ? "" : absl::StrCat(" (", resolved.message(), ")"), "; start ", Host(),
                      ", which hosts it, or check MASTER_ADDR, MASTER_PORT and the firewall"));
   }
@@ -316,25 +346,27 @@ class GrpcRendezvous final : public Rendezvous {
     if (status.error_details() == kFromTheStore)
       return absl::Status(code, PeerText(status.error_message(), kMaxErrorBytes));
     switch (status.error_code()) {
+      case grpc::DEADLINE_EXCEEDED:
       case grpc::UNAVAILABLE:
       case grpc::CANCELLED: {
-        // Of a ping ("keepalive watchdog timeout") or of TCP ("Connection timed out").
-        const bool silent = absl::StrContains(status.error_message(), "timeout") ||
+        // Of the call, of a ping ("keepalive watchdog timeout") or of TCP ("Connection timed out").
+        const bool late = status.error_code() == grpc::DEADLINE_EXCEEDED;
+        const bool silent = late || absl::StrContains(status.error_message(), "timeout") ||
                             absl::StrContains(status.error_message(), "timed out");
-        return absl::UnavailableError(absl::StrCat(
-            "lost the rendezvous store at ", address_, " ", when, "; ", Host(), ", which hosts it, ",
+        return absl::Status(late ? code : absl::StatusCode::kUnavailable, absl::StrCat(
+            "lost the rendezvous store at ", Address(), " ", when, "; ", Host(), ", which hosts it, ",
             silent ? "does not respond: it is stopped, or the network is down" : "has ended"));
       }
       default:
-        return absl::Status(code, absl::StrCat("rendezvous store at ", address_, " ", when, ": ",
+        return absl::Status(code, absl::StrCat("rendezvous store at ", Address(), " ", when, ": ",
                                                PeerText(status.error_message())));
     }
   }
 
   const RendezvousOptions options_;
-  const std::string address_;
-  const std::string dial_host_;
+  HostPort store_;
   std::unique_ptr<RendezvousServer> server_;  // if this process hosts the store
+  std::unique_ptr<MeetingFile> file_;         // and says so in a file
   std::unique_ptr<Stub> stub_;
   MemberId member_;
   grpc::ClientContext attend_context_;
@@ -343,21 +375,37 @@ class GrpcRendezvous final : public Rendezvous {
   std::thread answers_pings_;  // runs while attendance_ is set
 };
 
+// Starts rank 0's store, which the others find at options.host or by the file. Sets options.port.
+absl::StatusOr<std::unique_ptr<RendezvousServer>> HostStore(RendezvousOptions& options, HostPort& store) {
+  if (!options.file.empty()) {
+    store.host = options.bind.empty() ? "127.0.0.1" : options.bind;
+  } else {
+    PSRING_RETURN_IF_ERROR(AwaitHost(options.host, options.timeout).status());
+    PSRING_ASSIGN_OR_RETURN(store.host, StoreAddress(options.bind, options.host));
+  }
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<RendezvousServer> server,
+                          RendezvousServer::Start(store.host, options.port, options.secret, options.noun));
+  options.port = store.port = server->port();
+  return server;
+}
+
 absl::StatusOr<std::unique_ptr<Rendezvous>> Enter(RendezvousOptions options, int rank) {
   options.timeout = std::min(options.timeout, kLongestTimeout);
-  if (!options.file.empty()) return EnterFile(options, rank);
-  std::string dial_host = options.host;
+  if (!options.file.empty()) options.hosted_elsewhere = false, options.port = 0;
+  HostPort store;
   std::unique_ptr<RendezvousServer> server;
+  std::unique_ptr<MeetingFile> file;
   if (rank == 0 && !options.hosted_elsewhere) {
-    PSRING_RETURN_IF_ERROR(AwaitHost(options.host, options.timeout).status());
-    PSRING_ASSIGN_OR_RETURN(dial_host, StoreAddress(options.bind, options.host));
-    PSRING_ASSIGN_OR_RETURN(server,
-                            RendezvousServer::Start(dial_host, options.port, options.secret, options.noun));
-    options.port = server->port();
-  } else {
-    PSRING_ASSIGN_OR_RETURN(dial_host, AddressToDial(options.bind, options.host));
+    PSRING_ASSIGN_OR_RETURN(server, HostStore(options, store));
+    if (!options.file.empty()) {
+      PSRING_ASSIGN_OR_RETURN(file, MeetingFile::Publish(options.file, store));
+    }
+  } else if (options.file.empty()) {
+    PSRING_ASSIGN_OR_RETURN(store.host, AddressToDial(options.bind, options.host));
+    store.port = options.port;
   }
-  auto rendezvous = std::make_unique<GrpcRendezvous>(options, dial_host, std::move(server));
+  auto rendezvous =
+      std::make_unique<GrpcRendezvous>(options, std::move(store), std::move(server), std::move(file));
   PSRING_RETURN_IF_ERROR(rendezvous->Join(rank));
   return rendezvous;
 }
@@ -368,11 +416,15 @@ absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(const 
                                                                           const JobSecret& secret,
                                                                           const std::string& noun,
                                                                           absl::Duration ping) {
-  PSRING_RETURN_IF_ERROR(
-      CheckThatPortIsFree(host, port, "stop the program that uses it or choose another MASTER_PORT"));
-  PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(host, port));
+  absl::StatusOr<TcpListener> listener = ListenTcp(host, port);
+  if (absl::IsAlreadyExists(listener.status())) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("port ", port, " on ", host,
+                     " is in use; stop the program that uses it or choose another MASTER_PORT"));
+  }
+  PSRING_RETURN_IF_ERROR(listener.status());
   auto server = std::make_unique<GrpcRendezvousServer>(noun, ping);
-  PSRING_RETURN_IF_ERROR(server->ServeOn(std::move(listener), secret));
+  PSRING_RETURN_IF_ERROR(server->ServeOn(*std::move(listener), secret));
   return server;
 }
 
