@@ -13,8 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "common/base/byte_size.h"
-#include "common/base/duration_text.h"
+#include "common/base/units.h"
 #include "common/cli/command_line.h"
 #include "common/suggestions/suggestions.h"
 

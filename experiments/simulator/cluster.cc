@@ -8,8 +8,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/bit_rate.h"
 #include "common/base/check.h"
+#include "common/base/units.h"
 #include "common/io/files.h"
 #include "common/io/json_object.h"
 

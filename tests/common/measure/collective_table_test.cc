@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "common/base/byte_size.h"
+#include "common/base/units.h"
 
 namespace psring {
 namespace {

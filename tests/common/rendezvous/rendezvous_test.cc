@@ -19,7 +19,7 @@
 
 #include "absl/time/clock.h"
 #include "common/base/deadline.h"
-#include "common/base/own_program.h"
+#include "common/base/own_process.h"
 #include "common/net/authentication.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "tests/has.h"

@@ -1,9 +1,14 @@
-#include "common/base/own_program.h"
+#include "common/base/own_process.h"
 
+#include <malloc.h>
+#include <sched.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -23,6 +28,31 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
   const std::string path = (std::filesystem::path(self).parent_path() / name).string();
   if (access(path.c_str(), X_OK) == 0) return path;
   return absl::NotFoundError(absl::StrCat(path, " is missing; build it: ./run build"));
+}
+
+std::vector<int> AllowedCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  // The call fails if there are more cores than a cpu_set_t counts.
+  const bool known = sched_getaffinity(0, sizeof(set), &set) == 0;
+  const int most = known ? CPU_SETSIZE : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  std::vector<int> cores;
+  for (int core = 0; core < most; ++core) {
+    if (!known || CPU_ISSET(core, &set)) cores.push_back(core);
+  }
+  return cores;
+}
+
+bool IgnoresSignal(int signal) {
+  struct sigaction action;
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+void KeepFreedMemory() {
+  constexpr int kLarge = 1 << 30;
+  mallopt(M_MMAP_THRESHOLD, kLarge);
+  mallopt(M_TRIM_THRESHOLD, kLarge);
+  mallopt(M_TOP_PAD, 64 << 20);
 }
 
 }  // namespace psring
