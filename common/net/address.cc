@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <sys/socket.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -44,6 +43,25 @@ absl::StatusOr<HostPort> ParseAddress(const std::string& text) {
 }
 
 std::string WithoutToken(const std::string& text) { return text.substr(0, text.find('/')); }
+
+std::string HostOf(const sockaddr* address) {
+  char host[INET6_ADDRSTRLEN] = {};
+  const auto& six = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+  const auto& four = reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
+  if (address->sa_family == AF_INET) {
+    inet_ntop(AF_INET, &four, host, sizeof host);
+  } else if (address->sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six)) {
+    inet_ntop(AF_INET, &six.s6_addr[12], host, sizeof host);
+  } else if (address->sa_family == AF_INET6) {
+    inet_ntop(AF_INET6, &six, host, sizeof host);
+  }
+  return host;
+}
+
+int PortOf(const sockaddr* address) {
+  return ntohs(address->sa_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(address)->sin6_port
+                                              : reinterpret_cast<const sockaddr_in*>(address)->sin_port);
+}
 
 bool IsLoopback(const std::string& host) {
   in_addr address{};

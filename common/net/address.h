@@ -2,6 +2,7 @@
 #pragma once
 
 #include <netdb.h>
+#include <sys/socket.h>
 
 #include <memory>
 #include <string>
@@ -27,6 +28,10 @@ std::string PublishedText(const HostPort& address);
 absl::StatusOr<HostPort> ParseAddress(const std::string& text);
 // "host:port" of either, for messages.
 std::string WithoutToken(const std::string& text);
+
+// The numeric address of a socket, that of IPv4 in IPv6 as IPv4's; empty if it is of another family.
+std::string HostOf(const sockaddr* address);
+int PortOf(const sockaddr* address);
 
 // "localhost", an address 127.x.x.x, or ::1. Other names are not resolved.
 bool IsLoopback(const std::string& host);

@@ -1,6 +1,5 @@
 #include "common/rendezvous/own_address.h"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -29,16 +28,6 @@ constexpr char kLoopback[] = "127.0.0.1";
 constexpr absl::Duration kBetweenResolutions = absl::Milliseconds(200);
 constexpr char kAsk[] = "; choose one: --interface NAME or --bind ADDRESS";
 
-std::string TextOf(const sockaddr* address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address->sa_family == AF_INET) {
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
-  } else if (address->sa_family == AF_INET6) {
-    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof text);
-  }
-  return text;
-}
-
 // Addresses of interfaces that are up; IPv4 first. Excludes link-local IPv6 addresses, which are not valid on
 // other machines.
 std::vector<std::pair<std::string, std::string>> InterfacesAndAddresses() {
@@ -51,7 +40,7 @@ std::vector<std::pair<std::string, std::string>> InterfacesAndAddresses() {
       if ((entry->ifa_flags & IFF_UP) == 0) continue;
       const auto* v6 = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
       if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) continue;
-      found.emplace_back(entry->ifa_name, TextOf(entry->ifa_addr));
+      found.emplace_back(entry->ifa_name, HostOf(entry->ifa_addr));
     }
   }
   freeifaddrs(list);
@@ -95,7 +84,7 @@ std::string SourceOfRoute(const AddressList& host) {
     socklen_t length = sizeof own;
     if (!fd.valid() || connect(fd.get(), to->ai_addr, to->ai_addrlen) != 0) continue;
     if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) continue;
-    return TextOf(reinterpret_cast<const sockaddr*>(&own));
+    return HostOf(reinterpret_cast<const sockaddr*>(&own));
   }
   return "";
 }
@@ -155,7 +144,7 @@ absl::StatusOr<std::string> StoreAddress(const std::string& bind, const std::str
   PSRING_ASSIGN_OR_RETURN(const AddressList resolved, ResolveHost(host, /*port=*/0));
   bool loopback = false;
   for (const addrinfo* address = resolved.get(); address != nullptr; address = address->ai_next) {
-    const std::string text = TextOf(address->ai_addr);
+    const std::string text = HostOf(address->ai_addr);
     loopback = loopback || IsLoopback(text);
     if (!IsLoopback(text) && ListenTcp(text).ok()) return text;
   }
@@ -172,7 +161,7 @@ absl::StatusOr<std::string> AddressToDial(const std::string& bind, const std::st
   const absl::StatusOr<AddressList> resolved = ResolveHost(host, /*port=*/0);
   if (!resolved.ok()) return host;
   for (const addrinfo* address = resolved->get(); address != nullptr; address = address->ai_next) {
-    if (!IsLoopback(TextOf(address->ai_addr))) return host;
+    if (!IsLoopback(HostOf(address->ai_addr))) return host;
   }
   return StoreAddress(bind, host);
 }

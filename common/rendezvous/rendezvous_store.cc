@@ -43,8 +43,8 @@ absl::StatusOr<MemberId> RendezvousStore::Join(const Participant& process) {
   const absl::StatusOr<int64_t> number = roster_.Join(process);
   if (!number.ok()) EndHopeless(ended);  // waits for a rejected rank must fail
   PSRING_RETURN_IF_ERROR(number.status());
-  const uint64_t bits[] = {KernelRandom(), KernelRandom()};
-  MemberId member(reinterpret_cast<const char*>(bits), sizeof bits);
+  MemberId member(16, 0);
+  FillWithRandom(member.data(), member.size());
   members_[member] = *number;
   return member;
 }
