@@ -70,7 +70,16 @@ class GrpcRendezvousServer final : public RendezvousServer {
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());
-    Serve(builder);
+    builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCalls);
+    builder.SetResourceQuota(grpc::ResourceQuota("rendezvous store").Resize(kMaxBytesInFlight));
+    // Pings also detect a host that vanishes.
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ping_ms_);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ping_ms_);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingMs / 2);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::UnavailableError("gRPC did not start a rendezvous store");
     const auto on_member = [this, fd = listener.socket.get()](PendingConnections::Member member) {
       grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
@@ -96,19 +105,6 @@ class GrpcRendezvousServer final : public RendezvousServer {
   void RankEnded(int rank, const std::string& why) override { store_.RankEnded(rank, why); }
 
  private:
-  void Serve(grpc::ServerBuilder& builder) {
-    builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCalls);
-    builder.SetResourceQuota(grpc::ResourceQuota("rendezvous store").Resize(kMaxBytesInFlight));
-    // Pings also detect a host that vanishes.
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ping_ms_);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ping_ms_);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingMs / 2);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
-    builder.RegisterService(&service_);
-    server_ = builder.BuildAndStart();
-  }
-
   const std::string noun_;
   RendezvousStore store_;
   const int ping_ms_;
@@ -117,6 +113,13 @@ class GrpcRendezvousServer final : public RendezvousServer {
   std::unique_ptr<grpc::Server> server_;  // its threads use the members above
   std::unique_ptr<AuthenticatedListener> listener_;
 };
+
+absl::StatusOr<std::unique_ptr<RendezvousServer>> Serve(TcpListener listener, const JobSecret& secret,
+                                                        const std::string& noun, absl::Duration ping) {
+  auto server = std::make_unique<GrpcRendezvousServer>(noun, ping);
+  PSRING_RETURN_IF_ERROR(server->ServeOn(std::move(listener), secret));
+  return server;
+}
 
 // Over an authenticated connection, which is not reopened when it is lost: then this process is lost, too.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, FileDescriptor socket) {
@@ -353,9 +356,11 @@ class GrpcRendezvous final : public Rendezvous {
         const bool late = status.error_code() == grpc::DEADLINE_EXCEEDED;
         const bool silent = late || absl::StrContains(status.error_message(), "timeout") ||
                             absl::StrContains(status.error_message(), "timed out");
-        return absl::Status(late ? code : absl::StatusCode::kUnavailable, absl::StrCat(
-            "lost the rendezvous store at ", Address(), " ", when, "; ", Host(), ", which hosts it, ",
-            silent ? "does not respond: it is stopped, or the network is down" : "has ended"));
+        return absl::Status(
+            late ? code : absl::StatusCode::kUnavailable,
+            absl::StrCat("lost the rendezvous store at ", Address(), " ", when, "; ", Host(),
+                         ", which hosts it, ",
+                         silent ? "does not respond: it is stopped, or the network is down" : "has ended"));
       }
       default:
         return absl::Status(code, absl::StrCat("rendezvous store at ", Address(), " ", when, ": ",
@@ -423,17 +428,13 @@ absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(const 
                      " is in use; stop the program that uses it or choose another MASTER_PORT"));
   }
   PSRING_RETURN_IF_ERROR(listener.status());
-  auto server = std::make_unique<GrpcRendezvousServer>(noun, ping);
-  PSRING_RETURN_IF_ERROR(server->ServeOn(*std::move(listener), secret));
-  return server;
+  return Serve(*std::move(listener), secret, noun, ping);
 }
 
 absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::StartOn(FileDescriptor socket,
                                                                             const JobSecret& secret) {
   PSRING_ASSIGN_OR_RETURN(TcpListener listener, TakeListener(std::move(socket)));
-  auto server = std::make_unique<GrpcRendezvousServer>("rank", absl::Milliseconds(kPingMs));
-  PSRING_RETURN_IF_ERROR(server->ServeOn(std::move(listener), secret));
-  return server;
+  return Serve(std::move(listener), secret, "rank", absl::Milliseconds(kPingMs));
 }
 
 absl::StatusOr<std::unique_ptr<Rendezvous>> Rendezvous::Join(const RendezvousOptions& options) {
