@@ -14,7 +14,6 @@
 #include "common/base/deadline.h"
 #include "common/base/own_process.h"
 #include "common/cli/command_line.h"
-#include "common/cli/finish_output.h"
 #include "common/device/address_space.h"
 #include "common/device/device.h"
 #include "common/device/task_limit.h"

@@ -1,8 +1,10 @@
 #include "common/cli/command_line.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <sstream>
@@ -21,7 +23,6 @@
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/cli/config_file.h"
-#include "common/cli/finish_output.h"
 #include "common/cli/version.h"
 #include "common/suggestions/suggestions.h"
 #include "common/text/peer_text.h"
@@ -415,6 +416,15 @@ int Fail(const std::string& program, const std::string& message, int code) {
 
 void Note(const std::string& program, const std::string& message) {
   Fail(program, absl::StrCat("note: ", message));
+}
+
+int FinishOutput(const std::string& program, int code) {
+  errno = 0;
+  const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (is_written || code != 0) return code;
+  if (errno == 0 && std::fputc('\n', stdout) != EOF) std::fflush(stdout);  // an earlier write failed: why?
+  return Fail(program, absl::StrCat("cannot write to the standard output",
+                                    errno != 0 ? absl::StrCat(": ", std::strerror(errno)) : ""));
 }
 
 }  // namespace psring

@@ -5,7 +5,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "common/io/json_shape.h"
 #include "common/io/json_text.h"
 
 namespace psring {

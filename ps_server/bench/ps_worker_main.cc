@@ -27,7 +27,6 @@
 #include "common/base/own_process.h"
 #include "common/base/units.h"
 #include "common/cli/command_line.h"
-#include "common/cli/finish_output.h"
 #include "common/device/task_limit.h"
 #include "common/measure/collective_bench.h"
 #include "common/measure/trace.h"

@@ -15,7 +15,6 @@
 #include "common/base/check.h"
 #include "common/base/units.h"
 #include "common/cli/command_line.h"
-#include "common/cli/finish_output.h"
 #include "common/device/task_limit.h"
 #include "common/net/descriptor_limit.h"
 #include "common/net/tls.h"

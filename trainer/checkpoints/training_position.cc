@@ -13,7 +13,6 @@
 #include "common/io/checkpoint_folder.h"
 #include "common/io/hash.h"
 #include "common/io/json_object.h"
-#include "common/io/json_shape.h"
 #include "common/io/json_text.h"
 #include "common/measure/records.h"
 
