@@ -62,12 +62,21 @@ TEST(ByteSize, UsualSpellingsAreAccepted) {
   const struct {
     const char* text;
     uint64_t bytes;
-  } cases[] = {{"4096", 4096},    {"4K", 4096},       {"4k", 4096},    {"4KB", 4096},
-               {"4kb", 4096},     {"4KiB", 4096},     {"4 KiB", 4096}, {"4Ki", 4096},
-               {"1.5M", 3 << 19}, {"2G", 2ull << 30}, {"7B", 7},       {"1T", 1ull << 40}};
+  } cases[] = {{"4096", 4096}, {"4K", 4096},       {"4k", 4096},  {"4KB", 4096},      {"4kb", 4096},
+               {"4KiB", 4096}, {"4 KiB", 4096},    {"4Ki", 4096}, {"1.5M", 3 << 19},  {"2G", 2ull << 30},
+               {"7B", 7},      {"1T", 1ull << 40}, {"0", 0},      {"2GB", 2ull << 30}};
   for (const auto& [text, bytes] : cases) EXPECT_EQ(ParseByteSize(text).value(), bytes) << text;
-  for (const char* text : {"", "B", "K", "iB", "4i", "44i", "4KKB", "4 5", "1gbit", "2T", "-1K", "4K,8K"})
+  for (const char* text : {"", "B", "K", "iB", "4i", "44i", "4KKB", "4 5", "1gbit", "2T", "-1K", "4K,8K",
+                           "4X", "1e3", "inf", "4Xi", "0.1", "2000G", "1.2.3"})
     EXPECT_FALSE(ParseByteSize(text).ok()) << text;
+}
+
+TEST(ByteSize, TextIsShortAndRoundTrips) {
+  EXPECT_EQ(ByteSizeText(4096), "4K");
+  EXPECT_EQ(ByteSizeText(3 << 19), "1.5M");
+  EXPECT_EQ(ByteSizeText(1000), "1000");
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{4095}, uint64_t{25} << 20, uint64_t{3} << 29})
+    EXPECT_EQ(*ParseByteSize(ByteSizeText(bytes)), bytes);
 }
 
 TEST(DurationText, UsualSpellingsAreAccepted) {
