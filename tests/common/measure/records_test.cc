@@ -1,8 +1,6 @@
 #include "common/measure/records.h"
 
 #include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -13,6 +11,7 @@
 #include "common/io/files.h"
 #include "common/io/hash.h"
 #include "nlohmann/json.hpp"
+#include "tests/temporary_folder.h"
 
 namespace psring {
 namespace {
@@ -153,27 +152,23 @@ TEST(RankResult, TextThatIsNotUtf8DoesNotThrow) {
 
 class FilesTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = testing::TempDir() + "/psring_records_" + std::to_string(::getpid());
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::string folder_;
+  ptrdiff_t Entries() const { return std::distance(std::filesystem::directory_iterator(folder_.path()), {}); }
+  const TemporaryFolder folder_;
 };
 
 TEST_F(FilesTest, ReadReturnsTheWrittenText) {
-  const std::string path = folder_ + "/file";
+  const std::string path = folder_ / "file";
   const std::string text = std::string("a\0b", 3) + std::string(100000, 'x');
   ASSERT_TRUE(WriteFile(path, "before").ok());
   ASSERT_TRUE(WriteFile(path, text).ok());
   EXPECT_EQ(*ReadFile(path), text);
   ASSERT_TRUE(WriteFile(path, "").ok());
   EXPECT_EQ(*ReadFile(path), "");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "nothing is left behind";
+  EXPECT_EQ(Entries(), 1) << "nothing is left behind";
 }
 
 TEST_F(FilesTest, AReaderNeverSeesAPartialFile) {
-  const std::string path = folder_ + "/file";
+  const std::string path = folder_ / "file";
   ASSERT_TRUE(WriteFile(path, std::string(1 << 20, 'a')).ok());
   std::atomic<bool> done = false;
   std::thread writer([&] {
@@ -189,16 +184,16 @@ TEST_F(FilesTest, AReaderNeverSeesAPartialFile) {
 }
 
 TEST_F(FilesTest, ErrorsNameThePathAndTheReason) {
-  EXPECT_EQ(ReadFile(folder_ + "/none").status().message(),
-            "cannot read " + folder_ + "/none: No such file or directory");
-  EXPECT_EQ(ReadFile(folder_).status().message(),
-            "cannot read " + folder_ + ": it is a folder, not a regular file");
-  EXPECT_EQ(WriteFile(folder_ + "/none/file", "x").message(),
-            "cannot write " + folder_ + "/none/file: No such file or directory");
-  ASSERT_TRUE(std::filesystem::create_directory(folder_ + "/folder"));
-  EXPECT_EQ(WriteFile(folder_ + "/folder", "x").message(),
-            "cannot write " + folder_ + "/folder: Is a directory");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "nothing is left behind";
+  EXPECT_EQ(ReadFile((folder_ / "none")).status().message(),
+            "cannot read " + (folder_ / "none: No such file or directory"));
+  EXPECT_EQ(ReadFile(folder_.path()).status().message(),
+            "cannot read " + folder_.path() + ": it is a folder, not a regular file");
+  EXPECT_EQ(WriteFile((folder_ / "none/file"), "x").message(),
+            "cannot write " + (folder_ / "none/file: No such file or directory"));
+  ASSERT_TRUE(std::filesystem::create_directory((folder_ / "folder")));
+  EXPECT_EQ(WriteFile((folder_ / "folder"), "x").message(),
+            "cannot write " + (folder_ / "folder: Is a directory"));
+  EXPECT_EQ(Entries(), 1) << "nothing is left behind";
 }
 
 TEST(PeakMemory, IncludesAllocatedMemory) {

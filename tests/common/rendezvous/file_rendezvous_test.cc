@@ -1,17 +1,15 @@
 // Ranks, as threads, that find rank 0's store by a file.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <thread>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/read_file.h"
 #include "common/rendezvous/meeting_file.h"
 #include "common/rendezvous/rendezvous.h"
 #include "tests/has.h"
+#include "tests/on_ranks.h"
+#include "tests/temporary_folder.h"
 #include "tests/test_secret.h"
 
 namespace psring {
@@ -21,14 +19,7 @@ namespace fs = std::filesystem;
 
 class FileRendezvousTest : public testing::Test {
  protected:
-  FileRendezvousTest() {
-    std::string name = (fs::temp_directory_path() / "psring-file-XXXXXX").string();
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  ~FileRendezvousTest() override { fs::remove_all(folder_); }
-
-  std::string path() const { return (folder_ / "meet").string(); }
+  std::string path() const { return folder_ / "meet"; }
 
   absl::StatusOr<std::unique_ptr<Rendezvous>> Join(int rank, int world_size,
                                                    absl::Duration timeout = absl::Seconds(20)) const {
@@ -38,21 +29,18 @@ class FileRendezvousTest : public testing::Test {
 
   // All ranks exchange values; those above 0 may look for the file before it exists.
   void ExpectToMeet(int ranks) const {
-    std::vector<std::thread> threads;
-    for (int rank = ranks - 1; rank >= 0; --rank) {
-      threads.emplace_back([this, rank, ranks] {
-        const auto rendezvous = Join(rank, ranks);
-        ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
-        const auto values = (*rendezvous)->Exchange("word", absl::StrCat("of ", rank));
-        ASSERT_TRUE(values.ok()) << values.status();
-        for (int other = 0; other < ranks; ++other) EXPECT_EQ((*values)[other], absl::StrCat("of ", other));
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    EXPECT_FALSE(fs::exists(path()));
+    OnRanks(ranks, [this, ranks](int thread) {
+      const int rank = ranks - 1 - thread;
+      const auto rendezvous = Join(rank, ranks);
+      ASSERT_TRUE(rendezvous.ok()) << rendezvous.status();
+      const auto values = (*rendezvous)->Exchange("word", absl::StrCat("of ", rank));
+      ASSERT_TRUE(values.ok()) << values.status();
+      for (int other = 0; other < ranks; ++other) EXPECT_EQ((*values)[other], absl::StrCat("of ", other));
+    });
+    EXPECT_FALSE(std::filesystem::exists(path()));
   }
 
-  fs::path folder_;
+  const TemporaryFolder folder_;
 };
 
 TEST_F(FileRendezvousTest, RanksMeetAndRemoveTheFile) {
@@ -66,12 +54,12 @@ TEST_F(FileRendezvousTest, ALeftoverFileIsReplaced) {
     ASSERT_TRUE(zero.ok()) << zero.status();
     leftover = ReadFile(path()).value();
   }
-  std::ofstream(path()) << leftover;
+  folder_.Put("meet", leftover);
   ExpectToMeet(2);
 }
 
 TEST_F(FileRendezvousTest, OtherFilesAreNotChanged) {
-  std::ofstream(path()) << "my thesis";
+  folder_.Put("meet", "my thesis");
   EXPECT_THAT(Join(0, 2).status().message(), Has("is not a rendezvous file"));
   EXPECT_EQ(ReadFile(path()).value(), "my thesis");
   fs::remove(path());
@@ -86,11 +74,11 @@ TEST_F(FileRendezvousTest, AFileOfRankZeroWithoutAnAddressIsAnErrorOrAwaited) {
   const auto zero = MeetingFile::Publish(path(), {.host = "127.0.0.1", .port = 1}).value();
   EXPECT_EQ(ReadMeetingFile(path())->port, 1);
   for (const char* address : {"nowhere\n", "h:70000\n", "\n"}) {
-    std::ofstream(path()) << "psring rendezvous\n" << address;
+    folder_.Put("meet", absl::StrCat("psring rendezvous\n", address));
     EXPECT_TRUE(absl::IsInvalidArgument(Join(1, 2).status())) << address;
   }
   for (const char* text : {"", "psring rendezvous\n127.0.0.1:2", "something else\n"}) {
-    std::ofstream(path()) << text;
+    folder_.Put("meet", text);
     EXPECT_TRUE(absl::IsNotFound(ReadMeetingFile(path()).status())) << text;
   }
 }

@@ -10,6 +10,7 @@
 #include "common/base/deadline.h"
 #include "tests/common/rendezvous/store_calls.h"
 #include "tests/eventually.h"
+#include "tests/on_ranks.h"
 #include "tests/waiting_thread.h"
 
 namespace psring {
@@ -31,17 +32,11 @@ std::vector<MemberId> JoinAll(RendezvousStore& store, int world_size) {
   return members;
 }
 
-void OnStoreRanks(int ranks, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(body, rank);
-  for (std::thread& thread : threads) thread.join();
-}
-
 TEST(RendezvousStore, ExchangeReturnsAllValuesInRankOrder) {
   for (const int ranks : {1, 2, 3, 4, 8}) {
     RendezvousStore store;
     const std::vector<MemberId> members = JoinAll(store, ranks);
-    OnStoreRanks(ranks, [&](int rank) {
+    OnRanks(ranks, [&](int rank) {
       const auto values = Exchange(store, members[rank], "x", std::to_string(rank), kLong).value();
       ASSERT_EQ(values.size(), ranks);
       for (int other = 0; other < ranks; ++other) EXPECT_EQ(values[other], std::to_string(other));
@@ -53,7 +48,7 @@ TEST(RendezvousStore, NameCanBeUsedAgainWithoutMixingRounds) {
   constexpr int kRanks = 4;
   RendezvousStore store;
   const std::vector<MemberId> members = JoinAll(store, kRanks);
-  OnStoreRanks(kRanks, [&](int rank) {
+  OnRanks(kRanks, [&](int rank) {
     for (int round = 0; round < 200; ++round) {
       const auto values = Exchange(store, members[rank], "x", std::to_string(round), kLong).value();
       for (const std::string& value : values) ASSERT_EQ(value, std::to_string(round));
@@ -66,7 +61,7 @@ TEST(RendezvousStore, DeadlineNamesTheMissingRanksAndThoseThatNeverJoined) {
   const MemberId zero = JoinAs(store, 0, 4), one = JoinAs(store, 1, 4);
   JoinAs(store, 2, 4);
   absl::Status first, second;
-  OnStoreRanks(2, [&](int rank) {
+  OnRanks(2, [&](int rank) {
     (rank == 0 ? first : second) =
         Exchange(store, rank == 0 ? zero : one, "start", "", rank == 0 ? kShort : kLong).status();
   });

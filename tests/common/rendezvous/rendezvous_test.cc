@@ -23,6 +23,7 @@
 #include "common/net/authentication.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "tests/has.h"
+#include "tests/on_ranks.h"
 #include "tests/random_moments.h"
 #include "tests/test_secret.h"
 #include "tests/waiting_thread.h"
@@ -31,12 +32,6 @@ extern char** environ;
 
 namespace psring {
 namespace {
-
-void OnRanks(int ranks, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(body, rank);
-  for (std::thread& thread : threads) thread.join();
-}
 
 RendezvousOptions Options(int rank, int world_size, int port, absl::Duration timeout = absl::Seconds(20)) {
   RendezvousOptions options;
@@ -160,14 +155,6 @@ TEST_F(RendezvousTest, DifferentWorldSizesAreRejected) {
   const MonotonicTime begin = MonotonicNow();
   EXPECT_THAT(zero->Exchange("begin", "").status().message(), Has("the world size of rank 1"));
   EXPECT_LT(MonotonicNow() - begin, absl::Seconds(15)) << "before any timeout";
-}
-
-TEST_F(RendezvousTest, TheDeadlineNamesADuplicateRank) {
-  auto zero = Join(0, 3, absl::Seconds(1)), one = Join(1, 3);
-  EXPECT_FALSE(Rendezvous::Join(Options(1, 3, server_->port())).ok());
-  const auto waited = zero->Exchange("begin", "");
-  for (const char* part : {"ranks 1 and 2", "rank 2 never joined", "claims to be rank 1, which is taken"})
-    EXPECT_THAT(waited.status().message(), Has(part));
 }
 
 TEST_F(RendezvousTest, SomeRanksExchangeAmongThemselves) {
