@@ -94,9 +94,6 @@ class TlsHandshake {
 
  private:
   enum class Stage { kHandshake, kReady, kComplete };
-  struct SslDeleter {
-    void operator()(ssl_st* ssl) const;
-  };
 
   // Of the last call, which returned `result`; OK: it must be repeated after events().
   absl::Status Explain(int result);
@@ -106,7 +103,7 @@ class TlsHandshake {
   std::shared_ptr<TlsContext> context_;
   Role role_;
   FileDescriptor socket_;
-  std::unique_ptr<ssl_st, SslDeleter> ssl_;
+  std::unique_ptr<ssl_st, void (*)(ssl_st*)> ssl_;
   Stage stage_ = Stage::kHandshake;
   short events_;
   std::string binding_;
