@@ -26,36 +26,6 @@ MemberId JoinAs(RendezvousStore& store, int rank, int world_size) {
   return member.value_or("");
 }
 
-std::vector<MemberId> JoinAll(RendezvousStore& store, int world_size) {
-  std::vector<MemberId> members;
-  for (int rank = 0; rank < world_size; ++rank) members.push_back(JoinAs(store, rank, world_size));
-  return members;
-}
-
-TEST(RendezvousStore, ExchangeReturnsAllValuesInRankOrder) {
-  for (const int ranks : {1, 2, 3, 4, 8}) {
-    RendezvousStore store;
-    const std::vector<MemberId> members = JoinAll(store, ranks);
-    OnRanks(ranks, [&](int rank) {
-      const auto values = Exchange(store, members[rank], "x", std::to_string(rank), kLong).value();
-      ASSERT_EQ(values.size(), ranks);
-      for (int other = 0; other < ranks; ++other) EXPECT_EQ(values[other], std::to_string(other));
-    });
-  }
-}
-
-TEST(RendezvousStore, NameCanBeUsedAgainWithoutMixingRounds) {
-  constexpr int kRanks = 4;
-  RendezvousStore store;
-  const std::vector<MemberId> members = JoinAll(store, kRanks);
-  OnRanks(kRanks, [&](int rank) {
-    for (int round = 0; round < 200; ++round) {
-      const auto values = Exchange(store, members[rank], "x", std::to_string(round), kLong).value();
-      for (const std::string& value : values) ASSERT_EQ(value, std::to_string(round));
-    }
-  });
-}
-
 TEST(RendezvousStore, DeadlineNamesTheMissingRanksAndThoseThatNeverJoined) {
   RendezvousStore store;
   const MemberId zero = JoinAs(store, 0, 4), one = JoinAs(store, 1, 4);
@@ -170,15 +140,6 @@ TEST(RendezvousStore, IsEmptyOnceAllHaveLeftOrAreLost) {
   EXPECT_FALSE(store.WaitUntilEmpty(kShort));
   store.Lose(one);
   EXPECT_TRUE(store.WaitUntilEmpty(kLong));
-}
-
-TEST(RendezvousStore, MisuseIsAnError) {
-  RendezvousStore store;
-  JoinAs(store, 0, 2);
-  store.Leave("17");
-  store.Lose("");
-  EXPECT_EQ(Exchange(store, "17", "x", "", kLong).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(Exchange(store, "", "x", "", kLong).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(RendezvousStore, MembersHaveDifferentIdsOf128Bits) {
