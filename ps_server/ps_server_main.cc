@@ -25,7 +25,6 @@
 #include "common/net/descriptor_limit.h"
 #include "common/net/link_shaper.h"
 #include "common/net/tls.h"
-#include "common/rendezvous/job_failure.h"
 #include "common/rendezvous/rendezvous.h"
 #include "ps_server/bench/round_limits.h"
 #include "ps_server/protocol/messages.h"

@@ -30,6 +30,14 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
   return absl::NotFoundError(absl::StrCat(path, " is missing; build it: ./run build"));
 }
 
+GetEnv ProcessEnvironment() {
+  return [](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);
+    if (value == nullptr) return std::nullopt;
+    return value;
+  };
+}
+
 std::vector<int> AllowedCores() {
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -1,6 +1,8 @@
-// This process: its program, its cores, its signals and its memory.
+// This process: its program, its environment, its cores, its signals and its memory.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,10 @@ namespace psring {
 absl::StatusOr<std::string> OwnProgram();
 // The path of the program `name` in that folder. NotFound: it is missing.
 absl::StatusOr<std::string> FindProgram(const std::string& name);
+
+// The value of an environment variable; tests pass their own.
+using GetEnv = std::function<std::optional<std::string>(const char* name)>;
+GetEnv ProcessEnvironment();
 
 // The cores on which this process may run: the kernel's numbers, ascending; never empty.
 std::vector<int> AllowedCores();

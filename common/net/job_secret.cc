@@ -121,8 +121,7 @@ JobSecret JobSecret::Derived(absl::string_view label) const {
   return secret;
 }
 
-absl::StatusOr<JobSecret> LoadJobSecret(
-    const std::function<std::optional<std::string>(const char* name)>& get_env) {
+absl::StatusOr<JobSecret> LoadJobSecret(const GetEnv& get_env) {
   if (const std::string text = get_env(kSecretVariable).value_or(""); !text.empty()) {
     absl::StatusOr<JobSecret> secret = JobSecret::FromHex(text);
     if (secret.ok()) return secret;

@@ -127,8 +127,7 @@ absl::StatusOr<JobSecret> WithTls(const JobSecret& secret, const std::string& ch
   return secret.WithTls(std::move(context));
 }
 
-absl::StatusOr<JobSecret> LoadJobSecret(
-    const std::function<std::optional<std::string>(const char* name)>& get_env, const std::string& choice) {
+absl::StatusOr<JobSecret> LoadJobSecret(const GetEnv& get_env, const std::string& choice) {
   PSRING_ASSIGN_OR_RETURN(const JobSecret secret, LoadJobSecret(get_env));
   return WithTls(secret, choice);
 }

@@ -8,9 +8,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -38,8 +36,7 @@ std::string CheckTls(const std::string& text);
 // InvalidArgument name the file and say what to do.
 absl::StatusOr<JobSecret> WithTls(const JobSecret& secret, const std::string& choice);
 // The same of this process's job: LoadJobSecret(get_env).
-absl::StatusOr<JobSecret> LoadJobSecret(
-    const std::function<std::optional<std::string>(const char* name)>& get_env, const std::string& choice);
+absl::StatusOr<JobSecret> LoadJobSecret(const GetEnv& get_env, const std::string& choice);
 
 // For `auto`: the key of the CA.
 JobSecret::Digest AuthoritySeed(const JobSecret& secret);

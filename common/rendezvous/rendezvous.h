@@ -145,4 +145,12 @@ absl::Status RequireEqual(Rendezvous& rendezvous, const std::string& what, const
 // The same for a command's flags ("--lr=0.5"): the error shows only those that differ.
 absl::Status RequireEqualFlags(Rendezvous& rendezvous, const std::vector<std::string>& flags);
 
+// Tells the others why this process fails ("rank 0: cannot write F: No space left on device"), so that they
+// report the failure instead of its consequence, such as a lost connection. Call it before closing
+// connections. Without a store to tell it to, the others report the consequence.
+void PublishFailure(Rendezvous& rendezvous, const std::string& failure);
+// The error of a process that failed with `status`: names the failure that another process told, if any.
+// Silence (DeadlineExceeded) is never the consequence of one.
+absl::Status WithReportedFailure(Rendezvous& rendezvous, const absl::Status& status);
+
 }  // namespace psring

@@ -213,6 +213,23 @@ TEST_F(RendezvousTest, EndOfTheStoreIsNamed) {
   EXPECT_THAT(zero->Set("k", "v").message(), Has("lost the rendezvous store at 127.0.0.1:"));
 }
 
+TEST_F(RendezvousTest, OtherProcessesNameAFailureInsteadOfItsConsequence) {
+  auto first = Join(0, 2), second = Join(1, 2);
+  const absl::Status lost = absl::UnavailableError("lost the connection to rank 0");
+  EXPECT_EQ(WithReportedFailure(*second, lost), lost) << "no failure was told";
+  PublishFailure(*first, "rank 0: cannot write F: No space left on device");
+  first.reset();  // the others may fail after it has left
+  EXPECT_EQ(WithReportedFailure(*second, lost),
+            absl::UnavailableError("ended because of rank 0: cannot write F: No space left on device"));
+  EXPECT_EQ(WithReportedFailure(*second, absl::OkStatus()), absl::OkStatus());
+  PublishFailure(*second, "rank 1: \x1b[2J\n\xff");
+  EXPECT_EQ(WithReportedFailure(*second, lost).message(), "ended because of rank 1: \\x1b[2J\\x0a\\xff");
+  PublishFailure(*second, std::string(1 << 20, 'x'));
+  EXPECT_LT(WithReportedFailure(*second, lost).message().size(), 2000u);
+  const absl::Status silence = absl::DeadlineExceededError("waited 60 s for rank 0");
+  EXPECT_EQ(WithReportedFailure(*second, silence), silence);
+}
+
 // The child of DeathOfAProcessEndsTheWaitsForIt: joins as rank 1 and waits to be killed.
 TEST(RendezvousChild, DISABLED_JoinsAndWaits) {
   auto rendezvous = Rendezvous::Join(Options(1, 2, std::atoi(std::getenv("PSRING_TEST_PORT")))).value();
