@@ -141,6 +141,7 @@ std::string VerbOf(const std::string& path) {
 // The only folders and files that see generated messages and gRPC.
 const std::set<std::string> kMaySeeGrpc = {"common/net/grpc_waiting.h",
                                            "common/rendezvous/rendezvous.cc",
+                                           "common/rendezvous/rendezvous_server.cc",
                                            "common/rendezvous/rendezvous_service.cc",
                                            "common/rendezvous/rendezvous_service.h",
                                            "experiments/runs/tensorboard.cc",
