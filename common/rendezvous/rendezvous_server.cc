@@ -12,6 +12,7 @@
 #include "common/rendezvous/rendezvous.h"
 #include "common/rendezvous/rendezvous_service.h"
 #include "common/rendezvous/rendezvous_store.h"
+#include "proto/rendezvous.grpc.pb.h"
 
 namespace psring {
 namespace {
@@ -49,7 +50,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ping_ms_);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingMs / 2);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
-    builder.RegisterService(&service_);
+    builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::UnavailableError("gRPC did not start a rendezvous store");
     const auto on_member = [this, fd = listener.socket.get()](PendingConnections::Member member) {
@@ -79,7 +80,7 @@ class GrpcRendezvousServer final : public RendezvousServer {
   const std::string noun_;
   RendezvousStore store_;
   const int ping_ms_;
-  RendezvousService service_{store_};
+  std::unique_ptr<grpc::Service> service_ = MakeRendezvousService(store_);
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;  // its threads use the members above
   std::unique_ptr<AuthenticatedListener> listener_;

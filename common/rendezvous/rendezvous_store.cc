@@ -26,14 +26,12 @@ absl::Status TooLate(const std::string& key, const std::string& whom, absl::Dura
 
 RendezvousStore::~RendezvousStore() {
   Close(absl::UnavailableError("the rendezvous store has ended"));
-  std::thread expiry;
   {
     MutexLock lock(mutex_);
     ends_ = true;
     earlier_.NotifyAll();
-    expiry = std::move(expiry_);
   }
-  if (expiry.joinable()) expiry.join();
+  expiry_.join();
 }
 
 absl::StatusOr<MemberId> RendezvousStore::Join(const Participant& process) {
@@ -273,7 +271,6 @@ void RendezvousStore::EndHopeless(Ended& ended) {
 }
 
 void RendezvousStore::ExpireAt(MonotonicTime deadline) {
-  if (!expiry_.joinable()) expiry_ = std::thread([this] { Expire(); });
   if (deadline >= next_expiry_) return;
   next_expiry_ = deadline;
   earlier_.NotifyAll();

@@ -143,11 +143,11 @@ class RendezvousStore {
   std::map<CallId, std::pair<std::shared_ptr<Round>, ExchangeDone>> exchanges_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
 
-  // Of the thread that ends calls at their deadlines, which starts with the first one that waits.
+  // Of the thread that ends calls at their deadlines.
   CondVar earlier_;
   MonotonicTime next_expiry_ ABSL_GUARDED_BY(mutex_) = MonotonicTime::InfiniteFuture();
   bool ends_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread expiry_ ABSL_GUARDED_BY(mutex_);
+  std::thread expiry_{[this] { Expire(); }};  // last: it uses the other members
 };
 
 }  // namespace psring
