@@ -1,5 +1,5 @@
-// Texts of JSON values (nlohmann::json or ordered_json). Invalid UTF-8, such as in a path, is replaced; dump()
-// without this option throws.
+// Texts of JSON values (nlohmann::json or ordered_json). Invalid UTF-8, such as in a path, is replaced;
+// dump() without this option throws.
 #pragma once
 
 #include <cstddef>

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/file_descriptor.h"
+#include "common/net/host_identity.h"
 #include "common/net/tcp_socket.h"
 #include "common/rendezvous/roster.h"
 
@@ -90,9 +90,8 @@ std::string SourceOfRoute(const AddressList& host) {
 }
 
 bool IsOwnName(const std::string& host) {
-  char name[256] = {};
-  const auto label = [](std::string_view of) { return of.substr(0, of.find('.')); };
-  return gethostname(name, sizeof name - 1) == 0 && label(name) == label(host);
+  const auto label = [](const std::string& of) { return of.substr(0, of.find('.')); };
+  return label(HostName()) == label(host);
 }
 
 absl::Status CheckOwn(const std::string& address) {
