@@ -73,10 +73,11 @@ absl::StatusOr<std::string> Content(const FileDescriptor& file, const std::strin
 absl::StatusOr<std::unique_ptr<MeetingFile>> MeetingFile::Publish(const std::string& path,
                                                                   const HostPort& store) {
   FileDescriptor file;
-  do {
+  for (bool is_locked = false; !is_locked || !IsStillThere(file, path);) {
     PSRING_ASSIGN_OR_RETURN(file, Open(path));
     flock lock = WriteLock();
-    if (fcntl(file.get(), F_OFD_SETLK, &lock) == 0) continue;
+    is_locked = fcntl(file.get(), F_OFD_SETLK, &lock) == 0;
+    if (is_locked || errno == EINTR) continue;
     if (errno != EAGAIN && errno != EACCES) {
       return Failed(path,
                     "its file system does not support locks (choose another folder, or tcp://host:port)");
@@ -84,14 +85,16 @@ absl::StatusOr<std::unique_ptr<MeetingFile>> MeetingFile::Publish(const std::str
     return absl::AlreadyExistsError(
         absl::StrCat("cannot be rank 0 of the rendezvous file ", path,
                      ", which is taken by another process; concurrent runs need different files"));
-  } while (!IsStillThere(file, path));
+  }
   PSRING_ASSIGN_OR_RETURN(const std::string old, Content(file, path));
   if (!old.empty() && !absl::StartsWith(old, kMagic)) {
     return absl::InvalidArgumentError(Text(path, "is not a rendezvous file; choose one that does not exist"));
   }
   const std::string text = absl::StrCat(kMagic, PublishedText(store), "\n");
+  // On NFS, other machines see it when it has been forced to the server.
   if (ftruncate(file.get(), 0) != 0 ||
-      pwrite(file.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+      pwrite(file.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+      fdatasync(file.get()) != 0) {
     return Failed(path, "it cannot be written");
   }
   return std::unique_ptr<MeetingFile>(new MeetingFile(path, std::move(file)));
