@@ -1,4 +1,4 @@
-#include "common/cli/finish_output.h"
+#include "common/cli/command_line.h"
 #include "experiments/psring.h"
 
 int main(int argc, char** argv) { return psring::FinishOutput("psring", psring::PsringMain(argc, argv)); }

@@ -25,7 +25,7 @@ thread_tests=(common_test ring_worker_test ps_server_test ps_direct_test)
 not_with_sanitizers='*AThreadThatCannotStartEndsTheProcess*'
 # Debian's gRPC is not built for the thread sanitizer, and reports races of its own. Of the collectives, the tests of all
 # counts, sizes and types would take an hour. The last ones have no threads and compute for long.
-not_with_threads='-*Rendezvous*:JobFailure.*:*ARankThatEndsBeforeItConnects*:RingWorker*:*EveryCollective*'
+not_with_threads='-*Rendezvous*:*ARankThatEndsBeforeItConnects*:RingWorker*:*EveryCollective*'
 not_with_threads+=":$not_with_sanitizers:CheckScheduleTest.*:ScheduleTest.*:CommonStep.*:BenchValues.*:Csv.*:Json*"
 shards=4
 

@@ -3,6 +3,7 @@
 // file names and certificates (wall_time.h).
 #pragma once
 
+#include <chrono>
 #include <compare>
 #include <cstdint>
 
@@ -11,7 +12,10 @@
 namespace psring {
 
 // Nanoseconds since the machine started, without those that it slept. One clock for all processes of a host.
-int64_t MonotonicNanos();
+inline int64_t MonotonicNanos() {
+  const auto since_start = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(since_start).count();
+}
 
 // Arithmetic saturates, as absl::Time's does.
 class MonotonicTime {

@@ -1,8 +1,10 @@
 #include "common/cli/command_line.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <sstream>
@@ -20,7 +22,6 @@
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/cli/config_file.h"
-#include "common/cli/finish_output.h"
 #include "common/cli/version.h"
 #include "common/suggestions/suggestions.h"
 #include "common/text/peer_text.h"
@@ -37,8 +38,7 @@ std::string DidYouMean(const std::string& nearest) {
 
 // The options of `app` and of its nameless groups.
 std::vector<CLI::Option*> OptionsOf(CLI::App& app) {
-  std::vector<CLI::Option*> options;
-  for (CLI::Option* option : app.get_options([](CLI::Option*) { return true; })) options.push_back(option);
+  std::vector<CLI::Option*> options = app.get_options([](CLI::Option*) { return true; });
   for (CLI::App* group : app.get_subcommands([](CLI::App* sub) { return sub->get_name().empty(); })) {
     for (CLI::Option* option : OptionsOf(*group)) options.push_back(option);
   }
@@ -235,12 +235,10 @@ class Reader {
   std::pair<CLI::Option*, std::string> Find(const std::string& typed) const {
     const bool is_long = absl::StartsWith(typed, "--");
     const std::string wanted = is_long ? CanonicalWord(typed.substr(2)) : typed.substr(1);
-    for (CLI::App* app : Reach()) {
-      for (CLI::Option* option : OptionsOf(*app)) {
-        for (const std::string& name : is_long ? option->get_lnames() : option->get_snames()) {
-          if ((is_long ? CanonicalWord(name) : name) == wanted) {
-            return {option, absl::StrCat(is_long ? "--" : "-", name)};
-          }
+    for (CLI::Option* option : Accepted()) {
+      for (const std::string& name : is_long ? option->get_lnames() : option->get_snames()) {
+        if ((is_long ? CanonicalWord(name) : name) == wanted) {
+          return {option, absl::StrCat(is_long ? "--" : "-", name)};
         }
       }
     }
@@ -250,10 +248,8 @@ class Reader {
   // One dash instead of two is a common typing error.
   std::string MeantFlag(const std::string& typed) const {
     std::vector<std::string> names;
-    for (CLI::App* app : Reach()) {
-      for (const CLI::Option* option : OptionsOf(*app)) {
-        names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
-      }
+    for (const CLI::Option* option : Accepted()) {
+      names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
     }
     std::string name = typed.substr(std::min(typed.find_first_not_of('-'), typed.size()));
     // "-g2" is "-g 2".
@@ -262,13 +258,14 @@ class Reader {
     return nearest.empty() ? "" : "--" + nearest;
   }
 
-  // The apps whose flags are accepted here: the command, and its parents if it has fallthrough.
-  std::vector<CLI::App*> Reach() const {
-    std::vector<CLI::App*> apps = {app_};
-    while (apps.back()->get_fallthrough() && apps.back()->get_parent() != nullptr) {
-      apps.push_back(apps.back()->get_parent());
+  // The options of the command, and of its parents if it has fallthrough.
+  std::vector<CLI::Option*> Accepted() const {
+    std::vector<CLI::Option*> options = OptionsOf(*app_);
+    for (CLI::App* app = app_; app->get_fallthrough() && app->get_parent() != nullptr;) {
+      app = app->get_parent();
+      for (CLI::Option* option : OptionsOf(*app)) options.push_back(option);
     }
-    return apps;
+    return options;
   }
 
   bool TakesWords() const {
@@ -406,8 +403,8 @@ std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const*
   app.set_version_flag("--version", absl::StrCat(app.get_name(), " ", kVersion), "Print the version");
   ParseOutcome outcome = Parse(app, std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
   if (!outcome.proceed) {
-    std::fputs(outcome.text.c_str(), outcome.exit_code == 0 ? stdout : stderr);
-    std::exit(FinishOutput(app.get_name(), outcome.exit_code));
+    std::fputs(outcome.text.c_str(), stdout);
+    std::exit(FinishOutput(app.get_name(), 0));
   }
   std::vector<std::string> command_line = std::move(outcome.arguments);
   if (argc > 0) command_line.insert(command_line.begin(), argv[0]);
@@ -423,6 +420,15 @@ int Fail(const std::string& program, const std::string& message, int code) {
 
 void Note(const std::string& program, const std::string& message) {
   std::fprintf(stderr, "%s\n", Tr("$0: note: $1", program, MessageText(message)).c_str());
+}
+
+int FinishOutput(const std::string& program, int code) {
+  errno = 0;
+  const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (is_written || code != 0) return code;
+  if (errno == 0 && std::fputc('\n', stdout) != EOF) std::fflush(stdout);  // an earlier write failed: why?
+  return Fail(program, absl::StrCat("cannot write to the standard output",
+                                    errno != 0 ? absl::StrCat(": ", std::strerror(errno)) : ""));
 }
 
 }  // namespace psring

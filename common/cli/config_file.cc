@@ -11,7 +11,7 @@
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
-#include <set>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -98,15 +98,15 @@ absl::StatusOr<std::vector<ConfigItem>> ReadConfigFile(const std::string& file) 
 }
 
 FlagReach ReachOf(const std::string& flag, const std::string& value) {
-  static const auto* const outside =
-      new std::set<std::string>({"J", "bind", "checkpoint_dir", "config", "interface", "master_addr",
-                                 "master_port", "out", "output_file", "record", "rendezvous", "replay"});
-  static const auto* const inputs =
-      new std::set<std::string>({"cluster", "compute_ms", "compute_varies", "data_dir", "like", "network_ms",
-                                 "plan_of", "profile", "resume", "text", "workload"});
+  constexpr std::string_view kOutside[] = {"J",           "bind",        "checkpoint_dir", "config",
+                                           "interface",   "master_addr", "master_port",    "out",
+                                           "output_file", "record",      "rendezvous",     "replay"};
+  constexpr std::string_view kInputs[] = {"cluster", "compute_ms", "compute_varies", "data_dir",
+                                          "like",    "network_ms", "plan_of",        "profile",
+                                          "resume",  "text",       "workload"};
   const bool names_keys = flag == "tls" && value != "auto";
-  if (outside->contains(flag) || names_keys) return FlagReach::kOutside;
-  return inputs->contains(flag) ? FlagReach::kInput : FlagReach::kValue;
+  if (std::ranges::find(kOutside, flag) != std::end(kOutside) || names_keys) return FlagReach::kOutside;
+  return std::ranges::find(kInputs, flag) != std::end(kInputs) ? FlagReach::kInput : FlagReach::kValue;
 }
 
 absl::Status CheckOnlyMine(const std::string& path) {

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
-#include "common/base/duration_text.h"
 #include "common/base/random.h"
+#include "common/base/units.h"
 #include "common/text/translate.h"
 
 namespace psring {

@@ -8,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/base/cores.h"
+#include "common/base/own_process.h"
 
 namespace psring {
 namespace {

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/io/json_shape.h"
 #include "common/io/json_text.h"
 
 namespace psring {

@@ -5,13 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/file_descriptor.h"
+#include "common/base/read_file.h"
 #include "common/text/translate.h"
 
 namespace psring {
@@ -47,24 +46,18 @@ absl::Status CheckPrivate(const std::string& path, const std::string& what, cons
   return absl::OkStatus();
 }
 
-absl::Status CannotRead(const std::string& path) {
-  return absl::UnavailableError(Tr("cannot read $0: $1", path, Translation(std::strerror(errno))));
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, const std::string& what,
                                             size_t most_bytes) {
   // Without waiting for the writer of a FIFO.
   const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!fd.valid() && errno == ENOENT) return absl::NotFoundError(path);
-  if (!fd.valid()) return CannotRead(path);
   struct stat file = {};
-  if (fstat(fd.get(), &file) != 0) return CannotRead(path);
+  if (!fd.valid() || fstat(fd.get(), &file) != 0) return FileError("read", path);
   PSRING_RETURN_IF_ERROR(CheckPrivate(path, what, file, most_bytes));
   std::string text(most_bytes, 0);
   const ssize_t bytes = read(fd.get(), text.data(), text.size());
-  if (bytes < 0) return CannotRead(path);
+  if (bytes < 0) return FileError("read", path);
   text.resize(static_cast<size_t>(bytes));
   return text;
 }

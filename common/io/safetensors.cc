@@ -1,7 +1,7 @@
 #include "common/io/safetensors.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -19,12 +19,6 @@ using Json = nlohmann::json;
 constexpr size_t kLengthBytes = 8;
 constexpr char kMetadata[] = "__metadata__";
 constexpr size_t kMaxNameBytes = 64;  // of a name in an error message
-
-uint64_t LengthAt(std::string_view bytes) {
-  uint64_t length = 0;
-  for (size_t i = 0; i < kLengthBytes; ++i) length |= uint64_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
-  return length;
-}
 
 absl::Status Damaged(const std::string& why) { return absl::DataLossError(why); }
 
@@ -91,14 +85,8 @@ absl::StatusOr<Place> ReadPlace(const std::string& name, const Json& json, uint6
   return place;
 }
 
-absl::Status CheckHeaderLength(uint64_t header_bytes, uint64_t rest) {
-  if (header_bytes > rest) return Damaged("it is truncated, or not a safetensors file");
-  if (header_bytes <= kMaxTextBytes) return absl::OkStatus();
-  return Damaged(absl::StrCat("its header has ", header_bytes, " bytes; the limit is ", kMaxTextBytes));
-}
-
 // Ordered by offset, from the JSON header and the number of bytes after it.
-absl::StatusOr<std::vector<Place>> PlacesIn(std::string_view text, uint64_t data_bytes) {
+absl::StatusOr<std::vector<Place>> PlacesIn(const std::string& text, uint64_t data_bytes) {
   const Json header = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!header.is_object()) return Damaged("its header is not a JSON object");
   std::vector<Place> places;
@@ -156,10 +144,15 @@ std::string EncodeSafetensors(const std::vector<NamedTensor>& tensors,
 }
 
 absl::StatusOr<std::vector<StoredTensor>> FindTensors(const FileContent& file) {
-  std::string length(kLengthBytes, 0);
+  std::array<unsigned char, kLengthBytes> length;
   PSRING_RETURN_IF_ERROR(file.Read(0, kLengthBytes, length.data()));
-  const uint64_t header_bytes = LengthAt(length), rest = file.size() - kLengthBytes;
-  PSRING_RETURN_IF_ERROR(CheckHeaderLength(header_bytes, rest));
+  uint64_t header_bytes = 0;
+  for (size_t i = 0; i < kLengthBytes; ++i) header_bytes |= uint64_t{length[i]} << (8 * i);
+  const uint64_t rest = file.size() - kLengthBytes;
+  if (header_bytes > rest) return Damaged("it is truncated, or not a safetensors file");
+  if (header_bytes > kMaxTextBytes) {
+    return Damaged(absl::StrCat("its header has ", header_bytes, " bytes; the limit is ", kMaxTextBytes));
+  }
   std::string header(static_cast<size_t>(header_bytes), 0);
   PSRING_RETURN_IF_ERROR(file.Read(kLengthBytes, header.size(), header.data()));
   PSRING_ASSIGN_OR_RETURN(const std::vector<Place> places, PlacesIn(header, rest - header_bytes));
@@ -168,26 +161,6 @@ absl::StatusOr<std::vector<StoredTensor>> FindTensors(const FileContent& file) {
     if (IsBatchCounter(place.name)) continue;
     tensors.push_back(
         {.name = place.name, .shape = place.shape, .at = kLengthBytes + header_bytes + place.begin});
-  }
-  return tensors;
-}
-
-absl::StatusOr<std::vector<NamedTensor>> DecodeSafetensors(std::string_view bytes) {
-  if (bytes.size() < kLengthBytes) return Damaged("it ends early");
-  const uint64_t header_bytes = LengthAt(bytes);
-  bytes.remove_prefix(kLengthBytes);
-  PSRING_RETURN_IF_ERROR(CheckHeaderLength(header_bytes, bytes.size()));
-  const std::string_view data = bytes.substr(header_bytes);
-  PSRING_ASSIGN_OR_RETURN(std::vector<Place> places, PlacesIn(bytes.substr(0, header_bytes), data.size()));
-  std::vector<NamedTensor> tensors;
-  for (Place& place : places) {
-    if (IsBatchCounter(place.name)) continue;
-    NamedTensor& tensor =
-        tensors.emplace_back(NamedTensor{.name = std::move(place.name), .shape = std::move(place.shape)});
-    tensor.values.resize((place.end - place.begin) / sizeof(float));
-    if (!tensor.values.empty()) {
-      std::memcpy(tensor.values.data(), data.data() + place.begin, place.end - place.begin);
-    }
   }
   return tensors;
 }

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -32,17 +31,14 @@ struct TensorShape {
 std::string SafetensorsHeader(const std::vector<TensorShape>& tensors,
                               const std::map<std::string, std::string>& metadata);
 
-// Accepts any bytes: DataLoss says in one line what is wrong (truncated, not JSON, an offset outside of the
-// file, a shape that does not fit, overlapping tensors), Unimplemented names a tensor of another type.
-// Ordered by offset. Tensors named "...num_batches_tracked" are left out.
-absl::StatusOr<std::vector<NamedTensor>> DecodeSafetensors(std::string_view bytes);
-
-// The same without the values, which begin at byte `at` of the file and fit the shape.
 struct StoredTensor {
   std::string name;
   std::vector<int64_t> shape;
-  uint64_t at = 0;
+  uint64_t at = 0;  // the byte of the file where its values begin, which fit the shape
 };
+// Accepts any bytes: DataLoss says in one line what is wrong (truncated, not JSON, an offset outside of the
+// file, a shape that does not fit, overlapping tensors), Unimplemented names a tensor of another type.
+// Ordered by offset. Tensors named "...num_batches_tracked" are left out.
 absl::StatusOr<std::vector<StoredTensor>> FindTensors(const FileContent& file);
 
 }  // namespace psring

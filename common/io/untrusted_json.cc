@@ -5,20 +5,19 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "common/io/json_shape.h"
 #include "common/io/json_text.h"
 
 namespace psring {
 namespace {
 
-constexpr size_t kDeepest = 32;
+constexpr size_t kMaxDepth = 32;
 constexpr size_t kMaxFields = 4096;  // of an object: finding one takes linear time
 
 }  // namespace
 
 UntrustedJson ParseUntrusted(absl::string_view text) {
   const JsonShape shape = ShapeOfJson(text);
-  if (shape.depth > kDeepest || shape.fields > kMaxFields) {
+  if (shape.depth > kMaxDepth || shape.fields > kMaxFields) {
     return UntrustedJson(UntrustedJson::value_t::discarded);
   }
   return UntrustedJson::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);

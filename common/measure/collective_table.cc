@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 
 namespace psring {
 namespace {
@@ -17,11 +18,15 @@ std::string Fitted(double value, int width) {
   return absl::StrFormat("%*.*e", width, width >= 7 ? 1 : 0, value);
 }
 
-std::string Half(const PlacementFigures& figures) {
-  if (!figures.measured) return absl::StrFormat("  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A");
-  const std::string wrong = figures.wrong < 0 ? "N/A" : absl::StrCat(figures.wrong);
-  return absl::StrFormat("  %7s  %6s  %6s  %6s", Fitted(figures.time_us, 7), Fitted(figures.algbw, 6),
-                         Fitted(figures.busbw, 6), wrong);
+std::string HalfText(absl::string_view time, absl::string_view algbw, absl::string_view busbw,
+                     absl::string_view wrong) {
+  return absl::StrFormat("  %7s  %6s  %6s  %6s", time, algbw, busbw, wrong);
+}
+
+std::string HalfOf(const PlacementFigures& figures) {
+  if (!figures.measured) return HalfText("N/A", "N/A", "N/A", "N/A");
+  return HalfText(Fitted(figures.time_us, 7), Fitted(figures.algbw, 6), Fitted(figures.busbw, 6),
+                  figures.wrong < 0 ? "N/A" : absl::StrCat(figures.wrong));
 }
 
 std::string Percent(const PlacementFigures& figures) {
@@ -52,26 +57,22 @@ void SetBandwidths(const std::string& collective, int ranks, uint64_t bytes, Pla
 }
 
 std::string CollectiveTableHeader(bool limits) {
-  return absl::StrCat(
-      "#\n",
-      absl::StrFormat(
-          "# %10s  %12s  %8s  %6s  %6s           out-of-place                       in-place      "
-          "    %s\n",
-          "", "", "", "", "", limits ? "  % of limit" : ""),
-      absl::StrFormat("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s", "size", "count",
-                      "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw",
-                      "#wrong"),
-      limits ? absl::StrFormat("  %6s  %6s", "oop", "ip") : "", "\n",
-      absl::StrFormat("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s", "(B)",
-                      "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)",
-                      ""),
-      limits ? absl::StrFormat("  %6s  %6s", "(%)", "(%)") : "", "\n");
+  constexpr char kColumns[] = "# %10s  %12s  %8s  %6s  %6s";
+  const std::string names = HalfText("time", "algbw", "busbw", "#wrong"),
+                    units = HalfText("(us)", "(GB/s)", "(GB/s)", "");
+  return absl::StrCat("#\n", absl::StrFormat(kColumns, "", "", "", "", ""),
+                      "           out-of-place                       in-place          ",
+                      limits ? "  % of limit" : "", "\n",
+                      absl::StrFormat(kColumns, "size", "count", "type", "redop", "root"), names, names,
+                      limits ? absl::StrFormat("  %6s  %6s", "oop", "ip") : "", "\n",
+                      absl::StrFormat(kColumns, "(B)", "(elements)", "", "", ""), units, units,
+                      limits ? absl::StrFormat("  %6s  %6s", "(%)", "(%)") : "", "\n");
 }
 
 std::string CollectiveTableLine(const CollectiveRow& row, bool limits) {
   return absl::StrCat(
       absl::StrFormat("%12d  %12d  %8s  %6s  %6d", row.bytes, row.count, row.type, row.op, row.root),
-      Half(row.out_of_place), Half(row.in_place),
+      HalfOf(row.out_of_place), HalfOf(row.in_place),
       limits ? Percent(row.out_of_place) + Percent(row.in_place) : "", "\n");
 }
 

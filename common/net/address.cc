@@ -2,11 +2,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -18,18 +13,6 @@ namespace psring {
 namespace {
 
 constexpr size_t kMaxTokenBytes = 64;
-
-int TryToListen(const addrinfo& address) {  // 0 or errno
-  const int listener = ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (listener < 0) return errno;
-  const int yes = 1;
-  ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));  // as gRPC does
-  const bool listens =
-      ::bind(listener, address.ai_addr, address.ai_addrlen) == 0 && ::listen(listener, 1) == 0;
-  const int error = listens ? 0 : errno;
-  ::close(listener);
-  return error;
-}
 
 }  // namespace
 
@@ -61,6 +44,25 @@ absl::StatusOr<HostPort> ParseAddress(const std::string& text) {
 
 std::string WithoutToken(const std::string& text) { return text.substr(0, text.find('/')); }
 
+std::string HostOf(const sockaddr* address) {
+  char host[INET6_ADDRSTRLEN] = {};
+  const auto& six = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+  const auto& four = reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
+  if (address->sa_family == AF_INET) {
+    inet_ntop(AF_INET, &four, host, sizeof host);
+  } else if (address->sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six)) {
+    inet_ntop(AF_INET, &six.s6_addr[12], host, sizeof host);
+  } else if (address->sa_family == AF_INET6) {
+    inet_ntop(AF_INET6, &six, host, sizeof host);
+  }
+  return host;
+}
+
+int PortOf(const sockaddr* address) {
+  return ntohs(address->sa_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(address)->sin6_port
+                                              : reinterpret_cast<const sockaddr_in*>(address)->sin_port);
+}
+
 bool IsLoopback(const std::string& host) {
   in_addr address{};
   return host == "localhost" || host == "::1" ||
@@ -76,23 +78,6 @@ absl::StatusOr<AddressList> ResolveHost(const std::string& host, int port) {
   const int error = ::getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
   if (error == 0) return AddressList(found, ::freeaddrinfo);
   return absl::InvalidArgumentError(absl::StrCat("host '", host, "': ", ::gai_strerror(error)));
-}
-
-absl::Status CheckThatPortIsFree(const std::string& host, int port, const std::string& remedy) {
-  PSRING_ASSIGN_OR_RETURN(const AddressList addresses, ResolveHost(host, port));
-  int last_error = 0;
-  bool listened = false;
-  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
-    const int error = TryToListen(*address);
-    if (error == EADDRINUSE) {
-      return absl::AlreadyExistsError(absl::StrCat("port ", port, " on ", host, " is in use; ", remedy));
-    }
-    listened = listened || error == 0;
-    last_error = error;
-  }
-  if (listened) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("cannot listen on ", AddressText(host, port), ": ", std::strerror(last_error)));
 }
 
 }  // namespace psring

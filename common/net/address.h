@@ -1,7 +1,8 @@
-// Parses and resolves hosts and ports; checks ports before they are used.
+// Parses and resolves hosts and ports.
 #pragma once
 
 #include <netdb.h>
+#include <sys/socket.h>
 
 #include <memory>
 #include <string>
@@ -28,6 +29,10 @@ absl::StatusOr<HostPort> ParseAddress(const std::string& text);
 // "host:port" of either, for messages.
 std::string WithoutToken(const std::string& text);
 
+// The numeric address of a socket, that of IPv4 in IPv6 as IPv4's; empty if it is of another family.
+std::string HostOf(const sockaddr* address);
+int PortOf(const sockaddr* address);
+
 // "localhost", an address 127.x.x.x, or ::1. Other names are not resolved.
 bool IsLoopback(const std::string& host);
 
@@ -38,11 +43,5 @@ bool IsWildcard(const std::string& host);
 // not known".
 using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 absl::StatusOr<AddressList> ResolveHost(const std::string& host, int port);
-
-// For servers of libraries that do not report why they could not listen. AlreadyExists: another program or
-// run uses the port; InvalidArgument: no such host; Unavailable: not an address of this machine, or not
-// permitted. `remedy` completes the message of the first: "choose another MASTER_PORT". Port 0 is always
-// free.
-absl::Status CheckThatPortIsFree(const std::string& host, int port, const std::string& remedy);
 
 }  // namespace psring

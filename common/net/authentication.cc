@@ -28,10 +28,7 @@ constexpr size_t kMaxNonces = 32768;  // of one generation of SeenNonces
 
 Nonce NewNonce() {
   Nonce nonce;
-  for (size_t i = 0; i < nonce.size(); i += sizeof(uint64_t)) {
-    const uint64_t bits = KernelRandom();
-    std::memcpy(nonce.data() + i, &bits, sizeof bits);
-  }
+  FillWithRandom(nonce.data(), nonce.size());
   return nonce;
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/file_descriptor.h"
@@ -22,13 +23,6 @@ namespace psring {
 namespace {
 
 constexpr size_t kMaxFileBytes = 4096;
-
-int DigitOf(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 absl::Status CannotUse(const std::string& why) {
   return absl::FailedPreconditionError(absl::StrCat(
@@ -83,35 +77,25 @@ absl::StatusOr<JobSecret> OwnSecret(const std::string& config) {
 
 JobSecret JobSecret::Random() {
   JobSecret secret;
-  for (size_t i = 0; i < secret.bytes_.size(); i += sizeof(uint64_t)) {
-    const uint64_t bits = KernelRandom();
-    std::memcpy(secret.bytes_.data() + i, &bits, sizeof bits);
-  }
+  FillWithRandom(secret.bytes_.data(), secret.bytes_.size());
   secret.set_ = true;
   return secret;
 }
 
 absl::StatusOr<JobSecret> JobSecret::FromHex(absl::string_view text) {
   JobSecret secret;
-  bool valid = text.size() == 2 * secret.bytes_.size();
-  for (size_t i = 0; valid && i < secret.bytes_.size(); ++i) {
-    const int high = DigitOf(text[2 * i]), low = DigitOf(text[2 * i + 1]);
-    valid = high >= 0 && low >= 0;
-    secret.bytes_[i] = static_cast<uint8_t>(high << 4 | low);
+  if (text.size() != 2 * secret.bytes_.size() ||
+      !std::all_of(text.begin(), text.end(), absl::ascii_isxdigit)) {
+    return absl::InvalidArgumentError("is not 32 hexadecimal digits");
   }
-  if (!valid) return absl::InvalidArgumentError("is not 32 hexadecimal digits");
+  std::memcpy(secret.bytes_.data(), absl::HexStringToBytes(text).data(), secret.bytes_.size());
   secret.set_ = true;
   return secret;
 }
 
 std::string JobSecret::Hex() const {
-  std::string text;
-  if (!set_) return text;
-  for (const uint8_t byte : bytes_) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
-  return text;
+  if (!set_) return "";
+  return absl::BytesToHexString({reinterpret_cast<const char*>(bytes_.data()), bytes_.size()});
 }
 
 JobSecret::Digest JobSecret::Sign(absl::string_view message) const {
@@ -138,8 +122,7 @@ JobSecret JobSecret::Derived(absl::string_view label) const {
   return secret;
 }
 
-absl::StatusOr<JobSecret> LoadJobSecret(
-    const std::function<std::optional<std::string>(const char* name)>& get_env) {
+absl::StatusOr<JobSecret> LoadJobSecret(const GetEnv& get_env) {
   if (const std::string text = get_env(kSecretVariable).value_or(""); !text.empty()) {
     absl::StatusOr<JobSecret> secret = JobSecret::FromHex(text);
     if (secret.ok()) return secret;
@@ -154,11 +137,7 @@ absl::StatusOr<JobSecret> LoadJobSecret(
   std::string config = get_env("XDG_CONFIG_HOME").value_or("");
   if (config.empty()) {
     const std::string home = get_env("HOME").value_or("");
-    if (home.empty()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "there is no home folder for the job's secret; set ", kSecretFileVariable,
-          " to a file of mode 0600 with 32 hexadecimal digits, the same for all processes of the job"));
-    }
+    if (home.empty()) return CannotUse("there is no home folder for the job's secret");
     config = absl::StrCat(home, "/.config");
   }
   return OwnSecret(config);

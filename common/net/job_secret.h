@@ -5,13 +5,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/own_process.h"
 
 namespace psring {
 
@@ -52,11 +51,9 @@ inline constexpr char kSecretFileVariable[] = "PSRING_SECRET_FILE";  // the path
 
 // The secret of this process's job, from the first of: PSRING_SECRET; the file PSRING_SECRET_FILE; the user's
 // own file, $XDG_CONFIG_HOME/psring/secret or ~/.config/psring/secret, which is created on first use. So
-// processes of one user on one machine, or with a shared home, need no configuration. `get_env`: the value of
-// an environment variable. Errors say what to do. Files must not be readable by other users
-// (FailedPrecondition).
-absl::StatusOr<JobSecret> LoadJobSecret(
-    const std::function<std::optional<std::string>(const char* name)>& get_env);
+// processes of one user on one machine, or with a shared home, need no configuration. Errors say what to do.
+// Files must not be readable by other users (FailedPrecondition).
+absl::StatusOr<JobSecret> LoadJobSecret(const GetEnv& get_env);
 
 // "PSRING_SECRET=...", for a child's environment.
 std::string SecretEnvironment(const JobSecret& secret);

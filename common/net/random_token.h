@@ -8,28 +8,31 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "common/base/check.h"
 
 namespace psring {
 
-inline uint64_t KernelRandom() {
-  uint64_t value = 0;
+// At most 256 bytes, which the kernel gives at once.
+inline void FillWithRandom(void* data, size_t bytes) {
   ssize_t read = 0;
   do {  // fails only if a signal arrives before the kernel's generator is ready
-    read = getrandom(&value, sizeof value, 0);
+    read = getrandom(data, bytes, 0);
   } while (read < 0 && errno == EINTR);
-  PSRING_CHECK(read == sizeof value);
+  PSRING_CHECK(read == static_cast<ssize_t>(bytes));
+}
+
+inline uint64_t KernelRandom() {
+  uint64_t value = 0;
+  FillWithRandom(&value, sizeof value);
   return value;
 }
 
-// Lower-case hexadecimal digits.
+// Lower-case hexadecimal digits, an even number.
 inline std::string RandomToken(size_t digits) {
-  std::string token;
-  for (uint64_t bits = 0; token.size() < digits; bits >>= 4) {
-    if (token.size() % 16 == 0) bits = KernelRandom();
-    token += "0123456789abcdef"[bits % 16];
-  }
-  return token;
+  std::string bytes(digits / 2, 0);
+  FillWithRandom(bytes.data(), bytes.size());
+  return absl::BytesToHexString(bytes);
 }
 
 }  // namespace psring

@@ -1,7 +1,5 @@
 #include "common/net/rejection_log.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <cstdio>
@@ -15,19 +13,9 @@ namespace {
 
 constexpr absl::Duration kReportEvery = absl::Seconds(10);
 
-// Of an IPv4 address in IPv6, the IPv4 one.
 std::string TextOf(const sockaddr_storage& address) {
-  char host[INET6_ADDRSTRLEN] = {};
-  const auto& six = reinterpret_cast<const sockaddr_in6&>(address);
-  const auto& four = reinterpret_cast<const sockaddr_in&>(address);
-  if (address.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six.sin6_addr)) {
-    inet_ntop(AF_INET, &six.sin6_addr.s6_addr[12], host, sizeof host);
-  } else if (address.ss_family == AF_INET6) {
-    inet_ntop(AF_INET6, &six.sin6_addr, host, sizeof host);
-  } else {
-    inet_ntop(AF_INET, &four.sin_addr, host, sizeof host);
-  }
-  return AddressText(host, ntohs(address.ss_family == AF_INET6 ? six.sin6_port : four.sin_port));
+  const auto* of = reinterpret_cast<const sockaddr*>(&address);
+  return AddressText(HostOf(of), PortOf(of));
 }
 
 }  // namespace

@@ -31,9 +31,10 @@ absl::StatusOr<FileDescriptor> Listen(const addrinfo& address, const std::string
   PSRING_ASSIGN_OR_RETURN(FileDescriptor fd, OpenSocket(address));
   const int on = 1;  // the port may have old connections in TIME_WAIT
   if (reuse) (void)setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0) return SystemError(what);
-  if (listen(fd.get(), SOMAXCONN) != 0) return SystemError(what);
-  return fd;
+  if (bind(fd.get(), address.ai_addr, address.ai_addrlen) == 0 && listen(fd.get(), SOMAXCONN) == 0) return fd;
+  const bool is_used = errno == EADDRINUSE;
+  const absl::Status failed = SystemError(what);
+  return is_used ? absl::AlreadyExistsError(failed.message()) : failed;
 }
 
 absl::StatusOr<FileDescriptor> Connect(const addrinfo& address, const std::string& what,
@@ -82,7 +83,8 @@ absl::Status AwaitSocket(int fd, short events, MonotonicTime deadline, const std
 absl::StatusOr<TcpListener> ListenTcp(const std::string& host, int port) {
   PSRING_ASSIGN_OR_RETURN(const AddressList addresses, ResolveHost(host, port));
   absl::StatusOr<FileDescriptor> socket;
-  for (const addrinfo* address = addresses.get(); address != nullptr && !socket.ok();
+  for (const addrinfo* address = addresses.get();
+       address != nullptr && !socket.ok() && !absl::IsAlreadyExists(socket.status());
        address = address->ai_next) {
     socket = Listen(*address, absl::StrCat("cannot listen on ", AddressText(host, port)), port != 0);
   }
@@ -92,34 +94,22 @@ absl::StatusOr<TcpListener> ListenTcp(const std::string& host, int port) {
 
 absl::StatusOr<TcpListener> TakeListener(FileDescriptor socket) {
   sockaddr_storage bound;
+  auto* const address = reinterpret_cast<sockaddr*>(&bound);
   socklen_t length = sizeof bound;
-  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
+  if (getsockname(socket.get(), address, &length) != 0) {
     return SystemError("cannot determine the port of a listener");
   }
-  const int port = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
-                                                     : reinterpret_cast<sockaddr_in&>(bound).sin_port);
-  return TcpListener{std::move(socket), port};
+  return TcpListener{std::move(socket), PortOf(address)};
 }
 
 bool WithinHost(int fd) {
-  sockaddr_storage here = {}, there = {};
-  socklen_t here_length = sizeof here, there_length = sizeof there;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&here), &here_length) != 0 ||
-      getpeername(fd, reinterpret_cast<sockaddr*>(&there), &there_length) != 0 ||
-      here.ss_family != there.ss_family) {
-    return false;
-  }
-  if (here.ss_family == AF_INET) {
-    const auto address = [](const sockaddr_storage& of) {
-      return reinterpret_cast<const sockaddr_in&>(of).sin_addr.s_addr;
-    };
-    return address(here) == address(there);
-  }
-  if (here.ss_family != AF_INET6) return false;
-  const auto address = [](const sockaddr_storage& of) {
-    return &reinterpret_cast<const sockaddr_in6&>(of).sin6_addr;
-  };
-  return std::memcmp(address(here), address(there), sizeof(in6_addr)) == 0;
+  sockaddr_storage address = {};
+  auto* const end = reinterpret_cast<sockaddr*>(&address);
+  socklen_t length = sizeof address;
+  if (getsockname(fd, end, &length) != 0) return false;
+  const std::string here = HostOf(end);
+  length = sizeof address;
+  return getpeername(fd, end, &length) == 0 && !here.empty() && here == HostOf(end);
 }
 
 absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& host, int port, MonotonicTime deadline,

@@ -22,7 +22,9 @@ struct TcpListener {
   FileDescriptor socket;
   int port = 0;
 };
-// On the first address of `host` that this machine has. `port` 0: the system chooses.
+// On the first address of `host` that this machine has. `port` 0: the system chooses. InvalidArgument: no
+// such host; AlreadyExists: another program listens there; Unavailable: not an address of this machine, or
+// not permitted.
 absl::StatusOr<TcpListener> ListenTcp(const std::string& host, int port = 0);
 
 // For a socket that listens already.

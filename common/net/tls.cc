@@ -127,19 +127,16 @@ absl::StatusOr<JobSecret> WithTls(const JobSecret& secret, const std::string& ch
   return secret.WithTls(std::move(context));
 }
 
-absl::StatusOr<JobSecret> LoadJobSecret(
-    const std::function<std::optional<std::string>(const char* name)>& get_env, const std::string& choice) {
+absl::StatusOr<JobSecret> LoadJobSecret(const GetEnv& get_env, const std::string& choice) {
   PSRING_ASSIGN_OR_RETURN(const JobSecret secret, LoadJobSecret(get_env));
   return WithTls(secret, choice);
 }
-
-void TlsHandshake::SslDeleter::operator()(ssl_st* ssl) const { SSL_free(ssl); }
 
 TlsHandshake::TlsHandshake(std::shared_ptr<TlsContext> context, Role role, FileDescriptor socket)
     : context_(std::move(context)),
       role_(role),
       socket_(std::move(socket)),
-      ssl_(context_->state_->NewSsl().release()),
+      ssl_(context_->state_->NewSsl().release(), SSL_free),
       events_(role == Role::kClient ? POLLOUT : POLLIN) {
   if (ssl_ == nullptr) return;
   BIO* const bio = NewSocketBio(socket_.get());
@@ -154,11 +151,10 @@ TlsHandshake::TlsHandshake(std::shared_ptr<TlsContext> context, Role role, FileD
 TlsHandshake::~TlsHandshake() = default;
 
 absl::StatusOr<bool> TlsHandshake::Advance() {
-  if (ssl_ == nullptr) {
-    ERR_clear_error();
-    return absl::ResourceExhaustedError("cannot be encrypted: this process has too little memory");
-  }
+  const absl::Status no_memory =
+      absl::ResourceExhaustedError("cannot be encrypted: this process has too little memory");
   ERR_clear_error();
+  if (ssl_ == nullptr) return no_memory;
   if (stage_ != Stage::kReady) {
     if (const int result = SSL_do_handshake(ssl_.get()); result != 1) {
       PSRING_RETURN_IF_ERROR(Explain(result));
@@ -178,7 +174,7 @@ absl::StatusOr<bool> TlsHandshake::Advance() {
   if (SSL_export_keying_material(ssl_.get(), reinterpret_cast<unsigned char*>(binding_.data()),
                                  binding_.size(), kLabel, std::strlen(kLabel), nullptr, 0, 0) != 1) {
     ERR_clear_error();
-    return absl::ResourceExhaustedError("cannot be encrypted: this process has too little memory");
+    return no_memory;
   }
   stage_ = Stage::kComplete;
   return true;

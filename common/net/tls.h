@@ -8,9 +8,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -38,8 +36,7 @@ std::string CheckTls(const std::string& text);
 // InvalidArgument name the file and say what to do.
 absl::StatusOr<JobSecret> WithTls(const JobSecret& secret, const std::string& choice);
 // The same of this process's job: LoadJobSecret(get_env).
-absl::StatusOr<JobSecret> LoadJobSecret(
-    const std::function<std::optional<std::string>(const char* name)>& get_env, const std::string& choice);
+absl::StatusOr<JobSecret> LoadJobSecret(const GetEnv& get_env, const std::string& choice);
 
 // For `auto`: the key of the CA.
 JobSecret::Digest AuthoritySeed(const JobSecret& secret);
@@ -94,9 +91,6 @@ class TlsHandshake {
 
  private:
   enum class Stage { kHandshake, kReady, kComplete };
-  struct SslDeleter {
-    void operator()(ssl_st* ssl) const;
-  };
 
   // Of the last call, which returned `result`; OK: it must be repeated after events().
   absl::Status Explain(int result);
@@ -106,7 +100,7 @@ class TlsHandshake {
   std::shared_ptr<TlsContext> context_;
   Role role_;
   FileDescriptor socket_;
-  std::unique_ptr<ssl_st, SslDeleter> ssl_;
+  std::unique_ptr<ssl_st, void (*)(ssl_st*)> ssl_;
   Stage stage_ = Stage::kHandshake;
   short events_;
   std::string binding_;

@@ -141,14 +141,6 @@ pid_t AncestorWithout(const std::string& variable) {
 
 }  // namespace
 
-GetEnv ProcessEnvironment() {
-  return [](const char* name) -> std::optional<std::string> {
-    const char* value = std::getenv(name);
-    if (value == nullptr) return std::nullopt;
-    return value;
-  };
-}
-
 GetEnv InPlaceOf(GetEnv environment, std::string rank, std::string world_size) {
   return [environment = std::move(environment), rank = std::move(rank),
           world_size = std::move(world_size)](const char* name) -> std::optional<std::string> {

@@ -12,16 +12,13 @@
 // one process on each node, which are the MPI's daemons or a shell.
 #pragma once
 
-#include <functional>
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/base/own_process.h"
 
 namespace psring {
 
-using GetEnv = std::function<std::optional<std::string>(const char* name)>;
-GetEnv ProcessEnvironment();
 // `environment`, with RANK and WORLD_SIZE replaced by flags that are not empty.
 GetEnv InPlaceOf(GetEnv environment, std::string rank, std::string world_size);
 

@@ -1,6 +1,5 @@
 #include "common/rendezvous/own_address.h"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -8,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +17,8 @@
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/file_descriptor.h"
+#include "common/net/host_identity.h"
+#include "common/net/tcp_socket.h"
 #include "common/rendezvous/roster.h"
 
 namespace psring {
@@ -27,16 +27,6 @@ namespace {
 constexpr char kLoopback[] = "127.0.0.1";
 constexpr absl::Duration kBetweenResolutions = absl::Milliseconds(200);
 constexpr char kAsk[] = "; choose one: --interface NAME or --bind ADDRESS";
-
-std::string TextOf(const sockaddr* address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address->sa_family == AF_INET) {
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
-  } else if (address->sa_family == AF_INET6) {
-    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof text);
-  }
-  return text;
-}
 
 // Addresses of interfaces that are up; IPv4 first. Excludes link-local IPv6 addresses, which are not valid on
 // other machines.
@@ -50,7 +40,7 @@ std::vector<std::pair<std::string, std::string>> InterfacesAndAddresses() {
       if ((entry->ifa_flags & IFF_UP) == 0) continue;
       const auto* v6 = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
       if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) continue;
-      found.emplace_back(entry->ifa_name, TextOf(entry->ifa_addr));
+      found.emplace_back(entry->ifa_name, HostOf(entry->ifa_addr));
     }
   }
   freeifaddrs(list);
@@ -94,22 +84,21 @@ std::string SourceOfRoute(const AddressList& host) {
     socklen_t length = sizeof own;
     if (!fd.valid() || connect(fd.get(), to->ai_addr, to->ai_addrlen) != 0) continue;
     if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) continue;
-    return TextOf(reinterpret_cast<const sockaddr*>(&own));
+    return HostOf(reinterpret_cast<const sockaddr*>(&own));
   }
   return "";
 }
 
 bool IsOwnName(const std::string& host) {
-  char name[256] = {};
-  const auto label = [](std::string_view of) { return of.substr(0, of.find('.')); };
-  return gethostname(name, sizeof name - 1) == 0 && label(name) == label(host);
+  const auto label = [](const std::string& of) { return of.substr(0, of.find('.')); };
+  return label(HostName()) == label(host);
 }
 
 absl::Status CheckOwn(const std::string& address) {
-  const absl::Status free = CheckThatPortIsFree(address, 0, "");
-  if (free.ok()) return absl::OkStatus();
+  const absl::Status listens = ListenTcp(address).status();
+  if (listens.ok()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("--bind ", address, ": ", free.message(), "; it must be an address of this machine"));
+      absl::StrCat("--bind ", address, ": ", listens.message(), "; it must be an address of this machine"));
 }
 
 }  // namespace
@@ -154,9 +143,9 @@ absl::StatusOr<std::string> StoreAddress(const std::string& bind, const std::str
   PSRING_ASSIGN_OR_RETURN(const AddressList resolved, ResolveHost(host, /*port=*/0));
   bool loopback = false;
   for (const addrinfo* address = resolved.get(); address != nullptr; address = address->ai_next) {
-    const std::string text = TextOf(address->ai_addr);
+    const std::string text = HostOf(address->ai_addr);
     loopback = loopback || IsLoopback(text);
-    if (!IsLoopback(text) && CheckThatPortIsFree(text, 0, "").ok()) return text;
+    if (!IsLoopback(text) && ListenTcp(text).ok()) return text;
   }
   if (!bind.empty()) return bind;
   if (loopback) return OnlyAddress();
@@ -171,7 +160,7 @@ absl::StatusOr<std::string> AddressToDial(const std::string& bind, const std::st
   const absl::StatusOr<AddressList> resolved = ResolveHost(host, /*port=*/0);
   if (!resolved.ok()) return host;
   for (const addrinfo* address = resolved->get(); address != nullptr; address = address->ai_next) {
-    if (!IsLoopback(TextOf(address->ai_addr))) return host;
+    if (!IsLoopback(HostOf(address->ai_addr))) return host;
   }
   return StoreAddress(bind, host);
 }

@@ -18,11 +18,11 @@
 #include "common/net/address.h"
 #include "common/net/authentication.h"
 #include "common/net/grpc_waiting.h"
+#include "common/net/host_identity.h"
 #include "common/net/tls.h"
-#include "common/rendezvous/file_rendezvous.h"
+#include "common/rendezvous/meeting_file.h"
 #include "common/rendezvous/own_address.h"
 #include "common/rendezvous/rendezvous_service.h"
-#include "common/rendezvous/rendezvous_store.h"
 #include "common/text/peer_text.h"
 #include "proto/rendezvous.grpc.pb.h"
 
@@ -30,92 +30,14 @@ namespace psring {
 namespace {
 
 constexpr int kMaxReplyBytes = 64 << 20;  // the values of all ranks
-// gRPC keeps a whole request in memory before the store can count its bytes.
-constexpr int kMaxRequestBytes = 2 << 20, kMaxCalls = 64;  // calls of one connection at a time
-constexpr size_t kMaxBytesInFlight = 1 << 30;
-// How long a closing store waits for its users, whose last replies may be in transit.
-constexpr absl::Duration kLinger = absl::Seconds(5);
 // The server enforces the call's own timeout; the client's, longer by this, expires only if the store hangs.
 constexpr absl::Duration kGrace = absl::Seconds(5);
-// The time between a member's pings, and the time after which a store that does not answer one is lost.
-constexpr int kPingMs = 10'000;
 // Between attempts to reach a store that is not up yet, and the limit of one attempt.
 constexpr absl::Duration kBetweenAttempts = absl::Milliseconds(50);
 constexpr absl::Duration kLongestAttempt = absl::Seconds(10);
 constexpr size_t kMaxErrorBytes = 8192;  // of the store
 // Of another process's clock, which is added to ours: 36 years.
 constexpr int64_t kLatestNs = int64_t{1} << 60;
-
-// The detail of a process's report that it has another --tls (ReportOtherTls). -1: it has no rank.
-uint64_t DetailOf(int rank) { return static_cast<uint64_t>(rank + 1); }
-int RankOf(uint64_t detail) { return detail > Roster::kMaxRanks ? -1 : static_cast<int>(detail) - 1; }
-
-class GrpcRendezvousServer final : public RendezvousServer {
- public:
-  GrpcRendezvousServer(const std::string& noun, absl::Duration ping)
-      : noun_(noun), store_(noun), ping_ms_(static_cast<int>(absl::ToInt64Milliseconds(ping))) {}
-  ~GrpcRendezvousServer() override {
-    store_.WaitUntilEmpty(kLinger);
-    store_.Close(absl::UnavailableError("the rendezvous store has been closed by its host"));
-    listener_.reset();
-    if (server_ != nullptr) server_->Shutdown(GrpcDeadline(MonotonicNow() + absl::Seconds(1)));
-  }
-
-  // We accept connections, authenticate them and pass them to gRPC. (gRPC could also listen only in its
-  // thread's network namespace.)
-  absl::Status ServeOn(TcpListener listener, const JobSecret& secret) {
-    ChooseGrpcPolling();
-    grpc::ServerBuilder builder;
-    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
-        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        grpc::InsecureServerCredentials());
-    Serve(builder);
-    if (server_ == nullptr) return absl::UnavailableError("gRPC did not start a rendezvous store");
-    const auto on_member = [this, fd = listener.socket.get()](PendingConnections::Member member) {
-      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-      connection.listener_fd = fd;
-      connection.fd = member.socket.release();
-      acceptor_->HandleNewConnection(&connection);
-    };
-    const auto on_other_tls = [this](uint64_t detail, const std::string& peer) {
-      const int rank = RankOf(detail);
-      store_.Refuse(rank,
-                    absl::StrCat(rank < 0 ? "a process" : absl::StrCat(noun_, " ", rank), " at ", peer,
-                                 " was started with another --tls than the rendezvous store; ", kSameTls));
-    };
-    PSRING_ASSIGN_OR_RETURN(
-        listener_,
-        AuthenticatedListener::Start(std::move(listener), {.secret = secret, .purpose = Purpose::kRendezvous},
-                                     on_member, on_other_tls));
-    return absl::OkStatus();
-  }
-
-  int port() const override { return listener_->port(); }
-  absl::Status Surplus() override { return store_.Surplus(); }
-  void RankEnded(int rank, const std::string& why) override { store_.RankEnded(rank, why); }
-
- private:
-  void Serve(grpc::ServerBuilder& builder) {
-    builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCalls);
-    builder.SetResourceQuota(grpc::ResourceQuota("rendezvous store").Resize(kMaxBytesInFlight));
-    // Pings also detect a host that vanishes.
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ping_ms_);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ping_ms_);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingMs / 2);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
-    builder.RegisterService(&service_);
-    server_ = builder.BuildAndStart();
-  }
-
-  const std::string noun_;
-  RendezvousStore store_;
-  const int ping_ms_;
-  RendezvousService service_{store_};
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
-  std::unique_ptr<grpc::Server> server_;  // its threads use the members above
-  std::unique_ptr<AuthenticatedListener> listener_;
-};
 
 // Over an authenticated connection, which is not reopened when it is lost: then this process is lost, too.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, FileDescriptor socket) {
@@ -131,13 +53,10 @@ class GrpcRendezvous final : public Rendezvous {
   using Stub = proto::Rendezvous::Stub;
 
  public:
-  // `dial_host`: how this process reaches options.host.
-  GrpcRendezvous(const RendezvousOptions& options, const std::string& dial_host,
-                 std::unique_ptr<RendezvousServer> server)
-      : options_(options),
-        address_(AddressText(options.host, options.port)),
-        dial_host_(dial_host),
-        server_(std::move(server)) {}
+  // `store`: how this process reaches the store; unknown, without a host, if the file says it.
+  GrpcRendezvous(const RendezvousOptions& options, HostPort store, std::unique_ptr<RendezvousServer> server,
+                 std::unique_ptr<MeetingFile> file)
+      : options_(options), store_(std::move(store)), server_(std::move(server)), file_(std::move(file)) {}
 
   ~GrpcRendezvous() override {
     if (attendance_ != nullptr) {
@@ -150,6 +69,7 @@ class GrpcRendezvous final : public Rendezvous {
       (void)attendance_->Finish();
     }
     stub_.reset();
+    file_.reset();    // a process that comes now belongs to another run
     server_.reset();  // waits for the others
   }
 
@@ -161,11 +81,16 @@ class GrpcRendezvous final : public Rendezvous {
     proto::JoinRequest request;
     request.set_rank(rank);
     request.set_world_size(options_.world_size);
-    request.set_process(ProcessName());
+    request.set_process(absl::StrCat(PeerText(HostName()), ":", ::getpid()));
     proto::JoinReply reply;
     const grpc::Status status = stub_->Join(&context, request, &reply);
     if (status.error_code() == grpc::DEADLINE_EXCEEDED) return Unreachable();
-    PSRING_RETURN_IF_ERROR(FromGrpc(status, "while joining"));
+    const absl::Status joined = FromGrpc(status, "while joining");
+    if (absl::IsAlreadyExists(joined) && !options_.file.empty()) {
+      return absl::AlreadyExistsError(
+          absl::StrCat(joined.message(), "; concurrent runs need different files"));
+    }
+    PSRING_RETURN_IF_ERROR(joined);
     member_ = reply.member();
 
     attendance_ = stub_->Attend(&attend_context_, &attend_reply_);
@@ -236,7 +161,7 @@ class GrpcRendezvous final : public Rendezvous {
                                                              absl::StrCat("at exchange '", name, "'")));
     const size_t expected = ranks.empty() ? static_cast<size_t>(options_.world_size) : ranks.size();
     if (static_cast<size_t>(reply.values_size()) != expected) {
-      return absl::InternalError(absl::StrCat("rendezvous store at ", address_, " answered exchange '", name,
+      return absl::InternalError(absl::StrCat("rendezvous store at ", Address(), " answered exchange '", name,
                                               "' with ", reply.values_size(), " values instead of ",
                                               expected));
     }
@@ -254,7 +179,7 @@ class GrpcRendezvous final : public Rendezvous {
     reading.theirs = reply.monotonic_ns();
     if (reading.theirs < 0 || reading.theirs > kLatestNs) {
       return absl::InternalError(
-          absl::StrCat("rendezvous store at ", address_, " sent the time ", reading.theirs, " ns"));
+          absl::StrCat("rendezvous store at ", Address(), " sent the time ", reading.theirs, " ns"));
     }
     return reading;
   }
@@ -262,25 +187,45 @@ class GrpcRendezvous final : public Rendezvous {
  private:
   // Retries until the store is up.
   absl::Status Connect(int rank, MonotonicTime deadline) {
-    const std::string store = absl::StrCat("the rendezvous store at ", address_);
     const Credentials credentials = {.secret = options_.secret, .purpose = Purpose::kRendezvous};
     while (true) {
       const MonotonicTime until = std::min(deadline, MonotonicNow() + kLongestAttempt);
-      absl::StatusOr<FileDescriptor> socket = ConnectTcp(dial_host_, options_.port, until);
+      PSRING_RETURN_IF_ERROR(LookForStore());
+      const std::string store = absl::StrCat("the rendezvous store at ", Address());
+      absl::StatusOr<FileDescriptor> socket = ConnectToStore(until);
       absl::Status status = socket.status();
       if (status.ok()) status = AuthenticateTcp(*socket, credentials, store, until);
       if (status.ok()) {
-        stub_ = proto::Rendezvous::NewStub(MakeChannel(address_, *std::move(socket)));
+        stub_ = proto::Rendezvous::NewStub(MakeChannel(Address(), *std::move(socket)));
         return status;
       }
       if (IsOtherTls(status, credentials)) {
-        socket = ConnectTcp(dial_host_, options_.port, until);
+        socket = ConnectToStore(until);
         if (socket.ok()) (void)ReportOtherTls(socket->get(), credentials, store, until, DetailOf(rank));
       }
       if (absl::IsPermissionDenied(status) || absl::IsFailedPrecondition(status)) return status;
       if (MonotonicNow() + kBetweenAttempts >= deadline) return Unreachable();
       absl::SleepFor(kBetweenAttempts);
     }
+  }
+
+  // Each time, because an address in the file may be of a run that has just ended.
+  absl::Status LookForStore() {
+    if (options_.file.empty() || file_ != nullptr) return absl::OkStatus();
+    const absl::StatusOr<HostPort> published = ReadMeetingFile(options_.file);
+    store_ = published.value_or(HostPort());
+    return absl::IsNotFound(published.status()) ? absl::OkStatus() : published.status();
+  }
+
+  absl::StatusOr<FileDescriptor> ConnectToStore(MonotonicTime until) const {
+    if (store_.host.empty()) return absl::UnavailableError("its address is not known");
+    return ConnectTcp(store_.host, store_.port, until);
+  }
+
+  // As errors name the store.
+  std::string Address() const {
+    return options_.file.empty() ? AddressText(options_.host, options_.port)
+                                 : AddressText(store_.host, store_.port);
   }
 
   // `when` completes the error message.
@@ -303,9 +248,15 @@ class GrpcRendezvous final : public Rendezvous {
   }
 
   absl::Status Unreachable() const {
-    const absl::Status resolved = ResolveHost(options_.host, options_.port).status();
+    if (store_.host.empty()) {
+      return absl::DeadlineExceededError(absl::StrCat("waited ", SecondsText(options_.timeout), " for ",
+                                                      Host(), " at the rendezvous file ", options_.file, "; ",
+                                                      Host(), " never joined"));
+    }
+    const std::string& host = options_.file.empty() ? options_.host : store_.host;
+    const absl::Status resolved = ResolveHost(host, store_.port).status();
     return absl::DeadlineExceededError(
-        absl::StrCat("waited ", SecondsText(options_.timeout), " for the rendezvous store at ", address_,
+        absl::StrCat("waited ", SecondsText(options_.timeout), " for the rendezvous store at ", Address(),
                      resolved.ok() ? "" : absl::StrCat(" (", resolved.message(), ")"), "; start ", Host(),
                      ", which hosts it, or check MASTER_ADDR, MASTER_PORT and the firewall"));
   }
@@ -316,25 +267,29 @@ class GrpcRendezvous final : public Rendezvous {
     if (status.error_details() == kFromTheStore)
       return absl::Status(code, PeerText(status.error_message(), kMaxErrorBytes));
     switch (status.error_code()) {
+      case grpc::DEADLINE_EXCEEDED:
       case grpc::UNAVAILABLE:
       case grpc::CANCELLED: {
-        // Of a ping ("keepalive watchdog timeout") or of TCP ("Connection timed out").
-        const bool silent = absl::StrContains(status.error_message(), "timeout") ||
+        // Of the call, of a ping ("keepalive watchdog timeout") or of TCP ("Connection timed out").
+        const bool late = status.error_code() == grpc::DEADLINE_EXCEEDED;
+        const bool silent = late || absl::StrContains(status.error_message(), "timeout") ||
                             absl::StrContains(status.error_message(), "timed out");
-        return absl::UnavailableError(absl::StrCat(
-            "lost the rendezvous store at ", address_, " ", when, "; ", Host(), ", which hosts it, ",
-            silent ? "does not respond: it is stopped, or the network is down" : "has ended"));
+        return absl::Status(
+            late ? code : absl::StatusCode::kUnavailable,
+            absl::StrCat("lost the rendezvous store at ", Address(), " ", when, "; ", Host(),
+                         ", which hosts it, ",
+                         silent ? "does not respond: it is stopped, or the network is down" : "has ended"));
       }
       default:
-        return absl::Status(code, absl::StrCat("rendezvous store at ", address_, " ", when, ": ",
+        return absl::Status(code, absl::StrCat("rendezvous store at ", Address(), " ", when, ": ",
                                                PeerText(status.error_message())));
     }
   }
 
   const RendezvousOptions options_;
-  const std::string address_;
-  const std::string dial_host_;
+  HostPort store_;
   std::unique_ptr<RendezvousServer> server_;  // if this process hosts the store
+  std::unique_ptr<MeetingFile> file_;         // and says so in a file
   std::unique_ptr<Stub> stub_;
   MemberId member_;
   grpc::ClientContext attend_context_;
@@ -343,46 +298,42 @@ class GrpcRendezvous final : public Rendezvous {
   std::thread answers_pings_;  // runs while attendance_ is set
 };
 
+// Starts rank 0's store, which the others find at options.host or by the file. Sets options.port.
+absl::StatusOr<std::unique_ptr<RendezvousServer>> HostStore(RendezvousOptions& options, HostPort& store) {
+  if (!options.file.empty()) {
+    store.host = options.bind.empty() ? "127.0.0.1" : options.bind;
+  } else {
+    PSRING_RETURN_IF_ERROR(AwaitHost(options.host, options.timeout).status());
+    PSRING_ASSIGN_OR_RETURN(store.host, StoreAddress(options.bind, options.host));
+  }
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<RendezvousServer> server,
+                          RendezvousServer::Start(store.host, options.port, options.secret, options.noun));
+  options.port = store.port = server->port();
+  return server;
+}
+
 absl::StatusOr<std::unique_ptr<Rendezvous>> Enter(RendezvousOptions options, int rank) {
   options.timeout = std::min(options.timeout, kLongestTimeout);
-  if (!options.file.empty()) return EnterFile(options, rank);
-  std::string dial_host = options.host;
+  if (!options.file.empty()) options.hosted_elsewhere = false, options.port = 0;
+  HostPort store;
   std::unique_ptr<RendezvousServer> server;
+  std::unique_ptr<MeetingFile> file;
   if (rank == 0 && !options.hosted_elsewhere) {
-    PSRING_RETURN_IF_ERROR(AwaitHost(options.host, options.timeout).status());
-    PSRING_ASSIGN_OR_RETURN(dial_host, StoreAddress(options.bind, options.host));
-    PSRING_ASSIGN_OR_RETURN(server,
-                            RendezvousServer::Start(dial_host, options.port, options.secret, options.noun));
-    options.port = server->port();
-  } else {
-    PSRING_ASSIGN_OR_RETURN(dial_host, AddressToDial(options.bind, options.host));
+    PSRING_ASSIGN_OR_RETURN(server, HostStore(options, store));
+    if (!options.file.empty()) {
+      PSRING_ASSIGN_OR_RETURN(file, MeetingFile::Publish(options.file, store));
+    }
+  } else if (options.file.empty()) {
+    PSRING_ASSIGN_OR_RETURN(store.host, AddressToDial(options.bind, options.host));
+    store.port = options.port;
   }
-  auto rendezvous = std::make_unique<GrpcRendezvous>(options, dial_host, std::move(server));
+  auto rendezvous =
+      std::make_unique<GrpcRendezvous>(options, std::move(store), std::move(server), std::move(file));
   PSRING_RETURN_IF_ERROR(rendezvous->Join(rank));
   return rendezvous;
 }
 
 }  // namespace
-
-absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(const std::string& host, int port,
-                                                                          const JobSecret& secret,
-                                                                          const std::string& noun,
-                                                                          absl::Duration ping) {
-  PSRING_RETURN_IF_ERROR(
-      CheckThatPortIsFree(host, port, "stop the program that uses it or choose another MASTER_PORT"));
-  PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(host, port));
-  auto server = std::make_unique<GrpcRendezvousServer>(noun, ping);
-  PSRING_RETURN_IF_ERROR(server->ServeOn(std::move(listener), secret));
-  return server;
-}
-
-absl::StatusOr<std::unique_ptr<RendezvousServer>> RendezvousServer::StartOn(FileDescriptor socket,
-                                                                            const JobSecret& secret) {
-  PSRING_ASSIGN_OR_RETURN(TcpListener listener, TakeListener(std::move(socket)));
-  auto server = std::make_unique<GrpcRendezvousServer>("rank", absl::Milliseconds(kPingMs));
-  PSRING_RETURN_IF_ERROR(server->ServeOn(std::move(listener), secret));
-  return server;
-}
 
 absl::StatusOr<std::unique_ptr<Rendezvous>> Rendezvous::Join(const RendezvousOptions& options) {
   if (options.rank < 0 || options.rank >= options.world_size) {

@@ -1,13 +1,14 @@
 // How ranks find each other: a small key-value store that all of them reach, and collective calls that
 // exchange values.
 //
-// A spec names the store. "tcp://host:port" is a gRPC service (proto/rendezvous.proto), which rank 0 hosts
-// unless PSRING_STORE_HOSTED=1 says that a launcher does. "file://path" is a file that all ranks can access
-// (file_rendezvous.h). "env://" uses the launcher's variables (launched_as.h): MASTER_ADDR and MASTER_PORT
-// (with torchrun's own store on MASTER_PORT, ours takes the next port), else their equivalents under srun,
-// else, if all ranks are on one host, a file of the job. Rank and world size always come from the launcher.
+// The store is a gRPC service (proto/rendezvous.proto), which rank 0 hosts unless PSRING_STORE_HOSTED=1 says
+// that a launcher does. A spec says where it is: at "tcp://host:port"; at the address that rank 0 writes into
+// the file of "file://path", which all ranks can access (meeting_file.h). "env://" uses the launcher's
+// variables (launched_as.h): MASTER_ADDR and MASTER_PORT (with torchrun's own store on MASTER_PORT, ours
+// takes the next port), else their equivalents under srun, else, if all ranks are on one host, a file of the
+// job. Rank and world size always come from the launcher.
 //
-// Only processes with the job's secret can connect to a gRPC store (net/authentication.h). Every wait has a
+// Only processes with the job's secret can connect to a store (net/authentication.h). Every wait has a
 // deadline, and its error names the missing ranks. A wait ends earlier, with Unavailable and
 // the name of the process, if a process that it waits for has left, died or was rejected.
 #pragma once
@@ -31,11 +32,11 @@ struct RendezvousOptions {
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 0;  // ranks on this host; 0: unknown
-  std::string file;          // the store's file; empty: the store is at host and port
+  std::string file;          // says where the store is; empty: it is at host and port
   std::string host;
   int port = 0;
   bool hosted_elsewhere = false;  // otherwise rank 0 hosts the store
-  std::string bind;               // rank 0's own address if `host` is not one: own_address.h
+  std::string bind;               // rank 0's own, for `file` or a name as `host`: own_address.h
   JobSecret secret;               // of all processes of the job, and of the connections between ranks
   absl::Duration timeout = absl::Seconds(60);
   std::string noun = "rank";  // how errors name a rank
@@ -110,9 +111,9 @@ class Rendezvous {
   // completes the error "rank 1 has died while others waited for it ...".
   virtual absl::Status CheckRanks(const std::string& where) = 0;
 
-  // If this process hosts the store, or the store is a file: Unavailable if a rank was rejected because it is
-  // not below the job's world size, so one of the two world sizes is wrong. A job of one rank waits for no
-  // other rank and learns this only here.
+  // If this process hosts the store: Unavailable if a rank was rejected because it is not below the job's
+  // world size, so one of the two world sizes is wrong. A job of one rank waits for no other rank and learns
+  // this only here.
   virtual absl::Status Surplus() { return absl::OkStatus(); }
 
   // Collective with the same `name`; returns all ranks' values in rank order. A name may be used again unless
@@ -128,8 +129,7 @@ class Rendezvous {
                                                                  const std::string& value,
                                                                  absl::Duration timeout) = 0;
 
-  // The monotonic clock of the process that hosts the store, between two readings of our own. Unimplemented
-  // for a file.
+  // The monotonic clock of the process that hosts the store, between two readings of our own.
   virtual absl::StatusOr<ClockReading> ReadClock() = 0;
 };
 
@@ -144,5 +144,13 @@ std::unique_ptr<Rendezvous> MakePartRendezvous(Rendezvous& whole, std::vector<in
 absl::Status RequireEqual(Rendezvous& rendezvous, const std::string& what, const std::string& value);
 // The same for a command's flags ("--lr=0.5"): the error shows only those that differ.
 absl::Status RequireEqualFlags(Rendezvous& rendezvous, const std::vector<std::string>& flags);
+
+// Tells the others why this process fails ("rank 0: cannot write F: No space left on device"), so that they
+// report the failure instead of its consequence, such as a lost connection. Call it before closing
+// connections. Without a store to tell it to, the others report the consequence.
+void PublishFailure(Rendezvous& rendezvous, const std::string& failure);
+// The error of a process that failed with `status`: names the failure that another process told, if any.
+// Silence (DeadlineExceeded) is never the consequence of one.
+absl::Status WithReportedFailure(Rendezvous& rendezvous, const absl::Status& status);
 
 }  // namespace psring

@@ -16,6 +16,8 @@
 namespace psring {
 namespace {
 
+constexpr char kFailure[] = "failure";  // a key
+
 // "host:port", "[::1]:port".
 absl::Status ReadAddress(const std::string& address, const std::string& spec, RendezvousOptions& options) {
   const size_t colon = address.rfind(':');
@@ -147,6 +149,17 @@ absl::Status RequireEqualFlags(Rendezvous& rendezvous, const std::vector<std::st
                      beside(first, other), "; give every ", noun, " the same flags"));
   }
   return absl::OkStatus();
+}
+
+void PublishFailure(Rendezvous& rendezvous, const std::string& failure) {
+  (void)rendezvous.Set(kFailure, failure);
+}
+
+absl::Status WithReportedFailure(Rendezvous& rendezvous, const absl::Status& status) {
+  if (status.ok() || absl::IsDeadlineExceeded(status)) return status;
+  const absl::StatusOr<std::optional<std::string>> published = rendezvous.TryGet(kFailure, "a failure");
+  if (!published.ok() || !published->has_value()) return status;
+  return absl::Status(status.code(), absl::StrCat("ended because of ", PeerText(**published)));
 }
 
 }  // namespace psring

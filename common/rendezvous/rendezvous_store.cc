@@ -26,32 +26,29 @@ absl::Status TooLate(const std::string& key, const std::string& whom, absl::Dura
 
 RendezvousStore::~RendezvousStore() {
   Close(absl::UnavailableError("the rendezvous store has ended"));
-  std::thread expiry;
   {
     MutexLock lock(mutex_);
     ends_ = true;
     earlier_.NotifyAll();
-    expiry = std::move(expiry_);
   }
-  if (expiry.joinable()) expiry.join();
+  expiry_.join();
 }
 
 absl::StatusOr<MemberId> RendezvousStore::Join(const Participant& process) {
   Ended ended;
   MutexLock lock(mutex_);
   PSRING_RETURN_IF_ERROR(closed_);
-  const absl::StatusOr<int64_t> number = roster_.Join(process);
-  if (!number.ok()) EndHopeless(ended);  // waits for a rejected rank must fail
-  PSRING_RETURN_IF_ERROR(number.status());
-  const uint64_t bits[] = {KernelRandom(), KernelRandom()};
-  MemberId member(reinterpret_cast<const char*>(bits), sizeof bits);
-  members_[member] = *number;
+  MemberId member(16, 0);
+  FillWithRandom(member.data(), member.size());
+  const absl::Status joined = roster_.Join(process, member);
+  if (!joined.ok()) EndHopeless(ended);  // waits for a rejected rank must fail
+  PSRING_RETURN_IF_ERROR(joined);
   return member;
 }
 
 bool RendezvousStore::Knows(const MemberId& member) {
   MutexLock lock(mutex_);
-  return members_.contains(member);
+  return roster_.Find(member) != nullptr;
 }
 
 void RendezvousStore::Leave(const MemberId& member) { Depart(member, Roster::Presence::kLeft); }
@@ -60,9 +57,7 @@ void RendezvousStore::Lose(const MemberId& member) { Depart(member, Roster::Pres
 void RendezvousStore::Depart(const MemberId& member, Roster::Presence how) {
   Ended ended;
   MutexLock lock(mutex_);
-  const auto found = members_.find(member);
-  if (found == members_.end()) return;
-  roster_.Depart(found->second, how);
+  roster_.Depart(member, how);
   EndHopeless(ended);
   departed_.NotifyAll();
 }
@@ -182,20 +177,19 @@ absl::Status RendezvousStore::Enter(CallId id, const MemberId& member, const std
                                     const std::vector<int>& ranks, ExchangeDone& done, Ended& ended) {
   PSRING_RETURN_IF_ERROR(CheckKey(name));
   PSRING_RETURN_IF_ERROR(CheckWaiting());
-  const auto joined = members_.find(member);
-  if (joined == members_.end() || !roster_.HasRank(joined->second)) {
+  const Participant* const process = roster_.Find(member);
+  if (process == nullptr || process->rank < 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("exchange '", name, "' is only for ranks that have joined"));
   }
-  const Participant& process = roster_.at(joined->second);
-  if (ranks.size() > static_cast<size_t>(process.world_size)) {
+  if (ranks.size() > static_cast<size_t>(process->world_size)) {
     return absl::FailedPreconditionError(absl::StrCat("exchange '", name, "' has more ranks than the job"));
   }
   std::set<int> among(ranks.begin(), ranks.end());
-  for (int rank = 0; rank < process.world_size && ranks.empty(); ++rank) among.insert(among.end(), rank);
-  if (!among.contains(process.rank) || *among.begin() < 0 || *among.rbegin() >= process.world_size) {
+  for (int rank = 0; rank < process->world_size && ranks.empty(); ++rank) among.insert(among.end(), rank);
+  if (!among.contains(process->rank) || *among.begin() < 0 || *among.rbegin() >= process->world_size) {
     return absl::FailedPreconditionError(
-        absl::StrCat("rank ", process.rank, " is not part of exchange '", name, "'"));
+        absl::StrCat("rank ", process->rank, " is not part of exchange '", name, "'"));
   }
   const auto found = rounds_.find(name);
   const bool is_new = found == rounds_.end();
@@ -208,12 +202,12 @@ absl::Status RendezvousStore::Enter(CallId id, const MemberId& member, const std
   const std::shared_ptr<Round> round = is_new ? std::make_shared<Round>() : found->second;
   if (is_new) round->ranks = std::move(among);
   if (!is_new && round->ranks != among) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("exchange '", name, "' was started with other ranks than those of rank ", process.rank));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "exchange '", name, "' was started with other ranks than those of rank ", process->rank));
   }
-  if (!round->values.emplace(process.rank, value).second) {
+  if (!round->values.emplace(process->rank, value).second) {
     return absl::FailedPreconditionError(
-        absl::StrCat("rank ", process.rank, " already waits at exchange '", name, "'"));
+        absl::StrCat("rank ", process->rank, " already waits at exchange '", name, "'"));
   }
   rounds_[name] = round;
   round->bytes += bytes;
@@ -277,7 +271,6 @@ void RendezvousStore::EndHopeless(Ended& ended) {
 }
 
 void RendezvousStore::ExpireAt(MonotonicTime deadline) {
-  if (!expiry_.joinable()) expiry_ = std::thread([this] { Expire(); });
   if (deadline >= next_expiry_) return;
   next_expiry_ = deadline;
   earlier_.NotifyAll();

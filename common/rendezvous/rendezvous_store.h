@@ -21,9 +21,6 @@
 
 namespace psring {
 
-// 128 random bits, so that a process can speak only for itself.
-using MemberId = std::string;
-
 // Beyond these, calls fail with ResourceExhausted.
 struct StoreLimits {
   size_t keys = 1 << 20;     // and exchanges that are not complete
@@ -137,7 +134,6 @@ class RendezvousStore {
   Mutex mutex_;
   CondVar departed_;
   Roster roster_ ABSL_GUARDED_BY(mutex_);
-  std::map<MemberId, int64_t> members_ ABSL_GUARDED_BY(mutex_);  // their numbers in the roster
   std::map<std::string, std::string> values_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::shared_ptr<Round>> rounds_ ABSL_GUARDED_BY(mutex_);  // incomplete ones
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -147,11 +143,11 @@ class RendezvousStore {
   std::map<CallId, std::pair<std::shared_ptr<Round>, ExchangeDone>> exchanges_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
 
-  // Of the thread that ends calls at their deadlines, which starts with the first one that waits.
+  // Of the thread that ends calls at their deadlines.
   CondVar earlier_;
   MonotonicTime next_expiry_ ABSL_GUARDED_BY(mutex_) = MonotonicTime::InfiniteFuture();
   bool ends_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread expiry_ ABSL_GUARDED_BY(mutex_);
+  std::thread expiry_{[this] { Expire(); }};  // last: it uses the other members
 };
 
 }  // namespace psring

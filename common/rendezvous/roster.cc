@@ -40,7 +40,7 @@ std::string Roster::Describe(const Member& member) const {
 }
 
 absl::Status Roster::Admit(const Participant& process) const {
-  if (size() >= kMaxMembers) {
+  if (members_.size() >= kMaxMembers) {
     return absl::ResourceExhaustedError(absl::StrCat("more than ", kMaxMembers, " processes have joined"));
   }
   if (process.name.size() > kMaxNameBytes) {
@@ -56,31 +56,29 @@ absl::Status Roster::Admit(const Participant& process) const {
         absl::StrCat(noun_, " ", process.rank, " is not below the world size ", process.world_size));
   }
   if (const auto taken = member_of_rank_.find(process.rank); taken != member_of_rank_.end()) {
-    const Member& other = members_[static_cast<size_t>(taken->second)];
+    const Member& other = *taken->second;
     return absl::AlreadyExistsError(absl::StrCat(
         process.name, " claims to be ", noun_, " ", process.rank, ", which is taken by ", other.process.name,
         other.presence == Presence::kHere ? absl::StrCat("; give every process a ", noun_, " of its own")
                                           : absl::StrCat(", which has ended; restart all ", noun_, "s")));
   }
-  if (member_of_rank_.empty()) return absl::OkStatus();
-  const Member& other = members_[static_cast<size_t>(member_of_rank_.begin()->second)];
-  if (other.process.world_size == process.world_size) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the world size of ", noun_, " ", process.rank, " (",
-                                                 process.name, ") is ", process.world_size, ", that of ",
-                                                 Describe(other), " is ", other.process.world_size));
+  if (member_of_rank_.empty() || world_size() == process.world_size) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the world size of ", noun_, " ", process.rank, " (", process.name, ") is ", process.world_size,
+      ", that of ", Describe(*member_of_rank_.begin()->second), " is ", world_size()));
 }
 
-absl::StatusOr<int64_t> Roster::Join(const Participant& joining) {
+absl::Status Roster::Join(const Participant& joining, const MemberId& id) {
   Participant process = joining;
   if (process.name.size() <= kMaxNameBytes) process.name = PeerText(process.name);
   if (const absl::Status admitted = Admit(process); !admitted.ok()) {
     Refuse(process.rank, std::string(admitted.message()));
     return admitted;
   }
-  const int64_t member = size();
-  members_.push_back({process});
+  Member* const member = &members_.emplace_back(Member{process});
+  members_by_id_[id] = member;
   if (process.rank >= 0) member_of_rank_[process.rank] = member;
-  return member;
+  return absl::OkStatus();
 }
 
 void Roster::Refuse(int rank, const std::string& why) {
@@ -90,19 +88,26 @@ void Roster::Refuse(int rank, const std::string& why) {
 void Roster::RankEnded(int rank, const std::string& why) {
   const auto joined = member_of_rank_.find(rank);
   if (joined == member_of_rank_.end()) return Refuse(rank, why);
-  Depart(joined->second, Presence::kLost);
+  Depart(*joined->second, Presence::kLost);
 }
 
-void Roster::Depart(int64_t member, Presence how) {
-  if (member < 0 || member >= size()) return;
-  Member& departing = members_[static_cast<size_t>(member)];
+void Roster::Depart(const MemberId& id, Presence how) {
+  if (const auto found = members_by_id_.find(id); found != members_by_id_.end()) Depart(*found->second, how);
+}
+
+void Roster::Depart(Member& departing, Presence how) {
   if (departing.presence != Presence::kHere) return;
   departing.presence = how;
   departing.departure = departures_++;
 }
 
-bool Roster::HasRank(int64_t member) const {
-  return member >= 0 && member < size() && members_[static_cast<size_t>(member)].process.rank >= 0;
+const Participant* Roster::Find(const MemberId& id) const {
+  const auto found = members_by_id_.find(id);
+  return found == members_by_id_.end() ? nullptr : &found->second->process;
+}
+
+int Roster::world_size() const {
+  return member_of_rank_.empty() ? 0 : member_of_rank_.begin()->second->process.world_size;
 }
 
 bool Roster::AnyoneHere() const {
@@ -124,7 +129,7 @@ absl::Status Roster::Hopeless(const std::vector<int>& missing, const std::string
       if (rejected == nullptr && refusal != refused_.end()) rejected = &*refusal;
       continue;
     }
-    const Member& member = members_[static_cast<size_t>(joined->second)];
+    const Member& member = *joined->second;
     if (member.presence != Presence::kHere && (first == nullptr || cause(member) < cause(*first))) {
       first = &member;
     }
@@ -137,9 +142,7 @@ absl::Status Roster::Hopeless(const std::vector<int>& missing, const std::string
 }
 
 absl::Status Roster::Hopeless(const std::string& where) const {
-  if (member_of_rank_.empty()) return absl::OkStatus();
-  const int world_size = members_[static_cast<size_t>(member_of_rank_.begin()->second)].process.world_size;
-  std::vector<int> all(static_cast<size_t>(world_size));
+  std::vector<int> all(static_cast<size_t>(world_size()));
   std::iota(all.begin(), all.end(), 0);
   return Hopeless(all, where);
 }
@@ -148,7 +151,7 @@ std::string Roster::Joined() const {
   constexpr size_t kMax = 16;
   std::vector<std::string> names;
   for (const auto& [rank, member] : member_of_rank_) {
-    if (names.size() < kMax) names.push_back(Describe(members_[static_cast<size_t>(member)]));
+    if (names.size() < kMax) names.push_back(Describe(*member));
   }
   if (names.empty()) return "";
   const size_t more = member_of_rank_.size() - names.size();
@@ -167,10 +170,8 @@ absl::Status Roster::TooLate(const std::vector<int>& missing, const std::string&
 }
 
 absl::Status Roster::Surplus() const {
-  if (member_of_rank_.empty()) return absl::OkStatus();
-  const int world_size = members_[static_cast<size_t>(member_of_rank_.begin()->second)].process.world_size;
   for (const Refusal& refusal : refused_) {
-    if (refusal.rank >= world_size) return absl::UnavailableError(refusal.why);
+    if (refusal.rank >= world_size() && world_size() > 0) return absl::UnavailableError(refusal.why);
   }
   return absl::OkStatus();
 }

@@ -1,11 +1,13 @@
 // The members of a rendezvous, and the errors of waits for missing ones, which name the process at fault.
-// Shared by all stores. Pure.
+// Pure.
 //
 // A *member* is a process that has joined: a rank, or a process without a rank. It *leaves* deliberately and
 // is *lost* when it ends otherwise.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -20,6 +22,9 @@ std::string SecondsText(absl::Duration duration);
 // "rank 2", "ranks 2 and 3", "ranks 0, 1, 2 and 3"; `noun` in place of "rank".
 std::string RanksText(const std::vector<int>& ranks, const std::string& noun = "rank");
 
+// 128 random bits, so that a process can speak only for itself.
+using MemberId = std::string;
+
 struct Participant {
   int rank = -1;  // -1: no rank
   int world_size = 1;
@@ -29,23 +34,21 @@ struct Participant {
 class Roster {
  public:
   static constexpr int kMaxRanks = 65'536;
-  static constexpr int64_t kMaxMembers = 2 * kMaxRanks;
+  static constexpr size_t kMaxMembers = 2 * kMaxRanks;
 
   enum class Presence { kHere, kLeft, kLost };
 
   explicit Roster(std::string noun = "rank") : noun_(std::move(noun)) {}
 
-  // The member's number. AlreadyExists: the rank is or was taken; InvalidArgument: no such rank, too many, or
-  // a world size that differs from earlier ranks'; ResourceExhausted: too many members. Rejected processes
-  // are remembered for the error messages of others.
-  absl::StatusOr<int64_t> Join(const Participant& joining);
-  void Depart(int64_t member, Presence how);  // no effect if it has departed before
+  // AlreadyExists: the rank is or was taken; InvalidArgument: no such rank, too many, or a world size that
+  // differs from earlier ranks'; ResourceExhausted: too many members. Rejected processes are remembered for
+  // the error messages of others.
+  absl::Status Join(const Participant& joining, const MemberId& id);
+  void Depart(const MemberId& id, Presence how);  // no effect if it is unknown or has departed before
   void Refuse(int rank, const std::string& why);
   void RankEnded(int rank, const std::string& why);  // lost; if it has not joined, it counts as rejected
 
-  bool HasRank(int64_t member) const;
-  const Participant& at(int64_t member) const { return members_[static_cast<size_t>(member)].process; }
-  int64_t size() const { return static_cast<int64_t>(members_.size()); }
+  const Participant* Find(const MemberId& id) const;  // null: unknown
   bool AnyoneHere() const;
 
   // Why a wait for the ranks `missing` can no longer succeed: one of them is lost, has left or was rejected.
@@ -73,13 +76,16 @@ class Roster {
     std::string why;
   };
 
+  int world_size() const;  // of the ranks that have joined; 0: none
   absl::Status Admit(const Participant& process) const;
+  void Depart(Member& departing, Presence how);
   std::string Describe(const Member& member) const;
   std::string Joined() const;  // "; joined: ..."; empty: no rank has
 
   std::string noun_;
-  std::vector<Member> members_;
-  std::map<int, int64_t> member_of_rank_;
+  std::deque<Member> members_;
+  std::map<MemberId, Member*> members_by_id_;
+  std::map<int, Member*> member_of_rank_;
   std::vector<Refusal> refused_;
   int64_t departures_ = 0;
 };

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/byte_size.h"
+#include "common/base/units.h"
 #include "common/cli/version.h"
 #include "common/measure/collective_table.h"
 #include "common/text/translate.h"

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
-#include "common/cli/finish_output.h"
 #include "common/device/device.h"
 #include "common/devices/make_device.h"
 #include "common/devices/make_ops.h"

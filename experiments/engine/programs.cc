@@ -4,7 +4,7 @@
 
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
-#include "common/base/own_program.h"
+#include "common/base/own_process.h"
 #include "common/base/read_file.h"
 #include "common/io/json_object.h"
 #include "common/text/translate.h"

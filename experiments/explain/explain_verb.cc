@@ -5,8 +5,8 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_join.h"
-#include "common/base/byte_size.h"
 #include "common/base/check.h"
+#include "common/base/units.h"
 #include "common/cli/command_line.h"
 #include "common/suggestions/suggestions.h"
 #include "common/text/translate.h"

@@ -12,7 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/base/cores.h"
+#include "common/base/own_process.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/control_groups.h"
 #include "common/io/files.h"

@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "common/base/duration_text.h"
+#include "common/base/units.h"
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
 

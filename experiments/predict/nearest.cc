@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "absl/strings/match.h"
-#include "common/base/bit_rate.h"
 #include "common/base/check.h"
+#include "common/base/units.h"
 #include "common/text/translate.h"
 
 namespace psring {

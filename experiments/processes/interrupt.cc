@@ -10,7 +10,7 @@
 #include <string>
 
 #include "common/base/check.h"
-#include "common/base/ignored_signal.h"
+#include "common/base/own_process.h"
 #include "common/text/translate.h"
 
 namespace psring {

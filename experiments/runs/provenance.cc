@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/own_program.h"
+#include "common/base/own_process.h"
 #include "common/io/checkpoint_folder.h"
 #include "common/io/files.h"
 #include "common/io/hash.h"

@@ -6,8 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "common/base/bit_rate.h"
-#include "common/base/duration_text.h"
+#include "common/base/units.h"
 #include "common/text/translate.h"
 
 namespace psring {

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/bit_rate.h"
 #include "common/base/check.h"
+#include "common/base/units.h"
 
 namespace psring {
 

@@ -179,7 +179,7 @@ struct GrpcClientOptions {
 };
 
 // For the server that published `address`. kShared: Start fails if the two share no memory. Training programs
-// should call KeepFreedMemory() once (keep_freed_memory.h): it makes this client up to twice as fast.
+// should call KeepFreedMemory() once (common/base/own_process.h): it makes this client up to twice as fast.
 std::unique_ptr<OneServerClient> MakeGrpcPsClient(const std::string& address, GrpcClientOptions options);
 
 // One client of several servers, each with a slice of every bucket (sharding.h). An exchange goes to all

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/cores.h"
+#include "common/base/own_process.h"
 #include "common/cuda/cuda_device.h"
 #include "common/devices/make_device.h"
 

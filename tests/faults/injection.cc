@@ -235,7 +235,7 @@ Promise PromiseOf(const Fault& fault) {
     case FaultKind::kKillWorker:
     case FaultKind::kKillWorkerAtEnd:
     case FaultKind::kEndWorker:
-      // Rank 0 started by hand has the server, and the store's file names its process.
+      // Rank 0 started by hand has the server and the store.
       return {.may_recover = true,
               .must_recover = setup.restarts || (setup.kind.asynchronous && trains && !setup.by_hand),
               .names = {rank, worker, fault.victim == 0 && setup.by_hand ? "server" : rank}};
@@ -258,12 +258,13 @@ Promise PromiseOf(const Fault& fault) {
     case FaultKind::kSmallShm:
       return {.may_recover = true, .must_recover = true};
     case FaultKind::kFewFiles:
-      // A rank started by hand says why it cannot join; only it needs the files of a store.
+      // A rank started by hand says why it cannot join; only rank 0 needs the files of a store.
       return {.may_recover = true,
               .names = {"ulimit -n", "open files", "file descriptors",
                         setup.by_hand ? "rank 0 never joined" : "ulimit -n"}};
     case FaultKind::kLittleMemory:
-      return {.may_recover = true, .names = {"ulimit -v", "memory"}};
+      return {.may_recover = true,
+              .names = {"ulimit -v", "memory", setup.by_hand ? "rank 0 never joined" : "memory"}};
     case FaultKind::kFullDisk:
       return {.may_recover = true, .names = {"No space left on device"}};
     case FaultKind::kLinkDown:

@@ -15,7 +15,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/cli/command_line.h"
-#include "common/cli/finish_output.h"
 #include "common/device/device.h"
 #include "common/measure/collective_table.h"
 #include "common/measure/trace.h"

@@ -10,7 +10,6 @@
 #include "common/cli/version.h"
 #include "common/io/hash.h"
 #include "common/io/json_object.h"
-#include "common/io/json_shape.h"
 #include "common/io/json_text.h"
 
 namespace psring {

@@ -15,7 +15,7 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
-#include "common/base/own_program.h"
+#include "common/base/own_process.h"
 #include "common/device/task_limit.h"
 
 namespace psring {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
-#include "common/base/ignored_signal.h"
+#include "common/base/own_process.h"
 
 namespace psring {
 namespace {

@@ -12,9 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/keep_freed_memory.h"
+#include "common/base/own_process.h"
 #include "common/cli/command_line.h"
-#include "common/cli/finish_output.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/address_space.h"
 #include "common/device/task_limit.h"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -14,20 +15,22 @@ namespace {
 // A size in MiB that holds `elements` floats.
 double Mb(size_t elements) { return static_cast<double>(elements) * 4 / (1 << 20); }
 
-// First and count of each bucket.
-std::vector<std::pair<size_t, size_t>> Plan(const std::vector<int>& tensors, size_t first_elements,
-                                            size_t others_elements) {
+using Ranges = std::vector<std::pair<size_t, size_t>>;
+
+// First and count of each bucket of tensors that are ready from the last to the first, or in the order
+// `ready`.
+Ranges Plan(const std::vector<int>& tensors, size_t first_elements, size_t others_elements,
+            const std::optional<std::vector<int>>& ready = {}) {
   ParameterLayout layout(/*alignment=*/1);
   for (const int count : tensors) layout.Add("t", {count});
-  std::vector<std::pair<size_t, size_t>> ranges;
-  for (const Bucket& bucket : PlanBuckets(layout, {Mb(first_elements), Mb(others_elements)})) {
+  const BucketSizes sizes = {Mb(first_elements), Mb(others_elements)};
+  Ranges ranges;
+  for (const Bucket& bucket : ready ? PlanBuckets(layout, *ready, sizes) : PlanBuckets(layout, sizes)) {
     EXPECT_EQ(bucket.index, static_cast<int>(ranges.size()));
     ranges.emplace_back(bucket.first, bucket.count);
   }
   return ranges;
 }
-
-using Ranges = std::vector<std::pair<size_t, size_t>>;
 
 TEST(ParameterLayoutTest, TensorsBeginAtMultiplesOf64Bytes) {
   ParameterLayout layout;
@@ -67,25 +70,12 @@ TEST(PlanBucketsTest, ABucketContainsThePaddingOfItsTensors) {
   EXPECT_EQ(buckets[1].count, 32);
 }
 
-TEST(PlanBucketsTest, BucketsStartWithTheLastTensorAndKeepTensorsWhole) {
+TEST(PlanBucketsTest, WholeTensorsFillBucketsFromTheLastOn) {
   EXPECT_EQ(Plan({100, 10, 20, 5}, 20, 60), (Ranges{{110, 25}, {0, 110}}));
-}
-
-TEST(PlanBucketsTest, ABucketIsFullWhenItReachesItsSize) {
-  EXPECT_EQ(Plan({10, 10, 10, 10}, 10, 20), (Ranges{{30, 10}, {10, 20}, {0, 10}}));
-}
-
-TEST(PlanBucketsTest, ATensorLargerThanABucketExceedsIt) {
-  EXPECT_EQ(Plan({1000, 1, 1000, 1}, 10, 10), (Ranges{{1001, 1001}, {0, 1001}}));
-}
-
-TEST(PlanBucketsTest, ASmallModelIsOneBucket) { EXPECT_EQ(Plan({4, 3, 2}, 100, 100), (Ranges{{0, 9}})); }
-
-TEST(PlanBucketsTest, SizeZeroGivesEveryTensorABucket) {
-  EXPECT_EQ(Plan({4, 3, 2}, 0, 0), (Ranges{{7, 2}, {4, 3}, {0, 4}}));
-}
-
-TEST(PlanBucketsTest, EmptyTensorsAndModelsMakeNoBuckets) {
+  EXPECT_EQ(Plan({10, 10, 10, 10}, 10, 20), (Ranges{{30, 10}, {10, 20}, {0, 10}})) << "full at its size";
+  EXPECT_EQ(Plan({1000, 1, 1000, 1}, 10, 10), (Ranges{{1001, 1001}, {0, 1001}})) << "a larger tensor";
+  EXPECT_EQ(Plan({4, 3, 2}, 100, 100), (Ranges{{0, 9}})) << "a small model";
+  EXPECT_EQ(Plan({4, 3, 2}, 0, 0), (Ranges{{7, 2}, {4, 3}, {0, 4}})) << "a bucket for each tensor";
   EXPECT_EQ(Plan({}, 1, 1), Ranges{});
   EXPECT_EQ(Plan({0, 0}, 0, 0), Ranges{});
   EXPECT_EQ(Plan({0, 4, 0}, 0, 0), (Ranges{{0, 4}}));
@@ -120,34 +110,12 @@ TEST(PlanBucketsTest, BucketsCoverEveryElementOnceFromTheEnd) {
   }
 }
 
-// First and count of each bucket of tensors that are ready in the order `ready`.
-Ranges PlanReady(const std::vector<int>& tensors, const std::vector<int>& ready, size_t first_elements,
-                 size_t others_elements) {
-  ParameterLayout layout(/*alignment=*/1);
-  for (const int count : tensors) layout.Add("t", {count});
-  Ranges ranges;
-  for (const Bucket& bucket : PlanBuckets(layout, ready, {Mb(first_elements), Mb(others_elements)})) {
-    EXPECT_EQ(bucket.index, static_cast<int>(ranges.size()));
-    ranges.emplace_back(bucket.first, bucket.count);
-  }
-  return ranges;
-}
-
-TEST(PlanBucketsByReadiness, TheUsualOrderGivesTheUsualBuckets) {
-  EXPECT_EQ(PlanReady({100, 10, 20, 5}, {3, 2, 1, 0}, 20, 60), Plan({100, 10, 20, 5}, 20, 60));
-}
-
-TEST(PlanBucketsByReadiness, TheFirstReadyTensorIsInTheFirstBucket) {
-  EXPECT_EQ(PlanReady({30, 30, 30}, {0, 2, 1}, 10, 10), (Ranges{{0, 30}, {60, 30}, {30, 30}}));
-}
-
-TEST(PlanBucketsByReadiness, NeighboursThatAreReadyTogetherAreOneBucketInAnyOrder) {
-  EXPECT_EQ(PlanReady({10, 10, 10, 10}, {2, 3, 0, 1}, 20, 20), (Ranges{{20, 20}, {0, 20}}));
-}
-
-TEST(PlanBucketsByReadiness, TensorsThatAreNotAdjacentGetBucketsInOrderOfReadiness) {
-  EXPECT_EQ(PlanReady({10, 10, 10, 10}, {1, 3, 0, 2}, 20, 20),
-            (Ranges{{10, 10}, {30, 10}, {0, 10}, {20, 10}}));
+TEST(PlanBucketsByReadiness, AdjacentTensorsThatAreReadyTogetherAreOneBucket) {
+  EXPECT_EQ(Plan({100, 10, 20, 5}, 20, 60, {{3, 2, 1, 0}}), Plan({100, 10, 20, 5}, 20, 60)) << "usual order";
+  EXPECT_EQ(Plan({30, 30, 30}, 10, 10, {{0, 2, 1}}), (Ranges{{0, 30}, {60, 30}, {30, 30}}));
+  EXPECT_EQ(Plan({10, 10, 10, 10}, 20, 20, {{2, 3, 0, 1}}), (Ranges{{20, 20}, {0, 20}})) << "in any order";
+  EXPECT_EQ(Plan({10, 10, 10, 10}, 20, 20, {{1, 3, 0, 2}}), (Ranges{{10, 10}, {30, 10}, {0, 10}, {20, 10}}))
+      << "others get buckets in the order of readiness";
 }
 
 TEST(PlanBucketsByReadiness, EveryOrderCoversEveryElementOnce) {
@@ -159,7 +127,7 @@ TEST(PlanBucketsByReadiness, EveryOrderCoversEveryElementOnce) {
     for (size_t i = 0; i < tensors.size(); ++i) ready.push_back(static_cast<int>(i));
     std::shuffle(ready.begin(), ready.end(), generator);
     std::vector<int> covered(all);
-    for (const auto& [first, count] : PlanReady(tensors, ready, generator() % 60, generator() % 120)) {
+    for (const auto& [first, count] : Plan(tensors, generator() % 60, generator() % 120, ready)) {
       EXPECT_GT(count, 0);
       for (size_t i = first; i < first + count; ++i) ++covered[i];
     }

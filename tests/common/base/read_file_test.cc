@@ -2,13 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/temporary_folder.h"
 
 namespace psring {
 namespace {
@@ -17,15 +16,11 @@ namespace fs = std::filesystem;
 
 class ReadFileTest : public testing::Test {
  protected:
-  ReadFileTest() {
-    fs::create_directories(folder_);
-    std::ofstream(folder_ / "file") << "12345";
-  }
-  ~ReadFileTest() override { fs::remove_all(folder_); }
+  ReadFileTest() { folder_.Put("file", "12345"); }
 
   std::string Path(const std::string& name) const { return folder_ / name; }
 
-  const fs::path folder_ = fs::path(testing::TempDir()) / absl::StrCat("psring-read-", getpid());
+  const TemporaryFolder folder_;
 };
 
 TEST_F(ReadFileTest, ReadsARegularFile) {

@@ -108,82 +108,85 @@ TEST(Parse, EmptyValuesAndPositionalArgumentsAreAccepted) {
   EXPECT_EQ(program.file, "data.idx");
 }
 
-TEST(Parse, AnUnknownFlagSuggestsTheNearest) {
-  EXPECT_EQ(CommandError("compare --worker 2"), "unknown flag --worker; did you mean --workers?");
-  EXPECT_EQ(CommandError("compare --bacth-size=2"), "unknown flag --bacth-size; did you mean --batch_size?");
-  EXPECT_EQ(CommandError("compare -workers 2"), "unknown flag -workers; did you mean --workers?");
-  EXPECT_EQ(CommandError("compare --batch 2"), "unknown flag --batch; did you mean --batch_size?");
-  EXPECT_EQ(CommandError("compare --zzz"), "unknown flag --zzz");
-  EXPECT_EQ(CommandError("compare ---"), "unknown flag ---");
-  EXPECT_EQ(CommandError("compare -x"), "unknown flag -x");
-  EXPECT_EQ(CommandError("--workers compare"), "psring: unknown flag --workers");
-}
+const struct {
+  const char *arguments, *error;
+} kErrors[] = {
+    // An unknown flag suggests the nearest.
+    {"compare --worker 2", "unknown flag --worker; did you mean --workers?"},
+    {"compare --bacth-size=2", "unknown flag --bacth-size; did you mean --batch_size?"},
+    {"compare -workers 2", "unknown flag -workers; did you mean --workers?"},
+    {"compare --batch 2", "unknown flag --batch; did you mean --batch_size?"},
+    {"compare --zzz", "unknown flag --zzz"},
+    {"compare ---", "unknown flag ---"},
+    {"compare -x", "unknown flag -x"},
+    {"--workers compare", "psring: unknown flag --workers"},
+    // A flag of another program suggests ours.
+    {"compare --gpus 2", "unknown flag --gpus; did you mean --workers?"},
+    {"compare -g 2", "unknown flag -g; did you mean --workers?"},
+    {"compare -n4", "unknown flag -n4; did you mean --workers?"},
+    {"train --iterations=2", "psring train: unknown flag --iterations; did you mean --steps?"},
+    {"compare --iterations=2", "unknown flag --iterations"},
+    // A list or a unit instead of a plain number.
+    {"compare --batch_size 32,64",
+     "--batch_size: '32,64' is a list, but --batch_size takes one value; run the command once for each"},
+    {"compare --batch_size=1,000", "--batch_size: '1,000' has separators; write 1000"},
+    {"compare --batch_size 1e2", "--batch_size: '1e2' is not a number; write 100"},
+    {"compare --batch_size 1k", "--batch_size: '1k' is not a number; write 1000"},
+    {"compare --batch_size 2k", "--batch_size: '2k' is not a number"},
+    {"compare --batch_size 2x", "--batch_size: '2x' is not a number"},
+    {"compare --rate 0,5", "--rate: '0,5' has a decimal comma; write 0.5"},
+    {"compare --schedule linear,",
+     "--schedule: 'linear,' is not one of constant, linear; did you mean linear?"},
+    {"compare --schedule linear,constant",
+     "--schedule: 'linear,constant' is a list, but --schedule takes one value; run the command once for "
+     "each"},
+    {"compare --rate 1,0.5",
+     "--rate: '1,0.5' is a list, but --rate takes one value; run the command once for each"},
+    {"compare --patience 10m", "--patience: '10m' has a unit, but --patience is in seconds; write 600"},
+    {"compare --patience 500ms", "--patience: '500ms' has a unit, but --patience is in seconds; write 0.5"},
+    {"compare --bucket_mb 25M", "--bucket_mb: '25M' has a unit, but --bucket_mb is in MiB; write 25"},
+    {"compare --bucket_mb 512KiB", "--bucket_mb: '512KiB' has a unit, but --bucket_mb is in MiB; write 0.5"},
+    // An unknown command suggests the nearest, or lists all.
+    {"comapre", "psring: unknown command 'comapre'; did you mean compare?"},
+    {"bake", "psring: unknown command 'bake'; use one of compare, train"},
+    {"compare 2", "unexpected argument '2'"},
+    // Values separated by spaces suggest commas.
+    {"compare --counts 2 4", "unexpected argument '4'; separate values by commas: --counts 2,4"},
+    {"compare --counts=2 4", "unexpected argument '4'; separate values by commas: --counts 2,4"},
+    {"compare --counts 2 --batch_size 3 4", "unexpected argument '4'"},
+    {"compare --counts 2 --dry_run 4", "unexpected argument '4'"},
+    // Missing or repeated values.
+    {"compare --batch_size", "--batch_size needs a value"},
+    {"compare --batch_size --dry_run", "--batch_size needs a value"},
+    {"compare --batch_size 1 --batch-size=2", "--batch_size is given twice"},
+    {"compare --dry_run --dry_run", "--dry_run is given twice"},
+    {"compare --workers 1 --workers 2", "--workers is given twice; separate its values by commas"},
+    {"train", "psring train: --steps is required"},
+    // Invalid numbers.
+    {"compare --workers abc", "--workers: 'abc' is not a number"},
+    {"compare --workers 1,x,3", "--workers: 'x' is not a number"},
+    {"compare --workers 1,,3", "--workers: '1,,3' has an empty item"},
+    {"compare --workers 0", "--workers: 0 is too small; the least is 1"},
+    {"compare --workers -3", "--workers: -3 is too small; the least is 1"},
+    {"compare --workers 65", "--workers: 65 is too large; the most is 64"},
+    {"compare --workers 2.5", "--workers: '2.5' is not a whole number"},
+    {"compare --workers 99999999999999999999999",
+     "--workers: 99999999999999999999999 is too large; the most is 64"},
+    {"compare --rate nan", "--rate: 'nan' is not a number"},
+    {"compare --rate 0", "--rate: 0 is too small; it must be above 0"},
+    {"compare --rate 1.1", "--rate: 1.1 is too large; it must be at most 1"},
+    {"compare --rate -1e3", "--rate: -1e3 is too small; it must be above 0"},
+    {"compare --unchecked x", "--unchecked: 'x' is not a number"},
+    {"compare --unchecked 1.5", "--unchecked: '1.5' is not a whole number"},
+    {"compare --unchecked 99999999999", "--unchecked: '99999999999' is out of range"},
+    // An unknown choice suggests the nearest.
+    {"compare --schedule liner", "--schedule: 'liner' is not one of constant, linear; did you mean linear?"},
+    {"compare --schedule cosine", "--schedule: 'cosine' is not one of constant, linear"},
+};
 
-TEST(Parse, AFlagOfAnotherProgramSuggestsOurs) {
-  EXPECT_EQ(CommandError("compare --gpus 2"), "unknown flag --gpus; did you mean --workers?");
-  EXPECT_EQ(CommandError("compare -g 2"), "unknown flag -g; did you mean --workers?");
-  EXPECT_EQ(CommandError("compare -n4"), "unknown flag -n4; did you mean --workers?");
-  EXPECT_EQ(CommandError("train --iterations=2"),
-            "psring train: unknown flag --iterations; did you mean --steps?");
-  EXPECT_EQ(CommandError("compare --iterations=2"), "unknown flag --iterations");
-}
-
-TEST(Parse, AListOrAUnitInsteadOfAPlainNumberSaysWhatToWrite) {
-  const struct {
-    std::vector<std::string> flag;
-    const char* says;
-  } cases[] = {
-      {{"--batch_size", "32,64"},
-       "--batch_size: '32,64' is a list, but --batch_size takes one value; run the command once for each"},
-      {{"--batch_size=1,000"}, "--batch_size: '1,000' has separators; write 1000"},
-      {{"--batch_size", "1e2"}, "--batch_size: '1e2' is not a number; write 100"},
-      {{"--batch_size", "1k"}, "--batch_size: '1k' is not a number; write 1000"},
-      {{"--batch_size", "2k"}, "--batch_size: '2k' is not a number"},  // 2000 is too large, too
-      {{"--batch_size", "2x"}, "--batch_size: '2x' is not a number"},
-      {{"--rate", "0,5"}, "--rate: '0,5' has a decimal comma; write 0.5"},
-      {{"--schedule", "linear,"},
-       "--schedule: 'linear,' is not one of constant, linear; did you mean linear?"},
-      {{"--schedule", "linear,constant"},
-       "--schedule: 'linear,constant' is a list, but --schedule takes one value; run the command once for "
-       "each"},
-      {{"--rate", "1,0.5"},
-       "--rate: '1,0.5' is a list, but --rate takes one value; run the command once for each"},
-      {{"--patience", "10m"}, "--patience: '10m' has a unit, but --patience is in seconds; write 600"},
-      {{"--patience", "500ms"}, "--patience: '500ms' has a unit, but --patience is in seconds; write 0.5"},
-      {{"--bucket_mb", "25M"}, "--bucket_mb: '25M' has a unit, but --bucket_mb is in MiB; write 25"},
-      {{"--bucket_mb", "512KiB"}, "--bucket_mb: '512KiB' has a unit, but --bucket_mb is in MiB; write 0.5"},
-  };
-  for (const auto& [flag, says] : cases) {
-    std::vector<std::string> arguments = {"compare"};
-    arguments.insert(arguments.end(), flag.begin(), flag.end());
-    EXPECT_EQ(Error(arguments), absl::StrCat("psring compare: ", says));
-  }
-}
-
-TEST(Parse, AnUnknownCommandSuggestsTheNearestOrListsAll) {
-  EXPECT_EQ(CommandError("comapre"), "psring: unknown command 'comapre'; did you mean compare?");
-  EXPECT_EQ(CommandError("bake"), "psring: unknown command 'bake'; use one of compare, train");
+TEST(Parse, ErrorsSayWhatToWrite) {
+  for (const auto& [arguments, error] : kErrors) EXPECT_EQ(CommandError(arguments), error) << arguments;
   EXPECT_EQ(Error({}), "psring: name a command: compare, train");
-  EXPECT_EQ(CommandError("compare 2"), "unexpected argument '2'");
-}
-
-TEST(Parse, ValuesSeparatedBySpacesSuggestCommas) {
-  EXPECT_EQ(CommandError("compare --counts 2 4"),
-            "unexpected argument '4'; separate values by commas: --counts 2,4");
-  EXPECT_EQ(CommandError("compare --counts=2 4"),
-            "unexpected argument '4'; separate values by commas: --counts 2,4");
-  EXPECT_EQ(CommandError("compare --counts 2 --batch_size 3 4"), "unexpected argument '4'");
-  EXPECT_EQ(CommandError("compare --counts 2 --dry_run 4"), "unexpected argument '4'");
-}
-
-TEST(Parse, MissingOrRepeatedValuesAreErrors) {
-  EXPECT_EQ(CommandError("compare --batch_size"), "--batch_size needs a value");
-  EXPECT_EQ(CommandError("compare --batch_size --dry_run"), "--batch_size needs a value");
-  EXPECT_EQ(CommandError("compare --batch_size 1 --batch-size=2"), "--batch_size is given twice");
-  EXPECT_EQ(CommandError("compare --dry_run --dry_run"), "--dry_run is given twice");
-  EXPECT_EQ(CommandError("compare --workers 1 --workers 2"),
-            "--workers is given twice; separate its values by commas");
-  EXPECT_EQ(CommandError("train"), "psring train: --steps is required");
   ProgramFlags program;
   ExpectFine(program, {"compare", "--label", "a", "--label", "b"});
   EXPECT_EQ(program.labels, (std::vector<std::string>{"a", "b"})) << "collected one by one";
@@ -197,31 +200,6 @@ TEST(Parse, ValueOfASwitchIsTrueOrFalse) {
   for (const char* value : {"abc", "", "2", "99999999999999999999"})
     EXPECT_EQ(Error({"compare", absl::StrCat("--dry_run=", value)}),
               absl::StrCat("psring compare: --dry_run: '", value, "' is neither true nor false"));
-}
-
-TEST(Parse, InvalidNumbersAreErrors) {
-  EXPECT_EQ(CommandError("compare --workers abc"), "--workers: 'abc' is not a number");
-  EXPECT_EQ(CommandError("compare --workers 1,x,3"), "--workers: 'x' is not a number");
-  EXPECT_EQ(CommandError("compare --workers 1,,3"), "--workers: '1,,3' has an empty item");
-  EXPECT_EQ(CommandError("compare --workers 0"), "--workers: 0 is too small; the least is 1");
-  EXPECT_EQ(CommandError("compare --workers -3"), "--workers: -3 is too small; the least is 1");
-  EXPECT_EQ(CommandError("compare --workers 65"), "--workers: 65 is too large; the most is 64");
-  EXPECT_EQ(CommandError("compare --workers 2.5"), "--workers: '2.5' is not a whole number");
-  EXPECT_EQ(CommandError("compare --workers 99999999999999999999999"),
-            "--workers: 99999999999999999999999 is too large; the most is 64");
-  EXPECT_EQ(CommandError("compare --rate nan"), "--rate: 'nan' is not a number");
-  EXPECT_EQ(CommandError("compare --rate 0"), "--rate: 0 is too small; it must be above 0");
-  EXPECT_EQ(CommandError("compare --rate 1.1"), "--rate: 1.1 is too large; it must be at most 1");
-  EXPECT_EQ(CommandError("compare --rate -1e3"), "--rate: -1e3 is too small; it must be above 0");
-  EXPECT_EQ(CommandError("compare --unchecked x"), "--unchecked: 'x' is not a number");
-  EXPECT_EQ(CommandError("compare --unchecked 1.5"), "--unchecked: '1.5' is not a whole number");
-  EXPECT_EQ(CommandError("compare --unchecked 99999999999"), "--unchecked: '99999999999' is out of range");
-}
-
-TEST(Parse, AnUnknownChoiceSuggestsTheNearest) {
-  EXPECT_EQ(CommandError("compare --schedule liner"),
-            "--schedule: 'liner' is not one of constant, linear; did you mean linear?");
-  EXPECT_EQ(CommandError("compare --schedule cosine"), "--schedule: 'cosine' is not one of constant, linear");
 }
 
 TEST(Parse, HelpAndVersionAreNotErrors) {

@@ -1,7 +1,6 @@
 #include "common/io/checkpoint_folder.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -9,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/io/files.h"
 #include "tests/kept_files.h"
+#include "tests/temporary_folder.h"
 
 namespace psring {
 namespace {
@@ -17,12 +17,6 @@ namespace fs = std::filesystem;
 
 class CheckpointFolder : public testing::Test {
  protected:
-  CheckpointFolder() : folder_(fs::path(testing::TempDir()) / absl::StrCat("checkpoints-", getpid())) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~CheckpointFolder() override { fs::remove_all(folder_); }
-
   absl::Status Save(int64_t step, int64_t sequence, int keep = 2, const std::string& text = "w") {
     return SaveCheckpoint(
         folder_.string(), step,
@@ -38,7 +32,8 @@ class CheckpointFolder : public testing::Test {
     return static_cast<size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
   }
 
-  const fs::path folder_;
+  const TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(CheckpointFolder, KeepsTheNewest) {

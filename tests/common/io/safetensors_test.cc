@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "tests/decode_safetensors.h"
 
 namespace psring {
 namespace {
@@ -106,7 +107,7 @@ TEST(Safetensors, OverlappingTensorsAreRejected) {
 TEST(Safetensors, TruncationIsAnError) {
   const std::string whole = EncodeSafetensors(Some(), {{"format", "pt"}});
   for (size_t length = 0; length < whole.size(); ++length)
-    EXPECT_FALSE(DecodeSafetensors(std::string_view(whole).substr(0, length)).ok()) << length;
+    EXPECT_FALSE(DecodeSafetensors(whole.substr(0, length)).ok()) << length;
 }
 
 // With a flipped bit, the result is an error or a consistent file.

@@ -1,4 +1,4 @@
-// nccl-tests' table, column for column, and sizes as its flags take them.
+// nccl-tests' table, column for column.
 #include "common/measure/collective_table.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "common/base/byte_size.h"
 
 namespace psring {
 namespace {
@@ -28,13 +27,15 @@ TEST(CollectiveTable, TheMedianOfAnEvenCountIsTheMeanOfTheMiddleValues) {
 }
 
 TEST(CollectiveTable, BusFactorsAreThoseOfNcclTests) {
+  for (const auto& [collective, factor] : {std::pair("all_reduce", 1.5),
+                                           {"reduce_scatter", 0.75},
+                                           {"all_gather", 0.75},
+                                           {"broadcast", 1},
+                                           {"ps_push_pull", 1}}) {
+    EXPECT_DOUBLE_EQ(BusFactor(collective, 4), factor) << collective;
+  }
   EXPECT_DOUBLE_EQ(BusFactor("all_reduce", 2), 1);
-  EXPECT_DOUBLE_EQ(BusFactor("all_reduce", 4), 1.5);
   EXPECT_DOUBLE_EQ(BusFactor("all_reduce", 1), 0);
-  EXPECT_DOUBLE_EQ(BusFactor("reduce_scatter", 4), 0.75);
-  EXPECT_DOUBLE_EQ(BusFactor("all_gather", 4), 0.75);
-  EXPECT_DOUBLE_EQ(BusFactor("broadcast", 4), 1);
-  EXPECT_DOUBLE_EQ(BusFactor("ps_push_pull", 4), 1);
 }
 
 TEST(CollectiveTable, AlgbwIsBytesOverTimeIn10To9) {
@@ -77,28 +78,6 @@ TEST(CollectiveTable, HeaderLinesAreComments) {
   }
   EXPECT_EQ(CollectiveTableFooter(0, 4.25),
             "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 4.25 \n#\n");
-}
-
-TEST(ByteSize, AcceptsTheSizesOfNcclTests) {
-  EXPECT_EQ(*ParseByteSize("0"), 0);
-  EXPECT_EQ(*ParseByteSize("4096"), 4096);
-  EXPECT_EQ(*ParseByteSize("4K"), 4096);
-  EXPECT_EQ(*ParseByteSize("4k"), 4096);
-  EXPECT_EQ(*ParseByteSize("1.5M"), 3 << 19);
-  EXPECT_EQ(*ParseByteSize("2GB"), uint64_t{2} << 30);
-}
-
-TEST(ByteSize, RejectsOthers) {
-  for (const char* text : {"", "K", "4X", "-1", "1e3", "inf", "4Xi", "0.1", "44i", "2000G", "1.2.3"})
-    EXPECT_FALSE(ParseByteSize(text).ok()) << text;
-}
-
-TEST(ByteSize, TextIsShortAndRoundTrips) {
-  EXPECT_EQ(ByteSizeText(4096), "4K");
-  EXPECT_EQ(ByteSizeText(3 << 19), "1.5M");
-  EXPECT_EQ(ByteSizeText(1000), "1000");
-  for (const uint64_t bytes : {uint64_t{0}, uint64_t{4095}, uint64_t{25} << 20, uint64_t{3} << 29})
-    EXPECT_EQ(*ParseByteSize(ByteSizeText(bytes)), bytes);
 }
 
 }  // namespace

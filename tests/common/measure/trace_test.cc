@@ -48,15 +48,6 @@ TEST(Trace, IsThreadSafe) {
   EXPECT_EQ(trace.spans().size(), 4000);
 }
 
-TEST(Trace, MonotonicClockDoesNotGoBack) {
-  int64_t last = MonotonicNanos();
-  for (int i = 0; i < 1000; ++i) {
-    const int64_t now = MonotonicNanos();
-    ASSERT_GE(now, last);
-    last = now;
-  }
-}
-
 TEST(BusyNanos, IsTheLengthOfTheUnion) {
   EXPECT_EQ(BusyNanos({}), 0);
   EXPECT_EQ(BusyNanos({{5, 5}}), 0);

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
 #include <thread>
@@ -14,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/has.h"
+#include "tests/temporary_folder.h"
 #include "tests/test_secret.h"
 
 namespace psring {
@@ -23,13 +23,6 @@ constexpr char kDigits[] = "0123456789abcdef0123456789ABCDEF";
 
 class JobSecretTest : public testing::Test {
  protected:
-  JobSecretTest() {
-    std::string name = testing::TempDir() + "/psring-secret-XXXXXX";
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  ~JobSecretTest() override { std::filesystem::remove_all(folder_); }
-
   absl::StatusOr<JobSecret> Load(const std::map<std::string, std::string>& variables) {
     return LoadJobSecret([&](const char* name) -> std::optional<std::string> {
       const auto found = variables.find(name);
@@ -38,9 +31,8 @@ class JobSecretTest : public testing::Test {
     });
   }
   std::string File(const std::string& text, mode_t mode = 0600) {
-    const std::string path = folder_ + "/file";
-    std::filesystem::remove(path);
-    std::ofstream(path) << text;
+    std::filesystem::remove(folder_ / "file");
+    const std::string path = folder_.Put("file", text);
     EXPECT_EQ(chmod(path.c_str(), mode), 0);
     return path;
   }
@@ -51,12 +43,12 @@ class JobSecretTest : public testing::Test {
     return std::string(secret.status().message());
   }
 
-  std::string folder_;
+  const TemporaryFolder folder_;
 };
 
 TEST_F(JobSecretTest, TheVariablePrecedesTheFiles) {
   const auto secret =
-      Load({{"PSRING_SECRET", kTestSecret}, {"PSRING_SECRET_FILE", File(kDigits)}, {"HOME", folder_}});
+      Load({{"PSRING_SECRET", kTestSecret}, {"PSRING_SECRET_FILE", File(kDigits)}, {"HOME", folder_.path()}});
   ASSERT_TRUE(secret.ok()) << secret.status();
   EXPECT_EQ(secret->Hex(), kTestSecret);
   EXPECT_EQ(SecretEnvironment(*secret), absl::StrCat("PSRING_SECRET=", kTestSecret));
@@ -65,10 +57,10 @@ TEST_F(JobSecretTest, TheVariablePrecedesTheFiles) {
 TEST_F(JobSecretTest, ReadsTheNamedFile) {
   for (const char* end : {"", "\n", "\r\n"}) {
     const auto secret =
-        Load({{"PSRING_SECRET_FILE", File(std::string(kDigits) + end)}, {"HOME", folder_}}).value();
+        Load({{"PSRING_SECRET_FILE", File(std::string(kDigits) + end)}, {"HOME", folder_.path()}}).value();
     EXPECT_EQ(secret.Hex(), "0123456789abcdef0123456789abcdef");
   }
-  const std::string link = folder_ + "/link";  // as in a mounted Kubernetes Secret
+  const std::string link = folder_ / "link";  // as in a mounted Kubernetes Secret
   std::filesystem::create_symlink("file", link);
   EXPECT_TRUE(Load({{"PSRING_SECRET_FILE", link}}).ok());
 }
@@ -104,12 +96,12 @@ TEST_F(JobSecretTest, AFileOfRootMayBeReadableByAGroupOfThisProcess) {
 }
 
 TEST_F(JobSecretTest, RejectsWhatIsNotAFile) {
-  EXPECT_THAT(Refused(folder_), Has("is not a regular file"));
+  EXPECT_THAT(Refused(folder_.path()), Has("is not a regular file"));
   EXPECT_THAT(Refused("/dev/zero"), Has("is not a regular file"));
-  const std::string fifo = folder_ + "/fifo";
+  const std::string fifo = folder_ / "fifo";
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
   EXPECT_THAT(Refused(fifo), Has("is not a regular file"));
-  EXPECT_THAT(Refused(folder_ + "/none"), Has("there is no such file"));
+  EXPECT_THAT(Refused(folder_ / "none"), Has("there is no such file"));
 }
 
 TEST_F(JobSecretTest, ProcessesThatStartAtOnceCreateOneFile) {
@@ -117,23 +109,23 @@ TEST_F(JobSecretTest, ProcessesThatStartAtOnceCreateOneFile) {
   std::vector<std::thread> threads;
   for (std::string& hex : secrets) {
     threads.emplace_back([&] {
-      const auto secret = Load({{"HOME", folder_}}).value();
+      const auto secret = Load({{"HOME", folder_.path()}}).value();
       hex = secret.Hex();
     });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(std::set<std::string>(secrets.begin(), secrets.end()).size(), 1u);
   struct stat made = {};
-  ASSERT_EQ(stat((folder_ + "/.config/psring").c_str(), &made), 0);
+  ASSERT_EQ(stat((folder_ / ".config/psring").c_str(), &made), 0);
   EXPECT_EQ(made.st_mode & 07777, 0700u);
-  ASSERT_EQ(stat((folder_ + "/.config/psring/secret").c_str(), &made), 0);
+  ASSERT_EQ(stat((folder_ / ".config/psring/secret").c_str(), &made), 0);
   EXPECT_EQ(made.st_mode & 07777, 0600u);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_ + "/.config/psring"), {}), 1);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_ / ".config/psring"), {}), 1);
 }
 
 TEST_F(JobSecretTest, UsesTheConfigurationFolderOfTheUser) {
-  ASSERT_TRUE(Load({{"XDG_CONFIG_HOME", folder_ + "/xdg"}, {"HOME", folder_}}).ok());
-  EXPECT_TRUE(std::filesystem::exists(folder_ + "/xdg/psring/secret"));
+  ASSERT_TRUE(Load({{"XDG_CONFIG_HOME", folder_ / "xdg"}, {"HOME", folder_.path()}}).ok());
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "xdg/psring/secret"));
 }
 
 TEST_F(JobSecretTest, WithoutAHomeTheErrorSaysWhatToSet) {

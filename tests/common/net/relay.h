@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "common/base/deadline.h"
+#include "common/base/mutex.h"
 #include "common/net/address.h"
 #include "common/net/tcp_socket.h"
 
@@ -25,7 +26,11 @@ class Relay {
   }
   int port() const { return listener_.port; }
   int connections() const { return connections_; }
-  int64_t bytes() const { return bytes_; }  // of both directions
+  // What has passed, in both directions.
+  std::string seen() const {
+    MutexLock lock(mutex_);
+    return seen_;
+  }
 
  private:
   static constexpr int kLookMs = 10;  // how often stop_ is checked
@@ -51,11 +56,12 @@ class Relay {
       char bytes[4096];
       const ssize_t got = recv(ends[from], bytes, sizeof bytes, MSG_DONTWAIT);
       if (got <= 0) return false;
-      bytes_ += got;
-      if (!WriteAll(ends[1 - from], bytes, static_cast<size_t>(got), MonotonicNow() + absl::Seconds(5))
-               .ok()) {
-        return false;
+      {
+        MutexLock lock(mutex_);
+        seen_.append(bytes, static_cast<size_t>(got));
       }
+      const MonotonicTime deadline = MonotonicNow() + absl::Seconds(5);
+      if (!WriteAll(ends[1 - from], bytes, static_cast<size_t>(got), deadline).ok()) return false;
     }
     return true;
   }
@@ -64,7 +70,8 @@ class Relay {
   const HostPort to_;
   std::atomic<bool> stop_ = false;
   std::atomic<int> connections_ = 0;
-  std::atomic<int64_t> bytes_ = 0;
+  mutable Mutex mutex_;
+  std::string seen_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

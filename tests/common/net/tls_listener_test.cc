@@ -15,6 +15,7 @@
 #include "common/base/mutex.h"
 #include "common/net/authentication.h"
 #include "tests/common/net/flood.h"
+#include "tests/common/net/relay.h"
 #include "tests/common/net/tls_testing.h"
 #include "tests/eventually.h"
 
@@ -117,32 +118,24 @@ TEST_F(TlsListener, ARightCertificateDoesNotReplaceTheSecret) {
   EXPECT_TRUE(Eventually(is_idle));
 }
 
-TEST_F(TlsListener, WithoutTlsAClientIsRejectedWithOneLineOnBothSides) {
-  testing::internal::CaptureStderr();
-  Listen(TestSecret().WithTls(Auto()));
-  EXPECT_EQ(Join(TestSecret()).status(),
-            absl::FailedPreconditionError(absl::StrCat(
-                "the listener uses --tls, and this process does not; give --tls to all processes of the job, "
-                "or omit it for all")));
-  EXPECT_THAT(
-      LogOfListener(),
-      ContainsRegex("^psring: rejected 1 connection without --tls, which this process uses, last from "
-                    "127\\.0\\.0\\.1:[0-9]+; give --tls to all processes of the job, or omit it for "
-                    "all\n$"));
-}
-
-TEST_F(TlsListener, WithTlsAClientIsRejectedByAListenerWithoutIt) {
-  testing::internal::CaptureStderr();
-  Listen(TestSecret());
-  EXPECT_EQ(Join(TestSecret().WithTls(Auto())).status(),
-            absl::FailedPreconditionError(
-                "the listener does not use --tls, and this process does; give --tls to all processes of the "
-                "job, or omit it for all"));
-  EXPECT_THAT(
-      LogOfListener(),
-      ContainsRegex("^psring: rejected 1 connection with --tls, which this process does not use, last "
-                    "from 127\\.0\\.0\\.1:[0-9]+; give --tls to all processes of the job, or omit it "
-                    "for all\n$"));
+TEST_F(TlsListener, AClientThatDiffersInTlsIsRejectedWithOneLineOnBothSides) {
+  const std::string remedy = "; give --tls to all processes of the job, or omit it for all";
+  const JobSecret plain = TestSecret(), encrypted = TestSecret().WithTls(Auto());
+  for (const bool listener_encrypts : {true, false}) {
+    testing::internal::CaptureStderr();
+    Listen(listener_encrypts ? encrypted : plain);
+    EXPECT_EQ(Join(listener_encrypts ? plain : encrypted).status(),
+              absl::FailedPreconditionError(absl::StrCat("the listener ",
+                                                         listener_encrypts
+                                                             ? "uses --tls, and this process does not"
+                                                             : "does not use --tls, and this process does",
+                                                         remedy)));
+    EXPECT_THAT(LogOfListener(),
+                ContainsRegex(absl::StrCat("^psring: rejected 1 connection ",
+                                           listener_encrypts ? "without --tls, which this process uses"
+                                                             : "with --tls, which this process does not use",
+                                           ", last from 127\\.0\\.0\\.1:[0-9]+", remedy, "\n$")));
+  }
 }
 
 TEST_F(TlsListener, AMemberReportsThatItHasAnotherTls) {
@@ -183,66 +176,19 @@ TEST_F(TlsListener, AFloodDelaysNobodyAndHoldsNoThread) {
   }
 }
 
-// Forwards connections to a listener, and records what it sees.
-class Proxy {
- public:
-  explicit Proxy(int target)
-      : listener_(*ListenTcp("127.0.0.1")), thread_([this, target] { Forward(target); }) {}
-  ~Proxy() { thread_.join(); }  // when both ends have closed the connection
-  int port() const { return listener_.port; }
-  std::string Seen() {
-    MutexLock lock(mutex_);
-    return seen_;
-  }
-
- private:
-  void Forward(int target) {
-    if (!AwaitSocket(listener_.socket.get(), POLLIN, Soon(), "a client").ok()) return;
-    const FileDescriptor client(
-        accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    const FileDescriptor server = *ConnectTcp("127.0.0.1", target, Soon());
-    std::thread back([&] { Copy(server, client); });
-    Copy(client, server);
-    back.join();
-  }
-  void Copy(const FileDescriptor& from, const FileDescriptor& to) {
-    while (true) {
-      const std::string text = Read(from, 1);
-      if (text.empty()) break;
-      {
-        MutexLock lock(mutex_);
-        seen_ += text;
-      }
-      if (!WriteAll(to.get(), text.data(), text.size(), Soon()).ok()) break;
-    }
-    shutdown(to.get(), SHUT_WR);
-  }
-
-  const TcpListener listener_;
-  Mutex mutex_;
-  std::string seen_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;
-};
-
 TEST_F(TlsListener, TheNetworkDoesNotSeeTheText) {
   const std::string text = "the weights of this job";
   for (const bool encrypted : {false, true}) {
     const JobSecret secret = encrypted ? TestSecret().WithTls(Auto()) : TestSecret();
     Listen(secret);
-    std::string seen;
-    {
-      Proxy proxy(listener_->port());
-      FileDescriptor member = Join(secret, proxy.port()).value();
-      FileDescriptor taken = Taken();
-      Write(member, text);
-      EXPECT_EQ(Read(taken, text.size()), text);
-      Write(taken, text);
-      EXPECT_EQ(Read(member, text.size()), text);
-      member = FileDescriptor();
-      taken = FileDescriptor();
-      EXPECT_TRUE(Eventually([&] { return proxy.Seen().size() > 2 * text.size(); }));
-      seen = proxy.Seen();
-    }
+    Relay relay("127.0.0.1", {.host = "127.0.0.1", .port = listener_->port()});
+    const FileDescriptor member = Join(secret, relay.port()).value(), taken = Taken();
+    Write(member, text);
+    EXPECT_EQ(Read(taken, text.size()), text);
+    Write(taken, text);
+    EXPECT_EQ(Read(member, text.size()), text);
+    const std::string seen = relay.seen();
+    EXPECT_GT(seen.size(), 2 * text.size());
     EXPECT_EQ(absl::StrContains(seen, text), !encrypted);
     EXPECT_FALSE(absl::StrContains(seen, "psring job")) << "the name in certificates is encrypted, too";
   }

@@ -25,6 +25,7 @@
 #include "tests/eventually.h"
 #include "tests/has.h"
 #include "tests/site_certificates.h"
+#include "tests/temporary_folder.h"
 #include "tests/test_secret.h"
 
 namespace psring {
@@ -167,14 +168,10 @@ TEST(Tls, AClosedConnectionLeavesNoThreadAndNoDescriptor) {
 class TlsFiles : public testing::Test {
  protected:
   TlsFiles() {
-    std::string name = testing::TempDir() + "/psring-tls-XXXXXX";
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    for (const char* const part : {"/ours", "/other"}) std::filesystem::create_directory(folder_ + part);
-    ours_.emplace(folder_ + "/ours", TestSecret());
-    other_.emplace(folder_ + "/other", OtherSecret());
+    for (const char* const part : {"ours", "other"}) std::filesystem::create_directory(folder_ / part);
+    ours_.emplace(folder_ / "ours", TestSecret());
+    other_.emplace(folder_ / "other", OtherSecret());
   }
-  ~TlsFiles() override { std::filesystem::remove_all(folder_); }
 
   static Context Load(const std::string& choice) {
     auto context = TlsContext::Make(choice, TestSecret());
@@ -191,7 +188,7 @@ class TlsFiles : public testing::Test {
     return absl::StrCat(certificate, ",", key, ",", ca);
   }
 
-  std::string folder_;
+  const TemporaryFolder folder_;
   std::optional<SiteCertificates> ours_, other_;
 };
 
@@ -203,7 +200,7 @@ TEST_F(TlsFiles, CertificatesOfOneCaAreAccepted) {
 }
 
 TEST_F(TlsFiles, AnErrorNamesTheFileAndWhatToDo) {
-  const std::string good = ours_->Issue("a"), ca = ours_->ca(), none = folder_ + "/none.pem";
+  const std::string good = ours_->Issue("a"), ca = ours_->ca(), none = folder_ / "none.pem";
   const std::string certificate = ours_->certificate("a"), key = ours_->key("a");
   EXPECT_THAT(Refused(Choice(none, key, ca)), Has(none));
   EXPECT_EQ(Refused(Choice(certificate, none, ca)), absl::StrCat("--tls: ", none, " does not exist"));
@@ -240,13 +237,12 @@ TEST_F(TlsFiles, CertificatesOfAnotherCaAreRejectedOnBothSides) {
   EXPECT_TRUE(absl::IsPermissionDenied(ends.server_binding.status())) << ends.server_binding.status();
 
   // This client accepts both CAs, so the server rejects it.
-  std::ofstream both(folder_ + "/both.pem");
+  std::ofstream both(folder_ / "both.pem");
   for (const std::string& ca : {ours_->ca(), other_->ca()}) both << std::ifstream(ca).rdbuf();
   both.close();
   ours_->Issue("c");
-  const Encrypted later =
-      Connect(Load(Choice(ours_->certificate("c"), ours_->key("c"), folder_ + "/both.pem")),
-              Load(other_->Issue("b")));
+  const Encrypted later = Connect(
+      Load(Choice(ours_->certificate("c"), ours_->key("c"), folder_ / "both.pem")), Load(other_->Issue("b")));
   EXPECT_TRUE(absl::IsPermissionDenied(later.client_binding.status()));
   EXPECT_THAT(later.client_binding.status().message(),
               Has("the server does not accept this process's certificate"));

@@ -78,10 +78,5 @@ TEST(BeginTogether, ReturnsTheErrorThatNamesTheMissingRank) {
   EXPECT_EQ(BeginTogether(rendezvous).code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST(ThisClock, IsTheSameForAllProcessesOfThisHost) {
-  EXPECT_FALSE(ThisClock().empty());
-  EXPECT_EQ(ThisClock(), ThisClock());
-}
-
 }  // namespace
 }  // namespace psring

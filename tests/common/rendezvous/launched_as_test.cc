@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <map>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "common/rendezvous/own_address.h"
@@ -226,34 +227,89 @@ TEST(ParseRendezvous, OverSeveralHostsSrunProvidesTheAddressAndMpirunNeedsIt) {
   EXPECT_EQ(launched->host, "h");
 }
 
+const Variables kTorchrun = {{"RANK", "3"},
+                             {"WORLD_SIZE", "4"},
+                             {"LOCAL_RANK", "1"},
+                             {"MASTER_ADDR", "node0"},
+                             {"MASTER_PORT", "29500"}};
+
+TEST(ParseRendezvous, ReadsWhatTorchrunSets) {
+  const auto options = ParseRendezvous("env://", Environment(kTorchrun)).value();
+  EXPECT_EQ(options.rank, 3);
+  EXPECT_EQ(options.world_size, 4);
+  EXPECT_EQ(options.local_rank, 1);
+  EXPECT_EQ(options.host, "node0");
+  EXPECT_EQ(options.port, 29500);
+  EXPECT_FALSE(options.hosted_elsewhere);
+}
+
+TEST(ParseRendezvous, UsesThePortAfterTorchrunsStore) {
+  for (const auto& [used, port, expected] :
+       {std::tuple("False", "29500", 29500), {"True", "29500", 29501}, {"True", "65535", 65534}}) {
+    const Variables variables =
+        With(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", used}, {"MASTER_PORT", port}});
+    EXPECT_EQ(ParseRendezvous("env://", Environment(variables))->port, expected) << used;
+  }
+}
+
 TEST(ParseRendezvous, RanksOfOneHostUseTheLoopback) {
-  const Variables torchrun = {{"RANK", "1"},
-                              {"WORLD_SIZE", "2"},
-                              {"LOCAL_WORLD_SIZE", "2"},
-                              {"MASTER_ADDR", "me"},
-                              {"MASTER_PORT", "5"}};
-  EXPECT_EQ(ParseRendezvous("env://", Environment(torchrun))->host, "127.0.0.1");
-  EXPECT_EQ(ParseRendezvous("env://", Environment(With(torchrun, {{"PSRING_STORE_HOSTED", "1"}})))->host,
-            "me");
-  EXPECT_EQ(ParseRendezvous("env://", Environment(With(torchrun, {{"LOCAL_WORLD_SIZE", "1"}})))->host, "me");
+  const auto host = [](const Variables& more) {
+    return ParseRendezvous("env://", Environment(With(kTorchrun, more)))->host;
+  };
+  EXPECT_EQ(host({{"LOCAL_WORLD_SIZE", "4"}}), "127.0.0.1");
+  EXPECT_EQ(host({{"LOCAL_WORLD_SIZE", "4"}, {"PSRING_STORE_HOSTED", "1"}}), "node0");
+  EXPECT_EQ(host({{"LOCAL_WORLD_SIZE", "1"}}), "node0");
+}
+
+TEST(ParseRendezvous, ReadsAnAddress) {
+  const auto options =
+      ParseRendezvous("tcp://10.0.0.1:4000", Environment(With(kTorchrun, {{"PSRING_STORE_HOSTED", "1"}})))
+          .value();
+  EXPECT_EQ(options.host, "10.0.0.1");
+  EXPECT_EQ(options.port, 4000);
+  EXPECT_TRUE(options.hosted_elsewhere);
 }
 
 TEST(ParseRendezvous, ReadsAFile) {
-  const Variables ranks = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
-  const auto options = ParseRendezvous("file:///shared/meet", Environment(ranks)).value();
+  const auto options = ParseRendezvous("file:///shared/meet", Environment(kTorchrun)).value();
   EXPECT_EQ(options.file, "/shared/meet");
   EXPECT_EQ(SpecOf(options), "file:///shared/meet");
-  EXPECT_FALSE(ParseRendezvous("file://", Environment(ranks)).ok());
+  EXPECT_FALSE(ParseRendezvous("file://", Environment(kTorchrun)).ok());
 }
 
 TEST(ParseRendezvous, AnIpv6AddressMayHaveBrackets) {
-  const Variables ranks = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "5"}};
   for (const char* address : {"fd00::1", "[fd00::1]"}) {
-    EXPECT_EQ(ParseRendezvous("env://", Environment(With(ranks, {{"MASTER_ADDR", address}})))->host,
+    EXPECT_EQ(ParseRendezvous("env://", Environment(With(kTorchrun, {{"MASTER_ADDR", address}})))->host,
               "fd00::1");
   }
-  EXPECT_EQ(ParseRendezvous("tcp://[fd00::1]:7", Environment(ranks))->host, "fd00::1");
-  EXPECT_FALSE(ParseRendezvous("tcp://fd00::1:7", Environment(ranks)).ok());
+  EXPECT_EQ(ParseRendezvous("tcp://[fd00::1]:7", Environment(kTorchrun))->host, "fd00::1");
+}
+
+TEST(ParseRendezvous, ErrorsAreOneLine) {
+  for (const auto& [name, value, error] :
+       {std::tuple("RANK", "",
+                   "env:// needs the variable RANK, which is not set; psring and torchrun set it"),
+        {"MASTER_ADDR", "",
+         "env:// needs the variable MASTER_ADDR, which is not set; psring and torchrun set it"},
+        {"WORLD_SIZE", "four", "WORLD_SIZE is 'four'; it must be a whole number of at least 1"},
+        {"MASTER_PORT", "70000", "MASTER_PORT is '70000'; it must be a whole number from 1 to 65535"},
+        {"RANK", "-1", "RANK is '-1'; it must be a whole number of at least 0"},
+        {"RANK", "4", "RANK 4 is not below WORLD_SIZE 4; ranks count from 0"},
+        {"LOCAL_RANK", "x", "LOCAL_RANK is 'x'; it must be a whole number of at least 0"},
+        {"PSRING_STORE_HOSTED", "yes",
+         "PSRING_STORE_HOSTED is 'yes'; it must be a whole number from 0 to 1"}}) {
+    EXPECT_EQ(ParseRendezvous("env://", Environment(With(kTorchrun, {{name, value}}))).status().message(),
+              error);
+  }
+  const auto error = [](const std::string& spec) {
+    return std::string(ParseRendezvous(spec, Environment(kTorchrun)).status().message());
+  };
+  EXPECT_EQ(error("ftp://x"), "unknown rendezvous 'ftp://x'; use env://, tcp://host:port or file://path");
+  for (const char* spec : {"tcp://", "tcp://host", "tcp://:1", "tcp://host:", "tcp://::1:5"}) {
+    EXPECT_EQ(error(spec), absl::StrCat("rendezvous '", spec, "' is not of the form tcp://host:port"));
+  }
+  EXPECT_EQ(error("tcp://host:0"),
+            "the port of rendezvous 'tcp://host:0' is '0'; it must be a whole number from 1 to 65535");
 }
 
 // The addresses on which a process listens.

@@ -9,6 +9,7 @@
 
 #include "common/base/deadline.h"
 #include "common/net/grpc_waiting.h"
+#include "proto/rendezvous.grpc.pb.h"
 #include "tests/eventually.h"
 
 namespace psring {
@@ -18,7 +19,7 @@ class RendezvousServiceTest : public testing::Test {
  protected:
   RendezvousServiceTest() {
     grpc::ServerBuilder builder;
-    builder.RegisterService(&service_);
+    builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
     stub_ = proto::Rendezvous::NewStub(server_->InProcessChannel({}));
   }
@@ -37,7 +38,7 @@ class RendezvousServiceTest : public testing::Test {
   }
 
   RendezvousStore store_{"rank", {.waiting = 1}};
-  RendezvousService service_{store_};
+  std::unique_ptr<grpc::Service> service_ = MakeRendezvousService(store_);
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<proto::Rendezvous::Stub> stub_;
 };

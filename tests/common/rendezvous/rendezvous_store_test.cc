@@ -3,16 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <map>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/base/deadline.h"
-#include "common/rendezvous/rendezvous.h"
 #include "tests/common/rendezvous/store_calls.h"
 #include "tests/eventually.h"
+#include "tests/on_ranks.h"
 #include "tests/waiting_thread.h"
 
 namespace psring {
@@ -28,44 +26,12 @@ MemberId JoinAs(RendezvousStore& store, int rank, int world_size) {
   return member.value_or("");
 }
 
-void OnStoreRanks(int ranks, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(body, rank);
-  for (std::thread& thread : threads) thread.join();
-}
-
-TEST(RendezvousStore, ExchangeReturnsAllValuesInRankOrder) {
-  for (const int ranks : {1, 2, 3, 4, 8}) {
-    RendezvousStore store;
-    std::vector<MemberId> members;
-    for (int rank = 0; rank < ranks; ++rank) members.push_back(JoinAs(store, rank, ranks));
-    OnStoreRanks(ranks, [&](int rank) {
-      const auto values = Exchange(store, members[rank], "x", std::to_string(rank), kLong).value();
-      ASSERT_EQ(values.size(), ranks);
-      for (int other = 0; other < ranks; ++other) EXPECT_EQ(values[other], std::to_string(other));
-    });
-  }
-}
-
-TEST(RendezvousStore, NameCanBeUsedAgainWithoutMixingRounds) {
-  constexpr int kRanks = 4;
-  RendezvousStore store;
-  std::vector<MemberId> members;
-  for (int rank = 0; rank < kRanks; ++rank) members.push_back(JoinAs(store, rank, kRanks));
-  OnStoreRanks(kRanks, [&](int rank) {
-    for (int round = 0; round < 200; ++round) {
-      const auto values = Exchange(store, members[rank], "x", std::to_string(round), kLong).value();
-      for (const std::string& value : values) ASSERT_EQ(value, std::to_string(round));
-    }
-  });
-}
-
 TEST(RendezvousStore, DeadlineNamesTheMissingRanksAndThoseThatNeverJoined) {
   RendezvousStore store;
   const MemberId zero = JoinAs(store, 0, 4), one = JoinAs(store, 1, 4);
   JoinAs(store, 2, 4);
   absl::Status first, second;
-  OnStoreRanks(2, [&](int rank) {
+  OnRanks(2, [&](int rank) {
     (rank == 0 ? first : second) =
         Exchange(store, rank == 0 ? zero : one, "start", "", rank == 0 ? kShort : kLong).status();
   });
@@ -174,15 +140,6 @@ TEST(RendezvousStore, IsEmptyOnceAllHaveLeftOrAreLost) {
   EXPECT_FALSE(store.WaitUntilEmpty(kShort));
   store.Lose(one);
   EXPECT_TRUE(store.WaitUntilEmpty(kLong));
-}
-
-TEST(RendezvousStore, MisuseIsAnError) {
-  RendezvousStore store;
-  JoinAs(store, 0, 2);
-  store.Leave("17");
-  store.Lose("");
-  EXPECT_EQ(Exchange(store, "17", "x", "", kLong).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(Exchange(store, "", "x", "", kLong).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(RendezvousStore, MembersHaveDifferentIdsOf128Bits) {
@@ -325,90 +282,6 @@ TEST(RendezvousStore, RanksTextListsRanks) {
   std::vector<int> many(100);
   for (int i = 0; i < 100; ++i) many[i] = i;
   EXPECT_EQ(RanksText(many), "ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 and 84 more");
-}
-
-// ParseRendezvous.
-
-GetEnv StoreEnvironment(std::map<std::string, std::string> variables) {
-  return [variables](const char* name) -> std::optional<std::string> {
-    const auto found = variables.find(name);
-    return found == variables.end() ? std::nullopt : std::optional(found->second);
-  };
-}
-
-const std::map<std::string, std::string> kTorchrun = {{"RANK", "3"},
-                                                      {"WORLD_SIZE", "4"},
-                                                      {"LOCAL_RANK", "1"},
-                                                      {"MASTER_ADDR", "node0"},
-                                                      {"MASTER_PORT", "29500"}};
-
-std::string ParseError(const std::string& spec, const std::string& name, std::optional<std::string> value) {
-  std::map<std::string, std::string> variables = kTorchrun;
-  if (value.has_value()) {
-    variables[name] = *value;
-  } else {
-    variables.erase(name);
-  }
-  const auto options = ParseRendezvous(spec, StoreEnvironment(variables));
-  return options.ok() ? "no error" : std::string(options.status().message());
-}
-
-TEST(ParseRendezvous, ReadsWhatTorchrunSets) {
-  const auto options = ParseRendezvous("env://", StoreEnvironment(kTorchrun)).value();
-  EXPECT_EQ(options.rank, 3);
-  EXPECT_EQ(options.world_size, 4);
-  EXPECT_EQ(options.local_rank, 1);
-  EXPECT_EQ(options.host, "node0");
-  EXPECT_EQ(options.port, 29500);
-  EXPECT_FALSE(options.hosted_elsewhere);
-}
-
-TEST(ParseRendezvous, UsesThePortAfterTorchrunsStore) {
-  std::map<std::string, std::string> variables = kTorchrun;
-  variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";
-  EXPECT_EQ(ParseRendezvous("env://", StoreEnvironment(variables))->port, 29500);
-  variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
-  EXPECT_EQ(ParseRendezvous("env://", StoreEnvironment(variables))->port, 29501);
-  variables["MASTER_PORT"] = "65535";
-  EXPECT_EQ(ParseRendezvous("env://", StoreEnvironment(variables))->port, 65534);
-}
-
-TEST(ParseRendezvous, ReadsAnAddress) {
-  auto options =
-      ParseRendezvous("tcp://10.0.0.1:4000",
-                      StoreEnvironment({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"PSRING_STORE_HOSTED", "1"}}));
-  ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_EQ(options->host, "10.0.0.1");
-  EXPECT_EQ(options->port, 4000);
-  EXPECT_TRUE(options->hosted_elsewhere);
-  options = ParseRendezvous("tcp://[::1]:4000", StoreEnvironment(kTorchrun));
-  ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_EQ(options->host, "::1");
-}
-
-TEST(ParseRendezvous, ErrorsAreOneLine) {
-  EXPECT_EQ(ParseError("env://", "RANK", std::nullopt),
-            "env:// needs the variable RANK, which is not set; psring and torchrun set it");
-  EXPECT_EQ(ParseError("env://", "MASTER_ADDR", ""),
-            "env:// needs the variable MASTER_ADDR, which is not set; psring and torchrun set it");
-  EXPECT_EQ(ParseError("env://", "WORLD_SIZE", "four"),
-            "WORLD_SIZE is 'four'; it must be a whole number of at least 1");
-  EXPECT_EQ(ParseError("env://", "MASTER_PORT", "70000"),
-            "MASTER_PORT is '70000'; it must be a whole number from 1 to 65535");
-  EXPECT_EQ(ParseError("env://", "RANK", "-1"), "RANK is '-1'; it must be a whole number of at least 0");
-  EXPECT_EQ(ParseError("env://", "RANK", "4"), "RANK 4 is not below WORLD_SIZE 4; ranks count from 0");
-  EXPECT_EQ(ParseError("env://", "LOCAL_RANK", "x"),
-            "LOCAL_RANK is 'x'; it must be a whole number of at least 0");
-  EXPECT_EQ(ParseError("env://", "PSRING_STORE_HOSTED", "yes"),
-            "PSRING_STORE_HOSTED is 'yes'; it must be a whole number from 0 to 1");
-  EXPECT_EQ(ParseError("ftp://x", "X", ""),
-            "unknown rendezvous 'ftp://x'; use env://, tcp://host:port or file://path");
-  for (const char* spec : {"tcp://", "tcp://host", "tcp://:1", "tcp://host:", "tcp://::1:5"}) {
-    EXPECT_EQ(ParseError(spec, "X", ""),
-              std::string("rendezvous '") + spec + "' is not of the form tcp://host:port");
-  }
-  EXPECT_EQ(ParseError("tcp://host:0", "X", ""),
-            "the port of rendezvous 'tcp://host:0' is '0'; it must be a whole number from 1 to 65535");
 }
 
 }  // namespace

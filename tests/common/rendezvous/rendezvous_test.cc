@@ -1,10 +1,8 @@
 #include "common/rendezvous/rendezvous.h"
 
-#include <arpa/inet.h>
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -17,12 +15,16 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/deadline.h"
-#include "common/base/own_program.h"
+#include "common/base/own_process.h"
 #include "common/net/authentication.h"
+#include "common/net/host_identity.h"
+#include "common/net/tcp_socket.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "tests/has.h"
+#include "tests/on_ranks.h"
 #include "tests/random_moments.h"
 #include "tests/test_secret.h"
 #include "tests/waiting_thread.h"
@@ -31,12 +33,6 @@ extern char** environ;
 
 namespace psring {
 namespace {
-
-void OnRanks(int ranks, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(body, rank);
-  for (std::thread& thread : threads) thread.join();
-}
 
 RendezvousOptions Options(int rank, int world_size, int port, absl::Duration timeout = absl::Seconds(20)) {
   RendezvousOptions options;
@@ -50,28 +46,7 @@ RendezvousOptions Options(int rank, int world_size, int port, absl::Duration tim
   return options;
 }
 
-// A socket that listens and never answers.
-class SilentListener {
- public:
-  SilentListener() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::listen(socket_, 16), 0);
-    EXPECT_EQ(::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    port_ = ntohs(address.sin_port);
-  }
-  ~SilentListener() { ::close(socket_); }
-  int port() const { return port_; }
-
- private:
-  int socket_;
-  int port_ = 0;
-};
-
-int FreePort() { return SilentListener().port(); }
+int FreePort() { return ListenTcp("127.0.0.1")->port; }
 
 class RendezvousTest : public testing::Test {
  protected:
@@ -143,9 +118,7 @@ TEST_F(RendezvousTest, TakenRankNamesItsOwner) {
   auto one = Join(1, 2);
   const auto twin = Rendezvous::Join(Options(1, 2, server_->port()));
   EXPECT_EQ(twin.status().code(), absl::StatusCode::kAlreadyExists);
-  char host[256];
-  ASSERT_EQ(::gethostname(host, sizeof(host)), 0);
-  const std::string self = std::string(host) + ":" + std::to_string(::getpid());
+  const std::string self = absl::StrCat(HostName(), ":", ::getpid());
   EXPECT_EQ(twin.status().message(), self + " claims to be rank 1, which is taken by " + self +
                                          "; give every process a rank of its own");
 }
@@ -160,14 +133,6 @@ TEST_F(RendezvousTest, DifferentWorldSizesAreRejected) {
   const MonotonicTime begin = MonotonicNow();
   EXPECT_THAT(zero->Exchange("begin", "").status().message(), Has("the world size of rank 1"));
   EXPECT_LT(MonotonicNow() - begin, absl::Seconds(15)) << "before any timeout";
-}
-
-TEST_F(RendezvousTest, TheDeadlineNamesADuplicateRank) {
-  auto zero = Join(0, 3, absl::Seconds(1)), one = Join(1, 3);
-  EXPECT_FALSE(Rendezvous::Join(Options(1, 3, server_->port())).ok());
-  const auto waited = zero->Exchange("begin", "");
-  for (const char* part : {"ranks 1 and 2", "rank 2 never joined", "claims to be rank 1, which is taken"})
-    EXPECT_THAT(waited.status().message(), Has(part));
 }
 
 TEST_F(RendezvousTest, SomeRanksExchangeAmongThemselves) {
@@ -217,19 +182,13 @@ TEST_F(RendezvousTest, RandomBytesOnThePortDoNoHarm) {
   std::thread exchanges([&] { EXPECT_TRUE(zero->Exchange("x", "").ok()); });
   uint64_t random = TestSeed();
   for (int i = 0; i < 20; ++i) {
-    const int client = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(static_cast<uint16_t>(server_->port()));
-    ASSERT_EQ(::connect(client, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    const auto client = ConnectTcp("127.0.0.1", server_->port(), MonotonicNow() + absl::Seconds(20)).value();
     char bytes[4096];
     for (char& byte : bytes) byte = static_cast<char>((random = random * 6364136223846793005 + 1) >> 56);
     // Half of them begin as HTTP/2 does.
     const std::string preface = i % 2 == 0 ? "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" : "";
-    (void)!::send(client, preface.data(), preface.size(), MSG_NOSIGNAL);
-    (void)!::send(client, bytes, sizeof(bytes), MSG_NOSIGNAL);
-    ::close(client);
+    (void)!::send(client.get(), preface.data(), preface.size(), MSG_NOSIGNAL);
+    (void)!::send(client.get(), bytes, sizeof(bytes), MSG_NOSIGNAL);
   }
   auto one = Join(1, 2);
   EXPECT_TRUE(one->Exchange("x", "").ok());
@@ -252,6 +211,23 @@ TEST_F(RendezvousTest, EndOfTheStoreIsNamed) {
   ends.join();
   EXPECT_EQ(status.message(), "the rendezvous store has been closed by its host");
   EXPECT_THAT(zero->Set("k", "v").message(), Has("lost the rendezvous store at 127.0.0.1:"));
+}
+
+TEST_F(RendezvousTest, OtherProcessesNameAFailureInsteadOfItsConsequence) {
+  auto first = Join(0, 2), second = Join(1, 2);
+  const absl::Status lost = absl::UnavailableError("lost the connection to rank 0");
+  EXPECT_EQ(WithReportedFailure(*second, lost), lost) << "no failure was told";
+  PublishFailure(*first, "rank 0: cannot write F: No space left on device");
+  first.reset();  // the others may fail after it has left
+  EXPECT_EQ(WithReportedFailure(*second, lost),
+            absl::UnavailableError("ended because of rank 0: cannot write F: No space left on device"));
+  EXPECT_EQ(WithReportedFailure(*second, absl::OkStatus()), absl::OkStatus());
+  PublishFailure(*second, "rank 1: \x1b[2J\n\xff");
+  EXPECT_EQ(WithReportedFailure(*second, lost).message(), "ended because of rank 1: \\x1b[2J\\x0a\\xff");
+  PublishFailure(*second, std::string(1 << 20, 'x'));
+  EXPECT_LT(WithReportedFailure(*second, lost).message().size(), 2000u);
+  const absl::Status silence = absl::DeadlineExceededError("waited 60 s for rank 0");
+  EXPECT_EQ(WithReportedFailure(*second, silence), silence);
 }
 
 // The child of DeathOfAProcessEndsTheWaitsForIt: joins as rank 1 and waits to be killed.
@@ -322,12 +298,12 @@ TEST(Rendezvous, OthersDoNotFailWhenRankZeroLeavesFirst) {
 }
 
 TEST(Rendezvous, APortInUseIsAnError) {
-  const SilentListener other;
-  RendezvousOptions options = Options(0, 2, other.port());
+  const TcpListener other = *ListenTcp("127.0.0.1");
+  RendezvousOptions options = Options(0, 2, other.port);
   options.hosted_elsewhere = false;
   const MonotonicTime begin = MonotonicNow();
   EXPECT_EQ(Rendezvous::Join(options).status().message(),
-            "port " + std::to_string(other.port()) +
+            "port " + std::to_string(other.port) +
                 " on 127.0.0.1 is in use; stop the program that uses it or choose another MASTER_PORT");
   EXPECT_LT(MonotonicNow() - begin, absl::Seconds(10)) << "before any waiting";
 }
@@ -360,8 +336,8 @@ TEST(Rendezvous, StoreThatCannotBeReachedIsNamed) {
 }
 
 TEST(Rendezvous, ASilentProgramOnThePortRunsIntoTheDeadline) {
-  const SilentListener stranger;
-  EXPECT_EQ(Rendezvous::Join(Options(1, 2, stranger.port(), absl::Milliseconds(300))).status().code(),
+  const TcpListener stranger = *ListenTcp("127.0.0.1");
+  EXPECT_EQ(Rendezvous::Join(Options(1, 2, stranger.port, absl::Milliseconds(300))).status().code(),
             absl::StatusCode::kDeadlineExceeded);
 }
 

@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/deadline.h"
-#include "common/base/own_program.h"
+#include "common/base/own_process.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/net/address.h"

@@ -22,7 +22,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
-#include "common/base/own_program.h"
+#include "common/base/own_process.h"
 #include "common/rendezvous/rendezvous.h"
 #include "experiments/processes/launcher.h"
 #include "experiments/processes/mpirun.h"

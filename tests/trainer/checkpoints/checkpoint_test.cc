@@ -12,6 +12,7 @@
 #include "common/io/files.h"
 #include "common/io/hash.h"
 #include "common/io/safetensors.h"
+#include "tests/decode_safetensors.h"
 #include "tests/kept_files.h"
 #include "tests/trainer/checkpoints/small_checkpoint.h"
 

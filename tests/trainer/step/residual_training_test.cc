@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/io/safetensors.h"
+#include "tests/decode_safetensors.h"
 #include "tests/trainer/kept_training.h"
 #include "trainer/data/pictures.h"
 

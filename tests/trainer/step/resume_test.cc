@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/io/safetensors.h"
+#include "tests/decode_safetensors.h"
 #include "tests/has.h"
 #include "tests/trainer/kept_training.h"
 #include "tests/trainer/strategies/reference.h"

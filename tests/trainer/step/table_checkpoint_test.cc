@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
 #include "common/io/safetensors.h"
+#include "tests/decode_safetensors.h"
 #include "tests/trainer/kept_training.h"
 #include "trainer/data/clicks.h"
 

@@ -1,4 +1,4 @@
-#include "common/io/json_shape.h"
+#include "common/io/json_text.h"
 
 #include <algorithm>
 #include <array>
