@@ -403,8 +403,8 @@ std::vector<std::string> ParseOrExit(CLI::App& app, int argc, const char* const*
   app.set_version_flag("--version", absl::StrCat(app.get_name(), " ", kVersion), "Print the version");
   ParseOutcome outcome = Parse(app, std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
   if (!outcome.proceed) {
-    std::fputs(outcome.text.c_str(), stdout);
-    std::exit(FinishOutput(app.get_name(), 0));
+    std::fputs(outcome.text.c_str(), outcome.exit_code == 0 ? stdout : stderr);
+    std::exit(FinishOutput(app.get_name(), outcome.exit_code));
   }
   std::vector<std::string> command_line = std::move(outcome.arguments);
   if (argc > 0) command_line.insert(command_line.begin(), argv[0]);

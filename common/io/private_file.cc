@@ -9,9 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/base/file_descriptor.h"
 #include "common/base/read_file.h"
-#include "common/text/translate.h"
 
 namespace psring {
 namespace {
