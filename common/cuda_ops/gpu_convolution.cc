@@ -3,7 +3,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/cuda_ops/gpu_layers.h"
-#include "common/ops/ops_common.h"
 
 namespace psring {
 namespace {
@@ -31,7 +30,7 @@ std::string GpuConvolution::methods() const {
 void GpuConvolution::Forward(const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                              Stream& stream) {
   CheckForward(s, x, weight, bias, y);
-  context_.CheckTypes({x, y});
+  context_.CheckActivations({x, y});
   context_.math().Enqueue(stream, "convolution forward", [=, this]() -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(const GpuWeights w, context_.Rounded(weight, bias));
     if (bias.data == nullptr) {  // the library's fused call needs one
@@ -52,7 +51,7 @@ void GpuConvolution::BackwardInput(const ConvShape& s, ConstSpan weight, ConstSp
                                    bool add, Span dbias, Stream& stream) {
   PSRING_CHECK(!add);  // only residual networks add, which need batch normalization
   CheckBackwardInput(s, weight, saved, dy, dx, dbias);
-  context_.CheckTypes({saved, dy, dx});
+  context_.CheckActivations({saved, dy, dx});
   PSRING_CHECK(s.activation != Activation::kGelu);
   context_.math().Enqueue(stream, "convolution backward, input", [=, this]() -> absl::Status {
     PSRING_RETURN_IF_ERROR(context_.ActivationGradient(s.activation, dy.count / s.out_channels,
@@ -65,9 +64,8 @@ void GpuConvolution::BackwardInput(const ConvShape& s, ConstSpan weight, ConstSp
     return ForEachGroup(s, [&](const Group& g) -> absl::Status {
       PSRING_RETURN_IF_ERROR(
           context_.InputGradient(g.as_linear, dy.Slice(g.y_at, g.y_count).data, w, DType::kFloat32, matrix));
-      return context_.ForActivations([&]<typename T>(T) {
-        return context_.math().Launch(g.x_count, gpu::SumTaps<T>{TapsOf(s), static_cast<const float*>(matrix),
-                                                                 static_cast<T*>(dx.data) + g.x_at});
+      return context_.Launch(g.x_count, [&]<typename T>(T) {
+        return gpu::SumTaps<T>{TapsOf(s), static_cast<const float*>(matrix), Elements<T>(dx) + g.x_at};
       });
     });
   });
@@ -76,7 +74,7 @@ void GpuConvolution::BackwardInput(const ConvShape& s, ConstSpan weight, ConstSp
 void GpuConvolution::BackwardWeight(const ConvShape& s, ConstSpan x, ConstSpan dy, Span dweight,
                                     Stream& stream) {
   CheckBackwardWeight(s, x, dy, dweight);
-  context_.CheckTypes({x, dy});
+  context_.CheckActivations({x, dy});
   context_.math().Enqueue(stream, "convolution backward, weight", [=, this]() -> absl::Status {
     // Not by the library: cuDNN rounds the weight gradient of a bfloat16 layer to bfloat16, and is slower in
     // float32 (measured: experiments/results/gpu.md).
@@ -131,10 +129,8 @@ absl::Status GpuConvolution::ForEachGroup(const ConvShape& s, const F& f) const 
 }
 
 absl::Status GpuConvolution::Gather(const ConvShape& s, const Group& g, ConstSpan x, void* matrix) {
-  return context_.ForActivations([&]<typename T>(T) {
-    return context_.math().Launch(
-        MatrixCount(s, g.count),
-        gpu::GatherTaps<T>{TapsOf(s), static_cast<const T*>(x.data) + g.x_at, static_cast<T*>(matrix)});
+  return context_.Launch(MatrixCount(s, g.count), [&]<typename T>(T) {
+    return gpu::GatherTaps<T>{TapsOf(s), Elements<T>(x) + g.x_at, static_cast<T*>(matrix)};
   });
 }
 

@@ -1,21 +1,19 @@
 #include "common/cuda_ops/gpu_layers.h"
-#include "common/ops/ops_common.h"
 
 namespace psring {
 
 void GpuLinear::Forward(const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias,
                         ConstSpan residual, Span y, Span saved, Stream& stream) {
   CheckForward(s, x, weight, bias, residual, y, saved);
-  context_.CheckTypes({x, residual, y, saved});
+  context_.CheckActivations({x, residual, y, saved});
   const bool gelu = s.activation == Activation::kGelu, add = residual.data != nullptr;
   if (add) stream.Copy(y.data, residual.data, y.bytes());
   context_.math().Enqueue(stream, "linear forward", [=, this]() -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(const GpuWeights w, context_.Rounded(weight, bias));
     PSRING_RETURN_IF_ERROR(context_.Forward(s, x.data, w, gelu ? saved.data : y.data, add));
     if (!gelu) return absl::OkStatus();
-    return context_.ForActivations([&]<typename T>(T) {
-      return context_.math().Launch(y.count,
-                                    gpu::Gelu<T>{static_cast<const T*>(saved.data), static_cast<T*>(y.data)});
+    return context_.Launch(y.count, [&]<typename T>(T) {
+      return gpu::Gelu<T>{Elements<T>(saved), Elements<T>(y)};
     });
   });
 }
@@ -23,7 +21,7 @@ void GpuLinear::Forward(const LinearShape& s, ConstSpan x, ConstSpan weight, Con
 void GpuLinear::BackwardInput(const LinearShape& s, ConstSpan weight, ConstSpan saved, Span dy, Span dx,
                               Span dbias, Stream& stream) {
   CheckBackwardInput(s, weight, saved, dy, dx, dbias);
-  context_.CheckTypes({saved, dy, dx});
+  context_.CheckActivations({saved, dy, dx});
   context_.math().Enqueue(stream, "linear backward, input", [=, this]() -> absl::Status {
     PSRING_RETURN_IF_ERROR(context_.ActivationGradient(s.activation, s.batch, s.outputs, saved, dy, dbias));
     if (dx.data == nullptr) return absl::OkStatus();
@@ -35,7 +33,7 @@ void GpuLinear::BackwardInput(const LinearShape& s, ConstSpan weight, ConstSpan 
 void GpuLinear::BackwardWeight(const LinearShape& s, ConstSpan x, ConstSpan dy, Span dweight,
                                Stream& stream) {
   CheckBackwardWeight(s, x, dy, dweight);
-  context_.CheckTypes({x, dy});
+  context_.CheckActivations({x, dy});
   context_.math().Enqueue(stream, "linear backward, weight", [=, this] {
     return context_.WeightGradient(s, x.data, dy.data, dweight.floats(), /*add=*/false);
   });

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/ops/cpu_layers.h"
 #include "common/ops/cpu_ops.h"
 #include "common/ops/onednn_layers.h"
 #include "common/ops/step_products.h"
@@ -135,33 +134,22 @@ class OneDnnConvolution : public OneDnnBackward<ConvolutionOps, ConvShape, onedn
 
 class OneDnnOps : public CpuOps {
  public:
-  OneDnnOps(int threads, DType activations)
-      : CpuOps(activations),
-        workplace_(threads, activations),
-        linear_(workplace_),
-        convolution_(workplace_),
-        loss_(activations),
-        normalization_(activations),
-        attention_(activations, threads),
-        embedding_(activations),
-        dropout_(activations),
-        bags_(activations),
-        dots_(activations),
-        batch_norm_(activations) {
+  OneDnnOps(int threads, DType activations) : CpuOps(activations), workplace_(threads, activations) {
     PSRING_CHECK(threads > 0);
     PSRING_CHECK(activations == DType::kFloat32 ||
                  (activations == DType::kBFloat16 && BFloat16Support() != BFloat16::kNone));
-    families_.linear = &linear_;
-    families_.convolution = &convolution_;
-    families_.loss = &loss_;
-    families_.normalization = &normalization_;
-    families_.attention = &attention_;
-    families_.embedding = &embedding_;
-    families_.dropout = &dropout_;
-    families_.bags = &bags_;
-    families_.dots = &dots_;
-    families_.batch_norm = &batch_norm_;
+    families_.linear = std::make_unique<OneDnnLinear>(workplace_);
+    families_.convolution = std::make_unique<OneDnnConvolution>(workplace_);
+    families_.loss = MakeCpuLoss(activations);
+    families_.normalization = MakeCpuNormalization(activations);
+    families_.attention = MakeCpuAttention(activations, threads);
+    families_.embedding = MakeCpuEmbedding(activations);
+    families_.dropout = MakeCpuDropout(activations);
+    families_.batch_norm = MakeCpuBatchNorm(activations);
+    families_.bags = MakeCpuBags(activations);
+    families_.dots = MakeCpuDots(activations);
   }
+  ~OneDnnOps() override { families_ = {}; }  // before the workplace that they borrow
 
   std::string name() const override {
     return activations() == DType::kFloat32 ? "onednn" : "onednn, bfloat16";
@@ -171,18 +159,7 @@ class OneDnnOps : public CpuOps {
   onednn::Workplace& workplace() { return workplace_; }
 
  private:
-  // Declared first: the layers borrow it.
   onednn::Workplace workplace_;
-  OneDnnLinear linear_;
-  OneDnnConvolution convolution_;
-  CpuLoss loss_;
-  CpuNormalization normalization_;
-  CpuAttention attention_;
-  CpuEmbedding embedding_;
-  CpuDropout dropout_;
-  CpuBags bags_;
-  CpuDots dots_;
-  CpuBatchNorm batch_norm_;
 };
 
 class OneDnnProducts : public StepProducts {

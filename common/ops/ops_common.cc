@@ -1,7 +1,5 @@
 #include "common/ops/ops_common.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 
@@ -170,16 +168,6 @@ void CheckStep(const OptimizerStep& step, Span weights, ConstSpan gradient,
                const std::array<Span, 2>& slots) {
   PSRING_CHECK(weights.count == gradient.count);
   for (size_t i = 0; i < SlotsOf(step); ++i) PSRING_CHECK(slots[i].count == weights.count);
-}
-
-elementwise::AdamRates RatesOf(const AdamStep& step) {
-  return {.scale = step.gradient_scale,
-          .beta1 = step.beta1,
-          .beta2 = step.beta2,
-          .epsilon = step.epsilon,
-          .rate = step.learning_rate / step.bias_correction1,
-          .root_correction = 1 / std::sqrt(step.bias_correction2),
-          .kept = step.kept};
 }
 
 absl::StatusOr<Precision> ParsePrecision(const std::string& name) {

@@ -1,12 +1,12 @@
-// Checks that every implementation of Ops shares.
+// What the implementations of Ops share: checks, and spans as elements of C++ types.
 #pragma once
 
 #include <algorithm>
 #include <initializer_list>
 
 #include "absl/status/status.h"
-#include "common/ops/elementwise.h"
 #include "common/ops/ops.h"
+#include "common/reduce/sixteen_bits.h"
 #include "common/reduce/threefry.h"
 
 namespace psring {
@@ -72,6 +72,21 @@ struct DropoutMask {
   float scale;
 };
 
-elementwise::AdamRates RatesOf(const AdamStep& step);
+// f(T()) with T the C++ type of activations, float or BFloat16.
+template <typename F>
+PSRING_INLINE auto WithActivations(DType type, const F& f) {
+  if (type == DType::kFloat32) return f(float{});
+  return f(elementwise::BFloat16{});
+}
+
+// The elements of a span of T.
+template <typename T>
+PSRING_INLINE const T* Elements(ConstSpan span) {
+  return static_cast<const T*>(span.data);
+}
+template <typename T>
+PSRING_INLINE T* Elements(Span span) {
+  return static_cast<T*>(span.data);
+}
 
 }  // namespace psring

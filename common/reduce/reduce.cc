@@ -1,6 +1,7 @@
 #include "common/reduce/reduce.h"
 
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,8 +11,7 @@
 #include "common/reduce/sixteen_bits.h"
 
 // PSRING_MULTIVERSION comes from CMake: the attribute that makes the compiler emit a function once for each
-// instruction set, or nothing if it cannot. What such a function calls is inlined into each of its versions.
-#define PSRING_INLINE [[gnu::always_inline]] inline
+// instruction set, or nothing if it cannot.
 
 namespace psring {
 namespace {
@@ -129,6 +129,13 @@ void ReduceBySource(size_t begin, size_t end, T* to, const void* const* sources,
   }
 }
 
+// Null: this processor has none.
+const VectorKernels::OneType* VectorsOf(DType type) {
+  static const VectorKernels* const vectors = BestVectorKernels();
+  if (vectors == nullptr) return nullptr;
+  return type == DType::kBFloat16 ? &vectors->bfloat16 : &vectors->float16;
+}
+
 // Uses vector registers for whole runs if the processor can, portable loops for the rest.
 template <typename T>
 void Reduce16Bit(ReduceOp op, const VectorKernels::OneType* vectors, size_t count, void* to,
@@ -177,16 +184,11 @@ PSRING_MULTIVERSION void ScaleFloat32(size_t count, float* data, float factor) {
 
 PSRING_MULTIVERSION void ConvertDifferent(DType from_type, const void* from, DType to_type, void* to,
                                           size_t count) {
-  if (from_type == DType::kFloat32) {
-    if (to_type == DType::kBFloat16) return ConvertAny<float, BFloat16>(count, from, to);
-    return ConvertAny<float, Float16>(count, from, to);
-  }
-  if (from_type == DType::kBFloat16) {
-    if (to_type == DType::kFloat32) return ConvertAny<BFloat16, float>(count, from, to);
-    return ConvertAny<BFloat16, Float16>(count, from, to);
-  }
-  if (to_type == DType::kFloat32) return ConvertAny<Float16, float>(count, from, to);
-  return ConvertAny<Float16, BFloat16>(count, from, to);
+  WithType(from_type, [&]<typename From>(From) PSRING_INLINED {
+    WithType(to_type, [&]<typename To>(To) PSRING_INLINED {
+      if constexpr (!std::is_same_v<From, To>) ConvertAny<From, To>(count, from, to);
+    });
+  });
 }
 
 void Reduce(ReduceOp op, DType type, size_t count, void* to, const void* const* sources, int source_count) {
@@ -196,23 +198,16 @@ void Reduce(ReduceOp op, DType type, size_t count, void* to, const void* const* 
     if (to != sources[0]) std::memcpy(to, sources[0], count * SizeOf(type));
     return;
   }
-  static const VectorKernels* const vectors = BestVectorKernels();
   if (type == DType::kFloat32) {
-    ReduceFloat32(op, count, static_cast<float*>(to), sources, source_count);
-  } else if (type == DType::kBFloat16) {
-    Reduce16Bit<BFloat16>(op, vectors ? &vectors->bfloat16 : nullptr, count, to, sources, source_count);
-  } else {
-    Reduce16Bit<Float16>(op, vectors ? &vectors->float16 : nullptr, count, to, sources, source_count);
+    return ReduceFloat32(op, count, static_cast<float*>(to), sources, source_count);
   }
+  WithHalf(type,
+           [&]<typename T>(T) { Reduce16Bit<T>(op, VectorsOf(type), count, to, sources, source_count); });
 }
 
 void Scale(DType type, size_t count, void* data, float factor) {
-  static const VectorKernels* const vectors = BestVectorKernels();
   if (type == DType::kFloat32) return ScaleFloat32(count, static_cast<float*>(data), factor);
-  if (type == DType::kBFloat16) {
-    return Scale16Bit<BFloat16>(vectors ? &vectors->bfloat16 : nullptr, count, data, factor);
-  }
-  return Scale16Bit<Float16>(vectors ? &vectors->float16 : nullptr, count, data, factor);
+  WithHalf(type, [&]<typename T>(T) { Scale16Bit<T>(VectorsOf(type), count, data, factor); });
 }
 
 void Convert(DType from_type, const void* from, DType to_type, void* to, size_t count) {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/device/device.h"
+#include "common/reduce/dtype.h"
 
 namespace psring {
 

@@ -271,7 +271,7 @@ TEST_P(OpsTest, AddAndUpdatesAcceptAnyAlignment) {
         Floats sum = a, updated = a;
         for (size_t i = 0; i < length; ++i) {
           sum[a_at + i] += b[b_at + i];
-          elementwise::Sgd(1, rate, updated[a_at + i], b[b_at + i]);
+          SgdStep{1, rate}(&updated[a_at + i], b[b_at + i]);
         }
         const auto to = Put(a), weights = Put(a), from = Put(b);
         ops_->Add(to.span().Slice(a_at, length), from.span().Slice(b_at, length), *stream_);
@@ -350,7 +350,7 @@ TEST_P(OpsTest, OptimizerStepsHaveTheBitsOfTheDefinition) {
       if (kind == 0) ops.Apply(SgdStep{1.0f / 3, .05f}, w.span(), g.span(), {}, stream);
       if (kind == 1) ops.Apply(MomentumStep{1.0f / 3, .05f, .9f}, w.span(), g.span(), {a.span()}, stream);
       if (kind == 2) {
-        ops.Apply(AdamStep{1.0f / 3, .001f, .9f, .999f, 1e-8f, .19f, .002f}, w.span(), g.span(),
+        ops.Apply(AdamStep{1.0f / 3, .005f, .9f, .999f, 1e-8f, 22, .999f}, w.span(), g.span(),
                   {a.span(), b.span()}, stream);
       }
       if (kind == 3) ops.Apply(AdagradStep{1.0f / 3, .05f, 1e-10f}, w.span(), g.span(), {b.span()}, stream);

@@ -5,7 +5,6 @@
 
 #include "common/base/check.h"
 #include "common/ops/cpu_ops.h"
-#include "tests/common/ops/reference_layers.h"
 
 namespace psring {
 namespace {
@@ -148,30 +147,11 @@ class ReferenceLinear : public LinearOps {
 class ReferenceOps : public CpuOps {
  public:
   ReferenceOps() {
-    families_.linear = &linear_;
-    families_.convolution = &convolution_;
-    families_.loss = &loss_;
-    families_.normalization = &normalization_;
-    families_.attention = &attention_;
-    families_.embedding = &embedding_;
-    families_.dropout = &dropout_;
-    families_.bags = &bags_;
-    families_.dots = &dots_;
-    families_.batch_norm = &batch_norm_;
+    families_.linear = std::make_unique<ReferenceLinear>();
+    families_.convolution = std::make_unique<ReferenceConvolution>();
+    AddReferenceLayers(families_);
   }
   std::string name() const override { return "reference"; }
-
- private:
-  ReferenceLinear linear_;
-  ReferenceConvolution convolution_;
-  ReferenceLoss loss_;
-  ReferenceNormalization normalization_;
-  ReferenceAttention attention_;
-  ReferenceEmbedding embedding_;
-  ReferenceDropout dropout_;
-  ReferenceBags bags_;
-  ReferenceDots dots_;
-  ReferenceBatchNorm batch_norm_;
 };
 
 }  // namespace

@@ -8,7 +8,6 @@
 
 #include "common/ops/ops.h"
 #include "tests/common/ops/ops_testing.h"
-#include "tests/common/ops/reference_layers.h"
 
 namespace psring {
 namespace {

@@ -12,7 +12,6 @@
 #include "common/attention/attention.h"
 #include "common/reduce/elementwise_math.h"
 #include "tests/common/ops/ops_fixture.h"
-#include "tests/common/ops/reference_layers.h"
 
 namespace psring {
 namespace {
@@ -256,7 +255,8 @@ TEST(TransformerKernels, AttentionOfEveryInstructionSetAgreesWithTheReference) {
   const size_t count = size_t{83} * 40;
   Floats qkv = Random(3 * count, 1), dy = Random(count, 2), y(count), log_sum_exp(2 * 83), dqkv(3 * count);
   const auto stream = MakeCpuDevice()->NewStream(StreamKind::kCompute, "reference");
-  ReferenceAttention reference;
+  const auto ops = MakeReferenceOps();
+  AttentionOps& reference = *ops->families().attention;
   reference.Forward(shape, ViewOf(qkv), ViewOf(y), ViewOf(log_sum_exp), *stream);
   reference.Backward(shape, ViewOf(qkv), ViewOf(y), ViewOf(log_sum_exp), ViewOf(dy), ViewOf(dqkv), *stream);
   const cpu::AttentionKernels* all[3];
