@@ -29,7 +29,7 @@ std::string GpuConvolution::methods() const {
 
 void GpuConvolution::Forward(const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                              Stream& stream) {
-  CheckForward(s, x, weight, bias, y);
+  CheckForward(CountsOf(s), s.activation, x, weight, bias, y);
   context_.CheckActivations({x, y});
   context_.math().Enqueue(stream, "convolution forward", [=, this]() -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(const GpuWeights w, context_.Rounded(weight, bias));
@@ -50,7 +50,7 @@ void GpuConvolution::Forward(const ConvShape& s, ConstSpan x, ConstSpan weight, 
 void GpuConvolution::BackwardInput(const ConvShape& s, ConstSpan weight, ConstSpan saved, Span dy, Span dx,
                                    bool add, Span dbias, Stream& stream) {
   PSRING_CHECK(!add);  // only residual networks add, which need batch normalization
-  CheckBackwardInput(s, weight, saved, dy, dx, dbias);
+  CheckBackwardInput(CountsOf(s), s.activation, weight, saved, dy, dx, dbias);
   context_.CheckActivations({saved, dy, dx});
   PSRING_CHECK(s.activation != Activation::kGelu);
   context_.math().Enqueue(stream, "convolution backward, input", [=, this]() -> absl::Status {
@@ -73,7 +73,7 @@ void GpuConvolution::BackwardInput(const ConvShape& s, ConstSpan weight, ConstSp
 
 void GpuConvolution::BackwardWeight(const ConvShape& s, ConstSpan x, ConstSpan dy, Span dweight,
                                     Stream& stream) {
-  CheckBackwardWeight(s, x, dy, dweight);
+  CheckBackwardWeight(CountsOf(s), x, dy, dweight);
   context_.CheckActivations({x, dy});
   context_.math().Enqueue(stream, "convolution backward, weight", [=, this]() -> absl::Status {
     // Not by the library: cuDNN rounds the weight gradient of a bfloat16 layer to bfloat16, and is slower in

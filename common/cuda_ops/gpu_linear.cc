@@ -20,7 +20,7 @@ void GpuLinear::Forward(const LinearShape& s, ConstSpan x, ConstSpan weight, Con
 
 void GpuLinear::BackwardInput(const LinearShape& s, ConstSpan weight, ConstSpan saved, Span dy, Span dx,
                               Span dbias, Stream& stream) {
-  CheckBackwardInput(s, weight, saved, dy, dx, dbias);
+  CheckBackwardInput(CountsOf(s), s.activation, weight, saved, dy, dx, dbias);
   context_.CheckActivations({saved, dy, dx});
   context_.math().Enqueue(stream, "linear backward, input", [=, this]() -> absl::Status {
     PSRING_RETURN_IF_ERROR(context_.ActivationGradient(s.activation, s.batch, s.outputs, saved, dy, dbias));
@@ -32,7 +32,7 @@ void GpuLinear::BackwardInput(const LinearShape& s, ConstSpan weight, ConstSpan 
 
 void GpuLinear::BackwardWeight(const LinearShape& s, ConstSpan x, ConstSpan dy, Span dweight,
                                Stream& stream) {
-  CheckBackwardWeight(s, x, dy, dweight);
+  CheckBackwardWeight(CountsOf(s), x, dy, dweight);
   context_.CheckActivations({x, dy});
   context_.math().Enqueue(stream, "linear backward, weight", [=, this] {
     return context_.WeightGradient(s, x.data, dy.data, dweight.floats(), /*add=*/false);

@@ -217,7 +217,7 @@ class Convolution : public BackwardOps<ConvolutionOps, ConvShape, ConvBackwardIn
 
   void Forward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                Stream& stream) override {
-    CheckForward(shape, x, weight, bias, y);
+    CheckForward(CountsOf(shape), shape.activation, x, weight, bias, y);
     CheckTypes(type(), {x, y});
     forward_.Enqueue({shape, bias.data != nullptr}, stream,
                      [=](ConvForward& layer) { layer.Run(x.data, weight.floats(), bias.floats(), y.data); });

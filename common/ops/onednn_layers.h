@@ -89,7 +89,7 @@ template <typename Family, typename Shape, typename InputLayer, typename WeightL
 class BackwardOps : public Family {
  public:
   void BackwardWeight(const Shape& shape, ConstSpan x, ConstSpan dy, Span dweight, Stream& stream) override {
-    CheckBackwardWeight(shape, x, dy, dweight);
+    CheckBackwardWeight(CountsOf(shape), x, dy, dweight);
     CheckTypes(type_, {x, dy});
     weight_.Enqueue(shape, stream, [=](WeightLayer& layer) { layer.Run(x.data, dy.data, dweight.floats()); });
   }
@@ -103,7 +103,7 @@ class BackwardOps : public Family {
   template <typename... More>
   void EnqueueInput(const Shape& shape, ConstSpan weight, ConstSpan saved, Span dy, Span dx, Span dbias,
                     Stream& stream, More... more) {
-    CheckBackwardInput(shape, weight, saved, dy, dx, dbias);
+    CheckBackwardInput(CountsOf(shape), shape.activation, weight, saved, dy, dx, dbias);
     CheckTypes(type_, {saved, dy, dx});
     input_.Enqueue(shape, stream, [=](InputLayer& layer) {
       layer.Run(weight.floats(), saved.data, dy.data, dx.data, dbias.floats(), more...);

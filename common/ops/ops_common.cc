@@ -5,18 +5,12 @@
 
 namespace psring {
 
-namespace {
-
-struct Counts {
-  size_t x, weight, bias, y;
-};
-
-Counts CountsOf(const LinearShape& shape) {
+LayerCounts CountsOf(const LinearShape& shape) {
   const size_t batch = shape.batch, inputs = shape.inputs, outputs = shape.outputs;
   return {batch * inputs, outputs * inputs, outputs, batch * outputs};
 }
 
-Counts CountsOf(const ConvShape& shape) {
+LayerCounts CountsOf(const ConvShape& shape) {
   PSRING_CHECK(shape.stride > 0 && shape.padding >= 0 && shape.padding < shape.kernel);
   PSRING_CHECK(shape.height + 2 * shape.padding >= shape.kernel);
   PSRING_CHECK(shape.width + 2 * shape.padding >= shape.kernel);
@@ -25,14 +19,23 @@ Counts CountsOf(const ConvShape& shape) {
           batch * shape.out_height() * shape.out_width() * out};
 }
 
-void CheckForward(const Counts& counts, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y) {
+void CheckForward(const LayerCounts& counts, Activation activation, ConstSpan x, ConstSpan weight,
+                  ConstSpan bias, ConstSpan y) {
   PSRING_CHECK(x.count == counts.x);
   PSRING_CHECK(weight.count == counts.weight);
-  PSRING_CHECK(bias.data == nullptr || bias.count == counts.bias);
+  PSRING_CHECK(bias.data == nullptr ? activation == Activation::kNone : bias.count == counts.bias);
   PSRING_CHECK(y.count == counts.y);
 }
 
-void CheckBackwardInput(const Counts& counts, Activation activation, ConstSpan weight, ConstSpan saved,
+void CheckForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan residual,
+                  ConstSpan y, ConstSpan saved) {
+  CheckForward(CountsOf(shape), shape.activation, x, weight, bias, y);
+  PSRING_CHECK(residual.data == nullptr || shape.activation == Activation::kNone);
+  PSRING_CHECK(residual.data == nullptr || residual.count == y.count);
+  PSRING_CHECK(shape.activation != Activation::kGelu || saved.count == y.count);
+}
+
+void CheckBackwardInput(const LayerCounts& counts, Activation activation, ConstSpan weight, ConstSpan saved,
                         ConstSpan dy, ConstSpan dx, ConstSpan dbias) {
   PSRING_CHECK(weight.count == counts.weight);
   PSRING_CHECK(activation == Activation::kNone || saved.count == counts.y);
@@ -41,39 +44,10 @@ void CheckBackwardInput(const Counts& counts, Activation activation, ConstSpan w
   PSRING_CHECK(dbias.data == nullptr ? activation == Activation::kNone : dbias.count == counts.bias);
 }
 
-void CheckBackwardWeight(const Counts& counts, ConstSpan x, ConstSpan dy, ConstSpan dweight) {
+void CheckBackwardWeight(const LayerCounts& counts, ConstSpan x, ConstSpan dy, ConstSpan dweight) {
   PSRING_CHECK(x.count == counts.x);
   PSRING_CHECK(dy.count == counts.y);
   PSRING_CHECK(dweight.count == counts.weight);
-}
-
-}  // namespace
-
-void CheckForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan residual,
-                  ConstSpan y, ConstSpan saved) {
-  CheckForward(CountsOf(shape), x, weight, bias, y);
-  PSRING_CHECK(bias.data != nullptr || shape.activation == Activation::kNone);
-  PSRING_CHECK(residual.data == nullptr || shape.activation == Activation::kNone);
-  PSRING_CHECK(residual.data == nullptr || residual.count == y.count);
-  PSRING_CHECK(shape.activation != Activation::kGelu || saved.count == y.count);
-}
-void CheckForward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y) {
-  CheckForward(CountsOf(shape), x, weight, bias, y);
-  PSRING_CHECK(bias.data != nullptr || shape.activation == Activation::kNone);
-}
-void CheckBackwardInput(const LinearShape& shape, ConstSpan weight, ConstSpan saved, ConstSpan dy,
-                        ConstSpan dx, ConstSpan dbias) {
-  CheckBackwardInput(CountsOf(shape), shape.activation, weight, saved, dy, dx, dbias);
-}
-void CheckBackwardInput(const ConvShape& shape, ConstSpan weight, ConstSpan saved, ConstSpan dy, ConstSpan dx,
-                        ConstSpan dbias) {
-  CheckBackwardInput(CountsOf(shape), shape.activation, weight, saved, dy, dx, dbias);
-}
-void CheckBackwardWeight(const LinearShape& shape, ConstSpan x, ConstSpan dy, ConstSpan dweight) {
-  CheckBackwardWeight(CountsOf(shape), x, dy, dweight);
-}
-void CheckBackwardWeight(const ConvShape& shape, ConstSpan x, ConstSpan dy, ConstSpan dweight) {
-  CheckBackwardWeight(CountsOf(shape), x, dy, dweight);
 }
 
 void CheckLayerNorm(const LayerNormShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y,

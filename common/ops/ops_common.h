@@ -11,16 +11,21 @@
 
 namespace psring {
 
+// The elements of a layer's spans.
+struct LayerCounts {
+  size_t x, weight, bias, y;
+};
+LayerCounts CountsOf(const LinearShape& shape);
+LayerCounts CountsOf(const ConvShape& shape);
+
 // PSRING_CHECK that the spans of a layer fit its shape.
+void CheckForward(const LayerCounts& counts, Activation activation, ConstSpan x, ConstSpan weight,
+                  ConstSpan bias, ConstSpan y);
 void CheckForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan residual,
                   ConstSpan y, ConstSpan saved);
-void CheckForward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y);
-void CheckBackwardInput(const LinearShape& shape, ConstSpan weight, ConstSpan saved, ConstSpan dy,
-                        ConstSpan dx, ConstSpan dbias);
-void CheckBackwardInput(const ConvShape& shape, ConstSpan weight, ConstSpan saved, ConstSpan dy, ConstSpan dx,
-                        ConstSpan dbias);
-void CheckBackwardWeight(const LinearShape& shape, ConstSpan x, ConstSpan dy, ConstSpan dweight);
-void CheckBackwardWeight(const ConvShape& shape, ConstSpan x, ConstSpan dy, ConstSpan dweight);
+void CheckBackwardInput(const LayerCounts& counts, Activation activation, ConstSpan weight, ConstSpan saved,
+                        ConstSpan dy, ConstSpan dx, ConstSpan dbias);
+void CheckBackwardWeight(const LayerCounts& counts, ConstSpan x, ConstSpan dy, ConstSpan dweight);
 void CheckLayerNorm(const LayerNormShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y,
                     ConstSpan statistics);
 void CheckAttention(const AttentionShape& shape, ConstSpan qkv, ConstSpan y, ConstSpan log_sum_exp);

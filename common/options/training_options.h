@@ -100,6 +100,8 @@ struct TrainingOptions {
   std::string compute_ms;  // empty: psring measures it
   std::string network_ms = "none";
   std::string serve_ms = "none";
+
+  bool operator==(const TrainingOptions&) const = default;
 };
 
 // The samples of one worker in one gradient that it sends: --batch times --micro_batches.

@@ -57,7 +57,7 @@ class ReferenceConvolution : public ConvolutionOps {
  public:
   void Forward(const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                Stream& stream) override {
-    CheckForward(s, x, weight, bias, y);
+    CheckForward(CountsOf(s), s.activation, x, weight, bias, y);
     RunOnCpu(stream, [=] {
       std::vector<double> sum(y.count);
       for (size_t i = 0; i < y.count; ++i)
@@ -74,7 +74,7 @@ class ReferenceConvolution : public ConvolutionOps {
 
   void BackwardInput(const ConvShape& s, ConstSpan weight, ConstSpan saved, Span dy, Span dx, bool add,
                      Span dbias, Stream& stream) override {
-    CheckBackwardInput(s, weight, saved, dy, dx, dbias);
+    CheckBackwardInput(CountsOf(s), s.activation, weight, saved, dy, dx, dbias);
     RunOnCpu(stream, [=] {
       float* const d = dy.floats();
       for (size_t i = 0; s.activation == Activation::kRelu && i < dy.count; ++i) {
@@ -95,7 +95,7 @@ class ReferenceConvolution : public ConvolutionOps {
   }
 
   void BackwardWeight(const ConvShape& s, ConstSpan x, ConstSpan dy, Span dweight, Stream& stream) override {
-    CheckBackwardWeight(s, x, dy, dweight);
+    CheckBackwardWeight(CountsOf(s), x, dy, dweight);
     RunOnCpu(stream, [=] {
       std::vector<double> sum(dweight.count);
       ForEachTap(s, [&](size_t y_at, size_t x_at, size_t weight_at) {

@@ -112,7 +112,7 @@ TEST_P(ResidualOpsTest, ConvolutionsMayHaveNoBias) {
                         .kernel = 3,
                         .stride = 2,
                         .padding = 1};
-  const LayerSizes sizes = SizesOf(shape);
+  const LayerCounts sizes = CountsOf(shape);
   ExpectLikeTheReference(*ops_, *device_, *stream_, [&](Ops& ops, const Memory& m) -> Results {
     ConvolutionOps& family = *ops.families().convolution;
     const Tensor x = m.PutActivations(sizes.x, 1), weight = m.Put(Exact(sizes.weight, 2)),
@@ -137,7 +137,7 @@ TEST_P(ResidualOpsTest, ConvolutionsMayAddToTheGradientOfTheirInput) {
                           .kernel = 3,
                           .stride = stride,
                           .padding = 1};
-    const LayerSizes sizes = SizesOf(shape);
+    const LayerCounts sizes = CountsOf(shape);
     ExpectLikeTheReference(*ops_, *device_, *stream_, [&](Ops& ops, const Memory& m) -> Results {
       const Tensor weight = m.Put(Exact(sizes.weight, 2)), dy = m.PutActivations(sizes.y, 3),
                    dx = m.PutActivations(sizes.x, 4);

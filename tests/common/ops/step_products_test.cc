@@ -19,7 +19,7 @@ struct Layer {
   }
 
   const Shape shape;
-  const LayerSizes sizes = SizesOf(shape);
+  const LayerCounts sizes = CountsOf(shape);
   Floats x = Random(sizes.x, 1), weight = Random(sizes.weight, 2), bias = Random(sizes.bias, 3),
          y = Floats(sizes.y);
   Floats dy = Random(sizes.y, 4), dx = Floats(sizes.x), dweight = Floats(sizes.weight),
