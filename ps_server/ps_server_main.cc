@@ -16,7 +16,7 @@
 #include "common/base/keep_freed_memory.h"
 #include "common/cli/command_line.h"
 #include "common/cli/finish_output.h"
-#include "common/device/address_space.h"
+#include "common/device/memory_limit.h"
 #include "common/device/device.h"
 #include "common/device/task_limit.h"
 #include "common/devices/make_device.h"

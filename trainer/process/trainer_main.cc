@@ -16,7 +16,7 @@
 #include "common/cli/command_line.h"
 #include "common/cli/finish_output.h"
 #include "common/cuda/cuda_device.h"
-#include "common/device/address_space.h"
+#include "common/device/memory_limit.h"
 #include "common/device/task_limit.h"
 #include "common/net/descriptor_limit.h"
 #include "common/net/link_shaper.h"
