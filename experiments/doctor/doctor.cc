@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "common/cuda/cuda_device.h"
+#include "common/cuda_ops/cuda_ops.h"
 #include "common/text/peer_text.h"
 #include "experiments/engine/programs.h"
 #include "experiments/host/build_info.h"

@@ -9,6 +9,7 @@
 #include "common/cuda/cuda_device.h"
 #include "common/cuda/cuda_stream.h"
 #include "common/cuda/recorded_work.h"
+#include "common/cuda_ops/cuda_ops.h"
 #include "common/cuda_ops/gpu_scratch.h"
 #include "common/devices/make_device.h"
 #include "common/devices/make_ops.h"

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "common/cuda/cuda_device.h"
+#include "common/cuda_ops/cuda_ops.h"
 #include "common/devices/make_ops.h"
 #include "common/ops/ops.h"
 #include "common/reduce/reduce.h"
