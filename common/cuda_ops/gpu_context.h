@@ -1,5 +1,5 @@
 // What the families of a GPU's ops share: the library and launcher, the activations' type, scratch memory and
-// the products of linear layers.
+// the products of linear layers; and the families that are files of their own.
 #pragma once
 
 #include <initializer_list>
@@ -65,11 +65,18 @@ class GpuContext {
   absl::Status InputGradient(const LinearShape& s, const void* dy, const GpuWeights& w, DType output,
                              void* dx);
 
+  // How convolutions were computed so far.
+  bool convolved_by_library = false, convolved_gathered = false;
+
  private:
   Device& device_;
   const std::unique_ptr<GpuMath> math_;
   const GpuOpsOptions options_;
   GpuScratch sums_, rounded_;
 };
+
+// They borrow the context.
+std::unique_ptr<LinearOps> MakeGpuLinear(GpuContext& context);
+std::unique_ptr<ConvolutionOps> MakeGpuConvolution(GpuContext& context);
 
 }  // namespace psring

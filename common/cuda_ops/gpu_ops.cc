@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/cuda_ops/gpu_context.h"
-#include "common/cuda_ops/gpu_layers.h"
 
 namespace psring {
 namespace {
@@ -96,17 +95,21 @@ class GpuOps : public Ops {
  public:
   GpuOps(Device& device, std::unique_ptr<GpuMath> math, const GpuOpsOptions& options)
       : context_(device, std::move(math), options) {
-    auto convolution = std::make_unique<GpuConvolution>(context_);
-    convolution_ = convolution.get();
-    families_.linear = std::make_unique<GpuLinear>(context_);
-    families_.convolution = std::move(convolution);
+    families_.linear = MakeGpuLinear(context_);
+    families_.convolution = MakeGpuConvolution(context_);
     families_.pooling = std::make_unique<GpuPooling>(context_);
     families_.loss = std::make_unique<GpuLoss>(context_);
   }
   ~GpuOps() override { families_ = {}; }  // before the context that they borrow
 
   std::string name() const override {
-    return absl::StrCat(std::string(context_.math().name()), convolution_->methods());
+    const GpuContext& c = context_;
+    std::string name(c.math().name());
+    if (c.convolved_by_library) absl::StrAppend(&name, ", ", std::string(c.math().convolver()));
+    if (c.convolved_gathered) {
+      absl::StrAppend(&name, c.convolved_by_library ? " and" : ",", " gathered convolutions");
+    }
+    return name;
   }
   DType activations() const override { return context_.activations(); }
 
@@ -176,7 +179,6 @@ class GpuOps : public Ops {
 
  private:
   GpuContext context_;
-  GpuConvolution* convolution_;
 };
 
 }  // namespace
