@@ -130,14 +130,6 @@ PSRING_HOST_DEVICE inline size_t WindowOf(uint32_t i, uint32_t channels, uint32_
   return size_t{2} * line * row + size_t{2} * column * channels + c;
 }
 
-// For HighestOfFour.
-struct ValueOf {
-  template <typename T>
-  PSRING_HOST_DEVICE float operator()(T value) const {
-    return elementwise::Load(value);
-  }
-};
-
 template <typename T>
 struct MaxPool {
   uint32_t channels, row;
@@ -147,7 +139,7 @@ struct MaxPool {
   PSRING_HOST_DEVICE void operator()(size_t i) const {
     const T* const top = x + WindowOf(static_cast<uint32_t>(i), channels, row);
     uint32_t where = 0;
-    y[i] = elementwise::HighestOfFour(top[0], top[channels], top[row], top[row + channels], where, ValueOf{});
+    y[i] = elementwise::HighestOfFour(top[0], top[channels], top[row], top[row + channels], where);
     argmax[i] = static_cast<uint8_t>(where);
   }
 };

@@ -10,10 +10,10 @@ namespace psring {
 namespace {
 
 gpu::ReduceKernel ReduceOf(ReduceOp op, DType type, void* to, const gpu::Terms& terms) {
-  return WithType(type, [&]<typename T>(T) -> gpu::ReduceKernel {
-    if (op == ReduceOp::kMin) return gpu::Reduce<gpu::Min, T>{static_cast<T*>(to), terms};
-    if (op == ReduceOp::kMax) return gpu::Reduce<gpu::Max, T>{static_cast<T*>(to), terms};
-    return gpu::Reduce<gpu::Sum, T>{static_cast<T*>(to), terms};
+  return WithType(type, [&]<typename T>(T) {
+    return WithOp(op, [&]<typename Op>(Op) -> gpu::ReduceKernel {
+      return gpu::Reduce<Op, T>{static_cast<T*>(to), terms};
+    });
   });
 }
 

@@ -12,8 +12,7 @@ using elementwise::Store;
 
 // The bits of a bfloat16: loops that select such integers become vectors.
 enum class Bits : uint16_t {};
-PSRING_INLINE float ValueOf(float x) { return x; }
-PSRING_INLINE float ValueOf(Bits x) { return Load(BFloat16{static_cast<uint16_t>(x)}); }
+PSRING_INLINE float Load(Bits x) { return Load(BFloat16{static_cast<uint16_t>(x)}); }
 template <typename T>
 using Selected = std::conditional_t<std::is_same_v<T, float>, float, Bits>;
 
@@ -27,7 +26,7 @@ PSRING_INLINE void PoolForward(const PoolShape& shape, const T* __restrict x, T*
       for (size_t c = 0; c < channels; ++c) {
         uint32_t where = 0;
         y[c] = elementwise::HighestOfFour(top[c], top[channels + c], top[row + c], top[row + channels + c],
-                                          where, [](T v) { return ValueOf(v); });
+                                          where);
         argmax[c] = static_cast<uint8_t>(where);
       }
       y += channels;

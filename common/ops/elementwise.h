@@ -62,17 +62,17 @@ struct AdamStep {
 
 namespace psring::elementwise {
 
-// The maximum of a window's four values (the first on a tie) and its index. `value_of`: the value to compare.
-template <typename T, typename ValueOf>
-PSRING_HOST_DEVICE inline T HighestOfFour(T a, T b, T c, T d, uint32_t& where, ValueOf value_of) {
+// The maximum of a window's four values (the first on a tie) and its index.
+template <typename T>
+PSRING_HOST_DEVICE inline T HighestOfFour(T a, T b, T c, T d, uint32_t& where) {
   T best = a;
   where = 0;
-  where = value_of(b) > value_of(best) ? 1 : where;
-  best = value_of(b) > value_of(best) ? b : best;
-  where = value_of(c) > value_of(best) ? 2 : where;
-  best = value_of(c) > value_of(best) ? c : best;
-  where = value_of(d) > value_of(best) ? 3 : where;
-  best = value_of(d) > value_of(best) ? d : best;
+  where = Load(b) > Load(best) ? 1 : where;
+  best = Load(b) > Load(best) ? b : best;
+  where = Load(c) > Load(best) ? 2 : where;
+  best = Load(c) > Load(best) ? c : best;
+  where = Load(d) > Load(best) ? 3 : where;
+  best = Load(d) > Load(best) ? d : best;
   return best;
 }
 

@@ -1,4 +1,5 @@
-// The types of elements in device memory and in messages.
+// The types of elements in device memory and in messages, and the reductions of collectives. C++17, since
+// CUDA's compilers read it too.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +22,32 @@ PSRING_INLINE auto WithHalf(DType type, const F& f) {
 template <typename F>
 PSRING_INLINE auto WithType(DType type, const F& f) {
   return type == DType::kFloat32 ? f(float{}) : WithHalf(type, f);
+}
+
+// kMean is the sum divided by the number of ranks.
+enum class ReduceOp : uint8_t { kSum, kMean, kMin, kMax };
+
+namespace elementwise {
+
+struct Sum {
+  PSRING_EVERYWHERE float operator()(float a, float b) const { return a + b; }
+};
+// NaN if either side is NaN.
+struct Min {
+  PSRING_EVERYWHERE float operator()(float a, float b) const { return (b < a) | (b != b) ? b : a; }
+};
+struct Max {
+  PSRING_EVERYWHERE float operator()(float a, float b) const { return (b > a) | (b != b) ? b : a; }
+};
+
+}  // namespace elementwise
+
+// f(Sum()), f(Min()) or f(Max()); means are divided later.
+template <typename F>
+PSRING_INLINE auto WithOp(ReduceOp op, const F& f) {
+  return op == ReduceOp::kMin   ? f(elementwise::Min{})
+         : op == ReduceOp::kMax ? f(elementwise::Max{})
+                                : f(elementwise::Sum{});
 }
 
 }  // namespace psring

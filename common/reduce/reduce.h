@@ -12,9 +12,6 @@
 
 namespace psring {
 
-// kMean is the sum divided by the number of ranks.
-enum class ReduceOp : uint8_t { kSum, kMean, kMin, kMax };
-
 const char* Name(ReduceOp op);  // "sum", "mean", "min", "max"
 const char* Name(DType type);   // "float32", "bfloat16", "float16"
 // InvalidArgument lists the valid names. nccl-tests' names are accepted too: "avg", "float", "half".
