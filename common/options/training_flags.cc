@@ -14,7 +14,6 @@
 #include "common/cli/command_line.h"
 #include "common/cli/delays.h"
 #include "common/net/tls.h"
-#include "common/options/count_limits.h"
 #include "common/options/training_options.h"
 #include "common/workloads/workload.h"
 
