@@ -75,6 +75,16 @@ inline std::vector<Implementation> AllImplementations() {
   return all;
 }
 
+using Results = std::vector<Floats>;
+
+inline void ExpectAllNear(const Results& actual, const Results& expected, float tolerance = 2e-5f) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "result " << i);
+    ExpectNear(actual[i], expected[i], tolerance);
+  }
+}
+
 class OpsTest : public testing::TestWithParam<Implementation> {
  protected:
   ~OpsTest() override {
@@ -103,40 +113,28 @@ class OpsTest : public testing::TestWithParam<Implementation> {
 
   Memory memory() const { return {*device_, *stream_, ops_->activations()}; }
 
+  // What an op rounds: its results in bfloat16, or the factors of its products in tf32.
+  float Tolerance() const {
+    if (ops_->activations() != DType::kFloat32) return 1.0f / 128;
+    return absl::StrContains(ops_->name(), "tf32") ? 1e-3f : 2e-5f;
+  }
+
+  // `run(ops, memory)` of the implementation and of the reference.
+  template <typename Run>
+  void ExpectLikeTheReference(const Run& run, float tolerance) {
+    const auto cpu = MakeCpuDevice();
+    const auto stream = cpu->NewStream(StreamKind::kCompute, "reference");
+    ExpectAllNear(run(*ops_, memory()), run(*MakeReferenceOps(), Memory{*cpu, *stream}), tolerance);
+  }
+  template <typename Run>
+  void ExpectLikeTheReference(const Run& run) {
+    ExpectLikeTheReference(run, Tolerance());
+  }
+
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Ops> ops_;
 };
-
-using Results = std::vector<Floats>;
-
-inline void ExpectAllNear(const Results& actual, const Results& expected, float tolerance = 2e-5f) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (size_t i = 0; i < actual.size(); ++i) {
-    SCOPED_TRACE(testing::Message() << "result " << i);
-    ExpectNear(actual[i], expected[i], tolerance);
-  }
-}
-
-// What an op rounds: its results in bfloat16, or the factors of its products in tf32.
-inline float ToleranceOf(const Ops& ops) {
-  if (ops.activations() != DType::kFloat32) return 1.0f / 128;
-  return absl::StrContains(ops.name(), "tf32") ? 1e-3f : 2e-5f;
-}
-
-// `run(ops, memory)` of the implementation and of the reference.
-template <typename Run>
-void ExpectLikeTheReference(Ops& ops, Device& device, Stream& stream, const Run& run, float tolerance) {
-  const auto cpu = MakeCpuDevice();
-  const auto cpu_stream = cpu->NewStream(StreamKind::kCompute, "reference");
-  const auto reference = MakeReferenceOps();
-  ExpectAllNear(run(ops, Memory{device, stream, ops.activations()}),
-                run(*reference, Memory{*cpu, *cpu_stream}), tolerance);
-}
-template <typename Run>
-void ExpectLikeTheReference(Ops& ops, Device& device, Stream& stream, const Run& run) {
-  ExpectLikeTheReference(ops, device, stream, run, ToleranceOf(ops));
-}
 
 // An implementation that lacks the family is skipped, visibly.
 #define SKIP_WITHOUT(family) \

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "tests/common/ops/ops_testing.h"
-#include "tests/common/ops/reference_ops.h"
 
 namespace psring {
 namespace {
@@ -152,47 +151,6 @@ TEST_P(OptimizerTest, EveryOperationIsRoundedSeparately) {
   EXPECT_EQ(state, w);
 }
 
-TEST_P(OptimizerTest, AllCpuOpsComputeTheSameBits) {
-  EXPECT_EQ(Train(501, {100}, *MakeReferenceOps()), Train(501, {400}, *MakeOneDnnOps(1)));
-}
-
-// The textbook's formulas in double precision.
-TEST_P(OptimizerTest, FollowsItsFormula) {
-  constexpr size_t kCount = 50;
-  const Floats start = Random(kCount, 1);
-  std::vector<double> w(start.begin(), start.end()), m(kCount), v(kCount);
-  for (int t = 1; t <= 3; ++t) {
-    const Floats gradient = Random(kCount, 10 + t);
-    for (size_t i = 0; i < kCount; ++i) {
-      const double g = gradient[i] / 128.0;
-      switch (GetParam()) {
-        case OptimizerKind::kSgd:
-          w[i] -= 0.05 * g;
-          break;
-        case OptimizerKind::kMomentum:
-          m[i] = 0.9 * m[i] + g;
-          w[i] -= 0.05 * m[i];
-          break;
-        case OptimizerKind::kAdagrad:
-          m[i] += g * g;
-          w[i] -= 0.05 * g / (std::sqrt(m[i]) + 1e-10);
-          break;
-        case OptimizerKind::kAdamW:
-          w[i] *= 1 - 0.05 * 0.01;
-          [[fallthrough]];
-        case OptimizerKind::kAdam:
-          m[i] = 0.9 * m[i] + 0.1 * g;
-          v[i] = 0.999 * v[i] + 0.001 * g * g;
-          w[i] -=
-              0.05 * (m[i] / (1 - std::pow(0.9, t))) / (std::sqrt(v[i] / (1 - std::pow(0.999, t))) + 1e-8);
-          break;
-      }
-    }
-  }
-  const Floats state = Train(kCount, {}, *MakeOneDnnOps(1));
-  for (size_t i = 0; i < kCount; ++i) EXPECT_NEAR(state[i], w[i], 1e-5) << i;
-}
-
 TEST_P(OptimizerTest, DoesNotChangeElementsOutsideTheSlice) {
   const Optimizer optimizer = Make(10);
   Floats weights(4, 1), gradient(4, 128);
@@ -211,18 +169,6 @@ TEST_P(OptimizerTest, HasItsSlots) {
                                                  {OptimizerKind::kAdam, 2},
                                                  {OptimizerKind::kAdamW, 2}};
   EXPECT_EQ(Make(7).slots().size(), slots.at(GetParam()));
-}
-
-TEST(AdamTest, TheFirstStepHasTheLengthOfTheLearningRate) {
-  const auto device = MakeCpuDevice();
-  const auto stream = device->NewStream(StreamKind::kCompute, "test");
-  const auto ops = MakeOneDnnOps(1);
-  const Optimizer optimizer = Optimizer::Create({.kind = OptimizerKind::kAdam}, *device, 3).value();
-  Floats weights(3, 1), gradient = {300, -0.02f, 5};
-  optimizer.Apply(0, ViewOf(weights), ViewOf(gradient), 1, 0.001, 1, *ops, *stream);
-  EXPECT_NEAR(weights[0], 0.999, 1e-6);
-  EXPECT_NEAR(weights[1], 1.001, 1e-6);
-  EXPECT_NEAR(weights[2], 0.999, 1e-6);
 }
 
 // Ranges without decay have Adam's bits, however the parameters are cut.

@@ -48,8 +48,7 @@ TEST_P(ResidualOpsTest, BatchNormAgreesWithTheReference) {
       for (const bool relu : {false, true}) {
         SCOPED_TRACE(testing::Message() << rows << " x " << channels << (relu ? ", relu" : ""));
         const BatchNormShape shape{rows, channels, 1e-3f, relu};
-        ExpectLikeTheReference(*ops_, *device_, *stream_,
-                               [&](Ops& ops, const Memory& m) { return BatchNorm(ops, shape, relu, m); });
+        ExpectLikeTheReference([&](Ops& ops, const Memory& m) { return BatchNorm(ops, shape, relu, m); });
       }
     }
   }
@@ -84,7 +83,7 @@ TEST_P(ResidualOpsTest, AveragePoolingTakesMeansOverPositions) {
   for (const PoolShape& shape :
        {PoolShape{0, 2, 2, 3}, PoolShape{1, 1, 1, 1}, PoolShape{2, 3, 5, 7}, PoolShape{3, 4, 4, 300}}) {
     const size_t pooled = size_t(shape.batch) * shape.channels, full = pooled * shape.height * shape.width;
-    const Memory m{*device_, *stream_, ops_->activations()};
+    const Memory m = memory();
     const Tensor x = m.PutActivations(full, 1), y = m.ResultActivations(pooled),
                  dy = m.PutActivations(pooled, 2), dx = m.ResultActivations(full);
     ops_->families().pooling->AverageForward(shape, x.span(), y.span(), *stream_);
@@ -113,7 +112,7 @@ TEST_P(ResidualOpsTest, ConvolutionsMayHaveNoBias) {
                         .stride = 2,
                         .padding = 1};
   const LayerCounts sizes = CountsOf(shape);
-  ExpectLikeTheReference(*ops_, *device_, *stream_, [&](Ops& ops, const Memory& m) -> Results {
+  ExpectLikeTheReference([&](Ops& ops, const Memory& m) -> Results {
     ConvolutionOps& family = *ops.families().convolution;
     const Tensor x = m.PutActivations(sizes.x, 1), weight = m.Put(Exact(sizes.weight, 2)),
                  y = m.ResultActivations(sizes.y), dy = m.PutActivations(sizes.y, 3),
@@ -138,7 +137,7 @@ TEST_P(ResidualOpsTest, ConvolutionsMayAddToTheGradientOfTheirInput) {
                           .stride = stride,
                           .padding = 1};
     const LayerCounts sizes = CountsOf(shape);
-    ExpectLikeTheReference(*ops_, *device_, *stream_, [&](Ops& ops, const Memory& m) -> Results {
+    ExpectLikeTheReference([&](Ops& ops, const Memory& m) -> Results {
       const Tensor weight = m.Put(Exact(sizes.weight, 2)), dy = m.PutActivations(sizes.y, 3),
                    dx = m.PutActivations(sizes.x, 4);
       ops.families().convolution->BackwardInput(shape, weight.span(), {}, dy.span(), dx.span(), /*add=*/true,

@@ -52,12 +52,10 @@ TEST_P(RowOpsTest, BagsAgreeWithTheReference) {
                                 {30, 6, 0, 6, 1, 7, 33, 6, 0},
                                 {0, 2, 1, 1, 1, 3, 70, 2, 1}}) {
     SCOPED_TRACE(testing::Message() << shape.batch << " x " << shape.bags << " x " << shape.width);
-    ExpectLikeTheReference(*ops_, *device_, *stream_,
-                           [&](Ops& ops, const Memory& m) { return SumBags(ops, shape, m); });
+    ExpectLikeTheReference([&](Ops& ops, const Memory& m) { return SumBags(ops, shape, m); });
   }
   for (const int width : {1, 16, 64, 65})
-    ExpectLikeTheReference(*ops_, *device_, *stream_,
-                           [&](Ops& ops, const Memory& m) { return AddGroups(ops, width, m); });
+    ExpectLikeTheReference([&](Ops& ops, const Memory& m) { return AddGroups(ops, width, m); });
 }
 
 TEST_P(RowOpsTest, ARowOutsideTheTableIsAnErrorWithItsLookup) {
@@ -82,8 +80,7 @@ TEST_P(RowOpsTest, ProductsAgreeWithTheReference) {
          {std::tuple{0, 1, 1}, {1, 1, 1}, {3, 8, 64}, {5, 6, 33}, {2, 40, 128}}) {
       SCOPED_TRACE(testing::Message() << batch << " x " << others << " x " << width);
       const DotShape shape{kind, batch, others, width};
-      ExpectLikeTheReference(*ops_, *device_, *stream_,
-                             [&](Ops& ops, const Memory& m) { return Multiply(ops, shape, m); });
+      ExpectLikeTheReference([&](Ops& ops, const Memory& m) { return Multiply(ops, shape, m); });
     }
   }
 }
