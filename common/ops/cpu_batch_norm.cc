@@ -122,6 +122,13 @@ PSRING_MULTIVERSION void BatchInputGradient(const BatchNormShape& s, ConstSpan x
 
 double InverseDeviation(float variance, float epsilon) { return 1 / std::sqrt(double{variance} + epsilon); }
 
+void CheckBatchNorm(const BatchNormShape& shape, ConstSpan x, ConstSpan y, ConstSpan weight,
+                    ConstSpan statistics) {
+  const size_t channels = shape.channels;
+  PSRING_CHECK(x.count == shape.rows * channels && (y.data == nullptr || y.count == x.count));
+  PSRING_CHECK(weight.count == channels && statistics.count == 2 * channels);
+}
+
 class CpuBatchNorm : public CpuFamily<BatchNormOps> {
  public:
   using CpuFamily::CpuFamily;

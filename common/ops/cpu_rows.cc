@@ -248,6 +248,25 @@ PSRING_MULTIVERSION void DotsBackward(const DotShape& shape, ConstSpan a, ConstS
   });
 }
 
+void CheckBags(const BagShape& shape, ConstSpan values, ConstSpan y) {
+  PSRING_CHECK(values.count == size_t(shape.rows) * shape.width);
+  PSRING_CHECK(y.count == size_t(shape.batch) * shape.all_bags * shape.width);
+  PSRING_CHECK(shape.first + shape.bags * shape.per_bag <= shape.lookups);
+  PSRING_CHECK(shape.first_bag + shape.bags <= shape.all_bags);
+}
+
+void CheckGroups(int width, const RowGroups& groups, ConstSpan dy, ConstSpan gradient) {
+  PSRING_CHECK(groups.begin.size() == groups.slots.size() + 1 && groups.begin.back() == groups.bags.size());
+  for (const int32_t slot : groups.slots) PSRING_CHECK((size_t(slot) + 1) * width <= gradient.count);
+  for (const int32_t bag : groups.bags) PSRING_CHECK((size_t(bag) + 1) * width <= dy.count);
+}
+
+void CheckDots(const DotShape& shape, ConstSpan a, ConstSpan b, ConstSpan y) {
+  PSRING_CHECK(a.count == size_t(shape.batch) * shape.width);
+  PSRING_CHECK(b.count == a.count * shape.others);
+  PSRING_CHECK(y.count == size_t(shape.batch) * shape.outputs());
+}
+
 class CpuBags : public CpuFamily<BagOps> {
  public:
   using CpuFamily::CpuFamily;

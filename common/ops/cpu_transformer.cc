@@ -206,6 +206,33 @@ PSRING_MULTIVERSION void DropElements(const DropoutShape& shape, const uint64_t*
   });
 }
 
+void CheckLayerNorm(const LayerNormShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y,
+                    ConstSpan statistics) {
+  const size_t rows = shape.rows, width = shape.width;
+  PSRING_CHECK(x.count == rows * width && y.count == x.count);
+  PSRING_CHECK(weight.count == width && bias.count == width);
+  PSRING_CHECK(statistics.count == 2 * rows);
+}
+
+void CheckAttention(const AttentionShape& shape, ConstSpan qkv, ConstSpan y, ConstSpan log_sum_exp) {
+  const size_t rows = size_t(shape.batch) * shape.context;
+  PSRING_CHECK(y.count == rows * shape.width() && qkv.count == 3 * y.count);
+  PSRING_CHECK(log_sum_exp.count == rows * shape.heads);
+}
+
+void CheckEmbedding(const EmbeddingShape& shape, ConstSpan table, ConstSpan positions, ConstSpan y) {
+  const size_t width = shape.width;
+  PSRING_CHECK(table.count == shape.rows * width);
+  PSRING_CHECK(positions.count == shape.context * width);
+  PSRING_CHECK(y.count == shape.count * width);
+}
+
+void CheckDropout(const DropoutShape& shape, ConstSpan x, ConstSpan residual, ConstSpan y) {
+  PSRING_CHECK(shape.probability >= 0 && shape.probability < 1 && shape.elements < size_t{1} << 34);
+  PSRING_CHECK(x.count == size_t(shape.batch) * shape.elements && y.count == x.count);
+  PSRING_CHECK(residual.data == nullptr || residual.count == x.count);
+}
+
 class CpuNormalization : public CpuFamily<NormalizationOps> {
  public:
   using CpuFamily::CpuFamily;

@@ -50,40 +50,6 @@ void CheckBackwardWeight(const LayerCounts& counts, ConstSpan x, ConstSpan dy, C
   PSRING_CHECK(dweight.count == counts.weight);
 }
 
-void CheckLayerNorm(const LayerNormShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y,
-                    ConstSpan statistics) {
-  const size_t rows = shape.rows, width = shape.width;
-  PSRING_CHECK(x.count == rows * width && y.count == x.count);
-  PSRING_CHECK(weight.count == width && bias.count == width);
-  PSRING_CHECK(statistics.count == 2 * rows);
-}
-
-void CheckAttention(const AttentionShape& shape, ConstSpan qkv, ConstSpan y, ConstSpan log_sum_exp) {
-  const size_t rows = size_t(shape.batch) * shape.context;
-  PSRING_CHECK(y.count == rows * shape.width() && qkv.count == 3 * y.count);
-  PSRING_CHECK(log_sum_exp.count == rows * shape.heads);
-}
-
-void CheckEmbedding(const EmbeddingShape& shape, ConstSpan table, ConstSpan positions, ConstSpan y) {
-  const size_t width = shape.width;
-  PSRING_CHECK(table.count == shape.rows * width);
-  PSRING_CHECK(positions.count == shape.context * width);
-  PSRING_CHECK(y.count == shape.count * width);
-}
-
-void CheckDropout(const DropoutShape& shape, ConstSpan x, ConstSpan residual, ConstSpan y) {
-  PSRING_CHECK(shape.probability >= 0 && shape.probability < 1 && shape.elements < size_t{1} << 34);
-  PSRING_CHECK(x.count == size_t(shape.batch) * shape.elements && y.count == x.count);
-  PSRING_CHECK(residual.data == nullptr || residual.count == x.count);
-}
-
-void CheckBatchNorm(const BatchNormShape& shape, ConstSpan x, ConstSpan y, ConstSpan weight,
-                    ConstSpan statistics) {
-  const size_t channels = shape.channels;
-  PSRING_CHECK(x.count == shape.rows * channels && (y.data == nullptr || y.count == x.count));
-  PSRING_CHECK(weight.count == channels && statistics.count == 2 * channels);
-}
-
 void CheckAverage(const PoolShape& shape, ConstSpan full, ConstSpan pooled) {
   PSRING_CHECK(pooled.count == size_t(shape.batch) * shape.channels);
   PSRING_CHECK(full.count == pooled.count * shape.height * shape.width);
@@ -92,25 +58,6 @@ void CheckAverage(const PoolShape& shape, ConstSpan full, ConstSpan pooled) {
 void CheckLoss(int batch, int classes, ConstSpan logits, ConstSpan dlogits) {
   PSRING_CHECK(logits.count == size_t(batch) * classes);
   PSRING_CHECK(dlogits.data == nullptr || dlogits.count == logits.count);
-}
-
-void CheckBags(const BagShape& shape, ConstSpan values, ConstSpan y) {
-  PSRING_CHECK(values.count == size_t(shape.rows) * shape.width);
-  PSRING_CHECK(y.count == size_t(shape.batch) * shape.all_bags * shape.width);
-  PSRING_CHECK(shape.first + shape.bags * shape.per_bag <= shape.lookups);
-  PSRING_CHECK(shape.first_bag + shape.bags <= shape.all_bags);
-}
-
-void CheckGroups(int width, const RowGroups& groups, ConstSpan dy, ConstSpan gradient) {
-  PSRING_CHECK(groups.begin.size() == groups.slots.size() + 1 && groups.begin.back() == groups.bags.size());
-  for (const int32_t slot : groups.slots) PSRING_CHECK((size_t(slot) + 1) * width <= gradient.count);
-  for (const int32_t bag : groups.bags) PSRING_CHECK((size_t(bag) + 1) * width <= dy.count);
-}
-
-void CheckDots(const DotShape& shape, ConstSpan a, ConstSpan b, ConstSpan y) {
-  PSRING_CHECK(a.count == size_t(shape.batch) * shape.width);
-  PSRING_CHECK(b.count == a.count * shape.others);
-  PSRING_CHECK(y.count == size_t(shape.batch) * shape.outputs());
 }
 
 void CheckTypes(DType type, std::initializer_list<ConstSpan> spans) {

@@ -26,16 +26,12 @@ void CheckForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, Const
 void CheckBackwardInput(const LayerCounts& counts, Activation activation, ConstSpan weight, ConstSpan saved,
                         ConstSpan dy, ConstSpan dx, ConstSpan dbias);
 void CheckBackwardWeight(const LayerCounts& counts, ConstSpan x, ConstSpan dy, ConstSpan dweight);
-void CheckLayerNorm(const LayerNormShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y,
-                    ConstSpan statistics);
-void CheckAttention(const AttentionShape& shape, ConstSpan qkv, ConstSpan y, ConstSpan log_sum_exp);
-void CheckEmbedding(const EmbeddingShape& shape, ConstSpan table, ConstSpan positions, ConstSpan y);
-void CheckDropout(const DropoutShape& shape, ConstSpan x, ConstSpan residual, ConstSpan y);
 void CheckLoss(int batch, int classes, ConstSpan logits, ConstSpan dlogits);
-
-void CheckBags(const BagShape& shape, ConstSpan values, ConstSpan y);
-void CheckGroups(int width, const RowGroups& groups, ConstSpan dy, ConstSpan gradient);
-void CheckDots(const DotShape& shape, ConstSpan a, ConstSpan b, ConstSpan y);
+void CheckAverage(const PoolShape& shape, ConstSpan full, ConstSpan pooled);
+// The pooled side has a quarter of the elements.
+void CheckPool(const PoolShape& shape, size_t pooled, size_t full);
+// The counts of Ops::Apply.
+void CheckStep(const OptimizerStep& step, Span weights, ConstSpan gradient, const std::array<Span, 2>& slots);
 
 // That all spans that have data are of `type`.
 void CheckTypes(DType type, std::initializer_list<ConstSpan> spans);
@@ -44,16 +40,6 @@ void CheckTypes(DType type, std::initializer_list<ConstSpan> spans);
 absl::Status IndexOutside(const EmbeddingShape& shape, int position, int32_t index);
 absl::Status RowOutside(int rows, int lookup, int32_t row);
 absl::Status LabelOutside(int classes, int row, int32_t label);
-
-// `x` and `y`: activations of all rows.
-void CheckBatchNorm(const BatchNormShape& shape, ConstSpan x, ConstSpan y, ConstSpan weight,
-                    ConstSpan statistics);
-void CheckAverage(const PoolShape& shape, ConstSpan full, ConstSpan pooled);
-// The pooled side has a quarter of the elements.
-void CheckPool(const PoolShape& shape, size_t pooled, size_t full);
-
-// The counts of Ops::Apply.
-void CheckStep(const OptimizerStep& step, Span weights, ConstSpan gradient, const std::array<Span, 2>& slots);
 
 // What dropout keeps of one sample. 16 counters of Threefry give the bits of 64 elements: element i has word
 // i / 16 % 4 of counter i / 64 * 16 + i % 16, so that a vector of counters yields four vectors of elements.
