@@ -325,12 +325,13 @@ TEST_F(FakeCudaTest, ARecordingFailsIfAStreamIsNotJoined) {
   EXPECT_THAT(EndRecording(*streams.main_).status().message(), Has("cudaStreamEndCapture"));
 }
 
+class Watch : public CudaWatch {
+ public:
+  absl::Status Look() override { return status; }
+  absl::Status status;
+};
+
 TEST_F(FakeCudaTest, WatchesAreQueriedBeforeAReplayAndCallsFollowIt) {
-  class Watch : public CudaWatch {
-   public:
-    absl::Status Look() override { return status; }
-    absl::Status status;
-  };
   RecordedStreams streams;
   const auto watch = std::make_shared<Watch>();
   int replays = 0;
@@ -354,11 +355,6 @@ TEST_F(FakeCudaTest, WatchesAreQueriedBeforeAReplayAndCallsFollowIt) {
   EXPECT_EQ(TheFakeCuda().graph_launches, launches) << "a recording whose watch has failed is not launched";
 }
 
-class NoPeer : public CudaWatch {
- public:
-  absl::Status Look() override { return absl::UnavailableError("peer 3 is gone"); }
-};
-
 TEST_F(FakeCudaTest, AWatchEndsWaitsThatNoEventWouldEnd) {
   const auto device = MakeDevice("cuda").value();
   const auto stuck = device->NewStream(StreamKind::kCompute, "stuck");
@@ -369,7 +365,8 @@ TEST_F(FakeCudaTest, AWatchEndsWaitsThatNoEventWouldEnd) {
     return absl::OkStatus();
   });
   const Event never = peer->Record();
-  const auto watch = std::make_shared<NoPeer>();
+  const auto watch = std::make_shared<Watch>();
+  watch->status = absl::UnavailableError("peer 3 is gone");
   CudaStream::From(*stuck)->Watch(watch);
   EXPECT_FALSE(never.Happened());
   // A kernel that waits for a peer.

@@ -57,35 +57,29 @@ Results Embed(Ops& ops, const EmbeddingShape& s, const Memory& m, bool add) {
   return {y.floats(), dtable.floats(), dpositions.floats()};
 }
 
-// A linear layer with GELU, or with a residual.
-Results GeluLayer(Ops& ops, int batch, int inputs, int outputs, const Memory& m) {
-  LinearOps& family = *ops.families().linear;
-  const LinearShape s{batch, inputs, outputs, Activation::kGelu};
-  const LayerCounts sizes = CountsOf(s);
-  const Tensor x = m.PutActivations(sizes.x, 1), weight = m.Put(Exact(sizes.weight, 2)),
-               bias = m.Put(Exact(sizes.bias, 3)), y = m.ResultActivations(sizes.y),
-               saved = m.ResultActivations(sizes.y), dy = m.PutActivations(sizes.y, 4),
-               dx = m.ResultActivations(sizes.x), dweight = m.Result(sizes.weight),
-               dbias = m.Result(sizes.bias);
-  family.Forward(s, x.span(), weight.span(), bias.span(), {}, y.span(), saved.span(), m.stream);
-  family.BackwardInput(s, weight.span(), saved.span(), dy.span(), dx.span(), dbias.span(), m.stream);
-  family.BackwardWeight(s, x.span(), dy.span(), dweight.span(), m.stream);
-  return {y.floats(), saved.floats(), dy.floats(), dx.floats(), dweight.floats(), dbias.floats()};
-}
+struct LinearCase {
+  Activation activation;
+  bool has_bias, has_residual;
+};
 
-Results ResidualLayer(Ops& ops, int batch, int inputs, int outputs, bool has_bias, const Memory& m) {
+Results RunLinear(Ops& ops, int batch, int inputs, int outputs, const LinearCase& with, const Memory& m) {
   LinearOps& family = *ops.families().linear;
-  const LinearShape s{batch, inputs, outputs};
+  const LinearShape s{batch, inputs, outputs, with.activation};
   const LayerCounts sizes = CountsOf(s);
   const Tensor x = m.PutActivations(sizes.x, 1), weight = m.Put(Exact(sizes.weight, 2)),
                bias = m.Put(Exact(sizes.bias, 3)), residual = m.PutActivations(sizes.y, 5),
-               y = m.ResultActivations(sizes.y), dy = m.PutActivations(sizes.y, 4),
-               dx = m.ResultActivations(sizes.x), dbias = m.Result(sizes.bias);
-  family.Forward(s, x.span(), weight.span(), has_bias ? bias.span() : Span{}, residual.span(), y.span(), {},
-                 m.stream);
-  family.BackwardInput(s, weight.span(), {}, dy.span(), dx.span(), has_bias ? dbias.span() : Span{},
-                       m.stream);
-  return {y.floats(), dx.floats(), has_bias ? dbias.floats() : Floats{}};
+               y = m.ResultActivations(sizes.y), saved = m.ResultActivations(sizes.y),
+               dy = m.PutActivations(sizes.y, 4), dx = m.ResultActivations(sizes.x),
+               dweight = m.Result(sizes.weight), dbias = m.Result(sizes.bias);
+  const auto if_has = [](bool has, const Tensor& tensor) { return has ? tensor.span() : Span{}; };
+  const bool gelu = with.activation == Activation::kGelu;
+  family.Forward(s, x.span(), weight.span(), if_has(with.has_bias, bias), if_has(with.has_residual, residual),
+                 y.span(), if_has(gelu, saved), m.stream);
+  family.BackwardInput(s, weight.span(), if_has(gelu, saved), dy.span(), dx.span(),
+                       if_has(with.has_bias, dbias), m.stream);
+  family.BackwardWeight(s, x.span(), dy.span(), dweight.span(), m.stream);
+  return {y.floats(),       gelu ? saved.floats() : Floats(),         dy.floats(), dx.floats(),
+          dweight.floats(), with.has_bias ? dbias.floats() : Floats()};
 }
 
 class TransformerOpsTest : public OpsTest {};
@@ -186,24 +180,16 @@ TEST_P(TransformerOpsTest, AnIndexOutsideTheTableIsAnErrorWithItsPosition) {
   }
 }
 
-TEST_P(TransformerOpsTest, LinearLayersWithGeluAgreeWithTheReference) {
+TEST_P(TransformerOpsTest, LinearLayersWithGeluOrResidualsAgreeWithTheReference) {
   for (const int batch : {1, 5, 16}) {
     for (const auto& [inputs, outputs] : {std::pair{1, 1}, {3, 5}, {32, 128}, {17, 33}}) {
-      SCOPED_TRACE(testing::Message() << batch << " x " << inputs << "-" << outputs);
-      ExpectLikeTheReference(
-          [&](Ops& ops, const Memory& m) { return GeluLayer(ops, batch, inputs, outputs, m); });
-    }
-  }
-}
-
-TEST_P(TransformerOpsTest, LinearLayersWithResidualsAgreeWithTheReference) {
-  for (const int batch : {1, 5, 16}) {
-    for (const auto& [inputs, outputs] : {std::pair{1, 1}, {3, 5}, {32, 128}, {17, 33}}) {
-      for (const bool has_bias : {false, true}) {
-        SCOPED_TRACE(testing::Message() << batch << " x " << inputs << "-" << outputs << " " << has_bias);
-        ExpectLikeTheReference([&](Ops& ops, const Memory& m) {
-          return ResidualLayer(ops, batch, inputs, outputs, has_bias, m);
-        });
+      for (const LinearCase& with : {LinearCase{Activation::kGelu, true, false},
+                                     {Activation::kNone, false, true},
+                                     {Activation::kNone, true, true}}) {
+        SCOPED_TRACE(testing::Message() << batch << " x " << inputs << "-" << outputs << ", residual "
+                                        << with.has_residual << ", bias " << with.has_bias);
+        ExpectLikeTheReference(
+            [&](Ops& ops, const Memory& m) { return RunLinear(ops, batch, inputs, outputs, with, m); });
       }
     }
   }
@@ -241,7 +227,7 @@ TEST_P(TransformerOpsTest, SameInputsGiveTheSameBits) {
   const auto other = Make();
   const Memory m = memory();
   const auto all = [&](Ops& ops) {
-    Results results = GeluLayer(ops, 9, 20, 40, m);
+    Results results = RunLinear(ops, 9, 20, 40, {Activation::kGelu, true, false}, m);
     const auto append = [&](Results more) { results.insert(results.end(), more.begin(), more.end()); };
     if (ops.families().normalization != nullptr) append(LayerNorm(ops, {9, 77}, m, true));
     if (ops.families().attention != nullptr) append(Attend(ops, {3, 80, 3, 20}, m));
