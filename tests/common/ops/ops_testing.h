@@ -173,6 +173,7 @@ inline void Backward(Ops& ops, const ConvShape& s, ConstSpan x, ConstSpan weight
 // The results of a layer.
 struct LayerResult {
   Floats y, dx, dweight, dbias, masked_dy;
+  bool operator==(const LayerResult&) const = default;
 };
 
 // For inputs `values`, Random or Exact. Outputs start as NaN, so that an op that adds instead of writing
