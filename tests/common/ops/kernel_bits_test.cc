@@ -60,15 +60,7 @@ TYPED_TEST(KernelBits, OfBagsAreThoseOfSumsInTheOrderOfLookups) {
   using T = TypeParam;
   for (const int width : kWidths) {
     SCOPED_TRACE(testing::Message() << "width " << width);
-    const BagShape s{.batch = 5,
-                     .lookups = 17,
-                     .first = 2,
-                     .bags = 2,
-                     .per_bag = 7,
-                     .rows = 50,
-                     .width = width,
-                     .all_bags = 4,
-                     .first_bag = 1};
+    const BagShape s{5, /*lookups=*/17, /*first=*/2, /*bags=*/2, /*per_bag=*/7, /*rows=*/50, width, 4, 1};
     const size_t columns = size_t(width);
     std::vector<int32_t> at(size_t(s.batch) * s.lookups);
     for (size_t i = 0; i < at.size(); ++i) at[i] = static_cast<int32_t>(i * i % 50);

@@ -103,14 +103,7 @@ TEST_P(ResidualOpsTest, AveragePoolingTakesMeansOverPositions) {
 }
 
 TEST_P(ResidualOpsTest, ConvolutionsMayHaveNoBias) {
-  const ConvShape shape{.batch = 3,
-                        .height = 7,
-                        .width = 8,
-                        .in_channels = 4,
-                        .out_channels = 6,
-                        .kernel = 3,
-                        .stride = 2,
-                        .padding = 1};
+  const ConvShape shape{3, 7, 8, 4, 6, 3, Activation::kNone, /*stride=*/2, /*padding=*/1};
   const LayerCounts sizes = CountsOf(shape);
   ExpectLikeTheReference([&](Ops& ops, const Memory& m) -> Results {
     ConvolutionOps& family = *ops.families().convolution;
@@ -128,14 +121,7 @@ TEST_P(ResidualOpsTest, ConvolutionsMayHaveNoBias) {
 TEST_P(ResidualOpsTest, ConvolutionsMayAddToTheGradientOfTheirInput) {
   SKIP_WITHOUT(batch_norm);
   for (const int stride : {1, 2}) {
-    const ConvShape shape{.batch = 6,
-                          .height = 40,
-                          .width = 40,
-                          .in_channels = 48,
-                          .out_channels = 16,
-                          .kernel = 3,
-                          .stride = stride,
-                          .padding = 1};
+    const ConvShape shape{6, 40, 40, 48, 16, 3, Activation::kNone, stride, /*padding=*/1};
     const LayerCounts sizes = CountsOf(shape);
     ExpectLikeTheReference([&](Ops& ops, const Memory& m) -> Results {
       const Tensor weight = m.Put(Exact(sizes.weight, 2)), dy = m.PutActivations(sizes.y, 3),
