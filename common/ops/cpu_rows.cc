@@ -248,19 +248,6 @@ PSRING_MULTIVERSION void DotsBackward(const DotShape& shape, ConstSpan a, ConstS
   });
 }
 
-void CheckBags(const BagShape& shape, ConstSpan values, ConstSpan y) {
-  PSRING_CHECK(values.count == size_t(shape.rows) * shape.width);
-  PSRING_CHECK(y.count == size_t(shape.batch) * shape.all_bags * shape.width);
-  PSRING_CHECK(shape.first + shape.bags * shape.per_bag <= shape.lookups);
-  PSRING_CHECK(shape.first_bag + shape.bags <= shape.all_bags);
-}
-
-void CheckGroups(int width, const RowGroups& groups, ConstSpan dy, ConstSpan gradient) {
-  PSRING_CHECK(groups.begin.size() == groups.slots.size() + 1 && groups.begin.back() == groups.bags.size());
-  for (const int32_t slot : groups.slots) PSRING_CHECK((size_t(slot) + 1) * width <= gradient.count);
-  for (const int32_t bag : groups.bags) PSRING_CHECK((size_t(bag) + 1) * width <= dy.count);
-}
-
 void CheckDots(const DotShape& shape, ConstSpan a, ConstSpan b, ConstSpan y) {
   PSRING_CHECK(a.count == size_t(shape.batch) * shape.width);
   PSRING_CHECK(b.count == a.count * shape.others);
@@ -272,7 +259,10 @@ class CpuBags : public CpuFamily<BagOps> {
   using CpuFamily::CpuFamily;
 
   void Forward(const BagShape& shape, const int32_t* at, ConstSpan values, Span y, Stream& stream) override {
-    CheckBags(shape, values, y);
+    PSRING_CHECK(values.count == size_t(shape.rows) * shape.width);
+    PSRING_CHECK(y.count == size_t(shape.batch) * shape.all_bags * shape.width);
+    PSRING_CHECK(shape.first + shape.bags * shape.per_bag <= shape.lookups);
+    PSRING_CHECK(shape.first_bag + shape.bags <= shape.all_bags);
     CheckActivations({y});
     stream.Run([=] {
       const int outside = BagsForward(shape, at, values.floats(), y);
@@ -280,7 +270,9 @@ class CpuBags : public CpuFamily<BagOps> {
     });
   }
   void Backward(int width, const RowGroups& groups, ConstSpan dy, Span gradient, Stream& stream) override {
-    CheckGroups(width, groups, dy, gradient);
+    PSRING_CHECK(groups.begin.size() == groups.slots.size() + 1 && groups.begin.back() == groups.bags.size());
+    for (const int32_t slot : groups.slots) PSRING_CHECK((size_t(slot) + 1) * width <= gradient.count);
+    for (const int32_t bag : groups.bags) PSRING_CHECK((size_t(bag) + 1) * width <= dy.count);
     CheckActivations({dy});
     RunOnCpu(stream, [=] { BagsBackward(static_cast<size_t>(width), groups, dy, gradient.floats()); });
   }

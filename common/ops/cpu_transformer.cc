@@ -227,12 +227,6 @@ void CheckEmbedding(const EmbeddingShape& shape, ConstSpan table, ConstSpan posi
   PSRING_CHECK(y.count == shape.count * width);
 }
 
-void CheckDropout(const DropoutShape& shape, ConstSpan x, ConstSpan residual, ConstSpan y) {
-  PSRING_CHECK(shape.probability >= 0 && shape.probability < 1 && shape.elements < size_t{1} << 34);
-  PSRING_CHECK(x.count == size_t(shape.batch) * shape.elements && y.count == x.count);
-  PSRING_CHECK(residual.data == nullptr || residual.count == x.count);
-}
-
 class CpuNormalization : public CpuFamily<NormalizationOps> {
  public:
   using CpuFamily::CpuFamily;
@@ -353,7 +347,9 @@ class CpuDropout : public CpuFamily<DropoutOps> {
 
   void Apply(const DropoutShape& shape, const uint64_t* seeds, ConstSpan x, ConstSpan residual, Span y,
              Stream& stream) override {
-    CheckDropout(shape, x, residual, y);
+    PSRING_CHECK(shape.probability >= 0 && shape.probability < 1 && shape.elements < size_t{1} << 34);
+    PSRING_CHECK(x.count == size_t(shape.batch) * shape.elements && y.count == x.count);
+    PSRING_CHECK(residual.data == nullptr || residual.count == x.count);
     CheckActivations({x, residual, y});
     RunOnCpu(stream, [=] { DropElements(shape, seeds, x, residual, y); });
   }
