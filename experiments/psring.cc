@@ -13,7 +13,7 @@
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
 #include "common/cuda/cuda_device.h"
-#include "common/device/address_space.h"
+#include "common/device/memory_limit.h"
 #include "common/device/task_limit.h"
 #include "common/rendezvous/launched_as.h"
 #include "common/text/translate.h"

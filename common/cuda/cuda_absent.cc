@@ -3,7 +3,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/cuda/cuda_device.h"
-#include "common/cuda/cuda_sharing.h"
 #include "common/cuda/recorded_work.h"
 
 namespace psring {
@@ -23,20 +22,6 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
       "--device cuda:", index, ": no CUDA device: this build of psring has no CUDA, and this machine has ",
       has_driver ? "an" : "no", " NVIDIA driver; use --device cpu",
       has_driver ? ", or install the CUDA toolkit and build again: ./run build" : ""));
-}
-
-absl::Status CheckCudaPrecision(const Device&, Precision) {
-  return absl::FailedPreconditionError("this build of psring has no CUDA");
-}
-
-absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device, Precision precision) {
-  return CheckCudaPrecision(device, precision);
-}
-
-absl::StatusOr<std::unique_ptr<Ops>> MakeCudaUpdateOps(Device& device) { return MakeCudaOps(device); }
-
-absl::StatusOr<std::string> ConvolutionLibrary() {
-  return absl::FailedPreconditionError("this build of psring has no CUDA");
 }
 
 absl::StatusOr<std::string> ExportMemory(Device& device, const Buffer&) { return NotAGpu(device); }

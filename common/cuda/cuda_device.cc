@@ -1,6 +1,7 @@
 #include "common/cuda/cuda_device.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -58,6 +59,11 @@ absl::Status CheckKernels(int index) {
   return NoDevice(index, absl::StrCat("this build has no kernels for its GPU, which has architecture ", major,
                                       minor, " (", cudaGetErrorString(error),
                                       "); build with -DPSRING_CUDA_ARCHITECTURES=", major, minor));
+}
+
+absl::Status SelectGpuOf(const Device& device) {
+  if (device.gpu() < 0) return absl::FailedPreconditionError(absl::StrCat(device.name(), " is not a GPU"));
+  return CudaStatus("cudaSetDevice", cudaSetDevice(device.gpu()));
 }
 
 class CudaDevice : public Device {
@@ -159,6 +165,32 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
   PSRING_RETURN_IF_ERROR(CudaStatus("cudaGetDeviceProperties", cudaGetDeviceProperties(&properties, index)));
   return std::make_unique<CudaDevice>(
       std::move(context), absl::BytesToHexString({properties.uuid.bytes, sizeof(properties.uuid.bytes)}));
+}
+
+absl::StatusOr<std::string> ExportMemory(Device& device, const Buffer& memory) {
+  PSRING_RETURN_IF_ERROR(SelectGpuOf(device));
+  cudaIpcMemHandle_t handle = {};
+  PSRING_RETURN_IF_ERROR(CudaStatus(absl::StrCat(device.name(), ": cudaIpcGetMemHandle"),
+                                    cudaIpcGetMemHandle(&handle, memory.data())));
+  return absl::WebSafeBase64Escape({handle.reserved, sizeof(handle.reserved)});
+}
+
+absl::StatusOr<Buffer> ImportMemory(Device& device, const std::string& text, size_t bytes) {
+  PSRING_RETURN_IF_ERROR(SelectGpuOf(device));
+  cudaIpcMemHandle_t handle = {};
+  std::string decoded;
+  if (!absl::WebSafeBase64Unescape(text, &decoded) || decoded.size() != sizeof(handle.reserved)) {
+    return absl::InvalidArgumentError("not a handle of a GPU's memory");
+  }
+  std::memcpy(handle.reserved, decoded.data(), sizeof(handle.reserved));
+  void* data = nullptr;
+  PSRING_RETURN_IF_ERROR(CudaStatus(absl::StrCat(device.name(), ": cudaIpcOpenMemHandle"),
+                                    cudaIpcOpenMemHandle(&data, handle, cudaIpcMemLazyEnablePeerAccess)));
+  return Buffer(data, bytes, [gpu = device.gpu()](void* memory) {
+    if (CudaStatus("cudaSetDevice", cudaSetDevice(gpu)).ok()) {
+      (void)CudaStatus("cudaIpcCloseMemHandle", cudaIpcCloseMemHandle(memory));
+    }
+  });
 }
 
 }  // namespace psring

@@ -1,11 +1,12 @@
 // GPUs. CMake compiles the implementation if it finds CUDA, otherwise cuda_absent.cc.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
-#include "common/ops/ops.h"
 
 namespace psring {
 
@@ -16,18 +17,16 @@ int CudaDeviceCount();
 // driver (both versions), the device (how many there are), or kernels for this GPU in this build.
 absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index);
 
-// Whether `device`, a GPU, supports the precision. InvalidArgument names its architecture.
-absl::Status CheckCudaPrecision(const Device& device, Precision precision);
+// Memory that processes of one host share (CUDA IPC).
 
-// The ops of `device`, which must be a GPU. FailedPrecondition if cuBLASLt is not found, with the places
-// searched; InvalidArgument: see CheckCudaPrecision. Convolutions use cuDNN if it is found.
-absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device, Precision precision = Precision::kFloat32);
+// A printable handle with which another process of this host opens all of `memory`, which `device` has
+// allocated. The memory must not be freed while it is open elsewhere. FailedPrecondition: not a GPU's. Errors
+// are CUDA's.
+absl::StatusOr<std::string> ExportMemory(Device& device, const Buffer& memory);
 
-// Ops without matrix products, which do not need cuBLASLt.
-absl::StatusOr<std::unique_ptr<Ops>> MakeCudaUpdateOps(Device& device);
-
-// The convolution library of this machine's GPUs: "cudnn 9.19.0". An error says why there is none;
-// convolutions are then matrix products.
-absl::StatusOr<std::string> ConvolutionLibrary();
+// The memory of another process's `handle`, `bytes` long, on the same GPU or on one that `device` reaches
+// directly; closed with its last owner. Streams of different processes are not ordered: synchronize before
+// handing memory over.
+absl::StatusOr<Buffer> ImportMemory(Device& device, const std::string& handle, size_t bytes);
 
 }  // namespace psring

@@ -48,7 +48,7 @@ cudaError_t Launch(size_t count, const ReduceKernel& kernel, cudaStream_t stream
 
 cudaError_t CheckImage() {
   cudaFuncAttributes attributes;
-  const cudaError_t error = cudaFuncGetAttributes(&attributes, ForEach<kThreads, Update<AddTo, 1>>);
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, ForEach<kThreads, Update<AddTo>>);
   if (error != cudaSuccess) (void)cudaGetLastError();
   return error;
 }

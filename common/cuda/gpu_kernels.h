@@ -15,10 +15,11 @@
 
 namespace psring::gpu {
 
-// rule(values of `updated`, value of `from`) for each element.
-template <typename Rule, int n>
+// rule(values of `updated`, value of `from`) for each element; rules as those of optimizers (elementwise.h).
+template <typename Rule>
 struct Update {
   using Element = float;
+  static constexpr int n = 1 + Rule::kSlots;
   Rule rule;
   const float* from;
   float* updated[n];
@@ -48,31 +49,9 @@ struct Update {
   }
 };
 
-// The optimizers' rules: `x` holds a weight and its state, `g` is its gradient.
-struct Sgd {
-  float scale, rate;
-  PSRING_HOST_DEVICE void operator()(float* x, float g) const { elementwise::Sgd(scale, rate, x[0], g); }
-};
-struct Momentum {
-  float scale, rate, momentum;
-  PSRING_HOST_DEVICE void operator()(float* x, float g) const {
-    elementwise::Momentum(scale, rate, momentum, x[0], g, x[1]);
-  }
-};
-struct Adagrad {
-  float scale, rate, epsilon;
-  PSRING_HOST_DEVICE void operator()(float* x, float g) const {
-    elementwise::Adagrad(scale, rate, epsilon, x[0], g, x[1]);
-  }
-};
-struct Adam {
-  elementwise::AdamRates rates;
-  PSRING_HOST_DEVICE void operator()(float* x, float g) const {
-    elementwise::Adam(rates, x[0], g, x[1], x[2]);
-  }
-};
 struct AddTo {
-  PSRING_HOST_DEVICE void operator()(float* x, float more) const { x[0] += more; }
+  static constexpr int kSlots = 0;
+  PSRING_EVERYWHERE void operator()(float* x, float more) const { x[0] += more; }
 };
 
 // to[i] += the value of from[i]. (float32 uses Update.)
@@ -177,10 +156,10 @@ using elementwise::BFloat16;
 using elementwise::Float16;
 
 using Kernel =
-    std::variant<Update<AddTo, 1>, Add<BFloat16>, Add<Float16>, Convert<BFloat16, float>,
-                 Convert<Float16, float>, Convert<float, BFloat16>, Convert<float, Float16>,
-                 FindNotFinite<float>, FindNotFinite<BFloat16>, FindNotFinite<Float16>, Update<Sgd, 1>,
-                 Update<Momentum, 2>, Update<Adagrad, 2>, Update<Adam, 3>, GradientAndSumColumns<float>,
+    std::variant<Update<AddTo>, Update<SgdStep>, Update<MomentumStep>, Update<AdagradStep>, Update<AdamStep>,
+                 Add<BFloat16>, Add<Float16>, Convert<BFloat16, float>, Convert<Float16, float>,
+                 Convert<float, BFloat16>, Convert<float, Float16>, FindNotFinite<float>,
+                 FindNotFinite<BFloat16>, FindNotFinite<Float16>, GradientAndSumColumns<float>,
                  GradientAndSumColumns<BFloat16>, Gelu<float>, Gelu<BFloat16>, SumChunks, GatherTaps<float>,
                  GatherTaps<BFloat16>, SumTaps<float>, SumTaps<BFloat16>, MaxPool<float>, MaxPool<BFloat16>,
                  AveragePool<float>, AveragePool<BFloat16>, AveragePoolGradient<float>,

@@ -63,6 +63,13 @@ struct SumChunks {
   }
 };
 
+// The last index of a row-major position, whose other indices remain in `position`.
+PSRING_HOST_DEVICE inline uint32_t TakeIndex(uint32_t& position, uint32_t size) {
+  const uint32_t index = position % size;
+  position /= size;
+  return index;
+}
+
 // A convolution's geometry; see ConvShape.
 struct Taps {
   uint32_t height, width, channels, kernel, out_height, out_width, stride, padding;
@@ -76,17 +83,10 @@ struct GatherTaps {
   const T* x;
   T* columns;
   PSRING_HOST_DEVICE void operator()(size_t at) const {
-    uint32_t rest = static_cast<uint32_t>(at);
-    const uint32_t c = rest % s.channels;
-    rest /= s.channels;
-    const uint32_t j = rest % s.kernel;
-    rest /= s.kernel;
-    const uint32_t i = rest % s.kernel;
-    rest /= s.kernel;
-    const uint32_t w = rest % s.out_width;
-    rest /= s.out_width;
-    const uint32_t h = rest % s.out_height;
-    const uint32_t image = rest / s.out_height;
+    uint32_t image = static_cast<uint32_t>(at);
+    const uint32_t c = TakeIndex(image, s.channels), j = TakeIndex(image, s.kernel),
+                   i = TakeIndex(image, s.kernel), w = TakeIndex(image, s.out_width),
+                   h = TakeIndex(image, s.out_height);
     // Positions before the first row or column become large numbers.
     const uint32_t row = h * s.stride + i - s.padding, column = w * s.stride + j - s.padding;
     const bool inside = row < s.height && column < s.width;
@@ -101,13 +101,9 @@ struct SumTaps {
   const float* columns;
   T* dx;
   PSRING_HOST_DEVICE void operator()(size_t at) const {
-    uint32_t rest = static_cast<uint32_t>(at);
-    const uint32_t c = rest % s.channels;
-    rest /= s.channels;
-    const uint32_t w = rest % s.width;
-    rest /= s.width;
-    const uint32_t h = rest % s.height;
-    const uint32_t image = rest / s.height;
+    uint32_t image = static_cast<uint32_t>(at);
+    const uint32_t c = TakeIndex(image, s.channels), w = TakeIndex(image, s.width),
+                   h = TakeIndex(image, s.height);
     float sum = 0;
     for (uint32_t i = 0; i < s.kernel; ++i) {
       const uint32_t down = h + s.padding - i, row = down / s.stride;
@@ -130,14 +126,6 @@ PSRING_HOST_DEVICE inline size_t WindowOf(uint32_t i, uint32_t channels, uint32_
   return size_t{2} * line * row + size_t{2} * column * channels + c;
 }
 
-// For HighestOfFour.
-struct ValueOf {
-  template <typename T>
-  PSRING_HOST_DEVICE float operator()(T value) const {
-    return elementwise::Load(value);
-  }
-};
-
 template <typename T>
 struct MaxPool {
   uint32_t channels, row;
@@ -147,7 +135,7 @@ struct MaxPool {
   PSRING_HOST_DEVICE void operator()(size_t i) const {
     const T* const top = x + WindowOf(static_cast<uint32_t>(i), channels, row);
     uint32_t where = 0;
-    y[i] = elementwise::HighestOfFour(top[0], top[channels], top[row], top[row + channels], where, ValueOf{});
+    y[i] = elementwise::HighestOfFour(top[0], top[channels], top[row], top[row + channels], where);
     argmax[i] = static_cast<uint8_t>(where);
   }
 };

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/device/host_device.h"
+#include "common/reduce/sixteen_bits.h"
 
 namespace psring::gpu {
 

@@ -8,7 +8,7 @@
 #include <variant>
 
 #include "common/cuda/gpu_packs.h"
-#include "common/reduce/sixteen_bits.h"
+#include "common/reduce/dtype.h"
 
 namespace psring::gpu {
 
@@ -18,17 +18,6 @@ inline constexpr int kMaxTerms = 64;
 struct Terms {
   const void* at[kMaxTerms];
   int count;
-};
-
-struct Sum {
-  PSRING_HOST_DEVICE float operator()(float a, float b) const { return a + b; }
-};
-// NaN if either side is NaN.
-struct Min {
-  PSRING_HOST_DEVICE float operator()(float a, float b) const { return b < a || b != b ? b : a; }
-};
-struct Max {
-  PSRING_HOST_DEVICE float operator()(float a, float b) const { return b > a || b != b ? b : a; }
 };
 
 // to[i] = terms[0][i] op terms[1][i] op ..., from left to right, in float32, rounded once. `to` may equal one
@@ -93,6 +82,9 @@ struct Scale {
 
 using elementwise::BFloat16;
 using elementwise::Float16;
+using elementwise::Max;
+using elementwise::Min;
+using elementwise::Sum;
 
 using ReduceKernel =
     std::variant<Reduce<Sum, float>, Reduce<Min, float>, Reduce<Max, float>, Reduce<Sum, BFloat16>,

@@ -1,10 +1,11 @@
 // The ops of a GPU, and whether it supports the requested precision.
+#include "common/cuda_ops/cuda_ops.h"
+
 #include <cuda_runtime_api.h>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/cuda/cuda_context.h"
-#include "common/cuda/cuda_device.h"
 #include "common/cuda_ops/cuda_launcher.h"
 
 namespace psring {

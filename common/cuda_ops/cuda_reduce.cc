@@ -9,25 +9,11 @@
 namespace psring {
 namespace {
 
-// f(a null pointer to the C++ type of `type`).
-template <typename F>
-gpu::ReduceKernel WithPointerTo(DType type, const F& f) {
-  if (type == DType::kFloat32) return f(static_cast<float*>(nullptr));
-  if (type == DType::kBFloat16) return f(static_cast<gpu::BFloat16*>(nullptr));
-  return f(static_cast<gpu::Float16*>(nullptr));
-}
-
 gpu::ReduceKernel ReduceOf(ReduceOp op, DType type, void* to, const gpu::Terms& terms) {
-  return WithPointerTo(type, [&]<typename T>(T*) -> gpu::ReduceKernel {
-    if (op == ReduceOp::kMin) return gpu::Reduce<gpu::Min, T>{static_cast<T*>(to), terms};
-    if (op == ReduceOp::kMax) return gpu::Reduce<gpu::Max, T>{static_cast<T*>(to), terms};
-    return gpu::Reduce<gpu::Sum, T>{static_cast<T*>(to), terms};
-  });
-}
-
-gpu::ReduceKernel ScaleOf(DType type, void* data, float factor) {
-  return WithPointerTo(type, [&]<typename T>(T*) -> gpu::ReduceKernel {
-    return gpu::Scale<T>{static_cast<T*>(data), factor};
+  return WithType(type, [&]<typename T>(T) {
+    return WithOp(op, [&]<typename Op>(Op) -> gpu::ReduceKernel {
+      return gpu::Reduce<Op, T>{static_cast<T*>(to), terms};
+    });
   });
 }
 
@@ -47,7 +33,10 @@ absl::Status EnqueueReduce(ReduceOp op, DType type, size_t count, void* to, cons
 }
 
 absl::Status EnqueueScale(DType type, size_t count, void* data, float factor, cudaStream_t stream) {
-  return CudaStatus("launch of a scaling", gpu::Launch(count, ScaleOf(type, data, factor), stream));
+  const gpu::ReduceKernel scale = WithType(type, [&]<typename T>(T) -> gpu::ReduceKernel {
+    return gpu::Scale<T>{static_cast<T*>(data), factor};
+  });
+  return CudaStatus("launch of a scaling", gpu::Launch(count, scale, stream));
 }
 
 }  // namespace psring

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/cuda/cuda_device.h"
 #include "common/cuda_ops/cuda_convolution.h"
+#include "common/cuda_ops/cuda_ops.h"
 #include "common/cuda_ops/cudnn.h"
 #include "common/cuda_ops/gpu_scratch.h"
 

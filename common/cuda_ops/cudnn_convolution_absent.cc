@@ -1,5 +1,5 @@
-#include "common/cuda/cuda_device.h"
 #include "common/cuda_ops/cuda_convolution.h"
+#include "common/cuda_ops/cuda_ops.h"
 
 namespace psring {
 

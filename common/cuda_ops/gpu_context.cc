@@ -37,17 +37,15 @@ absl::Status GpuContext::ActivationGradient(Activation activation, size_t rows, 
   const size_t chunks = (rows + length - 1) / length;
   PSRING_CHECK(rows <= UINT32_MAX && chunks * columns <= UINT32_MAX);
   PSRING_ASSIGN_OR_RETURN(float* const partial, ReserveSums<float>(chunks * columns));
-  PSRING_RETURN_IF_ERROR(ForActivations([&]<typename T>(T) {
-    return math_->Launch(
-        chunks * columns,
-        gpu::GradientAndSumColumns<T>{
-            .rows = uint32_t(rows),
-            .columns = uint32_t(columns),
-            .rows_per_chunk = uint32_t(length),
-            .gelu = activation == Activation::kGelu,
-            .saved = activation == Activation::kNone ? nullptr : static_cast<const T*>(saved.data),
-            .dy = static_cast<T*>(dy.data),
-            .partial = partial});
+  PSRING_RETURN_IF_ERROR(Launch(chunks * columns, [&]<typename T>(T) {
+    return gpu::GradientAndSumColumns<T>{
+        .rows = uint32_t(rows),
+        .columns = uint32_t(columns),
+        .rows_per_chunk = uint32_t(length),
+        .gelu = activation == Activation::kGelu,
+        .saved = activation == Activation::kNone ? nullptr : Elements<T>(saved),
+        .dy = Elements<T>(dy),
+        .partial = partial};
   }));
   return math_->Launch(columns, gpu::SumChunks{uint32_t(chunks), uint32_t(columns), partial, dbias.floats()});
 }

@@ -1,14 +1,16 @@
 // What the families of a GPU's ops share: the library and launcher, the activations' type, scratch memory and
-// the products of linear layers.
+// the products of linear layers; and the families that are files of their own.
 #pragma once
 
 #include <initializer_list>
 #include <memory>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "common/base/check.h"
 #include "common/cuda_ops/gpu_ops.h"
 #include "common/cuda_ops/gpu_scratch.h"
+#include "common/ops/ops_common.h"
 
 namespace psring {
 
@@ -27,14 +29,17 @@ class GpuContext {
   DType activations() const { return options_.activations; }
   const GpuOpsOptions& options() const { return options_; }
 
-  void CheckTypes(std::initializer_list<ConstSpan> spans) const {
-    for (const ConstSpan& span : spans) PSRING_CHECK(span.data == nullptr || span.type == activations());
-  }
+  void CheckActivations(std::initializer_list<ConstSpan> spans) const { CheckTypes(activations(), spans); }
 
-  // f(a value of the C++ type of activations).
-  template <typename F>
-  absl::Status ForActivations(const F& f) const {
-    return activations() == DType::kFloat32 ? f(float{}) : f(elementwise::BFloat16{});
+  // Enqueues make(T()) for `count` elements, a kernel for the C++ type T of activations.
+  template <typename Make>
+  void Launch(Stream& stream, const char* what, size_t count, Make make) const {
+    math_->Enqueue(stream, what, [this, count, make = std::move(make)] { return Launch(count, make); });
+  }
+  // The same inside enqueued work.
+  template <typename Make>
+  absl::Status Launch(size_t count, const Make& make) const {
+    return WithActivations(activations(), [&](auto type) { return math_->Launch(count, make(type)); });
   }
 
   // Memory for partial sums, valid until the next call.
@@ -60,11 +65,18 @@ class GpuContext {
   absl::Status InputGradient(const LinearShape& s, const void* dy, const GpuWeights& w, DType output,
                              void* dx);
 
+  // How convolutions were computed so far.
+  bool convolved_by_library = false, convolved_gathered = false;
+
  private:
   Device& device_;
   const std::unique_ptr<GpuMath> math_;
   const GpuOpsOptions options_;
   GpuScratch sums_, rounded_;
 };
+
+// They borrow the context.
+std::unique_ptr<LinearOps> MakeGpuLinear(GpuContext& context);
+std::unique_ptr<ConvolutionOps> MakeGpuConvolution(GpuContext& context);
 
 }  // namespace psring

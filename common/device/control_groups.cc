@@ -98,6 +98,13 @@ double QuotaOf(const ControlGroup& group) {
 
 }  // namespace
 
+std::optional<uint64_t> NumberIn(const std::string& path) {
+  const std::vector<std::string> words = WordsOf(path);
+  uint64_t number = 0;
+  if (words.empty() || !absl::SimpleAtoi(words[0], &number)) return std::nullopt;
+  return number;
+}
+
 std::vector<ControlGroup> ControlGroups(const std::string& controller, const std::string& root) {
   const std::vector<Mount> mounts = Mounts(controller, root);
   std::vector<ControlGroup> groups;

@@ -13,9 +13,8 @@
 #include "common/base/mutex.h"
 #include "common/base/shared_memory.h"
 #include "common/base/work_queue.h"
-#include "common/device/address_space.h"
 #include "common/device/device.h"
-#include "common/device/usable_memory.h"
+#include "common/device/memory_limit.h"
 #include "common/measure/trace.h"
 
 namespace psring {
@@ -136,11 +135,9 @@ class CpuDevice : public Device {
       if (line.rfind("MemAvailable:", 0) == 0) memory.free = value(13);
     }
     if (memory.free == 0) return std::nullopt;
-    if (const std::optional<Memory> group = ControlGroupMemory(); group.has_value()) {
-      memory = {.free = std::min(memory.free, group->free), .total = std::min(memory.total, group->total)};
-    }
-    if (const std::optional<AddressSpace> space = LimitOfAddressSpace(); space.has_value()) {
-      memory = {.free = std::min(memory.free, space->left), .total = std::min(memory.total, space->limit)};
+    for (const std::optional<Memory>& limit : {ControlGroupMemory(), AddressSpace()}) {
+      if (!limit.has_value()) continue;
+      memory = {.free = std::min(memory.free, limit->free), .total = std::min(memory.total, limit->total)};
     }
     return memory;
   }

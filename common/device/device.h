@@ -14,22 +14,9 @@
 #include "absl/status/statusor.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/reduce/dtype.h"
 
 namespace psring {
-
-// float32; bfloat16 (a float32's upper half) and IEEE float16: stored in 16 bits, computed in float32.
-enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16 };
-
-constexpr size_t SizeOf(DType type) {
-  switch (type) {
-    case DType::kFloat32:
-      return 4;
-    case DType::kBFloat16:
-    case DType::kFloat16:
-      return 2;
-  }
-  return 0;
-}
 
 // A view of `count` elements of device memory, which the host cannot index in general. Does not own them.
 struct Span {

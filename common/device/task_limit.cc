@@ -14,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/device/control_groups.h"
-#include "common/device/thread_failure.h"
 
 namespace psring {
 namespace {
@@ -23,14 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr char kUserLimit[] = "ulimit -u";
 constexpr int64_t kPlenty = 1 << 14;  // more than a job has
-
-std::optional<int64_t> NumberIn(const std::string& path) {
-  std::ifstream file(path);
-  std::string word;
-  int64_t number = 0;
-  if (!(file >> word) || !absl::SimpleAtoi(word, &number) || number < 0) return std::nullopt;
-  return number;
-}
 
 // The words after "KEY:" in a /proc/PID/status.
 std::vector<std::string> StatusField(const std::string& path, const std::string& key) {
@@ -114,11 +105,11 @@ std::optional<TaskLimit> LowestTaskLimit(const std::string& root) {
   std::optional<TaskLimit> lowest = LimitOfUser(root);
   for (const ControlGroup& group : ControlGroups("pids", root)) {
     const std::string file = absl::StrCat(group.folder, "/pids.max");
-    const std::optional<int64_t> most = NumberIn(file);  // none: "max"
-    const std::optional<int64_t> used = NumberIn(absl::StrCat(group.folder, "/pids.current"));
-    if (!most.has_value() || !used.has_value()) continue;
-    const int64_t left = *most - std::min(*most, *used);
-    if (!lowest.has_value() || left < lowest->left) lowest = {.most = *most, .left = left, .name = file};
+    const std::optional<uint64_t> limit = NumberIn(file), used = NumberIn(group.folder + "/pids.current");
+    if (!limit.has_value() || !used.has_value()) continue;
+    const auto most = static_cast<int64_t>(*limit),
+               left = most - static_cast<int64_t>(std::min(*limit, *used));
+    if (!lowest.has_value() || left < lowest->left) lowest = {.most = most, .left = left, .name = file};
   }
   return lowest;
 }

@@ -1,6 +1,5 @@
 // Limits of the number of processes and threads, which Linux calls tasks: ulimit -u, and pids.max of control
-// groups. Libraries abort if a thread cannot start, so programs check the limits first; thread_failure.h is
-// for threads beyond the estimates.
+// groups. Libraries abort if a thread cannot start, so programs check the limits first.
 #pragma once
 
 #include <cstdint>
@@ -33,5 +32,11 @@ int64_t RankTasks(int ranks,
                   int servers = 0);  // of a process with `ranks` ranks, each of which has `servers`
 int64_t ServerTasks();
 int64_t LauncherTasks();  // beyond itself
+
+// For threads beyond the estimates. From the start of a program that links this function: if a thread cannot
+// start because of a limit, the process ends with exit code 1 and one line on stderr. Without it, std::thread
+// and gRPC abort the process. Does nothing when it is called. With sanitizers, which have their own
+// pthread_create, programs abort.
+void ExitIfAThreadCannotStart();
 
 }  // namespace psring

@@ -1,5 +1,3 @@
-#include "common/device/thread_failure.h"
-
 #include <dlfcn.h>
 #include <pthread.h>
 #include <unistd.h>

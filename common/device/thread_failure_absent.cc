@@ -1,4 +1,4 @@
-#include "common/device/thread_failure.h"
+#include "common/device/task_limit.h"
 
 namespace psring {
 

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/cuda/cuda_device.h"
+#include "common/cuda_ops/cuda_ops.h"
 
 namespace psring {
 

@@ -3,19 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
+#include <vector>
 
 #include "common/ops/cpu_layers.h"
-#include "common/ops/cpu_ops.h"
-#include "common/ops/ops_common.h"
-#include "common/reduce/sixteen_bits.h"
-
-// See transformer_kernels.cc.
-#define PSRING_INLINE [[gnu::always_inline]] inline
 
 namespace psring {
 namespace {
 
-using elementwise::BFloat16;
 using elementwise::Load;
 using elementwise::Store;
 
@@ -99,138 +93,142 @@ PSRING_INLINE void Combine(size_t rows, size_t channels, const T* __restrict x, 
   }
 }
 
-template <typename T>
-PSRING_INLINE const T* ValuesOf(ConstSpan span) {
-  return static_cast<const T*>(span.data);
-}
-template <typename T>
-PSRING_INLINE T* ValuesOf(Span span) {
-  return static_cast<T*>(span.data);
-}
-
 PSRING_MULTIVERSION void BatchStatistics(const BatchNormShape& s, ConstSpan x, double* sums) {
-  if (x.type == DType::kFloat32) return SumDistances(s.rows, s.channels, ValuesOf<float>(x), sums);
-  SumDistances(s.rows, s.channels, ValuesOf<BFloat16>(x), sums);
+  WithActivations(
+      x.type, [&]<typename T>(T) PSRING_INLINED { SumDistances(s.rows, s.channels, Elements<T>(x), sums); });
 }
 
 PSRING_MULTIVERSION void BatchNormalize(const BatchNormShape& s, ConstSpan x, const float* factor,
                                         const float* summand, ConstSpan residual, Span y) {
-  if (x.type == DType::kFloat32) {
-    return ScaleAndShift(s.rows, s.channels, ValuesOf<float>(x), factor, summand, ValuesOf<float>(residual),
-                         s.relu, ValuesOf<float>(y));
-  }
-  ScaleAndShift(s.rows, s.channels, ValuesOf<BFloat16>(x), factor, summand, ValuesOf<BFloat16>(residual),
-                s.relu, ValuesOf<BFloat16>(y));
+  WithActivations(x.type, [&]<typename T>(T) PSRING_INLINED {
+    ScaleAndShift(s.rows, s.channels, Elements<T>(x), factor, summand, Elements<T>(residual), s.relu,
+                  Elements<T>(y));
+  });
 }
 
 PSRING_MULTIVERSION void BatchGradientSums(const BatchNormShape& s, ConstSpan x, const float* mean,
                                            ConstSpan y, Span dy, double* sums) {
-  if (x.type == DType::kFloat32) {
-    return MaskAndSumGradients(s.rows, s.channels, ValuesOf<float>(x), mean, ValuesOf<float>(y),
-                               ValuesOf<float>(dy), sums);
-  }
-  MaskAndSumGradients(s.rows, s.channels, ValuesOf<BFloat16>(x), mean, ValuesOf<BFloat16>(y),
-                      ValuesOf<BFloat16>(dy), sums);
+  WithActivations(x.type, [&]<typename T>(T) PSRING_INLINED {
+    MaskAndSumGradients(s.rows, s.channels, Elements<T>(x), mean, Elements<T>(y), Elements<T>(dy), sums);
+  });
 }
 
 PSRING_MULTIVERSION void BatchInputGradient(const BatchNormShape& s, ConstSpan x, ConstSpan dy,
                                             const float* a, const float* b, const float* c, Span dx) {
-  if (x.type == DType::kFloat32) {
-    return Combine(s.rows, s.channels, ValuesOf<float>(x), ValuesOf<float>(dy), a, b, c, ValuesOf<float>(dx));
-  }
-  Combine(s.rows, s.channels, ValuesOf<BFloat16>(x), ValuesOf<BFloat16>(dy), a, b, c, ValuesOf<BFloat16>(dx));
+  WithActivations(x.type, [&]<typename T>(T) PSRING_INLINED {
+    Combine(s.rows, s.channels, Elements<T>(x), Elements<T>(dy), a, b, c, Elements<T>(dx));
+  });
 }
 
 double InverseDeviation(float variance, float epsilon) { return 1 / std::sqrt(double{variance} + epsilon); }
 
+void CheckBatchNorm(const BatchNormShape& shape, ConstSpan x, ConstSpan y, ConstSpan weight,
+                    ConstSpan statistics) {
+  const size_t channels = shape.channels;
+  PSRING_CHECK(x.count == shape.rows * channels && (y.data == nullptr || y.count == x.count));
+  PSRING_CHECK(weight.count == channels && statistics.count == 2 * channels);
+}
+
+class CpuBatchNorm : public CpuFamily<BatchNormOps> {
+ public:
+  using CpuFamily::CpuFamily;
+
+  void Statistics(const BatchNormShape& s, ConstSpan x, Span statistics, Stream& stream) override {
+    PSRING_CHECK(s.rows > 0);
+    CheckBatchNorm(s, x, {}, statistics.Slice(0, s.channels), statistics);
+    CheckActivations({x});
+    RunOnCpu(stream, [=, this] {
+      const size_t channels = s.channels;
+      sums_.assign(2 * channels, 0);
+      BatchStatistics(s, x, sums_.data());
+      for (size_t c = 0; c < channels; ++c) {
+        const float first = WithActivations(type(), [&]<typename T>(T) { return Load(Elements<T>(x)[c]); });
+        const double distance = sums_[c] / s.rows;
+        statistics.floats()[c] = static_cast<float>(first + distance);
+        statistics.floats()[channels + c] =
+            static_cast<float>(std::max(0.0, sums_[channels + c] / s.rows - distance * distance));
+      }
+    });
+  }
+
+  void UpdateRunning(const BatchNormShape& s, float momentum, ConstSpan statistics, Span running,
+                     Stream& stream) override {
+    PSRING_CHECK(statistics.count == size_t(2) * s.channels && running.count == statistics.count);
+    RunOnCpu(stream, [=] {
+      const float unbiased = s.rows > 1 ? float(s.rows) / float(s.rows - 1) : 1.0f;
+      for (int i = 0; i < 2 * s.channels; ++i) {
+        const float value = statistics.floats()[i] * (i < s.channels ? 1.0f : unbiased);
+        running.floats()[i] += momentum * (value - running.floats()[i]);
+      }
+    });
+  }
+
+  void Forward(const BatchNormShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan residual,
+               ConstSpan statistics, Span y, Stream& stream) override {
+    CheckBatchNorm(s, x, y, weight, statistics);
+    PSRING_CHECK(bias.count == weight.count && (residual.data == nullptr || residual.count == x.count));
+    CheckActivations({x, residual, y});
+    RunOnCpu(stream, [=, this] {
+      const size_t channels = s.channels;
+      factors_.resize(2 * channels);
+      for (size_t c = 0; c < channels; ++c) {
+        const double factor =
+            InverseDeviation(statistics.floats()[channels + c], s.epsilon) * weight.floats()[c];
+        factors_[c] = static_cast<float>(factor);
+        factors_[channels + c] = static_cast<float>(bias.floats()[c] - statistics.floats()[c] * factor);
+      }
+      BatchNormalize(s, x, factors_.data(), factors_.data() + channels, residual, y);
+    });
+  }
+
+  void BackwardSums(const BatchNormShape& s, ConstSpan x, ConstSpan statistics, ConstSpan y, Span dy,
+                    Span dweight, Span dbias, Stream& stream) override {
+    CheckBatchNorm(s, x, dy, dweight, statistics);
+    PSRING_CHECK(dbias.count == dweight.count && (!s.relu || y.count == x.count));
+    CheckActivations({x, y, dy});
+    RunOnCpu(stream, [=, this] {
+      const size_t channels = s.channels;
+      sums_.assign(2 * channels, 0);
+      BatchGradientSums(s, x, statistics.floats(), s.relu ? y : ConstSpan{}, dy, sums_.data());
+      for (size_t c = 0; c < channels; ++c) {
+        dbias.floats()[c] = static_cast<float>(sums_[c]);
+        dweight.floats()[c] = static_cast<float>(
+            sums_[channels + c] * InverseDeviation(statistics.floats()[channels + c], s.epsilon));
+      }
+    });
+  }
+
+  // dx = weight / deviation (dy - mean(dy) - n mean(dy n)), with n = (x - mean) / deviation.
+  void BackwardInput(const BatchNormShape& s, ConstSpan x, ConstSpan weight, ConstSpan statistics,
+                     ConstSpan dy, ConstSpan dweight, ConstSpan dbias, Span dx, Stream& stream) override {
+    CheckBatchNorm(s, x, dy, weight, statistics);
+    PSRING_CHECK(dx.count == x.count && dweight.count == weight.count && dbias.count == weight.count);
+    CheckActivations({x, dy, dx});
+    RunOnCpu(stream, [=, this] {
+      const size_t channels = s.channels;
+      factors_.resize(3 * channels);
+      for (size_t c = 0; c < channels; ++c) {
+        const double inverse = InverseDeviation(statistics.floats()[channels + c], s.epsilon);
+        const double a = weight.floats()[c] * inverse, b = -a * inverse * dweight.floats()[c] / s.rows;
+        factors_[c] = static_cast<float>(a);
+        factors_[channels + c] = static_cast<float>(b);
+        factors_[2 * channels + c] =
+            static_cast<float>(-a * dbias.floats()[c] / s.rows - b * statistics.floats()[c]);
+      }
+      BatchInputGradient(s, x, dy, factors_.data(), factors_.data() + channels,
+                         factors_.data() + 2 * channels, dx);
+    });
+  }
+
+ private:
+  std::vector<double> sums_;    // two per channel
+  std::vector<float> factors_;  // one or two and a summand per channel
+};
+
 }  // namespace
 
-void CpuBatchNorm::Statistics(const BatchNormShape& s, ConstSpan x, Span statistics, Stream& stream) {
-  PSRING_CHECK(s.rows > 0);
-  CheckBatchNorm(s, x, {}, statistics.Slice(0, s.channels), statistics);
-  CheckTypes(type_, {x});
-  RunOnCpu(stream, [=, this] {
-    const size_t channels = s.channels;
-    sums_.assign(2 * channels, 0);
-    BatchStatistics(s, x, sums_.data());
-    for (size_t c = 0; c < channels; ++c) {
-      const float first =
-          type_ == DType::kFloat32 ? x.floats()[c] : Load(ValuesOf<elementwise::BFloat16>(x)[c]);
-      const double distance = sums_[c] / s.rows;
-      statistics.floats()[c] = static_cast<float>(first + distance);
-      statistics.floats()[channels + c] =
-          static_cast<float>(std::max(0.0, sums_[channels + c] / s.rows - distance * distance));
-    }
-  });
-}
-
-void CpuBatchNorm::UpdateRunning(const BatchNormShape& s, float momentum, ConstSpan statistics, Span running,
-                                 Stream& stream) {
-  PSRING_CHECK(statistics.count == size_t(2) * s.channels && running.count == statistics.count);
-  RunOnCpu(stream, [=] {
-    const float unbiased = s.rows > 1 ? float(s.rows) / float(s.rows - 1) : 1.0f;
-    for (int i = 0; i < 2 * s.channels; ++i) {
-      const float value = statistics.floats()[i] * (i < s.channels ? 1.0f : unbiased);
-      running.floats()[i] += momentum * (value - running.floats()[i]);
-    }
-  });
-}
-
-void CpuBatchNorm::Forward(const BatchNormShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias,
-                           ConstSpan residual, ConstSpan statistics, Span y, Stream& stream) {
-  CheckBatchNorm(s, x, y, weight, statistics);
-  PSRING_CHECK(bias.count == weight.count && (residual.data == nullptr || residual.count == x.count));
-  CheckTypes(type_, {x, residual, y});
-  RunOnCpu(stream, [=, this] {
-    const size_t channels = s.channels;
-    factors_.resize(2 * channels);
-    for (size_t c = 0; c < channels; ++c) {
-      const double factor =
-          InverseDeviation(statistics.floats()[channels + c], s.epsilon) * weight.floats()[c];
-      factors_[c] = static_cast<float>(factor);
-      factors_[channels + c] = static_cast<float>(bias.floats()[c] - statistics.floats()[c] * factor);
-    }
-    BatchNormalize(s, x, factors_.data(), factors_.data() + channels, residual, y);
-  });
-}
-
-void CpuBatchNorm::BackwardSums(const BatchNormShape& s, ConstSpan x, ConstSpan statistics, ConstSpan y,
-                                Span dy, Span dweight, Span dbias, Stream& stream) {
-  CheckBatchNorm(s, x, dy, dweight, statistics);
-  PSRING_CHECK(dbias.count == dweight.count && (!s.relu || y.count == x.count));
-  CheckTypes(type_, {x, y, dy});
-  RunOnCpu(stream, [=, this] {
-    const size_t channels = s.channels;
-    sums_.assign(2 * channels, 0);
-    BatchGradientSums(s, x, statistics.floats(), s.relu ? y : ConstSpan{}, dy, sums_.data());
-    for (size_t c = 0; c < channels; ++c) {
-      dbias.floats()[c] = static_cast<float>(sums_[c]);
-      dweight.floats()[c] = static_cast<float>(
-          sums_[channels + c] * InverseDeviation(statistics.floats()[channels + c], s.epsilon));
-    }
-  });
-}
-
-// dx = weight / deviation (dy - mean(dy) - n mean(dy n)), with n = (x - mean) / deviation.
-void CpuBatchNorm::BackwardInput(const BatchNormShape& s, ConstSpan x, ConstSpan weight, ConstSpan statistics,
-                                 ConstSpan dy, ConstSpan dweight, ConstSpan dbias, Span dx, Stream& stream) {
-  CheckBatchNorm(s, x, dy, weight, statistics);
-  PSRING_CHECK(dx.count == x.count && dweight.count == weight.count && dbias.count == weight.count);
-  CheckTypes(type_, {x, dy, dx});
-  RunOnCpu(stream, [=, this] {
-    const size_t channels = s.channels;
-    factors_.resize(3 * channels);
-    for (size_t c = 0; c < channels; ++c) {
-      const double inverse = InverseDeviation(statistics.floats()[channels + c], s.epsilon);
-      const double a = weight.floats()[c] * inverse, b = -a * inverse * dweight.floats()[c] / s.rows;
-      factors_[c] = static_cast<float>(a);
-      factors_[channels + c] = static_cast<float>(b);
-      factors_[2 * channels + c] =
-          static_cast<float>(-a * dbias.floats()[c] / s.rows - b * statistics.floats()[c]);
-    }
-    BatchInputGradient(s, x, dy, factors_.data(), factors_.data() + channels, factors_.data() + 2 * channels,
-                       dx);
-  });
+std::unique_ptr<BatchNormOps> MakeCpuBatchNorm(DType activations) {
+  return std::make_unique<CpuBatchNorm>(activations);
 }
 
 }  // namespace psring

@@ -3,63 +3,18 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "common/base/check.h"
 #include "common/ops/cpu_kernels.h"
+#include "common/ops/cpu_layers.h"
 #include "common/ops/gradient_norm.h"
-#include "common/ops/ops_common.h"
 #include "common/reduce/reduce.h"
 
 namespace psring {
 
-// `work` cannot fail.
-template <typename Work>
-void RunOnCpu(Stream& stream, Work work) {
-  stream.Run([work = std::move(work)] {
-    work();
-    return absl::OkStatus();
-  });
-}
-
-class CpuPooling : public PoolingOps {
- public:
-  explicit CpuPooling(DType activations) : type_(activations) {}
-
-  void MaxForward(const PoolShape& shape, ConstSpan x, Span y, uint8_t* argmax, Stream& stream) override {
-    CheckPool(shape, y.count, x.count);
-    CheckTypes(type_, {x, y});
-    RunOnCpu(stream, [=] { cpu::MaxPoolForward(shape, x, y, argmax); });
-  }
-
-  void MaxBackward(const PoolShape& shape, ConstSpan dy, const uint8_t* argmax, Span dx,
-                   Stream& stream) override {
-    CheckPool(shape, dy.count, dx.count);
-    CheckTypes(type_, {dy, dx});
-    RunOnCpu(stream, [=] { cpu::MaxPoolBackward(shape, dy, argmax, dx); });
-  }
-
-  void AverageForward(const PoolShape& shape, ConstSpan x, Span y, Stream& stream) override {
-    CheckAverage(shape, x, y);
-    CheckTypes(type_, {x, y});
-    RunOnCpu(stream, [=] { cpu::AveragePoolForward(shape, x, y); });
-  }
-
-  void AverageBackward(const PoolShape& shape, ConstSpan dy, Span dx, Stream& stream) override {
-    CheckAverage(shape, dx, dy);
-    CheckTypes(type_, {dy, dx});
-    RunOnCpu(stream, [=] { cpu::AveragePoolBackward(shape, dy, dx); });
-  }
-
- private:
-  const DType type_;
-};
-
 class CpuOps : public Ops {
  public:
-  explicit CpuOps(DType activations = DType::kFloat32) : pooling_(activations) {
-    families_.pooling = &pooling_;
-  }
+  explicit CpuOps(DType activations = DType::kFloat32) { families_.pooling = MakeCpuPooling(activations); }
 
   void Convert(ConstSpan from, Span to, Stream& stream) override {
     PSRING_CHECK(from.count == to.count);
@@ -93,19 +48,8 @@ class CpuOps : public Ops {
              Stream& stream) override {
     CheckStep(step, weights, gradient, slots);
     RunOnCpu(stream, [=] {
-      const size_t count = weights.count;
-      float* const w = weights.floats();
-      const float* const g = gradient.floats();
-      if (const auto* sgd = std::get_if<SgdStep>(&step)) cpu::Apply(*sgd, count, w, g);
-      if (const auto* momentum = std::get_if<MomentumStep>(&step)) {
-        cpu::Apply(*momentum, count, w, g, slots[0].floats());
-      }
-      if (const auto* adagrad = std::get_if<AdagradStep>(&step)) {
-        cpu::Apply(*adagrad, count, w, g, slots[0].floats());
-      }
-      if (const auto* adam = std::get_if<AdamStep>(&step)) {
-        cpu::Apply(*adam, count, w, g, slots[0].floats(), slots[1].floats());
-      }
+      cpu::Apply(step, weights.count, weights.floats(), gradient.floats(), slots[0].floats(),
+                 slots[1].floats());
     });
   }
 
@@ -121,8 +65,6 @@ class CpuOps : public Ops {
       take(at, block, part.count);
     }
   }
-
-  CpuPooling pooling_;
 };
 
 }  // namespace psring

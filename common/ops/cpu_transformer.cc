@@ -1,166 +1,373 @@
+// Layer norm, attention, embeddings and dropout on CPUs. Loops make one pass over memory: a row that is read
+// again is in the first-level cache. Sums over a row are added in 16 lanes and then lane by lane.
 #include <omp.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <cstring>
+#include <cmath>
+#include <vector>
 
-#include "common/base/check.h"
+#include "common/attention/attention.h"
 #include "common/ops/cpu_layers.h"
-#include "common/ops/cpu_ops.h"
-#include "common/ops/ops_common.h"
-#include "common/ops/transformer_kernels.h"
+#include "common/reduce/lanes.h"
+#include "common/reduce/threefry.h"
 
 namespace psring {
 namespace {
 
-const cpu::AttentionKernels& BestAttentionKernels() {
-  const cpu::AttentionKernels* kernels[3];
-  return *kernels[cpu::SupportedAttentionKernels(kernels) - 1];
-}
+using cpu::kLanes;
+using cpu::LoadVector;
+using cpu::StoreVector;
+using cpu::SumOfLanes;
+using cpu::Vector;
+using elementwise::BitsAs;
+using elementwise::Load;
+using elementwise::Store;
 
-}  // namespace
-
-void CpuNormalization::LayerNormForward(const LayerNormShape& shape, ConstSpan x, ConstSpan weight,
-                                        ConstSpan bias, Span y, Span statistics, Stream& stream) {
-  CheckLayerNorm(shape, x, weight, bias, y, statistics);
-  CheckTypes(type_, {x, y});
-  RunOnCpu(stream,
-           [=] { cpu::LayerNormForward(shape, x, weight.floats(), bias.floats(), y, statistics.floats()); });
-}
-
-void CpuNormalization::LayerNormBackward(const LayerNormShape& shape, ConstSpan x, ConstSpan weight,
-                                         ConstSpan statistics, ConstSpan dy, Span dx, bool add, Span dweight,
-                                         Span dbias, Stream& stream) {
-  CheckLayerNorm(shape, x, weight, dbias, dy, statistics);
-  PSRING_CHECK(dx.count == x.count && dweight.count == weight.count);
-  CheckTypes(type_, {x, dy, dx});
-  RunOnCpu(stream, [=] {
-    cpu::LayerNormBackward(shape, x, weight.floats(), statistics.floats(), dy, dx, add, dweight.floats(),
-                           dbias.floats());
-  });
-}
-
-CpuAttention::CpuAttention(DType activations, int threads)
-    : type_(activations), threads_(threads), kernels_(BestAttentionKernels()) {}
-
-void CpuAttention::Forward(const AttentionShape& shape, ConstSpan qkv, Span y, Span log_sum_exp,
-                           Stream& stream) {
-  CheckAttention(shape, qkv, y, log_sum_exp);
-  CheckTypes(type_, {qkv, y});
-  RunOnCpu(stream, [=, this] {
-    ForEachHead(shape,
-                {.context = shape.context,
-                 .heads = shape.heads,
-                 .head_size = shape.head_size,
-                 .is_bfloat16 = type_ == DType::kBFloat16,
-                 .qkv = qkv.data,
-                 .y = y.data,
-                 .log_sum_exp = log_sum_exp.floats()},
-                kernels_.forward);
-  });
-}
-
-void CpuAttention::Backward(const AttentionShape& shape, ConstSpan qkv, ConstSpan y, ConstSpan log_sum_exp,
-                            ConstSpan dy, Span dqkv, Stream& stream) {
-  CheckAttention(shape, qkv, y, log_sum_exp);
-  CheckAttention(shape, dqkv, dy, log_sum_exp);
-  CheckTypes(type_, {qkv, y, dy, dqkv});
-  RunOnCpu(stream, [=, this] {
-    ForEachHead(shape,
-                {.context = shape.context,
-                 .heads = shape.heads,
-                 .head_size = shape.head_size,
-                 .is_bfloat16 = type_ == DType::kBFloat16,
-                 .qkv = qkv.data,
-                 .y = const_cast<void*>(y.data),  // only read
-                 .log_sum_exp = const_cast<float*>(log_sum_exp.floats()),
-                 .dy = dy.data,
-                 .dqkv = dqkv.data},
-                kernels_.backward);
-  });
-}
-
-void CpuAttention::ForEachHead(const AttentionShape& shape, const cpu::Attention& attention,
-                               void (*kernel)(const cpu::Attention&, int, float*)) {
-  constexpr size_t kAlignment = 64 / sizeof(float);
-  const size_t per_thread =
-      (cpu::AttentionScratch(shape.context, shape.head_size) + kAlignment - 1) / kAlignment * kAlignment;
-  if (scratch_.size() < threads_ * per_thread + kAlignment)
-    scratch_.resize(threads_ * per_thread + kAlignment);
-  const size_t beyond = reinterpret_cast<uintptr_t>(scratch_.data()) / sizeof(float) % kAlignment;
-  float* const scratch = scratch_.data() + (kAlignment - beyond) % kAlignment;
-  const int heads = shape.batch * shape.heads;
-#pragma omp parallel for num_threads(threads_) schedule(static) if (threads_ > 1)
-  for (int head = 0; head < heads; ++head) {
-    kernel(attention, head, scratch + omp_get_thread_num() * per_thread);
+template <typename T>
+PSRING_INLINE void Normalize(const LayerNormShape& s, const T* __restrict x, const float* __restrict weight,
+                             const float* __restrict bias, T* __restrict y, float* __restrict statistics) {
+  const size_t width = s.width, rows = s.rows, whole = width / kLanes * kLanes;
+  for (size_t row = 0; row < rows; ++row, x += width, y += width) {
+    Vector sums = {};
+    for (size_t c = 0; c < whole; c += kLanes) sums += LoadVector(x + c);
+    float sum = SumOfLanes(sums);
+    for (size_t c = whole; c < width; ++c) sum += Load(x[c]);
+    const float mean = sum / static_cast<float>(width);
+    Vector squares = {};
+    for (size_t c = 0; c < whole; c += kLanes) {
+      const Vector distance = LoadVector(x + c) - mean;
+      squares += distance * distance;
+    }
+    float square = SumOfLanes(squares);
+    for (size_t c = whole; c < width; ++c) square += (Load(x[c]) - mean) * (Load(x[c]) - mean);
+    const float inverse = 1.0f / std::sqrt(square / static_cast<float>(width) + s.epsilon);
+    for (size_t c = 0; c < width; ++c) {
+      y[c] = Store<T>((Load(x[c]) - mean) * inverse * weight[c] + bias[c]);
+    }
+    statistics[row] = mean;
+    statistics[rows + row] = inverse;
   }
 }
 
-void CpuEmbedding::Forward(const EmbeddingShape& shape, const int32_t* indices, ConstSpan table,
-                           ConstSpan positions, Span y, Stream& stream) {
-  CheckEmbedding(shape, table, positions, y);
-  CheckTypes(type_, {y});
-  stream.Run([=] {
-    const int outside = cpu::EmbeddingForward(shape, indices, table.floats(), positions.floats(), y);
-    return outside < 0 ? absl::OkStatus() : IndexOutside(shape, outside, indices[outside]);
+// dx = (g - mean(g) - n mean(g n)) / deviation with g = dy weight and n the normalized x.
+template <typename T>
+PSRING_INLINE void NormalizeGradient(const LayerNormShape& s, const T* __restrict x,
+                                     const float* __restrict weight, const float* __restrict statistics,
+                                     const T* __restrict dy, T* __restrict dx, bool add,
+                                     float* __restrict dweight, float* __restrict dbias) {
+  const size_t width = s.width, rows = s.rows, whole = width / kLanes * kLanes;
+  for (size_t row = 0; row < rows; ++row, x += width, dy += width, dx += width) {
+    const float mean = statistics[row], inverse = statistics[rows + row];
+    Vector sums = {}, products = {};
+    for (size_t c = 0; c < whole; c += kLanes) {
+      const Vector d = LoadVector(dy + c), n = (LoadVector(x + c) - mean) * inverse;
+      const Vector g = d * LoadVector(weight + c);
+      sums += g;
+      products += g * n;
+      StoreVector(LoadVector(dweight + c) + d * n, dweight + c);
+      StoreVector(LoadVector(dbias + c) + d, dbias + c);
+    }
+    float sum = SumOfLanes(sums), product = SumOfLanes(products);
+    for (size_t c = whole; c < width; ++c) {
+      const float d = Load(dy[c]), n = (Load(x[c]) - mean) * inverse, g = d * weight[c];
+      sum += g;
+      product += g * n;
+      dweight[c] += d * n;
+      dbias[c] += d;
+    }
+    const float g_mean = sum / static_cast<float>(width), gn_mean = product / static_cast<float>(width);
+    for (size_t c = 0; c < width; ++c) {
+      const float n = (Load(x[c]) - mean) * inverse, g = Load(dy[c]) * weight[c];
+      const float before = add ? Load(dx[c]) : 0.0f;
+      dx[c] = Store<T>(before + (g - g_mean - n * gn_mean) * inverse);
+    }
+  }
+}
+
+template <typename T>
+PSRING_INLINE void LookUp(const EmbeddingShape& s, const int32_t* indices, const float* table,
+                          const float* positions, T* __restrict y) {
+  const size_t width = s.width;
+  for (int i = 0; i < s.count; ++i, y += width) {
+    const float* __restrict row = table + size_t(indices[i]) * width;
+    if (s.context == 0) {
+      for (size_t c = 0; c < width; ++c) y[c] = Store<T>(row[c]);
+      continue;
+    }
+    const float* __restrict position = positions + size_t(i % s.context) * width;
+    for (size_t c = 0; c < width; ++c) y[c] = Store<T>(row[c] + position[c]);
+  }
+}
+
+template <typename T>
+PSRING_INLINE void AddRows(const EmbeddingShape& s, const int32_t* indices, const T* __restrict dy,
+                           float* __restrict dtable, float* __restrict dpositions) {
+  const size_t width = s.width;
+  for (int i = 0; i < s.count; ++i, dy += width) {
+    float* __restrict row = dtable + size_t(indices[i]) * width;
+    if (dpositions == nullptr || s.context == 0) {
+      for (size_t c = 0; c < width; ++c) row[c] += Load(dy[c]);
+      continue;
+    }
+    float* __restrict position = dpositions + size_t(i % s.context) * width;
+    for (size_t c = 0; c < width; ++c) {
+      row[c] += Load(dy[c]);
+      position[c] += Load(dy[c]);
+    }
+  }
+}
+
+// y[i] = x[i] scale + residual[i], or only the residual; without a branch.
+template <bool kAdds, typename T>
+PSRING_INLINE void Put(bool keeps, float scale, const T* x, const T* residual, T* y, size_t i) {
+  float value = BitsAs<float>(BitsAs<uint32_t>(Load(x[i]) * scale) & (0u - static_cast<uint32_t>(keeps)));
+  if constexpr (kAdds) value += Load(residual[i]);
+  y[i] = Store<T>(value);
+}
+
+// One sample.
+template <bool kAdds, typename T>
+PSRING_INLINE void Drop(size_t count, const DropoutMask& mask, const T* __restrict x,
+                        const T* __restrict residual, T* __restrict y) {
+  const ThreefryKey key = mask.key;
+  const uint32_t threshold = mask.threshold;
+  const float scale = mask.scale;
+  constexpr size_t kLanes = DropoutMask::kLanes, kGroup = 4 * kLanes;
+  const size_t whole = count / kGroup * kGroup;
+  for (size_t first = 0; first < whole; first += kGroup) {
+    const uint32_t counter = static_cast<uint32_t>(first / 4);
+#pragma GCC ivdep
+    for (uint32_t lane = 0; lane < kLanes; ++lane) {
+      const Words4 bits = Threefry({counter + lane, 0, 0, 0}, key);
+      const size_t i = first + lane;
+      Put<kAdds>(bits.w0 >= threshold, scale, x, residual, y, i);
+      Put<kAdds>(bits.w1 >= threshold, scale, x, residual, y, i + kLanes);
+      Put<kAdds>(bits.w2 >= threshold, scale, x, residual, y, i + 2 * kLanes);
+      Put<kAdds>(bits.w3 >= threshold, scale, x, residual, y, i + 3 * kLanes);
+    }
+  }
+  for (size_t i = whole; i < count; ++i) Put<kAdds>(mask.Keeps(i), scale, x, residual, y, i);
+}
+
+template <bool kAdds, typename T>
+PSRING_INLINE void DropAll(const DropoutShape& shape, const uint64_t* seeds, const T* x, const T* residual,
+                           T* y) {
+  const size_t count = shape.elements;
+  if (seeds == nullptr) {
+    const size_t all = static_cast<size_t>(shape.batch) * count;
+#pragma GCC ivdep
+    for (size_t i = 0; i < all; ++i) Put<kAdds>(true, 1, x, residual, y, i);
+    return;
+  }
+  for (size_t sample = 0; sample < static_cast<size_t>(shape.batch); ++sample) {
+    const size_t at = sample * count;
+    Drop<kAdds>(count, DropoutMask(shape, seeds[sample]), x + at, kAdds ? residual + at : residual, y + at);
+  }
+}
+
+PSRING_MULTIVERSION void NormForward(const LayerNormShape& shape, ConstSpan x, const float* weight,
+                                     const float* bias, Span y, float* statistics) {
+  WithActivations(x.type, [&]<typename T>(T) PSRING_INLINED {
+    Normalize(shape, Elements<T>(x), weight, bias, Elements<T>(y), statistics);
   });
 }
 
-void CpuEmbedding::Backward(const EmbeddingShape& shape, const int32_t* indices, ConstSpan dy, Span dtable,
-                            Span dpositions, bool add, Stream& stream) {
-  CheckEmbedding(shape, dtable, dpositions, dy);
-  CheckTypes(type_, {dy});
-  stream.Run([=] {
-    if (!add) std::fill_n(dtable.floats(), dtable.count, 0.0f);
-    const int outside = cpu::EmbeddingBackward(shape, indices, dy, dtable.floats(), dpositions.floats());
-    return outside < 0 ? absl::OkStatus() : IndexOutside(shape, outside, indices[outside]);
+PSRING_MULTIVERSION void NormBackward(const LayerNormShape& shape, ConstSpan x, const float* weight,
+                                      const float* statistics, ConstSpan dy, Span dx, bool add,
+                                      float* dweight, float* dbias) {
+  std::fill_n(dweight, shape.width, 0.0f);
+  std::fill_n(dbias, shape.width, 0.0f);
+  WithActivations(x.type, [&]<typename T>(T) PSRING_INLINED {
+    NormalizeGradient(shape, Elements<T>(x), weight, statistics, Elements<T>(dy), Elements<T>(dx), add,
+                      dweight, dbias);
   });
 }
 
-void CpuDropout::Apply(const DropoutShape& shape, const uint64_t* seeds, ConstSpan x, ConstSpan residual,
-                       Span y, Stream& stream) {
-  CheckDropout(shape, x, residual, y);
-  CheckTypes(type_, {x, residual, y});
-  RunOnCpu(stream, [=] { cpu::Dropout(shape, seeds, x, residual, y); });
+PSRING_MULTIVERSION void EmbedForward(const EmbeddingShape& shape, const int32_t* indices, const float* table,
+                                      const float* positions, Span y) {
+  WithActivations(y.type, [&]<typename T>(T)
+                              PSRING_INLINED { LookUp(shape, indices, table, positions, Elements<T>(y)); });
 }
 
-void CpuLoss::SoftmaxCrossEntropy(int batch, int classes, ConstSpan logits, const int32_t* labels,
-                                  Span dlogits, double* loss_sum, int64_t* correct, Stream& stream) {
-  CheckLoss(batch, classes, logits, dlogits);
-  CheckTypes(type_, {logits, dlogits});
-  stream.Run([=] {
-    const int outside = cpu::SoftmaxCrossEntropy(batch, classes, logits, labels, dlogits, loss_sum, correct);
-    return outside < 0 ? absl::OkStatus() : LabelOutside(classes, outside, labels[outside]);
+PSRING_MULTIVERSION void EmbedBackward(const EmbeddingShape& shape, const int32_t* indices, ConstSpan dy,
+                                       float* dtable, float* dpositions) {
+  if (dpositions != nullptr) std::fill_n(dpositions, size_t(shape.context) * shape.width, 0.0f);
+  WithActivations(dy.type, [&]<typename T>(T) PSRING_INLINED {
+    AddRows(shape, indices, Elements<T>(dy), dtable, dpositions);
   });
 }
 
-void CpuBags::Forward(const BagShape& shape, const int32_t* at, ConstSpan values, Span y, Stream& stream) {
-  CheckBags(shape, values, y);
-  CheckTypes(type_, {y});
-  stream.Run([=] {
-    const int outside = cpu::BagsForward(shape, at, values.floats(), y);
-    return outside < 0 ? absl::OkStatus() : RowOutside(shape.rows, outside, at[outside]);
+PSRING_MULTIVERSION void DropElements(const DropoutShape& shape, const uint64_t* seeds, ConstSpan x,
+                                      ConstSpan residual, Span y) {
+  WithActivations(x.type, [&]<typename T>(T) PSRING_INLINED {
+    const T* const added = Elements<T>(residual);
+    if (added != nullptr) return DropAll<true>(shape, seeds, Elements<T>(x), added, Elements<T>(y));
+    DropAll<false>(shape, seeds, Elements<T>(x), added, Elements<T>(y));
   });
 }
 
-void CpuBags::Backward(int width, const RowGroups& groups, ConstSpan dy, Span gradient, Stream& stream) {
-  CheckGroups(width, groups, dy, gradient);
-  CheckTypes(type_, {dy});
-  RunOnCpu(stream, [=] { cpu::BagsBackward(static_cast<size_t>(width), groups, dy, gradient.floats()); });
+void CheckLayerNorm(const LayerNormShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y,
+                    ConstSpan statistics) {
+  const size_t rows = shape.rows, width = shape.width;
+  PSRING_CHECK(x.count == rows * width && y.count == x.count);
+  PSRING_CHECK(weight.count == width && bias.count == width);
+  PSRING_CHECK(statistics.count == 2 * rows);
 }
 
-void CpuDots::Forward(const DotShape& shape, ConstSpan a, ConstSpan b, Span y, Stream& stream) {
-  CheckDots(shape, a, b, y);
-  CheckTypes(type_, {a, b, y});
-  RunOnCpu(stream, [=] { cpu::DotsForward(shape, a, b, y); });
+void CheckAttention(const AttentionShape& shape, ConstSpan qkv, ConstSpan y, ConstSpan log_sum_exp) {
+  const size_t rows = size_t(shape.batch) * shape.context;
+  PSRING_CHECK(y.count == rows * shape.width() && qkv.count == 3 * y.count);
+  PSRING_CHECK(log_sum_exp.count == rows * shape.heads);
 }
 
-void CpuDots::Backward(const DotShape& shape, ConstSpan a, ConstSpan b, ConstSpan dy, Span da, Span db,
-                       Stream& stream) {
-  CheckDots(shape, a, b, dy);
-  CheckDots(shape, da, db, dy);
-  CheckTypes(type_, {a, b, dy, da, db});
-  RunOnCpu(stream, [=] { cpu::DotsBackward(shape, a, b, dy, da, db); });
+void CheckEmbedding(const EmbeddingShape& shape, ConstSpan table, ConstSpan positions, ConstSpan y) {
+  const size_t width = shape.width;
+  PSRING_CHECK(table.count == shape.rows * width);
+  PSRING_CHECK(positions.count == shape.context * width);
+  PSRING_CHECK(y.count == shape.count * width);
+}
+
+class CpuNormalization : public CpuFamily<NormalizationOps> {
+ public:
+  using CpuFamily::CpuFamily;
+
+  void LayerNormForward(const LayerNormShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
+                        Span statistics, Stream& stream) override {
+    CheckLayerNorm(shape, x, weight, bias, y, statistics);
+    CheckActivations({x, y});
+    RunOnCpu(stream, [=] { NormForward(shape, x, weight.floats(), bias.floats(), y, statistics.floats()); });
+  }
+  void LayerNormBackward(const LayerNormShape& shape, ConstSpan x, ConstSpan weight, ConstSpan statistics,
+                         ConstSpan dy, Span dx, bool add, Span dweight, Span dbias, Stream& stream) override {
+    CheckLayerNorm(shape, x, weight, dbias, dy, statistics);
+    PSRING_CHECK(dx.count == x.count && dweight.count == weight.count);
+    CheckActivations({x, dy, dx});
+    RunOnCpu(stream, [=] {
+      NormBackward(shape, x, weight.floats(), statistics.floats(), dy, dx, add, dweight.floats(),
+                   dbias.floats());
+    });
+  }
+};
+
+class CpuAttention : public CpuFamily<AttentionOps> {
+ public:
+  CpuAttention(DType activations, int threads)
+      : CpuFamily(activations), threads_(threads), kernels_(BestKernels()) {}
+
+  void Forward(const AttentionShape& shape, ConstSpan qkv, Span y, Span log_sum_exp,
+               Stream& stream) override {
+    CheckAttention(shape, qkv, y, log_sum_exp);
+    Run(shape, qkv, y, log_sum_exp, {}, {}, kernels_.forward, stream);
+  }
+  void Backward(const AttentionShape& shape, ConstSpan qkv, ConstSpan y, ConstSpan log_sum_exp, ConstSpan dy,
+                Span dqkv, Stream& stream) override {
+    CheckAttention(shape, qkv, y, log_sum_exp);
+    CheckAttention(shape, dqkv, dy, log_sum_exp);
+    Run(shape, qkv, y, log_sum_exp, dy, dqkv, kernels_.backward, stream);
+  }
+
+ private:
+  static const cpu::AttentionKernels& BestKernels() {
+    const cpu::AttentionKernels* kernels[3];
+    return *kernels[cpu::SupportedAttentionKernels(kernels) - 1];
+  }
+
+  // The backward kernel only reads y and log_sum_exp.
+  void Run(const AttentionShape& shape, ConstSpan qkv, ConstSpan y, ConstSpan log_sum_exp, ConstSpan dy,
+           Span dqkv, void (*kernel)(const cpu::Attention&, int, float*), Stream& stream) {
+    CheckActivations({qkv, y, dy, dqkv});
+    const cpu::Attention attention{.context = shape.context,
+                                   .heads = shape.heads,
+                                   .head_size = shape.head_size,
+                                   .is_bfloat16 = type() == DType::kBFloat16,
+                                   .qkv = qkv.data,
+                                   .y = const_cast<void*>(y.data),
+                                   .log_sum_exp = const_cast<float*>(log_sum_exp.floats()),
+                                   .dy = dy.data,
+                                   .dqkv = dqkv.data};
+    RunOnCpu(stream, [=, this] {
+      constexpr size_t kAlignment = 64 / sizeof(float);
+      const size_t per_thread =
+          (cpu::AttentionScratch(shape.context, shape.head_size) + kAlignment - 1) / kAlignment * kAlignment;
+      if (scratch_.size() < threads_ * per_thread + kAlignment)
+        scratch_.resize(threads_ * per_thread + kAlignment);
+      const size_t beyond = reinterpret_cast<uintptr_t>(scratch_.data()) / sizeof(float) % kAlignment;
+      float* const scratch = scratch_.data() + (kAlignment - beyond) % kAlignment;
+      const int heads = shape.batch * shape.heads;
+#pragma omp parallel for num_threads(threads_) schedule(static) if (threads_ > 1)
+      for (int head = 0; head < heads; ++head) {
+        kernel(attention, head, scratch + omp_get_thread_num() * per_thread);
+      }
+    });
+  }
+
+  const int threads_;
+  const cpu::AttentionKernels& kernels_;
+  std::vector<float> scratch_;  // grows to the largest need
+};
+
+class CpuEmbedding : public CpuFamily<EmbeddingOps> {
+ public:
+  using CpuFamily::CpuFamily;
+
+  void Forward(const EmbeddingShape& shape, const int32_t* indices, ConstSpan table, ConstSpan positions,
+               Span y, Stream& stream) override {
+    CheckEmbedding(shape, table, positions, y);
+    CheckActivations({y});
+    stream.Run([=] {
+      PSRING_RETURN_IF_ERROR(CheckIndices(shape, indices));
+      EmbedForward(shape, indices, table.floats(), positions.floats(), y);
+      return absl::OkStatus();
+    });
+  }
+  void Backward(const EmbeddingShape& shape, const int32_t* indices, ConstSpan dy, Span dtable,
+                Span dpositions, bool add, Stream& stream) override {
+    CheckEmbedding(shape, dtable, dpositions, dy);
+    CheckActivations({dy});
+    stream.Run([=] {
+      if (!add) std::fill_n(dtable.floats(), dtable.count, 0.0f);
+      PSRING_RETURN_IF_ERROR(CheckIndices(shape, indices));
+      EmbedBackward(shape, indices, dy, dtable.floats(), dpositions.floats());
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  static absl::Status CheckIndices(const EmbeddingShape& shape, const int32_t* indices) {
+    for (int i = 0; i < shape.count; ++i) {
+      if (indices[i] < 0 || indices[i] >= shape.rows) return IndexOutside(shape, i, indices[i]);
+    }
+    return absl::OkStatus();
+  }
+};
+
+class CpuDropout : public CpuFamily<DropoutOps> {
+ public:
+  using CpuFamily::CpuFamily;
+
+  void Apply(const DropoutShape& shape, const uint64_t* seeds, ConstSpan x, ConstSpan residual, Span y,
+             Stream& stream) override {
+    PSRING_CHECK(shape.probability >= 0 && shape.probability < 1 && shape.elements < size_t{1} << 34);
+    PSRING_CHECK(x.count == size_t(shape.batch) * shape.elements && y.count == x.count);
+    PSRING_CHECK(residual.data == nullptr || residual.count == x.count);
+    CheckActivations({x, residual, y});
+    RunOnCpu(stream, [=] { DropElements(shape, seeds, x, residual, y); });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<NormalizationOps> MakeCpuNormalization(DType activations) {
+  return std::make_unique<CpuNormalization>(activations);
+}
+std::unique_ptr<AttentionOps> MakeCpuAttention(DType activations, int threads) {
+  return std::make_unique<CpuAttention>(activations, threads);
+}
+std::unique_ptr<EmbeddingOps> MakeCpuEmbedding(DType activations) {
+  return std::make_unique<CpuEmbedding>(activations);
+}
+std::unique_ptr<DropoutOps> MakeCpuDropout(DType activations) {
+  return std::make_unique<CpuDropout>(activations);
 }
 
 }  // namespace psring

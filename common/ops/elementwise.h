@@ -8,57 +8,71 @@
 #include <cmath>
 #include <cstdint>
 
-#include "common/device/host_device.h"
 #include "common/reduce/sixteen_bits.h"
+
+namespace psring {
+
+// The rule of one optimizer step: updates x, which holds a weight and its kSlots values of state. `scale`
+// (1 / samples) turns the sum of gradients into their mean g.
+struct SgdStep {
+  static constexpr int kSlots = 0;
+  float scale, rate;
+
+  PSRING_EVERYWHERE void operator()(float* x, float gradient) const { x[0] -= rate * (gradient * scale); }
+};
+
+struct MomentumStep {  // v = momentum v + g; w -= rate v   (PyTorch's convention, dampening 0)
+  static constexpr int kSlots = 1;
+  float scale, rate, momentum;
+
+  PSRING_EVERYWHERE void operator()(float* x, float gradient) const {
+    x[1] = momentum * x[1] + gradient * scale;
+    x[0] -= rate * x[1];
+  }
+};
+
+struct AdagradStep {  // Duchi et al. 2011: s += g^2; w -= rate g / (sqrt(s) + epsilon)
+  static constexpr int kSlots = 1;
+  float scale, rate, epsilon;
+
+  PSRING_EVERYWHERE void operator()(float* x, float gradient) const {
+    const float g = gradient * scale;
+    x[1] += g * g;
+    x[0] -= rate * g / (std::sqrt(x[1]) + epsilon);
+  }
+};
+
+// Kingma & Ba 2015; `rate` and `root_correction` include the bias corrections. The state: mean and variance.
+struct AdamStep {
+  static constexpr int kSlots = 2;
+  float scale, rate, beta1, beta2, epsilon, root_correction;
+  // AdamW (Loshchilov & Hutter 2019): w is first multiplied by this, 1 - learning rate * weight decay. With 1
+  // the bits are Adam's.
+  float kept = 1;
+
+  PSRING_EVERYWHERE void operator()(float* x, float gradient) const {
+    const float g = gradient * scale;
+    x[1] = beta1 * x[1] + (1 - beta1) * g;
+    x[2] = beta2 * x[2] + (1 - beta2) * (g * g);
+    x[0] = x[0] * kept - rate * x[1] / (std::sqrt(x[2]) * root_correction + epsilon);
+  }
+};
+
+}  // namespace psring
 
 namespace psring::elementwise {
 
-// Arguments as in ops.h; `w` and the state (velocity, mean, variance) are updated in place.
-PSRING_HOST_DEVICE inline void Sgd(float scale, float rate, float& w, float gradient) {
-  w -= rate * (gradient * scale);
-}
-
-PSRING_HOST_DEVICE inline void Momentum(float scale, float rate, float momentum, float& w, float gradient,
-                                        float& velocity) {
-  const float v = momentum * velocity + gradient * scale;
-  velocity = v;
-  w -= rate * v;
-}
-
-PSRING_HOST_DEVICE inline void Adagrad(float scale, float rate, float epsilon, float& w, float gradient,
-                                       float& sum) {
-  const float g = gradient * scale;
-  const float s = sum + g * g;
-  sum = s;
-  w -= rate * g / (std::sqrt(s) + epsilon);
-}
-
-// Adam's constants for one step, including the bias corrections.
-struct AdamRates {
-  float scale, beta1, beta2, epsilon, rate, root_correction, kept;
-};
-
-PSRING_HOST_DEVICE inline void Adam(const AdamRates& r, float& w, float gradient, float& mean,
-                                    float& variance) {
-  const float g = gradient * r.scale;
-  const float m = r.beta1 * mean + (1 - r.beta1) * g;
-  const float v = r.beta2 * variance + (1 - r.beta2) * (g * g);
-  mean = m;
-  variance = v;
-  w = w * r.kept - r.rate * m / (std::sqrt(v) * r.root_correction + r.epsilon);
-}
-
-// The maximum of a window's four values (the first on a tie) and its index. `value_of`: the value to compare.
-template <typename T, typename ValueOf>
-PSRING_HOST_DEVICE inline T HighestOfFour(T a, T b, T c, T d, uint32_t& where, ValueOf value_of) {
+// The maximum of a window's four values (the first on a tie) and its index.
+template <typename T>
+PSRING_HOST_DEVICE inline T HighestOfFour(T a, T b, T c, T d, uint32_t& where) {
   T best = a;
   where = 0;
-  where = value_of(b) > value_of(best) ? 1 : where;
-  best = value_of(b) > value_of(best) ? b : best;
-  where = value_of(c) > value_of(best) ? 2 : where;
-  best = value_of(c) > value_of(best) ? c : best;
-  where = value_of(d) > value_of(best) ? 3 : where;
-  best = value_of(d) > value_of(best) ? d : best;
+  where = Load(b) > Load(best) ? 1 : where;
+  best = Load(b) > Load(best) ? b : best;
+  where = Load(c) > Load(best) ? 2 : where;
+  best = Load(c) > Load(best) ? c : best;
+  where = Load(d) > Load(best) ? 3 : where;
+  best = Load(d) > Load(best) ? d : best;
   return best;
 }
 

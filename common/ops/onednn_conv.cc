@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cstddef>
+#include <optional>
+#include <vector>
 
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/onednn_layers.h"
@@ -59,7 +61,8 @@ ConvShape GroupOf(const ConvShape& shape, int threads, DType type) {
   return group;
 }
 
-dnnl::convolution_forward::primitive_desc ForwardConvolution(const ConvForwardShape& shape, Workplace& w) {
+dnnl::convolution_forward::primitive_desc ForwardConvolution(const ForwardShape<ConvShape>& shape,
+                                                             Workplace& w) {
   const ConvShape& s = shape.layer;
   const dnnl::primitive_attr attributes = Attributes(s.activation);
   if (!shape.has_bias) {
@@ -88,92 +91,155 @@ dnnl::convolution_backward_weights::primitive_desc ConvFilterGradient(const Conv
                                                               Stride(s), Padding(s), Padding(s));
 }
 
-}  // namespace
+class ConvForward {
+ public:
+  ConvForward(const ForwardShape<ConvShape>& shape, Workplace& workplace)
+      : has_bias_(shape.has_bias),
+        desc_(ForwardConvolution(shape, workplace)),
+        convolve_(desc_, workplace),
+        filter_(PlainFilter(shape.layer), desc_.weights_desc(), /*back=*/false, workplace) {}
 
-OrderedWeights::OrderedWeights(const Desc& plain, const Desc& ordered, bool back, Workplace& workplace)
-    : memory_(ordered, workplace.engine()),
-      reorder_(dnnl::reorder::primitive_desc(workplace.engine(), back ? ordered : plain, workplace.engine(),
-                                             back ? plain : ordered, Attributes()),
-               workplace) {}
-
-ConvForward::ConvForward(const ConvForwardShape& shape, Workplace& workplace)
-    : has_bias_(shape.has_bias),
-      desc_(ForwardConvolution(shape, workplace)),
-      convolve_(desc_, workplace),
-      filter_(PlainFilter(shape.layer), desc_.weights_desc(), /*back=*/false, workplace) {}
-
-void ConvForward::Run(const void* x, const float* weight, const float* bias, void* y) {
-  filter_.FromPlain(weight);
-  const Argument arguments[] = {
-      {DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, filter_.data()}, {DNNL_ARG_DST, y}, {DNNL_ARG_BIAS, bias}};
-  convolve_.Run(absl::MakeSpan(arguments, has_bias_ ? 4 : 3));
-}
-
-ConvBackwardInput::Data::Data(const ConvShape& s, Workplace& workplace)
-    : desc(ConvDataGradient(s, workplace)),
-      convolve(desc, workplace),
-      filter(PlainFilter(s), desc.weights_desc(), /*back=*/false, workplace) {}
-
-ConvBackwardInput::ConvBackwardInput(const ConvShape& shape, Workplace& workplace)
-    : shape_(shape),
-      group_shape_(GroupOf(shape, workplace.threads(), workplace.activations())),
-      workplace_(workplace),
-      group_bias_(shape.out_channels) {}
-
-void ConvBackwardInput::Run(const float* weight, const void* saved, void* dy, void* dx, float* dbias,
-                            bool add) {
-  if (dx != nullptr) {
-    if (!data_.has_value()) data_.emplace(group_shape_, workplace_);
-    data_->filter.FromPlain(weight);
+  void Run(const void* x, const float* weight, const float* bias, void* y) {
+    filter_.FromPlain(weight);
+    const Argument arguments[] = {
+        {DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, filter_.data()}, {DNNL_ARG_DST, y}, {DNNL_ARG_BIAS, bias}};
+    convolve_.Run(absl::MakeSpan(arguments, has_bias_ ? 4 : 3));
   }
-  const DType type = workplace_.activations();
-  const size_t x_step = InputElements(shape_) * group_shape_.batch;
-  const size_t y_step = OutputElements(shape_) * group_shape_.batch;
-  if (dx != nullptr && add && !data_->summand.has_value()) {
-    data_->summand.emplace(data_->desc.diff_src_desc(), workplace_.engine());
-  }
-  const bool relu = shape_.activation == Activation::kRelu;
-  for (int group = 0; group < shape_.batch / group_shape_.batch; ++group) {
-    void* const group_dy = PartOf(dy, group * y_step, type);
-    if (dbias != nullptr) {
-      cpu::MaskAndSum({relu ? PartOf(saved, group * y_step, type) : nullptr, y_step, type},
-                      {group_dy, y_step, type}, shape_.out_channels, group == 0 ? dbias : group_bias_.data());
-      if (group > 0) cpu::Add(group_bias_.size(), dbias, group_bias_.data());
-    }
+
+ private:
+  const bool has_bias_;
+  dnnl::convolution_forward::primitive_desc desc_;
+  Kernel convolve_;
+  OrderedWeights filter_;
+};
+
+// Both backward passes process a few pictures at a time, which fit into the cache.
+class ConvBackwardInput {
+ public:
+  ConvBackwardInput(const ConvShape& shape, Workplace& workplace)
+      : shape_(shape),
+        group_shape_(GroupOf(shape, workplace.threads(), workplace.activations())),
+        workplace_(workplace),
+        group_bias_(shape.out_channels) {}
+
+  // `add`: to dx.
+  void Run(const float* weight, const void* saved, void* dy, void* dx, float* dbias, bool add) {
     if (dx != nullptr) {
-      void* const group_dx = PartOf(dx, group * x_step, type);
-      void* const to = add ? data_->summand->get_data_handle() : group_dx;
-      data_->convolve.Run(
-          {{DNNL_ARG_DIFF_DST, group_dy}, {DNNL_ARG_WEIGHTS, data_->filter.data()}, {DNNL_ARG_DIFF_SRC, to}});
-      if (add) {
-        const void* const summands[] = {group_dx, to};
-        cpu::Reduce(ReduceOp::kSum, type, x_step, group_dx, summands, 2);
+      if (!data_.has_value()) data_.emplace(group_shape_, workplace_);
+      data_->filter.FromPlain(weight);
+    }
+    const DType type = workplace_.activations();
+    const size_t x_step = InputElements(shape_) * group_shape_.batch;
+    const size_t y_step = OutputElements(shape_) * group_shape_.batch;
+    if (dx != nullptr && add && !data_->summand.has_value()) {
+      data_->summand.emplace(data_->desc.diff_src_desc(), workplace_.engine());
+    }
+    const bool relu = shape_.activation == Activation::kRelu;
+    for (int group = 0; group < shape_.batch / group_shape_.batch; ++group) {
+      void* const group_dy = PartOf(dy, group * y_step, type);
+      if (dbias != nullptr) {
+        cpu::MaskAndSum({relu ? PartOf(saved, group * y_step, type) : nullptr, y_step, type},
+                        {group_dy, y_step, type}, shape_.out_channels,
+                        group == 0 ? dbias : group_bias_.data());
+        if (group > 0) cpu::Add(group_bias_.size(), dbias, group_bias_.data());
+      }
+      if (dx != nullptr) {
+        void* const group_dx = PartOf(dx, group * x_step, type);
+        void* const to = add ? data_->summand->get_data_handle() : group_dx;
+        data_->convolve.Run({{DNNL_ARG_DIFF_DST, group_dy},
+                             {DNNL_ARG_WEIGHTS, data_->filter.data()},
+                             {DNNL_ARG_DIFF_SRC, to}});
+        if (add) {
+          const void* const summands[] = {group_dx, to};
+          cpu::Reduce(ReduceOp::kSum, type, x_step, group_dx, summands, 2);
+        }
       }
     }
   }
+
+ private:
+  struct Data {
+    Data(const ConvShape& s, Workplace& workplace)
+        : desc(ConvDataGradient(s, workplace)),
+          convolve(desc, workplace),
+          filter(PlainFilter(s), desc.weights_desc(), /*back=*/false, workplace) {}
+    dnnl::convolution_backward_data::primitive_desc desc;
+    Kernel convolve;
+    OrderedWeights filter;
+    std::optional<dnnl::memory> summand;  // the gradient of a group, if it is added to dx
+  };
+
+  const ConvShape shape_;
+  const ConvShape group_shape_;  // of the pictures that are processed together
+  Workplace& workplace_;
+  std::vector<float> group_bias_;
+  std::optional<Data> data_;  // created when a dx is first requested: a first layer never needs it
+};
+
+class ConvBackwardWeight {
+ public:
+  ConvBackwardWeight(const ConvShape& shape, Workplace& workplace)
+      : shape_(shape),
+        group_shape_(GroupOf(shape, workplace.threads(), workplace.activations())),
+        workplace_(workplace),
+        desc_(ConvFilterGradient(group_shape_, workplace)),
+        convolve_(desc_, workplace),
+        filter_sum_(PlainFilter(shape), desc_.diff_weights_desc(), /*back=*/true, workplace),
+        group_filter_(desc_.diff_weights_desc(), workplace.engine()) {}
+
+  void Run(const void* x, const void* dy, float* dweight) {
+    const DType type = workplace_.activations();
+    const size_t x_step = InputElements(shape_) * group_shape_.batch;
+    const size_t y_step = OutputElements(shape_) * group_shape_.batch;
+    float* const group_filter = static_cast<float*>(group_filter_.get_data_handle());
+    for (int group = 0; group < shape_.batch / group_shape_.batch; ++group) {
+      convolve_.Run({{DNNL_ARG_SRC, PartOf(x, group * x_step, type)},
+                     {DNNL_ARG_DIFF_DST, PartOf(dy, group * y_step, type)},
+                     {DNNL_ARG_DIFF_WEIGHTS, group == 0 ? filter_sum_.floats() : group_filter}});
+      if (group > 0) cpu::Add(filter_sum_.count(), filter_sum_.floats(), group_filter);
+    }
+    filter_sum_.ToPlain(dweight);
+  }
+
+ private:
+  const ConvShape shape_;
+  const ConvShape group_shape_;
+  Workplace& workplace_;
+  dnnl::convolution_backward_weights::primitive_desc desc_;
+  Kernel convolve_;
+  OrderedWeights filter_sum_;  // over the groups so far; float32
+  dnnl::memory group_filter_;
+};
+
+class Convolution : public BackwardOps<ConvolutionOps, ConvShape, ConvBackwardInput, ConvBackwardWeight> {
+ public:
+  explicit Convolution(Workplace& workplace) : BackwardOps(workplace), forward_(workplace) {}
+
+  void Forward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
+               Stream& stream) override {
+    CheckForward(CountsOf(shape), shape.activation, x, weight, bias, y);
+    CheckTypes(type(), {x, y});
+    forward_.Enqueue({shape, bias.data != nullptr}, stream,
+                     [=](ConvForward& layer) { layer.Run(x.data, weight.floats(), bias.floats(), y.data); });
+  }
+  void BackwardInput(const ConvShape& shape, ConstSpan weight, ConstSpan saved, Span dy, Span dx, bool add,
+                     Span dbias, Stream& stream) override {
+    EnqueueInput(shape, weight, saved, dy, dx, dbias, stream, add);
+  }
+
+ private:
+  Layers<ForwardShape<ConvShape>, ConvForward> forward_;
+};
+
+}  // namespace
+
+std::unique_ptr<ConvolutionOps> MakeConvolution(Workplace& workplace) {
+  return std::make_unique<Convolution>(workplace);
 }
 
-ConvBackwardWeight::ConvBackwardWeight(const ConvShape& shape, Workplace& workplace)
-    : shape_(shape),
-      group_shape_(GroupOf(shape, workplace.threads(), workplace.activations())),
-      workplace_(workplace),
-      desc_(ConvFilterGradient(group_shape_, workplace)),
-      convolve_(desc_, workplace),
-      filter_sum_(PlainFilter(shape), desc_.diff_weights_desc(), /*back=*/true, workplace),
-      group_filter_(desc_.diff_weights_desc(), workplace.engine()) {}
-
-void ConvBackwardWeight::Run(const void* x, const void* dy, float* dweight) {
-  const DType type = workplace_.activations();
-  const size_t x_step = InputElements(shape_) * group_shape_.batch;
-  const size_t y_step = OutputElements(shape_) * group_shape_.batch;
-  float* const group_filter = static_cast<float*>(group_filter_.get_data_handle());
-  for (int group = 0; group < shape_.batch / group_shape_.batch; ++group) {
-    convolve_.Run({{DNNL_ARG_SRC, PartOf(x, group * x_step, type)},
-                   {DNNL_ARG_DIFF_DST, PartOf(dy, group * y_step, type)},
-                   {DNNL_ARG_DIFF_WEIGHTS, group == 0 ? filter_sum_.floats() : group_filter}});
-    if (group > 0) cpu::Add(filter_sum_.count(), filter_sum_.floats(), group_filter);
-  }
-  filter_sum_.ToPlain(dweight);
+std::string NameOf(const ConvShape& s) {
+  return absl::StrCat("convolution ", s.kernel, "x", s.kernel, " ", s.in_channels, "-", s.out_channels,
+                      " on ", s.height, "x", s.width, ", batch ", s.batch);
 }
 
 }  // namespace psring::onednn

@@ -1,21 +1,32 @@
-// Linear and convolution layers of one shape on oneDNN: their primitives, created once, and the reordering
-// between them. Constructors and calls throw dnnl::error. They borrow the workplace.
+// What linear layers and convolutions on oneDNN share: layers of one shape, created once, and the reordering
+// of their weights. They borrow the workplace.
 #pragma once
 
-#include <optional>
-#include <vector>
+#include <omp.h>
 
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 #include "common/ops/onednn_kernel.h"
-#include "common/ops/onednn_primitives.h"
-#include "common/ops/ops.h"
+#include "common/ops/ops_common.h"
 
 namespace psring::onednn {
+
+std::unique_ptr<LinearOps> MakeLinear(Workplace& workplace);
+std::unique_ptr<ConvolutionOps> MakeConvolution(Workplace& workplace);
 
 // Weights in the layout and type that a primitive chose.
 class OrderedWeights {
  public:
   // From `plain`, which is float32, to `ordered`, or back.
-  OrderedWeights(const Desc& plain, const Desc& ordered, bool back, Workplace& workplace);
+  OrderedWeights(const Desc& plain, const Desc& ordered, bool back, Workplace& workplace)
+      : memory_(ordered, workplace.engine()),
+        reorder_(dnnl::reorder::primitive_desc(workplace.engine(), back ? ordered : plain, workplace.engine(),
+                                               back ? plain : ordered, Attributes()),
+                 workplace) {}
 
   void FromPlain(const void* plain) { reorder_.Run({{DNNL_ARG_FROM, plain}, {DNNL_ARG_TO, data()}}); }
   void ToPlain(float* plain) { reorder_.Run({{DNNL_ARG_FROM, data()}, {DNNL_ARG_TO, plain}}); }
@@ -29,123 +40,80 @@ class OrderedWeights {
   Kernel reorder_;
 };
 
-// Arguments of Run as in Ops: weights and their gradients are float32, dx may be null.
-
-// A forward pass with or without bias and residual; as a key, its place in a map.
-struct LinearForwardShape {
-  LinearShape layer;
-  bool has_bias, has_residual;
-  auto operator<=>(const LinearForwardShape&) const = default;
+// A forward pass; as a key, its place in a map.
+template <typename Shape>
+struct ForwardShape {
+  Shape layer;
+  bool has_bias, has_residual = false;
+  auto operator<=>(const ForwardShape&) const = default;
 };
 
-class LinearForward {
+// For errors.
+std::string NameOf(const LinearShape& s);
+std::string NameOf(const ConvShape& s);
+template <typename Shape>
+std::string NameOf(const ForwardShape<Shape>& s) {
+  return NameOf(s.layer);
+}
+
+// Layers of one kind, by shape; each is created when it is first used. Borrows the workplace.
+template <typename Shape, typename Layer>
+class Layers {
  public:
-  LinearForward(const LinearForwardShape& shape, Workplace& workplace);
-  void Run(const void* x, const float* weight, const float* bias, const void* residual, void* y, void* saved);
+  explicit Layers(Workplace& workplace) : workplace_(workplace) {}
+
+  // Calls `work` with the layer of this shape. Converts oneDNN's exceptions to a status.
+  template <typename Work>
+  void Enqueue(const Shape& shape, Stream& stream, Work work) {
+    stream.Run([this, shape, work = std::move(work)] {
+      // Of the thread that runs the stream, which may not be the caller.
+      omp_set_num_threads(workplace_.threads());
+      try {
+        std::unique_ptr<Layer>& layer = layers_[shape];
+        if (layer == nullptr) layer = std::make_unique<Layer>(shape, workplace_);
+        work(*layer);
+      } catch (const dnnl::error& error) {
+        return absl::InternalError(absl::StrCat("oneDNN: ", NameOf(shape), ": ", error.what()));
+      }
+      return absl::OkStatus();
+    });
+  }
 
  private:
-  const LinearForwardShape shape_;
+  Workplace& workplace_;
+  std::map<Shape, std::unique_ptr<Layer>> layers_;
+};
+
+// What the backward passes of `Family`, linear layers or convolutions, share.
+template <typename Family, typename Shape, typename InputLayer, typename WeightLayer>
+class BackwardOps : public Family {
+ public:
+  void BackwardWeight(const Shape& shape, ConstSpan x, ConstSpan dy, Span dweight, Stream& stream) override {
+    CheckBackwardWeight(CountsOf(shape), x, dy, dweight);
+    CheckTypes(type_, {x, dy});
+    weight_.Enqueue(shape, stream, [=](WeightLayer& layer) { layer.Run(x.data, dy.data, dweight.floats()); });
+  }
+
+ protected:
+  explicit BackwardOps(Workplace& workplace)
+      : type_(workplace.activations()), input_(workplace), weight_(workplace) {}
+  DType type() const { return type_; }
+
+  // `more`: further arguments of the layer's Run.
+  template <typename... More>
+  void EnqueueInput(const Shape& shape, ConstSpan weight, ConstSpan saved, Span dy, Span dx, Span dbias,
+                    Stream& stream, More... more) {
+    CheckBackwardInput(CountsOf(shape), shape.activation, weight, saved, dy, dx, dbias);
+    CheckTypes(type_, {saved, dy, dx});
+    input_.Enqueue(shape, stream, [=](InputLayer& layer) {
+      layer.Run(weight.floats(), saved.data, dy.data, dx.data, dbias.floats(), more...);
+    });
+  }
+
+ private:
   const DType type_;
-  dnnl::matmul::primitive_desc desc_;
-  Kernel multiply_;
-  std::optional<OrderedWeights> weights_;  // if the primitive cannot read them directly
-};
-
-// The product of dy with a second matrix, which is first copied if the primitive needs another layout.
-class GradientProduct {
- public:
-  // The primitive's names for its arguments.
-  struct Ids {
-    int dy, right, result;
-  };
-  static constexpr Ids kOfMatmul = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
-
-  // `plain`: the layout in which Run gets the second matrix.
-  GradientProduct(const dnnl::primitive_desc_base& desc, const Ids& ids, const Desc& plain,
-                  Workplace& workplace);
-  void Run(const void* dy, const void* right, void* result);
-
- private:
-  Ids ids_;
-  Kernel multiply_;
-  std::optional<OrderedWeights> right_;
-};
-
-class LinearBackwardInput {
- public:
-  LinearBackwardInput(const LinearShape& shape, Workplace& workplace)
-      : shape_(shape), workplace_(workplace) {}
-  void Run(const float* weight, const void* saved, void* dy, void* dx, float* dbias);
-
- private:
-  const LinearShape shape_;
-  Workplace& workplace_;
-  std::optional<GradientProduct> product_;  // created when a dx is first requested
-};
-
-class LinearBackwardWeight {
- public:
-  LinearBackwardWeight(const LinearShape& shape, Workplace& workplace);
-  void Run(const void* x, const void* dy, float* dweight) { product_.Run(dy, x, dweight); }
-
- private:
-  GradientProduct product_;
-};
-
-struct ConvForwardShape {
-  ConvShape layer;
-  bool has_bias;
-  auto operator<=>(const ConvForwardShape&) const = default;
-};
-
-class ConvForward {
- public:
-  ConvForward(const ConvForwardShape& shape, Workplace& workplace);
-  void Run(const void* x, const float* weight, const float* bias, void* y);
-
- private:
-  const bool has_bias_;
-  dnnl::convolution_forward::primitive_desc desc_;
-  Kernel convolve_;
-  OrderedWeights filter_;
-};
-
-// Both process a few pictures at a time, which fit into the cache.
-class ConvBackwardInput {
- public:
-  ConvBackwardInput(const ConvShape& shape, Workplace& workplace);
-  // `add`: to dx.
-  void Run(const float* weight, const void* saved, void* dy, void* dx, float* dbias, bool add);
-
- private:
-  struct Data {
-    Data(const ConvShape& shape, Workplace& workplace);
-    dnnl::convolution_backward_data::primitive_desc desc;
-    Kernel convolve;
-    OrderedWeights filter;
-    std::optional<dnnl::memory> summand;  // the gradient of a group, if it is added to dx
-  };
-
-  const ConvShape shape_;
-  const ConvShape group_shape_;  // of the pictures that are processed together
-  Workplace& workplace_;
-  std::vector<float> group_bias_;
-  std::optional<Data> data_;  // created when a dx is first requested: a first layer never needs it
-};
-
-class ConvBackwardWeight {
- public:
-  ConvBackwardWeight(const ConvShape& shape, Workplace& workplace);
-  void Run(const void* x, const void* dy, float* dweight);
-
- private:
-  const ConvShape shape_;
-  const ConvShape group_shape_;
-  Workplace& workplace_;
-  dnnl::convolution_backward_weights::primitive_desc desc_;
-  Kernel convolve_;
-  OrderedWeights filter_sum_;  // over the groups so far; float32
-  dnnl::memory group_filter_;
+  Layers<Shape, InputLayer> input_;
+  Layers<Shape, WeightLayer> weight_;
 };
 
 }  // namespace psring::onednn

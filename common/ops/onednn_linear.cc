@@ -1,6 +1,7 @@
+#include <optional>
+
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/onednn_layers.h"
-#include "common/ops/transformer_kernels.h"
 
 namespace psring::onednn {
 namespace {
@@ -44,6 +45,35 @@ bool WeightGradientPrefersMatmul(const LinearShape& s, const Workplace& w) {
          s.inputs >= 256 && s.inputs <= 512 && s.outputs > 2 * s.inputs;
 }
 
+// The product of dy with a second matrix, which is first copied if the primitive needs another layout.
+class GradientProduct {
+ public:
+  // The primitive's names for its arguments.
+  struct Ids {
+    int dy, right, result;
+  };
+  static constexpr Ids kOfMatmul = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
+
+  // `plain`: the layout in which Run gets the second matrix.
+  GradientProduct(const dnnl::primitive_desc_base& desc, const Ids& ids, const Desc& plain,
+                  Workplace& workplace)
+      : ids_(ids), multiply_(desc, workplace) {
+    const Desc right = desc.query_md(dnnl::query::exec_arg_md, ids.right);
+    if (right != plain) right_.emplace(plain, right, /*back=*/false, workplace);
+  }
+
+  void Run(const void* dy, const void* right, void* result) {
+    if (right_.has_value()) right_->FromPlain(right);
+    multiply_.Run(
+        {{ids_.dy, dy}, {ids_.right, right_.has_value() ? right_->data() : right}, {ids_.result, result}});
+  }
+
+ private:
+  Ids ids_;
+  Kernel multiply_;
+  std::optional<OrderedWeights> right_;
+};
+
 // dx = dy weight.
 GradientProduct LinearDataGradient(const LinearShape& s, Workplace& w) {
   const Desc plain = Matrix(s.outputs, s.inputs, Type::f32);
@@ -78,7 +108,7 @@ GradientProduct LinearWeightGradient(const LinearShape& s, Workplace& w) {
 }
 
 // y = x w^T. A matmul is up to 20% faster here than an inner product.
-dnnl::matmul::primitive_desc LinearProduct(const LinearForwardShape& shape, Workplace& w) {
+dnnl::matmul::primitive_desc LinearProduct(const ForwardShape<LinearShape>& shape, Workplace& w) {
   const LinearShape& s = shape.layer;
   const Desc weights = WeightsFor(s.inputs, s.outputs, TypeOf(w), Tag::ba);
   const Desc y = LinearOutput(s, w);
@@ -88,64 +118,107 @@ dnnl::matmul::primitive_desc LinearProduct(const LinearForwardShape& shape, Work
                                 Matrix(1, s.outputs, Type::f32), y);
 }
 
+class LinearForward {
+ public:
+  LinearForward(const ForwardShape<LinearShape>& shape, Workplace& workplace)
+      : shape_(shape),
+        type_(workplace.activations()),
+        desc_(LinearProduct(shape, workplace)),
+        multiply_(desc_, workplace) {
+    if (type_ == DType::kFloat32) return;
+    const LinearShape& s = shape.layer;
+    weights_.emplace(Matrix(s.inputs, s.outputs, Type::f32, Tag::ba), desc_.weights_desc(), /*back=*/false,
+                     workplace);
+  }
+
+  void Run(const void* x, const float* weight, const float* bias, const void* residual, void* y,
+           void* saved) {
+    if (weights_.has_value()) weights_->FromPlain(weight);
+    const LinearShape& s = shape_.layer;
+    const bool gelu = s.activation == Activation::kGelu;
+    Argument arguments[5] = {{DNNL_ARG_SRC, x},
+                             {DNNL_ARG_WEIGHTS, weights_.has_value() ? weights_->data() : weight},
+                             {DNNL_ARG_DST, gelu ? saved : y}};
+    size_t count = 3;
+    if (shape_.has_bias) arguments[count++] = {DNNL_ARG_BIAS, bias};
+    if (shape_.has_residual) arguments[count++] = {kAddedArgument, residual};
+    multiply_.Run(absl::MakeSpan(arguments, count));
+    const size_t outputs = size_t(s.batch) * s.outputs;
+    if (gelu) cpu::Gelu({saved, outputs, type_}, {y, outputs, type_});
+  }
+
+ private:
+  const ForwardShape<LinearShape> shape_;
+  const DType type_;
+  dnnl::matmul::primitive_desc desc_;
+  Kernel multiply_;
+  std::optional<OrderedWeights> weights_;  // if the primitive cannot read them directly
+};
+
+class LinearBackwardInput {
+ public:
+  LinearBackwardInput(const LinearShape& shape, Workplace& workplace)
+      : shape_(shape), workplace_(workplace) {}
+
+  void Run(const float* weight, const void* saved, void* dy, void* dx, float* dbias) {
+    const size_t count = size_t(shape_.batch) * shape_.outputs;
+    const DType type = workplace_.activations();
+    const Span gradient = {dy, count, type};
+    if (shape_.activation == Activation::kGelu) {
+      cpu::GeluGradientAndSum({saved, count, type}, gradient, shape_.outputs, dbias);
+    } else if (dbias != nullptr) {
+      const bool relu = shape_.activation == Activation::kRelu;
+      cpu::MaskAndSum({relu ? saved : nullptr, count, type}, gradient, shape_.outputs, dbias);
+    }
+    if (dx == nullptr) return;
+    if (!product_.has_value()) product_.emplace(LinearDataGradient(shape_, workplace_));
+    product_->Run(dy, weight, dx);
+  }
+
+ private:
+  const LinearShape shape_;
+  Workplace& workplace_;
+  std::optional<GradientProduct> product_;  // created when a dx is first requested
+};
+
+class LinearBackwardWeight {
+ public:
+  LinearBackwardWeight(const LinearShape& shape, Workplace& workplace)
+      : product_(LinearWeightGradient(shape, workplace)) {}
+  void Run(const void* x, const void* dy, float* dweight) { product_.Run(dy, x, dweight); }
+
+ private:
+  GradientProduct product_;
+};
+
+class Linear : public BackwardOps<LinearOps, LinearShape, LinearBackwardInput, LinearBackwardWeight> {
+ public:
+  explicit Linear(Workplace& workplace) : BackwardOps(workplace), forward_(workplace) {}
+
+  void Forward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan residual,
+               Span y, Span saved, Stream& stream) override {
+    CheckForward(shape, x, weight, bias, residual, y, saved);
+    CheckTypes(type(), {x, residual, y, saved});
+    forward_.Enqueue({shape, bias.data != nullptr, residual.data != nullptr}, stream,
+                     [=](LinearForward& layer) {
+                       layer.Run(x.data, weight.floats(), bias.floats(), residual.data, y.data, saved.data);
+                     });
+  }
+  void BackwardInput(const LinearShape& shape, ConstSpan weight, ConstSpan saved, Span dy, Span dx,
+                     Span dbias, Stream& stream) override {
+    EnqueueInput(shape, weight, saved, dy, dx, dbias, stream);
+  }
+
+ private:
+  Layers<ForwardShape<LinearShape>, LinearForward> forward_;
+};
+
 }  // namespace
 
-GradientProduct::GradientProduct(const dnnl::primitive_desc_base& desc, const Ids& ids, const Desc& plain,
-                                 Workplace& workplace)
-    : ids_(ids), multiply_(desc, workplace) {
-  const Desc right = desc.query_md(dnnl::query::exec_arg_md, ids.right);
-  if (right != plain) right_.emplace(plain, right, /*back=*/false, workplace);
-}
+std::unique_ptr<LinearOps> MakeLinear(Workplace& workplace) { return std::make_unique<Linear>(workplace); }
 
-void GradientProduct::Run(const void* dy, const void* right, void* result) {
-  if (right_.has_value()) right_->FromPlain(right);
-  multiply_.Run(
-      {{ids_.dy, dy}, {ids_.right, right_.has_value() ? right_->data() : right}, {ids_.result, result}});
+std::string NameOf(const LinearShape& s) {
+  return absl::StrCat("linear layer ", s.inputs, "-", s.outputs, ", batch ", s.batch);
 }
-
-LinearForward::LinearForward(const LinearForwardShape& shape, Workplace& workplace)
-    : shape_(shape),
-      type_(workplace.activations()),
-      desc_(LinearProduct(shape, workplace)),
-      multiply_(desc_, workplace) {
-  if (type_ == DType::kFloat32) return;
-  const LinearShape& s = shape.layer;
-  weights_.emplace(Matrix(s.inputs, s.outputs, Type::f32, Tag::ba), desc_.weights_desc(), /*back=*/false,
-                   workplace);
-}
-
-void LinearForward::Run(const void* x, const float* weight, const float* bias, const void* residual, void* y,
-                        void* saved) {
-  if (weights_.has_value()) weights_->FromPlain(weight);
-  const LinearShape& s = shape_.layer;
-  const bool gelu = s.activation == Activation::kGelu;
-  Argument arguments[5] = {{DNNL_ARG_SRC, x},
-                           {DNNL_ARG_WEIGHTS, weights_.has_value() ? weights_->data() : weight},
-                           {DNNL_ARG_DST, gelu ? saved : y}};
-  size_t count = 3;
-  if (shape_.has_bias) arguments[count++] = {DNNL_ARG_BIAS, bias};
-  if (shape_.has_residual) arguments[count++] = {kAddedArgument, residual};
-  multiply_.Run(absl::MakeSpan(arguments, count));
-  const size_t outputs = size_t(s.batch) * s.outputs;
-  if (gelu) cpu::Gelu({saved, outputs, type_}, {y, outputs, type_});
-}
-
-void LinearBackwardInput::Run(const float* weight, const void* saved, void* dy, void* dx, float* dbias) {
-  const size_t count = size_t(shape_.batch) * shape_.outputs;
-  const DType type = workplace_.activations();
-  const Span gradient = {dy, count, type};
-  if (shape_.activation == Activation::kGelu) {
-    cpu::GeluGradientAndSum({saved, count, type}, gradient, shape_.outputs, dbias);
-  } else if (dbias != nullptr) {
-    const bool relu = shape_.activation == Activation::kRelu;
-    cpu::MaskAndSum({relu ? saved : nullptr, count, type}, gradient, shape_.outputs, dbias);
-  }
-  if (dx == nullptr) return;
-  if (!product_.has_value()) product_.emplace(LinearDataGradient(shape_, workplace_));
-  product_->Run(dy, weight, dx);
-}
-
-LinearBackwardWeight::LinearBackwardWeight(const LinearShape& s, Workplace& workplace)
-    : product_(LinearWeightGradient(s, workplace)) {}
 
 }  // namespace psring::onednn

@@ -26,6 +26,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
+#include "common/ops/elementwise.h"
 #include "common/ops/layer_ops.h"
 
 namespace psring {
@@ -42,27 +43,9 @@ constexpr DType ActivationsOf(Precision precision) {
 // "float32", "tf32", "bfloat16". InvalidArgument lists them.
 absl::StatusOr<Precision> ParsePrecision(const std::string& name);
 
-// One optimizer step on a slice. g = gradient * gradient_scale (1 / samples turns the sum into the mean).
-struct SgdStep {
-  float gradient_scale, learning_rate;
-};
-struct MomentumStep {  // v = momentum v + g; w -= learning_rate v   (PyTorch's convention, dampening 0)
-  float gradient_scale, learning_rate, momentum;
-};
-struct AdagradStep {  // Duchi et al. 2011: s += g^2; w -= learning_rate g / (sqrt(s) + epsilon)
-  float gradient_scale, learning_rate, epsilon;
-};
-struct AdamStep {  // Kingma & Ba 2015, with the bias corrections folded in by the caller: 1 - beta^t
-  float gradient_scale, learning_rate, beta1, beta2, epsilon, bias_correction1, bias_correction2;
-  // AdamW (Loshchilov & Hutter 2019): w is first multiplied by this, 1 - learning_rate * weight_decay. With 1
-  // the bits are Adam's.
-  float kept = 1;
-};
 using OptimizerStep = std::variant<SgdStep, MomentumStep, AdagradStep, AdamStep>;
-// Slots of state: none, v, s, or mean and variance.
 inline size_t SlotsOf(const OptimizerStep& step) {
-  constexpr size_t kSlots[] = {0, 1, 1, 2};
-  return kSlots[step.index()];
+  return std::visit([](const auto& rule) { return static_cast<size_t>(rule.kSlots); }, step);
 }
 
 class Ops {

@@ -1,24 +1,16 @@
 #include "common/ops/ops_common.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 
 namespace psring {
 
-namespace {
-
-struct Counts {
-  size_t x, weight, bias, y;
-};
-
-Counts CountsOf(const LinearShape& shape) {
+LayerCounts CountsOf(const LinearShape& shape) {
   const size_t batch = shape.batch, inputs = shape.inputs, outputs = shape.outputs;
   return {batch * inputs, outputs * inputs, outputs, batch * outputs};
 }
 
-Counts CountsOf(const ConvShape& shape) {
+LayerCounts CountsOf(const ConvShape& shape) {
   PSRING_CHECK(shape.stride > 0 && shape.padding >= 0 && shape.padding < shape.kernel);
   PSRING_CHECK(shape.height + 2 * shape.padding >= shape.kernel);
   PSRING_CHECK(shape.width + 2 * shape.padding >= shape.kernel);
@@ -27,14 +19,23 @@ Counts CountsOf(const ConvShape& shape) {
           batch * shape.out_height() * shape.out_width() * out};
 }
 
-void CheckForward(const Counts& counts, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y) {
+void CheckForward(const LayerCounts& counts, Activation activation, ConstSpan x, ConstSpan weight,
+                  ConstSpan bias, ConstSpan y) {
   PSRING_CHECK(x.count == counts.x);
   PSRING_CHECK(weight.count == counts.weight);
-  PSRING_CHECK(bias.data == nullptr || bias.count == counts.bias);
+  PSRING_CHECK(bias.data == nullptr ? activation == Activation::kNone : bias.count == counts.bias);
   PSRING_CHECK(y.count == counts.y);
 }
 
-void CheckBackwardInput(const Counts& counts, Activation activation, ConstSpan weight, ConstSpan saved,
+void CheckForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan residual,
+                  ConstSpan y, ConstSpan saved) {
+  CheckForward(CountsOf(shape), shape.activation, x, weight, bias, y);
+  PSRING_CHECK(residual.data == nullptr || shape.activation == Activation::kNone);
+  PSRING_CHECK(residual.data == nullptr || residual.count == y.count);
+  PSRING_CHECK(shape.activation != Activation::kGelu || saved.count == y.count);
+}
+
+void CheckBackwardInput(const LayerCounts& counts, Activation activation, ConstSpan weight, ConstSpan saved,
                         ConstSpan dy, ConstSpan dx, ConstSpan dbias) {
   PSRING_CHECK(weight.count == counts.weight);
   PSRING_CHECK(activation == Activation::kNone || saved.count == counts.y);
@@ -43,73 +44,10 @@ void CheckBackwardInput(const Counts& counts, Activation activation, ConstSpan w
   PSRING_CHECK(dbias.data == nullptr ? activation == Activation::kNone : dbias.count == counts.bias);
 }
 
-void CheckBackwardWeight(const Counts& counts, ConstSpan x, ConstSpan dy, ConstSpan dweight) {
+void CheckBackwardWeight(const LayerCounts& counts, ConstSpan x, ConstSpan dy, ConstSpan dweight) {
   PSRING_CHECK(x.count == counts.x);
   PSRING_CHECK(dy.count == counts.y);
   PSRING_CHECK(dweight.count == counts.weight);
-}
-
-}  // namespace
-
-void CheckForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan residual,
-                  ConstSpan y, ConstSpan saved) {
-  CheckForward(CountsOf(shape), x, weight, bias, y);
-  PSRING_CHECK(bias.data != nullptr || shape.activation == Activation::kNone);
-  PSRING_CHECK(residual.data == nullptr || shape.activation == Activation::kNone);
-  PSRING_CHECK(residual.data == nullptr || residual.count == y.count);
-  PSRING_CHECK(shape.activation != Activation::kGelu || saved.count == y.count);
-}
-void CheckForward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y) {
-  CheckForward(CountsOf(shape), x, weight, bias, y);
-  PSRING_CHECK(bias.data != nullptr || shape.activation == Activation::kNone);
-}
-void CheckBackwardInput(const LinearShape& shape, ConstSpan weight, ConstSpan saved, ConstSpan dy,
-                        ConstSpan dx, ConstSpan dbias) {
-  CheckBackwardInput(CountsOf(shape), shape.activation, weight, saved, dy, dx, dbias);
-}
-void CheckBackwardInput(const ConvShape& shape, ConstSpan weight, ConstSpan saved, ConstSpan dy, ConstSpan dx,
-                        ConstSpan dbias) {
-  CheckBackwardInput(CountsOf(shape), shape.activation, weight, saved, dy, dx, dbias);
-}
-void CheckBackwardWeight(const LinearShape& shape, ConstSpan x, ConstSpan dy, ConstSpan dweight) {
-  CheckBackwardWeight(CountsOf(shape), x, dy, dweight);
-}
-void CheckBackwardWeight(const ConvShape& shape, ConstSpan x, ConstSpan dy, ConstSpan dweight) {
-  CheckBackwardWeight(CountsOf(shape), x, dy, dweight);
-}
-
-void CheckLayerNorm(const LayerNormShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y,
-                    ConstSpan statistics) {
-  const size_t rows = shape.rows, width = shape.width;
-  PSRING_CHECK(x.count == rows * width && y.count == x.count);
-  PSRING_CHECK(weight.count == width && bias.count == width);
-  PSRING_CHECK(statistics.count == 2 * rows);
-}
-
-void CheckAttention(const AttentionShape& shape, ConstSpan qkv, ConstSpan y, ConstSpan log_sum_exp) {
-  const size_t rows = size_t(shape.batch) * shape.context;
-  PSRING_CHECK(y.count == rows * shape.width() && qkv.count == 3 * y.count);
-  PSRING_CHECK(log_sum_exp.count == rows * shape.heads);
-}
-
-void CheckEmbedding(const EmbeddingShape& shape, ConstSpan table, ConstSpan positions, ConstSpan y) {
-  const size_t width = shape.width;
-  PSRING_CHECK(table.count == shape.rows * width);
-  PSRING_CHECK(positions.count == shape.context * width);
-  PSRING_CHECK(y.count == shape.count * width);
-}
-
-void CheckDropout(const DropoutShape& shape, ConstSpan x, ConstSpan residual, ConstSpan y) {
-  PSRING_CHECK(shape.probability >= 0 && shape.probability < 1 && shape.elements < size_t{1} << 34);
-  PSRING_CHECK(x.count == size_t(shape.batch) * shape.elements && y.count == x.count);
-  PSRING_CHECK(residual.data == nullptr || residual.count == x.count);
-}
-
-void CheckBatchNorm(const BatchNormShape& shape, ConstSpan x, ConstSpan y, ConstSpan weight,
-                    ConstSpan statistics) {
-  const size_t channels = shape.channels;
-  PSRING_CHECK(x.count == shape.rows * channels && (y.data == nullptr || y.count == x.count));
-  PSRING_CHECK(weight.count == channels && statistics.count == 2 * channels);
 }
 
 void CheckAverage(const PoolShape& shape, ConstSpan full, ConstSpan pooled) {
@@ -120,25 +58,6 @@ void CheckAverage(const PoolShape& shape, ConstSpan full, ConstSpan pooled) {
 void CheckLoss(int batch, int classes, ConstSpan logits, ConstSpan dlogits) {
   PSRING_CHECK(logits.count == size_t(batch) * classes);
   PSRING_CHECK(dlogits.data == nullptr || dlogits.count == logits.count);
-}
-
-void CheckBags(const BagShape& shape, ConstSpan values, ConstSpan y) {
-  PSRING_CHECK(values.count == size_t(shape.rows) * shape.width);
-  PSRING_CHECK(y.count == size_t(shape.batch) * shape.all_bags * shape.width);
-  PSRING_CHECK(shape.first + shape.bags * shape.per_bag <= shape.lookups);
-  PSRING_CHECK(shape.first_bag + shape.bags <= shape.all_bags);
-}
-
-void CheckGroups(int width, const RowGroups& groups, ConstSpan dy, ConstSpan gradient) {
-  PSRING_CHECK(groups.begin.size() == groups.slots.size() + 1 && groups.begin.back() == groups.bags.size());
-  for (const int32_t slot : groups.slots) PSRING_CHECK((size_t(slot) + 1) * width <= gradient.count);
-  for (const int32_t bag : groups.bags) PSRING_CHECK((size_t(bag) + 1) * width <= dy.count);
-}
-
-void CheckDots(const DotShape& shape, ConstSpan a, ConstSpan b, ConstSpan y) {
-  PSRING_CHECK(a.count == size_t(shape.batch) * shape.width);
-  PSRING_CHECK(b.count == a.count * shape.others);
-  PSRING_CHECK(y.count == size_t(shape.batch) * shape.outputs());
 }
 
 void CheckTypes(DType type, std::initializer_list<ConstSpan> spans) {
@@ -170,16 +89,6 @@ void CheckStep(const OptimizerStep& step, Span weights, ConstSpan gradient,
                const std::array<Span, 2>& slots) {
   PSRING_CHECK(weights.count == gradient.count);
   for (size_t i = 0; i < SlotsOf(step); ++i) PSRING_CHECK(slots[i].count == weights.count);
-}
-
-elementwise::AdamRates RatesOf(const AdamStep& step) {
-  return {.scale = step.gradient_scale,
-          .beta1 = step.beta1,
-          .beta2 = step.beta2,
-          .epsilon = step.epsilon,
-          .rate = step.learning_rate / step.bias_correction1,
-          .root_correction = 1 / std::sqrt(step.bias_correction2),
-          .kept = step.kept};
 }
 
 absl::StatusOr<Precision> ParsePrecision(const std::string& name) {

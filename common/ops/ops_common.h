@@ -1,36 +1,37 @@
-// Checks that every implementation of Ops shares.
+// What the implementations of Ops share: checks, and spans as elements of C++ types.
 #pragma once
 
 #include <algorithm>
 #include <initializer_list>
 
 #include "absl/status/status.h"
-#include "common/ops/elementwise.h"
 #include "common/ops/ops.h"
+#include "common/reduce/sixteen_bits.h"
 #include "common/reduce/threefry.h"
 
 namespace psring {
 
+// The elements of a layer's spans.
+struct LayerCounts {
+  size_t x, weight, bias, y;
+};
+LayerCounts CountsOf(const LinearShape& shape);
+LayerCounts CountsOf(const ConvShape& shape);
+
 // PSRING_CHECK that the spans of a layer fit its shape.
+void CheckForward(const LayerCounts& counts, Activation activation, ConstSpan x, ConstSpan weight,
+                  ConstSpan bias, ConstSpan y);
 void CheckForward(const LinearShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan residual,
                   ConstSpan y, ConstSpan saved);
-void CheckForward(const ConvShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y);
-void CheckBackwardInput(const LinearShape& shape, ConstSpan weight, ConstSpan saved, ConstSpan dy,
-                        ConstSpan dx, ConstSpan dbias);
-void CheckBackwardInput(const ConvShape& shape, ConstSpan weight, ConstSpan saved, ConstSpan dy, ConstSpan dx,
-                        ConstSpan dbias);
-void CheckBackwardWeight(const LinearShape& shape, ConstSpan x, ConstSpan dy, ConstSpan dweight);
-void CheckBackwardWeight(const ConvShape& shape, ConstSpan x, ConstSpan dy, ConstSpan dweight);
-void CheckLayerNorm(const LayerNormShape& shape, ConstSpan x, ConstSpan weight, ConstSpan bias, ConstSpan y,
-                    ConstSpan statistics);
-void CheckAttention(const AttentionShape& shape, ConstSpan qkv, ConstSpan y, ConstSpan log_sum_exp);
-void CheckEmbedding(const EmbeddingShape& shape, ConstSpan table, ConstSpan positions, ConstSpan y);
-void CheckDropout(const DropoutShape& shape, ConstSpan x, ConstSpan residual, ConstSpan y);
+void CheckBackwardInput(const LayerCounts& counts, Activation activation, ConstSpan weight, ConstSpan saved,
+                        ConstSpan dy, ConstSpan dx, ConstSpan dbias);
+void CheckBackwardWeight(const LayerCounts& counts, ConstSpan x, ConstSpan dy, ConstSpan dweight);
 void CheckLoss(int batch, int classes, ConstSpan logits, ConstSpan dlogits);
-
-void CheckBags(const BagShape& shape, ConstSpan values, ConstSpan y);
-void CheckGroups(int width, const RowGroups& groups, ConstSpan dy, ConstSpan gradient);
-void CheckDots(const DotShape& shape, ConstSpan a, ConstSpan b, ConstSpan y);
+void CheckAverage(const PoolShape& shape, ConstSpan full, ConstSpan pooled);
+// The pooled side has a quarter of the elements.
+void CheckPool(const PoolShape& shape, size_t pooled, size_t full);
+// The counts of Ops::Apply.
+void CheckStep(const OptimizerStep& step, Span weights, ConstSpan gradient, const std::array<Span, 2>& slots);
 
 // That all spans that have data are of `type`.
 void CheckTypes(DType type, std::initializer_list<ConstSpan> spans);
@@ -39,16 +40,6 @@ void CheckTypes(DType type, std::initializer_list<ConstSpan> spans);
 absl::Status IndexOutside(const EmbeddingShape& shape, int position, int32_t index);
 absl::Status RowOutside(int rows, int lookup, int32_t row);
 absl::Status LabelOutside(int classes, int row, int32_t label);
-
-// `x` and `y`: activations of all rows.
-void CheckBatchNorm(const BatchNormShape& shape, ConstSpan x, ConstSpan y, ConstSpan weight,
-                    ConstSpan statistics);
-void CheckAverage(const PoolShape& shape, ConstSpan full, ConstSpan pooled);
-// The pooled side has a quarter of the elements.
-void CheckPool(const PoolShape& shape, size_t pooled, size_t full);
-
-// The counts of Ops::Apply.
-void CheckStep(const OptimizerStep& step, Span weights, ConstSpan gradient, const std::array<Span, 2>& slots);
 
 // What dropout keeps of one sample. 16 counters of Threefry give the bits of 64 elements: element i has word
 // i / 16 % 4 of counter i / 64 * 16 + i % 16, so that a vector of counters yields four vectors of elements.
@@ -72,6 +63,21 @@ struct DropoutMask {
   float scale;
 };
 
-elementwise::AdamRates RatesOf(const AdamStep& step);
+// f(T()) with T the C++ type of activations, float or BFloat16.
+template <typename F>
+PSRING_INLINE auto WithActivations(DType type, const F& f) {
+  if (type == DType::kFloat32) return f(float{});
+  return f(elementwise::BFloat16{});
+}
+
+// The elements of a span of T.
+template <typename T>
+PSRING_INLINE const T* Elements(ConstSpan span) {
+  return static_cast<const T*>(span.data);
+}
+template <typename T>
+PSRING_INLINE T* Elements(Span span) {
+  return static_cast<T*>(span.data);
+}
 
 }  // namespace psring

@@ -102,13 +102,12 @@ OptimizerStep StepOf(const OptimizerConfig& config, int64_t samples, double lear
     case OptimizerKind::kAdamW:
       break;
   }
-  return AdamStep{.gradient_scale = scale,
-                  .learning_rate = rate,
+  return AdamStep{.scale = scale,
+                  .rate = rate / BiasCorrection(config.beta1, t),
                   .beta1 = static_cast<float>(config.beta1),
                   .beta2 = static_cast<float>(config.beta2),
                   .epsilon = static_cast<float>(config.epsilon),
-                  .bias_correction1 = BiasCorrection(config.beta1, t),
-                  .bias_correction2 = BiasCorrection(config.beta2, t)};
+                  .root_correction = 1 / std::sqrt(BiasCorrection(config.beta2, t))};
 }
 
 void Optimizer::Apply(size_t first, Span weights, ConstSpan gradient, int64_t samples, double learning_rate,

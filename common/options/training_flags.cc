@@ -14,7 +14,6 @@
 #include "common/cli/command_line.h"
 #include "common/cli/delays.h"
 #include "common/net/tls.h"
-#include "common/options/count_limits.h"
 #include "common/options/training_options.h"
 #include "common/workloads/workload.h"
 
@@ -48,7 +47,8 @@ struct Row {
 template <typename Options, typename Visitor>
 void VisitFlags(Options& o, Visitor& visit) {
   const ValueCheck positive = RealNumber({}), not_negative = RealNumber({.low = 0, .low_allowed = true});
-  const ValueCheck count = WholeNumber(1, INT_MAX);
+  const ValueCheck below_1 = RealNumber({.low = 0, .high = 1, .low_allowed = true});
+  const ValueCheck count = WholeNumber(1, INT_MAX), boolean = OneOf({"true", "false"});
   const ValueCheck large_count = WholeNumber(1, kMaxCount), large_count_or_0 = WholeNumber(0, kMaxCount);
 
   visit.group = "What is trained";
@@ -71,7 +71,7 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit({"--dropout", "P",
          "Gpt: drop each element of the embedding, and of what attention and MLP of a block add, with this "
          "probability in training; the same elements for any number of workers"},
-        o.dropout, RealNumber({.low = 0, .high = 1, .low_allowed = true}));
+        o.dropout, below_1);
   visit({"--workload", "NAME",
          absl::StrCat("Replay recorded layer times instead of training a network: ",
                       absl::StrJoin(WorkloadNames(), ", "), ", or your own model's CSV file (./mine.csv)"),
@@ -131,14 +131,14 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit({"--drop_last", "BOOL",
          "true: skip an epoch's last step if the samples do not fill it; false: use the remaining samples, "
          "each counted once; some workers may have fewer or none"},
-        o.drop_last, OneOf({"true", "false"}));
+        o.drop_last, boolean);
   visit({"--optimizer", "NAME",
          "sgd, momentum, adagrad, adam or adamw; default: the model's (adamw for gpt, sgd for models with "
          "tables, momentum for others)"},
         o.optimizer, OneOf({"sgd", "momentum", "adagrad", "adam", "adamw"}));
   visit({"--lr", "X", "Learning rate of one update; default: the model's", Help::kBrief}, o.lr, positive);
   visit({"--momentum", "X", "Momentum; default: the strategy's (0.9, or 0 if asynchronous)"}, o.momentum,
-        RealNumber({.low = 0, .high = 1, .low_allowed = true}));
+        below_1);
   visit({"--weight_decay", "X",
          "Weight decay of adamw; it applies to matrices, not to biases and normalizations"},
         o.weight_decay, not_negative);
@@ -146,8 +146,7 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.schedule, OneOf({"constant", "linear", "cosine"}));
   visit({"--warmup_epochs", "X",
          "Epochs in which the learning rate rises from --lr to its scaled value, with cosine from 0"},
-        o.warmup_epochs,
-        RealNumber({.low = 0, .high = kMaxEpochs, .low_allowed = true, .high_allowed = true}));
+        o.warmup_epochs, Between(0, kMaxEpochs));
   visit.Switch({"--linear_scaling", "",
                 "Multiply the learning rate by the number of workers that contribute to an update"},
                o.linear_scaling, true);
@@ -179,7 +178,7 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit({"--broadcast_buffers", "BOOL",
          "All-reduce strategies: rank 0 sends its buffers (running statistics of resnets) before every "
          "forward pass, as PyTorch's DDP does"},
-        o.broadcast_buffers, OneOf({"true", "false"}));
+        o.broadcast_buffers, boolean);
   visit(
       {"--backend", "NAME", "Library of the collectives: native, gloo, mpi or nccl; default: the strategy's"},
       o.backend, OneOf({"native", "gloo", "mpi", "nccl"}));
@@ -278,7 +277,7 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit({"--debug.score", "NAME", "Data of the evaluations: test, or validation (the samples held out)"},
         o.score, OneOf({"test", "validation"}));
   visit({"--debug.reject_nonfinite", "BOOL", "The server rejects gradients that contain NaN or infinity"},
-        o.reject_nonfinite, OneOf({"true", "false"}));
+        o.reject_nonfinite, boolean);
   visit({"--debug.staging_mb", "MIB",
          "Asynchronous strategies: a server's memory for gradients and replies in transit, over all workers; "
          "a push waits until enough is free"},

@@ -15,6 +15,10 @@ class App;
 namespace psring {
 
 inline constexpr int kMaxServers = 64;
+// The largest --steps, --samples and other such counts, and --epochs. Products with workers and samples fit
+// into 64 bits.
+inline constexpr int64_t kMaxCount = 1'000'000'000'000'000;
+inline constexpr double kMaxEpochs = 1e9;
 
 struct TrainingOptions {
   std::string strategy = "single";
@@ -100,6 +104,8 @@ struct TrainingOptions {
   std::string compute_ms;  // empty: psring measures it
   std::string network_ms = "none";
   std::string serve_ms = "none";
+
+  bool operator==(const TrainingOptions&) const = default;
 };
 
 // The samples of one worker in one gradient that it sends: --batch times --micro_batches.

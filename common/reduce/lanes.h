@@ -8,9 +8,6 @@
 
 #include "common/reduce/sixteen_bits.h"
 
-// What a function for several instruction sets calls is inlined into each of its versions.
-#define PSRING_INLINE [[gnu::always_inline]] inline
-
 namespace psring::cpu {
 
 constexpr size_t kLanes = 16;

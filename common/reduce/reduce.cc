@@ -1,6 +1,7 @@
 #include "common/reduce/reduce.h"
 
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/str_join.h"
@@ -10,8 +11,7 @@
 #include "common/text/translate.h"
 
 // PSRING_MULTIVERSION comes from CMake: the attribute that makes the compiler emit a function once for each
-// instruction set, or nothing if it cannot. What such a function calls is inlined into each of its versions.
-#define PSRING_INLINE [[gnu::always_inline]] inline
+// instruction set, or nothing if it cannot.
 
 namespace psring {
 namespace {
@@ -65,16 +65,9 @@ namespace {
 using elementwise::Load;
 using elementwise::Store;
 
-template <ReduceOp op>
-PSRING_INLINE float Combine(float a, float b) {
-  if constexpr (op == ReduceOp::kMin) return (b < a) | (b != b) ? b : a;  // a NaN on either side wins
-  if constexpr (op == ReduceOp::kMax) return (b > a) | (b != b) ? b : a;
-  return a + b;
-}
-
 // to = first op rest[0] op ... op rest[n - 1], where `rest` counts elements from `begin` on and the others
 // from 0. No iteration reads what another writes, although `to` may be one of the sources: hence ivdep.
-template <ReduceOp op, typename T, int n, typename First, typename To>
+template <typename Op, typename T, int n, typename First, typename To>
 PSRING_INLINE void Pass(size_t begin, size_t count, To* to, const First* first, const void* const* rest) {
   const T* const a = n > 0 ? static_cast<const T*>(rest[0]) + begin : nullptr;
   const T* const b = n > 1 ? static_cast<const T*>(rest[1]) + begin : nullptr;
@@ -82,19 +75,19 @@ PSRING_INLINE void Pass(size_t begin, size_t count, To* to, const First* first, 
 #pragma GCC ivdep
   for (size_t i = 0; i < count; ++i) {
     float value = Load(first[i]);
-    if constexpr (n > 0) value = Combine<op>(value, Load(a[i]));
-    if constexpr (n > 1) value = Combine<op>(value, Load(b[i]));
-    if constexpr (n > 2) value = Combine<op>(value, Load(c[i]));
+    if constexpr (n > 0) value = Op()(value, Load(a[i]));
+    if constexpr (n > 1) value = Op()(value, Load(b[i]));
+    if constexpr (n > 2) value = Op()(value, Load(c[i]));
     to[i] = Store<To>(value);
   }
 }
 
-template <ReduceOp op>
+template <typename Op>
 PSRING_INLINE void PassOfOneToThree(int n, size_t begin, size_t count, float* to, const float* first,
                                     const void* const* rest) {
-  if (n == 1) return Pass<op, float, 1>(begin, count, to, first, rest);
-  if (n == 2) return Pass<op, float, 2>(begin, count, to, first, rest);
-  return Pass<op, float, 3>(begin, count, to, first, rest);
+  if (n == 1) return Pass<Op, float, 1>(begin, count, to, first, rest);
+  if (n == 2) return Pass<Op, float, 2>(begin, count, to, first, rest);
+  return Pass<Op, float, 3>(begin, count, to, first, rest);
 }
 
 // Elements of a block: its partial results, 8 KiB, stay in the first-level cache.
@@ -102,31 +95,38 @@ constexpr size_t kBlock = 2048;
 
 // Two to four sources in one pass over memory; more in several passes over each block, of which only the last
 // writes to `to`, since `to` may be any of the sources.
-template <ReduceOp op>
+template <typename Op>
 PSRING_INLINE void ReduceSources(size_t count, float* to, const void* const* sources, int source_count) {
   const float* const first = static_cast<const float*>(sources[0]);
-  if (source_count <= 4) return PassOfOneToThree<op>(source_count - 1, 0, count, to, first, sources + 1);
+  if (source_count <= 4) return PassOfOneToThree<Op>(source_count - 1, 0, count, to, first, sources + 1);
   float partial[kBlock];
   for (size_t begin = 0; begin < count; begin += kBlock) {
     const size_t length = count - begin < kBlock ? count - begin : kBlock;
-    Pass<op, float, 3>(begin, length, partial, first + begin, sources + 1);
+    Pass<Op, float, 3>(begin, length, partial, first + begin, sources + 1);
     int done = 4;
     for (; source_count - done > 3; done += 3)
-      Pass<op, float, 3>(begin, length, partial, partial, sources + done);
-    PassOfOneToThree<op>(source_count - done, begin, length, to + begin, partial, sources + done);
+      Pass<Op, float, 3>(begin, length, partial, partial, sources + done);
+    PassOfOneToThree<Op>(source_count - done, begin, length, to + begin, partial, sources + done);
   }
 }
 
 // For elements [begin, end) of 16-bit types: one source per pass, to keep the number of loops small.
-template <ReduceOp op, typename T>
+template <typename Op, typename T>
 void ReduceBySource(size_t begin, size_t end, T* to, const void* const* sources, int source_count) {
   float partial[kBlock];
   for (; begin < end; begin += kBlock) {
     const size_t length = end - begin < kBlock ? end - begin : kBlock;
-    Pass<op, T, 0>(begin, length, partial, static_cast<const T*>(sources[0]) + begin, sources);
-    for (int i = 1; i < source_count; ++i) Pass<op, T, 1>(begin, length, partial, partial, sources + i);
-    Pass<op, T, 0>(begin, length, to + begin, partial, sources);
+    Pass<Op, T, 0>(begin, length, partial, static_cast<const T*>(sources[0]) + begin, sources);
+    for (int i = 1; i < source_count; ++i) Pass<Op, T, 1>(begin, length, partial, partial, sources + i);
+    Pass<Op, T, 0>(begin, length, to + begin, partial, sources);
   }
+}
+
+// Null: this processor has none.
+const VectorKernels::OneType* VectorsOf(DType type) {
+  static const VectorKernels* const vectors = BestVectorKernels();
+  if (vectors == nullptr) return nullptr;
+  return type == DType::kBFloat16 ? &vectors->bfloat16 : &vectors->float16;
 }
 
 // Uses vector registers for whole runs if the processor can, portable loops for the rest.
@@ -141,9 +141,7 @@ void Reduce16Bit(ReduceOp op, const VectorKernels::OneType* vectors, size_t coun
     reduce(whole, to, sources, n);
   }
   T* const target = static_cast<T*>(to);
-  if (op == ReduceOp::kMin) return ReduceBySource<ReduceOp::kMin>(whole, count, target, sources, n);
-  if (op == ReduceOp::kMax) return ReduceBySource<ReduceOp::kMax>(whole, count, target, sources, n);
-  return ReduceBySource<ReduceOp::kSum>(whole, count, target, sources, n);
+  WithOp(op, [&]<typename Op>(Op) { ReduceBySource<Op>(whole, count, target, sources, n); });
 }
 
 template <typename T>
@@ -166,9 +164,7 @@ PSRING_INLINE void ConvertAny(size_t count, const void* from, void* to) {
 
 PSRING_MULTIVERSION void ReduceFloat32(ReduceOp op, size_t count, float* to, const void* const* sources,
                                        int n) {
-  if (op == ReduceOp::kMin) return ReduceSources<ReduceOp::kMin>(count, to, sources, n);
-  if (op == ReduceOp::kMax) return ReduceSources<ReduceOp::kMax>(count, to, sources, n);
-  return ReduceSources<ReduceOp::kSum>(count, to, sources, n);
+  WithOp(op, [&]<typename Op>(Op) PSRING_INLINED { ReduceSources<Op>(count, to, sources, n); });
 }
 
 PSRING_MULTIVERSION void ScaleFloat32(size_t count, float* data, float factor) {
@@ -177,16 +173,11 @@ PSRING_MULTIVERSION void ScaleFloat32(size_t count, float* data, float factor) {
 
 PSRING_MULTIVERSION void ConvertDifferent(DType from_type, const void* from, DType to_type, void* to,
                                           size_t count) {
-  if (from_type == DType::kFloat32) {
-    if (to_type == DType::kBFloat16) return ConvertAny<float, BFloat16>(count, from, to);
-    return ConvertAny<float, Float16>(count, from, to);
-  }
-  if (from_type == DType::kBFloat16) {
-    if (to_type == DType::kFloat32) return ConvertAny<BFloat16, float>(count, from, to);
-    return ConvertAny<BFloat16, Float16>(count, from, to);
-  }
-  if (to_type == DType::kFloat32) return ConvertAny<Float16, float>(count, from, to);
-  return ConvertAny<Float16, BFloat16>(count, from, to);
+  WithType(from_type, [&]<typename From>(From) PSRING_INLINED {
+    WithType(to_type, [&]<typename To>(To) PSRING_INLINED {
+      if constexpr (!std::is_same_v<From, To>) ConvertAny<From, To>(count, from, to);
+    });
+  });
 }
 
 void Reduce(ReduceOp op, DType type, size_t count, void* to, const void* const* sources, int source_count) {
@@ -196,23 +187,16 @@ void Reduce(ReduceOp op, DType type, size_t count, void* to, const void* const* 
     if (to != sources[0]) std::memcpy(to, sources[0], count * SizeOf(type));
     return;
   }
-  static const VectorKernels* const vectors = BestVectorKernels();
   if (type == DType::kFloat32) {
-    ReduceFloat32(op, count, static_cast<float*>(to), sources, source_count);
-  } else if (type == DType::kBFloat16) {
-    Reduce16Bit<BFloat16>(op, vectors ? &vectors->bfloat16 : nullptr, count, to, sources, source_count);
-  } else {
-    Reduce16Bit<Float16>(op, vectors ? &vectors->float16 : nullptr, count, to, sources, source_count);
+    return ReduceFloat32(op, count, static_cast<float*>(to), sources, source_count);
   }
+  WithHalf(type,
+           [&]<typename T>(T) { Reduce16Bit<T>(op, VectorsOf(type), count, to, sources, source_count); });
 }
 
 void Scale(DType type, size_t count, void* data, float factor) {
-  static const VectorKernels* const vectors = BestVectorKernels();
   if (type == DType::kFloat32) return ScaleFloat32(count, static_cast<float*>(data), factor);
-  if (type == DType::kBFloat16) {
-    return Scale16Bit<BFloat16>(vectors ? &vectors->bfloat16 : nullptr, count, data, factor);
-  }
-  return Scale16Bit<Float16>(vectors ? &vectors->float16 : nullptr, count, data, factor);
+  WithHalf(type, [&]<typename T>(T) { Scale16Bit<T>(VectorsOf(type), count, data, factor); });
 }
 
 void Convert(DType from_type, const void* from, DType to_type, void* to, size_t count) {

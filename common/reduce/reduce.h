@@ -8,12 +8,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/device/device.h"
+#include "common/reduce/dtype.h"
 
 namespace psring {
-
-// kMean is the sum divided by the number of ranks.
-enum class ReduceOp : uint8_t { kSum, kMean, kMin, kMax };
 
 const char* Name(ReduceOp op);  // "sum", "mean", "min", "max"
 const char* Name(DType type);   // "float32", "bfloat16", "float16"

@@ -8,7 +8,17 @@
 #include <cstdint>
 #include <cstring>
 
-#include "common/device/host_device.h"
+// Marks functions that run on CPUs and GPUs.
+#ifdef __CUDACC__
+#define PSRING_HOST_DEVICE __host__ __device__
+#else
+#define PSRING_HOST_DEVICE
+#endif
+
+// Always inlined: a function that is compiled for several instruction sets must contain its callees.
+#define PSRING_INLINED __attribute__((always_inline))  // of a lambda
+#define PSRING_INLINE PSRING_INLINED inline
+#define PSRING_EVERYWHERE PSRING_HOST_DEVICE PSRING_INLINE
 
 namespace psring::elementwise {
 
@@ -20,9 +30,6 @@ struct BFloat16 {
 struct Float16 {
   uint16_t bits;
 };
-
-// Always inlined: a function that is compiled for several instruction sets must contain its callees.
-#define PSRING_EVERYWHERE PSRING_HOST_DEVICE __attribute__((always_inline)) inline
 
 template <typename To, typename From>
 PSRING_EVERYWHERE To BitsAs(From from) {

@@ -78,8 +78,7 @@ constexpr OtherFlag kOtherFlags[] = {
 
 std::string NearestFlag(const std::string& typed, const std::vector<std::string>& known) {
   for (const OtherFlag& row : kOtherFlags) {
-    if (std::find(known.begin(), known.end(), row.flag) == known.end()) continue;
-    if (!MeantByOtherName(typed, {row.flag}, {row.others}).empty()) return row.flag;
+    if (std::ranges::count(known, row.flag) > 0 && IsOneOf(typed, row.others)) return row.flag;
   }
   return NearestWord(typed, known);
 }

@@ -84,8 +84,8 @@ absl::Status UnknownName(const std::string& kind, const std::string& name,
   };
   const std::string all = absl::StrJoin(names, ", ");
   for (const KnownName& one : known) {
-    const bool is_it = !MeantByOtherName(base, {one.name}, {one.also_called}).empty();
-    if (!is_it && MeantByOtherName(base, {one.name}, {one.resembles}).empty()) continue;
+    const bool is_it = IsOneOf(base, one.also_called);
+    if (!is_it && !IsOneOf(base, one.resembles)) continue;
     const std::string meant =
         Tr(is_it ? TrNoop("psring calls it '$0'") : TrNoop("psring has nothing like it; the nearest is '$0'"),
            one.name);
@@ -104,14 +104,10 @@ absl::Status UnknownName(const std::string& kind, const std::string& name,
   return UnknownName(kind, name, names);
 }
 
-std::string MeantByOtherName(const std::string& word, const std::vector<std::string>& known,
-                             const std::vector<std::string>& others) {
-  for (size_t i = 0; i < known.size(); ++i) {
-    for (absl::string_view other : absl::StrSplit(others[i], ',', absl::SkipEmpty())) {
-      if (CanonicalWord(std::string(other)) == CanonicalWord(word)) return known[i];
-    }
-  }
-  return "";
+bool IsOneOf(const std::string& word, const std::string& names) {
+  const std::vector<std::string> all = absl::StrSplit(names, ',', absl::SkipEmpty());
+  return std::ranges::any_of(
+      all, [&](const std::string& name) { return CanonicalWord(name) == CanonicalWord(word); });
 }
 
 }  // namespace psring

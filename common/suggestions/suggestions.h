@@ -17,10 +17,8 @@ std::string CanonicalWord(std::string word);
 // of adjacent characters counts once, `-` and `_` are the same); empty if more than a third differs.
 std::string NearestWord(const std::string& word, const std::vector<std::string>& known);
 
-// The known word that has `word` among its other names; empty if none has. `others`: for each known word, its
-// names in other programs, separated by commas.
-std::string MeantByOtherName(const std::string& word, const std::vector<std::string>& known,
-                             const std::vector<std::string>& others);
+// Whether `word` is one of `names`, which commas separate.
+bool IsOneOf(const std::string& word, const std::string& names);
 
 struct KnownName {
   std::string name;

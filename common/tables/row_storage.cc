@@ -19,39 +19,24 @@ void PrefetchToWrite(const float* row, size_t width) {
   for (size_t at = 0; at < width * sizeof(float); at += kCacheLine) __builtin_prefetch(bytes + at, 1);
 }
 
-// update(i, row of `weights` and of the slots), in order.
-template <typename Update>
-void ForEachRow(size_t width, absl::Span<const int32_t> rows, const float* weights, float* const slots[2],
-                const Update& update) {
-  const auto prefetch = [&](size_t i) {
-    const size_t first = size_t(rows[i]) * width;
-    PrefetchToWrite(weights + first, width);
-    if (slots[0] != nullptr) PrefetchToWrite(slots[0] + first, width);
-    if (slots[1] != nullptr) PrefetchToWrite(slots[1] + first, width);
-  };
-  for (size_t i = 0; i < std::min(kAhead, rows.size()); ++i) prefetch(i);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (i + kAhead < rows.size()) prefetch(i + kAhead);
-    update(i, size_t(rows[i]) * width);
-  }
-}
-
 // For each i: updates row rows[i] of `weights` and of the slots of state from row i of `gradient`, with the
 // bits of Ops::Apply. `slots` that the step does not have are null.
 void ApplyToRows(const OptimizerStep& step, size_t width, absl::Span<const int32_t> rows, float* weights,
                  const float* gradient, float* const slots[2]) {
-  ForEachRow(width, rows, weights, slots, [&](size_t i, size_t first) {
-    float* const w = weights + first;
-    const float* const g = gradient + i * width;
-    if (const auto* sgd = std::get_if<SgdStep>(&step)) return cpu::Apply(*sgd, width, w, g);
-    if (const auto* momentum = std::get_if<MomentumStep>(&step)) {
-      return cpu::Apply(*momentum, width, w, g, slots[0] + first);
+  const auto in_row = [&](float* all, size_t i) {
+    return all == nullptr ? nullptr : all + size_t(rows[i]) * width;
+  };
+  const auto prefetch = [&](size_t i) {
+    for (float* const all : {weights, slots[0], slots[1]}) {
+      if (all != nullptr) PrefetchToWrite(in_row(all, i), width);
     }
-    if (const auto* adagrad = std::get_if<AdagradStep>(&step)) {
-      return cpu::Apply(*adagrad, width, w, g, slots[0] + first);
-    }
-    cpu::Apply(std::get<AdamStep>(step), width, w, g, slots[0] + first, slots[1] + first);
-  });
+  };
+  for (size_t i = 0; i < std::min(kAhead, rows.size()); ++i) prefetch(i);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i + kAhead < rows.size()) prefetch(i + kAhead);
+    cpu::Apply(step, width, in_row(weights, i), gradient + i * width, in_row(slots[0], i),
+               in_row(slots[1], i));
+  }
 }
 
 }  // namespace

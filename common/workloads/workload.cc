@@ -32,7 +32,10 @@ constexpr double kMaxFlops = 1e21;
 // Reads one file.
 class Reader {
  public:
-  Reader(const std::string& name, const std::string& text) : csv_(text) { workload_.name = name; }
+  Reader(const std::string& name, const std::string& text) : csv_(text) {
+    workload_.name = name;
+    workload_.forward_ms = workload_.backward_ms = -1;  // not given
+  }
 
   absl::StatusOr<Workload> Read() {
     while (true) {
@@ -59,9 +62,9 @@ class Reader {
     if (workload_.tensors.empty()) return Wrong("it contains no tensor");
     if (workload_.batch == 0) return Wrong("the line '# batch: N' is missing");
     if (workload_.device.empty()) return Wrong("the line '# device: NAME' is missing");
-    if (!forward_) return Wrong("the line '# forward_ms: X' is missing");
+    if (workload_.forward_ms < 0) return Wrong("the line '# forward_ms: X' is missing");
     const double last = workload_.tensors.back().ready_ms;
-    if (!backward_) workload_.backward_ms = last;
+    if (workload_.backward_ms < 0) workload_.backward_ms = last;
     if (workload_.backward_ms < last) {
       return Wrong(
           absl::StrCat("backward_ms is ", workload_.backward_ms, ", before the last gradient at ", last));
@@ -103,17 +106,17 @@ class Reader {
       PSRING_ASSIGN_OR_RETURN(const int64_t batch, csv_.WholeNumberIn(key, value, 1, kMaxBatch));
       workload_.batch = static_cast<int>(batch);
     }
-    const std::pair<const char*, double*> numbers[] = {{"forward_ms", &workload_.forward_ms},
-                                                       {"backward_ms", &workload_.backward_ms}};
-    for (const auto& [name, number] : numbers) {
-      if (key != name) continue;
-      PSRING_ASSIGN_OR_RETURN(*number, csv_.NumberIn(key, value, 0, kMaxMs));
+    const struct {
+      const char* key;
+      double& to;
+      double least, most;
+    } numbers[] = {{"forward_ms", workload_.forward_ms, 0, kMaxMs},
+                   {"backward_ms", workload_.backward_ms, 0, kMaxMs},
+                   {"flops_per_sample", workload_.flops_per_sample, 1, kMaxFlops}};
+    for (const auto& number : numbers) {
+      if (key != number.key) continue;
+      PSRING_ASSIGN_OR_RETURN(number.to, csv_.NumberIn(key, value, number.least, number.most));
     }
-    if (key == "flops_per_sample") {
-      PSRING_ASSIGN_OR_RETURN(workload_.flops_per_sample, csv_.NumberIn(key, value, 1, kMaxFlops));
-    }
-    forward_ = forward_ || key == "forward_ms";
-    backward_ = backward_ || key == "backward_ms";
     return absl::OkStatus();
   }
 
@@ -149,7 +152,7 @@ class Reader {
   CsvReader csv_;
   Workload workload_;
   int64_t bytes_ = 0;
-  bool declared_ = false, forward_ = false, backward_ = false;
+  bool declared_ = false;
 };
 
 bool IsPath(const std::string& name) { return absl::StrContains(name, '/') || absl::EndsWith(name, ".csv"); }

@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/own_process.h"
 #include "common/cuda/cuda_device.h"
+#include "common/cuda_ops/cuda_ops.h"
 #include "common/device/control_groups.h"
 #include "common/io/files.h"
 #include "common/measure/trace.h"

@@ -19,7 +19,7 @@
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
-#include "common/device/usable_memory.h"
+#include "common/device/memory_limit.h"
 #include "common/net/address.h"
 #include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"

@@ -54,7 +54,7 @@ enum class Payload { kAuto, kGrpc, kShared };
 absl::StatusOr<Payload> ParsePayload(const std::string& transport);
 
 // Memory of the caller that other processes may map. `fd`: its file, of which `data` is the first byte.
-// `on_gpu`: a handle of GPU memory with the same contents at the same offsets (cuda_sharing.h); empty: none.
+// `on_gpu`: a handle of GPU memory with the same contents at the same offsets (cuda_device.h); empty: none.
 struct SharedSpan {
   Span span;
   int fd = -1;

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
-#include "common/device/usable_memory.h"
+#include "common/device/memory_limit.h"
 #include "common/ops/optimizer.h"
 #include "common/tables/row_storage.h"
 #include "ps_server/shard/parameter_shard.h"

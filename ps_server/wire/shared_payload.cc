@@ -16,7 +16,7 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
-#include "common/cuda/cuda_sharing.h"
+#include "common/cuda/cuda_device.h"
 #include "common/net/authentication.h"
 #include "common/net/random_token.h"
 #include "common/net/tcp_socket.h"

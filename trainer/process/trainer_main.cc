@@ -15,7 +15,7 @@
 #include "common/base/own_process.h"
 #include "common/cli/command_line.h"
 #include "common/cuda/cuda_device.h"
-#include "common/device/address_space.h"
+#include "common/device/memory_limit.h"
 #include "common/device/task_limit.h"
 #include "common/net/descriptor_limit.h"
 #include "common/net/link_shaper.h"

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/cuda/cuda_sharing.h"
+#include "common/cuda/cuda_device.h"
 #include "common/devices/make_ops.h"
 #include "common/text/translate.h"
 #include "trainer/models/replayed_model.h"

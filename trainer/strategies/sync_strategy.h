@@ -27,7 +27,7 @@ struct TrainingState {
   HostView buffers = {};
   int weights_fd = -1;  // files of the host buffers that other processes may map; -1: none
   int gradient_fd = -1;
-  // Handles of the GPU buffers for other processes of this host (cuda_sharing.h); empty: none.
+  // Handles of the GPU buffers for other processes of this host (cuda_device.h); empty: none.
   std::string weights_on_gpu = {}, gradient_on_gpu = {};
   int64_t step = 0;     // the first step; above 0 after resuming from a checkpoint
   int64_t samples = 0;  // in the updates before it

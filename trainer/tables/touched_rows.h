@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/parameters.h"
-#include "common/ops/row_ops.h"
+#include "common/ops/layer_ops.h"
 #include "trainer/data/dataset.h"
 
 namespace psring {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/cuda/cuda_context.h"
-#include "common/cuda/cuda_sharing.h"
+#include "common/cuda/cuda_device.h"
 
 namespace psring {
 namespace {

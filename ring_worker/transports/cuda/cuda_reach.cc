@@ -12,7 +12,6 @@
 #include "common/base/check.h"
 #include "common/cuda/cuda_context.h"
 #include "common/cuda/cuda_device.h"
-#include "common/cuda/cuda_sharing.h"
 #include "common/cuda/cuda_stream.h"
 #include "common/cuda/gpu_reduce.h"
 #include "common/cuda_ops/cuda_reduce.h"

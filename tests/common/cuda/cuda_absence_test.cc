@@ -4,24 +4,19 @@
 
 #include <latch>
 
-#include "absl/strings/match.h"
 #include "common/base/deadline.h"
 #include "common/cuda/cuda_device.h"
 #include "common/cuda/cuda_stream.h"
 #include "common/cuda/recorded_work.h"
+#include "common/cuda_ops/cuda_ops.h"
 #include "common/cuda_ops/gpu_scratch.h"
 #include "common/devices/make_device.h"
 #include "common/devices/make_ops.h"
 #include "tests/common/cuda/fake_cuda.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
-
-void ExpectSaid(const absl::Status& status, const std::vector<std::string>& parts) {
-  EXPECT_FALSE(status.ok());
-  for (const std::string& part : parts)
-    EXPECT_TRUE(absl::StrContains(status.message(), part)) << part << " in " << status;
-}
 
 class FakeCudaTest : public testing::Test {
  protected:
@@ -41,7 +36,8 @@ TEST_F(FakeCudaTest, AMissingDriverIsNamed) {
   TheFakeCuda().driver_version = 0;
   EXPECT_EQ(CudaDeviceCount(), 0);
   EXPECT_EQ(MakeDevice("auto").value()->name(), "cpu");
-  ExpectSaid(MakeDevice("cuda").status(), {"no CUDA device", "no NVIDIA driver", "--device cpu"});
+  EXPECT_THAT(MakeDevice("cuda").status().message(),
+              Has("no CUDA device", "no NVIDIA driver", "--device cpu"));
 }
 
 TEST_F(FakeCudaTest, ErrorsThatWereReportedDoNotRemainTheLastError) {
@@ -86,17 +82,17 @@ TEST_F(FakeCudaTest, ScratchRemainsUsableIfThereIsNoMemoryForMore) {
 
 TEST_F(FakeCudaTest, ADriverThatIsTooOldIsNamedWithBothVersions) {
   TheFakeCuda().driver_version = 12020;
-  ExpectSaid(MakeDevice("cuda:0").status(), {"no CUDA device", "CUDA 12.2", "needs 13.0"});
+  EXPECT_THAT(MakeDevice("cuda:0").status().message(), Has("no CUDA device", "CUDA 12.2", "needs 13.0"));
 }
 
 TEST_F(FakeCudaTest, AMissingGpuIsNamed) {
   TheFakeCuda().devices = 0;
-  ExpectSaid(MakeDevice("cuda").status(), {"no CUDA device", "no GPU"});
+  EXPECT_THAT(MakeDevice("cuda").status().message(), Has("no CUDA device", "no GPU"));
   TheFakeCuda().devices = 1;
-  ExpectSaid(MakeDevice("cuda:1").status(), {"cuda:1", "there is 1 GPU"});
+  EXPECT_THAT(MakeDevice("cuda:1").status().message(), Has("cuda:1", "there is 1 GPU"));
   TheFakeCuda().devices = 3;
   EXPECT_EQ(CudaDeviceCount(), 3);
-  ExpectSaid(MakeDevice("cuda:3").status(), {"there are 3 GPUs", "cuda:0"});
+  EXPECT_THAT(MakeDevice("cuda:3").status().message(), Has("there are 3 GPUs", "cuda:0"));
   EXPECT_EQ(MakeDevice("cuda:2").value()->name(), "cuda:2");
   EXPECT_EQ(MakeDevice("cuda:2").value()->gpu(), 2);
   EXPECT_NE(MakeDevice("cuda:2").value()->unit(), MakeDevice("cuda:1").value()->unit());
@@ -105,15 +101,16 @@ TEST_F(FakeCudaTest, AMissingGpuIsNamed) {
 TEST_F(FakeCudaTest, AGpuWithoutKernelsIsNamedWithItsArchitecture) {
   TheFakeCuda().kernels_fit = false;
   TheFakeCuda().architecture = 61;
-  ExpectSaid(MakeDevice("cuda").status(), {"architecture 61", "-DPSRING_CUDA_ARCHITECTURES=61"});
+  EXPECT_THAT(MakeDevice("cuda").status().message(),
+              Has("architecture 61", "-DPSRING_CUDA_ARCHITECTURES=61"));
 }
 
 TEST_F(FakeCudaTest, AnUnsupportedPrecisionIsRejectedWithTheArchitecture) {
   const auto device = MakeDevice("cuda").value();
   TheFakeCuda().architecture = 75;
-  ExpectSaid(MakeOps(*device, 1, Precision::kBFloat16).status(),
-             {"--precision bfloat16", "8.0 (Ampere)", "cuda:0 is of 7.5"});
-  ExpectSaid(MakeOps(*device, 1, Precision::kTf32).status(), {"--precision tf32", "7.5"});
+  EXPECT_THAT(MakeOps(*device, 1, Precision::kBFloat16).status().message(),
+              Has("--precision bfloat16", "8.0 (Ampere)", "cuda:0 is of 7.5"));
+  EXPECT_THAT(MakeOps(*device, 1, Precision::kTf32).status().message(), Has("--precision tf32", "7.5"));
   EXPECT_TRUE(MakeOps(*device, 1).ok());
   TheFakeCuda().architecture = 90;
   EXPECT_TRUE(MakeOps(*device, 1, Precision::kBFloat16).ok());
@@ -124,7 +121,7 @@ TEST_F(FakeCudaTest, OutOfMemoryNamesRequestedAndFreeBytes) {
   const auto device = MakeDevice("cuda").value();
   const absl::StatusOr<Buffer> buffer = device->Allocate(size_t{1030} << 20);
   EXPECT_EQ(buffer.status().code(), absl::StatusCode::kResourceExhausted);
-  ExpectSaid(buffer.status(), {"cuda:0", "1030.0 MiB", "1024.0 MiB of 1024.0 MiB are free"});
+  EXPECT_THAT(buffer.status().message(), Has("cuda:0", "1030.0 MiB", "1024.0 MiB of 1024.0 MiB are free"));
   EXPECT_TRUE(device->Allocate(1).ok());
 }
 
@@ -153,7 +150,7 @@ TEST_F(FakeCudaTest, ALaunchThatFailsSurfacesAtSynchronizeWithItsCall) {
     ops->Add(a.span(), b.span(), *stream);
     stream->Copy(a.data(), b.data(), 40);
     for (int i = 0; i < 2; ++i)
-      ExpectSaid(stream->Synchronize(), {"cuda:0: add: launch: invalid configuration"});
+      EXPECT_THAT(stream->Synchronize().message(), Has("cuda:0: add: launch: invalid configuration"));
     TheFakeCuda().launches_fail = false;
   }
 }
@@ -253,11 +250,13 @@ TEST_F(FakeCudaTest, WorkThatCannotBeRecordedIsNamed) {
     const auto stream = device->NewStream(StreamKind::kCompute, "test");
     ASSERT_EQ(BeginRecording(*stream), absl::OkStatus());
     work(*stream);
-    ExpectSaid(EndRecording(*stream).status(), {"cuda:0", what});
-    ExpectSaid(stream->Synchronize(), {what});
+    EXPECT_THAT(EndRecording(*stream).status().message(), Has("cuda:0", what));
+    EXPECT_THAT(stream->Synchronize().message(), Has(what));
   }
-  ExpectSaid(BeginRecording(*device->NewStream(StreamKind::kBackground, "lane")), {"compute stream"});
-  ExpectSaid(BeginRecording(*MakeCpuDevice()->NewStream(StreamKind::kCompute, "cpu")), {"compute stream"});
+  EXPECT_THAT(BeginRecording(*device->NewStream(StreamKind::kBackground, "lane")).message(),
+              Has("compute stream"));
+  EXPECT_THAT(BeginRecording(*MakeCpuDevice()->NewStream(StreamKind::kCompute, "cpu")).message(),
+              Has("compute stream"));
 }
 
 // In both orders of unordered work (the fake runs both): another stream adds `b` to `sum`, after `b` is set
@@ -323,15 +322,16 @@ TEST_F(FakeCudaTest, ARecordingFailsIfAStreamIsNotJoined) {
   streams.joins_ = false;
   ASSERT_EQ(BeginRecording(*streams.main_), absl::OkStatus());
   streams.Enqueue(*streams.main_, *streams.beside_);
-  ExpectSaid(EndRecording(*streams.main_).status(), {"cudaStreamEndCapture"});
+  EXPECT_THAT(EndRecording(*streams.main_).status().message(), Has("cudaStreamEndCapture"));
 }
 
+class Watch : public CudaWatch {
+ public:
+  absl::Status Look() override { return status; }
+  absl::Status status;
+};
+
 TEST_F(FakeCudaTest, WatchesAreQueriedBeforeAReplayAndCallsFollowIt) {
-  class Watch : public CudaWatch {
-   public:
-    absl::Status Look() override { return status; }
-    absl::Status status;
-  };
   RecordedStreams streams;
   const auto watch = std::make_shared<Watch>();
   int replays = 0;
@@ -355,11 +355,6 @@ TEST_F(FakeCudaTest, WatchesAreQueriedBeforeAReplayAndCallsFollowIt) {
   EXPECT_EQ(TheFakeCuda().graph_launches, launches) << "a recording whose watch has failed is not launched";
 }
 
-class NoPeer : public CudaWatch {
- public:
-  absl::Status Look() override { return absl::UnavailableError("peer 3 is gone"); }
-};
-
 TEST_F(FakeCudaTest, AWatchEndsWaitsThatNoEventWouldEnd) {
   const auto device = MakeDevice("cuda").value();
   const auto stuck = device->NewStream(StreamKind::kCompute, "stuck");
@@ -370,7 +365,8 @@ TEST_F(FakeCudaTest, AWatchEndsWaitsThatNoEventWouldEnd) {
     return absl::OkStatus();
   });
   const Event never = peer->Record();
-  const auto watch = std::make_shared<NoPeer>();
+  const auto watch = std::make_shared<Watch>();
+  watch->status = absl::UnavailableError("peer 3 is gone");
   CudaStream::From(*stuck)->Watch(watch);
   EXPECT_FALSE(never.Happened());
   // A kernel that waits for a peer.
@@ -394,9 +390,9 @@ TEST_F(FakeCudaTest, ZZAFailureOnTheGpuSurfacesWithTheCallsBeforeIt) {
   TheFakeCuda().kernels_fail = true;
   ops->Apply(SgdStep{1, 1}, a.span(), b.span(), {}, *stream);
   const Event behind = stream->Record();
-  ExpectSaid(behind.Wait(MonotonicNow() + absl::Seconds(20)),
-             {"cuda:0", "illegal memory access", "add, sgd"});
-  ExpectSaid(stream->Synchronize(), {"illegal memory access", "CUDA_LAUNCH_BLOCKING=1"});
+  EXPECT_THAT(behind.Wait(MonotonicNow() + absl::Seconds(20)).message(),
+              Has("cuda:0", "illegal memory access", "add, sgd"));
+  EXPECT_THAT(stream->Synchronize().message(), Has("illegal memory access", "CUDA_LAUNCH_BLOCKING=1"));
 }
 
 }  // namespace

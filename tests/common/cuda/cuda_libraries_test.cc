@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
-#include "common/cuda/cuda_device.h"
 #include "common/cuda_ops/cublas_lt.h"
+#include "common/cuda_ops/cuda_ops.h"
 
 namespace psring {
 namespace {

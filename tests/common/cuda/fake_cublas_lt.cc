@@ -29,6 +29,17 @@ struct Preference {
   size_t workspace = 0;
 };
 
+template <typename Opaque, typename T>
+cublasStatus_t Give(Opaque* opaque, T* made) {
+  *opaque = reinterpret_cast<Opaque>(made);
+  return CUBLAS_STATUS_SUCCESS;
+}
+template <typename T, typename Opaque>
+cublasStatus_t Delete(Opaque opaque) {
+  delete reinterpret_cast<T*>(opaque);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 const Layout& Of(cublasLtMatrixLayout_t layout) { return *reinterpret_cast<const Layout*>(layout); }
 Product& Of(cublasLtMatmulDesc_t product) { return *reinterpret_cast<Product*>(product); }
 
@@ -44,25 +55,13 @@ bool IsSupported(const Product& p, const Layout& a, const Layout& b, const Layou
          (has_bias ? p.bias != nullptr : p.epilogue == CUBLASLT_EPILOGUE_DEFAULT);
 }
 
-cublasStatus_t Create(cublasLtHandle_t* handle) {
-  *handle = reinterpret_cast<cublasLtHandle_t>(new int);
-  return CUBLAS_STATUS_SUCCESS;
-}
-cublasStatus_t Destroy(cublasLtHandle_t handle) {
-  delete reinterpret_cast<int*>(handle);
-  return CUBLAS_STATUS_SUCCESS;
-}
+cublasStatus_t Create(cublasLtHandle_t* handle) { return Give(handle, new int); }
 const char* GetStatusString(cublasStatus_t) { return "an error of the fake cuBLASLt"; }
 
 cublasStatus_t MatmulDescCreate(cublasLtMatmulDesc_t* product, cublasComputeType_t compute,
                                 cudaDataType_t scale) {
   if (scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
-  *product = reinterpret_cast<cublasLtMatmulDesc_t>(new Product{compute});
-  return CUBLAS_STATUS_SUCCESS;
-}
-cublasStatus_t MatmulDescDestroy(cublasLtMatmulDesc_t product) {
-  delete &Of(product);
-  return CUBLAS_STATUS_SUCCESS;
+  return Give(product, new Product{compute});
 }
 
 template <typename T>
@@ -91,21 +90,11 @@ cublasStatus_t MatmulDescSetAttribute(cublasLtMatmulDesc_t product, cublasLtMatm
 cublasStatus_t MatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type, uint64_t rows,
                                   uint64_t columns, int64_t leading) {
   if (leading < static_cast<int64_t>(rows)) return CUBLAS_STATUS_INVALID_VALUE;
-  *layout = reinterpret_cast<cublasLtMatrixLayout_t>(new Layout{type, rows, columns, leading});
-  return CUBLAS_STATUS_SUCCESS;
-}
-cublasStatus_t MatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
-  delete &Of(layout);
-  return CUBLAS_STATUS_SUCCESS;
+  return Give(layout, new Layout{type, rows, columns, leading});
 }
 
 cublasStatus_t PreferenceCreate(cublasLtMatmulPreference_t* preference) {
-  *preference = reinterpret_cast<cublasLtMatmulPreference_t>(new Preference);
-  return CUBLAS_STATUS_SUCCESS;
-}
-cublasStatus_t PreferenceDestroy(cublasLtMatmulPreference_t preference) {
-  delete reinterpret_cast<Preference*>(preference);
-  return CUBLAS_STATUS_SUCCESS;
+  return Give(preference, new Preference);
 }
 cublasStatus_t PreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                       cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
@@ -177,16 +166,16 @@ absl::Status CublasLt::ToStatus(absl::string_view call, cublasStatus_t status) c
 
 absl::StatusOr<CublasLt> LoadCublasLt() {
   return CublasLt{.Create = Create,
-                  .Destroy = Destroy,
+                  .Destroy = Delete<int>,
                   .GetStatusString = GetStatusString,
                   .Matmul = Matmul,
                   .MatmulDescCreate = MatmulDescCreate,
-                  .MatmulDescDestroy = MatmulDescDestroy,
+                  .MatmulDescDestroy = Delete<Product>,
                   .MatmulDescSetAttribute = MatmulDescSetAttribute,
                   .MatrixLayoutCreate = MatrixLayoutCreate,
-                  .MatrixLayoutDestroy = MatrixLayoutDestroy,
+                  .MatrixLayoutDestroy = Delete<Layout>,
                   .MatmulPreferenceCreate = PreferenceCreate,
-                  .MatmulPreferenceDestroy = PreferenceDestroy,
+                  .MatmulPreferenceDestroy = Delete<Preference>,
                   .MatmulPreferenceSetAttribute = PreferenceSetAttribute,
                   .MatmulAlgoGetHeuristic = GetHeuristic};
 }

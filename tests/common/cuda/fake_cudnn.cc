@@ -43,44 +43,24 @@ cudnnStatus_t Delete(Opaque* opaque) {
 
 size_t GetVersion() { return 91900; }
 const char* GetErrorString(cudnnStatus_t) { return "an error of the fake cuDNN"; }
-cudnnStatus_t Create(cudnnHandle_t* handle) { return New<Handle>(handle); }
-cudnnStatus_t Destroy(cudnnHandle_t handle) { return Delete<Handle>(handle); }
 cudnnStatus_t SetStream(cudnnHandle_t handle, cudaStream_t stream) {
   As<Handle>(handle).stream = stream;
   return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t CreateTensor(cudnnTensorDescriptor_t* tensor) { return New<Tensor>(tensor); }
-cudnnStatus_t DestroyTensor(cudnnTensorDescriptor_t tensor) { return Delete<Tensor>(tensor); }
 cudnnStatus_t SetTensor4d(cudnnTensorDescriptor_t tensor, cudnnTensorFormat_t format, cudnnDataType_t type,
                           int batch, int channels, int height, int width) {
   if (format != CUDNN_TENSOR_NHWC) return CUDNN_STATUS_NOT_SUPPORTED;
   As<Tensor>(tensor) = {type, batch, channels, height, width};
   return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t CreateFilter(cudnnFilterDescriptor_t* filter) { return New<Tensor>(filter); }
-cudnnStatus_t DestroyFilter(cudnnFilterDescriptor_t filter) { return Delete<Tensor>(filter); }
 cudnnStatus_t SetFilter4d(cudnnFilterDescriptor_t filter, cudnnDataType_t type, cudnnTensorFormat_t format,
                           int out, int in, int height, int width) {
-  if (format != CUDNN_TENSOR_NHWC) return CUDNN_STATUS_NOT_SUPPORTED;
-  As<Tensor>(filter) = {type, out, in, height, width};
-  return CUDNN_STATUS_SUCCESS;
-}
-cudnnStatus_t CreateActivation(cudnnActivationDescriptor_t* activation) {
-  return New<cudnnActivationMode_t>(activation);
-}
-cudnnStatus_t DestroyActivation(cudnnActivationDescriptor_t activation) {
-  return Delete<cudnnActivationMode_t>(activation);
+  return SetTensor4d(reinterpret_cast<cudnnTensorDescriptor_t>(filter), format, type, out, in, height, width);
 }
 cudnnStatus_t SetActivation(cudnnActivationDescriptor_t activation, cudnnActivationMode_t mode,
                             cudnnNanPropagation_t, double) {
   As<cudnnActivationMode_t>(activation) = mode;
   return CUDNN_STATUS_SUCCESS;
-}
-cudnnStatus_t CreateConvolution(cudnnConvolutionDescriptor_t* convolution) {
-  return New<Geometry>(convolution);
-}
-cudnnStatus_t DestroyConvolution(cudnnConvolutionDescriptor_t convolution) {
-  return Delete<Geometry>(convolution);
 }
 cudnnStatus_t SetConvolution2d(cudnnConvolutionDescriptor_t convolution, int pad_h, int pad_w, int u, int v,
                                int dilation_h, int dilation_w, cudnnConvolutionMode_t mode,
@@ -104,27 +84,28 @@ cudnnStatus_t Offer(cudnnFilterDescriptor_t filter, cudnnConvolutionDescriptor_t
   if (As<Tensor>(filter).height == TheFakeCuda().kernel_without_cudnn) return CUDNN_STATUS_NOT_SUPPORTED;
   using Algorithm = decltype(all->algo);
   const cudnnMathType_t math = As<Geometry>(convolution).math;
-  const auto perf = [](int algorithm, cudnnStatus_t status, size_t memory, cudnnDeterminism_t determinism,
-                       cudnnMathType_t math) {
-    Perf one = {};
-    one.algo = static_cast<Algorithm>(algorithm);
-    one.status = status;
-    one.memory = memory;
-    one.determinism = determinism;
-    one.mathType = math;
-    return one;
-  };
-  const Perf offers[] = {
-      perf(0, CUDNN_STATUS_SUCCESS, 0, CUDNN_NON_DETERMINISTIC, math),
-      perf(3, CUDNN_STATUS_SUCCESS, size_t{1} << 40, CUDNN_DETERMINISTIC, math),
-      perf(4, CUDNN_STATUS_NOT_SUPPORTED, 0, CUDNN_DETERMINISTIC, math),
-      perf(math == CUDNN_FMA_MATH ? 5 : kGood, CUDNN_STATUS_SUCCESS, 1000, CUDNN_DETERMINISTIC,
-           CUDNN_TENSOR_OP_MATH),
-      perf(kGood, CUDNN_STATUS_SUCCESS, 1000, CUDNN_DETERMINISTIC, math),
-  };
+  const struct {
+    int algorithm;
+    cudnnStatus_t status;
+    size_t memory;
+    cudnnDeterminism_t determinism;
+    cudnnMathType_t math;
+  } offers[] = {{0, CUDNN_STATUS_SUCCESS, 0, CUDNN_NON_DETERMINISTIC, math},
+                {3, CUDNN_STATUS_SUCCESS, size_t{1} << 40, CUDNN_DETERMINISTIC, math},
+                {4, CUDNN_STATUS_NOT_SUPPORTED, 0, CUDNN_DETERMINISTIC, math},
+                {math == CUDNN_FMA_MATH ? 5 : kGood, CUDNN_STATUS_SUCCESS, 1000, CUDNN_DETERMINISTIC,
+                 CUDNN_TENSOR_OP_MATH},
+                {kGood, CUDNN_STATUS_SUCCESS, 1000, CUDNN_DETERMINISTIC, math}};
   *found = 0;
-  for (const Perf& one : offers) {
-    if (*found < most) all[(*found)++] = one;
+  for (const auto& one : offers) {
+    if (*found == most) break;
+    Perf& perf = all[(*found)++];
+    perf = {};
+    perf.algo = static_cast<Algorithm>(one.algorithm);
+    perf.status = one.status;
+    perf.memory = one.memory;
+    perf.determinism = one.determinism;
+    perf.mathType = one.math;
   }
   return CUDNN_STATUS_SUCCESS;
 }
@@ -215,20 +196,20 @@ absl::StatusOr<Cudnn> LoadCudnn() {
     return absl::FailedPreconditionError("cuDNN was not found: the fake has none");
   return Cudnn{.GetVersion = GetVersion,
                .GetErrorString = GetErrorString,
-               .Create = Create,
-               .Destroy = Destroy,
+               .Create = New<Handle>,
+               .Destroy = Delete<Handle>,
                .SetStream = SetStream,
-               .CreateTensor = CreateTensor,
-               .DestroyTensor = DestroyTensor,
+               .CreateTensor = New<Tensor>,
+               .DestroyTensor = Delete<Tensor>,
                .SetTensor4d = SetTensor4d,
-               .CreateFilter = CreateFilter,
-               .DestroyFilter = DestroyFilter,
+               .CreateFilter = New<Tensor>,
+               .DestroyFilter = Delete<Tensor>,
                .SetFilter4d = SetFilter4d,
-               .CreateActivation = CreateActivation,
-               .DestroyActivation = DestroyActivation,
+               .CreateActivation = New<cudnnActivationMode_t>,
+               .DestroyActivation = Delete<cudnnActivationMode_t>,
                .SetActivation = SetActivation,
-               .CreateConvolution = CreateConvolution,
-               .DestroyConvolution = DestroyConvolution,
+               .CreateConvolution = New<Geometry>,
+               .DestroyConvolution = Delete<Geometry>,
                .SetConvolution2d = SetConvolution2d,
                .SetConvolutionMathType = SetMathType,
                .GetForwardAlgorithm = GetForward,

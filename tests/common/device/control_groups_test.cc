@@ -1,20 +1,14 @@
 #include "common/device/control_groups.h"
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/common/device/fake_root.h"
 
 namespace psring {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr char kNamespaceOfVersion2[] =
     "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
@@ -121,22 +115,19 @@ const std::vector<QuotaCase> kQuotaCases = {
      0},
 };
 
-TEST(ControlGroups, TheLowestQuotaOfAllGroupsCounts) {
-  const std::string root = absl::StrCat(::testing::TempDir(), "/quotas-", getpid());
+using ControlGroupsTest = FakeRoot;
+
+TEST_F(ControlGroupsTest, TheLowestQuotaOfAllGroupsCounts) {
   for (const QuotaCase& of : kQuotaCases) {
-    std::map<std::string, std::string> files = of.files;
-    files["/proc/self/cgroup"] = of.groups;
-    if (!of.mounts.empty()) files["/proc/self/mountinfo"] = of.mounts;
-    for (const auto& [path, text] : files) {
-      fs::create_directories(fs::path(root + path).parent_path());
-      std::ofstream(root + path) << text;
-    }
-    EXPECT_DOUBLE_EQ(QuotaCores(root), of.cores) << of.what;
-    fs::remove_all(root);
+    for (const auto& [path, text] : of.files) Write(path, text);
+    Write("/proc/self/cgroup", of.groups);
+    if (!of.mounts.empty()) Write("/proc/self/mountinfo", of.mounts);
+    EXPECT_DOUBLE_EQ(QuotaCores(root_), of.cores) << of.what;
+    Clear();
   }
 }
 
-TEST(ControlGroups, AtLeastOneCoreIsUsable) { EXPECT_GE(UsableCores(), 1); }
+TEST_F(ControlGroupsTest, AtLeastOneCoreIsUsable) { EXPECT_GE(UsableCores(), 1); }
 
 }  // namespace
 }  // namespace psring

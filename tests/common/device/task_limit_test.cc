@@ -6,8 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -15,23 +13,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/common/device/fake_root.h"
 
 namespace psring {
 namespace {
 
-namespace fs = std::filesystem;
-
-// A root with /proc and /sys of its own.
-class TaskLimitTest : public ::testing::Test {
- protected:
-  ~TaskLimitTest() override { fs::remove_all(root_); }
-  void Write(const std::string& path, const std::string& text) const {
-    fs::create_directories(fs::path(root_ + path).parent_path());
-    std::ofstream(root_ + path) << text;
-  }
-
-  const std::string root_ = absl::StrCat(::testing::TempDir(), "/task-limits-", getpid());
-};
+using TaskLimitTest = FakeRoot;
 
 TEST_F(TaskLimitTest, TheGroupThatLeavesTheFewestCounts) {
   Write("/proc/self/uid_map", "         0          0 4294967295\n");
@@ -120,7 +107,7 @@ TEST_F(TaskLimitTest, AThreadThatCannotStartEndsTheProcessWithALine) {
   EXPECT_EQ(said, "exit 1: common_test: cannot start a thread; ulimit -u is 4: run: ulimit -u 8\n");
 }
 
-TEST(TaskLimit, OnlyOneErrorHasALimitAsItsCause) {
+TEST_F(TaskLimitTest, OnlyOneErrorHasALimitAsItsCause) {
   EXPECT_EQ(TaskLimitText(ENOMEM), "");
   EXPECT_TRUE(absl::StartsWith(TaskLimitText(EAGAIN), "; "));
 }

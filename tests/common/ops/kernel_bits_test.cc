@@ -7,8 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "common/ops/cpu_kernels.h"
-#include "common/ops/transformer_kernels.h"
+#include "common/ops/cpu_layers.h"
 #include "common/reduce/elementwise_math.h"
 #include "tests/common/ops/ops_testing.h"
 
@@ -47,7 +46,13 @@ void ExpectSameBits(const std::vector<T>& actual, const std::vector<T>& expected
 }
 
 template <typename T>
-class KernelBits : public testing::Test {};
+class KernelBits : public testing::Test {
+ protected:
+  ~KernelBits() override { EXPECT_EQ(stream_->Synchronize(), absl::OkStatus()); }
+
+  const DType type_ = sizeof(T) == sizeof(float) ? DType::kFloat32 : DType::kBFloat16;
+  const std::unique_ptr<Stream> stream_ = MakeCpuDevice()->NewStream(StreamKind::kCompute, "test");
+};
 using Types = testing::Types<float, BFloat16>;
 TYPED_TEST_SUITE(KernelBits, Types);
 
@@ -55,15 +60,7 @@ TYPED_TEST(KernelBits, OfBagsAreThoseOfSumsInTheOrderOfLookups) {
   using T = TypeParam;
   for (const int width : kWidths) {
     SCOPED_TRACE(testing::Message() << "width " << width);
-    const BagShape s{.batch = 5,
-                     .lookups = 17,
-                     .first = 2,
-                     .bags = 2,
-                     .per_bag = 7,
-                     .rows = 50,
-                     .width = width,
-                     .all_bags = 4,
-                     .first_bag = 1};
+    const BagShape s{5, /*lookups=*/17, /*first=*/2, /*bags=*/2, /*per_bag=*/7, /*rows=*/50, width, 4, 1};
     const size_t columns = size_t(width);
     std::vector<int32_t> at(size_t(s.batch) * s.lookups);
     for (size_t i = 0; i < at.size(); ++i) at[i] = static_cast<int32_t>(i * i % 50);
@@ -80,7 +77,7 @@ TYPED_TEST(KernelBits, OfBagsAreThoseOfSumsInTheOrderOfLookups) {
         }
       }
     }
-    EXPECT_EQ(cpu::BagsForward(s, at.data(), values.data(), View(y)), -1);
+    MakeCpuBags(this->type_)->Forward(s, at.data(), ViewOf(values), View(y), *this->stream_);
     ExpectSameBits(y, expected, "y");
   }
 }
@@ -100,7 +97,8 @@ TYPED_TEST(KernelBits, OfGradientsOfRowsAreThoseOfSumsInTheOrderOfBags) {
         expected[size_t(slots[i]) * columns + c] += sum;
       }
     }
-    cpu::BagsBackward(columns, {slots, begin, bags}, View(dy), gradient.data());
+    MakeCpuBags(this->type_)
+        ->Backward(width, {slots, begin, bags}, View(dy), ViewOf(gradient), *this->stream_);
     ExpectSameBits(gradient, expected, "gradient");
   }
 }
@@ -170,8 +168,9 @@ TYPED_TEST(KernelBits, OfProductsAreThoseOfLanesAndOfSumsInTheOrderOfVectors) {
           for (int other = 1; other <= others; ++other)
             sample.Gradient(other, d, expected_db.data() + i * of_b + size_t(other - 1) * of_a);
         }
-        cpu::DotsForward(s, View(a), View(b), View(y));
-        cpu::DotsBackward(s, View(a), View(b), View(dy), View(da), View(db));
+        const auto ops = MakeCpuDots(this->type_);
+        ops->Forward(s, View(a), View(b), View(y), *this->stream_);
+        ops->Backward(s, View(a), View(b), View(dy), View(da), View(db), *this->stream_);
         ExpectSameBits(y, expected_y, "y");
         ExpectSameBits(da, expected_da, "da");
         ExpectSameBits(db, expected_db, "db");
@@ -222,9 +221,9 @@ TYPED_TEST(KernelBits, OfLossesAreThoseOfSumsInLanes) {
     for (std::vector<T>* const to : {&gradient, &logits}) {  // the last time in place
       double loss = 0;
       int64_t correct = 0;
-      EXPECT_EQ(
-          cpu::SoftmaxCrossEntropy(kRows, classes, View(logits), labels.data(), View(*to), &loss, &correct),
-          -1);
+      MakeCpuLoss(this->type_)
+          ->SoftmaxCrossEntropy(kRows, classes, View(logits), labels.data(), View(*to), &loss, &correct,
+                                *this->stream_);
       EXPECT_EQ(loss, expected_loss);
       EXPECT_EQ(correct, expected_correct);
       ExpectSameBits(*to, expected, "gradient");

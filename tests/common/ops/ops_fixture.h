@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "common/cuda/cuda_device.h"
+#include "common/cuda_ops/cuda_ops.h"
 #include "common/devices/make_ops.h"
 #include "common/ops/ops.h"
 #include "common/reduce/reduce.h"
@@ -74,42 +75,15 @@ inline std::vector<Implementation> AllImplementations() {
   return all;
 }
 
-// Values that bfloat16 and tf32 hold exactly.
-inline Floats Exact(size_t count, int seed) {
-  std::mt19937 generator(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  Floats values(count);
-  std::vector<uint16_t> bits(count);
-  for (float& value : values) value = uniform(generator);
-  cpu::Convert(DType::kFloat32, values.data(), DType::kBFloat16, bits.data(), count);
-  cpu::Convert(DType::kBFloat16, bits.data(), DType::kFloat32, values.data(), count);
-  return values;
+using Results = std::vector<Floats>;
+
+inline void ExpectAllNear(const Results& actual, const Results& expected, float tolerance = 2e-5f) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "result " << i);
+    ExpectNear(actual[i], expected[i], tolerance);
+  }
 }
-
-// Device memory of one type, read and written as floats.
-class Tensor {
- public:
-  Tensor(Device& device, Stream& stream, const Floats& values, DType type)
-      : type_(type), count_(values.size()), bytes_(device, stream, Converted(values, type)) {}
-  Span span() const { return {bytes_.data(), count_, type_}; }
-  Floats floats() const {
-    const std::vector<std::byte> bytes = bytes_.Get();
-    Floats values(count_);
-    cpu::Convert(type_, bytes.data(), DType::kFloat32, values.data(), count_);
-    return values;
-  }
-
- private:
-  static std::vector<std::byte> Converted(const Floats& values, DType type) {
-    std::vector<std::byte> bytes(values.size() * SizeOf(type));
-    cpu::Convert(DType::kFloat32, values.data(), type, bytes.data(), values.size());
-    return bytes;
-  }
-
-  DType type_;
-  size_t count_;
-  OnDevice<std::byte> bytes_;
-};
 
 class OpsTest : public testing::TestWithParam<Implementation> {
  protected:
@@ -137,58 +111,30 @@ class OpsTest : public testing::TestWithParam<Implementation> {
     return OnDevice<T>(*device_, *stream_, values);
   }
 
-  // The definition, on the host.
-  template <typename Shape>
-  LayerResult ByDefinition(const Shape& shape) {
+  Memory memory() const { return {*device_, *stream_, ops_->activations()}; }
+
+  // What an op rounds: its results in bfloat16, or the factors of its products in tf32.
+  float Tolerance() const {
+    if (ops_->activations() != DType::kFloat32) return 1.0f / 128;
+    return absl::StrContains(ops_->name(), "tf32") ? 1e-3f : 2e-5f;
+  }
+
+  // `run(ops, memory)` of the implementation and of the reference.
+  template <typename Run>
+  void ExpectLikeTheReference(const Run& run, float tolerance) {
     const auto cpu = MakeCpuDevice();
-    return RunLayer(*MakeReferenceOps(), shape, *cpu, *cpu->NewStream(StreamKind::kCompute, "reference"));
+    const auto stream = cpu->NewStream(StreamKind::kCompute, "reference");
+    ExpectAllNear(run(*ops_, memory()), run(*MakeReferenceOps(), Memory{*cpu, *stream}), tolerance);
+  }
+  template <typename Run>
+  void ExpectLikeTheReference(const Run& run) {
+    ExpectLikeTheReference(run, Tolerance());
   }
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Ops> ops_;
 };
-
-using Results = std::vector<Floats>;
-
-// Memory of one device with values of random inputs and results that start as NaN, of type `type`.
-struct Memory {
-  Device& device;
-  Stream& stream;
-  DType type = DType::kFloat32;  // of activations
-
-  Tensor Put(const Floats& values) const { return Tensor(device, stream, values, DType::kFloat32); }
-  Tensor PutActivations(size_t count, int seed) const {
-    return Tensor(device, stream, Exact(count, seed), type);
-  }
-  Tensor Result(size_t count) const { return Put(Floats(count, std::nanf(""))); }
-  Tensor ResultActivations(size_t count) const {
-    return Tensor(device, stream, Floats(count, std::nanf("")), type);
-  }
-};
-
-inline void ExpectAllNear(const Results& actual, const Results& expected, float tolerance = 2e-5f) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (size_t i = 0; i < actual.size(); ++i) {
-    SCOPED_TRACE(testing::Message() << "result " << i);
-    ExpectNear(actual[i], expected[i], tolerance);
-  }
-}
-
-// `run(ops, memory)` of the implementation and of the reference.
-template <typename Run>
-void ExpectLikeTheReference(Ops& ops, Device& device, Stream& stream, const Run& run) {
-  const auto cpu = MakeCpuDevice();
-  const auto cpu_stream = cpu->NewStream(StreamKind::kCompute, "reference");
-  const auto reference = MakeReferenceOps();
-  // What an op rounds: its results in bfloat16, or the factors of its products in tf32.
-  const bool is_half = ops.activations() != DType::kFloat32, is_tf32 = absl::StrContains(ops.name(), "tf32");
-  ExpectAllNear(run(ops, Memory{device, stream, ops.activations()}),
-                run(*reference, Memory{*cpu, *cpu_stream}),
-                is_half   ? 1.0f / 128
-                : is_tf32 ? 1e-3f
-                          : 2e-5f);
-}
 
 // An implementation that lacks the family is skipped, visibly.
 #define SKIP_WITHOUT(family) \

@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "common/cuda_ops/gpu_ops.h"
-#include "common/ops/ops.h"
+#include "common/ops/ops_common.h"
+#include "common/reduce/reduce.h"
 #include "tests/common/cuda/gpu_in_loops.h"
 
 namespace psring {
@@ -86,6 +87,59 @@ inline Floats Random(size_t count, int seed) {
   return values;
 }
 
+// Values that bfloat16 and tf32 hold exactly.
+inline Floats Exact(size_t count, int seed) {
+  std::mt19937 generator(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  Floats values(count);
+  std::vector<uint16_t> bits(count);
+  for (float& value : values) value = uniform(generator);
+  cpu::Convert(DType::kFloat32, values.data(), DType::kBFloat16, bits.data(), count);
+  cpu::Convert(DType::kBFloat16, bits.data(), DType::kFloat32, values.data(), count);
+  return values;
+}
+
+// Device memory of one type, read and written as floats.
+class Tensor {
+ public:
+  Tensor(Device& device, Stream& stream, const Floats& values, DType type)
+      : type_(type), count_(values.size()), bytes_(device, stream, Converted(values, type)) {}
+  Span span() const { return {bytes_.data(), count_, type_}; }
+  Floats floats() const {
+    const std::vector<std::byte> bytes = bytes_.Get();
+    Floats values(count_);
+    cpu::Convert(type_, bytes.data(), DType::kFloat32, values.data(), count_);
+    return values;
+  }
+
+ private:
+  static std::vector<std::byte> Converted(const Floats& values, DType type) {
+    std::vector<std::byte> bytes(values.size() * SizeOf(type));
+    cpu::Convert(DType::kFloat32, values.data(), type, bytes.data(), values.size());
+    return bytes;
+  }
+
+  DType type_;
+  size_t count_;
+  OnDevice<std::byte> bytes_;
+};
+
+// Memory of one device with values of random inputs and results that start as NaN, of type `type`.
+struct Memory {
+  Device& device;
+  Stream& stream;
+  DType type = DType::kFloat32;  // of activations
+
+  Tensor Put(const Floats& values) const { return Tensor(device, stream, values, DType::kFloat32); }
+  Tensor PutActivations(size_t count, int seed) const {
+    return Tensor(device, stream, Exact(count, seed), type);
+  }
+  Tensor Result(size_t count) const { return Put(Floats(count, std::nanf(""))); }
+  Tensor ResultActivations(size_t count) const {
+    return Tensor(device, stream, Floats(count, std::nanf("")), type);
+  }
+};
+
 // Rounding errors of sums grow with the values, so the tolerance is relative to the largest one.
 inline void ExpectNear(const Floats& actual, const Floats& expected, float tolerance = 2e-5f) {
   ASSERT_EQ(actual.size(), expected.size());
@@ -96,20 +150,6 @@ inline void ExpectNear(const Floats& actual, const Floats& expected, float toler
 }
 
 constexpr Activation ReluIf(bool relu) { return relu ? Activation::kRelu : Activation::kNone; }
-
-struct LayerSizes {
-  size_t x, weight, bias, y;
-};
-
-inline LayerSizes SizesOf(const LinearShape& s) {
-  return {size_t(s.batch) * s.inputs, size_t(s.outputs) * s.inputs, size_t(s.outputs),
-          size_t(s.batch) * s.outputs};
-}
-inline LayerSizes SizesOf(const ConvShape& s) {
-  return {size_t(s.batch) * s.height * s.width * s.in_channels,
-          size_t(s.out_channels) * s.kernel * s.kernel * s.in_channels, size_t(s.out_channels),
-          size_t(s.batch) * s.out_height() * s.out_width() * s.out_channels};
-}
 
 inline void Forward(Ops& ops, const LinearShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                     Stream& stream) {
@@ -130,34 +170,29 @@ inline void Backward(Ops& ops, const ConvShape& s, ConstSpan x, ConstSpan weight
   ops.families().convolution->BackwardWeight(s, x, dy, dweight, stream);
 }
 
-// The results of a layer for random inputs.
+// The results of a layer.
 struct LayerResult {
   Floats y, dx, dweight, dbias, masked_dy;
+  bool operator==(const LayerResult&) const = default;
 };
 
-inline void ExpectNear(const LayerResult& actual, const LayerResult& expected) {
-  ExpectNear(actual.y, expected.y);
-  ExpectNear(actual.masked_dy, expected.masked_dy, 0);
-  ExpectNear(actual.dx, expected.dx);
-  ExpectNear(actual.dweight, expected.dweight);
-  ExpectNear(actual.dbias, expected.dbias);
-}
-
-// Outputs start as NaN, so that an op that adds instead of writing fails.
+// For inputs `values`, Random or Exact. Outputs start as NaN, so that an op that adds instead of writing
+// fails.
 template <typename Shape>
-LayerResult RunLayer(Ops& ops, const Shape& shape, Device& device, Stream& stream, bool want_dx = true,
-                     int seed = 1) {
-  const LayerSizes sizes = SizesOf(shape);
-  const auto put = [&](const Floats& values) { return OnDevice<float>(device, stream, values); };
-  const auto unwritten = [&](size_t count) { return put(Floats(count, std::nanf(""))); };
-  const OnDevice<float> x = put(Random(sizes.x, seed)), weight = put(Random(sizes.weight, seed + 1)),
-                        bias = put(Random(sizes.bias, seed + 2)), dy = put(Random(sizes.y, seed + 3)),
-                        y = unwritten(sizes.y), dx = unwritten(want_dx ? sizes.x : 0),
-                        dweight = unwritten(sizes.weight), dbias = unwritten(sizes.bias);
-  Forward(ops, shape, x.span(), weight.span(), bias.span(), y.span(), stream);
+LayerResult RunLayer(Ops& ops, const Shape& shape, const Memory& m, bool want_dx = true, int seed = 1,
+                     Floats (*values)(size_t, int) = Random) {
+  const LayerCounts sizes = CountsOf(shape);
+  const auto activations = [&](size_t count, int of) {
+    return Tensor(m.device, m.stream, values(count, of), m.type);
+  };
+  const Tensor x = activations(sizes.x, seed), weight = m.Put(values(sizes.weight, seed + 1)),
+               bias = m.Put(values(sizes.bias, seed + 2)), dy = activations(sizes.y, seed + 3),
+               y = m.ResultActivations(sizes.y), dx = m.ResultActivations(want_dx ? sizes.x : 0),
+               dweight = m.Result(sizes.weight), dbias = m.Result(sizes.bias);
+  Forward(ops, shape, x.span(), weight.span(), bias.span(), y.span(), m.stream);
   Backward(ops, shape, x.span(), weight.span(), y.span(), dy.span(), want_dx ? dx.span() : Span{},
-           dweight.span(), dbias.span(), stream);
-  return {y.Get(), dx.Get(), dweight.Get(), dbias.Get(), dy.Get()};
+           dweight.span(), dbias.span(), m.stream);
+  return {y.floats(), dx.floats(), dweight.floats(), dbias.floats(), dy.floats()};
 }
 
 }  // namespace psring

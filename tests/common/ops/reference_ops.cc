@@ -5,7 +5,6 @@
 
 #include "common/base/check.h"
 #include "common/ops/cpu_ops.h"
-#include "tests/common/ops/reference_layers.h"
 
 namespace psring {
 namespace {
@@ -58,7 +57,7 @@ class ReferenceConvolution : public ConvolutionOps {
  public:
   void Forward(const ConvShape& s, ConstSpan x, ConstSpan weight, ConstSpan bias, Span y,
                Stream& stream) override {
-    CheckForward(s, x, weight, bias, y);
+    CheckForward(CountsOf(s), s.activation, x, weight, bias, y);
     RunOnCpu(stream, [=] {
       std::vector<double> sum(y.count);
       for (size_t i = 0; i < y.count; ++i)
@@ -75,7 +74,7 @@ class ReferenceConvolution : public ConvolutionOps {
 
   void BackwardInput(const ConvShape& s, ConstSpan weight, ConstSpan saved, Span dy, Span dx, bool add,
                      Span dbias, Stream& stream) override {
-    CheckBackwardInput(s, weight, saved, dy, dx, dbias);
+    CheckBackwardInput(CountsOf(s), s.activation, weight, saved, dy, dx, dbias);
     RunOnCpu(stream, [=] {
       float* const d = dy.floats();
       for (size_t i = 0; s.activation == Activation::kRelu && i < dy.count; ++i) {
@@ -96,7 +95,7 @@ class ReferenceConvolution : public ConvolutionOps {
   }
 
   void BackwardWeight(const ConvShape& s, ConstSpan x, ConstSpan dy, Span dweight, Stream& stream) override {
-    CheckBackwardWeight(s, x, dy, dweight);
+    CheckBackwardWeight(CountsOf(s), x, dy, dweight);
     RunOnCpu(stream, [=] {
       std::vector<double> sum(dweight.count);
       ForEachTap(s, [&](size_t y_at, size_t x_at, size_t weight_at) {
@@ -148,30 +147,11 @@ class ReferenceLinear : public LinearOps {
 class ReferenceOps : public CpuOps {
  public:
   ReferenceOps() {
-    families_.linear = &linear_;
-    families_.convolution = &convolution_;
-    families_.loss = &loss_;
-    families_.normalization = &normalization_;
-    families_.attention = &attention_;
-    families_.embedding = &embedding_;
-    families_.dropout = &dropout_;
-    families_.bags = &bags_;
-    families_.dots = &dots_;
-    families_.batch_norm = &batch_norm_;
+    families_.linear = std::make_unique<ReferenceLinear>();
+    families_.convolution = std::make_unique<ReferenceConvolution>();
+    AddReferenceLayers(families_);
   }
   std::string name() const override { return "reference"; }
-
- private:
-  ReferenceLinear linear_;
-  ReferenceConvolution convolution_;
-  ReferenceLoss loss_;
-  ReferenceNormalization normalization_;
-  ReferenceAttention attention_;
-  ReferenceEmbedding embedding_;
-  ReferenceDropout dropout_;
-  ReferenceBags bags_;
-  ReferenceDots dots_;
-  ReferenceBatchNorm batch_norm_;
 };
 
 }  // namespace

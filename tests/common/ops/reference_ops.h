@@ -9,4 +9,11 @@ namespace psring {
 
 std::unique_ptr<Ops> MakeReferenceOps();
 
+// Its families other than products; for float32 activations.
+void AddReferenceLayers(OpFamilies& families);
+
+// GELU and its derivative.
+double ReferenceGelu(double u);
+double ReferenceGeluSlope(double u);
+
 }  // namespace psring

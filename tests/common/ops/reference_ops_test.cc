@@ -8,7 +8,6 @@
 
 #include "common/ops/ops.h"
 #include "tests/common/ops/ops_testing.h"
-#include "tests/common/ops/reference_layers.h"
 
 namespace psring {
 namespace {
@@ -32,10 +31,10 @@ Floats Slopes(Floats at, const std::function<double(Floats&)>& f) {
 // each argument. Without relu, which is not differentiable at 0; the mask has its own tests.
 template <typename Shape>
 void ExpectGradientsAreSlopes(Ops& ops, const Shape& shape, Stream& stream) {
-  const LayerSizes sizes = SizesOf(shape);
+  const LayerCounts sizes = CountsOf(shape);
   Floats x = Random(sizes.x, 1), weight = Random(sizes.weight, 2), bias = Random(sizes.bias, 3);
   const auto device = MakeCpuDevice();
-  const LayerResult result = RunLayer(ops, shape, *device, stream);
+  const LayerResult result = RunLayer(ops, shape, Memory{*device, stream});
   const auto value = [&](Floats& x, Floats& weight, Floats& bias) {
     Floats y(sizes.y);
     Forward(ops, shape, ViewOf(x), ViewOf(weight), ViewOf(bias), ViewOf(y), stream);

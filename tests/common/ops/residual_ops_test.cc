@@ -48,8 +48,7 @@ TEST_P(ResidualOpsTest, BatchNormAgreesWithTheReference) {
       for (const bool relu : {false, true}) {
         SCOPED_TRACE(testing::Message() << rows << " x " << channels << (relu ? ", relu" : ""));
         const BatchNormShape shape{rows, channels, 1e-3f, relu};
-        ExpectLikeTheReference(*ops_, *device_, *stream_,
-                               [&](Ops& ops, const Memory& m) { return BatchNorm(ops, shape, relu, m); });
+        ExpectLikeTheReference([&](Ops& ops, const Memory& m) { return BatchNorm(ops, shape, relu, m); });
       }
     }
   }
@@ -84,7 +83,7 @@ TEST_P(ResidualOpsTest, AveragePoolingTakesMeansOverPositions) {
   for (const PoolShape& shape :
        {PoolShape{0, 2, 2, 3}, PoolShape{1, 1, 1, 1}, PoolShape{2, 3, 5, 7}, PoolShape{3, 4, 4, 300}}) {
     const size_t pooled = size_t(shape.batch) * shape.channels, full = pooled * shape.height * shape.width;
-    const Memory m{*device_, *stream_, ops_->activations()};
+    const Memory m = memory();
     const Tensor x = m.PutActivations(full, 1), y = m.ResultActivations(pooled),
                  dy = m.PutActivations(pooled, 2), dx = m.ResultActivations(full);
     ops_->families().pooling->AverageForward(shape, x.span(), y.span(), *stream_);
@@ -104,16 +103,9 @@ TEST_P(ResidualOpsTest, AveragePoolingTakesMeansOverPositions) {
 }
 
 TEST_P(ResidualOpsTest, ConvolutionsMayHaveNoBias) {
-  const ConvShape shape{.batch = 3,
-                        .height = 7,
-                        .width = 8,
-                        .in_channels = 4,
-                        .out_channels = 6,
-                        .kernel = 3,
-                        .stride = 2,
-                        .padding = 1};
-  const LayerSizes sizes = SizesOf(shape);
-  ExpectLikeTheReference(*ops_, *device_, *stream_, [&](Ops& ops, const Memory& m) -> Results {
+  const ConvShape shape{3, 7, 8, 4, 6, 3, Activation::kNone, /*stride=*/2, /*padding=*/1};
+  const LayerCounts sizes = CountsOf(shape);
+  ExpectLikeTheReference([&](Ops& ops, const Memory& m) -> Results {
     ConvolutionOps& family = *ops.families().convolution;
     const Tensor x = m.PutActivations(sizes.x, 1), weight = m.Put(Exact(sizes.weight, 2)),
                  y = m.ResultActivations(sizes.y), dy = m.PutActivations(sizes.y, 3),
@@ -129,16 +121,9 @@ TEST_P(ResidualOpsTest, ConvolutionsMayHaveNoBias) {
 TEST_P(ResidualOpsTest, ConvolutionsMayAddToTheGradientOfTheirInput) {
   SKIP_WITHOUT(batch_norm);
   for (const int stride : {1, 2}) {
-    const ConvShape shape{.batch = 6,
-                          .height = 40,
-                          .width = 40,
-                          .in_channels = 48,
-                          .out_channels = 16,
-                          .kernel = 3,
-                          .stride = stride,
-                          .padding = 1};
-    const LayerSizes sizes = SizesOf(shape);
-    ExpectLikeTheReference(*ops_, *device_, *stream_, [&](Ops& ops, const Memory& m) -> Results {
+    const ConvShape shape{6, 40, 40, 48, 16, 3, Activation::kNone, stride, /*padding=*/1};
+    const LayerCounts sizes = CountsOf(shape);
+    ExpectLikeTheReference([&](Ops& ops, const Memory& m) -> Results {
       const Tensor weight = m.Put(Exact(sizes.weight, 2)), dy = m.PutActivations(sizes.y, 3),
                    dx = m.PutActivations(sizes.x, 4);
       ops.families().convolution->BackwardInput(shape, weight.span(), {}, dy.span(), dx.span(), /*add=*/true,

@@ -46,49 +46,16 @@ Results Multiply(Ops& ops, const DotShape& s, const Memory& m) {
 
 TEST_P(RowOpsTest, BagsAgreeWithTheReference) {
   SKIP_WITHOUT(bags);
-  for (const BagShape& shape : {BagShape{.batch = 1,
-                               .lookups = 1,
-                               .first = 0,
-                               .bags = 1,
-                               .per_bag = 1,
-                               .rows = 1,
-                               .width = 1,
-                               .all_bags = 1,
-                               .first_bag = 0},
-                                BagShape{.batch = 5,
-                                .lookups = 9,
-                                .first = 2,
-                                .bags = 2,
-                                .per_bag = 3,
-                                .rows = 50,
-                                .width = 64,
-                                .all_bags = 4,
-                                .first_bag = 1},
-                                BagShape{.batch = 30,
-                                .lookups = 6,
-                                .first = 0,
-                                .bags = 6,
-                                .per_bag = 1,
-                                .rows = 7,
-                                .width = 33,
-                                .all_bags = 6,
-                                .first_bag = 0},
-                                BagShape{.batch = 0,
-                                .lookups = 2,
-                                .first = 1,
-                                .bags = 1,
-                                .per_bag = 1,
-                                .rows = 3,
-                                .width = 70,
-                                .all_bags = 2,
-                                .first_bag = 1}}) {
+  // batch, lookups; first, bags, per_bag; rows, width; all_bags, first_bag
+  for (const BagShape& shape : {BagShape{1, 1, 0, 1, 1, 1, 1, 1, 0},
+                                {5, 9, 2, 2, 3, 50, 64, 4, 1},
+                                {30, 6, 0, 6, 1, 7, 33, 6, 0},
+                                {0, 2, 1, 1, 1, 3, 70, 2, 1}}) {
     SCOPED_TRACE(testing::Message() << shape.batch << " x " << shape.bags << " x " << shape.width);
-    ExpectLikeTheReference(*ops_, *device_, *stream_,
-                           [&](Ops& ops, const Memory& m) { return SumBags(ops, shape, m); });
+    ExpectLikeTheReference([&](Ops& ops, const Memory& m) { return SumBags(ops, shape, m); });
   }
   for (const int width : {1, 16, 64, 65})
-    ExpectLikeTheReference(*ops_, *device_, *stream_,
-                           [&](Ops& ops, const Memory& m) { return AddGroups(ops, width, m); });
+    ExpectLikeTheReference([&](Ops& ops, const Memory& m) { return AddGroups(ops, width, m); });
 }
 
 TEST_P(RowOpsTest, ARowOutsideTheTableIsAnErrorWithItsLookup) {
@@ -98,15 +65,8 @@ TEST_P(RowOpsTest, ARowOutsideTheTableIsAnErrorWithItsLookup) {
     const OnDevice<int32_t> at(*device_, *stream, {4, bad, 0});
     const auto values = Put(Floats(5 * 2));
     const Tensor y(*device_, *stream, Floats(6), ops_->activations());
-    const BagShape shape{.batch = 3,
-                         .lookups = 1,
-                         .first = 0,
-                         .bags = 1,
-                         .per_bag = 1,
-                         .rows = 5,
-                         .width = 2,
-                         .all_bags = 1,
-                         .first_bag = 0};
+    const BagShape shape{/*batch=*/3, /*lookups=*/1, 0, /*bags=*/1, /*per_bag=*/1,
+                         /*rows=*/5,  /*width=*/2,   1, 0};
     ops_->families().bags->Forward(shape, at.data(), values.span(), y.span(), *stream);
     EXPECT_THAT(stream->Synchronize().message(),
                 Has(absl::StrCat("row ", bad, " of lookup 1 of the batch is outside a table of 5 rows")));
@@ -120,8 +80,7 @@ TEST_P(RowOpsTest, ProductsAgreeWithTheReference) {
          {std::tuple{0, 1, 1}, {1, 1, 1}, {3, 8, 64}, {5, 6, 33}, {2, 40, 128}}) {
       SCOPED_TRACE(testing::Message() << batch << " x " << others << " x " << width);
       const DotShape shape{kind, batch, others, width};
-      ExpectLikeTheReference(*ops_, *device_, *stream_,
-                             [&](Ops& ops, const Memory& m) { return Multiply(ops, shape, m); });
+      ExpectLikeTheReference([&](Ops& ops, const Memory& m) { return Multiply(ops, shape, m); });
     }
   }
 }

@@ -122,7 +122,8 @@ float Combined(ReduceOp op, float a, float b) {
   return b > a ? b : a;
 }
 
-// `alias`: which source is also the target; -1: none.
+// Against the definition: combined in float32, rounded once, and NaN if any source is (some are). `alias`:
+// which source is also the target; -1: none.
 void CheckReduce(ReduceOp op, DType type, size_t count, int source_count, int alias) {
   std::mt19937 random(TestSeed() - 1 + count * 64 + source_count);
   std::vector<Array> sources(source_count, Array(type, count));
@@ -174,37 +175,6 @@ TEST(ReduceTest, ManySourcesAndManyBlocksEqualAPlainLoop) {
       }
     }
   }
-}
-
-TEST(ReduceTest, ANanAtAnyPositionMakesTheResultNan) {
-  for (DType type : kTypes) {
-    for (ReduceOp op : kOps) {
-      for (int sources = 2; sources <= 6; ++sources) {
-        for (int nan = 0; nan < sources; ++nan) {
-          const size_t count = 70;
-          std::vector<Array> arrays(sources, Array(type, count));
-          std::vector<const void*> pointers;
-          for (int s = 0; s < sources; ++s) {
-            for (size_t i = 0; i < count; ++i)
-              arrays[s].SetBits(i, Rounded(type, s == nan ? kNan : 1.0f + s));
-            pointers.push_back(arrays[s].data());
-          }
-          Array to(type, count);
-          cpu::Reduce(op, type, count, to.data(), pointers.data(), sources);
-          for (size_t i = 0; i < count; ++i)
-            EXPECT_TRUE(std::isnan(to.Get(i))) << Name(op) << Name(type) << nan;
-        }
-      }
-    }
-  }
-}
-
-TEST(ReduceTest, SixteenBitSumsAreRoundedOnceAtTheEnd) {
-  // In bfloat16 256 + 1 is 256 again, however often; in float32 the ones add up.
-  std::vector<uint16_t> large(100, kBFloat16.Nearest(256)), one(100, kBFloat16.Nearest(1)), to(100);
-  const void* const sources[] = {large.data(), one.data(), one.data(), one.data(), one.data()};
-  cpu::Reduce(ReduceOp::kSum, DType::kBFloat16, 100, to.data(), sources, 5);
-  for (uint16_t bits : to) EXPECT_EQ(kBFloat16.Value(bits), 260);
 }
 
 TEST(ReduceTest, BitsDoNotDependOnAlignmentOrSlices) {

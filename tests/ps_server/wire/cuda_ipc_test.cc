@@ -5,7 +5,8 @@
 
 #include <limits>
 
-#include "common/cuda/cuda_sharing.h"
+#include "common/base/deadline.h"
+#include "common/cuda/cuda_device.h"
 #include "common/device/host_view.h"
 #include "common/devices/make_device.h"
 #include "ps_server/wire/service.h"

@@ -154,7 +154,7 @@ absl::StatusOr<StrategyRow> FindStrategy(const std::string& name, const std::vec
   std::vector<KnownName> known;
   const StrategyRow* found = nullptr;
   for (const StrategyRow& row : rows) {
-    if (row.name == word || !MeantByOtherName(word, {row.name}, {row.aliases}).empty()) found = &row;
+    if (row.name == word || IsOneOf(word, row.aliases)) found = &row;
     known.push_back({.name = row.display_name(),
                      .also_called = row.also_called,
                      .resembles = row.resembles,

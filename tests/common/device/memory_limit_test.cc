@@ -1,32 +1,13 @@
-#include "common/device/usable_memory.h"
+#include "common/device/memory_limit.h"
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
-#include <string>
-
-#include "absl/strings/str_cat.h"
+#include "tests/common/device/fake_root.h"
 
 namespace psring {
 namespace {
 
-namespace fs = std::filesystem;
+using MemoryLimitTest = FakeRoot;
 
-// A root with /proc and /sys of its own.
-class ControlGroupTest : public ::testing::Test {
- protected:
-  ~ControlGroupTest() override { fs::remove_all(root_); }
-  void Write(const std::string& path, const std::string& text) const {
-    fs::create_directories(fs::path(root_ + path).parent_path());
-    std::ofstream(root_ + path) << text;
-  }
-
-  const std::string root_ = absl::StrCat(::testing::TempDir(), "/control-groups-", getpid());
-};
-
-TEST_F(ControlGroupTest, WithoutALimitThereIsNoResult) {
+TEST_F(MemoryLimitTest, WithoutALimitThereIsNoResult) {
   EXPECT_FALSE(ControlGroupMemory(root_).has_value());
   Write("/proc/self/cgroup", "0::/job\n");
   Write("/sys/fs/cgroup/job/memory.max", "max\n");
@@ -34,7 +15,7 @@ TEST_F(ControlGroupTest, WithoutALimitThereIsNoResult) {
   EXPECT_FALSE(ControlGroupMemory(root_).has_value());
 }
 
-TEST_F(ControlGroupTest, VersionTwoUsesTheTightestAncestorAndFileCachesCountAsFree) {
+TEST_F(MemoryLimitTest, VersionTwoUsesTheTightestAncestorAndFileCachesCountAsFree) {
   Write("/proc/self/cgroup", "0::/slice/job\n");
   Write("/sys/fs/cgroup/slice/memory.max", "5000\n");
   Write("/sys/fs/cgroup/slice/memory.current", "4000\n");
@@ -47,7 +28,7 @@ TEST_F(ControlGroupTest, VersionTwoUsesTheTightestAncestorAndFileCachesCountAsFr
   EXPECT_EQ(memory->free, 1600u);
 }
 
-TEST_F(ControlGroupTest, VersionOneInAContainerHasItsGroupAtTheTop) {
+TEST_F(MemoryLimitTest, VersionOneInAContainerHasItsGroupAtTheTop) {
   Write("/proc/self/cgroup", "5:devices:/\n4:cpu,memory:/docker/0123\n0::/\n");
   Write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "8192\n");
   Write("/sys/fs/cgroup/memory/memory.usage_in_bytes", "9000\n");
@@ -59,7 +40,7 @@ TEST_F(ControlGroupTest, VersionOneInAContainerHasItsGroupAtTheTop) {
   EXPECT_FALSE(ControlGroupMemory(root_).has_value());
 }
 
-TEST(UsableMemoryTest, AnEighthOfFreeMemoryIsReserved) {
+TEST_F(MemoryLimitTest, AnEighthOfFreeMemoryIsReserved) {
   const auto device = MakeCpuDevice();
   const size_t usable = UsableMemory(*device);
   ASSERT_TRUE(device->memory().has_value());

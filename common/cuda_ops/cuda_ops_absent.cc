@@ -1,0 +1,19 @@
+#include "common/cuda_ops/cuda_ops.h"
+
+namespace psring {
+
+absl::Status CheckCudaPrecision(const Device&, Precision) {
+  return absl::FailedPreconditionError("this build of psring has no CUDA");
+}
+
+absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(Device& device, Precision precision) {
+  return CheckCudaPrecision(device, precision);
+}
+
+absl::StatusOr<std::unique_ptr<Ops>> MakeCudaUpdateOps(Device& device) { return MakeCudaOps(device); }
+
+absl::StatusOr<std::string> ConvolutionLibrary() {
+  return absl::FailedPreconditionError("this build of psring has no CUDA");
+}
+
+}  // namespace psring
