@@ -229,7 +229,7 @@ absl::Status Training::RebuildBuckets(std::vector<int> order) {
     result_.ddp.ready_order.push_back(layout.tensors()[static_cast<size_t>(tensor)].name);
   }
   if (strategy_.order == nullptr) return absl::OkStatus();
-  buckets_ = PlanBuckets(layout, order, BucketSizesAsked());
+  buckets_ = PlanBuckets(layout, order, BucketSizesOf(options_));
   result_.ddp.rebuilt_bucket_bytes = BytesOf(buckets_);
   strategy_.order->Rebuild(buckets_);
   return absl::OkStatus();

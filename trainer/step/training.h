@@ -1,7 +1,6 @@
 // One rank's training: the state shared by train_loop.cc and training_*.cc, and used only there.
 #pragma once
 
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -47,9 +46,6 @@ class Training {
   absl::Status MakeStrategy();
   std::string OnGpu(const Buffer& memory) const;
   const std::vector<Bucket>& pushed_buckets() const { return counting_.empty() ? buckets_ : counting_; }
-  BucketSizes BucketSizesAsked() const {
-    return {.first_mb = std::min(1.0, options_.bucket_mb), .others_mb = options_.bucket_mb};
-  }
   static std::vector<int64_t> BytesOf(const std::vector<Bucket>& buckets);
 
   // training_state.cc

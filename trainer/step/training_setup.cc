@@ -180,12 +180,12 @@ absl::Status Training::PlanBucketsByTrial() {
                                           [&](ReadyRange range) { order.push_back(range); }));
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   const ParameterLayout& layout = model_->parameters();
-  buckets_ = PlanBuckets(layout, TensorsInOrder(layout, order), BucketSizesAsked());
+  buckets_ = PlanBuckets(layout, TensorsInOrder(layout, order), BucketSizesOf(options_));
   return absl::OkStatus();
 }
 
 absl::Status Training::MakeStrategy() {
-  buckets_ = PlanBuckets(model_->parameters(), BucketSizesAsked());
+  buckets_ = PlanBuckets(model_->parameters(), BucketSizesOf(options_));
   if (strategy_row_.has_parameters_on_servers()) PSRING_RETURN_IF_ERROR(PlanBucketsByTrial());
   if (buckets_.empty() && strategy_row_.counts_pushes()) counting_ = {CountingBucket()};
   result_.ddp.bucket_bytes = BytesOf(pushed_buckets());

@@ -72,8 +72,7 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
       workers, bytes * static_cast<uint64_t>(1 + copies_each) + static_cast<uint64_t>(data.train.count()) * 8,
       memory.has_value() ? memory->free : UINT64_MAX));
   PSRING_ASSIGN_OR_RETURN(w.batches_, BatchMemory::Create(data.train.spec(), max_batch, device));
-  w.buckets_ = PlanBuckets(w.model_->parameters(),
-                           {.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb});
+  w.buckets_ = PlanBuckets(w.model_->parameters(), BucketSizesOf(options));
   w.next_step_.resize(static_cast<size_t>(workers));
   w.samples_.resize(static_cast<size_t>(workers));
   for (int worker = 0; worker < workers; ++worker) {

@@ -1,4 +1,4 @@
-#include "trainer/process/device_choice.h"
+#include "trainer/process/live_rank.h"
 
 #include <gtest/gtest.h>
 
