@@ -1,22 +1,77 @@
 // The group sums gradients over all ranks in place, bucket by bucket, on a separate stream (the lane). The
 // lane then updates the bucket's weights, the same on every rank.
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "common/base/check.h"
 #include "common/devices/make_ops.h"
+#include "common/reduce/reduce.h"
 #include "ring_worker/groups/process_group.h"
 #include "trainer/strategies/clipping.h"
+#include "trainer/strategies/error_feedback.h"
 #include "trainer/strategies/local_update.h"
 #include "trainer/strategies/staging.h"
 #include "trainer/strategies/strategies.h"
-#include "trainer/strategies/wire_codec.h"
 
 namespace psring {
 namespace {
 
 // Steps whose rounds are traced; more would fill the trace.
 constexpr int kStepsWithRounds = 100;
+
+// Gradients in their type on the wire: --wire. Float32 gradients are sent as they are. For 16 bits each
+// rank's gradient is divided by the number of ranks first, so that the sum does not overflow float16, and
+// rounding errors are kept for the next step.
+class WireCodec {
+ public:
+  // For gradients of `count` elements. InvalidArgument: 16 bits, and the group works on GPU memory.
+  static absl::StatusOr<WireCodec> Create(DType wire, size_t count, const GroupInfo& group) {
+    WireCodec codec(group.size);
+    if (wire == DType::kFloat32) return codec;
+    if (group.on_gpu) {
+      return absl::InvalidArgumentError(
+          "--wire with 16 bits rounds gradients on the host, but NCCL moves them directly between GPUs; omit "
+          "it, or give --backend native");
+    }
+    const std::unique_ptr<Device> host = MakeCpuDevice();
+    PSRING_ASSIGN_OR_RETURN(codec.feedback_, ErrorFeedback::Create(wire, count, /*shared=*/false, *host));
+    return codec;
+  }
+
+  bool rounds() const { return feedback_.has_value(); }
+  // Only if it rounds.
+  ErrorFeedback& feedback() { return *feedback_; }
+  const ErrorFeedback& feedback() const { return *feedback_; }
+
+  // Both work in stream order, and this object must exist until then. Encode returns what to send for
+  // `gradient`, elements from `first` on, in host memory if it is rounded. Decode turns what was received in
+  // its place into the sum over all ranks.
+  Span Encode(size_t first, Span gradient, Stream& stream) {
+    if (!rounds()) return gradient;
+    stream.Run([this, first, gradient] {
+      cpu::Scale(gradient.type, gradient.count, gradient.data, 1 / ranks_);
+      feedback_->Encode(first, gradient);
+      return absl::OkStatus();
+    });
+    return feedback_->encoded().Slice(first, gradient.count);
+  }
+  void Decode(Span sent, Span gradient, Stream& stream) {
+    if (!rounds()) return;
+    stream.Run([this, sent, gradient] {
+      cpu::Convert(sent.type, sent.data, gradient.type, gradient.data, gradient.count);
+      cpu::Scale(gradient.type, gradient.count, gradient.data, ranks_);
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  explicit WireCodec(int ranks) : ranks_(static_cast<float>(ranks)) {}
+
+  float ranks_;
+  std::optional<ErrorFeedback> feedback_;
+};
 
 class AllReduceStrategy : public SyncStrategy, public StepRecording, public BucketOrder, public Residuals {
  public:
@@ -37,7 +92,7 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
 
   absl::StatusOr<int64_t> Start(const TrainingState& state) override {
     update_.Start(state);
-    if (codec_.rounds() && state.residual.count > 0) codec_.feedback()->Load(state.residual);
+    if (codec_.rounds() && state.residual.count > 0) codec_.feedback().Load(state.residual);
     PSRING_RETURN_IF_ERROR(staging_.Broadcast(state.weights, *lane_));
     if (state.has_slots) {
       if (context_.rank == 0) update_.optimizer().Load(state.slots, *lane_);
@@ -55,7 +110,7 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
 
   absl::Status BeginStep(const StepInfo& info) override {
     info_ = info;
-    if (codec_.rounds()) codec_.feedback()->BeginStep(info.step);
+    if (codec_.rounds()) codec_.feedback().BeginStep(info.step);
     update_.BeginStep(info, info.global_samples);
     traffic_before_ = group_.traffic();
     // The lane writes into them, so they must not move.
@@ -122,7 +177,7 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
   }
   void Rebuild(std::vector<Bucket> buckets) override { buckets_ = std::move(buckets); }
 
-  ConstSpan ResidualBefore(int64_t step) const override { return codec_.feedback()->Before(step); }
+  ConstSpan ResidualBefore(int64_t step) const override { return codec_.feedback().Before(step); }
 
  private:
   // Before forward, as DDP does.
