@@ -30,7 +30,7 @@ namespace psring {
 namespace {
 
 // A text of 11 samples of 6 tokens to train on.
-Dataset SmallText() {
+Dataset ElevenTexts() {
   const std::string path = testing::TempDir() + "/small_text_" + std::to_string(getpid());
   std::ofstream file(path);
   for (int i = 0; i < 10; ++i) file << "The quick brown fox jumps over the lazy dog, and it is back again.\n";
@@ -49,7 +49,7 @@ bool ReadsText(const std::string& model) {
 }
 
 // 11 pairs of words to train on.
-Dataset SmallWords() {
+Dataset ElevenWords() {
   const std::string path = testing::TempDir() + "/small_words_" + std::to_string(getpid());
   std::ofstream file(path);
   for (int i = 0; i < 100; ++i) file << "the quick brown fox jumps over the lazy dog ";
@@ -63,9 +63,9 @@ Dataset SmallWords() {
 bool HasTables(const std::string& model) { return FindModel(model).ok() && (*FindModel(model))->has_tables; }
 
 Dataset DataFor(const std::string& model) {
-  if (ReadsText(model)) return SmallText();
+  if (ReadsText(model)) return ElevenTexts();
   if (model == "dlrm-small") return MakeClicks({.rows = 20, .train = 11, .test = 1}, 1).train;
-  if (model == "skipgram") return SmallWords();
+  if (model == "skipgram") return ElevenWords();
   return MakeSyntheticData({.height = 10, .width = 10, .train = 11, .test = 1}, 1).train;
 }
 

@@ -13,7 +13,6 @@
 #include "common/io/safetensors.h"
 #include "tests/has.h"
 #include "tests/trainer/kept_training.h"
-#include "tests/trainer/strategies/reference.h"
 
 namespace psring {
 namespace {

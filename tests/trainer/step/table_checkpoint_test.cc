@@ -15,15 +15,9 @@
 #include "common/base/deadline.h"
 #include "common/io/safetensors.h"
 #include "tests/trainer/kept_training.h"
-#include "trainer/data/clicks.h"
 
 namespace psring {
 namespace {
-
-const DataSplits& SavedClicks() {
-  static const DataSplits data = MakeClicks({.rows = 300, .alpha = 1, .train = 2000, .test = 100}, 1);
-  return data;
-}
 
 struct Way {
   std::string strategy;
@@ -34,12 +28,7 @@ struct Way {
 };
 
 TrainingOptions OptionsOf(const Way& way, const std::string& optimizer) {
-  TrainingOptions options = SmallOptions(way.strategy);
-  options.model = "dlrm-small";
-  options.data = "zipf:300:1";
-  options.width = 8;
-  options.optimizer = optimizer;
-  options.lr = optimizer == "sgd" ? .5 : .01;
+  TrainingOptions options = TinyDlrm(way.strategy, optimizer);
   options.schedule = "linear";
   options.steps = 6;
   options.checkpoint_dir = "kept";
@@ -56,7 +45,7 @@ KeptSteps TrainTables(const TrainingOptions& options, int workers, const Files* 
   KeptSteps kept;
   CheckpointBytes without{.path = "rank 0's checkpoint", .has_optimizer = true};
   if (resume != nullptr) without.position = resume->at(kPositionFile);
-  const auto outcomes = RunKeeping(options, workers, SavedClicks(), kept, resume, [&](Worker& worker) {
+  const auto outcomes = RunKeeping(options, workers, SmallClicks(), kept, resume, [&](Worker& worker) {
     if (resume != nullptr && worker.rank > 0) worker.resume = &without;
   });
   for (const RankOutcome& outcome : outcomes) {
@@ -92,6 +81,8 @@ TEST_P(TableCheckpoints, ContinueWithAnyStrategyAndServersWithTheSameBits) {
     EXPECT_EQ(FindTensors(saved[3][kModelFile]).value().back().name, "tables.7.weight");
     for (const Way& after : ways) {
       if (before.servers > 1 && after.servers > 1) continue;
+      // Each way once; with the optimizer that has most state every pair.
+      if (optimizer != "adam" && (&after - &before + 6) % 6 != 1) continue;
       SCOPED_TRACE(absl::StrCat(before.name(), " to ", after.name()));
       KeptSteps resumed = TrainTables(OptionsOf(after, optimizer), after.workers, &saved[3]);
       EXPECT_FALSE(resumed.contains(3));
@@ -205,7 +196,7 @@ TEST(TableCheckpoint, ThatCannotBeReadToItsEndEndsAllRanksAtOnce) {
     without.model = without.optimizer = FileContent();
     std::filesystem::resize_file(path, saved[3][kOptimizerFile].size() - 4);
     const MonotonicTime begin = MonotonicNow();
-    const auto ranks = RunRanks(OptionsOf({strategy}, "adagrad"), 2, SavedClicks(), [&](Worker& worker) {
+    const auto ranks = RunRanks(OptionsOf({strategy}, "adagrad"), 2, SmallClicks(), [&](Worker& worker) {
       worker.resume = worker.rank == 0 ? &shorter : &without;
     });
     EXPECT_LT(MonotonicNow() - begin, absl::Seconds(25)) << "before any timeout";

@@ -71,7 +71,7 @@ Simulated Simulate(const TrainingOptions& options, int workers, const DataSplits
 }
 
 TEST(VirtualClock, ResultsDependOnlyOnFlagsAndSeed) {
-  const DataSplits data = SmallData();
+  const DataSplits& data = SmallData();
   for (const char* strategy : {"ps-sync", "ps-async", "ps-ssp:2", "ps-backup:1", "ring", "none"}) {
     TrainingOptions options = VirtualOptions(strategy);
     options.compute_ms = "lognormal:6:0.3";
@@ -88,11 +88,9 @@ TEST(VirtualClock, ResultsDependOnlyOnFlagsAndSeed) {
 }
 
 TEST(VirtualClock, SynchronousTrainingEqualsTheReference) {
-  const DataSplits data = SmallData();
+  const DataSplits& data = SmallData();
   for (const int workers : {1, 3, 4}) {
-    TrainingOptions reference = SmallOptions("single");
-    reference.reference_workers = workers;
-    const std::vector<float> expected = RunRanks(reference, 1, data)[0].weights;
+    const std::vector<float>& expected = OneProcess(SmallOptions("single"), workers, data).weights;
     // Worker 0 arrives last, so a sum in order of arrival would differ.
     for (const char* strategy : {"ring", "ps-sync"}) {
       TrainingOptions options = VirtualOptions(strategy);
@@ -140,7 +138,7 @@ TEST(VirtualClock, SimultaneousPushesAreServedInTurn) {
 // While all push, each update is missed by the N - 1 gradients in flight, except at the beginning or the end:
 // N(N-1)/2 fewer misses over T pushes.
 TEST(VirtualClock, MeanAsynchronousStalenessIsOneLessThanTheWorkers) {
-  const DataSplits data = SmallData();
+  const DataSplits& data = SmallData();
   for (const int workers : {2, 4, 7}) {
     for (const char* straggler : {"none", "1:3", "0:1.7,1:5"}) {
       TrainingOptions options = VirtualOptions("ps-async");
@@ -240,7 +238,7 @@ TEST(VirtualClock, WorkersBeginMeasuredStepsTogether) {
 }
 
 TEST(VirtualClock, EvaluationsTakeNoTimeAndDoNotAffectTraining) {
-  const DataSplits data = SmallData();
+  const DataSplits& data = SmallData();
   for (const char* strategy : {"ps-async", "ps-sync"}) {
     TrainingOptions options = VirtualOptions(strategy);
     const Simulated without = Simulate(options, 3, data);
@@ -280,7 +278,7 @@ TEST(VirtualClock, ADivergingRunNamesWorkerAndStep) {
   TrainingOptions options = VirtualOptions("ps-async");
   options.lr = 1e20;
   const std::unique_ptr<Device> device = MakeCpuDevice();
-  const DataSplits data = SmallData();
+  const DataSplits& data = SmallData();
   VirtualRun run{.workers = 2, .device = *device, .data = data};
   const auto outcome = RunVirtual(options, run);
   EXPECT_NE(outcome.status().message().find("training diverged"), std::string::npos) << outcome.status();
@@ -288,13 +286,12 @@ TEST(VirtualClock, ADivergingRunNamesWorkerAndStep) {
 
 // Runs live workers as threads, then replays their order of arrival.
 TEST(Replay, RepeatsAnAsynchronousRunBitForBit) {
-  const DataSplits data = SmallData();
+  const DataSplits& data = SmallData();
   for (const char* strategy : {"ps-async", "ps-ssp:1", "ps-ssp:3"}) {
     for (const int workers : {1, 2, 4}) {
       const TrainingOptions options = SmallOptions(strategy);
       Arrivals arrivals;
-      const auto live = RunRanks(
-          options, workers, data, [](Worker&) {}, &arrivals);
+      const auto live = RunRanks(options, workers, data, [](Worker&) {}, {.arrivals = &arrivals});
       ASSERT_TRUE(live[0].result.ok()) << live[0].result.status();
       ASSERT_EQ(arrivals.updates.size(), live[0].result->bucket_elements.size());
       const std::unique_ptr<Device> device = MakeCpuDevice();
@@ -309,7 +306,7 @@ TEST(Replay, RepeatsAnAsynchronousRunBitForBit) {
 }
 
 TEST(Replay, RejectsArrivalsThatDoNotMatchOrAreImpossible) {
-  const DataSplits data = SmallData();
+  const DataSplits& data = SmallData();
   const std::unique_ptr<Device> device = MakeCpuDevice();
   Replay replay{.device = *device, .data = data};
   const auto error = [&](const std::string& strategy, const Arrivals& arrivals) {
