@@ -29,16 +29,16 @@
 namespace psring {
 namespace {
 
-// A text of 11 samples of 6 tokens to train on.
-Dataset ElevenTexts() {
-  const std::string path = testing::TempDir() + "/small_text_" + std::to_string(getpid());
+// The first 11 samples of a text that repeats `line`.
+Dataset ElevenOf(const char* line,
+                 const std::function<absl::StatusOr<DataSplits>(const std::string&)>& read) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/eleven_", getpid());
   std::ofstream file(path);
-  for (int i = 0; i < 10; ++i) file << "The quick brown fox jumps over the lazy dog, and it is back again.\n";
+  for (int i = 0; i < 100; ++i) file << line;
   file.close();
-  const auto data = ReadText(path, /*context=*/6);
+  const auto data = read(path);
   std::filesystem::remove(path);
-  EXPECT_TRUE(data.ok()) << data.status();
-  return data->train.Part({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+  return data.value().train.Part({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
 }
 
 // Tests run gpt-nano also with dropout.
@@ -48,24 +48,18 @@ bool ReadsText(const std::string& model) {
   return model == kWithDropout || (*FindModel(model))->size.context != ModelSize::kFixed;
 }
 
-// 11 pairs of words to train on.
-Dataset ElevenWords() {
-  const std::string path = testing::TempDir() + "/small_words_" + std::to_string(getpid());
-  std::ofstream file(path);
-  for (int i = 0; i < 100; ++i) file << "the quick brown fox jumps over the lazy dog ";
-  file.close();
-  const auto data = ReadWords(path, /*seed=*/1);
-  std::filesystem::remove(path);
-  EXPECT_TRUE(data.ok()) << data.status();
-  return data->train.Part({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
-}
-
 bool HasTables(const std::string& model) { return FindModel(model).ok() && (*FindModel(model))->has_tables; }
 
 Dataset DataFor(const std::string& model) {
-  if (ReadsText(model)) return ElevenTexts();
+  if (ReadsText(model)) {
+    return ElevenOf("The quick brown fox jumps over the lazy dog, and it is back again.\n",
+                    [](const std::string& path) { return ReadText(path, /*context=*/6); });
+  }
   if (model == "dlrm-small") return MakeClicks({.rows = 20, .train = 11, .test = 1}, 1).train;
-  if (model == "skipgram") return ElevenWords();
+  if (model == "skipgram") {
+    return ElevenOf("the quick brown fox jumps over the lazy dog ",
+                    [](const std::string& path) { return ReadWords(path, /*seed=*/1); });
+  }
   return MakeSyntheticData({.height = 10, .width = 10, .train = 11, .test = 1}, 1).train;
 }
 
