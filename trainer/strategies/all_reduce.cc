@@ -9,7 +9,6 @@
 #include "common/devices/make_ops.h"
 #include "common/reduce/reduce.h"
 #include "ring_worker/groups/process_group.h"
-#include "trainer/strategies/clipping.h"
 #include "trainer/strategies/error_feedback.h"
 #include "trainer/strategies/local_update.h"
 #include "trainer/strategies/staging.h"
@@ -76,16 +75,15 @@ class WireCodec {
 class AllReduceStrategy : public SyncStrategy, public StepRecording, public BucketOrder, public Residuals {
  public:
   AllReduceStrategy(const StrategyContext& context, LocalUpdate update, std::unique_ptr<Ops> lane_ops,
-                    WireCodec codec, NormClipping clipping)
+                    WireCodec codec)
       : context_(context),
         group_(*context.group),
         buckets_(context.buckets),
         staging_(context.device, group_),
         codec_(std::move(codec)),
-        clipping_(std::move(clipping)),
         update_(std::move(update)),
         lane_ops_(std::move(lane_ops)),
-        updates_on_lane_(!clipping_.active() && (!context.records_steps || update_.repeats())),
+        updates_on_lane_(!update_.clips() && (!context.records_steps || update_.repeats())),
         // A group whose calls can be recorded only enqueues, so that it needs no thread.
         lane_(context.device.NewStream(context.records_steps ? StreamKind::kCompute : StreamKind::kBackground,
                                        "synchronize")) {}
@@ -123,7 +121,7 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
     if (auto* const group = dynamic_cast<RoundRecording*>(&group_)) {
       group->NoteRounds(steps_begun_++ < kStepsWithRounds ? &rounds_ : nullptr);
     }
-    clipping_.Begin(outside());
+    update_.BeginNorm(outside());
     return BroadcastBuffers();
   }
 
@@ -140,7 +138,7 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
 
   absl::StatusOr<StepReport> FinishStep() override {
     if (!context_.records_steps) context_.compute.Stamp(backward_ns_);
-    clipping_.End(outside());
+    update_.EndNorm(outside());
     // Wait for both even if one fails: their work uses memory that a failed step releases.
     const absl::Status summed = lane_->Synchronize(), computed = context_.compute.Synchronize();
     PSRING_RETURN_IF_ERROR(summed);
@@ -233,9 +231,9 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
 
   // After the sum of a bucket, whose record is records_[index]. Clipping needs the norm of all buckets first.
   void Summed(const Bucket& bucket, size_t index) {
-    clipping_.Add(update_.state().gradient.device.Slice(bucket.first, bucket.count), *lane_ops_, *lane_);
+    update_.AddToNorm(bucket, *lane_ops_, *lane_);
     if (!updates_on_lane_) return;
-    update_.Apply(bucket, 1, *lane_ops_, *lane_);
+    update_.Apply(bucket, *lane_ops_, *lane_);
     lane_->Stamp(updated_ns_[index]);
   }
 
@@ -244,10 +242,10 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
 
   // After all sums. Every rank has the same gradient, and so the same norm.
   absl::Status UpdateAll() {
-    PSRING_ASSIGN_OR_RETURN(const double factor, clipping_.Factor(info_.global_samples));
+    PSRING_ASSIGN_OR_RETURN(const double factor, update_.ClippingFactor());
     int64_t begin = 0, end = 0;
     outside().Stamp(begin);
-    for (const Bucket& bucket : buckets_) update_.Apply(bucket, factor, *lane_ops_, outside());
+    for (const Bucket& bucket : buckets_) update_.Apply(bucket, *lane_ops_, outside(), factor);
     outside().Stamp(end);
     PSRING_RETURN_IF_ERROR(outside().Synchronize());
     AddSpan(SpanKind::kOptimizer, -1, begin, end);
@@ -279,7 +277,6 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
   std::vector<Bucket> buckets_;
   const Staging staging_;
   WireCodec codec_;
-  const NormClipping clipping_;
   LocalUpdate update_;
   const std::unique_ptr<Ops> lane_ops_;  // the compute thread uses its own
   StepInfo info_;
@@ -305,11 +302,9 @@ absl::StatusOr<Strategy> MakeAllReduce(const StrategyContext& context) {
   PSRING_ASSIGN_OR_RETURN(LocalUpdate update, LocalUpdate::Create(context));
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(context.device, context.threads));
   PSRING_ASSIGN_OR_RETURN(WireCodec codec, WireCodec::Create(context.wire, count, context.group->info()));
-  PSRING_ASSIGN_OR_RETURN(NormClipping clipping,
-                          NormClipping::Create(context.update.clip_norm, context.device));
   const bool rounds = codec.rounds();
-  auto made = std::make_unique<AllReduceStrategy>(context, std::move(update), std::move(ops),
-                                                  std::move(codec), std::move(clipping));
+  auto made =
+      std::make_unique<AllReduceStrategy>(context, std::move(update), std::move(ops), std::move(codec));
   Strategy strategy{.order = made.get()};
   if (context.records_steps) strategy.recording = made.get();
   if (rounds) strategy.residuals = made.get();
