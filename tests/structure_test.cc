@@ -122,8 +122,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
      {"common/", "ring_worker/schedules/schedule.h", "ring_worker/schedules/lowered_schedule.h",
       "ring_worker/schedules/schedule_traffic.h", "ps_server/consistency/consistency.h",
       "ps_server/consistency/admission.h", "trainer/models/table/model_table.h",
-      "trainer/strategies/table/cost_model.h", "trainer/strategies/table/local_exchange.h",
-      "trainer/strategies/table/strategy_table.h"}},
+      "trainer/strategies/table/cost_model.h", "trainer/strategies/table/strategy_table.h"}},
 };
 
 // The folders of psring's verbs. What several verbs need is in a folder that is none of these.

@@ -1,4 +1,5 @@
-// Local aggregation on a simulated cluster (theory/local_exchange.h), one bucket at a time. Pure.
+// Local aggregation on a simulated cluster (trainer/strategies/table/cost_model.h), one bucket at a time.
+// Pure.
 #pragma once
 
 #include <vector>
@@ -6,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "experiments/simulator/cluster.h"
 #include "experiments/simulator/servers.h"
-#include "trainer/strategies/table/local_exchange.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 

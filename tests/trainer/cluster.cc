@@ -20,8 +20,7 @@
 #include "tests/ps_server/direct_client.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 #include "tests/ring_worker/in_process.h"
-#include "trainer/data/clicks.h"
-#include "trainer/data/text.h"
+#include "trainer/data/sources.h"
 #include "trainer/strategies/group_options.h"
 #include "trainer/strategies/local_aggregation.h"
 

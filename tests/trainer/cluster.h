@@ -13,7 +13,7 @@
 #include "ps_server/client/ps_client.h"
 #include "ps_server/server/parameter_server.h"
 #include "ring_worker/groups/process_group.h"
-#include "trainer/data/pictures.h"
+#include "trainer/data/sources.h"
 #include "trainer/step/train_loop.h"
 #include "trainer/strategies/strategies.h"
 

@@ -1,5 +1,3 @@
-#include "trainer/data/pictures.h"
-
 #include <sys/stat.h>
 #include <zlib.h>
 
@@ -13,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/read_file.h"
 #include "common/io/hash.h"
+#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {

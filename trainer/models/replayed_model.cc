@@ -14,7 +14,7 @@
 #include "common/base/check.h"
 #include "common/measure/trace.h"
 #include "trainer/data/data.h"
-#include "trainer/data/pictures.h"
+#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {

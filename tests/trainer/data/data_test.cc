@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tests/has.h"
-#include "trainer/data/pictures.h"
+#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/data/text.h"
+#include "trainer/data/sources.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

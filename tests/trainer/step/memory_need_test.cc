@@ -5,8 +5,7 @@
 #include "absl/strings/match.h"
 #include "tests/common/ops/reference_ops.h"
 #include "tests/trainer/cluster.h"
-#include "trainer/data/clicks.h"
-#include "trainer/data/pictures.h"
+#include "trainer/data/sources.h"
 #include "trainer/models/replayed_model.h"
 
 namespace psring {

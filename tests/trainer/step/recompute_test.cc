@@ -9,8 +9,7 @@
 
 #include "tests/common/ops/reference_ops.h"
 #include "tests/trainer/cluster.h"
-#include "trainer/data/pictures.h"
-#include "trainer/data/text.h"
+#include "trainer/data/sources.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/model.h"
 #include "trainer/models/replayed_model.h"

@@ -8,7 +8,7 @@
 #include "common/base/deadline.h"
 #include "tests/has.h"
 #include "tests/trainer/cluster.h"
-#include "trainer/data/words.h"
+#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {

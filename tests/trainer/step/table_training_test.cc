@@ -6,7 +6,7 @@
 
 #include "common/io/safetensors.h"
 #include "tests/trainer/kept_training.h"
-#include "trainer/data/clicks.h"
+#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {

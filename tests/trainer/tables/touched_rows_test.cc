@@ -10,9 +10,7 @@
 #include <string>
 
 #include "common/base/random.h"
-#include "trainer/data/clicks.h"
-#include "trainer/data/word_reader.h"
-#include "trainer/data/words.h"
+#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {
