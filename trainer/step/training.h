@@ -37,9 +37,9 @@ class Training {
   Training(const TrainingOptions& options, Worker& worker) : options_(options), worker_(worker) {}
 
   // training_setup.cc
-  absl::Status Plan();
-  absl::Status CheckMemoryOf(const ModelRow& row, int max_batch);
-  absl::Status MakeModel(const ModelRow& row, int max_batch);
+  absl::StatusOr<ModelRow> Plan();
+  absl::Status CheckMemoryOf(const Model& model, int max_batch);
+  absl::Status MakeReplicas(const ModelRow& row, Precision precision, int max_batch);
   absl::Status Allocate(int max_batch);
   absl::Status AllocateGradient(size_t bytes);
   absl::Status PlanBucketsByTrial();

@@ -51,10 +51,10 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
   PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
   w.compute_ = device.NewStream(StreamKind::kCompute, "compute");
   PSRING_ASSIGN_OR_RETURN(w.ops_, MakeOps(device, options.threads, precision));
-  PSRING_ASSIGN_OR_RETURN(w.evaluation_batch_,
-                          EvaluationBatch(model_row, data.train.spec(), options.batch, device, *w.ops_));
-  const int max_batch = std::max(options.batch, w.evaluation_batch_);
   PSRING_ASSIGN_OR_RETURN(w.model_, model_row.make(data.train.spec(), *w.ops_));
+  PSRING_ASSIGN_OR_RETURN(w.evaluation_batch_,
+                          EvaluationBatch(*w.model_, data.train.spec(), options.batch, device));
+  const int max_batch = std::max(options.batch, w.evaluation_batch_);
   if (!w.model_->parameters().tables().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.clock == "virtual" ? "--clock virtual" : "a replay",

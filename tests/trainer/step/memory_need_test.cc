@@ -17,9 +17,11 @@ constexpr size_t kElements = 784 * 300 + 304 + 300 * 100 + 112 + 1008 + 16;
 class MemoryNeeded : public testing::Test {
  protected:
   MemoryNeed Of(const TrainingOptions& options, const OptimizerConfig* optimizer) {
-    return MemoryNeedOf(options, ModelOf(options).value(), PictureSpec(28, 28), options.batch,
-                        {.optimizer = optimizer}, *device_, *ops_)
-        .value();
+    return Of(options, PictureSpec(28, 28), {.optimizer = optimizer});
+  }
+  MemoryNeed Of(const TrainingOptions& options, const SampleSpec& samples, const StateOnRank& on_rank) {
+    const auto model = *ModelOf(options)->make(samples, *ops_);
+    return MemoryNeedOf(options, *model, samples, options.batch, on_rank, *device_).value();
   }
   static TrainingOptions SmallMlp(int batch) {
     TrainingOptions options;
@@ -50,11 +52,7 @@ TEST_F(MemoryNeeded, TablesAndTheirStateCountWhereTheyAre) {
   TrainingOptions options;
   options.model = "dlrm-small";
   const OptimizerConfig adam{.kind = OptimizerKind::kAdam};
-  const auto of = [&](const StateOnRank& on_rank) {
-    return MemoryNeedOf(options, ModelOf(options).value(), ClickSpec(/*rows=*/1000), 10, on_rank, *device_,
-                        *ops_)
-        .value();
-  };
+  const auto of = [&](const StateOnRank& on_rank) { return Of(options, ClickSpec(/*rows=*/1000), on_rank); };
   constexpr size_t kTables = 8 * 1000 * 64 * sizeof(float);
   const MemoryNeed all = of({.optimizer = &adam}), hybrid = of({.optimizer = &adam, .has_tables = false}),
                    server = of({.has_tables = false});

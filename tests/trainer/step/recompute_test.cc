@@ -154,7 +154,8 @@ class RecomputeSaves : public testing::Test {
  protected:
   MemoryNeed Of(TrainingOptions options, const SampleSpec& samples, bool recompute) {
     options.recompute = recompute;
-    return *MemoryNeedOf(options, *ModelOf(options), samples, options.batch, /*on_rank=*/{}, *device_, *ops_);
+    const auto model = *ModelOf(options)->make(samples, *ops_);
+    return *MemoryNeedOf(options, *model, samples, options.batch, /*on_rank=*/{}, *device_);
   }
   // Checks that both needs differ by `saved` bytes.
   void Expect(const TrainingOptions& options, const SampleSpec& samples, size_t saved) {
