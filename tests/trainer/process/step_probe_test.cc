@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
-#include "absl/strings/match.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -25,7 +25,7 @@ TEST(InterfaceCounter, ReadsTheBytesSentByAnInterface) {
 TEST(InterfaceCounter, ListsTheInterfaces) {
   const auto none = InterfaceTxBytesOf(kText, "eth1");
   EXPECT_EQ(none.status().code(), absl::StatusCode::kNotFound);
-  EXPECT_TRUE(absl::StrContains(none.status().message(), "lo, eth0")) << none.status();
+  EXPECT_THAT(none.status().message(), Has("lo, eth0"));
 }
 
 TEST(InterfaceCounter, EveryMachineHasALoopback) { EXPECT_GE(InterfaceTxBytes("lo").value_or(-1), 0); }

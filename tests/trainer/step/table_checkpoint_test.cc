@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
 #include "common/io/safetensors.h"
+#include "tests/has.h"
 #include "tests/trainer/kept_training.h"
 
 namespace psring {
@@ -178,8 +179,7 @@ TEST(TableCheckpoint, OfOtherTablesIsAnErrorOfOneLine) {
     EXPECT_EQ(error_of(damaged), "kept is damaged: its tensor \"sum.tables.7.weight\" is outside the file");
     Files other = saved[3];
     other[kOptimizerFile] = other[kModelFile];
-    EXPECT_TRUE(absl::StrContains(error_of(other), "kept: it is of another model: it has no sum."))
-        << error_of(other);
+    EXPECT_THAT(error_of(other), Has("kept: it is of another model: it has no sum."));
   }
 }
 
@@ -201,8 +201,7 @@ TEST(TableCheckpoint, ThatCannotBeReadToItsEndEndsAllRanksAtOnce) {
     });
     EXPECT_LT(MonotonicNow() - begin, absl::Seconds(25)) << "before any timeout";
     EXPECT_EQ(ranks[0].result.status().message(), "kept is damaged: it ends early");
-    EXPECT_TRUE(absl::StrContains(ranks[1].result.status().message(), "worker 0 was lost"))
-        << ranks[1].result.status();
+    EXPECT_THAT(ranks[1].result.status().message(), Has("worker 0 was lost"));
   }
   std::filesystem::remove(path);
 }

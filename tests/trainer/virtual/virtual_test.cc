@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "tests/has.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/virtual/logical_workers.h"
 #include "trainer/virtual/replay.h"
@@ -281,7 +282,7 @@ TEST(VirtualClock, ADivergingRunNamesWorkerAndStep) {
   const DataSplits& data = SmallData();
   VirtualRun run{.workers = 2, .device = *device, .data = data};
   const auto outcome = RunVirtual(options, run);
-  EXPECT_NE(outcome.status().message().find("training diverged"), std::string::npos) << outcome.status();
+  EXPECT_THAT(outcome.status().message(), Has("training diverged"));
 }
 
 // Runs live workers as threads, then replays their order of arrival.
@@ -316,11 +317,10 @@ TEST(Replay, RejectsArrivalsThatDoNotMatchOrAreImpossible) {
   const std::vector<uint16_t> impossible = {0, 0, 0, 1};
   const Arrivals arrivals{
       .consistency = "ssp:1", .workers = 2, .updates = {impossible, impossible, impossible}};
-  EXPECT_NE(error("ps-ssp:1", arrivals).find("the order of these arrivals is impossible"), std::string::npos)
-      << error("ps-ssp:1", arrivals);
-  EXPECT_NE(error("ps-async", arrivals).find("consistency \"ssp:1\""), std::string::npos);
-  EXPECT_NE(error("ps-ssp:1", {.consistency = "ssp:1", .workers = 2, .updates = {{0, 1}}}).find("1 buckets"),
-            std::string::npos);
+  EXPECT_THAT(error("ps-ssp:1", arrivals), Has("the order of these arrivals is impossible"));
+  EXPECT_THAT(error("ps-async", arrivals), Has("consistency \"ssp:1\""));
+  EXPECT_THAT(error("ps-ssp:1", {.consistency = "ssp:1", .workers = 2, .updates = {{0, 1}}}),
+              Has("1 buckets"));
 }
 
 }  // namespace
