@@ -37,7 +37,7 @@ CASES = [
 
 HEAD = ["# Theory of the actual buckets compared with measurement", "",
         "One exchange with synchronous parameter servers: theory for the list of buckets",
-        "([derivation](../../trainer/strategies/table/server_exchange.h)), and the simulator's step. Equal buckets, 3 MB in all, unless a row says ResNet-50."]
+        "([derivation](../../trainer/strategies/table/server_exchange.cc)), and the simulator's step. Equal buckets, 3 MB in all, unless a row says ResNet-50."]
 
 
 def name_of(case):

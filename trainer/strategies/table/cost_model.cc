@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "common/base/check.h"
-#include "trainer/strategies/table/server_exchange.h"
 
 namespace psring {
 namespace {

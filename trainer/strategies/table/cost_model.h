@@ -60,7 +60,7 @@ struct Scheme {
 // The placement of S servers, each with M/S bytes. The formulas are the law for large gradients: M in
 // infinitely many buckets. Serial pushes everything, then pulls; pipelined does both at the same time on a
 // full-duplex link. Every server adds N M/S while gradients arrive. For an actual list of buckets, see
-// server_exchange.h.
+// server_exchange.cc.
 enum class ServerPlace {
   kRank0,      // all on rank 0's host, N-1 workers are remote: with x = (N-1)M/B and y = N M g/S,
                // serial 2a + max(x, y) + x, pipelined 2a + max(x, y)
@@ -93,12 +93,19 @@ CommTerms TermsOf(const CommPattern& pattern, double bytes);
 double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wires);
 
 // Seconds until the last worker is done, and the mean over workers, for an actual list of buckets, all ready
-// at the start. All-reduces run one after another. Servers: TimeOfServerExchange (server_exchange.h),
+// at the start. All-reduces run one after another. Servers: TimeOfServerExchange (server_exchange.cc),
 // including their updates, and LocalSeconds. Bursts of the shaper pass at full speed.
 double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
                        const Wires& wires);
 double MeanExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
                            const Wires& wires);
+
+// The time of one exchange with servers, without what is within the machines (server_exchange.cc).
+// `pattern`: kServerSync or kServerAsync. kServerSync: the servers add while gradients arrive. kServerAsync:
+// one worker with otherwise idle servers, which add and update after each bucket; mean over workers. Bursts
+// of `wires.burst_bytes` pass at once after a pause.
+ExchangeTime TimeOfServerExchange(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
+                                  const Wires& wires);
 
 // The part of an exchange within the machines, before all pushes and after all pulls: an all-reduce of the
 // gradients and a broadcast of the weights (trainer/strategies/local_aggregation.h), which copy a byte in the
