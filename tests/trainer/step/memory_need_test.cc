@@ -7,6 +7,7 @@
 #include "tests/trainer/cluster.h"
 #include "trainer/data/sources.h"
 #include "trainer/models/replayed_model.h"
+#include "trainer/step/evaluation.h"
 
 namespace psring {
 namespace {
@@ -85,6 +86,19 @@ TEST(CheckMemory, NamesWhatIsNeededAndAvailable) {
             "use a smaller --batch or network, or --device cpu");
   EXPECT_TRUE(absl::EndsWith(CheckMemory(need, {.free = 1, .total = 2}, 128, "cpu").message(),
                              "use a smaller --batch or network"));
+}
+
+TEST(Snapshots, AreRejectedIfTheyNeedTooMuchMemory) {
+  EXPECT_TRUE(CheckSnapshots(0, 1'000'000, 1'000'000'000).ok());
+  EXPECT_TRUE(CheckSnapshots(10, 640, 1000).ok());
+  EXPECT_EQ(
+      CheckSnapshots(10, 650, 1000).message(),
+      "--eval_every 10 asks for 65 evaluations in 650 steps, but at most 64 copies of the weights are kept; "
+      "use --eval_every 11 or more");
+  // 64 MiB each: 8 fit into 512 MiB.
+  EXPECT_TRUE(CheckSnapshots(10, 80, 16 << 20).ok());
+  EXPECT_FALSE(CheckSnapshots(10, 90, 16 << 20).ok());
+  EXPECT_TRUE(CheckSnapshots(12, 90, 16 << 20).ok());
 }
 
 }  // namespace
