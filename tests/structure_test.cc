@@ -124,7 +124,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
       "ps_server/consistency/admission.h", "trainer/models/table/model_table.h",
       "trainer/programs/lower_program.h", "trainer/programs/program_rows.h",
       "trainer/programs/walk_program.h", "trainer/strategies/table/cost_model.h",
-      "trainer/strategies/table/local_exchange.h", "trainer/strategies/table/strategy_table.h"}},
+      "trainer/strategies/table/strategy_table.h"}},
 };
 
 // The folders of psring's verbs. What several verbs need is in a folder that is none of these.

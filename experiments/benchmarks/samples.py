@@ -9,8 +9,8 @@ import subprocess
 import numpy as np
 
 FASHION = "/usr/share/datasets/fashion-mnist"  # Debian's dataset-fashion-mnist
-NUMBERS, TABLES, LOOKUPS, CLICKS = 13, 8, 26, 65536  # of a click, as in trainer/data/clicks.h
-WINDOW, TARGETS = 5, 6  # of a pair of words, as in trainer/data/words.h
+NUMBERS, TABLES, LOOKUPS, CLICKS = 13, 8, 26, 65536  # of a click, as in trainer/data/sources.h
+WINDOW, TARGETS = 5, 6  # of a pair of words, as in trainer/data/sources.h
 
 
 class Random:

@@ -1,9 +1,17 @@
 #include "tests/trainer/cluster.h"
 
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/devices/make_device.h"
@@ -11,6 +19,8 @@
 #include "ring_worker/groups/process_group.h"
 #include "tests/ps_server/direct_client.h"
 #include "tests/ring_worker/fake_rendezvous.h"
+#include "tests/ring_worker/in_process.h"
+#include "trainer/data/sources.h"
 #include "trainer/strategies/group_options.h"
 #include "trainer/strategies/local_aggregation.h"
 
@@ -136,9 +146,8 @@ Connections ConnectMachines(const StrategyRow& strategy, const TrainingOptions& 
 }  // namespace
 
 std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, const DataSplits& data,
-                                  const std::function<void(Worker&)>& adjust, Arrivals* arrivals,
-                                  int per_machine, const StrategyTable& strategies) {
-  const auto strategy = FindStrategy(options.strategy, {}, strategies);
+                                  const std::function<void(Worker&)>& adjust, const RankSetup& setup) {
+  const auto strategy = FindStrategy(options.strategy, {}, setup.strategies);
   PSRING_CHECK(strategy.ok());
   std::vector<std::vector<Buffer>> registered(workers);  // outlive the groups
   const int gpu = options.device == "cuda" && options.backend == "native" ? 0 : -1;
@@ -151,10 +160,10 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
                                        .timeout = absl::Seconds(options.timeout_s)},
                                       gpu_each);
   } else if (options.local_aggregation) {
-    connections = ConnectMachines(*strategy, options, workers, per_machine);
+    connections = ConnectMachines(*strategy, options, workers, setup.per_machine);
   } else {
     connections = Connect(*strategy, workers, absl::Seconds(options.timeout_s), ServersOf(options, workers),
-                          arrivals, gpu);
+                          setup.arrivals, gpu);
   }
   if (options.sync_batch_norm && !connections.groups.empty()) {
     connections.statistics =
@@ -174,7 +183,7 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
                   .device = *device,
                   .data = data,
                   .trace = trace,
-                  .strategies = &strategies,
+                  .strategies = &setup.strategies,
                   .group = connections.group(rank),
                   .statistics = connections.statistics.empty() ? nullptr : connections.statistics[rank].get(),
                   .registered = &registered[rank],
@@ -191,12 +200,59 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
 }
 
 std::vector<RankOutcome> TrainRanks(const TrainingOptions& options, int workers, const DataSplits& data,
-                                    const std::function<void(Worker&)>& adjust, Arrivals* arrivals,
-                                    int per_machine, const StrategyTable& strategies) {
-  std::vector<RankOutcome> outcomes =
-      RunRanks(options, workers, data, adjust, arrivals, per_machine, strategies);
+                                    const std::function<void(Worker&)>& adjust, const RankSetup& setup) {
+  std::vector<RankOutcome> outcomes = RunRanks(options, workers, data, adjust, setup);
   for (const RankOutcome& outcome : outcomes) (void)outcome.result.value();
   return outcomes;
+}
+
+std::vector<float> WeightsOf(const std::vector<RankOutcome>& outcomes) {
+  for (const RankOutcome& outcome : outcomes) EXPECT_TRUE(outcome.result.ok()) << outcome.result.status();
+  return outcomes.front().weights;
+}
+
+const RankOutcome& OneProcess(const TrainingOptions& options, int workers, const DataSplits& data) {
+  TrainingOptions alone = options;
+  LeaveServersOut(alone);
+  alone.strategy = "single";
+  alone.reference_workers = workers * options.replicas;
+  alone.replicas = 1;
+  alone.backend.clear();
+  alone.wire = "float32";
+  alone.check_replicas = false;
+  static auto& trained = *new std::map<std::string, RankOutcome>;
+  const std::string key = absl::StrCat(absl::StrJoin(TrainingArguments(alone), " "), " ", data.train.Hash(),
+                                       " ", data.test.Hash());
+  const auto [found, is_new] = trained.try_emplace(key);
+  if (is_new) found->second = RunRanks(alone, 1, data)[0];
+  (void)found->second.result.value();
+  return found->second;
+}
+
+std::vector<RankOutcome> ExpectOneProcess(const TrainingOptions& options, int workers, const DataSplits& data,
+                                          double tolerance) {
+  const RankOutcome& expected = OneProcess(options, workers, data);
+  std::vector<RankOutcome> ranks = TrainRanks(options, workers, data);
+  std::vector<float> weights = expected.weights;  // tables are at the end
+  weights.resize(std::min(weights.size(), ranks[0].weights.size()));
+  if (tolerance == 0) {
+    EXPECT_EQ(ranks[0].weights, weights);
+  } else {
+    EXPECT_LE(RelativeL2(ranks[0].weights, weights), tolerance);
+  }
+  for (size_t rank = 1; rank < ranks.size(); ++rank) {
+    EXPECT_EQ(ranks[rank].weights, ranks[0].weights) << "rank " << rank;
+    EXPECT_EQ(ranks[rank].steps.size(), ranks[0].steps.size());
+    for (size_t i = 0; i < std::min(ranks[rank].steps.size(), ranks[0].steps.size()); ++i) {
+      EXPECT_EQ(ranks[rank].steps[i].weights_hash, ranks[0].steps[i].weights_hash) << "step " << i;
+    }
+  }
+  EXPECT_EQ(ranks[0].result->curve.size(), expected.result->curve.size());
+  if (expected.result->curve.empty()) return ranks;
+  // The replicas of data-parallel divide the batches of evaluation, too.
+  EXPECT_NEAR(ranks[0].result->curve.back().test_loss, expected.result->curve.back().test_loss,
+              std::max(10 * tolerance, options.replicas > 1 ? 1e-5 : 0));
+  return ranks;
 }
 
 uint64_t GradientBytes(const RankResult& result) {
@@ -206,8 +262,43 @@ uint64_t GradientBytes(const RankResult& result) {
   return bytes;
 }
 
-DataSplits SmallData() {
-  return MakeSyntheticData({.height = 8, .width = 8, .train = 400, .test = 100}, /*seed=*/5);
+DataSplits FromText(const std::string& text,
+                    const std::function<absl::StatusOr<DataSplits>(const std::string& path)>& read) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/text-", getpid());
+  std::ofstream(path) << text;
+  auto data = read(path);
+  std::filesystem::remove(path);
+  return std::move(data).value();
+}
+
+const DataSplits& SmallData() {
+  static const DataSplits data =
+      MakeSyntheticData({.height = 8, .width = 8, .train = 400, .test = 100}, /*seed=*/5);
+  return data;
+}
+
+const DataSplits& SmallPictures() {
+  static const DataSplits data =
+      MakeSyntheticData({.height = 16, .width = 16, .train = 400, .test = 100}, /*seed=*/5);
+  return data;
+}
+
+const DataSplits& SmallClicks() {
+  static const DataSplits data = MakeClicks({.rows = 300, .alpha = 1, .train = 2000, .test = 200}, 1);
+  return data;
+}
+
+constexpr int kContext = 8;  // of SmallText
+
+const DataSplits& SmallText() {
+  static const DataSplits data = [] {
+    std::string text;
+    for (int i = 0; i < 300; ++i) {
+      absl::StrAppend(&text, "one fish, two fish, red fish, blue fish ", i % 7, "\n");
+    }
+    return FromText(text, [](const std::string& path) { return ReadText(path, kContext); });
+  }();
+  return data;
 }
 
 TrainingOptions SmallOptions(const std::string& strategy) {
@@ -221,6 +312,40 @@ TrainingOptions SmallOptions(const std::string& strategy) {
   options.bucket_mb = .004;  // three buckets, one of which ends within a layer
   options.timeout_s = 30;
   options.evaluate = false;
+  return options;
+}
+
+TrainingOptions TinyResNet(const std::string& strategy, const char* model) {
+  TrainingOptions options = SmallOptions(strategy);
+  options.model = model;
+  options.width = 16;
+  options.steps = 5;
+  options.optimizer = "sgd";
+  options.lr = .01;
+  options.evaluate = true;
+  options.bucket_mb = .5;
+  return options;
+}
+
+TrainingOptions TinyGpt(const std::string& strategy) {
+  TrainingOptions options = SmallOptions(strategy);
+  options.model = "gpt-nano";
+  options.data = "text";
+  options.layers = 2;
+  options.width = 16;
+  options.heads = 2;
+  options.context = kContext;
+  options.bucket_mb = .01;
+  return options;
+}
+
+TrainingOptions TinyDlrm(const std::string& strategy, const std::string& optimizer) {
+  TrainingOptions options = SmallOptions(strategy);
+  options.model = "dlrm-small";
+  options.data = "zipf:300:1";
+  options.width = 8;
+  options.optimizer = optimizer;
+  options.lr = optimizer == "sgd" ? .5 : .01;
   return options;
 }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -12,7 +13,7 @@
 #include "ps_server/client/ps_client.h"
 #include "ps_server/server/parameter_server.h"
 #include "ring_worker/groups/process_group.h"
-#include "trainer/data/pictures.h"
+#include "trainer/data/sources.h"
 #include "trainer/step/train_loop.h"
 #include "trainer/strategies/strategies.h"
 
@@ -43,18 +44,33 @@ struct RankOutcome {
   std::vector<std::string> warnings;
 };
 
-// With --local_aggregation every `per_machine` ranks are a machine, with a group of their own and one client.
-// With the backend "nccl" each rank has a GPU of its own. `adjust`: called for each rank's worker before it
-// runs. `arrivals`: see ServerOptions.
+// Of rank 0; fails the test if a rank has failed.
+std::vector<float> WeightsOf(const std::vector<RankOutcome>& outcomes);
+
+struct RankSetup {
+  Arrivals* arrivals = nullptr;  // see ServerOptions
+  int per_machine = 1;           // with --local_aggregation: the ranks of a machine
+  const StrategyTable& strategies = StrategyRows();
+};
+
+// With --local_aggregation each machine has a group of its own and one client. With the backend "nccl" each
+// rank has a GPU of its own. `adjust`: called for each rank's worker before it runs.
 std::vector<RankOutcome> RunRanks(
     const TrainingOptions& options, int workers, const DataSplits& data,
-    const std::function<void(Worker&)>& adjust = [](Worker&) {}, Arrivals* arrivals = nullptr,
-    int per_machine = 1, const StrategyTable& strategies = StrategyRows());
+    const std::function<void(Worker&)>& adjust = [](Worker&) {}, const RankSetup& setup = {});
 // The same; throws the status of a rank that fails.
 std::vector<RankOutcome> TrainRanks(
     const TrainingOptions& options, int workers, const DataSplits& data,
-    const std::function<void(Worker&)>& adjust = [](Worker&) {}, Arrivals* arrivals = nullptr,
-    int per_machine = 1, const StrategyTable& strategies = StrategyRows());
+    const std::function<void(Worker&)>& adjust = [](Worker&) {}, const RankSetup& setup = {});
+
+// One process that trains with the same options, and adds as many gradients as `workers` ranks. It trains
+// once for the same arguments.
+const RankOutcome& OneProcess(const TrainingOptions& options, int workers, const DataSplits& data);
+// Trains on `workers` ranks and expects that all end like OneProcess, with equal weights, after every step
+// too with --check_replicas, and with the test loss if they evaluate. `tolerance`: of the weights, as
+// RelativeL2; 0: the same bits. Tables on servers are not compared. Returns the ranks.
+std::vector<RankOutcome> ExpectOneProcess(const TrainingOptions& options, int workers, const DataSplits& data,
+                                          double tolerance = 0);
 
 // Runs `body(rank)` on one thread per rank and waits for all.
 void OnThreads(int ranks, const std::function<void(int rank)>& body);
@@ -62,9 +78,26 @@ void OnThreads(int ranks, const std::function<void(int rank)>& body);
 // Of one gradient, with the padding between tensors.
 uint64_t GradientBytes(const RankResult& result);
 
-// Small images, and options that train a small network on them for a few steps.
-DataSplits SmallData();
+inline const std::vector<std::string> kOptimizers = {"sgd", "momentum", "adam"};
+// Small enough to clip in every step, so that clipping changes the weights.
+inline constexpr double kClipNorm = 0.2;
+
+// 8 x 8 pictures, and options that train a small network on them for a few steps.
+const DataSplits& SmallData();
 TrainingOptions SmallOptions(const std::string& strategy);
+// 16 x 16 pictures, and a residual network with 16 channels in its first stage. Evaluates, which needs the
+// running statistics.
+const DataSplits& SmallPictures();
+TrainingOptions TinyResNet(const std::string& strategy, const char* model = "resnet18");
+// A text in windows of 8 tokens, and a transformer of two blocks.
+const DataSplits& SmallText();
+TrainingOptions TinyGpt(const std::string& strategy);
+// Clicks with tables of 300 rows, and a recommendation model for them.
+const DataSplits& SmallClicks();
+TrainingOptions TinyDlrm(const std::string& strategy, const std::string& optimizer = "sgd");
+// What `read` makes of a file with this text.
+DataSplits FromText(const std::string& text,
+                    const std::function<absl::StatusOr<DataSplits>(const std::string& path)>& read);
 
 // |a - b| / |b|.
 double RelativeL2(const std::vector<float>& a, const std::vector<float>& b);

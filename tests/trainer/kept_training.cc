@@ -3,11 +3,16 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/io/safetensors.h"
 #include "tests/kept_files.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 
@@ -62,6 +67,33 @@ std::vector<RankOutcome> RunKeeping(const TrainingOptions& options, int workers,
   EXPECT_TRUE(std::filesystem::is_empty(folder));  // the ranks' parts are deleted
   std::filesystem::remove_all(folder);
   return outcomes;
+}
+
+void ExpectAdamUpdate(const Files& from, const Files& to, int64_t updates) {
+  EXPECT_EQ(DecodePosition(KeptBytes(to))->updates, updates);
+  std::map<std::string, std::vector<float>> before, after;
+  for (const auto& [files, values] : {std::pair{&from, &before}, {&to, &after}}) {
+    for (const char* file : {kModelFile, kOptimizerFile}) {
+      std::vector<NamedTensor> tensors = DecodeSafetensors(files->at(file)).value();
+      for (NamedTensor& tensor : tensors) (*values)[tensor.name] = std::move(tensor.values);
+    }
+  }
+  const double correction1 = 1 - std::pow(.9, updates), correction2 = 1 - std::pow(.999, updates);
+  int changed = 0;
+  double worst = 0;
+  for (const auto& [name, was] : before) {
+    if (!after.contains("exp_avg." + name)) continue;
+    for (size_t i = 0; i < was.size(); ++i) {
+      const double mean = after["exp_avg." + name][i];
+      if (after[name][i] == was[i] || mean == before["exp_avg." + name][i]) continue;
+      const double variance = after["exp_avg_sq." + name][i];
+      const double update = .01 * (mean / correction1) / (std::sqrt(variance / correction2) + 1e-8);
+      worst = std::max(worst, std::abs(was[i] - after[name][i] - update));
+      ++changed;
+    }
+  }
+  EXPECT_GT(changed, 1000);
+  EXPECT_LT(worst, 1e-6);
 }
 
 }  // namespace psring

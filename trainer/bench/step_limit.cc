@@ -21,7 +21,7 @@
 #include "common/measure/collective_table.h"
 #include "common/measure/trace.h"
 #include "common/ops/step_products.h"
-#include "trainer/data/pictures.h"
+#include "trainer/data/sources.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/model.h"
 #include "trainer/models/replayed_model.h"

@@ -1,5 +1,3 @@
-#include "trainer/data/clicks.h"
-
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -11,6 +9,7 @@
 #include "common/base/random.h"
 #include "common/io/hash.h"
 #include "common/workloads/zipf.h"
+#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {

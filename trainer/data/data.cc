@@ -9,10 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/random.h"
 #include "common/workloads/zipf.h"
-#include "trainer/data/clicks.h"
-#include "trainer/data/pictures.h"
-#include "trainer/data/text.h"
-#include "trainer/data/words.h"
+#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {

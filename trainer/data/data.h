@@ -13,7 +13,7 @@ namespace psring {
 
 // `name`: "fashion-mnist" (Debian's dataset-fashion-mnist unless `dir` is given), "mnist" (from `dir`: four
 // idx files, plain or .gz), "synthetic" (learnable, generated from `seed`, needs no files), "text" and
-// "tokens" (text.h), "words" (words.h), "zipf:ROWS:ALPHA" (clicks.h). Errors name the file and the problem.
+// "tokens", "words", "zipf:ROWS:ALPHA" (sources.h). Errors name the file and the problem.
 struct DataRequest {
   std::string name;
   std::string dir = {};

@@ -1,5 +1,3 @@
-#include "trainer/data/pictures.h"
-
 #include <sys/stat.h>
 #include <zlib.h>
 
@@ -14,6 +12,7 @@
 #include "common/base/read_file.h"
 #include "common/io/hash.h"
 #include "common/text/translate.h"
+#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {

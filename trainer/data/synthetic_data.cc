@@ -1,7 +1,7 @@
 // Generated images: a pattern per class plus strong noise. A linear model classifies many but not all of
 // them, so that accuracy is informative.
 #include "common/base/random.h"
-#include "trainer/data/pictures.h"
+#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {

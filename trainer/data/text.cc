@@ -1,5 +1,3 @@
-#include "trainer/data/text.h"
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -15,6 +13,7 @@
 #include "common/base/check.h"
 #include "common/base/read_file.h"
 #include "common/io/hash.h"
+#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {

@@ -1,5 +1,3 @@
-#include "trainer/data/word_reader.h"
-
 #include <array>
 #include <climits>
 #include <clocale>
@@ -9,6 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {

@@ -1,5 +1,3 @@
-#include "trainer/data/words.h"
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -11,9 +9,8 @@
 #include "common/base/check.h"
 #include "common/base/random.h"
 #include "common/io/hash.h"
-#include "trainer/data/text.h"
+#include "trainer/data/sources.h"
 #include "trainer/data/weighted_draw.h"
-#include "trainer/data/word_reader.h"
 
 namespace psring {
 namespace {

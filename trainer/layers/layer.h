@@ -104,6 +104,26 @@ class Layer {
   const LayerTraits traits_;
 };
 
+class LayerWithoutParameters : public Layer {
+ public:
+  using Layer::Layer;
+  void Initialize(Random&, std::vector<float>&) const override {}
+  absl::Status BackwardWeight(const LayerPass&) const override { return absl::OkStatus(); }
+};
+
+// `shape`, of an op, with this number of samples.
+template <typename Shape>
+Shape ForBatch(Shape shape, int batch) {
+  shape.batch = batch;
+  return shape;
+}
+
+// LayerTraits::inputs of a layer that adds its second input, if it has one.
+inline std::vector<InputGradient> WrittenAndPassed(bool has_second) {
+  return has_second ? std::vector{InputGradient::kWritten, InputGradient::kPassed}
+                    : std::vector{InputGradient::kWritten};
+}
+
 // Where a layer's weight and bias are in the flat buffers. Tensors are copies: the layout's list may move
 // when it grows.
 struct WeightAndBias {

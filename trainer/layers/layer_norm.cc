@@ -1,36 +1,53 @@
-#include "trainer/layers/layer_norm.h"
+#include "trainer/layers/layers.h"
 
 namespace psring {
+namespace {
 
-LayerNormLayer::LayerNormLayer(int rows, const WeightAndBias& parameters)
-    : Layer({.outputs = static_cast<size_t>(rows) * parameters.weight.count,
-             .kept_bytes = 2 * sizeof(float) * static_cast<size_t>(rows),
-             .parameters = parameters.range(),
-             .inputs = {InputGradient::kAddable}}),
-      rows_(rows),
-      parameters_(parameters) {}
+class LayerNormLayer : public Layer {
+ public:
+  LayerNormLayer(int rows, const WeightAndBias& parameters)
+      : Layer({.outputs = static_cast<size_t>(rows) * parameters.weight.count,
+               .kept_bytes = 2 * sizeof(float) * static_cast<size_t>(rows),
+               .parameters = parameters.range(),
+               .inputs = {InputGradient::kAddable}}),
+        rows_(rows),
+        parameters_(parameters) {}
 
-LayerNormShape LayerNormLayer::ShapeFor(int batch) const {
-  return {.rows = batch * rows_, .width = static_cast<int>(parameters_.weight.count)};
-}
+  void Initialize(Random&, std::vector<float>& weights) const override {
+    Fill(parameters_.weight, 1, weights);
+  }
+  absl::Status Forward(const LayerPass& pass) const override {
+    pass.ops.families().normalization->LayerNormForward(
+        ShapeFor(pass.batch), pass.x[0], Part(pass.weights, parameters_.weight),
+        Part(pass.weights, parameters_.bias), pass.y, StatisticsOf(pass), pass.stream);
+    return absl::OkStatus();
+  }
+  absl::Status BackwardInput(const LayerPass& pass) const override {
+    pass.ops.families().normalization->LayerNormBackward(
+        ShapeFor(pass.batch), pass.x[0], Part(pass.weights, parameters_.weight), StatisticsOf(pass), pass.dy,
+        pass.dx[0], pass.adds[0], Part(pass.gradient, parameters_.weight),
+        Part(pass.gradient, parameters_.bias), pass.stream);
+    return absl::OkStatus();
+  }
+  absl::Status BackwardWeight(const LayerPass&) const override { return absl::OkStatus(); }
 
-Span LayerNormLayer::StatisticsOf(const LayerPass& pass) const {
-  return {pass.kept, size_t{2} * pass.batch * rows_, DType::kFloat32};
-}
+ private:
+  LayerNormShape ShapeFor(int batch) const {
+    return {.rows = batch * rows_, .width = static_cast<int>(parameters_.weight.count)};
+  }
+  // The mean and 1 / deviation of each row, which forward keeps.
+  Span StatisticsOf(const LayerPass& pass) const {
+    return {pass.kept, size_t{2} * pass.batch * rows_, DType::kFloat32};
+  }
 
-absl::Status LayerNormLayer::Forward(const LayerPass& pass) const {
-  pass.ops.families().normalization->LayerNormForward(
-      ShapeFor(pass.batch), pass.x[0], Part(pass.weights, parameters_.weight),
-      Part(pass.weights, parameters_.bias), pass.y, StatisticsOf(pass), pass.stream);
-  return absl::OkStatus();
-}
+  const int rows_;
+  const WeightAndBias parameters_;
+};
 
-absl::Status LayerNormLayer::BackwardInput(const LayerPass& pass) const {
-  pass.ops.families().normalization->LayerNormBackward(
-      ShapeFor(pass.batch), pass.x[0], Part(pass.weights, parameters_.weight), StatisticsOf(pass), pass.dy,
-      pass.dx[0], pass.adds[0], Part(pass.gradient, parameters_.weight),
-      Part(pass.gradient, parameters_.bias), pass.stream);
-  return absl::OkStatus();
+}  // namespace
+
+std::unique_ptr<Layer> MakeLayerNorm(const std::string& name, int rows, int width, ParameterLayout& layout) {
+  return std::make_unique<LayerNormLayer>(rows, WeightAndBias::In(layout, name, {width}));
 }
 
 }  // namespace psring

@@ -1,17 +1,12 @@
-#include "trainer/models/gpt.h"
-
 #include <cmath>
 #include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "trainer/layers/attention.h"
-#include "trainer/layers/dropout.h"
-#include "trainer/layers/embedding.h"
-#include "trainer/layers/layer_norm.h"
-#include "trainer/layers/linear.h"
+#include "trainer/layers/layers.h"
 #include "trainer/models/network.h"
+#include "trainer/models/networks.h"
 
 namespace psring {
 namespace {
@@ -51,26 +46,22 @@ int AddBlock(const ModelSize& size, double dropout, int block, int x, Network::B
   up.activation = Activation::kGelu;
 
   const auto norm = [&](const char* of, int value) {
-    return network.Add(
-        std::make_unique<LayerNormLayer>(absl::StrCat(name, of), size.context, size.width, layout), {value});
+    return network.Add(MakeLayerNorm(absl::StrCat(name, of), size.context, size.width, layout), {value});
   };
   const auto add = [&](const char* of, const LinearConfig& config, std::vector<int> inputs) {
-    return network.Add(std::make_unique<LinearLayer>(absl::StrCat(name, of), config, layout),
-                       std::move(inputs));
+    return network.Add(MakeLinear(absl::StrCat(name, of), config, layout), std::move(inputs));
   };
   // The embedding's dropout is number 0.
   const auto add_to_x = [&](const char* of, const LinearConfig& config, int value, int branch) {
     if (dropout == 0) return add(of, config, {value, x});
-    return network.Add(
-        std::make_unique<DropoutLayer>(DropoutConfig{.elements = size_t{1} * size.context * size.width,
-                                                     .probability = dropout,
-                                                     .number = uint32_t(1 + 2 * block + branch),
-                                                     .residual = true}),
-        {add(of, config, {value}), x});
+    return network.Add(MakeDropout({.elements = size_t{1} * size.context * size.width,
+                                    .probability = dropout,
+                                    .number = uint32_t(1 + 2 * block + branch),
+                                    .residual = true}),
+                       {add(of, config, {value}), x});
   };
   int value = add(".attn.c_attn", qkv, {norm(".ln_1", x)});
-  value = network.Add(std::make_unique<AttentionLayer>(size.context, size.heads, size.width / size.heads),
-                      {value});
+  value = network.Add(MakeAttention(size.context, size.heads, size.width / size.heads), {value});
   x = add_to_x(".attn.c_proj", projection, value, 0);
   value = add(".mlp.c_fc", up, {norm(".ln_2", x)});
   return add_to_x(".mlp.c_proj", down, value, 1);
@@ -82,31 +73,23 @@ ModelRow::Make Gpt(const ModelSize& size, double dropout) {
   return [size, dropout](const SampleSpec& samples, Ops& ops) -> absl::StatusOr<std::unique_ptr<Model>> {
     PSRING_RETURN_IF_ERROR(Check(size, samples, ops));
     Network::Builder network(samples);
-    std::unique_ptr<EmbeddingLayer> embedding =
-        EmbeddingLayer::In(network.layout(), {.table = "transformer.wte.weight",
-                                              .positions = "transformer.wpe.weight",
-                                              .rows = samples.classes,
-                                              .context = size.context,
-                                              .width = size.width,
-                                              .deviation = kDeviation});
-    const Tensor table = embedding->table();
-    int x = network.Add(std::move(embedding), {network.Input(0)});
+    ParameterLayout& layout = network.layout();
+    const auto vectors = [&](const char* name, int rows) -> Tensor {
+      return layout.tensors()[layout.Add(name, {rows, size.width})];
+    };
+    const Tensor table = vectors("transformer.wte.weight", samples.classes),
+                 positions = vectors("transformer.wpe.weight", size.context);
+    int x = network.Add(MakeEmbedding(table, positions, kDeviation), {network.Input(0)});
     if (dropout > 0) {
-      x = network.Add(
-          std::make_unique<DropoutLayer>(DropoutConfig{
-              .elements = size_t{1} * size.context * size.width, .probability = dropout, .number = 0}),
-          {x});
+      const size_t elements = size_t{1} * size.context * size.width;
+      x = network.Add(MakeDropout({.elements = elements, .probability = dropout, .number = 0}), {x});
     }
     for (int block = 0; block < size.layers; ++block) {
       network.AddUnit([&] { x = AddBlock(size, dropout, block, x, network); });
     }
-    x = network.Add(
-        std::make_unique<LayerNormLayer>("transformer.ln_f", size.context, size.width, network.layout()),
-        {x});
-    network.Add(
-        std::make_unique<LinearLayer>(
-            LinearConfig{.inputs = size.width, .outputs = samples.classes, .rows = size.context}, table),
-        {x});
+    x = network.Add(MakeLayerNorm("transformer.ln_f", size.context, size.width, layout), {x});
+    const LinearConfig logits{.inputs = size.width, .outputs = samples.classes, .rows = size.context};
+    network.Add(MakeTiedLinear(logits, table), {x});
     return network.Build(ops);
   };
 }

@@ -2,14 +2,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "trainer/layers/conv.h"
-#include "trainer/layers/linear.h"
-#include "trainer/layers/max_pool.h"
-#include "trainer/models/gpt.h"
+#include "trainer/layers/layers.h"
 #include "trainer/models/model.h"
 #include "trainer/models/network.h"
-#include "trainer/models/recommend.h"
-#include "trainer/models/resnet.h"
+#include "trainer/models/networks.h"
 
 namespace psring {
 namespace {
@@ -35,8 +31,7 @@ absl::StatusOr<std::unique_ptr<Model>> MakePerceptron(const SampleSpec& samples,
                               .outputs = outputs,
                               .activation = relu ? Activation::kRelu : Activation::kNone,
                               .image = image};
-    value = network.Add(std::make_unique<LinearLayer>(absl::StrCat("fc", number++), config, network.layout()),
-                        {value});
+    value = network.Add(MakeLinear(absl::StrCat("fc", number++), config, network.layout()), {value});
     inputs = outputs;
     image = {};
   };
@@ -68,17 +63,16 @@ absl::StatusOr<std::unique_ptr<Model>> MakeCnn(const SampleSpec& samples, Ops& o
   const ImageShape pooled{.height = pool.height / 2, .width = pool.width / 2, .channels = pool.channels};
   Network::Builder network(samples);
   ParameterLayout& layout = network.layout();
-  int value =
-      network.Add(std::make_unique<ConvLayer>("conv1", ConvConfig{conv1}, layout), {network.Input(0)});
-  value = network.Add(std::make_unique<ConvLayer>("conv2", ConvConfig{conv2}, layout), {value});
-  value = network.Add(std::make_unique<MaxPoolLayer>(pool), {value});
+  int value = network.Add(MakeConv("conv1", {.shape = conv1}, layout), {network.Input(0)});
+  value = network.Add(MakeConv("conv2", {.shape = conv2}, layout), {value});
+  value = network.Add(MakeMaxPool(pool), {value});
   const LinearConfig fc1{.inputs = static_cast<int>(pooled.count()),
                          .outputs = 128,
                          .activation = Activation::kRelu,
                          .image = pooled},
       fc2{.inputs = 128, .outputs = samples.classes};
-  value = network.Add(std::make_unique<LinearLayer>("fc1", fc1, layout), {value});
-  network.Add(std::make_unique<LinearLayer>("fc2", fc2, layout), {value});
+  value = network.Add(MakeLinear("fc1", fc1, layout), {value});
+  network.Add(MakeLinear("fc2", fc2, layout), {value});
   return network.Build(ops);
 }
 

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "trainer/layers/layer.h"
-#include "trainer/models/activation_plan.h"
-#include "trainer/models/gradient_plan.h"
+#include "trainer/models/memory_plan.h"
 #include "trainer/models/model.h"
 
 namespace psring {
@@ -25,7 +24,7 @@ class Network : public Model {
     // Input i of the samples.
     int Input(int i) const { return i; }
     // A layer that reads these values. Returns its output. A value that several layers read needs an input
-    // that can add its gradient (gradient_plan.h).
+    // that can add its gradient (memory_plan.h).
     int Add(std::unique_ptr<Layer> layer, std::vector<int> inputs);
     // The layers that `add` adds are a unit, which Keep::kUnitInputs computes twice. Layers after it read
     // only the output of its last layer.

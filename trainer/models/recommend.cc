@@ -1,14 +1,11 @@
-#include "trainer/models/recommend.h"
-
 #include <cmath>
 #include <memory>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "trainer/layers/bags.h"
-#include "trainer/layers/dots.h"
-#include "trainer/layers/linear.h"
+#include "trainer/layers/layers.h"
 #include "trainer/models/network.h"
+#include "trainer/models/networks.h"
 
 namespace psring {
 namespace {
@@ -48,7 +45,7 @@ ModelRow::Make Dlrm(const ModelSize& size, double) {
     const auto add = [&](const std::string& name, int outputs, bool relu) {
       const LinearConfig config{
           .inputs = inputs, .outputs = outputs, .activation = relu ? Activation::kRelu : Activation::kNone};
-      value = network.Add(std::make_unique<LinearLayer>(name, config, layout), {value});
+      value = network.Add(MakeLinear(name, config, layout), {value});
       inputs = outputs;
     };
     add("bottom.0", 2 * size.width, /*relu=*/true);
@@ -67,9 +64,9 @@ ModelRow::Make Dlrm(const ModelSize& size, double) {
       first += lookups;
     }
     const int others = static_cast<int>(tables.size());
-    const int bags = network.Add(std::make_unique<BagLayer>(tables, static_cast<int>(rows.count()), layout),
-                                 {network.Input(1)});
-    value = network.Add(std::make_unique<DotLayer>(Dots::kAllPairs, others, size.width), {value, bags});
+    const int bags =
+        network.Add(MakeBags(tables, static_cast<int>(rows.count()), layout), {network.Input(1)});
+    value = network.Add(MakeDots(Dots::kAllPairs, others, size.width), {value, bags});
     inputs = static_cast<int>(DotShape{Dots::kAllPairs, 0, others, size.width}.outputs());
     add("top.0", 2 * size.width, /*relu=*/true);
     add("top.1", size.width, /*relu=*/true);
@@ -93,14 +90,12 @@ ModelRow::Make SkipGram(const ModelSize& size, double) {
                         .input = input,
                         .bags = bags,
                         .bound = bound};
-      return network.Add(std::make_unique<BagLayer>(std::vector<Table>{table}, bags, network.layout()),
-                         {network.Input(input)});
+      return network.Add(MakeBags({table}, bags, network.layout()), {network.Input(input)});
     };
     // word2vec's initial values: of words uniform, of targets 0.
     const int word = vectors("words.weight", 0, 1, .5f / static_cast<float>(size.width));
     const int targets = vectors("targets.weight", 1, samples.labels, 0);
-    network.Add(std::make_unique<DotLayer>(Dots::kFirstWithOthers, samples.labels, size.width),
-                {word, targets});
+    network.Add(MakeDots(Dots::kFirstWithOthers, samples.labels, size.width), {word, targets});
     return network.Build(ops);
   };
 }

@@ -15,7 +15,7 @@
 #include "common/measure/trace.h"
 #include "common/text/translate.h"
 #include "trainer/data/data.h"
-#include "trainer/data/pictures.h"
+#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {
@@ -52,6 +52,30 @@ absl::Status CheckUnits(const ModelRow& row) {
 }
 
 int64_t Nanos(double ms) { return std::llround(1e6 * ms); }
+
+absl::StatusOr<DataSplits> SamplesOf(const TrainingOptions& options) {
+  PSRING_ASSIGN_OR_RETURN(const ModelRow row, ModelOf(options));
+  if (row.size.context == ModelSize::kFixed && options.reads_text()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--data ", options.data, ": the model ", row.name,
+                     " reads pictures; choose other data, or --model gpt-nano"));
+  }
+  return LoadData({.name = options.data,
+                   .dir = options.data_dir,
+                   .text = options.text,
+                   .context = row.size.context,
+                   .seed = options.seed});
+}
+
+// For a recording, which does not read them.
+DataSplits EmptySamples() {
+  const Dataset samples = MakePictures({.height = 1,
+                                        .width = 1,
+                                        .classes = 1,
+                                        .pixels = std::vector<uint8_t>(kSamples),
+                                        .labels = std::vector<uint8_t>(kSamples)});
+  return {.name = "none", .train = samples, .test = samples};
+}
 
 class ReplayedModel : public Model {
  public:
@@ -148,25 +172,8 @@ absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options, const ModelTabl
 }
 
 absl::StatusOr<DataSplits> DataOf(const TrainingOptions& options) {
-  if (options.workload.empty()) {
-    PSRING_ASSIGN_OR_RETURN(const ModelRow row, ModelOf(options));
-    if (row.size.context == ModelSize::kFixed && options.reads_text()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--data ", options.data, ": the model ", row.name,
-                       " reads pictures; choose other data, or --model gpt-nano"));
-    }
-    return LoadData({.name = options.data,
-                     .dir = options.data_dir,
-                     .text = options.text,
-                     .context = row.size.context,
-                     .seed = options.seed});
-  }
-  DataSplits data{.name = "none"};
-  data.train = data.test = MakePictures({.height = 1,
-                                         .width = 1,
-                                         .classes = 1,
-                                         .pixels = std::vector<uint8_t>(kSamples),
-                                         .labels = std::vector<uint8_t>(kSamples)});
+  PSRING_ASSIGN_OR_RETURN(DataSplits data, options.workload.empty() ? SamplesOf(options) : EmptySamples());
+  PSRING_RETURN_IF_ERROR(HoldOut(options.validation, options.score == "validation", data));
   return data;
 }
 

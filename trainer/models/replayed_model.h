@@ -22,7 +22,7 @@ inline Keep KeepOf(const TrainingOptions& options) {
   return options.recompute ? Keep::kUnitInputs : Keep::kAll;
 }
 
-// The training data; a recording gets samples without content.
+// The training data, without those held out by --validation; a recording gets samples without content.
 absl::StatusOr<DataSplits> DataOf(const TrainingOptions& options);
 
 // Forward waits for forward_ms. Backward writes one value of each tensor, reports the tensor at its time, and

@@ -1,5 +1,3 @@
-#include "trainer/models/resnet.h"
-
 #include <cmath>
 #include <memory>
 #include <string>
@@ -7,11 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/base/check.h"
-#include "trainer/layers/average_pool.h"
-#include "trainer/layers/batch_norm.h"
-#include "trainer/layers/conv.h"
-#include "trainer/layers/linear.h"
+#include "trainer/layers/layers.h"
 #include "trainer/models/network.h"
+#include "trainer/models/networks.h"
 
 namespace psring {
 namespace {
@@ -48,7 +44,7 @@ class ResNetBuilder {
     // He et al. 2015, by the number of outputs.
     const float deviation = std::sqrt(2.0f / static_cast<float>(kernel * kernel * channels));
     const ConvConfig config{.shape = shape, .bias = false, .deviation = deviation};
-    return {network_.Add(std::make_unique<ConvLayer>(name, config, network_.layout()), {x.value}),
+    return {network_.Add(MakeConv(name, config, network_.layout()), {x.value}),
             {.height = shape.out_height(), .width = shape.out_width(), .channels = channels}};
   }
 
@@ -60,9 +56,7 @@ class ResNetBuilder {
                                  .residual = residual != nullptr};
     std::vector<int> inputs = {x.value};
     if (residual != nullptr) inputs.push_back(residual->value);
-    return {
-        network_.Add(std::make_unique<BatchNormLayer>(name, config, network_.layout()), std::move(inputs)),
-        x.shape};
+    return {network_.Add(MakeBatchNorm(name, config, network_.layout()), std::move(inputs)), x.shape};
   }
 
   // relu(x + normalized convolutions of x). Where the shape changes, x is convolved, too: first, so that in
@@ -120,9 +114,9 @@ absl::StatusOr<std::unique_ptr<Model>> MakeResNet(const Architecture& net, const
     ++stage;
   }
   const PoolShape pool{.height = x.shape.height, .width = x.shape.width, .channels = x.shape.channels};
-  const int means = network.Add(std::make_unique<AveragePoolLayer>(pool), {x.value});
+  const int means = network.Add(MakeAveragePool(pool), {x.value});
   const LinearConfig fc{.inputs = x.shape.channels, .outputs = samples.classes};
-  network.Add(std::make_unique<LinearLayer>("fc", fc, network.layout()), {means});
+  network.Add(MakeLinear("fc", fc, network.layout()), {means});
   return network.Build(ops);
 }
 

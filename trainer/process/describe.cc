@@ -1,6 +1,5 @@
 #include "trainer/process/describe.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -75,8 +74,7 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(options.device));
   PSRING_RETURN_IF_ERROR(CheckDevice(options, *device));
   PSRING_ASSIGN_OR_RETURN(const ModelRow row, ModelOf(options));
-  PSRING_ASSIGN_OR_RETURN(DataSplits data, DataOf(options));
-  PSRING_RETURN_IF_ERROR(HoldOut(options.validation, options.score == "validation", data));
+  PSRING_ASSIGN_OR_RETURN(const DataSplits data, DataOf(options));
   PSRING_ASSIGN_OR_RETURN(const StepPlan steps,
                           PlanSteps(options, data.train.count(), world_size, data.train.spec().labels));
   const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
@@ -106,8 +104,7 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
                        {"refused", std::string(refused.message())}});
   }
   std::vector<int64_t> bucket_elements;
-  const BucketSizes sizes{.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb};
-  for (const Bucket& bucket : PlanBuckets(model->parameters(), sizes)) {
+  for (const Bucket& bucket : PlanBuckets(model->parameters(), BucketSizesOf(options))) {
     bucket_elements.push_back(static_cast<int64_t>(bucket.count));
   }
   return Json{{"samples", data.train.predictions()},

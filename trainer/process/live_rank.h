@@ -59,6 +59,13 @@ class SharedData {
   std::optional<absl::StatusOr<DataSplits>> data_ ABSL_GUARDED_BY(mutex_);
 };
 
+// `units`: Device::unit() of every rank, by rank. FailedPrecondition names ranks that share a GPU without
+// --oversubscribe. Pure.
+absl::Status CheckSharing(const std::vector<std::string>& units, bool may_share);
+// For NCCL. FailedPrecondition: ranks of one process share a GPU, which NCCL permits only to ranks of
+// different processes. Pure.
+absl::Status CheckSharingInProcess(const std::vector<std::string>& units, int ranks_per_process);
+
 // What the ranks of a process share. Outlives them.
 struct LiveProcess {
   const TrainerFlags& flags;

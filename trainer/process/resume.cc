@@ -82,14 +82,9 @@ absl::StatusOr<std::optional<CheckpointBytes>> ShareCheckpoint(const TrainingOpt
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all, rendezvous->Exchange("resume", mine));
   const std::string& first = all.front();
   if (first.empty()) return bytes;
+  std::string residual;
   if (options.wire != "float32") {
-    std::string residual;
     PSRING_RETURN_IF_ERROR(ReadResidual(first.substr(1), rank, *rendezvous, bytes, note, residual));
-    if (rank == 0) return bytes;
-    return CheckpointBytes{.path = "rank 0's checkpoint",
-                           .position = first.substr(1),
-                           .residual = std::move(residual),
-                           .has_optimizer = first.front() == '+'};
   }
   if (rank == 0) return bytes;
   if (!strategy.communicates()) {
@@ -98,8 +93,10 @@ absl::StatusOr<std::optional<CheckpointBytes>> ShareCheckpoint(const TrainingOpt
     return absl::FailedPreconditionError(
         absl::StrCat("--resume: at ", options.resume, " this rank finds a different checkpoint than rank 0"));
   }
-  return CheckpointBytes{
-      .path = "rank 0's checkpoint", .position = first.substr(1), .has_optimizer = first.front() == '+'};
+  return CheckpointBytes{.path = "rank 0's checkpoint",
+                         .position = first.substr(1),
+                         .residual = std::move(residual),
+                         .has_optimizer = first.front() == '+'};
 }
 
 absl::StatusOr<std::unique_ptr<WorkerParts>> PartsOf(const TrainingOptions& options,

@@ -21,6 +21,13 @@ std::optional<int64_t> RunDelayNanos();
 // From one thread's schedstat: "time on a processor, time waiting for one, time slices". Pure.
 std::optional<int64_t> RunDelayOf(const std::string& schedstat);
 
+// Bytes, with headers, that the network interface has sent so far for all processes, as counted by the kernel
+// in this process's network namespace. Data that is split into frames later (segmentation offload) counts
+// with one header. NotFound lists the interfaces.
+absl::StatusOr<int64_t> InterfaceTxBytes(const std::string& interface);
+// The same from the text of /proc/net/dev. Pure.
+absl::StatusOr<int64_t> InterfaceTxBytesOf(const std::string& proc_net_dev, const std::string& interface);
+
 // Processor time used by this thread.
 int64_t ThreadCpuNanos();
 

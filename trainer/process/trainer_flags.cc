@@ -21,47 +21,39 @@ TrainerFlags ParseTrainerFlags(int argc, char** argv) {
   CLI::App app("One rank of a training run, with any strategy.", "trainer");
   AddTrainingFlags(app, flags.training);
   AddModelsAndData(app);
+  const std::string usual_group = app.option_defaults()->get_group();
+  app.option_defaults()->group("This process");
   app.add_option(
-         "--rendezvous", flags.rendezvous,
-         "env://, tcp://HOST:PORT or file://PATH, with RANK and WORLD_SIZE in the environment; by "
-         "default env:// if RANK (or the variable of mpirun or srun) is set, otherwise a single process")
-      ->group("This process");
+      "--rendezvous", flags.rendezvous,
+      "env://, tcp://HOST:PORT or file://PATH, with RANK and WORLD_SIZE in the environment; by "
+      "default env:// if RANK (or the variable of mpirun or srun) is set, otherwise a single process");
   app.add_option("--bind", flags.network.bind,
                  "Address of this machine on which this rank and its servers listen; by default the "
-                 "loopback if all ranks are on one host, otherwise the address of the route to rank 0")
-      ->group("This process");
-  app.add_option("--interface", flags.network.interface, "The same, by its network interface's name: eth0")
-      ->group("This process");
+                 "loopback if all ranks are on one host, otherwise the address of the route to rank 0");
+  app.add_option("--interface", flags.network.interface, "The same, by its network interface's name: eth0");
   app.add_flag(
-         "--servers_elsewhere", flags.servers_elsewhere,
-         "Do not start parameter servers. Otherwise, if psring is not the launcher, rank 0 starts them; "
-         "with --server_placement colocated every rank starts one; with dedicated the last ranks are "
-         "servers")
-      ->group("This process");
-  app.add_option("--record", flags.record, "Folder for steps, trace and result, of this run only")
-      ->group("This process");
+      "--servers_elsewhere", flags.servers_elsewhere,
+      "Do not start parameter servers. Otherwise, if psring is not the launcher, rank 0 starts them; "
+      "with --server_placement colocated every rank starts one; with dedicated the last ranks are "
+      "servers");
+  app.add_option("--record", flags.record, "Folder for steps, trace and result, of this run only");
   app.add_option("--progress", flags.progress, "plain, json (for a launcher) or none")
-      ->group("This process")
       ->check(OneOf({"plain", "json", "none"}))
       ->capture_default_str();
   app.add_option("--count_interface", flags.count_interface,
-                 "Network interface whose sent bytes are recorded, which includes those of other programs")
-      ->group("This process");
+                 "Network interface whose sent bytes are recorded, which includes those of other programs");
   AddLinkFlags(app, flags.link);
-  app.add_flag("--describe", flags.describe, "Print strategies, models and data as JSON, and exit")
-      ->group("This process");
+  app.add_flag("--describe", flags.describe, "Print strategies, models and data as JSON, and exit");
   app.add_flag("--check_only", flags.check_only,
-               "Load the data, build the model, print the resulting settings as JSON, and exit")
-      ->group("This process");
+               "Load the data, build the model, print the resulting settings as JSON, and exit");
   app.add_option("--workers", flags.workers,
                  "Workers in this process: logical ones with --clock virtual, replicas with --strategy "
                  "data-parallel [1]")
-      ->group("This process")
       ->check(WholeNumber(1, kMaxLogicalWorkers));
   app.add_option("--replay", flags.replay,
                  "Repeat an asynchronous run from the order of arrivals that its server recorded "
-                 "(arrivals-server0.bin); the other flags are those of that run")
-      ->group("This process");
+                 "(arrivals-server0.bin); the other flags are those of that run");
+  app.option_defaults()->group(usual_group);
   ParseOrExit(app, argc, argv);
   flags.training.strategy = CanonicalStrategy(flags.training.strategy);
   if (!flags.alone_for_all()) flags.training.replicas = std::max(1, flags.workers);

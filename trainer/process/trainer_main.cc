@@ -143,14 +143,6 @@ absl::StatusOr<Job> FindJob(TrainerFlags& flags) {
   return job;
 }
 
-absl::Status TrainAllWorkers(const TrainerFlags& flags) {
-  const VirtualFlags for_all{.training = flags.training,
-                             .workers = std::max(1, flags.workers),
-                             .record = flags.record,
-                             .progress = flags.progress};
-  return flags.replay.empty() ? TrainVirtually(for_all) : ReplayFile(for_all, flags.replay);
-}
-
 // A launcher that was forgotten, or that did not set the rank, leaves a job of one rank. psring says how many
 // there are.
 void NoteOnlyRank(const TrainerFlags& flags, int world_size) {
@@ -210,6 +202,22 @@ void DieWithMpirun() {
   if (IsSet("OMPI_COMM_WORLD_RANK") || IsSet("PMI_RANK")) prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
+// Everything that is rejected before training. The signals' thread must be the first.
+absl::StatusOr<Job> Prepare(TrainerFlags& flags, std::optional<StopSignal>& stop) {
+  PSRING_RETURN_IF_ERROR(CheckAddressSpace());
+  PSRING_RETURN_IF_ERROR(ApplyModel(flags.training));
+  PSRING_RETURN_IF_ERROR(ApplyWorkload(flags.training));
+  stop.emplace();
+  PSRING_ASSIGN_OR_RETURN(Job job, FindJob(flags));
+  const RendezvousOptions& join = job.part.join;
+  PSRING_RETURN_IF_ERROR(CheckTrainerFlags(flags, join.world_size));
+  if (!job.part.becomes.empty()) return BecomeServer(job.part.becomes);
+  if (flags.check_only || flags.alone_for_all() || !job.has_others) return job;
+  const bool hosts_store = job.store != nullptr || (join.rank == 0 && !join.hosted_elsewhere);
+  PSRING_RETURN_IF_ERROR(AllowConnections(flags, join.world_size, hosts_store));
+  return job;
+}
+
 int Main(int argc, char** argv) {
   DieWithMpirun();
   KeepFreedMemory();
@@ -218,34 +226,20 @@ int Main(int argc, char** argv) {
     std::printf("%s\n", DescribeAsJson().c_str());
     return 0;
   }
-  absl::Status checked = CheckAddressSpace();
-  if (checked.ok()) checked = ApplyModel(flags.training);
-  if (checked.ok()) checked = ApplyWorkload(flags.training);
-  if (!checked.ok()) return Fail("trainer", std::string(checked.message()), 2);
-  StopSignal stop;
-
-  const absl::StatusOr<Job> job = FindJob(flags);
-  checked = job.status();
-  if (checked.ok()) checked = CheckTrainerFlags(flags, job->part.join.world_size);
-  if (checked.ok() && !job->part.becomes.empty()) checked = BecomeServer(job->part.becomes);
-  if (checked.ok() && !flags.check_only && !flags.alone_for_all() && job->has_others) {
-    const RendezvousOptions& join = job->part.join;
-    const bool hosts_store = job->store != nullptr || (join.rank == 0 && !join.hosted_elsewhere);
-    checked = AllowConnections(flags, join.world_size, hosts_store);
-  }
-  if (!checked.ok()) return Fail("trainer", std::string(checked.message()), 2);
-
+  std::optional<StopSignal> stop;
+  const absl::StatusOr<Job> job = Prepare(flags, stop);
+  if (!job.ok()) return Fail("trainer", std::string(job.status().message()), 2);
   if (flags.check_only) {
     const absl::StatusOr<std::string> text = CheckAsJson(flags.training, job->part.join.world_size);
     if (!text.ok()) return Fail("trainer", std::string(text.status().message()), 2);
     std::printf("%s\n", text->c_str());
     return 0;
   }
-  if (!flags.alone_for_all()) return TrainLive(flags, *job, stop);
-  const absl::Status trained = TrainAllWorkers(flags);
+  if (!flags.alone_for_all()) return TrainLive(flags, *job, *stop);
+  const absl::Status trained = flags.replay.empty() ? TrainVirtually(flags) : ReplayFile(flags);
   if (trained.ok()) return 0;
-  if (absl::IsInvalidArgument(trained)) return Fail("trainer", std::string(trained.message()), 2);
-  return Fail("trainer", std::string(trained.message()), stop.signal() != 0 ? 128 + stop.signal() : 1);
+  const int code = absl::IsInvalidArgument(trained) ? 2 : stop->signal() != 0 ? 128 + stop->signal() : 1;
+  return Fail("trainer", std::string(trained.message()), code);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "trainer/process/virtual_main.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <deque>
 #include <memory>
@@ -12,7 +13,6 @@
 #include "common/measure/arrivals.h"
 #include "common/measure/records.h"
 #include "nlohmann/json.hpp"
-#include "trainer/data/data.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/process/progress.h"
 #include "trainer/process/record_writer.h"
@@ -21,12 +21,6 @@
 
 namespace psring {
 namespace {
-
-absl::StatusOr<DataSplits> LoadSplits(const TrainingOptions& options) {
-  PSRING_ASSIGN_OR_RETURN(DataSplits data, DataOf(options));
-  PSRING_RETURN_IF_ERROR(HoldOut(options.validation, options.score == "validation", data));
-  return data;
-}
 
 struct RankRecords {
   std::unique_ptr<RecordWriter> writer;
@@ -42,22 +36,23 @@ absl::StatusOr<std::unique_ptr<Device>> HostDevice(const std::string& spec) {
 
 }  // namespace
 
-absl::Status TrainVirtually(const VirtualFlags& flags) {
+absl::Status TrainVirtually(const TrainerFlags& flags) {
+  const int workers = std::max(1, flags.workers);
   const std::unique_ptr<Progress> progress =
-      MakeProgress(flags.progress, /*rank=*/0, flags.workers, flags.training.reads_text());
+      MakeProgress(flags.progress, /*rank=*/0, workers, flags.training.reads_text());
   progress->Started();
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, HostDevice(flags.training.device));
   std::vector<RankRecords> records;
-  for (int rank = 0; rank < flags.workers && !flags.record.empty(); ++rank) {
+  for (int rank = 0; rank < workers && !flags.record.empty(); ++rank) {
     RankRecords& of_rank = records.emplace_back();
     PSRING_ASSIGN_OR_RETURN(of_rank.writer, RecordWriter::Open(flags.record, rank));
     // Viewers cannot open very large traces, so all workers together get the capacity of one live rank.
-    of_rank.trace = std::make_unique<Trace>(rank, (size_t{1} << 16) / static_cast<size_t>(flags.workers));
+    of_rank.trace = std::make_unique<Trace>(rank, (size_t{1} << 16) / static_cast<size_t>(workers));
   }
-  PSRING_ASSIGN_OR_RETURN(const DataSplits data, LoadSplits(flags.training));
+  PSRING_ASSIGN_OR_RETURN(const DataSplits data, DataOf(flags.training));
 
   int64_t samples = 0;  // of rank 0
-  VirtualRun run{.workers = flags.workers, .device = *device, .data = data};
+  VirtualRun run{.workers = workers, .device = *device, .data = data};
   run.on_step = [&](const StepRecord& record) {
     if (record.rank == 0) samples += record.samples;
     if (records.empty()) return absl::OkStatus();
@@ -84,17 +79,18 @@ absl::Status TrainVirtually(const VirtualFlags& flags) {
   return absl::OkStatus();
 }
 
-absl::Status ReplayFile(const VirtualFlags& flags, const std::string& file) {
+absl::Status ReplayFile(const TrainerFlags& flags) {
   const std::unique_ptr<Progress> progress =
       MakeProgress(flags.progress, /*rank=*/0, /*world_size=*/1, flags.training.reads_text());
   progress->Started();
-  PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(file, kMaxRecordBytes));
+  PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(flags.replay, kMaxRecordBytes));
   const absl::StatusOr<Arrivals> arrivals = ArrivalsFromBytes(bytes);
   if (!arrivals.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("--replay ", file, ": ", arrivals.status().message()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--replay ", flags.replay, ": ", arrivals.status().message()));
   }
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, HostDevice(flags.training.device));
-  PSRING_ASSIGN_OR_RETURN(const DataSplits data, LoadSplits(flags.training));
+  PSRING_ASSIGN_OR_RETURN(const DataSplits data, DataOf(flags.training));
   Replay replay{.device = *device, .data = data};
   replay.on_progress = [&](int64_t done, int64_t all) {
     progress->Step({.done = done, .planned = all, .samples = done});

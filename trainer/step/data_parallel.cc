@@ -71,10 +71,10 @@ Span DataParallel::PlaceOf(const Activations& activations, int batch, size_t rep
   return activations.values[0].Slice(size_t(first) * OutputElements(), size_t(count) * OutputElements());
 }
 
-void DataParallel::Charge(double& ms, Stream& stream) {
-  stream.Run([this, &ms] {
+void DataParallel::Charge(double* ms, Stream& stream) {
+  stream.Run([this, ms] {
     const int64_t now = options_.clock();
-    ms += 1e-6 * static_cast<double>(now - charged_ns_);
+    if (ms != nullptr) *ms += 1e-6 * static_cast<double>(now - charged_ns_);
     charged_ns_ = now;
     return absl::OkStatus();
   });
@@ -92,10 +92,7 @@ ModelState DataParallel::StateOf(const Replica& replica, const ModelState& all) 
 absl::StatusOr<Span> DataParallel::Outputs(const ModelState& state, const Batch& batch,
                                            Activations& activations, Stream& stream) {
   PSRING_CHECK(batch.size <= activations.max_batch);
-  stream.Run([this] {
-    charged_ns_ = options_.clock();
-    return absl::OkStatus();
-  });
+  Charge(nullptr, stream);
   for (size_t r = 0; r < replicas_.size(); ++r) {
     Replica& replica = replicas_[r];
     const auto [first, count] = ShareOf(batch.size, r);
@@ -113,19 +110,19 @@ absl::StatusOr<Span> DataParallel::Outputs(const ModelState& state, const Batch&
       replica.batch.inputs[i] = input;
     }
   }
-  Charge(figures_.inputs_ms, stream);
+  Charge(&figures_.inputs_ms, stream);
   for (size_t r = 1; r < replicas_.size(); ++r) {
     stream.Copy(replicas_[r].weights.data(), state.weights.data, state.weights.bytes());
     figures_.weights_bytes += state.weights.bytes();
   }
-  Charge(figures_.weights_ms, stream);
+  Charge(&figures_.weights_ms, stream);
   PSRING_RETURN_IF_ERROR(OnAll(stream, [&](Replica& replica, Stream& own) -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(replica.outputs,
                             replica.parts.model->Outputs(StateOf(replica, state), replica.batch,
                                                          OwnOf(replica, activations), own));
     return absl::OkStatus();
   }));
-  Charge(figures_.compute_ms, stream);
+  Charge(&figures_.compute_ms, stream);
   for (size_t r = 0; r < replicas_.size(); ++r) {
     const ConstSpan outputs = replicas_[r].outputs;
     if (outputs.count == 0)
@@ -133,7 +130,7 @@ absl::StatusOr<Span> DataParallel::Outputs(const ModelState& state, const Batch&
     stream.Copy(PlaceOf(activations, batch.size, r).data, outputs.data, outputs.bytes());
     if (r > 0) figures_.outputs_bytes += outputs.bytes();
   }
-  Charge(figures_.outputs_ms, stream);
+  Charge(&figures_.outputs_ms, stream);
   return activations.values[0].Slice(0, size_t(batch.size) * OutputElements());
 }
 
@@ -145,34 +142,31 @@ absl::Status DataParallel::Forward(const ModelState& state, const Batch& batch, 
                                               outputs, batch.labels, outputs, &score->loss_sum,
                                               &score->correct, stream);
   }
-  Charge(figures_.loss_ms, stream);
+  Charge(&figures_.loss_ms, stream);
   return absl::OkStatus();
 }
 
 absl::Status DataParallel::Backward(const ModelState& state, const Batch& batch, Activations& activations,
                                     Span gradient, Stream& stream, const GradientReady& ready) {
-  stream.Run([this] {
-    charged_ns_ = options_.clock();
-    return absl::OkStatus();
-  });
+  Charge(nullptr, stream);
   for (size_t r = 0; r < replicas_.size(); ++r) {
     const Span own = replicas_[r].outputs;
     if (own.count == 0) continue;
     stream.Copy(own.data, PlaceOf(activations, batch.size, r).data, own.bytes());
     if (r > 0) figures_.output_gradients_bytes += own.bytes();
   }
-  Charge(figures_.output_gradients_ms, stream);
+  Charge(&figures_.output_gradients_ms, stream);
   PSRING_RETURN_IF_ERROR(OnAll(stream, [&](Replica& replica, Stream& own) {
     return replica.parts.model->Backward(StateOf(replica, state), replica.batch, OwnOf(replica, activations),
                                          replica.lane == nullptr ? gradient : replica.gradient.span(), own,
                                          [](ReadyRange) {});
   }));
-  Charge(figures_.compute_ms, stream);
+  Charge(&figures_.compute_ms, stream);
   for (size_t r = 1; r < replicas_.size(); ++r) {
     ops_.Add(gradient, replicas_[r].gradient.span(), stream);
     figures_.gradients_bytes += gradient.bytes();
   }
-  Charge(figures_.gradients_ms, stream);
+  Charge(&figures_.gradients_ms, stream);
   ready({0, gradient.count});
   return absl::OkStatus();
 }

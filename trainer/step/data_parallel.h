@@ -88,8 +88,8 @@ class DataParallel : public Model {
   static ModelState StateOf(const Replica& replica, const ModelState& all);
   // The place of a replica's outputs among all.
   Span PlaceOf(const Activations& activations, int batch, size_t replica) const;
-  // Adds to `ms` the stream's time since the last call.
-  void Charge(double& ms, Stream& stream);
+  // Adds to `ms`, unless it is null, the stream's time since the last call.
+  void Charge(double* ms, Stream& stream);
 
   const DataParallelOptions options_;
   Ops& ops_;

@@ -24,15 +24,14 @@ absl::Status CheckSnapshots(int64_t eval_every, int64_t total_steps, size_t para
                                                    (total_steps + kept - 1) / kept, " or more"));
 }
 
-absl::StatusOr<int> EvaluationBatch(const ModelRow& row, const SampleSpec& samples, int batch, Device& device,
-                                    Ops& ops) {
+absl::StatusOr<int> EvaluationBatch(const Model& model, const SampleSpec& samples, int batch,
+                                    Device& device) {
   constexpr int kSamples = 128;
   constexpr size_t kMaxBytes = size_t{128} << 20;
   if (samples.labels > 1) return batch;
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, row.make(samples, ops));
   CountingDevice activations(device);
   // With and without --recompute the same batch, and so the same order of additions.
-  PSRING_RETURN_IF_ERROR(model->NewActivations(kSamples, Keep::kAll, activations).status());
+  PSRING_RETURN_IF_ERROR(model.NewActivations(kSamples, Keep::kAll, activations).status());
   return activations.bytes() <= kMaxBytes ? kSamples : batch;
 }
 

@@ -27,8 +27,7 @@ absl::Status CheckSnapshots(int64_t eval_every, int64_t total_steps, size_t para
 
 // Samples in a batch of Evaluate, if a step has `batch`: 128 pictures, if their activations fit into 128 MiB;
 // otherwise as many as a step has.
-absl::StatusOr<int> EvaluationBatch(const ModelRow& row, const SampleSpec& samples, int batch, Device& device,
-                                    Ops& ops);
+absl::StatusOr<int> EvaluationBatch(const Model& model, const SampleSpec& samples, int batch, Device& device);
 
 // `rows`: of a model with tables, planned for the batches of EvaluationBatches with `batch`, with values;
 // else null. Loss and number of correct answers over `data`, each sample once, in evaluation mode.

@@ -3,21 +3,25 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/parameters.h"
+#include "common/cuda/recorded_work.h"
 #include "common/device/device.h"
 #include "common/options/training_options.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/sampler.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/model.h"
 #include "trainer/step/compute_delay.h"
-#include "trainer/step/recorded_pass.h"
 #include "trainer/strategies/capabilities.h"
 #include "trainer/strategies/sync_strategy.h"
 
@@ -51,6 +55,35 @@ class BucketPipeline {
   std::vector<ReadyRange> order_;
 };
 
+// Work that is enqueued in the same way every time (a forward or backward pass, or both with the strategy's
+// work on the gradients), as CUDA graphs. The first run only enqueues, so that ops choose algorithms and
+// allocate memory. The second run records, and later runs repeat the recording. A call of `cut` ends one
+// recorded piece and begins the next: a backward pass is cut where gradients become ready, so that the
+// resulting work (events, stamps, other streams) is between the pieces and not in them. Used by one thread.
+class RecordedPass {
+ public:
+  using Ready = std::function<void(ReadyRange range)>;
+  using Enqueue = std::function<absl::Status(const Ready& cut)>;
+
+  // Whether the next run repeats the recording, without calling `enqueue`.
+  bool repeats() const { return runs_ > 1; }
+
+  // `enqueue` puts the pass on `stream`, always the same compute stream of a GPU, and calls its argument
+  // where a range is ready. For each such call `ready` is called, in stream order, outside recordings.
+  absl::Status Run(Stream& stream, const Enqueue& enqueue, const Ready& ready);
+
+ private:
+  struct Piece {
+    std::unique_ptr<RecordedWork> work;  // null: nothing before the cut
+    std::optional<ReadyRange> ready;     // after it; none after the last piece
+  };
+
+  absl::Status Record(Stream& stream, const Enqueue& enqueue, const Ready& ready);
+
+  int runs_ = 0;
+  std::vector<Piece> pieces_;
+};
+
 // Used by the training thread.
 class GradientPass {
  public:
@@ -77,11 +110,11 @@ class GradientPass {
   // Whether a step of `batches` batches and `global_samples` samples repeats a recording.
   bool Repeats(size_t batches, int64_t global_samples) const;
 
-  // Enqueues, between the strategy's BeginStep and FinishStep: the sum of the gradients of `batches`, samples
-  // of `data` by index, in this epoch. Each bucket goes to the strategy when its gradient is complete.
-  // `delay_step` selects the step's random delay (--jitter_ms).
-  absl::Status Compute(const Dataset& data, int64_t epoch, const std::vector<std::vector<int64_t>>& batches,
-                       const StepInfo& info, int64_t delay_step);
+  // Enqueues, between the strategy's BeginStep and FinishStep: the sum of the gradients of the batches of
+  // `drawn`, samples of `data`. Each bucket goes to the strategy when its gradient is complete. `delay_step`
+  // selects the step's random delay (--jitter_ms).
+  absl::Status Compute(const Dataset& data, const SampledStep& drawn, const StepInfo& info,
+                       int64_t delay_step);
 
   // Of each batch of the last step, after the compute stream was synchronized.
   struct Stamps {
@@ -95,26 +128,26 @@ class GradientPass {
   GradientPass(const TrainingOptions& options, const Parts& parts)
       : options_(options), parts_(parts), pipeline_(parts.buckets, parts.compute, *parts.strategy.sync) {}
 
+  // A recording: of a step's batch by its index and the step's global samples, which determine the samples of
+  // each rank's batch; else of a pass by the samples of its batch, of backward also by the batch's index,
+  // which determines where its gradient goes.
+  enum class Part : uint8_t { kStep, kForward, kBackward };
+  using Key = std::tuple<Part, size_t, int64_t>;
+
+  absl::Status Run(bool records, const Key& key, const RecordedPass::Enqueue& enqueue,
+                   const RecordedPass::Ready& ready);
   absl::Status ForwardAndBackward(size_t batch_of_step, const Batch& batch, int64_t delay_step);
-  absl::Status Forward(size_t batch_of_step, const Batch& batch);
   // Micro-batches stand for workers, of which the first is rank 0: only its buffers are updated.
   ModelState StateOf(size_t batch_of_step) const;
-  absl::Status Backward(int batch_of_step, const Batch& batch);
+  absl::Status Backward(size_t batch_of_step, const Batch& batch, bool records);
   bool records_steps() const { return parts_.strategy.recording != nullptr; }
-  bool records_passes() const { return options_.cuda_graph && !records_steps(); }
 
   const TrainingOptions& options_;
   const Parts parts_;
   BucketPipeline pipeline_;
-  Buffer worker_gradient_;  // of one of the workers that micro-batches represent
-  Buffer micro_gradient_;   // of one of several accumulated batches
-  // With --cuda_graph, if the strategy records steps: by the batch's index in the step and the step's global
-  // samples, which determine the samples of each rank's batch.
-  std::map<std::pair<size_t, int64_t>, RecordedPass> step_passes_;
-  // Else: by the samples of a batch; backward also by the batch's index, which determines where its gradient
-  // goes.
-  std::map<int, RecordedPass> forward_passes_;
-  std::map<std::pair<int, int>, RecordedPass> backward_passes_;
+  Buffer worker_gradient_;              // of one of the workers that micro-batches represent
+  Buffer micro_gradient_;               // of one of several accumulated batches
+  std::map<Key, RecordedPass> passes_;  // with --cuda_graph: of steps if the strategy records them
   std::vector<uint64_t> sample_seeds_;  // of the batch in flight; empty without --dropout
   std::vector<Stamps> stamps_;          // written by the compute stream; each batch's at a fixed address
 };

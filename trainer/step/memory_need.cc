@@ -17,23 +17,21 @@ std::string Readable(size_t bytes) {
 
 }  // namespace
 
-absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const ModelRow& model,
+absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const Model& model,
                                         const SampleSpec& samples, int max_batch, const StateOnRank& on_rank,
-                                        Device& device, Ops& ops) {
+                                        Device& device) {
   MemoryNeed need;
-  CountingDevice batch(device), state(device);
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> made, model.make(samples, ops));
-  CountingDevice all(device), unit_inputs(device);
-  PSRING_RETURN_IF_ERROR(made->NewActivations(max_batch, Keep::kAll, all).status());
-  PSRING_RETURN_IF_ERROR(made->NewActivations(max_batch, Keep::kUnitInputs, unit_inputs).status());
+  CountingDevice batch(device), state(device), all(device), unit_inputs(device);
+  PSRING_RETURN_IF_ERROR(model.NewActivations(max_batch, Keep::kAll, all).status());
+  PSRING_RETURN_IF_ERROR(model.NewActivations(max_batch, Keep::kUnitInputs, unit_inputs).status());
   need.recomputes = options.recompute;
   need.recompute_saves = all.bytes() - unit_inputs.bytes();
   PSRING_RETURN_IF_ERROR(BatchMemory::Create(samples, max_batch, batch).status());
   need.batch = batch.bytes() + (need.recomputes ? unit_inputs : all).bytes();
-  const size_t parameters = made->parameters().count();
+  const size_t parameters = model.parameters().count();
   const size_t copies = 2 + (options.reference_workers > 1 ? 1 : 0) + (options.micro_batches > 1 ? 1 : 0);
   // The gradients of tables are rows.
-  const size_t tables = on_rank.has_tables ? made->parameters().table_elements() : 0;
+  const size_t tables = on_rank.has_tables ? model.parameters().table_elements() : 0;
   need.parameters = (copies * parameters + tables) * sizeof(float);
   if (on_rank.optimizer != nullptr) {
     PSRING_RETURN_IF_ERROR(Optimizer::Create(*on_rank.optimizer, state, parameters + tables).status());

@@ -7,7 +7,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
-#include "common/ops/ops.h"
 #include "common/ops/optimizer.h"
 #include "common/options/training_options.h"
 #include "trainer/data/dataset.h"
@@ -32,9 +31,9 @@ struct StateOnRank {
 };
 
 // For a rank that trains `model` on `device`.
-absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const ModelRow& model,
+absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const Model& model,
                                         const SampleSpec& samples, int max_batch, const StateOnRank& on_rank,
-                                        Device& device, Ops& ops);
+                                        Device& device);
 
 // ResourceExhausted lists what is needed and what is available. Pure.
 absl::Status CheckMemory(const MemoryNeed& need, const Device::Memory& memory, int max_batch,

@@ -40,11 +40,9 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   }
   clock_->End();
   PSRING_RETURN_IF_ERROR(LastCheckpoint());
-  if (rows_.has_value()) {
-    PSRING_RETURN_IF_ERROR(PullForEvaluation());
-    if (auto* const servers = dynamic_cast<ServerMembership*>(row_strategy_.get())) {
-      PSRING_RETURN_IF_ERROR(servers->Leave());
-    }
+  PSRING_RETURN_IF_ERROR(PullForEvaluation());
+  if (auto* const servers = dynamic_cast<ServerMembership*>(row_strategy_.get())) {
+    PSRING_RETURN_IF_ERROR(servers->Leave());
   }
   PSRING_RETURN_IF_ERROR(strategy_.sync->Collect(weights_.span()));
   PSRING_RETURN_IF_ERROR(Describe());
@@ -88,7 +86,7 @@ absl::StatusOr<int64_t> Training::Start() {
                                                  .slots = slots,
                                                  .row_arrays = LoadedArrays(),
                                                  .residual = {residual_.data(), residual_.size()}}));
-  if (rows_.has_value()) PSRING_RETURN_IF_ERROR(StartTables());
+  PSRING_RETURN_IF_ERROR(StartTables());
   loaded_ = {};
   residual_ = {};
   if (!resume_.ready_order.empty()) PSRING_RETURN_IF_ERROR(RebuildBuckets(resume_.ready_order));
@@ -146,42 +144,52 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   PSRING_RETURN_IF_ERROR(KeepBuffers(step));
   const int64_t begin_ns = worker_.trace.Now();
   const Traffic statistics_before = StatisticsTraffic();
-  SampledStep drawn = sampler_->Next();
-  StepInfo info{.step = step,
-                .samples = drawn.samples,
-                .machine_samples = drawn.machine_samples,
-                .global_samples = drawn.global_samples,
-                .global_samples_before = clock_->samples()};
-  const int64_t epoch = drawn.epoch;
-  const std::vector<std::vector<int64_t>> batches = BatchesOf(std::move(drawn));
-  info.is_repeated = gradient_pass_->Repeats(batches.size(), info.global_samples);
+  const SampledStep drawn = ForBackward(sampler_->Next());
+  const StepInfo info{.step = step,
+                      .samples = drawn.samples,
+                      .machine_samples = drawn.machine_samples,
+                      .global_samples = drawn.global_samples,
+                      .global_samples_before = clock_->samples(),
+                      .is_repeated = gradient_pass_->Repeats(drawn.batches.size(), drawn.global_samples)};
 
-  if (rows_.has_value()) PSRING_RETURN_IF_ERROR(PullRows(step, batches));
+  PSRING_RETURN_IF_ERROR(PullRows(step, drawn));
   PSRING_RETURN_IF_ERROR(strategy_.sync->BeginStep(info));
-  PSRING_RETURN_IF_ERROR(
-      gradient_pass_->Compute(worker_.data.train, epoch, batches, info, /*delay_step=*/step + sample_shift_));
+  PSRING_RETURN_IF_ERROR(gradient_pass_->Compute(worker_.data.train, drawn, info, step + sample_shift_));
   PSRING_RETURN_IF_ERROR(PrefetchNext());  // FinishStep waits for the GPU
-  const bool may_be_dropped = strategy_row_.drops_gradients;
-  if (rows_.has_value() && !may_be_dropped) PSRING_RETURN_IF_ERROR(row_strategy_->Push(info, *rows_));
+  PSRING_RETURN_IF_ERROR(PushRows(info));
   PSRING_ASSIGN_OR_RETURN(StepReport report, strategy_.sync->FinishStep());
-  if (rows_.has_value() && may_be_dropped && !report.dropped) {
-    PSRING_RETURN_IF_ERROR(row_strategy_->Push(info, *rows_));
-  }
-  if (rows_.has_value()) PSRING_RETURN_IF_ERROR(FinishRows(step, report));
+  PSRING_RETURN_IF_ERROR(FinishRows(info, report));
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
 
   const int64_t end_ns = worker_.trace.Now();
   report.traffic = report.traffic + (StatisticsTraffic() - statistics_before);
-  clock_->Finish(report);
-  if (clock_->next() != step + 1) sampler_->SeekTo(clock_->next() + sample_shift_);
-  if (clock_->next() <= step) PSRING_RETURN_IF_ERROR(RestoreBuffers(clock_->next()));
+  PSRING_RETURN_IF_ERROR(Advance(step, report));
   return RecordOf(info, std::move(report), begin_ns, end_ns);
+}
+
+// One batch per backward pass. The replicas of data-parallel draw micro-batches, which are computed together.
+SampledStep Training::ForBackward(SampledStep drawn) const {
+  if (replicas_ == nullptr) return drawn;
+  std::vector<std::vector<int64_t>> batches(static_cast<size_t>(options_.micro_batches));
+  for (size_t i = 0; i < drawn.batches.size(); ++i) {
+    std::vector<int64_t>& batch = batches[i % batches.size()];
+    batch.insert(batch.end(), drawn.batches[i].begin(), drawn.batches[i].end());
+  }
+  drawn.batches = std::move(batches);
+  return drawn;
 }
 
 // Uploads the next step's first batch while the GPU computes this step.
 absl::Status Training::PrefetchNext() {
   if (rows_.has_value() || !batches_->uploads()) return absl::OkStatus();
-  return batches_->Prefetch(worker_.data.train, BatchesOf(sampler_->Peek()).front());
+  return batches_->Prefetch(worker_.data.train, ForBackward(sampler_->Peek()).batches.front());
+}
+
+// To the next step, which is not step + 1 if a server went back or gradients came too late.
+absl::Status Training::Advance(int64_t step, const StepReport& report) {
+  clock_->Finish(report);
+  if (clock_->next() != step + 1) sampler_->SeekTo(clock_->next() + sample_shift_);
+  return clock_->next() <= step ? RestoreBuffers(clock_->next()) : absl::OkStatus();
 }
 
 // The work after a step, outside its measured time.
@@ -221,7 +229,7 @@ absl::Status Training::RebuildBuckets(std::vector<int> order) {
     result_.ddp.ready_order.push_back(layout.tensors()[static_cast<size_t>(tensor)].name);
   }
   if (strategy_.order == nullptr) return absl::OkStatus();
-  buckets_ = PlanBuckets(layout, order, BucketSizesAsked());
+  buckets_ = PlanBuckets(layout, order, BucketSizesOf(options_));
   result_.ddp.rebuilt_bucket_bytes = BytesOf(buckets_);
   strategy_.order->Rebuild(buckets_);
   return absl::OkStatus();
@@ -233,17 +241,6 @@ void Training::RemoveRecordsFrom(int64_t step) {
   std::erase_if(snapshots_,
                 [this](const WeightsCopy& snapshot) { return snapshot.point.samples > clock_->samples(); });
   is_measuring_ = is_measuring_ && step > plan_.warmup_steps;
-}
-
-// One batch per backward pass. The replicas of data-parallel draw micro-batches, which are computed together.
-std::vector<std::vector<int64_t>> Training::BatchesOf(SampledStep drawn) const {
-  if (replicas_ == nullptr) return std::move(drawn.batches);
-  std::vector<std::vector<int64_t>> batches(static_cast<size_t>(options_.micro_batches));
-  for (size_t i = 0; i < drawn.batches.size(); ++i) {
-    std::vector<int64_t>& batch = batches[i % batches.size()];
-    batch.insert(batch.end(), drawn.batches[i].begin(), drawn.batches[i].end());
-  }
-  return batches;
 }
 
 absl::StatusOr<RankResult> RunWorker(const TrainingOptions& options, Worker& worker,

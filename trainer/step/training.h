@@ -1,7 +1,6 @@
 // One rank's training: the state shared by train_loop.cc and training_*.cc, and used only there.
 #pragma once
 
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,7 +15,6 @@
 #include "trainer/models/model.h"
 #include "trainer/step/compute_delay.h"
 #include "trainer/step/data_parallel.h"
-#include "trainer/step/ddp_sums.h"
 #include "trainer/step/evaluation.h"
 #include "trainer/step/gradient_pass.h"
 #include "trainer/step/loss_history.h"
@@ -39,21 +37,18 @@ class Training {
   Training(const TrainingOptions& options, Worker& worker) : options_(options), worker_(worker) {}
 
   // training_setup.cc
-  absl::Status Plan();
-  absl::Status CheckMemoryOf(const ModelRow& row, int max_batch);
-  absl::Status MakeModel(const ModelRow& row, int max_batch);
+  absl::StatusOr<ModelRow> Plan();
+  absl::Status CheckMemoryOf(const Model& model, int max_batch);
+  absl::Status MakeReplicas(const ModelRow& row, Precision precision, int max_batch);
   absl::Status Allocate(int max_batch);
   absl::Status AllocateGradient(size_t bytes);
   absl::Status PlanBucketsByTrial();
   absl::Status MakeStrategy();
   std::string OnGpu(const Buffer& memory) const;
   const std::vector<Bucket>& pushed_buckets() const { return counting_.empty() ? buckets_ : counting_; }
-  BucketSizes BucketSizesAsked() const {
-    return {.first_mb = std::min(1.0, options_.bucket_mb), .others_mb = options_.bucket_mb};
-  }
   static std::vector<int64_t> BytesOf(const std::vector<Bucket>& buckets);
 
-  // training_buffers.cc
+  // training_state.cc
   absl::Status AllocateBuffers();
   absl::Status LoadBuffers(const std::vector<float>& values);
   HostView BuffersToBroadcast() const;
@@ -61,25 +56,25 @@ class Training {
   absl::Status KeepBuffers(int64_t step);
   absl::Status RestoreBuffers(int64_t step);
   Traffic StatisticsTraffic() const;
-  TouchedRows* rows() { return rows_.has_value() ? &*rows_ : nullptr; }
-  SharedStatistics* statistics() { return statistics_.has_value() ? &*statistics_ : nullptr; }
-
-  // training_tables.cc
   int LoadedArrays() const;
   absl::Status StartTables();
-  absl::Status PullRows(int64_t step, const std::vector<std::vector<int64_t>>& batches);
-  absl::Status FinishRows(int64_t step, StepReport& report);
+  absl::Status PullRows(int64_t step, const SampledStep& drawn);
+  absl::Status PushRows(const StepInfo& info);
+  absl::Status FinishRows(const StepInfo& info, StepReport& report);
   absl::Status PullForEvaluation();
   ReadRows RowsOfCheckpoint();
+  TouchedRows* rows() { return rows_.has_value() ? &*rows_ : nullptr; }
+  SharedStatistics* statistics() { return statistics_.has_value() ? &*statistics_ : nullptr; }
 
   // train_loop.cc
   absl::StatusOr<int64_t> Start();
   absl::Status Steps(int64_t first);
   absl::StatusOr<bool> AwaitBarrier();
   absl::StatusOr<StepRecord> Step(int64_t step);
+  SampledStep ForBackward(SampledStep drawn) const;
   absl::Status PrefetchNext();
+  absl::Status Advance(int64_t step, const StepReport& report);
   absl::Status Finish(int64_t step, int64_t done_before, StepRecord record);
-  std::vector<std::vector<int64_t>> BatchesOf(SampledStep drawn) const;
   absl::Status RebuildBuckets(std::vector<int> order);
   void RemoveRecordsFrom(int64_t step);
 
@@ -108,7 +103,7 @@ class Training {
 
   // training_records.cc
   StepRecord RecordOf(const StepInfo& info, StepReport report, int64_t begin_ns, int64_t end_ns);
-  void AddReplicas(DataParallelFigures figures, StepRecord& record);
+  void AddReplicas(const DataParallelFigures& figures, StepRecord& record);
   void Count(const StepRecord& record);
   void AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t end_ns);
   absl::StatusOr<ConstSpan> WeightsOnHost();
@@ -160,7 +155,7 @@ class Training {
   int64_t saved_step_ = -1;
   int64_t sequence_ = 0;  // of the newest checkpoint
 
-  DdpSums ddp_;
+  int64_t ddp_steps_ = 0;  // whose times are added up in result_.ddp
   double trained_s_ = 0;
   LossHistory losses_;
   std::vector<WeightsCopy> snapshots_;

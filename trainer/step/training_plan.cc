@@ -13,6 +13,19 @@
 #include "trainer/strategies/local_aggregation.h"
 
 namespace psring {
+namespace {
+
+struct Rule {
+  bool applies;
+  std::string message;
+};
+// InvalidArgument with the message of the first rule that applies.
+absl::Status FirstThatApplies(const std::vector<Rule>& rules) {
+  const auto first = std::ranges::find_if(rules, &Rule::applies);
+  return first == rules.end() ? absl::OkStatus() : absl::InvalidArgumentError(first->message);
+}
+
+}  // namespace
 
 int SpareWorkers(const std::string& strategy) {
   const absl::StatusOr<StrategyRow> row = FindStrategy(strategy);
@@ -94,6 +107,27 @@ std::string RoundingNote(const TrainingOptions& options, const StepPlan& steps) 
             steps.global_batch);
 }
 
+namespace {
+
+double DefaultRate(const OptimizerConfig& optimizer, const StrategyRow& strategy, const ModelRow& model) {
+  constexpr double kAdamRate = .001;    // Kingma & Ba 2015
+  constexpr double kAdagradRate = .01;  // PyTorch's
+  const double momentum = optimizer.kind == OptimizerKind::kMomentum ? optimizer.momentum : 0;
+  const bool asynchronous = strategy.asynchronous();
+  switch (optimizer.kind) {
+    case OptimizerKind::kAdam:
+    case OptimizerKind::kAdamW:
+      if (std::string(model.optimizer) != "adamw") return kAdamRate;
+      return asynchronous ? model.default_async_lr : model.default_lr;
+    case OptimizerKind::kAdagrad:
+      return kAdagradRate;
+    default:
+      return asynchronous || momentum == 0 ? model.default_async_lr * (1 - momentum) : model.default_lr;
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const StrategyRow& strategy,
                                        const ModelRow& model, const StepPlan& steps) {
   UpdatePlan plan;
@@ -104,26 +138,7 @@ absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const Str
     // The same update, without memory for a velocity.
     if (plan.optimizer.momentum == 0) plan.optimizer.kind = OptimizerKind::kSgd;
   }
-  const double momentum = plan.optimizer.kind == OptimizerKind::kMomentum ? plan.optimizer.momentum : 0;
-
-  plan.schedule.base = options.lr;
-  if (options.lr == 0) {
-    constexpr double kAdamLr = .001;    // Kingma & Ba 2015
-    constexpr double kAdagradLr = .01;  // PyTorch's
-    const bool is_adam =
-        plan.optimizer.kind == OptimizerKind::kAdam || plan.optimizer.kind == OptimizerKind::kAdamW;
-    if (is_adam && std::string(model.optimizer) == "adamw") {
-      plan.schedule.base = strategy.asynchronous() ? model.default_async_lr : model.default_lr;
-    } else if (is_adam) {
-      plan.schedule.base = kAdamLr;
-    } else if (plan.optimizer.kind == OptimizerKind::kAdagrad) {
-      plan.schedule.base = kAdagradLr;
-    } else if (strategy.asynchronous() || momentum == 0) {
-      plan.schedule.base = model.default_async_lr * (1 - momentum);
-    } else {
-      plan.schedule.base = model.default_lr;
-    }
-  }
+  plan.schedule.base = options.lr == 0 ? DefaultRate(plan.optimizer, strategy, model) : options.lr;
   PSRING_ASSIGN_OR_RETURN(plan.schedule.decay, ParseLrDecay(options.schedule));
   plan.optimizer.weight_decay = options.weight_decay;
   // Linear scaling counts the samples in one update.
@@ -147,25 +162,19 @@ absl::Status CheckDevice(const TrainingOptions& options, const Device& device) {
 
 absl::Status CheckSyncBatchNorm(const TrainingOptions& options, const StrategyRow& strategy) {
   if (!options.sync_batch_norm) return absl::OkStatus();
-  const auto with = [](absl::string_view what, absl::string_view action) {
-    return absl::InvalidArgumentError(absl::StrCat("--sync_batch_norm with ", what, "; ", action));
-  };
   const std::string backend = options.backend.empty() ? strategy.backend : options.backend;
-  if (strategy.has_parameters_on_servers() || strategy.replicates) {
-    return with(absl::StrCat("--strategy ", strategy.name, ", whose workers have no process group"),
-                "choose an all-reduce strategy such as ring, or omit it");
-  }
-  if (strategy.uses_group && backend != "native" && backend != "gloo") {
-    return with(absl::StrCat(backend, ", which has one call in progress at a time"),
-                "choose native or gloo, or omit it");
-  }
-  if (options.reference_workers > 1) {
-    return with("--reference_workers, each of which is normalized on its own", "use a larger --batch");
-  }
-  if (options.drop_last == "false") {
-    return with("--drop_last false: ranks need batches of equal size", "omit one of them");
-  }
-  return absl::OkStatus();
+  const auto with = [](const auto&... what) { return absl::StrCat("--sync_batch_norm with ", what...); };
+  return FirstThatApplies(
+      {{strategy.has_parameters_on_servers() || strategy.replicates,
+        with(
+            "--strategy ", strategy.name,
+            ", whose workers have no process group; choose an all-reduce strategy such as ring, or omit it")},
+       {strategy.uses_group && backend != "native" && backend != "gloo",
+        with(backend, ", which has one call in progress at a time; choose native or gloo, or omit it")},
+       {options.reference_workers > 1,
+        with("--reference_workers, each of which is normalized on its own; use a larger --batch")},
+       {options.drop_last == "false",
+        with("--drop_last false: ranks need batches of equal size; omit one of them")}});
 }
 
 absl::Status CheckSyncBatchNorm(const TrainingOptions& options, const ParameterLayout& layout) {
@@ -178,33 +187,30 @@ absl::Status CheckSyncBatchNorm(const TrainingOptions& options, const ParameterL
 absl::Status CheckTables(const TrainingOptions& options, const StrategyRow& strategy,
                          const OptimizerConfig& optimizer, const ParameterLayout& layout) {
   if (layout.tables().empty() && strategy.has_only_rows_on_servers()) {
-    const std::string instead =
-        options.workload.empty() ? Tr("use ring for $0", options.model) : Tr("use ring");
+    const std::string instead = options.workload.empty() ? Tr("use ring for $0", options.model) : "use ring";
     return absl::InvalidArgumentError(Tr(
         "--strategy $0 needs a model with tables of rows, such as dlrm-small; $1", strategy.name, instead));
   }
   if (layout.tables().empty()) return absl::OkStatus();
   PSRING_RETURN_IF_ERROR(CheckRowOptimizer(optimizer));
   const auto without = [&](absl::string_view flag, absl::string_view why) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(flag, " does not support the tables of ", options.model, why));
+    return absl::StrCat(flag, " does not support the tables of ", options.model, why);
   };
   if (!TrainsTables(strategy)) {
     std::vector<std::string> names;
     for (const StrategyRow& row : StrategyRows()) {
       if (TrainsTables(row)) names.emplace_back(row.name);
     }
-    return without(absl::StrCat("--strategy ", strategy.name),
-                   absl::StrCat("; use one of ", absl::StrJoin(names, ", ")));
+    return absl::InvalidArgumentError(without(absl::StrCat("--strategy ", strategy.name),
+                                              absl::StrCat("; use one of ", absl::StrJoin(names, ", "))));
   }
-  if (options.clip_norm > 0) return without("--clip_norm", ", whose gradient is never complete; omit it");
-  if (options.wire != "float32") return without("--wire", ", whose rows are sent as float32; omit it");
-  if (options.local_aggregation) return without("--local_aggregation", "; omit it");
-  if (options.clock == "virtual") return without("--clock virtual", "; omit it");
-  if (options.eval_every > 0) {
-    return without("--eval_every", ", of which it would keep copies; they are evaluated at the end: omit it");
-  }
-  return absl::OkStatus();
+  return FirstThatApplies(
+      {{options.clip_norm > 0, without("--clip_norm", ", whose gradient is never complete; omit it")},
+       {options.wire != "float32", without("--wire", ", whose rows are sent as float32; omit it")},
+       {options.local_aggregation, without("--local_aggregation", "; omit it")},
+       {options.clock == "virtual", without("--clock virtual", "; omit it")},
+       {options.eval_every > 0,
+        without("--eval_every", ", of which it would keep copies; they are evaluated at the end: omit it")}});
 }
 
 std::string StatisticsNote(const TrainingOptions& options, const StrategyRow& strategy, int world_size) {
@@ -226,99 +232,68 @@ std::string StatisticsNote(const TrainingOptions& options, const StrategyRow& st
       sends ? ", which all ranks receive before every forward pass" : "; each rank has its own");
 }
 
-namespace {
-
-// What servers that have only the rows of tables cannot do.
-absl::Status CheckOnlyRows(const TrainingOptions& options) {
-  const auto rejects = [&](absl::string_view what) {
-    return absl::InvalidArgumentError(Tr(what, options.strategy));
-  };
-  if (options.clock == "virtual") {
-    return rejects(TrNoop(
-        "--strategy $0 does not support --clock virtual, which has no model of the rows of tables; omit it"));
-  }
-  if (options.ps_schedule == "serial") {
-    return rejects(
-        TrNoop("--strategy $0 does not support --ps_schedule serial, which is for servers that have all "
-               "parameters; omit it"));
-  }
-  if (options.on_worker_loss == "continue") {
-    return rejects(
-        TrNoop("--strategy $0 does not support --on_worker_loss continue, because its all-reduce needs every "
-               "worker; omit it"));
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
 absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size) {
+  const std::string& given = options.strategy;
   PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options, strategy));
-  if (strategy.number_below_workers && strategy.number >= world_size) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--strategy ", options.strategy, " with ", world_size, world_size == 1 ? " worker" : " workers",
-        ": at most ", world_size - 1, " can be spare; give fewer, or more --workers"));
-  }
+  PSRING_RETURN_IF_ERROR(FirstThatApplies(
+      {{strategy.number_below_workers && strategy.number >= world_size,
+        absl::StrCat("--strategy ", given, " with ", world_size, world_size == 1 ? " worker" : " workers",
+                     ": at most ", world_size - 1, " can be spare; give fewer, or more --workers")}}));
   PSRING_RETURN_IF_ERROR(CheckStragglers(options.straggler, world_size));
-  if (strategy.has_only_rows_on_servers()) PSRING_RETURN_IF_ERROR(CheckOnlyRows(options));
+  const bool only_rows = strategy.has_only_rows_on_servers();
+  PSRING_RETURN_IF_ERROR(FirstThatApplies(
+      {{only_rows && options.clock == "virtual", Tr("--strategy $0 does not support --clock virtual, which "
+                                                    "has no model of the rows of tables; omit it",
+                                                    given)},
+       {only_rows && options.ps_schedule == "serial",
+        Tr("--strategy $0 does not support --ps_schedule serial, which is for servers that have all "
+           "parameters; omit it",
+           given)},
+       {only_rows && options.on_worker_loss == "continue",
+        Tr("--strategy $0 does not support --on_worker_loss continue, because its all-reduce needs every "
+           "worker; omit it",
+           given)}}));
   if (strategy.uses_servers) {
     PSRING_RETURN_IF_ERROR(CheckLocalAggregation(options, strategy));
     PSRING_RETURN_IF_ERROR(CheckRecovery(options, ServersOf(options, world_size)));
-  } else if (const char* flag = ServerFlagGiven(options); flag != nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        flag, " is for the strategies that have servers (such as ps-sync); omit it for ", options.strategy));
   }
-  if (strategy.single_process && world_size > 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--strategy ", strategy.name, " is one process; it cannot have ", world_size, " workers (",
-        strategy.replicates ? "--workers N are its devices" : "--reference_workers adds as many gradients",
-        ")"));
-  }
-  if (!strategy.replicates && options.replicas > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--workers is for --strategy data-parallel and --clock virtual; with ", options.strategy,
-                     " every worker is a process, started by psring, torchrun, mpirun or srun"));
-  }
-  if (strategy.replicates && options.reference_workers > 1) {
-    return absl::InvalidArgumentError(
-        "--reference_workers belongs to --strategy single, not to data-parallel");
-  }
-  if (strategy.replicates && (options.straggler != "none" || options.jitter_ms != "none")) {
-    return absl::InvalidArgumentError(
+  const char* const server_flag = strategy.uses_servers ? nullptr : ServerFlagGiven(options);
+  return FirstThatApplies(
+      {{server_flag != nullptr,
+        absl::StrCat(server_flag != nullptr ? server_flag : "",
+                     " is for the strategies that have servers (such as ps-sync); omit it for ", given)},
+       {strategy.single_process && world_size > 1,
+        absl::StrCat("--strategy ", strategy.name, " is one process; it cannot have ", world_size,
+                     " workers (",
+                     strategy.replicates ? "--workers N are its devices"
+                                         : "--reference_workers adds as many gradients",
+                     ")")},
+       {!strategy.replicates && options.replicas > 1,
+        absl::StrCat("--workers is for --strategy data-parallel and --clock virtual; with ", given,
+                     " every worker is a process, started by psring, torchrun, mpirun or srun")},
+       {strategy.replicates && options.reference_workers > 1,
+        "--reference_workers belongs to --strategy single, not to data-parallel"},
+       {strategy.replicates && (options.straggler != "none" || options.jitter_ms != "none"),
         "--straggler and --jitter_ms slow processes down, but the replicas of data-parallel are threads of "
-        "one process; "
-        "omit them");
-  }
-  if (strategy.replicates && options.clock == "virtual") {
-    return absl::InvalidArgumentError(
-        "--clock virtual does not model data-parallel's copies; omit one of them");
-  }
-  if (strategy.asynchronous() && options.clip_norm > 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--clip_norm is for synchronous strategies, which have one gradient to clip; omit it for ",
-        options.strategy));
-  }
-  if (!strategy.asynchronous() && options.staleness_lr != "none") {
-    return absl::InvalidArgumentError(
+        "one process; omit them"},
+       {strategy.replicates && options.clock == "virtual",
+        "--clock virtual does not model data-parallel's copies; omit one of them"},
+       {strategy.asynchronous() && options.clip_norm > 0,
+        absl::StrCat(
+            "--clip_norm is for synchronous strategies, which have one gradient to clip; omit it for ",
+            given)},
+       {!strategy.asynchronous() && options.staleness_lr != "none",
         Tr("--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); omit it for $0, whose "
            "gradients are never stale",
-           options.strategy));
-  }
-  if (!strategy.communicates() && options.wire != "float32") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--wire sets the type of gradients that are sent; omit it for ", options.strategy,
-                     ", which sends none"));
-  }
-  if (strategy.number_below_workers && options.drop_last == "false") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--drop_last false counts every sample once, and --strategy ", options.strategy,
-                     " drops gradients; omit one of them"));
-  }
-  if (!strategy.single_process && options.reference_workers > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--reference_workers belongs to --strategy single, not to ", strategy.name));
-  }
-  return absl::OkStatus();
+           given)},
+       {!strategy.communicates() && options.wire != "float32",
+        absl::StrCat("--wire sets the type of gradients that are sent; omit it for ", given,
+                     ", which sends none")},
+       {strategy.number_below_workers && options.drop_last == "false",
+        absl::StrCat("--drop_last false counts every sample once, and --strategy ", given,
+                     " drops gradients; omit one of them")},
+       {!strategy.single_process && options.reference_workers > 1,
+        absl::StrCat("--reference_workers belongs to --strategy single, not to ", strategy.name)}});
 }
 
 bool SharedStepsAreOver(int64_t version, int workers, int64_t total_steps) {

@@ -1,6 +1,7 @@
 // Decisions from the flags, data, world size, model and strategy. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -49,6 +50,11 @@ struct UpdatePlan {
 // the model's asynchronous rate times 1 - momentum; for Adam .001.
 absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const StrategyRow& strategy,
                                        const ModelRow& model, const StepPlan& steps);
+
+// The first bucket is smaller, as in PyTorch, so that communication begins early.
+inline BucketSizes BucketSizesOf(const TrainingOptions& options) {
+  return {.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb};
+}
 
 // InvalidArgument: `device` does not support --precision or --cuda_graph.
 absl::Status CheckDevice(const TrainingOptions& options, const Device& device);

@@ -20,15 +20,16 @@ double StateMb(const OptimizerConfig& optimizer, size_t parameters) {
 
 // After the streams were synchronized and the clock was advanced.
 StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t begin_ns, int64_t end_ns) {
-  ComputeTimes times;
+  int64_t forward_ns = 0, backward_ns = 0;
+  std::pair<int64_t, int64_t> last_backward;  // during which buckets are sent
   for (const GradientPass::Stamps& stamps : gradient_pass_->stamps()) {
     AddSpan(SpanKind::kForward, info.step, stamps.forward_ns, stamps.backward_ns);
     AddSpan(SpanKind::kBackward, info.step, stamps.backward_ns, stamps.end_ns);
-    times.forward_ns += stamps.backward_ns - stamps.forward_ns;
-    times.backward_ns += stamps.end_ns - stamps.backward_ns;
-    times.last_backward = {stamps.backward_ns, stamps.end_ns};
+    forward_ns += stamps.backward_ns - stamps.forward_ns;
+    backward_ns += stamps.end_ns - stamps.backward_ns;
+    last_backward = {stamps.backward_ns, stamps.end_ns};
   }
-  const int64_t computed_ns = times.last_backward.second;
+  const int64_t computed_ns = last_backward.second;
   const auto [rows_begin_ns, rows_end_ns] = report.rows;
   int64_t exposed_after_ns = report.exposed_ns;
   if (rows_end_ns > rows_begin_ns && rows_end_ns <= computed_ns) {  // pulled before computing
@@ -40,22 +41,30 @@ StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t b
   }
   std::vector<std::pair<int64_t, int64_t>> in_flight;
   for (const BucketRecord& bucket : report.buckets) in_flight.emplace_back(bucket.begin_ns, bucket.end_ns);
-  if (report.rows.second > report.rows.first) in_flight.push_back(report.rows);
-  const double loss_sum = batches_->downloaded_score().loss_sum;
-  StepRecord record{
-      .rank = worker_.rank,
-      .step = info.step,
-      .warmup = info.step<plan_.warmup_steps, .samples = info.samples, .dropped = report.dropped,
-                          .begin_ns = begin_ns, .step_ms = Milliseconds(end_ns - begin_ns),
-                          .compute_ms = Milliseconds(times.forward_ns + times.backward_ns),
-                          .delay_ms = Milliseconds(delay_->slept_ns()),
-                          .comm_busy_ms = Milliseconds(BusyNanos(in_flight)),
-                          .exposed_comm_ms = Milliseconds(report.exposed_ns),
-                          .payload_tx_bytes = report.traffic.payload_tx_bytes,
-                          .payload_rx_bytes = report.traffic.payload_rx_bytes, .loss = info.samples> 0
-                    ? loss_sum / info.samples
-                    : 0};
-  if (!record.warmup) ddp_.Add(times, std::move(in_flight));
+  if (rows_end_ns > rows_begin_ns) in_flight.push_back(report.rows);
+  StepRecord record{.rank = worker_.rank, .step = info.step, .warmup = info.step < plan_.warmup_steps};
+  record.samples = info.samples;
+  record.dropped = report.dropped;
+  record.begin_ns = begin_ns;
+  record.step_ms = Milliseconds(end_ns - begin_ns);
+  record.compute_ms = Milliseconds(forward_ns + backward_ns);
+  record.delay_ms = Milliseconds(delay_->slept_ns());
+  record.comm_busy_ms = Milliseconds(BusyNanos(in_flight));
+  record.exposed_comm_ms = Milliseconds(report.exposed_ns);
+  record.payload_tx_bytes = report.traffic.payload_tx_bytes;
+  record.payload_rx_bytes = report.traffic.payload_rx_bytes;
+  if (info.samples > 0) record.loss = batches_->downloaded_score().loss_sum / info.samples;
+  if (!record.warmup) {
+    ++ddp_steps_;
+    result_.ddp.forward_ms += Milliseconds(forward_ns);
+    result_.ddp.backward_ms += Milliseconds(backward_ns);
+    result_.ddp.comm_ms += record.comm_busy_ms;
+    for (auto& [begin, end] : in_flight) {
+      begin = std::clamp(begin, last_backward.first, last_backward.second);
+      end = std::clamp(end, last_backward.first, last_backward.second);
+    }
+    result_.ddp.overlap_ms += Milliseconds(BusyNanos(std::move(in_flight)));
+  }
   if (replicas_ != nullptr) {
     DataParallelFigures figures = replicas_->Take();
     figures.update_ms = Milliseconds(end_ns - computed_ns);
@@ -66,7 +75,7 @@ StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t b
 }
 
 // `figures`: of this step, with the strategy data-parallel.
-void Training::AddReplicas(DataParallelFigures figures, StepRecord& record) {
+void Training::AddReplicas(const DataParallelFigures& figures, StepRecord& record) {
   // The rest of forward and backward is computing by all replicas at once, and the loss.
   record.compute_ms -= figures.moved_ms();
   record.comm_busy_ms = record.exposed_comm_ms = figures.moved_ms();
@@ -187,7 +196,10 @@ absl::Status Training::Describe() {
   result_.optimizer = OptimizerName(updates_.optimizer.kind);
   result_.lr = updates_.schedule.base;
   result_.steps = plan_.steps;
-  ddp_.Describe(result_.ddp);
+  DdpFigures& ddp = result_.ddp;
+  for (double* const ms : {&ddp.forward_ms, &ddp.backward_ms, &ddp.comm_ms, &ddp.overlap_ms}) {
+    *ms /= static_cast<double>(std::max<int64_t>(1, ddp_steps_));
+  }
   for (const Bucket& bucket : pushed_buckets()) result_.bucket_elements.push_back(bucket.count);
   result_.final_loss = losses_.MeanOfLastTenth();
   PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());

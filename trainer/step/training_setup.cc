@@ -18,21 +18,23 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   auto training = std::unique_ptr<Training>(new Training(options, worker));
   Training& t = *training;
   const Dataset& data = worker.data.train;
-  PSRING_RETURN_IF_ERROR(t.Plan());
-  PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options, *worker.models));
+  PSRING_ASSIGN_OR_RETURN(const ModelRow row, t.Plan());
   PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
   t.compute_ = worker.device.NewStream(StreamKind::kCompute, "compute");
   PSRING_ASSIGN_OR_RETURN(t.ops_, MakeOps(worker.device, options.threads, precision));
+  PSRING_ASSIGN_OR_RETURN(t.model_, row.make(data.spec(), *t.ops_));
   PSRING_ASSIGN_OR_RETURN(t.evaluation_batch_,
-                          EvaluationBatch(model_row, data.spec(), options.batch, worker.device, *t.ops_));
+                          EvaluationBatch(*t.model_, data.spec(), options.batch, worker.device));
   const int max_batch = std::max(options.batch * options.replicas, t.evaluation_batch_);
   if (precision == Precision::kBFloat16 && worker.device.host_reads_memory() && worker.rank == 0 &&
       BFloat16Support() == BFloat16::kEmulated) {
     worker.on_warning(
         "--precision bfloat16 is emulated on this CPU, which lacks AVX512-BF16; it is slower than float32");
   }
-  PSRING_RETURN_IF_ERROR(t.CheckMemoryOf(model_row, max_batch));
-  PSRING_RETURN_IF_ERROR(t.MakeModel(model_row, max_batch));
+  PSRING_RETURN_IF_ERROR(t.CheckMemoryOf(*t.model_, max_batch));
+  if (t.strategy_row_.replicates) PSRING_RETURN_IF_ERROR(t.MakeReplicas(row, precision, max_batch));
+  PSRING_ASSIGN_OR_RETURN(t.activations_,
+                          t.model_->NewActivations(max_batch, KeepOf(options), worker.device));
   if (options.evaluate && worker.rank == 0) {
     PSRING_RETURN_IF_ERROR(
         CheckSnapshots(options.eval_every, t.plan_.total_steps(), t.model_->parameters().count()));
@@ -80,65 +82,57 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
 }
 
 // Everything that can be rejected before memory is allocated.
-absl::Status Training::Plan() {
+absl::StatusOr<ModelRow> Training::Plan() {
   const Dataset& data = worker_.data.train;
   PSRING_ASSIGN_OR_RETURN(strategy_row_, FindStrategy(options_.strategy, {}, *worker_.strategies));
-  PSRING_ASSIGN_OR_RETURN(const ModelRow model_row, ModelOf(options_, *worker_.models));
+  PSRING_ASSIGN_OR_RETURN(ModelRow row, ModelOf(options_, *worker_.models));
   PSRING_RETURN_IF_ERROR(CheckStrategy(options_, strategy_row_, worker_.world_size));
   PSRING_RETURN_IF_ERROR(CheckDevice(options_, worker_.device));
   PSRING_ASSIGN_OR_RETURN(plan_, PlanSteps(options_, data.count(), worker_.world_size, data.spec().labels));
-  PSRING_ASSIGN_OR_RETURN(updates_, PlanUpdates(options_, strategy_row_, model_row, plan_));
+  PSRING_ASSIGN_OR_RETURN(updates_, PlanUpdates(options_, strategy_row_, row, plan_));
   checkpoints_ = PlanCheckpoints(options_, strategy_row_);
   server_shares_ =
       worker_.client != nullptr && strategy_row_.has_parameters_on_servers() && options_.transport != "tcp";
-  if (worker_.rank > 0) return absl::OkStatus();
+  if (worker_.rank > 0) return row;
   for (const std::string& warning : PlanWarnings(strategy_row_, updates_)) worker_.on_warning(warning);
   if (const std::string rounded = RoundingNote(options_, plan_); !rounded.empty()) worker_.on_note(rounded);
-  return absl::OkStatus();
+  return row;
 }
 
-absl::Status Training::CheckMemoryOf(const ModelRow& row, int max_batch) {
+absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
   PSRING_ASSIGN_OR_RETURN(
       const MemoryNeed need,
-      MemoryNeedOf(options_, row, worker_.data.train.spec(), max_batch,
+      MemoryNeedOf(options_, model, worker_.data.train.spec(), max_batch,
                    {.optimizer = strategy_row_.has_parameters_on_servers() ? nullptr : &updates_.optimizer,
                     .has_tables = !strategy_row_.uses_servers},
-                   worker_.device, *ops_));
+                   worker_.device));
   if (need.recomputes && worker_.rank == 0) worker_.on_note(RecomputeNote(need, max_batch));
   const std::optional<Device::Memory> memory = worker_.device.memory();
   if (!memory.has_value()) return absl::OkStatus();
   return CheckMemory(need, *memory, max_batch, worker_.device.name());
 }
 
-absl::Status Training::MakeModel(const ModelRow& row, int max_batch) {
+absl::Status Training::MakeReplicas(const ModelRow& row, Precision precision, int max_batch) {
   const SampleSpec& samples = worker_.data.train.spec();
   Device& device = worker_.device;
-  if (!strategy_row_.replicates) {
-    PSRING_ASSIGN_OR_RETURN(model_, row.make(samples, *ops_));
-    PSRING_ASSIGN_OR_RETURN(activations_, model_->NewActivations(max_batch, KeepOf(options_), device));
-    return absl::OkStatus();
-  }
   if (device.name() != "cpu") {
     return absl::InvalidArgumentError(absl::StrCat(
         "--strategy data-parallel needs --device cpu, where replicas are threads; this device is ",
         device.name()));
   }
-  const int max_share = (max_batch + options_.replicas - 1) / options_.replicas;
   const DataParallelOptions options{.replicas = options_.replicas,
                                     .max_batch = max_batch,
-                                    .max_share = max_share,
+                                    .max_share = (max_batch + options_.replicas - 1) / options_.replicas,
                                     .samples = samples,
                                     .clock = [this] { return worker_.trace.Now(); }};
   PSRING_ASSIGN_OR_RETURN(
       std::unique_ptr<DataParallel> made,
       DataParallel::Create(options, device, *ops_, [&]() -> absl::StatusOr<DataParallel::Parts> {
         DataParallel::Parts parts;
-        PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options_.precision));
         PSRING_ASSIGN_OR_RETURN(parts.ops, MakeOps(device, options_.threads, precision));
         PSRING_ASSIGN_OR_RETURN(parts.model, row.make(samples, *parts.ops));
         return parts;
       }));
-  PSRING_ASSIGN_OR_RETURN(activations_, made->NewActivations(max_batch, KeepOf(options_), device));
   replicas_ = made.get();
   model_ = std::move(made);
   return absl::OkStatus();
@@ -180,12 +174,12 @@ absl::Status Training::PlanBucketsByTrial() {
                                           [&](ReadyRange range) { order.push_back(range); }));
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   const ParameterLayout& layout = model_->parameters();
-  buckets_ = PlanBuckets(layout, TensorsInOrder(layout, order), BucketSizesAsked());
+  buckets_ = PlanBuckets(layout, TensorsInOrder(layout, order), BucketSizesOf(options_));
   return absl::OkStatus();
 }
 
 absl::Status Training::MakeStrategy() {
-  buckets_ = PlanBuckets(model_->parameters(), BucketSizesAsked());
+  buckets_ = PlanBuckets(model_->parameters(), BucketSizesOf(options_));
   if (strategy_row_.has_parameters_on_servers()) PSRING_RETURN_IF_ERROR(PlanBucketsByTrial());
   if (buckets_.empty() && strategy_row_.counts_pushes()) counting_ = {CountingBucket()};
   result_.ddp.bucket_bytes = BytesOf(pushed_buckets());

@@ -1,16 +1,18 @@
 // The group sums gradients over all ranks in place, bucket by bucket, on a separate stream (the lane). The
 // lane then updates the bucket's weights, the same on every rank.
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "common/base/check.h"
 #include "common/devices/make_ops.h"
+#include "common/reduce/reduce.h"
 #include "ring_worker/groups/process_group.h"
-#include "trainer/strategies/clipping.h"
+#include "trainer/strategies/error_feedback.h"
 #include "trainer/strategies/local_update.h"
 #include "trainer/strategies/staging.h"
 #include "trainer/strategies/strategies.h"
-#include "trainer/strategies/wire_codec.h"
 
 namespace psring {
 namespace {
@@ -18,26 +20,77 @@ namespace {
 // Steps whose rounds are traced; more would fill the trace.
 constexpr int kStepsWithRounds = 100;
 
+// Gradients in their type on the wire: --wire. Float32 gradients are sent as they are. For 16 bits each
+// rank's gradient is divided by the number of ranks first, so that the sum does not overflow float16, and
+// rounding errors are kept for the next step.
+class WireCodec {
+ public:
+  // For gradients of `count` elements. InvalidArgument: 16 bits, and the group works on GPU memory.
+  static absl::StatusOr<WireCodec> Create(DType wire, size_t count, const GroupInfo& group) {
+    WireCodec codec(group.size);
+    if (wire == DType::kFloat32) return codec;
+    if (group.on_gpu) {
+      return absl::InvalidArgumentError(
+          "--wire with 16 bits rounds gradients on the host, but NCCL moves them directly between GPUs; omit "
+          "it, or give --backend native");
+    }
+    const std::unique_ptr<Device> host = MakeCpuDevice();
+    PSRING_ASSIGN_OR_RETURN(codec.feedback_, ErrorFeedback::Create(wire, count, /*shared=*/false, *host));
+    return codec;
+  }
+
+  bool rounds() const { return feedback_.has_value(); }
+  // Only if it rounds.
+  ErrorFeedback& feedback() { return *feedback_; }
+  const ErrorFeedback& feedback() const { return *feedback_; }
+
+  // Both work in stream order, and this object must exist until then. Encode returns what to send for
+  // `gradient`, elements from `first` on, in host memory if it is rounded. Decode turns what was received in
+  // its place into the sum over all ranks.
+  Span Encode(size_t first, Span gradient, Stream& stream) {
+    if (!rounds()) return gradient;
+    stream.Run([this, first, gradient] {
+      cpu::Scale(gradient.type, gradient.count, gradient.data, 1 / ranks_);
+      feedback_->Encode(first, gradient);
+      return absl::OkStatus();
+    });
+    return feedback_->encoded().Slice(first, gradient.count);
+  }
+  void Decode(Span sent, Span gradient, Stream& stream) {
+    if (!rounds()) return;
+    stream.Run([this, sent, gradient] {
+      cpu::Convert(sent.type, sent.data, gradient.type, gradient.data, gradient.count);
+      cpu::Scale(gradient.type, gradient.count, gradient.data, ranks_);
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  explicit WireCodec(int ranks) : ranks_(static_cast<float>(ranks)) {}
+
+  float ranks_;
+  std::optional<ErrorFeedback> feedback_;
+};
+
 class AllReduceStrategy : public SyncStrategy, public StepRecording, public BucketOrder, public Residuals {
  public:
   AllReduceStrategy(const StrategyContext& context, LocalUpdate update, std::unique_ptr<Ops> lane_ops,
-                    WireCodec codec, NormClipping clipping)
+                    WireCodec codec)
       : context_(context),
         group_(*context.group),
         buckets_(context.buckets),
         staging_(context.device, group_),
         codec_(std::move(codec)),
-        clipping_(std::move(clipping)),
         update_(std::move(update)),
         lane_ops_(std::move(lane_ops)),
-        updates_on_lane_(!clipping_.active() && (!context.records_steps || update_.repeats())),
+        updates_on_lane_(!update_.clips() && (!context.records_steps || update_.repeats())),
         // A group whose calls can be recorded only enqueues, so that it needs no thread.
         lane_(context.device.NewStream(context.records_steps ? StreamKind::kCompute : StreamKind::kBackground,
                                        "synchronize")) {}
 
   absl::StatusOr<int64_t> Start(const TrainingState& state) override {
     update_.Start(state);
-    if (codec_.rounds() && state.residual.count > 0) codec_.feedback()->Load(state.residual);
+    if (codec_.rounds() && state.residual.count > 0) codec_.feedback().Load(state.residual);
     PSRING_RETURN_IF_ERROR(staging_.Broadcast(state.weights, *lane_));
     if (state.has_slots) {
       if (context_.rank == 0) update_.optimizer().Load(state.slots, *lane_);
@@ -55,7 +108,7 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
 
   absl::Status BeginStep(const StepInfo& info) override {
     info_ = info;
-    if (codec_.rounds()) codec_.feedback()->BeginStep(info.step);
+    if (codec_.rounds()) codec_.feedback().BeginStep(info.step);
     update_.BeginStep(info, info.global_samples);
     traffic_before_ = group_.traffic();
     // The lane writes into them, so they must not move.
@@ -68,7 +121,7 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
     if (auto* const group = dynamic_cast<RoundRecording*>(&group_)) {
       group->NoteRounds(steps_begun_++ < kStepsWithRounds ? &rounds_ : nullptr);
     }
-    clipping_.Begin(outside());
+    update_.BeginNorm(outside());
     return BroadcastBuffers();
   }
 
@@ -85,7 +138,7 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
 
   absl::StatusOr<StepReport> FinishStep() override {
     if (!context_.records_steps) context_.compute.Stamp(backward_ns_);
-    clipping_.End(outside());
+    update_.EndNorm(outside());
     // Wait for both even if one fails: their work uses memory that a failed step releases.
     const absl::Status summed = lane_->Synchronize(), computed = context_.compute.Synchronize();
     PSRING_RETURN_IF_ERROR(summed);
@@ -122,7 +175,7 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
   }
   void Rebuild(std::vector<Bucket> buckets) override { buckets_ = std::move(buckets); }
 
-  ConstSpan ResidualBefore(int64_t step) const override { return codec_.feedback()->Before(step); }
+  ConstSpan ResidualBefore(int64_t step) const override { return codec_.feedback().Before(step); }
 
  private:
   // Before forward, as DDP does.
@@ -178,9 +231,9 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
 
   // After the sum of a bucket, whose record is records_[index]. Clipping needs the norm of all buckets first.
   void Summed(const Bucket& bucket, size_t index) {
-    clipping_.Add(update_.state().gradient.device.Slice(bucket.first, bucket.count), *lane_ops_, *lane_);
+    update_.AddToNorm(bucket, *lane_ops_, *lane_);
     if (!updates_on_lane_) return;
-    update_.Apply(bucket, 1, *lane_ops_, *lane_);
+    update_.Apply(bucket, *lane_ops_, *lane_);
     lane_->Stamp(updated_ns_[index]);
   }
 
@@ -189,10 +242,10 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
 
   // After all sums. Every rank has the same gradient, and so the same norm.
   absl::Status UpdateAll() {
-    PSRING_ASSIGN_OR_RETURN(const double factor, clipping_.Factor(info_.global_samples));
+    PSRING_ASSIGN_OR_RETURN(const double factor, update_.ClippingFactor());
     int64_t begin = 0, end = 0;
     outside().Stamp(begin);
-    for (const Bucket& bucket : buckets_) update_.Apply(bucket, factor, *lane_ops_, outside());
+    for (const Bucket& bucket : buckets_) update_.Apply(bucket, *lane_ops_, outside(), factor);
     outside().Stamp(end);
     PSRING_RETURN_IF_ERROR(outside().Synchronize());
     AddSpan(SpanKind::kOptimizer, -1, begin, end);
@@ -224,7 +277,6 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
   std::vector<Bucket> buckets_;
   const Staging staging_;
   WireCodec codec_;
-  const NormClipping clipping_;
   LocalUpdate update_;
   const std::unique_ptr<Ops> lane_ops_;  // the compute thread uses its own
   StepInfo info_;
@@ -250,11 +302,9 @@ absl::StatusOr<Strategy> MakeAllReduce(const StrategyContext& context) {
   PSRING_ASSIGN_OR_RETURN(LocalUpdate update, LocalUpdate::Create(context));
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(context.device, context.threads));
   PSRING_ASSIGN_OR_RETURN(WireCodec codec, WireCodec::Create(context.wire, count, context.group->info()));
-  PSRING_ASSIGN_OR_RETURN(NormClipping clipping,
-                          NormClipping::Create(context.update.clip_norm, context.device));
   const bool rounds = codec.rounds();
-  auto made = std::make_unique<AllReduceStrategy>(context, std::move(update), std::move(ops),
-                                                  std::move(codec), std::move(clipping));
+  auto made =
+      std::make_unique<AllReduceStrategy>(context, std::move(update), std::move(ops), std::move(codec));
   Strategy strategy{.order = made.get()};
   if (context.records_steps) strategy.recording = made.get();
   if (rounds) strategy.residuals = made.get();

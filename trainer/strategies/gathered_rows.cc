@@ -22,16 +22,16 @@ constexpr int32_t kNoRow = -1;
 
 class GatheredRows : public RowsOfOwnTables {
  public:
-  GatheredRows(std::unique_ptr<Device> host, LocalTables tables, const StrategyContext& context)
-      : RowsOfOwnTables(std::move(host), std::move(tables), context.trace),
-        group_(*context.group),
+  GatheredRows(Parts parts, ProcessGroup& group)
+      : RowsOfOwnTables(std::move(parts)),
+        group_(group),
         stream_(host_->NewStream(StreamKind::kCompute, "rows")) {}
 
   absl::Status Start(const RowStart& start) override {
-    PSRING_RETURN_IF_ERROR(tables_.Start(start));
+    PSRING_RETURN_IF_ERROR(RowsOfOwnTables::Start(start));
     if (start.arrays == 0) return absl::OkStatus();  // every rank has computed the same
-    PSRING_RETURN_IF_ERROR(group_.Broadcast(tables_.storage().values(), /*root=*/0, *stream_));
-    for (const Span& slot : tables_.storage().slots()) {
+    PSRING_RETURN_IF_ERROR(group_.Broadcast(storage_.values(), /*root=*/0, *stream_));
+    for (const Span& slot : storage_.slots()) {
       PSRING_RETURN_IF_ERROR(group_.Broadcast(slot, /*root=*/0, *stream_));
     }
     return stream_->Synchronize();
@@ -45,9 +45,9 @@ class GatheredRows : public RowsOfOwnTables {
     PSRING_RETURN_IF_ERROR(GatherCounts());
     PSRING_RETURN_IF_ERROR(GatherRows());
     report.end_ns = trace_.Now();
-    const OptimizerStep step = tables_.StepOf(info_, info_.global_samples);
+    const OptimizerStep step = StepFor(info_.global_samples);
     size_t at = 0;  // of the table in every rank's part
-    for (size_t t = 0; t < tables_.tables().size(); ++t) {
+    for (size_t t = 0; t < tables_.size(); ++t) {
       if (IsDense(t)) {
         const int64_t begin_ns = trace_.Now();
         PSRING_RETURN_IF_ERROR(ReduceTable(t));
@@ -56,11 +56,11 @@ class GatheredRows : public RowsOfOwnTables {
         PSRING_RETURN_IF_ERROR(AddUp(t, at));
         at += PartOf(t);
       }
-      tables_.storage().Update(static_cast<int>(t), summed_rows_, sums_.data(), step);
+      storage_.Update(static_cast<int>(t), summed_rows_, sums_.data(), step);
     }
     report.traffic = group_.traffic() - before;
-    report.bytes.gathered_bytes = static_cast<double>((part_ + tables_.tables().size()) * sizeof(float));
-    for (size_t t = 0; t < tables_.tables().size(); ++t) {
+    report.bytes.gathered_bytes = static_cast<double>((part_ + tables_.size()) * sizeof(float));
+    for (size_t t = 0; t < tables_.size(); ++t) {
       if (IsDense(t))
         report.bytes.reduced_bytes += static_cast<double>(RowsOf(t) * (1 + WidthOf(t)) * sizeof(float));
     }
@@ -72,8 +72,8 @@ class GatheredRows : public RowsOfOwnTables {
 
  private:
   size_t ranks() const { return static_cast<size_t>(group_.size()); }
-  size_t WidthOf(size_t table) const { return static_cast<size_t>(tables_.tables()[table].width); }
-  size_t RowsOf(size_t table) const { return static_cast<size_t>(tables_.tables()[table].rows); }
+  size_t WidthOf(size_t table) const { return static_cast<size_t>(tables_[table].width); }
+  size_t RowsOf(size_t table) const { return static_cast<size_t>(tables_[table].rows); }
   // Elements of a table in a rank's part: numbers of as many rows as the rank with most rows has, then the
   // rows.
   size_t PartOf(size_t table) const { return most_rows_[table] * (1 + WidthOf(table)); }
@@ -81,7 +81,7 @@ class GatheredRows : public RowsOfOwnTables {
   bool IsDense(size_t table) const { return ranks() * most_rows_[table] > 2 * RowsOf(table); }
 
   absl::Status GatherCounts() {
-    const size_t tables = tables_.tables().size();
+    const size_t tables = tables_.size();
     std::vector<int32_t> own(tables);
     counts_.resize(ranks() * tables);
     for (size_t t = 0; t < tables; ++t) own[t] = static_cast<int32_t>(rows_->of_tables()[t].rows.size());
@@ -92,7 +92,7 @@ class GatheredRows : public RowsOfOwnTables {
     for (size_t i = 0; i < counts_.size(); ++i) {
       if (counts_[i] < 0 || static_cast<size_t>(counts_[i]) > RowsOf(i % tables)) {
         return absl::DataLossError(absl::StrCat("rank ", i / tables, " sent a count of ", counts_[i],
-                                                " rows of ", tables_.tables()[i % tables].name));
+                                                " rows of ", tables_[i % tables].name));
       }
       most_rows_[i % tables] = std::max(most_rows_[i % tables], static_cast<size_t>(counts_[i]));
     }
@@ -134,8 +134,7 @@ class GatheredRows : public RowsOfOwnTables {
       for (const int32_t row : rows[r]) {
         if (row <= before || static_cast<size_t>(row) >= RowsOf(t)) {
           return absl::DataLossError(absl::StrCat("rank ", r, " sent row ", row, " after row ", before,
-                                                  " of ", tables_.tables()[t].name, ", which has ",
-                                                  RowsOf(t)));
+                                                  " of ", tables_[t].name, ", which has ", RowsOf(t)));
         }
         before = row;
       }
@@ -184,9 +183,8 @@ class GatheredRows : public RowsOfOwnTables {
 absl::StatusOr<std::unique_ptr<RowStrategy>> MakeGatheredRows(const StrategyContext& context) {
   if (context.world_size == 1) return MakeLocalRows(context);
   PSRING_CHECK(context.group != nullptr && context.group->size() == context.world_size);
-  std::unique_ptr<Device> host = MakeCpuDevice();
-  PSRING_ASSIGN_OR_RETURN(LocalTables tables, LocalTables::Create(context, *host));
-  return std::make_unique<GatheredRows>(std::move(host), std::move(tables), context);
+  PSRING_ASSIGN_OR_RETURN(RowsOfOwnTables::Parts parts, RowsOfOwnTables::PartsOf(context));
+  return std::make_unique<GatheredRows>(std::move(parts), *context.group);
 }
 
 }  // namespace psring

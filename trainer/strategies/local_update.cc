@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/ops/gradient_norm.h"
 
 namespace psring {
 
@@ -11,11 +12,14 @@ absl::StatusOr<LocalUpdate> LocalUpdate::Create(const StrategyContext& context) 
   for (const Bucket& bucket : context.buckets) count += bucket.count;
   PSRING_ASSIGN_OR_RETURN(Optimizer optimizer,
                           Optimizer::Create(context.update.optimizer, context.device, count));
-  return LocalUpdate(context.update, std::move(optimizer));
+  LocalUpdate update(context.update, std::move(optimizer));
+  PSRING_ASSIGN_OR_RETURN(update.sum_of_squares_, DeviceValue<double>::Create(context.device));
+  return update;
 }
 
 LocalUpdate::LocalUpdate(const UpdateRule& rule, Optimizer optimizer)
     : schedule_(rule.schedule),
+      clip_norm_(rule.clip_norm),
       repeats_(rule.optimizer.kind != OptimizerKind::kAdam && rule.optimizer.kind != OptimizerKind::kAdamW &&
                schedule_.decay == LrDecay::kConstant && schedule_.warmup_samples == 0 && rule.clip_norm == 0),
       optimizer_(std::move(optimizer)) {}
@@ -26,10 +30,25 @@ void LocalUpdate::BeginStep(const StepInfo& info, int64_t samples) {
   rate_ = LearningRate(schedule_, info.global_samples_before);
 }
 
-void LocalUpdate::Apply(const Bucket& bucket, double factor, Ops& ops, Stream& stream) const {
-  optimizer_.Apply(bucket.first, state_.weights.device.Slice(bucket.first, bucket.count),
-                   state_.gradient.device.Slice(bucket.first, bucket.count), samples_, rate_, step_ + 1, ops,
-                   stream, factor);
+void LocalUpdate::BeginNorm(Stream& stream) const {
+  if (clips()) sum_of_squares_.Zero(stream);
+}
+
+void LocalUpdate::AddToNorm(const Bucket& bucket, Ops& ops, Stream& stream) const {
+  if (clips()) ops.AddSquares(GradientOf(bucket), sum_of_squares_.on_device(), stream);
+}
+
+void LocalUpdate::EndNorm(Stream& stream) const {
+  if (clips()) sum_of_squares_.Download(stream);
+}
+
+absl::StatusOr<double> LocalUpdate::ClippingFactor() const {
+  return clips() ? ClipFactor(clip_norm_, sum_of_squares_.on_host(), samples_) : 1.0;
+}
+
+void LocalUpdate::Apply(const Bucket& bucket, Ops& ops, Stream& stream, double factor) const {
+  optimizer_.Apply(bucket.first, state_.weights.device.Slice(bucket.first, bucket.count), GradientOf(bucket),
+                   samples_, rate_, step_ + 1, ops, stream, factor);
 }
 
 absl::Status LocalUpdate::CopyWeights(Span to, Stream& stream) const {

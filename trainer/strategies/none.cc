@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "trainer/strategies/clipping.h"
 #include "trainer/strategies/local_update.h"
 #include "trainer/strategies/strategies.h"
 
@@ -12,9 +11,8 @@ namespace {
 
 class NoneStrategy : public SyncStrategy, public StepRecording {
  public:
-  NoneStrategy(const StrategyContext& context, LocalUpdate update, NormClipping clipping)
+  NoneStrategy(const StrategyContext& context, LocalUpdate update)
       : context_(context),
-        clipping_(std::move(clipping)),
         update_(std::move(update)),
         records_update_(context.records_steps && update_.repeats()) {}
 
@@ -79,25 +77,21 @@ class NoneStrategy : public SyncStrategy, public StepRecording {
     if (info_.samples == 0) return;
     context_.compute.Stamp(update_begin_ns_);
     for (const Bucket& bucket : context_.buckets) {
-      update_.Apply(bucket, factor, context_.ops, context_.compute);
+      update_.Apply(bucket, context_.ops, context_.compute, factor);
     }
     context_.compute.Stamp(update_end_ns_);
   }
 
   absl::StatusOr<double> ClippingFactor() {
-    if (!clipping_.active()) return 1.0;
-    clipping_.Begin(context_.compute);
-    for (const Bucket& bucket : context_.buckets) {
-      clipping_.Add(update_.state().gradient.device.Slice(bucket.first, bucket.count), context_.ops,
-                    context_.compute);
-    }
-    clipping_.End(context_.compute);
+    if (!update_.clips()) return 1.0;
+    update_.BeginNorm(context_.compute);
+    for (const Bucket& bucket : context_.buckets) update_.AddToNorm(bucket, context_.ops, context_.compute);
+    update_.EndNorm(context_.compute);
     PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
-    return clipping_.Factor(info_.samples);
+    return update_.ClippingFactor();
   }
 
   const StrategyContext context_;
-  const NormClipping clipping_;
   LocalUpdate update_;
   const bool records_update_;
   StepInfo info_;
@@ -110,9 +104,7 @@ class NoneStrategy : public SyncStrategy, public StepRecording {
 
 absl::StatusOr<Strategy> MakeNone(const StrategyContext& context) {
   PSRING_ASSIGN_OR_RETURN(LocalUpdate update, LocalUpdate::Create(context));
-  PSRING_ASSIGN_OR_RETURN(NormClipping clipping,
-                          NormClipping::Create(context.update.clip_norm, context.device));
-  auto made = std::make_unique<NoneStrategy>(context, std::move(update), std::move(clipping));
+  auto made = std::make_unique<NoneStrategy>(context, std::move(update));
   Strategy strategy;
   if (context.records_steps) strategy.recording = made.get();
   strategy.sync = std::move(made);

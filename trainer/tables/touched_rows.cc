@@ -46,12 +46,6 @@ int TouchedRows::BagsOfInput(int input) const {
   return bags;
 }
 
-int64_t TouchedRows::row_count() const {
-  int64_t count = 0;
-  for (const OfTable& table : of_tables_) count += static_cast<int64_t>(table.rows.size());
-  return count;
-}
-
 void TouchedRows::ReadFrom(const float* values) {
   for (size_t t = 0; t < of_tables_.size(); ++t) {
     of_tables_[t].values = values + tables()[t].first;

@@ -50,7 +50,6 @@ class TouchedRows {
   const BatchLookups& batch(size_t number) const { return batches_[number]; }
   // The samples of a batch, which Plan has read; valid until the next Plan.
   GatheredBatch gathered(size_t number) const;
-  int64_t row_count() const;  // over all tables
 
   // For batches that stand for workers, each with several batches: their gradients are added up first. Called
   // after each worker's last batch.

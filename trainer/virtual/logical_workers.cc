@@ -51,10 +51,10 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
   PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
   w.compute_ = device.NewStream(StreamKind::kCompute, "compute");
   PSRING_ASSIGN_OR_RETURN(w.ops_, MakeOps(device, options.threads, precision));
-  PSRING_ASSIGN_OR_RETURN(w.evaluation_batch_,
-                          EvaluationBatch(model_row, data.train.spec(), options.batch, device, *w.ops_));
-  const int max_batch = std::max(options.batch, w.evaluation_batch_);
   PSRING_ASSIGN_OR_RETURN(w.model_, model_row.make(data.train.spec(), *w.ops_));
+  PSRING_ASSIGN_OR_RETURN(w.evaluation_batch_,
+                          EvaluationBatch(*w.model_, data.train.spec(), options.batch, device));
+  const int max_batch = std::max(options.batch, w.evaluation_batch_);
   if (!w.model_->parameters().tables().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.clock == "virtual" ? "--clock virtual" : "a replay",
@@ -72,8 +72,7 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
       workers, bytes * static_cast<uint64_t>(1 + copies_each) + static_cast<uint64_t>(data.train.count()) * 8,
       memory.has_value() ? memory->free : UINT64_MAX));
   PSRING_ASSIGN_OR_RETURN(w.batches_, BatchMemory::Create(data.train.spec(), max_batch, device));
-  w.buckets_ = PlanBuckets(w.model_->parameters(),
-                           {.first_mb = std::min(1.0, options.bucket_mb), .others_mb = options.bucket_mb});
+  w.buckets_ = PlanBuckets(w.model_->parameters(), BucketSizesOf(options));
   w.next_step_.resize(static_cast<size_t>(workers));
   w.samples_.resize(static_cast<size_t>(workers));
   for (int worker = 0; worker < workers; ++worker) {

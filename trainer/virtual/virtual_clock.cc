@@ -124,7 +124,6 @@ absl::Status VirtualClock::OnOver(int worker) {
   state.now.staleness = state.answer.staleness;
   PSRING_RETURN_IF_ERROR(cluster_.Finished(state.now));
   if (!warm_ && state.answer.next_step >= warmup_steps_) {
-    state.parked = true;
     return ++parked_ == static_cast<int>(workers_.size()) ? LeaveBarrier() : absl::OkStatus();
   }
   return state.answer.over ? absl::OkStatus() : Begin(worker, state.answer.next_step);

@@ -120,7 +120,6 @@ class VirtualClock {
   struct Worker {
     VirtualStep now;
     LogicalCluster::Answer answer;  // in transit
-    bool parked = false;            // waits at the barrier before the measured steps
   };
 
   void Plan(int64_t at_ns, int worker, What what);
@@ -140,8 +139,8 @@ class VirtualClock {
   int64_t events_planned_ = 0;
   int64_t now_ns_ = 0;
   int64_t server_free_ns_ = 0;
-  int ready_ = 0;  // all-reduce: number of workers that wait
-  int parked_ = 0;
+  int ready_ = 0;   // all-reduce: number of workers that wait
+  int parked_ = 0;  // workers that wait at the barrier before the measured steps
   bool warm_ = false;
 };
 

@@ -16,21 +16,17 @@ int64_t Ns(double ms) { return std::llround(ms * 1e6); }
 
 absl::StatusOr<VirtualTimes::Source> VirtualTimes::Read(const std::string& flag, const std::string& text) {
   Source source;
-  absl::string_view path = text;
-  absl::Status status;
-  if (absl::ConsumePrefix(&path, kTracePrefix)) {
-    const absl::StatusOr<std::string> json = ReadFile(std::string(path), kMaxRecordBytes);
-    status = json.status();
-    if (status.ok()) {
-      absl::StatusOr<StepTimes> times = StepTimesFromJson(*json);
-      status = times.status();
-      if (status.ok()) source.trace = *std::move(times);
+  const auto read = [&]() -> absl::Status {
+    absl::string_view path = text;
+    if (!absl::ConsumePrefix(&path, kTracePrefix)) {
+      PSRING_ASSIGN_OR_RETURN(source.distribution, ParseTimeDistribution(text));
+      return absl::OkStatus();
     }
-  } else {
-    absl::StatusOr<TimeDistribution> distribution = ParseTimeDistribution(text);
-    status = distribution.status();
-    if (status.ok()) source.distribution = *distribution;
-  }
+    PSRING_ASSIGN_OR_RETURN(const std::string json, ReadFile(std::string(path), kMaxRecordBytes));
+    PSRING_ASSIGN_OR_RETURN(source.trace, StepTimesFromJson(json));
+    return absl::OkStatus();
+  };
+  const absl::Status status = read();
   if (status.ok()) return source;
   return absl::InvalidArgumentError(absl::StrCat(flag, " ", text, ": ", status.message()));
 }

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "experiments/simulator/servers.h"
-#include "trainer/strategies/table/server_exchange.h"
+#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 namespace {

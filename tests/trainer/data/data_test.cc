@@ -8,10 +8,12 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "trainer/data/pictures.h"
+#include "tests/has.h"
+#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {
@@ -74,10 +76,8 @@ class DataFiles : public testing::Test {
     const auto data = LoadData({.name = "mnist", .dir = dir_.string()});
     ASSERT_FALSE(data.ok());
     const std::string message(data.status().message());
-    EXPECT_NE(message.find(file.empty() ? dir_.string() : (dir_ / file).string()), std::string::npos)
-        << message;
-    EXPECT_NE(message.find(what), std::string::npos) << message;
-    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    EXPECT_THAT(message, Has((dir_ / file).string(), what));
+    EXPECT_THAT(message, Lacks("\n"));
   }
 
   const fs::path dir_;
@@ -139,22 +139,33 @@ TEST_F(DataFiles, CountsAreComparedBeforeDecompression) {
   ExpectError(name + ".gz", " 536870912 labels");
 }
 
-TEST_F(DataFiles, AFifoIsNotWaitedFor) {
-  fs::remove(dir_ / "t10k-labels-idx1-ubyte");
-  ASSERT_EQ(mkfifo((dir_ / "t10k-labels-idx1-ubyte").c_str(), 0600), 0);
-  ExpectError("t10k-labels-idx1-ubyte", "it is a FIFO");
+TEST_F(DataFiles, AFifoIsNotWaitedForAndAMissingFileIsNamed) {
+  const std::string name = "t10k-labels-idx1-ubyte";
+  fs::remove(dir_ / name);
+  ExpectError(name, "no such file");
+  ASSERT_EQ(mkfifo((dir_ / name).c_str(), 0600), 0);
+  ExpectError(name, "it is a FIFO");
 }
 
-TEST_F(DataFiles, AMissingFileIsNamed) {
-  fs::remove(dir_ / "t10k-labels-idx1-ubyte");
-  ExpectError("t10k-labels-idx1-ubyte", "no such file");
-}
-
-TEST_F(DataFiles, ATruncatedFileIsNamed) {
-  Write("train-images-idx3-ubyte", Images(3, 4, 5).substr(0, 70));
-  ExpectError("train-images-idx3-ubyte", "truncated: ends 6 bytes early");
-  Write("train-images-idx3-ubyte", "");
-  ExpectError("train-images-idx3-ubyte", "truncated");
+TEST_F(DataFiles, AFileWithWrongContentIsNamed) {
+  const std::string images = "train-images-idx3-ubyte", labels = "train-labels-idx1-ubyte";
+  const std::string sound_images = Images(3, 4, 5), sound_labels = Labels(std::string("\0\x09\x05", 3));
+  // Three dimensions whose product no memory holds.
+  const std::string huge = std::string("\0\0\x08\x03", 4) + std::string(12, '\xff');
+  for (const auto& [name, bytes, what] :
+       {std::tuple(images, sound_images.substr(0, 70), "truncated: ends 6 bytes early"),
+        {images, std::string(), "truncated"},
+        {images, std::string("<html>404 Not Found</html>"), "not an idx file"},
+        {images, Labels("\x01\x02\x03"), "not an idx file"},
+        {images, huge, "not an idx file"},
+        {images, sound_images + "x", "longer"},
+        {labels, Labels("\x01\x0a\x05"), "label 10 of image 1"},
+        {labels, Labels("\x01\x02"), "2 labels"}}) {
+    Write(images, sound_images);
+    Write(labels, sound_labels);
+    Write(name, bytes);
+    ExpectError(name, what);
+  }
 }
 
 TEST_F(DataFiles, ATruncatedGzipFileIsNamed) {
@@ -172,31 +183,6 @@ TEST_F(DataFiles, ACorruptGzipFileIsNamed) {
   ExpectError("train-images-idx3-ubyte.gz", "corrupt");
 }
 
-TEST_F(DataFiles, AFileThatIsNotIdxIsNamed) {
-  Write("train-images-idx3-ubyte", "<html>404 Not Found</html>");
-  ExpectError("train-images-idx3-ubyte", "not an idx file");
-  Write("train-images-idx3-ubyte", Labels("\x01\x02\x03"));
-  ExpectError("train-images-idx3-ubyte", "not an idx file");
-  // Three dimensions whose product no memory holds.
-  Write("train-images-idx3-ubyte", std::string("\0\0\x08\x03", 4) + std::string(12, '\xff'));
-  ExpectError("train-images-idx3-ubyte", "not an idx file");
-}
-
-TEST_F(DataFiles, AFileLongerThanItsHeaderSaysIsNamed) {
-  Write("train-images-idx3-ubyte", Images(3, 4, 5) + "x");
-  ExpectError("train-images-idx3-ubyte", "longer");
-}
-
-TEST_F(DataFiles, ALabelThatIsTooHighIsNamed) {
-  Write("train-labels-idx1-ubyte", Labels("\x01\x0a\x05"));
-  ExpectError("train-labels-idx1-ubyte", "label 10 of image 1");
-}
-
-TEST_F(DataFiles, CountsThatDifferAreNamed) {
-  Write("train-labels-idx1-ubyte", Labels("\x01\x02"));
-  ExpectError("train-labels-idx1-ubyte", "2 labels");
-}
-
 TEST_F(DataFiles, RejectSplitsOfDifferentSizes) {
   Write("t10k-images-idx3-ubyte", Images(2, 5, 4));
   ExpectError("", "test images 5x4");
@@ -207,8 +193,8 @@ TEST(Data, AnUnknownNameSuggestsTheNearest) {
             absl::StrCat("unknown data 'fashon-mnist'; did you mean 'fashion-mnist'? Use one of ",
                          absl::StrJoin(DataNames(), ", ")));
   EXPECT_FALSE(LoadData({.name = "mnist"}).ok());
-  EXPECT_NE(LoadData({.name = "mnist", .dir = "/nowhere"}).status().message().find("/nowhere/train-images"),
-            std::string::npos);
+  EXPECT_THAT(std::string(LoadData({.name = "mnist", .dir = "/nowhere"}).status().message()),
+              Has("/nowhere/train-images"));
 }
 
 TEST(Data, SyntheticImagesAreTheSameForTheSameSeed) {

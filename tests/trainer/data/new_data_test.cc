@@ -3,7 +3,7 @@
 
 #include "absl/strings/match.h"
 #include "trainer/data/data.h"
-#include "trainer/data/pictures.h"
+#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {

@@ -1,5 +1,3 @@
-#include "trainer/data/text.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -7,6 +5,9 @@
 #include <fstream>
 #include <string>
 #include <vector>
+
+#include "tests/has.h"
+#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {
@@ -56,8 +57,7 @@ TEST_F(Texts, BytesAreNumberedAndLabelsAreTheNextTokens) {
 }
 
 TEST_F(Texts, ShortTextsAreRejected) {
-  EXPECT_NE(ReadText(Write("b", "too short"), 8).status().message().find("too few for --context 8"),
-            std::string::npos);
+  EXPECT_THAT(ReadText(Write("b", "too short"), 8).status().message(), Has("too few for --context 8"));
   EXPECT_EQ(ReadText((dir_ / "none").string(), 8).status().code(), absl::StatusCode::kNotFound);
 }
 
@@ -71,7 +71,7 @@ TEST_F(Texts, TokenFilesHave16BitNumbers) {
   EXPECT_EQ(Read(data.train, 1).tokens, (std::vector<int32_t>{256, 3}));
   EXPECT_EQ(Read(data.train, 1).labels, (std::vector<int32_t>{3, 4}));
   Write("val.bin", "odd");
-  EXPECT_NE(ReadTokens(dir_.string(), 2).status().message().find("is odd"), std::string::npos);
+  EXPECT_THAT(ReadTokens(dir_.string(), 2).status().message(), Has("is odd"));
 }
 
 // `count` numbers from `first` on, of `width` bytes in little-endian order.
@@ -118,7 +118,7 @@ TEST_F(Texts, OtherTokenFilesAreRejected) {
     const std::string path = Write("train.bin", bytes);
     const std::string message(ReadTokens(dir_.string(), 2).status().message());
     EXPECT_EQ(message.find(path), 0) << message;
-    EXPECT_NE(message.find(error), std::string::npos) << message;
+    EXPECT_THAT(message, Has(error));
     EXPECT_EQ(message.find('\n'), std::string::npos);
   }
   // 16-bit tokens of large and small vocabularies.

@@ -12,16 +12,13 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "common/base/check.h"
 #include "common/cli/command_line.h"
 #include "common/workloads/workload.h"
 #include "tests/common/ops/reference_ops.h"
-#include "trainer/data/clicks.h"
 #include "trainer/data/data.h"
-#include "trainer/data/pictures.h"
 #include "trainer/data/sampler.h"
-#include "trainer/data/text.h"
-#include "trainer/data/words.h"
+#include "trainer/data/sources.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/step/evaluation.h"
 #include "trainer/tables/touched_rows.h"
@@ -29,16 +26,16 @@
 namespace psring {
 namespace {
 
-// A text of 11 samples of 6 tokens to train on.
-Dataset SmallText() {
-  const std::string path = testing::TempDir() + "/small_text_" + std::to_string(getpid());
+// The first 11 samples of a text that repeats `line`.
+Dataset ElevenOf(const char* line,
+                 const std::function<absl::StatusOr<DataSplits>(const std::string&)>& read) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/eleven_", getpid());
   std::ofstream file(path);
-  for (int i = 0; i < 10; ++i) file << "The quick brown fox jumps over the lazy dog, and it is back again.\n";
+  for (int i = 0; i < 100; ++i) file << line;
   file.close();
-  const auto data = ReadText(path, /*context=*/6);
+  const auto data = read(path);
   std::filesystem::remove(path);
-  EXPECT_TRUE(data.ok()) << data.status();
-  return data->train.Part({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+  return data.value().train.Part({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
 }
 
 // Tests run gpt-nano also with dropout.
@@ -48,24 +45,18 @@ bool ReadsText(const std::string& model) {
   return model == kWithDropout || (*FindModel(model))->size.context != ModelSize::kFixed;
 }
 
-// 11 pairs of words to train on.
-Dataset SmallWords() {
-  const std::string path = testing::TempDir() + "/small_words_" + std::to_string(getpid());
-  std::ofstream file(path);
-  for (int i = 0; i < 100; ++i) file << "the quick brown fox jumps over the lazy dog ";
-  file.close();
-  const auto data = ReadWords(path, /*seed=*/1);
-  std::filesystem::remove(path);
-  EXPECT_TRUE(data.ok()) << data.status();
-  return data->train.Part({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
-}
-
 bool HasTables(const std::string& model) { return FindModel(model).ok() && (*FindModel(model))->has_tables; }
 
 Dataset DataFor(const std::string& model) {
-  if (ReadsText(model)) return SmallText();
+  if (ReadsText(model)) {
+    return ElevenOf("The quick brown fox jumps over the lazy dog, and it is back again.\n",
+                    [](const std::string& path) { return ReadText(path, /*context=*/6); });
+  }
   if (model == "dlrm-small") return MakeClicks({.rows = 20, .train = 11, .test = 1}, 1).train;
-  if (model == "skipgram") return SmallWords();
+  if (model == "skipgram") {
+    return ElevenOf("the quick brown fox jumps over the lazy dog ",
+                    [](const std::string& path) { return ReadWords(path, /*seed=*/1); });
+  }
   return MakeSyntheticData({.height = 10, .width = 10, .train = 11, .test = 1}, 1).train;
 }
 
@@ -254,8 +245,7 @@ TEST_P(EveryModel, InitialWeightsDependOnTheSeed) {
   if (f.weights.empty()) return;  // all parameters are in tables
   EXPECT_NE(f.model->InitialWeights(2), f.weights);
   if (ReadsText(GetParam()) || IsResidual(GetParam())) return;
-  // Uniform in +- 1 / sqrt(fan in): for the first layer's weight the fan in is the number of
-  // inputs.
+  // Uniform in +- 1 / sqrt(fan in): for the first layer's weight the fan in is the number of inputs.
   const Tensor& first = f.model->parameters().tensors().front();
   size_t fan_in = 1;
   for (size_t i = 1; i < first.shape.size(); ++i) fan_in *= first.shape[i];
@@ -334,72 +324,80 @@ INSTANTIATE_TEST_SUITE_P(Models, EveryModel, testing::ValuesIn(ModelNames()), []
   return name;
 });
 
-TEST(Models, HaveTheirKnownSizes) {
+// Of the model that `options` make for `samples`.
+absl::StatusOr<ParameterLayout> LayoutFor(const TrainingOptions& options, const SampleSpec& samples) {
   const auto ops = MakeReferenceOps();
-  const auto parameters = [&](const char* name) {
-    return (*(*FindModel(name))->make(PictureSpec(28, 28), *ops))->parameters().parameters();
+  PSRING_ASSIGN_OR_RETURN(const ModelRow row, ModelOf(options));
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, row.make(samples, *ops));
+  return model->parameters();
+}
+
+std::string ErrorFor(const TrainingOptions& options, const SampleSpec& samples) {
+  return std::string(LayoutFor(options, samples).status().message());
+}
+
+TEST(Models, HaveTheirKnownSizes) {
+  const auto parameters = [](const TrainingOptions& options) {
+    return LayoutFor(options, PictureSpec(28, 28))->parameters();
   };
-  EXPECT_EQ(parameters("mlp"), 1'863'690);
-  EXPECT_EQ(parameters("mlp-small"), 266'610);
-  EXPECT_EQ(parameters("cnn"), 1'199'882);
+  EXPECT_EQ(parameters({.model = "mlp"}), 1'863'690);
+  EXPECT_EQ(parameters({.model = "mlp-small"}), 266'610);
+  EXPECT_EQ(parameters({.model = "cnn"}), 1'199'882);
   // torchvision's for 3 channels and 10 classes, with a stem of 3x3 instead of 7x7, less 2 channels of it.
-  EXPECT_EQ(parameters("resnet18"), 11'173'962 - 2 * 9 * 64);
-  EXPECT_EQ(parameters("resnet50"), 23'520'842 - 2 * 9 * 64);
+  EXPECT_EQ(parameters({.model = "resnet18"}), 11'173'962 - 2 * 9 * 64);
+  EXPECT_EQ(parameters({.model = "resnet50"}), 23'520'842 - 2 * 9 * 64);
+  for (const char* name : {"mlp", "mlp-small"}) {
+    EXPECT_EQ(parameters({.model = name, .width = 40}), 784 * 40 + 40 + 40 * 40 + 40 + 40 * 10 + 10);
+  }
 }
 
 TEST(Models, WithTablesHaveTheirKnownSizes) {
-  const auto ops = MakeReferenceOps();
-  const auto dlrm = *(*FindModel("dlrm-small"))->make(ClickSpec(1'000'000), *ops);
-  ASSERT_EQ(dlrm->parameters().tables().size(), 8);
-  EXPECT_EQ(dlrm->parameters().table_elements(), 8 * 64'000'000);
+  const ParameterLayout dlrm = *LayoutFor({.model = "dlrm-small"}, ClickSpec(1'000'000));
+  ASSERT_EQ(dlrm.tables().size(), 8);
+  EXPECT_EQ(dlrm.table_elements(), 8 * 64'000'000);
   // 13-128-64, the products of 9 vectors with these 64 numbers, 100-128-64-2.
-  EXPECT_EQ(dlrm->parameters().parameters(), 14 * 128 + 129 * 64 + (64 + 36 + 1) * 128 + 129 * 64 + 65 * 2);
-  const auto skipgram = *(*FindModel("skipgram"))->make(WordSpec(1000), *ops);
-  EXPECT_EQ(skipgram->parameters().parameters(), 0);
-  EXPECT_EQ(skipgram->parameters().table_elements(), 2 * 128'000);
-  EXPECT_EQ((*FindModel("dlrm-small"))->make(PictureSpec(28, 28), *ops).status().message(),
-            "the model dlrm-small reads clicks; use --data zipf:ROWS:ALPHA, or another --model");
-  EXPECT_FALSE((*FindModel("skipgram"))->make(ClickSpec(10), *ops).ok());
-}
-
-TEST(Models, HaveTheRequestedWidth) {
-  const auto ops = MakeReferenceOps();
-  TrainingOptions options;
-  options.width = 40;
-  for (const char* name : {"mlp", "mlp-small"}) {
-    options.model = name;
-    EXPECT_EQ((*ModelOf(options)->make(PictureSpec(28, 28), *ops))->parameters().parameters(),
-              784 * 40 + 40 + 40 * 40 + 40 + 40 * 10 + 10);
-  }
-  options.model = "cnn";
-  EXPECT_EQ(ModelOf(options).status().message(), "--width is not a size of the model cnn; omit it");
-  options = {.model = "mlp", .heads = 2};
-  EXPECT_EQ(ModelOf(options).status().message(), "--heads is not a size of the model mlp; omit it");
+  EXPECT_EQ(dlrm.parameters(), 14 * 128 + 129 * 64 + (64 + 36 + 1) * 128 + 129 * 64 + 65 * 2);
+  const ParameterLayout skipgram = *LayoutFor({.model = "skipgram"}, WordSpec(1000));
+  EXPECT_EQ(skipgram.parameters(), 0);
+  EXPECT_EQ(skipgram.table_elements(), 2 * 128'000);
 }
 
 TEST(Models, GptHasTheSizesOfNanoGpt) {
-  const auto ops = MakeReferenceOps();
-  const auto parameters = [&](const TrainingOptions& options, int classes) {
-    const ModelRow row = *ModelOf(options);
-    return (*row.make(TextSpec(row.size.context, classes), *ops))->parameters().parameters();
+  const auto parameters = [](const TrainingOptions& options, int classes) {
+    return LayoutFor(options, TextSpec(ModelOf(options)->size.context, classes))->parameters();
   };
   EXPECT_EQ(parameters({.model = "gpt2"}, 50257), 124'439'808);
   EXPECT_EQ(parameters({.model = "gpt-nano"}, 73), 4 * (12 * 128 * 128 + 13 * 128) + (73 + 64 + 2) * 128);
   EXPECT_EQ(parameters({.model = "gpt-nano", .layers = 3, .width = 60, .heads = 2, .context = 32}, 73),
             3 * (12 * 60 * 60 + 13 * 60) + (73 + 32 + 2) * 60);
-  const ModelRow odd = *ModelOf({.model = "gpt-nano", .heads = 3});
-  EXPECT_EQ(odd.make(TextSpec(64, 73), *ops).status().message(),
+}
+
+TEST(Models, RejectSizesAndSamplesThatDoNotFit) {
+  const SampleSpec pictures = PictureSpec(28, 28), text = TextSpec(64, 73);
+  EXPECT_EQ(ErrorFor({.model = "cnn", .width = 40}, pictures),
+            "--width is not a size of the model cnn; omit it");
+  EXPECT_EQ(ErrorFor({.model = "mlp", .heads = 2}, pictures),
+            "--heads is not a size of the model mlp; omit it");
+  EXPECT_EQ(ErrorFor({.model = "cnn"}, PictureSpec(27, 28)),
+            "the cnn needs images of even size, 6x6 at least; these are 27x28");
+  EXPECT_EQ(ErrorFor({.model = "resnet18", .width = 24}, pictures),
+            "--width 24: the channels of a residual network's first stage are a multiple of 16, such as 16, "
+            "32 or 64");
+  EXPECT_EQ(ErrorFor({.model = "gpt-nano", .heads = 3}, text),
             "--width 128 is not a multiple of --heads 3; choose another of them");
-  EXPECT_FALSE((*FindModel("gpt-nano"))->make(PictureSpec(28, 28), *ops).ok());
+  EXPECT_EQ(ErrorFor({.model = "dlrm-small"}, pictures),
+            "the model dlrm-small reads clicks; use --data zipf:ROWS:ALPHA, or another --model");
+  EXPECT_NE(ErrorFor({.model = "resnet50"}, text), "");
+  EXPECT_NE(ErrorFor({.model = "gpt-nano"}, pictures), "");
+  EXPECT_NE(ErrorFor({.model = "skipgram"}, ClickSpec(10)), "");
 }
 
 TEST(Models, GptMiniHasTheGradientsOfItsWorkload) {
-  const auto ops = MakeReferenceOps();
-  const ModelRow row = **FindModel("gpt-mini");
   // 73 symbols: the King James Bible.
-  const auto model = *row.make(TextSpec(row.size.context, 73), *ops);
+  const int context = (*FindModel("gpt-mini"))->size.context;
+  const ParameterLayout layout = *LayoutFor({.model = "gpt-mini"}, TextSpec(context, 73));
   const Workload workload = *LoadWorkload("gpt_mini");
-  const std::vector<Tensor>& tensors = model->parameters().tensors();
+  const std::vector<Tensor>& tensors = layout.tensors();
   ASSERT_EQ(workload.tensors.size(), tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) {
     const GradientTensor& replayed = workload.tensors[tensors.size() - 1 - i];
@@ -420,9 +418,7 @@ TEST(Models, OnlyTransformersHaveDropout) {
 }
 
 TEST(Models, WeightDecayLeavesOutBiasesAndNormalizations) {
-  const auto ops = MakeReferenceOps();
-  const auto model = *ModelOf({.model = "gpt-nano", .layers = 1})->make(TextSpec(64, 73), *ops);
-  const ParameterLayout& layout = model->parameters();
+  const ParameterLayout layout = *LayoutFor({.model = "gpt-nano", .layers = 1}, TextSpec(64, 73));
   std::vector<bool> decays(layout.count(), true);
   for (const ParameterRange& range : WithoutDecay(layout)) {
     std::fill_n(decays.begin() + static_cast<std::ptrdiff_t>(range.first), range.count, false);
@@ -432,21 +428,6 @@ TEST(Models, WeightDecayLeavesOutBiasesAndNormalizations) {
     EXPECT_EQ(decays[tensor.first], is_matrix) << tensor.name;
     EXPECT_EQ(decays[tensor.first + tensor.count - 1], is_matrix) << tensor.name;
   }
-}
-
-TEST(Models, ResNetsHaveChannelsThatFillVectors) {
-  const auto ops = MakeReferenceOps();
-  EXPECT_EQ(
-      ModelOf({.model = "resnet18", .width = 24})->make(PictureSpec(28, 28), *ops).status().message(),
-      "--width 24: the channels of a residual network's first stage are a multiple of 16, such as 16, 32 "
-      "or 64");
-  EXPECT_FALSE((*FindModel("resnet50"))->make(TextSpec(64, 73), *ops).ok());
-}
-
-TEST(Models, RejectImagesThatDoNotFit) {
-  const auto ops = MakeReferenceOps();
-  EXPECT_EQ((*FindModel("cnn"))->make(PictureSpec(27, 28), *ops).status().message(),
-            "the cnn needs images of even size, 6x6 at least; these are 27x28");
 }
 
 TEST(Models, TheHelpNamesAll) {
@@ -462,41 +443,6 @@ TEST(Models, TheHelpNamesAll) {
   EXPECT_TRUE(Parse(app, {"--data=zipf:10:1.5"}).proceed);
   EXPECT_THAT(Parse(app, {"--data=fashion_mnist"}).text, testing::HasSubstr("did you mean fashion-mnist?"));
   EXPECT_FALSE(Parse(app, {"--data=zipf:0:1.5"}).proceed);
-}
-
-TEST(Models, AnUnknownNameSuggestsTheNearest) {
-  std::vector<std::string> names;
-  for (const ModelRow& row : Models()) names.emplace_back(row.name);
-  EXPECT_EQ(FindModel("mpl").status().message(),
-            absl::StrCat("unknown model 'mpl'; did you mean 'mlp'? Use one of ", absl::StrJoin(names, ", ")));
-}
-
-TEST(Models, AModelThatCanOnlyBeReplayedNamesTheFlagForIt) {
-  const struct {
-    const char *model, *says;
-  } cases[] = {
-      {"./mine.csv",
-       "'./mine.csv' is a file, not a model; to replay the times in it, use --workload ./mine.csv"},
-      {"mine.csv", "'mine.csv' is a file, not a model; to replay the times in it, use --workload mine.csv"},
-      {"models/mine",
-       "'models/mine' is a file, not a model; to replay the times in it, use --workload models/mine"},
-      {"vgg16", "psring cannot train 'vgg16'; to replay its recorded times, use --workload vgg16"},
-      {"BERT-base",
-       "psring cannot train 'BERT-base'; to replay its recorded times, use --workload bert_base"}};
-  for (const auto& [model, says] : cases) EXPECT_EQ(FindModel(model).status().message(), says);
-}
-
-TEST(Snapshots, AreRejectedIfTheyNeedTooMuchMemory) {
-  EXPECT_TRUE(CheckSnapshots(0, 1'000'000, 1'000'000'000).ok());
-  EXPECT_TRUE(CheckSnapshots(10, 640, 1000).ok());
-  EXPECT_EQ(
-      CheckSnapshots(10, 650, 1000).message(),
-      "--eval_every 10 asks for 65 evaluations in 650 steps, but at most 64 copies of the weights are kept; "
-      "use --eval_every 11 or more");
-  // 64 MiB each: 8 fit into 512 MiB.
-  EXPECT_TRUE(CheckSnapshots(10, 80, 16 << 20).ok());
-  EXPECT_FALSE(CheckSnapshots(10, 90, 16 << 20).ok());
-  EXPECT_TRUE(CheckSnapshots(12, 90, 16 << 20).ok());
 }
 
 }  // namespace

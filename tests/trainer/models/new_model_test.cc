@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/trainer/cluster.h"
-#include "trainer/layers/linear.h"
+#include "trainer/layers/layers.h"
 #include "trainer/models/network.h"
 #include "trainer/models/replayed_model.h"
 
@@ -14,7 +14,7 @@ absl::StatusOr<std::unique_ptr<Model>> MakeLogistic(const SampleSpec& samples, O
   Network::Builder network(samples);
   const LinearConfig config{.inputs = static_cast<int>(samples.inputs[0].count()),
                             .outputs = samples.classes};
-  network.Add(std::make_unique<LinearLayer>("fc", config, network.layout()), {network.Input(0)});
+  network.Add(MakeLinear("fc", config, network.layout()), {network.Input(0)});
   return network.Build(ops);
 }
 

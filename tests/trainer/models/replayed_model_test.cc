@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/measure/trace.h"
 #include "tests/common/ops/reference_ops.h"
 
@@ -107,6 +109,28 @@ TEST(Replay, RejectsFlagsThatContradictAWorkload) {
   TrainingOptions speedup;
   speedup.compute_speedup = 2;
   EXPECT_FALSE(ApplyWorkload(speedup).ok());
+}
+
+TEST(UnknownModel, AnUnknownNameSuggestsTheNearest) {
+  std::vector<std::string> names;
+  for (const ModelRow& row : Models()) names.emplace_back(row.name);
+  EXPECT_EQ(FindModel("mpl").status().message(),
+            absl::StrCat("unknown model 'mpl'; did you mean 'mlp'? Use one of ", absl::StrJoin(names, ", ")));
+}
+
+TEST(UnknownModel, AModelThatCanOnlyBeReplayedNamesTheFlagForIt) {
+  const struct {
+    const char *model, *says;
+  } cases[] = {
+      {"./mine.csv",
+       "'./mine.csv' is a file, not a model; to replay the times in it, use --workload ./mine.csv"},
+      {"mine.csv", "'mine.csv' is a file, not a model; to replay the times in it, use --workload mine.csv"},
+      {"models/mine",
+       "'models/mine' is a file, not a model; to replay the times in it, use --workload models/mine"},
+      {"vgg16", "psring cannot train 'vgg16'; to replay its recorded times, use --workload vgg16"},
+      {"BERT-base",
+       "psring cannot train 'BERT-base'; to replay its recorded times, use --workload bert_base"}};
+  for (const auto& [model, says] : cases) EXPECT_EQ(FindModel(model).status().message(), says);
 }
 
 }  // namespace

@@ -2,29 +2,21 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "common/base/deadline.h"
-#include "common/io/files.h"
-#include "common/rendezvous/rendezvous.h"
-#include "tests/test_secret.h"
+#include "tests/trainer/process/trainer_process.h"
 
 namespace psring {
 namespace {
-
-namespace fs = std::filesystem;
 
 // What one step may add: its spans in the trace (4 to 8 of 48 bytes, until the trace is full), its block in
 // the loss history (48 bytes, until that is full) and its begin (16 bytes). This is 290 to 480 bytes; 100 to
@@ -32,44 +24,20 @@ namespace fs = std::filesystem;
 // 140 KiB.
 constexpr int64_t kMaxKbPerStep = 1;
 
-// One rank, whose record of steps is a pipe that this reads. The pipe holds a page, so the rank is at most
-// about 30 steps ahead of the reader. The destructor kills the rank.
-class Rank {
+// The record of steps of a rank, a pipe. It holds a page, so the rank is at most about 30 steps ahead.
+class StepPipe {
  public:
-  Rank(const fs::path& records, int rank, const std::vector<std::string>& flags,
-       const std::vector<std::string>& environment)
-      : errors_(records / absl::StrCat("errors-rank", rank)) {
+  StepPipe(const fs::path& records, int rank) {
     const std::string pipe = records / absl::StrCat("steps-rank", rank, ".jsonl");
     EXPECT_EQ(mkfifo(pipe.c_str(), 0600), 0);
     steps_ = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     EXPECT_GE(steps_, 0);
     fcntl(steps_, F_SETPIPE_SZ, 4096);
-    std::vector<std::string> words = {PSRING_TRAINER, "--record", records.string()};
-    words.insert(words.end(), flags.begin(), flags.end());
-    std::vector<char*> argv, envp;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    std::vector<std::string> variables = environment;
-    variables.push_back(SecretEnvironment(TestSecret()));
-    for (std::string& variable : variables) envp.push_back(variable.data());
-    envp.push_back(nullptr);
-    pid_ = fork();
-    if (pid_ == 0) {
-      dup2(open("/dev/null", O_WRONLY), 1);
-      dup2(open(errors_.c_str(), O_WRONLY | O_CREAT, 0644), 2);
-      execve(argv[0], argv.data(), envp.data());
-      _exit(127);
-    }
   }
-  ~Rank() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    close(steps_);
-  }
-  Rank(const Rank&) = delete;
+  ~StepPipe() { close(steps_); }
+  StepPipe(const StepPipe&) = delete;
 
-  std::string errors() const { return ReadFile(errors_.string()).value_or(""); }
-  int steps_fd() const { return steps_; }
+  int fd() const { return steps_; }
   int64_t steps() const { return read_; }
   // Reads what is in the pipe. False when the rank has ended.
   bool Read() {
@@ -78,31 +46,30 @@ class Rank {
     if (got > 0) read_ += std::count(text, text + got, '\n');
     return got != 0;
   }
-  int64_t ResidentKb() const {
-    std::ifstream status(absl::StrCat("/proc/", pid_, "/status"));
-    for (std::string word; status >> word;) {
-      int64_t kb = 0;
-      if (word == "VmRSS:" && status >> kb) return kb;
-    }
-    return 0;
-  }
 
  private:
-  const fs::path errors_;
-  pid_t pid_ = 0;
   int steps_ = -1;
   int64_t read_ = 0;
 };
 
-using Ranks = std::vector<std::unique_ptr<Rank>>;
+int64_t ResidentKb(const Child& child) {
+  std::ifstream status(absl::StrCat("/proc/", child.pid(), "/status"));
+  for (std::string word; status >> word;) {
+    int64_t kb = 0;
+    if (word == "VmRSS:" && status >> kb) return kb;
+  }
+  return 0;
+}
+
+using Pipes = std::vector<std::unique_ptr<StepPipe>>;
 
 // Reads until every rank has made `steps` steps. False if a rank has ended before that, or after a minute.
-bool ReadSteps(Ranks& ranks, int64_t steps) {
+bool ReadSteps(Pipes& ranks, int64_t steps) {
   const MonotonicTime deadline = MonotonicNow() + absl::Minutes(1);
-  const auto is_behind = [steps](const std::unique_ptr<Rank>& rank) { return rank->steps() < steps; };
+  const auto is_behind = [steps](const std::unique_ptr<StepPipe>& rank) { return rank->steps() < steps; };
   while (std::any_of(ranks.begin(), ranks.end(), is_behind)) {
     std::vector<pollfd> pipes;
-    for (const auto& rank : ranks) pipes.push_back({.fd = rank->steps_fd(), .events = POLLIN});
+    for (const auto& rank : ranks) pipes.push_back({.fd = rank->fd(), .events = POLLIN});
     const int64_t left_ms = absl::ToInt64Milliseconds(deadline - MonotonicNow());
     if (left_ms <= 0 || poll(pipes.data(), pipes.size(), static_cast<int>(left_ms)) <= 0) return false;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -119,49 +86,33 @@ struct Training {
   int64_t measured_steps = 300;
 };
 
-class TrainerMemory : public testing::Test {
+class TrainerMemory : public TrainerProcess {
  protected:
-  TrainerMemory() {
-    std::string name = (fs::temp_directory_path() / "psring-memory-XXXXXX").string();
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  ~TrainerMemory() override { fs::remove_all(folder_); }
-
   // `records`: the name of the record folder.
   void ExpectNoGrowth(const Training& training, const std::string& records = "records") {
-    const fs::path folder = folder_ / records;
-    fs::create_directory(folder);
-    std::vector<std::string> flags =
-        absl::StrSplit("--data synthetic --no_eval --epochs 100000 --lr 0.0001 " + training.flags, ' ');
-    std::unique_ptr<RendezvousServer> store;
-    if (training.ranks > 1) {
-      store = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
-      flags.insert(flags.end(), {"--rendezvous", absl::StrCat("tcp://127.0.0.1:", store->port())});
-    }
-    Ranks ranks;
+    fs::create_directory(dir_ / records);
+    const std::string flags =
+        absl::StrCat("--data synthetic --no_eval --epochs 100000 --lr 0.0001 ", training.flags);
+    Pipes pipes;
+    Children ranks;
     for (int rank = 0; rank < training.ranks; ++rank) {
-      std::vector<std::string> environment = {"OMP_NUM_THREADS=1"};
-      if (training.ranks > 1) {
-        environment.insert(environment.end(),
-                           {absl::StrCat("RANK=", rank), absl::StrCat("LOCAL_RANK=", rank),
-                            absl::StrCat("WORLD_SIZE=", training.ranks), "PSRING_STORE_HOSTED=1"});
-      }
-      ranks.push_back(std::make_unique<Rank>(folder, rank, flags, environment));
+      pipes.push_back(std::make_unique<StepPipe>(dir_ / records, rank));
+      ranks.push_back(training.ranks > 1
+                          ? StartTrainer(rank, training.ranks, flags)
+                          : StartAlone(absl::StrCat("--record ", (dir_ / records).string(), " ", flags),
+                                       {"OMP_NUM_THREADS=1"}));
     }
-    ASSERT_TRUE(ReadSteps(ranks, training.warm_up_steps)) << ranks[0]->errors();
+    ASSERT_TRUE(ReadSteps(pipes, training.warm_up_steps)) << ranks[0]->errors();
     std::vector<int64_t> before;
-    for (const auto& rank : ranks) before.push_back(rank->ResidentKb());
-    ASSERT_TRUE(ReadSteps(ranks, training.warm_up_steps + training.measured_steps)) << ranks[0]->errors();
+    for (const auto& rank : ranks) before.push_back(ResidentKb(*rank));
+    ASSERT_TRUE(ReadSteps(pipes, training.warm_up_steps + training.measured_steps)) << ranks[0]->errors();
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
-      const int64_t after = ranks[rank]->ResidentKb();
+      const int64_t after = ResidentKb(*ranks[rank]);
       ASSERT_GT(after, 0);
       EXPECT_LE(after - before[rank], kMaxKbPerStep * training.measured_steps)
           << "KiB of rank " << rank << ", which has " << after;
     }
   }
-
-  fs::path folder_;
 };
 
 // Whether a freed buffer of oneDNN can be used again depends on the addresses of allocations modulo 128 (see

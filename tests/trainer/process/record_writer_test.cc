@@ -5,9 +5,9 @@
 
 #include <filesystem>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/full_disk.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -26,7 +26,7 @@ TEST(RecordWriter, AFullDiskIsReportedAfterAFewSteps) {
             absl::StrCat("cannot write ", folder.string(), "/steps-rank3.jsonl: No space left on device"));
   EXPECT_LT(step, 50);
   const absl::Status finished = writer->Finish(Trace(3), RankResult());
-  EXPECT_TRUE(absl::StrContains(finished.message(), "No space left on device")) << finished;
+  EXPECT_THAT(finished.message(), Has("No space left on device"));
   EXPECT_FALSE(fs::exists(folder / "result-rank3.json"));
   fs::remove_all(folder);
 }

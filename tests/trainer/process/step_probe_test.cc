@@ -3,8 +3,32 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include "tests/has.h"
+
 namespace psring {
 namespace {
+
+constexpr char kText[] =
+    "Inter-|   Receive                                                |  Transmit\n"
+    " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls "
+    "carrier\n"
+    "    lo:     100       2    0    0    0     0          0         0      100       2    0    0    0     0 "
+    "      0\n"
+    "  eth0:12345678     900    0    0    0     0          0         0 98765432     800    0    0    0     0 "
+    "      0\n";
+
+TEST(InterfaceCounter, ReadsTheBytesSentByAnInterface) {
+  EXPECT_EQ(*InterfaceTxBytesOf(kText, "eth0"), 98765432);
+  EXPECT_EQ(*InterfaceTxBytesOf(kText, "lo"), 100);
+}
+
+TEST(InterfaceCounter, ListsTheInterfaces) {
+  const auto none = InterfaceTxBytesOf(kText, "eth1");
+  EXPECT_EQ(none.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(none.status().message(), Has("lo, eth0"));
+}
+
+TEST(InterfaceCounter, EveryMachineHasALoopback) { EXPECT_GE(InterfaceTxBytes("lo").value_or(-1), 0); }
 
 TEST(RunDelay, IsTheSecondNumberOfSchedstat) {
   EXPECT_EQ(RunDelayOf("1200 345 6\n"), 345);

@@ -64,6 +64,7 @@ class Child {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
   void Signal(int signal) { kill(pid_, signal); }
+  pid_t pid() const { return pid_; }
   std::string output() const { return ReadFile(output_.string()).value_or(""); }
   std::string errors() const { return ReadFile(errors_.string()).value_or(""); }
 

@@ -9,80 +9,60 @@
 namespace psring {
 namespace {
 
-RankOutcome Train(const TrainingOptions& options, const DataSplits& data) {
-  return TrainRanks(options, 1, data)[0];
-}
-
 TrainingOptions Replicated(int replicas) {
   TrainingOptions options = SmallOptions("data-parallel");
   options.replicas = replicas;
   return options;
 }
 
-// One process that adds as many micro-batches.
-TrainingOptions Reference(TrainingOptions options) {
-  options.strategy = "single";
-  options.reference_workers = options.replicas;
-  options.replicas = 1;
-  return options;
-}
-
-class Replicas : public testing::TestWithParam<int> {};
+class Replicas : public testing::TestWithParam<int> {
+ protected:
+  TrainingOptions options_ = Replicated(GetParam());
+};
 INSTANTIATE_TEST_SUITE_P(Counts, Replicas, testing::Range(1, 6));
 
 TEST_P(Replicas, EqualOneProcessThatAddsAsManyBatches) {
-  const DataSplits data = SmallData();
-  for (const std::string optimizer : {"sgd", "momentum", "adam"}) {
-    for (const double clip_norm : {0.0, 0.2}) {
-      TrainingOptions options = Replicated(GetParam());
-      options.optimizer = optimizer;
-      options.clip_norm = clip_norm;
-      EXPECT_EQ(Train(options, data).weights, Train(Reference(options), data).weights)
-          << optimizer << ", clipped to " << clip_norm;
+  for (const std::string& optimizer : kOptimizers) {
+    for (const double clip_norm : {0.0, kClipNorm}) {
+      SCOPED_TRACE(testing::Message() << optimizer << ", clipped to " << clip_norm);
+      options_.optimizer = optimizer;
+      options_.clip_norm = clip_norm;
+      ExpectOneProcess(options_, 1, SmallData());
     }
   }
 }
 
 TEST_P(Replicas, ComputeInBFloat16LikeOneProcess) {
   if (BFloat16Support() == BFloat16::kNone) GTEST_SKIP() << "no AVX-512";
-  const DataSplits data = SmallData();
-  TrainingOptions options = Replicated(GetParam());
-  options.precision = "bfloat16";
-  EXPECT_EQ(Train(options, data).weights, Train(Reference(options), data).weights);
+  options_.precision = "bfloat16";
+  ExpectOneProcess(options_, 1, SmallData());
 }
 
 TEST_P(Replicas, ShareAShortLastBatchOfWhichSomeGetNothing) {
   for (const int train : {5, 33, 37}) {
+    SCOPED_TRACE(train);
     const DataSplits data = MakeSyntheticData({.height = 8, .width = 8, .train = train, .test = 10}, 5);
-    TrainingOptions options = Replicated(GetParam());
-    options.drop_last = "false";
-    options.steps = 0;
-    options.epochs = 3;
-    const RankOutcome outcome = Train(options, data);
-    EXPECT_EQ(outcome.result->samples, 3 * train);
-    EXPECT_EQ(outcome.weights, Train(Reference(options), data).weights) << train << " samples";
+    options_.drop_last = "false";
+    options_.steps = 0;
+    options_.epochs = 3;
+    EXPECT_EQ(ExpectOneProcess(options_, 1, data)[0].result->samples, 3 * train);
   }
 }
 
 TEST_P(Replicas, AccumulateAndEvaluateLikeOneProcess) {
-  const DataSplits data = SmallData();
-  TrainingOptions options = Replicated(GetParam());
-  options.micro_batches = 3;
-  options.evaluate = true;
-  options.eval_every = 10;
-  const RankOutcome outcome = Train(options, data);
-  EXPECT_EQ(outcome.result->global_batch, 3 * GetParam() * options.batch);
-  const RankOutcome reference = Train(Reference(options), data);
-  EXPECT_LE(RelativeL2(outcome.weights, reference.weights), 1e-5);
-  ASSERT_EQ(outcome.result->curve.size(), 2);
-  EXPECT_NEAR(outcome.result->curve[1].test_accuracy, reference.result->curve[1].test_accuracy, .02);
+  options_.micro_batches = 3;
+  options_.evaluate = true;
+  options_.eval_every = 10;
+  const RankResult result = *ExpectOneProcess(options_, 1, SmallData(), 1e-5)[0].result;
+  EXPECT_EQ(result.global_batch, 3 * GetParam() * options_.batch);
+  ASSERT_EQ(result.curve.size(), 2);
+  EXPECT_NEAR(result.curve[1].test_accuracy,
+              OneProcess(options_, 1, SmallData()).result->curve[1].test_accuracy, .02);
 }
 
 TEST_P(Replicas, MoveEachKindOfTrafficExactlyOncePerStep) {
-  TrainingOptions options = Replicated(GetParam());
-  options.warmup_steps = 2;
-  const DataSplits data = SmallData();
-  const RankOutcome outcome = Train(options, data);
+  options_.warmup_steps = 2;
+  const RankOutcome outcome = TrainRanks(options_, 1, SmallData())[0];
   const DataParallelFigures& figures = outcome.result->data_parallel;
   const double others = GetParam() - 1;
   const double gradient = static_cast<double>(GradientBytes(*outcome.result));

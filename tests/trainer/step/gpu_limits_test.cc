@@ -4,9 +4,9 @@
 #include <numeric>
 #include <tuple>
 
-#include "absl/strings/match.h"
 #include "common/devices/make_device.h"
 #include "tests/common/cuda/fake_cuda.h"
+#include "tests/has.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/models/batch_memory.h"
 
@@ -25,8 +25,8 @@ TEST(GpuLimits, TooLittleMemoryIsReportedBeforeAllocating) {
   TheFakeCuda().memory = (size_t{32} << 20) + (64 << 10);  // cuBLASLt's workspace and little more
   const absl::Status refused = Begin(options);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(absl::StrContains(refused.message(), "cuda:0: training needs at least ")) << refused;
-  EXPECT_TRUE(absl::StrContains(refused.message(), " of 32.1 MiB are free")) << refused;
+  EXPECT_THAT(refused.message(), Has("cuda:0: training needs at least "));
+  EXPECT_THAT(refused.message(), Has(" of 32.1 MiB are free"));
   EXPECT_EQ(TheFakeCuda().buffers, 0);
   TheFakeCuda().memory = size_t{1} << 30;
   EXPECT_EQ(Begin(options), absl::OkStatus());

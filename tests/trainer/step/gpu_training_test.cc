@@ -15,11 +15,6 @@
 namespace psring {
 namespace {
 
-const DataSplits& GpuData() {
-  static const DataSplits data = SmallData();
-  return data;
-}
-
 struct GpuCase {
   std::string strategy;
   int workers;
@@ -35,7 +30,7 @@ class OnGpu : public testing::Test {
 
   static std::vector<RankOutcome> Train(TrainingOptions options, int workers, const std::string& device) {
     options.device = device;
-    return TrainRanks(options, workers, GpuData());
+    return TrainRanks(options, workers, SmallData());
   }
 
   static void ExpectTheSame(const TrainingOptions& options, int workers, double tolerance = 1e-4) {
@@ -83,27 +78,17 @@ INSTANTIATE_TEST_SUITE_P(Strategies, GpuTraining, testing::ValuesIn(Cases()), []
 });
 
 TEST_P(GpuTraining, EqualsTheCpu) {
-  TrainingOptions options = Options();
-  for (const char* optimizer : {"momentum", "adam"}) {
-    options.optimizer = optimizer;
-    ExpectTheSame(options, workers(), std::string(optimizer) == "adam" ? 1e-3 : 1e-4);
-  }
-}
-
-TEST_P(GpuTraining, EqualsTheCpuForAConvolutionalNetwork) {
-  TrainingOptions options = Options();
-  options.model = "cnn";
-  options.batch = 2;
-  options.steps = 2;
-  options.bucket_mb = .05;
-  ExpectTheSame(options, workers());
-}
-
-TEST_P(GpuTraining, ClipsByTheSameNorm) {
-  TrainingOptions options = Options();
-  options.clip_norm = .3;
-  options.steps = 4;
-  ExpectTheSame(options, workers());
+  TrainingOptions momentum = Options(), adam = momentum, clipped = momentum, convolutional = momentum;
+  momentum.optimizer = "momentum";
+  adam.optimizer = "adam";
+  clipped.clip_norm = .3;
+  clipped.steps = 4;
+  convolutional.model = "cnn";
+  convolutional.batch = 2;
+  convolutional.steps = 2;
+  convolutional.bucket_mb = .05;
+  for (const TrainingOptions& options : {momentum, clipped, convolutional}) ExpectTheSame(options, workers());
+  ExpectTheSame(adam, workers(), 1e-3);
 }
 
 TEST_P(GpuTraining, EvaluatesTheWeightsOfEachSnapshot) {

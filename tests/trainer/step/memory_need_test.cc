@@ -5,9 +5,9 @@
 #include "absl/strings/match.h"
 #include "tests/common/ops/reference_ops.h"
 #include "tests/trainer/cluster.h"
-#include "trainer/data/clicks.h"
-#include "trainer/data/pictures.h"
+#include "trainer/data/sources.h"
 #include "trainer/models/replayed_model.h"
+#include "trainer/step/evaluation.h"
 
 namespace psring {
 namespace {
@@ -18,9 +18,11 @@ constexpr size_t kElements = 784 * 300 + 304 + 300 * 100 + 112 + 1008 + 16;
 class MemoryNeeded : public testing::Test {
  protected:
   MemoryNeed Of(const TrainingOptions& options, const OptimizerConfig* optimizer) {
-    return MemoryNeedOf(options, ModelOf(options).value(), PictureSpec(28, 28), options.batch,
-                        {.optimizer = optimizer}, *device_, *ops_)
-        .value();
+    return Of(options, PictureSpec(28, 28), {.optimizer = optimizer});
+  }
+  MemoryNeed Of(const TrainingOptions& options, const SampleSpec& samples, const StateOnRank& on_rank) {
+    const auto model = *ModelOf(options)->make(samples, *ops_);
+    return MemoryNeedOf(options, *model, samples, options.batch, on_rank, *device_).value();
   }
   static TrainingOptions SmallMlp(int batch) {
     TrainingOptions options;
@@ -51,11 +53,7 @@ TEST_F(MemoryNeeded, TablesAndTheirStateCountWhereTheyAre) {
   TrainingOptions options;
   options.model = "dlrm-small";
   const OptimizerConfig adam{.kind = OptimizerKind::kAdam};
-  const auto of = [&](const StateOnRank& on_rank) {
-    return MemoryNeedOf(options, ModelOf(options).value(), ClickSpec(/*rows=*/1000), 10, on_rank, *device_,
-                        *ops_)
-        .value();
-  };
+  const auto of = [&](const StateOnRank& on_rank) { return Of(options, ClickSpec(/*rows=*/1000), on_rank); };
   constexpr size_t kTables = 8 * 1000 * 64 * sizeof(float);
   const MemoryNeed all = of({.optimizer = &adam}), hybrid = of({.optimizer = &adam, .has_tables = false}),
                    server = of({.has_tables = false});
@@ -88,6 +86,19 @@ TEST(CheckMemory, NamesWhatIsNeededAndAvailable) {
             "use a smaller --batch or network, or --device cpu");
   EXPECT_TRUE(absl::EndsWith(CheckMemory(need, {.free = 1, .total = 2}, 128, "cpu").message(),
                              "use a smaller --batch or network"));
+}
+
+TEST(Snapshots, AreRejectedIfTheyNeedTooMuchMemory) {
+  EXPECT_TRUE(CheckSnapshots(0, 1'000'000, 1'000'000'000).ok());
+  EXPECT_TRUE(CheckSnapshots(10, 640, 1000).ok());
+  EXPECT_EQ(
+      CheckSnapshots(10, 650, 1000).message(),
+      "--eval_every 10 asks for 65 evaluations in 650 steps, but at most 64 copies of the weights are kept; "
+      "use --eval_every 11 or more");
+  // 64 MiB each: 8 fit into 512 MiB.
+  EXPECT_TRUE(CheckSnapshots(10, 80, 16 << 20).ok());
+  EXPECT_FALSE(CheckSnapshots(10, 90, 16 << 20).ok());
+  EXPECT_TRUE(CheckSnapshots(12, 90, 16 << 20).ok());
 }
 
 }  // namespace

@@ -1,9 +1,6 @@
 // --recompute: the same bits with less memory.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <ostream>
 #include <string>
@@ -12,8 +9,7 @@
 
 #include "tests/common/ops/reference_ops.h"
 #include "tests/trainer/cluster.h"
-#include "trainer/data/pictures.h"
-#include "trainer/data/text.h"
+#include "trainer/data/sources.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/model.h"
 #include "trainer/models/replayed_model.h"
@@ -22,39 +18,15 @@
 namespace psring {
 namespace {
 
-constexpr int kTokens = 8;
-
-DataSplits SmallPictures() {
-  return MakeSyntheticData({.height = 16, .width = 16, .train = 200, .test = 50}, /*seed=*/5);
-}
-
-DataSplits RepeatedText() {
-  const std::string path = testing::TempDir() + "/recompute_" + std::to_string(getpid());
-  std::ofstream out(path);
-  for (int i = 0; i < 200; ++i) out << "one fish, two fish, red fish, blue fish " << i % 7 << "\n";
-  out.close();
-  const auto read = ReadText(path, kTokens);
-  std::filesystem::remove(path);
-  EXPECT_TRUE(read.ok()) << read.status();
-  return *read;
-}
-
 const DataSplits& DataOfBlocks(const std::string& model) {
-  static const DataSplits text = RepeatedText(), pictures = SmallPictures();
-  return model.starts_with("gpt") ? text : pictures;
+  return model.starts_with("gpt") ? SmallText() : SmallPictures();
 }
 
 // Three blocks of gpt, or the eight of resnet18; evaluates, which needs the running statistics.
 TrainingOptions TinyBlocks(const std::string& model, const std::string& strategy = "single") {
-  TrainingOptions options = SmallOptions(strategy);
-  options.model = model;
-  options.width = 16;
-  if (model.starts_with("gpt")) {
-    options.data = "text";
-    options.layers = 3;
-    options.heads = 2;
-    options.context = kTokens;
-  }
+  TrainingOptions options =
+      model.starts_with("gpt") ? TinyGpt(strategy) : TinyResNet(strategy, model.c_str());
+  if (model.starts_with("gpt")) options.layers = 3;
   options.steps = 4;
   options.optimizer = "sgd";
   options.lr = .01;
@@ -125,8 +97,8 @@ struct RecomputeVariant {
   const char* name;
   const char* model;
   const char* strategy;
-  int workers = 1;
-  std::function<void(TrainingOptions&)> change = [](TrainingOptions&) {};
+  int workers;
+  void (*change)(TrainingOptions&);
   friend void PrintTo(const RecomputeVariant& variant, std::ostream* out) { *out << variant.name; }
 };
 
@@ -154,39 +126,36 @@ TEST_P(RecomputedTraining, EndsWithTheSameBits) {
   EXPECT_EQ(recomputed[0].result->curve.back().test_loss, expected[0].result->curve.back().test_loss);
 }
 
+void Nothing(TrainingOptions&) {}
+void AdamW(TrainingOptions& o) { o.optimizer = "adamw"; }
+void SomeDropout(TrainingOptions& o) { o.dropout = .2; }
+void SharedStatisticsOfAll(TrainingOptions& o) { o.sync_batch_norm = true; }
+void Deterministic(TrainingOptions& o) { o.deterministic = true; }
+void DeterministicAndAccumulated(TrainingOptions& o) { o.deterministic = true, o.micro_batches = 2; }
+void TwoReplicas(TrainingOptions& o) { o.replicas = 2; }
+void AnEpochOfAllSamples(TrainingOptions& o) { o.steps = 0, o.epochs = 1, o.drop_last = "false"; }
+
 INSTANTIATE_TEST_SUITE_P(Variants, RecomputedTraining,
-                         testing::Values(RecomputeVariant{"gpt_of_one_process", "gpt-nano", "single", 1,
-                                                          [](auto& o) { o.optimizer = "adamw"; }},
-                                         RecomputeVariant{"gpt_with_dropout", "gpt-nano", "single", 1,
-                                                          [](auto& o) { o.dropout = .2; }},
-                                         RecomputeVariant{"resnet_of_one_process", "resnet18", "single"},
-                                         RecomputeVariant{"gpt_of_a_ring", "gpt-nano", "ring", 2},
-                                         RecomputeVariant{"resnet_of_a_ring", "resnet18", "ring", 2},
-                                         RecomputeVariant{"resnet_with_shared_statistics", "resnet18", "ring",
-                                                          2, [](auto& o) { o.sync_batch_norm = true; }},
-                                         RecomputeVariant{"gpt_of_a_server", "gpt-nano", "ps-sync", 2,
-                                                          [](auto& o) { o.deterministic = true; }},
-                                         RecomputeVariant{"resnet_of_a_server_and_accumulated", "resnet18",
-                                                          "ps-sync", 2,
-                                                          [](auto& o) {
-                                                            o.deterministic = true;
-                                                            o.micro_batches = 2;
-                                                          }},
-                                         RecomputeVariant{"resnet_of_replicas", "resnet18", "data-parallel",
-                                                          1, [](auto& o) { o.replicas = 2; }},
-                                         RecomputeVariant{"gpt_with_short_batches", "gpt-nano", "ring", 2,
-                                                          [](auto& o) {
-                                                            o.steps = 0;
-                                                            o.epochs = 1;
-                                                            o.drop_last = "false";
-                                                          }}),
+                         testing::ValuesIn(std::vector<RecomputeVariant>{
+                             {"gpt_of_one_process", "gpt-nano", "single", 1, AdamW},
+                             {"gpt_with_dropout", "gpt-nano", "single", 1, SomeDropout},
+                             {"resnet_of_one_process", "resnet18", "single", 1, Nothing},
+                             {"gpt_of_a_ring", "gpt-nano", "ring", 2, Nothing},
+                             {"resnet_of_a_ring", "resnet18", "ring", 2, Nothing},
+                             {"resnet_with_shared_statistics", "resnet18", "ring", 2, SharedStatisticsOfAll},
+                             {"gpt_of_a_server", "gpt-nano", "ps-sync", 2, Deterministic},
+                             {"resnet_of_a_server_and_accumulated", "resnet18", "ps-sync", 2,
+                              DeterministicAndAccumulated},
+                             {"resnet_of_replicas", "resnet18", "data-parallel", 1, TwoReplicas},
+                             {"gpt_with_short_batches", "gpt-nano", "ring", 2, AnEpochOfAllSamples}}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 class RecomputeSaves : public testing::Test {
  protected:
   MemoryNeed Of(TrainingOptions options, const SampleSpec& samples, bool recompute) {
     options.recompute = recompute;
-    return *MemoryNeedOf(options, *ModelOf(options), samples, options.batch, /*on_rank=*/{}, *device_, *ops_);
+    const auto model = *ModelOf(options)->make(samples, *ops_);
+    return *MemoryNeedOf(options, *model, samples, options.batch, /*on_rank=*/{}, *device_);
   }
   // Checks that both needs differ by `saved` bytes.
   void Expect(const TrainingOptions& options, const SampleSpec& samples, size_t saved) {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "ring_worker/groups/nccl_environment.h"
 #include "tests/common/cuda/fake_cuda.h"
+#include "tests/has.h"
 #include "tests/ring_worker/groups/fake_nccl.h"
 #include "tests/trainer/cluster.h"
 
@@ -203,7 +204,7 @@ TEST_F(RecordedSteps, DoNotWaitForALostPeer) {
     for (const std::string& said :
          {std::string("step 4: "), absl::StrCat("rank ", survivor), std::string("all_reduce of "),
           std::string("repeated from a recording"), std::string("of the other 2 ranks has not joined it")}) {
-      EXPECT_TRUE(absl::StrContains(status.message(), said)) << status;
+      EXPECT_THAT(status.message(), Has(said));
     }
     EXPECT_EQ(nccl_.Log(survivor).back(), "abort") << absl::StrJoin(nccl_.Log(survivor), ", ");
   }
@@ -224,7 +225,7 @@ TEST_F(RecordedSteps, ReportNcclsAsynchronousErrors) {
   for (const int survivor : {0, 2}) {
     const absl::Status status = outcomes[survivor].result.status();
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-    EXPECT_TRUE(absl::StrContains(status.message(), "remote process exited")) << status;
+    EXPECT_THAT(status.message(), Has("remote process exited"));
   }
 }
 

@@ -14,38 +14,47 @@
 #include "tests/decode_safetensors.h"
 #include "tests/has.h"
 #include "tests/trainer/kept_training.h"
-#include "tests/trainer/strategies/reference.h"
 
 namespace psring {
 namespace {
 
-// Trains and stores the checkpoints in `kept`. `stop_after`: rank 0, or with `stop_all` every rank, is
-// stopped after so many steps.
-std::vector<RankOutcome> Train(const TrainingOptions& options, int workers, KeptSteps& kept,
-                               const Files* resume = nullptr, int stop_after = -1,
-                               std::vector<std::string>* notes = nullptr, bool stop_all = false) {
+struct Trained {
+  std::vector<RankOutcome> ranks;
+  KeptSteps kept;                  // checkpoints
+  std::vector<std::string> notes;  // of rank 0
+};
+
+struct Course {
+  const Files* resume = nullptr;
+  int stop_after = -1;    // steps, after which rank 0 is stopped
+  bool stop_all = false;  // so are the others
+};
+
+Trained Train(const TrainingOptions& options, int workers, const Course& course = {}) {
+  Trained trained;
   std::atomic<int64_t> steps = 0;  // of all workers that may stop
-  return RunKeeping(options, workers, SmallData(), kept, resume, [&](Worker& worker) {
-    if (notes != nullptr && worker.rank == 0) {
-      worker.on_note = [notes](const std::string& note) { notes->push_back(note); };
+  trained.ranks = RunKeeping(options, workers, SmallData(), trained.kept, course.resume, [&](Worker& worker) {
+    if (worker.rank == 0) {
+      worker.on_note = [&trained](const std::string& note) { trained.notes.push_back(note); };
     }
-    if (worker.rank == 0 || stop_all) {
-      worker.stops = [&, n = 0]() mutable {
-        ++steps;
-        steps.notify_all();
-        ++n;
-        // With stop_all, every worker has a part in the first checkpoint, and the last checkpoint is another
-        // one: the workers wait for the first checkpoint's updates, and then rank 0 waits for the others'
-        // last steps.
-        const auto wait_for_steps = [&](int64_t wanted) {
-          for (int64_t seen; (seen = steps) < wanted;) steps.wait(seen);
-        };
-        if (stop_all && n == stop_after - 4) wait_for_steps(workers * options.checkpoint_every);
-        if (stop_all && n == stop_after - 1 && worker.rank == 0) wait_for_steps(workers * stop_after - 1);
-        return n == stop_after;
+    if (worker.rank > 0 && !course.stop_all) return;
+    worker.stops = [&, rank = worker.rank, n = 0]() mutable {
+      ++steps;
+      steps.notify_all();
+      ++n;
+      // With stop_all, every worker has a part in the first checkpoint, and the last checkpoint is another
+      // one: the workers wait for the first checkpoint's updates, and then rank 0 waits for the others' last
+      // steps.
+      const auto wait_for_steps = [&](int64_t wanted) {
+        for (int64_t seen; (seen = steps) < wanted;) steps.wait(seen);
       };
-    }
+      if (course.stop_all && n == course.stop_after - 4) wait_for_steps(workers * options.checkpoint_every);
+      if (course.stop_all && n == course.stop_after - 1 && rank == 0)
+        wait_for_steps(workers * course.stop_after - 1);
+      return n == course.stop_after;
+    };
   });
+  return trained;
 }
 
 TrainingOptions Options(const std::string& strategy) {
@@ -74,25 +83,22 @@ TEST_P(Stopped, AtAnyStepItEndsWithTheWeightsOfUninterruptedTraining) {
     options.optimizer = optimizer;
     if (options.optimizer == std::string("sgd")) options.momentum = -1;
     GetParam().change(options);
-    KeptSteps undisturbed;
-    const std::vector<float> weights = WeightsOf(Train(options, GetParam().workers, undisturbed));
-    ASSERT_EQ(undisturbed.size(), 1) << "only at the end";
+    const Trained undisturbed = Train(options, GetParam().workers);
+    ASSERT_EQ(undisturbed.kept.size(), 1) << "only at the end";
     for (const int stop_after : stops) {
       SCOPED_TRACE(absl::StrCat(optimizer, ", stopped after ", stop_after));
-      KeptSteps kept;
-      const auto stopped = Train(options, GetParam().workers, kept, nullptr, stop_after);
-      EXPECT_THAT(stopped[0].result.status().message(), Has("stopped by a signal"));
-      ASSERT_TRUE(kept.contains(stop_after));
-      std::vector<std::string> notes;
-      const auto resumed = Train(options, GetParam().workers, kept, &kept[stop_after], -1, &notes);
-      EXPECT_EQ(WeightsOf(resumed), weights);
-      EXPECT_EQ(resumed[0].steps.size(), static_cast<size_t>(60 - stop_after));
-      ASSERT_EQ(notes.size(), 1) << absl::StrJoin(notes, "\n");
-      EXPECT_THAT(notes[0], testing::StartsWith(absl::StrCat("resumed after step ", stop_after, " of 60 (")));
+      Trained stopped = Train(options, GetParam().workers, {.stop_after = stop_after});
+      EXPECT_THAT(stopped.ranks[0].result.status().message(), Has("stopped by a signal"));
+      ASSERT_TRUE(stopped.kept.contains(stop_after));
+      Trained resumed = Train(options, GetParam().workers, {.resume = &stopped.kept[stop_after]});
+      EXPECT_EQ(WeightsOf(resumed.ranks), WeightsOf(undisturbed.ranks));
+      EXPECT_EQ(resumed.ranks[0].steps.size(), static_cast<size_t>(60 - stop_after));
+      EXPECT_THAT(resumed.notes, testing::ElementsAre(testing::StartsWith(
+                                     absl::StrCat("resumed after step ", stop_after, " of 60 ("))));
       // The checkpoints of the end are the same, byte for byte.
-      for (const auto& [name, bytes] : undisturbed[60]) {
+      for (const auto& [name, bytes] : undisturbed.kept.at(60)) {
         if (name != kPositionFile) {
-          EXPECT_TRUE(kept[60][name] == bytes) << name;
+          EXPECT_TRUE(resumed.kept[60][name] == bytes) << name;
         }
       }
     }
@@ -124,13 +130,12 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Resume, WritesCheckpointsAtTheInterval) {
   TrainingOptions options = Options("ring");
   options.checkpoint_every = 25;
-  KeptSteps kept;
-  const std::vector<float> weights = WeightsOf(Train(options, 2, kept));
-  ASSERT_EQ(kept.size(), 3);
+  Trained trained = Train(options, 2);
+  ASSERT_EQ(trained.kept.size(), 3);
   for (const int64_t step : {25, 50, 60}) {
-    ASSERT_TRUE(kept.contains(step));
-    KeptSteps more;
-    EXPECT_EQ(WeightsOf(Train(options, 2, more, &kept[step])), weights) << step;
+    ASSERT_TRUE(trained.kept.contains(step));
+    EXPECT_EQ(WeightsOf(Train(options, 2, {.resume = &trained.kept[step]}).ranks), WeightsOf(trained.ranks))
+        << step;
   }
 }
 
@@ -140,16 +145,13 @@ TEST(Resume, AnotherSynchronousStrategyContinuesWithTheSameBits) {
   TrainingOptions server = Options("ps-sync");
   TrainingOptions servers = server;
   servers.servers = 2;
-  KeptSteps kept;
-  const std::vector<float> weights = WeightsOf(Train(single, 1, kept));
+  const std::vector<float> weights = WeightsOf(Train(single, 1).ranks);
   const std::vector<std::pair<TrainingOptions, int>> ways = {{single, 1}, {server, 2}, {servers, 2}};
   for (const auto& [before, workers_before] : ways) {
-    KeptSteps of_before;
-    Train(before, workers_before, of_before, nullptr, 31);
-    ASSERT_TRUE(of_before.contains(31));
+    KeptSteps kept = Train(before, workers_before, {.stop_after = 31}).kept;
+    ASSERT_TRUE(kept.contains(31));
     for (const auto& [after, workers_after] : ways) {
-      KeptSteps none;
-      EXPECT_EQ(WeightsOf(Train(after, workers_after, none, &of_before[31])), weights)
+      EXPECT_EQ(WeightsOf(Train(after, workers_after, {.resume = &kept[31]}).ranks), weights)
           << before.strategy << " to " << after.strategy;
     }
   }
@@ -157,8 +159,7 @@ TEST(Resume, AnotherSynchronousStrategyContinuesWithTheSameBits) {
 
 // From a ring of two after 30 steps to other strategies.
 TEST(Resume, OtherStrategiesAndWorkersContinueFromTheCheckpoint) {
-  KeptSteps kept;
-  Train(Options("ring"), 2, kept, nullptr, 30);
+  KeptSteps kept = Train(Options("ring"), 2, {.stop_after = 30}).kept;
   ASSERT_TRUE(kept.contains(30));
   // 30 steps of 16 samples: one epoch of 400, and 80 samples more.
   struct Way {
@@ -176,11 +177,9 @@ TEST(Resume, OtherStrategiesAndWorkersContinueFromTheCheckpoint) {
     TrainingOptions options = Options(way.strategy);
     options.deterministic = false;
     options.steps = way.step + 10;
-    KeptSteps more;
-    std::vector<std::string> lines;
-    const auto outcomes = Train(options, way.workers, more, &kept[30], -1, &lines);
+    Trained resumed = Train(options, way.workers, {.resume = &kept[30]});
     int64_t steps = 0;
-    for (const RankOutcome& outcome : outcomes) {
+    for (const RankOutcome& outcome : resumed.ranks) {
       ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
       EXPECT_EQ(outcome.steps.front().step, way.step);
       steps += static_cast<int64_t>(outcome.steps.size());
@@ -188,25 +187,21 @@ TEST(Resume, OtherStrategiesAndWorkersContinueFromTheCheckpoint) {
     if (way.strategy == std::string("ps-async")) {
       EXPECT_EQ(steps, 10 * way.workers);
     }
-    EXPECT_THAT(absl::StrJoin(lines, "\n"), Has(way.note));
-    ASSERT_TRUE(more.contains(way.step + 10));
+    EXPECT_THAT(absl::StrJoin(resumed.notes, "\n"), Has(way.note));
+    ASSERT_TRUE(resumed.kept.contains(way.step + 10));
     // It began with the checkpoint's weights and has improved since.
-    const auto position = DecodePosition(KeptBytes(more[way.step + 10])).value();
+    const auto position = DecodePosition(KeptBytes(resumed.kept[way.step + 10])).value();
     EXPECT_GT(position.samples, 480);
     EXPECT_EQ(position.sequence, 2);
   }
 }
 
-// All of a checkpoint's values of one kind, in the order of its tensors.
-std::vector<float> ValuesOf(const std::string& file, absl::string_view prefix = "") {
+// All of a checkpoint's values, in the order of its tensors.
+std::vector<float> ValuesOf(const std::string& file) {
   std::vector<float> values;
-  const auto tensors = DecodeSafetensors(file);
-  EXPECT_TRUE(tensors.ok()) << tensors.status();
-  if (!tensors.ok()) return values;
-  for (const NamedTensor& tensor : *tensors) {
-    if (absl::StartsWith(tensor.name, prefix)) {
-      values.insert(values.end(), tensor.values.begin(), tensor.values.end());
-    }
+  const std::vector<NamedTensor> tensors = DecodeSafetensors(file).value();
+  for (const NamedTensor& tensor : tensors) {
+    values.insert(values.end(), tensor.values.begin(), tensor.values.end());
   }
   return values;
 }
@@ -226,33 +221,17 @@ TEST(Resume, AdamCountsTheUpdatesOfItsMoments) {
     options.weight_decay = 0;
     options.steps = 1000;
     options.batch = 16;
-    KeptSteps kept;
-    Train(options, 1, kept, nullptr, 8);
-    Files from = kept.rbegin()->second;
+    Files from = Train(options, 1, {.stop_after = 8}).kept.rbegin()->second;
     int64_t updates = 8;
     for (const Way& way : {Way{"ring", 2, 2}, Way{"ps-sync", 2, 16}, Way{"ps-async", 1, 4},
                            Way{"ps-ssp:1", 1, 12}, Way{"data-parallel", 1, 3}, Way{"single", 1, 16}}) {
       SCOPED_TRACE(absl::StrCat(optimizer, ", ", way.strategy, " after ", updates, " updates"));
       options.strategy = way.strategy;
       options.batch = way.batch;
-      KeptSteps one;
-      Train(options, way.workers, one, &from, 1);
+      const KeptSteps one = Train(options, way.workers, {.resume = &from, .stop_after = 1}).kept;
       ASSERT_EQ(one.size(), 1);
       const Files to = one.begin()->second;
-      ++updates;
-      EXPECT_EQ(DecodePosition(KeptBytes(to))->updates, updates);
-      const std::vector<float> before = ValuesOf(from[kModelFile]), after = ValuesOf(to.at(kModelFile)),
-                               mean = ValuesOf(to.at(kOptimizerFile), "exp_avg."),
-                               variance = ValuesOf(to.at(kOptimizerFile), "exp_avg_sq.");
-      ASSERT_EQ(before.size(), mean.size());
-      ASSERT_EQ(before.size(), variance.size());
-      const double correction1 = 1 - std::pow(.9, updates), correction2 = 1 - std::pow(.999, updates);
-      double worst = 0;
-      for (size_t i = 0; i < before.size(); ++i) {
-        const double update = .01 * (mean[i] / correction1) / (std::sqrt(variance[i] / correction2) + 1e-8);
-        worst = std::max(worst, std::abs(before[i] - after[i] - update));
-      }
-      EXPECT_LT(worst, 1e-6);
+      ExpectAdamUpdate(from, to, ++updates);
       from = to;
     }
   }
@@ -263,16 +242,12 @@ TEST(Resume, AnotherOptimizerBeginsWithItsFirstUpdate) {
   TrainingOptions options = Options("single");
   options.optimizer = "sgd";
   options.schedule = "constant";
-  KeptSteps kept;
-  Train(options, 1, kept, nullptr, 30);
-  const Files from = kept.rbegin()->second;
+  const Files from = Train(options, 1, {.stop_after = 30}).kept.rbegin()->second;
   options.optimizer = "adam";
   options.lr = .01;
   for (const char* strategy : {"single", "ps-sync"}) {
     options.strategy = strategy;
-    KeptSteps one;
-    Train(options, 1, one, &from, 1);
-    const Files to = one.begin()->second;
+    const Files to = Train(options, 1, {.resume = &from, .stop_after = 1}).kept.begin()->second;
     EXPECT_EQ(DecodePosition(KeptBytes(to))->updates, 1);
     const std::vector<float> before = ValuesOf(from.at(kModelFile)), after = ValuesOf(to.at(kModelFile));
     double most = 0;
@@ -288,15 +263,14 @@ TEST(Resume, AsynchronousWorkersStopAndContinue) {
     TrainingOptions options = Options(strategy);
     options.deterministic = false;
     options.checkpoint_every = 20;
-    KeptSteps kept;
-    WeightsOf(Train(options, 3, kept));
-    ASSERT_TRUE(kept.contains(60));
-    ASSERT_GE(kept.size(), 2);
-    const Files middle = kept.begin()->second;
-    const int64_t step = kept.begin()->first;
-    const auto resumed = Train(options, 3, kept, &middle);
-    WeightsOf(resumed);
-    EXPECT_GE(resumed[0].steps.front().step, step);
+    const Trained whole = Train(options, 3);
+    WeightsOf(whole.ranks);
+    ASSERT_TRUE(whole.kept.contains(60));
+    ASSERT_GE(whole.kept.size(), 2);
+    const auto& [step, middle] = *whole.kept.begin();
+    const Trained resumed = Train(options, 3, {.resume = &middle});
+    WeightsOf(resumed.ranks);
+    EXPECT_GE(resumed.ranks[0].steps.front().step, step);
   }
 }
 
@@ -304,33 +278,25 @@ TEST(Resume, DropsResidualsThatDoNotFitWithANote) {
   TrainingOptions options = Options("ring");
   options.wire = "bfloat16";
   options.checkpoint_every = 20;
-  KeptSteps kept;
-  const std::vector<float> weights = WeightsOf(Train(options, 2, kept));
-  ASSERT_TRUE(kept[20].contains(WorkerFile(0)) && kept[20].contains(WorkerFile(1)));
-  const auto notes = [&](int workers, const std::function<void(TrainingOptions&)>& change,
-                         const std::function<void(Files&)>& lose) {
-    TrainingOptions other = options;
-    change(other);
-    Files from = kept[20];
-    lose(from);
-    KeptSteps none;
-    std::vector<std::string> lines;
-    const std::vector<RankOutcome> outcomes = Train(other, workers, none, &from, -1, &lines);
-    WeightsOf(outcomes);
-    std::erase_if(lines, [](const std::string& line) { return !absl::StrContains(line, "rounding"); });
-    return absl::StrJoin(lines, "\n");
+  const Trained trained = Train(options, 2);
+  WeightsOf(trained.ranks);
+  const Files& from = trained.kept.at(20);
+  ASSERT_TRUE(from.contains(WorkerFile(0)) && from.contains(WorkerFile(1)));
+  const auto notes = [&](int workers, const TrainingOptions& other) {
+    Trained resumed = Train(other, workers, {.resume = &from});
+    WeightsOf(resumed.ranks);
+    std::erase_if(resumed.notes,
+                  [](const std::string& line) { return !absl::StrContains(line, "rounding"); });
+    return absl::StrJoin(resumed.notes, "\n");
   };
-  const auto same = [](TrainingOptions&) {};
-  const auto whole = [](Files&) {};
+  TrainingOptions star = options, shorter = options;
+  star.strategy = "star";
+  shorter.wire = "float16";
   const std::string what = "the rounding errors of bfloat16 gradients are dropped: ";
-  EXPECT_EQ(notes(3, same, whole), what + "there are 3 workers, before there were 2");
-  EXPECT_EQ(notes(
-                2, [](auto& o) { o.strategy = "star"; }, whole),
-            what + "the strategy was ring");
-  EXPECT_EQ(notes(
-                2, [](auto& o) { o.wire = "float16"; }, whole),
-            what + "gradients are now sent as float16");
-  EXPECT_EQ(notes(2, same, whole), "");
+  EXPECT_EQ(notes(3, options), what + "there are 3 workers, before there were 2");
+  EXPECT_EQ(notes(2, star), what + "the strategy was ring");
+  EXPECT_EQ(notes(2, shorter), what + "gradients are now sent as float16");
+  EXPECT_EQ(notes(2, options), "");
 }
 
 TEST(Resume, AsynchronousWorkersContinueAtTheirOwnSamples) {
@@ -343,65 +309,57 @@ TEST(Resume, AsynchronousWorkersContinueAtTheirOwnSamples) {
       options.jitter_ms = "1";
       options.checkpoint_every = 25;
       const auto position_of = [](const Files& files) { return *DecodePosition(KeptBytes(files)); };
-      KeptSteps kept;
-      std::vector<std::string> notes;
-      Train(options, 3, kept, nullptr, 30, &notes, /*stop_all=*/true);
-      ASSERT_EQ(kept.size(), 2) << "that of every 25 steps, and that of the end";
-      for (const auto& [step, files] : kept) {
+      const Trained stopped = Train(options, 3, {.stop_after = 30, .stop_all = true});
+      EXPECT_THAT(stopped.notes, testing::IsEmpty());
+      ASSERT_EQ(stopped.kept.size(), 2) << "that of every 25 steps, and that of the end";
+      for (const auto& [step, files] : stopped.kept) {
         const TrainingPosition at = position_of(files);
-        ASSERT_EQ(at.worker_steps.size(), 3) << absl::StrJoin(notes, "\n");
+        ASSERT_EQ(at.worker_steps.size(), 3) << absl::StrJoin(stopped.notes, "\n");
         EXPECT_EQ(std::accumulate(at.worker_steps.begin(), at.worker_steps.end(), int64_t{0}), at.updates);
         EXPECT_EQ(at.step, at.updates / 3);
         for (int worker = 0; worker < 3; ++worker)
           EXPECT_EQ(files.contains(WorkerFile(worker)), wire != std::string("float32"));
       }
-      const Files end = kept.rbegin()->second;
-      EXPECT_EQ(position_of(end).worker_steps, (std::vector<int64_t>{30, 30, 30}));
+      EXPECT_EQ(position_of(stopped.kept.rbegin()->second).worker_steps, (std::vector<int64_t>{30, 30, 30}));
       // From the checkpoint in the middle, with an asynchronous worker ahead of others.
-      const TrainingPosition middle = position_of(kept.begin()->second);
-      const Files from = kept.begin()->second;
-      const auto resumed = Train(options, 3, kept, &from, -1, &notes);
-      WeightsOf(resumed);
-      ASSERT_EQ(notes.size(), 1) << absl::StrJoin(notes, "\n");
-      EXPECT_EQ(notes[0],
-                absl::StrCat("resumed after step ", middle.step, " of 60 (", middle.samples, " samples)"));
-      const TrainingPosition last = position_of(kept[60]);
+      const Files& from = stopped.kept.begin()->second;
+      const TrainingPosition middle = position_of(from);
+      const Trained resumed = Train(options, 3, {.resume = &from});
+      WeightsOf(resumed.ranks);
+      EXPECT_THAT(resumed.notes, testing::ElementsAre(absl::StrCat("resumed after step ", middle.step,
+                                                                   " of 60 (", middle.samples, " samples)")));
+      const TrainingPosition last = position_of(resumed.kept.at(60));
       EXPECT_EQ(last.updates, 180);
       for (int worker = 0; worker < 3; ++worker)
         EXPECT_EQ(last.worker_steps[worker],
-                  middle.worker_steps[worker] + static_cast<int64_t>(resumed[worker].steps.size()));
+                  middle.worker_steps[worker] + static_cast<int64_t>(resumed.ranks[worker].steps.size()));
     }
   }
 }
 
 TEST(Resume, AFinishedTrainingIsOnlyEvaluated) {
   TrainingOptions options = Options("ps-sync");
-  KeptSteps kept;
-  const std::vector<float> weights = WeightsOf(Train(options, 2, kept));
+  const Trained trained = Train(options, 2);
   options.evaluate = true;
-  KeptSteps more;
-  const auto outcomes = Train(options, 2, more, &kept[60]);
-  EXPECT_EQ(WeightsOf(outcomes), weights);
-  EXPECT_TRUE(outcomes[0].steps.empty());
-  EXPECT_EQ(outcomes[0].result->curve.size(), 1);
+  const Trained resumed = Train(options, 2, {.resume = &trained.kept.at(60)});
+  EXPECT_EQ(WeightsOf(resumed.ranks), WeightsOf(trained.ranks));
+  EXPECT_TRUE(resumed.ranks[0].steps.empty());
+  EXPECT_EQ(resumed.ranks[0].result->curve.size(), 1);
 }
 
 TEST(Resume, ADamagedFileIsAnErrorWithoutANote) {
-  KeptSteps kept;
-  std::vector<std::string> notes;
   const Files damaged = {{kModelFile, "no weights"}};
-  const auto outcomes = Train(Options("single"), 1, kept, &damaged, -1, &notes);
-  EXPECT_THAT(outcomes[0].result.status().message(), Has("is damaged"));
-  EXPECT_TRUE(notes.empty()) << absl::StrJoin(notes, "\n");
+  const Trained resumed = Train(Options("single"), 1, {.resume = &damaged});
+  EXPECT_THAT(resumed.ranks[0].result.status().message(), Has("is damaged"));
+  EXPECT_THAT(resumed.notes, testing::IsEmpty());
 }
 
 TEST(Resume, RejectsAnotherModel) {
-  KeptSteps kept;
-  WeightsOf(Train(Options("single"), 1, kept));
+  const KeptSteps kept = Train(Options("single"), 1).kept;
   TrainingOptions other = Options("single");
   other.model = "mlp";
-  KeptSteps more;
-  EXPECT_THAT(Train(other, 1, more, &kept[60])[0].result.status().message(), Has("another model"));
+  EXPECT_THAT(Train(other, 1, {.resume = &kept.at(60)}).ranks[0].result.status().message(),
+              Has("another model"));
 }
 
 }  // namespace

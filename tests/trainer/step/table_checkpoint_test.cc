@@ -2,11 +2,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -15,16 +12,11 @@
 #include "common/base/deadline.h"
 #include "common/io/safetensors.h"
 #include "tests/decode_safetensors.h"
+#include "tests/has.h"
 #include "tests/trainer/kept_training.h"
-#include "trainer/data/clicks.h"
 
 namespace psring {
 namespace {
-
-const DataSplits& SavedClicks() {
-  static const DataSplits data = MakeClicks({.rows = 300, .alpha = 1, .train = 2000, .test = 100}, 1);
-  return data;
-}
 
 struct Way {
   std::string strategy;
@@ -35,12 +27,7 @@ struct Way {
 };
 
 TrainingOptions OptionsOf(const Way& way, const std::string& optimizer) {
-  TrainingOptions options = SmallOptions(way.strategy);
-  options.model = "dlrm-small";
-  options.data = "zipf:300:1";
-  options.width = 8;
-  options.optimizer = optimizer;
-  options.lr = optimizer == "sgd" ? .5 : .01;
+  TrainingOptions options = TinyDlrm(way.strategy, optimizer);
   options.schedule = "linear";
   options.steps = 6;
   options.checkpoint_dir = "kept";
@@ -57,7 +44,7 @@ KeptSteps TrainTables(const TrainingOptions& options, int workers, const Files* 
   KeptSteps kept;
   CheckpointBytes without{.path = "rank 0's checkpoint", .has_optimizer = true};
   if (resume != nullptr) without.position = resume->at(kPositionFile);
-  const auto outcomes = RunKeeping(options, workers, SavedClicks(), kept, resume, [&](Worker& worker) {
+  const auto outcomes = RunKeeping(options, workers, SmallClicks(), kept, resume, [&](Worker& worker) {
     if (resume != nullptr && worker.rank > 0) worker.resume = &without;
   });
   for (const RankOutcome& outcome : outcomes) {
@@ -93,6 +80,8 @@ TEST_P(TableCheckpoints, ContinueWithAnyStrategyAndServersWithTheSameBits) {
     EXPECT_EQ(FindTensors(saved[3][kModelFile]).value().back().name, "tables.7.weight");
     for (const Way& after : ways) {
       if (before.servers > 1 && after.servers > 1) continue;
+      // Each way once; with the optimizer that has most state every pair.
+      if (optimizer != "adam" && (&after - &before + 6) % 6 != 1) continue;
       SCOPED_TRACE(absl::StrCat(before.name(), " to ", after.name()));
       KeptSteps resumed = TrainTables(OptionsOf(after, optimizer), after.workers, &saved[3]);
       EXPECT_FALSE(resumed.contains(3));
@@ -130,31 +119,7 @@ TEST(TableCheckpoint, AdamCountsTheUpdatesOfItsMoments) {
     options.checkpoint_every = 0;
     KeptSteps to = TrainTables(options, way.workers, &saved[6]);
     ASSERT_TRUE(to.contains(begin + 1));
-    EXPECT_EQ(DecodePosition(KeptBytes(to[begin + 1]))->updates, 7);
-    std::map<std::string, std::vector<float>> before, after;
-    for (const auto& [files, values] : {std::pair{&saved[6], &before}, {&to[begin + 1], &after}}) {
-      for (const char* file : {kModelFile, kOptimizerFile}) {
-        auto tensors = DecodeSafetensors(files->at(file)).value();
-        for (NamedTensor& tensor : tensors) (*values)[tensor.name] = std::move(tensor.values);
-      }
-    }
-    const double correction1 = 1 - std::pow(.9, 7), correction2 = 1 - std::pow(.999, 7);
-    int changed = 0;
-    double worst = 0;
-    for (const auto& [name, was] : before) {
-      if (!after.contains("exp_avg." + name)) continue;
-      for (size_t i = 0; i < was.size(); ++i) {
-        const double mean = after["exp_avg." + name][i];
-        if (after[name][i] == was[i] || mean == before["exp_avg." + name][i])
-          continue;  // a row without samples
-        const double variance = after["exp_avg_sq." + name][i];
-        const double update = .01 * (mean / correction1) / (std::sqrt(variance / correction2) + 1e-8);
-        worst = std::max(worst, std::abs(was[i] - after[name][i] - update));
-        ++changed;
-      }
-    }
-    EXPECT_GT(changed, 1000);
-    EXPECT_LT(worst, 1e-6);
+    ExpectAdamUpdate(saved[6], to[begin + 1], 7);
   }
 }
 
@@ -188,8 +153,7 @@ TEST(TableCheckpoint, OfOtherTablesIsAnErrorOfOneLine) {
     EXPECT_EQ(error_of(damaged), "kept is damaged: its tensor \"sum.tables.7.weight\" is outside the file");
     Files other = saved[3];
     other[kOptimizerFile] = other[kModelFile];
-    EXPECT_TRUE(absl::StrContains(error_of(other), "kept: it is of another model: it has no sum."))
-        << error_of(other);
+    EXPECT_THAT(error_of(other), Has("kept: it is of another model: it has no sum."));
   }
 }
 
@@ -206,13 +170,12 @@ TEST(TableCheckpoint, ThatCannotBeReadToItsEndEndsAllRanksAtOnce) {
     without.model = without.optimizer = FileContent();
     std::filesystem::resize_file(path, saved[3][kOptimizerFile].size() - 4);
     const MonotonicTime begin = MonotonicNow();
-    const auto ranks = RunRanks(OptionsOf({strategy}, "adagrad"), 2, SavedClicks(), [&](Worker& worker) {
+    const auto ranks = RunRanks(OptionsOf({strategy}, "adagrad"), 2, SmallClicks(), [&](Worker& worker) {
       worker.resume = worker.rank == 0 ? &shorter : &without;
     });
     EXPECT_LT(MonotonicNow() - begin, absl::Seconds(25)) << "before any timeout";
     EXPECT_EQ(ranks[0].result.status().message(), "kept is damaged: it ends early");
-    EXPECT_TRUE(absl::StrContains(ranks[1].result.status().message(), "worker 0 was lost"))
-        << ranks[1].result.status();
+    EXPECT_THAT(ranks[1].result.status().message(), Has("worker 0 was lost"));
   }
   std::filesystem::remove(path);
 }

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "common/io/files.h"
 #include "tests/eventually.h"
+#include "tests/has.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/models/replayed_model.h"
 
@@ -303,7 +304,7 @@ TEST(TrainLoop, ADivergingRunNamesTheStepAndARemedy) {
   const auto outcomes = RunRanks(options, 1, SmallData());
   const std::string message(outcomes[0].result.status().message());
   EXPECT_TRUE(message.starts_with("step ")) << message;
-  EXPECT_NE(message.find("lower --lr"), std::string::npos) << message;
+  EXPECT_THAT(message, Has("lower --lr"));
 }
 
 TEST(TrainLoop, RejectsInvalidOptionsBeforeAnyStep) {
@@ -314,16 +315,16 @@ TEST(TrainLoop, RejectsInvalidOptionsBeforeAnyStep) {
   };
   TrainingOptions options = SmallOptions("single");
   options.batch = 401;
-  EXPECT_NE(error(options).find("larger than the data"), std::string::npos);
-  EXPECT_NE(error(SmallOptions("single"), 2).find("one process"), std::string::npos);
+  EXPECT_THAT(error(options), Has("larger than the data"));
+  EXPECT_THAT(error(SmallOptions("single"), 2), Has("one process"));
   options = SmallOptions("single");
   options.evaluate = true;
   options.eval_every = 1;
   options.steps = 100;
-  EXPECT_NE(error(options).find("--eval_every 2 or more"), std::string::npos);
+  EXPECT_THAT(error(options), Has("--eval_every 2 or more"));
   options = SmallOptions("single");
   options.model = "resnet";
-  EXPECT_NE(error(options).find("unknown model"), std::string::npos);
+  EXPECT_THAT(error(options), Has("unknown model"));
 }
 
 TEST(TrainLoop, WarnsOnceOfMomentumWithStaleGradients) {

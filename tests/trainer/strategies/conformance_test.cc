@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
+#include "tests/has.h"
 #include "tests/trainer/cluster.h"
-#include "tests/trainer/strategies/reference.h"
 
 namespace psring {
 namespace {
@@ -43,6 +43,17 @@ class Conformance : public testing::TestWithParam<Setting> {
   const StrategyRow& row() const { return *GetParam().row; }
   int workers() const { return GetParam().workers; }
   std::string name() const { return GetParam().name(); }
+  TrainingOptions Options(const std::string& optimizer = "") const {
+    TrainingOptions options = SmallOptions(name());
+    options.optimizer = optimizer;
+    return options;
+  }
+  std::vector<RankOutcome> Train(const TrainingOptions& options) const {
+    return TrainRanks(options, workers(), SmallData());
+  }
+  const RankOutcome& Reference(const TrainingOptions& options) const {
+    return OneProcess(options, workers(), SmallData());
+  }
 };
 
 std::string SettingName(const testing::TestParamInfo<Setting>& info) {
@@ -56,67 +67,58 @@ class SynchronousConformance : public Conformance {};
 TEST_P(SynchronousConformance, ReplicasAreEqualAfterEachStepAndCloseToTheReference) {
   for (const std::string& optimizer : kOptimizers) {
     SCOPED_TRACE(optimizer);
-    TrainingOptions options = SmallOptions(name());
-    options.optimizer = optimizer;
+    TrainingOptions options = Options(optimizer);
     options.check_replicas = true;
-    const auto outcomes = TrainRanks(options, workers(), ReferenceData());
+    // Ten times stricter than documented: rounding causes a few 1e-8. Adam has a separate test.
+    const auto outcomes =
+        optimizer == "adam" ? Train(options) : ExpectOneProcess(options, workers(), SmallData(), 1e-5);
     std::set<std::string> hashes;
-    for (int rank = 0; rank < workers(); ++rank) {
-      ASSERT_EQ(outcomes[rank].steps.size(), 20);
-      for (int step = 0; step < 20; ++step) {
-        const std::string& hash = outcomes[rank].steps[step].weights_hash;
-        EXPECT_EQ(hash, outcomes[0].steps[step].weights_hash) << "rank " << rank << ", step " << step;
-        hashes.insert(hash);
+    for (const RankOutcome& outcome : outcomes) {
+      ASSERT_EQ(outcome.steps.size(), 20);
+      for (size_t step = 0; step < 20; ++step) {
+        EXPECT_EQ(outcome.steps[step].weights_hash, outcomes[0].steps[step].weights_hash) << "step " << step;
+        hashes.insert(outcome.steps[step].weights_hash);
       }
-      EXPECT_EQ(outcomes[rank].result->weights_hash, outcomes[0].steps[19].weights_hash);
+      EXPECT_EQ(outcome.result->weights_hash, outcomes[0].steps[19].weights_hash);
     }
     EXPECT_EQ(hashes.size(), 20) << "a step did not change the weights";
-    // Ten times stricter than documented: rounding causes a few 1e-8. Adam has a separate test.
-    if (optimizer == "adam") continue;
-    EXPECT_LE(RelativeL2(outcomes[0].weights, Reference(optimizer, workers())), 1e-5);
   }
 }
 
-// The mean gradient of the first step. One SGD step at so high a rate leaves only the gradient: the initial
-// weights are lost in rounding.
-std::vector<float> FirstGradient(const std::string& strategy, int workers, int reference_workers) {
-  constexpr double kRate = 1 << 20;
-  TrainingOptions options = SmallOptions(strategy);
+// One SGD step at so high a rate leaves only the mean gradient: the initial weights are lost in rounding.
+constexpr double kHighRate = 1 << 20;
+TrainingOptions AtHighRate(TrainingOptions options) {
   options.optimizer = "sgd";
-  options.lr = kRate;
+  options.lr = kHighRate;
   options.steps = 1;
-  options.reference_workers = reference_workers;
-  const auto outcomes = TrainRanks(options, workers, ReferenceData());
-  std::vector<float> gradient = outcomes[0].weights;
-  for (float& element : gradient) element = static_cast<float>(-element / kRate);
+  return options;
+}
+std::vector<float> GradientOf(const RankOutcome& of_one_step) {
+  std::vector<float> gradient = of_one_step.weights;
+  for (float& element : gradient) element = static_cast<float>(-element / kHighRate);
   return gradient;
 }
 
 TEST_P(SynchronousConformance, TheFirstGradientEqualsTheReferenceUpToRounding) {
-  const std::vector<float> expected = FirstGradient("single", 1, workers());
-  const std::vector<float> gradient = FirstGradient(name(), workers(), 1);
+  const std::vector<float> expected = GradientOf(Reference(AtHighRate(Options())));
   EXPECT_GT(*std::max_element(expected.begin(), expected.end()), 1e-3);
   // Both add the same `workers()` float32 terms in different orders: each of their additions rounds by at
   // most 2^-24 of a partial sum.
-  EXPECT_LE(RelativeL2(gradient, expected), 1e-6);
+  EXPECT_LE(RelativeL2(GradientOf(Train(AtHighRate(Options()))[0]), expected), 1e-6);
 }
 
 // Adam divides by the gradient's own size, so an element whose gradient is only rounding noise moves by a
 // full step in either direction. All others must agree.
 TEST_P(SynchronousConformance, AdamMovesElementsLikeTheReference) {
-  TrainingOptions options = SmallOptions(name());
-  options.optimizer = "adam";
+  TrainingOptions options = Options("adam");
   options.lr = 1e-3;
   options.steps = 3;
-  const auto outcomes = TrainRanks(options, workers(), ReferenceData());
-  TrainingOptions alone = options;
-  alone.strategy = "single";
-  alone.reference_workers = workers();
-  const auto reference = TrainRanks(alone, 1, ReferenceData());
-  const std::vector<float> gradient = FirstGradient("single", 1, workers());
+  const std::vector<float> weights = Train(options)[0].weights;
+  const std::vector<float>& reference = Reference(options).weights;
+  const std::vector<float> gradient = GradientOf(Reference(AtHighRate(Options())));
   size_t compared = 0;
   for (size_t i = 0; i < gradient.size(); ++i) {
-    const double difference = std::abs(double{outcomes[0].weights[i]} - reference[0].weights[i]);
+    const double difference = std::abs(double{weights[i]} - reference[i]);
     if (std::abs(gradient[i]) < 1e-5) {
       EXPECT_LE(difference, 2.1 * static_cast<double>(options.steps) * options.lr) << "element " << i;
       continue;
@@ -128,41 +130,31 @@ TEST_P(SynchronousConformance, AdamMovesElementsLikeTheReference) {
 }
 
 TEST_P(SynchronousConformance, ClippedReplicasAreCloseToTheClippedReference) {
-  TrainingOptions options = SmallOptions(name());
-  options.optimizer = "sgd";
+  TrainingOptions options = Options("sgd");
   options.clip_norm = kClipNorm;
-  const auto outcomes = TrainRanks(options, workers(), ReferenceData());
-  const std::vector<float> clipped = Reference("sgd", workers(), kClipNorm);
-  for (const RankOutcome& outcome : outcomes) EXPECT_EQ(outcome.weights, outcomes[0].weights);
-  EXPECT_LE(RelativeL2(outcomes[0].weights, clipped), 1e-5);
-  EXPECT_GT(RelativeL2(clipped, Reference("sgd", workers())), 1e-3);
+  ExpectOneProcess(options, workers(), SmallData(), 1e-5);
+  EXPECT_GT(RelativeL2(Reference(options).weights, Reference(Options("sgd")).weights), 1e-3);
 }
 
 TEST_P(SynchronousConformance, AccumulatedBatchesAreOneStepAndSentOnce) {
-  TrainingOptions options = SmallOptions(name());
-  options.optimizer = "sgd";
-  options.micro_batches = 3;
+  TrainingOptions options = Options("sgd");
   options.clip_norm = kClipNorm;
-  const auto outcomes = TrainRanks(options, workers(), ReferenceData());
-  options.micro_batches = 1;
-  const auto without = TrainRanks(options, workers(), ReferenceData());
+  const auto without = Train(options);
+  options.micro_batches = 3;
+  const auto outcomes = Train(options);
+  const int spare = row().number_below_workers ? FindStrategy(name())->number : 0;
   for (int rank = 0; rank < workers(); ++rank) {
     EXPECT_EQ(outcomes[rank].weights, outcomes[0].weights);
-    EXPECT_EQ(
-        outcomes[rank].result->global_batch,
-        3 * (workers() - (row().number_below_workers ? FindStrategy(name())->number : 0)) * options.batch);
+    EXPECT_EQ(outcomes[rank].result->global_batch, 3 * (workers() - spare) * options.batch);
     for (size_t step = 0; step < 20; ++step) {
       EXPECT_EQ(outcomes[rank].steps[step].samples, 3 * options.batch);
       EXPECT_EQ(outcomes[rank].steps[step].payload_tx_bytes, without[rank].steps[step].payload_tx_bytes);
     }
   }
   // One process with one batch of as many samples, without micro-batches.
-  TrainingOptions alone = SmallOptions("single");
-  alone.optimizer = "sgd";
-  alone.clip_norm = kClipNorm;
-  alone.batch = 3 * workers() * options.batch;
-  const auto reference = TrainRanks(alone, 1, ReferenceData());
-  EXPECT_LE(RelativeL2(outcomes[0].weights, reference[0].weights), 1e-5);
+  options.micro_batches = 1;
+  options.batch *= 3 * workers();
+  EXPECT_LE(RelativeL2(outcomes[0].weights, OneProcess(options, 1, SmallData()).weights), 1e-5);
 }
 
 // 33 samples for 4 workers of 8 leave one sample for the last step; 5 leave one worker without samples
@@ -173,8 +165,7 @@ TEST_P(SynchronousConformance, EverySampleCountsOnceInAShortLastBatch) {
     SCOPED_TRACE(absl::StrCat(train, " samples, ", accumulate, " batches a step"));
     const DataSplits data =
         MakeSyntheticData({.height = 8, .width = 8, .train = train, .test = 10}, /*seed=*/5);
-    TrainingOptions options = SmallOptions(name());
-    options.optimizer = "sgd";
+    TrainingOptions options = Options("sgd");
     options.drop_last = "false";
     options.micro_batches = accumulate;
     options.steps = 0;
@@ -187,13 +178,9 @@ TEST_P(SynchronousConformance, EverySampleCountsOnceInAShortLastBatch) {
       EXPECT_EQ(outcome.steps.size(), outcomes[0].steps.size());
     }
     EXPECT_EQ(samples, 3 * train);
-    TrainingOptions alone = SmallOptions("single");
-    alone.optimizer = "sgd";
-    alone.drop_last = "false";
-    alone.batch = accumulate * workers() * options.batch;
-    alone.steps = static_cast<int64_t>(outcomes[0].steps.size());
-    const auto reference = TrainRanks(alone, 1, data);
-    EXPECT_LE(RelativeL2(outcomes[0].weights, reference[0].weights), 1e-5);
+    options.micro_batches = 1;
+    options.batch *= accumulate * workers();
+    EXPECT_LE(RelativeL2(outcomes[0].weights, OneProcess(options, 1, data).weights), 1e-5);
   }
 }
 
@@ -202,10 +189,10 @@ INSTANTIATE_TEST_SUITE_P(Strategies, SynchronousConformance,
                          SettingName);
 
 TEST_P(Conformance, RecordsEveryStep) {
-  TrainingOptions options = SmallOptions(name());
+  TrainingOptions options = Options();
   options.steps = 4;
   options.warmup_steps = 2;
-  const auto outcomes = TrainRanks(options, workers(), ReferenceData());
+  const auto outcomes = Train(options);
   // Asynchronous workers share the steps: faster ones make more.
   const bool shares = name() == "ps-async";
   size_t all_steps = 0;
@@ -259,7 +246,7 @@ uint64_t RingElements(uint64_t count, int n, int rank) {
 }
 
 TEST_P(Conformance, SendsExactlyTheTheoreticalBytes) {
-  const auto outcomes = TrainRanks(SmallOptions(name()), workers(), ReferenceData());
+  const auto outcomes = Train(Options());
   if (row().uses_group && name() != "ring" && name() != "star") {
     // In total, one gradient in each direction for every rank except one.
     double sent = 0;
@@ -295,13 +282,13 @@ class Dependence : public Conformance {};
 
 TEST_P(Dependence, AFailedRankStopsTheOthers) {
   const int failing = workers() - 1;
-  TrainingOptions options = SmallOptions(name());
+  TrainingOptions options = Options();
   options.warmup_steps = 3;
   options.steps = 10'000;  // so that an asynchronous rank does not finish before the failure reaches it
   // With Gloo only neighbors are sure to see a closed connection; the others may wait for their timeout.
   if (name() == "gloo") options.timeout_s = 5;
   const MonotonicTime begin = MonotonicNow();
-  const auto outcomes = RunRanks(options, workers(), ReferenceData(), [&](Worker& worker) {
+  const auto outcomes = RunRanks(options, workers(), SmallData(), [&](Worker& worker) {
     // Workers of a server wait at the server.
     if (worker.client != nullptr && worker.rank == failing) {
       worker.on_step = [client = worker.client](const StepRecord& record) {
@@ -319,16 +306,15 @@ TEST_P(Dependence, AFailedRankStopsTheOthers) {
     ASSERT_FALSE(outcomes[rank].result.ok()) << "rank " << rank;
     const std::string message(outcomes[rank].result.status().message());
     if (rank == failing) {
-      EXPECT_TRUE(message.ends_with("the disk is full")) << message;
+      EXPECT_THAT(message, testing::EndsWith("the disk is full"));
     } else {
-      EXPECT_TRUE(
-          message.find(absl::StrCat("rank ", failing)) != std::string::npos ||
-          message.find(absl::StrCat("worker ", failing)) != std::string::npos ||
-          message.find("the disk is full") != std::string::npos ||
-          // Other libraries see a closed connection and do not know the cause.
-          (std::string(row().backend) != "native" && message.find(row().backend) != std::string::npos))
-          << "rank " << rank << ": " << message;
-      EXPECT_NE(message.find("step "), std::string::npos) << message;
+      // Other libraries see a closed connection and do not know the cause.
+      const std::string other = row().backend != "native" ? row().backend : "the disk is full";
+      EXPECT_THAT(message,
+                  testing::AnyOf(Has(absl::StrCat("rank ", failing)), Has(absl::StrCat("worker ", failing)),
+                                 Has("the disk is full"), Has(other)))
+          << "rank " << rank;
+      EXPECT_THAT(message, Has("step "));
     }
   }
 }
@@ -345,11 +331,11 @@ TEST_P(SynchronousConformance, With16BitsItIsCloseToFloat32AndSendsHalf) {
   if (!row().uses_group || workers() == 1) GTEST_SKIP() << "no all-reduce";
   for (const auto& [wire, clip_norm, tolerance] :
        {std::tuple{"bfloat16", 0.0, 5e-3}, {"float16", kClipNorm, 1e-3}}) {
-    TrainingOptions options = SmallOptions(name());
+    TrainingOptions options = Options();
     options.clip_norm = clip_norm;
-    const auto full = TrainRanks(options, workers(), ReferenceData());
+    const auto full = Train(options);
     options.wire = wire;
-    const auto half = TrainRanks(options, workers(), ReferenceData());
+    const auto half = Train(options);
     for (int rank = 0; rank < workers(); ++rank) {
       EXPECT_EQ(half[rank].weights, half[0].weights);
       // Up to the rounding of chunks.

@@ -6,17 +6,28 @@ namespace psring {
 namespace {
 
 constexpr double kGradientBytes = 100e6;
-// Only bandwidth, with independent links.
+// Only bandwidth, with independent links: a gradient takes .1 s.
 constexpr Wires kBandwidth{.bytes_per_s = 1e9};
+constexpr Wires kLatency{.latency_s = 1e-3};
+constexpr Wires kAdding{.add_s_per_byte = 1e-9};
 
-double Seconds(Scheme scheme, int workers, ServerPlace place, bool pipelined,
-               const Wires& wires = kBandwidth) {
-  return ExchangeSeconds({.scheme = scheme, .workers = workers, .place = place, .pipelined = pipelined},
-                         kGradientBytes, wires);
+double SecondsOf(const CommPattern& pattern, const Wires& wires = kBandwidth) {
+  return ExchangeSeconds(pattern, kGradientBytes, wires);
 }
 
-double Ring(int workers, const Wires& wires = kBandwidth) {
-  return Seconds(Scheme::AllReduce("ring"), workers, ServerPlace::kRank0, true, wires);
+double AllReduce(const char* schedule, int workers, const Wires& wires = kBandwidth) {
+  return SecondsOf({.scheme = Scheme::AllReduce(schedule), .workers = workers}, wires);
+}
+
+double Ring(int workers, const Wires& wires = kBandwidth) { return AllReduce("ring", workers, wires); }
+
+double Servers(int workers, int servers, ServerPlace place, bool pipelined, const Wires& wires = kBandwidth) {
+  return SecondsOf({.scheme = Scheme::kServerSync,
+                    .workers = workers,
+                    .place = place,
+                    .pipelined = pipelined,
+                    .servers = servers},
+                   wires);
 }
 
 TEST(CostModel, RingMovesTwiceTheBufferForAnyNumberOfWorkers) {
@@ -26,112 +37,91 @@ TEST(CostModel, RingMovesTwiceTheBufferForAnyNumberOfWorkers) {
   EXPECT_NEAR(Ring(1000), 0.2, 1e-3);
 }
 
-TEST(CostModel, DedicatedServerOverRingIsNSquaredOverNMinus1) {
+TEST(CostModel, ADedicatedServerOverARingIsNSquaredOverNMinus1AndOnRank0N) {
   for (int n : {2, 3, 4, 8, 64}) {
-    const double serial = Seconds(Scheme::kServerSync, n, ServerPlace::kDedicated, false);
-    const double pipelined = Seconds(Scheme::kServerSync, n, ServerPlace::kDedicated, true);
-    EXPECT_NEAR(serial / Ring(n), double(n) * n / (n - 1), 1e-9) << n;
-    EXPECT_NEAR(pipelined / Ring(n), double(n) * n / (n - 1) / 2, 1e-9) << n;
-  }
-}
-
-TEST(CostModel, ServerOnRank0OverRingIsN) {
-  for (int n : {2, 3, 4, 8, 64}) {
-    EXPECT_NEAR(Seconds(Scheme::kServerSync, n, ServerPlace::kRank0, false) / Ring(n), n, 1e-9) << n;
-    EXPECT_NEAR(Seconds(Scheme::kServerSync, n, ServerPlace::kRank0, true) / Ring(n), n / 2.0, 1e-9) << n;
-    EXPECT_NEAR(Seconds(Scheme::AllReduce("star"), n, ServerPlace::kRank0, true) / Ring(n), n, 1e-9) << n;
+    const double dedicated = double(n) * n / (n - 1);
+    EXPECT_NEAR(Servers(n, 1, ServerPlace::kDedicated, false) / Ring(n), dedicated, 1e-9) << n;
+    EXPECT_NEAR(Servers(n, 1, ServerPlace::kDedicated, true) / Ring(n), dedicated / 2, 1e-9) << n;
+    EXPECT_NEAR(Servers(n, 1, ServerPlace::kRank0, false) / Ring(n), n, 1e-9) << n;
+    EXPECT_NEAR(Servers(n, 1, ServerPlace::kRank0, true) / Ring(n), n / 2.0, 1e-9) << n;
+    EXPECT_NEAR(AllReduce("star", n) / Ring(n), n, 1e-9) << n;
   }
 }
 
 TEST(CostModel, OtherAllReducesMoveTheBytesOfARingInFewerRounds) {
-  const Wires latency{.latency_s = 1e-3};
-  const auto seconds = [](Scheme scheme, int workers, const Wires& wires) {
-    return Seconds(scheme, workers, ServerPlace::kRank0, true, wires);
-  };
   for (const char* schedule : {"direct", "halving-doubling", "double-binary-tree"}) {
-    const Scheme scheme = Scheme::AllReduce(schedule);
-    EXPECT_DOUBLE_EQ(seconds(scheme, 1, kBandwidth), 0);
-    EXPECT_DOUBLE_EQ(PayloadBytesPerWorker({.scheme = scheme, .workers = 3}, kGradientBytes),
-                     4.0 / 3 * kGradientBytes);
+    EXPECT_DOUBLE_EQ(AllReduce(schedule, 1), 0);
+    EXPECT_DOUBLE_EQ(
+        PayloadBytesPerWorker({.scheme = Scheme::AllReduce(schedule), .workers = 3}, kGradientBytes),
+        4.0 / 3 * kGradientBytes);
   }
-  EXPECT_DOUBLE_EQ(seconds(Scheme::AllReduce("direct"), 8, kBandwidth), Ring(8));
-  EXPECT_DOUBLE_EQ(seconds(Scheme::AllReduce("direct"), 8, latency), 2e-3);
-  EXPECT_DOUBLE_EQ(seconds(Scheme::AllReduce("halving-doubling"), 8, kBandwidth), Ring(8));
-  EXPECT_DOUBLE_EQ(seconds(Scheme::AllReduce("halving-doubling"), 8, latency), 6e-3);
-  EXPECT_DOUBLE_EQ(seconds(Scheme::AllReduce("double-binary-tree"), 8, kBandwidth), 0.2);
-  EXPECT_DOUBLE_EQ(seconds(Scheme::AllReduce("double-binary-tree"), 8, latency), 6e-3);
-  EXPECT_DOUBLE_EQ(seconds(Scheme::AllReduce("double-binary-tree"), 5, latency), 6e-3);
+  EXPECT_DOUBLE_EQ(AllReduce("direct", 8), Ring(8));
+  EXPECT_DOUBLE_EQ(AllReduce("direct", 8, kLatency), 2e-3);
+  EXPECT_DOUBLE_EQ(AllReduce("halving-doubling", 8), Ring(8));
+  EXPECT_DOUBLE_EQ(AllReduce("halving-doubling", 8, kLatency), 6e-3);
+  EXPECT_DOUBLE_EQ(AllReduce("double-binary-tree", 8), 0.2);
+  EXPECT_DOUBLE_EQ(AllReduce("double-binary-tree", 8, kLatency), 6e-3);
+  EXPECT_DOUBLE_EQ(AllReduce("double-binary-tree", 5, kLatency), 6e-3);
 }
 
 TEST(CostModel, HalvingDoublingFoldsTheRanksBeyondAPowerOfTwo) {
-  const auto seconds = [](int workers, const Wires& wires) {
-    return Seconds(Scheme::AllReduce("halving-doubling"), workers, ServerPlace::kRank0, true, wires);
-  };
-  EXPECT_DOUBLE_EQ(seconds(5, {.latency_s = 1e-3}), seconds(4, {.latency_s = 1e-3}) + 2e-3);
-  EXPECT_DOUBLE_EQ(seconds(5, kBandwidth), seconds(4, kBandwidth) + 0.2);
+  EXPECT_DOUBLE_EQ(AllReduce("halving-doubling", 5, kLatency),
+                   AllReduce("halving-doubling", 4, kLatency) + 2e-3);
+  EXPECT_DOUBLE_EQ(AllReduce("halving-doubling", 5), AllReduce("halving-doubling", 4) + 0.2);
 }
 
 TEST(CostModel, SeveralServersShareTheLoadOnlyIfTheyHaveTheirOwnLinks) {
-  const Wires wires{.bytes_per_s = 1e9};
-  const auto seconds = [&](int servers, ServerPlace place, bool pipelined) {
-    return ExchangeSeconds({.scheme = Scheme::kServerSync,
-                            .workers = 4,
-                            .place = place,
-                            .pipelined = pipelined,
-                            .servers = servers},
-                           kGradientBytes, wires);
-  };
-  const double one_gradient = kGradientBytes / 1e9;
-  EXPECT_DOUBLE_EQ(seconds(1, ServerPlace::kDedicated, true), 4 * one_gradient);
-  EXPECT_DOUBLE_EQ(seconds(2, ServerPlace::kDedicated, true), 2 * one_gradient);
-  EXPECT_DOUBLE_EQ(seconds(2, ServerPlace::kDedicated, false), 4 * one_gradient);
-  EXPECT_DOUBLE_EQ(seconds(8, ServerPlace::kDedicated, true), one_gradient)
-      << "then a worker's own link is full";
-  EXPECT_DOUBLE_EQ(seconds(3, ServerPlace::kRank0, true), 3 * one_gradient) << "rank 0's host has one link";
-  // As a direct all-reduce: a host sends what its worker pushes and what its server answers.
-  for (const bool pipelined : {true, false})
-    EXPECT_DOUBLE_EQ(seconds(4, ServerPlace::kColocated, pipelined), 1.5 * one_gradient);
+  EXPECT_DOUBLE_EQ(Servers(4, 1, ServerPlace::kDedicated, true), .4);
+  EXPECT_DOUBLE_EQ(Servers(4, 2, ServerPlace::kDedicated, true), .2);
+  EXPECT_DOUBLE_EQ(Servers(4, 2, ServerPlace::kDedicated, false), .4);
+  EXPECT_DOUBLE_EQ(Servers(4, 8, ServerPlace::kDedicated, true), .1) << "then a worker's own link is full";
+  EXPECT_DOUBLE_EQ(Servers(8, 2, ServerPlace::kDedicated, true), .4);
+  EXPECT_DOUBLE_EQ(Servers(8, 16, ServerPlace::kDedicated, true), .1);
+  EXPECT_DOUBLE_EQ(Servers(4, 3, ServerPlace::kRank0, true), .3) << "rank 0's host has one link";
   // Each adds its share.
-  EXPECT_DOUBLE_EQ(ExchangeSeconds({.scheme = Scheme::kServerSync, .workers = 4, .servers = 2},
-                                   kGradientBytes, {.add_s_per_byte = 1e-9}),
-                   2 * one_gradient);
+  EXPECT_NEAR(Servers(4, 2, ServerPlace::kRank0, true, kAdding), .2, 1e-12);
+  EXPECT_NEAR(Servers(8, 4, ServerPlace::kRank0, false, kAdding), .2, 1e-12);
+}
+
+// As a direct all-reduce: a host sends what its worker pushes and what its server answers.
+TEST(CostModel, ServersBesideAllWorkersEqualTheDirectAllReduce) {
+  for (int n : {2, 3, 4, 8}) {
+    for (const bool pipelined : {true, false}) {
+      EXPECT_DOUBLE_EQ(Servers(n, n, ServerPlace::kColocated, pipelined), AllReduce("direct", n));
+    }
+  }
+  // One server next to one of eight workers: the same as on rank 0's host.
+  EXPECT_DOUBLE_EQ(Servers(8, 1, ServerPlace::kColocated, true), Servers(8, 1, ServerPlace::kRank0, true));
+  // Two next to eight: each host receives 7 pushes of one half, and half of the weights.
+  EXPECT_DOUBLE_EQ(Servers(8, 2, ServerPlace::kColocated, true), 0.4);
 }
 
 TEST(CostModel, AnAsynchronousWorkerBesideItsServerNeedsNoLink) {
-  const Wires wires{.latency_s = 1, .bytes_per_s = 1e9};
-  const double one_gradient = kGradientBytes / 1e9;
-  const auto seconds = [&](int workers, ServerPlace place, bool pipelined) {
-    return ExchangeSeconds(
+  const auto seconds = [](int workers, ServerPlace place, bool pipelined) {
+    return SecondsOf(
         {.scheme = Scheme::kServerAsync, .workers = workers, .place = place, .pipelined = pipelined},
-        kGradientBytes, wires);
+        {.latency_s = 1, .bytes_per_s = 1e9});
   };
   EXPECT_DOUBLE_EQ(seconds(1, ServerPlace::kRank0, true), 0);
-  EXPECT_DOUBLE_EQ(seconds(4, ServerPlace::kRank0, true), 0.75 * (2 + one_gradient));
-  EXPECT_DOUBLE_EQ(seconds(4, ServerPlace::kRank0, false), 0.75 * (2 + 2 * one_gradient));
-  EXPECT_DOUBLE_EQ(seconds(4, ServerPlace::kDedicated, true), 2 + one_gradient);
+  EXPECT_DOUBLE_EQ(seconds(4, ServerPlace::kRank0, true), 0.75 * (2 + .1));
+  EXPECT_DOUBLE_EQ(seconds(4, ServerPlace::kRank0, false), 0.75 * (2 + 2 * .1));
+  EXPECT_DOUBLE_EQ(seconds(4, ServerPlace::kDedicated, true), 2 + .1);
 }
 
 TEST(CostModel, Gradients16BitHalveThePushAndNotThePull) {
-  const Wires wires{.bytes_per_s = 1e9};
   CommPattern server{
       .scheme = Scheme::kServerSync, .workers = 4, .place = ServerPlace::kDedicated, .pushed = .5};
-  EXPECT_DOUBLE_EQ(ExchangeSeconds(server, kGradientBytes, wires), 4 * kGradientBytes / 1e9)
-      << "the pull fills the link";
+  EXPECT_DOUBLE_EQ(SecondsOf(server), .4) << "the pull fills the link";
   server.pipelined = false;
-  EXPECT_DOUBLE_EQ(ExchangeSeconds(server, kGradientBytes, wires), 6 * kGradientBytes / 1e9);
+  EXPECT_DOUBLE_EQ(SecondsOf(server), .6);
   EXPECT_DOUBLE_EQ(PayloadBytesPerWorker(server, kGradientBytes), kGradientBytes / 2);
 }
 
-TEST(CostModel, LatencyIsPaidPerRound) {
-  const Wires wires{.latency_s = 1e-3};
-  EXPECT_DOUBLE_EQ(Ring(4, wires), 6e-3);
-  EXPECT_DOUBLE_EQ(Seconds(Scheme::kServerSync, 4, ServerPlace::kDedicated, false, wires), 2e-3);
-}
-
-TEST(CostModel, ARingDividesTheAddingThatAServerDoesAlone) {
-  const Wires wires{.add_s_per_byte = 1e-9};
-  EXPECT_NEAR(Ring(4, wires), 0.075, 1e-12);
-  EXPECT_NEAR(Seconds(Scheme::kServerSync, 4, ServerPlace::kDedicated, false, wires), 0.4, 1e-12);
+TEST(CostModel, LatencyIsPaidPerRoundAndARingDividesTheAddingThatAServerDoesAlone) {
+  EXPECT_DOUBLE_EQ(Ring(4, kLatency), 6e-3);
+  EXPECT_DOUBLE_EQ(Servers(4, 1, ServerPlace::kDedicated, false, kLatency), 2e-3);
+  EXPECT_NEAR(Ring(4, kAdding), 0.075, 1e-12);
+  EXPECT_NEAR(Servers(4, 1, ServerPlace::kDedicated, false, kAdding), 0.4, 1e-12);
 }
 
 TEST(CostModel, OneLoopbackCarriesTheBytesOfAllRanks) {
@@ -160,40 +150,6 @@ TEST(CostModel, PayloadOfARingIsTwoNMinus1OverNAndOfAServerOneGradient) {
   EXPECT_DOUBLE_EQ(PayloadBytesPerWorker({.scheme = Scheme::kNone, .workers = 4}, kGradientBytes), 0);
 }
 
-double Servers(int workers, int servers, ServerPlace place, bool pipelined) {
-  return ExchangeSeconds({.scheme = Scheme::kServerSync,
-                          .workers = workers,
-                          .place = place,
-                          .pipelined = pipelined,
-                          .servers = servers},
-                         kGradientBytes, kBandwidth);
-}
-
-TEST(CostModel, SeveralDedicatedServersShareTheLoadUntilAWorkersOwnLinkIsFull) {
-  EXPECT_DOUBLE_EQ(Servers(8, 2, ServerPlace::kDedicated, true), 0.4);
-  EXPECT_DOUBLE_EQ(Servers(8, 2, ServerPlace::kDedicated, false), 0.8);
-  EXPECT_DOUBLE_EQ(Servers(8, 8, ServerPlace::kDedicated, true), 0.1);
-  EXPECT_DOUBLE_EQ(Servers(8, 16, ServerPlace::kDedicated, true), 0.1);
-}
-
-TEST(CostModel, ServersBesideAllWorkersEqualTheDirectAllReduce) {
-  for (int n : {2, 3, 8}) {
-    const double direct = Seconds(Scheme::AllReduce("direct"), n, ServerPlace::kRank0, true);
-    EXPECT_DOUBLE_EQ(Servers(n, n, ServerPlace::kColocated, true), direct);
-    EXPECT_DOUBLE_EQ(Servers(n, n, ServerPlace::kColocated, false), direct);
-  }
-  // One server next to one of eight workers: the same as on rank 0's host.
-  EXPECT_DOUBLE_EQ(Servers(8, 1, ServerPlace::kColocated, true), Servers(8, 1, ServerPlace::kRank0, true));
-  // Two next to eight: each host receives 7 pushes of one half, and half of the weights.
-  EXPECT_DOUBLE_EQ(Servers(8, 2, ServerPlace::kColocated, true), 0.4);
-}
-
-TEST(CostModel, ServersOnOneHostShareItsLinkAndSplitTheAdding) {
-  EXPECT_DOUBLE_EQ(Servers(8, 4, ServerPlace::kRank0, true), Servers(8, 1, ServerPlace::kRank0, true));
-  const CommPattern pattern{.scheme = Scheme::kServerSync, .workers = 8, .pipelined = false, .servers = 4};
-  EXPECT_NEAR(ExchangeSeconds(pattern, kGradientBytes, {.add_s_per_byte = 1e-9}), 0.2, 1e-12);
-}
-
 // 2 machines of 4 workers: on the network 2 workers, plus an all-reduce and a broadcast in the machine.
 TEST(CostModel, LocalAggregationMakesAMachineOneWorker) {
   const CommPattern separate{.scheme = Scheme::kServerSync, .workers = 2};
@@ -218,10 +174,7 @@ TEST(CostModel, LocalAggregationMakesAMachineOneWorker) {
 TEST(CostModel, NothingIsFasterThanTheLowerBound) {
   // Patarasuk & Yuan 2009.
   for (const char* schedule : {"ring", "star", "direct", "halving-doubling", "double-binary-tree"}) {
-    const Scheme scheme = Scheme::AllReduce(schedule);
-    for (int n : {2, 3, 4, 7, 64})
-      EXPECT_GE(Seconds(scheme, n, ServerPlace::kRank0, true) + 1e-12,
-                2.0 * (n - 1) / n * kGradientBytes / kBandwidth.bytes_per_s);
+    for (int n : {2, 3, 4, 7, 64}) EXPECT_GE(AllReduce(schedule, n) + 1e-12, 2.0 * (n - 1) / n * .1);
   }
 }
 

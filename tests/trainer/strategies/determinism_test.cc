@@ -4,23 +4,27 @@
 #include <cmath>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "tests/trainer/cluster.h"
-#include "tests/trainer/strategies/reference.h"
 
 namespace psring {
 namespace {
 
-class DeterministicServer : public testing::TestWithParam<int> {};
+class DeterministicServer : public testing::TestWithParam<int> {
+ protected:
+  DeterministicServer() : options_(SmallOptions("ps-sync")) { options_.deterministic = true; }
+  void ExpectTheSameBits() const { ExpectOneProcess(options_, GetParam(), SmallData()); }
+
+  TrainingOptions options_;
+};
 
 TEST_P(DeterministicServer, EqualsTheReferenceBitForBit) {
   for (const std::string& optimizer : kOptimizers) {
     for (const std::string schedule : {"pipelined", "serial"}) {
-      TrainingOptions options = SmallOptions("ps-sync");
-      options.optimizer = optimizer;
-      options.deterministic = true;
-      options.ps_schedule = schedule;
-      const auto outcomes = TrainRanks(options, GetParam(), ReferenceData());
-      EXPECT_EQ(outcomes[0].weights, Reference(optimizer, GetParam())) << optimizer << ", " << schedule;
+      SCOPED_TRACE(optimizer + ", " + schedule);
+      options_.optimizer = optimizer;
+      options_.ps_schedule = schedule;
+      ExpectTheSameBits();
     }
   }
 }
@@ -28,29 +32,21 @@ TEST_P(DeterministicServer, EqualsTheReferenceBitForBit) {
 TEST_P(DeterministicServer, EqualsTheReferenceOnSeveralServersAndClippedToo) {
   for (int servers = 1; servers <= 3; ++servers) {
     for (const double clip_norm : {0.0, kClipNorm}) {
-      TrainingOptions options = SmallOptions("ps-sync");
-      options.deterministic = true;
-      options.servers = servers;
-      options.clip_norm = clip_norm;
-      const auto outcomes = TrainRanks(options, GetParam(), ReferenceData());
-      EXPECT_EQ(outcomes[0].weights, Reference("momentum", GetParam(), clip_norm))
-          << servers << " servers, clipped to " << clip_norm;
+      SCOPED_TRACE(absl::StrCat(servers, " servers, clipped to ", clip_norm));
+      options_.servers = servers;
+      options_.clip_norm = clip_norm;
+      ExpectTheSameBits();
     }
   }
 }
 
 TEST_P(DeterministicServer, EqualsTheReferenceWithAccumulatedAndShortBatches) {
+  options_.micro_batches = 3;
+  options_.drop_last = "false";
   for (const double clip_norm : {0.0, kClipNorm}) {
-    TrainingOptions options = SmallOptions("ps-sync");
-    options.deterministic = true;
-    options.clip_norm = clip_norm;
-    options.micro_batches = 3;
-    options.drop_last = "false";
-    const auto outcomes = TrainRanks(options, GetParam(), ReferenceData());
-    options.strategy = "single";
-    options.reference_workers = GetParam();
-    const auto reference = TrainRanks(options, 1, ReferenceData());
-    EXPECT_EQ(outcomes[0].weights, reference[0].weights) << "clipped to " << clip_norm;
+    SCOPED_TRACE(absl::StrCat("clipped to ", clip_norm));
+    options_.clip_norm = clip_norm;
+    ExpectTheSameBits();
   }
 }
 
@@ -60,10 +56,10 @@ TEST(Wire, ShortTrainingWith16BitsIsCloseToFloat32AndSendsHalf) {
   TrainingOptions options = SmallOptions("ps-sync");
   options.evaluate = true;
   options.servers = 2;
-  const auto full = TrainRanks(options, 2, ReferenceData());
+  const auto full = TrainRanks(options, 2, SmallData());
   for (const std::string wire : {"bfloat16", "float16"}) {
     options.wire = wire;
-    const auto half = TrainRanks(options, 2, ReferenceData());
+    const auto half = TrainRanks(options, 2, SmallData());
     EXPECT_EQ(half[0].weights, half[1].weights);
     EXPECT_EQ(2 * half[0].steps[5].payload_tx_bytes, full[0].steps[5].payload_tx_bytes);
     EXPECT_EQ(half[0].steps[5].payload_rx_bytes, full[0].steps[5].payload_rx_bytes);
@@ -84,10 +80,10 @@ TEST(BFloat16Training, KeepsReplicasEqualAndEndsCloseToFloat32) {
         options.clip_norm = kClipNorm;
         options.drop_last = "false";
       }
-      const auto full = TrainRanks(options, 3, ReferenceData());
+      const auto full = TrainRanks(options, 3, SmallData());
       options.precision = "bfloat16";
       if (everything) options.wire = "bfloat16";
-      const auto half = TrainRanks(options, 3, ReferenceData());
+      const auto half = TrainRanks(options, 3, SmallData());
       for (const RankOutcome& outcome : half) {
         EXPECT_EQ(outcome.weights, half[0].weights);
         EXPECT_EQ(outcome.result->ops, "onednn, bfloat16");
@@ -101,10 +97,10 @@ TEST(BFloat16Training, KeepsReplicasEqualAndEndsCloseToFloat32) {
 TEST(Determinism, ResultsDependOnlyOnTheSeed) {
   for (const auto& [strategy, workers] : {std::pair{"single", 1}, {"ring", 3}, {"star", 3}}) {
     TrainingOptions options = SmallOptions(strategy);
-    const auto first = TrainRanks(options, workers, ReferenceData());
-    const auto second = TrainRanks(options, workers, ReferenceData());
+    const auto first = TrainRanks(options, workers, SmallData());
+    const auto second = TrainRanks(options, workers, SmallData());
     options.seed = 2;
-    const auto other = TrainRanks(options, workers, ReferenceData());
+    const auto other = TrainRanks(options, workers, SmallData());
     EXPECT_EQ(first[0].weights, second[0].weights) << strategy;
     EXPECT_NE(first[0].weights, other[0].weights) << strategy;
   }
@@ -112,9 +108,9 @@ TEST(Determinism, ResultsDependOnlyOnTheSeed) {
 
 TEST(Accumulate, AccumulatedBatchesEqualMicroBatches) {
   TrainingOptions options = SmallOptions("single");
+  const std::vector<float>& expected = OneProcess(options, 3, SmallData()).weights;
   options.micro_batches = 3;
-  const auto accumulated = TrainRanks(options, 1, ReferenceData());
-  EXPECT_EQ(accumulated[0].weights, Reference("momentum", 3));
+  EXPECT_EQ(OneProcess(options, 1, SmallData()).weights, expected);
 }
 
 TEST(ShortLastBatch, DoesNotDelayAsynchronousWorkers) {
@@ -133,11 +129,9 @@ TEST(ShortLastBatch, DoesNotDelayAsynchronousWorkers) {
 }
 
 TEST(None, ReplicasDivergeAndASingleOneEqualsSingle) {
-  const auto drifting = TrainRanks(SmallOptions("none"), 2, ReferenceData());
-  const auto alone = TrainRanks(SmallOptions("none"), 1, ReferenceData());
-  const auto single = TrainRanks(SmallOptions("single"), 1, ReferenceData());
+  const auto drifting = TrainRanks(SmallOptions("none"), 2, SmallData());
   EXPECT_NE(drifting[0].weights, drifting[1].weights);
-  EXPECT_EQ(alone[0].weights, single[0].weights);
+  ExpectOneProcess(SmallOptions("none"), 1, SmallData());
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include "common/options/server_arguments.h"
 #include "tests/has.h"
 #include "tests/trainer/cluster.h"
-#include "tests/trainer/strategies/reference.h"
 #include "trainer/step/training_plan.h"
 
 namespace psring {
@@ -31,8 +30,7 @@ TrainingOptions Aggregating() {
 }
 
 std::vector<RankOutcome> TrainMachines(const TrainingOptions& options, const Layout& layout) {
-  return TrainRanks(
-      options, layout.workers(), ReferenceData(), [](Worker&) {}, nullptr, layout.each);
+  return TrainRanks(options, layout.workers(), SmallData(), [](Worker&) {}, {.per_machine = layout.each});
 }
 
 // The definition of the deterministic sum: that of a machine in the order of its ranks, then that of the
@@ -48,13 +46,14 @@ TEST(LocalAggregation, DeterministicEqualsOneAccumulatingWorkerPerMachineBitForB
         options.deterministic = true;
         options.servers = layout.machines;
         options.drop_last = clip_norm > 0 ? "false" : "true";
+        options.batch = 30;  // an epoch has at most 7 steps
+        options.steps = 8;
         const auto aggregated = TrainMachines(options, layout);
         for (const RankOutcome& rank : aggregated) EXPECT_EQ(rank.weights, aggregated[0].weights);
 
         options.local_aggregation = false;
         options.micro_batches = layout.each;
-        const auto accumulated = TrainRanks(options, layout.machines, ReferenceData());
-        EXPECT_EQ(aggregated[0].weights, accumulated[0].weights);
+        EXPECT_EQ(aggregated[0].weights, TrainRanks(options, layout.machines, SmallData())[0].weights);
       }
     }
   }
@@ -64,7 +63,7 @@ TEST(LocalAggregation, OneMachineEqualsTheReferenceBitForBit) {
   TrainingOptions options = Aggregating();
   options.deterministic = true;
   const auto outcomes = TrainMachines(options, {.machines = 1, .each = 4});
-  EXPECT_EQ(outcomes[0].weights, Reference("momentum", 4));
+  EXPECT_EQ(outcomes[0].weights, OneProcess(SmallOptions("ps-sync"), 4, SmallData()).weights);
 }
 
 // A short last batch gives the ranks of a machine different numbers of samples, and some none.
@@ -78,7 +77,7 @@ TEST(LocalAggregation, TrainsToTheWeightsOfSeparateWorkersUpToRounding) {
       options.batch = 30;
       const auto aggregated = TrainMachines(options, layout);
       options.local_aggregation = false;
-      const auto separate = TrainRanks(options, layout.workers(), ReferenceData());
+      const auto separate = TrainRanks(options, layout.workers(), SmallData());
       EXPECT_LE(RelativeL2(aggregated[0].weights, separate[0].weights), 1e-4);
     }
   }
@@ -114,15 +113,13 @@ TEST(LocalAggregation, GradientsIn16BitsAreRoundedPerMachine) {
 TEST(LocalAggregation, ALostRankEndsAllMachinesAndIsNamed) {
   for (const int lost : {2, 3}) {
     SCOPED_TRACE(lost);
-    const auto outcomes = RunRanks(
-        Aggregating(), 4, ReferenceData(),
-        [&](Worker& worker) {
-          if (worker.rank != lost) return;
-          worker.objection = [steps = 0]() mutable {
-            return ++steps < 4 ? absl::OkStatus() : absl::AbortedError("out of paper");
-          };
-        },
-        nullptr, 2);
+    const auto fails = [&](Worker& worker) {
+      if (worker.rank != lost) return;
+      worker.objection = [steps = 0]() mutable {
+        return ++steps < 4 ? absl::OkStatus() : absl::AbortedError("out of paper");
+      };
+    };
+    const auto outcomes = RunRanks(Aggregating(), 4, SmallData(), fails, {.per_machine = 2});
     const auto error = [&](int rank) { return std::string(outcomes[rank].result.status().message()); };
     EXPECT_THAT(error(lost), Has("out of paper"));
     // Transports of threads number a machine's ranks from 0; those of processes have the job's numbers.

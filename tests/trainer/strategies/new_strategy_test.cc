@@ -94,8 +94,7 @@ StrategyRow LocalSgdOf(int steps) {
 std::vector<RankOutcome> Train(int steps_between) {
   TrainingOptions options = SmallOptions(absl::StrCat("local-sgd:", steps_between));
   options.optimizer = "sgd";
-  return RunRanks(
-      options, kWorkers, SmallData(), [](Worker&) {}, nullptr, 1, RowsWithLocalSgd());
+  return RunRanks(options, kWorkers, SmallData(), [](Worker&) {}, {.strategies = RowsWithLocalSgd()});
 }
 
 TEST(NewStrategy, IsFoundOnlyInItsTable) {

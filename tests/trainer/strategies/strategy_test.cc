@@ -6,11 +6,11 @@
 #include <map>
 #include <set>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/random.h"
 #include "tests/common/ops/reference_ops.h"
+#include "tests/has.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/step/gradient_pass.h"
 #include "trainer/strategies/strategies.h"
@@ -238,7 +238,7 @@ TEST(Abort, EndsAWaitingStrategy) {
         waiting.strategy.sync->Abort(absl::CancelledError("enough"));
       }
     });
-    EXPECT_NE(finished.message().find("enough"), std::string::npos) << strategy << ": " << finished;
+    EXPECT_THAT(finished.message(), Has("enough"));
   }
 }
 
@@ -259,45 +259,49 @@ class NotingStrategy : public SyncStrategy {
   std::vector<int> buckets;
 };
 
-TEST(BucketPipeline, PassesABucketOnWithItsLastLayer) {
-  const auto device = MakeCpuDevice();
-  const auto compute = device->NewStream(StreamKind::kCompute, "compute");
-  const std::vector<Bucket> buckets = {{0, 90, 10}, {1, 80, 10}, {2, 30, 50}, {3, 0, 30}};
-  NotingStrategy strategy;
-  BucketPipeline pipeline(buckets, *compute, strategy);
+class BucketsInOrder : public testing::Test {
+ protected:
+  using Passed = std::vector<int>;
+  // The buckets that were passed on so far, after `range` is ready.
+  const Passed& After(ReadyRange range) {
+    pipeline_.Ready(range);
+    return strategy_.buckets;
+  }
+
+  const std::unique_ptr<Device> device_ = MakeCpuDevice();
+  const std::unique_ptr<Stream> compute_ = device_->NewStream(StreamKind::kCompute, "compute");
+  std::vector<Bucket> buckets_ = {{0, 90, 10}, {1, 80, 10}, {2, 30, 50}, {3, 0, 30}};
+  NotingStrategy strategy_;
+  BucketPipeline pipeline_{buckets_, *compute_, strategy_};
+};
+
+TEST_F(BucketsInOrder, ArePassedOnWithTheirLastLayer) {
   for (int step = 0; step < 2; ++step) {
-    strategy.buckets.clear();
-    pipeline.BeginStep();
-    pipeline.Ready({95, 5});  // a part of bucket 0
-    EXPECT_EQ(strategy.buckets, std::vector<int>({}));
-    pipeline.Ready({80, 15});  // two at once
-    EXPECT_EQ(strategy.buckets, std::vector<int>({0, 1}));
-    pipeline.Ready({31, 49});
-    EXPECT_EQ(strategy.buckets, std::vector<int>({0, 1}));
-    EXPECT_FALSE(pipeline.all_ready());
-    pipeline.Ready({0, 31});
-    EXPECT_EQ(strategy.buckets, std::vector<int>({0, 1, 2, 3}));
-    EXPECT_TRUE(pipeline.all_ready());
+    strategy_.buckets.clear();
+    pipeline_.BeginStep();
+    EXPECT_EQ(After({95, 5}), Passed({})) << "a part of bucket 0";
+    EXPECT_EQ(After({80, 15}), Passed({0, 1})) << "two at once";
+    EXPECT_EQ(After({31, 49}), Passed({0, 1}));
+    EXPECT_FALSE(pipeline_.all_ready());
+    EXPECT_EQ(After({0, 31}), Passed({0, 1, 2, 3}));
+    EXPECT_TRUE(pipeline_.all_ready());
   }
 }
 
-TEST(BucketPipeline, KeepsTheOrderOfBuckets) {
-  const auto device = MakeCpuDevice();
-  const auto compute = device->NewStream(StreamKind::kCompute, "compute");
-  const std::vector<Bucket> buckets = {{0, 60, 40}, {1, 20, 40}, {2, 0, 20}};
-  NotingStrategy strategy;
-  BucketPipeline pipeline(buckets, *compute, strategy);
-  pipeline.BeginStep();
-  pipeline.Ready({0, 20});
-  pipeline.Ready({20, 30});
-  EXPECT_EQ(strategy.buckets, std::vector<int>({})) << "every rank must send bucket 0 first";
-  pipeline.Ready({60, 40});
-  EXPECT_EQ(strategy.buckets, std::vector<int>({0}));
-  pipeline.Ready({50, 10});
-  EXPECT_EQ(strategy.buckets, std::vector<int>({0, 1, 2}));
-  EXPECT_TRUE(pipeline.all_ready());
-  ASSERT_EQ(pipeline.order().size(), 4);
-  EXPECT_EQ(pipeline.order()[3].first, 50);
+TEST_F(BucketsInOrder, ArePassedOnInOrder) {
+  pipeline_.BeginStep();
+  EXPECT_EQ(After({0, 30}), Passed({}));
+  EXPECT_EQ(After({30, 20}), Passed({})) << "every rank must send bucket 0 first";
+  EXPECT_EQ(After({90, 10}), Passed({0}));
+  EXPECT_EQ(After({80, 10}), Passed({0, 1}));
+  EXPECT_EQ(After({50, 30}), Passed({0, 1, 2, 3}));
+  EXPECT_TRUE(pipeline_.all_ready());
+  ASSERT_EQ(pipeline_.order().size(), 5);
+  EXPECT_EQ(pipeline_.order()[4].first, 50);
+}
+
+std::string ErrorOf(const std::string& name, const std::vector<std::string>& given = {}) {
+  return std::string(FindStrategy(name, given).status().message());
 }
 
 TEST(Registry, AnUnknownNameSuggestsTheNearest) {
@@ -322,33 +326,25 @@ TEST(Registry, AnUnknownNameSuggestsTheNearest) {
                {"deepspeed", "psring has nothing like it; the nearest is 'ring'"},
                {"zero3", "psring has nothing like it; the nearest is 'ring'"},
                {"hybird", "did you mean 'hybrid'?"}};
-  for (const auto& [name, says] : cases)
-    EXPECT_TRUE(absl::StrContains(FindStrategy(name).status().message(), says))
-        << FindStrategy(name).status();
+  for (const auto& [name, says] : cases) EXPECT_THAT(ErrorOf(name), Has(says));
   EXPECT_TRUE(FindStrategy("ring")->uses_group);
   EXPECT_FALSE(FindStrategy("ring")->uses_servers);
 }
 
 TEST(Registry, WhatIsGivenIsNotSuggested) {
-  const auto says = [](const std::string& name, const std::string& beside) {
-    return std::string(FindStrategy(name, {beside, name}).status().message());
-  };
-  EXPECT_EQ(says("horovod", "ring"),
+  EXPECT_EQ(ErrorOf("horovod", {"ring", "horovod"}),
             "unknown strategy 'horovod'; psring calls it 'ring', which is given, too; omit 'horovod'");
-  EXPECT_EQ(
-      says("fsdp", "ring"),
-      "unknown strategy 'fsdp'; psring has nothing like it; the nearest is 'ring', which is given, too; "
-      "omit 'fsdp'");
-  EXPECT_FALSE(absl::StrContains(says("rign", "ring"), "did you mean 'ring'")) << says("rign", "ring");
-  EXPECT_FALSE(absl::StrContains(says("ps-spp:2", "ps-ssp:1"), "'ps-ssp:K'?"))
-      << says("ps-spp:2", "ps-ssp:1");
+  EXPECT_EQ(ErrorOf("fsdp", {"ring", "fsdp"}),
+            "unknown strategy 'fsdp'; psring has nothing like it; the nearest is 'ring', which is given, "
+            "too; omit 'fsdp'");
+  EXPECT_THAT(ErrorOf("rign", {"ring", "rign"}), Lacks("did you mean 'ring'"));
+  EXPECT_THAT(ErrorOf("ps-spp:2", {"ps-ssp:1", "ps-spp:2"}), Lacks("'ps-ssp:K'?"));
 }
 
 TEST(Registry, AScheduleWithoutAStrategyNamesTheVerbsThatKnowIt) {
-  EXPECT_EQ(
-      FindStrategy("hierarchical").status().message(),
-      "'hierarchical' is a schedule that psring predict and psring explain know, but no strategy trains "
-      "with it; use ring");
+  EXPECT_EQ(ErrorOf("hierarchical"),
+            "'hierarchical' is a schedule that psring predict and psring explain know, but no strategy "
+            "trains with it; use ring");
 }
 
 TEST(Registry, EveryRowHasAnImplementationAndAPlaceOfItsOwn) {
@@ -369,7 +365,7 @@ TEST(Registry, AnAliasIsTheStrategyAndGivesItsName) {
                                     {"ddp", "ddp"}}) {
     EXPECT_EQ(CanonicalStrategy(alias), name);
   }
-  EXPECT_EQ(FindStrategy("ps:2").status().message(), "strategy 'ps:2': ps-sync takes no number");
+  EXPECT_EQ(ErrorOf("ps:2"), "strategy 'ps:2': ps-sync takes no number");
   std::vector<std::string> names = {"All-Reduce", "ps", "ps-ssp:02", "hierarchical"};
   ASSERT_TRUE(UseCanonicalStrategies(names).ok());
   EXPECT_EQ(names, (std::vector<std::string>{"ring", "ps-sync", "ps-ssp:2", "hierarchical"}));
@@ -384,17 +380,14 @@ TEST(Registry, ParsesTheNumberInAName) {
   EXPECT_EQ(row.algorithm, "ssp:12");
   EXPECT_EQ(FindStrategy("ps-backup:0")->algorithm, "backup:0");
   EXPECT_EQ(FindStrategy("ps-sync")->algorithm, "sync");
-  const auto says = [](const std::string& name) {
-    return std::string(FindStrategy(name).status().message());
-  };
-  EXPECT_EQ(says("ps-ssp"),
+  EXPECT_EQ(ErrorOf("ps-ssp"),
             "strategy 'ps-ssp': ps-ssp:K needs a whole number from 1 (K: the most steps that a worker may be "
             "ahead), as in ps-ssp:1");
   for (const std::string wrong : {"ps-ssp:0", "ps-ssp:", "ps-ssp:1:2", "ps-ssp:1000001", "ps-backup:-1"}) {
-    EXPECT_NE(says(wrong).find("needs a whole number from "), std::string::npos) << wrong;
+    EXPECT_THAT(ErrorOf(wrong), Has("needs a whole number from "));
   }
-  EXPECT_EQ(says("ring:2"), "strategy 'ring:2': ring takes no number");
-  EXPECT_NE(says("ps-spp:2").find("did you mean 'ps-ssp:K'?"), std::string::npos) << says("ps-spp:2");
+  EXPECT_EQ(ErrorOf("ring:2"), "strategy 'ring:2': ring takes no number");
+  EXPECT_THAT(ErrorOf("ps-spp:2"), Has("did you mean 'ps-ssp:K'?"));
 }
 
 }  // namespace

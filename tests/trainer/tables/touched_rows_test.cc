@@ -10,9 +10,7 @@
 #include <string>
 
 #include "common/base/random.h"
-#include "trainer/data/clicks.h"
-#include "trainer/data/word_reader.h"
-#include "trainer/data/words.h"
+#include "trainer/data/sources.h"
 
 namespace psring {
 namespace {
@@ -56,7 +54,6 @@ TEST(TouchedRows, AreDistinctAndEachHasItsBags) {
   EXPECT_EQ(tables[0].rows, (std::vector<int32_t>{2, 7, 8}));
   EXPECT_EQ(tables[1].rows, (std::vector<int32_t>{0, 4}));
   EXPECT_EQ(tables[0].gradient, std::vector<float>(12));
-  EXPECT_EQ(rows.row_count(), 5);
 
   const BatchLookups& first = rows.batch(0);
   EXPECT_EQ(first.slots_at[0], (std::vector<int32_t>{1, 1, 0, 0, 1, 1}));

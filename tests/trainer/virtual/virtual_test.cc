@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "tests/has.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/virtual/logical_workers.h"
 #include "trainer/virtual/replay.h"
@@ -71,7 +72,7 @@ Simulated Simulate(const TrainingOptions& options, int workers, const DataSplits
 }
 
 TEST(VirtualClock, ResultsDependOnlyOnFlagsAndSeed) {
-  const DataSplits data = SmallData();
+  const DataSplits& data = SmallData();
   for (const char* strategy : {"ps-sync", "ps-async", "ps-ssp:2", "ps-backup:1", "ring", "none"}) {
     TrainingOptions options = VirtualOptions(strategy);
     options.compute_ms = "lognormal:6:0.3";
@@ -88,11 +89,9 @@ TEST(VirtualClock, ResultsDependOnlyOnFlagsAndSeed) {
 }
 
 TEST(VirtualClock, SynchronousTrainingEqualsTheReference) {
-  const DataSplits data = SmallData();
+  const DataSplits& data = SmallData();
   for (const int workers : {1, 3, 4}) {
-    TrainingOptions reference = SmallOptions("single");
-    reference.reference_workers = workers;
-    const std::vector<float> expected = RunRanks(reference, 1, data)[0].weights;
+    const std::vector<float>& expected = OneProcess(SmallOptions("single"), workers, data).weights;
     // Worker 0 arrives last, so a sum in order of arrival would differ.
     for (const char* strategy : {"ring", "ps-sync"}) {
       TrainingOptions options = VirtualOptions(strategy);
@@ -140,7 +139,7 @@ TEST(VirtualClock, SimultaneousPushesAreServedInTurn) {
 // While all push, each update is missed by the N - 1 gradients in flight, except at the beginning or the end:
 // N(N-1)/2 fewer misses over T pushes.
 TEST(VirtualClock, MeanAsynchronousStalenessIsOneLessThanTheWorkers) {
-  const DataSplits data = SmallData();
+  const DataSplits& data = SmallData();
   for (const int workers : {2, 4, 7}) {
     for (const char* straggler : {"none", "1:3", "0:1.7,1:5"}) {
       TrainingOptions options = VirtualOptions("ps-async");
@@ -240,7 +239,7 @@ TEST(VirtualClock, WorkersBeginMeasuredStepsTogether) {
 }
 
 TEST(VirtualClock, EvaluationsTakeNoTimeAndDoNotAffectTraining) {
-  const DataSplits data = SmallData();
+  const DataSplits& data = SmallData();
   for (const char* strategy : {"ps-async", "ps-sync"}) {
     TrainingOptions options = VirtualOptions(strategy);
     const Simulated without = Simulate(options, 3, data);
@@ -280,21 +279,20 @@ TEST(VirtualClock, ADivergingRunNamesWorkerAndStep) {
   TrainingOptions options = VirtualOptions("ps-async");
   options.lr = 1e20;
   const std::unique_ptr<Device> device = MakeCpuDevice();
-  const DataSplits data = SmallData();
+  const DataSplits& data = SmallData();
   VirtualRun run{.workers = 2, .device = *device, .data = data};
   const auto outcome = RunVirtual(options, run);
-  EXPECT_NE(outcome.status().message().find("training diverged"), std::string::npos) << outcome.status();
+  EXPECT_THAT(outcome.status().message(), Has("training diverged"));
 }
 
 // Runs live workers as threads, then replays their order of arrival.
 TEST(Replay, RepeatsAnAsynchronousRunBitForBit) {
-  const DataSplits data = SmallData();
+  const DataSplits& data = SmallData();
   for (const char* strategy : {"ps-async", "ps-ssp:1", "ps-ssp:3"}) {
     for (const int workers : {1, 2, 4}) {
       const TrainingOptions options = SmallOptions(strategy);
       Arrivals arrivals;
-      const auto live = RunRanks(
-          options, workers, data, [](Worker&) {}, &arrivals);
+      const auto live = RunRanks(options, workers, data, [](Worker&) {}, {.arrivals = &arrivals});
       ASSERT_TRUE(live[0].result.ok()) << live[0].result.status();
       ASSERT_EQ(arrivals.updates.size(), live[0].result->bucket_elements.size());
       const std::unique_ptr<Device> device = MakeCpuDevice();
@@ -309,7 +307,7 @@ TEST(Replay, RepeatsAnAsynchronousRunBitForBit) {
 }
 
 TEST(Replay, RejectsArrivalsThatDoNotMatchOrAreImpossible) {
-  const DataSplits data = SmallData();
+  const DataSplits& data = SmallData();
   const std::unique_ptr<Device> device = MakeCpuDevice();
   Replay replay{.device = *device, .data = data};
   const auto error = [&](const std::string& strategy, const Arrivals& arrivals) {
@@ -319,11 +317,10 @@ TEST(Replay, RejectsArrivalsThatDoNotMatchOrAreImpossible) {
   const std::vector<uint16_t> impossible = {0, 0, 0, 1};
   const Arrivals arrivals{
       .consistency = "ssp:1", .workers = 2, .updates = {impossible, impossible, impossible}};
-  EXPECT_NE(error("ps-ssp:1", arrivals).find("the order of these arrivals is impossible"), std::string::npos)
-      << error("ps-ssp:1", arrivals);
-  EXPECT_NE(error("ps-async", arrivals).find("consistency \"ssp:1\""), std::string::npos);
-  EXPECT_NE(error("ps-ssp:1", {.consistency = "ssp:1", .workers = 2, .updates = {{0, 1}}}).find("1 buckets"),
-            std::string::npos);
+  EXPECT_THAT(error("ps-ssp:1", arrivals), Has("the order of these arrivals is impossible"));
+  EXPECT_THAT(error("ps-async", arrivals), Has("consistency \"ssp:1\""));
+  EXPECT_THAT(error("ps-ssp:1", {.consistency = "ssp:1", .workers = 2, .updates = {{0, 1}}}),
+              Has("1 buckets"));
 }
 
 }  // namespace

@@ -5,8 +5,6 @@
 #include <numeric>
 
 #include "common/base/check.h"
-#include "trainer/strategies/table/local_exchange.h"
-#include "trainer/strategies/table/server_exchange.h"
 
 namespace psring {
 namespace {
@@ -161,6 +159,16 @@ double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bu
 double MeanExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
                            const Wires& wires) {
   return pattern.scheme.per_step * TimeOf(pattern, bucket_bytes, wires).mean;
+}
+
+double GatherSeconds(const MachineInside& inside, double bytes) {
+  if (inside.workers <= 1) return 0;
+  return (inside.workers - 1) * (bytes / inside.workers / inside.bytes_per_s + inside.latency_s);
+}
+
+double ReduceSeconds(const MachineInside& inside, double bytes) {
+  if (inside.workers <= 1) return 0;
+  return GatherSeconds(inside, bytes) + (inside.workers - 1) * bytes / inside.workers * inside.add_s_per_byte;
 }
 
 double LocalSeconds(const CommPattern& pattern, double bytes, const Wires& wires) {

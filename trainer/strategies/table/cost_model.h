@@ -60,7 +60,7 @@ struct Scheme {
 // The placement of S servers, each with M/S bytes. The formulas are the law for large gradients: M in
 // infinitely many buckets. Serial pushes everything, then pulls; pipelined does both at the same time on a
 // full-duplex link. Every server adds N M/S while gradients arrive. For an actual list of buckets, see
-// server_exchange.h.
+// server_exchange.cc.
 enum class ServerPlace {
   kRank0,      // all on rank 0's host, N-1 workers are remote: with x = (N-1)M/B and y = N M g/S,
                // serial 2a + max(x, y) + x, pipelined 2a + max(x, y)
@@ -93,17 +93,41 @@ CommTerms TermsOf(const CommPattern& pattern, double bytes);
 double ExchangeSeconds(const CommPattern& pattern, double bytes, const Wires& wires);
 
 // Seconds until the last worker is done, and the mean over workers, for an actual list of buckets, all ready
-// at the start. All-reduces run one after another. Servers: TimeOfServerExchange (server_exchange.h),
+// at the start. All-reduces run one after another. Servers: TimeOfServerExchange (server_exchange.cc),
 // including their updates, and LocalSeconds. Bursts of the shaper pass at full speed.
 double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
                        const Wires& wires);
 double MeanExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
                            const Wires& wires);
 
+// The time of one exchange with servers, without what is within the machines (server_exchange.cc).
+// `pattern`: kServerSync or kServerAsync. kServerSync: the servers add while gradients arrive. kServerAsync:
+// one worker with otherwise idle servers, which add and update after each bucket; mean over workers. Bursts
+// of `wires.burst_bytes` pass at once after a pause.
+ExchangeTime TimeOfServerExchange(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
+                                  const Wires& wires);
+
 // The part of an exchange within the machines, before all pushes and after all pulls: an all-reduce of the
 // gradients and a broadcast of the weights (trainer/strategies/local_aggregation.h), which copy a byte in the
 // time of adding one. 0 without local aggregation.
 double LocalSeconds(const CommPattern& pattern, double bytes, const Wires& wires);
+
+// Local aggregation: the workers of a machine add their gradients, push only the sum, and share the pulled
+// weights. A machine is then one worker on the network (BytePS, Jiang et al. 2020, 4.2; MXNet's `device`
+// key-value store; TensorFlow's mirrored towers).
+//
+// Within a machine of g workers a reduce-scatter precedes the push and an all-gather follows the pull, each
+// (g-1)/g of the bytes over the link of a worker.
+struct MachineInside {
+  int workers = 1;
+  double bytes_per_s = 0;  // between one worker and the rest of the machine
+  double latency_s = 0;
+  double add_s_per_byte = 0;
+};
+
+// Seconds to add `bytes` of each worker, and to share as many.
+double ReduceSeconds(const MachineInside& inside, double bytes);
+double GatherSeconds(const MachineInside& inside, double bytes);
 
 // Payload bytes that a worker sends in one exchange, mean over workers. With servers: the pushed bytes,
 // including those for a server on the same host, and those within a machine.

@@ -1,8 +1,8 @@
-#include "trainer/process/device_choice.h"
+#include "trainer/process/live_rank.h"
 
 #include <gtest/gtest.h>
 
-#include "absl/strings/match.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -14,8 +14,8 @@ TEST(CheckSharing, EveryRankHasItsOwnGpuUnlessSharingIsAllowed) {
   const absl::Status refused = CheckSharing({"a", "b", "a"}, false);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   for (const char* part : {"ranks 0, 2", "2 GPUs for 3 ranks", "--oversubscribe", "--device cpu"})
-    EXPECT_TRUE(absl::StrContains(refused.message(), part)) << part << " in " << refused;
-  EXPECT_TRUE(absl::StrContains(CheckSharing({"a", "a"}, false).message(), "is 1 GPU for 2 ranks"));
+    EXPECT_THAT(refused.message(), Has(part));
+  EXPECT_THAT(CheckSharing({"a", "a"}, false).message(), Has("is 1 GPU for 2 ranks"));
 }
 
 TEST(CheckSharingInProcess, RanksOfOneProcessMayNotShareAGpu) {
@@ -24,7 +24,7 @@ TEST(CheckSharingInProcess, RanksOfOneProcessMayNotShareAGpu) {
   EXPECT_TRUE(CheckSharingInProcess({"", ""}, 2).ok()) << "CPUs are shared";
   const absl::Status refused = CheckSharingInProcess({"a", "b", "c", "c"}, 2);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(absl::StrContains(refused.message(), "ranks 2 and 3 of one process share a GPU")) << refused;
+  EXPECT_THAT(refused.message(), Has("ranks 2 and 3 of one process share a GPU"));
 }
 
 }  // namespace
