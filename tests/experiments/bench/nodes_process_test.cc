@@ -1,5 +1,4 @@
 // bench --nnodes: one psring per machine, as processes on the loopback or in network namespaces.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,11 +12,10 @@
 #include "experiments/virtual_cluster/namespaces.h"
 #include "tests/experiments/slurp.h"
 #include "tests/experiments/started.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr char kFewCalls[] = "-b 4K -e 64K -n 2 -w 0 --timeout 20";
 
@@ -70,14 +68,12 @@ TEST_F(BenchOnNodesTest, MeasuresTheNetworkThenCollectivesAndServers) {
   EXPECT_TRUE(WaitForAll(nodes));
   for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
   const std::string out = nodes[0]->output();
-  EXPECT_THAT(out, HasSubstr("# on 3 machines; ranks per machine: at most 2"));
-  EXPECT_THAT(out, HasSubstr("# Network between 3 machines"));
-  EXPECT_THAT(out, HasSubstr("=== all_reduce, native ring over tcp, private buffers, 4 workers"));
-  EXPECT_THAT(out, HasSubstr("=== ps_push_pull, grpc sync on 2 servers over tcp, 3 workers"));
-  EXPECT_THAT(nodes[1]->output(), HasSubstr("measuring the network"));
-  EXPECT_THAT(nodes[1]->output(), HasSubstr("4 workers: 2 processes on this node"));
-  EXPECT_THAT(nodes[2]->output(), HasSubstr("4 workers: 0 processes on this node"));
-  EXPECT_THAT(nodes[1]->output(), HasSubstr("3 workers (parameter server): 2 processes"));
+  EXPECT_THAT(out, Has("# on 3 machines; ranks per machine: at most 2", "# Network between 3 machines",
+                       "=== all_reduce, native ring over tcp, private buffers, 4 workers",
+                       "=== ps_push_pull, grpc sync on 2 servers over tcp, 3 workers"));
+  EXPECT_THAT(nodes[1]->output(), Has("measuring the network", "4 workers: 2 processes on this node"));
+  EXPECT_THAT(nodes[2]->output(), Has("4 workers: 0 processes on this node"));
+  EXPECT_THAT(nodes[1]->output(), Has("3 workers (parameter server): 2 processes"));
   const nlohmann::json network = Manifest()["link"]["network"];
   ASSERT_EQ(network["pair_mb_per_s"].size(), 3u);
   EXPECT_GT(network["pair_mb_per_s"][2][1].get<double>(), 0);
@@ -86,9 +82,9 @@ TEST_F(BenchOnNodesTest, MeasuresTheNetworkThenCollectivesAndServers) {
   EXPECT_TRUE(network["slowest"]["what"].is_string()) << network;
   EXPECT_EQ(Manifest()["bench"]["nnodes"], 3);
   EXPECT_EQ(Manifest()["finished"], true);
-  EXPECT_THAT(Slurp(Folder("run/network.csv")), HasSubstr(",2,1,"));
-  EXPECT_THAT(Slurp(Folder("run/bench.csv")), HasSubstr(",nodes\n"));
-  EXPECT_THAT(Slurp(Folder("run/bench.txt")), HasSubstr("# Latency in us"));
+  EXPECT_THAT(Slurp(Folder("run/network.csv")), Has(",2,1,"));
+  EXPECT_THAT(Slurp(Folder("run/bench.csv")), Has(",nodes\n"));
+  EXPECT_THAT(Slurp(Folder("run/bench.txt")), Has("# Latency in us"));
   ExpectNoProcesses();
 }
 
@@ -96,10 +92,8 @@ TEST_F(BenchOnNodesTest, FailsBelowTheRequiredBusBandwidthAndNamesTheSlowest) {
   StartedOnes nodes = StartNodes(2, "--require_busbw 100000");
   EXPECT_TRUE(WaitForAll(nodes));
   EXPECT_TRUE(nodes[0]->EndedWith(1)) << nodes[0]->Story();
-  EXPECT_THAT(nodes[0]->errors(), HasSubstr("is below --require_busbw 100000"));
-  EXPECT_THAT(nodes[0]->errors(), HasSubstr("the slowest "));
-  EXPECT_THAT(nodes[0]->errors(), HasSubstr(" at 127.0.0.1)"));
-  EXPECT_THAT(nodes[0]->output(), HasSubstr("=== all_reduce")) << "the figures are printed";
+  EXPECT_THAT(nodes[0]->errors(), Has("is below --require_busbw 100000", "the slowest ", " at 127.0.0.1)"));
+  EXPECT_THAT(nodes[0]->output(), Has("=== all_reduce")) << "the figures are printed";
   EXPECT_TRUE(nodes[1]->EndedWith(1)) << nodes[1]->Story();
 }
 
@@ -111,7 +105,7 @@ TEST_F(BenchOnNodesTest, NamesANodeThatIsKilled) {
   EXPECT_TRUE(WaitForAll(nodes));
   for (const int other : {0, 1}) {
     EXPECT_TRUE(nodes[static_cast<size_t>(other)]->EndedWith(1));
-    EXPECT_THAT(nodes[static_cast<size_t>(other)]->errors(), HasSubstr("node 2"));
+    EXPECT_THAT(nodes[static_cast<size_t>(other)]->errors(), Has("node 2"));
   }
   ExpectNoProcesses();
 }
@@ -122,8 +116,7 @@ TEST_F(BenchOnNodesTest, NamesTheNodesThatJoinedIfOneIsMissing) {
   for (const int node : {0, 1}) nodes.push_back(Node(node, flags));
   EXPECT_TRUE(WaitForAll(nodes));
   EXPECT_FALSE(nodes[0]->Succeeded());
-  EXPECT_THAT(nodes[0]->errors(), HasSubstr("node 2 never joined; joined: node 0 ("));
-  EXPECT_THAT(nodes[0]->errors(), HasSubstr(", node 1 ("));
+  EXPECT_THAT(nodes[0]->errors(), Has("node 2 never joined; joined: node 0 (", ", node 1 ("));
 }
 
 TEST_F(BenchOnNodesTest, RejectsNodesWithOtherFlags) {
@@ -131,16 +124,16 @@ TEST_F(BenchOnNodesTest, RejectsNodesWithOtherFlags) {
   nodes.push_back(Node(0, Flags(2, "")));
   nodes.push_back(Node(1, Flags(2, "-c 3")));
   EXPECT_TRUE(WaitForAll(nodes));
-  for (const auto& node : nodes) EXPECT_THAT(node->errors(), HasSubstr("node 1 was started with --check=3"));
+  for (const auto& node : nodes) EXPECT_THAT(node->errors(), Has("node 1 was started with --check=3"));
 }
 
 TEST_F(BenchOnNodesTest, BadFlagsAreOneLine) {
-  EXPECT_THAT(Says("--workers 3"), HasSubstr("--workers 3 on 2 machines of 1: use at most 2"));
-  EXPECT_THAT(Says("--limits"), HasSubstr("--limits measures one machine"));
-  EXPECT_THAT(Says("--transport shm"), HasSubstr("with --nnodes use tcp or auto"));
-  EXPECT_THAT(Says("--require_busbw 1 --collective broadcast"), HasSubstr("is of an all-reduce"));
-  EXPECT_THAT(Says("--require_busbw fast"), HasSubstr("--require_busbw"));
-  EXPECT_THAT(Says("--link 1gbit"), HasSubstr("--link"));
+  EXPECT_THAT(Says("--workers 3"), Has("--workers 3 on 2 machines of 1: use at most 2"));
+  EXPECT_THAT(Says("--limits"), Has("--limits measures one machine"));
+  EXPECT_THAT(Says("--transport shm"), Has("with --nnodes use tcp or auto"));
+  EXPECT_THAT(Says("--require_busbw 1 --collective broadcast"), Has("is of an all-reduce"));
+  EXPECT_THAT(Says("--require_busbw fast"), Has("--require_busbw"));
+  EXPECT_THAT(Says("--link 1gbit"), Has("--link"));
 }
 
 // Each pod of an Indexed Job has its number in its environment, and no --node_rank.
@@ -153,8 +146,8 @@ TEST_F(BenchOnNodesTest, RunsAsAnIndexedJob) {
   }
   EXPECT_TRUE(WaitForAll(pods));
   for (const auto& pod : pods) EXPECT_TRUE(pod->Succeeded()) << pod->Story();
-  EXPECT_THAT(pods[0]->output(), HasSubstr("1 process on this node"));
-  EXPECT_THAT(pods[1]->output(), HasSubstr("# on 2 machines"));
+  EXPECT_THAT(pods[0]->output(), Has("1 process on this node"));
+  EXPECT_THAT(pods[1]->output(), Has("# on 2 machines"));
   EXPECT_EQ(Manifest()["machines"].size(), 2u);
 }
 
@@ -172,7 +165,7 @@ TEST_F(BenchOnNodesTest, PredictReadsItsResults) {
         std::vector<std::string>()));
     EXPECT_TRUE(WaitForAll(predict) && predict[0]->Succeeded()) << predict[0]->Story();
     // Long lines are wrapped.
-    EXPECT_THAT(absl::StrReplaceAll(predict[0]->output(), {{"\n  ", " "}}), HasSubstr(says));
+    EXPECT_THAT(absl::StrReplaceAll(predict[0]->output(), {{"\n  ", " "}}), Has(says));
   }
 }
 
@@ -196,7 +189,7 @@ TEST_F(BenchOnNodesTest, NamesANodeWhoseLinkHasHalfTheRate) {
   }
   EXPECT_TRUE(WaitForAll(nodes));
   EXPECT_TRUE(nodes[0]->EndedWith(1)) << nodes[0]->Story();
-  EXPECT_THAT(nodes[0]->errors(), HasSubstr("the slowest node is node 1 ("));
+  EXPECT_THAT(nodes[0]->errors(), Has("the slowest node is node 1 ("));
   EXPECT_EQ(Manifest()["link"]["network"]["slowest"]["from"], 1);
 }
 

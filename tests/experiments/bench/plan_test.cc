@@ -1,16 +1,15 @@
 // Flags of bench -> sizes, combinations and launches.
 #include "experiments/bench/plan.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_join.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 BenchCatalog TestBenchCatalog() {
   const auto catalog = BenchCatalogFromJson(R"({
@@ -53,15 +52,15 @@ TEST(BenchSizes, GrowByAFactorOrAStepUpToTheLargest) {
 
 TEST(BenchSizes, AListIsUsedUnchanged) {
   EXPECT_THAT(*SizesOf({.list = {25, 4}}), ElementsAre(25, 4));
-  EXPECT_THAT(SizesOf({.list = {25, 25}}).status().message(), HasSubstr("twice"));
+  EXPECT_THAT(SizesOf({.list = {25, 25}}).status().message(), Has("twice"));
 }
 
 TEST(BenchSizes, InvalidSizesAreRejected) {
-  EXPECT_THAT(SizesOf({.least = 9, .most = 8}).status().message(), HasSubstr("above"));
+  EXPECT_THAT(SizesOf({.least = 9, .most = 8}).status().message(), Has("above"));
   EXPECT_THAT(SizesOf({.least = 1, .most = 8, .step_bytes = 1, .step_factor = 2}).status().message(),
-              HasSubstr("exclude"));
-  EXPECT_THAT(SizesOf({.least = 1, .most = 8, .step_factor = 1}).status().message(), HasSubstr("grow"));
-  EXPECT_THAT(SizesOf({.least = 0, .most = 1 << 20, .step_bytes = 1}).status().message(), HasSubstr("1000"));
+              Has("exclude"));
+  EXPECT_THAT(SizesOf({.least = 1, .most = 8, .step_factor = 1}).status().message(), Has("grow"));
+  EXPECT_THAT(SizesOf({.least = 0, .most = 1 << 20, .step_bytes = 1}).status().message(), Has("1000"));
 }
 
 TEST(BenchPlan, APlainBenchShowsTheBestOfEveryBackend) {
@@ -121,22 +120,20 @@ TEST(BenchPlan, NcclOverSocketsGetsItsOwnProcesses) {
 
 TEST(BenchPlan, MoreRanksThanGpusNeedOversubscribeAndAddANote) {
   EXPECT_THAT(GpuPlanOf({.workers = {4}}).status().message(),
-              HasSubstr("--workers 4 on 2 GPUs: use fewer, or --oversubscribe"));
+              Has("--workers 4 on 2 GPUs: use fewer, or --oversubscribe"));
   const auto plan = GpuPlanOf({.workers = {4}, .oversubscribe = true});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_THAT(plan->notes, ElementsAre("ranks share GPUs: functional, not a measurement"));
 }
 
 TEST(BenchPlan, HostOnlyFlagsAreRejectedOnGpus) {
-  EXPECT_THAT(GpuPlanOf({.backends = {"gloo"}}).status().message(),
-              HasSubstr("for native and nccl; gloo works"));
-  EXPECT_THAT(GpuPlanOf({.collectives = {kPushPull}}).status().message(), HasSubstr("omit --device"));
-  EXPECT_THAT(GpuPlanOf({.limits = true}).status().message(), HasSubstr("omit --device or --limits"));
-  EXPECT_THAT(GpuPlanOf({.buffers = {"huge"}}).status().message(), HasSubstr("private and shared"));
-  EXPECT_THAT(GpuPlanOf({.transports = {"shm"}}).status().message(), HasSubstr("'shm' is not a transport"));
-  EXPECT_THAT(PlanOf({.transports = {"cuda_ipc"}}).status().message(),
-              HasSubstr("'cuda_ipc' is not a transport"));
-  EXPECT_THAT(PlanOf({.oversubscribe = true}).status().message(), HasSubstr("is for --device cuda"));
+  EXPECT_THAT(GpuPlanOf({.backends = {"gloo"}}).status().message(), Has("for native and nccl; gloo works"));
+  EXPECT_THAT(GpuPlanOf({.collectives = {kPushPull}}).status().message(), Has("omit --device"));
+  EXPECT_THAT(GpuPlanOf({.limits = true}).status().message(), Has("omit --device or --limits"));
+  EXPECT_THAT(GpuPlanOf({.buffers = {"huge"}}).status().message(), Has("private and shared"));
+  EXPECT_THAT(GpuPlanOf({.transports = {"shm"}}).status().message(), Has("'shm' is not a transport"));
+  EXPECT_THAT(PlanOf({.transports = {"cuda_ipc"}}).status().message(), Has("'cuda_ipc' is not a transport"));
+  EXPECT_THAT(PlanOf({.oversubscribe = true}).status().message(), Has("is for --device cuda"));
 }
 
 TEST(BenchPlan, EachMpiTransportIsALaunchThatOthersJoin) {
@@ -196,36 +193,34 @@ TEST(BenchPlan, UnofferedNamesAreRejectedWithTheOfferedOnes) {
   const auto message = [](const BenchRequest& request) {
     return std::string(PlanOf(request).status().message());
   };
-  EXPECT_THAT(message({.backends = {"gloo"}, .algorithms = {"direct"}}), HasSubstr("ring, bcube"));
-  EXPECT_THAT(message({.backends = {"gloo"}, .transports = {"shm"}}), HasSubstr("tcp"));
-  EXPECT_THAT(message({.algorithms = {"rign"}}), HasSubstr("ring, star"));
-  EXPECT_THAT(message({.backends = {"gloo"}, .collectives = {"broadcast"}}),
-              HasSubstr("gloo offers no broadcast"));
-  EXPECT_THAT(message({.backends = {"nccl"}}), HasSubstr("install the CUDA toolkit"));
-  EXPECT_THAT(message({.backends = {"glo"}}), HasSubstr("gloo"));
-  EXPECT_THAT(message({.collectives = {"allreduce"}}), HasSubstr("all_reduce"));
-  EXPECT_THAT(message({.workers = {1025}}), HasSubstr("1024"));
-  EXPECT_THAT(message({.workers = {65}, .types = {"bfloat16"}}), HasSubstr("at most 64"));
-  EXPECT_THAT(message({.workers = {513}, .types = {"float16"}}), HasSubstr("at most 512"));
+  EXPECT_THAT(message({.backends = {"gloo"}, .algorithms = {"direct"}}), Has("ring, bcube"));
+  EXPECT_THAT(message({.backends = {"gloo"}, .transports = {"shm"}}), Has("tcp"));
+  EXPECT_THAT(message({.algorithms = {"rign"}}), Has("ring, star"));
+  EXPECT_THAT(message({.backends = {"gloo"}, .collectives = {"broadcast"}}), Has("gloo offers no broadcast"));
+  EXPECT_THAT(message({.backends = {"nccl"}}), Has("install the CUDA toolkit"));
+  EXPECT_THAT(message({.backends = {"glo"}}), Has("gloo"));
+  EXPECT_THAT(message({.collectives = {"allreduce"}}), Has("all_reduce"));
+  EXPECT_THAT(message({.workers = {1025}}), Has("1024"));
+  EXPECT_THAT(message({.workers = {65}, .types = {"bfloat16"}}), Has("at most 64"));
+  EXPECT_THAT(message({.workers = {513}, .types = {"float16"}}), Has("at most 512"));
   EXPECT_TRUE(PlanOf({.workers = {1024}}).ok());
   EXPECT_TRUE(PlanOf({.collectives = {"ps_push_pull"}, .workers = {65}, .types = {"bfloat16"}}).ok());
-  EXPECT_THAT(message({.collectives = {"broadcast"}, .workers = {2}, .root = 2}), HasSubstr("--root"));
-  EXPECT_THAT(message({.collectives = {"ps_push_pull"}, .sizes = {.least = 0, .most = 0}}),
-              HasSubstr("4 bytes"));
+  EXPECT_THAT(message({.collectives = {"broadcast"}, .workers = {2}, .root = 2}), Has("--root"));
+  EXPECT_THAT(message({.collectives = {"ps_push_pull"}, .sizes = {.least = 0, .most = 0}}), Has("4 bytes"));
 }
 
 TEST(BenchPlan, UnofferedCombinationsAreOmittedWithANote) {
   const auto plan = PlanOf({.backends = {"native", "gloo"}, .algorithms = {"direct"}, .transports = {"tcp"}});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_THAT(NamesOf(*plan), ElementsAre("native/direct/tcp/private"));
-  EXPECT_THAT(plan->notes, ElementsAre(HasSubstr("gloo all_reduce has no algorithm 'direct'")));
+  EXPECT_THAT(plan->notes, ElementsAre(Has("gloo all_reduce has no algorithm 'direct'")));
 }
 
 TEST(BenchPlan, WithoutMpirunMpiIsOmittedUnlessNamed) {
   const absl::Status none = absl::NotFoundError("install openmpi-bin");
   const auto plan = PlanOf({}, none);
   ASSERT_TRUE(plan.ok());
-  EXPECT_THAT(plan->notes, ElementsAre(HasSubstr("install openmpi-bin")));
+  EXPECT_THAT(plan->notes, ElementsAre(Has("install openmpi-bin")));
   EXPECT_EQ(plan->launches.size(), 1);
   EXPECT_EQ(PlanOf({.backends = {"mpi"}}, none).status(), none);
 }

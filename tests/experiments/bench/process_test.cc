@@ -1,5 +1,4 @@
 // The real binaries: what bench refuses, what it prints and leaves, and that nothing stays behind.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -19,12 +18,12 @@
 #include "absl/strings/str_split.h"
 #include "common/base/deadline.h"
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
 
 std::vector<std::string> DataLines(const std::string& text) {
   std::vector<std::string> lines;
@@ -112,7 +111,7 @@ TEST_F(BenchTest, BadInputIsOneLineAndStartsNothing) {
     EXPECT_EQ(outcome.exit_code, 2) << what << "\n" << outcome.out << outcome.err;
     EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << what << "\n" << outcome.err;
     EXPECT_TRUE(absl::StartsWith(outcome.err, "psring bench: ")) << what << "\n" << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr(bad.line)) << what;
+    EXPECT_THAT(outcome.err, Has(bad.line)) << what;
     EXPECT_EQ(outcome.out, "") << what;
     EXPECT_TRUE(fs::is_empty(root_ / "work")) << what;
   }
@@ -121,10 +120,10 @@ TEST_F(BenchTest, BadInputIsOneLineAndStartsNothing) {
 TEST_F(BenchTest, ADryRunPrintsThePlanAndWritesNothing) {
   const Outcome outcome = Run({"--dry_run", "--workers", "2,3", "--collective", "all_reduce,ps_push_pull"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("native ring over tcp"));
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr("ps_push_pull, grpc sync over tcp, 3 workers"),
-                                 HasSubstr("ps_push_pull, grpc sync over shm, 3 workers")));
-  EXPECT_THAT(outcome.out, HasSubstr("# expected: 3 rounds"));
+  EXPECT_THAT(outcome.out, Has("native ring over tcp"));
+  EXPECT_THAT(outcome.out, AllOf(Has("ps_push_pull, grpc sync over tcp, 3 workers"),
+                                 Has("ps_push_pull, grpc sync over shm, 3 workers")));
+  EXPECT_THAT(outcome.out, Has("# expected: 3 rounds"));
   EXPECT_TRUE(DataLines(outcome.out).empty());
   EXPECT_TRUE(fs::is_empty(root_ / "work"));
 }
@@ -143,8 +142,8 @@ TEST_F(BenchTest, PrintsATablePerCombinationAndWritesARunFolder) {
     EXPECT_EQ(columns[8], "0");  // wrong
     EXPECT_NE(columns[13], "N/A");
   }
-  EXPECT_THAT(outcome.out, HasSubstr("=== all_reduce, native star over tcp, private buffers, 3 workers"));
-  EXPECT_THAT(outcome.out, HasSubstr("# Limits of this host with 3 processes"));
+  EXPECT_THAT(outcome.out, Has("=== all_reduce, native star over tcp, private buffers, 3 workers",
+                               "# Limits of this host with 3 processes"));
   const fs::path run = root_ / "work/runs/latest";
   for (const char* name : {"manifest.json", "bench.csv", "bench.json", "bench.txt"}) {
     EXPECT_TRUE(fs::exists(run / name)) << name;
@@ -171,7 +170,7 @@ TEST_F(BenchTest, CollectivesAreCorrectForEveryTypeAndReduction) {
       Run({"--collective", "all_reduce,broadcast", "-d", "all", "-o", "all", "--workers", "3", "--root", "2",
            "--sizes", "12,20K", "-n", "2", "-w", "0", "--rounds", "1"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("=== all_reduce, native ring over shm, shared"));
+  EXPECT_THAT(outcome.out, Has("=== all_reduce, native ring over shm, shared"));
   std::set<std::string> types, reductions, roots;
   for (const std::string& line : DataLines(outcome.out)) {
     const std::vector<std::string> columns = absl::StrSplit(line, ' ', absl::SkipEmpty());
@@ -212,8 +211,8 @@ TEST_F(BenchTest, FailsBelowTheRequiredBusBandwidthAndNamesTheSlowest) {
   EXPECT_EQ(Run(low).exit_code, 0);
   const Outcome outcome = Run(high);
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("of 4K is below --require_busbw 100000 (all_reduce, native "));
-  EXPECT_THAT(outcome.err, HasSubstr("; the slowest is all_reduce, native "));
+  EXPECT_THAT(outcome.err, Has("of 4K is below --require_busbw 100000 (all_reduce, native ",
+                               "; the slowest is all_reduce, native "));
   EXPECT_EQ(DataLines(outcome.out).size(), 2u) << "the figures are printed";
   EXPECT_TRUE(fs::exists(root_ / "work/runs/latest/bench.json"));
 }
@@ -243,7 +242,7 @@ TEST_F(BenchTest, AKilledWorkerIsNamedAndNoResultIsPrinted) {
   const Outcome outcome = Finish(psring);
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("psring bench: 2 workers: rank 1 was killed by SIGKILL"));
+  EXPECT_THAT(outcome.err, Has("psring bench: 2 workers: rank 1 was killed by SIGKILL"));
   EXPECT_TRUE(DataLines(outcome.out).empty()) << outcome.out;
   EXPECT_TRUE(Workers().empty());
 }

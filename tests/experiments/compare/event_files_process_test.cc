@@ -7,11 +7,11 @@
 #include "absl/strings/match.h"
 #include "common/io/files.h"
 #include "tests/experiments/started.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
-using testing::HasSubstr;
 namespace fs = std::filesystem;
 
 class EventFilesTest : public LaunchTest {
@@ -55,11 +55,11 @@ TEST_F(EventFilesTest, ATrainingLeavesStepsAndEvaluations) {
       {});
   EXPECT_FALSE(WaitUntil(run, [] { return false; }));
   ASSERT_TRUE(run.Succeeded()) << run.Story();
-  EXPECT_THAT(run.output(), HasSubstr("tensorboard --logdir"));
+  EXPECT_THAT(run.output(), Has("tensorboard --logdir"));
   const std::string bytes = Events("ring-2/training-1");
   for (const char* tag : {"brain.Event:2", "train/loss", "test/accuracy", "throughput/samples_per_s",
                           "time/communication_ms"}) {
-    EXPECT_THAT(bytes, HasSubstr(tag));
+    EXPECT_THAT(bytes, Has(tag));
   }
 }
 
@@ -72,7 +72,7 @@ TEST_F(EventFilesTest, AComparisonWritesEachLaunchOfARound) {
   EXPECT_FALSE(WaitUntil(run, [] { return false; }));
   ASSERT_TRUE(run.Succeeded()) << run.Story();
   for (const char* launch : {"ring-2/cost-1", "ring-2/cost-2", "none-2/cost-2"}) {
-    EXPECT_THAT(Events(launch), HasSubstr("train/loss")) << launch;
+    EXPECT_THAT(Events(launch), Has("train/loss")) << launch;
   }
 }
 

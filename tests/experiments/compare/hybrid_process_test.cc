@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "tests/experiments/chrome_trace.h"
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -27,8 +27,7 @@ TEST_F(TablesCompared, TheDefaultComparisonHasHybridAndSaysNothingAboutGradients
       Run({"compare", "--model", "dlrm-small", "--data", "zipf:3000:1.05", "--workers", "2", "--repeats", "2",
            "--steps", "6", "--batch", "32", "--samples", "2560", "--link", "none", "--out", "run"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
-  EXPECT_TRUE(absl::StrContains(outcome.out, "with tables, of which a step exchanges only the rows"))
-      << outcome.out;
+  EXPECT_THAT(outcome.out, Has("with tables, of which a step exchanges only the rows"));
   const Json rows = Json::parse(File("summary.json"));
   std::set<std::string> names;
   for (const Json& row : rows) {
@@ -43,10 +42,8 @@ TEST_F(TablesCompared, TheDefaultComparisonHasHybridAndSaysNothingAboutGradients
   }
   EXPECT_EQ(names, (std::set<std::string>{"single", "none", "ring", "ps-sync", "ps-async", "hybrid"}));
   const std::string findings = File("findings.txt");
-  EXPECT_TRUE(absl::StrContains(findings, "hybrid versus ps-sync with 2 workers")) << findings;
-  EXPECT_TRUE(absl::StrContains(findings, "ring versus hybrid with 2 workers")) << findings;
-  EXPECT_FALSE(absl::StrContains(findings, "hybrid versus hybrid")) << findings;
-  EXPECT_FALSE(absl::StrContains(findings, "for large gradients")) << findings;
+  EXPECT_THAT(findings, Has("hybrid versus ps-sync with 2 workers", "ring versus hybrid with 2 workers"));
+  EXPECT_THAT(findings, Lacks("hybrid versus hybrid", "for large gradients"));
 
   // The accuracy of hybrid is that of the other strategies with the same updates.
   for (const Json& row : rows) {
@@ -60,7 +57,7 @@ TEST_F(TablesCompared, TheDefaultComparisonHasHybridAndSaysNothingAboutGradients
   }
   // In the trace, hybrid has the arrows of a ring and the servers' row.
   ChromeTraceCheck::Expect(Json::parse(File("trace.json")));
-  EXPECT_TRUE(absl::StrContains(File("report.html"), "\"has_tables\":true"));
+  EXPECT_THAT(File("report.html"), Has("\"has_tables\":true"));
 }
 
 TEST_F(TablesCompared, WhatDoesNotSupportTablesOrNeedsThemIsRejectedInOneLine) {
@@ -83,7 +80,7 @@ TEST_F(TablesCompared, WhatDoesNotSupportTablesOrNeedsThemIsRejectedInOneLine) {
        }) {
     const Outcome outcome = Run(bad.arguments);
     EXPECT_EQ(outcome.exit_code, 2) << bad.line << "\n" << outcome.out << outcome.err;
-    EXPECT_TRUE(absl::StrContains(outcome.err, bad.line)) << outcome.err;
+    EXPECT_THAT(outcome.err, Has(bad.line));
     EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
   }
 }
@@ -119,15 +116,14 @@ TEST_F(TablesCompared, OnlyTablesTrainWithAnAsynchronousServer) {
   EXPECT_GT(row["figures"]["staleness_mean"], 0);
   const Outcome replayed = Run({"replay", "run"});
   EXPECT_NE(replayed.exit_code, 0);
-  EXPECT_TRUE(absl::StrContains(replayed.err, "a replay does not support the tables of skipgram"))
-      << replayed.err;
+  EXPECT_THAT(replayed.err, Has("a replay does not support the tables of skipgram"));
   EXPECT_EQ(std::ranges::count(replayed.err, '\n'), 1) << replayed.err;
 }
 
 TEST_F(TablesCompared, ExplainHybrid) {
   const Outcome explained = Run({"explain", "hybrid"});
   EXPECT_EQ(explained.exit_code, 0) << explained.err;
-  EXPECT_TRUE(absl::StrContains(explained.out, "of all 4 workers row by row")) << explained.out;
+  EXPECT_THAT(explained.out, Has("of all 4 workers row by row"));
   EXPECT_EQ(Run({"explain", "hybrid", "--lang", "zh"}).exit_code, 0);
 }
 

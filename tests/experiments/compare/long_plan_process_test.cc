@@ -1,6 +1,5 @@
 // The real binary before a comparison that takes long: it asks in a terminal, and needs --time_budget
 // elsewhere.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pty.h>
@@ -17,13 +16,12 @@
 #include "common/base/deadline.h"
 #include "common/base/file_descriptor.h"
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
-using testing::Not;
 
 const std::vector<std::string> kLong = {"compare", "--data",  "synthetic",    "--model",   "mlp-small",
                                         "--batch", "8",       "--strategies", "ring",      "--workers",
@@ -92,8 +90,7 @@ TEST_F(LongPlanTest, NeedsATimeBudgetWithoutATerminal) {
   const Outcome outcome = Run(kLong);
   EXPECT_EQ(outcome.exit_code, 2) << outcome.out << outcome.err;
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("psring compare: this takes about "));
-  EXPECT_THAT(outcome.err, HasSubstr("; to start it, add --time_budget "));
+  EXPECT_THAT(outcome.err, Has("psring compare: this takes about ", "; to start it, add --time_budget "));
   EXPECT_TRUE(fs::is_empty(root_ / "work"));
 }
 
@@ -103,7 +100,7 @@ TEST_F(LongPlanTest, ADryRunOnlyNotesIt) {
   const Outcome outcome = Run(arguments);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.err, "");
-  EXPECT_THAT(outcome.out, HasSubstr("note:      this takes about "));
+  EXPECT_THAT(outcome.out, Has("note:      this takes about "));
 }
 
 TEST_F(LongPlanTest, ATerminalIsAsked) {
@@ -118,10 +115,10 @@ TEST_F(LongPlanTest, ATerminalIsAsked) {
   for (const auto& [typed, says, exit_code] : cases) {
     InATerminal psring(root_ / "work", kLong);
     ASSERT_TRUE(psring.Shows("[y/N] ")) << psring.output();
-    EXPECT_THAT(psring.output(), HasSubstr("to start it, add --time_budget "));
+    EXPECT_THAT(psring.output(), Has("to start it, add --time_budget "));
     psring.Type(typed);
     EXPECT_EQ(psring.ExitCode(), exit_code) << psring.output();
-    EXPECT_THAT(psring.output(), HasSubstr(says));
+    EXPECT_THAT(psring.output(), Has(says));
     EXPECT_TRUE(fs::is_empty(root_ / "work"));
   }
   std::vector<std::string> arguments = kLong;
@@ -132,7 +129,7 @@ TEST_F(LongPlanTest, ATerminalIsAsked) {
   EXPECT_TRUE(Eventually([&] { return fs::exists(root_ / "work/run/records/cost-1"); })) << psring.output();
   psring.Signal(SIGINT);
   EXPECT_EQ(psring.ExitCode(), 128 + SIGINT) << psring.output();
-  EXPECT_THAT(psring.output(), HasSubstr("interrupted (SIGINT); there are no results; the logs are in run"));
+  EXPECT_THAT(psring.output(), Has("interrupted (SIGINT); there are no results; the logs are in run"));
 }
 
 // The plan of 64 workers needs no 64 links.
@@ -140,10 +137,10 @@ TEST_F(LongPlanTest, ADryRunBuildsNoLinks) {
   const Outcome outcome =
       Run({"compare", "--workers", "64", "--data", "synthetic", "--model", "mlp-small", "--dry_run"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("1 Gbit/s links"));
-  EXPECT_THAT(outcome.out, HasSubstr("--dry_run does not measure whether this machine carries these links"));
-  EXPECT_THAT(outcome.out, HasSubstr("ring x 64"));
-  EXPECT_THAT(outcome.out, Not(HasSubstr("Mbit/s on each link")));
+  EXPECT_THAT(outcome.out,
+              Has("1 Gbit/s links", "--dry_run does not measure whether this machine carries these links",
+                  "ring x 64"));
+  EXPECT_THAT(outcome.out, Lacks("Mbit/s on each link"));
 }
 
 }  // namespace

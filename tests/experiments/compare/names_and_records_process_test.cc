@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -28,13 +28,12 @@ TEST_F(NamesTest, AnAliasIsShownAsTheStrategysName) {
   const auto row = nlohmann::json::parse(Slurp(root_ / "work/run/summary.json"))[0];
   EXPECT_EQ(row["figures"]["strategy"], "ring");
   EXPECT_TRUE(fs::exists(root_ / "work/run/records/training-1/ring-2/result-rank0.json"));
-  EXPECT_FALSE(absl::StrContains(trained.out, "allreduce x")) << trained.out;
+  EXPECT_THAT(trained.out, Lacks("allreduce x"));
 
   const Outcome planned =
       Run({"compare", "--data", "synthetic", "--strategies", "all-reduce,ps", "--dry_run"});
   EXPECT_EQ(planned.exit_code, 0) << planned.err;
-  EXPECT_TRUE(absl::StrContains(planned.out, "ring x 4")) << planned.out;
-  EXPECT_TRUE(absl::StrContains(planned.out, "ps-sync x 4")) << planned.out;
+  EXPECT_THAT(planned.out, Has("ring x 4", "ps-sync x 4"));
 
   const Outcome predicted = Run(
       {"predict", "--link", "1gbit", "--workers", "2", "--strategies", "allreduce,ps", "--out", "predicted"});
@@ -116,7 +115,7 @@ TEST_F(LaunchRecords, BecomeAPageThatSaysWhatIsMissing) {
   const std::string page = Slurp(Record("report.html"));
   for (const char* part : {"This page shows one launch of ring x 2 from the records",
                            "\"model\":\"mlp-small\"", "\"one_launch\":true", "\"optimizer\":\"momentum\""}) {
-    EXPECT_TRUE(absl::StrContains(page, part)) << part;
+    EXPECT_THAT(page, Has(part)) << part;
   }
   EXPECT_FALSE(fs::exists(Record("summary.json"))) << "only the page is written";
 }
@@ -155,7 +154,7 @@ TEST_F(LaunchRecords, OfMachinesWithOtherClocksAreRefused) {
   }
   steps.close();
   ASSERT_TRUE(std::ofstream(Record("steps-rank1.jsonl")) << moved);
-  EXPECT_TRUE(absl::StrContains(Error(), "several machines or launches, whose clocks differ")) << Error();
+  EXPECT_THAT(Error(), Has("several machines or launches, whose clocks differ"));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "experiments/processes/mpirun.h"
 #include "tests/experiments/slurp.h"
 #include "tests/experiments/started.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -59,7 +60,7 @@ TEST_F(CompareOnNodesTest, AnAddressOfNoMachineIsRejected) {
         std::vector<std::string>()));
     EXPECT_TRUE(WaitForAll(run));
     EXPECT_FALSE(run[0]->Succeeded());
-    EXPECT_TRUE(absl::StrContains(run[0]->errors(), why)) << run[0]->Story();
+    EXPECT_THAT(run[0]->errors(), Has(why)) << run[0]->Story();
   }
 }
 
@@ -72,11 +73,10 @@ TEST_F(CompareOnNodesTest, ComparesStrategiesAndNumbersOfWorkersInOneRun) {
   EXPECT_EQ(absl::StrJoin(Rows(), " "), "single-1 none-2 ring-2 ps-sync-2 none-4 ring-4 ps-sync-4");
   // Colocated by default. Spread: of two workers, and of their servers, each machine has one; of the
   // reference, only node 0.
-  EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "ring x 2: 1 process on this node")) << nodes[1]->Story();
-  EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "ps-sync x 2 on 2 servers: 2 processes"))
-      << nodes[1]->Story();
-  EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "single x 1: 0 processes")) << nodes[1]->Story();
-  EXPECT_TRUE(absl::StrContains(nodes[0]->output(), "on 2 machines: ")) << nodes[0]->Story();
+  EXPECT_THAT(nodes[1]->output(), Has("ring x 2: 1 process on this node")) << nodes[1]->Story();
+  EXPECT_THAT(nodes[1]->output(), Has("ps-sync x 2 on 2 servers: 2 processes")) << nodes[1]->Story();
+  EXPECT_THAT(nodes[1]->output(), Has("single x 1: 0 processes")) << nodes[1]->Story();
+  EXPECT_THAT(nodes[0]->output(), Has("on 2 machines: ")) << nodes[0]->Story();
   EXPECT_EQ(Manifest()["machines"].size(), 2u);
   EXPECT_GT(Manifest()["link"]["network"]["wires"]["mb_per_s"].get<double>(), 0);
 }
@@ -90,7 +90,7 @@ TEST_F(CompareOnNodesTest, KeepsFinishedRoundsWhenANodeIsLostAndResumes) {
     nodes[1]->Signal(SIGKILL);
     EXPECT_TRUE(WaitForAll(nodes));
     EXPECT_FALSE(nodes[0]->Succeeded());
-    EXPECT_TRUE(absl::StrContains(nodes[0]->errors(), "node 1")) << nodes[0]->Story();
+    EXPECT_THAT(nodes[0]->errors(), Has("node 1")) << nodes[0]->Story();
   }
   EXPECT_GE(Manifest()["cost"]["rounds_done"].get<int>(), 1);
   StartedOnes nodes = StartByHand(absl::StrCat(flags, " --resume ", Folder("run")));
@@ -109,15 +109,14 @@ TEST_F(CompareOnNodesTest, NamesWhatDoesNotFitTheMachines) {
     EXPECT_FALSE(one[0]->Succeeded());
     return one[0]->errors();
   };
-  EXPECT_TRUE(absl::StrContains(says("--strategies ring --workers 3"),
-                                "ring x 3 on 2 machines of 1: use at most 2 --workers"))
-      << says("--strategies ring --workers 3");
-  EXPECT_TRUE(absl::StrContains(says("--link 1gbit"), "--nnodes needs real machines"));
-  EXPECT_TRUE(absl::StrContains(says("--shaping none"), "--shaping none is for a virtual cluster"));
-  EXPECT_TRUE(absl::StrContains(says("--strategies ps-sync --servers 2 --server_placement dedicated"),
-                                "leaves none to train"));
-  EXPECT_TRUE(absl::StrContains(says("--strategies ring,ps-sync --servers 1"),
-                                "--servers on several machines needs --server_placement"));
+  EXPECT_THAT(says("--strategies ring --workers 3"),
+              Has("ring x 3 on 2 machines of 1: use at most 2 --workers"));
+  EXPECT_THAT(says("--link 1gbit"), Has("--nnodes needs real machines"));
+  EXPECT_THAT(says("--shaping none"), Has("--shaping none is for a virtual cluster"));
+  EXPECT_THAT(says("--strategies ps-sync --servers 2 --server_placement dedicated"),
+              Has("leaves none to train"));
+  EXPECT_THAT(says("--strategies ring,ps-sync --servers 1"),
+              Has("--servers on several machines needs --server_placement"));
 }
 
 TEST_F(CompareOnNodesTest, TakesTheNodesNumberFromMpirun) {

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/deadline.h"
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -31,7 +31,7 @@ class OthersCollectives : public OtherCollectivesTest, public testing::WithParam
     const std::string why = WhyNot(Run({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy",
                                         GetParam(), "--workers", "2", "--dry_run"}));
     if (!why.empty()) {
-      EXPECT_TRUE(absl::StrContains(why, "install")) << why;
+      EXPECT_THAT(why, Has("install"));
       GTEST_SKIP() << why;
     }
   }
@@ -52,7 +52,7 @@ TEST_P(OthersCollectives, AreComparedWithOursOverTheSameTransport) {
                                absl::StrCat("ring,", GetParam()), "--workers", "2", "--repeats", "1",
                                "--steps", "4", "--no_eval", "--batch", "32", "--verbose"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
-  EXPECT_TRUE(absl::StrContains(outcome.out, "All payload went over TCP.")) << outcome.out;
+  EXPECT_THAT(outcome.out, Has("All payload went over TCP."));
   const auto summary = nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"));
   int found = 0;
   for (const auto& row : summary) {
@@ -97,7 +97,7 @@ TEST_P(OthersCollectives, AKilledRankEndsTheRest) {
   const Outcome outcome = Finish(psring);
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
   EXPECT_LT(MonotonicNow() - begin, absl::Seconds(20));
-  EXPECT_TRUE(absl::StrContains(outcome.err, "rank 1")) << outcome.err;
+  EXPECT_THAT(outcome.err, Has("rank 1"));
   ExpectNoProcessWith(out);
 }
 

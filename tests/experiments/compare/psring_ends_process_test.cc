@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "common/base/deadline.h"
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -40,17 +41,15 @@ constexpr char kFourSteps[] =
 
 TEST_F(PsringEndsTest, TooFewDescriptorsForItsProcessesAreReportedAtOnce) {
   const std::string output = RefusedAfter("ulimit -n 36 &&", kFourSteps);
-  EXPECT_TRUE(absl::StrContains(
-      output, "this process may open 36 files, and 4 processes need about 38; run: ulimit -n 38"))
-      << output;
+  EXPECT_THAT(output,
+              Has("this process may open 36 files, and 4 processes need about 38; run: ulimit -n 38"));
 }
 
 TEST_F(PsringEndsTest, TooLittleAddressSpaceIsReportedAtOnce) {
   for (const int mib : {150, 400}) {
     const std::string output = RefusedAfter(absl::StrCat("ulimit -v ", mib * 1024, " &&"), kFourSteps);
-    EXPECT_TRUE(absl::StrContains(output, absl::StrCat("psring: this process may use ", mib,
-                                                       " MiB of address space, and psring needs ")))
-        << output;
+    EXPECT_THAT(output, Has(absl::StrCat("psring: this process may use ", mib,
+                                         " MiB of address space, and psring needs ")));
     EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
   }
 }
@@ -66,8 +65,7 @@ TEST_F(PsringEndsTest, TooLittleSharedMemoryForOpenMpiIsReported) {
   }
   const std::string output =
       RefusedAfter(small + " && exec", "bench --backend mpi --transport shm -b 1K -e 1K' ");
-  EXPECT_TRUE(absl::StrContains(output, "MiB of /dev/shm, 4 MiB for each rank, and 1 MiB are free"))
-      << output;
+  EXPECT_THAT(output, Has("MiB of /dev/shm, 4 MiB for each rank, and 1 MiB are free"));
 }
 
 // Skipped if this machine does not allow namespaces.
@@ -105,7 +103,7 @@ TEST_F(VirtualClusterTest, WorkersAndServerUseTheirOwnLinks) {
   }
   EXPECT_EQ(compared, 2);
   const std::string findings = Slurp(root_ / "work/runs/latest/findings.txt");
-  EXPECT_TRUE(absl::StrContains(findings, "All payload went over TCP.")) << findings;
+  EXPECT_THAT(findings, Has("All payload went over TCP."));
   const auto manifest = nlohmann::json::parse(Slurp(root_ / "work/runs/latest/manifest.json"));
   EXPECT_EQ(manifest["link"]["preflight"]["each_link_mbps"].size(), 3) << manifest["link"];
 }
@@ -124,13 +122,12 @@ TEST_F(VirtualClusterTest, RanksOfOneProcessShareALink) {
     ++compared;
     const double payload = figures["payload_tx_bytes_per_worker"];
     if (figures["workers"] == 2) {  // on one machine
-      EXPECT_TRUE(absl::StrContains(
-          figures["note"].get<std::string>(),
-          absl::StrCat("2 ranks in one process, ", ring ? "which use no link" : "on one link")));
+      EXPECT_THAT(figures["note"].get<std::string>(),
+                  Has(absl::StrCat("2 ranks in one process, ", ring ? "which use no link" : "on one link")));
       EXPECT_TRUE(figures["predicted_comm_ms"].is_null());
       continue;
     }
-    EXPECT_TRUE(absl::StrContains(figures["note"].get<std::string>(), "2 ranks per process, on one link"));
+    EXPECT_THAT(figures["note"].get<std::string>(), Has("2 ranks per process, on one link"));
     // In the ring one of a machine's two ranks sends to the other machine; both send to a server.
     EXPECT_NEAR(figures["wire_tx_bytes_per_worker"].get<double>() / payload, (ring ? 0.5 : 1) * 1.035, 0.035);
     EXPECT_GT(figures["comm_busy_ms"].get<double>(), 0.9 * 1e3 * (ring ? 1 : 2) * payload / 125e6);

@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "tests/experiments/chrome_trace.h"
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -168,7 +169,7 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
     EXPECT_EQ(outcome.exit_code, 2) << what << "\n" << outcome.out << outcome.err;
     EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << what << "\n" << outcome.err;
     EXPECT_TRUE(absl::StartsWith(outcome.err, "psring")) << what << "\n" << outcome.err;
-    EXPECT_TRUE(absl::StrContains(outcome.err, bad.line)) << what << "\n" << outcome.err;
+    EXPECT_THAT(outcome.err, Has(bad.line)) << what << "\n" << outcome.err;
     EXPECT_EQ(outcome.out, "") << what;
     EXPECT_TRUE(fs::is_empty(root_ / "work")) << what;
   }
@@ -232,7 +233,7 @@ TEST_F(PsringTest, ARunThatIsNotNamedIsTheLatest) {
   EXPECT_EQ(latest.exit_code, 0) << latest.err;
   EXPECT_EQ(latest.out, "runs/latest/report.html\n");
   EXPECT_TRUE(fs::exists(root_ / "work/runs/latest/report.html"));
-  EXPECT_TRUE(absl::StrContains(Run({"replay"}).err, "'runs/latest'"));
+  EXPECT_THAT(Run({"replay"}).err, Has("'runs/latest'"));
 }
 
 TEST_F(PsringTest, ExplainKnowsTermsAndListsItsTopics) {
@@ -241,7 +242,7 @@ TEST_F(PsringTest, ExplainKnowsTermsAndListsItsTopics) {
     EXPECT_EQ(outcome.exit_code, 0) << term << outcome.err;
     EXPECT_FALSE(outcome.out.empty()) << term;
   }
-  EXPECT_TRUE(absl::StrContains(Run({"explain", "staleness"}).out, "the number of updates applied between"));
+  EXPECT_THAT(Run({"explain", "staleness"}).out, Has("the number of updates applied between"));
   const struct {
     const char *topic, *says;
   } cases[] = {{"stalenes", "unknown topic 'stalenes'; did you mean 'staleness'? Use one of none, single, "},
@@ -253,10 +254,10 @@ TEST_F(PsringTest, ExplainKnowsTermsAndListsItsTopics) {
   for (const auto& [topic, says] : cases) {
     const Outcome outcome = *topic == 0 ? Run({"explain"}) : Run({"explain", topic});
     EXPECT_EQ(outcome.exit_code, 2) << topic;
-    EXPECT_TRUE(absl::StrContains(outcome.err, says)) << outcome.err;
+    EXPECT_THAT(outcome.err, Has(says));
     EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
     for (const char* listed : {"hierarchical", "ps-ssp:K", "staleness", "words"}) {
-      EXPECT_TRUE(absl::StrContains(outcome.err, listed)) << outcome.err;
+      EXPECT_THAT(outcome.err, Has(listed));
     }
   }
 }
@@ -264,8 +265,7 @@ TEST_F(PsringTest, ExplainKnowsTermsAndListsItsTopics) {
 TEST_F(PsringTest, ADryRunPrintsThePlanAndWritesNothing) {
   const Outcome outcome = Run({"compare", "--data", "synthetic", "--dry_run"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_TRUE(absl::StrContains(outcome.out, "ps-async x 4")) << outcome.out;
-  EXPECT_TRUE(absl::StrContains(outcome.out, "expected:")) << outcome.out;
+  EXPECT_THAT(outcome.out, Has("ps-async x 4", "expected:"));
   EXPECT_TRUE(fs::is_empty(root_ / "work"));
 }
 
@@ -274,7 +274,7 @@ TEST_F(PsringTest, DoctorReportsThisMachine) {
   EXPECT_TRUE(outcome.exit_code == 0 || outcome.exit_code == 1) << outcome.err;
   for (const char* what :
        {"cores", "memory", "packages", "Fashion-MNIST", "GPUs", "NCCL", "namespaces", "tc", "/dev/shm"}) {
-    EXPECT_TRUE(absl::StrContains(outcome.out, what)) << what << "\n" << outcome.out;
+    EXPECT_THAT(outcome.out, Has(what)) << what << "\n" << outcome.out;
   }
 }
 
@@ -283,15 +283,15 @@ TEST_F(PsringTest, AComparisonWritesACompleteRunFolder) {
       "compare --data synthetic --model mlp-small --strategies ring,ps-sync,ps-async --workers 2 --repeats 2 "
       "--steps 4 --samples 1280 --batch 32 --target_accuracy 0.99 --eval_every 20 --link none"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
-  EXPECT_TRUE(absl::StrContains(outcome.out, "findings: runs/")) << outcome.out;
-  EXPECT_FALSE(absl::StrContains(outcome.out, "All payload went over TCP.")) << "only with --verbose";
+  EXPECT_THAT(outcome.out, Has("findings: runs/"));
+  EXPECT_THAT(outcome.out, Lacks("All payload went over TCP.")) << "only with --verbose";
   const fs::path run = root_ / "work/runs/latest";
   const std::string printed = absl::StrReplaceAll(outcome.out, {{"\n", " "}});
   const auto validity = nlohmann::json::parse(Slurp(run / "table.json"))["en"]["validity"];
-  EXPECT_TRUE(absl::StrContains(
-      printed, absl::StrCat(validity["title"].get<std::string>(), " ", validity["why"].get<std::string>())))
+  EXPECT_THAT(printed, Has(absl::StrCat(validity["title"].get<std::string>(), " ",
+                                        validity["why"].get<std::string>())))
       << outcome.out;
-  EXPECT_TRUE(absl::StrContains(printed, "Nothing is simulated.")) << outcome.out;
+  EXPECT_THAT(printed, Has("Nothing is simulated.")) << outcome.out;
   for (const char* name : {"manifest.json", "summary.csv", "summary.json", "runs.csv", "curves.csv",
                            "steps.jsonl", "ddp.jsonl", "trace.json"}) {
     EXPECT_TRUE(fs::exists(run / name)) << name;
@@ -305,9 +305,7 @@ TEST_F(PsringTest, AComparisonWritesACompleteRunFolder) {
     EXPECT_EQ(figures["steps"], 4) << figures;
     if (figures["strategy"] == "none") continue;
     EXPECT_GT(figures["test_accuracy"], 0.05) << figures;
-    EXPECT_TRUE(
-        absl::StrContains(figures["note"].get<std::string>(), "trainings reached an accuracy of 0.99"))
-        << figures;
+    EXPECT_THAT(figures["note"].get<std::string>(), Has("trainings reached an accuracy of 0.99")) << figures;
     if (figures["predicted_payload_bytes_per_worker"].is_null()) continue;
     EXPECT_NEAR(figures["payload_tx_bytes_per_worker"].get<double>() /
                     figures["predicted_payload_bytes_per_worker"].get<double>(),
@@ -338,14 +336,13 @@ TEST_F(PsringTest, AnAsynchronousRunIsReplayedAndSimulated) {
   ASSERT_EQ(row["workers"]["figures"].size(), 3);
   EXPECT_GT(row["workers"]["figures"][1]["delay_ms"], 0);
   EXPECT_EQ(row["workers"]["figures"][0]["delay_ms"], 0);
-  EXPECT_TRUE(absl::StrContains(row["figures"]["note"].get<std::string>(), "straggler 1:2"));
+  EXPECT_THAT(row["figures"]["note"].get<std::string>(), Has("straggler 1:2"));
   EXPECT_GT(row["figures"]["time_to_target_s"], 0);
   EXPECT_FALSE(row["staleness_histogram"]["pushes"].empty());
 
   const Outcome again = Run({"replay", "live"});
   EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
-  EXPECT_TRUE(absl::StrContains(again.out, "180 updates repeated")) << again.out;
-  EXPECT_TRUE(absl::StrContains(again.out, "bit for bit")) << again.out;
+  EXPECT_THAT(again.out, Has("180 updates repeated", "bit for bit"));
 
   const Outcome like =
       Run(Arguments("train --data synthetic --model mlp-small --strategy ps-async --workers 3 --clock "
@@ -369,7 +366,7 @@ TEST_F(PsringTest, AnAsynchronousRunIsReplayedAndSimulated) {
   ASSERT_TRUE(std::ofstream(arrivals, std::ios::binary) << bytes);
   const Outcome differs = Run({"replay", "live"});
   EXPECT_EQ(differs.exit_code, 1) << differs.out;
-  EXPECT_TRUE(absl::StrContains(differs.err, "1 of 1 runs differ")) << differs.err;
+  EXPECT_THAT(differs.err, Has("1 of 1 runs differ"));
 }
 
 TEST_F(PsringTest, RatesArePickedOnHeldOutSamples) {
@@ -379,15 +376,15 @@ TEST_F(PsringTest, RatesArePickedOnHeldOutSamples) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   const std::string rates = Slurp(root_ / "work/run/rates.csv");
   EXPECT_EQ(std::count(rates.begin(), rates.end(), '\n'), 1 + 2 * 3) << rates;
-  EXPECT_TRUE(absl::StrContains(rates, "ps-async,4,1e+12,,,false")) << "it diverged\n" << rates;
+  EXPECT_THAT(rates, Has("ps-async,4,1e+12,,,false")) << "it diverged\n" << rates;
   for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/run/summary.json"))) {
     EXPECT_TRUE(row["figures"]["lr"] == 0.05 || row["figures"]["lr"] == 0.001) << row;
   }
   const auto launch =
       nlohmann::json::parse(Slurp(root_ / "work/run/records/training-1/ps-async-4/launch.json"));
   const std::string flags = launch["trainer_flags"].dump();
-  EXPECT_TRUE(absl::StrContains(flags, "--validation=5000")) << flags;
-  EXPECT_FALSE(absl::StrContains(flags, "--debug.score")) << "the test set\n" << flags;
+  EXPECT_THAT(flags, Has("--validation=5000"));
+  EXPECT_THAT(flags, Lacks("--debug.score")) << "the test set\n" << flags;
 }
 
 TEST_F(PsringTest, TunedRatesAreTriedWithEveryStrategyAndNumberOfWorkers) {
@@ -397,9 +394,8 @@ TEST_F(PsringTest, TunedRatesAreTriedWithEveryStrategyAndNumberOfWorkers) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   const std::string rates = Slurp(root_ / "work/run/rates.csv");
   EXPECT_EQ(std::count(rates.begin(), rates.end(), '\n'), 1 + 5 * 2) << rates;
-  EXPECT_TRUE(absl::StrContains(outcome.out, "best lr: of 2 learning rates")) << outcome.out;
-  EXPECT_TRUE(absl::StrContains(outcome.out, "Every row is compared at the best")) << outcome.out;
-  EXPECT_TRUE(absl::StrContains(outcome.out, "Strong scaling (--global_batch)")) << outcome.out;
+  EXPECT_THAT(outcome.out, Has("best lr: of 2 learning rates", "Every row is compared at the best",
+                               "Strong scaling (--global_batch)"));
   const auto summary = nlohmann::json::parse(Slurp(root_ / "work/run/summary.json"));
   EXPECT_EQ(summary.size(), 5);
   for (const auto& row : summary) {
@@ -408,9 +404,8 @@ TEST_F(PsringTest, TunedRatesAreTriedWithEveryStrategyAndNumberOfWorkers) {
     EXPECT_EQ(figures["batch_per_worker"].get<int>() * figures["workers"].get<int>(), 128) << figures;
     const std::string tried = figures["lr_tried"];
     EXPECT_EQ(std::count(tried.begin(), tried.end(), ' '), 1) << tried;
-    EXPECT_TRUE(absl::StrContains(
-        rates, absl::StrCat(figures["strategy"].get<std::string>(), ",", figures["workers"].get<int>(), ",")))
-        << rates;
+    EXPECT_THAT(rates, Has(absl::StrCat(figures["strategy"].get<std::string>(), ",",
+                                        figures["workers"].get<int>(), ",")));
   }
 }
 
@@ -467,10 +462,8 @@ TEST_F(PsringTest, ASlowedRunIsMarkedSimulatedAndItsTimesAreDivided) {
       RunOnLinks(Arguments("compare --workload ./mine.csv --strategies ring --workers 2 --repeats 1 "
                            "--warmup_steps 1 --steps 3 --link 1gbit --scale 10 --out run --verbose"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
-  EXPECT_TRUE(absl::StrContains(outcome.out, "1 Gbit/s links")) << outcome.out;
-  EXPECT_TRUE(absl::StrContains(outcome.out, "at 1/10 of the speed")) << outcome.out;
-  EXPECT_TRUE(absl::StrContains(outcome.out, "Times are simulated (--scale 10)")) << outcome.out;
-  EXPECT_FALSE(absl::StrContains(outcome.out, "Nothing is simulated")) << outcome.out;
+  EXPECT_THAT(outcome.out, Has("1 Gbit/s links", "at 1/10 of the speed", "Times are simulated (--scale 10)"));
+  EXPECT_THAT(outcome.out, Lacks("Nothing is simulated"));
   for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/run/summary.json"))) {
     const auto& figures = row["figures"];
     EXPECT_EQ(figures["basis"], "simulated");
@@ -501,7 +494,7 @@ TEST_F(PsringTest, ASlowedRunIsMarkedSimulatedAndItsTimesAreDivided) {
   const Outcome like = Run(
       Arguments("train --strategy ring --workers 2 --clock virtual --data synthetic --like run --steps 4"));
   EXPECT_EQ(like.exit_code, 2);
-  EXPECT_TRUE(absl::StrContains(like.err, "without --scale")) << like.err;
+  EXPECT_THAT(like.err, Has("without --scale"));
 }
 
 TEST_F(PsringTest, PredictionsAreComparedWithMeasurementsAndResidualsAddUp) {
@@ -512,8 +505,7 @@ TEST_F(PsringTest, PredictionsAreComparedWithMeasurementsAndResidualsAddUp) {
       RunOnLinks(Arguments("compare --predict --workload ./mine.csv --strategies ring,ps-sync,ps-backup:1 "
                            "--workers 2 --repeats 2 --warmup_steps 1 --steps 2 --link 100mbit --verbose"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
-  EXPECT_TRUE(absl::StrContains(outcome.out, "Compared with the simulator (3 cases)")) << outcome.out;
-  EXPECT_TRUE(absl::StrContains(outcome.out, "Recording took at most")) << outcome.out;
+  EXPECT_THAT(outcome.out, Has("Compared with the simulator (3 cases)", "Recording took at most"));
 
   int predicted = 0;
   for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {

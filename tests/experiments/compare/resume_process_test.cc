@@ -1,5 +1,4 @@
 // The real binary: a comparison that ends early keeps its finished rounds and is continued.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -11,14 +10,13 @@
 #include <vector>
 
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/has.h"
 #include "tests/random_moments.h"
 
 namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
-using testing::Not;
 
 class ResumeTest : public PsringInAFolder {
  protected:
@@ -63,9 +61,8 @@ class ResumeTest : public PsringInAFolder {
 TEST_F(ResumeTest, AnInterruptedComparisonReportsItsRoundsAndContinues) {
   const Outcome first = InterruptDuring(Comparison("run"), Folder("run") / "records/cost-3", SIGINT);
   EXPECT_EQ(first.exit_code, 128 + SIGINT);
-  EXPECT_THAT(first.err, HasSubstr("interrupted (SIGINT); the results are those of 2 rounds"));
-  EXPECT_THAT(first.out, HasSubstr("ring"));
-  EXPECT_THAT(first.out, HasSubstr("continue: psring compare --resume run"));
+  EXPECT_THAT(first.err, Has("interrupted (SIGINT); the results are those of 2 rounds"));
+  EXPECT_THAT(first.out, Has("ring", "continue: psring compare --resume run"));
   EXPECT_FALSE(Slurp(Folder("run") / "findings.txt").empty());
   EXPECT_FALSE(Slurp(Folder("run") / "report.html").empty());
   const auto partial = Json("run", "summary.json");
@@ -77,8 +74,8 @@ TEST_F(ResumeTest, AnInterruptedComparisonReportsItsRoundsAndContinues) {
 
   const Outcome second = Run({"compare", "--resume", "run"});
   ASSERT_EQ(second.exit_code, 0) << second.out << second.err;
-  EXPECT_THAT(second.out, HasSubstr("resumed after 2 rounds of 3"));
-  EXPECT_THAT(second.out, Not(HasSubstr("round 2/3")));
+  EXPECT_THAT(second.out, Has("resumed after 2 rounds of 3"));
+  EXPECT_THAT(second.out, Lacks("round 2/3"));
   const auto whole = Json("run", "summary.json");
   ASSERT_EQ(whole.size(), 3);
   for (size_t i = 0; i < whole.size(); ++i) {
@@ -96,7 +93,7 @@ TEST_F(ResumeTest, AnInterruptedComparisonReportsItsRoundsAndContinues) {
 
   const Outcome third = Run({"compare", "--resume", "run"});
   EXPECT_EQ(third.exit_code, 2);
-  EXPECT_THAT(third.err, HasSubstr("this comparison is finished, with 3 rounds"));
+  EXPECT_THAT(third.err, Has("this comparison is finished, with 3 rounds"));
 }
 
 TEST_F(ResumeTest, TrainingsThatHaveEndedAreKept) {
@@ -124,8 +121,7 @@ TEST_F(ResumeTest, AFailedRoundKeepsTheOthers) {
   std::ofstream(in_the_way) << "x";
   const Outcome first = Finish(psring);
   EXPECT_EQ(first.exit_code, 2) << first.out << first.err;
-  EXPECT_THAT(first.err, HasSubstr("cannot create run/records/cost-2"));
-  EXPECT_THAT(first.err, HasSubstr("the results are those of 1 round"));
+  EXPECT_THAT(first.err, Has("cannot create run/records/cost-2", "the results are those of 1 round"));
   for (const auto& row : Json("run", "summary.json")) EXPECT_EQ(row["rounds"]["step_ms"].size(), 1);
   fs::remove(in_the_way);
   const Outcome second = Run({"compare", "--resume", "run"});
@@ -150,7 +146,7 @@ TEST_F(ResumeTest, OnlyTheSameRunIsContinued) {
     const Outcome outcome = Run(arguments);
     EXPECT_EQ(outcome.exit_code, 2) << why << outcome.out << outcome.err;
     EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr(why));
+    EXPECT_THAT(outcome.err, Has(why));
   };
   refused({"--resume", "run", "--workers", "3"}, "which have --workers 2; omit --workers 3");
   refused({"--resume", "run", "--wire", "bfloat16"}, "which have no --wire; omit --wire bfloat16");
@@ -196,8 +192,8 @@ TEST_F(ResumeTest, ADamagedFileCostsAtMostItsRounds) {
     const Outcome second = Run({"compare", "--resume", "run"});
     if (file.filename() == "manifest.json" && second.exit_code == 2) {
       EXPECT_EQ(std::ranges::count(second.err, '\n'), 1) << second.err;
-      EXPECT_THAT(second.err, testing::AnyOf(HasSubstr("start the comparison again"),
-                                             HasSubstr("it has no manifest.json")));
+      EXPECT_THAT(second.err,
+                  testing::AnyOf(Has("start the comparison again"), Has("it has no manifest.json")));
     } else {
       EXPECT_EQ(second.exit_code, 0) << second.out << second.err;
       EXPECT_EQ(Launches("run", "cost"), 3 * 3);
@@ -214,7 +210,7 @@ TEST_F(ResumeTest, ARunThatWasKilledWhileItPreparedSaysThatItCannotContinue) {
   const Outcome outcome = Run({"compare", "--resume", "run"});
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("it ended before its first round began"));
+  EXPECT_THAT(outcome.err, Has("it ended before its first round began"));
 }
 
 TEST_F(ResumeTest, AReportThatWasNotFinishedIsWrittenAgain) {
@@ -223,8 +219,8 @@ TEST_F(ResumeTest, AReportThatWasNotFinishedIsWrittenAgain) {
   std::ofstream(Folder("run") / "report.html") << page.substr(0, page.size() / 2);
   const Outcome outcome = Run({"compare", "--resume", "run"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
-  EXPECT_THAT(outcome.out, Not(HasSubstr("round 1/3")));
-  EXPECT_THAT(Slurp(Folder("run") / "report.html"), HasSubstr("</html>"));
+  EXPECT_THAT(outcome.out, Lacks("round 1/3"));
+  EXPECT_THAT(Slurp(Folder("run") / "report.html"), Has("</html>"));
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 // Processes with and without the job's secret: the real binaries, on the loopback.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -12,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "common/base/deadline.h"
 #include "common/net/address.h"
 #include "common/net/authentication.h"
@@ -20,12 +18,11 @@
 #include "tests/common/net/flood.h"
 #include "tests/experiments/started.h"
 #include "tests/experiments/training_processes.h"
+#include "tests/has.h"
 #include "tests/test_secret.h"
 
 namespace psring {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr char kTraining[] =
     "--strategy ps-sync --deterministic --model mlp-small --data synthetic --steps 20 --batch 16 --no_eval "
@@ -176,7 +173,7 @@ TEST_F(AuthenticationTest, AJobUnderAttackEndsWithItsUsualWeights) {
     floods.clear();
     weights[attacked] = Weights(Folder("records"));
     if (!attacked) continue;
-    EXPECT_THAT(ranks[0]->errors(), HasSubstr("without the job's secret, last from 127.0.0.1:"));
+    EXPECT_THAT(ranks[0]->errors(), Has("without the job's secret, last from 127.0.0.1:"));
     // Of each of the two listeners and two reasons: at most one every 10 s, and one at the end.
     const auto lines = std::count(ranks[0]->errors().begin(), ranks[0]->errors().end(), '\n');
     EXPECT_LE(lines, 4 * (2 + (MonotonicNow() - begin) / absl::Seconds(10))) << ranks[0]->errors();
@@ -216,7 +213,7 @@ TEST_F(AuthenticationTest, WithoutConfigurationTheUsersOwnFileIsUsed) {
   refused.push_back(Trainer(0, FreePort(), OnlyAHome()));
   EXPECT_TRUE(WaitForAll(refused));
   EXPECT_FALSE(refused[0]->Succeeded());
-  EXPECT_THAT(refused[0]->errors(), HasSubstr("is accessible to other users; run: chmod 600"));
+  EXPECT_THAT(refused[0]->errors(), Has("is accessible to other users; run: chmod 600"));
   EXPECT_EQ(std::count(refused[0]->errors().begin(), refused[0]->errors().end(), '\n'), 1);
 }
 
@@ -239,7 +236,7 @@ TEST_F(AuthenticationTest, TheLauncherCreatesASecretThatIsNotOnACommandLine) {
     const size_t at = environment.find("PSRING_SECRET=");
     ASSERT_NE(at, std::string::npos);
     secrets.push_back(environment.substr(at + 14, 32));
-    EXPECT_FALSE(absl::StrContains(Slurp(absl::StrCat("/proc/", pid, "/cmdline")), secrets.back()));
+    EXPECT_THAT(Slurp(absl::StrCat("/proc/", pid, "/cmdline")), Lacks(secrets.back()));
   }
   EXPECT_EQ(secrets[0], secrets[1]);
   EXPECT_NE(secrets[0], kTestSecret) << "a new one, although the environment has one";

@@ -13,6 +13,7 @@
 #include "experiments/processes/interrupt.h"
 #include "experiments/virtual_cluster/namespaces.h"
 #include "tests/experiments/started.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -39,7 +40,7 @@ class CulpritsTest : public LaunchTest {
       EXPECT_FALSE(rank->Succeeded());
       const std::string& says = rank->errors();
       EXPECT_EQ(std::count(says.begin(), says.end(), '\n'), 1) << says;
-      for (const std::string& part : parts) EXPECT_TRUE(absl::StrContains(says, part)) << says;
+      for (const std::string& part : parts) EXPECT_THAT(says, Has(part));
     }
   }
 

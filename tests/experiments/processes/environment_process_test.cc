@@ -1,5 +1,4 @@
 // The variables, limits, names and folders that launchers and machines give to the real programs.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -8,12 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/experiments/started.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 using testing::AnyOf;
-using testing::HasSubstr;
 using testing::Not;
 
 constexpr char kShortTraining[] = "--strategy ring --model mlp-small --data synthetic --steps 3 --no_eval";
@@ -52,7 +51,7 @@ TEST_F(EnvironmentTest, PmisRankAndSizeSufficeOnOneHost) {
   }
   ranks = RunAll(std::move(ranks));
   for (const auto& rank : ranks) EXPECT_TRUE(rank->Succeeded()) << rank->Story();
-  EXPECT_THAT(ranks[0]->output(), HasSubstr("3 steps in"));
+  EXPECT_THAT(ranks[0]->output(), Has("3 steps in"));
 }
 
 class SrunTest : public EnvironmentTest {
@@ -109,7 +108,7 @@ TEST_F(EnvironmentTest, AnIpv6AddressIsAnAddress) {
     const auto shell = Run(InANetwork("ip addr add fd00:7::1/64 dev a0 nodad", kTwoRanks),
                            {absl::StrCat("MASTER_ADDR=", host)});
     if (shell->EndedWith(77) || shell->EndedWith(1)) GTEST_SKIP() << "no networks here: " << shell->Story();
-    EXPECT_THAT(shell->output(), HasSubstr("3 steps in")) << host;
+    EXPECT_THAT(shell->output(), Has("3 steps in")) << host;
   }
 }
 
@@ -119,8 +118,8 @@ TEST_F(EnvironmentTest, AHostThatIsNeverResolvedIsNamed) {
     const auto shell =
         Run(InANetwork(addresses, kTwoRanks), {"MASTER_ADDR=no-such-host.invalid", "more=--timeout 1"});
     if (shell->EndedWith(77) || shell->EndedWith(1)) GTEST_SKIP() << "no networks here: " << shell->Story();
-    EXPECT_THAT(shell->output(), HasSubstr("waited 1 s for an address of host 'no-such-host.invalid'"));
-    EXPECT_THAT(shell->output(), Not(HasSubstr("--interface NAME")));
+    EXPECT_THAT(shell->output(), Has("waited 1 s for an address of host 'no-such-host.invalid'"));
+    EXPECT_THAT(shell->output(), Lacks("--interface NAME"));
   }
 }
 
@@ -137,7 +136,7 @@ TEST_F(EnvironmentTest, AHostIsAwaited) {
   std::ofstream(Folder("hosts"), std::ios::app) << "10.78.2.1 late-host\n";
   ASSERT_TRUE(WaitForAll(one));
   if (one[0]->EndedWith(77) || one[0]->EndedWith(1)) GTEST_SKIP() << "no networks here: " << one[0]->Story();
-  EXPECT_THAT(one[0]->output(), HasSubstr("3 steps in"));
+  EXPECT_THAT(one[0]->output(), Has("3 steps in"));
 }
 
 // A control group of this test. Removed by the destructor.
@@ -178,9 +177,9 @@ TEST_F(EnvironmentTest, ALimitOfProcessesIsNamedAndNothingAborts) {
       continue;
     }
     EXPECT_TRUE(shell->EndedWith(1) || shell->EndedWith(2)) << shell->Story();
-    EXPECT_THAT(shell->errors(), HasSubstr("pids.max is ")) << shell->Story();
-    EXPECT_THAT(shell->errors(), AnyOf(HasSubstr("raise it to "), HasSubstr("ork"))) << shell->Story();
-    EXPECT_THAT(shell->errors(), Not(AnyOf(HasSubstr("terminate called"), HasSubstr("SIGABRT"))));
+    EXPECT_THAT(shell->errors(), Has("pids.max is ")) << shell->Story();
+    EXPECT_THAT(shell->errors(), AnyOf(Has("raise it to "), Has("ork"))) << shell->Story();
+    EXPECT_THAT(shell->errors(), Not(AnyOf(Has("terminate called"), Has("SIGABRT"))));
   }
 }
 
@@ -205,7 +204,7 @@ TEST_F(EnvironmentTest, ATemporaryFolderThatCannotBeUsedIsNamed) {
   if (shell->Succeeded()) return;  // it needed none
   EXPECT_THAT(
       shell->errors(),
-      HasSubstr("cannot create a folder in /no/such/place (TMPDIR): No such file or directory; set TMPDIR"));
+      Has("cannot create a folder in /no/such/place (TMPDIR): No such file or directory; set TMPDIR"));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
 #include "tests/eventually.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -91,7 +92,7 @@ TEST_F(LauncherTest, RestartsAreCountedOverAllChildren) {
   spec.on_death = [&](int, const std::string&, bool again) { deaths += again ? 1 : 0; };
   const absl::Status status = RunChildren(spec, *interrupt_);
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
-  EXPECT_TRUE(absl::StrContains(status.message(), "was killed by SIGKILL")) << status;
+  EXPECT_THAT(status.message(), Has("was killed by SIGKILL"));
   EXPECT_EQ(deaths, 3);
 }
 

@@ -16,6 +16,7 @@
 #include "experiments/virtual_cluster/namespaces.h"
 #include "tests/experiments/started.h"
 #include "tests/experiments/training_processes.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -102,7 +103,7 @@ TEST_F(NamespacesLaunchTest, TwoMachinesWithTorchrunsFlagsTrainToTheSameWeights)
       }
       EXPECT_TRUE(WaitForAll(nodes));
       for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
-      EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "on 2 machines")) << nodes[1]->output();
+      EXPECT_THAT(nodes[1]->output(), Has("on 2 machines"));
       EXPECT_EQ(TheWeights(Folder("run")), Reference(strategy));
     }
   }
@@ -177,7 +178,7 @@ TEST_F(LaunchersTest, ConvertsTimesToNode0sClock) {
   }
   EXPECT_TRUE(WaitForAll(nodes));
   for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
-  EXPECT_TRUE(absl::StrContains(nodes[0]->output(), "clocks agree within ")) << nodes[0]->output();
+  EXPECT_THAT(nodes[0]->output(), Has("clocks agree within "));
 
   std::map<int64_t, std::vector<std::pair<double, double>>>
       steps;  // when each rank began and ended it, in ms
@@ -243,8 +244,7 @@ TEST_F(NamespacesLaunchTest, AProcessKilledOnAnotherMachineRestartsAll) {
   }
   EXPECT_TRUE(WaitForAll(nodes));
   for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
-  EXPECT_TRUE(absl::StrContains(nodes[0]->output(), "was killed by SIGKILL")) << nodes[0]->output();
-  EXPECT_TRUE(absl::StrContains(nodes[0]->output(), "0 restarts are left")) << nodes[0]->output();
+  EXPECT_THAT(nodes[0]->output(), Has("was killed by SIGKILL", "0 restarts are left"));
   EXPECT_EQ(TheWeights(Folder("run")), TheWeights(Folder("undisturbed")));
 }
 
@@ -274,8 +274,7 @@ TEST_F(LaunchersTest, ARankThatDiesOnAnotherMachineBeforeItJoinsIsNamedBeforeThe
   ASSERT_TRUE(WaitForAll(nodes)) << nodes[0]->Story() << nodes[1]->Story();
   for (const auto& node : nodes) {
     EXPECT_FALSE(node->Succeeded());
-    EXPECT_TRUE(absl::StrContains(node->errors(), "rank 3 was killed by SIGKILL (Killed) on node 1"))
-        << node->Story();
+    EXPECT_THAT(node->errors(), Has("rank 3 was killed by SIGKILL (Killed) on node 1")) << node->Story();
   }
 }
 
@@ -292,8 +291,8 @@ TEST_F(NamespacesLaunchTest, ANodeThatEndsEndsTheJobDespiteMaxRestarts) {
   nodes[1]->Signal(SIGTERM);
   EXPECT_TRUE(WaitForAll(nodes));
   EXPECT_FALSE(nodes[0]->Succeeded());
-  EXPECT_TRUE(absl::StrContains(nodes[0]->errors(), "node 1")) << nodes[0]->Story();
-  EXPECT_FALSE(absl::StrContains(nodes[0]->output(), "started again")) << nodes[0]->output();
+  EXPECT_THAT(nodes[0]->errors(), Has("node 1")) << nodes[0]->Story();
+  EXPECT_THAT(nodes[0]->output(), Lacks("started again"));
 }
 
 TEST_F(NamespacesLaunchTest, ADedicatedServerRunsOnTheLastMachine) {
@@ -304,7 +303,7 @@ TEST_F(NamespacesLaunchTest, ADedicatedServerRunsOnTheLastMachine) {
   }
   EXPECT_TRUE(WaitForAll(nodes));
   for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
-  EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "1 process on this node")) << nodes[1]->output();
+  EXPECT_THAT(nodes[1]->output(), Has("1 process on this node"));
   EXPECT_EQ(TheWeights(Folder("run")), Reference(kStrategies[1]));
 }
 
@@ -322,11 +321,11 @@ TEST_F(NamespacesLaunchTest, ALostNodeIsNamedAndEndsAll) {
     ASSERT_TRUE(
         WaitUntil(nodes, [&] { return HasCheckpoint(Folder(absl::StrCat("checkpoints", victim)), 10); }))
         << nodes[0]->Story() << nodes[1]->Story();
-    EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "2 processes on this node")) << nodes[1]->Story();
+    EXPECT_THAT(nodes[1]->output(), Has("2 processes on this node")) << nodes[1]->Story();
     nodes[static_cast<size_t>(victim)]->Signal(SIGKILL);
     EXPECT_TRUE(WaitForAll(nodes));
     const std::string& says = nodes[static_cast<size_t>(1 - victim)]->errors();
-    EXPECT_TRUE(absl::StrContains(says, absl::StrCat("node ", victim))) << says;
+    EXPECT_THAT(says, Has(absl::StrCat("node ", victim)));
     const int hints = absl::StrContains(says, "\n--resume ") ? 1 : 0;  // node 0 names its last checkpoint
     EXPECT_EQ(std::count(says.begin(), says.end(), '\n'), 1 + hints) << says;
   }
@@ -340,7 +339,7 @@ TEST_F(NamespacesLaunchTest, OtherFlagsOnOneNodeAreNamedOnAll) {
   EXPECT_TRUE(WaitForAll(nodes));
   for (const auto& node : nodes) {
     EXPECT_FALSE(node->Succeeded());
-    EXPECT_TRUE(absl::StrContains(node->errors(), "node 1 was started with --lr=0.5")) << node->errors();
+    EXPECT_THAT(node->errors(), Has("node 1 was started with --lr=0.5"));
   }
 }
 
@@ -404,7 +403,7 @@ TEST_F(SlurmLaunchTest, TheBatchScriptTrainsToTheSameWeights) {
   EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded())
       << launched[0]->Story() << Slurp(Folder("says.txt"));
   EXPECT_EQ(TheWeights(Folder("records")), Reference(kStrategies[0]));
-  EXPECT_TRUE(absl::StrContains(Slurp(Folder("says.txt")), "5 steps in ")) << Slurp(Folder("says.txt"));
+  EXPECT_THAT(Slurp(Folder("says.txt")), Has("5 steps in "));
 }
 
 // A failing rank ends all ranks, and its error is in the job's output.
@@ -419,7 +418,7 @@ TEST_F(SlurmLaunchTest, TheBatchScriptEndsWhenARankFails) {
                                absl::StrCat("PSRING_RECORDS=", Folder("records"))}));
   EXPECT_TRUE(WaitForAll(launched));
   EXPECT_FALSE(launched[0]->Succeeded());
-  EXPECT_TRUE(absl::StrContains(Slurp(Folder("says.txt")), "no-such-model")) << Slurp(Folder("says.txt"));
+  EXPECT_THAT(Slurp(Folder("says.txt")), Has("no-such-model"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -72,7 +73,7 @@ TEST(NodeOrder, OfABenchmarkNamesOnlyALaunch) {
   EXPECT_EQ(back->store_port, 1234);
   const absl::Status job = JobOf(*back, Own(), "10.0.0.1", "/own/folder").status();
   EXPECT_TRUE(absl::IsInvalidArgument(job)) << job;
-  EXPECT_TRUE(absl::StrContains(job.message(), "psring bench")) << job;
+  EXPECT_THAT(job.message(), Has("psring bench")) << job;
 }
 
 TEST(NodeOrder, RoundTripsALongFailure) {
@@ -93,7 +94,7 @@ TEST(NodeOrder, NamesAFieldOfAnotherType) {
       wrong[key] = other;
       const absl::Status status = NodeOrderFromJson(wrong.dump()).status();
       EXPECT_TRUE(absl::IsInvalidArgument(status)) << wrong;
-      EXPECT_TRUE(absl::StrContains(status.message(), key)) << status;
+      EXPECT_THAT(status.message(), Has(key));
     }
     Json missing = sound;
     missing.erase(key);
@@ -219,7 +220,7 @@ TEST(JobOf, ChoosesAmongWhatTheNodeCompares) {
 TEST(JobOf, RejectsWhatTheNodeDoesNotCompare) {
   EXPECT_TRUE(Accepts(LaunchOrder("none", 4)).ok()) << Accepts(LaunchOrder("none", 4));
   EXPECT_FALSE(Accepts(LaunchOrder("ps-async", 4)).ok());
-  EXPECT_TRUE(absl::StrContains(Accepts(LaunchOrder("ring", 5)).message(), "up to 4 workers"));
+  EXPECT_THAT(Accepts(LaunchOrder("ring", 5)).message(), Has("up to 4 workers"));
   for (const char* flag : {"--batch=1024", "--lr=0.1", "--score=validation", "--servers=3"}) {
     NodeOrder order = LaunchOrder("ring", 4);
     order.training.push_back(flag);
@@ -255,7 +256,7 @@ TEST(JobOf, NoFlagPassesANode0PathToAProcess) {
       if (!job.ok()) continue;
       ++paths;
       for (const std::string& word : WordsOf(*job, Own())) {
-        EXPECT_FALSE(absl::StrContains(word, foreign)) << flag << " leads to " << word;
+        EXPECT_THAT(word, Lacks(foreign)) << flag << " leads to " << word;
       }
     }
   }

@@ -12,6 +12,7 @@
 #include "tests/experiments/slurp.h"
 #include "tests/experiments/training_processes.h"
 #include "tests/full_disk.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -41,11 +42,9 @@ TEST_F(OneProcessTest, ARankThatFailsIsNamedAndEndsAll) {
         processes, absl::StrCat("--model mlp-small --data synthetic --steps 1000000 --timeout 40 --strategy ",
                                 strategy, " --ranks_per_process 3 --record ", Folder("records")));
     EXPECT_TRUE(WaitForAll(ones));
-    EXPECT_TRUE(
-        absl::StrContains(ones.back()->errors(), absl::StrCat("trainer: rank ", last, ": cannot write ")))
+    EXPECT_THAT(ones.back()->errors(), Has(absl::StrCat("trainer: rank ", last, ": cannot write ")))
         << ones.back()->Story();
-    for (const auto& one : ones)
-      EXPECT_TRUE(absl::StrContains(one->Story(), "exit code 1\n")) << one->Story();
+    for (const auto& one : ones) EXPECT_THAT(one->Story(), Has("exit code 1\n"));
   }
 }
 
@@ -79,10 +78,10 @@ TEST_F(OneProcessTest, SigtermKeepsACheckpointThatAnyLayoutCanResume) {
     EXPECT_TRUE(Eventually([&] { return HasCheckpoint(Folder("checkpoints"), 10); }));
     ones[0]->Signal(SIGTERM);
     EXPECT_TRUE(WaitForAll(ones));
-    EXPECT_TRUE(absl::StrContains(ones[0]->Story(), "exit code 143")) << ones[0]->Story();
+    EXPECT_THAT(ones[0]->Story(), Has("exit code 143"));
     // Rank 1 may be the first to end, because rank 0 gave up.
-    EXPECT_TRUE(absl::StrContains(ones[0]->errors(), "rank 0")) << ones[0]->Story();
-    EXPECT_TRUE(absl::StrContains(ones[0]->errors(), "a checkpoint of step ")) << ones[0]->Story();
+    EXPECT_THAT(ones[0]->errors(), Has("rank 0")) << ones[0]->Story();
+    EXPECT_THAT(ones[0]->errors(), Has("a checkpoint of step ")) << ones[0]->Story();
     EXPECT_EQ(Trained(processes, 2 / processes, flags + " --resume latest"), undisturbed);
   }
 }
@@ -95,8 +94,8 @@ TEST_F(OneProcessTest, BadInputIsOneLine) {
            {"--clock virtual --ranks_per_process 2", "omit one of them"}}) {
     StartedOnes ones = Start(1, flags);
     EXPECT_TRUE(WaitForAll(ones));
-    EXPECT_TRUE(absl::StrContains(ones[0]->Story(), "exit code 2")) << ones[0]->Story();
-    EXPECT_TRUE(absl::StrContains(ones[0]->errors(), line)) << ones[0]->Story();
+    EXPECT_THAT(ones[0]->Story(), Has("exit code 2"));
+    EXPECT_THAT(ones[0]->errors(), Has(line)) << ones[0]->Story();
     EXPECT_EQ(std::count(ones[0]->errors().begin(), ones[0]->errors().end(), '\n'), 1) << ones[0]->errors();
   }
 }
@@ -112,7 +111,7 @@ TEST_F(OneProcessTest, NamesAProcessWithAnotherNumberOfRanks) {
   }
   EXPECT_TRUE(WaitForAll(ones));
   for (const auto& one : ones) EXPECT_FALSE(one->Succeeded()) << one->Story();
-  EXPECT_TRUE(absl::StrContains(ones[0]->errors() + ones[1]->errors(), "world size"))
+  EXPECT_THAT(ones[0]->errors() + ones[1]->errors(), Has("world size"))
       << ones[0]->Story() << ones[1]->Story();
 }
 
@@ -150,7 +149,7 @@ TEST_F(OneProcessTest, PsringReportsTheLayoutOfRanks) {
   }
   EXPECT_EQ(rows, 1 + 3 * 3);
   const auto manifest = nlohmann::json::parse(Slurp(out + "/manifest.json"));
-  EXPECT_TRUE(absl::StrContains(manifest.dump(), "--ranks_per_process=2"));
+  EXPECT_THAT(manifest.dump(), Has("--ranks_per_process=2"));
 }
 
 TEST_F(OneProcessTest, WithoutWorkersPsringTrainsInOneProcess) {
@@ -159,8 +158,7 @@ TEST_F(OneProcessTest, WithoutWorkersPsringTrainsInOneProcess) {
   const std::string story =
       Psring(absl::StrCat("train --strategy ring --ranks_per_process 3 --out ", out, " ", kShort), ones);
   ASSERT_TRUE(ones[0]->Succeeded()) << story;
-  EXPECT_TRUE(absl::StrContains(story, "ring x 3")) << story;
-  EXPECT_TRUE(absl::StrContains(story, "each process runs 3 workers as threads")) << story;
+  EXPECT_THAT(story, Has("ring x 3", "each process runs 3 workers as threads"));
   EXPECT_EQ(Weights(out).size(), 3);
 }
 
@@ -174,8 +172,8 @@ TEST_F(OneProcessTest, PsringRejectsImpossibleLayouts) {
             "this needs network namespaces"}}) {
     StartedOnes ones;
     const std::string story = Psring(arguments + " --out " + Folder("refused"), ones);
-    EXPECT_TRUE(absl::StrContains(story, "exit code 2")) << story;
-    EXPECT_TRUE(absl::StrContains(ones[0]->errors(), line)) << story;
+    EXPECT_THAT(story, Has("exit code 2"));
+    EXPECT_THAT(ones[0]->errors(), Has(line)) << story;
     EXPECT_FALSE(std::filesystem::exists(Folder("refused")));
   }
 }

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/experiments/processes/restarts.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -23,8 +23,7 @@ TEST_F(RestartTest, AKilledRankRestartsAllFromTheLastCheckpoint) {
   Kill(rank1, SIGKILL);
   EXPECT_EQ(Wait(), 0) << output();
   EXPECT_EQ(Hash(Out("run")), undisturbed["weights_hash"]);
-  EXPECT_TRUE(absl::StrContains(output(), "rank 1 was killed by SIGKILL")) << output();
-  EXPECT_TRUE(absl::StrContains(output(), "all ranks are restarted from ")) << output();
+  EXPECT_THAT(output(), Has("rank 1 was killed by SIGKILL", "all ranks are restarted from "));
   EXPECT_TRUE(AllEnd());
   // The newest two checkpoints, and no file of the killed writer.
   EXPECT_EQ(std::distance(fs::directory_iterator(Folder()), fs::directory_iterator()), 2);
@@ -40,7 +39,7 @@ TEST_F(RestartTest, AKilledProcessOfSeveralRanksRestartsAllFromTheLastCheckpoint
   Kill(second, SIGKILL);
   EXPECT_EQ(Wait(), 0) << output();
   EXPECT_EQ(Hash(Out("run")), undisturbed["weights_hash"]);
-  EXPECT_TRUE(absl::StrContains(output(), "the process of ranks 2 and 3 was killed by SIGKILL")) << output();
+  EXPECT_THAT(output(), Has("the process of ranks 2 and 3 was killed by SIGKILL"));
   EXPECT_TRUE(AllEnd());
 }
 
@@ -56,9 +55,8 @@ TEST_F(RestartTest, OnlyAKilledServerIsRestartedButAKilledWorkerRestartsAll) {
   Kill(PidOf("server"), SIGKILL);  // of a job that was resumed from a checkpoint
   EXPECT_EQ(Wait(), 0) << output();
   EXPECT_EQ(Hash(Out("run")), undisturbed["weights_hash"]);
-  EXPECT_TRUE(absl::StrContains(output(), "the server was killed by SIGKILL (Killed); it is restarted"))
-      << output();
-  EXPECT_TRUE(absl::StrContains(output(), "1 restart is left")) << output();
+  EXPECT_THAT(output(),
+              Has("the server was killed by SIGKILL (Killed); it is restarted", "1 restart is left"));
   EXPECT_TRUE(AllEnd());
 }
 
@@ -71,8 +69,7 @@ TEST_F(RestartTest, WorkersRestoreRoundingResidualsAfterAServerRestart) {
   }
   EXPECT_EQ(Wait(), 0) << output();
   EXPECT_EQ(Hash(Out("run")), undisturbed["weights_hash"]);
-  EXPECT_FALSE(absl::StrContains(output(), "is not known")) << output();
-  EXPECT_FALSE(absl::StrContains(output(), "all ranks are restarted")) << output();
+  EXPECT_THAT(output(), Lacks("is not known", "all ranks are restarted"));
   EXPECT_TRUE(AllEnd());
 }
 
@@ -86,7 +83,7 @@ TEST_F(RestartTest, RunningStatisticsReturnToTheStepOfARestartedServer) {
   AwaitCheckpoint(Folder(), SomeStep());
   Kill(PidOf("server"), SIGKILL);
   EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_TRUE(absl::StrContains(output(), "it is restarted")) << output();
+  EXPECT_THAT(output(), Has("it is restarted"));
   const auto model = [this](const std::string& folder) {
     return Slurp(fs::path(folder) / absl::StrCat("step", steps_) / kModelFile);
   };
@@ -106,8 +103,8 @@ TEST_F(RestartTest, AKilledServerOfTablesRestartsAllFromTheLastCheckpoint) {
   AwaitCheckpoint(Folder(), SomeStep());
   Kill(PidOf("server"), SIGKILL);
   EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_TRUE(absl::StrContains(output(), "all ranks are restarted from ")) << output();
-  EXPECT_FALSE(absl::StrContains(output(), "it is restarted")) << output();
+  EXPECT_THAT(output(), Has("all ranks are restarted from "));
+  EXPECT_THAT(output(), Lacks("it is restarted"));
   for (const char* name : {kModelFile, kOptimizerFile}) {
     const auto last = [&](const std::string& folder) {
       return Slurp(fs::path(folder) / absl::StrCat("step", steps_) / name);
@@ -133,8 +130,8 @@ TEST_F(RestartTest, OnlyTheKilledServerOfTwoIsRestartedAndRestartsAreCountedToge
   }
   EXPECT_EQ(Wait(), 0) << output();
   EXPECT_EQ(Hash(Out("run")), undisturbed["weights_hash"]);
-  EXPECT_TRUE(absl::StrContains(output(), "was killed by SIGKILL (Killed); it is restarted")) << output();
-  EXPECT_FALSE(absl::StrContains(output(), "all ranks are restarted")) << output();
+  EXPECT_THAT(output(), Has("was killed by SIGKILL (Killed); it is restarted"));
+  EXPECT_THAT(output(), Lacks("all ranks are restarted"));
   EXPECT_TRUE(AllEnd());
 }
 
@@ -152,7 +149,7 @@ TEST_F(RestartTest, AnAsynchronousRunReachesItsAccuracyAfterServerRestarts) {
       Kill(PidOf("server"), SIGKILL);
     }
     ASSERT_EQ(Wait(), 0) << output();
-    EXPECT_FALSE(absl::StrContains(output(), "all ranks are restarted")) << output();
+    EXPECT_THAT(output(), Lacks("all ranks are restarted"));
     const double undisturbed = curve.back()["test_accuracy"];
     EXPECT_GT(undisturbed, 0.5);
     EXPECT_NEAR(Row(killed)["figures"]["test_accuracy"], undisturbed, 0.05);
@@ -188,8 +185,7 @@ TEST_F(RestartTest, ARankThatAlwaysDiesEndsTheJobAfterMaxRestarts) {
     Kill(last, SIGKILL);
   }
   EXPECT_EQ(Wait(), 1);
-  EXPECT_TRUE(absl::StrContains(Slurp(root_ / "err"), "psring train: ring x 2: rank 1 was killed by SIGKILL"))
-      << output();
+  EXPECT_THAT(Slurp(root_ / "err"), Has("psring train: ring x 2: rank 1 was killed by SIGKILL")) << output();
   EXPECT_TRUE(AllEnd());
 }
 

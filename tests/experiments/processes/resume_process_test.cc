@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/experiments/processes/restarts.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -48,11 +48,11 @@ TEST_P(Killed, AfterSigkillAndSigtermAResumedRunEndsWithTheSameWeights) {
   EXPECT_EQ(Wait(), 128 + SIGTERM) << output();
   EXPECT_TRUE(AllEnd());
   const std::string newest = ListCheckpoints(folder.string()).front().path;
-  EXPECT_TRUE(absl::StrContains(output(), absl::StrCat("--resume ", newest))) << output();
+  EXPECT_THAT(output(), Has(absl::StrCat("--resume ", newest)));
 
   Start(GetParam(), Out("resumed"), absl::StrCat("--resume ", Out("stopped")));
   EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_TRUE(absl::StrContains(output(), "resumed after step ")) << output();
+  EXPECT_THAT(output(), Has("resumed after step "));
   EXPECT_EQ(Hash(Out("resumed")), undisturbed["weights_hash"]);
 }
 
@@ -68,14 +68,12 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Killed,
 TEST_F(RestartTest, LatestIsThePreviousRunOfAnyStrategyAndDroppedStateIsReported) {
   Start(kRing, "");
   EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_TRUE(absl::StrContains(output(), absl::StrCat("/step", steps_))) << output();
+  EXPECT_THAT(output(), Has(absl::StrCat("/step", steps_)));
   Start("--strategy ps-async --workers 2", "", "--resume latest");
   EXPECT_EQ(Wait(), 0) << "finished: " << output();
-  EXPECT_TRUE(absl::StrContains(output(), "this training is finished; nothing is left to train")) << output();
-  EXPECT_TRUE(
-      absl::StrContains(output(), absl::StrCat("all workers continue with step ", steps_, ": asynchronous")))
-      << output();
-  EXPECT_TRUE(absl::StrContains(output(), "the optimizer is sgd and was momentum")) << output();
+  EXPECT_THAT(output(), Has("this training is finished; nothing is left to train",
+                            absl::StrCat("all workers continue with step ", steps_, ": asynchronous"),
+                            "the optimizer is sgd and was momentum"));
 }
 
 TEST_F(RestartTest, InvalidResumeFailsWithOneLineBeforeAnythingStarts) {
@@ -92,7 +90,7 @@ TEST_F(RestartTest, InvalidResumeFailsWithOneLineBeforeAnythingStarts) {
     Start(kRing, Out("bad"), flags);
     EXPECT_EQ(Wait(), 2) << flags << ": " << output();
     const std::string text = output();
-    EXPECT_TRUE(absl::StrContains(text, says)) << text;
+    EXPECT_THAT(text, Has(says));
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
     EXPECT_FALSE(fs::exists(Out("bad")));
   }

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/rendezvous/rendezvous.h"
 #include "experiments/processes/interrupt.h"
@@ -15,6 +14,7 @@
 #include "experiments/processes/progress.h"
 #include "tests/experiments/slurp.h"
 #include "tests/experiments/started.h"
+#include "tests/has.h"
 #include "tests/test_secret.h"
 
 namespace psring {
@@ -107,8 +107,8 @@ TEST_F(StrangersTest, EscapesControlCharactersOfAReportedFailure) {
   const StartedOnes nodes = JobWith({{"failed/0", "10 gone\x1b[2Jwrong"}});
   for (const auto& node : nodes) {
     EXPECT_FALSE(node->Succeeded());
-    EXPECT_FALSE(absl::StrContains(node->Story(), "\x1b")) << node->Story();
-    EXPECT_TRUE(absl::StrContains(node->errors(), "gone\\x1b[2Jwrong")) << node->Story();
+    EXPECT_THAT(node->Story(), Lacks("\x1b"));
+    EXPECT_THAT(node->errors(), Has("gone\\x1b[2Jwrong")) << node->Story();
   }
 }
 
@@ -208,7 +208,7 @@ TEST_F(FollowerTest, IgnoresInvalidOrders) {
     SCOPED_TRACE(order.substr(0, 200));
     const Followed followed = After(order);
     EXPECT_TRUE(followed.status.ok()) << followed.status;
-    EXPECT_TRUE(absl::StrContains(followed.printed, "ignored an order for this node: ")) << followed.printed;
+    EXPECT_THAT(followed.printed, Has("ignored an order for this node: "));
     EXPECT_EQ(std::count(followed.printed.begin(), followed.printed.end(), '\n'), 1) << followed.printed;
   }
 }
@@ -239,13 +239,13 @@ TEST_F(FollowerTest, Node0RejectsANodeWithAHugeName) {
   node1.join();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_LT(status.message().size(), 200u);
-  EXPECT_TRUE(absl::StrContains(status.message(), "node 1")) << status;
+  EXPECT_THAT(status.message(), Has("node 1"));
 }
 
 TEST_F(FollowerTest, WaitsForAValidOrderUntilTheTimeout) {
   const Followed followed = After(R"({"over": false, "probes": false})", /*silent=*/true);
   EXPECT_TRUE(absl::IsDeadlineExceeded(followed.status)) << followed.status;
-  EXPECT_TRUE(absl::StrContains(followed.status.message(), "what: missing")) << followed.status;
+  EXPECT_THAT(followed.status.message(), Has("what: missing")) << followed.status;
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 // Jobs with --tls: the real binaries, on the loopback.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/experiments/started.h"
+#include "tests/has.h"
 #include "tests/site_certificates.h"
 #include "tests/test_secret.h"
 
@@ -18,7 +18,6 @@ namespace psring {
 namespace {
 
 using testing::ContainsRegex;
-using testing::HasSubstr;
 
 constexpr char kTraining[] =
     " --model mlp-small --data synthetic --steps 20 --batch 16 --no_eval --timeout 60";
@@ -64,7 +63,7 @@ class TlsProcess : public LaunchTest {
     ones.push_back(std::move(process));
     EXPECT_TRUE(WaitForAll(ones));
     EXPECT_FALSE(ones[0]->Succeeded());
-    EXPECT_THAT(ones[0]->errors(), HasSubstr(part));
+    EXPECT_THAT(ones[0]->errors(), Has(part));
     EXPECT_EQ(std::count(ones[0]->errors().begin(), ones[0]->errors().end(), '\n'), 1) << ones[0]->errors();
   }
   static std::string Beside(const char* name) {
@@ -123,7 +122,7 @@ TEST_F(TlsProcess, RanksThatMeetInAFileSayThatTheirTlsDiffers) {
   }
   EXPECT_TRUE(WaitForAll(ranks));
   for (const auto& rank : ranks) {
-    EXPECT_THAT(rank->errors(), HasSubstr("rank 1 was started with --tls=auto, rank 0 with none of these"));
+    EXPECT_THAT(rank->errors(), Has("rank 1 was started with --tls=auto, rank 0 with none of these"));
   }
 }
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <tuple>
 
-#include "absl/strings/match.h"
 #include "tests/experiments/started.h"
 #include "tests/experiments/training_processes.h"
+#include "tests/has.h"
 #include "tests/random_moments.h"
 
 namespace psring {
@@ -99,14 +99,14 @@ TEST_P(WorkerLossTest, RanksStartedByHandReportALostWorker) {
     ranks[static_cast<size_t>(victim)]->Signal(SIGKILL);
     ASSERT_TRUE(WaitForAll(ranks));
     const std::string lost = absl::StrCat("worker ", victim, " was lost");
-    EXPECT_TRUE(absl::StrContains(ranks[0]->errors(), lost)) << ranks[0]->Story();  // printed by the server
+    EXPECT_THAT(ranks[0]->errors(), Has(lost)) << ranks[0]->Story();  // printed by the server
     for (int rank = 0; rank < kWorkers; ++rank) {
       const Started& one = *ranks[static_cast<size_t>(rank)];
       if (rank == victim) continue;
       EXPECT_EQ(one.Succeeded(), goes_on()) << one.Story();
       if (!goes_on()) {
-        EXPECT_TRUE(absl::StrContains(one.errors(), absl::StrCat("trainer: rank ", rank))) << one.Story();
-        EXPECT_TRUE(absl::StrContains(one.errors(), lost)) << one.Story();
+        EXPECT_THAT(one.errors(), Has(absl::StrCat("trainer: rank ", rank))) << one.Story();
+        EXPECT_THAT(one.errors(), Has(lost)) << one.Story();
       }
     }
     if (goes_on()) ExpectTheOthersTrainedToTheEnd(victim);
@@ -130,12 +130,11 @@ TEST_P(WorkerLossTest, PsringReportsALostWorker) {
     const Started& run = *psring[0];
     EXPECT_EQ(run.Succeeded(), goes_on()) << run.Story();
     const std::string killed = absl::StrCat("rank ", victim, " was killed by SIGKILL");
-    EXPECT_TRUE(absl::StrContains(goes_on() ? run.output() : run.errors(), killed)) << run.Story();
+    EXPECT_THAT(goes_on() ? run.output() : run.errors(), Has(killed)) << run.Story();
     EXPECT_TRUE(TrainingProcesses(Folder("run")).empty());
     if (!goes_on()) return;
     ExpectTheOthersTrainedToTheEnd(victim);
-    EXPECT_TRUE(
-        absl::StrContains(Slurp(Record("summary.csv")), absl::StrCat("worker ", victim, " lost at step ")));
+    EXPECT_THAT(Slurp(Record("summary.csv")), Has(absl::StrCat("worker ", victim, " lost at step ")));
   });
 }
 
@@ -196,12 +195,12 @@ TEST_F(LaunchTest, AFrozenWorkerDoesNotLoseTheResultOfTheOthers) {
     for (const auto& psring : job.psring) EXPECT_TRUE(psring->Succeeded()) << psring->Story();
     const std::string lost = absl::StrCat("rank ", job.victim, " no longer responded");
     const Started& its_node = *job.psring.back();
-    EXPECT_TRUE(absl::StrContains(its_node.output(), lost)) << its_node.Story();
+    EXPECT_THAT(its_node.output(), Has(lost)) << its_node.Story();
     std::string summary;
     for (const auto& entry : fs::recursive_directory_iterator(Folder(job.name))) {
       if (entry.path().filename() == "summary.csv") summary = Slurp(entry.path());
     }
-    EXPECT_TRUE(absl::StrContains(summary, absl::StrCat("worker ", job.victim, " lost at step "))) << summary;
+    EXPECT_THAT(summary, Has(absl::StrCat("worker ", job.victim, " lost at step ")));
   }
 }
 
@@ -232,7 +231,7 @@ TEST_F(LaunchTest, AServerThatDoesNotRespondIsNamed) {
   ASSERT_TRUE(WaitForAll(jobs));
   for (const auto& job : jobs) {
     EXPECT_FALSE(job->Succeeded());
-    EXPECT_TRUE(absl::StrContains(job->errors(), "parameter server at ")) << job->Story();
+    EXPECT_THAT(job->errors(), Has("parameter server at ")) << job->Story();
   }
 }
 

@@ -1,5 +1,4 @@
 // psring reads a run folder that somebody changed: each defect is one line, and nothing crashes or waits.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -13,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -184,10 +184,10 @@ void CraftedRun::DamageRecordsOfAResumedRun() {
   }
   const Outcome resumed = Call({"compare", "--resume", "run"});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_THAT(resumed.out + resumed.err, testing::HasSubstr("repeat"));
+  EXPECT_THAT(resumed.out + resumed.err, Has("repeat"));
   const Outcome again = Call({"compare", "--resume", "run"});
   EXPECT_EQ(again.exit_code, 2);
-  EXPECT_THAT(again.err, testing::HasSubstr("this comparison is finished"));
+  EXPECT_THAT(again.err, Has("this comparison is finished"));
 }
 
 // One test, because making the run takes longer than hundreds of calls.
