@@ -9,16 +9,16 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "experiments/psring.h"
-#include "tests/eventually.h"
 #include "tests/experiments/slurp.h"
+#include "tests/experiments/started.h"
 
 namespace psring {
 
@@ -31,8 +31,6 @@ inline std::vector<std::string> Processes(const std::string& folder) {
   }
   return found;
 }
-
-inline std::vector<std::string> Arguments(const std::string& line) { return absl::StrSplit(line, ' '); }
 
 struct Outcome {
   int exit_code = -1;
@@ -103,6 +101,13 @@ class PsringInAFolder : public testing::Test {
   }
   static bool CannotCarry(const Outcome& outcome) {
     return outcome.exit_code == 2 && absl::StrContains(outcome.err, "this machine cannot carry ");
+  }
+
+  std::filesystem::path Path(const std::string& name) const { return root_ / "work" / name; }
+  std::string File(const std::string& name) const { return Slurp(Path(name)); }
+  // Discarded if it is not JSON.
+  nlohmann::json JsonFile(const std::string& name) const {
+    return nlohmann::json::parse(File(name), nullptr, /*allow_exceptions=*/false);
   }
 
   // Waits until the file of step records `steps` has content.

@@ -25,8 +25,8 @@ class OneProcessTest : public LaunchTest {
     StartedOnes ones;
     for (int process = 0; process < processes; ++process) {
       const std::string meet = processes == 1 ? "" : absl::StrCat(" --rendezvous file://", Folder("meet"));
-      ones.push_back(std::make_unique<Started>(
-          Command(PSRING_TRAINER, absl::StrCat(flags, meet)),
+      ones.push_back(StartTrainer(
+          absl::StrCat(flags, meet),
           processes == 1
               ? std::vector<std::string>()
               : std::vector<std::string>{absl::StrCat("RANK=", process), absl::StrCat("LOCAL_RANK=", process),

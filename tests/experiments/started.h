@@ -97,12 +97,50 @@ bool WaitUntil(const StartedOnes& ones, const Condition& condition) {
 }
 
 // Waits until all have ended; false: some had not after a minute.
-inline bool WaitForAll(StartedOnes& ones) {
+inline bool WaitForAll(const StartedOnes& ones) {
   return Eventually([&] {
     bool running = false;
     for (const auto& one : ones) running = one->Look() || running;
     return !running;
   });
+}
+
+// Expects that all end within a minute, and with 0.
+inline void ExpectSuccess(const StartedOnes& ones) {
+  EXPECT_TRUE(WaitForAll(ones));
+  for (const auto& one : ones) EXPECT_TRUE(one->Succeeded()) << one->Story();
+}
+
+inline std::vector<std::string> Words(const std::string& text) {
+  return absl::StrSplit(text, ' ', absl::SkipEmpty());
+}
+
+inline std::vector<std::string> Command(const std::string& program, const std::string& arguments) {
+  std::vector<std::string> command = {program};
+  for (const std::string& word : Words(arguments)) command.push_back(word);
+  return command;
+}
+
+// `arguments` are split at spaces.
+inline std::unique_ptr<Started> StartProgram(const std::string& program, const std::string& arguments,
+                                             const std::vector<std::string>& environment = {},
+                                             const ChildNetwork& place = {}) {
+  return std::make_unique<Started>(Command(program, arguments), environment, place);
+}
+inline std::unique_ptr<Started> StartPsring(const std::string& arguments,
+                                            const std::vector<std::string>& environment = {},
+                                            const ChildNetwork& place = {}) {
+  return StartProgram(PSRING_BINARY, arguments, environment, place);
+}
+inline std::unique_ptr<Started> StartTrainer(const std::string& arguments,
+                                             const std::vector<std::string>& environment = {},
+                                             const ChildNetwork& place = {}) {
+  return StartProgram(PSRING_TRAINER, arguments, environment, place);
+}
+// Waits for the end, which is expected within a minute.
+inline std::unique_ptr<Started> Ended(std::unique_ptr<Started> one) {
+  EXPECT_TRUE(Eventually([&] { return !one->Look(); })) << one->Story();
+  return one;
 }
 
 // A free port below the ephemeral ports, so that connections of other programs do not take it in the
@@ -159,15 +197,5 @@ class LaunchTest : public testing::Test {
 
   std::string folder_;
 };
-
-inline std::vector<std::string> Words(const std::string& text) {
-  return absl::StrSplit(text, ' ', absl::SkipEmpty());
-}
-
-inline std::vector<std::string> Command(const std::string& program, const std::string& arguments) {
-  std::vector<std::string> command = {program};
-  for (const std::string& word : Words(arguments)) command.push_back(word);
-  return command;
-}
 
 }  // namespace psring

@@ -1,7 +1,6 @@
 // bench --nnodes: one psring per machine, as processes on the loopback or in network namespaces.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -28,8 +27,8 @@ class BenchOnNodesTest : public LaunchTest {
   }
   // Its processes, too, have this test's folder in their environment.
   std::unique_ptr<Started> Node(int node, const std::string& flags, const ChildNetwork& place = {}) const {
-    return std::make_unique<Started>(Command(PSRING_BINARY, absl::StrCat(flags, " --node_rank ", node)),
-                                     std::vector<std::string>{absl::StrCat("PSRING_TEST=", folder_)}, place);
+    return StartPsring(absl::StrCat(flags, " --node_rank ", node), {absl::StrCat("PSRING_TEST=", folder_)},
+                       place);
   }
   StartedOnes StartNodes(int nodes, const std::string& more, const std::string& calls = kFewCalls) const {
     StartedOnes started;
@@ -49,12 +48,10 @@ class BenchOnNodesTest : public LaunchTest {
   }
   // Only the errors of node 0, which ends before it waits for the others.
   std::string Says(const std::string& more) const {
-    StartedOnes one;
-    one.push_back(Node(0, Flags(2, more)));
-    EXPECT_TRUE(WaitForAll(one));
-    EXPECT_FALSE(one[0]->Succeeded());
-    EXPECT_EQ(std::count(one[0]->errors().begin(), one[0]->errors().end(), '\n'), 1) << one[0]->errors();
-    return one[0]->errors();
+    const auto one = Ended(Node(0, Flags(2, more)));
+    EXPECT_FALSE(one->Succeeded());
+    EXPECT_THAT(one->errors(), IsOneLine());
+    return one->errors();
   }
   nlohmann::json Manifest() const { return nlohmann::json::parse(Slurp(Folder("run/manifest.json"))); }
 
@@ -140,12 +137,9 @@ TEST_F(BenchOnNodesTest, BadFlagsAreOneLine) {
 TEST_F(BenchOnNodesTest, RunsAsAnIndexedJob) {
   StartedOnes pods;
   for (const int pod : {1, 0}) {
-    pods.push_back(
-        std::make_unique<Started>(Command(PSRING_BINARY, Flags(2, "")),
-                                  std::vector<std::string>{absl::StrCat("JOB_COMPLETION_INDEX=", pod)}));
+    pods.push_back(StartPsring(Flags(2, ""), {absl::StrCat("JOB_COMPLETION_INDEX=", pod)}));
   }
-  EXPECT_TRUE(WaitForAll(pods));
-  for (const auto& pod : pods) EXPECT_TRUE(pod->Succeeded()) << pod->Story();
+  ExpectSuccess(pods);
   EXPECT_THAT(pods[0]->output(), Has("1 process on this node"));
   EXPECT_THAT(pods[1]->output(), Has("# on 2 machines"));
   EXPECT_EQ(Manifest()["machines"].size(), 2u);
@@ -158,14 +152,11 @@ TEST_F(BenchOnNodesTest, PredictReadsItsResults) {
   for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
   for (const auto& [arguments, says] :
        {std::pair{"--profile", "The links between the machines carry"}, {"--calibrate", "ring 4M"}}) {
-    StartedOnes predict;
-    predict.push_back(std::make_unique<Started>(
-        Command(PSRING_BINARY, absl::StrCat("predict --workers 2,4 ", arguments, " ", Folder("run"),
-                                            " --out ", Folder("predict"))),
-        std::vector<std::string>()));
-    EXPECT_TRUE(WaitForAll(predict) && predict[0]->Succeeded()) << predict[0]->Story();
+    const auto predict = Ended(StartPsring(
+        absl::StrCat("predict --workers 2,4 ", arguments, " ", Folder("run"), " --out ", Folder("predict"))));
+    EXPECT_TRUE(predict->Succeeded()) << predict->Story();
     // Long lines are wrapped.
-    EXPECT_THAT(absl::StrReplaceAll(predict[0]->output(), {{"\n  ", " "}}), Has(says));
+    EXPECT_THAT(absl::StrReplaceAll(predict->output(), {{"\n  ", " "}}), Has(says));
   }
 }
 

@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -89,7 +88,7 @@ using LongPlanTest = PsringInAFolder;
 TEST_F(LongPlanTest, NeedsATimeBudgetWithoutATerminal) {
   const Outcome outcome = Run(kLong);
   EXPECT_EQ(outcome.exit_code, 2) << outcome.out << outcome.err;
-  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  EXPECT_THAT(outcome.err, IsOneLine());
   EXPECT_THAT(outcome.err, Has("psring compare: this takes about ", "; to start it, add --time_budget "));
   EXPECT_TRUE(fs::is_empty(root_ / "work"));
 }
@@ -126,7 +125,7 @@ TEST_F(LongPlanTest, ATerminalIsAsked) {
   InATerminal psring(root_ / "work", arguments);
   ASSERT_TRUE(psring.Shows("[y/N] ")) << psring.output();
   psring.Type("y\n");
-  EXPECT_TRUE(Eventually([&] { return fs::exists(root_ / "work/run/records/cost-1"); })) << psring.output();
+  EXPECT_TRUE(Eventually([&] { return fs::exists(Path("run/records/cost-1")); })) << psring.output();
   psring.Signal(SIGINT);
   EXPECT_EQ(psring.ExitCode(), 128 + SIGINT) << psring.output();
   EXPECT_THAT(psring.output(), Has("interrupted (SIGINT); there are no results; the logs are in run"));
@@ -134,8 +133,7 @@ TEST_F(LongPlanTest, ATerminalIsAsked) {
 
 // The plan of 64 workers needs no 64 links.
 TEST_F(LongPlanTest, ADryRunBuildsNoLinks) {
-  const Outcome outcome =
-      Run({"compare", "--workers", "64", "--data", "synthetic", "--model", "mlp-small", "--dry_run"});
+  const Outcome outcome = Run(Words("compare --workers 64 --data synthetic --model mlp-small --dry_run"));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.out,
               Has("1 Gbit/s links", "--dry_run does not measure whether this machine carries these links",

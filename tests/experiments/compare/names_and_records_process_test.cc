@@ -22,23 +22,22 @@ namespace fs = std::filesystem;
 using NamesTest = PsringInAFolder;
 
 TEST_F(NamesTest, AnAliasIsShownAsTheStrategysName) {
-  const Outcome trained = Run({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy",
-                               "allreduce", "--workers", "2", "--steps", "3", "--out", "run"});
+  const Outcome trained = Run(
+      Words("train --data synthetic --model mlp-small --strategy allreduce --workers 2 --steps 3 --out run"));
   ASSERT_EQ(trained.exit_code, 0) << trained.out << trained.err;
-  const auto row = nlohmann::json::parse(Slurp(root_ / "work/run/summary.json"))[0];
+  const auto row = JsonFile("run/summary.json")[0];
   EXPECT_EQ(row["figures"]["strategy"], "ring");
-  EXPECT_TRUE(fs::exists(root_ / "work/run/records/training-1/ring-2/result-rank0.json"));
+  EXPECT_TRUE(fs::exists(Path("run/records/training-1/ring-2/result-rank0.json")));
   EXPECT_THAT(trained.out, Lacks("allreduce x"));
 
-  const Outcome planned =
-      Run({"compare", "--data", "synthetic", "--strategies", "all-reduce,ps", "--dry_run"});
+  const Outcome planned = Run(Words("compare --data synthetic --strategies all-reduce,ps --dry_run"));
   EXPECT_EQ(planned.exit_code, 0) << planned.err;
   EXPECT_THAT(planned.out, Has("ring x 4", "ps-sync x 4"));
 
   const Outcome predicted = Run(
       {"predict", "--link", "1gbit", "--workers", "2", "--strategies", "allreduce,ps", "--out", "predicted"});
   ASSERT_EQ(predicted.exit_code, 0) << predicted.err;
-  const auto rows = nlohmann::json::parse(Slurp(root_ / "work/predicted/summary.json"));
+  const auto rows = JsonFile("predicted/summary.json");
   EXPECT_EQ(rows[0]["figures"]["strategy"], "ring");
   EXPECT_EQ(rows[1]["figures"]["strategy"], "ps-sync");
 
@@ -79,7 +78,7 @@ TEST_F(NamesTest, BadInputIsExplainedInChinese) {
     const Outcome outcome = Run(arguments);
     const std::string what = absl::StrJoin(arguments, " ");
     EXPECT_EQ(outcome.exit_code, 2) << what << "\n" << outcome.out << outcome.err;
-    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << what << "\n" << outcome.err;
+    EXPECT_THAT(outcome.err, IsOneLine()) << what << "\n" << outcome.err;
     const size_t label = outcome.err.find("错误：");
     ASSERT_NE(label, std::string::npos) << what << "\n" << outcome.err;
     const std::string message = outcome.err.substr(label + std::string("错误：").size());
@@ -98,9 +97,9 @@ class LaunchRecords : public PsringInAFolder {
         absl::StrCat("cd '", (root_ / "work").string(), "' && '", PSRING_TRAINER,
                      "' --strategy ring --ranks_per_process 2 --data synthetic --model mlp-small --steps 6 "
                      "--batch 32 --record rec > trainer.log 2>&1");
-    ASSERT_EQ(std::system(command.c_str()), 0) << Slurp(root_ / "work/trainer.log");
+    ASSERT_EQ(std::system(command.c_str()), 0) << File("trainer.log");
   }
-  fs::path Record(const std::string& name) const { return root_ / "work/rec" / name; }
+  fs::path Record(const std::string& name) const { return Path("rec") / name; }
   // The error of report, without "psring report: "; "" if there is none.
   std::string Error() {
     const Outcome outcome = Run({"report", "rec"});

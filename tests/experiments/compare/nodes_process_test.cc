@@ -29,8 +29,7 @@ class CompareOnNodesTest : public LaunchTest {
   StartedOnes StartByHand(const std::string& flags) const {
     StartedOnes nodes;
     for (const int node : {0, 1}) {
-      nodes.push_back(std::make_unique<Started>(
-          Command(PSRING_BINARY, absl::StrCat(flags, " --node_rank ", node)), std::vector<std::string>()));
+      nodes.push_back(StartPsring(absl::StrCat(flags, " --node_rank ", node)));
     }
     return nodes;
   }
@@ -54,13 +53,9 @@ TEST_F(CompareOnNodesTest, AnAddressOfNoMachineIsRejected) {
   for (const auto& [flags, why] : {std::pair<std::string, std::string>{"--bind 0.0.0.0", "names no machine"},
                                    {"--bind :: --nnodes 2 --master_addr 127.0.0.1", "names no machine"},
                                    {"--bind 192.0.2.1", "--bind 192.0.2.1: cannot listen"}}) {
-    StartedOnes run;
-    run.push_back(std::make_unique<Started>(
-        Command(PSRING_BINARY, absl::StrCat("train --data synthetic --steps 1 ", flags)),
-        std::vector<std::string>()));
-    EXPECT_TRUE(WaitForAll(run));
-    EXPECT_FALSE(run[0]->Succeeded());
-    EXPECT_THAT(run[0]->errors(), Has(why)) << run[0]->Story();
+    const auto run = Ended(StartPsring(absl::StrCat("train --data synthetic --steps 1 ", flags)));
+    EXPECT_FALSE(run->Succeeded());
+    EXPECT_THAT(run->errors(), Has(why)) << run->Story();
   }
 }
 
@@ -101,13 +96,9 @@ TEST_F(CompareOnNodesTest, KeepsFinishedRoundsWhenANodeIsLostAndResumes) {
 
 TEST_F(CompareOnNodesTest, NamesWhatDoesNotFitTheMachines) {
   const auto says = [&](const std::string& more) {
-    StartedOnes one;
-    one.push_back(std::make_unique<Started>(
-        Command(PSRING_BINARY, absl::StrCat(Flags(more), " --node_rank 0 --dry_run")),
-        std::vector<std::string>()));
-    EXPECT_TRUE(WaitForAll(one));
-    EXPECT_FALSE(one[0]->Succeeded());
-    return one[0]->errors();
+    const auto one = Ended(StartPsring(absl::StrCat(Flags(more), " --node_rank 0 --dry_run")));
+    EXPECT_FALSE(one->Succeeded());
+    return one->errors();
   };
   EXPECT_THAT(says("--strategies ring --workers 3"),
               Has("ring x 3 on 2 machines of 1: use at most 2 --workers"));
@@ -122,24 +113,21 @@ TEST_F(CompareOnNodesTest, NamesWhatDoesNotFitTheMachines) {
 TEST_F(CompareOnNodesTest, TakesTheNodesNumberFromMpirun) {
   const auto mpirun = FindMpirun({.ranks = 2});
   if (!mpirun.ok()) GTEST_SKIP() << mpirun.status().message();
-  StartedOnes launched;
-  launched.push_back(std::make_unique<Started>(
-      Command(mpirun->prefix.front(),
-              absl::StrCat(absl::StrJoin(mpirun->prefix.begin() + 1, mpirun->prefix.end(), " "), " ",
-                           PSRING_BINARY, " ", Flags("--strategies ring --workers 2 --repeats 1"), Out())),
+  const auto launched = Ended(StartProgram(
+      mpirun->prefix.front(),
+      absl::StrCat(absl::StrJoin(mpirun->prefix.begin() + 1, mpirun->prefix.end(), " "), " ", PSRING_BINARY,
+                   " ", Flags("--strategies ring --workers 2 --repeats 1"), Out()),
       mpirun->environment));
-  EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded()) << launched[0]->Story();
+  EXPECT_TRUE(launched->Succeeded()) << launched->Story();
   EXPECT_EQ(absl::StrJoin(Rows(), " "), "single-1 none-2 ring-2");
 }
 
 TEST_F(CompareOnNodesTest, TakesTheNodesNumberFromSrun) {
   if (const std::string why = WhyNoSlurm(); !why.empty()) GTEST_SKIP() << why;
-  StartedOnes launched;
-  launched.push_back(std::make_unique<Started>(
-      Command("/bin/sh", absl::StrCat(PSRING_SLURM_SCRIPT, " srun -n 2 --overcommit ", PSRING_BINARY, " ",
-                                      Flags("--strategies ring --workers 2 --repeats 1"), Out())),
-      std::vector<std::string>()));
-  EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded()) << launched[0]->Story();
+  const auto launched = Ended(
+      StartProgram("/bin/sh", absl::StrCat(PSRING_SLURM_SCRIPT, " srun -n 2 --overcommit ", PSRING_BINARY,
+                                           " ", Flags("--strategies ring --workers 2 --repeats 1"), Out())));
+  EXPECT_TRUE(launched->Succeeded()) << launched->Story();
   EXPECT_EQ(absl::StrJoin(Rows(), " "), "single-1 none-2 ring-2");
 }
 

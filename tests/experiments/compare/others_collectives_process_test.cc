@@ -53,7 +53,7 @@ TEST_P(OthersCollectives, AreComparedWithOursOverTheSameTransport) {
                                "--steps", "4", "--no_eval", "--batch", "32", "--verbose"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   EXPECT_THAT(outcome.out, Has("All payload went over TCP."));
-  const auto summary = nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"));
+  const auto summary = JsonFile("runs/latest/summary.json");
   int found = 0;
   for (const auto& row : summary) {
     const auto& figures = row["figures"];

@@ -50,13 +50,12 @@ TEST_F(PsringEndsTest, TooLittleAddressSpaceIsReportedAtOnce) {
     const std::string output = RefusedAfter(absl::StrCat("ulimit -v ", mib * 1024, " &&"), kFourSteps);
     EXPECT_THAT(output, Has(absl::StrCat("psring: this process may use ", mib,
                                          " MiB of address space, and psring needs ")));
-    EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
+    EXPECT_THAT(output, IsOneLine());
   }
 }
 
 TEST_F(PsringEndsTest, TooLittleSharedMemoryForOpenMpiIsReported) {
-  const Outcome mpi =
-      Run({"bench", "--backend", "mpi", "--transport", "shm", "-b", "1K", "-e", "1K", "--dry_run"});
+  const Outcome mpi = Run(Words("bench --backend mpi --transport shm -b 1K -e 1K --dry_run"));
   if (mpi.exit_code != 0) GTEST_SKIP() << mpi.err;
   const std::string small =
       "unshare --user --map-root-user --mount /bin/sh -c 'mount -t tmpfs -o size=1m none /dev/shm";
@@ -74,18 +73,18 @@ class VirtualClusterTest : public PsringEndsTest {
   void SetUp() override {
     PsringEndsTest::SetUp();
     const Outcome possible =
-        Run(Arguments("train --data synthetic --model mlp-small --link 1gbit --shaping netns --dry_run"));
+        Run(Words("train --data synthetic --model mlp-small --link 1gbit --shaping netns --dry_run"));
     if (possible.exit_code != 0) GTEST_SKIP() << possible.err;
   }
 };
 
 TEST_F(VirtualClusterTest, WorkersAndServerUseTheirOwnLinks) {
   const Outcome outcome =
-      RunOnLinks(Arguments("compare --data synthetic --strategies ring,ps-sync --workers 2 --repeats 1 "
-                           "--warmup_steps 1 --steps 2 --no_eval --batch 32 --link 100mbit"));
+      RunOnLinks(Words("compare --data synthetic --strategies ring,ps-sync --workers 2 --repeats 1 "
+                       "--warmup_steps 1 --steps 2 --no_eval --batch 32 --link 100mbit"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   int compared = 0;
-  for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
+  for (const auto& row : JsonFile("runs/latest/summary.json")) {
     const auto& figures = row["figures"];
     EXPECT_EQ(figures["shaping"], "netns");
     EXPECT_EQ(figures["link_mbps"], 100);
@@ -102,19 +101,19 @@ TEST_F(VirtualClusterTest, WorkersAndServerUseTheirOwnLinks) {
     EXPECT_EQ(figures["placement"], placement);
   }
   EXPECT_EQ(compared, 2);
-  const std::string findings = Slurp(root_ / "work/runs/latest/findings.txt");
+  const std::string findings = File("runs/latest/findings.txt");
   EXPECT_THAT(findings, Has("All payload went over TCP."));
-  const auto manifest = nlohmann::json::parse(Slurp(root_ / "work/runs/latest/manifest.json"));
+  const auto manifest = JsonFile("runs/latest/manifest.json");
   EXPECT_EQ(manifest["link"]["preflight"]["each_link_mbps"].size(), 3) << manifest["link"];
 }
 
 TEST_F(VirtualClusterTest, RanksOfOneProcessShareALink) {
   const Outcome outcome = RunOnLinks(
-      Arguments("compare --data synthetic --strategies ring,ps-sync --workers 2,4 --ranks_per_process 2 "
-                "--repeats 1 --warmup_steps 1 --steps 3 --no_eval --batch 16 --link 1gbit"));
+      Words("compare --data synthetic --strategies ring,ps-sync --workers 2,4 --ranks_per_process 2 "
+            "--repeats 1 --warmup_steps 1 --steps 3 --no_eval --batch 16 --link 1gbit"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   int compared = 0;
-  for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
+  for (const auto& row : JsonFile("runs/latest/summary.json")) {
     const auto& figures = row["figures"];
     SCOPED_TRACE(figures.dump());
     const bool ring = figures["strategy"] == "ring";
@@ -134,13 +133,13 @@ TEST_F(VirtualClusterTest, RanksOfOneProcessShareALink) {
     EXPECT_EQ(figures["predicted_comm_ms"].is_null(), !ring);
   }
   EXPECT_EQ(compared, 4);
-  const auto manifest = nlohmann::json::parse(Slurp(root_ / "work/runs/latest/manifest.json"));
+  const auto manifest = JsonFile("runs/latest/manifest.json");
   EXPECT_EQ(manifest["link"]["preflight"]["each_link_mbps"].size(), 3) << manifest["link"];
 }
 
 TEST_F(VirtualClusterTest, KillingPsringRemovesTheCluster) {
   const std::string out = (root_ / "out-folder").string();
-  const pid_t psring = Start(Arguments(absl::StrCat(
+  const pid_t psring = Start(Words(absl::StrCat(
       "train --data synthetic --model mlp-small --strategy ps-sync --workers 2 --epochs 1000 --out ", out,
       " --link 1gbit")));
   AwaitSteps(fs::path(out) / "records/training-1/ps-sync-2/steps-rank0.jsonl");
@@ -161,7 +160,7 @@ class SignalTest : public PsringEndsTest, public testing::WithParamInterface<int
 
 TEST_P(SignalTest, EndsAllProcessesAndSetsTheExitCode) {
   const std::string out = (root_ / "out-folder").string();
-  const pid_t psring = Start(Arguments(absl::StrCat(
+  const pid_t psring = Start(Words(absl::StrCat(
       "train --data synthetic --model mlp-small --strategy ps-sync --workers 2 --epochs 1000 --out ", out)));
   AwaitSteps(fs::path(out) / "records/training-1/ps-sync-2/steps-rank0.jsonl");
   EXPECT_GE(Processes(out).size(), 4);
@@ -203,7 +202,7 @@ TEST_F(PsringEndsTest, SettingTheWallClockForwardEndsNoJob) {
 
 TEST_F(PsringEndsTest, AKilledWorkerIsNamedAndEndsTheJob) {
   const std::string out = (root_ / "out-folder").string();
-  const pid_t psring = Start(Arguments(absl::StrCat(
+  const pid_t psring = Start(Words(absl::StrCat(
       "train --data synthetic --model mlp-small --strategy ring --workers 2 --epochs 1000 --out ", out)));
   const fs::path records = fs::path(out) / "records/training-1/ring-2";
   AwaitSteps(records / "steps-rank1.jsonl");

@@ -145,19 +145,19 @@ TEST_F(ResumeTest, OnlyTheSameRunIsContinued) {
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     const Outcome outcome = Run(arguments);
     EXPECT_EQ(outcome.exit_code, 2) << why << outcome.out << outcome.err;
-    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    EXPECT_THAT(outcome.err, IsOneLine());
     EXPECT_THAT(outcome.err, Has(why));
   };
   refused({"--resume", "run", "--workers", "3"}, "which have --workers 2; omit --workers 3");
   refused({"--resume", "run", "--wire", "bfloat16"}, "which have no --wire; omit --wire bfloat16");
   refused({"--resume", "/no/such/run"}, "there is no such folder");
-  fs::create_directory(root_ / "work/empty");
+  fs::create_directory(Path("empty"));
   refused({"--resume", "empty"}, "it has no manifest.json");
-  std::ofstream(root_ / "work/empty/manifest.json") << "{\"schema_version\": 1, \"verb\": \"train\"}";
+  std::ofstream(Path("empty/manifest.json")) << "{\"schema_version\": 1, \"verb\": \"train\"}";
   refused({"--resume", "empty"}, "psring train --resume");
   // The same flag again is no contradiction, and a dry run changes nothing.
   const std::string before = Slurp(Folder("run") / "manifest.json");
-  const Outcome dry = Run({"compare", "--resume", "run", "--workers", "2", "--dry_run"});
+  const Outcome dry = Run(Words("compare --resume run --workers 2 --dry_run"));
   EXPECT_EQ(dry.exit_code, 0) << dry.err;
   EXPECT_EQ(Slurp(Folder("run") / "manifest.json"), before);
   // As if it were from another machine.
@@ -191,7 +191,7 @@ TEST_F(ResumeTest, ADamagedFileCostsAtMostItsRounds) {
       std::ofstream(file) << whole.substr(0, kept) << std::string(kind * (whole.size() - kept), 0);
     const Outcome second = Run({"compare", "--resume", "run"});
     if (file.filename() == "manifest.json" && second.exit_code == 2) {
-      EXPECT_EQ(std::ranges::count(second.err, '\n'), 1) << second.err;
+      EXPECT_THAT(second.err, IsOneLine());
       EXPECT_THAT(second.err,
                   testing::AnyOf(Has("start the comparison again"), Has("it has no manifest.json")));
     } else {
@@ -209,7 +209,7 @@ TEST_F(ResumeTest, ARunThatWasKilledWhileItPreparedSaysThatItCannotContinue) {
   std::ofstream(Folder("run") / "manifest.json").close();
   const Outcome outcome = Run({"compare", "--resume", "run"});
   EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+  EXPECT_THAT(outcome.err, IsOneLine());
   EXPECT_THAT(outcome.err, Has("it ended before its first round began"));
 }
 

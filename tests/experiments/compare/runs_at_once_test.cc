@@ -3,7 +3,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -42,8 +41,7 @@ class RunsAtOnceTest : public LaunchTest {
   static StartedOnes StartAtOnce(int count, const std::string& arguments) {
     StartedOnes ones;
     for (int i = 0; i < count; ++i) {
-      ones.push_back(
-          std::make_unique<Started>(Command(PSRING_BINARY, arguments), std::vector<std::string>()));
+      ones.push_back(StartPsring(arguments));
     }
     return ones;
   }
@@ -100,7 +98,7 @@ TEST_F(RunsAtOnceTest, ASecondRunIntoTheSameFolderIsRejectedBeforeItStarts) {
       const Started& refused = *ones[ones[0]->Succeeded() ? 1 : 0];
       EXPECT_TRUE(absl::StartsWith(refused.Story(), "ended with exit code 2")) << refused.Story();
       EXPECT_THAT(refused.errors(), Has("it is not empty, another run"));
-      EXPECT_EQ(std::count(refused.errors().begin(), refused.errors().end(), '\n'), 1) << refused.errors();
+      EXPECT_THAT(refused.errors(), IsOneLine());
       EXPECT_EQ(refused.output(), "");
       EXPECT_TRUE(fs::exists(fs::path(out) / "report.html"));
       fs::remove_all("new");

@@ -29,8 +29,7 @@ class CulpritsTest : public LaunchTest {
         "RANK=" + rank,          "WORLD_SIZE=" + world_size,          "LOCAL_WORLD_SIZE=",   "LOCAL_RANK=",
         "MASTER_ADDR=127.0.0.1", absl::StrCat("MASTER_PORT=", port_), "PSRING_STORE_HOSTED="};
     environment.insert(environment.begin(), more.begin(), more.end());
-    return std::make_unique<Started>(
-        Command(PSRING_TRAINER, absl::StrCat("--progress none ", flags, kCulpritSteps)), environment);
+    return StartTrainer(absl::StrCat("--progress none ", flags, kCulpritSteps), environment);
   }
 
   // All ranks fail in time, each with one line that contains `parts`.
@@ -39,7 +38,7 @@ class CulpritsTest : public LaunchTest {
     for (const auto& rank : ranks) {
       EXPECT_FALSE(rank->Succeeded());
       const std::string& says = rank->errors();
-      EXPECT_EQ(std::count(says.begin(), says.end(), '\n'), 1) << says;
+      EXPECT_THAT(says, IsOneLine());
       for (const std::string& part : parts) EXPECT_THAT(says, Has(part));
     }
   }
@@ -130,12 +129,11 @@ TEST_F(CulpritsEverywhereTest, WorldSizeOneOnlyOnRankZero) {
   StartJobs([&](const std::string& meeting) {
     StartedOnes ranks;
     for (const char* rank : {"0", "1"}) {
-      ranks.push_back(std::make_unique<Started>(
-          Command(PSRING_TRAINER, absl::StrCat("--progress none ", meeting, flags)),
-          std::vector<std::string>{absl::StrCat("RANK=", rank),
-                                   absl::StrCat("WORLD_SIZE=", rank == std::string("0") ? 1 : 2),
-                                   "LOCAL_WORLD_SIZE=", "LOCAL_RANK=", "MASTER_ADDR=127.0.0.1",
-                                   absl::StrCat("MASTER_PORT=", port_), "PSRING_STORE_HOSTED="}));
+      ranks.push_back(StartTrainer(
+          absl::StrCat("--progress none ", meeting, flags),
+          {absl::StrCat("RANK=", rank), absl::StrCat("WORLD_SIZE=", rank == std::string("0") ? 1 : 2),
+           "LOCAL_WORLD_SIZE=", "LOCAL_RANK=", "MASTER_ADDR=127.0.0.1", absl::StrCat("MASTER_PORT=", port_),
+           "PSRING_STORE_HOSTED="}));
     }
     return ranks;
   });
@@ -151,11 +149,10 @@ TEST_F(CulpritsEverywhereTest, DifferentModelOrFlagsOnOneRank) {
     StartJobs([&](const std::string& meeting) {
       StartedOnes ranks;
       for (const char* rank : {"0", "1", "2"}) {
-        ranks.push_back(std::make_unique<Started>(
-            Command(PSRING_TRAINER, absl::StrCat("--progress none ", meeting, flags,
-                                                 std::string(rank) == "2" ? other : usual)),
-            std::vector<std::string>{absl::StrCat("RANK=", rank), "WORLD_SIZE=3", "LOCAL_WORLD_SIZE=",
-                                     "MASTER_ADDR=127.0.0.1", absl::StrCat("MASTER_PORT=", port_)}));
+        ranks.push_back(StartTrainer(
+            absl::StrCat("--progress none ", meeting, flags, std::string(rank) == "2" ? other : usual),
+            {absl::StrCat("RANK=", rank), "WORLD_SIZE=3", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=127.0.0.1",
+             absl::StrCat("MASTER_PORT=", port_)}));
       }
       return ranks;
     });
@@ -185,10 +182,9 @@ TEST_F(CulpritsTest, AFileOfAKilledRun) {
   const std::string meeting = absl::StrCat("--strategy ring --rendezvous file://", folder_, "/meet");
   StartedOnes killed;
   for (const char* rank : {"0", "1"}) {
-    killed.push_back(std::make_unique<Started>(
-        Command(PSRING_TRAINER,
-                absl::StrCat(meeting, " --model mlp-small --data synthetic --steps 10000000 --no_eval")),
-        std::vector<std::string>{absl::StrCat("RANK=", rank), "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2"}));
+    killed.push_back(
+        StartTrainer(absl::StrCat(meeting, " --model mlp-small --data synthetic --steps 10000000 --no_eval"),
+                     {absl::StrCat("RANK=", rank), "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2"}));
   }
   ASSERT_TRUE(WaitUntil(killed, [&] { return absl::StrContains(killed[0]->output(), "step "); }))
       << killed[0]->Story();
@@ -197,8 +193,7 @@ TEST_F(CulpritsTest, AFileOfAKilledRun) {
   EXPECT_TRUE(std::filesystem::exists(Folder("meet")));
   StartedOnes ranks;
   for (const char* rank : {"0", "1"}) ranks.push_back(Rank(rank, "2", meeting));
-  EXPECT_TRUE(WaitForAll(ranks));
-  for (const auto& rank : ranks) EXPECT_TRUE(rank->Succeeded()) << rank->Story();
+  ExpectSuccess(ranks);
   EXPECT_FALSE(std::filesystem::exists(Folder("meet")));
 }
 
@@ -221,7 +216,7 @@ TEST_F(CulpritsTest, TwoRunsAtTheSameTimeOnOneFile) {
       succeeded += rank->Succeeded();
       turned_away += absl::StrContains(says, "; concurrent runs need different files");
       if (rank->Succeeded()) continue;
-      EXPECT_EQ(std::count(says.begin(), says.end(), '\n'), 1) << says;
+      EXPECT_THAT(says, IsOneLine());
       // On a busy machine a rank may start after its partner was rejected and the others have ended.
       const bool never_met = absl::StrContains(says, " never joined");
       late += never_met;
@@ -252,11 +247,11 @@ TEST_F(CulpritsTest, AMasterThatCannotBeReached) {
   for (const std::string& master : {std::string("127.0.0.1"), Namespaces::Address(77)}) {
     if (master != "127.0.0.1" && machines == nullptr) continue;
     for (const char* rank : {"1", "2"}) {
-      jobs[master].push_back(std::make_unique<Started>(
-          Command(PSRING_TRAINER, absl::StrCat("--progress none --strategy ring --timeout 3", kCulpritSteps)),
-          std::vector<std::string>{absl::StrCat("RANK=", rank), "WORLD_SIZE=3", "LOCAL_WORLD_SIZE=",
-                                   "MASTER_ADDR=" + master, absl::StrCat("MASTER_PORT=", port_)},
-          master == "127.0.0.1" ? ChildNetwork() : machines->node(0)));
+      jobs[master].push_back(
+          StartTrainer(absl::StrCat("--progress none --strategy ring --timeout 3", kCulpritSteps),
+                       {absl::StrCat("RANK=", rank), "WORLD_SIZE=3",
+                        "LOCAL_WORLD_SIZE=", "MASTER_ADDR=" + master, absl::StrCat("MASTER_PORT=", port_)},
+                       master == "127.0.0.1" ? ChildNetwork() : machines->node(0)));
     }
   }
   for (auto& [master, ranks] : jobs) {
@@ -267,23 +262,21 @@ TEST_F(CulpritsTest, AMasterThatCannotBeReached) {
 
 TEST_F(CulpritsTest, RankZeroOnAnotherMachineThanMasterAddr) {
   StartedOnes ranks;
-  ranks.push_back(std::make_unique<Started>(
-      Command(PSRING_TRAINER,
-              absl::StrCat("--progress none --bind 127.0.0.1 --strategy ring --timeout 3", kCulpritSteps)),
-      std::vector<std::string>{"RANK=0", "WORLD_SIZE=3", "LOCAL_WORLD_SIZE=",
-                               "MASTER_ADDR=no-such-host.invalid", "MASTER_PORT=29500"}));
+  ranks.push_back(StartTrainer(
+      absl::StrCat("--progress none --bind 127.0.0.1 --strategy ring --timeout 3", kCulpritSteps),
+      {"RANK=0", "WORLD_SIZE=3", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=no-such-host.invalid",
+       "MASTER_PORT=29500"}));
   ExpectOneLineEach(ranks, {"no-such-host.invalid"});
 }
 
 TEST_F(CulpritsTest, AServerBesideRankZeroEndsWithItsTrainer) {
   StartedOnes ranks;
   for (const char* rank : {"0", "1"}) {
-    ranks.push_back(std::make_unique<Started>(
-        Command(PSRING_TRAINER,
-                "--strategy ps-sync --model mlp-small --data synthetic --steps 1000000 --no_eval "
-                "--timeout 20"),
-        std::vector<std::string>{absl::StrCat("RANK=", rank), "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2",
-                                 "MASTER_ADDR=127.0.0.1", absl::StrCat("MASTER_PORT=", port_)}));
+    ranks.push_back(
+        StartTrainer("--strategy ps-sync --model mlp-small --data synthetic --steps 1000000 --no_eval "
+                     "--timeout 20",
+                     {absl::StrCat("RANK=", rank), "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2",
+                      "MASTER_ADDR=127.0.0.1", absl::StrCat("MASTER_PORT=", port_)}));
   }
   ASSERT_TRUE(WaitUntil(ranks, [&] { return absl::StrContains(ranks[0]->output(), "step "); }))
       << ranks[0]->Story();

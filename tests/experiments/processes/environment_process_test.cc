@@ -17,29 +17,22 @@ using testing::Not;
 
 constexpr char kShortTraining[] = "--strategy ring --model mlp-small --data synthetic --steps 3 --no_eval";
 
+using Variables = std::vector<std::string>;
+
 class EnvironmentTest : public LaunchTest {
  protected:
-  using Words = std::vector<std::string>;
-
   // Runs `script` in /bin/sh, where $psring and $trainer are the programs, $folder is the test's and $flags
   // are of a short training.
-  std::unique_ptr<Started> Shell(const std::string& script, Words environment = {}) const {
+  std::unique_ptr<Started> Shell(const std::string& script, Variables environment = {}) const {
     for (const std::string& variable :
          {absl::StrCat("psring=", PSRING_BINARY), absl::StrCat("trainer=", PSRING_TRAINER),
           absl::StrCat("folder=", folder_), absl::StrCat("flags=", kShortTraining)}) {
       environment.push_back(variable);
     }
-    return std::make_unique<Started>(Words{"/bin/sh", "-c", script}, environment);
+    return std::make_unique<Started>(std::vector<std::string>{"/bin/sh", "-c", script}, environment);
   }
-  StartedOnes RunAll(StartedOnes started) const {
-    EXPECT_TRUE(WaitForAll(started));
-    return started;
-  }
-  std::unique_ptr<Started> Run(const std::string& script, Words environment = {}) const {
-    StartedOnes one;
-    one.push_back(Shell(script, std::move(environment)));
-    EXPECT_TRUE(WaitForAll(one)) << one[0]->Story();
-    return std::move(one[0]);
+  std::unique_ptr<Started> Run(const std::string& script, Variables environment = {}) const {
+    return Ended(Shell(script, std::move(environment)));
   }
 };
 
@@ -49,15 +42,14 @@ TEST_F(EnvironmentTest, PmisRankAndSizeSufficeOnOneHost) {
   for (int rank = 0; rank < 2; ++rank) {
     ranks.push_back(Shell("$trainer $flags; exit $?", {absl::StrCat("PMI_RANK=", rank), "PMI_SIZE=2"}));
   }
-  ranks = RunAll(std::move(ranks));
-  for (const auto& rank : ranks) EXPECT_TRUE(rank->Succeeded()) << rank->Story();
+  ExpectSuccess(ranks);
   EXPECT_THAT(ranks[0]->output(), Has("3 steps in"));
 }
 
 class SrunTest : public EnvironmentTest {
  protected:
   // The variables of a step with a PMI plugin, whose nodes are this one.
-  Words Step(int process, const std::string& tasks_per_node) const {
+  Variables Step(int process, const std::string& tasks_per_node) const {
     return {absl::StrCat("SLURM_PROCID=", process),
             "SLURM_STEP_NUM_TASKS=2",
             "SLURM_LOCALID=0",
@@ -74,8 +66,7 @@ class SrunTest : public EnvironmentTest {
 TEST_F(SrunTest, AStepWithAPmiPluginTrains) {
   StartedOnes ranks;
   for (int rank = 0; rank < 2; ++rank) ranks.push_back(Shell("exec $trainer $flags", Step(rank, "1(x2)")));
-  ranks = RunAll(std::move(ranks));
-  for (const auto& rank : ranks) EXPECT_TRUE(rank->Succeeded()) << rank->Story();
+  ExpectSuccess(ranks);
 }
 
 TEST_F(SrunTest, AStepWithAPmiPluginTellsNodesTheirNumbersAndAddress) {
@@ -86,8 +77,7 @@ TEST_F(SrunTest, AStepWithAPmiPluginTellsNodesTheirNumbersAndAddress) {
               "--bind 127.0.0.1 -b 4K -e 4K -n 1 -w 0 --rounds 1 --timeout 20 --out $folder/run",
               Step(node, "1(x2)")));
   }
-  nodes = RunAll(std::move(nodes));
-  for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
+  ExpectSuccess(nodes);
 }
 
 // A network of its own with two addresses, in which the name service is unreachable. `more`: other commands.

@@ -31,12 +31,9 @@ class LaunchersTest : public LaunchTest {
   std::string Reference(const std::string& strategy) {
     if (const auto known = references_.find(strategy); known != references_.end()) return known->second;
     const std::string folder = Folder(absl::StrCat("reference", references_.size()));
-    StartedOnes threads;
-    threads.push_back(std::make_unique<Started>(
-        Command(PSRING_TRAINER,
-                absl::StrCat(strategy, " ", kShort, " --ranks_per_process ", kRanks, " --record ", folder)),
-        std::vector<std::string>()));
-    EXPECT_TRUE(WaitForAll(threads) && threads[0]->Succeeded()) << threads[0]->Story();
+    const auto threads = Ended(StartTrainer(
+        absl::StrCat(strategy, " ", kShort, " --ranks_per_process ", kRanks, " --record ", folder)));
+    EXPECT_TRUE(threads->Succeeded()) << threads->Story();
     return references_[strategy] = TheWeights(folder);
   }
 
@@ -54,13 +51,12 @@ class LaunchersTest : public LaunchTest {
     for (const std::string& strategy : kStrategies) {
       SCOPED_TRACE(strategy);
       const std::string folder = Folder(absl::StrCat("launched", number++));
-      StartedOnes launched;
-      launched.push_back(std::make_unique<Started>(
-          Command(Words(launcher).front(),
-                  absl::StrCat(launcher.substr(launcher.find(' ')), " ", PSRING_TRAINER, " ", strategy, " ",
-                               kShort, " --record ", folder, more)),
-          environment));
-      EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded()) << launched[0]->Story();
+      const auto launched =
+          Ended(StartProgram(Words(launcher).front(),
+                             absl::StrCat(launcher.substr(launcher.find(' ')), " ", PSRING_TRAINER, " ",
+                                          strategy, " ", kShort, " --record ", folder, more),
+                             environment));
+      EXPECT_TRUE(launched->Succeeded()) << launched->Story();
       EXPECT_EQ(TheWeights(folder), Reference(strategy));
     }
   }
@@ -79,11 +75,10 @@ class NamespacesLaunchTest : public LaunchersTest {
   }
 
   std::unique_ptr<Started> Node(int node, const std::string& arguments) {
-    return std::make_unique<Started>(
-        Command(PSRING_BINARY, absl::StrCat("train ", arguments, " --nnodes 2 --node_rank ", node,
-                                            " --master_addr ", Namespaces::Address(0),
-                                            node == 0 ? absl::StrCat(" --out ", folder_, "/run") : "")),
-        std::vector<std::string>(), machines_->node(node));
+    return StartPsring(
+        absl::StrCat("train ", arguments, " --nnodes 2 --node_rank ", node, " --master_addr ",
+                     Namespaces::Address(0), node == 0 ? absl::StrCat(" --out ", folder_, "/run") : ""),
+        {}, machines_->node(node));
   }
 
   Interrupt interrupt_;
@@ -101,8 +96,7 @@ TEST_F(NamespacesLaunchTest, TwoMachinesWithTorchrunsFlagsTrainToTheSameWeights)
       for (int node : {1, 0}) {
         nodes.push_back(Node(node, absl::StrCat(strategy, placement, " ", kShort, " --nproc_per_node 2")));
       }
-      EXPECT_TRUE(WaitForAll(nodes));
-      for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
+      ExpectSuccess(nodes);
       EXPECT_THAT(nodes[1]->output(), Has("on 2 machines"));
       EXPECT_EQ(TheWeights(Folder("run")), Reference(strategy));
     }
@@ -117,36 +111,29 @@ TEST_F(NamespacesLaunchTest, OneProcessForAllDevicesOfAMachineTrainsToTheSameWei
     StartedOnes nodes;
     for (int node : {1, 0})
       nodes.push_back(Node(node, absl::StrCat(strategy, placement, " ", kShort, " --ranks_per_process 2")));
-    EXPECT_TRUE(WaitForAll(nodes));
-    for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
+    ExpectSuccess(nodes);
     EXPECT_EQ(TheWeights(Folder("run")), Reference(strategy));
   }
 }
 
 // With one process per rank, and with one per machine.
 TEST_F(LaunchersTest, MachinesOnTheLoopbackAddUpTheirGradients) {
-  StartedOnes single;
-  single.push_back(std::make_unique<Started>(
-      Command(PSRING_BINARY, absl::StrCat("train --strategy single --reference_workers 2 --micro_batches 2 ",
-                                          kShort, " --out ", Folder("single"))),
-      std::vector<std::string>()));
-  ASSERT_TRUE(WaitForAll(single) && single[0]->Succeeded()) << single[0]->Story();
+  const auto single =
+      Ended(StartPsring(absl::StrCat("train --strategy single --reference_workers 2 --micro_batches 2 ",
+                                     kShort, " --out ", Folder("single"))));
+  ASSERT_TRUE(single->Succeeded()) << single->Story();
   for (const std::string layout : {"--nproc_per_node 2", "--ranks_per_process 2"}) {
     SCOPED_TRACE(layout);
     std::filesystem::remove_all(Folder("run"));
     const int port = FreePort();
     StartedOnes nodes;
     for (const int node : {1, 0}) {
-      nodes.push_back(std::make_unique<Started>(
-          Command(PSRING_BINARY,
-                  absl::StrCat(
-                      "train ", kStrategies[1], " --local_aggregation --server_placement rank0 ", kShort, " ",
-                      layout, " --nnodes 2 --master_addr 127.0.0.1 --bind 127.0.0.1 --master_port ", port,
-                      " --node_rank ", node, node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")),
-          std::vector<std::string>()));
+      nodes.push_back(StartPsring(absl::StrCat(
+          "train ", kStrategies[1], " --local_aggregation --server_placement rank0 ", kShort, " ", layout,
+          " --nnodes 2 --master_addr 127.0.0.1 --bind 127.0.0.1 --master_port ", port, " --node_rank ", node,
+          node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")));
     }
-    EXPECT_TRUE(WaitForAll(nodes));
-    for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
+    ExpectSuccess(nodes);
     EXPECT_EQ(TheWeights(Folder("run")), Weights(Folder("single")).front());
   }
 }
@@ -220,12 +207,9 @@ TEST_F(NamespacesLaunchTest, AProcessKilledOnAnotherMachineRestartsAll) {
   const std::string training =
       "--model mlp-small --data synthetic --steps 150 --batch 16 --no_eval --timeout 20 "
       "--strategy ring";
-  StartedOnes undisturbed;
-  undisturbed.push_back(std::make_unique<Started>(
-      Command(PSRING_TRAINER,
-              absl::StrCat(training, " --ranks_per_process 4 --record ", Folder("undisturbed"))),
-      std::vector<std::string>()));
-  ASSERT_TRUE(WaitForAll(undisturbed) && undisturbed[0]->Succeeded()) << undisturbed[0]->Story();
+  const auto undisturbed =
+      Ended(StartTrainer(absl::StrCat(training, " --ranks_per_process 4 --record ", Folder("undisturbed"))));
+  ASSERT_TRUE(undisturbed->Succeeded()) << undisturbed->Story();
 
   StartedOnes nodes;
   for (int node : {0, 1}) {
@@ -242,8 +226,7 @@ TEST_F(NamespacesLaunchTest, AProcessKilledOnAnotherMachineRestartsAll) {
     kill(trainer, SIGKILL);
     before = trainer;
   }
-  EXPECT_TRUE(WaitForAll(nodes));
-  for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
+  ExpectSuccess(nodes);
   EXPECT_THAT(nodes[0]->output(), Has("was killed by SIGKILL", "0 restarts are left"));
   EXPECT_EQ(TheWeights(Folder("run")), TheWeights(Folder("undisturbed")));
 }
@@ -262,14 +245,12 @@ TEST_F(LaunchersTest, ARankThatDiesOnAnotherMachineBeforeItJoinsIsNamedBeforeThe
   const int port = FreePort();
   StartedOnes nodes;
   for (const int node : {0, 1}) {
-    nodes.push_back(std::make_unique<Started>(
-        Command(node == 0 ? PSRING_BINARY : (binaries / "psring").string(),
-                absl::StrCat("train --strategy ps-async --model mlp-small --data synthetic --steps 5 --batch "
-                             "16 --no_eval --timeout 100 --nproc_per_node 2 --nnodes 2 --master_addr "
-                             "127.0.0.1 --bind 127.0.0.1 --master_port ",
-                             port, " --node_rank ", node,
-                             node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")),
-        std::vector<std::string>()));
+    nodes.push_back(StartProgram(
+        node == 0 ? PSRING_BINARY : (binaries / "psring").string(),
+        absl::StrCat("train --strategy ps-async --model mlp-small --data synthetic --steps 5 --batch "
+                     "16 --no_eval --timeout 100 --nproc_per_node 2 --nnodes 2 --master_addr "
+                     "127.0.0.1 --bind 127.0.0.1 --master_port ",
+                     port, " --node_rank ", node, node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")));
   }
   ASSERT_TRUE(WaitForAll(nodes)) << nodes[0]->Story() << nodes[1]->Story();
   for (const auto& node : nodes) {
@@ -301,8 +282,7 @@ TEST_F(NamespacesLaunchTest, ADedicatedServerRunsOnTheLastMachine) {
     nodes.push_back(Node(
         node, absl::StrCat(kStrategies[1], " --server_placement dedicated ", kShort, " --nproc_per_node 4")));
   }
-  EXPECT_TRUE(WaitForAll(nodes));
-  for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
+  ExpectSuccess(nodes);
   EXPECT_THAT(nodes[1]->output(), Has("1 process on this node"));
   EXPECT_EQ(TheWeights(Folder("run")), Reference(kStrategies[1]));
 }
@@ -352,14 +332,13 @@ TEST_F(LaunchersTest, MpirunTrainsToTheSameWeights) {
 TEST_F(LaunchersTest, UnderMpirunTheLastRanksCanBeServers) {
   const auto mpirun = FindMpirun({.ranks = kRanks + 2});
   if (!mpirun.ok()) GTEST_SKIP() << mpirun.status().message();
-  StartedOnes launched;
-  launched.push_back(std::make_unique<Started>(
-      Command(mpirun->prefix.front(),
-              absl::StrCat(absl::StrJoin(mpirun->prefix.begin() + 1, mpirun->prefix.end(), " "), " ",
-                           PSRING_TRAINER, " ", kStrategies[1], " --server_placement dedicated --servers 2 ",
-                           kShort, " --record ", Folder("run"))),
+  const auto launched = Ended(StartProgram(
+      mpirun->prefix.front(),
+      absl::StrCat(absl::StrJoin(mpirun->prefix.begin() + 1, mpirun->prefix.end(), " "), " ", PSRING_TRAINER,
+                   " ", kStrategies[1], " --server_placement dedicated --servers 2 ", kShort, " --record ",
+                   Folder("run")),
       mpirun->environment));
-  EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded()) << launched[0]->Story();
+  EXPECT_TRUE(launched->Succeeded()) << launched->Story();
   EXPECT_EQ(TheWeights(Folder("run")), Reference(kStrategies[1]));
   for (int server : {0, 1}) {
     EXPECT_TRUE(std::filesystem::exists(Folder(absl::StrCat("run/result-server", server, ".json"))));
@@ -393,15 +372,12 @@ TEST_F(SlurmLaunchTest, SrunTrainsToTheSameWeights) {
 // The script that users get, with another job size.
 TEST_F(SlurmLaunchTest, TheBatchScriptTrainsToTheSameWeights) {
   const std::filesystem::path build = std::filesystem::path(PSRING_TRAINER).parent_path().parent_path();
-  StartedOnes launched;
-  launched.push_back(std::make_unique<Started>(
-      Command("/bin/sh", absl::StrCat(PSRING_SLURM_SCRIPT, " sbatch --wait --nodes 1 --ntasks-per-node ",
-                                      kRanks, " --output ", Folder("says.txt"), " ", PSRING_BATCH_SCRIPT, " ",
-                                      kStrategies[0], " ", kShort)),
-      std::vector<std::string>{absl::StrCat("PSRING_BUILD=", build.string()),
-                               absl::StrCat("PSRING_RECORDS=", Folder("records"))}));
-  EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded())
-      << launched[0]->Story() << Slurp(Folder("says.txt"));
+  const auto launched = Ended(StartProgram(
+      "/bin/sh",
+      absl::StrCat(PSRING_SLURM_SCRIPT, " sbatch --wait --nodes 1 --ntasks-per-node ", kRanks, " --output ",
+                   Folder("says.txt"), " ", PSRING_BATCH_SCRIPT, " ", kStrategies[0], " ", kShort),
+      {absl::StrCat("PSRING_BUILD=", build.string()), absl::StrCat("PSRING_RECORDS=", Folder("records"))}));
+  EXPECT_TRUE(launched->Succeeded()) << launched->Story() << Slurp(Folder("says.txt"));
   EXPECT_EQ(TheWeights(Folder("records")), Reference(kStrategies[0]));
   EXPECT_THAT(Slurp(Folder("says.txt")), Has("5 steps in "));
 }
@@ -409,15 +385,12 @@ TEST_F(SlurmLaunchTest, TheBatchScriptTrainsToTheSameWeights) {
 // A failing rank ends all ranks, and its error is in the job's output.
 TEST_F(SlurmLaunchTest, TheBatchScriptEndsWhenARankFails) {
   const std::filesystem::path build = std::filesystem::path(PSRING_TRAINER).parent_path().parent_path();
-  StartedOnes launched;
-  launched.push_back(std::make_unique<Started>(
-      Command("/bin/sh", absl::StrCat(PSRING_SLURM_SCRIPT, " sbatch --wait --nodes 1 --ntasks-per-node 2 ",
-                                      "--output ", Folder("says.txt"), " ", PSRING_BATCH_SCRIPT,
-                                      " --strategy ring --model no-such-model")),
-      std::vector<std::string>{absl::StrCat("PSRING_BUILD=", build.string()),
-                               absl::StrCat("PSRING_RECORDS=", Folder("records"))}));
-  EXPECT_TRUE(WaitForAll(launched));
-  EXPECT_FALSE(launched[0]->Succeeded());
+  const auto launched = Ended(StartProgram(
+      "/bin/sh",
+      absl::StrCat(PSRING_SLURM_SCRIPT, " sbatch --wait --nodes 1 --ntasks-per-node 2 ", "--output ",
+                   Folder("says.txt"), " ", PSRING_BATCH_SCRIPT, " --strategy ring --model no-such-model"),
+      {absl::StrCat("PSRING_BUILD=", build.string()), absl::StrCat("PSRING_RECORDS=", Folder("records"))}));
+  EXPECT_FALSE(launched->Succeeded());
   EXPECT_THAT(Slurp(Folder("says.txt")), Has("no-such-model"));
 }
 

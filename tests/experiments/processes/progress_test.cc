@@ -3,11 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/cli/command_line.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -97,7 +96,7 @@ TEST(Progress, LongEvaluationsAreAnnouncedOnce) {
       EXPECT_NE(out.find("evaluating 0%"), std::string::npos) << out;
     } else {
       EXPECT_TRUE(absl::StartsWith(out, "evaluating 1000 samples, about 1")) << out;
-      EXPECT_EQ(std::ranges::count(out, '\n'), 1) << out;
+      EXPECT_THAT(out, IsOneLine());
     }
   }
 }

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -91,7 +90,7 @@ TEST_F(RestartTest, InvalidResumeFailsWithOneLineBeforeAnythingStarts) {
     EXPECT_EQ(Wait(), 2) << flags << ": " << output();
     const std::string text = output();
     EXPECT_THAT(text, Has(says));
-    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+    EXPECT_THAT(text, IsOneLine());
     EXPECT_FALSE(fs::exists(Out("bad")));
   }
 }

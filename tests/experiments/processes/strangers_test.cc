@@ -36,14 +36,12 @@ std::unique_ptr<Rendezvous> Stranger(int port) {
 class StrangersTest : public LaunchTest {
  protected:
   std::unique_ptr<Started> Node(int node) {
-    return std::make_unique<Started>(
-        Command(PSRING_BINARY,
-                absl::StrCat("train --strategy ring --model mlp-small --data synthetic --steps 5 --batch 16 "
-                             "--no_eval --timeout 20 --nnodes 2 --master_addr 127.0.0.1 --bind 127.0.0.1 "
-                             "--master_port ",
-                             port_, " --node_rank ", node,
-                             node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")),
-        std::vector<std::string>{absl::StrCat("TMPDIR=", folder_)});
+    return StartPsring(
+        absl::StrCat("train --strategy ring --model mlp-small --data synthetic --steps 5 --batch 16 "
+                     "--no_eval --timeout 20 --nnodes 2 --master_addr 127.0.0.1 --bind 127.0.0.1 "
+                     "--master_port ",
+                     port_, " --node_rank ", node, node == 0 ? absl::StrCat(" --out ", Folder("run")) : ""),
+        {absl::StrCat("TMPDIR=", folder_)});
   }
 
   // Runs a job in whose store the stranger writes before node 1 starts. A node may replace a value before the
@@ -209,7 +207,7 @@ TEST_F(FollowerTest, IgnoresInvalidOrders) {
     const Followed followed = After(order);
     EXPECT_TRUE(followed.status.ok()) << followed.status;
     EXPECT_THAT(followed.printed, Has("ignored an order for this node: "));
-    EXPECT_EQ(std::count(followed.printed.begin(), followed.printed.end(), '\n'), 1) << followed.printed;
+    EXPECT_THAT(followed.printed, IsOneLine());
   }
 }
 

@@ -89,10 +89,9 @@ TEST_P(WorkerLossTest, RanksStartedByHandReportALostWorker) {
     Clear();
     StartedOnes ranks;
     for (int rank = 0; rank < kWorkers; ++rank) {
-      ranks.push_back(std::make_unique<Started>(
-          Command(PSRING_TRAINER, absl::StrCat("--progress none --rendezvous file://", folder_,
-                                               "/meet --record ", Folder("records"), " ", Training())),
-          std::vector<std::string>{absl::StrCat("RANK=", rank), absl::StrCat("WORLD_SIZE=", kWorkers)}));
+      ranks.push_back(StartTrainer(absl::StrCat("--progress none --rendezvous file://", folder_,
+                                                "/meet --record ", Folder("records"), " ", Training()),
+                                   {absl::StrCat("RANK=", rank), absl::StrCat("WORLD_SIZE=", kWorkers)}));
     }
     ASSERT_TRUE(ReachesSomeMoment(random, ranks)) << ranks[0]->Story();
     const int victim = 1 + static_cast<int>(random() % (kWorkers - 1));
@@ -117,10 +116,8 @@ TEST_P(WorkerLossTest, PsringReportsALostWorker) {
   AtRandomMoments(1, [&](std::mt19937& random) {
     Clear();
     StartedOnes psring;
-    psring.push_back(std::make_unique<Started>(
-        Command(PSRING_BINARY, absl::StrCat("train --workers ", kWorkers, " --link none --out ",
-                                            Folder("run"), " ", Training())),
-        std::vector<std::string>{}));
+    psring.push_back(StartPsring(
+        absl::StrCat("train --workers ", kWorkers, " --link none --out ", Folder("run"), " ", Training())));
     ASSERT_TRUE(ReachesSomeMoment(random, psring)) << psring[0]->Story();
     const int victim = static_cast<int>(random() % kWorkers);
     for (const auto& [who, pid] : TrainingProcesses(Folder("run"))) {
@@ -167,9 +164,8 @@ TEST_F(LaunchTest, AFrozenWorkerDoesNotLoseTheResultOfTheOthers) {
           job.nodes == 1 ? absl::StrCat(" --workers ", kWorkers, " --link none")
                          : absl::StrCat(" --nproc_per_node 2 --nnodes 2 --node_rank ", node,
                                         " --master_addr 127.0.0.1 --bind 127.0.0.1 --master_port ", port);
-      job.psring.push_back(std::make_unique<Started>(
-          Command(PSRING_BINARY, absl::StrCat(training, where, node == 0 ? out : "")),
-          std::vector<std::string>{absl::StrCat("TMPDIR=", Folder(job.name + "-tmp"))}));
+      job.psring.push_back(StartPsring(absl::StrCat(training, where, node == 0 ? out : ""),
+                                       {absl::StrCat("TMPDIR=", Folder(job.name + "-tmp"))}));
     }
   }
   for (Frozen& job : jobs) {
@@ -213,13 +209,11 @@ TEST_F(LaunchTest, AServerThatDoesNotRespondIsNamed) {
                                           "--strategy ps-async --model mlp-small --data synthetic"};
   StartedOnes jobs;
   for (size_t i = 0; i < kinds.size(); ++i) {
-    jobs.push_back(std::make_unique<Started>(
-        Command(PSRING_BINARY,
-                absl::StrCat("train ", kinds[i], " --workers ", kWorkers,
-                             " --link none --batch 16 --no_eval --jitter_ms 3 --steps 2000 --timeout 7",
-                             " --checkpoint_every 10 --checkpoint_dir ", Folder(absl::StrCat("to", i)),
-                             " --out ", Folder(absl::StrCat("run", i)))),
-        std::vector<std::string>{}));
+    jobs.push_back(
+        StartPsring(absl::StrCat("train ", kinds[i], " --workers ", kWorkers,
+                                 " --link none --batch 16 --no_eval --jitter_ms 3 --steps 2000 --timeout 7",
+                                 " --checkpoint_every 10 --checkpoint_dir ", Folder(absl::StrCat("to", i)),
+                                 " --out ", Folder(absl::StrCat("run", i)))));
   }
   for (size_t i = 0; i < kinds.size(); ++i) {
     ASSERT_TRUE(WaitUntil(*jobs[i], [&] { return HasCheckpoint(Folder(absl::StrCat("to", i)), 10); }))

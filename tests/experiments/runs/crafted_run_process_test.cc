@@ -75,17 +75,16 @@ class CraftedRun : public PsringInAFolder {
  protected:
   void SetUp() override {
     PsringInAFolder::SetUp();
-    const Outcome made = Run({"compare",      "--data",    "synthetic", "--model", "mlp-small",
-                              "--strategies", "ps-async",  "--workers", "2,3",     "--batch",
-                              "32",           "--repeats", "1",         "--steps", "4",
-                              "--link",       "none",      "--no_eval", "--out",   "run"});
+    const Outcome made =
+        Run(Words("compare --data synthetic --model mlp-small --strategies ps-async --workers 2,3 --batch 32 "
+                  "--repeats 1 --steps 4 --link none --no_eval --out run"));
     ASSERT_EQ(made.exit_code, 0) << made.err;
     // As if it had been interrupted.
     manifest_ = json::parse(Slurp(run() / "manifest.json"));
     manifest_["cost"]["rounds_planned"] = 2;
     PutText(run() / "manifest.json", manifest_.dump());
   }
-  fs::path run() const { return root_ / "work/run"; }
+  fs::path run() const { return Path("run"); }
   // Of the launch of ps-async with two workers.
   static std::string Record(const std::string& name) { return "records/cost-1/ps-async-2/" + name; }
 
@@ -147,7 +146,7 @@ void CraftedRun::ChangeWhatReportAndPredictRead() {
     ExpectOneLine(predict, /*fails=*/true, row.substr(0, 50));
   }
   PutText(run() / "summary.csv", csv);
-  fs::create_symlink("loop", root_ / "work/loop");
+  fs::create_symlink("loop", Path("loop"));
   fs::create_symlink("bench.json", run() / "bench.json");
   for (const std::string& path : {std::string("run"), std::string("loop"), std::string(300, 'x')})
     ExpectOneLine({"predict", "--calibrate", path, "--link", "1gbit"}, /*fails=*/path != "run", path);

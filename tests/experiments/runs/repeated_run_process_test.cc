@@ -20,7 +20,7 @@ class RepeatedRun : public LaunchTest {
   // Runs psring to its end.
   std::unique_ptr<Started> Run(const std::string& arguments) {
     StartedOnes ones;
-    ones.push_back(std::make_unique<Started>(Command(PSRING_BINARY, arguments), std::vector<std::string>()));
+    ones.push_back(StartPsring(arguments));
     EXPECT_TRUE(WaitForAll(ones)) << arguments;
     return std::move(ones.front());
   }
