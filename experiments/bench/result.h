@@ -84,4 +84,9 @@ class BenchResult {
   size_t done_ = 0, of_ = 0;
 };
 
+// Aborted unless, for every number of workers above 1, the fastest all-reduce of the largest size has the
+// required bus bandwidth. The message names that all-reduce, then `slowest` (the slowest node or link), or,
+// if it is empty, the slowest of several all-reduces.
+absl::Status CheckBusbw(const BenchRequest& request, const BenchResult& result, const std::string& slowest);
+
 }  // namespace psring

@@ -17,7 +17,7 @@
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
-#include "experiments/compare/checkpoints.h"
+#include "experiments/compare/runner.h"
 #include "experiments/engine/launch.h"
 #include "experiments/host/connections.h"
 #include "experiments/plan/budget.h"
@@ -187,7 +187,7 @@ absl::Status Experiment::MeasureWires() {
     return absl::OkStatus();
   }
   display_.Redraw("measuring the loopback");
-  const absl::StatusOr<Wires> wires = CalibrateLoopback(prepared_.machine.cores, absl::Seconds(1));
+  const absl::StatusOr<Wires> wires = CalibrateLoopback(prepared_.machine.cores, absl::Milliseconds(400));
   if (wires.ok()) {
     manifest_.wires = *wires;
   } else {
@@ -269,9 +269,8 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   if (part == "cost" && launched.foreign_cpu_pct > kMaxForeignCpuPct && repeats_left_ > 0 &&
       launched.wall_s < left_s()) {
     --repeats_left_;
-    display_.Say(
-        absl::StrCat(In(language(), kNoteLine), Say(language(), kDisturbed, configuration.name(),
-                                                    absl::StrFormat("%.0f", launched.foreign_cpu_pct))));
+    display_.Note(
+        Say(language(), kDisturbed, configuration.name(), absl::StrFormat("%.0f", launched.foreign_cpu_pct)));
     std::filesystem::remove_all(folder, error);
     PSRING_ASSIGN_OR_RETURN(folder, folder_.RecordFolder(run));
     PSRING_RETURN_IF_ERROR(ResolveTimes(folder, seeded));
@@ -290,8 +289,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     // Waits are not meaningful if the clocks differ by a notable share of a step.
     const bool known = within_ms <= kClockShare * figures.step_ms;
     if (!known) figures.wait_ms.reset();
-    display_.Say(absl::StrCat(In(language(), kNoteLine), Say(language(), known ? kClocksAgree : kClocksApart,
-                                                             absl::StrFormat("%.2g", within_ms))));
+    display_.Note(Say(language(), known ? kClocksAgree : kClocksApart, absl::StrFormat("%.2g", within_ms)));
   }
   std::string line =
       Say(language(), kLaunchLine, label, configuration.name(), WithThousands(figures.samples_per_s),

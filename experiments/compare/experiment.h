@@ -13,9 +13,9 @@
 #include "experiments/compare/resume.h"
 #include "experiments/compare/runner.h"
 #include "experiments/plan/rates.h"
-#include "experiments/runs/event_file.h"
 #include "experiments/runs/manifest.h"
 #include "experiments/runs/run_folder.h"
+#include "experiments/runs/tensorboard.h"
 
 namespace psring {
 
@@ -60,7 +60,11 @@ class Experiment {
     return folder_.Write("rates.csv", RatesCsv(tried));
   }
   absl::StatusOr<std::vector<TriedRate>> ReadRates() const;
-  void note(const std::string& text) { manifest_.plan.notes.push_back(text); }
+  // Also prints it.
+  void AddNote(const std::string& text) {
+    note(text);
+    display_.Note(text);
+  }
 
   // `status`, which ended the run before any round did; if that was a signal, it also says what was kept.
   absl::Status WithoutResults(const absl::Status& status) const;
@@ -112,6 +116,7 @@ class Experiment {
   absl::Status Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows);
 
   Language language() const { return flags_.options.language; }
+  void note(const std::string& text) { manifest_.plan.notes.push_back(text); }
 
   const ExperimentFlags& flags_;
   const Prepared& prepared_;

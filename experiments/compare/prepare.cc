@@ -1,12 +1,19 @@
 #include "experiments/compare/prepare.h"
 
-#include <algorithm>
-#include <utility>
+#include <poll.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/base/wall_time.h"
 #include "common/cli/delays.h"
@@ -16,10 +23,12 @@
 #include "common/rendezvous/own_address.h"
 #include "experiments/compare/on_nodes.h"
 #include "experiments/host/gpu_probe.h"
+#include "experiments/plan/budget.h"
 #include "experiments/plan/launches.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/processes/mpirun.h"
 #include "experiments/processes/temporary_folder.h"
+#include "experiments/texts/errors.h"
 #include "experiments/texts/plan.h"
 
 namespace psring {
@@ -151,13 +160,11 @@ absl::Status BuildVirtualCluster(const ExperimentFlags& flags,
   const LinkReport& report = prepared.virtual_cluster.cluster->report();
   // As built, not as scaled by --scale: plans contain real durations.
   SetLink(report.bits_per_s, report.latency_s, prepared);
-  const auto note = [&](const std::string& text) {
-    if (!text.empty()) display.Say(absl::StrCat(In(language, kNoteLine), text));
-  };
   display.Say(Say(language, kNetworkLine, DescribeLink(Nominal(report, flags.link.scale), language)));
-  note(prepared.virtual_cluster.why_lower);
+  const std::string& why_lower = prepared.virtual_cluster.why_lower;
+  if (!why_lower.empty()) display.Note(why_lower);
   if (!why_userspace.empty()) {
-    note(Say(language, kNoNamespaces, why_userspace));
+    display.Note(Say(language, kNoNamespaces, why_userspace));
   }
   return absl::OkStatus();
 }
@@ -173,6 +180,27 @@ absl::Status OpenMeasured(const TrainingOptions& training, Prepared& prepared) {
     prepared.measured.push_back(*std::move(run));
   }
   return absl::OkStatus();
+}
+
+constexpr int kAnswerMs = 120'000;
+
+// A process in the background would be stopped when it reads.
+bool CanAsk() {
+  return isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1 && tcgetpgrp(STDIN_FILENO) == getpgrp();
+}
+
+// The line that the user types; empty: none.
+std::string Answer(const Interrupt& interrupt) {
+  pollfd events[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = interrupt.fd(), .events = POLLIN}};
+  if (poll(events, 2, kAnswerMs) <= 0 || events[1].revents != 0) return "";
+  char line[64];
+  const ssize_t count = read(STDIN_FILENO, line, sizeof(line));
+  return count > 0 ? std::string(absl::StripAsciiWhitespace({line, static_cast<size_t>(count)})) : "";
+}
+
+bool IsYes(const std::string& answer) {
+  const std::vector<std::string> words = absl::StrSplit(In(Language::kChinese, kYesWords), ',');
+  return std::find(words.begin(), words.end(), absl::AsciiStrToLower(answer)) != words.end();
 }
 
 }  // namespace
@@ -306,6 +334,26 @@ absl::Status CheckMeasured(const Prepared& prepared, Language language, Plan& pl
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status ConfirmLongPlan(const ExperimentFlags& flags, const Prepared& prepared, double spent_s,
+                             const Plan& plan, const Interrupt& interrupt, Display& display) {
+  const bool allowed = flags.options.time_budget_given || !flags.plan_of.empty() || !flags.resume.empty();
+  if (plan.expected_s <= kMaxUnaskedSeconds || allowed) return absl::OkStatus();
+  const std::string advice = LongPlanAdvice(flags.options, prepared.probe, prepared.cores, spent_s, plan);
+  const Language language = display.language();
+  if (flags.dry_run) {
+    display.Note(InLanguage(language, advice));
+    return absl::OkStatus();
+  }
+  if (prepared.site.nodes != nullptr || !CanAsk()) return absl::InvalidArgumentError(advice);
+  display.Clear();
+  display.Note(InLanguage(language, advice));
+  display.Ask(Say(language, kStartQuestion, HumanSeconds(plan.expected_s)));
+  const std::string answer = Answer(interrupt);
+  if (answer.empty()) display.Say("");  // the cursor is still on the question's line
+  PSRING_RETURN_IF_ERROR(interrupt.Check());
+  return IsYes(answer) ? absl::OkStatus() : absl::CancelledError("not started");
 }
 
 }  // namespace psring

@@ -10,6 +10,7 @@
 #include "experiments/compare/compare.h"
 #include "experiments/compare/runner.h"
 #include "experiments/host/machine.h"
+#include "experiments/plan/plan.h"
 #include "experiments/runs/measured_run.h"
 #include "experiments/runs/run_claim.h"
 #include "experiments/virtual_cluster/preflight.h"
@@ -57,5 +58,13 @@ absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan);
 // Checks that the runs named by --compute_ms and --network_ms have times for every configuration. Adds notes
 // that say which configuration's times are used.
 absl::Status CheckMeasured(const Prepared& prepared, Language language, Plan& plan);
+
+// OK if the plan may start: it is short, --time_budget allows its duration, it repeats or resumes another
+// run, or the user answers yes; with --dry_run always, after a note on a long plan. psring asks only in the
+// foreground of a terminal, and waits at most two minutes. InvalidArgument: the plan is long, and psring did
+// not ask; the message names the flags that help. Cancelled: the answer was no, or none. `spent_s`: already
+// spent on preparation.
+absl::Status ConfirmLongPlan(const ExperimentFlags& flags, const Prepared& prepared, double spent_s,
+                             const Plan& plan, const Interrupt& interrupt, Display& display);
 
 }  // namespace psring

@@ -5,9 +5,19 @@
 #include <string>
 #include <vector>
 
-#include "experiments/host/processor.h"
-
 namespace psring {
+
+struct Processor {
+  std::string name;                            // "AMD EPYC"
+  int family = -1, model = -1, stepping = -1;  // -1: /proc/cpuinfo does not state it (not x86)
+  std::string instruction_sets;                // those that matter for training: "avx2 fma avx512f"
+};
+
+// Of the first processor in the text of /proc/cpuinfo. Pure.
+Processor ParseProcessor(const std::string& cpuinfo);
+
+// "AMD EPYC (family 25, model 1, stepping 1; avx2 fma)". Empty if nothing is known. Pure.
+std::string ProcessorText(const Processor& processor);
 
 struct Machine {
   int cores = 1;  // available to this process, by its affinity and its control groups' quota

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <system_error>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -13,9 +14,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/check.h"
+#include "common/base/own_program.h"
 #include "common/base/read_file.h"
 #include "common/cli/config_file.h"
 #include "common/cli/delays.h"
+#include "common/io/checkpoint_folder.h"
+#include "common/io/files.h"
+#include "common/io/hash.h"
 #include "common/io/json_object.h"
 #include "common/io/untrusted_json.h"
 #include "common/suggestions/suggestions.h"
@@ -99,6 +104,18 @@ std::string Absolute(const std::string& value, const std::string& name, const st
 
 std::string Brief(const Json& json) {
   return PeerText(json.is_string() ? json.get<std::string>() : DumpUntrusted(json));
+}
+
+namespace fs = std::filesystem;
+
+// The file that represents an input: itself, or the file that describes a folder; empty: none.
+fs::path RepresentativeFile(const fs::path& input) {
+  std::error_code error;
+  if (!fs::is_directory(input, error)) return fs::is_regular_file(input, error) ? input : "";
+  for (const char* name : {"manifest.json", kPositionFile}) {
+    if (fs::exists(input / name, error)) return input / name;
+  }
+  return "";
 }
 
 }  // namespace
@@ -244,6 +261,32 @@ std::string ShellText(const std::vector<std::string>& words) {
     });
     absl::StrAppend(out, plain ? word : absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'"));
   });
+}
+
+absl::StatusOr<FileMark> MarkFile(const std::string& path) {
+  PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kMaxRecordBytes));
+  return FileMark{path, HashBytes(bytes.data(), bytes.size())};
+}
+
+absl::StatusOr<Provenance> DescribeProvenance(const std::vector<std::string>& binaries,
+                                              const std::vector<std::string>& inputs) {
+  Provenance provenance;
+  std::error_code error;
+  provenance.working_directory = fs::current_path(error).string();
+  PSRING_ASSIGN_OR_RETURN(const std::string self, OwnProgram());
+  std::vector<std::string> programs = {self};
+  programs.insert(programs.end(), binaries.begin(), binaries.end());
+  for (const std::string& program : programs) {
+    PSRING_ASSIGN_OR_RETURN(FileMark mark, MarkFile(program));
+    mark.path = fs::path(program).filename().string();
+    provenance.binaries.push_back(std::move(mark));
+  }
+  for (const std::string& input : inputs) {
+    const fs::path file = RepresentativeFile(input);
+    if (input.empty() || file.empty()) continue;
+    PSRING_ASSIGN_OR_RETURN(provenance.inputs.emplace_back(), MarkFile(fs::absolute(file, error).string()));
+  }
+  return provenance;
 }
 
 }  // namespace psring

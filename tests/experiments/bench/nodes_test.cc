@@ -3,9 +3,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "experiments/bench/network_text.h"
-#include "experiments/bench/requirement.h"
+#include "experiments/bench/result.h"
 #include "experiments/bench/runner.h"
+#include "experiments/bench/text.h"
 #include "tests/has.h"
 
 namespace psring {

@@ -9,8 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "experiments/host/slowest_link.h"
-
 namespace psring {
 namespace {
 

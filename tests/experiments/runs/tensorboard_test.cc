@@ -11,7 +11,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/io/files.h"
-#include "experiments/runs/event_file.h"
 #include "tests/has.h"
 
 namespace psring {
