@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -203,6 +204,19 @@ bool IsYes(const std::string& answer) {
   return std::find(words.begin(), words.end(), absl::AsciiStrToLower(answer)) != words.end();
 }
 
+// The checkpoint that --resume selects; empty: none, or not known yet.
+std::string ResumedFrom(const TrainingOptions& training) {
+  if (training.resume.empty()) return "";
+  TrainingOptions place = training;
+  if (training.resume != "latest") place.checkpoint_dir = training.resume;
+  const std::string newest = NewestCheckpoint(place);
+  return newest.empty() && training.resume != "latest" ? training.resume : newest;
+}
+
+std::string AbsolutePath(const std::string& path) {
+  return path.empty() ? path : std::filesystem::absolute(path).string();
+}
+
 }  // namespace
 
 const MeasuredRun* MeasuredIn(const Prepared& prepared, const std::string& time) {
@@ -299,6 +313,42 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, flags.options.training, flags.dry_run, interrupt,
                                      display, prepared.probe));
   return prepared;
+}
+
+absl::StatusOr<Provenance> ProvenanceOf(const ExperimentFlags& flags, const Prepared& prepared,
+                                        const Plan& plan) {
+  const TrainingOptions& training = flags.options.training;
+  const std::string resumed = ResumedFrom(training);
+  std::vector<std::string> inputs = {training.workload, resumed};
+  for (const MeasuredRun& run : prepared.measured) inputs.push_back(run.path());
+  PSRING_ASSIGN_OR_RETURN(Provenance provenance, DescribeProvenance(prepared.binaries.all(), inputs));
+  if (training.workload.empty()) {
+    TrainingOptions data;
+    data.model = training.model;  // the kind of samples and, of a text, their length
+    data.context = training.context;
+    data.batch = 1;
+    data.data = training.data;
+    data.data_dir = AbsolutePath(training.data_dir);
+    data.text = AbsolutePath(training.text);
+    data.seed = training.seed;
+    data.validation = training.validation;
+    provenance.data_flags = TrainingArguments(data);
+    provenance.data_hash = prepared.probe.data_hash;
+  }
+  if (flags.link_is_default) {
+    provenance.settled.push_back(prepared.shaping == Shaping::kNone
+                                     ? "--link=none"
+                                     : absl::StrFormat("--link=%.0fbit", prepared.link.bits_per_s));
+  }
+  if (training.device != "auto") provenance.settled.push_back(absl::StrCat("--device=", training.device));
+  for (const Configuration& configuration : plan.cost) {
+    const std::string& placement = configuration.training.server_placement;
+    if (placement.empty()) continue;
+    provenance.settled.push_back(absl::StrCat("--server_placement=", placement));
+    break;
+  }
+  if (!resumed.empty()) provenance.settled.push_back(absl::StrCat("--resume=", resumed));
+  return provenance;
 }
 
 void AddMachinesNote(const Site& site, Language language, Plan& plan) {

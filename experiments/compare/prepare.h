@@ -12,6 +12,7 @@
 #include "experiments/host/machine.h"
 #include "experiments/plan/plan.h"
 #include "experiments/runs/measured_run.h"
+#include "experiments/runs/recorded_run.h"
 #include "experiments/runs/run_claim.h"
 #include "experiments/virtual_cluster/preflight.h"
 
@@ -48,6 +49,10 @@ const MeasuredRun* MeasuredIn(const Prepared& prepared, const std::string& time)
 // `which` to the configuration that they come from.
 absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::string& time, bool computing,
                                         const Configuration& configuration, std::string& which);
+
+// What the run depends on, and the flags that repeat what psring chose.
+absl::StatusOr<Provenance> ProvenanceOf(const ExperimentFlags& flags, const Prepared& prepared,
+                                        const Plan& plan);
 
 // On several machines, adds a note that names them.
 void AddMachinesNote(const Site& site, Language language, Plan& plan);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
 #include <utility>
 
@@ -199,19 +200,14 @@ void ResetOtherStrategiesFlags(Configuration& configuration) {
   if (!configuration.strategy.asynchronous()) training.staleness_lr = "none";
 }
 
-void AddDisturbances(const CompareOptions& options, std::vector<std::string>& notes) {
-  const std::string text = DescribeDisturbances(options.training, options.language);
-  if (!text.empty()) notes.push_back(Say(options.language, kUndisturbedReference, text));
-}
-
 void AddWarnings(int cores, Language language, Plan& plan) {
+  AddUpdateWarnings(plan);
+  AddClippingNote(language, plan);
+  AddLayoutNote(language, plan);
   int oversubscribed = 0;
   for (const Configuration& configuration : plan.cost) {
     if (configuration.oversubscribed) oversubscribed = std::max(oversubscribed, configuration.workers);
   }
-  AddUpdateWarnings(plan);
-  AddClippingNote(language, plan);
-  AddLayoutNote(language, plan);
   if (oversubscribed > 0) {
     plan.notes.push_back(
         Say(language, kOversubscribedNote, oversubscribed, cores, cores == 1 ? "core" : "cores"));
@@ -254,6 +250,14 @@ void AddUpdateWarnings(Plan& plan) {
     for (const std::string& warning : configuration.update.warnings) {
       if (!absl::c_linear_search(plan.notes, warning)) plan.notes.push_back(warning);
     }
+  }
+}
+
+void AddLastNotes(const CompareOptions& options, const Phrase& over_budget, Plan& plan) {
+  const std::string text = DescribeDisturbances(options.training, options.language);
+  if (!text.empty()) plan.notes.push_back(Say(options.language, kUndisturbedReference, text));
+  if (plan.expected_s > options.time_budget_s && !options.time_budget_given) {
+    plan.notes.push_back(In(options.language, over_budget));
   }
 }
 
@@ -373,21 +377,6 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   return configuration;
 }
 
-std::vector<int> DefaultWorkers(const TrainingOptions& training, int gpus) {
-  const bool on_gpus = training.device == "auto" || training.device == "cuda";
-  if (gpus < 2 || !on_gpus || training.oversubscribe || training.clock == "virtual") return {2, 4};
-  std::vector<int> workers;
-  for (int count = 2; count < gpus; count *= 2) workers.push_back(count);
-  workers.push_back(gpus);
-  return workers;
-}
-
-std::string DeviceForAll(const TrainingOptions& training, const std::vector<int>& workers, int gpus) {
-  if (training.device != "auto" || training.oversubscribe || gpus == 0) return training.device;
-  const int most = workers.empty() ? 1 : *std::max_element(workers.begin(), workers.end());
-  return gpus >= most ? "auto" : "cpu";
-}
-
 absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Probe& probe, int cores) {
   PSRING_CHECK(probe.step_s > 0 && probe.samples > 0);
   Plan plan;
@@ -419,10 +408,7 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Probe& probe,
     plan.expected_s += plan.accuracy_s;
   }
   AddWarnings(cores, options.language, plan);
-  AddDisturbances(options, plan.notes);
-  if (plan.expected_s > options.time_budget_s && !options.time_budget_given) {
-    plan.notes.push_back(In(options.language, kOverBudget));
-  }
+  AddLastNotes(options, kOverBudget, plan);
   return plan;
 }
 
@@ -445,7 +431,7 @@ bool ShortenAccuracy(double left_s, double slowness, Plan& plan) {
 
 std::vector<int> RoundOrder(int count, uint64_t seed, int round) {
   std::vector<int> order(static_cast<size_t>(count));
-  for (int i = 0; i < count; ++i) order[static_cast<size_t>(i)] = i;
+  std::iota(order.begin(), order.end(), 0);
   std::mt19937_64 random(seed * 1000003 + static_cast<uint64_t>(round));
   for (int i = count - 1; i > 0; --i) {
     std::swap(order[static_cast<size_t>(i)], order[random() % static_cast<uint64_t>(i + 1)]);

@@ -90,12 +90,7 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Probe&
   }
   plan.expected_s = trainings * plan.round_s;
   AddUpdateWarnings(plan);
-  if (const std::string text = DescribeDisturbances(training, options.language); !text.empty()) {
-    plan.notes.push_back(Say(options.language, kUndisturbedReference, text));
-  }
-  if (plan.expected_s > options.time_budget_s && !options.time_budget_given) {
-    plan.notes.push_back(In(options.language, kOverBudgetSimulated));
-  }
+  AddLastNotes(options, kOverBudgetSimulated, plan);
   return plan;
 }
 
