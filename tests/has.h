@@ -1,5 +1,5 @@
 // Matchers of texts: EXPECT_THAT(text, Has("a", "b")) expects every part, Lacks("a", "b") none of them,
-// IsOneLine() exactly one newline.
+// IsOneLine() exactly one newline, OneLine("a") both that and the parts.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -22,6 +22,11 @@ auto Lacks(const Parts&... parts) {
 
 inline auto IsOneLine() {
   return testing::ResultOf([](const std::string& text) { return std::ranges::count(text, '\n'); }, 1);
+}
+
+template <typename... Parts>
+auto OneLine(const Parts&... parts) {
+  return testing::AllOf(IsOneLine(), Has(parts...));
 }
 
 }  // namespace psring

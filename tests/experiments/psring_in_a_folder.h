@@ -16,6 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/deadline.h"
 #include "experiments/psring.h"
 #include "tests/experiments/slurp.h"
 #include "tests/experiments/started.h"
@@ -108,6 +109,26 @@ class PsringInAFolder : public testing::Test {
   // Discarded if it is not JSON.
   nlohmann::json JsonFile(const std::string& name) const {
     return nlohmann::json::parse(File(name), nullptr, /*allow_exceptions=*/false);
+  }
+
+  // Starts a training of two workers, which takes long, with records in `Out()`; waits until it trains.
+  pid_t StartLongTraining(const std::string& strategy, const std::string& more = "") {
+    const pid_t psring = Start(
+        Words(absl::StrCat("train --data synthetic --model mlp-small --workers 2 --epochs 1000 --strategy ",
+                           strategy, " --out ", Out(), " ", more)));
+    AwaitSteps(LongRecords(strategy) / "steps-rank1.jsonl");
+    return psring;
+  }
+  std::string Out() const { return (root_ / "out-folder").string(); }
+  std::filesystem::path LongRecords(const std::string& strategy) const {
+    return std::filesystem::path(Out()) / "records/training-1" / (strategy + "-2");
+  }
+  // The outcome of a job that ends soon.
+  Outcome FinishSoon(pid_t psring) {
+    const MonotonicTime begin = MonotonicNow();
+    Outcome outcome = Finish(psring);
+    EXPECT_LT(MonotonicNow() - begin, absl::Seconds(20));
+    return outcome;
   }
 
   // Waits until the file of step records `steps` has content.

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -59,6 +60,10 @@ class Started {
   pid_t pid() const { return process_.pid; }
   bool Succeeded() const { return process_.Succeeded(); }
   bool EndedWith(int exit_code) const { return process_.EndedWith(exit_code); }
+  // Of a shell: 128 and the number of the signal that killed it.
+  int exit_code() const {
+    return process_.Signalled() ? 128 + WTERMSIG(process_.wait_status) : WEXITSTATUS(process_.wait_status);
+  }
   const std::string& output() const { return output_; }
   const std::string& errors() const { return errors_; }
   std::string Story() const { return absl::StrCat(process_.HowItEnded(), "\n", output_, errors_); }
@@ -141,6 +146,12 @@ inline std::unique_ptr<Started> StartTrainer(const std::string& arguments,
 inline std::unique_ptr<Started> Ended(std::unique_ptr<Started> one) {
   EXPECT_TRUE(Eventually([&] { return !one->Look(); })) << one->Story();
   return one;
+}
+
+// psring's flags for node `node` of several on the loopback, which meet at `port`.
+inline std::string OnLoopback(int node, int port, int nodes = 2) {
+  return absl::StrCat(" --nnodes ", nodes, " --master_addr 127.0.0.1 --bind 127.0.0.1 --master_port ", port,
+                      " --node_rank ", node);
 }
 
 // A free port below the ephemeral ports, so that connections of other programs do not take it in the

@@ -22,21 +22,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kLong = {"compare", "--data",  "synthetic",    "--model",   "mlp-small",
-                                        "--batch", "8",       "--strategies", "ring",      "--workers",
-                                        "2",       "--link",  "none",         "--no_eval", "--repeats",
-                                        "9",       "--steps", "100000000"};
+constexpr char kLong[] =
+    "compare --data synthetic --model mlp-small --batch 8 --strategies ring --workers 2 --link none "
+    "--no_eval "
+    "--repeats 9 --steps 100000000 ";
 
 // psring in the foreground of a terminal, in `folder`.
 class InATerminal {
  public:
-  InATerminal(const fs::path& folder, const std::vector<std::string>& arguments) {
+  InATerminal(const fs::path& folder, const std::string& arguments) {
     int terminal = -1;
     pid_ = forkpty(&terminal, nullptr, nullptr, nullptr);
     if (pid_ == 0) {
       if (chdir(folder.c_str()) != 0) _exit(126);
-      std::vector<char*> argv = {const_cast<char*>(PSRING_BINARY)};
-      for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+      std::vector<std::string> command = Command(PSRING_BINARY, arguments);
+      std::vector<char*> argv;
+      for (std::string& word : command) argv.push_back(word.data());
       argv.push_back(nullptr);
       execv(argv[0], argv.data());
       _exit(127);
@@ -86,17 +87,14 @@ class InATerminal {
 using LongPlanTest = PsringInAFolder;
 
 TEST_F(LongPlanTest, NeedsATimeBudgetWithoutATerminal) {
-  const Outcome outcome = Run(kLong);
+  const Outcome outcome = Run(Words(kLong));
   EXPECT_EQ(outcome.exit_code, 2) << outcome.out << outcome.err;
-  EXPECT_THAT(outcome.err, IsOneLine());
-  EXPECT_THAT(outcome.err, Has("psring compare: this takes about ", "; to start it, add --time_budget "));
+  EXPECT_THAT(outcome.err, OneLine("psring compare: this takes about ", "; to start it, add --time_budget "));
   EXPECT_TRUE(fs::is_empty(root_ / "work"));
 }
 
 TEST_F(LongPlanTest, ADryRunOnlyNotesIt) {
-  std::vector<std::string> arguments = kLong;
-  arguments.push_back("--dry_run");
-  const Outcome outcome = Run(arguments);
+  const Outcome outcome = Run(Words(absl::StrCat(kLong, "--dry_run")));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.err, "");
   EXPECT_THAT(outcome.out, Has("note:      this takes about "));
@@ -120,9 +118,7 @@ TEST_F(LongPlanTest, ATerminalIsAsked) {
     EXPECT_THAT(psring.output(), Has(says));
     EXPECT_TRUE(fs::is_empty(root_ / "work"));
   }
-  std::vector<std::string> arguments = kLong;
-  arguments.insert(arguments.end(), {"--out", "run"});
-  InATerminal psring(root_ / "work", arguments);
+  InATerminal psring(root_ / "work", absl::StrCat(kLong, "--out run"));
   ASSERT_TRUE(psring.Shows("[y/N] ")) << psring.output();
   psring.Type("y\n");
   EXPECT_TRUE(Eventually([&] { return fs::exists(Path("run/records/cost-1")); })) << psring.output();

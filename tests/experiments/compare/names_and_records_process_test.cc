@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "tests/experiments/psring_in_a_folder.h"
 #include "tests/has.h"
@@ -34,8 +33,8 @@ TEST_F(NamesTest, AnAliasIsShownAsTheStrategysName) {
   EXPECT_EQ(planned.exit_code, 0) << planned.err;
   EXPECT_THAT(planned.out, Has("ring x 4", "ps-sync x 4"));
 
-  const Outcome predicted = Run(
-      {"predict", "--link", "1gbit", "--workers", "2", "--strategies", "allreduce,ps", "--out", "predicted"});
+  const Outcome predicted =
+      Run(Words("predict --link 1gbit --workers 2 --strategies allreduce,ps --out predicted"));
   ASSERT_EQ(predicted.exit_code, 0) << predicted.err;
   const auto rows = JsonFile("predicted/summary.json");
   EXPECT_EQ(rows[0]["figures"]["strategy"], "ring");
@@ -46,39 +45,36 @@ TEST_F(NamesTest, AnAliasIsShownAsTheStrategysName) {
 }
 
 TEST_F(NamesTest, BadInputIsExplainedInChinese) {
-  for (const std::vector<std::string>& bad : std::vector<std::vector<std::string>>{
-           {"compare", "--worker", "2"},
-           {"compare", "--strategies", "rign"},
-           {"compare", "--strategies", "ring,ps-sync,ring"},
-           {"compare", "--workers", "2", "4"},
-           {"compare", "--workers", "-1"},
-           {"compare", "--workers", "1,two"},
-           {"compare", "--model", "mpl"},
-           {"compare", "--batch", "0"},
-           {"compare", "--lr", "-1"},
-           {"compare", "--data", "synthetic", "--batch", "50000", "--workers", "4"},
-           {"compare", "--global_batch", "64", "--workload", "resnet50"},
-           {"compare", "--workload", "resnet5"},
-           {"train", "--strategy", "ring", "--workers", "1,2"},
-           {"train", "--strategy", "single", "--workers", "2"},
-           {"train", "--steps", "5", "--epochs", "1"},
-           {"train", "--transport", "pigeon"},
-           {"train", "--strategy", "hybrid", "--data", "synthetic", "--workers", "2"},
-           {"predict", "--link", "1gbit", "--strategies", "hybrid"},
-           {"predict", "--link", "25"},
-           {"predict", "--link", "1gbit", "--strategies", "rign"},
-           {"predict", "--cluster", "p3dn", "--workers", "12"},
-           {"bench", "--stepfactor", "1"},
-           {"explain"},
-           {"explain", "rign"},
-           {"report", "nowhere"},
-           {"report", "."}}) {
-    std::vector<std::string> arguments = bad;
-    arguments.insert(arguments.end(), {"--lang", "zh"});
-    const Outcome outcome = Run(arguments);
-    const std::string what = absl::StrJoin(arguments, " ");
+  for (const std::string bad : {"compare --worker 2",
+                                "compare --strategies rign",
+                                "compare --strategies ring,ps-sync,ring",
+                                "compare --workers 2 4",
+                                "compare --workers -1",
+                                "compare --workers 1,two",
+                                "compare --model mpl",
+                                "compare --batch 0",
+                                "compare --lr -1",
+                                "compare --data synthetic --batch 50000 --workers 4",
+                                "compare --global_batch 64 --workload resnet50",
+                                "compare --workload resnet5",
+                                "train --strategy ring --workers 1,2",
+                                "train --strategy single --workers 2",
+                                "train --steps 5 --epochs 1",
+                                "train --transport pigeon",
+                                "train --strategy hybrid --data synthetic --workers 2",
+                                "predict --link 1gbit --strategies hybrid",
+                                "predict --link 25",
+                                "predict --link 1gbit --strategies rign",
+                                "predict --cluster p3dn --workers 12",
+                                "bench --stepfactor 1",
+                                "explain",
+                                "explain rign",
+                                "report nowhere",
+                                "report ."}) {
+    const std::string what = bad + " --lang zh";
+    const Outcome outcome = Call(Words(what));
     EXPECT_EQ(outcome.exit_code, 2) << what << "\n" << outcome.out << outcome.err;
-    EXPECT_THAT(outcome.err, IsOneLine()) << what << "\n" << outcome.err;
+    EXPECT_THAT(outcome.err, IsOneLine()) << what;
     const size_t label = outcome.err.find("错误：");
     ASSERT_NE(label, std::string::npos) << what << "\n" << outcome.err;
     const std::string message = outcome.err.substr(label + std::string("错误：").size());
@@ -93,11 +89,11 @@ class LaunchRecords : public PsringInAFolder {
  protected:
   void SetUp() override {
     PsringInAFolder::SetUp();
-    const std::string command =
-        absl::StrCat("cd '", (root_ / "work").string(), "' && '", PSRING_TRAINER,
-                     "' --strategy ring --ranks_per_process 2 --data synthetic --model mlp-small --steps 6 "
-                     "--batch 32 --record rec > trainer.log 2>&1");
-    ASSERT_EQ(std::system(command.c_str()), 0) << File("trainer.log");
+    const auto trainer = Ended(StartTrainer(
+        absl::StrCat("--strategy ring --ranks_per_process 2 --data synthetic --model mlp-small --steps 6 "
+                     "--batch 32 --record ",
+                     Record("").string())));
+    ASSERT_TRUE(trainer->Succeeded()) << trainer->Story();
   }
   fs::path Record(const std::string& name) const { return Path("rec") / name; }
   // The error of report, without "psring report: "; "" if there is none.

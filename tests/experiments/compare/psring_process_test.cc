@@ -252,8 +252,7 @@ TEST_F(PsringTest, ExplainKnowsTermsAndListsItsTopics) {
   for (const auto& [topic, says] : cases) {
     const Outcome outcome = *topic == 0 ? Run({"explain"}) : Run({"explain", topic});
     EXPECT_EQ(outcome.exit_code, 2) << topic;
-    EXPECT_THAT(outcome.err, Has(says));
-    EXPECT_THAT(outcome.err, IsOneLine());
+    EXPECT_THAT(outcome.err, OneLine(says));
     for (const char* listed : {"hierarchical", "ps-ssp:K", "staleness", "words"}) {
       EXPECT_THAT(outcome.err, Has(listed));
     }

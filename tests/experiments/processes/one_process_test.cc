@@ -95,8 +95,7 @@ TEST_F(OneProcessTest, BadInputIsOneLine) {
     StartedOnes ones = Start(1, flags);
     EXPECT_TRUE(WaitForAll(ones));
     EXPECT_THAT(ones[0]->Story(), Has("exit code 2"));
-    EXPECT_THAT(ones[0]->errors(), Has(line)) << ones[0]->Story();
-    EXPECT_THAT(ones[0]->errors(), IsOneLine());
+    EXPECT_THAT(ones[0]->errors(), OneLine(line)) << ones[0]->Story();
   }
 }
 

@@ -21,8 +21,7 @@ TEST_F(RestartTest, AKilledRankRestartsAllFromTheLastCheckpoint) {
   const pid_t rank1 = PidOf("rank 1");
   AwaitCheckpoint(Folder(), SomeStep());
   Kill(rank1, SIGKILL);
-  EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_EQ(Hash(Out("run")), undisturbed["weights_hash"]);
+  ExpectTheWeightsOf(undisturbed);
   EXPECT_THAT(output(), Has("rank 1 was killed by SIGKILL", "all ranks are restarted from "));
   EXPECT_TRUE(AllEnd());
   // The newest two checkpoints, and no file of the killed writer.
@@ -37,8 +36,7 @@ TEST_F(RestartTest, AKilledProcessOfSeveralRanksRestartsAllFromTheLastCheckpoint
   const pid_t second = PidOf("rank 1");  // RANK counts processes
   AwaitCheckpoint(Folder(), SomeStep());
   Kill(second, SIGKILL);
-  EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_EQ(Hash(Out("run")), undisturbed["weights_hash"]);
+  ExpectTheWeightsOf(undisturbed);
   EXPECT_THAT(output(), Has("the process of ranks 2 and 3 was killed by SIGKILL"));
   EXPECT_TRUE(AllEnd());
 }
@@ -53,8 +51,7 @@ TEST_F(RestartTest, OnlyAKilledServerIsRestartedButAKilledWorkerRestartsAll) {
   Kill(rank1, SIGKILL);
   AwaitCheckpoint(Folder(), 110);
   Kill(PidOf("server"), SIGKILL);  // of a job that was resumed from a checkpoint
-  EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_EQ(Hash(Out("run")), undisturbed["weights_hash"]);
+  ExpectTheWeightsOf(undisturbed);
   EXPECT_THAT(output(),
               Has("the server was killed by SIGKILL (Killed); it is restarted", "1 restart is left"));
   EXPECT_TRUE(AllEnd());
@@ -67,8 +64,7 @@ TEST_F(RestartTest, WorkersRestoreRoundingResidualsAfterAServerRestart) {
     AwaitCheckpoint(Folder(), steps_ / 3 * death + SomeStep());
     Kill(PidOf("server"), SIGKILL);
   }
-  EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_EQ(Hash(Out("run")), undisturbed["weights_hash"]);
+  ExpectTheWeightsOf(undisturbed);
   EXPECT_THAT(output(), Lacks("is not known", "all ranks are restarted"));
   EXPECT_TRUE(AllEnd());
 }
@@ -128,8 +124,7 @@ TEST_F(RestartTest, OnlyTheKilledServerOfTwoIsRestartedAndRestartsAreCountedToge
     ASSERT_EQ(servers.size(), 2) << output();
     Kill(servers[death], SIGKILL);
   }
-  EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_EQ(Hash(Out("run")), undisturbed["weights_hash"]);
+  ExpectTheWeightsOf(undisturbed);
   EXPECT_THAT(output(), Has("was killed by SIGKILL (Killed); it is restarted"));
   EXPECT_THAT(output(), Lacks("all ranks are restarted"));
   EXPECT_TRUE(AllEnd());
@@ -185,7 +180,7 @@ TEST_F(RestartTest, ARankThatAlwaysDiesEndsTheJobAfterMaxRestarts) {
     Kill(last, SIGKILL);
   }
   EXPECT_EQ(Wait(), 1);
-  EXPECT_THAT(Slurp(root_ / "err"), Has("psring train: ring x 2: rank 1 was killed by SIGKILL")) << output();
+  EXPECT_THAT(psring_->errors(), Has("psring train: ring x 2: rank 1 was killed by SIGKILL")) << output();
   EXPECT_TRUE(AllEnd());
 }
 

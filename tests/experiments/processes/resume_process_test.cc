@@ -36,14 +36,14 @@ TEST_P(Killed, AfterSigkillAndSigtermAResumedRunEndsWithTheSameWeights) {
   const auto undisturbed = Undisturbed(Reference());
   Start(GetParam(), Out("killed"), absl::StrCat(Slowly(), "--checkpoint_dir ", Folder(), " --resume latest"));
   AwaitCheckpoint(Folder(), SomeStep());
-  Kill(psring_, SIGKILL);
+  Kill(psring_->pid(), SIGKILL);
   EXPECT_EQ(Wait(), 128 + SIGKILL);
   EXPECT_TRUE(AllEnd());
 
   Start(GetParam(), Out("stopped"), absl::StrCat(Slowly(), "--resume ", Folder()));
   const fs::path folder = fs::path(Out("stopped")) / "records" / "training-1" / Records() / "checkpoints";
   AwaitCheckpoint(folder, SomeStep());
-  Kill(psring_, SIGTERM);
+  Kill(psring_->pid(), SIGTERM);
   EXPECT_EQ(Wait(), 128 + SIGTERM) << output();
   EXPECT_TRUE(AllEnd());
   const std::string newest = ListCheckpoints(folder.string()).front().path;
@@ -76,10 +76,10 @@ TEST_F(RestartTest, LatestIsThePreviousRunOfAnyStrategyAndDroppedStateIsReported
 }
 
 TEST_F(RestartTest, InvalidResumeFailsWithOneLineBeforeAnythingStarts) {
-  fs::create_directories(root_ / "work" / "empty");
-  fs::create_directories(root_ / "work" / "broken" / "step3");
-  std::ofstream(root_ / "work" / "broken" / "step3" / kPositionFile) << "{";
-  std::ofstream(root_ / "work" / "broken.safetensors") << "x";
+  fs::create_directories("empty");
+  fs::create_directories("broken/step3");
+  std::ofstream(absl::StrCat("broken/step3/", kPositionFile)) << "{";
+  std::ofstream("broken.safetensors") << "x";
   for (const auto& [flags, says] : {std::pair{"--resume nowhere", "nowhere does not exist"},
                                     {"--resume empty", "there is no checkpoint"},
                                     {"--resume broken", "step3"},
@@ -88,9 +88,7 @@ TEST_F(RestartTest, InvalidResumeFailsWithOneLineBeforeAnythingStarts) {
                                     {"--checkpoint_keep 0", "--checkpoint_keep"}}) {
     Start(kRing, Out("bad"), flags);
     EXPECT_EQ(Wait(), 2) << flags << ": " << output();
-    const std::string text = output();
-    EXPECT_THAT(text, Has(says));
-    EXPECT_THAT(text, IsOneLine());
+    EXPECT_THAT(output(), OneLine(says));
     EXPECT_FALSE(fs::exists(Out("bad")));
   }
 }

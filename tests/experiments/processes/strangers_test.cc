@@ -206,8 +206,7 @@ TEST_F(FollowerTest, IgnoresInvalidOrders) {
     SCOPED_TRACE(order.substr(0, 200));
     const Followed followed = After(order);
     EXPECT_TRUE(followed.status.ok()) << followed.status;
-    EXPECT_THAT(followed.printed, Has("ignored an order for this node: "));
-    EXPECT_THAT(followed.printed, IsOneLine());
+    EXPECT_THAT(followed.printed, OneLine("ignored an order for this node: "));
   }
 }
 
