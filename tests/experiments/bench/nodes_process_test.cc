@@ -62,8 +62,7 @@ TEST_F(BenchOnNodesTest, MeasuresTheNetworkThenCollectivesAndServers) {
   StartedOnes nodes = StartNodes(3,
                                  "--collective all_reduce,ps_push_pull --servers 1,2 --workers 3,4 "
                                  "--nproc_per_node 2");
-  EXPECT_TRUE(WaitForAll(nodes));
-  for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
+  ExpectSuccess(nodes);
   const std::string out = nodes[0]->output();
   EXPECT_THAT(out, Has("# on 3 machines; ranks per machine: at most 2", "# Network between 3 machines",
                        "=== all_reduce, native ring over tcp, private buffers, 4 workers",
@@ -148,8 +147,7 @@ TEST_F(BenchOnNodesTest, RunsAsAnIndexedJob) {
 TEST_F(BenchOnNodesTest, PredictReadsItsResults) {
   StartedOnes nodes =
       StartNodes(3, "--workers 2,3", "--sizes 4K,64K,1M,4M -n 2 -w 0 --timeout 20 --rounds 1");
-  EXPECT_TRUE(WaitForAll(nodes));
-  for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
+  ExpectSuccess(nodes);
   for (const auto& [arguments, says] :
        {std::pair{"--profile", "The links between the machines carry"}, {"--calibrate", "ring 4M"}}) {
     const auto predict = Ended(StartPsring(

@@ -40,8 +40,8 @@ TEST_F(NamesTest, AnAliasIsShownAsTheStrategysName) {
   EXPECT_EQ(rows[0]["figures"]["strategy"], "ring");
   EXPECT_EQ(rows[1]["figures"]["strategy"], "ps-sync");
 
-  EXPECT_EQ(Run({"explain", "all-reduce"}).out, Run({"explain", "ring"}).out);
-  EXPECT_EQ(Run({"explain", "ps"}).out, Run({"explain", "ps-sync"}).out);
+  EXPECT_EQ(Call({"explain", "all-reduce"}).out, Call({"explain", "ring"}).out);
+  EXPECT_EQ(Call({"explain", "ps"}).out, Call({"explain", "ps-sync"}).out);
 }
 
 TEST_F(NamesTest, BadInputIsExplainedInChinese) {

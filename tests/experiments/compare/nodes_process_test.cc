@@ -63,8 +63,7 @@ TEST_F(CompareOnNodesTest, ComparesStrategiesAndNumbersOfWorkersInOneRun) {
   StartedOnes nodes = StartByHand(Flags("--strategies ring,ps-sync --workers 2,4 --nproc_per_node 2 "
                                         "--placement spread --repeats 1") +
                                   Out());
-  EXPECT_TRUE(WaitForAll(nodes));
-  for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
+  ExpectSuccess(nodes);
   EXPECT_EQ(absl::StrJoin(Rows(), " "), "single-1 none-2 ring-2 ps-sync-2 none-4 ring-4 ps-sync-4");
   // Colocated by default. Spread: of two workers, and of their servers, each machine has one; of the
   // reference, only node 0.
@@ -88,9 +87,7 @@ TEST_F(CompareOnNodesTest, KeepsFinishedRoundsWhenANodeIsLostAndResumes) {
     EXPECT_THAT(nodes[0]->errors(), Has("node 1")) << nodes[0]->Story();
   }
   EXPECT_GE(Manifest()["cost"]["rounds_done"].get<int>(), 1);
-  StartedOnes nodes = StartByHand(absl::StrCat(flags, " --resume ", Folder("run")));
-  EXPECT_TRUE(WaitForAll(nodes));
-  for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
+  ExpectSuccess(StartByHand(absl::StrCat(flags, " --resume ", Folder("run"))));
   EXPECT_EQ(Manifest()["cost"]["rounds_done"], 2);
 }
 

@@ -192,7 +192,7 @@ TEST_F(PsringTest, CudaIsRejectedWithoutAGpu) {
 TEST_F(PsringTest, HelpAndVersionGoToStdout) {
   for (const char* arguments : {"--version", "--help", "compare --help", "train --help", "predict --help",
                                 "replay --help", "doctor --help"}) {
-    const Outcome outcome = Run(Words(arguments));
+    const Outcome outcome = Call(Words(arguments));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     EXPECT_NE(outcome.out, "");
     EXPECT_EQ(outcome.err, "");
@@ -220,7 +220,7 @@ TEST_F(PsringTest, OutputThatCannotBeWrittenIsAnErrorOfOneLine) {
 
 TEST_F(PsringTest, ARunThatIsNotNamedIsTheLatest) {
   for (const char* verb : {"report", "replay"}) {
-    const Outcome none = Run({verb});
+    const Outcome none = Call({verb});
     EXPECT_EQ(none.exit_code, 2);
     EXPECT_EQ(none.err, absl::StrCat("psring ", verb,
                                      ": name a run's folder; there is no runs/latest in this folder\n"));
@@ -236,11 +236,11 @@ TEST_F(PsringTest, ARunThatIsNotNamedIsTheLatest) {
 
 TEST_F(PsringTest, ExplainKnowsTermsAndListsItsTopics) {
   for (const char* term : {"staleness", "Staleness", "push", "pull", "bucket", "reduce_scatter"}) {
-    const Outcome outcome = Run({"explain", term});
+    const Outcome outcome = Call({"explain", term});
     EXPECT_EQ(outcome.exit_code, 0) << term << outcome.err;
     EXPECT_FALSE(outcome.out.empty()) << term;
   }
-  EXPECT_THAT(Run({"explain", "staleness"}).out, Has("the number of updates applied between"));
+  EXPECT_THAT(Call({"explain", "staleness"}).out, Has("the number of updates applied between"));
   const struct {
     const char *topic, *says;
   } cases[] = {{"stalenes", "unknown topic 'stalenes'; did you mean 'staleness'? Use one of none, single, "},
@@ -250,7 +250,7 @@ TEST_F(PsringTest, ExplainKnowsTermsAndListsItsTopics) {
                {"quantum", "unknown topic 'quantum'; use one of none, single, "},
                {"", "name one of none, single, "}};
   for (const auto& [topic, says] : cases) {
-    const Outcome outcome = *topic == 0 ? Run({"explain"}) : Run({"explain", topic});
+    const Outcome outcome = *topic == 0 ? Call({"explain"}) : Call({"explain", topic});
     EXPECT_EQ(outcome.exit_code, 2) << topic;
     EXPECT_THAT(outcome.err, OneLine(says));
     for (const char* listed : {"hierarchical", "ps-ssp:K", "staleness", "words"}) {
@@ -406,10 +406,9 @@ TEST_F(PsringTest, TunedRatesAreTriedWithEveryStrategyAndNumberOfWorkers) {
 
 // Where this machine makes no namespaces this is what it does; it can everywhere.
 TEST_F(PsringTest, WithoutNamespacesTheTransportsLimitTheRate) {
-  const Outcome outcome = RunOnLinks(absl::StrSplit(
+  const Outcome outcome = RunOnLinks(Words(
       "compare --data synthetic --strategies ring,ps-sync --workers 2 --repeats 1 --steps 2 --warmup_steps 1 "
-      "--no_eval --batch 32 --link 100mbit --latency 2ms --shaping userspace",
-      ' '));
+      "--no_eval --batch 32 --link 100mbit --latency 2ms --shaping userspace"));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
   int compared = 0;
   for (const auto& row : JsonFile("runs/latest/summary.json")) {

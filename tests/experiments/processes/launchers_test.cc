@@ -81,6 +81,14 @@ class NamespacesLaunchTest : public LaunchersTest {
         {}, machines_->node(node));
   }
 
+  // Node 0 and node 1, which is started first.
+  StartedOnes Nodes(const std::string& arguments, const std::string& of_node_1 = "") {
+    StartedOnes nodes;
+    nodes.push_back(Node(1, absl::StrCat(arguments, " ", of_node_1)));
+    nodes.insert(nodes.begin(), Node(0, arguments));
+    return nodes;
+  }
+
   Interrupt interrupt_;
   std::unique_ptr<Namespaces> machines_;
 };
@@ -92,12 +100,9 @@ TEST_F(NamespacesLaunchTest, TwoMachinesWithTorchrunsFlagsTrainToTheSameWeights)
       if (!serves && !placement.empty()) continue;
       SCOPED_TRACE(strategy + placement);
       std::filesystem::remove_all(Folder("run"));
-      StartedOnes nodes;
-      for (int node : {1, 0}) {
-        nodes.push_back(Node(node, absl::StrCat(strategy, placement, " ", kShort, " --nproc_per_node 2")));
-      }
+      const StartedOnes nodes = Nodes(absl::StrCat(strategy, placement, " ", kShort, " --nproc_per_node 2"));
       ExpectSuccess(nodes);
-      EXPECT_THAT(nodes[1]->output(), Has("on 2 machines"));
+      EXPECT_THAT(nodes[0]->output(), Has("on 2 machines"));
       EXPECT_EQ(TheWeights(Folder("run")), Reference(strategy));
     }
   }
@@ -108,10 +113,7 @@ TEST_F(NamespacesLaunchTest, OneProcessForAllDevicesOfAMachineTrainsToTheSameWei
                                             std::pair(kStrategies[1], " --server_placement rank0")}) {
     SCOPED_TRACE(strategy + placement);
     std::filesystem::remove_all(Folder("run"));
-    StartedOnes nodes;
-    for (int node : {1, 0})
-      nodes.push_back(Node(node, absl::StrCat(strategy, placement, " ", kShort, " --ranks_per_process 2")));
-    ExpectSuccess(nodes);
+    ExpectSuccess(Nodes(absl::StrCat(strategy, placement, " ", kShort, " --ranks_per_process 2")));
     EXPECT_EQ(TheWeights(Folder("run")), Reference(strategy));
   }
 }
@@ -130,8 +132,7 @@ TEST_F(LaunchersTest, MachinesOnTheLoopbackAddUpTheirGradients) {
     for (const int node : {1, 0}) {
       nodes.push_back(StartPsring(absl::StrCat(
           "train ", kStrategies[1], " --local_aggregation --server_placement rank0 ", kShort, " ", layout,
-          " --nnodes 2 --master_addr 127.0.0.1 --bind 127.0.0.1 --master_port ", port, " --node_rank ", node,
-          node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")));
+          OnLoopback(node, port), node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")));
     }
     ExpectSuccess(nodes);
     EXPECT_EQ(TheWeights(Folder("run")), Weights(Folder("single")).front());
@@ -152,13 +153,11 @@ TEST_F(LaunchersTest, ConvertsTimesToNode0sClock) {
   const int port = FreePort();
   for (const int node : {0, 1}) {
     std::vector<std::string> command = node == 0 ? std::vector<std::string>() : elsewhen;
-    for (const std::string& word :
-         Command(PSRING_BINARY,
-                 absl::StrCat(
-                     "train --strategy ring --model mlp-small --data synthetic --steps 40 --no_eval "
-                     "--timeout 20 --nproc_per_node 1 --nnodes 2 --master_addr 127.0.0.1 --bind 127.0.0.1 ",
-                     "--master_port ", port, " --node_rank ", node,
-                     node == 0 ? absl::StrCat(" --out ", Folder("run")) : ""))) {
+    for (const std::string& word : Command(
+             PSRING_BINARY,
+             absl::StrCat("train --strategy ring --model mlp-small --data synthetic --steps 40 --no_eval "
+                          "--timeout 20 --nproc_per_node 1",
+                          OnLoopback(node, port), node == 0 ? absl::StrCat(" --out ", Folder("run")) : ""))) {
       command.push_back(word);
     }
     nodes.push_back(std::make_unique<Started>(command, std::vector<std::string>()));
@@ -211,13 +210,9 @@ TEST_F(NamespacesLaunchTest, AProcessKilledOnAnotherMachineRestartsAll) {
       Ended(StartTrainer(absl::StrCat(training, " --ranks_per_process 4 --record ", Folder("undisturbed"))));
   ASSERT_TRUE(undisturbed->Succeeded()) << undisturbed->Story();
 
-  StartedOnes nodes;
-  for (int node : {0, 1}) {
-    nodes.push_back(Node(
-        node,
-        absl::StrCat(training, " --jitter_ms 2 --nproc_per_node 2 --checkpoint_every 10 --max_restarts 2",
-                     " --checkpoint_dir ", Folder("checkpoints"))));
-  }
+  const StartedOnes nodes =
+      Nodes(absl::StrCat(training, " --jitter_ms 2 --nproc_per_node 2 --checkpoint_every 10 --max_restarts 2",
+                         " --checkpoint_dir ", Folder("checkpoints")));
   pid_t before = 0;
   for (const int64_t step : {10, 70}) {
     ASSERT_TRUE(AwaitCheckpoint(Folder("checkpoints"), step)) << nodes[0]->Story() << nodes[1]->Story();
@@ -248,9 +243,8 @@ TEST_F(LaunchersTest, ARankThatDiesOnAnotherMachineBeforeItJoinsIsNamedBeforeThe
     nodes.push_back(StartProgram(
         node == 0 ? PSRING_BINARY : (binaries / "psring").string(),
         absl::StrCat("train --strategy ps-async --model mlp-small --data synthetic --steps 5 --batch "
-                     "16 --no_eval --timeout 100 --nproc_per_node 2 --nnodes 2 --master_addr "
-                     "127.0.0.1 --bind 127.0.0.1 --master_port ",
-                     port, " --node_rank ", node, node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")));
+                     "16 --no_eval --timeout 100 --nproc_per_node 2",
+                     OnLoopback(node, port), node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")));
   }
   ASSERT_TRUE(WaitForAll(nodes)) << nodes[0]->Story() << nodes[1]->Story();
   for (const auto& node : nodes) {
@@ -260,14 +254,11 @@ TEST_F(LaunchersTest, ARankThatDiesOnAnotherMachineBeforeItJoinsIsNamedBeforeThe
 }
 
 TEST_F(NamespacesLaunchTest, ANodeThatEndsEndsTheJobDespiteMaxRestarts) {
-  StartedOnes nodes;
-  for (int node : {0, 1}) {
-    nodes.push_back(
-        Node(node, absl::StrCat("--model mlp-small --data synthetic --steps 100000 --batch 16 --no_eval "
-                                "--timeout 20 --strategy ring --nproc_per_node 1 --max_restarts 2 "
-                                "--checkpoint_every 10 --checkpoint_dir ",
-                                Folder("checkpoints"))));
-  }
+  const StartedOnes nodes = Nodes(
+      absl::StrCat("--model mlp-small --data synthetic --steps 100000 --batch 16 --no_eval --timeout 20 "
+                   "--strategy ring --nproc_per_node 1 --max_restarts 2 --checkpoint_every 10 "
+                   "--checkpoint_dir ",
+                   Folder("checkpoints")));
   ASSERT_TRUE(AwaitCheckpoint(Folder("checkpoints"), 10)) << nodes[0]->Story() << nodes[1]->Story();
   nodes[1]->Signal(SIGTERM);
   EXPECT_TRUE(WaitForAll(nodes));
@@ -277,11 +268,8 @@ TEST_F(NamespacesLaunchTest, ANodeThatEndsEndsTheJobDespiteMaxRestarts) {
 }
 
 TEST_F(NamespacesLaunchTest, ADedicatedServerRunsOnTheLastMachine) {
-  StartedOnes nodes;
-  for (int node : {0, 1}) {
-    nodes.push_back(Node(
-        node, absl::StrCat(kStrategies[1], " --server_placement dedicated ", kShort, " --nproc_per_node 4")));
-  }
+  const StartedOnes nodes =
+      Nodes(absl::StrCat(kStrategies[1], " --server_placement dedicated ", kShort, " --nproc_per_node 4"));
   ExpectSuccess(nodes);
   EXPECT_THAT(nodes[1]->output(), Has("1 process on this node"));
   EXPECT_EQ(TheWeights(Folder("run")), Reference(kStrategies[1]));
@@ -291,15 +279,12 @@ TEST_F(NamespacesLaunchTest, ALostNodeIsNamedAndEndsAll) {
   for (const int victim : {0, 1}) {
     SCOPED_TRACE(victim);
     std::filesystem::remove_all(Folder("run"));
-    StartedOnes nodes;
-    for (int node : {0, 1}) {
-      nodes.push_back(Node(node, absl::StrCat("--strategy ring --model mlp-small --data synthetic --no_eval "
-                                              "--steps 1000000 --nproc_per_node 2 --timeout 20 "
-                                              "--checkpoint_every 10 --checkpoint_dir ",
-                                              Folder(absl::StrCat("checkpoints", victim)))));
-    }
-    ASSERT_TRUE(
-        WaitUntil(nodes, [&] { return HasCheckpoint(Folder(absl::StrCat("checkpoints", victim)), 10); }))
+    const std::string checkpoints = Folder(absl::StrCat("checkpoints", victim));
+    const StartedOnes nodes = Nodes(absl::StrCat(
+        "--strategy ring --model mlp-small --data synthetic --no_eval --steps 1000000 --nproc_per_node 2 "
+        "--timeout 20 --checkpoint_every 10 --checkpoint_dir ",
+        checkpoints));
+    ASSERT_TRUE(WaitUntil(nodes, [&] { return HasCheckpoint(checkpoints, 10); }))
         << nodes[0]->Story() << nodes[1]->Story();
     EXPECT_THAT(nodes[1]->output(), Has("2 processes on this node")) << nodes[1]->Story();
     nodes[static_cast<size_t>(victim)]->Signal(SIGKILL);
@@ -312,10 +297,7 @@ TEST_F(NamespacesLaunchTest, ALostNodeIsNamedAndEndsAll) {
 }
 
 TEST_F(NamespacesLaunchTest, OtherFlagsOnOneNodeAreNamedOnAll) {
-  StartedOnes nodes;
-  for (int node : {0, 1}) {
-    nodes.push_back(Node(node, absl::StrCat("--strategy ring ", kShort, node == 1 ? " --lr 0.5" : "")));
-  }
+  const StartedOnes nodes = Nodes(absl::StrCat("--strategy ring ", kShort), "--lr 0.5");
   EXPECT_TRUE(WaitForAll(nodes));
   for (const auto& node : nodes) {
     EXPECT_FALSE(node->Succeeded());
@@ -363,20 +345,23 @@ class SlurmLaunchTest : public LaunchersTest {
   void SetUp() override {
     if (const std::string why = WhyNoSlurm(); !why.empty()) GTEST_SKIP() << why;
   }
+  // The script that users get, with another job size; it writes to says.txt.
+  std::unique_ptr<Started> Batch(int tasks, const std::string& arguments) const {
+    const std::filesystem::path build = std::filesystem::path(PSRING_TRAINER).parent_path().parent_path();
+    return StartProgram(
+        "/bin/sh",
+        absl::StrCat(PSRING_SLURM_SCRIPT, " sbatch --wait --nodes 1 --ntasks-per-node ", tasks, " --output ",
+                     Folder("says.txt"), " ", PSRING_BATCH_SCRIPT, " ", arguments),
+        {absl::StrCat("PSRING_BUILD=", build.string()), absl::StrCat("PSRING_RECORDS=", Folder("records"))});
+  }
 };
 
 TEST_F(SlurmLaunchTest, SrunTrainsToTheSameWeights) {
   ExpectTheSame(absl::StrCat("/bin/sh ", PSRING_SLURM_SCRIPT, " srun -n ", kRanks, " --overcommit"), {});
 }
 
-// The script that users get, with another job size.
 TEST_F(SlurmLaunchTest, TheBatchScriptTrainsToTheSameWeights) {
-  const std::filesystem::path build = std::filesystem::path(PSRING_TRAINER).parent_path().parent_path();
-  const auto launched = Ended(StartProgram(
-      "/bin/sh",
-      absl::StrCat(PSRING_SLURM_SCRIPT, " sbatch --wait --nodes 1 --ntasks-per-node ", kRanks, " --output ",
-                   Folder("says.txt"), " ", PSRING_BATCH_SCRIPT, " ", kStrategies[0], " ", kShort),
-      {absl::StrCat("PSRING_BUILD=", build.string()), absl::StrCat("PSRING_RECORDS=", Folder("records"))}));
+  const auto launched = Ended(Batch(kRanks, absl::StrCat(kStrategies[0], " ", kShort)));
   EXPECT_TRUE(launched->Succeeded()) << launched->Story() << Slurp(Folder("says.txt"));
   EXPECT_EQ(TheWeights(Folder("records")), Reference(kStrategies[0]));
   EXPECT_THAT(Slurp(Folder("says.txt")), Has("5 steps in "));
@@ -384,13 +369,7 @@ TEST_F(SlurmLaunchTest, TheBatchScriptTrainsToTheSameWeights) {
 
 // A failing rank ends all ranks, and its error is in the job's output.
 TEST_F(SlurmLaunchTest, TheBatchScriptEndsWhenARankFails) {
-  const std::filesystem::path build = std::filesystem::path(PSRING_TRAINER).parent_path().parent_path();
-  const auto launched = Ended(StartProgram(
-      "/bin/sh",
-      absl::StrCat(PSRING_SLURM_SCRIPT, " sbatch --wait --nodes 1 --ntasks-per-node 2 ", "--output ",
-                   Folder("says.txt"), " ", PSRING_BATCH_SCRIPT, " --strategy ring --model no-such-model"),
-      {absl::StrCat("PSRING_BUILD=", build.string()), absl::StrCat("PSRING_RECORDS=", Folder("records"))}));
-  EXPECT_FALSE(launched->Succeeded());
+  EXPECT_FALSE(Ended(Batch(2, "--strategy ring --model no-such-model"))->Succeeded());
   EXPECT_THAT(Slurp(Folder("says.txt")), Has("no-such-model"));
 }
 

@@ -20,11 +20,10 @@ namespace {
 TEST_F(OneProcessTest, ARankThatCannotStartIsNamedAndEndsAll) {
   // Rank 2 cannot write its records.
   std::filesystem::create_directories(Folder("records/steps-rank2.jsonl"));
-  StartedOnes ones = Start(
-      1, absl::StrCat("--strategy ring --ranks_per_process 4 ", kShort, " --record ", Folder("records")));
-  EXPECT_TRUE(WaitForAll(ones));
-  EXPECT_FALSE(ones[0]->Succeeded());
-  EXPECT_TRUE(absl::StartsWith(ones[0]->errors(), "trainer: rank 2: cannot write ")) << ones[0]->Story();
+  const auto one = Ended(StartTrainer(
+      absl::StrCat("--strategy ring --ranks_per_process 4 ", kShort, " --record ", Folder("records"))));
+  EXPECT_FALSE(one->Succeeded());
+  EXPECT_THAT(one->errors(), testing::StartsWith("trainer: rank 2: cannot write "));
 }
 
 TEST_F(OneProcessTest, ARankThatFailsIsNamedAndEndsAll) {
@@ -92,10 +91,9 @@ TEST_F(OneProcessTest, BadInputIsOneLine) {
            {"--strategy single --ranks_per_process 2", "single is one process; it cannot have 2 workers"},
            {"--strategy mpi --ranks_per_process 2", "MPI"},
            {"--clock virtual --ranks_per_process 2", "omit one of them"}}) {
-    StartedOnes ones = Start(1, flags);
-    EXPECT_TRUE(WaitForAll(ones));
-    EXPECT_THAT(ones[0]->Story(), Has("exit code 2"));
-    EXPECT_THAT(ones[0]->errors(), OneLine(line)) << ones[0]->Story();
+    const auto one = Ended(StartTrainer(flags));
+    EXPECT_TRUE(one->EndedWith(2)) << one->Story();
+    EXPECT_THAT(one->errors(), OneLine(line)) << one->Story();
   }
 }
 
@@ -113,25 +111,13 @@ TEST_F(OneProcessTest, NamesAProcessWithAnotherNumberOfRanks) {
       << ones[0]->Story() << ones[1]->Story();
 }
 
-// --- psring ---
-
-std::string Psring(const std::string& arguments, StartedOnes& ones) {
-  ones.clear();
-  ones.push_back(StartPsring(arguments));
-  EXPECT_TRUE(WaitForAll(ones));
-  return ones[0]->Story();
-}
-
 TEST_F(OneProcessTest, PsringReportsTheLayoutOfRanks) {
-  StartedOnes ones;
   const std::string out = Folder("compared");
-  const std::string story = Psring(
-      absl::StrCat(
-          "compare --strategies ring,ps-sync --workers 1,2,4 --ranks_per_process 2 --link none --repeats 1 "
-          "--steps 4 --no_eval --model mlp-small --data synthetic --batch 16 --out ",
-          out),
-      ones);
-  ASSERT_TRUE(ones[0]->Succeeded()) << story;
+  const auto compared = Ended(StartPsring(absl::StrCat(
+      "compare --strategies ring,ps-sync --workers 1,2,4 --ranks_per_process 2 --link none --repeats 1 "
+      "--steps 4 --no_eval --model mlp-small --data synthetic --batch 16 --out ",
+      out)));
+  ASSERT_TRUE(compared->Succeeded()) << compared->Story();
   int rows = 0;
   for (const auto& row : nlohmann::json::parse(Slurp(out + "/summary.json"))) {
     const auto& figures = row["figures"];
@@ -151,12 +137,11 @@ TEST_F(OneProcessTest, PsringReportsTheLayoutOfRanks) {
 }
 
 TEST_F(OneProcessTest, WithoutWorkersPsringTrainsInOneProcess) {
-  StartedOnes ones;
   const std::string out = Folder("trained");
-  const std::string story =
-      Psring(absl::StrCat("train --strategy ring --ranks_per_process 3 --out ", out, " ", kShort), ones);
-  ASSERT_TRUE(ones[0]->Succeeded()) << story;
-  EXPECT_THAT(story, Has("ring x 3", "each process runs 3 workers as threads"));
+  const auto trained = Ended(
+      StartPsring(absl::StrCat("train --strategy ring --ranks_per_process 3 --out ", out, " ", kShort)));
+  ASSERT_TRUE(trained->Succeeded()) << trained->Story();
+  EXPECT_THAT(trained->output(), Has("ring x 3", "each process runs 3 workers as threads"));
   EXPECT_EQ(Weights(out).size(), 3);
 }
 

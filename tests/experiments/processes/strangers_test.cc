@@ -23,11 +23,7 @@ namespace {
 using Json = nlohmann::json;
 
 std::unique_ptr<Rendezvous> Stranger(int port) {
-  RendezvousOptions options;
-  options.world_size = 2;
-  options.host = "127.0.0.1";
-  options.port = port;
-  options.secret = TestSecret();
+  const RendezvousOptions options{.world_size = 2, .host = "127.0.0.1", .port = port, .secret = TestSecret()};
   auto stranger = Rendezvous::Connect(options);
   EXPECT_TRUE(stranger.ok()) << stranger.status();
   return stranger.ok() ? *std::move(stranger) : nullptr;
@@ -38,9 +34,8 @@ class StrangersTest : public LaunchTest {
   std::unique_ptr<Started> Node(int node) {
     return StartPsring(
         absl::StrCat("train --strategy ring --model mlp-small --data synthetic --steps 5 --batch 16 "
-                     "--no_eval --timeout 20 --nnodes 2 --master_addr 127.0.0.1 --bind 127.0.0.1 "
-                     "--master_port ",
-                     port_, " --node_rank ", node, node == 0 ? absl::StrCat(" --out ", Folder("run")) : ""),
+                     "--no_eval --timeout 20",
+                     OnLoopback(node, port_), node == 0 ? absl::StrCat(" --out ", Folder("run")) : ""),
         {absl::StrCat("TMPDIR=", folder_)});
   }
 
@@ -117,16 +112,19 @@ class FollowerTest : public LaunchTest {
     absl::Status status;
     std::string printed;
   };
+  static NodesOptions Node0(absl::Duration timeout) {
+    return {.nodes = 2,
+            .per_node = 1,
+            .node = 0,
+            .master_addr = "127.0.0.1",
+            .master_port = FreePort(),
+            .network = {.bind = "127.0.0.1"},
+            .secret = TestSecret(),
+            .timeout = timeout};
+  }
   // Node 1 reads `order`. Unless `silent`, node 0 ends the run once node 1 has printed a line.
   Followed After(const std::string& order, bool silent = false) {
-    const NodesOptions options{.nodes = 2,
-                               .per_node = 1,
-                               .node = 0,
-                               .master_addr = "127.0.0.1",
-                               .master_port = FreePort(),
-                               .network = {.bind = "127.0.0.1"},
-                               .secret = TestSecret(),
-                               .timeout = silent ? absl::Seconds(4) : absl::Seconds(20)};
+    const NodesOptions options = Node0(silent ? absl::Seconds(4) : absl::Seconds(20));
     const std::string printed = Folder("printed");
     std::filesystem::remove(printed);  // of an earlier call, whose line must not be taken for this one's
     Followed followed;
@@ -211,21 +209,13 @@ TEST_F(FollowerTest, IgnoresInvalidOrders) {
 }
 
 TEST_F(FollowerTest, Node0RejectsANodeWithAHugeName) {
-  const NodesOptions options{.nodes = 2,
-                             .node = 0,
-                             .master_addr = "127.0.0.1",
-                             .master_port = FreePort(),
-                             .network = {.bind = "127.0.0.1"},
-                             .secret = TestSecret(),
-                             .timeout = absl::Seconds(20)};
+  const NodesOptions options = Node0(absl::Seconds(20));
   std::thread node1([&] {
-    RendezvousOptions join;
-    join.rank = 1;
-    join.world_size = 2;
-    join.host = "127.0.0.1";
-    join.port = options.master_port;
-    join.secret = TestSecret();
-    const auto meeting = Rendezvous::Join(join);
+    const auto meeting = Rendezvous::Join({.rank = 1,
+                                           .world_size = 2,
+                                           .host = "127.0.0.1",
+                                           .port = options.master_port,
+                                           .secret = TestSecret()});
     ASSERT_TRUE(meeting.ok()) << meeting.status();
     EXPECT_TRUE(RequireEqualFlags(**meeting, {}).ok());
     for (const char* name : {"addresses", "hosts"}) {

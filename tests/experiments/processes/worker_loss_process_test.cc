@@ -143,12 +143,11 @@ TEST_F(LaunchTest, AFrozenWorkerDoesNotLoseTheResultOfTheOthers) {
     int victim = 0;
     StartedOnes psring = {};
   };
-  std::vector<Frozen> jobs(5);
-  jobs[0] = {.name = "async", .flags = "--strategy ps-async --max_restarts 1", .victim = 1};
-  jobs[1] = {.name = "first", .flags = "--strategy ps-async", .victim = 0};
-  jobs[2] = {.name = "ssp", .flags = "--strategy ps-ssp:2", .victim = 2};
-  jobs[3] = {.name = "backup", .flags = "--strategy ps-backup:1 --on_worker_loss continue", .victim = 2};
-  jobs[4] = {.name = "nodes", .flags = "--strategy ps-async", .nodes = 2, .victim = 2};
+  Frozen jobs[] = {{"async", "--strategy ps-async --max_restarts 1", 1, 1},
+                   {"first", "--strategy ps-async", 1, 0},
+                   {"ssp", "--strategy ps-ssp:2", 1, 2},
+                   {"backup", "--strategy ps-backup:1 --on_worker_loss continue", 1, 2},
+                   {"nodes", "--strategy ps-async", 2, 2}};
   for (Frozen& job : jobs) {
     const std::string training = absl::StrCat(
         "train ", job.flags,
@@ -160,10 +159,8 @@ TEST_F(LaunchTest, AFrozenWorkerDoesNotLoseTheResultOfTheOthers) {
     fs::create_directories(Folder(job.name + "-tmp"));
     const int port = FreePort();
     for (int node = 0; node < job.nodes; ++node) {
-      const std::string where =
-          job.nodes == 1 ? absl::StrCat(" --workers ", kWorkers, " --link none")
-                         : absl::StrCat(" --nproc_per_node 2 --nnodes 2 --node_rank ", node,
-                                        " --master_addr 127.0.0.1 --bind 127.0.0.1 --master_port ", port);
+      const std::string where = job.nodes == 1 ? absl::StrCat(" --workers ", kWorkers, " --link none")
+                                               : absl::StrCat(" --nproc_per_node 2", OnLoopback(node, port));
       job.psring.push_back(StartPsring(absl::StrCat(training, where, node == 0 ? out : ""),
                                        {absl::StrCat("TMPDIR=", Folder(job.name + "-tmp"))}));
     }
@@ -187,8 +184,7 @@ TEST_F(LaunchTest, AFrozenWorkerDoesNotLoseTheResultOfTheOthers) {
   }
   for (Frozen& job : jobs) {
     SCOPED_TRACE(job.name);
-    ASSERT_TRUE(WaitForAll(job.psring));
-    for (const auto& psring : job.psring) EXPECT_TRUE(psring->Succeeded()) << psring->Story();
+    ExpectSuccess(job.psring);
     const std::string lost = absl::StrCat("rank ", job.victim, " no longer responded");
     const Started& its_node = *job.psring.back();
     EXPECT_THAT(its_node.output(), Has(lost)) << its_node.Story();
