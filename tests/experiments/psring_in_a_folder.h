@@ -94,7 +94,14 @@ class PsringInAFolder : public testing::Test {
 
   Outcome Run(const std::vector<std::string>& arguments) { return Finish(Start(arguments)); }
 
-  // The same with --link: a busy machine may not carry the rate at the moment, so it tries three times.
+  // The same, which is expected to succeed.
+  Outcome Succeed(const std::string& arguments) {
+    Outcome outcome = Run(Words(arguments));
+    EXPECT_EQ(outcome.exit_code, 0) << arguments << "\n" << outcome.out << outcome.err;
+    return outcome;
+  }
+
+  // As Run, with --link: a busy machine may not carry the rate at the moment, so it tries three times.
   Outcome RunOnLinks(const std::vector<std::string>& arguments) {
     Outcome outcome = Run(arguments);
     for (int tries = 1; tries < 3 && CannotCarry(outcome); ++tries) outcome = Run(arguments);

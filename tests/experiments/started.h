@@ -148,6 +148,13 @@ inline std::unique_ptr<Started> Ended(std::unique_ptr<Started> one) {
   return one;
 }
 
+// The same, with success.
+inline std::unique_ptr<Started> Succeeded(std::unique_ptr<Started> one) {
+  one = Ended(std::move(one));
+  EXPECT_TRUE(one->Succeeded()) << one->Story();
+  return one;
+}
+
 // psring's flags for node `node` of several on the loopback, which meet at `port`.
 inline std::string OnLoopback(int node, int port, int nodes = 2) {
   return absl::StrCat(" --nnodes ", nodes, " --master_addr 127.0.0.1 --bind 127.0.0.1 --master_port ", port,

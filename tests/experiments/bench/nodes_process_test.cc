@@ -150,9 +150,8 @@ TEST_F(BenchOnNodesTest, PredictReadsItsResults) {
   ExpectSuccess(nodes);
   for (const auto& [arguments, says] :
        {std::pair{"--profile", "The links between the machines carry"}, {"--calibrate", "ring 4M"}}) {
-    const auto predict = Ended(StartPsring(
+    const auto predict = Succeeded(StartPsring(
         absl::StrCat("predict --workers 2,4 ", arguments, " ", Folder("run"), " --out ", Folder("predict"))));
-    EXPECT_TRUE(predict->Succeeded()) << predict->Story();
     // Long lines are wrapped.
     EXPECT_THAT(absl::StrReplaceAll(predict->output(), {{"\n  ", " "}}), Has(says));
   }

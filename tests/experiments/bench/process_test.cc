@@ -114,8 +114,7 @@ TEST_F(BenchTest, BadInputIsOneLineAndStartsNothing) {
 }
 
 TEST_F(BenchTest, ADryRunPrintsThePlanAndWritesNothing) {
-  const Outcome outcome = Run(Words("--dry_run --workers 2,3 --collective all_reduce,ps_push_pull"));
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Outcome outcome = Succeed("--dry_run --workers 2,3 --collective all_reduce,ps_push_pull");
   EXPECT_THAT(outcome.out, Has("native ring over tcp"));
   EXPECT_THAT(outcome.out, AllOf(Has("ps_push_pull, grpc sync over tcp, 3 workers"),
                                  Has("ps_push_pull, grpc sync over shm, 3 workers")));
@@ -125,10 +124,9 @@ TEST_F(BenchTest, ADryRunPrintsThePlanAndWritesNothing) {
 }
 
 TEST_F(BenchTest, PrintsATablePerCombinationAndWritesARunFolder) {
-  const Outcome outcome =
-      Run(Words("--backend native --algorithm ring,star --transport tcp --workers 3 -b 4K -e 64K -n 3 -o sum "
-                "--limits -J out.json"));
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const Outcome outcome = Succeed(
+      "--backend native --algorithm ring,star --transport tcp --workers 3 -b 4K -e 64K -n 3 -o sum "
+      "--limits -J out.json");
   const std::vector<std::string> lines = DataLines(outcome.out);
   ASSERT_EQ(lines.size(), 4) << outcome.out;
   for (const std::string& line : lines) {
@@ -163,10 +161,9 @@ TEST_F(BenchTest, PrintsATablePerCombinationAndWritesARunFolder) {
 
 // Over every backend of this build. The tests of the backends have the other collectives.
 TEST_F(BenchTest, CollectivesAreCorrectForEveryTypeAndReduction) {
-  const Outcome outcome =
-      Run(Words("--collective all_reduce,broadcast -d all -o all --workers 3 --root 2 --sizes 12,20K -n 2 -w "
-                "0 --rounds 1"));
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const Outcome outcome = Succeed(
+      "--collective all_reduce,broadcast -d all -o all --workers 3 --root 2 --sizes 12,20K -n 2 -w "
+      "0 --rounds 1");
   EXPECT_THAT(outcome.out, Has("=== all_reduce, native ring over shm, shared"));
   std::set<std::string> types, reductions, roots;
   for (const std::string& line : DataLines(outcome.out)) {
@@ -184,8 +181,7 @@ TEST_F(BenchTest, CollectivesAreCorrectForEveryTypeAndReduction) {
 }
 
 TEST_F(BenchTest, TheParameterServersRoundHasTheSameTable) {
-  const Outcome outcome = Run(Words("--collective ps_push_pull --workers 3 -b 4K -e 64K -n 3"));
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const Outcome outcome = Succeed("--collective ps_push_pull --workers 3 -b 4K -e 64K -n 3");
   const std::vector<std::string> lines = DataLines(outcome.out);
   ASSERT_EQ(lines.size(), 4) << outcome.out;
   for (const std::string& line : lines) {  // two sizes, each over shared memory and over TCP

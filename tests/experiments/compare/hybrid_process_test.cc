@@ -18,10 +18,9 @@ using Json = nlohmann::json;
 using TablesCompared = PsringInAFolder;
 
 TEST_F(TablesCompared, TheDefaultComparisonHasHybridAndSaysNothingAboutGradientsThatIsFalseForRows) {
-  const Outcome outcome =
-      Run(Words("compare --model dlrm-small --data zipf:3000:1.05 --workers 2 --repeats 2 --steps 6 --batch "
-                "32 --samples 2560 --link none --out run"));
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const Outcome outcome = Succeed(
+      "compare --model dlrm-small --data zipf:3000:1.05 --workers 2 --repeats 2 --steps 6 --batch "
+      "32 --samples 2560 --link none --out run");
   EXPECT_THAT(outcome.out, Has("with tables, of which a step exchanges only the rows"));
   const Json rows = JsonFile("run/summary.json");
   std::set<std::string> names;
@@ -56,9 +55,7 @@ TEST_F(TablesCompared, TheDefaultComparisonHasHybridAndSaysNothingAboutGradients
 }
 
 TEST_F(TablesCompared, TrainHybrid) {
-  const Outcome trained = Run(Words(
-      "train --strategy hybrid --workers 3 --servers 2 --model skipgram --steps 4 --batch 16 --out run"));
-  ASSERT_EQ(trained.exit_code, 0) << trained.out << trained.err;
+  Succeed("train --strategy hybrid --workers 3 --servers 2 --model skipgram --steps 4 --batch 16 --out run");
   const Json row = JsonFile("run/summary.json")[0];
   EXPECT_EQ(row["figures"]["strategy"], "hybrid");
   EXPECT_EQ(row["figures"]["servers"], 2);
@@ -73,10 +70,9 @@ TEST_F(TablesCompared, OnlyTablesTrainWithAnAsynchronousServer) {
   std::ofstream text(root_ / "words.txt");
   for (int word = 0; word < 3000; ++word) text << "abcdefgh"[word * word % 8] << "mnopq"[word / 7 % 5] << " ";
   text.close();
-  const Outcome trained = Run(Words(
+  Succeed(
       "train --strategy ps-async --workers 2 --model skipgram --text ../words.txt --steps 20 --batch 16 "
-      "--out run"));
-  ASSERT_EQ(trained.exit_code, 0) << trained.out << trained.err;
+      "--out run");
   const Json row = JsonFile("run/summary.json")[0];
   EXPECT_EQ(row["figures"]["strategy"], "ps-async");
   EXPECT_EQ(row["figures"]["parameters"], 0) << "outside of tables";

@@ -94,8 +94,7 @@ TEST_F(LongPlanTest, NeedsATimeBudgetWithoutATerminal) {
 }
 
 TEST_F(LongPlanTest, ADryRunOnlyNotesIt) {
-  const Outcome outcome = Run(Words(absl::StrCat(kLong, "--dry_run")));
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Outcome outcome = Succeed(absl::StrCat(kLong, "--dry_run"));
   EXPECT_EQ(outcome.err, "");
   EXPECT_THAT(outcome.out, Has("note:      this takes about "));
 }
@@ -129,8 +128,7 @@ TEST_F(LongPlanTest, ATerminalIsAsked) {
 
 // The plan of 64 workers needs no 64 links.
 TEST_F(LongPlanTest, ADryRunBuildsNoLinks) {
-  const Outcome outcome = Run(Words("compare --workers 64 --data synthetic --model mlp-small --dry_run"));
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Outcome outcome = Succeed("compare --workers 64 --data synthetic --model mlp-small --dry_run");
   EXPECT_THAT(outcome.out,
               Has("1 Gbit/s links", "--dry_run does not measure whether this machine carries these links",
                   "ring x 64"));

@@ -29,13 +29,11 @@ TEST_F(NamesTest, AnAliasIsShownAsTheStrategysName) {
   EXPECT_TRUE(fs::exists(Path("run/records/training-1/ring-2/result-rank0.json")));
   EXPECT_THAT(trained.out, Lacks("allreduce x"));
 
-  const Outcome planned = Run(Words("compare --data synthetic --strategies all-reduce,ps --dry_run"));
-  EXPECT_EQ(planned.exit_code, 0) << planned.err;
+  const Outcome planned = Succeed("compare --data synthetic --strategies all-reduce,ps --dry_run");
   EXPECT_THAT(planned.out, Has("ring x 4", "ps-sync x 4"));
 
   const Outcome predicted =
-      Run(Words("predict --link 1gbit --workers 2 --strategies allreduce,ps --out predicted"));
-  ASSERT_EQ(predicted.exit_code, 0) << predicted.err;
+      Succeed("predict --link 1gbit --workers 2 --strategies allreduce,ps --out predicted");
   const auto rows = JsonFile("predicted/summary.json");
   EXPECT_EQ(rows[0]["figures"]["strategy"], "ring");
   EXPECT_EQ(rows[1]["figures"]["strategy"], "ps-sync");
@@ -89,11 +87,10 @@ class LaunchRecords : public PsringInAFolder {
  protected:
   void SetUp() override {
     PsringInAFolder::SetUp();
-    const auto trainer = Ended(StartTrainer(
+    Succeeded(StartTrainer(
         absl::StrCat("--strategy ring --ranks_per_process 2 --data synthetic --model mlp-small --steps 6 "
                      "--batch 32 --record ",
                      Record("").string())));
-    ASSERT_TRUE(trainer->Succeeded()) << trainer->Story();
   }
   fs::path Record(const std::string& name) const { return Path("rec") / name; }
   // The error of report, without "psring report: "; "" if there is none.

@@ -110,21 +110,19 @@ TEST_F(CompareOnNodesTest, NamesWhatDoesNotFitTheMachines) {
 TEST_F(CompareOnNodesTest, TakesTheNodesNumberFromMpirun) {
   const auto mpirun = FindMpirun({.ranks = 2});
   if (!mpirun.ok()) GTEST_SKIP() << mpirun.status().message();
-  const auto launched = Ended(StartProgram(
+  Succeeded(StartProgram(
       mpirun->prefix.front(),
       absl::StrCat(absl::StrJoin(mpirun->prefix.begin() + 1, mpirun->prefix.end(), " "), " ", PSRING_BINARY,
                    " ", Flags("--strategies ring --workers 2 --repeats 1"), Out()),
       mpirun->environment));
-  EXPECT_TRUE(launched->Succeeded()) << launched->Story();
   EXPECT_EQ(absl::StrJoin(Rows(), " "), "single-1 none-2 ring-2");
 }
 
 TEST_F(CompareOnNodesTest, TakesTheNodesNumberFromSrun) {
   if (const std::string why = WhyNoSlurm(); !why.empty()) GTEST_SKIP() << why;
-  const auto launched = Ended(
+  Succeeded(
       StartProgram("/bin/sh", absl::StrCat(PSRING_SLURM_SCRIPT, " srun -n 2 --overcommit ", PSRING_BINARY,
                                            " ", Flags("--strategies ring --workers 2 --repeats 1"), Out())));
-  EXPECT_TRUE(launched->Succeeded()) << launched->Story();
   EXPECT_EQ(absl::StrJoin(Rows(), " "), "single-1 none-2 ring-2");
 }
 

@@ -35,11 +35,10 @@ class OthersCollectives : public PsringInAFolder, public testing::WithParamInter
 };
 
 TEST_P(OthersCollectives, AreComparedWithOursOverTheSameTransport) {
-  const Outcome outcome =
-      Run(Words("compare --data synthetic --model mlp-small --workers 2 --repeats 1 --steps 4 --no_eval "
-                "--batch 32 --verbose --strategies ring," +
-                GetParam()));
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const Outcome outcome = Succeed(
+      "compare --data synthetic --model mlp-small --workers 2 --repeats 1 --steps 4 --no_eval "
+      "--batch 32 --verbose --strategies ring," +
+      GetParam());
   EXPECT_THAT(outcome.out, Has("All payload went over TCP."));
   const auto summary = JsonFile("runs/latest/summary.json");
   int found = 0;

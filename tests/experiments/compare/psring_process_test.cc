@@ -260,8 +260,7 @@ TEST_F(PsringTest, ExplainKnowsTermsAndListsItsTopics) {
 }
 
 TEST_F(PsringTest, ADryRunPrintsThePlanAndWritesNothing) {
-  const Outcome outcome = Run(Words("compare --data synthetic --dry_run"));
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Outcome outcome = Succeed("compare --data synthetic --dry_run");
   EXPECT_THAT(outcome.out, Has("ps-async x 4", "expected:"));
   EXPECT_TRUE(fs::is_empty(root_ / "work"));
 }
@@ -276,10 +275,9 @@ TEST_F(PsringTest, DoctorReportsThisMachine) {
 }
 
 TEST_F(PsringTest, AComparisonWritesACompleteRunFolder) {
-  const Outcome outcome = Run(Words(
+  const Outcome outcome = Succeed(
       "compare --data synthetic --model mlp-small --strategies ring,ps-sync,ps-async --workers 2 --repeats 2 "
-      "--steps 4 --samples 1280 --batch 32 --target_accuracy 0.99 --eval_every 20 --link none"));
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+      "--steps 4 --samples 1280 --batch 32 --target_accuracy 0.99 --eval_every 20 --link none");
   EXPECT_THAT(outcome.out, Has("findings: runs/"));
   EXPECT_THAT(outcome.out, Lacks("All payload went over TCP.")) << "only with --verbose";
   const std::string printed = absl::StrReplaceAll(outcome.out, {{"\n", " "}});
@@ -324,10 +322,9 @@ TEST_F(PsringTest, AComparisonWritesACompleteRunFolder) {
 
 // A live run with a straggler; its replay; then the same in simulated time.
 TEST_F(PsringTest, AnAsynchronousRunIsReplayedAndSimulated) {
-  const Outcome live =
-      Run(Words("train --data synthetic --model mlp-small --strategy ps-async --workers 3 --straggler "
-                "1:2 --steps 60 --batch 32 --target_accuracy 0.01 --out live"));
-  ASSERT_EQ(live.exit_code, 0) << live.out << live.err;
+  const Outcome live = Succeed(
+      "train --data synthetic --model mlp-small --strategy ps-async --workers 3 --straggler "
+      "1:2 --steps 60 --batch 32 --target_accuracy 0.01 --out live");
   const auto row = JsonFile("live/summary.json")[0];
   ASSERT_EQ(row["workers"]["figures"].size(), 3);
   EXPECT_GT(row["workers"]["figures"][1]["delay_ms"], 0);
@@ -340,10 +337,9 @@ TEST_F(PsringTest, AnAsynchronousRunIsReplayedAndSimulated) {
   EXPECT_EQ(again.exit_code, 0) << again.out << again.err;
   EXPECT_THAT(again.out, Has("180 updates repeated", "bit for bit"));
 
-  const Outcome like =
-      Run(Words("train --data synthetic --model mlp-small --strategy ps-async --workers 3 --clock "
-                "virtual --like live --steps 60 --batch 32 --out like"));
-  ASSERT_EQ(like.exit_code, 0) << like.out << like.err;
+  const Outcome like = Succeed(
+      "train --data synthetic --model mlp-small --strategy ps-async --workers 3 --clock "
+      "virtual --like live --steps 60 --batch 32 --out like");
   const auto simulated = JsonFile("like/summary.json")[0];
   EXPECT_EQ(simulated["figures"]["basis"], "simulated");
   EXPECT_EQ(simulated["basis"]["test_accuracy"], "measured");
@@ -366,10 +362,9 @@ TEST_F(PsringTest, AnAsynchronousRunIsReplayedAndSimulated) {
 }
 
 TEST_F(PsringTest, RatesArePickedOnHeldOutSamples) {
-  const Outcome outcome =
-      Run(Words("compare --data synthetic --model mlp-small --strategies ps-async --workers 4 --clock "
-                "virtual --compute_ms 6 --samples 2560 --batch 32 --lr 0.001,0.05,1e12 --out run"));
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  Succeed(
+      "compare --data synthetic --model mlp-small --strategies ps-async --workers 4 --clock "
+      "virtual --compute_ms 6 --samples 2560 --batch 32 --lr 0.001,0.05,1e12 --out run");
   const std::string rates = File("run/rates.csv");
   EXPECT_EQ(std::count(rates.begin(), rates.end(), '\n'), 1 + 2 * 3) << rates;
   EXPECT_THAT(rates, Has("ps-async,4,1e+12,,,false")) << "it diverged\n" << rates;
@@ -383,10 +378,9 @@ TEST_F(PsringTest, RatesArePickedOnHeldOutSamples) {
 }
 
 TEST_F(PsringTest, TunedRatesAreTriedWithEveryStrategyAndNumberOfWorkers) {
-  const Outcome outcome = Run(Words(
+  const Outcome outcome = Succeed(
       "compare --data synthetic --model mlp-small --strategies ring,ps-async --workers 2,4 --clock virtual "
-      "--compute_ms 6 --samples 1280 --global_batch 128 --tune lr:0.01,1 --out run --verbose"));
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+      "--compute_ms 6 --samples 1280 --global_batch 128 --tune lr:0.01,1 --out run --verbose");
   const std::string rates = File("run/rates.csv");
   EXPECT_EQ(std::count(rates.begin(), rates.end(), '\n'), 1 + 5 * 2) << rates;
   EXPECT_THAT(outcome.out, Has("best lr: of 2 learning rates", "Every row is compared at the best",
@@ -426,10 +420,9 @@ TEST_F(PsringTest, WithoutNamespacesTheTransportsLimitTheRate) {
 TEST_F(PsringTest, AReplayedWorkloadSendsItsRecordedSizes) {
   ASSERT_TRUE(std::ofstream(Path("mine.csv")) << "# batch: 8\n# device: mine\n# forward_ms: 5\n"
                                                  "name,bytes,ready_ms\nlast,4000,1\nfirst,1000000,9\n");
-  const Outcome outcome =
-      Run(Words("compare --workload ./mine.csv --strategies ring,ps-sync --workers 3 --repeats 1 --steps "
-                "5 --link none"));
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  Succeed(
+      "compare --workload ./mine.csv --strategies ring,ps-sync --workers 3 --repeats 1 --steps "
+      "5 --link none");
   int compared = 0;
   for (const auto& row : JsonFile("runs/latest/summary.json")) {
     const auto& figures = row["figures"];

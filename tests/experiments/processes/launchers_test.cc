@@ -31,9 +31,8 @@ class LaunchersTest : public LaunchTest {
   std::string Reference(const std::string& strategy) {
     if (const auto known = references_.find(strategy); known != references_.end()) return known->second;
     const std::string folder = Folder(absl::StrCat("reference", references_.size()));
-    const auto threads = Ended(StartTrainer(
+    Succeeded(StartTrainer(
         absl::StrCat(strategy, " ", kShort, " --ranks_per_process ", kRanks, " --record ", folder)));
-    EXPECT_TRUE(threads->Succeeded()) << threads->Story();
     return references_[strategy] = TheWeights(folder);
   }
 
@@ -51,12 +50,10 @@ class LaunchersTest : public LaunchTest {
     for (const std::string& strategy : kStrategies) {
       SCOPED_TRACE(strategy);
       const std::string folder = Folder(absl::StrCat("launched", number++));
-      const auto launched =
-          Ended(StartProgram(Words(launcher).front(),
+      Succeeded(StartProgram(Words(launcher).front(),
                              absl::StrCat(launcher.substr(launcher.find(' ')), " ", PSRING_TRAINER, " ",
                                           strategy, " ", kShort, " --record ", folder, more),
                              environment));
-      EXPECT_TRUE(launched->Succeeded()) << launched->Story();
       EXPECT_EQ(TheWeights(folder), Reference(strategy));
     }
   }
@@ -121,9 +118,8 @@ TEST_F(NamespacesLaunchTest, OneProcessForAllDevicesOfAMachineTrainsToTheSameWei
 // With one process per rank, and with one per machine.
 TEST_F(LaunchersTest, MachinesOnTheLoopbackAddUpTheirGradients) {
   const auto single =
-      Ended(StartPsring(absl::StrCat("train --strategy single --reference_workers 2 --micro_batches 2 ",
-                                     kShort, " --out ", Folder("single"))));
-  ASSERT_TRUE(single->Succeeded()) << single->Story();
+      Succeeded(StartPsring(absl::StrCat("train --strategy single --reference_workers 2 --micro_batches 2 ",
+                                         kShort, " --out ", Folder("single"))));
   for (const std::string layout : {"--nproc_per_node 2", "--ranks_per_process 2"}) {
     SCOPED_TRACE(layout);
     std::filesystem::remove_all(Folder("run"));
@@ -206,9 +202,8 @@ TEST_F(NamespacesLaunchTest, AProcessKilledOnAnotherMachineRestartsAll) {
   const std::string training =
       "--model mlp-small --data synthetic --steps 150 --batch 16 --no_eval --timeout 20 "
       "--strategy ring";
-  const auto undisturbed =
-      Ended(StartTrainer(absl::StrCat(training, " --ranks_per_process 4 --record ", Folder("undisturbed"))));
-  ASSERT_TRUE(undisturbed->Succeeded()) << undisturbed->Story();
+  const auto undisturbed = Succeeded(
+      StartTrainer(absl::StrCat(training, " --ranks_per_process 4 --record ", Folder("undisturbed"))));
 
   const StartedOnes nodes =
       Nodes(absl::StrCat(training, " --jitter_ms 2 --nproc_per_node 2 --checkpoint_every 10 --max_restarts 2",
@@ -314,13 +309,12 @@ TEST_F(LaunchersTest, MpirunTrainsToTheSameWeights) {
 TEST_F(LaunchersTest, UnderMpirunTheLastRanksCanBeServers) {
   const auto mpirun = FindMpirun({.ranks = kRanks + 2});
   if (!mpirun.ok()) GTEST_SKIP() << mpirun.status().message();
-  const auto launched = Ended(StartProgram(
+  Succeeded(StartProgram(
       mpirun->prefix.front(),
       absl::StrCat(absl::StrJoin(mpirun->prefix.begin() + 1, mpirun->prefix.end(), " "), " ", PSRING_TRAINER,
                    " ", kStrategies[1], " --server_placement dedicated --servers 2 ", kShort, " --record ",
                    Folder("run")),
       mpirun->environment));
-  EXPECT_TRUE(launched->Succeeded()) << launched->Story();
   EXPECT_EQ(TheWeights(Folder("run")), Reference(kStrategies[1]));
   for (int server : {0, 1}) {
     EXPECT_TRUE(std::filesystem::exists(Folder(absl::StrCat("run/result-server", server, ".json"))));

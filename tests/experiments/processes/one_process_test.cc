@@ -113,11 +113,10 @@ TEST_F(OneProcessTest, NamesAProcessWithAnotherNumberOfRanks) {
 
 TEST_F(OneProcessTest, PsringReportsTheLayoutOfRanks) {
   const std::string out = Folder("compared");
-  const auto compared = Ended(StartPsring(absl::StrCat(
+  Succeeded(StartPsring(absl::StrCat(
       "compare --strategies ring,ps-sync --workers 1,2,4 --ranks_per_process 2 --link none --repeats 1 "
       "--steps 4 --no_eval --model mlp-small --data synthetic --batch 16 --out ",
       out)));
-  ASSERT_TRUE(compared->Succeeded()) << compared->Story();
   int rows = 0;
   for (const auto& row : nlohmann::json::parse(Slurp(out + "/summary.json"))) {
     const auto& figures = row["figures"];
@@ -138,9 +137,8 @@ TEST_F(OneProcessTest, PsringReportsTheLayoutOfRanks) {
 
 TEST_F(OneProcessTest, WithoutWorkersPsringTrainsInOneProcess) {
   const std::string out = Folder("trained");
-  const auto trained = Ended(
+  const auto trained = Succeeded(
       StartPsring(absl::StrCat("train --strategy ring --ranks_per_process 3 --out ", out, " ", kShort)));
-  ASSERT_TRUE(trained->Succeeded()) << trained->Story();
   EXPECT_THAT(trained->output(), Has("ring x 3", "each process runs 3 workers as threads"));
   EXPECT_EQ(Weights(out).size(), 3);
 }

@@ -32,6 +32,8 @@ class RestartTest : public LaunchTest {
     std::filesystem::create_directories(Out("work"));
     std::filesystem::current_path(Out("work"));
   }
+  // No process stays behind.
+  void TearDown() override { EXPECT_TRUE(out_.empty() || AllEnd()); }
   ~RestartTest() override {
     psring_.reset();
     std::filesystem::current_path("/");

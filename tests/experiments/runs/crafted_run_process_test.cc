@@ -75,10 +75,9 @@ class CraftedRun : public PsringInAFolder {
  protected:
   void SetUp() override {
     PsringInAFolder::SetUp();
-    const Outcome made =
-        Run(Words("compare --data synthetic --model mlp-small --strategies ps-async --workers 2,3 --batch 32 "
-                  "--repeats 1 --steps 4 --link none --no_eval --out run"));
-    ASSERT_EQ(made.exit_code, 0) << made.err;
+    Succeed(
+        "compare --data synthetic --model mlp-small --strategies ps-async --workers 2,3 --batch 32 "
+        "--repeats 1 --steps 4 --link none --no_eval --out run");
     // As if it had been interrupted.
     manifest_ = json::parse(Slurp(run() / "manifest.json"));
     manifest_["cost"]["rounds_planned"] = 2;
