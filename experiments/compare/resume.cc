@@ -17,7 +17,6 @@
 #include "common/cli/command_line.h"
 #include "common/cli/config_file.h"
 #include "common/io/files.h"
-#include "common/io/json_object.h"
 #include "common/suggestions/suggestions.h"
 #include "experiments/compare/experiment.h"
 #include "experiments/plan/plan_text.h"
@@ -29,9 +28,6 @@ namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr size_t kMaxNameBytes = 256;
-constexpr double kMaxWallS = 1e9;
 
 // Flags that may differ each time a run is started.
 const std::set<std::string>& FreeFlags() {
@@ -73,10 +69,9 @@ absl::Status CheckFlags(const std::string& run, const CLI::App& asked, const CLI
   return absl::OkStatus();
 }
 
-// Whether the run has ended and its summary and page are complete. Otherwise it was killed while it wrote
-// them, or they were damaged.
-bool IsReported(const std::string& folder, const JsonObject& manifest) {
-  if (!manifest.Bool("finished").value_or(false)) return false;
+// Whether a run's summary and page are complete. Otherwise it was killed while it wrote them, or they were
+// damaged.
+bool HasReport(const std::string& folder) {
   const absl::StatusOr<std::string> page = ReadFile(folder + "/report.html", kMaxRecordBytes);
   const absl::StatusOr<std::string> summary = ReadFile(folder + "/summary.json", kMaxRecordBytes);
   return page.ok() && absl::EndsWith(absl::StripTrailingAsciiWhitespace(*page), "</html>") && summary.ok() &&
@@ -107,33 +102,24 @@ absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder) {
     PSRING_RETURN_IF_ERROR(RunClaim::Reopen(folder).status());
     return wrong("it ended before its first round began; remove the folder and start the comparison again");
   }
-  const absl::StatusOr<JsonObject> manifest = JsonObject::Parse(text, kMaxTextBytes, "its manifest.json");
-  if (!manifest.ok()) {
+  const absl::StatusOr<RecordedRun> recorded = RecordedRunFromJson(text);
+  if (absl::IsDataLoss(recorded.status())) {
     const bool has_flags = fs::file_size(folder + "/config.toml", error) > 0 && !error;
-    return wrong(manifest.status().message(), "; start the comparison again",
+    return wrong(recorded.status().message(), "; start the comparison again",
                  has_flags ? absl::StrCat(": psring compare --config ", folder, "/config.toml") : "");
   }
-  if (manifest->Text("verb", kMaxNameBytes).value_or("") == "train") {
+  if (!recorded.ok()) return wrong(recorded.status().message());
+  if (recorded->verb == "train") {
     return wrong("this is a training; psring train --resume continues from its checkpoints");
   }
-  const absl::StatusOr<RecordedRun> recorded = RecordedRunFromJson(text);
-  if (!recorded.ok()) return wrong(recorded.status().message());
   if (recorded->verb != "compare") return wrong("this is a run of ", recorded->verb, ", not a comparison");
   const absl::StatusOr<RecordedPlan> plan = RecordedPlanFromJson(text);
   if (!plan.ok()) return wrong(plan.status().message());
-  if (!manifest->Has("ended")) return wrong("an earlier psring wrote it; repeat its command");
-  if (plan->all_done() && IsReported(folder, *manifest)) {
+  if (!recorded->tells_how_it_ended) return wrong("an earlier psring wrote it; repeat its command");
+  if (plan->all_done() && recorded->finished && HasReport(folder)) {
     return wrong("this comparison is finished, with ", plan->rounds_done, " rounds; ", Repeats(folder));
   }
-  const absl::StatusOr<std::string> started = manifest->Text("started_utc", kMaxNameBytes, "");
-  if (!started.ok()) return wrong(started.status().message());
-  const absl::StatusOr<double> wall_s = manifest->Number("wall_s", 0, kMaxWallS, 0);
-  if (!wall_s.ok()) return wrong(wall_s.status().message());
-  ResumedRun run{.recorded = *recorded, .plan = *plan, .started_utc = *started, .wall_s = *wall_s};
-  if (const auto link = manifest->Object("link"); link.ok()) {
-    run.shaping = link->Text("shaping", kMaxNameBytes).value_or("");
-  }
-  return run;
+  return ResumedRun{*recorded, *plan};
 }
 
 absl::StatusOr<ExperimentFlags> ResumedFlags(const RawExperimentFlags& asked,
@@ -191,9 +177,9 @@ absl::Status CheckSameConditions(const ResumedRun& run, const ExperimentFlags& f
   if (!data.empty() && data != prepared.probe.data_hash) {
     differences.push_back("the training data has changed");
   }
-  if (run.shaping != ShapingName(prepared.shaping)) {
-    differences.push_back(
-        absl::StrCat("its links were ", run.shaping, ", here they are ", ShapingName(prepared.shaping)));
+  if (run.recorded.shaping != ShapingName(prepared.shaping)) {
+    differences.push_back(absl::StrCat("its links were ", run.recorded.shaping, ", here they are ",
+                                       ShapingName(prepared.shaping)));
   }
   if (differences.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -256,8 +242,8 @@ absl::StatusOr<std::vector<Experiment::Done>> Experiment::ReadRound(int round) c
 absl::Status Experiment::Restore(const ResumedRun& resumed) {
   manifest_.command_line = resumed.recorded.command_line;
   manifest_.provenance = resumed.recorded.provenance;
-  manifest_.started_utc = resumed.started_utc;
-  manifest_.earlier_s = resumed.wall_s;
+  manifest_.started_utc = resumed.recorded.started_utc;
+  manifest_.earlier_s = resumed.recorded.wall_s;
   std::vector<Done> all;
   const auto repeats = [&](const std::string& what, const absl::Status& why) {
     AddNote(Say(language(), kRepeated, what, why.message()));

@@ -35,6 +35,7 @@ constexpr int kLayout = 1;
 
 constexpr size_t kMaxWords = 10'000, kMaxWordBytes = 64 << 10;
 constexpr size_t kMaxMarks = 1000, kMaxPathBytes = 4096;
+constexpr double kMaxWallS = 1e9;
 
 // Empty if there is no such field.
 absl::StatusOr<std::vector<std::string>> WordsAt(const JsonObject& json, const char* key) {
@@ -121,7 +122,9 @@ fs::path RepresentativeFile(const fs::path& input) {
 }  // namespace
 
 absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMaxTextBytes, "its manifest.json"));
+  const absl::StatusOr<JsonObject> parsed = JsonObject::Parse(text, kMaxTextBytes, "its manifest.json");
+  if (!parsed.ok()) return absl::DataLossError(parsed.status().message());
+  const JsonObject& json = *parsed;
   if (!json.Has("schema_version")) {
     return absl::InvalidArgumentError("its manifest.json has no schema_version: it is not a run's");
   }
@@ -147,6 +150,13 @@ absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
     PSRING_ASSIGN_OR_RETURN(const JsonObject data, json.Object("data"));
     PSRING_ASSIGN_OR_RETURN(run.provenance.data_flags, WordsAt(data, "trainer_flags"));
     PSRING_ASSIGN_OR_RETURN(run.provenance.data_hash, data.Text("hash", kMaxWordBytes, ""));
+  }
+  PSRING_ASSIGN_OR_RETURN(run.started_utc, json.Text("started_utc", kMaxPathBytes, ""));
+  PSRING_ASSIGN_OR_RETURN(run.wall_s, json.Number("wall_s", 0, kMaxWallS, 0));
+  run.finished = json.Bool("finished").value_or(false);
+  run.tells_how_it_ended = json.Has("ended");
+  if (const auto link = json.Object("link"); link.ok()) {
+    run.shaping = link->Text("shaping", kMaxPathBytes).value_or("");
   }
   if (run.provenance.working_directory.empty() || run.provenance.binaries.empty()) {
     return absl::InvalidArgumentError(

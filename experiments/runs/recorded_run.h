@@ -35,10 +35,15 @@ struct RecordedRun {
   std::string verb;
   std::vector<std::string> command_line;  // as typed, the program's name first
   Provenance provenance;
-  std::string json = {};  // all of the manifest
+  std::string started_utc = {};
+  std::string shaping = {};  // of its links
+  double wall_s = 0;
+  bool finished = false, tells_how_it_ended = false;  // earlier psrings did not tell
+  std::string json = {};                              // all of the manifest
 };
-// Parses the text of a manifest.json. InvalidArgument: it is malformed, has an unsupported schema version, or
-// is from another verb, or from a psring that did not record its inputs.
+// Parses the text of a manifest.json. DataLoss: it is no JSON object. InvalidArgument: it has an unsupported
+// schema version, or is from another verb, or from a psring that did not record its inputs, or a field is
+// invalid.
 absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text);
 struct Again {
   std::vector<std::string> arguments;  // the verb, then flags

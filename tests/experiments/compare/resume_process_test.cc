@@ -143,7 +143,9 @@ TEST_F(ResumeTest, OnlyTheSameRunIsContinued) {
   refused("/no/such/run", "there is no such folder");
   fs::create_directory(Path("empty"));
   refused("empty", "it has no manifest.json");
-  std::ofstream(Path("empty/manifest.json")) << "{\"schema_version\": 1, \"verb\": \"train\"}";
+  std::ofstream(Path("empty/manifest.json"))
+      << R"({"schema_version": 1, "verb": "train", "command_line": ["psring", "train"],)"
+         R"( "working_directory": "/", "binaries": [{"path": "psring", "hash": "1"}]})";
   refused("empty", "psring train --resume");
   // The same flag again is no contradiction, and a dry run changes nothing.
   const std::string before = File("run/manifest.json");
