@@ -20,6 +20,7 @@
 #include "experiments/psring.h"
 #include "tests/experiments/slurp.h"
 #include "tests/experiments/started.h"
+#include "tests/has.h"
 
 namespace psring {
 
@@ -107,8 +108,27 @@ class PsringInAFolder : public testing::Test {
     for (int tries = 1; tries < 3 && CannotCarry(outcome); ++tries) outcome = Run(arguments);
     return outcome;
   }
+  Outcome SucceedOnLinks(const std::string& arguments) {
+    Outcome outcome = RunOnLinks(Words(arguments));
+    EXPECT_EQ(outcome.exit_code, 0) << arguments << "\n" << outcome.out << outcome.err;
+    return outcome;
+  }
   static bool CannotCarry(const Outcome& outcome) {
     return outcome.exit_code == 2 && absl::StrContains(outcome.err, "this machine cannot carry ");
+  }
+
+  struct BadInput {
+    std::string arguments, line;  // a part of it
+  };
+  // Each is refused in one line that begins with `begin`, and nothing is written.
+  void ExpectOneLineOfEach(const std::vector<BadInput>& cases, const std::string& begin) {
+    for (const auto& [arguments, line] : cases) {
+      const Outcome outcome = Call(Words(arguments));
+      EXPECT_EQ(outcome.exit_code, 2) << arguments << "\n" << outcome.out << outcome.err;
+      EXPECT_THAT(outcome.err, testing::AllOf(OneLine(line), testing::StartsWith(begin))) << arguments;
+      EXPECT_EQ(outcome.out, "") << arguments;
+      EXPECT_TRUE(std::filesystem::is_empty(Path(""))) << arguments;
+    }
   }
 
   std::filesystem::path Path(const std::string& name) const { return root_ / "work" / name; }

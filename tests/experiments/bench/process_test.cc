@@ -65,10 +65,7 @@ class BenchTest : public PsringInAFolder {
 };
 
 TEST_F(BenchTest, BadInputIsOneLineAndStartsNothing) {
-  struct Case {
-    std::string arguments, line;
-  };
-  const std::vector<Case> cases = {
+  const std::vector<BadInput> cases = {
       {"-b 4X", "'4X' is not a size"},
       {"-b -1", "--minbytes"},
       {"-b 2M -e 1M", "above"},
@@ -102,15 +99,7 @@ TEST_F(BenchTest, BadInputIsOneLineAndStartsNothing) {
       {"--require_busbw -1", "--require_busbw"},
       {"--require_busbw 1 --workers 1", "of two or more workers"},
   };
-  for (const Case& bad : cases) {
-    const Outcome outcome = Call(Words(bad.arguments));
-    const std::string& what = bad.arguments;
-    EXPECT_EQ(outcome.exit_code, 2) << what << "\n" << outcome.out << outcome.err;
-    EXPECT_THAT(outcome.err, AllOf(IsOneLine(), testing::StartsWith("psring bench: "), Has(bad.line)))
-        << what;
-    EXPECT_EQ(outcome.out, "") << what;
-    EXPECT_TRUE(fs::is_empty(root_ / "work")) << what;
-  }
+  ExpectOneLineOfEach(cases, "psring bench: ");
 }
 
 TEST_F(BenchTest, ADryRunPrintsThePlanAndWritesNothing) {
@@ -194,14 +183,10 @@ TEST_F(BenchTest, TheParameterServersRoundHasTheSameTable) {
 }
 
 TEST_F(BenchTest, FailsBelowTheRequiredBusBandwidthAndNamesTheSlowest) {
-  const std::vector<std::string> flags = {
-      "--backend", "native", "--algorithm", "ring,star", "--transport",    "tcp", "-b", "4K",
-      "-e",        "4K",     "-n",          "2",         "--require_busbw"};
-  std::vector<std::string> low = flags, high = flags;
-  low.push_back("1e-9");
-  high.push_back("100000");
-  EXPECT_EQ(Run(low).exit_code, 0);
-  const Outcome outcome = Run(high);
+  const std::string flags =
+      "--backend native --algorithm ring,star --transport tcp -b 4K -e 4K -n 2 --require_busbw ";
+  Succeed(flags + "1e-9");
+  const Outcome outcome = Run(Words(flags + "100000"));
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
   EXPECT_THAT(outcome.err, Has("of 4K is below --require_busbw 100000 (all_reduce, native ",
                                "; the slowest is all_reduce, native "));

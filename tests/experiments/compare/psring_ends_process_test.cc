@@ -77,10 +77,9 @@ class VirtualClusterTest : public PsringEndsTest {
 };
 
 TEST_F(VirtualClusterTest, WorkersAndServerUseTheirOwnLinks) {
-  const Outcome outcome =
-      RunOnLinks(Words("compare --data synthetic --strategies ring,ps-sync --workers 2 --repeats 1 "
-                       "--warmup_steps 1 --steps 2 --no_eval --batch 32 --link 100mbit"));
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const Outcome outcome = SucceedOnLinks(
+      "compare --data synthetic --strategies ring,ps-sync --workers 2 --repeats 1 "
+      "--warmup_steps 1 --steps 2 --no_eval --batch 32 --link 100mbit");
   int compared = 0;
   for (const auto& row : JsonFile("runs/latest/summary.json")) {
     const auto& figures = row["figures"];
@@ -106,10 +105,9 @@ TEST_F(VirtualClusterTest, WorkersAndServerUseTheirOwnLinks) {
 }
 
 TEST_F(VirtualClusterTest, RanksOfOneProcessShareALink) {
-  const Outcome outcome = RunOnLinks(
-      Words("compare --data synthetic --strategies ring,ps-sync --workers 2,4 --ranks_per_process 2 "
-            "--repeats 1 --warmup_steps 1 --steps 3 --no_eval --batch 16 --link 1gbit"));
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const Outcome outcome = SucceedOnLinks(
+      "compare --data synthetic --strategies ring,ps-sync --workers 2,4 --ranks_per_process 2 "
+      "--repeats 1 --warmup_steps 1 --steps 3 --no_eval --batch 16 --link 1gbit");
   int compared = 0;
   for (const auto& row : JsonFile("runs/latest/summary.json")) {
     const auto& figures = row["figures"];

@@ -28,10 +28,7 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
   ASSERT_TRUE(std::ofstream(root_ / "file") << "x");
   fs::create_directory(root_ / "data");
   const std::string file = (root_ / "file").string(), data = (root_ / "data").string();
-  struct Case {
-    std::string arguments, line;  // a part of it
-  };
-  const std::vector<Case> cases = {
+  const std::vector<BadInput> cases = {
       {"comprae", "compare"},
       {"compare --worker 2", "--workers"},
       {"compare --strategies rign", "did you mean 'ring'"},
@@ -170,15 +167,7 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {"compare --clock virtual --strategies hybrid --workers 2",
        "--clock virtual has no model of the rows of tables; omit hybrid"},
   };
-  for (const Case& bad : cases) {
-    const Outcome outcome = Call(Words(bad.arguments));
-    const std::string& what = bad.arguments;
-    EXPECT_EQ(outcome.exit_code, 2) << what << "\n" << outcome.out << outcome.err;
-    EXPECT_THAT(outcome.err, testing::AllOf(IsOneLine(), testing::StartsWith("psring"), Has(bad.line)))
-        << what;
-    EXPECT_EQ(outcome.out, "") << what;
-    EXPECT_TRUE(fs::is_empty(root_ / "work")) << what;
-  }
+  ExpectOneLineOfEach(cases, "psring");
 }
 
 TEST_F(PsringTest, CudaIsRejectedWithoutAGpu) {
@@ -400,10 +389,9 @@ TEST_F(PsringTest, TunedRatesAreTriedWithEveryStrategyAndNumberOfWorkers) {
 
 // Where this machine makes no namespaces this is what it does; it can everywhere.
 TEST_F(PsringTest, WithoutNamespacesTheTransportsLimitTheRate) {
-  const Outcome outcome = RunOnLinks(Words(
+  const Outcome outcome = SucceedOnLinks(
       "compare --data synthetic --strategies ring,ps-sync --workers 2 --repeats 1 --steps 2 --warmup_steps 1 "
-      "--no_eval --batch 32 --link 100mbit --latency 2ms --shaping userspace"));
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+      "--no_eval --batch 32 --link 100mbit --latency 2ms --shaping userspace");
   int compared = 0;
   for (const auto& row : JsonFile("runs/latest/summary.json")) {
     const auto& figures = row["figures"];
@@ -443,10 +431,9 @@ TEST_F(PsringTest, AReplayedWorkloadSendsItsRecordedSizes) {
 TEST_F(PsringTest, ASlowedRunIsMarkedSimulatedAndItsTimesAreDivided) {
   ASSERT_TRUE(std::ofstream(Path("mine.csv")) << "# batch: 8\n# device: mine\n# forward_ms: 5\n"
                                                  "name,bytes,ready_ms\nlast,1200000,1\nfirst,1000000,9\n");
-  const Outcome outcome =
-      RunOnLinks(Words("compare --workload ./mine.csv --strategies ring --workers 2 --repeats 1 "
-                       "--warmup_steps 1 --steps 3 --link 1gbit --scale 10 --out run --verbose"));
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const Outcome outcome = SucceedOnLinks(
+      "compare --workload ./mine.csv --strategies ring --workers 2 --repeats 1 "
+      "--warmup_steps 1 --steps 3 --link 1gbit --scale 10 --out run --verbose");
   EXPECT_THAT(outcome.out, Has("1 Gbit/s links", "at 1/10 of the speed", "Times are simulated (--scale 10)"));
   EXPECT_THAT(outcome.out, Lacks("Nothing is simulated"));
   for (const auto& row : JsonFile("run/summary.json")) {
@@ -485,10 +472,9 @@ TEST_F(PsringTest, ASlowedRunIsMarkedSimulatedAndItsTimesAreDivided) {
 TEST_F(PsringTest, PredictionsAreComparedWithMeasurementsAndResidualsAddUp) {
   ASSERT_TRUE(std::ofstream(Path("mine.csv")) << "# batch: 8\n# device: mine\n# forward_ms: 5\n"
                                                  "name,bytes,ready_ms\nlast,1200000,1\nfirst,1000000,9\n");
-  const Outcome outcome =
-      RunOnLinks(Words("compare --predict --workload ./mine.csv --strategies ring,ps-sync,ps-backup:1 "
-                       "--workers 2 --repeats 2 --warmup_steps 1 --steps 2 --link 100mbit --verbose"));
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const Outcome outcome = SucceedOnLinks(
+      "compare --predict --workload ./mine.csv --strategies ring,ps-sync,ps-backup:1 "
+      "--workers 2 --repeats 2 --warmup_steps 1 --steps 2 --link 100mbit --verbose");
   EXPECT_THAT(outcome.out, Has("Compared with the simulator (3 cases)", "Recording took at most"));
 
   int predicted = 0;
