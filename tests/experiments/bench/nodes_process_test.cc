@@ -46,13 +46,6 @@ class BenchOnNodesTest : public LaunchTest {
     };
     EXPECT_TRUE(Eventually(none));
   }
-  // Only the errors of node 0, which ends before it waits for the others.
-  std::string Says(const std::string& more) const {
-    const auto one = Ended(Node(0, Flags(2, more)));
-    EXPECT_FALSE(one->Succeeded());
-    EXPECT_THAT(one->errors(), IsOneLine());
-    return one->errors();
-  }
   nlohmann::json Manifest() const { return nlohmann::json::parse(Slurp(Folder("run/manifest.json"))); }
 
   const int port_ = FreePort();
@@ -121,15 +114,6 @@ TEST_F(BenchOnNodesTest, RejectsNodesWithOtherFlags) {
   nodes.push_back(Node(1, Flags(2, "-c 3")));
   EXPECT_TRUE(WaitForAll(nodes));
   for (const auto& node : nodes) EXPECT_THAT(node->errors(), Has("node 1 was started with --check=3"));
-}
-
-TEST_F(BenchOnNodesTest, BadFlagsAreOneLine) {
-  EXPECT_THAT(Says("--workers 3"), Has("--workers 3 on 2 machines of 1: use at most 2"));
-  EXPECT_THAT(Says("--limits"), Has("--limits measures one machine"));
-  EXPECT_THAT(Says("--transport shm"), Has("with --nnodes use tcp or auto"));
-  EXPECT_THAT(Says("--require_busbw 1 --collective broadcast"), Has("is of an all-reduce"));
-  EXPECT_THAT(Says("--require_busbw fast"), Has("--require_busbw"));
-  EXPECT_THAT(Says("--link 1gbit"), Has("--link"));
 }
 
 // Each pod of an Indexed Job has its number in its environment, and no --node_rank.

@@ -31,6 +31,10 @@ std::vector<std::string> DataLines(const std::string& text) {
   return lines;
 }
 
+std::string OnTwo(const std::string& flags) {
+  return "--backend native --algorithm ring --nnodes 2 --node_rank 0 --master_addr 127.0.0.1 " + flags;
+}
+
 class BenchTest : public PsringInAFolder {
  protected:
   BenchTest() : PsringInAFolder({"bench"}) {}
@@ -97,6 +101,13 @@ TEST_F(BenchTest, BadInputIsOneLineAndStartsNothing) {
       {"--master_addr a", "give --nnodes"},
       {"--nnodes 2", "needs --master_addr"},
       {"--require_busbw -1", "--require_busbw"},
+      {"--require_busbw fast", "--require_busbw"},
+      {"--require_busbw 1 --collective broadcast", "is of an all-reduce"},
+      {"--link 1gbit", "--link"},
+      // Node 0 of two ends before it waits for the other.
+      {OnTwo("--workers 3"), "--workers 3 on 2 machines of 1: use at most 2"},
+      {OnTwo("--limits"), "--limits measures one machine"},
+      {OnTwo("--transport shm"), "with --nnodes use tcp or auto"},
       {"--require_busbw 1 --workers 1", "of two or more workers"},
   };
   ExpectOneLineOfEach(cases, "psring bench: ");

@@ -49,14 +49,10 @@ class CompareOnNodesTest : public LaunchTest {
   const int port_ = FreePort();
 };
 
-TEST_F(CompareOnNodesTest, AnAddressOfNoMachineIsRejected) {
-  for (const auto& [flags, why] : {std::pair<std::string, std::string>{"--bind 0.0.0.0", "names no machine"},
-                                   {"--bind :: --nnodes 2 --master_addr 127.0.0.1", "names no machine"},
-                                   {"--bind 192.0.2.1", "--bind 192.0.2.1: cannot listen"}}) {
-    const auto run = Ended(StartPsring(absl::StrCat("train --data synthetic --steps 1 ", flags)));
-    EXPECT_FALSE(run->Succeeded());
-    EXPECT_THAT(run->errors(), Has(why)) << run->Story();
-  }
+TEST_F(CompareOnNodesTest, AnAddressOfAnotherMachineIsRejected) {
+  const auto run = Ended(StartPsring("train --data synthetic --steps 1 --bind 192.0.2.1"));
+  EXPECT_FALSE(run->Succeeded());
+  EXPECT_THAT(run->errors(), Has("--bind 192.0.2.1: cannot listen")) << run->Story();
 }
 
 TEST_F(CompareOnNodesTest, ComparesStrategiesAndNumbersOfWorkersInOneRun) {
@@ -89,22 +85,6 @@ TEST_F(CompareOnNodesTest, KeepsFinishedRoundsWhenANodeIsLostAndResumes) {
   EXPECT_GE(Manifest()["cost"]["rounds_done"].get<int>(), 1);
   ExpectSuccess(StartByHand(absl::StrCat(flags, " --resume ", Folder("run"))));
   EXPECT_EQ(Manifest()["cost"]["rounds_done"], 2);
-}
-
-TEST_F(CompareOnNodesTest, NamesWhatDoesNotFitTheMachines) {
-  const auto says = [&](const std::string& more) {
-    const auto one = Ended(StartPsring(absl::StrCat(Flags(more), " --node_rank 0 --dry_run")));
-    EXPECT_FALSE(one->Succeeded());
-    return one->errors();
-  };
-  EXPECT_THAT(says("--strategies ring --workers 3"),
-              Has("ring x 3 on 2 machines of 1: use at most 2 --workers"));
-  EXPECT_THAT(says("--link 1gbit"), Has("--nnodes needs real machines"));
-  EXPECT_THAT(says("--shaping none"), Has("--shaping none is for a virtual cluster"));
-  EXPECT_THAT(says("--strategies ps-sync --servers 2 --server_placement dedicated"),
-              Has("leaves none to train"));
-  EXPECT_THAT(says("--strategies ring,ps-sync --servers 1"),
-              Has("--servers on several machines needs --server_placement"));
 }
 
 TEST_F(CompareOnNodesTest, TakesTheNodesNumberFromMpirun) {

@@ -24,6 +24,14 @@ namespace fs = std::filesystem;
 
 using PsringTest = PsringInAFolder;
 
+// A comparison on two machines.
+std::string OnTwo(const std::string& flags) {
+  return absl::StrCat(
+      "compare --nnodes 2 --node_rank 0 --master_addr 127.0.0.1 --model mlp-small --data "
+      "synthetic --no_eval --dry_run ",
+      flags);
+}
+
 TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
   ASSERT_TRUE(std::ofstream(root_ / "file") << "x");
   fs::create_directory(root_ / "data");
@@ -156,6 +164,14 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {"train --strategy mpi --ranks_per_process 2 --data synthetic", "MPI"},
       {"train --strategy ring --ranks_per_process 2 --data synthetic --link 1gbit --shaping userspace",
        "this needs network namespaces"},
+      {"train --data synthetic --steps 1 --bind 0.0.0.0", "names no machine"},
+      {"train --data synthetic --bind :: --nnodes 2 --master_addr 127.0.0.1", "names no machine"},
+      {OnTwo("--strategies ring --workers 3"), "ring x 3 on 2 machines of 1: use at most 2 --workers"},
+      {OnTwo("--link 1gbit"), "--nnodes needs real machines"},
+      {OnTwo("--shaping none"), "--shaping none is for a virtual cluster"},
+      {OnTwo("--strategies ps-sync --servers 2 --server_placement dedicated"), "leaves none to train"},
+      {OnTwo("--strategies ring,ps-sync --servers 1"),
+       "--servers on several machines needs --server_placement"},
       {"compare --strategies parallax", "psring calls it 'hybrid'"},
       {"train --data synthetic --strategy hybrid --workers 2",
        "--strategy hybrid needs a model with tables of rows, such as dlrm-small; use ring for mlp"},
