@@ -1,10 +1,10 @@
-// Collects the workers' measurements over rounds and computes the tables' figures. Pure.
+// Collects the workers' measurements over rounds, computes the tables' figures and checks --require_busbw.
+// Pure.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"

@@ -1,4 +1,5 @@
-// The text output of a benchmark: tables as in nccl-tests. Lines that are not data begin with #. Pure.
+// The text output of a benchmark: tables as in nccl-tests, and the network between machines. Lines that are
+// not data begin with #. Pure.
 #pragma once
 
 #include <string>

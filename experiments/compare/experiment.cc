@@ -12,7 +12,6 @@
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/wall_time.h"
-#include "common/cli/command_line.h"
 #include "common/cli/delays.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"

@@ -1,4 +1,5 @@
-// Checks the input of compare and train and measures what a plan needs.
+// Checks the input of compare and train, measures what a plan needs, and asks before a comparison that takes
+// long.
 #pragma once
 
 #include <memory>

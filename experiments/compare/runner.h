@@ -1,7 +1,6 @@
-// Runs one configuration once: store, servers and trainers; then reads their records.
+// Runs one configuration once: store, servers and trainers; then reads their records. Finds its checkpoints.
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include "absl/status/status.h"

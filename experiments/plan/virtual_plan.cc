@@ -1,11 +1,8 @@
 #include <algorithm>
-#include <cmath>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
-#include "common/cli/delays.h"
 #include "experiments/plan/estimate.h"
 #include "experiments/plan/plan.h"
 #include "experiments/plan/rates.h"

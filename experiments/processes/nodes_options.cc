@@ -1,7 +1,6 @@
 // How many nodes there are, which one this is, and where the others find node 0.
 #include <algorithm>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/net/address.h"

@@ -1,4 +1,4 @@
-// Writes a launch's scalars as a TensorBoard event file. Pure.
+// Writes a launch's scalars as a TensorBoard event file.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,6 @@
 #include "experiments/processes/progress.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

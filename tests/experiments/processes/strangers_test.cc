@@ -2,7 +2,6 @@
 // or node 1 to its rendezvous store. The real binaries, on the loopback. (authentication_process_test:
 // clients without the secret.)
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <thread>
