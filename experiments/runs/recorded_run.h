@@ -15,6 +15,7 @@ struct FileMark {
 // NotFound, Unavailable: the file cannot be read.
 absl::StatusOr<FileMark> MarkFile(const std::string& path);
 
+// What is needed to repeat a run.
 struct Provenance {
   std::string working_directory;
   std::vector<FileMark> binaries;  // psring and the programs it starts; `path` is the file name

@@ -11,7 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "experiments/host/other_runs.h"
+#include "experiments/host/machine.h"
 #include "tests/experiments/slurp.h"
 #include "tests/experiments/started.h"
 #include "tests/experiments/training_processes.h"

@@ -1,5 +1,3 @@
-#include "experiments/host/other_runs.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "experiments/host/machine.h"
 
 namespace psring {
 namespace {
