@@ -2,20 +2,70 @@
 // checkpoint, and psring reports the layout.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "common/io/checkpoint_folder.h"
-#include "tests/experiments/ranks_in_processes.h"
+#include "common/io/files.h"
+#include "common/measure/records.h"
 #include "tests/experiments/slurp.h"
+#include "tests/experiments/started.h"
 #include "tests/experiments/training_processes.h"
 #include "tests/full_disk.h"
 #include "tests/has.h"
 
 namespace psring {
 namespace {
+
+constexpr char kShort[] = "--model mlp-small --data synthetic --steps 4 --batch 8 --no_eval --timeout 20";
+
+class OneProcessTest : public LaunchTest {
+ protected:
+  // Starts `processes` trainers that meet in a file; a single one as by hand.
+  StartedOnes Start(int processes, const std::string& flags) {
+    StartedOnes ones;
+    for (int process = 0; process < processes; ++process) {
+      const std::string meet = processes == 1 ? "" : absl::StrCat(" --rendezvous file://", Folder("meet"));
+      ones.push_back(StartTrainer(
+          absl::StrCat(flags, meet),
+          processes == 1
+              ? std::vector<std::string>()
+              : std::vector<std::string>{absl::StrCat("RANK=", process), absl::StrCat("LOCAL_RANK=", process),
+                                         absl::StrCat("LOCAL_WORLD_SIZE=", processes),
+                                         absl::StrCat("WORLD_SIZE=", processes)}));
+    }
+    return ones;
+  }
+
+  // Trains, and returns the final weights' hash of each rank.
+  std::vector<std::string> Trained(int processes, int each, const std::string& flags) {
+    const std::string records = Folder("records");
+    std::filesystem::remove_all(records);
+    StartedOnes ones =
+        Start(processes, absl::StrCat(flags, " --record ", records,
+                                      each > 1 ? absl::StrCat(" --ranks_per_process ", each) : ""));
+    const bool ended = WaitForAll(ones);
+    for (const auto& one : ones) EXPECT_TRUE(ended && one->Succeeded()) << flags << ": " << one->Story();
+    std::vector<std::string> weights;
+    for (int rank = 0;; ++rank) {
+      const auto text = ReadFile(absl::StrCat(records, "/result-rank", rank, ".json"));
+      if (!text.ok()) break;
+      const auto result = RankResultFromJson(*text);
+      EXPECT_TRUE(result.ok()) << result.status();
+      if (!result.ok()) break;
+      EXPECT_EQ(result->rank, rank);
+      EXPECT_TRUE(std::filesystem::exists(absl::StrCat(records, "/trace-rank", rank, ".json")));
+      weights.push_back(result->weights_hash);
+    }
+    return weights;
+  }
+};
 
 TEST_F(OneProcessTest, ARankThatCannotStartIsNamedAndEndsAll) {
   // Rank 2 cannot write its records.
@@ -143,5 +193,46 @@ TEST_F(OneProcessTest, WithoutWorkersPsringTrainsInOneProcess) {
   EXPECT_EQ(Weights(out).size(), 3);
 }
 
+class Synchronous : public OneProcessTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(Synchronous, AllLayoutsEndWithTheSameBits) {
+  const std::string flags = absl::StrCat("--strategy ", GetParam(), " ", kShort);
+  const std::vector<std::string> apart = Trained(4, 1, flags);
+  ASSERT_EQ(apart.size(), 4) << "one process per rank";
+  EXPECT_EQ(Trained(2, 2, flags), apart) << "two processes of two ranks";
+  EXPECT_EQ(Trained(1, 4, flags), apart) << "one process without a launcher";
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, Synchronous,
+                         testing::Values("none", "ring --transport tcp",
+                                         "ring --transport shm --micro_batches 2", "ring --wire bfloat16",
+                                         "direct --drop_last false", "double-binary-tree --optimizer adam",
+                                         "gloo", "ps-sync --deterministic",
+                                         "ps-sync --deterministic --transport tcp --servers 2",
+                                         "ps-sync --deterministic --server_placement colocated"),
+                         [](const testing::TestParamInfo<const char*>& info) {
+                           std::string name;
+                           for (const char* c = info.param; *c != 0; ++c) {
+                             if (isalnum(*c)) name += *c;
+                           }
+                           return name;
+                         });
+
+TEST_F(OneProcessTest, AsynchronousWorkersTrainInOneProcess) {
+  for (const char* strategy : {"ps-async", "ps-ssp:1", "ps-backup:1", "ps-async --transport tcp"}) {
+    SCOPED_TRACE(strategy);
+    EXPECT_EQ(Trained(1, 3, absl::StrCat("--strategy ", strategy, " ", kShort)).size(), 3);
+  }
+}
+
+TEST_F(OneProcessTest, TheLastProcessIsTheDedicatedServer) {
+  const std::string flags =
+      absl::StrCat("--strategy ps-sync --deterministic --server_placement dedicated ", kShort);
+  const std::vector<std::string> weights = Trained(3, 2, flags);
+  EXPECT_EQ(weights.size(), 4);
+  EXPECT_EQ(weights, Trained(2, 2, absl::StrCat("--strategy ps-sync --deterministic ", kShort)));
+}
+
 }  // namespace
+
 }  // namespace psring
