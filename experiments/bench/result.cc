@@ -274,31 +274,13 @@ std::optional<double> MeasuredLimits::BusBandwidth(const BenchCombination& combi
   return BusFactor(combination.collective, combination.workers) * static_cast<double>(bytes) / *median / 1e3;
 }
 
-std::string MeasuredLimits::PushPullText(int workers, Language language) const {
-  std::set<uint64_t> sizes;
-  for (const auto& [key, times] : times_us_) {
-    const auto& [its_workers, kind, collective, bytes] = key;
-    if (its_workers == workers && collective == kPushPull) sizes.insert(bytes);
-  }
-  if (sizes.empty()) return "";
-  std::string text = absl::StrCat(Say(language, kServerLimits, workers), "\n",
-                                  absl::StrFormat("# %10s  %10s  %10s\n", "size", "raw", "fused"));
-  for (const uint64_t bytes : sizes) {
-    absl::StrAppendFormat(&text, "# %10d", bytes);
-    for (const char* kind : {"raw", "fused"}) {
-      const std::optional<double> median = MedianUs({workers, kind, kPushPull, bytes});
-      text += median ? absl::StrFormat("  %10.1f", *median) : absl::StrFormat("  %10s", "");
-    }
-    text += "\n";
-  }
-  return text;
-}
-
 std::string MeasuredLimits::Text(int workers, Language language) const {
-  std::set<std::pair<std::string, uint64_t>> rows;
+  std::set<std::pair<std::string, uint64_t>> rows, push_pulls;
   for (const auto& [key, times] : times_us_) {
     const auto& [its_workers, kind, collective, bytes] = key;
-    if (its_workers == workers && kind != "copy" && collective != kPushPull) rows.insert({collective, bytes});
+    if (its_workers != workers) continue;
+    if (collective == kPushPull) push_pulls.insert({collective, bytes});
+    if (collective != kPushPull && kind != "copy") rows.insert({collective, bytes});
   }
   std::string text;
   if (!rows.empty()) {
@@ -317,7 +299,19 @@ std::string MeasuredLimits::Text(int workers, Language language) const {
     }
     text += "\n";
   }
-  return absl::StrCat(text, PushPullText(workers, language));
+  if (!push_pulls.empty()) {
+    absl::StrAppend(&text, Say(language, kServerLimits, workers), "\n",
+                    absl::StrFormat("# %10s  %10s  %10s\n", "size", "raw", "fused"));
+  }
+  for (const auto& [collective, bytes] : push_pulls) {
+    absl::StrAppendFormat(&text, "# %10d", bytes);
+    for (const char* kind : {"raw", "fused"}) {
+      const std::optional<double> median = MedianUs({workers, kind, kPushPull, bytes});
+      text += median ? absl::StrFormat("  %10.1f", *median) : absl::StrFormat("  %10s", "");
+    }
+    text += "\n";
+  }
+  return text;
 }
 
 }  // namespace psring

@@ -48,7 +48,6 @@ class MeasuredLimits {
  private:
   using Key = std::tuple<int, std::string, std::string, uint64_t>;
   std::optional<double> MedianUs(const Key& key) const;
-  std::string PushPullText(int workers, Language language) const;
   std::map<Key, std::vector<double>> times_us_;
 };
 
