@@ -1,9 +1,11 @@
-// Matchers of texts: EXPECT_THAT(text, Has("a", "b")) expects every part, Lacks("a", "b") none of them.
+// Matchers of texts: EXPECT_THAT(text, Has("a", "b")) expects every part, Lacks("a", "b") none of them,
+// IsOneLine() exactly one newline, OneLine("a") both that and the parts.
 #pragma once
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 namespace psring {
@@ -16,6 +18,15 @@ auto Has(const Parts&... parts) {
 template <typename... Parts>
 auto Lacks(const Parts&... parts) {
   return testing::AllOf(testing::Not(testing::HasSubstr(std::string(parts)))...);
+}
+
+inline auto IsOneLine() {
+  return testing::ResultOf([](const std::string& text) { return std::ranges::count(text, '\n'); }, 1);
+}
+
+template <typename... Parts>
+auto OneLine(const Parts&... parts) {
+  return testing::AllOf(IsOneLine(), Has(parts...));
 }
 
 }  // namespace psring

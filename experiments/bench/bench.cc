@@ -19,15 +19,14 @@
 #include "common/measure/trace.h"
 #include "common/text/translate.h"
 #include "experiments/bench/files.h"
-#include "experiments/bench/network_text.h"
-#include "experiments/bench/requirement.h"
+#include "experiments/bench/result.h"
 #include "experiments/bench/runner.h"
 #include "experiments/bench/text.h"
 #include "experiments/engine/failure.h"
 #include "experiments/engine/launch.h"
 #include "experiments/engine/programs.h"
-#include "experiments/host/other_runs.h"
-#include "experiments/host/slowest_link.h"
+#include "experiments/host/machine.h"
+#include "experiments/host/network_report.h"
 #include "experiments/plan/plan.h"
 #include "experiments/processes/mpirun.h"
 #include "experiments/report/page.h"
@@ -166,31 +165,26 @@ class Benchmark {
   absl::Status Measure() {
     PSRING_RETURN_IF_ERROR(folder_->WriteManifest(manifest_));
     const MeasuringNow measuring;
-    NoteOtherPsring(measuring);
+    NoteOtherPsring(&measuring, display_, /*commented=*/true);
     absl::Status measured = MeasureRounds();
-    NoteOtherPsring(measuring);
+    NoteOtherPsring(&measuring, display_, /*commented=*/true);
     return measured;
-  }
-
-  void NoteOtherPsring(const MeasuringNow& measuring) const {
-    const int other = OtherPsring(&measuring);
-    if (other == 0) return;
-    const std::string note = Tr("another psring (process $0) is running; times will not be valid", other);
-    SayLines(Tr("# note: $0", note));
   }
 
   absl::Status MeasureRounds() {
     if (bench_.site.nodes != nullptr) PSRING_RETURN_IF_ERROR(MeasureNetwork());
-    for (int round = 0; round < plan_.rounds; ++round) {
-      const std::string label =
-          plan_.rounds > 1 ? absl::StrFormat("round %d/%d  ", round + 1, plan_.rounds) : "";
-      for (const int launch : RoundOrder(static_cast<int>(plan_.launches.size()), /*seed=*/1, round)) {
-        const RunLabel logs{.records = absl::StrFormat("logs/round%d-launch%d", round + 1, launch + 1)};
-        PSRING_ASSIGN_OR_RETURN(const std::string folder, folder_->RecordFolder(logs));
-        PSRING_RETURN_IF_ERROR(
-            LaunchBench(bench_, static_cast<size_t>(launch), folder, interrupt_, label, display_, result_));
-      }
-    }
+    int rounds = 0;
+    PSRING_RETURN_IF_ERROR(RunRounds(
+        plan_.launches.size(), /*seed=*/1,
+        [&] { return rounds < plan_.rounds ? std::optional(rounds++) : std::nullopt; },
+        [&](int round, size_t launch) -> absl::Status {
+          const std::string label =
+              plan_.rounds > 1 ? absl::StrFormat("round %d/%d  ", round + 1, plan_.rounds) : "";
+          const RunLabel logs{.records = absl::StrFormat("logs/round%d-launch%d", round + 1, launch + 1)};
+          PSRING_ASSIGN_OR_RETURN(const std::string folder, folder_->RecordFolder(logs));
+          return LaunchBench(bench_, launch, folder, interrupt_, label, display_, result_);
+        },
+        [] { return absl::OkStatus(); }));
     display_.Clear();
     return result_.RequireComplete();
   }
@@ -262,9 +256,7 @@ absl::Status Bench(const BenchFlags& flags, const Interrupt& interrupt, Display&
 }  // namespace
 
 int RunBench(const BenchFlags& flags, const Interrupt& interrupt, Display& display) {
-  const absl::Status status = Bench(flags, interrupt, display);
-  if (status.ok()) return 0;
-  return ReportFailure("bench", flags.nodes.node == 0 ? WithNothingKept(status) : status, display);
+  return EndOfVerb("bench", Bench(flags, interrupt, display), flags.nodes.node == 0, display);
 }
 
 }  // namespace psring

@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/read_file.h"
+#include "common/io/json_object.h"
 #include "common/suggestions/suggestions.h"
 #include "common/text/translate.h"
 #include "ring_worker/schedules/schedule.h"
@@ -13,7 +15,6 @@
 namespace psring {
 namespace {
 
-constexpr size_t kMaxSizes = 1000;
 constexpr char kBetweenGpus[] = "cuda_ipc";  // native's transport on GPUs, and only there
 
 template <typename List, typename Item>
@@ -408,55 +409,38 @@ class Planner {
 
 }  // namespace
 
-absl::StatusOr<std::vector<uint64_t>> SizesOf(const SizeSweep& sweep) {
-  if (!sweep.list.empty()) {
-    if (Once(sweep.list).size() == sweep.list.size()) return sweep.list;
-    return absl::InvalidArgumentError("--sizes names a size twice");
-  }
-  if (sweep.least > sweep.most) {
-    return absl::InvalidArgumentError(Tr("--minbytes $0 is above --maxbytes $1", sweep.least, sweep.most));
-  }
-  if (sweep.step_bytes > 0 && sweep.step_factor > 0) {
-    return absl::InvalidArgumentError(Tr("--stepbytes and --stepfactor exclude each other"));
-  }
-  const uint64_t factor = sweep.step_bytes > 0    ? 0
-                          : sweep.step_factor > 0 ? sweep.step_factor
-                                                  : kDefaultFactor;
-  if (factor == 1) return absl::InvalidArgumentError(Tr("--stepfactor 1 does not grow"));
-  std::vector<uint64_t> sizes;
-  for (uint64_t size = sweep.least; size <= sweep.most;) {
-    sizes.push_back(size);
-    if (sizes.size() > kMaxSizes) {
-      return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxSizes, " sizes; use a larger step"));
-    }
-    if (factor > 0 && size == 0) break;
-    size = factor > 0 ? size * factor : size + sweep.step_bytes;
-  }
-  return sizes;
-}
-
-std::string BenchCombination::name() const {
-  return absl::StrCat(collective, ", ", backend, algorithm.empty() ? "" : " ", algorithm, " over ", transport,
-                      push_pull() ? "" : absl::StrCat(", ", buffers, " buffers"), ", ", workers,
-                      workers == 1 ? " worker" : " workers");
-}
-
-std::string BenchLaunch::name() const {
-  std::string count = absl::StrCat(workers, workers == 1 ? " worker" : " workers");
-  switch (kind) {
-    case BenchLaunchKind::kPlain:
-      return count;
-    case BenchLaunchKind::kMpirun:
-      return absl::StrCat(count, " (mpirun, ", mpi_transport, ")");
-    case BenchLaunchKind::kPushPull:
-      return absl::StrCat(count, " (parameter server)");
-  }
-  return count;
-}
-
 absl::StatusOr<BenchPlan> MakeBenchPlan(const BenchRequest& request, const BenchCatalog& catalog,
                                         const absl::Status& mpirun) {
   return Planner(request, catalog, mpirun).Make();
+}
+
+const std::vector<std::string>& BackendInfo::AlgorithmsFor(const std::string& collective) const {
+  static const std::vector<std::string> none;
+  const auto found = algorithms.find(collective);
+  return found == algorithms.end() ? none : found->second;
+}
+
+absl::StatusOr<BenchCatalog> BenchCatalogFromJson(const std::string& text) {
+  constexpr size_t kMaxRows = 1000, kMaxBytes = 4096;
+  PSRING_ASSIGN_OR_RETURN(const JsonObject json,
+                          JsonObject::Parse(text, kMaxTextBytes, "the answer of `ring_worker --describe`"));
+  BenchCatalog catalog;
+  PSRING_ASSIGN_OR_RETURN(catalog.collectives, json.Texts("collectives", kMaxRows, kMaxBytes));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> backends, json.Objects("backends", kMaxRows));
+  for (const JsonObject& row : backends) {
+    BackendInfo& backend = catalog.backends.emplace_back();
+    PSRING_ASSIGN_OR_RETURN(backend.name, row.Text("name", kMaxBytes));
+    PSRING_ASSIGN_OR_RETURN(backend.summary, row.Text("summary", kMaxBytes, ""));
+    PSRING_ASSIGN_OR_RETURN(backend.available, row.Bool("available", false));
+    PSRING_ASSIGN_OR_RETURN(backend.missing, row.Text("missing", kMaxBytes, ""));
+    PSRING_ASSIGN_OR_RETURN(backend.transports, row.Texts("transports", kMaxRows, kMaxBytes));
+    PSRING_ASSIGN_OR_RETURN(const JsonObject algorithms, row.Object("algorithms"));
+    for (const std::string& collective : algorithms.Keys()) {
+      PSRING_ASSIGN_OR_RETURN(backend.algorithms[collective],
+                              algorithms.Texts(collective.c_str(), kMaxRows, kMaxBytes));
+    }
+  }
+  return catalog;
 }
 
 }  // namespace psring

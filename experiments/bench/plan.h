@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "experiments/bench/catalog.h"
 #include "experiments/processes/training_job.h"
 
 namespace psring {
@@ -16,6 +16,24 @@ inline constexpr int kMaxBenchWorkers = 1024;
 inline constexpr int kMaxBenchServers = 64;
 inline constexpr char kAllReduce[] = "all_reduce";
 inline constexpr char kPushPull[] = "ps_push_pull";  // a round of the parameter server
+
+// The collectives that can be measured, from `ring_worker --describe`. psring keeps no list of its own.
+struct BackendInfo {
+  std::string name, summary;
+  bool available = false;
+  std::string missing;                                         // if not available: what to install
+  std::map<std::string, std::vector<std::string>> algorithms;  // by collective; no entry if not offered
+  std::vector<std::string> transports;
+
+  const std::vector<std::string>& AlgorithmsFor(const std::string& collective) const;
+};
+
+struct BenchCatalog {
+  std::vector<std::string> collectives;
+  std::vector<BackendInfo> backends;
+};
+
+absl::StatusOr<BenchCatalog> BenchCatalogFromJson(const std::string& text);
 
 // -b, -e, -i and -f of nccl-tests. Both steps 0: kDefaultFactor.
 struct SizeSweep {

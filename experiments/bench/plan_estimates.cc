@@ -1,12 +1,15 @@
-// Where the processes of a plan run, and what they need.
+// The sizes and names of a plan, where its processes run, and what they need.
 #include <algorithm>
 #include <set>
 
+#include "absl/strings/str_cat.h"
+#include "common/text/translate.h"
 #include "experiments/bench/plan.h"
 
 namespace psring {
-
 namespace {
+
+constexpr size_t kMaxSizes = 1000;
 
 // One machine runs any number of workers.
 NodeLayout OfWorkers(NodeLayout layout, int workers) {
@@ -16,6 +19,53 @@ NodeLayout OfWorkers(NodeLayout layout, int workers) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<uint64_t>> SizesOf(const SizeSweep& sweep) {
+  if (!sweep.list.empty()) {
+    if (std::set<uint64_t>(sweep.list.begin(), sweep.list.end()).size() == sweep.list.size())
+      return sweep.list;
+    return absl::InvalidArgumentError("--sizes names a size twice");
+  }
+  if (sweep.least > sweep.most) {
+    return absl::InvalidArgumentError(Tr("--minbytes $0 is above --maxbytes $1", sweep.least, sweep.most));
+  }
+  if (sweep.step_bytes > 0 && sweep.step_factor > 0) {
+    return absl::InvalidArgumentError(Tr("--stepbytes and --stepfactor exclude each other"));
+  }
+  const uint64_t factor = sweep.step_bytes > 0    ? 0
+                          : sweep.step_factor > 0 ? sweep.step_factor
+                                                  : kDefaultFactor;
+  if (factor == 1) return absl::InvalidArgumentError(Tr("--stepfactor 1 does not grow"));
+  std::vector<uint64_t> sizes;
+  for (uint64_t size = sweep.least; size <= sweep.most;) {
+    sizes.push_back(size);
+    if (sizes.size() > kMaxSizes) {
+      return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxSizes, " sizes; use a larger step"));
+    }
+    if (factor > 0 && size == 0) break;
+    size = factor > 0 ? size * factor : size + sweep.step_bytes;
+  }
+  return sizes;
+}
+
+std::string BenchCombination::name() const {
+  return absl::StrCat(collective, ", ", backend, algorithm.empty() ? "" : " ", algorithm, " over ", transport,
+                      push_pull() ? "" : absl::StrCat(", ", buffers, " buffers"), ", ", workers,
+                      workers == 1 ? " worker" : " workers");
+}
+
+std::string BenchLaunch::name() const {
+  std::string count = absl::StrCat(workers, workers == 1 ? " worker" : " workers");
+  switch (kind) {
+    case BenchLaunchKind::kPlain:
+      return count;
+    case BenchLaunchKind::kMpirun:
+      return absl::StrCat(count, " (mpirun, ", mpi_transport, ")");
+    case BenchLaunchKind::kPushPull:
+      return absl::StrCat(count, " (parameter server)");
+  }
+  return count;
+}
 
 int MostOnAMachine(const NodeLayout& layout, int workers) {
   return OfWorkers(layout, workers).ProcessesOn(0);

@@ -2,11 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
+#include "common/base/units.h"
+#include "common/measure/collective_table.h"
+#include "common/text/translate.h"
 #include "experiments/stats/statistics.h"
 
 namespace psring {
@@ -35,6 +42,39 @@ void Add(const SampleFigures& more, SampleFigures& figures) {
   figures.times_us.insert(figures.times_us.end(), more.times_us.begin(), more.times_us.end());
   figures.calls_per_turn = more.calls_per_turn;
   figures.wrong = std::max(figures.wrong, more.wrong);
+}
+
+struct Speed {
+  std::string name;  // of the combination
+  double busbw = 0;  // GB/s
+};
+
+std::string Text(const Speed& speed) { return absl::StrFormat("%s: %.3g GB/s", speed.name, speed.busbw); }
+
+// All-reduces of `bytes`, by number of workers.
+std::map<int, std::vector<Speed>> AllReducesOf(const BenchResult& result, uint64_t bytes, int root) {
+  std::map<int, std::vector<Speed>> by_workers;
+  for (const BenchTable& table : result.tables()) {
+    const BenchCombination& combination = table.combination;
+    if (combination.collective != kAllReduce || combination.workers < 2) continue;
+    for (const BenchCell& cell : table.cells) {
+      if (cell.bytes != bytes) continue;
+      const CollectiveRow row = result.RowOf(table, cell, root);
+      double busbw = 0;
+      for (const PlacementFigures* figures : {&row.out_of_place, &row.in_place}) {
+        if (figures->measured) busbw = std::max(busbw, figures->busbw);
+      }
+      by_workers[combination.workers].push_back({combination.name(), busbw});
+    }
+  }
+  return by_workers;
+}
+
+// The workers' name of the limit; empty if there is none.
+std::string LimitKindOf(const BenchCombination& combination, const std::string& transport) {
+  if (transport == "shm") return combination.push_pull() ? "fused" : "shared";
+  if (transport == "tcp") return combination.push_pull() ? "raw" : "tcp";
+  return "";
 }
 
 }  // namespace
@@ -189,6 +229,98 @@ CollectiveRow BenchResult::RowOf(const BenchTable& table, const BenchCell& cell,
     if (limit && *limit > 0) figures->percent_of_limit = 100 * figures->busbw / *limit;
   }
   return row;
+}
+
+absl::Status CheckBusbw(const BenchRequest& request, const BenchResult& result, const std::string& slowest) {
+  if (request.require_busbw <= 0) return absl::OkStatus();
+  const uint64_t bytes = std::ranges::max(result.plan().sizes);
+  for (const auto& [workers, speeds] : AllReducesOf(result, bytes, request.root)) {
+    const auto [least, most] = std::minmax_element(
+        speeds.begin(), speeds.end(), [](const Speed& a, const Speed& b) { return a.busbw < b.busbw; });
+    if (most->busbw >= request.require_busbw) continue;
+    std::string what =
+        absl::StrFormat("the bus bandwidth of the fastest all-reduce of %s is below --require_busbw %g (%s)",
+                        ByteSizeText(bytes), request.require_busbw, Text(*most));
+    if (!slowest.empty()) {
+      absl::StrAppend(&what, "; ", slowest);
+    } else if (speeds.size() > 1) {
+      absl::StrAppend(&what, "; the slowest is ", Text(*least));
+    }
+    return absl::AbortedError(what);
+  }
+  return absl::OkStatus();
+}
+
+void MeasuredLimits::Add(int workers, const std::string& kind, const std::string& collective, uint64_t bytes,
+                         const std::vector<double>& times_us) {
+  std::vector<double>& all = times_us_[{workers, kind, collective, bytes}];
+  all.insert(all.end(), times_us.begin(), times_us.end());
+}
+
+std::optional<double> MeasuredLimits::MedianUs(const Key& key) const {
+  const auto found = times_us_.find(key);
+  if (found == times_us_.end()) return std::nullopt;
+  const double median = Quantile(found->second, 0.5);
+  if (median <= 0) return std::nullopt;
+  return median;
+}
+
+std::optional<double> MeasuredLimits::BusBandwidth(const BenchCombination& combination,
+                                                   const std::string& transport, uint64_t bytes) const {
+  if (combination.workers < 2 && !combination.push_pull()) return std::nullopt;
+  const std::optional<double> median =
+      MedianUs({combination.workers, LimitKindOf(combination, transport), combination.collective, bytes});
+  if (!median) return std::nullopt;
+  return BusFactor(combination.collective, combination.workers) * static_cast<double>(bytes) / *median / 1e3;
+}
+
+std::string MeasuredLimits::Text(int workers) const {
+  std::set<std::pair<std::string, uint64_t>> rows, push_pulls;
+  for (const auto& [key, times] : times_us_) {
+    const auto& [its_workers, kind, collective, bytes] = key;
+    if (its_workers != workers) continue;
+    if (collective == kPushPull) push_pulls.insert({collective, bytes});
+    if (collective != kPushPull && kind != "copy") rows.insert({collective, bytes});
+  }
+  std::string text;
+  if (!rows.empty()) {
+    text =
+        absl::StrCat(Tr("# Limits of this host with $0 processes, GB/s. copy: all processes copy at the same "
+                        "time.\n# shared, tcp, unix: busbw of the minimum work: adding directly from the "
+                        "peers' memory (shared),\n# or sending the data once around a ring (tcp, unix).",
+                        workers),
+                     "\n",
+                     absl::StrFormat("# %10s  %14s  %8s  %8s  %8s  %8s\n", "size", "collective", "copy",
+                                     "shared", "tcp", "unix"));
+  }
+  for (const auto& [collective, bytes] : rows) {
+    absl::StrAppendFormat(&text, "# %10d  %14s", bytes, collective);
+    for (const char* kind : {"copy", "shared", "tcp", "unix"}) {
+      // A copy has no bus factor.
+      const double factor = std::string(kind) == "copy" ? 1 : BusFactor(collective, workers);
+      const std::optional<double> median = MedianUs({workers, kind, collective, bytes});
+      text += median ? absl::StrFormat("  %8.2f", factor * static_cast<double>(bytes) / *median / 1e3)
+                     : absl::StrFormat("  %8s", "");
+    }
+    text += "\n";
+  }
+  if (!push_pulls.empty()) {
+    absl::StrAppend(&text,
+                    Tr("# Limits of a server's round with $0 workers, us. raw: the same bytes over plain TCP "
+                       "sockets.\n# fused: one pass through memory that adds all gradients, updates the "
+                       "weights and writes them\n# for every worker.",
+                       workers),
+                    "\n", absl::StrFormat("# %10s  %10s  %10s\n", "size", "raw", "fused"));
+  }
+  for (const auto& [collective, bytes] : push_pulls) {
+    absl::StrAppendFormat(&text, "# %10d", bytes);
+    for (const char* kind : {"raw", "fused"}) {
+      const std::optional<double> median = MedianUs({workers, kind, kPushPull, bytes});
+      text += median ? absl::StrFormat("  %10.1f", *median) : absl::StrFormat("  %10s", "");
+    }
+    text += "\n";
+  }
+  return text;
 }
 
 }  // namespace psring

@@ -1,8 +1,10 @@
-// Collects the workers' measurements over rounds and computes the tables' figures. Pure.
+// Collects the workers' measurements over rounds, computes the tables' figures and checks --require_busbw.
+// Pure.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -10,10 +12,43 @@
 #include "absl/status/status.h"
 #include "common/io/json_object.h"
 #include "common/measure/collective_table.h"
-#include "experiments/bench/limits.h"
 #include "experiments/bench/plan.h"
 
 namespace psring {
+
+// The limit of a collective: the minimum work for its result, measured by the same processes alternately with
+// the collective (--limits of ring_worker and ps_worker).
+//
+//   over shared memory  every rank adds its part of all ranks' buffers in place and writes the sum to all of
+//                       them, between two barriers (other collectives: only the necessary copies). Nothing is
+//                       copied twice, so this is the minimum.
+//   over TCP            every rank sends as many bytes to the next rank as in a ring, all at once: the ring
+//                       without rounds and additions. L bytes/s over all N links are a busbw of L / N.
+//   parameter server    over TCP, *raw*: the same round over plain sockets, without messages or framework;
+//                       over shared memory, *fused*: adding all gradients, updating the weights and writing
+//                       them for every worker in one pass.
+//
+// This class has all of a run.
+class MeasuredLimits {
+ public:
+  void Add(int workers, const std::string& kind, const std::string& collective, uint64_t bytes,
+           const std::vector<double>& times_us);
+
+  bool empty() const { return times_us_.empty(); }
+
+  // In 10^9 bytes/s, comparable with the collective's busbw. nullopt if not measured, or with one worker.
+  // `transport`: the one that the collective used.
+  std::optional<double> BusBandwidth(const BenchCombination& combination, const std::string& transport,
+                                     uint64_t bytes) const;
+
+  // A table with a line per size; every line begins with #.
+  std::string Text(int workers) const;
+
+ private:
+  using Key = std::tuple<int, std::string, std::string, uint64_t>;
+  std::optional<double> MedianUs(const Key& key) const;
+  std::map<Key, std::vector<double>> times_us_;
+};
 
 // All samples of one placement, in us per call.
 struct SampleFigures {
@@ -83,5 +118,10 @@ class BenchResult {
   std::map<int, std::vector<BenchRank>> ranks_;
   size_t done_ = 0, of_ = 0;
 };
+
+// Aborted unless, for every number of workers above 1, the fastest all-reduce of the largest size has the
+// required bus bandwidth. The message names that all-reduce, then `slowest` (the slowest node or link), or,
+// if it is empty, the slowest of several all-reduces.
+absl::Status CheckBusbw(const BenchRequest& request, const BenchResult& result, const std::string& slowest);
 
 }  // namespace psring

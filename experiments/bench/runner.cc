@@ -59,15 +59,10 @@ Words WorkerFlags(const BenchRequest& request, const BenchPlan& plan, const Benc
   return flags;
 }
 
-std::string LogPath(const std::string& folder, const std::string& name) {
-  return folder.empty() ? "" : absl::StrCat(folder, "/log-", name, ".txt");
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<ChildSpec>> BenchChildren(const BenchRequest& request, const BenchPlan& plan,
-                                                     const BenchLaunch& launch, const BenchHost& host,
-                                                     const std::string& folder) {
+                                                     const BenchLaunch& launch, const BenchHost& host) {
   const bool push_pull = launch.kind == BenchLaunchKind::kPushPull;
   const Binaries& binaries = host.host.binaries;
   Words command = {push_pull ? binaries.ps_worker : binaries.ring_worker};
@@ -78,7 +73,7 @@ absl::StatusOr<std::vector<ChildSpec>> BenchChildren(const BenchRequest& request
     PSRING_ASSIGN_OR_RETURN(children.emplace_back(),
                             MpirunProcess({.ranks = launch.workers, .transport = launch.mpi_transport},
                                           command, StoreEnvironment(host.store)));
-    children.back().log_path = LogPath(folder, "mpirun");
+    children.back().log_path = host.host.LogPath("mpirun");
     return children;
   }
   TrainingJob job{.workers = launch.workers,
@@ -89,15 +84,13 @@ absl::StatusOr<std::vector<ChildSpec>> BenchChildren(const BenchRequest& request
   job.training.timeout_s = request.timeout_s;
   job.training.tls = request.tls;
   for (const int rank : PartOf(job, host.node).processes) {
-    children.push_back(RankProcess(job, command, rank));
-    children.back().log_path = LogPath(folder, absl::StrCat("rank", rank));
+    children.push_back(RankProcess(job, host.host, command, rank));
   }
   for (int server = 0; server < job.servers; ++server) {
     // One after another on the machines with workers.
     if (server % job.layout.nodes_used() != host.node) continue;
     ChildSpec& child = children.emplace_back(ServerProcess(job, host.host, server));
     if (launch.limits && server == 0) child.command.push_back("--limits");
-    child.log_path = LogPath(folder, absl::StrCat("server", server));
   }
   return children;
 }
@@ -114,8 +107,7 @@ absl::StatusOr<NodeTask> BenchTaskOf(const NodeOrder& order, const BenchRequest&
   }
   host.store.port = order.store_port;
   NodeTask task;
-  PSRING_ASSIGN_OR_RETURN(task.children,
-                          BenchChildren(request, plan, plan.launches[index], host, /*folder=*/""));
+  PSRING_ASSIGN_OR_RETURN(task.children, BenchChildren(request, plan, plan.launches[index], host));
   return task;
 }
 
@@ -165,10 +157,10 @@ absl::Status LaunchBench(const BenchSite& bench, size_t index, const std::string
                          BenchResult& result) {
   const BenchLaunch& launch = bench.plan.launches[index];
   PSRING_ASSIGN_OR_RETURN(const JobStore store, StartStore(bench.site, bench.request.tls));
-  const BenchHost host{.host = {.binaries = bench.binaries, .address = bench.site.Address(0)},
+  const BenchHost host{.host = {.binaries = bench.binaries, .address = bench.site.Address(0), .logs = folder},
                        .store = store.address};
   LaunchSpec spec{.what = launch.name()};
-  PSRING_ASSIGN_OR_RETURN(spec.children, BenchChildren(bench.request, bench.plan, launch, host, folder));
+  PSRING_ASSIGN_OR_RETURN(spec.children, BenchChildren(bench.request, bench.plan, launch, host));
   const bool by_mpirun = launch.kind == BenchLaunchKind::kMpirun;
   const int64_t processes = by_mpirun ? launch.workers : static_cast<int64_t>(spec.children.size());
   PSRING_RETURN_IF_ERROR(AllowTasks(processes * RankTasks(1), absl::StrCat(processes, " processes")));

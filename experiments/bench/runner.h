@@ -25,10 +25,9 @@ struct BenchHost {
   StorePlace store;
 };
 
-// The machine's part of a launch. Servers come last. `folder` is for logs; empty: none.
+// The machine's part of a launch. Servers come last.
 absl::StatusOr<std::vector<ChildSpec>> BenchChildren(const BenchRequest& request, const BenchPlan& plan,
-                                                     const BenchLaunch& launch, const BenchHost& host,
-                                                     const std::string& folder);
+                                                     const BenchLaunch& launch, const BenchHost& host);
 // The same for a node other than node 0. All nodes have the same plan, so an order is the index of a launch;
 // it also names the store's port. InvalidArgument: the plan has no such launch.
 absl::StatusOr<NodeTask> BenchTaskOf(const NodeOrder& order, const BenchRequest& request,

@@ -12,14 +12,13 @@
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/wall_time.h"
-#include "common/cli/command_line.h"
 #include "common/cli/delays.h"
 #include "common/cli/wrap.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
 #include "common/text/translate.h"
-#include "experiments/compare/checkpoints.h"
+#include "experiments/compare/runner.h"
 #include "experiments/engine/launch.h"
 #include "experiments/host/connections.h"
 #include "experiments/plan/budget.h"
@@ -48,55 +47,6 @@ bool SaysDiverged(const std::string& folder) {
     if (log.ok() && absl::StrContains(*log, "training diverged")) return true;
   }
   return false;
-}
-
-// The checkpoint that --resume selects; empty: none, or not known yet.
-std::string ResumedFrom(const TrainingOptions& training) {
-  if (training.resume.empty()) return "";
-  TrainingOptions place = training;
-  if (training.resume != "latest") place.checkpoint_dir = training.resume;
-  const std::string newest = NewestCheckpoint(place);
-  return newest.empty() && training.resume != "latest" ? training.resume : newest;
-}
-
-std::string AbsolutePath(const std::string& path) {
-  return path.empty() ? path : std::filesystem::absolute(path).string();
-}
-
-absl::StatusOr<Provenance> ProvenanceOf(const ExperimentFlags& flags, const Prepared& prepared,
-                                        const Plan& plan) {
-  const TrainingOptions& training = flags.options.training;
-  const std::string resumed = ResumedFrom(training);
-  std::vector<std::string> inputs = {training.workload, resumed};
-  for (const MeasuredRun& run : prepared.measured) inputs.push_back(run.path());
-  PSRING_ASSIGN_OR_RETURN(Provenance provenance, DescribeProvenance(prepared.binaries.all(), inputs));
-  if (training.workload.empty()) {
-    TrainingOptions data;
-    data.model = training.model;  // the kind of samples and, of a text, their length
-    data.context = training.context;
-    data.batch = 1;
-    data.data = training.data;
-    data.data_dir = AbsolutePath(training.data_dir);
-    data.text = AbsolutePath(training.text);
-    data.seed = training.seed;
-    data.validation = training.validation;
-    provenance.data_flags = TrainingArguments(data);
-    provenance.data_hash = prepared.probe.data_hash;
-  }
-  if (flags.link_is_default) {
-    provenance.settled.push_back(prepared.shaping == Shaping::kNone
-                                     ? "--link=none"
-                                     : absl::StrFormat("--link=%.0fbit", prepared.link.bits_per_s));
-  }
-  if (training.device != "auto") provenance.settled.push_back(absl::StrCat("--device=", training.device));
-  for (const Configuration& configuration : plan.cost) {
-    const std::string& placement = configuration.training.server_placement;
-    if (placement.empty()) continue;
-    provenance.settled.push_back(absl::StrCat("--server_placement=", placement));
-    break;
-  }
-  if (!resumed.empty()) provenance.settled.push_back(absl::StrCat("--resume=", resumed));
-  return provenance;
 }
 
 }  // namespace
@@ -186,7 +136,7 @@ absl::Status Experiment::MeasureWires() {
     return absl::OkStatus();
   }
   display_.Redraw("measuring the loopback");
-  const absl::StatusOr<Wires> wires = CalibrateLoopback(prepared_.machine.cores, absl::Seconds(1));
+  const absl::StatusOr<Wires> wires = CalibrateLoopback(prepared_.machine.cores, absl::Milliseconds(400));
   if (wires.ok()) {
     manifest_.wires = *wires;
   } else {
@@ -290,8 +240,8 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
     const bool known = within_ms <= kClockShare * figures.step_ms;
     if (!known) figures.wait_ms.reset();
     display_.Note(Tr(known ? TrNoop("the machines' clocks agree within $0 ms")
-                           : TrNoop("the machines' clocks agree only within $0 ms, which is too "
-                                    "imprecise to determine which rank waited"),
+                           : TrNoop("the machines' clocks agree only within $0 ms, which is too imprecise to "
+                                    "determine which rank waited"),
                      absl::StrFormat("%.2g", within_ms)));
   }
   std::string line =

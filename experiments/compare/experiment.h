@@ -8,14 +8,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/text/translate.h"
 #include "experiments/compare/compare.h"
 #include "experiments/compare/prepare.h"
 #include "experiments/compare/resume.h"
 #include "experiments/compare/runner.h"
 #include "experiments/plan/rates.h"
-#include "experiments/runs/event_file.h"
 #include "experiments/runs/manifest.h"
 #include "experiments/runs/run_folder.h"
+#include "experiments/runs/tensorboard.h"
 
 namespace psring {
 
@@ -60,7 +61,11 @@ class Experiment {
     return folder_.Write("rates.csv", RatesCsv(tried));
   }
   absl::StatusOr<std::vector<TriedRate>> ReadRates() const;
-  void note(const std::string& text) { manifest_.plan.notes.push_back(text); }
+  // Also prints it.
+  void AddNote(const std::string& text) {
+    note(text);
+    display_.Note(text);
+  }
 
   // `status`, which ended the run before any round did; if that was a signal, it also says what was kept.
   absl::Status WithoutResults(const absl::Status& status) const;
@@ -110,6 +115,8 @@ class Experiment {
 
   // With --predict: adds predictions to `rows`, and writes residuals.csv.
   absl::Status Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows);
+
+  void note(const std::string& text) { manifest_.plan.notes.push_back(text); }
 
   const ExperimentFlags& flags_;
   const Prepared& prepared_;

@@ -7,6 +7,7 @@
 #include "absl/strings/strip.h"
 #include "common/cli/command_line.h"
 #include "common/options/training_options.h"
+#include "common/text/translate.h"
 #include "experiments/engine/node_flags.h"
 #include "experiments/plan/plan_text.h"
 #include "trainer/models/table/model_table.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/text/translate.h"
-#include "experiments/compare/checkpoints.h"
+#include "experiments/compare/runner.h"
 #include "experiments/engine/launch.h"
 #include "experiments/engine/programs.h"
 #include "experiments/plan/rates.h"

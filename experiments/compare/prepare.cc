@@ -1,11 +1,20 @@
 #include "experiments/compare/prepare.h"
 
-#include <algorithm>
-#include <utility>
+#include <poll.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/base/wall_time.h"
 #include "common/cli/delays.h"
@@ -16,6 +25,7 @@
 #include "common/text/translate.h"
 #include "experiments/compare/on_nodes.h"
 #include "experiments/host/gpu_probe.h"
+#include "experiments/plan/budget.h"
 #include "experiments/plan/launches.h"
 #include "experiments/plan/plan_text.h"
 #include "experiments/processes/mpirun.h"
@@ -149,13 +159,11 @@ absl::Status BuildVirtualCluster(const ExperimentFlags& flags,
   const LinkReport& report = prepared.virtual_cluster.cluster->report();
   // As built, not as scaled by --scale: plans contain real durations.
   SetLink(report.bits_per_s, report.latency_s, prepared);
-  const auto note = [&](const std::string& text) {
-    if (!text.empty()) display.Note(text);
-  };
   display.Say(Tr("network:   $0", DescribeLink(Nominal(report, flags.link.scale))));
-  note(prepared.virtual_cluster.why_lower);
+  const std::string& why_lower = prepared.virtual_cluster.why_lower;
+  if (!why_lower.empty()) display.Note(why_lower);
   if (!why_userspace.empty()) {
-    note(Tr("no network namespaces, so psring's own transports limit the rate: $0", why_userspace));
+    display.Note(Tr("no network namespaces, so psring's own transports limit the rate: $0", why_userspace));
   }
   return absl::OkStatus();
 }
@@ -171,6 +179,41 @@ absl::Status OpenMeasured(const TrainingOptions& training, Prepared& prepared) {
     prepared.measured.push_back(*std::move(run));
   }
   return absl::OkStatus();
+}
+
+constexpr int kAnswerMs = 120'000;
+
+// A process in the background would be stopped when it reads.
+bool CanAsk() {
+  return isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1 && tcgetpgrp(STDIN_FILENO) == getpgrp();
+}
+
+// The line that the user types; empty: none.
+std::string Answer(const Interrupt& interrupt) {
+  pollfd events[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = interrupt.fd(), .events = POLLIN}};
+  if (poll(events, 2, kAnswerMs) <= 0 || events[1].revents != 0) return "";
+  char line[64];
+  const ssize_t count = read(STDIN_FILENO, line, sizeof(line));
+  return count > 0 ? std::string(absl::StripAsciiWhitespace({line, static_cast<size_t>(count)})) : "";
+}
+
+bool IsYes(const std::string& answer) {
+  const std::vector<std::string> words =
+      absl::StrSplit(InLanguage(Language::kChinese, [] { return Tr("y,yes"); }), ',');
+  return std::find(words.begin(), words.end(), absl::AsciiStrToLower(answer)) != words.end();
+}
+
+// The checkpoint that --resume selects; empty: none, or not known yet.
+std::string ResumedFrom(const TrainingOptions& training) {
+  if (training.resume.empty()) return "";
+  TrainingOptions place = training;
+  if (training.resume != "latest") place.checkpoint_dir = training.resume;
+  const std::string newest = NewestCheckpoint(place);
+  return newest.empty() && training.resume != "latest" ? training.resume : newest;
+}
+
+std::string AbsolutePath(const std::string& path) {
+  return path.empty() ? path : std::filesystem::absolute(path).string();
 }
 
 }  // namespace
@@ -271,6 +314,42 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   return prepared;
 }
 
+absl::StatusOr<Provenance> ProvenanceOf(const ExperimentFlags& flags, const Prepared& prepared,
+                                        const Plan& plan) {
+  const TrainingOptions& training = flags.options.training;
+  const std::string resumed = ResumedFrom(training);
+  std::vector<std::string> inputs = {training.workload, resumed};
+  for (const MeasuredRun& run : prepared.measured) inputs.push_back(run.path());
+  PSRING_ASSIGN_OR_RETURN(Provenance provenance, DescribeProvenance(prepared.binaries.all(), inputs));
+  if (training.workload.empty()) {
+    TrainingOptions data;
+    data.model = training.model;  // the kind of samples and, of a text, their length
+    data.context = training.context;
+    data.batch = 1;
+    data.data = training.data;
+    data.data_dir = AbsolutePath(training.data_dir);
+    data.text = AbsolutePath(training.text);
+    data.seed = training.seed;
+    data.validation = training.validation;
+    provenance.data_flags = TrainingArguments(data);
+    provenance.data_hash = prepared.probe.data_hash;
+  }
+  if (flags.link_is_default) {
+    provenance.settled.push_back(prepared.shaping == Shaping::kNone
+                                     ? "--link=none"
+                                     : absl::StrFormat("--link=%.0fbit", prepared.link.bits_per_s));
+  }
+  if (training.device != "auto") provenance.settled.push_back(absl::StrCat("--device=", training.device));
+  for (const Configuration& configuration : plan.cost) {
+    const std::string& placement = configuration.training.server_placement;
+    if (placement.empty()) continue;
+    provenance.settled.push_back(absl::StrCat("--server_placement=", placement));
+    break;
+  }
+  if (!resumed.empty()) provenance.settled.push_back(absl::StrCat("--resume=", resumed));
+  return provenance;
+}
+
 void AddMachinesNote(const Site& site, Plan& plan) {
   if (site.nodes == nullptr) return;
   const std::vector<std::string> machines = site.nodes->Machines();
@@ -305,6 +384,25 @@ absl::Status CheckMeasured(const Prepared& prepared, Plan& plan) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status ConfirmLongPlan(const ExperimentFlags& flags, const Prepared& prepared, double spent_s,
+                             const Plan& plan, const Interrupt& interrupt, Display& display) {
+  const bool allowed = flags.options.time_budget_given || !flags.plan_of.empty() || !flags.resume.empty();
+  if (plan.expected_s <= kMaxUnaskedSeconds || allowed) return absl::OkStatus();
+  const std::string advice = LongPlanAdvice(flags.options, prepared.probe, prepared.cores, spent_s, plan);
+  if (flags.dry_run) {
+    display.Note(advice);
+    return absl::OkStatus();
+  }
+  if (prepared.site.nodes != nullptr || !CanAsk()) return absl::InvalidArgumentError(advice);
+  display.Clear();
+  display.Note(advice);
+  display.Ask(Tr("start it, about $0? [y/N] ", HumanSeconds(plan.expected_s)));
+  const std::string answer = Answer(interrupt);
+  if (answer.empty()) display.Say("");  // the cursor is still on the question's line
+  PSRING_RETURN_IF_ERROR(interrupt.Check());
+  return IsYes(answer) ? absl::OkStatus() : absl::CancelledError(Tr("not started"));
 }
 
 }  // namespace psring

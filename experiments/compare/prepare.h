@@ -1,4 +1,5 @@
-// Checks the input of compare and train and measures what a plan needs.
+// Checks the input of compare and train, measures what a plan needs, and asks before a comparison that takes
+// long.
 #pragma once
 
 #include <memory>
@@ -10,7 +11,9 @@
 #include "experiments/compare/compare.h"
 #include "experiments/compare/runner.h"
 #include "experiments/host/machine.h"
+#include "experiments/plan/plan.h"
 #include "experiments/runs/measured_run.h"
+#include "experiments/runs/recorded_run.h"
 #include "experiments/runs/run_claim.h"
 #include "experiments/virtual_cluster/preflight.h"
 
@@ -48,6 +51,10 @@ const MeasuredRun* MeasuredIn(const Prepared& prepared, const std::string& time)
 absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::string& time, bool computing,
                                         const Configuration& configuration, std::string& which);
 
+// What the run depends on, and the flags that repeat what psring chose.
+absl::StatusOr<Provenance> ProvenanceOf(const ExperimentFlags& flags, const Prepared& prepared,
+                                        const Plan& plan);
+
 // On several machines, adds a note that names them.
 void AddMachinesNote(const Site& site, Plan& plan);
 
@@ -57,5 +64,13 @@ absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan);
 // Checks that the runs named by --compute_ms and --network_ms have times for every configuration. Adds notes
 // that say which configuration's times are used.
 absl::Status CheckMeasured(const Prepared& prepared, Plan& plan);
+
+// OK if the plan may start: it is short, --time_budget allows its duration, it repeats or resumes another
+// run, or the user answers yes; with --dry_run always, after a note on a long plan. psring asks only in the
+// foreground of a terminal, and waits at most two minutes. InvalidArgument: the plan is long, and psring did
+// not ask; the message names the flags that help. Cancelled: the answer was no, or none. `spent_s`: already
+// spent on preparation.
+absl::Status ConfirmLongPlan(const ExperimentFlags& flags, const Prepared& prepared, double spent_s,
+                             const Plan& plan, const Interrupt& interrupt, Display& display);
 
 }  // namespace psring

@@ -1,8 +1,11 @@
 #include "experiments/compare/resume.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"
@@ -14,9 +17,10 @@
 #include "common/cli/command_line.h"
 #include "common/cli/config_file.h"
 #include "common/io/files.h"
-#include "common/io/json_object.h"
 #include "common/suggestions/suggestions.h"
 #include "common/text/translate.h"
+#include "experiments/compare/experiment.h"
+#include "experiments/plan/plan_text.h"
 #include "experiments/runs/manifest.h"
 #include "experiments/runs/run_claim.h"
 
@@ -24,9 +28,6 @@ namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr size_t kMaxNameBytes = 256;
-constexpr double kMaxWallS = 1e9;
 
 // Flags that may differ each time a run is started.
 const std::set<std::string>& FreeFlags() {
@@ -68,10 +69,9 @@ absl::Status CheckFlags(const std::string& run, const CLI::App& asked, const CLI
   return absl::OkStatus();
 }
 
-// Whether the run has ended and its summary and page are complete. Otherwise it was killed while it wrote
-// them, or they were damaged.
-bool IsReported(const std::string& folder, const JsonObject& manifest) {
-  if (!manifest.Bool("finished").value_or(false)) return false;
+// Whether a run's summary and page are complete. Otherwise it was killed while it wrote them, or they were
+// damaged.
+bool HasReport(const std::string& folder) {
   const absl::StatusOr<std::string> page = ReadFile(folder + "/report.html", kMaxRecordBytes);
   const absl::StatusOr<std::string> summary = ReadFile(folder + "/summary.json", kMaxRecordBytes);
   return page.ok() && absl::EndsWith(absl::StripTrailingAsciiWhitespace(*page), "</html>") && summary.ok() &&
@@ -102,33 +102,24 @@ absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder) {
     PSRING_RETURN_IF_ERROR(RunClaim::Reopen(folder).status());
     return wrong("it ended before its first round began; remove the folder and start the comparison again");
   }
-  const absl::StatusOr<JsonObject> manifest = JsonObject::Parse(text, kMaxTextBytes, "its manifest.json");
-  if (!manifest.ok()) {
+  const absl::StatusOr<RecordedRun> recorded = RecordedRunFromJson(text);
+  if (absl::IsDataLoss(recorded.status())) {
     const bool has_flags = fs::file_size(folder + "/config.toml", error) > 0 && !error;
-    return wrong(manifest.status().message(), "; start the comparison again",
+    return wrong(recorded.status().message(), "; start the comparison again",
                  has_flags ? absl::StrCat(": psring compare --config ", folder, "/config.toml") : "");
   }
-  if (manifest->Text("verb", kMaxNameBytes).value_or("") == "train") {
+  if (!recorded.ok()) return wrong(recorded.status().message());
+  if (recorded->verb == "train") {
     return wrong("this is a training; psring train --resume continues from its checkpoints");
   }
-  const absl::StatusOr<RecordedRun> recorded = RecordedRunFromJson(text);
-  if (!recorded.ok()) return wrong(recorded.status().message());
   if (recorded->verb != "compare") return wrong("this is a run of ", recorded->verb, ", not a comparison");
   const absl::StatusOr<RecordedPlan> plan = RecordedPlanFromJson(text);
   if (!plan.ok()) return wrong(plan.status().message());
-  if (!manifest->Has("ended")) return wrong("an earlier psring wrote it; repeat its command");
-  if (plan->all_done() && IsReported(folder, *manifest)) {
+  if (!recorded->tells_how_it_ended) return wrong("an earlier psring wrote it; repeat its command");
+  if (plan->all_done() && recorded->finished && HasReport(folder)) {
     return wrong("this comparison is finished, with ", plan->rounds_done, " rounds; ", Repeats(folder));
   }
-  const absl::StatusOr<std::string> started = manifest->Text("started_utc", kMaxNameBytes, "");
-  if (!started.ok()) return wrong(started.status().message());
-  const absl::StatusOr<double> wall_s = manifest->Number("wall_s", 0, kMaxWallS, 0);
-  if (!wall_s.ok()) return wrong(wall_s.status().message());
-  ResumedRun run{.recorded = *recorded, .plan = *plan, .started_utc = *started, .wall_s = *wall_s};
-  if (const auto link = manifest->Object("link"); link.ok()) {
-    run.shaping = link->Text("shaping", kMaxNameBytes).value_or("");
-  }
-  return run;
+  return ResumedRun{*recorded, *plan};
 }
 
 absl::StatusOr<ExperimentFlags> ResumedFlags(const RawExperimentFlags& asked,
@@ -189,13 +180,112 @@ absl::Status CheckSameConditions(const ResumedRun& run, const ExperimentFlags& f
   if (!data.empty() && data != prepared.probe.data_hash) {
     differences.push_back("the training data has changed");
   }
-  if (run.shaping != ShapingName(prepared.shaping)) {
-    differences.push_back(
-        absl::StrCat("its links were ", run.shaping, ", here they are ", ShapingName(prepared.shaping)));
+  if (run.recorded.shaping != ShapingName(prepared.shaping)) {
+    differences.push_back(absl::StrCat("its links were ", run.recorded.shaping, ", here they are ",
+                                       ShapingName(prepared.shaping)));
   }
   if (differences.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "--resume ", flags.resume, ": ", absl::StrJoin(differences, "; "), "; ", Repeats(flags.resume)));
+}
+
+absl::StatusOr<std::vector<TriedRate>> Experiment::ReadRates() const {
+  const std::string path = folder_.path() + "/rates.csv";
+  PSRING_ASSIGN_OR_RETURN(const std::string csv, ReadFile(path));
+  absl::StatusOr<std::vector<TriedRate>> tried = RatesFromCsv(csv);
+  if (!tried.ok()) return absl::DataLossError(absl::StrCat(path, ": ", tried.status().message()));
+  const Plan& plan = manifest_.plan;
+  for (const Configuration& configuration : plan.simulated ? plan.cost : plan.accuracy) {
+    const bool picked = std::any_of(tried->begin(), tried->end(), [&](const TriedRate& rate) {
+      return rate.picked && rate.strategy == configuration.strategy.name &&
+             rate.workers == configuration.workers;
+    });
+    if (picked || !configuration.training.evaluate) continue;
+    return absl::DataLossError(absl::StrCat(path, " has no rate for ", configuration.name()));
+  }
+  return tried;
+}
+
+bool Experiment::all_done() const {
+  const Plan& plan = manifest_.plan;
+  return manifest_.rounds_done >= plan.rounds &&
+         manifest_.trainings_done.size() >= plan.accuracy.size() * static_cast<size_t>(plan.accuracy_repeats);
+}
+
+bool Experiment::HasTraining(const Configuration& configuration, int repeat) const {
+  const std::vector<std::string>& done = manifest_.trainings_done;
+  return std::find(done.begin(), done.end(), LabelOf(configuration, "accuracy", repeat).records) !=
+         done.end();
+}
+
+absl::StatusOr<Experiment::Done> Experiment::Read(const Configuration& configuration, const std::string& part,
+                                                  int repeat) const {
+  Done done{.label = LabelOf(configuration, part, repeat), .configuration = configuration};
+  Configuration seeded = configuration;
+  seeded.training.seed = done.label.seed;
+  absl::StatusOr<Launched> launched = ReadLaunched(seeded, folder_.path() + "/" + done.label.records);
+  PSRING_RETURN_IF_ERROR(launched.status());
+  PSRING_ASSIGN_OR_RETURN(done.figures, FiguresOf(seeded, launched->records));
+  done.figures.foreign_cpu_pct = launched->foreign_cpu_pct;
+  done.figures.other_psring = launched->other_psring;
+  done.records = std::move(launched->records);
+  return done;
+}
+
+absl::StatusOr<std::vector<Experiment::Done>> Experiment::ReadRound(int round) const {
+  std::vector<Done> launches;
+  for (const Configuration& configuration : manifest_.plan.cost) {
+    PSRING_ASSIGN_OR_RETURN(launches.emplace_back(),
+                            Read(configuration, manifest_.plan.simulated ? "training" : "cost", round));
+  }
+  return launches;
+}
+
+// After a power cut, records may be damaged: these rounds and trainings are repeated.
+absl::Status Experiment::Restore(const ResumedRun& resumed) {
+  manifest_.command_line = resumed.recorded.command_line;
+  manifest_.provenance = resumed.recorded.provenance;
+  manifest_.started_utc = resumed.recorded.started_utc;
+  manifest_.earlier_s = resumed.recorded.wall_s;
+  std::vector<Done> all;
+  const auto repeats = [&](const std::string& what, const absl::Status& why) {
+    AddNote(Tr("$0 is repeated, because its records cannot be read: $1", what, why.message()));
+  };
+  // All rounds use the rates that were tried before them.
+  absl::Status rates;
+  const bool tunes = CountOfRates(flags_.options) > 0;
+  if (tunes) rates = ReadRates().status();
+  if (!rates.ok()) repeats(Tr("every round"), rates);
+  for (int round = 0; round < resumed.plan.rounds_done && rates.ok(); ++round) {
+    absl::StatusOr<std::vector<Done>> launches = ReadRound(round);
+    if (launches.ok()) {
+      rounds_.insert(round);
+      std::move(launches->begin(), launches->end(), std::back_inserter(all));
+    } else {
+      repeats(Tr("round $0", round + 1), launches.status());
+    }
+  }
+  const bool has_rates = !tunes || !rounds_.empty();
+  const std::vector<std::string>& trained = resumed.plan.trainings_done;
+  for (int repeat = 0; repeat < manifest_.plan.accuracy_repeats; ++repeat) {
+    for (const Configuration& configuration : manifest_.plan.accuracy) {
+      const std::string records = LabelOf(configuration, "accuracy", repeat).records;
+      if (std::find(trained.begin(), trained.end(), records) == trained.end() || !has_rates) continue;
+      absl::StatusOr<Done> training = Read(configuration, "accuracy", repeat);
+      if (training.ok()) {
+        all.push_back(*std::move(training));
+      } else {
+        repeats(records, training.status());
+      }
+    }
+  }
+  // The files may contain a part of an unfinished round.
+  PSRING_RETURN_IF_ERROR(folder_.Clear());
+  for (const Done& done : all) PSRING_RETURN_IF_ERROR(Keep(done));
+  manifest_.rounds_done = static_cast<int>(rounds_.size());
+  AddNote(Tr("resumed after $0 of $1 and $2 accuracy trainings", RoundsText(manifest_.rounds_done),
+             manifest_.plan.rounds, manifest_.trainings_done.size()));
+  return absl::OkStatus();
 }
 
 }  // namespace psring

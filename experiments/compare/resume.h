@@ -17,8 +17,6 @@ namespace psring {
 struct ResumedRun {
   RecordedRun recorded;
   RecordedPlan plan;
-  std::string started_utc, shaping;
-  double wall_s = 0;
 };
 // NotFound, InvalidArgument: `folder` is not the run folder of a comparison, or the comparison is finished.
 absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder);

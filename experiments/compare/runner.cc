@@ -1,21 +1,23 @@
 #include "experiments/compare/runner.h"
 
 #include <algorithm>
-#include <memory>
+#include <filesystem>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/task_limit.h"
+#include "common/io/checkpoint_folder.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
 #include "common/net/descriptor_limit.h"
 #include "common/text/translate.h"
-#include "experiments/compare/checkpoints.h"
 #include "experiments/host/machine.h"
 #include "experiments/plan/launches.h"
 #include "experiments/plan/plan_text.h"
@@ -29,158 +31,6 @@ namespace {
 
 // Longer than a trainer needs to write a checkpoint and exit.
 constexpr absl::Duration kGraceWithCheckpoint = absl::Seconds(25);
-
-// Where and how a launch runs.
-struct Ground {
-  Site site;
-  NodeLayout layout;  // of the job's processes
-  int ranks_per_process = 1;
-  JobStore store;
-  int attempt = 0;  // above 0: the job was restarted
-
-  // A process's log; those of earlier attempts stay.
-  std::string LogPath(const std::string& folder, const std::string& who) const {
-    return absl::StrCat(folder, "/log-", who, attempt > 0 ? absl::StrCat("-restart", attempt) : "", ".txt");
-  }
-
-  // `node`: of the virtual cluster, or a machine.
-  void Place(int node, ChildSpec& child) const {
-    if (site.cluster != nullptr) site.cluster->Place(node, child);
-  }
-  int NodeOfProcess(int process) const {
-    return site.nodes != nullptr ? layout.NodeOfProcess(process) : process;
-  }
-  // On several machines this psring starts only node 0's processes.
-  bool IsHere(int node) const { return site.nodes == nullptr || node == 0; }
-  // Whether psring restarts the server: only on this machine, which has its saved state. It does not contain
-  // tables.
-  bool Returns(const Configuration& configuration, int server) const {
-    return ServerReturns(configuration.training, configuration.servers()) &&
-           !configuration.model.has_tables && (site.nodes == nullptr || NodeOf(configuration, server) == 0);
-  }
-  int NodeOf(const Configuration& configuration, int server) const {
-    if (site.nodes == nullptr) return NodeOfServer(configuration, server);
-    return layout.NodeOfServer(configuration.training.server_placement, server, ranks_per_process);
-  }
-};
-
-// Checked before the store is started: gRPC does not end if it runs out of descriptors.
-absl::Status AllowProcesses(const Configuration& configuration, const Ground& ground) {
-  int64_t trainers = 0, servers = 0;
-  for (int process = 0; process < configuration.processes() && !configuration.simulated(); ++process) {
-    trainers += ground.IsHere(ground.NodeOfProcess(process));
-  }
-  for (int server = 0; server < configuration.servers() && !configuration.simulated(); ++server) {
-    servers += ground.IsHere(ground.NodeOf(configuration, server));
-  }
-  const int64_t of_trainer = RankTasks(configuration.training.ranks_per_process, configuration.servers());
-  const int64_t processes = std::max<int64_t>(1, trainers + servers);
-  const std::string whose = absl::StrCat(processes, processes == 1 ? " process" : " processes");
-  PSRING_RETURN_IF_ERROR(
-      AllowTasks(LauncherTasks() + trainers * of_trainer + servers * ServerTasks(), whose));
-  const bool one_child = configuration.simulated() || configuration.backend() == "mpi";
-  return AllowDescriptors(LauncherDescriptors(one_child ? 1 : trainers + servers), whose);
-}
-
-absl::StatusOr<Ground> PrepareGround(const Site& site, const Configuration& configuration, int attempt) {
-  const TrainingOptions& training = configuration.training;
-  Ground ground{.site = site, .ranks_per_process = training.ranks_per_process, .attempt = attempt};
-  const int processes = configuration.processes();
-  if (site.nodes != nullptr) {
-    ground.layout = site.nodes->options().layout();
-  } else if (site.cluster != nullptr && training.local_aggregation) {
-    ground.layout = {.nodes = processes};  // a rank's machine is the virtual one
-  } else {
-    ground.layout = {.per_node = processes};  // ranks choose GPUs by their local numbers
-  }
-  ground.layout.processes = processes;
-  PSRING_RETURN_IF_ERROR(AllowProcesses(configuration, ground));
-  PSRING_ASSIGN_OR_RETURN(ground.store, StartStore(site, training.tls));
-  return ground;
-}
-
-bool ContinuesWithoutAWorker(const Configuration& configuration) {
-  const std::string& wanted = configuration.training.on_worker_loss;
-  return wanted.empty() ? !configuration.strategy.synchronous : wanted == "continue";
-}
-
-// A server saves its state for its own restart, separately for each attempt, because restarted workers bring
-// their own weights.
-std::vector<std::string> StateArguments(const TrainingOptions& training, const std::string& folder,
-                                        int attempt) {
-  return {absl::StrCat("--checkpoint_dir=", folder, "/server-state-", attempt),
-          absl::StrCat("--checkpoint_every=", training.checkpoint_every)};
-}
-
-TrainingJob JobOf(const Configuration& configuration, const Ground& ground) {
-  TrainingJob job{.training = configuration.training,
-                  .workers = configuration.ranks(),
-                  .servers = configuration.servers(),
-                  .layout = ground.layout,
-                  .outlives_workers = configuration.servers() > 0 && ContinuesWithoutAWorker(configuration),
-                  .store = ground.store.address};
-  return job;
-}
-
-// `node`: of a virtual cluster, or a machine.
-JobHost HostOf(const Ground& ground, int node, const std::string& folder, const Binaries& binaries) {
-  return {.binaries = binaries,
-          .records = folder,
-          .address = ground.site.Address(node),
-          .gpus = CudaDeviceCount()};
-}
-
-ChildSpec Trainer(const TrainingJob& job, int process, const Ground& ground, const std::string& folder,
-                  const Binaries& binaries) {
-  const int each = ground.ranks_per_process, first = process * each, last = first + each - 1;
-  const int node = ground.NodeOfProcess(process);
-  ChildSpec child = TrainerProcess(job, HostOf(ground, node, folder, binaries), process);
-  child.log_path = ground.LogPath(
-      folder, each == 1 ? absl::StrCat("rank", first) : absl::StrCat("ranks", first, "-", last));
-  const std::string interface = ground.site.cluster != nullptr ? ground.site.cluster->interface() : "";
-  if (!interface.empty()) child.command.push_back(absl::StrCat("--count_interface=", interface));
-  ground.Place(node, child);
-  return child;
-}
-
-absl::StatusOr<ChildSpec> Mpirun(const Configuration& configuration, const TrainingJob& job,
-                                 const Ground& ground, const std::string& folder, const Binaries& binaries) {
-  const JobHost host{.binaries = binaries, .records = folder};
-  PSRING_ASSIGN_OR_RETURN(
-      ChildSpec child,
-      MpirunProcess({.ranks = configuration.workers, .transport = configuration.training.transport},
-                    TrainerCommand(job.training, host), StoreEnvironment(job.store)));
-  child.log_path = ground.LogPath(folder, "mpirun");
-  return child;
-}
-
-// One process simulates all ranks, without a store and servers.
-ChildSpec VirtualTrainer(const Configuration& configuration, const std::string& folder,
-                         const Binaries& binaries) {
-  ChildSpec child{
-      .name = "the virtual clock",
-      .command = TrainerCommand(configuration.training, {.binaries = binaries, .records = folder}),
-      .environment = {"RANK=", "WORLD_SIZE=", "LOCAL_RANK="},
-      .log_path = absl::StrCat(folder, "/log-virtual.txt")};
-  std::erase(child.command, "--rendezvous=env://");
-  child.command.push_back(absl::StrCat("--workers=", configuration.workers));
-  return child;
-}
-
-ChildSpec Server(const Configuration& configuration, const TrainingJob& job, int server, const Ground& ground,
-                 const std::string& folder, const Binaries& binaries) {
-  const int node = ground.NodeOf(configuration, server);
-  ChildSpec child = ServerProcess(job, HostOf(ground, node, folder, binaries), server);
-  child.log_path = ground.LogPath(folder, absl::StrCat("server", server));
-  child.may_return = ground.Returns(configuration, server);
-  if (child.may_return) {
-    for (const std::string& argument : StateArguments(configuration.training, folder, ground.attempt)) {
-      child.command.push_back(argument);
-    }
-  }
-  ground.Place(node, child);
-  return child;
-}
 
 // The difference of the links' counters, per step.
 std::optional<NetworkFigures> NetworkOf(const std::vector<NodeCounters>& before,
@@ -198,134 +48,281 @@ std::optional<NetworkFigures> NetworkOf(const std::vector<NodeCounters>& before,
   return figures;
 }
 
-// Runs the job's processes until all have ended. `restarts`: the number allowed; reduced by those used.
-absl::Status RunOnce(const Configuration& configuration, const std::string& folder, const std::string& label,
-                     double expected_s, int attempt, const Binaries& binaries, const Site& site,
-                     const Interrupt& interrupt, Display& display, int& restarts) {
-  const int each = configuration.training.ranks_per_process;
-  PSRING_ASSIGN_OR_RETURN(const Ground ground, PrepareGround(site, configuration, attempt));
-  const TrainingJob job = JobOf(configuration, ground);
-  LaunchSpec spec{.what = configuration.name(), .restarts = restarts};
-  const bool simulated = configuration.simulated();
-  if (simulated) spec.children.push_back(VirtualTrainer(configuration, folder, binaries));
-  const bool by_mpirun = configuration.backend() == "mpi" && !simulated;
-  if (by_mpirun) {
-    PSRING_ASSIGN_OR_RETURN(ChildSpec mpirun, Mpirun(configuration, job, ground, folder, binaries));
-    spec.children.push_back(std::move(mpirun));
-    spec.grace = absl::Seconds(8);  // mpirun ends its ranks in turn, by SIGTERM and SIGKILL
-    spec.is_noise = IsMpirunBoilerplate;
-  }
-  for (int process = 0; process < configuration.processes() && !by_mpirun && !simulated; ++process) {
-    if (!ground.IsHere(ground.NodeOfProcess(process))) continue;
-    spec.children.push_back(Trainer(job, process, ground, folder, binaries));
-  }
-  // Servers come last, so that a child's index determines its ranks.
-  for (int server = 0; server < configuration.servers() && !simulated; ++server) {
-    if (!ground.IsHere(ground.NodeOf(configuration, server))) continue;
-    spec.children.push_back(Server(configuration, job, server, ground, folder, binaries));
-  }
-  spec.deadline =
-      std::min(DeadlineOf(expected_s, configuration.training.timeout_s), site.until - MonotonicNow());
+// The processes of a configuration, which are started again if the job restarts.
+class TrainingLaunch {
+ public:
+  TrainingLaunch(Configuration configuration, const std::string& folder, const std::string& label,
+                 double expected_s, const Binaries& binaries, const Site& site, const Interrupt& interrupt,
+                 Display& display)
+      : configuration_(std::move(configuration)),
+        folder_(folder),
+        label_(label),
+        expected_s_(expected_s),
+        binaries_(binaries),
+        site_(site),
+        interrupt_(interrupt),
+        display_(display),
+        simulated_(configuration_.simulated()),
+        by_mpirun_(configuration_.backend() == "mpi" && !simulated_),
+        each_(configuration_.training.ranks_per_process),
+        restarts_(configuration_.training.max_restarts) {}
 
-  LaunchProgress progress(simulated ? 1 : configuration.ranks());
-  const std::string shown_label = absl::StrCat(label, configuration.name());
-  const std::string unit = UnitOf(configuration.training.reads_text());
-  std::set<int> lost;  // workers that the job has ended without
-  const auto on_lost = [&](int worker) {
-    site.nodes != nullptr ? site.nodes->ReportLost(worker) : static_cast<void>(lost.insert(worker));
-  };
-  spec.on_line = [&](int, const std::string& line) {
-    for (const int worker : EndedWithout(line)) on_lost(worker);
-    const std::optional<ProgressEvent> event = ParseProgress(line);
-    if (!event) return false;
-    if (event->event == "note") {
-      const std::string& note = event->text;
-      // A configuration's notes are the same in every round.
-      progress.HasStepped(event->rank) ? display.Note(note) : display.NoteOnce(note);
+  // As torchrun: if a process dies, the entire job ends and restarts from its last checkpoint.
+  absl::Status Run() {
+    TrainingOptions& training = configuration_.training;
+    const std::string others = NewestCheckpoint(training);  // of an earlier training
+    for (;; ++attempt_) {
+      absl::Status status = RunOnce();
+      std::string newest = NewestCheckpoint(training);
+      if (newest == others) newest.clear();
+      if (absl::IsAborted(status) && restarts_ > 0) {
+        --restarts_;
+        if (!newest.empty()) training.resume = training.checkpoint_dir;
+        KeepEarlierSteps(folder_);
+        display_.Note(std::string(status.message()));
+        const std::string from = !newest.empty()            ? newest
+                                 : !training.resume.empty() ? training.resume
+                                                            : Tr("the beginning");
+        display_.Note(Tr("all ranks are restarted from $0; $1", from,
+                         restarts_ == 1 ? Tr("1 restart is left") : Tr("$0 restarts are left", restarts_)));
+        continue;
+      }
+      if (status.ok() && !newest.empty()) display_.Say(absl::StrCat("checkpoint: ", newest));
+      if (status.ok() || newest.empty()) return status;
+      return absl::Status(status.code(),
+                          absl::StrCat(status.message(), "\n--resume ", newest, " continues from there"));
+    }
+  }
+
+ private:
+  // Nodes are those of the virtual cluster, or machines.
+  int NodeOfProcess(int process) const {
+    return site_.nodes != nullptr ? layout_.NodeOfProcess(process) : process;
+  }
+  int NodeOf(int server) const {
+    if (site_.nodes == nullptr) return NodeOfServer(configuration_, server);
+    return layout_.NodeOfServer(configuration_.training.server_placement, server, each_);
+  }
+  // On several machines this psring starts only node 0's processes.
+  bool IsHere(int node) const { return site_.nodes == nullptr || node == 0; }
+  // Whether psring restarts the server: only on this machine, which has its saved state. It does not contain
+  // tables.
+  bool Returns(int server) const {
+    return ServerReturns(configuration_.training, configuration_.servers()) &&
+           !configuration_.model.has_tables && (site_.nodes == nullptr || NodeOf(server) == 0);
+  }
+
+  // The trainers and servers to start here. A simulation has only one process.
+  NodePart Here() const {
+    NodePart here;
+    for (int process = 0; process < configuration_.processes() && !simulated_; ++process) {
+      if (IsHere(NodeOfProcess(process))) here.processes.push_back(process);
+    }
+    for (int server = 0; server < configuration_.servers() && !simulated_; ++server) {
+      if (IsHere(NodeOf(server))) here.servers.push_back(server);
+    }
+    return here;
+  }
+
+  // Checked before the store is started: gRPC does not end if it runs out of descriptors.
+  absl::Status AllowProcesses(const NodePart& here) const {
+    const auto trainers = static_cast<int64_t>(here.processes.size());
+    const auto servers = static_cast<int64_t>(here.servers.size());
+    const int64_t processes = std::max<int64_t>(1, trainers + servers);
+    const std::string whose = absl::StrCat(processes, processes == 1 ? " process" : " processes");
+    const int64_t of_trainer = RankTasks(each_, configuration_.servers());
+    PSRING_RETURN_IF_ERROR(
+        AllowTasks(LauncherTasks() + trainers * of_trainer + servers * ServerTasks(), whose));
+    return AllowDescriptors(LauncherDescriptors(simulated_ || by_mpirun_ ? 1 : trainers + servers), whose);
+  }
+
+  void LayOut() {
+    const int processes = configuration_.processes();
+    if (site_.nodes != nullptr) {
+      layout_ = site_.nodes->options().layout();
+    } else if (site_.cluster != nullptr && configuration_.training.local_aggregation) {
+      layout_ = {.nodes = processes};  // a rank's machine is the virtual one
+    } else {
+      layout_ = {.per_node = processes};  // ranks choose GPUs by their local numbers
+    }
+    layout_.processes = processes;
+  }
+
+  JobHost HostOf(int node) const {
+    return {.binaries = binaries_,
+            .records = folder_,
+            .address = site_.Address(node),
+            .gpus = CudaDeviceCount(),
+            .logs = folder_,
+            .attempt = attempt_};
+  }
+
+  void Add(int node, ChildSpec child) {
+    if (site_.cluster != nullptr) site_.cluster->Place(node, child);
+    spec_.children.push_back(std::move(child));
+  }
+  absl::Status AddChildren(const TrainingJob& job, const NodePart& here) {
+    // Of all ranks; without addresses.
+    const JobHost host{.binaries = binaries_, .records = folder_, .logs = folder_, .attempt = attempt_};
+    if (simulated_) {  // by one process, without a store and servers
+      ChildSpec child{.name = "the virtual clock",
+                      .command = TrainerCommand(job.training, host),
+                      .environment = {"RANK=", "WORLD_SIZE=", "LOCAL_RANK="},
+                      .log_path = absl::StrCat(folder_, "/log-virtual.txt")};
+      std::erase(child.command, "--rendezvous=env://");
+      child.command.push_back(absl::StrCat("--workers=", configuration_.workers));
+      spec_.children.push_back(std::move(child));
+      return absl::OkStatus();
+    }
+    if (by_mpirun_) {
+      PSRING_ASSIGN_OR_RETURN(
+          spec_.children.emplace_back(),
+          MpirunProcess({.ranks = configuration_.workers, .transport = job.training.transport},
+                        TrainerCommand(job.training, host), StoreEnvironment(job.store)));
+      spec_.children.back().log_path = host.LogPath("mpirun");
+      spec_.grace = absl::Seconds(8);  // mpirun ends its ranks in turn, by SIGTERM and SIGKILL
+      spec_.is_noise = IsMpirunBoilerplate;
+    }
+    const std::string interface = site_.cluster != nullptr ? site_.cluster->interface() : "";
+    for (const int process : by_mpirun_ ? std::vector<int>() : here.processes) {
+      const int node = NodeOfProcess(process);
+      ChildSpec child = TrainerProcess(job, HostOf(node), process);
+      if (!interface.empty()) child.command.push_back(absl::StrCat("--count_interface=", interface));
+      Add(node, std::move(child));
+    }
+    // Servers come last, so that a child's index determines its ranks.
+    for (const int server : here.servers) {
+      const int node = NodeOf(server);
+      ChildSpec child = ServerProcess(job, HostOf(node), server);
+      child.may_return = Returns(server);
+      if (child.may_return) {
+        // Its own state, separately for each attempt, because restarted workers bring their own weights.
+        child.command.push_back(absl::StrCat("--checkpoint_dir=", folder_, "/server-state-", attempt_));
+        child.command.push_back(absl::StrCat("--checkpoint_every=", job.training.checkpoint_every));
+      }
+      Add(node, std::move(child));
+    }
+    return absl::OkStatus();
+  }
+
+  // Runs the job's processes until all have ended. Reduces `restarts_` by those used.
+  absl::Status RunOnce() {
+    const TrainingOptions& training = configuration_.training;
+    const int servers = configuration_.servers();
+    LayOut();
+    const NodePart here = Here();
+    PSRING_RETURN_IF_ERROR(AllowProcesses(here));
+    PSRING_ASSIGN_OR_RETURN(const JobStore store, StartStore(site_, training.tls));
+    const bool continues = training.on_worker_loss.empty() ? !configuration_.strategy.synchronous
+                                                           : training.on_worker_loss == "continue";
+    const TrainingJob job{.training = training,
+                          .workers = configuration_.ranks(),
+                          .servers = servers,
+                          .layout = layout_,
+                          .outlives_workers = servers > 0 && continues,
+                          .store = store.address};
+    spec_ = {.what = configuration_.name(), .restarts = restarts_};
+    PSRING_RETURN_IF_ERROR(AddChildren(job, here));
+    spec_.deadline = std::min(DeadlineOf(expected_s_, training.timeout_s), site_.until - MonotonicNow());
+
+    LaunchProgress progress(simulated_ ? 1 : configuration_.ranks());
+    const std::string shown_label = absl::StrCat(label_, configuration_.name());
+    const char* const unit = UnitOf(training.reads_text());
+    std::set<int> lost;  // workers that the job has ended without
+    const auto on_lost = [&](int worker) {
+      site_.nodes != nullptr ? site_.nodes->ReportLost(worker) : static_cast<void>(lost.insert(worker));
+    };
+    spec_.on_line = [&](int, const std::string& line) {
+      for (const int worker : EndedWithout(line)) on_lost(worker);
+      const std::optional<ProgressEvent> event = ParseProgress(line);
+      if (!event) return false;
+      if (event->event == "note") {
+        const std::string note = event->text;
+        // A configuration's notes are the same in every round.
+        progress.HasStepped(event->rank) ? display_.Note(note) : display_.NoteOnce(note);
+        return true;
+      }
+      progress.Note(*event);
+      progress.Show(shown_label, unit, display_);
+      if (site_.on_progress) site_.on_progress();
       return true;
-    }
-    progress.Note(*event);
-    progress.Show(shown_label, unit, display);
-    if (site.on_progress) site.on_progress();
-    return true;
-  };
-  if (Checkpoints(configuration.training)) spec.interrupt_grace = kGraceWithCheckpoint;
-  // The store does not notice the end of a rank that has not joined yet.
-  const auto on_process_death = [&](int first, const std::string& what) {
-    for (int rank = first; rank < first + each; ++rank) ground.store.server->RankEnded(rank, what);
-    display.Note(Tr("$0; the others continue", what));
-  };
-  spec.on_death = [&](int child, const std::string& what, bool again) {
-    if (again) --restarts;
-    const bool serves = spec.children[static_cast<size_t>(child)].serves;
-    if (!serves) return on_process_death(child * each, what);
-    display.Note(Tr(
-        again ? TrNoop("$0; it is restarted and continues") : TrNoop("$0 after all ranks had ended"), what));
-  };
-  spec.is_lost = [&](int child) {
-    const int first = child * each;
-    if (by_mpirun || !job.outlives_workers) return false;
-    if (site.nodes != nullptr) return site.nodes->AnyLost(first, each);
-    const auto next = lost.lower_bound(first);
-    return next != lost.end() && *next < first + each;
-  };
-  spec.on_lost = [&](int child) {
-    display.Note(Tr("$0 no longer responded: the others ended the job without it",
-                    spec.children[static_cast<size_t>(child)].name));
-  };
-  spec.last_known = [&](int child) {
-    if (each == 1 && !by_mpirun) return progress.LastKnown(child);
-    return by_mpirun ? progress.LastKnownOfLast(0, configuration.ranks())
-                     : progress.LastKnownOfLast(child * each, each);
-  };
-  progress.Show(shown_label, unit, display);
+    };
+    if (Checkpoints(training)) spec_.interrupt_grace = kGraceWithCheckpoint;
+    // The store does not notice the end of a rank that has not joined yet.
+    const auto on_process_death = [&](int first, const std::string& what) {
+      for (int rank = first; rank < first + each_; ++rank) store.server->RankEnded(rank, what);
+      display_.Note(Tr("$0; the others continue", what));
+    };
+    spec_.on_death = [&](int child, const std::string& what, bool again) {
+      if (again) --restarts_;
+      const bool serves = spec_.children[static_cast<size_t>(child)].serves;
+      if (!serves) return on_process_death(child * each_, what);
+      display_.Note(
+          Tr(again ? TrNoop("$0; it is restarted and continues") : TrNoop("$0 after all ranks had ended"),
+             what));
+    };
+    spec_.is_lost = [&](int child) {
+      const int first = child * each_;
+      if (by_mpirun_ || !job.outlives_workers) return false;
+      if (site_.nodes != nullptr) return site_.nodes->AnyLost(first, each_);
+      const auto next = lost.lower_bound(first);
+      return next != lost.end() && *next < first + each_;
+    };
+    spec_.on_lost = [&](int child) {
+      display_.Note(Tr("$0 no longer responded: the others ended the job without it",
+                       spec_.children[static_cast<size_t>(child)].name));
+    };
+    spec_.last_known = [&](int child) {
+      if (each_ == 1 && !by_mpirun_) return progress.LastKnown(child);
+      return by_mpirun_ ? progress.LastKnownOfLast(0, configuration_.ranks())
+                        : progress.LastKnownOfLast(child * each_, each_);
+    };
+    progress.Show(shown_label, unit, display_);
 
-  const NodeLaunch launch{
-      .order = OrderOf(job), .job = job, .on_death = on_process_death, .may_restart = [&] {
-        return restarts > 0;
-      }};
-  return RunLaunch(site, launch, spec, folder, interrupt, display);
-}
-
-// As torchrun: if a process dies, the entire job ends and restarts from its last checkpoint.
-absl::Status RunWithRestarts(const Configuration& configuration, const std::string& folder,
-                             const std::string& label, double expected_s, const Binaries& binaries,
-                             const Site& site, const Interrupt& interrupt, Display& display) {
-  Configuration attempted = configuration;
-  int restarts = configuration.training.max_restarts;
-  const std::string others = NewestCheckpoint(attempted.training);  // of an earlier training
-  for (int attempt = 0;; ++attempt) {
-    absl::Status status =
-        RunOnce(attempted, folder, label, expected_s, attempt, binaries, site, interrupt, display, restarts);
-    std::string newest = NewestCheckpoint(attempted.training);
-    if (newest == others) newest.clear();
-    if (absl::IsAborted(status) && restarts > 0) {
-      --restarts;
-      if (!newest.empty()) attempted.training.resume = attempted.training.checkpoint_dir;
-      KeepEarlierSteps(folder);
-      display.Note(std::string(status.message()));
-      const std::string from = !newest.empty()                      ? newest
-                               : !attempted.training.resume.empty() ? attempted.training.resume
-                                                                    : Tr("the beginning");
-      display.Note(Tr("all ranks are restarted from $0; $1", from,
-                      restarts == 1 ? Tr("1 restart is left") : Tr("$0 restarts are left", restarts)));
-      continue;
-    }
-    if (status.ok() && !newest.empty()) display.Say(absl::StrCat("checkpoint: ", newest));
-    if (status.ok() || newest.empty()) return status;
-    return absl::Status(status.code(),
-                        absl::StrCat(status.message(), "\n--resume ", newest, " continues from there"));
+    const NodeLaunch launch{
+        .order = OrderOf(job), .job = job, .on_death = on_process_death, .may_restart = [&] {
+          return restarts_ > 0;
+        }};
+    return RunLaunch(site_, launch, spec_, folder_, interrupt_, display_);
   }
+
+  Configuration configuration_;
+  const std::string& folder_;
+  const std::string& label_;
+  const double expected_s_;
+  const Binaries& binaries_;
+  const Site& site_;
+  const Interrupt& interrupt_;
+  Display& display_;
+  const bool simulated_, by_mpirun_;
+  const int each_;  // ranks of a process
+  int restarts_;    // that are left
+  int attempt_ = 0;
+  NodeLayout layout_;  // of the job's processes
+  LaunchSpec spec_;
+};
+
+namespace fs = std::filesystem;
+
+constexpr char kLatestRun[] = "runs/latest";
+constexpr int kDepth = 4;  // records/training-1/ring-2/checkpoints
+
+std::vector<std::string> FoldersIn(const std::string& run) {
+  std::vector<std::string> folders;
+  std::error_code error;
+  // With a trailing slash, because runs/latest is a link.
+  for (fs::recursive_directory_iterator at(run + "/", error), end; !error && at != end; at.increment(error)) {
+    if (at.depth() >= kDepth) at.disable_recursion_pending();
+    std::error_code none;
+    if (at->is_directory(none) && !ListCheckpoints(at->path().string()).empty()) {
+      folders.push_back(at->path().lexically_normal().string());
+    }
+  }
+  std::sort(folders.begin(), folders.end());
+  return folders;
 }
 
 }  // namespace
-
-int NoteOtherPsring(const MeasuringNow* measuring, Display& display) {
-  const int other = OtherPsring(measuring);
-  if (other > 0)
-    display.NoteOnce(Tr("another psring (process $0) is running; times will not be valid", other));
-  return other;
-}
 
 absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& folder,
                                 const std::string& label, double expected_s, const Binaries& binaries,
@@ -341,9 +338,8 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   const ForeignCpu foreign;
   launched.other_psring = NoteOtherPsring(site.measuring, display);
   const int64_t begin = MonotonicNanos();
-  const absl::Status ran =
-      RunWithRestarts(configuration, folder, label, expected_s, binaries, site, interrupt, display);
-  PSRING_RETURN_IF_ERROR(ran);
+  PSRING_RETURN_IF_ERROR(
+      TrainingLaunch(configuration, folder, label, expected_s, binaries, site, interrupt, display).Run());
   launched.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
   launched.foreign_cpu_pct = foreign.Percent();
   launched.other_psring = std::max(launched.other_psring, NoteOtherPsring(site.measuring, display));
@@ -360,6 +356,44 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   PSRING_RETURN_IF_ERROR(WriteOutcome(launched, folder));
   DivideTimes(training.time_scale, launched.records);
   return launched;
+}
+
+absl::Status ResolveResume(TrainingOptions& training) {
+  std::string& resume = training.resume;
+  if (resume.empty()) return absl::OkStatus();
+  const bool latest = resume == "latest";
+  if (latest && !training.checkpoint_dir.empty()) return absl::OkStatus();  // the trainer finds it
+  const std::string run = latest ? kLatestRun : resume;
+  std::error_code error;
+  if (!latest && (!fs::is_directory(run, error) || fs::exists(fs::path(run) / kPositionFile, error) ||
+                  !ListCheckpoints(run).empty())) {
+    // A checkpoint, a folder of checkpoints, or an error that the trainer reports. The path is resolved
+    // because this training changes runs/latest.
+    if (const fs::path place = fs::canonical(resume, error); !error) resume = place.string();
+    return absl::OkStatus();
+  }
+  const std::vector<std::string> folders = FoldersIn(run);
+  if (folders.empty()) {
+    return absl::NotFoundError(
+        Tr("--resume $0: there is no checkpoint$1; train with --checkpoint_every or --checkpoint_dir to "
+           "write some",
+           resume, latest ? Tr(" in $0", kLatestRun) : ""));
+  }
+  if (folders.size() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat("--resume ", resume,
+                                                   ": several trainings have checkpoints there; name one of ",
+                                                   absl::StrJoin(folders, ", ")));
+  }
+  resume = fs::canonical(folders.front(), error).string();
+  return absl::OkStatus();
+}
+
+std::string NewestCheckpoint(const TrainingOptions& training) {
+  if (training.checkpoint_dir.empty()) return "";
+  for (const CheckpointPath& one : ListCheckpoints(training.checkpoint_dir)) {
+    if (one.sequence >= 0) return one.path;
+  }
+  return "";
 }
 
 }  // namespace psring

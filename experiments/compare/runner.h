@@ -1,11 +1,12 @@
-// Runs one configuration once: store, servers and trainers; then reads their records.
+// Runs one configuration once: store, servers and trainers; then reads their records. Finds its checkpoints.
 #pragma once
 
-#include <functional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/options/training_options.h"
 #include "experiments/engine/launch.h"
 #include "experiments/engine/programs.h"
 #include "experiments/plan/plan.h"
@@ -27,9 +28,6 @@ absl::StatusOr<Launched> ReadLaunched(const Configuration& configuration, const 
 // Writes outcome.json: what Launch measured in addition to the processes' records.
 absl::Status WriteOutcome(const Launched& launched, const std::string& folder);
 
-// Prints a note, once, if another psring measures now. Returns its process ID, or 0. `measuring` may be null.
-int NoteOtherPsring(const MeasuringNow* measuring, Display& display);
-
 // Starts `configuration` with its processes' records in `folder` and waits for it. If a process dies, the job
 // restarts from its last checkpoint, at most --max_restarts times. Checkpoints are kept in --checkpoint_dir,
 // or with the records. `label` begins the progress line. The deadline is 10 times `expected_s` plus
@@ -42,5 +40,13 @@ absl::StatusOr<Launched> Launch(const Configuration& configuration, const std::s
 // model is slow, with a few samples of its batch.
 absl::Status TimeTrainer(const Binaries& binaries, const TrainingOptions& training, bool briefly,
                          const Interrupt& interrupt, Display& display, Probe& probe);
+
+// Replaces a run folder in --resume by the folder of its checkpoints, as the trainer expects. `latest`
+// without --checkpoint_dir means runs/latest. NotFound: there are none; InvalidArgument: several trainings
+// have some.
+absl::Status ResolveResume(TrainingOptions& training);
+
+// The training's newest checkpoint; empty if there is none.
+std::string NewestCheckpoint(const TrainingOptions& training);
 
 }  // namespace psring

@@ -1,11 +1,15 @@
 #include "experiments/engine/launch.h"
 
+#include <numeric>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/net/tls.h"
 #include "common/rendezvous/launched_as.h"
+#include "common/text/translate.h"
 #include "experiments/host/connections.h"
+#include "experiments/plan/plan.h"
 #include "experiments/stats/statistics.h"
 
 namespace psring {
@@ -42,9 +46,13 @@ absl::Status RunLaunch(const Site& site, const NodeLaunch& launch, LaunchSpec& s
   return site.nodes->RunLaunch(launch, spec, folder, interrupt, display);
 }
 
-int OtherPsring(const MeasuringNow* measuring) {
+int NoteOtherPsring(const MeasuringNow* measuring, Display& display, bool commented) {
   const std::vector<int> others = measuring != nullptr ? measuring->Others() : std::vector<int>();
-  return others.empty() ? 0 : others.back();
+  if (others.empty()) return 0;
+  const std::string note =
+      Tr("another psring (process $0) is running; times will not be valid", others.back());
+  commented ? display.SayLines(Tr("# note: $0", note)) : display.NoteOnce(note);
+  return others.back();
 }
 
 absl::Status LeadOrFollow(const NodesOptions& nodes, const std::string& tls,
@@ -63,6 +71,20 @@ absl::Status LeadOrFollow(const NodesOptions& nodes, const std::string& tls,
   absl::Status status = lead(joined.get());
   joined->End(status);
   return status;
+}
+
+absl::Status RunRounds(size_t cases, std::optional<uint64_t> seed,
+                       const std::function<std::optional<int>()>& next,
+                       const std::function<absl::Status(int round, size_t index)>& run,
+                       const std::function<absl::Status()>& end) {
+  while (const std::optional<int> round = next()) {
+    std::vector<int> order(cases);
+    std::iota(order.begin(), order.end(), 0);
+    if (seed) order = RoundOrder(static_cast<int>(cases), *seed, *round);
+    for (const int index : order) PSRING_RETURN_IF_ERROR(run(*round, static_cast<size_t>(index)));
+    PSRING_RETURN_IF_ERROR(end());
+  }
+  return absl::OkStatus();
 }
 
 Wires WiresBetween(const NetworkReport& network) {

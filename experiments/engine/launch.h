@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "common/base/deadline.h"
 #include "common/rendezvous/rendezvous.h"
+#include "experiments/host/machine.h"
 #include "experiments/host/network_report.h"
-#include "experiments/host/other_runs.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/processes/nodes.h"
 #include "experiments/processes/progress.h"
@@ -50,8 +51,9 @@ absl::Duration DeadlineOf(double expected_s, double timeout_s);
 absl::Status RunLaunch(const Site& site, const NodeLaunch& launch, LaunchSpec& spec,
                        const std::string& folder, const Interrupt& interrupt, Display& display);
 
-// The process ID of another psring that measures now; 0: there is none, or `measuring` is null.
-int OtherPsring(const MeasuringNow* measuring);
+// Prints a note, once, if another psring measures now; `commented`: as a line of a benchmark. Returns its
+// process ID, or 0. `measuring` may be null.
+int NoteOtherPsring(const MeasuringNow* measuring, Display& display, bool commented = false);
 
 // Turns an order of node 0 into this node's part of a launch; `folder` is for its records.
 using TaskOnNode = std::function<absl::StatusOr<NodeTask>(const Nodes& nodes, const NodeOrder& order,
@@ -63,6 +65,13 @@ absl::Status LeadOrFollow(const NodesOptions& nodes, const std::string& tls,
                           const std::vector<std::string>& flags, const TaskOnNode& task,
                           const Interrupt& interrupt, Display& display,
                           const std::function<absl::Status(Nodes* nodes)>& lead);
+
+// Runs rounds, each of which runs every case once: in the order of RoundOrder, or, without a seed, in the
+// given one. `next`: the number of the next round; nullopt: there is none. `end` ends a round.
+absl::Status RunRounds(size_t cases, std::optional<uint64_t> seed,
+                       const std::function<std::optional<int>()>& next,
+                       const std::function<absl::Status(int round, size_t index)>& run,
+                       const std::function<absl::Status()>& end);
 
 // Typical figures of the network: the medians over its pairs of nodes, and this machine's speed of adding.
 Wires WiresBetween(const NetworkReport& network);

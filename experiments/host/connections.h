@@ -1,8 +1,9 @@
-// Measures TCP connections with both ends in this process, and the memory bandwidth of one thread.
+// Measures TCP connections, with both ends in this process or one, and the memory bandwidth of one thread.
 #pragma once
 
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/file_descriptor.h"
@@ -44,5 +45,20 @@ double MeasureUpdate(double seconds);
 //   add_s_per_byte      see MeasureAdd; update_s_per_byte is not measured
 // Ranks on one host share this capacity, so each of the N links of a ring has medium / N (*derived*).
 absl::StatusOr<Wires> CalibrateLoopback(int cores, absl::Duration time);
+
+// A connection from one of its ends, while the other end, usually on another machine, takes the opposite
+// part. Sockets are blocking (PrepareForMeasuring). Every function fails if nothing arrives for 5 s, or if it
+// has not ended after `timeout` s; it needs longer than it measures, because data is still on its way. The
+// connection can be used again afterwards.
+
+// Half the median round trip of 4 bytes over `seconds`, in s; the other end calls EchoUntilDone.
+absl::StatusOr<double> MeasureLatencyTo(int socket, double seconds, double timeout);
+absl::Status EchoUntilDone(int socket, double timeout);
+
+// Bytes/s received in the `seconds` after the first `warmup` seconds; the other end calls SendFor with the
+// sum of both. Returns when everything that was sent has been received. If nothing arrived in that time,
+// everything counts.
+absl::StatusOr<double> ReceiveRate(int socket, double warmup, double seconds, double timeout);
+absl::Status SendFor(int socket, double seconds, double timeout);
 
 }  // namespace psring

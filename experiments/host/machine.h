@@ -1,13 +1,27 @@
-// Describes this machine and measures how much of its processors other programs use.
+// Describes this machine, measures how much of its processors other programs use, and finds other psrings
+// that measure at the same time.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "experiments/host/processor.h"
+#include "common/base/file_descriptor.h"
 
 namespace psring {
+
+// Cloud machines of different generations share a name such as "AMD EPYC", so results also state the others.
+struct Processor {
+  std::string name;                            // "AMD EPYC"
+  int family = -1, model = -1, stepping = -1;  // -1: /proc/cpuinfo does not state it (not x86)
+  std::string instruction_sets;                // those that matter for training: "avx2 fma avx512f"
+};
+
+// Of the first processor in the text of /proc/cpuinfo. Pure.
+Processor ParseProcessor(const std::string& cpuinfo);
+
+// "AMD EPYC (family 25, model 1, stepping 1; avx2 fma)". Empty if nothing is known. Pure.
+std::string ProcessorText(const Processor& processor);
 
 struct Machine {
   int cores = 1;  // available to this process, by its affinity and its control groups' quota
@@ -43,5 +57,25 @@ class ForeignCpu {
   std::vector<int> cpus_;
   Sample start_;
 };
+
+// From construction on, others find this process. It has a socket with an abstract name, which all users and
+// all containers with this network see, and which the kernel removes when the process ends, however it ends.
+// A container with its own network is not found; its use of the processors is (ForeignCpu).
+class MeasuringNow {
+ public:
+  MeasuringNow();
+
+  // Process IDs of the others, ascending, as they see themselves.
+  std::vector<int> Others() const;
+
+ private:
+  std::string own_;        // the name of socket_
+  FileDescriptor socket_;  // not valid if the system permits none
+  FileDescriptor names_;   // /proc/net/unix of the network in which this process started
+};
+
+// The process IDs in the names of MeasuringNow's sockets, except `own`, from the text of /proc/net/unix,
+// ascending and distinct. Pure.
+std::vector<int> MeasuringProcesses(const std::string& proc_net_unix, const std::string& own);
 
 }  // namespace psring

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -199,19 +199,14 @@ void ResetOtherStrategiesFlags(Configuration& configuration) {
   if (!configuration.strategy.asynchronous()) training.staleness_lr = "none";
 }
 
-void AddDisturbances(const CompareOptions& options, std::vector<std::string>& notes) {
-  const std::string text = DescribeDisturbances(options.training);
-  if (!text.empty()) notes.push_back(Tr("$0; single, the reference, is undisturbed", text));
-}
-
 void AddWarnings(int cores, Plan& plan) {
+  AddUpdateWarnings(plan);
+  AddClippingNote(plan);
+  AddLayoutNote(plan);
   int oversubscribed = 0;
   for (const Configuration& configuration : plan.cost) {
     if (configuration.oversubscribed) oversubscribed = std::max(oversubscribed, configuration.workers);
   }
-  AddUpdateWarnings(plan);
-  AddClippingNote(plan);
-  AddLayoutNote(plan);
   if (oversubscribed > 0) {
     plan.notes.push_back(
         Tr("$0 workers share $1 $2 (oversubscribed): their speeds are compared, but the table gives no "
@@ -256,6 +251,14 @@ void AddUpdateWarnings(Plan& plan) {
     for (const std::string& warning : configuration.update.warnings) {
       if (!absl::c_linear_search(plan.notes, warning)) plan.notes.push_back(warning);
     }
+  }
+}
+
+void AddLastNotes(const CompareOptions& options, const char* over_budget, Plan& plan) {
+  const std::string text = DescribeDisturbances(options.training);
+  if (!text.empty()) plan.notes.push_back(Tr("$0; single, the reference, is undisturbed", text));
+  if (plan.expected_s > options.time_budget_s && !options.time_budget_given) {
+    plan.notes.push_back(Tr(over_budget));
   }
 }
 
@@ -383,21 +386,6 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   return configuration;
 }
 
-std::vector<int> DefaultWorkers(const TrainingOptions& training, int gpus) {
-  const bool on_gpus = training.device == "auto" || training.device == "cuda";
-  if (gpus < 2 || !on_gpus || training.oversubscribe || training.clock == "virtual") return {2, 4};
-  std::vector<int> workers;
-  for (int count = 2; count < gpus; count *= 2) workers.push_back(count);
-  workers.push_back(gpus);
-  return workers;
-}
-
-std::string DeviceForAll(const TrainingOptions& training, const std::vector<int>& workers, int gpus) {
-  if (training.device != "auto" || training.oversubscribe || gpus == 0) return training.device;
-  const int most = workers.empty() ? 1 : *std::max_element(workers.begin(), workers.end());
-  return gpus >= most ? "auto" : "cpu";
-}
-
 absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Probe& probe, int cores) {
   PSRING_CHECK(probe.step_s > 0 && probe.samples > 0);
   Plan plan;
@@ -429,12 +417,10 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Probe& probe,
     plan.expected_s += plan.accuracy_s;
   }
   AddWarnings(cores, plan);
-  AddDisturbances(options, plan.notes);
-  if (plan.expected_s > options.time_budget_s && !options.time_budget_given) {
-    plan.notes.push_back(
-        Tr("this takes longer than --time_budget (2m by default), because the given settings are kept and at "
-           "least three rounds are run"));
-  }
+  AddLastNotes(options,
+               TrNoop("this takes longer than --time_budget (2m by default), because the given settings are "
+                      "kept and at least three rounds are run"),
+               plan);
   return plan;
 }
 
@@ -457,7 +443,7 @@ bool ShortenAccuracy(double left_s, double slowness, Plan& plan) {
 
 std::vector<int> RoundOrder(int count, uint64_t seed, int round) {
   std::vector<int> order(static_cast<size_t>(count));
-  for (int i = 0; i < count; ++i) order[static_cast<size_t>(i)] = i;
+  std::iota(order.begin(), order.end(), 0);
   std::mt19937_64 random(seed * 1000003 + static_cast<uint64_t>(round));
   for (int i = count - 1; i > 0; --i) {
     std::swap(order[static_cast<size_t>(i)], order[random() % static_cast<uint64_t>(i + 1)]);

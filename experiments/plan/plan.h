@@ -161,6 +161,8 @@ void AddClippingNote(Plan& plan);
 void AddLayoutNote(Plan& plan);
 // Adds the trainer's warnings about the configurations in `plan.cost`.
 void AddUpdateWarnings(Plan& plan);
+// Adds notes on --straggler and --jitter_ms, and, `over_budget`, if the plan takes longer than the budget.
+void AddLastNotes(const CompareOptions& options, const char* over_budget, Plan& plan);
 // Those of --strategies, or the default ones. `has_tables`: the model has tables.
 std::vector<std::string> ComparedStrategies(const CompareOptions& options, bool has_tables);
 

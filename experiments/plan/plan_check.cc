@@ -197,4 +197,19 @@ bool GoesBeyondOneGpu(const CompareOptions& options, int gpus) {
          std::any_of(options.workers.begin(), options.workers.end(), [](int count) { return count > 1; });
 }
 
+std::vector<int> DefaultWorkers(const TrainingOptions& training, int gpus) {
+  const bool on_gpus = training.device == "auto" || training.device == "cuda";
+  if (gpus < 2 || !on_gpus || training.oversubscribe || training.clock == "virtual") return {2, 4};
+  std::vector<int> workers;
+  for (int count = 2; count < gpus; count *= 2) workers.push_back(count);
+  workers.push_back(gpus);
+  return workers;
+}
+
+std::string DeviceForAll(const TrainingOptions& training, const std::vector<int>& workers, int gpus) {
+  if (training.device != "auto" || training.oversubscribe || gpus == 0) return training.device;
+  const int most = workers.empty() ? 1 : *std::max_element(workers.begin(), workers.end());
+  return gpus >= most ? "auto" : "cpu";
+}
+
 }  // namespace psring

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
@@ -91,12 +90,8 @@ absl::StatusOr<Plan> MakeVirtualPlan(const CompareOptions& options, const Probe&
   }
   plan.expected_s = trainings * plan.round_s;
   AddUpdateWarnings(plan);
-  if (const std::string text = DescribeDisturbances(training); !text.empty()) {
-    plan.notes.push_back(Tr("$0; single, the reference, is undisturbed", text));
-  }
-  if (plan.expected_s > options.time_budget_s && !options.time_budget_given) {
-    plan.notes.push_back(Tr("this takes longer than --time_budget, because the given settings are kept"));
-  }
+  AddLastNotes(options, TrNoop("this takes longer than --time_budget, because the given settings are kept"),
+               plan);
   return plan;
 }
 

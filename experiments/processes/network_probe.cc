@@ -18,7 +18,6 @@
 #include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
 #include "experiments/host/connections.h"
-#include "experiments/host/link_ends.h"
 
 namespace psring {
 namespace {

@@ -78,24 +78,33 @@ std::vector<std::string> TrainerCommand(const TrainingOptions& training, const J
   return command;
 }
 
-ChildSpec RankProcess(const TrainingJob& job, const std::vector<std::string>& command, int process) {
+std::string JobHost::LogPath(const std::string& who) const {
+  if (logs.empty()) return "";
+  return absl::StrCat(logs, "/log-", who, attempt > 0 ? absl::StrCat("-restart", attempt) : "", ".txt");
+}
+
+ChildSpec RankProcess(const TrainingJob& job, const JobHost& host, const std::vector<std::string>& command,
+                      int process) {
   const int each = job.training.ranks_per_process, first = process * each, last = first + each - 1;
   const std::string joint = each == 2 ? " and " : " to ";
   return {.name = each == 1 ? absl::StrCat("rank ", first)
                             : absl::StrCat("the process of ranks ", first, joint, last),
           .command = command,
           .environment = Environment(job, process),
+          .log_path =
+              host.LogPath(each == 1 ? absl::StrCat("rank", first) : absl::StrCat("ranks", first, "-", last)),
           .may_die = job.outlives_workers};
 }
 
 ChildSpec TrainerProcess(const TrainingJob& job, const JobHost& host, int process) {
-  return RankProcess(job, TrainerCommand(job.training, host), process);
+  return RankProcess(job, host, TrainerCommand(job.training, host), process);
 }
 
 ChildSpec ServerProcess(const TrainingJob& job, const JobHost& host, int server) {
   ChildSpec child{.name = job.servers == 1 ? "the server" : absl::StrCat("server ", server),
                   .command = {host.binaries.ps_server},
                   .environment = Environment(job, 0),
+                  .log_path = host.LogPath(absl::StrCat("server", server)),
                   .serves = true};
   for (const std::string& argument : ServerArguments(
            job.training, {.server = server,

@@ -71,6 +71,11 @@ struct JobHost {
   std::string records;  // folder
   std::string address;  // where its processes listen; empty: the trainer's default
   int gpus = 0;
+  std::string logs = {};  // folder; empty: none
+  int attempt = 0;        // above 0: the job was restarted; logs of earlier attempts stay
+
+  // The log of a process; empty: none.
+  std::string LogPath(const std::string& who) const;
 };
 
 // MASTER_ADDR, MASTER_PORT, PSRING_STORE_HOSTED and PSRING_SECRET.
@@ -78,7 +83,8 @@ std::vector<std::string> StoreEnvironment(const StorePlace& store);
 // The command line of a trainer, the same for all; their ranks are in the environment.
 std::vector<std::string> TrainerCommand(const TrainingOptions& training, const JobHost& host);
 // The process whose number, as counted by torchrun, is `process`.
-ChildSpec RankProcess(const TrainingJob& job, const std::vector<std::string>& command, int process);
+ChildSpec RankProcess(const TrainingJob& job, const JobHost& host, const std::vector<std::string>& command,
+                      int process);
 // The same, a trainer.
 ChildSpec TrainerProcess(const TrainingJob& job, const JobHost& host, int process);
 ChildSpec ServerProcess(const TrainingJob& job, const JobHost& host, int server);

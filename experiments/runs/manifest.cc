@@ -5,7 +5,7 @@
 #include "common/cli/version.h"
 #include "common/io/json_text.h"
 #include "experiments/host/build_info.h"
-#include "experiments/host/slowest_link.h"
+#include "experiments/host/network_report.h"
 
 namespace psring {
 namespace {

@@ -8,7 +8,7 @@
 #include "experiments/host/machine.h"
 #include "experiments/host/network_report.h"
 #include "experiments/plan/plan.h"
-#include "experiments/runs/provenance.h"
+#include "experiments/runs/recorded_run.h"
 #include "experiments/virtual_cluster/link.h"
 #include "trainer/strategies/table/cost_model.h"
 

@@ -5,17 +5,21 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <system_error>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/check.h"
+#include "common/base/own_process.h"
 #include "common/base/read_file.h"
 #include "common/cli/config_file.h"
 #include "common/cli/delays.h"
+#include "common/io/checkpoint_folder.h"
+#include "common/io/files.h"
+#include "common/io/hash.h"
 #include "common/io/json_object.h"
 #include "common/io/untrusted_json.h"
 #include "common/suggestions/suggestions.h"
@@ -31,6 +35,7 @@ constexpr int kLayout = 1;
 
 constexpr size_t kMaxWords = 10'000, kMaxWordBytes = 64 << 10;
 constexpr size_t kMaxMarks = 1000, kMaxPathBytes = 4096;
+constexpr double kMaxWallS = 1e9;
 
 // Empty if there is no such field.
 absl::StatusOr<std::vector<std::string>> WordsAt(const JsonObject& json, const char* key) {
@@ -102,10 +107,24 @@ std::string Brief(const Json& json) {
   return PeerText(json.is_string() ? json.get<std::string>() : DumpUntrusted(json));
 }
 
+namespace fs = std::filesystem;
+
+// The file that represents an input: itself, or the file that describes a folder; empty: none.
+fs::path RepresentativeFile(const fs::path& input) {
+  std::error_code error;
+  if (!fs::is_directory(input, error)) return fs::is_regular_file(input, error) ? input : "";
+  for (const char* name : {"manifest.json", kPositionFile}) {
+    if (fs::exists(input / name, error)) return input / name;
+  }
+  return "";
+}
+
 }  // namespace
 
 absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
-  PSRING_ASSIGN_OR_RETURN(const JsonObject json, JsonObject::Parse(text, kMaxTextBytes, "its manifest.json"));
+  const absl::StatusOr<JsonObject> parsed = JsonObject::Parse(text, kMaxTextBytes, "its manifest.json");
+  if (!parsed.ok()) return absl::DataLossError(parsed.status().message());
+  const JsonObject& json = *parsed;
   if (!json.Has("schema_version")) {
     return absl::InvalidArgumentError("its manifest.json has no schema_version: it is not a run's");
   }
@@ -131,6 +150,13 @@ absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
     PSRING_ASSIGN_OR_RETURN(const JsonObject data, json.Object("data"));
     PSRING_ASSIGN_OR_RETURN(run.provenance.data_flags, WordsAt(data, "trainer_flags"));
     PSRING_ASSIGN_OR_RETURN(run.provenance.data_hash, data.Text("hash", kMaxWordBytes, ""));
+  }
+  PSRING_ASSIGN_OR_RETURN(run.started_utc, json.Text("started_utc", kMaxPathBytes, ""));
+  PSRING_ASSIGN_OR_RETURN(run.wall_s, json.Number("wall_s", 0, kMaxWallS, 0));
+  run.finished = json.Bool("finished").value_or(false);
+  run.tells_how_it_ended = json.Has("ended");
+  if (const auto link = json.Object("link"); link.ok()) {
+    run.shaping = link->Text("shaping", kMaxPathBytes).value_or("");
   }
   if (run.provenance.working_directory.empty() || run.provenance.binaries.empty()) {
     return absl::InvalidArgumentError(
@@ -244,6 +270,32 @@ std::string ShellText(const std::vector<std::string>& words) {
     });
     absl::StrAppend(out, plain ? word : absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'"));
   });
+}
+
+absl::StatusOr<FileMark> MarkFile(const std::string& path) {
+  PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kMaxRecordBytes));
+  return FileMark{path, HashBytes(bytes.data(), bytes.size())};
+}
+
+absl::StatusOr<Provenance> DescribeProvenance(const std::vector<std::string>& binaries,
+                                              const std::vector<std::string>& inputs) {
+  Provenance provenance;
+  std::error_code error;
+  provenance.working_directory = fs::current_path(error).string();
+  PSRING_ASSIGN_OR_RETURN(const std::string self, OwnProgram());
+  std::vector<std::string> programs = {self};
+  programs.insert(programs.end(), binaries.begin(), binaries.end());
+  for (const std::string& program : programs) {
+    PSRING_ASSIGN_OR_RETURN(FileMark mark, MarkFile(program));
+    mark.path = fs::path(program).filename().string();
+    provenance.binaries.push_back(std::move(mark));
+  }
+  for (const std::string& input : inputs) {
+    const fs::path file = RepresentativeFile(input);
+    if (input.empty() || file.empty()) continue;
+    PSRING_ASSIGN_OR_RETURN(provenance.inputs.emplace_back(), MarkFile(fs::absolute(file, error).string()));
+  }
+  return provenance;
 }
 
 }  // namespace psring

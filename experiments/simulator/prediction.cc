@@ -14,7 +14,6 @@
 #include "common/base/check.h"
 #include "common/text/translate.h"
 #include "ring_worker/schedules/schedule_traffic.h"
-#include "trainer/strategies/table/local_exchange.h"
 
 namespace psring {
 namespace {

@@ -9,16 +9,18 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "common/base/deadline.h"
 #include "experiments/psring.h"
-#include "tests/eventually.h"
 #include "tests/experiments/slurp.h"
+#include "tests/experiments/started.h"
+#include "tests/has.h"
 
 namespace psring {
 
@@ -31,8 +33,6 @@ inline std::vector<std::string> Processes(const std::string& folder) {
   }
   return found;
 }
-
-inline std::vector<std::string> Arguments(const std::string& line) { return absl::StrSplit(line, ' '); }
 
 struct Outcome {
   int exit_code = -1;
@@ -95,14 +95,67 @@ class PsringInAFolder : public testing::Test {
 
   Outcome Run(const std::vector<std::string>& arguments) { return Finish(Start(arguments)); }
 
-  // The same with --link: a busy machine may not carry the rate at the moment, so it tries three times.
+  // The same, which is expected to succeed.
+  Outcome Succeed(const std::string& arguments) {
+    Outcome outcome = Run(Words(arguments));
+    EXPECT_EQ(outcome.exit_code, 0) << arguments << "\n" << outcome.out << outcome.err;
+    return outcome;
+  }
+
+  // As Run, with --link: a busy machine may not carry the rate at the moment, so it tries three times.
   Outcome RunOnLinks(const std::vector<std::string>& arguments) {
     Outcome outcome = Run(arguments);
     for (int tries = 1; tries < 3 && CannotCarry(outcome); ++tries) outcome = Run(arguments);
     return outcome;
   }
+  Outcome SucceedOnLinks(const std::string& arguments) {
+    Outcome outcome = RunOnLinks(Words(arguments));
+    EXPECT_EQ(outcome.exit_code, 0) << arguments << "\n" << outcome.out << outcome.err;
+    return outcome;
+  }
   static bool CannotCarry(const Outcome& outcome) {
     return outcome.exit_code == 2 && absl::StrContains(outcome.err, "this machine cannot carry ");
+  }
+
+  struct BadInput {
+    std::string arguments, line;  // a part of it
+  };
+  // Each is refused in one line that begins with `begin`, and nothing is written.
+  void ExpectOneLineOfEach(const std::vector<BadInput>& cases, const std::string& begin) {
+    for (const auto& [arguments, line] : cases) {
+      const Outcome outcome = Call(Words(arguments));
+      EXPECT_EQ(outcome.exit_code, 2) << arguments << "\n" << outcome.out << outcome.err;
+      EXPECT_THAT(outcome.err, testing::AllOf(OneLine(line), testing::StartsWith(begin))) << arguments;
+      EXPECT_EQ(outcome.out, "") << arguments;
+      EXPECT_TRUE(std::filesystem::is_empty(Path(""))) << arguments;
+    }
+  }
+
+  std::filesystem::path Path(const std::string& name) const { return root_ / "work" / name; }
+  std::string File(const std::string& name) const { return Slurp(Path(name)); }
+  // Discarded if it is not JSON.
+  nlohmann::json JsonFile(const std::string& name) const {
+    return nlohmann::json::parse(File(name), nullptr, /*allow_exceptions=*/false);
+  }
+
+  // Starts a training of two workers, which takes long, with records in `Out()`; waits until it trains.
+  pid_t StartLongTraining(const std::string& strategy, const std::string& more = "") {
+    const pid_t psring = Start(
+        Words(absl::StrCat("train --data synthetic --model mlp-small --workers 2 --epochs 1000 --strategy ",
+                           strategy, " --out ", Out(), " ", more)));
+    AwaitSteps(LongRecords(strategy) / "steps-rank1.jsonl");
+    return psring;
+  }
+  std::string Out() const { return (root_ / "out-folder").string(); }
+  std::filesystem::path LongRecords(const std::string& strategy) const {
+    return std::filesystem::path(Out()) / "records/training-1" / (strategy + "-2");
+  }
+  // The outcome of a job that ends soon.
+  Outcome FinishSoon(pid_t psring) {
+    const MonotonicTime begin = MonotonicNow();
+    Outcome outcome = Finish(psring);
+    EXPECT_LT(MonotonicNow() - begin, absl::Seconds(20));
+    return outcome;
   }
 
   // Waits until the file of step records `steps` has content.

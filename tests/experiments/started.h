@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -59,6 +59,10 @@ class Started {
   pid_t pid() const { return process_.pid; }
   bool Succeeded() const { return process_.Succeeded(); }
   bool EndedWith(int exit_code) const { return process_.EndedWith(exit_code); }
+  // Of a shell: 128 and the number of the signal that killed it.
+  int exit_code() const {
+    return process_.Signalled() ? 128 + WTERMSIG(process_.wait_status) : WEXITSTATUS(process_.wait_status);
+  }
   const std::string& output() const { return output_; }
   const std::string& errors() const { return errors_; }
   std::string Story() const { return absl::StrCat(process_.HowItEnded(), "\n", output_, errors_); }
@@ -97,12 +101,63 @@ bool WaitUntil(const StartedOnes& ones, const Condition& condition) {
 }
 
 // Waits until all have ended; false: some had not after a minute.
-inline bool WaitForAll(StartedOnes& ones) {
+inline bool WaitForAll(const StartedOnes& ones) {
   return Eventually([&] {
     bool running = false;
     for (const auto& one : ones) running = one->Look() || running;
     return !running;
   });
+}
+
+// Expects that all end within a minute, and with 0.
+inline void ExpectSuccess(const StartedOnes& ones) {
+  EXPECT_TRUE(WaitForAll(ones));
+  for (const auto& one : ones) EXPECT_TRUE(one->Succeeded()) << one->Story();
+}
+
+inline std::vector<std::string> Words(const std::string& text) {
+  return absl::StrSplit(text, ' ', absl::SkipEmpty());
+}
+
+inline std::vector<std::string> Command(const std::string& program, const std::string& arguments) {
+  std::vector<std::string> command = {program};
+  for (const std::string& word : Words(arguments)) command.push_back(word);
+  return command;
+}
+
+// `arguments` are split at spaces.
+inline std::unique_ptr<Started> StartProgram(const std::string& program, const std::string& arguments,
+                                             const std::vector<std::string>& environment = {},
+                                             const ChildNetwork& place = {}) {
+  return std::make_unique<Started>(Command(program, arguments), environment, place);
+}
+inline std::unique_ptr<Started> StartPsring(const std::string& arguments,
+                                            const std::vector<std::string>& environment = {},
+                                            const ChildNetwork& place = {}) {
+  return StartProgram(PSRING_BINARY, arguments, environment, place);
+}
+inline std::unique_ptr<Started> StartTrainer(const std::string& arguments,
+                                             const std::vector<std::string>& environment = {},
+                                             const ChildNetwork& place = {}) {
+  return StartProgram(PSRING_TRAINER, arguments, environment, place);
+}
+// Waits for the end, which is expected within a minute.
+inline std::unique_ptr<Started> Ended(std::unique_ptr<Started> one) {
+  EXPECT_TRUE(Eventually([&] { return !one->Look(); })) << one->Story();
+  return one;
+}
+
+// The same, with success.
+inline std::unique_ptr<Started> Succeeded(std::unique_ptr<Started> one) {
+  one = Ended(std::move(one));
+  EXPECT_TRUE(one->Succeeded()) << one->Story();
+  return one;
+}
+
+// psring's flags for node `node` of several on the loopback, which meet at `port`.
+inline std::string OnLoopback(int node, int port, int nodes = 2) {
+  return absl::StrCat(" --nnodes ", nodes, " --master_addr 127.0.0.1 --bind 127.0.0.1 --master_port ", port,
+                      " --node_rank ", node);
 }
 
 // A free port below the ephemeral ports, so that connections of other programs do not take it in the
@@ -159,15 +214,5 @@ class LaunchTest : public testing::Test {
 
   std::string folder_;
 };
-
-inline std::vector<std::string> Words(const std::string& text) {
-  return absl::StrSplit(text, ' ', absl::SkipEmpty());
-}
-
-inline std::vector<std::string> Command(const std::string& program, const std::string& arguments) {
-  std::vector<std::string> command = {program};
-  for (const std::string& word : Words(arguments)) command.push_back(word);
-  return command;
-}
 
 }  // namespace psring

@@ -19,7 +19,6 @@
 #include "ring_worker/groups/process_group.h"
 #include "tests/ps_server/direct_client.h"
 #include "tests/ring_worker/fake_rendezvous.h"
-#include "tests/ring_worker/in_process.h"
 #include "trainer/data/sources.h"
 #include "trainer/strategies/group_options.h"
 #include "trainer/strategies/local_aggregation.h"

@@ -14,7 +14,7 @@
 #include "common/io/hash.h"
 #include "common/net/host_identity.h"
 #include "common/rendezvous/begin_together.h"
-#include "common/rendezvous/job_failure.h"
+#include "common/rendezvous/rendezvous.h"
 #include "common/rendezvous/rendezvous.h"
 #include "trainer/data/data.h"
 #include "trainer/models/replayed_model.h"

@@ -1,8 +1,6 @@
 // bench --nnodes: one psring per machine, as processes on the loopback or in network namespaces.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -13,11 +11,10 @@
 #include "experiments/virtual_cluster/namespaces.h"
 #include "tests/experiments/slurp.h"
 #include "tests/experiments/started.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr char kFewCalls[] = "-b 4K -e 64K -n 2 -w 0 --timeout 20";
 
@@ -30,8 +27,8 @@ class BenchOnNodesTest : public LaunchTest {
   }
   // Its processes, too, have this test's folder in their environment.
   std::unique_ptr<Started> Node(int node, const std::string& flags, const ChildNetwork& place = {}) const {
-    return std::make_unique<Started>(Command(PSRING_BINARY, absl::StrCat(flags, " --node_rank ", node)),
-                                     std::vector<std::string>{absl::StrCat("PSRING_TEST=", folder_)}, place);
+    return StartPsring(absl::StrCat(flags, " --node_rank ", node), {absl::StrCat("PSRING_TEST=", folder_)},
+                       place);
   }
   StartedOnes StartNodes(int nodes, const std::string& more, const std::string& calls = kFewCalls) const {
     StartedOnes started;
@@ -49,15 +46,6 @@ class BenchOnNodesTest : public LaunchTest {
     };
     EXPECT_TRUE(Eventually(none));
   }
-  // Only the errors of node 0, which ends before it waits for the others.
-  std::string Says(const std::string& more) const {
-    StartedOnes one;
-    one.push_back(Node(0, Flags(2, more)));
-    EXPECT_TRUE(WaitForAll(one));
-    EXPECT_FALSE(one[0]->Succeeded());
-    EXPECT_EQ(std::count(one[0]->errors().begin(), one[0]->errors().end(), '\n'), 1) << one[0]->errors();
-    return one[0]->errors();
-  }
   nlohmann::json Manifest() const { return nlohmann::json::parse(Slurp(Folder("run/manifest.json"))); }
 
   const int port_ = FreePort();
@@ -67,17 +55,14 @@ TEST_F(BenchOnNodesTest, MeasuresTheNetworkThenCollectivesAndServers) {
   StartedOnes nodes = StartNodes(3,
                                  "--collective all_reduce,ps_push_pull --servers 1,2 --workers 3,4 "
                                  "--nproc_per_node 2");
-  EXPECT_TRUE(WaitForAll(nodes));
-  for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
+  ExpectSuccess(nodes);
   const std::string out = nodes[0]->output();
-  EXPECT_THAT(out, HasSubstr("# on 3 machines; ranks per machine: at most 2"));
-  EXPECT_THAT(out, HasSubstr("# Network between 3 machines"));
-  EXPECT_THAT(out, HasSubstr("=== all_reduce, native ring over tcp, private buffers, 4 workers"));
-  EXPECT_THAT(out, HasSubstr("=== ps_push_pull, grpc sync on 2 servers over tcp, 3 workers"));
-  EXPECT_THAT(nodes[1]->output(), HasSubstr("measuring the network"));
-  EXPECT_THAT(nodes[1]->output(), HasSubstr("4 workers: 2 processes on this node"));
-  EXPECT_THAT(nodes[2]->output(), HasSubstr("4 workers: 0 processes on this node"));
-  EXPECT_THAT(nodes[1]->output(), HasSubstr("3 workers (parameter server): 2 processes"));
+  EXPECT_THAT(out, Has("# on 3 machines; ranks per machine: at most 2", "# Network between 3 machines",
+                       "=== all_reduce, native ring over tcp, private buffers, 4 workers",
+                       "=== ps_push_pull, grpc sync on 2 servers over tcp, 3 workers"));
+  EXPECT_THAT(nodes[1]->output(), Has("measuring the network", "4 workers: 2 processes on this node"));
+  EXPECT_THAT(nodes[2]->output(), Has("4 workers: 0 processes on this node"));
+  EXPECT_THAT(nodes[1]->output(), Has("3 workers (parameter server): 2 processes"));
   const nlohmann::json network = Manifest()["link"]["network"];
   ASSERT_EQ(network["pair_mb_per_s"].size(), 3u);
   EXPECT_GT(network["pair_mb_per_s"][2][1].get<double>(), 0);
@@ -86,9 +71,9 @@ TEST_F(BenchOnNodesTest, MeasuresTheNetworkThenCollectivesAndServers) {
   EXPECT_TRUE(network["slowest"]["what"].is_string()) << network;
   EXPECT_EQ(Manifest()["bench"]["nnodes"], 3);
   EXPECT_EQ(Manifest()["finished"], true);
-  EXPECT_THAT(Slurp(Folder("run/network.csv")), HasSubstr(",2,1,"));
-  EXPECT_THAT(Slurp(Folder("run/bench.csv")), HasSubstr(",nodes\n"));
-  EXPECT_THAT(Slurp(Folder("run/bench.txt")), HasSubstr("# Latency in us"));
+  EXPECT_THAT(Slurp(Folder("run/network.csv")), Has(",2,1,"));
+  EXPECT_THAT(Slurp(Folder("run/bench.csv")), Has(",nodes\n"));
+  EXPECT_THAT(Slurp(Folder("run/bench.txt")), Has("# Latency in us"));
   ExpectNoProcesses();
 }
 
@@ -96,10 +81,8 @@ TEST_F(BenchOnNodesTest, FailsBelowTheRequiredBusBandwidthAndNamesTheSlowest) {
   StartedOnes nodes = StartNodes(2, "--require_busbw 100000");
   EXPECT_TRUE(WaitForAll(nodes));
   EXPECT_TRUE(nodes[0]->EndedWith(1)) << nodes[0]->Story();
-  EXPECT_THAT(nodes[0]->errors(), HasSubstr("is below --require_busbw 100000"));
-  EXPECT_THAT(nodes[0]->errors(), HasSubstr("the slowest "));
-  EXPECT_THAT(nodes[0]->errors(), HasSubstr(" at 127.0.0.1)"));
-  EXPECT_THAT(nodes[0]->output(), HasSubstr("=== all_reduce")) << "the figures are printed";
+  EXPECT_THAT(nodes[0]->errors(), Has("is below --require_busbw 100000", "the slowest ", " at 127.0.0.1)"));
+  EXPECT_THAT(nodes[0]->output(), Has("=== all_reduce")) << "the figures are printed";
   EXPECT_TRUE(nodes[1]->EndedWith(1)) << nodes[1]->Story();
 }
 
@@ -111,7 +94,7 @@ TEST_F(BenchOnNodesTest, NamesANodeThatIsKilled) {
   EXPECT_TRUE(WaitForAll(nodes));
   for (const int other : {0, 1}) {
     EXPECT_TRUE(nodes[static_cast<size_t>(other)]->EndedWith(1));
-    EXPECT_THAT(nodes[static_cast<size_t>(other)]->errors(), HasSubstr("node 2"));
+    EXPECT_THAT(nodes[static_cast<size_t>(other)]->errors(), Has("node 2"));
   }
   ExpectNoProcesses();
 }
@@ -122,8 +105,7 @@ TEST_F(BenchOnNodesTest, NamesTheNodesThatJoinedIfOneIsMissing) {
   for (const int node : {0, 1}) nodes.push_back(Node(node, flags));
   EXPECT_TRUE(WaitForAll(nodes));
   EXPECT_FALSE(nodes[0]->Succeeded());
-  EXPECT_THAT(nodes[0]->errors(), HasSubstr("node 2 never joined; joined: node 0 ("));
-  EXPECT_THAT(nodes[0]->errors(), HasSubstr(", node 1 ("));
+  EXPECT_THAT(nodes[0]->errors(), Has("node 2 never joined; joined: node 0 (", ", node 1 ("));
 }
 
 TEST_F(BenchOnNodesTest, RejectsNodesWithOtherFlags) {
@@ -131,48 +113,31 @@ TEST_F(BenchOnNodesTest, RejectsNodesWithOtherFlags) {
   nodes.push_back(Node(0, Flags(2, "")));
   nodes.push_back(Node(1, Flags(2, "-c 3")));
   EXPECT_TRUE(WaitForAll(nodes));
-  for (const auto& node : nodes) EXPECT_THAT(node->errors(), HasSubstr("node 1 was started with --check=3"));
-}
-
-TEST_F(BenchOnNodesTest, BadFlagsAreOneLine) {
-  EXPECT_THAT(Says("--workers 3"), HasSubstr("--workers 3 on 2 machines of 1: use at most 2"));
-  EXPECT_THAT(Says("--limits"), HasSubstr("--limits measures one machine"));
-  EXPECT_THAT(Says("--transport shm"), HasSubstr("with --nnodes use tcp or auto"));
-  EXPECT_THAT(Says("--require_busbw 1 --collective broadcast"), HasSubstr("is of an all-reduce"));
-  EXPECT_THAT(Says("--require_busbw fast"), HasSubstr("--require_busbw"));
-  EXPECT_THAT(Says("--link 1gbit"), HasSubstr("--link"));
+  for (const auto& node : nodes) EXPECT_THAT(node->errors(), Has("node 1 was started with --check=3"));
 }
 
 // Each pod of an Indexed Job has its number in its environment, and no --node_rank.
 TEST_F(BenchOnNodesTest, RunsAsAnIndexedJob) {
   StartedOnes pods;
   for (const int pod : {1, 0}) {
-    pods.push_back(
-        std::make_unique<Started>(Command(PSRING_BINARY, Flags(2, "")),
-                                  std::vector<std::string>{absl::StrCat("JOB_COMPLETION_INDEX=", pod)}));
+    pods.push_back(StartPsring(Flags(2, ""), {absl::StrCat("JOB_COMPLETION_INDEX=", pod)}));
   }
-  EXPECT_TRUE(WaitForAll(pods));
-  for (const auto& pod : pods) EXPECT_TRUE(pod->Succeeded()) << pod->Story();
-  EXPECT_THAT(pods[0]->output(), HasSubstr("1 process on this node"));
-  EXPECT_THAT(pods[1]->output(), HasSubstr("# on 2 machines"));
+  ExpectSuccess(pods);
+  EXPECT_THAT(pods[0]->output(), Has("1 process on this node"));
+  EXPECT_THAT(pods[1]->output(), Has("# on 2 machines"));
   EXPECT_EQ(Manifest()["machines"].size(), 2u);
 }
 
 TEST_F(BenchOnNodesTest, PredictReadsItsResults) {
   StartedOnes nodes =
       StartNodes(3, "--workers 2,3", "--sizes 4K,64K,1M,4M -n 2 -w 0 --timeout 20 --rounds 1");
-  EXPECT_TRUE(WaitForAll(nodes));
-  for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
+  ExpectSuccess(nodes);
   for (const auto& [arguments, says] :
        {std::pair{"--profile", "The links between the machines carry"}, {"--calibrate", "ring 4M"}}) {
-    StartedOnes predict;
-    predict.push_back(std::make_unique<Started>(
-        Command(PSRING_BINARY, absl::StrCat("predict --workers 2,4 ", arguments, " ", Folder("run"),
-                                            " --out ", Folder("predict"))),
-        std::vector<std::string>()));
-    EXPECT_TRUE(WaitForAll(predict) && predict[0]->Succeeded()) << predict[0]->Story();
+    const auto predict = Succeeded(StartPsring(
+        absl::StrCat("predict --workers 2,4 ", arguments, " ", Folder("run"), " --out ", Folder("predict"))));
     // Long lines are wrapped.
-    EXPECT_THAT(absl::StrReplaceAll(predict[0]->output(), {{"\n  ", " "}}), HasSubstr(says));
+    EXPECT_THAT(absl::StrReplaceAll(predict->output(), {{"\n  ", " "}}), Has(says));
   }
 }
 
@@ -196,7 +161,7 @@ TEST_F(BenchOnNodesTest, NamesANodeWhoseLinkHasHalfTheRate) {
   }
   EXPECT_TRUE(WaitForAll(nodes));
   EXPECT_TRUE(nodes[0]->EndedWith(1)) << nodes[0]->Story();
-  EXPECT_THAT(nodes[0]->errors(), HasSubstr("the slowest node is node 1 ("));
+  EXPECT_THAT(nodes[0]->errors(), Has("the slowest node is node 1 ("));
   EXPECT_EQ(Manifest()["link"]["network"]["slowest"]["from"], 1);
 }
 

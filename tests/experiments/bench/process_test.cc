@@ -1,11 +1,9 @@
 // The real binaries: what bench refuses, what it prints and leaves, and that nothing stays behind.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -15,16 +13,15 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/deadline.h"
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
 
 std::vector<std::string> DataLines(const std::string& text) {
   std::vector<std::string> lines;
@@ -32,6 +29,10 @@ std::vector<std::string> DataLines(const std::string& text) {
     if (line[0] != '#') lines.emplace_back(line);
   }
   return lines;
+}
+
+std::string OnTwo(const std::string& flags) {
+  return "--backend native --algorithm ring --nnodes 2 --node_rank 0 --master_addr 127.0.0.1 " + flags;
 }
 
 class BenchTest : public PsringInAFolder {
@@ -54,8 +55,8 @@ class BenchTest : public PsringInAFolder {
 
   // Starts a benchmark that takes long, and waits until both workers compute.
   pid_t StartLong() {
-    const pid_t psring = Start({"--backend", "native", "--algorithm", "ring", "--transport", "tcp", "-b",
-                                "1M", "-e", "1M", "-n", "1000000"});
+    const pid_t psring =
+        Start(Words("--backend native --algorithm ring --transport tcp -b 1M -e 1M -n 1000000"));
     EXPECT_TRUE(Eventually([this] {
       int computing = 0;
       for (const int worker : Workers()) {  // ns on a processor; starting takes less
@@ -68,72 +69,64 @@ class BenchTest : public PsringInAFolder {
 };
 
 TEST_F(BenchTest, BadInputIsOneLineAndStartsNothing) {
-  struct Case {
-    std::vector<std::string> arguments;
-    std::string line;
+  const std::vector<BadInput> cases = {
+      {"-b 4X", "'4X' is not a size"},
+      {"-b -1", "--minbytes"},
+      {"-b 2M -e 1M", "above"},
+      {"-i 1K -f 2", "exclude"},
+      {"--sizes 4K -b 1K", "--sizes"},
+      {"--sizes 4K,", "--sizes"},
+      {"-f 1", "--stepfactor"},
+      {"-b 8 -e 128M -f 2 -g 2", "--workers N"},
+      {"-t 4", "--workers N"},
+      {"--workers 1025", "1024"},
+      {"--workers 0", "--workers"},
+      {"--workers two", "two"},
+      {"-n 0", "--iters"},
+      {"-a 4", "--average"},
+      {"-d int8", "float32"},
+      {"-o prod", "sum"},
+      {"-J x.csv", ".json"},
+      {"-J /no/such/folder/x.json", "/no/such/folder"},
+      {"--collective all_reduce,alltoall", "unknown collective 'alltoall'"},
+      {"--backend native --algorithm rign", "ring, star"},
+      {"--backend native --transport pigeon", "tcp"},
+      {"--backend glo", "gloo"},
+      {"--buffers public", "private"},
+      {"--debug.segment huge", "--debug.segment"},
+      {"--iter 3", "--iters"},
+      {"-e 1000G -b 1000G", "this machine has"},
+      {"--out /proc/psring", "/proc/psring"},
+      {"--nproc_per_node 2", "--nproc_per_node is for several machines"},
+      {"--master_addr a", "give --nnodes"},
+      {"--nnodes 2", "needs --master_addr"},
+      {"--require_busbw -1", "--require_busbw"},
+      {"--require_busbw fast", "--require_busbw"},
+      {"--require_busbw 1 --collective broadcast", "is of an all-reduce"},
+      {"--link 1gbit", "--link"},
+      // Node 0 of two ends before it waits for the other.
+      {OnTwo("--workers 3"), "--workers 3 on 2 machines of 1: use at most 2"},
+      {OnTwo("--limits"), "--limits measures one machine"},
+      {OnTwo("--transport shm"), "with --nnodes use tcp or auto"},
+      {"--require_busbw 1 --workers 1", "of two or more workers"},
   };
-  const std::vector<Case> cases = {
-      {{"-b", "4X"}, "'4X' is not a size"},
-      {{"-b", "-1"}, "--minbytes"},
-      {{"-b", "2M", "-e", "1M"}, "above"},
-      {{"-i", "1K", "-f", "2"}, "exclude"},
-      {{"--sizes", "4K", "-b", "1K"}, "--sizes"},
-      {{"--sizes", "4K,"}, "--sizes"},
-      {{"-f", "1"}, "--stepfactor"},
-      {{"-b", "8", "-e", "128M", "-f", "2", "-g", "2"}, "--workers N"},
-      {{"-t", "4"}, "--workers N"},
-      {{"--workers", "1025"}, "1024"},
-      {{"--workers", "0"}, "--workers"},
-      {{"--workers", "two"}, "two"},
-      {{"-n", "0"}, "--iters"},
-      {{"-a", "4"}, "--average"},
-      {{"-d", "int8"}, "float32"},
-      {{"-o", "prod"}, "sum"},
-      {{"-J", "x.csv"}, ".json"},
-      {{"-J", "/no/such/folder/x.json"}, "/no/such/folder"},
-      {{"--collective", "all_reduce,alltoall"}, "unknown collective 'alltoall'"},
-      {{"--backend", "native", "--algorithm", "rign"}, "ring, star"},
-      {{"--backend", "native", "--transport", "pigeon"}, "tcp"},
-      {{"--backend", "glo"}, "gloo"},
-      {{"--buffers", "public"}, "private"},
-      {{"--debug.segment", "huge"}, "--debug.segment"},
-      {{"--iter", "3"}, "--iters"},
-      {{"-e", "1000G", "-b", "1000G"}, "this machine has"},
-      {{"--out", "/proc/psring"}, "/proc/psring"},
-      {{"--nproc_per_node", "2"}, "--nproc_per_node is for several machines"},
-      {{"--master_addr", "a"}, "give --nnodes"},
-      {{"--nnodes", "2"}, "needs --master_addr"},
-      {{"--require_busbw", "-1"}, "--require_busbw"},
-      {{"--require_busbw", "1", "--workers", "1"}, "of two or more workers"},
-  };
-  for (const Case& bad : cases) {
-    const Outcome outcome = Call(bad.arguments);
-    const std::string what = absl::StrJoin(bad.arguments, " ");
-    EXPECT_EQ(outcome.exit_code, 2) << what << "\n" << outcome.out << outcome.err;
-    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << what << "\n" << outcome.err;
-    EXPECT_TRUE(absl::StartsWith(outcome.err, "psring bench: ")) << what << "\n" << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr(bad.line)) << what;
-    EXPECT_EQ(outcome.out, "") << what;
-    EXPECT_TRUE(fs::is_empty(root_ / "work")) << what;
-  }
+  ExpectOneLineOfEach(cases, "psring bench: ");
 }
 
 TEST_F(BenchTest, ADryRunPrintsThePlanAndWritesNothing) {
-  const Outcome outcome = Run({"--dry_run", "--workers", "2,3", "--collective", "all_reduce,ps_push_pull"});
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("native ring over tcp"));
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr("ps_push_pull, grpc sync over tcp, 3 workers"),
-                                 HasSubstr("ps_push_pull, grpc sync over shm, 3 workers")));
-  EXPECT_THAT(outcome.out, HasSubstr("# expected: 3 rounds"));
+  const Outcome outcome = Succeed("--dry_run --workers 2,3 --collective all_reduce,ps_push_pull");
+  EXPECT_THAT(outcome.out, Has("native ring over tcp"));
+  EXPECT_THAT(outcome.out, AllOf(Has("ps_push_pull, grpc sync over tcp, 3 workers"),
+                                 Has("ps_push_pull, grpc sync over shm, 3 workers")));
+  EXPECT_THAT(outcome.out, Has("# expected: 3 rounds"));
   EXPECT_TRUE(DataLines(outcome.out).empty());
   EXPECT_TRUE(fs::is_empty(root_ / "work"));
 }
 
 TEST_F(BenchTest, PrintsATablePerCombinationAndWritesARunFolder) {
-  const Outcome outcome =
-      Run({"--backend", "native", "--algorithm", "ring,star", "--transport", "tcp", "--workers", "3", "-b",
-           "4K", "-e", "64K", "-n", "3", "-o", "sum", "--limits", "-J", "out.json"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const Outcome outcome = Succeed(
+      "--backend native --algorithm ring,star --transport tcp --workers 3 -b 4K -e 64K -n 3 -o sum "
+      "--limits -J out.json");
   const std::vector<std::string> lines = DataLines(outcome.out);
   ASSERT_EQ(lines.size(), 4) << outcome.out;
   for (const std::string& line : lines) {
@@ -143,13 +136,13 @@ TEST_F(BenchTest, PrintsATablePerCombinationAndWritesARunFolder) {
     EXPECT_EQ(columns[8], "0");  // wrong
     EXPECT_NE(columns[13], "N/A");
   }
-  EXPECT_THAT(outcome.out, HasSubstr("=== all_reduce, native star over tcp, private buffers, 3 workers"));
-  EXPECT_THAT(outcome.out, HasSubstr("# Limits of this host with 3 processes"));
-  const fs::path run = root_ / "work/runs/latest";
+  EXPECT_THAT(outcome.out, Has("=== all_reduce, native star over tcp, private buffers, 3 workers",
+                               "# Limits of this host with 3 processes"));
+  const fs::path run = Path("runs/latest");
   for (const char* name : {"manifest.json", "bench.csv", "bench.json", "bench.txt"}) {
     EXPECT_TRUE(fs::exists(run / name)) << name;
   }
-  const auto json = nlohmann::json::parse(Slurp(root_ / "work/out.json"));
+  const auto json = JsonFile("out.json");
   ASSERT_EQ(json["results"].size(), 4);
   EXPECT_EQ(json["results"][0]["out_of_place_per_iter"]["times_us"].size(), 3);
   EXPECT_GT(json["results"][0]["percent_of_limit"], 0);
@@ -158,20 +151,20 @@ TEST_F(BenchTest, PrintsATablePerCombinationAndWritesARunFolder) {
   EXPECT_EQ(manifest["verb"], "bench");
   EXPECT_EQ(manifest["finished"], true);
   // Nothing is overwritten.
-  ASSERT_EQ(Run({"--backend", "native", "--algorithm", "ring", "--transport", "tcp", "-b", "4K", "-e", "4K",
-                 "-n", "1", "--out", "second", "-J", "out.json"})
-                .exit_code,
-            0);
-  EXPECT_TRUE(fs::exists(root_ / "work/out.json.0"));
+  ASSERT_EQ(
+      Run(Words(
+              "--backend native --algorithm ring --transport tcp -b 4K -e 4K -n 1 --out second -J out.json"))
+          .exit_code,
+      0);
+  EXPECT_TRUE(fs::exists(Path("out.json.0")));
 }
 
 // Over every backend of this build. The tests of the backends have the other collectives.
 TEST_F(BenchTest, CollectivesAreCorrectForEveryTypeAndReduction) {
-  const Outcome outcome =
-      Run({"--collective", "all_reduce,broadcast", "-d", "all", "-o", "all", "--workers", "3", "--root", "2",
-           "--sizes", "12,20K", "-n", "2", "-w", "0", "--rounds", "1"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("=== all_reduce, native ring over shm, shared"));
+  const Outcome outcome = Succeed(
+      "--collective all_reduce,broadcast -d all -o all --workers 3 --root 2 --sizes 12,20K -n 2 -w "
+      "0 --rounds 1");
+  EXPECT_THAT(outcome.out, Has("=== all_reduce, native ring over shm, shared"));
   std::set<std::string> types, reductions, roots;
   for (const std::string& line : DataLines(outcome.out)) {
     const std::vector<std::string> columns = absl::StrSplit(line, ' ', absl::SkipEmpty());
@@ -188,9 +181,7 @@ TEST_F(BenchTest, CollectivesAreCorrectForEveryTypeAndReduction) {
 }
 
 TEST_F(BenchTest, TheParameterServersRoundHasTheSameTable) {
-  const Outcome outcome =
-      Run({"--collective", "ps_push_pull", "--workers", "3", "-b", "4K", "-e", "64K", "-n", "3"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const Outcome outcome = Succeed("--collective ps_push_pull --workers 3 -b 4K -e 64K -n 3");
   const std::vector<std::string> lines = DataLines(outcome.out);
   ASSERT_EQ(lines.size(), 4) << outcome.out;
   for (const std::string& line : lines) {  // two sizes, each over shared memory and over TCP
@@ -203,19 +194,15 @@ TEST_F(BenchTest, TheParameterServersRoundHasTheSameTable) {
 }
 
 TEST_F(BenchTest, FailsBelowTheRequiredBusBandwidthAndNamesTheSlowest) {
-  const std::vector<std::string> flags = {
-      "--backend", "native", "--algorithm", "ring,star", "--transport",    "tcp", "-b", "4K",
-      "-e",        "4K",     "-n",          "2",         "--require_busbw"};
-  std::vector<std::string> low = flags, high = flags;
-  low.push_back("1e-9");
-  high.push_back("100000");
-  EXPECT_EQ(Run(low).exit_code, 0);
-  const Outcome outcome = Run(high);
+  const std::string flags =
+      "--backend native --algorithm ring,star --transport tcp -b 4K -e 4K -n 2 --require_busbw ";
+  Succeed(flags + "1e-9");
+  const Outcome outcome = Run(Words(flags + "100000"));
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("of 4K is below --require_busbw 100000 (all_reduce, native "));
-  EXPECT_THAT(outcome.err, HasSubstr("; the slowest is all_reduce, native "));
+  EXPECT_THAT(outcome.err, Has("of 4K is below --require_busbw 100000 (all_reduce, native ",
+                               "; the slowest is all_reduce, native "));
   EXPECT_EQ(DataLines(outcome.out).size(), 2u) << "the figures are printed";
-  EXPECT_TRUE(fs::exists(root_ / "work/runs/latest/bench.json"));
+  EXPECT_TRUE(fs::exists(Path("runs/latest/bench.json")));
 }
 
 TEST_F(BenchTest, ASignalEndsAllProcessesAndSetsTheExitCode) {
@@ -242,8 +229,7 @@ TEST_F(BenchTest, AKilledWorkerIsNamedAndNoResultIsPrinted) {
   }
   const Outcome outcome = Finish(psring);
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
-  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("psring bench: 2 workers: rank 1 was killed by SIGKILL"));
+  EXPECT_THAT(outcome.err, OneLine("psring bench: 2 workers: rank 1 was killed by SIGKILL"));
   EXPECT_TRUE(DataLines(outcome.out).empty()) << outcome.out;
   EXPECT_TRUE(Workers().empty());
 }

@@ -1,7 +1,6 @@
 // What workers say -> figures, limits, tables, files.
 #include "experiments/bench/result.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -11,12 +10,10 @@
 #include "experiments/bench/files.h"
 #include "experiments/bench/runner.h"
 #include "experiments/bench/text.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
-
-using testing::HasSubstr;
-using testing::Not;
 
 BenchPlan TwoCombinations() {
   BenchPlan plan;
@@ -90,7 +87,7 @@ TEST_F(BenchResultTest, TheLimitIsForTheTransportThatWasUsed) {
   Say(LimitLine("tcp", 500));
   const BenchTable& table = result.tables()[0];
   EXPECT_NEAR(result.RowOf(table, table.cells[0], 0).out_of_place.percent_of_limit, 100, 1e-9);
-  EXPECT_THAT(BenchTablesText(request, result), HasSubstr("--transport shm was requested, but tcp"));
+  EXPECT_THAT(BenchTablesText(request, result), Has("--transport shm was requested, but tcp"));
 }
 
 TEST(MeasuredLimits, AServersRoundHasItsOwnLimits) {
@@ -103,7 +100,7 @@ TEST(MeasuredLimits, AServersRoundHasItsOwnLimits) {
   const auto shm = limits.BusBandwidth({kPushPull, "grpc", "sync", "shm", "shared", 1}, "shm", 1000000);
   ASSERT_TRUE(shm.has_value());
   EXPECT_NEAR(*shm, 10.0, 1e-9);
-  EXPECT_THAT(limits.Text(1), HasSubstr("500.0       100.0"));
+  EXPECT_THAT(limits.Text(1), Has("500.0       100.0"));
 }
 
 TEST(MeasuredLimits, OneWorkerAndMixedTransportsHaveNoLimit) {
@@ -116,14 +113,13 @@ TEST(MeasuredLimits, OneWorkerAndMixedTransportsHaveNoLimit) {
 }
 
 TEST_F(BenchResultTest, MissingSamplesAreNamed) {
-  EXPECT_THAT(result.RequireComplete().message(), HasSubstr("native ring over shm"));
+  EXPECT_THAT(result.RequireComplete().message(), Has("native ring over shm"));
   SayAll();
   EXPECT_TRUE(result.RequireComplete().ok());
   BenchResult other{plan};
   EXPECT_TRUE(other.Note(plan.launches[0], RowLine(0, "1,2,3,4")));
   EXPECT_TRUE(other.Note(plan.launches[0], RowLine(1, "1,2,3")));
-  EXPECT_THAT(other.RequireComplete().message(), HasSubstr("gloo over tcp"));
-  EXPECT_THAT(other.RequireComplete().message(), HasSubstr("3 of 4"));
+  EXPECT_THAT(other.RequireComplete().message(), Has("gloo over tcp", "3 of 4"));
 }
 
 TEST_F(BenchResultTest, OtherLinesAreIgnored) {
@@ -160,10 +156,9 @@ TEST_F(BenchResultTest, AllLinesExceptRowsAreComments) {
   }
   EXPECT_EQ(rows, 2);
   const std::string text = BenchTablesText(request, result);
-  EXPECT_THAT(text, HasSubstr("=== all_reduce, gloo ring_chunked over tcp, private buffers, 4 workers"));
-  EXPECT_THAT(text, HasSubstr("# Out of bounds values : 0 OK"));
-  EXPECT_THAT(text, HasSubstr("# Summary: all_reduce, 4 workers"));
-  EXPECT_THAT(BenchHeadText(request, plan, {}, 3), Not(HasSubstr("\n ")));
+  EXPECT_THAT(text, Has("=== all_reduce, gloo ring_chunked over tcp, private buffers, 4 workers",
+                        "# Out of bounds values : 0 OK", "# Summary: all_reduce, 4 workers"));
+  EXPECT_THAT(BenchHeadText(request, plan, {}, 3), Lacks("\n "));
 }
 
 TEST_F(BenchResultTest, TheJsonIsNcclTestsWithMore) {

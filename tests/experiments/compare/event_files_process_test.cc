@@ -7,11 +7,11 @@
 #include "absl/strings/match.h"
 #include "common/io/files.h"
 #include "tests/experiments/started.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
-using testing::HasSubstr;
 namespace fs = std::filesystem;
 
 class EventFilesTest : public LaunchTest {
@@ -32,47 +32,37 @@ class EventFilesTest : public LaunchTest {
 };
 
 TEST_F(EventFilesTest, ATrainingWritesStepsWhileItRuns) {
-  Started run(
-      Command(PSRING_BINARY, absl::StrCat("train --strategy ring --workers 2 --data synthetic --steps "
-                                          "1000000 --no_eval --tensorboard --out ",
-                                          Folder("run"))),
-      {});
+  const auto run = StartPsring(absl::StrCat(
+      "train --strategy ring --workers 2 --data synthetic --steps 1000000 --no_eval --tensorboard --out ",
+      Folder("run")));
   size_t bytes = 0;
-  EXPECT_TRUE(WaitUntil(run, [&] {
+  EXPECT_TRUE(WaitUntil(*run, [&] {
     const std::string events = Events("ring-2/training-1");
     if (bytes == 0 && absl::StrContains(events, "train/loss")) bytes = events.size();
     return bytes > 0 && events.size() > bytes;
-  })) << run.Story();
-  run.Signal(SIGINT);
-  EXPECT_FALSE(WaitUntil(run, [] { return false; }));
+  })) << run->Story();
+  run->Signal(SIGINT);
+  EXPECT_FALSE(WaitUntil(*run, [] { return false; }));
 }
 
 TEST_F(EventFilesTest, ATrainingLeavesStepsAndEvaluations) {
-  Started run(
-      Command(PSRING_BINARY, absl::StrCat("train --strategy ring --workers 2 --data synthetic --steps 5 "
-                                          "--tensorboard --out ",
-                                          Folder("run"))),
-      {});
-  EXPECT_FALSE(WaitUntil(run, [] { return false; }));
-  ASSERT_TRUE(run.Succeeded()) << run.Story();
-  EXPECT_THAT(run.output(), HasSubstr("tensorboard --logdir"));
+  const auto run = Succeeded(StartPsring(absl::StrCat(
+      "train --strategy ring --workers 2 --data synthetic --steps 5 --tensorboard --out ", Folder("run"))));
+  EXPECT_THAT(run->output(), Has("tensorboard --logdir"));
   const std::string bytes = Events("ring-2/training-1");
   for (const char* tag : {"brain.Event:2", "train/loss", "test/accuracy", "throughput/samples_per_s",
                           "time/communication_ms"}) {
-    EXPECT_THAT(bytes, HasSubstr(tag));
+    EXPECT_THAT(bytes, Has(tag));
   }
 }
 
 TEST_F(EventFilesTest, AComparisonWritesEachLaunchOfARound) {
-  Started run(Command(PSRING_BINARY,
-                      absl::StrCat("compare --strategies ring --workers 2 --link none --repeats 2 --model "
-                                   "mlp-small --data synthetic --no_eval --steps 5 --tensorboard --out ",
-                                   Folder("run"))),
-              {});
-  EXPECT_FALSE(WaitUntil(run, [] { return false; }));
-  ASSERT_TRUE(run.Succeeded()) << run.Story();
+  Succeeded(StartPsring(
+      absl::StrCat("compare --strategies ring --workers 2 --link none --repeats 2 --model mlp-small --data "
+                   "synthetic --no_eval --steps 5 --tensorboard --out ",
+                   Folder("run"))));
   for (const char* launch : {"ring-2/cost-1", "ring-2/cost-2", "none-2/cost-2"}) {
-    EXPECT_THAT(Events(launch), HasSubstr("train/loss")) << launch;
+    EXPECT_THAT(Events(launch), Has("train/loss")) << launch;
   }
 }
 

@@ -1,35 +1,28 @@
 // A comparison of a model with tables, with every kind of strategy that supports them, and what it says.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
-#include <vector>
 
-#include "absl/strings/match.h"
 #include "tests/experiments/chrome_trace.h"
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 using Json = nlohmann::json;
 
-class TablesCompared : public PsringInAFolder {
- protected:
-  std::string File(const std::string& name) const { return Slurp(root_ / "work/run" / name); }
-};
+using TablesCompared = PsringInAFolder;
 
 TEST_F(TablesCompared, TheDefaultComparisonHasHybridAndSaysNothingAboutGradientsThatIsFalseForRows) {
-  const Outcome outcome =
-      Run({"compare", "--model", "dlrm-small", "--data", "zipf:3000:1.05", "--workers", "2", "--repeats", "2",
-           "--steps", "6", "--batch", "32", "--samples", "2560", "--link", "none", "--out", "run"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
-  EXPECT_TRUE(absl::StrContains(outcome.out, "with tables, of which a step exchanges only the rows"))
-      << outcome.out;
-  const Json rows = Json::parse(File("summary.json"));
+  const Outcome outcome = Succeed(
+      "compare --model dlrm-small --data zipf:3000:1.05 --workers 2 --repeats 2 --steps 6 --batch "
+      "32 --samples 2560 --link none --out run");
+  EXPECT_THAT(outcome.out, Has("with tables, of which a step exchanges only the rows"));
+  const Json rows = JsonFile("run/summary.json");
   std::set<std::string> names;
   for (const Json& row : rows) {
     const Json& figures = row["figures"];
@@ -42,11 +35,9 @@ TEST_F(TablesCompared, TheDefaultComparisonHasHybridAndSaysNothingAboutGradients
     EXPECT_NEAR(sent, theory, 1e-3 * theory) << figures["strategy"];
   }
   EXPECT_EQ(names, (std::set<std::string>{"single", "none", "ring", "ps-sync", "ps-async", "hybrid"}));
-  const std::string findings = File("findings.txt");
-  EXPECT_TRUE(absl::StrContains(findings, "hybrid versus ps-sync with 2 workers")) << findings;
-  EXPECT_TRUE(absl::StrContains(findings, "ring versus hybrid with 2 workers")) << findings;
-  EXPECT_FALSE(absl::StrContains(findings, "hybrid versus hybrid")) << findings;
-  EXPECT_FALSE(absl::StrContains(findings, "for large gradients")) << findings;
+  const std::string findings = File("run/findings.txt");
+  EXPECT_THAT(findings, Has("hybrid versus ps-sync with 2 workers", "ring versus hybrid with 2 workers"));
+  EXPECT_THAT(findings, Lacks("hybrid versus hybrid", "for large gradients"));
 
   // The accuracy of hybrid is that of the other strategies with the same updates.
   for (const Json& row : rows) {
@@ -59,40 +50,13 @@ TEST_F(TablesCompared, TheDefaultComparisonHasHybridAndSaysNothingAboutGradients
     EXPECT_EQ(row["figures"]["replicas_equal"], true);
   }
   // In the trace, hybrid has the arrows of a ring and the servers' row.
-  ChromeTraceCheck::Expect(Json::parse(File("trace.json")));
-  EXPECT_TRUE(absl::StrContains(File("report.html"), "\"has_tables\":true"));
-}
-
-TEST_F(TablesCompared, WhatDoesNotSupportTablesOrNeedsThemIsRejectedInOneLine) {
-  struct Case {
-    std::vector<std::string> arguments;
-    std::string line;  // a part of it
-  };
-  for (const Case& bad : std::vector<Case>{
-           {{"compare", "--strategies", "parallax"}, "psring calls it 'hybrid'"},
-           {{"train", "--data", "synthetic", "--strategy", "hybrid", "--workers", "2"},
-            "--strategy hybrid needs a model with tables of rows, such as dlrm-small; use ring for mlp"},
-           {{"compare", "--workload", "resnet50", "--strategies", "ring,hybrid"},
-            "--strategy hybrid needs a model with tables of rows, such as dlrm-small; use ring"},
-           {{"compare", "--model", "dlrm-small", "--data", "zipf:300:1", "--strategies",
-             "hybrid,data-parallel"},
-            "--strategy data-parallel does not support the tables of dlrm-small; use one of "},
-           {{"predict", "--link", "1gbit", "--strategies", "hybrid"}, "a workload has no tables of rows"},
-           {{"compare", "--clock", "virtual", "--strategies", "hybrid", "--workers", "2"},
-            "--clock virtual has no model of the rows of tables; omit hybrid"},
-       }) {
-    const Outcome outcome = Run(bad.arguments);
-    EXPECT_EQ(outcome.exit_code, 2) << bad.line << "\n" << outcome.out << outcome.err;
-    EXPECT_TRUE(absl::StrContains(outcome.err, bad.line)) << outcome.err;
-    EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
-  }
+  ChromeTraceCheck::Expect(JsonFile("run/trace.json"));
+  EXPECT_THAT(File("run/report.html"), Has("\"has_tables\":true"));
 }
 
 TEST_F(TablesCompared, TrainHybrid) {
-  const Outcome trained = Run({"train", "--strategy", "hybrid", "--workers", "3", "--servers", "2", "--model",
-                               "skipgram", "--steps", "4", "--batch", "16", "--out", "run"});
-  ASSERT_EQ(trained.exit_code, 0) << trained.out << trained.err;
-  const Json row = Json::parse(File("summary.json"))[0];
+  Succeed("train --strategy hybrid --workers 3 --servers 2 --model skipgram --steps 4 --batch 16 --out run");
+  const Json row = JsonFile("run/summary.json")[0];
   EXPECT_EQ(row["figures"]["strategy"], "hybrid");
   EXPECT_EQ(row["figures"]["servers"], 2);
   EXPECT_EQ(row["figures"]["parameters"], 0) << "outside of tables";
@@ -106,29 +70,23 @@ TEST_F(TablesCompared, OnlyTablesTrainWithAnAsynchronousServer) {
   std::ofstream text(root_ / "words.txt");
   for (int word = 0; word < 3000; ++word) text << "abcdefgh"[word * word % 8] << "mnopq"[word / 7 % 5] << " ";
   text.close();
-  const std::vector<std::string> flags = {"train",     "--strategy", "ps-async",
-                                          "--workers", "2",          "--model",
-                                          "skipgram",  "--text",     (root_ / "words.txt").string(),
-                                          "--steps",   "20",         "--batch",
-                                          "16",        "--out",      "run"};
-  const Outcome trained = Run(flags);
-  ASSERT_EQ(trained.exit_code, 0) << trained.out << trained.err;
-  const Json row = Json::parse(File("summary.json"))[0];
+  Succeed(
+      "train --strategy ps-async --workers 2 --model skipgram --text ../words.txt --steps 20 --batch 16 "
+      "--out run");
+  const Json row = JsonFile("run/summary.json")[0];
   EXPECT_EQ(row["figures"]["strategy"], "ps-async");
   EXPECT_EQ(row["figures"]["parameters"], 0) << "outside of tables";
   EXPECT_GT(row["figures"]["staleness_mean"], 0);
   const Outcome replayed = Run({"replay", "run"});
   EXPECT_NE(replayed.exit_code, 0);
-  EXPECT_TRUE(absl::StrContains(replayed.err, "a replay does not support the tables of skipgram"))
-      << replayed.err;
-  EXPECT_EQ(std::ranges::count(replayed.err, '\n'), 1) << replayed.err;
+  EXPECT_THAT(replayed.err, OneLine("a replay does not support the tables of skipgram"));
 }
 
 TEST_F(TablesCompared, ExplainHybrid) {
   const Outcome explained = Run({"explain", "hybrid"});
   EXPECT_EQ(explained.exit_code, 0) << explained.err;
-  EXPECT_TRUE(absl::StrContains(explained.out, "of all 4 workers row by row")) << explained.out;
-  EXPECT_EQ(Run({"explain", "hybrid", "--lang", "zh"}).exit_code, 0);
+  EXPECT_THAT(explained.out, Has("of all 4 workers row by row"));
+  EXPECT_EQ(Run(Words("explain hybrid --lang zh")).exit_code, 0);
 }
 
 }  // namespace

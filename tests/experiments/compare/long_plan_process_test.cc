@@ -1,6 +1,5 @@
 // The real binary before a comparison that takes long: it asks in a terminal, and needs --time_budget
 // elsewhere.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pty.h>
@@ -8,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -17,29 +15,29 @@
 #include "common/base/deadline.h"
 #include "common/base/file_descriptor.h"
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
-using testing::Not;
 
-const std::vector<std::string> kLong = {"compare", "--data",  "synthetic",    "--model",   "mlp-small",
-                                        "--batch", "8",       "--strategies", "ring",      "--workers",
-                                        "2",       "--link",  "none",         "--no_eval", "--repeats",
-                                        "9",       "--steps", "100000000"};
+constexpr char kLong[] =
+    "compare --data synthetic --model mlp-small --batch 8 --strategies ring --workers 2 --link none "
+    "--no_eval "
+    "--repeats 9 --steps 100000000 ";
 
 // psring in the foreground of a terminal, in `folder`.
 class InATerminal {
  public:
-  InATerminal(const fs::path& folder, const std::vector<std::string>& arguments) {
+  InATerminal(const fs::path& folder, const std::string& arguments) {
     int terminal = -1;
     pid_ = forkpty(&terminal, nullptr, nullptr, nullptr);
     if (pid_ == 0) {
       if (chdir(folder.c_str()) != 0) _exit(126);
-      std::vector<char*> argv = {const_cast<char*>(PSRING_BINARY)};
-      for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+      std::vector<std::string> command = Command(PSRING_BINARY, arguments);
+      std::vector<char*> argv;
+      for (std::string& word : command) argv.push_back(word.data());
       argv.push_back(nullptr);
       execv(argv[0], argv.data());
       _exit(127);
@@ -89,21 +87,16 @@ class InATerminal {
 using LongPlanTest = PsringInAFolder;
 
 TEST_F(LongPlanTest, NeedsATimeBudgetWithoutATerminal) {
-  const Outcome outcome = Run(kLong);
+  const Outcome outcome = Run(Words(kLong));
   EXPECT_EQ(outcome.exit_code, 2) << outcome.out << outcome.err;
-  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("psring compare: this takes about "));
-  EXPECT_THAT(outcome.err, HasSubstr("; to start it, add --time_budget "));
+  EXPECT_THAT(outcome.err, OneLine("psring compare: this takes about ", "; to start it, add --time_budget "));
   EXPECT_TRUE(fs::is_empty(root_ / "work"));
 }
 
 TEST_F(LongPlanTest, ADryRunOnlyNotesIt) {
-  std::vector<std::string> arguments = kLong;
-  arguments.push_back("--dry_run");
-  const Outcome outcome = Run(arguments);
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Outcome outcome = Succeed(absl::StrCat(kLong, "--dry_run"));
   EXPECT_EQ(outcome.err, "");
-  EXPECT_THAT(outcome.out, HasSubstr("note:      this takes about "));
+  EXPECT_THAT(outcome.out, Has("note:      this takes about "));
 }
 
 TEST_F(LongPlanTest, ATerminalIsAsked) {
@@ -118,32 +111,28 @@ TEST_F(LongPlanTest, ATerminalIsAsked) {
   for (const auto& [typed, says, exit_code] : cases) {
     InATerminal psring(root_ / "work", kLong);
     ASSERT_TRUE(psring.Shows("[y/N] ")) << psring.output();
-    EXPECT_THAT(psring.output(), HasSubstr("to start it, add --time_budget "));
+    EXPECT_THAT(psring.output(), Has("to start it, add --time_budget "));
     psring.Type(typed);
     EXPECT_EQ(psring.ExitCode(), exit_code) << psring.output();
-    EXPECT_THAT(psring.output(), HasSubstr(says));
+    EXPECT_THAT(psring.output(), Has(says));
     EXPECT_TRUE(fs::is_empty(root_ / "work"));
   }
-  std::vector<std::string> arguments = kLong;
-  arguments.insert(arguments.end(), {"--out", "run"});
-  InATerminal psring(root_ / "work", arguments);
+  InATerminal psring(root_ / "work", absl::StrCat(kLong, "--out run"));
   ASSERT_TRUE(psring.Shows("[y/N] ")) << psring.output();
   psring.Type("y\n");
-  EXPECT_TRUE(Eventually([&] { return fs::exists(root_ / "work/run/records/cost-1"); })) << psring.output();
+  EXPECT_TRUE(Eventually([&] { return fs::exists(Path("run/records/cost-1")); })) << psring.output();
   psring.Signal(SIGINT);
   EXPECT_EQ(psring.ExitCode(), 128 + SIGINT) << psring.output();
-  EXPECT_THAT(psring.output(), HasSubstr("interrupted (SIGINT); there are no results; the logs are in run"));
+  EXPECT_THAT(psring.output(), Has("interrupted (SIGINT); there are no results; the logs are in run"));
 }
 
 // The plan of 64 workers needs no 64 links.
 TEST_F(LongPlanTest, ADryRunBuildsNoLinks) {
-  const Outcome outcome =
-      Run({"compare", "--workers", "64", "--data", "synthetic", "--model", "mlp-small", "--dry_run"});
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("1 Gbit/s links"));
-  EXPECT_THAT(outcome.out, HasSubstr("--dry_run does not measure whether this machine carries these links"));
-  EXPECT_THAT(outcome.out, HasSubstr("ring x 64"));
-  EXPECT_THAT(outcome.out, Not(HasSubstr("Mbit/s on each link")));
+  const Outcome outcome = Succeed("compare --workers 64 --data synthetic --model mlp-small --dry_run");
+  EXPECT_THAT(outcome.out,
+              Has("1 Gbit/s links", "--dry_run does not measure whether this machine carries these links",
+                  "ring x 64"));
+  EXPECT_THAT(outcome.out, Lacks("Mbit/s on each link"));
 }
 
 }  // namespace

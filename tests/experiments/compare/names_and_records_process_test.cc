@@ -6,13 +6,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -22,65 +20,58 @@ namespace fs = std::filesystem;
 using NamesTest = PsringInAFolder;
 
 TEST_F(NamesTest, AnAliasIsShownAsTheStrategysName) {
-  const Outcome trained = Run({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy",
-                               "allreduce", "--workers", "2", "--steps", "3", "--out", "run"});
+  const Outcome trained = Run(
+      Words("train --data synthetic --model mlp-small --strategy allreduce --workers 2 --steps 3 --out run"));
   ASSERT_EQ(trained.exit_code, 0) << trained.out << trained.err;
-  const auto row = nlohmann::json::parse(Slurp(root_ / "work/run/summary.json"))[0];
+  const auto row = JsonFile("run/summary.json")[0];
   EXPECT_EQ(row["figures"]["strategy"], "ring");
-  EXPECT_TRUE(fs::exists(root_ / "work/run/records/training-1/ring-2/result-rank0.json"));
-  EXPECT_FALSE(absl::StrContains(trained.out, "allreduce x")) << trained.out;
+  EXPECT_TRUE(fs::exists(Path("run/records/training-1/ring-2/result-rank0.json")));
+  EXPECT_THAT(trained.out, Lacks("allreduce x"));
 
-  const Outcome planned =
-      Run({"compare", "--data", "synthetic", "--strategies", "all-reduce,ps", "--dry_run"});
-  EXPECT_EQ(planned.exit_code, 0) << planned.err;
-  EXPECT_TRUE(absl::StrContains(planned.out, "ring x 4")) << planned.out;
-  EXPECT_TRUE(absl::StrContains(planned.out, "ps-sync x 4")) << planned.out;
+  const Outcome planned = Succeed("compare --data synthetic --strategies all-reduce,ps --dry_run");
+  EXPECT_THAT(planned.out, Has("ring x 4", "ps-sync x 4"));
 
-  const Outcome predicted = Run(
-      {"predict", "--link", "1gbit", "--workers", "2", "--strategies", "allreduce,ps", "--out", "predicted"});
-  ASSERT_EQ(predicted.exit_code, 0) << predicted.err;
-  const auto rows = nlohmann::json::parse(Slurp(root_ / "work/predicted/summary.json"));
+  const Outcome predicted =
+      Succeed("predict --link 1gbit --workers 2 --strategies allreduce,ps --out predicted");
+  const auto rows = JsonFile("predicted/summary.json");
   EXPECT_EQ(rows[0]["figures"]["strategy"], "ring");
   EXPECT_EQ(rows[1]["figures"]["strategy"], "ps-sync");
 
-  EXPECT_EQ(Run({"explain", "all-reduce"}).out, Run({"explain", "ring"}).out);
-  EXPECT_EQ(Run({"explain", "ps"}).out, Run({"explain", "ps-sync"}).out);
+  EXPECT_EQ(Call({"explain", "all-reduce"}).out, Call({"explain", "ring"}).out);
+  EXPECT_EQ(Call({"explain", "ps"}).out, Call({"explain", "ps-sync"}).out);
 }
 
 TEST_F(NamesTest, BadInputIsExplainedInChinese) {
-  for (const std::vector<std::string>& bad : std::vector<std::vector<std::string>>{
-           {"compare", "--worker", "2"},
-           {"compare", "--strategies", "rign"},
-           {"compare", "--strategies", "ring,ps-sync,ring"},
-           {"compare", "--workers", "2", "4"},
-           {"compare", "--workers", "-1"},
-           {"compare", "--workers", "1,two"},
-           {"compare", "--model", "mpl"},
-           {"compare", "--batch", "0"},
-           {"compare", "--lr", "-1"},
-           {"compare", "--data", "synthetic", "--batch", "50000", "--workers", "4"},
-           {"compare", "--global_batch", "64", "--workload", "resnet50"},
-           {"compare", "--workload", "resnet5"},
-           {"train", "--strategy", "ring", "--workers", "1,2"},
-           {"train", "--strategy", "single", "--workers", "2"},
-           {"train", "--steps", "5", "--epochs", "1"},
-           {"train", "--transport", "pigeon"},
-           {"train", "--strategy", "hybrid", "--data", "synthetic", "--workers", "2"},
-           {"predict", "--link", "1gbit", "--strategies", "hybrid"},
-           {"predict", "--link", "25"},
-           {"predict", "--link", "1gbit", "--strategies", "rign"},
-           {"predict", "--cluster", "p3dn", "--workers", "12"},
-           {"bench", "--stepfactor", "1"},
-           {"explain"},
-           {"explain", "rign"},
-           {"report", "nowhere"},
-           {"report", "."}}) {
-    std::vector<std::string> arguments = bad;
-    arguments.insert(arguments.end(), {"--lang", "zh"});
-    const Outcome outcome = Run(arguments);
-    const std::string what = absl::StrJoin(arguments, " ");
+  for (const std::string bad : {"compare --worker 2",
+                                "compare --strategies rign",
+                                "compare --strategies ring,ps-sync,ring",
+                                "compare --workers 2 4",
+                                "compare --workers -1",
+                                "compare --workers 1,two",
+                                "compare --model mpl",
+                                "compare --batch 0",
+                                "compare --lr -1",
+                                "compare --data synthetic --batch 50000 --workers 4",
+                                "compare --global_batch 64 --workload resnet50",
+                                "compare --workload resnet5",
+                                "train --strategy ring --workers 1,2",
+                                "train --strategy single --workers 2",
+                                "train --steps 5 --epochs 1",
+                                "train --transport pigeon",
+                                "train --strategy hybrid --data synthetic --workers 2",
+                                "predict --link 1gbit --strategies hybrid",
+                                "predict --link 25",
+                                "predict --link 1gbit --strategies rign",
+                                "predict --cluster p3dn --workers 12",
+                                "bench --stepfactor 1",
+                                "explain",
+                                "explain rign",
+                                "report nowhere",
+                                "report ."}) {
+    const std::string what = bad + " --lang zh";
+    const Outcome outcome = Call(Words(what));
     EXPECT_EQ(outcome.exit_code, 2) << what << "\n" << outcome.out << outcome.err;
-    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << what << "\n" << outcome.err;
+    EXPECT_THAT(outcome.err, IsOneLine()) << what;
     const size_t label = outcome.err.find("错误：");
     ASSERT_NE(label, std::string::npos) << what << "\n" << outcome.err;
     const std::string message = outcome.err.substr(label + std::string("错误：").size());
@@ -95,13 +86,12 @@ class LaunchRecords : public PsringInAFolder {
  protected:
   void SetUp() override {
     PsringInAFolder::SetUp();
-    const std::string command =
-        absl::StrCat("cd '", (root_ / "work").string(), "' && '", PSRING_TRAINER,
-                     "' --strategy ring --ranks_per_process 2 --data synthetic --model mlp-small --steps 6 "
-                     "--batch 32 --record rec > trainer.log 2>&1");
-    ASSERT_EQ(std::system(command.c_str()), 0) << Slurp(root_ / "work/trainer.log");
+    Succeeded(StartTrainer(
+        absl::StrCat("--strategy ring --ranks_per_process 2 --data synthetic --model mlp-small --steps 6 "
+                     "--batch 32 --record ",
+                     Record("").string())));
   }
-  fs::path Record(const std::string& name) const { return root_ / "work/rec" / name; }
+  fs::path Record(const std::string& name) const { return Path("rec") / name; }
   // The error of report, without "psring report: "; "" if there is none.
   std::string Error() {
     const Outcome outcome = Run({"report", "rec"});
@@ -116,7 +106,7 @@ TEST_F(LaunchRecords, BecomeAPageThatSaysWhatIsMissing) {
   const std::string page = Slurp(Record("report.html"));
   for (const char* part : {"This page shows one launch of ring x 2 from the records",
                            "\"model\":\"mlp-small\"", "\"one_launch\":true", "\"optimizer\":\"momentum\""}) {
-    EXPECT_TRUE(absl::StrContains(page, part)) << part;
+    EXPECT_THAT(page, Has(part)) << part;
   }
   EXPECT_FALSE(fs::exists(Record("summary.json"))) << "only the page is written";
 }
@@ -155,7 +145,7 @@ TEST_F(LaunchRecords, OfMachinesWithOtherClocksAreRefused) {
   }
   steps.close();
   ASSERT_TRUE(std::ofstream(Record("steps-rank1.jsonl")) << moved);
-  EXPECT_TRUE(absl::StrContains(Error(), "several machines or launches, whose clocks differ")) << Error();
+  EXPECT_THAT(Error(), Has("several machines or launches, whose clocks differ"));
 }
 
 }  // namespace

@@ -12,8 +12,8 @@
 #include <string>
 
 #include "absl/strings/match.h"
-#include "common/base/deadline.h"
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -40,24 +40,20 @@ constexpr char kFourSteps[] =
 
 TEST_F(PsringEndsTest, TooFewDescriptorsForItsProcessesAreReportedAtOnce) {
   const std::string output = RefusedAfter("ulimit -n 36 &&", kFourSteps);
-  EXPECT_TRUE(absl::StrContains(
-      output, "this process may open 36 files, and 4 processes need about 38; run: ulimit -n 38"))
-      << output;
+  EXPECT_THAT(output,
+              Has("this process may open 36 files, and 4 processes need about 38; run: ulimit -n 38"));
 }
 
 TEST_F(PsringEndsTest, TooLittleAddressSpaceIsReportedAtOnce) {
   for (const int mib : {150, 400}) {
     const std::string output = RefusedAfter(absl::StrCat("ulimit -v ", mib * 1024, " &&"), kFourSteps);
-    EXPECT_TRUE(absl::StrContains(output, absl::StrCat("psring: this process may use ", mib,
-                                                       " MiB of address space, and psring needs ")))
-        << output;
-    EXPECT_EQ(std::count(output.begin(), output.end(), '\n'), 1) << output;
+    EXPECT_THAT(output, OneLine(absl::StrCat("psring: this process may use ", mib,
+                                             " MiB of address space, and psring needs ")));
   }
 }
 
 TEST_F(PsringEndsTest, TooLittleSharedMemoryForOpenMpiIsReported) {
-  const Outcome mpi =
-      Run({"bench", "--backend", "mpi", "--transport", "shm", "-b", "1K", "-e", "1K", "--dry_run"});
+  const Outcome mpi = Run(Words("bench --backend mpi --transport shm -b 1K -e 1K --dry_run"));
   if (mpi.exit_code != 0) GTEST_SKIP() << mpi.err;
   const std::string small =
       "unshare --user --map-root-user --mount /bin/sh -c 'mount -t tmpfs -o size=1m none /dev/shm";
@@ -66,8 +62,7 @@ TEST_F(PsringEndsTest, TooLittleSharedMemoryForOpenMpiIsReported) {
   }
   const std::string output =
       RefusedAfter(small + " && exec", "bench --backend mpi --transport shm -b 1K -e 1K' ");
-  EXPECT_TRUE(absl::StrContains(output, "MiB of /dev/shm, 4 MiB for each rank, and 1 MiB are free"))
-      << output;
+  EXPECT_THAT(output, Has("MiB of /dev/shm, 4 MiB for each rank, and 1 MiB are free"));
 }
 
 // Skipped if this machine does not allow namespaces.
@@ -76,18 +71,17 @@ class VirtualClusterTest : public PsringEndsTest {
   void SetUp() override {
     PsringEndsTest::SetUp();
     const Outcome possible =
-        Run(Arguments("train --data synthetic --model mlp-small --link 1gbit --shaping netns --dry_run"));
+        Run(Words("train --data synthetic --model mlp-small --link 1gbit --shaping netns --dry_run"));
     if (possible.exit_code != 0) GTEST_SKIP() << possible.err;
   }
 };
 
 TEST_F(VirtualClusterTest, WorkersAndServerUseTheirOwnLinks) {
-  const Outcome outcome =
-      RunOnLinks(Arguments("compare --data synthetic --strategies ring,ps-sync --workers 2 --repeats 1 "
-                           "--warmup_steps 1 --steps 2 --no_eval --batch 32 --link 100mbit"));
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const Outcome outcome = SucceedOnLinks(
+      "compare --data synthetic --strategies ring,ps-sync --workers 2 --repeats 1 "
+      "--warmup_steps 1 --steps 2 --no_eval --batch 32 --link 100mbit");
   int compared = 0;
-  for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
+  for (const auto& row : JsonFile("runs/latest/summary.json")) {
     const auto& figures = row["figures"];
     EXPECT_EQ(figures["shaping"], "netns");
     EXPECT_EQ(figures["link_mbps"], 100);
@@ -104,19 +98,18 @@ TEST_F(VirtualClusterTest, WorkersAndServerUseTheirOwnLinks) {
     EXPECT_EQ(figures["placement"], placement);
   }
   EXPECT_EQ(compared, 2);
-  const std::string findings = Slurp(root_ / "work/runs/latest/findings.txt");
-  EXPECT_TRUE(absl::StrContains(findings, "All payload went over TCP.")) << findings;
-  const auto manifest = nlohmann::json::parse(Slurp(root_ / "work/runs/latest/manifest.json"));
+  const std::string findings = File("runs/latest/findings.txt");
+  EXPECT_THAT(findings, Has("All payload went over TCP."));
+  const auto manifest = JsonFile("runs/latest/manifest.json");
   EXPECT_EQ(manifest["link"]["preflight"]["each_link_mbps"].size(), 3) << manifest["link"];
 }
 
 TEST_F(VirtualClusterTest, RanksOfOneProcessShareALink) {
-  const Outcome outcome = RunOnLinks(
-      Arguments("compare --data synthetic --strategies ring,ps-sync --workers 2,4 --ranks_per_process 2 "
-                "--repeats 1 --warmup_steps 1 --steps 3 --no_eval --batch 16 --link 1gbit"));
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
+  const Outcome outcome = SucceedOnLinks(
+      "compare --data synthetic --strategies ring,ps-sync --workers 2,4 --ranks_per_process 2 "
+      "--repeats 1 --warmup_steps 1 --steps 3 --no_eval --batch 16 --link 1gbit");
   int compared = 0;
-  for (const auto& row : nlohmann::json::parse(Slurp(root_ / "work/runs/latest/summary.json"))) {
+  for (const auto& row : JsonFile("runs/latest/summary.json")) {
     const auto& figures = row["figures"];
     SCOPED_TRACE(figures.dump());
     const bool ring = figures["strategy"] == "ring";
@@ -124,58 +117,48 @@ TEST_F(VirtualClusterTest, RanksOfOneProcessShareALink) {
     ++compared;
     const double payload = figures["payload_tx_bytes_per_worker"];
     if (figures["workers"] == 2) {  // on one machine
-      EXPECT_TRUE(absl::StrContains(
-          figures["note"].get<std::string>(),
-          absl::StrCat("2 ranks in one process, ", ring ? "which use no link" : "on one link")));
+      EXPECT_THAT(figures["note"].get<std::string>(),
+                  Has(absl::StrCat("2 ranks in one process, ", ring ? "which use no link" : "on one link")));
       EXPECT_TRUE(figures["predicted_comm_ms"].is_null());
       continue;
     }
-    EXPECT_TRUE(absl::StrContains(figures["note"].get<std::string>(), "2 ranks per process, on one link"));
+    EXPECT_THAT(figures["note"].get<std::string>(), Has("2 ranks per process, on one link"));
     // In the ring one of a machine's two ranks sends to the other machine; both send to a server.
     EXPECT_NEAR(figures["wire_tx_bytes_per_worker"].get<double>() / payload, (ring ? 0.5 : 1) * 1.035, 0.035);
     EXPECT_GT(figures["comm_busy_ms"].get<double>(), 0.9 * 1e3 * (ring ? 1 : 2) * payload / 125e6);
     EXPECT_EQ(figures["predicted_comm_ms"].is_null(), !ring);
   }
   EXPECT_EQ(compared, 4);
-  const auto manifest = nlohmann::json::parse(Slurp(root_ / "work/runs/latest/manifest.json"));
+  const auto manifest = JsonFile("runs/latest/manifest.json");
   EXPECT_EQ(manifest["link"]["preflight"]["each_link_mbps"].size(), 3) << manifest["link"];
 }
 
 TEST_F(VirtualClusterTest, KillingPsringRemovesTheCluster) {
-  const std::string out = (root_ / "out-folder").string();
-  const pid_t psring = Start(Arguments(absl::StrCat(
-      "train --data synthetic --model mlp-small --strategy ps-sync --workers 2 --epochs 1000 --out ", out,
-      " --link 1gbit")));
-  AwaitSteps(fs::path(out) / "records/training-1/ps-sync-2/steps-rank0.jsonl");
+  const pid_t psring = StartLongTraining("ps-sync", "--link 1gbit");
   // A namespace exists as long as a process is in it, and these are all.
   const fs::path ours = fs::read_symlink("/proc/self/ns/net");
   int elsewhere = 0;
-  for (const std::string& process : Processes(out)) {
+  for (const std::string& process : Processes(Out())) {
     std::error_code gone;
     elsewhere += fs::read_symlink(fs::path("/proc") / process / "ns/net", gone) != ours;
   }
   EXPECT_EQ(elsewhere, 3);
   kill(psring, SIGKILL);
   Finish(psring);
-  ExpectNoProcessWith(out);
+  ExpectNoProcessWith(Out());
 }
 
 class SignalTest : public PsringEndsTest, public testing::WithParamInterface<int> {};
 
 TEST_P(SignalTest, EndsAllProcessesAndSetsTheExitCode) {
-  const std::string out = (root_ / "out-folder").string();
-  const pid_t psring = Start(Arguments(absl::StrCat(
-      "train --data synthetic --model mlp-small --strategy ps-sync --workers 2 --epochs 1000 --out ", out)));
-  AwaitSteps(fs::path(out) / "records/training-1/ps-sync-2/steps-rank0.jsonl");
-  EXPECT_GE(Processes(out).size(), 4);
-  const MonotonicTime begin = MonotonicNow();
+  const pid_t psring = StartLongTraining("ps-sync");
+  EXPECT_GE(Processes(Out()).size(), 4);
   kill(psring, GetParam());
-  const Outcome outcome = Finish(psring);
+  const Outcome outcome = FinishSoon(psring);
   EXPECT_EQ(outcome.exit_code, 128 + GetParam()) << outcome.err;
-  EXPECT_LT(MonotonicNow() - begin, absl::Seconds(20));
   EXPECT_EQ(outcome.err, absl::StrCat("psring train: interrupted (SIG", sigabbrev_np(GetParam()),
-                                      "); there are no results; the logs are in ", out, "\n"));
-  EXPECT_TRUE(Processes(out).empty());
+                                      "); there are no results; the logs are in ", Out(), "\n"));
+  EXPECT_TRUE(Processes(Out()).empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Signals, SignalTest, testing::Values(SIGINT, SIGTERM, SIGHUP),
@@ -189,9 +172,10 @@ TEST_F(PsringEndsTest, SettingTheWallClockForwardEndsNoJob) {
     const fs::path out = root_ / strategy, jumps = root_ / absl::StrCat(strategy, "-jumps");
     setenv("PSRING_CLOCK_JUMPS", jumps.c_str(), 1);
     constexpr int kSteps = 300;
-    const pid_t psring =
-        Start({"train", "--data", "synthetic", "--model", "mlp-small", "--strategy", strategy, "--workers",
-               "2", "--steps", absl::StrCat(kSteps), "--no_eval", "--timeout", "20", "--out", out.string()});
+    const pid_t psring = Start(
+        Words(absl::StrCat("train --data synthetic --model mlp-small --workers 2 --no_eval --timeout 20 "
+                           "--steps ",
+                           kSteps, " --strategy ", strategy, " --out ", out.string())));
     const fs::path steps = out / absl::StrCat("records/training-1/", strategy, "-2/steps-rank0.jsonl");
     AwaitSteps(steps);
     const std::string before = Slurp(steps);
@@ -205,23 +189,17 @@ TEST_F(PsringEndsTest, SettingTheWallClockForwardEndsNoJob) {
 }
 
 TEST_F(PsringEndsTest, AKilledWorkerIsNamedAndEndsTheJob) {
-  const std::string out = (root_ / "out-folder").string();
-  const pid_t psring = Start(Arguments(absl::StrCat(
-      "train --data synthetic --model mlp-small --strategy ring --workers 2 --epochs 1000 --out ", out)));
-  const fs::path records = fs::path(out) / "records/training-1/ring-2";
-  AwaitSteps(records / "steps-rank1.jsonl");
-  for (const std::string& process : Processes(records.string())) {
+  const pid_t psring = StartLongTraining("ring");
+  for (const std::string& process : Processes(LongRecords("ring").string())) {
     if (absl::StrContains(Slurp(fs::path("/proc") / process / "environ"), "LOCAL_RANK=1")) {
       kill(static_cast<pid_t>(std::stoi(process)), SIGKILL);
     }
   }
-  const MonotonicTime begin = MonotonicNow();
-  const Outcome outcome = Finish(psring);
+  const Outcome outcome = FinishSoon(psring);
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
-  EXPECT_LT(MonotonicNow() - begin, absl::Seconds(20));
   EXPECT_TRUE(absl::StartsWith(outcome.err, "psring train: ring x 2: rank 1 was killed by SIGKILL"))
       << outcome.err;
-  EXPECT_TRUE(Processes(out).empty());
+  EXPECT_TRUE(Processes(Out()).empty());
 }
 
 }  // namespace

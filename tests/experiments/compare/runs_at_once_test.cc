@@ -3,7 +3,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -12,10 +11,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "experiments/host/other_runs.h"
+#include "experiments/host/machine.h"
 #include "tests/experiments/slurp.h"
 #include "tests/experiments/started.h"
 #include "tests/experiments/training_processes.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -41,8 +41,7 @@ class RunsAtOnceTest : public LaunchTest {
   static StartedOnes StartAtOnce(int count, const std::string& arguments) {
     StartedOnes ones;
     for (int i = 0; i < count; ++i) {
-      ones.push_back(
-          std::make_unique<Started>(Command(PSRING_BINARY, arguments), std::vector<std::string>()));
+      ones.push_back(StartPsring(arguments));
     }
     return ones;
   }
@@ -98,8 +97,7 @@ TEST_F(RunsAtOnceTest, ASecondRunIntoTheSameFolderIsRejectedBeforeItStarts) {
       ASSERT_NE(ones[0]->Succeeded(), ones[1]->Succeeded()) << ones[0]->Story() << ones[1]->Story();
       const Started& refused = *ones[ones[0]->Succeeded() ? 1 : 0];
       EXPECT_TRUE(absl::StartsWith(refused.Story(), "ended with exit code 2")) << refused.Story();
-      EXPECT_TRUE(absl::StrContains(refused.errors(), "it is not empty, another run")) << refused.errors();
-      EXPECT_EQ(std::count(refused.errors().begin(), refused.errors().end(), '\n'), 1) << refused.errors();
+      EXPECT_THAT(refused.errors(), OneLine("it is not empty, another run"));
       EXPECT_EQ(refused.output(), "");
       EXPECT_TRUE(fs::exists(fs::path(out) / "report.html"));
       fs::remove_all("new");
@@ -126,7 +124,7 @@ TEST_F(RunsAtOnceTest, ARunRejectedAfterTheProbeLeavesNothing) {
   for (const std::string out : {"", " --out new/folder"}) {
     StartedOnes ones = StartAtOnce(1, absl::StrCat(kTrainForLong, " --time_budget 1s", out));
     ASSERT_TRUE(WaitForAll(ones));
-    EXPECT_TRUE(absl::StrContains(ones[0]->errors(), "--time_budget")) << ones[0]->Story();
+    EXPECT_THAT(ones[0]->errors(), Has("--time_budget")) << ones[0]->Story();
     EXPECT_TRUE(fs::is_empty(folder_));
   }
 }
@@ -170,17 +168,16 @@ TEST_F(RunsAtOnceTest, AnotherRunMakesTheTimesInvalid) {
     EXPECT_EQ(ones[0]->output().find(warning, at + 1), std::string::npos) << "once";
     const auto table = nlohmann::json::parse(Slurp("beside/table.json"));
     EXPECT_EQ(table["en"]["validity"]["state"], "invalid") << table["en"]["validity"];
-    EXPECT_TRUE(absl::StrContains(table["en"]["validity"]["why"].get<std::string>(),
-                                  absl::StrCat("Another psring (process ", getpid(), ") was running")))
+    EXPECT_THAT(table["en"]["validity"]["why"].get<std::string>(),
+                Has(absl::StrCat("Another psring (process ", getpid(), ") was running")))
         << table["en"]["validity"];
     StartedOnes benches = StartAtOnce(1, absl::StrCat(kBench, " --out bench"));
     ASSERT_TRUE(WaitForAll(benches));
-    EXPECT_TRUE(absl::StrContains(benches[0]->output(), absl::StrCat("# note: ", warning)))
-        << benches[0]->output();
+    EXPECT_THAT(benches[0]->output(), Has(absl::StrCat("# note: ", warning)));
   }
   StartedOnes ones = StartAtOnce(1, compare + "alone");
   ASSERT_TRUE(WaitForAll(ones));
-  EXPECT_FALSE(absl::StrContains(ones[0]->output(), warning)) << ones[0]->output();
+  EXPECT_THAT(ones[0]->output(), Lacks(warning));
 }
 
 bool HasOpen(pid_t process, const std::string& name) {

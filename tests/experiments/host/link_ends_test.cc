@@ -1,5 +1,4 @@
 // Measuring a connection whose other end follows the protocol, and one that never ends.
-#include "experiments/host/link_ends.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -3,13 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "experiments/host/slowest_link.h"
 
 namespace psring {
 namespace {

@@ -1,17 +1,14 @@
 #include "experiments/plan/budget.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
 #include "experiments/plan/plan_text.h"
 #include "tests/experiments/test_catalog.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
-
-using testing::HasSubstr;
-using testing::Not;
 
 constexpr double kSpent = 6;  // seconds of preparation
 
@@ -65,8 +62,8 @@ TEST(Budget, EveryPlanFitsOrIsRejected) {
 
 TEST(Budget, ARejectionNamesABudgetThatWorksAndFlags) {
   const FittedPlan short_of = PlanWithin({}, 5);
-  EXPECT_THAT(std::string(short_of.status.message()), HasSubstr("--time_budget 5s is too short: 1 round of"));
-  EXPECT_THAT(std::string(short_of.status.message()), HasSubstr("or fewer --strategies or --workers"));
+  EXPECT_THAT(std::string(short_of.status.message()),
+              Has("--time_budget 5s is too short: 1 round of", "or fewer --strategies or --workers"));
   EXPECT_EQ(short_of.status.message().find('\n'), std::string::npos);
   const FittedPlan works = PlanWithin({}, SuggestedSeconds(short_of.status));
   EXPECT_TRUE(works.status.ok()) << works.status;
@@ -78,8 +75,7 @@ TEST(Budget, FlagsThatAreSetAreKept) {
   asked.training.steps = 30;
   asked.training.samples = 60000;
   const FittedPlan got = PlanWithin(asked, 60);
-  EXPECT_THAT(std::string(got.status.message()), HasSubstr("8 rounds of"));
-  EXPECT_THAT(std::string(got.status.message()), HasSubstr("fewer --repeats, --steps, --samples"));
+  EXPECT_THAT(std::string(got.status.message()), Has("8 rounds of", "fewer --repeats, --steps, --samples"));
   const FittedPlan works = PlanWithin(asked, SuggestedSeconds(got.status));
   ASSERT_TRUE(works.status.ok()) << works.status;
   EXPECT_EQ(works.plan.rounds, 8);
@@ -90,12 +86,12 @@ TEST(Budget, FlagsThatAreSetAreKept) {
 TEST(Budget, AShortenedPlanSaysSo) {
   const FittedPlan whole = PlanWithin({}, 200);
   ASSERT_TRUE(whole.status.ok());
-  for (const std::string& note : whole.plan.notes) EXPECT_THAT(note, Not(HasSubstr("shortened")));
+  for (const std::string& note : whole.plan.notes) EXPECT_THAT(note, Lacks("shortened"));
   const FittedPlan first = PlanWithin({}, 5);
   const FittedPlan least = PlanWithin({}, SuggestedSeconds(first.status));
   ASSERT_TRUE(least.status.ok()) << least.status;
   EXPECT_TRUE(least.plan.accuracy.empty());
-  EXPECT_THAT(least.plan.notes.back(), HasSubstr("no accuracy trainings"));
+  EXPECT_THAT(least.plan.notes.back(), Has("no accuracy trainings"));
 }
 
 TEST(LongPlan, AdviceNamesBudgetsThatWorkAndRecordedTimes) {
@@ -108,9 +104,9 @@ TEST(LongPlan, AdviceNamesBudgetsThatWorkAndRecordedTimes) {
     return LongPlanAdvice(options, TestProbe(), 2, kSpent, *plan);
   };
   EXPECT_THAT(advice(asked),
-              HasSubstr(absl::StrCat("this takes about ", HumanSeconds(plan->expected_s), "; to start")));
-  EXPECT_THAT(advice(asked), HasSubstr(", or fewer --repeats, --samples"));
-  EXPECT_THAT(advice(asked), Not(HasSubstr("--workload")));
+              Has(absl::StrCat("this takes about ", HumanSeconds(plan->expected_s), "; to start"),
+                  ", or fewer --repeats, --samples"));
+  EXPECT_THAT(advice(asked), Lacks("--workload"));
   EXPECT_EQ(advice(asked).find('\n'), std::string::npos);
   // The budget that it names is enough.
   const std::string message = advice(asked), words = "add --time_budget ";
@@ -122,10 +118,10 @@ TEST(LongPlan, AdviceNamesBudgetsThatWorkAndRecordedTimes) {
   for (const auto& [model, workload] :
        {std::pair{"resnet50", "resnet50"}, {"gpt-mini", "gpt_mini"}, {"gpt2", "gpt2"}}) {
     free.training.model = model;
-    EXPECT_THAT(advice(free), HasSubstr(absl::StrCat("instead of computing, --workload ", workload)));
+    EXPECT_THAT(advice(free), Has(absl::StrCat("instead of computing, --workload ", workload)));
   }
   free.training.workload = "resnet50";
-  EXPECT_THAT(advice(free), Not(HasSubstr("instead of computing")));
+  EXPECT_THAT(advice(free), Lacks("instead of computing"));
   EXPECT_TRUE(PlanWithin({}, kMaxUnaskedSeconds).status.ok());
 }
 

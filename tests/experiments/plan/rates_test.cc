@@ -1,18 +1,16 @@
 #include "experiments/plan/rates.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <set>
 
 #include "tests/experiments/test_catalog.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 TEST(Rates, EveryStrategyGetsTheSameFactorsOfItsOwnRate) {
   CompareOptions options;
@@ -80,7 +78,7 @@ TEST(Rates, AreReadBackFromTheirFile) {
   const std::string header = RatesCsv({});
   for (const char* row : {"ring,x,0.1,,,true\n", "ring,2,0.1\n", "ring,2.5,0.1,,,true\n",
                           "ring,2,\"1,100\",,,true\n", "ring,2,0.1,,,yes\n", "ring,2,0.1,1,nan,true\n"}) {
-    EXPECT_THAT(std::string(RatesFromCsv(header + row).status().message()), HasSubstr("line 2: ")) << row;
+    EXPECT_THAT(std::string(RatesFromCsv(header + row).status().message()), Has("line 2: ")) << row;
   }
   for (const std::string& text : {std::string(), std::string("a header\n"), header}) {
     EXPECT_FALSE(RatesFromCsv(text).ok()) << text;

@@ -1,5 +1,4 @@
 // Processes with and without the job's secret: the real binaries, on the loopback.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -12,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "common/base/deadline.h"
 #include "common/net/address.h"
 #include "common/net/authentication.h"
@@ -20,12 +18,11 @@
 #include "tests/common/net/flood.h"
 #include "tests/experiments/started.h"
 #include "tests/experiments/training_processes.h"
+#include "tests/has.h"
 #include "tests/test_secret.h"
 
 namespace psring {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr char kTraining[] =
     "--strategy ps-sync --deterministic --model mlp-small --data synthetic --steps 20 --batch 16 --no_eval "
@@ -38,14 +35,9 @@ class AuthenticationTest : public LaunchTest {
                                    const std::string& flags = kTraining) {
     std::vector<std::string> variables = {absl::StrCat("RANK=", rank), "WORLD_SIZE=2"};
     variables.insert(variables.end(), environment.begin(), environment.end());
-    return std::make_unique<Started>(
-        Command(PSRING_TRAINER,
-                absl::StrCat(flags, " --rendezvous tcp://127.0.0.1:", port, " --record ", Folder("records"))),
+    return StartTrainer(
+        absl::StrCat(flags, " --rendezvous tcp://127.0.0.1:", port, " --record ", Folder("records")),
         variables);
-  }
-  void ExpectBothTrain(StartedOnes& ranks) {
-    EXPECT_TRUE(WaitForAll(ranks));
-    for (const auto& rank : ranks) EXPECT_TRUE(rank->Succeeded()) << rank->Story();
   }
   // As if the user had configured nothing.
   std::vector<std::string> OnlyAHome() const {
@@ -170,13 +162,13 @@ TEST_F(AuthenticationTest, AJobUnderAttackEndsWithItsUsualWeights) {
     } else {
       ranks.push_back(Trainer(1, port, {}));
     }
-    ExpectBothTrain(ranks);
+    ExpectSuccess(ranks);
     stop = true;
     for (std::thread& attack : attacks) attack.join();
     floods.clear();
     weights[attacked] = Weights(Folder("records"));
     if (!attacked) continue;
-    EXPECT_THAT(ranks[0]->errors(), HasSubstr("without the job's secret, last from 127.0.0.1:"));
+    EXPECT_THAT(ranks[0]->errors(), Has("without the job's secret, last from 127.0.0.1:"));
     // Of each of the two listeners and two reasons: at most one every 10 s, and one at the end.
     const auto lines = std::count(ranks[0]->errors().begin(), ranks[0]->errors().end(), '\n');
     EXPECT_LE(lines, 4 * (2 + (MonotonicNow() - begin) / absl::Seconds(10))) << ranks[0]->errors();
@@ -190,44 +182,38 @@ TEST_F(AuthenticationTest, ARankWithAnotherSecretGetsOneLine) {
   const int port = FreePort();
   StartedOnes ranks;
   ranks.push_back(Trainer(0, port, {}));
-  StartedOnes other;
-  other.push_back(Trainer(1, port, {SecretEnvironment(OtherSecret())}));
-  EXPECT_TRUE(WaitForAll(other));
-  EXPECT_FALSE(other[0]->Succeeded());
+  const auto other = Ended(Trainer(1, port, {SecretEnvironment(OtherSecret())}));
+  EXPECT_FALSE(other->Succeeded());
   EXPECT_EQ(
-      other[0]->errors(),
+      other->errors(),
       absl::StrCat("trainer: rank 1: the rendezvous store at 127.0.0.1:", port,
                    " does not have this job's secret; give all processes the same PSRING_SECRET_FILE\n"));
   ranks.push_back(Trainer(1, port, {}));  // the rank is still free
-  ExpectBothTrain(ranks);
+  ExpectSuccess(ranks);
 }
 
 TEST_F(AuthenticationTest, WithoutConfigurationTheUsersOwnFileIsUsed) {
   const int port = FreePort();
   StartedOnes ranks;
   for (const int rank : {1, 0}) ranks.push_back(Trainer(rank, port, OnlyAHome()));
-  ExpectBothTrain(ranks);
+  ExpectSuccess(ranks);
   struct stat made = {};
   ASSERT_EQ(stat(Folder(".config/psring/secret").c_str(), &made), 0);
   EXPECT_EQ(made.st_mode & 07777, 0600u);
 
   ASSERT_EQ(chmod(Folder(".config/psring/secret").c_str(), 0644), 0);
-  StartedOnes refused;
-  refused.push_back(Trainer(0, FreePort(), OnlyAHome()));
-  EXPECT_TRUE(WaitForAll(refused));
-  EXPECT_FALSE(refused[0]->Succeeded());
-  EXPECT_THAT(refused[0]->errors(), HasSubstr("is accessible to other users; run: chmod 600"));
-  EXPECT_EQ(std::count(refused[0]->errors().begin(), refused[0]->errors().end(), '\n'), 1);
+  const auto refused = Ended(Trainer(0, FreePort(), OnlyAHome()));
+  EXPECT_FALSE(refused->Succeeded());
+  EXPECT_THAT(refused->errors(), Has("is accessible to other users; run: chmod 600"));
+  EXPECT_THAT(refused->errors(), IsOneLine());
 }
 
 TEST_F(AuthenticationTest, TheLauncherCreatesASecretThatIsNotOnACommandLine) {
   StartedOnes psring;
-  psring.push_back(std::make_unique<Started>(
-      Command(PSRING_BINARY,
-              absl::StrCat("train --strategy ring --model mlp-small --data synthetic --workers 2 "
-                           "--steps 100000000 --batch 16 --no_eval --out ",
-                           Folder("run"))),
-      std::vector<std::string>()));
+  psring.push_back(
+      StartPsring(absl::StrCat("train --strategy ring --model mlp-small --data synthetic --workers 2 "
+                               "--steps 100000000 --batch 16 --no_eval --out ",
+                               Folder("run"))));
   std::vector<std::pair<std::string, pid_t>> processes;
   ASSERT_TRUE(WaitUntil(*psring[0], [&] {
     processes = TrainingProcesses(Folder("run"));
@@ -239,7 +225,7 @@ TEST_F(AuthenticationTest, TheLauncherCreatesASecretThatIsNotOnACommandLine) {
     const size_t at = environment.find("PSRING_SECRET=");
     ASSERT_NE(at, std::string::npos);
     secrets.push_back(environment.substr(at + 14, 32));
-    EXPECT_FALSE(absl::StrContains(Slurp(absl::StrCat("/proc/", pid, "/cmdline")), secrets.back()));
+    EXPECT_THAT(Slurp(absl::StrCat("/proc/", pid, "/cmdline")), Lacks(secrets.back()));
   }
   EXPECT_EQ(secrets[0], secrets[1]);
   EXPECT_NE(secrets[0], kTestSecret) << "a new one, although the environment has one";

@@ -5,199 +5,150 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <functional>
+#include <algorithm>
+#include <iterator>
 #include <map>
+#include <ostream>
 
 #include "absl/strings/match.h"
 #include "common/io/files.h"
 #include "experiments/processes/interrupt.h"
 #include "experiments/virtual_cluster/namespaces.h"
 #include "tests/experiments/started.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
-constexpr char kCulpritSteps[] = " --model mlp-small --data synthetic --steps 4 --batch 16 --no_eval";
+constexpr char kCulpritSteps[] =
+    " --progress none --model mlp-small --data synthetic --steps 4 --batch 16 --no_eval";
+constexpr char kManySteps[] = " --model mlp-small --data synthetic --steps 10000000 --no_eval";
 
 class CulpritsTest : public LaunchTest {
  protected:
   // Starts a rank with torchrun's variables.
   std::unique_ptr<Started> Rank(const std::string& rank, const std::string& world_size,
-                                const std::string& flags, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> environment = {
-        "RANK=" + rank,          "WORLD_SIZE=" + world_size,          "LOCAL_WORLD_SIZE=",   "LOCAL_RANK=",
-        "MASTER_ADDR=127.0.0.1", absl::StrCat("MASTER_PORT=", port_), "PSRING_STORE_HOSTED="};
-    environment.insert(environment.begin(), more.begin(), more.end());
-    return std::make_unique<Started>(
-        Command(PSRING_TRAINER, absl::StrCat("--progress none ", flags, kCulpritSteps)), environment);
+                                const std::string& flags, const std::vector<std::string>& more = {},
+                                const ChildNetwork& place = {}) {
+    std::vector<std::string> environment = more;
+    for (const std::string& variable :
+         {"RANK=" + rank, "WORLD_SIZE=" + world_size, std::string("LOCAL_WORLD_SIZE="),
+          std::string("LOCAL_RANK="), absl::StrCat("MASTER_PORT=", port_),
+          std::string("MASTER_ADDR=127.0.0.1"), std::string("PSRING_STORE_HOSTED=")}) {
+      const std::string name = variable.substr(0, variable.find('=') + 1);
+      const bool given = std::ranges::any_of(more, [&](const auto& one) { return one.starts_with(name); });
+      if (!given) environment.push_back(variable);
+    }
+    return StartTrainer(flags, environment, place);
+  }
+  // Starts ranks 0 and 1 of 2.
+  StartedOnes Pair(const std::string& flags, const std::vector<std::string>& more = {}) {
+    StartedOnes ranks;
+    for (const char* rank : {"0", "1"}) ranks.push_back(Rank(rank, "2", flags, more));
+    return ranks;
   }
 
   // All ranks fail in time, each with one line that contains `parts`.
-  static void ExpectOneLineEach(StartedOnes& ranks, const std::vector<std::string>& parts) {
+  static void ExpectOneLineEach(const StartedOnes& ranks, const std::vector<std::string>& parts) {
     EXPECT_TRUE(WaitForAll(ranks));
     for (const auto& rank : ranks) {
       EXPECT_FALSE(rank->Succeeded());
-      const std::string& says = rank->errors();
-      EXPECT_EQ(std::count(says.begin(), says.end(), '\n'), 1) << says;
-      for (const std::string& part : parts) EXPECT_TRUE(absl::StrContains(says, part)) << says;
+      EXPECT_THAT(rank->errors(), IsOneLine());
+      for (const std::string& part : parts) EXPECT_THAT(rank->errors(), Has(part));
     }
   }
 
   int port_ = FreePort();
 };
 
-// Starts a job for each way to meet, and several jobs at once, because these tests mostly wait.
-class CulpritsEverywhereTest : public CulpritsTest {
- protected:
-  struct Job {
-    std::string file;  // empty: they meet at a port
-    StartedOnes ranks;
-  };
-  // `start(meeting)`: starts the ranks of a job with these flags.
-  void StartJobs(const std::function<StartedOnes(const std::string& meeting)>& start) {
-    port_ = FreePort();
-    jobs_.push_back({"", start("--rendezvous env://")});
-    const std::string file = Folder(absl::StrCat("meet", jobs_.size()));
-    jobs_.push_back({file, start(absl::StrCat("--rendezvous file://", file))});
-  }
-  // All ranks of all jobs succeed and leave no files.
-  void ExpectSuccess() {
-    for (Job& job : jobs_) {
-      SCOPED_TRACE(job.file);
-      EXPECT_TRUE(WaitForAll(job.ranks));
-      for (const auto& rank : job.ranks) EXPECT_TRUE(rank->Succeeded()) << rank->Story();
-      EXPECT_FALSE(std::filesystem::exists(job.file));
-    }
-    jobs_.clear();
-  }
-  void ExpectOneLineOfEachRank(const std::vector<std::string>& parts) {
-    for (Job& job : jobs_) {
-      SCOPED_TRACE(job.file);
-      ExpectOneLineEach(job.ranks, parts);
-    }
-    jobs_.clear();
-  }
-
-  std::vector<Job> jobs_;
+struct OneRank {
+  const char *rank, *world_size;
+  std::string flags = "";
+  std::vector<std::string> environment = {};
 };
+struct CulpritJob {
+  std::string name;
+  std::vector<OneRank> ranks;
+  std::string flags = "--timeout 20";
+  std::vector<std::string> says;  // on each rank; empty: it succeeds
+};
+void PrintTo(const CulpritJob& job, std::ostream* out) { *out << job.name; }
 
-TEST_F(CulpritsEverywhereTest, ACorrectJobSucceeds) {
-  StartJobs([&](const std::string& meeting) {
-    StartedOnes ranks;
-    for (const char* rank : {"0", "1"}) ranks.push_back(Rank(rank, "2", meeting + " --strategy ring"));
-    return ranks;
-  });
-  ExpectSuccess();
-}
+class CulpritsEverywhereTest : public CulpritsTest, public testing::WithParamInterface<CulpritJob> {};
 
-TEST_F(CulpritsEverywhereTest, AMissingRank) {
-  StartJobs([&](const std::string& meeting) {
-    StartedOnes ranks;
-    for (const char* rank : {"0", "2"}) {
-      ranks.push_back(Rank(rank, "3", meeting + " --strategy ring --timeout 3"));
+// One job meets at a port, one in a file, at once, because they mostly wait.
+TEST_P(CulpritsEverywhereTest, EveryRankEndsAsItShould) {
+  const CulpritJob& job = GetParam();
+  const std::string file = Folder("meet");
+  std::map<std::string, StartedOnes> jobs;
+  for (const std::string& meeting : {std::string("env://"), "file://" + file}) {
+    for (const OneRank& one : job.ranks) {
+      jobs[meeting].push_back(
+          Rank(one.rank, one.world_size,
+               absl::StrCat("--strategy ring --rendezvous ", meeting, " ", one.flags, " ", job.flags,
+                            absl::StrContains(job.flags, "--steps") ? "" : kCulpritSteps),
+               one.environment));
     }
-    return ranks;
-  });
-  ExpectOneLineOfEachRank({"waited 3 s for rank 1", "rank 1 never joined"});
-}
-
-TEST_F(CulpritsEverywhereTest, TwoProcessesWithTheSameRank) {
-  StartJobs([&](const std::string& meeting) {
-    StartedOnes ranks;
-    for (const char* rank : {"0", "1", "1"}) {
-      ranks.push_back(Rank(rank, "3", meeting + " --strategy ring --timeout 3"));
-    }
-    return ranks;
-  });
-  ExpectOneLineOfEachRank({"claims to be rank 1, which is taken by"});
-}
-
-TEST_F(CulpritsEverywhereTest, DifferentWorldSizes) {
-  StartJobs([&](const std::string& meeting) {
-    StartedOnes ranks;
-    ranks.push_back(Rank("0", "2", meeting + " --strategy ring --timeout 20"));
-    ranks.push_back(Rank("1", "3", meeting + " --strategy ring --timeout 20"));
-    return ranks;
-  });
-  ExpectOneLineOfEachRank({"the world size of rank ", " is 2", " is 3"});
-}
-
-// A job of one rank does not wait for others.
-TEST_F(CulpritsEverywhereTest, WorldSizeOneOnlyOnRankZero) {
-  const std::string flags =
-      " --strategy ring --model mlp-small --data synthetic --steps 10000000 --no_eval --timeout 20";
-  StartJobs([&](const std::string& meeting) {
-    StartedOnes ranks;
-    for (const char* rank : {"0", "1"}) {
-      ranks.push_back(std::make_unique<Started>(
-          Command(PSRING_TRAINER, absl::StrCat("--progress none ", meeting, flags)),
-          std::vector<std::string>{absl::StrCat("RANK=", rank),
-                                   absl::StrCat("WORLD_SIZE=", rank == std::string("0") ? 1 : 2),
-                                   "LOCAL_WORLD_SIZE=", "LOCAL_RANK=", "MASTER_ADDR=127.0.0.1",
-                                   absl::StrCat("MASTER_PORT=", port_), "PSRING_STORE_HOSTED="}));
-    }
-    return ranks;
-  });
-  ExpectOneLineOfEachRank({"the world size of rank ", " is 2", " is 1"});
-}
-
-TEST_F(CulpritsEverywhereTest, DifferentModelOrFlagsOnOneRank) {
-  for (const std::string other : {"--model mlp", "--lr 0.5", "--seed 7"}) {
-    SCOPED_TRACE(other);
-    const std::string flags =
-        " --strategy ring --data synthetic --steps 4 --batch 16 --no_eval --timeout 20 ";
-    const std::string usual = other == "--model mlp" ? "--model mlp-small" : "";
-    StartJobs([&](const std::string& meeting) {
-      StartedOnes ranks;
-      for (const char* rank : {"0", "1", "2"}) {
-        ranks.push_back(std::make_unique<Started>(
-            Command(PSRING_TRAINER, absl::StrCat("--progress none ", meeting, flags,
-                                                 std::string(rank) == "2" ? other : usual)),
-            std::vector<std::string>{absl::StrCat("RANK=", rank), "WORLD_SIZE=3", "LOCAL_WORLD_SIZE=",
-                                     "MASTER_ADDR=127.0.0.1", absl::StrCat("MASTER_PORT=", port_)}));
-      }
-      return ranks;
-    });
-    ExpectOneLineOfEachRank({"rank 2 was started with "});
   }
+  for (const auto& [meeting, ranks] : jobs) {
+    SCOPED_TRACE(meeting);
+    job.says.empty() ? ExpectSuccess(ranks) : ExpectOneLineEach(ranks, job.says);
+  }
+  EXPECT_TRUE(!job.says.empty() || !std::filesystem::exists(file));
 }
 
-TEST_F(CulpritsEverywhereTest, AClockOffByAnHour) {
-  const auto job_of = [&](bool complete) {
-    return [this, complete](const std::string& meeting) {
-      const std::string flags = absl::StrCat(meeting, " --strategy ring --timeout ", complete ? 20 : 3);
-      StartedOnes ranks;
-      ranks.push_back(Rank("0", "3", flags));
-      ranks.push_back(Rank("1", "3", flags, {absl::StrCat("LD_PRELOAD=", PSRING_CLOCK_OFF)}));
-      if (complete) ranks.push_back(Rank("2", "3", flags));
-      return ranks;
-    };
-  };
-  StartJobs(job_of(/*complete=*/true));
-  ExpectSuccess();
-  StartJobs(job_of(/*complete=*/false));
-  ExpectOneLineOfEachRank({"rank 2 never joined"});
-}
+const std::vector<std::string> kAnHourOff = {absl::StrCat("LD_PRELOAD=", PSRING_CLOCK_OFF)};
+const std::string kOtherModel =
+    "--timeout 20 --progress none --data synthetic --steps 4 --batch 16 --no_eval";
+INSTANTIATE_TEST_SUITE_P(Jobs, CulpritsEverywhereTest,
+                         testing::Values(CulpritJob{.name = "Correct", .ranks = {{"0", "2"}, {"1", "2"}}},
+                                         CulpritJob{.name = "AMissingRank",
+                                                    .ranks = {{"0", "3"}, {"2", "3"}},
+                                                    .flags = "--timeout 3",
+                                                    .says = {"waited 3 s for rank 1", "rank 1 never joined"}},
+                                         CulpritJob{.name = "TwoProcessesWithTheSameRank",
+                                                    .ranks = {{"0", "3"}, {"1", "3"}, {"1", "3"}},
+                                                    .flags = "--timeout 3",
+                                                    .says = {"claims to be rank 1, which is taken by"}},
+                                         CulpritJob{.name = "DifferentWorldSizes",
+                                                    .ranks = {{"0", "2"}, {"1", "3"}},
+                                                    .says = {"the world size of rank ", " is 2", " is 3"}},
+                                         // A job of one rank does not wait for others.
+                                         CulpritJob{.name = "WorldSizeOneOnlyOnRankZero",
+                                                    .ranks = {{"0", "1"}, {"1", "2"}},
+                                                    .flags = absl::StrCat("--timeout 20", kManySteps),
+                                                    .says = {"the world size of rank ", " is 2", " is 1"}},
+                                         CulpritJob{.name = "AnotherModelOnOneRank",
+                                                    .ranks = {{"0", "3", "--model mlp-small"},
+                                                              {"1", "3", "--model mlp-small"},
+                                                              {"2", "3"}},
+                                                    .flags = kOtherModel,
+                                                    .says = {"rank 2 was started with "}},
+                                         CulpritJob{.name = "AnotherRateOnOneRank",
+                                                    .ranks = {{"0", "3"}, {"1", "3"}, {"2", "3", "--lr 0.5"}},
+                                                    .says = {"rank 2 was started with "}},
+                                         CulpritJob{.name = "AnotherSeedOnOneRank",
+                                                    .ranks = {{"0", "3"}, {"1", "3"}, {"2", "3", "--seed 7"}},
+                                                    .says = {"rank 2 was started with "}},
+                                         CulpritJob{
+                                             .name = "AClockOffByAnHour",
+                                             .ranks = {{"0", "3"}, {"1", "3", "", kAnHourOff}, {"2", "3"}}},
+                                         CulpritJob{.name = "AMissingRankAndAClockOffByAnHour",
+                                                    .ranks = {{"0", "3"}, {"1", "3", "", kAnHourOff}},
+                                                    .flags = "--timeout 3",
+                                                    .says = {"rank 2 never joined"}}),
+                         [](const auto& info) { return info.param.name; });
 
 // Entries of a killed run in the file do not count as members of the next run.
 TEST_F(CulpritsTest, AFileOfAKilledRun) {
-  const std::string meeting = absl::StrCat("--strategy ring --rendezvous file://", folder_, "/meet");
-  StartedOnes killed;
-  for (const char* rank : {"0", "1"}) {
-    killed.push_back(std::make_unique<Started>(
-        Command(PSRING_TRAINER,
-                absl::StrCat(meeting, " --model mlp-small --data synthetic --steps 10000000 --no_eval")),
-        std::vector<std::string>{absl::StrCat("RANK=", rank), "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2"}));
-  }
+  const std::string meeting = absl::StrCat("--strategy ring --rendezvous file://", Folder("meet"));
+  const StartedOnes killed = Pair(meeting + kManySteps);
   ASSERT_TRUE(WaitUntil(killed, [&] { return absl::StrContains(killed[0]->output(), "step "); }))
       << killed[0]->Story();
   for (const auto& rank : killed) rank->Signal(SIGKILL);
   EXPECT_TRUE(WaitForAll(killed));
   EXPECT_TRUE(std::filesystem::exists(Folder("meet")));
-  StartedOnes ranks;
-  for (const char* rank : {"0", "1"}) ranks.push_back(Rank(rank, "2", meeting));
-  EXPECT_TRUE(WaitForAll(ranks));
-  for (const auto& rank : ranks) EXPECT_TRUE(rank->Succeeded()) << rank->Story();
+  ExpectSuccess(Pair(meeting + kCulpritSteps));
   EXPECT_FALSE(std::filesystem::exists(Folder("meet")));
 }
 
@@ -209,9 +160,8 @@ TEST_F(CulpritsTest, TwoRunsAtTheSameTimeOnOneFile) {
     SCOPED_TRACE(alike);
     StartedOnes ranks;
     for (const char* seed : {"3", "4"}) {
-      for (const char* rank : {"0", "1"}) {
-        ranks.push_back(Rank(rank, "2", absl::StrCat(meeting, " --seed ", alike ? "3" : seed)));
-      }
+      StartedOnes pair = Pair(absl::StrCat(meeting, " --seed ", alike ? "3" : seed, kCulpritSteps));
+      std::ranges::move(pair, std::back_inserter(ranks));
     }
     EXPECT_TRUE(WaitForAll(ranks));
     int succeeded = 0, turned_away = 0, late = 0;
@@ -220,7 +170,7 @@ TEST_F(CulpritsTest, TwoRunsAtTheSameTimeOnOneFile) {
       succeeded += rank->Succeeded();
       turned_away += absl::StrContains(says, "; concurrent runs need different files");
       if (rank->Succeeded()) continue;
-      EXPECT_EQ(std::count(says.begin(), says.end(), '\n'), 1) << says;
+      EXPECT_THAT(says, IsOneLine());
       // On a busy machine a rank may start after its partner was rejected and the others have ended.
       const bool never_met = absl::StrContains(says, " never joined");
       late += never_met;
@@ -251,11 +201,9 @@ TEST_F(CulpritsTest, AMasterThatCannotBeReached) {
   for (const std::string& master : {std::string("127.0.0.1"), Namespaces::Address(77)}) {
     if (master != "127.0.0.1" && machines == nullptr) continue;
     for (const char* rank : {"1", "2"}) {
-      jobs[master].push_back(std::make_unique<Started>(
-          Command(PSRING_TRAINER, absl::StrCat("--progress none --strategy ring --timeout 3", kCulpritSteps)),
-          std::vector<std::string>{absl::StrCat("RANK=", rank), "WORLD_SIZE=3", "LOCAL_WORLD_SIZE=",
-                                   "MASTER_ADDR=" + master, absl::StrCat("MASTER_PORT=", port_)},
-          master == "127.0.0.1" ? ChildNetwork() : machines->node(0)));
+      jobs[master].push_back(Rank(rank, "3", absl::StrCat("--strategy ring --timeout 3", kCulpritSteps),
+                                  {"MASTER_ADDR=" + master},
+                                  master == "127.0.0.1" ? ChildNetwork() : machines->node(0)));
     }
   }
   for (auto& [master, ranks] : jobs) {
@@ -266,24 +214,14 @@ TEST_F(CulpritsTest, AMasterThatCannotBeReached) {
 
 TEST_F(CulpritsTest, RankZeroOnAnotherMachineThanMasterAddr) {
   StartedOnes ranks;
-  ranks.push_back(std::make_unique<Started>(
-      Command(PSRING_TRAINER,
-              absl::StrCat("--progress none --bind 127.0.0.1 --strategy ring --timeout 3", kCulpritSteps)),
-      std::vector<std::string>{"RANK=0", "WORLD_SIZE=3", "LOCAL_WORLD_SIZE=",
-                               "MASTER_ADDR=no-such-host.invalid", "MASTER_PORT=29500"}));
+  ranks.push_back(Rank("0", "3", absl::StrCat("--bind 127.0.0.1 --strategy ring --timeout 3", kCulpritSteps),
+                       {"MASTER_ADDR=no-such-host.invalid"}));
   ExpectOneLineEach(ranks, {"no-such-host.invalid"});
 }
 
 TEST_F(CulpritsTest, AServerBesideRankZeroEndsWithItsTrainer) {
-  StartedOnes ranks;
-  for (const char* rank : {"0", "1"}) {
-    ranks.push_back(std::make_unique<Started>(
-        Command(PSRING_TRAINER,
-                "--strategy ps-sync --model mlp-small --data synthetic --steps 1000000 --no_eval "
-                "--timeout 20"),
-        std::vector<std::string>{absl::StrCat("RANK=", rank), "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2",
-                                 "MASTER_ADDR=127.0.0.1", absl::StrCat("MASTER_PORT=", port_)}));
-  }
+  const StartedOnes ranks =
+      Pair(absl::StrCat("--strategy ps-sync --timeout 20", kManySteps), {"LOCAL_WORLD_SIZE=2"});
   ASSERT_TRUE(WaitUntil(ranks, [&] { return absl::StrContains(ranks[0]->output(), "step "); }))
       << ranks[0]->Story();
   const std::string children =

@@ -1,5 +1,4 @@
 // The variables, limits, names and folders that launchers and machines give to the real programs.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -8,39 +7,32 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/experiments/started.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 using testing::AnyOf;
-using testing::HasSubstr;
 using testing::Not;
 
 constexpr char kShortTraining[] = "--strategy ring --model mlp-small --data synthetic --steps 3 --no_eval";
 
+using Variables = std::vector<std::string>;
+
 class EnvironmentTest : public LaunchTest {
  protected:
-  using Words = std::vector<std::string>;
-
   // Runs `script` in /bin/sh, where $psring and $trainer are the programs, $folder is the test's and $flags
   // are of a short training.
-  std::unique_ptr<Started> Shell(const std::string& script, Words environment = {}) const {
+  std::unique_ptr<Started> Shell(const std::string& script, Variables environment = {}) const {
     for (const std::string& variable :
          {absl::StrCat("psring=", PSRING_BINARY), absl::StrCat("trainer=", PSRING_TRAINER),
           absl::StrCat("folder=", folder_), absl::StrCat("flags=", kShortTraining)}) {
       environment.push_back(variable);
     }
-    return std::make_unique<Started>(Words{"/bin/sh", "-c", script}, environment);
+    return std::make_unique<Started>(std::vector<std::string>{"/bin/sh", "-c", script}, environment);
   }
-  StartedOnes RunAll(StartedOnes started) const {
-    EXPECT_TRUE(WaitForAll(started));
-    return started;
-  }
-  std::unique_ptr<Started> Run(const std::string& script, Words environment = {}) const {
-    StartedOnes one;
-    one.push_back(Shell(script, std::move(environment)));
-    EXPECT_TRUE(WaitForAll(one)) << one[0]->Story();
-    return std::move(one[0]);
+  std::unique_ptr<Started> Run(const std::string& script, Variables environment = {}) const {
+    return Ended(Shell(script, std::move(environment)));
   }
 };
 
@@ -50,15 +42,14 @@ TEST_F(EnvironmentTest, PmisRankAndSizeSufficeOnOneHost) {
   for (int rank = 0; rank < 2; ++rank) {
     ranks.push_back(Shell("$trainer $flags; exit $?", {absl::StrCat("PMI_RANK=", rank), "PMI_SIZE=2"}));
   }
-  ranks = RunAll(std::move(ranks));
-  for (const auto& rank : ranks) EXPECT_TRUE(rank->Succeeded()) << rank->Story();
-  EXPECT_THAT(ranks[0]->output(), HasSubstr("3 steps in"));
+  ExpectSuccess(ranks);
+  EXPECT_THAT(ranks[0]->output(), Has("3 steps in"));
 }
 
 class SrunTest : public EnvironmentTest {
  protected:
   // The variables of a step with a PMI plugin, whose nodes are this one.
-  Words Step(int process, const std::string& tasks_per_node) const {
+  Variables Step(int process, const std::string& tasks_per_node) const {
     return {absl::StrCat("SLURM_PROCID=", process),
             "SLURM_STEP_NUM_TASKS=2",
             "SLURM_LOCALID=0",
@@ -75,8 +66,7 @@ class SrunTest : public EnvironmentTest {
 TEST_F(SrunTest, AStepWithAPmiPluginTrains) {
   StartedOnes ranks;
   for (int rank = 0; rank < 2; ++rank) ranks.push_back(Shell("exec $trainer $flags", Step(rank, "1(x2)")));
-  ranks = RunAll(std::move(ranks));
-  for (const auto& rank : ranks) EXPECT_TRUE(rank->Succeeded()) << rank->Story();
+  ExpectSuccess(ranks);
 }
 
 TEST_F(SrunTest, AStepWithAPmiPluginTellsNodesTheirNumbersAndAddress) {
@@ -87,8 +77,7 @@ TEST_F(SrunTest, AStepWithAPmiPluginTellsNodesTheirNumbersAndAddress) {
               "--bind 127.0.0.1 -b 4K -e 4K -n 1 -w 0 --rounds 1 --timeout 20 --out $folder/run",
               Step(node, "1(x2)")));
   }
-  nodes = RunAll(std::move(nodes));
-  for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
+  ExpectSuccess(nodes);
 }
 
 // A network of its own with two addresses, in which the name service is unreachable. `more`: other commands.
@@ -109,7 +98,7 @@ TEST_F(EnvironmentTest, AnIpv6AddressIsAnAddress) {
     const auto shell = Run(InANetwork("ip addr add fd00:7::1/64 dev a0 nodad", kTwoRanks),
                            {absl::StrCat("MASTER_ADDR=", host)});
     if (shell->EndedWith(77) || shell->EndedWith(1)) GTEST_SKIP() << "no networks here: " << shell->Story();
-    EXPECT_THAT(shell->output(), HasSubstr("3 steps in")) << host;
+    EXPECT_THAT(shell->output(), Has("3 steps in")) << host;
   }
 }
 
@@ -119,8 +108,8 @@ TEST_F(EnvironmentTest, AHostThatIsNeverResolvedIsNamed) {
     const auto shell =
         Run(InANetwork(addresses, kTwoRanks), {"MASTER_ADDR=no-such-host.invalid", "more=--timeout 1"});
     if (shell->EndedWith(77) || shell->EndedWith(1)) GTEST_SKIP() << "no networks here: " << shell->Story();
-    EXPECT_THAT(shell->output(), HasSubstr("waited 1 s for an address of host 'no-such-host.invalid'"));
-    EXPECT_THAT(shell->output(), Not(HasSubstr("--interface NAME")));
+    EXPECT_THAT(shell->output(), Has("waited 1 s for an address of host 'no-such-host.invalid'"));
+    EXPECT_THAT(shell->output(), Lacks("--interface NAME"));
   }
 }
 
@@ -137,7 +126,7 @@ TEST_F(EnvironmentTest, AHostIsAwaited) {
   std::ofstream(Folder("hosts"), std::ios::app) << "10.78.2.1 late-host\n";
   ASSERT_TRUE(WaitForAll(one));
   if (one[0]->EndedWith(77) || one[0]->EndedWith(1)) GTEST_SKIP() << "no networks here: " << one[0]->Story();
-  EXPECT_THAT(one[0]->output(), HasSubstr("3 steps in"));
+  EXPECT_THAT(one[0]->output(), Has("3 steps in"));
 }
 
 // A control group of this test. Removed by the destructor.
@@ -178,9 +167,9 @@ TEST_F(EnvironmentTest, ALimitOfProcessesIsNamedAndNothingAborts) {
       continue;
     }
     EXPECT_TRUE(shell->EndedWith(1) || shell->EndedWith(2)) << shell->Story();
-    EXPECT_THAT(shell->errors(), HasSubstr("pids.max is ")) << shell->Story();
-    EXPECT_THAT(shell->errors(), AnyOf(HasSubstr("raise it to "), HasSubstr("ork"))) << shell->Story();
-    EXPECT_THAT(shell->errors(), Not(AnyOf(HasSubstr("terminate called"), HasSubstr("SIGABRT"))));
+    EXPECT_THAT(shell->errors(), Has("pids.max is ")) << shell->Story();
+    EXPECT_THAT(shell->errors(), AnyOf(Has("raise it to "), Has("ork"))) << shell->Story();
+    EXPECT_THAT(shell->errors(), Not(AnyOf(Has("terminate called"), Has("SIGABRT"))));
   }
 }
 
@@ -205,7 +194,7 @@ TEST_F(EnvironmentTest, ATemporaryFolderThatCannotBeUsedIsNamed) {
   if (shell->Succeeded()) return;  // it needed none
   EXPECT_THAT(
       shell->errors(),
-      HasSubstr("cannot create a folder in /no/such/place (TMPDIR): No such file or directory; set TMPDIR"));
+      Has("cannot create a folder in /no/such/place (TMPDIR): No such file or directory; set TMPDIR"));
 }
 
 }  // namespace

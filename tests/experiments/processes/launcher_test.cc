@@ -2,6 +2,7 @@
 #include "experiments/processes/launcher.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,7 +15,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
+#include "experiments/processes/interrupt.h"
 #include "tests/eventually.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -91,7 +94,7 @@ TEST_F(LauncherTest, RestartsAreCountedOverAllChildren) {
   spec.on_death = [&](int, const std::string&, bool again) { deaths += again ? 1 : 0; };
   const absl::Status status = RunChildren(spec, *interrupt_);
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
-  EXPECT_TRUE(absl::StrContains(status.message(), "was killed by SIGKILL")) << status;
+  EXPECT_THAT(status.message(), Has("was killed by SIGKILL"));
   EXPECT_EQ(deaths, 3);
 }
 
@@ -282,5 +285,41 @@ TEST_F(LauncherTest, NothingSurvivesTheDeathOfTheLauncher) {
   close(fds[0]);
 }
 
+class InterruptTest : public testing::Test {
+ protected:
+  void SetUp() override { signal(SIGINT, SIG_DFL); }
+  void TearDown() override {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
+  }
+  static bool Readable(const Interrupt& interrupt) {
+    pollfd fd = {interrupt.fd(), POLLIN, 0};
+    return poll(&fd, 1, 0) == 1;
+  }
+};
+
+TEST_F(InterruptTest, ReportsTheFirstSignal) {
+  const Interrupt interrupt;
+  EXPECT_TRUE(interrupt.Check().ok());
+  EXPECT_EQ(interrupt.signal(), 0);
+  for (const int signal : {SIGTERM, SIGINT}) kill(getpid(), signal);
+  EXPECT_TRUE(Readable(interrupt));
+  EXPECT_EQ(interrupt.signal(), SIGTERM);
+  EXPECT_EQ(interrupt.Check().message(), "interrupted (SIGTERM)");
+}
+
+TEST_F(InterruptTest, IgnoredSighupAndSigintStayIgnored) {
+  for (const int ignored : {SIGHUP, SIGINT}) signal(ignored, SIG_IGN);
+  {
+    const Interrupt interrupt;
+    for (const int ignored : {SIGHUP, SIGINT}) kill(getpid(), ignored);
+    EXPECT_FALSE(Readable(interrupt));
+    EXPECT_TRUE(interrupt.Check().ok());
+    kill(getpid(), SIGTERM);
+    EXPECT_EQ(interrupt.signal(), SIGTERM);
+  }
+  for (const int ignored : {SIGHUP, SIGINT}) EXPECT_EQ(signal(ignored, SIG_DFL), SIG_IGN);
+}
+
 }  // namespace
+
 }  // namespace psring

@@ -16,6 +16,7 @@
 #include "experiments/virtual_cluster/namespaces.h"
 #include "tests/experiments/started.h"
 #include "tests/experiments/training_processes.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -30,12 +31,8 @@ class LaunchersTest : public LaunchTest {
   std::string Reference(const std::string& strategy) {
     if (const auto known = references_.find(strategy); known != references_.end()) return known->second;
     const std::string folder = Folder(absl::StrCat("reference", references_.size()));
-    StartedOnes threads;
-    threads.push_back(std::make_unique<Started>(
-        Command(PSRING_TRAINER,
-                absl::StrCat(strategy, " ", kShort, " --ranks_per_process ", kRanks, " --record ", folder)),
-        std::vector<std::string>()));
-    EXPECT_TRUE(WaitForAll(threads) && threads[0]->Succeeded()) << threads[0]->Story();
+    Succeeded(StartTrainer(
+        absl::StrCat(strategy, " ", kShort, " --ranks_per_process ", kRanks, " --record ", folder)));
     return references_[strategy] = TheWeights(folder);
   }
 
@@ -53,13 +50,10 @@ class LaunchersTest : public LaunchTest {
     for (const std::string& strategy : kStrategies) {
       SCOPED_TRACE(strategy);
       const std::string folder = Folder(absl::StrCat("launched", number++));
-      StartedOnes launched;
-      launched.push_back(std::make_unique<Started>(
-          Command(Words(launcher).front(),
-                  absl::StrCat(launcher.substr(launcher.find(' ')), " ", PSRING_TRAINER, " ", strategy, " ",
-                               kShort, " --record ", folder, more)),
-          environment));
-      EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded()) << launched[0]->Story();
+      Succeeded(StartProgram(Words(launcher).front(),
+                             absl::StrCat(launcher.substr(launcher.find(' ')), " ", PSRING_TRAINER, " ",
+                                          strategy, " ", kShort, " --record ", folder, more),
+                             environment));
       EXPECT_EQ(TheWeights(folder), Reference(strategy));
     }
   }
@@ -78,11 +72,18 @@ class NamespacesLaunchTest : public LaunchersTest {
   }
 
   std::unique_ptr<Started> Node(int node, const std::string& arguments) {
-    return std::make_unique<Started>(
-        Command(PSRING_BINARY, absl::StrCat("train ", arguments, " --nnodes 2 --node_rank ", node,
-                                            " --master_addr ", Namespaces::Address(0),
-                                            node == 0 ? absl::StrCat(" --out ", folder_, "/run") : "")),
-        std::vector<std::string>(), machines_->node(node));
+    return StartPsring(
+        absl::StrCat("train ", arguments, " --nnodes 2 --node_rank ", node, " --master_addr ",
+                     Namespaces::Address(0), node == 0 ? absl::StrCat(" --out ", folder_, "/run") : ""),
+        {}, machines_->node(node));
+  }
+
+  // Node 0 and node 1, which is started first.
+  StartedOnes Nodes(const std::string& arguments, const std::string& of_node_1 = "") {
+    StartedOnes nodes;
+    nodes.push_back(Node(1, absl::StrCat(arguments, " ", of_node_1)));
+    nodes.insert(nodes.begin(), Node(0, arguments));
+    return nodes;
   }
 
   Interrupt interrupt_;
@@ -96,13 +97,9 @@ TEST_F(NamespacesLaunchTest, TwoMachinesWithTorchrunsFlagsTrainToTheSameWeights)
       if (!serves && !placement.empty()) continue;
       SCOPED_TRACE(strategy + placement);
       std::filesystem::remove_all(Folder("run"));
-      StartedOnes nodes;
-      for (int node : {1, 0}) {
-        nodes.push_back(Node(node, absl::StrCat(strategy, placement, " ", kShort, " --nproc_per_node 2")));
-      }
-      EXPECT_TRUE(WaitForAll(nodes));
-      for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
-      EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "on 2 machines")) << nodes[1]->output();
+      const StartedOnes nodes = Nodes(absl::StrCat(strategy, placement, " ", kShort, " --nproc_per_node 2"));
+      ExpectSuccess(nodes);
+      EXPECT_THAT(nodes[0]->output(), Has("on 2 machines"));
       EXPECT_EQ(TheWeights(Folder("run")), Reference(strategy));
     }
   }
@@ -113,39 +110,27 @@ TEST_F(NamespacesLaunchTest, OneProcessForAllDevicesOfAMachineTrainsToTheSameWei
                                             std::pair(kStrategies[1], " --server_placement rank0")}) {
     SCOPED_TRACE(strategy + placement);
     std::filesystem::remove_all(Folder("run"));
-    StartedOnes nodes;
-    for (int node : {1, 0})
-      nodes.push_back(Node(node, absl::StrCat(strategy, placement, " ", kShort, " --ranks_per_process 2")));
-    EXPECT_TRUE(WaitForAll(nodes));
-    for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
+    ExpectSuccess(Nodes(absl::StrCat(strategy, placement, " ", kShort, " --ranks_per_process 2")));
     EXPECT_EQ(TheWeights(Folder("run")), Reference(strategy));
   }
 }
 
 // With one process per rank, and with one per machine.
 TEST_F(LaunchersTest, MachinesOnTheLoopbackAddUpTheirGradients) {
-  StartedOnes single;
-  single.push_back(std::make_unique<Started>(
-      Command(PSRING_BINARY, absl::StrCat("train --strategy single --reference_workers 2 --micro_batches 2 ",
-                                          kShort, " --out ", Folder("single"))),
-      std::vector<std::string>()));
-  ASSERT_TRUE(WaitForAll(single) && single[0]->Succeeded()) << single[0]->Story();
+  const auto single =
+      Succeeded(StartPsring(absl::StrCat("train --strategy single --reference_workers 2 --micro_batches 2 ",
+                                         kShort, " --out ", Folder("single"))));
   for (const std::string layout : {"--nproc_per_node 2", "--ranks_per_process 2"}) {
     SCOPED_TRACE(layout);
     std::filesystem::remove_all(Folder("run"));
     const int port = FreePort();
     StartedOnes nodes;
     for (const int node : {1, 0}) {
-      nodes.push_back(std::make_unique<Started>(
-          Command(PSRING_BINARY,
-                  absl::StrCat(
-                      "train ", kStrategies[1], " --local_aggregation --server_placement rank0 ", kShort, " ",
-                      layout, " --nnodes 2 --master_addr 127.0.0.1 --bind 127.0.0.1 --master_port ", port,
-                      " --node_rank ", node, node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")),
-          std::vector<std::string>()));
+      nodes.push_back(StartPsring(absl::StrCat(
+          "train ", kStrategies[1], " --local_aggregation --server_placement rank0 ", kShort, " ", layout,
+          OnLoopback(node, port), node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")));
     }
-    EXPECT_TRUE(WaitForAll(nodes));
-    for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
+    ExpectSuccess(nodes);
     EXPECT_EQ(TheWeights(Folder("run")), Weights(Folder("single")).front());
   }
 }
@@ -164,20 +149,18 @@ TEST_F(LaunchersTest, ConvertsTimesToNode0sClock) {
   const int port = FreePort();
   for (const int node : {0, 1}) {
     std::vector<std::string> command = node == 0 ? std::vector<std::string>() : elsewhen;
-    for (const std::string& word :
-         Command(PSRING_BINARY,
-                 absl::StrCat(
-                     "train --strategy ring --model mlp-small --data synthetic --steps 40 --no_eval "
-                     "--timeout 20 --nproc_per_node 1 --nnodes 2 --master_addr 127.0.0.1 --bind 127.0.0.1 ",
-                     "--master_port ", port, " --node_rank ", node,
-                     node == 0 ? absl::StrCat(" --out ", Folder("run")) : ""))) {
+    for (const std::string& word : Command(
+             PSRING_BINARY,
+             absl::StrCat("train --strategy ring --model mlp-small --data synthetic --steps 40 --no_eval "
+                          "--timeout 20 --nproc_per_node 1",
+                          OnLoopback(node, port), node == 0 ? absl::StrCat(" --out ", Folder("run")) : ""))) {
       command.push_back(word);
     }
     nodes.push_back(std::make_unique<Started>(command, std::vector<std::string>()));
   }
   EXPECT_TRUE(WaitForAll(nodes));
   for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
-  EXPECT_TRUE(absl::StrContains(nodes[0]->output(), "clocks agree within ")) << nodes[0]->output();
+  EXPECT_THAT(nodes[0]->output(), Has("clocks agree within "));
 
   std::map<int64_t, std::vector<std::pair<double, double>>>
       steps;  // when each rank began and ended it, in ms
@@ -219,20 +202,12 @@ TEST_F(NamespacesLaunchTest, AProcessKilledOnAnotherMachineRestartsAll) {
   const std::string training =
       "--model mlp-small --data synthetic --steps 150 --batch 16 --no_eval --timeout 20 "
       "--strategy ring";
-  StartedOnes undisturbed;
-  undisturbed.push_back(std::make_unique<Started>(
-      Command(PSRING_TRAINER,
-              absl::StrCat(training, " --ranks_per_process 4 --record ", Folder("undisturbed"))),
-      std::vector<std::string>()));
-  ASSERT_TRUE(WaitForAll(undisturbed) && undisturbed[0]->Succeeded()) << undisturbed[0]->Story();
+  const auto undisturbed = Succeeded(
+      StartTrainer(absl::StrCat(training, " --ranks_per_process 4 --record ", Folder("undisturbed"))));
 
-  StartedOnes nodes;
-  for (int node : {0, 1}) {
-    nodes.push_back(Node(
-        node,
-        absl::StrCat(training, " --jitter_ms 2 --nproc_per_node 2 --checkpoint_every 10 --max_restarts 2",
-                     " --checkpoint_dir ", Folder("checkpoints"))));
-  }
+  const StartedOnes nodes =
+      Nodes(absl::StrCat(training, " --jitter_ms 2 --nproc_per_node 2 --checkpoint_every 10 --max_restarts 2",
+                         " --checkpoint_dir ", Folder("checkpoints")));
   pid_t before = 0;
   for (const int64_t step : {10, 70}) {
     ASSERT_TRUE(AwaitCheckpoint(Folder("checkpoints"), step)) << nodes[0]->Story() << nodes[1]->Story();
@@ -241,10 +216,8 @@ TEST_F(NamespacesLaunchTest, AProcessKilledOnAnotherMachineRestartsAll) {
     kill(trainer, SIGKILL);
     before = trainer;
   }
-  EXPECT_TRUE(WaitForAll(nodes));
-  for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
-  EXPECT_TRUE(absl::StrContains(nodes[0]->output(), "was killed by SIGKILL")) << nodes[0]->output();
-  EXPECT_TRUE(absl::StrContains(nodes[0]->output(), "0 restarts are left")) << nodes[0]->output();
+  ExpectSuccess(nodes);
+  EXPECT_THAT(nodes[0]->output(), Has("was killed by SIGKILL", "0 restarts are left"));
   EXPECT_EQ(TheWeights(Folder("run")), TheWeights(Folder("undisturbed")));
 }
 
@@ -262,49 +235,38 @@ TEST_F(LaunchersTest, ARankThatDiesOnAnotherMachineBeforeItJoinsIsNamedBeforeThe
   const int port = FreePort();
   StartedOnes nodes;
   for (const int node : {0, 1}) {
-    nodes.push_back(std::make_unique<Started>(
-        Command(node == 0 ? PSRING_BINARY : (binaries / "psring").string(),
-                absl::StrCat("train --strategy ps-async --model mlp-small --data synthetic --steps 5 --batch "
-                             "16 --no_eval --timeout 100 --nproc_per_node 2 --nnodes 2 --master_addr "
-                             "127.0.0.1 --bind 127.0.0.1 --master_port ",
-                             port, " --node_rank ", node,
-                             node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")),
-        std::vector<std::string>()));
+    nodes.push_back(StartProgram(
+        node == 0 ? PSRING_BINARY : (binaries / "psring").string(),
+        absl::StrCat("train --strategy ps-async --model mlp-small --data synthetic --steps 5 --batch "
+                     "16 --no_eval --timeout 100 --nproc_per_node 2",
+                     OnLoopback(node, port), node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")));
   }
   ASSERT_TRUE(WaitForAll(nodes)) << nodes[0]->Story() << nodes[1]->Story();
   for (const auto& node : nodes) {
     EXPECT_FALSE(node->Succeeded());
-    EXPECT_TRUE(absl::StrContains(node->errors(), "rank 3 was killed by SIGKILL (Killed) on node 1"))
-        << node->Story();
+    EXPECT_THAT(node->errors(), Has("rank 3 was killed by SIGKILL (Killed) on node 1")) << node->Story();
   }
 }
 
 TEST_F(NamespacesLaunchTest, ANodeThatEndsEndsTheJobDespiteMaxRestarts) {
-  StartedOnes nodes;
-  for (int node : {0, 1}) {
-    nodes.push_back(
-        Node(node, absl::StrCat("--model mlp-small --data synthetic --steps 100000 --batch 16 --no_eval "
-                                "--timeout 20 --strategy ring --nproc_per_node 1 --max_restarts 2 "
-                                "--checkpoint_every 10 --checkpoint_dir ",
-                                Folder("checkpoints"))));
-  }
+  const StartedOnes nodes = Nodes(
+      absl::StrCat("--model mlp-small --data synthetic --steps 100000 --batch 16 --no_eval --timeout 20 "
+                   "--strategy ring --nproc_per_node 1 --max_restarts 2 --checkpoint_every 10 "
+                   "--checkpoint_dir ",
+                   Folder("checkpoints")));
   ASSERT_TRUE(AwaitCheckpoint(Folder("checkpoints"), 10)) << nodes[0]->Story() << nodes[1]->Story();
   nodes[1]->Signal(SIGTERM);
   EXPECT_TRUE(WaitForAll(nodes));
   EXPECT_FALSE(nodes[0]->Succeeded());
-  EXPECT_TRUE(absl::StrContains(nodes[0]->errors(), "node 1")) << nodes[0]->Story();
-  EXPECT_FALSE(absl::StrContains(nodes[0]->output(), "started again")) << nodes[0]->output();
+  EXPECT_THAT(nodes[0]->errors(), Has("node 1")) << nodes[0]->Story();
+  EXPECT_THAT(nodes[0]->output(), Lacks("started again"));
 }
 
 TEST_F(NamespacesLaunchTest, ADedicatedServerRunsOnTheLastMachine) {
-  StartedOnes nodes;
-  for (int node : {0, 1}) {
-    nodes.push_back(Node(
-        node, absl::StrCat(kStrategies[1], " --server_placement dedicated ", kShort, " --nproc_per_node 4")));
-  }
-  EXPECT_TRUE(WaitForAll(nodes));
-  for (const auto& node : nodes) EXPECT_TRUE(node->Succeeded()) << node->Story();
-  EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "1 process on this node")) << nodes[1]->output();
+  const StartedOnes nodes =
+      Nodes(absl::StrCat(kStrategies[1], " --server_placement dedicated ", kShort, " --nproc_per_node 4"));
+  ExpectSuccess(nodes);
+  EXPECT_THAT(nodes[1]->output(), Has("1 process on this node"));
   EXPECT_EQ(TheWeights(Folder("run")), Reference(kStrategies[1]));
 }
 
@@ -312,35 +274,29 @@ TEST_F(NamespacesLaunchTest, ALostNodeIsNamedAndEndsAll) {
   for (const int victim : {0, 1}) {
     SCOPED_TRACE(victim);
     std::filesystem::remove_all(Folder("run"));
-    StartedOnes nodes;
-    for (int node : {0, 1}) {
-      nodes.push_back(Node(node, absl::StrCat("--strategy ring --model mlp-small --data synthetic --no_eval "
-                                              "--steps 1000000 --nproc_per_node 2 --timeout 20 "
-                                              "--checkpoint_every 10 --checkpoint_dir ",
-                                              Folder(absl::StrCat("checkpoints", victim)))));
-    }
-    ASSERT_TRUE(
-        WaitUntil(nodes, [&] { return HasCheckpoint(Folder(absl::StrCat("checkpoints", victim)), 10); }))
+    const std::string checkpoints = Folder(absl::StrCat("checkpoints", victim));
+    const StartedOnes nodes = Nodes(absl::StrCat(
+        "--strategy ring --model mlp-small --data synthetic --no_eval --steps 1000000 --nproc_per_node 2 "
+        "--timeout 20 --checkpoint_every 10 --checkpoint_dir ",
+        checkpoints));
+    ASSERT_TRUE(WaitUntil(nodes, [&] { return HasCheckpoint(checkpoints, 10); }))
         << nodes[0]->Story() << nodes[1]->Story();
-    EXPECT_TRUE(absl::StrContains(nodes[1]->output(), "2 processes on this node")) << nodes[1]->Story();
+    EXPECT_THAT(nodes[1]->output(), Has("2 processes on this node")) << nodes[1]->Story();
     nodes[static_cast<size_t>(victim)]->Signal(SIGKILL);
     EXPECT_TRUE(WaitForAll(nodes));
     const std::string& says = nodes[static_cast<size_t>(1 - victim)]->errors();
-    EXPECT_TRUE(absl::StrContains(says, absl::StrCat("node ", victim))) << says;
+    EXPECT_THAT(says, Has(absl::StrCat("node ", victim)));
     const int hints = absl::StrContains(says, "\n--resume ") ? 1 : 0;  // node 0 names its last checkpoint
     EXPECT_EQ(std::count(says.begin(), says.end(), '\n'), 1 + hints) << says;
   }
 }
 
 TEST_F(NamespacesLaunchTest, OtherFlagsOnOneNodeAreNamedOnAll) {
-  StartedOnes nodes;
-  for (int node : {0, 1}) {
-    nodes.push_back(Node(node, absl::StrCat("--strategy ring ", kShort, node == 1 ? " --lr 0.5" : "")));
-  }
+  const StartedOnes nodes = Nodes(absl::StrCat("--strategy ring ", kShort), "--lr 0.5");
   EXPECT_TRUE(WaitForAll(nodes));
   for (const auto& node : nodes) {
     EXPECT_FALSE(node->Succeeded());
-    EXPECT_TRUE(absl::StrContains(node->errors(), "node 1 was started with --lr=0.5")) << node->errors();
+    EXPECT_THAT(node->errors(), Has("node 1 was started with --lr=0.5"));
   }
 }
 
@@ -353,14 +309,12 @@ TEST_F(LaunchersTest, MpirunTrainsToTheSameWeights) {
 TEST_F(LaunchersTest, UnderMpirunTheLastRanksCanBeServers) {
   const auto mpirun = FindMpirun({.ranks = kRanks + 2});
   if (!mpirun.ok()) GTEST_SKIP() << mpirun.status().message();
-  StartedOnes launched;
-  launched.push_back(std::make_unique<Started>(
-      Command(mpirun->prefix.front(),
-              absl::StrCat(absl::StrJoin(mpirun->prefix.begin() + 1, mpirun->prefix.end(), " "), " ",
-                           PSRING_TRAINER, " ", kStrategies[1], " --server_placement dedicated --servers 2 ",
-                           kShort, " --record ", Folder("run"))),
+  Succeeded(StartProgram(
+      mpirun->prefix.front(),
+      absl::StrCat(absl::StrJoin(mpirun->prefix.begin() + 1, mpirun->prefix.end(), " "), " ", PSRING_TRAINER,
+                   " ", kStrategies[1], " --server_placement dedicated --servers 2 ", kShort, " --record ",
+                   Folder("run")),
       mpirun->environment));
-  EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded()) << launched[0]->Story();
   EXPECT_EQ(TheWeights(Folder("run")), Reference(kStrategies[1]));
   for (int server : {0, 1}) {
     EXPECT_TRUE(std::filesystem::exists(Folder(absl::StrCat("run/result-server", server, ".json"))));
@@ -385,41 +339,32 @@ class SlurmLaunchTest : public LaunchersTest {
   void SetUp() override {
     if (const std::string why = WhyNoSlurm(); !why.empty()) GTEST_SKIP() << why;
   }
+  // The script that users get, with another job size; it writes to says.txt.
+  std::unique_ptr<Started> Batch(int tasks, const std::string& arguments) const {
+    const std::filesystem::path build = std::filesystem::path(PSRING_TRAINER).parent_path().parent_path();
+    return StartProgram(
+        "/bin/sh",
+        absl::StrCat(PSRING_SLURM_SCRIPT, " sbatch --wait --nodes 1 --ntasks-per-node ", tasks, " --output ",
+                     Folder("says.txt"), " ", PSRING_BATCH_SCRIPT, " ", arguments),
+        {absl::StrCat("PSRING_BUILD=", build.string()), absl::StrCat("PSRING_RECORDS=", Folder("records"))});
+  }
 };
 
 TEST_F(SlurmLaunchTest, SrunTrainsToTheSameWeights) {
   ExpectTheSame(absl::StrCat("/bin/sh ", PSRING_SLURM_SCRIPT, " srun -n ", kRanks, " --overcommit"), {});
 }
 
-// The script that users get, with another job size.
 TEST_F(SlurmLaunchTest, TheBatchScriptTrainsToTheSameWeights) {
-  const std::filesystem::path build = std::filesystem::path(PSRING_TRAINER).parent_path().parent_path();
-  StartedOnes launched;
-  launched.push_back(std::make_unique<Started>(
-      Command("/bin/sh", absl::StrCat(PSRING_SLURM_SCRIPT, " sbatch --wait --nodes 1 --ntasks-per-node ",
-                                      kRanks, " --output ", Folder("says.txt"), " ", PSRING_BATCH_SCRIPT, " ",
-                                      kStrategies[0], " ", kShort)),
-      std::vector<std::string>{absl::StrCat("PSRING_BUILD=", build.string()),
-                               absl::StrCat("PSRING_RECORDS=", Folder("records"))}));
-  EXPECT_TRUE(WaitForAll(launched) && launched[0]->Succeeded())
-      << launched[0]->Story() << Slurp(Folder("says.txt"));
+  const auto launched = Ended(Batch(kRanks, absl::StrCat(kStrategies[0], " ", kShort)));
+  EXPECT_TRUE(launched->Succeeded()) << launched->Story() << Slurp(Folder("says.txt"));
   EXPECT_EQ(TheWeights(Folder("records")), Reference(kStrategies[0]));
-  EXPECT_TRUE(absl::StrContains(Slurp(Folder("says.txt")), "5 steps in ")) << Slurp(Folder("says.txt"));
+  EXPECT_THAT(Slurp(Folder("says.txt")), Has("5 steps in "));
 }
 
 // A failing rank ends all ranks, and its error is in the job's output.
 TEST_F(SlurmLaunchTest, TheBatchScriptEndsWhenARankFails) {
-  const std::filesystem::path build = std::filesystem::path(PSRING_TRAINER).parent_path().parent_path();
-  StartedOnes launched;
-  launched.push_back(std::make_unique<Started>(
-      Command("/bin/sh", absl::StrCat(PSRING_SLURM_SCRIPT, " sbatch --wait --nodes 1 --ntasks-per-node 2 ",
-                                      "--output ", Folder("says.txt"), " ", PSRING_BATCH_SCRIPT,
-                                      " --strategy ring --model no-such-model")),
-      std::vector<std::string>{absl::StrCat("PSRING_BUILD=", build.string()),
-                               absl::StrCat("PSRING_RECORDS=", Folder("records"))}));
-  EXPECT_TRUE(WaitForAll(launched));
-  EXPECT_FALSE(launched[0]->Succeeded());
-  EXPECT_TRUE(absl::StrContains(Slurp(Folder("says.txt")), "no-such-model")) << Slurp(Folder("says.txt"));
+  EXPECT_FALSE(Ended(Batch(2, "--strategy ring --model no-such-model"))->Succeeded());
+  EXPECT_THAT(Slurp(Folder("says.txt")), Has("no-such-model"));
 }
 
 }  // namespace

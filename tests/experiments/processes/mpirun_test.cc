@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "experiments/processes/launcher.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -42,6 +43,11 @@ class MpirunTest : public testing::Test {
     Install(absl::StrCat("HYDRA build details:\n    Version:    4.0.2\n    Configure options: --with-device=",
                          device));
   }
+  static MpirunCommand Found(const MpirunOptions& options) {
+    const absl::StatusOr<MpirunCommand> command = FindMpirun(options);
+    EXPECT_TRUE(command.ok()) << command.status();
+    return command.value_or(MpirunCommand());
+  }
   static bool Sets(const MpirunCommand& command, const std::string& entry) {
     return std::count(command.environment.begin(), command.environment.end(), entry) == 1;
   }
@@ -55,8 +61,8 @@ TEST_F(MpirunTest, StatesWhatToInstallIfMissing) {
   setenv("PATH", folder_.c_str(), 1);
   const absl::Status status = FindMpirun({.family = "Open MPI"}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_TRUE(absl::StrContains(status.message(), "openmpi-bin")) << status;
-  EXPECT_TRUE(absl::StrContains(FindMpirun({.family = "MPICH"}).status().message(), "install mpich"));
+  EXPECT_THAT(status.message(), Has("openmpi-bin"));
+  EXPECT_THAT(FindMpirun({.family = "MPICH"}).status().message(), Has("install mpich"));
 }
 
 TEST_F(MpirunTest, PrefersTheMpiOfTheBuild) {
@@ -73,35 +79,30 @@ TEST_F(MpirunTest, PrefersTheMpiOfTheBuild) {
 
 TEST_F(MpirunTest, OpenMpiAllowsMoreRanksThanCoresAndDoesNotBind) {
   Install("mpirun (Open MPI) 4.1.4");
-  const absl::StatusOr<MpirunCommand> command = FindMpirun({.ranks = 4, .family = ""});
-  ASSERT_TRUE(command.ok()) << command.status();
+  const MpirunCommand command = Found({.ranks = 4, .family = ""});
   EXPECT_TRUE(absl::StartsWith(
-      Line(*command), absl::StrCat(folder_.string(), "/mpirun -n 4 --oversubscribe --bind-to none")));
-  EXPECT_FALSE(absl::StrContains(Line(*command), " pml "));
-  EXPECT_TRUE(Sets(*command, "OMPI_MCA_coll_tuned_use_dynamic_rules=1"));
-  EXPECT_EQ(Sets(*command, "OMPI_ALLOW_RUN_AS_ROOT=1"), geteuid() == 0);
+      Line(command), absl::StrCat(folder_.string(), "/mpirun -n 4 --oversubscribe --bind-to none")));
+  EXPECT_THAT(Line(command), Lacks(" pml "));
+  EXPECT_TRUE(Sets(command, "OMPI_MCA_coll_tuned_use_dynamic_rules=1"));
+  EXPECT_EQ(Sets(command, "OMPI_ALLOW_RUN_AS_ROOT=1"), geteuid() == 0);
 }
 
 TEST_F(MpirunTest, OpenMpiUsesOneTransport) {
   Install("mpirun (Open MPI) 4.1.4");
-  const absl::StatusOr<MpirunCommand> shm = FindMpirun({.ranks = 2, .transport = "shm", .family = ""});
-  ASSERT_TRUE(shm.ok()) << shm.status();
-  EXPECT_TRUE(absl::StrContains(Line(*shm), "--mca pml ob1 --mca btl self,vader")) << Line(*shm);
-  const absl::StatusOr<MpirunCommand> tcp = FindMpirun({.ranks = 2, .transport = "tcp", .family = ""});
-  ASSERT_TRUE(tcp.ok()) << tcp.status();
-  EXPECT_TRUE(absl::StrContains(Line(*tcp), "--mca pml ob1 --mca btl self,tcp --mca btl_tcp_if_include lo"));
+  const MpirunCommand shm = Found({.ranks = 2, .transport = "shm", .family = ""});
+  EXPECT_THAT(Line(shm), Has("--mca pml ob1 --mca btl self,vader"));
+  const MpirunCommand tcp = Found({.ranks = 2, .transport = "tcp", .family = ""});
+  EXPECT_THAT(Line(tcp), Has("--mca pml ob1 --mca btl self,tcp --mca btl_tcp_if_include lo"));
 }
 
 TEST_F(MpirunTest, MpichsEnvironmentDependsOnItsNetwork) {
   InstallMpich("ch4:ucx");
-  absl::StatusOr<MpirunCommand> command = FindMpirun({.ranks = 3, .transport = "tcp", .family = ""});
-  ASSERT_TRUE(command.ok()) << command.status();
-  EXPECT_EQ(Line(*command), absl::StrCat(folder_.string(), "/mpirun -n 3"));
-  EXPECT_TRUE(Sets(*command, "MPIR_CVAR_NOLOCAL=1") && Sets(*command, "UCX_TLS=tcp,self"));
+  MpirunCommand command = Found({.ranks = 3, .transport = "tcp", .family = ""});
+  EXPECT_EQ(Line(command), absl::StrCat(folder_.string(), "/mpirun -n 3"));
+  EXPECT_TRUE(Sets(command, "MPIR_CVAR_NOLOCAL=1") && Sets(command, "UCX_TLS=tcp,self"));
   InstallMpich("ch4:ofi");
-  command = FindMpirun({.ranks = 3, .transport = "tcp", .family = ""});
-  ASSERT_TRUE(command.ok()) << command.status();
-  EXPECT_TRUE(Sets(*command, "MPIR_CVAR_NOLOCAL=1") && Sets(*command, "FI_PROVIDER=tcp"));
+  command = Found({.ranks = 3, .transport = "tcp", .family = ""});
+  EXPECT_TRUE(Sets(command, "MPIR_CVAR_NOLOCAL=1") && Sets(command, "FI_PROVIDER=tcp"));
   InstallMpich("something:else");
   EXPECT_TRUE(FindMpirun({.ranks = 3, .family = ""}).ok());
   EXPECT_EQ(FindMpirun({.ranks = 3, .transport = "tcp", .family = ""}).status().code(),
@@ -130,7 +131,7 @@ TEST_F(MpirunTest, RejectsOtherMpisAndBadOptionsInOneLine) {
   EXPECT_EQ(FindMpirun({.ranks = 0}).status().code(), absl::StatusCode::kInvalidArgument);
   const absl::Status status = FindMpirun({.ranks = 1, .transport = "pigeon"}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(absl::StrContains(status.message(), "auto, shm, tcp")) << status;
+  EXPECT_THAT(status.message(), Has("auto, shm, tcp"));
 }
 
 TEST_F(MpirunTest, StartsTheRequestedRanks) {

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "absl/strings/match.h"
 #include "common/measure/records.h"
 #include "common/options/server_arguments.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -102,7 +102,7 @@ TEST(UseLauncher, RejectsAnotherNumberOfProcesses) {
   const std::map<std::string, std::string> variables = {{"OMPI_COMM_WORLD_RANK", "1"},
                                                         {"OMPI_COMM_WORLD_SIZE", "8"}};
   const absl::Status status = UseLauncher(ReadNodeLauncher(Variables(variables)), nodes);
-  EXPECT_TRUE(absl::StrContains(status.message(), "mpirun started 8 processes for --nnodes 2")) << status;
+  EXPECT_THAT(status.message(), Has("mpirun started 8 processes for --nnodes 2"));
   nodes.node = 0;  // --node_rank
   EXPECT_TRUE(UseLauncher(ReadNodeLauncher(Variables(variables)), nodes).ok());
 }
@@ -110,10 +110,10 @@ TEST(UseLauncher, RejectsAnotherNumberOfProcesses) {
 TEST(CheckNodes, NamesMissingFlags) {
   EXPECT_TRUE(CheckNodes({.node = 0}).ok());
   EXPECT_TRUE(CheckNodes({.nodes = 2, .node = 1, .master_addr = "a"}).ok());
-  EXPECT_TRUE(absl::StrContains(CheckNodes({.nodes = 2, .node = 0}).message(), "needs --master_addr"));
-  EXPECT_TRUE(absl::StrContains(CheckNodes({.nodes = 2, .node = 2, .master_addr = "a"}).message(),
-                                "--node_rank 2 of --nnodes 2"));
-  EXPECT_TRUE(absl::StrContains(CheckNodes({.node = 0, .master_addr = "a"}).message(), "give --nnodes"));
+  EXPECT_THAT(CheckNodes({.nodes = 2, .node = 0}).message(), Has("needs --master_addr"));
+  EXPECT_THAT(CheckNodes({.nodes = 2, .node = 2, .master_addr = "a"}).message(),
+              Has("--node_rank 2 of --nnodes 2"));
+  EXPECT_THAT(CheckNodes({.node = 0, .master_addr = "a"}).message(), Has("give --nnodes"));
   EXPECT_FALSE(CheckNodes({.node = 0, .network = {.bind = "127.0.0.1", .interface = "lo"}}).ok());
 }
 
@@ -162,7 +162,7 @@ TEST(PlaceServers, GivesNoWorkerAnAdvantage) {
     const absl::Status status =
         PlaceServers(one.several_machines, one.servers_given, /*otherwise=*/"dedicated", training);
     EXPECT_EQ(status.ok(), one.why.empty()) << status;
-    EXPECT_TRUE(absl::StrContains(status.message(), one.why)) << status;
+    EXPECT_THAT(status.message(), Has(one.why));
     EXPECT_EQ(training.server_placement, one.placed);
   }
 }
@@ -178,7 +178,7 @@ TEST(ServerRole, FollowsThePlacement) {
   EXPECT_EQ(ServerRoleOf(training, 1, 4)->becomes, -1);
   EXPECT_EQ(ServerRoleOf(training, 2, 4)->becomes, 0);
   EXPECT_EQ(ServerRoleOf(training, 3, 4)->becomes, 1);
-  EXPECT_TRUE(absl::StrContains(ServerRoleOf(training, 0, 2).status().message(), "none is left to train"));
+  EXPECT_THAT(ServerRoleOf(training, 0, 2).status().message(), Has("none is left to train"));
   training.servers = 0;
   EXPECT_EQ(ServerRoleOf(training, 3, 4)->becomes, 0);
   training.server_placement = "colocated";
@@ -198,8 +198,8 @@ TEST(ServerRole, CountsRanksOfProcessesWithSeveralRanks) {
   training.server_placement = "dedicated";
   EXPECT_EQ(ServerRoleOf(training, 0, 2)->workers, 3);
   EXPECT_EQ(ServerRoleOf(training, 1, 2)->becomes, 0);
-  EXPECT_TRUE(absl::StrContains(ServerRoleOf(training, 0, 1).status().message(),
-                                "needs 1 of the 1 processes for servers, and none is left to train"));
+  EXPECT_THAT(ServerRoleOf(training, 0, 1).status().message(),
+              Has("needs 1 of the 1 processes for servers, and none is left to train"));
 }
 
 TEST(ServerArguments, AServerUsesTheDeviceOfTheRankBesideIt) {

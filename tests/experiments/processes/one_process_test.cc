@@ -2,28 +2,78 @@
 // checkpoint, and psring reports the layout.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "common/io/checkpoint_folder.h"
-#include "tests/experiments/ranks_in_processes.h"
+#include "common/io/files.h"
+#include "common/measure/records.h"
 #include "tests/experiments/slurp.h"
+#include "tests/experiments/started.h"
 #include "tests/experiments/training_processes.h"
 #include "tests/full_disk.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
+constexpr char kShort[] = "--model mlp-small --data synthetic --steps 4 --batch 8 --no_eval --timeout 20";
+
+class OneProcessTest : public LaunchTest {
+ protected:
+  // Starts `processes` trainers that meet in a file; a single one as by hand.
+  StartedOnes Start(int processes, const std::string& flags) {
+    StartedOnes ones;
+    for (int process = 0; process < processes; ++process) {
+      const std::string meet = processes == 1 ? "" : absl::StrCat(" --rendezvous file://", Folder("meet"));
+      ones.push_back(StartTrainer(
+          absl::StrCat(flags, meet),
+          processes == 1
+              ? std::vector<std::string>()
+              : std::vector<std::string>{absl::StrCat("RANK=", process), absl::StrCat("LOCAL_RANK=", process),
+                                         absl::StrCat("LOCAL_WORLD_SIZE=", processes),
+                                         absl::StrCat("WORLD_SIZE=", processes)}));
+    }
+    return ones;
+  }
+
+  // Trains, and returns the final weights' hash of each rank.
+  std::vector<std::string> Trained(int processes, int each, const std::string& flags) {
+    const std::string records = Folder("records");
+    std::filesystem::remove_all(records);
+    StartedOnes ones =
+        Start(processes, absl::StrCat(flags, " --record ", records,
+                                      each > 1 ? absl::StrCat(" --ranks_per_process ", each) : ""));
+    const bool ended = WaitForAll(ones);
+    for (const auto& one : ones) EXPECT_TRUE(ended && one->Succeeded()) << flags << ": " << one->Story();
+    std::vector<std::string> weights;
+    for (int rank = 0;; ++rank) {
+      const auto text = ReadFile(absl::StrCat(records, "/result-rank", rank, ".json"));
+      if (!text.ok()) break;
+      const auto result = RankResultFromJson(*text);
+      EXPECT_TRUE(result.ok()) << result.status();
+      if (!result.ok()) break;
+      EXPECT_EQ(result->rank, rank);
+      EXPECT_TRUE(std::filesystem::exists(absl::StrCat(records, "/trace-rank", rank, ".json")));
+      weights.push_back(result->weights_hash);
+    }
+    return weights;
+  }
+};
+
 TEST_F(OneProcessTest, ARankThatCannotStartIsNamedAndEndsAll) {
   // Rank 2 cannot write its records.
   std::filesystem::create_directories(Folder("records/steps-rank2.jsonl"));
-  StartedOnes ones = Start(
-      1, absl::StrCat("--strategy ring --ranks_per_process 4 ", kShort, " --record ", Folder("records")));
-  EXPECT_TRUE(WaitForAll(ones));
-  EXPECT_FALSE(ones[0]->Succeeded());
-  EXPECT_TRUE(absl::StartsWith(ones[0]->errors(), "trainer: rank 2: cannot write ")) << ones[0]->Story();
+  const auto one = Ended(StartTrainer(
+      absl::StrCat("--strategy ring --ranks_per_process 4 ", kShort, " --record ", Folder("records"))));
+  EXPECT_FALSE(one->Succeeded());
+  EXPECT_THAT(one->errors(), testing::StartsWith("trainer: rank 2: cannot write "));
 }
 
 TEST_F(OneProcessTest, ARankThatFailsIsNamedAndEndsAll) {
@@ -41,11 +91,9 @@ TEST_F(OneProcessTest, ARankThatFailsIsNamedAndEndsAll) {
         processes, absl::StrCat("--model mlp-small --data synthetic --steps 1000000 --timeout 40 --strategy ",
                                 strategy, " --ranks_per_process 3 --record ", Folder("records")));
     EXPECT_TRUE(WaitForAll(ones));
-    EXPECT_TRUE(
-        absl::StrContains(ones.back()->errors(), absl::StrCat("trainer: rank ", last, ": cannot write ")))
+    EXPECT_THAT(ones.back()->errors(), Has(absl::StrCat("trainer: rank ", last, ": cannot write ")))
         << ones.back()->Story();
-    for (const auto& one : ones)
-      EXPECT_TRUE(absl::StrContains(one->Story(), "exit code 1\n")) << one->Story();
+    for (const auto& one : ones) EXPECT_THAT(one->Story(), Has("exit code 1\n"));
   }
 }
 
@@ -79,10 +127,10 @@ TEST_F(OneProcessTest, SigtermKeepsACheckpointThatAnyLayoutCanResume) {
     EXPECT_TRUE(Eventually([&] { return HasCheckpoint(Folder("checkpoints"), 10); }));
     ones[0]->Signal(SIGTERM);
     EXPECT_TRUE(WaitForAll(ones));
-    EXPECT_TRUE(absl::StrContains(ones[0]->Story(), "exit code 143")) << ones[0]->Story();
+    EXPECT_THAT(ones[0]->Story(), Has("exit code 143"));
     // Rank 1 may be the first to end, because rank 0 gave up.
-    EXPECT_TRUE(absl::StrContains(ones[0]->errors(), "rank 0")) << ones[0]->Story();
-    EXPECT_TRUE(absl::StrContains(ones[0]->errors(), "a checkpoint of step ")) << ones[0]->Story();
+    EXPECT_THAT(ones[0]->errors(), Has("rank 0")) << ones[0]->Story();
+    EXPECT_THAT(ones[0]->errors(), Has("a checkpoint of step ")) << ones[0]->Story();
     EXPECT_EQ(Trained(processes, 2 / processes, flags + " --resume latest"), undisturbed);
   }
 }
@@ -93,11 +141,9 @@ TEST_F(OneProcessTest, BadInputIsOneLine) {
            {"--strategy single --ranks_per_process 2", "single is one process; it cannot have 2 workers"},
            {"--strategy mpi --ranks_per_process 2", "MPI"},
            {"--clock virtual --ranks_per_process 2", "omit one of them"}}) {
-    StartedOnes ones = Start(1, flags);
-    EXPECT_TRUE(WaitForAll(ones));
-    EXPECT_TRUE(absl::StrContains(ones[0]->Story(), "exit code 2")) << ones[0]->Story();
-    EXPECT_TRUE(absl::StrContains(ones[0]->errors(), line)) << ones[0]->Story();
-    EXPECT_EQ(std::count(ones[0]->errors().begin(), ones[0]->errors().end(), '\n'), 1) << ones[0]->errors();
+    const auto one = Ended(StartTrainer(flags));
+    EXPECT_TRUE(one->EndedWith(2)) << one->Story();
+    EXPECT_THAT(one->errors(), OneLine(line)) << one->Story();
   }
 }
 
@@ -105,36 +151,22 @@ TEST_F(OneProcessTest, NamesAProcessWithAnotherNumberOfRanks) {
   const std::string meet = absl::StrCat(" --rendezvous file://", Folder("meet"));
   StartedOnes ones;
   for (int process : {0, 1}) {
-    ones.push_back(std::make_unique<Started>(
-        Command(PSRING_TRAINER,
-                absl::StrCat("--strategy ring ", kShort, meet, " --ranks_per_process ", 2 + process)),
-        std::vector<std::string>{absl::StrCat("RANK=", process), "WORLD_SIZE=2"}));
+    ones.push_back(
+        StartTrainer(absl::StrCat("--strategy ring ", kShort, meet, " --ranks_per_process ", 2 + process),
+                     {absl::StrCat("RANK=", process), "WORLD_SIZE=2"}));
   }
   EXPECT_TRUE(WaitForAll(ones));
   for (const auto& one : ones) EXPECT_FALSE(one->Succeeded()) << one->Story();
-  EXPECT_TRUE(absl::StrContains(ones[0]->errors() + ones[1]->errors(), "world size"))
+  EXPECT_THAT(ones[0]->errors() + ones[1]->errors(), Has("world size"))
       << ones[0]->Story() << ones[1]->Story();
 }
 
-// --- psring ---
-
-std::string Psring(const std::string& arguments, StartedOnes& ones) {
-  ones.clear();
-  ones.push_back(std::make_unique<Started>(Command(PSRING_BINARY, arguments), std::vector<std::string>()));
-  EXPECT_TRUE(WaitForAll(ones));
-  return ones[0]->Story();
-}
-
 TEST_F(OneProcessTest, PsringReportsTheLayoutOfRanks) {
-  StartedOnes ones;
   const std::string out = Folder("compared");
-  const std::string story = Psring(
-      absl::StrCat(
-          "compare --strategies ring,ps-sync --workers 1,2,4 --ranks_per_process 2 --link none --repeats 1 "
-          "--steps 4 --no_eval --model mlp-small --data synthetic --batch 16 --out ",
-          out),
-      ones);
-  ASSERT_TRUE(ones[0]->Succeeded()) << story;
+  Succeeded(StartPsring(absl::StrCat(
+      "compare --strategies ring,ps-sync --workers 1,2,4 --ranks_per_process 2 --link none --repeats 1 "
+      "--steps 4 --no_eval --model mlp-small --data synthetic --batch 16 --out ",
+      out)));
   int rows = 0;
   for (const auto& row : nlohmann::json::parse(Slurp(out + "/summary.json"))) {
     const auto& figures = row["figures"];
@@ -150,35 +182,57 @@ TEST_F(OneProcessTest, PsringReportsTheLayoutOfRanks) {
   }
   EXPECT_EQ(rows, 1 + 3 * 3);
   const auto manifest = nlohmann::json::parse(Slurp(out + "/manifest.json"));
-  EXPECT_TRUE(absl::StrContains(manifest.dump(), "--ranks_per_process=2"));
+  EXPECT_THAT(manifest.dump(), Has("--ranks_per_process=2"));
 }
 
 TEST_F(OneProcessTest, WithoutWorkersPsringTrainsInOneProcess) {
-  StartedOnes ones;
   const std::string out = Folder("trained");
-  const std::string story =
-      Psring(absl::StrCat("train --strategy ring --ranks_per_process 3 --out ", out, " ", kShort), ones);
-  ASSERT_TRUE(ones[0]->Succeeded()) << story;
-  EXPECT_TRUE(absl::StrContains(story, "ring x 3")) << story;
-  EXPECT_TRUE(absl::StrContains(story, "each process runs 3 workers as threads")) << story;
+  const auto trained = Succeeded(
+      StartPsring(absl::StrCat("train --strategy ring --ranks_per_process 3 --out ", out, " ", kShort)));
+  EXPECT_THAT(trained->output(), Has("ring x 3", "each process runs 3 workers as threads"));
   EXPECT_EQ(Weights(out).size(), 3);
 }
 
-TEST_F(OneProcessTest, PsringRejectsImpossibleLayouts) {
-  for (const auto& [arguments, line] : std::map<std::string, std::string>{
-           {"train --strategy ring --workers 3 --ranks_per_process 2", "3 is not a multiple of 2"},
-           {"compare --strategies ring --workers 2,5 --ranks_per_process 2", "5 is not a multiple of 2"},
-           {"train --strategy single --ranks_per_process 2", "omit --workers and --ranks_per_process"},
-           {"train --strategy mpi --ranks_per_process 2 --data synthetic", "MPI"},
-           {"train --strategy ring --ranks_per_process 2 --data synthetic --link 1gbit --shaping userspace",
-            "this needs network namespaces"}}) {
-    StartedOnes ones;
-    const std::string story = Psring(arguments + " --out " + Folder("refused"), ones);
-    EXPECT_TRUE(absl::StrContains(story, "exit code 2")) << story;
-    EXPECT_TRUE(absl::StrContains(ones[0]->errors(), line)) << story;
-    EXPECT_FALSE(std::filesystem::exists(Folder("refused")));
+class Synchronous : public OneProcessTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(Synchronous, AllLayoutsEndWithTheSameBits) {
+  const std::string flags = absl::StrCat("--strategy ", GetParam(), " ", kShort);
+  const std::vector<std::string> apart = Trained(4, 1, flags);
+  ASSERT_EQ(apart.size(), 4) << "one process per rank";
+  EXPECT_EQ(Trained(2, 2, flags), apart) << "two processes of two ranks";
+  EXPECT_EQ(Trained(1, 4, flags), apart) << "one process without a launcher";
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, Synchronous,
+                         testing::Values("none", "ring --transport tcp",
+                                         "ring --transport shm --micro_batches 2", "ring --wire bfloat16",
+                                         "direct --drop_last false", "double-binary-tree --optimizer adam",
+                                         "gloo", "ps-sync --deterministic",
+                                         "ps-sync --deterministic --transport tcp --servers 2",
+                                         "ps-sync --deterministic --server_placement colocated"),
+                         [](const testing::TestParamInfo<const char*>& info) {
+                           std::string name;
+                           for (const char* c = info.param; *c != 0; ++c) {
+                             if (isalnum(*c)) name += *c;
+                           }
+                           return name;
+                         });
+
+TEST_F(OneProcessTest, AsynchronousWorkersTrainInOneProcess) {
+  for (const char* strategy : {"ps-async", "ps-ssp:1", "ps-backup:1", "ps-async --transport tcp"}) {
+    SCOPED_TRACE(strategy);
+    EXPECT_EQ(Trained(1, 3, absl::StrCat("--strategy ", strategy, " ", kShort)).size(), 3);
   }
 }
 
+TEST_F(OneProcessTest, TheLastProcessIsTheDedicatedServer) {
+  const std::string flags =
+      absl::StrCat("--strategy ps-sync --deterministic --server_placement dedicated ", kShort);
+  const std::vector<std::string> weights = Trained(3, 2, flags);
+  EXPECT_EQ(weights.size(), 4);
+  EXPECT_EQ(weights, Trained(2, 2, absl::StrCat("--strategy ps-sync --deterministic ", kShort)));
+}
+
 }  // namespace
+
 }  // namespace psring

@@ -1,17 +1,26 @@
 #include "experiments/processes/progress.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <algorithm>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/cli/command_line.h"
 #include "common/text/translate.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
+
+// What `draw` prints.
+template <typename Draw>
+std::string Shown(bool terminal, const Draw& draw) {
+  testing::internal::CaptureStdout();
+  {
+    Display display(stdout, terminal);
+    draw(display);
+  }
+  return testing::internal::GetCapturedStdout();
+}
 
 TEST(Progress, ReadsTheTrainersLines) {
   const auto event =
@@ -84,29 +93,24 @@ TEST(Progress, EvaluationsShowTheirShareAndTheTimeLeft) {
 TEST(Progress, LongEvaluationsAreAnnouncedOnce) {
   for (const bool terminal : {true, false}) {
     LaunchProgress progress(1);
-    testing::internal::CaptureStdout();
-    {
-      Display display(stdout, terminal);
+    const std::string out = Shown(terminal, [&](Display& display) {
       for (const int64_t done : {0, 100, 200}) {
         progress.Note({.event = "evaluating", .rank = 0, .evaluated = done, .to_evaluate = 1000},
                       done * 20'000'000);
         progress.Show("ring x 2", "samples", display);
       }
-    }
-    const std::string out = testing::internal::GetCapturedStdout();
+    });
     if (terminal) {
       EXPECT_NE(out.find("evaluating 0%"), std::string::npos) << out;
     } else {
       EXPECT_TRUE(absl::StartsWith(out, "evaluating 1000 samples, about 1")) << out;
-      EXPECT_EQ(std::ranges::count(out, '\n'), 1) << out;
+      EXPECT_THAT(out, IsOneLine());
     }
   }
 }
 
-std::string Shown(bool terminal) {
-  FILE* file = tmpfile();
-  {
-    Display display(file, terminal);
+std::string ShownNotes(bool terminal) {
+  return Shown(terminal, [](Display& display) {
     display.Redraw("half");
     display.SayPlain("plain");
     display.Say("done");
@@ -114,34 +118,23 @@ std::string Shown(bool terminal) {
     display.NoteOnce("one");
     const ScopedLanguage chinese(Language::kChinese);
     display.Note("two");
-  }
-  std::string text(static_cast<size_t>(ftell(file)), ' ');
-  rewind(file);
-  EXPECT_EQ(fread(text.data(), 1, text.size(), file), text.size());
-  fclose(file);
-  return text;
+  });
 }
 
 constexpr char kNotes[] = "done\nnote:      one\n说明：     two\n";
 
 TEST(Progress, RedrawsOneLineOnATerminal) {
-  EXPECT_EQ(Shown(true), absl::StrCat("\rhalf\033[K\r\033[K", kNotes));
+  EXPECT_EQ(ShownNotes(true), absl::StrCat("\rhalf\033[K\r\033[K", kNotes));
 }
 
-TEST(Progress, PrintsPlainLinesElsewhere) { EXPECT_EQ(Shown(false), absl::StrCat("plain\n", kNotes)); }
+TEST(Progress, PrintsPlainLinesElsewhere) { EXPECT_EQ(ShownNotes(false), absl::StrCat("plain\n", kNotes)); }
 
 TEST(Progress, TheRedrawnLineSaysHowMuchTimeIsLeftAndFitsIntoTheTerminal) {
   const auto drawn = [](double seconds, const std::string& line) {
-    FILE* file = tmpfile();
-    {
-      Display display(file, true);
+    const std::string text = Shown(true, [&](Display& display) {
       display.ExpectEndIn(seconds);
       display.Redraw(line);
-    }
-    std::string text(2000, '\0');
-    rewind(file);
-    text.resize(std::fread(text.data(), 1, text.size(), file));
-    std::fclose(file);
+    });
     return text.substr(0, text.find("\033"));
   };
   EXPECT_EQ(drawn(300.5, "half"), "\rhalf, about 5 min left");

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/experiments/processes/restarts.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -21,10 +21,8 @@ TEST_F(RestartTest, AKilledRankRestartsAllFromTheLastCheckpoint) {
   const pid_t rank1 = PidOf("rank 1");
   AwaitCheckpoint(Folder(), SomeStep());
   Kill(rank1, SIGKILL);
-  EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_EQ(Hash(Out("run")), undisturbed["weights_hash"]);
-  EXPECT_TRUE(absl::StrContains(output(), "rank 1 was killed by SIGKILL")) << output();
-  EXPECT_TRUE(absl::StrContains(output(), "all ranks are restarted from ")) << output();
+  ExpectTheWeightsOf(undisturbed);
+  EXPECT_THAT(output(), Has("rank 1 was killed by SIGKILL", "all ranks are restarted from "));
   EXPECT_TRUE(AllEnd());
   // The newest two checkpoints, and no file of the killed writer.
   EXPECT_EQ(std::distance(fs::directory_iterator(Folder()), fs::directory_iterator()), 2);
@@ -38,10 +36,8 @@ TEST_F(RestartTest, AKilledProcessOfSeveralRanksRestartsAllFromTheLastCheckpoint
   const pid_t second = PidOf("rank 1");  // RANK counts processes
   AwaitCheckpoint(Folder(), SomeStep());
   Kill(second, SIGKILL);
-  EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_EQ(Hash(Out("run")), undisturbed["weights_hash"]);
-  EXPECT_TRUE(absl::StrContains(output(), "the process of ranks 2 and 3 was killed by SIGKILL")) << output();
-  EXPECT_TRUE(AllEnd());
+  ExpectTheWeightsOf(undisturbed);
+  EXPECT_THAT(output(), Has("the process of ranks 2 and 3 was killed by SIGKILL"));
 }
 
 TEST_F(RestartTest, OnlyAKilledServerIsRestartedButAKilledWorkerRestartsAll) {
@@ -54,12 +50,9 @@ TEST_F(RestartTest, OnlyAKilledServerIsRestartedButAKilledWorkerRestartsAll) {
   Kill(rank1, SIGKILL);
   AwaitCheckpoint(Folder(), 110);
   Kill(PidOf("server"), SIGKILL);  // of a job that was resumed from a checkpoint
-  EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_EQ(Hash(Out("run")), undisturbed["weights_hash"]);
-  EXPECT_TRUE(absl::StrContains(output(), "the server was killed by SIGKILL (Killed); it is restarted"))
-      << output();
-  EXPECT_TRUE(absl::StrContains(output(), "1 restart is left")) << output();
-  EXPECT_TRUE(AllEnd());
+  ExpectTheWeightsOf(undisturbed);
+  EXPECT_THAT(output(),
+              Has("the server was killed by SIGKILL (Killed); it is restarted", "1 restart is left"));
 }
 
 TEST_F(RestartTest, WorkersRestoreRoundingResidualsAfterAServerRestart) {
@@ -69,11 +62,8 @@ TEST_F(RestartTest, WorkersRestoreRoundingResidualsAfterAServerRestart) {
     AwaitCheckpoint(Folder(), steps_ / 3 * death + SomeStep());
     Kill(PidOf("server"), SIGKILL);
   }
-  EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_EQ(Hash(Out("run")), undisturbed["weights_hash"]);
-  EXPECT_FALSE(absl::StrContains(output(), "is not known")) << output();
-  EXPECT_FALSE(absl::StrContains(output(), "all ranks are restarted")) << output();
-  EXPECT_TRUE(AllEnd());
+  ExpectTheWeightsOf(undisturbed);
+  EXPECT_THAT(output(), Lacks("is not known", "all ranks are restarted"));
 }
 
 // Workers have them; servers do not.
@@ -86,13 +76,12 @@ TEST_F(RestartTest, RunningStatisticsReturnToTheStepOfARestartedServer) {
   AwaitCheckpoint(Folder(), SomeStep());
   Kill(PidOf("server"), SIGKILL);
   EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_TRUE(absl::StrContains(output(), "it is restarted")) << output();
+  EXPECT_THAT(output(), Has("it is restarted"));
   const auto model = [this](const std::string& folder) {
     return Slurp(fs::path(folder) / absl::StrCat("step", steps_) / kModelFile);
   };
   ASSERT_FALSE(model(Folder()).empty());
   EXPECT_TRUE(model(Folder()) == model(Out("undisturbed")));
-  EXPECT_TRUE(AllEnd());
 }
 
 // What a server saves for its own restart does not contain tables.
@@ -106,8 +95,8 @@ TEST_F(RestartTest, AKilledServerOfTablesRestartsAllFromTheLastCheckpoint) {
   AwaitCheckpoint(Folder(), SomeStep());
   Kill(PidOf("server"), SIGKILL);
   EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_TRUE(absl::StrContains(output(), "all ranks are restarted from ")) << output();
-  EXPECT_FALSE(absl::StrContains(output(), "it is restarted")) << output();
+  EXPECT_THAT(output(), Has("all ranks are restarted from "));
+  EXPECT_THAT(output(), Lacks("it is restarted"));
   for (const char* name : {kModelFile, kOptimizerFile}) {
     const auto last = [&](const std::string& folder) {
       return Slurp(fs::path(folder) / absl::StrCat("step", steps_) / name);
@@ -115,7 +104,6 @@ TEST_F(RestartTest, AKilledServerOfTablesRestartsAllFromTheLastCheckpoint) {
     ASSERT_FALSE(last(Folder()).empty());
     EXPECT_TRUE(last(Folder()) == last(Out("undisturbed"))) << name;
   }
-  EXPECT_TRUE(AllEnd());
 }
 
 TEST_F(RestartTest, OnlyTheKilledServerOfTwoIsRestartedAndRestartsAreCountedTogether) {
@@ -131,11 +119,9 @@ TEST_F(RestartTest, OnlyTheKilledServerOfTwoIsRestartedAndRestartsAreCountedToge
     ASSERT_EQ(servers.size(), 2) << output();
     Kill(servers[death], SIGKILL);
   }
-  EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_EQ(Hash(Out("run")), undisturbed["weights_hash"]);
-  EXPECT_TRUE(absl::StrContains(output(), "was killed by SIGKILL (Killed); it is restarted")) << output();
-  EXPECT_FALSE(absl::StrContains(output(), "all ranks are restarted")) << output();
-  EXPECT_TRUE(AllEnd());
+  ExpectTheWeightsOf(undisturbed);
+  EXPECT_THAT(output(), Has("was killed by SIGKILL (Killed); it is restarted"));
+  EXPECT_THAT(output(), Lacks("all ranks are restarted"));
 }
 
 // Only pushes since the server's last checkpoint are lost.
@@ -152,7 +138,7 @@ TEST_F(RestartTest, AnAsynchronousRunReachesItsAccuracyAfterServerRestarts) {
       Kill(PidOf("server"), SIGKILL);
     }
     ASSERT_EQ(Wait(), 0) << output();
-    EXPECT_FALSE(absl::StrContains(output(), "all ranks are restarted")) << output();
+    EXPECT_THAT(output(), Lacks("all ranks are restarted"));
     const double undisturbed = curve.back()["test_accuracy"];
     EXPECT_GT(undisturbed, 0.5);
     EXPECT_NEAR(Row(killed)["figures"]["test_accuracy"], undisturbed, 0.05);
@@ -188,9 +174,7 @@ TEST_F(RestartTest, ARankThatAlwaysDiesEndsTheJobAfterMaxRestarts) {
     Kill(last, SIGKILL);
   }
   EXPECT_EQ(Wait(), 1);
-  EXPECT_TRUE(absl::StrContains(Slurp(root_ / "err"), "psring train: ring x 2: rank 1 was killed by SIGKILL"))
-      << output();
-  EXPECT_TRUE(AllEnd());
+  EXPECT_THAT(psring_->errors(), Has("psring train: ring x 2: rank 1 was killed by SIGKILL")) << output();
 }
 
 }  // namespace

@@ -3,11 +3,10 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdlib>
+#include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -16,9 +15,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "common/io/checkpoint_folder.h"
 #include "tests/eventually.h"
+#include "tests/experiments/started.h"
 #include "tests/experiments/training_processes.h"
 #include "tests/random_moments.h"
 
@@ -26,42 +25,25 @@ namespace psring {
 
 constexpr absl::Duration kLong = absl::Seconds(100);  // a deadline for anything, also on a slow machine
 
-class RestartTest : public testing::Test {
+class RestartTest : public LaunchTest {
  protected:
-  RestartTest()
-      : root_(std::filesystem::path(testing::TempDir()) /
-              absl::StrCat("psring-restart-", getpid(), "-",
-                           testing::UnitTest::GetInstance()->current_test_info()->name())) {
+  RestartTest() {
     std::printf("PSRING_SEED=%lld\n", static_cast<long long>(seed_));
-    std::filesystem::remove_all(root_);
-    std::filesystem::create_directories(root_ / "work");
+    std::filesystem::create_directories(Out("work"));
+    std::filesystem::current_path(Out("work"));
   }
+  // No process stays behind.
+  void TearDown() override { EXPECT_TRUE(out_.empty() || AllEnd()); }
   ~RestartTest() override {
-    if (psring_ > 0) {
-      kill(psring_, SIGKILL);
-      waitpid(psring_, nullptr, 0);
-    }
-    std::filesystem::remove_all(root_);
+    psring_.reset();
+    std::filesystem::current_path("/");
   }
 
   // Starts psring train with checkpoints; its run folder is `out`, or the default if empty.
   void Start(const std::string& strategy, const std::string& out, const std::string& more = "") {
-    fflush(nullptr);  // buffered output must not be written twice
     out_ = out;
-    psring_ = fork();
-    if (psring_ != 0) return;
-    if (chdir((root_ / "work").c_str()) != 0) _exit(126);
-    if (freopen((root_ / "out").c_str(), "w", stdout) == nullptr) _exit(126);
-    if (freopen((root_ / "err").c_str(), "w", stderr) == nullptr) _exit(126);
-    std::vector<std::string> arguments =
-        absl::StrSplit(absl::StrCat("psring train --link none --checkpoint_every 10 ", Training(strategy),
-                                    out.empty() ? "" : " --out ", out, more.empty() ? "" : " ", more),
-                       ' ');
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    execv(PSRING_BINARY, argv.data());
-    _exit(127);
+    psring_ = StartPsring(absl::StrCat("train --link none --checkpoint_every 10 ", Training(strategy),
+                                       out.empty() ? "" : " --out ", out, " ", more));
   }
 
   std::string Training(const std::string& strategy) const {
@@ -71,12 +53,12 @@ class RestartTest : public testing::Test {
   }
 
   int Wait() {
-    int status = 0;
-    if (!Eventually([&] { return waitpid(psring_, &status, WNOHANG) == psring_; }, kLong)) return -1;
-    psring_ = -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return Eventually([&] { return !psring_->Look(); }, kLong) ? psring_->exit_code() : -1;
   }
-  std::string output() const { return Slurp(root_ / "out") + Slurp(root_ / "err"); }
+  std::string output() const {
+    psring_->Look();
+    return psring_->output() + psring_->errors();
+  }
 
   std::vector<std::pair<std::string, pid_t>> Processes() const { return TrainingProcesses(out_); }
   void Kill(pid_t pid, int signal) const {
@@ -114,31 +96,33 @@ class RestartTest : public testing::Test {
     return {{"weights_hash", ""}};
   }
   static std::string Hash(const std::string& out) { return Result(out)["weights_hash"].get<std::string>(); }
+  // psring succeeds, with these weights.
+  void ExpectTheWeightsOf(const nlohmann::json& undisturbed) {
+    EXPECT_EQ(Wait(), 0) << output();
+    EXPECT_EQ(Hash(Out("run")), undisturbed["weights_hash"]);
+  }
   nlohmann::json Row(const std::string& out) const {
     return nlohmann::json::parse(Slurp(std::filesystem::path(out) / "summary.json"))[0];
   }
   // The result of an undisturbed training, whose ranks are threads of one process.
   nlohmann::json Undisturbed(const std::string& strategy) const {
     const std::string as_threads = absl::StrReplaceAll(strategy, {{"--workers", "--ranks_per_process"}});
-    EXPECT_EQ(std::system(absl::StrCat(PSRING_TRAINER, " ", Training(as_threads), " --record ",
-                                       Out("undisturbed"), " >", Out("out"), " 2>", Out("err"))
-                              .c_str()),
-              0)
-        << output();
+    const auto trained =
+        Ended(StartTrainer(absl::StrCat(Training(as_threads), " --record ", Out("undisturbed"))));
+    EXPECT_TRUE(trained->Succeeded()) << trained->Story();
     return Result(Out("undisturbed"));
   }
-  std::string Out(const std::string& name) const { return (root_ / name).string(); }
-  std::string Folder() const { return (root_ / "checkpoints").string(); }
+  std::string Out(const std::string& name) const { return LaunchTest::Folder(name); }
+  std::string Folder() const { return Out("checkpoints"); }
   // A random step in the first third, so that a process that is then killed has work left.
   int64_t SomeStep() { return 10 + static_cast<int64_t>(random_() % (steps_ / 3 - 10)); }
 
-  const std::filesystem::path root_;
   std::string out_;
   std::string model_ = "mlp-small";  // of runs started from now on
   std::string data_ = "synthetic";
   int steps_ = 150;
   bool evaluates_ = false;  // whether runs started from now on evaluate
-  pid_t psring_ = -1;
+  std::unique_ptr<Started> psring_;
   const int64_t seed_ = FromEnvironment("PSRING_SEED", 1);
   std::mt19937 random_{static_cast<uint32_t>(seed_)};
 };

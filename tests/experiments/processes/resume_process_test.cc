@@ -2,15 +2,14 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/experiments/processes/restarts.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -37,22 +36,21 @@ TEST_P(Killed, AfterSigkillAndSigtermAResumedRunEndsWithTheSameWeights) {
   const auto undisturbed = Undisturbed(Reference());
   Start(GetParam(), Out("killed"), absl::StrCat(Slowly(), "--checkpoint_dir ", Folder(), " --resume latest"));
   AwaitCheckpoint(Folder(), SomeStep());
-  Kill(psring_, SIGKILL);
+  Kill(psring_->pid(), SIGKILL);
   EXPECT_EQ(Wait(), 128 + SIGKILL);
-  EXPECT_TRUE(AllEnd());
 
   Start(GetParam(), Out("stopped"), absl::StrCat(Slowly(), "--resume ", Folder()));
   const fs::path folder = fs::path(Out("stopped")) / "records" / "training-1" / Records() / "checkpoints";
   AwaitCheckpoint(folder, SomeStep());
-  Kill(psring_, SIGTERM);
+  Kill(psring_->pid(), SIGTERM);
   EXPECT_EQ(Wait(), 128 + SIGTERM) << output();
   EXPECT_TRUE(AllEnd());
   const std::string newest = ListCheckpoints(folder.string()).front().path;
-  EXPECT_TRUE(absl::StrContains(output(), absl::StrCat("--resume ", newest))) << output();
+  EXPECT_THAT(output(), Has(absl::StrCat("--resume ", newest)));
 
   Start(GetParam(), Out("resumed"), absl::StrCat("--resume ", Out("stopped")));
   EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_TRUE(absl::StrContains(output(), "resumed after step ")) << output();
+  EXPECT_THAT(output(), Has("resumed after step "));
   EXPECT_EQ(Hash(Out("resumed")), undisturbed["weights_hash"]);
 }
 
@@ -68,21 +66,19 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Killed,
 TEST_F(RestartTest, LatestIsThePreviousRunOfAnyStrategyAndDroppedStateIsReported) {
   Start(kRing, "");
   EXPECT_EQ(Wait(), 0) << output();
-  EXPECT_TRUE(absl::StrContains(output(), absl::StrCat("/step", steps_))) << output();
+  EXPECT_THAT(output(), Has(absl::StrCat("/step", steps_)));
   Start("--strategy ps-async --workers 2", "", "--resume latest");
   EXPECT_EQ(Wait(), 0) << "finished: " << output();
-  EXPECT_TRUE(absl::StrContains(output(), "this training is finished; nothing is left to train")) << output();
-  EXPECT_TRUE(
-      absl::StrContains(output(), absl::StrCat("all workers continue with step ", steps_, ": asynchronous")))
-      << output();
-  EXPECT_TRUE(absl::StrContains(output(), "the optimizer is sgd and was momentum")) << output();
+  EXPECT_THAT(output(), Has("this training is finished; nothing is left to train",
+                            absl::StrCat("all workers continue with step ", steps_, ": asynchronous"),
+                            "the optimizer is sgd and was momentum"));
 }
 
 TEST_F(RestartTest, InvalidResumeFailsWithOneLineBeforeAnythingStarts) {
-  fs::create_directories(root_ / "work" / "empty");
-  fs::create_directories(root_ / "work" / "broken" / "step3");
-  std::ofstream(root_ / "work" / "broken" / "step3" / kPositionFile) << "{";
-  std::ofstream(root_ / "work" / "broken.safetensors") << "x";
+  fs::create_directories("empty");
+  fs::create_directories("broken/step3");
+  std::ofstream(absl::StrCat("broken/step3/", kPositionFile)) << "{";
+  std::ofstream("broken.safetensors") << "x";
   for (const auto& [flags, says] : {std::pair{"--resume nowhere", "nowhere does not exist"},
                                     {"--resume empty", "there is no checkpoint"},
                                     {"--resume broken", "step3"},
@@ -91,9 +87,7 @@ TEST_F(RestartTest, InvalidResumeFailsWithOneLineBeforeAnythingStarts) {
                                     {"--checkpoint_keep 0", "--checkpoint_keep"}}) {
     Start(kRing, Out("bad"), flags);
     EXPECT_EQ(Wait(), 2) << flags << ": " << output();
-    const std::string text = output();
-    EXPECT_TRUE(absl::StrContains(text, says)) << text;
-    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+    EXPECT_THAT(output(), OneLine(says));
     EXPECT_FALSE(fs::exists(Out("bad")));
   }
 }

@@ -2,12 +2,10 @@
 // or node 1 to its rendezvous store. The real binaries, on the loopback. (authentication_process_test:
 // clients without the secret.)
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/rendezvous/rendezvous.h"
 #include "experiments/processes/interrupt.h"
@@ -15,6 +13,7 @@
 #include "experiments/processes/progress.h"
 #include "tests/experiments/slurp.h"
 #include "tests/experiments/started.h"
+#include "tests/has.h"
 #include "tests/test_secret.h"
 
 namespace psring {
@@ -23,11 +22,7 @@ namespace {
 using Json = nlohmann::json;
 
 std::unique_ptr<Rendezvous> Stranger(int port) {
-  RendezvousOptions options;
-  options.world_size = 2;
-  options.host = "127.0.0.1";
-  options.port = port;
-  options.secret = TestSecret();
+  const RendezvousOptions options{.world_size = 2, .host = "127.0.0.1", .port = port, .secret = TestSecret()};
   auto stranger = Rendezvous::Connect(options);
   EXPECT_TRUE(stranger.ok()) << stranger.status();
   return stranger.ok() ? *std::move(stranger) : nullptr;
@@ -36,14 +31,11 @@ std::unique_ptr<Rendezvous> Stranger(int port) {
 class StrangersTest : public LaunchTest {
  protected:
   std::unique_ptr<Started> Node(int node) {
-    return std::make_unique<Started>(
-        Command(PSRING_BINARY,
-                absl::StrCat("train --strategy ring --model mlp-small --data synthetic --steps 5 --batch 16 "
-                             "--no_eval --timeout 20 --nnodes 2 --master_addr 127.0.0.1 --bind 127.0.0.1 "
-                             "--master_port ",
-                             port_, " --node_rank ", node,
-                             node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")),
-        std::vector<std::string>{absl::StrCat("TMPDIR=", folder_)});
+    return StartPsring(
+        absl::StrCat("train --strategy ring --model mlp-small --data synthetic --steps 5 --batch 16 "
+                     "--no_eval --timeout 20",
+                     OnLoopback(node, port_), node == 0 ? absl::StrCat(" --out ", Folder("run")) : ""),
+        {absl::StrCat("TMPDIR=", folder_)});
   }
 
   // Runs a job in whose store the stranger writes before node 1 starts. A node may replace a value before the
@@ -107,8 +99,8 @@ TEST_F(StrangersTest, EscapesControlCharactersOfAReportedFailure) {
   const StartedOnes nodes = JobWith({{"failed/0", "10 gone\x1b[2Jwrong"}});
   for (const auto& node : nodes) {
     EXPECT_FALSE(node->Succeeded());
-    EXPECT_FALSE(absl::StrContains(node->Story(), "\x1b")) << node->Story();
-    EXPECT_TRUE(absl::StrContains(node->errors(), "gone\\x1b[2Jwrong")) << node->Story();
+    EXPECT_THAT(node->Story(), Lacks("\x1b"));
+    EXPECT_THAT(node->errors(), Has("gone\\x1b[2Jwrong")) << node->Story();
   }
 }
 
@@ -119,16 +111,19 @@ class FollowerTest : public LaunchTest {
     absl::Status status;
     std::string printed;
   };
+  static NodesOptions Node0(absl::Duration timeout) {
+    return {.nodes = 2,
+            .per_node = 1,
+            .node = 0,
+            .master_addr = "127.0.0.1",
+            .master_port = FreePort(),
+            .network = {.bind = "127.0.0.1"},
+            .secret = TestSecret(),
+            .timeout = timeout};
+  }
   // Node 1 reads `order`. Unless `silent`, node 0 ends the run once node 1 has printed a line.
   Followed After(const std::string& order, bool silent = false) {
-    const NodesOptions options{.nodes = 2,
-                               .per_node = 1,
-                               .node = 0,
-                               .master_addr = "127.0.0.1",
-                               .master_port = FreePort(),
-                               .network = {.bind = "127.0.0.1"},
-                               .secret = TestSecret(),
-                               .timeout = silent ? absl::Seconds(4) : absl::Seconds(20)};
+    const NodesOptions options = Node0(silent ? absl::Seconds(4) : absl::Seconds(20));
     const std::string printed = Folder("printed");
     std::filesystem::remove(printed);  // of an earlier call, whose line must not be taken for this one's
     Followed followed;
@@ -208,27 +203,18 @@ TEST_F(FollowerTest, IgnoresInvalidOrders) {
     SCOPED_TRACE(order.substr(0, 200));
     const Followed followed = After(order);
     EXPECT_TRUE(followed.status.ok()) << followed.status;
-    EXPECT_TRUE(absl::StrContains(followed.printed, "ignored an order for this node: ")) << followed.printed;
-    EXPECT_EQ(std::count(followed.printed.begin(), followed.printed.end(), '\n'), 1) << followed.printed;
+    EXPECT_THAT(followed.printed, OneLine("ignored an order for this node: "));
   }
 }
 
 TEST_F(FollowerTest, Node0RejectsANodeWithAHugeName) {
-  const NodesOptions options{.nodes = 2,
-                             .node = 0,
-                             .master_addr = "127.0.0.1",
-                             .master_port = FreePort(),
-                             .network = {.bind = "127.0.0.1"},
-                             .secret = TestSecret(),
-                             .timeout = absl::Seconds(20)};
+  const NodesOptions options = Node0(absl::Seconds(20));
   std::thread node1([&] {
-    RendezvousOptions join;
-    join.rank = 1;
-    join.world_size = 2;
-    join.host = "127.0.0.1";
-    join.port = options.master_port;
-    join.secret = TestSecret();
-    const auto meeting = Rendezvous::Join(join);
+    const auto meeting = Rendezvous::Join({.rank = 1,
+                                           .world_size = 2,
+                                           .host = "127.0.0.1",
+                                           .port = options.master_port,
+                                           .secret = TestSecret()});
     ASSERT_TRUE(meeting.ok()) << meeting.status();
     EXPECT_TRUE(RequireEqualFlags(**meeting, {}).ok());
     for (const char* name : {"addresses", "hosts"}) {
@@ -239,13 +225,13 @@ TEST_F(FollowerTest, Node0RejectsANodeWithAHugeName) {
   node1.join();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_LT(status.message().size(), 200u);
-  EXPECT_TRUE(absl::StrContains(status.message(), "node 1")) << status;
+  EXPECT_THAT(status.message(), Has("node 1"));
 }
 
 TEST_F(FollowerTest, WaitsForAValidOrderUntilTheTimeout) {
   const Followed followed = After(R"({"over": false, "probes": false})", /*silent=*/true);
   EXPECT_TRUE(absl::IsDeadlineExceeded(followed.status)) << followed.status;
-  EXPECT_TRUE(absl::StrContains(followed.status.message(), "what: missing")) << followed.status;
+  EXPECT_THAT(followed.status.message(), Has("what: missing")) << followed.status;
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // Jobs with --tls: the real binaries, on the loopback.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -11,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/experiments/started.h"
+#include "tests/has.h"
 #include "tests/site_certificates.h"
 #include "tests/test_secret.h"
 
@@ -18,7 +17,6 @@ namespace psring {
 namespace {
 
 using testing::ContainsRegex;
-using testing::HasSubstr;
 
 constexpr char kTraining[] =
     " --model mlp-small --data synthetic --steps 20 --batch 16 --no_eval --timeout 60";
@@ -31,10 +29,9 @@ class TlsProcess : public LaunchTest {
  protected:
   // One of `ranks` processes, of which rank 0 hosts the store at `port`.
   std::unique_ptr<Started> Trainer(int rank, int ranks, int port, const std::string& flags) const {
-    return std::make_unique<Started>(
-        Command(PSRING_TRAINER, absl::StrCat(flags, kTraining, " --rendezvous tcp://127.0.0.1:", port,
-                                             " --record ", Folder("records"))),
-        std::vector<std::string>{absl::StrCat("RANK=", rank), absl::StrCat("WORLD_SIZE=", ranks)});
+    return StartTrainer(absl::StrCat(flags, kTraining, " --rendezvous tcp://127.0.0.1:", port, " --record ",
+                                     Folder("records")),
+                        {absl::StrCat("RANK=", rank), absl::StrCat("WORLD_SIZE=", ranks)});
   }
   // The weights after a training whose ranks have these values of --tls.
   std::vector<std::string> Train(const std::string& flags, const std::vector<std::string>& tls) {
@@ -46,8 +43,7 @@ class TlsProcess : public LaunchTest {
       processes.push_back(
           Trainer(rank, ranks, port, choice.empty() ? flags : absl::StrCat(flags, " --tls ", choice)));
     }
-    EXPECT_TRUE(WaitForAll(processes));
-    for (const auto& process : processes) EXPECT_TRUE(process->Succeeded()) << process->Story();
+    ExpectSuccess(processes);
     return Weights(Folder("records"));
   }
   // Each with its own certificate.
@@ -60,12 +56,9 @@ class TlsProcess : public LaunchTest {
   }
   // A process that fails with one line on stderr, which contains `part`.
   static void ExpectOneLine(std::unique_ptr<Started> process, const std::string& part) {
-    StartedOnes ones;
-    ones.push_back(std::move(process));
-    EXPECT_TRUE(WaitForAll(ones));
-    EXPECT_FALSE(ones[0]->Succeeded());
-    EXPECT_THAT(ones[0]->errors(), HasSubstr(part));
-    EXPECT_EQ(std::count(ones[0]->errors().begin(), ones[0]->errors().end(), '\n'), 1) << ones[0]->errors();
+    const auto ones = Ended(std::move(process));
+    EXPECT_FALSE(ones->Succeeded());
+    EXPECT_THAT(ones->errors(), OneLine(part));
   }
   static std::string Beside(const char* name) {
     return (std::filesystem::path(PSRING_TRAINER).parent_path() / name).string();
@@ -116,14 +109,13 @@ TEST_F(TlsProcess, ProcessesWithoutAndWithTlsSayThatItDiffers) {
 TEST_F(TlsProcess, RanksThatMeetInAFileSayThatTheirTlsDiffers) {
   StartedOnes ranks;
   for (const int rank : {0, 1}) {
-    ranks.push_back(std::make_unique<Started>(
-        Command(PSRING_TRAINER, absl::StrCat(kRing, kTraining, " --rendezvous file://", Folder("meet"),
-                                             rank == 1 ? " --tls auto" : "")),
-        std::vector<std::string>{absl::StrCat("RANK=", rank), "WORLD_SIZE=2"}));
+    ranks.push_back(StartTrainer(absl::StrCat(kRing, kTraining, " --rendezvous file://", Folder("meet"),
+                                              rank == 1 ? " --tls auto" : ""),
+                                 {absl::StrCat("RANK=", rank), "WORLD_SIZE=2"}));
   }
   EXPECT_TRUE(WaitForAll(ranks));
   for (const auto& rank : ranks) {
-    EXPECT_THAT(rank->errors(), HasSubstr("; give --tls to all processes of the job, or omit it for all"));
+    EXPECT_THAT(rank->errors(), Has("rank 1 was started with --tls=auto, rank 0 with none of these"));
   }
   EXPECT_THAT(ranks[0]->errors(), ContainsRegex("rank 1 at .* was started with another --tls"));
 }
@@ -145,10 +137,8 @@ TEST_F(TlsProcess, TheLauncherPassesItOn) {
   for (const bool encrypted : {false, true}) {
     StartedOnes psring;
     const std::string out = Folder(encrypted ? "encrypted" : "plain");
-    psring.push_back(std::make_unique<Started>(
-        Command(PSRING_BINARY, absl::StrCat("train ", kServer, kTraining, " --workers 2 --out ", out,
-                                            encrypted ? " --tls auto" : "")),
-        std::vector<std::string>()));
+    psring.push_back(StartPsring(absl::StrCat("train ", kServer, kTraining, " --workers 2 --out ", out,
+                                              encrypted ? " --tls auto" : "")));
     EXPECT_TRUE(WaitForAll(psring));
     EXPECT_TRUE(psring[0]->Succeeded()) << psring[0]->Story();
     weights[encrypted] = Weights(out);
@@ -165,17 +155,14 @@ TEST_F(TlsProcess, TheBenchmarksOfRingsAndServersCheckTheirSums) {
     StartedOnes processes;
     for (const int rank : {0, 1}) {
       const std::string who = absl::StrCat(" --world_size 2 --rank ", rank, " --transport tcp");
-      processes.push_back(std::make_unique<Started>(
-          Command(Beside(server ? "ps_worker" : "ring_worker"), absl::StrCat(calls, store, who)),
-          std::vector<std::string>()));
+      processes.push_back(
+          StartProgram(Beside(server ? "ps_worker" : "ring_worker"), absl::StrCat(calls, store, who)));
     }
     if (server) {
-      processes.push_back(std::make_unique<Started>(
-          Command(Beside("ps_server"), absl::StrCat("--workers 2 --limits --tls auto", store)),
-          std::vector<std::string>()));
+      processes.push_back(
+          StartProgram(Beside("ps_server"), absl::StrCat("--workers 2 --limits --tls auto", store)));
     }
-    EXPECT_TRUE(WaitForAll(processes));
-    for (const auto& process : processes) EXPECT_TRUE(process->Succeeded()) << process->Story();
+    ExpectSuccess(processes);
   }
 }
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <tuple>
 
-#include "absl/strings/match.h"
 #include "tests/experiments/started.h"
 #include "tests/experiments/training_processes.h"
+#include "tests/has.h"
 #include "tests/random_moments.h"
 
 namespace psring {
@@ -89,24 +89,23 @@ TEST_P(WorkerLossTest, RanksStartedByHandReportALostWorker) {
     Clear();
     StartedOnes ranks;
     for (int rank = 0; rank < kWorkers; ++rank) {
-      ranks.push_back(std::make_unique<Started>(
-          Command(PSRING_TRAINER, absl::StrCat("--progress none --rendezvous file://", folder_,
-                                               "/meet --record ", Folder("records"), " ", Training())),
-          std::vector<std::string>{absl::StrCat("RANK=", rank), absl::StrCat("WORLD_SIZE=", kWorkers)}));
+      ranks.push_back(StartTrainer(absl::StrCat("--progress none --rendezvous file://", folder_,
+                                                "/meet --record ", Folder("records"), " ", Training()),
+                                   {absl::StrCat("RANK=", rank), absl::StrCat("WORLD_SIZE=", kWorkers)}));
     }
     ASSERT_TRUE(ReachesSomeMoment(random, ranks)) << ranks[0]->Story();
     const int victim = 1 + static_cast<int>(random() % (kWorkers - 1));
     ranks[static_cast<size_t>(victim)]->Signal(SIGKILL);
     ASSERT_TRUE(WaitForAll(ranks));
     const std::string lost = absl::StrCat("worker ", victim, " was lost");
-    EXPECT_TRUE(absl::StrContains(ranks[0]->errors(), lost)) << ranks[0]->Story();  // printed by the server
+    EXPECT_THAT(ranks[0]->errors(), Has(lost)) << ranks[0]->Story();  // printed by the server
     for (int rank = 0; rank < kWorkers; ++rank) {
       const Started& one = *ranks[static_cast<size_t>(rank)];
       if (rank == victim) continue;
       EXPECT_EQ(one.Succeeded(), goes_on()) << one.Story();
       if (!goes_on()) {
-        EXPECT_TRUE(absl::StrContains(one.errors(), absl::StrCat("trainer: rank ", rank))) << one.Story();
-        EXPECT_TRUE(absl::StrContains(one.errors(), lost)) << one.Story();
+        EXPECT_THAT(one.errors(), Has(absl::StrCat("trainer: rank ", rank))) << one.Story();
+        EXPECT_THAT(one.errors(), Has(lost)) << one.Story();
       }
     }
     if (goes_on()) ExpectTheOthersTrainedToTheEnd(victim);
@@ -117,10 +116,8 @@ TEST_P(WorkerLossTest, PsringReportsALostWorker) {
   AtRandomMoments(1, [&](std::mt19937& random) {
     Clear();
     StartedOnes psring;
-    psring.push_back(std::make_unique<Started>(
-        Command(PSRING_BINARY, absl::StrCat("train --workers ", kWorkers, " --link none --out ",
-                                            Folder("run"), " ", Training())),
-        std::vector<std::string>{}));
+    psring.push_back(StartPsring(
+        absl::StrCat("train --workers ", kWorkers, " --link none --out ", Folder("run"), " ", Training())));
     ASSERT_TRUE(ReachesSomeMoment(random, psring)) << psring[0]->Story();
     const int victim = static_cast<int>(random() % kWorkers);
     for (const auto& [who, pid] : TrainingProcesses(Folder("run"))) {
@@ -130,12 +127,11 @@ TEST_P(WorkerLossTest, PsringReportsALostWorker) {
     const Started& run = *psring[0];
     EXPECT_EQ(run.Succeeded(), goes_on()) << run.Story();
     const std::string killed = absl::StrCat("rank ", victim, " was killed by SIGKILL");
-    EXPECT_TRUE(absl::StrContains(goes_on() ? run.output() : run.errors(), killed)) << run.Story();
+    EXPECT_THAT(goes_on() ? run.output() : run.errors(), Has(killed)) << run.Story();
     EXPECT_TRUE(TrainingProcesses(Folder("run")).empty());
     if (!goes_on()) return;
     ExpectTheOthersTrainedToTheEnd(victim);
-    EXPECT_TRUE(
-        absl::StrContains(Slurp(Record("summary.csv")), absl::StrCat("worker ", victim, " lost at step ")));
+    EXPECT_THAT(Slurp(Record("summary.csv")), Has(absl::StrCat("worker ", victim, " lost at step ")));
   });
 }
 
@@ -147,12 +143,11 @@ TEST_F(LaunchTest, AFrozenWorkerDoesNotLoseTheResultOfTheOthers) {
     int victim = 0;
     StartedOnes psring = {};
   };
-  std::vector<Frozen> jobs(5);
-  jobs[0] = {.name = "async", .flags = "--strategy ps-async --max_restarts 1", .victim = 1};
-  jobs[1] = {.name = "first", .flags = "--strategy ps-async", .victim = 0};
-  jobs[2] = {.name = "ssp", .flags = "--strategy ps-ssp:2", .victim = 2};
-  jobs[3] = {.name = "backup", .flags = "--strategy ps-backup:1 --on_worker_loss continue", .victim = 2};
-  jobs[4] = {.name = "nodes", .flags = "--strategy ps-async", .nodes = 2, .victim = 2};
+  Frozen jobs[] = {{"async", "--strategy ps-async --max_restarts 1", 1, 1},
+                   {"first", "--strategy ps-async", 1, 0},
+                   {"ssp", "--strategy ps-ssp:2", 1, 2},
+                   {"backup", "--strategy ps-backup:1 --on_worker_loss continue", 1, 2},
+                   {"nodes", "--strategy ps-async", 2, 2}};
   for (Frozen& job : jobs) {
     const std::string training = absl::StrCat(
         "train ", job.flags,
@@ -164,13 +159,10 @@ TEST_F(LaunchTest, AFrozenWorkerDoesNotLoseTheResultOfTheOthers) {
     fs::create_directories(Folder(job.name + "-tmp"));
     const int port = FreePort();
     for (int node = 0; node < job.nodes; ++node) {
-      const std::string where =
-          job.nodes == 1 ? absl::StrCat(" --workers ", kWorkers, " --link none")
-                         : absl::StrCat(" --nproc_per_node 2 --nnodes 2 --node_rank ", node,
-                                        " --master_addr 127.0.0.1 --bind 127.0.0.1 --master_port ", port);
-      job.psring.push_back(std::make_unique<Started>(
-          Command(PSRING_BINARY, absl::StrCat(training, where, node == 0 ? out : "")),
-          std::vector<std::string>{absl::StrCat("TMPDIR=", Folder(job.name + "-tmp"))}));
+      const std::string where = job.nodes == 1 ? absl::StrCat(" --workers ", kWorkers, " --link none")
+                                               : absl::StrCat(" --nproc_per_node 2", OnLoopback(node, port));
+      job.psring.push_back(StartPsring(absl::StrCat(training, where, node == 0 ? out : ""),
+                                       {absl::StrCat("TMPDIR=", Folder(job.name + "-tmp"))}));
     }
   }
   for (Frozen& job : jobs) {
@@ -192,16 +184,15 @@ TEST_F(LaunchTest, AFrozenWorkerDoesNotLoseTheResultOfTheOthers) {
   }
   for (Frozen& job : jobs) {
     SCOPED_TRACE(job.name);
-    ASSERT_TRUE(WaitForAll(job.psring));
-    for (const auto& psring : job.psring) EXPECT_TRUE(psring->Succeeded()) << psring->Story();
+    ExpectSuccess(job.psring);
     const std::string lost = absl::StrCat("rank ", job.victim, " no longer responded");
     const Started& its_node = *job.psring.back();
-    EXPECT_TRUE(absl::StrContains(its_node.output(), lost)) << its_node.Story();
+    EXPECT_THAT(its_node.output(), Has(lost)) << its_node.Story();
     std::string summary;
     for (const auto& entry : fs::recursive_directory_iterator(Folder(job.name))) {
       if (entry.path().filename() == "summary.csv") summary = Slurp(entry.path());
     }
-    EXPECT_TRUE(absl::StrContains(summary, absl::StrCat("worker ", job.victim, " lost at step "))) << summary;
+    EXPECT_THAT(summary, Has(absl::StrCat("worker ", job.victim, " lost at step ")));
   }
 }
 
@@ -214,13 +205,11 @@ TEST_F(LaunchTest, AServerThatDoesNotRespondIsNamed) {
                                           "--strategy ps-async --model mlp-small --data synthetic"};
   StartedOnes jobs;
   for (size_t i = 0; i < kinds.size(); ++i) {
-    jobs.push_back(std::make_unique<Started>(
-        Command(PSRING_BINARY,
-                absl::StrCat("train ", kinds[i], " --workers ", kWorkers,
-                             " --link none --batch 16 --no_eval --jitter_ms 3 --steps 2000 --timeout 7",
-                             " --checkpoint_every 10 --checkpoint_dir ", Folder(absl::StrCat("to", i)),
-                             " --out ", Folder(absl::StrCat("run", i)))),
-        std::vector<std::string>{}));
+    jobs.push_back(
+        StartPsring(absl::StrCat("train ", kinds[i], " --workers ", kWorkers,
+                                 " --link none --batch 16 --no_eval --jitter_ms 3 --steps 2000 --timeout 7",
+                                 " --checkpoint_every 10 --checkpoint_dir ", Folder(absl::StrCat("to", i)),
+                                 " --out ", Folder(absl::StrCat("run", i)))));
   }
   for (size_t i = 0; i < kinds.size(); ++i) {
     ASSERT_TRUE(WaitUntil(*jobs[i], [&] { return HasCheckpoint(Folder(absl::StrCat("to", i)), 10); }))
@@ -232,7 +221,7 @@ TEST_F(LaunchTest, AServerThatDoesNotRespondIsNamed) {
   ASSERT_TRUE(WaitForAll(jobs));
   for (const auto& job : jobs) {
     EXPECT_FALSE(job->Succeeded());
-    EXPECT_TRUE(absl::StrContains(job->errors(), "parameter server at ")) << job->Story();
+    EXPECT_THAT(job->errors(), Has("parameter server at ")) << job->Story();
   }
 }
 

@@ -1,5 +1,4 @@
 // psring reads a run folder that somebody changed: each defect is one line, and nothing crashes or waits.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -13,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -75,17 +75,15 @@ class CraftedRun : public PsringInAFolder {
  protected:
   void SetUp() override {
     PsringInAFolder::SetUp();
-    const Outcome made = Run({"compare",      "--data",    "synthetic", "--model", "mlp-small",
-                              "--strategies", "ps-async",  "--workers", "2,3",     "--batch",
-                              "32",           "--repeats", "1",         "--steps", "4",
-                              "--link",       "none",      "--no_eval", "--out",   "run"});
-    ASSERT_EQ(made.exit_code, 0) << made.err;
+    Succeed(
+        "compare --data synthetic --model mlp-small --strategies ps-async --workers 2,3 --batch 32 "
+        "--repeats 1 --steps 4 --link none --no_eval --out run");
     // As if it had been interrupted.
     manifest_ = json::parse(Slurp(run() / "manifest.json"));
     manifest_["cost"]["rounds_planned"] = 2;
     PutText(run() / "manifest.json", manifest_.dump());
   }
-  fs::path run() const { return root_ / "work/run"; }
+  fs::path run() const { return Path("run"); }
   // Of the launch of ps-async with two workers.
   static std::string Record(const std::string& name) { return "records/cost-1/ps-async-2/" + name; }
 
@@ -147,7 +145,7 @@ void CraftedRun::ChangeWhatReportAndPredictRead() {
     ExpectOneLine(predict, /*fails=*/true, row.substr(0, 50));
   }
   PutText(run() / "summary.csv", csv);
-  fs::create_symlink("loop", root_ / "work/loop");
+  fs::create_symlink("loop", Path("loop"));
   fs::create_symlink("bench.json", run() / "bench.json");
   for (const std::string& path : {std::string("run"), std::string("loop"), std::string(300, 'x')})
     ExpectOneLine({"predict", "--calibrate", path, "--link", "1gbit"}, /*fails=*/path != "run", path);
@@ -184,10 +182,10 @@ void CraftedRun::DamageRecordsOfAResumedRun() {
   }
   const Outcome resumed = Call({"compare", "--resume", "run"});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_THAT(resumed.out + resumed.err, testing::HasSubstr("repeat"));
+  EXPECT_THAT(resumed.out + resumed.err, Has("repeat"));
   const Outcome again = Call({"compare", "--resume", "run"});
   EXPECT_EQ(again.exit_code, 2);
-  EXPECT_THAT(again.err, testing::HasSubstr("this comparison is finished"));
+  EXPECT_THAT(again.err, Has("this comparison is finished"));
 }
 
 // One test, because making the run takes longer than hundreds of calls.

@@ -1,18 +1,17 @@
 // Command lines derived from hand-written manifests.
 #include "experiments/runs/recorded_run.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "experiments/runs/manifest.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 using Json = nlohmann::json;
 
 Json ManifestOf(const std::vector<std::string>& command_line) {
@@ -107,27 +106,27 @@ TEST(RecordedRun, ARunWithoutACheckpointStartsAtTheBeginningAgain) {
 }
 
 TEST(RecordedRun, RejectsOtherLayoutsAndVerbs) {
-  EXPECT_THAT(Refused("text"), HasSubstr("not a JSON object"));
-  EXPECT_THAT(Refused(Json::object()), HasSubstr("no schema_version"));
+  EXPECT_THAT(Refused("text"), Has("not a JSON object"));
+  EXPECT_THAT(Refused(Json::object()), Has("no schema_version"));
   Json later = ManifestOf({"psring", "compare"});
   later["schema_version"] = 2;
-  EXPECT_THAT(Refused(later), HasSubstr("layout 2; this psring supports 1"));
-  EXPECT_THAT(Refused(ManifestOf({"psring", "doctor"})), HasSubstr("no command line of compare"));
+  EXPECT_THAT(Refused(later), Has("layout 2; this psring supports 1"));
+  EXPECT_THAT(Refused(ManifestOf({"psring", "doctor"})), Has("no command line of compare"));
   Json other = ManifestOf({"psring", "compare"});
   other["verb"] = "train";
-  EXPECT_THAT(Refused(other), HasSubstr("no command line"));
+  EXPECT_THAT(Refused(other), Has("no command line"));
   Json wrong_types = ManifestOf({"psring", "compare"});
   wrong_types["command_line"] = {1, 2};
-  EXPECT_THAT(Refused(wrong_types), HasSubstr("its manifest.json: command_line[0]: expected a text"));
+  EXPECT_THAT(Refused(wrong_types), Has("its manifest.json: command_line[0]: expected a text"));
   Json wrong_input = ManifestOf({"psring", "compare"});
   wrong_input["inputs"] = {{{"path", "mine.csv"}, {"hash", 5}}};
-  EXPECT_THAT(Refused(wrong_input), HasSubstr("its manifest.json: inputs[0].hash: expected a text"));
+  EXPECT_THAT(Refused(wrong_input), Has("its manifest.json: inputs[0].hash: expected a text"));
 }
 
 TEST(RecordedRun, RejectionsQuoteTheCommandLine) {
   Json earlier = ManifestOf({"psring", "compare", "--model", "cnn"});
   earlier.erase("working_directory");
-  EXPECT_THAT(Refused(earlier), HasSubstr("psring compare --model cnn"));
+  EXPECT_THAT(Refused(earlier), Has("psring compare --model cnn"));
 }
 
 TEST(RecordedRun, NamesDifferences) {

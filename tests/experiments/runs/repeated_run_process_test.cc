@@ -18,12 +18,8 @@ namespace fs = std::filesystem;
 class RepeatedRun : public LaunchTest {
  protected:
   // Runs psring to its end.
-  std::unique_ptr<Started> Run(const std::string& arguments) {
-    StartedOnes ones;
-    ones.push_back(std::make_unique<Started>(Command(PSRING_BINARY, arguments), std::vector<std::string>()));
-    EXPECT_TRUE(WaitForAll(ones)) << arguments;
-    return std::move(ones.front());
-  }
+  std::unique_ptr<Started> Run(const std::string& arguments) { return Ended(StartPsring(arguments)); }
+  std::unique_ptr<Started> Succeed(const std::string& arguments) { return Succeeded(StartPsring(arguments)); }
   std::string Config(const std::string& run) { return absl::StrCat(Folder(run), "/config.toml"); }
   void Write(const std::string& file, const std::string& text) {
     fs::create_directories(fs::path(Folder(file)).parent_path());
@@ -35,15 +31,13 @@ class RepeatedRun : public LaunchTest {
 };
 
 TEST_F(RepeatedRun, ATrainingIsRepeatedBitForBit) {
-  const auto first = Run(absl::StrCat(
+  const auto first = Succeed(absl::StrCat(
       "train --strategy ring --workers 2 --model mlp-small --data synthetic --steps 4 --seed 5 --out ",
       Folder("first")));
-  ASSERT_TRUE(first->Succeeded()) << first->Story();
   EXPECT_THAT(first->output(), Has(absl::StrCat("psring train --config ", Config("first"))));
   const std::vector<std::string> weights = Weights(Folder("first"));
   ASSERT_EQ(weights.size(), 2u);
-  const auto again = Run(absl::StrCat("train --config ", Config("first"), " --out ", Folder("again")));
-  ASSERT_TRUE(again->Succeeded()) << again->Story();
+  const auto again = Succeed(absl::StrCat("train --config ", Config("first"), " --out ", Folder("again")));
   EXPECT_THAT(again->errors(), Has("psring train: note: flags: --out", "--strategy=ring --workers=2"));
   EXPECT_EQ(Weights(Folder("again")), weights);
   for (const char* part : {"cost", "accuracy"})
@@ -51,17 +45,15 @@ TEST_F(RepeatedRun, ATrainingIsRepeatedBitForBit) {
   EXPECT_THAT(Manifest("again")["command_line"].dump(), Lacks("--config"));
   // The command line overrides the file.
   const auto other =
-      Run(absl::StrCat("train --config ", Config("first"), " --seed 6 --out ", Folder("other")));
-  ASSERT_TRUE(other->Succeeded()) << other->Story();
+      Succeed(absl::StrCat("train --config ", Config("first"), " --seed 6 --out ", Folder("other")));
   EXPECT_NE(Weights(Folder("other")), weights);
 }
 
 TEST_F(RepeatedRun, AComparisonUsesTheFirstRunsRoundsAndSteps) {
-  const auto first =
-      Run(absl::StrCat("compare --strategies single --workers 1 --model mlp-small --batch 8 --data synthetic "
-                       "--link none --no_eval --time_budget 20s --out ",
-                       Folder("first")));
-  ASSERT_TRUE(first->Succeeded()) << first->Story();
+  const auto first = Succeed(
+      absl::StrCat("compare --strategies single --workers 1 --model mlp-small --batch 8 --data synthetic "
+                   "--link none --no_eval --time_budget 20s --out ",
+                   Folder("first")));
   nlohmann::json manifest = Manifest("first");
   manifest["cost"]["steps"] = 8;  // as if the machine had been another one
   manifest["cost"]["rounds_done"] = 2;
@@ -71,18 +63,15 @@ TEST_F(RepeatedRun, AComparisonUsesTheFirstRunsRoundsAndSteps) {
     }
   }
   Write("first/manifest.json", manifest.dump());
-  const auto again = Run(absl::StrCat("compare --config ", Config("first"), " --out ", Folder("again")));
-  ASSERT_TRUE(again->Succeeded()) << again->Story();
+  const auto again = Succeed(absl::StrCat("compare --config ", Config("first"), " --out ", Folder("again")));
   EXPECT_EQ(Manifest("again")["cost"]["steps"], 8);
   EXPECT_EQ(Manifest("again")["cost"]["rounds_done"], 2);
 }
 
 TEST_F(RepeatedRun, APredictionAndABenchmarkAreRepeated) {
-  const auto predict = Run(absl::StrCat("predict --link 10gbit --workers 2,4 --out ", Folder("predict")));
-  ASSERT_TRUE(predict->Succeeded()) << predict->Story();
+  const auto predict = Succeed(absl::StrCat("predict --link 10gbit --workers 2,4 --out ", Folder("predict")));
   const auto predicted =
-      Run(absl::StrCat("predict --config ", Config("predict"), " --out ", Folder("predicted")));
-  ASSERT_TRUE(predicted->Succeeded()) << predicted->Story();
+      Succeed(absl::StrCat("predict --config ", Config("predict"), " --out ", Folder("predicted")));
   // Nothing was measured: the same figures, in a run of another name.
   const auto figures = [&](const std::string& run) {
     auto json = nlohmann::json::parse(ReadFile(Folder(run) + "/summary.json").value_or(""), nullptr, false);
@@ -91,12 +80,10 @@ TEST_F(RepeatedRun, APredictionAndABenchmarkAreRepeated) {
   };
   EXPECT_EQ(figures("predicted"), figures("predict"));
   const auto bench =
-      Run(absl::StrCat("bench --sizes 4K --algorithm ring --backend native --transport shm -n 2 -J ",
-                       Folder("out.json"), " --out ", Folder("bench")));
-  ASSERT_TRUE(bench->Succeeded()) << bench->Story();
+      Succeed(absl::StrCat("bench --sizes 4K --algorithm ring --backend native --transport shm -n 2 -J ",
+                           Folder("out.json"), " --out ", Folder("bench")));
   EXPECT_THAT(ReadFile(Config("bench")).value_or(""), Has("# omitted: -J"));
-  const auto dry = Run(absl::StrCat("bench --dry_run --config ", Config("bench")));
-  EXPECT_TRUE(dry->Succeeded()) << dry->Story();
+  const auto dry = Succeed(absl::StrCat("bench --dry_run --config ", Config("bench")));
   EXPECT_THAT(dry->output(), Has("4096"));
 }
 
@@ -143,10 +130,9 @@ TEST_F(RepeatedRun, OnlyARunThatNobodyElseCanChangeIsResumed) {
 }
 
 TEST_F(RepeatedRun, AReplayReachesNothingOutside) {
-  const auto first = Run(absl::StrCat(
+  const auto first = Succeed(absl::StrCat(
       "train --strategy ps-async --workers 2 --model mlp-small --data synthetic --steps 4 --no_eval --out ",
       Folder("first")));
-  ASSERT_TRUE(first->Succeeded()) << first->Story();
   Write("victim/step9/weights", "precious");
   int changed = 0;
   for (const auto& entry : fs::recursive_directory_iterator(Folder("first"))) {
@@ -158,8 +144,7 @@ TEST_F(RepeatedRun, AReplayReachesNothingOutside) {
     ++changed;
   }
   EXPECT_GT(changed, 0);
-  const auto replay = Run(absl::StrCat("replay ", Folder("first")));
-  EXPECT_TRUE(replay->Succeeded()) << replay->Story();
+  const auto replay = Succeed(absl::StrCat("replay ", Folder("first")));
   EXPECT_THAT(replay->output(), Has("equal to the run's, bit for bit"));
   size_t files = 0;
   for (const auto& entry : fs::recursive_directory_iterator(Folder("victim")))

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/io/files.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -80,7 +80,7 @@ TEST_F(RunClaimTest, NamesAFileOrANonEmptyFolder) {
   ASSERT_TRUE(WriteFile("file", "x").ok());
   EXPECT_EQ(Refusal("file"), "cannot write to file: it is a file");
   EXPECT_EQ(Refusal("file/below"), "cannot write to file/below: Not a directory");
-  EXPECT_TRUE(absl::StrContains(Refusal(root_.string()), "it is not empty"));
+  EXPECT_THAT(Refusal(root_.string()), Has("it is not empty"));
   EXPECT_FALSE(fs::exists("manifest.json"));
   EXPECT_EQ(Refusal("/proc/psring"), "cannot write to /proc/psring: No such file or directory");
 }
@@ -119,7 +119,7 @@ TEST_F(RunClaimTest, AtMostOneClaimHasAFolderAtAnyTime) {
       for (int n = 0; n < kTimes; ++n) {
         auto claim = Claim("shared/out");
         if (!claim.ok()) {
-          EXPECT_TRUE(absl::StrContains(claim.status().message(), "it is not empty")) << claim.status();
+          EXPECT_THAT(claim.status().message(), Has("it is not empty")) << claim.status();
           continue;
         }
         {

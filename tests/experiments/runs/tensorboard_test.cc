@@ -1,7 +1,6 @@
 // Event files, read by an independent parser of TFRecords and protobuf's wire format.
 #include "experiments/runs/tensorboard.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -12,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/io/files.h"
-#include "experiments/runs/event_file.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -230,7 +229,7 @@ TEST(TensorBoard, ALaunchIsFollowedAndEveryStepIsWrittenOnce) {
   EXPECT_EQ(events->Finish(records), absl::OkStatus());
   EXPECT_THAT(losses(), ElementsAre(0, 1, 2, 3));
   const std::string bytes = ReadFile(folder / "events" / "events.out.tfevents.1000.here").value_or("");
-  EXPECT_THAT(bytes, testing::HasSubstr("test/accuracy"));
+  EXPECT_THAT(bytes, Has("test/accuracy"));
   fs::remove_all(folder);
 }
 

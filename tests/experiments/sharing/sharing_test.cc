@@ -1,5 +1,4 @@
 // Citing and packing a run folder.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -18,13 +17,12 @@
 #include "experiments/sharing/pack.h"
 #include "experiments/summary/summarise.h"
 #include "tests/experiments/slurp.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
-using testing::Not;
 
 constexpr char kManifest[] = R"({"started_utc": "2026-11-24T10:00:00Z",
   "versions": {"psring": "0.1.0", "revision": "abc_1"},
@@ -43,23 +41,19 @@ std::string Summary(const std::string& more = "") {
 TEST(Cite, PrintsBibTexMethodsAndTables) {
   const auto text = CitationOf(kManifest, Summary());
   ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_THAT(*text, HasSubstr("@software{psring,"));
-  EXPECT_THAT(*text, HasSubstr("version = {0.1.0}"));
-  EXPECT_THAT(*text, HasSubstr("revision abc\\_1"));
-  EXPECT_THAT(*text, HasSubstr("its own link of 1000 Mbit/s (netns), with 0.5 ms of latency"));
-  EXPECT_THAT(*text, HasSubstr("Each of 3 rounds launched every configuration once"));
-  EXPECT_THAT(*text, HasSubstr("Learning rates: 0.05; no others were tried."));
-  EXPECT_THAT(*text, HasSubstr("All rows are valid"));
-  EXPECT_THAT(*text, HasSubstr("| ring | 4 | 93.5 | 93.4 to 93.7 | 0.10 | 1200.0 | 37.5 |"));
-  EXPECT_THAT(*text, HasSubstr("ring & 4 & 93.5 & 93.4 to 93.7 & 0.10 & 1200.0 & 37.5 \\\\"));
+  EXPECT_THAT(*text, Has("@software{psring,", "version = {0.1.0}", "revision abc\\_1",
+                         "its own link of 1000 Mbit/s (netns), with 0.5 ms of latency",
+                         "Each of 3 rounds launched every configuration once",
+                         "Learning rates: 0.05; no others were tried.", "All rows are valid",
+                         "| ring | 4 | 93.5 | 93.4 to 93.7 | 0.10 | 1200.0 | 37.5 |",
+                         "ring & 4 & 93.5 & 93.4 to 93.7 & 0.10 & 1200.0 & 37.5 \\\\"));
 }
 
 TEST(Cite, SaysWhichRatesWereTriedAndWhatIsNotValid) {
   const auto text = CitationOf(kManifest, Summary(R"(, "lr_tried": "0.1 0.2", "valid": false)"));
   ASSERT_TRUE(text.ok());
-  EXPECT_THAT(*text, HasSubstr("Learning rates tried: 0.1 0.2."));
-  EXPECT_THAT(*text, HasSubstr("1 of 1 rows are not valid"));
-  EXPECT_THAT(*text, Not(HasSubstr("no others were tried")));
+  EXPECT_THAT(*text, Has("Learning rates tried: 0.1 0.2.", "1 of 1 rows are not valid"));
+  EXPECT_THAT(*text, Lacks("no others were tried"));
 }
 
 TEST(Cite, CountsTheTokensOfTexts) {
@@ -79,7 +73,7 @@ TEST(Cite, RejectsWhatIsNotARun) {
 
 TEST(Cite, CitationFileHasTheVersionOfTheBuild) {
   EXPECT_THAT(Slurp(absl::StrCat(PSRING_EXPERIMENTS, "/../CITATION.cff")),
-              HasSubstr(absl::StrCat("version: ", kVersion)));
+              Has(absl::StrCat("version: ", kVersion)));
 }
 
 // Run folders of earlier versions, one for each schema_version of the summary.
@@ -91,14 +85,14 @@ TEST(RecordedRuns, OfEverySchemaVersionCanBeReadAndCited) {
     SCOPED_TRACE(entry.path());
     const std::string name = entry.path().filename().string(), version = name.substr(name.find('-') + 1);
     versions.insert(name);
-    EXPECT_THAT(Slurp(entry.path() / "summary.csv"), HasSubstr(absl::StrCat("\n", version, ",tiny,")));
+    EXPECT_THAT(Slurp(entry.path() / "summary.csv"), Has(absl::StrCat("\n", version, ",tiny,")));
     const auto data = ReadRunData(entry.path().string());
     ASSERT_TRUE(data.ok()) << data.status();
-    EXPECT_THAT(data->json, HasSubstr("\"missing\":[]"));
+    EXPECT_THAT(data->json, Has("\"missing\":[]"));
     EXPECT_EQ(data->workers, std::vector<int>{2});
     const auto citation = CiteRun(entry.path().string());
     ASSERT_TRUE(citation.ok()) << citation.status();
-    EXPECT_THAT(*citation, HasSubstr("| ps-async | 2 |"));
+    EXPECT_THAT(*citation, Has("| ps-async | 2 |"));
     const auto recorded = RecordedRunFromJson(Slurp(entry.path() / "manifest.json"));
     ASSERT_TRUE(recorded.ok()) << recorded.status();
     EXPECT_EQ(MakeAgain(*recorded, "").arguments,
@@ -179,7 +173,7 @@ TEST_F(Pack, FollowsNoPlantedLink) {
 }
 
 TEST_F(Pack, RejectsOtherFolders) {
-  EXPECT_THAT(PackRun(work_.string(), (work_ / "a.tar").string()).message(), HasSubstr("not a run's folder"));
+  EXPECT_THAT(PackRun(work_.string(), (work_ / "a.tar").string()).message(), Has("not a run's folder"));
   EXPECT_FALSE(fs::exists(work_ / "a.tar"));
   EXPECT_EQ(Parts(), 0u);
 }
