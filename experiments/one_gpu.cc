@@ -12,10 +12,10 @@
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/text/translate.h"
+#include "experiments/design/launches.h"
 #include "experiments/engine/failure.h"
-#include "experiments/plan/launches.h"
-#include "experiments/predict/predict.h"
-#include "experiments/runs/run_folder.h"
+#include "experiments/run_folder/run_folder.h"
+#include "experiments/verbs/predict/predict.h"
 
 namespace psring {
 namespace {

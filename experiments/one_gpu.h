@@ -6,10 +6,10 @@
 
 #include "absl/status/statusor.h"
 #include "common/workloads/workload.h"
-#include "experiments/compare/compare.h"
-#include "experiments/processes/interrupt.h"
-#include "experiments/processes/progress.h"
-#include "experiments/summary/launch_figures.h"
+#include "experiments/analysis/launch_figures.h"
+#include "experiments/launch/interrupt.h"
+#include "experiments/launch/progress.h"
+#include "experiments/verbs/compare/compare.h"
 
 namespace psring {
 

@@ -17,7 +17,7 @@
 #include "common/device/device.h"
 #include "common/device/memory_limit.h"
 #include "common/device/task_limit.h"
-#include "common/devices/make_device.h"
+#include "common/device_factory/make_device.h"
 #include "common/io/files.h"
 #include "common/measure/record_names.h"
 #include "common/measure/records.h"

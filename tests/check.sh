@@ -120,7 +120,7 @@ containers() {
   [[ -n $all ]] || return 0
   step "the container image"
   local status=0
-  tests/experiments/container/image_test.sh || status=$?
+  tests/experiments/deploy/container/image_test.sh || status=$?
   ((status == 0 || status == 77)) || return $status
 }
 

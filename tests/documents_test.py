@@ -191,7 +191,7 @@ def check_exercises(name, text, known):
 
 def main():
     # Exercise 2.4 is only on the page of a benchmark.
-    script = (ROOT / "experiments/report/page/questions.js").read_text()
+    script = (ROOT / "experiments/page/web/questions.js").read_text()
     exercises = set(re.findall(r"'([1-5]\.[1-9])'", script[script.index("EXERCISES"):].split("}")[0])) - {"2.4"}
     overview = subprocess.run([PSRING, "--help"], capture_output=True, text=True, timeout=30, check=True).stdout
     verbs = re.findall(r"^  ([a-z]+)  ", overview[overview.index("Subcommands:"):], re.MULTILINE)
@@ -216,7 +216,7 @@ def main():
         for command in commands(text):
             count += 1
             check_command(name, command, flags_of)
-    for folder, kind in (("common/text", "*.po"), ("experiments/report/page", "*.html")):
+    for folder, kind in (("common/text", "*.po"), ("experiments/page/web", "*.html")):
         for path in sorted((ROOT / folder).glob(kind)):
             check_words(str(path.relative_to(ROOT)), path.read_text())
     for verb, text in help_texts.items():

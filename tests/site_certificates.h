@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "common/base/wall_time.h"
 #include "common/net/tls.h"
-#include "common/tls/tls_certificate.h"
+#include "common/net/tls/tls_certificate.h"
 
 namespace psring {
 

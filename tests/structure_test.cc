@@ -127,16 +127,10 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
       "trainer/strategies/table/strategy_table.h"}},
 };
 
-// The folders of psring's verbs. What several verbs need is in a folder that is none of these.
-const char* const kVerbFolders[] = {"experiments/bench",   "experiments/compare", "experiments/doctor",
-                                    "experiments/explain", "experiments/predict", "experiments/verbs/report"};
-
-// The verb in whose folder `path` is; empty: it is not in one.
+// The verb in whose folder `path` is; empty: it is not in one. What several verbs need is outside verbs/.
 std::string VerbOf(const std::string& path) {
-  for (const std::string folder : kVerbFolders) {
-    if (path.starts_with(folder + "/")) return folder;
-  }
-  return "";
+  const std::string verbs = "experiments/verbs/";
+  return path.starts_with(verbs) ? path.substr(0, path.find('/', verbs.size())) : "";
 }
 
 // The only folders and files that see generated messages and gRPC.
@@ -145,7 +139,7 @@ const std::set<std::string> kMaySeeGrpc = {"common/net/grpc_waiting.h",
                                            "common/rendezvous/rendezvous_server.cc",
                                            "common/rendezvous/rendezvous_service.cc",
                                            "common/rendezvous/rendezvous_service.h",
-                                           "experiments/runs/tensorboard.cc",
+                                           "experiments/run_folder/tensorboard.cc",
                                            "ps_server/wire"};
 
 TEST(Structure, FoldersIncludeOneAnotherWithoutCycles) {
@@ -189,7 +183,7 @@ TEST(Structure, NoVerbIncludesAnotherVerb) {
       EXPECT_TRUE(other.empty() || other == verb) << file.path << " includes " << included;
     }
   }
-  EXPECT_EQ(verbs.size(), std::size(kVerbFolders));
+  EXPECT_GT(verbs.size(), 5u);
 }
 
 TEST(Structure, GrpcAndGeneratedHeadersStayInFewFiles) {
@@ -221,12 +215,16 @@ TEST(Structure, HeadersDoNotIncludeLargePackages) {
 TEST(Structure, OnlyWhatIsShownReadsTheWallClock) {
   const std::regex reads(
       "absl::Now\\(|WallNow\\(|system_clock|CLOCK_REALTIME|gettimeofday|[^\\w.>]time\\(nullptr\\)");
-  const std::set<std::string> shows = {
-      "common/base/wall_time.h",        "common/net/tls.cc",
-      "experiments/bench/bench.cc",     "experiments/compare/experiment.cc",
-      "experiments/compare/prepare.cc", "experiments/predict/predict.cc",
-      "tests/common/net/tls_test.cc",   "tests/experiments/processes/clock_off.cc",
-      "tests/site_certificates.h",      "tests/structure_test.cc"};
+  const std::set<std::string> shows = {"common/base/wall_time.h",
+                                       "common/net/tls.cc",
+                                       "experiments/verbs/bench/bench.cc",
+                                       "experiments/verbs/compare/experiment.cc",
+                                       "experiments/verbs/compare/prepare.cc",
+                                       "experiments/verbs/predict/predict.cc",
+                                       "tests/common/net/tls_test.cc",
+                                       "tests/experiments/launch/clock_off.cc",
+                                       "tests/site_certificates.h",
+                                       "tests/structure_test.cc"};
   for (const SourceFile& file : ReadSources()) {
     if (shows.contains(file.path)) continue;
     for (const std::string& line : file.lines) {

@@ -23,8 +23,8 @@
 #include "common/base/check.h"
 #include "common/cli/config_file.h"
 #include "common/cli/version.h"
-#include "common/suggestions/suggestions.h"
 #include "common/text/peer_text.h"
+#include "common/text/suggestions.h"
 #include "common/text/translate.h"
 
 namespace psring {

@@ -10,8 +10,8 @@
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/base/random.h"
-#include "common/base/units.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 
 namespace psring {
 namespace {

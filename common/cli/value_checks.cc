@@ -13,10 +13,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "common/base/units.h"
 #include "common/cli/command_line.h"
-#include "common/suggestions/suggestions.h"
+#include "common/text/suggestions.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 
 namespace psring {
 namespace {

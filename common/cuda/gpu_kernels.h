@@ -10,8 +10,8 @@
 
 #include "common/cuda/gpu_layer_kernels.h"
 #include "common/cuda/gpu_packs.h"
-#include "common/ops/elementwise.h"
-#include "common/reduce/sixteen_bits.h"
+#include "common/kernels/elementwise.h"
+#include "common/kernels/sixteen_bits.h"
 
 namespace psring::gpu {
 

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/ops/elementwise.h"
-#include "common/reduce/elementwise_math.h"
-#include "common/reduce/sixteen_bits.h"
+#include "common/kernels/elementwise.h"
+#include "common/kernels/elementwise_math.h"
+#include "common/kernels/sixteen_bits.h"
 
 namespace psring::gpu {
 

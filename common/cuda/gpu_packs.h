@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/reduce/sixteen_bits.h"
+#include "common/kernels/sixteen_bits.h"
 
 namespace psring::gpu {
 

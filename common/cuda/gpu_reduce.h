@@ -8,7 +8,7 @@
 #include <variant>
 
 #include "common/cuda/gpu_packs.h"
-#include "common/reduce/dtype.h"
+#include "common/kernels/dtype.h"
 
 namespace psring::gpu {
 

@@ -7,7 +7,7 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
-#include "common/reduce/reduce.h"
+#include "common/kernels/reduce.h"
 
 namespace psring {
 

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
-#include "common/reduce/dtype.h"
+#include "common/kernels/dtype.h"
 
 namespace psring {
 

@@ -19,9 +19,9 @@
 #include "common/base/deadline.h"
 #include "common/base/wall_time.h"
 #include "common/net/tcp_socket.h"
-#include "common/tls/socket_bio.h"
-#include "common/tls/tls_certificate.h"
-#include "common/tls/tls_relay.h"
+#include "common/net/tls/socket_bio.h"
+#include "common/net/tls/tls_certificate.h"
+#include "common/net/tls/tls_relay.h"
 
 namespace psring {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "common/kernels/elementwise_math.h"
 #include "common/ops/cpu_layers.h"
-#include "common/reduce/elementwise_math.h"
 
 namespace psring::cpu {
 namespace {

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/kernels/elementwise_math.h"
+#include "common/kernels/lanes.h"
 #include "common/ops/cpu_layers.h"
-#include "common/reduce/elementwise_math.h"
-#include "common/reduce/lanes.h"
 
 namespace psring {
 namespace {

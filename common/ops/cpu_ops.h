@@ -5,10 +5,10 @@
 #include <iterator>
 
 #include "common/base/check.h"
+#include "common/kernels/reduce.h"
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/cpu_layers.h"
 #include "common/ops/gradient_norm.h"
-#include "common/reduce/reduce.h"
 
 namespace psring {
 

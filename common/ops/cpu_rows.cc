@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "common/kernels/lanes.h"
 #include "common/ops/cpu_layers.h"
-#include "common/reduce/lanes.h"
 
 namespace psring {
 namespace {

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <vector>
 
-#include "common/attention/attention.h"
+#include "common/kernels/attention.h"
+#include "common/kernels/lanes.h"
+#include "common/kernels/threefry.h"
 #include "common/ops/cpu_layers.h"
-#include "common/reduce/lanes.h"
-#include "common/reduce/threefry.h"
 
 namespace psring {
 namespace {

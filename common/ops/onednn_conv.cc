@@ -3,9 +3,9 @@
 #include <optional>
 #include <vector>
 
+#include "common/kernels/reduce.h"
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/onednn_layers.h"
-#include "common/reduce/reduce.h"
 
 namespace psring::onednn {
 namespace {

@@ -26,7 +26,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
-#include "common/ops/elementwise.h"
+#include "common/kernels/elementwise.h"
 #include "common/ops/layer_ops.h"
 
 namespace psring {

@@ -5,9 +5,9 @@
 #include <initializer_list>
 
 #include "absl/status/status.h"
+#include "common/kernels/sixteen_bits.h"
+#include "common/kernels/threefry.h"
 #include "common/ops/ops.h"
-#include "common/reduce/sixteen_bits.h"
-#include "common/reduce/threefry.h"
 
 namespace psring {
 

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/device/device.h"
-#include "common/devices/make_device.h"
+#include "common/device_factory/make_device.h"
 
 namespace psring {
 

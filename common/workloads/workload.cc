@@ -12,7 +12,7 @@
 #include "common/base/check.h"
 #include "common/io/csv.h"
 #include "common/io/files.h"
-#include "common/suggestions/suggestions.h"
+#include "common/text/suggestions.h"
 #include "common/text/translate.h"
 #include "common/workloads/workload_tables.h"
 

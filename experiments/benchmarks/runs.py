@@ -140,7 +140,7 @@ def cpu_info():
 
 
 def processor_text(name, family, model, stepping, instruction_sets):
-    """As experiments/host/machine.h writes it; unknown numbers are negative."""
+    """As experiments/machine/machine.h writes it; unknown numbers are negative."""
     numbers = [f"{key} {value}" for key, value in (("family", family), ("model", model), ("stepping", stepping)) if value >= 0]
     details = "; ".join(part for part in (", ".join(numbers), instruction_sets) if part)
     return f"{name} ({details})" if details else name

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "experiments/processes/progress.h"
+#include "experiments/launch/progress.h"
 
 namespace psring {
 

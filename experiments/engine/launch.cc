@@ -8,8 +8,8 @@
 #include "common/net/tls.h"
 #include "common/rendezvous/launched_as.h"
 #include "common/text/translate.h"
-#include "experiments/host/connections.h"
-#include "experiments/plan/plan.h"
+#include "experiments/design/plan.h"
+#include "experiments/machine/connections.h"
 #include "experiments/stats/statistics.h"
 
 namespace psring {

@@ -2,7 +2,7 @@
 
 #include "CLI/CLI.hpp"
 #include "common/cli/command_line.h"
-#include "experiments/plan/plan.h"
+#include "experiments/design/plan.h"
 
 namespace psring {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "experiments/processes/nodes.h"
+#include "experiments/launch/nodes.h"
 
 namespace CLI {
 class App;

@@ -8,7 +8,7 @@
 #include "common/base/read_file.h"
 #include "common/io/json_object.h"
 #include "common/text/translate.h"
-#include "experiments/processes/launcher.h"
+#include "experiments/launch/launcher.h"
 
 namespace psring {
 namespace {

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "experiments/plan/plan.h"
-#include "experiments/processes/interrupt.h"
-#include "experiments/processes/training_job.h"
+#include "experiments/design/plan.h"
+#include "experiments/launch/interrupt.h"
+#include "experiments/launch/training_job.h"
 
 namespace psring {
 

@@ -9,9 +9,9 @@
 #include "common/cli/wrap.h"
 #include "common/io/untrusted_json.h"
 #include "common/text/translate.h"
+#include "experiments/analysis/row_queries.h"
+#include "experiments/analysis/table.h"
 #include "experiments/pool/pool.h"
-#include "experiments/summary/row_queries.h"
-#include "experiments/summary/table.h"
 
 namespace psring {
 namespace {

@@ -10,10 +10,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/base/check.h"
-#include "common/base/units.h"
 #include "common/io/files.h"
 #include "common/io/json_object.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 
 namespace psring {
 namespace {

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "common/base/units.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 
 namespace psring {
 namespace {

@@ -18,8 +18,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
-#include "experiments/processes/launcher.h"
-#include "experiments/processes/temporary_folder.h"
+#include "experiments/launch/launcher.h"
+#include "experiments/launch/temporary_folder.h"
 
 namespace psring {
 namespace {

@@ -15,8 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/base/file_descriptor.h"
-#include "experiments/processes/child_process.h"
-#include "experiments/processes/interrupt.h"
+#include "experiments/launch/child_process.h"
+#include "experiments/launch/interrupt.h"
 #include "experiments/virtual_cluster/link.h"
 #include "experiments/virtual_cluster/link_counters.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "experiments/processes/interrupt.h"
+#include "experiments/launch/interrupt.h"
 #include "experiments/virtual_cluster/link.h"
 #include "experiments/virtual_cluster/virtual_cluster.h"
 #include "trainer/strategies/table/cost_model.h"

@@ -24,7 +24,6 @@
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/base/own_process.h"
-#include "common/base/units.h"
 #include "common/cli/command_line.h"
 #include "common/device/task_limit.h"
 #include "common/measure/collective_bench.h"
@@ -32,6 +31,7 @@
 #include "common/net/host_identity.h"
 #include "common/net/tls.h"
 #include "common/rendezvous/rendezvous.h"
+#include "common/text/units.h"
 #include "ps_server/bench/round_limits.h"
 #include "ps_server/client/ps_client.h"
 

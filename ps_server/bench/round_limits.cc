@@ -20,10 +20,10 @@
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/device/memory_limit.h"
+#include "common/kernels/reduce.h"
 #include "common/net/address.h"
 #include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
-#include "common/reduce/reduce.h"
 
 namespace psring {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "common/kernels/reduce.h"
 #include "common/ops/cpu_kernels.h"
-#include "common/reduce/reduce.h"
 
 namespace psring {
 namespace {

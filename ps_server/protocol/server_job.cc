@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
-#include "common/reduce/reduce.h"
+#include "common/kernels/reduce.h"
 #include "common/tables/row_storage.h"
 #include "ps_server/protocol/messages.h"
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
-#include "common/devices/make_ops.h"
+#include "common/device_factory/make_ops.h"
 #include "common/net/random_token.h"
 
 namespace psring {

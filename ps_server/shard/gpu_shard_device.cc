@@ -11,7 +11,7 @@
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/device/host_view.h"
-#include "common/devices/make_ops.h"
+#include "common/device_factory/make_ops.h"
 #include "ps_server/shard/shard_device.h"
 
 namespace psring {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/reduce/reduce.h"
+#include "common/kernels/reduce.h"
 #include "ps_server/shard/parameter_shard.h"
 
 namespace psring {

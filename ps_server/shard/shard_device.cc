@@ -7,7 +7,7 @@
 
 #include "common/base/mutex.h"
 #include "common/device/control_groups.h"
-#include "common/devices/make_ops.h"
+#include "common/device_factory/make_ops.h"
 #include "common/ops/gradient_norm.h"
 #include "ps_server/shard/helpers.h"
 

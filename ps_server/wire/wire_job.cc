@@ -4,7 +4,7 @@
 #include "absl/strings/match.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
-#include "common/reduce/reduce.h"
+#include "common/kernels/reduce.h"
 #include "proto/parameter_server.pb.h"
 #include "ps_server/wire/wire.h"
 

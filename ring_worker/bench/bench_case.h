@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
-#include "common/reduce/reduce.h"
+#include "common/kernels/reduce.h"
 #include "ring_worker/groups/process_group.h"
 #include "ring_worker/schedules/schedule.h"
 

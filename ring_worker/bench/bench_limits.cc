@@ -18,10 +18,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/kernels/reduce.h"
 #include "common/measure/collective_table.h"
 #include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
-#include "common/reduce/reduce.h"
 #include "common/rendezvous/rendezvous_store.h"
 
 namespace psring {

@@ -9,7 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/own_process.h"
 #include "common/cuda/cuda_device.h"
-#include "common/devices/make_device.h"
+#include "common/device_factory/make_device.h"
 
 namespace psring {
 namespace {

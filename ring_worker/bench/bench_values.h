@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/device/device.h"
-#include "common/reduce/reduce.h"
+#include "common/kernels/reduce.h"
 
 namespace psring {
 

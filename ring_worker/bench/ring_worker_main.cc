@@ -13,13 +13,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/base/check.h"
-#include "common/base/units.h"
 #include "common/cli/command_line.h"
 #include "common/device/task_limit.h"
 #include "common/net/descriptor_limit.h"
 #include "common/net/tls.h"
 #include "common/rendezvous/own_address.h"
 #include "common/rendezvous/rendezvous.h"
+#include "common/text/units.h"
 #include "ring_worker/bench/bench_run.h"
 
 namespace psring {

@@ -19,8 +19,8 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
+#include "common/kernels/reduce.h"
 #include "common/measure/trace.h"
-#include "common/reduce/reduce.h"
 #include "common/text/peer_text.h"
 
 namespace psring {
@@ -102,7 +102,7 @@ std::string MpiSession::TransportOfJob() {
     if (used == std::set<std::string>{"sm"}) return "shm";
     return used == std::set<std::string>{"tcp"} ? "tcp" : "auto";
   }
-  const char* chosen = getenv("PSRING_MPI_TRANSPORT");  // experiments/processes/mpirun.h
+  const char* chosen = getenv("PSRING_MPI_TRANSPORT");  // experiments/launch/mpirun.h
   return chosen != nullptr && (!strcmp(chosen, "shm") || !strcmp(chosen, "tcp")) ? chosen : "auto";
 }
 

@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/device/device.h"
+#include "common/kernels/reduce.h"
 #include "common/measure/trace.h"
-#include "common/reduce/reduce.h"
 #include "common/rendezvous/rendezvous.h"
 #include "ring_worker/schedules/schedule.h"
 

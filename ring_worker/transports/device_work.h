@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
-#include "common/reduce/reduce.h"
+#include "common/kernels/reduce.h"
 
 namespace psring {
 

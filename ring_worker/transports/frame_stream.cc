@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/reduce/reduce.h"
+#include "common/kernels/reduce.h"
 
 namespace psring {
 

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
+#include "common/kernels/reduce.h"
 #include "common/measure/trace.h"
-#include "common/reduce/reduce.h"
 #include "ring_worker/transports/mesh_transport.h"
 
 namespace psring {

@@ -19,8 +19,8 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/device/device.h"
+#include "common/kernels/reduce.h"
 #include "common/measure/trace.h"
-#include "common/reduce/reduce.h"
 #include "common/rendezvous/rendezvous.h"
 
 namespace psring {

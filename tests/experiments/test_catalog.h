@@ -1,7 +1,7 @@
 // Strategies, a probe and configurations for tests.
 #pragma once
 
-#include "experiments/plan/plan.h"
+#include "experiments/design/plan.h"
 #include "trainer/strategies/table/strategy_table.h"
 
 namespace psring {

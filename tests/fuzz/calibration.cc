@@ -1,6 +1,6 @@
 // summary.csv and bench.json, as predict --calibrate reads them, and what is fitted to them.
-#include "experiments/plan/rates.h"
-#include "experiments/predict/calibrate_run.h"
+#include "experiments/design/rates.h"
+#include "experiments/verbs/predict/calibrate_run.h"
 #include "tests/fuzz/input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

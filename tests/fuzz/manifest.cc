@@ -1,6 +1,6 @@
 // A run's manifest and a launch's, as --resume, --plan_of and replay read them.
-#include "experiments/plan/launches.h"
-#include "experiments/runs/recorded_run.h"
+#include "experiments/design/launches.h"
+#include "experiments/run_folder/recorded_run.h"
 #include "tests/fuzz/input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,8 +1,8 @@
 // What other nodes of --nnodes send: an order with its job, a list of record files, and figures of the
 // network.
 #include "absl/strings/str_split.h"
-#include "experiments/host/network_report.h"
-#include "experiments/processes/node_order.h"
+#include "experiments/launch/node_order.h"
+#include "experiments/machine/network_report.h"
 #include "tests/fuzz/input.h"
 
 namespace psring {

@@ -2,7 +2,7 @@
 #include "common/measure/records.h"
 
 #include "common/measure/step_times.h"
-#include "experiments/summary/launch_figures.h"
+#include "experiments/analysis/launch_figures.h"
 #include "tests/experiments/test_catalog.h"
 #include "tests/fuzz/input.h"
 

@@ -2,10 +2,10 @@
 #include <vector>
 
 #include "common/text/translate.h"
+#include "experiments/page/digests.h"
+#include "experiments/page/kineto.h"
+#include "experiments/page/run_data.h"
 #include "experiments/pool/pool.h"
-#include "experiments/report/digests.h"
-#include "experiments/report/kineto.h"
-#include "experiments/report/run_data.h"
 #include "tests/fuzz/input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

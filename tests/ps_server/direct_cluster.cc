@@ -1,4 +1,4 @@
-#include "common/devices/make_device.h"
+#include "common/device_factory/make_device.h"
 #include "tests/ps_server/cluster.h"
 #include "tests/ps_server/direct_client.h"
 

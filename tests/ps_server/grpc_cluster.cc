@@ -1,5 +1,5 @@
 // Over gRPC; the build defines the payload.
-#include "common/devices/make_device.h"
+#include "common/device_factory/make_device.h"
 #include "ps_server/wire/service.h"
 #include "tests/ps_server/cluster.h"
 #include "tests/test_secret.h"

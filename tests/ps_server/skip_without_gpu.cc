@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "common/device/device.h"
-#include "common/devices/make_device.h"
+#include "common/device_factory/make_device.h"
 
 namespace psring {
 namespace {

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "common/base/mutex.h"
-#include "common/devices/make_ops.h"
+#include "common/device_factory/make_ops.h"
+#include "common/kernels/reduce.h"
 #include "common/ops/gradient_norm.h"
 #include "common/ops/ops.h"
-#include "common/reduce/reduce.h"
 
 namespace psring {
 

@@ -14,7 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
-#include "common/devices/make_device.h"
+#include "common/device_factory/make_device.h"
 #include "ps_server/client/ps_client.h"
 #include "ring_worker/groups/process_group.h"
 #include "tests/ps_server/direct_client.h"

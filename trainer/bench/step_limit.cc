@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/cli/command_line.h"
 #include "common/device/device.h"
-#include "common/devices/make_device.h"
+#include "common/device_factory/make_device.h"
 #include "common/measure/collective_table.h"
 #include "common/measure/trace.h"
 #include "common/ops/step_products.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/cli/delays.h"
-#include "common/devices/make_ops.h"
+#include "common/device_factory/make_ops.h"
 #include "common/tables/row_storage.h"
 #include "common/text/translate.h"
 #include "trainer/strategies/local_aggregation.h"

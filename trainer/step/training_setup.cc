@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/cuda/cuda_device.h"
-#include "common/devices/make_ops.h"
+#include "common/device_factory/make_ops.h"
 #include "common/text/translate.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/step/memory_need.h"

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/devices/make_ops.h"
-#include "common/reduce/reduce.h"
+#include "common/device_factory/make_ops.h"
+#include "common/kernels/reduce.h"
 #include "ring_worker/groups/process_group.h"
 #include "trainer/strategies/error_feedback.h"
 #include "trainer/strategies/local_update.h"

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
-#include "common/reduce/reduce.h"
+#include "common/kernels/reduce.h"
 
 namespace psring {
 namespace {

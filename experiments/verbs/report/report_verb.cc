@@ -12,14 +12,14 @@
 #include "common/cli/command_line.h"
 #include "common/io/files.h"
 #include "common/text/translate.h"
+#include "experiments/page/kineto.h"
+#include "experiments/page/launch_files.h"
+#include "experiments/page/page.h"
+#include "experiments/page/run_data.h"
 #include "experiments/pool/pool.h"
-#include "experiments/report/kineto.h"
-#include "experiments/report/launch_files.h"
-#include "experiments/report/page.h"
-#include "experiments/report/run_data.h"
-#include "experiments/runs/recorded_run.h"
-#include "experiments/sharing/cite.h"
-#include "experiments/sharing/pack.h"
+#include "experiments/run_folder/recorded_run.h"
+#include "experiments/verbs/report/cite.h"
+#include "experiments/verbs/report/pack.h"
 
 namespace psring {
 namespace {

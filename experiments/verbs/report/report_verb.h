@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "experiments/processes/progress.h"
+#include "experiments/launch/progress.h"
 
 namespace CLI {
 class App;

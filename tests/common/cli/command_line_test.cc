@@ -14,7 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/suggestions/suggestions.h"
+#include "common/text/suggestions.h"
 #include "tests/has.h"
 
 namespace psring {

@@ -10,8 +10,8 @@
 #include "common/cuda/recorded_work.h"
 #include "common/cuda_ops/cuda_ops.h"
 #include "common/cuda_ops/gpu_scratch.h"
-#include "common/devices/make_device.h"
-#include "common/devices/make_ops.h"
+#include "common/device_factory/make_device.h"
+#include "common/device_factory/make_ops.h"
 #include "tests/common/cuda/fake_cuda.h"
 #include "tests/has.h"
 

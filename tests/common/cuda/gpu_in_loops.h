@@ -12,7 +12,7 @@
 #include "common/cuda/gpu_kernels.h"
 #include "common/cuda/gpu_reduce.h"
 #include "common/cuda_ops/gpu_ops.h"
-#include "common/reduce/sixteen_bits.h"
+#include "common/kernels/sixteen_bits.h"
 
 namespace psring {
 

@@ -16,7 +16,7 @@
 
 #include "absl/time/clock.h"
 #include "common/base/deadline.h"
-#include "common/devices/make_device.h"
+#include "common/device_factory/make_device.h"
 #include "common/measure/trace.h"
 #include "tests/has.h"
 #include "tests/waiting_thread.h"

@@ -20,7 +20,7 @@
 #include "common/base/deadline.h"
 #include "common/base/wall_time.h"
 #include "common/net/tcp_socket.h"
-#include "common/tls/tls_certificate.h"
+#include "common/net/tls/tls_certificate.h"
 #include "tests/common/net/tls_testing.h"
 #include "tests/eventually.h"
 #include "tests/has.h"

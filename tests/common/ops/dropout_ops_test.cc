@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/reduce/threefry.h"
+#include "common/kernels/threefry.h"
 #include "tests/common/ops/ops_fixture.h"
 
 namespace psring {

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <vector>
 
+#include "common/kernels/elementwise_math.h"
 #include "common/ops/cpu_layers.h"
-#include "common/reduce/elementwise_math.h"
 #include "tests/common/ops/ops_testing.h"
 
 namespace psring {

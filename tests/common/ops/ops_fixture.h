@@ -12,9 +12,9 @@
 #include "absl/strings/match.h"
 #include "common/cuda/cuda_device.h"
 #include "common/cuda_ops/cuda_ops.h"
-#include "common/devices/make_ops.h"
+#include "common/device_factory/make_ops.h"
+#include "common/kernels/reduce.h"
 #include "common/ops/ops.h"
-#include "common/reduce/reduce.h"
 #include "tests/common/ops/ops_testing.h"
 #include "tests/common/ops/reference_ops.h"
 

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/kernels/reduce.h"
 #include "common/ops/gradient_norm.h"
-#include "common/reduce/reduce.h"
 #include "tests/common/ops/ops_fixture.h"
 #include "tests/common/ops/reference_ops.h"
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "common/cuda_ops/gpu_ops.h"
+#include "common/kernels/reduce.h"
 #include "common/ops/ops_common.h"
-#include "common/reduce/reduce.h"
 #include "tests/common/cuda/gpu_in_loops.h"
 
 namespace psring {

@@ -9,8 +9,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/attention/attention.h"
-#include "common/reduce/elementwise_math.h"
+#include "common/kernels/attention.h"
+#include "common/kernels/elementwise_math.h"
 #include "tests/common/ops/ops_fixture.h"
 
 namespace psring {

@@ -17,7 +17,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "common/cli/command_line.h"
-#include "common/suggestions/suggestions.h"
+#include "common/text/suggestions.h"
 
 namespace psring {
 namespace {
@@ -97,7 +97,7 @@ std::vector<fs::path> Sources() {
 // The texts of the page by key.
 std::map<std::string, std::string> PageTexts() {
   std::map<std::string, std::string> texts;
-  for (const auto& entry : fs::directory_iterator(PSRING_SOURCE_DIR "/experiments/report/page")) {
+  for (const auto& entry : fs::directory_iterator(PSRING_SOURCE_DIR "/experiments/page/web")) {
     if (!absl::StartsWith(entry.path().filename().string(), "texts")) continue;
     for (const Literal& literal : LiteralsOf(Read(entry.path()), '\'')) {
       if (!absl::EndsWith(literal.before, ":")) continue;

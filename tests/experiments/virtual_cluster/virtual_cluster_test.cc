@@ -11,7 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/text/translate.h"
-#include "experiments/host/connections.h"
+#include "experiments/machine/connections.h"
 #include "experiments/virtual_cluster/preflight.h"
 #include "tests/experiments/test_catalog.h"
 #include "tests/has.h"

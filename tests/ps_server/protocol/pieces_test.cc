@@ -8,8 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "common/kernels/reduce.h"
 #include "common/ops/cpu_kernels.h"
-#include "common/reduce/reduce.h"
 
 namespace psring {
 namespace {

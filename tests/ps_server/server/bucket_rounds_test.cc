@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "common/devices/make_device.h"
-#include "common/devices/make_ops.h"
+#include "common/device_factory/make_device.h"
+#include "common/device_factory/make_ops.h"
 #include "ps_server/server/bucket_receiver.h"
 #include "tests/ps_server/test_job.h"
 

@@ -12,7 +12,7 @@
 
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
-#include "common/devices/make_device.h"
+#include "common/device_factory/make_device.h"
 #include "ps_server/server/parameter_server.h"
 #include "tests/ps_server/test_job.h"
 

@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "common/devices/make_device.h"
-#include "common/devices/make_ops.h"
-#include "common/reduce/reduce.h"
+#include "common/device_factory/make_device.h"
+#include "common/device_factory/make_ops.h"
+#include "common/kernels/reduce.h"
 
 namespace psring {
 namespace {

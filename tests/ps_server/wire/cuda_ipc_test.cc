@@ -8,7 +8,7 @@
 #include "common/base/deadline.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/host_view.h"
-#include "common/devices/make_device.h"
+#include "common/device_factory/make_device.h"
 #include "ps_server/wire/service.h"
 #include "tests/common/cuda/fake_cuda.h"
 #include "tests/ps_server/test_job.h"

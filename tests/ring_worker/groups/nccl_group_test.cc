@@ -12,7 +12,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/devices/make_device.h"
+#include "common/device_factory/make_device.h"
 #include "ring_worker/groups/nccl_environment.h"
 #include "ring_worker/groups/process_group.h"
 #include "tests/common/cuda/fake_cuda.h"

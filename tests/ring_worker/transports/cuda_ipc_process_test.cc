@@ -13,7 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
-#include "common/devices/make_device.h"
+#include "common/device_factory/make_device.h"
 #include "common/rendezvous/rendezvous.h"
 #include "ring_worker/groups/process_group.h"
 #include "tests/common/cuda/fake_cuda.h"

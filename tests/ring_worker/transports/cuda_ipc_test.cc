@@ -16,7 +16,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/cuda/cuda_stream.h"
-#include "common/devices/make_device.h"
+#include "common/device_factory/make_device.h"
 #include "ring_worker/groups/groups.h"
 #include "tests/common/cuda/fake_cuda.h"
 #include "tests/has.h"

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "common/devices/make_device.h"
+#include "common/device_factory/make_device.h"
 #include "tests/common/cuda/fake_cuda.h"
 #include "tests/has.h"
 #include "tests/trainer/cluster.h"

@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "common/devices/make_device.h"
+#include "common/device_factory/make_device.h"
 #include "tests/trainer/cluster.h"
 
 namespace psring {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/trainer/kept_training.h"
-#include "trainer/virtual/virtual_training.h"
+#include "trainer/virtual_clock/virtual_training.h"
 
 namespace psring {
 namespace {

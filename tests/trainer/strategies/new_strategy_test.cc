@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/text/translate.h"
-#include "experiments/explain/explain.h"
 #include "experiments/simulator/prediction.h"
+#include "experiments/verbs/explain/explain.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/strategies/table/cost_model.h"
 

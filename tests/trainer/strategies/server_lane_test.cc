@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "common/base/deadline.h"
-#include "common/devices/make_ops.h"
+#include "common/device_factory/make_ops.h"
 #include "ps_server/client/ps_client.h"
 #include "tests/common/ops/reference_ops.h"
 #include "trainer/strategies/strategies.h"

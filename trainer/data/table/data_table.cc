@@ -1,7 +1,7 @@
 #include "trainer/data/table/data_table.h"
 
 #include "common/base/check.h"
-#include "common/suggestions/suggestions.h"
+#include "common/text/suggestions.h"
 #include "common/text/translate.h"
 #include "common/workloads/zipf.h"
 

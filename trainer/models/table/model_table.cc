@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
-#include "common/suggestions/suggestions.h"
+#include "common/text/suggestions.h"
 #include "common/text/translate.h"
 #include "common/workloads/workload.h"
 #include "trainer/data/table/data_table.h"

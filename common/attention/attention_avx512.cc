@@ -1,7 +1,0 @@
-#include "common/attention/attention_loops.h"
-
-namespace psring::cpu {
-
-const AttentionKernels kAvx512Attention = {Forward<Product<16, 8>>, Backward<Product<16, 8>>};
-
-}  // namespace psring::cpu

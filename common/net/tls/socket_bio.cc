@@ -1,0 +1,54 @@
+#include "common/net/tls/socket_bio.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstdint>
+
+namespace psring {
+namespace {
+
+int SocketOf(BIO* bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
+
+bool IsTransient(ssize_t moved) { return moved < 0 && (errno == EAGAIN || errno == EINTR); }
+
+int Write(BIO* bio, const char* data, int bytes) {
+  const ssize_t sent = send(SocketOf(bio), data, static_cast<size_t>(bytes), MSG_DONTWAIT | MSG_NOSIGNAL);
+  BIO_clear_retry_flags(bio);
+  if (IsTransient(sent)) BIO_set_retry_write(bio);
+  return static_cast<int>(sent);
+}
+
+int Read(BIO* bio, char* data, int bytes) {
+  const ssize_t got = recv(SocketOf(bio), data, static_cast<size_t>(bytes), MSG_DONTWAIT);
+  BIO_clear_retry_flags(bio);
+  if (IsTransient(got)) BIO_set_retry_read(bio);
+  return static_cast<int>(got);
+}
+
+long Control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
+
+// One per process, never freed.
+const BIO_METHOD* Method() {
+  static const BIO_METHOD* const method = [] {
+    BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "psring socket");
+    if (made == nullptr) return made;
+    BIO_meth_set_write(made, Write);
+    BIO_meth_set_read(made, Read);
+    BIO_meth_set_ctrl(made, Control);
+    return made;
+  }();
+  return method;
+}
+
+}  // namespace
+
+BIO* NewSocketBio(int socket) {
+  BIO* const bio = Method() != nullptr ? BIO_new(Method()) : nullptr;
+  if (bio == nullptr) return nullptr;
+  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(socket)));
+  BIO_set_init(bio, 1);
+  return bio;
+}
+
+}  // namespace psring

@@ -1,7 +1,0 @@
-#include "common/reduce/reduce_vectors.h"
-
-namespace psring::cpu {
-
-const VectorKernels* BestVectorKernels() { return nullptr; }
-
-}  // namespace psring::cpu

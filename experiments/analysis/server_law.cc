@@ -1,0 +1,157 @@
+#include <cmath>
+#include <numeric>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/text/translate.h"
+#include "experiments/analysis/findings.h"
+#include "experiments/design/estimate.h"
+#include "trainer/strategies/table/cost_model.h"
+
+namespace psring {
+namespace {
+
+// "one dedicated server", "4 servers on the workers' hosts".
+std::string Placed(ServerPlace place, int servers) {
+  const bool one = servers == 1;
+  switch (place) {
+    case ServerPlace::kRank0:
+      return Tr(one ? TrNoop("one server on rank 0's host") : TrNoop("$0 servers that share rank 0's link"),
+                servers);
+    case ServerPlace::kDedicated:
+      return Tr(one ? TrNoop("one dedicated server") : TrNoop("$0 dedicated servers"), servers);
+    case ServerPlace::kColocated:
+      return Tr(one ? TrNoop("one server on a worker's host") : TrNoop("$0 servers on the workers' hosts"),
+                servers);
+  }
+  return "";
+}
+
+// The law is about gradients without rows.
+bool IsLawfulServer(const SummaryRow& row) {
+  if (row.configuration.model.has_tables) return false;
+  const std::optional<Scheme> scheme = SchemeOf(row.configuration.strategy);
+  return scheme == Scheme::kServerSync && row.configuration.workers > 1 &&
+         row.configuration.strategy.number == 0;
+}
+
+// The first all-reduce with `workers` that theory covers.
+const SummaryRow* AllReduceWith(const std::vector<SummaryRow>& rows, int workers) {
+  for (const SummaryRow& row : rows) {
+    if (row.configuration.workers != workers || !row.configuration.strategy.uses_group) continue;
+    const std::optional<Scheme> scheme = SchemeOf(row.configuration.strategy);
+    if (scheme && scheme->schedule != nullptr) return &row;
+  }
+  return nullptr;
+}
+
+std::string Ratio(double server, double group) { return absl::StrFormat("%.2f", server / group); }
+
+// From theory to the step: with the row's buckets, as measured, and with computing.
+std::string MeasuredText(const SummaryRow& server, const SummaryRow& group) {
+  const auto moving = [](const SummaryRow& row) {
+    return row.mean.comm_busy_ms - row.mean.wait_ms.value_or(0);
+  };
+  if (!server.measured_cost || !group.measured_cost || !server.predicted_comm_ms ||
+      group.predicted_comm_ms.value_or(0) <= 0 || moving(group) <= 0 || server.mean.samples_per_s <= 0) {
+    return "";
+  }
+  return Tr(
+      " ($0 with this run's buckets; measured, less waiting for other workers, $1; the step, with computing "
+      "and waiting, $2)",
+      Ratio(*server.predicted_comm_ms, *group.predicted_comm_ms), Ratio(moving(server), moving(group)),
+      Ratio(group.mean.samples_per_s, server.mean.samples_per_s));
+}
+
+constexpr double kLeastDifference = 0.05;
+
+std::string MsText(double seconds) { return absl::StrFormat("%.*f", seconds < .1 ? 1 : 0, 1e3 * seconds); }
+
+bool Differ(double seconds, double law) { return std::abs(seconds - law) > kLeastDifference * law; }
+
+}  // namespace
+
+std::optional<double> GradientsThroughLink(const SummaryRow& row) {
+  const std::optional<Scheme> scheme = SchemeOf(row.configuration.strategy);
+  if (row.configuration.model.has_tables || !scheme) return std::nullopt;
+  return TermsOf(PatternOf(row.configuration, *scheme), 1).link_bytes;
+}
+
+std::string WayText(const SummaryRow& row, const char* form) {
+  const Configuration& configuration = row.configuration;
+  if (configuration.servers() == 0) return configuration.strategy.name;
+  const CommPattern pattern = PatternOf(configuration, Scheme::kServerSync);
+  return Tr(form, Placed(pattern.place, pattern.servers),
+            Tr(pattern.pipelined ? TrNoop("push and pull at the same time") : TrNoop("push, then pull")));
+}
+
+bool SameUpdateRule(const SummaryRow& row, const SummaryRow& other) {
+  const StrategyUpdate &ours = row.configuration.update, &theirs = other.configuration.update;
+  return ours.optimizer == theirs.optimizer && ours.lr == theirs.lr;
+}
+
+std::vector<std::string> ServerLaw(const std::vector<SummaryRow>& rows) {
+  std::vector<std::string> findings;
+  std::vector<std::string> laws;
+  for (const SummaryRow& row : rows) {
+    if (!IsLawfulServer(row)) continue;
+    const Configuration& configuration = row.configuration;
+    const SummaryRow* group = AllReduceWith(rows, configuration.workers);
+    if (group == nullptr) continue;
+    laws.push_back(Tr("$0 ($1) $2 times $3 with $4 workers$5", configuration.strategy.name,
+                      WayText(row, TrNoop("$0; $1")),
+                      Ratio(*GradientsThroughLink(row), *GradientsThroughLink(*group)),
+                      group->configuration.strategy.name, configuration.workers, MeasuredText(row, *group)));
+  }
+  if (!laws.empty()) {
+    findings.push_back(
+        Tr("The time of one exchange in theory, for large gradients and one link per machine: $0. The "
+           "busiest link decides.",
+           absl::StrJoin(laws, Tr("; "))));
+  }
+  return findings;
+}
+
+std::vector<std::string> BucketFindings(const std::vector<SummaryRow>& rows,
+                                        const std::optional<Wires>& wires) {
+  if (!wires) return {};
+  std::vector<std::string> findings;
+  const Wires transfers{.bytes_per_s = wires->bytes_per_s, .medium_bytes_per_s = wires->medium_bytes_per_s};
+  std::vector<std::string> few, other;
+  for (const SummaryRow& row : rows) {
+    if (!row.predicted_comm_ms || row.configuration.workers < 2) continue;
+    if (row.configuration.model.has_tables) continue;  // the law is about gradients without rows
+    if (SchemeOf(row.configuration.strategy) != Scheme::kServerSync) continue;
+    const CommPattern pattern = PatternOf(row.configuration, Scheme::kServerSync);
+    std::vector<double> buckets;
+    for (const int64_t elements : row.sample.bucket_elements) {
+      buckets.push_back(ExchangeBytes(row.configuration, elements));
+    }
+    const double bytes = std::accumulate(buckets.begin(), buckets.end(), 0.0);
+    const double law = ExchangeSeconds(pattern, bytes, *wires);
+    const double theory = ExchangeSeconds(pattern, buckets, WiresOf(row, *wires));
+    if (!Differ(theory, law)) continue;
+    const bool by_buckets =
+        Differ(ExchangeSeconds(pattern, buckets, transfers), ExchangeSeconds(pattern, bytes, transfers));
+    (by_buckets ? few : other)
+        .push_back(Tr("$0 with $1 workers: $2 ms until the last worker has its weights, not $3 ms",
+                      row.configuration.strategy.name, row.configuration.workers, MsText(theory),
+                      MsText(law)));
+  }
+  if (!few.empty()) {
+    findings.push_back(
+        Tr("For the actual buckets, theory predicts longer exchanges than the formula for large gradients "
+           "($0). The weights of a bucket cannot leave before its last gradient has arrived, so nothing "
+           "overlaps with the first push and the last pull.",
+           absl::StrJoin(few, Tr("; "))));
+  }
+  if (!other.empty()) {
+    findings.push_back(
+        Tr("For the actual buckets, theory differs from the formula for large gradients ($0). The formula "
+           "ignores the server's updates and the bursts that links carry at full speed after a pause.",
+           absl::StrJoin(other, Tr("; "))));
+  }
+  return findings;
+}
+
+}  // namespace psring

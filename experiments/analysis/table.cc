@@ -1,0 +1,416 @@
+#include "experiments/analysis/table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/cli/wrap.h"
+#include "common/text/translate.h"
+#include "experiments/analysis/row_queries.h"
+#include "experiments/design/plan_text.h"
+
+namespace psring {
+namespace {
+
+using Row = const SummaryRow&;
+
+struct Column {
+  const char* heading;  // its two lines: "range of|9 in 10"
+  const char* mark;     // "m", "d", "s" or ""
+  std::function<std::string(Row)> text;
+  bool learned = false;  // measured even if times are simulated
+};
+
+std::string Number(const std::optional<double>& value, int digits) {
+  return value ? absl::StrFormat("%.*f", digits, *value) : "";
+}
+
+std::string Signed(const std::optional<double>& value) {
+  return value ? absl::StrFormat("%+.1f", *value) : "";
+}
+
+std::string Ms(const std::optional<double>& ms) { return Number(ms, ms && std::abs(*ms) >= 100 ? 0 : 1); }
+
+// With decimals if the ends would look equal; one number if they still do.
+std::string RangeText(const Interval& interval) {
+  const std::string low = WithThousands(interval.low), high = WithThousands(interval.high);
+  if (low != high) return absl::StrCat(low, "-", high);
+  if (interval.high >= 1000) return low;
+  const std::string from = absl::StrFormat("%.2f", interval.low), to = absl::StrFormat("%.2f", interval.high);
+  return from == to ? from : absl::StrCat(from, "-", to);
+}
+
+bool ReadsText(const std::vector<SummaryRow>& rows) {
+  return !rows.empty() && rows.front().configuration.training.reads_text();
+}
+
+bool MovesGradients(Row row) { return row.configuration.strategy.moves_gradients(); }
+
+std::optional<double> IfCommunicates(Row row, double value) {
+  return MovesGradients(row) ? std::optional<double>(value) : std::nullopt;
+}
+
+std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
+  const bool several_servers =
+      std::ranges::any_of(rows, [](Row row) { return row.configuration.servers() > 1; });
+  return {
+      {TrNoop("|strategy"), "", [](Row row) { return row.configuration.strategy.name; }},
+      {TrNoop("wor-|kers"), "",
+       [](Row row) {
+         return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "",
+                             row.valid ? "" : "!");
+       }},
+      {TrNoop("ser-|vers"), "",
+       [several_servers](Row row) {
+         const int servers = row.configuration.servers();
+         return several_servers && servers > 0 ? absl::StrCat(servers) : "";
+       }},
+      {ReadsText(rows) ? TrNoop("tokens|/s") : TrNoop("samples|/s"), "m",
+       [](Row row) { return WithThousands(row.mean.samples_per_s); }},
+      {TrNoop("95%|interval"), "d",
+       [](Row row) { return row.samples_per_s_95 ? RangeText(*row.samples_per_s_95) : ""; }},
+      {TrNoop("speed-|up"), "d", [](Row row) { return Number(row.speedup, 2); }},
+      {TrNoop("step|ms"), "m", [](Row row) { return Ms(row.mean.step_ms); }},
+      {TrNoop("simu-|lated"), "s",
+       [](Row row) { return row.prediction ? Ms(1e3 * row.prediction->prediction.step) : ""; }},
+      {TrNoop("off|%"), "d",
+       [](Row row) {
+         if (!row.prediction) return std::string();
+         const Residual& residual = row.prediction->residual;
+         return Signed(100 * residual.total() / residual.predicted);
+       }},
+      {TrNoop("against|none"), "d", [](Row row) { return Signed(row.cost_against_none_ms); }},
+      {TrNoop("com-|pute"), "m", [](Row row) { return Ms(row.mean.compute_ms); }},
+      {TrNoop("ex-|posed"), "m", [](Row row) { return Ms(IfCommunicates(row, row.mean.exposed_comm_ms)); }},
+      {TrNoop("comm.|busy"), "m", [](Row row) { return Ms(IfCommunicates(row, row.mean.comm_busy_ms)); }},
+      {TrNoop("of it|wait"), "d", [](Row row) { return Ms(row.mean.wait_ms); }},
+      {TrNoop("comm.|theory"), "d", [](Row row) { return Ms(row.predicted_comm_ms); }},
+      {TrNoop("MB|sent"), "m",
+       [](Row row) { return Number(IfCommunicates(row, row.mean.payload_tx_bytes / 1e6), 2); }},
+      {TrNoop("MB|theory"), "d",
+       [](Row row) {
+         return row.predicted_payload_bytes ? Number(*row.predicted_payload_bytes / 1e6, 2) : "";
+       }},
+      {TrNoop("stale|mean"), "m",
+       [](Row row) {
+         return row.configuration.strategy.synchronous ? "" : Number(row.mean.staleness_mean, 2);
+       }},
+      {TrNoop("drop-|ped %"), "m",
+       [](Row row) { return row.mean.dropped_share ? Number(100 * *row.mean.dropped_share, 1) : ""; }},
+      {TrNoop("best|lr"), "",
+       [](Row row) {
+         const Configuration& configuration = row.configuration;
+         return configuration.tried_lrs.empty() ? "" : absl::StrFormat("%g", configuration.update.lr);
+       }},
+      {TrNoop("test|acc."), "m", [](Row row) { return Number(row.test_accuracy, 4); }, /*learned=*/true},
+      {TrNoop("target|s"), "m", [](Row row) { return Number(row.time_to_target_s, 2); }},
+      {TrNoop("workers|/push"), "",
+       [](Row row) {
+         const int each = row.configuration.workers_per_push();
+         return each > 1 ? absl::StrCat(each) : "";
+       }},
+      {TrNoop("|wire"), "", [](Row row) { return WireText(row.mean.wires); }},
+  };
+}
+
+// Of the rows that send anything, whatever their libraries: TCP and gRPC over TCP do not differ.
+bool WiresDiffer(const std::vector<SummaryRow>& rows) {
+  std::set<std::string> media;
+  for (Row row : rows) media.insert(MediumText(ComparedWires(rows, row)));
+  media.erase("");
+  return media.size() > 1;
+}
+
+std::vector<Column> ShortColumns(const std::vector<SummaryRow>& rows) {
+  const bool with_wires = WiresDiffer(rows);
+  const auto hidden = [](Row row) { return std::max(0.0, row.mean.comm_busy_ms - row.mean.exposed_comm_ms); };
+  return {
+      {TrNoop("|strategy"), "", [](Row row) { return NameWithServers(row); }},
+      {TrNoop("|workers"), "",
+       [](Row row) {
+         return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "",
+                             row.valid ? "" : "!");
+       }},
+      {ReadsText(rows) ? TrNoop("tokens|per second") : TrNoop("samples|per second"), "m",
+       [](Row row) { return WithThousands(row.mean.samples_per_s); }},
+      {TrNoop("95%|interval"), "d",
+       [](Row row) { return row.samples_per_s_95 ? RangeText(*row.samples_per_s_95) : ""; }},
+      {TrNoop("scaling|efficiency"), "d",
+       [](Row row) { return row.efficiency ? absl::StrFormat("%.0f%%", 100 * *row.efficiency) : ""; }},
+      {TrNoop("exposed,|ms"), "m", [](Row row) { return Ms(IfCommunicates(row, row.mean.exposed_comm_ms)); }},
+      {TrNoop("hidden,|ms"), "d", [hidden](Row row) { return Ms(IfCommunicates(row, hidden(row))); }},
+      {TrNoop("test|accuracy"), "m", [](Row row) { return Number(row.test_accuracy, 4); }, /*learned=*/true},
+      {TrNoop("|wire"), "", [=](Row row) { return with_wires ? WireText(row.mean.wires) : ""; }},
+  };
+}
+
+bool TimesAreSimulated(const std::vector<SummaryRow>& rows) {
+  return !rows.empty() && rows.front().TimeBasis() == Basis::kSimulated;
+}
+
+// A class of a row's workers as a row: what is known of it.
+SummaryRow RowOfClass(Row row, const WorkerClass& workers, bool rest) {
+  SummaryRow line{.configuration = row.configuration, .valid = row.valid};
+  line.configuration.strategy.name =
+      Tr(rest                        ? TrNoop("- others: $1%")
+         : workers.ranks.size() == 1 ? TrNoop("- worker $0: $1%")
+                                     : TrNoop("- workers $0: $1%"),
+         absl::StrJoin(workers.ranks, Tr(", ")), absl::StrFormat("%.0f", 100 * workers.share));
+  line.configuration.workers = static_cast<int>(workers.ranks.size());
+  line.configuration.tried_lrs.clear();
+  line.configuration.strategy.uses_servers = false;  // they serve all workers
+  line.configuration.strategy.uses_group = true;     // it communicates
+  const WorkerFigures& mean = workers.mean;
+  line.mean = {.samples_per_s = mean.samples_per_s,
+               .step_ms = mean.step_ms,
+               .compute_ms = mean.compute_ms,
+               .comm_busy_ms = mean.comm_busy_ms,
+               .exposed_comm_ms = mean.exposed_comm_ms,
+               .payload_tx_bytes = row.mean.payload_tx_bytes,
+               .staleness_mean = mean.staleness_mean};
+  return line;
+}
+
+// The table's lines: rows, and classes of their workers.
+struct Lines {
+  std::vector<SummaryRow> shown;
+  std::vector<size_t> rows;  // by line
+};
+
+Lines LinesOf(const std::vector<SummaryRow>& rows) {
+  Lines lines;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    lines.shown.push_back(rows[r]);
+    bool rest = false;
+    for (const WorkerClass& workers : ClassesOf(rows[r])) {
+      lines.shown.push_back(RowOfClass(rows[r], workers, rest));
+      rest = true;
+    }
+    lines.rows.resize(lines.shown.size(), r);
+  }
+  return lines;
+}
+
+// The columns that have any content.
+std::vector<TableColumn> Filled(const std::vector<Column>& columns, const std::vector<SummaryRow>& lines) {
+  std::vector<TableColumn> filled;
+  const bool simulated = TimesAreSimulated(lines);
+  for (const Column& column : columns) {
+    std::vector<std::string> cells;
+    for (const SummaryRow& line : lines) cells.push_back(column.text(line));
+    if (std::ranges::all_of(cells, &std::string::empty)) continue;
+    const bool timed = simulated && *column.mark == 'm' && !column.learned;
+    const std::pair<std::string, std::string> heading = absl::StrSplit(Tr(column.heading), '|');
+    filled.push_back({heading.first, heading.second, timed ? "s" : column.mark, std::move(cells)});
+  }
+  return filled;
+}
+
+std::string MarkInWords(const std::string& mark) {
+  return mark == "m" ? Tr("measured") : mark == "d" ? Tr("derived") : mark == "s" ? Tr("simulated") : "";
+}
+
+// What the marks of the columns mean. `predictions`: the table has the column of --predict.
+std::string BasisText(const std::vector<SummaryRow>& rows, bool predictions) {
+  if (TimesAreSimulated(rows)) {
+    const Configuration& first = rows.front().configuration;
+    return Tr(
+        "Measured: by a clock or a counter. Simulated: $0. Derived: computed from measured and simulated "
+        "values.",
+        first.scaled() ? Tr("measured with links and computing $0 times slower, then divided by $0 (--scale)",
+                            first.training.time_scale)
+                       : Tr("times of the virtual clock"));
+  }
+  const bool predicted = std::ranges::any_of(rows, [](Row row) { return row.prediction.has_value(); });
+  return Tr("Measured: by a clock or a counter. Derived: computed from measured values. $0",
+            Tr(!predicted    ? TrNoop("Nothing is simulated.")
+               : predictions ? TrNoop("Simulated: by psring's simulator (--predict).")
+                             : TrNoop("Nothing in this table is simulated; the simulated steps (--predict) "
+                                      "are in report.html and residuals.csv.")));
+}
+
+std::string WithoutTrailingSpace(std::string line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + "\n";
+}
+
+// The headings, the lines, and the legend.
+std::string Layout(const TableParts& parts, const std::vector<SummaryRow>& rows) {
+  std::string first, second, marks;
+  std::vector<std::string> lines(parts.rows.size());
+  for (size_t c = 0; c < parts.columns.size(); ++c) {
+    const TableColumn& column = parts.columns[c];
+    const auto pad = c == 0 ? PadRight : PadLeft;
+    size_t width = std::max(TextColumns(column.first), TextColumns(column.second));
+    width = std::max(width, TextColumns(column.mark));
+    for (const std::string& text : column.cells) width = std::max(width, TextColumns(text));
+    const std::string gap = c == 0 ? "" : " ";
+    first += gap + pad(column.first, width);
+    second += gap + pad(column.second, width);
+    marks += gap + pad(column.mark, width);
+    for (size_t i = 0; i < lines.size(); ++i) lines[i] += gap + pad(column.cells[i], width);
+  }
+  std::string table;
+  for (const std::string& sentence : parts.above) table += Wrap(sentence, "");
+  if (!table.empty()) table += "\n";
+  table += WithoutTrailingSpace(first) + WithoutTrailingSpace(second) + WithoutTrailingSpace(marks);
+  const auto workers = [&](size_t line) { return rows[parts.rows[line]].configuration.workers; };
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (i > 0 && workers(i) != workers(i - 1)) table += "\n";
+    table += WithoutTrailingSpace(lines[i]);
+  }
+  table += "\n";
+  for (const std::string& sentence : parts.legend) table += Wrap(sentence, "");
+  return table;
+}
+
+}  // namespace
+
+std::string WithThousands(double value) {
+  const std::string digits = absl::StrFormat("%.0f", std::abs(value));
+  std::string text;
+  if (value < 0) text.push_back('-');
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text.push_back(',');
+    text.push_back(digits[i]);
+  }
+  return text;
+}
+
+std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows) {
+  if (rows.empty()) return {};
+  const Configuration& configuration = rows.front().configuration;
+  const TrainingOptions& training = configuration.training;
+  const int64_t parameters = std::max(rows.front().sample.parameters, configuration.model.parameters);
+  std::vector<std::string> sentences;
+  if (parameters > 0 || configuration.model.has_tables) {
+    const double megabytes = 4e-6 * static_cast<double>(parameters);
+    const char* const line =
+        configuration.model.has_tables
+            ? TrNoop(
+                  "Model: $0, with tables, of which a step exchanges only the rows that it "
+                  "touches, and $1 other parameters ($2 MB of float32 gradients).")
+            : TrNoop("Model: $0, $1 parameters ($2 MB of float32 gradients).");
+    sentences.push_back(Tr(line, configuration.model.name, WithThousands(static_cast<double>(parameters)),
+                           megabytes < 100 ? absl::StrFormat("%.3g", megabytes) : WithThousands(megabytes)));
+  }
+  const std::string samples = Tr(training.reads_text() ? TrNoop("texts") : TrNoop("samples"));
+  sentences.push_back(training.global_batch > 0
+                          ? Tr("Strong scaling (--global_batch): the workers share $0 $1 per step.",
+                               training.global_batch, samples)
+                          : Tr("Weak scaling (--batch): every worker computes $0 $1 per step.",
+                               WorkerBatch(training) * training.reference_workers, samples));
+  return sentences;
+}
+
+TableParts PartsOfTable(const std::vector<SummaryRow>& rows) {
+  TableParts parts{.above = AboveTable(rows)};
+  const bool simulated = !rows.empty() && rows.front().configuration.simulated();
+  const bool scaled = !rows.empty() && rows.front().configuration.scaled();
+  const Lines lines = LinesOf(rows);
+  parts.columns = Filled(Columns(rows), lines.shown);
+  parts.rows = lines.rows;
+  const auto any_row = [&](auto is) { return std::ranges::any_of(rows, is); };
+  const bool predicted = any_row([](Row row) { return row.prediction.has_value(); });
+  const auto say = [&](const char* english, auto... values) {
+    parts.legend.push_back(Tr(english, values...));
+  };
+  say(simulated || scaled || predicted
+          ? TrNoop("m measured, d derived, s simulated. $0/s and step are geometric means over rounds, with "
+                   "a 95% interval by Student's t. Times are ms per step.")
+          : TrNoop("m measured, d derived. $0/s and step are geometric means over rounds, with a 95% "
+                   "interval by Student's t. Times are ms per step."),
+      UnitOf(ReadsText(rows)));
+  parts.legend.push_back(BasisText(rows, /*predictions=*/true));
+  if (predicted) {
+    say(
+        TrNoop("simulated: the step that psring predict computes for this configuration; off: how much "
+               "longer the measured step is."));
+  }
+  if (any_row(MovesGradients)) {
+    say(simulated
+            ? TrNoop("exposed: communication that is not hidden behind computation. MB: payload that a "
+                     "worker sends per step, in 10^6 bytes.")
+            : TrNoop("against none: the step minus a step of the same rounds without communication. exposed: "
+                     "communication that is not hidden behind computation. theory: an exchange of the actual "
+                     "buckets, mean over workers, at the speeds measured at the start, without processor "
+                     "time. MB: payload that a worker sends per step, in 10^6 bytes."));
+  }
+  if (any_row([](Row row) { return row.sample.rows.all() > 0; }))
+    say(TrNoop("Communication, theory and MB include the rows of tables that a step touched."));
+  if (any_row([](Row row) { return row.reached_target > 0; })) {
+    say(TrNoop("target: seconds of training until the first evaluation with a test accuracy of $0; empty if "
+               "a training did not reach it."),
+        rows.front().configuration.target_accuracy);
+  }
+  for (Row row : rows) {
+    if (row.configuration.tried_lrs.empty()) continue;
+    say(TrNoop("best lr: of $0 learning rates tried for the row (rates.csv), the one with the highest "
+               "accuracy on $1 held-out samples."),
+        row.configuration.tried_lrs.size(), row.configuration.training.validation);
+    break;
+  }
+  if (any_row([](Row row) { return row.configuration.workers_per_push() > 1; })) {
+    say(
+        TrNoop("workers/push: --local_aggregation; so many workers of a machine add up their gradients and "
+               "push one sum."));
+  }
+  if (lines.shown.size() > rows.size()) {
+    say(
+        TrNoop("Lines that begin with -: workers with unequal shares of the samples; times are means of "
+               "these workers."));
+  }
+  if (any_row([](Row row) { return row.configuration.oversubscribed; })) {
+    say(
+        TrNoop("* oversubscribed: more workers than cores, so computing takes longer than on machines of "
+               "their own."));
+  }
+  if (any_row([](Row row) { return !row.valid; })) {
+    say(
+        TrNoop("! not valid: other programs used too much of the processors, or ranks shared a GPU; see the "
+               "note in summary.csv."));
+  }
+  return parts;
+}
+
+std::string Table(const std::vector<SummaryRow>& rows) { return Layout(PartsOfTable(rows), rows); }
+
+std::string ShortTable(const std::vector<SummaryRow>& rows) {
+  const Lines lines = LinesOf(rows);
+  TableParts parts{
+      .above = AboveTable(rows), .columns = Filled(ShortColumns(rows), lines.shown), .rows = lines.rows};
+  for (TableColumn& column : parts.columns) column.mark = MarkInWords(column.mark);
+  const auto any_row = [&](auto is) { return std::ranges::any_of(rows, is); };
+  parts.legend.push_back(BasisText(rows, /*predictions=*/false));
+  if (any_row([](Row row) { return row.configuration.strategy.name == "none"; })) {
+    parts.legend.push_back(Tr("none: the same workers without communication."));
+  }
+  if (any_row(MovesGradients)) {
+    parts.legend.push_back(
+        Tr("Scaling efficiency: the speed over that of a single worker, divided by the number of workers. "
+           "Exposed: communication of a step that computing does not hide; hidden: the rest."));
+  }
+  if (lines.shown.size() > rows.size()) {
+    parts.legend.push_back(
+        Tr("Lines that begin with -: workers with unequal shares of the samples; times are means of these "
+           "workers."));
+  }
+  if (any_row([](Row row) { return row.configuration.oversubscribed; })) {
+    parts.legend.push_back(
+        Tr("* oversubscribed: more workers than cores, so computing takes longer than on machines of their "
+           "own."));
+  }
+  if (any_row([](Row row) { return !row.valid; })) {
+    parts.legend.push_back(
+        Tr("! not valid: other programs used too much of the processors, or ranks shared a GPU; see the note "
+           "in summary.csv."));
+  }
+  return Layout(parts, rows);
+}
+
+}  // namespace psring

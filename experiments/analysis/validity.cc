@@ -1,0 +1,152 @@
+#include "experiments/analysis/validity.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/text/translate.h"
+#include "experiments/analysis/row_queries.h"
+#include "experiments/analysis/verdict.h"
+
+namespace psring {
+namespace {
+
+using Rows = std::vector<const SummaryRow*>;
+
+template <typename Keeps>
+Rows Those(const Rows& rows, Keeps keeps) {
+  Rows those;
+  std::ranges::copy_if(rows, std::back_inserter(those), keeps);
+  return those;
+}
+
+bool Shares(const SummaryRow* row) { return row->mean.gpus_shared > 0; }
+
+bool IsBesidePsring(const SummaryRow* row) { return !Shares(row) && row->other_psring > 0; }
+
+bool IsDisturbed(const SummaryRow* row) { return !Shares(row) && row->other_psring == 0; }
+
+std::string NamesIn(const Rows& rows) {
+  std::vector<std::string> names;
+  for (const SummaryRow* row : rows) names.push_back(row->configuration.name());
+  return absl::StrJoin(names, Tr(", "));
+}
+
+std::string MostForeign(const Rows& rows) {
+  double most = 0;
+  for (const SummaryRow* row : rows) most = std::max(most, row->foreign_cpu_pct);
+  return absl::StrFormat("%.0f", most);
+}
+
+// Why the times of `rows` are not valid. `all`: the number of rows of the run.
+void AddDisturbance(const Rows& rows, size_t all, std::vector<std::string>& why) {
+  const Rows gpus = Those(rows, Shares), others = Those(rows, IsDisturbed),
+             beside = Those(rows, IsBesidePsring);
+  const auto named = [&](const Rows& those) {
+    return those.size() == all ? Tr("every row") : NamesIn(those);
+  };
+  if (!gpus.empty()) {
+    why.push_back(
+        Tr("Ranks share a GPU in $0: the run shows that it works, not how fast it is.", named(gpus)));
+  }
+  if (!beside.empty()) {
+    why.push_back(Tr("Another psring (process $1) was running during $0.", named(beside),
+                     beside.front()->other_psring));
+  }
+  if (!others.empty()) {
+    why.push_back(
+        Tr("Other programs used up to $1% of the processors during $0.", named(others), MostForeign(others)));
+  }
+}
+
+// What limits the use of valid times.
+void AddLimits(const std::vector<SummaryRow>& rows, const Rows& all, int cores, int rounds,
+               std::vector<std::string>& why) {
+  const Rows several = Those(all, [](auto* row) { return row->configuration.workers > 1; });
+  const Rows oversubscribed = Those(several, [&](auto* row) {
+    return row->configuration.oversubscribed && !NetworkDecides(rows, row->configuration.workers);
+  });
+  if (!oversubscribed.empty()) {
+    why.push_back(
+        Tr("Workers share $1 $2 in $0: their times do not apply to machines with one core per worker.",
+           oversubscribed.size() == rows.size() ? Tr("every row") : NamesIn(oversubscribed), cores,
+           cores == 1 ? "core" : "cores"));
+  }
+  const bool no_links = std::ranges::all_of(several, [](auto* row) {
+    return row->link.shaping == Shaping::kNone && !row->configuration.on_machines;
+  });
+  if (!several.empty() && no_links)
+    why.push_back(Tr("All ranks share one machine without links, so the times do not apply to a network."));
+  if (rounds == 1) why.push_back(Tr("One round: no intervals."));
+}
+
+// Of the row with the fewest; 0: only trainings.
+int Rounds(const Rows& rows) {
+  int fewest = 0;
+  for (const SummaryRow* row : rows) {
+    if (!row->round_step_ms.empty() && (fewest == 0 || row->rounds < fewest)) fewest = row->rounds;
+  }
+  return fewest;
+}
+
+Validity Of(const char* state, const char* title, const std::vector<std::string>& why) {
+  return {.state = state, .title = Tr(title), .why = absl::StrJoin(why, SentenceGap())};
+}
+
+}  // namespace
+
+std::string Validity::Text() const { return absl::StrCat(title, SentenceGap(), why); }
+
+std::optional<Validity> ValidityOf(const std::vector<SummaryRow>& rows, std::optional<int> cores) {
+  if (rows.empty()) return std::nullopt;
+  Rows all, used, wrong, beside;
+  for (const SummaryRow& row : rows) all.push_back(&row);
+  for (const size_t place : RowsOfVerdict(rows)) used.push_back(all[place]);
+  if (used.empty()) used = all;
+  for (const SummaryRow* row : all) {
+    if (row->valid) continue;
+    (std::ranges::find(used, row) != used.end() ? wrong : beside).push_back(row);
+  }
+  std::vector<std::string> why;
+  if (!wrong.empty()) {
+    if (used.size() < all.size()) why.push_back(Tr("The answer uses rows that are not valid."));
+    AddDisturbance(wrong, all.size(), why);
+    if (!std::ranges::all_of(wrong, Shares)) why.push_back(Tr("Repeat the run on an idle machine."));
+    if (!beside.empty()) why.push_back(Tr("Other rows that are not valid: $0.", NamesIn(beside)));
+    return Of("invalid", TrNoop("Not valid."), why);
+  }
+  if (rows.front().TimeBasis() == Basis::kSimulated) {
+    const Configuration& first = rows.front().configuration;
+    if (first.scaled()) {
+      why.push_back(Tr("Links and computing ran $0 times slower, and times are divided by $0.",
+                       first.training.time_scale));
+    } else {
+      why.push_back(Tr("Times come from a virtual clock; the training and its accuracy are real."));
+    }
+    return Of("simulated", TrNoop("Simulated."), why);
+  }
+  if (!cores) {
+    why.push_back(
+        Tr("One launch: no intervals. Its records do not say where it ran and whether other programs "
+           "disturbed it."));
+    return Of("limited", TrNoop("Valid with limits."), why);
+  }
+  const int rounds = Rounds(all);
+  AddLimits(rows, all, *cores, rounds, why);
+  const bool limited = !why.empty();
+  if (!limited) {
+    why.push_back(Tr(beside.empty() ? TrNoop("Rounds: $0. Other programs used at most $1% of the processors.")
+                                    : TrNoop("For the rows that the answer uses, rounds: $0; other programs "
+                                             "used at most $1% of the processors."),
+                     rounds, MostForeign(used)));
+  }
+  if (!beside.empty()) {
+    AddDisturbance(beside, all.size(), why);
+    return Of("limited", TrNoop("The answer is valid, but other rows are not."), why);
+  }
+  return limited ? Of("limited", TrNoop("Valid with limits."), why) : Of("valid", TrNoop("Valid."), why);
+}
+
+}  // namespace psring

@@ -1,0 +1,156 @@
+#include "experiments/analysis/waiting.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "ps_server/consistency/consistency.h"
+
+namespace psring {
+namespace {
+
+constexpr int64_t kNever = INT64_MIN;
+
+// By worker and step: when the gradient was ready. Skipped steps are missing.
+using ReadySteps = std::vector<std::map<int64_t, int64_t>>;
+
+ReadySteps ReadyStepsOf(const RunRecords& records, bool admitted_only) {
+  ReadySteps ready;
+  for (const std::vector<StepRecord>& steps : records.steps) {
+    auto& of_rank = ready.emplace_back();
+    for (const StepRecord& step : steps) {
+      if (!step.dropped || !admitted_only) of_rank[step.step] = ReadyNs(step);
+    }
+  }
+  return ready;
+}
+
+int64_t LastReady(const ReadySteps& ready, int64_t step) {
+  int64_t last = kNever;
+  for (const auto& of_rank : ready) {
+    const auto found = of_rank.find(step);
+    if (found != of_rank.end()) last = std::max(last, found->second);
+  }
+  return last;
+}
+
+WaitingRule RuleOf(const StrategyRow& strategy, int workers) {
+  if (!strategy.uses_servers) return {};  // an all-reduce waits for all
+  const absl::StatusOr<WaitingRule> rule = ParseWaitingRule(strategy.algorithm, workers);
+  return rule.ok() ? *rule : WaitingRule{};
+}
+
+double Milliseconds(int64_t ns) { return 1e-6 * static_cast<double>(ns); }
+
+// A time that is not a number counts as none. Records bound the others.
+int64_t Ns(double ms) { return std::isnan(ms) ? 0 : static_cast<int64_t>(ms * 1e6); }
+
+}  // namespace
+
+int64_t ReadyNs(const StepRecord& step) { return step.begin_ns + Ns(step.step_ms - step.exposed_comm_ms); }
+
+int64_t EndNs(const StepRecord& step) { return step.begin_ns + Ns(step.step_ms); }
+
+std::vector<std::vector<StepWait>> WaitsOf(const StrategyRow& strategy, const RunRecords& records) {
+  std::vector<std::vector<StepWait>> waits;
+  for (const auto& steps : records.steps) waits.emplace_back(steps.size());
+  if (!strategy.communicates()) return waits;
+  const WaitingRule rule = RuleOf(strategy, static_cast<int>(records.steps.size()));
+  const ReadySteps ready = ReadyStepsOf(records, rule.kind == WaitingRule::Kind::kBackup);
+  for (size_t rank = 0; rank < records.steps.size(); ++rank) {
+    for (size_t i = 0; i < records.steps[rank].size(); ++i) {
+      const StepRecord& step = records.steps[rank][i];
+      const int64_t own = ReadyNs(step), end = EndNs(step);
+      int64_t released = own;
+      if (rule.kind == WaitingRule::Kind::kBoundedStaleness) {
+        released = std::max(own, LastReady(ready, step.step - rule.number));
+      } else if (rule.kind != WaitingRule::Kind::kAsynchronous && !step.dropped) {
+        released = std::max(own, LastReady(ready, step.step));
+      }
+      released = std::min(released, end);
+      waits[rank][i] = {.waited_ms = Milliseconds(released - own),
+                        .exchange_ms = Milliseconds(end - released)};
+    }
+  }
+  return waits;
+}
+
+std::vector<double> StalenessOfRates(const std::vector<double>& rates) {
+  double sum = 0;
+  for (const double rate : rates) sum += rate;
+  std::vector<double> staleness;
+  for (const double rate : rates) staleness.push_back(rate > 0 ? (sum - rate) / rate : 0);
+  return staleness;
+}
+
+std::vector<WorkerFigures> WorkerFiguresOf(const StrategyRow& strategy, const RunRecords& records) {
+  const std::vector<std::vector<StepWait>> waits = WaitsOf(strategy, records);
+  std::vector<WorkerFigures> workers;
+  std::vector<double> rates;
+  for (size_t rank = 0; rank < records.steps.size(); ++rank) {
+    WorkerFigures& worker = workers.emplace_back();
+    worker.rank = records.steps[rank].empty() ? static_cast<int>(rank) : records.steps[rank].front().rank;
+    for (size_t i = 0; i < records.steps[rank].size(); ++i) {
+      const StepRecord& step = records.steps[rank][i];
+      if (step.warmup) continue;
+      worker.steps += 1;
+      worker.step_ms += step.step_ms;
+      worker.compute_ms += step.compute_ms;
+      worker.delay_ms += step.delay_ms;
+      worker.comm_busy_ms += step.comm_busy_ms;
+      worker.exposed_comm_ms += step.exposed_comm_ms;
+      worker.wait_ms += waits[rank][i].waited_ms;
+    }
+    worker.waited_s = 1e-3 * worker.wait_ms;
+    const double steps = std::max(1.0, worker.steps);
+    for (double* figure : {&worker.step_ms, &worker.compute_ms, &worker.delay_ms, &worker.comm_busy_ms,
+                           &worker.exposed_comm_ms, &worker.wait_ms}) {
+      *figure /= steps;
+    }
+    rates.push_back(worker.step_ms > 0 ? 1 / worker.step_ms : 0);
+    if (rank >= records.ranks.size()) continue;
+    const RankResult& result = records.ranks[rank];
+    worker.dropped_gradients = static_cast<double>(result.dropped_gradients);
+    if (!strategy.uses_servers || result.pushes == 0) continue;
+    worker.staleness_mean = static_cast<double>(result.staleness_sum) / static_cast<double>(result.pushes);
+    worker.staleness_max = result.staleness_max;
+  }
+  if (strategy.shares_steps) {
+    const std::vector<double> theory = StalenessOfRates(rates);
+    for (size_t rank = 0; rank < workers.size(); ++rank) workers[rank].staleness_theory = theory[rank];
+  }
+  return workers;
+}
+
+std::vector<WorkerFigures> MeanWorkers(const std::vector<RunFigures>& runs) {
+  std::vector<WorkerFigures> mean;
+  if (runs.empty()) return mean;
+  for (size_t rank = 0; rank < runs.front().workers.size(); ++rank) {
+    // A run that lost workers has fewer.
+    const auto has_rank = [&](const RunFigures& run) { return rank < run.workers.size(); };
+    const auto count = static_cast<double>(std::count_if(runs.begin(), runs.end(), has_rank));
+    WorkerFigures& worker = mean.emplace_back();
+    worker.rank = runs.front().workers[rank].rank;
+    for (const RunFigures& run : runs) {
+      if (!has_rank(run)) continue;
+      const WorkerFigures& other = run.workers[rank];
+      for (double WorkerFigures::*figure :
+           {&WorkerFigures::steps, &WorkerFigures::samples_per_s, &WorkerFigures::step_ms,
+            &WorkerFigures::compute_ms, &WorkerFigures::delay_ms, &WorkerFigures::comm_busy_ms,
+            &WorkerFigures::exposed_comm_ms, &WorkerFigures::wait_ms, &WorkerFigures::waited_s,
+            &WorkerFigures::dropped_gradients}) {
+        worker.*figure += other.*figure / count;
+      }
+      for (std::optional<double> WorkerFigures::*figure :
+           {&WorkerFigures::staleness_mean, &WorkerFigures::staleness_theory}) {
+        if (other.*figure) worker.*figure = (worker.*figure).value_or(0) + *(other.*figure) / count;
+      }
+      if (other.staleness_max) {
+        worker.staleness_max = std::max(worker.staleness_max.value_or(0), *other.staleness_max);
+      }
+    }
+  }
+  return mean;
+}
+
+}  // namespace psring

@@ -1,0 +1,116 @@
+#include "experiments/design/estimate.h"
+
+#include <algorithm>
+
+#include "common/cli/delays.h"
+
+namespace psring {
+namespace {
+
+constexpr double kPayloadBytesPerS = 1.2e9;  // over the loopback, including adding and copying
+constexpr double kEvaluationShare = 0.4;     // forward pass / training time of a sample
+
+// The delay per step of the most delayed worker.
+double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
+  double slowest = 1;
+  if (const auto stragglers = ParseStragglers(training.straggler); stragglers.ok()) {
+    for (const Straggler& straggler : *stragglers) slowest = std::max(slowest, straggler.factor);
+  }
+  const auto jitter = ParseTimeDistribution(training.jitter_ms);
+  return (slowest - 1) * ComputeSeconds(training, probe) + (jitter.ok() ? 2e-3 * jitter->mean_ms() : 0);
+}
+
+// One step including its exchange. More workers than cores share processor time.
+double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
+  const double compute_s = ComputeSeconds(configuration.training, probe);
+  if (configuration.simulated()) return compute_s * configuration.workers;  // one after the other
+  const double crowding =
+      configuration.training.workload.empty()
+          ? std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores)
+          : 1;
+  const double bytes = ExchangeBytes(configuration, probe.parameters);
+  double moved = 0;
+  if (configuration.strategy.uses_servers) moved = 2 * configuration.workers * bytes;
+  if (configuration.strategy.uses_group) moved = 2 * (configuration.workers - 1) * bytes;
+  double exchange_s = moved / kPayloadBytesPerS;
+  const std::optional<Scheme> scheme = SchemeOf(configuration.strategy);
+  if (probe.link && scheme && *scheme != Scheme::kNone) {
+    // Workers queue at a server even if they do not wait for one another.
+    CommPattern pattern = PatternOf(configuration, *scheme);
+    if (pattern.scheme == Scheme::kServerAsync) pattern.scheme = Scheme::kServerSync;
+    std::vector<double> buckets;
+    for (const int64_t elements : probe.bucket_elements)
+      buckets.push_back(ExchangeBytes(configuration, elements));
+    exchange_s += buckets.empty() ? ExchangeSeconds(pattern, bytes, *probe.link)
+                                  : ExchangeSeconds(pattern, buckets, *probe.link);
+  }
+  return compute_s * crowding + exchange_s + DelaySeconds(configuration.training, probe);
+}
+
+}  // namespace
+
+double ComputeSeconds(const TrainingOptions& training, const Probe& probe) {
+  if (probe.step_samples <= 0) return probe.step_s;
+  return probe.step_s * static_cast<double>(WorkerBatch(training)) / static_cast<double>(probe.step_samples);
+}
+
+ServerPlace PlaceOf(const std::string& placement) {
+  if (placement == "dedicated") return ServerPlace::kDedicated;
+  return placement == "colocated" ? ServerPlace::kColocated : ServerPlace::kRank0;
+}
+
+double ExchangeBytes(const Configuration& configuration, int64_t elements) {
+  const bool halves = configuration.strategy.uses_group && configuration.training.wire != "float32";
+  return (halves ? 2.0 : 4.0) * static_cast<double>(elements);
+}
+
+CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
+  return {
+      .scheme = scheme,
+      .workers = configuration.workers / configuration.workers_per_push(),
+      .per_machine = configuration.workers_per_push(),
+      .place = PlaceOf(configuration.training.server_placement),
+      // Clipping: no update before the norm of the whole gradient is known.
+      .pipelined = configuration.training.ps_schedule != "serial" && configuration.training.clip_norm == 0,
+      .servers = std::max(1, configuration.servers()),
+      .pushed = configuration.training.wire != "float32" && configuration.servers() > 0 ? 0.5 : 1.0};
+}
+
+double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores) {
+  return static_cast<double>(configuration.workers * configuration.step_samples()) /
+         StepSeconds(configuration, probe, cores);
+}
+
+double LaunchOverheadSeconds(const Configuration& configuration, const Probe& probe, int cores) {
+  if (configuration.simulated()) return 0.1 + probe.launch_s;
+  return 0.1 + probe.launch_s * std::max(1.0, static_cast<double>(configuration.workers) / cores);
+}
+
+double EvaluationSeconds(const TrainingOptions& training, const Probe& probe) {
+  return kEvaluationShare * static_cast<double>(probe.test_samples) * ComputeSeconds(training, probe) /
+         static_cast<double>(WorkerBatch(training) * probe.predictions);
+}
+
+double ExpectedLaunchSeconds(const Configuration& configuration, const Probe& probe, int cores) {
+  const TrainingOptions& training = configuration.training;
+  const double step_s = StepSeconds(configuration, probe, cores);
+  double steps = static_cast<double>(training.steps);
+  if (steps == 0) {
+    const double samples = training.samples > 0 ? static_cast<double>(training.samples)
+                                                : (training.epochs > 0 ? training.epochs : 1) *
+                                                      static_cast<double>(probe.samples);
+    steps = samples / static_cast<double>(configuration.workers * configuration.step_samples() *
+                                          std::max(1, training.reference_workers));
+  }
+  const double reference_workers = std::max(1, training.reference_workers);
+  double seconds = LaunchOverheadSeconds(configuration, probe, cores) +
+                   (steps + static_cast<double>(training.warmup_steps)) * step_s * reference_workers;
+  if (training.evaluate) {
+    const double evaluations =
+        training.eval_every > 0 ? 1 + steps / static_cast<double>(training.eval_every) : 1;
+    seconds += evaluations * EvaluationSeconds(training, probe);
+  }
+  return seconds;
+}
+
+}  // namespace psring

@@ -1,0 +1,85 @@
+#include "experiments/design/plan_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "common/cli/wrap.h"
+#include "common/text/translate.h"
+#include "common/text/units.h"
+
+namespace psring {
+
+std::string DescribePlan(const Plan& plan) {
+  const auto names = [](const std::vector<Configuration>& configurations) {
+    return absl::StrJoin(configurations, ", ", [](std::string* out, const Configuration& configuration) {
+      absl::StrAppend(out, configuration.name());
+    });
+  };
+  const auto notes = [&] {
+    std::string lines;
+    for (const std::string& note : plan.notes) lines += Wrap(note, Tr("note:      "));
+    return lines;
+  };
+  const std::string indent(11, ' ');
+  if (plan.simulated) {
+    std::string text =
+        Tr("trainings: $0 of each in simulated time, about $1", plan.rounds, HumanSeconds(plan.expected_s)) +
+        "\n";
+    text += Wrap(names(plan.cost), indent) + notes();
+    return absl::StrCat(text, Tr("expected:  $0", HumanSeconds(plan.expected_s)), "\n");
+  }
+  std::string text = Tr("cost:      $0 of $1 launches, $2 + $3 steps each (warm-up + measured), about $4",
+                        RoundsText(plan.rounds), plan.cost.size(), plan.warmup_steps, plan.steps,
+                        HumanSeconds(plan.rounds * plan.round_s)) +
+                     "\n";
+  text += Wrap(names(plan.cost), indent);
+  if (!plan.accuracy.empty()) {
+    const TrainingOptions& training = plan.accuracy.front().training;
+    const std::string budget = training.samples > 0
+                                   ? Tr("$0 $1", training.samples, UnitOf(training.reads_text()))
+                                   : Tr("$0 epochs", training.epochs);
+    const size_t trainings = plan.accuracy.size() * static_cast<size_t>(plan.accuracy_repeats);
+    const std::string count = trainings == 1 ? Tr("1 training") : Tr("$0 trainings", trainings);
+    absl::StrAppend(
+        &text,
+        Tr("accuracy:  $0 of $1 over all workers, about $2", count, budget, HumanSeconds(plan.accuracy_s)),
+        "\n");
+    text += Wrap(names(plan.accuracy), indent);
+  }
+  return absl::StrCat(text, notes(), Tr("expected:  $0", HumanSeconds(plan.expected_s)), "\n");
+}
+
+std::string RoundsText(int rounds) { return rounds == 1 ? Tr("1 round") : Tr("$0 rounds", rounds); }
+
+std::string UnitOf(bool reads_text) { return Tr(reads_text ? TrNoop("tokens") : TrNoop("samples")); }
+
+std::string HumanSeconds(double seconds) {
+  const int64_t whole = std::max<int64_t>(1, std::llround(seconds));
+  if (whole < 60) return absl::StrCat(whole, "s");
+  if (whole < 3600) return absl::StrFormat("%dm%02ds", whole / 60, whole % 60);
+  return absl::StrFormat("%dh%02dm", whole / 3600, whole / 60 % 60);
+}
+
+absl::StatusOr<double> ParseSeconds(const std::string& text) {
+  absl::Duration duration;
+  double seconds = 0;
+  if (absl::SimpleAtod(text, &seconds)) {
+    duration = absl::Seconds(seconds);
+  } else if (const std::optional<absl::Duration> with_units = ParseDurationText(text)) {
+    duration = *with_units;
+  } else if (!absl::ParseDuration(text, &duration)) {
+    return absl::InvalidArgumentError(Tr("'$0' is not a time; write 90s, 3m or 1h", text));
+  }
+  if (duration <= absl::ZeroDuration() || duration == absl::InfiniteDuration()) {
+    return absl::InvalidArgumentError(Tr("'$0' is not a positive time", text));
+  }
+  return absl::ToDoubleSeconds(duration);
+}
+
+}  // namespace psring

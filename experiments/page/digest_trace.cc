@@ -1,0 +1,222 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "common/io/untrusted_json.h"
+#include "experiments/page/digests.h"
+#include "experiments/run_folder/run_trace.h"
+
+namespace psring {
+namespace {
+
+using Json = UntrustedJson;
+
+constexpr size_t kMaxSpans = 1500, kMaxArrows = 400;  // of a launch
+
+struct Span {
+  double rank, step, bucket, begin_us, us;
+  std::string lane;
+  double end_us() const { return begin_us + us; }
+};
+
+struct Arrow {
+  double from = -1, to = -1, step = -1, bucket = -1, leaves_us = -1, arrives_us = -1;
+};
+
+// A round of a schedule on one rank, in a bucket's exchange.
+struct Round {
+  double rank, step, bucket, number, begin_us, end_us;
+};
+
+struct TracedLaunch {
+  Span span;
+  std::string algorithm;
+  double workers = 0;
+};
+
+// One pass over the file.
+struct Events {
+  std::vector<Span> spans;
+  std::vector<Round> rounds;
+  std::vector<TracedLaunch> launches;
+  std::map<double, Arrow> arrows;  // by id
+};
+
+// The rank of a row of the trace: -1 for the servers.
+double RankOf(double row) { return row == kServersRow ? -1 : row; }
+
+void NoteSpan(const Json& event, Events& events) {
+  const auto arguments = event.find("args");
+  const Json none;
+  const Json& args = arguments != event.end() ? *arguments : none;
+  const double row = NumberAt(event, "pid", -2);
+  const Span span{RankOf(row),
+                  NumberAt(args, "step", -1),
+                  NumberAt(args, "bucket", -1),
+                  NumberAt(event, "ts", 0),
+                  NumberAt(event, "dur", 0),
+                  TextAt(event, "name")};
+  if (row == kLaunchesRow) {
+    const bool schedule = NumberAt(args, "servers", 0) == 0;
+    events.launches.push_back(
+        {span, schedule ? TextAt(args, "algorithm") : "", NumberAt(args, "workers", 0)});
+  } else if (span.lane == "round") {
+    events.rounds.push_back(
+        {span.rank, span.step, span.bucket, NumberAt(args, "round", -1), span.begin_us, span.end_us()});
+  } else if (span.rank >= -1) {
+    events.spans.push_back(span);
+  }
+}
+
+void NoteEvent(const Json& event, Events& events) {
+  const std::string phase = TextAt(event, "ph");
+  if (phase == "X") NoteSpan(event, events);
+  if (phase != "s" && phase != "f") return;
+  Arrow& arrow = events.arrows[NumberAt(event, "id", -1)];
+  (phase == "s" ? arrow.from : arrow.to) = RankOf(NumberAt(event, "pid", -2));
+  (phase == "s" ? arrow.leaves_us : arrow.arrives_us) = NumberAt(event, "ts", -1);
+  if (const auto args = event.find("args"); args != event.end()) {
+    arrow.step = NumberAt(*args, "step", -1);
+    arrow.bucket = NumberAt(*args, "bucket", -1);
+  }
+}
+
+Events EventsOf(const std::string& text) {
+  Events events;
+  if (!TakeTraceEvents(text, [&events](const Json& event) { NoteEvent(event, events); })) return {};
+  return events;
+}
+
+struct Step {
+  double number = -1, begin_us = 0, end_us = 0;
+};
+
+// Rank 0's step of median duration, of those in `among` if it is not empty.
+Step MedianStep(const std::vector<Span>& spans, const std::set<double>& among) {
+  std::map<double, Step> found;
+  for (const Span& span : spans) {
+    if (span.rank != 0 || span.step < 0) continue;
+    if (!among.empty() && !among.contains(span.step)) continue;
+    const auto [at, fresh] = found.try_emplace(span.step, Step{span.step, span.begin_us, span.end_us()});
+    at->second.begin_us = std::min(at->second.begin_us, span.begin_us);
+    at->second.end_us = std::max(at->second.end_us, span.end_us());
+  }
+  std::vector<Step> steps;
+  for (const auto& [number, step] : found) steps.push_back(step);
+  if (steps.empty()) return {};
+  std::ranges::sort(steps, {}, [](const Step& step) { return step.end_us - step.begin_us; });
+  return steps[(steps.size() - 1) / 2];
+}
+
+double RoundedMs(double us) { return std::round(us * 10) / 1e4; }
+
+// The end of each round of `step` on the last rank, from the last rank's start, summed over buckets. Empty if
+// a rank's bucket is missing or buckets differ in their number of rounds.
+std::optional<std::vector<double>> RoundEndsUs(const std::vector<Span>& spans,
+                                               const std::vector<Round>& rounds, double step,
+                                               double workers) {
+  struct Bucket {
+    double last_begin = 0;
+    std::set<double> ranks;
+    std::map<double, double> ends;  // by round: on the last rank
+  };
+  std::map<double, Bucket> buckets;
+  for (const Span& span : spans) {
+    if (span.step != step || span.lane != "communication" || span.rank < 0) continue;
+    Bucket& bucket = buckets[span.bucket];
+    bucket.last_begin = std::max(bucket.last_begin, span.begin_us);
+    bucket.ranks.insert(span.rank);
+  }
+  for (const Round& round : rounds) {
+    if (round.step != step || !buckets.contains(round.bucket)) continue;
+    double& end = buckets[round.bucket].ends[round.number];
+    end = std::max(end, round.end_us);
+  }
+  std::vector<double> sums;
+  for (const auto& [index, bucket] : buckets) {
+    if (static_cast<double>(bucket.ranks.size()) != workers || bucket.ends.empty()) return std::nullopt;
+    if (bucket.ends.begin()->first != 0 || bucket.ends.rbegin()->first != bucket.ends.size() - 1.0)
+      return std::nullopt;
+    if (sums.empty()) sums.resize(bucket.ends.size());
+    if (sums.size() != bucket.ends.size()) return std::nullopt;
+    double until = bucket.last_begin;
+    size_t i = 0;
+    for (const auto& [number, end] : bucket.ends) {
+      until = std::max(until, end);
+      sums[i++] += until - bucket.last_begin;
+    }
+  }
+  if (sums.empty()) return std::nullopt;
+  return sums;
+}
+
+Json LaunchJson(const TracedLaunch& launch, const Events& events) {
+  std::vector<Span> inside;
+  for (const Span& span : events.spans) {
+    if (span.begin_us >= launch.span.begin_us - 1 && span.end_us() <= launch.span.end_us() + 1)
+      inside.push_back(span);
+  }
+  std::set<double> arrowed;
+  for (const auto& [id, arrow] : events.arrows) {
+    if (arrow.leaves_us >= launch.span.begin_us && arrow.arrives_us <= launch.span.end_us())
+      arrowed.insert(arrow.step);
+  }
+  std::vector<Round> rounds;
+  std::set<double> shown;  // steps with the most data
+  for (const Round& round : events.rounds) {
+    if (round.begin_us < launch.span.begin_us - 1 || round.end_us > launch.span.end_us() + 1) continue;
+    rounds.push_back(round);
+    if (arrowed.empty() || arrowed.contains(round.step)) shown.insert(round.step);
+  }
+  const Step step = MedianStep(inside, shown.empty() ? arrowed : shown);
+  const auto round_ends = RoundEndsUs(inside, rounds, step.number, launch.workers);
+  std::erase_if(inside, [&](const Span& span) {
+    return span.end_us() <= step.begin_us || span.begin_us >= step.end_us;
+  });
+  if (inside.empty()) return nullptr;
+  if (inside.size() > kMaxSpans) {
+    std::ranges::stable_sort(inside, std::ranges::greater(), &Span::us);
+    inside.resize(kMaxSpans);
+  }
+  Json spans = Json::array(), arrows = Json::array();
+  const auto at = [&](double us) { return RoundedMs(us - step.begin_us); };
+  for (const Span& span : inside)
+    spans.push_back({span.rank, span.lane, span.bucket, at(span.begin_us), RoundedMs(span.us)});
+  int64_t left_out = 0;
+  for (const auto& [id, arrow] : events.arrows) {
+    const bool whole = arrow.from >= -1 && arrow.to >= -1 && arrow.leaves_us >= 0 && arrow.arrives_us >= 0;
+    if (!whole || arrow.arrives_us <= step.begin_us || arrow.leaves_us >= step.end_us) continue;
+    if (arrows.size() == kMaxArrows) {
+      ++left_out;
+      continue;
+    }
+    arrows.push_back({arrow.from, arrow.to, arrow.bucket, at(arrow.leaves_us), at(arrow.arrives_us)});
+  }
+  Json json = {{"name", launch.span.lane},  {"algorithm", launch.algorithm},
+               {"workers", launch.workers}, {"ms", RoundedMs(step.end_us - step.begin_us)},
+               {"rounds_ms", nullptr},      {"spans", spans},
+               {"arrows", arrows},          {"arrows_left_out", left_out}};
+  if (round_ends.has_value()) {
+    json["rounds_ms"] = Json::array();
+    for (const double us : *round_ends) json["rounds_ms"].push_back(RoundedMs(us));
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string DigestTrace(const std::string& text) {
+  const Events events = EventsOf(text);
+  Json json = {{"most_spans", kMaxSpans}, {"launches", Json::array()}};
+  for (const TracedLaunch& launch : events.launches) {
+    Json one = LaunchJson(launch, events);
+    if (!one.is_null()) json["launches"].push_back(std::move(one));
+  }
+  return DumpUntrusted(json);
+}
+
+}  // namespace psring

@@ -1,0 +1,189 @@
+#include "experiments/page/schedule_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "common/base/check.h"
+#include "common/text/translate.h"
+#include "experiments/page/glossary.h"
+#include "experiments/page/playback.h"
+#include "experiments/simulator/servers.h"
+#include "ring_worker/schedules/schedule.h"
+#include "trainer/strategies/table/cost_model.h"
+
+namespace psring {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMaxWorkers = 64, kMaxRanks = 16;
+
+Json RoundsOf(const Schedule& schedule, Json& added) {
+  Json rounds = Json::array();
+  Playback playback(schedule, Collective::kAllReduce);
+  while (!playback.done()) {
+    const int64_t before = playback.traffic().most_added;
+    Json hops = Json::array();
+    for (const Hop& hop : playback.Step()) {
+      hops.push_back({hop.from, hop.to, hop.first_chunk, hop.chunk_count, hop.adds ? 1 : 0});
+    }
+    rounds.push_back(hops);
+    added.push_back(playback.traffic().most_added - before);
+  }
+  return rounds;
+}
+
+Json TermsJson(const CommPattern& pattern) {
+  const CommTerms terms = TermsOf(pattern, 1);
+  return {terms.messages, terms.link_bytes, terms.medium_bytes, terms.added_bytes};
+}
+
+Json ByWorkers(CommPattern pattern) {
+  Json list = Json::array();
+  const int servers = pattern.servers;
+  for (pattern.workers = 1; pattern.workers <= kMaxWorkers; ++pattern.workers) {
+    // At most one colocated server per worker.
+    if (pattern.place == ServerPlace::kColocated) pattern.servers = std::min(servers, pattern.workers);
+    list.push_back(TermsJson(pattern));
+  }
+  return list;
+}
+
+struct Spread {
+  const char* name;
+  double jitter;
+  int slow_workers;
+};
+constexpr Spread kSpreads[] = {{"even", 0.02, 0}, {"uneven", 0.4, 0}, {"straggler", 0.02, 1}};
+constexpr int kWorkers[] = {2, 4, 8, 16};
+constexpr const char* kRules[] = {"sync", "ssp:1", "ssp:2", "ssp:4", "ssp:8", "async"};
+
+// A network and servers with almost no delay.
+Cluster Instant() {
+  return {.link_bytes_per_s = 1e15,
+          .fraction = 1,
+          .latency_s = 1e-9,
+          .add_s_per_byte = 0,
+          .server_add_s_per_byte = 0,
+          .server_update_s_per_byte = 0};
+}
+
+double Rounded(double value) { return std::round(value * 1e4) / 1e4; }
+
+// For the page, which shows one of them.
+Json BothLanguages(const char* english) {
+  return Json::array({english, InLanguage(Language::kChinese, [&] { return Tr(english); })});
+}
+
+}  // namespace
+
+std::string SchedulesJson(const std::vector<int>& ranks, const ScheduleTable& rows) {
+  Json list = Json::array();
+  for (int count : std::set<int>(ranks.begin(), ranks.end())) {
+    if (count < 2 || count > kMaxRanks) continue;
+    for (const ScheduleRow& row : rows) {
+      const std::unique_ptr<Schedule> schedule = row.make(Collective::kAllReduce, {.ranks = count});
+      if (schedule == nullptr || row.cost == nullptr) continue;
+      const ScheduleCost cost = row.cost(count, 1);
+      Json added = Json::array();
+      const Json rounds = RoundsOf(*schedule, added);
+      list.push_back({{"algorithm", row.name},
+                      {"ranks", count},
+                      {"chunks", schedule->chunks()},
+                      {"has_root", row.traits.has_root},
+                      {"summary", BothLanguages(row.summary)},
+                      {"note", BothLanguages(cost.note)},
+                      {"formula", {cost.latency, cost.bytes, cost.adding}},
+                      {"rounds", rounds},
+                      {"added", added}});
+    }
+  }
+  return Json({{"schedules", list}}).dump();
+}
+
+std::string TheoryJson(const ScheduleTable& rows) {
+  Json workers = Json::array(), schemes = Json::object(), server = Json::object();
+  for (int n = 1; n <= kMaxWorkers; ++n) workers.push_back(n);
+  for (const ScheduleRow& row : rows) {
+    if (row.cost != nullptr) schemes[row.name] = ByWorkers({.scheme = Scheme::AllReduce(row)});
+  }
+  const std::vector<int> counts = {1, 2, 4, 8, 16, 32, 64};
+  const std::pair<const char*, ServerPlace> places[] = {{"rank0", ServerPlace::kRank0},
+                                                        {"dedicated", ServerPlace::kDedicated},
+                                                        {"colocated", ServerPlace::kColocated}};
+  for (const auto& [name, place] : places) {
+    for (bool pipelined : {false, true}) {
+      Json by_servers = Json::array();
+      for (int servers : counts) {
+        by_servers.push_back(ByWorkers(
+            {.scheme = Scheme::kServerSync, .place = place, .pipelined = pipelined, .servers = servers}));
+      }
+      server[name][pipelined ? "pipelined" : "serial"] = by_servers;
+    }
+  }
+  return Json({{"workers", workers}, {"servers", counts}, {"schemes", schemes}, {"server", server}}).dump();
+}
+
+std::string ChartOrderJson() {
+  std::map<int, std::string> names;
+  for (const StrategyRow& row : StrategyRows()) {
+    if (row.chart_place >= 0) names[row.chart_place] = row.name;
+  }
+  Json list = Json::array();
+  for (const auto& [place, name] : names) list.push_back(name);
+  return list.dump();
+}
+
+std::string StalenessJson() {
+  Json progress = Json::array(), staleness = Json::array(), spreads = Json::array(), most = Json::array();
+  for (const Spread& spread : kSpreads) spreads.push_back(spread.name);
+  for (const int workers : kWorkers) {
+    Json progress_of = Json::array(), staleness_of = Json::array(), most_of = Json::array();
+    for (const Spread& spread : kSpreads) {
+      Json by_rule_progress = Json::array(), by_rule_staleness = Json::array(), by_rule_most = Json::array();
+      for (const char* rule : kRules) {
+        const absl::StatusOr<ServerTime> time = SimulateServers({.consistency = rule,
+                                                                 .workers = workers,
+                                                                 .place = ServerPlace::kDedicated,
+                                                                 .backward_s = 1,
+                                                                 .bucket_bytes = {4},
+                                                                 .ready_s = {1},
+                                                                 .slow_workers = spread.slow_workers,
+                                                                 .slowness = 2,
+                                                                 .jitter = spread.jitter,
+                                                                 .warmup_steps = 10,
+                                                                 .steps = 150},
+                                                                Instant());
+        PSRING_CHECK(time.ok());
+        by_rule_progress.push_back(Rounded(time->worker_steps_per_s / workers));
+        by_rule_staleness.push_back(Rounded(std::max(0.0, time->staleness_mean)));
+        by_rule_most.push_back(std::max(0.0, time->staleness_max));
+      }
+      progress_of.push_back(by_rule_progress);
+      staleness_of.push_back(by_rule_staleness);
+      most_of.push_back(by_rule_most);
+    }
+    progress.push_back(progress_of);
+    staleness.push_back(staleness_of);
+    most.push_back(most_of);
+  }
+  return Json({{"workers", kWorkers},
+               {"rules", kRules},
+               {"spreads", spreads},
+               {"progress", progress},
+               {"staleness", staleness},
+               {"staleness_max", most}})
+      .dump();
+}
+
+std::string GlossaryJson() {
+  Json list = Json::array();
+  for (const Word& word : kWords) list.push_back({word.word, BothLanguages(word.meaning)});
+  return list.dump();
+}
+
+}  // namespace psring

@@ -1,0 +1,49 @@
+// psring compare, train and replay.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "experiments/design/plan.h"
+#include "experiments/launch/interrupt.h"
+#include "experiments/launch/nodes.h"
+#include "experiments/launch/progress.h"
+#include "experiments/virtual_cluster/link.h"
+
+namespace psring {
+
+struct ExperimentFlags {
+  CompareOptions options;
+  std::string out;
+  std::string resume;  // compare: the folder of the run to continue; empty: a new run
+  bool dry_run = false;
+  bool verbose = false;  // print all columns and the findings
+  bool predict = false;  // compare the rows with the simulator
+  LinkOptions link;
+  NodesOptions nodes;
+  bool link_is_default = false;  // not given; psring omits it if a configuration does not support it
+  bool transport_given = false;  // --transport
+  bool tensorboard = false;      // each launch's scalars, as event files
+  std::string plan_of;           // a run whose rounds, steps and samples are used; empty: they are fitted
+  std::vector<std::string> command_line;
+};
+
+// Returns the run's folder, or "" with --dry_run. Prints to `display` (stdout). `nodes`: node 0 of the
+// machines to run on; null: this machine.
+absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrupt& interrupt,
+                                    Display& display, Nodes* nodes = nullptr);
+
+// The verbs return the exit code: 0, 2 for bad input (nothing is written then), 1 for a failure. Errors go to
+// stderr.
+
+int RunCompare(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display);
+
+// `flags.options` has one strategy and one number of workers. --repeats trains again with the next seed.
+int RunTrain(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display);
+
+// Repeats every live asynchronous launch in `run`, a run folder or one of its record folders, from its
+// recorded order of arrivals. 1: some weights differ; 2: there is nothing to replay.
+int RunReplay(const std::string& run, const Interrupt& interrupt, Display& display);
+
+}  // namespace psring

@@ -1,0 +1,262 @@
+// Turns parsed flags into the verbs' options; contradictions are one-line errors.
+#include <algorithm>
+#include <filesystem>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/check.h"
+#include "common/cli/command_line.h"
+#include "common/cli/delays.h"
+#include "common/cuda/cuda_device.h"
+#include "common/net/address.h"
+#include "common/text/translate.h"
+#include "experiments/design/launches.h"
+#include "experiments/design/plan.h"
+#include "experiments/design/plan_text.h"
+#include "experiments/design/rates.h"
+#include "experiments/verbs/compare/flags.h"
+#include "experiments/verbs/compare/on_nodes.h"
+#include "experiments/verbs/compare/resume.h"
+
+namespace psring {
+namespace {
+
+constexpr double kLinkOfCpus = 1e9;  // bit/s
+
+// By default a comparison runs on a virtual cluster with a rate that two cores can carry, except on GPUs,
+// which have faster links, and with shared memory.
+double DefaultLink(const RawExperimentFlags& raw, const std::vector<int>& workers) {
+  if (raw.flags.nodes.several()) return 0;
+  if (raw.flags.link.shaping == "none" || raw.flags.options.training.transport == "shm") return 0;
+  const int gpus = CudaDeviceCount();
+  return gpus == 0 || DeviceForAll(raw.flags.options.training, workers, gpus) == "cpu" ? kLinkOfCpus : 0;
+}
+
+template <typename Item>
+absl::Status CheckNamedOnce(const std::string& flag, const std::vector<Item>& items) {
+  for (auto item = items.begin(); item != items.end(); ++item) {
+    if (std::find(items.begin(), item, *item) == item) continue;
+    return absl::InvalidArgumentError(Tr("$0 names $1 twice; name it once", flag, *item));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<double>> ParseRates(const std::string& flag, absl::string_view list) {
+  std::vector<double> rates;
+  for (absl::string_view text : absl::StrSplit(list, ',')) {
+    double rate = 0;
+    if (!absl::SimpleAtod(text, &rate))
+      return absl::InvalidArgumentError(absl::StrCat(flag, ": '", text, "'"));
+    rates.push_back(rate);
+  }
+  PSRING_RETURN_IF_ERROR(CheckNamedOnce(flag, rates));
+  return rates;
+}
+
+absl::Status UnderstandRates(const RawExperimentFlags& raw, CompareOptions& options) {
+  if (!raw.lrs.empty()) {
+    PSRING_ASSIGN_OR_RETURN(options.lrs, ParseRates("--lr", raw.lrs));
+    if (options.lrs.size() == 1) options.training.lr = options.lrs.front();
+  }
+  if (!raw.tune.empty()) {
+    if (options.lrs.size() > 1) {
+      return absl::InvalidArgumentError(
+          Tr("--tune multiplies one rate per strategy; give one --lr or none, or omit --tune"));
+    }
+    const size_t colon = raw.tune.find(':');
+    PSRING_ASSIGN_OR_RETURN(
+        options.lr_factors,
+        ParseRates("--tune", colon == std::string::npos ? "0.5,1,2" : raw.tune.substr(colon + 1)));
+    if (options.lr_factors.size() < 2) {
+      return absl::InvalidArgumentError(Tr("--tune needs at least two rates; write lr:0.5,1,2"));
+    }
+  }
+  if (CountOfRates(options) == 0) return absl::OkStatus();
+  if (!options.training.evaluate) {
+    return absl::InvalidArgumentError(Tr("$0 selects a rate by accuracy, but nothing is evaluated; omit $1",
+                                         raw.tune.empty() ? "--lr with several rates" : "--tune",
+                                         options.training.workload.empty() ? "--no_eval" : "--workload"));
+  }
+  if (options.training.validation == 0) options.training.validation = kValidationSamples;
+  return absl::OkStatus();
+}
+
+absl::Status UnderstandScale(ExperimentFlags& flags) {
+  TrainingOptions& training = flags.options.training;
+  if (flags.link.scale == 1) return absl::OkStatus();
+  training.time_scale = flags.link.scale;
+  if (flags.link_is_default) {
+    return absl::InvalidArgumentError(Tr(
+        "--scale is for links that this machine cannot carry; add --link with their rate, such as 10gbit"));
+  }
+  if (training.workload.empty()) {
+    return absl::InvalidArgumentError(Tr(
+        "--scale slows links and replayed computing, but a model computes at its own speed; add --workload"));
+  }
+  if (training.compute_speedup / flags.link.scale < 1e-3) {
+    return absl::InvalidArgumentError(
+        "--compute_speedup divided by --scale is below 0.001; use a lower --scale");
+  }
+  if (training.jitter_ms != "none") {
+    return absl::InvalidArgumentError("--scale does not slow the delays of --jitter_ms; omit one of them");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UnderstandLike(const RawExperimentFlags& raw, TrainingOptions& training) {
+  if (raw.like.empty()) return absl::OkStatus();
+  if (training.clock != "virtual")
+    return absl::InvalidArgumentError(Tr("--like is for --clock virtual; give both"));
+  const std::string trace = absl::StrCat(kTracePrefix, raw.like);
+  if (training.compute_ms.empty()) training.compute_ms = trace;
+  if (training.network_ms == "none") training.network_ms = trace;
+  PSRING_ASSIGN_OR_RETURN(const std::vector<LaunchNote> launches, ListLaunches(raw.like));
+  for (const LaunchNote& launch : launches) {
+    if (training.straggler == "none") training.straggler = FlagOf(launch, "--straggler", "none");
+    if (training.jitter_ms == "none") training.jitter_ms = FlagOf(launch, "--jitter_ms", "none");
+  }
+  return absl::OkStatus();
+}
+
+// The part that both verbs share.
+absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
+                                           const std::vector<std::string>& command_line) {
+  ExperimentFlags flags = raw.flags;
+  flags.command_line = command_line;
+  if (const std::string& bind = flags.nodes.network.bind; IsWildcard(bind)) {
+    return absl::InvalidArgumentError(
+        Tr("--bind $0 names no machine; give the address at which the others reach this one", bind));
+  }
+  CompareOptions& options = flags.options;
+  PSRING_RETURN_IF_ERROR(ApplyModel(options.training));
+  PSRING_RETURN_IF_ERROR(ApplyWorkload(options.training));
+  if (options.training.global_batch > 0 && !options.training.workload.empty()) {
+    return absl::InvalidArgumentError(
+        Tr("--global_batch: the times of --workload were recorded for its own batch; omit one of them"));
+  }
+  if (!raw.strategies.empty()) options.strategies = absl::StrSplit(raw.strategies, ',');
+  options.workers = DefaultWorkers(raw.flags.options.training, CudaDeviceCount());
+  if (!raw.workers.empty()) {
+    PSRING_ASSIGN_OR_RETURN(options.workers, ParseCounts(raw.workers, kMaxLogicalWorkers));
+  }
+  options.servers = {raw.flags.options.training.servers};
+  if (!raw.servers.empty()) {
+    PSRING_ASSIGN_OR_RETURN(options.servers, ParseCounts(raw.servers, kMaxServers));
+  }
+  PSRING_RETURN_IF_ERROR(CheckNamedOnce("--workers", options.workers));
+  PSRING_RETURN_IF_ERROR(CheckNamedOnce("--servers", options.servers));
+  flags.link_is_default = raw.link == "auto";
+  if (flags.link_is_default) {
+    flags.link.bits_per_s = DefaultLink(raw, options.workers);
+  } else {
+    PSRING_ASSIGN_OR_RETURN(flags.link.bits_per_s, ParseLink(raw.link));
+  }
+  PSRING_ASSIGN_OR_RETURN(flags.link.latency_s, ParseLatency(raw.latency));
+  PSRING_RETURN_IF_ERROR(CheckLink(flags.link));
+  PSRING_RETURN_IF_ERROR(UnderstandScale(flags));
+  if (flags.link.wanted() && options.training.transport == "shm") {
+    return absl::InvalidArgumentError(
+        Tr("machines of a virtual cluster share no memory; omit --transport shm, or --link and --latency"));
+  }
+  flags.transport_given = raw.transport != nullptr && raw.transport->count() > 0;
+  if (!raw.time_budget.empty()) {
+    PSRING_ASSIGN_OR_RETURN(options.time_budget_s, ParseSeconds(raw.time_budget));
+    options.time_budget_given = true;
+  }
+  if (options.target_accuracy > 0 && !options.training.evaluate) {
+    return absl::InvalidArgumentError(Tr("--target_accuracy needs evaluations; omit --no_eval"));
+  }
+  PSRING_RETURN_IF_ERROR(UnderstandRates(raw, options));
+  PSRING_RETURN_IF_ERROR(UnderstandLike(raw, options.training));
+  return flags;
+}
+
+void ResolveDevice(ExperimentFlags& flags) {
+  const int gpus = CudaDeviceCount();
+  TrainingOptions& training = flags.options.training;
+  // Each machine has its own GPUs.
+  const std::vector<int> workers =
+      flags.nodes.several() ? std::vector<int>{flags.nodes.layout().per_node * training.ranks_per_process}
+                            : flags.options.workers;
+  const std::string device = DeviceForAll(training, workers, gpus);
+  if (device != training.device && gpus > 0) {
+    const std::string counted = Tr(gpus == 1 ? TrNoop("1 GPU") : TrNoop("$0 GPUs"), gpus);
+    Note("psring",
+         Tr("$0 are fewer than the workers, so all run on the CPU; to share GPUs, use --device cuda "
+            "--oversubscribe",
+            counted));
+  }
+  training.device = device;
+}
+
+// Whether this process reads the folder of --resume: node 0 does; the other nodes may not have it, and use
+// the flags that they were started with.
+bool RunIsHere(const RawExperimentFlags& raw) {
+  NodesOptions nodes = raw.flags.nodes;
+  std::error_code error;
+  return !UseLauncher(raw.launcher, nodes).ok() || nodes.node == 0 ||
+         std::filesystem::exists(raw.resume, error);
+}
+
+}  // namespace
+
+absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
+                                                  const std::vector<std::string>& command_line) {
+  if (!raw.resume.empty() && RunIsHere(raw)) return ResumedFlags(raw, command_line);
+  PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
+  PSRING_RETURN_IF_ERROR(UnderstandNodes(raw.launcher, flags));
+  if (flags.nodes.several()) {
+    const NodeLayout layout = flags.nodes.layout();
+    const std::vector<int> all = WorkersOnNodes(layout, flags.options.training.ranks_per_process);
+    if (raw.workers.empty()) flags.options.workers = all;
+    // As in training; on one machine, TCP represents a network.
+    if (!flags.transport_given) flags.options.training.transport = "auto";
+  } else if (flags.nodes.per_node > 0) {
+    return absl::InvalidArgumentError(
+        Tr("--nproc_per_node is for several machines; give --nnodes or omit it"));
+  }
+  // A straggler matters only if other workers wait for it.
+  if (raw.workers.empty() && !flags.nodes.several() && flags.options.training.straggler != "none") {
+    flags.options.workers = {4};
+  }
+  if (flags.nodes.several() || !GoesBeyondOneGpu(flags.options, CudaDeviceCount())) ResolveDevice(flags);
+  TrainingOptions checked = flags.options.training;
+  checked.steps = 0;              // of the cost part: it does not contradict --samples or --epochs
+  checked.reference_workers = 1;  // CheckCompareOptions knows the strategies
+  PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
+  if (flags.predict && checked.clock == "virtual") {
+    return absl::InvalidArgumentError(
+        Tr("--predict compares a measured run with the simulator; omit --clock virtual"));
+  }
+  if (flags.predict && flags.link.bits_per_s <= 0) {
+    return absl::InvalidArgumentError(Tr("--predict needs links with a known rate; add --link 1gbit"));
+  }
+  return flags;
+}
+
+absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
+                                                const std::vector<std::string>& command_line) {
+  PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
+  if (flags.options.strategies.empty()) flags.options.strategies = {"single"};
+  PSRING_RETURN_IF_ERROR(UnderstandNodes(raw.launcher, flags));
+  if (flags.nodes.per_node > 0 && !raw.workers.empty()) {
+    return absl::InvalidArgumentError(
+        Tr("--workers and --nproc_per_node exclude each other; omit one of them"));
+  }
+  if (raw.workers.empty()) {
+    flags.options.workers = {flags.nodes.layout().capacity() * raw.flags.options.training.ranks_per_process};
+  }
+  ResolveDevice(flags);
+  if (flags.options.strategies.size() > 1 || flags.options.workers.size() > 1) {
+    return absl::InvalidArgumentError(
+        Tr("train takes one strategy and one number of workers; for several use psring compare"));
+  }
+  flags.options.training.strategy = flags.options.strategies.front();
+  SetBatch(flags.options.workers.front(), flags.options.training);
+  PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.options.training));
+  return flags;
+}
+
+}  // namespace psring

@@ -1,0 +1,76 @@
+// Checks the input of compare and train, measures what a plan needs, and asks before a comparison that takes
+// long.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "experiments/design/plan.h"
+#include "experiments/machine/machine.h"
+#include "experiments/run_folder/measured_run.h"
+#include "experiments/run_folder/recorded_run.h"
+#include "experiments/run_folder/run_claim.h"
+#include "experiments/verbs/compare/compare.h"
+#include "experiments/verbs/compare/runner.h"
+#include "experiments/virtual_cluster/preflight.h"
+
+namespace psring {
+
+// Everything that is known before the plan is made.
+struct Prepared {
+  int64_t begin_ns = 0;  // when preparation began
+  Binaries binaries;
+  Machine machine;
+  int cores = 1;  // of all machines, assuming that they are equal
+  Probe probe;
+  LinkOptions link;  // of the virtual cluster; none if a default one is not possible
+  Shaping shaping = Shaping::kNone;
+  CarriedCluster virtual_cluster;                 // empty: none
+  Site site;                                      // `cluster` is set by Experiment
+  std::unique_ptr<RunClaim> claim;                // null: --dry_run
+  std::unique_ptr<const MeasuringNow> measuring;  // null: nothing is measured
+  std::vector<MeasuredRun> measured;              // those that --compute_ms and --network_ms name
+};
+
+// Replaces aliases of strategies in the flags by the strategies' names, which records and tables show. With
+// --nnodes, also places the servers (PlaceServers), for which all nodes need the same flags.
+absl::Status NameStrategies(ExperimentFlags& flags);
+
+// Checks all input, builds and measures the virtual cluster, and measures the trainer's speed.
+// InvalidArgument, NotFound, FailedPrecondition: the input is invalid; no files are left behind.
+absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
+                                 const Interrupt& interrupt, Display& display);
+
+// The run that `time` ("trace:RUN") names; null: it names none.
+const MeasuredRun* MeasuredIn(const Prepared& prepared, const std::string& time);
+// The times of the run that `time` names, of computing or of exchanges. CHECKs that it names one. Sets
+// `which` to the configuration that they come from.
+absl::StatusOr<StepTimes> MeasuredTimes(const Prepared& prepared, const std::string& time, bool computing,
+                                        const Configuration& configuration, std::string& which);
+
+// What the run depends on, and the flags that repeat what psring chose.
+absl::StatusOr<Provenance> ProvenanceOf(const ExperimentFlags& flags, const Prepared& prepared,
+                                        const Plan& plan);
+
+// On several machines, adds a note that names them.
+void AddMachinesNote(const Site& site, Plan& plan);
+
+// With --plan_of, replaces the fitted values of `plan` by those of that run. Errors name the run.
+absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan);
+
+// Checks that the runs named by --compute_ms and --network_ms have times for every configuration. Adds notes
+// that say which configuration's times are used.
+absl::Status CheckMeasured(const Prepared& prepared, Plan& plan);
+
+// OK if the plan may start: it is short, --time_budget allows its duration, it repeats or resumes another
+// run, or the user answers yes; with --dry_run always, after a note on a long plan. psring asks only in the
+// foreground of a terminal, and waits at most two minutes. InvalidArgument: the plan is long, and psring did
+// not ask; the message names the flags that help. Cancelled: the answer was no, or none. `spent_s`: already
+// spent on preparation.
+absl::Status ConfirmLongPlan(const ExperimentFlags& flags, const Prepared& prepared, double spent_s,
+                             const Plan& plan, const Interrupt& interrupt, Display& display);
+
+}  // namespace psring

@@ -1,0 +1,68 @@
+// The part of runner.h that measures the trainer's speed.
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "experiments/launch/temporary_folder.h"
+#include "experiments/stats/statistics.h"
+#include "experiments/verbs/compare/runner.h"
+
+namespace psring {
+namespace {
+
+// A dry run measures a step of few samples first, and one of the whole batch only if that is short.
+constexpr int kFewSamples = 4;
+constexpr double kMaxBriefSeconds = 4;
+
+}  // namespace
+
+absl::Status TimeTrainer(const Binaries& binaries, const TrainingOptions& training, bool briefly,
+                         const Interrupt& interrupt, Display& display, Probe& probe) {
+  TrainingOptions moment = training;
+  moment.strategy = "single";
+  moment.reference_workers = 1;
+  moment.samples = 0;
+  moment.epochs = 0;
+  moment.evaluate = false;
+  moment.eval_every = 0;
+  moment.clock = "wall";
+  moment.compute_ms.clear();
+  moment.network_ms = moment.serve_ms = "none";
+  moment.straggler = "none";
+  moment.jitter_ms = "none";
+  moment.checkpoint_dir.clear();
+  moment.checkpoint_every = 0;
+  moment.resume.clear();
+  moment.max_restarts = 0;
+  const auto time = [&](const TrainingOptions& steps) -> absl::Status {
+    PSRING_ASSIGN_OR_RETURN(const Configuration single, MakeConfiguration("single", 1, steps, probe, 1));
+    PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());
+    PSRING_ASSIGN_OR_RETURN(const Launched launched, Launch(single, folder.path(), "measuring one step: ", 60,
+                                                            binaries, Site(), interrupt, display));
+    display.Clear();
+    PSRING_ASSIGN_OR_RETURN(const RunFigures figures, FiguresOf(single, launched.records));
+    // The median, because the first steps of a process are often disturbed. Plans need durations that
+    // are not divided by --scale.
+    probe.step_samples = WorkerBatch(single.training);
+    probe.step_s = 1e-3 * single.training.time_scale * Quantile(figures.every_step_ms, 0.5);
+    const auto count = static_cast<double>(steps.warmup_steps + steps.steps);
+    probe.launch_s = std::max(0.05, launched.wall_s - count * probe.step_s);
+    return absl::OkStatus();
+  };
+  const bool replays = !training.workload.empty();  // on a timer, so one step is enough
+  moment.warmup_steps = replays ? 0 : 2;
+  moment.steps = replays ? 1 : 3;
+  if (!briefly || replays) return time(moment);
+  TrainingOptions few = moment;
+  few.global_batch = 0;
+  few.batch = std::min(kFewSamples, training.batch);
+  few.warmup_steps = few.steps = 1;
+  PSRING_RETURN_IF_ERROR(time(few));
+  const double samples =
+      static_cast<double>(training.global_batch > 0 ? training.global_batch : training.batch);
+  const double whole_s = probe.step_s * samples / static_cast<double>(probe.step_samples);
+  return whole_s * static_cast<double>(moment.warmup_steps + moment.steps) > kMaxBriefSeconds
+             ? absl::OkStatus()
+             : time(moment);
+}
+
+}  // namespace psring

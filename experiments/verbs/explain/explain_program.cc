@@ -1,0 +1,126 @@
+#include "experiments/verbs/explain/explain_program.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+#include "common/cli/wrap.h"
+#include "common/text/translate.h"
+#include "experiments/page/playback.h"
+#include "trainer/programs/lower_program.h"
+#include "trainer/programs/walk_program.h"
+
+namespace psring {
+namespace {
+
+constexpr int kWidest = 110;
+
+// The units of time of an action: forward takes one.
+int64_t UnitsOf(StepKind kind) {
+  switch (kind) {
+    case StepKind::kForward:
+    case StepKind::kBackwardInput:
+    case StepKind::kBackwardWeight:
+      return 1;
+    case StepKind::kBackward:
+      return 2;
+    default:
+      return 0;
+  }
+}
+
+// "F3": forward of micro-batch 3; with several stages per rank "F3b": of its second one.
+std::string CellOf(const StepAction& action, const StepProgram& program) {
+  const char* const letter = action.kind == StepKind::kForward         ? "F"
+                             : action.kind == StepKind::kBackward      ? "B"
+                             : action.kind == StepKind::kBackwardInput ? "I"
+                                                                       : "W";
+  const bool has_chunks = program.stages() > program.ranks;
+  return absl::StrCat(
+      letter, action.micro_batch,
+      has_chunks ? std::string(1, static_cast<char>('a' + action.stage / program.ranks)) : "");
+}
+
+// A line for each rank, a column for each unit of time; empty if too wide.
+std::string TimelineOf(const StepProgram& program, const Walk& walk) {
+  const int width = static_cast<int>(
+      CellOf({StepKind::kForward, program.stages() - 1, 0, program.micro_batches - 1}, program).size() + 1);
+  if (walk.end_ns > (kWidest - 10) / width || program.stages() > 26 * program.ranks) return "";
+  std::string text;
+  for (int rank = 0; rank < program.ranks; ++rank) {
+    std::vector<std::string> cells(static_cast<size_t>(walk.end_ns), ".");
+    for (size_t i = 0; i < walk.nodes[rank].size(); ++i) {
+      for (int64_t at = walk.times[rank][i].begin_ns; at < walk.times[rank][i].end_ns; ++at) {
+        cells[static_cast<size_t>(at)] = CellOf(walk.nodes[rank][i].action, program);
+      }
+    }
+    std::string line = absl::StrFormat("  rank %-4d", rank);
+    for (const std::string& cell : cells) absl::StrAppendFormat(&line, "%-*s", width, cell);
+    absl::StrAppend(&text, line.substr(0, line.find_last_not_of(' ') + 1), "\n");
+  }
+  return text + "\n";
+}
+
+std::string TableOf(const StepProgram& program, const Walk& walk) {
+  const std::string heads[] = {Tr("rank"), Tr("in flight"), Tr("with receives"), Tr("messages sent"),
+                               Tr("idle")};
+  std::string text = " ";
+  for (const std::string& head : heads) absl::StrAppend(&text, " ", PadLeft(head, 13));
+  text += "\n";
+  for (int rank = 0; rank < program.ranks; ++rank) {
+    int in_flight = 0, with_receives = 0, sent = 0;
+    for (int stage = rank; stage < program.stages(); stage += program.ranks) {
+      in_flight += walk.peak_live[stage];
+      with_receives += std::max(walk.receive_slots[stage], walk.peak_live[stage]);
+    }
+    int64_t computing = 0;
+    for (const StepNode& node : walk.nodes[rank]) {
+      computing += UnitsOf(node.action.kind);
+      sent += node.action.kind == StepKind::kSendActivation || node.action.kind == StepKind::kSendGradient;
+    }
+    absl::StrAppendFormat(&text, "  %13d %13d %13d %13d %12.1f%%\n", rank, in_flight, with_receives, sent,
+                          100 - 100 * static_cast<double>(computing) / static_cast<double>(walk.end_ns));
+  }
+  return text + "\n";
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ExplainProgram(const std::string& name, int ranks, int micro_batches,
+                                           const ProgramTable& rows) {
+  PSRING_ASSIGN_OR_RETURN(const NamedProgram named, FindProgram(name, rows));
+  if (named.row.one_rank) ranks = 1;
+  PSRING_ASSIGN_OR_RETURN(const StepProgram compute, MakeProgram(named, ranks, micro_batches));
+  PSRING_ASSIGN_OR_RETURN(const StepProgram program,
+                          LowerProgram(compute, ModelCut::WholeStages(compute.stages())));
+  GivenDurations units([](int, const StepAction& action) { return UnitsOf(action.kind); });
+  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkProgram(program, &units));
+
+  std::string text =
+      Wrap(absl::StrCat(name, ", ", ranks == 1 ? Tr("1 worker") : Tr("$0 workers", ranks), ", ",
+                        Tr("micro-batches: $0", micro_batches), ": ", Tr(named.row.summary)),
+           "");
+  absl::StrAppend(
+      &text, "\n",
+      Wrap(Tr("A column is the time of one forward pass (F) of a stage. A backward pass (B) takes "
+              "two: one for the gradient of its input (I), one for that of its weights (W). "
+              "Messages take no time here."),
+           ""),
+      "\n", TimelineOf(program, walk));
+  if (ranks <= kMaxPlayed) text += TableOf(program, walk);
+  text += Wrap(Tr("Bubble, the part of the step in which a rank computes nothing: $0% on average.",
+                  absl::StrFormat("%.1f", 100 * walk.Bubble())),
+               "");
+  if (named.row.bubble != nullptr) {
+    const bool holds = named.row.bubble(ranks, named.chunks, micro_batches).has_value();
+    text += Wrap(
+        holds ? Tr("Formula: $0, with p ranks, m micro-batches and V stages per rank.", named.row.formula)
+              : Tr("The formula $0 does not hold for these numbers.", named.row.formula),
+        "");
+  }
+  return text;
+}
+
+}  // namespace psring

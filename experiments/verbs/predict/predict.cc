@@ -1,0 +1,298 @@
+#include "experiments/verbs/predict/predict.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <set>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+#include "common/base/read_file.h"
+#include "common/base/wall_time.h"
+#include "common/io/files.h"
+#include "common/measure/trace.h"
+#include "common/text/translate.h"
+#include "experiments/engine/failure.h"
+#include "experiments/engine/programs.h"
+#include "experiments/page/page.h"
+#include "experiments/run_folder/recorded_run.h"
+#include "experiments/run_folder/run_claim.h"
+#include "experiments/run_folder/run_folder.h"
+#include "experiments/verbs/predict/calibrate_run.h"
+#include "experiments/verbs/predict/report.h"
+#include "ring_worker/schedules/schedule.h"
+
+namespace psring {
+namespace {
+
+// Finds a strategy, or an all-reduce algorithm without a strategy, by name.
+// `given`: all names of --strategies.
+absl::StatusOr<StrategyRow> Find(const std::string& name, const std::vector<std::string>& given = {}) {
+  absl::StatusOr<StrategyRow> strategy = FindStrategy(name, given);
+  if (!strategy.ok() && FindSchedule(name) != nullptr) strategy = AllReduceRow(name);
+  if (strategy.ok()) PSRING_RETURN_IF_ERROR(CheckStrategy(*strategy));
+  return strategy;
+}
+
+// Fits the model to a measured run. Called instead of a prediction.
+absl::Status Calibrate(const PredictFlags& flags, Display& display) {
+  std::error_code error;  // ReadFile reports it
+  const std::string in_folder = flags.calibrate + "/bench.json";
+  const bool folder = std::filesystem::is_directory(flags.calibrate, error);
+  const bool bench =
+      folder ? std::filesystem::exists(in_folder, error) : absl::EndsWith(flags.calibrate, ".json");
+  const std::string path = !folder ? flags.calibrate : bench ? in_folder : flags.calibrate + "/summary.csv";
+  PSRING_ASSIGN_OR_RETURN(const std::string text_of_run, ReadFile(path, kMaxRecordBytes));
+  const auto named = [&](const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat("--calibrate ", path, ": ", status.message()));
+  };
+  absl::StatusOr<std::vector<RunStep>> steps =
+      bench ? ParseBenchSteps(text_of_run) : ParseRunSteps(text_of_run);
+  if (!steps.ok()) return named(steps.status());
+  CalibrateInputs inputs{
+      .steps = *std::move(steps), .cluster = flags.cluster, .options = flags.options, .fitted = flags.fitted};
+  if (flags.workload_given) inputs.workload = flags.workload;
+  std::set<std::string> names;
+  for (const RunStep& step : inputs.steps) {
+    if (!names.insert(step.strategy).second) continue;
+    absl::StatusOr<StrategyRow> strategy = Find(step.strategy);
+    if (strategy.ok() && strategy->communicates()) inputs.strategies.push_back(*std::move(strategy));
+  }
+  const absl::StatusOr<std::string> text = CalibrationText(inputs);
+  if (!text.ok()) return named(text.status());
+  display.SayLines(*text);
+  return absl::OkStatus();
+}
+
+absl::Status CheckPublished(const Interrupt& interrupt, Display& display) {
+  std::vector<CheckedSystem> systems;
+  for (const PublishedSystem& system : PublishedSystems()) {
+    display.Redraw(absl::StrCat("fitting ", system.name));
+    PSRING_RETURN_IF_ERROR(interrupt.Check());
+    PSRING_ASSIGN_OR_RETURN(systems.emplace_back(), CheckSystem(system));
+  }
+  display.Clear();
+  display.SayLines(PublishedText(systems));
+  return absl::OkStatus();
+}
+
+class PredictionRun {
+ public:
+  PredictionRun(const PredictFlags& flags, const Interrupt& interrupt, Display& display)
+      : flags_(flags), interrupt_(interrupt), display_(display), predictor_(flags.workload, flags.options) {
+    report_.predictor = &predictor_;
+    report_.cluster = flags_.cluster;
+    report_.servers_per_node = flags_.servers_per_node;
+    if (!flags_.profile) return;
+    report_.cluster.latency_s = flags_.profile->latency_s.value;
+    report_.cluster.server_add_s_per_byte = flags_.profile->add_s_per_byte.value;
+    report_.notes.push_back(Describe(*flags_.profile));
+  }
+
+  absl::Status Run() {
+    PSRING_ASSIGN_OR_RETURN(const Binaries binaries, FindBinaries());
+    std::vector<std::string> names = flags_.strategies;
+    PSRING_RETURN_IF_ERROR(UseCanonicalStrategies(names));
+    std::vector<StrategyRow> strategies;
+    for (const std::string& name : names) {
+      PSRING_ASSIGN_OR_RETURN(strategies.emplace_back(), Find(name, names));
+    }
+    PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RunClaim> claim,
+                            RunClaim::Make(flags_.out, "predict", WallNow()));
+    const int64_t begin = MonotonicNanos();
+    Manifest manifest{.verb = "predict",
+                      .command_line = flags_.command_line,
+                      .started_utc = Iso8601(WallNow()),
+                      .machine = DescribeMachine(),
+                      .plan = {}};
+    PSRING_ASSIGN_OR_RETURN(manifest.provenance, DescribeProvenance(binaries.all(), flags_.files));
+    const std::vector<PredictCase> cases = CasesOf(strategies);
+    if (cases.empty()) {
+      return absl::InvalidArgumentError(
+          Tr("nothing to predict: a single process does not communicate, and colocated servers need at least "
+             "as many workers"));
+    }
+    for (const PredictCase& point : cases) PSRING_RETURN_IF_ERROR(PredictRow(point));
+    PSRING_RETURN_IF_ERROR(MatchServers(strategies));
+    PSRING_RETURN_IF_ERROR(FindFastestBySize(strategies));
+    display_.Clear();
+    PSRING_ASSIGN_OR_RETURN(const RunFolder folder, RunFolder::Open(*claim));
+    report_.run_id = manifest.run_id = folder.run_id();
+    std::vector<std::vector<Cell>> rows;
+    for (const PredictedRow& row : report_.rows) rows.push_back(PredictedCells(report_, row));
+    PSRING_RETURN_IF_ERROR(folder.Write("summary.csv", CellsCsv(rows)));
+    PSRING_RETURN_IF_ERROR(folder.Write("summary.json", CellsJson(rows)));
+    const auto text = [&] { return PredictText(report_); };
+    PSRING_RETURN_IF_ERROR(folder.Write("predict.txt", InLanguage(Language::kEnglish, text)));
+    PSRING_RETURN_IF_ERROR(folder.Write("predict.zh.txt", InLanguage(Language::kChinese, text)));
+    manifest.wall_s = 1e-9 * (MonotonicNanos() - begin);
+    PSRING_RETURN_IF_ERROR(folder.WriteManifest(manifest));
+    PSRING_RETURN_IF_ERROR(WriteRunReport(folder.path()));
+    display_.SayLines(
+        absl::StrCat(PredictText(report_), "\n",
+                     Tr("results: $0/report.html, and in the same folder summary.csv, summary.json, "
+                        "predict.txt, manifest.json\nrepeat: $1 predict --config $0/config.toml",
+                        folder.path(), CommandName())));
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<PredictCase> CasesOf(const std::vector<StrategyRow>& strategies) const {
+    std::vector<PredictCase> cases;
+    for (const int workers : flags_.workers) {
+      for (const StrategyRow& strategy : strategies) {
+        if (strategy.single_process && workers > 1) continue;
+        if (flags_.workload.compute_ms() == 0 && !strategy.communicates()) continue;  // nothing to simulate
+        if (!strategy.uses_servers) {
+          cases.push_back({.strategy = strategy, .workers = workers});
+          continue;
+        }
+        const int nodes = ShapeOf(flags_.cluster, workers).nodes;
+        const int most = flags_.options.local_aggregation ? nodes : workers;
+        for (const int servers : flags_.servers_per_node ? std::vector<int>{nodes} : flags_.servers) {
+          if (flags_.options.place == ServerPlace::kColocated && servers > most) continue;
+          cases.push_back({.strategy = strategy, .workers = workers, .servers = servers});
+        }
+      }
+    }
+    return cases;
+  }
+
+  absl::Status Progress(const std::string& doing) {
+    display_.Redraw(doing);
+    return interrupt_.Check();
+  }
+
+  // A case with the constants of the published system used for it, if any.
+  struct Calibrated {
+    PredictedRow row;  // without predictions
+    Cluster cluster;
+    PredictOptions options;
+  };
+  absl::StatusOr<Calibrated> CalibrationOf(const PredictCase& point) const {
+    Calibrated it{
+        .row = {.point = point,
+                .single_samples_per_s = flags_.workload.batch / (1e-3 * flags_.workload.compute_ms()),
+                .situation = {.gpu = flags_.workload.device,
+                              .rdma = flags_.rdma,
+                              .point = point,
+                              .options = flags_.options,
+                              .cluster = report_.cluster}},
+        .cluster = report_.cluster,
+        .options = flags_.options};
+    PredictedRow& row = it.row;
+    if (flags_.system == "none" || !point.strategy.communicates()) return it;
+    row.nearest = &NearestSystem(row.situation);
+    bool use = SameEnvironment(row.situation, *row.nearest);
+    if (flags_.system != "auto") {
+      PSRING_ASSIGN_OR_RETURN(const PublishedSystem* named, FindSystem(flags_.system));
+      if (named->servers == point.strategy.uses_servers) {
+        row.nearest = named;
+        use = true;
+      }
+    }
+    for (const auto& [name, value] : row.nearest->constants) {
+      if (use && !flags_.given.contains(name)) row.used[name] = value;
+    }
+    Apply(row.used, it.cluster, it.options);
+    return it;
+  }
+
+  absl::Status PredictRow(const PredictCase& point) {
+    PSRING_ASSIGN_OR_RETURN(Calibrated calibrated, CalibrationOf(point));
+    PredictedRow& row = calibrated.row;
+    const Predictor predictor(flags_.workload, calibrated.options);
+    PSRING_RETURN_IF_ERROR(Progress(absl::StrCat("simulating ", row.name(), " x ", point.workers)));
+    for (const Cluster& guess : NetworkGuesses(calibrated.cluster)) {
+      PSRING_ASSIGN_OR_RETURN(row.guesses.emplace_back(), predictor.Predict(point, guess));
+    }
+    report_.rows.push_back(std::move(row));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<double> SecondsOf(const PredictCase& point) const {
+    PSRING_ASSIGN_OR_RETURN(const Calibrated calibrated, CalibrationOf(point));
+    PSRING_ASSIGN_OR_RETURN(
+        const Prediction prediction,
+        Predictor(flags_.workload, calibrated.options).Predict(point, calibrated.cluster));
+    return prediction.step;
+  }
+
+  // Assumes that more servers are never slower; bisection finds the fewest.
+  absl::Status MatchServers(const std::vector<StrategyRow>& strategies) {
+    const auto first = [&](const auto& is) { return std::find_if(strategies.begin(), strategies.end(), is); };
+    const auto all_reduce = first([](const StrategyRow& s) { return s.uses_group; });
+    const auto server = first([](const StrategyRow& s) { return s.uses_servers && s.synchronous; });
+    if (all_reduce == strategies.end() || server == strategies.end()) return absl::OkStatus();
+    report_.findings.matched_strategy = all_reduce->name;
+    for (const int workers : flags_.workers) {
+      if (workers == 1) continue;
+      PSRING_RETURN_IF_ERROR(Progress(absl::StrCat("servers to match ", all_reduce->name, " x ", workers)));
+      PSRING_ASSIGN_OR_RETURN(const double goal_s, SecondsOf({.strategy = *all_reduce, .workers = workers}));
+      const auto matches = [&](int servers) -> absl::StatusOr<bool> {
+        PSRING_ASSIGN_OR_RETURN(const double with_s, SecondsOf({*server, workers, servers}));
+        return with_s <= 1.005 * goal_s;
+      };
+      int low = 1, high = flags_.options.local_aggregation ? ShapeOf(flags_.cluster, workers).nodes : workers;
+      PSRING_ASSIGN_OR_RETURN(const bool any, matches(high));
+      while (any && low < high) {
+        const int middle = low + (high - low) / 2;
+        PSRING_ASSIGN_OR_RETURN(const bool enough, matches(middle));
+        (enough ? high : low) = enough ? middle : middle + 1;
+      }
+      report_.findings.servers_to_match.emplace_back(workers, any ? low : 0);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status FindFastestBySize(const std::vector<StrategyRow>& strategies) {
+    const int workers = flags_.workers.back();
+    if (workers == 1) return absl::OkStatus();
+    std::vector<PredictCase> cases;
+    for (const PredictCase& point : CasesOf(strategies)) {
+      if (point.workers == workers && point.strategy.communicates() && point.strategy.synchronous) {
+        cases.push_back(point);
+      }
+    }
+    if (cases.size() < 2) return absl::OkStatus();
+    for (int exponent = 10; exponent <= 30; exponent += 2) {
+      const double bytes = std::exp2(exponent);
+      PSRING_RETURN_IF_ERROR(Progress(absl::StrFormat("exchanges of %.0f bytes", bytes)));
+      double least = INFINITY;
+      const PredictCase* fastest = nullptr;
+      for (const PredictCase& point : cases) {
+        PSRING_ASSIGN_OR_RETURN(const Calibrated calibrated, CalibrationOf(point));
+        const Predictor predictor(flags_.workload, calibrated.options);
+        PSRING_ASSIGN_OR_RETURN(const double seconds,
+                                predictor.ExchangeSeconds(point, calibrated.cluster, bytes));
+        if (seconds < least * (1 - 1e-6)) {
+          least = seconds;
+          fastest = &point;
+        }
+      }
+      if (fastest != nullptr) report_.findings.fastest_by_size.emplace_back(bytes, *fastest);
+    }
+    return absl::OkStatus();
+  }
+
+  const PredictFlags& flags_;
+  const Interrupt& interrupt_;
+  Display& display_;
+  Predictor predictor_;
+  PredictReport report_;
+};
+
+}  // namespace
+
+int RunPredict(const PredictFlags& flags, const Interrupt& interrupt, Display& display) {
+  const absl::Status status = flags.published            ? CheckPublished(interrupt, display)
+                              : !flags.calibrate.empty() ? Calibrate(flags, display)
+                                                         : PredictionRun(flags, interrupt, display).Run();
+  return status.ok() ? 0 : ReportFailure("predict", status, display);
+}
+
+}  // namespace psring

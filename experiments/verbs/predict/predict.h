@@ -1,0 +1,67 @@
+// psring predict: simulates training steps on other machines and networks.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/text/translate.h"
+#include "experiments/costs/machine_profile.h"
+#include "experiments/launch/interrupt.h"
+#include "experiments/launch/progress.h"
+#include "experiments/simulator/prediction.h"
+
+namespace CLI {
+class App;
+}
+
+namespace psring {
+
+struct RawPredictFlags {
+  std::string workload, strategies = "ring,ps-sync,ps-async", servers = "1", workers = "2,4,8,...,64";
+  std::string cluster, link, intra, latency, intra_latency;
+  std::string connection, barrier, device, network = "auto", system = "auto", calibrate, fit;
+  std::optional<int> gpus_per_node, cards_per_node, rings;
+  std::optional<double> fraction, oversubscription, server_add_ns, server_update_ns, server_worker_ns,
+      sender_loss, node_loss;
+  std::string server_placement = "dedicated", ps_schedule = "pipelined", straggler = "none",
+              jitter_ms = "none", overlap = "backward", wire = "float32", compute_varies = "none", profile,
+              out;
+  double bucket_mb = 25, compute_speedup = 1, partition_mb = 0;
+  bool local_aggregation = false, exchange_only = false, published = false;
+  int batch = 0;
+  uint64_t seed = 1;
+};
+
+struct PredictFlags {
+  Workload workload;
+  std::vector<std::string> strategies;  // names, not yet checked
+  std::vector<int> servers, workers;    // ascending, distinct
+  bool servers_per_node = false;        // as many servers as machines with workers; `servers` is empty
+  bool published = false;               // check the published systems instead
+  Cluster cluster;
+  PredictOptions options;
+  std::optional<MachineProfile> profile;  // of a measured machine
+  bool rdma = false;
+  std::string system = "auto";  // source of the constants: auto, none, or a PublishedSystem's name
+  std::set<std::string> given;  // constants set by flags, which override those of a system
+  std::string calibrate;        // a run's folder or its summary.csv; empty: predict
+  bool workload_given = false;
+  std::vector<std::string> fitted;  // with calibrate; empty: those of the family
+  std::vector<std::string> files;   // input files among the flags
+  std::string out;
+  std::vector<std::string> command_line;
+};
+
+CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw);
+
+// InvalidArgument or NotFound, with a message of one line.
+absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
+                                               const std::vector<std::string>& command_line);
+
+// Predicts every case, writes the run folder and prints the report. Returns the exit code.
+int RunPredict(const PredictFlags& flags, const Interrupt& interrupt, Display& display);
+
+}  // namespace psring

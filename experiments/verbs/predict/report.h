@@ -1,0 +1,77 @@
+// The results of a prediction: rows, table and conclusions. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "experiments/analysis/summarise.h"
+#include "experiments/simulator/prediction.h"
+#include "experiments/stats/statistics.h"
+#include "experiments/verbs/predict/nearest.h"
+
+namespace psring {
+
+// 90% of the withheld published runs are within kCalibratedFactor of their prediction, up or down. Outside a
+// system's calibration, the network's effective rate and latency are uncertain, too. Such a case is predicted
+// for each of these networks, and its range spans the results: as described, slower, faster.
+std::vector<Cluster> NetworkGuesses(const Cluster& cluster);
+
+struct PredictedRow {
+  PredictCase point;
+  std::vector<Prediction> guesses;  // by NetworkGuesses
+  double single_samples_per_s = 0;  // of one worker
+  Situation situation;
+  const PublishedSystem* nearest = nullptr;  // calibrated system; null if none is used
+  Constants used;                            // those of `nearest`
+
+  const Prediction& expected() const { return guesses.front(); }
+  Interval samples_per_s() const;
+  double efficiency() const { return expected().samples_per_s / single_samples_per_s / point.workers; }
+  bool extrapolated() const;
+  // Of an asynchronous strategy, if one worker has more than kUnevenShare (row_queries.h) times its equal
+  // share: of all samples, its share.
+  std::optional<double> uneven_share() const;
+  // "ring", "ps-sync on 8 servers"; with the share of that worker.
+  std::string name() const;
+};
+
+// Conclusions from further simulations.
+struct PredictFindings {
+  // (workers, servers): the fewest servers with which the first synchronous server strategy is no slower than
+  // `matched_strategy`, the first all-reduce, within 0.5%. 0: even one server per worker is slower.
+  std::string matched_strategy;
+  std::vector<std::pair<int, int>> servers_to_match;
+  // (bytes, case): the fastest strategy for one exchange with the most workers, without computing. Ascending.
+  std::vector<std::pair<double, PredictCase>> fastest_by_size;
+};
+
+struct PredictReport {
+  std::string run_id;
+  const Predictor* predictor = nullptr;
+  Cluster cluster;
+  bool servers_per_node = false;   // --servers nodes
+  std::vector<PredictedRow> rows;  // by workers, then in the order of the flags
+  PredictFindings findings;
+  std::vector<std::string> notes;  // values fitted from a --profile
+};
+
+// The fastest strategy that communicates, with the most workers, compared with the next.
+struct PredictionVerdict {
+  const PredictedRow* winner = nullptr;
+  const PredictedRow* next = nullptr;
+  double factor = 1;
+  Interval interval;
+  bool extrapolated = false;  // of either: a winner is then named only if the ranges do not overlap
+  bool shown = false;         // the interval excludes 1
+};
+std::optional<PredictionVerdict> VerdictOf(const PredictReport& report);
+
+// The row's summary columns (summarise.h), with basis "simulated".
+std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow& row);
+
+// The case, the table, the findings, and the verdict.
+std::string PredictText(const PredictReport& report);
+
+}  // namespace psring

@@ -1,0 +1,238 @@
+// Ranks started with wrong settings, by hand or by a launcher: every process ends within its timeout, with
+// one line that names the cause. The real trainer.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <ostream>
+
+#include "absl/strings/match.h"
+#include "common/io/files.h"
+#include "experiments/launch/interrupt.h"
+#include "experiments/virtual_cluster/namespaces.h"
+#include "tests/experiments/started.h"
+#include "tests/has.h"
+
+namespace psring {
+namespace {
+
+constexpr char kCulpritSteps[] =
+    " --progress none --model mlp-small --data synthetic --steps 4 --batch 16 --no_eval";
+constexpr char kManySteps[] = " --model mlp-small --data synthetic --steps 10000000 --no_eval";
+
+class CulpritsTest : public LaunchTest {
+ protected:
+  // Starts a rank with torchrun's variables.
+  std::unique_ptr<Started> Rank(const std::string& rank, const std::string& world_size,
+                                const std::string& flags, const std::vector<std::string>& more = {},
+                                const ChildNetwork& place = {}) {
+    std::vector<std::string> environment = more;
+    for (const std::string& variable :
+         {"RANK=" + rank, "WORLD_SIZE=" + world_size, std::string("LOCAL_WORLD_SIZE="),
+          std::string("LOCAL_RANK="), absl::StrCat("MASTER_PORT=", port_),
+          std::string("MASTER_ADDR=127.0.0.1"), std::string("PSRING_STORE_HOSTED=")}) {
+      const std::string name = variable.substr(0, variable.find('=') + 1);
+      const bool given = std::ranges::any_of(more, [&](const auto& one) { return one.starts_with(name); });
+      if (!given) environment.push_back(variable);
+    }
+    return StartTrainer(flags, environment, place);
+  }
+  // Starts ranks 0 and 1 of 2.
+  StartedOnes Pair(const std::string& flags, const std::vector<std::string>& more = {}) {
+    StartedOnes ranks;
+    for (const char* rank : {"0", "1"}) ranks.push_back(Rank(rank, "2", flags, more));
+    return ranks;
+  }
+
+  // All ranks fail in time, each with one line that contains `parts`.
+  static void ExpectOneLineEach(const StartedOnes& ranks, const std::vector<std::string>& parts) {
+    EXPECT_TRUE(WaitForAll(ranks));
+    for (const auto& rank : ranks) {
+      EXPECT_FALSE(rank->Succeeded());
+      EXPECT_THAT(rank->errors(), IsOneLine());
+      for (const std::string& part : parts) EXPECT_THAT(rank->errors(), Has(part));
+    }
+  }
+
+  int port_ = FreePort();
+};
+
+struct OneRank {
+  const char *rank, *world_size;
+  std::string flags = "";
+  std::vector<std::string> environment = {};
+};
+struct CulpritJob {
+  std::string name;
+  std::vector<OneRank> ranks;
+  std::string flags = "--timeout 20";
+  std::vector<std::string> says;  // on each rank; empty: it succeeds
+};
+void PrintTo(const CulpritJob& job, std::ostream* out) { *out << job.name; }
+
+class CulpritsEverywhereTest : public CulpritsTest, public testing::WithParamInterface<CulpritJob> {};
+
+// One job meets at a port, one in a file, at once, because they mostly wait.
+TEST_P(CulpritsEverywhereTest, EveryRankEndsAsItShould) {
+  const CulpritJob& job = GetParam();
+  const std::string file = Folder("meet");
+  std::map<std::string, StartedOnes> jobs;
+  for (const std::string& meeting : {std::string("env://"), "file://" + file}) {
+    for (const OneRank& one : job.ranks) {
+      jobs[meeting].push_back(
+          Rank(one.rank, one.world_size,
+               absl::StrCat("--strategy ring --rendezvous ", meeting, " ", one.flags, " ", job.flags,
+                            absl::StrContains(job.flags, "--steps") ? "" : kCulpritSteps),
+               one.environment));
+    }
+  }
+  for (const auto& [meeting, ranks] : jobs) {
+    SCOPED_TRACE(meeting);
+    job.says.empty() ? ExpectSuccess(ranks) : ExpectOneLineEach(ranks, job.says);
+  }
+  EXPECT_TRUE(!job.says.empty() || !std::filesystem::exists(file));
+}
+
+const std::vector<std::string> kAnHourOff = {absl::StrCat("LD_PRELOAD=", PSRING_CLOCK_OFF)};
+const std::string kOtherModel =
+    "--timeout 20 --progress none --data synthetic --steps 4 --batch 16 --no_eval";
+INSTANTIATE_TEST_SUITE_P(Jobs, CulpritsEverywhereTest,
+                         testing::Values(CulpritJob{.name = "Correct", .ranks = {{"0", "2"}, {"1", "2"}}},
+                                         CulpritJob{.name = "AMissingRank",
+                                                    .ranks = {{"0", "3"}, {"2", "3"}},
+                                                    .flags = "--timeout 3",
+                                                    .says = {"waited 3 s for rank 1", "rank 1 never joined"}},
+                                         CulpritJob{.name = "TwoProcessesWithTheSameRank",
+                                                    .ranks = {{"0", "3"}, {"1", "3"}, {"1", "3"}},
+                                                    .flags = "--timeout 3",
+                                                    .says = {"claims to be rank 1, which is taken by"}},
+                                         CulpritJob{.name = "DifferentWorldSizes",
+                                                    .ranks = {{"0", "2"}, {"1", "3"}},
+                                                    .says = {"the world size of rank ", " is 2", " is 3"}},
+                                         // A job of one rank does not wait for others.
+                                         CulpritJob{.name = "WorldSizeOneOnlyOnRankZero",
+                                                    .ranks = {{"0", "1"}, {"1", "2"}},
+                                                    .flags = absl::StrCat("--timeout 20", kManySteps),
+                                                    .says = {"the world size of rank ", " is 2", " is 1"}},
+                                         CulpritJob{.name = "AnotherModelOnOneRank",
+                                                    .ranks = {{"0", "3", "--model mlp-small"},
+                                                              {"1", "3", "--model mlp-small"},
+                                                              {"2", "3"}},
+                                                    .flags = kOtherModel,
+                                                    .says = {"rank 2 was started with "}},
+                                         CulpritJob{.name = "AnotherRateOnOneRank",
+                                                    .ranks = {{"0", "3"}, {"1", "3"}, {"2", "3", "--lr 0.5"}},
+                                                    .says = {"rank 2 was started with "}},
+                                         CulpritJob{.name = "AnotherSeedOnOneRank",
+                                                    .ranks = {{"0", "3"}, {"1", "3"}, {"2", "3", "--seed 7"}},
+                                                    .says = {"rank 2 was started with "}},
+                                         CulpritJob{
+                                             .name = "AClockOffByAnHour",
+                                             .ranks = {{"0", "3"}, {"1", "3", "", kAnHourOff}, {"2", "3"}}},
+                                         CulpritJob{.name = "AMissingRankAndAClockOffByAnHour",
+                                                    .ranks = {{"0", "3"}, {"1", "3", "", kAnHourOff}},
+                                                    .flags = "--timeout 3",
+                                                    .says = {"rank 2 never joined"}}),
+                         [](const auto& info) { return info.param.name; });
+
+// Entries of a killed run in the file do not count as members of the next run.
+TEST_F(CulpritsTest, AFileOfAKilledRun) {
+  const std::string meeting = absl::StrCat("--strategy ring --rendezvous file://", Folder("meet"));
+  const StartedOnes killed = Pair(meeting + kManySteps);
+  ASSERT_TRUE(WaitUntil(killed, [&] { return absl::StrContains(killed[0]->output(), "step "); }))
+      << killed[0]->Story();
+  for (const auto& rank : killed) rank->Signal(SIGKILL);
+  EXPECT_TRUE(WaitForAll(killed));
+  EXPECT_TRUE(std::filesystem::exists(Folder("meet")));
+  ExpectSuccess(Pair(meeting + kCulpritSteps));
+  EXPECT_FALSE(std::filesystem::exists(Folder("meet")));
+}
+
+// The first process of each rank joins. Differences between the runs are named, and no process waits long.
+TEST_F(CulpritsTest, TwoRunsAtTheSameTimeOnOneFile) {
+  const std::string meeting =
+      absl::StrCat("--strategy ring --timeout 20 --rendezvous file://", folder_, "/meet");
+  for (const bool alike : {true, false}) {
+    SCOPED_TRACE(alike);
+    StartedOnes ranks;
+    for (const char* seed : {"3", "4"}) {
+      StartedOnes pair = Pair(absl::StrCat(meeting, " --seed ", alike ? "3" : seed, kCulpritSteps));
+      std::ranges::move(pair, std::back_inserter(ranks));
+    }
+    EXPECT_TRUE(WaitForAll(ranks));
+    int succeeded = 0, turned_away = 0, late = 0;
+    for (const auto& rank : ranks) {
+      const std::string& says = rank->errors();
+      succeeded += rank->Succeeded();
+      turned_away += absl::StrContains(says, "; concurrent runs need different files");
+      if (rank->Succeeded()) continue;
+      EXPECT_THAT(says, IsOneLine());
+      // On a busy machine a rank may start after its partner was rejected and the others have ended.
+      const bool never_met = absl::StrContains(says, " never joined");
+      late += never_met;
+      EXPECT_TRUE(never_met || absl::StrContains(says, ", which is taken by ") ||
+                  absl::StrContains(says, "was started with --seed="))
+          << says;
+    }
+    EXPECT_LE(late, 1);
+    // A rank that starts after a pair has ended creates a new file and meets its partner there.
+    EXPECT_TRUE(succeeded == 0 || succeeded == 2 || succeeded == 4) << succeeded;
+    if (alike && succeeded < 4) {
+      EXPECT_EQ(turned_away + late, 2);
+    }
+  }
+}
+
+// An address without a machine, and a port of this machine without a listener.
+TEST_F(CulpritsTest, AMasterThatCannotBeReached) {
+  const Interrupt interrupt;
+  const std::string why = WhyNoNamespaces(interrupt);
+  std::unique_ptr<Namespaces> machines;
+  if (why.empty()) {
+    auto made = Namespaces::Create(1, /*bits_per_s=*/0, interrupt);
+    ASSERT_TRUE(made.ok()) << made.status();
+    machines = *std::move(made);
+  }
+  std::map<std::string, StartedOnes> jobs;
+  for (const std::string& master : {std::string("127.0.0.1"), Namespaces::Address(77)}) {
+    if (master != "127.0.0.1" && machines == nullptr) continue;
+    for (const char* rank : {"1", "2"}) {
+      jobs[master].push_back(Rank(rank, "3", absl::StrCat("--strategy ring --timeout 3", kCulpritSteps),
+                                  {"MASTER_ADDR=" + master},
+                                  master == "127.0.0.1" ? ChildNetwork() : machines->node(0)));
+    }
+  }
+  for (auto& [master, ranks] : jobs) {
+    ExpectOneLineEach(ranks, {absl::StrCat(master, ":", port_), "waited 3 s", "check MASTER_ADDR"});
+  }
+  if (machines == nullptr) GTEST_SKIP() << why;
+}
+
+TEST_F(CulpritsTest, RankZeroOnAnotherMachineThanMasterAddr) {
+  StartedOnes ranks;
+  ranks.push_back(Rank("0", "3", absl::StrCat("--bind 127.0.0.1 --strategy ring --timeout 3", kCulpritSteps),
+                       {"MASTER_ADDR=no-such-host.invalid"}));
+  ExpectOneLineEach(ranks, {"no-such-host.invalid"});
+}
+
+TEST_F(CulpritsTest, AServerBesideRankZeroEndsWithItsTrainer) {
+  const StartedOnes ranks =
+      Pair(absl::StrCat("--strategy ps-sync --timeout 20", kManySteps), {"LOCAL_WORLD_SIZE=2"});
+  ASSERT_TRUE(WaitUntil(ranks, [&] { return absl::StrContains(ranks[0]->output(), "step "); }))
+      << ranks[0]->Story();
+  const std::string children =
+      ReadFile(absl::StrCat("/proc/", ranks[0]->pid(), "/task/", ranks[0]->pid(), "/children")).value_or("");
+  ASSERT_FALSE(Words(children).empty());
+  ranks[0]->Signal(SIGKILL);
+  EXPECT_TRUE(WaitForAll(ranks));
+  EXPECT_FALSE(ranks[1]->Succeeded());
+  const std::string server = absl::StrCat("/proc/", Words(children).front(), "/stat");
+  EXPECT_TRUE(Eventually([&] { return !std::filesystem::exists(server); }, absl::Seconds(10)));
+}
+
+}  // namespace
+}  // namespace psring

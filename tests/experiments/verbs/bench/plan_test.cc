@@ -1,0 +1,233 @@
+// Flags of bench -> sizes, combinations and launches.
+#include "experiments/verbs/bench/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_join.h"
+#include "tests/has.h"
+
+namespace psring {
+namespace {
+
+using testing::ElementsAre;
+
+BenchCatalog TestBenchCatalog() {
+  const auto catalog = BenchCatalogFromJson(R"({
+    "collectives": ["all_reduce", "reduce_scatter", "broadcast"],
+    "backends": [
+      {"name": "native", "available": true, "transports": ["auto", "shm", "tcp", "cuda_ipc"],
+       "algorithms": {"all_reduce": ["ring", "star", "direct", "one-shot"], "reduce_scatter": ["ring"],
+                      "broadcast": ["star"]}},
+      {"name": "gloo", "available": true, "transports": ["tcp"],
+       "algorithms": {"all_reduce": ["ring", "bcube"], "reduce_scatter": [], "broadcast": []}},
+      {"name": "mpi", "available": true, "transports": ["auto", "shm", "tcp"],
+       "algorithms": {"all_reduce": ["default", "ring"], "reduce_scatter": ["default"], "broadcast": []}},
+      {"name": "nccl", "available": false, "missing": "install the CUDA toolkit", "transports": [],
+       "algorithms": {"all_reduce": []}}]})");
+  EXPECT_TRUE(catalog.ok()) << catalog.status();
+  return *catalog;
+}
+
+absl::StatusOr<BenchPlan> PlanOf(const BenchRequest& request, absl::Status mpirun = absl::OkStatus()) {
+  static const BenchCatalog catalog = TestBenchCatalog();
+  return MakeBenchPlan(request, catalog, mpirun);
+}
+
+BenchPlan Sound(const absl::StatusOr<BenchPlan>& plan) {
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return plan.value_or(BenchPlan());
+}
+
+std::vector<std::string> NamesOf(const BenchPlan& plan) {
+  std::vector<std::string> names;
+  for (const BenchCombination& c : plan.combinations) {
+    names.push_back(absl::StrJoin({c.backend, c.algorithm, c.transport, c.buffers}, "/"));
+  }
+  return names;
+}
+
+TEST(BenchSizes, GrowByAFactorOrAStepUpToTheLargest) {
+  EXPECT_THAT(*SizesOf({.least = 8, .most = 64, .step_factor = 2}), ElementsAre(8, 16, 32, 64));
+  EXPECT_THAT(*SizesOf({.least = 8, .most = 63, .step_factor = 2}), ElementsAre(8, 16, 32));
+  EXPECT_THAT(*SizesOf({.least = 8, .most = 30, .step_bytes = 10}), ElementsAre(8, 18, 28));
+  EXPECT_THAT(*SizesOf({.least = 4096, .most = 16 << 20}), ElementsAre(4096, 65536, 1048576, 16777216));
+  EXPECT_THAT(*SizesOf({.least = 7, .most = 7, .step_factor = 2}), ElementsAre(7));
+  EXPECT_THAT(*SizesOf({.least = 0, .most = 4, .step_bytes = 4}), ElementsAre(0, 4));
+}
+
+TEST(BenchSizes, AListIsUsedUnchanged) {
+  EXPECT_THAT(*SizesOf({.list = {25, 4}}), ElementsAre(25, 4));
+  EXPECT_THAT(SizesOf({.list = {25, 25}}).status().message(), Has("twice"));
+}
+
+TEST(BenchSizes, InvalidSizesAreRejected) {
+  EXPECT_THAT(SizesOf({.least = 9, .most = 8}).status().message(), Has("above"));
+  EXPECT_THAT(SizesOf({.least = 1, .most = 8, .step_bytes = 1, .step_factor = 2}).status().message(),
+              Has("exclude"));
+  EXPECT_THAT(SizesOf({.least = 1, .most = 8, .step_factor = 1}).status().message(), Has("grow"));
+  EXPECT_THAT(SizesOf({.least = 0, .most = 1 << 20, .step_bytes = 1}).status().message(), Has("1000"));
+}
+
+TEST(BenchPlan, APlainBenchShowsTheBestOfEveryBackend) {
+  const BenchPlan plan = Sound(PlanOf({}));
+  EXPECT_THAT(
+      NamesOf(plan),
+      ElementsAre("native/ring/shm/private", "native/ring/shm/shared", "native/direct/shm/private",
+                  "native/direct/shm/shared", "native/one-shot/shm/private", "native/one-shot/shm/shared",
+                  "native/ring/tcp/private", "native/direct/tcp/private", "native/one-shot/tcp/private",
+                  "gloo//tcp/private", "mpi//shm/private", "mpi//tcp/private"));
+}
+
+TEST(BenchPlan, OnlyNativeConnectionsAreEncrypted) {
+  const BenchPlan plan = Sound(PlanOf({.transports = {"tcp"}, .tls = "auto"}));
+  EXPECT_THAT(NamesOf(plan), ElementsAre("native/ring/tcp/private", "native/direct/tcp/private",
+                                         "native/one-shot/tcp/private"));
+  EXPECT_EQ(PlanOf({.backends = {"gloo"}, .tls = "auto"}).status(),
+            absl::InvalidArgumentError(
+                "--tls with --backend gloo, which opens its own connections; omit one of them"));
+}
+
+// A build with NCCL.
+BenchCatalog GpuCatalog() {
+  BenchCatalog catalog = TestBenchCatalog();
+  BackendInfo& nccl = catalog.backends.back();
+  nccl.available = true;
+  nccl.transports = {"auto", "tcp"};
+  nccl.algorithms["all_reduce"] = {"default", "ring"};
+  return catalog;
+}
+
+absl::StatusOr<BenchPlan> GpuPlanOf(BenchRequest request) {
+  static const BenchCatalog catalog = GpuCatalog();
+  request.device = "cuda";
+  if (request.gpus == 0) request.gpus = 2;
+  return MakeBenchPlan(request, catalog, absl::OkStatus());
+}
+
+TEST(BenchPlan, OnGpusNativeAndNcclAreCompared) {
+  const BenchPlan plan = Sound(GpuPlanOf({}));
+  EXPECT_THAT(NamesOf(plan), ElementsAre("native/ring/cuda_ipc/shared", "native/direct/cuda_ipc/shared",
+                                         "native/one-shot/cuda_ipc/shared", "nccl//auto/private"));
+  EXPECT_EQ(plan.launches.size(), 1);
+  EXPECT_THAT(plan.notes, testing::IsEmpty());
+}
+
+TEST(BenchPlan, NcclOverSocketsGetsItsOwnProcesses) {
+  const BenchPlan plan = Sound(GpuPlanOf({.backends = {"nccl"}, .transports = {"auto", "tcp"}}));
+  ASSERT_EQ(plan.launches.size(), 2);
+  EXPECT_THAT(plan.launches[0].combinations, ElementsAre(0));
+  EXPECT_THAT(plan.launches[1].combinations, ElementsAre(1));
+}
+
+TEST(BenchPlan, MoreRanksThanGpusNeedOversubscribeAndAddANote) {
+  EXPECT_THAT(GpuPlanOf({.workers = {4}}).status().message(),
+              Has("--workers 4 on 2 GPUs: use fewer, or --oversubscribe"));
+  const BenchPlan plan = Sound(GpuPlanOf({.workers = {4}, .oversubscribe = true}));
+  EXPECT_THAT(plan.notes, ElementsAre("ranks share GPUs: functional, not a measurement"));
+}
+
+TEST(BenchPlan, HostOnlyFlagsAreRejectedOnGpus) {
+  EXPECT_THAT(GpuPlanOf({.backends = {"gloo"}}).status().message(), Has("for native and nccl; gloo works"));
+  EXPECT_THAT(GpuPlanOf({.collectives = {kPushPull}}).status().message(), Has("omit --device"));
+  EXPECT_THAT(GpuPlanOf({.limits = true}).status().message(), Has("omit --device or --limits"));
+  EXPECT_THAT(GpuPlanOf({.buffers = {"huge"}}).status().message(), Has("private and shared"));
+  EXPECT_THAT(GpuPlanOf({.transports = {"shm"}}).status().message(), Has("'shm' is not a transport"));
+  EXPECT_THAT(PlanOf({.transports = {"cuda_ipc"}}).status().message(), Has("'cuda_ipc' is not a transport"));
+  EXPECT_THAT(PlanOf({.oversubscribe = true}).status().message(), Has("is for --device cuda"));
+}
+
+TEST(BenchPlan, EachMpiTransportIsALaunchThatOthersJoin) {
+  const BenchPlan plan = Sound(PlanOf({}));
+  ASSERT_EQ(plan.launches.size(), 2);
+  EXPECT_EQ(plan.launches[0].mpi_transport, "shm");
+  EXPECT_THAT(plan.launches[0].combinations, ElementsAre(0, 1, 2, 3, 4, 5, 10));
+  EXPECT_EQ(plan.launches[1].mpi_transport, "tcp");
+  EXPECT_THAT(plan.launches[1].combinations, ElementsAre(6, 7, 8, 9, 11));
+  EXPECT_EQ(plan.rounds, 3);
+  EXPECT_EQ(plan.iterations, 7);  // 20 in 3 rounds
+}
+
+TEST(BenchPlan, WithoutMpiThereIsOneLaunch) {
+  const BenchPlan plan = Sound(PlanOf({.backends = {"native", "gloo"}}));
+  ASSERT_EQ(plan.launches.size(), 1);
+  EXPECT_EQ(plan.launches[0].kind, BenchLaunchKind::kPlain);
+  EXPECT_EQ(plan.launches[0].combinations.size(), 10);
+  EXPECT_EQ(plan.rounds, 1);
+  EXPECT_EQ(plan.iterations, 20);
+}
+
+TEST(BenchPlan, EachNumberOfWorkersIsALaunch) {
+  const BenchPlan plan = Sound(
+      PlanOf({.backends = {"native"}, .algorithms = {"ring"}, .transports = {"tcp"}, .workers = {2, 4, 2}}));
+  ASSERT_EQ(plan.launches.size(), 2);
+  EXPECT_EQ(plan.launches[0].workers, 2);
+  EXPECT_EQ(plan.launches[1].workers, 4);
+  EXPECT_EQ(plan.rounds, 3);
+}
+
+TEST(BenchPlan, TheParameterServerGetsItsOwnProcesses) {
+  const BenchPlan plan = Sound(PlanOf({.backends = {"native"},
+                                       .algorithms = {"ring"},
+                                       .transports = {"tcp"},
+                                       .collectives = {"all_reduce", "ps_push_pull"},
+                                       .limits = true}));
+  ASSERT_EQ(plan.launches.size(), 2);
+  EXPECT_TRUE(plan.launches[0].limits);
+  EXPECT_EQ(plan.launches[1].kind, BenchLaunchKind::kPushPull);
+  EXPECT_TRUE(plan.launches[1].limits);
+  // Each payload has a server of its own, and measures its own limit.
+  const BenchPlan alone = Sound(PlanOf({.collectives = {"ps_push_pull"}, .limits = true}));
+  ASSERT_EQ(alone.launches.size(), 2);
+  EXPECT_EQ(alone.combinations[alone.launches[0].combinations[0]].transport, "shm");
+  EXPECT_EQ(alone.combinations[alone.launches[1].combinations[0]].transport, "tcp");
+  EXPECT_TRUE(alone.launches[0].limits);
+  EXPECT_TRUE(alone.launches[1].limits);
+}
+
+TEST(BenchPlan, UnofferedNamesAreRejectedWithTheOfferedOnes) {
+  const auto message = [](const BenchRequest& request) {
+    return std::string(PlanOf(request).status().message());
+  };
+  EXPECT_THAT(message({.backends = {"gloo"}, .algorithms = {"direct"}}), Has("ring, bcube"));
+  EXPECT_THAT(message({.backends = {"gloo"}, .transports = {"shm"}}), Has("tcp"));
+  EXPECT_THAT(message({.algorithms = {"rign"}}), Has("ring, star"));
+  EXPECT_THAT(message({.backends = {"gloo"}, .collectives = {"broadcast"}}), Has("gloo offers no broadcast"));
+  EXPECT_THAT(message({.backends = {"nccl"}}), Has("install the CUDA toolkit"));
+  EXPECT_THAT(message({.backends = {"glo"}}), Has("gloo"));
+  EXPECT_THAT(message({.collectives = {"allreduce"}}), Has("all_reduce"));
+  EXPECT_THAT(message({.workers = {1025}}), Has("1024"));
+  EXPECT_THAT(message({.workers = {65}, .types = {"bfloat16"}}), Has("at most 64"));
+  EXPECT_THAT(message({.workers = {513}, .types = {"float16"}}), Has("at most 512"));
+  EXPECT_TRUE(PlanOf({.workers = {1024}}).ok());
+  EXPECT_TRUE(PlanOf({.collectives = {"ps_push_pull"}, .workers = {65}, .types = {"bfloat16"}}).ok());
+  EXPECT_THAT(message({.collectives = {"broadcast"}, .workers = {2}, .root = 2}), Has("--root"));
+  EXPECT_THAT(message({.collectives = {"ps_push_pull"}, .sizes = {.least = 0, .most = 0}}), Has("4 bytes"));
+}
+
+TEST(BenchPlan, UnofferedCombinationsAreOmittedWithANote) {
+  const BenchPlan plan =
+      Sound(PlanOf({.backends = {"native", "gloo"}, .algorithms = {"direct"}, .transports = {"tcp"}}));
+  EXPECT_THAT(NamesOf(plan), ElementsAre("native/direct/tcp/private"));
+  EXPECT_THAT(plan.notes, ElementsAre(Has("gloo all_reduce has no algorithm 'direct'")));
+}
+
+TEST(BenchPlan, WithoutMpirunMpiIsOmittedUnlessNamed) {
+  const absl::Status none = absl::NotFoundError("install openmpi-bin");
+  const BenchPlan plan = Sound(PlanOf({}, none));
+  EXPECT_THAT(plan.notes, ElementsAre(Has("install openmpi-bin")));
+  EXPECT_EQ(plan.launches.size(), 1);
+  EXPECT_EQ(PlanOf({.backends = {"mpi"}}, none).status(), none);
+}
+
+TEST(BenchPlan, MemoryIsTheLargestLaunchs) {
+  const BenchPlan plan = Sound(PlanOf({.backends = {"native"},
+                                       .algorithms = {"ring"},
+                                       .transports = {"shm"},
+                                       .buffers = {"private", "shared"},
+                                       .workers = {2, 4},
+                                       .sizes = {.least = 1 << 20, .most = 1 << 20}}));
+  EXPECT_EQ(BenchMemoryBytes(plan), uint64_t{4 * 2 * 2} << 20);
+}
+
+}  // namespace
+}  // namespace psring

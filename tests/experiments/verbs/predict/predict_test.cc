@@ -1,0 +1,365 @@
+#include "experiments/verbs/predict/predict.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "experiments/costs/machine_profile.h"
+#include "experiments/run_folder/run_files.h"
+#include "experiments/verbs/predict/report.h"
+#include "ring_worker/schedules/schedule_traffic.h"
+#include "tests/experiments/simulator/test_network.h"
+#include "tests/experiments/test_catalog.h"
+#include "tests/has.h"
+
+namespace psring {
+namespace {
+
+using testing::ContainsRegex;
+
+absl::Status Refused(const RawPredictFlags& raw) { return UnderstandPredict(raw, {}).status(); }
+
+TEST(PredictFlags, BadInputIsOneLineWithARemedy) {
+  const auto says = [](const RawPredictFlags& raw, const char* what) {
+    const absl::Status status = Refused(raw);
+    EXPECT_THAT(status.message(), Has(what));
+    EXPECT_THAT(status.message(), Lacks("\n"));
+  };
+  says({.link = "25"}, "--link: '25' has no unit; write 1gbit");
+  says({.workload = "resnet", .link = "1gbit"},
+       "Use one of alexnet, bert_base, gnmt, gpt2, gpt_mini, inception_bn, inception_v3, llama_8b, "
+       "resnet101, resnet152, resnet50, vgg16, vgg19_22k");
+  says({.workers = "4,12", .link = "1gbit", .intra = "10gbit", .gpus_per_node = 8},
+       "12 workers do not fill nodes of 8 GPUs");
+  says({.link = "1gbit", .gpus_per_node = 8}, "use --intra");
+  says({}, "use --link 25gbit");
+  says({.cluster = "dgx"}, "use dgx-h100, p3dn, 8x10gbe or the path");
+  says({.link = "1gbit", .latency = "5"}, "--latency: '5' is not a time");
+  says({.link = "1gbit", .device = "A100", .compute_speedup = 2}, "omit --compute_speedup");
+  says({.link = "1gbit", .local_aggregation = true}, "use --gpus_per_node 8");
+  says({.link = "1gbit", .system = "byteps"}, "use one of byteps-tcp");
+  says({.calibrate = "run", .fit = "fraction,speed"}, "unknown constant 'speed'");
+  says({.calibrate = "run", .fit = "fraction,latency_us,node_loss"}, "at most two constants");
+  says({.fit = "fraction"}, "--fit needs --calibrate");
+  says({.link = "1gbit", .compute_varies = "normal:-1"}, "--compute_varies");
+  says({.workers = "2,4", .link = "1gbit", .straggler = "2:2"}, "no worker 2");
+}
+
+TEST(PredictFlags, FlagsOverrideTheCluster) {
+  const auto flags = UnderstandPredict({.workers = "8,16", .cluster = "p3dn", .link = "25gbit"}, {}).value();
+  EXPECT_DOUBLE_EQ(flags.cluster.link_bytes_per_s, 25e9 / 8);
+  EXPECT_EQ(flags.cluster.gpus_per_node, 8);
+  EXPECT_EQ(flags.options.place, ServerPlace::kDedicated) << "no worker has an advantage";
+}
+
+TEST(Clusters, AreParsedFromJsonAndErrorsNameTheProblem) {
+  const auto cluster =
+      ClusterFromJson("mine",
+                      R"({"link": "25gbit", "gpus_per_node": 4, "intra": "100gbit", "latency_us": 7})")
+          .value();
+  EXPECT_DOUBLE_EQ(cluster.latency_s, 7e-6);
+  for (const auto& [text, what] :
+       {std::pair(R"({"link": 25})", "cluster mine: link: expected a text of at most 64 bytes, found 25"),
+        {R"({"lnk": "1gbit"})", "cluster mine: unknown field \"lnk\""},
+        {R"({"link": "1gbit", "rings": 1.5})", "rings: expected a whole number from 1 to 64, found 1.5"},
+        {R"({"gpus_per_node": 4294967297})",
+         "gpus_per_node: expected a whole number from 1 to 1024, found 4294967297"},
+        {R"({"link": "1gbit", "latency_us": -1})", "latency_us: expected a number"},
+        {R"({"gpus_per_node": 2})", "links is missing"},
+        {"[1]", "not a JSON object"}}) {
+    EXPECT_THAT(ClusterFromJson("mine", text).status().message(), Has(what)) << text;
+  }
+}
+
+TEST(MachineProfiles, FieldsOfAnotherTypeAreErrors) {
+  for (
+      const char* text :
+      {"[]", "{}", R"({"results":[]})", R"({"results": [1, "two"], "config": 3})",
+       R"({"results": [{"collective": 7, "backend": null}]})",
+       R"({"results": [{"collective": "all_reduce", "backend": "native", "type": "float", "algorithm": "ring",
+            "transport": "tcp", "workers": 4294967298, "size": 8}]})"}) {
+    EXPECT_FALSE(ProfileOfBench("bench.json", text).ok()) << text;
+  }
+}
+
+TEST(Clusters, EveryRateIsChecked) {
+  const Cluster good{.link_bytes_per_s = 1e9, .intra_bytes_per_s = 1e10, .connection_bytes_per_s = 1e8};
+  EXPECT_TRUE(CheckCluster(good).ok());
+  for (double Cluster::*rate :
+       {&Cluster::link_bytes_per_s, &Cluster::intra_bytes_per_s, &Cluster::connection_bytes_per_s}) {
+    for (const double wrong : {-1.0, double{INFINITY}, double{NAN}}) {
+      Cluster cluster = good;
+      cluster.*rate = wrong;
+      EXPECT_FALSE(CheckCluster(cluster).ok()) << wrong;
+    }
+  }
+}
+
+// 100 MB that are ready at once, half of the step.
+Workload Block() {
+  return {.name = "block",
+          .device = "none",
+          .batch = 10,
+          .forward_ms = 50,
+          .backward_ms = 50,
+          .tensors = {{"w", 100'000'000, 50}}};
+}
+
+PredictCase Ring(int workers) { return {.strategy = kRing, .workers = workers}; }
+
+TEST(Predictor, AStepIsComputingPlusExposedCommunication) {
+  const Predictor predictor(Block(), {.place = ServerPlace::kDedicated});
+  const auto ring = predictor.Predict(Ring(4), TestNetwork()).value();
+  EXPECT_NEAR(ring.step, 0.1 + 0.15, 1e-3);
+  EXPECT_NEAR(ring.samples_per_s, 40 / ring.step, 1e-9);
+  EXPECT_EQ(ring.limit, "node links");
+  const auto server = predictor.Predict({kSync, 4, 1}, TestNetwork()).value();
+  EXPECT_NEAR(server.step, 0.1 + 0.8, 1e-6);  // one bucket: nothing to pipeline
+  EXPECT_EQ(server.limit, "server links");
+}
+
+TEST(Predictor, TheBytesSentAreThoseOfTheSchedule) {
+  Predictor predictor(Block(), {});
+  const auto ring = predictor.Predict(Ring(4), TestNetwork());
+  const auto one_shot =
+      predictor.Predict({.strategy = AllReduceRow("one-shot"), .workers = 4}, TestNetwork());
+  ASSERT_TRUE(ring.ok() && one_shot.ok()) << ring.status() << one_shot.status();
+  EXPECT_DOUBLE_EQ(one_shot->tx_bytes, 2 * ring->tx_bytes);  // (N-1) M and 2(N-1)/N M
+  EXPECT_EQ(one_shot->rx_bytes, one_shot->tx_bytes);
+  // Counted transfers agree with the closed forms.
+  for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
+    const std::optional<Scheme> scheme = SchemeOf(AllReduceRow(algorithm));
+    if (!scheme) continue;
+    const auto schedule = MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = 8}).value();
+    EXPECT_NEAR(1e6 * TrafficOf(*schedule).MeanSent(),
+                PayloadBytesPerWorker({.scheme = *scheme, .workers = 8}, 1e6), 1)
+        << algorithm;
+  }
+}
+
+TEST(Predictor, ASerialServerIsAlsoLimitedByItsLinks) {
+  Predictor predictor(Block(), {.place = ServerPlace::kDedicated, .pipelined = false});
+  const auto server = predictor.Predict({kSync, 4, 1}, TestNetwork()).value();
+  EXPECT_EQ(server.limit, "server links");  // half of the time in, half of it out
+  EXPECT_NEAR(server.limit_part, 1, 0.01);
+}
+
+TEST(Predictor, UpdatesFollowEveryBucketOfAnAllReduce) {
+  Workload two = Block();
+  two.tensors = {{"late", 40'000'000, 0}, {"early", 60'000'000, 0}};
+  Cluster network = TestNetwork();
+  Predictor predictor(two, {.buckets = {.first_mb = 0, .others_mb = 0}});
+  const PredictCase ring = Ring(2);
+  const double without = predictor.Predict(ring, network)->step;
+  network.worker_update_s_per_byte = 1e-10;
+  const auto with = predictor.Predict(ring, network).value();
+  EXPECT_NEAR(with.step, without + 0.010, 1e-9);
+  EXPECT_NEAR(with.update, 0.010, 1e-12);
+  EXPECT_NEAR(with.step, with.compute + with.exposed + 0.006, 1e-9);  // the last one is not exposed
+  // A server's workers update nothing.
+  EXPECT_DOUBLE_EQ(predictor.Predict({kSync, 2, 1}, network)->step,
+                   predictor.Predict({kSync, 2, 1}, TestNetwork())->step);
+}
+
+TEST(Predictor, ABurstShortensTheFirstBucketAndThoseAfterAPause) {
+  Workload burst = Block();
+  burst.tensors = {{"first", 40'000'000, 0}, {"behind it", 40'000'000, 0}, {"late", 20'000'000, 50}};
+  burst.backward_ms = 500;
+  burst.tensors[2].ready_ms = 500;
+  Cluster network = TestNetwork();
+  Predictor predictor(burst, {.buckets = {.first_mb = 0, .others_mb = 0}});
+  const PredictCase ring = Ring(2);
+  const double without = predictor.Predict(ring, network)->busy;
+  network.burst_bytes = 2'000'000;
+  // 2 MB of each direction at 2e9 instead of 1e9 a second, twice: tokens come back meanwhile.
+  EXPECT_NEAR(predictor.Predict(ring, network)->busy, without - 2 * 0.002, 2e-4);
+}
+
+TEST(Predictor, StragglersAndJitterDelayARing) {
+  Predictor slow(Block(), {.delays = {.slowness = {2}}});
+  EXPECT_NEAR(slow.Predict(Ring(4), TestNetwork())->step, 0.2 + 0.15, 1e-3);
+  EXPECT_NEAR(slow.Predict(Ring(4), TestNetwork())->wait, 0.2 - 0.125, 1e-6);
+  const TimeDistribution exponential{.kind = TimeDistribution::Kind::kExponential, .scale_ms = 10};
+  Predictor jittery(Block(), {.delays = {.jitter = exponential}});
+  // The largest of four exponential delays is 1 + 1/2 + 1/3 + 1/4 times their mean.
+  EXPECT_NEAR(jittery.Predict(Ring(4), TestNetwork())->step, 0.1 + 0.0208 + 0.15, 3e-3);
+}
+
+TEST(Predictor, OtherLibrariesChoicesAreNotPredicted) {
+  EXPECT_FALSE(CheckStrategy(*FindStrategy("nccl")).ok());
+  EXPECT_TRUE(CheckStrategy(kAsync).ok());
+}
+
+const Predictor kDedicated(Block(), {.place = ServerPlace::kDedicated});
+
+PredictReport Report(const Predictor& predictor, const std::vector<int>& workers) {
+  PredictReport report{.run_id = "test", .predictor = &predictor, .cluster = TestNetwork()};
+  for (const int n : workers) {
+    for (const PredictCase& point :
+         {PredictCase{kRing, n, 0}, PredictCase{kSync, n, 1}, PredictCase{kAsync, n, 1}}) {
+      PredictedRow row{.point = point, .single_samples_per_s = 100};
+      for (const Cluster& guess : NetworkGuesses(report.cluster))
+        row.guesses.push_back(*predictor.Predict(point, guess));
+      report.rows.push_back(row);
+    }
+  }
+  return report;
+}
+
+TEST(PredictReport, NamesAWinnerAndItsAdvantage) {
+  const PredictReport report = Report(kDedicated, {2, 8});
+  const std::optional<PredictionVerdict> verdict = VerdictOf(report);
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_EQ(verdict->winner->name(), "ring");
+  EXPECT_TRUE(verdict->shown);
+  EXPECT_LE(verdict->interval.low, verdict->factor);
+  EXPECT_GE(verdict->interval.high, verdict->factor);
+  const std::string text = PredictText(report);
+  EXPECT_THAT(text, Has("Verdict (simulated): ring is fastest with 8 workers",
+                        "no constants of a calibrated system"));
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) EXPECT_LE(line.size(), 120u) << line;
+}
+
+TEST(PredictReport, RecommendsOneProcessFirstIfTheWorkersAreNotFaster) {
+  PredictReport report = Report(kDedicated, {8});
+  const PredictedRow& winner = *VerdictOf(report)->winner;
+  const double together = winner.expected().samples_per_s;
+  const auto verdict = [&](double one) {
+    for (PredictedRow& row : report.rows) row.single_samples_per_s = one;
+    const std::string text = PredictText(report);
+    std::string flat = text.substr(text.find("Verdict (simulated): "));
+    std::ranges::replace(flat, '\n', ' ');
+    return flat;
+  };
+  EXPECT_THAT(verdict(together / 4),
+              testing::StartsWith("Verdict (simulated): ring is fastest with 8 workers"));
+  const std::string slower = verdict(4 * together);
+  EXPECT_THAT(slower, testing::StartsWith(
+                          "Verdict (simulated): use one process: 8 workers with the fastest strategy, ring, "
+                          "reach only 0.25 ("));
+  EXPECT_THAT(slower, Has("If you distribute the model anyway: ring is fastest with 8 workers"));
+  EXPECT_THAT(
+      verdict(together),
+      testing::StartsWith("Verdict (simulated): use one process: 8 workers are not shown to be faster;"));
+}
+
+TEST(PredictReport, AWinnerWithOtherUpdatesIsToBeComparedInAccuracy) {
+  PredictReport report = Report(kDedicated, {8});
+  EXPECT_THAT(PredictText(report), Lacks("late gradients"));
+  const PredictionVerdict verdict = *VerdictOf(report);
+  for (PredictedRow& row : report.rows) {
+    if (&row != verdict.winner) continue;
+    row.point.strategy.uses_servers = true;
+    row.point.strategy.synchronous = false;
+  }
+  EXPECT_THAT(PredictText(report), Has("ring updates the weights with late gradients: compare"));
+}
+
+TEST(PredictReport, NamesAWorkerThatMakesMostOfTheSamples) {
+  Cluster slow_links = TestNetwork();
+  slow_links.link_bytes_per_s = 1e8;
+  const auto text = [&](ServerPlace place) {
+    Predictor predictor(Block(), {.place = place});
+    PredictReport report = Report(predictor, {4});
+    for (PredictedRow& row : report.rows)
+      row.guesses.assign(row.guesses.size(), *predictor.Predict(row.point, slow_links));
+    return absl::StrReplaceAll(PredictText(report), {{"\n", " "}});
+  };
+  const std::string beside = text(ServerPlace::kRank0), apart = text(ServerPlace::kDedicated);
+  EXPECT_THAT(
+      beside,
+      ContainsRegex("ps-async on 1 server \\(one worker makes [6-9][0-9]% of the samples\\) is fastest"));
+  EXPECT_THAT(beside, Has("- one worker: ", "its exchange uses no link"));
+  EXPECT_THAT(apart, Lacks("one worker"));
+}
+
+TEST(PredictReport, EqualStrategiesHaveNoWinner) {
+  Workload small = Block();
+  small.tensors.front().bytes = 4;
+  Predictor predictor(small, {});
+  const std::optional<PredictionVerdict> verdict = VerdictOf(Report(predictor, {4}));
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_FALSE(verdict->shown);
+}
+
+TEST(PredictReport, FillsTheColumnsOfTheSummary) {
+  const PredictReport report = Report(kDedicated, {4});
+  std::vector<std::vector<Cell>> rows;
+  for (const PredictedRow& row : report.rows) rows.push_back(PredictedCells(report, row));
+  const std::vector<Cell> summary = Cells(SummaryRow{});
+  ASSERT_EQ(rows[0].size(), summary.size());
+  for (size_t i = 0; i < summary.size(); ++i) EXPECT_STREQ(rows[0][i].column, summary[i].column);
+  const std::string csv = CellsCsv(rows);
+  EXPECT_THAT(csv, Has(",simulated,true,"));
+  EXPECT_THAT(csv, Lacks("measured"));
+  EXPECT_THAT(CellsJson(rows), Has("\"step_ms\": \"simulated\""));
+}
+
+TEST(MachineProfile, RecoversTheParametersOfSyntheticTimes) {
+  // Over links of their own moving and adding grow alike; over one medium they do not.
+  const Wires truth{.latency_s = 30e-6, .add_s_per_byte = 0.2e-9, .medium_bytes_per_s = 2e9};
+  std::vector<ProfilePoint> points;
+  for (const char* schedule : {"ring", "star"}) {
+    const Scheme scheme = Scheme::AllReduce(schedule);
+    for (const int workers : {2, 4}) {
+      for (double bytes = 4096; bytes < 1e8; bytes *= 8)
+        points.push_back(
+            {scheme, workers, bytes, ExchangeSeconds({.scheme = scheme, .workers = workers}, bytes, truth)});
+    }
+  }
+  auto profile = FitProfile(points, true);
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_NEAR(profile->latency_s.value, 30e-6, 1e-9);
+  EXPECT_NEAR(profile->bytes_per_s.value, 2e9, 1e5);
+  EXPECT_NEAR(profile->add_s_per_byte.value, 0.2e-9, 1e-13);
+  EXPECT_NEAR(profile->r_squared, 1, 1e-9);
+  // 5% off, up and down: the intervals widen and still hold the truth.
+  for (size_t i = 0; i < points.size(); ++i) points[i].seconds *= i % 3 == 0 ? 1.05 : 0.975;
+  profile = FitProfile(points, true);
+  ASSERT_TRUE(profile.ok());
+  EXPECT_LT(profile->bytes_per_s.interval.low, 2e9);
+  EXPECT_GT(profile->bytes_per_s.interval.high, 2e9);
+  EXPECT_LT(profile->r_squared, 1);
+}
+
+TEST(MachineProfile, OneNumberOfWorkersCannotSeparateAddingFromTransfers) {
+  std::vector<ProfilePoint> points;
+  for (double bytes = 4096; bytes < 1e8; bytes *= 8)
+    points.push_back({Scheme::AllReduce("ring"), 2, bytes, 1e-4 + bytes / 1e9});
+  const auto profile = FitProfile(points, true).value();
+  EXPECT_EQ(profile.undetermined, (std::vector<std::string>{"g"}));
+  EXPECT_NEAR(profile.latency_s.value, 0.5e-4, 1e-9);
+  EXPECT_NEAR(profile.bytes_per_s.value, 2e9, 1e5);  // 2(N-1)M over the medium
+}
+
+TEST(MachineProfile, KeepsTheRateIfNoiseWouldAttributeEverythingToAdding) {
+  // More workers take longer than their bytes: the best fit would have a negative rate.
+  std::vector<ProfilePoint> points;
+  for (double bytes = 4096; bytes < 1e8; bytes *= 8) {
+    points.push_back({Scheme::AllReduce("ring"), 2, bytes, 1e-4 + bytes / 1e9});
+    points.push_back({Scheme::AllReduce("ring"), 3, bytes, 1e-4 + 1.2 * bytes / 1e9});
+  }
+  const auto profile = FitProfile(points, true).value();
+  EXPECT_GT(profile.bytes_per_s.value, 1e9);
+  EXPECT_EQ(profile.undetermined, (std::vector<std::string>{"g"}));
+}
+
+TEST(MachineProfile, IsMadeFromABenchmark) {
+  std::string rows;
+  for (const int size : {1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26}) {
+    absl::StrAppendFormat(
+        &rows,
+        "%s{\"collective\":\"all_reduce\",\"backend\":\"native\",\"type\":\"float\",\"algorithm\":\"ring\","
+        "\"transport\":\"tcp\",\"workers\":2,\"size\":%d,\"out_of_place\":{\"time\":%g}}",
+        rows.empty() ? "" : ",", size, 100 + size * 1e-3);
+  }
+  const MachineProfile profile = ProfileOfBench("bench.json", "{\"results\":[" + rows + "]}").value();
+  EXPECT_NEAR(profile.latency_s.value, 50e-6, 1e-9);
+  EXPECT_EQ(profile.transport, "tcp");
+}
+
+}  // namespace
+}  // namespace psring

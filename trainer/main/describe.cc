@@ -1,0 +1,121 @@
+#include "trainer/main/describe.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/device_factory/make_device.h"
+#include "trainer/data/data.h"
+#include "trainer/main/resume.h"
+#include "trainer/models/replayed_model.h"
+#include "trainer/step/training_plan.h"
+#include "trainer/strategies/group_options.h"
+#include "trainer/strategies/strategies.h"
+
+namespace psring {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Both: "process_group+parameter_server".
+std::string NeedsText(const StrategyRow& row) {
+  if (!row.communicates()) return "nothing";
+  return absl::StrCat(row.uses_group ? "process_group" : "", row.uses_group && row.uses_servers ? "+" : "",
+                      row.uses_servers ? "parameter_server" : "");
+}
+
+// Of the default data.
+ParameterLayout LayoutOf(const ModelRow& row) {
+  const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
+  auto model = row.make(TypicalSpec(row.default_data, row.size.context), *ops);
+  PSRING_CHECK(model.ok());
+  return (*model)->parameters();
+}
+
+}  // namespace
+
+std::string DescribeAsJson() {
+  Json strategies = Json::array(), models = Json::array(), data = Json::array();
+  for (const StrategyRow& row : StrategyRows()) {
+    strategies.push_back({{"name", row.name},
+                          {"summary", row.summary},
+                          {"aliases", row.aliases},
+                          {"also_called", row.also_called},
+                          {"resembles", row.resembles},
+                          {"needs", NeedsText(row)},
+                          {"backend", row.backend},
+                          {"algorithm", row.algorithm},
+                          {"transport", row.transport},
+                          {"synchronous", row.synchronous},
+                          {"single_process", row.single_process},
+                          {"replicates", row.replicates},
+                          {"shares_steps", row.shares_steps},
+                          {"drops_gradients", row.drops_gradients},
+                          {"default_momentum", row.default_momentum},
+                          {"number", row.number_letter},
+                          {"number_meaning", row.number_meaning},
+                          {"number_least", row.number_least},
+                          {"number_below_workers", row.number_below_workers}});
+  }
+  for (const ModelRow& row : Models()) {
+    const ParameterLayout layout = LayoutOf(row);
+    models.push_back({{"name", row.name},
+                      {"summary", row.summary},
+                      {"default_lr", row.default_lr},
+                      {"default_async_lr", row.default_async_lr},
+                      {"parameters", layout.parameters()},  // without tables
+                      {"has_tables", !layout.tables().empty()}});
+  }
+  for (const DataRow& row : DataRows()) data.push_back({{"name", row.name}, {"summary", row.summary}});
+  return Json{{"strategies", strategies}, {"models", models}, {"data", data}}.dump(2);
+}
+
+absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int world_size) {
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(options.device));
+  PSRING_RETURN_IF_ERROR(CheckDevice(options, *device));
+  PSRING_ASSIGN_OR_RETURN(const ModelRow row, ModelOf(options));
+  PSRING_ASSIGN_OR_RETURN(const DataSplits data, DataOf(options));
+  PSRING_ASSIGN_OR_RETURN(const StepPlan steps,
+                          PlanSteps(options, data.train.count(), world_size, data.train.spec().labels));
+  const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, row.make(data.train.spec(), *ops));
+  PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options, model->parameters()));
+  PSRING_ASSIGN_OR_RETURN(const std::optional<CheckpointBytes> resume,
+                          ReadResume(options, [](const std::string&) {}));
+  if (resume.has_value()) {
+    const absl::StatusOr<TrainingCheckpoint> checkpoint = DecodeCheckpoint(*resume, model->parameters());
+    if (!checkpoint.ok()) {
+      return absl::Status(checkpoint.status().code(),
+                          absl::StrCat("--resume: ", checkpoint.status().message()));
+    }
+  }
+  Json updates = Json::array();
+  for (const StrategyRow& strategy : StrategyRows()) {
+    PSRING_ASSIGN_OR_RETURN(const UpdatePlan plan, PlanUpdates(options, strategy, row, steps));
+    absl::Status refused = CheckGroup(strategy, options);
+    if (refused.ok()) refused = CheckSyncBatchNorm(options, strategy);
+    if (refused.ok()) refused = CheckTables(options, strategy, plan.optimizer, model->parameters());
+    const bool has_momentum = plan.optimizer.kind == OptimizerKind::kMomentum;
+    updates.push_back({{"strategy", strategy.name},
+                       {"optimizer", OptimizerName(plan.optimizer.kind)},
+                       {"lr", plan.schedule.base},
+                       {"momentum", has_momentum ? plan.optimizer.momentum : 0},
+                       {"warnings", PlanWarnings(strategy, plan)},
+                       {"refused", std::string(refused.message())}});
+  }
+  std::vector<int64_t> bucket_elements;
+  for (const Bucket& bucket : PlanBuckets(model->parameters(), BucketSizesOf(options))) {
+    bucket_elements.push_back(static_cast<int64_t>(bucket.count));
+  }
+  return Json{{"samples", data.train.predictions()},
+              {"test_samples", data.test.predictions()},
+              {"predictions", data.train.spec().labels},
+              {"data_hash", absl::StrCat(data.train.Hash(), data.test.Hash())},
+              {"parameters", model->parameters().parameters()},
+              {"bucket_elements", bucket_elements},
+              {"device", device->name()},
+              {"updates", updates}}
+      .dump(2);
+}
+
+}  // namespace psring
