@@ -1,5 +1,5 @@
 // Matchers of texts: EXPECT_THAT(text, Has("a", "b")) expects every part, Lacks("a", "b") none of them,
-// IsOneLine() exactly one newline, OneLine("a") both that and the parts.
+// IsOneLine() exactly one newline, OneLineWith("a") both that and the parts.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ inline auto IsOneLine() {
 }
 
 template <typename... Parts>
-auto OneLine(const Parts&... parts) {
+auto OneLineWith(const Parts&... parts) {
   return testing::AllOf(IsOneLine(), Has(parts...));
 }
 

@@ -152,7 +152,7 @@ std::string TableJson(const std::vector<SummaryRow>& rows, const std::optional<W
   Json json;
   for (const auto& [key, language] :
        {std::pair("en", Language::kEnglish), std::pair("zh", Language::kChinese)}) {
-    const ScopedLanguage scope();
+    const ScopedLanguage scope(language);
     const TableParts parts = PartsOfTable(rows);
     Json columns = Json::array(), cells(parts.rows.size(), Json::array());
     for (const TableColumn& column : parts.columns) {

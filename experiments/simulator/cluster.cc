@@ -90,27 +90,30 @@ absl::Status Wrong(const What&... what) {
 
 // Rates are from the vendors' data sheets; latencies are typical.
 const std::vector<ClusterPreset>& ClusterPresets() {
-  static const auto& presets =
-      *new std::vector<ClusterPreset>{{{.name = "dgx-h100",
-                                        .gpus_per_node = 8,
-                                        .link_bytes_per_s = 400 * kGbit,
-                                        .cards_per_node = 8,
-                                        .intra_bytes_per_s = 3600 * kGbit,
-                                        .latency_s = 8e-6,
-                                        .intra_latency_s = 3e-6,
-                                        .rings = 8,
-                                        .add_s_per_byte = 0.6e-12},
-                                       "8 H100 with NVLink (450 GB/s), 8 cards of 400 Gbit/s"},
-                                      {{.name = "p3dn",
-                                        .gpus_per_node = 8,
-                                        .link_bytes_per_s = 100 * kGbit,
-                                        .intra_bytes_per_s = 1200 * kGbit},
-                                       "8 V100 with NVLink (150 GB/s), one card of 100 Gbit/s"},
-                                      {{.name = "8x10gbe",
-                                        .gpus_per_node = 8,
-                                        .link_bytes_per_s = 10 * kGbit,
-                                        .intra_bytes_per_s = 80 * kGbit},
-                                       "8 GPUs on PCIe 3 (10 GB/s), one card of 10 Gbit/s"}};
+  static const auto& presets = *[] {
+    auto* const all = new std::vector<ClusterPreset>;
+    all->push_back({{.name = "dgx-h100",
+                     .gpus_per_node = 8,
+                     .link_bytes_per_s = 400 * kGbit,
+                     .cards_per_node = 8,
+                     .intra_bytes_per_s = 3600 * kGbit,
+                     .latency_s = 8e-6,
+                     .intra_latency_s = 3e-6,
+                     .rings = 8,
+                     .add_s_per_byte = 0.6e-12},
+                    "8 H100 with NVLink (450 GB/s), 8 cards of 400 Gbit/s"});
+    all->push_back({{.name = "p3dn",
+                     .gpus_per_node = 8,
+                     .link_bytes_per_s = 100 * kGbit,
+                     .intra_bytes_per_s = 1200 * kGbit},
+                    "8 V100 with NVLink (150 GB/s), one card of 100 Gbit/s"});
+    all->push_back({{.name = "8x10gbe",
+                     .gpus_per_node = 8,
+                     .link_bytes_per_s = 10 * kGbit,
+                     .intra_bytes_per_s = 80 * kGbit},
+                    "8 GPUs on PCIe 3 (10 GB/s), one card of 10 Gbit/s"});
+    return all;
+  }();
   return presets;
 }
 

@@ -188,17 +188,22 @@ std::optional<size_t> DecodeFields(const std::vector<grpc::Slice>& slices, Field
   return payload_at;
 }
 
-}  // namespace
-
 template <typename Message>
-grpc::ByteBuffer Encode(const Message& message, Bytes payload, std::shared_ptr<const void> keep) {
-  HeaderWriter writer;
+void WriteHeader(const Message& message, HeaderWriter& writer) {
   writer.Field(Chunk::kKindFieldNumber, kKinds<Message>[message.index()]);
   std::visit(
       [&](const auto& kind) {
         ForEachField(kind, [&](int number, const auto& member) { writer.Field(number, ToVarint(member)); });
       },
       message);
+}
+
+}  // namespace
+
+template <typename Message>
+grpc::ByteBuffer Encode(const Message& message, Bytes payload, std::shared_ptr<const void> keep) {
+  HeaderWriter writer;
+  WriteHeader(message, writer);
   if (payload.empty()) {
     const grpc::Slice slice = writer.slice();
     return grpc::ByteBuffer(&slice, 1);

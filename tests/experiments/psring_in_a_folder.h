@@ -125,7 +125,7 @@ class PsringInAFolder : public testing::Test {
     for (const auto& [arguments, line] : cases) {
       const Outcome outcome = Call(Words(arguments));
       EXPECT_EQ(outcome.exit_code, 2) << arguments << "\n" << outcome.out << outcome.err;
-      EXPECT_THAT(outcome.err, testing::AllOf(OneLine(line), testing::StartsWith(begin))) << arguments;
+      EXPECT_THAT(outcome.err, testing::AllOf(OneLineWith(line), testing::StartsWith(begin))) << arguments;
       EXPECT_EQ(outcome.out, "") << arguments;
       EXPECT_TRUE(std::filesystem::is_empty(Path(""))) << arguments;
     }

@@ -105,7 +105,7 @@ class Checker {
     StageState& stage = stages_[action.stage];
     const int unit = UnitOf(action), m = action.micro_batch, units = stage.units;
     const auto fails = [&](const char* what) { return ActionError(rank, action, what); };
-    const bool computes = LaneOf(action.kind) == Lane::kCompute && action.kind != StepKind::kReshard;
+    const bool computes = LaneOf(action.kind) == StepLane::kCompute && action.kind != StepKind::kReshard;
     if (computes) last_ended_ = {-1, 0};
     switch (action.kind) {
       case StepKind::kLoad:

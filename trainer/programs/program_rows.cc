@@ -154,7 +154,7 @@ const ProgramTable& ProgramRows() {
   return rows;
 }
 
-absl::StatusOr<NamedProgram> FindProgram(const std::string& name, const ProgramTable& rows) {
+absl::StatusOr<NamedProgram> FindStepProgram(const std::string& name, const ProgramTable& rows) {
   constexpr int kMaxChunks = 1024;
   const std::string base = name.substr(0, name.find(':'));
   std::vector<std::string> known;
@@ -177,7 +177,7 @@ absl::StatusOr<NamedProgram> FindProgram(const std::string& name, const ProgramT
   return UnknownName(TrNoop("program"), name, known);
 }
 
-absl::StatusOr<StepProgram> MakeProgram(const NamedProgram& program, int ranks, int micro_batches) {
+absl::StatusOr<StepProgram> MakeStepProgram(const NamedProgram& program, int ranks, int micro_batches) {
   constexpr int64_t kMaxActions = int64_t{1} << 26;
   const char* const name = program.row.name;
   if (ranks < 1 || micro_batches < 1) {

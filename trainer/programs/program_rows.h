@@ -40,10 +40,11 @@ struct NamedProgram {
 
 // "1f1b", "interleaved:2". NotFound: an unknown name; suggests the nearest and lists all. InvalidArgument:
 // the number is missing, too small, too large, or not accepted.
-absl::StatusOr<NamedProgram> FindProgram(const std::string& name, const ProgramTable& rows = ProgramRows());
+absl::StatusOr<NamedProgram> FindStepProgram(const std::string& name,
+                                             const ProgramTable& rows = ProgramRows());
 
 // The computation of `program`. InvalidArgument: fewer than one rank or micro-batch, a program for one rank
 // with more, or more actions than fit in memory (2^26).
-absl::StatusOr<StepProgram> MakeProgram(const NamedProgram& program, int ranks, int micro_batches);
+absl::StatusOr<StepProgram> MakeStepProgram(const NamedProgram& program, int ranks, int micro_batches);
 
 }  // namespace psring

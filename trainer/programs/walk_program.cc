@@ -13,33 +13,33 @@
 
 namespace psring {
 
-Lane LaneOf(StepKind kind) {
+StepLane LaneOf(StepKind kind) {
   switch (kind) {
     case StepKind::kLoad:
-      return Lane::kLoad;
+      return StepLane::kLoad;
     case StepKind::kForward:
     case StepKind::kBackward:
     case StepKind::kBackwardInput:
     case StepKind::kBackwardWeight:
     case StepKind::kRecompute:
     case StepKind::kReshard:
-      return Lane::kCompute;
+      return StepLane::kCompute;
     case StepKind::kSendActivation:
     case StepKind::kReceiveActivation:
     case StepKind::kSendGradient:
     case StepKind::kReceiveGradient:
-      return Lane::kMessages;
+      return StepLane::kMessages;
     case StepKind::kUnshard:
-      return Lane::kGather;
+      return StepLane::kGather;
     case StepKind::kReduceGradient:
     case StepKind::kUpdate:
-      return Lane::kReduce;
+      return StepLane::kReduce;
     case StepKind::kReduceTied:
-      return Lane::kTied;
+      return StepLane::kTied;
     case StepKind::kNorm:
-      return Lane::kNorm;
+      return StepLane::kNorm;
   }
-  return Lane::kCompute;
+  return StepLane::kCompute;
 }
 
 namespace {
@@ -51,7 +51,8 @@ std::vector<StepNode> NodesOf(const std::vector<StepAction>& actions) {
   std::vector<StepNode> nodes;
   nodes.reserve(actions.size());
   // A channel has a lane at each end.
-  std::map<std::tuple<Lane, StepKind, int>, int> lanes = {{{Lane::kCompute, StepKind::kForward, 0}, 0}};
+  std::map<std::tuple<StepLane, StepKind, int>, int> lanes = {
+      {{StepLane::kCompute, StepKind::kForward, 0}, 0}};
   int last = kNone, before_last = kNone;  // computations
   int last_reduce = kNone, norm = kNone;
   std::vector<int> needed, ties;                // by the next computation; by the next reduction
@@ -59,11 +60,11 @@ std::vector<StepNode> NodesOf(const std::vector<StepAction>& actions) {
   for (int i = 0; i < static_cast<int>(actions.size()); ++i) {
     const StepAction& action = actions[i];
     StepNode node{action};
-    const Lane lane = LaneOf(action.kind);
-    const bool is_message = lane == Lane::kMessages;
+    const StepLane lane = LaneOf(action.kind);
+    const bool is_message = lane == StepLane::kMessages;
     node.lane = lanes
                     .try_emplace({lane, is_message ? action.kind : StepKind::kForward,
-                                  is_message || lane == Lane::kTied ? action.stage : 0},
+                                  is_message || lane == StepLane::kTied ? action.stage : 0},
                                  static_cast<int>(lanes.size()))
                     .first->second;
     const auto wait_for = [&](int before) {

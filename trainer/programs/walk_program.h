@@ -22,8 +22,8 @@
 
 namespace psring {
 
-enum class Lane : uint8_t { kCompute, kLoad, kMessages, kGather, kReduce, kTied, kNorm };
-Lane LaneOf(StepKind kind);
+enum class StepLane : uint8_t { kCompute, kLoad, kMessages, kGather, kReduce, kTied, kNorm };
+StepLane LaneOf(StepKind kind);
 
 struct StepNode {
   StepAction action;

@@ -227,7 +227,7 @@ class TrainingLaunch {
 
     LaunchProgress progress(simulated_ ? 1 : configuration_.ranks());
     const std::string shown_label = absl::StrCat(label_, configuration_.name());
-    const char* const unit = UnitOf(training.reads_text());
+    const std::string unit = UnitOf(training.reads_text());
     std::set<int> lost;  // workers that the job has ended without
     const auto on_lost = [&](int worker) {
       site_.nodes != nullptr ? site_.nodes->ReportLost(worker) : static_cast<void>(lost.insert(worker));

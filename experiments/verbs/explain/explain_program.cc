@@ -90,9 +90,9 @@ std::string TableOf(const StepProgram& program, const Walk& walk) {
 
 absl::StatusOr<std::string> ExplainProgram(const std::string& name, int ranks, int micro_batches,
                                            const ProgramTable& rows) {
-  PSRING_ASSIGN_OR_RETURN(const NamedProgram named, FindProgram(name, rows));
+  PSRING_ASSIGN_OR_RETURN(const NamedProgram named, FindStepProgram(name, rows));
   if (named.row.one_rank) ranks = 1;
-  PSRING_ASSIGN_OR_RETURN(const StepProgram compute, MakeProgram(named, ranks, micro_batches));
+  PSRING_ASSIGN_OR_RETURN(const StepProgram compute, MakeStepProgram(named, ranks, micro_batches));
   PSRING_ASSIGN_OR_RETURN(const StepProgram program,
                           LowerProgram(compute, ModelCut::WholeStages(compute.stages())));
   GivenDurations units([](int, const StepAction& action) { return UnitsOf(action.kind); });

@@ -143,7 +143,7 @@ TEST_F(OneProcessTest, BadInputIsOneLine) {
            {"--clock virtual --ranks_per_process 2", "omit one of them"}}) {
     const auto one = Ended(StartTrainer(flags));
     EXPECT_TRUE(one->EndedWith(2)) << one->Story();
-    EXPECT_THAT(one->errors(), OneLine(line)) << one->Story();
+    EXPECT_THAT(one->errors(), OneLineWith(line)) << one->Story();
   }
 }
 

@@ -87,7 +87,7 @@ TEST_F(RestartTest, InvalidResumeFailsWithOneLineBeforeAnythingStarts) {
                                     {"--checkpoint_keep 0", "--checkpoint_keep"}}) {
     Start(kRing, Out("bad"), flags);
     EXPECT_EQ(Wait(), 2) << flags << ": " << output();
-    EXPECT_THAT(output(), OneLine(says));
+    EXPECT_THAT(output(), OneLineWith(says));
     EXPECT_FALSE(fs::exists(Out("bad")));
   }
 }

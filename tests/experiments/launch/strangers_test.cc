@@ -203,7 +203,7 @@ TEST_F(FollowerTest, IgnoresInvalidOrders) {
     SCOPED_TRACE(order.substr(0, 200));
     const Followed followed = After(order);
     EXPECT_TRUE(followed.status.ok()) << followed.status;
-    EXPECT_THAT(followed.printed, OneLine("ignored an order for this node: "));
+    EXPECT_THAT(followed.printed, OneLineWith("ignored an order for this node: "));
   }
 }
 

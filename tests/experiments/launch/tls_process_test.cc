@@ -58,7 +58,7 @@ class TlsProcess : public LaunchTest {
   static void ExpectOneLine(std::unique_ptr<Started> process, const std::string& part) {
     const auto ones = Ended(std::move(process));
     EXPECT_FALSE(ones->Succeeded());
-    EXPECT_THAT(ones->errors(), OneLine(part));
+    EXPECT_THAT(ones->errors(), OneLineWith(part));
   }
   static std::string Beside(const char* name) {
     return (std::filesystem::path(PSRING_TRAINER).parent_path() / name).string();

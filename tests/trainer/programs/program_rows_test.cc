@@ -19,7 +19,7 @@ TEST(ProgramRowsTest, TextHasPyTorchsNames) {
             "0.0REDUCE_GRAD 0.0UPDATE\n"
             "rank 1: 1LOAD0 1RECV_F0 1.0F0 1.0B0 1SEND_B0 1LOAD1 1RECV_F1 1.0F1 1.0B1 1SEND_B1 "
             "1.0REDUCE_GRAD 1.0UPDATE\n");
-  EXPECT_EQ(ToText(MakeProgram(*FindProgram("zb-h1"), 2, 2).value()),
+  EXPECT_EQ(ToText(MakeStepProgram(*FindStepProgram("zb-h1"), 2, 2).value()),
             "rank 0: 0F0 0F1 0I0 0W0 0I1 0W1\n"
             "rank 1: 1F0 1I0 1F1 1I1 1W0 1W1\n");
 }
@@ -31,7 +31,7 @@ TEST(ProgramRowsTest, AreProvedForAllNumbersOfRanksAndMicroBatches) {
       for (const int ranks : {1, 2, 3, 4, 5, 8, 16}) {
         if (row.one_rank && ranks > 1) continue;
         for (const int micro_batches : {1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 64}) {
-          const auto compute = MakeProgram({row, chunks}, ranks, micro_batches);
+          const auto compute = MakeStepProgram({row, chunks}, ranks, micro_batches);
           ASSERT_TRUE(compute.ok()) << compute.status();
           const auto walk = WalkProgram(LowerWholeStages(*compute));
           EXPECT_TRUE(walk.ok()) << row.name << ":" << chunks << " " << ranks << " ranks, " << micro_batches
@@ -53,7 +53,8 @@ TEST(ProgramRowsTest, FormulasOfBubblesHoldExactly) {
           const auto bubble = row.bubble(ranks, chunks, micro_batches);
           if (!bubble) continue;
           ++formulas;
-          const Walk walk = Timed(MakeProgram({row, chunks}, ranks, micro_batches).value(), {.forward = 1});
+          const Walk walk =
+              Timed(MakeStepProgram({row, chunks}, ranks, micro_batches).value(), {.forward = 1});
           EXPECT_NEAR(walk.Bubble(), *bubble, 1e-9)
               << row.name << ":" << chunks << ", " << ranks << " ranks, " << micro_batches;
         }
@@ -67,7 +68,8 @@ TEST(ProgramRowsTest, KeepTheMicroBatchesInFlightThatTheirSummariesState) {
   for (const int ranks : {1, 2, 4, 8, 16}) {
     for (const int micro_batches : {1, 4, 16, 64}) {
       const auto peaks = [&](const char* name) {
-        return WalkProgram(LowerWholeStages(MakeProgram(*FindProgram(name), ranks, micro_batches).value()))
+        return WalkProgram(
+                   LowerWholeStages(MakeStepProgram(*FindStepProgram(name), ranks, micro_batches).value()))
             ->peak_live;
       };
       for (int rank = 0; rank < ranks; ++rank) {
@@ -84,7 +86,7 @@ TEST(ProgramRowsTest, GiveTheBubblesOfTheZeroBubblePaper) {
   const StageTimes small = {.forward = 18.522, .input = 18.086, .weight = 9.337, .message = .601};
   const StageTimes large = {.forward = 11.347, .input = 11.248, .weight = 8.132, .message = .377};
   const auto bubble = [](const char* name, int ranks, int micro_batches, const StageTimes& times) {
-    return Timed(MakeProgram(*FindProgram(name), ranks, micro_batches).value(), times).Bubble();
+    return Timed(MakeStepProgram(*FindStepProgram(name), ranks, micro_batches).value(), times).Bubble();
   };
   EXPECT_NEAR(bubble("1f1b", 8, 24, small), .2431, 5e-5);
   EXPECT_NEAR(bubble("1f1b", 16, 48, large), .2552, 5e-5);
@@ -95,22 +97,22 @@ TEST(ProgramRowsTest, GiveTheBubblesOfTheZeroBubblePaper) {
 }
 
 TEST(ProgramRowsTest, AnUnknownNameSuggestsTheNearest) {
-  EXPECT_THAT(FindProgram("1f1").status().message(),
+  EXPECT_THAT(FindStepProgram("1f1").status().message(),
               AllOf(HasSubstr("did you mean '1f1b'"), HasSubstr("interleaved:V")));
-  EXPECT_THAT(FindProgram("interleaved").status().message(),
+  EXPECT_THAT(FindStepProgram("interleaved").status().message(),
               HasSubstr("needs a whole number from 1 to 1024"));
-  EXPECT_FALSE(FindProgram("interleaved:0").ok());
-  EXPECT_FALSE(FindProgram("interleaved:1025").ok());
-  EXPECT_FALSE(FindProgram("interleaved:2x").ok());
-  EXPECT_THAT(FindProgram("1f1b:2").status().message(), HasSubstr("takes no number"));
-  EXPECT_EQ(FindProgram("interleaved:3")->chunks, 3);
+  EXPECT_FALSE(FindStepProgram("interleaved:0").ok());
+  EXPECT_FALSE(FindStepProgram("interleaved:1025").ok());
+  EXPECT_FALSE(FindStepProgram("interleaved:2x").ok());
+  EXPECT_THAT(FindStepProgram("1f1b:2").status().message(), HasSubstr("takes no number"));
+  EXPECT_EQ(FindStepProgram("interleaved:3")->chunks, 3);
 }
 
 TEST(ProgramRowsTest, ImpossibleNumbersAreRejected) {
-  EXPECT_FALSE(MakeProgram(*FindProgram("1f1b"), 0, 1).ok());
-  EXPECT_FALSE(MakeProgram(*FindProgram("1f1b"), 1, 0).ok());
-  EXPECT_FALSE(MakeProgram(*FindProgram("single_stage"), 2, 1).ok());
-  EXPECT_FALSE(MakeProgram(*FindProgram("interleaved:1024"), 1 << 20, 1 << 20).ok());
+  EXPECT_FALSE(MakeStepProgram(*FindStepProgram("1f1b"), 0, 1).ok());
+  EXPECT_FALSE(MakeStepProgram(*FindStepProgram("1f1b"), 1, 0).ok());
+  EXPECT_FALSE(MakeStepProgram(*FindStepProgram("single_stage"), 2, 1).ok());
+  EXPECT_FALSE(MakeStepProgram(*FindStepProgram("interleaved:1024"), 1 << 20, 1 << 20).ok());
 }
 
 // To add a program: one function and one row.
@@ -129,9 +131,9 @@ StepProgram Alternating(int ranks, int, int micro_batches) {
 TEST(ProgramRowsTest, ANewProgramIsOneRow) {
   const ProgramTable rows = {
       {.name = "alternating", .summary = "one micro-batch at a time", .make = Alternating}};
-  const auto program = FindProgram("alternating", rows);
+  const auto program = FindStepProgram("alternating", rows);
   ASSERT_TRUE(program.ok());
-  const Walk walk = Timed(MakeProgram(*program, 4, 6).value(), {.forward = 1});
+  const Walk walk = Timed(MakeStepProgram(*program, 4, 6).value(), {.forward = 1});
   EXPECT_NEAR(walk.Bubble(), .75, 1e-9);
   EXPECT_THAT(walk.peak_live, testing::Each(1));
 }

@@ -15,7 +15,7 @@ inline StepProgram LowerWholeStages(const StepProgram& compute, const LowerOptio
 }
 inline StepProgram Lowered(const std::string& name, int ranks, int micro_batches,
                            const LowerOptions& options = {}) {
-  return LowerWholeStages(MakeProgram(*FindProgram(name), ranks, micro_batches).value(), options);
+  return LowerWholeStages(MakeStepProgram(*FindStepProgram(name), ranks, micro_batches).value(), options);
 }
 
 // Times in ms of all stages of a rank together.

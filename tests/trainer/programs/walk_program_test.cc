@@ -21,7 +21,7 @@ std::string ErrorOf(const StepProgram& program) {
 
 // Stages of 3 units in two buckets; the first and the last stage share a tensor.
 StepProgram WithUnits(const std::string& name, int ranks, int micro_batches, const LowerOptions& options) {
-  const StepProgram compute = MakeProgram(*FindProgram(name), ranks, micro_batches).value();
+  const StepProgram compute = MakeStepProgram(*FindStepProgram(name), ranks, micro_batches).value();
   const int stages = compute.stages();
   ModelCut cut{std::vector<int>(stages, 3), std::vector<std::vector<int>>(stages, {2, 0}), {}};
   cut.tied = {{0, 0}, {stages - 1, 2}};
@@ -133,7 +133,7 @@ TEST(WalkProgramTest, ACycleIsNamed) {
 TEST(WalkProgramTest, AReceiveBeginsWithTheComputationBeforeItsOwn) {
   const StepProgram program = Lowered("1f1b", 2, 3);
   GivenDurations durations([](int, const StepAction& action) {
-    return int64_t{LaneOf(action.kind) == Lane::kCompute      ? 100
+    return int64_t{LaneOf(action.kind) == StepLane::kCompute  ? 100
                    : action.kind == StepKind::kSendActivation ? 10
                                                               : 0};
   });
@@ -160,12 +160,12 @@ TEST(WalkProgramTest, ATiedTensorIsAddedBeforeItsBucketIsReduced) {
 }
 
 TEST(WalkProgramTest, ThousandsOfRanksAreTimed) {
-  const Walk walk = Timed(MakeProgram(*FindProgram("1f1b"), 4096, 8).value(), {.forward = 1});
+  const Walk walk = Timed(MakeStepProgram(*FindStepProgram("1f1b"), 4096, 8).value(), {.forward = 1});
   EXPECT_NEAR(walk.Bubble(), 4095. / 4103, 1e-9);
 }
 
 TEST(LowerProgramTest, ACutThatDoesNotFitIsRejected) {
-  const StepProgram compute = MakeProgram(*FindProgram("1f1b"), 2, 2).value();
+  const StepProgram compute = MakeStepProgram(*FindStepProgram("1f1b"), 2, 2).value();
   EXPECT_FALSE(LowerProgram(compute, ModelCut::WholeStages(3)).ok());
   EXPECT_FALSE(LowerProgram(compute, {{3, 3}, {{2, 0}, {2}}, {}}).ok());
   EXPECT_FALSE(LowerProgram(compute, {{3, 3}, {{2, 0}, {3, 0}}, {}}).ok());

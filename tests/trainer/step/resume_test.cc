@@ -30,7 +30,7 @@ struct Course {
   bool stop_all = false;  // so are the others
 };
 
-Trained Train(const TrainingOptions& options, int workers, const Course& course = {}) {
+Trained TrainCourse(const TrainingOptions& options, int workers, const Course& course = {}) {
   Trained trained;
   std::atomic<int64_t> steps = 0;  // of all workers that may stop
   trained.ranks = RunKeeping(options, workers, SmallData(), trained.kept, course.resume, [&](Worker& worker) {
@@ -83,14 +83,14 @@ TEST_P(Stopped, AtAnyStepItEndsWithTheWeightsOfUninterruptedTraining) {
     options.optimizer = optimizer;
     if (options.optimizer == std::string("sgd")) options.momentum = -1;
     GetParam().change(options);
-    const Trained undisturbed = Train(options, GetParam().workers);
+    const Trained undisturbed = TrainCourse(options, GetParam().workers);
     ASSERT_EQ(undisturbed.kept.size(), 1) << "only at the end";
     for (const int stop_after : stops) {
       SCOPED_TRACE(absl::StrCat(optimizer, ", stopped after ", stop_after));
-      Trained stopped = Train(options, GetParam().workers, {.stop_after = stop_after});
+      Trained stopped = TrainCourse(options, GetParam().workers, {.stop_after = stop_after});
       EXPECT_THAT(stopped.ranks[0].result.status().message(), Has("stopped by a signal"));
       ASSERT_TRUE(stopped.kept.contains(stop_after));
-      Trained resumed = Train(options, GetParam().workers, {.resume = &stopped.kept[stop_after]});
+      Trained resumed = TrainCourse(options, GetParam().workers, {.resume = &stopped.kept[stop_after]});
       EXPECT_EQ(WeightsOf(resumed.ranks), WeightsOf(undisturbed.ranks));
       EXPECT_EQ(resumed.ranks[0].steps.size(), static_cast<size_t>(60 - stop_after));
       EXPECT_THAT(resumed.notes, testing::ElementsAre(testing::StartsWith(
@@ -130,11 +130,12 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Resume, WritesCheckpointsAtTheInterval) {
   TrainingOptions options = Options("ring");
   options.checkpoint_every = 25;
-  Trained trained = Train(options, 2);
+  Trained trained = TrainCourse(options, 2);
   ASSERT_EQ(trained.kept.size(), 3);
   for (const int64_t step : {25, 50, 60}) {
     ASSERT_TRUE(trained.kept.contains(step));
-    EXPECT_EQ(WeightsOf(Train(options, 2, {.resume = &trained.kept[step]}).ranks), WeightsOf(trained.ranks))
+    EXPECT_EQ(WeightsOf(TrainCourse(options, 2, {.resume = &trained.kept[step]}).ranks),
+              WeightsOf(trained.ranks))
         << step;
   }
 }
@@ -145,13 +146,13 @@ TEST(Resume, AnotherSynchronousStrategyContinuesWithTheSameBits) {
   TrainingOptions server = Options("ps-sync");
   TrainingOptions servers = server;
   servers.servers = 2;
-  const std::vector<float> weights = WeightsOf(Train(single, 1).ranks);
+  const std::vector<float> weights = WeightsOf(TrainCourse(single, 1).ranks);
   const std::vector<std::pair<TrainingOptions, int>> ways = {{single, 1}, {server, 2}, {servers, 2}};
   for (const auto& [before, workers_before] : ways) {
-    KeptSteps kept = Train(before, workers_before, {.stop_after = 31}).kept;
+    KeptSteps kept = TrainCourse(before, workers_before, {.stop_after = 31}).kept;
     ASSERT_TRUE(kept.contains(31));
     for (const auto& [after, workers_after] : ways) {
-      EXPECT_EQ(WeightsOf(Train(after, workers_after, {.resume = &kept[31]}).ranks), weights)
+      EXPECT_EQ(WeightsOf(TrainCourse(after, workers_after, {.resume = &kept[31]}).ranks), weights)
           << before.strategy << " to " << after.strategy;
     }
   }
@@ -159,7 +160,7 @@ TEST(Resume, AnotherSynchronousStrategyContinuesWithTheSameBits) {
 
 // From a ring of two after 30 steps to other strategies.
 TEST(Resume, OtherStrategiesAndWorkersContinueFromTheCheckpoint) {
-  KeptSteps kept = Train(Options("ring"), 2, {.stop_after = 30}).kept;
+  KeptSteps kept = TrainCourse(Options("ring"), 2, {.stop_after = 30}).kept;
   ASSERT_TRUE(kept.contains(30));
   // 30 steps of 16 samples: one epoch of 400, and 80 samples more.
   struct Way {
@@ -177,7 +178,7 @@ TEST(Resume, OtherStrategiesAndWorkersContinueFromTheCheckpoint) {
     TrainingOptions options = Options(way.strategy);
     options.deterministic = false;
     options.steps = way.step + 10;
-    Trained resumed = Train(options, way.workers, {.resume = &kept[30]});
+    Trained resumed = TrainCourse(options, way.workers, {.resume = &kept[30]});
     int64_t steps = 0;
     for (const RankOutcome& outcome : resumed.ranks) {
       ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
@@ -221,14 +222,14 @@ TEST(Resume, AdamCountsTheUpdatesOfItsMoments) {
     options.weight_decay = 0;
     options.steps = 1000;
     options.batch = 16;
-    Files from = Train(options, 1, {.stop_after = 8}).kept.rbegin()->second;
+    Files from = TrainCourse(options, 1, {.stop_after = 8}).kept.rbegin()->second;
     int64_t updates = 8;
     for (const Way& way : {Way{"ring", 2, 2}, Way{"ps-sync", 2, 16}, Way{"ps-async", 1, 4},
                            Way{"ps-ssp:1", 1, 12}, Way{"data-parallel", 1, 3}, Way{"single", 1, 16}}) {
       SCOPED_TRACE(absl::StrCat(optimizer, ", ", way.strategy, " after ", updates, " updates"));
       options.strategy = way.strategy;
       options.batch = way.batch;
-      const KeptSteps one = Train(options, way.workers, {.resume = &from, .stop_after = 1}).kept;
+      const KeptSteps one = TrainCourse(options, way.workers, {.resume = &from, .stop_after = 1}).kept;
       ASSERT_EQ(one.size(), 1);
       const Files to = one.begin()->second;
       ExpectAdamUpdate(from, to, ++updates);
@@ -242,12 +243,12 @@ TEST(Resume, AnotherOptimizerBeginsWithItsFirstUpdate) {
   TrainingOptions options = Options("single");
   options.optimizer = "sgd";
   options.schedule = "constant";
-  const Files from = Train(options, 1, {.stop_after = 30}).kept.rbegin()->second;
+  const Files from = TrainCourse(options, 1, {.stop_after = 30}).kept.rbegin()->second;
   options.optimizer = "adam";
   options.lr = .01;
   for (const char* strategy : {"single", "ps-sync"}) {
     options.strategy = strategy;
-    const Files to = Train(options, 1, {.resume = &from, .stop_after = 1}).kept.begin()->second;
+    const Files to = TrainCourse(options, 1, {.resume = &from, .stop_after = 1}).kept.begin()->second;
     EXPECT_EQ(DecodePosition(KeptBytes(to))->updates, 1);
     const std::vector<float> before = ValuesOf(from.at(kModelFile)), after = ValuesOf(to.at(kModelFile));
     double most = 0;
@@ -263,12 +264,12 @@ TEST(Resume, AsynchronousWorkersStopAndContinue) {
     TrainingOptions options = Options(strategy);
     options.deterministic = false;
     options.checkpoint_every = 20;
-    const Trained whole = Train(options, 3);
+    const Trained whole = TrainCourse(options, 3);
     WeightsOf(whole.ranks);
     ASSERT_TRUE(whole.kept.contains(60));
     ASSERT_GE(whole.kept.size(), 2);
     const auto& [step, middle] = *whole.kept.begin();
-    const Trained resumed = Train(options, 3, {.resume = &middle});
+    const Trained resumed = TrainCourse(options, 3, {.resume = &middle});
     WeightsOf(resumed.ranks);
     EXPECT_GE(resumed.ranks[0].steps.front().step, step);
   }
@@ -278,12 +279,12 @@ TEST(Resume, DropsResidualsThatDoNotFitWithANote) {
   TrainingOptions options = Options("ring");
   options.wire = "bfloat16";
   options.checkpoint_every = 20;
-  const Trained trained = Train(options, 2);
+  const Trained trained = TrainCourse(options, 2);
   WeightsOf(trained.ranks);
   const Files& from = trained.kept.at(20);
   ASSERT_TRUE(from.contains(WorkerFile(0)) && from.contains(WorkerFile(1)));
   const auto notes = [&](int workers, const TrainingOptions& other) {
-    Trained resumed = Train(other, workers, {.resume = &from});
+    Trained resumed = TrainCourse(other, workers, {.resume = &from});
     WeightsOf(resumed.ranks);
     std::erase_if(resumed.notes,
                   [](const std::string& line) { return !absl::StrContains(line, "rounding"); });
@@ -309,7 +310,7 @@ TEST(Resume, AsynchronousWorkersContinueAtTheirOwnSamples) {
       options.jitter_ms = "1";
       options.checkpoint_every = 25;
       const auto position_of = [](const Files& files) { return *DecodePosition(KeptBytes(files)); };
-      const Trained stopped = Train(options, 3, {.stop_after = 30, .stop_all = true});
+      const Trained stopped = TrainCourse(options, 3, {.stop_after = 30, .stop_all = true});
       EXPECT_THAT(stopped.notes, testing::IsEmpty());
       ASSERT_EQ(stopped.kept.size(), 2) << "that of every 25 steps, and that of the end";
       for (const auto& [step, files] : stopped.kept) {
@@ -324,7 +325,7 @@ TEST(Resume, AsynchronousWorkersContinueAtTheirOwnSamples) {
       // From the checkpoint in the middle, with an asynchronous worker ahead of others.
       const Files& from = stopped.kept.begin()->second;
       const TrainingPosition middle = position_of(from);
-      const Trained resumed = Train(options, 3, {.resume = &from});
+      const Trained resumed = TrainCourse(options, 3, {.resume = &from});
       WeightsOf(resumed.ranks);
       EXPECT_THAT(resumed.notes, testing::ElementsAre(absl::StrCat("resumed after step ", middle.step,
                                                                    " of 60 (", middle.samples, " samples)")));
@@ -339,9 +340,9 @@ TEST(Resume, AsynchronousWorkersContinueAtTheirOwnSamples) {
 
 TEST(Resume, AFinishedTrainingIsOnlyEvaluated) {
   TrainingOptions options = Options("ps-sync");
-  const Trained trained = Train(options, 2);
+  const Trained trained = TrainCourse(options, 2);
   options.evaluate = true;
-  const Trained resumed = Train(options, 2, {.resume = &trained.kept.at(60)});
+  const Trained resumed = TrainCourse(options, 2, {.resume = &trained.kept.at(60)});
   EXPECT_EQ(WeightsOf(resumed.ranks), WeightsOf(trained.ranks));
   EXPECT_TRUE(resumed.ranks[0].steps.empty());
   EXPECT_EQ(resumed.ranks[0].result->curve.size(), 1);
@@ -349,16 +350,16 @@ TEST(Resume, AFinishedTrainingIsOnlyEvaluated) {
 
 TEST(Resume, ADamagedFileIsAnErrorWithoutANote) {
   const Files damaged = {{kModelFile, "no weights"}};
-  const Trained resumed = Train(Options("single"), 1, {.resume = &damaged});
+  const Trained resumed = TrainCourse(Options("single"), 1, {.resume = &damaged});
   EXPECT_THAT(resumed.ranks[0].result.status().message(), Has("is damaged"));
   EXPECT_THAT(resumed.notes, testing::IsEmpty());
 }
 
 TEST(Resume, RejectsAnotherModel) {
-  const KeptSteps kept = Train(Options("single"), 1).kept;
+  const KeptSteps kept = TrainCourse(Options("single"), 1).kept;
   TrainingOptions other = Options("single");
   other.model = "mlp";
-  EXPECT_THAT(Train(other, 1, {.resume = &kept.at(60)}).ranks[0].result.status().message(),
+  EXPECT_THAT(TrainCourse(other, 1, {.resume = &kept.at(60)}).ranks[0].result.status().message(),
               Has("another model"));
 }
 

@@ -229,7 +229,7 @@ TEST_F(BenchTest, AKilledWorkerIsNamedAndNoResultIsPrinted) {
   }
   const Outcome outcome = Finish(psring);
   EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
-  EXPECT_THAT(outcome.err, OneLine("psring bench: 2 workers: rank 1 was killed by SIGKILL"));
+  EXPECT_THAT(outcome.err, OneLineWith("psring bench: 2 workers: rank 1 was killed by SIGKILL"));
   EXPECT_TRUE(DataLines(outcome.out).empty()) << outcome.out;
   EXPECT_TRUE(Workers().empty());
 }

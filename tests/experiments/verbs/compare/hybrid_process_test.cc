@@ -79,7 +79,7 @@ TEST_F(TablesCompared, OnlyTablesTrainWithAnAsynchronousServer) {
   EXPECT_GT(row["figures"]["staleness_mean"], 0);
   const Outcome replayed = Run({"replay", "run"});
   EXPECT_NE(replayed.exit_code, 0);
-  EXPECT_THAT(replayed.err, OneLine("a replay does not support the tables of skipgram"));
+  EXPECT_THAT(replayed.err, OneLineWith("a replay does not support the tables of skipgram"));
 }
 
 TEST_F(TablesCompared, ExplainHybrid) {

@@ -89,7 +89,8 @@ using LongPlanTest = PsringInAFolder;
 TEST_F(LongPlanTest, NeedsATimeBudgetWithoutATerminal) {
   const Outcome outcome = Run(Words(kLong));
   EXPECT_EQ(outcome.exit_code, 2) << outcome.out << outcome.err;
-  EXPECT_THAT(outcome.err, OneLine("psring compare: this takes about ", "; to start it, add --time_budget "));
+  EXPECT_THAT(outcome.err,
+              OneLineWith("psring compare: this takes about ", "; to start it, add --time_budget "));
   EXPECT_TRUE(fs::is_empty(root_ / "work"));
 }
 

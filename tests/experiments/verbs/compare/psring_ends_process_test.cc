@@ -47,8 +47,8 @@ TEST_F(PsringEndsTest, TooFewDescriptorsForItsProcessesAreReportedAtOnce) {
 TEST_F(PsringEndsTest, TooLittleAddressSpaceIsReportedAtOnce) {
   for (const int mib : {150, 400}) {
     const std::string output = RefusedAfter(absl::StrCat("ulimit -v ", mib * 1024, " &&"), kFourSteps);
-    EXPECT_THAT(output, OneLine(absl::StrCat("psring: this process may use ", mib,
-                                             " MiB of address space, and psring needs ")));
+    EXPECT_THAT(output, OneLineWith(absl::StrCat("psring: this process may use ", mib,
+                                                 " MiB of address space, and psring needs ")));
   }
 }
 

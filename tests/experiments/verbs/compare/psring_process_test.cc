@@ -257,7 +257,7 @@ TEST_F(PsringTest, ExplainKnowsTermsAndListsItsTopics) {
   for (const auto& [topic, says] : cases) {
     const Outcome outcome = *topic == 0 ? Call({"explain"}) : Call({"explain", topic});
     EXPECT_EQ(outcome.exit_code, 2) << topic;
-    EXPECT_THAT(outcome.err, OneLine(says));
+    EXPECT_THAT(outcome.err, OneLineWith(says));
     for (const char* listed : {"hierarchical", "ps-ssp:K", "staleness", "words"}) {
       EXPECT_THAT(outcome.err, Has(listed));
     }

@@ -136,7 +136,7 @@ TEST_F(ResumeTest, OnlyTheSameRunIsContinued) {
   const auto refused = [&](const std::string& flags, const std::string& why) {
     const Outcome outcome = Run(Words("compare --resume " + flags));
     EXPECT_EQ(outcome.exit_code, 2) << why << outcome.out << outcome.err;
-    EXPECT_THAT(outcome.err, OneLine(why));
+    EXPECT_THAT(outcome.err, OneLineWith(why));
   };
   refused("run --workers 3", "which have --workers 2; omit --workers 3");
   refused("run --wire bfloat16", "which have no --wire; omit --wire bfloat16");
@@ -200,7 +200,7 @@ TEST_F(ResumeTest, ARunThatWasKilledWhileItPreparedSaysThatItCannotContinue) {
   std::ofstream(Path("run/manifest.json")).close();
   const Outcome outcome = Resume();
   EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_THAT(outcome.err, OneLine("it ended before its first round began"));
+  EXPECT_THAT(outcome.err, OneLineWith("it ended before its first round began"));
 }
 
 TEST_F(ResumeTest, AReportThatWasNotFinishedIsWrittenAgain) {

@@ -97,7 +97,7 @@ TEST_F(RunsAtOnceTest, ASecondRunIntoTheSameFolderIsRejectedBeforeItStarts) {
       ASSERT_NE(ones[0]->Succeeded(), ones[1]->Succeeded()) << ones[0]->Story() << ones[1]->Story();
       const Started& refused = *ones[ones[0]->Succeeded() ? 1 : 0];
       EXPECT_TRUE(absl::StartsWith(refused.Story(), "ended with exit code 2")) << refused.Story();
-      EXPECT_THAT(refused.errors(), OneLine("it is not empty, another run"));
+      EXPECT_THAT(refused.errors(), OneLineWith("it is not empty, another run"));
       EXPECT_EQ(refused.output(), "");
       EXPECT_TRUE(fs::exists(fs::path(out) / "report.html"));
       fs::remove_all("new");
