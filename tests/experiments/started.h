@@ -131,16 +131,6 @@ inline std::unique_ptr<Started> StartProgram(const std::string& program, const s
                                              const ChildNetwork& place = {}) {
   return std::make_unique<Started>(Command(program, arguments), environment, place);
 }
-inline std::unique_ptr<Started> StartPsring(const std::string& arguments,
-                                            const std::vector<std::string>& environment = {},
-                                            const ChildNetwork& place = {}) {
-  return StartProgram(PSRING_BINARY, arguments, environment, place);
-}
-inline std::unique_ptr<Started> StartTrainer(const std::string& arguments,
-                                             const std::vector<std::string>& environment = {},
-                                             const ChildNetwork& place = {}) {
-  return StartProgram(PSRING_TRAINER, arguments, environment, place);
-}
 // Waits for the end, which is expected within a minute.
 inline std::unique_ptr<Started> Ended(std::unique_ptr<Started> one) {
   EXPECT_TRUE(Eventually([&] { return !one->Look(); })) << one->Story();

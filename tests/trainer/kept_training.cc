@@ -13,7 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/io/safetensors.h"
-#include "tests/common/io/decode_safetensors.h"
+#include "tests/decode_safetensors.h"
 #include "tests/kept_files.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 

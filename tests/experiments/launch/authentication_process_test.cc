@@ -16,7 +16,7 @@
 #include "common/net/authentication.h"
 #include "common/rendezvous/rendezvous.h"
 #include "tests/common/net/flood.h"
-#include "tests/experiments/started.h"
+#include "tests/experiments/start_psring.h"
 #include "tests/experiments/training_processes.h"
 #include "tests/has.h"
 #include "tests/test_secret.h"

@@ -14,7 +14,7 @@
 #include "common/io/files.h"
 #include "experiments/launch/interrupt.h"
 #include "experiments/virtual_cluster/namespaces.h"
-#include "tests/experiments/started.h"
+#include "tests/experiments/start_psring.h"
 #include "tests/has.h"
 
 namespace psring {

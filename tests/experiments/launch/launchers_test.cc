@@ -14,7 +14,7 @@
 #include "experiments/launch/launcher.h"
 #include "experiments/launch/mpirun.h"
 #include "experiments/virtual_cluster/namespaces.h"
-#include "tests/experiments/started.h"
+#include "tests/experiments/start_psring.h"
 #include "tests/experiments/training_processes.h"
 #include "tests/has.h"
 

@@ -15,7 +15,7 @@
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "tests/experiments/slurp.h"
-#include "tests/experiments/started.h"
+#include "tests/experiments/start_psring.h"
 #include "tests/experiments/training_processes.h"
 #include "tests/full_disk.h"
 #include "tests/has.h"

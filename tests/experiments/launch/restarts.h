@@ -17,7 +17,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/io/checkpoint_folder.h"
 #include "tests/eventually.h"
-#include "tests/experiments/started.h"
+#include "tests/experiments/start_psring.h"
 #include "tests/experiments/training_processes.h"
 #include "tests/random_moments.h"
 

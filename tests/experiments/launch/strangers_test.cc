@@ -12,7 +12,7 @@
 #include "experiments/launch/nodes.h"
 #include "experiments/launch/progress.h"
 #include "tests/experiments/slurp.h"
-#include "tests/experiments/started.h"
+#include "tests/experiments/start_psring.h"
 #include "tests/has.h"
 #include "tests/test_secret.h"
 

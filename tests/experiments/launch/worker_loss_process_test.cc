@@ -6,7 +6,7 @@
 #include <string>
 #include <tuple>
 
-#include "tests/experiments/started.h"
+#include "tests/experiments/start_psring.h"
 #include "tests/experiments/training_processes.h"
 #include "tests/has.h"
 #include "tests/random_moments.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/io/files.h"
-#include "tests/experiments/started.h"
+#include "tests/experiments/start_psring.h"
 #include "tests/has.h"
 
 namespace psring {

@@ -10,7 +10,7 @@
 #include "experiments/launch/launcher.h"
 #include "experiments/virtual_cluster/namespaces.h"
 #include "tests/experiments/slurp.h"
-#include "tests/experiments/started.h"
+#include "tests/experiments/start_psring.h"
 #include "tests/has.h"
 
 namespace psring {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "common/io/files.h"
-#include "tests/experiments/started.h"
+#include "tests/experiments/start_psring.h"
 #include "tests/has.h"
 
 namespace psring {

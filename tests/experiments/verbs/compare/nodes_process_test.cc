@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "experiments/launch/mpirun.h"
 #include "tests/experiments/slurp.h"
-#include "tests/experiments/started.h"
+#include "tests/experiments/start_psring.h"
 #include "tests/has.h"
 
 namespace psring {

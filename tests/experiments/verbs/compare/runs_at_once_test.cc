@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "experiments/machine/machine.h"
 #include "tests/experiments/slurp.h"
-#include "tests/experiments/started.h"
+#include "tests/experiments/start_psring.h"
 #include "tests/experiments/training_processes.h"
 #include "tests/has.h"
 
