@@ -91,28 +91,26 @@ absl::Status Wrong(const What&... what) {
 // Rates are from the vendors' data sheets; latencies are typical.
 const std::vector<ClusterPreset>& ClusterPresets() {
   static const auto& presets = *[] {
-    auto* const all = new std::vector<ClusterPreset>;
-    all->push_back({{.name = "dgx-h100",
-                     .gpus_per_node = 8,
-                     .link_bytes_per_s = 400 * kGbit,
-                     .cards_per_node = 8,
-                     .intra_bytes_per_s = 3600 * kGbit,
-                     .latency_s = 8e-6,
-                     .intra_latency_s = 3e-6,
-                     .rings = 8,
-                     .add_s_per_byte = 0.6e-12},
-                    "8 H100 with NVLink (450 GB/s), 8 cards of 400 Gbit/s"});
-    all->push_back({{.name = "p3dn",
-                     .gpus_per_node = 8,
-                     .link_bytes_per_s = 100 * kGbit,
-                     .intra_bytes_per_s = 1200 * kGbit},
-                    "8 V100 with NVLink (150 GB/s), one card of 100 Gbit/s"});
-    all->push_back({{.name = "8x10gbe",
-                     .gpus_per_node = 8,
-                     .link_bytes_per_s = 10 * kGbit,
-                     .intra_bytes_per_s = 80 * kGbit},
-                    "8 GPUs on PCIe 3 (10 GB/s), one card of 10 Gbit/s"});
-    return all;
+    const Cluster dgx{.name = "dgx-h100",
+                      .gpus_per_node = 8,
+                      .link_bytes_per_s = 400 * kGbit,
+                      .cards_per_node = 8,
+                      .intra_bytes_per_s = 3600 * kGbit,
+                      .latency_s = 8e-6,
+                      .intra_latency_s = 3e-6,
+                      .rings = 8,
+                      .add_s_per_byte = 0.6e-12};
+    const Cluster p3dn{.name = "p3dn",
+                       .gpus_per_node = 8,
+                       .link_bytes_per_s = 100 * kGbit,
+                       .intra_bytes_per_s = 1200 * kGbit};
+    const Cluster pcie{.name = "8x10gbe",
+                       .gpus_per_node = 8,
+                       .link_bytes_per_s = 10 * kGbit,
+                       .intra_bytes_per_s = 80 * kGbit};
+    return new std::vector<ClusterPreset>{{dgx, "8 H100 with NVLink (450 GB/s), 8 cards of 400 Gbit/s"},
+                                          {p3dn, "8 V100 with NVLink (150 GB/s), one card of 100 Gbit/s"},
+                                          {pcie, "8 GPUs on PCIe 3 (10 GB/s), one card of 10 Gbit/s"}};
   }();
   return presets;
 }
