@@ -23,7 +23,8 @@
 namespace psring {
 namespace {
 
-constexpr char kShort[] = "--model mlp-small --data synthetic --steps 4 --batch 8 --no_eval --timeout 20";
+constexpr char kShortTraining[] =
+    "--model mlp-small --data synthetic --steps 4 --batch 8 --no_eval --timeout 20";
 
 class OneProcessTest : public LaunchTest {
  protected:
@@ -70,8 +71,8 @@ class OneProcessTest : public LaunchTest {
 TEST_F(OneProcessTest, ARankThatCannotStartIsNamedAndEndsAll) {
   // Rank 2 cannot write its records.
   std::filesystem::create_directories(Folder("records/steps-rank2.jsonl"));
-  const auto one = Ended(StartTrainer(
-      absl::StrCat("--strategy ring --ranks_per_process 4 ", kShort, " --record ", Folder("records"))));
+  const auto one = Ended(StartTrainer(absl::StrCat("--strategy ring --ranks_per_process 4 ", kShortTraining,
+                                                   " --record ", Folder("records"))));
   EXPECT_FALSE(one->Succeeded());
   EXPECT_THAT(one->errors(), testing::StartsWith("trainer: rank 2: cannot write "));
 }
@@ -151,9 +152,9 @@ TEST_F(OneProcessTest, NamesAProcessWithAnotherNumberOfRanks) {
   const std::string meet = absl::StrCat(" --rendezvous file://", Folder("meet"));
   StartedOnes ones;
   for (int process : {0, 1}) {
-    ones.push_back(
-        StartTrainer(absl::StrCat("--strategy ring ", kShort, meet, " --ranks_per_process ", 2 + process),
-                     {absl::StrCat("RANK=", process), "WORLD_SIZE=2"}));
+    ones.push_back(StartTrainer(
+        absl::StrCat("--strategy ring ", kShortTraining, meet, " --ranks_per_process ", 2 + process),
+        {absl::StrCat("RANK=", process), "WORLD_SIZE=2"}));
   }
   EXPECT_TRUE(WaitForAll(ones));
   for (const auto& one : ones) EXPECT_FALSE(one->Succeeded()) << one->Story();
@@ -187,8 +188,8 @@ TEST_F(OneProcessTest, PsringReportsTheLayoutOfRanks) {
 
 TEST_F(OneProcessTest, WithoutWorkersPsringTrainsInOneProcess) {
   const std::string out = Folder("trained");
-  const auto trained = Succeeded(
-      StartPsring(absl::StrCat("train --strategy ring --ranks_per_process 3 --out ", out, " ", kShort)));
+  const auto trained = Succeeded(StartPsring(
+      absl::StrCat("train --strategy ring --ranks_per_process 3 --out ", out, " ", kShortTraining)));
   EXPECT_THAT(trained->output(), Has("ring x 3", "each process runs 3 workers as threads"));
   EXPECT_EQ(Weights(out).size(), 3);
 }
@@ -196,7 +197,7 @@ TEST_F(OneProcessTest, WithoutWorkersPsringTrainsInOneProcess) {
 class Synchronous : public OneProcessTest, public testing::WithParamInterface<const char*> {};
 
 TEST_P(Synchronous, AllLayoutsEndWithTheSameBits) {
-  const std::string flags = absl::StrCat("--strategy ", GetParam(), " ", kShort);
+  const std::string flags = absl::StrCat("--strategy ", GetParam(), " ", kShortTraining);
   const std::vector<std::string> apart = Trained(4, 1, flags);
   ASSERT_EQ(apart.size(), 4) << "one process per rank";
   EXPECT_EQ(Trained(2, 2, flags), apart) << "two processes of two ranks";
@@ -221,16 +222,16 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Synchronous,
 TEST_F(OneProcessTest, AsynchronousWorkersTrainInOneProcess) {
   for (const char* strategy : {"ps-async", "ps-ssp:1", "ps-backup:1", "ps-async --transport tcp"}) {
     SCOPED_TRACE(strategy);
-    EXPECT_EQ(Trained(1, 3, absl::StrCat("--strategy ", strategy, " ", kShort)).size(), 3);
+    EXPECT_EQ(Trained(1, 3, absl::StrCat("--strategy ", strategy, " ", kShortTraining)).size(), 3);
   }
 }
 
 TEST_F(OneProcessTest, TheLastProcessIsTheDedicatedServer) {
   const std::string flags =
-      absl::StrCat("--strategy ps-sync --deterministic --server_placement dedicated ", kShort);
+      absl::StrCat("--strategy ps-sync --deterministic --server_placement dedicated ", kShortTraining);
   const std::vector<std::string> weights = Trained(3, 2, flags);
   EXPECT_EQ(weights.size(), 4);
-  EXPECT_EQ(weights, Trained(2, 2, absl::StrCat("--strategy ps-sync --deterministic ", kShort)));
+  EXPECT_EQ(weights, Trained(2, 2, absl::StrCat("--strategy ps-sync --deterministic ", kShortTraining)));
 }
 
 }  // namespace
