@@ -321,22 +321,6 @@ void PlanCurve(double samples, const Probe& probe, Configuration& configuration)
   }
 }
 
-std::string DescribeDisturbances(const TrainingOptions& training) {
-  std::vector<std::string> parts;
-  const absl::StatusOr<std::vector<Straggler>> stragglers = ParseStragglers(training.straggler);
-  if (stragglers.ok()) {
-    for (const Straggler& straggler : *stragglers) {
-      parts.push_back(Tr("worker $0 takes $1 times as long to compute", straggler.worker, straggler.factor));
-    }
-  }
-  const absl::StatusOr<TimeDistribution> jitter = ParseTimeDistribution(training.jitter_ms);
-  if (jitter.ok() && !jitter->is_zero()) {
-    parts.push_back(Tr("every step of every worker is delayed by $0 ms ($1 ms on average)",
-                       training.jitter_ms, absl::StrFormat("%.3g", jitter->mean_ms())));
-  }
-  return absl::StrJoin(parts, Tr(", "));
-}
-
 std::string Configuration::folder() const {
   // "ps-ssp-2-4": some tools do not support colons in paths.
   return absl::StrCat(absl::StrReplaceAll(strategy.name, {{":", "-"}}), "-", workers,

@@ -8,7 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
+#include "common/cli/delays.h"
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
@@ -80,6 +82,22 @@ absl::StatusOr<double> ParseSeconds(const std::string& text) {
     return absl::InvalidArgumentError(Tr("'$0' is not a positive time", text));
   }
   return absl::ToDoubleSeconds(duration);
+}
+
+std::string DescribeDisturbances(const TrainingOptions& training) {
+  std::vector<std::string> parts;
+  const absl::StatusOr<std::vector<Straggler>> stragglers = ParseStragglers(training.straggler);
+  if (stragglers.ok()) {
+    for (const Straggler& straggler : *stragglers) {
+      parts.push_back(Tr("worker $0 takes $1 times as long to compute", straggler.worker, straggler.factor));
+    }
+  }
+  const absl::StatusOr<TimeDistribution> jitter = ParseTimeDistribution(training.jitter_ms);
+  if (jitter.ok() && !jitter->is_zero()) {
+    parts.push_back(Tr("every step of every worker is delayed by $0 ms ($1 ms on average)",
+                       training.jitter_ms, absl::StrFormat("%.3g", jitter->mean_ms())));
+  }
+  return absl::StrJoin(parts, Tr(", "));
 }
 
 }  // namespace psring

@@ -26,12 +26,6 @@ const char* PlaceName(ServerPlace place) {
   return kNames[static_cast<size_t>(place)];
 }
 
-std::string Count(double value) {
-  if (value >= 1e6) return absl::StrFormat("%.2fM", 1e-6 * value);
-  if (value >= 1e5) return absl::StrFormat("%.0fK", 1e-3 * value);
-  return value >= 100 ? WithThousands(value) : absl::StrFormat("%.1f", value);
-}
-
 // The fastest strategy that communicates, for one number of workers.
 const PredictedRow* Fastest(const PredictReport& report, int workers) {
   const PredictedRow* best = nullptr;
@@ -213,71 +207,6 @@ std::string ClusterText(const Cluster& cluster) {
   text += Tr("; a server adds and updates in $0 ns per byte", absl::StrFormat("%.2f", server));
   if (cluster.rings > 1) text += Tr("; $0 rings", cluster.rings);
   if (cluster.oversubscription > 1) text += Tr("; oversubscribed $0 : 1", cluster.oversubscription);
-  return text;
-}
-
-std::string Milliseconds(double seconds) {
-  return absl::StrFormat("%.*f", seconds < 10 ? 1 : 0, 1e3 * seconds);
-}
-
-// The limit of a step.
-std::string LimitText(const Prediction& prediction) {
-  std::string text = Tr(prediction.limit);
-  if (prediction.limit != "computing") {
-    absl::StrAppendFormat(&text, " %.0f%%", 100 * std::min(1.0, prediction.limit_part));
-  }
-  return prediction.method == "theory" ? absl::StrCat(text, Tr(", theory")) : text;
-}
-
-std::string TableText(const PredictReport& report) {
-  struct Column {
-    const char* heading;  // its two lines: "range of|9 in 10"
-    size_t columns;
-  };
-  const Column columns[] = {
-      {TrNoop("strategy|"), 19},  {TrNoop("ser-|vers"), 4},         {TrNoop("workers|"), 8},
-      {TrNoop("samples|/s"), 10}, {TrNoop("range of|9 in 10"), 15}, {TrNoop("effi-|ciency"), 7},
-      {TrNoop("step|ms"), 8},     {TrNoop("com-|pute"), 7},         {TrNoop("ex-|posed"), 8},
-      {TrNoop("comm.|busy"), 8},  {TrNoop("stale|mean"), 7},        {TrNoop("limited by|"), 0}};
-  const auto line = [&](const std::vector<std::string>& cells) {
-    std::string text;
-    for (size_t i = 0; i + 1 < cells.size(); ++i) {
-      text += i == 0 ? PadRight(cells[i], columns[i].columns) : PadLeft(cells[i], columns[i].columns);
-    }
-    return absl::StrCat(text, "  ", cells.back(), "\n");
-  };
-  std::vector<std::string> above, below;
-  for (const Column& column : columns) {
-    const std::pair<std::string, std::string> heading = absl::StrSplit(Tr(column.heading), '|');
-    above.push_back(heading.first);
-    below.push_back(heading.second);
-  }
-  std::string text = line(above) + line(below);
-  int last = 0;
-  for (const PredictedRow& row : report.rows) {
-    if (last != 0 && row.point.workers != last) text += "\n";
-    last = row.point.workers;
-    const Prediction& p = row.expected();
-    const Interval range = row.samples_per_s();
-    const bool communicates = row.point.strategy.communicates();
-    const std::string limit = communicates && row.point.workers > 1 ? LimitText(p) : "";
-    text += line({row.point.strategy.name, row.point.servers > 0 ? absl::StrCat(row.point.servers) : "",
-                  absl::StrCat(row.point.workers), Count(p.samples_per_s),
-                  absl::StrCat(Count(range.low), "-", Count(range.high)),
-                  absl::StrFormat("%.3f", row.efficiency()), Milliseconds(p.step), Milliseconds(p.compute),
-                  communicates ? Milliseconds(p.exposed) : "", communicates ? Milliseconds(p.busy) : "",
-                  p.staleness_mean >= 0 ? absl::StrFormat("%.1f", p.staleness_mean) : "", limit});
-    const std::optional<double> most = row.uneven_share();
-    if (!most) continue;
-    const auto part = [&](const char* name, double share, int workers) {
-      const double samples_per_s = share * p.samples_per_s;
-      const double step_s = workers * report.predictor->workload().batch / samples_per_s;
-      text += line({Tr(name, absl::StrFormat("%.0f", 100 * share)), "", absl::StrCat(workers),
-                    Count(samples_per_s), "", "", Milliseconds(step_s), "", "", "", "", ""});
-    };
-    part(TrNoop("- one worker: $0%"), *most, 1);
-    part(TrNoop("- others: $0%"), 1 - *most, row.point.workers - 1);
-  }
   return text;
 }
 
@@ -474,7 +403,7 @@ std::string PredictText(const PredictReport& report) {
               report.predictor->buckets(), workload.batch, tenths(workload.forward_ms),
               tenths(workload.backward_ms), workload.device, ClusterText(report.cluster)),
            "");
-  absl::StrAppend(&text, "\n", TableText(report), "\n",
+  absl::StrAppend(&text, "\n", PredictTable(report), "\n",
                   Wrap(Tr("Times are ms of a worker's mean step. range: contains at least 9 of 10 published "
                           "runs that were withheld from the fit. It is wider if extrapolated: links 10% "
                           "slower with twice the latency to 10% faster with half of it. limited by: the "

@@ -71,6 +71,9 @@ std::optional<PredictionVerdict> VerdictOf(const PredictReport& report);
 // The row's summary columns (summarise.h), with basis "simulated".
 std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow& row);
 
+// A line for each row.
+std::string PredictTable(const PredictReport& report);
+
 // The case, the table, the findings, and the verdict.
 std::string PredictText(const PredictReport& report);
 
