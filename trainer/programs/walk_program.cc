@@ -274,12 +274,12 @@ class Runner {
     std::string text = "actions wait for each other: ";
     const auto name = [&](int of) { return absl::StrCat("rank ", rank_[of], "'s ", ToText(ActionOf(of))); };
     text += name(node);
-    constexpr int kMostNamed = 6;
+    constexpr int kMaxNamed = 6;
     int named = 0;
-    for (int at = waits_for.at(node); ++named <= kMostNamed; at = waits_for.at(at)) {
+    for (int at = waits_for.at(node); ++named <= kMaxNamed; at = waits_for.at(at)) {
       absl::StrAppend(&text, " for ", name(at));
       if (at == node) break;
-      if (named == kMostNamed) text += " ...";
+      if (named == kMaxNamed) text += " ...";
     }
     return absl::InvalidArgumentError(absl::StrCat("program ", program_.name, ": ", text));
   }

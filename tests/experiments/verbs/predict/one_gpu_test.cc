@@ -11,16 +11,17 @@ namespace {
 TEST(OneGpu, IsExceededByMoreWorkersUnlessAFlagAllowsIt) {
   CompareOptions asked;
   asked.training.device = "auto";
-  CompareOptions cuda = asked, cpu = asked, one = asked, crowded = asked, replayed = asked, simulated = asked;
-  cuda.training.device = crowded.training.device = "cuda";
+  CompareOptions cuda = asked, cpu = asked, one = asked, oversubscribed = asked, replayed = asked,
+                 simulated = asked;
+  cuda.training.device = oversubscribed.training.device = "cuda";
   cpu.training.device = "cpu";
   one.workers = {1};
-  crowded.training.oversubscribe = true;
+  oversubscribed.training.oversubscribe = true;
   replayed.training.workload = "resnet50";
   simulated.training.clock = "virtual";
   for (const CompareOptions& options : {asked, cuda}) EXPECT_TRUE(GoesBeyondOneGpu(options, 1));
   for (const int gpus : {0, 2}) EXPECT_FALSE(GoesBeyondOneGpu(asked, gpus));
-  for (const CompareOptions& options : {cpu, one, crowded, replayed, simulated}) {
+  for (const CompareOptions& options : {cpu, one, oversubscribed, replayed, simulated}) {
     EXPECT_FALSE(GoesBeyondOneGpu(options, 1));
   }
 }
