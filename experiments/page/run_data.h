@@ -6,7 +6,7 @@
 //   one_launch       whether these are the records of one launch, without a manifest
 //   missing          [{file, why}]
 //   manifest, summary          as in the folder, or null
-//   table            TableJson (runs/run_files.h), or null
+//   table            TableJson (run_folder/run_files.h), or null
 //   runs_csv, curves_csv, bench_csv    texts, at most csv_lines lines each
 //   findings, findings_zh      sentences in English and in Chinese
 //   predicted, predicted_zh    the text of a prediction, or empty
