@@ -92,7 +92,8 @@ TEST_F(OneProcessTest, ARankThatFailsIsNamedAndEndsAll) {
         processes, absl::StrCat("--model mlp-small --data synthetic --steps 1000000 --timeout 40 --strategy ",
                                 strategy, " --ranks_per_process 3 --record ", Folder("records")));
     EXPECT_TRUE(WaitForAll(ones));
-    EXPECT_THAT(ones.back()->errors(), Has(absl::StrCat("trainer: rank ", last, ": cannot write ")))
+    // Another rank of the process may be the first to end, because of this one.
+    EXPECT_THAT(ones.back()->errors(), Has("trainer: rank ", absl::StrCat("rank ", last, ": cannot write ")))
         << ones.back()->Story();
     for (const auto& one : ones) EXPECT_THAT(one->Story(), Has("exit code 1\n"));
   }

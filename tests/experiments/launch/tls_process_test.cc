@@ -115,7 +115,7 @@ TEST_F(TlsProcess, RanksThatMeetInAFileSayThatTheirTlsDiffers) {
   }
   EXPECT_TRUE(WaitForAll(ranks));
   for (const auto& rank : ranks) {
-    EXPECT_THAT(rank->errors(), Has("rank 1 was started with --tls=auto, rank 0 with none of these"));
+    EXPECT_THAT(rank->errors(), Has("; give --tls to all processes of the job, or omit it for all"));
   }
   EXPECT_THAT(ranks[0]->errors(), ContainsRegex("rank 1 at .* was started with another --tls"));
 }
