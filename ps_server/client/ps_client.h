@@ -184,8 +184,8 @@ std::unique_ptr<OneServerClient> MakeGrpcPsClient(const std::string& address, Gr
 
 // One client of several servers, each with a slice of every bucket (sharding.h). An exchange goes to all
 // servers at once; `done` runs when the last has answered, on that client's thread. Each server keeps its own
-// versions and staleness: a result has the lowest version, the highest staleness, and the staleness of each
-// server. Errors name the server; the first one ends the sessions with all.
+// versions and staleness: a result has the version of the first, the highest staleness, and the staleness of
+// each server. Errors name the server; the first one ends the sessions with all.
 //
 // The servers do not know each other. Each worker relays what one server decides for all: which gradients are
 // in a step (backup workers), the norm of the whole gradient, the step to which a synchronous job goes back.

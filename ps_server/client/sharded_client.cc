@@ -202,13 +202,11 @@ void ShardedClient::Arrived(int server, const Part& part, absl::StatusOr<Exchang
       ExchangeResult& all = joint.result;
       all.dropped = result->dropped;
       all.went_back = all.went_back || result->went_back;
-      // A dropped worker continues with the first server's version: the others' weights may be newer.
-      if (result->dropped ? server == 0 : !joint.any || result->version < all.version) {
-        all.version = result->version;
-      }
+      // Each push has one version of the first server, by which asynchronous workers count their steps and a
+      // dropped one continues; the others' weights may be newer.
+      if (server == 0) all.version = result->version;
       all.staleness = std::max(all.staleness, result->staleness);
       all.server_staleness[static_cast<size_t>(server)] = result->staleness;
-      joint.any = true;
     }
     if (--joint.left > 0) return;
     if (joint.failure.ok()) {

@@ -48,7 +48,6 @@ class ShardedClient : public PsClient, public RowClient {
     const Done done;
     Mutex mutex;
     size_t left ABSL_GUARDED_BY(mutex);
-    bool any ABSL_GUARDED_BY(mutex) = false;
     ExchangeResult result ABSL_GUARDED_BY(mutex);
     absl::Status failure ABSL_GUARDED_BY(mutex);
   };
