@@ -118,7 +118,7 @@ class Commands(unittest.TestCase):
 
     def commands(self):
         """Of all files: the verb and the words after it."""
-        for file in sorted(LAUNCH.iterdir()):
+        for file in sorted(path for path in LAUNCH.iterdir() if path.is_file()):
             text = file.read_text()
             if file.suffix == ".sbatch":
                 for line in re.findall(r"^#   sbatch .*?slurm-gpu\.sbatch (.*)$", text, re.MULTILINE):

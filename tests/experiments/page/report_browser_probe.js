@@ -134,7 +134,7 @@ async function visit() {
   seen.guess_chinese = textOf('guess-said');
   element('theme').click();
   seen.svg_bytes = [...document.querySelectorAll('figure[id] svg')].filter((svg) => !svg.closest('.legend')).map((svg) => svgText(svg).length);
-  seen.untranslated = Object.entries(TEXTS).filter(([, pair]) => pair.length !== 2 || !pair[0] || !pair[1]).map(([key]) => key);
+  seen.untranslated = Object.keys(TEXTS).filter((key) => !TEXTS[key] || !DATA.texts[key]);
   // A text that is missing shows its key.
   seen.wordless = [...document.querySelectorAll('#main *, nav *, header *')].filter((found) => !found.closest('table, pre, [lang]') && !found.children.length)
     .map((found) => found.textContent).filter((text) => /^[a-z]+_[a-z_]+$/.test(text));
