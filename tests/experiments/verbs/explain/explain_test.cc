@@ -179,7 +179,8 @@ TEST(ExplainTest, UnknownNamesListTheKnownOnes) {
 
 TEST(ExplainProgramTest, DrawsATimelineAndStatesWhatIsInFlight) {
   const std::string text = ExplainProgram("1f1b", 2, 2).value();
-  EXPECT_THAT(text, HasSubstr("\n  rank 0   F0 F1 .  .  B0 B0 .  B1 B1\n  rank 1   .  F0 B0 B0 F1 B1 B1 .  .\n"));
+  EXPECT_THAT(text,
+              HasSubstr("\n  rank 0   F0 F1 .  .  B0 B0 .  B1 B1\n  rank 1   .  F0 B0 B0 F1 B1 B1 .  .\n"));
   EXPECT_THAT(text,
               HasSubstr("Bubble, the part of the step in which a rank computes nothing: 33.3% on average."));
 }
