@@ -6,6 +6,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
+export PSRING_LANG=en  # whatever the locale
 
 all=
 case ${1:-} in
