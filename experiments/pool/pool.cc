@@ -133,7 +133,9 @@ const Json* FindFigures(const ParsedRun& run, const RowKey& key) {
 
 // Why `run` cannot be pooled with `first`.
 std::optional<LeftOut> Difference(const ParsedRun& first, const ParsedRun& run) {
-  for (const auto& [key, figures] : run.rows) {
+  for (const auto& row : run.rows) {
+    const auto& key = row.first;
+    const auto& figures = row.second;
     const Json* const other = FindFigures(first, key);
     if (other == nullptr)
       return Because(run.name, [&] {
