@@ -9,8 +9,8 @@
 namespace psring {
 
 // Lines of at most 110 characters; without the timeline where it is wider, and without the table of more than
-// kMaxPlayed ranks. Pure. Errors: those of FindProgram and MakeProgram. A program for one rank has one,
-// whatever `ranks` is.
+// kMaxPlayed ranks. Pure. Errors: those of FindStepProgram and MakeStepProgram. A program for one rank has
+// one, whatever `ranks` is.
 absl::StatusOr<std::string> ExplainProgram(const std::string& name, int ranks, int micro_batches,
                                            const ProgramTable& rows = ProgramRows());
 
