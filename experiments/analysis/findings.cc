@@ -77,6 +77,16 @@ void AddCosts(const std::vector<SummaryRow>& rows, std::vector<std::string>& fin
   }
 }
 
+void AddShards(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+  const auto shards = [](const SummaryRow& row) { return row.configuration.strategy.shards_updates; };
+  const auto found = std::ranges::find_if(rows, shards);
+  if (found == rows.end()) return;
+  findings.push_back(
+      Tr("$0 is a parameter server without a server process, with one shard per worker: of N workers each "
+         "updates 1/N of the weights and has 1/N of the optimizer's state. It sends the bytes of ring.",
+         found->configuration.strategy.name));
+}
+
 // Compares every all-reduce strategy with every server strategy that computes the same updates. `hybrid` is
 // both.
 void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
@@ -387,6 +397,7 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
   AddBytes(rows, findings);
   AddDerivedBytes(rows, findings);
   AddStalenessFindings(rows, findings);
+  AddShards(rows, findings);
   add(WaitingFindings(timed));
   add(RateFindings(rows));
   AddAccuracy(rows, findings);

@@ -22,6 +22,7 @@ Training::~Training() {
   row_strategy_.reset();
   strategy_ = {};
   compute_.reset();
+  if (registers_weights()) worker_.registered->push_back(std::move(sent_weights()));
   // The server may have them open until the client is destroyed.
   if (worker_.registered == nullptr || worker_.client == nullptr) return;
   if (worker_.device.gpu() < 0 || worker_.client->status().payload != "cuda_ipc") return;

@@ -42,6 +42,13 @@ class Training {
   absl::Status MakeReplicas(const ModelRow& row, Precision precision, int max_batch);
   absl::Status Allocate(int max_batch);
   absl::Status AllocateGradient(size_t bytes);
+  absl::Status Register(const Buffer& memory);
+  bool group_shares() const { return worker_.group != nullptr && worker_.registered != nullptr; }
+  // If the group sends weights: it gets the memory in which it sees them.
+  bool registers_weights() const { return group_shares() && strategy_row_.shards_updates; }
+  Buffer& sent_weights() {
+    return host_weights_.data() != nullptr && !worker_.group->info().on_gpu ? host_weights_ : weights_;
+  }
   absl::Status PlanBucketsByTrial();
   absl::Status MakeStrategy();
   std::string OnGpu(const Buffer& memory) const;
@@ -99,6 +106,7 @@ class Training {
   absl::StatusOr<TrainingCheckpoint> ReadState(bool& is_of_step);
   absl::Status SaveCheckpoint(const Moment& moment);
   absl::Status CheckpointIfDue(int64_t before);
+  absl::Status StopTogether(const Moment& end, bool saves);
   absl::Status LastCheckpoint();
 
   // training_records.cc

@@ -61,6 +61,18 @@ class Residuals {
   ~Residuals() = default;
 };
 
+// Each rank has only a part of the optimizer's state, so that all ranks make a checkpoint together.
+class ShardedState {
+ public:
+  // By every rank except 0, between two steps, while rank 0 is in SyncStrategy::Save: sends this rank's part.
+  virtual absl::Status SendState() = 0;
+  // By every rank after the same step: what rank 0 gives for `stops`.
+  virtual absl::StatusOr<bool> Rank0Stops(bool stops) = 0;
+
+ protected:
+  ~ShardedState() = default;
+};
+
 // A strategy with its capabilities; null: it does not have them.
 struct Strategy {
   std::unique_ptr<SyncStrategy> sync;
@@ -68,6 +80,7 @@ struct Strategy {
   BucketOrder* order = nullptr;
   StrategyBarrier* barrier = nullptr;
   Residuals* residuals = nullptr;
+  ShardedState* sharded = nullptr;
 };
 
 }  // namespace psring

@@ -87,6 +87,14 @@ TEST(Findings, NameWorkersThatMakeMostOfTheSamples) {
                             "the sum of the other workers' rates divided by the worker's own"));
 }
 
+TEST(Findings, SayWhatZero1Is) {
+  const auto findings = [](const char* strategy) {
+    return absl::StrJoin(Findings({TimedRow(strategy, 4, 100)}, std::nullopt, 4), "\n");
+  };
+  EXPECT_THAT(findings("zero1"), Has("zero1 is a parameter server without a server process"));
+  EXPECT_THAT(findings("ring"), Lacks("server process"));
+}
+
 TEST(Table, MarksRowsWhoseWorkersPushOneSum) {
   SummaryRow separate = Row("ring", 4, {100, 101}), together = Row("ps-sync", 4, {100, 101});
   EXPECT_THAT(Table({separate}), Lacks("/push"));

@@ -167,7 +167,8 @@ TEST(AllReduceStrategy, TracesTheRoundsOfItsFirstSteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, SynchronousStrategy,
-                         testing::Combine(testing::Values("ring", "star", "ps-sync"), testing::Range(1, 5)),
+                         testing::Combine(testing::Values("ring", "star", "ps-sync", "zero1"),
+                                          testing::Range(1, 5)),
                          [](const auto& info) {
                            std::string name =
                                absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param));
@@ -222,7 +223,7 @@ TEST_P(AsynchronousStrategy, EachPushIsAnUpdateAndCollectReturnsAll) {
 INSTANTIATE_TEST_SUITE_P(Workers, AsynchronousStrategy, testing::Range(1, 5));
 
 TEST(Abort, EndsAWaitingStrategy) {
-  for (const std::string strategy : {"ring", "star", "ps-sync"}) {
+  for (const std::string strategy : {"ring", "star", "ps-sync", "zero1"}) {
     const Job job(strategy, 2);
     Rank& waiting = *job.ranks[0];
     absl::Status finished;
@@ -322,9 +323,12 @@ TEST(Registry, AnUnknownNameSuggestsTheNearest) {
                {"backup", "psring calls it 'ps-backup:B'"},
                {"DataParallel", "psring calls it 'data-parallel'"},
                {"parallax", "psring calls it 'hybrid'"},
-               {"fsdp", "psring has nothing like it; the nearest is 'ring'"},
-               {"deepspeed", "psring has nothing like it; the nearest is 'ring'"},
-               {"zero3", "psring has nothing like it; the nearest is 'ring'"},
+               {"megatron", "psring has nothing like it; the nearest is 'ring'"},
+               {"ZeRO", "psring calls it 'zero1'"},
+               {"ZeroRedundancyOptimizer", "psring calls it 'zero1'"},
+               {"fsdp", "psring has nothing like it; the nearest is 'zero1'"},
+               {"deepspeed", "psring has nothing like it; the nearest is 'zero1'"},
+               {"zero3", "psring has nothing like it; the nearest is 'zero1'"},
                {"hybird", "did you mean 'hybrid'?"}};
   for (const auto& [name, says] : cases) EXPECT_THAT(ErrorOf(name), Has(says));
   EXPECT_TRUE(FindStrategy("ring")->uses_group);
@@ -334,8 +338,8 @@ TEST(Registry, AnUnknownNameSuggestsTheNearest) {
 TEST(Registry, WhatIsGivenIsNotSuggested) {
   EXPECT_EQ(ErrorOf("horovod", {"ring", "horovod"}),
             "unknown strategy 'horovod'; psring calls it 'ring', which is given, too; omit 'horovod'");
-  EXPECT_EQ(ErrorOf("fsdp", {"ring", "fsdp"}),
-            "unknown strategy 'fsdp'; psring has nothing like it; the nearest is 'ring', which is given, "
+  EXPECT_EQ(ErrorOf("fsdp", {"zero1", "fsdp"}),
+            "unknown strategy 'fsdp'; psring has nothing like it; the nearest is 'zero1', which is given, "
             "too; omit 'fsdp'");
   EXPECT_THAT(ErrorOf("rign", {"ring", "rign"}), Lacks("did you mean 'ring'"));
   EXPECT_THAT(ErrorOf("ps-spp:2", {"ps-ssp:1", "ps-spp:2"}), Lacks("'ps-ssp:K'?"));
