@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "common/device_factory/make_ops.h"
+#include "common/kernels/reduce.h"
 
 namespace psring {
 

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/kernels/reduce.h"
 #include "common/ops/ops.h"
 #include "ring_worker/groups/process_group.h"
 #include "trainer/strategies/error_feedback.h"
