@@ -70,6 +70,10 @@ class Model {
 
   virtual const ParameterLayout& parameters() const = 0;
 
+  // By layer: the elements of the gradient that are complete once backward, which begins with the last layer,
+  // has passed it. Together they are all elements. A model may count several layers as one.
+  virtual std::vector<ReadyRange> CompleteAfterLayers() const = 0;
+
   // From `seed`, on the host; the same on every machine.
   virtual std::vector<float> InitialWeights(uint64_t seed) const = 0;
 
@@ -93,10 +97,14 @@ class Model {
   // Gradients (sums over the batch's predictions) of the last Forward with `activations`, in training mode,
   // into `gradient`.
   // The gradient of the outputs is in the place of the outputs: written by Forward, or by the caller of
-  // Outputs. `ready` gets every element once, in ranges of whole tensors, in the same order in every step.
+  // Outputs. `ready` gets the ranges of CompleteAfterLayers that have elements, those of the last layer
+  // first.
   virtual absl::Status Backward(const ModelState& state, const Batch& batch, Activations& activations,
                                 Span gradient, Stream& stream, const GradientReady& ready) = 0;
 };
+
+// The model's tensors in the order in which backward completes their gradients.
+std::vector<int> TensorsByReadiness(const Model& model);
 
 // The parameters without weight decay: biases and the weights of normalizations, which have one dimension.
 std::vector<ParameterRange> WithoutDecay(const ParameterLayout& layout);

@@ -60,6 +60,14 @@ Network::Network(Builder parts, Ops& ops)
   }
 }
 
+std::vector<ReadyRange> Network::CompleteAfterLayers() const {
+  std::vector<ReadyRange> complete(parts_.layers_.size());
+  for (size_t l = 0; l < complete.size(); ++l) {
+    if (completes_[l]) complete[l] = parts_.places_[l].traits->parameters;
+  }
+  return complete;
+}
+
 std::vector<float> Network::InitialWeights(uint64_t seed) const {
   std::vector<float> weights(parts_.layout_.count());
   Random random(seed, /*stream=*/4);

@@ -42,6 +42,7 @@ class Network : public Model {
   };
 
   const ParameterLayout& parameters() const override { return parts_.layout_; }
+  std::vector<ReadyRange> CompleteAfterLayers() const override;
   std::vector<float> InitialWeights(uint64_t seed) const override;
   absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const override;
   absl::Status Forward(const ModelState& state, const Batch& batch, Activations& activations,

@@ -84,6 +84,16 @@ class ReplayedModel : public Model {
 
   const ParameterLayout& parameters() const override { return layout_; }
 
+  // Layer 0 is what follows the last tensor.
+  std::vector<ReadyRange> CompleteAfterLayers() const override {
+    std::vector<ReadyRange> complete(1 + layout_.tensors().size());
+    for (size_t i = 0; i < place_.size(); ++i) {
+      const Tensor& tensor = layout_.tensors()[static_cast<size_t>(place_[i])];
+      complete[place_.size() - i] = {tensor.first, tensor.count};
+    }
+    return complete;
+  }
+
   std::vector<float> InitialWeights(uint64_t) const override { return std::vector<float>(layout_.count()); }
 
   absl::StatusOr<Activations> NewActivations(int max_batch, Keep, Device&) const override {

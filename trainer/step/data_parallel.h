@@ -45,6 +45,8 @@ class DataParallel : public Model {
       const std::function<absl::StatusOr<Parts>()>& make);
 
   const ParameterLayout& parameters() const override { return replicas_[0].parts.model->parameters(); }
+  // The gradients of all replicas are added at the end.
+  std::vector<ReadyRange> CompleteAfterLayers() const override { return {{0, parameters().count()}}; }
   std::vector<float> InitialWeights(uint64_t seed) const override {
     return replicas_[0].parts.model->InitialWeights(seed);
   }

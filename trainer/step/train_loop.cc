@@ -89,7 +89,6 @@ absl::StatusOr<int64_t> Training::Start() {
   PSRING_RETURN_IF_ERROR(StartTables());
   loaded_ = {};
   residual_ = {};
-  if (!resume_.ready_order.empty()) PSRING_RETURN_IF_ERROR(RebuildBuckets(resume_.ready_order));
   return first;
 }
 
@@ -198,10 +197,6 @@ absl::Status Training::Finish(int64_t step, int64_t done_before, StepRecord reco
     return AtStep(step, absl::OutOfRangeError("training diverged: the loss is not finite; a lower --lr or "
                                               "--momentum may help"));
   }
-  if (!has_rebuilt_) {
-    const std::vector<int> order = TensorsInOrder(model_->parameters(), gradient_pass_->order());
-    if (absl::Status rebuilt = RebuildBuckets(order); !rebuilt.ok()) return AtStep(step, rebuilt);
-  }
   if (options_.check_replicas) {
     PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());
     record.weights_hash = HashBytes(weights.data, weights.bytes());
@@ -217,22 +212,6 @@ absl::Status Training::Finish(int64_t step, int64_t done_before, StepRecord reco
   worker_.on_step(record);
   worker_.on_progress(done, plan_.total_steps(), record.loss);
   return worker_.objection();
-}
-
-// `order`: in which backward made gradients ready in the first step, of this run or the resumed one.
-absl::Status Training::RebuildBuckets(std::vector<int> order) {
-  has_rebuilt_ = true;
-  const ParameterLayout& layout = model_->parameters();
-  result_.ddp.has_rebuilt_buckets = strategy_.order != nullptr;
-  if (strategy_.order != nullptr) PSRING_RETURN_IF_ERROR(strategy_.order->Agree(order));
-  for (const int tensor : order) {
-    result_.ddp.ready_order.push_back(layout.tensors()[static_cast<size_t>(tensor)].name);
-  }
-  if (strategy_.order == nullptr) return absl::OkStatus();
-  buckets_ = PlanBuckets(layout, order, BucketSizesOf(options_));
-  result_.ddp.rebuilt_bucket_bytes = BytesOf(buckets_);
-  strategy_.order->Rebuild(buckets_);
-  return absl::OkStatus();
 }
 
 // Steps from `step` on are repeated and count once.

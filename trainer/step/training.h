@@ -42,7 +42,7 @@ class Training {
   absl::Status MakeReplicas(const ModelRow& row, Precision precision, int max_batch);
   absl::Status Allocate(int max_batch);
   absl::Status AllocateGradient(size_t bytes);
-  absl::Status PlanBucketsByTrial();
+  void PlanBucketsByReadiness();
   absl::Status MakeStrategy();
   std::string OnGpu(const Buffer& memory) const;
   const std::vector<Bucket>& pushed_buckets() const { return counting_.empty() ? buckets_ : counting_; }
@@ -75,7 +75,6 @@ class Training {
   absl::Status PrefetchNext();
   absl::Status Advance(int64_t step, const StepReport& report);
   absl::Status Finish(int64_t step, int64_t done_before, StepRecord record);
-  absl::Status RebuildBuckets(std::vector<int> order);
   void RemoveRecordsFrom(int64_t step);
 
   // training_checkpoints.cc
@@ -146,7 +145,6 @@ class Training {
   std::optional<DistributedSampler> sampler_;
   std::optional<TrainingClock> clock_;
   bool is_measuring_ = false;  // passed the barrier before the first measured step
-  bool has_rebuilt_ = false;   // bucket order is final
 
   ResumePlan resume_;
   TrainingCheckpoint loaded_;    // until Start

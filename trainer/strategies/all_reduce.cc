@@ -72,13 +72,12 @@ class WireCodec {
   std::optional<ErrorFeedback> feedback_;
 };
 
-class AllReduceStrategy : public SyncStrategy, public StepRecording, public BucketOrder, public Residuals {
+class AllReduceStrategy : public SyncStrategy, public StepRecording, public Residuals {
  public:
   AllReduceStrategy(const StrategyContext& context, LocalUpdate update, std::unique_ptr<Ops> lane_ops,
                     WireCodec codec)
       : context_(context),
         group_(*context.group),
-        buckets_(context.buckets),
         staging_(context.device, group_),
         codec_(std::move(codec)),
         update_(std::move(update)),
@@ -114,8 +113,8 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
     // The lane writes into them, so they must not move.
     if (!info.is_repeated) {
       records_.clear();
-      records_.reserve(buckets_.size());
-      updated_ns_.assign(buckets_.size(), 0);
+      records_.reserve(context_.buckets.size());
+      updated_ns_.assign(context_.buckets.size(), 0);
     }
     rounds_.clear();
     if (auto* const group = dynamic_cast<RoundRecording*>(&group_)) {
@@ -159,21 +158,6 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
   }
   absl::Status Collect(Span weights) override { return update_.CopyWeights(weights, *lane_); }
   void Abort(absl::Status why) override { group_.Abort(std::move(why)); }
-
-  // Indices are sent as float32, which is exact up to 2^24 tensors.
-  absl::Status Agree(std::vector<int>& ready) override {
-    PSRING_ASSIGN_OR_RETURN(const Buffer memory, context_.device.Allocate(ready.size() * sizeof(float)));
-    PSRING_ASSIGN_OR_RETURN(const Buffer host_side, AllocateHostSide(context_.device, memory));
-    const HostView order = HostView::Of(memory, host_side);
-    std::copy(ready.begin(), ready.end(), order.host.floats());
-    if (staging_.in_place()) order.Upload(*lane_);
-    PSRING_RETURN_IF_ERROR(group_.Broadcast(staging_.Seen(order), /*root=*/0, *lane_));
-    if (staging_.in_place()) order.Download(*lane_);
-    PSRING_RETURN_IF_ERROR(lane_->Synchronize());
-    std::copy_n(order.host.floats(), ready.size(), ready.begin());
-    return absl::OkStatus();
-  }
-  void Rebuild(std::vector<Bucket> buckets) override { buckets_ = std::move(buckets); }
 
   ConstSpan ResidualBefore(int64_t step) const override { return codec_.feedback().Before(step); }
 
@@ -245,7 +229,7 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
     PSRING_ASSIGN_OR_RETURN(const double factor, update_.ClippingFactor());
     int64_t begin = 0, end = 0;
     outside().Stamp(begin);
-    for (const Bucket& bucket : buckets_) update_.Apply(bucket, *lane_ops_, outside(), factor);
+    for (const Bucket& bucket : context_.buckets) update_.Apply(bucket, *lane_ops_, outside(), factor);
     outside().Stamp(end);
     PSRING_RETURN_IF_ERROR(outside().Synchronize());
     AddSpan(SpanKind::kOptimizer, -1, begin, end);
@@ -274,7 +258,6 @@ class AllReduceStrategy : public SyncStrategy, public StepRecording, public Buck
 
   const StrategyContext context_;
   ProcessGroup& group_;
-  std::vector<Bucket> buckets_;
   const Staging staging_;
   WireCodec codec_;
   LocalUpdate update_;
@@ -305,7 +288,7 @@ absl::StatusOr<Strategy> MakeAllReduce(const StrategyContext& context) {
   const bool rounds = codec.rounds();
   auto made =
       std::make_unique<AllReduceStrategy>(context, std::move(update), std::move(ops), std::move(codec));
-  Strategy strategy{.order = made.get()};
+  Strategy strategy;
   if (context.records_steps) strategy.recording = made.get();
   if (rounds) strategy.residuals = made.get();
   strategy.sync = std::move(made);

@@ -50,7 +50,7 @@ TEST(GpuLimits, GraphsAreLaunchedFromTheSecondStep) {
   }
 }
 
-// The first step allocates memory; after it ranks agree on the order of buckets.
+// The first step allocates memory.
 TEST(GpuLimits, OnlyTheFirstStepAllocates) {
   for (const auto& [strategy, workers] :
        {std::pair("single", 1), std::pair("ring", 2), std::pair("star", 3), std::pair("ps-sync", 2)}) {
