@@ -138,7 +138,7 @@ absl::StatusOr<bool> Training::AwaitBarrier() {
   return false;
 }
 
-// Draws samples, computes their gradient, synchronizes and updates.
+// Draws samples, pulls their rows, runs the program, and finishes what it has begun: sums and updates.
 absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   PSRING_RETURN_IF_ERROR(KeepBuffers(step));
   const int64_t begin_ns = worker_.trace.Now();
@@ -149,11 +149,11 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
                       .machine_samples = drawn.machine_samples,
                       .global_samples = drawn.global_samples,
                       .global_samples_before = clock_->samples(),
-                      .is_repeated = gradient_pass_->Repeats(drawn.batches.size(), drawn.global_samples)};
+                      .is_repeated = executor_->Repeats(drawn.global_samples)};
 
   PSRING_RETURN_IF_ERROR(PullRows(step, drawn));
   PSRING_RETURN_IF_ERROR(strategy_.sync->BeginStep(info));
-  PSRING_RETURN_IF_ERROR(gradient_pass_->Compute(worker_.data.train, drawn, info, step + sample_shift_));
+  PSRING_RETURN_IF_ERROR(executor_->Run(worker_.data.train, drawn, info, step + sample_shift_));
   PSRING_RETURN_IF_ERROR(PrefetchNext());  // FinishStep waits for the GPU
   PSRING_RETURN_IF_ERROR(PushRows(info));
   PSRING_ASSIGN_OR_RETURN(StepReport report, strategy_.sync->FinishStep());

@@ -16,7 +16,7 @@
 #include "trainer/step/compute_delay.h"
 #include "trainer/step/data_parallel.h"
 #include "trainer/step/evaluation.h"
-#include "trainer/step/gradient_pass.h"
+#include "trainer/step/executor.h"
 #include "trainer/step/loss_history.h"
 #include "trainer/step/train_loop.h"
 #include "trainer/step/training_clock.h"
@@ -141,7 +141,7 @@ class Training {
   std::unique_ptr<RowStrategy> row_strategy_;
   std::optional<TouchedRows> rows_, evaluated_rows_;
   std::optional<ComputeDelay> delay_;
-  std::unique_ptr<GradientPass> gradient_pass_;
+  std::unique_ptr<Executor> executor_;
   std::optional<DistributedSampler> sampler_;
   std::optional<TrainingClock> clock_;
   bool is_measuring_ = false;  // passed the barrier before the first measured step

@@ -64,20 +64,20 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
         "this device is ",
         worker.device.name()));
   }
-  PSRING_ASSIGN_OR_RETURN(t.gradient_pass_, GradientPass::Create(options, {.device = worker.device,
-                                                                           .compute = *t.compute_,
-                                                                           .ops = *t.ops_,
-                                                                           .model = *t.model_,
-                                                                           .activations = t.activations_,
-                                                                           .batches = *t.batches_,
-                                                                           .delay = *t.delay_,
-                                                                           .strategy = t.strategy_,
-                                                                           .buckets = t.buckets_,
-                                                                           .weights = t.weights_.span(),
-                                                                           .gradient = t.gradient_.device,
-                                                                           .buffers = t.buffers_.span(),
-                                                                           .statistics = t.statistics(),
-                                                                           .rows = t.rows()}));
+  PSRING_ASSIGN_OR_RETURN(t.executor_, Executor::Create(options, {.device = worker.device,
+                                                                  .compute = *t.compute_,
+                                                                  .ops = *t.ops_,
+                                                                  .model = *t.model_,
+                                                                  .activations = t.activations_,
+                                                                  .batches = *t.batches_,
+                                                                  .delay = *t.delay_,
+                                                                  .strategy = t.strategy_,
+                                                                  .buckets = t.buckets_,
+                                                                  .weights = t.weights_.span(),
+                                                                  .gradient = t.gradient_.device,
+                                                                  .buffers = t.buffers_.span(),
+                                                                  .statistics = t.statistics(),
+                                                                  .rows = t.rows()}));
   return training;
 }
 
