@@ -161,7 +161,7 @@ TEST(WalkProgramTest, ATiedTensorIsAddedBeforeItsBucketIsReduced) {
 
 TEST(WalkProgramTest, OnlyUnitsWithoutWeightsAreNotReduced) {
   const StepProgram compute = MakeStepProgram(*FindStepProgram("single_stage"), 1, 2).value();
-  for (const std::vector<int>& ends : {std::vector<int>{2, 1}, {}}) {
+  for (const std::vector<int>& ends : {std::vector<int>{2, 1}, std::vector<int>{}}) {
     StepProgram program = LowerProgram(compute, {{3}, {ends}, {}}, {.norm = true}).value();
     EXPECT_EQ(ErrorOf(program), "");
     program.weightless.clear();
