@@ -32,7 +32,7 @@ absl::Status Training::PlanResumption() {
   }
   sequence_ = std::max(from.sequence, worker_.resume->sequence);
   resume_ = PlanResume(from, PositionAt(0, 0), sampler_->steps_per_epoch(), worker_.resume->has_optimizer,
-                       residuals, model_->parameters());
+                       residuals);
   updates_.optimizer.earlier_updates = resume_.earlier_updates;
   clock_->ResumeAt(resume_.step, resume_.samples, resume_.beyond);
   if (!resume_.worker_steps.empty()) {

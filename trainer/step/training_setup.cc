@@ -64,20 +64,20 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
         "this device is ",
         worker.device.name()));
   }
-  PSRING_ASSIGN_OR_RETURN(t.gradient_pass_, GradientPass::Create(options, {.device = worker.device,
-                                                                           .compute = *t.compute_,
-                                                                           .ops = *t.ops_,
-                                                                           .model = *t.model_,
-                                                                           .activations = t.activations_,
-                                                                           .batches = *t.batches_,
-                                                                           .delay = *t.delay_,
-                                                                           .strategy = t.strategy_,
-                                                                           .buckets = t.buckets_,
-                                                                           .weights = t.weights_.span(),
-                                                                           .gradient = t.gradient_.device,
-                                                                           .buffers = t.buffers_.span(),
-                                                                           .statistics = t.statistics(),
-                                                                           .rows = t.rows()}));
+  PSRING_ASSIGN_OR_RETURN(t.executor_, Executor::Create(options, {.device = worker.device,
+                                                                  .compute = *t.compute_,
+                                                                  .ops = *t.ops_,
+                                                                  .model = *t.model_,
+                                                                  .activations = t.activations_,
+                                                                  .batches = *t.batches_,
+                                                                  .delay = *t.delay_,
+                                                                  .strategy = t.strategy_,
+                                                                  .buckets = t.buckets_,
+                                                                  .weights = t.weights_.span(),
+                                                                  .gradient = t.gradient_.device,
+                                                                  .buffers = t.buffers_.span(),
+                                                                  .statistics = t.statistics(),
+                                                                  .rows = t.rows()}));
   return training;
 }
 
@@ -156,39 +156,26 @@ absl::Status Training::Allocate(int max_batch) {
   return absl::OkStatus();
 }
 
-// The order in which gradients become ready for one sample. A server keeps a version of each bucket, several
-// servers divide the buckets, and shards have optimizer state, so buckets are planned once, before this
-// worker joins.
-absl::Status Training::PlanBucketsByTrial() {
-  const std::vector<float> initial = model_->InitialWeights(options_.seed);
-  compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
-  PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(worker_.data.train, {0}, *compute_));
-  batches_->ClearScore(*compute_);
-  ModelState state{.weights = weights_.span()};
-  TouchedRows rows(model_->parameters(), worker_.data.train.spec());
-  if (!model_->parameters().tables().empty()) {
-    PSRING_RETURN_IF_ERROR(rows.Plan(worker_.data.train, {{0}}));
-    rows.ReadZeros();
-    state.rows = &rows;
-    state.lookups = &rows.batch(0);
-  }
-  PSRING_RETURN_IF_ERROR(model_->Forward(state, batch, activations_, batches_->score(), *compute_));
-  std::vector<ReadyRange> order;
-  PSRING_RETURN_IF_ERROR(model_->Backward(state, batch, activations_, gradient_.device, *compute_,
-                                          [&](ReadyRange range) { order.push_back(range); }));
-  PSRING_RETURN_IF_ERROR(compute_->Synchronize());
+// In the order in which backward completes gradients. DDP reports two plans, of which this is the second: it
+// first plans buckets in the declared order.
+void Training::PlanBucketsByReadiness() {
   const ParameterLayout& layout = model_->parameters();
-  buckets_ = PlanBuckets(layout, TensorsInOrder(layout, order), BucketSizesOf(options_));
-  return absl::OkStatus();
+  const std::vector<int> order = TensorsByReadiness(*model_);
+  const BucketSizes sizes = BucketSizesOf(options_);
+  buckets_ = PlanBuckets(layout, order, sizes);
+  if (buckets_.empty() && strategy_row_.counts_pushes()) counting_ = {CountingBucket()};
+  DdpFigures& ddp = result_.ddp;
+  for (const int tensor : order) {
+    ddp.ready_order.push_back(layout.tensors()[static_cast<size_t>(tensor)].name);
+  }
+  ddp.bucket_bytes = BytesOf(pushed_buckets());
+  ddp.has_rebuilt_buckets = strategy_row_.uses_group && worker_.world_size > 1;
+  if (!ddp.has_rebuilt_buckets) return;
+  ddp.rebuilt_bucket_bytes = std::exchange(ddp.bucket_bytes, BytesOf(PlanBuckets(layout, sizes)));
 }
 
 absl::Status Training::MakeStrategy() {
-  buckets_ = PlanBuckets(model_->parameters(), BucketSizesOf(options_));
-  if (strategy_row_.has_parameters_on_servers() || strategy_row_.shards_updates) {
-    PSRING_RETURN_IF_ERROR(PlanBucketsByTrial());
-  }
-  if (buckets_.empty() && strategy_row_.counts_pushes()) counting_ = {CountingBucket()};
-  result_.ddp.bucket_bytes = BytesOf(pushed_buckets());
+  PlanBucketsByReadiness();
   PSRING_ASSIGN_OR_RETURN(const DType wire, ParseDType(options_.wire));
   // NCCL advises against recordings by several ranks of one process.
   const bool group_records =

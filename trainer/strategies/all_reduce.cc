@@ -12,7 +12,7 @@ namespace {
 // Steps whose rounds are traced; more would fill the trace.
 constexpr int kStepsWithRounds = 100;
 
-class AllReduceStrategy : public GroupStrategy, public StepRecording, public BucketOrder {
+class AllReduceStrategy : public GroupStrategy, public StepRecording {
  public:
   AllReduceStrategy(const StrategyContext& context, Parts parts) : GroupStrategy(context, std::move(parts)) {}
   ~AllReduceStrategy() override { lane_.reset(); }
@@ -63,18 +63,6 @@ class AllReduceStrategy : public GroupStrategy, public StepRecording, public Buc
     return true;
   }
 
-  // Indices are sent as float32, which is exact up to 2^24 tensors.
-  absl::Status Agree(std::vector<int>& ready) override {
-    PSRING_ASSIGN_OR_RETURN(const Buffer memory, context_.device.Allocate(ready.size() * sizeof(float)));
-    PSRING_ASSIGN_OR_RETURN(const Buffer host_side, AllocateHostSide(context_.device, memory));
-    const HostView order = HostView::Of(memory, host_side);
-    std::copy(ready.begin(), ready.end(), order.host.floats());
-    PSRING_RETURN_IF_ERROR(staging_.BroadcastFromHost(order, *lane_));
-    PSRING_RETURN_IF_ERROR(lane_->Synchronize());
-    std::copy_n(order.host.floats(), ready.size(), ready.begin());
-    return absl::OkStatus();
-  }
-  void Rebuild(std::vector<Bucket> buckets) override { buckets_ = std::move(buckets); }
 
  private:
   // One bucket: encode, all-reduce, decode, update.
@@ -116,7 +104,7 @@ class AllReduceStrategy : public GroupStrategy, public StepRecording, public Buc
     PSRING_ASSIGN_OR_RETURN(const double factor, update_.ClippingFactor(update_.sum_of_squares()));
     int64_t begin = 0, end = 0;
     outside().Stamp(begin);
-    for (const Bucket& bucket : buckets_) update_.Apply(bucket, *lane_ops_, outside(), factor);
+    for (const Bucket& bucket : context_.buckets) update_.Apply(bucket, *lane_ops_, outside(), factor);
     outside().Stamp(end);
     PSRING_RETURN_IF_ERROR(outside().Synchronize());
     AddSpan(SpanKind::kOptimizer, -1, begin, end);
@@ -146,7 +134,7 @@ absl::StatusOr<Strategy> MakeAllReduce(const StrategyContext& context) {
   if (context.world_size == 1) return MakeNone(context);  // without the cost of a lane
   PSRING_ASSIGN_OR_RETURN(GroupStrategy::Parts parts, GroupStrategy::PartsOf(context));
   auto made = std::make_unique<AllReduceStrategy>(context, std::move(parts));
-  Strategy strategy{.order = made.get()};
+  Strategy strategy;
   if (context.records_steps) strategy.recording = made.get();
   if (made->rounds()) strategy.residuals = made.get();
   strategy.sync = std::move(made);

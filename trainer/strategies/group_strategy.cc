@@ -54,7 +54,6 @@ absl::StatusOr<GroupStrategy::Parts> GroupStrategy::PartsOf(const StrategyContex
 GroupStrategy::GroupStrategy(const StrategyContext& context, Parts parts)
     : context_(context),
       group_(*context.group),
-      buckets_(context.buckets),
       staging_(context.device, group_),
       codec_(std::move(parts.codec)),
       update_(std::move(parts.update)),
@@ -78,8 +77,8 @@ absl::Status GroupStrategy::BeginStep(const StepInfo& info) {
   // The lane writes into them, so they must not move.
   if (!info.is_repeated) {
     records_.clear();
-    records_.reserve(buckets_.size());
-    updates_.assign(buckets_.size(), {});
+    records_.reserve(context_.buckets.size());
+    updates_.assign(context_.buckets.size(), {});
   }
   update_.BeginNorm(outside());
   return BroadcastBuffers();

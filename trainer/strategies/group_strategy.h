@@ -87,7 +87,6 @@ class GroupStrategy : public SyncStrategy, public Residuals {
 
   const StrategyContext context_;
   ProcessGroup& group_;
-  std::vector<Bucket> buckets_;
   const Staging staging_;
   WireCodec codec_;
   LocalUpdate update_;
