@@ -8,6 +8,7 @@ from its floating-point operations (2 per multiply-add; backward costs twice for
 measured speed (common/workloads/devices.cc). Biases and normalization cost nothing and are ready with their layer.
 """
 import pathlib
+import re
 import sys
 
 V100_CONVOLUTIONS, V100_TRANSFORMERS = .574 * 15.7e12, .533 * 15.7e12  # FLOP/s; float32, devices.cc
@@ -193,6 +194,7 @@ def write(name):
     head = {"model": what, "device": "computed for V100, float32", "batch": batch, "sample": sample,
             "forward_ms": f"{total_ms / 3:.4f}", "backward_ms": f"{2 * total_ms / 3:.4f}",
             "flops_per_sample": f"{3 * net.forward():.6g}", "family": family,
+            **{"tokens_per_sample": count.replace(",", "") for count in re.findall(r"([\d,]+) tokens", what)},
             "source": f"sizes: {paper}; times computed by architectures.py from operations and a V100's measured speed",
             "licence": "MIT"}
     done = 0

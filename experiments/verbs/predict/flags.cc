@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
@@ -157,7 +158,7 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(what, "--strategies,--strategy", raw.strategies, "NAME,...",
       absl::StrCat("Comma-separated: all-reduces by algorithm (",
                    absl::StrJoin(AlgorithmsFor(Collective::kAllReduce), ", "),
-                   "), ps-sync, ps-async, ps-ssp:K, none [ring,ps-sync,ps-async]"));
+                   "), ps-sync, ps-async, ps-ssp:K, ps-backup:B, none [ring,ps-sync,ps-async]"));
   add(what, "--workers", raw.workers, "N,...",
       "Comma-separated, or a sequence such as 2,4,8,...,4096 [2,4,8,...,64]");
   add(what, "--servers", raw.servers, "S,...",
@@ -196,7 +197,7 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       absl::StrCat("Use the published computing speed of ", Names(MeasuredDevices()),
                    " [the recorded device]"));
   add(InHelpAll(what), "--compute_speedup", raw.compute_speedup, "X",
-      "How many times as fast as the recorded device [1]", RealNumber({}));
+      "How many times as fast as the recorded device, or as that of --device [1]", RealNumber({}));
   add(what, "--straggler", raw.straggler, "W:F,...", "Worker W (from 0) computes F times as long; or none",
       StragglersText());
   add(what, "--jitter_ms", raw.jitter_ms, "TIME",
@@ -276,22 +277,20 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
                      .command_line = command_line};
   if (raw.published) return flags;
   PSRING_ASSIGN_OR_RETURN(flags.workload, LoadWorkload(raw.workload.empty() ? "resnet50" : raw.workload));
-  double speedup = raw.compute_speedup;
   if (raw.batch > 0) {
     // The time per sample stays as recorded.
-    speedup *= double(flags.workload.batch) / raw.batch;
+    flags.workload = Faster(std::move(flags.workload), double(flags.workload.batch) / raw.batch);
     flags.workload.batch = raw.batch;
   }
   if (!raw.device.empty()) {
-    if (raw.compute_speedup != 1) {
-      return absl::InvalidArgumentError(Tr("--device sets the computing time; omit --compute_speedup"));
-    }
     absl::StatusOr<Workload> on = OnDevice(flags.workload, raw.device);
     if (!on.ok()) return Wrong("--device", on.status());
     flags.workload = *std::move(on);
-  } else {
-    flags.workload = Faster(std::move(flags.workload), speedup);
+    if (raw.compute_speedup != 1)
+      flags.workload.device =
+          absl::StrFormat("%g times as fast as %s", raw.compute_speedup, flags.workload.device);
   }
+  flags.workload = Faster(std::move(flags.workload), raw.compute_speedup);
   if (raw.partition_mb > 0) {
     flags.workload = InPieces(flags.workload, std::llround(raw.partition_mb * (1 << 20)));
   }

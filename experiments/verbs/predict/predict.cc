@@ -119,6 +119,7 @@ class PredictionRun {
     for (const PredictCase& point : cases) PSRING_RETURN_IF_ERROR(PredictRow(point));
     PSRING_RETURN_IF_ERROR(MatchServers(strategies));
     PSRING_RETURN_IF_ERROR(FindFastestBySize(strategies));
+    PSRING_RETURN_IF_ERROR(FindSufficientRate());
     display_.Clear();
     PSRING_ASSIGN_OR_RETURN(const RunFolder folder, RunFolder::Open(*claim));
     report_.run_id = manifest.run_id = folder.run_id();
@@ -174,6 +175,9 @@ class PredictionRun {
     PredictOptions options;
   };
   absl::StatusOr<Calibrated> CalibrationOf(const PredictCase& point) const {
+    return CalibrationOf(point, report_.cluster);
+  }
+  absl::StatusOr<Calibrated> CalibrationOf(const PredictCase& point, const Cluster& cluster) const {
     Calibrated it{
         .row = {.point = point,
                 .single_samples_per_s = flags_.workload.batch / (1e-3 * flags_.workload.compute_ms()),
@@ -181,8 +185,8 @@ class PredictionRun {
                               .rdma = flags_.rdma,
                               .point = point,
                               .options = flags_.options,
-                              .cluster = report_.cluster}},
-        .cluster = report_.cluster,
+                              .cluster = cluster}},
+        .cluster = cluster,
         .options = flags_.options};
     PredictedRow& row = it.row;
     if (flags_.system == "none" || !point.strategy.communicates()) return it;
@@ -214,12 +218,45 @@ class PredictionRun {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<Prediction> ExpectedOf(const PredictCase& point, const Cluster& cluster) const {
+    PSRING_ASSIGN_OR_RETURN(const Calibrated calibrated, CalibrationOf(point, cluster));
+    return Predictor(flags_.workload, calibrated.options).Predict(point, calibrated.cluster);
+  }
   absl::StatusOr<double> SecondsOf(const PredictCase& point) const {
-    PSRING_ASSIGN_OR_RETURN(const Calibrated calibrated, CalibrationOf(point));
-    PSRING_ASSIGN_OR_RETURN(
-        const Prediction prediction,
-        Predictor(flags_.workload, calibrated.options).Predict(point, calibrated.cluster));
+    PSRING_ASSIGN_OR_RETURN(const Prediction prediction, ExpectedOf(point, report_.cluster));
     return prediction.step;
+  }
+
+  // Assumes that faster links are never slower; bisection to 5%.
+  absl::Status FindSufficientRate() {
+    constexpr double kMostRate = 1e13;  // bytes/s
+    const std::optional<PredictionVerdict> verdict = VerdictAt(report_, MostWorkers(report_));
+    if (!verdict || !DoesLittle(*verdict->winner)) return absl::OkStatus();
+    const PredictedRow& winner = *verdict->winner;
+    PSRING_RETURN_IF_ERROR(Progress("links that suffice"));
+    const auto suffices = [&](double rate) -> absl::StatusOr<bool> {
+      Cluster cluster = report_.cluster;
+      cluster.link_bytes_per_s = rate;
+      PSRING_ASSIGN_OR_RETURN(const Prediction there, ExpectedOf(winner.point, cluster));
+      return there.samples_per_s >= 0.5 * winner.point.workers * winner.single_samples_per_s;
+    };
+    double low = report_.cluster.link_bytes_per_s, high = low;
+    for (bool enough = false; !enough;) {
+      if (high >= kMostRate) {
+        report_.findings.half_work_bits_per_s = INFINITY;
+        return absl::OkStatus();
+      }
+      low = high;
+      high *= 4;
+      PSRING_ASSIGN_OR_RETURN(enough, suffices(high));
+    }
+    while (high > 1.05 * low) {
+      const double middle = std::sqrt(low * high);
+      PSRING_ASSIGN_OR_RETURN(const bool enough, suffices(middle));
+      (enough ? high : low) = middle;
+    }
+    report_.findings.half_work_bits_per_s = 8 * high;
+    return absl::OkStatus();
   }
 
   // Assumes that more servers are never slower; bisection finds the fewest.

@@ -14,10 +14,13 @@ namespace {
 std::string Count(double value) {
   if (value >= 1e6) return absl::StrFormat("%.2fM", 1e-6 * value);
   if (value >= 1e5) return absl::StrFormat("%.0fK", 1e-3 * value);
+  if (value < 1) return absl::StrFormat("%.2g", value);
   return value >= 100 ? WithThousands(value) : absl::StrFormat("%.1f", value);
 }
 
+// Long times with their unit.
 std::string Milliseconds(double seconds) {
+  if (seconds >= 100) return absl::StrFormat("%.0f s", seconds);
   return absl::StrFormat("%.*f", seconds < 10 ? 1 : 0, 1e3 * seconds);
 }
 
@@ -64,11 +67,16 @@ std::string PredictTable(const PredictReport& report) {
     const Interval range = row.samples_per_s();
     const bool communicates = row.point.strategy.communicates();
     const std::string limit = communicates && row.point.workers > 1 ? LimitText(p) : "";
+    // Without computing there are no samples, and the range is that of the step.
+    const bool computes = report.predictor->workload().compute_ms() > 0;
+    const auto step_at = [&](double speed) { return Milliseconds(p.step * p.samples_per_s / speed); };
     text += line({row.point.strategy.name, row.point.servers > 0 ? absl::StrCat(row.point.servers) : "",
-                  absl::StrCat(row.point.workers), Count(p.samples_per_s),
-                  absl::StrCat(Count(range.low), "-", Count(range.high)),
-                  absl::StrFormat("%.3f", row.efficiency()), Milliseconds(p.step), Milliseconds(p.compute),
-                  communicates ? Milliseconds(p.exposed) : "", communicates ? Milliseconds(p.busy) : "",
+                  absl::StrCat(row.point.workers), computes ? Count(p.samples_per_s) : "",
+                  computes ? absl::StrCat(Count(range.low), "-", Count(range.high))
+                           : absl::StrCat(step_at(range.high), "-", step_at(range.low)),
+                  computes ? absl::StrFormat("%.3f", row.efficiency()) : "", Milliseconds(p.step),
+                  Milliseconds(p.compute), communicates ? Milliseconds(p.exposed) : "",
+                  communicates ? Milliseconds(p.busy) : "",
                   p.staleness_mean >= 0 ? absl::StrFormat("%.1f", p.staleness_mean) : "", limit});
     const std::optional<double> most = row.uneven_share();
     if (!most) continue;

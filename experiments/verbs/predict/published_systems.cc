@@ -189,7 +189,8 @@ absl::StatusOr<const PublishedSystem*> FindSystem(const std::string& name) {
     if (name == system.name) return &system;
     names.push_back(system.name);
   }
-  return absl::NotFoundError(Tr("unknown system '$0'; use one of $1", name, absl::StrJoin(names, ", ")));
+  return absl::NotFoundError(
+      Tr("unknown system '$0'; use auto, none or one of $1", name, absl::StrJoin(names, ", ")));
 }
 
 int MostGpus(const PublishedSystem& system) {

@@ -45,6 +45,9 @@ struct PredictFindings {
   std::vector<std::pair<int, int>> servers_to_match;
   // (bytes, case): the fastest strategy for one exchange with the most workers, without computing. Ascending.
   std::vector<std::pair<double, PredictCase>> fastest_by_size;
+  // If the verdict's winner does little: from which rate of the links its workers do half of their work, in
+  // bits/s. Infinity: no rate suffices.
+  std::optional<double> half_work_bits_per_s;
 };
 
 struct PredictReport {
@@ -57,7 +60,12 @@ struct PredictReport {
   std::vector<std::string> notes;  // values fitted from a --profile
 };
 
-// The fastest strategy that communicates, with the most workers, compared with the next.
+int MostWorkers(const PredictReport& report);
+
+// Whether the workers of `row` do less than half of the work that they would do without communication.
+bool DoesLittle(const PredictedRow& row);
+
+// The fastest strategy that communicates, compared with the next, which is another strategy if there is one.
 struct PredictionVerdict {
   const PredictedRow* winner = nullptr;
   const PredictedRow* next = nullptr;
@@ -66,10 +74,15 @@ struct PredictionVerdict {
   bool extrapolated = false;  // of either: a winner is then named only if the ranges do not overlap
   bool shown = false;         // the interval excludes 1
 };
-std::optional<PredictionVerdict> VerdictOf(const PredictReport& report);
+// Empty: fewer than two workers or rows.
+std::optional<PredictionVerdict> VerdictAt(const PredictReport& report, int workers);
+std::string VerdictText(const PredictReport& report);  // with the most workers
 
 // The row's summary columns (summarise.h), with basis "simulated".
 std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow& row);
+
+// "rank0", "dedicated" or "colocated".
+const char* PlaceName(ServerPlace place);
 
 // A line for each row.
 std::string PredictTable(const PredictReport& report);

@@ -52,7 +52,7 @@ TEST(PublishedSystems, EachHasAtMostTwoConstantsAndIsNamedOnce) {
     for (const std::string& name : system.fitted) EXPECT_TRUE(system.constants.contains(name)) << name;
     for (const PublishedModel& model : system.models) EXPECT_GE(model.rows.size(), 2u) << system.name;
   }
-  EXPECT_THAT(FindSystem("byteps").status().message(), Has("use one of byteps-tcp"));
+  EXPECT_THAT(FindSystem("byteps").status().message(), Has("use auto, none or one of byteps-tcp"));
 }
 
 // Fits all systems: a few seconds.
@@ -138,13 +138,13 @@ TEST(CalibratedRange, ExtrapolatedWinnersNeedRangesThatDoNotOverlap) {
   far.gpu = "H100";
   PredictReport report{.predictor = &predictor};
   report.rows = {Row(kRing, 150, far), Row(kSync, 100, far)};
-  EXPECT_TRUE(VerdictOf(report)->extrapolated);
-  EXPECT_FALSE(VerdictOf(report)->shown);  // 75 to 100 is in both ranges
+  EXPECT_TRUE(VerdictAt(report, MostWorkers(report))->extrapolated);
+  EXPECT_FALSE(VerdictAt(report, MostWorkers(report))->shown);  // 75 to 100 is in both ranges
   report.rows.front() = Row(kRing, 300, far);
-  EXPECT_TRUE(VerdictOf(report)->shown);
+  EXPECT_TRUE(VerdictAt(report, MostWorkers(report))->shown);
   report.rows = {Row(kRing, 150, LikeBytePs()), Row(kSync, 100, LikeBytePs())};
-  EXPECT_FALSE(VerdictOf(report)->extrapolated);
-  EXPECT_TRUE(VerdictOf(report)->shown);
+  EXPECT_FALSE(VerdictAt(report, MostWorkers(report))->extrapolated);
+  EXPECT_TRUE(VerdictAt(report, MostWorkers(report))->shown);
 }
 
 constexpr char kHead[] =
@@ -262,6 +262,9 @@ TEST(Devices, ComputeAWorkloadAtTheMeasuredSpeed) {
   EXPECT_THAT(OnDevice(resnet, "V200").status().message(), Has("use one of V100"));
   EXPECT_THAT(OnDevice(resnet, "H100").status().message(), Has("use --compute_speedup"));
   EXPECT_THAT(OnDevice(LoadWorkload("gnmt").value(), "V100").status().message(), Has("flops_per_sample"));
+  EXPECT_EQ(MostMemoryOf(v100.device), 32e9);
+  EXPECT_EQ(MostMemoryOf(LoadWorkload("llama_8b")->device), 32e9);
+  EXPECT_EQ(MostMemoryOf("2 times as fast as V100"), 0);
   EXPECT_FALSE(RecordedOnCpu(LoadWorkload("bert_base").value()));
   EXPECT_TRUE(RecordedOnCpu({.device = "CPU"}));
 }
