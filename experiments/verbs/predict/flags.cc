@@ -16,7 +16,7 @@
 #include "common/workloads/changes.h"
 #include "common/workloads/devices.h"
 #include "experiments/design/estimate.h"
-#include "experiments/verbs/predict/nearest.h"
+#include "experiments/verbs/predict/causes.h"
 #include "experiments/verbs/predict/predict.h"
 #include "experiments/virtual_cluster/link.h"
 #include "ring_worker/schedules/schedule.h"
@@ -99,16 +99,19 @@ absl::StatusOr<Cluster> UnderstandCluster(const RawPredictFlags& raw,
 // The constants that flags or a --cluster set; `cluster` is the result of both.
 std::set<std::string> Given(const RawPredictFlags& raw, const Cluster& cluster) {
   std::set<std::string> given;
+  const Cluster described;  // a value of --cluster counts if it is not the default
   for (const auto& [set, name] :
-       {std::pair(raw.fraction.has_value() || !raw.cluster.empty() ||
+       {std::pair(raw.fraction.has_value() || cluster.fraction != described.fraction ||
                       (LinkComesFromProfile(raw) && cluster.link_bytes_per_s > 0),
                   "fraction"),
-        {!raw.latency.empty() || !raw.cluster.empty() || !raw.profile.empty(), "latency_us"},
+        {!raw.latency.empty() || cluster.latency_s != described.latency_s || !raw.profile.empty(),
+         "latency_us"},
         {raw.compute_varies != "none", "compute_cv"},
         {raw.sender_loss.has_value() || cluster.sender_loss > 0, "sender_loss"},
         {raw.node_loss.has_value() || cluster.node_loss > 0, "node_loss"},
         {raw.server_worker_ns.has_value() || cluster.server_worker_s_per_byte > 0, "server_worker_ns"},
-        {!raw.barrier.empty() || cluster.barrier_s > 0, "barrier_us"}}) {
+        {!raw.barrier.empty() || cluster.barrier_s > 0, "barrier_us"},
+        {raw.window_mb.has_value() || cluster.connection_bytes_per_s > 0, "window_mb"}}) {
     if (set) given.insert(name);
   }
   return given;
@@ -189,7 +192,7 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       OneOf({"float32", "bfloat16", "float16"}));
   add(what, "--compute_varies", raw.compute_varies, "HOW",
       "How computing time varies between machines: normal:CV, lognormal:CV, or a file of measured times, one "
-      "per line [none]");
+      "per line [by --system; none: it does not vary]");
   add(what, "--batch", raw.batch, "N",
       "Samples per worker and step; computing time is scaled from the recorded batch",
       WholeNumber(1, 1'000'000));
@@ -221,16 +224,22 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       "Latency of a message between nodes, including software [25us]", CheckLatency);
   add(InHelpAll(network), "--intra_latency", raw.intra_latency, "TIME",
       "Latency of a message within a node [5us]", CheckLatency);
-  add(InHelpAll(network), "--fraction", raw.fraction, "X", "Share of the cards' rate that is usable [0.9]",
-      RealNumber({}));
+  add(InHelpAll(network), "--fraction", raw.fraction, "X",
+      "Share of the cards' rate that is usable [by --system; none: 0.9]", RealNumber({}));
   add(InHelpAll(network), "--oversubscription", raw.oversubscription, "X",
       "Sum of the cards' rates over the rate of the fabric [1]", RealNumber({}));
   add(InHelpAll(network), "--connection", raw.connection, "RATE",
-      "Highest rate of one TCP connection [no limit]", CheckRate);
+      "Highest rate of one TCP connection [its window over the round trip]", CheckRate);
+  add(InHelpAll(network), "--window_mb", raw.window_mb, "MIB",
+      "Largest window of a TCP connection, limited by socket buffers: so many MiB are in flight in a round "
+      "trip "
+      "of twice the latency [3]",
+      RealNumber({}));
   add(InHelpAll(network), "--sender_loss", raw.sender_loss, "X",
       "If k nodes send to one port, 1/(1 + X (k - 1)) of its rate is usable [0]");
   add(InHelpAll(network), "--node_loss", raw.node_loss, "X",
-      "With n nodes on the switches, 1/(1 + X (log2 n - 1)) of a card's rate is usable [0]");
+      "With n nodes on the switches, 1/(1 + X (log2 n - 1)) of a card's rate is usable [by --system; none: "
+      "0]");
   add(InHelpAll(network), "--barrier", raw.barrier, "TIME",
       "Duration of one round of the barrier after a synchronous step; it has log2(machines) rounds [no "
       "barrier]",
@@ -242,10 +251,12 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(InHelpAll(network), "--server_worker_ns", raw.server_worker_ns, "NS",
       "A server's time per byte that a worker pushes or pulls: receive, copy, send [0]");
   add(InHelpAll(network), "--network", raw.network, "KIND",
-      "tcp or rdma; auto: rdma if a message takes less than 10us [auto]", OneOf({"auto", "tcp", "rdma"}));
+      "tcp or rdma; auto: by the latency; rdma takes less than 10us [auto]", OneOf({"auto", "tcp", "rdma"}));
   add(InHelpAll(network), "--system", raw.system, "NAME",
-      absl::StrCat("Use the constants that were fitted to a published system: ", Names(PublishedSystems()),
-                   "; none; auto: the nearest, if its GPU, network and rate match [auto]"));
+      absl::StrCat(
+          "What is lost besides the described network: auto: as in published systems, most as in those "
+          "with similar links; as in one of ",
+          Names(PublishedSystems()), "; or none [auto]"));
   add("Results", "--calibrate", raw.calibrate, "RUN",
       "Instead of a prediction, fit the model to the measured steps of a run (its folder or summary.csv), or "
       "to the exchanges of bench --nnodes. The "
@@ -253,9 +264,10 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(InHelpAll("Results"), "--fit", raw.fit, "NAME,...",
       absl::StrCat("With --calibrate: at most two of ", Names(ConstantInfos()),
                    " [fraction and latency_us; servers: fraction and server_worker_ns]"));
-  verb->add_flag("--published", raw.published,
-                 "Instead of a prediction, fit the model to published runs, predict the largest ones, and "
-                 "print all errors")
+  verb->add_flag(
+          "--published", raw.published,
+          "Instead of a prediction, predict each published system from the others, and print all errors "
+          "and ranges")
       ->group(InHelpAll("Results"));
   add(network, "--profile", raw.profile, "RUN",
       "Run of psring bench (its folder or bench.json), to which latency and the speed of adding are fitted; "
@@ -306,7 +318,8 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
     PSRING_ASSIGN_OR_RETURN(flags.profile, LoadMachineProfile(raw.profile));
   }
   PSRING_ASSIGN_OR_RETURN(flags.cluster, UnderstandCluster(raw, flags.profile));
-  flags.rdma = raw.network == "auto" ? LooksLikeRdma(flags.cluster) : raw.network == "rdma";
+  flags.rdma = raw.network == "auto" ? RdmaShare(flags.cluster) : raw.network == "rdma" ? 1 : 0;
+  flags.window_mb = raw.window_mb;
   flags.given = Given(raw, flags.cluster);
   flags.system = raw.system;
   if (raw.system != "auto" && raw.system != "none") {

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
 #include "common/base/wall_time.h"
@@ -23,6 +24,8 @@
 #include "experiments/run_folder/run_claim.h"
 #include "experiments/run_folder/run_folder.h"
 #include "experiments/verbs/predict/calibrate_run.h"
+#include "experiments/verbs/predict/causes.h"
+#include "experiments/verbs/predict/published_check.h"
 #include "experiments/verbs/predict/report.h"
 #include "ring_worker/schedules/schedule.h"
 
@@ -69,11 +72,11 @@ absl::Status Calibrate(const PredictFlags& flags, Display& display) {
 }
 
 absl::Status CheckPublished(const Interrupt& interrupt, Display& display) {
-  std::vector<CheckedSystem> systems;
+  std::vector<LeftOutSystem> systems;
   for (const PublishedSystem& system : PublishedSystems()) {
-    display.Redraw(absl::StrCat("fitting ", system.name));
+    display.Redraw(absl::StrCat("predicting ", system.name));
     PSRING_RETURN_IF_ERROR(interrupt.Check());
-    PSRING_ASSIGN_OR_RETURN(systems.emplace_back(), CheckSystem(system));
+    PSRING_ASSIGN_OR_RETURN(systems.emplace_back(), LeaveOut(system));
   }
   display.Clear();
   display.SayLines(PublishedText(systems));
@@ -87,10 +90,12 @@ class PredictionRun {
     report_.predictor = &predictor_;
     report_.cluster = flags_.cluster;
     report_.servers_per_node = flags_.servers_per_node;
-    if (!flags_.profile) return;
-    report_.cluster.latency_s = flags_.profile->latency_s.value;
-    report_.cluster.server_add_s_per_byte = flags_.profile->add_s_per_byte.value;
-    report_.notes.push_back(Describe(*flags_.profile));
+    if (flags_.profile) {
+      report_.cluster.latency_s = flags_.profile->latency_s.value;
+      report_.cluster.server_add_s_per_byte = flags_.profile->add_s_per_byte.value;
+      report_.notes.push_back(Describe(*flags_.profile));
+    }
+    if (flags_.system == "auto") NoteWhatIsKnown();
   }
 
   absl::Status Run() {
@@ -168,59 +173,80 @@ class PredictionRun {
     return interrupt_.Check();
   }
 
-  // A case with the constants of the published system used for it, if any.
-  struct Calibrated {
-    PredictedRow row;  // without predictions
-    Cluster cluster;
-    PredictOptions options;
-  };
-  absl::StatusOr<Calibrated> CalibrationOf(const PredictCase& point) const {
-    return CalibrationOf(point, report_.cluster);
+  // The same for all strategies.
+  Causes CausesFor(const Cluster& cluster) const {
+    Causes causes;
+    if (flags_.system == "auto") {
+      causes = CausesOf(cluster, flags_.rdma);
+    } else if (flags_.system != "none") {
+      causes = CausesLike(**FindSystem(flags_.system), cluster, flags_.rdma);  // UnderstandPredict found it
+    }
+    for (const std::string& name : flags_.given) causes.erase(name);
+    if (flags_.window_mb) causes["window_mb"] = {*flags_.window_mb, *flags_.window_mb, *flags_.window_mb};
+    if (flags_.system != "none" && flags_.profile) {
+      // The interval of the measurement, if it is bounded.
+      const auto& [latency_s, interval] = flags_.profile->latency_s;
+      causes["latency_us"] = {1e6 * std::max(interval.low, latency_s / 2), 1e6 * latency_s,
+                              1e6 * std::min(interval.high, 2 * latency_s)};
+    }
+    return causes;
   }
-  absl::StatusOr<Calibrated> CalibrationOf(const PredictCase& point, const Cluster& cluster) const {
-    Calibrated it{
-        .row = {.point = point,
-                .single_samples_per_s = flags_.workload.batch / (1e-3 * flags_.workload.compute_ms()),
-                .situation = {.gpu = flags_.workload.device,
-                              .rdma = flags_.rdma,
-                              .point = point,
-                              .options = flags_.options,
-                              .cluster = cluster}},
-        .cluster = cluster,
-        .options = flags_.options};
-    PredictedRow& row = it.row;
-    if (flags_.system == "none" || !point.strategy.communicates()) return it;
-    row.nearest = &NearestSystem(row.situation);
-    bool use = SameEnvironment(row.situation, *row.nearest);
-    if (flags_.system != "auto") {
-      PSRING_ASSIGN_OR_RETURN(const PublishedSystem* named, FindSystem(flags_.system));
-      if (named->servers == point.strategy.uses_servers) {
-        row.nearest = named;
-        use = true;
-      }
+
+  void NoteWhatIsKnown() {
+    Cluster unknown = report_.cluster;
+    if (flags_.given.contains("latency_us")) unknown.latency_s = Cluster().latency_s;
+    std::vector<std::string> parts;
+    const Causes known = CausesFor(report_.cluster);
+    for (const auto& [name, published] : CausesOf(unknown, flags_.rdma)) {
+      if (!flags_.given.contains(name)) continue;
+      const auto now = known.find(name);
+      const auto ends = [](const CauseRange& range) {
+        return Tr("$0 to $1", absl::StrFormat("%.3g", range.low), absl::StrFormat("%.3g", range.high));
+      };
+      parts.push_back(now == known.end() || now->second.low == now->second.high
+                          ? Tr("$0 (otherwise $1)", name, ends(published))
+                          : Tr("$0 ($1, otherwise $2)", name, ends(now->second), ends(published)));
     }
-    for (const auto& [name, value] : row.nearest->constants) {
-      if (use && !flags_.given.contains(name)) row.used[name] = value;
+    if (!parts.empty()) {
+      report_.notes.push_back(
+          Tr("Given or measured, so the ranges are narrower: $0.", absl::StrJoin(parts, Tr(", "))));
     }
-    Apply(row.used, it.cluster, it.options);
-    return it;
+  }
+
+  // Without predictions.
+  PredictedRow RowOf(const PredictCase& point, const Cluster& cluster) const {
+    const bool communicates = point.strategy.communicates();
+    return {.point = point,
+            .constants = communicates ? GuessesOf(CausesFor(cluster)) : std::vector<Constants>(1),
+            .single_samples_per_s = flags_.workload.batch / (1e-3 * flags_.workload.compute_ms()),
+            .situation = {.gpu = flags_.workload.device,
+                          .rdma = flags_.rdma,
+                          .point = point,
+                          .options = flags_.options,
+                          .cluster = cluster},
+            .system = communicates ? flags_.system : "none"};
+  }
+
+  absl::StatusOr<Prediction> PredictionOf(const PredictedRow& row, const Constants& constants) const {
+    Cluster cluster = row.situation.cluster;
+    PredictOptions options = flags_.options;
+    Apply(constants, cluster, options);
+    return Predictor(flags_.workload, options).Predict(row.point, cluster);
   }
 
   absl::Status PredictRow(const PredictCase& point) {
-    PSRING_ASSIGN_OR_RETURN(Calibrated calibrated, CalibrationOf(point));
-    PredictedRow& row = calibrated.row;
-    const Predictor predictor(flags_.workload, calibrated.options);
+    PredictedRow row = RowOf(point, report_.cluster);
     PSRING_RETURN_IF_ERROR(Progress(absl::StrCat("simulating ", row.name(), " x ", point.workers)));
-    for (const Cluster& guess : NetworkGuesses(calibrated.cluster)) {
-      PSRING_ASSIGN_OR_RETURN(row.guesses.emplace_back(), predictor.Predict(point, guess));
+    for (const Constants& guess : row.constants) {
+      PSRING_ASSIGN_OR_RETURN(row.guesses.emplace_back(), PredictionOf(row, guess));
     }
     report_.rows.push_back(std::move(row));
     return absl::OkStatus();
   }
 
   absl::StatusOr<Prediction> ExpectedOf(const PredictCase& point, const Cluster& cluster) const {
-    PSRING_ASSIGN_OR_RETURN(const Calibrated calibrated, CalibrationOf(point, cluster));
-    return Predictor(flags_.workload, calibrated.options).Predict(point, calibrated.cluster);
+    const PredictedRow row = RowOf(point, cluster);
+    return PredictionOf(row, row.constants.front());
   }
   absl::StatusOr<double> SecondsOf(const PredictCase& point) const {
     PSRING_ASSIGN_OR_RETURN(const Prediction prediction, ExpectedOf(point, report_.cluster));
@@ -296,16 +322,18 @@ class PredictionRun {
       }
     }
     if (cases.size() < 2) return absl::OkStatus();
+    const Constants expected = GuessesOf(CausesFor(report_.cluster)).front();
     for (int exponent = 10; exponent <= 30; exponent += 2) {
       const double bytes = std::exp2(exponent);
       PSRING_RETURN_IF_ERROR(Progress(absl::StrFormat("exchanges of %.0f bytes", bytes)));
       double least = INFINITY;
       const PredictCase* fastest = nullptr;
       for (const PredictCase& point : cases) {
-        PSRING_ASSIGN_OR_RETURN(const Calibrated calibrated, CalibrationOf(point));
-        const Predictor predictor(flags_.workload, calibrated.options);
+        Cluster cluster = report_.cluster;
+        PredictOptions options = flags_.options;
+        Apply(expected, cluster, options);
         PSRING_ASSIGN_OR_RETURN(const double seconds,
-                                predictor.ExchangeSeconds(point, calibrated.cluster, bytes));
+                                Predictor(flags_.workload, options).ExchangeSeconds(point, cluster, bytes));
         if (seconds < least * (1 - 1e-6)) {
           least = seconds;
           fastest = &point;

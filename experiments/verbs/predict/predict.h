@@ -25,7 +25,7 @@ struct RawPredictFlags {
   std::string connection, barrier, device, network = "auto", system = "auto", calibrate, fit;
   std::optional<int> gpus_per_node, cards_per_node, rings;
   std::optional<double> fraction, oversubscription, server_add_ns, server_update_ns, server_worker_ns,
-      sender_loss, node_loss;
+      sender_loss, node_loss, window_mb;
   std::string server_placement = "dedicated", ps_schedule = "pipelined", straggler = "none",
               jitter_ms = "none", overlap = "backward", wire = "float32", compute_varies = "none", profile,
               out;
@@ -44,10 +44,11 @@ struct PredictFlags {
   Cluster cluster;
   PredictOptions options;
   std::optional<MachineProfile> profile;  // of a measured machine
-  bool rdma = false;
-  std::string system = "auto";  // source of the constants: auto, none, or a PublishedSystem's name
-  std::set<std::string> given;  // constants set by flags, which override those of a system
-  std::string calibrate;        // a run's folder or its summary.csv; empty: predict
+  double rdma = 0;                        // RdmaShare, or as --network
+  std::string system = "auto";            // source of the constants: auto, none, or a PublishedSystem's name
+  std::set<std::string> given;            // constants set by flags, which override those of published systems
+  std::optional<double> window_mb;        // of a TCP connection
+  std::string calibrate;                  // a run's folder or its summary.csv; empty: predict
   bool workload_given = false;
   std::vector<std::string> fitted;  // with calibrate; empty: those of the family
   std::vector<std::string> files;   // input files among the flags

@@ -33,10 +33,7 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
   const bool computes = workload.compute_ms() > 0;
   using Value = decltype(Cell::value);
   const auto when = [](bool there, auto value) { return there ? Value(value) : Value(); };
-  std::vector<std::string> outside;
-  if (row.nearest != nullptr) {
-    outside = InLanguage(Language::kEnglish, [&] { return Differences(row.situation, *row.nearest); });
-  }
+  const std::vector<std::string> outside = InLanguage(Language::kEnglish, [&] { return row.outside(); });
   // The other columns apply only to real runs.
   const std::vector<std::pair<const char*, Value>> figures = {
       {"run_id", report.run_id},
@@ -74,12 +71,13 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
       {"most_samples_share", when(alone, p.most_share)},
       {"basis", std::string("simulated")},
       {"valid", true},
-      {"note",
-       absl::StrFormat(
-           "%s%s%s%s%s", RangeNote(report, row),
-           row.nearest == nullptr ? "" : absl::StrCat("; nearest calibrated system: ", row.nearest->name),
-           p.method == "theory" ? "; theory, too large to simulate" : "",
-           outside.empty() ? "" : "; extrapolated: ", absl::StrJoin(outside, ", "))},
+      {"note", absl::StrFormat("%s%s%s%s%s", RangeNote(report, row),
+                               row.system != "none"
+                                   ? absl::StrCat(" in 9 of 10 cases; ", ConstantsText(row.constants.front()))
+                               : communicates ? "; described network only"
+                                              : "",
+                               p.method == "theory" ? "; theory, too large to simulate" : "",
+                               outside.empty() ? "" : "; extrapolated: ", absl::StrJoin(outside, ", "))},
   };
   std::vector<Cell> cells = Cells(SummaryRow{});
   for (Cell& cell : cells) {

@@ -40,11 +40,18 @@ std::string PredictTable(const PredictReport& report) {
     const char* heading;  // its two lines: "range of|9 in 10"
     size_t columns;
   };
-  const Column columns[] = {
-      {TrNoop("strategy|"), 19},  {TrNoop("ser-|vers"), 4},         {TrNoop("workers|"), 8},
-      {TrNoop("samples|/s"), 10}, {TrNoop("range of|9 in 10"), 15}, {TrNoop("effi-|ciency"), 7},
-      {TrNoop("step|ms"), 8},     {TrNoop("com-|pute"), 7},         {TrNoop("ex-|posed"), 8},
-      {TrNoop("comm.|busy"), 8},  {TrNoop("stale|mean"), 7},        {TrNoop("limited by|"), 0}};
+  const Column columns[] = {{TrNoop("strategy|"), 19},
+                            {TrNoop("ser-|vers"), 4},
+                            {TrNoop("workers|"), 8},
+                            {TrNoop("samples|/s"), 10},
+                            {DescribedOnly(report) ? TrNoop("range|") : TrNoop("range of|9 in 10"), 15},
+                            {TrNoop("effi-|ciency"), 7},
+                            {TrNoop("step|ms"), 8},
+                            {TrNoop("com-|pute"), 7},
+                            {TrNoop("ex-|posed"), 8},
+                            {TrNoop("comm.|busy"), 8},
+                            {TrNoop("stale|mean"), 7},
+                            {TrNoop("limited by|"), 0}};
   const auto line = [&](const std::vector<std::string>& cells) {
     std::string text;
     for (size_t i = 0; i + 1 < cells.size(); ++i) {

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/check.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "experiments/analysis/row_queries.h"
@@ -68,18 +69,14 @@ std::string VerdictText(const PredictReport& report) {
          absl::StrFormat("%.2f", verdict->interval.low), absl::StrFormat("%.2f", verdict->interval.high));
   const int workers = verdict->winner->point.workers;
   const std::string winner = verdict->winner->name(), next = verdict->next->name();
-  const char* const phrase =
-      verdict->extrapolated ? TrNoop(
-                                  "no winner between $0 and $1 with $2 workers: factor $3; at least one is "
-                                  "extrapolated, and their ranges overlap.")
-                            : TrNoop("no difference is shown between $0 and $1 with $2 workers: factor $3.");
   const bool one_link = std::max(verdict->winner->point.servers, verdict->next->point.servers) > 1 &&
                         report.predictor->options().place == ServerPlace::kRank0;
   return absl::StrCat(
       Tr("Verdict (simulated): "), AgainstOneProcess(*verdict->winner),
       verdict->shown
           ? Tr("$0 is fastest with $1 workers, $2 times as fast as $3.", winner, workers, interval, next)
-          : Tr(phrase, winner, next, workers, interval),
+          : Tr("no difference is shown between $0 and $1 with $2 workers: factor $3.", winner, next, workers,
+               interval),
       WorkOf(report, *verdict->winner),
       verdict->shown && verdict->winner->point.strategy.asynchronous()
           ? Tr(" $0 updates the weights with late gradients: compare accuracy, too, with psring compare.",
@@ -90,31 +87,19 @@ std::string VerdictText(const PredictReport& report) {
                : "");
 }
 
-std::vector<Cluster> NetworkGuesses(const Cluster& cluster) {
-  std::vector<Cluster> guesses = {cluster};
-  for (const auto& [rate, latency] : {std::pair(0.9, 2.0), {1.1, 0.5}}) {
-    Cluster& guess = guesses.emplace_back(cluster);
-    guess.fraction = std::min(1.0, cluster.fraction * rate);
-    guess.intra_bytes_per_s *= rate;
-    guess.latency_s *= latency;
-    guess.intra_latency_s *= latency;
-  }
-  return guesses;
-}
-
-bool PredictedRow::extrapolated() const {
-  return nearest == nullptr || !Differences(situation, *nearest).empty();
+std::vector<std::string> PredictedRow::outside() const {
+  return system == "none" ? std::vector<std::string>() : Differences(situation);
 }
 
 Interval PredictedRow::samples_per_s() const {
-  Interval range{expected().samples_per_s / kCalibratedFactor, expected().samples_per_s * kCalibratedFactor};
-  for (const Prediction& guess : guesses) {
-    if (!extrapolated()) break;
-    range = {std::min(range.low, guess.samples_per_s), std::max(range.high, guess.samples_per_s)};
-  }
+  std::vector<double> logs;
+  for (const Prediction& guess : guesses)
+    logs.push_back(std::log(guess.samples_per_s / expected().samples_per_s));
+  const double speed = expected().samples_per_s;
+  const Interval ratios = RatiosOf(logs, error());
   // Communication does not make computing faster.
-  range.high = std::max(expected().samples_per_s, std::min(range.high, point.workers * single_samples_per_s));
-  return range;
+  return {speed * ratios.low,
+          std::max(speed, std::min(speed * ratios.high, point.workers * single_samples_per_s))};
 }
 
 bool DoesLittle(const PredictedRow& row) { return row.efficiency() > 0 && row.efficiency() < 0.5; }
@@ -153,14 +138,14 @@ std::optional<PredictionVerdict> VerdictAt(const PredictReport& report, int work
   if (verdict.next == nullptr) return std::nullopt;
   const PredictedRow &winner = *verdict.winner, &next = *verdict.next;
   verdict.factor = winner.expected().samples_per_s / next.expected().samples_per_s;
-  verdict.extrapolated = winner.extrapolated() || next.extrapolated();
-  // Independent errors: their variances (of the logarithm) add.
-  const double both = std::pow(kCalibratedFactor, std::sqrt(2.0));
-  verdict.interval = {verdict.factor / both, verdict.factor * both};
-  if (verdict.extrapolated) {
-    const Interval of_winner = winner.samples_per_s(), of_next = next.samples_per_s();
-    verdict.interval = {of_winner.low / of_next.high, of_winner.high / of_next.low};
+  PSRING_CHECK(winner.guesses.size() == next.guesses.size());
+  std::vector<double> logs;  // of the factor, relative to the expected one
+  for (size_t i = 0; i < winner.guesses.size(); ++i) {
+    logs.push_back(
+        std::log(winner.guesses[i].samples_per_s / next.guesses[i].samples_per_s / verdict.factor));
   }
+  const Interval ratios = RatiosOf(logs, std::hypot(winner.error(), next.error()));
+  verdict.interval = {verdict.factor * ratios.low, verdict.factor * ratios.high};
   verdict.shown = verdict.interval.low > kShownFactor;
   return verdict;
 }

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -12,8 +11,6 @@
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "common/workloads/devices.h"
-#include "experiments/analysis/row_queries.h"
-#include "experiments/analysis/table.h"
 
 namespace psring {
 namespace {
@@ -26,31 +23,100 @@ std::vector<int> WorkerCounts(const PredictReport& report) {
   return counts;
 }
 
-// One sentence for each strategy: its nearest calibrated system, with the most workers.
-void AddCalibration(const PredictReport& report, std::vector<std::string>& text) {
-  std::set<std::string> named;
+// With the constants that `row` has in its guess `i`.
+Cluster ClusterOf(const PredictReport& report, const PredictedRow& row, size_t i) {
+  Cluster cluster = report.cluster;
+  PredictOptions options;
+  if (i < row.constants.size()) Apply(row.constants[i], cluster, options);
+  return cluster;
+}
+
+// The rows with the most workers that communicate; all have the same constants.
+std::vector<const PredictedRow*> LastRows(const PredictReport& report) {
+  std::vector<const PredictedRow*> rows;
   for (const PredictedRow& row : report.rows) {
-    if (row.point.workers != MostWorkers(report) || !row.point.strategy.communicates()) continue;
-    if (!named.insert(row.name()).second) continue;
-    if (row.nearest == nullptr) {
-      return text.push_back(
-          Tr("--system none: no constants of a calibrated system are used. The ranges are valid only for "
-             "calibrated systems."));
+    if (row.point.workers == MostWorkers(report) && row.point.strategy.communicates()) rows.push_back(&row);
+  }
+  return rows;
+}
+
+// "25 us (12.5 us to 50 us)", or only the first if there is no range.
+std::string ValueText(double value, double low, double high, const char* unit) {
+  const auto text = [&](double number) { return absl::StrFormat("%.3g%s", number, unit); };
+  return low == high ? text(value) : Tr("$0 ($1 to $2)", text(value), text(low), text(high));
+}
+
+// What the prediction assumes for all strategies.
+void AddAssumptions(const PredictReport& report, const PredictedRow& row, std::vector<std::string>& text) {
+  const int nodes = ShapeOf(report.cluster, row.point.workers).nodes;
+  std::vector<double> logs;  // of the share of the rate, relative to the first guess
+  double share = 0;
+  for (size_t i = 0; i < row.constants.size(); ++i) {
+    const double guess = WithNodes(ClusterOf(report, row, i), nodes).fraction;
+    if (i == 0) share = guess;
+    logs.push_back(std::log(guess / share));
+  }
+  const Interval ratios = RatiosOf(logs, 0);
+  std::vector<std::string> parts = {
+      Tr("a card keeps $0 of its rate with $1 machines",
+         ValueText(100 * share, 100 * share * ratios.low, 100 * share * ratios.high, "%"), nodes)};
+  struct Part {
+    const char *name, *phrase, *unit;
+    double scale;
+  };
+  for (const auto& [name, phrase, unit, scale] :
+       {Part{"compute_cv", TrNoop("computing varies by $0 between machines"), "%", 100},
+        Part{"latency_us", TrNoop("a message takes $0"), " us", 1},
+        Part{"window_mb", TrNoop("a TCP connection has at most $0 in flight (--window_mb)"), " MiB", 1}}) {
+    std::vector<double> values;
+    for (const Constants& constants : row.constants) {
+      if (const auto at = constants.find(name); at != constants.end()) values.push_back(scale * at->second);
     }
-    const std::string used = row.used.empty() ? Tr("nothing") : ConstantsText(row.used);
-    const std::vector<std::string> differences = Differences(row.situation, *row.nearest);
-    const char* network = row.nearest->network();
-    if (differences.empty()) {
-      text.push_back(Tr("$0: calibrated on $1 ($2, $3, up to $4 GPUs). Constants used: $5.", row.name(),
-                        row.nearest->name, row.nearest->gpu, network, MostGpus(*row.nearest), used));
-    } else {
-      text.push_back(
-          Tr("$0: extrapolated. The nearest calibrated system is $1 ($2, $3, up to $4 GPUs); constants used: "
-             "$5. Outside its range: $6.",
-             row.name(), row.nearest->name, row.nearest->gpu, network, MostGpus(*row.nearest), used,
-             absl::StrJoin(differences, Tr("; "))));
+    if (values.empty()) continue;
+    const auto [low, high] = std::ranges::minmax(values);
+    parts.push_back(Tr(phrase, ValueText(values.front(), low, high, unit)));
+  }
+  const std::string assumed = absl::StrJoin(parts, Tr("; "));
+  text.push_back(row.system == "auto"
+                     ? Tr("Assumed for all strategies, as in published systems, most as in $0: $1.",
+                          absl::StrJoin(SimilarSystems(report.cluster, row.situation.rdma), ", "), assumed)
+                     : Tr("Assumed for all strategies, as in $0: $1.", row.system, assumed));
+  const double connection = ClusterOf(report, row, 0).connection_bytes_per_s;
+  if (connection > 0 && connection < report.cluster.link_bytes_per_s) {
+    text.push_back(Tr("A TCP connection carries at most $0; set --connection if yours carry more.",
+                      BitRateText(std::round(8e-6 * connection) * 1e6)));
+  }
+}
+
+// The constants, and what no published system has.
+void AddCalibration(const PredictReport& report, std::vector<std::string>& text) {
+  const std::vector<const PredictedRow*> rows = LastRows(report);
+  if (rows.empty()) return;
+  if (rows.front()->system == "none") {
+    return text.push_back(
+        Tr("--system none: the described network, without what published systems lose besides. Ranges hold "
+           "only the model's own error."));
+  }
+  AddAssumptions(report, *rows.front(), text);
+  // Each difference once, with the strategies that have it unless all have.
+  std::vector<std::pair<std::string, std::vector<std::string>>> differences;
+  for (const PredictedRow* row : rows) {
+    for (const std::string& difference : row->outside()) {
+      auto at = std::ranges::find_if(differences, [&](const auto& one) { return one.first == difference; });
+      if (at == differences.end()) at = differences.insert(at, {difference, {}});
+      at->second.push_back(row->name());
     }
   }
+  if (differences.empty()) {
+    return text.push_back(
+        Tr("The ranges hold about 9 of 10 published steps, each predicted from the other systems."));
+  }
+  std::vector<std::string> outside;
+  for (const auto& [difference, names] : differences) {
+    outside.push_back(names.size() == rows.size() ? difference
+                                                  : Tr("$0: $1", absl::StrJoin(names, Tr(", ")), difference));
+  }
+  text.push_back(Tr("Extrapolated, so the ranges are wider: $0.", absl::StrJoin(outside, Tr("; "))));
 }
 
 // The cost of synchrony if computing varies, and omissions of the workload or cluster.
@@ -213,6 +279,18 @@ std::string ClusterText(const Cluster& cluster) {
   return text;
 }
 
+std::string RangeText(const PredictReport& report) {
+  return DescribedOnly(report) ? Tr("range: the model's own error.")
+                               : Tr("range: contains the result in 9 of 10 cases, as it did "
+                                    "for published systems that were predicted "
+                                    "from the others.");
+}
+
+Cluster ExpectedCluster(const PredictReport& report) {
+  const std::vector<const PredictedRow*> rows = LastRows(report);
+  return rows.empty() ? report.cluster : ClusterOf(report, *rows.front(), 0);
+}
+
 // Of the header.
 std::string GradientsText(const PredictReport& report) {
   const double mb = 1e-6 * static_cast<double>(report.predictor->workload().bytes()),
@@ -224,6 +302,10 @@ std::string GradientsText(const PredictReport& report) {
 }
 
 }  // namespace
+
+bool DescribedOnly(const PredictReport& report) {
+  return std::ranges::all_of(report.rows, [](const PredictedRow& row) { return row.system == "none"; });
+}
 
 int MostWorkers(const PredictReport& report) { return report.rows.back().point.workers; }
 
@@ -240,17 +322,17 @@ std::string PredictText(const PredictReport& report) {
               "$2 buckets, batch $3 per worker, forward $4 ms, backward $5 ms ($6). Cluster: $7.",
               workload.name, GradientsText(report), report.predictor->buckets(), workload.batch,
               tenths(workload.forward_ms), tenths(workload.backward_ms), workload.device,
-              ClusterText(report.cluster)),
+              ClusterText(ExpectedCluster(report))),
            "");
-  absl::StrAppend(&text, "\n", PredictTable(report), "\n",
-                  Wrap(Tr("Times are ms of a worker's mean step, or seconds if marked; without computing, "
-                          "the range is that of the "
-                          "step. range: contains at least 9 of 10 published "
-                          "runs that were withheld from the fit. It is wider if extrapolated: links 10% "
-                          "slower with twice the latency to 10% faster with half of it. limited by: the "
-                          "resource that is busy most of the time, and its share."),
-                       ""),
-                  "\n");
+  absl::StrAppend(
+      &text, "\n", PredictTable(report), "\n",
+      Wrap(absl::StrCat(
+               Tr("Times are ms of a worker's mean step, or seconds if marked; without computing, the "
+                  "range is that of the step. limited by: the resource that is busy most of the time, and "
+                  "its share."),
+               SentenceGap(), RangeText(report)),
+           ""),
+      "\n");
   std::vector<std::string> sentences;
   AddCrossoverByWorkers(report, sentences);
   AddCrossoverBySize(report, sentences);

@@ -9,27 +9,25 @@
 #include "experiments/analysis/summarise.h"
 #include "experiments/simulator/prediction.h"
 #include "experiments/stats/statistics.h"
-#include "experiments/verbs/predict/nearest.h"
+#include "experiments/verbs/predict/causes.h"
 
 namespace psring {
 
-// 90% of the withheld published runs are within kCalibratedFactor of their prediction, up or down. Outside a
-// system's calibration, the network's effective rate and latency are uncertain, too. Such a case is predicted
-// for each of these networks, and its range spans the results: as described, slower, faster.
-std::vector<Cluster> NetworkGuesses(const Cluster& cluster);
-
 struct PredictedRow {
   PredictCase point;
-  std::vector<Prediction> guesses;  // by NetworkGuesses
-  double single_samples_per_s = 0;  // of one worker
+  std::vector<Constants> constants;  // GuessesOf the prediction's causes
+  std::vector<Prediction> guesses;   // with these constants
+  double single_samples_per_s = 0;   // of one worker
   Situation situation;
-  const PublishedSystem* nearest = nullptr;  // calibrated system; null if none is used
-  Constants used;                            // those of `nearest`
+  std::string system = "none";  // source of the constants, as --system
 
   const Prediction& expected() const { return guesses.front(); }
+  // In 9 of 10 cases. With --system none, only the model's own error.
   Interval samples_per_s() const;
   double efficiency() const { return expected().samples_per_s / single_samples_per_s / point.workers; }
-  bool extrapolated() const;
+  // What the calibration does not cover; empty without constants of published systems.
+  std::vector<std::string> outside() const;
+  double error() const { return ModelError(outside().size()); }
   // Of an asynchronous strategy, if one worker has more than kUnevenShare (row_queries.h) times its equal
   // share: of all samples, its share.
   std::optional<double> uneven_share() const;
@@ -62,6 +60,9 @@ struct PredictReport {
 
 int MostWorkers(const PredictReport& report);
 
+// Whether no row has constants of published systems: --system none.
+bool DescribedOnly(const PredictReport& report);
+
 // Whether the workers of `row` do less than half of the work that they would do without communication.
 bool DoesLittle(const PredictedRow& row);
 
@@ -70,9 +71,8 @@ struct PredictionVerdict {
   const PredictedRow* winner = nullptr;
   const PredictedRow* next = nullptr;
   double factor = 1;
-  Interval interval;
-  bool extrapolated = false;  // of either: a winner is then named only if the ranges do not overlap
-  bool shown = false;         // the interval excludes 1
+  Interval interval;   // both share the causes; each has its own model error
+  bool shown = false;  // the interval excludes 1
 };
 // Empty: fewer than two workers or rows.
 std::optional<PredictionVerdict> VerdictAt(const PredictReport& report, int workers);
