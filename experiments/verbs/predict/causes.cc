@@ -5,7 +5,6 @@
 #include <functional>
 #include <iterator>
 #include <numeric>
-#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
@@ -55,12 +54,10 @@ double FractionAt(double rate, double fraction, double other_rate) {
   return 1 / (headers + (1 / fraction - headers) * rate / other_rate);
 }
 
-// Of a cause that the system's rows determine, for the links of `cluster`.
-std::optional<double> ValueIn(const PublishedSystem& system, const std::string& name,
-                              const Cluster& cluster) {
-  const auto at = system.constants.find(name);
-  if (at == system.constants.end()) return std::nullopt;
-  return name == "fraction" ? FractionAt(RateOf(cluster), at->second, RateOf(system.cluster)) : at->second;
+// Of a cause, for the links of `cluster`.
+double ValueIn(const PublishedSystem& system, const std::string& name, const Cluster& cluster) {
+  const double value = system.constants.at(name);
+  return name == "fraction" ? FractionAt(RateOf(cluster), value, RateOf(system.cluster)) : value;
 }
 
 // Of positive values, each smoothed by a log-normal kernel, so that the quantile is continuous in values and
@@ -162,8 +159,7 @@ Causes CausesOf(const Cluster& cluster, double rdma, const PublishedSystem* left
     const ConstantInfo& info = *FindConstant(name);
     std::vector<Weighted> values = PriorOf(info);
     for (size_t i = 0; i < systems.size(); ++i) {
-      const std::optional<double> value = ValueIn(systems[i], name, cluster);
-      if (value && weights[i] > 0) values.push_back({*value, weights[i]});
+      if (weights[i] > 0) values.push_back({ValueIn(systems[i], name, cluster), weights[i]});
     }
     const auto at = [&](double part) { return std::clamp(QuantileOf(values, part), info.least, info.most); };
     causes[name] = {at(kTail), at(0.5), at(1 - kTail)};
@@ -180,8 +176,9 @@ Causes CausesOf(const Cluster& cluster, double rdma, const PublishedSystem* left
 
 Causes CausesLike(const PublishedSystem& system, const Cluster& cluster, double rdma) {
   Causes causes = CausesOf(cluster, rdma);
-  for (auto& [name, range] : causes) {
-    if (const std::optional<double> value = ValueIn(system, name, cluster)) range = {*value, *value, *value};
+  for (const std::string& name : FittedCauses()) {
+    const double value = ValueIn(system, name, cluster);
+    causes[name] = {value, value, value};
   }
   return causes;
 }

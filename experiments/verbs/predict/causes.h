@@ -26,7 +26,7 @@ double RdmaShare(const Cluster& cluster);
 
 // Of the cluster's links. `left_out`: a system that is not used, for validation.
 Causes CausesOf(const Cluster& cluster, double rdma, const PublishedSystem* left_out = nullptr);
-// With those that the rows of `system` determine as known.
+// With the FittedCauses of `system` as known.
 Causes CausesLike(const PublishedSystem& system, const Cluster& cluster, double rdma);
 
 // The names of the systems with the most weight, at most three.

@@ -44,9 +44,6 @@ std::string SystemText(const LeftOutSystem& left_out) {
 
 absl::StatusOr<std::vector<FitRow>> RowsOf(const PublishedSystem& system) {
   std::vector<FitRow> rows;
-  Cluster cluster = system.cluster;
-  PredictOptions options = system.options;
-  for (const std::string& name : FittedCauses()) Apply({{name, FindConstant(name)->start}}, cluster, options);
   for (const PublishedModel& model : system.models) {
     PSRING_ASSIGN_OR_RETURN(Workload workload, LoadWorkload(model.workload));
     workload.batch = model.batch;
@@ -58,11 +55,11 @@ absl::StatusOr<std::vector<FitRow>> RowsOf(const PublishedSystem& system) {
     if (system.after_backward) workload = AfterBackward(std::move(workload));
     for (size_t i = 1; i < model.rows.size(); ++i) {
       const PublishedRow row = model.rows[i];
-      rows.push_back({.label = absl::StrCat(model.workload, ", ", row.gpus, " GPUs"),
-                      .size = row.gpus,
-                      .measured = PublishedSeconds(system, model, row),
-                      .predict = PredictedStepOf(workload, CaseOf(system, row.gpus), cluster, options),
-                      .withheld = i + 1 == model.rows.size()});
+      rows.push_back(
+          {.label = absl::StrCat(model.workload, ", ", row.gpus, " GPUs"),
+           .size = row.gpus,
+           .measured = PublishedSeconds(system, model, row),
+           .predict = PredictedStepOf(workload, CaseOf(system, row.gpus), system.cluster, system.options)});
     }
   }
   return rows;

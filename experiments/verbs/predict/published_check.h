@@ -11,8 +11,7 @@
 
 namespace psring {
 
-// The rows to fit: all but the first of each model. `size` is the number of GPUs. The last row of each model
-// is withheld from FitAndCheck.
+// The rows to fit: all but the first of each model. `size` is the number of GPUs.
 absl::StatusOr<std::vector<FitRow>> RowsOf(const PublishedSystem& system);
 
 struct LeftOutRow {

@@ -36,9 +36,7 @@ struct PublishedSystem {
   double partition_mb = 0;
   bool after_backward = false;  // nothing overlaps with backward
   std::vector<PublishedModel> models;
-  // The FittedCauses that the rows determine: they at least halve the variance of the prior. Fitted over all
-  // rows, with the others at their initial values.
-  Constants constants;
+  Constants constants;  // FittedCauses, fitted over all rows; near the initial value if no row determines one
   const char* remark;
 
   const char* network() const { return rdma ? "RDMA" : "TCP"; }

@@ -320,7 +320,7 @@ TEST(PredictReport, SaysHowMuchOfTheirWorkTheWorkersDo) {
   const double winner = VerdictAt(report, 8)->winner->expected().samples_per_s;
   for (PredictedRow& row : report.rows) row.single_samples_per_s = winner / 2.2;
   report.findings.half_work_bits_per_s = 41.23e9;
-  const auto text = [&] { return absl::StrReplaceAll(PredictText(report), {{"\n", " "}}); };
+  const auto text = [&] { return absl::StrReplaceAll(PredictText(report), {{"\n  ", " "}, {"\n", " "}}); };
   EXPECT_THAT(text(),
               Has("The 8 workers do the work of 2.2. For half of theirs, links of at least 42 Gbit/s"));
   report.findings.half_work_bits_per_s = INFINITY;
@@ -352,7 +352,7 @@ TEST(PredictReport, AModelThatDoesNotFitOneGpuIsNamed) {
   report.rows.push_back({.point = Ring(2),
                          .guesses = {{.step = 500, .compute = 50, .samples_per_s = 0.004}},
                          .single_samples_per_s = 0.02});
-  const std::string text = absl::StrReplaceAll(PredictText(report), {{"\n", " "}});
+  const std::string text = absl::StrReplaceAll(PredictText(report), {{"\n  ", " "}, {"\n", " "}});
   EXPECT_THAT(text, Has("16 bytes per parameter", "at most 32 GB", "in 16 bits", "0.004", "500 s",
                         "Tokens/s with 2 workers: 32.77 with ring"));
 }
