@@ -46,24 +46,26 @@ std::vector<double> WeightsOf(const Cluster& cluster, double rdma, const Publish
   return weights;
 }
 
-// The share of a link that programs get if they got `fraction` at another rate. Up to 5% are headers; the
-// rest are costs of the host, which take the same time per byte at any rate.
+// The share of a card's rate that programs get if they got `fraction` at another rate. Up to 5% are headers;
+// the rest are costs of the host, which take the same time per byte with a slower card. A faster card comes
+// with a faster host: by the root of the rates' ratio.
 double FractionAt(double rate, double fraction, double other_rate) {
   constexpr double kHeaders = 1 / 0.95;
-  const double headers = std::min(1 / fraction, kHeaders);
-  return 1 / (headers + (1 / fraction - headers) * rate / other_rate);
+  const double headers = std::min(1 / fraction, kHeaders), ratio = rate / other_rate;
+  return 1 / (headers + (1 / fraction - headers) * std::min(ratio, std::sqrt(ratio)));
 }
 
 // Of a cause, for the links of `cluster`.
 double ValueIn(const PublishedSystem& system, const std::string& name, const Cluster& cluster) {
   const double value = system.constants.at(name);
-  return name == "fraction" ? FractionAt(RateOf(cluster), value, RateOf(system.cluster)) : value;
+  return name == "fraction" ? FractionAt(cluster.link_bytes_per_s, value, system.cluster.link_bytes_per_s)
+                            : value;
 }
 
 // Of positive values, each smoothed by a log-normal kernel, so that the quantile is continuous in values and
 // weights.
 double QuantileOf(const std::vector<Weighted>& values, double fraction) {
-  constexpr double kBandwidth = 0.1;
+  constexpr double kBandwidth = 0.15;
   constexpr int kSteps = 50;
   double all = 0, low = INFINITY, high = -INFINITY;
   for (const auto& [value, weight] : values) {
@@ -148,7 +150,7 @@ void AddDifferencesOfServers(const Situation& situation, const Coverage& covered
 
 double RdmaShare(const Cluster& cluster) {
   constexpr double kLimit = 10e-6;
-  return 1 / (1 + std::pow(cluster.latency_s / kLimit, 4));
+  return 1 / (1 + std::pow(cluster.latency_s / kLimit, 3));
 }
 
 Causes CausesOf(const Cluster& cluster, double rdma, const PublishedSystem* left_out) {

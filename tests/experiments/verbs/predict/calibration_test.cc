@@ -139,6 +139,12 @@ TEST(Causes, NoStepJumps) {
   }
 }
 
+TEST(Causes, RdmaIsRecognizedByTheLatency) {
+  EXPECT_LT(RdmaShare(Links(1, 25)), 0.1);
+  EXPECT_NEAR(RdmaShare(Links(1, 10)), 0.5, 1e-9);
+  EXPECT_GT(RdmaShare(Links(1, 5)), 0.85);
+}
+
 TEST(Causes, AreUncertainWhereLinksAreFasterThanAnyPublished) {
   const auto width = [](double gbit) {
     const CauseRange range = CausesOf(Links(gbit), 0).at("fraction");
