@@ -352,7 +352,7 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
       {"model", workload.name},
       {"parameters", workload.bytes() / 4},
       {"batch_per_worker", int64_t{workload.batch}},
-      {"global_batch", int64_t{workload.batch} * (alone ? 1 : row.point.workers)},
+      {"global_batch", alone ? int64_t{workload.batch} : report.GlobalBatch(row.point.workers)},
       {"bucket_mb", options.buckets.others_mb},
       {"seed", static_cast<int64_t>(options.seed)},
       {"samples_per_s", p.samples_per_s},
@@ -372,6 +372,8 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
       {"staleness_mean", when(p.staleness_mean >= 0, p.staleness_mean)},
       {"staleness_max", when(p.staleness_max >= 0, p.staleness_max)},
       {"most_samples_share", when(alone, p.most_share)},
+      {"layout", absl::StrCat("dp", row.point.workers)},
+      {"micro_batches", int64_t{1}},
       {"basis", std::string("simulated")},
       {"valid", true},
       {"note",
@@ -403,23 +405,30 @@ std::string PredictText(const PredictReport& report) {
               report.predictor->buckets(), workload.batch, tenths(workload.forward_ms),
               tenths(workload.backward_ms), workload.device, ClusterText(report.cluster)),
            "");
-  absl::StrAppend(&text, "\n", PredictTable(report), "\n",
-                  Wrap(Tr("Times are ms of a worker's mean step. range: contains at least 9 of 10 published "
-                          "runs that were withheld from the fit. It is wider if extrapolated: links 10% "
-                          "slower with twice the latency to 10% faster with half of it. limited by: the "
-                          "resource that is busy most of the time, and its share."),
-                       ""),
-                  "\n");
+  const bool cuts_model = !report.pipelines.empty();
+  absl::StrAppend(
+      &text, "\n", cuts_model ? PipelineTable(report) : PredictTable(report), "\n",
+      Wrap(cuts_model ? PipelineLegend()
+                      : Tr("Times are ms of a worker's mean step. range: contains at least 9 of 10 published "
+                           "runs that were withheld from the fit. It is wider if extrapolated: links 10% "
+                           "slower with twice the latency to 10% faster with half of it. limited by: the "
+                           "resource that is busy most of the time, and its share."),
+           ""),
+      "\n");
   std::vector<std::string> sentences;
-  AddCrossoverByWorkers(report, sentences);
-  AddCrossoverBySize(report, sentences);
-  AddServersToMatch(report, sentences);
-  AddDropped(report, sentences);
+  if (cuts_model) {
+    sentences = PipelineSentences(report);
+  } else {
+    AddCrossoverByWorkers(report, sentences);
+    AddCrossoverBySize(report, sentences);
+    AddServersToMatch(report, sentences);
+    AddDropped(report, sentences);
+  }
   for (const std::string& note : report.notes) sentences.push_back(note);
   AddCalibration(report, sentences);
   AddRemarks(report, sentences);
   for (const std::string& sentence : sentences) text += Wrap(sentence, "- ");
-  return absl::StrCat(text, "\n", Wrap(VerdictText(report), ""));
+  return absl::StrCat(text, "\n", Wrap(cuts_model ? PipelineVerdict(report) : VerdictText(report), ""));
 }
 
 }  // namespace psring
