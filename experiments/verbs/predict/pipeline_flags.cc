@@ -75,9 +75,8 @@ void AddPipelineFlags(CLI::App& verb, RawPredictFlags& raw) {
   }
   const char* group = "Pipelines";
   add(group, "--pp", raw.pp, "P",
-      "Cut the model into P stages on P devices; --workers is the number of all devices, of which each P "
-      "hold "
-      "a replica. The same devices with data parallelism are shown beside it",
+      "Cut the model into P stages. --workers is the number of all devices, in replicas of P. Data "
+      "parallelism on the same devices is shown beside it",
       WholeNumber(2, kMaxStages));
   add(group, "--program", raw.program, "NAME",
       absl::StrCat("What each device computes in which order: ", absl::StrJoin(programs, ", "), " [1f1b]"));
