@@ -106,6 +106,9 @@ class Reader {
       PSRING_ASSIGN_OR_RETURN(const int64_t batch, csv_.WholeNumberIn(key, value, 1, kMaxBatch));
       workload_.batch = static_cast<int>(batch);
     }
+    if (key == "activation_bytes") {
+      PSRING_ASSIGN_OR_RETURN(workload_.activation_bytes, csv_.WholeNumberIn(key, value, 1, kMaxBytes));
+    }
     const struct {
       const char* key;
       double& to;

@@ -17,6 +17,7 @@
 #include "common/workloads/devices.h"
 #include "experiments/design/estimate.h"
 #include "experiments/verbs/predict/causes.h"
+#include "experiments/verbs/predict/pipeline_flags.h"
 #include "experiments/verbs/predict/predict.h"
 #include "experiments/virtual_cluster/link.h"
 #include "ring_worker/schedules/schedule.h"
@@ -161,9 +162,10 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(what, "--strategies,--strategy", raw.strategies, "NAME,...",
       absl::StrCat("Comma-separated: all-reduces by algorithm (",
                    absl::StrJoin(AlgorithmsFor(Collective::kAllReduce), ", "),
-                   "), ps-sync, ps-async, ps-ssp:K, ps-backup:B, none [ring,ps-sync,ps-async]"));
+                   "), ps-sync, ps-async, ps-ssp:K, ps-backup:B, none [ring,ps-sync,ps-async; with --pp: "
+                   "ring]"));
   add(what, "--workers", raw.workers, "N,...",
-      "Comma-separated, or a sequence such as 2,4,8,...,4096 [2,4,8,...,64]");
+      "Comma-separated, or a sequence such as 2,4,8,...,4096 [2,4,8,...,64; with --pp P: P]");
   add(what, "--servers", raw.servers, "S,...",
       "Comma-separated; for parameter servers; or nodes: one for each machine with workers [1]");
   add(InHelpAll(what), "--server_placement", raw.server_placement, "PLACE",
@@ -194,7 +196,8 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       "How computing time varies between machines: normal:CV, lognormal:CV, or a file of measured times, one "
       "per line [by --system; none: it does not vary]");
   add(what, "--batch", raw.batch, "N",
-      "Samples per worker and step; computing time is scaled from the recorded batch",
+      "Samples per worker and step, or with --pp per micro-batch; computing time is scaled from the recorded "
+      "batch",
       WholeNumber(1, 1'000'000));
   add(what, "--device", raw.device, "NAME",
       absl::StrCat("Use the published computing speed of ", Names(MeasuredDevices()),
@@ -207,6 +210,8 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       "A random delay before each step: exp:MEAN, lognormal:MEDIAN:SIGMA, a number, or none",
       TimeDistributionText());
   add(InHelpAll(what), "--seed", raw.seed, "N", "Seed of random delays [1]");
+
+  AddPipelineFlags(*verb, raw);
 
   const char* network = "The network";
   add(network, "--cluster", raw.cluster, "NAME",
@@ -308,8 +313,14 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
   }
   if (raw.overlap == "none") flags.workload = AfterBackward(std::move(flags.workload));
   if (raw.exchange_only) flags.workload = WithoutComputing(std::move(flags.workload));
-  flags.strategies = absl::StrSplit(raw.strategies, ',');
-  PSRING_ASSIGN_OR_RETURN(flags.workers, Counts("--workers", raw.workers));
+  const bool cuts_model = raw.pp > 0;
+  flags.strategies = absl::StrSplit(!raw.strategies.empty() ? raw.strategies
+                                    : cuts_model            ? "ring"
+                                                            : "ring,ps-sync,ps-async",
+                                    ',');
+  const std::string default_workers = cuts_model ? absl::StrCat(raw.pp) : "2,4,8,...,64";
+  PSRING_ASSIGN_OR_RETURN(flags.workers,
+                          Counts("--workers", raw.workers.empty() ? default_workers : raw.workers));
   flags.servers_per_node = raw.servers == "nodes";
   if (!flags.servers_per_node) {
     PSRING_ASSIGN_OR_RETURN(flags.servers, Counts("--servers", raw.servers));
@@ -348,6 +359,7 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
   const int least = flags.workers.front();
   PSRING_RETURN_IF_ERROR(CheckStragglers(raw.straggler, least));
   PSRING_ASSIGN_OR_RETURN(flags.options.delays, ParseDelays(raw.straggler, raw.jitter_ms, raw.seed, least));
+  PSRING_ASSIGN_OR_RETURN(flags.pipeline, UnderstandPipeline(raw, flags));
   return flags;
 }
 

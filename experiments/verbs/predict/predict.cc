@@ -1,6 +1,7 @@
 #include "experiments/verbs/predict/predict.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -86,8 +87,13 @@ absl::Status CheckPublished(const Interrupt& interrupt, Display& display) {
 class PredictionRun {
  public:
   PredictionRun(const PredictFlags& flags, const Interrupt& interrupt, Display& display)
-      : flags_(flags), interrupt_(interrupt), display_(display), predictor_(flags.workload, flags.options) {
+      : flags_(flags),
+        interrupt_(interrupt),
+        display_(display),
+        workload_(flags.pipeline ? DataParallelShare(flags.workload, *flags.pipeline) : flags.workload),
+        predictor_(workload_, flags.options) {
     report_.predictor = &predictor_;
+    report_.micro_batch = &flags_.workload;
     report_.cluster = flags_.cluster;
     report_.servers_per_node = flags_.servers_per_node;
     if (flags_.profile) {
@@ -105,6 +111,10 @@ class PredictionRun {
     std::vector<StrategyRow> strategies;
     for (const std::string& name : names) {
       PSRING_ASSIGN_OR_RETURN(strategies.emplace_back(), Find(name, names));
+    }
+    if (flags_.pipeline && (strategies.size() > 1 || !strategies[0].uses_group)) {
+      return absl::InvalidArgumentError(
+          Tr("--pp: the replicas of a pipeline are synchronized by one all-reduce; use --strategies ring"));
     }
     PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RunClaim> claim,
                             RunClaim::Make(flags_.out, "predict", WallNow()));
@@ -125,11 +135,15 @@ class PredictionRun {
     PSRING_RETURN_IF_ERROR(MatchServers(strategies));
     PSRING_RETURN_IF_ERROR(FindFastestBySize(strategies));
     PSRING_RETURN_IF_ERROR(FindSufficientRate());
+    if (flags_.pipeline) PSRING_RETURN_IF_ERROR(PredictPipelines(strategies[0]));
     display_.Clear();
     PSRING_ASSIGN_OR_RETURN(const RunFolder folder, RunFolder::Open(*claim));
     report_.run_id = manifest.run_id = folder.run_id();
     std::vector<std::vector<Cell>> rows;
-    for (const PredictedRow& row : report_.rows) rows.push_back(PredictedCells(report_, row));
+    for (size_t i = 0; i < report_.rows.size(); ++i) {
+      rows.push_back(PredictedCells(report_, report_.rows[i]));
+      if (flags_.pipeline) rows.push_back(PipelineCells(report_, i));
+    }
     PSRING_RETURN_IF_ERROR(folder.Write("summary.csv", CellsCsv(rows)));
     PSRING_RETURN_IF_ERROR(folder.Write("summary.json", CellsJson(rows)));
     const auto text = [&] { return PredictText(report_); };
@@ -152,7 +166,7 @@ class PredictionRun {
     for (const int workers : flags_.workers) {
       for (const StrategyRow& strategy : strategies) {
         if (strategy.single_process && workers > 1) continue;
-        if (flags_.workload.compute_ms() == 0 && !strategy.communicates()) continue;  // nothing to simulate
+        if (workload_.compute_ms() == 0 && !strategy.communicates()) continue;  // nothing to simulate
         if (!strategy.uses_servers) {
           cases.push_back({.strategy = strategy, .workers = workers});
           continue;
@@ -218,7 +232,7 @@ class PredictionRun {
     const bool communicates = point.strategy.communicates();
     return {.point = point,
             .constants = communicates ? GuessesOf(CausesFor(cluster)) : std::vector<Constants>(1),
-            .single_samples_per_s = flags_.workload.batch / (1e-3 * flags_.workload.compute_ms()),
+            .single_samples_per_s = workload_.batch / (1e-3 * workload_.compute_ms()),
             .situation = {.gpu = flags_.workload.device,
                           .rdma = flags_.rdma,
                           .point = point,
@@ -227,11 +241,18 @@ class PredictionRun {
             .system = communicates ? flags_.system : "none"};
   }
 
+  struct Assumed {
+    Cluster cluster;
+    PredictOptions options;
+  };
+  Assumed AssumedWith(const Constants& constants, const Cluster& cluster) const {
+    Assumed assumed{cluster, flags_.options};
+    Apply(constants, assumed.cluster, assumed.options);
+    return assumed;
+  }
   absl::StatusOr<Prediction> PredictionOf(const PredictedRow& row, const Constants& constants) const {
-    Cluster cluster = row.situation.cluster;
-    PredictOptions options = flags_.options;
-    Apply(constants, cluster, options);
-    return Predictor(flags_.workload, options).Predict(row.point, cluster);
+    const Assumed assumed = AssumedWith(constants, row.situation.cluster);
+    return Simulate(row.point, assumed.options, assumed.cluster);
   }
 
   absl::Status PredictRow(const PredictCase& point) {
@@ -285,6 +306,65 @@ class PredictionRun {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<Prediction> Simulate(const PredictCase& point, const PredictOptions& options,
+                                      const Cluster& cluster) const {
+    PSRING_ASSIGN_OR_RETURN(Prediction prediction, Predictor(workload_, options).Predict(point, cluster));
+    if (flags_.pipeline) {
+      // Without the samples by which some workers compute fewer than others.
+      prediction.samples_per_s *= double(flags_.pipeline->micro_batches) * flags_.workload.batch /
+                                  (double(flags_.pipeline->ranks) * workload_.batch);
+    }
+    return prediction;
+  }
+
+  // The pipeline on the devices of every row.
+  absl::Status PredictPipelines(const StrategyRow& strategy) {
+    PipelineCase point = *flags_.pipeline;
+    point.strategy = strategy;
+    Assumed with_most;
+    for (const PredictedRow& row : report_.rows) {
+      point.workers = row.point.workers;
+      PSRING_RETURN_IF_ERROR(Progress(absl::StrCat("simulating ", point.layout())));
+      with_most = AssumedWith(row.constants.front(), report_.cluster);
+      PSRING_ASSIGN_OR_RETURN(PipelinePrediction prediction,
+                              PredictPipeline(flags_.workload, with_most.options, point, with_most.cluster));
+      report_.pipelines.push_back({point, std::move(prediction)});
+    }
+    return FindLinkFactor(with_most);
+  }
+
+  // Faster links favor data parallelism, which has no bubble, except if their latency decides. Bisection
+  // assumes one change in each direction.
+  absl::Status FindLinkFactor(const Assumed& assumed) {
+    const PipelineCase& point = report_.pipelines.back().point;
+    const PredictCase& copies = report_.rows.back().point;
+    const bool wins = report_.pipelines.back().prediction.prediction.samples_per_s >
+                      report_.rows.back().expected().samples_per_s;
+    const auto wins_with = [&](double factor) -> absl::StatusOr<bool> {
+      PSRING_RETURN_IF_ERROR(Progress(absl::StrFormat("links %g times as fast", factor)));
+      Cluster cluster = assumed.cluster;
+      (ShapeOf(cluster, point.workers).nodes > 1 ? cluster.link_bytes_per_s : cluster.intra_bytes_per_s) *=
+          factor;
+      PSRING_ASSIGN_OR_RETURN(const Prediction copied, Simulate(copies, assumed.options, cluster));
+      PSRING_ASSIGN_OR_RETURN(const PipelinePrediction cut,
+                              PredictPipeline(flags_.workload, assumed.options, point, cluster));
+      return cut.prediction.samples_per_s > copied.samples_per_s;
+    };
+    for (const int direction : wins ? std::array{1, -1} : std::array{-1, 1}) {
+      int same = 0, other = std::ilogb(kMaxLinkFactor);
+      PSRING_ASSIGN_OR_RETURN(const bool wins_at_end, wins_with(std::exp2(direction * other)));
+      if (wins_at_end == wins) continue;
+      while (other - same > 1) {
+        const int middle = same + (other - same) / 2;
+        PSRING_ASSIGN_OR_RETURN(const bool wins_there, wins_with(std::exp2(direction * middle)));
+        (wins_there == wins ? same : other) = middle;
+      }
+      report_.link_factor = std::exp2(direction * other);
+      break;
+    }
+    return absl::OkStatus();
+  }
+
   // Assumes that more servers are never slower; bisection finds the fewest.
   absl::Status MatchServers(const std::vector<StrategyRow>& strategies) {
     const auto first = [&](const auto& is) { return std::find_if(strategies.begin(), strategies.end(), is); };
@@ -322,18 +402,16 @@ class PredictionRun {
       }
     }
     if (cases.size() < 2) return absl::OkStatus();
-    const Constants expected = GuessesOf(CausesFor(report_.cluster)).front();
+    const Assumed assumed = AssumedWith(GuessesOf(CausesFor(report_.cluster)).front(), report_.cluster);
+    const Predictor predictor(workload_, assumed.options);
     for (int exponent = 10; exponent <= 30; exponent += 2) {
       const double bytes = std::exp2(exponent);
       PSRING_RETURN_IF_ERROR(Progress(absl::StrFormat("exchanges of %.0f bytes", bytes)));
       double least = INFINITY;
       const PredictCase* fastest = nullptr;
       for (const PredictCase& point : cases) {
-        Cluster cluster = report_.cluster;
-        PredictOptions options = flags_.options;
-        Apply(expected, cluster, options);
         PSRING_ASSIGN_OR_RETURN(const double seconds,
-                                Predictor(flags_.workload, options).ExchangeSeconds(point, cluster, bytes));
+                                predictor.ExchangeSeconds(point, assumed.cluster, bytes));
         if (seconds < least * (1 - 1e-6)) {
           least = seconds;
           fastest = &point;
@@ -347,6 +425,7 @@ class PredictionRun {
   const PredictFlags& flags_;
   const Interrupt& interrupt_;
   Display& display_;
+  const Workload workload_;  // of a worker and step; with --pp its share of the global batch
   Predictor predictor_;
   PredictReport report_;
 };

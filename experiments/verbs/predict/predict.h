@@ -1,4 +1,4 @@
-// psring predict: simulates training steps on other machines and networks.
+// psring predict: simulates training steps on other machines and networks, also of pipelines (--pp).
 #pragma once
 
 #include <optional>
@@ -11,6 +11,7 @@
 #include "experiments/costs/machine_profile.h"
 #include "experiments/launch/interrupt.h"
 #include "experiments/launch/progress.h"
+#include "experiments/simulator/pipeline.h"
 #include "experiments/simulator/prediction.h"
 
 namespace CLI {
@@ -20,7 +21,7 @@ class App;
 namespace psring {
 
 struct RawPredictFlags {
-  std::string workload, strategies = "ring,ps-sync,ps-async", servers = "1", workers = "2,4,8,...,64";
+  std::string workload, strategies, servers = "1", workers;  // empty: the default, which depends on `pp`
   std::string cluster, link, intra, latency, intra_latency;
   std::string connection, barrier, device, network = "auto", system = "auto", calibrate, fit;
   std::optional<int> gpus_per_node, cards_per_node, rings;
@@ -33,6 +34,8 @@ struct RawPredictFlags {
   bool local_aggregation = false, exchange_only = false, published = false;
   int batch = 0;
   uint64_t seed = 1;
+  int pp = 0, micro_batches = 0;  // 0: not given
+  std::string program, boundary, cuts;
 };
 
 struct PredictFlags {
@@ -43,6 +46,7 @@ struct PredictFlags {
   bool published = false;               // check the published systems instead
   Cluster cluster;
   PredictOptions options;
+  std::optional<PipelineCase> pipeline;   // --pp; `workload` is then of one micro-batch
   std::optional<MachineProfile> profile;  // of a measured machine
   double rdma = 0;                        // RdmaShare, or as --network
   std::string system = "auto";            // source of the constants: auto, none, or a PublishedSystem's name

@@ -98,6 +98,7 @@ void AddCalibration(const PredictReport& report, std::vector<std::string>& text)
            "only the model's own error."));
   }
   AddAssumptions(report, *rows.front(), text);
+  if (!report.pipelines.empty()) return;  // their rows have no ranges
   // Each difference once, with the strategies that have it unless all have.
   std::vector<std::pair<std::string, std::vector<std::string>>> differences;
   for (const PredictedRow* row : rows) {
@@ -324,26 +325,34 @@ std::string PredictText(const PredictReport& report) {
               tenths(workload.forward_ms), tenths(workload.backward_ms), workload.device,
               ClusterText(ExpectedCluster(report))),
            "");
+  const bool cuts_model = !report.pipelines.empty();
   absl::StrAppend(
-      &text, "\n", PredictTable(report), "\n",
-      Wrap(absl::StrCat(
-               Tr("Times are ms of a worker's mean step, or seconds if marked; without computing, the "
-                  "range is that of the step. limited by: the resource that is busy most of the time, and "
-                  "its share."),
-               SentenceGap(), RangeText(report)),
+      &text, "\n", cuts_model ? PipelineTable(report) : PredictTable(report), "\n",
+      Wrap(cuts_model
+               ? PipelineLegend()
+               : absl::StrCat(
+                     Tr("Times are ms of a worker's mean step, or seconds if marked; without computing, the "
+                        "range is that of the step. limited by: the resource that is busy most of the time, "
+                        "and "
+                        "its share."),
+                     SentenceGap(), RangeText(report)),
            ""),
       "\n");
   std::vector<std::string> sentences;
-  AddCrossoverByWorkers(report, sentences);
-  AddCrossoverBySize(report, sentences);
-  AddServersToMatch(report, sentences);
-  AddDropped(report, sentences);
-  AddModel(report, sentences);
+  if (cuts_model) {
+    sentences = PipelineSentences(report);
+  } else {
+    AddCrossoverByWorkers(report, sentences);
+    AddCrossoverBySize(report, sentences);
+    AddServersToMatch(report, sentences);
+    AddDropped(report, sentences);
+    AddModel(report, sentences);
+  }
   for (const std::string& note : report.notes) sentences.push_back(note);
   AddCalibration(report, sentences);
   AddRemarks(report, sentences);
   for (const std::string& sentence : sentences) text += Wrap(sentence, "- ");
-  return absl::StrCat(text, "\n", Wrap(VerdictText(report), ""));
+  return absl::StrCat(text, "\n", Wrap(cuts_model ? PipelineVerdict(report) : VerdictText(report), ""));
 }
 
 }  // namespace psring

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "experiments/analysis/summarise.h"
+#include "experiments/simulator/pipeline.h"
 #include "experiments/simulator/prediction.h"
 #include "experiments/stats/statistics.h"
 #include "experiments/verbs/predict/causes.h"
@@ -48,6 +49,12 @@ struct PredictFindings {
   std::optional<double> half_work_bits_per_s;
 };
 
+// A pipeline on the devices of the PredictedRow with the same index.
+struct PipelineRow {
+  PipelineCase point;
+  PipelinePrediction prediction;
+};
+
 struct PredictReport {
   std::string run_id;
   const Predictor* predictor = nullptr;
@@ -56,7 +63,17 @@ struct PredictReport {
   std::vector<PredictedRow> rows;  // by workers, then in the order of the flags
   PredictFindings findings;
   std::vector<std::string> notes;  // values fitted from a --profile
+  // --pp. `predictor` is then that of a data-parallel worker's share of the global batch.
+  std::vector<PipelineRow> pipelines;
+  const Workload* micro_batch = nullptr;
+  // With the most workers: the factor of the links' rate, a power of two, with which the slower one of the
+  // two is faster; between nodes, or inside a node if there is one. Nothing: none from 1/kMaxLinkFactor to
+  // kMaxLinkFactor.
+  std::optional<double> link_factor;
+
+  int64_t GlobalBatch(int workers) const;  // of a synchronous step
 };
+inline constexpr double kMaxLinkFactor = 1024;
 
 int MostWorkers(const PredictReport& report);
 
@@ -84,8 +101,29 @@ std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow
 // "rank0", "dedicated" or "colocated".
 const char* PlaceName(ServerPlace place);
 
+// Those of `report.pipelines[index]`.
+std::vector<Cell> PipelineCells(const PredictReport& report, size_t index);
+
+// A column of a table for users. `heading`: its two lines, "range of|9 in 10".
+struct HeadedColumn {
+  const char* heading;
+  size_t columns;  // the first column's text is on the left, that of others on the right; 0: the last, left
+};
+std::string HeadedTable(const std::vector<HeadedColumn>& columns,
+                        const std::vector<std::vector<std::string>>& lines);
+// "1.25M", "812K", "14,551", "12.5".
+std::string ShortCount(double value);
+// Of a time in s; from 100 s on, "250 s".
+std::string Milliseconds(double seconds);
+
 // A line for each row.
 std::string PredictTable(const PredictReport& report);
+
+// The table with pipelines, its legend, what they mean, and the faster of the two with the most workers.
+std::string PipelineTable(const PredictReport& report);
+std::string PipelineLegend();
+std::vector<std::string> PipelineSentences(const PredictReport& report);
+std::string PipelineVerdict(const PredictReport& report);
 
 // The case, the table, the findings, and the verdict.
 std::string PredictText(const PredictReport& report);
