@@ -81,25 +81,6 @@ absl::StatusOr<std::unique_ptr<Schedule>> ScheduleOf(const PredictCase& point, c
       {.ranks = point.workers, .ranks_per_node = ShapeOf(cluster, point.workers).ranks_per_node});
 }
 
-// `tokens`: bytes of the burst available at the start.
-absl::StatusOr<CollectiveTime> CollectiveCost(const PredictCase& point, const Cluster& cluster, double bytes,
-                                              double tokens) {
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule, ScheduleOf(point, cluster));
-  const absl::StatusOr<CollectiveTime> time =
-      SimulateCollective(*schedule, cluster, bytes, Pipelining(), tokens);
-  if (!absl::IsResourceExhausted(time.status())) return time;
-  const std::optional<Scheme> scheme = SchemeOf(AllReduceRow(point.strategy.algorithm));
-  if (!scheme) return time.status();
-  // One link per rank: its share of the node's cards.
-  const double link =
-      cluster.link_bytes_per_s * cluster.fraction *
-      std::min(1.0, double(cluster.cards_per_node) / ShapeOf(cluster, point.workers).ranks_per_node);
-  const double seconds = ExchangeSeconds(
-      {.scheme = *scheme, .workers = point.workers}, bytes,
-      {.latency_s = cluster.latency_s, .bytes_per_s = link, .add_s_per_byte = cluster.add_s_per_byte});
-  return CollectiveTime{.seconds = seconds, .mean_s = seconds, .card_busy_s = seconds};
-}
-
 // The workers from the servers' perspective: with local aggregation, each machine is one worker, which uses
 // all of the machine's cards.
 struct ServerView {
@@ -167,6 +148,33 @@ absl::Status CheckStrategy(const StrategyRow& strategy) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<CollectiveTime> AllReduceTime(const PredictCase& point, const Cluster& cluster, double bytes,
+                                             std::optional<double> tokens) {
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule, ScheduleOf(point, cluster));
+  const absl::StatusOr<CollectiveTime> time =
+      SimulateCollective(*schedule, cluster, bytes, Pipelining(), tokens);
+  if (!absl::IsResourceExhausted(time.status())) return time;
+  const std::optional<Scheme> scheme = SchemeOf(AllReduceRow(point.strategy.algorithm));
+  if (!scheme) return time.status();
+  // One link per rank: its share of the node's cards.
+  const double link =
+      cluster.link_bytes_per_s * cluster.fraction *
+      std::min(1.0, double(cluster.cards_per_node) / ShapeOf(cluster, point.workers).ranks_per_node);
+  const double seconds = ExchangeSeconds(
+      {.scheme = *scheme, .workers = point.workers}, bytes,
+      {.latency_s = cluster.latency_s, .bytes_per_s = link, .add_s_per_byte = cluster.add_s_per_byte});
+  return CollectiveTime{.seconds = seconds, .mean_s = seconds, .card_busy_s = seconds};
+}
+
+absl::StatusOr<double> AllReducePayload(const PredictCase& point, const Cluster& cluster, double bytes) {
+  if (std::optional<Scheme> scheme = SchemeOf(point.strategy); scheme) {
+    scheme->per_step = 1;  // see MeanStep
+    return PayloadBytesPerWorker({.scheme = *scheme, .workers = point.workers}, bytes);
+  }
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule, ScheduleOf(point, cluster));
+  return TrafficOf(*schedule).MeanSent() * bytes;
+}
+
 Predictor::Predictor(Workload workload, const PredictOptions& options)
     : workload_(std::move(workload)), options_(options) {
   const std::vector<Bucket> buckets = PlanBuckets(LayoutOf(workload_), options_.buckets);
@@ -192,7 +200,7 @@ absl::StatusOr<std::vector<CollectiveTime>> Predictor::BucketCosts(const Predict
     const double pause = std::max(ready - end, update);
     const std::pair key(bytes, std::min(all, pause * rate));
     if (!known.contains(key)) {
-      PSRING_ASSIGN_OR_RETURN(known[key], CollectiveCost(point, cluster, bytes, key.second));
+      PSRING_ASSIGN_OR_RETURN(known[key], AllReduceTime(point, cluster, bytes, key.second));
     }
     costs.push_back(known[key]);
     end = std::max(ready, end + update) + costs.back().seconds;
@@ -203,15 +211,7 @@ absl::StatusOr<std::vector<CollectiveTime>> Predictor::BucketCosts(const Predict
 absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const Cluster& cluster) const {
   const double n = point.workers;
   const double bytes = point.strategy.SentPart(options_.wire_part) * workload_.bytes();
-  // On average over ranks as much is received as sent.
-  double payload = 0;
-  if (std::optional<Scheme> scheme = SchemeOf(point.strategy); scheme) {
-    scheme->per_step = 1;  // see MeanStep
-    payload = PayloadBytesPerWorker({.scheme = *scheme, .workers = point.workers}, bytes);
-  } else {
-    PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule, ScheduleOf(point, cluster));
-    payload = TrafficOf(*schedule).MeanSent() * bytes;
-  }
+  PSRING_ASSIGN_OR_RETURN(const double payload, AllReducePayload(point, cluster, bytes));
   Prediction prediction{.tx_bytes = payload, .rx_bytes = payload};
   PSRING_ASSIGN_OR_RETURN(const std::vector<CollectiveTime> of_buckets, BucketCosts(point, cluster));
   std::vector<double> costs;  // including the update after each bucket
@@ -371,7 +371,7 @@ absl::StatusOr<double> Predictor::ExchangeSeconds(const PredictCase& all, const 
   const Cluster network = Loaded(all, whole, options_.place);
   if (all.strategy.uses_group) {
     PSRING_ASSIGN_OR_RETURN(const CollectiveTime time,
-                            CollectiveCost(all, network, bytes, whole.burst_bytes * whole.cards_per_node));
+                            AllReduceTime(all, network, bytes, whole.burst_bytes * whole.cards_per_node));
     return time.seconds;
   }
   const auto [point, cluster, inside] = ViewOf(all, network, options_.local_aggregation);

@@ -35,7 +35,7 @@ function drawAnswer(parent, run) {
 // into table.json; a prediction has no table.
 function trustOf(run) {
   if (!run.predicted) return (run.table && run.table[language].validity) || {};
-  const rows = rowsOf(run), outside = rows.filter((row) => /extrapolated/.test(row.note || ''));
+  const rows = rowsOf(run), outside = rows.filter((row) => /extrapolated|described network only/.test(row.note || ''));
   const all = outside.length >= rows.filter((row) => row.plain !== 'none').length;
   const named = outside.length === rows.length ? t('every_row') : outside.map(rowName).join(t('comma'));
   return rows.length ? {state: 'simulated', title: t('trust_simulated'),

@@ -1,7 +1,9 @@
 // The main charts. Every value comes from the run folder unchanged.
 
+// "ring", "ps-sync"; of a pipeline "dp2xpp4 1f1b".
+const plainName = ({layout, program, strategy}) => (program ? `${layout} ${program}` : strategy);
 // "ps-sync, 2 servers", "ps-async (uneven)".
-const withServers = (row) => `${row.strategy}${row.servers > 1 ? `, ${row.servers} ${t('servers_word')}` : ''}${isUneven(row) ? ` (${t('uneven')})` : ''}`;
+const withServers = (row) => `${plainName(row)}${row.servers > 1 ? `, ${row.servers} ${t('servers_word')}` : ''}${isUneven(row) ? ` (${t('uneven')})` : ''}`;
 
 // Whether one worker of an asynchronous strategy has more than 1.5/N of the samples: its speed is then not that of the strategy.
 const isUneven = ({most_samples_share, workers}) => most_samples_share * workers > 1.5;
@@ -9,11 +11,11 @@ const isUneven = ({most_samples_share, workers}) => most_samples_share * workers
 const unevenText = (row) => (isUneven(row) ? t('uneven_share', `${row.plain || row.strategy} × ${row.workers}`, Math.round(100 * row.most_samples_share)) : '');
 
 // A run's rows as plain objects, without malformed ones. Names include the number of servers, the learning rate and
-// "simulated" if rows differ in them. `plain`: the strategy's name in other files. `pushes`: number of pushes by staleness.
+// "simulated" if rows differ in them. `plain`: the strategy's name in other files, or the pipeline's. `pushes`: number of pushes by staleness.
 // `has_tables`: of which rows are exchanged, so that bytes and times do not follow from `parameters`.
 function rowsOf(run) {
   const rows = (run.summary || []).filter((row) => row.figures && isNumber(row.figures.workers)).map((row) => ({
-    ...row.figures, has_tables: row.has_tables === true, plain: row.figures.strategy, basis_of: row.basis || {}, rounds: row.rounds || {},
+    ...row.figures, has_tables: row.has_tables === true, plain: plainName(row.figures), basis_of: row.basis || {}, rounds: row.rounds || {},
     intervals: row.intervals || {}, accuracy: row.accuracy, each: (row.workers || {}).figures,
     pushes: (row.staleness_histogram || {}).pushes}));
   const alike = (row, other) => ['plain', 'workers', 'servers'].every((key) => row[key] === other[key]);
