@@ -50,8 +50,9 @@ ListedRun ReadRun(const fs::path& folder, const Json& manifest) {
                 .folder = folder.string(),
                 .what = PeerText(TextAt(manifest, "verb")),
                 .verdict = PeerText(TextAt(table, "verdict"))};
-  const std::string settings = PeerText(TextAt(table, "settings"));
-  absl::StrAppend(&run.what, "  ", settings.empty() ? FlagsOf(manifest) : settings);
+  std::string settings = PeerText(TextAt(table, "settings"));
+  if (settings.empty()) settings = FlagsOf(manifest);
+  if (!settings.empty()) absl::StrAppend(&run.what, "  ", settings);
   if (run.verdict.empty() && manifest.value("finished", Json()) == Json(false))
     run.verdict = Tr("did not finish");
   return run;
