@@ -20,7 +20,7 @@ namespace psring {
 namespace {
 
 constexpr double kClearlyLonger = 1.05;  // exchanges in theory
-constexpr size_t kMostFacts = 3;
+constexpr size_t kMaxFacts = 3;
 
 bool SameUpdates(const SummaryRow& row) {
   const StrategyRow& strategy = row.configuration.strategy;
@@ -372,7 +372,7 @@ RunVerdict VerdictOf(const std::vector<SummaryRow>& rows, const std::optional<Wi
   }
   facts.push_back({Tr("not comparable"), AsynchronousIsFaster(rows, best, against)});
   std::erase_if(facts, [](const VerdictFact& fact) { return fact.text.empty(); });
-  while (facts.size() > kMostFacts) {
+  while (facts.size() > kMaxFacts) {
     verdict.details.insert(verdict.details.begin(), Tr("$0: $1.", facts.back().label, facts.back().text));
     facts.pop_back();
   }
