@@ -24,7 +24,6 @@ function drawAnswer(parent, run) {
       state ? make('p', {id: 'trust', class: `badge ${state}`}, make('strong', {}, title), `${language === 'zh' ? '' : ' '}${why}`) : null));
   drawSplit(parent, run);
   drawSpeeds(parent, run);
-  if (mostDuels(run).length) parent.append(button('see-ratios', t('ratios_see'), () => openPart('theory', 'ratios')));
   drawBench(parent, run);
   const more = (id, title, ...children) => parent.append(make('details', {class: 'printed', id}, make('summary', {}, title), ...children));
   if (run.table) more('table', t('table'), answerTable(run.table[language]));

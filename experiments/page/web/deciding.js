@@ -63,7 +63,7 @@ const spread = (row, ...figures) => Object.assign({}, ...figures.map((figure) =>
 function pooledPoints(runs, keep, value, more) {
   const all = runs.flatMap((run) => rowsOf(run).filter(keep).map((row) => ({run, row})));
   return unique(all.map(({row}) => row.strategy)).map((name) => {
-    const found = all.filter(({run, row}) => row.strategy === name && isNumber(value(row)) && (!more.skip || !more.skip(run, row)));
+    const found = all.filter(({run, row}) => row.strategy === name && isNumber(value(row)));
     const points = unique(found.map((f) => f.row.workers)).sort(d3.ascending).map((workers) => {
       const here = found.filter((f) => f.row.workers === workers), mean = d3.mean(here, (f) => value(f.row));
       const one = here.length === 1 ? here[0] : null;
@@ -104,17 +104,6 @@ function drawThroughput(parent, runs) {
     hi95: row.samples_per_s_hi95, repeats: row.repeats, oversubscribed: crowded(run, row)}));
   figure(parent, {id: 'throughput', title: t('throughput_title'), note: t('throughput_note', pooledNote(runs)), rows,
     draw: (svg, width, height) => linesChart(svg, width, height, series, {yLabel: t('samples_per_s')})});
-}
-
-function drawEfficiency(parent, runs) {
-  const series = pooledPoints(runs, (row) => isNumber(row.efficiency) && row.plain !== 'single', (row) => row.efficiency,
-      {skip: crowded, interval: (row) => intervalOf(row, 'efficiency') || {}});
-  if (!severalCounts(series)) return;
-  const rows = exported(runs, (row) => isNumber(row.efficiency), (row) => ({...columns(row, 'speedup', 'efficiency', 'repeats'),
-    ...spread(row, 'efficiency')}));
-  figure(parent, {id: 'efficiency', title: t('efficiency_title'), note: t('efficiency_note', pooledNote(runs)), rows,
-    draw: (svg, width, height) => linesChart(svg, width, height, series,
-        {yLabel: t('efficiency_title'), yFormat: d3.format('.0%')})});
 }
 
 // One bar per row. partsOf: [{value, colour, label}]; tickOf: a value to mark; spreadOf: {low, high} of the bar's end, or
@@ -192,7 +181,7 @@ function drawSplit(parent, run) {
       {value: hidden, colour: 'none', label: t('hidden')}];
   };
   const shown = parts(rows[0]).filter((p, i) => rows.some((row) => parts(row)[i].value > 0.005 * row.step_ms));
-  figure(parent, {id: 'split', wide: true, title: t('split_title'), note: t(rows.some((row) => intervalOf(row, 'step_ms')) ? 'split_note' : 'split_note_plain', captionOf(run, true), `${means} ${t('split_parts')}`), height: 50 + 24 * rows.length,
+  figure(parent, {id: 'split', wide: true, title: t('split_title'), note: t('split_note', captionOf(run, true), `${means} ${t('split_parts')}`), height: 50 + 24 * rows.length,
     rows: rows.map((row) => ({...identity(run, row), ...columns(row, 'step_ms', 'compute_ms', 'comm_busy_ms', 'wait_ms', 'exposed_comm_ms', 'repeats'),
       ...spread(row, 'step_ms', 'compute_ms', 'exposed_comm_ms'), of_workers: row.part || ''})),
     legend: shown.map((p) => ({label: p.label, colour: p.colour, block: true})),

@@ -75,7 +75,6 @@ function drawCharts(parent, run) {
   const runs = DATA.runs.filter((r) => r.summary);
   drawCommunication(parent, runs);
   drawThroughput(parent, runs);
-  drawEfficiency(parent, runs);
   drawBytes(parent, run);
   drawNetwork(parent, run);
 }

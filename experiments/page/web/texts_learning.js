@@ -202,7 +202,6 @@ Object.assign(TEXTS, {
   use_stragglers: 'ps-async, ps-ssp:K or ps-backup:B',
   because_stragglers: 'nobody waits for the slowest; the price is staleness or dropped gradients',
   ratios: 'From theory to the step: how many times as long as the ring ps-sync takes',
-  ratios_see: 'Ring and ps-sync: from theory to the step',
   ratios_workers: '{0} workers ({1})',
   ratio_law: 'theory for many buckets, M of gradients through the busiest link (derived): full rate, no latency, servers that only add',
   ratio_buckets: 'theory for this run\'s buckets, ms (derived): nothing overlaps with the first push and the last pull',
@@ -210,7 +209,6 @@ Object.assign(TEXTS, {
   ratio_exchange_simulated: 'the exchange of this run\'s buckets, ms (simulated, less waiting for peers)',
   ratio_step: 'the step, {unit}/s ({0}): also computing, as long in both, and waiting for peers',
   ratio_cell: '{0} ({1} / {2})',
-  sweep: 'Play: grow the gradient',
   here_bytes: 'A worker sent from {0} MB ({1}) to {2} MB ({3}) per step.',
   // The exercises of the worksheet.
   exercise: 'Exercise {0}.',

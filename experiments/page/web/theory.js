@@ -48,7 +48,6 @@ function drawTheory(parent, run) {
     labelled(t('placement'), choice('placement', places, wish.placement, places.map((place) => t(place)),
         (value) => { wish.placement = value; update(); })),
     tick('pipelined', 'pipelined', update), wish.medium_rate > 0 ? tick('medium', 'shared', update) : null,
-    button('sweep', t('sweep'), () => sweep(update)),
     button('reset', t('reset'), () => { resetWish(run); redraw('theory', 'reset'); })), verdict, charts);
   update();
 }
@@ -62,22 +61,6 @@ function drawFactors(parent, run) {
   if (ids.length) parent.append(make('h4', {}, t('ratios')), scrollTable({id: 'ratios', class: 'words'}, t('ratios'),
       ['', ...duels.map((duel) => t('ratios_workers', duel.workers, placedText(duel)))],
       ids.map((id) => [rowHead(t(`ratio_${id}${simulated && id === 'exchange' ? '_simulated' : ''}`, basis)), ...ratios.map((rows) => cell(rows.find((row) => row.id === id)))])));
-}
-
-// Moves the gradient's size through the map.
-function sweep(update) {
-  const slider = document.getElementById('slider-gradient'), until = +slider.value;
-  let at = 100;
-  const step = () => {
-    if (!slider.isConnected || at > 1000) at = until;
-    slider.value = at;
-    slider.dispatchEvent(new Event('input'));
-    if (at === until) return;
-    at = at + 30 > 1000 ? until : at + 30;
-    requestAnimationFrame(step);
-  };
-  step();
-  update();
 }
 
 function drawCurves(parent, verdict, run, theoryData) {

@@ -75,21 +75,10 @@ function drawTimeline(parent, run, redraw) {
   }
   const buckets = unique(spans.filter((s) => s.name === 'communication').map((s) => s.bucket)).sort(d3.ascending);
   const arrows = arrowsOf(launch, spans);
-  const chooser = (id, values, value, names = values) => labelled(t(id), choice(id, values, value, names,
-      (picked) => { timelineChoice[id] = picked; redraw(id); }));
-  const controls = make('div', {class: 'controls'}, chooser('launch', launches.map((l) => l.name), launch.name));
+  const names = launches.map((l) => l.name), controls = make('div', {class: 'controls'}, labelled(t('launch'),
+      choice('launch', names, launch.name, names, (picked) => { timelineChoice.launch = picked; redraw('launch'); })));
   // The run's file lies beside the page that the run wrote.
   if (DATA.runs.length === 1 && !run.source && !run.one_launch) controls.append(make('a', {href: 'trace.json', download: ''}, t('open_trace')));
-  let shownUntil = () => {};
-  controls.append(button('play-step', t('go'), () => {
-    let at = 0;
-    const advance = () => {
-      at = Math.min(1, at + 0.008);
-      shownUntil(at);
-      if (at < 1 && controls.isConnected) requestAnimationFrame(advance);
-    };
-    advance();
-  }));
   figure(parent, {id: 'step', wide: true, title: launch.name, height: below + 44, controls,
     note: [t('timeline_note', t('trace_rule', run.trace.most_spans), brief(launch.ms), ofRun(run)),
         t(arrows.length ? 'arrows_note' : 'arrows_missing'),
@@ -131,9 +120,6 @@ function drawTimeline(parent, run, redraw) {
           if (inFlight(span.name) && wide > 14) bars.append('text').attr({x: x(span.begin) + wide / 2, y: topOf(span) + 12, 'text-anchor': 'middle'})
               .style({fill: ofBucket(BUCKET_TEXT, span.bucket), 'pointer-events': 'none'}).text(span.bucket);
         }
-        // A veil covers what happens later than the moment that is played.
-        const veil = svg.append('rect').attr({y: 0, height: height - 36, width: 0}).style({fill: 'var(--panel)', 'pointer-events': 'none'});
-        shownUntil = (share) => veil.attr({x: x(share * launch.ms), width: Math.max(0, width - 8 - x(share * launch.ms))}).style('opacity', share < 1 ? 0.93 : 0);
       };
       svg.on('wheel', () => {
         const out = d3.event.deltaY > 0, [from, to] = shown, at = x.invert(d3.mouse(svg.node())[0]), factor = out ? 1.25 : 0.8;
