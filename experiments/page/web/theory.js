@@ -10,11 +10,11 @@ const CASES = [
   {id: 'stragglers', go: 'asynchronous'},
 ];
 
-// Opens a part of the page and shows the element `inside`.
-function openPart(id, inside) {
+// Opens a part of the page and shows it.
+function openPart(id) {
   document.getElementById(id).open = true;
   drawOpen();
-  (document.getElementById(inside) || document.getElementById(id)).scrollIntoView();
+  document.getElementById(id).scrollIntoView();
 }
 
 function drawTheory(parent, run) {

@@ -11,7 +11,7 @@
 #include "experiments/analysis/table.h"
 #include "experiments/analysis/validity.h"
 #include "experiments/analysis/verdict.h"
-#include "experiments/design/budget.h"
+#include "experiments/design/plan_text.h"
 #include "experiments/page/page.h"
 #include "experiments/run_folder/recorded_run.h"
 #include "experiments/verbs/compare/experiment.h"
