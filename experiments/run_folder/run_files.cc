@@ -172,8 +172,13 @@ std::string TableJson(const std::vector<SummaryRow>& rows, const std::optional<W
     std::vector<std::string> legend = parts.above;
     legend.insert(legend.end(), parts.legend.begin(), parts.legend.end());
     json[key] = {{"columns", columns}, {"rows", cells}, {"legend", legend}};
-    const std::string verdict = Verdict(rows, wires);
-    if (!verdict.empty()) json[key]["verdict"] = verdict;
+    const RunVerdict verdict = VerdictOf(rows, wires);
+    if (!verdict.line.empty()) {
+      json[key]["verdict"] = verdict.line;
+      json[key]["facts"] = Json::array();
+      for (const auto& [label, text] : verdict.facts) json[key]["facts"].push_back({label, text});
+    }
+    if (!rows.empty()) json[key]["settings"] = SettingsText(rows, cores);
     if (const std::optional<Validity> validity = ValidityOf(rows, cores)) {
       json[key]["validity"] = {
           {"state", validity->state}, {"title", validity->title}, {"why", validity->why}};

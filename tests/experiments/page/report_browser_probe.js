@@ -16,7 +16,7 @@ const send = (target, type, value) => { if (value !== undefined) target.value = 
 function readPage() {
   const texts = (selector) => [...document.querySelectorAll(selector)].map((found) => found.textContent);
   return {
-    title: document.title, lead: texts('#lead').join(), command: texts('#command').join(), trust: texts('#trust').join(), trust_state: (element('trust') || {}).className || '', headings: texts('h2, h3'), not_drawn: texts('#main .missing'),
+    title: document.title, lead: texts('#title, #lead').join(' '), subtitle: texts('#subtitle').join(), stamp: texts('#stamp').join(), facts: texts('#facts dd'), speeds: [...document.querySelectorAll('#speeds tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)), said: texts('main, header').join(' '),  command: texts('#command').join(), trust: texts('#trust').join(), trust_state: (element('trust') || {}).className || '', headings: texts('h2, h3'), not_drawn: texts('#main .missing'),
     table: [...document.querySelectorAll('#summary-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
     here: [...document.querySelectorAll('.here')].map((found) => ({key: found.dataset.key, text: found.textContent, facts: found.facts})),
     reasons: [...document.querySelectorAll('#overlap-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
@@ -25,11 +25,12 @@ function readPage() {
     footnotes: texts('#footnotes li'),
     network: {note: textOf('network-note'), head: texts('#network-rates thead th'),
       cells: [...document.querySelectorAll('#network-rates tbody tr')].map((row) => [...row.cells].map((cell) => ({text: cell.textContent, title: cell.title})))},
+    beside: [...document.querySelectorAll('#beside tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
     pool: {lead: texts('#machines-lead').join(), winners: texts('#winners li'), left_out: texts('#left-out li'),
       ...Object.fromEntries(['spread-table', 'each-machine-table'].map((id) => [id,
           [...document.querySelectorAll(`#${id} tbody tr`)].map((row) => [...row.cells].map((cell) => cell.textContent))]))},
     figures: Object.fromEntries([...document.querySelectorAll('figure[id]')].map((figure) => [figure.id, figure.rows])),
-    captions: Object.fromEntries([...document.querySelectorAll('figure[id]')].map((figure) => [figure.id, figure.querySelector('figcaption .note').textContent])),
+    captions: Object.fromEntries([...document.querySelectorAll('figure[id]')].map((figure) => [figure.id, (figure.querySelector('figcaption .note') || {}).textContent || ''])),
     buttons: Object.fromEntries([...document.querySelectorAll('figure[id]')].map((figure) => [figure.id, [...figure.querySelectorAll('.buttons button')].map((button) => button.textContent).join(' ')])),
   };
 }
@@ -144,7 +145,13 @@ async function visit() {
 async function useEverything() {
   seen.wish = {bandwidth: wish.bandwidth, latency: wish.latency, adding: wish.adding, gradient: wish.gradient};
   seen.arrows = Object.fromEntries(((DATA.runs[chosenRun].trace || {}).launches || []).map((launch) => [launch.name, launch.arrows.length]));
-  seen.arrows_drawn = document.querySelectorAll('#step .arrow').length;
+  const drawnAt = (type, span) => { span.dispatchEvent(new MouseEvent(type, {bubbles: true})); return document.querySelectorAll('#step .arrow').length; };
+  const spans = [...document.querySelectorAll('#step > svg g rect')], gridLines = () => document.querySelectorAll('#step .axis .tick').length && document.querySelector('#step .axis .tick').textContent;
+  seen.arrows_drawn = {before: document.querySelectorAll('#step .arrow').length, most: Math.max(...spans.map((span) => { const most = drawnAt('mouseover', span); drawnAt('mouseout', span); return most; })),
+    after: document.querySelectorAll('#step .arrow').length};
+  const wheel = (deltaY) => { const box = document.querySelector('#step > svg').getBoundingClientRect(); document.querySelector('#step > svg').dispatchEvent(new WheelEvent('wheel', {deltaY, cancelable: true, clientX: box.left + box.width * 0.8, clientY: box.top + 20})); return gridLines(); };
+  if (spans.length) seen.zoom = {whole: gridLines(), in: wheel(-1) && wheel(-1) && wheel(-1), out: wheel(1) && wheel(1) && wheel(1) && wheel(1)};
+  seen.trace_link = [...document.querySelectorAll('#step a')].map((link) => link.getAttribute('href')).join();
   seen.scores = scores();
   seen.played = await playToTheEnd();
   const player = players.ring;
