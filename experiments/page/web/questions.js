@@ -164,11 +164,14 @@ function askQuestions(parent, run, ...ids) {
   }
 }
 
+// Runs are named after their folders, so several may have one name.
+const startOf = (run) => (run.manifest || {}).started_utc || null;
+
 // What the reader answered, for grading.
 function answersText(run) {
   const answers = Object.keys(questionsOf(run)).filter((id) => triesOf(run, id).length)
       .map((id) => ({exercise: EXERCISES[id], id, tries: triesOf(run, id)}));
-  return `${JSON.stringify({run_id: run.run_id, answers}, null, 1)}\n`;
+  return `${JSON.stringify({run_id: run.run_id, started_utc: startOf(run), answers}, null, 1)}\n`;
 }
 
 // Judges files of answersText, [{name, text}], by this page's runs: [{name, run_id, right, exercises: [{exercise, state, tries,
@@ -178,7 +181,7 @@ function gradesOf(files) {
   return files.map(({name, text}) => {
     let file = null;
     try { file = JSON.parse(text); } catch (error) { /* as a file of something else */ }
-    const run = file && DATA.runs.find((one) => one.run_id === file.run_id), list = file && Array.isArray(file.answers) ? file.answers : [];
+    const run = file && DATA.runs.find((one) => one.run_id === file.run_id && startOf(one) === file.started_utc), list = file && Array.isArray(file.answers) ? file.answers : [];
     if (!run) return {name, why: t('grade_unknown')};
     const exercises = Object.values(questionsOf(run)).map((question) => {
       const own = list.find((answer) => answer && answer.id === question.id);

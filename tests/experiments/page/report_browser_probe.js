@@ -89,9 +89,10 @@ function askEverything() {
 // Grades what askEverything has answered, right answers, and files that are none.
 function gradeAClass() {
   const run = DATA.runs[chosenRun], questions = Object.values(questionsOf(run));
-  const right = {run_id: run.run_id, answers: questions.map(({id, value}) => ({id, tries: ['', String(value), 'unread']}))};
+  const of = {run_id: run.run_id, started_utc: startOf(run)}, right = {...of, answers: questions.map(({id, value}) => ({id, tries: ['', String(value), 'unread']}))};
   const files = [{name: 'anna', text: answersText(run)}, {name: 'bo', text: JSON.stringify(right)}, {name: 'chen', text: '{"run_id": "another"}'},
-    {name: 'dora', text: 'none'}, {name: 'emil', text: JSON.stringify({run_id: run.run_id, answers: [null, {id: 'small', tries: 3}]})}];
+    {name: 'dora', text: 'none'}, {name: 'emil', text: JSON.stringify({...of, answers: [null, {id: 'small', tries: 3}]})},
+    {name: 'fay', text: JSON.stringify({...right, started_utc: 'at another time'})}];
   const grades = gradesOf(files);
   return {grades, tap: gradesTap(grades), marks: Object.fromEntries(questions.map(({id, exact}) => [id, exact])),
     shown: element('save-answers').hidden};
