@@ -74,7 +74,7 @@ std::string WrongResult(const SolvedRing& ring) {
 std::string RingHint(const SolvedRing& ring) {
   const int adding = ring.ranks() - 1;
   for (int rank = 0; rank < ring.ranks(); ++rank) {
-    if (ring.rounds(rank) == 0) return "fill in ListRounds in exercises/ring.cc";
+    if (ring.rounds(rank) == 0) return "fill in ListRounds";
     for (int round = 0; round < ring.rounds(rank); ++round) {
       const RingRound& one = ring.all()[rank][round];
       if (one.sent < 0 || one.received < 0)
