@@ -71,7 +71,7 @@ function guessACurve() {
   return result;
 }
 
-// Answers every exercise wrongly in all known ways, then rightly.
+// Answers every exercise wrongly twice and in all known ways, then rightly.
 function askEverything() {
   return Object.values(questionsOf(DATA.runs[chosenRun])).map(({id, value, choices, slips}) => {
     const answer = (given) => {
@@ -80,10 +80,23 @@ function askEverything() {
       return textOf(`said-${id}`);
     };
     const wrong = answer(choices ? choices.find((choice) => choice.value !== value).value : 3 * value + 1);
+    const twice = choices ? null : answer(4 * value + 2);
     const number = element(`answer-${id}`).closest('.question').querySelector('strong').textContent;
-    return {id, number, value, wrong, slips: slips.map((slip) => ({text: slip.text, said: answer(slip.value)})), said: answer(value), score: textOf('score'),
+    return {id, number, value, wrong, twice, slips: slips.map((slip) => ({text: slip.text, said: answer(slip.value)})), said: answer(value), score: textOf('score'),
       text: element(`answer-${id}`).getAttribute('aria-label')};
   });
+}
+
+// Grades what askEverything has answered, right answers, and files that are none.
+function gradeAClass() {
+  const run = DATA.runs[chosenRun], questions = Object.values(questionsOf(run));
+  const of = {run_id: run.run_id, started_utc: startOf(run)}, right = {...of, answers: questions.map(({id, value}) => ({id, tries: ['', String(value), 'unread']}))};
+  const files = [{name: 'anna', text: answersText(run)}, {name: 'bo', text: JSON.stringify(right)}, {name: 'chen', text: '{"run_id": "another"}'},
+    {name: 'dora', text: 'none'}, {name: 'emil', text: JSON.stringify({...of, answers: [null, {id: 'small', tries: 3}]})},
+    {name: 'fay', text: JSON.stringify({...right, started_utc: 'at another time'})}];
+  const grades = gradesOf(files);
+  return {grades, tap: gradesTap(grades), marks: Object.fromEntries(questions.map(({id, exact}) => [id, exact])),
+    shown: element('save-answers').hidden};
 }
 
 // With separate links and dedicated servers, every slider has an effect.
@@ -127,7 +140,7 @@ async function visit() {
   seen.english = readPage();
   const ids = [...document.querySelectorAll('[id]')].map((with_id) => with_id.id);
   seen.ids_given_twice = ids.filter((id, i) => ids.indexOf(id) !== i);
-  if (visitor === 'answers') seen.questions = askEverything();
+  if (visitor === 'answers') Object.assign(seen, {questions: askEverything(), graded: gradeAClass()});
   if (visitor === 'uses all') await useEverything();
   element('language').click();
   await sleep(100);
