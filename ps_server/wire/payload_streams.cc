@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <thread>
 #include <utility>
 
@@ -85,6 +86,11 @@ class PayloadLoop {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses the other members
 };
+
+bool PayloadStream::is_open() const {
+  char unused = 0;
+  return recv(socket_.fd(), &unused, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
 
 void PayloadStream::Begin(std::shared_ptr<Owner> owner) {
   owner_ = std::move(owner);
@@ -223,7 +229,7 @@ absl::StatusOr<PayloadLoop*> PayloadStreams::LeastLoop() {
 void PayloadStreams::Add(uint64_t number, FileDescriptor socket) {
   MutexLock lock(mutex_);
   const MonotonicTime oldest = MonotonicNow() - kUnclaimedKept;
-  std::erase_if(waiting_, [&](const Waiting& one) { return one.since < oldest; });
+  std::erase_if(waiting_, [&](const Waiting& one) { return one.since < oldest || !one.stream->is_open(); });
   if (waiting_.size() >= kMaxUnclaimed) return;
   const absl::StatusOr<PayloadLoop*> loop = LeastLoop();
   if (!loop.ok()) return;  // the worker gets an error, because its connection is closed

@@ -41,6 +41,8 @@ class PayloadStream : public std::enable_shared_from_this<PayloadStream> {
   // `loop` outlives this.
   PayloadStream(FileDescriptor socket, PayloadLoop& loop) : loop_(loop), socket_(std::move(socket)) {}
 
+  // False: the worker has closed it. It sends nothing before Begin.
+  bool is_open() const;
   // Receives from now on. `owner` is kept until the connection has ended.
   void Begin(std::shared_ptr<Owner> owner);
 
