@@ -136,7 +136,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "Parameter servers that share the parameters, each with a slice of every bucket; comma-separated; "
       "default: 1, or one per worker if colocated",
       CountsText(kMaxServers));
-  Add(*verb, kWhat, "--server_wire,--server_wires", raw.server_wires, "NAME,...",
+  Add(*verb, InHelpAll("Parameter server"), "--server_wire,--server_wires", raw.server_wires, "NAME,...",
       "What carries a server's gradients and weights that are not in shared memory, comma-separated: grpc, "
       "or "
       "stream (TCP connections of psring's own, as between the ranks of a ring) [grpc]",
