@@ -208,7 +208,8 @@ class GrpcClient : public SessionClient, private PayloadClient::User {
   // Held by the two threads while they use what ClientSession reserves for one, and so while `done` runs.
   // Before mutex_.
   Mutex session_mutex_;
-  std::vector<std::byte> unused_ ABSL_GUARDED_BY(session_mutex_);  // for answers that are needed no more
+  std::vector<std::byte> unused_ ABSL_GUARDED_BY(session_mutex_);  // for answers that are needed no more,
+  bool discards_ ABSL_GUARDED_BY(session_mutex_) = false;          // as the frame that is being received is
 
   mutable Mutex mutex_;
   std::string address_ ABSL_GUARDED_BY(mutex_);

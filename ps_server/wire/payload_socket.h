@@ -55,6 +55,7 @@ class PayloadSocket {
   const PayloadHeader& header() const { return header_; }
   // Then more of its payload, which begins at `to`. True: it is complete.
   absl::StatusOr<bool> ReceivePayload(std::byte* to);
+  size_t payload_received() const { return payload_received_; }
   void Next() { header_received_ = payload_received_ = 0; }
 
  private:

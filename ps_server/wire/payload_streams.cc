@@ -186,9 +186,9 @@ short PayloadStream::events() const {
   return static_cast<short>((is_held_ ? 0 : POLLIN) | (outgoing_.empty() ? 0 : POLLOUT));
 }
 
-void PayloadStream::Notice(short events) {
-  is_broken_ |= is_held_ && (events & kBroken) != 0;
-  socket_.SetReady((events & (POLLIN | kBroken)) != 0, (events & (POLLOUT | kBroken)) != 0);
+void PayloadStream::Notice(short found) {
+  is_broken_ |= is_held_ && (found & kBroken) != 0;
+  socket_.SetReady((found & (POLLIN | kBroken)) != 0, (found & (POLLOUT | kBroken)) != 0);
 }
 
 bool PayloadStream::is_ready() const {

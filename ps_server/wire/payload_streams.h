@@ -64,8 +64,8 @@ class PayloadStream : public std::enable_shared_from_this<PayloadStream> {
   absl::Status Write();
   absl::Status Read(Lane& lane);
   short events() const;
-  void Notice(short events);
-  bool is_ready() const;  // Turn may move something
+  void Notice(short found);  // by poll()
+  bool is_ready() const;     // Turn may move something
   void Close();
 
   PayloadLoop& loop_;
