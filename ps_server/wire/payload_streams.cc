@@ -208,6 +208,8 @@ void PayloadStream::Close() {
   owner_.reset();
 }
 
+PayloadStreams::PayloadStreams(ParameterServer& server, int threads) : server_(server), threads_(threads) {}
+
 PayloadStreams::~PayloadStreams() {
   std::list<Waiting> waiting;
   std::vector<std::unique_ptr<PayloadLoop>> loops;

@@ -88,7 +88,7 @@ class PayloadStream : public std::enable_shared_from_this<PayloadStream> {
 class PayloadStreams {
  public:
   // At most `threads` threads, which start with the first connections. `server` outlives this.
-  PayloadStreams(ParameterServer& server, int threads) : server_(server), threads_(threads) {}
+  PayloadStreams(ParameterServer& server, int threads);
   // Ends all connections.
   ~PayloadStreams();
 
