@@ -16,6 +16,7 @@
 #include "common/io/csv.h"
 #include "common/text/translate.h"
 #include "experiments/analysis/findings.h"
+#include "experiments/analysis/row_queries.h"
 #include "experiments/run_folder/run_files.h"
 #include "tests/experiments/analysis/four_rows.h"
 #include "tests/experiments/test_catalog.h"
