@@ -64,7 +64,7 @@ class PayloadConnectionTest : public ::testing::Test {
     EXPECT_EQ(WriteAll(socket.get(), bytes.data(), bytes.size(), Soon()), absl::OkStatus());
   }
 
-  const ServerJob job_ = MakeJob(1, {10});
+  const ServerJob job_ = MakeJob(1, {10}, {.deterministic = true});
   const std::unique_ptr<Device> device_ = *MakeDevice("cpu");
   std::unique_ptr<ParameterServer> server_;
   std::unique_ptr<Service> service_;
