@@ -20,6 +20,7 @@ struct RunLabel {
   uint64_t seed = 1;
   std::string records;  // its record folder, relative to the run folder
   int servers = 0;
+  std::string server_wire = {};  // empty: no servers, or of an earlier version
 };
 
 // `rows` is not empty, and all rows have the same columns.

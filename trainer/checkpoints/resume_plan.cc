@@ -13,11 +13,11 @@ namespace {
 // Flags that change where and how a run executes, not what it computes.
 bool IsIncidental(const std::string& flag) {
   for (const char* name :
-       {"--checkpoint_",      "--resume",         "--max_restarts", "--timeout",    "--worker_timeout",
-        "--on_worker_loss",   "--data_dir",       "--device",       "--threads",    "--steps",
-        "--samples",          "--epochs",         "--no_eval",      "--eval_every", "--transport",
-        "--bucket_mb",        "--check_replicas", "--align_steps",  "--strategy",   "--ps_schedule",
-        "--ranks_per_process"}) {
+       {"--checkpoint_",    "--resume",           "--max_restarts", "--timeout",    "--worker_timeout",
+        "--on_worker_loss", "--data_dir",         "--device",       "--threads",    "--steps",
+        "--samples",        "--epochs",           "--no_eval",      "--eval_every", "--transport",
+        "--bucket_mb",      "--check_replicas",   "--align_steps",  "--strategy",   "--ps_schedule",
+        "--server_wire",    "--ranks_per_process"}) {
     if (absl::StartsWith(flag, name)) return true;
   }
   return false;

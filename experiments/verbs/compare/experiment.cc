@@ -174,7 +174,8 @@ RunLabel Experiment::LabelOf(const Configuration& configuration, const std::stri
           .repeat = repeat,
           .seed = seed,
           .records = absl::StrFormat("records/%s-%d/%s", part, repeat + 1, configuration.folder()),
-          .servers = configuration.servers()};
+          .servers = configuration.servers(),
+          .server_wire = configuration.servers() > 0 ? configuration.training.server_wire : ""};
 }
 
 absl::Status Experiment::Run(const Configuration& configuration, const std::string& part, int repeat,

@@ -16,6 +16,7 @@
 #include "common/io/csv.h"
 #include "common/text/translate.h"
 #include "experiments/analysis/findings.h"
+#include "experiments/analysis/row_queries.h"
 #include "experiments/run_folder/run_files.h"
 #include "tests/experiments/analysis/four_rows.h"
 #include "tests/experiments/test_catalog.h"
@@ -234,6 +235,16 @@ TEST(Table, TheShortTableShowsWiresOnlyIfTheyDiffer) {
   EXPECT_THAT(ShortTable({none, ring, server}), Lacks("wire"));
   ring.mean.wires = {"shared memory"};
   EXPECT_THAT(ShortTable({none, ring, server}), Has("wire\n", " shared memory\n", " gRPC over TCP\n"));
+}
+
+TEST(Table, AServersOwnConnectionsAreNamed) {
+  const SummaryRow grpc = Row("ps-sync", 2, {1, 2});
+  SummaryRow stream = grpc;
+  stream.configuration.training.server_wire = "stream";
+  stream.mean.wires = {"TCP"};
+  EXPECT_THAT(ShortTable({grpc, stream}), Has("ps-sync ", "ps-sync (stream) "));
+  stream.configuration.training.servers = 2;
+  EXPECT_EQ(NameWithServers(stream), "ps-sync on 2 servers (stream)");
 }
 
 TEST(Table, MarksWhatIsMeasuredAndDerivedAndOversubscribed) {
@@ -469,6 +480,13 @@ TEST(RunFiles, RunsCsvHasAFieldForEveryColumn) {
   const std::string header = RunsCsvHeader(),
                     line = RunsCsvLine({.run_id = "r", .part = "cost"}, RunFigures());
   EXPECT_EQ(std::count(header.begin(), header.end(), ','), std::count(line.begin(), line.end(), ','));
+  EXPECT_TRUE(header.ends_with(",servers,server_wire\n")) << header;
+  EXPECT_TRUE(RunsCsvLine({.servers = 2, .server_wire = "stream"}, RunFigures()).ends_with(",2,stream\n"));
+}
+
+TEST(RunFiles, CurvesCsvNamesTheServersWire) {
+  EXPECT_TRUE(CurvesCsvHeader().ends_with(",servers,server_wire\n"));
+  EXPECT_TRUE(CurvesCsvLines({.servers = 1, .server_wire = "grpc"}, {CurvePoint()}).ends_with(",1,grpc\n"));
 }
 
 TEST(RunFiles, StepsHaveTheirLaunchAndWait) {
