@@ -19,43 +19,43 @@ namespace psring {
 namespace {
 
 // Neither 2 nor 3 divides all counts.
-constexpr size_t kCount = 1003;
-const std::vector<Bucket> kBuckets = {{0, 900, 103}, {1, 7, 893}, {2, 0, 7}};
-constexpr int64_t kSamples = 7;  // of each rank
+constexpr size_t kOddCount = 1003;
+const std::vector<Bucket> kOddBuckets = {{0, 900, 103}, {1, 7, 893}, {2, 0, 7}};
+constexpr int64_t kRankSamples = 7;  // of each rank
 
 // Of rank 0 after a number of steps; the weights of the others are equal.
-struct State {
+struct RankState {
   int64_t step = 0;
   std::vector<float> weights;
   std::vector<std::vector<float>> slots;
 
-  static State Initial() {
+  static RankState Initial() {
     Random random(/*seed=*/3, 0);
-    State state;
-    for (size_t i = 0; i < kCount; ++i) state.weights.push_back(random.Uniform(-1, 1));
+    RankState state;
+    for (size_t i = 0; i < kOddCount; ++i) state.weights.push_back(random.Uniform(-1, 1));
     return state;
   }
 };
 
-void FillGradient(int rank, int64_t step, std::vector<float>& gradient) {
+void FillMadeUpGradient(int rank, int64_t step, std::vector<float>& gradient) {
   Random random(/*seed=*/5 + static_cast<uint64_t>(step), static_cast<uint64_t>(rank));
   for (float& element : gradient) element = random.Uniform(-10, 10);
 }
 
-UpdateRule RuleOf(OptimizerKind kind, double clip_norm = 0) {
+UpdateRule MadeUpRule(OptimizerKind kind, double clip_norm = 0) {
   return {.optimizer = {.kind = kind, .no_decay = {{3, 60}, {500, 450}}},
           .schedule = {.base = .01},
           .clip_norm = clip_norm};
 }
-constexpr OptimizerKind kKinds[] = {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdamW,
-                                    OptimizerKind::kAdagrad};
+constexpr OptimizerKind kStateKinds[] = {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdamW,
+                                         OptimizerKind::kAdagrad};
 
 // What `steps` steps make of `from`, on each of `workers` ranks.
-State Advance(const std::string& strategy, int workers, const UpdateRule& rule, const State& from,
-              int64_t steps) {
+RankState AdvanceRanks(const std::string& strategy, int workers, const UpdateRule& rule,
+                       const RankState& from, int64_t steps) {
   const StrategyRow row = *FindStrategy(strategy);
   const Connections connections = Connect(row, workers, absl::Seconds(10));
-  std::vector<State> states(static_cast<size_t>(workers));
+  std::vector<RankState> states(static_cast<size_t>(workers));
   OnThreads(workers, [&](int rank) {
     const std::unique_ptr<Device> device = MakeCpuDevice();
     const std::unique_ptr<Ops> ops = MakeReferenceOps();
@@ -67,32 +67,32 @@ State Advance(const std::string& strategy, int workers, const UpdateRule& rule, 
                                   .ops = *ops,
                                   .compute = *compute,
                                   .trace = trace,
-                                  .buckets = kBuckets,
+                                  .buckets = kOddBuckets,
                                   .update = rule,
                                   .group = connections.group(rank)};
-    State& state = states[static_cast<size_t>(rank)];
-    std::vector<float> weights(kCount), gradient(kCount);
-    TrainingState start{.weights = HostView::Of(Span{weights.data(), kCount}),
-                        .gradient = HostView::Of(Span{gradient.data(), kCount}),
+    RankState& state = states[static_cast<size_t>(rank)];
+    std::vector<float> weights(kOddCount), gradient(kOddCount);
+    TrainingState start{.weights = HostView::Of(Span{weights.data(), kOddCount}),
+                        .gradient = HostView::Of(Span{gradient.data(), kOddCount}),
                         .step = from.step,
                         .has_slots = !from.slots.empty()};
     if (rank == 0) {
       weights = from.weights;
-      start.weights = HostView::Of(Span{weights.data(), kCount});
+      start.weights = HostView::Of(Span{weights.data(), kOddCount});
       for (const std::vector<float>& slot : from.slots) start.slots.emplace_back(slot.data(), slot.size());
     }
     const Strategy made = Implement(row, context).value();
     SyncStrategy& sync = *made.sync;
     state.step = sync.Start(start).value();
     for (; state.step < from.step + steps; ++state.step) {
-      FillGradient(rank, state.step, gradient);
-      const int64_t samples = kSamples * workers;
+      FillMadeUpGradient(rank, state.step, gradient);
+      const int64_t samples = kRankSamples * workers;
       ASSERT_TRUE(sync.BeginStep({.step = state.step,
-                                  .samples = kSamples,
+                                  .samples = kRankSamples,
                                   .global_samples = samples,
                                   .global_samples_before = state.step * samples})
                       .ok());
-      for (const Bucket& bucket : kBuckets) sync.GradientReady({&bucket, 1}, compute->Record());
+      for (const Bucket& bucket : kOddBuckets) sync.GradientReady({&bucket, 1}, compute->Record());
       const absl::StatusOr<StepReport> report = sync.FinishStep();
       ASSERT_TRUE(report.ok()) << report.status();
     }
@@ -106,33 +106,33 @@ State Advance(const std::string& strategy, int workers, const UpdateRule& rule, 
     std::vector<Span> slots;
     state.slots.resize(OptimizerSlots(rule.optimizer.kind).size());
     for (std::vector<float>& slot : state.slots) {
-      slot.resize(kCount);
-      slots.push_back({slot.data(), kCount});
+      slot.resize(kOddCount);
+      slots.push_back({slot.data(), kOddCount});
     }
-    EXPECT_TRUE(sync.Save({state.weights.data(), kCount}, slots).value());
+    EXPECT_TRUE(sync.Save({state.weights.data(), kOddCount}, slots).value());
     EXPECT_EQ(state.weights, weights);
   });
-  for (const State& state : states) EXPECT_EQ(state.weights, states[0].weights);
+  for (const RankState& state : states) EXPECT_EQ(state.weights, states[0].weights);
   return states[0];
 }
 
 TEST(Zero1, TwoRanksHaveTheBitsOfARingInWeightsAndOptimizerState) {
-  for (const OptimizerKind kind : kKinds) {
+  for (const OptimizerKind kind : kStateKinds) {
     SCOPED_TRACE(OptimizerName(kind));
-    const State ring = Advance("ring", 2, RuleOf(kind), State::Initial(), 3);
-    const State zero1 = Advance("zero1", 2, RuleOf(kind), State::Initial(), 3);
+    const RankState ring = AdvanceRanks("ring", 2, MadeUpRule(kind), RankState::Initial(), 3);
+    const RankState zero1 = AdvanceRanks("zero1", 2, MadeUpRule(kind), RankState::Initial(), 3);
     EXPECT_EQ(zero1.weights, ring.weights);
     EXPECT_EQ(zero1.slots, ring.slots);
-    EXPECT_NE(ring.weights, State::Initial().weights);
+    EXPECT_NE(ring.weights, RankState::Initial().weights);
   }
 }
 
 TEST(Zero1, MoreRanksStayCloseToARing) {
   for (const int workers : {3, 4, 5}) {
-    for (const OptimizerKind kind : kKinds) {
+    for (const OptimizerKind kind : kStateKinds) {
       SCOPED_TRACE(absl::StrCat(OptimizerName(kind), " on ", workers));
-      const State ring = Advance("ring", workers, RuleOf(kind), State::Initial(), 20);
-      const State zero1 = Advance("zero1", workers, RuleOf(kind), State::Initial(), 20);
+      const RankState ring = AdvanceRanks("ring", workers, MadeUpRule(kind), RankState::Initial(), 20);
+      const RankState zero1 = AdvanceRanks("zero1", workers, MadeUpRule(kind), RankState::Initial(), 20);
       EXPECT_LE(RelativeL2(zero1.weights, ring.weights), 1e-4);
       for (size_t s = 0; s < ring.slots.size(); ++s) {
         EXPECT_LE(RelativeL2(zero1.slots[s], ring.slots[s]), 1e-4);
@@ -145,15 +145,16 @@ TEST(Zero1, MoreRanksStayCloseToARing) {
 // norm.
 TEST(Zero1, ClipsByTheNormOfTheWholeGradient) {
   for (const int workers : {2, 3, 4}) {
-    const UpdateRule rule = RuleOf(OptimizerKind::kSgd, /*clip_norm=*/1e-3);
-    const State ring = Advance("ring", workers, rule, State::Initial(), 1);
-    const State zero1 = Advance("zero1", workers, rule, State::Initial(), 1);
+    const UpdateRule rule = MadeUpRule(OptimizerKind::kSgd, /*clip_norm=*/1e-3);
+    const RankState ring = AdvanceRanks("ring", workers, rule, RankState::Initial(), 1);
+    const RankState zero1 = AdvanceRanks("zero1", workers, rule, RankState::Initial(), 1);
     EXPECT_LE(RelativeL2(zero1.weights, ring.weights), 1e-7);
-    EXPECT_NE(zero1.weights, State::Initial().weights);
+    EXPECT_NE(zero1.weights, RankState::Initial().weights);
     UpdateRule at_high_rate = rule;
     at_high_rate.schedule.base = 1 << 20;  // only the clipped gradient is left
-    std::vector<float> of_ring = Advance("ring", workers, at_high_rate, State::Initial(), 1).weights;
-    std::vector<float> of_zero1 = Advance("zero1", workers, at_high_rate, State::Initial(), 1).weights;
+    std::vector<float> of_ring = AdvanceRanks("ring", workers, at_high_rate, RankState::Initial(), 1).weights;
+    std::vector<float> of_zero1 =
+        AdvanceRanks("zero1", workers, at_high_rate, RankState::Initial(), 1).weights;
     EXPECT_LE(RelativeL2(of_zero1, of_ring), 1e-6);
     double norm = 0;
     for (const float element : of_zero1) norm += double{element} * element;
@@ -162,25 +163,26 @@ TEST(Zero1, ClipsByTheNormOfTheWholeGradient) {
 }
 
 TEST(Zero1, ContinuesARingAndIsContinuedByItWithTheSameBits) {
-  for (const OptimizerKind kind : kKinds) {
+  for (const OptimizerKind kind : kStateKinds) {
     SCOPED_TRACE(OptimizerName(kind));
-    const UpdateRule rule = RuleOf(kind);
-    const State middle = Advance("ring", 2, rule, State::Initial(), 2);
-    const State end = Advance("ring", 2, rule, middle, 3);
+    const UpdateRule rule = MadeUpRule(kind);
+    const RankState middle = AdvanceRanks("ring", 2, rule, RankState::Initial(), 2);
+    const RankState end = AdvanceRanks("ring", 2, rule, middle, 3);
     for (const auto& [before, after] : {std::pair("ring", "zero1"), {"zero1", "ring"}, {"zero1", "zero1"}}) {
-      const State resumed = Advance(after, 2, rule, Advance(before, 2, rule, State::Initial(), 2), 3);
+      const RankState resumed =
+          AdvanceRanks(after, 2, rule, AdvanceRanks(before, 2, rule, RankState::Initial(), 2), 3);
       EXPECT_EQ(resumed.weights, end.weights) << before << " to " << after;
       EXPECT_EQ(resumed.slots, end.slots) << before << " to " << after;
     }
     // Another number of ranks takes the state, too.
-    const State on_3 = Advance("zero1", 3, rule, middle, 0);
+    const RankState on_3 = AdvanceRanks("zero1", 3, rule, middle, 0);
     EXPECT_EQ(on_3.weights, middle.weights);
     EXPECT_EQ(on_3.slots, middle.slots);
   }
 }
 
 // Bytes of the optimizer's state that the strategy allocates on one rank.
-double StateBytes(const std::string& strategy, int workers, OptimizerKind kind) {
+double StateBytesOf(const std::string& strategy, int workers, OptimizerKind kind) {
   const StrategyRow row = *FindStrategy(strategy);
   const Connections connections = Connect(row, workers, absl::Seconds(10));
   const std::unique_ptr<Device> device = MakeCpuDevice();
@@ -209,7 +211,7 @@ double StateBytes(const std::string& strategy, int workers, OptimizerKind kind) 
 TEST(Zero1, ARankAllocatesItsShareOfTheOptimizerState) {
   for (const int workers : {2, 3, 4}) {
     for (const OptimizerKind kind : {OptimizerKind::kMomentum, OptimizerKind::kAdamW}) {
-      const double whole = StateBytes("ring", workers, kind), own = StateBytes("zero1", workers, kind);
+      const double whole = StateBytesOf("ring", workers, kind), own = StateBytesOf("zero1", workers, kind);
       EXPECT_EQ(whole, 4.0 * 100'003 * static_cast<double>(OptimizerSlots(kind).size()));
       EXPECT_NEAR(own, whole / workers, .01 * whole / workers) << OptimizerName(kind) << " on " << workers;
     }
