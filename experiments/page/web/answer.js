@@ -17,9 +17,10 @@ function verdictOf(run) {
 }
 
 function drawAnswer(parent, run) {
-  const predicted = printed(run, 'predicted'), findings = printed(run, 'findings'), others = findings.said.slice(verdictOf(run) ? 0 : 1);
+  const predicted = printed(run, 'predicted'), findings = printed(run, 'findings'), verdict = verdictOf(run);
+  const others = findings.said.slice(verdict ? 0 : 1), lead = verdict ? (DATA.pool || DATA.beside ? verdict : '') : findings.said[0];
   const facts = (run.table && run.table[language].facts) || [], {state, title, why} = trustOf(run);
-  parent.append(make('div', {id: 'said'}, others.length < findings.said.length ? make('p', {class: 'lead', id: 'lead', lang: findings.lang}, findings.said[0]) : null,
+  parent.append(make('div', {id: 'said'}, lead ? make('p', {class: 'lead', id: 'lead', lang: verdict ? null : findings.lang}, lead) : null,
       facts.length ? make('dl', {id: 'facts'}, ...facts.flatMap(([label, text]) => [make('dt', {}, label), make('dd', {}, text)])) : null,
       state ? make('p', {id: 'trust', class: `badge ${state}`}, make('strong', {}, title), `${language === 'zh' ? '' : ' '}${why}`) : null));
   drawSplit(parent, run);

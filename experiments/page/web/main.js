@@ -91,7 +91,7 @@ function draw(focus) {
   allSimulated = rowsOf(run).length > 0 && rowsOf(run).every((row) => row.basis === 'simulated');
   const title = DATA.pool ? pooledLead(DATA.pool) : DATA.beside ? t('beside') : verdictOf(run) || `psring ${verb}`;
   document.getElementById('title').textContent = document.title = title;
-  document.getElementById('subtitle').textContent = (run.table && run.table[language].settings) || `psring ${verb}`;
+  document.getElementById('subtitle').textContent = DATA.pool || DATA.beside ? '' : (run.table && run.table[language].settings) || `psring ${verb}`;
   document.getElementById('stamp').textContent = DATA.runs.map((r) => r.run_id).join(', ');
   if (DATA.pool || DATA.beside) {
     document.getElementById('machines-title').textContent = t(DATA.pool ? 'machines' : 'beside');
