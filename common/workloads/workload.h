@@ -10,7 +10,7 @@
 //    fc.bias,4000,0.5526         ready_ms: since backward began, never less than in the row above
 // Optional, for other devices (devices.h): `# flops_per_sample: 2.45e10`, the floating-point operations of
 // forward and backward, and `# family: convolutions` or `transformer`. For pipelines: `# activation_bytes:
-// 393216`, the activations of one sample between two blocks of layers, in float32. An optional fourth column
+// N`, the activations of one sample between two blocks of layers, in float32. An optional fourth column
 // `declared` is the position of the tensor in the model (from 0), for models whose backward does not finish
 // the last tensor first. Other `# key: value` lines (model, sample, source, licence, note) describe the
 // workload and its origin.
