@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/check.h"
 #include "common/cli/command_line.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
