@@ -51,6 +51,19 @@ TEST(Plan, ServerCountsApplyToServerStrategiesOnly) {
                                       "ring x 4", "ps-sync x 4 on 4 servers"}));
 }
 
+TEST(Plan, EachServerWireIsARowOfServerStrategiesOnly) {
+  CompareOptions options{
+      .strategies = {"ring", "ps-sync"}, .workers = {2}, .servers = {2}, .server_wires = {"grpc", "stream"}};
+  const Plan plan = PlanFor(options);
+  EXPECT_EQ(Names(plan.cost),
+            (std::vector<std::string>{"single x 1", "none x 2", "ring x 2", "ps-sync x 2 on 2 servers",
+                                      "ps-sync x 2 on 2 servers (stream)"}));
+  EXPECT_EQ(plan.cost.back().folder(), "ps-sync-2-on-2-stream");
+  EXPECT_EQ(plan.cost.back().training.server_wire, "stream");
+  options = {.strategies = {"ring"}, .workers = {2}, .server_wires = {"stream"}};
+  EXPECT_THAT(Refusal(options), Has("--server_wire stream is for parameter-server strategies"));
+}
+
 TEST(Plan, FlagsApplyOnlyToStrategiesThatSupportThem) {
   CompareOptions options{.strategies = {"ring", "ps-sync", "ps-async"}, .workers = {2}};
   options.training.wire = "bfloat16";
@@ -520,10 +533,13 @@ TEST(HybridPlan, HybridHasTheFlagsOfBothOfItsParts) {
       "--ps_schedule serial is for servers that have all parameters (such as ps-sync); name one, or omit "
       "the flag");
   options.strategies = {"ps-sync", "hybrid"};
+  options.server_wires = {"stream"};
   EXPECT_EQ(RefusalOf(options), "");
-  for (const Configuration& configuration : PlanOfTables(options).cost)
-    EXPECT_EQ(configuration.training.ps_schedule,
-              configuration.strategy.name == "ps-sync" ? "serial" : "pipelined");
+  for (const Configuration& configuration : PlanOfTables(options).cost) {
+    const bool has_parameters = configuration.strategy.name == "ps-sync";
+    EXPECT_EQ(configuration.training.ps_schedule, has_parameters ? "serial" : "pipelined");
+    EXPECT_EQ(configuration.training.server_wire, has_parameters ? "stream" : "grpc");
+  }
   options = {.strategies = {"ring", "hybrid"}, .workers = {2}};
   options.training.local_aggregation = true;
   EXPECT_NE(RefusalOf(options).find("--local_aggregation is for ps-sync"), std::string::npos);

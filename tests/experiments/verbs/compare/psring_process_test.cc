@@ -115,6 +115,13 @@ TEST_F(PsringTest, BadInputIsOneLineAndWritesNothing) {
       {"compare --on_worker_loss panic", "stop, continue"},
       {"train --strategy ring --ps_schedule serial", "parameter-server strategies"},
       {"train --strategy ring --on_worker_loss continue", "parameter-server strategies"},
+      {"train --strategy ring --server_wire stream --transport tcp", "parameter-server strategies"},
+      {"train --strategy ps-sync --server_wire stream", "add --transport tcp"},
+      {"train --strategy ps-sync --server_wire stream --transport shm", "shared memory carries all payload"},
+      {"compare --server_wire stream --clock virtual", "--server_wire with --clock virtual"},
+      {"compare --server_wire grpc,streams", "grpc, stream"},
+      {"bench --server_wire stream", "name it, or omit the flag"},
+      {"bench --collective ps_push_pull --server_wire stream --transport shm", "is for --transport tcp"},
       {"train --strategy ps-sync --clock virtual --transport shm", "--network_ms"},
       {"replay /no/such/run", "not a run folder"},
       {"compare --debug.score validation", "--validation"},
@@ -196,7 +203,7 @@ TEST_F(PsringTest, CudaIsRejectedWithoutAGpu) {
 
 TEST_F(PsringTest, HelpAndVersionGoToStdout) {
   for (const char* arguments : {"--version", "--help", "compare --help", "train --help", "predict --help",
-                                "replay --help", "doctor --help"}) {
+                                "replay --help", "doctor --help", "results --help"}) {
     const Outcome outcome = Call(Words(arguments));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     EXPECT_NE(outcome.out, "");
@@ -286,7 +293,13 @@ TEST_F(PsringTest, AComparisonWritesACompleteRunFolder) {
   EXPECT_THAT(outcome.out, Has("findings: runs/"));
   EXPECT_THAT(outcome.out, Lacks("All payload went over TCP.")) << "only with --verbose";
   const std::string printed = absl::StrReplaceAll(outcome.out, {{"\n", " "}});
+  EXPECT_THAT(outcome.out, Lacks("\033")) << "no colors in a file";
   const auto validity = JsonFile("runs/latest/table.json")["en"]["validity"];
+  const std::string listed = Succeed("results").out,
+                    verdict = JsonFile("runs/latest/table.json")["en"]["verdict"];
+  EXPECT_THAT(printed, Has(verdict));
+  EXPECT_THAT(listed, Has("  compare  mlp-small, ", absl::StrCat("\n    ", verdict, "\n")));
+  EXPECT_THAT(listed, Lacks("latest")) << "a link to one of them";
   EXPECT_THAT(printed, Has(absl::StrCat(validity["title"].get<std::string>(), " ",
                                         validity["why"].get<std::string>())))
       << outcome.out;

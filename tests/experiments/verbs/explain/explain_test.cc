@@ -126,6 +126,11 @@ TEST(ExplainTest, AStrategysStepFollowsFromItsRow) {
   EXPECT_THAT(step("ps-ssp:2"), HasSubstr("2 steps ahead of the slowest"));
   EXPECT_THAT(step("ring"),
               AllOf(HasSubstr("sum (native,"), HasSubstr("psring explain ring"), Not(HasSubstr("server"))));
+  EXPECT_THAT(step("zero1"),
+              AllOf(HasSubstr("a reduce-scatter gives each worker"),
+                    HasSubstr("a parameter server without a server process, with one shard per worker"),
+                    HasSubstr("4. An all-gather"), HasSubstr("psring explain ring"),
+                    HasSubstr("--strategy zero1 --workers 4")));
   EXPECT_THAT(step("hybrid"),
               AllOf(HasSubstr("1. Each worker pulls the rows"), HasSubstr("sum (native, ring), make"),
                     HasSubstr("of all 4 workers row by row"), HasSubstr("sends them 4 C (2 + W)"),

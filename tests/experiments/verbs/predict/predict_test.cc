@@ -198,6 +198,23 @@ TEST(Predictor, StragglersAndJitterDelayARing) {
   EXPECT_NEAR(jittery.Predict(Ring(4), TestNetwork())->step, 0.1 + 0.0208 + 0.15, 3e-3);
 }
 
+TEST(Predictor, Zero1IsARingWhoseWorkersUpdateOneShardEach) {
+  const PredictCase ring = Ring(4), zero1 = {.strategy = *FindStrategy("zero1"), .workers = 4};
+  Cluster network = TestNetwork();
+  network.worker_update_s_per_byte = 1e-9;  // .1 s for all
+  const auto of = [&](const PredictCase& point, const PredictOptions& options) {
+    return Predictor(Block(), options).Predict(point, network).value();
+  };
+  EXPECT_DOUBLE_EQ(of(zero1, {}).tx_bytes, of(ring, {}).tx_bytes);
+  EXPECT_NEAR(of(ring, {}).step - of(zero1, {}).step, .75 * .1, 1e-9);
+  EXPECT_NEAR(of(zero1, {}).update, .1 / 4, 1e-9);
+  // Gradients are half as long, weights are not.
+  EXPECT_DOUBLE_EQ(of(zero1, {.wire_part = .5}).tx_bytes, .75 * of(zero1, {}).tx_bytes);
+  EXPECT_NEAR(of(zero1, {.wire_part = .5}).busy, .75 * of(zero1, {}).busy, .01 * of(zero1, {}).busy);
+  // All buckets are ready when backward ends: clipping changes only the order of the same work.
+  EXPECT_NEAR(of(zero1, {.clips = true}).step, of(zero1, {}).step, 1e-9);
+}
+
 TEST(Predictor, OtherLibrariesChoicesAreNotPredicted) {
   EXPECT_FALSE(CheckStrategy(*FindStrategy("nccl")).ok());
   EXPECT_TRUE(CheckStrategy(kAsync).ok());
