@@ -11,7 +11,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
 #include "common/base/wall_time.h"
@@ -209,22 +208,9 @@ class PredictionRun {
   void NoteWhatIsKnown() {
     Cluster unknown = report_.cluster;
     if (flags_.given.contains("latency_us")) unknown.latency_s = Cluster().latency_s;
-    std::vector<std::string> parts;
-    const Causes known = CausesFor(report_.cluster);
-    for (const auto& [name, published] : CausesOf(unknown, flags_.rdma)) {
-      if (!flags_.given.contains(name)) continue;
-      const auto now = known.find(name);
-      const auto ends = [](const CauseRange& range) {
-        return Tr("$0 to $1", absl::StrFormat("%.3g", range.low), absl::StrFormat("%.3g", range.high));
-      };
-      parts.push_back(now == known.end() || now->second.low == now->second.high
-                          ? Tr("$0 (otherwise $1)", name, ends(published))
-                          : Tr("$0 ($1, otherwise $2)", name, ends(now->second), ends(published)));
-    }
-    if (!parts.empty()) {
-      report_.notes.push_back(
-          Tr("Given or measured, so the ranges are narrower: $0.", absl::StrJoin(parts, Tr(", "))));
-    }
+    const std::string known =
+        KnownText(flags_.given, CausesOf(unknown, flags_.rdma), CausesFor(report_.cluster));
+    if (!known.empty()) report_.notes.push_back(known);
   }
 
   // Without predictions.

@@ -252,6 +252,15 @@ TEST(Ranges, HoldTheModelsErrorAndWhatTheCausesDo) {
   EXPECT_LT(Row(kSync, {100}, far).samples_per_s().low, 100 / error);
 }
 
+TEST(Ranges, SayWhatNarrowsThem) {
+  const Causes published = {{"fraction", {0.5, 0.8, 1}}, {"latency_us", {12, 25, 50}}};
+  EXPECT_EQ(
+      KnownText({"fraction", "latency_us"}, published, {{"latency_us", {9, 10, 11}}}),
+      "Given or measured, so the ranges are narrower: fraction (otherwise 0.5 to 1), latency_us (9 to 11, "
+      "otherwise 12 to 50).");
+  EXPECT_EQ(KnownText({"barrier_us"}, published, published), "");
+}
+
 TEST(Ranges, ACauseThatSlowsBothStrategiesDoesNotHideTheWinner) {
   const Predictor predictor(LoadWorkload("resnet50").value(), {});
   PredictReport report{.predictor = &predictor};
