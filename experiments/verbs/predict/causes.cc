@@ -198,7 +198,22 @@ std::vector<std::string> SimilarSystems(const Cluster& cluster, double rdma) {
   return names;
 }
 
-std::vector<Constants> GuessesOf(const Causes& causes) {
+std::vector<Constants> GuessesOf(Causes causes, int nodes) {
+  const auto fraction = causes.find("fraction"), loss = causes.find("node_loss");
+  if (fraction != causes.end() && loss != causes.end()) {
+    const auto share = [&](double node_loss) {
+      return WithNodes({.fraction = 1, .node_loss = node_loss}, nodes).fraction;
+    };
+    CauseRange &both = fraction->second, &of_nodes = loss->second;
+    const double expected = share(of_nodes.expected);
+    const double down = std::hypot(std::log(both.expected / both.low),
+                                   std::log(expected / share(of_nodes.high))),
+                 up = std::hypot(std::log(both.high / both.expected),
+                                 std::log(share(of_nodes.low) / expected));
+    both = {both.expected * std::exp(-down), both.expected,
+            std::min(both.expected * std::exp(up), 1 / expected)};
+    of_nodes.low = of_nodes.high = of_nodes.expected;
+  }
   Constants expected;
   for (const auto& [name, range] : causes) expected[name] = range.expected;
   std::vector<Constants> guesses = {expected};

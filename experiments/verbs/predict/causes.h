@@ -33,8 +33,9 @@ Causes CausesLike(const PublishedSystem& system, const Cluster& cluster, double 
 std::vector<std::string> SimilarSystems(const Cluster& cluster, double rdma);
 
 // The expected constants, then two guesses for each cause that is not known: its low and its high value, with
-// the others as expected.
-std::vector<Constants> GuessesOf(const Causes& causes);
+// the others as expected. Both `fraction` and `node_loss` act on a card's rate with `nodes` machines, so one
+// `fraction` stands for both: their deviations' squares add.
+std::vector<Constants> GuessesOf(Causes causes, int nodes);
 
 // The ratios to the expected speed between which the speed is in 9 of 10 cases. `logs`: of each guess's
 // speed, relative to the first, in the order of GuessesOf. The causes are independent, and so is `error`,

@@ -11,7 +11,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
 #include "common/base/wall_time.h"
@@ -209,29 +208,17 @@ class PredictionRun {
   void NoteWhatIsKnown() {
     Cluster unknown = report_.cluster;
     if (flags_.given.contains("latency_us")) unknown.latency_s = Cluster().latency_s;
-    std::vector<std::string> parts;
-    const Causes known = CausesFor(report_.cluster);
-    for (const auto& [name, published] : CausesOf(unknown, flags_.rdma)) {
-      if (!flags_.given.contains(name)) continue;
-      const auto now = known.find(name);
-      const auto ends = [](const CauseRange& range) {
-        return Tr("$0 to $1", absl::StrFormat("%.3g", range.low), absl::StrFormat("%.3g", range.high));
-      };
-      parts.push_back(now == known.end() || now->second.low == now->second.high
-                          ? Tr("$0 (otherwise $1)", name, ends(published))
-                          : Tr("$0 ($1, otherwise $2)", name, ends(now->second), ends(published)));
-    }
-    if (!parts.empty()) {
-      report_.notes.push_back(
-          Tr("Given or measured, so the ranges are narrower: $0.", absl::StrJoin(parts, Tr(", "))));
-    }
+    const std::string known =
+        KnownText(flags_.given, CausesOf(unknown, flags_.rdma), CausesFor(report_.cluster));
+    if (!known.empty()) report_.notes.push_back(known);
   }
 
   // Without predictions.
   PredictedRow RowOf(const PredictCase& point, const Cluster& cluster) const {
     const bool communicates = point.strategy.communicates();
+    const int nodes = ShapeOf(cluster, point.workers).nodes;
     return {.point = point,
-            .constants = communicates ? GuessesOf(CausesFor(cluster)) : std::vector<Constants>(1),
+            .constants = communicates ? GuessesOf(CausesFor(cluster), nodes) : std::vector<Constants>(1),
             .single_samples_per_s = workload_.batch / (1e-3 * workload_.compute_ms()),
             .situation = {.gpu = flags_.workload.device,
                           .rdma = flags_.rdma,
@@ -259,7 +246,17 @@ class PredictionRun {
     PredictedRow row = RowOf(point, report_.cluster);
     PSRING_RETURN_IF_ERROR(Progress(absl::StrCat("simulating ", row.name(), " x ", point.workers)));
     for (const Constants& guess : row.constants) {
-      PSRING_ASSIGN_OR_RETURN(row.guesses.emplace_back(), PredictionOf(row, guess));
+      // Workers that do not wait for others take the mean time to compute, and latencies overlap.
+      Constants same = guess;
+      for (const char* name : {"compute_cv", "latency_us"}) {
+        if (same.contains(name)) same[name] = row.constants.front().at(name);
+      }
+      if (point.strategy.asynchronous() && !row.guesses.empty() && same == row.constants.front()) {
+        row.guesses.push_back(Prediction(row.expected()));
+      } else {
+        PSRING_ASSIGN_OR_RETURN(Prediction prediction, PredictionOf(row, guess));
+        row.guesses.push_back(std::move(prediction));
+      }
     }
     report_.rows.push_back(std::move(row));
     return absl::OkStatus();
@@ -274,7 +271,7 @@ class PredictionRun {
     return prediction.step;
   }
 
-  // Assumes that faster links are never slower; bisection to 5%.
+  // Assumes that faster links are never slower; bisection to 10%.
   absl::Status FindSufficientRate() {
     constexpr double kMostRate = 1e13;  // bytes/s
     const std::optional<PredictionVerdict> verdict = VerdictAt(report_, MostWorkers(report_));
@@ -297,7 +294,7 @@ class PredictionRun {
       high *= 4;
       PSRING_ASSIGN_OR_RETURN(enough, suffices(high));
     }
-    while (high > 1.05 * low) {
+    while (high > 1.1 * low) {
       const double middle = std::sqrt(low * high);
       PSRING_ASSIGN_OR_RETURN(const bool enough, suffices(middle));
       (enough ? high : low) = middle;
@@ -402,7 +399,7 @@ class PredictionRun {
       }
     }
     if (cases.size() < 2) return absl::OkStatus();
-    const Assumed assumed = AssumedWith(GuessesOf(CausesFor(report_.cluster)).front(), report_.cluster);
+    const Assumed assumed = AssumedWith(GuessesOf(CausesFor(report_.cluster), 1).front(), report_.cluster);
     const Predictor predictor(workload_, assumed.options);
     for (int exponent = 10; exponent <= 30; exponent += 2) {
       const double bytes = std::exp2(exponent);

@@ -67,12 +67,12 @@ absl::StatusOr<std::vector<FitRow>> RowsOf(const PublishedSystem& system) {
 
 absl::StatusOr<LeftOutSystem> LeaveOut(const PublishedSystem& system) {
   const double rdma = system.rdma ? 1 : 0;
-  const std::vector<Constants> guesses = GuessesOf(CausesOf(system.cluster, rdma, &system));
-  LeftOutSystem left_out{.system = &system, .expected = guesses.front()};
+  const Causes causes = CausesOf(system.cluster, rdma, &system);
+  LeftOutSystem left_out{.system = &system, .expected = GuessesOf(causes, 1).front()};
   PSRING_ASSIGN_OR_RETURN(const std::vector<FitRow> rows, RowsOf(system));
   for (const FitRow& row : rows) {
     std::vector<double> seconds, logs;  // logs: of speeds
-    for (const Constants& guess : guesses) {
+    for (const Constants& guess : GuessesOf(causes, ShapeOf(system.cluster, row.size).nodes)) {
       PSRING_ASSIGN_OR_RETURN(seconds.emplace_back(), row.predict(guess));
       logs.push_back(std::log(seconds.front() / seconds.back()));
     }

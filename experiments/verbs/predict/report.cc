@@ -308,6 +308,23 @@ bool DescribedOnly(const PredictReport& report) {
   return std::ranges::all_of(report.rows, [](const PredictedRow& row) { return row.system == "none"; });
 }
 
+std::string KnownText(const std::set<std::string>& given, const Causes& published, const Causes& used) {
+  const auto ends = [](const CauseRange& range) {
+    return Tr("$0 to $1", absl::StrFormat("%.3g", range.low), absl::StrFormat("%.3g", range.high));
+  };
+  std::vector<std::string> parts;
+  for (const auto& [name, range] : published) {
+    if (!given.contains(name)) continue;
+    const auto now = used.find(name);
+    parts.push_back(now == used.end() || now->second.low == now->second.high
+                        ? Tr("$0 (otherwise $1)", name, ends(range))
+                        : Tr("$0 ($1, otherwise $2)", name, ends(now->second), ends(range)));
+  }
+  return parts.empty()
+             ? ""
+             : Tr("Given or measured, so the ranges are narrower: $0.", absl::StrJoin(parts, Tr(", ")));
+}
+
 int MostWorkers(const PredictReport& report) { return report.rows.back().point.workers; }
 
 const char* PlaceName(ServerPlace place) {

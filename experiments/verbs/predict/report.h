@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -94,6 +95,9 @@ struct PredictionVerdict {
 // Empty: fewer than two workers or rows.
 std::optional<PredictionVerdict> VerdictAt(const PredictReport& report, int workers);
 std::string VerdictText(const PredictReport& report);  // with the most workers
+
+// What flags or measurements narrow: the `given` causes, from `published` to those used. Empty: nothing.
+std::string KnownText(const std::set<std::string>& given, const Causes& published, const Causes& used);
 
 // The row's summary columns (summarise.h), with basis "simulated".
 std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow& row);

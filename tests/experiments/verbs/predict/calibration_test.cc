@@ -116,7 +116,7 @@ TEST(Causes, NoStepJumps) {
     block.tensors = {{"w", static_cast<int64_t>(mb * 250'000) * 4, 50}};
     Cluster cluster = links;
     PredictOptions options{.place = ServerPlace::kDedicated};
-    Apply(GuessesOf(CausesOf(links, RdmaShare(links))).front(), cluster, options);
+    Apply(GuessesOf(CausesOf(links, RdmaShare(links)), workers).front(), cluster, options);
     const PredictCase point{strategy, workers, strategy.uses_servers ? workers : 0};
     return Predictor(block, options).Predict(point, cluster).value().step;
   };
@@ -169,16 +169,26 @@ TEST(Causes, OfANamedSystemAreKnown) {
 }
 
 TEST(GuessesOf, AreTheExpectedConstantsAndTheEndsOfWhatIsUnknown) {
-  const std::vector<Constants> guesses = GuessesOf({{"a", {1, 2, 3}}, {"b", {5, 5, 5}}});
+  const std::vector<Constants> guesses = GuessesOf({{"a", {1, 2, 3}}, {"b", {5, 5, 5}}}, 8);
   EXPECT_THAT(guesses, testing::ElementsAre(Constants{{"a", 2}, {"b", 5}}, Constants{{"a", 1}, {"b", 5}},
                                             Constants{{"a", 3}, {"b", 5}}));
+}
+
+TEST(GuessesOf, CombineWhatActsOnACard) {
+  const std::vector<Constants> guesses =
+      GuessesOf({{"fraction", {0.4, 0.8, 1}}, {"node_loss", {0, 0.5, 1}}}, 4);
+  ASSERT_EQ(guesses.size(), 3u);
+  // With 4 machines a card keeps 1/(1 + node_loss).
+  EXPECT_NEAR(guesses[1].at("fraction"), 0.8 * std::exp(-std::hypot(std::log(2), std::log(2 / 1.5))), 1e-9);
+  EXPECT_NEAR(guesses[2].at("fraction"), 0.8 * std::exp(std::hypot(std::log(1.25), std::log(1.5))), 1e-9);
+  for (const Constants& guess : guesses) EXPECT_EQ(guess.at("node_loss"), 0.5);
 }
 
 TEST(Causes, AWindowLimitsConnectionsOverLongDistances) {
   const auto connection = [](double us, double rdma) {
     Cluster cluster = Links(1, us);
     PredictOptions options;
-    Apply(GuessesOf(CausesOf(cluster, rdma)).front(), cluster, options);
+    Apply(GuessesOf(CausesOf(cluster, rdma), 2).front(), cluster, options);
     return cluster.connection_bytes_per_s;
   };
   EXPECT_NEAR(connection(25'000, 0), 3 * (1 << 20) / 0.05, 1);
@@ -240,6 +250,15 @@ TEST(Ranges, HoldTheModelsErrorAndWhatTheCausesDo) {
   far.gpu = "H100";
   EXPECT_EQ(Row(kSync, {100}, far).outside().size(), 1u);
   EXPECT_LT(Row(kSync, {100}, far).samples_per_s().low, 100 / error);
+}
+
+TEST(Ranges, SayWhatNarrowsThem) {
+  const Causes published = {{"fraction", {0.5, 0.8, 1}}, {"latency_us", {12, 25, 50}}};
+  EXPECT_EQ(
+      KnownText({"fraction", "latency_us"}, published, {{"latency_us", {9, 10, 11}}}),
+      "Given or measured, so the ranges are narrower: fraction (otherwise 0.5 to 1), latency_us (9 to 11, "
+      "otherwise 12 to 50).");
+  EXPECT_EQ(KnownText({"barrier_us"}, published, published), "");
 }
 
 TEST(Ranges, ACauseThatSlowsBothStrategiesDoesNotHideTheWinner) {
