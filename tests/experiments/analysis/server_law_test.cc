@@ -60,11 +60,10 @@ TEST(ServerLaw, LeadsFromTheoryToTheStep) {
     row.mean.wait_ms = times == 1 ? 10 : 20;
     row.mean.samples_per_s = 400 / times + 100;
   }
-  EXPECT_THAT(
-      ServerLaw(rows),
-      ElementsAre(Has("ps-sync (one dedicated server; push and pull at the same time) 2.67 times ring "
-                      "with 4 workers (3.00 with this run's buckets; measured, less waiting for other "
-                      "workers, 3.10; the step, with computing and waiting, 2.14)")));
+  EXPECT_THAT(ServerLaw(rows),
+              ElementsAre(Has("ps-sync (one dedicated server; push and pull at the same time) 2.67 times "
+                              "ring with 4 workers (3.00 with this run's buckets; measured, less waiting for "
+                              "other workers, 3.10; the step, with computing and waiting, 2.14)")));
 }
 
 TEST(ServerLaw, IsNotAboutRowsOfTables) {
