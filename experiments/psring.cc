@@ -32,6 +32,7 @@
 #include "experiments/verbs/explain/explain_verb.h"
 #include "experiments/verbs/predict/predict.h"
 #include "experiments/verbs/report/report_verb.h"
+#include "experiments/verbs/results/results.h"
 
 namespace psring {
 
@@ -75,6 +76,8 @@ int PsringMain(int argc, char** argv) {
   CLI::App* explain = AddExplain(app, explain_raw);
   RawReportFlags report_raw;
   CLI::App* report = AddReport(app, report_raw);
+  RawResultsFlags results_raw;
+  CLI::App* results = AddResults(app, results_raw);
   SetLanguageOf({argv, argv + argc});
   const std::vector<std::string> command_line = ParseOrExit(app, argc, argv);
 
@@ -87,6 +90,7 @@ int PsringMain(int argc, char** argv) {
   }
   Display display(stdout, isatty(STDOUT_FILENO) == 1);
   if (report->parsed()) return RunReport(report_raw, display);
+  if (results->parsed()) return RunResults(results_raw, display);
   if (explain->parsed()) return RunExplain(explain_raw);
 
   // The verbs below start processes; a signal ends them.

@@ -39,7 +39,7 @@ RAN_ON_A_GPU = re.compile(r"\b(?:never|not yet|nothing|has|have|had|were|was|onl
                           r"[^.;|]{0,40}\b(?:GPUs?|H100)\b", re.IGNORECASE)
 MOST_LINES = {"README.md": 120, "README.zh.md": 120}
 MOST_LINES_OF_A_FOLDER = 65  # about 60
-RUN_VERBS = {"build", "bundle", "check", "help", "test"}  # of ./run itself
+RUN_VERBS = {"build", "bundle", "check", "exercise", "help", "test"}  # of ./run itself
 
 errors = []
 

@@ -57,10 +57,12 @@ struct CurvePoint {
 
 // What PyTorch's DistributedDataParallel logs about itself (get_ddp_logging_data), for one rank.
 struct DdpFigures {
-  std::vector<int64_t> bucket_bytes;  // planned from the order in which parameters are declared
-  bool has_rebuilt_buckets = false;   // planned again after the first step
+  std::vector<int64_t> bucket_bytes;
+  // All-reduces: DDP's bucket_bytes follow the declared order of parameters, and after its first step buckets
+  // are planned again. psring uses the rebuilt ones from the beginning.
+  bool has_rebuilt_buckets = false;
   std::vector<int64_t> rebuilt_bucket_bytes;
-  std::vector<std::string> ready_order;  // tensors by name; rank 0's if buckets were rebuilt
+  std::vector<std::string> ready_order;  // tensors by name, in the order in which backward completes them
   // Means over the measured steps.
   double forward_ms = 0;
   double backward_ms = 0;

@@ -45,6 +45,21 @@ std::string OptimizerName(OptimizerKind kind) { return RowOf(kind).name; }
 
 const std::vector<std::string>& OptimizerSlots(OptimizerKind kind) { return RowOf(kind).slots; }
 
+std::vector<ParameterRange> RangesWithin(const std::vector<ParameterRange>& parts,
+                                         const std::vector<ParameterRange>& ranges) {
+  std::vector<ParameterRange> within;
+  size_t done = 0;  // elements of the parts before
+  for (const ParameterRange& part : parts) {
+    for (const ParameterRange& range : ranges) {
+      const size_t from = std::max(part.first, range.first);
+      const size_t to = std::min(part.first + part.count, range.first + range.count);
+      if (from < to) within.push_back({.first = done + from - part.first, .count = to - from});
+    }
+    done += part.count;
+  }
+  return within;
+}
+
 absl::StatusOr<LrDecay> ParseLrDecay(const std::string& name) {
   for (const LrDecay decay : {LrDecay::kConstant, LrDecay::kLinear, LrDecay::kCosine}) {
     if (name == LrDecayName(decay)) return decay;

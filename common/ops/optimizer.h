@@ -27,6 +27,11 @@ struct ParameterRange {
   bool operator==(const ParameterRange&) const = default;
 };
 
+// Where the elements of `ranges` are in the sequence of `parts`, one part after the other; elements outside
+// of `parts` are left out.
+std::vector<ParameterRange> RangesWithin(const std::vector<ParameterRange>& parts,
+                                         const std::vector<ParameterRange>& ranges);
+
 struct OptimizerConfig {
   OptimizerKind kind = OptimizerKind::kMomentum;
   double momentum = 0.9;

@@ -182,10 +182,11 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit(
       {"--backend", "NAME", "Library of the collectives: native, gloo, mpi or nccl; default: the strategy's"},
       o.backend, OneOf({"native", "gloo", "mpi", "nccl"}));
-  visit({"--transport", "NAME",
-         "For collectives and the exchange with a server: tcp (with a server, gRPC), shm (shared memory), or "
-         "auto: the fastest that both ends share"},
-        o.transport, OneOf({"auto", "tcp", "shm"}));
+  visit(
+      {"--transport", "NAME",
+       "For collectives and the exchange with a server: tcp (with a server, see --server_wire), shm (shared "
+       "memory), or auto: the fastest that both ends share"},
+      o.transport, OneOf({"auto", "tcp", "shm"}));
   visit({"--wire", "TYPE",
          "Type of gradients sent to a server or around a ring: float32, or bfloat16 or float16, whose "
          "rounding error is added to the worker's next gradient; a server returns weights in float32"},
@@ -208,6 +209,10 @@ void VisitFlags(Options& o, Visitor& visit) {
        "serial (no weights leave before the gradients of all buckets have arrived: from all workers, or with "
        "ps-async and ps-ssp from the worker)"},
       o.ps_schedule, OneOf({"serial", "pipelined"}));
+  visit({"--server_wire", "NAME",
+         "What carries gradients and weights that are not in shared memory: grpc, or stream (TCP connections "
+         "of psring's own, as between the ranks of a ring)"},
+        o.server_wire, OneOf({"grpc", "stream"}));
   visit.Switch({"--deterministic", "", "The server adds in rank order, not in order of arrival"},
                o.deterministic, true);
   visit.Switch(

@@ -33,6 +33,7 @@ void ForEachServerFlag(const See& see) {
   see("--servers", &TrainingOptions::servers);
   see("--server_placement", &TrainingOptions::server_placement);
   see("--ps_schedule", &TrainingOptions::ps_schedule);
+  see("--server_wire", &TrainingOptions::server_wire);
   see("--local_aggregation", &TrainingOptions::local_aggregation);
   see("--on_worker_loss continue", &TrainingOptions::on_worker_loss);
   see("--worker_timeout", &TrainingOptions::worker_timeout_s);
@@ -84,6 +85,7 @@ absl::Status CheckClock(const TrainingOptions& o) {
         "--check_replicas with --clock virtual: simulated workers share one set of weights; omit it"},
        {o.ps_schedule == "serial",
         "--ps_schedule serial with --clock virtual: a gradient is always sent whole; omit it"},
+       {o.server_wire != "grpc", "--server_wire with --clock virtual: nothing is sent; omit it"},
        {!o.tls.empty(), "--tls with --clock virtual: nothing is sent; omit it"},
        {o.sync_batch_norm,
         "--sync_batch_norm with --clock virtual, which computes one worker after the other; omit it"},
@@ -213,6 +215,9 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& o) {
         "--schedule cosine, which rises from 0)"},
        {o.servers > 0 && o.server_placement == "colocated",
         "--server_placement colocated has one server for each worker; omit --servers"},
+       {o.server_wire == "stream" && o.transport == "shm",
+        "--server_wire stream with --transport shm, where shared memory carries all payload; omit one of "
+        "them"},
        {!o.tls.empty() && !o.backend.empty() && o.backend != "native",
         absl::StrCat("--tls with --backend ", o.backend,
                      ", which opens its own connections; omit --tls or choose native")},

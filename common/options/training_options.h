@@ -79,8 +79,9 @@ struct TrainingOptions {
   std::string tls;  // empty: connections are not encrypted
 
   std::string ps_schedule = "pipelined";
-  int servers = 0;               // 0: 1, or one per worker if colocated
-  std::string server_placement;  // empty: see PlaceServers (server_arguments.h)
+  std::string server_wire = "grpc";  // what carries payload that is not in shared memory: grpc, stream
+  int servers = 0;                   // 0: 1, or one per worker if colocated
+  std::string server_placement;      // empty: see PlaceServers (server_arguments.h)
   bool deterministic = false;
   bool local_aggregation = false;
   std::string staleness_lr = "none";

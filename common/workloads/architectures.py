@@ -8,6 +8,7 @@ from its floating-point operations (2 per multiply-add; backward costs twice for
 measured speed (common/workloads/devices.cc). Biases and normalization cost nothing and are ready with their layer.
 """
 import pathlib
+import re
 import sys
 
 V100_CONVOLUTIONS, V100_TRANSFORMERS = .574 * 15.7e12, .533 * 15.7e12  # FLOP/s; float32, devices.cc
@@ -18,6 +19,7 @@ class Net:
 
     def __init__(self):
         self.layers = []
+        self.activations = 0  # values of one sample between two blocks, if their number is constant
 
     def add(self, tensors, operations):
         self.layers.append((tensors, operations))
@@ -106,6 +108,7 @@ def transformer(layers, width, wide, length, vocabulary, positions=0, segments=0
                 causal=True):
     """keys: width of keys and values together (0: twice the width). gated: three matrices in the wide part."""
     net = Net()
+    net.activations = length * width
     embeddings = [("embeddings.word", vocabulary * width)]
     embeddings += [("embeddings.position", positions * width)] if positions else []
     embeddings += [("embeddings.segment", segments * width)] if segments else []
@@ -146,6 +149,7 @@ def gpt_mini():
     """psring's model gpt-mini (trainer/models/gpt.cc) on the King James Bible: the names, sizes and order of its gradients."""
     layers, width, length, vocabulary = 6, 384, 256, 73
     net = Net()
+    net.activations = length * width
     net.add([("transformer.wte.weight", vocabulary * width), ("transformer.wpe.weight", length * width)], 0)
     for i in range(layers):
         name = f"transformer.h.{i}"
@@ -193,6 +197,8 @@ def write(name):
     head = {"model": what, "device": "computed for V100, float32", "batch": batch, "sample": sample,
             "forward_ms": f"{total_ms / 3:.4f}", "backward_ms": f"{2 * total_ms / 3:.4f}",
             "flops_per_sample": f"{3 * net.forward():.6g}", "family": family,
+            **{"tokens_per_sample": count.replace(",", "") for count in re.findall(r"([\d,]+) tokens", what)},
+            **({"activation_bytes": 4 * net.activations} if net.activations else {}),
             "source": f"sizes: {paper}; times computed by architectures.py from operations and a V100's measured speed",
             "licence": "MIT"}
     done = 0

@@ -5,6 +5,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/text/translate.h"
 
 namespace psring {
@@ -17,27 +19,41 @@ constexpr char kNvidia[] = "NVIDIA DeepLearningExamples, ResNet-50 v1.5 in PyTor
 std::vector<MeasuredDevice> MakeDevices() {
   return {
       // 367.3 images/s (ResNet-50, batch 128) and 119.6 sentences/s (BERT-base, 128 tokens, batch 32).
-      {"V100", "float32", 15.7e12, {{"convolutions", 0.574, kDlPerf}, {"transformer", 0.533, kDlPerf}}},
+      {"V100", "float32", 15.7e12, 32e9, {{"convolutions", 0.574, kDlPerf}, {"transformer", 0.533, kDlPerf}}},
       // 1,200 images/s; 39 TFLOP/s of one GPU.
       {"V100-mixed",
        "float16 with float32 sums",
        125e12,
+       32e9,
        {{"convolutions", 0.236, kNvidia},
         {"transformer", 0.312, "Shoeybi et al. 2019, Megatron-LM, section 5.1"}}},
       // 938 images/s.
-      {"A100-tf32", "TF32", 156e12, {{"convolutions", 0.147, kNvidia}}},
+      {"A100-tf32", "TF32", 156e12, 80e9, {{"convolutions", 0.147, kNvidia}}},
       // 2,470 images/s; 137 TFLOP/s for 1.7 billion parameters.
       {"A100",
        "16 bits with float32 sums",
        312e12,
+       80e9,
        {{"convolutions", 0.194, kNvidia},
         {"transformer", 0.44, "Narayanan et al. 2021, Megatron-LM, table 1"}}},
       // 430 TFLOP/s per GPU.
       {"H100",
        "bfloat16 with float32 sums",
        989e12,
+       94e9,
        {{"transformer", 0.43, "Dubey et al. 2024, The Llama 3 Herd of Models, table 4"}}},
   };
+}
+
+// The last device on which models of `family` were measured; one exists for each family.
+const char* NameWith(const std::string& family) {
+  const char* name = "V100";
+  for (const MeasuredDevice& device : MeasuredDevices()) {
+    for (const MeasuredUtilisation& measured : device.measured) {
+      if (family == measured.family) name = device.name;
+    }
+  }
+  return name;
 }
 
 }  // namespace
@@ -67,10 +83,23 @@ absl::StatusOr<Workload> OnDevice(const Workload& workload, const std::string& n
                        "% of its peak as measured (", measured.source, ")");
       return on;
     }
-    return absl::InvalidArgumentError(absl::StrCat("no measured speed of ", workload.family, " on ", name,
-                                                   " is known; use --compute_speedup"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "no measured speed of ", workload.family, " on ", name,
+        " is known; use --compute_speedup with the factor to the recorded device, or to that of --device ",
+        NameWith(workload.family)));
   }
-  return absl::NotFoundError(Tr("unknown device '$0'; use one of $1", name, absl::StrJoin(names, ", ")));
+  return absl::NotFoundError(
+      Tr("unknown device '$0'; use one of $1, with --compute_speedup X for a GPU that is X times as fast",
+         name, absl::StrJoin(names, ", ")));
+}
+
+double MostMemoryOf(const std::string& device) {
+  absl::string_view name = device;
+  absl::ConsumePrefix(&name, "computed for ");
+  for (const MeasuredDevice& known : MeasuredDevices()) {
+    if (absl::StartsWith(name, known.name)) return known.memory_bytes;
+  }
+  return 0;
 }
 
 bool RecordedOnCpu(const Workload& workload) {

@@ -21,14 +21,18 @@ struct MeasuredDevice {
   const char* name;  // "V100"; "V100-mixed" for another precision
   const char* precision;
   double peak_flops_per_s;  // data sheet, dense
+  double memory_bytes;      // of the variant with the most
   std::vector<MeasuredUtilisation> measured;
 };
 const std::vector<MeasuredDevice>& MeasuredDevices();
 
 // The workload as the device computes it: its operations at the measured share of the peak; each layer keeps
 // its share of the step. NotFound lists the devices. InvalidArgument: the workload's operations or family are
-// not known, or the family was not measured on the device.
+// not known, or the family was not measured on the device; a speed relative to another device is then needed.
 absl::StatusOr<Workload> OnDevice(const Workload& workload, const std::string& device);
+
+// The memory of the device that `Workload::device` names, in its variant with the most. 0: not known.
+double MostMemoryOf(const std::string& device);
 
 // Whether its times were recorded on a CPU, so that they do not describe training on a GPU.
 bool RecordedOnCpu(const Workload& workload);

@@ -27,7 +27,7 @@ constexpr int64_t kMaxTensorBytes = int64_t{4} * INT32_MAX, kMaxBytes = int64_t{
 constexpr int kMaxTensors = 100'000;
 constexpr double kMaxMs = 3.6e6;  // an hour
 constexpr int kMaxBatch = 1'000'000;
-constexpr double kMaxFlops = 1e21;
+constexpr double kMaxFlops = 1e21, kMaxTokens = 1e9;
 
 // Reads one file.
 class Reader {
@@ -106,13 +106,17 @@ class Reader {
       PSRING_ASSIGN_OR_RETURN(const int64_t batch, csv_.WholeNumberIn(key, value, 1, kMaxBatch));
       workload_.batch = static_cast<int>(batch);
     }
+    if (key == "activation_bytes") {
+      PSRING_ASSIGN_OR_RETURN(workload_.activation_bytes, csv_.WholeNumberIn(key, value, 1, kMaxBytes));
+    }
     const struct {
       const char* key;
       double& to;
       double least, most;
     } numbers[] = {{"forward_ms", workload_.forward_ms, 0, kMaxMs},
                    {"backward_ms", workload_.backward_ms, 0, kMaxMs},
-                   {"flops_per_sample", workload_.flops_per_sample, 1, kMaxFlops}};
+                   {"flops_per_sample", workload_.flops_per_sample, 1, kMaxFlops},
+                   {"tokens_per_sample", workload_.tokens_per_sample, 1, kMaxTokens}};
     for (const auto& number : numbers) {
       if (key != number.key) continue;
       PSRING_ASSIGN_OR_RETURN(number.to, csv_.NumberIn(key, value, number.least, number.most));

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -16,6 +18,7 @@
 #include "experiments/analysis/residuals.h"
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/table.h"
+#include "experiments/analysis/verdict.h"
 #include "experiments/design/plan_text.h"
 
 namespace psring {
@@ -39,7 +42,15 @@ std::string MediumOf(const std::vector<SummaryRow>& rows, const SummaryRow& row)
 
 std::string Fixed(double value, int digits = 2) { return absl::StrFormat("%.*f", digits, value); }
 
-std::string SignedMs(double value) { return absl::StrFormat("%+.1f", value); }
+// A finding, and how much it says: the findings of a kind are sorted by it.
+struct Weighed {
+  double effect;
+  std::string text;
+};
+void AddSorted(std::vector<Weighed> weighed, std::vector<std::string>& findings) {
+  std::ranges::stable_sort(weighed, std::greater(), &Weighed::effect);
+  for (Weighed& finding : weighed) findings.push_back(std::move(finding.text));
+}
 
 // "95%: 1.1 to 1.3, 5 rounds".
 std::string IntervalText(const std::optional<Interval>& interval, int rounds) {
@@ -61,20 +72,30 @@ std::string PairText(const PairedComparison& pair, bool shown, const SummaryRow&
 }
 
 void AddCosts(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+  std::vector<Weighed> costs;
   for (int workers : TimedCounts(rows)) {
     const SummaryRow* none = FindRow(rows, "none", workers);
     if (none == nullptr) continue;
-    std::vector<std::string> costs;
     for (const SummaryRow& row : rows) {
       if (row.configuration.workers != workers || !row.cost_against_none_ms) continue;
-      costs.push_back(WithRange(Tr("$0 $1 ms", RankedName(row), SignedMs(*row.cost_against_none_ms)),
-                                row.cost_against_none_95, 1));
+      const double cost = *row.cost_against_none_ms;
+      costs.push_back(
+          {cost, Tr("With $0 workers, $1 adds $2 ms to the $3 ms of a step without communication.", workers,
+                    RankedName(row), WithRange(Fixed(cost, 1), row.cost_against_none_95, 1),
+                    Fixed(none->mean.step_ms, 1))});
     }
-    if (costs.empty()) continue;
-    findings.push_back(
-        Tr("With $0 workers, a step without communication takes $1 ms. Synchronizing the replicas adds: $2.",
-           workers, Fixed(none->mean.step_ms, 1), absl::StrJoin(costs, Tr(", "))));
   }
+  AddSorted(std::move(costs), findings);
+}
+
+void AddShards(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
+  const auto shards = [](const SummaryRow& row) { return row.configuration.strategy.shards_updates; };
+  const auto found = std::ranges::find_if(rows, shards);
+  if (found == rows.end()) return;
+  findings.push_back(
+      Tr("$0 is a parameter server without a server process, with one shard per worker: of N workers each "
+         "updates 1/N of the weights and has 1/N of the optimizer's state. It sends the bytes of ring.",
+         found->configuration.strategy.name));
 }
 
 // Compares every all-reduce strategy with every server strategy that computes the same updates. `hybrid` is
@@ -116,13 +137,15 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
   }
   if (pairs.empty()) return;
   const std::vector<bool> shown = ShowDifference(comparisons);
-  std::vector<std::string> texts;
+  std::vector<Weighed> ratios;
   for (size_t i = 0; i < pairs.size(); ++i) {
     const auto& [group, server] = pairs[i];
-    texts.push_back(Tr("$0 versus $1 with $2 workers: $3", group->configuration.strategy.name,
-                       NameWithServers(*server), group->configuration.workers,
-                       PairText(comparisons[i], shown[i], *group)));
+    ratios.push_back(
+        {std::abs(std::log(comparisons[i].ratio)),
+         Tr("$0 versus $1 with $2 workers: $3.", group->configuration.strategy.name, NameWithServers(*server),
+            group->configuration.workers, PairText(comparisons[i], shown[i], *group))});
   }
+  AddSorted(std::move(ratios), findings);
   const LinkReport& link = rows.front().link;
   if (link.bits_per_s > 0) {
     int each = 1, per_push = 1;
@@ -130,7 +153,6 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
       each = std::max(each, row.configuration.training.ranks_per_process);
       per_push = std::max(per_push, row.configuration.workers_per_push());
     }
-    findings.push_back(Tr("On $0: $1.", DescribeLink(link), absl::StrJoin(texts, Tr("; "))));
     const Configuration& first = pairs.front().server->configuration;
     const std::string& placement = first.training.server_placement;
     const bool one_server = std::ranges::all_of(pairs, [&](const Pair& pair) {
@@ -157,11 +179,8 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
     return;
   }
   findings.push_back(
-      Tr("$0. This compares two programs and the processor time that they need on one machine.",
-         absl::StrJoin(texts, Tr("; "))));
-  findings.push_back(
-      Tr("It does not determine a winner for a network: all ranks shared one loopback$0, so a server could "
-         "not saturate its own link and a ring could not spread over several links.",
+      Tr("These ratios compare programs and the processor time that they need on one machine, not networks: "
+         "all ranks shared one loopback$0.",
          wires ? Tr(" ($0 GB/s in total, $1 us)", Fixed(wires->medium_bytes_per_s / 1e9, 1),
                     Fixed(wires->latency_s * 1e6, 0))
                : ""));
@@ -368,7 +387,7 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
   // paired by round, and their intervals contain the disturbance.
   std::vector<SummaryRow> timed;
   std::ranges::copy_if(rows, std::back_inserter(timed), &SummaryRow::valid);
-  std::vector<std::string> findings;
+  std::vector<std::string> findings = VerdictOf(rows, wires).details;
   const auto add = [&](const std::vector<std::string>& more) {
     findings.insert(findings.end(), more.begin(), more.end());
   };
@@ -387,6 +406,7 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
   AddBytes(rows, findings);
   AddDerivedBytes(rows, findings);
   AddStalenessFindings(rows, findings);
+  AddShards(rows, findings);
   add(WaitingFindings(timed));
   add(RateFindings(rows));
   AddAccuracy(rows, findings);

@@ -9,8 +9,9 @@
 
 namespace psring {
 
-// One or two sentences each. A winner is named only if the interval of the paired ratio excludes 1 over
-// enough rounds. On the bare loopback, no winner between server and ring is named for networks.
+// The verdict's details, then one fact each; of one kind, that with the largest effect first. A winner is
+// named only if the interval of the paired ratio excludes 1 over enough rounds. On the bare loopback, no
+// winner between server and ring is named for networks.
 std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
                                   int cores);
 
@@ -30,8 +31,8 @@ std::optional<double> GradientsThroughLink(const SummaryRow& row);
 std::string WayText(const SummaryRow& row, const char* form);
 
 // How long an exchange with each synchronous server takes by the law for large gradients, compared with the
-// first all-reduce of the same number of workers that theory covers. Part of Findings; empty: nothing to
-// compare.
+// first all-reduce of the same number of workers that theory covers; the largest ratio first. A placement is
+// named once. Part of Findings; empty: nothing to compare.
 std::vector<std::string> ServerLaw(const std::vector<SummaryRow>& rows);
 
 // Whether both rows update the weights with the same optimizer and rate.

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "absl/strings/str_format.h"
@@ -91,23 +93,28 @@ bool SameUpdateRule(const SummaryRow& row, const SummaryRow& other) {
 }
 
 std::vector<std::string> ServerLaw(const std::vector<SummaryRow>& rows) {
-  std::vector<std::string> findings;
-  std::vector<std::string> laws;
+  struct Law {
+    const SummaryRow *server, *group;
+    double ratio;
+  };
+  std::vector<Law> laws;
   for (const SummaryRow& row : rows) {
     if (!IsLawfulServer(row)) continue;
-    const Configuration& configuration = row.configuration;
-    const SummaryRow* group = AllReduceWith(rows, configuration.workers);
-    if (group == nullptr) continue;
-    laws.push_back(Tr("$0 ($1) $2 times $3 with $4 workers$5", configuration.strategy.name,
-                      WayText(row, TrNoop("$0; $1")),
-                      Ratio(*GradientsThroughLink(row), *GradientsThroughLink(*group)),
-                      group->configuration.strategy.name, configuration.workers, MeasuredText(row, *group)));
+    const SummaryRow* group = AllReduceWith(rows, row.configuration.workers);
+    if (group != nullptr)
+      laws.push_back({&row, group, *GradientsThroughLink(row) / *GradientsThroughLink(*group)});
   }
-  if (!laws.empty()) {
+  std::ranges::stable_sort(laws, std::greater(), &Law::ratio);
+  std::vector<std::string> findings, ways;
+  for (const auto& [server, group, ratio] : laws) {
+    const std::string& name = server->configuration.strategy.name;
+    const std::string way = WayText(*server, TrNoop("$0; $1"));
+    const bool is_known = std::ranges::find(ways, way) != ways.end();
+    ways.push_back(way);
     findings.push_back(
-        Tr("The time of one exchange in theory, for large gradients and one link per machine: $0. The "
-           "busiest link decides.",
-           absl::StrJoin(laws, Tr("; "))));
+        Tr("In theory, with large gradients, $0 exchanges $1 times as long as $2 with $3 workers$4.",
+           is_known ? name : Tr("$0 ($1)", name, way), absl::StrFormat("%.2f", ratio),
+           group->configuration.strategy.name, server->configuration.workers, MeasuredText(*server, *group)));
   }
   return findings;
 }

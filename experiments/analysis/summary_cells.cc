@@ -1,6 +1,7 @@
 // The columns of the summary, of which other tools use the names and the order, and its notes.
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/text/translate.h"
@@ -12,8 +13,8 @@ namespace psring {
 namespace {
 
 // 2: lr_tried, time_scale, scaling; 3: workers_per_push; 4: ps_schedule, tokens_per_s; 5: machines, wire;
-// 6: most_samples_share
-constexpr int64_t kSchemaVersion = 6;
+// 6: most_samples_share; 7: layout, program, micro_batches, predicted_bubble_fraction
+constexpr int64_t kSchemaVersion = 7;
 
 using Value = decltype(Cell::value);
 
@@ -117,6 +118,11 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"machines", mean.machines > 0 ? Value(int64_t{mean.machines}) : Value(), given},
       {"wire", TextOrEmpty(absl::StrJoin(mean.wires, ", ")), given},
       {"most_samples_share", OrEmpty(MostSamplesShare(row)), derived},
+      // A program and its bubble are those of a pipeline.
+      {"layout", absl::StrCat("dp", configuration.workers), given},
+      {"program", Value(), given},
+      {"micro_batches", int64_t{training.micro_batches}, given},
+      {"predicted_bubble_fraction", Value(), Basis::kSimulated},
   };
 }
 

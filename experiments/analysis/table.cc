@@ -282,6 +282,11 @@ std::string WithThousands(double value) {
   return text;
 }
 
+std::string MegabytesOf(int64_t parameters) {
+  const double megabytes = 4e-6 * static_cast<double>(parameters);
+  return megabytes < 100 ? absl::StrFormat("%.3g", megabytes) : WithThousands(megabytes);
+}
+
 std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows) {
   if (rows.empty()) return {};
   const Configuration& configuration = rows.front().configuration;
@@ -289,7 +294,6 @@ std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows) {
   const int64_t parameters = std::max(rows.front().sample.parameters, configuration.model.parameters);
   std::vector<std::string> sentences;
   if (parameters > 0 || configuration.model.has_tables) {
-    const double megabytes = 4e-6 * static_cast<double>(parameters);
     const char* const line =
         configuration.model.has_tables
             ? TrNoop(
@@ -297,7 +301,7 @@ std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows) {
                   "touches, and $1 other parameters ($2 MB of float32 gradients).")
             : TrNoop("Model: $0, $1 parameters ($2 MB of float32 gradients).");
     sentences.push_back(Tr(line, configuration.model.name, WithThousands(static_cast<double>(parameters)),
-                           megabytes < 100 ? absl::StrFormat("%.3g", megabytes) : WithThousands(megabytes)));
+                           MegabytesOf(parameters)));
   }
   const std::string samples = Tr(training.reads_text() ? TrNoop("texts") : TrNoop("samples"));
   sentences.push_back(training.global_batch > 0

@@ -36,6 +36,9 @@ struct TableParts {
 };
 TableParts PartsOfTable(const std::vector<SummaryRow>& rows);
 
+// Of float32 gradients, as text without the unit: 1863690 -> "7.45".
+std::string MegabytesOf(int64_t parameters);
+
 // 14551.2 -> "14,551".
 std::string WithThousands(double value);
 

@@ -34,16 +34,13 @@ std::string Digits(double value, bool up) {
   return absl::StrFormat("%g", digits * digit);
 }
 
-// "2.9 Gbit/s", or "1.9 to 3.2 Gbit/s" if the interval of `single` is wide.
-std::string RateText(const UsefulRate& rate, bool range) {
-  const double largest = range && rate.high ? *rate.high : rate.bits_per_s;
-  const double unit = largest >= 1e9 ? 1e9 : 1e6;
-  std::string value = Digits(rate.bits_per_s / unit, /*up=*/true);
-  if (range) value = Digits(rate.low / unit, /*up=*/false);
-  if (range && rate.high) value = Tr("$0 to $1", value, Digits(*rate.high / unit, /*up=*/true));
-  const std::string text = Tr(unit == 1e9 ? TrNoop("$0 Gbit/s") : TrNoop("$0 Mbit/s"), value);
-  return range && !rate.high ? Tr("$0, if at all,", text) : text;
-}
+// A rate in a unit.
+struct RateUnit {
+  double bits_per_s;
+  const char *text, *flag;
+};
+constexpr RateUnit kGigabit = {1e9, TrNoop("$0 Gbit/s"), "gbit"},
+                   kMegabit = {1e6, TrNoop("$0 Mbit/s"), "mbit"};
 
 }  // namespace
 
@@ -118,26 +115,35 @@ std::optional<UsefulRate> LeastUsefulRate(const SummaryRow& row, const SummaryRo
   return useful;
 }
 
-std::string DistributeFrom(const std::vector<SummaryRow>& rows, const SummaryRow& best,
-                           const SummaryRow& single, const Wires& wires) {
+UsefulLink WorthDistributing(const std::vector<SummaryRow>& rows, const SummaryRow& best,
+                             const SummaryRow& single, const Wires& wires) {
   const SummaryRow& computing = ComputingRow(rows, best, single);
   const int workers = best.configuration.workers, computed = computing.configuration.workers;
   std::optional<UsefulRate> rate = LeastUsefulRate(best, single, computing, wires);
   if (!rate) {
     const bool none_suffices =
         computed > 1 && workers * computing.mean.samples_per_s <= computed * single.mean.samples_per_s;
-    return none_suffices ? Tr("Faster links would not change this here: even without communication (none), "
-                              "$0 workers are not faster than one process.",
-                              computed)
-                         : "";
+    return {.text = none_suffices ? Tr("on no link: even without communication (none), $0 workers are not "
+                                       "faster than one process",
+                                       computed)
+                                  : ""};
   }
   // Below the rate that was measured, theory has left out what limits this machine.
-  if (rate->bits_per_s <= best.link.bits_per_s) return "";
+  if (rate->bits_per_s <= best.link.bits_per_s) return {};
   rate->low = std::max(rate->low, best.link.bits_per_s);
   const bool range = !rate->high || *rate->high > kWideRange * rate->low;
-  return Tr("Distribute this model only on links of at least $0 with $1 workers$2 (derived$3).",
-            RateText(*rate, range), workers, computed < workers ? Tr(", one core each") : "",
-            range ? Tr(" from the 95% interval of single") : "");
+  const std::string cores = computed < workers ? Tr(", with one core per worker") : "";
+  const double from = range && rate->high ? *rate->high : rate->bits_per_s;
+  const RateUnit& unit = from >= kGigabit.bits_per_s ? kGigabit : kMegabit;
+  const std::string low = Digits(rate->low / unit.bits_per_s, /*up=*/false),
+                    high = Digits(from / unit.bits_per_s, /*up=*/true);
+  if (range && !rate->high) {
+    return {.text = Tr("undecided from $0 per link$1 (derived)", Tr(unit.text, low), cores)};
+  }
+  return {.text = range ? Tr("from $0 per link$1 (derived; between $2 and $3 it is undecided)",
+                             Tr(unit.text, high), cores, low, high)
+                        : Tr("from $0 per link$1 (derived)", Tr(unit.text, high), cores),
+          .rate = high + unit.flag};
 }
 
 }  // namespace psring

@@ -2,13 +2,18 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/analysis/row_queries.h"
+#include "experiments/analysis/table.h"
 #include "experiments/analysis/verdict.h"
+#include "experiments/design/plan_text.h"
 
 namespace psring {
 namespace {
@@ -147,6 +152,33 @@ std::optional<Validity> ValidityOf(const std::vector<SummaryRow>& rows, std::opt
     return Of("limited", TrNoop("The answer is valid, but other rows are not."), why);
   }
   return limited ? Of("limited", TrNoop("Valid with limits."), why) : Of("valid", TrNoop("Valid."), why);
+}
+
+std::string SettingsText(const std::vector<SummaryRow>& rows, std::optional<int> cores) {
+  if (rows.empty()) return "";
+  const Configuration& configuration = rows.front().configuration;
+  std::vector<std::string> parts = {configuration.model.name};
+  const int64_t parameters = std::max(rows.front().sample.parameters, configuration.model.parameters);
+  if (parameters > 0) parts.push_back(absl::StrCat(MegabytesOf(parameters), " MB"));
+  std::set<int> workers;
+  double bits_per_s = 0;
+  for (const SummaryRow& row : rows) {
+    workers.insert(row.configuration.workers);
+    bits_per_s = std::max(bits_per_s, row.link.bits_per_s);
+  }
+  parts.push_back(Tr(*workers.rbegin() == 1 ? TrNoop("$0 worker") : TrNoop("$0 workers"),
+                     absl::StrJoin(workers, Tr(", "))));
+  if (bits_per_s > 0) parts.push_back(BitRateText(bits_per_s));
+  const std::string_view state = ValidityOf(rows, cores)->state;
+  parts.push_back(state == "valid"       ? Tr("valid")
+                  : state == "limited"   ? Tr("valid with limits")
+                  : state == "simulated" ? Tr("simulated")
+                                         : Tr("not valid"));
+  Rows all;
+  for (const SummaryRow& row : rows) all.push_back(&row);
+  if (const int rounds = Rounds(all); rounds > 0) parts.push_back(RoundsText(rounds));
+  std::erase(parts, "");
+  return absl::StrJoin(parts, Tr(", "));
 }
 
 }  // namespace psring

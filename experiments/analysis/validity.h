@@ -23,4 +23,7 @@ struct Validity {
 // it ran. Empty: no rows.
 std::optional<Validity> ValidityOf(const std::vector<SummaryRow>& rows, std::optional<int> cores);
 
+// "mlp, 7.45 MB, 1, 2, 4 workers, 1 Gbit/s, valid, 5 rounds": what was run, in one line. Empty: no rows.
+std::string SettingsText(const std::vector<SummaryRow>& rows, std::optional<int> cores);
+
 }  // namespace psring

@@ -1,12 +1,16 @@
 #include "experiments/analysis/verdict.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/cli/wrap.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/analysis/findings.h"
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/table.h"
@@ -16,6 +20,7 @@ namespace psring {
 namespace {
 
 constexpr double kClearlyLonger = 1.05;  // exchanges in theory
+constexpr size_t kMaxFacts = 3;
 
 bool SameUpdates(const SummaryRow& row) {
   const StrategyRow& strategy = row.configuration.strategy;
@@ -30,28 +35,28 @@ bool IsTimed(const SummaryRow& row, int workers) {
 
 std::string TimeText(double ms) { return absl::StrFormat("%.*f", ms < 100 ? 1 : 0, ms); }
 
-// Why `best` is faster than `rival`.
+// Why `best` is faster than `rival`; empty: not known.
 std::string Reason(const SummaryRow& best, const SummaryRow& rival) {
-  if (best.configuration.simulated()) return "";
-  if (best.link.bits_per_s <= 0)
-    return Tr("; this compares programs and processor time on one machine, not networks");
+  if (best.configuration.simulated() || best.link.bits_per_s <= 0) return "";
   if (!best.predicted_comm_ms || !rival.predicted_comm_ms) return "";
   const std::string of_best = TimeText(*best.predicted_comm_ms),
                     of_rival = TimeText(*rival.predicted_comm_ms);
-  const std::string name = NameWithServers(rival);
+  const std::string name = NameWithServers(best), other = NameWithServers(rival);
   if (*rival.predicted_comm_ms <= kClearlyLonger * *best.predicted_comm_ms) {
     return Tr(
-        "; theory, which excludes processor time, predicts no such difference ($0 ms, and $2 ms with $1)",
-        of_best, name, of_rival);
+        "Theory, which excludes processor time, does not predict that $0 is faster than $1: an exchange "
+        "takes $2 and $3 ms.",
+        name, other, of_best, of_rival);
   }
   const std::optional<double> best_carries = GradientsThroughLink(best),
                               rival_carries = GradientsThroughLink(rival);
   if (best_carries && rival_carries && *rival_carries > kClearlyLonger * *best_carries) {
-    return Tr(", because the busiest link carries $0 gradients one after another with $1, and $2 with $3",
-              absl::StrFormat("%.3g", *rival_carries), WayText(rival, TrNoop("$0 ($1)")),
-              absl::StrFormat("%.3g", *best_carries), WayText(best, TrNoop("$0 ($1)")));
+    return Tr("$0 is faster because the busiest link carries $1 gradients one after another, and $2 with $3.",
+              name, absl::StrFormat("%.3g", *best_carries), absl::StrFormat("%.3g", *rival_carries),
+              WayText(rival, TrNoop("$0 ($1)")));
   }
-  return Tr(", because an exchange takes $0 ms in theory, and with $1 $2 ms", of_best, name, of_rival);
+  return Tr("$0 is faster because an exchange takes $1 ms in theory, and with $2 $3 ms.", name, of_best,
+            other, of_rival);
 }
 
 // How the workers of `best` compare with one process.
@@ -82,16 +87,33 @@ AgainstOne CompareWithOne(const std::vector<SummaryRow>& rows, const SummaryRow&
   return against;
 }
 
-std::string FactorText(const PairedComparison& pair) {
-  std::string ratio = absl::StrFormat("%.2f", pair.ratio);
-  if (!pair.interval) return ratio;
-  return Tr("$0 ($1 to $2)", ratio, absl::StrFormat("%.2f", pair.interval->low),
-            absl::StrFormat("%.2f", pair.interval->high));
+// "2.70 times as fast as ps-sync (95%: 2.66 to 2.75)".
+std::string FactorText(const PairedComparison& pair, const std::string& than) {
+  const std::string text = Tr("$0 times as fast as $1", absl::StrFormat("%.2f", pair.ratio), than);
+  if (!pair.interval) return text;
+  return text + Tr(" (95%: $0 to $1)", absl::StrFormat("%.2f", pair.interval->low),
+                   absl::StrFormat("%.2f", pair.interval->high));
 }
 
+bool HasRate(const SummaryRow& row) { return !row.configuration.simulated() && row.link.bits_per_s > 0; }
+
+// "1 Gbit/s".
 std::string NetworkText(const SummaryRow& row) {
   if (row.configuration.simulated()) return Tr("the simulated network");
-  return NameLink(row.link);
+  if (row.configuration.on_machines) return Tr("the network of these machines");
+  if (!HasRate(row)) return NameLink(row.link);
+  const std::string rate = BitRateText(row.link.bits_per_s);
+  return row.link.latency_s > 0 ? rate + Tr(" with $0 ms of latency", row.link.latency_s * 1e3) : rate;
+}
+
+// A number of workers that begins a sentence: "Four".
+std::string CountAtStart(int workers) {
+  constexpr std::array kWords = {"Two",   "Three", "Four", "Five",   "Six",   "Seven",
+                                 "Eight", "Nine",  "Ten",  "Eleven", "Twelve"};
+  const int place = workers - 2;
+  const bool has_word = place >= 0 && place < static_cast<int>(kWords.size());
+  return has_word && CurrentLanguage() == Language::kEnglish ? kWords[static_cast<size_t>(place)]
+                                                             : absl::StrCat(workers);
 }
 
 // The fastest strategy with other updates and the workers of `best`, or null.
@@ -103,27 +125,6 @@ const SummaryRow* FastestOfOtherUpdates(const std::vector<SummaryRow>& rows, con
     if (fastest == nullptr || row.mean.samples_per_s > fastest->mean.samples_per_s) fastest = &row;
   }
   return fastest;
-}
-
-// The first sentence if the workers should not be used.
-std::string UseOneProcess(const std::vector<SummaryRow>& rows, const SummaryRow& best,
-                          const AgainstOne& against) {
-  const int workers = best.configuration.workers;
-  const bool others = std::ranges::any_of(
-      rows, [&](const SummaryRow& row) { return IsTimed(row, workers) && !SameUpdates(row); });
-  const std::string strategy =
-      Tr(others ? TrNoop("the fastest synchronous strategy, $0") : TrNoop("the fastest strategy, $0"),
-         NameWithServers(best));
-  const std::string network = NetworkText(best);
-  if (!against.slower()) {
-    return Tr(
-        "Use one process: $1 workers on $2 are not shown to be faster; with $3, they process $0 times its "
-        "$4/s.",
-        FactorText(against.pair), workers, network, strategy, UnitOf(best));
-  }
-  return Tr("Use one process: it processes $0 $5/s, but $1 workers on $2 process only $3 with $4.",
-            WithThousands(against.single->mean.samples_per_s), workers, network,
-            WithThousands(best.mean.samples_per_s), strategy, UnitOf(best));
 }
 
 // The accuracies of `row` and of `best`, which updates the weights without delay, with as many workers, or
@@ -148,8 +149,8 @@ std::string AccuracyText(const std::vector<SummaryRow>& rows, const SummaryRow& 
             late->configuration.workers, seeds);
 }
 
-// If a strategy with other updates is shown to be faster than what is recommended: one process, or the
-// strategy to use if the model is distributed.
+// The fact that a strategy with other updates is shown to be faster than what is recommended: one process, or
+// the strategy to use if the model is distributed. Empty: none is.
 std::string AsynchronousIsFaster(const std::vector<SummaryRow>& rows, const SummaryRow& best,
                                  const AgainstOne& against) {
   const SummaryRow* fastest = FastestOfOtherUpdates(rows, best);
@@ -166,9 +167,9 @@ std::string AsynchronousIsFaster(const std::vector<SummaryRow>& rows, const Summ
   const std::vector<bool> shown = ShowDifference(pairs);
   for (size_t i = 0; i < others.size(); ++i) {
     if (pairs[i].ratio <= 1 || !shown[i]) continue;
-    return Tr("$0 is $1 times as fast as $2, but its gradients are late: $3.", RankedName(*fastest),
-              FactorText(pairs[i]),
-              others[i] == against.single ? Tr("one process") : NameWithServers(*others[i]),
+    const bool one = others[i] == against.single;
+    return Tr("$0, $1, but its gradients are late: $2", RankedName(*fastest),
+              FactorText(pairs[i], one ? Tr("one process") : NameWithServers(*others[i])),
               AccuracyText(rows, *fastest, best));
   }
   return "";
@@ -221,31 +222,46 @@ std::vector<std::string> NamesOf(const std::vector<const SummaryRow*>& rows) {
   return names;
 }
 
-// The sentence that recommends the fastest of `candidates`, or says why it does not.
-std::string Choice(const std::vector<const SummaryRow*>& candidates, bool distribute) {
+// The verdict's line. `names`: the recommended strategies; empty: none is shown to be faster.
+std::string LineOf(const std::string& names, const std::vector<const SummaryRow*>& candidates,
+                   const AgainstOne& against) {
   const SummaryRow& best = *candidates.front();
-  const auto [level_rows, next, pair] = Rank(candidates);
-  const std::vector<std::string> level = NamesOf(level_rows);
-  const std::string network = NetworkText(best);
   const int workers = best.configuration.workers;
-  if (next == nullptr) {
-    const bool one_round = best.round_samples_per_s.size() < 2;
-    return Tr("None of $0 is shown to be faster with $1 workers on $2: $3.",
-              absl::StrJoin(NamesOf(candidates), Tr(", ")), workers, network,
-              one_round ? Tr("one round gives no interval; run at least three (--repeats)")
-                        : Tr("the differences are below 2% or too uncertain for $0; a longer --time_budget "
-                             "gives narrower intervals",
-                             RoundsText(best.rounds)));
+  const std::string network = NetworkText(best), unit = UnitOf(best), name = NameWithServers(best),
+                    speed = WithThousands(best.mean.samples_per_s);
+  const std::string one = against.single == nullptr ? "" : WithThousands(against.single->mean.samples_per_s);
+  if (against.slower()) {
+    return Tr("Use one process: $0 $1/s. $2 workers on $3: $4 ($5).", one, unit, CountAtStart(workers),
+              network, speed, name);
   }
-  const std::string names = absl::StrJoin(level, Tr(" or ")), factor = FactorText(pair),
-                    other = NameWithServers(*next), reason = Reason(best, *next);
-  std::string text =
-      distribute ? Tr("Use $0: $1 times as fast as $2 with $3 workers on $4$5.", names, factor, other,
-                      workers, network, reason)
-                 : Tr("If you distribute the model anyway, use $0: $1 times as fast as $2 with $3 workers$4.",
-                      names, factor, other, workers, reason);
-  if (level.size() > 1) text += Tr(" No difference between $0 is shown.", absl::StrJoin(level, Tr(" and ")));
-  return text;
+  if (!against.distribute) {
+    return Tr(HasRate(best) ? TrNoop("Undecided at $0: one process $1 $2/s, $3 workers $4 ($5).")
+                            : TrNoop("Undecided on $0: one process $1 $2/s, $3 workers $4 ($5)."),
+              network, one, unit, workers, speed, name);
+  }
+  if (names.empty() && against.single == nullptr) {
+    return Tr("No winner among $0 with $1 workers on $2.", absl::StrJoin(NamesOf(candidates), Tr(", ")),
+              workers, network);
+  }
+  const std::string use =
+      names.empty() ? Tr("Use $0 workers: $1 $2/s on $3 ($4).", workers, speed, unit, network, name)
+                    : Tr("Use $0 with $1 workers: $2 $3/s on $4.", names, workers, speed, unit, network);
+  return against.single == nullptr ? use : absl::StrCat(use, SentenceGap(), Tr("One process: $0.", one));
+}
+
+// How the fastest of `candidates` compares with the next one; or why none is shown to be faster.
+VerdictFact RankingFact(const std::string& names, const std::vector<const SummaryRow*>& candidates,
+                        const Ranking& ranking, bool distribute) {
+  if (ranking.next != nullptr) {
+    return {Tr(distribute ? TrNoop("fastest strategy") : TrNoop("if you must")),
+            Tr("$0, $1", names, FactorText(ranking.pair, NameWithServers(*ranking.next)))};
+  }
+  const SummaryRow& best = *candidates.front();
+  return {Tr("no winner"),
+          Tr("$0: $1", absl::StrJoin(NamesOf(candidates), Tr(", ")),
+             best.round_samples_per_s.size() < 2
+                 ? Tr("one round gives no interval; run at least three (--repeats)")
+                 : Tr("the differences are below 2% or too uncertain for $0", RoundsText(best.rounds)))};
 }
 
 // The worker counts at which several strategies compute the same updates, ascending.
@@ -293,7 +309,9 @@ std::vector<std::string> Recommended(const std::vector<SummaryRow>& rows) {
   const std::vector<const SummaryRow*> candidates =
       ComparedCandidates(rows, CountsWithChoice(rows)).candidates;
   if (candidates.empty()) return {};
-  if (!CompareWithOne(rows, *candidates.front()).distribute) return {"single"};
+  const AgainstOne against = CompareWithOne(rows, *candidates.front());
+  if (!against.distribute)
+    return against.slower() ? std::vector<std::string>{"single"} : std::vector<std::string>();
   const Ranking ranking = Rank(candidates);
   return ranking.next == nullptr ? std::vector<std::string>()
                                  : InLanguage(Language::kEnglish, [&] { return NamesOf(ranking.level); });
@@ -318,41 +336,67 @@ std::vector<size_t> RowsOfVerdict(const std::vector<SummaryRow>& rows) {
   return places;
 }
 
-std::string Verdict(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires) {
+RunVerdict VerdictOf(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires) {
   const std::set<int> counts = CountsWithChoice(rows);
-  if (counts.empty()) return "";
+  if (counts.empty()) return {};
   const auto [candidates, most_workers] = ComparedCandidates(rows, counts);
   if (candidates.empty()) {
-    return Tr(
-        "No strategy is named: the workers share this machine's cores, and no link limits the step, so their "
-        "times do not apply to machines with one core per worker.");
+    return {.line = Tr("No winner: the workers share this machine's cores, and no link limits the step.")};
   }
   const SummaryRow& best = *candidates.front();
   const AgainstOne against = CompareWithOne(rows, best);
-  std::vector<std::string> sentences;
+  const Ranking ranking = Rank(candidates);
+  const std::string names = ranking.next == nullptr ? "" : absl::StrJoin(NamesOf(ranking.level), Tr(" or "));
+  std::vector<std::string> line = {LineOf(names, candidates, against)};
   if (std::ranges::any_of(RowsOfVerdict(rows), [&](size_t row) { return !rows[row].valid; })) {
-    sentences.push_back(Tr("Not valid: other programs disturbed the rows marked !."));
+    line.insert(line.begin(), Tr("Not valid."));
   }
-  if (!against.distribute) {
-    sentences.push_back(UseOneProcess(rows, best, against));
-    if (wires) sentences.push_back(DistributeFrom(rows, best, *against.single, *wires));
+  if (best.TimeBasis() == Basis::kSimulated) line.push_back(Tr("Simulated."));
+  RunVerdict verdict{.line = absl::StrJoin(line, SentenceGap())};
+
+  std::vector<VerdictFact>& facts = verdict.facts;
+  if (!against.distribute && wires) {
+    const UsefulLink link = WorthDistributing(rows, best, *against.single, *wires);
+    facts.push_back({Tr("worth distributing"), link.text});
+    if (!link.rate.empty()) verdict.next_flags.push_back(absl::StrCat("--link ", link.rate));
   }
-  sentences.push_back(Choice(candidates, against.distribute));
-  if (against.distribute && against.single != nullptr) {
-    sentences.push_back(Tr("$2 is $1 times as fast as one process ($0 $3/s).",
-                           WithThousands(against.single->mean.samples_per_s), FactorText(against.pair),
-                           NameWithServers(best), UnitOf(best)));
+  facts.push_back(RankingFact(names, candidates, ranking, against.distribute));
+  if (against.single != nullptr && !against.slower()) {
+    facts.push_back({Tr("gain"), FactorText(against.pair, Tr("one process"))});
   }
   if (most_workers != nullptr) {
-    sentences.push_back(Tr("More workers are slower: $0 process $2 $4/s with $1, instead of $3.",
-                           most_workers->configuration.workers, NameWithServers(*most_workers),
-                           WithThousands(most_workers->mean.samples_per_s),
-                           WithThousands(best.mean.samples_per_s), UnitOf(best)));
+    facts.push_back(
+        {Tr("more workers"), Tr("$0 are slower: $1 $2/s ($3), not $4", most_workers->configuration.workers,
+                                WithThousands(most_workers->mean.samples_per_s), UnitOf(best),
+                                NameWithServers(*most_workers), WithThousands(best.mean.samples_per_s))});
   }
-  sentences.push_back(AsynchronousIsFaster(rows, best, against));
-  if (best.TimeBasis() == Basis::kSimulated) sentences.push_back(Tr("Times are simulated."));
-  std::erase(sentences, "");
-  return absl::StrJoin(sentences, SentenceGap());
+  facts.push_back({Tr("not comparable"), AsynchronousIsFaster(rows, best, against)});
+  std::erase_if(facts, [](const VerdictFact& fact) { return fact.text.empty(); });
+  while (facts.size() > kMaxFacts) {
+    verdict.details.insert(verdict.details.begin(), Tr("$0: $1.", facts.back().label, facts.back().text));
+    facts.pop_back();
+  }
+  if (ranking.next != nullptr) verdict.details.push_back(Reason(best, *ranking.next));
+  if (ranking.level.size() > 1) {
+    verdict.details.push_back(
+        Tr("No difference between $0 is shown.", absl::StrJoin(NamesOf(ranking.level), Tr(" and "))));
+  }
+  std::erase(verdict.details, "");
+  const bool undecided = !against.distribute && !against.slower();
+  if ((ranking.next == nullptr || undecided) && best.rounds > 0) {
+    verdict.next_flags.push_back(absl::StrCat("--repeats ", std::max(5, 3 * best.rounds)));
+  }
+  return verdict;
+}
+
+std::string FactsText(const RunVerdict& verdict) {
+  size_t columns = 0;
+  for (const VerdictFact& fact : verdict.facts) columns = std::max(columns, TextColumns(fact.label));
+  std::string text;
+  for (const VerdictFact& fact : verdict.facts) {
+    text += Wrap(fact.text, absl::StrCat("  ", PadRight(fact.label, columns), "   "));
+  }
+  return text;
 }
 
 }  // namespace psring

@@ -1,4 +1,4 @@
-// The answer of a comparison in a few sentences: which strategy to use, and why. Pure.
+// The answer of a comparison: one line, at most three facts, and the details. Pure.
 #pragma once
 
 #include <optional>
@@ -9,18 +9,32 @@
 
 namespace psring {
 
+struct VerdictFact {
+  std::string label, text;  // "if you must", "ring, 2.70 times as fast as ps-sync (95%: 2.66 to 2.75)"
+};
+
+struct RunVerdict {
+  std::string line;                     // empty: there are fewer than two strategies to compare
+  std::vector<VerdictFact> facts;       // at most three, the most important first
+  std::vector<std::string> details;     // sentences of Findings
+  std::vector<std::string> next_flags;  // for the comparison that would tell more: "--link 4.2gbit"
+};
+
 // Compares the strategies that compute the same updates (synchronous, no gradient dropped) at the largest
 // number of workers with meaningful times, or at a smaller one that is shown to be faster. A strategy is
 // recommended only if the paired intervals show, after Holm's correction, that it is faster than another one
-// (ShowDifference); otherwise the text says why none is. If the workers are not shown to be faster than one
-// process, the first sentence recommends one process. Empty: there are fewer than two such strategies.
-std::string Verdict(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires);
+// (ShowDifference); otherwise a fact says why none is. One process is recommended if the workers are slower,
+// and the line says "Undecided" if they are not shown to be slower or faster.
+RunVerdict VerdictOf(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires);
 
-// The strategies that Verdict recommends, in English with their servers; "single" for one process; empty: it
-// recommends none.
+// A line for each fact, its label first, longer ones wrapped.
+std::string FactsText(const RunVerdict& verdict);
+
+// The strategies that VerdictOf recommends, in English with their servers; "single" for one process; empty:
+// it recommends none.
 std::vector<std::string> Recommended(const std::vector<SummaryRow>& rows);
 
-// Places in `rows` of those whose figures Verdict uses, ascending; empty: it names no strategy.
+// Places in `rows` of those whose figures VerdictOf uses, ascending; empty: it names no strategy.
 std::vector<size_t> RowsOfVerdict(const std::vector<SummaryRow>& rows);
 
 // The row that says how long the workers of `row` compute with a core each: `none` with the largest number of
@@ -45,8 +59,12 @@ struct UsefulRate {
 std::optional<UsefulRate> LeastUsefulRate(const SummaryRow& row, const SummaryRow& single,
                                           const SummaryRow& computing, const Wires& wires);
 
-// The sentence that names this rate for `best`, or says that no rate suffices. Empty: it is not known.
-std::string DistributeFrom(const std::vector<SummaryRow>& rows, const SummaryRow& best,
-                           const SummaryRow& single, const Wires& wires);
+// From which rate the workers of `best` pay.
+struct UsefulLink {
+  std::string text;  // "from 4.2 Gbit/s per link (derived)", or that no rate suffices; empty: not known
+  std::string rate;  // for --link; empty: none is known to suffice
+};
+UsefulLink WorthDistributing(const std::vector<SummaryRow>& rows, const SummaryRow& best,
+                             const SummaryRow& single, const Wires& wires);
 
 }  // namespace psring

@@ -19,12 +19,13 @@ CASES = {"ring and direct, 2 workers": ("ring,direct", 2, "equal"), "ring and ps
 
 def winner(strategies, workers, time_budget):
     """Returns the strategy that the verdict names as the fastest, "" if none, and whether all rows are valid. The verdict may
-    recommend one process in its first sentence."""
+    recommend one process."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "run"
         runs.run([runs.PSRING, "compare", "--strategies", strategies, "--workers", workers, "--link", "1gbit", "--no_eval",
                   "--time_budget", time_budget, "--out", out])
-        named = re.search(r"(?:^Use|anyway, use) (?!one process)([^:]+): ", runs.read_json(out, "table.json")["en"]["verdict"])
+        facts = dict(runs.read_json(out, "table.json")["en"].get("facts", []))
+        named = re.match(r"(.+), [\d.]+ times as fast as ", facts.get("fastest strategy", facts.get("if you must", "")))
         return named[1] if named else "", all(row["valid"] == "true" for row in runs.read_csv(out, "summary.csv"))
 
 

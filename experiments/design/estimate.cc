@@ -61,7 +61,7 @@ ServerPlace PlaceOf(const std::string& placement) {
 
 double ExchangeBytes(const Configuration& configuration, int64_t elements) {
   const bool halves = configuration.strategy.uses_group && configuration.training.wire != "float32";
-  return (halves ? 2.0 : 4.0) * static_cast<double>(elements);
+  return 4.0 * (halves ? configuration.strategy.SentPart(.5) : 1) * static_cast<double>(elements);
 }
 
 CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {

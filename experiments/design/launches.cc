@@ -41,7 +41,8 @@ absl::StatusOr<std::vector<LaunchNote>> NotesOf(const JsonObject& part) {
 const LaunchNote* NoteFor(const std::vector<LaunchNote>& notes, const Configuration& configuration) {
   for (const LaunchNote& note : notes) {
     if (note.strategy == configuration.strategy.name && note.workers == configuration.workers &&
-        note.servers == configuration.servers()) {
+        note.servers == configuration.servers() &&
+        FlagOf(note, "--server_wire", "grpc") == configuration.training.server_wire) {
       return &note;
     }
   }

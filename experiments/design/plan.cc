@@ -96,18 +96,21 @@ int AccuracyWorkers(const std::vector<int>& workers, int cores) {
 
 absl::StatusOr<std::vector<Configuration>> Configurations(const std::vector<std::string>& strategies,
                                                           const std::vector<int>& workers,
-                                                          const std::vector<int>& servers,
+                                                          const CompareOptions& options,
                                                           const TrainingOptions& training, const Probe& probe,
                                                           int cores) {
   std::vector<Configuration> configurations;
   for (int count : workers) {
     for (const std::string& name : strategies) {
-      for (int server_count : servers) {
-        TrainingOptions of_one = training;
-        of_one.servers = server_count;
-        PSRING_ASSIGN_OR_RETURN(const Configuration configuration,
-                                MakeConfiguration(name, count, of_one, probe, cores));
-        AddIfNew(configuration, configurations);
+      for (int servers : options.servers) {
+        for (const std::string& wire : options.server_wires) {
+          TrainingOptions of_one = training;
+          of_one.servers = servers;
+          of_one.server_wire = wire;
+          PSRING_ASSIGN_OR_RETURN(const Configuration configuration,
+                                  MakeConfiguration(name, count, of_one, probe, cores));
+          AddIfNew(configuration, configurations);
+        }
       }
     }
   }
@@ -190,6 +193,7 @@ void ResetOtherStrategiesFlags(Configuration& configuration) {
   if (configuration.strategy.has_only_rows_on_servers()) {
     const TrainingOptions standard;
     training.ps_schedule = standard.ps_schedule;
+    training.server_wire = standard.server_wire;
     if (training.on_worker_loss == "continue") training.on_worker_loss = standard.on_worker_loss;
   }
   // One worker has nothing to add up.
@@ -297,7 +301,8 @@ std::vector<std::string> ComparedStrategies(const CompareOptions& options, bool 
 
 std::string Configuration::name() const {
   return absl::StrCat(strategy.name, " x ", workers,
-                      servers() > 1 ? absl::StrCat(" on ", servers(), " servers") : "");
+                      servers() > 1 ? absl::StrCat(" on ", servers(), " servers") : "",
+                      training.server_wire == "stream" ? " (stream)" : "");
 }
 
 void PlanCurve(double samples, const Probe& probe, Configuration& configuration) {
@@ -324,7 +329,8 @@ void PlanCurve(double samples, const Probe& probe, Configuration& configuration)
 std::string Configuration::folder() const {
   // "ps-ssp-2-4": some tools do not support colons in paths.
   return absl::StrCat(absl::StrReplaceAll(strategy.name, {{":", "-"}}), "-", workers,
-                      servers() > 1 ? absl::StrCat("-on-", servers()) : "");
+                      servers() > 1 ? absl::StrCat("-on-", servers()) : "",
+                      training.server_wire == "stream" ? "-stream" : "");
 }
 
 void SetBatch(int workers, TrainingOptions& training) {
@@ -379,9 +385,8 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Probe& probe,
   cost_training.evaluate = false;
   cost_training.eval_every = 0;
   const bool has_tables = HasTables(options.training);
-  PSRING_ASSIGN_OR_RETURN(plan.cost,
-                          Configurations(CostStrategies(options, has_tables, plan.notes), options.workers,
-                                         options.servers, cost_training, probe, cores));
+  PSRING_ASSIGN_OR_RETURN(plan.cost, Configurations(CostStrategies(options, has_tables, plan.notes),
+                                                    options.workers, options, cost_training, probe, cores));
   for (Configuration& configuration : plan.cost) configuration.target_accuracy = options.target_accuracy;
   PlanCost(options, probe, cores, plan);
   plan.expected_s = plan.rounds * plan.round_s;
@@ -393,7 +398,7 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Probe& probe,
                                          ? options.workers
                                          : std::vector<int>{AccuracyWorkers(options.workers, cores)};
     PSRING_ASSIGN_OR_RETURN(plan.accuracy, Configurations(AccuracyStrategies(options, has_tables), workers,
-                                                          options.servers, options.training, probe, cores));
+                                                          options, options.training, probe, cores));
     for (Configuration& configuration : plan.accuracy) {
       configuration.target_accuracy = options.target_accuracy;
     }

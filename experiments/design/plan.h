@@ -31,9 +31,10 @@ struct CompareOptions {
   std::vector<std::string> strategies;  // empty: the default comparison
   std::vector<int> workers = {2, 4};
   std::vector<int> servers = {0};  // of each server strategy; 0: as --server_placement implies
-  TrainingOptions training;        // its `strategy` is not used
-  double target_accuracy = 0;      // 0: none
-  std::vector<double> lrs;         // more than one: the best one is picked for each strategy
+  std::vector<std::string> server_wires = {"grpc"};  // likewise
+  TrainingOptions training;    // its `strategy`, `servers` and `server_wire` are not used
+  double target_accuracy = 0;  // 0: none
+  std::vector<double> lrs;     // more than one: the best one is picked for each strategy
   // --tune lr: times each strategy's rate; the best one is picked for each strategy and number of workers.
   std::vector<double> lr_factors;
   int repeats = 0;                 // rounds and accuracy trainings; 0: rounds are fitted, one training
@@ -82,8 +83,8 @@ struct Configuration {
   bool has_worker_without_link() const {
     return servers() > 0 && training.server_placement == "rank0" && per_machine < ranks();
   }
-  std::string name() const;    // "ring x 4", "ps-sync x 4 on 2 servers"
-  std::string folder() const;  // "ring-4", "ps-sync-4-on-2"
+  std::string name() const;    // "ring x 4", "ps-sync x 4 on 2 servers", "ps-sync x 4 (stream)"
+  std::string folder() const;  // "ring-4", "ps-sync-4-on-2", "ps-sync-4-stream"
 };
 
 // Facts about the data, the model and one short training, known before planning.

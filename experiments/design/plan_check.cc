@@ -16,6 +16,7 @@ namespace {
 absl::Status CheckServerFlags(const CompareOptions& options) {
   const TrainingOptions& training = options.training;
   const bool servers_given = options.servers != std::vector<int>{0};
+  const bool any_stream = std::ranges::count(options.server_wires, "stream") > 0;
   if (servers_given && training.server_placement == "colocated") {
     return absl::InvalidArgumentError(
         Tr("--server_placement colocated starts one server with each worker; omit --servers"));
@@ -44,6 +45,7 @@ absl::Status CheckServerFlags(const CompareOptions& options) {
     }
   }
   const char* of_parameters = training.ps_schedule == "serial"        ? "--ps_schedule serial"
+                              : any_stream                            ? "--server_wire stream"
                               : training.on_worker_loss == "continue" ? "--on_worker_loss continue"
                                                                       : nullptr;
   if (any_server && !any_has_parameters && of_parameters != nullptr) {
@@ -60,7 +62,9 @@ absl::Status CheckServerFlags(const CompareOptions& options) {
     return absl::InvalidArgumentError(
         Tr("--local_aggregation adds up the gradients of several workers; use more --workers, or omit it"));
   }
-  const char* server_flag = servers_given ? "--servers" : ServerFlagGiven(training);
+  const char* server_flag = servers_given ? "--servers"
+                            : any_stream  ? "--server_wire stream"
+                                          : ServerFlagGiven(training);
   if (!any_server && server_flag != nullptr) {
     return absl::InvalidArgumentError(Tr(
         "$0 is for parameter-server strategies (such as ps-sync); name one, or omit the flag", server_flag));

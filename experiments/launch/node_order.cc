@@ -40,6 +40,7 @@ void CopyPlanned(const TrainingOptions& from, const NodeSetup& own, TrainingOpti
   if (std::find(own.servers.begin(), own.servers.end(), from.servers) != own.servers.end()) {
     to.servers = from.servers;
   }
+  if (std::ranges::count(own.server_wires, from.server_wire) > 0) to.server_wire = from.server_wire;
   if (!from.evaluate) to.evaluate = false;
   // A share of the global batch (SetBatch).
   if (from.batch <= own.training.global_batch) to.batch = from.batch;

@@ -1,12 +1,12 @@
 // What node 0 asks another node to start, and how that node validates it. Pure.
 //
 // Anyone who can reach the rendezvous store can write an order, so an order is data and never a command: a
-// node starts its own binaries with its own flags, folders and address. An order chooses a strategy and a
-// number of servers among those that the node was started with, and sets the number of workers, up to the
-// nodes' capacity, the length of the training, the evaluation interval, the seed, the number in the
-// strategy's name ("ps-ssp:2"), the deadline and the store's port; the learning rate only if the node was
-// started to try several. It may omit flags. Or it asks a node to take part in measuring the network, or in a
-// launch of the benchmark that the node was started with, by the launch's index in the plan.
+// node starts its own binaries with its own flags, folders and address. An order chooses a strategy, a
+// number of servers and their wire among those that the node was started with, and sets the number of
+// workers, up to the nodes' capacity, the length of the training, the evaluation interval, the seed, the
+// number in the strategy's name ("ps-ssp:2"), the deadline and the store's port; the learning rate only if
+// the node was started to try several. It may omit flags. Or it asks a node to take part in measuring the
+// network, or in a launch of the benchmark that the node was started with, by the launch's index in the plan.
 #pragma once
 
 #include <string>
@@ -40,10 +40,11 @@ absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text);
 struct NodeSetup {
   Binaries binaries;
   TrainingOptions training;
-  std::vector<std::string> strategies;  // that an order may choose
-  std::vector<int> servers = {0};       // --servers that an order may choose
-  bool tries_rates = false;             // whether an order may set the learning rate
-  NodeLayout layout;                    // an order sets its `processes`
+  std::vector<std::string> strategies;               // that an order may choose
+  std::vector<int> servers = {0};                    // --servers that an order may choose
+  std::vector<std::string> server_wires = {"grpc"};  // likewise
+  bool tries_rates = false;                          // whether an order may set the learning rate
+  NodeLayout layout;                                 // an order sets its `processes`
 };
 
 // What the other nodes start of `job`; `what` and `deadline_s` are not set. Paths are not sent.

@@ -1,6 +1,8 @@
 #include "experiments/launch/progress.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -20,6 +22,11 @@ namespace {
 
 constexpr int kBarWidth = 20;
 constexpr int64_t kRedrawNs = 100'000'000;
+
+bool ShowsStyles() {
+  const char *no_color = std::getenv("NO_COLOR"), *kind = std::getenv("TERM");
+  return (no_color == nullptr || *no_color == '\0') && kind != nullptr && std::string_view(kind) != "dumb";
+}
 
 }  // namespace
 
@@ -139,9 +146,14 @@ void Display::Say(const std::string& line) {
   std::fflush(out_);
 }
 
-void Display::SayLines(const std::string& text) {
+void Display::SayLines(const std::string& text, Style style) {
   Clear();
-  std::fprintf(out_, "%s\n", Printable(text).c_str());
+  const bool styled = terminal_ && style != Style::kPlain && ShowsStyles();
+  std::fprintf(out_, "%s%s%s\n",
+               !styled                 ? ""
+               : style == Style::kBold ? "\033[1m"
+                                       : "\033[2m",
+               Printable(text).c_str(), styled ? "\033[0m" : "");
   std::fflush(out_);
 }
 

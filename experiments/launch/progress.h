@@ -60,6 +60,8 @@ class LaunchProgress {
   bool has_announced_ = false;
 };
 
+enum class Style { kPlain, kBold, kDim };
+
 // Prints lines, with control characters escaped (see Printable).
 class Display {
  public:
@@ -69,8 +71,8 @@ class Display {
   bool terminal() const { return terminal_; }
   // Prints a message, which may contain text of others.
   void Say(const std::string& line);
-  // Prints lines of psring.
-  void SayLines(const std::string& text);
+  // Prints lines of psring. The style shows on a terminal, unless NO_COLOR is set or TERM is dumb.
+  void SayLines(const std::string& text, Style style = Style::kPlain);
   // Prints a question, without ending the line.
   void Ask(const std::string& question);
   // Prints a line that begins with "note:" in the language of the output.

@@ -10,8 +10,8 @@
 
 namespace psring {
 
-// The page opens in the current language. `pool`: PoolRuns of `runs`, shown if it has several machines.
-// Deterministic.
+// The page opens in the current language. `pool`: PoolRuns of `runs`, shown if it has several machines or
+// runs side by side. Deterministic.
 std::string ReportPage(const std::vector<RunData>& runs, const Pool& pool = {});
 
 // Writes FOLDER/report.html at the end of a run.

@@ -129,8 +129,11 @@ std::vector<std::string> AnswerOf(const UntrustedJson& run) {
   if (run["table"].is_object()) {
     const Json& table = run["table"][chinese ? "zh" : "en"];
     const Json validity = table.value("validity", Json());
-    answer = {TextAt(table, "verdict"),
-              absl::StrCat(TextAt(validity, "title"), SentenceGap(), TextAt(validity, "why"))};
+    answer = {TextAt(table, "verdict")};
+    for (const Json& fact : table.value("facts", Json::array())) {
+      answer.push_back(absl::StrCat(fact[0].get<std::string>(), ": ", fact[1].get<std::string>()));
+    }
+    answer.push_back(absl::StrCat(TextAt(validity, "title"), SentenceGap(), TextAt(validity, "why")));
   }
   const std::string predicted = TextAt(run, chinese ? "predicted_zh" : "predicted");
   const absl::string_view text = absl::StripAsciiWhitespace(predicted);
@@ -157,8 +160,12 @@ bool IsTable(const UntrustedJson& json) {
         validity.is_null() || std::ranges::all_of(std::array{"state", "title", "why"}, [&](const char* part) {
           return validity.is_object() && validity.value(part, Json()).is_string();
         });
-    return complete && sound && table.value("verdict", Json("")).is_string() &&
-           std::ranges::all_of(table["rows"], is_row) &&
+    const Json facts = complete ? table.value("facts", Json::array()) : Json();
+    const bool paired = facts.is_array() && std::ranges::all_of(facts, [&](const Json& fact) {
+                          return is_row(fact) && fact.size() == 2;
+                        });
+    return complete && sound && paired && table.value("verdict", Json("")).is_string() &&
+           table.value("settings", Json("")).is_string() && std::ranges::all_of(table["rows"], is_row) &&
            std::ranges::all_of(table["columns"], &Json::is_object);
   });
 }

@@ -48,8 +48,8 @@ absl::StatusOr<std::vector<RunData>> RunsOfPage(const std::string& name, const s
 inline constexpr uint64_t kMaxPageBytes = kMaxTextBytes;
 absl::StatusOr<std::vector<RunData>> ReadRunsOfPage(const std::string& path);
 
-// The verdict and the line on validity, as far as the run has them, or the last paragraph of a prediction, in
-// the current language.
+// The verdict, its facts and the line on validity, as far as the run has them, or the last paragraph of a
+// prediction, in the current language.
 // `run`: an object as described above.
 std::vector<std::string> AnswerOf(const UntrustedJson& run);
 // Whether `json` has the structure of TableJson.

@@ -19,6 +19,7 @@ namespace {
 
 using Json = UntrustedJson;
 
+constexpr char kFlagsOfTrainer[] = "trainer_flags";
 constexpr size_t kMaxPoolRows = 1000;
 constexpr size_t kMaxName = 60;  // bytes of a text in a row or of a machine
 
@@ -115,7 +116,7 @@ ParsedRun Parse(const PoolInput& input) {
   add("disturbances", "straggler");
   add("disturbances", "jitter_ms");
   add("cost", "warmup_steps");
-  parsed.plan.emplace_back("trainer_flags", FlagsText(parsed.manifest));
+  parsed.plan.emplace_back(kFlagsOfTrainer, FlagsText(parsed.manifest));
   return parsed;
 }
 
@@ -216,6 +217,54 @@ MachineFigures FiguresFor(const ParsedRun& run, const RowKey& key, const RowKey*
   return result;
 }
 
+// The different values of `column` in the rows of a run.
+std::string ValuesOf(const ParsedRun& run, const char* column) {
+  std::vector<std::string> values;
+  for (const auto& row : run.rows) {
+    const std::string value = ValueText(Inside(row.second, column));
+    if (std::ranges::find(values, value) == values.end()) values.push_back(value);
+  }
+  return absl::StrJoin(values, ", ");
+}
+
+// All runs have rows.
+SideBySide Beside(const std::vector<ParsedRun>& runs) {
+  SideBySide beside;
+  std::vector<RowKey> keys;
+  for (const ParsedRun& run : runs) {
+    beside.runs.push_back(Shortened(run.name));
+    for (const auto& row : run.rows) {
+      if (std::ranges::find(keys, row.first) == keys.end()) keys.push_back(row.first);
+    }
+  }
+  const auto add = [&](const std::string& name, const auto& value_of) {
+    SideBySide::Setting setting{.name = name};
+    for (const ParsedRun& run : runs) setting.values.push_back(value_of(run));
+    const bool differs = std::ranges::any_of(
+        setting.values, [&](const std::string& value) { return value != setting.values[0]; });
+    if (differs) beside.settings.push_back(std::move(setting));
+  };
+  add("cpu", [](const ParsedRun& run) { return ValueText(Inside(Inside(run.manifest, "machine"), "cpu")); });
+  for (const char* column : kPlanColumns) {
+    add(column, [&](const ParsedRun& run) { return ValuesOf(run, column); });
+  }
+  for (size_t i = 0; i < runs.front().plan.size(); ++i) {
+    // The flags repeat the other settings.
+    if (runs.front().plan[i].first == kFlagsOfTrainer && !beside.settings.empty()) continue;
+    add(runs.front().plan[i].first, [&](const ParsedRun& run) { return Shortened(run.plan[i].second); });
+  }
+  for (const RowKey& key : keys) {
+    SideBySide::Row row{.strategy = key.strategy, .workers = key.workers, .servers = key.servers};
+    for (const ParsedRun& run : runs) {
+      row.runs.push_back(FindFigures(run, key) == nullptr ? MachineFigures() : FiguresFor(run, key, nullptr));
+      const std::optional<double> first = row.runs.front().samples_per_s, own = row.runs.back().samples_per_s;
+      if (row.runs.size() > 1 && first && own) row.runs.back().ratio = *own / *first;
+    }
+    beside.rows.push_back(std::move(row));
+  }
+  return beside;
+}
+
 std::optional<MachineSpread> SpreadOf(const std::vector<MachineFigures>& machines,
                                       std::optional<double> MachineFigures::*figure) {
   std::vector<double> values;
@@ -233,7 +282,7 @@ std::optional<MachineSpread> SpreadOf(const std::vector<MachineFigures>& machine
 
 Pool PoolRuns(const std::vector<PoolInput>& inputs) {
   Pool pool;
-  std::vector<ParsedRun> runs;
+  std::vector<ParsedRun> runs, others;  // of the first plan, of another one
   for (const PoolInput& input : inputs) {
     ParsedRun run = Parse(input);
     if (run.rows.empty()) {
@@ -250,6 +299,7 @@ Pool PoolRuns(const std::vector<PoolInput>& inputs) {
     if (!runs.empty()) {
       if (std::optional<LeftOut> difference = Difference(runs.front(), run)) {
         pool.left_out.push_back(*std::move(difference));
+        others.push_back(std::move(run));
         continue;
       }
     }
@@ -257,6 +307,10 @@ Pool PoolRuns(const std::vector<PoolInput>& inputs) {
   }
   for (const ParsedRun& run : runs) pool.machines.push_back(MachineOf(run));
   if (runs.empty()) return pool;
+  if (runs.size() == 1 && !others.empty()) {
+    others.insert(others.begin(), runs.front());
+    pool.beside = Beside(others);
+  }
   for (const auto& row : runs.front().rows) {
     const RowKey& key = row.first;
     const RowKey* const base = BaseOf(runs.front(), key);

@@ -51,10 +51,27 @@ struct LeftOut {
   std::string english, chinese;  // why, in one sentence
 };
 
+// Runs of different plans.
+struct SideBySide {
+  struct Setting {
+    std::string name;
+    std::vector<std::string> values;  // as `runs`
+  };
+  struct Row {
+    std::string strategy;
+    int64_t workers = 0, servers = 0;
+    std::vector<MachineFigures> runs;  // as `runs`, empty if the run lacks the row; ratio: to the first run
+  };
+  std::vector<std::string> runs;  // names
+  std::vector<Setting> settings;  // those that differ
+  std::vector<Row> rows;
+};
+
 struct Pool {
   std::vector<PoolMachine> machines;
   std::vector<PoolRow> rows;
   std::vector<LeftOut> left_out;
+  SideBySide beside;  // without runs unless no two runs have the same plan
 };
 
 // The plan is that of the first run with rows of a comparison or training. Runs with another one (model,
@@ -67,6 +84,13 @@ Pool PoolRuns(const std::vector<PoolInput>& runs);
 //  samples_per_s: {least, median, most, machines}, efficiency, ratio: likewise}],
 //  left_out: [{name, why: [English, Chinese]}], winners: [[English, Chinese]]}; null if empty.
 std::string PoolJson(const Pool& pool);
+
+// {runs: [name], settings: [[name, value, ...]], rows: [{strategy, workers, servers, runs: as the machines of
+// PoolJson}]}; null without runs.
+std::string BesideJson(const SideBySide& beside);
+
+// The settings that differ, then the samples/s of each run with its interval and the ratio to the first run.
+std::string BesideTable(const SideBySide& beside);
 
 // "ring: 5 of 7 machines", one sentence for each recommendation, the most frequent first.
 std::vector<std::string> WinnerSentences(const Pool& pool);

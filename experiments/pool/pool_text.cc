@@ -1,5 +1,6 @@
 // A pool as JSON for the page and as a table for the terminal.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -37,7 +38,84 @@ std::string SpreadText(const std::optional<MachineSpread>& spread, bool thousand
   return Tr("$0 ($1 to $2)", text(spread->median), text(spread->least), text(spread->most));
 }
 
+Json FiguresJson(const std::vector<MachineFigures>& list) {
+  Json each = Json::array();
+  for (const MachineFigures& figures : list) {
+    each.push_back({{"samples_per_s", OrNull(figures.samples_per_s)},
+                    {"samples_per_s_lo95", OrNull(figures.low)},
+                    {"samples_per_s_hi95", OrNull(figures.high)},
+                    {"efficiency", OrNull(figures.efficiency)},
+                    {"ratio", OrNull(figures.ratio)},
+                    {"valid", figures.valid}});
+  }
+  return each;
+}
+
+// Cells as lines, padded to the widest of their column. `right`: whether a column's text is on the right.
+std::string Aligned(const std::vector<std::vector<std::string>>& lines,
+                    const std::function<bool(size_t column)>& right) {
+  std::vector<size_t> widths(lines.front().size());
+  for (const auto& line : lines) {
+    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], TextColumns(line[i]));
+  }
+  std::string text;
+  for (const auto& line : lines) {
+    std::string padded;
+    for (size_t i = 0; i < line.size(); ++i) {
+      absl::StrAppend(&padded, i == 0 ? "" : "  ",
+                      right(i) ? PadLeft(line[i], widths[i]) : PadRight(line[i], widths[i]));
+    }
+    absl::StrAppend(&text, padded.substr(0, padded.find_last_not_of(' ') + 1), "\n");
+  }
+  return text;
+}
+
+// "4,349 (4,300 to 4,400), 2.70 times"; empty: the run lacks the row.
+std::string BesideCell(const MachineFigures& run) {
+  if (!run.samples_per_s) return "";
+  std::string text = WithThousands(*run.samples_per_s);
+  if (run.low && run.high)
+    text = Tr("$0 ($1 to $2)", text, WithThousands(*run.low), WithThousands(*run.high));
+  if (run.ratio) text += absl::StrFormat(", × %.2f", *run.ratio);
+  return run.valid ? text : text + " !";
+}
+
 }  // namespace
+
+std::string BesideJson(const SideBySide& beside) {
+  if (beside.runs.empty()) return "null";
+  Json settings = Json::array(), rows = Json::array();
+  for (const auto& [name, values] : beside.settings) {
+    Json& line = settings.emplace_back(Json::array({name}));
+    for (const std::string& value : values) line.push_back(value);
+  }
+  for (const SideBySide::Row& row : beside.rows) {
+    rows.push_back({{"strategy", row.strategy},
+                    {"workers", row.workers},
+                    {"servers", row.servers},
+                    {"runs", FiguresJson(row.runs)}});
+  }
+  return DumpUntrusted({{"runs", beside.runs}, {"settings", settings}, {"rows", rows}});
+}
+
+std::string BesideTable(const SideBySide& beside) {
+  std::vector<std::string> head = {Tr("runs of different plans")};
+  head.insert(head.end(), beside.runs.begin(), beside.runs.end());
+  std::vector<std::vector<std::string>> lines = {head};
+  for (const auto& [name, values] : beside.settings) {
+    lines.push_back({name});
+    for (const std::string& value : values) lines.back().push_back(Clipped(value, 40));
+  }
+  std::vector<std::string>& gap = lines.emplace_back(head.size());
+  gap.front() = Tr("samples/s");
+  for (const SideBySide::Row& row : beside.rows) {
+    const std::string name =
+        row.servers > 1 ? Tr("$0 on $1 servers", row.strategy, row.servers) : row.strategy;
+    lines.push_back({absl::StrCat(name, " x ", row.workers)});
+    for (const MachineFigures& run : row.runs) lines.back().push_back(BesideCell(run));
+  }
+  return Aligned(lines, [](size_t) { return false; });
+}
 
 std::vector<std::string> WinnerSentences(const Pool& pool) {
   std::map<std::string, int> times;
@@ -80,21 +158,12 @@ std::string PoolJson(const Pool& pool) {
                         {"recommended", machine.recommended ? Json(*machine.recommended) : Json()}});
   }
   for (const PoolRow& row : pool.rows) {
-    Json each = Json::array();
-    for (const MachineFigures& figures : row.machines) {
-      each.push_back({{"samples_per_s", OrNull(figures.samples_per_s)},
-                      {"samples_per_s_lo95", OrNull(figures.low)},
-                      {"samples_per_s_hi95", OrNull(figures.high)},
-                      {"efficiency", OrNull(figures.efficiency)},
-                      {"ratio", OrNull(figures.ratio)},
-                      {"valid", figures.valid}});
-    }
     rows.push_back({{"strategy", row.strategy},
                     {"workers", row.workers},
                     {"servers", row.servers},
                     {"base", row.base},
                     {"most_samples_share", row.most_samples_share},
-                    {"machines", each},
+                    {"machines", FiguresJson(row.machines)},
                     {"samples_per_s", SpreadJson(row.samples_per_s)},
                     {"efficiency", SpreadJson(row.efficiency)},
                     {"ratio", SpreadJson(row.ratio)}});
@@ -128,21 +197,9 @@ std::string PoolTable(const Pool& pool) {
         row.strategy, " x ", row.workers, ": ",
         Tr("$0 of $1 machines; other programs disturbed the others", counted, pool.machines.size())));
   }
-  std::vector<size_t> widths(lines.front().size());
-  for (const auto& line : lines) {
-    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], TextColumns(line[i]));
-  }
   std::string text = absl::StrCat(
       Tr("$0 machines ran the same plan. Median over machines (lowest to highest):", pool.machines.size()),
-      "\n\n");
-  for (const auto& line : lines) {
-    std::string padded;
-    for (size_t i = 0; i < line.size(); ++i) {
-      absl::StrAppend(&padded, i == 0 ? "" : "  ",
-                      i == 1 ? PadLeft(line[i], widths[i]) : PadRight(line[i], widths[i]));
-    }
-    absl::StrAppend(&text, padded.substr(0, padded.find_last_not_of(' ') + 1), "\n");
-  }
+      "\n\n", Aligned(lines, [](size_t column) { return column == 1; }));
   for (const std::string& line : fewer) absl::StrAppend(&text, Wrap(line, ""));
   const std::vector<std::string> winners = WinnerSentences(pool);
   if (!winners.empty()) absl::StrAppend(&text, "\n", absl::StrJoin(winners, "\n"), "\n");

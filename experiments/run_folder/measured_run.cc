@@ -16,13 +16,15 @@ namespace psring {
 namespace {
 
 bool SameConfiguration(const LaunchNote& a, const LaunchNote& b) {
-  return a.strategy == b.strategy && a.workers == b.workers && a.servers == b.servers;
+  return a.strategy == b.strategy && a.workers == b.workers && a.servers == b.servers &&
+         FlagOf(a, "--server_wire", "grpc") == FlagOf(b, "--server_wire", "grpc");
 }
 
 // As Configuration::name.
 std::string NameOf(const LaunchNote& note) {
   return absl::StrCat(note.strategy, " x ", note.workers,
-                      note.servers > 1 ? absl::StrCat(" on ", note.servers, " servers") : "");
+                      note.servers > 1 ? absl::StrCat(" on ", note.servers, " servers") : "",
+                      FlagOf(note, "--server_wire", "grpc") == "stream" ? " (stream)" : "");
 }
 
 }  // namespace

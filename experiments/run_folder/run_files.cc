@@ -172,8 +172,13 @@ std::string TableJson(const std::vector<SummaryRow>& rows, const std::optional<W
     std::vector<std::string> legend = parts.above;
     legend.insert(legend.end(), parts.legend.begin(), parts.legend.end());
     json[key] = {{"columns", columns}, {"rows", cells}, {"legend", legend}};
-    const std::string verdict = Verdict(rows, wires);
-    if (!verdict.empty()) json[key]["verdict"] = verdict;
+    const RunVerdict verdict = VerdictOf(rows, wires);
+    if (!verdict.line.empty()) {
+      json[key]["verdict"] = verdict.line;
+      json[key]["facts"] = Json::array();
+      for (const auto& [label, text] : verdict.facts) json[key]["facts"].push_back({label, text});
+    }
+    if (!rows.empty()) json[key]["settings"] = SettingsText(rows, cores);
     if (const std::optional<Validity> validity = ValidityOf(rows, cores)) {
       json[key]["validity"] = {
           {"state", validity->state}, {"title", validity->title}, {"why", validity->why}};
@@ -236,7 +241,7 @@ std::string RunsCsvHeader() {
   return "run_id,part,strategy,workers,repeat,seed,steps,samples,wall_s,samples_per_s,step_ms,compute_ms,"
          "comm_busy_ms,wait_ms,exposed_comm_ms,payload_tx_bytes_per_worker,payload_rx_bytes_per_worker,"
          "server_payload_bytes,staleness_mean,staleness_max,loss,test_accuracy,replicas_equal,"
-         "worker_peak_memory_mb,server_peak_memory_mb,foreign_cpu_pct,records,servers\n";
+         "worker_peak_memory_mb,server_peak_memory_mb,foreign_cpu_pct,records,servers,server_wire\n";
 }
 
 std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures) {
@@ -267,11 +272,13 @@ std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures) {
                   OrEmpty(figures.server_peak_memory_mb),
                   Number(figures.foreign_cpu_pct),
                   label.records,
-                  absl::StrCat(label.servers)});
+                  absl::StrCat(label.servers),
+                  label.server_wire});
 }
 
 std::string CurvesCsvHeader() {
-  return "strategy,workers,seed,samples,updates,wall_s,train_loss,test_loss,test_accuracy,servers\n";
+  return "strategy,workers,seed,samples,updates,wall_s,train_loss,test_loss,test_accuracy,servers,server_"
+         "wire\n";
 }
 
 std::string CurvesCsvLines(const RunLabel& label, const std::vector<CurvePoint>& curve) {
@@ -280,7 +287,7 @@ std::string CurvesCsvLines(const RunLabel& label, const std::vector<CurvePoint>&
     text += CsvLine({label.strategy, absl::StrCat(label.workers), absl::StrCat(label.seed),
                      absl::StrCat(point.samples), absl::StrCat(point.updates), Number(point.wall_s),
                      Number(point.train_loss), Number(point.test_loss), Number(point.test_accuracy),
-                     absl::StrCat(label.servers)});
+                     absl::StrCat(label.servers), label.server_wire});
   }
   return text;
 }

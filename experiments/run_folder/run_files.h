@@ -20,6 +20,7 @@ struct RunLabel {
   uint64_t seed = 1;
   std::string records;  // its record folder, relative to the run folder
   int servers = 0;
+  std::string server_wire = {};  // empty: no servers, or of an earlier version
 };
 
 // `rows` is not empty, and all rows have the same columns.
@@ -31,12 +32,13 @@ std::string SummaryCsv(const std::vector<SummaryRow>& rows);
 std::string SummaryJson(const std::vector<SummaryRow>& rows);
 
 // The printed table for the page, in both languages:
-// {en: {columns: [{heading, mark}], rows: [[cell]], legend: [sentence], verdict: text,
-//       validity: {state, title, why}}, zh: likewise,
+// {en: {columns: [{heading, mark}], rows: [[cell]], legend: [sentence], verdict: text, facts: [[label,
+// text]],
+//       settings: text, validity: {state, title, why}}, zh: likewise,
 //  recommended: [strategy], verdict_rows: [place]}
 // The first column names the row, the last one is its note. legend: what was trained, then the table's.
-// verdict: Verdict, absent if empty. validity: ValidityOf (of `cores`), absent without rows. recommended:
-// Recommended. verdict_rows: RowsOfVerdict.
+// verdict, facts: VerdictOf, absent if empty. settings, validity: SettingsText and ValidityOf (of `cores`),
+// absent without rows. recommended: Recommended. verdict_rows: RowsOfVerdict.
 std::string TableJson(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires,
                       std::optional<int> cores);
 

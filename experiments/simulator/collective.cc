@@ -4,14 +4,14 @@
 #include <cmath>
 #include <deque>
 #include <map>
-#include <queue>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "common/base/check.h"
+#include "experiments/simulator/cluster_links.h"
 #include "experiments/simulator/collective_plan.h"
-#include "experiments/simulator/fluid_network.h"
+#include "experiments/simulator/event_loop.h"
 #include "ring_worker/schedules/lowered_schedule.h"
 
 namespace psring {
@@ -19,15 +19,15 @@ namespace {
 
 class CollectiveSimulation {
  public:
-  CollectiveSimulation(const Schedule& schedule, const Cluster& cluster, double bytes, double tokens)
+  CollectiveSimulation(const Schedule& schedule, const Cluster& cluster, double bytes,
+                       std::optional<double> tokens)
       : schedule_(schedule),
         cluster_(cluster),
         shape_(ShapeOf(cluster, schedule.ranks())),
         chunk_bytes_(bytes / schedule.chunks()),
-        tokens_(tokens) {}
+        links_(cluster, shape_.nodes, network_, tokens) {}
 
   absl::StatusOr<CollectiveTime> Run(const Pipelining& pipelining) {
-    if (schedule_.ranks() == 1) return CollectiveTime{.classes = 1};
     PSRING_ASSIGN_OR_RETURN(
         plan_, PlanCollective(schedule_, shape_,
                               std::max<int64_t>(1, static_cast<int64_t>(std::ceil(
@@ -38,25 +38,16 @@ class CollectiveSimulation {
     for (const PlannedConnection& planned : plan_.connections) connections_.push_back({planned});
     AddResources();
     for (size_t c = 0; c < ranks_.size(); ++c) Continue(c);
-    std::vector<int64_t> ended;
-    while (true) {
-      const double next =
-          std::min(network_.NextEnd(), timers_.empty() ? FluidNetwork::kUnlimited : timers_.top().time);
-      if (std::isinf(next)) break;
-      ended.clear();
-      network_.AdvanceTo(next, ended);
-      touched_.clear();
-      for (const int64_t token : ended) SentWhole(token);
-      while (!timers_.empty() && timers_.top().time <= next) {
-        const Timer timer = timers_.top();
-        timers_.pop();
-        if (timer.op < 0) {
-          Received(timer.what);
-        } else {
-          PartDone(timer.what, timer.op);
-        }
-      }
+    while (loop_.Advance([&](int64_t message) { SentWhole(message); },
+                         [&](const Timer& timer) {
+                           if (timer.op < 0) {
+                             Received(timer.what);
+                           } else {
+                             PartDone(timer.what, timer.op);
+                           }
+                         })) {
       for (const size_t c : touched_) Continue(c);
+      touched_.clear();
     }
     return Result();
   }
@@ -105,21 +96,13 @@ class CollectiveSimulation {
   using Meeting = std::tuple<size_t, int, int, int>;
 
   void AddResources() {
-    const double intra =
-        cluster_.intra_bytes_per_s > 0 ? cluster_.intra_bytes_per_s : FluidNetwork::kUnlimited;
-    const double cards = cluster_.link_bytes_per_s * cluster_.cards_per_node * cluster_.fraction;
-    const FluidNetwork::Burst burst{cluster_.burst_bytes * cluster_.cards_per_node, tokens_,
-                                    FullSpeed(cluster_) * cluster_.cards_per_node};
-    const double fabric = cluster_.oversubscription > 1 ? cards * shape_.nodes / cluster_.oversubscription
-                                                        : FluidNetwork::kUnlimited;
-    fabric_ = network_.AddResource(fabric);
     for (size_t c = 0; c < ranks_.size(); ++c) {
       // The ranks of a node share its cards; equal nodes share one entry.
       const int node = plan_.classes.first[c] / shape_.ranks_per_node;
-      const auto [at, fresh] = cards_.emplace(plan_.classes.of[node * shape_.ranks_per_node], Ports());
-      if (fresh) at->second = {network_.AddResource(cards, burst), network_.AddResource(cards, burst)};
+      const auto [at, fresh] = cards_.emplace(plan_.classes.of[node * shape_.ranks_per_node], LinkPorts());
+      if (fresh) at->second = links_.AddCards();
       card_.push_back(at->second);
-      intra_.push_back({network_.AddResource(intra), network_.AddResource(intra)});
+      intra_.push_back(links_.AddIntra());
     }
   }
 
@@ -133,17 +116,12 @@ class CollectiveSimulation {
           network_.AddKind({{intra_[from].out, messages}, {intra_[to].in, all / plan_.classes.size[to]}});
       return *connection.kind;
     }
-    const double card =
-        cluster_.burst_bytes > 0 ? FullSpeed(cluster_) : cluster_.link_bytes_per_s * cluster_.fraction;
     const ScheduleRow* row = FindSchedule(schedule_.name());
     const int rings = row != nullptr && row->traits.is_ring ? cluster_.rings : 1;
-    const double connections = cluster_.connection_bytes_per_s > 0 ? cluster_.connection_bytes_per_s * rings
-                                                                   : FluidNetwork::kUnlimited;
-    connection.kind =
-        network_.AddKind({{card_[from].out, all / plan_.classes.size[from]},
-                          {card_[to].in, all / plan_.classes.size[to]},
-                          {fabric_, all}},
-                         std::min(card * std::min(rings, cluster_.cards_per_node), connections));
+    connection.kind = network_.AddKind({{card_[from].out, all / plan_.classes.size[from]},
+                                        {card_[to].in, all / plan_.classes.size[to]},
+                                        {links_.fabric(), all}},
+                                       links_.FlowRate(rings));
     return *connection.kind;
   }
 
@@ -196,7 +174,7 @@ class CollectiveSimulation {
       connection.queue.push_back(message);
       connection.unsent += it.bytes;
       it.taken = !connection.same_node && connection.unsent <= cluster_.socket_bytes;
-      if (it.taken) timers_.push({network_.now(), c, number});
+      if (it.taken) loop_.Add({network_.now(), c, number});
       StartFirst(connection);
     }
     for (const MessageGroup& group : groups.receives) {
@@ -208,7 +186,7 @@ class CollectiveSimulation {
       it.received = group.messages;
       if (it.connection == nullptr) continue;
       if (it.started) it.connection->ahead -= it.bytes;
-      if (it.arrived) timers_.push({network_.now(), message, -1});
+      if (it.arrived) loop_.Add({network_.now(), message, -1});
       StartFirst(*it.connection);
     }
   }
@@ -240,7 +218,7 @@ class CollectiveSimulation {
     TakeMore(connection);
     StartFirst(connection);
     const double latency = connection.same_node ? cluster_.intra_latency_s : cluster_.latency_s;
-    timers_.push({network_.now() + latency, message, -1});
+    loop_.Add({network_.now() + latency, message, -1});
   }
 
   // The sender's socket has space again.
@@ -270,7 +248,7 @@ class CollectiveSimulation {
       rank.adding_s += add_s;
       done = rank.adds_until = std::max(done, rank.adds_until) + add_s;
     }
-    timers_.push({done, it.to, it.receiver_op});
+    loop_.Add({done, it.to, it.receiver_op});
     meetings_.erase(meeting_of_[message]);
     unused_.push_back(message);
   }
@@ -291,40 +269,35 @@ class CollectiveSimulation {
       time.adding_s = std::max(time.adding_s, ranks_[c].adding_s);
       time.mean_s += ranks_[c].done_at * plan_.classes.size[c] / schedule_.ranks();
     }
-    const auto busiest = [&](const std::vector<Ports>& ports) {
+    const auto busiest = [&](const std::vector<LinkPorts>& ports) {
       double busy = 0;
-      for (const Ports& port : ports) {
+      for (const LinkPorts& port : ports) {
         busy = std::max({busy, network_.BusySeconds(port.in), network_.BusySeconds(port.out)});
       }
       return busy;
     };
     time.card_busy_s = busiest(card_);
     time.intra_busy_s = busiest(intra_);
-    time.fabric_busy_s = network_.BusySeconds(fabric_);
+    time.fabric_busy_s = network_.BusySeconds(links_.fabric());
     return time;
   }
-
-  struct Ports {
-    size_t out = 0, in = 0;
-  };
 
   const Schedule& schedule_;
   const Cluster& cluster_;
   const Shape shape_;
   const double chunk_bytes_;
-  const double tokens_;
   CollectivePlan plan_;
-  FluidNetwork network_;
-  size_t fabric_ = 0;
-  std::map<size_t, Ports> cards_;
-  std::vector<Ports> card_, intra_;  // by class
-  std::vector<Rank> ranks_;          // by class
+  EventLoop<Timer> loop_;
+  FluidNetwork& network_ = loop_.network();
+  ClusterLinks links_;
+  std::map<size_t, LinkPorts> cards_;
+  std::vector<LinkPorts> card_, intra_;  // by class
+  std::vector<Rank> ranks_;              // by class
   std::vector<Connection> connections_;
   std::vector<Message> messages_;
   std::vector<Meeting> meeting_of_;
   std::vector<size_t> unused_;
   std::map<Meeting, size_t> meetings_;
-  std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   std::set<size_t> touched_;
 };
 
@@ -333,9 +306,8 @@ class CollectiveSimulation {
 absl::StatusOr<CollectiveTime> SimulateCollective(const Schedule& schedule, const Cluster& cluster,
                                                   double bytes, const Pipelining& pipelining,
                                                   std::optional<double> tokens) {
-  const double all = cluster.burst_bytes * cluster.cards_per_node;
-  return CollectiveSimulation(schedule, cluster, bytes, std::clamp(tokens.value_or(all), 0.0, all))
-      .Run(pipelining);
+  if (schedule.ranks() == 1) return CollectiveTime{.classes = 1};
+  return CollectiveSimulation(schedule, cluster, bytes, tokens).Run(pipelining);
 }
 
 }  // namespace psring

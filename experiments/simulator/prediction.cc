@@ -63,6 +63,11 @@ Prediction MeanStep(const Prediction& exchanging, const Prediction& other, doubl
   return mean;
 }
 
+// The part of a bucket of `bytes` that a worker updates.
+double UpdatedBytes(const PredictCase& point, double bytes) {
+  return point.strategy.shards_updates ? bytes / point.workers : bytes;
+}
+
 // The cluster as the machines with workers or dedicated servers load it.
 Cluster Loaded(const PredictCase& point, const Cluster& cluster, ServerPlace place) {
   const int nodes = ShapeOf(cluster, point.workers).nodes;
@@ -74,25 +79,6 @@ absl::StatusOr<std::unique_ptr<Schedule>> ScheduleOf(const PredictCase& point, c
   return MakeSchedule(
       point.strategy.algorithm, Collective::kAllReduce,
       {.ranks = point.workers, .ranks_per_node = ShapeOf(cluster, point.workers).ranks_per_node});
-}
-
-// `tokens`: bytes of the burst available at the start.
-absl::StatusOr<CollectiveTime> CollectiveCost(const PredictCase& point, const Cluster& cluster, double bytes,
-                                              double tokens) {
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule, ScheduleOf(point, cluster));
-  const absl::StatusOr<CollectiveTime> time =
-      SimulateCollective(*schedule, cluster, bytes, Pipelining(), tokens);
-  if (!absl::IsResourceExhausted(time.status())) return time;
-  const std::optional<Scheme> scheme = SchemeOf(AllReduceRow(point.strategy.algorithm));
-  if (!scheme) return time.status();
-  // One link per rank: its share of the node's cards.
-  const double link =
-      cluster.link_bytes_per_s * cluster.fraction *
-      std::min(1.0, double(cluster.cards_per_node) / ShapeOf(cluster, point.workers).ranks_per_node);
-  const double seconds = ExchangeSeconds(
-      {.scheme = *scheme, .workers = point.workers}, bytes,
-      {.latency_s = cluster.latency_s, .bytes_per_s = link, .add_s_per_byte = cluster.add_s_per_byte});
-  return CollectiveTime{.seconds = seconds, .mean_s = seconds, .card_busy_s = seconds};
 }
 
 // The workers from the servers' perspective: with local aggregation, each machine is one worker, which uses
@@ -162,6 +148,33 @@ absl::Status CheckStrategy(const StrategyRow& strategy) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<CollectiveTime> AllReduceTime(const PredictCase& point, const Cluster& cluster, double bytes,
+                                             std::optional<double> tokens) {
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule, ScheduleOf(point, cluster));
+  const absl::StatusOr<CollectiveTime> time =
+      SimulateCollective(*schedule, cluster, bytes, Pipelining(), tokens);
+  if (!absl::IsResourceExhausted(time.status())) return time;
+  const std::optional<Scheme> scheme = SchemeOf(AllReduceRow(point.strategy.algorithm));
+  if (!scheme) return time.status();
+  // One link per rank: its share of the node's cards.
+  const double link =
+      cluster.link_bytes_per_s * cluster.fraction *
+      std::min(1.0, double(cluster.cards_per_node) / ShapeOf(cluster, point.workers).ranks_per_node);
+  const double seconds = ExchangeSeconds(
+      {.scheme = *scheme, .workers = point.workers}, bytes,
+      {.latency_s = cluster.latency_s, .bytes_per_s = link, .add_s_per_byte = cluster.add_s_per_byte});
+  return CollectiveTime{.seconds = seconds, .mean_s = seconds, .card_busy_s = seconds};
+}
+
+absl::StatusOr<double> AllReducePayload(const PredictCase& point, const Cluster& cluster, double bytes) {
+  if (std::optional<Scheme> scheme = SchemeOf(point.strategy); scheme) {
+    scheme->per_step = 1;  // see MeanStep
+    return PayloadBytesPerWorker({.scheme = *scheme, .workers = point.workers}, bytes);
+  }
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule, ScheduleOf(point, cluster));
+  return TrafficOf(*schedule).MeanSent() * bytes;
+}
+
 Predictor::Predictor(Workload workload, const PredictOptions& options)
     : workload_(std::move(workload)), options_(options) {
   const std::vector<Bucket> buckets = PlanBuckets(LayoutOf(workload_), options_.buckets);
@@ -179,14 +192,15 @@ absl::StatusOr<std::vector<CollectiveTime>> Predictor::BucketCosts(const Predict
   std::vector<CollectiveTime> costs;
   double end = -INFINITY;  // of the previous bucket
   for (size_t b = 0; b < bucket_bytes_.size(); ++b) {
-    const double bytes = options_.wire_part * bucket_bytes_[b];
+    const double bytes = point.strategy.SentPart(options_.wire_part) * bucket_bytes_[b];
     const double ready = workload_.forward_ms / 1e3 + ready_s_[b];
-    const double update =
-        b == 0 || options_.clips ? 0 : bucket_bytes_[b - 1] * cluster.worker_update_s_per_byte;
+    const double update = b == 0 || options_.clips
+                              ? 0
+                              : UpdatedBytes(point, bucket_bytes_[b - 1]) * cluster.worker_update_s_per_byte;
     const double pause = std::max(ready - end, update);
     const std::pair key(bytes, std::min(all, pause * rate));
     if (!known.contains(key)) {
-      PSRING_ASSIGN_OR_RETURN(known[key], CollectiveCost(point, cluster, bytes, key.second));
+      PSRING_ASSIGN_OR_RETURN(known[key], AllReduceTime(point, cluster, bytes, key.second));
     }
     costs.push_back(known[key]);
     end = std::max(ready, end + update) + costs.back().seconds;
@@ -195,26 +209,23 @@ absl::StatusOr<std::vector<CollectiveTime>> Predictor::BucketCosts(const Predict
 }
 
 absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const Cluster& cluster) const {
-  const double n = point.workers, bytes = options_.wire_part * workload_.bytes();
-  // On average over ranks as much is received as sent.
-  double payload = 0;
-  if (std::optional<Scheme> scheme = SchemeOf(point.strategy); scheme) {
-    scheme->per_step = 1;  // see MeanStep
-    payload = PayloadBytesPerWorker({.scheme = *scheme, .workers = point.workers}, bytes);
-  } else {
-    PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule, ScheduleOf(point, cluster));
-    payload = TrafficOf(*schedule).MeanSent() * bytes;
-  }
+  const double n = point.workers;
+  const double bytes = point.strategy.SentPart(options_.wire_part) * workload_.bytes();
+  PSRING_ASSIGN_OR_RETURN(const double payload, AllReducePayload(point, cluster, bytes));
   Prediction prediction{.tx_bytes = payload, .rx_bytes = payload};
   PSRING_ASSIGN_OR_RETURN(const std::vector<CollectiveTime> of_buckets, BucketCosts(point, cluster));
   std::vector<double> costs;  // including the update after each bucket
   CollectiveTime sum;
   double update = 0;  // after the last bucket: its own, or all of them when clipping
+  double after_norm = 0;
   for (size_t b = 0; b < of_buckets.size(); ++b) {
     const CollectiveTime& cost = of_buckets[b];
-    const double own = bucket_bytes_[b] * cluster.worker_update_s_per_byte;
+    const double own = UpdatedBytes(point, bucket_bytes_[b]) * cluster.worker_update_s_per_byte;
+    // The weights of clipped shards, half of an exchange, follow the norm.
+    const double late = options_.clips && point.strategy.shards_updates ? cost.seconds / 2 : 0;
+    after_norm += late;
     update = options_.clips ? update + own : own;
-    costs.push_back(cost.seconds + (options_.clips ? 0 : own));
+    costs.push_back(cost.seconds - late + (options_.clips ? 0 : own));
     prediction.update += own;
     for (double CollectiveTime::*const part :
          {&CollectiveTime::seconds, &CollectiveTime::card_busy_s, &CollectiveTime::intra_busy_s,
@@ -223,7 +234,7 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
     }
     if (cost.classes == 0) prediction.method = "theory";
   }
-  if (options_.clips) costs.back() += update;
+  if (options_.clips) costs.back() += update + after_norm;
   // With aligned steps, waiting for the last worker is not part of a step.
   const double earlier = options_.align_steps ? of_buckets.back().seconds - of_buckets.back().mean_s : 0;
   // Steps differ only by how long the slowest rank computes.
@@ -360,7 +371,7 @@ absl::StatusOr<double> Predictor::ExchangeSeconds(const PredictCase& all, const 
   const Cluster network = Loaded(all, whole, options_.place);
   if (all.strategy.uses_group) {
     PSRING_ASSIGN_OR_RETURN(const CollectiveTime time,
-                            CollectiveCost(all, network, bytes, whole.burst_bytes * whole.cards_per_node));
+                            AllReduceTime(all, network, bytes, whole.burst_bytes * whole.cards_per_node));
     return time.seconds;
   }
   const auto [point, cluster, inside] = ViewOf(all, network, options_.local_aggregation);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,13 @@ struct Prediction {
 
 // InvalidArgument: the simulator does not support the strategy.
 absl::Status CheckStrategy(const StrategyRow& strategy);
+
+// One all-reduce of `bytes` by the case's workers. `tokens`: as in SimulateCollective. A schedule that is too
+// large to simulate has the time of theory.
+absl::StatusOr<CollectiveTime> AllReduceTime(const PredictCase& point, const Cluster& cluster, double bytes,
+                                             std::optional<double> tokens = std::nullopt);
+// The bytes that a worker sends in it, on average; as many are received.
+absl::StatusOr<double> AllReducePayload(const PredictCase& point, const Cluster& cluster, double bytes);
 
 class Predictor {
  public:

@@ -6,14 +6,13 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
 #include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "experiments/simulator/fluid_network.h"
+#include "experiments/simulator/event_loop.h"
 #include "experiments/simulator/server_figures.h"
 #include "experiments/simulator/server_layout.h"
 #include "ps_server/consistency/admission.h"
@@ -87,7 +86,7 @@ class ServerSimulation {
                             distinct      ? Simulated::kEach
                             : one_by_one_ ? Simulated::kSample
                                           : Simulated::kGroups,
-                            each_alone_, network_);
+                            each_alone_, loop_.network());
     for (const GroupLayout& of_group : layout_.groups) {
       groups_.emplace_back(WorkerGroup{of_group}).readings.resize(run_.bucket_bytes.size());
     }
@@ -104,29 +103,22 @@ class ServerSimulation {
       BeginStep(g, phase * (run_.forward_s + run_.backward_s));
     }
     Loop();
-    return figures_.Result(run_, layout_, network_, processor_busy_,
+    return figures_.Result(run_, layout_, loop_.network(), processor_busy_,
                            /*staleness_known=*/fewest_ >= std::min<int64_t>(steps_, 2));
   }
 
  private:
   void Loop() {
-    std::vector<int64_t> ended;
     while (!done_) {
-      const double next =
-          std::min(network_.NextEnd(), events_.empty() ? FluidNetwork::kUnlimited : events_.top().time);
-      PSRING_CHECK(!std::isinf(next));  // otherwise a Consistency never answers
-      ended.clear();
-      network_.AdvanceTo(next, ended);
-      for (const size_t token : ended) Moved(token);
-      while (!events_.empty() && events_.top().time <= next && !done_) {
-        const Event event = events_.top();
-        events_.pop();
-        Handle(event);
-      }
+      const bool any = loop_.Advance([&](int64_t token) { Moved(static_cast<size_t>(token)); },
+                                     [&](const Event& event) {
+                                       if (!done_) Handle(event);
+                                     });
+      PSRING_CHECK(any);  // otherwise a Consistency never answers
     }
   }
 
-  double now() const { return network_.now(); }
+  double now() const { return loop_.now(); }
 
   void BeginStep(size_t g, double at) {
     WorkerGroup& group = groups_[g];
@@ -150,7 +142,7 @@ class ServerSimulation {
     Add(group.computed_at, EventKind::kComputed, g, 0);
   }
 
-  void Add(double time, EventKind kind, size_t g, size_t bucket) { events_.push({time, kind, g, bucket}); }
+  void Add(double time, EventKind kind, size_t g, size_t bucket) { loop_.Add({time, kind, g, bucket}); }
 
   void Handle(const Event& event) {
     WorkerGroup& group = groups_[event.group];
@@ -205,7 +197,7 @@ class ServerSimulation {
     const size_t bucket = lane.waiting.front();
     const double part = push ? run_.pushed_part : 1;
     const size_t token = (g * buckets_.size() + bucket) * 2 + (push ? 0 : 1);
-    network_.Start(push ? group.push_kind : group.pull_kind, part * buckets_[bucket].bytes, token);
+    loop_.network().Start(push ? group.push_kind : group.pull_kind, part * buckets_[bucket].bytes, token);
   }
 
   void Moved(size_t token) {
@@ -406,10 +398,9 @@ class ServerSimulation {
   ServerLayout layout_;
   int64_t warmup_ = 0, steps_ = 0;
   RandomDurations random_;
-  FluidNetwork network_;
+  EventLoop<Event> loop_;
   std::vector<WorkerGroup> groups_;
   std::vector<Bucket> buckets_;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   double processor_free_ = 0, processor_busy_ = 0;
   bool measuring_ = false, done_ = false;
   // Steps since warm-up or measuring began: of all workers, of the slowest.

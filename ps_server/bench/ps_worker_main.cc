@@ -49,7 +49,7 @@ struct Flags {
   int turns = 20, calls_per_turn = 0, warmup = 5, checks = 1, average = 3;
   int servers = 1;
   double timeout_s = 60;
-  std::string transport = "auto";
+  std::string transport = "auto", server_wire = "grpc";
   std::string tls;
   bool limits = false;
   bool json = false;
@@ -100,8 +100,9 @@ class Worker {
       PSRING_ASSIGN_OR_RETURN(
           const std::string address,
           rendezvous_.Get(absl::StrCat("ps/", server), absl::StrCat("parameter server ", server)));
-      clients.push_back(
-          MakeGrpcPsClient(address, {.secret = rendezvous_.options().secret, .payload = payload}));
+      clients.push_back(MakeGrpcPsClient(address, {.secret = rendezvous_.options().secret,
+                                                   .payload = payload,
+                                                   .own_connection = flags_.server_wire == "stream"}));
     }
     client_ = MakeShardedPsClient(std::move(clients));
     PSRING_RETURN_IF_ERROR(client_->Start(rank_, job_,
@@ -157,12 +158,13 @@ class Worker {
     const std::string transport = payload == "grpc" ? "tcp" : payload;  // bench's name
     const std::string algorithm = absl::StrCat(
         job_.consistency, flags_.servers > 1 ? absl::StrCat(" on ", flags_.servers, " servers") : "");
-    output_->Start(RanksFrom(ranks),
-                   {{.title = absl::StrCat(kRound, ", grpc ", algorithm, " over ", transport),
-                     .collective = kRound,
-                     .backend = "grpc",
-                     .algorithm = algorithm,
-                     .transport = transport}});
+    output_->Start(
+        RanksFrom(ranks),
+        {{.title = absl::StrCat(kRound, ", ", flags_.server_wire, " ", algorithm, " over ", transport),
+          .collective = kRound,
+          .backend = flags_.server_wire,
+          .algorithm = algorithm,
+          .transport = transport}});
     return absl::OkStatus();
   }
 
@@ -334,8 +336,11 @@ void AddFlags(CLI::App& app, Flags& flags) {
   number("-a,--average", flags.average,
          "Combines the workers' times: 0 rank 0's, 1 mean, 2 minimum, 3 maximum", 0, 3);
   number("--servers", flags.servers, "Parameter servers, each with a slice of the gradient", 1, 64);
-  app.add_option("--transport", flags.transport, "How gradients and weights travel: auto, tcp (gRPC) or shm")
+  app.add_option("--transport", flags.transport, "How gradients and weights travel: auto, tcp or shm")
       ->check(OneOf({"auto", "tcp", "shm"}));
+  app.add_option("--server_wire", flags.server_wire,
+                 "What carries them over TCP: grpc, or stream (connections of psring's own)")
+      ->check(OneOf({"grpc", "stream"}));
   app.add_option("--timeout", flags.timeout_s, "Seconds to wait for a process that sends nothing")
       ->check(RealNumber({}));
   AddTlsFlag(app, flags.tls);

@@ -240,24 +240,30 @@ absl::Status ClientSession::OnWeights(const message::Weights& chunk, Pieces payl
   return absl::OkStatus();
 }
 
-absl::Status ClientSession::OnAnswer(const message::Answer& chunk, Pieces payload, bool on_gpu) {
+absl::StatusOr<std::optional<std::byte*>> ClientSession::PlaceOf(const message::Answer& chunk, size_t bytes) {
   if (!IsBucket(chunk.bucket)) return Unexpected(Described(chunk));
+  MutexLock lock(mutex_);
+  const std::optional<Pending>& slot = pending_[chunk.bucket];
+  const bool late = !slot.has_value() || chunk.step < slot->exchange.step;
+  if (late && interrupted_) return std::optional<std::byte*>();  // the second answer to what was sent twice
+  if (!slot.has_value() || chunk.step != slot->exchange.step || chunk.offset != slot->received ||
+      bytes > slot->exchange.weights.bytes() - slot->received) {
+    return Unexpected(Described(chunk));
+  }
+  return static_cast<std::byte*>(slot->exchange.weights.data) + slot->received;
+}
+
+absl::Status ClientSession::OnAnswer(const message::Answer& chunk, Pieces payload, bool on_gpu) {
+  const size_t bytes = TotalBytes(payload);
+  PSRING_ASSIGN_OR_RETURN(const std::optional<std::byte*> place, PlaceOf(chunk, bytes));
+  if (!place.has_value()) return absl::OkStatus();
+  CopyPieces(payload, *place);
   Pending* pending = nullptr;
   {
     MutexLock lock(mutex_);
-    std::optional<Pending>& slot = pending_[chunk.bucket];
-    const bool late = !slot.has_value() || chunk.step < slot->exchange.step;
-    if (late && interrupted_) return absl::OkStatus();  // the second answer to what was sent twice
-    if (!slot.has_value()) return Unexpected(Described(chunk));
-    pending = &*slot;  // remains valid: only this thread ends an exchange
+    pending = &*pending_[chunk.bucket];  // remains valid: only this thread ends an exchange
   }
   const size_t size = pending->exchange.weights.bytes();
-  const size_t bytes = TotalBytes(payload);
-  if (chunk.step != pending->exchange.step || chunk.offset != pending->received ||
-      bytes > size - pending->received) {
-    return Unexpected(Described(chunk));
-  }
-  CopyPieces(payload, static_cast<std::byte*>(pending->exchange.weights.data) + pending->received);
   pending->received += bytes;
   if (pending->received < size) return absl::OkStatus();
 

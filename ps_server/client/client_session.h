@@ -24,7 +24,8 @@ namespace psring {
 // What the worker waits for.
 enum class Question { kJoin, kBarrier, kFetch, kLeave, kRows };
 
-// OnMessage, TakeToSend and EndExchanges are called by the client's own thread; the other functions by any.
+// OnMessage, PlaceOf, TakeToSend and EndExchanges are called by one of the client's own threads at a time;
+// the other functions by any.
 class ClientSession {
  public:
   // Once, before anything else. `weights`: where the initial weights go.
@@ -55,6 +56,10 @@ class ClientSession {
   // `on_gpu`: the message's weights are on the GPU already. An error means that the server violates the
   // protocol.
   absl::Status OnMessage(const message::ToWorker& message, Pieces payload, bool on_gpu = false);
+
+  // Where the next `bytes` of an answer go: a transport that receives them there before it calls OnMessage
+  // saves a copy. nullopt: the exchange needs no answer any more. Errors as above.
+  absl::StatusOr<std::optional<std::byte*>> PlaceOf(const message::Answer& chunk, size_t bytes);
 
   // The exchanges to send now, in this order, because the server has admitted them, has reset their bucket,
   // or is connected again.

@@ -74,7 +74,8 @@ struct WorkerBuffers {
 };
 
 struct ClientStatus {
-  std::string_view payload;  // "grpc", "shm", "cuda_ipc"; several servers may be "mixed"
+  // "grpc", "tcp" (its own connection), "shm", "cuda_ipc"; several servers may be "mixed"
+  std::string_view payload;
   absl::InlinedVector<std::string_view, 4> wires = {};  // of all servers, each once (common/measure/wires.h)
   // The first step to make. Above 0 if the job had begun before; then worker 0's weights are the server's.
   int64_t start_step = 0;
@@ -167,6 +168,9 @@ class OneServerClient : public PsClient, public RowClient {
 struct GrpcClientOptions {
   JobSecret secret;  // of the server's job
   Payload payload = Payload::kAuto;
+  // Gradients and weights that are not in shared memory are on a TCP connection of their own, instead of
+  // gRPC's stream.
+  bool own_connection = false;
   // The server's --timeout. A push waits twice as long for its answer, not counting the time spent
   // reconnecting, so that the server can name a missing worker first.
   absl::Duration reply_timeout = absl::InfiniteDuration();

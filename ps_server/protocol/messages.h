@@ -190,7 +190,7 @@ void SetOffset(Message& message, uint64_t offset) {
 }  // namespace message
 
 // Sent in every Join: worker and server must have the same.
-inline constexpr int kProtocolVersion = 11;
+inline constexpr int kProtocolVersion = 12;
 
 // Bounds of what a message may contain. No sum of counts over all workers, and no product of a count with the
 // number of workers or buckets, overflows 64 bits.

@@ -17,6 +17,11 @@ inline size_t ChunkLength(size_t bucket_bytes, size_t offset) {
   return std::min(bucket_bytes - offset, kChunkBytes);
 }
 
+// Of a bucket.
+inline size_t ChunkCount(size_t bucket_bytes) {
+  return std::max<size_t>(1, (bucket_bytes + kChunkBytes - 1) / kChunkBytes);
+}
+
 // Pieces have any length and alignment, so a float may be split between two.
 using Bytes = std::span<const std::byte>;
 using Pieces = std::span<const Bytes>;

@@ -52,6 +52,7 @@ struct Joining {
   int worker = 0;
   ServerJob job;
   std::string memory;    // token of the memory that the worker shares; empty: none
+  uint64_t payload = 0;  // number of its payload connection (wire/payload_streams.h); 0: none
   uint64_t session = 0;  // of one process's client; 0: it never joins again
   bool again = false;    // it has had a Welcome before, and its stream has broken since
   int64_t epoch = 0;     // the newest epoch of this server that the worker knows (common_step.h)

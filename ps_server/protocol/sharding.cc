@@ -36,18 +36,15 @@ ServerJob ShardOf(const ServerJob& whole, const std::vector<BucketSlice>& slices
   ServerJob shard = whole;
   shard.server = server;
   shard.servers = servers;
-  shard.optimizer.no_decay.clear();
+  std::vector<ParameterRange> parts;
   size_t first = 0;
   for (size_t i = 0; i < slices.size(); ++i) {
-    const size_t begin = whole.buckets[i].first + slices[i].first, end = begin + slices[i].count;
-    for (const ParameterRange& range : whole.optimizer.no_decay) {
-      const size_t from = std::max(begin, range.first), to = std::min(end, range.first + range.count);
-      if (from < to) shard.optimizer.no_decay.push_back({.first = first + from - begin, .count = to - from});
-    }
+    parts.push_back({.first = whole.buckets[i].first + slices[i].first, .count = slices[i].count});
     shard.buckets[i].first = first;
     shard.buckets[i].count = slices[i].count;
     first += slices[i].count;
   }
+  shard.optimizer.no_decay = RangesWithin(parts, whole.optimizer.no_decay);
   shard.parameters = static_cast<int64_t>(first);
   return shard;
 }

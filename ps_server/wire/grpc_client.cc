@@ -1,6 +1,8 @@
 #include "ps_server/wire/grpc_client.h"
 
 #include <grpcpp/support/channel_arguments.h>
+#include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 
@@ -10,6 +12,7 @@
 #include "common/net/address.h"
 #include "common/net/grpc_waiting.h"
 #include "common/net/random_token.h"
+#include "common/net/tcp_socket.h"
 #include "ps_server/wire/own_sockets.h"
 
 namespace psring {
@@ -85,7 +88,11 @@ absl::Status GrpcClient::Start(int worker, const ServerJob& job, const WorkerBuf
                                 "; --transport auto uses gRPC instead");
     }
   }
-  SendJoin(token.ok() ? *token : "");
+  if (const absl::StatusOr<uint64_t> opened = OpenPayload(deadline); opened.ok()) {
+    SendJoin(token.ok() ? *token : "", *opened);
+  } else {
+    Break(opened.status());
+  }
   absl::Status status =
       EndIfFailed(session_.Await(Question::kJoin, deadline + Grace(),
                                  absl::StrCat("all workers to join (parameter server at ", address(), ")")));
@@ -110,11 +117,30 @@ absl::StatusOr<std::string> GrpcClient::HandOver(const std::string& offer, Monot
   return std::move(handed.token);
 }
 
-void GrpcClient::SendJoin(const std::string& token) {
+absl::StatusOr<uint64_t> GrpcClient::OpenPayload(MonotonicTime deadline) {
+  if (!needs_own_connection()) return uint64_t{0};
+  const std::string server = absl::StrCat("the payload connection to the parameter server at ", address());
+  const uint64_t number = KernelRandom() | 1;
+  PSRING_ASSIGN_OR_RETURN(FileDescriptor socket,
+                          ConnectToServer(published(), options_.secret, deadline, options_.link, number));
+  PSRING_RETURN_IF_ERROR(AwaitSocket(socket.get(), POLLIN, deadline, server));
+  char accepted = 0;
+  if (recv(socket.get(), &accepted, 1, MSG_DONTWAIT) != 1) {
+    return absl::UnavailableError(absl::StrCat(server, " was closed"));
+  }
+  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<PayloadClient> payload,
+                          PayloadClient::Start(std::move(socket), *this));
+  MutexLock lock(mutex_);
+  payload_.swap(payload);
+  return number;
+}
+
+void GrpcClient::SendJoin(const std::string& token, uint64_t payload) {
   const bool again = session_.state().patience.has_value();
   auto join = std::make_shared<const std::string>(EncodeJoin({.worker = worker_,
                                                               .job = session_.job(),
                                                               .memory = token,
+                                                              .payload = payload,
                                                               .session = session_id_,
                                                               .again = again,
                                                               .epoch = session_.state().epoch}));
@@ -191,6 +217,11 @@ void GrpcClient::SendGradient(const Exchange& exchange) {
       outgoing.data = {};
     }
   }
+  if (payload_ != nullptr) {
+    payload_->Send(
+        {.message = *message, .data = outgoing.data, .keep = std::move(outgoing.keep), .after = enqueued_});
+    return;
+  }
   outgoing.message = *message;
   EnqueueLocked(std::move(outgoing));
 }
@@ -226,6 +257,8 @@ void GrpcClient::OpenLocked(std::shared_ptr<grpc::Channel> channel) {
   context_ = std::make_unique<grpc::ClientContext>();
   call_ = grpc::GenericStub(channel_).PrepareCall(context_.get(), kExchangeMethod, &queue_);
   offer_.reset();
+  enqueued_ = 0;
+  why_broken_.clear();
   finishing_ = false;
   ++operations_;
   writing_ = true;  // until the call has started
@@ -243,6 +276,12 @@ void GrpcClient::End(const absl::Status& why) {
   ended_ = true;
   offered_.NotifyAll();
   outgoing_.clear();
+  if (context_ != nullptr) context_->TryCancel();
+}
+
+void GrpcClient::Break(const absl::Status& why) {
+  MutexLock lock(mutex_);
+  why_broken_ = std::string(why.message());
   if (context_ != nullptr) context_->TryCancel();
 }
 
@@ -265,6 +304,7 @@ void GrpcClient::Enqueue(Outgoing outgoing) {
 
 bool GrpcClient::EnqueueLocked(Outgoing outgoing) {
   if (finishing_ || over_ || reconnecting_) return false;  // the waiting caller is about to be notified
+  enqueued_ += ChunkCount(outgoing.data.size());
   outgoing_.push_back(std::move(outgoing));
   if (!writing_) WriteLocked();
   return true;

@@ -17,11 +17,13 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/measure/wires.h"
 #include "ps_server/client/session_client.h"
+#include "ps_server/wire/payload_client.h"
 #include "ps_server/wire/shared_payload.h"
 #include "ps_server/wire/wire.h"
 
@@ -56,7 +58,7 @@ class Borrowers {
   int count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-class GrpcClient : public SessionClient {
+class GrpcClient : public SessionClient, private PayloadClient::User {
  public:
   GrpcClient(const std::string& address, GrpcClientOptions options);
   ~GrpcClient() override;
@@ -68,10 +70,14 @@ class GrpcClient : public SessionClient {
   void Abort(absl::Status why) override { End(why); }
   ClientStatus status() const override {
     const ClientSession::State state = session_.state();
-    const auto [payload, wire] = on_gpu_   ? std::pair("cuda_ipc", kCudaIpcWire)
-                                 : shares_ ? std::pair("shm", kSharedMemoryWire)
-                                           : std::pair("grpc", kGrpcWire);
-    return {.payload = payload, .wires = {wire}, .start_step = state.start_step, .traffic = state.traffic};
+    const auto [payload, wire] = on_gpu_                  ? std::pair("cuda_ipc", kCudaIpcWire)
+                                 : shares_                ? std::pair("shm", kSharedMemoryWire)
+                                 : needs_own_connection() ? std::pair("tcp", kTcpWire)
+                                                          : std::pair("grpc", kGrpcWire);
+    ClientStatus own = {
+        .payload = payload, .wires = {wire}, .start_step = state.start_step, .traffic = state.traffic};
+    if (needs_own_connection() && !session_.job().tables.empty()) own.wires.push_back(kGrpcWire);  // rows
+    return own;
   }
   void Send(const message::ToServer& message) override {
     if (session_.state().connected) Enqueue({.message = session_.Addressed(message)});
@@ -101,13 +107,20 @@ class GrpcClient : public SessionClient {
   void OpenLocked(std::shared_ptr<grpc::Channel> channel) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The token of the memory that the server has mapped; empty: none in common.
   absl::StatusOr<std::string> HandOver(const std::string& offer, MonotonicTime deadline);
+  bool needs_own_connection() const {
+    return options_.own_connection && !shares_ && session_.job().parameters > 0;
+  }
+  // Opens the payload connection, if it is needed. Its number for the Join; 0: none.
+  absl::StatusOr<uint64_t> OpenPayload(MonotonicTime deadline);
   // Join, and on worker 0 the initial weights.
-  void SendJoin(const std::string& token);
+  void SendJoin(const std::string& token, uint64_t payload);
   absl::Status Ask(Question question, const message::ToServer& message, MonotonicTime deadline,
                    const std::string& whom) override;
   // Ends the session with the error `why`. Any thread.
   void End(const absl::Status& why);
   absl::Status EndIfFailed(const absl::Status& status);  // returns it
+  // Ends the stream, as if it had been lost because of `why`.
+  void Break(const absl::Status& why);
   // Makes the loop end exchanges that were added too late.
   void WakeLoop();
   void SendGradient(const Exchange& exchange);
@@ -135,12 +148,19 @@ class GrpcClient : public SessionClient {
   void OnRead(bool ok);
   void OnFinished(bool) {}
   absl::Status Take();
+  // On the payload connection's thread.
+  absl::StatusOr<bool> OnPayload(PayloadSocket& socket) override;
+  void OnPayloadEnd(const absl::Status& why) override;
   void OnWelcome();
   // Every operation has completed: the stream has ended.
   void OnOver();
   void Reconnect();
   void ScheduleReconnect();
   absl::Duration Patience() const;
+  void EndExchanges() {
+    MutexLock lock(session_mutex_);
+    session_.EndExchanges();
+  }
   bool leaves() const {
     MutexLock lock(mutex_);
     return asked_.has_value() && asked_->question == Question::kLeave;
@@ -185,6 +205,12 @@ class GrpcClient : public SessionClient {
   int64_t answers_when_lost_ = 0;
   std::atomic<bool> left_sent_{false};  // a Leave, on some stream
 
+  // Held by the two threads while they use what ClientSession reserves for one, and so while `done` runs.
+  // Before mutex_.
+  Mutex session_mutex_;
+  std::vector<std::byte> unused_ ABSL_GUARDED_BY(session_mutex_);  // for answers that are needed no more,
+  bool discards_ ABSL_GUARDED_BY(session_mutex_) = false;          // as the frame that is being received is
+
   mutable Mutex mutex_;
   std::string address_ ABSL_GUARDED_BY(mutex_);
   MonotonicTime next_try_ ABSL_GUARDED_BY(mutex_);
@@ -202,6 +228,9 @@ class GrpcClient : public SessionClient {
   std::unique_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_ ABSL_GUARDED_BY(mutex_);
   std::deque<Outgoing> outgoing_ ABSL_GUARDED_BY(mutex_);
+  uint64_t enqueued_ ABSL_GUARDED_BY(mutex_) = 0;                   // messages, on this stream
+  std::unique_ptr<PayloadClient> payload_ ABSL_GUARDED_BY(mutex_);  // of this stream; null: none
+  std::string why_broken_ ABSL_GUARDED_BY(mutex_);                  // see Break
   int operations_ ABSL_GUARDED_BY(mutex_) = 0;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;

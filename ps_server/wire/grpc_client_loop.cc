@@ -52,7 +52,7 @@ void GrpcClient::OnWake(bool) {
     // Otherwise OnOver ends them, when gRPC no longer uses the gradients.
     if (!over_ && !session_.state().failure.ok()) return;
   }
-  session_.EndExchanges();
+  EndExchanges();
 }
 
 void GrpcClient::OnTick() {
@@ -108,7 +108,39 @@ void GrpcClient::OnOffered(bool) {
     token = HandOver(offer, MonotonicNow() + absl::Seconds(5));
     if (!token.ok() && on_gpu_) return End(token.status());  // gradients are on the GPU
   }
-  SendJoin(token.ok() ? *token : "");
+  const absl::StatusOr<uint64_t> payload = OpenPayload(MonotonicNow() + absl::Seconds(5));
+  if (!payload.ok()) return Break(payload.status());
+  SendJoin(token.ok() ? *token : "", *payload);
+}
+
+absl::StatusOr<bool> GrpcClient::OnPayload(PayloadSocket& socket) {
+  MutexLock lock(session_mutex_);
+  const PayloadHeader& header = socket.header();
+  message::ToWorker message;
+  PSRING_RETURN_IF_ERROR(FromFields(header.fields, message));
+  std::optional<std::byte*> place;
+  if (const auto* const answer = std::get_if<message::Answer>(&message);
+      answer != nullptr && !answer->shared.has_value()) {
+    PSRING_ASSIGN_OR_RETURN(place, session_.PlaceOf(*answer, header.bytes));
+  } else if (!std::holds_alternative<message::Reset>(message)) {
+    return absl::InternalError("the server sent a message on its payload connection that is not an answer");
+  }
+  if (socket.payload_received() == 0) discards_ = !place.has_value();
+  if (discards_) place.reset();
+  if (!place.has_value()) unused_.resize(kChunkBytes);
+  std::byte* const to = place.value_or(unused_.data());
+  PSRING_ASSIGN_OR_RETURN(const bool complete, socket.ReceivePayload(to));
+  if (!complete) return false;
+  if (discards_ && !std::holds_alternative<message::Reset>(message)) return true;
+  const Bytes payload(to, header.bytes);
+  PSRING_RETURN_IF_ERROR(session_.OnMessage(message, {&payload, 1}));
+  for (const Exchange& exchange : session_.TakeToSend()) SendGradient(exchange);
+  return true;
+}
+
+void GrpcClient::OnPayloadEnd(const absl::Status& why) {
+  if (absl::IsUnavailable(why)) return Break(why);
+  End(absl::Status(why.code(), absl::StrCat("parameter server at ", address(), ": ", why.message())));
 }
 
 absl::Status GrpcClient::Take() {
@@ -127,6 +159,7 @@ absl::Status GrpcClient::Take() {
 
 void GrpcClient::OnRead(bool ok) {
   if (ok) {
+    MutexLock lock(session_mutex_);
     absl::Status status = received_.Decode(incoming_);
     const bool welcome = status.ok() && std::holds_alternative<message::Welcome>(received_.message());
     if (status.ok()) status = Take();
@@ -140,6 +173,7 @@ void GrpcClient::OnRead(bool ok) {
   }
   MutexLock lock(mutex_);
   if (ok) {
+    if (payload_ != nullptr) payload_->CountHandled();
     ReadLocked();
   } else {
     finishing_ = true;
@@ -165,12 +199,19 @@ void GrpcClient::OnWelcome() {
 }
 
 void GrpcClient::OnOver() {
+  std::unique_ptr<PayloadClient> payload;
+  {
+    MutexLock lock(mutex_);
+    payload = std::move(payload_);
+  }
+  payload.reset();  // waits for its thread: from here on nothing uses gradients and weights
   absl::Status why;
   bool may_return = false;
   {
     MutexLock lock(mutex_);
     const bool of_server = context_->GetServerTrailingMetadata().count(kServerErrorKey) > 0;
-    const std::string text = PeerText(end_.error_message(), kMaxErrorBytes);
+    const std::string text =
+        why_broken_.empty() || of_server ? PeerText(end_.error_message(), kMaxErrorBytes) : why_broken_;
     if (end_.ok()) {
       why = absl::FailedPreconditionError("this worker has left the parameter server");
     } else if (of_server) {
@@ -252,7 +293,7 @@ void GrpcClient::Reconnect() {
 
 void GrpcClient::Finish(const absl::Status& why) {
   session_.Fail(why);
-  session_.EndExchanges();
+  EndExchanges();
   MutexLock lock(mutex_);
   reconnecting_ = false;
   over_ = true;

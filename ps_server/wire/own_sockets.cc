@@ -13,10 +13,9 @@
 
 namespace psring {
 
-absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& address,
-                                                           const JobSecret& secret,
-                                                           const grpc::ChannelArguments& arguments,
-                                                           MonotonicTime deadline, const LinkEnd& link) {
+absl::StatusOr<FileDescriptor> ConnectToServer(const std::string& address, const JobSecret& secret,
+                                               MonotonicTime deadline, const LinkEnd& link,
+                                               uint64_t payload) {
   constexpr absl::Duration kBetweenTries = absl::Milliseconds(100);
   constexpr absl::Duration kToAuthenticate = absl::Seconds(1);
   PSRING_ASSIGN_OR_RETURN(const HostPort server, ParseAddress(address));
@@ -30,14 +29,11 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
     const bool within_host = status.ok() && WithinHost(socket->get());
     if (status.ok()) {
       const MonotonicTime until = std::max(deadline, MonotonicNow() + kToAuthenticate);
-      status = AuthenticateTcp(*socket, credentials, name, until);
+      status = AuthenticateTcp(*socket, credentials, name, until, payload);
     }
     if (status.ok()) {
-      if (link.shaper != nullptr && !within_host) {
-        socket = link.shaper->Wrap(*std::move(socket));
-        PSRING_RETURN_IF_ERROR(socket.status());
-      }
-      return grpc::CreateCustomInsecureChannelFromFd(WithoutToken(address), socket->release(), arguments);
+      if (link.shaper != nullptr && !within_host) return link.shaper->Wrap(*std::move(socket));
+      return socket;
     }
     if (absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status) ||
         absl::IsFailedPrecondition(status)) {
@@ -52,18 +48,30 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
   }
 }
 
-absl::StatusOr<std::unique_ptr<AuthenticatedListener>> ServeMembers(TcpListener listener,
-                                                                    const JobSecret& secret,
-                                                                    const std::string& token,
-                                                                    std::function<grpc::Server&()> next,
-                                                                    LinkShaper* shaper) {
-  const auto pass_on = [next = std::move(next), shaper](PendingConnections::Member member) {
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& address,
+                                                           const JobSecret& secret,
+                                                           const grpc::ChannelArguments& arguments,
+                                                           MonotonicTime deadline, const LinkEnd& link) {
+  PSRING_ASSIGN_OR_RETURN(FileDescriptor socket,
+                          ConnectToServer(address, secret, deadline, link, /*payload=*/0));
+  return grpc::CreateCustomInsecureChannelFromFd(WithoutToken(address), socket.release(), arguments);
+}
+
+absl::StatusOr<std::unique_ptr<AuthenticatedListener>> ServeMembers(
+    TcpListener listener, const JobSecret& secret, const std::string& token,
+    std::function<grpc::Server&()> next, LinkShaper* shaper, OnPayloadConnection on_payload) {
+  const auto pass_on = [next = std::move(next), shaper,
+                        on_payload = std::move(on_payload)](PendingConnections::Member member) {
     if (shaper != nullptr && !member.within_host) {
       absl::StatusOr<FileDescriptor> wrapped = shaper->Wrap(std::move(member.socket));
       if (!wrapped.ok()) return;
       member.socket = *std::move(wrapped);
     }
-    grpc::AddInsecureChannelFromFd(&next(), member.socket.release());
+    if (member.detail == 0) {
+      grpc::AddInsecureChannelFromFd(&next(), member.socket.release());
+    } else if (on_payload != nullptr) {
+      on_payload(member.detail, std::move(member.socket));
+    }
   };
   return AuthenticatedListener::Start(
       std::move(listener), {.secret = secret, .purpose = Purpose::kParameterServer, .token = token}, pass_on);

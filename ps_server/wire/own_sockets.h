@@ -2,6 +2,7 @@
 // use the system's congestion control, which on loopback may halve the throughput (common/net/tcp_socket.h).
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/deadline.h"
+#include "common/base/file_descriptor.h"
 #include "common/net/authentication.h"
 #include "common/net/link_shaper.h"
 #include "common/net/tcp_socket.h"
@@ -21,10 +23,13 @@ class Server;
 
 namespace psring {
 
-// A channel over one connection to a Port's address, which is not reopened when it is lost. Retries until
-// `deadline`, because the server may still be starting; the error names the address. A server that has
-// accepted a connection has at least a second to authenticate it. PermissionDenied: it has another secret, or
-// it is another server, at the address of an earlier one. `link`: this machine's.
+// A connection to a server's address. Retries until `deadline`, because the server may still be starting; the
+// error names the address. A server that has accepted a connection has at least a second to authenticate it.
+// PermissionDenied: it has another secret, or it is another server, at the address of an earlier one. `link`:
+// this machine's. `payload`: the number of a payload connection (payload_streams.h); 0: it is for gRPC.
+absl::StatusOr<FileDescriptor> ConnectToServer(const std::string& address, const JobSecret& secret,
+                                               MonotonicTime deadline, const LinkEnd& link, uint64_t payload);
+// A gRPC channel over one, which is not reopened when it is lost.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& address,
                                                            const JobSecret& secret,
                                                            const grpc::ChannelArguments& arguments,
@@ -32,11 +37,14 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
 
 // Passes connections of members that `listener` accepts to gRPC servers; each goes to the server that `next`,
 // called on the result's thread, returns. The servers have been started and outlive the result. `shaper`:
-// shapes connections from other machines; null: none; outlives it. FailedPrecondition: the secret is not set.
+// shapes connections from other machines; null: none; outlives it. `on_payload`: gets payload connections, on
+// the same thread; null: they are closed. FailedPrecondition: the secret is not set.
+using OnPayloadConnection = std::function<void(uint64_t number, FileDescriptor socket)>;
 absl::StatusOr<std::unique_ptr<AuthenticatedListener>> ServeMembers(TcpListener listener,
                                                                     const JobSecret& secret,
                                                                     const std::string& token,
                                                                     std::function<grpc::Server&()> next,
-                                                                    LinkShaper* shaper = nullptr);
+                                                                    LinkShaper* shaper = nullptr,
+                                                                    OnPayloadConnection on_payload = nullptr);
 
 }  // namespace psring

@@ -22,8 +22,8 @@ namespace {
 // it is in one core's cache.
 class EventLoop : public Connection::Host {
  public:
-  EventLoop(ParameterServer& server, PayloadReceiver& receiver, Lane lane)
-      : server_(server), receiver_(receiver), lane_(std::move(lane)) {}
+  EventLoop(ParameterServer& server, PayloadReceiver& receiver, PayloadStreams& streams, Lane lane)
+      : server_(server), receiver_(receiver), streams_(streams), lane_(std::move(lane)) {}
   ~EventLoop() override {
     if (queue_ == nullptr) return;
     queue_->Shutdown();
@@ -92,6 +92,7 @@ class EventLoop : public Connection::Host {
   int64_t sockets = 0;  // so far; of the port's thread
 
   PayloadReceiver& receiver() override { return receiver_; }
+  PayloadStreams& streams() override { return streams_; }
   grpc::CompletionQueue& queue() override { return *queue_; }
 
   void OnGone() override {
@@ -109,6 +110,7 @@ class EventLoop : public Connection::Host {
 
   ParameterServer& server_;
   PayloadReceiver& receiver_;
+  PayloadStreams& streams_;
   Lane lane_;  // the thread's
   RawService raw_service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
@@ -132,15 +134,19 @@ class GrpcService : public Service {
     const std::string token = NewListenerToken();
     address_ = PublishedText({options.host, listener.port, token});
     PSRING_ASSIGN_OR_RETURN(receiver_, PayloadReceiver::Open(server_.device(), options.secret));
-    for (int i = 0; i < (options.threads > 0 ? options.threads : UsualThreads()); ++i) {
+    const int threads = options.threads > 0 ? options.threads : UsualThreads();
+    streams_ = std::make_unique<PayloadStreams>(server_, threads);
+    for (int i = 0; i < threads; ++i) {
       PSRING_ASSIGN_OR_RETURN(Lane lane, server_.NewLane());
-      loops_.push_back(std::make_unique<EventLoop>(server_, *receiver_, std::move(lane)));
+      loops_.push_back(std::make_unique<EventLoop>(server_, *receiver_, *streams_, std::move(lane)));
       PSRING_RETURN_IF_ERROR(loops_.back()->Start());
     }
     PSRING_ASSIGN_OR_RETURN(
-        port_, ServeMembers(
-                   std::move(listener), options.secret, token,
-                   [this]() -> grpc::Server& { return NextLoop().grpc_server(); }, options.shaper));
+        port_,
+        ServeMembers(
+            std::move(listener), options.secret, token,
+            [this]() -> grpc::Server& { return NextLoop().grpc_server(); }, options.shaper,
+            [this](uint64_t number, FileDescriptor socket) { streams_->Add(number, std::move(socket)); }));
     return absl::OkStatus();
   }
 
@@ -154,6 +160,7 @@ class GrpcService : public Service {
     for (const auto& loop : loops_) {
       if (!loop->AwaitNone(patience)) return false;
     }
+    streams_.reset();  // its threads may be destroying connections, which use the loops
     loops_.clear();
     return true;
   }
@@ -172,6 +179,7 @@ class GrpcService : public Service {
 
   ParameterServer& server_;
   std::unique_ptr<PayloadReceiver> receiver_;
+  std::unique_ptr<PayloadStreams> streams_;
   std::vector<std::unique_ptr<EventLoop>> loops_;
   std::unique_ptr<AuthenticatedListener> port_;  // last: its thread distributes connections
   std::string address_;

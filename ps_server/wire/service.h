@@ -3,6 +3,7 @@
 // Threads: connections are distributed among `threads` event loops, and one thread does all work of its
 // connections: it reads a chunk, adds or stages it, and if that completes an update, applies the optimizer
 // and starts the replies. A worker has one read and one write in flight, so its chunks are handled in order.
+// Payload connections have as many loops of their own (payload_streams.h).
 #pragma once
 
 #include <memory>

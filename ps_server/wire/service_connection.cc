@@ -28,7 +28,9 @@ void Connection::Complete(Tag::Handler handler, bool ok, Lane& lane) {
     MutexLock lock(mutex_);
     if (--operations_ == 0) last_operation = std::move(self_);
   }
-  if (last_operation != nullptr && worker_ >= 0) server_.Disconnected(worker_, this, kClosed);
+  if (last_operation == nullptr) return;
+  if (payload_ != nullptr) payload_->End();
+  if (worker_ >= 0) server_.Disconnected(worker_, this, kClosed);
 }
 
 void Connection::OnConnected(bool ok, Lane&) {
@@ -74,6 +76,7 @@ void Connection::ContinueLocked(Receipt receipt) {
 }
 
 void Connection::Proceed() {
+  if (payload_ != nullptr) payload_->Wake();
   MutexLock lock(mutex_);
   may_proceed_ = !waits_;
   if (std::exchange(waits_, false)) proceed_alarm_.Cancel();
@@ -94,6 +97,7 @@ absl::StatusOr<Receipt> Connection::Handle(Lane& lane) {
   if (worker_ < 0) {
     PSRING_RETURN_IF_ERROR(status);
     PSRING_RETURN_IF_ERROR(HandleJoin());
+    CountTaken();
     return Receipt::kTaken;
   }
   if (status.ok()) return Forward(lane);
@@ -101,11 +105,16 @@ absl::StatusOr<Receipt> Connection::Handle(Lane& lane) {
   return Receipt::kTaken;
 }
 
+void Connection::CountTaken() {
+  ++taken_;
+  if (payload_ != nullptr) payload_->Wake();  // it may wait for this message
+}
+
 // Parts of one answer count once; messages that other workers cause do not count.
 absl::Status Connection::CheckUnread() {
+  size_t unread = payload_ != nullptr ? payload_->unread() : 0, rows = 0;
   MutexLock lock(mutex_);
-  if (outgoing_.size() <= std::min(most_unread_, most_unread_rows_)) return absl::OkStatus();
-  size_t unread = 0, rows = 0;
+  if (unread + outgoing_.size() <= std::min(most_unread_, most_unread_rows_)) return absl::OkStatus();
   for (const Reply& reply : outgoing_) {
     if (std::holds_alternative<message::Reset>(reply.message)) continue;
     if (reply.upto < reply.weights.weights.bytes()) continue;
@@ -132,7 +141,9 @@ Receipt Connection::Forward(Lane& lane) {
     Expel(receipt.status());
     receipt = Receipt::kTaken;
   }
-  if (*receipt == Receipt::kTaken) received_.Clear();  // releases the memory while it is still in the cache
+  if (*receipt == Receipt::kNotYet) return *receipt;
+  received_.Clear();  // releases the memory while it is still in the cache
+  CountTaken();
   return *receipt;
 }
 
@@ -155,6 +166,13 @@ absl::Status Connection::HandleJoin() {
     }
     memory_ = std::make_shared<const WorkerMemory>(*std::move(memory));
   }
+  if (joining.payload != 0) {
+    payload_ = host_.streams().Take(joining.payload);
+    if (payload_ == nullptr) {
+      return FailedPrecondition("worker ", joining.worker,
+                                " names a payload connection that it has not opened");
+    }
+  }
   // Four times as many as a worker may legitimately have: one per bucket, its pulls of rows, and a few
   // control messages.
   const size_t tables = joining.job.tables.size();
@@ -164,7 +182,32 @@ absl::Status Connection::HandleJoin() {
   PSRING_RETURN_IF_ERROR(server_.Join(joining, shared_from_this()));
   worker_ = joining.worker;
   join_alarm_.Cancel();
+  if (payload_ != nullptr) payload_->Begin(shared_from_this());
   return absl::OkStatus();
+}
+
+Receipt Connection::OnPayload(const message::ToServer& message, uint64_t after, Bytes payload, Lane& lane) {
+  if (after > taken_) return Receipt::kNotYet;
+  absl::Status status = CheckUnread();
+  const auto* const gradient = std::get_if<message::Gradient>(&message);
+  if (status.ok() && (gradient == nullptr || gradient->shared.has_value())) {
+    status = absl::InvalidArgumentError("something else than gradients on its payload connection");
+  }
+  if (status.ok()) return server_.Receive(worker_, this, message, {.pieces = {&payload, 1}}, lane);
+  Expel(status);
+  return Receipt::kTaken;
+}
+
+void Connection::OnPayloadEnd(const absl::Status& why) {
+  const bool is_invalid = absl::IsInvalidArgument(why);
+  if (is_invalid) {
+    Expel(why);
+  } else {
+    server_.Disconnected(worker_, this, kClosed);
+  }
+  MutexLock lock(mutex_);
+  // Cancelled: the worker may join again.
+  EndLocked(is_invalid ? why : absl::CancelledError(why.message()));
 }
 
 // The server reads the gradient from the worker's memory.
@@ -217,6 +260,12 @@ void Connection::Deliver(Reply reply) {
       places_.erase(shared);
     }
   }
+  // A reset belongs to the answers before and after it; before Welcome there are none.
+  const bool is_reset = welcomed_ && std::holds_alternative<message::Reset>(reply.message);
+  const bool is_answer = std::holds_alternative<message::Answer>(reply.message) && !reply.in_place;
+  if (payload_ != nullptr && (is_answer || is_reset)) return payload_->Send(std::move(reply), given_);
+  welcomed_ |= std::holds_alternative<message::Welcome>(reply.message);
+  given_ += ChunkCount(reply.weights.weights.bytes());
   reply.upto = std::min(reply.upto, reply.weights.weights.bytes());
   const bool has_more = reply.upto < reply.weights.weights.bytes();
   outgoing_.push_back(std::move(reply));

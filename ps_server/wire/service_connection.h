@@ -1,4 +1,5 @@
-// One stream of a worker: passes its messages to the server and sends the answers. Private to the service.
+// One stream of a worker: passes its messages to the server and sends the answers; with it, the worker's
+// payload connection, if it has one. Private to the service.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -6,6 +7,7 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -13,6 +15,7 @@
 #include "common/base/mutex.h"
 #include "proto/parameter_server.grpc.pb.h"
 #include "ps_server/server/parameter_server.h"
+#include "ps_server/wire/payload_streams.h"
 #include "ps_server/wire/shared_payload.h"
 #include "ps_server/wire/wire.h"
 
@@ -22,7 +25,9 @@ namespace psring {
 using RawService = proto::ParameterServer::WithRawMethod_Exchange<proto::ParameterServer::Service>;
 
 // Exists until its last operation has returned from the completion queue and nothing is delivered to it.
-class Connection : public ReplySink, public std::enable_shared_from_this<Connection> {
+class Connection : public ReplySink,
+                   public PayloadStream::Owner,
+                   public std::enable_shared_from_this<Connection> {
  public:
   // What a completion queue's tag points to.
   class Tag {
@@ -43,6 +48,7 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
     virtual void OnAccepted() = 0;  // wait for the next connection
     virtual void OnGone() = 0;      // the connection is about to be destroyed
     virtual PayloadReceiver& receiver() = 0;
+    virtual PayloadStreams& streams() = 0;
     virtual grpc::CompletionQueue& queue() = 0;
   };
 
@@ -59,6 +65,9 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   Place PlaceOf(int bucket, size_t bytes) override;
   void Abort(const absl::Status& why) override;
 
+  Receipt OnPayload(const message::ToServer& message, uint64_t after, Bytes payload, Lane& lane) override;
+  void OnPayloadEnd(const absl::Status& why) override;
+
  private:
   // Runs the handler of a tag that has returned; releases this connection after the last one.
   void Complete(Tag::Handler handler, bool ok, Lane& lane);
@@ -72,6 +81,7 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   // Handles the message that was read; Forward also repeats one that the server did not take.
   absl::StatusOr<Receipt> Handle(Lane& lane);
   Receipt Forward(Lane& lane);
+  void CountTaken();
   absl::Status CheckUnread();
   void Expel(const absl::Status& why);
   absl::Status HandleJoin();
@@ -103,6 +113,8 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   size_t most_unread_ = 0;                      // limit of answers waiting to be written; set before Join
   size_t most_unread_rows_ = 0;                 // of those, rows
   std::shared_ptr<const WorkerMemory> memory_;  // set before Join; null: none in common
+  std::shared_ptr<PayloadStream> payload_;      // likewise; null: the payload is on this stream
+  std::atomic<uint64_t> taken_{0};              // messages of this stream
 
   Mutex mutex_;
   std::shared_ptr<Connection> self_ ABSL_GUARDED_BY(mutex_);  // while operations are in flight
@@ -112,6 +124,8 @@ class Connection : public ReplySink, public std::enable_shared_from_this<Connect
   grpc::Alarm join_alarm_;                                  // for a peer that connects and sends no Join
   grpc::Alarm write_alarm_ ABSL_GUARDED_BY(mutex_);
   grpc::Alarm proceed_alarm_ ABSL_GUARDED_BY(mutex_);
+  uint64_t given_ ABSL_GUARDED_BY(mutex_) = 0;        // messages to this stream
+  bool welcomed_ ABSL_GUARDED_BY(mutex_) = false;     // by one of them
   bool waits_ ABSL_GUARDED_BY(mutex_) = false;        // for Proceed
   bool may_proceed_ ABSL_GUARDED_BY(mutex_) = false;  // Proceed came before the wait began
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

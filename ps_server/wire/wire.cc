@@ -51,8 +51,7 @@ class HeaderWriter {
   uint8_t* end_ = data_;
 };
 
-// The fields of proto::Chunk except the payload, by number.
-using Fields = std::array<uint64_t, Chunk::kSlotFieldNumber + 1>;
+static_assert(kMessageFields == Chunk::kSlotFieldNumber + 1);
 
 // The kind of each alternative, in order.
 template <typename Message>
@@ -120,7 +119,7 @@ absl::Status Malformed() {
 }
 
 // Bounds all counts, so that no sum or product of them overflows. A step of -1 is valid (Announcement).
-absl::Status CheckCounts(const Fields& fields) {
+absl::Status CheckCounts(const MessageFields& fields) {
   for (const auto& [name, number] :
        {std::pair("step", Chunk::kStepFieldNumber), std::pair("samples", Chunk::kSamplesFieldNumber),
         std::pair("version", Chunk::kVersionFieldNumber),
@@ -135,13 +134,13 @@ absl::Status CheckCounts(const Fields& fields) {
 
 // Makes `to` the alternative of this index, with the values of `fields`.
 template <size_t index, typename Message>
-void Fill(const Fields& fields, Message& to) {
+void Fill(const MessageFields& fields, Message& to) {
   ForEachField(to.template emplace<index>(),
                [&](int number, auto& member) { FromVarint(fields[number], member); });
 }
 
 template <typename Message>
-absl::Status Convert(const Fields& fields, Message& to) {
+absl::Status Convert(const MessageFields& fields, Message& to) {
   constexpr bool to_server = std::is_same_v<Message, message::ToServer>;
   PSRING_RETURN_IF_ERROR(CheckCounts(fields));
   const int kind = static_cast<int>(fields[Chunk::kKindFieldNumber]);
@@ -156,7 +155,7 @@ absl::Status Convert(const Fields& fields, Message& to) {
 }
 
 // Where the payload begins; nullopt unless `slices` are a chunk.
-std::optional<size_t> DecodeFields(const std::vector<grpc::Slice>& slices, Fields& fields) {
+std::optional<size_t> DecodeFields(const std::vector<grpc::Slice>& slices, MessageFields& fields) {
   // The fields may be split between slices, so they are read from a copy.
   uint8_t head[kMaxHeaderBytes];
   size_t head_bytes = 0, total = 0;
@@ -183,27 +182,37 @@ std::optional<size_t> DecodeFields(const std::vector<grpc::Slice>& slices, Field
     }
     fields[number] = value;
   }
-  const uint64_t kind = fields[Chunk::kKindFieldNumber];
-  if (kind == Chunk::UNKNOWN || kind > Chunk::Kind_MAX) return std::nullopt;
   return payload_at;
-}
-
-template <typename Message>
-void WriteHeader(const Message& message, HeaderWriter& writer) {
-  writer.Field(Chunk::kKindFieldNumber, kKinds<Message>[message.index()]);
-  std::visit(
-      [&](const auto& kind) {
-        ForEachField(kind, [&](int number, const auto& member) { writer.Field(number, ToVarint(member)); });
-      },
-      message);
 }
 
 }  // namespace
 
 template <typename Message>
+MessageFields FieldsOf(const Message& message) {
+  MessageFields fields = {};
+  fields[Chunk::kKindFieldNumber] = kKinds<Message>[message.index()];
+  std::visit(
+      [&](const auto& kind) {
+        ForEachField(kind, [&](int number, const auto& member) { fields[number] = ToVarint(member); });
+      },
+      message);
+  return fields;
+}
+
+template <typename Message>
+absl::Status FromFields(const MessageFields& fields, Message& to) {
+  const uint64_t kind = fields[Chunk::kKindFieldNumber];
+  if (kind == Chunk::UNKNOWN || kind > Chunk::Kind_MAX) return Malformed();
+  return Convert(fields, to);
+}
+
+template <typename Message>
 grpc::ByteBuffer Encode(const Message& message, Bytes payload, std::shared_ptr<const void> keep) {
   HeaderWriter writer;
-  WriteHeader(message, writer);
+  const MessageFields fields = FieldsOf(message);
+  for (size_t number = 1; number < fields.size(); ++number) {
+    writer.Field(static_cast<int>(number), fields[number]);
+  }
   if (payload.empty()) {
     const grpc::Slice slice = writer.slice();
     return grpc::ByteBuffer(&slice, 1);
@@ -229,10 +238,10 @@ absl::Status Received<Message>::Decode(grpc::ByteBuffer& bytes) {
   const bool readable = bytes.Dump(&slices_).ok();
   bytes.Clear();
   if (!readable) return Malformed();
-  Fields fields = {};
+  MessageFields fields = {};
   const std::optional<size_t> payload_at = DecodeFields(slices_, fields);
   if (!payload_at.has_value()) return Malformed();
-  PSRING_RETURN_IF_ERROR(Convert(fields, message_));
+  PSRING_RETURN_IF_ERROR(FromFields(fields, message_));
   size_t skip = *payload_at;
   for (const grpc::Slice& slice : slices_) {
     const size_t skipped = std::min(skip, slice.size());
@@ -243,6 +252,10 @@ absl::Status Received<Message>::Decode(grpc::ByteBuffer& bytes) {
   return absl::OkStatus();
 }
 
+template MessageFields FieldsOf(const message::ToServer&);
+template MessageFields FieldsOf(const message::ToWorker&);
+template absl::Status FromFields(const MessageFields&, message::ToServer&);
+template absl::Status FromFields(const MessageFields&, message::ToWorker&);
 template grpc::ByteBuffer Encode(const message::ToServer&, Bytes, std::shared_ptr<const void>);
 template grpc::ByteBuffer Encode(const message::ToWorker&, Bytes, std::shared_ptr<const void>);
 template class Received<message::ToServer>;

@@ -5,6 +5,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,8 +32,7 @@ grpc::ByteBuffer Encode(const Message& message, Bytes payload, std::shared_ptr<c
 template <typename Message>
 class Received {
  public:
-  // Replaces the previous message. InvalidArgument unless `bytes` are such a message, with counts within
-  // kMaxWireCount. Clears `bytes`.
+  // Replaces the previous message. InvalidArgument as for FromFields. Clears `bytes`.
   absl::Status Decode(grpc::ByteBuffer& bytes);
 
   const Message& message() const { return message_; }
@@ -46,6 +46,15 @@ class Received {
 };
 extern template class Received<message::ToServer>;
 extern template class Received<message::ToWorker>;
+
+// The fields of a message without its payload, by their numbers in the .proto file; a double as its bits.
+inline constexpr size_t kMessageFields = 20;
+using MessageFields = std::array<uint64_t, kMessageFields>;
+template <typename Message>
+MessageFields FieldsOf(const Message& message);
+// InvalidArgument unless they are such a message, with counts within kMaxWireCount.
+template <typename Message>
+absl::Status FromFields(const MessageFields& fields, Message& to);
 
 std::string EncodeJoin(const Joining& joining);
 absl::StatusOr<Joining> DecodeJoin(Pieces payload);

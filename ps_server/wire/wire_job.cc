@@ -122,6 +122,7 @@ std::string EncodeJoin(const Joining& joining) {
   message.set_protocol(kProtocolVersion);
   message.set_worker(joining.worker);
   message.set_memory(joining.memory);
+  message.set_payload(joining.payload);
   message.set_session(joining.session);
   message.set_again(joining.again);
   message.set_epoch(joining.epoch);
@@ -143,6 +144,7 @@ absl::StatusOr<Joining> DecodeJoin(Pieces payload) {
   return Joining{.worker = message.worker(),
                  .job = std::move(job),
                  .memory = message.memory(),
+                 .payload = message.payload(),
                  .session = message.session(),
                  .again = message.again(),
                  .epoch = message.epoch()};

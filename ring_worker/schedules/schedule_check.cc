@@ -1,7 +1,9 @@
 #include "ring_worker/schedules/schedule_check.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -34,6 +36,12 @@ class Expressions {
       }
     }
     return static_cast<int>(found->second);
+  }
+
+  // Whether a contribution is part of it more than once.
+  bool Repeats(int expression) const {
+    const auto first = twice_.begin() + std::ptrdiff_t(expression * words_);
+    return std::any_of(first, first + std::ptrdiff_t(words_), [](uint64_t word) { return word != 0; });
   }
 
   // How often rank's contribution is part of it: 0, 1, or 2 for more than once.
@@ -216,10 +224,31 @@ class Checker {
       for (int chunk = transfer.first_chunk; chunk < transfer.first_chunk + transfer.chunk_count; ++chunk) {
         const int payload = held_[size_t(from) * chunks_ + chunk];
         int& value = next_[size_t(to) * chunks_ + chunk];
-        value = transfer.kind == TransferKind::kReceive ? payload : expressions_.Sum(value, payload);
+        if (transfer.kind == TransferKind::kReceiveAdd) {
+          const int sum = expressions_.Sum(value, payload);
+          if (expressions_.Repeats(sum)) NoteRepeat(value, payload, sum, {from, to, transfer}, chunk);
+          value = sum;
+        } else {
+          value = payload;
+        }
       }
     }
     held_.swap(next_);
+  }
+
+  // `move` adds a and b, which contain a contribution more than once, in `chunk`.
+  void NoteRepeat(int a, int b, int sum, const Move& move, int chunk) {
+    if (repeats_.contains(sum)) return;
+    for (const int part : {a, b}) {
+      if (!expressions_.Repeats(part)) continue;
+      repeats_.emplace(sum, std::string(repeats_.at(part)));
+      return;
+    }
+    int rank = 0;
+    while (expressions_.Times(sum, rank) < 2) ++rank;
+    repeats_.emplace(
+        sum, absl::StrCat(": in round ", round_, ", rank ", move.to, " adds chunk ", chunk, " from rank ",
+                          move.from, ", and both contain rank ", rank, "'s contribution"));
   }
 
   bool Wants(int chunk, int from) const {
@@ -240,7 +269,7 @@ class Checker {
           return Broken(absl::StrCat(holder, "rank ", from, "'s contribution to chunk ", chunk,
                                      times == 0   ? " not at all"
                                      : times == 1 ? ", which it should not"
-                                                  : " more than once"));
+                                                  : " more than once" + repeats_.at(held)));
         }
         if (collective_ == Collective::kAllReduce && held != held_[chunk]) {
           return Broken(absl::StrCat(holder, "chunk ", chunk,
@@ -260,6 +289,8 @@ class Checker {
   Expressions expressions_;
   std::vector<int> held_, next_;    // [rank][chunk]: numbers of expressions
   std::vector<int> first_receive_;  // [chunk]: in the current rank and round
+  // Of each expression with a contribution more than once: where one was first added again.
+  std::unordered_map<int, std::string> repeats_;
 };
 
 }  // namespace

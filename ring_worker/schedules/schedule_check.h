@@ -20,8 +20,8 @@ namespace psring {
 //   * after an all-reduce all ranks hold the same bits: their values are the same expression in
 //    floating-point addition, which is commutative but not associative.
 //
-// Otherwise FailedPrecondition, which names rank, round and chunk. The cost is proportional to the chunks of
-// all transfers: 64 ranks take milliseconds.
+// Otherwise FailedPrecondition, which names rank, round and chunk, and where a contribution was first added
+// again. The cost is proportional to the chunks of all transfers: 64 ranks take milliseconds.
 absl::Status CheckSchedule(const Schedule& schedule, Collective collective, int root = 0);
 
 }  // namespace psring

@@ -58,7 +58,10 @@ const std::vector<JobKind>& JobKinds() {
       {.name = "ps-backup", .flags = "--strategy ps-backup:1"},
       {.name = "ps-ssp", .flags = "--strategy ps-ssp:2", .asynchronous = true},
       {.name = "ps-async", .flags = "--strategy ps-async", .asynchronous = true},
-      {.name = "hybrid", .flags = "--strategy hybrid", .tables = true}};
+      {.name = "hybrid", .flags = "--strategy hybrid", .tables = true},
+      {.name = "ps-sync-stream",
+       .flags = "--strategy ps-sync --deterministic --server_wire stream --transport tcp",
+       .same_bits = true}};
   return *kinds;
 }
 

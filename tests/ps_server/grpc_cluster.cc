@@ -16,7 +16,9 @@ class GrpcCluster : public Cluster {
     service_ = std::move(*service);
   }
   std::unique_ptr<OneServerClient> NewClient() override {
-    return MakeGrpcPsClient(service_->address(), {.secret = TestSecret(), .payload = PSRING_TEST_PAYLOAD});
+    return MakeGrpcPsClient(service_->address(), {.secret = TestSecret(),
+                                                  .payload = PSRING_TEST_PAYLOAD,
+                                                  .own_connection = PSRING_TEST_OWN_CONNECTION});
   }
   ParameterServer& server() override { return server_; }
 

@@ -75,8 +75,8 @@ class Products {
     }
     PSRING_RETURN_IF_ERROR(
         made->model_->Forward(state, loaded, made->activations_, made->memory_.score(), *stream));
-    PSRING_RETURN_IF_ERROR(made->model_->Backward(state, loaded, made->activations_, made->gradient_.span(),
-                                                  *stream, [](ReadyRange) {}));
+    PSRING_RETURN_IF_ERROR(
+        made->model_->Backward(state, loaded, made->activations_, made->gradient_.span(), *stream));
     PSRING_RETURN_IF_ERROR(stream->Synchronize());
     return made;
   }

@@ -70,10 +70,9 @@ absl::Status DecodeResidual(const CheckpointBytes& bytes, const ParameterLayout&
 struct ResumePlan {
   int64_t step = 0;
   int64_t samples = 0;
-  bool with_slots = false;       // the optimizer's state is used
-  int64_t earlier_updates = 0;   // see OptimizerConfig
-  bool with_residuals = false;   // each worker's residual is used
-  std::vector<int> ready_order;  // the layout's tensors by index; empty: unknown
+  bool with_slots = false;      // the optimizer's state is used
+  int64_t earlier_updates = 0;  // see OptimizerConfig
+  bool with_residuals = false;  // each worker's residual is used
   // Each worker's next step, if not all are at `step`; and the number of updates beyond those of `step` steps
   // of every worker.
   std::vector<int64_t> worker_steps;
@@ -83,6 +82,6 @@ struct ResumePlan {
 // `now`: of this run at its beginning. `steps_per_epoch`: of its sampler. `has_slots` and `residuals`:
 // whether the checkpoint contains optimizer slots, and how many workers' residuals.
 ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now, int64_t steps_per_epoch,
-                      bool has_slots, int residuals, const ParameterLayout& layout);
+                      bool has_slots, int residuals);
 
 }  // namespace psring

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -14,11 +13,11 @@ namespace {
 // Flags that change where and how a run executes, not what it computes.
 bool IsIncidental(const std::string& flag) {
   for (const char* name :
-       {"--checkpoint_",      "--resume",         "--max_restarts", "--timeout",    "--worker_timeout",
-        "--on_worker_loss",   "--data_dir",       "--device",       "--threads",    "--steps",
-        "--samples",          "--epochs",         "--no_eval",      "--eval_every", "--transport",
-        "--bucket_mb",        "--check_replicas", "--align_steps",  "--strategy",   "--ps_schedule",
-        "--ranks_per_process"}) {
+       {"--checkpoint_",    "--resume",           "--max_restarts", "--timeout",    "--worker_timeout",
+        "--on_worker_loss", "--data_dir",         "--device",       "--threads",    "--steps",
+        "--samples",        "--epochs",           "--no_eval",      "--eval_every", "--transport",
+        "--bucket_mb",      "--check_replicas",   "--align_steps",  "--strategy",   "--ps_schedule",
+        "--server_wire",    "--ranks_per_process"}) {
     if (absl::StartsWith(flag, name)) return true;
   }
   return false;
@@ -35,20 +34,6 @@ std::vector<std::string> Without(const std::vector<std::string>& flags,
   return left;
 }
 
-// Empty unless each tensor is in it once.
-std::vector<int> OrderOf(const std::vector<std::string>& names, const ParameterLayout& layout) {
-  std::vector<int> order;
-  std::set<std::string> seen;
-  for (const std::string& name : names) {
-    const auto& tensors = layout.tensors();
-    const auto same = [&](const Tensor& tensor) { return tensor.name == name; };
-    const auto found = std::find_if(tensors.begin(), tensors.end(), same);
-    if (found == tensors.end() || !seen.insert(name).second) return {};
-    order.push_back(static_cast<int>(found - tensors.begin()));
-  }
-  return order.size() == layout.tensors().size() ? order : std::vector<int>();
-}
-
 std::string Words(const std::vector<std::string>& flags) {
   return flags.empty() ? "the defaults" : absl::StrJoin(flags, " ");
 }
@@ -56,8 +41,8 @@ std::string Words(const std::vector<std::string>& flags) {
 }  // namespace
 
 ResumePlan PlanResume(const TrainingPosition& from, const TrainingPosition& now, int64_t steps_per_epoch,
-                      bool has_slots, int residuals, const ParameterLayout& layout) {
-  ResumePlan plan{.samples = from.samples, .ready_order = OrderOf(from.ready_order, layout)};
+                      bool has_slots, int residuals) {
+  ResumePlan plan{.samples = from.samples};
   const auto say = [&](auto... parts) { plan.notes.push_back(absl::StrCat(parts...)); };
   const bool begun = from.step > 0;
 

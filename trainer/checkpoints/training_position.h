@@ -31,8 +31,8 @@ struct TrainingPosition {
   int64_t samples = 0;        // in all updates; determines the learning rate
   int64_t epoch = 0;          // the sampler's
   int64_t epoch_samples = 0;  // drawn from the epoch's order
-  // Tensors in the order in which gradients become ready, from which buckets were planned; with other buckets
-  // sums may differ in their last bits.
+  // Tensors in the order in which backward completes their gradients, from which buckets are planned. The
+  // model determines it; it is here for readers of the file.
   std::vector<std::string> ready_order = {};
   // Asynchronous workers: each worker's next step. Empty: all are at `step`.
   std::vector<int64_t> worker_steps = {};

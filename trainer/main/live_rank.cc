@@ -73,6 +73,7 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const TrainerFlags& flag
     clients.push_back(MakeGrpcPsClient(
         server_address, {.secret = rendezvous->options().secret,
                          .payload = payload,
+                         .own_connection = flags.training.server_wire == "stream",
                          .reply_timeout = absl::Seconds(flags.training.timeout_s),
                          .patience = returns ? absl::Seconds(flags.training.timeout_s) : absl::ZeroDuration(),
                          .find_again = find,

@@ -3,13 +3,13 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/check.h"
 #include "common/base/parameters.h"
 #include "common/device/device.h"
 #include "common/ops/ops.h"
@@ -63,6 +63,12 @@ struct Activations {
   std::vector<Activations> replicas = {};         // those of the replicas of data-parallel
 };
 
+// Consecutive layers [first, end) of a model, such as a unit of a training step.
+struct LayerRange {
+  size_t first = 0, end = 0;
+};
+
+// Layers that are computed in order: forward from the first to the last, then the loss, then backward.
 // Constant: all that changes is in the arguments. One thread at a time, because of the Ops it borrows.
 class Model {
  public:
@@ -70,33 +76,53 @@ class Model {
 
   virtual const ParameterLayout& parameters() const = 0;
 
+  virtual size_t layers() const = 0;  // at least 1; a model may count several as one
+  // By layer: the elements of the gradient that are complete, and whose weights no later work of this step
+  // reads, once backward has passed the layer. Each consists of whole tensors; together they are all
+  // elements.
+  virtual std::vector<ReadyRange> CompleteAfterLayers() const = 0;
+
   // From `seed`, on the host; the same on every machine.
   virtual std::vector<float> InitialWeights(uint64_t seed) const = 0;
 
   // With less memory for kUnitInputs if the model has several units. Results are the same, bit for bit.
   virtual absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const = 0;
 
-  // Forward and loss. Adds to *score, on the device, in stream order. Leaves in `activations` what Backward
-  // needs.
-  virtual absl::Status Forward(const ModelState& state, const Batch& batch, Activations& activations,
-                               BatchScore* score, Stream& stream) = 0;
+  // Forward of these layers, those before them computed. Leaves in `activations` what BackwardUnit needs.
+  // Returns the output of the last one. Empty for an empty batch or a model that computes nothing.
+  virtual absl::StatusOr<Span> ForwardUnit(LayerRange unit, const ModelState& state, const Batch& batch,
+                                           Activations& activations, Stream& stream) = 0;
 
-  // Forward without the loss: [batch][labels][classes], of the Ops' activation type. Empty for an empty batch
-  // or a model that computes nothing.
-  virtual absl::StatusOr<Span> Outputs(const ModelState& state, const Batch& batch, Activations& activations,
-                                       Stream& stream) = 0;
+  // After the forward of all layers: adds to *score, on the device, in stream order. The gradient of the
+  // outputs takes the place of the outputs.
+  virtual absl::Status Loss(const Batch& batch, Activations& activations, BatchScore* score,
+                            Stream& stream) = 0;
 
-  // Called when, in stream order, these elements of the gradient are complete and no later work of this step
-  // reads their weights.
-  using GradientReady = std::function<void(ReadyRange range)>;
+  // Backward of these layers after that of later ones, in training mode: the gradients (sums over the batch's
+  // predictions) of the last forward with `activations`, into their parts of `gradient`. The gradient of an
+  // empty batch is 0.
+  virtual absl::Status BackwardUnit(LayerRange unit, const ModelState& state, const Batch& batch,
+                                    Activations& activations, Span gradient, Stream& stream) = 0;
 
-  // Gradients (sums over the batch's predictions) of the last Forward with `activations`, in training mode,
-  // into `gradient`.
-  // The gradient of the outputs is in the place of the outputs: written by Forward, or by the caller of
-  // Outputs. `ready` gets every element once, in ranges of whole tensors, in the same order in every step.
-  virtual absl::Status Backward(const ModelState& state, const Batch& batch, Activations& activations,
-                                Span gradient, Stream& stream, const GradientReady& ready) = 0;
+  // The same of all layers. Outputs: [batch][labels][classes], of the Ops' activation type.
+  absl::StatusOr<Span> Outputs(const ModelState& state, const Batch& batch, Activations& activations,
+                               Stream& stream) {
+    return ForwardUnit({0, layers()}, state, batch, activations, stream);
+  }
+  // With the loss.
+  absl::Status Forward(const ModelState& state, const Batch& batch, Activations& activations,
+                       BatchScore* score, Stream& stream) {
+    PSRING_RETURN_IF_ERROR(Outputs(state, batch, activations, stream).status());
+    return Loss(batch, activations, score, stream);
+  }
+  absl::Status Backward(const ModelState& state, const Batch& batch, Activations& activations, Span gradient,
+                        Stream& stream) {
+    return BackwardUnit({0, layers()}, state, batch, activations, gradient, stream);
+  }
 };
+
+// The model's tensors in the order in which backward completes their gradients.
+std::vector<int> TensorsByReadiness(const Model& model);
 
 // The parameters without weight decay: biases and the weights of normalizations, which have one dimension.
 std::vector<ParameterRange> WithoutDecay(const ParameterLayout& layout);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
@@ -110,6 +111,13 @@ const ModelTable& Models() {
     return rows;
   }();
   return models;
+}
+
+std::vector<int> TensorsByReadiness(const Model& model) {
+  std::vector<ReadyRange> ranges = model.CompleteAfterLayers();
+  std::reverse(ranges.begin(), ranges.end());
+  std::erase_if(ranges, [](const ReadyRange& range) { return range.count == 0; });
+  return TensorsInOrder(model.parameters(), ranges);
 }
 
 std::vector<ParameterRange> WithoutDecay(const ParameterLayout& layout) {

@@ -60,6 +60,14 @@ Network::Network(Builder parts, Ops& ops)
   }
 }
 
+std::vector<ReadyRange> Network::CompleteAfterLayers() const {
+  std::vector<ReadyRange> complete(layers());
+  for (size_t l = 0; l < complete.size(); ++l) {
+    if (completes_[l]) complete[l] = parts_.places_[l].traits->parameters;
+  }
+  return complete;
+}
+
 std::vector<float> Network::InitialWeights(uint64_t seed) const {
   std::vector<float> weights(parts_.layout_.count());
   Random random(seed, /*stream=*/4);
@@ -138,17 +146,17 @@ LayerPass Network::PassOf(size_t l, const ModelState& state, const Batch& batch,
   return pass;
 }
 
-absl::StatusOr<Span> Network::Outputs(const ModelState& state, const Batch& batch, Activations& activations,
-                                      Stream& stream) {
+absl::StatusOr<Span> Network::ForwardUnit(LayerRange unit, const ModelState& state, const Batch& batch,
+                                          Activations& activations, Stream& stream) {
   PSRING_CHECK(batch.size <= activations.max_batch);
   if (batch.size == 0) return Span{};  // a rank's share of a short last batch may be empty
-  for (size_t i = 0; i < parts_.samples_.inputs.size(); ++i) {
+  for (size_t i = 0; unit.first == 0 && i < parts_.samples_.inputs.size(); ++i) {
     if (activations.values[i].data == nullptr) continue;
     const size_t count = static_cast<size_t>(batch.size) * ElementsOf(static_cast<int>(i));
     ops_.Convert(ConstSpan(batch.inputs[i], count), activations.values[i].Slice(0, count), stream);
   }
   Span y;
-  for (size_t l = 0; l < parts_.layers_.size(); ++l) {
+  for (size_t l = unit.first; l < unit.end; ++l) {
     const LayerPass pass = PassOf(l, state, batch, activations, stream);
     PSRING_RETURN_IF_ERROR(parts_.layers_[l]->Forward(pass));
     y = pass.y;
@@ -156,49 +164,47 @@ absl::StatusOr<Span> Network::Outputs(const ModelState& state, const Batch& batc
   return y;
 }
 
-absl::Status Network::Forward(const ModelState& state, const Batch& batch, Activations& activations,
-                              BatchScore* score, Stream& stream) {
-  PSRING_ASSIGN_OR_RETURN(const Span outputs, Outputs(state, batch, activations, stream));
+absl::Status Network::Loss(const Batch& batch, Activations& activations, BatchScore* score, Stream& stream) {
   if (batch.size == 0) return absl::OkStatus();
+  const int last = parts_.places_.back().output;
+  const Span outputs = activations.values[static_cast<size_t>(last)].Slice(
+      0, static_cast<size_t>(batch.size) * ElementsOf(last));
   ops_.families().loss->SoftmaxCrossEntropy(batch.size * parts_.samples_.labels, parts_.samples_.classes,
                                             outputs, batch.labels, outputs, &score->loss_sum, &score->correct,
                                             stream);
   return absl::OkStatus();
 }
 
-absl::Status Network::Recompute(const Unit& unit, const ModelState& state, const Batch& batch,
+absl::Status Network::Recompute(size_t l, const ModelState& state, const Batch& batch,
                                 Activations& activations, Stream& stream) const {
-  for (size_t l = unit.first; l + 1 < unit.end; ++l) {
-    LayerPass pass = PassOf(l, state, batch, activations, stream);
-    pass.mode = PassMode::kRecompute;
-    PSRING_RETURN_IF_ERROR(parts_.layers_[l]->Forward(pass));
+  // What forward computed of the last unit is still in the units' shared memory.
+  for (size_t u = 0; u + 1 < parts_.units_.size(); ++u) {
+    if (parts_.units_[u].end != l + 1) continue;
+    for (size_t inner = parts_.units_[u].first; inner < l; ++inner) {
+      LayerPass pass = PassOf(inner, state, batch, activations, stream);
+      pass.mode = PassMode::kRecompute;
+      PSRING_RETURN_IF_ERROR(parts_.layers_[inner]->Forward(pass));
+    }
   }
   return absl::OkStatus();
 }
 
-absl::Status Network::Backward(const ModelState& state, const Batch& batch, Activations& activations,
-                               Span gradient, Stream& stream, const GradientReady& ready) {
-  if (batch.size == 0) {
-    stream.Zero(gradient.data, gradient.bytes());
-    ready({0, gradient.count});
-    return absl::OkStatus();
-  }
-  const std::vector<Unit>& units = parts_.units_;
-  size_t unit = units.size();  // units before it are still to come
-  for (size_t l = parts_.layers_.size(); l-- > 0;) {
-    if (unit > 0 && l + 1 == units[unit - 1].end) {
-      --unit;
-      // What forward computed of the last unit is still in the units' shared memory.
-      if (activations.keep == Keep::kUnitInputs && unit + 1 < units.size()) {
-        PSRING_RETURN_IF_ERROR(Recompute(units[unit], state, batch, activations, stream));
-      }
-    }
+absl::Status Network::BackwardUnit(LayerRange unit, const ModelState& state, const Batch& batch,
+                                   Activations& activations, Span gradient, Stream& stream) {
+  for (size_t l = unit.end; l-- > unit.first;) {
     const ReadyRange own = parts_.places_[l].traits->parameters;
+    const Span part = gradient.Slice(own.first, own.count);
+    if (batch.size == 0) {
+      if (completes_[l]) stream.Zero(part.data, part.bytes());
+      continue;
+    }
+    if (activations.keep == Keep::kUnitInputs) {
+      PSRING_RETURN_IF_ERROR(Recompute(l, state, batch, activations, stream));
+    }
     LayerPass pass = PassOf(l, state, batch, activations, stream);
-    pass.gradient = gradient.Slice(own.first, own.count);
+    pass.gradient = part;
     PSRING_RETURN_IF_ERROR(parts_.layers_[l]->BackwardInput(pass));
     PSRING_RETURN_IF_ERROR(parts_.layers_[l]->BackwardWeight(pass));
-    if (completes_[l]) ready(own);
   }
   return absl::OkStatus();
 }

@@ -42,14 +42,15 @@ class Network : public Model {
   };
 
   const ParameterLayout& parameters() const override { return parts_.layout_; }
+  size_t layers() const override { return parts_.layers_.size(); }
+  std::vector<ReadyRange> CompleteAfterLayers() const override;
   std::vector<float> InitialWeights(uint64_t seed) const override;
   absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const override;
-  absl::Status Forward(const ModelState& state, const Batch& batch, Activations& activations,
-                       BatchScore* score, Stream& stream) override;
-  absl::StatusOr<Span> Outputs(const ModelState& state, const Batch& batch, Activations& activations,
-                               Stream& stream) override;
-  absl::Status Backward(const ModelState& state, const Batch& batch, Activations& activations, Span gradient,
-                        Stream& stream, const GradientReady& ready) override;
+  absl::StatusOr<Span> ForwardUnit(LayerRange unit, const ModelState& state, const Batch& batch,
+                                   Activations& activations, Stream& stream) override;
+  absl::Status Loss(const Batch& batch, Activations& activations, BatchScore* score, Stream& stream) override;
+  absl::Status BackwardUnit(LayerRange unit, const ModelState& state, const Batch& batch,
+                            Activations& activations, Span gradient, Stream& stream) override;
 
  private:
   Network(Builder parts, Ops& ops);
@@ -58,9 +59,9 @@ class Network : public Model {
   LayerPass PassOf(size_t l, const ModelState& state, const Batch& batch, Activations& activations,
                    Stream& stream) const;
   size_t ElementsOf(int value) const;
-  // What forward did not keep of a unit.
-  absl::Status Recompute(const Unit& unit, const ModelState& state, const Batch& batch,
-                         Activations& activations, Stream& stream) const;
+  // Before backward of layer `l`: what forward did not keep of the unit that ends with it, if one does.
+  absl::Status Recompute(size_t l, const ModelState& state, const Batch& batch, Activations& activations,
+                         Stream& stream) const;
 
   const Builder parts_;
   Ops& ops_;

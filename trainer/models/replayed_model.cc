@@ -84,53 +84,61 @@ class ReplayedModel : public Model {
 
   const ParameterLayout& parameters() const override { return layout_; }
 
+  // Tensor i of the workload belongs to layer tensors - i; layer 0 is what follows the last tensor.
+  size_t layers() const override { return 1 + place_.size(); }
+  std::vector<ReadyRange> CompleteAfterLayers() const override {
+    std::vector<ReadyRange> complete(layers());
+    for (size_t l = 1; l < layers(); ++l) complete[l] = {TensorOf(l).first, TensorOf(l).count};
+    return complete;
+  }
+
   std::vector<float> InitialWeights(uint64_t) const override { return std::vector<float>(layout_.count()); }
 
   absl::StatusOr<Activations> NewActivations(int max_batch, Keep, Device&) const override {
     return Activations{.max_batch = max_batch};
   }
 
-  absl::Status Forward(const ModelState& state, const Batch& batch, Activations& activations, BatchScore*,
-                       Stream& stream) override {
-    return Outputs(state, batch, activations, stream).status();
-  }
-
-  absl::StatusOr<Span> Outputs(const ModelState&, const Batch&, Activations&, Stream& stream) override {
-    stream.Run([this] {
+  // Layers share the time of forward evenly.
+  absl::StatusOr<Span> ForwardUnit(LayerRange unit, const ModelState&, const Batch&, Activations&,
+                                   Stream& stream) override {
+    const double share = static_cast<double>(unit.end) / static_cast<double>(layers());
+    stream.Run([this, begins = unit.first == 0, until_ms = workload_.forward_ms * share] {
       // The kernel's default timer slack adds up to 50 us to every wait.
       prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
-      SleepUntil(MonotonicNanos() + Nanos(workload_.forward_ms));
+      if (begins) begin_ns_ = MonotonicNanos();
+      SleepUntil(begin_ns_ + Nanos(until_ms));
       return absl::OkStatus();
     });
     return Span{};
   }
 
-  absl::Status Backward(const ModelState&, const Batch& batch, Activations&, Span gradient, Stream& stream,
-                        const GradientReady& ready) override {
-    const int64_t begin = MonotonicNanos();
+  absl::Status Loss(const Batch&, Activations&, BatchScore*, Stream&) override { return absl::OkStatus(); }
+
+  absl::Status BackwardUnit(LayerRange unit, const ModelState&, const Batch& batch, Activations&,
+                            Span gradient, Stream& stream) override {
     samples_ = static_cast<float>(batch.size);
-    const std::vector<Tensor>& tensors = layout_.tensors();
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      const Tensor& tensor = tensors[static_cast<size_t>(place_[i])];
-      stream.Run([this, i, begin] {
-        SleepUntil(begin + Nanos(workload_.tensors[i].ready_ms));
+    for (size_t l = unit.end; l-- > unit.first;) {
+      const double until_ms = l == 0 ? workload_.backward_ms : workload_.tensors[layers() - 1 - l].ready_ms;
+      stream.Run([this, begins = l + 1 == layers(), until_ms] {
+        if (begins) begin_ns_ = MonotonicNanos();
+        SleepUntil(begin_ns_ + Nanos(until_ms));
         return absl::OkStatus();
       });
-      stream.Copy(gradient.floats() + tensor.first, &samples_, sizeof(samples_));
-      ready({tensor.first, tensor.count});
+      if (l > 0) stream.Copy(gradient.floats() + TensorOf(l).first, &samples_, sizeof(samples_));
     }
-    stream.Run([this, begin] {
-      SleepUntil(begin + Nanos(workload_.backward_ms));
-      return absl::OkStatus();
-    });
     return absl::OkStatus();
   }
 
  private:
+  const Tensor& TensorOf(size_t layer) const {
+    return layout_.tensors()[static_cast<size_t>(place_[place_.size() - layer])];
+  }
+
   const Workload workload_;
   std::vector<int> place_;  // of the workload's tensors in the layout
   const ParameterLayout layout_;
-  float samples_ = 0;  // in the batch
+  float samples_ = 0;     // in the batch
+  int64_t begin_ns_ = 0;  // of forward or backward, in stream order
 };
 
 }  // namespace

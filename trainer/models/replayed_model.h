@@ -25,8 +25,8 @@ inline Keep KeepOf(const TrainingOptions& options) {
 // The training data, without those held out by --validation; a recording gets samples without content.
 absl::StatusOr<DataSplits> DataOf(const TrainingOptions& options);
 
-// Forward waits for forward_ms. Backward writes one value of each tensor, reports the tensor at its time, and
-// ends after backward_ms. Times are absolute, so that delays do not add up. The rest of the gradient, the
+// Forward waits for forward_ms. Backward writes one value of each tensor at its time, and ends after
+// backward_ms. Times are absolute, so that delays do not add up. The rest of the gradient, the
 // initial weights and the loss are 0.
 std::unique_ptr<Model> MakeReplayedModel(const Workload& workload);
 

@@ -286,7 +286,10 @@ class Checker {
         }
       }
       if (!has_backward_) continue;
-      if (!stage.reduced.contains(0)) return fails("does not reduce all of its gradient");
+      const int first = s < static_cast<int>(program_.weightless.size()) ? program_.weightless[s] : 0;
+      if (stage.reduced.empty() ? first < stage.units : stage.reduced.begin()->first != first) {
+        return fails("does not reduce all of its gradient");
+      }
       if (stage.updated.size() != stage.reduced.size()) return fails("does not update all of its weights");
     }
     if (norms_ != 0 && norms_ != program_.ranks) {

@@ -159,9 +159,9 @@ absl::Status CheckCut(const StepProgram& compute, const ModelCut& cut) {
     const std::vector<int>& ends = cut.bucket_ends[stage];
     const bool decreasing = std::is_sorted(ends.rbegin(), ends.rend()) &&
                             std::adjacent_find(ends.begin(), ends.end()) == ends.end();
-    if (ends.empty() || ends.back() != 0 || ends.front() >= cut.units[stage] || !decreasing) {
+    if (!decreasing || (!ends.empty() && (ends.back() < 0 || ends.front() >= cut.units[stage]))) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the buckets of stage ", stage, " do not cover its ", cut.units[stage], " units"));
+          absl::StrCat("the buckets of stage ", stage, " do not fit its ", cut.units[stage], " units"));
     }
   }
   for (const auto& [stage, unit] : cut.tied) {
@@ -182,6 +182,10 @@ absl::StatusOr<StepProgram> LowerProgram(const StepProgram& compute, const Model
                                          const LowerOptions& options) {
   PSRING_RETURN_IF_ERROR(CheckCut(compute, cut));
   StepProgram lowered = compute;
+  for (size_t stage = 0; stage < cut.units.size(); ++stage) {
+    const std::vector<int>& ends = cut.bucket_ends[stage];
+    lowered.weightless.push_back(ends.empty() ? cut.units[stage] : ends.back());
+  }
   for (int rank = 0; rank < compute.ranks; ++rank) {
     lowered.actions[rank] = RankLowering(compute, rank, cut, options).Lower();
   }

@@ -13,7 +13,8 @@ namespace psring {
 // The units of every stage, from the model.
 struct ModelCut {
   std::vector<int> units;  // by stage, at least 1
-  // By stage: the units with which backward completes a bucket; decreasing, the last is 0.
+  // By stage: the units with which backward completes a bucket; decreasing. Units before the last have no
+  // weights; empty: no unit has.
   std::vector<std::vector<int>> bucket_ends;
   std::vector<std::pair<int, int>> tied;  // stage and unit of those that share a tensor; empty: none do
 

@@ -45,6 +45,7 @@ struct StepProgram {
   int ranks = 1, micro_batches = 1;
   std::vector<int> rank_of;                      // by stage
   std::vector<std::vector<StepAction>> actions;  // by rank
+  std::vector<int> weightless = {};              // by stage: its first units, which have no weights; empty: 0
 
   int stages() const { return static_cast<int>(rank_of.size()); }
   // Whether the stages exchange activations by messages.

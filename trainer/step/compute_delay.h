@@ -23,7 +23,7 @@ class ComputeDelay {
   void Begin(int64_t step);
 
   // After some computing: sleeps until it has taken `factor` times the processor's time. A sleep that took
-  // too long shortens the step's next one. So every layer, and its bucket, is delayed in proportion.
+  // too long shortens the step's next one. So every unit, and its buckets, are delayed in proportion.
   void Prolong();
 
   // The time since the last call does not count as computing.

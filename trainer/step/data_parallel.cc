@@ -89,8 +89,8 @@ ModelState DataParallel::StateOf(const Replica& replica, const ModelState& all) 
   return own;
 }
 
-absl::StatusOr<Span> DataParallel::Outputs(const ModelState& state, const Batch& batch,
-                                           Activations& activations, Stream& stream) {
+absl::StatusOr<Span> DataParallel::ForwardUnit(LayerRange /*unit*/, const ModelState& state,
+                                               const Batch& batch, Activations& activations, Stream& stream) {
   PSRING_CHECK(batch.size <= activations.max_batch);
   Charge(nullptr, stream);
   for (size_t r = 0; r < replicas_.size(); ++r) {
@@ -134,9 +134,9 @@ absl::StatusOr<Span> DataParallel::Outputs(const ModelState& state, const Batch&
   return activations.values[0].Slice(0, size_t(batch.size) * OutputElements());
 }
 
-absl::Status DataParallel::Forward(const ModelState& state, const Batch& batch, Activations& activations,
-                                   BatchScore* score, Stream& stream) {
-  PSRING_ASSIGN_OR_RETURN(const Span outputs, Outputs(state, batch, activations, stream));
+absl::Status DataParallel::Loss(const Batch& batch, Activations& activations, BatchScore* score,
+                                Stream& stream) {
+  const Span outputs = activations.values[0].Slice(0, size_t(batch.size) * OutputElements());
   if (replicas_[0].outputs.count > 0) {
     ops_.families().loss->SoftmaxCrossEntropy(batch.size * options_.samples.labels, options_.samples.classes,
                                               outputs, batch.labels, outputs, &score->loss_sum,
@@ -146,8 +146,8 @@ absl::Status DataParallel::Forward(const ModelState& state, const Batch& batch, 
   return absl::OkStatus();
 }
 
-absl::Status DataParallel::Backward(const ModelState& state, const Batch& batch, Activations& activations,
-                                    Span gradient, Stream& stream, const GradientReady& ready) {
+absl::Status DataParallel::BackwardUnit(LayerRange /*unit*/, const ModelState& state, const Batch& batch,
+                                        Activations& activations, Span gradient, Stream& stream) {
   Charge(nullptr, stream);
   for (size_t r = 0; r < replicas_.size(); ++r) {
     const Span own = replicas_[r].outputs;
@@ -158,8 +158,7 @@ absl::Status DataParallel::Backward(const ModelState& state, const Batch& batch,
   Charge(&figures_.output_gradients_ms, stream);
   PSRING_RETURN_IF_ERROR(OnAll(stream, [&](Replica& replica, Stream& own) {
     return replica.parts.model->Backward(StateOf(replica, state), replica.batch, OwnOf(replica, activations),
-                                         replica.lane == nullptr ? gradient : replica.gradient.span(), own,
-                                         [](ReadyRange) {});
+                                         replica.lane == nullptr ? gradient : replica.gradient.span(), own);
   }));
   Charge(&figures_.compute_ms, stream);
   for (size_t r = 1; r < replicas_.size(); ++r) {
@@ -167,7 +166,6 @@ absl::Status DataParallel::Backward(const ModelState& state, const Batch& batch,
     figures_.gradients_bytes += gradient.bytes();
   }
   Charge(&figures_.gradients_ms, stream);
-  ready({0, gradient.count});
   return absl::OkStatus();
 }
 

@@ -45,17 +45,19 @@ class DataParallel : public Model {
       const std::function<absl::StatusOr<Parts>()>& make);
 
   const ParameterLayout& parameters() const override { return replicas_[0].parts.model->parameters(); }
+  // The gradients of all replicas are added at the end.
+  size_t layers() const override { return 1; }
+  std::vector<ReadyRange> CompleteAfterLayers() const override { return {{0, parameters().count()}}; }
   std::vector<float> InitialWeights(uint64_t seed) const override {
     return replicas_[0].parts.model->InitialWeights(seed);
   }
   // values[0] has all outputs, and their gradients.
   absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const override;
-  absl::Status Forward(const ModelState& state, const Batch& batch, Activations& activations,
-                       BatchScore* score, Stream& stream) override;
-  absl::StatusOr<Span> Outputs(const ModelState& state, const Batch& batch, Activations& activations,
-                               Stream& stream) override;
-  absl::Status Backward(const ModelState& state, const Batch& batch, Activations& activations, Span gradient,
-                        Stream& stream, const GradientReady& ready) override;
+  absl::StatusOr<Span> ForwardUnit(LayerRange unit, const ModelState& state, const Batch& batch,
+                                   Activations& activations, Stream& stream) override;
+  absl::Status Loss(const Batch& batch, Activations& activations, BatchScore* score, Stream& stream) override;
+  absl::Status BackwardUnit(LayerRange unit, const ModelState& state, const Batch& batch,
+                            Activations& activations, Span gradient, Stream& stream) override;
 
   // Bytes and times since the last call. After Synchronize.
   DataParallelFigures Take();
@@ -66,7 +68,7 @@ class DataParallel : public Model {
     std::unique_ptr<Stream> lane;  // null for replica 0, which uses the caller's
     Buffer weights, gradient;
     std::vector<Buffer> inputs;
-    Batch batch;    // of the last Outputs
+    Batch batch;    // of the last forward
     int first = 0;  // its first sample in the entire batch
     Span outputs;
     absl::Status status;  // of its last work

@@ -34,7 +34,8 @@ absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const Mo
   const size_t tables = on_rank.has_tables ? model.parameters().table_elements() : 0;
   need.parameters = (copies * parameters + tables) * sizeof(float);
   if (on_rank.optimizer != nullptr) {
-    PSRING_RETURN_IF_ERROR(Optimizer::Create(*on_rank.optimizer, state, parameters + tables).status());
+    const size_t shards = static_cast<size_t>(on_rank.shards), own = (parameters + shards - 1) / shards;
+    PSRING_RETURN_IF_ERROR(Optimizer::Create(*on_rank.optimizer, state, own + tables).status());
   }
   need.optimizer = state.bytes();
   return need;

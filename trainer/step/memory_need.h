@@ -28,6 +28,7 @@ struct MemoryNeed {
 struct StateOnRank {
   const OptimizerConfig* optimizer = nullptr;  // null: its state is on a server
   bool has_tables = true;                      // if the model has any
+  int shards = 1;                              // of the optimizer's state, except that of tables
 };
 
 // For a rank that trains `model` on `device`.

@@ -22,6 +22,7 @@ Training::~Training() {
   row_strategy_.reset();
   strategy_ = {};
   compute_.reset();
+  if (registers_weights()) worker_.registered->push_back(std::move(sent_weights()));
   // The server may have them open until the client is destroyed.
   if (worker_.registered == nullptr || worker_.client == nullptr) return;
   if (worker_.device.gpu() < 0 || worker_.client->status().payload != "cuda_ipc") return;
@@ -89,7 +90,6 @@ absl::StatusOr<int64_t> Training::Start() {
   PSRING_RETURN_IF_ERROR(StartTables());
   loaded_ = {};
   residual_ = {};
-  if (!resume_.ready_order.empty()) PSRING_RETURN_IF_ERROR(RebuildBuckets(resume_.ready_order));
   return first;
 }
 
@@ -139,7 +139,7 @@ absl::StatusOr<bool> Training::AwaitBarrier() {
   return false;
 }
 
-// Draws samples, computes their gradient, synchronizes and updates.
+// Draws samples, pulls their rows, runs the program, and finishes what it has begun: sums and updates.
 absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   PSRING_RETURN_IF_ERROR(KeepBuffers(step));
   const int64_t begin_ns = worker_.trace.Now();
@@ -150,11 +150,11 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
                       .machine_samples = drawn.machine_samples,
                       .global_samples = drawn.global_samples,
                       .global_samples_before = clock_->samples(),
-                      .is_repeated = gradient_pass_->Repeats(drawn.batches.size(), drawn.global_samples)};
+                      .is_repeated = executor_->Repeats(drawn.global_samples)};
 
   PSRING_RETURN_IF_ERROR(PullRows(step, drawn));
   PSRING_RETURN_IF_ERROR(strategy_.sync->BeginStep(info));
-  PSRING_RETURN_IF_ERROR(gradient_pass_->Compute(worker_.data.train, drawn, info, step + sample_shift_));
+  PSRING_RETURN_IF_ERROR(executor_->Run(worker_.data.train, drawn, info, step + sample_shift_));
   PSRING_RETURN_IF_ERROR(PrefetchNext());  // FinishStep waits for the GPU
   PSRING_RETURN_IF_ERROR(PushRows(info));
   PSRING_ASSIGN_OR_RETURN(StepReport report, strategy_.sync->FinishStep());
@@ -198,10 +198,6 @@ absl::Status Training::Finish(int64_t step, int64_t done_before, StepRecord reco
     return AtStep(step, absl::OutOfRangeError("training diverged: the loss is not finite; a lower --lr or "
                                               "--momentum may help"));
   }
-  if (!has_rebuilt_) {
-    const std::vector<int> order = TensorsInOrder(model_->parameters(), gradient_pass_->order());
-    if (absl::Status rebuilt = RebuildBuckets(order); !rebuilt.ok()) return AtStep(step, rebuilt);
-  }
   if (options_.check_replicas) {
     PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());
     record.weights_hash = HashBytes(weights.data, weights.bytes());
@@ -217,22 +213,6 @@ absl::Status Training::Finish(int64_t step, int64_t done_before, StepRecord reco
   worker_.on_step(record);
   worker_.on_progress(done, plan_.total_steps(), record.loss);
   return worker_.objection();
-}
-
-// `order`: in which backward made gradients ready in the first step, of this run or the resumed one.
-absl::Status Training::RebuildBuckets(std::vector<int> order) {
-  has_rebuilt_ = true;
-  const ParameterLayout& layout = model_->parameters();
-  result_.ddp.has_rebuilt_buckets = strategy_.order != nullptr;
-  if (strategy_.order != nullptr) PSRING_RETURN_IF_ERROR(strategy_.order->Agree(order));
-  for (const int tensor : order) {
-    result_.ddp.ready_order.push_back(layout.tensors()[static_cast<size_t>(tensor)].name);
-  }
-  if (strategy_.order == nullptr) return absl::OkStatus();
-  buckets_ = PlanBuckets(layout, order, BucketSizesOf(options_));
-  result_.ddp.rebuilt_bucket_bytes = BytesOf(buckets_);
-  strategy_.order->Rebuild(buckets_);
-  return absl::OkStatus();
 }
 
 // Steps from `step` on are repeated and count once.

@@ -16,7 +16,7 @@
 #include "trainer/step/compute_delay.h"
 #include "trainer/step/data_parallel.h"
 #include "trainer/step/evaluation.h"
-#include "trainer/step/gradient_pass.h"
+#include "trainer/step/executor.h"
 #include "trainer/step/loss_history.h"
 #include "trainer/step/train_loop.h"
 #include "trainer/step/training_clock.h"
@@ -42,7 +42,14 @@ class Training {
   absl::Status MakeReplicas(const ModelRow& row, Precision precision, int max_batch);
   absl::Status Allocate(int max_batch);
   absl::Status AllocateGradient(size_t bytes);
-  absl::Status PlanBucketsByTrial();
+  absl::Status Register(const Buffer& memory);
+  bool group_shares() const { return worker_.group != nullptr && worker_.registered != nullptr; }
+  // If the group sends weights: it gets the memory in which it sees them.
+  bool registers_weights() const { return group_shares() && strategy_row_.shards_updates; }
+  Buffer& sent_weights() {
+    return host_weights_.data() != nullptr && !worker_.group->info().on_gpu ? host_weights_ : weights_;
+  }
+  void PlanBucketsByReadiness();
   absl::Status MakeStrategy();
   std::string OnGpu(const Buffer& memory) const;
   const std::vector<Bucket>& pushed_buckets() const { return counting_.empty() ? buckets_ : counting_; }
@@ -75,7 +82,6 @@ class Training {
   absl::Status PrefetchNext();
   absl::Status Advance(int64_t step, const StepReport& report);
   absl::Status Finish(int64_t step, int64_t done_before, StepRecord record);
-  absl::Status RebuildBuckets(std::vector<int> order);
   void RemoveRecordsFrom(int64_t step);
 
   // training_checkpoints.cc
@@ -99,6 +105,7 @@ class Training {
   absl::StatusOr<TrainingCheckpoint> ReadState(bool& is_of_step);
   absl::Status SaveCheckpoint(const Moment& moment);
   absl::Status CheckpointIfDue(int64_t before);
+  absl::Status StopTogether(const Moment& end, bool saves);
   absl::Status LastCheckpoint();
 
   // training_records.cc
@@ -142,11 +149,10 @@ class Training {
   std::unique_ptr<RowStrategy> row_strategy_;
   std::optional<TouchedRows> rows_, evaluated_rows_;
   std::optional<ComputeDelay> delay_;
-  std::unique_ptr<GradientPass> gradient_pass_;
+  std::unique_ptr<Executor> executor_;
   std::optional<DistributedSampler> sampler_;
   std::optional<TrainingClock> clock_;
   bool is_measuring_ = false;  // passed the barrier before the first measured step
-  bool has_rebuilt_ = false;   // bucket order is final
 
   ResumePlan resume_;
   TrainingCheckpoint loaded_;    // until Start

@@ -32,7 +32,7 @@ absl::Status Training::PlanResumption() {
   }
   sequence_ = std::max(from.sequence, worker_.resume->sequence);
   resume_ = PlanResume(from, PositionAt(0, 0), sampler_->steps_per_epoch(), worker_.resume->has_optimizer,
-                       residuals, model_->parameters());
+                       residuals);
   updates_.optimizer.earlier_updates = resume_.earlier_updates;
   clock_->ResumeAt(resume_.step, resume_.samples, resume_.beyond);
   if (!resume_.worker_steps.empty()) {
@@ -95,6 +95,7 @@ absl::Status Training::SettleRows() {
 
 // On all ranks except 0. An asynchronous worker waits until rank 0 has the weights that its updates led to.
 absl::Status Training::PublishPart(const Moment& moment) {
+  if (strategy_.sharded != nullptr) PSRING_RETURN_IF_ERROR(strategy_.sharded->SendState());
   if (worker_.parts == nullptr) return absl::OkStatus();
   PSRING_RETURN_IF_ERROR(SettleRows());
   PSRING_RETURN_IF_ERROR(worker_.parts->Leave(moment.name, OwnPart(moment.next)));
@@ -221,7 +222,10 @@ absl::Status Training::SaveCheckpoint(const Moment& moment) {
 absl::Status Training::CheckpointIfDue(int64_t before) {
   if (options_.checkpoint_dir.empty()) return absl::OkStatus();
   const int64_t every = options_.checkpoint_every, done = clock_->checkpoint_step(), next = clock_->next();
-  const bool stops = worker_.stops();
+  bool stops = worker_.stops();
+  if (strategy_.sharded != nullptr) {
+    PSRING_ASSIGN_OR_RETURN(stops, strategy_.sharded->Rank0Stops(stops));
+  }
   const bool due = every > 0 && done / every > before / every && done < plan_.total_steps();
   if (due) {
     const Moment moment{.name = absl::StrCat("step", done / every * every), .step = done, .next = next};
@@ -229,6 +233,7 @@ absl::Status Training::CheckpointIfDue(int64_t before) {
     if (checkpoints_.barrier) PSRING_RETURN_IF_ERROR(worker_.barrier());
   }
   if (!stops) return absl::OkStatus();
+  if (strategy_.sharded != nullptr) return StopTogether({.name = kEnd, .step = done, .next = next}, !due);
   const Moment end{.name = kEnd, .step = done, .next = next, .stops = true};
   if (worker_.rank == 0) {
     if (saved_step_ != done) PSRING_RETURN_IF_ERROR(SaveCheckpoint(end));
@@ -241,6 +246,17 @@ absl::Status Training::CheckpointIfDue(int64_t before) {
   if (worker_.parts != nullptr) PSRING_RETURN_IF_ERROR(worker_.parts->Leave(kEnd, OwnPart(next)));
   PSRING_RETURN_IF_ERROR(strategy_.sync->Collect(weights_.span()));
   return absl::CancelledError("stopped by a signal");
+}
+
+// All ranks of a strategy whose state is sharded, after the same step. `saves`: they have not saved it yet.
+absl::Status Training::StopTogether(const Moment& end, bool saves) {
+  if (saves) {
+    PSRING_RETURN_IF_ERROR(worker_.rank == 0 ? SaveCheckpoint(end) : PublishPart(end));
+    (void)worker_.barrier();  // a rank that ends earlier does not matter any more
+  }
+  return absl::CancelledError(absl::StrCat(worker_.rank == 0 ? "" : "rank 0 was ",
+                                           "stopped by a signal after writing a checkpoint of step ",
+                                           end.step));
 }
 
 // After the last step of all workers.

@@ -22,12 +22,13 @@ double StateMb(const OptimizerConfig& optimizer, size_t parameters) {
 StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t begin_ns, int64_t end_ns) {
   int64_t forward_ns = 0, backward_ns = 0;
   std::pair<int64_t, int64_t> last_backward;  // during which buckets are sent
-  for (const GradientPass::Stamps& stamps : gradient_pass_->stamps()) {
-    AddSpan(SpanKind::kForward, info.step, stamps.forward_ns, stamps.backward_ns);
-    AddSpan(SpanKind::kBackward, info.step, stamps.backward_ns, stamps.end_ns);
-    forward_ns += stamps.backward_ns - stamps.forward_ns;
-    backward_ns += stamps.end_ns - stamps.backward_ns;
-    last_backward = {stamps.backward_ns, stamps.end_ns};
+  for (size_t batch = 0; batch < executor_->batches(); ++batch) {
+    const Executor::BatchTimes times = executor_->TimesOf(batch);
+    AddSpan(SpanKind::kForward, info.step, times.forward_ns, times.backward_ns);
+    AddSpan(SpanKind::kBackward, info.step, times.backward_ns, times.end_ns);
+    forward_ns += times.backward_ns - times.forward_ns;
+    backward_ns += times.end_ns - times.backward_ns;
+    last_backward = {times.backward_ns, times.end_ns};
   }
   const int64_t computed_ns = last_backward.second;
   const auto [rows_begin_ns, rows_end_ns] = report.rows;

@@ -64,20 +64,20 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
         "this device is ",
         worker.device.name()));
   }
-  PSRING_ASSIGN_OR_RETURN(t.gradient_pass_, GradientPass::Create(options, {.device = worker.device,
-                                                                           .compute = *t.compute_,
-                                                                           .ops = *t.ops_,
-                                                                           .model = *t.model_,
-                                                                           .activations = t.activations_,
-                                                                           .batches = *t.batches_,
-                                                                           .delay = *t.delay_,
-                                                                           .strategy = t.strategy_,
-                                                                           .buckets = t.buckets_,
-                                                                           .weights = t.weights_.span(),
-                                                                           .gradient = t.gradient_.device,
-                                                                           .buffers = t.buffers_.span(),
-                                                                           .statistics = t.statistics(),
-                                                                           .rows = t.rows()}));
+  PSRING_ASSIGN_OR_RETURN(t.executor_, Executor::Create(options, {.device = worker.device,
+                                                                  .compute = *t.compute_,
+                                                                  .ops = *t.ops_,
+                                                                  .model = *t.model_,
+                                                                  .activations = t.activations_,
+                                                                  .batches = *t.batches_,
+                                                                  .delay = *t.delay_,
+                                                                  .strategy = t.strategy_,
+                                                                  .buckets = t.buckets_,
+                                                                  .weights = t.weights_.span(),
+                                                                  .gradient = t.gradient_.device,
+                                                                  .buffers = t.buffers_.span(),
+                                                                  .statistics = t.statistics(),
+                                                                  .rows = t.rows()}));
   return training;
 }
 
@@ -104,7 +104,8 @@ absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
       const MemoryNeed need,
       MemoryNeedOf(options_, model, worker_.data.train.spec(), max_batch,
                    {.optimizer = strategy_row_.has_parameters_on_servers() ? nullptr : &updates_.optimizer,
-                    .has_tables = !strategy_row_.uses_servers},
+                    .has_tables = !strategy_row_.uses_servers,
+                    .shards = strategy_row_.shards_updates ? worker_.world_size : 1},
                    worker_.device));
   if (need.recomputes && worker_.rank == 0) worker_.on_note(RecomputeNote(need, max_batch));
   const std::optional<Device::Memory> memory = worker_.device.memory();
@@ -142,47 +143,39 @@ absl::Status Training::MakeReplicas(const ModelRow& row, Precision precision, in
 absl::Status Training::Allocate(int max_batch) {
   Device& device = worker_.device;
   const size_t bytes = model_->parameters().count() * sizeof(float);
-  PSRING_ASSIGN_OR_RETURN(weights_, server_shares_ ? device.AllocateShared(bytes) : device.Allocate(bytes));
+  const bool shares_weights = server_shares_ || registers_weights();
+  PSRING_ASSIGN_OR_RETURN(weights_, shares_weights ? device.AllocateShared(bytes) : device.Allocate(bytes));
   PSRING_RETURN_IF_ERROR(AllocateGradient(bytes));
   PSRING_RETURN_IF_ERROR(AllocateBuffers());
   if (worker_.group != nullptr && worker_.rank == 0 && !worker_.group->info().through_host.empty()) {
     worker_.on_note(Tr("gradients go through pinned host memory: $0", worker_.group->info().through_host));
   }
   PSRING_ASSIGN_OR_RETURN(host_weights_, AllocateHostSide(device, weights_));
+  if (registers_weights()) PSRING_RETURN_IF_ERROR(Register(sent_weights()));
   PSRING_ASSIGN_OR_RETURN(batches_, BatchMemory::Create(worker_.data.train.spec(), max_batch, device));
   return absl::OkStatus();
 }
 
-// The order in which gradients become ready for one sample. A server keeps a version of each bucket, and
-// several servers divide the buckets, so they are planned once, before this worker joins.
-absl::Status Training::PlanBucketsByTrial() {
-  const std::vector<float> initial = model_->InitialWeights(options_.seed);
-  compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
-  PSRING_ASSIGN_OR_RETURN(const Batch batch, batches_->Load(worker_.data.train, {0}, *compute_));
-  batches_->ClearScore(*compute_);
-  ModelState state{.weights = weights_.span()};
-  TouchedRows rows(model_->parameters(), worker_.data.train.spec());
-  if (!model_->parameters().tables().empty()) {
-    PSRING_RETURN_IF_ERROR(rows.Plan(worker_.data.train, {{0}}));
-    rows.ReadZeros();
-    state.rows = &rows;
-    state.lookups = &rows.batch(0);
-  }
-  PSRING_RETURN_IF_ERROR(model_->Forward(state, batch, activations_, batches_->score(), *compute_));
-  std::vector<ReadyRange> order;
-  PSRING_RETURN_IF_ERROR(model_->Backward(state, batch, activations_, gradient_.device, *compute_,
-                                          [&](ReadyRange range) { order.push_back(range); }));
-  PSRING_RETURN_IF_ERROR(compute_->Synchronize());
+// In the order in which backward completes gradients. DDP reports two plans, of which this is the second: it
+// first plans buckets in the declared order.
+void Training::PlanBucketsByReadiness() {
   const ParameterLayout& layout = model_->parameters();
-  buckets_ = PlanBuckets(layout, TensorsInOrder(layout, order), BucketSizesOf(options_));
-  return absl::OkStatus();
+  const std::vector<int> order = TensorsByReadiness(*model_);
+  const BucketSizes sizes = BucketSizesOf(options_);
+  buckets_ = PlanBuckets(layout, order, sizes);
+  if (buckets_.empty() && strategy_row_.counts_pushes()) counting_ = {CountingBucket()};
+  DdpFigures& ddp = result_.ddp;
+  for (const int tensor : order) {
+    ddp.ready_order.push_back(layout.tensors()[static_cast<size_t>(tensor)].name);
+  }
+  ddp.bucket_bytes = BytesOf(pushed_buckets());
+  ddp.has_rebuilt_buckets = strategy_row_.uses_group && worker_.world_size > 1;
+  if (!ddp.has_rebuilt_buckets) return;
+  ddp.rebuilt_bucket_bytes = std::exchange(ddp.bucket_bytes, BytesOf(PlanBuckets(layout, sizes)));
 }
 
 absl::Status Training::MakeStrategy() {
-  buckets_ = PlanBuckets(model_->parameters(), BucketSizesOf(options_));
-  if (strategy_row_.has_parameters_on_servers()) PSRING_RETURN_IF_ERROR(PlanBucketsByTrial());
-  if (buckets_.empty() && strategy_row_.counts_pushes()) counting_ = {CountingBucket()};
-  result_.ddp.bucket_bytes = BytesOf(pushed_buckets());
+  PlanBucketsByReadiness();
   PSRING_ASSIGN_OR_RETURN(const DType wire, ParseDType(options_.wire));
   // NCCL advises against recordings by several ranks of one process.
   const bool group_records =
@@ -234,9 +227,9 @@ std::string Training::OnGpu(const Buffer& memory) const {
 
 // The gradient is in memory that the server or the group's ranks on this host can read in place.
 absl::Status Training::AllocateGradient(size_t bytes) {
-  const bool group_shares = worker_.group != nullptr && worker_.registered != nullptr;
-  PSRING_ASSIGN_OR_RETURN(own_gradient_, server_shares_ || group_shares ? worker_.device.AllocateShared(bytes)
-                                                                        : worker_.device.Allocate(bytes));
+  PSRING_ASSIGN_OR_RETURN(own_gradient_, server_shares_ || group_shares()
+                                             ? worker_.device.AllocateShared(bytes)
+                                             : worker_.device.Allocate(bytes));
   const bool through_host = worker_.group != nullptr && !worker_.group->info().on_gpu;
   if (through_host || worker_.client != nullptr) {
     PSRING_ASSIGN_OR_RETURN(host_gradient_, AllocateHostSide(worker_.device, own_gradient_));
@@ -244,10 +237,14 @@ absl::Status Training::AllocateGradient(size_t bytes) {
   const bool has_host_side = host_gradient_.data() != nullptr;
   gradient_ = HostView::Of(own_gradient_, host_gradient_);
   gradient_fd_ = (has_host_side ? host_gradient_ : own_gradient_).shared_fd();
-  if (!group_shares) return absl::OkStatus();
+  if (!group_shares()) return absl::OkStatus();
   worker_.registered->push_back(std::move(has_host_side && through_host ? host_gradient_ : own_gradient_));
-  auto* const memory = dynamic_cast<MemoryRegistration*>(worker_.group);
-  return memory != nullptr ? memory->Register(worker_.registered->back()) : absl::OkStatus();
+  return Register(worker_.registered->back());
+}
+
+absl::Status Training::Register(const Buffer& memory) {
+  auto* const group = dynamic_cast<MemoryRegistration*>(worker_.group);
+  return group != nullptr ? group->Register(memory) : absl::OkStatus();
 }
 
 std::vector<int64_t> Training::BytesOf(const std::vector<Bucket>& buckets) {

@@ -4,11 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/base/parameters.h"
 #include "common/device/device.h"
 #include "trainer/strategies/sync_strategy.h"
 
@@ -23,19 +21,6 @@ class StepRecording {
 
  protected:
   ~StepRecording() = default;
-};
-
-// Buckets may be planned again after the first step. Without it the first plan remains.
-class BucketOrder {
- public:
-  // Every rank calls it. `ready`: tensors by index in the order in which their gradients became ready; on
-  // return rank 0's.
-  virtual absl::Status Agree(std::vector<int>& ready) = 0;
-  // Between two steps, after Agree: the buckets of later GradientReady calls.
-  virtual void Rebuild(std::vector<Bucket> buckets) = 0;
-
- protected:
-  ~BucketOrder() = default;
 };
 
 enum class BarrierPoint { kFirstStep = 0, kFirstMeasuredStep = 1, kEnd = 2 };
@@ -61,13 +46,25 @@ class Residuals {
   ~Residuals() = default;
 };
 
+// Each rank has only a part of the optimizer's state, so that all ranks make a checkpoint together.
+class ShardedState {
+ public:
+  // By every rank except 0, between two steps, while rank 0 is in SyncStrategy::Save: sends this rank's part.
+  virtual absl::Status SendState() = 0;
+  // By every rank after the same step: what rank 0 gives for `stops`.
+  virtual absl::StatusOr<bool> Rank0Stops(bool stops) = 0;
+
+ protected:
+  ~ShardedState() = default;
+};
+
 // A strategy with its capabilities; null: it does not have them.
 struct Strategy {
   std::unique_ptr<SyncStrategy> sync;
   StepRecording* recording = nullptr;
-  BucketOrder* order = nullptr;
   StrategyBarrier* barrier = nullptr;
   Residuals* residuals = nullptr;
+  ShardedState* sharded = nullptr;
 };
 
 }  // namespace psring

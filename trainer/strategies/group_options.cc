@@ -1,6 +1,9 @@
 #include "trainer/strategies/group_options.h"
 
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/text/translate.h"
 
 namespace psring {
@@ -12,8 +15,24 @@ bool HasNccl() { return CheckGroupOptions({.backend = "nccl"}, Collective::kAllR
 
 std::string BackendOf(const StrategyRow& strategy, const TrainingOptions& options, int gpu) {
   if (TakesBackend(strategy) && !options.backend.empty()) return options.backend;
-  const bool is_ring = strategy.name == "ring" && options.tls.empty();
+  const bool is_ring = (strategy.name == "ring" || strategy.shards_updates) && options.tls.empty();
   return is_ring && gpu >= 0 && HasNccl() ? "nccl" : strategy.backend;
+}
+
+// For a strategy that shards_updates.
+absl::Status CheckShards(const std::string& backend) {
+  const auto check = [](const std::string& name) {
+    const absl::Status scatters = CheckGroupOptions({.backend = name}, Collective::kReduceScatter);
+    return scatters.ok() ? CheckGroupOptions({.backend = name}, Collective::kAllGather) : scatters;
+  };
+  const absl::Status status = check(backend);
+  if (status.ok()) return status;
+  std::vector<std::string> others;
+  for (const BackendRow& row : Backends()) {
+    if (check(row.name).ok()) others.emplace_back(row.name);
+  }
+  return absl::Status(status.code(),
+                      absl::StrCat(status.message(), "; choose --backend ", absl::StrJoin(others, " or ")));
 }
 
 }  // namespace
@@ -46,7 +65,8 @@ absl::Status CheckGroup(const StrategyRow& strategy, const TrainingOptions& opti
     return absl::InvalidArgumentError(
         absl::StrCat("strategy ", strategy.name, ": ", backend, " opens its own connections; omit --tls"));
   }
-  const absl::Status status = CheckGroupOptions(GroupOptionsOf(strategy, options), Collective::kAllReduce);
+  absl::Status status = CheckGroupOptions(GroupOptionsOf(strategy, options), Collective::kAllReduce);
+  if (status.ok() && strategy.shards_updates) status = CheckShards(backend);
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat("strategy ", strategy.name, ": ", status.message()));
 }

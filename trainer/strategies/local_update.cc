@@ -7,11 +7,17 @@
 
 namespace psring {
 
-absl::StatusOr<LocalUpdate> LocalUpdate::Create(const StrategyContext& context) {
+absl::StatusOr<LocalUpdate> LocalUpdate::Create(const StrategyContext& context,
+                                                const std::vector<ParameterRange>& own) {
+  OptimizerConfig config = context.update.optimizer;
   size_t count = 0;
-  for (const Bucket& bucket : context.buckets) count += bucket.count;
-  PSRING_ASSIGN_OR_RETURN(Optimizer optimizer,
-                          Optimizer::Create(context.update.optimizer, context.device, count));
+  if (own.empty()) {
+    for (const Bucket& bucket : context.buckets) count += bucket.count;
+  } else {
+    for (const ParameterRange& range : own) count += range.count;
+    config.no_decay = RangesWithin(own, config.no_decay);
+  }
+  PSRING_ASSIGN_OR_RETURN(Optimizer optimizer, Optimizer::Create(config, context.device, count));
   LocalUpdate update(context.update, std::move(optimizer));
   PSRING_ASSIGN_OR_RETURN(update.sum_of_squares_, DeviceValue<double>::Create(context.device));
   return update;
@@ -42,12 +48,12 @@ void LocalUpdate::EndNorm(Stream& stream) const {
   if (clips()) sum_of_squares_.Download(stream);
 }
 
-absl::StatusOr<double> LocalUpdate::ClippingFactor() const {
-  return clips() ? ClipFactor(clip_norm_, sum_of_squares_.on_host(), samples_) : 1.0;
+absl::StatusOr<double> LocalUpdate::ClippingFactor(double sum_of_squares) const {
+  return clips() ? ClipFactor(clip_norm_, sum_of_squares, samples_) : 1.0;
 }
 
-void LocalUpdate::Apply(const Bucket& bucket, Ops& ops, Stream& stream, double factor) const {
-  optimizer_.Apply(bucket.first, state_.weights.device.Slice(bucket.first, bucket.count), GradientOf(bucket),
+void LocalUpdate::ApplyAt(size_t state, const Bucket& bucket, Ops& ops, Stream& stream, double factor) const {
+  optimizer_.Apply(state, state_.weights.device.Slice(bucket.first, bucket.count), GradientOf(bucket),
                    samples_, rate_, step_ + 1, ops, stream, factor);
 }
 

@@ -17,7 +17,10 @@ namespace psring {
 // thread, except that ranges may be applied by different streams.
 class LocalUpdate {
  public:
-  static absl::StatusOr<LocalUpdate> Create(const StrategyContext& context);
+  // `own`: the elements that this rank updates; the optimizer has state for these only, one range after the
+  // other. Empty: all, and an element's state is at its place in the flat buffers.
+  static absl::StatusOr<LocalUpdate> Create(const StrategyContext& context,
+                                            const std::vector<ParameterRange>& own = {});
 
   void Start(const TrainingState& state) { state_ = state; }
   const TrainingState& state() const { return state_; }
@@ -32,11 +35,17 @@ class LocalUpdate {
   void BeginNorm(Stream& stream) const;
   void AddToNorm(const Bucket& bucket, Ops& ops, Stream& stream) const;
   void EndNorm(Stream& stream) const;
-  // The factor of the mean gradient, after the stream of EndNorm was synchronized.
-  absl::StatusOr<double> ClippingFactor() const;
+  // Both after the stream of EndNorm was synchronized, if clips(): of what was added, and the factor of the
+  // mean gradient for that of the whole gradient.
+  double sum_of_squares() const { return sum_of_squares_.on_host(); }
+  absl::StatusOr<double> ClippingFactor(double sum_of_squares) const;
 
-  // Updates the weights of `bucket` from its gradient, the mean of which is multiplied by `factor`.
-  void Apply(const Bucket& bucket, Ops& ops, Stream& stream, double factor = 1) const;
+  // Updates the weights of `bucket` from its gradient, the mean of which is multiplied by `factor`. `state`:
+  // the place of its first element in the optimizer's state.
+  void Apply(const Bucket& bucket, Ops& ops, Stream& stream, double factor = 1) const {
+    ApplyAt(bucket.first, bucket, ops, stream, factor);
+  }
+  void ApplyAt(size_t state, const Bucket& bucket, Ops& ops, Stream& stream, double factor) const;
 
   // Whether the update is the same work in every step with as many samples, so that a recording may contain
   // it. Adam depends on the step's number, a schedule on the samples so far, clipping on the gradient.

@@ -88,7 +88,7 @@ class NoneStrategy : public SyncStrategy, public StepRecording {
     for (const Bucket& bucket : context_.buckets) update_.AddToNorm(bucket, context_.ops, context_.compute);
     update_.EndNorm(context_.compute);
     PSRING_RETURN_IF_ERROR(context_.compute.Synchronize());
-    return update_.ClippingFactor();
+    return update_.ClippingFactor(update_.sum_of_squares());
   }
 
   const StrategyContext context_;

@@ -9,6 +9,8 @@ namespace psring {
 // all_reduce.cc: the group sums the gradients, and every rank makes the same update. A single rank needs no
 // group.
 absl::StatusOr<Strategy> MakeAllReduce(const StrategyContext& context);
+// zero1.cc: each rank updates one shard of each bucket.
+absl::StatusOr<Strategy> MakeZero1(const StrategyContext& context);
 // gathered_rows.cc: the group exchanges the rows that all ranks touched.
 absl::StatusOr<std::unique_ptr<RowStrategy>> MakeGatheredRows(const StrategyContext& context);
 
@@ -25,6 +27,7 @@ constexpr Implementation kImplementations[] = {
     {"none", MakeNone, MakeLocalRows},
     {"replicas", MakeNone},
     {"all-reduce", MakeAllReduce, MakeGatheredRows},
+    {"shards", MakeZero1, MakeGatheredRows},
     {"all-reduce and rows on servers", MakeAllReduce, MakeOnlyRowsOnServers},
     {"servers", MakeParameterServer, MakeServerRows},
 };

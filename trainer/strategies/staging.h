@@ -33,8 +33,36 @@ class Staging {
     FromGroup(view, stream);
     return absl::OkStatus();
   }
+  // The same for values that the host has written, and reads when the stream has reached this point.
+  absl::Status BroadcastFromHost(const HostView& view, Stream& stream) const {
+    if (in_place_) view.Upload(stream);
+    PSRING_RETURN_IF_ERROR(group_.Broadcast(Seen(view), /*root=*/0, stream));
+    if (in_place_) view.Download(stream);
+    return absl::OkStatus();
+  }
+
+  // Rank r's part number r of `all`, which consists of equal parts, to every rank.
+  absl::Status AllGather(const HostView& all, Stream& stream) const {
+    const HostView own = OwnPart(all);
+    ToGroup(own, stream);
+    PSRING_RETURN_IF_ERROR(group_.AllGather(Seen(own), Seen(all), stream));
+    FromGroup(all, stream);
+    return absl::OkStatus();
+  }
+  absl::Status AllGatherFromHost(const HostView& all, Stream& stream) const {
+    const HostView own = OwnPart(all);
+    if (in_place_) own.Upload(stream);
+    PSRING_RETURN_IF_ERROR(group_.AllGather(Seen(own), Seen(all), stream));
+    if (in_place_) all.Download(stream);
+    return absl::OkStatus();
+  }
 
  private:
+  HostView OwnPart(const HostView& all) const {
+    const size_t part = all.device.count / static_cast<size_t>(group_.size());
+    return all.Slice(static_cast<size_t>(group_.rank()) * part, part);
+  }
+
   ProcessGroup& group_;
   const bool in_place_;
 };

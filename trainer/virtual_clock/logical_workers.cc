@@ -109,7 +109,7 @@ absl::StatusOr<double> LogicalWorkers::Compute(int worker, int64_t step, ConstSp
                            .sample_seeds = seeds.empty() ? nullptr : seeds.data()};
     PSRING_RETURN_IF_ERROR(model_->Forward(state, batch, activations_, batches_->score(), *compute_));
     const Span to = first ? gradients_[w].span() : micro_gradient_.span();
-    PSRING_RETURN_IF_ERROR(model_->Backward(state, batch, activations_, to, *compute_, [](ReadyRange) {}));
+    PSRING_RETURN_IF_ERROR(model_->Backward(state, batch, activations_, to, *compute_));
     if (!first) ops_->Add(gradients_[w].span(), to, *compute_);
     first = false;
   }

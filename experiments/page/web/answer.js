@@ -1,4 +1,4 @@
-// The first screen: the verdict, whether to trust it, where the time of a step goes, the table. Verdict, findings, table
+// The first screen: the verdict's facts, whether to trust it, where the time of a step goes, the tables. Verdict, findings, table
 // and residuals are what psring wrote into the run folder.
 
 // The sentences of psring in the page's language, or in English if the folder has no Chinese.
@@ -10,15 +10,20 @@ function printed(run, key) {
 // The last paragraph of a prediction is its verdict.
 const lastParagraph = (text) => text.trim().split(/\n\s*\n/).pop().replace(/\n/g, language === 'zh' ? '' : ' ');
 
+// What heads the page; '' without one, as of a training.
+function verdictOf(run) {
+  const predicted = printed(run, 'predicted').said;
+  return (run.table && run.table[language].verdict) || (predicted.length && lastParagraph(predicted)) || benchLead(run) || '';
+}
+
 function drawAnswer(parent, run) {
-  const predicted = printed(run, 'predicted'), findings = printed(run, 'findings');
-  const verdict = (run.table && run.table[language].verdict) || (predicted.said.length && lastParagraph(predicted.said)) || benchLead(run);
-  const [first, ...others] = verdict ? [verdict, ...findings.said] : findings.said;
-  if (first) parent.append(make('p', {class: 'lead', id: 'lead', lang: verdict ? null : findings.lang}, first));
-  const {state, title, why} = trustOf(run);
-  if (state) parent.append(make('p', {id: 'trust', class: `badge ${state}`}, make('strong', {}, title), `${language === 'zh' ? '' : ' '}${why}`));
-  if (mostDuels(run).length) parent.append(button('see-ratios', t('ratios_see'), () => openPart('theory', 'ratios')));
+  const predicted = printed(run, 'predicted'), findings = printed(run, 'findings'), others = findings.said.slice(verdictOf(run) ? 0 : 1);
+  const facts = (run.table && run.table[language].facts) || [], {state, title, why} = trustOf(run);
+  parent.append(make('div', {id: 'said'}, others.length < findings.said.length ? make('p', {class: 'lead', id: 'lead', lang: findings.lang}, findings.said[0]) : null,
+      facts.length ? make('dl', {id: 'facts'}, ...facts.flatMap(([label, text]) => [make('dt', {}, label), make('dd', {}, text)])) : null,
+      state ? make('p', {id: 'trust', class: `badge ${state}`}, make('strong', {}, title), `${language === 'zh' ? '' : ' '}${why}`) : null));
   drawSplit(parent, run);
+  drawSpeeds(parent, run);
   drawBench(parent, run);
   const more = (id, title, ...children) => parent.append(make('details', {class: 'printed', id}, make('summary', {}, title), ...children));
   if (run.table) more('table', t('table'), answerTable(run.table[language]));
@@ -31,11 +36,22 @@ function drawAnswer(parent, run) {
   if (residuals) more('residual-part', t('residual_title'), ...residuals);
 }
 
+// The table beside the verdict.
+function drawSpeeds(parent, run) {
+  const rows = shownRows(rowsOf(run).filter((row) => row.samples_per_s > 0));
+  if (!rows.length) return;
+  const interval = ({samples_per_s_lo95: low, samples_per_s_hi95: high}) => (isNumber(low) && isNumber(high) ? `${withThousands(low)} – ${withThousands(high)}` : '');
+  const shared = placesOf(run);
+  parent.append(make('div', {id: 'speeds-box'}, scrollTable({id: 'speeds'}, t('throughput_title'), ['strategy', 'samples_per_s', 'machines_interval', 'exposed_ms', 'hidden_word_ms'].map((key) => t(key)),
+      rows.map((row) => [rowHead(rowName(row)), withThousands(row.samples_per_s), interval(row), ...(communicates(row) ? [row.exposed_comm_ms, communicationOf(row).hidden].map(brief) : ['', ''])])),
+  make('p', {class: 'note'}, [asTaken(t('speeds_note')), shared.length === 1 ? t('servers_are', shared[0]) : ''].join(' ').trim())));
+}
+
 // Whether the times that the answer uses can be trusted: {state: valid, limited, simulated or invalid; title, why}. psring wrote it
 // into table.json; a prediction has no table.
 function trustOf(run) {
   if (!run.predicted) return (run.table && run.table[language].validity) || {};
-  const rows = rowsOf(run), outside = rows.filter((row) => /extrapolated/.test(row.note || ''));
+  const rows = rowsOf(run), outside = rows.filter((row) => /extrapolated|described network only/.test(row.note || ''));
   const all = outside.length >= rows.filter((row) => row.plain !== 'none').length;
   const named = outside.length === rows.length ? t('every_row') : outside.map(rowName).join(t('comma'));
   return rows.length ? {state: 'simulated', title: t('trust_simulated'),

@@ -23,7 +23,7 @@ function drawBench(parent, run) {
     const here = rows.filter((row) => row.workers === workers), names = unique(here.map(benchName));
     const sizes = d3.extent(here, (row) => +row.size);
     figure(parent, {id: `bench-${workers}`, title: t('bench_title', workers),
-        note: t('bench_note', t('caption', run.run_id, ''), here[0].samples), rows: here, wide: names.length > 4,
+        note: t('bench_note', ofRun(run), here[0].samples), rows: here, wide: names.length > 4,
         legend: strategyLegend(names),
       draw: (svg, width, height) => {
         const x = d3.scale.log().domain(sizes[0] === sizes[1] ? [sizes[0] / 2, sizes[0] * 2] : sizes), y = d3.scale.linear()

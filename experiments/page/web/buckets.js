@@ -21,7 +21,7 @@ function exposedSeconds(bucketBytes, cost) {
 function drawBuckets(parent, run, theoryData) {
   const sizes = d3.range(49).map((i) => SLIDERS.bucket.low * Math.pow(SLIDERS.bucket.high / SLIDERS.bucket.low, i / 48));
   const workers = wish.most, schemes = [['ring', 'ring', (bytes) => ringSeconds(theoryData, workers, bytes)],
-      ['ps-sync', serversText(theoryData), (bytes) => serverSeconds(theoryData, workers, bytes)]];
+      ['ps-sync', 'ps-sync', (bytes) => serverSeconds(theoryData, workers, bytes)]];
   const curves = schemes.map(([name, label, cost]) => ({name, label, cost,
       points: sizes.map((size) => ({size, ms: 1e3 * exposedSeconds(size, cost)}))}));
   const here = curves.map((curve) => ({...curve, ms: 1e3 * exposedSeconds(wish.bucket, curve.cost)}));

@@ -7,7 +7,7 @@ function figure(parent, spec) {
       .attr('aria-label', spec.title);
   const box = make('figure', {id: spec.id, class: spec.wide ? 'wide' : ''},
     make('figcaption', {}, make('h3', {}, spec.title), TEXTS[`see_${spec.id}`] ? make('p', {class: 'see'}, t(`see_${spec.id}`)) : null,
-        make('p', {class: 'note'}, asTaken(spec.note))));
+        spec.note.trim() ? make('details', {class: 'printed'}, make('summary', {class: 'how'}, t('how_measured')), make('p', {class: 'note'}, asTaken(spec.note))) : null));
   if (spec.controls) box.append(spec.controls);
   if (spec.legend) box.append(legend(spec.legend));
   box.append(svg.node());

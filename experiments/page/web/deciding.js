@@ -1,7 +1,9 @@
 // The main charts. Every value comes from the run folder unchanged.
 
+// "ring", "ps-sync"; of a pipeline "dp2xpp4 1f1b".
+const plainName = ({layout, program, strategy}) => (program ? `${layout} ${program}` : strategy);
 // "ps-sync, 2 servers", "ps-async (uneven)".
-const withServers = (row) => `${row.strategy}${row.servers > 1 ? `, ${row.servers} ${t('servers_word')}` : ''}${isUneven(row) ? ` (${t('uneven')})` : ''}`;
+const withServers = (row) => `${plainName(row)}${row.servers > 1 ? `, ${row.servers} ${t('servers_word')}` : ''}${isUneven(row) ? ` (${t('uneven')})` : ''}`;
 
 // Whether one worker of an asynchronous strategy has more than 1.5/N of the samples: its speed is then not that of the strategy.
 const isUneven = ({most_samples_share, workers}) => most_samples_share * workers > 1.5;
@@ -9,11 +11,11 @@ const isUneven = ({most_samples_share, workers}) => most_samples_share * workers
 const unevenText = (row) => (isUneven(row) ? t('uneven_share', `${row.plain || row.strategy} × ${row.workers}`, Math.round(100 * row.most_samples_share)) : '');
 
 // A run's rows as plain objects, without malformed ones. Names include the number of servers, the learning rate and
-// "simulated" if rows differ in them. `plain`: the strategy's name in other files. `pushes`: number of pushes by staleness.
+// "simulated" if rows differ in them. `plain`: the strategy's name in other files, or the pipeline's. `pushes`: number of pushes by staleness.
 // `has_tables`: of which rows are exchanged, so that bytes and times do not follow from `parameters`.
 function rowsOf(run) {
   const rows = (run.summary || []).filter((row) => row.figures && isNumber(row.figures.workers)).map((row) => ({
-    ...row.figures, has_tables: row.has_tables === true, plain: row.figures.strategy, basis_of: row.basis || {}, rounds: row.rounds || {},
+    ...row.figures, has_tables: row.has_tables === true, plain: plainName(row.figures), basis_of: row.basis || {}, rounds: row.rounds || {},
     intervals: row.intervals || {}, accuracy: row.accuracy, each: (row.workers || {}).figures,
     pushes: (row.staleness_histogram || {}).pushes}));
   const alike = (row, other) => ['plain', 'workers', 'servers'].every((key) => row[key] === other[key]);
@@ -37,13 +39,16 @@ const repeatedMoving = (run, row) => parseCsv(run.runs_csv).filter((r) => r.stra
     (!r.servers || +r.servers === row.servers) && r.part !== 'accuracy').map(moving).filter(isNumber);
 const rowName = (row) => row.name || `${row.strategy} × ${row.workers}`;
 
-// "Run X. 5 repeats of 30 steps. Intervals: ..."
+// `text`, after the run's name if the page has several.
+const ofRun = (run, text = '') => (DATA.runs.length > 1 ? t('caption', run.run_id, text) : text);
+
+// "5 repeats of 30 steps. Intervals: ..."
 function captionOf(run, intervals) {
   const rows = rowsOf(run), row = rows.find((r) => r.repeats > 0) || {};
   const parts = row.repeats ? [t('repeats', row.repeats, row.steps)] : [];
   if (intervals && row.repeats > 1) parts.push(t('interval_rule'));
   if (intervals) parts.push(...rows.map(unevenText).filter(Boolean));
-  return t('caption', run.run_id, parts.join(' '));
+  return ofRun(run, parts.join(' '));
 }
 
 // The interval of a figure over repeats as {low, high}, or null; and as columns of an exported row.
@@ -60,7 +65,7 @@ const spread = (row, ...figures) => Object.assign({}, ...figures.map((figure) =>
 function pooledPoints(runs, keep, value, more) {
   const all = runs.flatMap((run) => rowsOf(run).filter(keep).map((row) => ({run, row})));
   return unique(all.map(({row}) => row.strategy)).map((name) => {
-    const found = all.filter(({run, row}) => row.strategy === name && isNumber(value(row)) && (!more.skip || !more.skip(run, row)));
+    const found = all.filter(({run, row}) => row.strategy === name && isNumber(value(row)));
     const points = unique(found.map((f) => f.row.workers)).sort(d3.ascending).map((workers) => {
       const here = found.filter((f) => f.row.workers === workers), mean = d3.mean(here, (f) => value(f.row));
       const one = here.length === 1 ? here[0] : null;
@@ -101,17 +106,6 @@ function drawThroughput(parent, runs) {
     hi95: row.samples_per_s_hi95, repeats: row.repeats, oversubscribed: crowded(run, row)}));
   figure(parent, {id: 'throughput', title: t('throughput_title'), note: t('throughput_note', pooledNote(runs)), rows,
     draw: (svg, width, height) => linesChart(svg, width, height, series, {yLabel: t('samples_per_s')})});
-}
-
-function drawEfficiency(parent, runs) {
-  const series = pooledPoints(runs, (row) => isNumber(row.efficiency) && row.plain !== 'single', (row) => row.efficiency,
-      {skip: crowded, interval: (row) => intervalOf(row, 'efficiency') || {}});
-  if (!severalCounts(series)) return;
-  const rows = exported(runs, (row) => isNumber(row.efficiency), (row) => ({...columns(row, 'speedup', 'efficiency', 'repeats'),
-    ...spread(row, 'efficiency')}));
-  figure(parent, {id: 'efficiency', title: t('efficiency_title'), note: t('efficiency_note', pooledNote(runs)), rows,
-    draw: (svg, width, height) => linesChart(svg, width, height, series,
-        {yLabel: t('efficiency_title'), yFormat: d3.format('.0%')})});
 }
 
 // One bar per row. partsOf: [{value, colour, label}]; tickOf: a value to mark; spreadOf: {low, high} of the bar's end, or
@@ -172,23 +166,24 @@ function classesOf(row) {
 // Where the time of a step goes. With many rows, those with the most workers. The dashed end is communication that was hidden:
 // without overlap, a step would take this longer.
 const MOST_BARS = 8;
+function shownRows(all) {
+  const most = d3.max(all, (row) => row.workers);
+  return all.length > MOST_BARS ? all.filter((row) => row.workers === most || row.plain === 'single') : all;
+}
+
 function drawSplit(parent, run) {
-  const all = rowsOf(run).filter((row) => isNumber(row.step_ms) && isNumber(row.compute_ms)), most = d3.max(all, (row) => row.workers);
-  const kept = all.length > MOST_BARS ? all.filter((row) => row.workers === most || row.plain === 'single') : all;
+  const kept = shownRows(rowsOf(run).filter((row) => isNumber(row.step_ms) && isNumber(row.compute_ms)));
   if (!kept.length) return;
   const rows = kept.flatMap(classesOf), means = t(rows.some((row) => row.part) ? 'means_classes' : rows.some((row) => row.plain === 'ps-async') ? 'means_async' : 'means_all');
-  // Communication that waits for peers is not measured separately, but derived from the ranks' starts.
-  const waits = rows.some((row) => communicationOf(row).waiting > 0), named = (key, basis) => t(key, t(allSimulated ? 'simulated_word' : basis));
   const parts = (row) => {
     const {hidden, exposed, waiting} = communicationOf(row);
-    return [{value: row.compute_ms, colour: 'var(--compute)', label: named('compute', 'measured')},
-        {value: exposed, colour: 'var(--exposed)', label: waits ? named('exposed_moving', 'derived_word') : named('exposed', 'measured')},
-        {value: waiting, colour: 'var(--waiting)', label: named('waiting_for', 'derived_word')},
-      {value: Math.max(0, row.step_ms - row.compute_ms - exposed - waiting), colour: 'var(--rest)', label: named('rest', 'derived_word')},
-      {value: hidden, colour: 'none', label: named('hidden', 'derived_word')}];
+    return [{value: row.compute_ms, colour: 'var(--compute)', label: t('compute')}, {value: exposed, colour: 'var(--exposed)', label: t('exposed')},
+      {value: waiting, colour: 'var(--waiting)', label: t('waiting_for')},
+      {value: Math.max(0, row.step_ms - row.compute_ms - exposed - waiting), colour: 'var(--rest)', label: t('rest')},
+      {value: hidden, colour: 'none', label: t('hidden')}];
   };
   const shown = parts(rows[0]).filter((p, i) => rows.some((row) => parts(row)[i].value > 0.005 * row.step_ms));
-  figure(parent, {id: 'split', wide: true, title: t('split_title'), note: t(rows.some((row) => intervalOf(row, 'step_ms')) ? 'split_note' : 'split_note_plain', captionOf(run, true), means), height: 50 + 24 * rows.length,
+  figure(parent, {id: 'split', wide: true, title: t('split_title'), note: t('split_note', captionOf(run, true), `${means} ${t('split_parts')}`), height: 50 + 24 * rows.length,
     rows: rows.map((row) => ({...identity(run, row), ...columns(row, 'step_ms', 'compute_ms', 'comm_busy_ms', 'wait_ms', 'exposed_comm_ms', 'repeats'),
       ...spread(row, 'step_ms', 'compute_ms', 'exposed_comm_ms'), of_workers: row.part || ''})),
     legend: shown.map((p) => ({label: p.label, colour: p.colour, block: true})),
@@ -238,7 +233,7 @@ function drawLearning(parent, run, redraw) {
     lines = keys.map((key) => ({key, points: evaluated.filter((p) => `${p.strategy} × ${p.workers}, seed ${p.seed}` === key)}));
     choices = {x: ['samples', 'updates', 'wall_s'], y: ['test_accuracy', 'test_loss', 'train_loss']};
     const trainings = d3.max(rowsOf(run), (row) => (row.accuracy && row.accuracy.trainings) || 0) || 0;
-    note = t('curve_note', `${t('caption', run.run_id, trainings > 1 ? t('trainings', trainings) : t('one_training'))} ${rowsOf(run).map(unevenText).join(' ').trim()}`);
+    note = t('curve_note', `${ofRun(run, trainings > 1 ? t('trainings', trainings) : t('one_training'))} ${rowsOf(run).map(unevenText).join(' ').trim()}`);
   } else {
     // A replayed workload has no loss.
     const series = ((run.steps && run.steps.loss) || []).filter((s) => Array.isArray(s.points) && s.points.length > 1 &&

@@ -58,7 +58,7 @@ function drawLensChart(parent, run, launch, pushes, chosen) {
   const shown = pushes.filter((p) => p.creates >= first && p.on <= last), colour = (worker) => `var(--c${worker % 8})`,
       row = Math.max(16, Math.min(34, 260 / launch.workers));
   figure(parent, {id: 'lens-chart', wide: true, title: t('lens_title', launch.name), height: 66 + row * launch.workers,
-    note: t('lens_note', launch.records, t('caption', run.run_id, '')),
+    note: t('lens_note', launch.records, ofRun(run)),
     rows: pushes.map((p) => ({run_id: run.run_id, launch: launch.name, records: launch.records, update: p.creates, worker: p.worker,
         computed_on_version: p.on, creates_version: p.creates, staleness: p.stale})),
     draw: (svg, width, height) => {

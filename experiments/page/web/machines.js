@@ -7,6 +7,19 @@ const machineName = (machine) => machine.name.replace(/\/report$/, '');
 const spreadText = (spread, format) => (spread ? t('machines_spread', format(spread.median), format(spread.least), format(spread.most)) : '');
 const hundredths = (value) => (isNumber(value) ? value.toFixed(2) : '');
 
+// What most machines recommend.
+const pooledLead = ({winners, machines}) => (winners.length ? inLanguage(winners[0]) : t('machines_lead', machines.length));
+
+// Runs of different plans: {runs: [name], settings: [[name, value, ...]], rows: [{strategy, workers, servers, runs}]}.
+function drawBeside(parent, {runs, settings, rows}) {
+  const speed = ({samples_per_s, samples_per_s_lo95: low, samples_per_s_hi95: high, ratio, valid}) => (isNumber(samples_per_s)
+      ? `${withThousands(samples_per_s)}${isNumber(low) && isNumber(high) ? ` (${withThousands(low)} – ${withThousands(high)})` : ''}` +
+        `${isNumber(ratio) ? `, × ${hundredths(ratio)}` : ''}${valid ? '' : ' !'}` : '');
+  parent.append(scrollTable({id: 'beside'}, t('beside'), ['', ...runs], [...settings.map(([name, ...values]) => [rowHead(name), ...values]),
+      ...rows.map((row) => [rowHead(`${withServers(row)} × ${row.workers}`), ...row.runs.map(speed)])]),
+  make('p', {class: 'note'}, t('beside_note')));
+}
+
 function drawMachines(parent, pool) {
   const count = pool.machines.length;
   parent.append(make('p', {class: 'lead', id: 'machines-lead'}, t('machines_lead', count)),

@@ -69,13 +69,13 @@ function drawSettings(parent, run) {
   block(t('configurations'), others, false);  // dozens of pages
   parent.append(make('p', {class: 'note'}, [t('csv_rule', run.csv_lines), t('steps_rule', run.steps.most_points),
       t('trace_rule', run.trace.most_spans)].join(' ')));
+  drawGrading(parent);
 }
 
 function drawCharts(parent, run) {
   const runs = DATA.runs.filter((r) => r.summary);
   drawCommunication(parent, runs);
   drawThroughput(parent, runs);
-  drawEfficiency(parent, runs);
   drawBytes(parent, run);
   drawNetwork(parent, run);
 }
@@ -89,11 +89,13 @@ function draw(focus) {
   const run = DATA.runs[chosenRun], verb = (run.manifest && run.manifest.verb) || (run.predicted ? 'predict' : '');
   countsTokens = rowsOf(run).some((row) => isNumber(row.tokens_per_s));
   allSimulated = rowsOf(run).length > 0 && rowsOf(run).every((row) => row.basis === 'simulated');
-  const title = `psring ${verb} · ${DATA.pool ? t('machines_lead', DATA.pool.machines.length) : DATA.runs.map((r) => r.run_id).join(', ')}`;
-  document.getElementById('title').textContent = title;
-  document.title = title;
-  if (DATA.pool) {
-    part('machines', (parent) => drawMachines(parent, DATA.pool));
+  const title = DATA.pool ? pooledLead(DATA.pool) : DATA.beside ? t('beside') : verdictOf(run) || `psring ${verb}`;
+  document.getElementById('title').textContent = document.title = title;
+  document.getElementById('subtitle').textContent = (run.table && run.table[language].settings) || `psring ${verb}`;
+  document.getElementById('stamp').textContent = DATA.runs.map((r) => r.run_id).join(', ');
+  if (DATA.pool || DATA.beside) {
+    document.getElementById('machines-title').textContent = t(DATA.pool ? 'machines' : 'beside');
+    part('machines', (parent) => (DATA.pool ? drawMachines(parent, DATA.pool) : drawBeside(parent, DATA.beside)));
     document.getElementById('machines-run').textContent = t('machines_run', nameOfRun(run));
   }
   document.getElementById('story-tables').hidden = !rowsOf(run).some((row) => row.has_tables);
@@ -112,7 +114,7 @@ function draw(focus) {
   language = DATA.language;
   const select = document.getElementById('run');
   DATA.runs.forEach((run, i) => select.append(make('option', {value: i}, nameOfRun(run))));
-  document.getElementById('machines').hidden = !DATA.pool;
+  document.getElementById('machines').hidden = !DATA.pool && !DATA.beside;
   document.getElementById('run-choice').hidden = DATA.runs.length < 2;
   select.addEventListener('change', () => { chosenRun = +select.value; resetWish(DATA.runs[chosenRun]); draw('run'); });
   document.getElementById('language').addEventListener('click',

@@ -44,11 +44,11 @@ function drawMap(parent, run, theoryData) {
       .map((bytes) => rowOf('derived', workers, Math.round(bytes), servers, ratio(workers, bytes)))),
     ...duels.map((duel) => rowOf(duel.basis, duel.workers, duel.bytes, duel.servers, duel.server / duel.ring))];
   const colour = {ring: colourOf('ring'), server: colourOf('ps-sync')};
-  figure(parent, {id: 'map', wide: true, title: t('map_title', serversText(theoryData)), height: 360, rows,
+  figure(parent, {id: 'map', wide: true, title: t('map_title'), height: 360, rows,
     note: t('map_note', SLIDERS.bandwidth.text(wish.bandwidth), secondsText(wish.latency), duels.length ? t('map_here')
         : t(rowsOf(run).some((row) => row.has_tables) ? 'map_tables' : 'map_nowhere'), captionOf(run)),
     legend: [{label: t('map_ring'), colour: colour.ring, block: true},
-        {label: t('map_server', serversText(theoryData)), colour: colour.server, block: true},
+        {label: t('map_server'), colour: colour.server, block: true},
         {label: t('map_even'), colour: 'var(--rest)', block: true},
       ...unique(duels.map((duel) => duel.basis))
           .map((basis) => ({label: t(`map_point_${basis}`), colour: basis === 'measured' ? 'var(--ink)' : 'var(--faint)',
@@ -73,7 +73,7 @@ function drawMap(parent, run, theoryData) {
               width: edge(MAP_SIZES[i] * half) - edge(MAP_SIZES[from] / half), height: bottom - top,
               'shape-rendering': 'crispEdges'})
             .style({fill: winner === 'even' ? 'var(--rest)' : colour[winner], opacity: lead ? FIELD_OPACITY[lead] : 0.35,
-                stroke: 'none'}).append('title').text(t(`map_${winner}`, serversText(theoryData)));
+                stroke: 'none'}).append('title').text(t(`map_${winner}`));
           from = i + 1;
         });
       }

@@ -64,9 +64,6 @@ function theoryCurves(theoryData) {
   return curves;
 }
 
-// "one dedicated server", "4 dedicated servers".
-const serversText = (theoryData) => t(`placed_${wish.placement}${wish.servers > 0 ? '_many' : ''}`, theoryData.servers[wish.servers]);
-
 // A slider over powers of ten.
 function logSlider(name, changed) {
   const {low, high, text} = SLIDERS[name];

@@ -11,8 +11,12 @@ function here(key, facts, ...texts) {
 const paragraphs = (parent, ...keys) => { for (const key of keys) parent.append(make('p', {}, t(key))); };
 
 // Where a row's servers are and how they exchange. Rows of tables are always pulled before the step and pushed after it.
-const placedText = ({servers, placement, ps_schedule, has_tables}) => [t(`placed_${placement || 'rank0'}${servers > 1 ? '_many' : ''}`, servers),
+const placeOfServers = ({servers, placement, ps_schedule, has_tables}) => [t(`placed_${placement || 'rank0'}${servers > 1 ? '_many' : ''}`, servers),
     ps_schedule && !has_tables ? t(ps_schedule) : ''].filter(Boolean).join(t('comma'));
+
+const placesOf = (run) => unique(rowsOf(run).filter((row) => row.servers > 0).map(placeOfServers));
+// The same where rows differ in it; otherwise it is said once, beside the verdict.
+const placedText = (row) => (placesOf(DATA.runs[chosenRun]).length > 1 ? placeOfServers(row) : '');
 
 // Whether server_payload_bytes are those of all servers together, on their common link.
 const summedServers = (row) => row.basis === 'simulated' && row.servers > 1 && row.placement === 'rank0';

@@ -23,12 +23,12 @@ const TEXTS = {
   unit_tokens: 'tokens',
   svg: 'SVG',
   csv: 'CSV',
+  how_measured: 'how measured',
   caption: 'Run {0}. {1}',
   workers: 'workers',
   strategy: 'strategy',
   lead_bench: 'Fastest with the largest messages ({0}) and {1} workers: {2}.',
   lead_bench_one: '{0} with {1} GB/s of bus bandwidth',
-  invalid: 'The times of {0} are not reliable; repeat the run. The last column gives the reason.',
   every_row: 'every row',
   medium_hint: ' Here all links share one medium, so only the total bytes matter. Clear the check box to see machines with one link each.',
   findings: 'Findings',
@@ -49,8 +49,11 @@ const TEXTS = {
   comm_note: 'Points: one round each, the time with a bucket in flight (measured) minus waiting for peers (derived) if it is known. Lines: means with intervals. Thin lines with ticks: theory (derived). {0}',
   ms: 'ms',
   split_title: 'Where the time of a step goes',
-  split_note_plain: '{1} The number at the end of a bar is the step (measured). {0}',
-  split_note: '{1} The number at the end of a bar is the step (measured), with its 95% interval (derived). {0}',
+  split_note: '{1} The number at the end of a bar is the step (measured). {0}',
+  split_parts: 'Computing (measured). Sending: what a step waits for communication (measured), minus waiting for others (derived from the ranks\' starts). Rest: optimizer, data, waiting for the processor (derived). Hidden, dashed (derived): without overlap, the step would be this much longer.',
+  hidden_word_ms: 'hidden ms',
+  speeds_note: '{unit}/s and exposed ms (measured); interval and hidden ms (derived).',
+  servers_are: 'The servers of this run: {0}.',
   means_all: 'Means over ranks and steps.',
   means_async: 'Means over ranks and steps; of ps-async over steps, then over workers, weighted by their speeds.',
   means_classes: 'Means over ranks and steps. Workers with unequal shares of the {unit} (%) have bars of their own.',
@@ -60,10 +63,9 @@ const TEXTS = {
   others_word: 'others',
   uneven: 'uneven',
   uneven_share: 'One worker makes {1}% of the {unit} of {0}, so its speed is not that of the strategy.',
-  compute: 'computation ({0})',
-  exposed: 'exposed communication ({0})',
-  exposed_moving: 'exposed communication without waiting for peers ({0})',
-  rest: 'rest: optimizer, data, waiting for the processor ({0})',
+  compute: 'computing',
+  exposed: 'sending',
+  rest: 'rest',
   bytes_title: 'Payload bytes of a step',
   bytes_note: 'Sent by a worker, and through the server (counted, unless marked as derived). Tick: theory. Whisker: the interval, of zero width if all rounds send the same. {0}',
   worker_sends: 'a worker sends',
@@ -71,8 +73,6 @@ const TEXTS = {
   throughput_title: 'Throughput',
   throughput_note: 'Speed of all workers in {unit}/s (measured), 95% intervals over rounds (derived). Hollow: more workers than cores. {0}',
   samples_per_s: '{unit}/s',
-  efficiency_title: 'Efficiency',
-  efficiency_note: 'Speed-up over single divided by the number of workers, with intervals (derived). Omitted with more workers than cores. {0}',
   curve_title: 'Learning',
   curve_note: 'One line per training (measured). Asynchronous and synchronous strategies see the same {unit} but make different numbers of updates. {0}',
   loss_note: 'No evaluations in this run: training loss of rank 0 (measured). {0}',
@@ -109,11 +109,12 @@ const TEXTS = {
   pooled: '{0} runs in one chart; each point is a run, the line is their mean.',
   see_communication: 'How does it grow with the number of workers? The line of a ring flattens; that of a single server grows with N.',
   see_throughput: 'More workers should process more {unit}/s. If a line is flat or falls, synchronization consumes the gain.',
-  see_efficiency: 'At 100% N workers do N times the work of one.',
   see_learning: 'Over {unit}, the chart compares how much the strategies learn from the same data; over seconds, how fast they learn. A strategy can be better in one and worse in the other.',
   see_staleness: 'The age of gradients when they were applied; right of the line is older than the theoretical mean.',
-  see_step: 'Does computation (blue) continue while a bucket is in flight, or does it wait (orange)? Early ranks wait for the last one.',
+  see_split: 'Communication is exposed while the step waits for it, and hidden while the worker computes (dashed).',
+  see_step: 'Does computation (blue) continue while a bucket is in flight, or does it wait (orange)? Point at a bucket to see who sends it to whom; turn the wheel to zoom.',
   launch: 'Launch',
+  open_trace: 'trace.json, for ui.perfetto.dev',
   timeline_note: 'Numbers are buckets. This step took {1} ms (measured). {2} {0}',
   trace_rule: 'For each launch in trace.json: the step of rank 0 with the median length, and everything on other ranks that overlaps it; at most the {0} longest spans.',
   steps_rule: 'Loss curves: rank 0, averaged over neighboring steps to at most {0} points per curve.',
@@ -134,7 +135,7 @@ const TEXTS = {
   sent_most: 'busiest rank has sent {0} MB, received {1} MB',
   time_now: '{0} of {1} ms',
   finished: 'done: every rank has the complete sum',
-  theory_intro: 'Time of one exchange of the entire gradient by psring\'s cost models (derived). Marks are this run\'s rows. Move the sliders, or press Play.',
+  theory_intro: 'Time of one exchange of the entire gradient by psring\'s cost models (derived). Marks are this run\'s rows. Move the sliders.',
   bandwidth: 'bandwidth B',
   latency: 'latency a',
   gradient: 'gradient M',
@@ -169,7 +170,7 @@ const TEXTS = {
   trust_outside: 'Nothing was run, and the calibration does not cover {0}.',
   trust_all_outside: 'Nothing was run, and the calibration covers none of these strategies and networks.',
   prediction: 'The whole prediction',
-  hidden: 'hidden communication (dashed, {0}): without overlap, the step would be this much longer',
+  hidden: 'hidden',
   ms_step: 'ms per step',
   more: 'More',
   comma: ', ',
@@ -181,7 +182,9 @@ const TEXTS = {
   exposed_ms_only: 'exposed, without waiting (derived)',
   step_ms_here: 'step (measured)',
   without_overlap: 'step without overlap (derived)',
-  // Pooled runs.
+  // Several runs.
+  beside: 'Runs of different plans, side by side',
+  beside_note: 'The settings that differ; then {unit}/s (measured) with 95% intervals over rounds and, after ×, the ratio to the first run (derived). !: other programs disturbed the row.',
   machines: 'All machines',
   machines_run: 'The run of {0}',
   machines_lead: '{0} machines ran the same plan.',
@@ -206,12 +209,13 @@ const TEXTS = {
 let language = 'en';
 let countsTokens = false;  // what the run's speeds and samples count
 
-// The text of `key` in the page's language, with {0}, {1}, ... filled in, and {unit}: what is counted.
+// The text of `key` in the page's language, with {0}, {1}, ... filled in, and {unit}: what is counted. Parentheses around an
+// empty value are omitted.
 function t(key, ...values) {
   const text = (language === 'zh' && DATA.texts[key]) || TEXTS[key];
   if (!text) return key;
   return text.replaceAll('{unit}', () => t(countsTokens ? 'unit_tokens' : 'unit_samples'))
-      .replace(/\{(\d)\}/g, (_, i) => (values[i] === undefined ? '' : values[i]));
+      .replace(/\{(\d)\}/g, (_, i) => (values[i] === undefined ? '' : values[i])).replace(/ ?\(\)|（）/g, '');
 }
 
 // A pair [English, Chinese] of psring's data; Chinese can be missing.

@@ -10,11 +10,11 @@ const CASES = [
   {id: 'stragglers', go: 'asynchronous'},
 ];
 
-// Opens a part of the page and shows the element `inside`.
-function openPart(id, inside) {
+// Opens a part of the page and shows it.
+function openPart(id) {
   document.getElementById(id).open = true;
   drawOpen();
-  (document.getElementById(inside) || document.getElementById(id)).scrollIntoView();
+  document.getElementById(id).scrollIntoView();
 }
 
 function drawTheory(parent, run) {
@@ -48,7 +48,6 @@ function drawTheory(parent, run) {
     labelled(t('placement'), choice('placement', places, wish.placement, places.map((place) => t(place)),
         (value) => { wish.placement = value; update(); })),
     tick('pipelined', 'pipelined', update), wish.medium_rate > 0 ? tick('medium', 'shared', update) : null,
-    button('sweep', t('sweep'), () => sweep(update)),
     button('reset', t('reset'), () => { resetWish(run); redraw('theory', 'reset'); })), verdict, charts);
   update();
 }
@@ -64,25 +63,8 @@ function drawFactors(parent, run) {
       ids.map((id) => [rowHead(t(`ratio_${id}${simulated && id === 'exchange' ? '_simulated' : ''}`, basis)), ...ratios.map((rows) => cell(rows.find((row) => row.id === id)))])));
 }
 
-// Moves the gradient's size through the map.
-function sweep(update) {
-  const slider = document.getElementById('slider-gradient'), until = +slider.value;
-  let at = 100;
-  const step = () => {
-    if (!slider.isConnected || at > 1000) at = until;
-    slider.value = at;
-    slider.dispatchEvent(new Event('input'));
-    if (at === until) return;
-    at = at + 30 > 1000 ? until : at + 30;
-    requestAnimationFrame(step);
-  };
-  step();
-  update();
-}
-
 function drawCurves(parent, verdict, run, theoryData) {
   const curves = theoryCurves(theoryData), names = Object.keys(curves);
-  const label = (name) => (name === 'ps-sync' ? serversText(theoryData) : name);
   const points = (name) => curves[name].slice(0, wish.most).map((s, i) => ({x: i + 1, y: s})).filter((p) => p.x >= 2);
   const ran = rowsOf(run).filter((row) => communicates(row) && !row.has_tables && names.includes(row.plain) && row.workers <= wish.most && moving(row) > 0);
   const rowOf = (basis, scheme, workers, time) => ({run_id: run.run_id, basis, scheme, workers, seconds: time});
@@ -93,18 +75,18 @@ function drawCurves(parent, verdict, run, theoryData) {
     draw: (svg, width, height) => {
       const values = rows.map((row) => row.seconds * 1e3).filter((v) => v > 0), low = d3.min(values) * 0.8, high = d3.max(values) * 1.2;
       const x = d3.scale.log().domain([2, wish.most]), y = d3.scale.log().domain([low, high]);
-      const right = labelWidth(names.map(label), width);
+      const right = labelWidth(names, width);
       const plot = axes(svg, width, height, x, y, {xLabel: t('workers'), yLabel: t('ms'), yTicks: logTicks(low, high), right,
           xTicks: [2, 4, 8, 16, 32, 64].filter((n) => n <= wish.most), xFormat: String});
       for (const name of names) {
         plot.append('path').attr('d', d3.svg.line().x((p) => x(p.x)).y((p) => y(p.y * 1e3))(points(name)))
             .style({fill: 'none', stroke: colourOf(name), 'stroke-width': 2.2, 'stroke-dasharray': dashOf(name)})
-          .append('title').text(label(name));
+          .append('title').text(name);
       }
       for (const row of ran) mark(plot, markOf(row.plain), x(row.workers), y(moving(row)), colourOf(row.plain),
           row.basis === 'simulated' || crowded(run, row), `${rowName(row)}: ${brief(moving(row))} ms`);
-      directLabels(plot, width - right + 2, [22, height - 42], names.map((name) => ({name, text: label(name), y: y(curves[name][wish.most - 1] * 1e3)})));
+      directLabels(plot, width - right + 2, [22, height - 42], names.map((name) => ({name, text: name, y: y(curves[name][wish.most - 1] * 1e3)})));
     }});
   const at = wish.most - 1, order = names.slice().sort((a, b) => curves[a][at] - curves[b][at]);
-  verdict.textContent = t('verdict', wish.most, order.map((name) => `${label(name)} ${secondsText(curves[name][at])}`).join(t('comma'))) + (wish.shared && wish.medium_rate > 0 ? t('medium_hint') : '');
+  verdict.textContent = t('verdict', wish.most, order.map((name) => `${name} ${secondsText(curves[name][at])}`).join(t('comma'))) + (wish.shared && wish.medium_rate > 0 ? t('medium_hint') : '');
 }

@@ -1,5 +1,5 @@
-// One step of a launch: a row per rank with lanes for computation, buckets in flight and waiting; arrows from senders to
-// receivers.
+// One step of a launch: a row per rank with lanes for computation, buckets in flight and waiting. Pointing at a bucket shows
+// arrows from its senders to its receivers; the wheel zooms.
 
 const SERVERS = -1;  // the servers' row
 const LANE = 18;
@@ -34,7 +34,7 @@ const spanColour = (name, bucket) => (inFlight(name) ? ofBucket(BUCKET_COLOURS, 
     : SPAN_COLOURS[name] || 'var(--rest)');
 const rankText = (rank) => (rank === SERVERS ? t('server_row') : `${t('rank')} ${rank}`);
 
-const timelineChoice = {launch: null, arrows: null};  // kept over redrawing
+const timelineChoice = {launch: null};  // kept over redrawing
 
 // The arrows of a launch as objects, each with the spans at its ends.
 function arrowsOf(launch, spans) {
@@ -74,28 +74,13 @@ function drawTimeline(parent, run, redraw) {
     below += 10 + LANE * lanes.get(rank);
   }
   const buckets = unique(spans.filter((s) => s.name === 'communication').map((s) => s.bucket)).sort(d3.ascending);
-  const arrows = arrowsOf(launch, spans), offered = unique(arrows.map((a) => a.bucket)).sort(d3.ascending);
-  const chosen = ['none', 'all', ...offered.map(String)].includes(timelineChoice.arrows) ? timelineChoice.arrows
-      : arrows.length <= 36 ? 'all' : String(offered[0]);
-  const chooser = (id, values, value, names = values) => labelled(t(id), choice(id, values, value, names,
-      (picked) => { timelineChoice[id] = picked; redraw(id); }));
-  const controls = make('div', {class: 'controls'}, chooser('launch', launches.map((l) => l.name), launch.name));
-  if (arrows.length) {
-    controls.append(chooser('arrows', ['all', ...offered.map(String), 'none'], chosen,
-        [t('arrows_all'), ...offered.map((bucket) => `${t('bucket')} ${bucket}`), t('arrows_none')]));
-  }
-  let shownUntil = () => {};
-  controls.append(button('play-step', t('go'), () => {
-    let at = 0;
-    const advance = () => {
-      at = Math.min(1, at + 0.008);
-      shownUntil(at);
-      if (at < 1 && controls.isConnected) requestAnimationFrame(advance);
-    };
-    advance();
-  }));
+  const arrows = arrowsOf(launch, spans);
+  const names = launches.map((l) => l.name), controls = make('div', {class: 'controls'}, labelled(t('launch'),
+      choice('launch', names, launch.name, names, (picked) => { timelineChoice.launch = picked; redraw('launch'); })));
+  // The run's file lies beside the page that the run wrote.
+  if (DATA.runs.length === 1 && !run.source && !run.one_launch) controls.append(make('a', {href: 'trace.json', download: ''}, t('open_trace')));
   figure(parent, {id: 'step', wide: true, title: launch.name, height: below + 44, controls,
-    note: [t('timeline_note', t('trace_rule', run.trace.most_spans), brief(launch.ms), t('caption', run.run_id, '')),
+    note: [t('timeline_note', t('trace_rule', run.trace.most_spans), brief(launch.ms), ofRun(run)),
         t(arrows.length ? 'arrows_note' : 'arrows_missing'),
       launch.arrows_left_out > 0 ? t('arrows_left_out', launch.arrows_left_out) : '', ranks.includes(SERVERS)
           ? t('server_row_note') : ''].filter(Boolean).join(' '),
@@ -106,35 +91,44 @@ function drawTimeline(parent, run, redraw) {
           colour: spanColour('communication', bucket), block: true})),
       {label: t('exposed_lane'), colour: spanColour('exposed'), block: true}],
     draw: (svg, width, height) => {
-      const x = d3.scale.linear().domain([-0.02 * launch.ms, 1.02 * launch.ms]).range([70, width - 10]).clamp(true);
-      svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height - 34})`)
-          .call(d3.svg.axis().scale(x).orient('bottom').ticks(Math.min(10, width / 70)).tickSize(-(height - 40)).tickFormat(brief));
-      svg.append('text').attr({x: width - 10, y: height - 4, 'text-anchor': 'end'}).text(t('ms'));
-      const topOf = (span) => tops.get(span.rank) + span.lane * LANE;
-      ranks.forEach((rank) => svg.append('text')
-          .attr({x: 64, y: tops.get(rank) + lanes.get(rank) * LANE / 2 + 4, 'text-anchor': 'end'}).text(rankText(rank)));
-      for (const span of spans) {
-        const wide = Math.max(1, x(span.end) - x(span.begin)), derived = span.name === 'exchange';
-        svg.append('rect').attr({x: x(span.begin), y: topOf(span), width: wide, height: 16, rx: 2})
-          .style({fill: spanColour(span.name, span.bucket), stroke: derived ? 'var(--ink)' : 'var(--panel)',
-              'stroke-dasharray': derived ? '3 3' : 'none', opacity: derived ? 0.85 : 1})
-          .append('title').text(`${rankText(span.rank)}: ${span.name}${span.bucket >= 0 ? ` ${span.bucket}` : ''}, ${brief(span.ms)} ms`);
-        if (inFlight(span.name) && wide > 14) svg.append('text')
-            .attr({x: x(span.begin) + wide / 2, y: topOf(span) + 12, 'text-anchor': 'middle'}).style('fill', ofBucket(BUCKET_TEXT, span.bucket))
-            .text(span.bucket);
-      }
-      // A veil covers what happens later than the moment that is played.
-      const veil = svg.append('rect').attr({y: 0, height: height - 36, width: 0}).style({fill: 'var(--panel)', opacity: 0.93});
-      shownUntil = (share) => veil.attr({x: x(share * launch.ms), width: Math.max(0, width - 8 - x(share * launch.ms))}).style('opacity', share < 1 ? 0.93 : 0).node().parentNode.append(veil.node());
-      const middle = (span) => topOf(span) + 8, inside = d3.extent(x.range());
-      for (const arrow of arrows) {
-        if (chosen === 'none' || (chosen !== 'all' && String(arrow.bucket) !== chosen)) continue;
-        const x1 = x(arrow.leaves), x2 = x(arrow.arrives);
-        if ((x1 <= inside[0] && x2 <= inside[0]) || (x1 >= inside[1] && x2 >= inside[1])) continue;
-        const down = middle(arrow.head) > middle(arrow.tail) ? 1 : -1, server = arrow.from === SERVERS || arrow.to === SERVERS;
-        drawArrow(svg, x1, middle(arrow.tail) + (server ? 8 * down : 0), x2, middle(arrow.head) - (server ? 8 * down : 0),
-            'var(--ink)',
-          `${rankText(arrow.from)} → ${rankText(arrow.to)}, ${t('bucket')} ${arrow.bucket}`);
-      }
+      const whole = [-0.02 * launch.ms, 1.02 * launch.ms];
+      let shown = whole, x;
+      const topOf = (span) => tops.get(span.rank) + span.lane * LANE, middle = (span) => topOf(span) + 8;
+      const showArrows = (layer, span) => {
+        for (const arrow of arrows.filter(({tail, head}) => tail === span || head === span)) {
+          const down = middle(arrow.head) > middle(arrow.tail) ? 1 : -1, aside = arrow.from === SERVERS || arrow.to === SERVERS ? 8 * down : 0;
+          drawArrow(layer, x(arrow.leaves), middle(arrow.tail) + aside, x(arrow.arrives), middle(arrow.head) - aside, 'var(--ink)',
+              `${rankText(arrow.from)} → ${rankText(arrow.to)}, ${t('bucket')} ${arrow.bucket}`);
+        }
+      };
+      const render = () => {
+        svg.selectAll('*').remove();
+        x = d3.scale.linear().domain(shown).range([70, width - 10]).clamp(true);
+        svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height - 34})`)
+            .call(d3.svg.axis().scale(x).orient('bottom').ticks(Math.min(10, width / 70)).tickSize(-(height - 40)).tickFormat(brief));
+        svg.append('text').attr({x: width - 10, y: height - 4, 'text-anchor': 'end'}).text(t('ms'));
+        ranks.forEach((rank) => svg.append('text')
+            .attr({x: 64, y: tops.get(rank) + lanes.get(rank) * LANE / 2 + 4, 'text-anchor': 'end'}).text(rankText(rank)));
+        const bars = svg.append('g'), layer = svg.append('g').style('pointer-events', 'none');
+        for (const span of spans.filter((s) => s.end >= shown[0] && s.begin <= shown[1])) {
+          const wide = Math.max(1, x(span.end) - x(span.begin)), derived = span.name === 'exchange';
+          bars.append('rect').attr({x: x(span.begin), y: topOf(span), width: wide, height: 16, rx: 2})
+            .style({fill: spanColour(span.name, span.bucket), stroke: derived ? 'var(--ink)' : 'var(--panel)',
+                'stroke-dasharray': derived ? '3 3' : 'none', opacity: derived ? 0.85 : 1})
+            .on('mouseover', () => showArrows(layer, span)).on('mouseout', () => layer.selectAll('*').remove())
+            .append('title').text(`${rankText(span.rank)}: ${span.name}${span.bucket >= 0 ? ` ${span.bucket}` : ''}, ${brief(span.ms)} ms`);
+          if (inFlight(span.name) && wide > 14) bars.append('text').attr({x: x(span.begin) + wide / 2, y: topOf(span) + 12, 'text-anchor': 'middle'})
+              .style({fill: ofBucket(BUCKET_TEXT, span.bucket), 'pointer-events': 'none'}).text(span.bucket);
+        }
+      };
+      svg.on('wheel', () => {
+        const out = d3.event.deltaY > 0, [from, to] = shown, at = x.invert(d3.mouse(svg.node())[0]), factor = out ? 1.25 : 0.8;
+        if (out && shown === whole) return;  // the page scrolls
+        d3.event.preventDefault();
+        const next = [Math.max(whole[0], at - (at - from) * factor), Math.min(whole[1], at + (to - at) * factor)];
+        shown = next[0] === whole[0] && next[1] === whole[1] ? whole : next;
+        render();
+      });
+      render();
     }});
 }

@@ -17,7 +17,7 @@ function drawWaiting(parent, run, data) {
   const rows = data.rules.map((rule, k) => ({run_id: run.run_id, basis: 'simulated', workers, computing: data.spreads[wish.spread],
       rule, chosen: k === wish.rule, steps_per_s: progress[k], staleness_mean: staleness[k], staleness_max: most[k]}));
   figure(parent, {id: 'waiting', wide: true, title: t('waiting_title', workers), rows, height: 300,
-    note: t('waiting_note', t('caption', run.run_id, '')) + ' ' + t('waiting_said', names[wish.rule],
+    note: t('waiting_note', ofRun(run)) + ' ' + t('waiting_said', names[wish.rule],
         brief(100 * progress[wish.rule] / progress[0] - 100), brief(staleness[wish.rule]), most[wish.rule]),
     legend: [{label: t('waiting_progress'), colour: 'var(--c0)', block: true},
         {label: t('waiting_staleness'), colour: 'var(--c1)', block: true}],

@@ -30,7 +30,8 @@ struct BenchFlags {
 struct RawBenchFlags {
   BenchFlags flags;
   std::string min_bytes, max_bytes, step_bytes, step_factor, sizes;
-  std::string collectives, backends, algorithms, transports, buffers, workers, servers, types, ops;
+  std::string collectives, backends, algorithms, transports, buffers, workers, servers, server_wires, types,
+      ops;
   std::string of_threads;  // nccl-tests' -g and -t, which are rejected
   bool no_pin = false;
   absl::StatusOr<NodeLauncher> launcher = NodeLauncher();  // of this process; used with --nnodes

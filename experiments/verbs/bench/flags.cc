@@ -114,7 +114,7 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   const std::string all_of_what = InHelpAll(what);
   add(what, "--collective,--collectives", raw.collectives, "NAME,...",
       "all_reduce, reduce_scatter, all_gather, broadcast, or ps_push_pull: a round of the parameter "
-      "server, over shm or tcp (gRPC), without backends and algorithms [all_reduce]",
+      "server, over shm or tcp (--server_wire), without backends and algorithms [all_reduce]",
       ListOf(CheckName));
   add(what, "--backend,--backends", raw.backends, "NAME,...",
       "native, gloo, mpi, nccl [all in this build except nccl; on GPUs native and nccl]", ListOf(CheckName));
@@ -136,6 +136,10 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   add(what, "--servers", raw.servers, "S,...",
       "Parameter servers of ps_push_pull, each with a slice of every gradient [1]",
       CountsText(kMaxBenchServers));
+  add(what, "--server_wire,--server_wires", raw.server_wires, "NAME,...",
+      "What carries the payload of ps_push_pull over tcp: grpc, or stream (connections of psring's own) "
+      "[grpc]",
+      ListOf(OneOf({"grpc", "stream"})));
   add(what, "--device", request.device, "DEVICE",
       "Location of the buffers: cpu, or cuda: rank i uses GPU i; native then runs over cuda_ipc, and nccl is "
       "measured too [cpu]",
@@ -249,6 +253,21 @@ absl::Status UnderstandNodes(const RawBenchFlags& raw, BenchFlags& flags) {
   return absl::OkStatus();
 }
 
+absl::Status CheckServerFlags(const RawBenchFlags& raw, const BenchRequest& request) {
+  const char* const given = !raw.servers.empty()        ? "--servers"
+                            : !raw.server_wires.empty() ? "--server_wire"
+                                                        : nullptr;
+  if (given != nullptr && std::ranges::count(request.collectives, kPushPull) == 0) {
+    return absl::InvalidArgumentError(
+        Tr("$0 is for --collective ps_push_pull; name it, or omit the flag", given));
+  }
+  if (!raw.server_wires.empty() && !request.transports.empty() &&
+      std::ranges::count(request.transports, "tcp") == 0) {
+    return absl::InvalidArgumentError(Tr("--server_wire is for --transport tcp; name it, or omit the flag"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckRequirement(const BenchRequest& request) {
   if (request.require_busbw <= 0) return absl::OkStatus();
   const bool reduces = std::find(request.collectives.begin(), request.collectives.end(), kAllReduce) !=
@@ -278,12 +297,9 @@ absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
   }
   if (!raw.servers.empty()) {
     PSRING_ASSIGN_OR_RETURN(request.servers, ParseCounts(raw.servers, kMaxBenchServers));
-    if (std::find(request.collectives.begin(), request.collectives.end(), kPushPull) ==
-        request.collectives.end()) {
-      return absl::InvalidArgumentError(
-          "--servers is for --collective ps_push_pull; name it, or omit --servers");
-    }
   }
+  if (!raw.server_wires.empty()) request.server_wires = Names(raw.server_wires);
+  PSRING_RETURN_IF_ERROR(CheckServerFlags(raw, request));
   if (!raw.types.empty()) {
     PSRING_ASSIGN_OR_RETURN(request.types, NamesOf<DType>(raw.types, kTypes, ParseDType));
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -324,18 +325,19 @@ class Planner {
         }
       }
       if (Contains(request_.collectives, kPushPull)) {
-        // Over shm, buffers are shared from the start, as in the trainer.
-        for (const char* transport : {"shm", "tcp"}) {
-          if (request_.on_nodes() && transport == std::string("shm")) continue;
+        // Over shm, nothing is on a wire, and buffers are shared from the start, as in the trainer.
+        std::vector<std::pair<std::string, std::string>> ways = {{"shm", "grpc"}};
+        for (const std::string& wire : Once(request_.server_wires)) ways.emplace_back("tcp", wire);
+        for (const auto& [transport, wire] : ways) {
+          if (request_.on_nodes() && transport == "shm") continue;
           if (!request_.transports.empty() && !Contains(request_.transports, transport)) continue;
-          const bool shm = transport == std::string("shm");
           for (const int servers : Once(request_.servers)) {
             plan_.combinations.push_back(
                 {.collective = kPushPull,
-                 .backend = "grpc",
+                 .backend = wire,
                  .algorithm = servers > 1 ? absl::StrCat("sync on ", servers, " servers") : "sync",
                  .transport = transport,
-                 .buffers = shm ? "shared" : "private",
+                 .buffers = transport == "shm" ? "shared" : "private",
                  .workers = workers,
                  .servers = servers});
           }

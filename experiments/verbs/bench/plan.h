@@ -53,7 +53,8 @@ struct BenchRequest {
   std::vector<std::string> backends, algorithms, transports, buffers;
   std::vector<std::string> collectives = {"all_reduce"};
   std::vector<int> workers = {2};
-  std::vector<int> servers = {1};  // of ps_push_pull
+  std::vector<int> servers = {1};                    // of ps_push_pull
+  std::vector<std::string> server_wires = {"grpc"};  // of ps_push_pull over tcp: grpc, stream
   SizeSweep sizes;
   std::vector<std::string> types = {"float32"}, ops = {"sum"};
   int root = 0;

@@ -35,6 +35,7 @@ Words WorkerFlags(const BenchRequest& request, const BenchPlan& plan, const Benc
   if (launch.kind == BenchLaunchKind::kPushPull) {
     const bool shm = plan.combinations[launch.combinations[0]].transport == "shm";
     flags.push_back(shm ? "--transport=shm" : "--transport=tcp");
+    flags.push_back(absl::StrCat("--server_wire=", plan.combinations[launch.combinations[0]].backend));
     if (launch.limits) flags.push_back("--limits");
     flags.push_back(absl::StrCat("--servers=", plan.combinations[launch.combinations[0]].servers));
     return flags;

@@ -7,29 +7,23 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/wall_time.h"
 #include "common/cli/delays.h"
-#include "common/cli/wrap.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
 #include "common/measure/trace.h"
 #include "common/text/translate.h"
-#include "experiments/analysis/findings.h"
 #include "experiments/analysis/launch_figures.h"
 #include "experiments/analysis/residuals.h"
 #include "experiments/analysis/table.h"
-#include "experiments/analysis/validity.h"
-#include "experiments/analysis/verdict.h"
 #include "experiments/design/budget.h"
 #include "experiments/design/estimate.h"
 #include "experiments/design/plan_text.h"
 #include "experiments/engine/launch.h"
 #include "experiments/machine/connections.h"
-#include "experiments/page/page.h"
 #include "experiments/run_folder/recorded_run.h"
 #include "experiments/verbs/compare/runner.h"
 
@@ -180,7 +174,8 @@ RunLabel Experiment::LabelOf(const Configuration& configuration, const std::stri
           .repeat = repeat,
           .seed = seed,
           .records = absl::StrFormat("records/%s-%d/%s", part, repeat + 1, configuration.folder()),
-          .servers = configuration.servers()};
+          .servers = configuration.servers(),
+          .server_wire = configuration.servers() > 0 ? configuration.training.server_wire : ""};
 }
 
 absl::Status Experiment::Run(const Configuration& configuration, const std::string& part, int repeat,
@@ -359,69 +354,6 @@ absl::Status Experiment::WithoutResults(const absl::Status& status) const {
   return absl::CancelledError(absl::StrCat(
       Tr("$0; there are no results; the logs are in $1", message.substr(0, line), folder_.path()),
       message.substr(line)));
-}
-
-absl::Status Experiment::Report(const std::string& ended) {
-  display_.Clear();
-  // In the order of the plan, because rounds are shuffled.
-  std::vector<ConfigurationRuns> runs;
-  for (const auto* part : {&manifest_.plan.cost, &manifest_.plan.accuracy}) {
-    for (const Configuration& configuration : *part) {
-      const auto same = [&](const ConfigurationRuns& other) {
-        return other.configuration.folder() == configuration.folder();
-      };
-      if (std::any_of(runs.begin(), runs.end(), same)) continue;
-      runs.push_back(RunsOf(configuration));
-      runs.back().configuration = configuration;  // with the picked rates
-    }
-  }
-  std::vector<SummaryRow> rows = Summarise(manifest_.run_id, runs, manifest_.wires, manifest_.link);
-  PSRING_RETURN_IF_ERROR(Predict(runs, rows));
-  manifest_.ended = ended;
-  manifest_.wall_s = manifest_.earlier_s + seconds();
-  PSRING_RETURN_IF_ERROR(folder_.Write("summary.csv", SummaryCsv(rows)));
-  PSRING_RETURN_IF_ERROR(folder_.Write("summary.json", SummaryJson(rows)));
-  PSRING_RETURN_IF_ERROR(folder_.Write("table.json", TableJson(rows, manifest_.wires, prepared_.cores)));
-  PSRING_RETURN_IF_ERROR(folder_.WriteTrace());
-  PSRING_RETURN_IF_ERROR(WriteManifest());
-
-  const auto findings = [&] { return Findings(rows, manifest_.wires, prepared_.cores); };
-  for (const auto& [in, file] :
-       {std::pair(Language::kEnglish, "findings.txt"), std::pair(Language::kChinese, "findings.zh.txt")}) {
-    const std::vector<std::string> list = InLanguage(in, findings);
-    PSRING_RETURN_IF_ERROR(folder_.Write(file, absl::StrCat(absl::StrJoin(list, "\n"), "\n")));
-  }
-  PSRING_RETURN_IF_ERROR(WriteRunReport(folder_.path()));
-
-  const std::string verdict = Verdict(rows, manifest_.wires);
-  std::string text = absl::StrCat("\n", verdict.empty() ? "" : Wrap(verdict, "") + "\n");
-  if (const std::optional<Validity> validity = ValidityOf(rows, prepared_.cores)) {
-    absl::StrAppend(&text, Wrap(validity->Text(), ""), "\n");
-  }
-  const std::vector<std::string> found = findings();
-  if (flags_.verbose) {
-    absl::StrAppend(&text, Table(rows), "\n");
-    for (const std::string& sentence : found) text += Wrap(sentence, "- ");
-  } else {
-    absl::StrAppend(&text, ShortTable(rows), "\n",
-                    Tr("$0 findings: $1/$2; all columns: summary.csv", found.size(), folder_.path(),
-                       CurrentLanguage() == Language::kChinese ? "findings.zh.txt" : "findings.txt"),
-                    "\n");
-  }
-  const std::string beside = absl::StrCat("summary.csv, runs.csv, curves.csv, steps.jsonl, trace.json",
-                                          flags_.predict && manifest_.wires ? ", residuals.csv" : "",
-                                          flags_.tensorboard ? "; tensorboard --logdir " : "",
-                                          flags_.tensorboard ? folder_.path() + "/tensorboard" : "");
-  absl::StrAppend(&text, flags_.verbose ? "\n" : "",
-                  Tr("$0; results: $1/report.html, and in the same folder $2", HumanSeconds(manifest_.wall_s),
-                     folder_.path(), beside),
-                  "\n");
-  absl::StrAppend(
-      &text, ended.empty()
-                 ? Tr("repeat: $0 $1 --config $2/config.toml", CommandName(), manifest_.verb, folder_.path())
-                 : Tr("continue: $0 compare --resume $1", CommandName(), folder_.path()));
-  display_.SayLines(text);
-  return absl::OkStatus();
 }
 
 }  // namespace psring

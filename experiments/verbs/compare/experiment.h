@@ -69,8 +69,8 @@ class Experiment {
 
   // `status`, which ended the run before any round did; if that was a signal, it also says what was kept.
   absl::Status WithoutResults(const absl::Status& status) const;
-  // Writes the summary of the finished rounds; prints the table, the findings and the run folder. `ended`:
-  // why the run stopped early; empty: it did not.
+  // Writes the summary of the finished rounds; prints the answer and the run folder. `ended`: why the run
+  // stopped early; empty: it did not.
   absl::Status Report(const std::string& ended);
 
  private:
@@ -112,6 +112,9 @@ class Experiment {
 
   // Of the launches that are planned and not done, before correction by the time that the others took.
   double ExpectedLeftSeconds() const;
+
+  // The verdict, the line on validity, the table and, with --verbose, the findings.
+  void PrintAnswer(const std::vector<SummaryRow>& rows, const std::vector<std::string>& findings);
 
   // With --predict: adds predictions to `rows`, and writes residuals.csv.
   absl::Status Predict(const std::vector<ConfigurationRuns>& runs, std::vector<SummaryRow>& rows);

@@ -136,6 +136,11 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "Parameter servers that share the parameters, each with a slice of every bucket; comma-separated; "
       "default: 1, or one per worker if colocated",
       CountsText(kMaxServers));
+  Add(*verb, InHelpAll("Parameter server"), "--server_wire,--server_wires", raw.server_wires, "NAME,...",
+      "What carries a server's gradients and weights that are not in shared memory, comma-separated: grpc, "
+      "or "
+      "stream (TCP connections of psring's own, as between the ranks of a ring) [grpc]",
+      ListOf(OneOf({"grpc", "stream"})));
   AddSharedFlags(*verb, raw);
   AddNodeFlags(*verb, raw.flags.nodes);
   verb->get_option("--nproc_per_node")
@@ -172,9 +177,9 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "As --samples, in passes over the data", RealNumber({.high = kMaxEpochs, .high_allowed = true}));
   Add(*verb, InHelpAll(kHowOften), "--warmup_steps", raw.flags.options.training.warmup_steps, "N",
       "Steps before the measured ones in the cost part [3]", WholeNumber(1, 1'000'000));
-  AddTrainingFlags(
-      *verb, raw.flags.options.training,
-      {"--strategy", "--servers", "--steps", "--samples", "--epochs", "--warmup_steps", "--lr", "--resume"});
+  AddTrainingFlags(*verb, raw.flags.options.training,
+                   {"--strategy", "--servers", "--server_wire", "--steps", "--samples", "--epochs",
+                    "--warmup_steps", "--lr", "--resume"});
   AddModelsAndData(*verb);
   Add(*verb, kResults, "--resume", raw.resume, "RUN",
       "Continue a comparison that was interrupted, failed or ran out of time: in its folder, with its flags, "

@@ -19,7 +19,7 @@ namespace psring {
 // The flags of a verb as parsed; `flags` holds those that need no further parsing.
 struct RawExperimentFlags {
   ExperimentFlags flags;
-  std::string strategies, workers, servers, time_budget, lrs, tune, like, resume;
+  std::string strategies, workers, servers, server_wires, time_budget, lrs, tune, like, resume;
   std::string link = "none", latency = "0";
   const CLI::Option* transport = nullptr;                  // --transport; null: not parsed
   absl::StatusOr<NodeLauncher> launcher = NodeLauncher();  // of this process; used with --nnodes

@@ -145,6 +145,8 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   if (!raw.servers.empty()) {
     PSRING_ASSIGN_OR_RETURN(options.servers, ParseCounts(raw.servers, kMaxServers));
   }
+  options.server_wires = {raw.flags.options.training.server_wire};
+  if (!raw.server_wires.empty()) options.server_wires = absl::StrSplit(raw.server_wires, ',');
   PSRING_RETURN_IF_ERROR(CheckNamedOnce("--workers", options.workers));
   PSRING_RETURN_IF_ERROR(CheckNamedOnce("--servers", options.servers));
   flags.link_is_default = raw.link == "auto";
@@ -191,6 +193,20 @@ void ResolveDevice(ExperimentFlags& flags) {
   training.device = device;
 }
 
+bool HasStream(const ExperimentFlags& flags) {
+  return std::ranges::count(flags.options.server_wires, "stream") > 0;
+}
+
+// On one machine without links, `auto` is shared memory, which no wire carries.
+absl::Status CheckServerWire(const ExperimentFlags& flags) {
+  const bool shares =
+      flags.options.training.transport == "auto" && !flags.nodes.several() && !flags.link.wanted();
+  if (!HasStream(flags) || !shares) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      Tr("--server_wire stream has no effect on one machine, where workers and servers share memory; add "
+         "--transport tcp"));
+}
+
 // Whether this process reads the folder of --resume: node 0 does; the other nodes may not have it, and use
 // the flags that they were started with.
 bool RunIsHere(const RawExperimentFlags& raw) {
@@ -225,7 +241,9 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
   TrainingOptions checked = flags.options.training;
   checked.steps = 0;              // of the cost part: it does not contradict --samples or --epochs
   checked.reference_workers = 1;  // CheckCompareOptions knows the strategies
+  if (HasStream(flags)) checked.server_wire = "stream";
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
+  PSRING_RETURN_IF_ERROR(CheckServerWire(flags));
   if (flags.predict && checked.clock == "virtual") {
     return absl::InvalidArgumentError(
         Tr("--predict compares a measured run with the simulator; omit --clock virtual"));
@@ -256,6 +274,7 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
   flags.options.training.strategy = flags.options.strategies.front();
   SetBatch(flags.options.workers.front(), flags.options.training);
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.options.training));
+  PSRING_RETURN_IF_ERROR(CheckServerWire(flags));
   return flags;
 }
 

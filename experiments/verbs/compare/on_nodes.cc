@@ -28,6 +28,7 @@ std::vector<std::string> SharedFlags(const ExperimentFlags& flags) {
   add("--strategies", options.strategies);
   add("--workers", options.workers);
   add("--servers", options.servers);
+  add("--server_wire", options.server_wires);
   if (options.lrs.size() > 1) add("--lr", options.lrs);
   if (!options.lr_factors.empty()) add("--tune lr", options.lr_factors);
   shared.push_back(absl::StrCat("--global_batch=", training.global_batch));
@@ -44,6 +45,7 @@ NodeSetup SetupOf(const ExperimentFlags& flags, const Binaries& binaries) {
                 // With all that node 0 may choose, which knows whether the model has tables.
                 .strategies = ComparedStrategies(options, /*has_tables=*/true),
                 .servers = options.servers,
+                .server_wires = options.server_wires,
                 .tries_rates = CountOfRates(options) > 0,
                 .layout = flags.nodes.layout()};
   for (const char* reference : {"single", "none"}) own.strategies.push_back(reference);

@@ -85,7 +85,7 @@ std::string FlagsOf(const Constants& constants) {
       absl::StrAppendFormat(&flags, " --%s %.3g", name, value);
     }
   }
-  return flags;
+  return flags + " --system none";  // they stand for all losses
 }
 
 // The exchange of one gradient.

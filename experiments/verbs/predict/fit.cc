@@ -31,6 +31,13 @@ const std::vector<ConstantInfo>& ConstantInfos() {
        }},
       {"barrier_us", 100, 1, 1e5, 1.5,
        [](double value, Cluster& cluster, PredictOptions&) { cluster.barrier_s = 1e-6 * value; }},
+      // Half of Linux's largest receive buffer (tcp_rmem), the rest being overhead.
+      {"window_mb", 3, 0.01, 4096, 0.4,
+       [](double value, Cluster& cluster, PredictOptions&) {
+         const double limit = value * (1 << 20) / (2 * cluster.latency_s);
+         double& connection = cluster.connection_bytes_per_s;
+         if (limit < (connection > 0 ? connection : cluster.link_bytes_per_s)) connection = limit;
+       }},
   };
   return infos;
 }
@@ -45,6 +52,8 @@ const ConstantInfo* FindConstant(const std::string& name) {
 void Apply(const Constants& constants, Cluster& cluster, PredictOptions& options) {
   for (const auto& [name, value] : constants) FindConstant(name)->apply(value, cluster, options);
 }
+
+std::vector<std::string> FittedCauses() { return {"compute_cv", "fraction", "node_loss"}; }
 
 std::string ConstantsText(const Constants& constants) {
   return absl::StrJoin(constants, ", ", [](std::string* out, const auto& constant) {

@@ -24,7 +24,12 @@ struct ConstantInfo {
 const std::vector<ConstantInfo>& ConstantInfos();
 const ConstantInfo* FindConstant(const std::string& name);  // null: unknown
 
+// In the order of the names: a window's limit uses the latency.
 void Apply(const Constants& constants, Cluster& cluster, PredictOptions& options);
+
+// What is fitted to each published system: the share of the links' rate that its programs get, what more
+// machines take of it, and how computing varies. In the order of the map.
+std::vector<std::string> FittedCauses();
 
 // "fraction 0.66, compute_cv 0.05"
 std::string ConstantsText(const Constants& constants);

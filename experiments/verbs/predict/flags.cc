@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
@@ -15,7 +16,8 @@
 #include "common/workloads/changes.h"
 #include "common/workloads/devices.h"
 #include "experiments/design/estimate.h"
-#include "experiments/verbs/predict/nearest.h"
+#include "experiments/verbs/predict/causes.h"
+#include "experiments/verbs/predict/pipeline_flags.h"
 #include "experiments/verbs/predict/predict.h"
 #include "experiments/virtual_cluster/link.h"
 #include "ring_worker/schedules/schedule.h"
@@ -98,16 +100,19 @@ absl::StatusOr<Cluster> UnderstandCluster(const RawPredictFlags& raw,
 // The constants that flags or a --cluster set; `cluster` is the result of both.
 std::set<std::string> Given(const RawPredictFlags& raw, const Cluster& cluster) {
   std::set<std::string> given;
+  const Cluster described;  // a value of --cluster counts if it is not the default
   for (const auto& [set, name] :
-       {std::pair(raw.fraction.has_value() || !raw.cluster.empty() ||
+       {std::pair(raw.fraction.has_value() || cluster.fraction != described.fraction ||
                       (LinkComesFromProfile(raw) && cluster.link_bytes_per_s > 0),
                   "fraction"),
-        {!raw.latency.empty() || !raw.cluster.empty() || !raw.profile.empty(), "latency_us"},
+        {!raw.latency.empty() || cluster.latency_s != described.latency_s || !raw.profile.empty(),
+         "latency_us"},
         {raw.compute_varies != "none", "compute_cv"},
         {raw.sender_loss.has_value() || cluster.sender_loss > 0, "sender_loss"},
         {raw.node_loss.has_value() || cluster.node_loss > 0, "node_loss"},
         {raw.server_worker_ns.has_value() || cluster.server_worker_s_per_byte > 0, "server_worker_ns"},
-        {!raw.barrier.empty() || cluster.barrier_s > 0, "barrier_us"}}) {
+        {!raw.barrier.empty() || cluster.barrier_s > 0, "barrier_us"},
+        {raw.window_mb.has_value() || cluster.connection_bytes_per_s > 0, "window_mb"}}) {
     if (set) given.insert(name);
   }
   return given;
@@ -157,9 +162,10 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(what, "--strategies,--strategy", raw.strategies, "NAME,...",
       absl::StrCat("Comma-separated: all-reduces by algorithm (",
                    absl::StrJoin(AlgorithmsFor(Collective::kAllReduce), ", "),
-                   "), ps-sync, ps-async, ps-ssp:K, none [ring,ps-sync,ps-async]"));
+                   "), ps-sync, ps-async, ps-ssp:K, ps-backup:B, none [ring,ps-sync,ps-async; with --pp: "
+                   "ring]"));
   add(what, "--workers", raw.workers, "N,...",
-      "Comma-separated, or a sequence such as 2,4,8,...,4096 [2,4,8,...,64]");
+      "Comma-separated, or a sequence such as 2,4,8,...,4096 [2,4,8,...,64; with --pp P: P]");
   add(what, "--servers", raw.servers, "S,...",
       "Comma-separated; for parameter servers; or nodes: one for each machine with workers [1]");
   add(InHelpAll(what), "--server_placement", raw.server_placement, "PLACE",
@@ -188,21 +194,24 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       OneOf({"float32", "bfloat16", "float16"}));
   add(what, "--compute_varies", raw.compute_varies, "HOW",
       "How computing time varies between machines: normal:CV, lognormal:CV, or a file of measured times, one "
-      "per line [none]");
+      "per line [by --system; none: it does not vary]");
   add(what, "--batch", raw.batch, "N",
-      "Samples per worker and step; computing time is scaled from the recorded batch",
+      "Samples per worker and step, or with --pp per micro-batch; computing time is scaled from the recorded "
+      "batch",
       WholeNumber(1, 1'000'000));
   add(what, "--device", raw.device, "NAME",
       absl::StrCat("Use the published computing speed of ", Names(MeasuredDevices()),
                    " [the recorded device]"));
   add(InHelpAll(what), "--compute_speedup", raw.compute_speedup, "X",
-      "How many times as fast as the recorded device [1]", RealNumber({}));
+      "How many times as fast as the recorded device, or as that of --device [1]", RealNumber({}));
   add(what, "--straggler", raw.straggler, "W:F,...", "Worker W (from 0) computes F times as long; or none",
       StragglersText());
   add(what, "--jitter_ms", raw.jitter_ms, "TIME",
       "A random delay before each step: exp:MEAN, lognormal:MEDIAN:SIGMA, a number, or none",
       TimeDistributionText());
   add(InHelpAll(what), "--seed", raw.seed, "N", "Seed of random delays [1]");
+
+  AddPipelineFlags(*verb, raw);
 
   const char* network = "The network";
   add(network, "--cluster", raw.cluster, "NAME",
@@ -220,16 +229,22 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       "Latency of a message between nodes, including software [25us]", CheckLatency);
   add(InHelpAll(network), "--intra_latency", raw.intra_latency, "TIME",
       "Latency of a message within a node [5us]", CheckLatency);
-  add(InHelpAll(network), "--fraction", raw.fraction, "X", "Share of the cards' rate that is usable [0.9]",
-      RealNumber({}));
+  add(InHelpAll(network), "--fraction", raw.fraction, "X",
+      "Share of the cards' rate that is usable [by --system; none: 0.9]", RealNumber({}));
   add(InHelpAll(network), "--oversubscription", raw.oversubscription, "X",
       "Sum of the cards' rates over the rate of the fabric [1]", RealNumber({}));
   add(InHelpAll(network), "--connection", raw.connection, "RATE",
-      "Highest rate of one TCP connection [no limit]", CheckRate);
+      "Highest rate of one TCP connection [its window over the round trip]", CheckRate);
+  add(InHelpAll(network), "--window_mb", raw.window_mb, "MIB",
+      "Largest window of a TCP connection, limited by socket buffers: so many MiB are in flight in a round "
+      "trip "
+      "of twice the latency [3]",
+      RealNumber({}));
   add(InHelpAll(network), "--sender_loss", raw.sender_loss, "X",
       "If k nodes send to one port, 1/(1 + X (k - 1)) of its rate is usable [0]");
   add(InHelpAll(network), "--node_loss", raw.node_loss, "X",
-      "With n nodes on the switches, 1/(1 + X (log2 n - 1)) of a card's rate is usable [0]");
+      "With n nodes on the switches, 1/(1 + X (log2 n - 1)) of a card's rate is usable [by --system; none: "
+      "0]");
   add(InHelpAll(network), "--barrier", raw.barrier, "TIME",
       "Duration of one round of the barrier after a synchronous step; it has log2(machines) rounds [no "
       "barrier]",
@@ -241,10 +256,12 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(InHelpAll(network), "--server_worker_ns", raw.server_worker_ns, "NS",
       "A server's time per byte that a worker pushes or pulls: receive, copy, send [0]");
   add(InHelpAll(network), "--network", raw.network, "KIND",
-      "tcp or rdma; auto: rdma if a message takes less than 10us [auto]", OneOf({"auto", "tcp", "rdma"}));
+      "tcp or rdma; auto: by the latency; rdma takes less than 10us [auto]", OneOf({"auto", "tcp", "rdma"}));
   add(InHelpAll(network), "--system", raw.system, "NAME",
-      absl::StrCat("Use the constants that were fitted to a published system: ", Names(PublishedSystems()),
-                   "; none; auto: the nearest, if its GPU, network and rate match [auto]"));
+      absl::StrCat(
+          "What is lost besides the described network: auto: as in published systems, most as in those "
+          "with similar links; as in one of ",
+          Names(PublishedSystems()), "; or none [auto]"));
   add("Results", "--calibrate", raw.calibrate, "RUN",
       "Instead of a prediction, fit the model to the measured steps of a run (its folder or summary.csv), or "
       "to the exchanges of bench --nnodes. The "
@@ -252,9 +269,10 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(InHelpAll("Results"), "--fit", raw.fit, "NAME,...",
       absl::StrCat("With --calibrate: at most two of ", Names(ConstantInfos()),
                    " [fraction and latency_us; servers: fraction and server_worker_ns]"));
-  verb->add_flag("--published", raw.published,
-                 "Instead of a prediction, fit the model to published runs, predict the largest ones, and "
-                 "print all errors")
+  verb->add_flag(
+          "--published", raw.published,
+          "Instead of a prediction, predict each published system from the others, and print all errors "
+          "and ranges")
       ->group(InHelpAll("Results"));
   add(network, "--profile", raw.profile, "RUN",
       "Run of psring bench (its folder or bench.json), to which latency and the speed of adding are fitted; "
@@ -276,29 +294,33 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
                      .command_line = command_line};
   if (raw.published) return flags;
   PSRING_ASSIGN_OR_RETURN(flags.workload, LoadWorkload(raw.workload.empty() ? "resnet50" : raw.workload));
-  double speedup = raw.compute_speedup;
   if (raw.batch > 0) {
     // The time per sample stays as recorded.
-    speedup *= double(flags.workload.batch) / raw.batch;
+    flags.workload = Faster(std::move(flags.workload), double(flags.workload.batch) / raw.batch);
     flags.workload.batch = raw.batch;
   }
   if (!raw.device.empty()) {
-    if (raw.compute_speedup != 1) {
-      return absl::InvalidArgumentError(Tr("--device sets the computing time; omit --compute_speedup"));
-    }
     absl::StatusOr<Workload> on = OnDevice(flags.workload, raw.device);
     if (!on.ok()) return Wrong("--device", on.status());
     flags.workload = *std::move(on);
-  } else {
-    flags.workload = Faster(std::move(flags.workload), speedup);
+    if (raw.compute_speedup != 1)
+      flags.workload.device =
+          absl::StrFormat("%g times as fast as %s", raw.compute_speedup, flags.workload.device);
   }
+  flags.workload = Faster(std::move(flags.workload), raw.compute_speedup);
   if (raw.partition_mb > 0) {
     flags.workload = InPieces(flags.workload, std::llround(raw.partition_mb * (1 << 20)));
   }
   if (raw.overlap == "none") flags.workload = AfterBackward(std::move(flags.workload));
   if (raw.exchange_only) flags.workload = WithoutComputing(std::move(flags.workload));
-  flags.strategies = absl::StrSplit(raw.strategies, ',');
-  PSRING_ASSIGN_OR_RETURN(flags.workers, Counts("--workers", raw.workers));
+  const bool cuts_model = raw.pp > 0;
+  flags.strategies = absl::StrSplit(!raw.strategies.empty() ? raw.strategies
+                                    : cuts_model            ? "ring"
+                                                            : "ring,ps-sync,ps-async",
+                                    ',');
+  const std::string default_workers = cuts_model ? absl::StrCat(raw.pp) : "2,4,8,...,64";
+  PSRING_ASSIGN_OR_RETURN(flags.workers,
+                          Counts("--workers", raw.workers.empty() ? default_workers : raw.workers));
   flags.servers_per_node = raw.servers == "nodes";
   if (!flags.servers_per_node) {
     PSRING_ASSIGN_OR_RETURN(flags.servers, Counts("--servers", raw.servers));
@@ -307,7 +329,8 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
     PSRING_ASSIGN_OR_RETURN(flags.profile, LoadMachineProfile(raw.profile));
   }
   PSRING_ASSIGN_OR_RETURN(flags.cluster, UnderstandCluster(raw, flags.profile));
-  flags.rdma = raw.network == "auto" ? LooksLikeRdma(flags.cluster) : raw.network == "rdma";
+  flags.rdma = raw.network == "auto" ? RdmaShare(flags.cluster) : raw.network == "rdma" ? 1 : 0;
+  flags.window_mb = raw.window_mb;
   flags.given = Given(raw, flags.cluster);
   flags.system = raw.system;
   if (raw.system != "auto" && raw.system != "none") {
@@ -336,6 +359,7 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
   const int least = flags.workers.front();
   PSRING_RETURN_IF_ERROR(CheckStragglers(raw.straggler, least));
   PSRING_ASSIGN_OR_RETURN(flags.options.delays, ParseDelays(raw.straggler, raw.jitter_ms, raw.seed, least));
+  PSRING_ASSIGN_OR_RETURN(flags.pipeline, UnderstandPipeline(raw, flags));
   return flags;
 }
 

@@ -1,6 +1,7 @@
 #include "experiments/verbs/predict/predict.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -10,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
 #include "common/base/wall_time.h"
@@ -23,6 +25,8 @@
 #include "experiments/run_folder/run_claim.h"
 #include "experiments/run_folder/run_folder.h"
 #include "experiments/verbs/predict/calibrate_run.h"
+#include "experiments/verbs/predict/causes.h"
+#include "experiments/verbs/predict/published_check.h"
 #include "experiments/verbs/predict/report.h"
 #include "ring_worker/schedules/schedule.h"
 
@@ -69,11 +73,11 @@ absl::Status Calibrate(const PredictFlags& flags, Display& display) {
 }
 
 absl::Status CheckPublished(const Interrupt& interrupt, Display& display) {
-  std::vector<CheckedSystem> systems;
+  std::vector<LeftOutSystem> systems;
   for (const PublishedSystem& system : PublishedSystems()) {
-    display.Redraw(absl::StrCat("fitting ", system.name));
+    display.Redraw(absl::StrCat("predicting ", system.name));
     PSRING_RETURN_IF_ERROR(interrupt.Check());
-    PSRING_ASSIGN_OR_RETURN(systems.emplace_back(), CheckSystem(system));
+    PSRING_ASSIGN_OR_RETURN(systems.emplace_back(), LeaveOut(system));
   }
   display.Clear();
   display.SayLines(PublishedText(systems));
@@ -83,14 +87,21 @@ absl::Status CheckPublished(const Interrupt& interrupt, Display& display) {
 class PredictionRun {
  public:
   PredictionRun(const PredictFlags& flags, const Interrupt& interrupt, Display& display)
-      : flags_(flags), interrupt_(interrupt), display_(display), predictor_(flags.workload, flags.options) {
+      : flags_(flags),
+        interrupt_(interrupt),
+        display_(display),
+        workload_(flags.pipeline ? DataParallelShare(flags.workload, *flags.pipeline) : flags.workload),
+        predictor_(workload_, flags.options) {
     report_.predictor = &predictor_;
+    report_.micro_batch = &flags_.workload;
     report_.cluster = flags_.cluster;
     report_.servers_per_node = flags_.servers_per_node;
-    if (!flags_.profile) return;
-    report_.cluster.latency_s = flags_.profile->latency_s.value;
-    report_.cluster.server_add_s_per_byte = flags_.profile->add_s_per_byte.value;
-    report_.notes.push_back(Describe(*flags_.profile));
+    if (flags_.profile) {
+      report_.cluster.latency_s = flags_.profile->latency_s.value;
+      report_.cluster.server_add_s_per_byte = flags_.profile->add_s_per_byte.value;
+      report_.notes.push_back(Describe(*flags_.profile));
+    }
+    if (flags_.system == "auto") NoteWhatIsKnown();
   }
 
   absl::Status Run() {
@@ -100,6 +111,10 @@ class PredictionRun {
     std::vector<StrategyRow> strategies;
     for (const std::string& name : names) {
       PSRING_ASSIGN_OR_RETURN(strategies.emplace_back(), Find(name, names));
+    }
+    if (flags_.pipeline && (strategies.size() > 1 || !strategies[0].uses_group)) {
+      return absl::InvalidArgumentError(
+          Tr("--pp: the replicas of a pipeline are synchronized by one all-reduce; use --strategies ring"));
     }
     PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<RunClaim> claim,
                             RunClaim::Make(flags_.out, "predict", WallNow()));
@@ -119,11 +134,16 @@ class PredictionRun {
     for (const PredictCase& point : cases) PSRING_RETURN_IF_ERROR(PredictRow(point));
     PSRING_RETURN_IF_ERROR(MatchServers(strategies));
     PSRING_RETURN_IF_ERROR(FindFastestBySize(strategies));
+    PSRING_RETURN_IF_ERROR(FindSufficientRate());
+    if (flags_.pipeline) PSRING_RETURN_IF_ERROR(PredictPipelines(strategies[0]));
     display_.Clear();
     PSRING_ASSIGN_OR_RETURN(const RunFolder folder, RunFolder::Open(*claim));
     report_.run_id = manifest.run_id = folder.run_id();
     std::vector<std::vector<Cell>> rows;
-    for (const PredictedRow& row : report_.rows) rows.push_back(PredictedCells(report_, row));
+    for (size_t i = 0; i < report_.rows.size(); ++i) {
+      rows.push_back(PredictedCells(report_, report_.rows[i]));
+      if (flags_.pipeline) rows.push_back(PipelineCells(report_, i));
+    }
     PSRING_RETURN_IF_ERROR(folder.Write("summary.csv", CellsCsv(rows)));
     PSRING_RETURN_IF_ERROR(folder.Write("summary.json", CellsJson(rows)));
     const auto text = [&] { return PredictText(report_); };
@@ -146,7 +166,7 @@ class PredictionRun {
     for (const int workers : flags_.workers) {
       for (const StrategyRow& strategy : strategies) {
         if (strategy.single_process && workers > 1) continue;
-        if (flags_.workload.compute_ms() == 0 && !strategy.communicates()) continue;  // nothing to simulate
+        if (workload_.compute_ms() == 0 && !strategy.communicates()) continue;  // nothing to simulate
         if (!strategy.uses_servers) {
           cases.push_back({.strategy = strategy, .workers = workers});
           continue;
@@ -167,59 +187,182 @@ class PredictionRun {
     return interrupt_.Check();
   }
 
-  // A case with the constants of the published system used for it, if any.
-  struct Calibrated {
-    PredictedRow row;  // without predictions
+  // The same for all strategies.
+  Causes CausesFor(const Cluster& cluster) const {
+    Causes causes;
+    if (flags_.system == "auto") {
+      causes = CausesOf(cluster, flags_.rdma);
+    } else if (flags_.system != "none") {
+      causes = CausesLike(**FindSystem(flags_.system), cluster, flags_.rdma);  // UnderstandPredict found it
+    }
+    for (const std::string& name : flags_.given) causes.erase(name);
+    if (flags_.window_mb) causes["window_mb"] = {*flags_.window_mb, *flags_.window_mb, *flags_.window_mb};
+    if (flags_.system != "none" && flags_.profile) {
+      // The interval of the measurement, if it is bounded.
+      const auto& [latency_s, interval] = flags_.profile->latency_s;
+      causes["latency_us"] = {1e6 * std::max(interval.low, latency_s / 2), 1e6 * latency_s,
+                              1e6 * std::min(interval.high, 2 * latency_s)};
+    }
+    return causes;
+  }
+
+  void NoteWhatIsKnown() {
+    Cluster unknown = report_.cluster;
+    if (flags_.given.contains("latency_us")) unknown.latency_s = Cluster().latency_s;
+    std::vector<std::string> parts;
+    const Causes known = CausesFor(report_.cluster);
+    for (const auto& [name, published] : CausesOf(unknown, flags_.rdma)) {
+      if (!flags_.given.contains(name)) continue;
+      const auto now = known.find(name);
+      const auto ends = [](const CauseRange& range) {
+        return Tr("$0 to $1", absl::StrFormat("%.3g", range.low), absl::StrFormat("%.3g", range.high));
+      };
+      parts.push_back(now == known.end() || now->second.low == now->second.high
+                          ? Tr("$0 (otherwise $1)", name, ends(published))
+                          : Tr("$0 ($1, otherwise $2)", name, ends(now->second), ends(published)));
+    }
+    if (!parts.empty()) {
+      report_.notes.push_back(
+          Tr("Given or measured, so the ranges are narrower: $0.", absl::StrJoin(parts, Tr(", "))));
+    }
+  }
+
+  // Without predictions.
+  PredictedRow RowOf(const PredictCase& point, const Cluster& cluster) const {
+    const bool communicates = point.strategy.communicates();
+    return {.point = point,
+            .constants = communicates ? GuessesOf(CausesFor(cluster)) : std::vector<Constants>(1),
+            .single_samples_per_s = workload_.batch / (1e-3 * workload_.compute_ms()),
+            .situation = {.gpu = flags_.workload.device,
+                          .rdma = flags_.rdma,
+                          .point = point,
+                          .options = flags_.options,
+                          .cluster = cluster},
+            .system = communicates ? flags_.system : "none"};
+  }
+
+  struct Assumed {
     Cluster cluster;
     PredictOptions options;
   };
-  absl::StatusOr<Calibrated> CalibrationOf(const PredictCase& point) const {
-    Calibrated it{
-        .row = {.point = point,
-                .single_samples_per_s = flags_.workload.batch / (1e-3 * flags_.workload.compute_ms()),
-                .situation = {.gpu = flags_.workload.device,
-                              .rdma = flags_.rdma,
-                              .point = point,
-                              .options = flags_.options,
-                              .cluster = report_.cluster}},
-        .cluster = report_.cluster,
-        .options = flags_.options};
-    PredictedRow& row = it.row;
-    if (flags_.system == "none" || !point.strategy.communicates()) return it;
-    row.nearest = &NearestSystem(row.situation);
-    bool use = SameEnvironment(row.situation, *row.nearest);
-    if (flags_.system != "auto") {
-      PSRING_ASSIGN_OR_RETURN(const PublishedSystem* named, FindSystem(flags_.system));
-      if (named->servers == point.strategy.uses_servers) {
-        row.nearest = named;
-        use = true;
-      }
-    }
-    for (const auto& [name, value] : row.nearest->constants) {
-      if (use && !flags_.given.contains(name)) row.used[name] = value;
-    }
-    Apply(row.used, it.cluster, it.options);
-    return it;
+  Assumed AssumedWith(const Constants& constants, const Cluster& cluster) const {
+    Assumed assumed{cluster, flags_.options};
+    Apply(constants, assumed.cluster, assumed.options);
+    return assumed;
+  }
+  absl::StatusOr<Prediction> PredictionOf(const PredictedRow& row, const Constants& constants) const {
+    const Assumed assumed = AssumedWith(constants, row.situation.cluster);
+    return Simulate(row.point, assumed.options, assumed.cluster);
   }
 
   absl::Status PredictRow(const PredictCase& point) {
-    PSRING_ASSIGN_OR_RETURN(Calibrated calibrated, CalibrationOf(point));
-    PredictedRow& row = calibrated.row;
-    const Predictor predictor(flags_.workload, calibrated.options);
+    PredictedRow row = RowOf(point, report_.cluster);
     PSRING_RETURN_IF_ERROR(Progress(absl::StrCat("simulating ", row.name(), " x ", point.workers)));
-    for (const Cluster& guess : NetworkGuesses(calibrated.cluster)) {
-      PSRING_ASSIGN_OR_RETURN(row.guesses.emplace_back(), predictor.Predict(point, guess));
+    for (const Constants& guess : row.constants) {
+      PSRING_ASSIGN_OR_RETURN(row.guesses.emplace_back(), PredictionOf(row, guess));
     }
     report_.rows.push_back(std::move(row));
     return absl::OkStatus();
   }
 
+  absl::StatusOr<Prediction> ExpectedOf(const PredictCase& point, const Cluster& cluster) const {
+    const PredictedRow row = RowOf(point, cluster);
+    return PredictionOf(row, row.constants.front());
+  }
   absl::StatusOr<double> SecondsOf(const PredictCase& point) const {
-    PSRING_ASSIGN_OR_RETURN(const Calibrated calibrated, CalibrationOf(point));
-    PSRING_ASSIGN_OR_RETURN(
-        const Prediction prediction,
-        Predictor(flags_.workload, calibrated.options).Predict(point, calibrated.cluster));
+    PSRING_ASSIGN_OR_RETURN(const Prediction prediction, ExpectedOf(point, report_.cluster));
     return prediction.step;
+  }
+
+  // Assumes that faster links are never slower; bisection to 5%.
+  absl::Status FindSufficientRate() {
+    constexpr double kMostRate = 1e13;  // bytes/s
+    const std::optional<PredictionVerdict> verdict = VerdictAt(report_, MostWorkers(report_));
+    if (!verdict || !DoesLittle(*verdict->winner)) return absl::OkStatus();
+    const PredictedRow& winner = *verdict->winner;
+    PSRING_RETURN_IF_ERROR(Progress("links that suffice"));
+    const auto suffices = [&](double rate) -> absl::StatusOr<bool> {
+      Cluster cluster = report_.cluster;
+      cluster.link_bytes_per_s = rate;
+      PSRING_ASSIGN_OR_RETURN(const Prediction there, ExpectedOf(winner.point, cluster));
+      return there.samples_per_s >= 0.5 * winner.point.workers * winner.single_samples_per_s;
+    };
+    double low = report_.cluster.link_bytes_per_s, high = low;
+    for (bool enough = false; !enough;) {
+      if (high >= kMostRate) {
+        report_.findings.half_work_bits_per_s = INFINITY;
+        return absl::OkStatus();
+      }
+      low = high;
+      high *= 4;
+      PSRING_ASSIGN_OR_RETURN(enough, suffices(high));
+    }
+    while (high > 1.05 * low) {
+      const double middle = std::sqrt(low * high);
+      PSRING_ASSIGN_OR_RETURN(const bool enough, suffices(middle));
+      (enough ? high : low) = middle;
+    }
+    report_.findings.half_work_bits_per_s = 8 * high;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Prediction> Simulate(const PredictCase& point, const PredictOptions& options,
+                                      const Cluster& cluster) const {
+    PSRING_ASSIGN_OR_RETURN(Prediction prediction, Predictor(workload_, options).Predict(point, cluster));
+    if (flags_.pipeline) {
+      // Without the samples by which some workers compute fewer than others.
+      prediction.samples_per_s *= double(flags_.pipeline->micro_batches) * flags_.workload.batch /
+                                  (double(flags_.pipeline->ranks) * workload_.batch);
+    }
+    return prediction;
+  }
+
+  // The pipeline on the devices of every row.
+  absl::Status PredictPipelines(const StrategyRow& strategy) {
+    PipelineCase point = *flags_.pipeline;
+    point.strategy = strategy;
+    Assumed with_most;
+    for (const PredictedRow& row : report_.rows) {
+      point.workers = row.point.workers;
+      PSRING_RETURN_IF_ERROR(Progress(absl::StrCat("simulating ", point.layout())));
+      with_most = AssumedWith(row.constants.front(), report_.cluster);
+      PSRING_ASSIGN_OR_RETURN(PipelinePrediction prediction,
+                              PredictPipeline(flags_.workload, with_most.options, point, with_most.cluster));
+      report_.pipelines.push_back({point, std::move(prediction)});
+    }
+    return FindLinkFactor(with_most);
+  }
+
+  // Faster links favor data parallelism, which has no bubble, except if their latency decides. Bisection
+  // assumes one change in each direction.
+  absl::Status FindLinkFactor(const Assumed& assumed) {
+    const PipelineCase& point = report_.pipelines.back().point;
+    const PredictCase& copies = report_.rows.back().point;
+    const bool wins = report_.pipelines.back().prediction.prediction.samples_per_s >
+                      report_.rows.back().expected().samples_per_s;
+    const auto wins_with = [&](double factor) -> absl::StatusOr<bool> {
+      PSRING_RETURN_IF_ERROR(Progress(absl::StrFormat("links %g times as fast", factor)));
+      Cluster cluster = assumed.cluster;
+      (ShapeOf(cluster, point.workers).nodes > 1 ? cluster.link_bytes_per_s : cluster.intra_bytes_per_s) *=
+          factor;
+      PSRING_ASSIGN_OR_RETURN(const Prediction copied, Simulate(copies, assumed.options, cluster));
+      PSRING_ASSIGN_OR_RETURN(const PipelinePrediction cut,
+                              PredictPipeline(flags_.workload, assumed.options, point, cluster));
+      return cut.prediction.samples_per_s > copied.samples_per_s;
+    };
+    for (const int direction : wins ? std::array{1, -1} : std::array{-1, 1}) {
+      int same = 0, other = std::ilogb(kMaxLinkFactor);
+      PSRING_ASSIGN_OR_RETURN(const bool wins_at_end, wins_with(std::exp2(direction * other)));
+      if (wins_at_end == wins) continue;
+      while (other - same > 1) {
+        const int middle = same + (other - same) / 2;
+        PSRING_ASSIGN_OR_RETURN(const bool wins_there, wins_with(std::exp2(direction * middle)));
+        (wins_there == wins ? same : other) = middle;
+      }
+      report_.link_factor = std::exp2(direction * other);
+      break;
+    }
+    return absl::OkStatus();
   }
 
   // Assumes that more servers are never slower; bisection finds the fewest.
@@ -259,16 +402,16 @@ class PredictionRun {
       }
     }
     if (cases.size() < 2) return absl::OkStatus();
+    const Assumed assumed = AssumedWith(GuessesOf(CausesFor(report_.cluster)).front(), report_.cluster);
+    const Predictor predictor(workload_, assumed.options);
     for (int exponent = 10; exponent <= 30; exponent += 2) {
       const double bytes = std::exp2(exponent);
       PSRING_RETURN_IF_ERROR(Progress(absl::StrFormat("exchanges of %.0f bytes", bytes)));
       double least = INFINITY;
       const PredictCase* fastest = nullptr;
       for (const PredictCase& point : cases) {
-        PSRING_ASSIGN_OR_RETURN(const Calibrated calibrated, CalibrationOf(point));
-        const Predictor predictor(flags_.workload, calibrated.options);
         PSRING_ASSIGN_OR_RETURN(const double seconds,
-                                predictor.ExchangeSeconds(point, calibrated.cluster, bytes));
+                                predictor.ExchangeSeconds(point, assumed.cluster, bytes));
         if (seconds < least * (1 - 1e-6)) {
           least = seconds;
           fastest = &point;
@@ -282,6 +425,7 @@ class PredictionRun {
   const PredictFlags& flags_;
   const Interrupt& interrupt_;
   Display& display_;
+  const Workload workload_;  // of a worker and step; with --pp its share of the global batch
   Predictor predictor_;
   PredictReport report_;
 };

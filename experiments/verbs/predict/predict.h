@@ -1,4 +1,4 @@
-// psring predict: simulates training steps on other machines and networks.
+// psring predict: simulates training steps on other machines and networks, also of pipelines (--pp).
 #pragma once
 
 #include <optional>
@@ -11,6 +11,7 @@
 #include "experiments/costs/machine_profile.h"
 #include "experiments/launch/interrupt.h"
 #include "experiments/launch/progress.h"
+#include "experiments/simulator/pipeline.h"
 #include "experiments/simulator/prediction.h"
 
 namespace CLI {
@@ -20,12 +21,12 @@ class App;
 namespace psring {
 
 struct RawPredictFlags {
-  std::string workload, strategies = "ring,ps-sync,ps-async", servers = "1", workers = "2,4,8,...,64";
+  std::string workload, strategies, servers = "1", workers;  // empty: the default, which depends on `pp`
   std::string cluster, link, intra, latency, intra_latency;
   std::string connection, barrier, device, network = "auto", system = "auto", calibrate, fit;
   std::optional<int> gpus_per_node, cards_per_node, rings;
   std::optional<double> fraction, oversubscription, server_add_ns, server_update_ns, server_worker_ns,
-      sender_loss, node_loss;
+      sender_loss, node_loss, window_mb;
   std::string server_placement = "dedicated", ps_schedule = "pipelined", straggler = "none",
               jitter_ms = "none", overlap = "backward", wire = "float32", compute_varies = "none", profile,
               out;
@@ -33,6 +34,8 @@ struct RawPredictFlags {
   bool local_aggregation = false, exchange_only = false, published = false;
   int batch = 0;
   uint64_t seed = 1;
+  int pp = 0, micro_batches = 0;  // 0: not given
+  std::string program, boundary, cuts;
 };
 
 struct PredictFlags {
@@ -43,11 +46,13 @@ struct PredictFlags {
   bool published = false;               // check the published systems instead
   Cluster cluster;
   PredictOptions options;
+  std::optional<PipelineCase> pipeline;   // --pp; `workload` is then of one micro-batch
   std::optional<MachineProfile> profile;  // of a measured machine
-  bool rdma = false;
-  std::string system = "auto";  // source of the constants: auto, none, or a PublishedSystem's name
-  std::set<std::string> given;  // constants set by flags, which override those of a system
-  std::string calibrate;        // a run's folder or its summary.csv; empty: predict
+  double rdma = 0;                        // RdmaShare, or as --network
+  std::string system = "auto";            // source of the constants: auto, none, or a PublishedSystem's name
+  std::set<std::string> given;            // constants set by flags, which override those of published systems
+  std::optional<double> window_mb;        // of a TCP connection
+  std::string calibrate;                  // a run's folder or its summary.csv; empty: predict
   bool workload_given = false;
   std::vector<std::string> fitted;  // with calibrate; empty: those of the family
   std::vector<std::string> files;   // input files among the flags

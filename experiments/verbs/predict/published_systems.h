@@ -1,6 +1,5 @@
-// The registry of published training systems to which the model's constants are calibrated, and the check of
-// the calibrated model against them: constants are fitted without the largest run of each model, which is
-// then predicted. (Leave-one-out would not test extrapolation.) Pure.
+// The registry of published training systems to whose steps the model's causes of lost time (causes.h) are
+// fitted. Pure.
 #pragma once
 
 #include <string>
@@ -37,8 +36,7 @@ struct PublishedSystem {
   double partition_mb = 0;
   bool after_backward = false;  // nothing overlaps with backward
   std::vector<PublishedModel> models;
-  std::vector<std::string> fitted;  // names of constants, at most two
-  Constants constants;              // fitted over all rows
+  Constants constants;  // FittedCauses, fitted over all rows; near the initial value if no row determines one
   const char* remark;
 
   const char* network() const { return rdma ? "RDMA" : "TCP"; }
@@ -48,26 +46,6 @@ const std::vector<PublishedSystem>& PublishedSystems();
 // NotFound lists the systems.
 absl::StatusOr<const PublishedSystem*> FindSystem(const std::string& name);
 
-// The rows to fit or check: all but the first of each model. `size` is the number of GPUs. The last row of
-// each model is withheld.
-absl::StatusOr<std::vector<FitRow>> RowsOf(const PublishedSystem& system);
-
 int MostGpus(const PublishedSystem& system);
-
-struct CheckedSystem : CheckedFit {
-  const PublishedSystem* system = nullptr;
-};
-absl::StatusOr<CheckedSystem> CheckSystem(const PublishedSystem& system);
-
-// The factor, at least 1, within which `share` (0 to 1) of the withheld rows are predicted, up or down.
-double FactorOf(const std::vector<CheckedSystem>& systems, double share);
-
-// The tables of experiments/results/published_runs.md.
-std::string PublishedText(const std::vector<CheckedSystem>& systems);
-
-// The calibrated range: at least 90% of the withheld rows are within this factor of their prediction, up or
-// down. For all systems together 1.08 suffices. But the constants to fit were chosen when the withheld rows
-// of the first systems were known; the systems added afterwards need 1.17.
-inline constexpr double kCalibratedFactor = 1.2;
 
 }  // namespace psring

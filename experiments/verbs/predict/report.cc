@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -12,30 +11,9 @@
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "common/workloads/devices.h"
-#include "experiments/analysis/row_queries.h"
-#include "experiments/analysis/table.h"
 
 namespace psring {
 namespace {
-
-constexpr double kLeastWait = 1e-9;     // in s; less is rounding
-constexpr double kShownFactor = 1.005;  // less is printed as 1.00
-
-const char* PlaceName(ServerPlace place) {
-  constexpr const char* kNames[] = {"rank0", "dedicated", "colocated"};
-  return kNames[static_cast<size_t>(place)];
-}
-
-// The fastest strategy that communicates, for one number of workers.
-const PredictedRow* Fastest(const PredictReport& report, int workers) {
-  const PredictedRow* best = nullptr;
-  for (const PredictedRow& row : report.rows) {
-    if (row.point.workers != workers || !row.point.strategy.communicates()) continue;
-    if (best == nullptr || row.expected().samples_per_s > best->expected().samples_per_s * (1 + 1e-6))
-      best = &row;
-  }
-  return best;
-}
 
 std::vector<int> WorkerCounts(const PredictReport& report) {
   std::vector<int> counts;
@@ -45,34 +23,101 @@ std::vector<int> WorkerCounts(const PredictReport& report) {
   return counts;
 }
 
-int MostWorkers(const PredictReport& report) { return report.rows.back().point.workers; }
+// With the constants that `row` has in its guess `i`.
+Cluster ClusterOf(const PredictReport& report, const PredictedRow& row, size_t i) {
+  Cluster cluster = report.cluster;
+  PredictOptions options;
+  if (i < row.constants.size()) Apply(row.constants[i], cluster, options);
+  return cluster;
+}
 
-// One sentence for each strategy: its nearest calibrated system, with the most workers.
-void AddCalibration(const PredictReport& report, std::vector<std::string>& text) {
-  std::set<std::string> named;
+// The rows with the most workers that communicate; all have the same constants.
+std::vector<const PredictedRow*> LastRows(const PredictReport& report) {
+  std::vector<const PredictedRow*> rows;
   for (const PredictedRow& row : report.rows) {
-    if (row.point.workers != MostWorkers(report) || !row.point.strategy.communicates()) continue;
-    if (!named.insert(row.point.strategy.name).second) continue;
-    if (row.nearest == nullptr) {
-      return text.push_back(
-          Tr("--system none: no constants of a calibrated system are used. The ranges are valid only for "
-             "calibrated systems."));
+    if (row.point.workers == MostWorkers(report) && row.point.strategy.communicates()) rows.push_back(&row);
+  }
+  return rows;
+}
+
+// "25 us (12.5 us to 50 us)", or only the first if there is no range.
+std::string ValueText(double value, double low, double high, const char* unit) {
+  const auto text = [&](double number) { return absl::StrFormat("%.3g%s", number, unit); };
+  return low == high ? text(value) : Tr("$0 ($1 to $2)", text(value), text(low), text(high));
+}
+
+// What the prediction assumes for all strategies.
+void AddAssumptions(const PredictReport& report, const PredictedRow& row, std::vector<std::string>& text) {
+  const int nodes = ShapeOf(report.cluster, row.point.workers).nodes;
+  std::vector<double> logs;  // of the share of the rate, relative to the first guess
+  double share = 0;
+  for (size_t i = 0; i < row.constants.size(); ++i) {
+    const double guess = WithNodes(ClusterOf(report, row, i), nodes).fraction;
+    if (i == 0) share = guess;
+    logs.push_back(std::log(guess / share));
+  }
+  const Interval ratios = RatiosOf(logs, 0);
+  std::vector<std::string> parts = {
+      Tr("a card keeps $0 of its rate with $1 machines",
+         ValueText(100 * share, 100 * share * ratios.low, 100 * share * ratios.high, "%"), nodes)};
+  struct Part {
+    const char *name, *phrase, *unit;
+    double scale;
+  };
+  for (const auto& [name, phrase, unit, scale] :
+       {Part{"compute_cv", TrNoop("computing varies by $0 between machines"), "%", 100},
+        Part{"latency_us", TrNoop("a message takes $0"), " us", 1},
+        Part{"window_mb", TrNoop("a TCP connection has at most $0 in flight (--window_mb)"), " MiB", 1}}) {
+    std::vector<double> values;
+    for (const Constants& constants : row.constants) {
+      if (const auto at = constants.find(name); at != constants.end()) values.push_back(scale * at->second);
     }
-    const std::string used = row.used.empty() ? Tr("nothing") : ConstantsText(row.used);
-    const std::vector<std::string> differences = Differences(row.situation, *row.nearest);
-    const char* network = row.nearest->network();
-    if (differences.empty()) {
-      text.push_back(Tr("$0: calibrated on $1 ($2, $3, up to $4 GPUs). Constants used: $5.",
-                        row.point.strategy.name, row.nearest->name, row.nearest->gpu, network,
-                        MostGpus(*row.nearest), used));
-    } else {
-      text.push_back(
-          Tr("$0: extrapolated. The nearest calibrated system is $1 ($2, $3, up to $4 GPUs); constants used: "
-             "$5. Outside its range: $6.",
-             row.point.strategy.name, row.nearest->name, row.nearest->gpu, network, MostGpus(*row.nearest),
-             used, absl::StrJoin(differences, Tr("; "))));
+    if (values.empty()) continue;
+    const auto [low, high] = std::ranges::minmax(values);
+    parts.push_back(Tr(phrase, ValueText(values.front(), low, high, unit)));
+  }
+  const std::string assumed = absl::StrJoin(parts, Tr("; "));
+  text.push_back(row.system == "auto"
+                     ? Tr("Assumed for all strategies, as in published systems, most as in $0: $1.",
+                          absl::StrJoin(SimilarSystems(report.cluster, row.situation.rdma), ", "), assumed)
+                     : Tr("Assumed for all strategies, as in $0: $1.", row.system, assumed));
+  const double connection = ClusterOf(report, row, 0).connection_bytes_per_s;
+  if (connection > 0 && connection < report.cluster.link_bytes_per_s) {
+    text.push_back(Tr("A TCP connection carries at most $0; set --connection if yours carry more.",
+                      BitRateText(std::round(8e-6 * connection) * 1e6)));
+  }
+}
+
+// The constants, and what no published system has.
+void AddCalibration(const PredictReport& report, std::vector<std::string>& text) {
+  const std::vector<const PredictedRow*> rows = LastRows(report);
+  if (rows.empty()) return;
+  if (rows.front()->system == "none") {
+    return text.push_back(
+        Tr("--system none: the described network, without what published systems lose besides. Ranges hold "
+           "only the model's own error."));
+  }
+  AddAssumptions(report, *rows.front(), text);
+  if (!report.pipelines.empty()) return;  // their rows have no ranges
+  // Each difference once, with the strategies that have it unless all have.
+  std::vector<std::pair<std::string, std::vector<std::string>>> differences;
+  for (const PredictedRow* row : rows) {
+    for (const std::string& difference : row->outside()) {
+      auto at = std::ranges::find_if(differences, [&](const auto& one) { return one.first == difference; });
+      if (at == differences.end()) at = differences.insert(at, {difference, {}});
+      at->second.push_back(row->name());
     }
   }
+  if (differences.empty()) {
+    return text.push_back(
+        Tr("The ranges hold about 9 of 10 published steps, each predicted from the other systems."));
+  }
+  std::vector<std::string> outside;
+  for (const auto& [difference, names] : differences) {
+    outside.push_back(names.size() == rows.size() ? difference
+                                                  : Tr("$0: $1", absl::StrJoin(names, Tr(", ")), difference));
+  }
+  text.push_back(Tr("Extrapolated, so the ranges are wider: $0.", absl::StrJoin(outside, Tr("; "))));
 }
 
 // The cost of synchrony if computing varies, and omissions of the workload or cluster.
@@ -108,6 +153,29 @@ void AddRemarks(const PredictReport& report, std::vector<std::string>& text) {
   }
 }
 
+// Memory that the training needs, and tokens/s.
+void AddModel(const PredictReport& report, std::vector<std::string>& text) {
+  constexpr double kPerParameter = 16;  // float32 weights, gradients, and Adam's two moments
+  const Workload& workload = report.predictor->workload();
+  const double needed = kPerParameter / 4 * static_cast<double>(workload.bytes()),
+               most = MostMemoryOf(workload.device);
+  if (most > 0 && needed > most) {
+    text.push_back(
+        Tr("Weights, gradients and Adam's two moments need $0 GB (16 bytes per parameter), but a GPU of this "
+           "type "
+           "has at most $1 GB. Training that shards them is not predicted.",
+           absl::StrFormat("%.0f", 1e-9 * needed), absl::StrFormat("%.0f", 1e-9 * most)));
+  }
+  if (!(workload.tokens_per_sample > 0) || !(workload.compute_ms() > 0)) return;
+  std::vector<std::string> parts;
+  for (const PredictedRow& row : report.rows) {
+    if (row.point.workers != MostWorkers(report)) continue;
+    const double tokens = row.expected().samples_per_s * workload.tokens_per_sample;
+    parts.push_back(Tr("$0 with $1", absl::StrFormat("%.4g", tokens), row.name()));
+  }
+  text.push_back(Tr("Tokens/s with $0 workers: $1.", MostWorkers(report), absl::StrJoin(parts, Tr(", "))));
+}
+
 // Without the number of servers if it depends on the number of workers.
 std::string NameIn(const PredictReport& report, const PredictedRow& row) {
   return report.servers_per_node && !row.uneven_share() ? row.point.strategy.name : row.name();
@@ -115,23 +183,25 @@ std::string NameIn(const PredictReport& report, const PredictedRow& row) {
 
 void AddCrossoverByWorkers(const PredictReport& report, std::vector<std::string>& text) {
   std::vector<std::string> parts;
-  const PredictedRow* last = nullptr;
+  std::optional<std::string> last;  // empty: no winner is shown
   for (const int workers : WorkerCounts(report)) {
-    if (workers == 1) continue;
-    const PredictedRow* best = Fastest(report, workers);
-    if (best == nullptr) continue;
-    const auto same = [&](const PredictedRow* other) {
-      return other != nullptr && other->point.strategy.name == best->point.strategy.name &&
-             (report.servers_per_node || other->point.servers == best->point.servers);
-    };
-    if (same(last)) continue;
-    parts.push_back(Tr(last == nullptr ? TrNoop("$0 is fastest with $1 workers") : TrNoop("$0 from $1 on"),
-                       NameIn(report, *best), workers));
-    last = best;
+    const std::optional<PredictionVerdict> verdict = VerdictAt(report, workers);
+    if (!verdict) continue;
+    const std::string name = verdict->shown ? NameIn(report, *verdict->winner) : "";
+    if (name == last) continue;
+    const char* const phrase =
+        name.empty() ? last ? TrNoop("no winner from $1 on") : TrNoop("no winner with $1 workers")
+        : last ? TrNoop("$0 from $1 on")
+                     : TrNoop("$0 is fastest with $1 workers");
+    parts.push_back(Tr(phrase, name, workers));
+    last = name;
   }
   if (parts.size() == 1) {
-    text.push_back(Tr("Crossover in workers: none; $0 is fastest for every requested number of workers.",
-                      NameIn(report, *last)));
+    text.push_back(
+        Tr(last->empty()
+               ? TrNoop("Crossover in workers: none; no winner is shown for any requested number of workers.")
+               : TrNoop("Crossover in workers: none; $0 is fastest for every requested number of workers."),
+           *last));
   }
   if (parts.size() > 1) text.push_back(Tr("Crossover in workers: $0.", absl::StrJoin(parts, Tr(", "))));
 }
@@ -210,216 +280,79 @@ std::string ClusterText(const Cluster& cluster) {
   return text;
 }
 
-// If the workers of `winner` are not shown to be faster than one.
-std::string AgainstOneProcess(const PredictedRow& winner) {
-  const Interval range = winner.samples_per_s();
-  const double one = winner.single_samples_per_s;
-  if (one <= 0 || range.low / one > kShownFactor) return "";
-  const std::string factor =
-      Tr("$0 ($1 to $2)", absl::StrFormat("%.2f", winner.expected().samples_per_s / one),
-         absl::StrFormat("%.2f", range.low / one), absl::StrFormat("%.2f", range.high / one));
-  return Tr(range.high < one
-                ? TrNoop("use one process: $0 workers with the fastest strategy, $1, reach only $2 times its "
-                         "samples/s. If you distribute the model anyway: ")
-                : TrNoop("use one process: $0 workers are not shown to be faster; with the fastest strategy, "
-                         "$1, they reach $2 times its samples/s. If you distribute the model anyway: "),
-            winner.point.workers, winner.name(), factor);
+std::string RangeText(const PredictReport& report) {
+  return DescribedOnly(report) ? Tr("range: the model's own error.")
+                               : Tr("range: contains the result in 9 of 10 cases, as it did "
+                                    "for published systems that were predicted "
+                                    "from the others.");
 }
 
-std::string VerdictText(const PredictReport& report) {
-  const std::optional<PredictionVerdict> verdict = VerdictOf(report);
-  if (!verdict)
-    return Tr("Verdict: none. A verdict needs two strategies that communicate and at least two workers.");
-  const std::string interval =
-      Tr("$0 ($1 to $2)", absl::StrFormat("%.2f", verdict->factor),
-         absl::StrFormat("%.2f", verdict->interval.low), absl::StrFormat("%.2f", verdict->interval.high));
-  const int workers = verdict->winner->point.workers;
-  const std::string winner = verdict->winner->name(), next = verdict->next->name();
-  const char* const phrase =
-      verdict->extrapolated ? TrNoop(
-                                  "no winner between $0 and $1 with $2 workers: factor $3; at least one is "
-                                  "extrapolated, and their ranges overlap.")
-                            : TrNoop("no difference is shown between $0 and $1 with $2 workers: factor $3.");
-  const bool one_link = std::max(verdict->winner->point.servers, verdict->next->point.servers) > 1 &&
-                        report.predictor->options().place == ServerPlace::kRank0;
-  return absl::StrCat(
-      Tr("Verdict (simulated): "), AgainstOneProcess(*verdict->winner),
-      verdict->shown
-          ? Tr("$0 is fastest with $1 workers, $2 times as fast as $3.", winner, workers, interval, next)
-          : Tr(phrase, winner, next, workers, interval),
-      verdict->shown && verdict->winner->point.strategy.asynchronous()
-          ? Tr(" $0 updates the weights with late gradients: compare accuracy, too, with psring compare.",
-               verdict->winner->point.strategy.name)
-          : "",
-      one_link ? Tr(" All servers share rank 0's link; with --server_placement dedicated or colocated each "
-                    "has its own.")
-               : "");
+Cluster ExpectedCluster(const PredictReport& report) {
+  const std::vector<const PredictedRow*> rows = LastRows(report);
+  return rows.empty() ? report.cluster : ClusterOf(report, *rows.front(), 0);
+}
+
+// Of the header.
+std::string GradientsText(const PredictReport& report) {
+  const double mb = 1e-6 * static_cast<double>(report.predictor->workload().bytes()),
+               sent = mb * report.predictor->options().wire_part;
+  const std::string text = absl::StrFormat("%.1f", mb);
+  return sent < mb ? Tr("$0 MB of float32 gradients, sent as $1 MB in 16 bits,", text,
+                        absl::StrFormat("%.1f", sent))
+                   : Tr("$0 MB of gradients", text);
 }
 
 }  // namespace
 
-std::vector<Cluster> NetworkGuesses(const Cluster& cluster) {
-  std::vector<Cluster> guesses = {cluster};
-  for (const auto& [rate, latency] : {std::pair(0.9, 2.0), {1.1, 0.5}}) {
-    Cluster& guess = guesses.emplace_back(cluster);
-    guess.fraction = std::min(1.0, cluster.fraction * rate);
-    guess.intra_bytes_per_s *= rate;
-    guess.latency_s *= latency;
-    guess.intra_latency_s *= latency;
-  }
-  return guesses;
+bool DescribedOnly(const PredictReport& report) {
+  return std::ranges::all_of(report.rows, [](const PredictedRow& row) { return row.system == "none"; });
 }
 
-bool PredictedRow::extrapolated() const {
-  return nearest == nullptr || !Differences(situation, *nearest).empty();
-}
+int MostWorkers(const PredictReport& report) { return report.rows.back().point.workers; }
 
-Interval PredictedRow::samples_per_s() const {
-  Interval range{expected().samples_per_s / kCalibratedFactor, expected().samples_per_s * kCalibratedFactor};
-  if (!extrapolated()) return range;
-  for (const Prediction& guess : guesses) {
-    range = {std::min(range.low, guess.samples_per_s), std::max(range.high, guess.samples_per_s)};
-  }
-  return range;
-}
-
-std::optional<double> PredictedRow::uneven_share() const {
-  const bool uneven = !guesses.empty() && point.strategy.asynchronous() &&
-                      expected().most_share * point.workers > kUnevenShare;
-  return uneven ? std::optional<double>(expected().most_share) : std::nullopt;
-}
-
-std::string PredictedRow::name() const {
-  if (point.servers == 0) return point.strategy.name;
-  const std::string name = Tr(point.servers == 1 ? TrNoop("$0 on 1 server") : TrNoop("$0 on $1 servers"),
-                              point.strategy.name, point.servers);
-  const std::optional<double> share = uneven_share();
-  return share ? Tr("$0 (one worker makes $1% of the samples)", name, absl::StrFormat("%.0f", 100 * *share))
-               : name;
-}
-
-std::optional<PredictionVerdict> VerdictOf(const PredictReport& report) {
-  const int workers = MostWorkers(report);
-  PredictionVerdict verdict;
-  verdict.winner = Fastest(report, workers);
-  if (workers < 2 || verdict.winner == nullptr) return std::nullopt;
-  for (const PredictedRow& row : report.rows) {
-    if (row.point.workers != workers || !row.point.strategy.communicates() || &row == verdict.winner)
-      continue;
-    if (verdict.next == nullptr || row.expected().samples_per_s > verdict.next->expected().samples_per_s)
-      verdict.next = &row;
-  }
-  if (verdict.next == nullptr) return std::nullopt;
-  const PredictedRow &winner = *verdict.winner, &next = *verdict.next;
-  verdict.factor = winner.expected().samples_per_s / next.expected().samples_per_s;
-  verdict.extrapolated = winner.extrapolated() || next.extrapolated();
-  // Independent errors: their variances (of the logarithm) add.
-  const double both = std::pow(kCalibratedFactor, std::sqrt(2.0));
-  verdict.interval = {verdict.factor / both, verdict.factor * both};
-  if (verdict.extrapolated) {
-    const Interval of_winner = winner.samples_per_s(), of_next = next.samples_per_s();
-    verdict.interval = {of_winner.low / of_next.high, of_winner.high / of_next.low};
-  }
-  verdict.shown = verdict.interval.low > kShownFactor;
-  return verdict;
-}
-
-std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow& row) {
-  const Prediction& p = row.expected();
-  const Workload& workload = report.predictor->workload();
-  const PredictOptions& options = report.predictor->options();
-  const bool communicates = row.point.strategy.communicates(), server = row.point.servers > 0,
-             alone = row.point.strategy.asynchronous();
-  const Interval range = row.samples_per_s();
-  using Value = decltype(Cell::value);
-  const auto when = [](bool there, auto value) { return there ? Value(value) : Value(); };
-  std::vector<std::string> outside;
-  if (row.nearest != nullptr) {
-    outside = InLanguage(Language::kEnglish, [&] { return Differences(row.situation, *row.nearest); });
-  }
-  // The other columns apply only to real runs.
-  const std::vector<std::pair<const char*, Value>> figures = {
-      {"run_id", report.run_id},
-      {"strategy", row.point.strategy.name},
-      {"workers", int64_t{row.point.workers}},
-      {"servers", int64_t{row.point.servers}},
-      {"placement", when(server, std::string(PlaceName(options.place)))},
-      {"ps_schedule", when(server, std::string(options.pipelined ? "pipelined" : "serial"))},
-      {"algorithm", when(communicates, row.point.strategy.algorithm)},
-      {"device", workload.device},
-      {"shaping", std::string("simulated")},
-      {"link_mbps", 8e-6 * report.cluster.link_bytes_per_s * report.cluster.cards_per_node},
-      {"model", workload.name},
-      {"parameters", workload.bytes() / 4},
-      {"batch_per_worker", int64_t{workload.batch}},
-      {"global_batch", int64_t{workload.batch} * (alone ? 1 : row.point.workers)},
-      {"bucket_mb", options.buckets.others_mb},
-      {"seed", static_cast<int64_t>(options.seed)},
-      {"samples_per_s", p.samples_per_s},
-      {"samples_per_s_lo95", Value()},
-      {"speedup", row.efficiency() * row.point.workers},
-      {"efficiency", row.efficiency()},
-      {"step_ms", 1e3 * p.step},
-      {"compute_ms", 1e3 * p.compute},
-      {"comm_busy_ms", when(communicates, 1e3 * p.busy)},
-      {"wait_ms", when(communicates && !alone, p.wait < kLeastWait ? 0 : 1e3 * p.wait)},
-      {"exposed_comm_ms", when(communicates, 1e3 * p.exposed)},
-      {"predicted_comm_ms", when(communicates, 1e3 * p.busy)},
-      {"payload_tx_bytes_per_worker", when(communicates, p.tx_bytes)},
-      {"payload_rx_bytes_per_worker", when(communicates, p.rx_bytes)},
-      {"predicted_payload_bytes_per_worker", when(communicates, p.tx_bytes)},
-      {"server_payload_bytes", when(server, p.server_bytes)},
-      {"staleness_mean", when(p.staleness_mean >= 0, p.staleness_mean)},
-      {"staleness_max", when(p.staleness_max >= 0, p.staleness_max)},
-      {"most_samples_share", when(alone, p.most_share)},
-      {"basis", std::string("simulated")},
-      {"valid", true},
-      {"note",
-       absl::StrFormat(
-           "samples/s %.6g to %.6g in 9 of 10 withheld published runs%s%s%s%s", range.low, range.high,
-           row.nearest == nullptr ? "" : absl::StrCat("; nearest calibrated system: ", row.nearest->name),
-           p.method == "theory" ? "; theory, too large to simulate" : "",
-           outside.empty() ? "" : "; extrapolated: ", absl::StrJoin(outside, ", "))},
-  };
-  std::vector<Cell> cells = Cells(SummaryRow{});
-  for (Cell& cell : cells) {
-    if (std::string(cell.column) == "schema_version") continue;
-    cell.value = Value();
-    for (const auto& [column, value] : figures) {
-      if (std::string(cell.column) == column) cell.value = value;
-    }
-    if (cell.basis != Basis::kGiven) cell.basis = Basis::kSimulated;
-  }
-  return cells;
+const char* PlaceName(ServerPlace place) {
+  constexpr const char* kNames[] = {"rank0", "dedicated", "colocated"};
+  return kNames[static_cast<size_t>(place)];
 }
 
 std::string PredictText(const PredictReport& report) {
   const Workload& workload = report.predictor->workload();
   const auto tenths = [](double value) { return absl::StrFormat("%.1f", value); };
   std::string text =
-      Wrap(Tr("Prediction; nothing was run, and every figure is simulated. Workload: $0, $1 MB of gradients "
-              "in $2 buckets, batch $3 per worker, forward $4 ms, backward $5 ms ($6). Cluster: $7.",
-              workload.name, tenths(1e-6 * static_cast<double>(workload.bytes())),
-              report.predictor->buckets(), workload.batch, tenths(workload.forward_ms),
-              tenths(workload.backward_ms), workload.device, ClusterText(report.cluster)),
+      Wrap(Tr("Prediction; nothing was run, and every figure is simulated. Workload: $0, $1 in "
+              "$2 buckets, batch $3 per worker, forward $4 ms, backward $5 ms ($6). Cluster: $7.",
+              workload.name, GradientsText(report), report.predictor->buckets(), workload.batch,
+              tenths(workload.forward_ms), tenths(workload.backward_ms), workload.device,
+              ClusterText(ExpectedCluster(report))),
            "");
-  absl::StrAppend(&text, "\n", PredictTable(report), "\n",
-                  Wrap(Tr("Times are ms of a worker's mean step. range: contains at least 9 of 10 published "
-                          "runs that were withheld from the fit. It is wider if extrapolated: links 10% "
-                          "slower with twice the latency to 10% faster with half of it. limited by: the "
-                          "resource that is busy most of the time, and its share."),
-                       ""),
-                  "\n");
+  const bool cuts_model = !report.pipelines.empty();
+  absl::StrAppend(
+      &text, "\n", cuts_model ? PipelineTable(report) : PredictTable(report), "\n",
+      Wrap(cuts_model
+               ? PipelineLegend()
+               : absl::StrCat(
+                     Tr("Times are ms of a worker's mean step, or seconds if marked; without computing, the "
+                        "range is that of the step. limited by: the resource that is busy most of the time, "
+                        "and "
+                        "its share."),
+                     SentenceGap(), RangeText(report)),
+           ""),
+      "\n");
   std::vector<std::string> sentences;
-  AddCrossoverByWorkers(report, sentences);
-  AddCrossoverBySize(report, sentences);
-  AddServersToMatch(report, sentences);
-  AddDropped(report, sentences);
+  if (cuts_model) {
+    sentences = PipelineSentences(report);
+  } else {
+    AddCrossoverByWorkers(report, sentences);
+    AddCrossoverBySize(report, sentences);
+    AddServersToMatch(report, sentences);
+    AddDropped(report, sentences);
+    AddModel(report, sentences);
+  }
   for (const std::string& note : report.notes) sentences.push_back(note);
   AddCalibration(report, sentences);
   AddRemarks(report, sentences);
   for (const std::string& sentence : sentences) text += Wrap(sentence, "- ");
-  return absl::StrCat(text, "\n", Wrap(VerdictText(report), ""));
+  return absl::StrCat(text, "\n", Wrap(cuts_model ? PipelineVerdict(report) : VerdictText(report), ""));
 }
 
 }  // namespace psring

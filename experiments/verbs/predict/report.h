@@ -7,29 +7,28 @@
 #include <vector>
 
 #include "experiments/analysis/summarise.h"
+#include "experiments/simulator/pipeline.h"
 #include "experiments/simulator/prediction.h"
 #include "experiments/stats/statistics.h"
-#include "experiments/verbs/predict/nearest.h"
+#include "experiments/verbs/predict/causes.h"
 
 namespace psring {
 
-// 90% of the withheld published runs are within kCalibratedFactor of their prediction, up or down. Outside a
-// system's calibration, the network's effective rate and latency are uncertain, too. Such a case is predicted
-// for each of these networks, and its range spans the results: as described, slower, faster.
-std::vector<Cluster> NetworkGuesses(const Cluster& cluster);
-
 struct PredictedRow {
   PredictCase point;
-  std::vector<Prediction> guesses;  // by NetworkGuesses
-  double single_samples_per_s = 0;  // of one worker
+  std::vector<Constants> constants;  // GuessesOf the prediction's causes
+  std::vector<Prediction> guesses;   // with these constants
+  double single_samples_per_s = 0;   // of one worker
   Situation situation;
-  const PublishedSystem* nearest = nullptr;  // calibrated system; null if none is used
-  Constants used;                            // those of `nearest`
+  std::string system = "none";  // source of the constants, as --system
 
   const Prediction& expected() const { return guesses.front(); }
+  // In 9 of 10 cases. With --system none, only the model's own error.
   Interval samples_per_s() const;
   double efficiency() const { return expected().samples_per_s / single_samples_per_s / point.workers; }
-  bool extrapolated() const;
+  // What the calibration does not cover; empty without constants of published systems.
+  std::vector<std::string> outside() const;
+  double error() const { return ModelError(outside().size()); }
   // Of an asynchronous strategy, if one worker has more than kUnevenShare (row_queries.h) times its equal
   // share: of all samples, its share.
   std::optional<double> uneven_share() const;
@@ -45,6 +44,15 @@ struct PredictFindings {
   std::vector<std::pair<int, int>> servers_to_match;
   // (bytes, case): the fastest strategy for one exchange with the most workers, without computing. Ascending.
   std::vector<std::pair<double, PredictCase>> fastest_by_size;
+  // If the verdict's winner does little: from which rate of the links its workers do half of their work, in
+  // bits/s. Infinity: no rate suffices.
+  std::optional<double> half_work_bits_per_s;
+};
+
+// A pipeline on the devices of the PredictedRow with the same index.
+struct PipelineRow {
+  PipelineCase point;
+  PipelinePrediction prediction;
 };
 
 struct PredictReport {
@@ -55,24 +63,67 @@ struct PredictReport {
   std::vector<PredictedRow> rows;  // by workers, then in the order of the flags
   PredictFindings findings;
   std::vector<std::string> notes;  // values fitted from a --profile
-};
+  // --pp. `predictor` is then that of a data-parallel worker's share of the global batch.
+  std::vector<PipelineRow> pipelines;
+  const Workload* micro_batch = nullptr;
+  // With the most workers: the factor of the links' rate, a power of two, with which the slower one of the
+  // two is faster; between nodes, or inside a node if there is one. Nothing: none from 1/kMaxLinkFactor to
+  // kMaxLinkFactor.
+  std::optional<double> link_factor;
 
-// The fastest strategy that communicates, with the most workers, compared with the next.
+  int64_t GlobalBatch(int workers) const;  // of a synchronous step
+};
+inline constexpr double kMaxLinkFactor = 1024;
+
+int MostWorkers(const PredictReport& report);
+
+// Whether no row has constants of published systems: --system none.
+bool DescribedOnly(const PredictReport& report);
+
+// Whether the workers of `row` do less than half of the work that they would do without communication.
+bool DoesLittle(const PredictedRow& row);
+
+// The fastest strategy that communicates, compared with the next, which is another strategy if there is one.
 struct PredictionVerdict {
   const PredictedRow* winner = nullptr;
   const PredictedRow* next = nullptr;
   double factor = 1;
-  Interval interval;
-  bool extrapolated = false;  // of either: a winner is then named only if the ranges do not overlap
-  bool shown = false;         // the interval excludes 1
+  Interval interval;   // both share the causes; each has its own model error
+  bool shown = false;  // the interval excludes 1
 };
-std::optional<PredictionVerdict> VerdictOf(const PredictReport& report);
+// Empty: fewer than two workers or rows.
+std::optional<PredictionVerdict> VerdictAt(const PredictReport& report, int workers);
+std::string VerdictText(const PredictReport& report);  // with the most workers
 
 // The row's summary columns (summarise.h), with basis "simulated".
 std::vector<Cell> PredictedCells(const PredictReport& report, const PredictedRow& row);
 
+// "rank0", "dedicated" or "colocated".
+const char* PlaceName(ServerPlace place);
+
+// Those of `report.pipelines[index]`.
+std::vector<Cell> PipelineCells(const PredictReport& report, size_t index);
+
+// A column of a table for users. `heading`: its two lines, "range of|9 in 10".
+struct HeadedColumn {
+  const char* heading;
+  size_t columns;  // the first column's text is on the left, that of others on the right; 0: the last, left
+};
+std::string HeadedTable(const std::vector<HeadedColumn>& columns,
+                        const std::vector<std::vector<std::string>>& lines);
+// "1.25M", "812K", "14,551", "12.5".
+std::string ShortCount(double value);
+// Of a time in s; from 100 s on, "250 s".
+std::string Milliseconds(double seconds);
+
 // A line for each row.
 std::string PredictTable(const PredictReport& report);
+
+// The table with pipelines, its legend, what they mean, and the faster of the two with the most workers.
+std::string PipelineTable(const PredictReport& report);
+std::string PipelineLegend();
+std::vector<std::string> PipelineSentences(const PredictReport& report);
+std::string PipelineVerdict(const PredictReport& report);
 
 // The case, the table, the findings, and the verdict.
 std::string PredictText(const PredictReport& report);

@@ -111,11 +111,15 @@ absl::StatusOr<std::string> OutputOf(const RawReportFlags& raw) {
   return path;
 }
 
-// Several runs of one plan are pooled; the spread over their machines is printed.
+// Several runs of one plan are pooled, others are compared side by side; the result is printed.
 Pool PoolOf(const std::vector<RunData>& runs, Display& display) {
   std::vector<PoolInput> inputs;
   for (const RunData& run : runs) inputs.push_back({run.name, run.json});
   Pool pool = PoolRuns(inputs);
+  if (!pool.beside.runs.empty()) {
+    display.SayLines(BesideTable(pool.beside));
+    return pool;
+  }
   for (const LeftOut& run : pool.left_out) {
     Fail("psring report", Tr("not pooled: $0: $1", run.name,
                              CurrentLanguage() == Language::kChinese ? run.chinese : run.english));
@@ -129,8 +133,10 @@ Pool PoolOf(const std::vector<RunData>& runs, Display& display) {
 CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
   CLI::App* verb = app.add_subcommand(
       "report",
-      "Create report.html from run folders or from the pages of runs. Several runs share one page, and those "
-      "of one plan are pooled: what each machine measured, and the spread over machines");
+      "Create report.html from run folders or from the pages of runs. Several runs share one page. Those of "
+      "one plan are pooled: what each machine measured, and the spread over machines. Runs of different "
+      "plans "
+      "are shown side by side");
   verb->add_option(
           "run", raw.runs,
           "Run folders, folders that trainer --record wrote, or pages (report.html) of runs [the latest run]")

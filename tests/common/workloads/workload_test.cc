@@ -34,6 +34,13 @@ TEST(Workload, BackwardMayEndAfterTheLastGradient) {
   EXPECT_DOUBLE_EQ(workload.compute_ms(), 13);
 }
 
+TEST(Workload, MayContainTheSizeOfActivations) {
+  EXPECT_EQ(Parsed("w,4,2\n").activation_bytes, 0);
+  const std::string line = "# activation_bytes: 393216\n";
+  EXPECT_EQ(ParseWorkload("mine", line + kHead + "w,4,2\n").value().activation_bytes, 393216);
+  ExpectRefused(std::string("# activation_bytes: 1.5\n") + kHead + "w,4,2\n", "activation_bytes");
+}
+
 TEST(Workload, TensorsMayBeDeclaredInAnyOrder) {
   std::vector<int> place;
   EXPECT_EQ(DeclaredLayoutOf(Parsed("b,40,1\na,80,2\n"), place).tensors()[0].name, "a");

@@ -386,7 +386,8 @@ TEST(Summarise, HasTheDocumentedColumns) {
             "predicted_payload_bytes_per_worker server_payload_bytes wire_tx_bytes_per_worker staleness_mean "
             "staleness_max dropped_gradients loss test_accuracy time_to_target_s replicas_equal "
             "worker_peak_memory_mb server_peak_memory_mb foreign_cpu_pct basis valid note lr_tried "
-            "time_scale scaling workers_per_push ps_schedule tokens_per_s machines wire most_samples_share");
+            "time_scale scaling workers_per_push ps_schedule tokens_per_s machines wire most_samples_share "
+            "layout program micro_batches predicted_bubble_fraction");
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "common/io/csv.h"
 #include "common/text/translate.h"
 #include "experiments/analysis/findings.h"
+#include "experiments/analysis/row_queries.h"
 #include "experiments/run_folder/run_files.h"
 #include "tests/experiments/analysis/four_rows.h"
 #include "tests/experiments/test_catalog.h"
@@ -81,8 +82,17 @@ TEST(Findings, NameWorkersThatMakeMostOfTheSamples) {
   rows.back().test_accuracy = 0.8;
   const std::string findings = absl::StrJoin(Findings(rows, std::nullopt, 4), "\n");
   const std::string name = "ps-async (worker 0 makes 84% of the samples)";
-  EXPECT_THAT(findings, Has(absl::StrCat("adds: ", name, " +7.0 ms"), absl::StrCat(name, " x 4 0.8000"),
+  EXPECT_THAT(findings, Has(absl::StrCat("With 4 workers, ", name, " adds 7.0 ms to the 100.0 ms"),
+                            absl::StrCat(name, " x 4 0.8000"),
                             "the sum of the other workers' rates divided by the worker's own"));
+}
+
+TEST(Findings, SayWhatZero1Is) {
+  const auto findings = [](const char* strategy) {
+    return absl::StrJoin(Findings({TimedRow(strategy, 4, 100)}, std::nullopt, 4), "\n");
+  };
+  EXPECT_THAT(findings("zero1"), Has("zero1 is a parameter server without a server process"));
+  EXPECT_THAT(findings("ring"), Lacks("server process"));
 }
 
 TEST(Table, MarksRowsWhoseWorkersPushOneSum) {
@@ -222,6 +232,16 @@ TEST(Table, TheShortTableShowsWiresOnlyIfTheyDiffer) {
   EXPECT_THAT(ShortTable({none, ring, server}), Has("wire\n", " shared memory\n", " gRPC over TCP\n"));
 }
 
+TEST(Table, AServersOwnConnectionsAreNamed) {
+  const SummaryRow grpc = Row("ps-sync", 2, {1, 2});
+  SummaryRow stream = grpc;
+  stream.configuration.training.server_wire = "stream";
+  stream.mean.wires = {"TCP"};
+  EXPECT_THAT(ShortTable({grpc, stream}), Has("ps-sync ", "ps-sync (stream) "));
+  stream.configuration.training.servers = 2;
+  EXPECT_EQ(NameWithServers(stream), "ps-sync on 2 servers (stream)");
+}
+
 TEST(Table, MarksWhatIsMeasuredAndDerivedAndOversubscribed) {
   const std::string table = Table({Row("ring", 2, {1, 2}), Row("ring", 4, {1, 2})});
   EXPECT_THAT(table, Has("m measured, d derived", "4*", "* oversubscribed"));
@@ -313,6 +333,20 @@ TEST(Findings, NameAWinnerOnlyIfTheIntervalExcludes1) {
   }
 }
 
+TEST(Findings, OfOneKindBeginWithTheLargestEffect) {
+  std::vector<SummaryRow> rows = {Row("none", 2, kFast), Row("ring", 2, kFast), Row("star", 2, kSlow),
+                                  Row("ps-sync", 2, {50, 51, 49, 50, 50})};
+  rows[1].cost_against_none_ms = 1;
+  rows[2].cost_against_none_ms = 2;
+  rows[3].cost_against_none_ms = 9;
+  const std::string text = AllFindings(rows);
+  const auto at = [&](const char* part) { return text.find(part); };
+  EXPECT_LT(at("ps-sync adds 9.0 ms"), at("star adds 2.0 ms"));
+  EXPECT_LT(at("star adds 2.0 ms"), at("ring adds 1.0 ms"));
+  EXPECT_LT(at("ring versus ps-sync"), at("star versus ps-sync"));
+  EXPECT_NE(at("star versus ps-sync"), std::string::npos);
+}
+
 TEST(Findings, EachFurtherComparisonDemandsClearerEvidence) {
   const std::vector<double> faster = {120, 121, 119, 124, 116}, slower = {111, 105, 110, 104, 106};
   EXPECT_THAT(AllFindings({Row("ring", 2, faster), Row("ps-sync", 2, slower)}), Lacks("too uncertain"));
@@ -336,18 +370,18 @@ TEST(Findings, InvalidRowsHaveNoCosts) {
   const std::string text = AllFindings({none, ring, server});
   EXPECT_THAT(text, Lacks("-89.9 ms"));
   EXPECT_THAT(text, Has("ring versus")) << "paired by round";
-  EXPECT_THAT(text, Has("+3.5 ms")) << "of a valid row";
+  EXPECT_THAT(text, Has("adds 3.5 ms")) << "of a valid row";
   EXPECT_THAT(text, Has("The bytes sent match theory", "Other programs used"));
 
   none.valid = false;
-  EXPECT_THAT(AllFindings({none, ring, server}), Lacks("+3.5 ms")) << "the reference is not valid";
+  EXPECT_THAT(AllFindings({none, ring, server}), Lacks("adds 3.5 ms")) << "the reference is not valid";
   server.valid = false;
   EXPECT_THAT(AllFindings({none, ring, server}), Has("every row"));
 }
 
 TEST(Findings, NameNoWinnerForANetwork) {
   EXPECT_THAT(AllFindings({Row("ring", 2, kFast), Row("ps-sync", 2, kSlow)}),
-              Has("does not determine a winner for a network", "5.0 GB/s in total, 20 us"));
+              Has("processor time that they need on one machine, not networks", "5.0 GB/s in total, 20 us"));
 }
 
 TEST(Findings, AreTheSameInChinese) {

@@ -19,7 +19,7 @@ std::optional<UsefulRate> RateOf(const std::vector<SummaryRow>& rows, const Wire
 }
 
 std::string Sentence(const std::vector<SummaryRow>& rows) {
-  return DistributeFrom(rows, rows[2], rows[0], kGigabitWires);
+  return WorthDistributing(rows, rows[2], rows[0], kGigabitWires).text;
 }
 std::string ChineseSentence(const std::vector<SummaryRow>& rows) {
   return InLanguage(Language::kChinese, [&] { return Sentence(rows); });
@@ -32,9 +32,9 @@ TEST(UsefulRate, IsThatAtWhichTheWorkersMatchOneProcess) {
   EXPECT_NEAR(from.bits_per_s, RingRate(0.3), 2e-3 * RingRate(0.3));
   EXPECT_EQ(from.low, from.bits_per_s) << "single has no interval";
   EXPECT_EQ(from.high, from.bits_per_s);
-  EXPECT_EQ(Sentence(rows),
-            "Distribute this model only on links of at least 4.2 Gbit/s with 4 workers (derived).");
-  EXPECT_EQ(ChineseSentence(rows), "4 个 worker 时，链路达到 4.2 Gbit/s（推导）才值得对该模型做分布式训练。");
+  EXPECT_EQ(Sentence(rows), "from 4.2 Gbit/s per link (derived)");
+  EXPECT_EQ(ChineseSentence(rows), "每条链路达到 4.2 Gbit/s 起（推导）");
+  EXPECT_EQ(WorthDistributing(rows, rows[2], rows[0], kGigabitWires).rate, "4.2gbit");
 }
 
 TEST(UsefulRate, CountsOnlyTheExposedPartOfAnAllReduce) {
@@ -48,11 +48,8 @@ TEST(UsefulRate, DoesNotUseTheComputingOfOversubscribedWorkers) {
   std::vector<SummaryRow> rows = OversubscribedRowsOfFour(1000, 2500);
   EXPECT_EQ(&ComputingRow(rows, rows[2], rows[0]), &rows.back()) << "none with 2 workers";
   EXPECT_NEAR(RateOf(rows)->bits_per_s, RingRate(0.3), 2e-3 * RingRate(0.3));
-  EXPECT_EQ(Sentence(rows),
-            "Distribute this model only on links of at least 4.2 Gbit/s with 4 workers, one core each "
-            "(derived).");
-  EXPECT_EQ(ChineseSentence(rows),
-            "4 个 worker 各有一核时，链路达到 4.2 Gbit/s（推导）才值得对该模型做分布式训练。");
+  EXPECT_EQ(Sentence(rows), "from 4.2 Gbit/s per link, with one core per worker (derived)");
+  EXPECT_EQ(ChineseSentence(rows), "每条链路达到 4.2 Gbit/s 起，每个 worker 各有一核（推导）");
   // Backward, too, takes half the time: its last 120 ms are 60 ms.
   rows[2].mean.bucket_ready_ms = {80};
   rows[2].mean.computed_ms = 200;
@@ -81,14 +78,10 @@ TEST(UsefulRate, IsARangeIfTheIntervalOfOneProcessIsWide) {
   const auto from = RateOf(rows);
   EXPECT_NEAR(from->low, RingRate(0.412), 2e-3 * RingRate(0.412));
   EXPECT_NEAR(*from->high, RingRate(0.22), 2e-3 * RingRate(0.22));
-  EXPECT_EQ(Sentence(rows),
-            "Distribute this model only on links of at least 2.9 to 5.7 Gbit/s with 4 workers (derived from "
-            "the 95% interval of single).");
-  EXPECT_EQ(ChineseSentence(rows),
-            "4 个 worker 时，链路达到 2.9 至 5.7 Gbit/s（推导，由 single 的 95% 区间得出）才值得对该模型做"
-            "分布式训练。");
+  EXPECT_EQ(Sentence(rows), "from 5.7 Gbit/s per link (derived; between 2.9 and 5.7 it is undecided)");
+  EXPECT_EQ(ChineseSentence(rows), "每条链路达到 5.7 Gbit/s 起（推导；在 2.9 与 5.7 之间无法确定）");
   rows[0].samples_per_s_95 = Interval{318, 322};
-  EXPECT_THAT(Sentence(rows), Has("at least 4.2 Gbit/s with 4 workers (derived).")) << "narrow";
+  EXPECT_EQ(Sentence(rows), "from 4.2 Gbit/s per link (derived)") << "narrow";
 }
 
 TEST(UsefulRate, TheRangeBeginsAboveTheRateThatWasMeasured) {
@@ -96,19 +89,18 @@ TEST(UsefulRate, TheRangeBeginsAboveTheRateThatWasMeasured) {
   for (SummaryRow& row : rows) row.link.bits_per_s = 3.5e9;
   rows[0].samples_per_s_95 = Interval{250, 400};
   const Wires wires{.latency_s = 1e-4, .bytes_per_s = 3.5e9 / 8, .add_s_per_byte = 1e-10};
-  EXPECT_THAT(DistributeFrom(rows, rows[2], rows[0], wires), Has("at least 3.5 to 5.7 Gbit/s"));
+  EXPECT_THAT(WorthDistributing(rows, rows[2], rows[0], wires).text, Has("between 3.5 and 5.7"));
   for (SummaryRow& row : rows) row.link.bits_per_s = 4.5e9;
   const Wires faster{.latency_s = 1e-4, .bytes_per_s = 4.5e9 / 8, .add_s_per_byte = 1e-10};
-  EXPECT_EQ(DistributeFrom(rows, rows[2], rows[0], faster), "");
+  EXPECT_EQ(WorthDistributing(rows, rows[2], rows[0], faster).text, "");
 }
 
 TEST(UsefulRate, MayNotExistIfOneProcessIsAsFastAsTheUpperEnd) {
   std::vector<SummaryRow> rows = RowsOfFour(1000, 2500);
   rows[0].samples_per_s_95 = Interval{250, 1300};  // 98 ms, less than a step without communication
   EXPECT_FALSE(RateOf(rows)->high.has_value());
-  EXPECT_EQ(Sentence(rows),
-            "Distribute this model only on links of at least 2.9 Gbit/s, if at all, with 4 workers (derived "
-            "from the 95% interval of single).");
+  EXPECT_EQ(Sentence(rows), "undecided from 2.9 Gbit/s per link (derived)");
+  EXPECT_EQ(WorthDistributing(rows, rows[2], rows[0], kGigabitWires).rate, "");
 }
 
 TEST(UsefulRate, NoneSufficesIfLatencyOrComputingIsTooLong) {
@@ -116,12 +108,12 @@ TEST(UsefulRate, NoneSufficesIfLatencyOrComputingIsTooLong) {
   Wires far = kGigabitWires;
   far.latency_s = 0.1;  // six times is more than 300 ms
   EXPECT_FALSE(RateOf(rows, far).has_value());
-  EXPECT_EQ(DistributeFrom(rows, rows[2], rows[0], far), "");
+  EXPECT_EQ(WorthDistributing(rows, rows[2], rows[0], far).text, "");
   rows[1] = TimedRow("none", 4, 420);
   EXPECT_FALSE(RateOf(rows).has_value());
   EXPECT_THAT(Sentence(rows), Has("even without communication (none), 4 workers are not faster"));
   rows[1].configuration.oversubscribed = true;  // with a core each they are faster
-  EXPECT_THAT(Sentence(rows), Has("at least 4.2 Gbit/s with 4 workers, one core each"));
+  EXPECT_THAT(Sentence(rows), Has("from 4.2 Gbit/s per link, with one core per worker"));
 }
 
 }  // namespace

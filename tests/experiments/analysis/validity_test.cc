@@ -93,6 +93,19 @@ TEST(Validity, DistinguishesDisturbedRowsThatTheVerdictUses) {
                               "ring x 4, ps-sync x 4."));
 }
 
+TEST(Settings, AreOneLine) {
+  std::vector<SummaryRow> rows = RowsOfFour(1000, 2500);
+  for (SummaryRow& row : rows) {
+    row.configuration.model.name = "mlp";
+    row.sample.parameters = 1'863'690;
+  }
+  EXPECT_EQ(SettingsText(rows, 4), "mlp, 7.45 MB, 1, 4 workers, 1 Gbit/s, valid, 3 rounds");
+  EXPECT_THAT(SettingsText({rows[0]}, 4), Has("7.45 MB, 1 worker, 1 Gbit/s"));
+  Disturb(rows[2], 50);
+  EXPECT_THAT(SettingsText(rows, 4), Has(", not valid, "));
+  EXPECT_EQ(SettingsText({}, 4), "");
+}
+
 TEST(Validity, WithoutAVerdictItIsAboutAllRows) {
   std::vector<SummaryRow> rows = {TimedRow("ring", 4, 1000)};
   Disturb(rows[0], 45);

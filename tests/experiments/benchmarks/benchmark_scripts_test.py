@@ -16,6 +16,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, sys.argv.pop(1))
 
 import collectives
+import first_run
 import peers
 import ps_round
 import runs
@@ -113,6 +114,26 @@ class Measuring(unittest.TestCase):
             with contextlib.redirect_stdout(io.StringIO()):
                 code, _ = on_machine(4, training.main)
             self.assertEqual((code, sorted(os.listdir(folder))), (0, ["training_mlp.md", "training_models.md"]))
+
+
+class FirstRun(unittest.TestCase):
+    def test_replaces_only_what_is_between_the_marks(self):
+        text = "a\n<!-- first run: x -->\nold\n<!-- end of the first run -->\nb\n"
+        new = first_run.with_result(text, "Use ring.\n\n  gain", "p.webp", "title", "caption")
+        self.assertEqual(new, "a\n<!-- first run: x -->\n    Use ring.\n\n      gain\n\n![title](p.webp)\n*caption*\n"
+                         "<!-- end of the first run -->\nb\n")
+        self.assertEqual(first_run.with_result(new, "Use ring.\n\n  gain", "p.webp", "title", "caption"), new)
+
+    def test_takes_the_answer_from_the_output(self):
+        output = "network: x\nround 1/3\n\nUse ring with 4 workers.\n\n  gain   2\n\ntable\n\n7 findings: runs/x; all\n2 min; results\n"
+        self.assertEqual(first_run.printed_answer(output, "Use ring with 4 workers."), "Use ring with 4 workers.\n\n  gain   2\n\ntable")
+
+    def test_writes_the_other_language_from_the_table(self):
+        self.assertEqual(first_run.answer_in({"verdict": "Use ring.", "facts": [["gain", "2 times"]]}), "Use ring.\n\n  gain: 2 times")
+
+    def test_the_readmes_have_the_marks(self):
+        for name in first_run.CAPTIONS:
+            self.assertEqual(len(first_run.MARKS.findall((runs.ROOT / name).read_text())), 1, name)
 
 
 class Soak(unittest.TestCase):

@@ -47,6 +47,19 @@ TEST(PlanOptions, FlagsApplyOnlyToStrategiesThatSupportThem) {
   }
 }
 
+TEST(PlanOptions, EachServerWireIsARowOfServerStrategiesOnly) {
+  const Plan plan = PlanFor({.strategies = {"ring", "ps-sync"},
+                             .workers = {2},
+                             .servers = {2},
+                             .server_wires = {"grpc", "stream"}});
+  EXPECT_THAT(Names(plan.cost), ElementsAre("single x 1", "none x 2", "ring x 2", "ps-sync x 2 on 2 servers",
+                                            "ps-sync x 2 on 2 servers (stream)"));
+  EXPECT_EQ(plan.cost.back().folder(), "ps-sync-2-on-2-stream");
+  EXPECT_EQ(plan.cost.back().training.server_wire, "stream");
+  EXPECT_THAT(Refusal({.strategies = {"ring"}, .workers = {2}, .server_wires = {"stream"}}),
+              Has("--server_wire stream is for parameter-server strategies"));
+}
+
 TEST(PlanOptions, RejectsFlagsThatNoStrategySupports) {
   const TrainingOptions survives{.on_worker_loss = "continue"}, half{.wire = "float16"},
       clips{.clip_norm = 1};
@@ -203,14 +216,17 @@ TEST(PlanOptions, HybridHasTheFlagsOfBothOfItsParts) {
   serial.training.ps_schedule = "serial";
   CompareOptions with_sync = serial;
   with_sync.strategies = {"ps-sync", "hybrid"};
+  with_sync.server_wires = {"stream"};
   ExpectRefusals({{options, ""},
                   {serial,
                    "--ps_schedule serial is for servers that have all parameters (such as ps-sync); name "
                    "one, or omit the flag"},
                   {with_sync, ""}});
-  for (const Configuration& configuration : PlanFor(with_sync, /*cores=*/64).cost)
-    EXPECT_EQ(configuration.training.ps_schedule,
-              configuration.strategy.name == "ps-sync" ? "serial" : "pipelined");
+  for (const Configuration& configuration : PlanFor(with_sync, /*cores=*/64).cost) {
+    const bool has_parameters = configuration.strategy.name == "ps-sync";
+    EXPECT_EQ(configuration.training.ps_schedule, has_parameters ? "serial" : "pipelined");
+    EXPECT_EQ(configuration.training.server_wire, has_parameters ? "stream" : "grpc");
+  }
   EXPECT_EQ(CheckVirtualStrategy(*FindStrategy("hybrid"), {.clock = "virtual"}).message(),
             "--clock virtual has no model of the rows of tables; omit hybrid");
 }

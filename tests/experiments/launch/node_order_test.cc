@@ -173,6 +173,7 @@ NodeSetup Comparing() {
   own.training.global_batch = 512;
   own.strategies = {"ring", "ps-sync", "single", "none"};
   own.servers = {1, 2};
+  own.server_wires = {"stream"};
   own.layout = {.nodes = 4, .server_nodes = 2, .per_node = 2};
   return own;
 }
@@ -202,9 +203,14 @@ TEST(JobOf, ChoosesAmongWhatTheNodeCompares) {
   EXPECT_EQ(ring.layout.ProcessesOn(2), 0);
   NodeOrder order = LaunchOrder("ps-sync", 2);
   order.has_servers = true;
-  order.training.insert(order.training.end(), {"--server_placement=dedicated", "--servers=2", "--batch=256"});
+  order.training.insert(order.training.end(), {"--server_placement=dedicated", "--servers=2",
+                                               "--server_wire=stream", "--batch=256"});
   const auto servers = JobOf(order, Comparing(), "10.0.0.1", "/own/folder").value();
   EXPECT_EQ(servers.training.batch, 256);
+  EXPECT_EQ(servers.training.server_wire, "stream");
+  NodeSetup only_grpc = Comparing();
+  only_grpc.server_wires = {"grpc"};
+  EXPECT_FALSE(Accepts(order, only_grpc).ok());
   EXPECT_EQ(PartOf(servers, 3).servers, std::vector<int>{1});
   EXPECT_TRUE(PartOf(servers, 3).processes.empty());
 }

@@ -1,6 +1,7 @@
 #include "experiments/launch/progress.h"
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -120,6 +121,21 @@ constexpr char kNotes[] = "done\nnote:      one\n说明：     two\n";
 
 TEST(Progress, RedrawsOneLineOnATerminal) {
   EXPECT_EQ(ShownNotes(true), absl::StrCat("\rhalf\033[K\r\033[K", kNotes));
+}
+
+TEST(Progress, StylesShowOnlyOnATerminalThatWantsThem) {
+  const auto bold = [](bool terminal, const char* no_color, const char* kind) {
+    setenv("NO_COLOR", no_color, 1);
+    setenv("TERM", kind, 1);
+    const std::string text =
+        Shown(terminal, [](Display& display) { display.SayLines("a\033b", Style::kBold); });
+    unsetenv("NO_COLOR");
+    return text;
+  };
+  EXPECT_EQ(bold(true, "", "xterm"), "\033[1ma\\x1bb\033[0m\n") << "NO_COLOR counts only with a value";
+  for (const std::string& plain :
+       {bold(false, "", "xterm"), bold(true, "1", "xterm"), bold(true, "", "dumb")})
+    EXPECT_EQ(plain, "a\\x1bb\n");
 }
 
 TEST(Progress, PrintsPlainLinesElsewhere) { EXPECT_EQ(ShownNotes(false), absl::StrCat("plain\n", kNotes)); }

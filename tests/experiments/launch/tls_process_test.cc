@@ -76,6 +76,7 @@ TEST_F(TlsProcess, ADedicatedServerEndsWithTheSameWeights) {
   const std::vector<std::string> plain = Train(kServer, {"", "", ""});
   EXPECT_EQ(plain.size(), 2u);
   EXPECT_EQ(Train(kServer, {"auto", "auto", "auto"}), plain);
+  EXPECT_EQ(Train(absl::StrCat(kServer, " --server_wire stream"), {"auto", "auto", "auto"}), plain);
   EXPECT_EQ(Train(kServer, OfSite(3)), plain);
 }
 

@@ -15,6 +15,7 @@ namespace {
 using Json = nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 class ExercisesBrowserTest : public BrowserTest {
@@ -35,6 +36,11 @@ std::map<std::string, Json> AnswersOf(const Json& seen) {
   std::map<std::string, Json> answers;
   for (const Json& question : seen["questions"]) {
     EXPECT_THAT(question["wrong"].get<std::string>(), HasSubstr("Not quite.")) << question;
+    // A hint first, and the solution after two tries.
+    EXPECT_THAT(question["wrong"].get<std::string>(), Not(HasSubstr("In this run:"))) << question;
+    EXPECT_GT(question["wrong"].get<std::string>().size(), std::string("Not quite. ").size()) << question;
+    if (!question["twice"].is_null())
+      EXPECT_THAT(question["twice"].get<std::string>(), HasSubstr("In this run:")) << question;
     EXPECT_THAT(question["said"].get<std::string>(), HasSubstr("Right.")) << question;
     answers[question["id"]] = question["value"];
   }
@@ -195,6 +201,40 @@ TEST_F(ExercisesBrowserTest, NeedOnlyTheLecturersPage) {
   EXPECT_NEAR(answers.at("ratio").get<double>(), 64.0 / 7, 0.02 * 64 / 7);
   for (const char* id : {"server_bytes", "server_time", "ring_bytes"})
     EXPECT_TRUE(answers.contains(id)) << id;
+
+  // Answers of a class.
+  const Json& graded = seen["graded"];
+  EXPECT_EQ(graded["shown"], false) << "the button to download them is hidden";
+  for (const auto& [id, exact] : graded["marks"].items()) EXPECT_EQ(exact, true) << id << " of a prediction";
+  const Json& grades = graded["grades"];
+  ASSERT_EQ(grades.size(), 6);
+  EXPECT_EQ(grades[0]["exercises"].size(), answers.size());
+  EXPECT_EQ(grades[0]["right"], 2) << "those with choices; of the others, the first two tries were wrong";
+  EXPECT_EQ(grades[0]["exercises"][0]["tries"].size(), 2);
+  EXPECT_EQ(grades[1]["right"], answers.size());
+  for (const int none : {2, 3, 5})
+    EXPECT_EQ(grades[none]["why"], "these are not answers for a run on this page");
+  EXPECT_EQ(grades[4]["right"], 0);
+  EXPECT_EQ(grades[4]["exercises"][0]["state"], "none");
+  const std::string tap = graded["tap"];
+  EXPECT_THAT(tap, StartsWith(absl::StrFormat("TAP version 13\n1..%d\nnot ok 1 - anna 1.1: ",
+                                              3 * answers.size() + 3)));
+  EXPECT_THAT(tap, HasSubstr(absl::StrFormat("\nok %d - bo 1.1\n", answers.size() + 1)));
+  EXPECT_THAT(tap, HasSubstr(absl::StrFormat("\nnot ok %d - chen: these are not", 2 * answers.size() + 1)));
+  EXPECT_THAT(tap, HasSubstr(" - emil 1.1: no answer; expected "));
+}
+
+// Bytes and rounds follow from the plan; times and staleness were measured.
+TEST_F(ExercisesBrowserTest, MarkWhatDependsOnTheMachine) {
+  ASSERT_EQ(
+      Psring("compare --strategies ring,ps-sync,ps-async --workers 2 --link none --data synthetic --model "
+             "mlp-small --steps 4 --repeats 1 --no_eval --out machine"),
+      0)
+      << Slurp(root_ / "psring.err");
+  Json marks = Visit(root_ / "machine/report.html", "answers")["graded"]["marks"];
+  for (const char* id : {"ring_rounds", "ring_bytes", "server_bytes", "small"})
+    EXPECT_EQ(marks[id], true) << id;
+  for (const char* id : {"exposed", "efficiency", "staleness", "speedup"}) EXPECT_EQ(marks[id], false) << id;
 }
 
 }  // namespace

@@ -75,6 +75,34 @@ TEST_F(PoolBrowserTest, ShowsWhatEachMachineMeasuredAndTheSpread) {
   }
 }
 
+TEST_F(PoolBrowserTest, ShowsRunsOfDifferentPlansSideBySide) {
+  Compare("small");
+  Compare("large", "--batch 64");
+  ASSERT_EQ(Psring("report small large --out both.html"), 0) << Errors();
+  EXPECT_EQ(Errors(), "") << "nothing is left out";
+  EXPECT_THAT(Slurp(root_ / "psring.out"),
+              Has("runs of different plans", "batch_per_worker", "ring x 2", "both.html"));
+  const Json seen = Visit(root_ / "both.html");
+  EXPECT_THAT(seen["errors"], IsEmpty());
+  EXPECT_THAT(seen["wordless"], IsEmpty());
+  EXPECT_EQ(seen["english"]["title"], "Runs of different plans, side by side");
+  const Json ring = FiguresOf(root_ / "large", "ring");
+  const double ratio =
+      ring["samples_per_s"].get<double>() / FiguresOf(root_ / "small", "ring")["samples_per_s"].get<double>();
+  int found = 0;
+  for (const Json& row : seen["english"]["beside"]) {
+    if (row[0] == "batch_per_worker") {
+      ++found;
+      EXPECT_EQ(row[1], "128");
+      EXPECT_EQ(row[2], "64");
+    }
+    if (row[0] != "ring × 2") continue;
+    ++found;
+    EXPECT_THAT(row[2].get<std::string>(), Has(absl::StrFormat("× %.2f", ratio)));
+  }
+  EXPECT_EQ(found, 2) << seen["english"]["beside"];
+}
+
 // A page whose run has the structure of psring's and hostile values.
 TEST_F(PoolBrowserTest, HostilePagesCannotRunScripts) {
   const std::string hostile =

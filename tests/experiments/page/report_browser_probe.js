@@ -16,7 +16,7 @@ const send = (target, type, value) => { if (value !== undefined) target.value = 
 function readPage() {
   const texts = (selector) => [...document.querySelectorAll(selector)].map((found) => found.textContent);
   return {
-    title: document.title, lead: texts('#lead').join(), command: texts('#command').join(), trust: texts('#trust').join(), trust_state: (element('trust') || {}).className || '', headings: texts('h2, h3'), not_drawn: texts('#main .missing'),
+    title: document.title, lead: texts('#title, #lead').join(' '), subtitle: texts('#subtitle').join(), stamp: texts('#stamp').join(), facts: texts('#facts dd'), speeds: [...document.querySelectorAll('#speeds tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)), said: texts('main, header').join(' '),  command: texts('#command').join(), trust: texts('#trust').join(), trust_state: (element('trust') || {}).className || '', headings: texts('h2, h3'), not_drawn: texts('#main .missing'),
     table: [...document.querySelectorAll('#summary-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
     here: [...document.querySelectorAll('.here')].map((found) => ({key: found.dataset.key, text: found.textContent, facts: found.facts})),
     reasons: [...document.querySelectorAll('#overlap-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
@@ -25,11 +25,12 @@ function readPage() {
     footnotes: texts('#footnotes li'),
     network: {note: textOf('network-note'), head: texts('#network-rates thead th'),
       cells: [...document.querySelectorAll('#network-rates tbody tr')].map((row) => [...row.cells].map((cell) => ({text: cell.textContent, title: cell.title})))},
+    beside: [...document.querySelectorAll('#beside tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
     pool: {lead: texts('#machines-lead').join(), winners: texts('#winners li'), left_out: texts('#left-out li'),
       ...Object.fromEntries(['spread-table', 'each-machine-table'].map((id) => [id,
           [...document.querySelectorAll(`#${id} tbody tr`)].map((row) => [...row.cells].map((cell) => cell.textContent))]))},
     figures: Object.fromEntries([...document.querySelectorAll('figure[id]')].map((figure) => [figure.id, figure.rows])),
-    captions: Object.fromEntries([...document.querySelectorAll('figure[id]')].map((figure) => [figure.id, figure.querySelector('figcaption .note').textContent])),
+    captions: Object.fromEntries([...document.querySelectorAll('figure[id]')].map((figure) => [figure.id, (figure.querySelector('figcaption .note') || {}).textContent || ''])),
     buttons: Object.fromEntries([...document.querySelectorAll('figure[id]')].map((figure) => [figure.id, [...figure.querySelectorAll('.buttons button')].map((button) => button.textContent).join(' ')])),
   };
 }
@@ -70,7 +71,7 @@ function guessACurve() {
   return result;
 }
 
-// Answers every exercise wrongly in all known ways, then rightly.
+// Answers every exercise wrongly twice and in all known ways, then rightly.
 function askEverything() {
   return Object.values(questionsOf(DATA.runs[chosenRun])).map(({id, value, choices, slips}) => {
     const answer = (given) => {
@@ -79,10 +80,23 @@ function askEverything() {
       return textOf(`said-${id}`);
     };
     const wrong = answer(choices ? choices.find((choice) => choice.value !== value).value : 3 * value + 1);
+    const twice = choices ? null : answer(4 * value + 2);
     const number = element(`answer-${id}`).closest('.question').querySelector('strong').textContent;
-    return {id, number, value, wrong, slips: slips.map((slip) => ({text: slip.text, said: answer(slip.value)})), said: answer(value), score: textOf('score'),
+    return {id, number, value, wrong, twice, slips: slips.map((slip) => ({text: slip.text, said: answer(slip.value)})), said: answer(value), score: textOf('score'),
       text: element(`answer-${id}`).getAttribute('aria-label')};
   });
+}
+
+// Grades what askEverything has answered, right answers, and files that are none.
+function gradeAClass() {
+  const run = DATA.runs[chosenRun], questions = Object.values(questionsOf(run));
+  const of = {run_id: run.run_id, started_utc: startOf(run)}, right = {...of, answers: questions.map(({id, value}) => ({id, tries: ['', String(value), 'unread']}))};
+  const files = [{name: 'anna', text: answersText(run)}, {name: 'bo', text: JSON.stringify(right)}, {name: 'chen', text: '{"run_id": "another"}'},
+    {name: 'dora', text: 'none'}, {name: 'emil', text: JSON.stringify({...of, answers: [null, {id: 'small', tries: 3}]})},
+    {name: 'fay', text: JSON.stringify({...right, started_utc: 'at another time'})}];
+  const grades = gradesOf(files);
+  return {grades, tap: gradesTap(grades), marks: Object.fromEntries(questions.map(({id, exact}) => [id, exact])),
+    shown: element('save-answers').hidden};
 }
 
 // With separate links and dedicated servers, every slider has an effect.
@@ -126,7 +140,7 @@ async function visit() {
   seen.english = readPage();
   const ids = [...document.querySelectorAll('[id]')].map((with_id) => with_id.id);
   seen.ids_given_twice = ids.filter((id, i) => ids.indexOf(id) !== i);
-  if (visitor === 'answers') seen.questions = askEverything();
+  if (visitor === 'answers') Object.assign(seen, {questions: askEverything(), graded: gradeAClass()});
   if (visitor === 'uses all') await useEverything();
   element('language').click();
   await sleep(100);
@@ -144,7 +158,13 @@ async function visit() {
 async function useEverything() {
   seen.wish = {bandwidth: wish.bandwidth, latency: wish.latency, adding: wish.adding, gradient: wish.gradient};
   seen.arrows = Object.fromEntries(((DATA.runs[chosenRun].trace || {}).launches || []).map((launch) => [launch.name, launch.arrows.length]));
-  seen.arrows_drawn = document.querySelectorAll('#step .arrow').length;
+  const drawnAt = (type, span) => { span.dispatchEvent(new MouseEvent(type, {bubbles: true})); return document.querySelectorAll('#step .arrow').length; };
+  const spans = [...document.querySelectorAll('#step > svg g rect')], gridLines = () => document.querySelectorAll('#step .axis .tick').length && document.querySelector('#step .axis .tick').textContent;
+  seen.arrows_drawn = {before: document.querySelectorAll('#step .arrow').length, most: Math.max(...spans.map((span) => { const most = drawnAt('mouseover', span); drawnAt('mouseout', span); return most; })),
+    after: document.querySelectorAll('#step .arrow').length};
+  const wheel = (deltaY) => { const box = document.querySelector('#step > svg').getBoundingClientRect(); document.querySelector('#step > svg').dispatchEvent(new WheelEvent('wheel', {deltaY, cancelable: true, clientX: box.left + box.width * 0.8, clientY: box.top + 20})); return gridLines(); };
+  if (spans.length) seen.zoom = {whole: gridLines(), in: wheel(-1) && wheel(-1) && wheel(-1), out: wheel(1) && wheel(1) && wheel(1) && wheel(1)};
+  seen.trace_link = [...document.querySelectorAll('#step a')].map((link) => link.getAttribute('href')).join();
   seen.scores = scores();
   seen.played = await playToTheEnd();
   const player = players.ring;

@@ -14,6 +14,12 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+int Occurrences(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
 // As the charts have it: communication minus waiting for peers.
 double Moved(const Json& row) {
   return row["comm_busy_ms"].get<double>() - (row["wait_ms"].is_null() ? 0 : row["wait_ms"].get<double>());
@@ -33,7 +39,17 @@ TEST_F(ReportBrowserTest, ShowsAComparison) {
   EXPECT_THAT(page["not_drawn"].dump(), ::testing::Not(HasSubstr("could not be drawn")));
   for (const char* figure : {"split", "bytes", "staleness", "step", "curves", "map", "lens-chart"})
     EXPECT_TRUE(page["figures"].contains(figure)) << figure;
-  EXPECT_EQ(page["lead"], Json::parse(Slurp(root_ / "run/table.json"))["en"]["verdict"]);
+  // The head is the verdict, with the settings below it; the time stamp is only in the footer.
+  const Json table = Json::parse(Slurp(root_ / "run/table.json"))["en"];
+  EXPECT_EQ(page["lead"], table["verdict"]);
+  EXPECT_EQ(page["title"], table["verdict"]);
+  EXPECT_EQ(page["subtitle"], table["settings"]);
+  EXPECT_EQ(page["stamp"], "run");
+  ASSERT_EQ(page["facts"].size(), table["facts"].size());
+  for (size_t i = 0; i < table["facts"].size(); ++i) EXPECT_EQ(page["facts"][i], table["facts"][i][1]);
+  ASSERT_EQ(page["speeds"].size(), page["table"].size());
+  for (size_t i = 0; i < page["speeds"].size(); ++i) EXPECT_EQ(page["speeds"][i][1], page["table"][i][2]);
+  EXPECT_LE(Occurrences(page["said"], "one server on rank 0's host"), 3);
   EXPECT_THAT(page["command"].get<std::string>(), HasSubstr("--strategies ring,ps-sync,ps-async"));
 
   // The page shows the figures of the folder.
@@ -80,7 +96,12 @@ TEST_F(ReportBrowserTest, ShowsAComparison) {
   // Arrows, and the stepper on this run's clock.
   EXPECT_GE(seen["arrows"]["ring x 2"], 2);
   EXPECT_GE(seen["arrows"]["ps-sync x 2"], 4);
-  EXPECT_GE(seen["arrows_drawn"], 2);
+  EXPECT_EQ(seen["arrows_drawn"]["before"], 0) << "only at the bucket that is pointed at";
+  EXPECT_GE(seen["arrows_drawn"]["most"], 1);
+  EXPECT_EQ(seen["arrows_drawn"]["after"], 0);
+  EXPECT_NE(seen["zoom"]["in"], seen["zoom"]["whole"]);
+  EXPECT_EQ(seen["zoom"]["out"], seen["zoom"]["whole"]);
+  EXPECT_EQ(seen["trace_link"], "trace.json");
   int traced = 0;
   for (const Json& score : seen["scores"]) {
     if (score["traced"].is_null()) continue;

@@ -97,11 +97,13 @@ TEST_F(ReportPageTest, WithoutJavaScriptAReaderSeesTheVerdictAndItsValidity) {
   Put("manifest.json", R"({"verb":"compare"})");
   Json table = Json::parse(TableOfOneRow());
   table["en"]["verdict"] = "Use ring & not <b>.";
+  table["en"]["facts"] = Json::parse(R"([["gain", "2 times"]])");
   table["zh"]["verdict"] = "请用 ring。";
   Put("table.json", table.dump());
   EXPECT_EQ(
       WithoutScript(Page()),
-      "<noscript><div><p>Use ring &amp; not &lt;b&gt;.</p><p>Valid with limits. All ranks share one "
+      "<noscript><div><p>Use ring &amp; not &lt;b&gt;.</p><p>gain: 2 times</p><p>Valid with limits. All "
+      "ranks share one "
       "machine without links, so the times do not apply to a network.</p><p>This page draws its figures "
       "with JavaScript; the same figures are in summary.csv in its folder.</p></div>");
   EXPECT_THAT(WithoutScript(InLanguage(Language::kChinese, [&] { return Page(); })),
@@ -262,10 +264,13 @@ TEST_F(ReportPageTest, ShowsTheTableThatTheRunWrote) {
   EXPECT_THAT(Missing(), Lacks("table.json"));
   EXPECT_EQ(ReadJson()["table"], Json::parse(table));
   EXPECT_EQ(Json::parse(table)["en"]["columns"][1]["heading"], "workers");
+  EXPECT_THAT(Json::parse(table)["en"]["settings"].get<std::string>(), Has("2 workers, valid with limits"));
   EXPECT_EQ(Json::parse(table)["zh"]["rows"][0][0], "ring");
   for (
       const char* broken :
       {"[]", R"({"en":{}})", R"({"en":{"columns":[],"rows":[[1,2]],"legend":[]},"zh":3})",
+       R"({"en":{"columns":[],"rows":[],"legend":[],"facts":[["a"]]},"zh":{"columns":[],"rows":[],"legend":[]}})",
+       R"({"en":{"columns":[],"rows":[],"legend":[],"facts":7},"zh":{"columns":[],"rows":[],"legend":[]}})",
        R"({"en":{"columns":[],"rows":[],"legend":[],"validity":7},"zh":{"columns":[],"rows":[],"legend":[]}})"}) {
     Put("table.json", broken);
     EXPECT_TRUE(ReadJson()["table"].is_null()) << broken;

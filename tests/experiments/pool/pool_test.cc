@@ -53,11 +53,13 @@ Json RunOn(const std::string& host, double single, double ring, double server,
           {"summary", {RowOf("single", 1, single), RowOf("ring", 2, ring), RowOf("ps-sync", 2, server)}}};
 }
 
+PoolInput InputOf(const std::string& name, const Json& run) { return {name, run.dump()}; }
+
 // Of runs that are named a, b, c, ...
 Pool PoolOf(const std::vector<Json>& runs) {
   std::vector<PoolInput> inputs;
   for (const Json& run : runs)
-    inputs.push_back({std::string(1, static_cast<char>('a' + inputs.size())), run.dump()});
+    inputs.push_back(InputOf(std::string(1, static_cast<char>('a' + inputs.size())), run));
   return PoolRuns(inputs);
 }
 
@@ -105,6 +107,41 @@ TEST(Pool, WithoutPsSyncTheReferenceIsSingle) {
   EXPECT_EQ(pool.rows[1].base, "single");
   EXPECT_DOUBLE_EQ(pool.rows[1].ratio->least, 1.5);
   EXPECT_DOUBLE_EQ(pool.rows[1].ratio->most, 2.5);
+}
+
+TEST(SideBySide, ShowsTheSettingsThatDifferAndTheRatioToTheFirstRun) {
+  Json other = RunOn("a", 100, 300, 100);
+  for (Json& row : other["summary"]) row["figures"]["link_mbps"] = 1000.0;
+  other["summary"].erase(0);
+  other["summary"].push_back(RowOf("star", 2, 50));
+  const Pool pool = PoolRuns({InputOf("slow", RunOn("a", 100, 200, 100)), InputOf("fast", other)});
+  EXPECT_EQ(pool.machines.size(), 1u);
+  const SideBySide& beside = pool.beside;
+  EXPECT_THAT(beside.runs, ElementsAre("slow", "fast"));
+  ASSERT_EQ(beside.settings.size(), 1u);
+  EXPECT_EQ(beside.settings[0].name, "link_mbps");
+  EXPECT_THAT(beside.settings[0].values, ElementsAre("200", "1000"));
+  ASSERT_EQ(beside.rows.size(), 4u);
+  EXPECT_EQ(beside.rows[1].strategy, "ring");
+  EXPECT_DOUBLE_EQ(*beside.rows[1].runs[1].ratio, 1.5);
+  EXPECT_DOUBLE_EQ(*beside.rows[1].runs[0].low, 180);
+  EXPECT_FALSE(beside.rows[1].runs[0].ratio);
+  EXPECT_FALSE(beside.rows[0].runs[1].samples_per_s) << "the second run has no single";
+  EXPECT_FALSE(beside.rows[3].runs[1].ratio) << "the first run has no star";
+  EXPECT_THAT(BesideTable(beside), Has("300 (270 to 330), × 1.50", "link_mbps"));
+  const Json json = Json::parse(BesideJson(beside));
+  EXPECT_EQ(json["settings"], Json::parse(R"([["link_mbps", "200", "1000"]])"));
+  EXPECT_EQ(json["rows"][1]["runs"][1]["ratio"], 1.5);
+}
+
+TEST(SideBySide, IsOnlyOfRunsThatCannotBePooled) {
+  Json other = RunOn("c", 100, 300, 100);
+  for (Json& row : other["summary"]) row["figures"]["link_mbps"] = 1000.0;
+  const PoolInput a = InputOf("a", RunOn("a", 100, 200, 100)), b = InputOf("b", RunOn("b", 100, 200, 100));
+  EXPECT_THAT(PoolRuns({a, b, InputOf("c", other)}).beside.runs, IsEmpty());
+  EXPECT_THAT(PoolRuns({a}).beside.runs, IsEmpty());
+  EXPECT_THAT(PoolRuns({a, a}).beside.runs, IsEmpty()) << "the same run twice";
+  EXPECT_EQ(BesideJson({}), "null");
 }
 
 TEST(Pool, RowsThatOtherProgramsDisturbedAreShownButNotCounted) {

@@ -53,5 +53,21 @@ TEST_F(MeasuredRunTest, LaunchesWithOtherServerCountsAreSeparate) {
   }
 }
 
+TEST_F(MeasuredRunTest, LaunchesOverOtherWiresAreSeparate) {
+  AddLaunch({.strategy = "ps-sync", .workers = 2, .servers = 1}, 10);
+  AddLaunch({.strategy = "ps-sync", .workers = 2, .servers = 2, .trainer_flags = {"--server_wire=stream"}},
+            20);
+  const auto run = MeasuredRun::Open(folder_.path());
+  ASSERT_TRUE(run.ok()) << run.status();
+  Configuration configuration = TestConfiguration("ps-sync", 2);
+  configuration.training.servers = 2;
+  configuration.training.server_wire = "stream";
+  std::string which;
+  const auto times = run->TimesFor(configuration, /*any_kind=*/false, which);
+  ASSERT_TRUE(times.ok()) << times.status();
+  EXPECT_EQ(which, "ps-sync x 2 on 2 servers (stream)");
+  EXPECT_EQ(which, configuration.name());
+}
+
 }  // namespace
 }  // namespace psring

@@ -41,6 +41,13 @@ TEST(RunFiles, RunsCsvHasAFieldForEveryColumn) {
   const std::string header = RunsCsvHeader(),
                     line = RunsCsvLine({.run_id = "r", .part = "cost"}, RunFigures());
   EXPECT_EQ(std::count(header.begin(), header.end(), ','), std::count(line.begin(), line.end(), ','));
+  EXPECT_TRUE(header.ends_with(",servers,server_wire\n")) << header;
+  EXPECT_TRUE(RunsCsvLine({.servers = 2, .server_wire = "stream"}, RunFigures()).ends_with(",2,stream\n"));
+}
+
+TEST(RunFiles, CurvesCsvNamesTheServersWire) {
+  EXPECT_TRUE(CurvesCsvHeader().ends_with(",servers,server_wire\n"));
+  EXPECT_TRUE(CurvesCsvLines({.servers = 1, .server_wire = "grpc"}, {CurvePoint()}).ends_with(",1,grpc\n"));
 }
 
 // A value per line.

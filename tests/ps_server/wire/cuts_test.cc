@@ -60,10 +60,12 @@ class CutServers {
     fs::remove_all(folder_);
   }
 
-  std::unique_ptr<PsClient> NewClient(Payload payload) const {
+  std::unique_ptr<PsClient> NewClient(Payload payload, bool own_connection = false) const {
     std::vector<std::unique_ptr<OneServerClient>> clients;
-    for (const auto& proxy : proxies_)
-      clients.push_back(MakeGrpcPsClient(proxy->address(), {.secret = TestSecret(), .payload = payload}));
+    for (const auto& proxy : proxies_) {
+      clients.push_back(MakeGrpcPsClient(
+          proxy->address(), {.secret = TestSecret(), .payload = payload, .own_connection = own_connection}));
+    }
     return MakeShardedPsClient(std::move(clients));
   }
   void Cut(bool cuts) {
@@ -115,23 +117,25 @@ absl::Status MakeSteps(TestWorker& worker, int64_t steps, bool fetch) {
   return fetch ? worker.Fetch() : absl::OkStatus();
 }
 
+enum class Way { kGrpc, kOwnConnection, kSharedMemory };
+
 // Every worker makes `steps` steps and leaves; from the first step on its streams are cut repeatedly.
-Outcome Train(const ServerJob& job, int servers, int64_t steps, Payload payload, bool cut,
-              std::mt19937& random) {
-  // Over the wire, enough for a push and its answer, because a cut push is sent from its beginning. Otherwise
+Outcome Train(const ServerJob& job, int servers, int64_t steps, Way way, bool cut, std::mt19937& random) {
+  // Over a wire, enough for a push and its answer, because a cut push is sent from its beginning. Otherwise
   // there are only control messages.
-  const bool over_grpc = payload == Payload::kGrpc;
+  const bool over_wire = way != Way::kSharedMemory;
+  const Payload payload = over_wire ? Payload::kGrpc : Payload::kAuto;
   const size_t step_bytes = 2 * sizeof(float) * static_cast<size_t>(job.parameters);
-  CutServers cluster(servers, over_grpc ? 4 * step_bytes : 4000, random);
+  CutServers cluster(servers, over_wire ? 4 * step_bytes : 4000, random);
   Outcome outcome{.weights = std::vector<std::vector<float>>(kWorkers)};
   std::atomic<int> begun = 0, done = 0;
   std::latch finished(kWorkers);
   ForEachRank(kWorkers, [&](int rank) {
-    TestWorker worker(job, rank, cluster.NewClient(payload));
+    TestWorker worker(job, rank, cluster.NewClient(payload, way == Way::kOwnConnection));
     absl::Status status = worker.Start();
     // A worker whose stream is cut before the start is lost.
     if (++begun == kWorkers) cluster.Cut(cut);
-    if (status.ok()) status = MakeSteps(worker, steps, /*fetch=*/over_grpc);
+    if (status.ok()) status = MakeSteps(worker, steps, /*fetch=*/over_wire);
     outcome.weights[static_cast<size_t>(rank)] = worker.weights;
     if (++done == kWorkers) outcome.descriptors = cluster.open_descriptors();
     finished.arrive_and_wait();
@@ -190,14 +194,17 @@ TEST(CutsTest, ALinkThatIsAlwaysCutIsGivenUpAndNamed) {
 
 TEST(CutsTest, ASynchronousJobHasTheWeightsOfAnUninterruptedOne) {
   AtRandomMoments(1, [](std::mt19937& random) {
-    for (const auto& [payload, servers] :
-         {std::pair{Payload::kGrpc, 1}, {Payload::kGrpc, 2}, {Payload::kAuto, 2}}) {
-      SCOPED_TRACE(absl::StrCat(servers, " servers, payload ", static_cast<int>(payload)));
+    for (const auto& [way, servers] : {std::pair{Way::kGrpc, 1},
+                                       {Way::kGrpc, 2},
+                                       {Way::kOwnConnection, 1},
+                                       {Way::kOwnConnection, 2},
+                                       {Way::kSharedMemory, 2}}) {
+      SCOPED_TRACE(absl::StrCat(servers, " servers, way ", static_cast<int>(way)));
       ServerJob job = Job("sync");
       // The sum of two gradients does not depend on their order.
-      job.deterministic = payload == Payload::kGrpc && servers == 2;
-      const Outcome uninterrupted = Train(job, servers, kSteps, payload, /*cut=*/false, random);
-      const Outcome cut = Train(job, servers, kSteps, payload, /*cut=*/true, random);
+      job.deterministic = way != Way::kSharedMemory && servers == 2;
+      const Outcome uninterrupted = Train(job, servers, kSteps, way, /*cut=*/false, random);
+      const Outcome cut = Train(job, servers, kSteps, way, /*cut=*/true, random);
       const std::vector<float> expected = TrainAlone(job, kSteps);
       for (int rank = 0; rank < kWorkers; ++rank) {
         EXPECT_EQ(uninterrupted.weights[static_cast<size_t>(rank)], expected);
@@ -210,12 +217,15 @@ TEST(CutsTest, ASynchronousJobHasTheWeightsOfAnUninterruptedOne) {
 
 TEST(CutsTest, InAsynchronousJobsEveryPushCountsOnce) {
   AtRandomMoments(1, [](std::mt19937& random) {
-    for (const auto& [consistency, payload] :
-         {std::pair{"async", Payload::kGrpc}, {"ssp:2", Payload::kGrpc}, {"async", Payload::kAuto}}) {
-      SCOPED_TRACE(absl::StrCat(consistency, ", payload ", static_cast<int>(payload)));
+    for (const auto& [consistency, way] : {std::pair{"async", Way::kGrpc},
+                                           {"ssp:2", Way::kGrpc},
+                                           {"async", Way::kOwnConnection},
+                                           {"ssp:2", Way::kOwnConnection},
+                                           {"async", Way::kSharedMemory}}) {
+      SCOPED_TRACE(absl::StrCat(consistency, ", way ", static_cast<int>(way)));
       const ServerJob job = Job(consistency);
-      const Outcome uninterrupted = Train(job, 1, kSteps, payload, /*cut=*/false, random);
-      const Outcome cut = Train(job, 1, kSteps, payload, /*cut=*/true, random);
+      const Outcome uninterrupted = Train(job, 1, kSteps, way, /*cut=*/false, random);
+      const Outcome cut = Train(job, 1, kSteps, way, /*cut=*/true, random);
       EXPECT_EQ(cut.servers[0].pushes, kWorkers * kSteps * static_cast<int64_t>(job.buckets.size()));
       ExpectNoLeaks(cut, uninterrupted);
     }

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::unique_ptr<PsClient> NewClient(Rendezvous& rendezvous, int servers) {
+std::unique_ptr<PsClient> NewClient(Rendezvous& rendezvous, int servers, bool own_connection) {
   std::vector<std::unique_ptr<OneServerClient>> clients;
   for (int server = 0; server < servers; ++server) {
     const auto find = [&rendezvous, server] {
@@ -33,8 +33,12 @@ std::unique_ptr<PsClient> NewClient(Rendezvous& rendezvous, int servers) {
       address = find();
     }
     EXPECT_TRUE(address.ok()) << address.status();
-    clients.push_back(MakeGrpcPsClient(
-        address.value_or(""), {.secret = TestSecret(), .patience = absl::Seconds(20), .find_again = find}));
+    clients.push_back(
+        MakeGrpcPsClient(address.value_or(""), {.secret = TestSecret(),
+                                                .payload = own_connection ? Payload::kGrpc : Payload::kAuto,
+                                                .own_connection = own_connection,
+                                                .patience = absl::Seconds(20),
+                                                .find_again = find}));
   }
   return MakeShardedPsClient(std::move(clients));
 }
@@ -147,12 +151,13 @@ constexpr int64_t kTrainedSteps = 40;
 
 // Trains with `count` servers, which are killed. `check`: of the weights at the end.
 template <typename Check>
-void TrainWhileServersAreKilled(const ServerJob& job, int count, std::mt19937& random, const Check& check) {
+void TrainWhileServersAreKilled(const ServerJob& job, int count, bool own_connection, std::mt19937& random,
+                                const Check& check) {
   Servers servers(count, kTrainers, {"--checkpoint_every", absl::StrCat(1 + random() % 7)});
   Progress progress;
   std::thread workers([&] {
     ForEachRank(kTrainers, [&](int rank) {
-      TestWorker worker(job, rank, NewClient(servers.rendezvous(), count));
+      TestWorker worker(job, rank, NewClient(servers.rendezvous(), count, own_connection));
       EXPECT_EQ(Train(worker, kTrainedSteps, progress), absl::OkStatus());
       check(worker.weights);
     });
@@ -164,11 +169,13 @@ void TrainWhileServersAreKilled(const ServerJob& job, int count, std::mt19937& r
 
 TEST(DeathsTest, WithKilledServersSynchronousWeightsEqualAnUninterruptedRun) {
   AtRandomMoments(1, [](std::mt19937& random) {
-    for (const int count : {1, 2, 3}) {
-      SCOPED_TRACE(absl::StrCat(count, " servers"));
+    for (const int turn : {0, 1, 2, 3, 4}) {
+      const bool own_connection = turn >= 3;
+      const int count = turn % 3 + 1;
+      SCOPED_TRACE(absl::StrCat(count, " servers", own_connection ? ", own connections" : ""));
       ServerJob job = Job(kTrainers, "sync");
       if (random() % 3 == 0) job.clip_norm = 3;
-      TrainWhileServersAreKilled(job, count, random, [&](const std::vector<float>& weights) {
+      TrainWhileServersAreKilled(job, count, own_connection, random, [&](const std::vector<float>& weights) {
         if (count == 1 || job.clip_norm == 0) {
           EXPECT_EQ(weights, TrainAlone(job, kTrainedSteps));
         } else {  // the parts of the norm are added in another order
@@ -197,12 +204,13 @@ TEST(DeathsTest, KilledAsynchronousServersApplyEveryPushExactlyOnce) {
   AtRandomMoments(1, [](std::mt19937& random) {
     for (const auto& [consistency, count] :
          {std::pair("async", 1), std::pair("async", 2), std::pair("ssp:2", 1), std::pair("ssp:2", 2)}) {
+      const bool own_connection = random() % 2 == 0;
       SCOPED_TRACE(absl::StrCat(consistency, ", ", count, " servers"));
       ServerJob job = Job(kTrainers, consistency);
       job.deterministic = false;
       job.serial = random() % 2 == 0;
       job.optimizer.kind = OptimizerKind::kSgd;
-      TrainWhileServersAreKilled(job, count, random, [&](const std::vector<float>& weights) {
+      TrainWhileServersAreKilled(job, count, own_connection, random, [&](const std::vector<float>& weights) {
         EXPECT_LT(RelativeDistance(weights, WithEveryPush(job, kTrainedSteps)), 1e-5);
       });
     }

@@ -82,10 +82,11 @@ class HostileTest : public ServerTest, public ::testing::WithParamInterface<std:
   }
 
   void Train(int rank) {
-    // One uses shared memory, one gRPC.
+    // One uses shared memory, one gRPC or its own connection.
     TestWorker worker(job_, rank,
                       MakeGrpcPsClient(address_, {.secret = TestSecret(),
-                                                  .payload = rank == 0 ? Payload::kGrpc : Payload::kAuto}));
+                                                  .payload = rank == 0 ? Payload::kGrpc : Payload::kAuto,
+                                                  .own_connection = GetParam() == "async"}));
     ASSERT_EQ(worker.Start(), absl::OkStatus());
     for (int64_t step = 0; step < last_; ++step) {
       ASSERT_EQ(worker.Step(step).status(), absl::OkStatus()) << "worker " << rank << ", step " << step;

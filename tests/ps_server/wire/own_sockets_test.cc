@@ -7,8 +7,10 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/base/deadline.h"
+#include "common/base/mutex.h"
 #include "common/net/address.h"
 #include "tests/common/net/flood.h"
 #include "tests/common/net/relay.h"
@@ -27,7 +29,11 @@ class ServedPort {
     const std::string token = NewListenerToken();
     address_ = PublishedText({"127.0.0.1", listener.port, token});
     const auto next = [this]() -> grpc::Server& { return *server_; };
-    port_ = *ServeMembers(std::move(listener), TestSecret(), token, next);
+    const auto on_payload = [this](uint64_t number, FileDescriptor) {
+      MutexLock lock(mutex_);
+      payloads_.push_back(number);
+    };
+    port_ = *ServeMembers(std::move(listener), TestSecret(), token, next, nullptr, on_payload);
   }
   ~ServedPort() {
     port_.reset();
@@ -35,6 +41,11 @@ class ServedPort {
   }
   const std::string& address() const { return address_; }
   HostPort place() const { return *ParseAddress(address()); }
+  // The numbers of payload connections so far.
+  std::vector<uint64_t> payloads() {
+    MutexLock lock(mutex_);
+    return payloads_;
+  }
 
  private:
   std::unique_ptr<grpc::Server> MakeServer() {
@@ -47,6 +58,8 @@ class ServedPort {
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_ = MakeServer();
   std::string address_;
+  Mutex mutex_;
+  std::vector<uint64_t> payloads_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<AuthenticatedListener> port_;
 };
 
@@ -60,6 +73,18 @@ TEST(OwnSockets, AFloodOfSilentClientsDelaysNoWorker) {
     EXPECT_TRUE(channel.ok()) << channel.status();
     EXPECT_LT(MonotonicNow() - begin, Flood::kMaxDelay);
   }
+}
+
+TEST(OwnSockets, APayloadConnectionNeedsTheSecretAndBringsItsNumber) {
+  ServedPort server;
+  EXPECT_EQ(ConnectToServer(server.address(), *JobSecret::FromHex("ffeeddccbbaa99887766554433221100"), Soon(),
+                            {}, 5)
+                .status()
+                .code(),
+            absl::StatusCode::kPermissionDenied);
+  const auto connected = ConnectToServer(server.address(), TestSecret(), Soon(), {}, 7);
+  ASSERT_TRUE(connected.ok()) << connected.status();
+  EXPECT_TRUE(Eventually([&] { return server.payloads() == std::vector<uint64_t>{7}; }));
 }
 
 TEST(OwnSockets, WhoTakesTheOldPortOfARestartedServerCannotRelay) {

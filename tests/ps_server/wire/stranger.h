@@ -80,11 +80,12 @@ class Stranger {
     return false;
   }
   // Waits for the first answer to a push; false: the stream has ended.
-  bool IsAnswered() {
+  bool IsAnswered() { return Awaits<message::Answer>(); }
+  template <typename Kind>
+  bool Awaits() {
     Received<message::ToWorker> received;
     for (grpc::ByteBuffer bytes; stream_->Read(&bytes);) {
-      if (received.Decode(bytes).ok() && std::holds_alternative<message::Answer>(received.message()))
-        return true;
+      if (received.Decode(bytes).ok() && std::holds_alternative<Kind>(received.message())) return true;
     }
     return false;
   }

@@ -44,6 +44,9 @@ void ExpectOnTheWire(const Message& message, const std::string& text) {
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &expected)) << text;
   expected.set_payload(payload);
   EXPECT_EQ(parsed.DebugString(), expected.DebugString());
+  Message from_fields;
+  EXPECT_EQ(FromFields(FieldsOf(message), from_fields), absl::OkStatus());
+  EXPECT_EQ(Flatten(Encode(from_fields, std::as_bytes(std::span(payload)), nullptr)), encoded);
   const std::string alone = Flatten(Encode(message, {}, nullptr));
   for (const size_t piece : {1, 2, 7, 1000}) {
     for (const std::string& whole : {encoded, alone}) {

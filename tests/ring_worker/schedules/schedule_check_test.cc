@@ -106,6 +106,18 @@ TEST(CheckScheduleTest, TheErrorNamesRankRoundAndChunk) {
             "1 from rank 2, which sends chunk 3");
 }
 
+TEST(CheckScheduleTest, TheErrorNamesTheRoundThatAddsAContributionAgain) {
+  Table broken(*MakeAllReduce("ring", 3));
+  for (int rank = 0; rank < 3; ++rank) {
+    for (const int round : {2, 3}) broken.At(rank, round)[1].kind = TransferKind::kReceiveAdd;
+  }
+  EXPECT_EQ(
+      CheckSchedule(broken, Collective::kAllReduce).message(),
+      "the all_reduce schedule table of 3 ranks is broken: after its last round, 3, rank 0 holds rank "
+      "0's contribution to chunk 0 more than once: in round 2, rank 0 adds chunk 0 from rank 2, and both "
+      "contain rank 0's contribution");
+}
+
 TEST(CheckScheduleTest, ACopyAfterAReceiveIntoTheSameChunkIsRejected) {
   Table broken(*MakeAllReduce("star", 3));
   broken.At(0, 0)[1].kind = TransferKind::kReceive;

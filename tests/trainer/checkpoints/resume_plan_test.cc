@@ -22,8 +22,7 @@ TrainingPosition Now(int workers) {
 }
 
 ResumePlan Resume(const TrainingPosition& from, const TrainingPosition& now) {
-  return PlanResume(from, now, now.data_count / now.drawn_batch, /*has_slots=*/true, /*residuals=*/0,
-                    SmallLayout());
+  return PlanResume(from, now, now.data_count / now.drawn_batch, /*has_slots=*/true, /*residuals=*/0);
 }
 
 TEST(ResumePlan, TheSameRunContinuesWithoutNotes) {
@@ -31,18 +30,7 @@ TEST(ResumePlan, TheSameRunContinuesWithoutNotes) {
   EXPECT_EQ(plan.step, 40);
   EXPECT_EQ(plan.samples, 1280);
   EXPECT_TRUE(plan.with_slots);
-  EXPECT_EQ(plan.ready_order, (std::vector<int>{3, 2, 1, 0}));
   EXPECT_TRUE(plan.notes.empty()) << absl::StrJoin(plan.notes, "\n");
-}
-
-TEST(ResumePlan, IgnoresAnOrderWithMissingTensors) {
-  for (const std::vector<std::string>& order : {std::vector<std::string>{"fc1.bias"},
-                                                {"fc1.bias", "fc1.bias", "conv1.bias", "conv1.weight"},
-                                                {"fc1.bias", "fc1.weight", "conv1.bias", "fc9.weight"}}) {
-    TrainingPosition from = SmallCheckpoint().position;
-    from.ready_order = order;
-    EXPECT_TRUE(Resume(from, Now(2)).ready_order.empty());
-  }
 }
 
 TEST(ResumePlan, WithOtherWorkersTheSamplerContinuesAtTheSameSample) {
@@ -117,7 +105,7 @@ TEST(ResumePlan, ResidualsAreRestoredOnlyForTheSameWorkers) {
     TrainingPosition now = Now(workers);
     now.wire = wire;
     now.strategy = strategy;
-    return PlanResume(from, now, now.data_count / now.drawn_batch, true, residuals, SmallLayout());
+    return PlanResume(from, now, now.data_count / now.drawn_batch, true, residuals);
   };
   EXPECT_TRUE(plan(2, 2, "bfloat16", "ring").with_residuals);
   EXPECT_TRUE(plan(2, 2, "bfloat16", "ring").notes.empty());
@@ -154,7 +142,7 @@ TEST(ResumePlan, AsynchronousWorkersContinueAtTheirOwnSteps) {
 }
 
 TEST(ResumePlan, WeightsWithoutPositionBeginTraining) {
-  const ResumePlan plan = PlanResume({}, Now(2), 31, /*has_slots=*/false, /*residuals=*/0, SmallLayout());
+  const ResumePlan plan = PlanResume({}, Now(2), 31, /*has_slots=*/false, /*residuals=*/0);
   EXPECT_EQ(plan.step, 0);
   EXPECT_EQ(plan.samples, 0);
   EXPECT_FALSE(plan.with_slots);

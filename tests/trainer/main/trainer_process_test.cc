@@ -63,23 +63,26 @@ TEST_F(TrainerProcess, DeterministicServersEqualTheReferenceOverTheRequestedPayl
   EXPECT_NE(hashes[""], hashes[kClipped]);
   struct Case {
     int servers;
-    std::string transport, clip;
+    std::string transport, clip, payload, wire;
   };
-  for (const auto& [servers, transport, clip] : {Case{1, "tcp", ""},
-                                                 {1, "shm", ""},
-                                                 {1, "auto", ""},
-                                                 {2, "shm", ""},
-                                                 {3, "tcp", ""},
-                                                 {3, "shm", kClipped}}) {
+  constexpr char kStream[] = "tcp --server_wire stream";
+  for (const auto& [servers, transport, clip, payload, wire] :
+       {Case{1, "tcp", "", "grpc", "gRPC over TCP"},
+        {1, kStream, "", "tcp", "TCP"},
+        {1, "shm", "", "shm", "shared memory"},
+        {1, "auto", "", "shm", "shared memory"},
+        {2, "shm", "", "shm", "shared memory"},
+        {3, "tcp", "", "grpc", "gRPC over TCP"},
+        {3, kStream, kClipped, "tcp", "TCP"},
+        {3, "shm", kClipped, "shm", "shared memory"}}) {
     SCOPED_TRACE(absl::StrCat(servers, " ", transport, clip));
     RunJob(2, servers,
            absl::StrCat("--strategy ps-sync --deterministic --servers ", servers, " --transport ", transport,
                         kShort, clip));
     for (int rank = 0; rank < 2; ++rank) {
       EXPECT_EQ(Result(rank).weights_hash, hashes[clip]);
-      EXPECT_EQ(Result(rank).payload, transport == "tcp" ? "grpc" : "shm");
-      EXPECT_EQ(Result(rank).wires,
-                std::vector<std::string>{transport == "tcp" ? "gRPC over TCP" : "shared memory"});
+      EXPECT_EQ(Result(rank).payload, payload);
+      EXPECT_EQ(Result(rank).wires, std::vector<std::string>{wire});
     }
     uint64_t received = 0;
     for (int server = 0; server < servers; ++server) {

@@ -81,6 +81,24 @@ TEST_F(TrainerProcess, ATerminatedRankStopsAndReportsIt) {
   EXPECT_THAT(rank1->errors(), Has("rank 0"));
 }
 
+TEST_F(TrainerProcess, ATerminatedRank0OfZero1SavesTheStateOfAllRanks) {
+  const fs::path kept = dir_ / "kept";
+  const auto ranks =
+      StartTrainers(2, absl::StrCat("--strategy zero1 --checkpoint_dir ", kept.string(), kEndlessly));
+  const auto &rank0 = ranks[0], &rank1 = ranks[1];
+  ASSERT_TRUE(MakesSteps(*rank0)) << rank0->errors();
+  rank0->Signal(SIGTERM);
+  EXPECT_EQ(rank0->Wait(), 143);
+  EXPECT_THAT(rank0->errors(), Has("stopped by a signal after writing a checkpoint of step"));
+  EXPECT_EQ(rank1->Wait(), 1);
+  EXPECT_THAT(rank1->errors(), Has("rank 0"));
+  bool has_state = false;
+  for (const auto& entry : fs::directory_iterator(kept)) {
+    has_state = has_state || fs::exists(entry.path() / "optimizer.safetensors");
+  }
+  EXPECT_TRUE(has_state);
+}
+
 TEST_F(TrainerProcess, IgnoresASigintThatItsParentIgnored) {
   Child trainer(
       "alone", dir_,

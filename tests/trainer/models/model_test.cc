@@ -152,11 +152,12 @@ struct Fixture {
     value = before;
     return (above - below) / (2 * double{move});
   }
-  void Backward(const Batch& batch, const Model::GradientReady& ready) {
+  void Backward(const Batch& batch) { Backward({0, model->layers()}, batch); }
+  void Backward(LayerRange unit, const Batch& batch) {
     const Span to{gradient.data(), gradient.size()};
     const ModelState state{
         .weights = weight_span(), .rows = &rows, .lookups = &rows.batch(0), .sample_seeds = seeds.data()};
-    EXPECT_TRUE(model->Backward(state, batch, activations, to, *stream, ready).ok());
+    EXPECT_TRUE(model->BackwardUnit(unit, state, batch, activations, to, *stream).ok());
   }
 };
 
@@ -166,7 +167,7 @@ TEST_P(EveryModel, BackwardIsTheDerivativeOfForward) {
   Fixture f(GetParam());
   const Batch batch = f.Gather({0, 1, 2});
   f.Loss(batch);
-  f.Backward(batch, [](ReadyRange) {});
+  f.Backward(batch);
   // The steepest element of each tensor, moved a little to both sides.
   for (const Tensor& tensor : f.model->parameters().tensors()) {
     size_t steepest = tensor.first;
@@ -196,7 +197,7 @@ TEST_P(EveryModel, TheGradientOfTablesIsTheDerivativeOfForward) {
   Fixture f(GetParam());
   const Batch batch = f.Gather({0, 1, 2});
   f.Loss(batch);
-  f.Backward(batch, [](ReadyRange) {});
+  f.Backward(batch);
   for (size_t t = 0; t < f.rows.tables().size(); ++t) {
     const Table& table = f.rows.tables()[t];
     const TouchedRows::OfTable touched = f.rows.of_tables()[t];
@@ -209,23 +210,50 @@ TEST_P(EveryModel, TheGradientOfTablesIsTheDerivativeOfForward) {
   }
 }
 
-TEST_P(EveryModel, ReportsAllLayersLastFirst) {
+TEST_P(EveryModel, CompletesLayersLastFirst) {
   Fixture f(GetParam());
   const Batch batch = f.Gather({3});
   f.Loss(batch);
   const float kUntouched = 12345;
   std::fill(f.gradient.begin(), f.gradient.end(), kUntouched);
+  const std::vector<ReadyRange> complete = f.model->CompleteAfterLayers();
+  ASSERT_EQ(complete.size(), f.model->layers());
   size_t rest = f.gradient.size();  // elements below are still to come
-  f.Backward(batch, [&](ReadyRange range) {
-    ASSERT_EQ(range.first + range.count, rest);
-    rest = range.first;
+  for (size_t l = complete.size(); l-- > 0;) {
+    f.Backward({l, l + 1}, batch);
+    if (complete[l].count == 0) continue;
+    ASSERT_EQ(complete[l].first + complete[l].count, rest);
+    rest = complete[l].first;
     for (const Tensor& tensor : f.model->parameters().tensors()) {
       for (size_t i = tensor.first; tensor.first >= rest && i < tensor.first + tensor.count; ++i) {
-        ASSERT_NE(f.gradient[i], kUntouched) << "reported as complete: element " << i;
+        ASSERT_NE(f.gradient[i], kUntouched) << "declared as complete: element " << i;
       }
     }
-  });
+  }
   EXPECT_EQ(rest, 0);
+}
+
+TEST_P(EveryModel, UnitsGiveTheBitsOfAllLayersAtOnce) {
+  Fixture whole(GetParam()), parts(GetParam());
+  const double loss = whole.Loss(whole.Gather({0, 1, 2}));
+  whole.Backward(whole.Gather({0, 1, 2}));
+  const Batch batch = parts.Gather({0, 1, 2});
+  const ModelState state{.weights = parts.weight_span(),
+                         .buffers = parts.buffer_span(),
+                         .rows = &parts.rows,
+                         .lookups = &parts.rows.batch(0),
+                         .sample_seeds = parts.seeds.data()};
+  const size_t layers = parts.model->layers(), middle = layers / 2;
+  for (const LayerRange unit : {LayerRange{0, middle}, LayerRange{middle, layers}}) {
+    EXPECT_TRUE(parts.model->ForwardUnit(unit, state, batch, parts.activations, *parts.stream).ok());
+  }
+  BatchScore score;
+  EXPECT_TRUE(parts.model->Loss(batch, parts.activations, &score, *parts.stream).ok());
+  EXPECT_EQ(score.loss_sum, loss);
+  parts.Backward({middle, layers}, batch);
+  parts.Backward({0, middle}, batch);
+  EXPECT_EQ(parts.gradient, whole.gradient);
+  EXPECT_EQ(parts.buffers, whole.buffers);
 }
 
 TEST_P(EveryModel, AnEmptyBatchHasNoGradient) {
@@ -233,9 +261,7 @@ TEST_P(EveryModel, AnEmptyBatchHasNoGradient) {
   const Batch batch = f.Gather({});
   EXPECT_EQ(f.Loss(batch), 0);
   std::fill(f.gradient.begin(), f.gradient.end(), 1.0f);
-  bool done = false;
-  f.Backward(batch, [&](ReadyRange range) { done = range.first == 0 && range.count == f.gradient.size(); });
-  EXPECT_TRUE(done);
+  f.Backward(batch);
   for (const float value : f.gradient) EXPECT_EQ(value, 0);
 }
 
@@ -280,7 +306,7 @@ TEST(Dropout, DropsOtherElementsInEachLayer) {
   }
   const Batch batch = f.Gather({0, 1, 2});
   f.Loss(batch);
-  f.Backward(batch, [](ReadyRange) {});
+  f.Backward(batch);
   std::set<std::vector<float>> gradients;
   for (const Tensor& tensor : f.model->parameters().tensors()) {
     if (!tensor.name.ends_with(".c_proj.bias")) continue;

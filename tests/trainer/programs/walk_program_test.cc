@@ -159,6 +159,16 @@ TEST(WalkProgramTest, ATiedTensorIsAddedBeforeItsBucketIsReduced) {
   EXPECT_THAT(ToText(program), HasSubstr("1.2REDUCE_TIED"));
 }
 
+TEST(WalkProgramTest, OnlyUnitsWithoutWeightsAreNotReduced) {
+  const StepProgram compute = MakeStepProgram(*FindStepProgram("single_stage"), 1, 2).value();
+  for (const std::vector<int>& ends : {std::vector<int>{2, 1}, std::vector<int>{}}) {
+    StepProgram program = LowerProgram(compute, {{3}, {ends}, {}}, {.norm = true}).value();
+    EXPECT_EQ(ErrorOf(program), "");
+    program.weightless.clear();
+    EXPECT_EQ(ErrorOf(program), "program single_stage: stage 0 does not reduce all of its gradient");
+  }
+}
+
 TEST(WalkProgramTest, ThousandsOfRanksAreTimed) {
   const Walk walk = Timed(MakeStepProgram(*FindStepProgram("1f1b"), 4096, 8).value(), {.forward = 1});
   EXPECT_NEAR(walk.Bubble(), 4095. / 4103, 1e-9);
@@ -167,7 +177,7 @@ TEST(WalkProgramTest, ThousandsOfRanksAreTimed) {
 TEST(LowerProgramTest, ACutThatDoesNotFitIsRejected) {
   const StepProgram compute = MakeStepProgram(*FindStepProgram("1f1b"), 2, 2).value();
   EXPECT_FALSE(LowerProgram(compute, ModelCut::WholeStages(3)).ok());
-  EXPECT_FALSE(LowerProgram(compute, {{3, 3}, {{2, 0}, {2}}, {}}).ok());
+  EXPECT_FALSE(LowerProgram(compute, {{3, 3}, {{2, 0}, {2, -1}}, {}}).ok());
   EXPECT_FALSE(LowerProgram(compute, {{3, 3}, {{2, 0}, {3, 0}}, {}}).ok());
   EXPECT_FALSE(LowerProgram(compute, {{3, 3}, {{2, 0}, {1, 2, 0}}, {}}).ok());
   EXPECT_FALSE(LowerProgram(compute, {{3, 3}, {{0}, {0}}, {{0, 3}, {1, 0}}}).ok());

@@ -68,7 +68,8 @@ class GpuTraining : public OnGpu, public testing::WithParamInterface<GpuCase> {
 
 // Each way of moving gradients to where they are added.
 std::vector<GpuCase> Cases() {
-  return {{"single", 1}, {"ring", 2}, {"ring", 3}, {"star", 3}, {"ps-sync", 1}, {"ps-sync", 3}};
+  return {{"single", 1}, {"ring", 2},  {"ring", 3},    {"star", 3},
+          {"zero1", 2},  {"zero1", 3}, {"ps-sync", 1}, {"ps-sync", 3}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, GpuTraining, testing::ValuesIn(Cases()), [](const auto& info) {
@@ -137,7 +138,7 @@ TEST_F(OnGpu, TrainsInTf32CloseToFloat32) {
 
 // The same kernels on the same memory in the same order, so the same bits.
 TEST_F(OnGpu, GraphsGiveTheBitsOfPlainTraining) {
-  for (const std::string strategy : {"single", "none", "ring", "star", "ps-sync"}) {
+  for (const std::string strategy : {"single", "none", "ring", "star", "zero1", "ps-sync"}) {
     for (const char* model : {"mlp-small", "cnn"}) {
       for (const char* precision : {"float32", "bfloat16"}) {
         TrainingOptions options = SmallOptions(strategy);
@@ -193,7 +194,7 @@ TEST_F(OnGpu, GraphsExistForEveryKindOfBatch) {
 }
 
 TEST_F(OnGpu, NativeSchedulesAddGradientsOnTheGpu) {
-  for (const auto& [strategy, workers] : {std::pair("ring", 2), std::pair("ring", 3), std::pair("star", 3)}) {
+  for (const auto& [strategy, workers] : {std::pair("ring", 2), {"ring", 3}, {"star", 3}, {"zero1", 3}}) {
     TrainingOptions options = SmallOptions(strategy);
     options.backend = "native";
     options.check_replicas = true;

@@ -47,6 +47,9 @@ TEST_F(MemoryNeeded, IncludesWeightsGradientsStateAndABatch) {
   EXPECT_EQ(need.total(), need.parameters + need.optimizer + need.batch);
   EXPECT_EQ(Of(SmallMlp(10), &adam).optimizer, 2 * 4 * kElements);
   EXPECT_EQ(Of(SmallMlp(10), nullptr).optimizer, 0) << "a server has it";
+  const MemoryNeed sharded = Of(SmallMlp(10), PictureSpec(28, 28), {.optimizer = &adam, .shards = 4});
+  EXPECT_EQ(sharded.optimizer, 2 * 4 * kElements / 4);
+  EXPECT_EQ(sharded.parameters, need.parameters);
 }
 
 TEST_F(MemoryNeeded, TablesAndTheirStateCountWhereTheyAre) {
@@ -55,12 +58,14 @@ TEST_F(MemoryNeeded, TablesAndTheirStateCountWhereTheyAre) {
   const OptimizerConfig adam{.kind = OptimizerKind::kAdam};
   const auto of = [&](const StateOnRank& on_rank) { return Of(options, ClickSpec(/*rows=*/1000), on_rank); };
   constexpr size_t kTables = 8 * 1000 * 64 * sizeof(float);
+  const MemoryNeed sharded = of({.optimizer = &adam, .shards = 2});
   const MemoryNeed all = of({.optimizer = &adam}), hybrid = of({.optimizer = &adam, .has_tables = false}),
                    server = of({.has_tables = false});
   EXPECT_EQ(all.parameters - hybrid.parameters, kTables);
   EXPECT_EQ(all.optimizer - hybrid.optimizer, 2 * kTables);
   EXPECT_EQ(hybrid.parameters, server.parameters);
   EXPECT_GT(hybrid.optimizer, 0);
+  EXPECT_EQ(all.optimizer - sharded.optimizer, hybrid.optimizer / 2) << "every rank has all tables";
   EXPECT_EQ(server.optimizer, 0);
 }
 

@@ -88,7 +88,7 @@ TEST_F(RecordedSteps, AreOneLaunchIncludingTheirAllReduces) {
   const int before = TheFakeCuda().graph_launches;
   const auto outcomes = TrainRanks(options, 3, Data());
   for (int rank = 0; rank < 3; ++rank) {
-    // Called in the first step, with other buckets, and in the second, which is recorded; then never again.
+    // Called in the first step, and in the second, which is recorded; then never again.
     const auto [plain, recorded] = Announced(rank);
     EXPECT_GT(plain, 0);
     EXPECT_EQ(recorded, outcomes[rank].steps.back().buckets.size());
@@ -247,8 +247,8 @@ TEST_F(RecordedSteps, AndPlainStepsAreEnqueuedBeforeTheHostWaits) {
         worker.on_step = [&pace, on_step, steps = 0,
                           last_step = options.steps](const StepRecord& step) mutable {
           on_step(step);
-          // After the first step ranks agree on the order of buckets. While the host waits, it enqueues only
-          // the event that it waits for.
+          // The first step allocates memory. While the host waits, it enqueues only the event that it waits
+          // for.
           if (++steps > 2) {
             EXPECT_FALSE(pace.paused);
             EXPECT_GE(pace.enqueued_at_wait + 2, pace.enqueued) << "step " << step.step;

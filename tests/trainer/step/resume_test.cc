@@ -112,6 +112,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"ring", 3, [](auto& o) { o.clip_norm = .5; }},
                     // Accumulated, with an epoch of 23 steps whose last is short.
                     Case{"ring", 3, [](auto& o) { o.micro_batches = 2, o.batch = 3, o.drop_last = "false"; }},
+                    Case{"zero1", 2}, Case{"zero1", 3, [](auto& o) { o.clip_norm = .5; }},
+                    Case{"zero1", 3, [](auto& o) { o.wire = "bfloat16", o.micro_batches = 2; }},
                     Case{"star", 2}, Case{"ps-sync", 2}, Case{"ps-sync", 3, [](auto& o) { o.servers = 2; }},
                     Case{"ps-sync", 2, [](auto& o) { o.micro_batches = 2, o.drop_last = "false"; }},
                     Case{"ps-sync", 2, [](auto& o) { o.clip_norm = .5; }},
@@ -172,6 +174,7 @@ TEST(Resume, OtherStrategiesAndWorkersContinueFromTheCheckpoint) {
   for (const Way& way :
        {Way{"ring", 1, 60, "step 30 becomes step 60"},
         Way{"star", 3, 16 + 3, "8 samples of epoch 1 are drawn again"},
+        Way{"zero1", 3, 16 + 3, "8 samples of epoch 1 are drawn again"},
         Way{"ps-backup:1", 3, 16 + 3, "becomes step 19"}, Way{"ps-async", 2, 30, "asynchronous"},
         Way{"ps-ssp:2", 3, 16 + 3, "asynchronous"}, Way{"none", 2, 30, ""}}) {
     SCOPED_TRACE(absl::StrCat(way.strategy, " x ", way.workers));

@@ -232,7 +232,7 @@ class Wide : public testing::Test {
   const std::string path_;
 };
 
-TEST_F(Wide, BucketsAreRebuiltInTheOrderOfReadiness) {
+TEST_F(Wide, BucketsAreInTheOrderOfReadiness) {
   const TrainingOptions options = Options("ring");
   const auto data = DataOf(options);
   const auto outcomes = TrainRanks(options, 3, *data);
@@ -245,8 +245,7 @@ TEST_F(Wide, BucketsAreRebuiltInTheOrderOfReadiness) {
     EXPECT_EQ(outcome.result->bucket_elements, (std::vector<int64_t>{1000, 2000, 2000, 2000}));
     EXPECT_EQ(outcome.weights, outcomes[0].weights);
     ASSERT_EQ(outcome.steps.size(), 4);
-    for (size_t step = 1; step < 4; ++step) {
-      const StepRecord& record = outcome.steps[step];
+    for (const StepRecord& record : outcome.steps) {
       ASSERT_EQ(record.buckets.size(), 4);
       // The wide part is ready long before the layer next to which it is declared.
       EXPECT_LT(record.buckets[0].ready_ns, record.buckets[1].ready_ns);
@@ -273,7 +272,6 @@ TEST_F(Wide, AServersBucketsAreInThatOrderFromTheBeginning) {
     for (const StepRecord& record : outcome.steps)
       EXPECT_LT(record.buckets[0].ready_ns, record.buckets[1].ready_ns);
   }
-  // The trial with one sample left no trace.
   TrainingOptions alone = Options("single");
   const auto reference = TrainRanks(alone, 1, *DataOf(alone));
   EXPECT_LE(RelativeL2(outcomes[0].weights, reference[0].weights), 1e-6);

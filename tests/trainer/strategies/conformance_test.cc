@@ -327,6 +327,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Dependence, testing::ValuesIn(Settings([](c
                          })),
                          SettingName);
 
+// zero1 sends gradients in 16 bits and weights in 32.
 TEST_P(SynchronousConformance, With16BitsItIsCloseToFloat32AndSendsHalf) {
   if (!row().uses_group || workers() == 1) GTEST_SKIP() << "no all-reduce";
   for (const auto& [wire, clip_norm, tolerance] :
@@ -339,8 +340,9 @@ TEST_P(SynchronousConformance, With16BitsItIsCloseToFloat32AndSendsHalf) {
     for (int rank = 0; rank < workers(); ++rank) {
       EXPECT_EQ(half[rank].weights, half[0].weights);
       // Up to the rounding of chunks.
-      EXPECT_NEAR(2.0 * static_cast<double>(half[rank].steps[5].payload_tx_bytes),
-                  static_cast<double>(full[rank].steps[5].payload_tx_bytes), 2 * 4 * 3);
+      const double part = name() == "zero1" ? .75 : .5;
+      EXPECT_NEAR(static_cast<double>(half[rank].steps[5].payload_tx_bytes),
+                  part * static_cast<double>(full[rank].steps[5].payload_tx_bytes), 2 * 4 * 3);
     }
     EXPECT_LE(RelativeL2(half[0].weights, full[0].weights), tolerance) << wire;
     EXPECT_NE(half[0].weights, full[0].weights);

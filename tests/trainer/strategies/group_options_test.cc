@@ -39,7 +39,10 @@ TEST(GroupOptionsTest, FollowFromTheStrategyTheFlagsAndTheGpu) {
                // Between GPUs, a ring is NCCL's unless a backend is given.
                {"ring", "", "auto", 1, nccl_or_ours, "ring", "auto"},
                {"ring", "native", "auto", 1, "native", "ring", "auto"},
-               {"star", "", "auto", 1, "native", "star", "auto"}};
+               {"star", "", "auto", 1, "native", "star", "auto"},
+               {"zero1", "", "shm", kNoGpu, "native", "ring", "shm"},
+               {"zero1", "mpi", "auto", kNoGpu, "mpi", "ring", "auto"},
+               {"zero1", "", "auto", 1, nccl_or_ours, "ring", "auto"}};
   for (const auto& [strategy, backend_flag, transport_flag, gpu, backend, algorithm, transport] : cases) {
     SCOPED_TRACE(absl::StrCat(strategy, ", ", backend_flag, ", ", transport_flag, ", GPU ", gpu));
     const GroupOptions options = GroupOptionsOf(Row(strategy), Flags(backend_flag, transport_flag), gpu);
@@ -112,6 +115,15 @@ TEST(GroupOptionsTest, RejectsWhatABackendDoesNotSupport) {
   EXPECT_TRUE(CheckGroup(Row("ring"), Flags("", "tcp")).ok());
   EXPECT_THAT(std::string(CheckGroup(Row("star"), Flags("gloo")).message()),
               testing::StartsWith("strategy star: "));
+}
+
+TEST(GroupOptionsTest, ShardsNeedAReduceScatter) {
+  EXPECT_TRUE(CheckGroup(Row("zero1"), Flags("")).ok());
+  EXPECT_TRUE(CheckGroup(Row("zero1"), Flags("native", "tcp")).ok());
+  EXPECT_EQ(CheckGroup(Row("zero1"), Flags("mpi")).ok(), CheckGroup(Row("ring"), Flags("mpi")).ok());
+  if (!CheckGroup(Row("ring"), Flags("gloo")).ok()) GTEST_SKIP() << "no Gloo in this build";
+  EXPECT_THAT(std::string(CheckGroup(Row("zero1"), Flags("gloo")).message()),
+              testing::StartsWith("strategy zero1: gloo offers no reduce_scatter; choose --backend native"));
 }
 
 }  // namespace

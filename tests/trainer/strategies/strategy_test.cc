@@ -12,7 +12,6 @@
 #include "tests/common/ops/reference_ops.h"
 #include "tests/has.h"
 #include "tests/trainer/cluster.h"
-#include "trainer/step/gradient_pass.h"
 #include "trainer/strategies/strategies.h"
 
 namespace psring {
@@ -167,7 +166,8 @@ TEST(AllReduceStrategy, TracesTheRoundsOfItsFirstSteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, SynchronousStrategy,
-                         testing::Combine(testing::Values("ring", "star", "ps-sync"), testing::Range(1, 5)),
+                         testing::Combine(testing::Values("ring", "star", "ps-sync", "zero1"),
+                                          testing::Range(1, 5)),
                          [](const auto& info) {
                            std::string name =
                                absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param));
@@ -222,7 +222,7 @@ TEST_P(AsynchronousStrategy, EachPushIsAnUpdateAndCollectReturnsAll) {
 INSTANTIATE_TEST_SUITE_P(Workers, AsynchronousStrategy, testing::Range(1, 5));
 
 TEST(Abort, EndsAWaitingStrategy) {
-  for (const std::string strategy : {"ring", "star", "ps-sync"}) {
+  for (const std::string strategy : {"ring", "star", "ps-sync", "zero1"}) {
     const Job job(strategy, 2);
     Rank& waiting = *job.ranks[0];
     absl::Status finished;
@@ -240,64 +240,6 @@ TEST(Abort, EndsAWaitingStrategy) {
     });
     EXPECT_THAT(finished.message(), Has("enough"));
   }
-}
-
-// Records the buckets it is given.
-class NotingStrategy : public SyncStrategy {
- public:
-  absl::StatusOr<int64_t> Start(const TrainingState&) override { return 0; }
-  absl::Status BeginStep(const StepInfo&) override { return absl::OkStatus(); }
-  void GradientReady(absl::Span<const Bucket> ready_buckets, Event ready) override {
-    EXPECT_TRUE(ready.Happened());
-    for (const Bucket& bucket : ready_buckets) buckets.push_back(bucket.index);
-  }
-  absl::StatusOr<StepReport> FinishStep() override { return StepReport(); }
-  absl::StatusOr<bool> Save(Span, const std::vector<Span>&) override { return false; }
-  absl::Status Collect(Span) override { return absl::OkStatus(); }
-  void Abort(absl::Status) override {}
-
-  std::vector<int> buckets;
-};
-
-class BucketsInOrder : public testing::Test {
- protected:
-  using Passed = std::vector<int>;
-  // The buckets that were passed on so far, after `range` is ready.
-  const Passed& After(ReadyRange range) {
-    pipeline_.Ready(range);
-    return strategy_.buckets;
-  }
-
-  const std::unique_ptr<Device> device_ = MakeCpuDevice();
-  const std::unique_ptr<Stream> compute_ = device_->NewStream(StreamKind::kCompute, "compute");
-  std::vector<Bucket> buckets_ = {{0, 90, 10}, {1, 80, 10}, {2, 30, 50}, {3, 0, 30}};
-  NotingStrategy strategy_;
-  BucketPipeline pipeline_{buckets_, *compute_, strategy_};
-};
-
-TEST_F(BucketsInOrder, ArePassedOnWithTheirLastLayer) {
-  for (int step = 0; step < 2; ++step) {
-    strategy_.buckets.clear();
-    pipeline_.BeginStep();
-    EXPECT_EQ(After({95, 5}), Passed({})) << "a part of bucket 0";
-    EXPECT_EQ(After({80, 15}), Passed({0, 1})) << "two at once";
-    EXPECT_EQ(After({31, 49}), Passed({0, 1}));
-    EXPECT_FALSE(pipeline_.all_ready());
-    EXPECT_EQ(After({0, 31}), Passed({0, 1, 2, 3}));
-    EXPECT_TRUE(pipeline_.all_ready());
-  }
-}
-
-TEST_F(BucketsInOrder, ArePassedOnInOrder) {
-  pipeline_.BeginStep();
-  EXPECT_EQ(After({0, 30}), Passed({}));
-  EXPECT_EQ(After({30, 20}), Passed({})) << "every rank must send bucket 0 first";
-  EXPECT_EQ(After({90, 10}), Passed({0}));
-  EXPECT_EQ(After({80, 10}), Passed({0, 1}));
-  EXPECT_EQ(After({50, 30}), Passed({0, 1, 2, 3}));
-  EXPECT_TRUE(pipeline_.all_ready());
-  ASSERT_EQ(pipeline_.order().size(), 5);
-  EXPECT_EQ(pipeline_.order()[4].first, 50);
 }
 
 std::string ErrorOf(const std::string& name, const std::vector<std::string>& given = {}) {
@@ -322,9 +264,12 @@ TEST(Registry, AnUnknownNameSuggestsTheNearest) {
                {"backup", "psring calls it 'ps-backup:B'"},
                {"DataParallel", "psring calls it 'data-parallel'"},
                {"parallax", "psring calls it 'hybrid'"},
-               {"fsdp", "psring has nothing like it; the nearest is 'ring'"},
-               {"deepspeed", "psring has nothing like it; the nearest is 'ring'"},
-               {"zero3", "psring has nothing like it; the nearest is 'ring'"},
+               {"megatron", "psring has nothing like it; the nearest is 'ring'"},
+               {"ZeRO", "psring calls it 'zero1'"},
+               {"ZeroRedundancyOptimizer", "psring calls it 'zero1'"},
+               {"fsdp", "psring has nothing like it; the nearest is 'zero1'"},
+               {"deepspeed", "psring has nothing like it; the nearest is 'zero1'"},
+               {"zero3", "psring has nothing like it; the nearest is 'zero1'"},
                {"hybird", "did you mean 'hybrid'?"}};
   for (const auto& [name, says] : cases) EXPECT_THAT(ErrorOf(name), Has(says));
   EXPECT_TRUE(FindStrategy("ring")->uses_group);
@@ -334,8 +279,8 @@ TEST(Registry, AnUnknownNameSuggestsTheNearest) {
 TEST(Registry, WhatIsGivenIsNotSuggested) {
   EXPECT_EQ(ErrorOf("horovod", {"ring", "horovod"}),
             "unknown strategy 'horovod'; psring calls it 'ring', which is given, too; omit 'horovod'");
-  EXPECT_EQ(ErrorOf("fsdp", {"ring", "fsdp"}),
-            "unknown strategy 'fsdp'; psring has nothing like it; the nearest is 'ring', which is given, "
+  EXPECT_EQ(ErrorOf("fsdp", {"zero1", "fsdp"}),
+            "unknown strategy 'fsdp'; psring has nothing like it; the nearest is 'zero1', which is given, "
             "too; omit 'fsdp'");
   EXPECT_THAT(ErrorOf("rign", {"ring", "rign"}), Lacks("did you mean 'ring'"));
   EXPECT_THAT(ErrorOf("ps-spp:2", {"ps-ssp:1", "ps-spp:2"}), Lacks("'ps-ssp:K'?"));

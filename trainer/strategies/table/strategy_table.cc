@@ -61,12 +61,31 @@ const StrategyTable& StrategyRows() {
        .aliases = "allreduce,all-reduce",
        .also_called = "ddp,distributed-data-parallel,distributeddataparallel,ring-allreduce,horovod,hvd,"
                       "mirrored,mirroredstrategy,multiworkermirroredstrategy",
-       .resembles = "fsdp,fsdp2,fully-sharded,zero,zero1,zero2,zero3,deepspeed,megatron,fairscale,sharded",
+       .resembles = "megatron",
        .backend = "native",
        .algorithm = "ring",
        .scheme = &Scheme::kAllReduce,
        .implementation = "all-reduce",
        .chart_place = 0},
+      {.name = "zero1",
+       .summary = "ZeRO stage 1: each worker updates one shard of the weights and has its optimizer state",
+       .uses_group = true,
+       .also_called = "zero,zero-1,zero-stage-1,zeroredundancyoptimizer,distributed-optimizer,oss",
+       .resembles = "fsdp,fsdp2,fully-sharded,zero2,zero-2,zero3,zero-3,deepspeed,fairscale,sharded",
+       .backend = "native",
+       .algorithm = "ring",
+       .shards_updates = true,
+       .scheme = &Scheme::kAllReduce,
+       .step =
+           {TrNoop("Each worker computes the gradient of its own samples."),
+            TrNoop("As soon as backward has finished a bucket, a reduce-scatter gives each worker the sum of "
+                   "one part of it, its shard."),
+            TrNoop("Each worker updates the weights of its shard, and only it has the optimizer state for "
+                   "them. So this is a parameter server without a server process, with one shard per "
+                   "worker."),
+            TrNoop("An all-gather sends all shards of the weights to all workers. It and the "
+                   "reduce-scatter are the two halves of a ring all-reduce, and send as many bytes.")},
+       .implementation = "shards"},
       AllReduce("direct", "all-reduce in which every rank sums one shard, like servers on all workers",
                 "native", "direct", 4),
       AllReduce("halving-doubling", "all-reduce between partners at doubling distance: few rounds", "native",

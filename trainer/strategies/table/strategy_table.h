@@ -31,6 +31,9 @@ struct StrategyRow {
   bool replicates = false;       // one process with a replica of the model on each of several devices
   bool shares_steps = false;     // workers take their steps from a common budget
   bool drops_gradients = false;  // those of the slowest workers of a step
+  // Each worker updates one shard of the weights, and has the optimizer state only of this shard: a
+  // reduce-scatter of the gradient, then an all-gather of the weights.
+  bool shards_updates = false;
   double default_momentum = .9;
   // The number in "ps-ssp:2". Empty letter: the strategy takes none.
   std::string number_letter = {}, number_meaning = {};
@@ -67,6 +70,9 @@ struct StrategyRow {
   bool counts_pushes() const { return has_parameters_on_servers() && (!synchronous || drops_gradients); }
   // Whether --local_aggregation applies: one update from all workers' gradients (ps-sync).
   bool can_aggregate() const { return has_parameters_on_servers() && !counts_pushes(); }
+  // The bytes of an all-reduce whose gradients are sent in `wire_part` of float32, relative to float32. The
+  // weights of shards are float32.
+  double SentPart(double wire_part) const { return shards_updates ? (1 + wire_part) / 2 : wire_part; }
   double exchanges_per_step() const { return exchanges == nullptr ? 1 : exchanges(number); }
 };
 using StrategyTable = std::vector<StrategyRow>;

@@ -179,6 +179,17 @@ TEST(BenchPlan, TheParameterServerGetsItsOwnProcesses) {
   EXPECT_TRUE(alone.launches[1].limits);
 }
 
+TEST(BenchPlan, AServersWireIsComparedOverTcp) {
+  const BenchPlan plan =
+      PlanOf({.collectives = {"ps_push_pull"}, .server_wires = {"grpc", "stream"}}).value();
+  std::vector<std::string> names;
+  for (const BenchCombination& combination : plan.combinations) names.push_back(combination.name());
+  EXPECT_THAT(names, ElementsAre("ps_push_pull, grpc sync over shm, 2 workers",
+                                 "ps_push_pull, grpc sync over tcp, 2 workers",
+                                 "ps_push_pull, stream sync over tcp, 2 workers"));
+  EXPECT_EQ(plan.launches.size(), 3);
+}
+
 TEST(BenchPlan, UnofferedNamesAreRejectedWithTheOfferedOnes) {
   const auto message = [](const BenchRequest& request) {
     return std::string(PlanOf(request).status().message());

@@ -34,7 +34,7 @@ class PsringTest : public PsringInAFolder {
 
 TEST_F(PsringTest, HelpAndVersionGoToStdout) {
   for (const char* arguments : {"--version", "--help", "compare --help", "train --help", "predict --help",
-                                "replay --help", "doctor --help"}) {
+                                "replay --help", "doctor --help", "results --help"}) {
     const Outcome outcome = Call(Words(arguments));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     EXPECT_NE(outcome.out, "");
@@ -117,7 +117,13 @@ TEST_F(PsringTest, AComparisonWritesACompleteRunFolder) {
   EXPECT_THAT(outcome.out, Has("findings: runs/"));
   EXPECT_THAT(outcome.out, Lacks("All payload went over TCP.")) << "only with --verbose";
   const std::string printed = absl::StrReplaceAll(outcome.out, {{"\n", " "}});
+  EXPECT_THAT(outcome.out, Lacks("\033")) << "no colors in a file";
   const auto validity = JsonFile("runs/latest/table.json")["en"]["validity"];
+  const std::string listed = Succeed("results").out,
+                    verdict = JsonFile("runs/latest/table.json")["en"]["verdict"];
+  EXPECT_THAT(printed, Has(verdict));
+  EXPECT_THAT(listed, Has("  compare  mlp-small, ", absl::StrCat("\n    ", verdict, "\n")));
+  EXPECT_THAT(listed, Lacks("latest")) << "a link to one of them";
   EXPECT_THAT(printed, Has(absl::StrCat(validity["title"].get<std::string>(), " ",
                                         validity["why"].get<std::string>())))
       << outcome.out;

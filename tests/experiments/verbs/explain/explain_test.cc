@@ -111,6 +111,9 @@ TEST(ExplainTest, AStrategysStepFollowsFromItsRow) {
   EXPECT_THAT(step("ps-async"), AllOf(Has("with each gradient as it arrives"), Lacks("steps ahead")));
   EXPECT_THAT(step("ps-ssp:2"), Has("2 steps ahead of the slowest"));
   EXPECT_THAT(step("ring"), AllOf(Has("sum (native,"), Has("psring explain ring"), Lacks("server")));
+  EXPECT_THAT(step("zero1"), Has("a reduce-scatter gives each worker",
+                                 "a parameter server without a server process, with one shard per worker",
+                                 "4. An all-gather", "psring explain ring", "--strategy zero1 --workers 4"));
   EXPECT_THAT(step("hybrid"),
               Has("1. Each worker pulls the rows", "sum (native, ring), make", "of all 4 workers row by row",
                   "sends them 4 C (2 + W)", "psring explain ring", "--strategy hybrid --model dlrm-small"));

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/workloads/changes.h"
 #include "experiments/costs/machine_profile.h"
 #include "experiments/run_folder/run_files.h"
 #include "experiments/verbs/predict/report.h"
@@ -38,9 +39,10 @@ TEST(PredictFlags, BadInputIsOneLineWithARemedy) {
   says({}, "use --link 25gbit");
   says({.cluster = "dgx"}, "use dgx-h100, p3dn, 8x10gbe or the path");
   says({.link = "1gbit", .latency = "5"}, "--latency: '5' is not a time");
-  says({.link = "1gbit", .device = "A100", .compute_speedup = 2}, "omit --compute_speedup");
+  says({.link = "1gbit", .device = "H100"}, "or to that of --device A100");
+  says({.link = "1gbit", .device = "B200"}, "with --compute_speedup X");
   says({.link = "1gbit", .local_aggregation = true}, "use --gpus_per_node 8");
-  says({.link = "1gbit", .system = "byteps"}, "use one of byteps-tcp");
+  says({.link = "1gbit", .system = "byteps"}, "use auto, none or one of byteps-tcp");
   says({.calibrate = "run", .fit = "fraction,speed"}, "unknown constant 'speed'");
   says({.calibrate = "run", .fit = "fraction,latency_us,node_loss"}, "at most two constants");
   says({.fit = "fraction"}, "--fit needs --calibrate");
@@ -53,6 +55,14 @@ TEST(PredictFlags, FlagsOverrideTheCluster) {
   EXPECT_DOUBLE_EQ(flags.cluster.link_bytes_per_s, 25e9 / 8);
   EXPECT_EQ(flags.cluster.gpus_per_node, 8);
   EXPECT_EQ(flags.options.place, ServerPlace::kDedicated) << "no worker has an advantage";
+}
+
+TEST(PredictFlags, ASpeedupIsRelativeToTheDevice) {
+  const auto on = [](const RawPredictFlags& raw) { return UnderstandPredict(raw, {})->workload; };
+  const Workload a100 = on({.link = "1gbit", .device = "A100", .batch = 64}),
+                 twice = on({.link = "1gbit", .device = "A100", .compute_speedup = 2, .batch = 64});
+  EXPECT_NEAR(twice.compute_ms(), a100.compute_ms() / 2, 1e-9);
+  EXPECT_THAT(twice.device, Has("2 times as fast as A100"));
 }
 
 TEST(Clusters, AreParsedFromJsonAndErrorsNameTheProblem) {
@@ -188,6 +198,23 @@ TEST(Predictor, StragglersAndJitterDelayARing) {
   EXPECT_NEAR(jittery.Predict(Ring(4), TestNetwork())->step, 0.1 + 0.0208 + 0.15, 3e-3);
 }
 
+TEST(Predictor, Zero1IsARingWhoseWorkersUpdateOneShardEach) {
+  const PredictCase ring = Ring(4), zero1 = {.strategy = *FindStrategy("zero1"), .workers = 4};
+  Cluster network = TestNetwork();
+  network.worker_update_s_per_byte = 1e-9;  // .1 s for all
+  const auto of = [&](const PredictCase& point, const PredictOptions& options) {
+    return Predictor(Block(), options).Predict(point, network).value();
+  };
+  EXPECT_DOUBLE_EQ(of(zero1, {}).tx_bytes, of(ring, {}).tx_bytes);
+  EXPECT_NEAR(of(ring, {}).step - of(zero1, {}).step, .75 * .1, 1e-9);
+  EXPECT_NEAR(of(zero1, {}).update, .1 / 4, 1e-9);
+  // Gradients are half as long, weights are not.
+  EXPECT_DOUBLE_EQ(of(zero1, {.wire_part = .5}).tx_bytes, .75 * of(zero1, {}).tx_bytes);
+  EXPECT_NEAR(of(zero1, {.wire_part = .5}).busy, .75 * of(zero1, {}).busy, .01 * of(zero1, {}).busy);
+  // All buckets are ready when backward ends: clipping changes only the order of the same work.
+  EXPECT_NEAR(of(zero1, {.clips = true}).step, of(zero1, {}).step, 1e-9);
+}
+
 TEST(Predictor, OtherLibrariesChoicesAreNotPredicted) {
   EXPECT_FALSE(CheckStrategy(*FindStrategy("nccl")).ok());
   EXPECT_TRUE(CheckStrategy(kAsync).ok());
@@ -201,8 +228,7 @@ PredictReport Report(const Predictor& predictor, const std::vector<int>& workers
     for (const PredictCase& point :
          {PredictCase{kRing, n, 0}, PredictCase{kSync, n, 1}, PredictCase{kAsync, n, 1}}) {
       PredictedRow row{.point = point, .single_samples_per_s = 100};
-      for (const Cluster& guess : NetworkGuesses(report.cluster))
-        row.guesses.push_back(*predictor.Predict(point, guess));
+      row.guesses.push_back(*predictor.Predict(point, report.cluster));
       report.rows.push_back(row);
     }
   }
@@ -211,7 +237,7 @@ PredictReport Report(const Predictor& predictor, const std::vector<int>& workers
 
 TEST(PredictReport, NamesAWinnerAndItsAdvantage) {
   const PredictReport report = Report(kDedicated, {2, 8});
-  const std::optional<PredictionVerdict> verdict = VerdictOf(report);
+  const std::optional<PredictionVerdict> verdict = VerdictAt(report, MostWorkers(report));
   ASSERT_TRUE(verdict.has_value());
   EXPECT_EQ(verdict->winner->name(), "ring");
   EXPECT_TRUE(verdict->shown);
@@ -219,13 +245,13 @@ TEST(PredictReport, NamesAWinnerAndItsAdvantage) {
   EXPECT_GE(verdict->interval.high, verdict->factor);
   const std::string text = PredictText(report);
   EXPECT_THAT(text, Has("Verdict (simulated): ring is fastest with 8 workers",
-                        "no constants of a calibrated system"));
+                        "- --system none: the described network"));
   for (const absl::string_view line : absl::StrSplit(text, '\n')) EXPECT_LE(line.size(), 120u) << line;
 }
 
 TEST(PredictReport, RecommendsOneProcessFirstIfTheWorkersAreNotFaster) {
   PredictReport report = Report(kDedicated, {8});
-  const PredictedRow& winner = *VerdictOf(report)->winner;
+  const PredictedRow& winner = *VerdictAt(report, MostWorkers(report))->winner;
   const double together = winner.expected().samples_per_s;
   const auto verdict = [&](double one) {
     for (PredictedRow& row : report.rows) row.single_samples_per_s = one;
@@ -249,7 +275,7 @@ TEST(PredictReport, RecommendsOneProcessFirstIfTheWorkersAreNotFaster) {
 TEST(PredictReport, AWinnerWithOtherUpdatesIsToBeComparedInAccuracy) {
   PredictReport report = Report(kDedicated, {8});
   EXPECT_THAT(PredictText(report), Lacks("late gradients"));
-  const PredictionVerdict verdict = *VerdictOf(report);
+  const PredictionVerdict verdict = *VerdictAt(report, MostWorkers(report));
   for (PredictedRow& row : report.rows) {
     if (&row != verdict.winner) continue;
     row.point.strategy.uses_servers = true;
@@ -280,9 +306,72 @@ TEST(PredictReport, EqualStrategiesHaveNoWinner) {
   Workload small = Block();
   small.tensors.front().bytes = 4;
   Predictor predictor(small, {});
-  const std::optional<PredictionVerdict> verdict = VerdictOf(Report(predictor, {4}));
+  const std::optional<PredictionVerdict> verdict = VerdictAt(Report(predictor, {4}), 4);
   ASSERT_TRUE(verdict.has_value());
   EXPECT_FALSE(verdict->shown);
+}
+
+TEST(PredictReport, ComparesServersWithARingAndNotWithOtherNumbersOfServers) {
+  PredictReport report = Report(kDedicated, {8});
+  report.rows[2] = report.rows[1];  // ps-sync on other servers, as fast as the best of them
+  report.rows[2].point.servers = 4;
+  const PredictionVerdict verdict = *VerdictAt(report, 8);
+  EXPECT_EQ(verdict.winner->name(), "ring");
+  for (Prediction& guess : report.rows[2].guesses) guess.samples_per_s *= 100;
+  const PredictionVerdict other = *VerdictAt(report, 8);
+  EXPECT_EQ(other.winner->name(), "ps-sync on 4 servers");
+  EXPECT_EQ(other.next->name(), "ring");
+}
+
+TEST(PredictReport, NamesACrossoverOnlyForShownWinners) {
+  PredictReport report = Report(kDedicated, {2, 8});
+  EXPECT_THAT(PredictText(report), Has("ring is fastest"));
+  for (PredictedRow& row : report.rows) row.guesses = report.rows.front().guesses;
+  const std::string text = PredictText(report);
+  EXPECT_THAT(text, Has("no winner is shown for any requested number of workers"));
+  EXPECT_THAT(text, Lacks("is fastest"));
+}
+
+TEST(PredictReport, SaysHowMuchOfTheirWorkTheWorkersDo) {
+  PredictReport report = Report(kDedicated, {8});
+  const double winner = VerdictAt(report, 8)->winner->expected().samples_per_s;
+  for (PredictedRow& row : report.rows) row.single_samples_per_s = winner / 2.2;
+  report.findings.half_work_bits_per_s = 41.23e9;
+  const auto text = [&] { return absl::StrReplaceAll(PredictText(report), {{"\n  ", " "}, {"\n", " "}}); };
+  EXPECT_THAT(text(),
+              Has("The 8 workers do the work of 2.2. For half of theirs, links of at least 42 Gbit/s"));
+  report.findings.half_work_bits_per_s = INFINITY;
+  EXPECT_THAT(text(), Has("Faster links would not make it half"));
+  for (PredictedRow& row : report.rows) row.single_samples_per_s = winner / 7;
+  EXPECT_THAT(text(), Lacks("do the work of"));
+}
+
+TEST(PredictReport, NoRangeExceedsTheWorkersComputing) {
+  PredictReport report = Report(kDedicated, {2});
+  PredictedRow& row = report.rows.front();
+  row.single_samples_per_s = 0.51 * row.expected().samples_per_s;
+  EXPECT_DOUBLE_EQ(row.samples_per_s().high, 1.02 * row.expected().samples_per_s);
+}
+
+TEST(PredictReport, WithoutComputingThereAreNoSamples) {
+  const Predictor exchange(WithoutComputing(Block()), {.place = ServerPlace::kDedicated});
+  PredictReport report = Report(exchange, {4});
+  for (PredictedRow& row : report.rows) row.single_samples_per_s = INFINITY;
+  EXPECT_THAT(PredictText(report), Lacks("use one process"));
+  const std::string csv = CellsCsv({PredictedCells(report, report.rows.front())});
+  EXPECT_THAT(csv, Has("step_ms "));
+  EXPECT_THAT(csv, Lacks("samples/s "));
+}
+
+TEST(PredictReport, AModelThatDoesNotFitOneGpuIsNamed) {
+  const Predictor large(LoadWorkload("llama_8b").value(), {.wire_part = 0.5});
+  PredictReport report{.predictor = &large, .cluster = TestNetwork()};
+  report.rows.push_back({.point = Ring(2),
+                         .guesses = {{.step = 500, .compute = 50, .samples_per_s = 0.004}},
+                         .single_samples_per_s = 0.02});
+  const std::string text = absl::StrReplaceAll(PredictText(report), {{"\n  ", " "}, {"\n", " "}});
+  EXPECT_THAT(text, Has("16 bytes per parameter", "at most 32 GB", "in 16 bits", "0.004", "500 s",
+                        "Tokens/s with 2 workers: 32.77 with ring"));
 }
 
 TEST(PredictReport, FillsTheColumnsOfTheSummary) {

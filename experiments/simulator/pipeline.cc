@@ -1,0 +1,291 @@
+#include "experiments/simulator/pipeline.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "common/text/translate.h"
+#include "experiments/simulator/program_durations.h"
+#include "trainer/programs/lower_program.h"
+
+namespace psring {
+namespace {
+
+constexpr int64_t kMaxLowered = int64_t{1} << 22;  // actions: about 1 GB
+
+// The part of a tensor's name that its block's tensors share.
+std::string BlockName(const std::string& tensor) {
+  for (size_t begin = 0; begin < tensor.size();) {
+    const size_t end = std::min(tensor.find('.', begin), tensor.size());
+    if (end > begin && std::all_of(tensor.begin() + static_cast<std::ptrdiff_t>(begin),
+                                   tensor.begin() + static_cast<std::ptrdiff_t>(end), absl::ascii_isdigit)) {
+      return tensor.substr(0, end);
+    }
+    begin = end + 1;
+  }
+  return tensor.substr(0, tensor.find('.'));
+}
+
+// The buckets of consecutive blocks, in the order of the forward pass. Backward fills them from the end.
+std::vector<UnitCost> BucketsOf(const std::vector<LayerBlock>& blocks, int first, int end,
+                                const BucketSizes& sizes, double slowest) {
+  constexpr double kMb = 1 << 20;
+  std::vector<UnitCost> buckets;
+  bool is_full = true;
+  for (int block = end - 1; block >= first; --block) {
+    if (is_full) buckets.emplace_back();
+    UnitCost& bucket = buckets.back();
+    bucket.forward_s += slowest * blocks[block].forward_ms / 1e3;
+    bucket.backward_s += slowest * blocks[block].backward_ms / 1e3;
+    bucket.gradient_bytes += blocks[block].gradient_bytes;
+    is_full = bucket.gradient_bytes >= kMb * (buckets.size() == 1 ? sizes.first_mb : sizes.others_mb);
+  }
+  std::reverse(buckets.begin(), buckets.end());
+  return buckets;
+}
+
+// How a device spends a step, in ns.
+struct DeviceTime {
+  double computing = 0, exposed = 0, idle = 0, moving = 0;
+};
+
+double OverlapNs(const NodeTime& time, int64_t begin_ns, int64_t end_ns) {
+  const int64_t overlap = std::min(time.end_ns, end_ns) - std::max(time.begin_ns, begin_ns);
+  return static_cast<double>(std::max<int64_t>(0, overlap));
+}
+
+DeviceTime TimeOf(const std::vector<StepNode>& nodes, const std::vector<NodeTime>& times, int64_t end_ns) {
+  DeviceTime result;
+  int64_t computed_ns = 0;  // end of the last computation
+  std::vector<std::pair<int64_t, int64_t>> transfers;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const StepKind kind = nodes[i].action.kind;
+    if (LaneOf(kind) == StepLane::kMessages || kind == StepKind::kReduceGradient) {
+      transfers.emplace_back(times[i].begin_ns, times[i].end_ns);
+    }
+    if (LaneOf(kind) != StepLane::kCompute) continue;
+    for (const int before : nodes[i].after) {
+      if (LaneOf(nodes[before].action.kind) != StepLane::kMessages) continue;
+      result.exposed += OverlapNs(times[before], computed_ns, times[i].begin_ns);
+    }
+    result.computing += static_cast<double>(times[i].end_ns - times[i].begin_ns);
+    computed_ns = times[i].end_ns;
+  }
+  // After the last computation, reductions and updates.
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (LaneOf(nodes[i].action.kind) == StepLane::kReduce) {
+      result.exposed += OverlapNs(times[i], computed_ns, end_ns);
+    }
+  }
+  result.idle = static_cast<double>(end_ns) - result.computing - result.exposed;
+  std::sort(transfers.begin(), transfers.end());
+  int64_t until_ns = 0;
+  for (const auto& [begin, end] : transfers) {
+    result.moving += static_cast<double>(std::max<int64_t>(0, end - std::max(begin, until_ns)));
+    until_ns = std::max(until_ns, end);
+  }
+  return result;
+}
+
+// Whether the devices of a stage fill nodes, or nodes hold whole stages.
+bool FillsNodes(const Cluster& cluster, int workers, int replicas) {
+  const int per_node = ShapeOf(cluster, workers).ranks_per_node;
+  return CheckWorkers(cluster, workers).ok() && (per_node % replicas == 0 || replicas % per_node == 0);
+}
+
+absl::Status Invalid(const std::string& what) { return absl::InvalidArgumentError(what); }
+
+// Micro-batches that the busiest rank keeps.
+int InFlight(const StepProgram& program, const Walk& walk) {
+  std::vector<int> of_rank(program.ranks, 0);
+  for (int stage = 0; stage < program.stages(); ++stage) {
+    of_rank[program.rank_of[stage]] += walk.peak_live[stage];
+  }
+  return *std::max_element(of_rank.begin(), of_rank.end());
+}
+
+}  // namespace
+
+std::vector<LayerBlock> BlocksOf(const Workload& workload) {
+  std::vector<LayerBlock> blocks;
+  double ready_ms = 0;
+  for (const GradientTensor& tensor : workload.tensors) {
+    const std::string name = BlockName(tensor.name);
+    if (blocks.empty() || blocks.back().name != name) blocks.push_back({.name = name});
+    blocks.back().backward_ms += tensor.ready_ms - ready_ms;
+    blocks.back().gradient_bytes += static_cast<double>(tensor.bytes);
+    ready_ms = tensor.ready_ms;
+  }
+  blocks.back().backward_ms += workload.backward_ms - ready_ms;
+  for (LayerBlock& block : blocks) {
+    block.forward_ms = workload.backward_ms > 0
+                           ? workload.forward_ms * block.backward_ms / workload.backward_ms
+                           : workload.forward_ms / static_cast<double>(blocks.size());
+  }
+  std::reverse(blocks.begin(), blocks.end());
+  return blocks;
+}
+
+std::vector<int> BalancedCuts(const std::vector<LayerBlock>& blocks, int stages) {
+  const int count = static_cast<int>(blocks.size());
+  PSRING_CHECK(stages >= 1 && stages <= count);
+  // Stages as long as `most_ms` allows, and one block for each of the last if there are no more.
+  const auto cuts_within = [&](double most_ms) {
+    std::vector<int> cuts;
+    double sum = blocks[0].ms();
+    for (int block = 1; block < count; ++block) {
+      const int stages_left = stages - 1 - static_cast<int>(cuts.size());
+      if (count - block == stages_left || sum + blocks[block].ms() > most_ms) {
+        cuts.push_back(block);
+        sum = 0;
+      }
+      sum += blocks[block].ms();
+    }
+    return cuts;
+  };
+  double low = 0, high = 0;  // in ms of the slowest stage: at least, and enough
+  for (const LayerBlock& block : blocks) {
+    low = std::max(low, block.ms());
+    high += block.ms();
+  }
+  high *= 1 + 1e-9;
+  for (int halving = 0; halving < 60; ++halving) {
+    const double middle = (low + high) / 2;
+    (static_cast<int>(cuts_within(middle).size()) < stages ? high : low) = middle;
+  }
+  return cuts_within(high);
+}
+
+std::string PipelineCase::layout() const {
+  return absl::StrCat(replicas() > 1 ? absl::StrCat("dp", replicas(), "x") : "", "pp", ranks);
+}
+
+absl::Status CheckPipeline(const Workload& workload, const PipelineCase& point, const Cluster& cluster) {
+  if (point.workers < point.ranks || point.workers % point.ranks != 0) {
+    return Invalid(Tr("--pp $0 does not divide $1 workers; use a multiple, such as --workers $2", point.ranks,
+                      point.workers, (point.workers / point.ranks + 1) * point.ranks));
+  }
+  if (!FillsNodes(cluster, point.workers, point.replicas())) {
+    int replicas = point.replicas() + 1;
+    while (!FillsNodes(cluster, replicas * point.ranks, replicas)) ++replicas;
+    return Invalid(
+        Tr("--pp $0 with $1 workers: the $2 devices of a stage do not fill nodes of $3 GPUs; use "
+           "--workers $4, for example",
+           point.ranks, point.workers, point.replicas(), cluster.gpus_per_node, replicas * point.ranks));
+  }
+  if (point.program.row.one_rank) {
+    return Invalid(
+        Tr("program $0 does not cut the model; use another --program, or omit --pp", point.program.row.name));
+  }
+  const std::vector<LayerBlock> blocks = BlocksOf(workload);
+  const int count = static_cast<int>(blocks.size()), stages = point.stages();
+  if (stages > count) {
+    return Invalid(
+        Tr("--pp $0 with program $1 cuts the model into $2 stages, but workload $3 has only $4 blocks "
+           "of layers; use at most $4 stages",
+           point.ranks, point.program.row.display_name(), stages, workload.name, count));
+  }
+  const std::vector<int>& cuts = point.cuts;
+  const bool ascending = std::adjacent_find(cuts.begin(), cuts.end(), std::greater_equal<>()) == cuts.end();
+  if (!cuts.empty() && (static_cast<int>(cuts.size()) != stages - 1 || !ascending || cuts.back() >= count)) {
+    return Invalid(Tr("--cuts: $0 stages need $1 ascending numbers from 1 to $2, such as $3", stages,
+                      stages - 1, count - 1, absl::StrJoin(BalancedCuts(blocks, stages), ",")));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, const PredictOptions& options,
+                                                   const PipelineCase& point, const Cluster& cluster) {
+  PSRING_RETURN_IF_ERROR(CheckPipeline(workload, point, cluster));
+  PSRING_ASSIGN_OR_RETURN(const StepProgram compute,
+                          MakeStepProgram(point.program, point.ranks, point.micro_batches));
+  const Shape shape = ShapeOf(cluster, point.workers);
+  const Cluster network = WithNodes(cluster, shape.nodes);
+  const double slowest = ExpectedMaximum(options.variation, shape.nodes);
+  const PredictCase reduction{.strategy = point.strategy, .workers = point.replicas()};
+  const std::vector<LayerBlock> blocks = BlocksOf(workload);
+  PipelinePrediction result{.cuts = point.cuts.empty() ? BalancedCuts(blocks, point.stages()) : point.cuts};
+  Prediction& figures = result.prediction;
+
+  ProgramCosts costs{.boundary_bytes = point.boundary_bytes, .replicas = point.replicas()};
+  ModelCut cut;
+  std::map<double, CollectiveTime> known;  // by bytes
+  std::vector<int> ends = result.cuts;
+  ends.push_back(static_cast<int>(blocks.size()));
+  int64_t lowered = 0;
+  double slowest_stage_s = 0;
+  int first = 0;
+  for (const int end : ends) {
+    std::vector<UnitCost> units = BucketsOf(blocks, std::exchange(first, end), end, options.buckets, slowest);
+    double stage_s = 0;
+    for (UnitCost& unit : units) {
+      stage_s += unit.forward_s + unit.backward_s;
+      if (point.replicas() == 1) continue;
+      const double bytes = options.wire_part * unit.gradient_bytes;
+      if (!known.contains(bytes)) {
+        PSRING_ASSIGN_OR_RETURN(known[bytes], AllReduceTime(reduction, network, bytes));
+      }
+      unit.reduction = known[bytes];
+      if (unit.reduction.classes == 0) figures.method = "theory";
+      PSRING_ASSIGN_OR_RETURN(const double sent, AllReducePayload(reduction, network, bytes));
+      figures.tx_bytes += sent / point.ranks;
+    }
+    slowest_stage_s = std::max(slowest_stage_s, stage_s);
+    const int buckets = static_cast<int>(units.size());
+    lowered += int64_t{3} * buckets + 5;  // also with a divided backward pass
+    cut.units.push_back(buckets);
+    cut.bucket_ends.emplace_back(buckets);
+    std::iota(cut.bucket_ends.back().rbegin(), cut.bucket_ends.back().rend(), 0);
+    costs.units.push_back(std::move(units));
+  }
+  if (lowered * point.micro_batches > kMaxLowered) {
+    return Invalid(
+        Tr("$0 micro-batches through $1 stages are more than $2 actions; use fewer micro-batches or "
+           "stages, or a larger --bucket_mb",
+           point.micro_batches, point.stages(), kMaxLowered));
+  }
+  PSRING_ASSIGN_OR_RETURN(const StepProgram program, LowerProgram(compute, cut));
+  ProgramDurations durations(program, std::move(costs), network);
+  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkProgram(program, &durations));
+
+  double computing_ns = 0, idle_ns = 0;  // mean over devices
+  for (int rank = 0; rank < program.ranks; ++rank) {
+    const DeviceTime time = TimeOf(walk.nodes[rank], walk.times[rank], walk.end_ns);
+    computing_ns += time.computing / program.ranks;
+    idle_ns += time.idle / program.ranks;
+    figures.exposed += 1e-9 * time.exposed / program.ranks;
+    figures.busy += 1e-9 * time.moving / program.ranks;
+  }
+  const double barrier_s = BarrierSeconds(cluster, shape.nodes);
+  figures.step = 1e-9 * static_cast<double>(walk.end_ns) + barrier_s;
+  figures.slowest = slowest;
+  figures.compute = 1e-9 * computing_ns / slowest;
+  figures.exposed += barrier_s + (slowest - 1) * figures.compute;
+  // Messages to the next rank and back, if the next stage is on another one.
+  double boundaries = 0;
+  for (int stage = 0; stage < program.stages(); ++stage) boundaries += program.sends_after(stage);
+  figures.tx_bytes += 2 * boundaries * point.micro_batches * point.boundary_bytes / point.ranks;
+  figures.rx_bytes = figures.tx_bytes;
+  figures.samples_per_s = double(point.replicas()) * point.micro_batches * workload.batch / figures.step;
+  result.bubble = 1e-9 * idle_ns / figures.step;
+  result.in_flight = InFlight(program, walk);
+  const double stage_s = slowest * workload.compute_ms() / 1e3 / point.stages();
+  if (stage_s > 0) result.slowest = slowest_stage_s / stage_s;
+  return result;
+}
+
+Workload DataParallelShare(const Workload& workload, const PipelineCase& point) {
+  const int64_t samples = int64_t{point.micro_batches} * workload.batch;
+  const int64_t share = (samples + point.ranks - 1) / point.ranks;
+  Workload shared = Faster(workload, double(workload.batch) / static_cast<double>(share));
+  shared.batch = static_cast<int>(share);
+  return shared;
+}
+
+}  // namespace psring

@@ -1,0 +1,71 @@
+// Simulated steps of a pipeline, or of several replicas of one. Pure.
+//
+// *block*: consecutive tensors of a workload whose names agree up to their first number, such as
+// "layer4.2.conv1.weight" and "layer4.2.bn1.bias" (without a number: up to the first dot). A model is cut
+// between blocks. A block's backward pass ends when its last tensor is ready, and its forward pass takes the
+// same share of the whole. A stage's gradients are reduced in buckets, which end with a block.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/workloads/workload.h"
+#include "experiments/simulator/prediction.h"
+#include "trainer/programs/program_rows.h"
+
+namespace psring {
+
+struct LayerBlock {
+  std::string name;
+  double forward_ms = 0, backward_ms = 0;
+  double gradient_bytes = 0;
+  double ms() const { return forward_ms + backward_ms; }
+};
+// In the order of the forward pass; at least one.
+std::vector<LayerBlock> BlocksOf(const Workload& workload);
+
+// The first block of each stage but the first, so that the slowest stage is as fast as possible. `stages`: 1
+// to the number of blocks.
+std::vector<int> BalancedCuts(const std::vector<LayerBlock>& blocks, int stages);
+
+struct PipelineCase {
+  NamedProgram program = {};
+  int ranks = 2;               // of one replica
+  int micro_batches = 1;       // of one replica and step
+  std::vector<int> cuts = {};  // as BalancedCuts; empty: balanced
+  double boundary_bytes = 0;   // of a micro-batch's activations between two stages, and of their gradient
+  StrategyRow strategy = {};   // the all-reduce over the replicas
+  int workers = 2;             // devices of all replicas
+
+  int stages() const { return ranks * program.chunks; }
+  int replicas() const { return workers / ranks; }
+  std::string layout() const;  // "pp4", "dp2xpp4"
+};
+
+struct PipelinePrediction {
+  // Without `limit` and figures of servers. `exposed`: the part of the step in which a device computes
+  // nothing while bytes that it waits for are on their way.
+  Prediction prediction = {};
+  double bubble = 0;   // the part of the step in which a device waits otherwise
+  int in_flight = 0;   // micro-batches whose activations a device keeps, at most
+  double slowest = 1;  // the computing time of the slowest stage, relative to the mean
+  std::vector<int> cuts;
+};
+
+// InvalidArgument, with what would work: the stages do not divide the workers, the replicas do not fill
+// nodes, the model has fewer blocks than stages, `cuts` are not ascending blocks, or the program is for one
+// rank.
+absl::Status CheckPipeline(const Workload& workload, const PipelineCase& point, const Cluster& cluster);
+
+// `workload`: of one micro-batch. Uses the buckets, the bytes on the wire and the variation of `options`.
+// Errors: those of CheckPipeline, or more actions than fit in memory.
+absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, const PredictOptions& options,
+                                                   const PipelineCase& point, const Cluster& cluster);
+
+// What a data-parallel worker on each of the same devices computes of the same global batch; if the samples
+// do not divide evenly, the most.
+Workload DataParallelShare(const Workload& workload, const PipelineCase& point);
+
+}  // namespace psring

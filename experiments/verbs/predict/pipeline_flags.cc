@@ -1,0 +1,117 @@
+#include "experiments/verbs/predict/pipeline_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/cli/command_line.h"
+#include "common/text/translate.h"
+#include "common/text/units.h"
+
+namespace psring {
+namespace {
+
+constexpr int kMaxStages = 1 << 16, kMaxMicroBatches = 4096;
+constexpr int kMicroBatchesPerStage = 4;  // by default: the bubble of 1f1b is then below a fifth
+
+// The error of a flag that needs another one, or excludes it.
+absl::Status CheckTogether(const RawPredictFlags& raw) {
+  const bool cuts_model = raw.pp > 0;
+  for (const auto& [given, name] : {std::pair(!raw.program.empty(), "--program"),
+                                    {raw.micro_batches > 0, "--micro_batches"},
+                                    {!raw.cuts.empty(), "--cuts"},
+                                    {!raw.boundary.empty(), "--boundary"}}) {
+    if (given && !cuts_model) {
+      return absl::InvalidArgumentError(Tr("$0 needs --pp, the number of a pipeline's stages", name));
+    }
+  }
+  for (const auto& [given, name] : {std::pair(!raw.calibrate.empty(), "--calibrate"),
+                                    {raw.exchange_only, "--exchange_only"},
+                                    {raw.overlap != "backward", "--overlap none"},
+                                    {raw.partition_mb > 0, "--partition_mb"},
+                                    {raw.local_aggregation, "--local_aggregation"},
+                                    {raw.straggler != "none", "--straggler"},
+                                    {raw.jitter_ms != "none", "--jitter_ms"}}) {
+    if (given && cuts_model) {
+      return absl::InvalidArgumentError(Tr("--pp and $0 exclude each other; omit one of them", name));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Bytes of one sample's activations between two stages.
+absl::StatusOr<double> BoundaryOf(const RawPredictFlags& raw, const Workload& workload) {
+  if (!raw.boundary.empty()) {
+    const absl::StatusOr<uint64_t> bytes = ParseByteSize(raw.boundary);
+    if (bytes.ok()) return static_cast<double>(*bytes);
+    return absl::Status(bytes.status().code(), absl::StrCat("--boundary: ", bytes.status().message()));
+  }
+  if (workload.activation_bytes > 0) return static_cast<double>(workload.activation_bytes);
+  std::vector<std::string> names;
+  for (const std::string& name : WorkloadNames()) {
+    PSRING_ASSIGN_OR_RETURN(const Workload other, LoadWorkload(name));
+    if (other.activation_bytes > 0) names.push_back(name);
+  }
+  return absl::InvalidArgumentError(Tr(
+      "workload $0 does not contain the size of its activations; give the bytes of one sample's activations "
+      "between two stages, such as --boundary 784K, or use one of $1",
+      workload.name, absl::StrJoin(names, ", ")));
+}
+
+}  // namespace
+
+void AddPipelineFlags(CLI::App& verb, RawPredictFlags& raw) {
+  const auto add = [&](const std::string& group, const char* name, auto& to, const char* value,
+                       const std::string& text, const ValueCheck& check = {}) {
+    CLI::Option* const option = verb.add_option(name, to, text)->group(group)->option_text(value);
+    if (check) option->check(check);
+  };
+  std::vector<std::string> programs;
+  for (const ProgramRow& row : ProgramRows()) {
+    if (!row.one_rank) programs.push_back(row.display_name());
+  }
+  const char* group = "Pipelines";
+  add(group, "--pp", raw.pp, "P",
+      "Cut the model into P stages. --workers is the number of all devices, in replicas of P. Data "
+      "parallelism on the same devices is shown beside it",
+      WholeNumber(2, kMaxStages));
+  add(group, "--program", raw.program, "NAME",
+      absl::StrCat("What each device computes in which order: ", absl::StrJoin(programs, ", "), " [1f1b]"));
+  add(group, "--micro_batches", raw.micro_batches, "M",
+      absl::StrCat("Batches (--batch) that a replica computes in a step [", kMicroBatchesPerStage, " P]"),
+      WholeNumber(1, kMaxMicroBatches));
+  add(group, "--boundary", raw.boundary, "BYTES",
+      "Activations of one sample between two stages, such as 784K [the workload's, if it contains them]");
+  add(InHelpAll(group), "--cuts", raw.cuts, "B,...",
+      "The block of layers (from 0) with which each stage but the first begins [balanced by time]",
+      CountsText(kMaxStages * 2));
+}
+
+absl::StatusOr<std::optional<PipelineCase>> UnderstandPipeline(const RawPredictFlags& raw,
+                                                               const PredictFlags& flags) {
+  PSRING_RETURN_IF_ERROR(CheckTogether(raw));
+  if (raw.pp == 0) return std::nullopt;
+  PipelineCase point{
+      .ranks = raw.pp,
+      .micro_batches = raw.micro_batches > 0 ? raw.micro_batches : kMicroBatchesPerStage * raw.pp};
+  const absl::StatusOr<NamedProgram> program = FindStepProgram(raw.program.empty() ? "1f1b" : raw.program);
+  if (!program.ok()) {
+    return absl::Status(program.status().code(), absl::StrCat("--program: ", program.status().message()));
+  }
+  point.program = *program;
+  if (!raw.cuts.empty()) {
+    PSRING_ASSIGN_OR_RETURN(point.cuts, ParseCounts(raw.cuts, kMaxStages * 2));
+  }
+  PSRING_ASSIGN_OR_RETURN(const double sample_bytes, BoundaryOf(raw, flags.workload));
+  point.boundary_bytes = sample_bytes * flags.workload.batch;
+  for (const int workers : flags.workers) {
+    point.workers = workers;
+    PSRING_RETURN_IF_ERROR(CheckPipeline(flags.workload, point, flags.cluster));
+  }
+  return point;
+}
+
+}  // namespace psring

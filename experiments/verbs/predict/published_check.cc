@@ -1,0 +1,134 @@
+#include "experiments/verbs/predict/published_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+#include "common/workloads/changes.h"
+#include "experiments/verbs/predict/causes.h"
+
+namespace psring {
+namespace {
+
+double PublishedSeconds(const PublishedSystem& system, const PublishedModel& model, const PublishedRow& row) {
+  return system.seconds ? row.published : row.gpus * model.batch / row.published;
+}
+
+PredictCase CaseOf(const PublishedSystem& system, int gpus) {
+  return {.strategy = *FindStrategy(system.servers ? "ps-sync" : "ring"),
+          .workers = gpus,
+          .servers = system.servers ? gpus / system.cluster.gpus_per_node : 0};
+}
+
+std::string SystemText(const LeftOutSystem& left_out) {
+  const PublishedSystem& system = *left_out.system;
+  std::string text = absl::StrFormat("\n## %s: %s\n\n%s. %s, %s. %s\n\n", system.name, system.title,
+                                     system.source, system.gpu, system.network(), system.remark);
+  absl::StrAppend(&text, "Expected from the other systems: ", ConstantsText(left_out.expected),
+                  "; fitted to this one: ", ConstantsText(system.constants), ".\n\n");
+  absl::StrAppend(&text,
+                  "| case | published, ms a step | predicted | range | error | in range |\n"
+                  "|---|---|---|---|---|---|\n");
+  for (const LeftOutRow& row : left_out.rows) {
+    absl::StrAppendFormat(&text, "| %s | %.1f | %.1f | %.1f to %.1f | %+.1f%% | %s |\n", row.label,
+                          1e3 * row.measured, 1e3 * row.predicted, 1e3 * row.range.low, 1e3 * row.range.high,
+                          100 * row.error(), row.holds() ? "yes" : "**no**");
+  }
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<FitRow>> RowsOf(const PublishedSystem& system) {
+  std::vector<FitRow> rows;
+  for (const PublishedModel& model : system.models) {
+    PSRING_ASSIGN_OR_RETURN(Workload workload, LoadWorkload(model.workload));
+    workload.batch = model.batch;
+    workload =
+        Faster(workload, workload.compute_ms() / (1e3 * PublishedSeconds(system, model, model.rows.front())));
+    if (system.partition_mb > 0) {
+      workload = InPieces(workload, static_cast<int64_t>(system.partition_mb * (1 << 20)));
+    }
+    if (system.after_backward) workload = AfterBackward(std::move(workload));
+    for (size_t i = 1; i < model.rows.size(); ++i) {
+      const PublishedRow row = model.rows[i];
+      rows.push_back(
+          {.label = absl::StrCat(model.workload, ", ", row.gpus, " GPUs"),
+           .size = row.gpus,
+           .measured = PublishedSeconds(system, model, row),
+           .predict = PredictedStepOf(workload, CaseOf(system, row.gpus), system.cluster, system.options)});
+    }
+  }
+  return rows;
+}
+
+absl::StatusOr<LeftOutSystem> LeaveOut(const PublishedSystem& system) {
+  const double rdma = system.rdma ? 1 : 0;
+  const std::vector<Constants> guesses = GuessesOf(CausesOf(system.cluster, rdma, &system));
+  LeftOutSystem left_out{.system = &system, .expected = guesses.front()};
+  PSRING_ASSIGN_OR_RETURN(const std::vector<FitRow> rows, RowsOf(system));
+  for (const FitRow& row : rows) {
+    std::vector<double> seconds, logs;  // logs: of speeds
+    for (const Constants& guess : guesses) {
+      PSRING_ASSIGN_OR_RETURN(seconds.emplace_back(), row.predict(guess));
+      logs.push_back(std::log(seconds.front() / seconds.back()));
+    }
+    const Situation situation{.gpu = system.gpu,
+                              .rdma = rdma,
+                              .point = CaseOf(system, row.size),
+                              .options = system.options,
+                              .cluster = system.cluster};
+    const Interval ratios = RatiosOf(logs, ModelError(Differences(situation, &system).size()));
+    left_out.rows.push_back({.label = row.label,
+                             .measured = row.measured,
+                             .predicted = seconds.front(),
+                             .range = {seconds.front() / ratios.high, seconds.front() / ratios.low}});
+  }
+  return left_out;
+}
+
+LeftOutSummary SummaryOf(const std::vector<LeftOutSystem>& systems) {
+  std::vector<double> errors, widths;
+  LeftOutSummary summary;
+  for (const LeftOutSystem& left_out : systems) {
+    for (const LeftOutRow& row : left_out.rows) {
+      errors.push_back(std::abs(row.error()));
+      widths.push_back(row.range.high / row.range.low);
+      summary.coverage += row.holds() ? 1 : 0;
+    }
+  }
+  PSRING_CHECK(!errors.empty());
+  summary.rows = errors.size();
+  summary.coverage /= static_cast<double>(errors.size());
+  summary.median_error = Quantile(errors, 0.5);
+  summary.worst_error = *std::ranges::max_element(errors);
+  summary.median_width = Quantile(widths, 0.5);
+  return summary;
+}
+
+std::string PublishedText(const std::vector<LeftOutSystem>& systems) {
+  std::string text =
+      "# Published systems, each predicted from the others\n\nWritten by `./run predict --published`. Every "
+      "predicted figure is *simulated*; the published ones\nare measurements by others.\n\nThe first row of "
+      "each model, on one machine, sets its computing time and is not listed. All others are predicted with\n"
+      "the constants of the other systems, as if this one were unknown (leave one system out): the "
+      "weighted distribution of their\nfitted constants gives the prediction and its range. The fit of a "
+      "system assumes that rows are accurate to 5% and that\nconstants are near their initial values, so a "
+      "constant that the rows do not determine keeps its initial value.\n";
+  for (const LeftOutSystem& left_out : systems) text += SystemText(left_out);
+  const LeftOutSummary all = SummaryOf(systems);
+  absl::StrAppendFormat(
+      &text,
+      "\n## All rows\n\n%d rows: median error %.1f%%, worst %.1f%%. %.0f%% are in their "
+      "ranges, whose median width (upper over lower end) is %.2f.\n\n"
+      "These runs do not show what causes a loss: `compute_cv` stands for everything that makes a "
+      "synchronous step wait for its\nslowest machine, `fraction` for everything that a program "
+      "loses of its link, and `node_loss` for what it loses as machines\nare added.\n",
+      all.rows, 100 * all.median_error, 100 * all.worst_error, 100 * all.coverage, all.median_width);
+  return text;
+}
+
+}  // namespace psring

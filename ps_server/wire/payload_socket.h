@@ -1,0 +1,89 @@
+// A worker's payload connection to a server (--server_wire stream): frames of a header, which is a message
+// (wire.h), and its payload. The messages are chunks of gradients and of answers, and resets of a bucket; all
+// others are on the worker's gRPC stream. Non-blocking.
+#pragma once
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/file_descriptor.h"
+#include "ps_server/protocol/pieces.h"
+#include "ps_server/wire/wire.h"
+
+namespace psring {
+
+// Both sides must have the same byte order, which the magic number verifies.
+struct PayloadHeader {
+  static constexpr uint32_t kMagic = 0x50535031;
+
+  uint32_t magic = kMagic;
+  uint32_t bytes = 0;  // of the payload, at most kChunkBytes
+  // How many messages its sender had put on the gRPC stream before. The receiver handles those first, so the
+  // order of messages is that of one stream.
+  uint64_t after = 0;
+  MessageFields fields = {};
+};
+static_assert(sizeof(PayloadHeader) == 16 + 8 * kMessageFields);
+
+// One thread at a time.
+class PayloadSocket {
+ public:
+  explicit PayloadSocket(FileDescriptor socket) : socket_(std::move(socket)) {}
+
+  int fd() const { return socket_.get(); }
+  // False after a call that moved less than requested, until SetReady.
+  bool may_write() const { return writable_; }
+  bool may_read() const { return readable_; }
+  void SetReady(bool readable, bool writable) {
+    readable_ |= readable;
+    writable_ |= writable;
+  }
+
+  // Sends more of a frame: the same one until the result is true, when it is complete. Unavailable: the
+  // connection is lost.
+  absl::StatusOr<bool> Send(const PayloadHeader& header, Bytes payload);
+
+  // Receives more of a frame's header. True: `header()` is complete, until Next. Unavailable: the connection
+  // is lost; InvalidArgument: these bytes are no header.
+  absl::StatusOr<bool> ReceiveHeader();
+  const PayloadHeader& header() const { return header_; }
+  // Then more of its payload, which begins at `to`. True: it is complete.
+  absl::StatusOr<bool> ReceivePayload(std::byte* to);
+  size_t payload_received() const { return payload_received_; }
+  void Next() { header_received_ = payload_received_ = 0; }
+
+ private:
+  absl::StatusOr<size_t> Receive(std::byte* to, size_t bytes);
+
+  FileDescriptor socket_;
+  size_t sent_ = 0;  // of the header and payload that are being sent
+  PayloadHeader header_;
+  size_t header_received_ = 0, payload_received_ = 0;
+  bool readable_ = false, writable_ = true;
+};
+
+// Ends the poll() of another thread, which waits for POLLIN of `fd`. Thread-safe.
+class PollWaker {
+ public:
+  bool valid() const { return event_.valid(); }  // false: out of descriptors
+  int fd() const { return event_.get(); }
+  void Wake() const {
+    const uint64_t one = 1;
+    (void)!write(event_.get(), &one, sizeof one);  // fails only if it is readable already
+  }
+  void Clear() const {
+    uint64_t wakes = 0;
+    (void)!read(event_.get(), &wakes, sizeof wakes);
+  }
+
+ private:
+  const FileDescriptor event_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+};
+
+}  // namespace psring

@@ -1,0 +1,201 @@
+// Payload connections and members that misuse them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/device_factory/make_device.h"
+#include "common/net/tcp_socket.h"
+#include "ps_server/wire/payload_streams.h"
+#include "ps_server/wire/service.h"
+#include "tests/eventually.h"
+#include "tests/ps_server/test_job.h"
+#include "tests/ps_server/wire/stranger.h"
+#include "tests/test_secret.h"
+
+namespace psring {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kNumber = 7;
+
+// A job of one member, which has a payload connection.
+class PayloadConnectionTest : public ::testing::Test {
+ protected:
+  void Serve() {
+    service_.reset();
+    server_ = std::make_unique<ParameterServer>(*device_, ServerOptions{.timeout = absl::Seconds(30)});
+    service_ = *Service::Start(*server_, {.secret = TestSecret(), .threads = 1});
+  }
+  void TearDown() override { service_.reset(); }
+
+  FileDescriptor Open(uint64_t number = kNumber) {
+    FileDescriptor socket = *ConnectToServer(service_->address(), TestSecret(), Soon(), {}, number);
+    char accepted = 0;
+    EXPECT_EQ(AwaitSocket(socket.get(), POLLIN, Soon(), ""), absl::OkStatus());
+    EXPECT_EQ(recv(socket.get(), &accepted, 1, MSG_DONTWAIT), 1);
+    return socket;
+  }
+  // A member that has joined with the connection kNumber.
+  std::unique_ptr<Stranger> Joined() {
+    auto member = std::make_unique<Stranger>(service_->address());
+    member->SendJoin(0, job_, [](proto::Join& join) { join.set_payload(kNumber); });
+    member->Send({message::InitialWeights{}, std::string(BytesOfJob(), 0)});
+    EXPECT_TRUE(member->IsWelcome());
+    return member;
+  }
+  size_t BytesOfJob() const { return static_cast<size_t>(job_.parameters) * sizeof(float); }
+  message::Gradient GradientOf(Stranger& member) const {
+    return {.samples = 16, .incarnation = member.First().gradient().incarnation};
+  }
+  static void SendFrame(const FileDescriptor& socket, const message::ToServer& message,
+                        const std::string& payload, uint64_t after = 0, uint32_t more_bytes = 0) {
+    const PayloadHeader header{.bytes = static_cast<uint32_t>(payload.size()) + more_bytes,
+                               .after = after,
+                               .fields = FieldsOf(message)};
+    const std::string bytes = std::string(reinterpret_cast<const char*>(&header), sizeof header) + payload;
+    EXPECT_EQ(WriteAll(socket.get(), bytes.data(), bytes.size(), Soon()), absl::OkStatus());
+  }
+
+  const ServerJob job_ = MakeJob(1, {10}, {.deterministic = true});
+  const std::unique_ptr<Device> device_ = *MakeDevice("cpu");
+  std::unique_ptr<ParameterServer> server_;
+  std::unique_ptr<Service> service_;
+};
+
+TEST_F(PayloadConnectionTest, AWorkerReportsItsWire) {
+  Serve();
+  TestWorker worker(
+      job_, 0,
+      MakeGrpcPsClient(service_->address(),
+                       {.secret = TestSecret(), .payload = Payload::kGrpc, .own_connection = true}));
+  ASSERT_EQ(worker.Start(), absl::OkStatus());
+  EXPECT_EQ(worker.client->status().payload, "tcp");
+  EXPECT_EQ(worker.client->status().wires.size(), 1);
+  EXPECT_EQ(worker.client->status().wires[0], "TCP");
+  ASSERT_EQ(worker.Steps(0, 3), absl::OkStatus());
+  EXPECT_EQ(worker.weights, TrainAlone(job_, 3));
+  EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+}
+
+TEST_F(PayloadConnectionTest, AnAnswerArrivesOnIt) {
+  Serve();
+  const FileDescriptor socket = Open();
+  const auto member = Joined();
+  SendFrame(socket, GradientOf(*member), std::string(BytesOfJob(), 0));
+  PayloadSocket answers{FileDescriptor(dup(socket.get()))};
+  std::vector<std::byte> weights(BytesOfJob());
+  ASSERT_TRUE(Eventually([&] { return *answers.ReceiveHeader(); }));
+  message::ToWorker message;
+  ASSERT_EQ(FromFields(answers.header().fields, message), absl::OkStatus());
+  EXPECT_EQ(std::get<message::Answer>(message).version, 1);
+  EXPECT_EQ(answers.header().bytes, BytesOfJob());
+  EXPECT_TRUE(Eventually([&] { return *answers.ReceivePayload(weights.data()); }));
+}
+
+// The Join and the initial weights are two messages.
+TEST_F(PayloadConnectionTest, AFrameWaitsForTheMessagesThatPrecedeIt) {
+  Serve();
+  const FileDescriptor socket = Open();
+  const auto member = Joined();
+  SendFrame(socket, GradientOf(*member), std::string(BytesOfJob(), 0), /*after=*/3);
+  member->Send({message::Barrier{}, ""});
+  EXPECT_TRUE(Eventually([&] { return server_->stats().pushes == 1; }));
+  message::Gradient second = GradientOf(*member);
+  second.step = 1;
+  SendFrame(socket, second, std::string(BytesOfJob(), 0), /*after=*/100);
+  member->Send({message::Fetch{}, ""});
+  ASSERT_TRUE(member->Awaits<message::FetchDone>());
+  EXPECT_EQ(server_->stats().pushes, 1) << "the second one is never added";
+}
+
+TEST_F(PayloadConnectionTest, MembersThatMisuseItGetAnErrorThatEndsTheJob) {
+  struct Misuse {
+    const char* error;
+    std::function<void(const FileDescriptor& socket, Stranger& member)> act;
+  };
+  const std::string good(BytesOfJob(), 0);
+  const Misuse misuses[] = {
+      {"worker 0 sent payload that begins with 78787878",
+       [](const FileDescriptor& socket, Stranger&) {
+         const std::string garbage(sizeof(PayloadHeader), 'x');
+         EXPECT_EQ(WriteAll(socket.get(), garbage.data(), garbage.size(), Soon()), absl::OkStatus());
+       }},
+      {"worker 0 sent a chunk of 4294967295 bytes; the most is 1048576",
+       [&](const FileDescriptor& socket, Stranger& member) {
+         SendFrame(socket, GradientOf(member), "", 0, std::numeric_limits<uint32_t>::max());
+       }},
+      {"something else than gradients",
+       [&](const FileDescriptor& socket, Stranger&) { SendFrame(socket, message::Fetch{}, ""); }},
+      {"something else than gradients",
+       [&](const FileDescriptor& socket, Stranger& member) {
+         message::Gradient shared = GradientOf(member);
+         shared.shared = message::SharedPlaces{.bytes = 40};
+         SendFrame(socket, shared, "");
+       }},
+      {"not a chunk of a parameter server",
+       [](const FileDescriptor& socket, Stranger&) {
+         const PayloadHeader header;
+         EXPECT_EQ(WriteAll(socket.get(), &header, sizeof header, Soon()), absl::OkStatus());
+       }},
+      {"has 4 bytes, not 40", [&](const FileDescriptor& socket,
+                                  Stranger& member) { SendFrame(socket, GradientOf(member), "1234"); }},
+      {"names bucket 3 of 1",
+       [&](const FileDescriptor& socket, Stranger& member) {
+         message::Gradient unknown = GradientOf(member);
+         unknown.bucket = 3;
+         SendFrame(socket, unknown, good);
+       }},
+      {"its payload connection ended",
+       [&](const FileDescriptor& socket, Stranger& member) {
+         SendFrame(socket, GradientOf(member), "1234", 0, /*more_bytes=*/36);
+         shutdown(socket.get(), SHUT_RDWR);
+       }},
+  };
+  for (const Misuse& misuse : misuses) {
+    SCOPED_TRACE(misuse.error);
+    Serve();
+    const FileDescriptor socket = Open();
+    const auto member = Joined();
+    misuse.act(socket, *member);
+    EXPECT_THAT(member->End(), HasSubstr(misuse.error));
+  }
+}
+
+TEST_F(PayloadConnectionTest, AJoinThatNamesAnUnknownConnectionIsRejected) {
+  Serve();
+  const FileDescriptor socket = Open(kNumber + 1);
+  Stranger member(service_->address());
+  member.SendJoin(0, job_, [](proto::Join& join) { join.set_payload(kNumber); });
+  EXPECT_THAT(member.End(), HasSubstr("worker 0 names a payload connection that it has not opened"));
+}
+
+TEST_F(PayloadConnectionTest, AConnectionIsTakenOnceAndForgottenWhenItIsClosed) {
+  ParameterServer server(*device_, {});
+  PayloadStreams streams(server, 2);
+  FileDescriptor peers[3];
+  for (uint64_t i = 0; i < 3; ++i) {
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+    peers[i] = FileDescriptor(ends[0]);
+    if (i == 2) peers[1] = FileDescriptor();  // before the third one arrives
+    streams.Add(i, FileDescriptor(ends[1]));
+    char accepted = 0;
+    EXPECT_EQ(recv(peers[i].get(), &accepted, 1, MSG_DONTWAIT), 1);
+  }
+  EXPECT_NE(streams.Take(0), nullptr);
+  EXPECT_EQ(streams.Take(0), nullptr);
+  EXPECT_EQ(streams.Take(1), nullptr);
+  EXPECT_EQ(streams.Take(5), nullptr);
+  EXPECT_NE(streams.Take(2), nullptr);
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,295 @@
+// zero1 compared with ring: through its interface with made-up gradients, and in training; ranks are threads.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/random.h"
+#include "common/device/counting_device.h"
+#include "tests/common/ops/reference_ops.h"
+#include "tests/has.h"
+#include "tests/trainer/kept_training.h"
+#include "trainer/strategies/strategies.h"
+
+namespace psring {
+namespace {
+
+// Neither 2 nor 3 divides all counts.
+constexpr size_t kCount = 1003;
+const std::vector<Bucket> kBuckets = {{0, 900, 103}, {1, 7, 893}, {2, 0, 7}};
+constexpr int64_t kSamples = 7;  // of each rank
+
+// Of rank 0 after a number of steps; the weights of the others are equal.
+struct State {
+  int64_t step = 0;
+  std::vector<float> weights;
+  std::vector<std::vector<float>> slots;
+
+  static State Initial() {
+    Random random(/*seed=*/3, 0);
+    State state;
+    for (size_t i = 0; i < kCount; ++i) state.weights.push_back(random.Uniform(-1, 1));
+    return state;
+  }
+};
+
+void FillGradient(int rank, int64_t step, std::vector<float>& gradient) {
+  Random random(/*seed=*/5 + static_cast<uint64_t>(step), static_cast<uint64_t>(rank));
+  for (float& element : gradient) element = random.Uniform(-10, 10);
+}
+
+UpdateRule RuleOf(OptimizerKind kind, double clip_norm = 0) {
+  return {.optimizer = {.kind = kind, .no_decay = {{3, 60}, {500, 450}}},
+          .schedule = {.base = .01},
+          .clip_norm = clip_norm};
+}
+constexpr OptimizerKind kKinds[] = {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdamW,
+                                    OptimizerKind::kAdagrad};
+
+// What `steps` steps make of `from`, on each of `workers` ranks.
+State Advance(const std::string& strategy, int workers, const UpdateRule& rule, const State& from,
+              int64_t steps) {
+  const StrategyRow row = *FindStrategy(strategy);
+  const Connections connections = Connect(row, workers, absl::Seconds(10));
+  std::vector<State> states(static_cast<size_t>(workers));
+  OnThreads(workers, [&](int rank) {
+    const std::unique_ptr<Device> device = MakeCpuDevice();
+    const std::unique_ptr<Ops> ops = MakeReferenceOps();
+    const std::unique_ptr<Stream> compute = device->NewStream(StreamKind::kCompute, "compute");
+    Trace trace(rank);
+    const StrategyContext context{.rank = rank,
+                                  .world_size = workers,
+                                  .device = *device,
+                                  .ops = *ops,
+                                  .compute = *compute,
+                                  .trace = trace,
+                                  .buckets = kBuckets,
+                                  .update = rule,
+                                  .group = connections.group(rank)};
+    State& state = states[static_cast<size_t>(rank)];
+    std::vector<float> weights(kCount), gradient(kCount);
+    TrainingState start{.weights = HostView::Of(Span{weights.data(), kCount}),
+                        .gradient = HostView::Of(Span{gradient.data(), kCount}),
+                        .step = from.step,
+                        .has_slots = !from.slots.empty()};
+    if (rank == 0) {
+      weights = from.weights;
+      start.weights = HostView::Of(Span{weights.data(), kCount});
+      for (const std::vector<float>& slot : from.slots) start.slots.emplace_back(slot.data(), slot.size());
+    }
+    const Strategy made = Implement(row, context).value();
+    SyncStrategy& sync = *made.sync;
+    state.step = sync.Start(start).value();
+    for (; state.step < from.step + steps; ++state.step) {
+      FillGradient(rank, state.step, gradient);
+      const int64_t samples = kSamples * workers;
+      ASSERT_TRUE(sync.BeginStep({.step = state.step,
+                                  .samples = kSamples,
+                                  .global_samples = samples,
+                                  .global_samples_before = state.step * samples})
+                      .ok());
+      for (const Bucket& bucket : kBuckets) sync.GradientReady({&bucket, 1}, compute->Record());
+      const absl::StatusOr<StepReport> report = sync.FinishStep();
+      ASSERT_TRUE(report.ok()) << report.status();
+    }
+    state.weights = weights;
+    if (rank > 0) {
+      if (made.sharded != nullptr) {
+        EXPECT_TRUE(made.sharded->SendState().ok());
+      }
+      return;
+    }
+    std::vector<Span> slots;
+    state.slots.resize(OptimizerSlots(rule.optimizer.kind).size());
+    for (std::vector<float>& slot : state.slots) {
+      slot.resize(kCount);
+      slots.push_back({slot.data(), kCount});
+    }
+    EXPECT_TRUE(sync.Save({state.weights.data(), kCount}, slots).value());
+    EXPECT_EQ(state.weights, weights);
+  });
+  for (const State& state : states) EXPECT_EQ(state.weights, states[0].weights);
+  return states[0];
+}
+
+TEST(Zero1, TwoRanksHaveTheBitsOfARingInWeightsAndOptimizerState) {
+  for (const OptimizerKind kind : kKinds) {
+    SCOPED_TRACE(OptimizerName(kind));
+    const State ring = Advance("ring", 2, RuleOf(kind), State::Initial(), 3);
+    const State zero1 = Advance("zero1", 2, RuleOf(kind), State::Initial(), 3);
+    EXPECT_EQ(zero1.weights, ring.weights);
+    EXPECT_EQ(zero1.slots, ring.slots);
+    EXPECT_NE(ring.weights, State::Initial().weights);
+  }
+}
+
+TEST(Zero1, MoreRanksStayCloseToARing) {
+  for (const int workers : {3, 4, 5}) {
+    for (const OptimizerKind kind : kKinds) {
+      SCOPED_TRACE(absl::StrCat(OptimizerName(kind), " on ", workers));
+      const State ring = Advance("ring", workers, RuleOf(kind), State::Initial(), 20);
+      const State zero1 = Advance("zero1", workers, RuleOf(kind), State::Initial(), 20);
+      EXPECT_LE(RelativeL2(zero1.weights, ring.weights), 1e-4);
+      for (size_t s = 0; s < ring.slots.size(); ++s) {
+        EXPECT_LE(RelativeL2(zero1.slots[s], ring.slots[s]), 1e-4);
+      }
+    }
+  }
+}
+
+// So small a bound that the update is only the direction of the gradient: each element counts once in the
+// norm.
+TEST(Zero1, ClipsByTheNormOfTheWholeGradient) {
+  for (const int workers : {2, 3, 4}) {
+    const UpdateRule rule = RuleOf(OptimizerKind::kSgd, /*clip_norm=*/1e-3);
+    const State ring = Advance("ring", workers, rule, State::Initial(), 1);
+    const State zero1 = Advance("zero1", workers, rule, State::Initial(), 1);
+    EXPECT_LE(RelativeL2(zero1.weights, ring.weights), 1e-7);
+    EXPECT_NE(zero1.weights, State::Initial().weights);
+    UpdateRule at_high_rate = rule;
+    at_high_rate.schedule.base = 1 << 20;  // only the clipped gradient is left
+    std::vector<float> of_ring = Advance("ring", workers, at_high_rate, State::Initial(), 1).weights;
+    std::vector<float> of_zero1 = Advance("zero1", workers, at_high_rate, State::Initial(), 1).weights;
+    EXPECT_LE(RelativeL2(of_zero1, of_ring), 1e-6);
+    double norm = 0;
+    for (const float element : of_zero1) norm += double{element} * element;
+    EXPECT_NEAR(std::sqrt(norm) / (1 << 20), 1e-3, 1e-4);
+  }
+}
+
+TEST(Zero1, ContinuesARingAndIsContinuedByItWithTheSameBits) {
+  for (const OptimizerKind kind : kKinds) {
+    SCOPED_TRACE(OptimizerName(kind));
+    const UpdateRule rule = RuleOf(kind);
+    const State middle = Advance("ring", 2, rule, State::Initial(), 2);
+    const State end = Advance("ring", 2, rule, middle, 3);
+    for (const auto& [before, after] : {std::pair("ring", "zero1"), {"zero1", "ring"}, {"zero1", "zero1"}}) {
+      const State resumed = Advance(after, 2, rule, Advance(before, 2, rule, State::Initial(), 2), 3);
+      EXPECT_EQ(resumed.weights, end.weights) << before << " to " << after;
+      EXPECT_EQ(resumed.slots, end.slots) << before << " to " << after;
+    }
+    // Another number of ranks takes the state, too.
+    const State on_3 = Advance("zero1", 3, rule, middle, 0);
+    EXPECT_EQ(on_3.weights, middle.weights);
+    EXPECT_EQ(on_3.slots, middle.slots);
+  }
+}
+
+// Bytes of the optimizer's state that the strategy allocates on one rank.
+double StateBytes(const std::string& strategy, int workers, OptimizerKind kind) {
+  const StrategyRow row = *FindStrategy(strategy);
+  const Connections connections = Connect(row, workers, absl::Seconds(10));
+  const std::unique_ptr<Device> device = MakeCpuDevice();
+  const std::unique_ptr<Ops> ops = MakeReferenceOps();
+  const std::unique_ptr<Stream> compute = device->NewStream(StreamKind::kCompute, "compute");
+  Trace trace(0);
+  size_t bytes[2] = {};
+  for (const bool has_state : {false, true}) {
+    CountingDevice counting(*device);
+    const auto made =
+        Implement(row, {.rank = workers - 1,
+                        .world_size = workers,
+                        .device = counting,
+                        .ops = *ops,
+                        .compute = *compute,
+                        .trace = trace,
+                        .buckets = {{0, 50'000, 50'003}, {1, 0, 50'000}},
+                        .update = {.optimizer = {.kind = has_state ? kind : OptimizerKind::kSgd}},
+                        .group = connections.group(workers - 1)});
+    EXPECT_TRUE(made.ok()) << made.status();
+    bytes[has_state ? 1 : 0] = counting.bytes();
+  }
+  return static_cast<double>(bytes[1] - bytes[0]);
+}
+
+TEST(Zero1, ARankAllocatesItsShareOfTheOptimizerState) {
+  for (const int workers : {2, 3, 4}) {
+    for (const OptimizerKind kind : {OptimizerKind::kMomentum, OptimizerKind::kAdamW}) {
+      const double whole = StateBytes("ring", workers, kind), own = StateBytes("zero1", workers, kind);
+      EXPECT_EQ(whole, 4.0 * 100'003 * static_cast<double>(OptimizerSlots(kind).size()));
+      EXPECT_NEAR(own, whole / workers, .01 * whole / workers) << OptimizerName(kind) << " on " << workers;
+    }
+  }
+}
+
+TEST(Zero1, TrainsLikeARingOnTwoRanksAlsoIn16Bits) {
+  for (const std::string wire : {"float32", "bfloat16"}) {
+    for (const std::string optimizer : {"sgd", "momentum", "adamw"}) {
+      SCOPED_TRACE(absl::StrCat(optimizer, ", ", wire));
+      TrainingOptions options = SmallOptions("ring");
+      options.wire = wire;
+      options.optimizer = optimizer;
+      options.schedule = "linear";
+      const std::vector<float> ring = WeightsOf(TrainRanks(options, 2, SmallData()));
+      options.strategy = "zero1";
+      for (const RankOutcome& outcome : TrainRanks(options, 2, SmallData())) {
+        EXPECT_EQ(outcome.weights, ring);
+        EXPECT_EQ(outcome.result->algorithm, "ring");
+      }
+    }
+  }
+}
+
+TEST(Zero1, TrainsModelsWithRunningStatisticsAndWithTables) {
+  TrainingOptions resnet = TinyResNet("ring"), dlrm = TinyDlrm("ring");
+  for (const auto& [options, data] : {std::pair(&resnet, &SmallPictures()), {&dlrm, &SmallClicks()}}) {
+    SCOPED_TRACE(options->model);
+    const auto ring = TrainRanks(*options, 2, *data);
+    options->strategy = "zero1";
+    const auto zero1 = TrainRanks(*options, 2, *data);
+    EXPECT_EQ(WeightsOf(zero1), WeightsOf(ring));
+    ASSERT_EQ(zero1[0].result->curve.size(), ring[0].result->curve.size());
+    if (ring[0].result->curve.empty()) continue;
+    EXPECT_EQ(zero1[0].result->curve.back().test_loss, ring[0].result->curve.back().test_loss);
+  }
+}
+
+TEST(Zero1, ItsCheckpointsAreThoseOfARing) {
+  TrainingOptions options = SmallOptions("ring");
+  options.optimizer = "adamw";
+  options.checkpoint_dir = "kept";
+  options.checkpoint_every = 12;
+  KeptSteps ring, zero1;
+  const std::vector<float> end = WeightsOf(RunKeeping(options, 2, SmallData(), ring));
+  options.strategy = "zero1";
+  EXPECT_EQ(WeightsOf(RunKeeping(options, 2, SmallData(), zero1)), end);
+  for (const int64_t step : {12, 20}) {
+    ASSERT_TRUE(ring.contains(step) && zero1.contains(step));
+    for (const char* file : {kModelFile, kOptimizerFile}) {
+      EXPECT_TRUE(zero1[step][file] == ring[step][file]) << file << " of step " << step;
+    }
+  }
+  for (const auto& [from, strategy] : {std::pair(&ring, "zero1"), {&zero1, "ring"}, {&zero1, "zero1"}}) {
+    options.strategy = strategy;
+    KeptSteps kept;
+    EXPECT_EQ(WeightsOf(RunKeeping(options, 2, SmallData(), kept, &from->at(12))), end) << strategy;
+    EXPECT_TRUE(kept[20][kOptimizerFile] == ring[20][kOptimizerFile]) << strategy;
+  }
+  // Other strategies load it, too.
+  options.strategy = "ps-sync";
+  KeptSteps kept;
+  (void)WeightsOf(RunKeeping(options, 2, SmallData(), kept, &zero1.at(12)));
+}
+
+TEST(Zero1, AllRanksStopWithRank0) {
+  TrainingOptions options = SmallOptions("zero1");
+  options.checkpoint_dir = "kept";
+  KeptSteps kept;
+  const auto outcomes = RunKeeping(options, 3, SmallData(), kept, nullptr, [](Worker& worker) {
+    worker.stops = [steps = 0, rank = worker.rank]() mutable { return ++steps == (rank == 0 ? 5 : 3); };
+  });
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_EQ(kept.begin()->first, 5) << "the others' signals wait for that of rank 0";
+  for (const RankOutcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.steps.size(), 5u);
+    EXPECT_TRUE(absl::IsCancelled(outcome.result.status())) << outcome.result.status();
+    EXPECT_THAT(std::string(outcome.result.status().message()), Has("a checkpoint of step 5"));
+  }
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,242 @@
+#include "trainer/step/executor.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "trainer/programs/program_rows.h"
+#include "trainer/tables/touched_rows.h"
+
+namespace psring {
+
+ModelCut StepUnits::cut() const {
+  ModelCut cut{.units = {static_cast<int>(layers.size())}, .bucket_ends = {{}}, .tied = {}};
+  for (size_t unit = layers.size(); unit-- > 0;) {
+    if (buckets[unit].second > buckets[unit].first) cut.bucket_ends[0].push_back(static_cast<int>(unit));
+  }
+  return cut;
+}
+
+StepUnits PlanUnits(const std::vector<ReadyRange>& complete, const std::vector<Bucket>& buckets) {
+  std::vector<size_t> missing;  // elements, by bucket
+  for (const Bucket& bucket : buckets) missing.push_back(bucket.count);
+  StepUnits units;  // the last first
+  size_t next = 0, end = complete.size();
+  for (size_t l = complete.size(); l-- > 0;) {
+    const size_t range_end = complete[l].first + complete[l].count;
+    for (size_t b = next; b < buckets.size(); ++b) {
+      const size_t from = std::max(buckets[b].first, complete[l].first);
+      const size_t to = std::min(buckets[b].first + buckets[b].count, range_end);
+      if (from >= to) continue;
+      PSRING_CHECK(to - from <= missing[b]);
+      missing[b] -= to - from;
+    }
+    const size_t first = next;
+    while (next < buckets.size() && missing[next] == 0) ++next;
+    if (next == first && l > 0) continue;
+    units.layers.push_back({l, end});
+    units.buckets.emplace_back(first, next);
+    end = l;
+  }
+  PSRING_CHECK(next == buckets.size());
+  std::ranges::reverse(units.layers);
+  std::ranges::reverse(units.buckets);
+  return units;
+}
+
+absl::Status RecordedPass::Run(Stream& stream, const Enqueue& enqueue, const Cut& ready) {
+  switch (runs_++) {
+    case 0:
+      return enqueue(ready);
+    case 1:
+      return Record(stream, enqueue, ready);
+    default:
+      for (const Piece& piece : pieces_) {
+        if (piece.work != nullptr) piece.work->Replay();
+        if (piece.unit.has_value()) ready(*piece.unit);
+      }
+      return absl::OkStatus();
+  }
+}
+
+absl::Status RecordedPass::Record(Stream& stream, const Enqueue& enqueue, const Cut& ready) {
+  absl::Status status = BeginRecording(stream);
+  // Ends a piece and executes it.
+  const auto end = [&](std::optional<int> unit) {
+    if (!status.ok()) return;
+    absl::StatusOr<std::unique_ptr<RecordedWork>> work = EndRecording(stream);
+    status = work.status();
+    if (!status.ok()) return;
+    pieces_.push_back({*std::move(work), unit});
+    if (pieces_.back().work != nullptr) pieces_.back().work->Replay();
+  };
+  const absl::Status enqueued = enqueue([&](int unit) {
+    end(unit);
+    ready(unit);
+    if (status.ok()) status = BeginRecording(stream);
+  });
+  end(std::nullopt);
+  return enqueued.ok() ? status : enqueued;
+}
+
+absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const TrainingOptions& options,
+                                                           const Parts& parts) {
+  auto executor = std::unique_ptr<Executor>(new Executor(options, parts));
+  PSRING_RETURN_IF_ERROR(executor->PlanNodes());
+  const size_t bytes = parts.gradient.bytes();
+  if (options.reference_workers > 1) {
+    PSRING_ASSIGN_OR_RETURN(executor->worker_gradient_, parts.device.Allocate(bytes));
+  }
+  if (options.micro_batches > 1) {
+    PSRING_ASSIGN_OR_RETURN(executor->micro_gradient_, parts.device.Allocate(bytes));
+  }
+  return executor;
+}
+
+absl::Status Executor::PlanNodes() {
+  complete_ = parts_.model.CompleteAfterLayers();
+  units_ = PlanUnits(complete_, parts_.buckets);
+  PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindStepProgram("single_stage"));
+  PSRING_ASSIGN_OR_RETURN(
+      const StepProgram compute,
+      MakeStepProgram(program, /*ranks=*/1, options_.reference_workers * options_.micro_batches));
+  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered,
+                          LowerProgram(compute, units_.cut(), {.norm = options_.clip_norm > 0}));
+  PSRING_ASSIGN_OR_RETURN(Walk walk, WalkProgram(lowered));
+  nodes_ = std::move(walk.nodes[0]);
+  times_.resize(nodes_.size());
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].action.kind == StepKind::kLoad) {
+      if (!batches_.empty()) batches_.back().end = i;
+      batches_.push_back({.forward = i + 1, .end = nodes_.size()});
+    } else if (nodes_[i].action.kind == StepKind::kBackward && batches_.back().backward == 0) {
+      batches_.back().backward = i;
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool Executor::Repeats(int64_t global_samples) const {
+  const auto last = recordings_.find({Part::kStep, batches_.size() - 1, global_samples});
+  return last != recordings_.end() && last->second.repeats();
+}
+
+// One stream runs the nodes in their order, and buckets are passed on with an event of it: that implies what
+// nodes wait for (StepNode::after).
+absl::Status Executor::Run(const Dataset& data, const SampledStep& drawn, const StepInfo& info,
+                           int64_t delay_step) {
+  PSRING_CHECK(drawn.batches.size() == batches_.size());
+  parts_.batches.ClearScore(parts_.compute);
+  std::ranges::fill(times_, NodeTime());
+  for (size_t i = 0; i < batches_.size(); ++i) {
+    PSRING_ASSIGN_OR_RETURN(batch_, parts_.rows != nullptr
+                                        ? parts_.batches.Load(parts_.rows->gathered(i), parts_.compute)
+                                        : parts_.batches.Load(data, drawn.batches[i], parts_.compute));
+    if (options_.dropout > 0) sample_seeds_ = SampleSeeds(options_.seed, drawn.epoch, drawn.batches[i]);
+    if (!records_steps()) {
+      PSRING_RETURN_IF_ERROR(RunBatch(i, delay_step));
+      continue;
+    }
+    RecordedPass& recording = recordings_[{Part::kStep, i, info.global_samples}];
+    const auto enqueue = [&](const RecordedPass::Cut&) { return RunBatch(i, delay_step); };
+    PSRING_RETURN_IF_ERROR(recording.Run(parts_.compute, enqueue, {}));
+  }
+  parts_.batches.DownloadScore(parts_.compute);
+  steps_in_full_ = std::max(0, steps_in_full_ - 1);
+  return absl::OkStatus();
+}
+
+absl::Status Executor::RunBatch(size_t batch, int64_t delay_step) {
+  const auto [forward, backward, end] = batches_[batch];
+  const size_t each = batches_of_worker();
+  const bool worker_done = (batch + 1) % each == 0, step_done = batch + 1 == batches_.size();
+  parts_.compute.Stamp(times_[forward].begin_ns);
+  if (batch == 0) parts_.delay.Begin(delay_step);
+  PSRING_RETURN_IF_ERROR(RunPass({Part::kForward, 0, batch_.size}, forward, backward));
+  parts_.delay.Prolong();
+  parts_.compute.Stamp(times_[backward].begin_ns);
+  PSRING_RETURN_IF_ERROR(RunPass({Part::kBackward, batch, batch_.size}, backward, end));
+  if (parts_.rows != nullptr && worker_done && each > 1) parts_.rows->EndWorker(step_done);
+  parts_.compute.Stamp(times_[end - 1].end_ns);
+  if (step_done && records_steps()) parts_.strategy.recording->FinishBackward();
+  return absl::OkStatus();
+}
+
+absl::Status Executor::RunPass(const Key& key, size_t first, size_t end) {
+  const RecordedPass::Cut reduce = [this](int unit) { Reduce(unit); };
+  if (!options_.cuda_graph || records_steps() || batch_.size == 0) return Enqueue(first, end, reduce);
+  const auto enqueue = [&](const RecordedPass::Cut& cut) { return Enqueue(first, end, cut); };
+  return recordings_[key].Run(parts_.compute, enqueue, reduce);
+}
+
+absl::Status Executor::Enqueue(size_t first, size_t end, const RecordedPass::Cut& cut) {
+  const bool in_full = steps_in_full_ > 0 && !options_.cuda_graph;
+  for (size_t i = first; i < end; ++i) {
+    const StepAction& action = nodes_[i].action;
+    // The strategy computes the norm and updates a bucket after its sum.
+    if (action.kind == StepKind::kReduceGradient) cut(action.unit);
+    if (LaneOf(action.kind) != StepLane::kCompute) continue;
+    if (in_full && i > first) parts_.compute.Stamp(times_[i].begin_ns);
+    PSRING_RETURN_IF_ERROR(Compute(action));
+    if (in_full) parts_.compute.Stamp(times_[i].end_ns);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Compute(const StepAction& action) {
+  const size_t batch = static_cast<size_t>(action.micro_batch);
+  const LayerRange unit = units_.layers[static_cast<size_t>(action.unit)];
+  if (action.kind == StepKind::kBackward) return Backward(batch, unit);
+  PSRING_CHECK(action.kind == StepKind::kForward);
+  PSRING_RETURN_IF_ERROR(
+      parts_.model.ForwardUnit(unit, StateOf(batch), batch_, parts_.activations, parts_.compute).status());
+  if (unit.end < complete_.size()) return absl::OkStatus();
+  return parts_.model.Loss(batch_, parts_.activations, parts_.batches.score(), parts_.compute);
+}
+
+// Leaves the sum of the unit's gradients of the step's batches so far. Order of additions: first the
+// accumulated batches of a worker, then the workers that micro-batches represent, as a server in
+// deterministic mode adds them.
+absl::Status Executor::Backward(size_t batch, LayerRange unit) {
+  const size_t each = batches_of_worker();
+  const bool first_of_worker = batch % each == 0, first_worker = batch < each;
+  const bool worker_done = (batch + 1) % each == 0;
+  const Span sum = first_worker ? parts_.gradient : worker_gradient_.span();
+  const Span to = first_of_worker ? sum : micro_gradient_.span();
+  PSRING_RETURN_IF_ERROR(
+      parts_.model.BackwardUnit(unit, StateOf(batch), batch_, parts_.activations, to, parts_.compute));
+  for (size_t l = unit.end; l-- > unit.first;) {
+    const ReadyRange range = complete_[l];
+    if (range.count == 0) continue;
+    const auto add = [&](Span into, Span from) {
+      parts_.ops.Add(into.Slice(range.first, range.count), from.Slice(range.first, range.count),
+                     parts_.compute);
+    };
+    if (!first_of_worker) add(sum, to);
+    if (worker_done && !first_worker) add(parts_.gradient, sum);
+  }
+  parts_.delay.Prolong();
+  return absl::OkStatus();
+}
+
+void Executor::Reduce(int unit) {
+  const auto [first, end] = units_.buckets[static_cast<size_t>(unit)];
+  parts_.strategy.sync->GradientReady(absl::MakeConstSpan(parts_.buckets).subspan(first, end - first),
+                                      parts_.compute.Record());
+  parts_.delay.Resume();
+}
+
+ModelState Executor::StateOf(size_t batch) const {
+  return {.weights = parts_.weights,
+          .buffers = batch < batches_of_worker() ? parts_.buffers : Span{},
+          .statistics = parts_.statistics,
+          .rows = parts_.rows,
+          .lookups = parts_.rows != nullptr ? &parts_.rows->batch(batch) : nullptr,
+          .sample_seeds = sample_seeds_.empty() ? nullptr : sample_seeds_.data()};
+}
+
+Executor::BatchTimes Executor::TimesOf(size_t batch) const {
+  const auto [forward, backward, end] = batches_[batch];
+  return {times_[forward].begin_ns, times_[backward].begin_ns, times_[end - 1].end_ns};
+}
+
+}  // namespace psring
