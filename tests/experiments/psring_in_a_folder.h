@@ -96,11 +96,14 @@ class PsringInAFolder : public testing::Test {
   Outcome Run(const std::vector<std::string>& arguments) { return Finish(Start(arguments)); }
 
   // The same, which is expected to succeed.
-  Outcome Succeed(const std::string& arguments) {
+  Outcome Succeed(const std::string& arguments) { return EndWith(0, arguments); }
+  Outcome EndWith(int exit_code, const std::string& arguments) {
     Outcome outcome = Run(Words(arguments));
-    EXPECT_EQ(outcome.exit_code, 0) << arguments << "\n" << outcome.out << outcome.err;
+    EXPECT_EQ(outcome.exit_code, exit_code) << arguments << "\n" << outcome.out << outcome.err;
     return outcome;
   }
+  // The errors of arguments that are refused.
+  std::string Refused(const std::string& arguments) { return EndWith(2, arguments).err; }
 
   // As Run, with --link: a busy machine may not carry the rate at the moment, so it tries three times.
   Outcome RunOnLinks(const std::vector<std::string>& arguments) {

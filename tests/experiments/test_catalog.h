@@ -1,6 +1,9 @@
 // Strategies, a probe and configurations for tests.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "experiments/design/plan.h"
 #include "trainer/strategies/table/strategy_table.h"
 
@@ -13,15 +16,26 @@ inline const StrategyRow kAsync = *FindStrategy("ps-async");
 inline Probe TestProbe() {
   Probe probe{
       .samples = 60000, .test_samples = 10000, .parameters = 1863690, .step_s = 0.0135, .launch_s = 0.4};
-  for (const StrategyRow& strategy : StrategyRows()) {
+  for (const StrategyRow& strategy : StrategyRows())
     probe.updates.push_back(
         {.strategy = strategy.name, .optimizer = "momentum", .lr = 0.05, .momentum = 0.9});
-  }
   return probe;
 }
 
 inline Configuration TestConfiguration(const std::string& strategy, int workers, int cores = 64) {
   return *MakeConfiguration(strategy, workers, TrainingOptions(), TestProbe(), cores);
+}
+
+// `cores`: of this machine.
+inline Plan PlanFor(const CompareOptions& options, int cores = 2, const Probe& probe = TestProbe()) {
+  return MakePlan(options, probe, cores).value();
+}
+
+// Of configurations, such as "ring x 2".
+inline std::vector<std::string> Names(const std::vector<Configuration>& configurations) {
+  std::vector<std::string> names;
+  for (const Configuration& configuration : configurations) names.push_back(configuration.name());
+  return names;
 }
 
 }  // namespace psring

@@ -5,9 +5,7 @@
 #include <sys/eventfd.h>
 
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -83,22 +81,13 @@ struct HalfMesh {
 
   // The results of an all-reduce by the ranks that are not bare.
   std::vector<absl::Status> AddUp(const GroupOptions& options) {
-    std::vector<absl::Status> statuses;
-    std::mutex mutex;
-    std::vector<std::thread> threads;
-    for (std::unique_ptr<Transport>& transport : transports) {
-      if (transport == nullptr) continue;
-      threads.emplace_back([&] {
-        const auto group = *MakeScheduledGroup(std::move(transport), options);
-        const auto stream = MakeCpuDevice()->NewStream(StreamKind::kCompute, "test");
-        std::vector<float> data(1 << 20);
-        const absl::Status status = psring::AddUp(*group, *stream, data);
-        const std::lock_guard lock(mutex);
-        statuses.push_back(status);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return statuses;
+    std::erase(transports, nullptr);
+    return RunRanksToStatus(
+        std::move(transports), [&](int) { return options; },
+        [](ProcessGroup& group, Stream& stream) {
+          std::vector<float> data(1 << 20);
+          return psring::AddUp(group, stream, data);
+        });
   }
 
   std::vector<std::unique_ptr<Transport>> transports;

@@ -3,17 +3,19 @@
 
 #include <algorithm>
 #include <functional>
+#include <latch>
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/rendezvous/rendezvous.h"
+#include "tests/on_ranks.h"
 #include "tests/test_secret.h"
 
 namespace psring {
@@ -99,15 +101,22 @@ inline FakeRendezvous& KeptRendezvous(const std::shared_ptr<FakeStore>& store, i
   return *kept.back();
 }
 
+// The result of `calls`, unless this rank is silent: that one waits until the others' calls have ended.
+template <typename Calls>
+absl::Status UnlessSilent(bool silent, std::latch& others_end, const Calls& calls) {
+  if (silent) return others_end.wait(), absl::OkStatus();
+  const absl::Cleanup ended = [&] { others_end.count_down(); };
+  return calls();
+}
+
 // Runs `body` on a thread for each rank, except those below `first`.
 inline void OnRanks(int ranks, const std::function<void(FakeRendezvous& rendezvous, int rank)>& body,
                     int first = 0, absl::Duration timeout = absl::Seconds(20)) {
   const auto store = std::make_shared<FakeStore>();
-  std::vector<std::thread> threads;
-  for (int rank = first; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] { body(KeptRendezvous(store, rank, ranks, timeout), rank); });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnRanks(ranks - first, [&](int number) {
+    const int rank = first + number;
+    body(KeptRendezvous(store, rank, ranks, timeout), rank);
+  });
 }
 
 }  // namespace psring

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/base/check.h"
@@ -45,20 +44,16 @@ inline std::vector<std::unique_ptr<Transport>> MakeTransports(
 // Runs `body` for each rank of a real store, which learns of ranks that end.
 inline void OnRanksOfAStore(int ranks, const std::function<void(Rendezvous& rendezvous, int rank)>& body) {
   const auto store = *RendezvousServer::Start("127.0.0.1", 0, TestSecret());
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      const auto rendezvous = *Rendezvous::Join({.rank = rank,
-                                                 .world_size = ranks,
-                                                 .host = "127.0.0.1",
-                                                 .port = store->port(),
-                                                 .hosted_elsewhere = true,
-                                                 .secret = TestSecret(),
-                                                 .timeout = absl::Minutes(10)});
-      body(*rendezvous, rank);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnRanks(ranks, [&](int rank) {
+    const auto rendezvous = *Rendezvous::Join({.rank = rank,
+                                               .world_size = ranks,
+                                               .host = "127.0.0.1",
+                                               .port = store->port(),
+                                               .hosted_elsewhere = true,
+                                               .secret = TestSecret(),
+                                               .timeout = absl::Minutes(10)});
+    body(*rendezvous, rank);
+  });
 }
 
 inline constexpr CallInfo kTestCall = {.elements = 4, .operation = "test"};
@@ -106,16 +101,12 @@ inline std::vector<absl::Status> RunRanksToStatus(std::vector<std::unique_ptr<Tr
   const int ranks = static_cast<int>(transports.size());
   const std::unique_ptr<Device> device = MakeCpuDevice();
   std::vector<absl::Status> statuses(ranks);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      auto group = MakeScheduledGroup(std::move(transports[rank]), options(rank));
-      ASSERT_TRUE(group.ok()) << group.status();
-      const auto stream = device->NewStream(StreamKind::kCompute, "test");
-      statuses[rank] = body(**group, *stream);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnRanks(ranks, [&](int rank) {
+    auto group = MakeScheduledGroup(std::move(transports[rank]), options(rank));
+    ASSERT_TRUE(group.ok()) << group.status();
+    const auto stream = device->NewStream(StreamKind::kCompute, "test");
+    statuses[rank] = body(**group, *stream);
+  });
   return statuses;
 }
 

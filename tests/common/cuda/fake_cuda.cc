@@ -86,25 +86,16 @@ cudaError_t cudaGetDeviceCount(int* count) {
   *count = 0;
   if (TheFakeCuda().driver_version < 13000) return fake::Return(cudaErrorInsufficientDriver);
   if (TheFakeCuda().devices == 0) return fake::Return(cudaErrorNoDevice);
-  *count = TheFakeCuda().devices;
-  return cudaSuccess;
+  return fake::Give(count, TheFakeCuda().devices);
 }
-cudaError_t cudaDriverGetVersion(int* version) {
-  *version = TheFakeCuda().driver_version;
-  return cudaSuccess;
-}
-cudaError_t cudaRuntimeGetVersion(int* version) {
-  *version = 13000;
-  return cudaSuccess;
-}
+cudaError_t cudaDriverGetVersion(int* version) { return fake::Give(version, TheFakeCuda().driver_version); }
+cudaError_t cudaRuntimeGetVersion(int* version) { return fake::Give(version, 13000); }
 cudaError_t cudaSetDevice(int index) {
   if (index >= TheFakeCuda().devices) return fake::Return(cudaErrorInvalidDevice);
-  fake::selected = index;
-  return cudaSuccess;
+  return fake::Give(&fake::selected, index);
 }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
-  *can = TheFakeCuda().peers_reach ? 1 : 0;
-  return cudaSuccess;
+  return fake::Give(can, TheFakeCuda().peers_reach ? 1 : 0);
 }
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
   return peer != fake::selected ? cudaSuccess : fake::Return(cudaErrorInvalidDevice);
@@ -118,8 +109,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   const int architecture = TheFakeCuda().architecture;
-  *value = attribute == cudaDevAttrComputeCapabilityMajor ? architecture / 10 : architecture % 10;
-  return cudaSuccess;
+  const bool major = attribute == cudaDevAttrComputeCapabilityMajor;
+  return fake::Give(value, major ? architecture / 10 : architecture % 10);
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
   *properties = {};
@@ -143,8 +134,7 @@ cudaError_t cudaFree(void* memory) {
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *total = TheFakeCuda().memory;
-  *free = *total - TheFakeCuda().used;
-  return cudaSuccess;
+  return fake::Give(free, *total - TheFakeCuda().used);
 }
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
   if (fake::Forbidden()) return fake::Return(cudaErrorStreamCaptureUnsupported);
@@ -188,8 +178,7 @@ cudaError_t cudaIpcCloseMemHandle(void* memory) {
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = reinterpret_cast<cudaStream_t>(new fake::FakeStream{fake::selected});
-  return cudaSuccess;
+  return fake::Give(stream, reinterpret_cast<cudaStream_t>(new fake::FakeStream{fake::selected}));
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete fake::Of(stream);

@@ -59,9 +59,8 @@ using psring::TheFakeCuda;
 extern "C" {
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-  *event =
-      reinterpret_cast<cudaEvent_t>(new fake::FakeEvent{{flags, fake::selected, false, fake::NewMarks()}});
-  return cudaSuccess;
+  auto* const made = new fake::FakeEvent{{flags, fake::selected, false, fake::NewMarks()}};
+  return fake::Give(event, reinterpret_cast<cudaEvent_t>(made));
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   if (fake::Of(event)->opened) --TheFakeCuda().opened;
@@ -122,8 +121,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
   const auto ns = [](cudaEvent_t event) { return fake::Of(event)->marks->ns.load(); };
-  *ms = 1e-6f * static_cast<float>(ns(to) - ns(from));
-  return cudaSuccess;
+  return fake::Give(ms, 1e-6f * static_cast<float>(ns(to) - ns(from)));
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   fake::FakeStream& waiting = *fake::Of(stream);
@@ -170,13 +168,11 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   for (fake::FakeStream* stream : capture->streams) stream->capture = nullptr;
   if (capture->broken) return fake::Return(cudaErrorStreamCaptureInvalidated);
   if (!fake::IsJoined(*capture)) return fake::Return(cudaErrorStreamCaptureUnjoined);
-  *graph = reinterpret_cast<cudaGraph_t>(new fake::FakeGraph{std::move(capture->nodes)});
-  return cudaSuccess;
+  return fake::Give(graph, reinterpret_cast<cudaGraph_t>(new fake::FakeGraph{std::move(capture->nodes)}));
 }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
   if (nodes != nullptr) return fake::Return(cudaErrorNotSupported);
-  *count = reinterpret_cast<fake::FakeGraph*>(graph)->nodes.size();
-  return cudaSuccess;
+  return fake::Give(count, reinterpret_cast<fake::FakeGraph*>(graph)->nodes.size());
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete reinterpret_cast<fake::FakeGraph*>(graph);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -147,6 +148,12 @@ inline bool Forbidden() {
 inline cudaError_t Return(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
   return error;
+}
+
+template <typename T>
+cudaError_t Give(T* to, std::type_identity_t<T> value) {
+  *to = value;
+  return cudaSuccess;
 }
 
 inline FakeStream* Of(cudaStream_t stream) { return reinterpret_cast<FakeStream*>(stream); }

@@ -56,11 +56,9 @@ TEST(CpuDeviceTest, BuffersAreAlignedZeroedAndOfTheRequestedSize) {
 }
 
 TEST(CpuDeviceTest, ImpossibleSizesAreAnErrorThatNamesThem) {
-  for (const size_t bytes : {size_t{1} << 60, SIZE_MAX - 5}) {
-    const absl::Status status = MakeCpuDevice()->Allocate(bytes).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-    EXPECT_THAT(status.message(), Has(std::to_string(bytes)));
-  }
+  for (const size_t bytes : {size_t{1} << 60, SIZE_MAX - 5})
+    EXPECT_THAT(MakeCpuDevice()->Allocate(bytes).status(),
+                Fails(absl::StatusCode::kResourceExhausted, std::to_string(bytes)));
 }
 
 TEST(DeviceOfRank, RanksTakeTheGpusOfTheirHostInTurn) {
@@ -71,10 +69,9 @@ TEST(DeviceOfRank, RanksTakeTheGpusOfTheirHostInTurn) {
   } cases[] = {{"cuda", 0, 2, "cuda:0"}, {"cuda", 1, 2, "cuda:1"},  {"cuda", 2, 2, "cuda:0"},
                {"auto", 3, 4, "cuda:3"}, {"auto", 1, 0, "cpu"},     {"cuda", 1, 0, "cuda"},
                {"cpu", 1, 4, "cpu"},     {"cuda:2", 0, 4, "cuda:2"}};
-  for (const auto& [spec, rank, gpus, device] : cases) {
+  for (const auto& [spec, rank, gpus, device] : cases)
     EXPECT_EQ(DeviceOfRank(spec, rank, gpus), device)
         << spec << ", rank " << rank << " of " << gpus << " GPUs";
-  }
 }
 
 TEST(MakeDeviceTest, TheCpuIsAlwaysAvailable) {
@@ -83,11 +80,9 @@ TEST(MakeDeviceTest, TheCpuIsAlwaysAvailable) {
 }
 
 TEST(MakeDeviceTest, ErrorsSayWhatToDo) {
-  for (const std::string spec : {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1.5", "CPU"}) {
-    const absl::Status status = MakeDevice(spec).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << spec;
-    EXPECT_THAT(status.message(), Has("auto, cpu, cuda"));
-  }
+  for (const std::string spec : {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1.5", "CPU"})
+    EXPECT_THAT(MakeDevice(spec).status(), Fails(absl::StatusCode::kInvalidArgument, "auto, cpu, cuda"))
+        << spec;
   EXPECT_THAT(MakeDevice("cuda:4711").status().message(), Has("cuda:4711", "--device cpu"));
 }
 

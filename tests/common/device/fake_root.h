@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace psring {
 
@@ -19,6 +21,15 @@ class FakeRoot : public ::testing::Test {
   void Write(const std::string& path, const std::string& text) const {
     std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
     std::ofstream(root_ + path) << text;
+  }
+
+  // "PATH: LINES; ...": several files, below /sys/fs/cgroup if their paths are relative.
+  void WriteFiles(const std::string& files) const {
+    for (const absl::string_view file : absl::StrSplit(files, "; ", absl::SkipEmpty())) {
+      const std::pair<std::string, std::string> content = absl::StrSplit(file, absl::MaxSplits(": ", 1));
+      Write(absl::StrCat(content.first[0] == '/' ? "" : "/sys/fs/cgroup/", content.first),
+            content.second + "\n");
+    }
   }
 
   const std::string root_ = absl::StrCat(::testing::TempDir(), "/fake-root-", getpid());

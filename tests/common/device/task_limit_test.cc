@@ -21,17 +21,13 @@ namespace {
 using TaskLimitTest = FakeRoot;
 
 TEST_F(TaskLimitTest, TheGroupThatLeavesTheFewestCounts) {
-  Write("/proc/self/uid_map", "         0          0 4294967295\n");
-  Write("/proc/self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n");
-  Write("/proc/self/cgroup", "0::/pod/job\n");
-  Write("/sys/fs/cgroup/pod/pids.max", "100\n");
-  Write("/sys/fs/cgroup/pod/pids.current", "95\n");
-  Write("/sys/fs/cgroup/pod/job/pids.max", "50\n");
-  Write("/sys/fs/cgroup/pod/job/pids.current", "20\n");
-  const auto limit = LowestTaskLimit(root_);
-  ASSERT_TRUE(limit.has_value());
-  EXPECT_EQ(limit->left, 5);
-  EXPECT_EQ(limit->most, 100);
+  WriteFiles(
+      "/proc/self/uid_map:          0          0 4294967295; /proc/self/cgroup: 0::/pod/job; "
+      "/proc/self/status: Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff; pod/pids.max: 100; pod/pids.current: "
+      "95; pod/job/pids.max: 50; pod/job/pids.current: 20");
+  const auto limit = LowestTaskLimit(root_).value();
+  EXPECT_EQ(limit.left, 5);
+  EXPECT_EQ(limit.most, 100);
   EXPECT_TRUE(AllowTasks(5, "a job", root_).ok());
   EXPECT_EQ(
       AllowTasks(6, "2 ranks", root_).message(),
@@ -41,11 +37,9 @@ TEST_F(TaskLimitTest, TheGroupThatLeavesTheFewestCounts) {
 }
 
 TEST_F(TaskLimitTest, VersionOneAndNoLimit) {
-  Write("/proc/self/uid_map", "0 0 4294967295\n");
-  Write("/proc/self/status", "Uid:\t0\t0\t0\t0\n");
-  Write("/proc/self/cgroup", "8:pids:/job\n");
-  Write("/sys/fs/cgroup/pids/job/pids.max", "max\n");
-  Write("/sys/fs/cgroup/pids/job/pids.current", "20\n");
+  WriteFiles(
+      "/proc/self/uid_map: 0 0 4294967295; /proc/self/status: Uid:\t0\t0\t0\t0; /proc/self/cgroup: "
+      "8:pids:/job; pids/job/pids.max: max; pids/job/pids.current: 20");
   EXPECT_FALSE(LowestTaskLimit(root_).has_value());
   EXPECT_TRUE(AllowTasks(1 << 20, "a job", root_).ok());
   Write("/sys/fs/cgroup/pids/job/pids.max", "12\n");
@@ -88,8 +82,7 @@ TEST_F(TaskLimitTest, TheUsersLimitIsRaisedAsFarAsAllowedAndCountsItsThreads) {
   });
   EXPECT_EQ(said,
             "exit 0: 5 more processes and threads may start (ulimit -u is 40), and about 9 are needed for 2 "
-            "ranks; run: "
-            "ulimit -u 44");
+            "ranks; run: ulimit -u 44");
 }
 
 // The rest of the program need not handle std::system_error, and gRPC does not abort.

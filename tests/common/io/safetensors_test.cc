@@ -78,11 +78,10 @@ TEST(Safetensors, ErrorsNameTheProblem) {
             "its tensor \"a\" has an invalid shape or offsets");
   EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,8]"), 4)), "its tensor \"a\" is outside the file");
   EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[4,0]"), 4)), "its tensor \"a\" is outside the file");
-  for (const char* shape : {"[2]", "[4294967296,4294967296]", "[9223372036854775807,2]"}) {
+  for (const char* shape : {"[2]", "[4294967296,4294967296]", "[9223372036854775807,2]"})
     EXPECT_EQ(ErrorOf(File(tensor("F32", shape, "[0,4]"), 4)),
               "its tensor \"a\" does not have as many values as its shape")
         << shape;
-  }
   EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[4,8]"), 8)), "its tensors overlap or have gaps");
   EXPECT_EQ(ErrorOf(File(tensor("F32", "[1]", "[0,4]"), 8)), "it has bytes that belong to no tensor");
 }

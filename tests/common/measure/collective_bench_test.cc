@@ -26,10 +26,9 @@ TEST(CollectiveBench, SamplesCombineTheRanks) {
                                               {AcrossRanks::kMean, 2., 1.5},
                                               {AcrossRanks::kMin, 1., 1.},
                                               {AcrossRanks::kMax, 3., 2.}}) {
-    const auto samples = SamplesOf(turn_ns, {1, 4}, 2, across);
-    ASSERT_TRUE(samples.ok()) << samples.status();
-    EXPECT_THAT((*samples)[0].times_us, ElementsAre(first, second));
-    EXPECT_EQ((*samples)[1].calls_per_turn, 4);
+    const auto samples = SamplesOf(turn_ns, {1, 4}, 2, across).value();
+    EXPECT_THAT(samples[0].times_us, ElementsAre(first, second));
+    EXPECT_EQ(samples[1].calls_per_turn, 4);
   }
   EXPECT_THAT((*SamplesOf(turn_ns, {1, 4}, 2, AcrossRanks::kMax))[1].times_us, ElementsAre(2, 4));
   EXPECT_FALSE(SamplesOf({"1 2", "1"}, {1}, 2, AcrossRanks::kMax).ok());

@@ -46,10 +46,9 @@ TEST(CollectiveTable, AlgbwIsBytesOverTimeIn10To9) {
 }
 
 TEST(CollectiveTable, ARowHasNcclTestsThirteenColumnsInItsWidths) {
-  EXPECT_EQ(
-      CollectiveTableLine(Row(), false),
-      "    33554432       8388608     float     sum      -1  1234.56   27.18   40.77       0  98765.4    "
-      "0.34    0.51       0\n");
+  EXPECT_EQ(CollectiveTableLine(Row(), false),
+            "    33554432       8388608     float     sum      -1  1234.56   27.18   40.77       0  98765.4  "
+            "  0.34    0.51       0\n");
   const std::vector<std::string> columns =
       absl::StrSplit(CollectiveTableLine(Row(), false), absl::ByAnyChar(" \n"), absl::SkipEmpty());
   EXPECT_EQ(columns.size(), 13);
@@ -65,10 +64,9 @@ TEST(CollectiveTable, MissingFiguresAreNotAvailable) {
   CollectiveRow row = Row();
   row.out_of_place.wrong = -1;
   row.in_place.measured = false;
-  EXPECT_EQ(
-      CollectiveTableLine(row, false),
-      "    33554432       8388608     float     sum      -1  1234.56   27.18   40.77     N/A      N/A     "
-      "N/A     N/A     N/A\n");
+  EXPECT_EQ(CollectiveTableLine(row, false),
+            "    33554432       8388608     float     sum      -1  1234.56   27.18   40.77     N/A      N/A  "
+            "   N/A     N/A     N/A\n");
 }
 
 TEST(CollectiveTable, HeaderLinesAreComments) {

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <thread>
 
 #include "nlohmann/json.hpp"
+#include "tests/on_ranks.h"
 
 namespace psring {
 namespace {
@@ -38,13 +38,9 @@ TEST(Trace, CountsDroppedSpans) {
 
 TEST(Trace, IsThreadSafe) {
   Trace trace(0, 10000);
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&] {
-      for (int i = 0; i < 1000; ++i) trace.Add({.begin_ns = trace.Now()});
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnRanks(4, [&](int) {
+    for (int i = 0; i < 1000; ++i) trace.Add({.begin_ns = trace.Now()});
+  });
   EXPECT_EQ(trace.spans().size(), 4000);
 }
 

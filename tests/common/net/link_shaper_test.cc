@@ -66,12 +66,18 @@ class VirtualClock final : public LinkClock {
   std::atomic<int64_t> now_ns_ = kBeginNs;
 };
 
+// Fits into the shaper's buffers, so that all of it is there when the clock starts.
+constexpr size_t kBytes = 128 << 10;
+constexpr double kRate = 1e7;
+constexpr double kIdealSeconds = 8.0 * kBytes * 1514 / 1448 / kRate;  // 0.11
+
 struct Ends {
   FileDescriptor near, far;
 };
 
 class LinkShaperTest : public testing::Test {
  protected:
+  LinkShaperTest() { Make({.bits_per_s = kRate, .burst_bytes = 1 << 10}); }
   void Make(const LinkShape& shape) {
     auto clock = std::make_unique<VirtualClock>();
     clock_ = clock.get();
@@ -126,14 +132,7 @@ size_t ReceiveAll(int fd, size_t bytes) {
   return received;
 }
 
-// Fits into the shaper's buffers, so that all of it is there when the clock starts.
-constexpr size_t kBytes = 128 << 10;
-constexpr double kRate = 1e7;
-constexpr double kIdealSeconds = 8.0 * kBytes * 1514 / 1448 / kRate;  // 0.11
-constexpr int64_t kBurst = 1 << 10;
-
 TEST_F(LinkShaperTest, BothDirectionsHaveTheFullRateAtTheSameTime) {
-  Make({.bits_per_s = kRate, .burst_bytes = kBurst});
   Ends ends = Connect();
   Load(ends.near.get(), kBytes);
   Load(ends.far.get(), kBytes);
@@ -146,7 +145,6 @@ TEST_F(LinkShaperTest, BothDirectionsHaveTheFullRateAtTheSameTime) {
 }
 
 TEST_F(LinkShaperTest, ConnectionsShareTheLink) {
-  Make({.bits_per_s = kRate, .burst_bytes = kBurst});
   Ends first = Connect(), second = Connect();
   Load(first.far.get(), kBytes);
   Load(second.far.get(), kBytes);
@@ -158,7 +156,6 @@ TEST_F(LinkShaperTest, ConnectionsShareTheLink) {
 }
 
 TEST_F(LinkShaperTest, ConnectionsAreServedInTurn) {
-  Make({.bits_per_s = kRate, .burst_bytes = kBurst});
   Ends first = Connect(), second = Connect();
   Load(first.far.get(), kBytes);
   Load(second.far.get(), kBytes / 4);
@@ -186,7 +183,6 @@ TEST_F(LinkShaperTest, LatencyDelaysOutgoingDataAndDoesNotLimitTheRate) {
 }
 
 TEST_F(LinkShaperTest, DataArrivesAfterItsSenderHasClosed) {
-  Make({.bits_per_s = kRate, .burst_bytes = kBurst});
   Start();
   Ends ends = Connect();
   std::thread out([&] {
@@ -198,7 +194,6 @@ TEST_F(LinkShaperTest, DataArrivesAfterItsSenderHasClosed) {
 }
 
 TEST_F(LinkShaperTest, ALostPeerEndsTheConnection) {
-  Make({.bits_per_s = kRate, .burst_bytes = kBurst});
   Ends ends = Connect();
   ends.far = FileDescriptor();
   EXPECT_TRUE(Wait(ends.near.get(), POLLIN));

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <limits>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "common/ops/gradient_norm.h"
 #include "tests/common/ops/ops_fixture.h"
 #include "tests/common/ops/reference_ops.h"
+#include "tests/on_ranks.h"
 
 namespace psring {
 namespace {
@@ -156,18 +156,14 @@ TEST_P(OpsTest, RanksAsThreadsDoNotDisturbEachOther) {
   const ConvShape conv{4, 10, 10, 8, 16, 3, Activation::kRelu};
   constexpr int kRanks = 4;
   std::vector<LayerResult> linears(kRanks), convs(kRanks);
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < kRanks; ++rank) {
-    ranks.emplace_back([&, rank] {
-      const auto ops = Make();
-      const auto stream = device_->NewStream(StreamKind::kBackground, "rank");
-      for (int i = 0; i < 3; ++i) {
-        linears[rank] = RunLayer(*ops, linear, Memory{*device_, *stream}, true, rank);
-        convs[rank] = RunLayer(*ops, conv, Memory{*device_, *stream}, true, rank);
-      }
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
+  OnRanks(kRanks, [&](int rank) {
+    const auto ops = Make();
+    const auto stream = device_->NewStream(StreamKind::kBackground, "rank");
+    for (int i = 0; i < 3; ++i) {
+      linears[rank] = RunLayer(*ops, linear, Memory{*device_, *stream}, true, rank);
+      convs[rank] = RunLayer(*ops, conv, Memory{*device_, *stream}, true, rank);
+    }
+  });
   for (int rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(linears[rank].dweight, RunLayer(*ops_, linear, memory(), true, rank).dweight);
     EXPECT_EQ(convs[rank].dweight, RunLayer(*ops_, conv, memory(), true, rank).dweight);

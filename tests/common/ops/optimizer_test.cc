@@ -50,9 +50,8 @@ TEST(LearningRate, FollowsItsScheduleInSamples) {
                {"a cosine", cosine, 600, .11},
                {"a cosine falls to a tenth", cosine, 1100, .02},
                {"after a cosine", cosine, 2000, .02}};
-  for (const auto& [what, schedule, samples, rate] : cases) {
+  for (const auto& [what, schedule, samples, rate] : cases)
     EXPECT_NEAR(LearningRate(schedule, samples), rate, 1e-15) << what << ", " << samples << " samples";
-  }
 }
 
 class OptimizerTest : public testing::TestWithParam<OptimizerKind> {
@@ -180,11 +179,10 @@ TEST(AdamWTest, DecaySparesItsExceptions) {
   const auto train = [&](const OptimizerConfig& config, const std::vector<size_t>& cuts) {
     const Optimizer optimizer = Optimizer::Create(config, *device, 20).value();
     Floats weights = Random(20, 1), gradient = Random(20, 2);
-    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+    for (size_t i = 0; i + 1 < cuts.size(); ++i)
       optimizer.Apply(cuts[i], ViewOf(weights).Slice(cuts[i], cuts[i + 1] - cuts[i]),
                       ConstSpan(ViewOf(gradient)).Slice(cuts[i], cuts[i + 1] - cuts[i]), 1, 0.1, 1, *ops,
                       *stream);
-    }
     return weights;
   };
   OptimizerConfig config = {.kind = OptimizerKind::kAdamW, .weight_decay = 0.5};

@@ -80,10 +80,9 @@ class ReferenceNormalization : public NormalizationOps {
       for (int row = 0; row < s.rows; ++row) {
         const size_t at = size_t(row) * s.width;
         const auto [mean, inverse] = StatisticsOf(x.floats() + at, s.width, s.epsilon);
-        for (int c = 0; c < s.width; ++c) {
+        for (int c = 0; c < s.width; ++c)
           y.floats()[at + c] = static_cast<float>((x.floats()[at + c] - mean) * inverse * weight.floats()[c] +
                                                   bias.floats()[c]);
-        }
         statistics.floats()[row] = static_cast<float>(mean);
         statistics.floats()[s.rows + row] = static_cast<float>(inverse);
       }
@@ -199,9 +198,7 @@ class ReferenceAttention : public AttentionOps {
           for (int j = 0; j <= i; ++j) sum += exponential(j);
           for (int d = 0; d < s.head_size; ++d) {
             double value = 0;
-            for (int j = 0; j <= i; ++j) {
-              value += exponential(j) / sum * qkv.floats()[head.In(2, j, d)];
-            }
+            for (int j = 0; j <= i; ++j) value += exponential(j) / sum * qkv.floats()[head.In(2, j, d)];
             y.floats()[head.Out(i, d)] = static_cast<float>(value);
           }
           log_sum_exp.floats()[(size_t(head.sample) * s.heads + head.head) * s.context + i] =
@@ -313,9 +310,8 @@ class ReferenceLoss : public LossOps {
         }
         if (dlogits.data == nullptr) continue;
         float* const d = dlogits.floats() + size_t(row) * classes;
-        for (int c = 0; c < classes; ++c) {
+        for (int c = 0; c < classes; ++c)
           d[c] = ignored ? 0 : static_cast<float>(std::exp(z[c] - highest) / sum - (c == label ? 1 : 0));
-        }
       }
       return absl::OkStatus();
     });
@@ -351,9 +347,8 @@ class ReferenceBags : public BagOps {
       for (size_t i = 0; i < groups.slots.size(); ++i) {
         for (size_t c = 0; c < columns; ++c) {
           double sum = 0;
-          for (int32_t k = groups.begin[i]; k < groups.begin[i + 1]; ++k) {
+          for (int32_t k = groups.begin[i]; k < groups.begin[i + 1]; ++k)
             sum += dy.floats()[static_cast<size_t>(groups.bags[static_cast<size_t>(k)]) * columns + c];
-          }
           gradient.floats()[static_cast<size_t>(groups.slots[i]) * columns + c] += static_cast<float>(sum);
         }
       }
@@ -396,9 +391,8 @@ class ReferenceDots : public DotOps {
           }
         });
         for (size_t c = 0; c < width; ++c) da.floats()[sample * width + c] = static_cast<float>(sums[c]);
-        for (size_t c = 0; c < others * width; ++c) {
+        for (size_t c = 0; c < others * width; ++c)
           db.floats()[sample * others * width + c] = static_cast<float>(sums[width + c]);
-        }
       }
     });
   }

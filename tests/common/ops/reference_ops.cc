@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "common/base/check.h"
 #include "common/ops/cpu_ops.h"
 
 namespace psring {
@@ -63,9 +62,8 @@ class ReferenceConvolution : public ConvolutionOps {
       for (size_t i = 0; i < y.count; ++i)
         sum[i] = bias.data == nullptr ? 0 : bias.floats()[i % s.out_channels];
       ForEachTap(s, [&](size_t y_at, size_t x_at, size_t weight_at) {
-        for (int c = 0; c < s.in_channels; ++c) {
+        for (int c = 0; c < s.in_channels; ++c)
           sum[y_at] += double{x.floats()[x_at + c]} * weight.floats()[weight_at + c];
-        }
       });
       for (double& value : sum) value = Activate(s.activation, value);
       StoreRounded(sum, y.floats());
@@ -77,18 +75,16 @@ class ReferenceConvolution : public ConvolutionOps {
     CheckBackwardInput(CountsOf(s), s.activation, weight, saved, dy, dx, dbias);
     RunOnCpu(stream, [=] {
       float* const d = dy.floats();
-      for (size_t i = 0; s.activation == Activation::kRelu && i < dy.count; ++i) {
+      for (size_t i = 0; s.activation == Activation::kRelu && i < dy.count; ++i)
         d[i] = saved.floats()[i] > 0 ? d[i] : 0;
-      }
       std::vector<double> dx_sum(dx.data == nullptr ? 0 : dx.count), dbias_sum(s.out_channels);
       for (size_t i = 0; i < dy.count; ++i) dbias_sum[i % s.out_channels] += d[i];
       if (dbias.data != nullptr) StoreRounded(dbias_sum, dbias.floats());
       if (dx.data == nullptr) return;
       if (add) std::copy_n(dx.floats(), dx.count, dx_sum.begin());
       ForEachTap(s, [&](size_t y_at, size_t x_at, size_t weight_at) {
-        for (int c = 0; c < s.in_channels; ++c) {
+        for (int c = 0; c < s.in_channels; ++c)
           dx_sum[x_at + c] += double{d[y_at]} * weight.floats()[weight_at + c];
-        }
       });
       StoreRounded(dx_sum, dx.floats());
     });
@@ -99,9 +95,8 @@ class ReferenceConvolution : public ConvolutionOps {
     RunOnCpu(stream, [=] {
       std::vector<double> sum(dweight.count);
       ForEachTap(s, [&](size_t y_at, size_t x_at, size_t weight_at) {
-        for (int c = 0; c < s.in_channels; ++c) {
+        for (int c = 0; c < s.in_channels; ++c)
           sum[weight_at + c] += double{dy.floats()[y_at]} * x.floats()[x_at + c];
-        }
       });
       StoreRounded(sum, dweight.floats());
     });
@@ -128,9 +123,8 @@ class ReferenceLinear : public LinearOps {
                      Stream& stream) override {
     if (s.activation == Activation::kGelu) {
       RunOnCpu(stream, [=] {
-        for (size_t i = 0; i < dy.count; ++i) {
+        for (size_t i = 0; i < dy.count; ++i)
           dy.floats()[i] = static_cast<float>(dy.floats()[i] * ReferenceGeluSlope(saved.floats()[i]));
-        }
       });
     }
     convolution_.BackwardInput(AsConvolution(s), weight, saved, dy, dx, /*add=*/false, dbias, stream);

@@ -1,7 +1,6 @@
 // Sums of rows and products of vectors, of every implementation of Ops that has them.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

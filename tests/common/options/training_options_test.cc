@@ -234,18 +234,15 @@ TEST(TrainingFlags, AreAllInTheTableOfThisTest) {
 TEST(TrainingFlags, HelpListsTheFlagsThatMostUsersNeed) {
   TrainingOptions options;
   const std::string help = ParseInto(options, {"--help"}).text;
-  for (const char* flag : {"--strategy ", "--model ", "--batch ", "--straggler ", "--help-all "})
-    EXPECT_TRUE(absl::StrContains(help, flag)) << flag;
-  for (const char* flag : {"--momentum", "--align_steps", "--debug"})
-    EXPECT_FALSE(absl::StrContains(help, flag)) << flag;
+  EXPECT_THAT(help, Has("--strategy ", "--model ", "--batch ", "--straggler ", "--help-all "));
+  EXPECT_THAT(help, Lacks("--momentum", "--align_steps", "--debug"));
 }
 
 TEST(TrainingFlags, HelpAllListsGroupsAndDefaults) {
   TrainingOptions options;
   const std::string help = ParseInto(options, {"--help-all"}).text;
   for (const Field& field : Fields()) EXPECT_TRUE(absl::StrContains(help, field.flag)) << field.flag;
-  EXPECT_TRUE(absl::StrContains(help, "One step:")) << help;
-  EXPECT_TRUE(absl::StrContains(help, "(default 128)")) << help;
+  EXPECT_THAT(help, Has("One step:", "(default 128)"));
   EXPECT_FALSE(absl::StrContains(help, "(default -1)")) << "that stands for: not given";
   for (const std::string& line : std::vector<std::string>(absl::StrSplit(help, '\n')))
     EXPECT_LE(line.size(), 100) << line;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <thread>
 
 #include "common/measure/trace.h"
 #include "tests/ring_worker/fake_rendezvous.h"
@@ -18,19 +17,13 @@ struct Passage {
 };
 
 std::vector<Passage> PassThrough(int ranks, const std::function<std::string(int rank)>& clock) {
-  auto store = std::make_shared<FakeStore>();
   std::vector<Passage> passages(static_cast<size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      FakeRendezvous rendezvous(store, rank, ranks);
-      Passage& mine = passages[static_cast<size_t>(rank)];
-      mine.arrived_ns = MonotonicNanos();
-      mine.status = BeginTogether(rendezvous, clock(rank));
-      mine.left_ns = MonotonicNanos();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnRanks(ranks, [&](FakeRendezvous& rendezvous, int rank) {
+    Passage& mine = passages[static_cast<size_t>(rank)];
+    mine.arrived_ns = MonotonicNanos();
+    mine.status = BeginTogether(rendezvous, clock(rank));
+    mine.left_ns = MonotonicNanos();
+  });
   return passages;
 }
 
@@ -61,16 +54,11 @@ TEST(BeginTogether, WithSeveralClocksItIsABarrier) {
 }
 
 TEST(BeginTogether, ATimeInTheFutureIsNotAwaited) {
-  for (const char* arrival : {"9223372036854775807", "4611686018427387904"}) {
-    auto store = std::make_shared<FakeStore>();
-    std::thread other([&] {
-      FakeRendezvous rendezvous(store, 1, 2);
-      EXPECT_TRUE(rendezvous.Exchange("begin", absl::StrCat(arrival, " ", ThisClock())).ok());
+  for (const char* arrival : {"9223372036854775807", "4611686018427387904"})
+    OnRanks(2, [&](FakeRendezvous& rendezvous, int rank) {
+      EXPECT_TRUE(rank == 0 ? BeginTogether(rendezvous).ok()
+                            : rendezvous.Exchange("begin", absl::StrCat(arrival, " ", ThisClock())).ok());
     });
-    FakeRendezvous rendezvous(store, 0, 2);
-    EXPECT_TRUE(BeginTogether(rendezvous).ok());
-    other.join();
-  }
 }
 
 TEST(BeginTogether, ReturnsTheErrorThatNamesTheMissingRank) {

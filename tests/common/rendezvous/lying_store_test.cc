@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <memory>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/net/authentication.h"

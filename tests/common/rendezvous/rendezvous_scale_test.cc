@@ -1,14 +1,12 @@
 // A thousand ranks meet at one store.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <barrier>
 #include <cstdio>
 #include <filesystem>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +14,7 @@
 #include "common/net/descriptor_limit.h"
 #include "common/net/tls.h"
 #include "common/rendezvous/rendezvous.h"
+#include "tests/on_ranks.h"
 #include "tests/random_moments.h"
 #include "tests/test_secret.h"
 #include "tests/waiting_thread.h"
@@ -56,37 +55,32 @@ TEST_P(RendezvousScaleTest, RanksThatWaitHoldNoThreadOfTheStoreAndLittleMemory) 
   std::atomic<int> met = 0;
   int waiting = 0;
   absl::Duration join_time, exchange_time;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      auto rendezvous = Rendezvous::Join({.rank = rank,
-                                          .world_size = ranks,
-                                          .host = "127.0.0.1",
-                                          .port = store->port(),
-                                          .hosted_elsewhere = true,
-                                          .secret = secret,
-                                          .timeout = absl::Seconds(100)});
-      EXPECT_EQ(rendezvous.status(), absl::OkStatus());
-      joined.arrive_and_wait();
-      if (!rendezvous.ok()) return;
-      ids[static_cast<size_t>(rank)] = gettid();
-      if (rank == 0) {
-        join_time = MonotonicNow() - begin;
-        for (int other = 1; other < ranks; ++other)
-          EXPECT_TRUE(AwaitSleepOf(ids[static_cast<size_t>(other)]));
-        waiting = Threads() - before;
-      }
-      const MonotonicTime entered = MonotonicNow();
-      const auto values = (*rendezvous)->Exchange("addresses", absl::StrCat("10.0.0.1:", rank));
-      if (rank == 0) exchange_time = MonotonicNow() - entered;
-      if (values.ok() && values->size() == static_cast<size_t>(ranks) &&
-          values->back() == absl::StrCat("10.0.0.1:", ranks - 1)) {
-        ++met;
-      }
-      EXPECT_EQ((*rendezvous)->Exchange("again", "").status(), absl::OkStatus());
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnRanks(ranks, [&](int rank) {
+    auto rendezvous = Rendezvous::Join({.rank = rank,
+                                        .world_size = ranks,
+                                        .host = "127.0.0.1",
+                                        .port = store->port(),
+                                        .hosted_elsewhere = true,
+                                        .secret = secret,
+                                        .timeout = absl::Seconds(100)});
+    EXPECT_EQ(rendezvous.status(), absl::OkStatus());
+    joined.arrive_and_wait();
+    if (!rendezvous.ok()) return;
+    ids[static_cast<size_t>(rank)] = gettid();
+    if (rank == 0) {
+      join_time = MonotonicNow() - begin;
+      for (int other = 1; other < ranks; ++other) EXPECT_TRUE(AwaitSleepOf(ids[static_cast<size_t>(other)]));
+      waiting = Threads() - before;
+    }
+    const MonotonicTime entered = MonotonicNow();
+    const auto values = (*rendezvous)->Exchange("addresses", absl::StrCat("10.0.0.1:", rank));
+    if (rank == 0) exchange_time = MonotonicNow() - entered;
+    if (values.ok() && values->size() == static_cast<size_t>(ranks) &&
+        values->back() == absl::StrCat("10.0.0.1:", ranks - 1)) {
+      ++met;
+    }
+    EXPECT_EQ((*rendezvous)->Exchange("again", "").status(), absl::OkStatus());
+  });
   const absl::Duration all = MonotonicNow() - begin;
   std::printf(
       "%d ranks%s: joined in %.2f s, exchanged %.2f s after the last had come, all in %.2f s; %ld MiB\n",

@@ -4,7 +4,6 @@
 
 #include <limits>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/base/deadline.h"
@@ -26,37 +25,44 @@ MemberId JoinAs(RendezvousStore& store, int rank, int world_size) {
   return member.value_or("");
 }
 
-TEST(RendezvousStore, DeadlineNamesTheMissingRanksAndThoseThatNeverJoined) {
-  RendezvousStore store;
-  const MemberId zero = JoinAs(store, 0, 4), one = JoinAs(store, 1, 4);
-  JoinAs(store, 2, 4);
+class RendezvousStoreTest : public testing::Test {
+ protected:
+  RendezvousStore store_;
+};
+
+class TwoRanksOfAStore : public RendezvousStoreTest {
+ protected:
+  const MemberId zero_ = JoinAs(store_, 0, 2), one_ = JoinAs(store_, 1, 2);
+};
+
+TEST_F(RendezvousStoreTest, DeadlineNamesTheMissingRanksAndThoseThatNeverJoined) {
+  const MemberId zero = JoinAs(store_, 0, 4), one = JoinAs(store_, 1, 4);
+  JoinAs(store_, 2, 4);
   absl::Status first, second;
   OnRanks(2, [&](int rank) {
     (rank == 0 ? first : second) =
-        Exchange(store, rank == 0 ? zero : one, "start", "", rank == 0 ? kShort : kLong).status();
+        Exchange(store_, rank == 0 ? zero : one, "start", "", rank == 0 ? kShort : kLong).status();
   });
   EXPECT_EQ(first.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(first.message(),
-            "waited 0.1 s for ranks 2 and 3 at exchange 'start'; rank 3 never joined; joined: "
-            "rank 0 (host:100), rank 1 (host:101), rank 2 (host:102)");
+            "waited 0.1 s for ranks 2 and 3 at exchange 'start'; rank 3 never joined; joined: rank 0 "
+            "(host:100), rank 1 (host:101), rank 2 (host:102)");
   EXPECT_EQ(second, first) << "all waiting ranks get the same error";
 }
 
-TEST(RendezvousStore, FailedExchangeStaysFailed) {
-  RendezvousStore store;
-  const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
-  EXPECT_FALSE(Exchange(store, zero, "x", "", absl::ZeroDuration()).ok());
-  EXPECT_EQ(Exchange(store, one, "x", "", kLong).status().message(), "waited 0 s for rank 1 at exchange 'x'");
+TEST_F(TwoRanksOfAStore, FailedExchangeStaysFailed) {
+  EXPECT_FALSE(Exchange(store_, zero_, "x", "", absl::ZeroDuration()).ok());
+  EXPECT_EQ(Exchange(store_, one_, "x", "", kLong).status().message(),
+            "waited 0 s for rank 1 at exchange 'x'");
 }
 
-TEST(RendezvousStore, LossOfARankEndsTheWaitsForIt) {
-  RendezvousStore store;
-  const MemberId zero = JoinAs(store, 0, 3), one = JoinAs(store, 1, 3);
+TEST_F(RendezvousStoreTest, LossOfARankEndsTheWaitsForIt) {
+  const MemberId zero = JoinAs(store_, 0, 3), one = JoinAs(store_, 1, 3);
   const MonotonicTime begin = MonotonicNow();
   absl::Status exchange, get;
-  WaitingThread exchanges([&] { exchange = Exchange(store, zero, "x", "", kLong).status(); });
-  WaitingThread gets([&] { get = Get(store, "key", "the server's address", kLong).status(); });
-  store.Lose(one);
+  WaitingThread exchanges([&] { exchange = Exchange(store_, zero, "x", "", kLong).status(); });
+  WaitingThread gets([&] { get = Get(store_, "key", "the server's address", kLong).status(); });
+  store_.Lose(one);
   exchanges.Join();
   gets.Join();
   EXPECT_LT(MonotonicNow() - begin, kLong / 2);
@@ -64,98 +70,86 @@ TEST(RendezvousStore, LossOfARankEndsTheWaitsForIt) {
   EXPECT_EQ(get.message(), "rank 1 (host:101) has died while others waited for the server's address");
 }
 
-TEST(RendezvousStore, LossOfARankThatHasGivenItsValueDoesNotEndTheExchange) {
-  RendezvousStore store;
-  const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
-  WaitingThread gone([&] { (void)Exchange(store, one, "x", "from 1", kLong); });
-  store.Lose(one);
-  EXPECT_EQ(Exchange(store, zero, "x", "from 0", kLong).value().at(1), "from 1");
+TEST_F(TwoRanksOfAStore, LossOfARankThatHasGivenItsValueDoesNotEndTheExchange) {
+  WaitingThread gone([&] { (void)Exchange(store_, one_, "x", "from 1", kLong); });
+  store_.Lose(one_);
+  EXPECT_EQ(Exchange(store_, zero_, "x", "from 0", kLong).value().at(1), "from 1");
 }
 
 // The second leaves because of the first.
-TEST(RendezvousStore, TheFirstRankThatLeftIsNamed) {
-  RendezvousStore store;
-  const MemberId zero = JoinAs(store, 0, 3), one = JoinAs(store, 1, 3), two = JoinAs(store, 2, 3);
-  store.Leave(one);
-  store.Leave(zero);
-  EXPECT_EQ(Exchange(store, two, "x", "", kLong).status().message(),
+TEST_F(RendezvousStoreTest, TheFirstRankThatLeftIsNamed) {
+  const MemberId zero = JoinAs(store_, 0, 3), one = JoinAs(store_, 1, 3), two = JoinAs(store_, 2, 3);
+  store_.Leave(one);
+  store_.Leave(zero);
+  EXPECT_EQ(Exchange(store_, two, "x", "", kLong).status().message(),
             "rank 1 (host:101) has left while others waited for it at exchange 'x'");
 }
 
-TEST(RendezvousStore, LeavingEndsExchangesThatNeedTheRankButNoGet) {
-  RendezvousStore store;
-  const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
-  store.Leave(one);
-  store.Lose(one);  // its connection ends, too
-  EXPECT_EQ(Exchange(store, zero, "x", "", kLong).status().message(),
+TEST_F(TwoRanksOfAStore, LeavingEndsExchangesThatNeedTheRankButNoGet) {
+  store_.Leave(one_);
+  store_.Lose(one_);  // its connection ends, too
+  EXPECT_EQ(Exchange(store_, zero_, "x", "", kLong).status().message(),
             "rank 1 (host:101) has left while others waited for it at exchange 'x'");
-  EXPECT_EQ(Get(store, "key", "a value", kShort).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Get(store_, "key", "a value", kShort).status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST(RendezvousStore, ATakenRankIsRejectedAndItsOwnerNamed) {
-  RendezvousStore store;
-  const MemberId one = JoinAs(store, 1, 2);
+TEST_F(RendezvousStoreTest, ATakenRankIsRejectedAndItsOwnerNamed) {
+  const MemberId one = JoinAs(store_, 1, 2);
   const Participant twin = {.rank = 1, .world_size = 2, .name = "other:7"};
-  EXPECT_EQ(store.Join(twin).status().message(),
+  EXPECT_EQ(store_.Join(twin).status().message(),
             "other:7 claims to be rank 1, which is taken by host:101; give every process a rank of its own");
-  store.Lose(one);
-  EXPECT_EQ(store.Join(twin).status().message(),
+  store_.Lose(one);
+  EXPECT_EQ(store_.Join(twin).status().message(),
             "other:7 claims to be rank 1, which is taken by host:101, which has ended; restart all ranks");
 }
 
-TEST(RendezvousStore, ADifferentWorldSizeIsRejected) {
-  RendezvousStore store;
-  JoinAs(store, 0, 2);
-  EXPECT_EQ(store.Join({.rank = 1, .world_size = 3, .name = "b:2"}).status().message(),
+TEST_F(RendezvousStoreTest, ADifferentWorldSizeIsRejected) {
+  JoinAs(store_, 0, 2);
+  EXPECT_EQ(store_.Join({.rank = 1, .world_size = 3, .name = "b:2"}).status().message(),
             "the world size of rank 1 (b:2) is 3, that of rank 0 (host:100) is 2");
-  EXPECT_EQ(store.Join({.rank = 2, .world_size = 2, .name = "b:2"}).status().message(),
+  EXPECT_EQ(store_.Join({.rank = 2, .world_size = 2, .name = "b:2"}).status().message(),
             "rank 2 is not below the world size 2");
-  EXPECT_TRUE(store.Join({.rank = -1, .world_size = 1, .name = "server:3"}).ok()) << "no rank, no world size";
+  EXPECT_TRUE(store_.Join({.rank = -1, .world_size = 1, .name = "server:3"}).ok())
+      << "no rank, no world size";
 }
 
-TEST(RendezvousStore, GetWaitsForTheValue) {
-  RendezvousStore store;
-  WaitingThread gets([&] { EXPECT_EQ(*Get(store, "key", "a value", kLong), "value"); });
-  EXPECT_TRUE(store.Set("other", "no").ok());
-  EXPECT_TRUE(store.Set("key", "value").ok());
+TEST_F(RendezvousStoreTest, GetWaitsForTheValue) {
+  WaitingThread gets([&] { EXPECT_EQ(*Get(store_, "key", "a value", kLong), "value"); });
+  EXPECT_TRUE(store_.Set("other", "no").ok());
+  EXPECT_TRUE(store_.Set("key", "value").ok());
   gets.Join();
-  EXPECT_EQ(Get(store, "none", "rank 0's address", kShort).status().message(),
+  EXPECT_EQ(Get(store_, "none", "rank 0's address", kShort).status().message(),
             "waited 0.1 s for rank 0's address ('none')");
 }
 
-TEST(RendezvousStore, CloseEndsAllWaits) {
-  RendezvousStore store;
-  const MemberId zero = JoinAs(store, 0, 2);
+TEST_F(RendezvousStoreTest, CloseEndsAllWaits) {
+  const MemberId zero = JoinAs(store_, 0, 2);
   WaitingThread exchanges(
-      [&] { EXPECT_EQ(Exchange(store, zero, "x", "", kLong).status().message(), "closed"); });
-  store.Close(absl::UnavailableError("closed"));
-  EXPECT_EQ(Get(store, "key", "a value", kLong).status().message(), "closed");
+      [&] { EXPECT_EQ(Exchange(store_, zero, "x", "", kLong).status().message(), "closed"); });
+  store_.Close(absl::UnavailableError("closed"));
+  EXPECT_EQ(Get(store_, "key", "a value", kLong).status().message(), "closed");
 }
 
-TEST(RendezvousStore, IsEmptyOnceAllHaveLeftOrAreLost) {
-  RendezvousStore store;
-  EXPECT_TRUE(store.WaitUntilEmpty(absl::ZeroDuration()));
-  const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
-  store.Leave(zero);
-  EXPECT_FALSE(store.WaitUntilEmpty(kShort));
-  store.Lose(one);
-  EXPECT_TRUE(store.WaitUntilEmpty(kLong));
+TEST_F(RendezvousStoreTest, IsEmptyOnceAllHaveLeftOrAreLost) {
+  EXPECT_TRUE(store_.WaitUntilEmpty(absl::ZeroDuration()));
+  const MemberId zero = JoinAs(store_, 0, 2), one = JoinAs(store_, 1, 2);
+  store_.Leave(zero);
+  EXPECT_FALSE(store_.WaitUntilEmpty(kShort));
+  store_.Lose(one);
+  EXPECT_TRUE(store_.WaitUntilEmpty(kLong));
 }
 
-TEST(RendezvousStore, MembersHaveDifferentIdsOf128Bits) {
-  RendezvousStore store;
-  const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
-  EXPECT_EQ(zero.size(), 16u);
-  EXPECT_EQ(one.size(), 16u);
-  EXPECT_NE(zero, one);
+TEST_F(TwoRanksOfAStore, MembersHaveDifferentIdsOf128Bits) {
+  EXPECT_EQ(zero_.size(), 16u);
+  EXPECT_EQ(one_.size(), 16u);
+  EXPECT_NE(zero_, one_);
 }
 
-TEST(RendezvousStore, AHugeWorldSizeIsRejected) {
-  RendezvousStore store;
-  EXPECT_EQ(store.Join({.rank = 0, .world_size = std::numeric_limits<int>::max(), .name = "a:1"}).status(),
+TEST_F(RendezvousStoreTest, AHugeWorldSizeIsRejected) {
+  EXPECT_EQ(store_.Join({.rank = 0, .world_size = std::numeric_limits<int>::max(), .name = "a:1"}).status(),
             absl::InvalidArgumentError("the world size 2147483647 is above the limit of 65536 ranks"));
-  const MemberId zero = JoinAs(store, 0, 2);
-  EXPECT_EQ(Exchange(store, zero, "x", "", kLong, {0, 1, 0, 1}).status(),
+  const MemberId zero = JoinAs(store_, 0, 2);
+  EXPECT_EQ(Exchange(store_, zero, "x", "", kLong, {0, 1, 0, 1}).status(),
             absl::FailedPreconditionError("exchange 'x' has more ranks than the job"));
 }
 
@@ -193,19 +187,18 @@ TEST(RendezvousStore, WaitingCallsAreBounded) {
   EXPECT_TRUE(Get(store, "key", "a value", kLong).ok());
 }
 
-TEST(RendezvousStore, KeysAndNamesAreBounded) {
-  RendezvousStore store;
-  const MemberId zero = JoinAs(store, 0, 1);
+TEST_F(RendezvousStoreTest, KeysAndNamesAreBounded) {
+  const MemberId zero = JoinAs(store_, 0, 1);
   const std::string longest(kMaxKeyBytes, 'x'), too_long(kMaxKeyBytes + 1, 'x');
-  EXPECT_TRUE(store.Set(longest, "").ok());
-  EXPECT_TRUE(Get(store, longest, longest, kLong).ok());
-  EXPECT_TRUE(Exchange(store, zero, longest, "", kLong).ok());
+  EXPECT_TRUE(store_.Set(longest, "").ok());
+  EXPECT_TRUE(Get(store_, longest, longest, kLong).ok());
+  EXPECT_TRUE(Exchange(store_, zero, longest, "", kLong).ok());
   const absl::Status rejected = absl::InvalidArgumentError(
       "the rendezvous store does not accept a key or a name of 4097 bytes; the limit is 4096");
-  EXPECT_EQ(store.Set(too_long, ""), rejected);
-  EXPECT_EQ(Get(store, too_long, "it", kLong).status(), rejected);
-  EXPECT_EQ(Get(store, longest, too_long, kLong).status(), rejected);
-  EXPECT_EQ(Exchange(store, zero, too_long, "", kLong).status(), rejected);
+  EXPECT_EQ(store_.Set(too_long, ""), rejected);
+  EXPECT_EQ(Get(store_, too_long, "it", kLong).status(), rejected);
+  EXPECT_EQ(Get(store_, longest, too_long, kLong).status(), rejected);
+  EXPECT_EQ(Exchange(store_, zero, too_long, "", kLong).status(), rejected);
 }
 
 TEST(RendezvousStore, FailedExchangesCountWithTheirNamesAndErrors) {
@@ -220,18 +213,16 @@ TEST(RendezvousStore, FailedExchangesCountWithTheirNamesAndErrors) {
   EXPECT_TRUE(absl::IsResourceExhausted(fail(2).status())) << "names and errors of two have over 400 bytes";
 }
 
-TEST(RendezvousStore, ACancelledCallEnds) {
-  RendezvousStore store;
-  const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
+TEST_F(TwoRanksOfAStore, ACancelledCallEnds) {
   std::vector<absl::Status> ends;
-  const auto get = store.Get("key", "it", kLong, [&](const auto& value) { ends.push_back(value.status()); });
-  const auto exchange = store.Exchange(one, "x", "from 1", kLong, {},
-                                       [&](const auto& values) { ends.push_back(values.status()); });
+  const auto get = store_.Get("key", "it", kLong, [&](const auto& value) { ends.push_back(value.status()); });
+  const auto exchange = store_.Exchange(one_, "x", "from 1", kLong, {},
+                                        [&](const auto& values) { ends.push_back(values.status()); });
   EXPECT_TRUE(ends.empty());
-  for (const auto call : {get, exchange, get, exchange}) store.Cancel(call);
+  for (const auto call : {get, exchange, get, exchange}) store_.Cancel(call);
   ASSERT_EQ(ends.size(), 2u) << "each call ends once";
   for (const absl::Status& end : ends) EXPECT_TRUE(absl::IsCancelled(end)) << end;
-  EXPECT_EQ(Exchange(store, zero, "x", "from 0", kLong).value().at(1), "from 1");
+  EXPECT_EQ(Exchange(store_, zero_, "x", "from 0", kLong).value().at(1), "from 1");
 }
 
 TEST(RendezvousStore, TheValueOfAProcessThatHasGoneIsDiscardedAfterItsTimeout) {
@@ -244,35 +235,30 @@ TEST(RendezvousStore, TheValueOfAProcessThatHasGoneIsDiscardedAfterItsTimeout) {
             "waited 2 s for rank 0 at exchange 'x'; rank 0 never joined; joined: rank 1 (host:101)");
 }
 
-TEST(RendezvousStore, AnEarlierDeadlineOfALaterCallIsKept) {
-  RendezvousStore store;
-  WaitingThread later([&] { EXPECT_EQ(*Get(store, "key", "a value", kLong), "value"); });
-  EXPECT_TRUE(absl::IsDeadlineExceeded(Get(store, "none", "it", absl::Milliseconds(1)).status()));
-  EXPECT_TRUE(store.Set("key", "value").ok());
+TEST_F(RendezvousStoreTest, AnEarlierDeadlineOfALaterCallIsKept) {
+  WaitingThread later([&] { EXPECT_EQ(*Get(store_, "key", "a value", kLong), "value"); });
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Get(store_, "none", "it", absl::Milliseconds(1)).status()));
+  EXPECT_TRUE(store_.Set("key", "value").ok());
   later.Join();
 }
 
-TEST(RendezvousStore, AllRanksOfAnExchangeShareItsValues) {
-  RendezvousStore store;
-  const MemberId zero = JoinAs(store, 0, 2), one = JoinAs(store, 1, 2);
+TEST_F(TwoRanksOfAStore, AllRanksOfAnExchangeShareItsValues) {
   std::vector<RendezvousStore::Values> received;
   const auto done = [&](const absl::StatusOr<RendezvousStore::Values>& values) {
     received.push_back(values.value_or(nullptr));
   };
-  store.Exchange(zero, "x", "from 0", kLong, {}, done);
-  store.Exchange(one, "x", "from 1", kLong, {}, done);
+  store_.Exchange(zero_, "x", "from 0", kLong, {}, done);
+  store_.Exchange(one_, "x", "from 1", kLong, {}, done);
   ASSERT_EQ(received.size(), 2u);
   EXPECT_EQ(received[0], received[1]);
   EXPECT_EQ(*received[0], (std::vector<std::string>{"from 0", "from 1"}));
 }
 
-TEST(RendezvousStore, ControlCharactersOfAProcessesNameAreEscaped) {
-  RendezvousStore store;
-  ASSERT_TRUE(store.Join({.rank = 1, .world_size = 2, .name = "a\x1b[2J\n\xff:1"}).ok());
-  EXPECT_EQ(
-      store.Join({.rank = 1, .world_size = 2, .name = "\x9b:2"}).status().message(),
-      "\\x9b:2 claims to be rank 1, which is taken by a\\x1b[2J\\x0a\\xff:1; give every process a rank of "
-      "its own");
+TEST_F(RendezvousStoreTest, ControlCharactersOfAProcessesNameAreEscaped) {
+  ASSERT_TRUE(store_.Join({.rank = 1, .world_size = 2, .name = "a\x1b[2J\n\xff:1"}).ok());
+  EXPECT_EQ(store_.Join({.rank = 1, .world_size = 2, .name = "\x9b:2"}).status().message(),
+            "\\x9b:2 claims to be rank 1, which is taken by a\\x1b[2J\\x0a\\xff:1; give every process a rank "
+            "of its own");
 }
 
 TEST(RendezvousStore, RanksTextListsRanks) {

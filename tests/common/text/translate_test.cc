@@ -1,7 +1,6 @@
 // Checks the Chinese catalog against the texts in the sources.
 #include "common/text/translate.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -14,7 +13,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "common/cli/command_line.h"
 #include "common/text/suggestions.h"
@@ -153,9 +151,8 @@ TEST(Catalog, TranslatesEveryTextOfTheSources) {
   }
   EXPECT_GT(texts, 700);
   const std::set<std::string> of_the_system = {"No such file or directory", "Permission denied"};
-  for (const std::string& text : translated) {
+  for (const std::string& text : translated)
     EXPECT_TRUE(literals.contains(text) || of_the_system.contains(text)) << "no longer used: " << text;
-  }
 }
 
 TEST(Catalog, TranslatesEveryTextOfThePage) {

@@ -4,23 +4,18 @@
 
 #include <string>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 constexpr char kHead[] = "# batch: 32\n# device: V100\n# forward_ms: 10\nname,bytes,ready_ms\n";
 
-Workload Parsed(const std::string& rows) {
-  absl::StatusOr<Workload> workload = ParseWorkload("mine", kHead + rows);
-  EXPECT_TRUE(workload.ok()) << workload.status();
-  return workload.ok() ? *workload : Workload();
-}
+Workload Parsed(const std::string& rows) { return ParseWorkload("mine", kHead + rows).value(); }
 
 void ExpectRefused(const std::string& text, const std::string& what) {
-  const absl::Status status = ParseWorkload("mine", text).status();
-  EXPECT_TRUE(absl::StrContains(status.message(), what)) << status;
+  EXPECT_THAT(ParseWorkload("mine", text).status().message(), Has(what));
 }
 
 TEST(Workload, ReadsHeaderAndRows) {
@@ -174,11 +169,9 @@ TEST(Workload, BuiltInWorkloadsHaveTheSizesOfTheirModels) {
 }
 
 TEST(Workload, AnUnknownNameIsAnErrorThatListsTheKnownOnes) {
-  const absl::Status status = LoadWorkload("resnet51").status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_TRUE(absl::StrContains(status.message(), "resnet50, vgg16")) << status;
-  EXPECT_TRUE(absl::StrContains(LoadWorkload("./nowhere.csv").status().message(),
-                                "nowhere.csv: No such file or directory; experiments/export_workload.py"));
+  EXPECT_THAT(LoadWorkload("resnet51").status(), Fails(absl::StatusCode::kNotFound, "resnet50, vgg16"));
+  EXPECT_THAT(LoadWorkload("./nowhere.csv").status().message(),
+              Has("nowhere.csv: No such file or directory; experiments/export_workload.py"));
 }
 
 TEST(Workload, AFasterDeviceDividesEveryTime) {

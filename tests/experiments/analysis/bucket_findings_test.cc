@@ -29,12 +29,11 @@ TEST(BucketFindings, NameTheTimesAndTheReasonWhereFewBucketsDifferFromTheLaw) {
   const auto of = [](int buckets, const std::string& schedule) {
     return BucketFindings({ServerRow(buckets, schedule, kMeasuredGigabit)}, kMeasuredGigabit);
   };
-  EXPECT_THAT(
-      of(2, "pipelined"),
-      ElementsAre(StartsWith(
-          "For the actual buckets, theory predicts longer exchanges than the formula for large gradients "
-          "(ps-sync with 4 workers: 450 ms until the last worker has its weights, not 300 ms). "
-          "The weights of a bucket cannot leave before its last gradient")));
+  EXPECT_THAT(of(2, "pipelined"),
+              ElementsAre(StartsWith(
+                  "For the actual buckets, theory predicts longer exchanges than the formula for large "
+                  "gradients (ps-sync with 4 workers: 450 ms until the last worker has its weights, not 300 "
+                  "ms). The weights of a bucket cannot leave before its last gradient")));
   EXPECT_THAT(of(100, "pipelined"), IsEmpty());
   EXPECT_THAT(of(2, "serial"), IsEmpty());
 }
@@ -43,9 +42,8 @@ TEST(BucketFindings, NameTheUpdateIfItIsTheDifference) {
   Wires wires = kMeasuredGigabit;
   wires.update_s_per_byte = 10e-9;
   EXPECT_THAT(BucketFindings({ServerRow(1, "serial", wires)}, wires),
-              ElementsAre(testing::HasSubstr(
-                  "720 ms until the last worker has its weights, not 600 ms). The formula ignores "
-                  "the server's updates")));
+              ElementsAre(testing::HasSubstr("720 ms until the last worker has its weights, not 600 ms). The "
+                                             "formula ignores the server's updates")));
 }
 
 TEST(BucketFindings, AreEmptyWithoutMeasuredLinks) {

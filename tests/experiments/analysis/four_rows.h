@@ -32,13 +32,12 @@ inline SummaryRow TimedRow(const std::string& strategy, int workers, double step
 // ps-async with workers of these speeds, twice as fast as a step of 200 ms.
 inline SummaryRow UnevenRow(const std::vector<double>& samples_per_s) {
   SummaryRow row = TimedRow("ps-async", static_cast<int>(samples_per_s.size()), 100);
-  for (const double speed : samples_per_s) {
+  for (const double speed : samples_per_s)
     row.mean.workers.push_back({.rank = static_cast<int>(row.mean.workers.size()),
                                 .samples_per_s = speed,
                                 .step_ms = 32e3 / speed,
                                 .staleness_mean = 3,
                                 .staleness_theory = 3});
-  }
   row.mean.staleness_mean = 3;
   return row;
 }

@@ -161,9 +161,7 @@ TEST(PredictRow, ReportsUnsupportedCases) {
 TEST(PredictRow, ModelsWireTypeAndClipping) {
   const SummaryRow none = Row("none", 2);
   const auto step = [&](const SummaryRow& row) {
-    const auto beside = PredictRow(row, &none, kGround);
-    EXPECT_TRUE(beside.ok()) << beside.status();
-    return beside.ok() ? beside->prediction.step : -1;
+    return PredictRow(row, &none, kGround).value().prediction.step;
   };
   SummaryRow row = Row("ring", 2);
   row.configuration.training.wire = "bfloat16";
@@ -176,8 +174,8 @@ TEST(PredictRow, ModelsWireTypeAndClipping) {
   row = Row("ps-sync", 2);
   const double waits_for_buckets = step(row);
   row.configuration.training.clip_norm = 1;
-  EXPECT_GT(step(row),
-            waits_for_buckets + 0.01);  // the first bucket's weights come after the last bucket's gradient
+  // The first bucket's weights come after the last bucket's gradient.
+  EXPECT_GT(step(row), waits_for_buckets + 0.01);
   EXPECT_GT(step(Row("ps-backup:1", 2)), 0);
 }
 

@@ -164,8 +164,8 @@ TEST(Summarise, CountsDroppedGradientsButNotTheirSamples) {
   const auto figures = FiguresOf(TestConfiguration("ps-backup:1", 3), records).value();
   EXPECT_EQ(figures.samples, 4 * 128);
   EXPECT_DOUBLE_EQ(*figures.dropped_gradients, 2);
-  EXPECT_DOUBLE_EQ(*figures.server_payload_bytes,
-                   3000);  // 12 pushes: 3 steps with two buckets of two workers
+  // 12 pushes: 3 steps with two buckets of two workers.
+  EXPECT_DOUBLE_EQ(*figures.server_payload_bytes, 3000);
   EXPECT_FALSE(FiguresOf(TestConfiguration("ps-sync", 3), records)->dropped_gradients.has_value());
 }
 
@@ -193,12 +193,10 @@ TEST(Summarise, AFinishedTrainingIsNotAnInvalidOne) {
   RunRecords records = Records(2);
   for (auto& steps : records.steps) steps.clear();
   records.ranks[0].curve = {{.samples = 5120, .test_accuracy = 0.8}};
-  const absl::Status status = FiguresOf(ring, records).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(status.message(),
-            "--resume step20: this training is finished, with test accuracy 0.8000; nothing is left to train "
-            "unless you "
-            "give more --epochs, --samples or --steps");
+  EXPECT_EQ(
+      FiguresOf(ring, records).status(),
+      absl::OutOfRangeError("--resume step20: this training is finished, with test accuracy 0.8000; nothing "
+                            "is left to train unless you give more --epochs, --samples or --steps"));
 }
 
 TEST(Summarise, CostIsTheDifferenceToNoneOfTheSameRounds) {
@@ -379,20 +377,17 @@ TEST(Summarise, HasTheDocumentedColumns) {
   std::string columns;
   for (const Cell& cell : Cells(SummaryRow{}))
     columns += std::string(columns.empty() ? "" : " ") + cell.column;
-  EXPECT_EQ(
-      columns,
-      "schema_version run_id strategy workers servers placement backend algorithm transport payload device "
-      "shaping "
-      "link_mbps model parameters batch_per_worker global_batch bucket_mb optimizer lr seed repeats steps "
-      "samples_per_s samples_per_s_lo95 samples_per_s_hi95 speedup efficiency step_ms step_ms_p10 "
-      "step_ms_p90 "
-      "compute_ms comm_busy_ms wait_ms exposed_comm_ms predicted_comm_ms payload_tx_bytes_per_worker "
-      "payload_rx_bytes_per_worker predicted_payload_bytes_per_worker server_payload_bytes "
-      "wire_tx_bytes_per_worker "
-      "staleness_mean staleness_max dropped_gradients loss test_accuracy time_to_target_s replicas_equal "
-      "worker_peak_memory_mb server_peak_memory_mb foreign_cpu_pct basis valid note "
-      "lr_tried time_scale scaling workers_per_push ps_schedule tokens_per_s machines wire "
-      "most_samples_share layout program micro_batches predicted_bubble_fraction");
+  EXPECT_EQ(columns,
+            "schema_version run_id strategy workers servers placement backend algorithm transport payload "
+            "device shaping link_mbps model parameters batch_per_worker global_batch bucket_mb optimizer lr "
+            "seed repeats steps samples_per_s samples_per_s_lo95 samples_per_s_hi95 speedup efficiency "
+            "step_ms step_ms_p10 step_ms_p90 compute_ms comm_busy_ms wait_ms exposed_comm_ms "
+            "predicted_comm_ms payload_tx_bytes_per_worker payload_rx_bytes_per_worker "
+            "predicted_payload_bytes_per_worker server_payload_bytes wire_tx_bytes_per_worker staleness_mean "
+            "staleness_max dropped_gradients loss test_accuracy time_to_target_s replicas_equal "
+            "worker_peak_memory_mb server_peak_memory_mb foreign_cpu_pct basis valid note lr_tried "
+            "time_scale scaling workers_per_push ps_schedule tokens_per_s machines wire most_samples_share "
+            "layout program micro_batches predicted_bubble_fraction");
 }
 
 }  // namespace

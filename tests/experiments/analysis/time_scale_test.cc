@@ -40,9 +40,8 @@ TEST(TimeScale, DividesEveryTimeAndNothingElse) {
                     &RunFigures::exposed_comm_ms, &RunFigures::wall_s, &RunFigures::waited_ms}) {
     EXPECT_NEAR((*divided).*time, (*as_run).*time / 10, 1e-9);
   }
-  for (auto time : {&RunFigures::update_ms, &RunFigures::probe_ms}) {
+  for (auto time : {&RunFigures::update_ms, &RunFigures::probe_ms})
     EXPECT_NEAR(*((*divided).*time), *((*as_run).*time) / 10, 1e-9);
-  }
   EXPECT_NEAR(divided->samples_per_s, 10 * as_run->samples_per_s, 1e-6);
   EXPECT_EQ(divided->payload_tx_bytes, as_run->payload_tx_bytes);
   EXPECT_EQ(divided->samples, as_run->samples);

@@ -77,22 +77,20 @@ TEST(Validity, DistinguishesDisturbedRowsThatTheVerdictUses) {
   rows.push_back(TimedRow("ring", 2, 800));
   Disturb(rows[4], 45);
   rows[2].foreign_cpu_pct = 7;
-  EXPECT_EQ(
-      Line(rows),
-      "The answer is valid, but other rows are not. For the rows that the answer uses, rounds: 3; other "
-      "programs used at most 7% of the processors. Other programs used up to 45% of the processors "
-      "during ring x 2.");
+  EXPECT_EQ(Line(rows),
+            "The answer is valid, but other rows are not. For the rows that the answer uses, rounds: 3; "
+            "other programs used at most 7% of the processors. Other programs used up to 45% of the "
+            "processors during ring x 2.");
   EXPECT_EQ(State(rows), "limited");
   Disturb(rows[2], 50);
-  EXPECT_EQ(Line(rows),
-            "Not valid. The answer uses rows that are not valid. Other programs used up to 50% of the "
-            "processors during ring x 4. Repeat the run on an idle machine. Other rows that are not valid: "
-            "ring x 2.");
+  EXPECT_EQ(
+      Line(rows),
+      "Not valid. The answer uses rows that are not valid. Other programs used up to 50% of the processors "
+      "during ring x 4. Repeat the run on an idle machine. Other rows that are not valid: ring x 2.");
   EXPECT_EQ(State(rows), "invalid");
   for (SummaryRow& row : rows) Disturb(row, 60);
-  EXPECT_THAT(Line(rows),
-              Has("Other programs used up to 60% of the processors during single x 1, none x 4, ring x 4, "
-                  "ps-sync x 4."));
+  EXPECT_THAT(Line(rows), Has("Other programs used up to 60% of the processors during single x 1, none x 4, "
+                              "ring x 4, ps-sync x 4."));
 }
 
 TEST(Settings, AreOneLine) {

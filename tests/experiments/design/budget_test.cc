@@ -22,24 +22,21 @@ FittedPlan PlanWithin(CompareOptions asked, double budget_s) {
   asked.time_budget_given = true;
   CompareOptions left = asked;
   left.time_budget_s = std::max(1.0, budget_s - kSpent);
-  absl::StatusOr<Plan> plan = MakePlan(left, TestProbe(), 2);
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  FittedPlan fitted;
-  if (plan.ok()) {
-    fitted.status = FitIntoBudget(asked, TestProbe(), 2, kSpent, *plan);
-    fitted.plan = *plan;
-  }
+  FittedPlan fitted{.plan = PlanFor(left)};
+  fitted.status = FitIntoBudget(asked, TestProbe(), 2, kSpent, fitted.plan);
   return fitted;
+}
+
+// The duration after `words` in `message`.
+double SecondsAfter(const std::string& words, const std::string& message) {
+  EXPECT_THAT(message, Has(words));
+  const std::string rest = message.substr(std::min(message.size(), message.find(words) + words.size()));
+  return ParseSeconds(rest.substr(0, rest.find_first_of(",;"))).value_or(0);
 }
 
 // The time budget that an error suggests.
 double SuggestedSeconds(const absl::Status& status) {
-  const std::string message(status.message()), words = "use --time_budget ";
-  const size_t at = message.find(words);
-  EXPECT_NE(at, std::string::npos) << message;
-  if (at == std::string::npos) return 0;
-  const std::string rest = message.substr(at + words.size());
-  return ParseSeconds(rest.substr(0, rest.find_first_of(", "))).value_or(0);
+  return SecondsAfter("use --time_budget ", std::string(status.message()));
 }
 
 TEST(Budget, EveryPlanFitsOrIsRejected) {
@@ -97,22 +94,19 @@ TEST(Budget, AShortenedPlanSaysSo) {
 TEST(LongPlan, AdviceNamesBudgetsThatWorkAndRecordedTimes) {
   CompareOptions asked{.repeats = 30};
   asked.training.samples = 6'000'000;
-  const auto plan = MakePlan(asked, TestProbe(), 2);
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  ASSERT_GT(plan->expected_s, kMaxUnaskedSeconds);
+  const Plan plan = PlanFor(asked);
+  ASSERT_GT(plan.expected_s, kMaxUnaskedSeconds);
   const auto advice = [&](const CompareOptions& options) {
-    return LongPlanAdvice(options, TestProbe(), 2, kSpent, *plan);
+    return LongPlanAdvice(options, TestProbe(), 2, kSpent, plan);
   };
   EXPECT_THAT(advice(asked),
-              Has(absl::StrCat("this takes about ", HumanSeconds(plan->expected_s), "; to start"),
+              Has(absl::StrCat("this takes about ", HumanSeconds(plan.expected_s), "; to start"),
                   ", or fewer --repeats, --samples"));
   EXPECT_THAT(advice(asked), Lacks("--workload"));
   EXPECT_EQ(advice(asked).find('\n'), std::string::npos);
   // The budget that it names is enough.
-  const std::string message = advice(asked), words = "add --time_budget ";
-  const std::string rest = message.substr(message.find(words) + words.size());
-  const double seconds = ParseSeconds(rest.substr(0, rest.find_first_of(",;"))).value_or(0);
-  EXPECT_TRUE(PlanWithin(asked, seconds).status.ok()) << message;
+  const double seconds = SecondsAfter("add --time_budget ", advice(asked));
+  EXPECT_TRUE(PlanWithin(asked, seconds).status.ok()) << advice(asked);
   // What psring has recorded may be replayed, and what is not given may be shortened.
   CompareOptions free;
   for (const auto& [model, workload] :

@@ -11,19 +11,12 @@
 namespace psring {
 namespace {
 
-CompareOptions Asked() {
-  CompareOptions options;
-  options.strategies = {"ring", "ps-sync"};
-  options.workers = {2};
-  return options;
-}
+CompareOptions Asked() { return {.strategies = {"ring", "ps-sync"}, .workers = {2}}; }
 
 Plan Planned(const CompareOptions& options, double step_s) {
   Probe probe = TestProbe();
   probe.step_s = step_s;
-  const auto plan = MakePlan(options, probe, 2);
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  return plan.value_or(Plan{});
+  return PlanFor(options, 2, probe);
 }
 
 std::string ManifestOf(const Plan& plan, int rounds_done) {

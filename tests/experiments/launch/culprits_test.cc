@@ -82,13 +82,12 @@ TEST_P(CulpritsEverywhereTest, EveryRankEndsAsItShould) {
   const std::string file = Folder("meet");
   std::map<std::string, StartedOnes> jobs;
   for (const std::string& meeting : {std::string("env://"), "file://" + file}) {
-    for (const OneRank& one : job.ranks) {
+    for (const OneRank& one : job.ranks)
       jobs[meeting].push_back(
           Rank(one.rank, one.world_size,
                absl::StrCat("--strategy ring --rendezvous ", meeting, " ", one.flags, " ", job.flags,
                             absl::StrContains(job.flags, "--steps") ? "" : kCulpritSteps),
                one.environment));
-    }
   }
   for (const auto& [meeting, ranks] : jobs) {
     SCOPED_TRACE(meeting);
@@ -191,23 +190,17 @@ TEST_F(CulpritsTest, AMasterThatCannotBeReached) {
   const Interrupt interrupt;
   const std::string why = WhyNoNamespaces(interrupt);
   std::unique_ptr<Namespaces> machines;
-  if (why.empty()) {
-    auto made = Namespaces::Create(1, /*bits_per_s=*/0, interrupt);
-    ASSERT_TRUE(made.ok()) << made.status();
-    machines = *std::move(made);
-  }
+  if (why.empty()) machines = Namespaces::Create(1, /*bits_per_s=*/0, interrupt).value();
   std::map<std::string, StartedOnes> jobs;
   for (const std::string& master : {std::string("127.0.0.1"), Namespaces::Address(77)}) {
     if (master != "127.0.0.1" && machines == nullptr) continue;
-    for (const char* rank : {"1", "2"}) {
+    for (const char* rank : {"1", "2"})
       jobs[master].push_back(Rank(rank, "3", absl::StrCat("--strategy ring --timeout 3", kCulpritSteps),
                                   {"MASTER_ADDR=" + master},
                                   master == "127.0.0.1" ? ChildNetwork() : machines->node(0)));
-    }
   }
-  for (auto& [master, ranks] : jobs) {
+  for (auto& [master, ranks] : jobs)
     ExpectOneLineEach(ranks, {absl::StrCat(master, ":", port_), "waited 3 s", "check MASTER_ADDR"});
-  }
   if (machines == nullptr) GTEST_SKIP() << why;
 }
 

@@ -39,9 +39,8 @@ class EnvironmentTest : public LaunchTest {
 // Each rank has another parent, as when the launcher starts a script.
 TEST_F(EnvironmentTest, PmisRankAndSizeSufficeOnOneHost) {
   StartedOnes ranks;
-  for (int rank = 0; rank < 2; ++rank) {
+  for (int rank = 0; rank < 2; ++rank)
     ranks.push_back(Shell("$trainer $flags; exit $?", {absl::StrCat("PMI_RANK=", rank), "PMI_SIZE=2"}));
-  }
   ExpectSuccess(ranks);
   EXPECT_THAT(ranks[0]->output(), Has("3 steps in"));
 }
@@ -71,12 +70,11 @@ TEST_F(SrunTest, AStepWithAPmiPluginTrains) {
 
 TEST_F(SrunTest, AStepWithAPmiPluginTellsNodesTheirNumbersAndAddress) {
   StartedOnes nodes;
-  for (int node = 0; node < 2; ++node) {
+  for (int node = 0; node < 2; ++node)
     nodes.push_back(
-        Shell("exec $psring bench --backend native --algorithm ring --nnodes 2 --nproc_per_node 1 "
-              "--bind 127.0.0.1 -b 4K -e 4K -n 1 -w 0 --rounds 1 --timeout 20 --out $folder/run",
+        Shell("exec $psring bench --backend native --algorithm ring --nnodes 2 --nproc_per_node 1 --bind "
+              "127.0.0.1 -b 4K -e 4K -n 1 -w 0 --rounds 1 --timeout 20 --out $folder/run",
               Step(node, "1(x2)")));
-  }
   ExpectSuccess(nodes);
 }
 
@@ -84,8 +82,7 @@ TEST_F(SrunTest, AStepWithAPmiPluginTellsNodesTheirNumbersAndAddress) {
 std::string InANetwork(const std::string& addresses, const std::string& then) {
   return absl::StrCat(
       "unshare -rmn sh -c 'ip link set lo up && ip link add a0 type veth peer name b0 && ip link set a0 up "
-      "&& "
-      "ip link set b0 up && ",
+      "&& ip link set b0 up && ",
       addresses, " || exit 77; ", then, "'");
 }
 
@@ -116,17 +113,15 @@ TEST_F(EnvironmentTest, AHostThatIsNeverResolvedIsNamed) {
 // A pod that starts before its name is known.
 TEST_F(EnvironmentTest, AHostIsAwaited) {
   std::ofstream(Folder("hosts")) << "127.0.0.1 localhost\n";
-  StartedOnes one;
-  one.push_back(
-      Shell(InANetwork("ip addr add 10.78.1.1/24 dev a0 && ip addr add 10.78.2.1/24 dev a0 && mount --bind "
-                       "$folder/hosts /etc/hosts",
-                       std::string("touch $folder/ready; ") + kTwoRanks),
-            {"MASTER_ADDR=late-host"}));
-  (void)WaitUntil(*one[0], [&] { return std::filesystem::exists(Folder("1")); });
+  auto one = Shell(InANetwork("ip addr add 10.78.1.1/24 dev a0 && ip addr add 10.78.2.1/24 dev a0 && mount "
+                              "--bind $folder/hosts /etc/hosts",
+                              std::string("touch $folder/ready; ") + kTwoRanks),
+                   {"MASTER_ADDR=late-host"});
+  (void)WaitUntil(*one, [&] { return std::filesystem::exists(Folder("1")); });
   std::ofstream(Folder("hosts"), std::ios::app) << "10.78.2.1 late-host\n";
-  ASSERT_TRUE(WaitForAll(one));
-  if (one[0]->EndedWith(77) || one[0]->EndedWith(1)) GTEST_SKIP() << "no networks here: " << one[0]->Story();
-  EXPECT_THAT(one[0]->output(), Has("3 steps in"));
+  one = Ended(std::move(one));
+  if (one->EndedWith(77) || one->EndedWith(1)) GTEST_SKIP() << "no networks here: " << one->Story();
+  EXPECT_THAT(one->output(), Has("3 steps in"));
 }
 
 // A control group of this test. Removed by the destructor.

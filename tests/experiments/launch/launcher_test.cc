@@ -12,7 +12,6 @@
 #include <optional>
 #include <sstream>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
 #include "experiments/launch/interrupt.h"
@@ -21,6 +20,9 @@
 
 namespace psring {
 namespace {
+
+using testing::EndsWith;
+using testing::StartsWith;
 
 ChildSpec Shell(const std::string& name, const std::string& script) {
   return {.name = name, .command = {"/bin/sh", "-c", script}};
@@ -43,6 +45,9 @@ class LauncherTest : public testing::Test {
     interrupt_.emplace();
   }
   void TearDown() override { EXPECT_TRUE(NoChildIsLeft()); }
+  std::string FailureOf(const LaunchSpec& spec) const {
+    return std::string(RunChildren(spec, *interrupt_).message());
+  }
   std::optional<Interrupt> interrupt_;
 };
 
@@ -65,8 +70,7 @@ TEST_F(LauncherTest, NoiseIsNotQuoted) {
   LaunchSpec spec =
       Spec({Shell("rank 0", "echo '----' >&2; echo 'out of luck' >&2; echo '----' >&2; exit 3")});
   spec.is_noise = [](const std::string& line) { return line == "----"; };
-  const absl::Status status = RunChildren(spec, *interrupt_);
-  EXPECT_TRUE(absl::EndsWith(status.message(), "its last lines:\n  | out of luck")) << status;
+  EXPECT_THAT(FailureOf(spec), EndsWith("its last lines:\n  | out of luck"));
 }
 
 TEST_F(LauncherTest, ACrashEndsTheLaunchAndIsReportedWithItsLastLines) {
@@ -74,16 +78,15 @@ TEST_F(LauncherTest, ACrashEndsTheLaunchAndIsReportedWithItsLastLines) {
   const absl::Status status = RunChildren(
       Spec({Shell("rank 0", "sleep 60"), Shell("rank 1", "echo before >&2; echo 'out of luck' >&2; exit 3")}),
       *interrupt_);
-  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(status.message(),
-            "fake x 2: rank 1 ended with exit code 3; its last lines:\n  | before\n  | out of luck");
+  EXPECT_EQ(status,
+            absl::AbortedError(
+                "fake x 2: rank 1 ended with exit code 3; its last lines:\n  | before\n  | out of luck"));
   EXPECT_LT(MonotonicNow() - begin, absl::Seconds(20));
 }
 
 TEST_F(LauncherTest, ASignalIsNamed) {
-  const absl::Status status =
-      RunChildren(Spec({Shell("rank 0", "kill -SEGV $$"), Shell("rank 1", "sleep 60")}), *interrupt_);
-  EXPECT_TRUE(absl::StartsWith(status.message(), "fake x 2: rank 0 was killed by SIGSEGV")) << status;
+  const LaunchSpec spec = Spec({Shell("rank 0", "kill -SEGV $$"), Shell("rank 1", "sleep 60")});
+  EXPECT_THAT(FailureOf(spec), StartsWith("fake x 2: rank 0 was killed by SIGSEGV"));
 }
 
 TEST_F(LauncherTest, RestartsAreCountedOverAllChildren) {
@@ -92,29 +95,24 @@ TEST_F(LauncherTest, RestartsAreCountedOverAllChildren) {
   spec.restarts = 3;
   int deaths = 0;
   spec.on_death = [&](int, const std::string&, bool again) { deaths += again ? 1 : 0; };
-  const absl::Status status = RunChildren(spec, *interrupt_);
-  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
-  EXPECT_THAT(status.message(), Has("was killed by SIGKILL"));
+  EXPECT_THAT(RunChildren(spec, *interrupt_), Fails(absl::StatusCode::kAborted, "was killed by SIGKILL"));
   EXPECT_EQ(deaths, 3);
 }
 
 TEST_F(LauncherTest, NamesTheFirstFailure) {
   // Rank 0 fails because rank 1 did, as trainers do when a peer's connection breaks.
-  const absl::Status status =
-      RunChildren(Spec({Shell("rank 0", "trap 'echo peer lost; exit 1' TERM; sleep 60 & wait"),
-                        Shell("rank 1", "exit 7")}),
-                  *interrupt_);
-  EXPECT_TRUE(absl::StartsWith(status.message(), "fake x 2: rank 1 ended with exit code 7")) << status;
+  const LaunchSpec spec = Spec(
+      {Shell("rank 0", "trap 'echo peer lost; exit 1' TERM; sleep 60 & wait"), Shell("rank 1", "exit 7")});
+  EXPECT_THAT(FailureOf(spec), StartsWith("fake x 2: rank 1 ended with exit code 7"));
 }
 
 TEST_F(LauncherTest, ATimeoutNamesTheMissingChildAndItsLastKnownState) {
   LaunchSpec spec = Spec({Shell("rank 0", "exit 0"), Shell("rank 1", "sleep 60")});
   spec.deadline = absl::Milliseconds(400);
   spec.last_known = [](int child) { return absl::StrCat("last seen at step ", 10 + child); };
-  const absl::Status status = RunChildren(spec, *interrupt_);
-  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(status.message(),
-            "fake x 2: not done after 400ms; still waiting for rank 1 (last seen at step 11)");
+  EXPECT_EQ(RunChildren(spec, *interrupt_),
+            absl::DeadlineExceededError(
+                "fake x 2: not done after 400ms; still waiting for rank 1 (last seen at step 11)"));
 }
 
 TEST_F(LauncherTest, NamesAServerThatDoesNotEnd) {
@@ -123,7 +121,7 @@ TEST_F(LauncherTest, NamesAServerThatDoesNotEnd) {
   spec.serving_after = absl::Milliseconds(300);
   const absl::Status status = RunChildren(spec, *interrupt_);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_TRUE(absl::EndsWith(status.message(), "still waiting for the server")) << status;
+  EXPECT_THAT(std::string(status.message()), EndsWith("still waiting for the server"));
 }
 
 TEST_F(LauncherTest, ADeathIsAFailureUnlessOthersRunHereOrElsewhere) {
@@ -186,9 +184,7 @@ TEST_F(LauncherTest, AnInterruptEndsEverything) {
   LaunchSpec spec = Spec({Shell("rank 0", "echo ready; sleep 60"), Shell("rank 1", "sleep 60")});
   spec.on_line = [](int, const std::string&) { return kill(getpid(), SIGINT) == 0; };
   const MonotonicTime begin = MonotonicNow();
-  const absl::Status status = RunChildren(spec, *interrupt_);
-  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(status.message(), "interrupted (SIGINT)");
+  EXPECT_EQ(RunChildren(spec, *interrupt_), absl::CancelledError("interrupted (SIGINT)"));
   EXPECT_LT(MonotonicNow() - begin, absl::Seconds(20));
 }
 
@@ -216,8 +212,7 @@ TEST_F(LauncherTest, ASignalThatAlsoEndsAChildIsAnInterrupt) {
 
 TEST_F(LauncherTest, NamesAMissingBinary) {
   LaunchSpec spec = Spec({Shell("rank 0", "sleep 60"), {.name = "rank 1", .command = {"/no/such/trainer"}}});
-  const absl::Status status = RunChildren(spec, *interrupt_);
-  EXPECT_EQ(status.message(), "fake x 2: cannot start rank 1: /no/such/trainer: No such file or directory");
+  EXPECT_EQ(FailureOf(spec), "fake x 2: cannot start rank 1: /no/such/trainer: No such file or directory");
 }
 
 TEST_F(LauncherTest, TheEnvironmentIsOursPlusTheChilds) {
@@ -250,8 +245,7 @@ TEST_F(LauncherTest, UnhandledLinesAreLogged) {
 }
 
 TEST_F(LauncherTest, ReturnsOutputOrTheLastLineOfAFailure) {
-  const auto output = RunForOutput({"/bin/sh", "-c", "echo a; echo b"}, absl::Seconds(5), *interrupt_);
-  EXPECT_EQ(*output, "a\nb\n");
+  EXPECT_EQ(*RunForOutput({"/bin/sh", "-c", "echo a; echo b"}, absl::Seconds(5), *interrupt_), "a\nb\n");
   const auto failed =
       RunForOutput({"/bin/sh", "-c", "echo noise >&2; echo 'trainer: no such file' >&2; exit 2"},
                    absl::Seconds(5), *interrupt_);

@@ -66,9 +66,7 @@ class NamespacesLaunchTest : public LaunchersTest {
  protected:
   void SetUp() override {
     if (const std::string why = WhyNoNamespaces(interrupt_); !why.empty()) GTEST_SKIP() << why;
-    auto made = Namespaces::Create(2, /*bits_per_s=*/0, interrupt_);
-    ASSERT_TRUE(made.ok()) << made.status();
-    machines_ = *std::move(made);
+    machines_ = Namespaces::Create(2, /*bits_per_s=*/0, interrupt_).value();
   }
 
   std::unique_ptr<Started> Node(int node, const std::string& arguments) {
@@ -125,11 +123,10 @@ TEST_F(LaunchersTest, MachinesOnTheLoopbackAddUpTheirGradients) {
     std::filesystem::remove_all(Folder("run"));
     const int port = FreePort();
     StartedOnes nodes;
-    for (const int node : {1, 0}) {
+    for (const int node : {1, 0})
       nodes.push_back(StartPsring(absl::StrCat(
           "train ", kStrategies[1], " --local_aggregation --server_placement rank0 ", kShort, " ", layout,
           OnLoopback(node, port), node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")));
-    }
     ExpectSuccess(nodes);
     EXPECT_EQ(TheWeights(Folder("run")), Weights(Folder("single")).front());
   }
@@ -141,35 +138,32 @@ TEST_F(LaunchersTest, ConvertsTimesToNode0sClock) {
                                              "--time",           "--monotonic", "1000"};
   std::vector<std::string> probe = elsewhen;
   probe.push_back("/bin/true");
-  StartedOnes tried;
-  tried.push_back(std::make_unique<Started>(probe, std::vector<std::string>()));
-  if (!WaitForAll(tried) || !tried[0]->Succeeded()) GTEST_SKIP() << "no time namespaces here";
+  if (!Ended(std::make_unique<Started>(probe, std::vector<std::string>()))->Succeeded())
+    GTEST_SKIP() << "no time namespaces here";
 
   StartedOnes nodes;
   const int port = FreePort();
   for (const int node : {0, 1}) {
     std::vector<std::string> command = node == 0 ? std::vector<std::string>() : elsewhen;
-    for (const std::string& word : Command(
-             PSRING_BINARY,
-             absl::StrCat("train --strategy ring --model mlp-small --data synthetic --steps 40 --no_eval "
-                          "--timeout 20 --nproc_per_node 1",
-                          OnLoopback(node, port), node == 0 ? absl::StrCat(" --out ", Folder("run")) : ""))) {
+    for (const std::string& word :
+         Command(PSRING_BINARY, absl::StrCat("train --strategy ring --model mlp-small --data synthetic "
+                                             "--steps 40 --no_eval --timeout 20 --nproc_per_node 1",
+                                             OnLoopback(node, port),
+                                             node == 0 ? absl::StrCat(" --out ", Folder("run")) : ""))) {
       command.push_back(word);
     }
     nodes.push_back(std::make_unique<Started>(command, std::vector<std::string>()));
   }
-  EXPECT_TRUE(WaitForAll(nodes));
-  for (const auto& node : nodes) ASSERT_TRUE(node->Succeeded()) << node->Story();
+  ExpectSuccess(nodes);
   EXPECT_THAT(nodes[0]->output(), Has("clocks agree within "));
 
-  std::map<int64_t, std::vector<std::pair<double, double>>>
-      steps;  // when each rank began and ended it, in ms
+  // When each rank began and ended it, in ms.
+  std::map<int64_t, std::vector<std::pair<double, double>>> steps;
   std::ifstream lines(Folder("run") + "/steps.jsonl");
   for (std::string line; std::getline(lines, line);) {
-    const auto step = StepRecordFromJson(line);
-    ASSERT_TRUE(step.ok()) << step.status();
-    const double begin = 1e-6 * static_cast<double>(step->begin_ns);
-    steps[step->step].emplace_back(begin, begin + step->step_ms);
+    const auto step = StepRecordFromJson(line).value();
+    const double begin = 1e-6 * static_cast<double>(step.begin_ns);
+    steps[step.step].emplace_back(begin, begin + step.step_ms);
   }
   ASSERT_EQ(steps.size(), 40u);
   for (const auto& [step, ranks] : steps) {
@@ -200,8 +194,7 @@ bool AwaitCheckpoint(const std::string& folder, int64_t step) {
 
 TEST_F(NamespacesLaunchTest, AProcessKilledOnAnotherMachineRestartsAll) {
   const std::string training =
-      "--model mlp-small --data synthetic --steps 150 --batch 16 --no_eval --timeout 20 "
-      "--strategy ring";
+      "--model mlp-small --data synthetic --steps 150 --batch 16 --no_eval --timeout 20 --strategy ring";
   const auto undisturbed = Succeeded(
       StartTrainer(absl::StrCat(training, " --ranks_per_process 4 --record ", Folder("undisturbed"))));
 
@@ -234,13 +227,12 @@ TEST_F(LaunchersTest, ARankThatDiesOnAnotherMachineBeforeItJoinsIsNamedBeforeThe
   ASSERT_EQ(chmod((binaries / "trainer").c_str(), 0755), 0);
   const int port = FreePort();
   StartedOnes nodes;
-  for (const int node : {0, 1}) {
+  for (const int node : {0, 1})
     nodes.push_back(StartProgram(
         node == 0 ? PSRING_BINARY : (binaries / "psring").string(),
-        absl::StrCat("train --strategy ps-async --model mlp-small --data synthetic --steps 5 --batch "
-                     "16 --no_eval --timeout 100 --nproc_per_node 2",
+        absl::StrCat("train --strategy ps-async --model mlp-small --data synthetic --steps 5 --batch 16 "
+                     "--no_eval --timeout 100 --nproc_per_node 2",
                      OnLoopback(node, port), node == 0 ? absl::StrCat(" --out ", Folder("run")) : "")));
-  }
   ASSERT_TRUE(WaitForAll(nodes)) << nodes[0]->Story() << nodes[1]->Story();
   for (const auto& node : nodes) {
     EXPECT_FALSE(node->Succeeded());
@@ -249,11 +241,10 @@ TEST_F(LaunchersTest, ARankThatDiesOnAnotherMachineBeforeItJoinsIsNamedBeforeThe
 }
 
 TEST_F(NamespacesLaunchTest, ANodeThatEndsEndsTheJobDespiteMaxRestarts) {
-  const StartedOnes nodes = Nodes(
-      absl::StrCat("--model mlp-small --data synthetic --steps 100000 --batch 16 --no_eval --timeout 20 "
-                   "--strategy ring --nproc_per_node 1 --max_restarts 2 --checkpoint_every 10 "
-                   "--checkpoint_dir ",
-                   Folder("checkpoints")));
+  const StartedOnes nodes = Nodes(absl::StrCat(
+      "--model mlp-small --data synthetic --steps 100000 --batch 16 --no_eval --timeout 20 --strategy ring "
+      "--nproc_per_node 1 --max_restarts 2 --checkpoint_every 10 --checkpoint_dir ",
+      Folder("checkpoints")));
   ASSERT_TRUE(AwaitCheckpoint(Folder("checkpoints"), 10)) << nodes[0]->Story() << nodes[1]->Story();
   nodes[1]->Signal(SIGTERM);
   EXPECT_TRUE(WaitForAll(nodes));
@@ -275,10 +266,10 @@ TEST_F(NamespacesLaunchTest, ALostNodeIsNamedAndEndsAll) {
     SCOPED_TRACE(victim);
     std::filesystem::remove_all(Folder("run"));
     const std::string checkpoints = Folder(absl::StrCat("checkpoints", victim));
-    const StartedOnes nodes = Nodes(absl::StrCat(
-        "--strategy ring --model mlp-small --data synthetic --no_eval --steps 1000000 --nproc_per_node 2 "
-        "--timeout 20 --checkpoint_every 10 --checkpoint_dir ",
-        checkpoints));
+    const StartedOnes nodes =
+        Nodes(absl::StrCat("--strategy ring --model mlp-small --data synthetic --no_eval --steps 1000000 "
+                           "--nproc_per_node 2 --timeout 20 --checkpoint_every 10 --checkpoint_dir ",
+                           checkpoints));
     ASSERT_TRUE(WaitUntil(nodes, [&] { return HasCheckpoint(checkpoints, 10); }))
         << nodes[0]->Story() << nodes[1]->Story();
     EXPECT_THAT(nodes[1]->output(), Has("2 processes on this node")) << nodes[1]->Story();
@@ -316,9 +307,8 @@ TEST_F(LaunchersTest, UnderMpirunTheLastRanksCanBeServers) {
                    Folder("run")),
       mpirun->environment));
   EXPECT_EQ(TheWeights(Folder("run")), Reference(kStrategies[1]));
-  for (int server : {0, 1}) {
+  for (int server : {0, 1})
     EXPECT_TRUE(std::filesystem::exists(Folder(absl::StrCat("run/result-server", server, ".json"))));
-  }
 }
 
 // PyTorch's torchrun, from PATH or PSRING_TORCHRUN.

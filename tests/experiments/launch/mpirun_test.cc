@@ -43,11 +43,7 @@ class MpirunTest : public testing::Test {
     Install(absl::StrCat("HYDRA build details:\n    Version:    4.0.2\n    Configure options: --with-device=",
                          device));
   }
-  static MpirunCommand Found(const MpirunOptions& options) {
-    const absl::StatusOr<MpirunCommand> command = FindMpirun(options);
-    EXPECT_TRUE(command.ok()) << command.status();
-    return command.value_or(MpirunCommand());
-  }
+  static MpirunCommand Found(const MpirunOptions& options) { return FindMpirun(options).value(); }
   static bool Sets(const MpirunCommand& command, const std::string& entry) {
     return std::count(command.environment.begin(), command.environment.end(), entry) == 1;
   }
@@ -60,15 +56,13 @@ class MpirunTest : public testing::Test {
 TEST_F(MpirunTest, StatesWhatToInstallIfMissing) {
   setenv("PATH", folder_.c_str(), 1);
   const absl::Status status = FindMpirun({.family = "Open MPI"}).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(status.message(), Has("openmpi-bin"));
+  EXPECT_THAT(status, Fails(absl::StatusCode::kNotFound, "openmpi-bin"));
   EXPECT_THAT(FindMpirun({.family = "MPICH"}).status().message(), Has("install mpich"));
 }
 
 TEST_F(MpirunTest, PrefersTheMpiOfTheBuild) {
   Install("mpirun (Open MPI) 4.1.4");
-  const absl::Status status = FindMpirun({.family = "MPICH"}).status();
-  EXPECT_EQ(status.message(),
+  EXPECT_EQ(FindMpirun({.family = "MPICH"}).status().message(),
             absl::StrCat(folder_.string(),
                          "/mpirun is Open MPI's, and there is no mpirun of MPICH, which this "
                          "build was made with; install mpich"));
@@ -130,8 +124,7 @@ TEST_F(MpirunTest, RejectsOtherMpisAndBadOptionsInOneLine) {
   Install("mpirun (Open MPI) 4.1.4");
   EXPECT_EQ(FindMpirun({.ranks = 0}).status().code(), absl::StatusCode::kInvalidArgument);
   const absl::Status status = FindMpirun({.ranks = 1, .transport = "pigeon"}).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), Has("auto, shm, tcp"));
+  EXPECT_THAT(status, Fails(absl::StatusCode::kInvalidArgument, "auto, shm, tcp"));
 }
 
 TEST_F(MpirunTest, StartsTheRequestedRanks) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "common/measure/records.h"
 #include "common/options/server_arguments.h"
 #include "tests/has.h"
@@ -15,9 +16,8 @@ namespace {
 
 TEST(NodeLayout, AssignsRanksInOrderAndServersByPlacement) {
   const NodeLayout layout{.nodes = 3, .per_node = 2, .processes = 6};
-  for (const auto& [process, node] : {std::pair{0, 0}, {1, 0}, {2, 1}, {5, 2}}) {
+  for (const auto& [process, node] : {std::pair{0, 0}, {1, 0}, {2, 1}, {5, 2}})
     EXPECT_EQ(layout.NodeOfProcess(process), node);
-  }
   EXPECT_EQ(layout.NodeOfServer("rank0", 1, 1), 0);
   EXPECT_EQ(layout.NodeOfServer("colocated", 3, 1), 1);
   EXPECT_EQ(layout.NodeOfServer("colocated", 3, 2), 0);
@@ -37,9 +37,8 @@ TEST(NodeLayout, PlacesFewerProcessesThanTheNodesHold) {
       const int node = layout.NodeOfProcess(process);
       EXPECT_EQ(process - layout.FirstOf(node), counts[static_cast<size_t>(node)]++) << process;
     }
-    for (int node = 0; node < 4; ++node) {
+    for (int node = 0; node < 4; ++node)
       EXPECT_EQ(layout.ProcessesOn(node), counts[static_cast<size_t>(node)]) << node;
-    }
     return counts;
   };
   using Counts = std::vector<int>;
@@ -60,41 +59,28 @@ GetEnv Variables(const std::map<std::string, std::string>& variables) {
 }
 
 TEST(UseLauncher, TakesTheNodesNumberAndNode0sAddress) {
+  // "NODE ADDRESS:PORT"
   const auto options = [](const std::map<std::string, std::string>& variables) {
     NodesOptions nodes{.nodes = 2};
-    const absl::Status status = UseLauncher(ReadNodeLauncher(Variables(variables)), nodes);
-    EXPECT_TRUE(status.ok()) << status;
-    return nodes;
+    EXPECT_EQ(UseLauncher(ReadNodeLauncher(Variables(variables)), nodes), absl::OkStatus());
+    return absl::StrCat(nodes.node, " ", nodes.master_addr, ":", nodes.master_port);
   };
-  const NodesOptions srun = options({{"SLURM_PROCID", "1"},
-                                     {"SLURM_STEP_NUM_TASKS", "2"},
-                                     {"SLURM_STEP_NODELIST", "a[3-4]"},
-                                     {"SLURM_JOB_ID", "1"},
-                                     {"SLURM_STEP_ID", "0"}});
-  EXPECT_EQ(srun.node, 1);
-  EXPECT_EQ(srun.master_addr, "a3");
-  EXPECT_EQ(srun.master_port, 12007);
-  const NodesOptions with_pmi = options({{"SLURM_PROCID", "1"},
-                                         {"SLURM_STEP_NUM_TASKS", "2"},
-                                         {"SLURM_STEP_NODELIST", "a[3-4]"},
-                                         {"SLURM_JOB_ID", "1"},
-                                         {"SLURM_STEP_ID", "0"},
-                                         {"PMI_RANK", "1"},
-                                         {"PMI_SIZE", "2"},
-                                         {"MASTER_ADDR", ""}});
-  EXPECT_EQ(with_pmi.node, 1);
-  EXPECT_EQ(with_pmi.master_addr, "a3");
-  EXPECT_EQ(options({{"MASTER_ADDR", "[fd00::1]"}, {"MASTER_PORT", ""}}).master_addr, "fd00::1");
-  const NodesOptions mpirun = options({{"OMPI_COMM_WORLD_RANK", "1"},
-                                       {"OMPI_COMM_WORLD_SIZE", "2"},
-                                       {"MASTER_ADDR", "b"},
-                                       {"MASTER_PORT", "7"}});
-  EXPECT_EQ(mpirun.node, 1);
-  EXPECT_EQ(mpirun.master_addr, "b");
-  EXPECT_EQ(mpirun.master_port, 7);
-  EXPECT_EQ(options({{"JOB_COMPLETION_INDEX", "1"}}).node, 1);
-  EXPECT_EQ(options({}).node, 0);
-  EXPECT_EQ(options({}).master_port, 29500);
+  std::map<std::string, std::string> srun = {{"SLURM_PROCID", "1"},
+                                             {"SLURM_STEP_NUM_TASKS", "2"},
+                                             {"SLURM_STEP_NODELIST", "a[3-4]"},
+                                             {"SLURM_JOB_ID", "1"},
+                                             {"SLURM_STEP_ID", "0"}};
+  EXPECT_EQ(options(srun), "1 a3:12007");
+  srun.insert({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MASTER_ADDR", ""}});
+  EXPECT_EQ(options(srun), "1 a3:12007");
+  EXPECT_THAT(options({{"MASTER_ADDR", "[fd00::1]"}, {"MASTER_PORT", ""}}), Has(" fd00::1:"));
+  EXPECT_EQ(options({{"OMPI_COMM_WORLD_RANK", "1"},
+                     {"OMPI_COMM_WORLD_SIZE", "2"},
+                     {"MASTER_ADDR", "b"},
+                     {"MASTER_PORT", "7"}}),
+            "1 b:7");
+  EXPECT_EQ(options({{"JOB_COMPLETION_INDEX", "1"}})[0], '1');
+  EXPECT_THAT(options({}), testing::AllOf(testing::StartsWith("0 "), testing::EndsWith(":29500")));
 }
 
 TEST(UseLauncher, RejectsAnotherNumberOfProcesses) {
@@ -125,19 +111,16 @@ TEST(OnClock, ConvertsOnlyTimes) {
   step.buckets = {{.ready_ns = 2000, .begin_ns = 3000, .end_ns = 4000}};
   const std::string text = ToJson(step) + "\n";
   EXPECT_EQ(OnClock(ClockMap(), "steps-rank1.jsonl", text).value_or(""), text);
-  const auto shifted = OnClock(ahead(-500), "steps-rank1.jsonl", text + text);
-  ASSERT_TRUE(shifted.ok()) << shifted.status();
-  const auto back = StepRecordFromJson(shifted->substr(0, shifted->find('\n')));
-  ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_EQ(back->begin_ns, 500);
-  EXPECT_EQ(back->buckets[0].end_ns, 3500);
-  EXPECT_EQ(back->step_ms, 5);
+  const auto shifted = OnClock(ahead(-500), "steps-rank1.jsonl", text + text).value();
+  const auto back = StepRecordFromJson(shifted.substr(0, shifted.find('\n'))).value();
+  EXPECT_EQ(back.begin_ns, 500);
+  EXPECT_EQ(back.buckets[0].end_ns, 3500);
+  EXPECT_EQ(back.step_ms, 5);
   const auto killed = OnClock(ahead(-500), "steps-rank1.jsonl", text + text + text.substr(0, 20));
-  EXPECT_EQ(killed.value_or(""), *shifted) << "the rank was killed while it wrote a line";
-  const auto trace =
-      OnClock(ahead(5000), "trace-rank1.json", R"({"traceEvents":[{"ts":10.0,"dur":2},{"name":"x"}]})");
-  ASSERT_TRUE(trace.ok()) << trace.status();
-  const auto json = nlohmann::json::parse(*trace);
+  EXPECT_EQ(killed.value_or(""), shifted) << "the rank was killed while it wrote a line";
+  const auto json = nlohmann::json::parse(
+      OnClock(ahead(5000), "trace-rank1.json", R"({"traceEvents":[{"ts":10.0,"dur":2},{"name":"x"}]})")
+          .value());
   EXPECT_EQ(json["traceEvents"][0]["ts"], 15.0);
   EXPECT_EQ(json["traceEvents"][0]["dur"], 2);
   EXPECT_EQ(OnClock(ahead(5), "result-rank1.json", "whatever").value_or(""), "whatever");

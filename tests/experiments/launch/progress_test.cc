@@ -25,18 +25,16 @@ std::string Shown(bool terminal, const Draw& draw) {
 
 TEST(Progress, ReadsTheTrainersLines) {
   const auto event =
-      ParseProgress(R"({"event":"step","rank":1,"step":12,"steps":25,"samples":1536,"loss":0.53})");
-  ASSERT_TRUE(event.has_value());
-  EXPECT_EQ(event->event, "step");
-  EXPECT_EQ(event->rank, 1);
-  EXPECT_EQ(event->step, 12);
-  EXPECT_EQ(event->steps, 25);
+      ParseProgress(R"({"event":"step","rank":1,"step":12,"steps":25,"samples":1536,"loss":0.53})").value();
+  EXPECT_EQ(event.event, "step");
+  EXPECT_EQ(event.rank, 1);
+  EXPECT_EQ(event.step, 12);
+  EXPECT_EQ(event.steps, 25);
 }
 
 TEST(Progress, IgnoresOtherLines) {
-  for (const char* line : {"", "hello", "{", "{}", "[1]", R"({"event":3})", R"({"step":3})"}) {
+  for (const char* line : {"", "hello", "{", "{}", "[1]", R"({"event":3})", R"({"step":3})"})
     EXPECT_FALSE(ParseProgress(line).has_value()) << line;
-  }
   EXPECT_EQ(ParseProgress(R"({"event":"step","loss":null,"step":"x"})")->step, 0);
 }
 
@@ -68,15 +66,12 @@ TEST(Progress, DescribesARanksLastKnownState) {
 
 TEST(Progress, EvaluationsShowTheirShareAndTheTimeLeft) {
   LaunchProgress progress(2);
-  for (int rank = 0; rank < 2; ++rank) {
-    progress.Note({.event = "step", .rank = rank, .step = 4, .steps = 4});
-  }
+  for (int rank = 0; rank < 2; ++rank) progress.Note({.event = "step", .rank = rank, .step = 4, .steps = 4});
   constexpr int64_t kSecond = 1'000'000'000;
   const auto evaluate = [&](int64_t done, int64_t now_ns) {
     const auto event = ParseProgress(
         absl::StrCat(R"({"event":"evaluating","rank":0,"evaluated":)", done, R"(,"to_evaluate":1000})"));
-    ASSERT_TRUE(event.has_value());
-    progress.Note(*event, now_ns);
+    progress.Note(event.value(), now_ns);
   };
   EXPECT_FALSE(progress.EvaluationLeftSeconds().has_value());
   evaluate(0, 5 * kSecond);

@@ -217,9 +217,8 @@ TEST_F(FollowerTest, Node0RejectsANodeWithAHugeName) {
                                            .secret = TestSecret()});
     ASSERT_TRUE(meeting.ok()) << meeting.status();
     EXPECT_TRUE(RequireEqualFlags(**meeting, {}).ok());
-    for (const char* name : {"addresses", "hosts"}) {
+    for (const char* name : {"addresses", "hosts"})
       EXPECT_TRUE((*meeting)->Exchange(name, std::string(1 << 20, 'x')).ok()) << name;
-    }
   });
   const absl::Status status = Nodes::Join(options, {}).status();
   node1.join();

@@ -89,14 +89,13 @@ TEST(TemporaryFolderTest, ThoseOfLiveProcessesStayAndThoseOfKilledOnesAreRemoved
   const auto outer = TemporaryFolder::Create();
   ASSERT_TRUE(outer.ok());
   Owner killed(outer->path(), false), alive(outer->path(), false);
-  const auto own = TemporaryFolder::Create(outer->path());
-  ASSERT_TRUE(own.ok()) << own.status();
+  const auto own = TemporaryFolder::Create(outer->path()).value();
   killed.Kill();
   ASSERT_TRUE(fs::exists(killed.path()));
   ASSERT_TRUE(TemporaryFolder::Create(outer->path()).ok());
   EXPECT_FALSE(fs::exists(killed.path()));
   EXPECT_TRUE(fs::exists(alive.path() + "/records"));
-  EXPECT_TRUE(fs::exists(own->path()));
+  EXPECT_TRUE(fs::exists(own.path()));
 }
 
 // A container with the host's /tmp: its processes have numbers that mean others here, or none.

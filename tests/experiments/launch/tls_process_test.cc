@@ -93,12 +93,11 @@ TEST_F(TlsProcess, ProcessesWithoutAndWithTlsSayThatItDiffers) {
                       : absl::StrCat("the rendezvous store at 127.0.0.1:", port,
                                      " does not use --tls, and this process does; give --tls to all "));
     EXPECT_TRUE(WaitUntil(*host[0], [&] { return !host[0]->errors().empty(); }));
-    EXPECT_THAT(
-        host[0]->errors(),
-        ContainsRegex(host_has_it ? "^psring: rejected 1 connection without --tls, which this process "
-                                    "uses, last from 127.0.0.1:[0-9]+; give --tls to all"
-                                  : "^psring: rejected 1 connection with --tls, which this process "
-                                    "does not use, last from 127.0.0.1:[0-9]+; give --tls to all"));
+    EXPECT_THAT(host[0]->errors(),
+                ContainsRegex(host_has_it ? "^psring: rejected 1 connection without --tls, which this "
+                                            "process uses, last from 127.0.0.1:[0-9]+; give --tls to all"
+                                          : "^psring: rejected 1 connection with --tls, which this process "
+                                            "does not use, last from 127.0.0.1:[0-9]+; give --tls to all"));
     // It does not wait for the other rank until its timeout.
     EXPECT_TRUE(WaitForAll(host));
     EXPECT_THAT(host[0]->errors(),
@@ -115,9 +114,8 @@ TEST_F(TlsProcess, RanksThatMeetInAFileSayThatTheirTlsDiffers) {
                                  {absl::StrCat("RANK=", rank), "WORLD_SIZE=2"}));
   }
   EXPECT_TRUE(WaitForAll(ranks));
-  for (const auto& rank : ranks) {
+  for (const auto& rank : ranks)
     EXPECT_THAT(rank->errors(), Has("; give --tls to all processes of the job, or omit it for all"));
-  }
   EXPECT_THAT(ranks[0]->errors(), ContainsRegex("rank 1 at .* was started with another --tls"));
 }
 
@@ -126,22 +124,18 @@ TEST_F(TlsProcess, WrongFilesAndCombinationsAreRejectedAtTheStart) {
   const auto trainer = [&](const std::string& flags) { return Trainer(0, 2, port, flags); };
   ExpectOneLine(trainer("--strategy ring --tls none.pem,none.key,ca.pem"), "none.pem");
   ExpectOneLine(trainer("--strategy ring --tls yes"), "--tls: 'yes' is neither auto nor CERT,KEY,CA");
-  for (const char* const other : {"gloo", "mpi", "nccl"}) {
+  for (const char* const other : {"gloo", "mpi", "nccl"})
     ExpectOneLine(trainer(absl::StrCat("--strategy ring --tls auto --backend ", other)),
                   absl::StrCat("--tls with --backend ", other, ", which opens its own connections"));
-  }
   ExpectOneLine(trainer("--strategy gloo --tls auto"), "opens its own connections; omit --tls");
 }
 
 TEST_F(TlsProcess, TheLauncherPassesItOn) {
   std::vector<std::string> weights[2];
   for (const bool encrypted : {false, true}) {
-    StartedOnes psring;
     const std::string out = Folder(encrypted ? "encrypted" : "plain");
-    psring.push_back(StartPsring(absl::StrCat("train ", kServer, kTraining, " --workers 2 --out ", out,
-                                              encrypted ? " --tls auto" : "")));
-    EXPECT_TRUE(WaitForAll(psring));
-    EXPECT_TRUE(psring[0]->Succeeded()) << psring[0]->Story();
+    Succeeded(StartPsring(absl::StrCat("train ", kServer, kTraining, " --workers 2 --out ", out,
+                                       encrypted ? " --tls auto" : "")));
     weights[encrypted] = Weights(out);
   }
   EXPECT_EQ(weights[0].size(), 2u);

@@ -11,7 +11,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-using testing::HasSubstr;
 
 using PoolProcessTest = PsringInAFolder;
 
@@ -33,39 +32,27 @@ TEST_F(PoolProcessTest, TheClassRunsOnePlanAndItsPagesArePooled) {
   const std::string started = Json::parse(Slurp(work / "anna/manifest.json"))["started_utc"];
   page.replace(page.find(started), started.size(), "2026-01-01T00:00:00Z");
   std::ofstream(work / "bo.html") << page;
-  const Outcome pool = Run({"report", "anna", "copy.html", "bo.html", "--out", "class.html"});
-  EXPECT_EQ(pool.exit_code, 0);
+  const Outcome pool = Succeed("report anna copy.html bo.html --out class.html");
   EXPECT_EQ(pool.err, "psring report: not pooled: copy: it is the same run as anna\n");
-  EXPECT_THAT(pool.out, HasSubstr("2 machines ran the same plan."));
-  EXPECT_THAT(pool.out, HasSubstr("class.html"));
+  EXPECT_THAT(pool.out, Has("2 machines ran the same plan.", "class.html"));
   EXPECT_GT(fs::file_size(work / "class.html"), fs::file_size(work / "bo.html"));
   // A page of the pool can be pooled again.
-  const Outcome again = Run({"report", "class.html", "--out", "again.html", "--lang", "zh"});
-  EXPECT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_THAT(again.out, HasSubstr("2 台机器运行了同一计划"));
+  EXPECT_THAT(Succeed("report class.html --out again.html --lang zh").out, Has("2 台机器运行了同一计划"));
 }
 
 TEST_F(PoolProcessTest, RejectsOtherFilesInOneLineAndKeepsItsInputs) {
   std::ofstream(root_ / "work/report.html") << "<html></html>";
-  const Outcome overwriting = Run({"report", "report.html"});
-  EXPECT_EQ(overwriting.exit_code, 2);
-  EXPECT_EQ(overwriting.err,
+  EXPECT_EQ(Refused("report report.html"),
             "psring report: the result would overwrite report.html; name another file with --out\n");
-  const Outcome other = Run({"report", "report.html", "missing.html", "--out", "x.html"});
-  EXPECT_EQ(other.exit_code, 2);
-  EXPECT_THAT(other.err,
-              testing::StartsWith(
-                  "psring report: report.html is not a page of psring report: it contains no run's data\n"
-                  "psring report: "));
-  EXPECT_THAT(other.err, HasSubstr("missing.html"));
+  EXPECT_THAT(Refused("report report.html missing.html --out x.html"),
+              testing::AllOf(testing::StartsWith("psring report: report.html is not a page of psring report: "
+                                                 "it contains no run's data\npsring report: "),
+                             Has("missing.html")));
   EXPECT_FALSE(fs::exists(root_ / "work/x.html"));
-  for (const char* flag : {"--cite", "--pack"}) {
-    const Outcome of_a_page = Run({"report", "report.html", flag});
-    EXPECT_EQ(of_a_page.exit_code, 2);
-    EXPECT_EQ(of_a_page.err, absl::StrCat("psring report: ", flag,
-                                          " needs a run folder, but report.html is a file; give the folder "
-                                          "of the run\n"));
-  }
+  for (const char* flag : {"--cite", "--pack"})
+    EXPECT_EQ(Refused(absl::StrCat("report report.html ", flag)),
+              absl::StrCat("psring report: ", flag,
+                           " needs a run folder, but report.html is a file; give the folder of the run\n"));
 }
 
 }  // namespace

@@ -8,15 +8,14 @@
 #include <nlohmann/json.hpp>
 
 #include "common/text/translate.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 using Json = nlohmann::json;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 
 Json RowOf(const std::string& strategy, int workers, double samples_per_s) {
   return {{"figures",
@@ -56,9 +55,17 @@ Json RunOn(const std::string& host, double single, double ring, double server,
 
 PoolInput InputOf(const std::string& name, const Json& run) { return {name, run.dump()}; }
 
+// Of runs that are named a, b, c, ...
+Pool PoolOf(const std::vector<Json>& runs) {
+  std::vector<PoolInput> inputs;
+  for (const Json& run : runs)
+    inputs.push_back(InputOf(std::string(1, static_cast<char>('a' + inputs.size())), run));
+  return PoolRuns(inputs);
+}
+
 // Of two runs: the reason why the second is not pooled.
 std::string ReasonFor(const Json& first, const Json& second) {
-  const Pool pool = PoolRuns({InputOf("a", first), InputOf("b", second)});
+  const Pool pool = PoolOf({first, second});
   EXPECT_EQ(pool.machines.size(), 1u);
   if (pool.left_out.size() != 1) return "";
   EXPECT_EQ(pool.left_out[0].name, "b");
@@ -67,9 +74,7 @@ std::string ReasonFor(const Json& first, const Json& second) {
 }
 
 TEST(Pool, SpreadIsMedianLowestAndHighestOverMachines) {
-  const Pool pool =
-      PoolRuns({InputOf("a", RunOn("a", 100, 200, 100)), InputOf("b", RunOn("b", 200, 900, 300)),
-                InputOf("c", RunOn("c", 50, 100, 80))});
+  const Pool pool = PoolOf({RunOn("a", 100, 200, 100), RunOn("b", 200, 900, 300), RunOn("c", 50, 100, 80)});
   EXPECT_THAT(pool.left_out, IsEmpty());
   ASSERT_EQ(pool.rows.size(), 3u);
   const PoolRow& ring = pool.rows[1];
@@ -95,7 +100,7 @@ TEST(Pool, WithoutPsSyncTheReferenceIsSingle) {
   Json a = RunOn("a", 100, 150, 1), b = RunOn("b", 200, 500, 1);
   a["summary"].erase(2);
   b["summary"].erase(2);
-  const Pool pool = PoolRuns({InputOf("a", a), InputOf("b", b)});
+  const Pool pool = PoolOf({a, b});
   ASSERT_EQ(pool.rows.size(), 2u);
   EXPECT_EQ(pool.rows[0].base, "");
   EXPECT_FALSE(pool.rows[0].ratio);
@@ -123,9 +128,7 @@ TEST(SideBySide, ShowsTheSettingsThatDifferAndTheRatioToTheFirstRun) {
   EXPECT_FALSE(beside.rows[1].runs[0].ratio);
   EXPECT_FALSE(beside.rows[0].runs[1].samples_per_s) << "the second run has no single";
   EXPECT_FALSE(beside.rows[3].runs[1].ratio) << "the first run has no star";
-  const std::string table = BesideTable(beside);
-  EXPECT_THAT(table, HasSubstr("300 (270 to 330), × 1.50"));
-  EXPECT_THAT(table, HasSubstr("link_mbps"));
+  EXPECT_THAT(BesideTable(beside), Has("300 (270 to 330), × 1.50", "link_mbps"));
   const Json json = Json::parse(BesideJson(beside));
   EXPECT_EQ(json["settings"], Json::parse(R"([["link_mbps", "200", "1000"]])"));
   EXPECT_EQ(json["rows"][1]["runs"][1]["ratio"], 1.5);
@@ -146,15 +149,14 @@ TEST(Pool, RowsThatOtherProgramsDisturbedAreShownButNotCounted) {
   disturbed["summary"][1]["figures"]["valid"] = false;
   Json reference = RunOn("c", 100, 300, 100);
   reference["summary"][2]["figures"]["valid"] = false;
-  const Pool pool =
-      PoolRuns({InputOf("a", RunOn("a", 100, 200, 100)), InputOf("b", disturbed), InputOf("c", reference)});
+  const Pool pool = PoolOf({RunOn("a", 100, 200, 100), disturbed, reference});
   const PoolRow& ring = pool.rows[1];
   EXPECT_DOUBLE_EQ(ring.samples_per_s->most, 300);
   EXPECT_EQ(ring.samples_per_s->machines, 2);
   EXPECT_FALSE(ring.machines[1].valid);
   EXPECT_DOUBLE_EQ(*ring.machines[1].samples_per_s, 999);
   EXPECT_EQ(ring.ratio->machines, 1) << "a ratio needs a valid reference, too";
-  EXPECT_THAT(PoolTable(pool), HasSubstr("ring x 2: 2 of 3 machines; other programs"));
+  EXPECT_THAT(PoolTable(pool), Has("ring x 2: 2 of 3 machines; other programs"));
 }
 
 TEST(Pool, NamesTheRunAndTheDifferenceOfAnotherPlan) {
@@ -189,14 +191,13 @@ TEST(Pool, NamesTheRunAndTheDifferenceOfAnotherPlan) {
 TEST(Pool, StepsAndFoldersMayDiffer) {
   Json other = RunOn("b", 100, 200, 100);
   other["manifest"]["cost"]["configurations"][0]["trainer_flags"][1] = "--steps=40";
-  EXPECT_EQ(PoolRuns({InputOf("a", RunOn("a", 1, 2, 3)), InputOf("b", other)}).machines.size(), 2u);
+  EXPECT_EQ(PoolOf({RunOn("a", 1, 2, 3), other}).machines.size(), 2u);
 }
 
 TEST(Pool, CountsTheSameRunOnce) {
   EXPECT_EQ(ReasonFor(RunOn("a", 1, 2, 3), RunOn("a", 1, 2, 3)), "it is the same run as a");
   // A simulation has the same figures on every machine.
-  EXPECT_EQ(PoolRuns({InputOf("a", RunOn("a", 1, 2, 3)), InputOf("b", RunOn("b", 1, 2, 3))}).machines.size(),
-            2u);
+  EXPECT_EQ(PoolOf({RunOn("a", 1, 2, 3), RunOn("b", 1, 2, 3)}).machines.size(), 2u);
 }
 
 TEST(Pool, LeavesOutWhatIsNotARun) {
@@ -204,7 +205,7 @@ TEST(Pool, LeavesOutWhatIsNotARun) {
        {"", "{}", "[]", "7", R"({"summary":{}})", R"({"summary":[7,{"figures":[]}]})",
         R"({"summary":[{"figures":{"strategy":{},"workers":2}}]})",
         R"({"summary":[{"figures":{"strategy":"ring","workers":1e300}}]})"}) {
-    const Pool pool = PoolRuns({{"x", text}, InputOf("a", RunOn("a", 1, 2, 3))});
+    const Pool pool = PoolRuns({{"x", text}, {"a", RunOn("a", 1, 2, 3).dump()}});
     ASSERT_EQ(pool.left_out.size(), 1u) << text;
     EXPECT_EQ(pool.left_out[0].english, "it has no rows of a comparison or training");
     EXPECT_EQ(pool.machines.size(), 1u);
@@ -216,7 +217,7 @@ TEST(Pool, FiguresThatAreNotPositiveNumbersAreMissing) {
   odd["summary"][1]["figures"]["samples_per_s"] = "fast";
   odd["summary"][2]["figures"]["samples_per_s"] = -1;
   odd["manifest"]["machine"]["cpu"] = std::string(500, 'x') + "\x1b[2J";
-  const Pool pool = PoolRuns({InputOf("a", RunOn("a", 100, 200, 100)), InputOf("b", odd)});
+  const Pool pool = PoolOf({RunOn("a", 100, 200, 100), odd});
   EXPECT_FALSE(pool.rows[1].machines[1].samples_per_s);
   EXPECT_FALSE(pool.rows[1].machines[1].ratio);
   EXPECT_LE(pool.machines[1].processor.size(), 60u);
@@ -225,9 +226,8 @@ TEST(Pool, FiguresThatAreNotPositiveNumbersAreMissing) {
 TEST(Pool, CountsTheRecommendations) {
   Json unknown = RunOn("e", 1, 2, 3);
   unknown["table"] = nullptr;
-  const Pool pool = PoolRuns(
-      {InputOf("a", RunOn("a", 1, 2, 1)), InputOf("b", RunOn("b", 1, 2, 1, {"ps-sync"})),
-       InputOf("c", RunOn("c", 1, 2, 1)), InputOf("d", RunOn("d", 1, 2, 1, {})), InputOf("e", unknown)});
+  const Pool pool = PoolOf({RunOn("a", 1, 2, 1), RunOn("b", 1, 2, 1, {"ps-sync"}), RunOn("c", 1, 2, 1),
+                            RunOn("d", 1, 2, 1, {}), unknown});
   EXPECT_THAT(WinnerSentences(pool),
               ElementsAre("ring: recommended on 2 of 5 machines.", "ps-sync: recommended on 1 of 5 machines.",
                           "No strategy is shown to be faster on 1 of 5 machines.",
@@ -236,13 +236,12 @@ TEST(Pool, CountsTheRecommendations) {
 }
 
 TEST(Pool, TableAndJsonHaveTheSpread) {
-  const Pool pool = PoolRuns({InputOf("a", RunOn("a", 100, 2000, 1000)),
-                              InputOf("b", RunOn("b", 200, 900, 300)), InputOf("c", Json())});
+  const Pool pool = PoolOf({RunOn("a", 100, 2000, 1000), RunOn("b", 200, 900, 300), Json()});
   const std::string table = PoolTable(pool);
-  EXPECT_THAT(table, HasSubstr("2 machines ran the same plan"));
+  EXPECT_THAT(table, Has("2 machines ran the same plan"));
   EXPECT_THAT(table, testing::ContainsRegex(R"(ring +2  1,450 \(900 to 2,000\) +1\.45 \(0\.90 to 2\.00\) +)"
                                             R"(2\.50 \(2\.00 to 3\.00\) × ps-sync)"));
-  EXPECT_THAT(table, Not(HasSubstr("disturbed")));
+  EXPECT_THAT(table, Lacks("disturbed"));
   const Json json = Json::parse(PoolJson(pool));
   EXPECT_EQ(json["rows"][1]["ratio"]["median"], 2.5);
   EXPECT_EQ(json["rows"][1]["machines"][1]["samples_per_s"], 900);
@@ -257,8 +256,8 @@ TEST(Pool, NamesAStrategyInWhichOneWorkerMakesMostOfTheSamples) {
   Json run = RunOn("a", 100, 2000, 1000);
   run["summary"].push_back(RowOf("ps-async", 2, 3000));
   run["summary"].back()["figures"]["most_samples_share"] = 0.9;
-  const Pool pool = PoolRuns({InputOf("a", run)});
-  EXPECT_THAT(PoolTable(pool), HasSubstr("ps-async, one worker 90%  "));
+  const Pool pool = PoolOf({run});
+  EXPECT_THAT(PoolTable(pool), Has("ps-async, one worker 90%  "));
   EXPECT_EQ(Json::parse(PoolJson(pool))["rows"][3]["most_samples_share"], 0.9);
 }
 

@@ -42,15 +42,13 @@ class MeasuredRunTest : public testing::Test {
 TEST_F(MeasuredRunTest, LaunchesWithOtherServerCountsAreSeparate) {
   AddLaunch({.strategy = "ps-sync", .workers = 2, .servers = 1}, 10);
   AddLaunch({.strategy = "ps-sync", .workers = 2, .servers = 2}, 20);
-  const auto run = MeasuredRun::Open(folder_.path());
-  ASSERT_TRUE(run.ok()) << run.status();
+  const auto run = MeasuredRun::Open(folder_.path()).value();
   for (const int servers : {1, 2}) {
     Configuration configuration = TestConfiguration("ps-sync", 2);
     configuration.training.servers = servers;
     std::string which;
-    const auto times = run->TimesFor(configuration, /*any_kind=*/false, which);
-    ASSERT_TRUE(times.ok()) << times.status();
-    EXPECT_EQ(times->workers[0].compute_ms, std::vector<double>{10.0 * servers});
+    const auto times = run.TimesFor(configuration, /*any_kind=*/false, which).value();
+    EXPECT_EQ(times.workers[0].compute_ms, std::vector<double>{10.0 * servers});
     EXPECT_EQ(which, configuration.name());
   }
 }

@@ -24,11 +24,7 @@ Json ManifestOf(const std::vector<std::string>& command_line) {
           {"binaries", {{{"path", "psring"}, {"hash", "1"}}, {{"path", "trainer"}, {"hash", "2"}}}}};
 }
 
-RecordedRun Recorded(const Json& manifest) {
-  const auto run = RecordedRunFromJson(manifest.dump());
-  EXPECT_TRUE(run.ok()) << run.status();
-  return run.value_or(RecordedRun{});
-}
+RecordedRun Recorded(const Json& manifest) { return RecordedRunFromJson(manifest.dump()).value(); }
 
 std::string Refused(const Json& manifest) {
   return std::string(RecordedRunFromJson(manifest.dump()).status().message());

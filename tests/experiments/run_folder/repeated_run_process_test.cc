@@ -83,8 +83,7 @@ TEST_F(RepeatedRun, APredictionAndABenchmarkAreRepeated) {
       Succeed(absl::StrCat("bench --sizes 4K --algorithm ring --backend native --transport shm -n 2 -J ",
                            Folder("out.json"), " --out ", Folder("bench")));
   EXPECT_THAT(ReadFile(Config("bench")).value_or(""), Has("# omitted: -J"));
-  const auto dry = Succeed(absl::StrCat("bench --dry_run --config ", Config("bench")));
-  EXPECT_THAT(dry->output(), Has("4096"));
+  EXPECT_THAT(Succeed(absl::StrCat("bench --dry_run --config ", Config("bench")))->output(), Has("4096"));
 }
 
 TEST_F(RepeatedRun, AConfigOfARunFolderNamesNothingOutsideIt) {

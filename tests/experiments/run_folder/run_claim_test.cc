@@ -14,6 +14,7 @@
 #include "common/base/mutex.h"
 #include "common/io/files.h"
 #include "tests/has.h"
+#include "tests/on_ranks.h"
 
 namespace psring {
 namespace {
@@ -65,8 +66,7 @@ TEST_F(RunClaimTest, AnAbandonedClaimRestoresThePreviousState) {
 TEST_F(RunClaimTest, RejectsAClaimedFolderAlsoIfItsRunWasKilled) {
   const std::string says =
       "cannot write to a/b: it is not empty, another run may use it or have written its results there; "
-      "choose "
-      "another folder";
+      "choose another folder";
   auto claim = Claim("a/b").value();
   EXPECT_EQ(Refusal("a/b"), says);
   EXPECT_EQ(Claim("a/b").status().code(), absl::StatusCode::kFailedPrecondition);
@@ -89,18 +89,14 @@ TEST_F(RunClaimTest, ConcurrentClaimsGetDifferentFolders) {
   constexpr int kThreads = 8, kTimes = 50;
   Mutex mutex;
   std::vector<std::unique_ptr<RunClaim>> claims;
-  std::vector<std::thread> threads;
-  for (int i = 0; i < kThreads; ++i) {
-    threads.emplace_back([&] {
-      for (int n = 0; n < kTimes; ++n) {
-        auto claim = Claim("").value();
-        ASSERT_TRUE(claim->Keep().ok());
-        MutexLock lock(mutex);
-        claims.push_back(std::move(claim));
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnRanks(kThreads, [&](int) {
+    for (int n = 0; n < kTimes; ++n) {
+      auto claim = Claim("").value();
+      ASSERT_TRUE(claim->Keep().ok());
+      MutexLock lock(mutex);
+      claims.push_back(std::move(claim));
+    }
+  });
   std::set<std::string> paths;
   for (const auto& claim : claims) paths.insert(claim->path());
   EXPECT_EQ(paths.size(), kThreads * kTimes);
@@ -113,29 +109,25 @@ TEST_F(RunClaimTest, AtMostOneClaimHasAFolderAtAnyTime) {
   constexpr int kThreads = 8, kTimes = 200;
   Mutex mutex;
   int claimed = 0, holders = 0;
-  std::vector<std::thread> threads;
-  for (int i = 0; i < kThreads; ++i) {
-    threads.emplace_back([&] {
-      for (int n = 0; n < kTimes; ++n) {
-        auto claim = Claim("shared/out");
-        if (!claim.ok()) {
-          EXPECT_THAT(claim.status().message(), Has("it is not empty")) << claim.status();
-          continue;
-        }
-        {
-          MutexLock lock(mutex);
-          ++claimed;
-          EXPECT_EQ(++holders, 1);
-        }
-        std::this_thread::yield();
-        {
-          MutexLock lock(mutex);
-          --holders;
-        }
+  OnRanks(kThreads, [&](int) {
+    for (int n = 0; n < kTimes; ++n) {
+      auto claim = Claim("shared/out");
+      if (!claim.ok()) {
+        EXPECT_THAT(claim.status().message(), Has("it is not empty")) << claim.status();
+        continue;
       }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+      {
+        MutexLock lock(mutex);
+        ++claimed;
+        EXPECT_EQ(++holders, 1);
+      }
+      std::this_thread::yield();
+      {
+        MutexLock lock(mutex);
+        --holders;
+      }
+    }
+  });
   EXPECT_GT(claimed, 0);
   auto last = Claim("shared/out");
   EXPECT_TRUE(last.ok()) << last.status();

@@ -167,12 +167,11 @@ TEST(RunTrace, LongLaunchesHaveArrowsInEvenlySpacedSteps) {
   LaunchTrace launch = {.name = "ring x 2", .workers = 2, .backend = "native", .algorithm = "ring"};
   for (int rank = 0; rank < 2; ++rank) {
     std::string events;
-    for (int step = 0; step < 25000; ++step) {
+    for (int step = 0; step < 25000; ++step)
       absl::StrAppendFormat(
           &events,
           R"(%s{"ph":"X","pid":%d,"tid":3000,"name":"communication","ts":%d,"dur":5,"args":{"step":%d,"bucket":0}})",
           step > 0 ? "," : "", rank, 10 * step, step);
-    }
     launch.ranks.push_back(absl::StrCat("{\"traceEvents\":[", events, "]}"));
   }
   std::set<int64_t> steps;

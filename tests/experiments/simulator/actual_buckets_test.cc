@@ -1,7 +1,6 @@
 // The theory of the actual buckets against the simulator that runs the servers' own waiting rules.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -37,14 +36,13 @@ std::vector<Case> Cases() {
       for (const int workers : {2, 3, 4, 8}) {
         for (const int servers : {1, 2, 3, 4}) {
           if (place == ServerPlace::kColocated && servers > workers) continue;
-          for (const std::vector<double>& buckets : BucketLists()) {
+          for (const std::vector<double>& buckets : BucketLists())
             cases.push_back({{.scheme = Scheme::kServerSync,
                               .workers = workers,
                               .place = place,
                               .pipelined = pipelined,
                               .servers = servers},
                              buckets});
-          }
         }
       }
     }

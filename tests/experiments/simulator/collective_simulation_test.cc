@@ -50,11 +50,10 @@ TEST(CollectiveSimulation, WaitsForWhatTheWorkersWaitFor) {
     const Cluster cluster = TestNetwork();
     for (const int ranks : {2, 5, 8}) {
       const auto schedule = AllReduce(algorithm, ranks);
-      const auto plan = PlanCollective(*schedule, ShapeOf(cluster, ranks), 1);
-      ASSERT_TRUE(plan.ok()) << plan.status();
-      for (size_t c = 0; c < plan->after.size(); ++c) {
-        const int rank = plan->classes.first[c];
-        EXPECT_EQ(plan->after[c], LowerSchedule(*schedule, rank, MaxRounds(*schedule), false).after)
+      const auto plan = PlanCollective(*schedule, ShapeOf(cluster, ranks), 1).value();
+      for (size_t c = 0; c < plan.after.size(); ++c) {
+        const int rank = plan.classes.first[c];
+        EXPECT_EQ(plan.after[c], LowerSchedule(*schedule, rank, MaxRounds(*schedule), false).after)
             << algorithm << ", rank " << rank << " of " << ranks;
       }
     }
@@ -84,7 +83,6 @@ TEST(CollectiveSimulation, TransfersThatAreNotAwaitedYetUseTheirShareOfTheLink) 
 
 TEST(CollectiveSimulation, ReportsTheMeanEndOfTheRanks) {
   const auto time = SimulateCollective(*AllReduce("halving-doubling", 3), TestNetwork(), 1e6, kOneSlab);
-  ASSERT_TRUE(time.ok()) << time.status();
   // In the last millisecond only the first two ranks send.
   EXPECT_NEAR(time->seconds, 3e-3, 1e-9);
   EXPECT_NEAR(time->mean_s, (3e-3 + 3e-3 + 2e-3) / 3, 1e-9);

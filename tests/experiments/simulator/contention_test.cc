@@ -1,11 +1,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <filesystem>
 #include <random>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/io/files.h"
 #include "common/workloads/changes.h"
@@ -13,6 +11,7 @@
 #include "experiments/simulator/prediction.h"
 #include "tests/experiments/simulator/test_network.h"
 #include "tests/experiments/test_catalog.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
@@ -73,8 +72,7 @@ TEST(ComputeVariation, BadInputSaysWhatToWrite) {
                                    {"normal", "write normal:0.05"},
                                    {"gamma:1", "is not a variation; use none, normal:CV"},
                                    {"./no_such_file", "no_such_file"}}) {
-    const absl::Status status = ParseComputeVariation(text).status();
-    EXPECT_TRUE(absl::StrContains(status.message(), what)) << status;
+    EXPECT_THAT(ParseComputeVariation(text).status().message(), Has(what));
   }
   EXPECT_FALSE(VariationOfSamples({1}).ok());
   EXPECT_FALSE(VariationOfSamples({1, 0}).ok());
@@ -94,8 +92,7 @@ TEST(ComputeVariation, AFileHasOneTimeOnEachLine) {
   }
   for (const auto& [text, what] : {std::pair("1\n2,5\n", "line 2: it must be one time, with a decimal point"),
                                    {"1\n3 ms\n", "line 2: time '3 ms' is not a number"}}) {
-    const absl::Status status = read(text).status();
-    EXPECT_TRUE(absl::StrContains(status.message(), what)) << status;
+    EXPECT_THAT(read(text).status().message(), Has(what));
   }
   std::filesystem::remove(path);
 }

@@ -59,16 +59,14 @@ struct Noise {
 
 std::vector<Noise> Noises() {
   std::vector<Noise> noises;
-  for (const double deviation : {0.02, 0.05, 0.1, 0.2}) {
+  for (const double deviation : {0.02, 0.05, 0.1, 0.2})
     noises.push_back({"normal " + std::to_string(deviation), [deviation](std::mt19937_64& random) {
                         return std::normal_distribution<double>(1, deviation)(random);
                       }});
-  }
-  for (const double sigma : {0.1, 0.3, 1.0}) {
+  for (const double sigma : {0.1, 0.3, 1.0})
     noises.push_back({"log-normal " + std::to_string(sigma), [sigma](std::mt19937_64& random) {
                         return std::exp(std::normal_distribution<double>(0, sigma)(random));
                       }});
-  }
   return noises;
 }
 

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <vector>
 
 namespace psring {
@@ -117,9 +116,8 @@ TEST(BenchValues, FillMayBeginAtAnyElement) {
   const TestValues values(DType::kFloat32, 3);
   BenchElements part(DType::kFloat32, 20'000);
   values.Fill(2, 12'345, part.span());
-  for (const size_t i : {size_t{0}, size_t{1}, size_t{5916}, size_t{5917}, size_t{19'999}}) {
+  for (const size_t i : {size_t{0}, size_t{1}, size_t{5916}, size_t{5917}, size_t{19'999}})
     EXPECT_EQ(part.at(i), values.Of(2, 12'345 + i)) << i;
-  }
 }
 
 }  // namespace

@@ -86,10 +86,9 @@ TEST_F(RingWorkerTest, RankZeroPrintsATableOfCheckedResults) {
 }
 
 TEST_F(RingWorkerTest, MeasuresSeveralCombinationsInTurn) {
-  const std::string table =
-      Run(2,
-          "--combination=all_reduce/native/ring/tcp/private --bytes=4K,64K --iters=3 --limits "
-          "--combination=all_reduce/native/star/tcp/shared");
+  const std::string table = Run(2,
+                                "--combination=all_reduce/native/ring/tcp/private --bytes=4K,64K --iters=3 "
+                                "--limits --combination=all_reduce/native/star/tcp/shared");
   EXPECT_THAT(table, Has("native ring over tcp, private buffers", "native star over tcp, shared buffers",
                          "limit shared all_reduce", "limit tcp", "limit unix", "limit copy"));
   EXPECT_EQ(DataLines(table), 4) << table;

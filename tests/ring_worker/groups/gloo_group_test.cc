@@ -5,7 +5,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "ring_worker/groups/groups.h"
 #include "tests/has.h"
@@ -72,9 +71,7 @@ TEST_F(GlooGroupTest, TwoGroupsCanUseOneStore) {
 TEST_F(GlooGroupTest, AMissingRankIsNamedAtTheTimeout) {
   const auto statuses = RunGroups(
       3, options(), [](ProcessGroup&, Stream&) { return absl::OkStatus(); }, 1, absl::Milliseconds(300));
-  for (int rank : {1, 2}) {
-    EXPECT_THAT(statuses[rank].message(), Has("rank 0"));
-  }
+  for (int rank : {1, 2}) EXPECT_THAT(statuses[rank].message(), Has("rank 0"));
 }
 
 TEST_F(GlooGroupTest, ARankThatDoesNotCallIsAnErrorAtTheTimeout) {
@@ -82,49 +79,37 @@ TEST_F(GlooGroupTest, ARankThatDoesNotCallIsAnErrorAtTheTimeout) {
   hasty.timeout = absl::Milliseconds(500);
   std::latch others_end(2);
   const auto statuses = RunGroups(3, hasty, [&](ProcessGroup& group, Stream& stream) {
-    if (group.rank() == 2) {
-      others_end.wait();
-      return absl::OkStatus();
-    }
-    const absl::Cleanup ended = [&] { others_end.count_down(); };
-    return AddThousand(group, stream);
+    return UnlessSilent(group.rank() == 2, others_end, [&] { return AddThousand(group, stream); });
   });
-  for (int rank : {0, 1}) {
-    EXPECT_THAT(statuses[rank].message(), Has("gloo", "500ms"));
-  }
+  for (int rank : {0, 1}) EXPECT_THAT(statuses[rank].message(), Has("gloo", "500ms"));
 }
 
 TEST_F(GlooGroupTest, AbortFailsAWaitingCallAndLaterOnesWithTheReason) {
   std::latch other_ends(1);
   const auto statuses = RunGroups(2, options(), [&](ProcessGroup& group, Stream& stream) {
-    if (group.rank() == 1) {
-      other_ends.wait();
-      return absl::OkStatus();
-    }
-    const absl::Cleanup ended = [&] { other_ends.count_down(); };
-    std::latch calling(1);
-    std::thread other([&] {
-      calling.wait();
-      group.Abort(absl::CancelledError("had enough"));
+    return UnlessSilent(group.rank() == 1, other_ends, [&] {
+      std::latch calling(1);
+      std::thread other([&] {
+        calling.wait();
+        group.Abort(absl::CancelledError("had enough"));
+      });
+      calling.count_down();
+      const absl::Status first = AddThousand(group, stream);
+      other.join();
+      EXPECT_THAT(first.message(), Has("had enough"));
+      return AddThousand(group, stream);
     });
-    calling.count_down();
-    const absl::Status first = AddThousand(group, stream);
-    other.join();
-    EXPECT_THAT(first.message(), Has("had enough"));
-    return AddThousand(group, stream);
   });
   EXPECT_THAT(statuses[0].message(), Has("had enough"));
 }
 
 TEST_F(GlooGroupTest, UnsupportedOptionsAreRejectedWithTheSupportedOnes) {
-  const absl::Status algorithm = CheckGroupOptions(options("star"), Collective::kAllReduce);
-  EXPECT_THAT(algorithm.message(), Has("ring, bcube"));
+  EXPECT_THAT(CheckGroupOptions(options("star"), Collective::kAllReduce).message(), Has("ring, bcube"));
   const absl::Status scatter = CheckGroupOptions(options(), Collective::kReduceScatter);
   EXPECT_THAT(scatter.message(), Has("gloo offers no reduce_scatter"));
   GroupOptions shm = options();
   shm.transport = "shm";
-  const absl::Status transport = CheckGroupOptions(shm, Collective::kAllReduce);
-  EXPECT_THAT(transport.message(), Has("tcp"));
+  EXPECT_THAT(CheckGroupOptions(shm, Collective::kAllReduce).message(), Has("tcp"));
 }
 
 TEST(BackendsTest, AnAbsentBackendIsRejectedWithWhatToInstall) {
@@ -133,8 +118,7 @@ TEST(BackendsTest, AnAbsentBackendIsRejectedWithWhatToInstall) {
     GroupOptions options;
     options.backend = row.name;
     const absl::Status status = CheckGroupOptions(options, Collective::kAllReduce);
-    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-    EXPECT_THAT(status.message(), Has("install"));
+    EXPECT_THAT(status, Fails(absl::StatusCode::kNotFound, "install"));
   }
 }
 

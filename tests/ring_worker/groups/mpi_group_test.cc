@@ -10,7 +10,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <latch>
 #include <map>
 #include <sstream>
@@ -18,7 +17,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
@@ -61,9 +59,8 @@ absl::Status Collectives(Rank& rank) {
 // Values whose sums depend on the order of addition.
 std::vector<float> Unround(int rank) {
   std::vector<float> values(100003);
-  for (size_t i = 0; i < values.size(); ++i) {
+  for (size_t i = 0; i < values.size(); ++i)
     values[i] = 1.0f / float(1 + rank + (i * 2654435761u) % 1000003u);
-  }
   return values;
 }
 
@@ -298,8 +295,7 @@ TEST_F(MpiGroupTest, ReportsThatItWasStartedWithoutMpirun) {
 
 TEST_F(MpiGroupTest, AMissingRankEndsTheJobAtTheTimeoutWithOneLine) {
   const MonotonicTime begin = MonotonicNow();
-  const absl::Status status = Run("late", 2);
-  EXPECT_THAT(status.message(),
+  EXPECT_THAT(Run("late", 2).message(),
               Has("all_reduce of 1000 float32 elements", "has waited 1s for the other 1 rank"));
   EXPECT_LT(MonotonicNow() - begin, absl::Seconds(15));
 }
@@ -316,8 +312,7 @@ TEST_F(MpiGroupTest, AbortEndsTheJobWithTheReason) {
 
 TEST_F(MpiGroupTest, ARankThatLeavesWithAnErrorDoesNotHangInFinalize) {
   const MonotonicTime begin = MonotonicNow();
-  const absl::Status status = Run("leaves", 3);
-  EXPECT_THAT(status.message(), Has("no data here"));
+  EXPECT_THAT(Run("leaves", 3).message(), Has("no data here"));
   EXPECT_LT(MonotonicNow() - begin, absl::Seconds(15));
 }
 

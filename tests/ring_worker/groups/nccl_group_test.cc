@@ -9,7 +9,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/device_factory/make_device.h"
@@ -105,9 +104,8 @@ TEST_F(NcclGroupTest, CommunicatorsAreInitialisedWithoutBlockingAndDestroyed) {
                        return AddOnes(group, device, stream);
                      }),
             absl::StatusCode::kOk);
-  for (int rank = 0; rank < 3; ++rank) {
+  for (int rank = 0; rank < 3; ++rank)
     EXPECT_EQ(nccl_.Log(rank), (Lines{"init of 3, blocking 0", "all_reduce 100", "finalize", "destroy"}));
-  }
 }
 
 TEST_F(NcclGroupTest, BucketsReadyTogetherAreOneLaunch) {
@@ -130,22 +128,16 @@ TEST_F(NcclGroupTest, BucketsReadyTogetherAreOneLaunch) {
     return absl::OkStatus();
   });
   ExpectAll(statuses, absl::StatusCode::kOk);
-  for (int rank = 0; rank < 2; ++rank) {
+  for (int rank = 0; rank < 2; ++rank)
     EXPECT_EQ(nccl_.Log(rank), (Lines{"init of 2, blocking 0", "all_reduce 10", "all_reduce 300",
                                       "all_reduce 7", "launch of a group of 3", "finalize", "destroy"}));
-  }
 }
 
 TEST_F(NcclGroupTest, AMissingRankAbortsTheOthersAtTheTimeout) {
   std::latch others_end(2);
   const auto statuses =
       RunRanks(3, {.timeout = absl::Milliseconds(300)}, [&](auto& group, auto& device, auto& stream) {
-        if (group.rank() == 2) {
-          others_end.wait();
-          return absl::OkStatus();
-        }
-        const absl::Cleanup ended = [&] { others_end.count_down(); };
-        return AddOnes(group, device, stream);
+        return UnlessSilent(group.rank() == 2, others_end, [&] { return AddOnes(group, device, stream); });
       });
   for (const int survivor : {0, 1}) {
     ExpectAll({statuses[survivor]}, absl::StatusCode::kDeadlineExceeded,
@@ -174,18 +166,15 @@ TEST_F(NcclGroupTest, EveryRankReportsAsynchronousErrorsAndAborts) {
 TEST_F(NcclGroupTest, AnAbortFromAnotherThreadEndsAWaitingCall) {
   std::latch other_ends(1);
   const auto statuses = RunRanks(2, {}, [&](auto& group, auto& device, auto& stream) {
-    if (group.rank() == 1) {
-      other_ends.wait();
-      return absl::OkStatus();
-    }
-    const absl::Cleanup ended = [&] { other_ends.count_down(); };
-    std::thread other([&] {
-      WaitForCall(0);
-      group.Abort(absl::CancelledError("the user has stopped it"));
+    return UnlessSilent(group.rank() == 1, other_ends, [&] {
+      std::thread other([&] {
+        WaitForCall(0);
+        group.Abort(absl::CancelledError("the user has stopped it"));
+      });
+      const absl::Status status = AddOnes(group, device, stream);
+      other.join();
+      return status;
     });
-    const absl::Status status = AddOnes(group, device, stream);
-    other.join();
-    return status;
   });
   EXPECT_THAT(statuses[0].message(), Has("the user has stopped it"));
   EXPECT_TRUE(Logged(0, "abort"));

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <latch>
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <tuple>
@@ -190,7 +189,7 @@ TEST_P(ProcessGroupTest, PayloadIsThatOfTheSchedule) {
 }
 
 TEST_P(ProcessGroupTest, BroadcastCopiesTheRootsValues) {
-  for (int ranks : {1, 2, 3, 8}) {
+  for (int ranks : {1, 2, 3, 8})
     RunRanks(transport(), ranks, options(), [&](ProcessGroup& group, Stream& stream) {
       for (size_t count : {size_t{0}, size_t{1}, size_t{300001}}) {
         for (int root : {0, ranks - 1}) {
@@ -202,7 +201,6 @@ TEST_P(ProcessGroupTest, BroadcastCopiesTheRootsValues) {
       }
       return absl::OkStatus();
     });
-  }
 }
 
 TEST_P(ProcessGroupTest, NoRankLeavesABarrierBeforeAllHaveEntered) {

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <new>
-#include <thread>
 #include <vector>
 
 #include "tests/ring_worker/mesh.h"

@@ -80,9 +80,8 @@ TEST(LoweredSchedule, ARoundDependsOnTheLastOneThatTouchesItsMemory) {
           written = next_written;
           expected.push_back(after);
         }
-        for (const bool whole : {false, true}) {
+        for (const bool whole : {false, true})
           EXPECT_EQ(Lower(algorithm, ranks, rank, whole).after, expected) << algorithm << ", rank " << rank;
-        }
       }
     }
   }
@@ -105,9 +104,8 @@ TEST(LoweredSchedule, AllSlabsPassAllRoundsAndOldSlabsStartFirst) {
         }
         const int needs = after[static_cast<size_t>(order.round())];
         EXPECT_TRUE(needs < 0 || finished.contains({needs, order.slab()}));
-        for (const Started& other : in_flight) {
+        for (const Started& other : in_flight)
           EXPECT_TRUE(other.round >= order.round() || other.slab > order.slab()) << "an old slab first";
-        }
         in_flight.push_back({order.round(), order.slab()});
         EXPECT_LE(static_cast<int64_t>(in_flight.size()), 2 * depth);
         EXPECT_TRUE(started.emplace(order.round(), order.slab()).second) << "each once";

@@ -38,9 +38,8 @@ TEST(CheckScheduleTest, EveryAlgorithmIsVerifiedFor1To64Ranks) {
 }
 
 TEST(CheckScheduleTest, MoreRanksThanAWordHasBitsAreVerified) {
-  for (const char* algorithm : {"ring", "halving-doubling", "double-binary-tree"}) {
+  for (const char* algorithm : {"ring", "halving-doubling", "double-binary-tree"})
     EXPECT_EQ(CheckSchedule(*MakeAllReduce(algorithm, 130), Collective::kAllReduce), absl::OkStatus());
-  }
 }
 
 TEST(CheckScheduleTest, AScheduleOfOneCollectiveIsNotAcceptedForAnother) {
@@ -96,17 +95,15 @@ TEST(CheckScheduleTest, SumsInDifferentOrdersAreRejected) {
   EXPECT_EQ(CheckSchedule(own_first(2), Collective::kAllReduce), absl::OkStatus());  // a + b equals b + a
   EXPECT_EQ(CheckSchedule(own_first(3), Collective::kAllReduce).message(),
             "the all_reduce schedule table of 3 ranks is broken: after its last round, 0, rank 2 holds chunk "
-            "0 added "
-            "up in another order than rank 0: their bits may differ");
+            "0 added up in another order than rank 0: their bits may differ");
 }
 
 TEST(CheckScheduleTest, TheErrorNamesRankRoundAndChunk) {
   Table broken(*MakeAllReduce("ring", 4));
   broken.At(2, 1)[0].first_chunk = 3;  // rank 2 sends chunk 1 in round 1
-  EXPECT_EQ(
-      CheckSchedule(broken, Collective::kAllReduce).message(),
-      "the all_reduce schedule table of 4 ranks is broken: in round 1, rank 3 receives and adds chunk 1 from "
-      "rank 2, which sends chunk 3");
+  EXPECT_EQ(CheckSchedule(broken, Collective::kAllReduce).message(),
+            "the all_reduce schedule table of 4 ranks is broken: in round 1, rank 3 receives and adds chunk "
+            "1 from rank 2, which sends chunk 3");
 }
 
 TEST(CheckScheduleTest, TheErrorNamesTheRoundThatAddsAContributionAgain) {
@@ -124,10 +121,9 @@ TEST(CheckScheduleTest, TheErrorNamesTheRoundThatAddsAContributionAgain) {
 TEST(CheckScheduleTest, ACopyAfterAReceiveIntoTheSameChunkIsRejected) {
   Table broken(*MakeAllReduce("star", 3));
   broken.At(0, 0)[1].kind = TransferKind::kReceive;
-  EXPECT_EQ(
-      CheckSchedule(broken, Collective::kAllReduce).message(),
-      "the all_reduce schedule table of 3 ranks is broken: in round 0, rank 0 receives chunk 0 from rank 2, "
-      "which replaces what comes from rank 1 before it");
+  EXPECT_EQ(CheckSchedule(broken, Collective::kAllReduce).message(),
+            "the all_reduce schedule table of 3 ranks is broken: in round 0, rank 0 receives chunk 0 from "
+            "rank 2, which replaces what comes from rank 1 before it");
 }
 
 TEST(CheckScheduleTest, PartlyOverlappingReceivesAreRejected) {
@@ -136,17 +132,15 @@ TEST(CheckScheduleTest, PartlyOverlappingReceivesAreRejected) {
   broken.At(2, 0)[0].chunk_count = 2;
   EXPECT_EQ(CheckSchedule(broken, Collective::kReduceScatter).message(),
             "the reduce_scatter schedule table of 3 ranks is broken: in round 0, rank 0 receives and adds "
-            "chunks 0-1 "
-            "from rank 2, and chunks 0-2 from rank 1: they overlap, but are not the same");
+            "chunks 0-1 from rank 2, and chunks 0-2 from rank 1: they overlap, but are not the same");
 }
 
 TEST(CheckScheduleTest, ARankThatEndsBeforeItsPeersIsRejected) {
   Table broken(*MakeAllReduce("ring", 3));
   broken.Rank(1).pop_back();
-  EXPECT_EQ(
-      CheckSchedule(broken, Collective::kAllReduce).message(),
-      "the all_reduce schedule table of 3 ranks is broken: in round 3, rank 0 sends chunk 0 to rank 1, which "
-      "does not receive it: it is done after 3 rounds");
+  EXPECT_EQ(CheckSchedule(broken, Collective::kAllReduce).message(),
+            "the all_reduce schedule table of 3 ranks is broken: in round 3, rank 0 sends chunk 0 to rank 1, "
+            "which does not receive it: it is done after 3 rounds");
 }
 
 TEST(CheckScheduleTest, ARankMayOnlyAddFromItself) {

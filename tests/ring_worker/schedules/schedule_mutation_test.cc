@@ -73,9 +73,8 @@ class Execution {
     const Transfer& receive = state.transfers[i];
     if (receive.peer < 0 || receive.peer >= ranks_) return -1;
     int before = 0;
-    for (size_t j = 0; j < i; ++j) {
+    for (size_t j = 0; j < i; ++j)
       before += state.transfers[j].kind != TransferKind::kSend && state.transfers[j].peer == receive.peer;
-    }
     const State& peer = states_[receive.peer];
     if (peer.round != state.round) return -1;
     for (size_t j = 0; j < peer.transfers.size(); ++j) {
@@ -182,9 +181,8 @@ bool IsEquivalent(const Schedule& schedule, Collective collective, int root) {
 
 TEST(ExecutionTest, DetectsErrorsIndependently) {
   const auto run = [](const Schedule& schedule) { return IsEquivalent(schedule, Collective::kAllReduce, 0); };
-  for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
+  for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce))
     EXPECT_TRUE(run(*MakeAllReduce(algorithm, 5))) << algorithm;
-  }
   Table overwriting(*MakeAllReduce("one-shot", 3));
   overwriting.set_copies_sends(false);
   EXPECT_FALSE(run(overwriting));
@@ -234,15 +232,12 @@ class Mutator {
     Try("duplicate a transfer", list, [&](List& l) { l.push_back(Transfer(l[i])); });
     for (int peer = -1; peer <= table_.ranks(); ++peer)
       attempt("change a peer", [&](Transfer& t) { t.peer = peer; });
-    for (int chunk = -1; chunk <= table_.chunks(); ++chunk) {
+    for (int chunk = -1; chunk <= table_.chunks(); ++chunk)
       attempt("change a chunk", [&](Transfer& t) { t.first_chunk = chunk; });
-    }
-    for (int count = -1; count <= table_.chunks() + 1; ++count) {
+    for (int count = -1; count <= table_.chunks() + 1; ++count)
       attempt("change a count", [&](Transfer& t) { t.chunk_count = count; });
-    }
-    for (TransferKind kind : {TransferKind::kSend, TransferKind::kReceive, TransferKind::kReceiveAdd}) {
+    for (TransferKind kind : {TransferKind::kSend, TransferKind::kReceive, TransferKind::kReceiveAdd})
       attempt("change a kind", [&](Transfer& t) { t.kind = kind; });
-    }
   }
 
   void OfOrder(int rank, int round) {
@@ -304,12 +299,10 @@ class Mutator {
     };
     both("drop a message", [](List& l, size_t i) { l.erase(l.begin() + i); });
     both("send a message twice", [](List& l, size_t i) { l.push_back(Transfer(l[i])); });
-    for (int chunk = 0; chunk < table_.chunks(); ++chunk) {
+    for (int chunk = 0; chunk < table_.chunks(); ++chunk)
       both("send another chunk", [&](List& l, size_t i) { l[i].first_chunk = chunk; });
-    }
-    for (int count = 1; count <= table_.chunks(); ++count) {
+    for (int count = 1; count <= table_.chunks(); ++count)
       both("send more or fewer chunks", [&](List& l, size_t i) { l[i].chunk_count = count; });
-    }
     for (size_t other = 0; other < table_.Rank(rank).size(); ++other) {
       if (int(other) == round || other >= table_.Rank(sent.peer).size()) continue;
       List& other_from = table_.At(rank, other);
@@ -367,9 +360,8 @@ TEST(CheckScheduleTest, EveryMutationIsRejectedWithItsLocationOrHasNoEffect) {
             return;
           }
           ++counts[kind].rejected;
-          for (const char* where : {"rank ", "round", "chunk"}) {
+          for (const char* where : {"rank ", "round", "chunk"})
             EXPECT_NE(status.message().find(where), absl::string_view::npos) << status;
-          }
         }).All();
         ASSERT_EQ(CheckSchedule(table, collective, root), absl::OkStatus())
             << "the mutator did not restore the table";

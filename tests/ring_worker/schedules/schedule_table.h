@@ -24,9 +24,8 @@ class Table final : public Schedule {
       : chunks_(original.chunks()), copies_sends_(original.copies_sends()), rounds_(original.ranks()) {
     for (int rank = 0; rank < original.ranks(); ++rank) {
       rounds_[rank].resize(original.rounds(rank));
-      for (int round = 0; round < original.rounds(rank); ++round) {
+      for (int round = 0; round < original.rounds(rank); ++round)
         original.Round(rank, round, rounds_[rank][round]);
-      }
     }
   }
 

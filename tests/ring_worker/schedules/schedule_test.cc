@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdint>
 #include <set>
 
 #include "tests/ring_worker/schedules/schedule_table.h"
@@ -76,9 +75,8 @@ TEST(RingTest, ARankForwardsWhatItHasJustReceived) {
   for (Collective collective : {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather}) {
     const auto ring = Make("ring", collective, {.ranks = 7});
     for (int rank = 0; rank < 7; ++rank) {
-      for (int round = 1; round < ring->rounds(rank); ++round) {
+      for (int round = 1; round < ring->rounds(rank); ++round)
         EXPECT_EQ(RoundOf(*ring, rank, round - 1)[1].first_chunk, RoundOf(*ring, rank, round)[0].first_chunk);
-      }
     }
   }
 }
@@ -124,9 +122,8 @@ TEST(OneShotTest, EveryRankAddsInRankOrder) {
 
 TEST(OneShotTest, HasOneRound) {
   for (Collective collective : kCollectives) {
-    for (int ranks = 2; ranks <= 9; ++ranks) {
+    for (int ranks = 2; ranks <= 9; ++ranks)
       EXPECT_EQ(Make("one-shot", collective, {.ranks = ranks})->rounds(0), 1);
-    }
   }
 }
 
@@ -167,9 +164,8 @@ TEST(HierarchicalTest, WithOneRankPerNodeItIsTheRingAndWithOneNodeItIsDirect) {
       const auto same = MakeAllReduce(algorithm, ranks);
       ASSERT_EQ(hierarchical->rounds(0), same->rounds(0));
       for (int rank = 0; rank < ranks; ++rank) {
-        for (int round = 0; round < same->rounds(rank); ++round) {
+        for (int round = 0; round < same->rounds(rank); ++round)
           EXPECT_EQ(RoundOf(*hierarchical, rank, round), RoundOf(*same, rank, round));
-        }
       }
     }
   }
@@ -249,19 +245,17 @@ TEST(ScheduleTest, EveryAlgorithmOffersAllReduceAndMostOfferAllCollectives) {
 
 TEST(ScheduleTest, OneRankHasNothingToDo) {
   for (Collective collective : kCollectives) {
-    for (const std::string& algorithm : AlgorithmsFor(collective)) {
+    for (const std::string& algorithm : AlgorithmsFor(collective))
       EXPECT_EQ(Make(algorithm, collective, {.ranks = 1})->rounds(0), 0) << algorithm;
-    }
   }
 }
 
 TEST(ScheduleTest, OnlyOneShotAllReduceReceivesWhereItSends) {
   for (Collective collective : kCollectives) {
-    for (const std::string& algorithm : AlgorithmsFor(collective)) {
+    for (const std::string& algorithm : AlgorithmsFor(collective))
       EXPECT_EQ(Make(algorithm, collective, {.ranks = 4})->copies_sends(),
                 algorithm == "one-shot" && collective == Collective::kAllReduce)
           << algorithm;
-    }
   }
 }
 
@@ -295,15 +289,13 @@ TEST(ScheduleTest, RanksOfOneClassMoveTheSameAmountInEveryRound) {
 }
 
 TEST(ScheduleTest, AnUnknownNameListsTheKnownOnes) {
-  const auto schedule = MakeSchedule("rign", Collective::kAllReduce, {.ranks = 4});
-  EXPECT_EQ(schedule.status(),
-            absl::NotFoundError(
-                "unknown algorithm 'rign'; use one of ring, star, direct, one-shot, halving-doubling, "
-                "double-binary-tree, hierarchical"));
-  EXPECT_EQ(ParseCollective("all_to_all").status(),
-            absl::NotFoundError(
-                "unknown collective 'all_to_all'; use one of all_reduce, reduce_scatter, all_gather, "
-                "broadcast"));
+  EXPECT_EQ(MakeSchedule("rign", Collective::kAllReduce, {.ranks = 4}).status(),
+            absl::NotFoundError("unknown algorithm 'rign'; use one of ring, star, direct, one-shot, "
+                                "halving-doubling, double-binary-tree, hierarchical"));
+  EXPECT_EQ(
+      ParseCollective("all_to_all").status(),
+      absl::NotFoundError(
+          "unknown collective 'all_to_all'; use one of all_reduce, reduce_scatter, all_gather, broadcast"));
   for (Collective collective : kCollectives) EXPECT_EQ(ParseCollective(Name(collective)).value(), collective);
 }
 

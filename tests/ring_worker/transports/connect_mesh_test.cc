@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <latch>
 #include <memory>
@@ -22,7 +21,6 @@
 #include "tests/eventually.h"
 #include "tests/has.h"
 #include "tests/ring_worker/mesh.h"
-#include "tests/waiting_thread.h"
 
 namespace psring {
 namespace {
@@ -36,6 +34,14 @@ std::string Card(int port) {
   return absl::StrCat(port, " 127.0.0.1 ", std::string(32, 'a'), " ", std::string(32, 'b'), " tcp host ");
 }
 constexpr char kLayout[] = "1 1 0 1";
+
+// What a rank does before it connects.
+TcpListener PublishAnAddress(Rendezvous& rendezvous) {
+  TcpListener listener = *ListenTcp("127.0.0.1");
+  EXPECT_TRUE(rendezvous.Exchange("mesh", Card(listener.port)).ok());
+  EXPECT_TRUE(rendezvous.Exchange("layout", kLayout).ok());
+  return listener;
+}
 
 TEST(ConnectMeshTest, RanksConnectDespiteOtherConnectionsToThePort) {
   const auto store = std::make_shared<FakeStore>();
@@ -85,9 +91,7 @@ TEST(ConnectMeshTest, TriesAgainIfALowerRankClosesAConnection) {
   std::vector<PendingConnections::Member> members;
   std::thread rank_zero([&] {
     FakeRendezvous rendezvous(store, 0, 2);
-    const TcpListener listener = *ListenTcp("127.0.0.1");
-    ASSERT_TRUE(rendezvous.Exchange("mesh", Card(listener.port)).ok());
-    ASSERT_TRUE(rendezvous.Exchange("layout", kLayout).ok());
+    const TcpListener listener = PublishAnAddress(rendezvous);
     const int fd = listener.socket.get();
     for (int closed = 0; closed < 2; ++closed) {
       ASSERT_TRUE(AwaitSocket(fd, POLLIN, soon, "rank 1").ok());
@@ -130,50 +134,37 @@ TEST(ConnectMeshTest, ALongOrUnprintableAddressIsAnErrorOfOneLine) {
 TEST(ConnectMeshTest, ARankThatDoesNotConnectIsNamed) {
   std::latch others_end(2);
   const auto store = std::make_shared<FakeStore>();
-  std::thread absent([&] {
-    FakeRendezvous rendezvous(store, 2, 3);
-    // It publishes an address and does not connect.
-    const auto listener = ListenTcp("127.0.0.1");
-    ASSERT_TRUE(rendezvous.Exchange("mesh", Card(listener->port)).ok());
-    ASSERT_TRUE(rendezvous.Exchange("layout", kLayout).ok());
-    others_end.wait();
+  OnRanks(3, [&](int rank) {
+    FakeRendezvous rendezvous(store, rank, 3, absl::Seconds(rank == 2 ? 20 : 1));
+    if (rank == 2) {
+      const TcpListener listener = PublishAnAddress(rendezvous);
+      return others_end.wait();
+    }
+    const absl::Cleanup ended = [&] { others_end.count_down(); };
+    const absl::Status status = MakeMeshTransport(rendezvous, kTcp).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(Text(status), AllOf(Has("connection from rank 2"), Lacks("from rank 1")));
   });
-  std::vector<std::thread> threads;
-  for (int rank : {0, 1}) {
-    threads.emplace_back([&, rank] {
-      const absl::Cleanup ended = [&] { others_end.count_down(); };
-      FakeRendezvous rendezvous(store, rank, 3, absl::Seconds(1));
-      const absl::Status status = MakeMeshTransport(rendezvous, kTcp).status();
-      EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-      EXPECT_THAT(Text(status), AllOf(Has("connection from rank 2"), Lacks("from rank 1")));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  absent.join();
 }
 
 // Between the exchange of addresses and its connections.
 TEST(ConnectMeshTest, ARankThatEndsBeforeItConnectsIsNamedAtOnce) {
   OnRanksOfAStore(4, [](Rendezvous& rendezvous, int rank) {
     if (rank == 1) {
-      const auto listener = ListenTcp("127.0.0.1");
-      ASSERT_TRUE(rendezvous.Exchange("mesh", Card(listener->port)).ok());
-      ASSERT_TRUE(rendezvous.Exchange("layout", kLayout).ok());
+      (void)PublishAnAddress(rendezvous);
       return;
     }
-    const absl::Status status = MakeMeshTransport(rendezvous, kTcp).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-    EXPECT_THAT(Text(status), Has("rank 1 (", "waited for it to connect"));
+    EXPECT_THAT(MakeMeshTransport(rendezvous, kTcp).status(),
+                Fails(absl::StatusCode::kUnavailable, "rank 1 (", "waited for it to connect"));
   });
 }
 
 TEST(ConnectMeshTest, AnUnreachableAddressIsRejected) {
   FakeRendezvous rendezvous(std::make_shared<FakeStore>(), 0, 1);
-  for (const char* host : {"0.0.0.0", "::", "", "no.such.host.invalid"}) {
+  for (const char* host : {"0.0.0.0", "::", "", "no.such.host.invalid"})
     EXPECT_EQ(MakeMeshTransport(rendezvous, {.bind_host = host}).status().code(),
               absl::StatusCode::kInvalidArgument)
         << host;
-  }
   // TEST-NET-1: an address that no machine has.
   EXPECT_THAT(Text(MakeMeshTransport(rendezvous, {.bind_host = "192.0.2.1"}).status()),
               Has("cannot listen on 192.0.2.1"));

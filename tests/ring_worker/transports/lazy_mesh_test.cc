@@ -9,7 +9,6 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -123,9 +122,8 @@ TEST_P(LazyMeshTest, PairsThatAreNotConnectedAreConnectedAtTheirFirstTransfer) {
             dynamic_cast<MemoryRegistration&>(group).Unregister(shared);
             return stream.Synchronize();
           });
-      for (const absl::Status& status : statuses) {
+      for (const absl::Status& status : statuses)
         EXPECT_EQ(status, absl::OkStatus()) << algorithm << ", " << ranks << " ranks";
-      }
     }
   }
 }
@@ -135,10 +133,8 @@ TEST_P(LazyMeshTest, ADeadRankIsNamedByRanksThatAreNotConnectedWithIt) {
   mesh.bare[3].Die();
   const auto statuses = mesh.AddUp({.timeout = absl::Minutes(10)});
   ASSERT_EQ(statuses.size(), 7u);
-  for (const absl::Status& status : statuses) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-    EXPECT_THAT(Text(status), Has("rank 3 closed its connection"));
-  }
+  for (const absl::Status& status : statuses)
+    EXPECT_THAT(status, Fails(absl::StatusCode::kUnavailable, "rank 3 closed its connection"));
 }
 
 TEST_P(LazyMeshTest, ASilentRankIsNamedByRanksThatAreNotConnectedWithIt) {
@@ -153,16 +149,11 @@ TEST_P(LazyMeshTest, ASilentRankIsNamedByRanksThatAreNotConnectedWithIt) {
 
 TEST_P(LazyMeshTest, AnAbortReachesRanksThroughOthers) {
   auto ranks = MakeTransports(GetParam(), 8, RingNeighbours);
-  std::vector<std::thread> threads;
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    threads.emplace_back([&, rank] {
-      if (rank == 5) return ranks[rank]->Abort(absl::CancelledError("the user pressed Ctrl-C"));
-      const int previous = static_cast<int>((rank + 7) % 8);
-      EXPECT_EQ(ReceiveFrom(previous, *ranks[rank], absl::Minutes(10)),
-                absl::CancelledError("rank 5 gave up: the user pressed Ctrl-C"));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  OnRanks(8, [&](int rank) {
+    if (rank == 5) return ranks[rank]->Abort(absl::CancelledError("the user pressed Ctrl-C"));
+    EXPECT_EQ(ReceiveFrom((rank + 7) % 8, *ranks[rank], absl::Minutes(10)),
+              absl::CancelledError("rank 5 gave up: the user pressed Ctrl-C"));
+  });
 }
 
 // The reason reaches a rank that connects only after the other one has given up.
@@ -206,9 +197,8 @@ TEST_P(LazyMeshTest, ARankThatEndsBeforeItConnectsIsNamedAtOnce) {
 
 TEST(MeshScheduleTest, RanksWithDifferentAlgorithmsAreRejectedWithBothNames) {
   OnRanks(2, [](FakeRendezvous& rendezvous, int rank) {
-    const auto group = MakeProcessGroup(rendezvous, {.algorithm = rank == 0 ? "ring" : "star"});
-    EXPECT_EQ(group.status().code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(Text(group.status()), Has("uses algorithm ", "ring", "star"));
+    EXPECT_THAT(MakeProcessGroup(rendezvous, {.algorithm = rank == 0 ? "ring" : "star"}).status(),
+                Fails(absl::StatusCode::kFailedPrecondition, "uses algorithm ", "ring", "star"));
   });
 }
 

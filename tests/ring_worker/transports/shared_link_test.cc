@@ -81,10 +81,9 @@ TEST_F(SharedLinkTest, AnOffsetOutsideOfARegionIsRejected) {
   Register(memory.fd(), memory.bytes(), 3);
   EXPECT_EQ(Received(3, 0, 100'000), "OK");
   EXPECT_EQ(Received(3, 99'992, 8), "OK");
-  for (const uint64_t offset : {uint64_t{99'993}, uint64_t{100'001}, ~uint64_t{0}, ~uint64_t{0} - 7}) {
+  for (const uint64_t offset : {uint64_t{99'993}, uint64_t{100'001}, ~uint64_t{0}, ~uint64_t{0} - 7})
     EXPECT_THAT(Received(3, offset, 8), HasSubstr(absl::StrCat("rank 0 sent 8 bytes at ", offset,
                                                                " of its memory region 3, which has 100000")));
-  }
 }
 
 TEST_F(SharedLinkTest, ARegionThatMayEndEarlierThanStatedIsRejected) {

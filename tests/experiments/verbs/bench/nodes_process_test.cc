@@ -52,9 +52,8 @@ class BenchOnNodesTest : public LaunchTest {
 };
 
 TEST_F(BenchOnNodesTest, MeasuresTheNetworkThenCollectivesAndServers) {
-  StartedOnes nodes = StartNodes(3,
-                                 "--collective all_reduce,ps_push_pull --servers 1,2 --workers 3,4 "
-                                 "--nproc_per_node 2");
+  StartedOnes nodes =
+      StartNodes(3, "--collective all_reduce,ps_push_pull --servers 1,2 --workers 3,4 --nproc_per_node 2");
   ExpectSuccess(nodes);
   const std::string out = nodes[0]->output();
   EXPECT_THAT(out, Has("# on 3 machines; ranks per machine: at most 2", "# Network between 3 machines",
@@ -119,9 +118,8 @@ TEST_F(BenchOnNodesTest, RejectsNodesWithOtherFlags) {
 // Each pod of an Indexed Job has its number in its environment, and no --node_rank.
 TEST_F(BenchOnNodesTest, RunsAsAnIndexedJob) {
   StartedOnes pods;
-  for (const int pod : {1, 0}) {
+  for (const int pod : {1, 0})
     pods.push_back(StartPsring(Flags(2, ""), {absl::StrCat("JOB_COMPLETION_INDEX=", pod)}));
-  }
   ExpectSuccess(pods);
   EXPECT_THAT(pods[0]->output(), Has("1 process on this node"));
   EXPECT_THAT(pods[1]->output(), Has("# on 2 machines"));
@@ -155,10 +153,9 @@ TEST_F(BenchOnNodesTest, NamesANodeWhoseLinkHasHalfTheRate) {
   halve("eth0", (*machines)->node(1));
   halve("psring-p1", (*machines)->switch_network());
   StartedOnes nodes;
-  for (int node = 0; node < 3; ++node) {
+  for (int node = 0; node < 3; ++node)
     nodes.push_back(Node(node, Flags(3, "--require_busbw 1", kFewCalls, Namespaces::Address(0)),
                          (*machines)->node(node)));
-  }
   EXPECT_TRUE(WaitForAll(nodes));
   EXPECT_TRUE(nodes[0]->EndedWith(1)) << nodes[0]->Story();
   EXPECT_THAT(nodes[0]->errors(), Has("the slowest node is node 1 ("));

@@ -30,16 +30,15 @@ absl::StatusOr<BenchPlan> PlanOnNodes(const BenchRequest& request) {
 }
 
 TEST(BenchOnNodes, UsesOnlyWhatConnectsMachines) {
-  const auto plan = PlanOnNodes(OnThree());
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  ASSERT_EQ(plan->combinations.size(), 2u);
-  for (const BenchCombination& combination : plan->combinations) {
+  const auto plan = PlanOnNodes(OnThree()).value();
+  ASSERT_EQ(plan.combinations.size(), 2u);
+  for (const BenchCombination& combination : plan.combinations) {
     EXPECT_EQ(combination.backend, "native");
     EXPECT_EQ(combination.transport, "tcp");
   }
-  EXPECT_THAT(absl::StrJoin(plan->notes, "\n"), Has("mpi is omitted"));
+  EXPECT_THAT(absl::StrJoin(plan.notes, "\n"), Has("mpi is omitted"));
   // The buffers of two of the six workers are on one machine.
-  EXPECT_EQ(BenchMemoryBytes(*plan), 2u * 2u * (16u << 20));
+  EXPECT_EQ(BenchMemoryBytes(plan), 2u * 2u * (16u << 20));
 }
 
 TEST(BenchOnNodes, RejectsWhatNeedsOneMachine) {
@@ -58,21 +57,19 @@ TEST(BenchOnNodes, RejectsWhatNeedsOneMachine) {
 
 // The names and the commands of a node's processes.
 std::string PartOfNode(int node, const BenchRequest& request, const NodeOrder& order) {
-  const auto plan = PlanOnNodes(request);
-  EXPECT_TRUE(plan.ok()) << plan.status();
+  const auto plan = PlanOnNodes(request).value();
   const JobHost host{.binaries = {.ps_server = "/own/ps_server",
                                   .ring_worker = "/own/ring_worker",
                                   .ps_worker = "/own/ps_worker"},
                      .address = absl::StrCat("10.0.0.", node + 1)};
   const auto task =
-      BenchTaskOf(order, request, *plan, {.node = node, .host = host, .store = {.host = "10.0.0.1"}});
+      BenchTaskOf(order, request, plan, {.node = node, .host = host, .store = {.host = "10.0.0.1"}});
   if (!task.ok()) return std::string(task.status().message());
   EXPECT_TRUE(task->records.empty());
   std::string text;
-  for (const ChildSpec& child : task->children) {
+  for (const ChildSpec& child : task->children)
     absl::StrAppend(&text, child.name, ": ", absl::StrJoin(child.command, " "), " ",
                     absl::StrJoin(child.environment, " "), "\n");
-  }
   return text;
 }
 
@@ -165,12 +162,11 @@ class RequirementTest : public testing::Test {
   absl::Status Check(double busbw, const std::string& slowest = "") const {
     BenchResult result(plan_);
     for (const int i : {0, 1}) {
-      for (const auto& [bytes, us] : {std::pair{1000, 1}, {1000000, i == 0 ? 1000 : 4000}}) {
+      for (const auto& [bytes, us] : {std::pair{1000, 1}, {1000000, i == 0 ? 1000 : 4000}})
         EXPECT_TRUE(result.Note(
             plan_.launches[0],
             absl::StrCat(R"({"event":"row","combination":)", i, R"(,"type":"float32","op":"sum","bytes":)",
                          bytes, R"(,"count":1,"out_of_place":{"times_us":[)", us, "]}}")));
-      }
     }
     return CheckBusbw({.require_busbw = busbw}, result, slowest);
   }

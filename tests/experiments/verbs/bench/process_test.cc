@@ -1,7 +1,6 @@
 // The real binaries: what bench refuses, what it prints and leaves, and that nothing stays behind.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -139,9 +138,8 @@ TEST_F(BenchTest, PrintsATablePerCombinationAndWritesARunFolder) {
   EXPECT_THAT(outcome.out, Has("=== all_reduce, native star over tcp, private buffers, 3 workers",
                                "# Limits of this host with 3 processes"));
   const fs::path run = Path("runs/latest");
-  for (const char* name : {"manifest.json", "bench.csv", "bench.json", "bench.txt"}) {
+  for (const char* name : {"manifest.json", "bench.csv", "bench.json", "bench.txt"})
     EXPECT_TRUE(fs::exists(run / name)) << name;
-  }
   const auto json = JsonFile("out.json");
   ASSERT_EQ(json["results"].size(), 4);
   EXPECT_EQ(json["results"][0]["out_of_place_per_iter"]["times_us"].size(), 3);
@@ -151,11 +149,7 @@ TEST_F(BenchTest, PrintsATablePerCombinationAndWritesARunFolder) {
   EXPECT_EQ(manifest["verb"], "bench");
   EXPECT_EQ(manifest["finished"], true);
   // Nothing is overwritten.
-  ASSERT_EQ(
-      Run(Words(
-              "--backend native --algorithm ring --transport tcp -b 4K -e 4K -n 1 --out second -J out.json"))
-          .exit_code,
-      0);
+  Succeed("--backend native --algorithm ring --transport tcp -b 4K -e 4K -n 1 --out second -J out.json");
   EXPECT_TRUE(fs::exists(Path("out.json.0")));
 }
 
@@ -197,8 +191,7 @@ TEST_F(BenchTest, FailsBelowTheRequiredBusBandwidthAndNamesTheSlowest) {
   const std::string flags =
       "--backend native --algorithm ring,star --transport tcp -b 4K -e 4K -n 2 --require_busbw ";
   Succeed(flags + "1e-9");
-  const Outcome outcome = Run(Words(flags + "100000"));
-  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  const Outcome outcome = EndWith(1, flags + "100000");
   EXPECT_THAT(outcome.err, Has("of 4K is below --require_busbw 100000 (all_reduce, native ",
                                "; the slowest is all_reduce, native "));
   EXPECT_EQ(DataLines(outcome.out).size(), 2u) << "the figures are printed";

@@ -61,9 +61,8 @@ TEST_F(EventFilesTest, AComparisonWritesEachLaunchOfARound) {
       absl::StrCat("compare --strategies ring --workers 2 --link none --repeats 2 --model mlp-small --data "
                    "synthetic --no_eval --steps 5 --tensorboard --out ",
                    Folder("run"))));
-  for (const char* launch : {"ring-2/cost-1", "ring-2/cost-2", "none-2/cost-2"}) {
+  for (const char* launch : {"ring-2/cost-1", "ring-2/cost-2", "none-2/cost-2"})
     EXPECT_THAT(Events(launch), Has("train/loss")) << launch;
-  }
 }
 
 }  // namespace

@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "tests/experiments/psring_in_a_folder.h"
+#include "tests/experiments/start_psring.h"
 #include "tests/has.h"
 
 namespace psring {
@@ -20,9 +22,8 @@ namespace fs = std::filesystem;
 using NamesTest = PsringInAFolder;
 
 TEST_F(NamesTest, AnAliasIsShownAsTheStrategysName) {
-  const Outcome trained = Run(
-      Words("train --data synthetic --model mlp-small --strategy allreduce --workers 2 --steps 3 --out run"));
-  ASSERT_EQ(trained.exit_code, 0) << trained.out << trained.err;
+  const Outcome trained = Succeed(
+      "train --data synthetic --model mlp-small --strategy allreduce --workers 2 --steps 3 --out run");
   const auto row = JsonFile("run/summary.json")[0];
   EXPECT_EQ(row["figures"]["strategy"], "ring");
   EXPECT_TRUE(fs::exists(Path("run/records/training-1/ring-2/result-rank0.json")));
@@ -42,33 +43,17 @@ TEST_F(NamesTest, AnAliasIsShownAsTheStrategysName) {
 }
 
 TEST_F(NamesTest, BadInputIsExplainedInChinese) {
-  for (const std::string bad : {"compare --worker 2",
-                                "compare --strategies rign",
-                                "compare --strategies ring,ps-sync,ring",
-                                "compare --workers 2 4",
-                                "compare --workers -1",
-                                "compare --workers 1,two",
-                                "compare --model mpl",
-                                "compare --batch 0",
-                                "compare --lr -1",
-                                "compare --data synthetic --batch 50000 --workers 4",
-                                "compare --global_batch 64 --workload resnet50",
-                                "compare --workload resnet5",
-                                "train --strategy ring --workers 1,2",
-                                "train --strategy single --workers 2",
-                                "train --steps 5 --epochs 1",
-                                "train --transport pigeon",
-                                "train --strategy hybrid --data synthetic --workers 2",
-                                "predict --link 1gbit --strategies hybrid",
-                                "predict --link 25",
-                                "predict --link 1gbit --strategies rign",
-                                "predict --cluster p3dn --workers 12",
-                                "bench --stepfactor 1",
-                                "explain",
-                                "explain rign",
-                                "report nowhere",
-                                "report ."}) {
-    const std::string what = bad + " --lang zh";
+  constexpr char kBad[] =
+      "compare --worker 2; compare --strategies rign; compare --strategies ring,ps-sync,ring; compare "
+      "--workers 2 4; compare --workers -1; compare --workers 1,two; compare --model mpl; compare --batch 0; "
+      "compare --lr -1; compare --data synthetic --batch 50000 --workers 4; compare --global_batch 64 "
+      "--workload resnet50; compare --workload resnet5; train --strategy ring --workers 1,2; train "
+      "--strategy single --workers 2; train --steps 5 --epochs 1; train --transport pigeon; train --strategy "
+      "hybrid --data synthetic --workers 2; predict --link 1gbit --strategies hybrid; predict --link 25; "
+      "predict --link 1gbit --strategies rign; predict --cluster p3dn --workers 12; bench --stepfactor 1; "
+      "explain; explain rign; report nowhere; report .";
+  for (const absl::string_view bad : absl::StrSplit(kBad, "; ")) {
+    const std::string what = absl::StrCat(bad, " --lang zh");
     const Outcome outcome = Call(Words(what));
     EXPECT_EQ(outcome.exit_code, 2) << what << "\n" << outcome.out << outcome.err;
     EXPECT_THAT(outcome.err, IsOneLine()) << what;

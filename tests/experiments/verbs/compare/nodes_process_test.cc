@@ -28,9 +28,7 @@ class CompareOnNodesTest : public LaunchTest {
   }
   StartedOnes StartByHand(const std::string& flags) const {
     StartedOnes nodes;
-    for (const int node : {0, 1}) {
-      nodes.push_back(StartPsring(absl::StrCat(flags, " --node_rank ", node)));
-    }
+    for (const int node : {0, 1}) nodes.push_back(StartPsring(absl::StrCat(flags, " --node_rank ", node)));
     return nodes;
   }
   nlohmann::json Manifest() const { return nlohmann::json::parse(Slurp(Folder("run/manifest.json"))); }

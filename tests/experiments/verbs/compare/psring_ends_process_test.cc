@@ -78,8 +78,8 @@ class VirtualClusterTest : public PsringEndsTest {
 
 TEST_F(VirtualClusterTest, WorkersAndServerUseTheirOwnLinks) {
   const Outcome outcome = SucceedOnLinks(
-      "compare --data synthetic --strategies ring,ps-sync --workers 2 --repeats 1 "
-      "--warmup_steps 1 --steps 2 --no_eval --batch 32 --link 100mbit");
+      "compare --data synthetic --strategies ring,ps-sync --workers 2 --repeats 1 --warmup_steps 1 --steps 2 "
+      "--no_eval --batch 32 --link 100mbit");
   int compared = 0;
   for (const auto& row : JsonFile("runs/latest/summary.json")) {
     const auto& figures = row["figures"];
@@ -106,8 +106,8 @@ TEST_F(VirtualClusterTest, WorkersAndServerUseTheirOwnLinks) {
 
 TEST_F(VirtualClusterTest, RanksOfOneProcessShareALink) {
   const Outcome outcome = SucceedOnLinks(
-      "compare --data synthetic --strategies ring,ps-sync --workers 2,4 --ranks_per_process 2 "
-      "--repeats 1 --warmup_steps 1 --steps 3 --no_eval --batch 16 --link 1gbit");
+      "compare --data synthetic --strategies ring,ps-sync --workers 2,4 --ranks_per_process 2 --repeats 1 "
+      "--warmup_steps 1 --steps 3 --no_eval --batch 16 --link 1gbit");
   int compared = 0;
   for (const auto& row : JsonFile("runs/latest/summary.json")) {
     const auto& figures = row["figures"];
@@ -172,10 +172,9 @@ TEST_F(PsringEndsTest, SettingTheWallClockForwardEndsNoJob) {
     const fs::path out = root_ / strategy, jumps = root_ / absl::StrCat(strategy, "-jumps");
     setenv("PSRING_CLOCK_JUMPS", jumps.c_str(), 1);
     constexpr int kSteps = 300;
-    const pid_t psring = Start(
-        Words(absl::StrCat("train --data synthetic --model mlp-small --workers 2 --no_eval --timeout 20 "
-                           "--steps ",
-                           kSteps, " --strategy ", strategy, " --out ", out.string())));
+    const pid_t psring = Start(Words(
+        absl::StrCat("train --data synthetic --model mlp-small --workers 2 --no_eval --timeout 20 --steps ",
+                     kSteps, " --strategy ", strategy, " --out ", out.string())));
     const fs::path steps = out / absl::StrCat("records/training-1/", strategy, "-2/steps-rank0.jsonl");
     AwaitSteps(steps);
     const std::string before = Slurp(steps);

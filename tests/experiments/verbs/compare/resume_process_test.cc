@@ -19,15 +19,12 @@ namespace {
 namespace fs = std::filesystem;
 
 // 3 rounds of single, none and ring, in the folder run.
-constexpr char kOnlyRounds[] =
+const std::string kRounds =
     "compare --data synthetic --model mlp-small --strategies ring --workers 2 --batch 32 --repeats 3 --steps "
-    "4 "
-    "--link none --out run --no_eval";
-// Then trainings of single and ring.
-constexpr char kComparison[] =
-    "compare --data synthetic --model mlp-small --strategies ring --workers 2 --batch 32 --repeats 3 --steps "
-    "4 "
-    "--link none --out run --samples 640";
+    "4 --link none --out run ";
+const std::string kOnlyRounds = kRounds + "--no_eval";
+const std::string kComparison = kRounds + "--samples 640";  // then trainings of single and ring
+constexpr char kResume[] = "compare --resume run";
 
 class ResumeTest : public PsringInAFolder {
  protected:
@@ -44,9 +41,10 @@ class ResumeTest : public PsringInAFolder {
     const fs::path records = Path("run/records/" + launch);
     EXPECT_TRUE(Eventually([&] { return fs::exists(records); })) << records;
     kill(psring, signal);
-    return Finish(psring);
+    Outcome outcome = Finish(psring);
+    EXPECT_EQ(outcome.exit_code, 128 + signal) << outcome.out << outcome.err;
+    return outcome;
   }
-  Outcome Resume(const std::string& flags = "") { return Run(Words("compare --resume run " + flags)); }
   void ExpectRoundsOfEachRow(size_t rounds) const {
     for (const auto& row : JsonFile("run/summary.json")) EXPECT_EQ(row["rounds"]["step_ms"].size(), rounds);
   }
@@ -54,7 +52,6 @@ class ResumeTest : public PsringInAFolder {
 
 TEST_F(ResumeTest, AnInterruptedComparisonReportsItsRoundsAndContinues) {
   const Outcome first = InterruptDuring(kComparison, "cost-3", SIGINT);
-  EXPECT_EQ(first.exit_code, 128 + SIGINT);
   EXPECT_THAT(first.err, Has("interrupted (SIGINT); the results are those of 2 rounds"));
   EXPECT_THAT(first.out, Has("ring", "continue: psring compare --resume run"));
   EXPECT_FALSE(File("run/findings.txt").empty());
@@ -66,17 +63,14 @@ TEST_F(ResumeTest, AnInterruptedComparisonReportsItsRoundsAndContinues) {
   EXPECT_EQ(JsonFile("run/manifest.json")["ended"], "interrupted (SIGINT)");
   EXPECT_EQ(Launches("cost"), 2 * 3) << "only those of finished rounds";
 
-  const Outcome second = Resume();
-  ASSERT_EQ(second.exit_code, 0) << second.out << second.err;
-  EXPECT_THAT(second.out, Has("resumed after 2 rounds of 3"));
-  EXPECT_THAT(second.out, Lacks("round 2/3"));
+  const Outcome second = Succeed(kResume);
+  EXPECT_THAT(second.out, testing::AllOf(Has("resumed after 2 rounds of 3"), Lacks("round 2/3")));
   const auto whole = JsonFile("run/summary.json");
   ASSERT_EQ(whole.size(), 3);
   for (size_t i = 0; i < whole.size(); ++i) {
     ASSERT_EQ(whole[i]["rounds"]["step_ms"].size(), 3);
-    for (size_t round = 0; round < 2; ++round) {
+    for (size_t round = 0; round < 2; ++round)
       EXPECT_EQ(whole[i]["rounds"]["step_ms"][round], partial[i]["rounds"]["step_ms"][round]);
-    }
   }
   const auto manifest = JsonFile("run/manifest.json");
   EXPECT_EQ(manifest["finished"], true);
@@ -85,19 +79,15 @@ TEST_F(ResumeTest, AnInterruptedComparisonReportsItsRoundsAndContinues) {
   EXPECT_EQ(Launches("accuracy"), 3 * 2);
   EXPECT_FALSE(JsonFile("run/trace.json")["traceEvents"].empty());
 
-  const Outcome third = Resume();
-  EXPECT_EQ(third.exit_code, 2);
-  EXPECT_THAT(third.err, Has("this comparison is finished, with 3 rounds"));
+  EXPECT_THAT(Refused(kResume), Has("this comparison is finished, with 3 rounds"));
 }
 
 TEST_F(ResumeTest, TrainingsThatHaveEndedAreKept) {
-  const Outcome first = InterruptDuring(kComparison, "accuracy-2/single-1", SIGTERM);
-  EXPECT_EQ(first.exit_code, 128 + SIGTERM) << first.out << first.err;
+  InterruptDuring(kComparison, "accuracy-2/single-1", SIGTERM);
   EXPECT_EQ(Launches("accuracy"), 2);
   const auto before = JsonFile("run/manifest.json")["accuracy"]["trainings_done"];
   EXPECT_EQ(before.size(), 2) << before;
-  const Outcome second = Resume();
-  ASSERT_EQ(second.exit_code, 0) << second.out << second.err;
+  Succeed(kResume);
   EXPECT_EQ(Launches("cost"), 3 * 3);
   EXPECT_EQ(Launches("accuracy"), 3 * 2);
   for (const auto& row : JsonFile("run/summary.json")) {
@@ -117,26 +107,21 @@ TEST_F(ResumeTest, AFailedRoundKeepsTheOthers) {
   EXPECT_THAT(first.err, Has("cannot create run/records/cost-2", "the results are those of 1 round"));
   ExpectRoundsOfEachRow(1);
   fs::remove(in_the_way);
-  const Outcome second = Resume();
-  EXPECT_EQ(second.exit_code, 0) << second.out << second.err;
+  Succeed(kResume);
   ExpectRoundsOfEachRow(3);
 }
 
 TEST_F(ResumeTest, ASignalInTheFirstRoundSaysThatThereAreOnlyLogs) {
   const Outcome first = InterruptDuring(kOnlyRounds, "cost-1", SIGINT);
-  EXPECT_EQ(first.exit_code, 128 + SIGINT);
   EXPECT_EQ(first.err, "psring compare: interrupted (SIGINT); there are no results; the logs are in run\n");
   EXPECT_FALSE(fs::exists(Path("run/summary.csv")));
   EXPECT_TRUE(fs::exists(Path("run/records/cost-1")));
 }
 
 TEST_F(ResumeTest, OnlyTheSameRunIsContinued) {
-  const Outcome first = InterruptDuring(kOnlyRounds, "cost-2", SIGINT);
-  ASSERT_EQ(first.exit_code, 128 + SIGINT) << first.err;
+  InterruptDuring(kOnlyRounds, "cost-2", SIGINT);
   const auto refused = [&](const std::string& flags, const std::string& why) {
-    const Outcome outcome = Run(Words("compare --resume " + flags));
-    EXPECT_EQ(outcome.exit_code, 2) << why << outcome.out << outcome.err;
-    EXPECT_THAT(outcome.err, OneLineWith(why));
+    EXPECT_THAT(Refused("compare --resume " + flags), OneLineWith(why));
   };
   refused("run --workers 3", "which have --workers 2; omit --workers 3");
   refused("run --wire bfloat16", "which have no --wire; omit --wire bfloat16");
@@ -149,8 +134,7 @@ TEST_F(ResumeTest, OnlyTheSameRunIsContinued) {
   refused("empty", "psring train --resume");
   // The same flag again is no contradiction, and a dry run changes nothing.
   const std::string before = File("run/manifest.json");
-  const Outcome dry = Resume("--workers 2 --dry_run");
-  EXPECT_EQ(dry.exit_code, 0) << dry.err;
+  Succeed("compare --resume run --workers 2 --dry_run");
   EXPECT_EQ(File("run/manifest.json"), before);
   // As if it were from another machine.
   auto manifest = nlohmann::json::parse(before);
@@ -161,8 +145,7 @@ TEST_F(ResumeTest, OnlyTheSameRunIsContinued) {
 
 // Whatever a power cut has done to one file, the comparison continues, or says in one line that it cannot.
 TEST_F(ResumeTest, ADamagedFileCostsAtMostItsRounds) {
-  const Outcome first = InterruptDuring(kComparison, "accuracy-1/ring-2", SIGINT);
-  ASSERT_EQ(first.exit_code, 128 + SIGINT) << first.err;
+  InterruptDuring(kComparison, "accuracy-1/ring-2", SIGINT);
   fs::rename(Path("run"), Path("interrupted"));
   AtRandomMoments(1, [&](std::mt19937& random) {
     fs::copy(Path("interrupted"), Path("run"), fs::copy_options::recursive);
@@ -180,7 +163,7 @@ TEST_F(ResumeTest, ADamagedFileCostsAtMostItsRounds) {
     fs::remove(file);
     if (kind < 2)
       std::ofstream(file) << whole.substr(0, kept) << std::string(kind * (whole.size() - kept), 0);
-    const Outcome second = Resume();
+    const Outcome second = Run(Words(kResume));
     if (file.filename() == "manifest.json" && second.exit_code == 2) {
       EXPECT_THAT(second.err, IsOneLine());
       EXPECT_THAT(second.err,
@@ -198,18 +181,14 @@ TEST_F(ResumeTest, ADamagedFileCostsAtMostItsRounds) {
 TEST_F(ResumeTest, ARunThatWasKilledWhileItPreparedSaysThatItCannotContinue) {
   fs::create_directories(Path("run"));
   std::ofstream(Path("run/manifest.json")).close();
-  const Outcome outcome = Resume();
-  EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_THAT(outcome.err, OneLineWith("it ended before its first round began"));
+  EXPECT_THAT(Refused(kResume), OneLineWith("it ended before its first round began"));
 }
 
 TEST_F(ResumeTest, AReportThatWasNotFinishedIsWrittenAgain) {
-  ASSERT_EQ(Run(Words(kOnlyRounds)).exit_code, 0);
+  Succeed(kOnlyRounds);
   const std::string page = File("run/report.html");
   std::ofstream(Path("run/report.html")) << page.substr(0, page.size() / 2);
-  const Outcome outcome = Resume();
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.out << outcome.err;
-  EXPECT_THAT(outcome.out, Lacks("round 1/3"));
+  EXPECT_THAT(Succeed(kResume).out, Lacks("round 1/3"));
   EXPECT_THAT(File("run/report.html"), Has("</html>"));
 }
 

@@ -40,9 +40,7 @@ class RunsAtOnceTest : public LaunchTest {
 
   static StartedOnes StartAtOnce(int count, const std::string& arguments) {
     StartedOnes ones;
-    for (int i = 0; i < count; ++i) {
-      ones.push_back(StartPsring(arguments));
-    }
+    for (int i = 0; i < count; ++i) ones.push_back(StartPsring(arguments));
     return ones;
   }
 
@@ -61,9 +59,7 @@ class EveryVerb : public RunsAtOnceTest, public testing::WithParamInterface<cons
 
 TEST_P(EveryVerb, RunsStartedInTheSameSecondGetSeparateFolders) {
   constexpr int kRuns = 3;
-  StartedOnes ones = StartAtOnce(kRuns, GetParam());
-  ASSERT_TRUE(WaitForAll(ones));
-  for (const auto& one : ones) EXPECT_TRUE(one->Succeeded()) << one->Story();
+  ExpectSuccess(StartAtOnce(kRuns, GetParam()));
   std::set<std::string> runs;
   for (const auto& entry : fs::directory_iterator("runs")) {
     const std::string name = entry.path().filename();
@@ -113,18 +109,15 @@ TEST_F(RunsAtOnceTest, TheFolderOfAKilledRunIsRejected) {
     Started killed(Command(PSRING_BINARY, absl::StrCat(kTrainForLong, " --out run")), {});
     ASSERT_TRUE(Trains(killed, "run")) << killed.Story();
   }
-  StartedOnes again = StartAtOnce(1, absl::StrCat(kTrainForLong, " --out run"));
-  ASSERT_TRUE(WaitForAll(again));
-  EXPECT_EQ(again[0]->errors(),
+  EXPECT_EQ(Ended(StartPsring(absl::StrCat(kTrainForLong, " --out run")))->errors(),
             "psring train: cannot write to run: it is not empty, another run may use it or have written its "
             "results there; choose another folder\n");
 }
 
 TEST_F(RunsAtOnceTest, ARunRejectedAfterTheProbeLeavesNothing) {
   for (const std::string out : {"", " --out new/folder"}) {
-    StartedOnes ones = StartAtOnce(1, absl::StrCat(kTrainForLong, " --time_budget 1s", out));
-    ASSERT_TRUE(WaitForAll(ones));
-    EXPECT_THAT(ones[0]->errors(), Has("--time_budget")) << ones[0]->Story();
+    const auto refused = Ended(StartPsring(absl::StrCat(kTrainForLong, " --time_budget 1s", out)));
+    EXPECT_THAT(refused->errors(), Has("--time_budget")) << refused->Story();
     EXPECT_TRUE(fs::is_empty(folder_));
   }
 }
@@ -154,30 +147,24 @@ TEST_F(RunsAtOnceTest, ATrainingIgnoresSignalsThatItsParentIgnored) {
 TEST_F(RunsAtOnceTest, AnotherRunMakesTheTimesInvalid) {
   const std::string compare =
       "compare --strategies ring --workers 2 --repeats 1 --model mlp-small --data synthetic --steps 4 "
-      "--batch 8 "
-      "--no_eval --link none --out ";
+      "--batch 8 --no_eval --link none --out ";
   const std::string warning =
       absl::StrCat("another psring (process ", getpid(), ") is running; times will not be valid");
   {
     const MeasuringNow other;  // this test
-    StartedOnes ones = StartAtOnce(1, compare + "beside");
-    ASSERT_TRUE(WaitForAll(ones));
-    EXPECT_TRUE(ones[0]->Succeeded()) << ones[0]->Story();
-    const size_t at = ones[0]->output().find(warning);
-    EXPECT_NE(at, std::string::npos) << ones[0]->output();
-    EXPECT_EQ(ones[0]->output().find(warning, at + 1), std::string::npos) << "once";
+    const std::string output = Succeeded(StartPsring(compare + "beside"))->output();
+    const size_t at = output.find(warning);
+    EXPECT_NE(at, std::string::npos) << output;
+    EXPECT_EQ(output.find(warning, at + 1), std::string::npos) << "once";
     const auto table = nlohmann::json::parse(Slurp("beside/table.json"));
     EXPECT_EQ(table["en"]["validity"]["state"], "invalid") << table["en"]["validity"];
     EXPECT_THAT(table["en"]["validity"]["why"].get<std::string>(),
                 Has(absl::StrCat("Another psring (process ", getpid(), ") was running")))
         << table["en"]["validity"];
-    StartedOnes benches = StartAtOnce(1, absl::StrCat(kBench, " --out bench"));
-    ASSERT_TRUE(WaitForAll(benches));
-    EXPECT_THAT(benches[0]->output(), Has(absl::StrCat("# note: ", warning)));
+    EXPECT_THAT(Ended(StartPsring(absl::StrCat(kBench, " --out bench")))->output(),
+                Has(absl::StrCat("# note: ", warning)));
   }
-  StartedOnes ones = StartAtOnce(1, compare + "alone");
-  ASSERT_TRUE(WaitForAll(ones));
-  EXPECT_THAT(ones[0]->output(), Lacks(warning));
+  EXPECT_THAT(Ended(StartPsring(compare + "alone"))->output(), Lacks(warning));
 }
 
 bool HasOpen(pid_t process, const std::string& name) {
@@ -191,8 +178,7 @@ bool HasOpen(pid_t process, const std::string& name) {
 }
 
 TEST_F(RunsAtOnceTest, ASignalEndsAReport) {
-  StartedOnes training = StartAtOnce(1, absl::StrCat(kTrain, " --out run"));
-  ASSERT_TRUE(WaitForAll(training));
+  Succeeded(StartPsring(absl::StrCat(kTrain, " --out run")));
   fs::resize_file("run/trace.json", 250 << 20);  // reading it takes a while
   for (int tries = 1;; ++tries) {
     Started report(Command(PSRING_BINARY, "report run --kineto traces"), {});

@@ -11,38 +11,39 @@
 #include "experiments/page/playback.h"
 #include "experiments/verbs/explain/explain_program.h"
 #include "tests/experiments/test_catalog.h"
+#include "tests/has.h"
 
 namespace psring {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 std::string TextOf(const std::string& algorithm, int ranks, const std::string& collective = "all_reduce") {
   return Explain({.algorithm = algorithm, .collective = collective, .shape = {.ranks = ranks}}).value();
 }
 
+void ExpectLinesFit(const std::string& text) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n'))
+    EXPECT_LE(TextColumns(std::string(line)), 110u) << line;
+}
+
 TEST(ExplainTest, DescribesTheRoundsOfARing) {
   const std::string text = TextOf("ring", 4);
-  EXPECT_THAT(text, HasSubstr("round 1 of 6\n   3 -> 0   chunk 3       added; the sum is now 0+3\n"));
-  EXPECT_THAT(text, HasSubstr("round 4 of 6\n   3 -> 0   chunk 0       replaces the value; it is now all\n"));
-  EXPECT_THAT(text, HasSubstr("sent so far: each 0.25 M (1.049 MB)"));
-  EXPECT_THAT(text, HasSubstr("sent so far: each 1.5 M (6.291 MB)"));
-  EXPECT_THAT(text, HasSubstr("At the end every rank has the required result."));
+  EXPECT_THAT(text, Has("round 1 of 6\n   3 -> 0   chunk 3       added; the sum is now 0+3\n",
+                        "round 4 of 6\n   3 -> 0   chunk 0       replaces the value; it is now all\n",
+                        "sent so far: each 0.25 M (1.049 MB)", "sent so far: each 1.5 M (6.291 MB)",
+                        "At the end every rank has the required result."));
 }
 
 TEST(ExplainTest, CountsInTheRoundsEqualTheory) {
-  EXPECT_THAT(TextOf("ring", 4),
-              HasSubstr("6 a + 1.5 M/B + 0.75 M g\n  theory                       2(N-1) a"));
-  EXPECT_THAT(TextOf("star", 4), HasSubstr("2 a + 6 M/B + 3 M g"));
-  EXPECT_THAT(TextOf("direct", 4), HasSubstr("2 a + 1.5 M/B + 0.75 M g"));
-  EXPECT_THAT(TextOf("halving-doubling", 4), HasSubstr("4 a + 1.5 M/B + 0.75 M g"));
+  EXPECT_THAT(TextOf("ring", 4), Has("6 a + 1.5 M/B + 0.75 M g\n  theory                       2(N-1) a"));
+  EXPECT_THAT(TextOf("star", 4), Has("2 a + 6 M/B + 3 M g"));
+  EXPECT_THAT(TextOf("direct", 4), Has("2 a + 1.5 M/B + 0.75 M g"));
+  EXPECT_THAT(TextOf("halving-doubling", 4), Has("4 a + 1.5 M/B + 0.75 M g"));
 }
 
 TEST(ExplainTest, RanksThatSendDifferentlyAreListed) {
-  EXPECT_THAT(TextOf("star", 3), HasSubstr("sent so far: rank 0 2 M, rank 1 1 M, rank 2 1 M"));
+  EXPECT_THAT(TextOf("star", 3), Has("sent so far: rank 0 2 M, rank 1 1 M, rank 2 1 M"));
 }
 
 TEST(ExplainTest, EveryScheduleFulfilsEveryCollective) {
@@ -51,7 +52,7 @@ TEST(ExplainTest, EveryScheduleFulfilsEveryCollective) {
     for (const std::string& algorithm : AlgorithmsFor(collective)) {
       for (int ranks : {1, 2, 3, 4, 5, 8, 64}) {
         const std::string text = TextOf(algorithm, ranks, Name(collective));
-        EXPECT_THAT(text, HasSubstr("every rank has the required result")) << algorithm << " " << ranks;
+        EXPECT_THAT(text, Has("every rank has the required result")) << algorithm << " " << ranks;
       }
     }
   }
@@ -67,12 +68,9 @@ TEST(ExplainTest, WithoutItsLastRoundAScheduleIsNotFulfilled) {
 }
 
 TEST(ExplainTest, LinesFitAPage) {
-  for (const std::string& line : {TextOf("ring", 16), TextOf("direct", 8)}) {
-    size_t begin = 0;
-    for (size_t end; (end = line.find('\n', begin)) != std::string::npos; begin = end + 1) {
-      EXPECT_LE(end - begin, 110) << line.substr(begin, end - begin);
-    }
-  }
+  for (const std::string& text : {TextOf("ring", 16), TextOf("direct", 8)}) ExpectLinesFit(text);
+  const ScopedLanguage chinese(Language::kChinese);
+  ExpectLinesFit(TextOf("halving-doubling", 6));
 }
 
 TEST(ExplainTest, TheFiguresInChineseAreTheSame) {
@@ -95,19 +93,9 @@ TEST(ExplainTest, TheFiguresInChineseAreTheSame) {
     };
     EXPECT_EQ(figures(chinese), figures(english)) << algorithm;
     EXPECT_GT(figures(english).size(), 3u);
-    for (const char* word : {"round ", "sent so far", "At the end", "Cost, with", "added"}) {
-      EXPECT_THAT(chinese, Not(HasSubstr(word))) << algorithm;
-    }
-    EXPECT_THAT(chinese, HasSubstr("结束时每个 rank 都得到了应得的结果。"));
-  }
-}
-
-TEST(ExplainTest, ChineseLinesFitAPageToo) {
-  const ScopedLanguage chinese(Language::kChinese);
-  const std::string text = Explain({.algorithm = "halving-doubling", .shape = {.ranks = 6}}).value();
-  size_t begin = 0;
-  for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    EXPECT_LE(TextColumns(text.substr(begin, end - begin)), 110u);
+    for (const char* word : {"round ", "sent so far", "At the end", "Cost, with", "added"})
+      EXPECT_THAT(chinese, Lacks(word)) << algorithm;
+    EXPECT_THAT(chinese, Has("结束时每个 rank 都得到了应得的结果。"));
   }
 }
 
@@ -116,38 +104,29 @@ TEST(ExplainTest, AStrategysStepFollowsFromItsRow) {
     std::string text = ExplainStep(*FindStrategy(name), workers).value();
     return absl::StrReplaceAll(text, {{"\n     ", " "}});  // lines of a list that were wrapped
   };
-  EXPECT_THAT(step("ps-sync"),
-              AllOf(HasSubstr("One step with 4 workers:"), HasSubstr("of all 4 workers, then updates"),
-                    HasSubstr("receives 4 M"), HasSubstr("--strategy ps-sync --workers 4")));
+  EXPECT_THAT(step("ps-sync"), Has("One step with 4 workers:", "of all 4 workers, then updates",
+                                   "receives 4 M", "--strategy ps-sync --workers 4"));
   EXPECT_THAT(step("ps-backup:1"),
-              HasSubstr("the first 3 gradients of a step and updates the weights once; it drops "));
-  EXPECT_THAT(step("ps-async"),
-              AllOf(HasSubstr("with each gradient as it arrives"), Not(HasSubstr("steps ahead"))));
-  EXPECT_THAT(step("ps-ssp:2"), HasSubstr("2 steps ahead of the slowest"));
-  EXPECT_THAT(step("ring"),
-              AllOf(HasSubstr("sum (native,"), HasSubstr("psring explain ring"), Not(HasSubstr("server"))));
-  EXPECT_THAT(step("zero1"),
-              AllOf(HasSubstr("a reduce-scatter gives each worker"),
-                    HasSubstr("a parameter server without a server process, with one shard per worker"),
-                    HasSubstr("4. An all-gather"), HasSubstr("psring explain ring"),
-                    HasSubstr("--strategy zero1 --workers 4")));
+              Has("the first 3 gradients of a step and updates the weights once; it drops "));
+  EXPECT_THAT(step("ps-async"), AllOf(Has("with each gradient as it arrives"), Lacks("steps ahead")));
+  EXPECT_THAT(step("ps-ssp:2"), Has("2 steps ahead of the slowest"));
+  EXPECT_THAT(step("ring"), AllOf(Has("sum (native,"), Has("psring explain ring"), Lacks("server")));
+  EXPECT_THAT(step("zero1"), Has("a reduce-scatter gives each worker",
+                                 "a parameter server without a server process, with one shard per worker",
+                                 "4. An all-gather", "psring explain ring", "--strategy zero1 --workers 4"));
   EXPECT_THAT(step("hybrid"),
-              AllOf(HasSubstr("1. Each worker pulls the rows"), HasSubstr("sum (native, ring), make"),
-                    HasSubstr("of all 4 workers row by row"), HasSubstr("sends them 4 C (2 + W)"),
-                    HasSubstr("psring explain ring"), HasSubstr("--strategy hybrid --model dlrm-small")));
-  EXPECT_THAT(step("hybrid"), Not(HasSubstr("receives 4 M")));
-  EXPECT_THAT(step("none"), HasSubstr("replicas diverge"));
-  EXPECT_THAT(step("single"),
-              AllOf(HasSubstr("One step with 1 worker:"), HasSubstr("It updates the weights")));
-  EXPECT_THAT(step("data-parallel"), HasSubstr("Device 0 receives all gradients"));
+              Has("1. Each worker pulls the rows", "sum (native, ring), make", "of all 4 workers row by row",
+                  "sends them 4 C (2 + W)", "psring explain ring", "--strategy hybrid --model dlrm-small"));
+  EXPECT_THAT(step("hybrid"), Lacks("receives 4 M"));
+  EXPECT_THAT(step("none"), Has("replicas diverge"));
+  EXPECT_THAT(step("single"), Has("One step with 1 worker:", "It updates the weights"));
+  EXPECT_THAT(step("data-parallel"), Has("Device 0 receives all gradients"));
   EXPECT_EQ(ExplainStep(*FindStrategy("ps-backup:4"), 4).status().message(),
             "ps-backup:4 needs more than 4 workers (B: spare workers); set --workers");
   for (const StrategyRow& strategy : StrategyRows()) {
     for (const Language language : {Language::kEnglish, Language::kChinese}) {
       const ScopedLanguage scope(language);
-      for (absl::string_view line : absl::StrSplit(ExplainStep(strategy, 4).value(), '\n')) {
-        EXPECT_LE(TextColumns(std::string(line)), 110u) << line;
-      }
+      ExpectLinesFit(ExplainStep(strategy, 4).value());
     }
   }
 }
@@ -155,8 +134,8 @@ TEST(ExplainTest, AStrategysStepFollowsFromItsRow) {
 TEST(ExplainTest, TheGlossaryIsInBothLanguages) {
   for (const char* word :
        {"rank", "bucket", "chunk", "round", "push, pull", "staleness", "exposed", "all-gather\n"}) {
-    EXPECT_THAT(ExplainWords(), HasSubstr(word));
-    EXPECT_THAT(InLanguage(Language::kChinese, ExplainWords), HasSubstr(word));
+    EXPECT_THAT(ExplainWords(), Has(word));
+    EXPECT_THAT(InLanguage(Language::kChinese, ExplainWords), Has(word));
   }
 }
 
@@ -174,28 +153,25 @@ TEST(ExplainTest, UnknownNamesListTheKnownOnes) {
                            .status()
                            .message());
   };
-  EXPECT_THAT(message("rign", "all_reduce", 4), HasSubstr("use one of ring, star, direct, one-shot"));
-  EXPECT_THAT(message("ring", "reduce", 4), HasSubstr("use one of all_reduce, reduce_scatter"));
-  EXPECT_THAT(message("double-binary-tree", "all_gather", 4),
-              HasSubstr("offers no all_gather; these do: ring"));
-  EXPECT_THAT(message("ring", "all_reduce", 65), HasSubstr("at most 64 workers"));
-  EXPECT_THAT(message("ring", "all_reduce", 0), HasSubstr("at least one"));
+  EXPECT_THAT(message("rign", "all_reduce", 4), Has("use one of ring, star, direct, one-shot"));
+  EXPECT_THAT(message("ring", "reduce", 4), Has("use one of all_reduce, reduce_scatter"));
+  EXPECT_THAT(message("double-binary-tree", "all_gather", 4), Has("offers no all_gather; these do: ring"));
+  EXPECT_THAT(message("ring", "all_reduce", 65), Has("at most 64 workers"));
+  EXPECT_THAT(message("ring", "all_reduce", 0), Has("at least one"));
 }
 
 TEST(ExplainProgramTest, DrawsATimelineAndStatesWhatIsInFlight) {
-  const std::string text = ExplainProgram("1f1b", 2, 2).value();
-  EXPECT_THAT(text,
-              HasSubstr("\n  rank 0   F0 F1 .  .  B0 B0 .  B1 B1\n  rank 1   .  F0 B0 B0 F1 B1 B1 .  .\n"));
-  EXPECT_THAT(text,
-              HasSubstr("Bubble, the part of the step in which a rank computes nothing: 33.3% on average."));
+  EXPECT_THAT(ExplainProgram("1f1b", 2, 2).value(),
+              Has("\n  rank 0   F0 F1 .  .  B0 B0 .  B1 B1\n  rank 1   .  F0 B0 B0 F1 B1 B1 .  .\n",
+                  "Bubble, the part of the step in which a rank computes nothing: 33.3% on average."));
 }
 
 TEST(ExplainProgramTest, ShowsTheBubbleOfItsFormula) {
   EXPECT_THAT(ExplainProgram("gpipe", 4, 8).value(),
-              AllOf(HasSubstr("computes nothing: 27.3% on average"), HasSubstr("Formula: (p-1)/(m+p-1)")));
-  EXPECT_THAT(ExplainProgram("zb-h1", 4, 8).value(), HasSubstr("computes nothing: 11.1% on average"));
-  EXPECT_THAT(ExplainProgram("zb-h1", 4, 2).value(), HasSubstr("does not hold for these numbers"));
-  EXPECT_THAT(ExplainProgram("1f1b", 4096, 8).value(), Not(HasSubstr("rank 0")));
+              Has("computes nothing: 27.3% on average", "Formula: (p-1)/(m+p-1)"));
+  EXPECT_THAT(ExplainProgram("zb-h1", 4, 8).value(), Has("computes nothing: 11.1% on average"));
+  EXPECT_THAT(ExplainProgram("zb-h1", 4, 2).value(), Has("does not hold for these numbers"));
+  EXPECT_THAT(ExplainProgram("1f1b", 4096, 8).value(), Lacks("rank 0"));
 }
 
 TEST(ExplainProgramTest, LinesAreNarrowForManyWorkersInBothLanguages) {
@@ -204,9 +180,7 @@ TEST(ExplainProgramTest, LinesAreNarrowForManyWorkersInBothLanguages) {
     for (const int ranks : {1, 2, 4, 16, 64}) {
       for (const ProgramRow& row : ProgramRows()) {
         const std::string name = row.takes_chunks ? absl::StrCat(row.name, ":2") : row.name;
-        const std::string text = ExplainProgram(name, ranks, 8).value();
-        for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n')))
-          EXPECT_LE(TextColumns(line), 110) << line;
+        ExpectLinesFit(ExplainProgram(name, ranks, 8).value());
       }
     }
   }

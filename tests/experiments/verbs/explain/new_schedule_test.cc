@@ -117,11 +117,10 @@ TEST(NewSchedule, IsDrawn) {
 }
 
 TEST(NewSchedule, IsExplained) {
-  const auto text = Explain({.algorithm = "line", .shape = {.ranks = kRanksInLine}}, RowsWithLine());
-  ASSERT_TRUE(text.ok()) << text.status();
+  const auto text = Explain({.algorithm = "line", .shape = {.ranks = kRanksInLine}}, RowsWithLine()).value();
   for (const char* part : {"line all_reduce, 4 workers: forth and back along a line", "6 a + 6 M/B + 3 M g",
                            "2(N-1) a + 2(N-1) M/B + (N-1) M g"}) {
-    EXPECT_THAT(*text, testing::HasSubstr(part));
+    EXPECT_THAT(text, testing::HasSubstr(part));
   }
   const ScopedLanguage chinese(Language::kChinese);
   EXPECT_THAT(Explain({.algorithm = "line"}, RowsWithLine()).value(),
