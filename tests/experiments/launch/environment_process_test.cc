@@ -15,7 +15,7 @@ namespace {
 using testing::AnyOf;
 using testing::Not;
 
-constexpr char kShortTraining[] = "--strategy ring --model mlp-small --data synthetic --steps 3 --no_eval";
+constexpr char kThreeSteps[] = "--strategy ring --model mlp-small --data synthetic --steps 3 --no_eval";
 
 using Variables = std::vector<std::string>;
 
@@ -26,7 +26,7 @@ class EnvironmentTest : public LaunchTest {
   std::unique_ptr<Started> Shell(const std::string& script, Variables environment = {}) const {
     for (const std::string& variable :
          {absl::StrCat("psring=", PSRING_BINARY), absl::StrCat("trainer=", PSRING_TRAINER),
-          absl::StrCat("folder=", folder_), absl::StrCat("flags=", kShortTraining)}) {
+          absl::StrCat("folder=", folder_), absl::StrCat("flags=", kThreeSteps)}) {
       environment.push_back(variable);
     }
     return std::make_unique<Started>(std::vector<std::string>{"/bin/sh", "-c", script}, environment);

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using BadInputTest = PsringInAFolder;
 
 // A comparison on two machines.
-std::string OnTwo(const std::string& flags) {
+std::string CompareOnTwo(const std::string& flags) {
   return absl::StrCat(
       "compare --nnodes 2 --node_rank 0 --master_addr 127.0.0.1 --model mlp-small --data "
       "synthetic --no_eval --dry_run ",
@@ -166,11 +166,11 @@ TEST_F(BadInputTest, BadInputIsOneLineAndWritesNothing) {
        "this needs network namespaces"},
       {"train --data synthetic --steps 1 --bind 0.0.0.0", "names no machine"},
       {"train --data synthetic --bind :: --nnodes 2 --master_addr 127.0.0.1", "names no machine"},
-      {OnTwo("--strategies ring --workers 3"), "ring x 3 on 2 machines of 1: use at most 2 --workers"},
-      {OnTwo("--link 1gbit"), "--nnodes needs real machines"},
-      {OnTwo("--shaping none"), "--shaping none is for a virtual cluster"},
-      {OnTwo("--strategies ps-sync --servers 2 --server_placement dedicated"), "leaves none to train"},
-      {OnTwo("--strategies ring,ps-sync --servers 1"),
+      {CompareOnTwo("--strategies ring --workers 3"), "ring x 3 on 2 machines of 1: use at most 2 --workers"},
+      {CompareOnTwo("--link 1gbit"), "--nnodes needs real machines"},
+      {CompareOnTwo("--shaping none"), "--shaping none is for a virtual cluster"},
+      {CompareOnTwo("--strategies ps-sync --servers 2 --server_placement dedicated"), "leaves none to train"},
+      {CompareOnTwo("--strategies ring,ps-sync --servers 1"),
        "--servers on several machines needs --server_placement"},
       {"compare --strategies parallax", "psring calls it 'hybrid'"},
       {"train --data synthetic --strategy hybrid --workers 2",
