@@ -208,6 +208,7 @@ absl::Status ParameterServer::On(const message::Rewind& rewind, Arrival& from) {
     PSRING_RETURN_IF_ERROR(rounds_->ReleaseWaiting(from.lane, from.replies));
     Finish(std::exchange(from.replies, {}));
     workers_[from.worker].rewound = true;
+    for (Push& push : workers_[from.worker].pushes) push.answered_again = false;
     int barrier = -1;
     {
       MutexLock lock(mutex_);

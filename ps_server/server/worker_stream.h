@@ -79,7 +79,7 @@ struct Push {
   int64_t samples = 0;
   uint64_t high_water = 0;  // bytes below it are added or staged
   bool whole = false;
-  bool answered_again = false;  // at most once per stream
+  bool answered_again = false;  // at most once per stream or Rewind
 };
 
 // When answers are sent (modes.md).

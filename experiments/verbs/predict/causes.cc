@@ -186,14 +186,14 @@ Causes CausesLike(const PublishedSystem& system, const Cluster& cluster, double 
 }
 
 std::vector<std::string> SimilarSystems(const Cluster& cluster, double rdma) {
-  constexpr size_t kMost = 3;
+  constexpr size_t kMaxNames = 3;
   const std::vector<double> weights = WeightsOf(cluster, rdma, nullptr);
   std::vector<size_t> order(weights.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, std::ranges::greater(), [&](size_t i) { return weights[i]; });
   std::vector<std::string> names;
   for (const size_t i : order) {
-    if (names.size() < kMost && weights[i] > 0.5) names.emplace_back(PublishedSystems()[i].name);
+    if (names.size() < kMaxNames && weights[i] > 0.5) names.emplace_back(PublishedSystems()[i].name);
   }
   return names;
 }

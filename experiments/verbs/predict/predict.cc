@@ -273,7 +273,7 @@ class PredictionRun {
 
   // Assumes that faster links are never slower; bisection to 10%.
   absl::Status FindSufficientRate() {
-    constexpr double kMostRate = 1e13;  // bytes/s
+    constexpr double kMaxRate = 1e13;  // bytes/s
     const std::optional<PredictionVerdict> verdict = VerdictAt(report_, MostWorkers(report_));
     if (!verdict || !DoesLittle(*verdict->winner)) return absl::OkStatus();
     const PredictedRow& winner = *verdict->winner;
@@ -286,7 +286,7 @@ class PredictionRun {
     };
     double low = report_.cluster.link_bytes_per_s, high = low;
     for (bool enough = false; !enough;) {
-      if (high >= kMostRate) {
+      if (high >= kMaxRate) {
         report_.findings.half_work_bits_per_s = INFINITY;
         return absl::OkStatus();
       }

@@ -203,8 +203,8 @@ TEST(ParseRendezvous, OverSeveralHostsSrunProvidesTheAddressAndMpirunNeedsIt) {
   EXPECT_EQ(refused.status().message(),
             "mpirun started 4 ranks on several hosts, but does not tell them the host of rank 0 (MASTER_ADDR "
             "is not set); tell them: mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500");
-  const Variables told = With(spread, {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "5"}});
-  EXPECT_EQ(ParseRendezvous("env://", Environment(told)).value().host, "h");
+  const Variables variables = With(spread, {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "5"}});
+  EXPECT_EQ(ParseRendezvous("env://", Environment(variables)).value().host, "h");
 }
 
 const Variables kTorchrun = {{"RANK", "3"},
