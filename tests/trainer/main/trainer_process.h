@@ -42,6 +42,7 @@ class Child {
     argv.push_back(nullptr);
     for (std::string& variable : environment) envp.push_back(variable.data());
     envp.push_back(nullptr);
+    for (const fs::path& earlier : {output_, errors_}) fs::remove(earlier);  // of a child with this name
     pid_ = fork();
     if (pid_ == 0) {
       dup2(open(output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), 1);
