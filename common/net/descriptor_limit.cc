@@ -30,7 +30,7 @@ int64_t ServerDescriptors(int workers, bool tls) {
 }
 
 int64_t LauncherDescriptors(int64_t processes) {
-  return kOfEveryProcess + kOfAServer + kOfAChild * processes;
+  return kOfEveryProcess + kOfAStoresMember + kOfAChild * processes;
 }
 
 std::string RanksText(int ranks) { return absl::StrCat(ranks, ranks == 1 ? " rank" : " ranks"); }

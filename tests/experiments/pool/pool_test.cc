@@ -111,9 +111,9 @@ TEST(Pool, WithoutPsSyncTheReferenceIsSingle) {
 
 TEST(SideBySide, ShowsTheSettingsThatDifferAndTheRatioToTheFirstRun) {
   Json other = RunOn("a", 100, 300, 100);
-  for (Json& row : other["summary"]) row["figures"]["link_mbps"] = 1000.0;
   other["summary"].erase(0);
   other["summary"].push_back(RowOf("star", 2, 50));
+  for (Json& row : other["summary"]) row["figures"]["link_mbps"] = 1000.0;
   const Pool pool = PoolRuns({InputOf("slow", RunOn("a", 100, 200, 100)), InputOf("fast", other)});
   EXPECT_EQ(pool.machines.size(), 1u);
   const SideBySide& beside = pool.beside;

@@ -138,11 +138,11 @@ TEST(TensorBoard, RoundTripsScalars) {
   for (const Read& read : ReadBack(TensorBoardFile({{1000.5, 0, "train/loss", 2.25},
                                                     {1000.5, 0, "time/step_ms", 7},
                                                     {1001, 300, "train/loss", -0.5},
-                                                    {1002, 300, "big", 1e30}},
+                                                    {1001, 300, "big", 1e30}},
                                                    1000)))
     values.push_back(absl::StrCat(read.wall_s, " ", read.step, " ", read.tag, " ", read.value));
   EXPECT_THAT(values, ElementsAre("1000.5 0 train/loss 2.25", "1000.5 0 time/step_ms 7",
-                                  "1001 300 train/loss -0.5", "1002 300 big 1e+30"));
+                                  "1001 300 train/loss -0.5", "1001 300 big 1e+30"));
 }
 
 TEST(TensorBoard, AFileWithoutScalarsHasOnlyItsVersion) {
