@@ -262,7 +262,8 @@ class Checker {
         if (collective_ == Collective::kReduceScatter && chunk != rank) continue;
         const int held = held_[size_t(rank) * chunks_ + chunk];
         const std::string holder =
-            absl::StrCat("after its last round, ", round_ - 1, ", rank ", rank, " holds ");
+            absl::StrCat(round_ == 0 ? "without a round" : absl::StrCat("after its last round, ", round_ - 1),
+                         ", rank ", rank, " holds ");
         for (int from = 0; from < ranks_; ++from) {
           const int times = expressions_.Times(held, from);
           if (times == (Wants(chunk, from) ? 1 : 0)) continue;
