@@ -93,10 +93,12 @@ class SmallWorld {
     const std::string state = absl::StrCat(
         "after pushes of workers ", absl::StrJoin(order_, " "), ", pushed is {",
         absl::StrJoin(state_.pushed, ", "), "}",
-        finished.empty() ? "" : absl::StrCat(", finished: worker ", absl::StrJoin(finished, " ")), "; ");
+        finished.empty() ? "" : absl::StrCat(", finished workers: ", absl::StrJoin(finished, " ")), "; ");
     if (expected) {
-      return absl::StrCat(state, "worker ", worker, " waits; expected that it continues: it is ", lead,
-                          " ahead of the slowest worker that has not finished, and K is ", job_.bound);
+      return absl::StrCat(state, "worker ", worker, " waits; expected that it continues: ",
+                          slowest == worker ? "no worker that has not finished is behind it"
+                                            : absl::StrCat("it is ", lead, " ahead of worker ", slowest),
+                          ", and K is ", job_.bound);
     }
     return absl::StrCat(state, "worker ", worker, " continues; expected that it waits: it is ", lead,
                         " ahead of worker ", slowest, ", and K is ", job_.bound);

@@ -1,4 +1,4 @@
-// The exercise `ring`: fill in ListRounds, then run ./run exercise ring. README.md explains the terms.
+// The exercise `ring`: fill in ListRounds, then run the check. README.md explains both.
 #include "ring.h"
 
 // The right neighbor of `rank` is (rank + 1) % ranks, the left one is (rank + ranks - 1) % ranks.

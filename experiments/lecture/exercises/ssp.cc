@@ -1,4 +1,4 @@
-// The exercise `ssp`: fill in MayContinue, then run ./run exercise ssp. README.md explains the terms.
+// The exercise `ssp`: fill in MayContinue, then run the check. README.md explains both.
 #include "ssp.h"
 
 bool MayContinue(const JobState& job, int worker) {
