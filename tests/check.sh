@@ -19,8 +19,8 @@ case ${1:-} in
 esac
 
 # Tests that start no other process, by sanitizer. trainer_test, too, uses what ps_direct_test tests.
-address_tests=(common_test common_ops_test ring_worker_test ps_server_test ps_grpc_test ps_shared_test ps_wire_test
-               trainer_test experiments_test)
+address_tests=(common_test common_ops_test ring_worker_test ps_server_test ps_grpc_test ps_shared_test ps_stream_test
+               ps_wire_test trainer_test experiments_test)
 thread_tests=(common_test ring_worker_test ps_server_test ps_direct_test)
 # Sanitizers have a pthread_create of their own, with which a program cannot report that a thread does not start.
 not_with_sanitizers='*AThreadThatCannotStartEndsTheProcess*'
