@@ -1,10 +1,10 @@
 // All four files of a data set have these bytes, plain and compressed as they are.
 #include "tests/fuzz/input.h"
-#include "tests/temporary_folder.h"
+#include "tests/test_folder.h"
 #include "trainer/data/data.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const psring::TemporaryFolder folder;
+  static const psring::TestFolder folder;
   // The first byte says how much of the rest is the images.
   if (size == 0) return 0;
   const std::string bytes = psring::TextOf(data + 1, size - 1);

@@ -10,10 +10,10 @@
 #include "ps_server/server/parameter_server.h"
 #include "ps_server/wire/checkpoint_file.h"
 #include "tests/fuzz/input.h"
-#include "tests/temporary_folder.h"
+#include "tests/test_folder.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const psring::TemporaryFolder folder;
+  static const psring::TestFolder folder;
   static const auto store = *psring::OpenCheckpointFolder(folder.path(), /*server=*/0, /*servers=*/1);
   const std::string header = psring::TextOf(data, size);
   psring::proto::Checkpoint parsed;

@@ -7,7 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "tests/temporary_folder.h"
+#include "tests/test_folder.h"
 
 namespace psring {
 namespace {
@@ -20,7 +20,7 @@ class ReadFileTest : public testing::Test {
 
   std::string Path(const std::string& name) const { return folder_ / name; }
 
-  const TemporaryFolder folder_;
+  const TestFolder folder_;
 };
 
 TEST_F(ReadFileTest, ReadsARegularFile) {

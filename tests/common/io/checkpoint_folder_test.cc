@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/io/files.h"
 #include "tests/kept_files.h"
-#include "tests/temporary_folder.h"
+#include "tests/test_folder.h"
 
 namespace psring {
 namespace {
@@ -32,7 +32,7 @@ class CheckpointFolder : public testing::Test {
     return static_cast<size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
   }
 
-  const TemporaryFolder temporary_;
+  const TestFolder temporary_;
   const fs::path folder_ = temporary_.path();
 };
 

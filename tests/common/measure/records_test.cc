@@ -12,7 +12,7 @@
 #include "common/io/hash.h"
 #include "nlohmann/json.hpp"
 #include "tests/has.h"
-#include "tests/temporary_folder.h"
+#include "tests/test_folder.h"
 
 namespace psring {
 namespace {
@@ -152,7 +152,7 @@ TEST(RankResult, TextThatIsNotUtf8DoesNotThrow) {
 class FilesTest : public testing::Test {
  protected:
   ptrdiff_t Entries() const { return std::distance(std::filesystem::directory_iterator(folder_.path()), {}); }
-  const TemporaryFolder folder_;
+  const TestFolder folder_;
 };
 
 TEST_F(FilesTest, ReadReturnsTheWrittenText) {

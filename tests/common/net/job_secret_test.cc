@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/has.h"
 #include "tests/on_ranks.h"
-#include "tests/temporary_folder.h"
+#include "tests/test_folder.h"
 #include "tests/test_secret.h"
 
 namespace psring {
@@ -43,7 +43,7 @@ class JobSecretTest : public testing::Test {
     return std::string(secret.status().message());
   }
 
-  const TemporaryFolder folder_;
+  const TestFolder folder_;
 };
 
 TEST_F(JobSecretTest, TheVariablePrecedesTheFiles) {

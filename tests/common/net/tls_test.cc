@@ -25,7 +25,7 @@
 #include "tests/eventually.h"
 #include "tests/has.h"
 #include "tests/site_certificates.h"
-#include "tests/temporary_folder.h"
+#include "tests/test_folder.h"
 #include "tests/test_secret.h"
 
 namespace psring {
@@ -188,7 +188,7 @@ class TlsFiles : public testing::Test {
     return absl::StrCat(certificate, ",", key, ",", ca);
   }
 
-  const TemporaryFolder folder_;
+  const TestFolder folder_;
   std::optional<SiteCertificates> ours_, other_;
 };
 

@@ -9,7 +9,7 @@
 #include "common/rendezvous/rendezvous.h"
 #include "tests/has.h"
 #include "tests/on_ranks.h"
-#include "tests/temporary_folder.h"
+#include "tests/test_folder.h"
 #include "tests/test_secret.h"
 
 namespace psring {
@@ -40,7 +40,7 @@ class FileRendezvousTest : public testing::Test {
     EXPECT_FALSE(std::filesystem::exists(path()));
   }
 
-  const TemporaryFolder folder_;
+  const TestFolder folder_;
 };
 
 TEST_F(FileRendezvousTest, RanksMeetAndRemoveTheFile) {

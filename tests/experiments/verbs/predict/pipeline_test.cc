@@ -17,7 +17,7 @@
 #include "experiments/verbs/predict/report.h"
 #include "tests/experiments/test_catalog.h"
 #include "tests/has.h"
-#include "tests/temporary_folder.h"
+#include "tests/test_folder.h"
 
 namespace psring {
 namespace {
@@ -52,7 +52,7 @@ RawPredictFlags OnGigabit(const std::string& workload, int stages, const std::st
 }
 
 TEST(Pipeline, WithoutCommunicationTheBubbleIsThatOfTheFormula) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const std::string workload = folder.Put("equal.csv", EqualBlocks(16, 4));
   for (const char* program : {"gpipe", "1f1b", "interleaved:2", "zb-h1"}) {
     for (const int p : {2, 4, 8}) {
@@ -75,7 +75,7 @@ TEST(Pipeline, WithoutCommunicationTheBubbleIsThatOfTheFormula) {
 }
 
 TEST(Pipeline, SlowLinksExposeMessagesBesideTheBubble) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   RawPredictFlags raw = OnGigabit(folder.Put("equal.csv", EqualBlocks(16, 4)), 2, "2");
   raw.boundary = "125000";  // of 10 samples: 10 ms
   raw.micro_batches = 2;
@@ -92,7 +92,7 @@ TEST(Pipeline, SlowLinksExposeMessagesBesideTheBubble) {
 }
 
 TEST(Pipeline, ReplicasAddTheirGradients) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const std::string workload = folder.Put("large.csv", EqualBlocks(2, 12'500'000));
   RawPredictFlags raw = OnGigabit(workload, 2, "2");
   raw.micro_batches = 2;
@@ -110,7 +110,7 @@ TEST(Pipeline, ReplicasAddTheirGradients) {
 }
 
 TEST(Pipeline, ThousandsOfRanksCostOneReplica) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const std::string workload = folder.Put("equal.csv", EqualBlocks(16, 4));
   EXPECT_NEAR(Priced(OnGigabit(workload, 8, "4096")).prediction.step,
               Priced(OnGigabit(workload, 8, "8")).prediction.step, 1e-5);

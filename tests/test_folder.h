@@ -1,4 +1,4 @@
-// A folder of a test, removed at its end.
+// A folder of a test (the product has a class TemporaryFolder), removed at its end.
 #pragma once
 
 #include <stdlib.h>
@@ -9,16 +9,16 @@
 
 namespace psring {
 
-class TemporaryFolder {
+class TestFolder {
  public:
-  TemporaryFolder() {
+  TestFolder() {
     std::string name = std::filesystem::temp_directory_path() / "psring-test-XXXXXX";
     if (mkdtemp(name.data()) == nullptr) abort();
     path_ = name;
   }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TestFolder() { std::filesystem::remove_all(path_); }
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
 
   std::string path() const { return path_; }
   // The path of the file or folder `name` in it.
