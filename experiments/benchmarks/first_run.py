@@ -21,8 +21,8 @@ CAPTIONS = {"README.md": ("The page of this run: the verdict, whether the times 
 
 
 def printed_answer(output, verdict):
-    """What psring printed from the verdict to the table's end."""
-    end = re.search(r"^\d+ findings: ", output, re.MULTILINE)
+    """What psring printed from the verdict to the table's end, without the explanations below it."""
+    end = re.search(r"^(Measured: |\d+ findings: )", output, re.MULTILINE)
     return output[output.index(verdict[:40]):end.start()].rstrip()
 
 

@@ -125,7 +125,7 @@ class FirstRun(unittest.TestCase):
         self.assertEqual(first_run.with_result(new, "Use ring.\n\n  gain", "p.webp", "title", "caption"), new)
 
     def test_takes_the_answer_from_the_output(self):
-        output = "network: x\nround 1/3\n\nUse ring with 4 workers.\n\n  gain   2\n\ntable\n\n7 findings: runs/x; all\n2 min; results\n"
+        output = "network: x\nround 1/3\n\nUse ring with 4 workers.\n\n  gain   2\n\ntable\n\nMeasured: by a clock.\n\n7 findings: runs/x; all\n2 min; results\n"
         self.assertEqual(first_run.printed_answer(output, "Use ring with 4 workers."), "Use ring with 4 workers.\n\n  gain   2\n\ntable")
 
     def test_writes_the_other_language_from_the_table(self):
