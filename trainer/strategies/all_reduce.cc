@@ -63,7 +63,6 @@ class AllReduceStrategy : public GroupStrategy, public StepRecording {
     return true;
   }
 
-
  private:
   // One bucket: encode, all-reduce, decode, update.
   void Sum(const Bucket& bucket, Event ready) {
