@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
@@ -76,8 +75,7 @@ LinkShaper::LinkShaper(const LinkShape& shape, std::unique_ptr<LinkClock> clock)
       latency_ns_(static_cast<int64_t>(shape.latency_s * 1e9)),
       clock_(std::move(clock)),
       out_(shape.bits_per_s, shape.burst_bytes),
-      in_(shape.bits_per_s, shape.burst_bytes),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      in_(shape.bits_per_s, shape.burst_bytes) {
   PSRING_CHECK(wake_.valid());
   thread_ = std::thread([this] { Run(); });
 }
@@ -88,8 +86,7 @@ LinkShaper::~LinkShaper() {
     closing_ = true;
     close_by_ = MonotonicNow() + kSendPatience;
   }
-  const uint64_t one = 1;
-  PSRING_CHECK(write(wake_.get(), &one, sizeof one) == sizeof one);
+  PSRING_CHECK(wake_.Wake());
   thread_.join();
 }
 
@@ -119,8 +116,7 @@ absl::StatusOr<FileDescriptor> LinkShaper::Wrap(FileDescriptor tcp) {
     MutexLock lock(mutex_);
     added_.push_back(std::move(pair));
   }
-  const uint64_t one = 1;
-  PSRING_CHECK(write(wake_.get(), &one, sizeof one) == sizeof one);
+  PSRING_CHECK(wake_.Wake());
   return theirs;
 }
 
@@ -138,7 +134,7 @@ void LinkShaper::Run() {
     const bool moved = Turn(next_ns);
     std::erase_if(pairs_, [](const auto& pair) { return pair->out.closed && pair->in.closed; });
     if (moved) continue;
-    polled.assign(1, {wake_.get(), POLLIN, 0});
+    polled.assign(1, {wake_.fd(), POLLIN, 0});
     for (const auto& pair : pairs_) {
       for (const Flow* flow : {&pair->out, &pair->in}) {
         polled.push_back({flow->may_read() && !flow->readable ? flow->from : -1, POLLIN, 0});
@@ -148,10 +144,7 @@ void LinkShaper::Run() {
     const int64_t left = clock_->SleepNs(next_ns);
     const timespec timeout = {.tv_sec = left / kSecondNs, .tv_nsec = left % kSecondNs};
     if (ppoll(polled.data(), polled.size(), &timeout, nullptr) <= 0) continue;
-    if (polled[0].revents != 0) {
-      uint64_t rings;
-      (void)!read(wake_.get(), &rings, sizeof rings);
-    }
+    if (polled[0].revents != 0) wake_.Clear();
     size_t at = 1;
     for (const auto& pair : pairs_) {
       for (Flow* flow : {&pair->out, &pair->in}) {

@@ -17,6 +17,7 @@
 #include "common/base/deadline.h"
 #include "common/base/file_descriptor.h"
 #include "common/base/mutex.h"
+#include "common/base/poll_waker.h"
 
 namespace CLI {
 class App;
@@ -102,7 +103,7 @@ class LinkShaper {
   std::vector<std::unique_ptr<Pair>> pairs_;
   size_t first_out_ = 0, first_in_ = 0;  // the pair that is served next
 
-  FileDescriptor wake_;
+  const PollWaker wake_{};
   Mutex mutex_;
   std::vector<std::unique_ptr<Pair>> added_ ABSL_GUARDED_BY(mutex_);
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -97,8 +97,7 @@ void PayloadClient::Wait() {
   const bool busy = (!is_held_ && socket_.may_read()) || (writes && socket_.may_write());
   if (poll(waits, 2, busy ? 0 : -1) <= 0) return;
   if (waits[0].revents != 0) waker_.Clear();
-  const short broken = POLLHUP | POLLERR | POLLNVAL;
-  socket_.SetReady((waits[1].revents & (POLLIN | broken)) != 0, (waits[1].revents & (POLLOUT | broken)) != 0);
+  socket_.Notice(waits[1].revents);
 }
 
 void PayloadClient::Lose(const absl::Status& why) {

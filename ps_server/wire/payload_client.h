@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
+#include "common/base/poll_waker.h"
 #include "ps_server/wire/payload_socket.h"
 
 namespace psring {
@@ -61,7 +62,7 @@ class PayloadClient {
   }
 
   User& user_;
-  const PollWaker waker_;
+  const PollWaker waker_{};
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> handled_{0};
 

@@ -3,8 +3,7 @@
 // others are on the worker's gRPC stream. Non-blocking.
 #pragma once
 
-#include <sys/eventfd.h>
-#include <unistd.h>
+#include <poll.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -40,6 +39,11 @@ class PayloadSocket {
   // False after a call that moved less than requested, until SetReady.
   bool may_write() const { return writable_; }
   bool may_read() const { return readable_; }
+  // `found`: by poll().
+  void Notice(short found) {
+    constexpr short kBroken = POLLHUP | POLLERR | POLLNVAL;
+    SetReady((found & (POLLIN | kBroken)) != 0, (found & (POLLOUT | kBroken)) != 0);
+  }
   void SetReady(bool readable, bool writable) {
     readable_ |= readable;
     writable_ |= writable;
@@ -66,24 +70,6 @@ class PayloadSocket {
   PayloadHeader header_;
   size_t header_received_ = 0, payload_received_ = 0;
   bool readable_ = false, writable_ = true;
-};
-
-// Ends the poll() of another thread, which waits for POLLIN of `fd`. Thread-safe.
-class PollWaker {
- public:
-  bool valid() const { return event_.valid(); }  // false: out of descriptors
-  int fd() const { return event_.get(); }
-  void Wake() const {
-    const uint64_t one = 1;
-    (void)!write(event_.get(), &one, sizeof one);  // fails only if it is readable already
-  }
-  void Clear() const {
-    uint64_t wakes = 0;
-    (void)!read(event_.get(), &wakes, sizeof wakes);
-  }
-
- private:
-  const FileDescriptor event_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 };
 
 }  // namespace psring

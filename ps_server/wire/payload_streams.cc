@@ -80,7 +80,7 @@ class PayloadLoop {
   }
 
   Lane lane_;
-  const PollWaker waker_;
+  const PollWaker waker_{};
   Mutex mutex_;
   std::list<std::shared_ptr<PayloadStream>> added_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
@@ -188,7 +188,7 @@ short PayloadStream::events() const {
 
 void PayloadStream::Notice(short found) {
   is_broken_ |= is_held_ && (found & kBroken) != 0;
-  socket_.SetReady((found & (POLLIN | kBroken)) != 0, (found & (POLLOUT | kBroken)) != 0);
+  socket_.Notice(found);
 }
 
 bool PayloadStream::is_ready() const {

@@ -16,6 +16,7 @@
 #include "common/base/deadline.h"
 #include "common/base/file_descriptor.h"
 #include "common/base/mutex.h"
+#include "common/base/poll_waker.h"
 #include "ps_server/server/parameter_server.h"
 #include "ps_server/wire/payload_socket.h"
 

@@ -3,7 +3,6 @@
 #include <openssl/err.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -20,6 +19,7 @@
 #include "absl/time/time.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/poll_waker.h"
 
 namespace psring {
 namespace {
@@ -257,12 +257,9 @@ class TlsRelays::Loop {
   }
 
  private:
-  Loop() : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  Loop() = default;
 
-  void Wake() {
-    const uint64_t one = 1;
-    (void)!write(wake_.get(), &one, sizeof one);  // fails only if it is readable already
-  }
+  void Wake() { wake_.Wake(); }
 
   void Run() {
     BlockSignals();
@@ -279,7 +276,7 @@ class TlsRelays::Loop {
       size_t ended = 0;
       bool busy = false;
       MonotonicTime until = MonotonicTime::InfiniteFuture();
-      waits.assign(1, {wake_.get(), POLLIN, 0});
+      waits.assign(1, {wake_.fd(), POLLIN, 0});
       for (auto relay = relays.begin(); relay != relays.end();) {
         if (closing) (*relay)->BeginClosing();
         if (!(*relay)->Run()) {
@@ -302,10 +299,7 @@ class TlsRelays::Loop {
                              : until == MonotonicTime::InfiniteFuture() ? -1
                                                                         : static_cast<int>(left_ms);
       if (poll(waits.data(), waits.size(), timeout_ms) <= 0) continue;
-      if (waits[0].revents != 0) {
-        uint64_t wakes;
-        (void)!read(wake_.get(), &wakes, sizeof wakes);
-      }
+      if (waits[0].revents != 0) wake_.Clear();
       size_t at = 1;
       for (const std::unique_ptr<Relay>& relay : relays) {
         relay->Notice(&waits[at]);
@@ -314,7 +308,7 @@ class TlsRelays::Loop {
     }
   }
 
-  const FileDescriptor wake_;
+  const PollWaker wake_{};
   Mutex mutex_;
   std::list<std::unique_ptr<Relay>> added_ ABSL_GUARDED_BY(mutex_);
   size_t count_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -332,8 +326,11 @@ TlsRelays::~TlsRelays() {
 absl::StatusOr<TlsRelays::Loop*> TlsRelays::LeastLoop() {
   if (loops_.size() < MostLoops()) {
     absl::StatusOr<std::unique_ptr<Loop>> loop = Loop::Start();
-    if (loop.ok()) loops_.push_back(*std::move(loop));
-    if (loops_.empty()) return loop.status();
+    if (loop.ok()) {
+      loops_.push_back(*std::move(loop));
+    } else if (loops_.empty()) {
+      return loop.status();
+    }
   }
   Loop* least = nullptr;
   size_t least_count = 0;
