@@ -65,7 +65,7 @@ class AllReduceStrategy : public GroupStrategy, public StepRecording {
 
  private:
   // One bucket: encode, all-reduce, decode, update.
-  void Sum(const Bucket& bucket, Event ready) {
+  void Sum(const Bucket& bucket, const Event& ready) {
     const Span sent = BeginExchange(bucket, ready);
     if (!Enqueued(group_.AllReduce(sent, sent, ReduceOp::kSum, *lane_))) return;
     lane_->Stamp(records_.back().end_ns);
@@ -74,7 +74,7 @@ class AllReduceStrategy : public GroupStrategy, public StepRecording {
   }
 
   // Several buckets in one call of the group.
-  void SumTogether(absl::Span<const Bucket> buckets, Event ready) {
+  void SumTogether(absl::Span<const Bucket> buckets, const Event& ready) {
     const size_t first = records_.size();
     std::vector<Span> gradients;
     lane_->WaitFor(ready);

@@ -96,7 +96,7 @@ absl::Status GroupStrategy::BroadcastBuffers() {
   return absl::OkStatus();
 }
 
-Span GroupStrategy::BeginExchange(const Bucket& bucket, Event ready) {
+Span GroupStrategy::BeginExchange(const Bucket& bucket, const Event& ready) {
   BucketRecord& record = records_.emplace_back(BucketRecord{.bucket = bucket.index});
   const HostView gradient = update_.state().gradient.Slice(bucket.first, bucket.count);
   context_.compute.Stamp(record.ready_ns);

@@ -69,7 +69,7 @@ class GroupStrategy : public SyncStrategy, public Residuals {
   absl::Status ShareWeights(const TrainingState& state);
 
   // Begins the exchange of a bucket whose record is the last of records_; returns what to send.
-  Span BeginExchange(const Bucket& bucket, Event ready);
+  Span BeginExchange(const Bucket& bucket, const Event& ready);
   // `sent` has become the sum of the gradient's elements in `range`.
   void TakeSum(const Bucket& range, Span sent);
   // An error surfaces at the lane's Synchronize.

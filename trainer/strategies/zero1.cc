@@ -84,7 +84,7 @@ class Zero1Strategy : public GroupStrategy, public ShardedState {
   }
 
  private:
-  void Exchange(const Bucket& bucket, Event ready) {
+  void Exchange(const Bucket& bucket, const Event& ready) {
     const Span sent = BeginExchange(bucket, ready);
     const CutBucket& cut = cuts_[static_cast<size_t>(bucket.index)];
     const auto of = [&](const Bucket& range) { return sent.Slice(range.first - bucket.first, range.count); };
