@@ -29,8 +29,10 @@ class ClusterLinks {
                FullSpeed(cluster) * cluster.cards_per_node},
         fabric_(network.AddResource(FabricRate(nodes))) {}
 
-  // Bytes/s: of the cards of a node together, between a GPU and its node, and between `nodes`.
-  double CardsRate() const { return cluster_.link_bytes_per_s * cluster_.cards_per_node * cluster_.fraction; }
+  // Bytes/s: of one card without a burst, of the cards of a node together, between a GPU and its node, and
+  // between `nodes`.
+  double CardRate() const { return cluster_.link_bytes_per_s * cluster_.fraction; }
+  double CardsRate() const { return CardRate() * cluster_.cards_per_node; }
   double IntraRate() const {
     return cluster_.intra_bytes_per_s > 0 ? cluster_.intra_bytes_per_s : FluidNetwork::kUnlimited;
   }
@@ -38,13 +40,13 @@ class ClusterLinks {
     return cluster_.oversubscription > 1 ? CardsRate() * nodes / cluster_.oversubscription
                                          : FluidNetwork::kUnlimited;
   }
+  // Of one card, in a burst if there is one.
+  double FastestCard() const { return cluster_.burst_bytes > 0 ? FullSpeed(cluster_) : CardRate(); }
   // Of one flow between nodes, over `rings` parallel connections.
   double FlowRate(int rings = 1) const {
-    const double card =
-        cluster_.burst_bytes > 0 ? FullSpeed(cluster_) : cluster_.link_bytes_per_s * cluster_.fraction;
     const double connections = cluster_.connection_bytes_per_s > 0 ? cluster_.connection_bytes_per_s * rings
                                                                    : FluidNetwork::kUnlimited;
-    return std::min(card * std::min(rings, cluster_.cards_per_node), connections);
+    return std::min(FastestCard() * std::min(rings, cluster_.cards_per_node), connections);
   }
 
   // The cards of one more node, and the link of one more GPU.

@@ -219,7 +219,7 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
   std::vector<int> ends = result.cuts;
   ends.push_back(static_cast<int>(blocks.size()));
   int64_t lowered = 0;
-  double slowest_stage_s = 0;
+  double slowest_stage_s = 0, reduced_bytes = 0;
   int first = 0;
   for (const int end : ends) {
     std::vector<UnitCost> units = BucketsOf(blocks, std::exchange(first, end), end, options.buckets, slowest);
@@ -233,8 +233,7 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
       }
       unit.reduction = known[bytes];
       if (unit.reduction.classes == 0) figures.method = "theory";
-      PSRING_ASSIGN_OR_RETURN(const double sent, AllReducePayload(reduction, network, bytes));
-      figures.tx_bytes += sent / point.ranks;
+      reduced_bytes += bytes;
     }
     slowest_stage_s = std::max(slowest_stage_s, stage_s);
     const int buckets = static_cast<int>(units.size());
@@ -243,6 +242,10 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
     cut.bucket_ends.emplace_back(buckets);
     std::iota(cut.bucket_ends.back().rbegin(), cut.bucket_ends.back().rend(), 0);
     costs.units.push_back(std::move(units));
+  }
+  if (reduced_bytes > 0) {
+    PSRING_ASSIGN_OR_RETURN(figures.tx_bytes, AllReducePayload(reduction, network, reduced_bytes));
+    figures.tx_bytes /= point.ranks;
   }
   if (lowered * point.micro_batches > kMaxLowered) {
     return Invalid(

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "experiments/simulator/cluster_links.h"
 
 namespace psring {
 namespace {
@@ -46,9 +47,7 @@ class LayoutBuilder {
         network_(network),
         shape_(ShapeOf(cluster, run.workers)),
         nodes_(Nodes(run, shape_)),
-        card_(cluster.link_bytes_per_s * cluster.fraction),
-        cards_(card_ * cluster.cards_per_node),
-        intra_(cluster.intra_bytes_per_s > 0 ? cluster.intra_bytes_per_s : FluidNetwork::kUnlimited) {
+        links_(cluster, shape_.nodes, network) {
     for (const NodeKind& node : nodes_) {
       ++count_[node];
       worker_nodes_ += node.workers > 0;
@@ -76,9 +75,7 @@ class LayoutBuilder {
 
  private:
   void AddSharedResources() {
-    layout_.fabric =
-        network_.AddResource(cluster_.oversubscription > 1 ? cards_ * shape_.nodes / cluster_.oversubscription
-                                                           : FluidNetwork::kUnlimited);
+    layout_.fabric = links_.fabric();
     const double add = cluster_.server_add_s_per_byte;
     layout_.processor =
         network_.AddResource(add > 0 && !each_alone_ ? run_.servers / add : FluidNetwork::kUnlimited);
@@ -101,7 +98,7 @@ class LayoutBuilder {
   }
 
   NodePorts AddPorts(const NodeKind& kind, int nodes) {
-    const double bytes_per_s = cards_ * nodes;
+    const double bytes_per_s = links_.CardsRate() * nodes;
     const double left = ShareWithSenders(cluster_.sender_loss, Senders(kind));
     const double bytes = cluster_.burst_bytes * cluster_.cards_per_node * nodes;
     const FluidNetwork::Burst burst{bytes, bytes, FullSpeed(cluster_) * cluster_.cards_per_node * nodes};
@@ -115,7 +112,7 @@ class LayoutBuilder {
     for (const auto& [kind, of_kind] : count_) {
       for (const bool slow : {false, true}) {
         const int workers = of_kind * (slow ? kind.slow : kind.workers - kind.slow);
-        if (workers > 0) AddGroup(kind, workers, slow, 1, unlimited, intra_ * workers);
+        if (workers > 0) AddGroup(kind, workers, slow, 1, unlimited, links_.IntraRate() * workers);
       }
     }
   }
@@ -136,7 +133,7 @@ class LayoutBuilder {
   void AddNode(const NodeKind& kind, double weight) {
     const NodePorts node = AddPorts(kind, 1);
     for (int place = 0; place < kind.workers; ++place) {
-      AddGroup(kind, 1, place < kind.slow, weight, node, intra_);
+      AddGroup(kind, 1, place < kind.slow, weight, node, links_.IntraRate());
     }
   }
 
@@ -165,8 +162,7 @@ class LayoutBuilder {
       if (other == kind) use(ports_[kind].out, ports_[kind].in, all * (1 - here));
     }
     // One worker fills at most one card.
-    const double fastest = cluster_.burst_bytes > 0 ? FullSpeed(cluster_) : card_;
-    double most = here < 1 ? fastest / (1 - here) : FluidNetwork::kUnlimited;
+    double most = here < 1 ? links_.FastestCard() / (1 - here) : FluidNetwork::kUnlimited;
     // A worker has one connection per server, with an equal share of the bytes.
     if (here < 1 && cluster_.connection_bytes_per_s > 0)
       most = std::min(most, cluster_.connection_bytes_per_s * s);
@@ -181,7 +177,7 @@ class LayoutBuilder {
   FluidNetwork& network_;
   const Shape shape_;
   const std::vector<NodeKind> nodes_;
-  const double card_, cards_, intra_;  // bytes/s
+  const ClusterLinks links_;
   std::map<NodeKind, int> count_;
   int worker_nodes_ = 0, server_nodes_ = 0, both_nodes_ = 0;
   std::map<NodeKind, NodePorts> ports_;
