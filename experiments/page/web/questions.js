@@ -1,4 +1,4 @@
-// Exercises: the reader enters a number or chooses, and is told whether it is right: first with a hint, after two tries with the
+// Exercises: the reader enters a number or chooses, and sees whether it is right: first with a hint, after two tries with the
 // solution. Answers are the run's figures or psring's cost models, never constants. Those that need no run are on every page.
 
 // The lesson refers to these numbers (experiments/lecture).
