@@ -191,8 +191,8 @@ def check_exercises(name, text, known):
 
 def main():
     # Exercise 2.4 is only on the page of a benchmark.
-    script = (ROOT / "experiments/page/web/questions.js").read_text()
-    exercises = set(re.findall(r"'([1-5]\.[1-9])'", script[script.index("EXERCISES"):].split("}")[0])) - {"2.4"}
+    source = (ROOT / "experiments/page/exercises.cc").read_text()
+    exercises = set(re.findall(r'number = "([1-5]\.[1-9])"', source)) - {"2.4"}
     overview = subprocess.run([PSRING, "--help"], capture_output=True, text=True, timeout=30, check=True).stdout
     verbs = re.findall(r"^  ([a-z]+)  ", overview[overview.index("Subcommands:"):], re.MULTILINE)
     help_texts = {verb: help_of(PSRING, verb) for verb in verbs}

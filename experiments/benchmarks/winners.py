@@ -22,7 +22,7 @@ def winner(strategies, workers, time_budget):
     recommend one process."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "run"
-        runs.run([runs.PSRING, "compare", "--strategies", strategies, "--workers", workers, "--link", "1gbit", "--no_eval",
+        runs.run([runs.PSRING, "compare", "--model", "mlp", "--strategies", strategies, "--workers", workers, "--link", "1gbit", "--no_eval",
                   "--time_budget", time_budget, "--out", out])
         facts = dict(runs.read_json(out, "table.json")["en"].get("facts", []))
         named = re.match(r"(.+), [\d.]+ times as fast as ", facts.get("fastest strategy", facts.get("if you must", "")))
@@ -45,7 +45,7 @@ if __name__ == "__main__":
             rows.append([name, len(results), ", ".join(f"{s}: {named.count(s)}" for s in sorted(set(named))) or "none",
                          sum(valid for _, valid in results)])
     lines = ["# Winners that comparisons name", "",
-             f"{runs.measured_on()}; `compare --link 1gbit --no_eval --time_budget {args.time_budget}`. All *measured*. Written by "
+             f"{runs.measured_on()}; `compare --model mlp --link 1gbit --no_eval --time_budget {args.time_budget}`. All *measured*. Written by "
              "experiments/benchmarks/winners.py.", "",
              *runs.table("strategies | comparisons | winners named | comparisons with only valid rows", rows)]
     print("\n".join(lines))

@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/io/files.h"
 #include "common/text/translate.h"
+#include "experiments/page/exercises.h"
 #include "experiments/page/schedule_data.h"
 #include "experiments/page/web/assets.h"
 
@@ -53,6 +54,9 @@ std::string ReportPage(const std::vector<RunData>& runs, const Pool& pool) {
       "{\"language\":", CurrentLanguage() == Language::kChinese ? "\"zh\"" : "\"en\"",
       ",\"texts\":", nlohmann::json(ChineseByContext("page.")).dump(), ",\"runs\":[",
       absl::StrJoin(runs, ",", [](std::string* out, const RunData& run) { out->append(run.json); }),
+      "],\"exercises\":[",
+      absl::StrJoin(runs, ",",
+                    [](std::string* out, const RunData& run) { out->append(ExercisesJson(run.json)); }),
       "],\"strategies\":", ChartOrderJson(), ",\"schedules\":", SchedulesJson(StepperRanks(runs)),
       ",\"theory\":", TheoryJson(), ",\"waiting\":", StalenessJson(), ",\"glossary\":", GlossaryJson(),
       ",\"pool\":", pool.machines.size() > 1 ? PoolJson(pool) : "null",

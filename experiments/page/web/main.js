@@ -69,7 +69,6 @@ function drawSettings(parent, run) {
   block(t('configurations'), others, false);  // dozens of pages
   parent.append(make('p', {class: 'note'}, [t('csv_rule', run.csv_lines), t('steps_rule', run.steps.most_points),
       t('trace_rule', run.trace.most_spans)].join(' ')));
-  drawGrading(parent);
 }
 
 function drawCharts(parent, run) {

@@ -22,10 +22,11 @@ struct ExperimentFlags {
   bool predict = false;  // compare the rows with the simulator
   LinkOptions link;
   NodesOptions nodes;
-  bool link_is_default = false;  // not given; psring omits it if a configuration does not support it
-  bool transport_given = false;  // --transport
-  bool tensorboard = false;      // each launch's scalars, as event files
-  std::string plan_of;           // a run whose rounds, steps and samples are used; empty: they are fitted
+  bool link_is_default = false;      // not given; psring omits it if a configuration does not support it
+  bool transport_given = false;      // --transport
+  bool tensorboard = false;          // each launch's scalars, as event files
+  std::string plan_of;               // a run whose rounds, steps and samples are used; empty: they are fitted
+  std::vector<std::string> settled;  // flags that name the model of a comparison without one, "--model=cnn"
   std::vector<std::string> command_line;
 };
 

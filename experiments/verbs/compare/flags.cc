@@ -181,12 +181,17 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
                    {"--strategy", "--servers", "--server_wire", "--steps", "--samples", "--epochs",
                     "--warmup_steps", "--lr", "--resume"});
   AddModelsAndData(*verb);
+  // See WithDefaultModel.
+  verb->get_option("--model")->default_str("cnn; with --clock virtual mlp");
+  verb->get_option("--batch")->default_str("128; 32 if no model is named");
   Add(*verb, kResults, "--resume", raw.resume, "RUN",
       "Continue a comparison that was interrupted, failed or ran out of time: in its folder, with its flags, "
       "from its last finished round on. Only --time_budget, --dry_run, --verbose and --lang can be added",
       CheckName);
   verb->get_option("--no_eval")->description("Skip the accuracy part");
   raw.transport = verb->get_option("--transport");
+  raw.model = verb->get_option("--model");
+  raw.batch = verb->get_option("--batch");
   verb->get_option("--global_batch")->excludes("--batch");
   return verb;
 }

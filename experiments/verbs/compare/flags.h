@@ -21,7 +21,8 @@ struct RawExperimentFlags {
   ExperimentFlags flags;
   std::string strategies, workers, servers, server_wires, time_budget, lrs, tune, like, resume;
   std::string link = "none", latency = "0";
-  const CLI::Option* transport = nullptr;                  // --transport; null: not parsed
+  // Whether these were given; null: not parsed.
+  const CLI::Option *transport = nullptr, *model = nullptr, *batch = nullptr;
   absl::StatusOr<NodeLauncher> launcher = NodeLauncher();  // of this process; used with --nnodes
 };
 
@@ -32,7 +33,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw);
 CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw);
 
 // The parsed flags as the verb's options. InvalidArgument: one line about flags that contradict each other.
-absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
+absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& asked,
                                                   const std::vector<std::string>& command_line);
 absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
                                                 const std::vector<std::string>& command_line);

@@ -25,6 +25,25 @@ namespace {
 
 constexpr double kLinkOfCpus = 1e9;  // bit/s
 
+// What a comparison trains if nothing is named. On the default link a ring's exchange takes about as long as
+// a step computes, and half of it is hidden, so several workers pay; a server's takes several times as long.
+constexpr char kDefaultModel[] = "cnn";
+constexpr int kDefaultBatch = 32;
+
+// `raw` with that model, and with the flags that name it in `settled`.
+RawExperimentFlags WithDefaultModel(RawExperimentFlags raw) {
+  const auto given = [](const CLI::Option* option) { return option != nullptr && option->count() > 0; };
+  TrainingOptions& training = raw.flags.options.training;
+  // On a virtual clock, one core computes the gradients of all workers.
+  if (given(raw.model) || !training.workload.empty() || training.clock == "virtual") return raw;
+  training.model = kDefaultModel;
+  raw.flags.settled = {absl::StrCat("--model=", training.model)};
+  if (given(raw.batch) || training.global_batch > 0) return raw;
+  training.batch = kDefaultBatch;
+  raw.flags.settled.push_back(absl::StrCat("--batch=", training.batch));
+  return raw;
+}
+
 // By default a comparison runs on a virtual cluster with a rate that two cores can carry, except on GPUs,
 // which have faster links, and with shared memory.
 double DefaultLink(const RawExperimentFlags& raw, const std::vector<int>& workers) {
@@ -218,9 +237,10 @@ bool RunIsHere(const RawExperimentFlags& raw) {
 
 }  // namespace
 
-absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
+absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& asked,
                                                   const std::vector<std::string>& command_line) {
-  if (!raw.resume.empty() && RunIsHere(raw)) return ResumedFlags(raw, command_line);
+  if (!asked.resume.empty() && RunIsHere(asked)) return ResumedFlags(asked, command_line);
+  const RawExperimentFlags raw = WithDefaultModel(asked);
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   PSRING_RETURN_IF_ERROR(UnderstandNodes(raw.launcher, flags));
   if (flags.nodes.several()) {

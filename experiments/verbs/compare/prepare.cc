@@ -334,6 +334,7 @@ absl::StatusOr<Provenance> ProvenanceOf(const ExperimentFlags& flags, const Prep
     provenance.data_flags = TrainingArguments(data);
     provenance.data_hash = prepared.probe.data_hash;
   }
+  provenance.settled = flags.settled;
   if (flags.link_is_default) {
     provenance.settled.push_back(prepared.shaping == Shaping::kNone
                                      ? "--link=none"

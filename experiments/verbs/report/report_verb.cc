@@ -8,6 +8,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
 #include "common/io/files.h"
@@ -19,6 +20,7 @@
 #include "experiments/pool/pool.h"
 #include "experiments/run_folder/recorded_run.h"
 #include "experiments/verbs/report/cite.h"
+#include "experiments/verbs/report/grade.h"
 #include "experiments/verbs/report/pack.h"
 
 namespace psring {
@@ -66,6 +68,18 @@ absl::Status Pack(const RawReportFlags& raw, Display& display) {
   return absl::OkStatus();
 }
 
+// Prints the grades as TAP, and writes them as JSON.
+absl::Status GradeClass(const std::string& folder, const std::string& path, const std::vector<RunData>& runs,
+                        Display& display) {
+  std::vector<std::string> data;
+  for (const RunData& run : runs) data.push_back(run.json);
+  PSRING_ASSIGN_OR_RETURN(const std::vector<AnswersFile> files, ReadAnswers(folder));
+  const std::vector<Grade> grades = GradeAnswers(data, files);
+  PSRING_RETURN_IF_ERROR(WriteFile(path, GradesJson(grades)));
+  display.SayLines(std::string(absl::StripSuffix(GradesTap(grades), "\n")));
+  return absl::OkStatus();
+}
+
 bool IsPage(const std::string& input) {
   std::error_code error;
   return !fs::is_directory(input, error) && (fs::exists(input, error) || input.ends_with(".html"));
@@ -95,12 +109,14 @@ absl::StatusOr<std::vector<RunData>> RunsOf(const std::string& input) {
   return std::vector<RunData>{std::move(run)};
 }
 
-// Where the page of all runs is written. InvalidArgument: there is one of the pages that were read.
+// Where the page of all runs, or the grades, are written. InvalidArgument: there is one of the pages that
+// were read.
 absl::StatusOr<std::string> OutputOf(const RawReportFlags& raw) {
   const bool of_one = raw.runs.size() == 1 && !IsPage(raw.runs.front());
-  const std::string path = !raw.out.empty() ? raw.out
-                           : of_one         ? absl::StrCat(raw.runs.front(), "/report.html")
-                                            : "report.html";
+  const std::string path = !raw.out.empty()     ? raw.out
+                           : !raw.grade.empty() ? "grades.json"
+                           : of_one             ? absl::StrCat(raw.runs.front(), "/report.html")
+                                                : "report.html";
   for (const std::string& input : raw.runs) {
     std::error_code error;
     if (fs::equivalent(input, path, error)) {
@@ -161,6 +177,14 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
           "NAME.tar in this folder")
       ->excludes("--cite")
       ->excludes("--kineto");
+  verb->add_option(
+          "--grade", raw.grade,
+          "Instead of the page, grade this folder's files of the pages' \"Download my answers\": prints "
+          "TAP, and writes JSON to --out, or grades.json. The first two tries count")
+      ->option_text("DIR")
+      ->excludes("--kineto")
+      ->excludes("--cite")
+      ->excludes("--pack");
   return verb;
 }
 
@@ -196,6 +220,10 @@ int RunReport(const RawReportFlags& asked, Display& display) {
     }
   }
   if (runs.empty()) return 2;
+  if (!raw.grade.empty()) {
+    const int graded = outcome(GradeClass(raw.grade, *path, runs, display));
+    return all_read ? graded : 2;
+  }
   const Pool pool = runs.size() > 1 ? PoolOf(runs, display) : Pool();
   const absl::Status written = WriteFile(*path, ReportPage(runs, pool));
   if (!written.ok()) return outcome(written);

@@ -14,7 +14,7 @@ namespace psring {
 
 struct RawReportFlags {
   std::vector<std::string> runs;
-  std::string out, kineto;
+  std::string out, kineto, grade;
   bool cite = false, pack = false;
 };
 

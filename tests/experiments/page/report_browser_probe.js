@@ -87,16 +87,11 @@ function askEverything() {
   });
 }
 
-// Grades what askEverything has answered, right answers, and files that are none.
-function gradeAClass() {
-  const run = DATA.runs[chosenRun], questions = Object.values(questionsOf(run));
-  const of = {run_id: run.run_id, started_utc: startOf(run)}, right = {...of, answers: questions.map(({id, value}) => ({id, tries: ['', String(value), 'unread']}))};
-  const files = [{name: 'anna', text: answersText(run)}, {name: 'bo', text: JSON.stringify(right)}, {name: 'chen', text: '{"run_id": "another"}'},
-    {name: 'dora', text: 'none'}, {name: 'emil', text: JSON.stringify({...of, answers: [null, {id: 'small', tries: 3}]})},
-    {name: 'fay', text: JSON.stringify({...right, started_utc: 'at another time'})}];
-  const grades = gradesOf(files);
-  return {grades, tap: gradesTap(grades), marks: Object.fromEntries(questions.map(({id, exact}) => [id, exact])),
-    shown: element('save-answers').hidden};
+// What askEverything has answered, as a file for the lecturer.
+function handIn() {
+  const run = DATA.runs[chosenRun];
+  return {file: answersText(run), marks: Object.fromEntries(Object.values(questionsOf(run)).map(({id, exact}) => [id, exact])),
+    hidden: element('save-answers').hidden};
 }
 
 // With separate links and dedicated servers, every slider has an effect.
@@ -140,7 +135,7 @@ async function visit() {
   seen.english = readPage();
   const ids = [...document.querySelectorAll('[id]')].map((with_id) => with_id.id);
   seen.ids_given_twice = ids.filter((id, i) => ids.indexOf(id) !== i);
-  if (visitor === 'answers') Object.assign(seen, {questions: askEverything(), graded: gradeAClass()});
+  if (visitor === 'answers') Object.assign(seen, {questions: askEverything(), handed_in: handIn()});
   if (visitor === 'uses all') await useEverything();
   element('language').click();
   await sleep(100);

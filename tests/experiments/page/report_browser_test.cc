@@ -27,9 +27,9 @@ double Moved(const Json& row) {
 
 TEST_F(ReportBrowserTest, ShowsAComparison) {
   ASSERT_EQ(
-      Psring("compare --strategies ring,ps-sync,ps-async --workers 2 --data synthetic --link none --steps 6 "
-             "--warmup_steps 1 "
-             "--repeats 2 --samples 2560 --out run"),
+      Psring(
+          "compare --model mlp --strategies ring,ps-sync,ps-async --workers 2 --data synthetic --link none "
+          "--steps 6 --warmup_steps 1 --repeats 2 --samples 2560 --out run"),
       0)
       << Slurp(root_ / "psring.err");
   EXPECT_LT(fs::file_size(root_ / "run/report.html"), 3u << 20);

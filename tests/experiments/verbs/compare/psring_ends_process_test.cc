@@ -78,8 +78,8 @@ class VirtualClusterTest : public PsringEndsTest {
 
 TEST_F(VirtualClusterTest, WorkersAndServerUseTheirOwnLinks) {
   const Outcome outcome = SucceedOnLinks(
-      "compare --data synthetic --strategies ring,ps-sync --workers 2 --repeats 1 --warmup_steps 1 --steps 2 "
-      "--no_eval --batch 32 --link 100mbit");
+      "compare --model mlp --data synthetic --strategies ring,ps-sync --workers 2 --repeats 1 "
+      "--warmup_steps 1 --steps 2 --no_eval --batch 32 --link 100mbit");
   int compared = 0;
   for (const auto& row : JsonFile("runs/latest/summary.json")) {
     const auto& figures = row["figures"];
@@ -106,8 +106,8 @@ TEST_F(VirtualClusterTest, WorkersAndServerUseTheirOwnLinks) {
 
 TEST_F(VirtualClusterTest, RanksOfOneProcessShareALink) {
   const Outcome outcome = SucceedOnLinks(
-      "compare --data synthetic --strategies ring,ps-sync --workers 2,4 --ranks_per_process 2 --repeats 1 "
-      "--warmup_steps 1 --steps 3 --no_eval --batch 16 --link 1gbit");
+      "compare --model mlp --data synthetic --strategies ring,ps-sync --workers 2,4 --ranks_per_process 2 "
+      "--repeats 1 --warmup_steps 1 --steps 3 --no_eval --batch 16 --link 1gbit");
   int compared = 0;
   for (const auto& row : JsonFile("runs/latest/summary.json")) {
     const auto& figures = row["figures"];

@@ -103,6 +103,21 @@ TEST_F(PsringTest, ADryRunPrintsThePlanAndWritesNothing) {
   EXPECT_TRUE(fs::is_empty(root_ / "work"));
 }
 
+// Of which README shows the result.
+TEST_F(PsringTest, AComparisonThatNamesNoModelTrainsTheCnn) {
+  Succeed(
+      "compare --data synthetic --strategies single --workers 1 --link none --no_eval --repeats 1 "
+      "--warmup_steps 1 --steps 2 --out run");
+  const auto figures = JsonFile("run/summary.json")[0]["figures"];
+  EXPECT_EQ(figures["model"], "cnn");
+  EXPECT_EQ(figures["batch_per_worker"], 32);
+  EXPECT_THAT(File("run/config.toml"), Has("model = \"cnn\"", "batch = 32"));
+  Succeed(
+      "compare --clock virtual --compute_ms 1 --batch 8 --data synthetic --strategies ring --workers 2 "
+      "--samples 32 --out virtual");
+  EXPECT_EQ(JsonFile("virtual/summary.json")[0]["figures"]["model"], "mlp");
+}
+
 TEST_F(PsringTest, DoctorReportsThisMachine) {
   const Outcome outcome = Run({"doctor"});
   EXPECT_TRUE(outcome.exit_code == 0 || outcome.exit_code == 1) << outcome.err;
@@ -238,8 +253,8 @@ TEST_F(PsringTest, TunedRatesAreTriedWithEveryStrategyAndNumberOfWorkers) {
 // Where this machine makes no namespaces this is what it does; it can everywhere.
 TEST_F(PsringTest, WithoutNamespacesTheTransportsLimitTheRate) {
   const Outcome outcome = SucceedOnLinks(
-      "compare --data synthetic --strategies ring,ps-sync --workers 2 --repeats 1 --steps 2 --warmup_steps 1 "
-      "--no_eval --batch 32 --link 100mbit --latency 2ms --shaping userspace");
+      "compare --model mlp --data synthetic --strategies ring,ps-sync --workers 2 --repeats 1 --steps 2 "
+      "--warmup_steps 1 --no_eval --batch 32 --link 100mbit --latency 2ms --shaping userspace");
   int compared = 0;
   for (const auto& row : JsonFile("runs/latest/summary.json")) {
     const auto& figures = row["figures"];

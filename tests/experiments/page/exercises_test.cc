@@ -1,0 +1,132 @@
+// The answers of a page's exercises, and what counts as right.
+#include "experiments/page/exercises.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace psring {
+namespace {
+
+using Json = UntrustedJson;
+using testing::ElementsAre;
+using testing::Pair;
+
+Json RowOf(const std::string& strategy, int workers, const Json& more) {
+  Json figures = {{"strategy", strategy}, {"workers", workers},    {"parameters", 1000000},
+                  {"basis", "measured"},  {"step_ms", 100},        {"compute_ms", 40},
+                  {"comm_busy_ms", 90},   {"exposed_comm_ms", 60}, {"samples_per_s", 400},
+                  {"link_mbps", 1000}};
+  figures.update(more);
+  return {{"figures", figures}};
+}
+
+// Of 4 workers: single, none, ring, ps-sync and ps-async.
+Json Run() {
+  Json server = {{"servers", 1},
+                 {"placement", "dedicated"},
+                 {"ps_schedule", "serial"},
+                 {"server_payload_bytes", 32000000},
+                 {"comm_busy_ms", 270},
+                 {"samples_per_s", 200}};
+  Json stale = server;
+  stale.update(Json{{"staleness_mean", 2.9}, {"samples_per_s", 300}});
+  return {{"run_id", "class"},
+          {"summary",
+           {RowOf("single", 1, {{"samples_per_s", 200}}),
+            {{"figures", nullptr}},
+            RowOf("none", 4, Json::object()),
+            RowOf("ring", 4,
+                  {{"algorithm", "ring"}, {"payload_tx_bytes_per_worker", 6000000}, {"efficiency", 0.5}}),
+            RowOf("ps-sync", 4, server),
+            RowOf("ps-async", 4, stale)}}};
+}
+
+std::map<std::string, Exercise> ById(const Json& run) {
+  std::map<std::string, Exercise> exercises;
+  for (const Exercise& exercise : ExercisesOf(run)) exercises[exercise.id] = exercise;
+  return exercises;
+}
+
+TEST(Exercises, AnswersAreTheRunsFiguresAndTheory) {
+  const auto exercises = ById(Run());
+  std::map<std::string, double> values;
+  for (const auto& [id, exercise] : exercises) {
+    if (exercise.choices.empty()) values[exercise.number] = exercise.value;
+  }
+  EXPECT_THAT(values,
+              ElementsAre(Pair("1.1", 32), Pair("1.2", testing::DoubleNear(1e3 * 8 * 4e6 / 125e6, 1e-9)),
+                          Pair("2.1", 6), Pair("2.2", 6), Pair("3.1", 60), Pair("3.2", 30), Pair("3.3", 50),
+                          Pair("4.1", 2.9), Pair("4.2", 1.5), Pair("5.1", 3)));
+  EXPECT_EQ(exercises.at("ring_limit").choice, "2");
+  EXPECT_EQ(exercises.at("small").choice, "ps-sync") << "14 ms of latency against 2";
+  EXPECT_TRUE(exercises.at("ring_bytes").exact);
+  EXPECT_FALSE(exercises.at("exposed").exact);
+  // Places among the rows with figures.
+  EXPECT_THAT(exercises.at("ratio").rows, ElementsAre(2u, 3u));
+  EXPECT_THAT(exercises.at("ring_bytes").slips,
+              ElementsAre(Pair("one_phase", 3), Pair("twice", 8), Pair("whole", 4)));
+}
+
+TEST(Exercises, AskOnlyWhatTheRunHasFiguresFor) {
+  std::string asked;
+  for (const Exercise& exercise : ExercisesOf(Json::object())) asked += exercise.number + " ";
+  EXPECT_EQ(asked, "2.1 2.3 5.2 ");
+  Json run = Run();
+  for (Json& row : run["summary"]) row["has_tables"] = true;
+  const auto of_tables = ById(run);
+  for (const char* id : {"server_bytes", "server_time", "ring_bytes", "ratio"})
+    EXPECT_FALSE(of_tables.contains(id));
+  for (const char* wrong :
+       {R"([])", R"({"summary":7,"bench_csv":[]})", R"({"summary":[null,{"figures":[1]}]})",
+        R"({"summary":[{"figures":{"workers":1e300,"strategy":"ring"}}]})"})
+    EXPECT_EQ(ExercisesOf(ParseUntrusted(wrong)).size(), 3u) << wrong;
+}
+
+TEST(Exercises, OfARunThatHidesNothingAskWhatCouldBeHidden) {
+  Json run = Run();
+  for (Json& row : run["summary"]) {
+    if (row["figures"].is_object()) row["figures"]["exposed_comm_ms"] = 89;
+  }
+  const Exercise hidden = ById(run).at("hidden");
+  EXPECT_EQ(hidden.texts, "hidden_most");
+  EXPECT_EQ(hidden.value, 40);
+}
+
+TEST(Exercises, OfASimulatedRunAllAreExact) {
+  Json run = Run();
+  for (Json& row : run["summary"]) {
+    if (row["figures"].is_object()) row["figures"]["basis"] = "simulated";
+  }
+  for (const Exercise& exercise : ExercisesOf(run)) EXPECT_TRUE(exercise.exact) << exercise.id;
+}
+
+TEST(Exercises, OfABenchmarkAskForTheRingsLargestMessage) {
+  const Json run = {
+      {"bench_csv",
+       "collective,algorithm,workers,size,out_of_place_algbw_gb_s,out_of_place_busbw_gb_s\n"
+       "all_reduce,ring,4,1024,1,1.5\nall_reduce,ring,4,4096,2,3\nall_reduce,direct,4,8192,3,4.5\n"}};
+  const Exercise busbw = ById(run).at("busbw");
+  EXPECT_EQ(busbw.value, 1.5);
+  EXPECT_THAT(busbw.terms, ElementsAre(4, 2, 3));
+}
+
+TEST(Exercises, AnAnswerIsJudgedByItsToleranceAndKnownMistakes) {
+  const Exercise bytes = ById(Run()).at("ring_bytes");
+  for (const auto& [answer, judgement] : std::map<std::string, Judgement>{{"", Judgement::kNone},
+                                                                          {" 6.1", Judgement::kRight},
+                                                                          {"7", Judgement::kNear},
+                                                                          {"8", Judgement::kWrong},
+                                                                          {"six", Judgement::kWrong},
+                                                                          {"60", Judgement::kWrong}})
+    EXPECT_EQ(Judge(bytes, answer), judgement) << answer;
+  const Exercise rounds = ById(Run()).at("ring_rounds");
+  EXPECT_EQ(Judge(rounds, "6"), Judgement::kRight);
+  EXPECT_EQ(Judge(rounds, "5.9"), Judgement::kWrong);
+  EXPECT_EQ(Judge(ById(Run()).at("small"), "ring"), Judgement::kWrong);
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,66 @@
+// Grades of a class.
+#include "experiments/verbs/report/grade.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/has.h"
+
+namespace psring {
+namespace {
+
+using Json = nlohmann::json;
+
+// A page without figures has the exercises 2.1 (6 rounds), 2.3 ("2") and 5.2 ("ps-sync").
+constexpr char kRun[] = R"({"run_id":"class","manifest":{"started_utc":"2026-11-28T10:00:00Z"}})";
+
+std::string Answers(const std::string& tries, const std::string& start = "2026-11-28T10:00:00Z") {
+  return R"({"run_id":"class","started_utc":")" + start +
+         R"(","answers":[null,{"id":"ring_rounds","tries":)" + tries + "}]}";
+}
+
+TEST(Grade, TheFirstTwoTriesOfAKnownRunCount) {
+  const std::vector<Grade> grades =
+      GradeAnswers({R"({"run_id":"other"})", kRun}, {{"anna", Answers(R"(["3","6"])")},
+                                                     {"bo", Answers(R"(["3","4","6"])")},
+                                                     {"chen", Answers(R"(["6"])", "2026-11-28T11:00:00Z")},
+                                                     {"dora", "[]"},
+                                                     {"emil", Answers("7")},
+                                                     {"fay", Answers("[6]")}});
+  const Json json = Json::parse(GradesJson(grades));
+  ASSERT_EQ(json.size(), 6u);
+  EXPECT_EQ(json[0]["right"], 1);
+  EXPECT_EQ(json[0]["exercises"][0],
+            Json({{"exercise", "2.1"}, {"state", "right"}, {"tries", "3, 6"}, {"expected", "6"}}));
+  EXPECT_EQ(json[0]["exercises"][2]["state"], "none");
+  EXPECT_EQ(json[1]["exercises"][0]["state"], "wrong");
+  EXPECT_EQ(json[1]["exercises"][0]["tries"], "3, 4");
+  for (const int unknown : {2, 3})
+    EXPECT_EQ(json[unknown]["why"], "these are not answers for one of the runs");
+  EXPECT_EQ(json[4]["right"], 0);
+  EXPECT_EQ(json[5]["right"], 1);
+}
+
+TEST(Grade, TapHasAPointForEachFileAndExercise) {
+  const std::string tap = GradesTap(GradeAnswers(
+      {kRun}, {{"anna", Answers(R"(["6"])")}, {"bo # SKIP", Answers(R"(["4\nok 9"])")}, {"chen", ""}}));
+  EXPECT_EQ(tap,
+            "TAP version 13\n1..7\n"
+            "ok 1 - anna 2.1\n"
+            "not ok 2 - anna 2.3: no answer; expected 2\n"
+            "not ok 3 - anna 5.2: no answer; expected ps-sync\n"
+            "not ok 4 - bo \\# SKIP 2.1: 4\\x0aok 9; expected 6\n"
+            "not ok 5 - bo \\# SKIP 2.3: no answer; expected 2\n"
+            "not ok 6 - bo \\# SKIP 5.2: no answer; expected ps-sync\n"
+            "not ok 7 - chen: these are not answers for one of the runs\n");
+}
+
+TEST(Grade, AFolderWithoutAnswersIsAnError) {
+  EXPECT_THAT(ReadAnswers("/no/such/folder").status(),
+              Fails(absl::StatusCode::kNotFound, "--grade /no/such/folder: there are no files of"));
+}
+
+}  // namespace
+}  // namespace psring
