@@ -149,7 +149,7 @@ Object.assign(TEXTS, {
   others: 'Show the other schedules',
   fewer: 'Show two schedules',
   how_to_read: 'How to read this',
-  overlap_buckets: 'The backward pass computes the gradient of the last layer first. A bucket is sent as soon as its gradients are complete, while the worker computes the others.',
+  overlap_buckets: 'The backward pass computes the gradient of the last layer first. Gradients are sent in groups, called buckets: each as soon as it is complete, while the worker computes the others.',
   overlap_sum: 'Communication during the computation is hidden. The rest is exposed: the worker stops until it ends, or until its peers have started (waiting). Without overlap, a step would take longer by the hidden time.',
   waiting_ms: 'waiting for peers (derived)',
   reason: 'reason',

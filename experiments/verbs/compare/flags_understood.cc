@@ -26,9 +26,10 @@ namespace {
 constexpr double kLinkOfCpus = 1e9;  // bit/s
 
 // What a comparison trains if nothing is named. On the default link a ring's exchange takes about as long as
-// a step computes, and half of it is hidden, so several workers pay; a server's takes several times as long.
+// a step computes, and more than half of it is hidden, so several workers pay; one server's takes several
+// times as long.
 constexpr char kDefaultModel[] = "cnn";
-constexpr int kDefaultBatch = 32;
+constexpr int kDefaultBatch = 40;
 
 // `raw` with that model, and with the flags that name it in `settled`.
 RawExperimentFlags WithDefaultModel(RawExperimentFlags raw) {

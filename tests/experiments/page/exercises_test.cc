@@ -24,7 +24,7 @@ Json RowOf(const std::string& strategy, int workers, const Json& more) {
 }
 
 // Of 4 workers: single, none, ring, ps-sync and ps-async.
-Json Run() {
+Json ClassRun() {
   Json server = {{"servers", 1},
                  {"placement", "dedicated"},
                  {"ps_schedule", "serial"},
@@ -51,7 +51,7 @@ std::map<std::string, Exercise> ById(const Json& run) {
 }
 
 TEST(Exercises, AnswersAreTheRunsFiguresAndTheory) {
-  const auto exercises = ById(Run());
+  const auto exercises = ById(ClassRun());
   std::map<std::string, double> values;
   for (const auto& [id, exercise] : exercises) {
     if (exercise.choices.empty()) values[exercise.number] = exercise.value;
@@ -74,7 +74,7 @@ TEST(Exercises, AskOnlyWhatTheRunHasFiguresFor) {
   std::string asked;
   for (const Exercise& exercise : ExercisesOf(Json::object())) asked += exercise.number + " ";
   EXPECT_EQ(asked, "2.1 2.3 5.2 ");
-  Json run = Run();
+  Json run = ClassRun();
   for (Json& row : run["summary"]) row["has_tables"] = true;
   const auto of_tables = ById(run);
   for (const char* id : {"server_bytes", "server_time", "ring_bytes", "ratio"})
@@ -86,7 +86,7 @@ TEST(Exercises, AskOnlyWhatTheRunHasFiguresFor) {
 }
 
 TEST(Exercises, OfARunThatHidesNothingAskWhatCouldBeHidden) {
-  Json run = Run();
+  Json run = ClassRun();
   for (Json& row : run["summary"]) {
     if (row["figures"].is_object()) row["figures"]["exposed_comm_ms"] = 89;
   }
@@ -96,7 +96,7 @@ TEST(Exercises, OfARunThatHidesNothingAskWhatCouldBeHidden) {
 }
 
 TEST(Exercises, OfASimulatedRunAllAreExact) {
-  Json run = Run();
+  Json run = ClassRun();
   for (Json& row : run["summary"]) {
     if (row["figures"].is_object()) row["figures"]["basis"] = "simulated";
   }
@@ -114,7 +114,7 @@ TEST(Exercises, OfABenchmarkAskForTheRingsLargestMessage) {
 }
 
 TEST(Exercises, AnAnswerIsJudgedByItsToleranceAndKnownMistakes) {
-  const Exercise bytes = ById(Run()).at("ring_bytes");
+  const Exercise bytes = ById(ClassRun()).at("ring_bytes");
   for (const auto& [answer, judgement] : std::map<std::string, Judgement>{{"", Judgement::kNone},
                                                                           {" 6.1", Judgement::kRight},
                                                                           {"7", Judgement::kNear},
@@ -122,10 +122,10 @@ TEST(Exercises, AnAnswerIsJudgedByItsToleranceAndKnownMistakes) {
                                                                           {"six", Judgement::kWrong},
                                                                           {"60", Judgement::kWrong}})
     EXPECT_EQ(Judge(bytes, answer), judgement) << answer;
-  const Exercise rounds = ById(Run()).at("ring_rounds");
+  const Exercise rounds = ById(ClassRun()).at("ring_rounds");
   EXPECT_EQ(Judge(rounds, "6"), Judgement::kRight);
   EXPECT_EQ(Judge(rounds, "5.9"), Judgement::kWrong);
-  EXPECT_EQ(Judge(ById(Run()).at("small"), "ring"), Judgement::kWrong);
+  EXPECT_EQ(Judge(ById(ClassRun()).at("small"), "ring"), Judgement::kWrong);
 }
 
 }  // namespace
