@@ -91,7 +91,7 @@ function askQuestions(parent, run, ...ids) {
     const reveal = () => {
       const tries = triesOf(run, id), {state, slip} = judge(question, input.value), solved = state === 'right' || tries.length >= TRIES;
       const answer = choices ? choices.find((c) => c.value === value).text : brief(value);
-      const words = [state && t(`ask_${state}`), slip && slip.text, solved ? t('ask_answer', answer, unit) : !slip && question.hint];
+      const words = [state && t(`ask_${state}`), slip && slip.text, solved ? t('ask_answer', `${answer} ${unit}`.trim()) : !slip && question.hint];
       said.replaceChildren(make('strong', {}, `${words.filter(Boolean).join(' ')} `.replace(/ +/g, ' ')), solved ? question.why : '');
     };
     const row = make('form', {class: 'controls'}, input, ` ${unit} `, make('button', {type: 'submit', id: `reveal-${id}`}, t('ask_reveal')));

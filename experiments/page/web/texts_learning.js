@@ -83,7 +83,7 @@ Object.assign(TEXTS, {
   clock_traced: '{0} ms in total, from this run\'s trace: the end of each round on the last rank, counted from the last rank\'s start, summed over buckets (measured). Within a round the terms have the proportions of the sliders.',
   clock_computed: '{0} ms in total, computed from the sliders.',
   ask_reveal: 'Check',
-  ask_answer: 'In this run: {0} {1}.',
+  ask_answer: 'The answer is {0}.',
   ask_right: 'Right.',
   ask_near: 'Close.',
   ask_wrong: 'Not quite.',
