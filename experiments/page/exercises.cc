@@ -18,7 +18,7 @@ namespace psring {
 namespace {
 
 constexpr double kNoFigure = std::numeric_limits<double>::quiet_NaN();
-constexpr int64_t kMostRanks = 1 << 20;
+constexpr int64_t kMaxRowWorkers = 1 << 20;
 constexpr double kHardly = 0.05;  // a smaller share is "almost nothing" (story.js)
 constexpr double kNear = 0.35;    // relative: "close"
 
@@ -60,7 +60,7 @@ FigureRows FigureRowsOf(const UntrustedJson& run) {
         {.place = rows.size(),
          .figures = figures,
          .name = program.empty() ? TextAt(figures, "strategy") : absl::StrCat(layout, " ", program),
-         .workers = workers <= kMostRanks ? workers : 0,
+         .workers = workers <= kMaxRowWorkers ? workers : 0,
          .has_tables = Below(row, "has_tables") == UntrustedJson(true)});
   }
   return rows;
@@ -131,7 +131,7 @@ double GradientsThroughServer(const FigureRow& row) {
                                   std::pair("colocated", ServerPlace::kColocated)};
   const auto* place =
       std::ranges::find_if(kPlaces, [&](const auto& one) { return row.is("placement", one.first); });
-  if (place == kPlaces.end() || row.servers() < 1 || row.servers() > kMostRanks) return kNoFigure;
+  if (place == kPlaces.end() || row.servers() < 1 || row.servers() > kMaxRowWorkers) return kNoFigure;
   return TermsOf(ServersOn(place->second, row.workers, row.servers(), !row.is("ps_schedule", "serial")), 1)
       .link_bytes;
 }
