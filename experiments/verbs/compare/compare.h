@@ -26,7 +26,7 @@ struct ExperimentFlags {
   bool transport_given = false;      // --transport
   bool tensorboard = false;          // each launch's scalars, as event files
   std::string plan_of;               // a run whose rounds, steps and samples are used; empty: they are fitted
-  std::vector<std::string> settled;  // flags that name the model of a comparison without one, "--model=cnn"
+  std::vector<std::string> settled;  // by psring, for a comparison that names no model: "--model=cnn"
   std::vector<std::string> command_line;
 };
 

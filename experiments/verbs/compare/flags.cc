@@ -176,7 +176,8 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   Add(*verb, InHelpAll(kHowOften), "--epochs", raw.flags.options.training.epochs, "X",
       "As --samples, in passes over the data", RealNumber({.high = kMaxEpochs, .high_allowed = true}));
   Add(*verb, InHelpAll(kHowOften), "--warmup_steps", raw.flags.options.training.warmup_steps, "N",
-      "Steps before the measured ones in the cost part [3]", WholeNumber(1, 1'000'000));
+      "Steps before the measured ones in the cost part [3; 1 if no model is named]",
+      WholeNumber(1, 1'000'000));
   AddTrainingFlags(*verb, raw.flags.options.training,
                    {"--strategy", "--servers", "--server_wire", "--steps", "--samples", "--epochs",
                     "--warmup_steps", "--lr", "--resume"});

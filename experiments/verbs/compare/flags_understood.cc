@@ -25,13 +25,13 @@ namespace {
 
 constexpr double kLinkOfCpus = 1e9;  // bit/s
 
-// What a comparison trains if nothing is named. On the default link a ring's exchange takes about as long as
+// What a comparison trains if no model is named. On the default link a ring's exchange takes about as long as
 // a step computes, and more than half of it is hidden, so several workers pay; one server's takes several
-// times as long.
+// times as long. One step of warm-up leaves time for the trainings, whose evaluations take seconds.
 constexpr char kDefaultModel[] = "cnn";
-constexpr int kDefaultBatch = 40;
+constexpr int kDefaultBatch = 40, kDefaultWarmup = 1;
 
-// `raw` with that model, and with the flags that name it in `settled`.
+// `raw` with that model, and with the flags that choose it in `settled`.
 RawExperimentFlags WithDefaultModel(RawExperimentFlags raw) {
   const auto given = [](const CLI::Option* option) { return option != nullptr && option->count() > 0; };
   TrainingOptions& training = raw.flags.options.training;
@@ -39,9 +39,14 @@ RawExperimentFlags WithDefaultModel(RawExperimentFlags raw) {
   if (given(raw.model) || !training.workload.empty() || training.clock == "virtual") return raw;
   training.model = kDefaultModel;
   raw.flags.settled = {absl::StrCat("--model=", training.model)};
-  if (given(raw.batch) || training.global_batch > 0) return raw;
-  training.batch = kDefaultBatch;
-  raw.flags.settled.push_back(absl::StrCat("--batch=", training.batch));
+  if (!given(raw.batch) && training.global_batch == 0) {
+    training.batch = kDefaultBatch;
+    raw.flags.settled.push_back(absl::StrCat("--batch=", training.batch));
+  }
+  if (training.warmup_steps == 0) {
+    training.warmup_steps = kDefaultWarmup;
+    raw.flags.settled.push_back(absl::StrCat("--warmup_steps=", training.warmup_steps));
+  }
   return raw;
 }
 
