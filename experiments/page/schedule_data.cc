@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMaxWorkers = 64, kMaxRanks = 16;
+constexpr int kTheoryWorkers = 64, kMaxRanks = 16;
 
 Json RoundsOf(const Schedule& schedule, Json& added) {
   Json rounds = Json::array();
@@ -45,7 +45,7 @@ Json TermsJson(const CommPattern& pattern) {
 Json ByWorkers(CommPattern pattern) {
   Json list = Json::array();
   const int servers = pattern.servers;
-  for (pattern.workers = 1; pattern.workers <= kMaxWorkers; ++pattern.workers) {
+  for (pattern.workers = 1; pattern.workers <= kTheoryWorkers; ++pattern.workers) {
     // At most one colocated server per worker.
     if (pattern.place == ServerPlace::kColocated) pattern.servers = std::min(servers, pattern.workers);
     list.push_back(TermsJson(pattern));
@@ -107,7 +107,7 @@ std::string SchedulesJson(const std::vector<int>& ranks, const ScheduleTable& ro
 
 std::string TheoryJson(const ScheduleTable& rows) {
   Json workers = Json::array(), schemes = Json::object(), server = Json::object();
-  for (int n = 1; n <= kMaxWorkers; ++n) workers.push_back(n);
+  for (int n = 1; n <= kTheoryWorkers; ++n) workers.push_back(n);
   for (const ScheduleRow& row : rows) {
     if (row.cost != nullptr) schemes[row.name] = ByWorkers({.scheme = Scheme::AllReduce(row)});
   }

@@ -10,48 +10,48 @@
 namespace psring {
 namespace {
 
-using Json = UntrustedJson;
 using testing::ElementsAre;
 using testing::Pair;
 
-Json RowOf(const std::string& strategy, int workers, const Json& more) {
-  Json figures = {{"strategy", strategy}, {"workers", workers},    {"parameters", 1000000},
-                  {"basis", "measured"},  {"step_ms", 100},        {"compute_ms", 40},
-                  {"comm_busy_ms", 90},   {"exposed_comm_ms", 60}, {"samples_per_s", 400},
-                  {"link_mbps", 1000}};
+UntrustedJson ExerciseRow(const std::string& strategy, int workers, const UntrustedJson& more) {
+  UntrustedJson figures = {{"strategy", strategy}, {"workers", workers},    {"parameters", 1000000},
+                           {"basis", "measured"},  {"step_ms", 100},        {"compute_ms", 40},
+                           {"comm_busy_ms", 90},   {"exposed_comm_ms", 60}, {"samples_per_s", 400},
+                           {"link_mbps", 1000}};
   figures.update(more);
   return {{"figures", figures}};
 }
 
 // Of 4 workers: single, none, ring, ps-sync and ps-async.
-Json ClassRun() {
-  Json server = {{"servers", 1},
-                 {"placement", "dedicated"},
-                 {"ps_schedule", "serial"},
-                 {"server_payload_bytes", 32000000},
-                 {"comm_busy_ms", 270},
-                 {"samples_per_s", 200}};
-  Json stale = server;
-  stale.update(Json{{"staleness_mean", 2.9}, {"samples_per_s", 300}});
-  return {{"run_id", "class"},
-          {"summary",
-           {RowOf("single", 1, {{"samples_per_s", 200}}),
-            {{"figures", nullptr}},
-            RowOf("none", 4, Json::object()),
-            RowOf("ring", 4,
-                  {{"algorithm", "ring"}, {"payload_tx_bytes_per_worker", 6000000}, {"efficiency", 0.5}}),
-            RowOf("ps-sync", 4, server),
-            RowOf("ps-async", 4, stale)}}};
+UntrustedJson ClassRun() {
+  UntrustedJson server = {{"servers", 1},
+                          {"placement", "dedicated"},
+                          {"ps_schedule", "serial"},
+                          {"server_payload_bytes", 32000000},
+                          {"comm_busy_ms", 270},
+                          {"samples_per_s", 200}};
+  UntrustedJson stale = server;
+  stale.update(UntrustedJson{{"staleness_mean", 2.9}, {"samples_per_s", 300}});
+  return {
+      {"run_id", "class"},
+      {"summary",
+       {ExerciseRow("single", 1, {{"samples_per_s", 200}}),
+        {{"figures", nullptr}},
+        ExerciseRow("none", 4, UntrustedJson::object()),
+        ExerciseRow("ring", 4,
+                    {{"algorithm", "ring"}, {"payload_tx_bytes_per_worker", 6000000}, {"efficiency", 0.5}}),
+        ExerciseRow("ps-sync", 4, server),
+        ExerciseRow("ps-async", 4, stale)}}};
 }
 
-std::map<std::string, Exercise> ById(const Json& run) {
+std::map<std::string, Exercise> ExercisesById(const UntrustedJson& run) {
   std::map<std::string, Exercise> exercises;
   for (const Exercise& exercise : ExercisesOf(run)) exercises[exercise.id] = exercise;
   return exercises;
 }
 
-TEST(Exercises, AnswersAreTheRunsFiguresAndTheory) {
-  const auto exercises = ById(ClassRun());
+TEST(PageExercises, AnswersAreTheRunsFiguresAndTheory) {
+  const auto exercises = ExercisesById(ClassRun());
   std::map<std::string, double> values;
   for (const auto& [id, exercise] : exercises) {
     if (exercise.choices.empty()) values[exercise.number] = exercise.value;
@@ -70,13 +70,13 @@ TEST(Exercises, AnswersAreTheRunsFiguresAndTheory) {
               ElementsAre(Pair("one_phase", 3), Pair("twice", 8), Pair("whole", 4)));
 }
 
-TEST(Exercises, AskOnlyWhatTheRunHasFiguresFor) {
+TEST(PageExercises, AskOnlyWhatTheRunHasFiguresFor) {
   std::string asked;
-  for (const Exercise& exercise : ExercisesOf(Json::object())) asked += exercise.number + " ";
+  for (const Exercise& exercise : ExercisesOf(UntrustedJson::object())) asked += exercise.number + " ";
   EXPECT_EQ(asked, "2.1 2.3 5.2 ");
-  Json run = ClassRun();
-  for (Json& row : run["summary"]) row["has_tables"] = true;
-  const auto of_tables = ById(run);
+  UntrustedJson run = ClassRun();
+  for (UntrustedJson& row : run["summary"]) row["has_tables"] = true;
+  const auto of_tables = ExercisesById(run);
   for (const char* id : {"server_bytes", "server_time", "ring_bytes", "ratio"})
     EXPECT_FALSE(of_tables.contains(id));
   for (const char* wrong :
@@ -85,36 +85,36 @@ TEST(Exercises, AskOnlyWhatTheRunHasFiguresFor) {
     EXPECT_EQ(ExercisesOf(ParseUntrusted(wrong)).size(), 3u) << wrong;
 }
 
-TEST(Exercises, OfARunThatHidesNothingAskWhatCouldBeHidden) {
-  Json run = ClassRun();
-  for (Json& row : run["summary"]) {
+TEST(PageExercises, OfARunThatHidesNothingAskWhatCouldBeHidden) {
+  UntrustedJson run = ClassRun();
+  for (UntrustedJson& row : run["summary"]) {
     if (row["figures"].is_object()) row["figures"]["exposed_comm_ms"] = 89;
   }
-  const Exercise hidden = ById(run).at("hidden");
+  const Exercise hidden = ExercisesById(run).at("hidden");
   EXPECT_EQ(hidden.texts, "hidden_most");
   EXPECT_EQ(hidden.value, 40);
 }
 
-TEST(Exercises, OfASimulatedRunAllAreExact) {
-  Json run = ClassRun();
-  for (Json& row : run["summary"]) {
+TEST(PageExercises, OfASimulatedRunAllAreExact) {
+  UntrustedJson run = ClassRun();
+  for (UntrustedJson& row : run["summary"]) {
     if (row["figures"].is_object()) row["figures"]["basis"] = "simulated";
   }
   for (const Exercise& exercise : ExercisesOf(run)) EXPECT_TRUE(exercise.exact) << exercise.id;
 }
 
-TEST(Exercises, OfABenchmarkAskForTheRingsLargestMessage) {
-  const Json run = {
+TEST(PageExercises, OfABenchmarkAskForTheRingsLargestMessage) {
+  const UntrustedJson run = {
       {"bench_csv",
        "collective,algorithm,workers,size,out_of_place_algbw_gb_s,out_of_place_busbw_gb_s\n"
        "all_reduce,ring,4,1024,1,1.5\nall_reduce,ring,4,4096,2,3\nall_reduce,direct,4,8192,3,4.5\n"}};
-  const Exercise busbw = ById(run).at("busbw");
+  const Exercise busbw = ExercisesById(run).at("busbw");
   EXPECT_EQ(busbw.value, 1.5);
   EXPECT_THAT(busbw.terms, ElementsAre(4, 2, 3));
 }
 
-TEST(Exercises, AnAnswerIsJudgedByItsToleranceAndKnownMistakes) {
-  const Exercise bytes = ById(ClassRun()).at("ring_bytes");
+TEST(PageExercises, AnAnswerIsJudgedByItsToleranceAndKnownMistakes) {
+  const Exercise bytes = ExercisesById(ClassRun()).at("ring_bytes");
   for (const auto& [answer, judgement] : std::map<std::string, Judgement>{{"", Judgement::kNone},
                                                                           {" 6.1", Judgement::kRight},
                                                                           {"7", Judgement::kNear},
@@ -122,10 +122,10 @@ TEST(Exercises, AnAnswerIsJudgedByItsToleranceAndKnownMistakes) {
                                                                           {"six", Judgement::kWrong},
                                                                           {"60", Judgement::kWrong}})
     EXPECT_EQ(Judge(bytes, answer), judgement) << answer;
-  const Exercise rounds = ById(ClassRun()).at("ring_rounds");
+  const Exercise rounds = ExercisesById(ClassRun()).at("ring_rounds");
   EXPECT_EQ(Judge(rounds, "6"), Judgement::kRight);
   EXPECT_EQ(Judge(rounds, "5.9"), Judgement::kWrong);
-  EXPECT_EQ(Judge(ById(ClassRun()).at("small"), "ring"), Judgement::kWrong);
+  EXPECT_EQ(Judge(ExercisesById(ClassRun()).at("small"), "ring"), Judgement::kWrong);
 }
 
 }  // namespace

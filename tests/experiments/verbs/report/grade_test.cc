@@ -14,21 +14,21 @@ namespace {
 using Json = nlohmann::json;
 
 // A page without figures has the exercises 2.1 (6 rounds), 2.3 ("2") and 5.2 ("ps-sync").
-constexpr char kRun[] = R"({"run_id":"class","manifest":{"started_utc":"2026-11-28T10:00:00Z"}})";
+constexpr char kGradedRun[] = R"({"run_id":"class","manifest":{"started_utc":"2026-11-28T10:00:00Z"}})";
 
-std::string Answers(const std::string& tries, const std::string& start = "2026-11-28T10:00:00Z") {
+std::string RoundsAnswers(const std::string& tries, const std::string& start = "2026-11-28T10:00:00Z") {
   return R"({"run_id":"class","started_utc":")" + start +
          R"(","answers":[null,{"id":"ring_rounds","tries":)" + tries + "}]}";
 }
 
-TEST(Grade, TheFirstTwoTriesOfAKnownRunCount) {
-  const std::vector<Grade> grades =
-      GradeAnswers({R"({"run_id":"other"})", kRun}, {{"anna", Answers(R"(["3","6"])")},
-                                                     {"bo", Answers(R"(["3","4","6"])")},
-                                                     {"chen", Answers(R"(["6"])", "2026-11-28T11:00:00Z")},
-                                                     {"dora", "[]"},
-                                                     {"emil", Answers("7")},
-                                                     {"fay", Answers("[6]")}});
+TEST(GradeOfAClass, TheFirstTwoTriesOfAKnownRunCount) {
+  const std::vector<Grade> grades = GradeAnswers({R"({"run_id":"other"})", kGradedRun},
+                                                 {{"anna", RoundsAnswers(R"(["3","6"])")},
+                                                  {"bo", RoundsAnswers(R"(["3","4","6"])")},
+                                                  {"chen", RoundsAnswers(R"(["6"])", "2026-11-28T11:00:00Z")},
+                                                  {"dora", "[]"},
+                                                  {"emil", RoundsAnswers("7")},
+                                                  {"fay", RoundsAnswers("[6]")}});
   const Json json = Json::parse(GradesJson(grades));
   ASSERT_EQ(json.size(), 6u);
   EXPECT_EQ(json[0]["right"], 1);
@@ -43,9 +43,10 @@ TEST(Grade, TheFirstTwoTriesOfAKnownRunCount) {
   EXPECT_EQ(json[5]["right"], 1);
 }
 
-TEST(Grade, TapHasAPointForEachFileAndExercise) {
+TEST(GradeOfAClass, TapHasAPointForEachFileAndExercise) {
   const std::string tap = GradesTap(GradeAnswers(
-      {kRun}, {{"anna", Answers(R"(["6"])")}, {"bo # SKIP", Answers(R"(["4\nok 9"])")}, {"chen", ""}}));
+      {kGradedRun},
+      {{"anna", RoundsAnswers(R"(["6"])")}, {"bo # SKIP", RoundsAnswers(R"(["4\nok 9"])")}, {"chen", ""}}));
   EXPECT_EQ(tap,
             "TAP version 13\n1..7\n"
             "ok 1 - anna 2.1\n"
@@ -57,7 +58,7 @@ TEST(Grade, TapHasAPointForEachFileAndExercise) {
             "not ok 7 - chen: these are not answers for one of the runs\n");
 }
 
-TEST(Grade, AFolderWithoutAnswersIsAnError) {
+TEST(GradeOfAClass, AFolderWithoutAnswersIsAnError) {
   EXPECT_THAT(ReadAnswers("/no/such/folder").status(),
               Fails(absl::StatusCode::kNotFound, "--grade /no/such/folder: there are no files of"));
 }
