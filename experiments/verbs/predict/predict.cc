@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -399,24 +400,36 @@ class PredictionRun {
       }
     }
     if (cases.size() < 2) return absl::OkStatus();
-    const Assumed assumed = AssumedWith(GuessesOf(CausesFor(report_.cluster), 1).front(), report_.cluster);
-    const Predictor predictor(workload_, assumed.options);
     for (int exponent = 10; exponent <= 30; exponent += 2) {
       const double bytes = std::exp2(exponent);
       PSRING_RETURN_IF_ERROR(Progress(absl::StrFormat("exchanges of %.0f bytes", bytes)));
-      double least = INFINITY;
-      const PredictCase* fastest = nullptr;
+      PredictReport exchanges;
       for (const PredictCase& point : cases) {
-        PSRING_ASSIGN_OR_RETURN(const double seconds,
-                                predictor.ExchangeSeconds(point, assumed.cluster, bytes));
-        if (seconds < least * (1 - 1e-6)) {
-          least = seconds;
-          fastest = &point;
-        }
+        PSRING_ASSIGN_OR_RETURN(exchanges.rows.emplace_back(), ExchangeRow(point, bytes));
       }
-      if (fastest != nullptr) report_.findings.fastest_by_size.emplace_back(bytes, *fastest);
+      const std::optional<PredictionVerdict> verdict = VerdictAt(exchanges, workers);
+      report_.findings.fastest_by_size.emplace_back(
+          bytes, verdict->shown ? std::optional(verdict->winner->point) : std::nullopt);
     }
     return absl::OkStatus();
+  }
+
+  // Of one exchange without computing.
+  absl::StatusOr<PredictedRow> ExchangeRow(const PredictCase& point, double bytes) const {
+    PredictedRow row = RowOf(point, report_.cluster);
+    std::map<Constants, double> known;  // seconds
+    for (const Constants& guess : row.constants) {
+      Constants felt = guess;
+      felt.erase("compute_cv");
+      if (!known.contains(felt)) {
+        const Assumed assumed = AssumedWith(felt, report_.cluster);
+        PSRING_ASSIGN_OR_RETURN(
+            known[felt],
+            Predictor(workload_, assumed.options).ExchangeSeconds(point, assumed.cluster, bytes));
+      }
+      row.guesses.push_back({.step = known[felt], .samples_per_s = 1 / known[felt]});
+    }
+    return row;
   }
 
   const PredictFlags& flags_;

@@ -181,46 +181,54 @@ std::string NameIn(const PredictReport& report, const PredictedRow& row) {
   return report.servers_per_node && !row.uneven_share() ? row.point.strategy.name : row.name();
 }
 
-void AddCrossoverByWorkers(const PredictReport& report, std::vector<std::string>& text) {
+// The places from which another one is fastest. `fastest`: (place, name), the name empty if no winner is
+// shown.
+std::vector<std::string> Changes(const std::vector<std::pair<std::string, std::string>>& fastest,
+                                 const char* first, const char* first_without_winner) {
   std::vector<std::string> parts;
-  std::optional<std::string> last;  // empty: no winner is shown
+  const std::string* last = nullptr;
+  for (const auto& [place, name] : fastest) {
+    if (last != nullptr && name == *last) continue;
+    const char* const phrase = name.empty() ? last ? TrNoop("no winner from $1 on") : first_without_winner
+                               : last       ? TrNoop("$0 from $1 on")
+                                            : first;
+    parts.push_back(Tr(phrase, name, place));
+    last = &name;
+  }
+  return parts;
+}
+
+void AddCrossoverByWorkers(const PredictReport& report, std::vector<std::string>& text) {
+  std::vector<std::pair<std::string, std::string>> fastest;
   for (const int workers : WorkerCounts(report)) {
     const std::optional<PredictionVerdict> verdict = VerdictAt(report, workers);
     if (!verdict) continue;
-    const std::string name = verdict->shown ? NameIn(report, *verdict->winner) : "";
-    if (name == last) continue;
-    const char* const phrase =
-        name.empty() ? last ? TrNoop("no winner from $1 on") : TrNoop("no winner with $1 workers")
-        : last ? TrNoop("$0 from $1 on")
-                     : TrNoop("$0 is fastest with $1 workers");
-    parts.push_back(Tr(phrase, name, workers));
-    last = name;
+    fastest.emplace_back(absl::StrCat(workers), verdict->shown ? NameIn(report, *verdict->winner) : "");
   }
+  const std::vector<std::string> parts =
+      Changes(fastest, TrNoop("$0 is fastest with $1 workers"), TrNoop("no winner with $1 workers"));
   if (parts.size() == 1) {
+    const std::string& name = fastest.front().second;
     text.push_back(
-        Tr(last->empty()
+        Tr(name.empty()
                ? TrNoop("Crossover in workers: none; no winner is shown for any requested number of workers.")
                : TrNoop("Crossover in workers: none; $0 is fastest for every requested number of workers."),
-           *last));
+           name));
   }
   if (parts.size() > 1) text.push_back(Tr("Crossover in workers: $0.", absl::StrJoin(parts, Tr(", "))));
 }
 
 void AddCrossoverBySize(const PredictReport& report, std::vector<std::string>& text) {
-  std::vector<std::string> parts;
-  std::string last;
+  std::vector<std::pair<std::string, std::string>> fastest;
   for (const auto& [bytes, point] : report.findings.fastest_by_size) {
-    const std::string name = PredictedRow{.point = point}.name();
-    if (name == last) continue;
-    parts.push_back(Tr(last.empty() ? TrNoop("$0 at $1") : TrNoop("$0 from $1 on"), name,
-                       ByteSizeText(static_cast<uint64_t>(bytes))));
-    last = name;
+    fastest.emplace_back(ByteSizeText(static_cast<uint64_t>(bytes)),
+                         point ? PredictedRow{.point = *point}.name() : "");
   }
-  if (!parts.empty()) {
-    text.push_back(
-        Tr("Crossover in size for one exchange with $0 workers, without computation: the fastest is $1.",
-           MostWorkers(report), absl::StrJoin(parts, Tr(", "))));
-  }
+  if (fastest.empty()) return;
+  const std::vector<std::string> parts =
+      Changes(fastest, TrNoop("$0 is fastest from $1 on"), TrNoop("no winner from $1 on"));
+  text.push_back(Tr("Crossover in size for one exchange with $0 workers, without computation: $1.",
+                    MostWorkers(report), absl::StrJoin(parts, Tr(", "))));
 }
 
 void AddServersToMatch(const PredictReport& report, std::vector<std::string>& text) {
