@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <set>
 
@@ -393,12 +392,10 @@ class PredictionRun {
   absl::Status FindFastestBySize(const std::vector<StrategyRow>& strategies) {
     const int workers = flags_.workers.back();
     if (workers == 1) return absl::OkStatus();
-    std::vector<PredictCase> cases;
-    for (const PredictCase& point : CasesOf(strategies)) {
-      if (point.workers == workers && point.strategy.communicates() && point.strategy.synchronous) {
-        cases.push_back(point);
-      }
-    }
+    std::vector<PredictCase> cases = CasesOf(strategies);
+    std::erase_if(cases, [&](const auto& point) {
+      return point.workers != workers || !point.strategy.communicates() || !point.strategy.synchronous;
+    });
     if (cases.size() < 2) return absl::OkStatus();
     for (int exponent = 10; exponent <= 30; exponent += 2) {
       const double bytes = std::exp2(exponent);
@@ -417,17 +414,14 @@ class PredictionRun {
   // Of one exchange without computing.
   absl::StatusOr<PredictedRow> ExchangeRow(const PredictCase& point, double bytes) const {
     PredictedRow row = RowOf(point, report_.cluster);
-    std::map<Constants, double> known;  // seconds
+    Causes causes = CausesFor(report_.cluster);
+    causes.erase("compute_cv");
+    row.constants = GuessesOf(causes, ShapeOf(report_.cluster, point.workers).nodes);
     for (const Constants& guess : row.constants) {
-      Constants felt = guess;
-      felt.erase("compute_cv");
-      if (!known.contains(felt)) {
-        const Assumed assumed = AssumedWith(felt, report_.cluster);
-        PSRING_ASSIGN_OR_RETURN(
-            known[felt],
-            Predictor(workload_, assumed.options).ExchangeSeconds(point, assumed.cluster, bytes));
-      }
-      row.guesses.push_back({.step = known[felt], .samples_per_s = 1 / known[felt]});
+      const Assumed assumed = AssumedWith(guess, report_.cluster);
+      const Predictor predictor(workload_, assumed.options);
+      PSRING_ASSIGN_OR_RETURN(const double seconds, predictor.ExchangeSeconds(point, assumed.cluster, bytes));
+      row.guesses.push_back({.step = seconds, .samples_per_s = 1 / seconds});
     }
     return row;
   }

@@ -342,12 +342,12 @@ const char* PlaceName(ServerPlace place) {
 
 std::string PredictText(const PredictReport& report) {
   const Workload& workload = report.predictor->workload();
-  const auto tenths = [](double value) { return absl::StrFormat("%.1f", value); };
+  const auto time = [](double ms) { return absl::StrCat(Milliseconds(1e-3 * ms), ms < 1e5 ? " ms" : ""); };
   std::string text =
       Wrap(Tr("Prediction; nothing was run, and every figure is simulated. Workload: $0, $1 in "
-              "$2 buckets, batch $3 per worker, forward $4 ms, backward $5 ms ($6). Cluster: $7.",
+              "$2 buckets, batch $3 per worker, forward $4, backward $5 ($6). Cluster: $7.",
               workload.name, GradientsText(report), report.predictor->buckets(), workload.batch,
-              tenths(workload.forward_ms), tenths(workload.backward_ms), workload.device,
+              time(workload.forward_ms), time(workload.backward_ms), workload.device,
               ClusterText(ExpectedCluster(report))),
            "");
   const bool cuts_model = !report.pipelines.empty();
