@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/workloads/devices.h"
 #include "experiments/verbs/predict/calibrate_run.h"
 #include "experiments/verbs/predict/causes.h"
-#include "experiments/verbs/predict/published_check.h"
 #include "experiments/verbs/predict/report.h"
 #include "tests/experiments/test_catalog.h"
 #include "tests/has.h"
@@ -17,7 +15,6 @@
 namespace psring {
 namespace {
 
-using testing::HasSubstr;
 using testing::IsEmpty;
 
 TEST(Fit, FindsTheConstantsOfItsOwnPredictions) {
