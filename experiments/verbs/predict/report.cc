@@ -276,7 +276,8 @@ std::string ClusterText(const Cluster& cluster) {
                         cluster.name.empty() ? Tr("nodes") : Tr("$0: nodes", cluster.name),
                         cluster.gpus_per_node, cluster.gpus_per_node > 1 ? "s" : "",
                         cluster.cards_per_node > 1 ? absl::StrCat(cluster.cards_per_node, " x ") : "",
-                        BitRateText(8 * cluster.link_bytes_per_s), cluster.fraction, 1e6 * cluster.latency_s);
+                        BitRateText(8 * cluster.link_bytes_per_s), absl::StrFormat("%.3g", cluster.fraction),
+                        1e6 * cluster.latency_s);
   if (cluster.gpus_per_node > 1) {
     text += Tr("; $0 inside a node (latency $1 us)", BitRateText(8 * cluster.intra_bytes_per_s),
                1e6 * cluster.intra_latency_s);
