@@ -87,7 +87,6 @@ absl::StatusOr<Cluster> UnderstandCluster(const RawPredictFlags& raw,
   cluster.rings = raw.rings.value_or(cluster.rings);
   cluster.fraction = raw.fraction.value_or(cluster.fraction);
   cluster.oversubscription = raw.oversubscription.value_or(cluster.oversubscription);
-  cluster.sender_loss = raw.sender_loss.value_or(cluster.sender_loss);
   cluster.node_loss = raw.node_loss.value_or(cluster.node_loss);
   for (const auto& [ns, to] : {std::pair(raw.server_add_ns, &cluster.server_add_s_per_byte),
                                {raw.server_update_ns, &cluster.server_update_s_per_byte},
@@ -108,7 +107,6 @@ std::set<std::string> Given(const RawPredictFlags& raw, const Cluster& cluster) 
         {!raw.latency.empty() || cluster.latency_s != described.latency_s || !raw.profile.empty(),
          "latency_us"},
         {raw.compute_varies != "none", "compute_cv"},
-        {raw.sender_loss.has_value() || cluster.sender_loss > 0, "sender_loss"},
         {raw.node_loss.has_value() || cluster.node_loss > 0, "node_loss"},
         {raw.server_worker_ns.has_value() || cluster.server_worker_s_per_byte > 0, "server_worker_ns"},
         {!raw.barrier.empty() || cluster.barrier_s > 0, "barrier_us"},
@@ -240,8 +238,6 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       "trip "
       "of twice the latency [3]",
       RealNumber({}));
-  add(InHelpAll(network), "--sender_loss", raw.sender_loss, "X",
-      "If k nodes send to one port, 1/(1 + X (k - 1)) of its rate is usable [0]");
   add(InHelpAll(network), "--node_loss", raw.node_loss, "X",
       "With n nodes on the switches, 1/(1 + X (log2 n - 1)) of a card's rate is usable [by --system; none: "
       "0]");

@@ -26,7 +26,7 @@ struct RawPredictFlags {
   std::string connection, barrier, device, network = "auto", system = "auto", calibrate, fit;
   std::optional<int> gpus_per_node, cards_per_node, rings;
   std::optional<double> fraction, oversubscription, server_add_ns, server_update_ns, server_worker_ns,
-      sender_loss, node_loss, window_mb;
+      node_loss, window_mb;
   std::string server_placement = "dedicated", ps_schedule = "pipelined", straggler = "none",
               jitter_ms = "none", overlap = "backward", wire = "float32", compute_varies = "none", profile,
               out;
