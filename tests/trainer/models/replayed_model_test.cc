@@ -66,7 +66,7 @@ TEST(Replay, GradientsAreReadyAtTheRecordedTimes) {
 TEST(Replay, AStageTakesTheTimeOfItsLayers) {
   Workload workload = Recorded();
   workload.activation_bytes = 400;
-  workload.backward_ms = 30'000;
+  workload.forward_ms = workload.backward_ms = 30'000;
   EXPECT_EQ(MakeReplayedModel(workload)->CutPoints(), (std::vector<size_t>{2, 3}));
   const auto stage = std::move(*MakeReplayedModel(workload)).TakeStages({{2, 3}}).value();
   ASSERT_EQ(stage->layers(), 1);
@@ -88,11 +88,11 @@ TEST(Replay, AStageTakesTheTimeOfItsLayers) {
   std::vector<float> gradient(20);
   const int64_t begin = MonotonicNanos();
   ASSERT_TRUE(stage->ForwardUnit({0, 1}, {}, {.size = 3}, activations, *stream).ok());
-  EXPECT_GE(MsSince(begin), 5) << "one of four layers";
+  EXPECT_GE(MsSince(begin), 20);
   const int64_t backward = MonotonicNanos();
   ASSERT_TRUE(stage->BackwardUnit({0, 1}, {}, {.size = 3}, activations, {gradient.data(), 20}, *stream).ok());
   EXPECT_GE(MsSince(backward), 20);
-  EXPECT_LT(MsSince(backward), 15'000) << "not the time of the last layer";
+  EXPECT_LT(MsSince(begin), 15'000) << "not the time of the whole model";
   EXPECT_EQ(gradient[0], 3);
 }
 
