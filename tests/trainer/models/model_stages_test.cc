@@ -36,36 +36,33 @@ struct StagesCase {
 };
 std::ostream& operator<<(std::ostream& out, const StagesCase& c) { return out << c.model; }
 
-bool ReadsText(const std::string& model) { return model.starts_with("gpt"); }
-bool IsResidual(const std::string& model) { return model.starts_with("resnet"); }
-
-const DataSplits& DataFor(const std::string& model) {
+const DataSplits& SamplesFor(const std::string& model) {
   if (model.starts_with("dlrm")) return SmallClicks();
-  return ReadsText(model) ? SmallText() : IsResidual(model) ? SmallPictures() : SmallData();
+  return model.starts_with("gpt") ? SmallText() : model.starts_with("resnet") ? SmallPictures() : SmallData();
 }
 
-std::unique_ptr<Model> MakeModel(const std::string& name, double dropout, Ops& ops) {
+std::unique_ptr<Model> MakeSmall(const std::string& name, double dropout, Ops& ops) {
   TrainingOptions options{.model = name};
-  if (ReadsText(name)) options = TinyGpt("single");
-  if (IsResidual(name)) options.width = 16;
+  if (name.starts_with("gpt")) options = TinyGpt("single");
+  if (name.starts_with("resnet")) options.width = 16;
   options.dropout = dropout;
-  return *ModelOf(options)->make(DataFor(name).train.spec(), ops);
+  return *ModelOf(options)->make(SamplesFor(name).train.spec(), ops);
 }
 
-constexpr int kMaxBatch = 6;
+constexpr int kSamplesAtMost = 6;
 
 // A model, its memory and the results of one batch.
-struct Trained {
+struct StageRank {
   std::unique_ptr<Model> model;
   std::vector<LayerRange> stages;  // of the whole model
   Activations activations;
   std::vector<float> weights, buffers, gradient, outputs;
   BatchScore score = {};
 
-  Trained(std::unique_ptr<Model> m, std::vector<LayerRange> of, Keep keep, Device& device)
+  StageRank(std::unique_ptr<Model> m, std::vector<LayerRange> of, Keep keep, Device& device)
       : model(std::move(m)),
         stages(std::move(of)),
-        activations(*model->NewActivations(kMaxBatch, keep, device)),
+        activations(*model->NewActivations(kSamplesAtMost, keep, device)),
         weights(model->InitialWeights(1)),
         buffers(model->parameters().initial_buffers()),
         gradient(weights.size()) {}
@@ -86,15 +83,15 @@ class Stages : public testing::TestWithParam<StagesCase> {
       GTEST_SKIP() << "needs AVX-512";
     }
     ops_ = MakeOneDnnOps(/*threads=*/1, GetParam().type);
-    memory_ = *BatchMemory::Create(data().spec(), kMaxBatch, *device_);
+    memory_ = *BatchMemory::Create(data().spec(), kSamplesAtMost, *device_);
   }
 
-  const Dataset& data() const { return DataFor(GetParam().model).train; }
-  std::unique_ptr<Model> Whole() { return MakeModel(GetParam().model, GetParam().dropout, *ops_); }
-  Trained Make(std::unique_ptr<Model> model, std::vector<LayerRange> stages) {
+  const Dataset& data() const { return SamplesFor(GetParam().model).train; }
+  std::unique_ptr<Model> Whole() { return MakeSmall(GetParam().model, GetParam().dropout, *ops_); }
+  StageRank Make(std::unique_ptr<Model> model, std::vector<LayerRange> stages) {
     return {std::move(model), std::move(stages), GetParam().keep, *device_};
   }
-  Trained Take(const std::vector<LayerRange>& stages) {
+  StageRank Take(const std::vector<LayerRange>& stages) {
     auto model = std::move(*Whole()).TakeStages(stages);
     EXPECT_TRUE(model.ok()) << model.status();
     return Make(*std::move(model), stages);
@@ -111,13 +108,13 @@ class Stages : public testing::TestWithParam<StagesCase> {
     seeds_.clear();
     for (const int64_t sample : samples) seeds_.push_back(static_cast<uint64_t>(sample) * 7 + 1);
   }
-  ModelState StateOf(Trained& t) {
+  ModelState StateOf(StageRank& t) {
     return {.weights = {t.weights.data(), t.weights.size()},
             .buffers = {t.buffers.data(), t.buffers.size()},
             .sample_seeds = seeds_.data()};
   }
   // By units of up to three layers.
-  void Forward(LayerRange layers, Trained& t) {
+  void Forward(LayerRange layers, StageRank& t) {
     for (size_t first = layers.first; first < layers.end; first += 3) {
       const LayerRange unit{first, std::min(first + 3, layers.end)};
       const auto y = t.model->ForwardUnit(unit, StateOf(t), batch_, t.activations, *stream_);
@@ -126,14 +123,14 @@ class Stages : public testing::TestWithParam<StagesCase> {
       if (y->count > 0) ops_->Convert(*y, {t.outputs.data(), y->count}, *stream_);
     }
   }
-  void Loss(Trained& t) {
+  void Loss(StageRank& t) {
     memory_.ClearScore(*stream_);
     ASSERT_TRUE(t.model->Loss(batch_, t.activations, memory_.score(), *stream_).ok());
     memory_.DownloadScore(*stream_);
     ASSERT_TRUE(stream_->Synchronize().ok());
     t.score = memory_.downloaded_score();
   }
-  void Backward(LayerRange layers, Trained& t) {
+  void Backward(LayerRange layers, StageRank& t) {
     const Span gradient{t.gradient.data(), t.gradient.size()};
     for (size_t end = layers.end; end > layers.first;) {
       const LayerRange unit{std::max(end, layers.first + 3) - 3, end};
@@ -149,9 +146,9 @@ class Stages : public testing::TestWithParam<StagesCase> {
   }
 
   // Forward, loss and backward of the batch through the stages of all `ranks`, in the order of the model.
-  void Run(std::vector<Trained>& ranks) {
-    std::map<size_t, std::pair<Trained*, size_t>> stages;  // by first layer
-    for (Trained& rank : ranks) {
+  void Run(std::vector<StageRank>& ranks) {
+    std::map<size_t, std::pair<StageRank*, size_t>> stages;  // by first layer
+    for (StageRank& rank : ranks) {
       for (size_t s = 0; s < rank.stages.size(); ++s) stages[rank.stages[s].first] = {&rank, s};
     }
     const auto edges_of = [&](const auto& stage) {
@@ -180,11 +177,11 @@ class Stages : public testing::TestWithParam<StagesCase> {
   // A full batch, an empty one and a short one through these stages, given by rank, and through the whole
   // model.
   void ExpectWhole(const std::vector<std::vector<LayerRange>>& of_ranks) {
-    std::vector<Trained> whole, ranks;
+    std::vector<StageRank> whole, ranks;
     whole.push_back(Make(Whole(), {{0, Whole()->layers()}}));
     for (const auto& stages : of_ranks) ranks.push_back(Take(stages));
-    const auto is_last = [&](const Trained& t) { return t.stages.back().end == whole[0].model->layers(); };
-    const Trained& last = *std::ranges::find_if(ranks, is_last);
+    const auto is_last = [&](const StageRank& t) { return t.stages.back().end == whole[0].model->layers(); };
+    const StageRank& last = *std::ranges::find_if(ranks, is_last);
     for (const std::vector<int64_t>& samples :
          {std::vector<int64_t>{0, 1, 2, 3, 4, 5}, std::vector<int64_t>{}, std::vector<int64_t>{7, 9, 11}}) {
       SCOPED_TRACE(absl::StrCat(of_ranks.size(), " ranks, ", samples.size(), " samples"));
@@ -198,11 +195,11 @@ class Stages : public testing::TestWithParam<StagesCase> {
     }
   }
   // Gradients and buffers. The gradient of a tensor of two stages is the sum of theirs.
-  static void ExpectSameTensors(const std::vector<Trained>& ranks, const Trained& whole) {
+  static void ExpectSameTensors(const std::vector<StageRank>& ranks, const StageRank& whole) {
     const ParameterLayout& layout = whole.model->parameters();
     std::vector<float> sum(layout.count()), buffers(whole.buffers.size());
     std::map<std::string, int> parts;
-    for (const Trained& rank : ranks) {
+    for (const StageRank& rank : ranks) {
       std::vector<float> gradient(layout.count());
       const ParameterLayout& own = rank.model->parameters();
       PutPart(*PartOf(layout.tensors(), own.tensors()), rank.gradient.data(), gradient.data());
@@ -270,8 +267,8 @@ TEST_P(Stages, HaveTheInitialWeightsOfTheWholeModel) {
 // As in interleaved schedules, which forward a batch through a stage while another one is in a later stage.
 TEST_P(Stages, ShareNoActivations) {
   const std::vector<LayerRange> stages = Balanced(3);
-  Trained both = Take({stages[0], stages[2]}), middle = Take({stages[1]});
-  const auto edges = [&](Trained& t, size_t stage) {
+  StageRank both = Take({stages[0], stages[2]}), middle = Take({stages[1]});
+  const auto edges = [&](StageRank& t, size_t stage) {
     return t.model->EdgesOf(stage, t.activations, batch_.size);
   };
   const auto backward_of_last = [&](bool disturb) {
@@ -299,7 +296,7 @@ TEST_P(Stages, ShareNoActivations) {
   EXPECT_EQ(backward_of_last(/*disturb=*/true), expected);
 }
 
-std::string NameOf(const StagesCase& c) {
+std::string NameOfCase(const StagesCase& c) {
   std::string name = absl::StrCat(c.model, c.dropout > 0 ? "_with_dropout" : "",
                                   c.keep == Keep::kUnitInputs ? "_computed_again" : "",
                                   c.type == DType::kBFloat16 ? "_bfloat16" : "");
@@ -307,20 +304,20 @@ std::string NameOf(const StagesCase& c) {
   return name;
 }
 
-constexpr Keep kUnitInputs = Keep::kUnitInputs;
-constexpr DType kBFloat16 = DType::kBFloat16;
 INSTANTIATE_TEST_SUITE_P(Models, Stages,
                          testing::Values(StagesCase{"mlp-small"}, StagesCase{"cnn"},
-                                         StagesCase{"cnn", 0, Keep::kAll, kBFloat16}, StagesCase{"gpt-nano"},
-                                         StagesCase{"gpt-nano", 0, kUnitInputs}, StagesCase{"gpt-nano", .2},
-                                         StagesCase{"gpt-nano", .2, kUnitInputs, kBFloat16},
-                                         StagesCase{"resnet18"}, StagesCase{"resnet18", 0, kUnitInputs}),
-                         [](const auto& info) { return NameOf(info.param); });
+                                         StagesCase{"cnn", 0, Keep::kAll, DType::kBFloat16},
+                                         StagesCase{"gpt-nano"}, StagesCase{"gpt-nano", 0, Keep::kUnitInputs},
+                                         StagesCase{"gpt-nano", .2},
+                                         StagesCase{"gpt-nano", .2, Keep::kUnitInputs, DType::kBFloat16},
+                                         StagesCase{"resnet18"},
+                                         StagesCase{"resnet18", 0, Keep::kUnitInputs}),
+                         [](const auto& info) { return NameOfCase(info.param); });
 
 class Cutting : public testing::Test {
  protected:
   std::unique_ptr<Model> Make(const char* name, double dropout = 0) {
-    return MakeModel(name, dropout, *ops_);
+    return MakeSmall(name, dropout, *ops_);
   }
   std::unique_ptr<Ops> ops_ = MakeOneDnnOps(/*threads=*/1);
 };
