@@ -13,8 +13,17 @@
 
 namespace psring {
 
+double ServerRateOf(const SummaryRow& row, const Wires& wires) {
+  const Configuration& configuration = row.configuration;
+  if (configuration.servers() == 0 || configuration.strategy.uses_group) return 0;
+  return configuration.training.server_wire == "stream" ? wires.stream_bytes_per_s : wires.grpc_bytes_per_s;
+}
+
 Wires WiresOf(const SummaryRow& row, Wires wires) {
   if (row.configuration.update.momentum <= 0) wires.update_s_per_byte = wires.add_s_per_byte;
+  if (const double rate = ServerRateOf(row, wires); rate > 0) {
+    (wires.medium_bytes_per_s > 0 ? wires.medium_bytes_per_s : wires.server_bytes_per_s) = rate;
+  }
   return wires;
 }
 
