@@ -1,6 +1,7 @@
 // A worker's payload connection to a server (--server_wire stream): frames of a header, which is a message
 // (wire.h), and its payload. The messages are chunks of gradients and of answers, resets of a bucket, and in
-// a job with tables rows and the worker's Leave; all others are on the worker's gRPC stream. Non-blocking.
+// a job with tables rows and the worker's Barriers and Leave; all others are on the worker's gRPC stream.
+// Non-blocking.
 #pragma once
 
 #include <poll.h>
@@ -37,7 +38,7 @@ inline bool FollowsRows(const message::ToServer& message) {
   return std::holds_alternative<message::PullRows>(message) ||
          std::holds_alternative<message::PushRows>(message) ||
          std::holds_alternative<message::InitialRows>(message) ||
-         std::holds_alternative<message::Leave>(message);
+         std::holds_alternative<message::Barrier>(message) || std::holds_alternative<message::Leave>(message);
 }
 
 // One thread at a time.

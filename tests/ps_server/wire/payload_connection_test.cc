@@ -175,7 +175,7 @@ TEST_F(PayloadConnectionTest, MembersThatMisuseItGetAnErrorThatEndsTheJob) {
 }
 
 // Also if gradients and weights are in shared memory.
-TEST_F(PayloadConnectionTest, RowsAndTheLeaveThatFollowsThemTravelOnIt) {
+TEST_F(PayloadConnectionTest, RowsAndWhatMustNotOvertakeThemTravelOnIt) {
   job_.tables = {{.rows = 50, .width = 5, .bound = .5f}};
   for (const Payload payload : {Payload::kGrpc, Payload::kAuto}) {
     Serve();
@@ -195,11 +195,13 @@ TEST_F(PayloadConnectionTest, RowsAndTheLeaveThatFollowsThemTravelOnIt) {
     ASSERT_EQ(worker.client->rows().Pull(1, std::vector<RowPull>{{0, rows, after.data()}}, Soon()),
               absl::OkStatus());
     EXPECT_LT(after[9], before[9]);
-    const uint64_t received = server_->stats().payload_rx_bytes;
+    const uint64_t received = server_->stats().payload_rx_bytes, of_push = 2 * (1 + 5) * sizeof(float);
     worker.client->rows().Push(1, 1, pushes);
+    EXPECT_EQ(worker.client->Barrier(2, Soon()).status(), absl::OkStatus());
+    EXPECT_EQ(server_->stats().payload_rx_bytes, received + of_push) << "the push arrived before the barrier";
+    worker.client->rows().Push(2, 1, pushes);
     EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
-    EXPECT_EQ(server_->stats().payload_rx_bytes, received + 2 * (1 + 5) * sizeof(float))
-        << "the push arrived before Leave";
+    EXPECT_EQ(server_->stats().payload_rx_bytes, received + 2 * of_push) << "the push arrived before Leave";
   }
 }
 
