@@ -11,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/own_process.h"
 #include "common/base/wall_time.h"
 #include "common/cli/delays.h"
 #include "common/io/files.h"
@@ -145,6 +146,7 @@ absl::Status Experiment::MeasureWires() {
 }
 
 void Experiment::MeasureServerWires(Wires& wires) {
+  KeepFreedMemory();  // as workers and servers do
   // As many connections as CalibrateLoopback uses.
   const int workers = std::clamp(prepared_.machine.cores / 2, 1, 8);
   for (const auto& [wire, rate] :
