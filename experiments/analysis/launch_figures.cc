@@ -416,6 +416,8 @@ Wires DivideTimes(double scale, Wires wires) {
   wires.latency_s /= scale;
   wires.bytes_per_s *= scale;
   wires.medium_bytes_per_s *= scale;
+  wires.grpc_bytes_per_s *= scale;
+  wires.stream_bytes_per_s *= scale;
   wires.add_s_per_byte /= scale;
   wires.update_s_per_byte /= scale;
   return wires;

@@ -49,6 +49,9 @@ std::vector<WorkerClass> ClassesOf(const SummaryRow& row);
 // NameWithServers, with the workers that have most of the samples: for every sentence that compares speeds.
 std::string RankedName(const SummaryRow& row);
 
+// `name` of the row, and "(stream)" if its servers' payload does not go over gRPC.
+std::string WithWire(const SummaryRow& row, const std::string& name);
+
 // "ps-sync on 2 servers", for sentences that name the workers elsewhere.
 std::string NameWithServers(const SummaryRow& row);
 

@@ -13,8 +13,21 @@
 
 namespace psring {
 
+double ServerRateOf(const SummaryRow& row, const Wires& wires) {
+  const Configuration& configuration = row.configuration;
+  if (configuration.servers() == 0) return 0;
+  return configuration.training.server_wire == "stream" ? wires.stream_bytes_per_s : wires.grpc_bytes_per_s;
+}
+
 Wires WiresOf(const SummaryRow& row, Wires wires) {
   if (row.configuration.update.momentum <= 0) wires.update_s_per_byte = wires.add_s_per_byte;
+  return row.configuration.strategy.uses_group ? wires : WiresOfTables(row, wires);
+}
+
+Wires WiresOfTables(const SummaryRow& row, Wires wires) {
+  if (const double rate = ServerRateOf(row, wires); rate > 0) {
+    (wires.medium_bytes_per_s > 0 ? wires.medium_bytes_per_s : wires.server_bytes_per_s) = rate;
+  }
   return wires;
 }
 
@@ -194,7 +207,7 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
       row.predicted_comm_ms = 1e3 * MeanExchangeSeconds(pattern, bucket_bytes, WiresOf(row, *wires));
     if (runs.sample.rows.all() > 0) {
       const std::optional<RowExchange> exchange =
-          RowExchangeOf(pattern, runs.sample.rows, wires ? WiresOf(row, *wires) : Wires());
+          RowExchangeOf(pattern, runs.sample.rows, wires ? WiresOfTables(row, *wires) : Wires());
       if (exchange && row.predicted_payload_bytes) *row.predicted_payload_bytes += exchange->payload_bytes;
       if (exchange && row.predicted_comm_ms) *row.predicted_comm_ms += 1e3 * exchange->seconds;
       if (!exchange) row.predicted_payload_bytes = row.predicted_comm_ms = std::nullopt;

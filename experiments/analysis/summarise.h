@@ -110,8 +110,15 @@ std::string NoteOf(const SummaryRow& row);
 // Whether the row's bytes are derived, because an external library does not count them.
 bool BytesAreDerived(const SummaryRow& row);
 
-// `wires` with the update time of the row's optimizer: plain SGD accesses as much memory as adding.
+// What this machine's processors move of the payload of the row's servers, by its --server_wire, in bytes/s;
+// 0: it has no servers, or their wire was not measured.
+double ServerRateOf(const SummaryRow& row, const Wires& wires);
+
+// `wires` for the row: with the update time of its optimizer (plain SGD accesses as much memory as adding),
+// and for servers with ServerRateOf, on the hosts or, within one machine, in place of its medium.
 Wires WiresOf(const SummaryRow& row, Wires wires);
+// The same for the rows of tables, which are on servers also if gradients are not (`hybrid`).
+Wires WiresOfTables(const SummaryRow& row, Wires wires);
 
 // Rows in the order of `runs`. `wires`: from calibration or preflight.
 std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<ConfigurationRuns>& runs,

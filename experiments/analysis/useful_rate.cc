@@ -78,7 +78,8 @@ std::optional<UsefulRate> LeastUsefulRate(const SummaryRow& row, const SummaryRo
     Wires faster = WiresOf(row, wires);
     faster.bytes_per_s = usable_share * bits_per_s / 8;
     faster.burst_bytes = 0;
-    const double rows_s = has_rows ? RowExchangeOf(pattern, row.sample.rows, faster)->seconds : 0;
+    const double rows_s =
+        has_rows ? RowExchangeOf(pattern, row.sample.rows, WiresOfTables(row, faster))->seconds : 0;
     const std::vector<double>& ready_ms = row.mean.bucket_ready_ms;
     if (scheme->schedule == nullptr || !row.mean.computed_ms || buckets.empty() ||
         ready_ms.size() != buckets.size()) {

@@ -361,6 +361,7 @@ RunVerdict VerdictOf(const std::vector<SummaryRow>& rows, const std::optional<Wi
     if (!link.rate.empty()) verdict.next_flags.push_back(absl::StrCat("--link ", link.rate));
   }
   facts.push_back(RankingFact(names, candidates, ranking, against.distribute));
+  facts.push_back({Tr("servers' wire"), ServerWireText(candidates)});
   if (against.single != nullptr && !against.slower()) {
     facts.push_back({Tr("gain"), FactorText(against.pair, Tr("one process"))});
   }

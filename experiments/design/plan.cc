@@ -193,7 +193,6 @@ void ResetOtherStrategiesFlags(Configuration& configuration) {
   if (configuration.strategy.has_only_rows_on_servers()) {
     const TrainingOptions standard;
     training.ps_schedule = standard.ps_schedule;
-    training.server_wire = standard.server_wire;
     if (training.on_worker_loss == "continue") training.on_worker_loss = standard.on_worker_loss;
   }
   // One worker has nothing to add up.

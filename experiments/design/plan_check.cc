@@ -45,7 +45,6 @@ absl::Status CheckServerFlags(const CompareOptions& options) {
     }
   }
   const char* of_parameters = training.ps_schedule == "serial"        ? "--ps_schedule serial"
-                              : any_stream                            ? "--server_wire stream"
                               : training.on_worker_loss == "continue" ? "--on_worker_loss continue"
                                                                       : nullptr;
   if (any_server && !any_has_parameters && of_parameters != nullptr) {

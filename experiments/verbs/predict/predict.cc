@@ -54,7 +54,7 @@ absl::Status Calibrate(const PredictFlags& flags, Display& display) {
     return absl::Status(status.code(), absl::StrCat("--calibrate ", path, ": ", status.message()));
   };
   absl::StatusOr<std::vector<RunStep>> steps =
-      bench ? ParseBenchSteps(text_of_run) : ParseRunSteps(text_of_run);
+      bench ? ParseBenchSteps(text_of_run, flags.server_wire) : ParseRunSteps(text_of_run, flags.server_wire);
   if (!steps.ok()) return named(steps.status());
   CalibrateInputs inputs{
       .steps = *std::move(steps), .cluster = flags.cluster, .options = flags.options, .fitted = flags.fitted};
