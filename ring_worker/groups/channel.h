@@ -19,7 +19,6 @@ class Channel {
   // stream. InvalidArgument: not two ranks, or the group cannot reach the device's memory.
   static absl::StatusOr<std::unique_ptr<Channel>> Create(std::unique_ptr<ProcessGroup> pair, Device& device,
                                                          const std::string& name);
-  ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "ring_worker/groups/channel.h"
 #include "ring_worker/groups/process_group.h"
 
@@ -27,6 +28,18 @@ struct Pipeline {
   // both.
   ProcessGroup* tied = nullptr;
   int ranks = 1;  // of the job; Worker::world_size is the number of replicas
+
+  // From any thread: every pending and later call and transfer fails with `why`. To be called before memory
+  // is freed that a lane may still write.
+  void Abort(const absl::Status& why) const {
+    for (ProcessGroup* group : {replica, tied}) {
+      if (group != nullptr) group->Abort(why);
+    }
+    for (const Boundary& boundary : boundaries) {
+      boundary.activations->Abort(why);
+      boundary.gradients->Abort(why);
+    }
+  }
 };
 
 }  // namespace psring
