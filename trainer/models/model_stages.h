@@ -11,6 +11,9 @@
 
 namespace psring {
 
+// OK if `stages` is an argument for TakeStages of `model`; else InvalidArgument, with the cut points.
+absl::Status CheckStages(const Model& model, const std::vector<LayerRange>& stages);
+
 // The stages between `cuts`, increasing cut points of `model`, from the first layer to the last.
 // InvalidArgument lists the cut points.
 absl::StatusOr<std::vector<LayerRange>> StagesBetween(const Model& model, const std::vector<size_t>& cuts);
