@@ -1,6 +1,7 @@
 #include "experiments/simulator/pipeline.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -275,6 +276,34 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
   const double stage_s = slowest * workload.compute_ms() / 1e3 / point.stages();
   if (stage_s > 0) result.slowest = slowest_stage_s / stage_s;
   return result;
+}
+
+absl::StatusOr<double> BubbleSeconds(const NamedProgram& program, int micro_batches,
+                                     const std::vector<double>& computing_s, double message_s) {
+  const int ranks = static_cast<int>(computing_s.size());
+  PSRING_ASSIGN_OR_RETURN(const StepProgram compute, MakeStepProgram(program, ranks, micro_batches));
+  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered,
+                          LowerProgram(compute, ModelCut::WholeStages(compute.stages())));
+  GivenDurations durations([&](int rank, const StepAction& action) -> int64_t {
+    if (LaneOf(action.kind) == StepLane::kMessages) return std::llround(1e9 * message_s);
+    const double third = computing_s[rank] / (3. * program.chunks * micro_batches);
+    switch (action.kind) {
+      case StepKind::kForward:
+      case StepKind::kBackwardInput:
+      case StepKind::kBackwardWeight:
+        return std::llround(1e9 * third);
+      case StepKind::kBackward:
+        return std::llround(2e9 * third);
+      default:
+        return 0;
+    }
+  });
+  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkProgram(lowered, &durations));
+  double idle_ns = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    idle_ns += TimeOf(walk.nodes[rank], walk.times[rank], walk.end_ns).idle / ranks;
+  }
+  return 1e-9 * idle_ns;
 }
 
 Workload DataParallelShare(const Workload& workload, const PipelineCase& point) {
