@@ -145,6 +145,7 @@ std::string RankedName(const SummaryRow& row) {
 }
 
 std::string NameWithServers(const SummaryRow& row) {
+  if (row.configuration.training.pp > 1) return row.configuration.pipeline();
   const int servers = row.configuration.servers();
   std::string name = row.configuration.strategy.name;
   if (servers > 1) name = Tr("$0 on $1 servers", name, servers);

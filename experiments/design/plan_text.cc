@@ -57,6 +57,30 @@ std::string DescribePlan(const Plan& plan) {
   return absl::StrCat(text, notes(), Tr("expected:  $0", HumanSeconds(plan.expected_s)), "\n");
 }
 
+std::string Configuration::pipeline() const {
+  if (training.pp == 1) return "";
+  return absl::StrCat(layout(), " ", training.program,
+                      names_micro_batches ? absl::StrCat(" m", training.micro_batches) : "");
+}
+
+std::string Configuration::name() const {
+  return absl::StrCat(strategy.name, " x ", workers,
+                      servers() > 1 ? absl::StrCat(" on ", servers(), " servers") : "",
+                      training.server_wire == "stream" ? " (stream)" : "",
+                      training.pp > 1 ? absl::StrCat(" (", pipeline(), ")") : "");
+}
+
+std::string Configuration::folder() const {
+  // "ps-ssp-2-4": some tools do not support colons in paths.
+  return absl::StrCat(absl::StrReplaceAll(strategy.name, {{":", "-"}}), "-", workers,
+                      servers() > 1 ? absl::StrCat("-on-", servers()) : "",
+                      training.server_wire == "stream" ? "-stream" : "",
+                      training.pp > 1 ? absl::StrCat("-pp", training.pp, "-",
+                                                     absl::StrReplaceAll(training.program, {{":", "-"}}), "-m",
+                                                     training.micro_batches)
+                                      : "");
+}
+
 std::string RoundsText(int rounds) { return rounds == 1 ? Tr("1 round") : Tr("$0 rounds", rounds); }
 
 std::string UnitOf(bool reads_text) { return Tr(reads_text ? TrNoop("tokens") : TrNoop("samples")); }

@@ -170,6 +170,7 @@ const TEXTS = {
   trust_outside: 'Nothing was run, and the calibration does not cover {0}.',
   trust_all_outside: 'Nothing was run, and the calibration covers none of these strategies and networks.',
   prediction: 'The whole prediction',
+  bubble: 'bubble',
   hidden: 'hidden',
   ms_step: 'ms per step',
   more: 'More',

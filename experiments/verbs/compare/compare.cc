@@ -234,7 +234,7 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   if (options.target_accuracy > 0) {
     const double samples =
         training.steps > 0
-            ? static_cast<double>(training.steps * configuration.workers * configuration.step_samples())
+            ? static_cast<double>(training.steps * configuration.replicas() * configuration.step_samples())
         : training.samples > 0 ? static_cast<double>(training.samples)
                                : training.epochs * static_cast<double>(prepared.probe.samples);
     PlanCurve(samples, prepared.probe, configuration);

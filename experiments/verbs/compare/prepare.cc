@@ -69,6 +69,9 @@ absl::Status CheckShaped(const Configuration& configuration, const LinkOptions& 
 absl::StatusOr<std::vector<Configuration>> AllConfigurations(const ExperimentFlags& flags,
                                                              const Prepared& prepared) {
   const CompareOptions& options = flags.options;
+  if (!options.layouts.empty()) {
+    return LayoutConfigurations(options, options.training, prepared.probe, prepared.cores);
+  }
   std::vector<Configuration> all;
   const bool has_tables = HasTables(options.training);
   for (const std::string& name : ComparedStrategies(options, has_tables)) {
