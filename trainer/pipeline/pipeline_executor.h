@@ -43,7 +43,8 @@ class PipelineExecutor {
     Device& device;
     Stream& compute;
     Ops& ops;
-    ModelPart& part;
+    Model& model;
+    const ModelPart& part;  // without its model
     const NamedProgram& program;
     const SampleSpec& samples;
     int micro_batches;
@@ -116,7 +117,7 @@ class PipelineExecutor {
     int64_t begin_ns = 0, end_ns = 0;
   };
 
-  explicit PipelineExecutor(const Parts& parts) : parts_(parts), model_(*parts.part.model) {}
+  explicit PipelineExecutor(const Parts& parts) : parts_(parts), model_(parts.model) {}
 
   absl::Status MakePlans();
   absl::Status Execute(const PipelinePlan& plan, const Pass& pass);
