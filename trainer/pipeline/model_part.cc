@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/text/translate.h"
@@ -54,10 +53,10 @@ absl::StatusOr<ModelPart> CutModel(const MakeModel& make, const std::vector<size
                                    const PipelinePlace& place) {
   const size_t stages = static_cast<size_t>(place.stages());
   if (cuts.size() + 1 != stages) {
-    return absl::InvalidArgumentError(Tr("--cuts $0 makes $1 stages, but the pipeline has $2",
-                                         absl::StrJoin(cuts, ","), cuts.size() + 1, stages));
+    return absl::InvalidArgumentError(absl::StrCat(cuts.size(), " cuts do not make ", stages, " stages"));
   }
-  ModelPart part{.place = place};
+  ModelPart part;
+  part.place = place;
   std::vector<std::set<std::string>> names;
   for (int position = 0; position < place.positions; ++position) {
     PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, make());

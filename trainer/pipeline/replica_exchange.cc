@@ -8,15 +8,6 @@ namespace {
 
 constexpr size_t kBytesAtOnce = 1 << 20;
 
-struct Counts {
-  size_t whole, part;
-};
-Counts CountsOf(const ModelPart& part, const PositionPart& of, LayoutPart PositionPart::*member) {
-  const bool buffers = member == &PositionPart::of_buffers;
-  return {buffers ? part.whole.initial_buffers().size() : part.whole.count(),
-          buffers ? of.buffers : of.parameters};
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ReplicaExchange>> ReplicaExchange::Create(ProcessGroup& group,
@@ -52,27 +43,16 @@ absl::Status ReplicaExchange::BroadcastBytes(int root, void* data, size_t bytes)
 absl::StatusOr<std::vector<float>> ReplicaExchange::Whole(const ModelPart& part,
                                                           LayoutPart PositionPart::*member,
                                                           const float* own) {
-  std::vector<float> whole(CountsOf(part, part.parts[0], member).whole), of_position;
+  const bool buffers = member == &PositionPart::of_buffers;
+  std::vector<float> whole(buffers ? part.whole.initial_buffers().size() : part.whole.count()), values;
   for (int position = 0; position < group_.size(); ++position) {
     const PositionPart& of = part.parts[static_cast<size_t>(position)];
-    of_position.assign(CountsOf(part, of, member).part, 0);
-    if (position == group_.rank()) std::copy_n(own, of_position.size(), of_position.begin());
-    PSRING_RETURN_IF_ERROR(Broadcast(position, of_position.data(), of_position.size()));
-    PutPart(of.*member, of_position.data(), whole.data());
+    values.assign(buffers ? of.buffers : of.parameters, 0);
+    if (position == group_.rank()) std::copy_n(own, values.size(), values.begin());
+    PSRING_RETURN_IF_ERROR(Broadcast(position, values.data(), values.size()));
+    PutPart(of.*member, values.data(), whole.data());
   }
   return whole;
-}
-
-absl::StatusOr<std::vector<float>> ReplicaExchange::Part(const ModelPart& part,
-                                                         LayoutPart PositionPart::*member,
-                                                         std::vector<float> whole) {
-  const PositionPart& own = part.parts[static_cast<size_t>(group_.rank())];
-  const Counts counts = CountsOf(part, own, member);
-  whole.resize(counts.whole);
-  PSRING_RETURN_IF_ERROR(Broadcast(0, whole.data(), whole.size()));
-  std::vector<float> values(counts.part);
-  TakePart(own.*member, whole.data(), values.data());
-  return values;
 }
 
 }  // namespace psring

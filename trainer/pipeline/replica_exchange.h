@@ -43,9 +43,6 @@ class ReplicaExchange {
   // The whole flat buffer, of the parts that the positions have in `own`. `member`: of PositionPart.
   absl::StatusOr<std::vector<float>> Whole(const ModelPart& part, LayoutPart PositionPart::*member,
                                            const float* own);
-  // This position's part of the whole that position 0 has.
-  absl::StatusOr<std::vector<float>> Part(const ModelPart& part, LayoutPart PositionPart::*member,
-                                          std::vector<float> whole);
 
  private:
   ReplicaExchange(ProcessGroup& group, Device& device, Buffer memory, Buffer host);

@@ -19,6 +19,7 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
 }  // namespace
 
 Training::~Training() {
+  pipeline_.reset();
   row_strategy_.reset();
   strategy_ = {};
   compute_.reset();

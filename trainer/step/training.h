@@ -76,7 +76,7 @@ class Training {
   absl::StatusOr<BatchScore> ScoreOfLastStage();
   absl::StatusOr<BatchScore> EvaluateStages(Span weights, const std::function<void(int64_t)>& on_batches);
   absl::StatusOr<ConstSpan> WholeWeights();
-  void TakeOwnPart(TrainingCheckpoint& whole) const;
+  void TakeOwnPart(TrainingCheckpoint& checkpoint) const;
   absl::Status SaveStages(const Moment& moment);
   absl::StatusOr<bool> FirstRankStops();
   const ParameterLayout& whole() const { return part_.has_value() ? part_->whole : model_->parameters(); }

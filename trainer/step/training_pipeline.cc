@@ -125,7 +125,7 @@ absl::StatusOr<ConstSpan> Training::WholeWeights() {
 }
 
 // Of a decoded checkpoint.
-void Training::TakeOwnPart(TrainingCheckpoint& whole) const {
+void Training::TakeOwnPart(TrainingCheckpoint& checkpoint) const {
   const PositionPart& own = part_->parts[static_cast<size_t>(part_->place.position)];
   const auto take = [](const LayoutPart& ranges, size_t count, std::vector<float>& values) {
     if (values.empty()) return;
@@ -133,9 +133,9 @@ void Training::TakeOwnPart(TrainingCheckpoint& whole) const {
     TakePart(ranges, values.data(), part.data());
     values = std::move(part);
   };
-  take(own.of_parameters, own.parameters, whole.weights);
-  for (std::vector<float>& slot : whole.slots) take(own.of_parameters, own.parameters, slot);
-  take(own.of_buffers, own.buffers, whole.buffers);
+  take(own.of_parameters, own.parameters, checkpoint.weights);
+  for (std::vector<float>& slot : checkpoint.slots) take(own.of_parameters, own.parameters, slot);
+  take(own.of_buffers, own.buffers, checkpoint.buffers);
 }
 
 // By all ranks of the job, after the same step: the first one writes the state of the first replica, under
