@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/text/translate.h"
+#include "trainer/models/replayed_model.h"
 #include "trainer/step/training.h"
 
 namespace psring {
