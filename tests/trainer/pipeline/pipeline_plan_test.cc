@@ -81,6 +81,25 @@ TEST(PlanPipeline, WaitsForTheMessagesFromASlot) {
   EXPECT_EQ(reused, 3);  // 5 micro-batches in 2 slots
 }
 
+// The last stage's tied tensor is in its first unit of backward, and the first stage's is ready at the end.
+TEST(PlanPipeline, DoesNotKeepComputationWaitingForTiedTensors) {
+  const ModelCut cut{{2, 2}, {{1, 0}, {1, 0}}, {{0, 0}, {1, 1}}};
+  const StepProgram lowered = *LowerProgram(ProgramNamed("1f1b", 2, 2), cut);
+  const PipelinePlan plan = PlanPipeline(WalkProgram(lowered)->nodes[1]);
+  size_t tied = 0, waits = 0;
+  for (size_t i = 0; i < plan.nodes.size(); ++i) {
+    const auto& [action, after, slot] = plan.nodes[i];
+    if (action.kind == StepKind::kReduceTied) tied = i;
+    if (std::ranges::count(after, tied) == 0 || tied == 0) continue;
+    ++waits;
+    EXPECT_EQ(action, (StepAction{StepKind::kReduceGradient, 1, 1}));
+    for (size_t later = i; later < plan.nodes.size(); ++later) {
+      EXPECT_NE(plan.nodes[later].action.kind, StepKind::kBackward);
+    }
+  }
+  EXPECT_EQ(waits, 1) << TextOf(plan);
+}
+
 TEST(PlanUnits, BeginsThemWithStages) {
   const std::vector<ReadyRange> complete = {{0, 16}, {16, 16}, {32, 16}, {48, 16}};
   const std::vector<LayerRange> stages = {{0, 2}, {2, 4}};
