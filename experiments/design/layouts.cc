@@ -11,7 +11,7 @@
 #include "common/text/translate.h"
 #include "experiments/design/plan.h"
 #include "trainer/programs/mesh.h"
-#include "trainer/programs/program_rows.h"
+#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
@@ -28,16 +28,19 @@ bool SetPart(absl::string_view part, Layout& layout) {
 absl::StatusOr<Layout> ParseLayout(absl::string_view text) {
   Layout layout;
   const std::vector<absl::string_view> parts = absl::StrSplit(text, 'x');
-  const bool each_once = parts.size() == 1 || (parts.size() == 2 && parts[0].substr(0, 2) != parts[1].substr(0, 2));
-  if (!each_once || !std::ranges::all_of(parts, [&](absl::string_view part) { return SetPart(part, layout); })) {
+  const bool each_once =
+      parts.size() == 1 || (parts.size() == 2 && parts[0].substr(0, 2) != parts[1].substr(0, 2));
+  if (!each_once ||
+      !std::ranges::all_of(parts, [&](absl::string_view part) { return SetPart(part, layout); })) {
     return absl::InvalidArgumentError(
-        Tr("--layouts: '$0' is not a layout; write dp4 (four replicas of the model), pp4 (one in four stages) or "
+        Tr("--layouts: '$0' is not a layout; write dp4 (four replicas of the model), pp4 (one in four "
+           "stages) or "
            "dp2xpp2",
            std::string(text)));
   }
   if (layout.workers() < 2 || layout.workers() > kMaxWorkers) {
-    return absl::InvalidArgumentError(Tr("--layouts: $0 has $1 workers; use 2 to $2", std::string(text),
-                                         layout.workers(), kMaxWorkers));
+    return absl::InvalidArgumentError(
+        Tr("--layouts: $0 has $1 workers; use 2 to $2", std::string(text), layout.workers(), kMaxWorkers));
   }
   return layout;
 }
@@ -79,7 +82,8 @@ int DefaultMicroBatches(const std::vector<Layout>& layouts) {
 absl::Status CheckLayouts(const CompareOptions& options) {
   if (options.layouts.empty()) return absl::OkStatus();
   if (options.training.clock == "virtual") {
-    return absl::InvalidArgumentError(Tr("--clock virtual has no model of pipelines; omit it, --layouts and --pp"));
+    return absl::InvalidArgumentError(
+        Tr("--clock virtual has no model of pipelines; omit it, --layouts and --pp"));
   }
   std::vector<std::string> compared = ComparedStrategies(options, HasTables(options.training));
   std::erase_if(compared, [](const std::string& name) { return name == "single" || name == "none"; });
@@ -90,27 +94,21 @@ absl::Status CheckLayouts(const CompareOptions& options) {
   for (const std::string& name : compared) {
     PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(name));
     if (strategy.uses_group && !strategy.uses_servers && !strategy.single_process) continue;
-    return absl::InvalidArgumentError(
-        Tr("pipelines need a strategy with an all-reduce, such as ring, not $0; use ring, or omit --layouts and "
-           "--pp",
-           name));
+    return absl::InvalidArgumentError(Tr(
+        "pipelines need a strategy with an all-reduce, such as ring, not $0; use ring, or omit --layouts and "
+        "--pp",
+        name));
   }
   for (const std::string& name : options.programs) {
-    const absl::StatusOr<NamedProgram> program = FindStepProgram(name);
-    if (!program.ok()) {
-      return absl::Status(program.status().code(), absl::StrCat("--program: ", program.status().message()));
-    }
-    if (program->row.one_rank) {
-      return absl::InvalidArgumentError(
-          Tr("program $0 does not cut the model; use another --program, or omit --pp", name));
-    }
+    PSRING_RETURN_IF_ERROR(FindPipelineProgram(name).status());
   }
   for (const Layout& layout : options.layouts) {
     PSRING_RETURN_IF_ERROR(Mesh::Create(layout.workers(), layout.pp, options.rank_order).status());
     for (const int count : MicroBatchesOf(options, layout)) {
       if (count % layout.dp == 0) continue;
       return absl::InvalidArgumentError(
-          Tr("--micro_batches $0: the $1 replicas of $2 cannot share them equally; use a multiple of $1, such as "
+          Tr("--micro_batches $0: the $1 replicas of $2 cannot share them equally; use a multiple of $1, "
+             "such as "
              "$3, or omit $2",
              count, layout.dp, layout.name(), (count / layout.dp + 1) * layout.dp));
     }
