@@ -60,8 +60,8 @@ TEST_F(PipelineProcess, TwoStagesEndWithTheWeightsOfOneProcess) {
     const std::string out = absl::StrCat("run", number++);
     Train(absl::StrCat("--workers 2 --pp 2 ", flags), out);
     const Json figures = Figures(out);
-    const std::string program = figures["program"];
-    const std::string launch = absl::StrCat(std::string(figures["strategy"]), "-2-pp2-",
+    const auto program = figures["program"].get<std::string>();
+    const std::string launch = absl::StrCat(figures["strategy"].get<std::string>(), "-2-pp2-",
                                             program == "interleaved:2" ? "interleaved-2" : program, "-m4");
     ExpectResults(out, launch, 2, single);
     EXPECT_EQ(figures["layout"], "pp2");
@@ -87,7 +87,7 @@ TEST_F(PipelineProcess, TwoReplicasOfTwoStagesEndWithTheWeightsOfARingOfTwo) {
     const std::string out = absl::StrCat("run", number++);
     Train(absl::StrCat("--strategy ring ", flags), out);
     const Json figures = Figures(out);
-    ExpectResults(out, absl::StrCat("ring-4-pp2-", std::string(figures["program"]), "-m4"), 4, ring);
+    ExpectResults(out, absl::StrCat("ring-4-pp2-", figures["program"].get<std::string>(), "-m4"), 4, ring);
     EXPECT_EQ(figures["layout"], "dp2xpp2");
     EXPECT_EQ(figures["global_batch"], ring.global_batch);
     EXPECT_EQ(figures["replicas_equal"], true);
