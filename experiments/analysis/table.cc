@@ -66,8 +66,8 @@ std::string Percent(const std::optional<double>& part) {
 
 // Empty without pipelines. They are measured and simulated.
 std::vector<Column> BubbleColumns() {
-  return {{TrNoop("bubble,|%"), "m", [](Row row) { return Percent(row.mean.bubble_fraction); }},
-          {TrNoop("bubble,|%"), "s", [](Row row) { return Percent(row.predicted_bubble); }}};
+  return {{TrNoop("bubble|%"), "m", [](Row row) { return Percent(row.mean.bubble_fraction); }},
+          {TrNoop("bubble|%"), "s", [](Row row) { return Percent(row.predicted_bubble); }}};
 }
 
 std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
@@ -81,7 +81,7 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
          return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "",
                              row.valid ? "" : "!");
        }},
-      {TrNoop("|layout"), "",
+      {TrNoop("layout|"), "",
        [any_is_cut](Row row) { return any_is_cut ? row.configuration.layout() : ""; }},
       {TrNoop("|program"), "", [](Row row) { return IsCut(row) ? row.configuration.training.program : ""; }},
       {TrNoop("micro-|batches"), "",
