@@ -115,16 +115,17 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"ring_worker", {"common/"}},
     {"ps_server", {"common/"}},
     {"trainer",
-     {"common/", "ring_worker/groups/process_group.h", "ring_worker/schedules/schedule.h",
-      "ring_worker/schedules/schedule_traffic.h", "ps_server/client/ps_client.h",
-      "ps_server/server/inline_server.h", "ps_server/protocol/server_job.h"}},
+     {"common/", "ring_worker/groups/channel.h", "ring_worker/groups/process_group.h",
+      "ring_worker/schedules/schedule.h", "ring_worker/schedules/schedule_traffic.h",
+      "ps_server/client/ps_client.h", "ps_server/server/inline_server.h", "ps_server/protocol/server_job.h"}},
     {"experiments",
      {"common/", "ring_worker/schedules/schedule.h", "ring_worker/schedules/lowered_schedule.h",
       "ring_worker/schedules/schedule_check.h", "ring_worker/schedules/schedule_traffic.h",
       "ps_server/consistency/consistency.h", "ps_server/consistency/admission.h",
-      "trainer/models/table/model_table.h", "trainer/programs/lower_program.h",
-      "trainer/programs/program_rows.h", "trainer/programs/walk_program.h",
-      "trainer/strategies/table/cost_model.h", "trainer/strategies/table/strategy_table.h"}},
+      "trainer/models/table/model_table.h", "trainer/programs/lower_program.h", "trainer/programs/mesh.h",
+      "trainer/programs/pipeline_flags.h", "trainer/programs/program_rows.h",
+      "trainer/programs/walk_program.h", "trainer/strategies/table/cost_model.h",
+      "trainer/strategies/table/strategy_table.h"}},
 };
 
 // The verb in whose folder `path` is; empty: it is not in one. What several verbs need is outside verbs/.

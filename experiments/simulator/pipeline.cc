@@ -14,6 +14,7 @@
 #include "common/text/translate.h"
 #include "experiments/simulator/program_durations.h"
 #include "trainer/programs/lower_program.h"
+#include "trainer/programs/mesh.h"
 
 namespace psring {
 namespace {
@@ -168,10 +169,7 @@ std::string PipelineCase::layout() const {
 }
 
 absl::Status CheckPipeline(const Workload& workload, const PipelineCase& point, const Cluster& cluster) {
-  if (point.workers < point.ranks || point.workers % point.ranks != 0) {
-    return Invalid(Tr("--pp $0 does not divide $1 workers; use a multiple, such as --workers $2", point.ranks,
-                      point.workers, (point.workers / point.ranks + 1) * point.ranks));
-  }
+  PSRING_RETURN_IF_ERROR(Mesh::Create(point.workers, point.ranks, "").status());
   if (!FillsNodes(cluster, point.workers, point.replicas())) {
     int replicas = point.replicas() + 1;
     while (!FillsNodes(cluster, replicas * point.ranks, replicas)) ++replicas;
@@ -179,10 +177,6 @@ absl::Status CheckPipeline(const Workload& workload, const PipelineCase& point, 
         Tr("--pp $0 with $1 workers: the $2 devices of a stage do not fill nodes of $3 GPUs; use "
            "--workers $4, for example",
            point.ranks, point.workers, point.replicas(), cluster.gpus_per_node, replicas * point.ranks));
-  }
-  if (point.program.row.one_rank) {
-    return Invalid(
-        Tr("program $0 does not cut the model; use another --program, or omit --pp", point.program.row.name));
   }
   const std::vector<LayerBlock> blocks = BlocksOf(workload);
   const int count = static_cast<int>(blocks.size()), stages = point.stages();
