@@ -76,13 +76,15 @@ std::string Turn(const SummaryRow& copy, const SummaryRow& cut) {
     const double x =
         (HiddenMs(other) - HiddenMs(winner)) / (winner.mean.exposed_comm_ms - other.mean.exposed_comm_ms);
     if (!(x > 0) || !std::isfinite(x)) return "";
-    return Tr(x > 1 ? TrNoop("$0 wins below $1 per link (derived)") : TrNoop("$0 wins from $1 per link (derived)"),
-              name, BitRateText(cut.link.bits_per_s / x));
+    return Tr(
+        x > 1 ? TrNoop("$0 wins below $1 per link (derived)") : TrNoop("$0 wins from $1 per link (derived)"),
+        name, BitRateText(cut.link.bits_per_s / x));
   }
   // Of the replicas, what is exposed grows with the gradient.
   const double x = (cut.mean.step_ms - HiddenMs(copy)) / copy.mean.exposed_comm_ms;
   if (!(x > 0) || !std::isfinite(x) || copy.sample.parameters == 0) return "";
-  const std::string megabytes = MegabytesOf(static_cast<int64_t>(x * static_cast<double>(copy.sample.parameters)));
+  const std::string megabytes =
+      MegabytesOf(static_cast<int64_t>(x * static_cast<double>(copy.sample.parameters)));
   return Tr(x > 1 ? TrNoop("$0 wins from $1 MB of gradients (derived)")
                   : TrNoop("$0 wins below $1 MB of gradients (derived)"),
             name, megabytes);
@@ -129,6 +131,15 @@ std::optional<double> PredictedBubble(const SummaryRow& row, const std::optional
       BubbleSeconds(*program, training.micro_batches, computing_s, message_s);
   if (!bubble_s.ok()) return std::nullopt;
   return 1e3 * *bubble_s / row.mean.step_ms;
+}
+
+std::string BubbleText(const std::vector<SummaryRow>& rows) {
+  const auto is_cut = [](const SummaryRow& row) { return row.configuration.training.pp > 1; };
+  if (std::ranges::none_of(rows, is_cut)) return "";
+  return Tr(
+      "Layouts: dp, replicas of the model; pp, stages of a replica. Bubble: the part of a step in which a "
+      "rank "
+      "waits for other stages to compute; simulated: of the program with the measured times of the stages.");
 }
 
 std::string CopyOrCut(const SummaryRow& copy, const SummaryRow& cut) {

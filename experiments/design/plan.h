@@ -34,14 +34,14 @@ struct CompareOptions {
   std::vector<int> servers = {0};  // of each server strategy; 0: as --server_placement implies
   std::vector<std::string> server_wires = {"grpc"};  // likewise
   // --layouts, or --pp with each number of `workers`, which are always theirs. Empty: the model is not cut.
-  // All have the same `training.global_batch`.
+  // All have the same `training.global_batch`; `strategies` then names an all-reduce.
   std::vector<Layout> layouts;
   std::vector<std::string> programs = {"1f1b"};  // of layouts with a pipeline
   std::vector<int> micro_batches;  // of a step, which the replicas share; at least one with `layouts`
   std::string rank_order, cuts;    // likewise, as in TrainingOptions
   TrainingOptions training;        // its `strategy`, `servers` and `server_wire` are not used
-  double target_accuracy = 0;  // 0: none
-  std::vector<double> lrs;     // more than one: the best one is picked for each strategy
+  double target_accuracy = 0;      // 0: none
+  std::vector<double> lrs;         // more than one: the best one is picked for each strategy
   // --tune lr: times each strategy's rate; the best one is picked for each strategy and number of workers.
   std::vector<double> lr_factors;
   int repeats = 0;                 // rounds and accuracy trainings; 0: rounds are fitted, one training
@@ -70,11 +70,11 @@ struct Configuration {
   TrainingOptions training;
   StrategyUpdate update;
   bool oversubscribed = false;
-  int predictions = 1;            // of a sample, which budgets and speeds count: the tokens of a text
-  int per_machine = 1;            // workers on a machine
-  bool on_machines = false;       // real ones (--nnodes)
-  double target_accuracy = 0;     // 0: none
-  std::vector<double> tried_lrs;  // its own was picked from these (rates.h); empty: it was not picked
+  int predictions = 1;               // of a sample, which budgets and speeds count: the tokens of a text
+  int per_machine = 1;               // workers on a machine
+  bool on_machines = false;          // real ones (--nnodes)
+  double target_accuracy = 0;        // 0: none
+  std::vector<double> tried_lrs;     // its own was picked from these (rates.h); empty: it was not picked
   bool names_micro_batches = false;  // pipelines with several numbers of them are compared
 
   bool simulated() const { return training.clock == "virtual"; }

@@ -72,13 +72,13 @@ std::string Configuration::name() const {
 
 std::string Configuration::folder() const {
   // "ps-ssp-2-4": some tools do not support colons in paths.
-  return absl::StrCat(absl::StrReplaceAll(strategy.name, {{":", "-"}}), "-", workers,
-                      servers() > 1 ? absl::StrCat("-on-", servers()) : "",
-                      training.server_wire == "stream" ? "-stream" : "",
-                      training.pp > 1 ? absl::StrCat("-pp", training.pp, "-",
-                                                     absl::StrReplaceAll(training.program, {{":", "-"}}), "-m",
-                                                     training.micro_batches)
-                                      : "");
+  return absl::StrCat(
+      absl::StrReplaceAll(strategy.name, {{":", "-"}}), "-", workers,
+      servers() > 1 ? absl::StrCat("-on-", servers()) : "", training.server_wire == "stream" ? "-stream" : "",
+      training.pp > 1
+          ? absl::StrCat("-pp", training.pp, "-", absl::StrReplaceAll(training.program, {{":", "-"}}), "-m",
+                         training.micro_batches)
+          : "");
 }
 
 std::string RoundsText(int rounds) { return rounds == 1 ? Tr("1 round") : Tr("$0 rounds", rounds); }

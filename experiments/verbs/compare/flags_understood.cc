@@ -213,15 +213,16 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
                                        : "--tune"));
   }
   if (options.micro_batches.size() > 1 && !training.workload.empty()) {
-    return absl::InvalidArgumentError(
-        Tr("several --micro_batches of one global batch have different sizes, but the times of --workload were "
-           "recorded for its own batch; name one number"));
+    return absl::InvalidArgumentError(Tr(
+        "several --micro_batches of one global batch have different sizes, but the times of --workload were "
+        "recorded for its own batch; name one number"));
   }
   if (options.micro_batches.empty()) options.micro_batches = {DefaultMicroBatches(options.layouts)};
   if (options.strategies.empty()) options.strategies = {"ring"};
   options.workers.clear();
   for (const Layout& layout : options.layouts) {
-    if (std::ranges::count(options.workers, layout.workers()) == 0) options.workers.push_back(layout.workers());
+    if (std::ranges::count(options.workers, layout.workers()) == 0)
+      options.workers.push_back(layout.workers());
   }
   if (training.global_batch == 0)
     training.global_batch = int64_t{training.batch} * std::ranges::max(options.micro_batches);
@@ -231,22 +232,6 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
   options.rank_order = std::exchange(training.rank_order, "");
   options.cuts = std::exchange(training.cuts, "");
   training.pp = 1;
-  return absl::OkStatus();
-}
-
-// Whether the trainer accepts the pipelines. `checked`: the other flags.
-absl::Status CheckPipelines(const CompareOptions& options, TrainingOptions checked) {
-  checked.strategy = options.strategies.empty() ? checked.strategy : options.strategies.front();
-  checked.rank_order = options.rank_order;
-  checked.cuts = options.cuts;
-  for (const Layout& layout : options.layouts) {
-    if (layout.pp == 1) continue;
-    checked.pp = layout.pp;
-    for (const std::string& program : options.programs) {
-      checked.program = program;
-      PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
-    }
-  }
   return absl::OkStatus();
 }
 
@@ -319,7 +304,6 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
   checked.reference_workers = 1;  // CheckCompareOptions knows the strategies
   if (HasStream(flags)) checked.server_wire = "stream";
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
-  PSRING_RETURN_IF_ERROR(CheckPipelines(flags.options, checked));
   PSRING_RETURN_IF_ERROR(CheckServerWire(flags));
   if (flags.predict && checked.clock == "virtual") {
     return absl::InvalidArgumentError(
