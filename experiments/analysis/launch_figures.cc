@@ -369,7 +369,8 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   AddPace(configuration, records, figures);
   AddStaleness(configuration, records, figures);
   AddServers(configuration, records, figures);
-  figures.workers = WorkerFiguresOf(configuration.strategy, records);
+  // Ranks of a pipeline do not wait for all others: what they wait is their bubble.
+  figures.workers = WorkerFiguresOf(is_cut ? *FindStrategy("none") : configuration.strategy, records);
   for (size_t rank = 0; rank < figures.workers.size(); ++rank) {
     figures.workers[rank].samples_per_s = SpeedOf(records.steps[rank]).samples_per_s;
   }

@@ -48,6 +48,15 @@ double GradientBytes(const Configuration& configuration, const Scheme& scheme, c
   return bytes;
 }
 
+// What a rank with a tensor that two stages share sends for the sum of its gradients.
+double TiedBytes(const Configuration& configuration, const RunRecords& records) {
+  double parameters = 0;  // of all stages
+  for (const RankResult& rank : records.ranks) {
+    parameters += static_cast<double>(rank.parameters) / configuration.replicas();
+  }
+  return 4 * std::max(0.0, parameters - static_cast<double>(configuration.model.parameters));
+}
+
 // Seconds of computing per step by position, mean over replicas; empty: not measured.
 std::vector<double> ComputingByPosition(const SummaryRow& row) {
   const Configuration& configuration = row.configuration;
@@ -108,7 +117,8 @@ void AddPipelineFigures(const Configuration& configuration, const RunRecords& re
     if (!is_first || !program.ok() || !scheme) continue;
     // It sends the activations of all of its stages, and the gradients of all but the first.
     const double messages = static_cast<double>(training.micro_batches) * (2 * program->chunks - 1);
-    boundaries.push_back((means.tx_bytes - GradientBytes(configuration, *scheme, result)) / messages);
+    const double sums = GradientBytes(configuration, *scheme, result) + TiedBytes(configuration, records);
+    boundaries.push_back((means.tx_bytes - sums) / messages);
   }
   if (!bubbles.empty()) figures.bubble_fraction = Mean(bubbles);
   if (!boundaries.empty() && Mean(boundaries) > 0) figures.boundary_bytes = Mean(boundaries);

@@ -80,7 +80,7 @@ struct Configuration {
   bool simulated() const { return training.clock == "virtual"; }
   bool scaled() const { return training.time_scale > 1; }  // --scale: measured times are divided
   std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }
-  int ranks() const { return strategy.single_process ? 1 : workers; }
+  int ranks() const { return strategy.single_process ? training.pp : workers; }
   // Replicas of the model; each takes its own samples.
   int replicas() const { return workers / training.pp; }
   std::string layout() const { return Layout{replicas(), training.pp}.name(); }
@@ -183,6 +183,8 @@ void AddIfNew(const Configuration& configuration, std::vector<Configuration>& co
 void AddClippingNote(Plan& plan);
 // Adds notes if processes have several ranks, and if servers are beside one worker.
 void AddLayoutNote(Plan& plan);
+// Describes the pipelines in `plan.cost`.
+void AddPipelineNotes(Plan& plan);
 // Adds the trainer's warnings about the configurations in `plan.cost`.
 void AddUpdateWarnings(Plan& plan);
 // Adds notes on --straggler and --jitter_ms, and, `over_budget`, if the plan takes longer than the budget.

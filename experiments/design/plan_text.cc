@@ -14,6 +14,7 @@
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
+#include "experiments/design/estimate.h"
 
 namespace psring {
 
@@ -55,6 +56,19 @@ std::string DescribePlan(const Plan& plan) {
     text += Wrap(names(plan.accuracy), indent);
   }
   return absl::StrCat(text, notes(), Tr("expected:  $0", HumanSeconds(plan.expected_s)), "\n");
+}
+
+void AddPipelineNotes(Plan& plan) {
+  for (const Configuration& configuration : plan.cost) {
+    const TrainingOptions& training = configuration.training;
+    if (training.pp == 1) continue;
+    plan.notes.push_back(
+        Tr("$0: a replica's step is $1 x $2 samples (--micro_batches x --batch); without messages a worker "
+           "would be "
+           "idle in $3% of it ($4)",
+           configuration.layout(), training.micro_batches, training.batch,
+           absl::StrFormat("%.0f", 100 * BubbleOf(training)), training.program));
+  }
 }
 
 std::string Configuration::pipeline() const {

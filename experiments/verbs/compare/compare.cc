@@ -257,6 +257,7 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   plan.cost = {configuration};
   AddClippingNote(plan);
   AddLayoutNote(plan);
+  AddPipelineNotes(plan);
   return plan;
 }
 

@@ -11,6 +11,7 @@
 #include "experiments/design/plan_text.h"
 #include "experiments/engine/node_flags.h"
 #include "trainer/models/table/model_table.h"
+#include "trainer/programs/mesh.h"
 #include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
@@ -33,6 +34,10 @@ std::string CheckLink(const std::string& text) {
 
 std::string CheckLatency(const std::string& text) {
   return std::string(ParseLatency(text).status().message());
+}
+
+std::string CheckPreset(const std::string& text) {
+  return std::string(ParseMeshPreset(text).status().message());
 }
 
 std::string CheckTune(const std::string& text) {
@@ -227,6 +232,12 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
       ->group(InHelpAll(kHowOften));
   AddTrainingFlags(*verb, raw.flags.options.training, {"--strategy"});
   AddModelsAndData(*verb);
+  AddPrograms(*verb);
+  Add(*verb, InHelpAll("Pipelines"), "--preset", raw.preset, "NAME",
+      "dp4xpp2: --workers 8 --pp 2 --rank_order pp,dp, so that ranks 0, 2, 4 and 6 have the first half of "
+      "the "
+      "model and 1, 3, 5 and 7 the second",
+      CheckPreset);
   raw.transport = verb->get_option("--transport");
   verb->get_option("--resume")->group("Checkpoints and failure");
   verb->get_option("--global_batch")->excludes("--batch");

@@ -22,6 +22,7 @@
 #include "experiments/verbs/compare/on_nodes.h"
 #include "experiments/verbs/compare/resume.h"
 #include "trainer/programs/mesh.h"
+#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
@@ -178,6 +179,27 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   return flags;
 }
 
+// The flags that --preset stands for.
+absl::StatusOr<RawExperimentFlags> WithPreset(RawExperimentFlags raw) {
+  if (raw.preset.empty()) return raw;
+  TrainingOptions& training = raw.flags.options.training;
+  PSRING_ASSIGN_OR_RETURN(const MeshPreset preset, ParseMeshPreset(raw.preset));
+  const char* const also = training.pp > 1                ? "--pp"
+                           : !training.rank_order.empty() ? "--rank_order"
+                           : !raw.workers.empty()         ? "--workers"
+                           : raw.flags.nodes.several()    ? "--nnodes"
+                                                          : nullptr;
+  if (also != nullptr) {
+    return absl::InvalidArgumentError(
+        Tr("--preset $0 stands for --workers $1 --pp $2 --rank_order pp,dp; omit it, or $3", raw.preset,
+           preset.replicas * preset.positions, preset.positions, also));
+  }
+  raw.workers = absl::StrCat(preset.replicas * preset.positions);
+  training.pp = preset.positions;
+  training.rank_order = "pp,dp";
+  return raw;
+}
+
 // The cases of --layouts, or of --pp with each number of workers; and the one global batch of all.
 absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& options) {
   TrainingOptions& training = options.training;
@@ -315,8 +337,9 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
   return flags;
 }
 
-absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
+absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& given,
                                                 const std::vector<std::string>& command_line) {
+  PSRING_ASSIGN_OR_RETURN(const RawExperimentFlags raw, WithPreset(given));
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   if (flags.options.strategies.empty()) flags.options.strategies = {"single"};
   PSRING_RETURN_IF_ERROR(UnderstandNodes(raw.launcher, flags));
@@ -333,6 +356,8 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
         Tr("train takes one strategy and one number of workers; for several use psring compare"));
   }
   flags.options.training.strategy = flags.options.strategies.front();
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(flags.options.training.strategy));
+  PSRING_RETURN_IF_ERROR(CheckPipelineFlags(flags.options.training, strategy, flags.options.workers.front()));
   SetBatch(flags.options.workers.front(), flags.options.training);
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.options.training));
   PSRING_RETURN_IF_ERROR(CheckServerWire(flags));

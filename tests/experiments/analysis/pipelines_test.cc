@@ -28,7 +28,9 @@ Configuration InLayout(int dp, int pp, const std::string& program = "1f1b", int 
   training.pp = pp;
   training.program = program;
   training.micro_batches = micro_batches;
-  return *MakeConfiguration("ring", dp * pp, training, TestProbe(), /*cores=*/64);
+  Configuration configuration = *MakeConfiguration("ring", dp * pp, training, TestProbe(), /*cores=*/64);
+  configuration.model.parameters = 1000 * pp;
+  return configuration;
 }
 
 // Two measured steps of 10 ms after a warm-up step. By rank: bubble, computing, samples and bytes sent.
@@ -113,6 +115,14 @@ TEST(Pipelines, TheFirstStageSendsItsActivationsAndTheSumsOfItsGradients) {
   EXPECT_DOUBLE_EQ(*RowOf(InLayout(1, 2, "interleaved:2"), Records({{1, 8, 9, 24 * 640}, {1, 8, 0, 0}}))
                         .mean.boundary_bytes,
                    640);
+}
+
+TEST(Pipelines, TheSumOfASharedTensorIsNoActivation) {
+  Configuration configuration = InLayout(1, 2);
+  configuration.model.parameters = 1900;  // both stages have 100 of them
+  const SummaryRow row = RowOf(configuration, Records({{1, 8, 1024, 8 * 640 + 400}, {1, 8, 0, 0}}));
+  EXPECT_DOUBLE_EQ(*row.mean.boundary_bytes, 640);
+  EXPECT_EQ(CellText(row, "parameters"), "1900");
 }
 
 TEST(Pipelines, TheSimulatedBubbleIsThatOfTheMeasuredStages) {
