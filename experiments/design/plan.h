@@ -34,7 +34,7 @@ struct CompareOptions {
   std::vector<int> servers = {0};  // of each server strategy; 0: as --server_placement implies
   std::vector<std::string> server_wires = {"grpc"};  // likewise
   // --layouts, or --pp with each number of `workers`, which are always theirs. Empty: the model is not cut.
-  // All have the same `training.global_batch`.
+  // All have the same `training.global_batch`; `strategies` then names an all-reduce.
   std::vector<Layout> layouts;
   std::vector<std::string> programs = {"1f1b"};  // of layouts with a pipeline
   std::vector<int> micro_batches;  // of a step, which the replicas share; at least one with `layouts`

@@ -148,7 +148,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "are compared, because all layouts train the same weights",
       CheckName);
   Add(*verb, InHelpAll("Pipelines"), "--program,--programs", raw.programs, "NAME,...",
-      "What the ranks of a pipeline compute in which order, comma-separated [1f1b]:", ListOf(CheckName));
+      "What each worker of a replica computes in which order, comma-separated [1f1b]:", ListOf(CheckName));
   AddPrograms(*verb);
   Add(*verb, "One step", "--micro_batches", raw.micro_batches, "M,...",
       "Each worker adds up the gradients of M batches, then synchronizes them; with --layouts or --pp the "

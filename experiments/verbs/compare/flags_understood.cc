@@ -257,22 +257,6 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
   return absl::OkStatus();
 }
 
-// Whether the trainer accepts the pipelines. `checked`: the other flags.
-absl::Status CheckPipelines(const CompareOptions& options, TrainingOptions checked) {
-  const StrategyRow ring = AllReduceRow("ring");  // CheckLayouts knows the strategies
-  checked.rank_order = options.rank_order;
-  checked.cuts = options.cuts;
-  for (const Layout& layout : options.layouts) {
-    if (layout.pp == 1) continue;
-    checked.pp = layout.pp;
-    for (const std::string& program : options.programs) {
-      checked.program = program;
-      PSRING_RETURN_IF_ERROR(CheckPipelineFlags(checked, ring, layout.workers()));
-    }
-  }
-  return absl::OkStatus();
-}
-
 void ResolveDevice(ExperimentFlags& flags) {
   const int gpus = CudaDeviceCount();
   TrainingOptions& training = flags.options.training;
@@ -342,7 +326,6 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
   checked.reference_workers = 1;  // CheckCompareOptions knows the strategies
   if (HasStream(flags)) checked.server_wire = "stream";
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
-  PSRING_RETURN_IF_ERROR(CheckPipelines(flags.options, checked));
   PSRING_RETURN_IF_ERROR(CheckServerWire(flags));
   if (flags.predict && checked.clock == "virtual") {
     return absl::InvalidArgumentError(
