@@ -369,7 +369,8 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   AddPace(configuration, records, figures);
   AddStaleness(configuration, records, figures);
   AddServers(configuration, records, figures);
-  figures.workers = WorkerFiguresOf(configuration.strategy, records);
+  // Ranks of a pipeline do not wait for all others: what they wait is their bubble.
+  figures.workers = WorkerFiguresOf(is_cut ? *FindStrategy("none") : configuration.strategy, records);
   for (size_t rank = 0; rank < figures.workers.size(); ++rank) {
     figures.workers[rank].samples_per_s = SpeedOf(records.steps[rank]).samples_per_s;
   }
@@ -389,9 +390,8 @@ void DivideTimes(double scale, RunRecords& records) {
   for (std::vector<StepRecord>& steps : records.steps) {
     for (StepRecord& step : steps) {
       ns(step.begin_ns);
-      for (double* ms :
-           {&step.step_ms, &step.compute_ms, &step.delay_ms, &step.comm_busy_ms, &step.exposed_comm_ms,
-            &step.bubble_ms}) {
+      for (double* ms : {&step.step_ms, &step.compute_ms, &step.delay_ms, &step.comm_busy_ms,
+                         &step.exposed_comm_ms, &step.bubble_ms}) {
         *ms /= scale;
       }
       for (BucketRecord& bucket : step.buckets) {

@@ -48,6 +48,15 @@ double GradientBytes(const Configuration& configuration, const Scheme& scheme, c
   return bytes;
 }
 
+// What a rank with a tensor that two stages share sends for the sum of its gradients.
+double TiedBytes(const Configuration& configuration, const RunRecords& records) {
+  double parameters = 0;  // of all stages
+  for (const RankResult& rank : records.ranks) {
+    parameters += static_cast<double>(rank.parameters) / configuration.replicas();
+  }
+  return 4 * std::max(0.0, parameters - static_cast<double>(configuration.model.parameters));
+}
+
 // Seconds of computing per step by position, mean over replicas; empty: not measured.
 std::vector<double> ComputingByPosition(const SummaryRow& row) {
   const Configuration& configuration = row.configuration;
@@ -76,13 +85,15 @@ std::string Turn(const SummaryRow& copy, const SummaryRow& cut) {
     const double x =
         (HiddenMs(other) - HiddenMs(winner)) / (winner.mean.exposed_comm_ms - other.mean.exposed_comm_ms);
     if (!(x > 0) || !std::isfinite(x)) return "";
-    return Tr(x > 1 ? TrNoop("$0 wins below $1 per link (derived)") : TrNoop("$0 wins from $1 per link (derived)"),
-              name, BitRateText(cut.link.bits_per_s / x));
+    return Tr(
+        x > 1 ? TrNoop("$0 wins below $1 per link (derived)") : TrNoop("$0 wins from $1 per link (derived)"),
+        name, BitRateText(cut.link.bits_per_s / x));
   }
   // Of the replicas, what is exposed grows with the gradient.
   const double x = (cut.mean.step_ms - HiddenMs(copy)) / copy.mean.exposed_comm_ms;
   if (!(x > 0) || !std::isfinite(x) || copy.sample.parameters == 0) return "";
-  const std::string megabytes = MegabytesOf(static_cast<int64_t>(x * static_cast<double>(copy.sample.parameters)));
+  const std::string megabytes =
+      MegabytesOf(static_cast<int64_t>(x * static_cast<double>(copy.sample.parameters)));
   return Tr(x > 1 ? TrNoop("$0 wins from $1 MB of gradients (derived)")
                   : TrNoop("$0 wins below $1 MB of gradients (derived)"),
             name, megabytes);
@@ -106,7 +117,8 @@ void AddPipelineFigures(const Configuration& configuration, const RunRecords& re
     if (!is_first || !program.ok() || !scheme) continue;
     // It sends the activations of all of its stages, and the gradients of all but the first.
     const double messages = static_cast<double>(training.micro_batches) * (2 * program->chunks - 1);
-    boundaries.push_back((means.tx_bytes - GradientBytes(configuration, *scheme, result)) / messages);
+    const double sums = GradientBytes(configuration, *scheme, result) + TiedBytes(configuration, records);
+    boundaries.push_back((means.tx_bytes - sums) / messages);
   }
   if (!bubbles.empty()) figures.bubble_fraction = Mean(bubbles);
   if (!boundaries.empty() && Mean(boundaries) > 0) figures.boundary_bytes = Mean(boundaries);
@@ -129,6 +141,15 @@ std::optional<double> PredictedBubble(const SummaryRow& row, const std::optional
       BubbleSeconds(*program, training.micro_batches, computing_s, message_s);
   if (!bubble_s.ok()) return std::nullopt;
   return 1e3 * *bubble_s / row.mean.step_ms;
+}
+
+std::string BubbleText(const std::vector<SummaryRow>& rows) {
+  const auto is_cut = [](const SummaryRow& row) { return row.configuration.training.pp > 1; };
+  if (std::ranges::none_of(rows, is_cut)) return "";
+  return Tr(
+      "Layouts: dp, replicas of the model; pp, stages of a replica. Bubble: the part of a step in which a "
+      "rank "
+      "waits for other stages to compute; simulated: of the program with the measured times of the stages.");
 }
 
 std::string CopyOrCut(const SummaryRow& copy, const SummaryRow& cut) {

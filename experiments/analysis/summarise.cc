@@ -64,11 +64,11 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
   mean.each_server_payload_bytes = runs.front().each_server_payload_bytes;
   mean.samples = runs.front().samples;
   mean.trained_samples = runs.front().trained_samples;
-  for (auto figure : {&RunFigures::wait_ms, &RunFigures::wire_tx_bytes, &RunFigures::server_payload_bytes,
-                      &RunFigures::staleness_mean, &RunFigures::dropped_gradients, &RunFigures::dropped_share,
-                      &RunFigures::computed_ms, &RunFigures::update_ms, &RunFigures::run_delay_ms,
-                      &RunFigures::probe_ms, &RunFigures::test_accuracy, &RunFigures::bubble_fraction,
-                      &RunFigures::boundary_bytes}) {
+  for (auto figure :
+       {&RunFigures::wait_ms, &RunFigures::wire_tx_bytes, &RunFigures::server_payload_bytes,
+        &RunFigures::staleness_mean, &RunFigures::dropped_gradients, &RunFigures::dropped_share,
+        &RunFigures::computed_ms, &RunFigures::update_ms, &RunFigures::run_delay_ms, &RunFigures::probe_ms,
+        &RunFigures::test_accuracy, &RunFigures::bubble_fraction, &RunFigures::boundary_bytes}) {
     mean.*figure = MeanOverThose(runs, figure);
   }
   for (size_t b = 0; b < runs.front().bucket_ready_ms.size(); ++b) {
@@ -261,7 +261,8 @@ std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<C
       }
     }
     const SummaryRow* none = Reference(rows, row, "none", row.configuration.workers);
-    if (none != nullptr && row.configuration.strategy.moves_gradients() && row.configuration.training.pp == 1) {
+    if (none != nullptr && row.configuration.strategy.moves_gradients() &&
+        row.configuration.training.pp == 1) {
       std::vector<double> differences;
       for (size_t round = 0; round < row.round_step_ms.size(); ++round) {
         differences.push_back(row.round_step_ms[round] - none->round_step_ms[round]);

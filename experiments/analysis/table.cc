@@ -66,8 +66,8 @@ std::string Percent(const std::optional<double>& part) {
 
 // Empty without pipelines. They are measured and simulated.
 std::vector<Column> BubbleColumns() {
-  return {{TrNoop("bubble,|%"), "m", [](Row row) { return Percent(row.mean.bubble_fraction); }},
-          {TrNoop("bubble,|%"), "s", [](Row row) { return Percent(row.predicted_bubble); }}};
+  return {{TrNoop("bubble|%"), "m", [](Row row) { return Percent(row.mean.bubble_fraction); }},
+          {TrNoop("bubble|%"), "s", [](Row row) { return Percent(row.predicted_bubble); }}};
 }
 
 std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
@@ -81,8 +81,7 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
          return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "",
                              row.valid ? "" : "!");
        }},
-      {TrNoop("|layout"), "",
-       [any_is_cut](Row row) { return any_is_cut ? row.configuration.layout() : ""; }},
+      {TrNoop("layout|"), "", [any_is_cut](Row row) { return any_is_cut ? row.configuration.layout() : ""; }},
       {TrNoop("|program"), "", [](Row row) { return IsCut(row) ? row.configuration.training.program : ""; }},
       {TrNoop("micro-|batches"), "",
        [](Row row) { return IsCut(row) ? absl::StrCat(row.configuration.training.micro_batches) : ""; }},
@@ -178,14 +177,6 @@ std::vector<Column> ShortColumns(const std::vector<SummaryRow>& rows) {
   columns.push_back(
       {TrNoop("|wire"), "", [=](Row row) { return with_wires ? WireText(row.mean.wires) : ""; }});
   return columns;
-}
-
-// Empty without pipelines.
-std::string BubbleText(const std::vector<SummaryRow>& rows) {
-  if (!AnyIsCut(rows)) return "";
-  return Tr(
-      "Layouts: dp, replicas of the model; pp, stages of a replica. Bubble: the part of a step in which a rank "
-      "waits for other stages to compute; simulated: of the program with the measured times of the stages.");
 }
 
 bool TimesAreSimulated(const std::vector<SummaryRow>& rows) {

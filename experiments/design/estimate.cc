@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/cli/delays.h"
+#include "trainer/programs/program_rows.h"
 
 namespace psring {
 namespace {
@@ -25,9 +26,12 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
   // Of a rank: its stages' part.
   const double compute_s = ComputeSeconds(configuration.training, probe) / configuration.training.pp;
   if (configuration.simulated()) return compute_s * configuration.workers;  // one after the other
+  // While a rank waits for its pipeline, others can use its core.
+  const double longest = 1 / (1 - BubbleOf(configuration.training));
   const double crowding =
       configuration.training.workload.empty()
-          ? std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores)
+          ? std::max(longest,
+                     static_cast<double>(configuration.workers * configuration.training.threads) / cores)
           : 1;
   const double bytes = ExchangeBytes(configuration, probe.parameters) / configuration.training.pp;
   double moved = 0;
@@ -76,6 +80,12 @@ CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
       .pipelined = configuration.training.ps_schedule != "serial" && configuration.training.clip_norm == 0,
       .servers = std::max(1, configuration.servers()),
       .pushed = configuration.training.wire != "float32" && configuration.servers() > 0 ? 0.5 : 1.0};
+}
+
+double BubbleOf(const TrainingOptions& training) {
+  const absl::StatusOr<NamedProgram> program = FindStepProgram(training.program);
+  if (training.pp == 1 || !program.ok() || program->row.bubble == nullptr) return 0;
+  return program->row.bubble(training.pp, program->chunks, training.micro_batches).value_or(0);
 }
 
 double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores) {

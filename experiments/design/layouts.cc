@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <numeric>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/text/translate.h"
 #include "experiments/design/plan.h"
-#include "trainer/programs/mesh.h"
-#include "trainer/programs/program_rows.h"
+#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
@@ -28,18 +29,32 @@ bool SetPart(absl::string_view part, Layout& layout) {
 absl::StatusOr<Layout> ParseLayout(absl::string_view text) {
   Layout layout;
   const std::vector<absl::string_view> parts = absl::StrSplit(text, 'x');
-  const bool each_once = parts.size() == 1 || (parts.size() == 2 && parts[0].substr(0, 2) != parts[1].substr(0, 2));
-  if (!each_once || !std::ranges::all_of(parts, [&](absl::string_view part) { return SetPart(part, layout); })) {
+  const bool each_once =
+      parts.size() == 1 || (parts.size() == 2 && parts[0].substr(0, 2) != parts[1].substr(0, 2));
+  if (!each_once ||
+      !std::ranges::all_of(parts, [&](absl::string_view part) { return SetPart(part, layout); })) {
     return absl::InvalidArgumentError(
-        Tr("--layouts: '$0' is not a layout; write dp4 (four replicas of the model), pp4 (one in four stages) or "
-           "dp2xpp2",
+        Tr("--layouts: '$0' is not a layout; write dp4 (four replicas of the model), pp4 (one in four "
+           "stages) or dp2xpp2",
            std::string(text)));
   }
   if (layout.workers() < 2 || layout.workers() > kMaxWorkers) {
-    return absl::InvalidArgumentError(Tr("--layouts: $0 has $1 workers; use 2 to $2", std::string(text),
-                                         layout.workers(), kMaxWorkers));
+    return absl::InvalidArgumentError(
+        Tr("--layouts: $0 has $1 workers; use 2 to $2", std::string(text), layout.workers(), kMaxWorkers));
   }
   return layout;
+}
+
+// `training` in `layout`, whose replicas share `micro_batches`.
+TrainingOptions InLayout(const CompareOptions& options, TrainingOptions training, const Layout& layout,
+                         const std::string& program, int micro_batches) {
+  training.micro_batches = micro_batches / layout.dp;
+  if (layout.pp == 1) return training;
+  training.pp = layout.pp;
+  training.program = program;
+  training.rank_order = options.rank_order;
+  training.cuts = options.cuts;
+  return training;
 }
 
 // Those of a step in `layout`: without a pipeline only the first number is compared.
@@ -77,41 +92,34 @@ int DefaultMicroBatches(const std::vector<Layout>& layouts) {
 }
 
 absl::Status CheckLayouts(const CompareOptions& options) {
-  if (options.layouts.empty()) return absl::OkStatus();
-  if (options.training.clock == "virtual") {
-    return absl::InvalidArgumentError(Tr("--clock virtual has no model of pipelines; omit it, --layouts and --pp"));
+  const TrainingOptions& training = options.training;
+  if (options.layouts.empty()) {
+    PSRING_ASSIGN_OR_RETURN(
+        const StrategyRow first,
+        FindStrategy(options.strategies.empty() ? training.strategy : options.strategies.front()));
+    return CheckPipelineFlags(training, first, options.workers.front());
   }
-  std::vector<std::string> compared = ComparedStrategies(options, HasTables(options.training));
+  if (training.clock == "virtual") {
+    return absl::InvalidArgumentError(Tr("--clock virtual has no model of layouts; omit it, or --layouts"));
+  }
+  std::vector<std::string> compared = options.strategies;
   std::erase_if(compared, [](const std::string& name) { return name == "single" || name == "none"; });
-  if (compared.size() > 1) {
+  if (compared.size() != 1) {
     return absl::InvalidArgumentError(
-        Tr("layouts are compared with one strategy, not with $0 and $1; name one", compared[0], compared[1]));
+        Tr("layouts are compared with one strategy that has an all-reduce, such as ring; name one, not $0",
+           absl::StrJoin(options.strategies, Tr(", "))));
   }
-  for (const std::string& name : compared) {
-    PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(name));
-    if (strategy.uses_group && !strategy.uses_servers && !strategy.single_process) continue;
-    return absl::InvalidArgumentError(
-        Tr("pipelines need a strategy with an all-reduce, such as ring, not $0; use ring, or omit --layouts and "
-           "--pp",
-           name));
-  }
-  for (const std::string& name : options.programs) {
-    const absl::StatusOr<NamedProgram> program = FindStepProgram(name);
-    if (!program.ok()) {
-      return absl::Status(program.status().code(), absl::StrCat("--program: ", program.status().message()));
-    }
-    if (program->row.one_rank) {
-      return absl::InvalidArgumentError(
-          Tr("program $0 does not cut the model; use another --program, or omit --pp", name));
-    }
-  }
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(compared.front()));
   for (const Layout& layout : options.layouts) {
-    PSRING_RETURN_IF_ERROR(Mesh::Create(layout.workers(), layout.pp, options.rank_order).status());
+    for (const std::string& program : options.programs) {
+      PSRING_RETURN_IF_ERROR(
+          CheckPipelineFlags(InLayout(options, training, layout, program, 1), strategy, layout.workers()));
+    }
     for (const int count : MicroBatchesOf(options, layout)) {
       if (count % layout.dp == 0) continue;
       return absl::InvalidArgumentError(
-          Tr("--micro_batches $0: the $1 replicas of $2 cannot share them equally; use a multiple of $1, such as "
-             "$3, or omit $2",
+          Tr("--micro_batches $0: the $1 replicas of $2 cannot share them equally; use a multiple of $1, "
+             "such as $3, or omit $2",
              count, layout.dp, layout.name(), (count / layout.dp + 1) * layout.dp));
     }
   }
@@ -124,31 +132,26 @@ absl::StatusOr<std::vector<Configuration>> LayoutConfigurations(const CompareOpt
   std::vector<Configuration> configurations;
   const auto add = [&](const std::string& strategy, const Layout& layout, const std::string& program,
                        int micro_batches) -> absl::Status {
-    TrainingOptions of_one = training;
-    of_one.pp = layout.pp;
-    if (layout.pp > 1) {
-      of_one.program = program;
-      of_one.rank_order = options.rank_order;
-      of_one.cuts = options.cuts;
-    }
-    of_one.micro_batches = micro_batches / layout.dp;
-    PSRING_ASSIGN_OR_RETURN(Configuration configuration,
-                            MakeConfiguration(strategy, layout.workers(), of_one, probe, cores));
+    PSRING_ASSIGN_OR_RETURN(
+        Configuration configuration,
+        MakeConfiguration(strategy, layout.workers(),
+                          InLayout(options, training, layout, program, micro_batches), probe, cores));
     configuration.names_micro_batches = options.micro_batches.size() > 1;
     AddIfNew(configuration, configurations);
     return absl::OkStatus();
   };
   const int first = options.micro_batches.front();
-  PSRING_RETURN_IF_ERROR(add("single", Layout(), "", first));
+  const std::string& program = options.programs.front();
+  PSRING_RETURN_IF_ERROR(add("single", Layout(), program, first));
   for (const Layout& layout : options.layouts) {
-    if (layout.pp == 1) PSRING_RETURN_IF_ERROR(add("none", layout, "", first));
+    if (layout.pp == 1) PSRING_RETURN_IF_ERROR(add("none", layout, program, first));
   }
-  for (const std::string& strategy : ComparedStrategies(options, HasTables(training))) {
+  for (const std::string& strategy : options.strategies) {
     if (strategy == "single" || strategy == "none") continue;
     for (const Layout& layout : options.layouts) {
-      for (const std::string& program : options.programs) {
+      for (const std::string& compared : options.programs) {
         for (const int count : MicroBatchesOf(options, layout)) {
-          PSRING_RETURN_IF_ERROR(add(strategy, layout, program, count));
+          PSRING_RETURN_IF_ERROR(add(strategy, layout, compared, count));
         }
       }
     }

@@ -187,7 +187,7 @@ void ResetOtherStrategiesFlags(Configuration& configuration) {
     training.jitter_ms = "none";
   }
   const bool sends = configuration.strategy.communicates();
-  if (!sends || configuration.backend() == "nccl") training.transport = "auto";
+  if ((!sends && training.pp == 1) || configuration.backend() == "nccl") training.transport = "auto";
   if (!configuration.strategy.uses_servers) LeaveServersOut(training);
   if (configuration.strategy.has_only_rows_on_servers()) {
     const TrainingOptions standard;
@@ -333,7 +333,7 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   PSRING_ASSIGN_OR_RETURN(configuration.strategy, FindStrategy(strategy));
   PSRING_ASSIGN_OR_RETURN(configuration.model, ModelOf(training, probe.parameters));
   const bool one_worker = configuration.strategy.single_process && !configuration.strategy.replicates;
-  configuration.workers = one_worker ? 1 : workers;
+  configuration.workers = one_worker ? training.pp : workers;  // of one replica
   configuration.training = training;
   configuration.predictions = probe.predictions;
   if (configuration.strategy.replicates) configuration.training.replicas = workers;

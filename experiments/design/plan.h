@@ -34,14 +34,14 @@ struct CompareOptions {
   std::vector<int> servers = {0};  // of each server strategy; 0: as --server_placement implies
   std::vector<std::string> server_wires = {"grpc"};  // likewise
   // --layouts, or --pp with each number of `workers`, which are always theirs. Empty: the model is not cut.
-  // All have the same `training.global_batch`.
+  // All have the same `training.global_batch`; `strategies` then names an all-reduce.
   std::vector<Layout> layouts;
   std::vector<std::string> programs = {"1f1b"};  // of layouts with a pipeline
   std::vector<int> micro_batches;  // of a step, which the replicas share; at least one with `layouts`
   std::string rank_order, cuts;    // likewise, as in TrainingOptions
   TrainingOptions training;        // its `strategy`, `servers` and `server_wire` are not used
-  double target_accuracy = 0;  // 0: none
-  std::vector<double> lrs;     // more than one: the best one is picked for each strategy
+  double target_accuracy = 0;      // 0: none
+  std::vector<double> lrs;         // more than one: the best one is picked for each strategy
   // --tune lr: times each strategy's rate; the best one is picked for each strategy and number of workers.
   std::vector<double> lr_factors;
   int repeats = 0;                 // rounds and accuracy trainings; 0: rounds are fitted, one training
@@ -70,17 +70,17 @@ struct Configuration {
   TrainingOptions training;
   StrategyUpdate update;
   bool oversubscribed = false;
-  int predictions = 1;            // of a sample, which budgets and speeds count: the tokens of a text
-  int per_machine = 1;            // workers on a machine
-  bool on_machines = false;       // real ones (--nnodes)
-  double target_accuracy = 0;     // 0: none
-  std::vector<double> tried_lrs;  // its own was picked from these (rates.h); empty: it was not picked
+  int predictions = 1;               // of a sample, which budgets and speeds count: the tokens of a text
+  int per_machine = 1;               // workers on a machine
+  bool on_machines = false;          // real ones (--nnodes)
+  double target_accuracy = 0;        // 0: none
+  std::vector<double> tried_lrs;     // its own was picked from these (rates.h); empty: it was not picked
   bool names_micro_batches = false;  // pipelines with several numbers of them are compared
 
   bool simulated() const { return training.clock == "virtual"; }
   bool scaled() const { return training.time_scale > 1; }  // --scale: measured times are divided
   std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }
-  int ranks() const { return strategy.single_process ? 1 : workers; }
+  int ranks() const { return strategy.single_process ? training.pp : workers; }
   // Replicas of the model; each takes its own samples.
   int replicas() const { return workers / training.pp; }
   std::string layout() const { return Layout{replicas(), training.pp}.name(); }
@@ -183,6 +183,8 @@ void AddIfNew(const Configuration& configuration, std::vector<Configuration>& co
 void AddClippingNote(Plan& plan);
 // Adds notes if processes have several ranks, and if servers are beside one worker.
 void AddLayoutNote(Plan& plan);
+// Describes the pipelines in `plan.cost`.
+void AddPipelineNotes(Plan& plan);
 // Adds the trainer's warnings about the configurations in `plan.cost`.
 void AddUpdateWarnings(Plan& plan);
 // Adds notes on --straggler and --jitter_ms, and, `over_budget`, if the plan takes longer than the budget.

@@ -180,7 +180,8 @@ absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& co
   const absl::StatusOr<std::string> result =
       ReadFile(absl::StrFormat("%s/%s/result-rank0.json", path_, label.records), kMaxRecordBytes);
   if (result.ok()) {
-    if (const absl::StatusOr<RankResult> of_rank = RankResultFromJson(*result); of_rank.ok() && configuration.training.pp == 1) {
+    if (const absl::StatusOr<RankResult> of_rank = RankResultFromJson(*result);
+        of_rank.ok() && configuration.training.pp == 1) {
       trace.backend = of_rank->backend;
       trace.algorithm = of_rank->algorithm;
       trace.group_buckets = GroupBuckets(configuration, *of_rank);

@@ -50,7 +50,7 @@ const TEXTS = {
   ms: 'ms',
   split_title: 'Where the time of a step goes',
   split_note: '{1} The number at the end of a bar is the step (measured). {0}',
-  split_parts: 'Computing (measured). Sending: what a step waits for communication (measured), minus waiting for others (derived from the ranks\' starts). Rest: optimizer, data, waiting for the processor (derived). Hidden, dashed (derived): without overlap, the step would be this much longer.',
+  split_parts: 'Computing (measured). Sending: what a step waits for communication (measured), minus waiting for others (derived from the ranks\' starts). Bubble: waiting for other stages to compute (measured). Rest: optimizer, data, waiting for the processor (derived). Hidden, dashed (derived): without overlap, the step would be this much longer.',
   hidden_word_ms: 'hidden ms',
   speeds_note: '{unit}/s and exposed ms (measured); interval and hidden ms (derived).',
   servers_are: 'The servers of this run: {0}.',

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/measure/trace.h"
 #include "common/text/translate.h"
@@ -257,6 +258,7 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   plan.cost = {configuration};
   AddClippingNote(plan);
   AddLayoutNote(plan);
+  AddPipelineNotes(plan);
   return plan;
 }
 

@@ -4,7 +4,6 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/cli/command_line.h"
 #include "common/options/training_options.h"
@@ -12,7 +11,8 @@
 #include "experiments/design/plan_text.h"
 #include "experiments/engine/node_flags.h"
 #include "trainer/models/table/model_table.h"
-#include "trainer/programs/program_rows.h"
+#include "trainer/programs/mesh.h"
+#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
@@ -36,6 +36,10 @@ std::string CheckLatency(const std::string& text) {
   return std::string(ParseLatency(text).status().message());
 }
 
+std::string CheckPreset(const std::string& text) {
+  return std::string(ParseMeshPreset(text).status().message());
+}
+
 std::string CheckTune(const std::string& text) {
   absl::string_view factors = text;
   if (text == "lr") return "";
@@ -43,15 +47,6 @@ std::string CheckTune(const std::string& text) {
     return absl::StrCat("'", text, "' cannot be tuned; write lr, or lr:0.5,1,2,4");
   }
   return ListOf(RealNumber({}))(std::string(factors));
-}
-
-// The names of programs that cut a model.
-std::vector<std::string> PipelinePrograms() {
-  std::vector<std::string> names;
-  for (const ProgramRow& row : ProgramRows()) {
-    if (!row.one_rank) names.push_back(row.display_name());
-  }
-  return names;
 }
 
 // Adds a flag with a value.
@@ -146,17 +141,19 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "--straggler 4]",
       CountsText(kMaxLogicalWorkers));
   Add(*verb, kWhat, "--layouts", raw.layouts, "NAME,...",
-      "How the workers divide a step: dp4, four replicas of the model; pp4, one replica in four stages; dp2xpp2; "
-      "... All compute the same samples per step: --micro_batches times --batch, or --global_batch. Only times "
+      "How the workers divide a step: dp4, four replicas of the model; pp4, one replica in four stages; "
+      "dp2xpp2; "
+      "... All compute the same samples per step: --micro_batches times --batch, or --global_batch. Only "
+      "times "
       "are compared, because all layouts train the same weights",
       CheckName);
   Add(*verb, InHelpAll("Pipelines"), "--program,--programs", raw.programs, "NAME,...",
-      absl::StrCat("What the ranks of a pipeline compute in which order, comma-separated: ",
-                   absl::StrJoin(PipelinePrograms(), ", "), " [1f1b]"),
-      ListOf(CheckName));
+      "What each worker of a replica computes in which order, comma-separated [1f1b]:", ListOf(CheckName));
+  AddPrograms(*verb);
   Add(*verb, "One step", "--micro_batches", raw.micro_batches, "M,...",
       "Each worker adds up the gradients of M batches, then synchronizes them; with --layouts or --pp the "
-      "micro-batches of a step, which the replicas share, comma-separated [1; with --layouts or --pp 4 for each "
+      "micro-batches of a step, which the replicas share, comma-separated [1; with --layouts or --pp 4 for "
+      "each "
       "stage]",
       CountsText(kMaxMicroBatches));
   Add(*verb, kWhat, "--servers", raw.servers, "S,...",
@@ -235,6 +232,12 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
       ->group(InHelpAll(kHowOften));
   AddTrainingFlags(*verb, raw.flags.options.training, {"--strategy"});
   AddModelsAndData(*verb);
+  AddPrograms(*verb);
+  Add(*verb, InHelpAll("Pipelines"), "--preset", raw.preset, "NAME",
+      "dp4xpp2: --workers 8 --pp 2 --rank_order pp,dp, so that ranks 0, 2, 4 and 6 have the first half of "
+      "the "
+      "model and 1, 3, 5 and 7 the second",
+      CheckPreset);
   raw.transport = verb->get_option("--transport");
   verb->get_option("--resume")->group("Checkpoints and failure");
   verb->get_option("--global_batch")->excludes("--batch");

@@ -22,6 +22,7 @@
 #include "experiments/verbs/compare/on_nodes.h"
 #include "experiments/verbs/compare/resume.h"
 #include "trainer/programs/mesh.h"
+#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
@@ -178,6 +179,27 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   return flags;
 }
 
+// The flags that --preset stands for.
+absl::StatusOr<RawExperimentFlags> WithPreset(RawExperimentFlags raw) {
+  if (raw.preset.empty()) return raw;
+  TrainingOptions& training = raw.flags.options.training;
+  PSRING_ASSIGN_OR_RETURN(const MeshPreset preset, ParseMeshPreset(raw.preset));
+  const char* const also = training.pp > 1                ? "--pp"
+                           : !training.rank_order.empty() ? "--rank_order"
+                           : !raw.workers.empty()         ? "--workers"
+                           : raw.flags.nodes.several()    ? "--nnodes"
+                                                          : nullptr;
+  if (also != nullptr) {
+    return absl::InvalidArgumentError(
+        Tr("--preset $0 stands for --workers $1 --pp $2 --rank_order pp,dp; omit it, or $3", raw.preset,
+           preset.replicas * preset.positions, preset.positions, also));
+  }
+  raw.workers = absl::StrCat(preset.replicas * preset.positions);
+  training.pp = preset.positions;
+  training.rank_order = "pp,dp";
+  return raw;
+}
+
 // The cases of --layouts, or of --pp with each number of workers; and the one global batch of all.
 absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& options) {
   TrainingOptions& training = options.training;
@@ -213,15 +235,16 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
                                        : "--tune"));
   }
   if (options.micro_batches.size() > 1 && !training.workload.empty()) {
-    return absl::InvalidArgumentError(
-        Tr("several --micro_batches of one global batch have different sizes, but the times of --workload were "
-           "recorded for its own batch; name one number"));
+    return absl::InvalidArgumentError(Tr(
+        "several --micro_batches of one global batch have different sizes, but the times of --workload were "
+        "recorded for its own batch; name one number"));
   }
   if (options.micro_batches.empty()) options.micro_batches = {DefaultMicroBatches(options.layouts)};
   if (options.strategies.empty()) options.strategies = {"ring"};
   options.workers.clear();
   for (const Layout& layout : options.layouts) {
-    if (std::ranges::count(options.workers, layout.workers()) == 0) options.workers.push_back(layout.workers());
+    if (std::ranges::count(options.workers, layout.workers()) == 0)
+      options.workers.push_back(layout.workers());
   }
   if (training.global_batch == 0)
     training.global_batch = int64_t{training.batch} * std::ranges::max(options.micro_batches);
@@ -231,22 +254,6 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
   options.rank_order = std::exchange(training.rank_order, "");
   options.cuts = std::exchange(training.cuts, "");
   training.pp = 1;
-  return absl::OkStatus();
-}
-
-// Whether the trainer accepts the pipelines. `checked`: the other flags.
-absl::Status CheckPipelines(const CompareOptions& options, TrainingOptions checked) {
-  checked.strategy = options.strategies.empty() ? checked.strategy : options.strategies.front();
-  checked.rank_order = options.rank_order;
-  checked.cuts = options.cuts;
-  for (const Layout& layout : options.layouts) {
-    if (layout.pp == 1) continue;
-    checked.pp = layout.pp;
-    for (const std::string& program : options.programs) {
-      checked.program = program;
-      PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
-    }
-  }
   return absl::OkStatus();
 }
 
@@ -319,7 +326,6 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
   checked.reference_workers = 1;  // CheckCompareOptions knows the strategies
   if (HasStream(flags)) checked.server_wire = "stream";
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
-  PSRING_RETURN_IF_ERROR(CheckPipelines(flags.options, checked));
   PSRING_RETURN_IF_ERROR(CheckServerWire(flags));
   if (flags.predict && checked.clock == "virtual") {
     return absl::InvalidArgumentError(
@@ -331,8 +337,9 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& raw,
   return flags;
 }
 
-absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
+absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& given,
                                                 const std::vector<std::string>& command_line) {
+  PSRING_ASSIGN_OR_RETURN(const RawExperimentFlags raw, WithPreset(given));
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   if (flags.options.strategies.empty()) flags.options.strategies = {"single"};
   PSRING_RETURN_IF_ERROR(UnderstandNodes(raw.launcher, flags));
@@ -349,6 +356,8 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
         Tr("train takes one strategy and one number of workers; for several use psring compare"));
   }
   flags.options.training.strategy = flags.options.strategies.front();
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(flags.options.training.strategy));
+  PSRING_RETURN_IF_ERROR(CheckPipelineFlags(flags.options.training, strategy, flags.options.workers.front()));
   SetBatch(flags.options.workers.front(), flags.options.training);
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.options.training));
   PSRING_RETURN_IF_ERROR(CheckServerWire(flags));

@@ -281,6 +281,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   checked.straggler = "none";  // there is one worker here
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
   LeaveServersOut(checked);
+  LeavePipelineOut(checked);
   PSRING_ASSIGN_OR_RETURN(prepared.probe, CheckWithTrainer(prepared.binaries, checked, interrupt));
   prepared.link = flags.link;
   if (flags.options.training.clock == "virtual") {
