@@ -15,7 +15,7 @@ namespace psring {
 namespace {
 
 constexpr char kReplicasFirst[] = "dp,pp", kPositionsFirst[] = "pp,dp";
-constexpr int kMostOfAnAxis = 1 << 16;
+constexpr int kMaxAxis = 1 << 16;
 
 }  // namespace
 
@@ -60,8 +60,8 @@ absl::StatusOr<MeshPreset> ParseMeshPreset(const std::string& text) {
   absl::string_view dp = axes.first, pp = axes.second;
   MeshPreset preset{};
   if (absl::ConsumePrefix(&dp, "dp") && absl::SimpleAtoi(dp, &preset.replicas) && preset.replicas >= 1 &&
-      preset.replicas <= kMostOfAnAxis && absl::ConsumePrefix(&pp, "pp") &&
-      absl::SimpleAtoi(pp, &preset.positions) && preset.positions >= 2 && preset.positions <= kMostOfAnAxis) {
+      preset.replicas <= kMaxAxis && absl::ConsumePrefix(&pp, "pp") &&
+      absl::SimpleAtoi(pp, &preset.positions) && preset.positions >= 2 && preset.positions <= kMaxAxis) {
     return preset;
   }
   return absl::InvalidArgumentError(
