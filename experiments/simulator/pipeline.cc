@@ -7,7 +7,6 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
@@ -20,19 +19,6 @@ namespace psring {
 namespace {
 
 constexpr int64_t kMaxLowered = int64_t{1} << 22;  // actions: about 1 GB
-
-// The part of a tensor's name that its block's tensors share.
-std::string BlockName(const std::string& tensor) {
-  for (size_t begin = 0; begin < tensor.size();) {
-    const size_t end = std::min(tensor.find('.', begin), tensor.size());
-    if (end > begin && std::all_of(tensor.begin() + static_cast<std::ptrdiff_t>(begin),
-                                   tensor.begin() + static_cast<std::ptrdiff_t>(end), absl::ascii_isdigit)) {
-      return tensor.substr(0, end);
-    }
-    begin = end + 1;
-  }
-  return tensor.substr(0, tensor.find('.'));
-}
 
 // The buckets of consecutive blocks, in the order of the forward pass. Backward fills them from the end.
 std::vector<UnitCost> BucketsOf(const std::vector<LayerBlock>& blocks, int first, int end,

@@ -1,9 +1,8 @@
 // Simulated steps of a pipeline, or of several replicas of one. Pure.
 //
-// *block*: consecutive tensors of a workload whose names agree up to their first number, such as
-// "layer4.2.conv1.weight" and "layer4.2.bn1.bias" (without a number: up to the first dot). A model is cut
-// between blocks. A block's backward pass ends when its last tensor is ready, and its forward pass takes the
-// same share of the whole. A stage's gradients are reduced in buckets, which end with a block.
+// *block*: consecutive tensors of a workload with the same BlockName. A model is cut between blocks. A
+// block's backward pass ends when its last tensor is ready, and its forward pass takes the same share of the
+// whole. A stage's gradients are reduced in buckets, which end with a block.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ TEST(PipelineConfiguration, WorkersAreRanksOfReplicas) {
   EXPECT_EQ(ring.layout(), "dp4xpp2");
   EXPECT_EQ(ring.step_samples(), 64);
   // A strategy of one process has one replica.
-  const Configuration single = Of("single", 2, {.transport = "tcp", .pp = 2});
+  const Configuration single = Of("single", 2, {.pp = 2, .transport = "tcp"});
   EXPECT_EQ(single.workers, 2);
   EXPECT_EQ(single.ranks(), 2);
   EXPECT_EQ(single.replicas(), 1);

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/io/files.h"
 #include "common/measure/records.h"
 #include "tests/experiments/psring_in_a_folder.h"
 #include "tests/has.h"

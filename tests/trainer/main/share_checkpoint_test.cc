@@ -54,7 +54,8 @@ TEST(ShareCheckpoint, EveryRankOfAPipelineReadsIt) {
                                         [](const std::string&) {});
     first.join();
     EXPECT_EQ(shared.ok(), pp == 1) << shared.status();
-    if (pp > 1) EXPECT_THAT(shared.status().message(), testing::HasSubstr("/no/such/checkpoint"));
+    if (shared.ok()) continue;
+    EXPECT_THAT(shared.status().message(), testing::HasSubstr("/no/such/checkpoint"));
   }
 }
 
