@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "trainer/models/replayed_model.h"
 #include "trainer/programs/pipeline_flags.h"
 #include "trainer/step/training.h"
 
