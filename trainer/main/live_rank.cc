@@ -268,8 +268,7 @@ void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
     worker.on_evaluation = [this](const CurvePoint& point) { progress_->Evaluated(point); };
   }
   worker.on_note = [this](const std::string& text) { Note(text); };
-  worker.on_step = [this, &probe](StepRecord record) {
-    record.rank = join_.rank;  // not that of the replica
+  worker.on_step = [this, &probe](const StepRecord& record) {
     stepping_ = true;
     samples_ += record.samples;
     moved_ = moved_ + Traffic{record.payload_tx_bytes, record.payload_rx_bytes};
@@ -282,13 +281,11 @@ void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
   };
 }
 
-// A pipeline's result in terms of the job: of this rank, connected by `group_`.
+// How the stages of a single replica are connected; the training knows only the strategy's group.
 void LiveRank::DescribeLinks(RankResult& result) const {
-  result.rank = join_.rank;
-  result.world_size = join_.world_size;
   if (join_.rank > 0) result.curve.clear();  // rank 0 has it, too
   if (!result.transport.empty()) return;
-  const GroupInfo& info = group_->info();  // of one replica
+  const GroupInfo& info = group_->info();
   result.backend = info.backend;
   result.transport = result.payload = info.transport;
   result.wires = info.wires;

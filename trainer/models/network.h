@@ -87,7 +87,7 @@ class Network : public Model {
   Network(Builder whole, const std::vector<LayerRange>& stages, Ops& ops);
   Stage StageOf(const LayerRange& range) const;
   void PlaceLayers();  // sets layout_ and what depends on it
-  bool is_whole() const { return layers_.size() == whole_.layers_.size(); }
+  bool is_whole() const { return stages_.size() == 1 && layers_.size() == whole_.layers_.size(); }
   bool reads_samples(const Stage& stage) const { return stage.whole.first == 0; }
   bool has_loss(const Stage& stage) const { return stage.whole.end == whole_.layers_.size(); }
 

@@ -90,8 +90,8 @@ class ReplayedModel : public Model {
     for (const LayerRange& range : stages) {
       stages_.push_back({.whole = range, .first = tensor_of_.size()});
       for (size_t l = range.first; l < range.end; ++l) {
-        if (l > 0)
-          layer_of[static_cast<size_t>(place[place.size() - l])] = static_cast<int>(tensor_of_.size());
+        const int here = static_cast<int>(tensor_of_.size());
+        if (l > 0) layer_of[static_cast<size_t>(place[place.size() - l])] = here;
         tensor_of_.emplace_back();
       }
     }
@@ -124,15 +124,14 @@ class ReplayedModel : public Model {
     return made;
   }
 
-  // Layers share the time of forward evenly.
+  // Layers take the same share of forward as of backward, if that takes any time.
   absl::StatusOr<Span> ForwardUnit(LayerRange unit, const ModelState&, const Batch&, Activations&,
                                    Stream& stream) override {
-    const double layer_ms = workload_.forward_ms / static_cast<double>(all_layers());
     for (const Stage& stage : stages_) {
       const size_t first = std::max(unit.first, stage.first), end = std::min(unit.end, stage.end());
       if (first >= end) continue;
-      stream.Run([this, begins = first == stage.first,
-                  until_ms = layer_ms * static_cast<double>(end - stage.first)] {
+      const double until_ms = ForwardMs({stage.whole.first, stage.whole.first + end - stage.first});
+      stream.Run([this, begins = first == stage.first, until_ms] {
         // The kernel's default timer slack adds up to 50 us to every wait.
         prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
         if (begins) begin_ns_ = MonotonicNanos();
@@ -202,7 +201,7 @@ class ReplayedModel : public Model {
   };
 
   size_t all_layers() const { return 1 + workload_.tensors.size(); }
-  bool is_whole() const { return layers() == all_layers(); }
+  bool is_whole() const { return stages_.size() == 1 && layers() == all_layers(); }
   size_t boundary_elements() const {
     return (static_cast<size_t>(workload_.activation_bytes) + sizeof(float) - 1) / sizeof(float);
   }
@@ -210,6 +209,13 @@ class ReplayedModel : public Model {
   double DoneMs(size_t layer) const {
     if (layer == all_layers()) return 0;
     return layer == 0 ? workload_.backward_ms : workload_.tensors[all_layers() - 1 - layer].ready_ms;
+  }
+  double ForwardMs(LayerRange whole) const {
+    const double share =
+        workload_.backward_ms > 0
+            ? (DoneMs(whole.first) - DoneMs(whole.end)) / workload_.backward_ms
+            : static_cast<double>(whole.end - whole.first) / static_cast<double>(all_layers());
+    return workload_.forward_ms * share;
   }
 
   const Workload workload_;

@@ -39,8 +39,11 @@ PipelinePlan PlanPipeline(const std::vector<StepNode>& nodes) {
   const std::vector<size_t> order = OrderOf(nodes);
   std::vector<size_t> place(nodes.size());  // in the plan
   std::map<int, int> computations_left;     // by micro-batch
-  for (const StepNode& node : nodes) {
-    if (LaneOf(node.action.kind) == StepLane::kCompute) ++computations_left[node.action.micro_batch];
+  size_t last_computation = 0;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (LaneOf(nodes[i].action.kind) != StepLane::kCompute) continue;
+    ++computations_left[nodes[i].action.micro_batch];
+    last_computation = i;
   }
   std::map<int, size_t> slots;             // by micro-batch
   std::deque<size_t> free;                 // the one that has been free longest first
@@ -52,6 +55,9 @@ PipelinePlan PlanPipeline(const std::vector<StepNode>& nodes) {
     for (const int before : nodes[i].after) {
       const StepKind other = nodes[static_cast<size_t>(before)].action.kind;
       if (RunsOnCompute(action.kind) && RunsOnCompute(other)) continue;
+      // The buckets of tied tensors are the last ones. Other reductions need not wait for these tensors, and
+      // the compute stream must not: the other rank may need what is computed next.
+      if (other == StepKind::kReduceTied && i < last_computation) continue;
       node.after.push_back(place[static_cast<size_t>(before)]);
     }
     if (action.micro_batch < 0) continue;

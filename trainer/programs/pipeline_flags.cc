@@ -38,6 +38,17 @@ absl::StatusOr<NamedProgram> FindPipelineProgram(const std::string& name) {
       Tr("program $0 does not cut the model; use another --program, or omit --pp", name));
 }
 
+absl::StatusOr<NamedProgram> FindTrainedProgram(const std::string& name) {
+  PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(name));
+  PSRING_ASSIGN_OR_RETURN(const StepProgram step, MakeStepProgram(program, /*ranks=*/2, /*micro_batches=*/1));
+  const auto is_divided = [](const StepAction& action) { return action.kind == StepKind::kBackwardInput; };
+  if (std::ranges::none_of(step.actions.front(), is_divided)) return program;
+  return absl::InvalidArgumentError(
+      Tr("--program $0 is for psring explain and predict; training has no separate weight gradients yet: use "
+         "1f1b",
+         name));
+}
+
 absl::StatusOr<std::vector<size_t>> ParseCuts(const std::string& cuts, int stages) {
   if (cuts.empty()) return std::vector<size_t>();
   PSRING_ASSIGN_OR_RETURN(const std::vector<int> layers, ParseCounts(cuts, kMaxLayers));
@@ -69,7 +80,6 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
        {!o.rank_order.empty(), "--rank_order"}},
       {{o.cuda_graph, "--cuda_graph"},
        {o.clock == "virtual", "--clock virtual"},
-       {!o.workload.empty(), "--workload"},
        {o.local_aggregation, "--local_aggregation"},
        {o.sync_batch_norm, "--sync_batch_norm"},
        {o.reference_workers > 1, "--reference_workers"},
@@ -79,7 +89,7 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
        {o.wire != standard.wire && (Checkpoints(o) || !o.resume.empty()),
         absl::StrCat("--wire ", o.wire, Tr(" with checkpoints"))}}));
   if (o.pp == 1) return absl::OkStatus();
-  PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(o.program));
+  PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindTrainedProgram(o.program));
   PSRING_RETURN_IF_ERROR(ParseCuts(o.cuts, o.pp * program.chunks).status());
   if (strategy.uses_servers || strategy.replicates) {
     return absl::InvalidArgumentError(

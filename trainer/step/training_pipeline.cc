@@ -2,7 +2,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/text/translate.h"
+#include "trainer/models/replayed_model.h"
+#include "trainer/programs/pipeline_flags.h"
 #include "trainer/step/training.h"
 
 namespace psring {
@@ -10,13 +11,7 @@ namespace psring {
 // Replaces the model by this rank's part of it.
 absl::Status Training::TakeStages(const ModelRow& row) {
   const Pipeline& pipeline = *worker_.pipeline;
-  PSRING_ASSIGN_OR_RETURN(program_, FindStepProgram(pipeline.program));
-  if (std::string(program_->row.name) == "zb-h1") {
-    return absl::InvalidArgumentError(
-        Tr("--program $0 is for psring explain and predict; training has no separate weight gradients yet: "
-           "use 1f1b",
-           pipeline.program));
-  }
+  PSRING_ASSIGN_OR_RETURN(program_, FindTrainedProgram(pipeline.program));
   PSRING_ASSIGN_OR_RETURN(replica_, ReplicaExchange::Create(*pipeline.replica, worker_.device));
   if (begins_replica() && worker_.group != nullptr) {
     PSRING_ASSIGN_OR_RETURN(same_stages_, ReplicaExchange::Create(*worker_.group, worker_.device));

@@ -118,17 +118,18 @@ TEST_P(ChannelTest, ChannelsWorkBesideTheGroup) {
 }
 
 TEST_P(ChannelTest, AbortEndsAPendingReceive) {
-  std::latch has_aborted(1);
-  OnGroups(2, [&](ProcessGroup& group, Stream&) -> absl::Status {
-    PSRING_ASSIGN_OR_RETURN(const auto channel, Connect(group, 0, 1));
-    if (channel->sends()) return has_aborted.wait(), absl::OkStatus();
-    std::vector<float> received(10);
-    PSRING_RETURN_IF_ERROR(channel->Transfer(SpanOf(received)));
-    channel->Abort(absl::CancelledError("stopped by a signal"));
-    EXPECT_THAT(channel->lane().Synchronize().message(), Has("stopped by a signal"));
-    has_aborted.count_down();
-    return absl::OkStatus();
+  std::latch receiver_ends(1);
+  const auto statuses = RunGroups(2, Options(), [&](ProcessGroup& group, Stream&) -> absl::Status {
+    const ChannelOr channel = Connect(group, 0, 1);
+    return UnlessSilent(group.rank() == 0, receiver_ends, [&]() -> absl::Status {
+      PSRING_RETURN_IF_ERROR(channel.status());
+      std::vector<float> received(10);
+      PSRING_RETURN_IF_ERROR((*channel)->Transfer(SpanOf(received)));
+      (*channel)->Abort(absl::CancelledError("stopped by a signal"));
+      return (*channel)->lane().Synchronize();
+    });
   });
+  EXPECT_THAT(statuses[1].message(), Has("stopped by a signal"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ChannelTest,

@@ -53,7 +53,6 @@ TEST(CheckPipelineFlags, WhatOnlyWholeModelsHaveIsNamed) {
   for (const auto& [flag, change] :
        {std::pair<const char*, Change>{"--cuda_graph", [](auto& o) { o.cuda_graph = true; }},
         {"--clock virtual", [](auto& o) { o.clock = "virtual"; }},
-        {"--workload", [](auto& o) { o.workload = "vgg16"; }},
         {"--local_aggregation", [](auto& o) { o.local_aggregation = true; }},
         {"--sync_batch_norm", [](auto& o) { o.sync_batch_norm = true; }},
         {"--reference_workers", [](auto& o) { o.reference_workers = 2; }},
@@ -90,6 +89,8 @@ TEST(CheckPipelineFlags, ProgramsAndCutsMustFitEachOther) {
   EXPECT_THAT(Refusal(Two([](auto& o) { o.program = "1f1"; })),
               testing::AllOf(Has("--program: "), Has("did you mean '1f1b'")));
   EXPECT_THAT(Refusal(Two([](auto& o) { o.program = "single_stage"; })), Has("does not cut the model"));
+  EXPECT_THAT(Refusal(Two([](auto& o) { o.program = "zb-h1"; })),
+              Has("--program zb-h1 is for psring explain and predict", "use 1f1b"));
   for (const char* cuts : {"3,6", "0"}) {
     EXPECT_NE(Refusal(Two([&](auto& o) { o.cuts = cuts; })), "") << cuts;
   }
