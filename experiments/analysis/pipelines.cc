@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/text/translate.h"
@@ -75,6 +76,12 @@ std::vector<double> ComputingByPosition(const SummaryRow& row) {
 // A step without exposed communication.
 double HiddenMs(const SummaryRow& row) { return row.mean.step_ms - row.mean.exposed_comm_ms; }
 
+double ThreeDigits(double value) {
+  double rounded = value;
+  (void)absl::SimpleAtod(absl::StrFormat("%.3g", value), &rounded);
+  return rounded;
+}
+
 // Where the slower of two layouts wins; empty: nowhere, or not known.
 std::string Turn(const SummaryRow& copy, const SummaryRow& cut) {
   const bool copy_wins = copy.mean.step_ms < cut.mean.step_ms;
@@ -87,7 +94,7 @@ std::string Turn(const SummaryRow& copy, const SummaryRow& cut) {
     if (!(x > 0) || !std::isfinite(x)) return "";
     return Tr(
         x > 1 ? TrNoop("$0 wins below $1 per link (derived)") : TrNoop("$0 wins from $1 per link (derived)"),
-        name, BitRateText(cut.link.bits_per_s / x));
+        name, BitRateText(ThreeDigits(cut.link.bits_per_s / x)));
   }
   // Of the replicas, what is exposed grows with the gradient.
   const double x = (cut.mean.step_ms - HiddenMs(copy)) / copy.mean.exposed_comm_ms;
@@ -143,13 +150,13 @@ std::optional<double> PredictedBubble(const SummaryRow& row, const std::optional
   return 1e3 * *bubble_s / row.mean.step_ms;
 }
 
-std::string BubbleText(const std::vector<SummaryRow>& rows) {
-  const auto is_cut = [](const SummaryRow& row) { return row.configuration.training.pp > 1; };
-  if (std::ranges::none_of(rows, is_cut)) return "";
+std::string BubbleText() {
   return Tr(
-      "Layouts: dp, replicas of the model; pp, stages of a replica. Bubble: the part of a step in which a "
-      "rank "
-      "waits for other stages to compute; simulated: of the program with the measured times of the stages.");
+      "Layouts: dp, replicas of the model; pp, stages of a replica. A rank waits for bytes that are on their "
+      "way "
+      "(exposed) and for other stages to compute (bubble, a part of the step); simulated: of the program "
+      "with the "
+      "measured times of the stages.");
 }
 
 std::string CopyOrCut(const SummaryRow& copy, const SummaryRow& cut) {

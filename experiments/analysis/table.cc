@@ -151,7 +151,7 @@ bool WiresDiffer(const std::vector<SummaryRow>& rows) {
 std::vector<Column> ShortColumns(const std::vector<SummaryRow>& rows) {
   const bool with_wires = WiresDiffer(rows);
   const bool any_is_cut = AnyIsCut(rows);
-  // Of a pipeline's busy time a part is waiting for other stages.
+  // Of a pipeline's busy time a part is waiting for other stages. Efficiency makes room for bubbles.
   const auto hidden = [any_is_cut](Row row) -> std::optional<double> {
     if (any_is_cut) return std::nullopt;
     return IfCommunicates(row, std::max(0.0, row.mean.comm_busy_ms - row.mean.exposed_comm_ms));
@@ -168,7 +168,9 @@ std::vector<Column> ShortColumns(const std::vector<SummaryRow>& rows) {
       {TrNoop("95%|interval"), "d",
        [](Row row) { return row.samples_per_s_95 ? RangeText(*row.samples_per_s_95) : ""; }},
       {TrNoop("scaling|efficiency"), "d",
-       [](Row row) { return row.efficiency ? absl::StrFormat("%.0f%%", 100 * *row.efficiency) : ""; }},
+       [any_is_cut](Row row) {
+         return row.efficiency && !any_is_cut ? absl::StrFormat("%.0f%%", 100 * *row.efficiency) : "";
+       }},
       {TrNoop("exposed,|ms"), "m", [](Row row) { return Ms(IfCommunicates(row, row.mean.exposed_comm_ms)); }},
       {TrNoop("hidden,|ms"), "d", [hidden](Row row) { return Ms(hidden(row)); }},
       {TrNoop("test|accuracy"), "m", [](Row row) { return Number(row.test_accuracy, 4); }, /*learned=*/true},
@@ -292,7 +294,7 @@ std::string WithoutTrailingSpace(std::string line) {
 }
 
 // The headings, the lines, and the legend.
-std::string Layout(const TableParts& parts, const std::vector<SummaryRow>& rows) {
+std::string TextOf(const TableParts& parts, const std::vector<SummaryRow>& rows) {
   std::string first, second, marks;
   std::vector<std::string> lines(parts.rows.size());
   for (size_t c = 0; c < parts.columns.size(); ++c) {
@@ -397,7 +399,7 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows) {
                      "buckets, mean over workers, at the speeds measured at the start, without processor "
                      "time. MB: payload that a worker sends per step, in 10^6 bytes."));
   }
-  if (const std::string bubble = BubbleText(rows); !bubble.empty()) parts.legend.push_back(bubble);
+  if (AnyIsCut(rows)) parts.legend.push_back(BubbleText());
   if (any_row([](Row row) { return row.sample.rows.all() > 0; }))
     say(TrNoop("Communication, theory and MB include the rows of tables that a step touched."));
   if (any_row([](Row row) { return row.reached_target > 0; })) {
@@ -421,7 +423,7 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows) {
   return parts;
 }
 
-std::string Table(const std::vector<SummaryRow>& rows) { return Layout(PartsOfTable(rows), rows); }
+std::string Table(const std::vector<SummaryRow>& rows) { return TextOf(PartsOfTable(rows), rows); }
 
 std::string ShortTable(const std::vector<SummaryRow>& rows) {
   const Lines lines = LinesOf(rows);
@@ -433,14 +435,15 @@ std::string ShortTable(const std::vector<SummaryRow>& rows) {
   if (any_row([](Row row) { return row.configuration.strategy.name == "none"; })) {
     parts.legend.push_back(Tr("none: the same workers without communication."));
   }
-  if (const std::string bubble = BubbleText(rows); !bubble.empty()) parts.legend.push_back(bubble);
-  if (any_row(MovesGradients)) {
+  if (AnyIsCut(rows)) {
+    parts.legend.push_back(BubbleText());
+  } else if (any_row(MovesGradients)) {
     parts.legend.push_back(
         Tr("Scaling efficiency: the speed over that of a single worker, divided by the number of workers. "
            "Exposed: communication of a step that computing does not hide; hidden: the rest."));
   }
   AddMarks(rows, lines, parts.legend);
-  return Layout(parts, rows);
+  return TextOf(parts, rows);
 }
 
 }  // namespace psring

@@ -22,8 +22,8 @@ std::string ShortTable(const std::vector<SummaryRow>& rows);
 // What was trained: the model with its size, and the samples of a step. Empty without rows.
 std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows);
 
-// What layouts and bubbles are, part of the legend; empty without pipelines.
-std::string BubbleText(const std::vector<SummaryRow>& rows);
+// What layouts and bubbles are: part of the legend with pipelines.
+std::string BubbleText();
 
 // The parts of Table, for the page. One cell per line.
 struct TableColumn {

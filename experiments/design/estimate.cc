@@ -28,11 +28,11 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
   if (configuration.simulated()) return compute_s * configuration.workers;  // one after the other
   // While a rank waits for its pipeline, others can use its core.
   const double longest = 1 / (1 - BubbleOf(configuration.training));
-  const double crowding =
-      configuration.training.workload.empty()
-          ? std::max(longest,
-                     static_cast<double>(configuration.workers * configuration.training.threads) / cores)
-          : 1;
+  double crowding = longest;
+  if (configuration.training.workload.empty()) {
+    crowding = std::max(crowding,
+                        static_cast<double>(configuration.workers * configuration.training.threads) / cores);
+  }
   const double bytes = ExchangeBytes(configuration, probe.parameters) / configuration.training.pp;
   double moved = 0;
   if (configuration.strategy.uses_servers) moved = 2 * configuration.workers * bytes;

@@ -20,7 +20,7 @@
 #include "tests/ps_server/direct_client.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 #include "trainer/data/sources.h"
-#include "trainer/main/pipeline_links.h"
+#include "trainer/pipeline/pipeline_links.h"
 #include "trainer/strategies/group_options.h"
 #include "trainer/strategies/local_aggregation.h"
 

@@ -26,11 +26,11 @@
 #include "trainer/main/describe.h"
 #include "trainer/main/live_rank.h"
 #include "trainer/main/own_servers.h"
-#include "trainer/main/pipeline_links.h"
 #include "trainer/main/rank_threads.h"
 #include "trainer/main/stop_signal.h"
 #include "trainer/main/trainer_flags.h"
 #include "trainer/main/virtual_main.h"
+#include "trainer/pipeline/pipeline_links.h"
 #include "trainer/strategies/strategies.h"
 
 namespace psring {

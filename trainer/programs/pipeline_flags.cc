@@ -80,7 +80,6 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
        {!o.rank_order.empty(), "--rank_order"}},
       {{o.cuda_graph, "--cuda_graph"},
        {o.clock == "virtual", "--clock virtual"},
-       {!o.workload.empty(), "--workload"},
        {o.local_aggregation, "--local_aggregation"},
        {o.sync_batch_norm, "--sync_batch_norm"},
        {o.reference_workers > 1, "--reference_workers"},

@@ -20,7 +20,7 @@
 #include "trainer/checkpoints/worker_parts.h"
 #include "trainer/data/dataset.h"
 #include "trainer/models/model.h"
-#include "trainer/step/pipeline.h"
+#include "trainer/pipeline/pipeline.h"
 #include "trainer/strategies/table/strategy_table.h"
 
 namespace psring {

@@ -53,7 +53,6 @@ TEST(CheckPipelineFlags, WhatOnlyWholeModelsHaveIsNamed) {
   for (const auto& [flag, change] :
        {std::pair<const char*, Change>{"--cuda_graph", [](auto& o) { o.cuda_graph = true; }},
         {"--clock virtual", [](auto& o) { o.clock = "virtual"; }},
-        {"--workload", [](auto& o) { o.workload = "vgg16"; }},
         {"--local_aggregation", [](auto& o) { o.local_aggregation = true; }},
         {"--sync_batch_norm", [](auto& o) { o.sync_batch_norm = true; }},
         {"--reference_workers", [](auto& o) { o.reference_workers = 2; }},

@@ -11,8 +11,8 @@
 #include "common/options/training_options.h"
 #include "ring_worker/groups/channel.h"
 #include "ring_worker/groups/process_group.h"
+#include "trainer/pipeline/pipeline.h"
 #include "trainer/programs/mesh.h"
-#include "trainer/step/pipeline.h"
 
 namespace psring {
 

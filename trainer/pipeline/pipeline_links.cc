@@ -1,4 +1,4 @@
-#include "trainer/main/pipeline_links.h"
+#include "trainer/pipeline/pipeline_links.h"
 
 #include <string>
 #include <utility>
