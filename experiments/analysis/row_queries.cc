@@ -149,6 +149,7 @@ std::string WithWire(const SummaryRow& row, const std::string& name) {
 }
 
 std::string NameWithServers(const SummaryRow& row) {
+  if (row.configuration.training.pp > 1) return row.configuration.pipeline();
   const int servers = row.configuration.servers();
   const std::string& name = row.configuration.strategy.name;
   return WithWire(row, servers > 1 ? Tr("$0 on $1 servers", name, servers) : name);

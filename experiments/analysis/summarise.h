@@ -72,6 +72,7 @@ struct SummaryRow {
   double step_ms_p10 = 0, step_ms_p90 = 0;
   std::optional<double> predicted_comm_ms;  // of the actual buckets, mean over workers
   std::optional<double> predicted_payload_bytes;
+  std::optional<double> predicted_bubble;   // PredictedBubble
   std::optional<RowPrediction> prediction;  // --predict
   std::string why_not_predicted;            // with --predict and without a prediction
   std::optional<double> cost_against_none_ms;
@@ -119,6 +120,11 @@ double ServerRateOf(const SummaryRow& row, const Wires& wires);
 Wires WiresOf(const SummaryRow& row, Wires wires);
 // The same for the rows of tables, which are on servers also if gradients are not (`hybrid`).
 Wires WiresOfTables(const SummaryRow& row, Wires wires);
+
+// The bubble of a pipeline, as a part of the measured step: by a walk of its program with the times that its
+// ranks computed, and with messages of the measured size on links with a rate (simulated); if computing was
+// not measured, by the program's formula. Empty: no pipeline, or no formula.
+std::optional<double> PredictedBubble(const SummaryRow& row, const std::optional<Wires>& wires);
 
 // Rows in the order of `runs`. `wires`: from calibration or preflight.
 std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<ConfigurationRuns>& runs,

@@ -206,7 +206,10 @@ RunLabel Experiment::LabelOf(const Configuration& configuration, const std::stri
           .seed = seed,
           .records = absl::StrFormat("records/%s-%d/%s", part, repeat + 1, configuration.folder()),
           .servers = configuration.servers(),
-          .server_wire = configuration.servers() > 0 ? configuration.training.server_wire : ""};
+          .server_wire = configuration.servers() > 0 ? configuration.training.server_wire : "",
+          .layout = configuration.layout(),
+          .program = configuration.training.pp > 1 ? configuration.training.program : "",
+          .micro_batches = configuration.training.micro_batches};
 }
 
 absl::Status Experiment::Run(const Configuration& configuration, const std::string& part, int repeat,

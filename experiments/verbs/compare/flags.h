@@ -20,6 +20,8 @@ namespace psring {
 struct RawExperimentFlags {
   ExperimentFlags flags;
   std::string strategies, workers, servers, server_wires, time_budget, lrs, tune, like, resume;
+  std::string layouts, programs, micro_batches;  // compare
+  std::string preset;                            // train
   std::string link = "none", latency = "0";
   const CLI::Option* transport = nullptr;                  // --transport; null: not parsed
   absl::StatusOr<NodeLauncher> launcher = NodeLauncher();  // of this process; used with --nnodes
