@@ -26,10 +26,6 @@ absl::StatusOr<StepProgram> ComputationOf(const NamedProgram& program, const Pip
   return compute;
 }
 
-bool IsReceive(StepKind kind) {
-  return kind == StepKind::kReceiveActivation || kind == StepKind::kReceiveGradient;
-}
-
 }  // namespace
 
 absl::StatusOr<size_t> SlotsOf(const NamedProgram& program, const PipelinePlace& place, int micro_batches) {

@@ -7,9 +7,6 @@
 namespace psring {
 namespace {
 
-bool IsReceive(StepKind kind) {
-  return kind == StepKind::kReceiveActivation || kind == StepKind::kReceiveGradient;
-}
 bool IsSend(StepKind kind) { return kind == StepKind::kSendActivation || kind == StepKind::kSendGradient; }
 
 // Indices of `nodes`.
@@ -32,6 +29,10 @@ std::vector<size_t> OrderOf(const std::vector<StepNode>& nodes) {
 
 bool RunsOnCompute(StepKind kind) {
   return LaneOf(kind) != StepLane::kMessages && kind != StepKind::kReduceTied;
+}
+
+bool IsReceive(StepKind kind) {
+  return kind == StepKind::kReceiveActivation || kind == StepKind::kReceiveGradient;
 }
 
 PipelinePlan PlanPipeline(const std::vector<StepNode>& nodes) {

@@ -30,6 +30,7 @@ PipelinePlan PlanPipeline(const std::vector<StepNode>& nodes);
 
 // Whether a node is on the compute stream.
 bool RunsOnCompute(StepKind kind);
+bool IsReceive(StepKind kind);
 
 // The forward passes of `compute`, for evaluation.
 StepProgram ForwardOnly(StepProgram compute);

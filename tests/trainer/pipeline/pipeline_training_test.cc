@@ -18,7 +18,8 @@
 namespace psring {
 namespace {
 
-TrainingOptions Cut(TrainingOptions options, const std::string& program, int positions, int micro_batches) {
+TrainingOptions CutInto(TrainingOptions options, const std::string& program, int positions,
+                        int micro_batches) {
   options.program = program;
   options.pp = positions;
   options.micro_batches = micro_batches;
@@ -27,15 +28,23 @@ TrainingOptions Cut(TrainingOptions options, const std::string& program, int pos
   return options;
 }
 
-TrainingOptions Cnn() {
+TrainingOptions SmallCnn() {
   TrainingOptions options = SmallOptions("single");
   options.model = "cnn";
   options.bucket_mb = .05;
   return options;
 }
 
+// With SGD: Adam would make large steps of those gradients that are only rounding errors.
+TrainingOptions SmallGpt(const std::string& strategy) {
+  TrainingOptions options = TinyGpt(strategy);
+  options.optimizer = "sgd";
+  options.lr = .1;
+  return options;
+}
+
 // Every rank ends with the whole model's weights, and reports the loss of every step.
-void ExpectEqual(const TrainingOptions& options, int replicas, const DataSplits& data, double tolerance) {
+void ExpectOneRanks(const TrainingOptions& options, int replicas, const DataSplits& data, double tolerance) {
   const RankOutcome& expected = OneProcess(options, replicas, data);
   const std::vector<RankOutcome> ranks = RunPipelines(options, replicas, data);
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -75,93 +84,96 @@ void ExpectEqual(const TrainingOptions& options, int replicas, const DataSplits&
   }
 }
 
-struct Course {
+struct PipelineCourse {
   const char* program;
   int positions;
   int micro_batches;
 };
-std::ostream& operator<<(std::ostream& out, const Course& course) {
+std::ostream& operator<<(std::ostream& out, const PipelineCourse& course) {
   return out << course.program << " on " << course.positions << " ranks, " << course.micro_batches
              << " micro-batches";
 }
-class Pipelines : public testing::TestWithParam<Course> {
+class Pipelines : public testing::TestWithParam<PipelineCourse> {
  protected:
   TrainingOptions Options(const TrainingOptions& whole) const {
-    TrainingOptions options = Cut(whole, GetParam().program, GetParam().positions, GetParam().micro_batches);
+    TrainingOptions options =
+        CutInto(whole, GetParam().program, GetParam().positions, GetParam().micro_batches);
     if (options.pp == 4) options.cuts = "1,2,4";  // so that every rank has weights
     return options;
   }
 };
 
 TEST_P(Pipelines, EqualOneRankBitForBit) {
-  TrainingOptions options = Options(Cnn());
+  TrainingOptions options = Options(SmallCnn());
   options.evaluate = true;
   options.eval_every = 2;
-  ExpectEqual(options, 1, SmallData(), 0);
+  ExpectOneRanks(options, 1, SmallData(), 0);
 }
 
 // More and fewer micro-batches than ranks, and one.
 INSTANTIATE_TEST_SUITE_P(Programs, Pipelines,
-                         testing::Values(Course{"gpipe", 2, 3}, Course{"gpipe", 4, 1}, Course{"1f1b", 2, 5},
-                                         Course{"1f1b", 3, 2}, Course{"1f1b", 4, 8}, Course{"1f1b", 3, 1},
-                                         Course{"interleaved:2", 2, 4}, Course{"interleaved:2", 2, 1},
-                                         Course{"interleaved:2", 2, 5}));
+                         testing::Values(PipelineCourse{"gpipe", 2, 3}, PipelineCourse{"gpipe", 4, 1},
+                                         PipelineCourse{"1f1b", 2, 5}, PipelineCourse{"1f1b", 3, 2},
+                                         PipelineCourse{"1f1b", 4, 8}, PipelineCourse{"1f1b", 3, 1},
+                                         PipelineCourse{"interleaved:2", 2, 4},
+                                         PipelineCourse{"interleaved:2", 2, 1},
+                                         PipelineCourse{"interleaved:2", 2, 5}));
 
-TEST(Pipeline, OfPerceptronsWithCutsOfTheUserEqualsOneRank) {
-  TrainingOptions options = Cut(SmallOptions("single"), "1f1b", 3, 4);
+TEST(TrainedPipeline, OfPerceptronsWithCutsOfTheUserEqualsOneRank) {
+  TrainingOptions options = CutInto(SmallOptions("single"), "1f1b", 3, 4);
   options.cuts = "1,2";
   options.optimizer = "adam";
-  ExpectEqual(options, 1, SmallData(), 0);
+  ExpectOneRanks(options, 1, SmallData(), 0);
 }
 
-TEST(Pipeline, KeepsTheRunningStatisticsOfBatchNormalization) {
-  ExpectEqual(Cut(TinyResNet("single"), "1f1b", 3, 3), 1, SmallPictures(), 0);
+TEST(TrainedPipeline, KeepsTheRunningStatisticsOfBatchNormalization) {
+  ExpectOneRanks(CutInto(TinyResNet("single"), "1f1b", 3, 3), 1, SmallPictures(), 0);
 }
 
 // A tied tensor's gradient is added in another order.
-TEST(Pipeline, AddsTheGradientsOfATiedTensor) {
+TEST(TrainedPipeline, AddsTheGradientsOfATiedTensor) {
   for (const bool clips : {false, true}) {
     SCOPED_TRACE(clips);
-    TrainingOptions options = Cut(TinyGpt("single"), "1f1b", 2, 3);
+    TrainingOptions options = CutInto(SmallGpt("single"), "1f1b", 2, 3);
     options.dropout = .1;
     if (clips) options.clip_norm = 1e-3;  // in every step
-    ExpectEqual(options, 1, SmallText(), 1e-6);
+    ExpectOneRanks(options, 1, SmallText(), 1e-6);
   }
-  TrainingOptions options = Cut(TinyGpt("single"), "interleaved:2", 2, 4);
+  TrainingOptions options = CutInto(SmallGpt("single"), "interleaved:2", 2, 4);
   options.recompute = true;
-  ExpectEqual(options, 1, SmallText(), 1e-6);
+  ExpectOneRanks(options, 1, SmallText(), 1e-6);
 }
 
-TEST(Pipeline, ClipsByTheNormOfAllStages) {
-  TrainingOptions options = Cut(Cnn(), "1f1b", 3, 2);
+TEST(TrainedPipeline, ClipsByTheNormOfAllStages) {
+  TrainingOptions options = CutInto(SmallCnn(), "1f1b", 3, 2);
   options.clip_norm = 1e-3;
-  ExpectEqual(options, 1, SmallData(), 1e-6);
+  ExpectOneRanks(options, 1, SmallData(), 1e-6);
   EXPECT_GT(RelativeL2(OneProcess(options, 1, SmallData()).weights,
-                       OneProcess(Cut(Cnn(), "1f1b", 3, 2), 1, SmallData()).weights),
+                       OneProcess(CutInto(SmallCnn(), "1f1b", 3, 2), 1, SmallData()).weights),
             1e-4);
 }
 
 // 33 samples: of the last step some micro-batches are short or empty.
-TEST(Pipeline, CountsEverySampleOnceInAShortLastBatch) {
+TEST(TrainedPipeline, CountsEverySampleOnceInAShortLastBatch) {
   const DataSplits data = MakeSyntheticData({.height = 8, .width = 8, .train = 33, .test = 10}, /*seed=*/5);
   for (const char* program : {"gpipe", "1f1b", "interleaved:2"}) {
     SCOPED_TRACE(program);
-    TrainingOptions options = Cut(Cnn(), program, 2, 3);
+    TrainingOptions options = CutInto(SmallCnn(), program, 2, 3);
     options.drop_last = "false";
     options.steps = 0;
     options.epochs = 2;
-    ExpectEqual(options, 1, data, 0);
+    ExpectOneRanks(options, 1, data, 0);
   }
 }
 
-TEST(Pipeline, TimesDataParallelismEqualsOneRankUpToRounding) {
+TEST(TrainedPipeline, TimesDataParallelismEqualsOneRankUpToRounding) {
   for (const char* strategy : {"ring", "zero1"}) {
     for (const double clip_norm : {0., 1e-3}) {
       SCOPED_TRACE(absl::StrCat(strategy, " ", clip_norm));
-      TrainingOptions options = Cut(TinyGpt(strategy), "1f1b", 2, 2);
+      TrainingOptions options = CutInto(SmallGpt(strategy), "1f1b", 2, 2);
       options.clip_norm = clip_norm;
       options.check_replicas = true;
-      ExpectEqual(options, 2, SmallText(), 1e-4);
+      ExpectOneRanks(options, 2, SmallText(), 1e-4);
       std::set<std::string> hashes;
       for (const RankOutcome& rank : RunPipelines(options, 2, SmallText())) {
         for (const StepRecord& record : rank.steps) hashes.insert(record.weights_hash);
@@ -172,8 +184,8 @@ TEST(Pipeline, TimesDataParallelismEqualsOneRankUpToRounding) {
 }
 
 // Trains on one rank or a pipeline, with checkpoints.
-std::vector<RankOutcome> Keep(const TrainingOptions& options, int replicas, const DataSplits& data,
-                              KeptSteps& kept, const Files* resume = nullptr) {
+std::vector<RankOutcome> TrainKeeping(const TrainingOptions& options, int replicas, const DataSplits& data,
+                                      KeptSteps& kept, const Files* resume = nullptr) {
   if (options.pp == 1) return RunKeeping(options, 1, data, kept, resume);
   std::vector<CheckpointBytes> from(static_cast<size_t>(replicas * options.pp));
   return RunPipelines(options, replicas, data, [&](Worker& worker) {
@@ -191,44 +203,44 @@ std::vector<RankOutcome> Keep(const TrainingOptions& options, int replicas, cons
   });
 }
 
-TEST(Pipeline, ResumesWhatOneRankHasSavedAndTheReverse) {
-  TrainingOptions options = Cut(TinyResNet("single"), "1f1b", 2, 2);
+TEST(TrainedPipeline, ResumesWhatOneRankHasSavedAndTheReverse) {
+  TrainingOptions options = CutInto(TinyResNet("single"), "1f1b", 2, 2);
   options.optimizer = "adam";
   options.checkpoint_dir = "kept";
   options.checkpoint_every = 2;
   TrainingOptions alone = options;
   LeavePipelineOut(alone);
   KeptSteps of_one, of_stages, rest;
-  const std::vector<float> end = WeightsOf(Keep(alone, 1, SmallPictures(), of_one));
-  EXPECT_EQ(WeightsOf(Keep(options, 1, SmallPictures(), of_stages)), end);
+  const std::vector<float> end = WeightsOf(TrainKeeping(alone, 1, SmallPictures(), of_one));
+  EXPECT_EQ(WeightsOf(TrainKeeping(options, 1, SmallPictures(), of_stages)), end);
   for (const int64_t step : {2, 4}) {
     ASSERT_TRUE(of_one.contains(step) && of_stages.contains(step));
     for (const char* file : {kModelFile, kOptimizerFile}) {
       EXPECT_EQ(of_one[step].at(file), of_stages[step].at(file)) << file << " of step " << step;
     }
   }
-  EXPECT_EQ(WeightsOf(Keep(options, 1, SmallPictures(), rest, &of_one[2])), end);
-  EXPECT_EQ(WeightsOf(Keep(alone, 1, SmallPictures(), rest, &of_stages[2])), end);
+  EXPECT_EQ(WeightsOf(TrainKeeping(options, 1, SmallPictures(), rest, &of_one[2])), end);
+  EXPECT_EQ(WeightsOf(TrainKeeping(alone, 1, SmallPictures(), rest, &of_stages[2])), end);
 }
 
-TEST(Pipeline, WithShardedOptimizerStateResumesOnOneRank) {
-  TrainingOptions options = Cut(Cnn(), "1f1b", 2, 2);
+TEST(TrainedPipeline, WithShardedOptimizerStateResumesOnOneRank) {
+  TrainingOptions options = CutInto(SmallCnn(), "1f1b", 2, 2);
   options.strategy = "zero1";
   options.optimizer = "momentum";
   options.checkpoint_dir = "kept";
   options.checkpoint_every = 2;
   KeptSteps kept, rest;
-  const std::vector<float> end = WeightsOf(Keep(options, 2, SmallData(), kept));
+  const std::vector<float> end = WeightsOf(TrainKeeping(options, 2, SmallData(), kept));
   ASSERT_TRUE(kept.contains(2));
   TrainingOptions alone = options;
   LeavePipelineOut(alone);
   alone.strategy = "single";
   alone.reference_workers = 2;
-  EXPECT_LE(RelativeL2(WeightsOf(Keep(alone, 1, SmallData(), rest, &kept[2])), end), 1e-4);
+  EXPECT_LE(RelativeL2(WeightsOf(TrainKeeping(alone, 1, SmallData(), rest, &kept[2])), end), 1e-4);
 }
 
-TEST(Pipeline, StopsOnAllRanksAfterACheckpoint) {
-  TrainingOptions options = Cut(Cnn(), "1f1b", 2, 2);
+TEST(TrainedPipeline, StopsOnAllRanksAfterACheckpoint) {
+  TrainingOptions options = CutInto(SmallCnn(), "1f1b", 2, 2);
   options.strategy = "ring";
   options.checkpoint_dir = "kept";
   KeptSteps kept;
@@ -247,8 +259,8 @@ TEST(Pipeline, StopsOnAllRanksAfterACheckpoint) {
   EXPECT_TRUE(kept.contains(2));
 }
 
-TEST(Pipeline, ARankThatFailsEndsTheOthers) {
-  const auto ranks = RunPipelines(Cut(Cnn(), "1f1b", 3, 4), 1, SmallData(), [](Worker& worker) {
+TEST(TrainedPipeline, ARankThatFailsEndsTheOthers) {
+  const auto ranks = RunPipelines(CutInto(SmallCnn(), "1f1b", 3, 4), 1, SmallData(), [](Worker& worker) {
     if (worker.trace.rank() != 1) return;
     worker.objection = [n = 0]() mutable {
       return ++n == 2 ? absl::ResourceExhaustedError("no space left") : absl::OkStatus();
@@ -261,12 +273,12 @@ TEST(Pipeline, ARankThatFailsEndsTheOthers) {
   }
 }
 
-TEST(Pipeline, RejectsWhatItCannotCut) {
-  TrainingOptions options = Cut(SmallOptions("single"), "1f1b", 4, 2);  // three layers
+TEST(TrainedPipeline, RejectsWhatItCannotCut) {
+  TrainingOptions options = CutInto(SmallOptions("single"), "1f1b", 4, 2);  // three layers
   for (const RankOutcome& rank : RunPipelines(options, 1, SmallData())) {
     EXPECT_FALSE(rank.result.ok());
   }
-  options = Cut(Cnn(), "zb-h1", 2, 2);
+  options = CutInto(SmallCnn(), "zb-h1", 2, 2);
   for (const RankOutcome& rank : RunPipelines(options, 1, SmallData())) {
     EXPECT_THAT(rank.result.status(), Fails(absl::StatusCode::kInvalidArgument, "zb-h1", "use 1f1b"));
   }
