@@ -60,7 +60,7 @@ struct UsefulRate {
 // the samples of a step than the workers, which compute as in `computing` (ComputingRow). The buckets of an
 // all-reduce overlap with backward, from the measured times at which they were ready, shortened if `row` was
 // oversubscribed; of a server's exchange nothing is hidden. `wires`: measured on links of `row.link`, whose
-// usable share is kept. Empty: the links have no rate, or no rate suffices.
+// usable share is kept. Empty: the links have no rate, no rate suffices, or the model is cut.
 std::optional<UsefulRate> LeastUsefulRate(const SummaryRow& row, const SummaryRow& single,
                                           const SummaryRow& computing, const Wires& wires);
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "common/device/device.h"
@@ -12,7 +13,8 @@
 namespace psring {
 
 // First in, first out, without buffering, on a stream of its own: a transfer begins when both ends have
-// reached it, and does not wait for other work of the rank. Used by one thread, except Abort and traffic.
+// reached it, and does not wait for other work of the rank. Used by one thread, except Abort and traffic. The
+// destructor runs what is queued; after an error, call Abort first, or it waits for the peer.
 class Channel {
  public:
   // `pair`: two ranks, of which rank 0 sends. `device`: of the data; outlives the channel. `name` labels the

@@ -325,9 +325,7 @@ absl::Status LiveRank::TrainAndRecord(Kept kept) {
                 .device = *device_,
                 .data = **data,
                 .trace = trace_,
-                .group = links_ == nullptr      ? group_.get()
-                         : strategy_.uses_group ? links_->same_stages()
-                                                : nullptr,
+                .group = links_ != nullptr ? links_->same_stages() : group_.get(),
                 .statistics = statistics_.get(),
                 .pipeline = links_ != nullptr ? &links_->pipeline() : nullptr,
                 .registered = &registered_,

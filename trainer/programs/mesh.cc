@@ -24,7 +24,9 @@ absl::StatusOr<Mesh> Mesh::Create(int workers, int pp, const std::string& rank_o
     return absl::InvalidArgumentError(
         Tr("--rank_order '$0' is not $1 or $2", rank_order, kReplicasFirst, kPositionsFirst));
   }
-  PSRING_CHECK(workers >= 1 && pp >= 1);
+  if (workers < 1 || pp < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("--pp ", pp, " of ", workers, " workers: use at least 1"));
+  }
   if (workers % pp == 0) return Mesh(workers / pp, pp, rank_order == kPositionsFirst);
   // The nearest numbers of stages that divide the workers.
   std::vector<int> possible;

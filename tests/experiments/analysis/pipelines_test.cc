@@ -218,6 +218,12 @@ TEST(Pipelines, WithoutARateTheVerdictNamesTheSizeOfTheGradient) {
             "pp2 1f1b cuts the model, ring exchanges 100 MB of gradients per step");
 }
 
+TEST(Pipelines, NoRateIsDerivedFromWhichAPipelinePays) {
+  const std::vector<SummaryRow> rows = RowsOfLayouts(400, 300);
+  EXPECT_TRUE(LeastUsefulRate(rows[2], rows[0], rows[1], kGigabitWires).has_value());
+  EXPECT_FALSE(LeastUsefulRate(rows[3], rows[0], rows[1], kGigabitWires).has_value());
+}
+
 TEST(Pipelines, AVerdictOnOneKindOfLayoutHasNoSuchFact) {
   EXPECT_EQ(FactOf(VerdictOf(RowsOfFour(200, 500), kGigabitWires), "copy or cut"), "");
 }

@@ -98,6 +98,17 @@ TEST_F(PipelineProcess, TwoReplicasOfTwoStagesEndWithTheWeightsOfARingOfTwo) {
   }
 }
 
+TEST_F(PipelineProcess, ReplicasThatExchangeNoGradientsHaveTheSameCuts) {
+  Train("--strategy none --workers 4 --pp 2 --no_eval", "run");
+  EXPECT_EQ(Figures("run")["layout"], "dp2xpp2");
+  for (const int replica : {0, 1}) {
+    const auto hash = [&](int position) {
+      return Result("run", "none-4-pp2-1f1b-m4", replica + 2 * position).weights_hash;
+    };
+    EXPECT_EQ(hash(0), hash(1)) << "both ranks of a replica gather its weights";
+  }
+}
+
 TEST_F(PipelineProcess, ACheckpointOfAPipelineContinuesInOneProcessAndTheOtherWay) {
   Train("--strategy single --no_eval", "whole");
   const std::string hash = Result("whole", "single-1", 0).weights_hash;

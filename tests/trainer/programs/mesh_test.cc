@@ -57,6 +57,8 @@ TEST(MeshTest, ARejectionNamesLayoutsThatWork) {
   EXPECT_EQ(Refusal(2, 4),
             "--pp 4 does not divide 2 workers; use a multiple, such as --workers 4, or --pp 2");
   EXPECT_EQ(Refusal(1, 2), "--pp 2 does not divide 1 workers; use a multiple, such as --workers 2");
+  EXPECT_EQ(Refusal(0, 2), "--pp 2 of 0 workers: use at least 1");
+  EXPECT_EQ(Refusal(2, 0), "--pp 0 of 2 workers: use at least 1");
   EXPECT_EQ(Refusal(4, 2, "dp"), "--rank_order 'dp' is not dp,pp or pp,dp");
   EXPECT_EQ(Refusal(4, 2, "pp,tp"), "--rank_order 'pp,tp' is not dp,pp or pp,dp");
 }
