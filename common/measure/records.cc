@@ -42,6 +42,7 @@ constexpr auto kStep = [](auto& visit, auto& record) {
       FIELD(compute_ms), FIELD(delay_ms), FIELD(comm_busy_ms), FIELD(exposed_comm_ms),
       FIELD(payload_tx_bytes), FIELD(payload_rx_bytes), FIELD(loss), FIELD(weights_hash);
   visit.Objects("buckets", record.buckets, kBucket);
+  visit.Optional("bubble_ms", record.bubble_ms);
 };
 
 constexpr auto kCurvePoint = [](auto& visit, auto& record) {

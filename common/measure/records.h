@@ -30,7 +30,7 @@ struct StepRecord {
   int rank = 0;
   int64_t step = 0;  // from 0
   bool warmup = false;
-  int64_t samples = 0;   // of this rank
+  int64_t samples = 0;   // of this rank; of a pipeline, counted by the rank of the first stage
   bool dropped = false;  // backup workers: the gradient came too late for every update
   int64_t begin_ns = 0;
   double step_ms = 0;
@@ -40,9 +40,12 @@ struct StepRecord {
   double exposed_comm_ms = 0;  // the compute stream waits for synchronization
   uint64_t payload_tx_bytes = 0;
   uint64_t payload_rx_bytes = 0;
-  double loss = 0;           // mean over this rank's samples
+  double loss = 0;           // mean over this rank's samples, or those of its pipeline
   std::string weights_hash;  // after the step; only if requested (--check_replicas)
   std::vector<BucketRecord> buckets;
+  // A pipeline's rank: it had nothing to compute, because other stages had not sent anything yet, or it had
+  // finished before them.
+  double bubble_ms = 0;
 };
 
 // One evaluation of the weights at some point of training.

@@ -26,6 +26,8 @@ std::string CheckDevice(const std::string& text) {
   return wrong.empty() ? "" : absl::StrCat("'", text, "' is not a GPU: ", wrong);
 }
 
+constexpr int kMaxAxis = 1 << 16;  // ranks along an axis, and layers
+
 std::string CheckGiven(const std::string& text) { return text.empty() ? "it is empty" : ""; }
 
 // [low, high].
@@ -126,8 +128,11 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit({"--reference_workers", "N",
          "Add up N batches in order for each step, which computes what N workers would (only with single)"},
         o.reference_workers, count);
-  visit({"--micro_batches", "K", "Each worker adds up the gradients of K batches, then synchronizes them"},
-        o.micro_batches, count);
+  visit(
+      {"--micro_batches", "K",
+       "Each worker adds up the gradients of K batches, then synchronizes them; with --pp, the K batches of "
+       "a replica pass through its stages"},
+      o.micro_batches, count);
   visit({"--drop_last", "BOOL",
          "true: skip an epoch's last step if the samples do not fill it; false: use the remaining samples, "
          "each counted once; some workers may have fewer or none"},
@@ -158,6 +163,22 @@ void VisitFlags(Options& o, Visitor& visit) {
         RealNumber({.low = 0, .high = 1 << 20, .high_allowed = true}));
   visit({"--seed", "N", "Seed of weights and sample order"}, o.seed,
         WholeNumber(0, std::numeric_limits<uint64_t>::max()));
+
+  visit.group = "Pipelines";
+  visit({"--pp", "P",
+         "Cut the model into stages on P workers: N workers are N/P replicas, whose samples per step are "
+         "--batch times --micro_batches. Only all-reduce strategies, native or gloo",
+         Help::kBrief},
+        o.pp, WholeNumber(1, kMaxAxis));
+  visit({"--program", "NAME", "What each worker of a replica computes in which order:", Help::kBrief},
+        o.program, CheckGiven);
+  visit({"--cuts", "L,...",
+         "The layer (from 0) with which each stage but the first begins; default: balanced by measured time"},
+        o.cuts, CountsText(kMaxAxis));
+  visit({"--rank_order", "AXES",
+         "Which axis has consecutive ranks: dp,pp (by default; the first N/P ranks have the first stage) or "
+         "pp,dp (the first P ranks are a replica)"},
+        o.rank_order, OneOf({"dp,pp", "pp,dp"}));
 
   visit.group = "Evaluation and checks";
   visit({"--eval_every", "N", "Steps between evaluations; 0: only at the end"}, o.eval_every,
@@ -210,8 +231,9 @@ void VisitFlags(Options& o, Visitor& visit) {
        "ps-async and ps-ssp from the worker)"},
       o.ps_schedule, OneOf({"serial", "pipelined"}));
   visit({"--server_wire", "NAME",
-         "What carries gradients and weights that are not in shared memory: grpc, or stream (TCP connections "
-         "of psring's own, as between the ranks of a ring)"},
+         "What carries rows of tables, and gradients and weights that are not in shared memory: grpc, or "
+         "stream "
+         "(TCP connections of psring's own, as between the ranks of a ring)"},
         o.server_wire, OneOf({"grpc", "stream"}));
   visit.Switch({"--deterministic", "", "The server adds in rank order, not in order of arrival"},
                o.deterministic, true);

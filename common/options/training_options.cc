@@ -151,6 +151,14 @@ void LeaveServersOut(TrainingOptions& options) {
   ForEachServerFlag([&](const char*, auto member) { options.*member = standard.*member; });
 }
 
+void LeavePipelineOut(TrainingOptions& options) {
+  const TrainingOptions standard;
+  options.pp = standard.pp;
+  options.program = standard.program;
+  options.cuts = standard.cuts;
+  options.rank_order = standard.rank_order;
+}
+
 int ServersOf(const TrainingOptions& options, int workers) {
   if (options.servers > 0) return options.servers;
   return options.server_placement == "colocated" ? workers : 1;

@@ -53,6 +53,12 @@ struct TrainingOptions {
   // psring's --scale: processes run this many times slower, and psring divides all times by it. Not a flag.
   double time_scale = 1;
   int micro_batches = 1;
+
+  int pp = 1;                    // ranks of a pipeline: parts into which each replica of the model is cut
+  std::string program = "1f1b";  // a name of program_rows.h
+  std::string cuts;              // "3,6": the layers before which the model is cut; empty: balanced
+  std::string rank_order;        // see Mesh; empty: "dp,pp"
+
   std::string drop_last = "true";
   std::string optimizer;  // empty: the model's
   double lr = 0;          // 0: the model's
@@ -109,7 +115,8 @@ struct TrainingOptions {
   bool operator==(const TrainingOptions&) const = default;
 };
 
-// The samples of one worker in one gradient that it sends: --batch times --micro_batches.
+// The samples of one worker, or with --pp of one replica, in one gradient that it sends: --batch times
+// --micro_batches.
 int64_t WorkerBatch(const TrainingOptions& options);
 
 // Whether checkpoints are requested.
@@ -128,6 +135,9 @@ absl::Status CheckRecovery(const TrainingOptions& options, int servers);
 const char* ServerFlagGiven(const TrainingOptions& options);
 // Resets those flags to their defaults.
 void LeaveServersOut(TrainingOptions& options);
+
+// Resets --pp and the flags that need it.
+void LeavePipelineOut(TrainingOptions& options);
 
 // The number of parameter servers of a strategy that has them.
 int ServersOf(const TrainingOptions& options, int workers);

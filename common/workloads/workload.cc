@@ -1,5 +1,6 @@
 #include "common/workloads/workload.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -222,6 +223,18 @@ ParameterLayout LayoutOf(const Workload& workload) {
     layout.Add(tensor->name, {static_cast<int>(tensor->bytes / 4)});
   }
   return layout;
+}
+
+std::string BlockName(const std::string& tensor) {
+  for (size_t begin = 0; begin < tensor.size();) {
+    const size_t end = std::min(tensor.find('.', begin), tensor.size());
+    if (end > begin && std::all_of(tensor.begin() + static_cast<std::ptrdiff_t>(begin),
+                                   tensor.begin() + static_cast<std::ptrdiff_t>(end), absl::ascii_isdigit)) {
+      return tensor.substr(0, end);
+    }
+    begin = end + 1;
+  }
+  return tensor.substr(0, tensor.find('.'));
 }
 
 ParameterLayout DeclaredLayoutOf(const Workload& workload, std::vector<int>& place) {

@@ -61,6 +61,10 @@ std::string WorkloadHint(const std::string& model);
 // names; errors of a file name its path.
 absl::StatusOr<Workload> LoadWorkload(const std::string& name_or_path);
 
+// The part of a tensor's name that the tensors of its block of layers share: up to the first number, as in
+// "layer4.2.bn1.bias", or without a number up to the first dot.
+std::string BlockName(const std::string& tensor);
+
 // The same workload on a device that computes `speedup` times as fast (above 0).
 Workload Faster(Workload workload, double speedup);
 

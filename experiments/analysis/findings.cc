@@ -401,6 +401,7 @@ std::vector<std::string> Findings(const std::vector<SummaryRow>& rows, const std
   const bool simulated = !rows.empty() && rows.front().configuration.simulated();
   AddCosts(timed, findings);
   if (!simulated) AddPairs(rows, wires, findings);
+  if (const std::string rates = wires ? ServerWireRates(*wires) : ""; !rates.empty()) add({rates});
   add(BucketFindings(rows, wires));
   add(ResidualFindings(rows));
   AddBytes(rows, findings);

@@ -35,6 +35,16 @@ std::string WayText(const SummaryRow& row, const char* form);
 // named once. Part of Findings; empty: nothing to compare.
 std::vector<std::string> ServerLaw(const std::vector<SummaryRow>& rows);
 
+// How fast this machine moves servers' payload over each wire, of which theory uses that of a row. Empty: not
+// measured.
+std::string ServerWireRates(const Wires& wires);
+
+// Servers that were measured over gRPC and over plain sockets (--server_wire): how the fastest all-reduce
+// over TCP compares with the server over each, and whether the wire or the scheme decides: which is faster,
+// or more than half of the (logarithmic) difference. `candidates`: rows with the same updates and rounds,
+// fastest first; of several servers, the fastest is described. Empty: not over both wires.
+std::string ServerWireText(const std::vector<const SummaryRow*>& candidates);
+
 // Whether both rows update the weights with the same optimizer and rate.
 bool SameUpdateRule(const SummaryRow& row, const SummaryRow& other);
 

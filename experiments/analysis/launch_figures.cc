@@ -222,6 +222,7 @@ void AddPace(const Configuration& configuration, const RunRecords& records, RunF
   figures.run_delay_ms = mean_of(&RankResult::run_delay_ms);
   figures.probe_ms = mean_of(&RankResult::probe_ms);
   figures.network = records.network;
+  if (configuration.training.pp > 1) return AddPipelineFigures(configuration, records, figures);
   const auto waits = WaitsOf(configuration.strategy, records);
   std::vector<double> waited;
   std::vector<std::vector<double>> ready;  // by bucket
@@ -357,7 +358,8 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   figures.payload_rx_bytes = rx / rank_steps;
   figures.wire_tx_bytes = WireBytes(configuration, records, figures.steps);
   const bool communicates = configuration.strategy.communicates();
-  if (configuration.strategy.synchronous && communicates) figures.wait_ms = MeanWait(records);
+  const bool is_cut = configuration.training.pp > 1;
+  if (configuration.strategy.synchronous && communicates && !is_cut) figures.wait_ms = MeanWait(records);
   // Simulated workers share one set of weights.
   if (configuration.strategy.synchronous && communicates && !configuration.simulated()) {
     figures.replicas_equal = std::all_of(
@@ -367,7 +369,8 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   AddPace(configuration, records, figures);
   AddStaleness(configuration, records, figures);
   AddServers(configuration, records, figures);
-  figures.workers = WorkerFiguresOf(configuration.strategy, records);
+  // Ranks of a pipeline do not wait for all others: what they wait is their bubble.
+  figures.workers = WorkerFiguresOf(is_cut ? *FindStrategy("none") : configuration.strategy, records);
   for (size_t rank = 0; rank < figures.workers.size(); ++rank) {
     figures.workers[rank].samples_per_s = SpeedOf(records.steps[rank]).samples_per_s;
   }
@@ -387,8 +390,8 @@ void DivideTimes(double scale, RunRecords& records) {
   for (std::vector<StepRecord>& steps : records.steps) {
     for (StepRecord& step : steps) {
       ns(step.begin_ns);
-      for (double* ms :
-           {&step.step_ms, &step.compute_ms, &step.delay_ms, &step.comm_busy_ms, &step.exposed_comm_ms}) {
+      for (double* ms : {&step.step_ms, &step.compute_ms, &step.delay_ms, &step.comm_busy_ms,
+                         &step.exposed_comm_ms, &step.bubble_ms}) {
         *ms /= scale;
       }
       for (BucketRecord& bucket : step.buckets) {
@@ -416,6 +419,8 @@ Wires DivideTimes(double scale, Wires wires) {
   wires.latency_s /= scale;
   wires.bytes_per_s *= scale;
   wires.medium_bytes_per_s *= scale;
+  wires.grpc_bytes_per_s *= scale;
+  wires.stream_bytes_per_s *= scale;
   wires.add_s_per_byte /= scale;
   wires.update_s_per_byte /= scale;
   return wires;

@@ -77,6 +77,9 @@ struct RunFigures {
   std::optional<int64_t> staleness_max;
   std::optional<double> dropped_gradients;  // backup workers: of the whole launch, warm-up included
   std::optional<double> dropped_share;      // of all computed gradients
+  // Pipelines: the part of a step in which a rank waits for other stages' computing, mean over ranks; and the
+  // bytes of a micro-batch's activations between two stages.
+  std::optional<double> bubble_fraction, boundary_bytes;
   std::vector<WorkerFigures> workers;       // by rank
   std::vector<double> staleness_histogram;  // index: staleness; pushes of a bucket
   double loss = 0;
@@ -97,6 +100,10 @@ struct RunFigures {
 
 // Training time, in s, of the first point with at least `target`; empty: there is none.
 std::optional<double> TimeToTarget(const std::vector<CurvePoint>& curve, double target);
+
+// Part of FiguresOf: those of a pipeline, whose ranks have different stages, so that their buckets and the
+// times at which they are ready are not comparable.
+void AddPipelineFigures(const Configuration& configuration, const RunRecords& records, RunFigures& figures);
 
 // DataLoss: a rank has no measured steps. OutOfRange: the training that --resume continues was finished.
 absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const RunRecords& records);

@@ -31,6 +31,7 @@ absl::Status NotSimulated(const std::string& why) { return absl::FailedPrecondit
 
 absl::Status CheckSimulated(const SummaryRow& row) {
   if (row.configuration.model.has_tables) return NotSimulated("the rows of tables are not simulated");
+  if (row.configuration.training.pp > 1) return NotSimulated("of pipelines only the bubble is simulated");
   PSRING_RETURN_IF_ERROR(CheckStrategy(row.configuration.strategy));
   if (!row.measured_cost) return NotSimulated("its step time was not measured");
   if (row.link.bits_per_s <= 0) return NotSimulated("its links have no rate");
@@ -78,6 +79,12 @@ Cluster ClusterOf(const SummaryRow& row, const SummaryRow* none, const Predictio
   cluster.add_s_per_byte = wires.add_s_per_byte * turns(workers);
   cluster.server_add_s_per_byte = wires.add_s_per_byte * turns(servers);
   // Plain SGD accesses as much memory as adding.
+  if (const double rate = ServerRateOf(row, wires); rate > 0) {
+    // All nodes are on this machine.
+    const CommPattern pattern = PatternOf(row.configuration, Scheme::kServerSync);
+    const double of_all = pattern.place == ServerPlace::kRank0 ? 1 : servers;
+    cluster.server_worker_s_per_byte = servers * of_all * GradientsAtServer(pattern) / workers / rate;
+  }
   const double update =
       row.configuration.update.momentum > 0 ? wires.update_s_per_byte : wires.add_s_per_byte;
   cluster.server_update_s_per_byte = update * turns(servers);

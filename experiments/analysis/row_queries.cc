@@ -144,11 +144,15 @@ std::string RankedName(const SummaryRow& row) {
             UnitOf(row));
 }
 
-std::string NameWithServers(const SummaryRow& row) {
-  const int servers = row.configuration.servers();
-  std::string name = row.configuration.strategy.name;
-  if (servers > 1) name = Tr("$0 on $1 servers", name, servers);
+std::string WithWire(const SummaryRow& row, const std::string& name) {
   return row.configuration.training.server_wire == "stream" ? Tr("$0 (stream)", name) : name;
+}
+
+std::string NameWithServers(const SummaryRow& row) {
+  if (row.configuration.training.pp > 1) return row.configuration.pipeline();
+  const int servers = row.configuration.servers();
+  const std::string& name = row.configuration.strategy.name;
+  return WithWire(row, servers > 1 ? Tr("$0 on $1 servers", name, servers) : name);
 }
 
 std::string UnitOf(const SummaryRow& row) { return UnitOf(row.configuration.training.reads_text()); }

@@ -49,7 +49,10 @@ std::vector<WorkerClass> ClassesOf(const SummaryRow& row);
 // NameWithServers, with the workers that have most of the samples: for every sentence that compares speeds.
 std::string RankedName(const SummaryRow& row);
 
-// "ps-sync on 2 servers", for sentences that name the workers elsewhere.
+// `name` of the row, and "(stream)" if its servers' payload does not go over gRPC.
+std::string WithWire(const SummaryRow& row, const std::string& name);
+
+// "ps-sync on 2 servers", "pp2 1f1b", for sentences that name the workers elsewhere.
 std::string NameWithServers(const SummaryRow& row);
 
 // What the row's speed counts: "samples", or "tokens" of a text.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "common/text/translate.h"
 #include "experiments/analysis/findings.h"
+#include "experiments/analysis/row_queries.h"
 #include "experiments/design/estimate.h"
 #include "trainer/strategies/table/cost_model.h"
 
@@ -46,6 +47,8 @@ const SummaryRow* AllReduceWith(const std::vector<SummaryRow>& rows, int workers
   }
   return nullptr;
 }
+
+std::string Times(double ratio) { return absl::StrFormat("%.2f", ratio); }
 
 std::string Ratio(double server, double group) { return absl::StrFormat("%.2f", server / group); }
 
@@ -92,6 +95,63 @@ bool SameUpdateRule(const SummaryRow& row, const SummaryRow& other) {
   return ours.optimizer == theirs.optimizer && ours.lr == theirs.lr;
 }
 
+std::string ServerWireRates(const Wires& wires) {
+  std::vector<std::string> rates;
+  for (const auto& [wire, bytes_per_s] :
+       {std::pair("grpc", wires.grpc_bytes_per_s), {"stream", wires.stream_bytes_per_s}}) {
+    if (bytes_per_s > 0) rates.push_back(Tr("$0 GB/s over $1", Times(1e-9 * bytes_per_s), wire));
+  }
+  if (rates.empty()) return "";
+  return Tr(
+      "This machine's processors move a server's pushes and pulls at $0 (measured); theory and simulator "
+      "include it.",
+      absl::StrJoin(rates, Tr(" and ")));
+}
+
+std::string ServerWireText(const std::vector<const SummaryRow*>& candidates) {
+  const SummaryRow *group = nullptr, *sockets = nullptr, *grpc = nullptr;
+  for (const SummaryRow* row : candidates) {
+    const Configuration& configuration = row->configuration;
+    if (configuration.servers() == 0) {
+      if (group == nullptr && UsesTcp(row->mean.wires)) group = row;
+      continue;
+    }
+    const auto same_over = [&](const char* wire) {
+      const auto found = std::ranges::find_if(candidates, [&](const SummaryRow* other) {
+        return other->configuration.strategy.name == configuration.strategy.name &&
+               other->configuration.servers() == configuration.servers() &&
+               other->configuration.training.server_wire == wire;
+      });
+      return found == candidates.end() ? nullptr : *found;
+    };
+    if (grpc != nullptr && sockets != nullptr) continue;
+    grpc = same_over("grpc");
+    sockets = same_over("stream");
+  }
+  if (grpc == nullptr || sockets == nullptr) return "";
+  const PairedComparison wires = ComparePairs(sockets->round_samples_per_s, grpc->round_samples_per_s);
+  const std::string server = NameWithServers(*grpc);
+  if (!ShowDifference({wires}).front()) {
+    return Tr("$0 is not shown to be faster over plain sockets than over gRPC, or slower", server);
+  }
+  if (group == nullptr) {
+    return Tr("over plain sockets $0 is $1 times as fast as over gRPC", server, Times(wires.ratio));
+  }
+  const PairedComparison with_grpc = ComparePairs(group->round_samples_per_s, grpc->round_samples_per_s),
+                         with_sockets =
+                             ComparePairs(group->round_samples_per_s, sockets->round_samples_per_s);
+  const std::vector<bool> shown = ShowDifference({with_grpc, with_sockets});
+  const bool same_winner = shown[0] && shown[1] && (with_grpc.ratio > 1) == (with_sockets.ratio > 1);
+  const bool by_wire =
+      !same_winner || 2 * std::abs(std::log(wires.ratio)) > std::abs(std::log(with_grpc.ratio));
+  return Tr(by_wire
+                ? TrNoop("with gRPC $0 is $2 times as fast as $1, over the same sockets $3 times: the wire "
+                         "decides more than the scheme")
+                : TrNoop("with gRPC $0 is $2 times as fast as $1, over the same sockets $3 times: the "
+                         "scheme decides more than the wire"),
+            group->configuration.strategy.name, server, Times(with_grpc.ratio), Times(with_sockets.ratio));
+}
+
 std::vector<std::string> ServerLaw(const std::vector<SummaryRow>& rows) {
   struct Law {
     const SummaryRow *server, *group;
@@ -107,7 +167,7 @@ std::vector<std::string> ServerLaw(const std::vector<SummaryRow>& rows) {
   std::ranges::stable_sort(laws, std::greater(), &Law::ratio);
   std::vector<std::string> findings, ways;
   for (const auto& [server, group, ratio] : laws) {
-    const std::string& name = server->configuration.strategy.name;
+    const std::string name = WithWire(*server, server->configuration.strategy.name);
     const std::string way = WayText(*server, TrNoop("$0; $1"));
     const bool is_known = std::ranges::find(ways, way) != ways.end();
     ways.push_back(way);
@@ -123,7 +183,6 @@ std::vector<std::string> BucketFindings(const std::vector<SummaryRow>& rows,
                                         const std::optional<Wires>& wires) {
   if (!wires) return {};
   std::vector<std::string> findings;
-  const Wires transfers{.bytes_per_s = wires->bytes_per_s, .medium_bytes_per_s = wires->medium_bytes_per_s};
   std::vector<std::string> few, other;
   for (const SummaryRow& row : rows) {
     if (!row.predicted_comm_ms || row.configuration.workers < 2) continue;
@@ -135,15 +194,19 @@ std::vector<std::string> BucketFindings(const std::vector<SummaryRow>& rows,
       buckets.push_back(ExchangeBytes(row.configuration, elements));
     }
     const double bytes = std::accumulate(buckets.begin(), buckets.end(), 0.0);
-    const double law = ExchangeSeconds(pattern, bytes, *wires);
-    const double theory = ExchangeSeconds(pattern, buckets, WiresOf(row, *wires));
+    const Wires of_row = WiresOf(row, *wires);
+    const Wires transfers{.bytes_per_s = of_row.bytes_per_s,
+                          .medium_bytes_per_s = of_row.medium_bytes_per_s,
+                          .server_bytes_per_s = of_row.server_bytes_per_s};
+    const double law = ExchangeSeconds(pattern, bytes, of_row);
+    const double theory = ExchangeSeconds(pattern, buckets, of_row);
     if (!Differ(theory, law)) continue;
     const bool by_buckets =
         Differ(ExchangeSeconds(pattern, buckets, transfers), ExchangeSeconds(pattern, bytes, transfers));
     (by_buckets ? few : other)
         .push_back(Tr("$0 with $1 workers: $2 ms until the last worker has its weights, not $3 ms",
-                      row.configuration.strategy.name, row.configuration.workers, MsText(theory),
-                      MsText(law)));
+                      WithWire(row, row.configuration.strategy.name), row.configuration.workers,
+                      MsText(theory), MsText(law)));
   }
   if (!few.empty()) {
     findings.push_back(

@@ -13,8 +13,21 @@
 
 namespace psring {
 
+double ServerRateOf(const SummaryRow& row, const Wires& wires) {
+  const Configuration& configuration = row.configuration;
+  if (configuration.servers() == 0) return 0;
+  return configuration.training.server_wire == "stream" ? wires.stream_bytes_per_s : wires.grpc_bytes_per_s;
+}
+
 Wires WiresOf(const SummaryRow& row, Wires wires) {
   if (row.configuration.update.momentum <= 0) wires.update_s_per_byte = wires.add_s_per_byte;
+  return row.configuration.strategy.uses_group ? wires : WiresOfTables(row, wires);
+}
+
+Wires WiresOfTables(const SummaryRow& row, Wires wires) {
+  if (const double rate = ServerRateOf(row, wires); rate > 0) {
+    (wires.medium_bytes_per_s > 0 ? wires.medium_bytes_per_s : wires.server_bytes_per_s) = rate;
+  }
   return wires;
 }
 
@@ -64,10 +77,11 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
   mean.each_server_payload_bytes = runs.front().each_server_payload_bytes;
   mean.samples = runs.front().samples;
   mean.trained_samples = runs.front().trained_samples;
-  for (auto figure : {&RunFigures::wait_ms, &RunFigures::wire_tx_bytes, &RunFigures::server_payload_bytes,
-                      &RunFigures::staleness_mean, &RunFigures::dropped_gradients, &RunFigures::dropped_share,
-                      &RunFigures::computed_ms, &RunFigures::update_ms, &RunFigures::run_delay_ms,
-                      &RunFigures::probe_ms, &RunFigures::test_accuracy}) {
+  for (auto figure :
+       {&RunFigures::wait_ms, &RunFigures::wire_tx_bytes, &RunFigures::server_payload_bytes,
+        &RunFigures::staleness_mean, &RunFigures::dropped_gradients, &RunFigures::dropped_share,
+        &RunFigures::computed_ms, &RunFigures::update_ms, &RunFigures::run_delay_ms, &RunFigures::probe_ms,
+        &RunFigures::test_accuracy, &RunFigures::bubble_fraction, &RunFigures::boundary_bytes}) {
     mean.*figure = MeanOverThose(runs, figure);
   }
   for (size_t b = 0; b < runs.front().bucket_ready_ms.size(); ++b) {
@@ -125,8 +139,8 @@ std::vector<FigureInterval> IntervalsOf(const std::vector<RunFigures>& rounds) {
   return intervals;
 }
 
-SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
-                 const std::optional<Wires>& wires) {
+SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs, const std::optional<Wires>& wires,
+                 const LinkReport& link) {
   SummaryRow row{.run_id = run_id, .configuration = runs.configuration, .sample = runs.sample};
   row.measured_cost = !runs.cost.empty();
   const std::vector<RunFigures>& measured = row.measured_cost ? runs.cost : runs.accuracy;
@@ -167,8 +181,10 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
       row.other_psring = std::max(row.other_psring, run.other_psring);
     }
   }
+  row.predicted_bubble = PredictedBubble(row, link.bits_per_s > 0 ? wires : std::nullopt);
   const std::optional<Scheme> scheme = SchemeOf(runs.configuration.strategy);
-  if (scheme && *scheme != Scheme::kNone) {
+  // Without the messages of a pipeline the theory would be of a part.
+  if (scheme && *scheme != Scheme::kNone && runs.configuration.training.pp == 1) {
     const CommPattern pattern = PatternOf(runs.configuration, *scheme);
     std::vector<double> bucket_bytes;
     for (int64_t elements : runs.sample.bucket_elements)
@@ -194,7 +210,7 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
       row.predicted_comm_ms = 1e3 * MeanExchangeSeconds(pattern, bucket_bytes, WiresOf(row, *wires));
     if (runs.sample.rows.all() > 0) {
       const std::optional<RowExchange> exchange =
-          RowExchangeOf(pattern, runs.sample.rows, wires ? WiresOf(row, *wires) : Wires());
+          RowExchangeOf(pattern, runs.sample.rows, wires ? WiresOfTables(row, *wires) : Wires());
       if (exchange && row.predicted_payload_bytes) *row.predicted_payload_bytes += exchange->payload_bytes;
       if (exchange && row.predicted_comm_ms) *row.predicted_comm_ms += 1e3 * exchange->seconds;
       if (!exchange) row.predicted_payload_bytes = row.predicted_comm_ms = std::nullopt;
@@ -240,7 +256,7 @@ std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<C
   std::vector<SummaryRow> rows;
   for (const ConfigurationRuns& of_one : runs) {
     if (of_one.cost.empty() && of_one.accuracy.empty()) continue;
-    rows.push_back(RowOf(run_id, of_one, wires));
+    rows.push_back(RowOf(run_id, of_one, wires, link));
   }
   for (SummaryRow& row : rows) {
     row.link = link;
@@ -258,7 +274,8 @@ std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<C
       }
     }
     const SummaryRow* none = Reference(rows, row, "none", row.configuration.workers);
-    if (none != nullptr && row.configuration.strategy.moves_gradients()) {
+    if (none != nullptr && row.configuration.strategy.moves_gradients() &&
+        row.configuration.training.pp == 1) {
       std::vector<double> differences;
       for (size_t round = 0; round < row.round_step_ms.size(); ++round) {
         differences.push_back(row.round_step_ms[round] - none->round_step_ms[round]);

@@ -72,6 +72,7 @@ struct SummaryRow {
   double step_ms_p10 = 0, step_ms_p90 = 0;
   std::optional<double> predicted_comm_ms;  // of the actual buckets, mean over workers
   std::optional<double> predicted_payload_bytes;
+  std::optional<double> predicted_bubble;   // PredictedBubble
   std::optional<RowPrediction> prediction;  // --predict
   std::string why_not_predicted;            // with --predict and without a prediction
   std::optional<double> cost_against_none_ms;
@@ -110,8 +111,20 @@ std::string NoteOf(const SummaryRow& row);
 // Whether the row's bytes are derived, because an external library does not count them.
 bool BytesAreDerived(const SummaryRow& row);
 
-// `wires` with the update time of the row's optimizer: plain SGD accesses as much memory as adding.
+// What this machine's processors move of the payload of the row's servers, by its --server_wire, in bytes/s;
+// 0: it has no servers, or their wire was not measured.
+double ServerRateOf(const SummaryRow& row, const Wires& wires);
+
+// `wires` for the row: with the update time of its optimizer (plain SGD accesses as much memory as adding),
+// and for servers with ServerRateOf, on the hosts or, within one machine, in place of its medium.
 Wires WiresOf(const SummaryRow& row, Wires wires);
+// The same for the rows of tables, which are on servers also if gradients are not (`hybrid`).
+Wires WiresOfTables(const SummaryRow& row, Wires wires);
+
+// The bubble of a pipeline, as a part of the measured step: by a walk of its program with the times that its
+// ranks computed, and with messages of the measured size on links with a rate (simulated); if computing was
+// not measured, by the program's formula. Empty: no pipeline, or no formula.
+std::optional<double> PredictedBubble(const SummaryRow& row, const std::optional<Wires>& wires);
 
 // Rows in the order of `runs`. `wires`: from calibration or preflight.
 std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<ConfigurationRuns>& runs,

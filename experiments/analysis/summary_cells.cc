@@ -13,8 +13,8 @@ namespace psring {
 namespace {
 
 // 2: lr_tried, time_scale, scaling; 3: workers_per_push; 4: ps_schedule, tokens_per_s; 5: machines, wire;
-// 6: most_samples_share; 7: layout, program, micro_batches, predicted_bubble_fraction
-constexpr int64_t kSchemaVersion = 7;
+// 6: most_samples_share; 7: layout, program, micro_batches, predicted_bubble_fraction; 8: bubble_fraction
+constexpr int64_t kSchemaVersion = 8;
 
 using Value = decltype(Cell::value);
 
@@ -39,7 +39,9 @@ std::vector<Cell> Cells(const SummaryRow& row) {
   const Configuration& configuration = row.configuration;
   const TrainingOptions& training = configuration.training;
   const RunFigures& mean = row.mean;
-  const bool communicates = configuration.strategy.moves_gradients();
+  const bool is_cut = training.pp > 1;
+  // A pipeline's ranks exchange activations, too, whatever its strategy.
+  const bool communicates = configuration.strategy.moves_gradients() || is_cut;
   const bool has_server = configuration.servers() > 0;
   const int64_t one_step = WorkerBatch(training) * training.reference_workers;
   const int spare = configuration.strategy.number_below_workers ? configuration.strategy.number : 0;
@@ -64,11 +66,12 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"shaping", std::string(ShapingName(row.link.shaping)), given},
       {"link_mbps", row.link.bits_per_s > 0 ? Value(row.link.mbps()) : Value(), given},
       {"model", configuration.model.name, given},
-      {"parameters", row.sample.parameters, given},
+      // A pipeline's rank has those of its stages.
+      {"parameters", is_cut ? configuration.model.parameters : row.sample.parameters, given},
       {"batch_per_worker", int64_t{training.batch}, given},
       // An asynchronous update uses one worker's batch.
       {"global_batch",
-       configuration.strategy.synchronous ? one_step * (configuration.workers - spare) : one_step, given},
+       configuration.strategy.synchronous ? one_step * (configuration.replicas() - spare) : one_step, given},
       {"bucket_mb", training.bucket_mb, given},
       {"optimizer", TextOrEmpty(configuration.update.optimizer), given},
       {"lr", configuration.update.lr, given},
@@ -119,10 +122,11 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"wire", TextOrEmpty(absl::StrJoin(mean.wires, ", ")), given},
       {"most_samples_share", OrEmpty(MostSamplesShare(row)), derived},
       // A program and its bubble are those of a pipeline.
-      {"layout", absl::StrCat("dp", configuration.workers), given},
-      {"program", Value(), given},
+      {"layout", configuration.layout(), given},
+      {"program", is_cut ? Value(training.program) : Value(), given},
       {"micro_batches", int64_t{training.micro_batches}, given},
-      {"predicted_bubble_fraction", Value(), Basis::kSimulated},
+      {"predicted_bubble_fraction", OrEmpty(row.predicted_bubble), Basis::kSimulated},
+      {"bubble_fraction", OrEmpty(mean.bubble_fraction), timed},
   };
 }
 

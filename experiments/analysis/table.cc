@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -55,16 +56,35 @@ std::optional<double> IfCommunicates(Row row, double value) {
   return MovesGradients(row) ? std::optional<double>(value) : std::nullopt;
 }
 
+bool IsCut(Row row) { return row.configuration.training.pp > 1; }
+
+bool AnyIsCut(const std::vector<SummaryRow>& rows) { return std::ranges::any_of(rows, IsCut); }
+
+std::string Percent(const std::optional<double>& part) {
+  return part ? absl::StrFormat("%.1f", 100 * *part) : "";
+}
+
+// Empty without pipelines. They are measured and simulated.
+std::vector<Column> BubbleColumns() {
+  return {{TrNoop("bubble|%"), "m", [](Row row) { return Percent(row.mean.bubble_fraction); }},
+          {TrNoop("bubble|%"), "s", [](Row row) { return Percent(row.predicted_bubble); }}};
+}
+
 std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
   const bool several_servers =
       std::ranges::any_of(rows, [](Row row) { return row.configuration.servers() > 1; });
-  return {
+  const bool any_is_cut = AnyIsCut(rows);
+  std::vector<Column> columns = {
       {TrNoop("|strategy"), "", [](Row row) { return row.configuration.strategy.name; }},
       {TrNoop("wor-|kers"), "",
        [](Row row) {
          return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "",
                              row.valid ? "" : "!");
        }},
+      {TrNoop("layout|"), "", [any_is_cut](Row row) { return any_is_cut ? row.configuration.layout() : ""; }},
+      {TrNoop("|program"), "", [](Row row) { return IsCut(row) ? row.configuration.training.program : ""; }},
+      {TrNoop("micro-|batches"), "",
+       [](Row row) { return IsCut(row) ? absl::StrCat(row.configuration.training.micro_batches) : ""; }},
       {TrNoop("ser-|vers"), "",
        [several_servers](Row row) {
          const int servers = row.configuration.servers();
@@ -114,8 +134,10 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
          const int each = row.configuration.workers_per_push();
          return each > 1 ? absl::StrCat(each) : "";
        }},
-      {TrNoop("|wire"), "", [](Row row) { return WireText(row.mean.wires); }},
   };
+  std::ranges::copy(BubbleColumns(), std::back_inserter(columns));
+  columns.push_back({TrNoop("|wire"), "", [](Row row) { return WireText(row.mean.wires); }});
+  return columns;
 }
 
 // Of the rows that send anything, whatever their libraries: TCP and gRPC over TCP do not differ.
@@ -128,8 +150,13 @@ bool WiresDiffer(const std::vector<SummaryRow>& rows) {
 
 std::vector<Column> ShortColumns(const std::vector<SummaryRow>& rows) {
   const bool with_wires = WiresDiffer(rows);
-  const auto hidden = [](Row row) { return std::max(0.0, row.mean.comm_busy_ms - row.mean.exposed_comm_ms); };
-  return {
+  const bool any_is_cut = AnyIsCut(rows);
+  // Of a pipeline's busy time a part is waiting for other stages. Efficiency makes room for bubbles.
+  const auto hidden = [any_is_cut](Row row) -> std::optional<double> {
+    if (any_is_cut) return std::nullopt;
+    return IfCommunicates(row, std::max(0.0, row.mean.comm_busy_ms - row.mean.exposed_comm_ms));
+  };
+  std::vector<Column> columns = {
       {TrNoop("|strategy"), "", [](Row row) { return NameWithServers(row); }},
       {TrNoop("|workers"), "",
        [](Row row) {
@@ -141,12 +168,17 @@ std::vector<Column> ShortColumns(const std::vector<SummaryRow>& rows) {
       {TrNoop("95%|interval"), "d",
        [](Row row) { return row.samples_per_s_95 ? RangeText(*row.samples_per_s_95) : ""; }},
       {TrNoop("scaling|efficiency"), "d",
-       [](Row row) { return row.efficiency ? absl::StrFormat("%.0f%%", 100 * *row.efficiency) : ""; }},
+       [any_is_cut](Row row) {
+         return row.efficiency && !any_is_cut ? absl::StrFormat("%.0f%%", 100 * *row.efficiency) : "";
+       }},
       {TrNoop("exposed,|ms"), "m", [](Row row) { return Ms(IfCommunicates(row, row.mean.exposed_comm_ms)); }},
-      {TrNoop("hidden,|ms"), "d", [hidden](Row row) { return Ms(IfCommunicates(row, hidden(row))); }},
+      {TrNoop("hidden,|ms"), "d", [hidden](Row row) { return Ms(hidden(row)); }},
       {TrNoop("test|accuracy"), "m", [](Row row) { return Number(row.test_accuracy, 4); }, /*learned=*/true},
-      {TrNoop("|wire"), "", [=](Row row) { return with_wires ? WireText(row.mean.wires) : ""; }},
   };
+  std::ranges::copy(BubbleColumns(), std::back_inserter(columns));
+  columns.push_back(
+      {TrNoop("|wire"), "", [=](Row row) { return with_wires ? WireText(row.mean.wires) : ""; }});
+  return columns;
 }
 
 bool TimesAreSimulated(const std::vector<SummaryRow>& rows) {
@@ -227,11 +259,33 @@ std::string BasisText(const std::vector<SummaryRow>& rows, bool predictions) {
                        : Tr("times of the virtual clock"));
   }
   const bool predicted = std::ranges::any_of(rows, [](Row row) { return row.prediction.has_value(); });
+  const bool only_bubbles =
+      !predicted && std::ranges::any_of(rows, [](Row row) { return row.predicted_bubble.has_value(); });
   return Tr("Measured: by a clock or a counter. Derived: computed from measured values. $0",
-            Tr(!predicted    ? TrNoop("Nothing is simulated.")
+            Tr(only_bubbles  ? TrNoop("Only the second bubble is simulated.")
+               : !predicted  ? TrNoop("Nothing is simulated.")
                : predictions ? TrNoop("Simulated: by psring's simulator (--predict).")
                              : TrNoop("Nothing in this table is simulated; the simulated steps (--predict) "
                                       "are in report.html and residuals.csv.")));
+}
+
+// What the signs of lines and of numbers of workers mean.
+void AddMarks(const std::vector<SummaryRow>& rows, const Lines& lines, std::vector<std::string>& legend) {
+  if (lines.shown.size() > rows.size()) {
+    legend.push_back(
+        Tr("Lines that begin with -: workers with unequal shares of the samples; times are means of these "
+           "workers."));
+  }
+  if (std::ranges::any_of(rows, [](Row row) { return row.configuration.oversubscribed; })) {
+    legend.push_back(
+        Tr("* oversubscribed: more workers than cores, so computing takes longer than on machines of their "
+           "own."));
+  }
+  if (std::ranges::any_of(rows, [](Row row) { return !row.valid; })) {
+    legend.push_back(
+        Tr("! not valid: other programs used too much of the processors, or ranks shared a GPU; see the note "
+           "in summary.csv."));
+  }
 }
 
 std::string WithoutTrailingSpace(std::string line) {
@@ -240,7 +294,7 @@ std::string WithoutTrailingSpace(std::string line) {
 }
 
 // The headings, the lines, and the legend.
-std::string Layout(const TableParts& parts, const std::vector<SummaryRow>& rows) {
+std::string TextOf(const TableParts& parts, const std::vector<SummaryRow>& rows) {
   std::string first, second, marks;
   std::vector<std::string> lines(parts.rows.size());
   for (size_t c = 0; c < parts.columns.size(); ++c) {
@@ -345,6 +399,7 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows) {
                      "buckets, mean over workers, at the speeds measured at the start, without processor "
                      "time. MB: payload that a worker sends per step, in 10^6 bytes."));
   }
+  if (AnyIsCut(rows)) parts.legend.push_back(BubbleText());
   if (any_row([](Row row) { return row.sample.rows.all() > 0; }))
     say(TrNoop("Communication, theory and MB include the rows of tables that a step touched."));
   if (any_row([](Row row) { return row.reached_target > 0; })) {
@@ -364,25 +419,11 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows) {
         TrNoop("workers/push: --local_aggregation; so many workers of a machine add up their gradients and "
                "push one sum."));
   }
-  if (lines.shown.size() > rows.size()) {
-    say(
-        TrNoop("Lines that begin with -: workers with unequal shares of the samples; times are means of "
-               "these workers."));
-  }
-  if (any_row([](Row row) { return row.configuration.oversubscribed; })) {
-    say(
-        TrNoop("* oversubscribed: more workers than cores, so computing takes longer than on machines of "
-               "their own."));
-  }
-  if (any_row([](Row row) { return !row.valid; })) {
-    say(
-        TrNoop("! not valid: other programs used too much of the processors, or ranks shared a GPU; see the "
-               "note in summary.csv."));
-  }
+  AddMarks(rows, lines, parts.legend);
   return parts;
 }
 
-std::string Table(const std::vector<SummaryRow>& rows) { return Layout(PartsOfTable(rows), rows); }
+std::string Table(const std::vector<SummaryRow>& rows) { return TextOf(PartsOfTable(rows), rows); }
 
 std::string ShortTable(const std::vector<SummaryRow>& rows) {
   const Lines lines = LinesOf(rows);
@@ -394,27 +435,15 @@ std::string ShortTable(const std::vector<SummaryRow>& rows) {
   if (any_row([](Row row) { return row.configuration.strategy.name == "none"; })) {
     parts.legend.push_back(Tr("none: the same workers without communication."));
   }
-  if (any_row(MovesGradients)) {
+  if (AnyIsCut(rows)) {
+    parts.legend.push_back(BubbleText());
+  } else if (any_row(MovesGradients)) {
     parts.legend.push_back(
         Tr("Scaling efficiency: the speed over that of a single worker, divided by the number of workers. "
            "Exposed: communication of a step that computing does not hide; hidden: the rest."));
   }
-  if (lines.shown.size() > rows.size()) {
-    parts.legend.push_back(
-        Tr("Lines that begin with -: workers with unequal shares of the samples; times are means of these "
-           "workers."));
-  }
-  if (any_row([](Row row) { return row.configuration.oversubscribed; })) {
-    parts.legend.push_back(
-        Tr("* oversubscribed: more workers than cores, so computing takes longer than on machines of their "
-           "own."));
-  }
-  if (any_row([](Row row) { return !row.valid; })) {
-    parts.legend.push_back(
-        Tr("! not valid: other programs used too much of the processors, or ranks shared a GPU; see the note "
-           "in summary.csv."));
-  }
-  return Layout(parts, rows);
+  AddMarks(rows, lines, parts.legend);
+  return TextOf(parts, rows);
 }
 
 }  // namespace psring

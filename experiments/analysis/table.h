@@ -22,6 +22,9 @@ std::string ShortTable(const std::vector<SummaryRow>& rows);
 // What was trained: the model with its size, and the samples of a step. Empty without rows.
 std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows);
 
+// What layouts and bubbles are: part of the legend with pipelines.
+std::string BubbleText();
+
 // The parts of Table, for the page. One cell per line.
 struct TableColumn {
   std::string first, second;  // the heading's lines; "wor-" and "kers" are one word

@@ -63,6 +63,7 @@ std::optional<UsefulRate> LeastUsefulRate(const SummaryRow& row, const SummaryRo
   const bool has_links = row.link.bits_per_s > 0 && wires.medium_bytes_per_s == 0 && wires.bytes_per_s > 0;
   if (!scheme || *scheme == Scheme::kNone || !has_links || single.mean.samples_per_s <= 0)
     return std::nullopt;
+  if (row.configuration.training.pp > 1) return std::nullopt;  // no theory of its messages
   const CommPattern pattern = PatternOf(row.configuration, *scheme);
   std::vector<double> buckets;
   for (const int64_t elements : row.sample.bucket_elements) {
@@ -78,7 +79,8 @@ std::optional<UsefulRate> LeastUsefulRate(const SummaryRow& row, const SummaryRo
     Wires faster = WiresOf(row, wires);
     faster.bytes_per_s = usable_share * bits_per_s / 8;
     faster.burst_bytes = 0;
-    const double rows_s = has_rows ? RowExchangeOf(pattern, row.sample.rows, faster)->seconds : 0;
+    const double rows_s =
+        has_rows ? RowExchangeOf(pattern, row.sample.rows, WiresOfTables(row, faster))->seconds : 0;
     const std::vector<double>& ready_ms = row.mean.bucket_ready_ms;
     if (scheme->schedule == nullptr || !row.mean.computed_ms || buckets.empty() ||
         ready_ms.size() != buckets.size()) {

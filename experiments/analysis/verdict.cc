@@ -264,6 +264,14 @@ VerdictFact RankingFact(const std::string& names, const std::vector<const Summar
                  : Tr("the differences are below 2% or too uncertain for $0", RoundsText(best.rounds)))};
 }
 
+// The fastest layout that copies the model beside the fastest that cuts it; empty: one of them is missing.
+std::string CopyOrCutOf(const std::vector<const SummaryRow*>& candidates) {
+  const auto is_cut = [](const SummaryRow* row) { return row->configuration.training.pp > 1; };
+  const auto cut = std::ranges::find_if(candidates, is_cut);
+  const auto copy = std::ranges::find_if_not(candidates, is_cut);
+  return cut == candidates.end() || copy == candidates.end() ? "" : CopyOrCut(**copy, **cut);
+}
+
 // The worker counts at which several strategies compute the same updates, ascending.
 std::set<int> CountsWithChoice(const std::vector<SummaryRow>& rows) {
   std::set<int> counts;
@@ -361,6 +369,8 @@ RunVerdict VerdictOf(const std::vector<SummaryRow>& rows, const std::optional<Wi
     if (!link.rate.empty()) verdict.next_flags.push_back(absl::StrCat("--link ", link.rate));
   }
   facts.push_back(RankingFact(names, candidates, ranking, against.distribute));
+  facts.push_back({Tr("servers' wire"), ServerWireText(candidates)});
+  facts.push_back({Tr("copy or cut"), CopyOrCutOf(candidates)});
   if (against.single != nullptr && !against.slower()) {
     facts.push_back({Tr("gain"), FactorText(against.pair, Tr("one process"))});
   }

@@ -27,6 +27,11 @@ struct RunVerdict {
 // and the line says "Undecided" if they are not shown to be slower or faster.
 RunVerdict VerdictOf(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires);
 
+// What two layouts with equal samples per step send: `copy`, replicas of the model, and `cut`, a pipeline;
+// and from which link rate or, on links without a rate, from which size of the gradient the slower one wins
+// (derived: what is exposed is proportional to the bytes, and inversely to the rate).
+std::string CopyOrCut(const SummaryRow& copy, const SummaryRow& cut);
+
 // A line for each fact, its label first, longer ones wrapped.
 std::string FactsText(const RunVerdict& verdict);
 
@@ -55,7 +60,7 @@ struct UsefulRate {
 // the samples of a step than the workers, which compute as in `computing` (ComputingRow). The buckets of an
 // all-reduce overlap with backward, from the measured times at which they were ready, shortened if `row` was
 // oversubscribed; of a server's exchange nothing is hidden. `wires`: measured on links of `row.link`, whose
-// usable share is kept. Empty: the links have no rate, or no rate suffices.
+// usable share is kept. Empty: the links have no rate, no rate suffices, or the model is cut.
 std::optional<UsefulRate> LeastUsefulRate(const SummaryRow& row, const SummaryRow& single,
                                           const SummaryRow& computing, const Wires& wires);
 

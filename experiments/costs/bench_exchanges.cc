@@ -51,8 +51,8 @@ absl::StatusOr<BenchExchanges> ParseBenchExchanges(const std::string& text, cons
     const auto is = [&](const char* key, const char* value) {
       return row.Text(key, kMaxNameBytes).value_or("") == value;
     };
-    BenchExchange exchange{.uses_server = is("collective", "ps_push_pull") && is("algorithm", "sync") &&
-                                          !is("backend", "stream")};
+    BenchExchange exchange{.uses_server = is("collective", "ps_push_pull") && is("algorithm", "sync"),
+                           .server_wire = is("backend", "stream") ? "stream" : "grpc"};
     const bool reduces = is("collective", "all_reduce") && is("backend", "native");
     if (!is("type", "float") || (!reduces && !exchange.uses_server)) continue;
     PSRING_ASSIGN_OR_RETURN(exchange.algorithm, row.Text("algorithm", kMaxNameBytes));

@@ -13,6 +13,7 @@ namespace psring {
 struct BenchExchange {
   bool uses_server = false;
   std::string algorithm, transport;  // "ring", "tcp"
+  std::string server_wire;           // of a server: "grpc" or "stream"
   int workers = 1;
   double bytes = 0, seconds = 0;  // out of place if measured, else in place
 };

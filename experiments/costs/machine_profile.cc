@@ -163,10 +163,20 @@ absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& point
   return profile;
 }
 
+double ServerSecondsPerByte(const MachineProfile& profile, const std::string& server_wire) {
+  const auto found = profile.server_bytes_per_s.find(server_wire);
+  return found == profile.server_bytes_per_s.end() ? 0 : 1 / (2 * found->second.value);
+}
+
 absl::StatusOr<MachineProfile> ProfileOfBench(const std::string& source, const std::string& json) {
   PSRING_ASSIGN_OR_RETURN(const BenchExchanges bench, ParseBenchExchanges(json, source));
-  std::map<std::string, std::vector<ProfilePoint>> by_transport;
+  std::map<std::string, std::vector<ProfilePoint>> by_transport, by_wire;
+  const bool shared_medium = bench.link_bytes_per_s <= 0 && bench.hosts <= 1;
   for (const BenchExchange& one : bench.exchanges) {
+    if (one.uses_server) {
+      if (one.transport != "tcp" || (one.workers < 2 && !shared_medium)) continue;
+      by_wire[one.server_wire].push_back({Scheme::kServerSync, one.workers, one.bytes, one.seconds});
+    }
     if (one.uses_server || one.workers < 2) continue;
     const std::optional<Scheme> scheme = SchemeOf(AllReduceRow(one.algorithm));
     if (scheme) by_transport[one.transport].push_back({*scheme, one.workers, one.bytes, one.seconds});
@@ -175,8 +185,7 @@ absl::StatusOr<MachineProfile> ProfileOfBench(const std::string& source, const s
   absl::Status last = absl::InvalidArgumentError("it contains no native all-reduce of two or more workers");
   for (const auto& [transport, points] : by_transport) {
     if (found && transport != "tcp") continue;
-    absl::StatusOr<MachineProfile> profile =
-        FitProfile(points, bench.link_bytes_per_s <= 0 && bench.hosts <= 1);
+    absl::StatusOr<MachineProfile> profile = FitProfile(points, shared_medium);
     if (!profile.ok()) {
       last = profile.status();
       continue;
@@ -185,6 +194,10 @@ absl::StatusOr<MachineProfile> ProfileOfBench(const std::string& source, const s
     found->transport = transport;
   }
   if (!found) return absl::InvalidArgumentError(absl::StrCat(source, ": ", last.message()));
+  for (const auto& [wire, points] : by_wire) {
+    const absl::StatusOr<MachineProfile> of_servers = FitProfile(points, shared_medium);
+    if (of_servers.ok()) found->server_bytes_per_s[wire] = of_servers->bytes_per_s;
+  }
   found->source = source;
   found->link_bytes_per_s = bench.link_bytes_per_s;
   return *std::move(found);
@@ -209,6 +222,13 @@ std::string Describe(const MachineProfile& profile) {
   if (profile.link_bytes_per_s > 0) {
     absl::StrAppendFormat(&text, " The links between the machines carry %.3g Gbit/s (median, *measured*).",
                           8e-9 * profile.link_bytes_per_s);
+  }
+  for (const auto& [wire, rate] : profile.server_bytes_per_s) {
+    absl::StrAppendFormat(&text,
+                          " Servers' rounds over %s move %.3g GB/s (95%%: %.3g to %.3g, *derived*), so their "
+                          "host takes %.3g ns per byte.",
+                          wire, 1e-9 * rate.value, 1e-9 * rate.interval.low, 1e-9 * rate.interval.high,
+                          1e9 * ServerSecondsPerByte(profile, wire));
   }
   for (const std::string& term : profile.undetermined) {
     absl::StrAppend(&text, " They do not determine ", term, ", which is set to 0.");

@@ -2,6 +2,7 @@
 // for LoadMachineProfile.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,10 @@ struct MachineProfile {
   std::string transport;  // "tcp", "shm"
   Fitted latency_s, bytes_per_s, add_s_per_byte;
   double link_bytes_per_s = 0;  // measured between machines, one pair at a time; 0: one machine
-  double r_squared = 0;         // of the fit to the times
+  // By --server_wire, from rounds of one synchronous server over TCP: B of these rounds. Wires with fewer
+  // than four measured cases, or times that do not grow with the size, are absent.
+  std::map<std::string, Fitted> server_bytes_per_s;
+  double r_squared = 0;  // of the fit to the times
   int points = 0;
   std::vector<std::string> undetermined;  // parameters that the data do not determine ("g"); set to 0
 };
@@ -38,9 +42,14 @@ struct ProfilePoint {
 // InvalidArgument: fewer than four points, or B is not determined.
 absl::StatusOr<MachineProfile> FitProfile(const std::vector<ProfilePoint>& points, bool shared_medium);
 
-// From the native all-reduces in a benchmark's JSON. With several transports: tcp, else the first.
+// From the native all-reduces in a benchmark's JSON, and its servers' rounds. With several transports: tcp,
+// else the first.
 // InvalidArgument: not a benchmark, or too few points.
 absl::StatusOr<MachineProfile> ProfileOfBench(const std::string& source, const std::string& json);
+
+// A server host's time per byte that a worker pushes or pulls: both ends of a connection move each byte, and
+// take half of its time each (*derived*). 0: the profile has no rounds over this wire.
+double ServerSecondsPerByte(const MachineProfile& profile, const std::string& server_wire);
 
 // Fits a profile to a bench.json, also of a run's folder.
 absl::StatusOr<MachineProfile> LoadMachineProfile(const std::string& path);

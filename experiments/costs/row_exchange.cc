@@ -20,8 +20,9 @@ double OverLink(const CommPattern& pattern, double bytes) {
 }
 
 double Seconds(double bytes, const Wires& wires, double medium_bytes) {
-  const double link = wires.bytes_per_s > 0 ? bytes / wires.bytes_per_s : 0;
-  return std::max(link, wires.medium_bytes_per_s > 0 ? medium_bytes / wires.medium_bytes_per_s : 0);
+  const auto at = [](double bytes_per_s, double moved) { return bytes_per_s > 0 ? moved / bytes_per_s : 0; };
+  return std::max({at(wires.bytes_per_s, bytes), at(wires.server_bytes_per_s, bytes),
+                   at(wires.medium_bytes_per_s, medium_bytes)});
 }
 
 }  // namespace

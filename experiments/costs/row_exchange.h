@@ -24,7 +24,7 @@ struct RowExchange {
 //                   each; and an all-reduce of tables that are sent as a whole
 //   servers         a pull and a push of rows, which are on all servers alike: 2a + x / B for the pull and
 //                   x / B for the push, with x the bytes of all remote workers over one server's link, at
-//                   least those of one worker
+//                   least those of one worker, and B at most what moves at the server
 // nullopt: the theory has no formula for the schedule's all-gather (ScheduleRow::gather_messages).
 std::optional<RowExchange> RowExchangeOf(const CommPattern& pattern, const RowFigures& rows,
                                          const Wires& wires);

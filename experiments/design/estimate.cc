@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/cli/delays.h"
+#include "trainer/programs/program_rows.h"
 
 namespace psring {
 namespace {
@@ -22,16 +23,21 @@ double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
 
 // One step including its exchange. More workers than cores share processor time.
 double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
-  const double compute_s = ComputeSeconds(configuration.training, probe);
+  // Of a rank: its stages' part.
+  const double compute_s = ComputeSeconds(configuration.training, probe) / configuration.training.pp;
   if (configuration.simulated()) return compute_s * configuration.workers;  // one after the other
-  const double crowding =
-      configuration.training.workload.empty()
-          ? std::max(1.0, static_cast<double>(configuration.workers * configuration.training.threads) / cores)
-          : 1;
-  const double bytes = ExchangeBytes(configuration, probe.parameters);
+  // While a rank waits for its pipeline, others can use its core.
+  const double longest = 1 / (1 - BubbleOf(configuration.training));
+  double crowding = longest;
+  if (configuration.training.workload.empty()) {
+    crowding = std::max(crowding,
+                        static_cast<double>(configuration.workers * configuration.training.threads) / cores);
+  }
+  const double bytes = ExchangeBytes(configuration, probe.parameters) / configuration.training.pp;
   double moved = 0;
   if (configuration.strategy.uses_servers) moved = 2 * configuration.workers * bytes;
-  if (configuration.strategy.uses_group) moved = 2 * (configuration.workers - 1) * bytes;
+  if (configuration.strategy.uses_group)
+    moved = 2 * (configuration.workers - configuration.training.pp) * bytes;
   double exchange_s = moved / kPayloadBytesPerS;
   const std::optional<Scheme> scheme = SchemeOf(configuration.strategy);
   if (probe.link && scheme && *scheme != Scheme::kNone) {
@@ -40,7 +46,7 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
     if (pattern.scheme == Scheme::kServerAsync) pattern.scheme = Scheme::kServerSync;
     std::vector<double> buckets;
     for (const int64_t elements : probe.bucket_elements)
-      buckets.push_back(ExchangeBytes(configuration, elements));
+      buckets.push_back(ExchangeBytes(configuration, elements) / configuration.training.pp);
     exchange_s += buckets.empty() ? ExchangeSeconds(pattern, bytes, *probe.link)
                                   : ExchangeSeconds(pattern, buckets, *probe.link);
   }
@@ -67,7 +73,7 @@ double ExchangeBytes(const Configuration& configuration, int64_t elements) {
 CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
   return {
       .scheme = scheme,
-      .workers = configuration.workers / configuration.workers_per_push(),
+      .workers = configuration.replicas() / configuration.workers_per_push(),
       .per_machine = configuration.workers_per_push(),
       .place = PlaceOf(configuration.training.server_placement),
       // Clipping: no update before the norm of the whole gradient is known.
@@ -76,8 +82,14 @@ CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
       .pushed = configuration.training.wire != "float32" && configuration.servers() > 0 ? 0.5 : 1.0};
 }
 
+double BubbleOf(const TrainingOptions& training) {
+  const absl::StatusOr<NamedProgram> program = FindStepProgram(training.program);
+  if (training.pp == 1 || !program.ok() || program->row.bubble == nullptr) return 0;
+  return program->row.bubble(training.pp, program->chunks, training.micro_batches).value_or(0);
+}
+
 double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores) {
-  return static_cast<double>(configuration.workers * configuration.step_samples()) /
+  return static_cast<double>(configuration.replicas() * configuration.step_samples()) /
          StepSeconds(configuration, probe, cores);
 }
 
@@ -99,7 +111,7 @@ double ExpectedLaunchSeconds(const Configuration& configuration, const Probe& pr
     const double samples = training.samples > 0 ? static_cast<double>(training.samples)
                                                 : (training.epochs > 0 ? training.epochs : 1) *
                                                       static_cast<double>(probe.samples);
-    steps = samples / static_cast<double>(configuration.workers * configuration.step_samples() *
+    steps = samples / static_cast<double>(configuration.replicas() * configuration.step_samples() *
                                           std::max(1, training.reference_workers));
   }
   const double reference_workers = std::max(1, training.reference_workers);

@@ -20,6 +20,10 @@ CommPattern PatternOf(const Configuration& configuration, Scheme scheme);
 // One worker's step without its exchange, if the worker does not share its core.
 double ComputeSeconds(const TrainingOptions& training, const Probe& probe);
 
+// The part of a step in which a rank of a pipeline has nothing to compute, by the program's formula, which
+// omits messages; 0: no pipeline, or no formula.
+double BubbleOf(const TrainingOptions& training);
+
 double SamplesPerSecond(const Configuration& configuration, const Probe& probe, int cores);
 
 // A launch without its steps and evaluations.

@@ -38,11 +38,18 @@ absl::StatusOr<std::vector<LaunchNote>> NotesOf(const JsonObject& part) {
   return notes;
 }
 
+bool SamePipeline(const LaunchNote& note, const TrainingOptions& training) {
+  if (FlagOf(note, "--pp", "1") != absl::StrCat(training.pp)) return false;
+  return training.pp == 1 || (FlagOf(note, "--program", "1f1b") == training.program &&
+                              FlagOf(note, "--micro_batches", "1") == absl::StrCat(training.micro_batches));
+}
+
 const LaunchNote* NoteFor(const std::vector<LaunchNote>& notes, const Configuration& configuration) {
   for (const LaunchNote& note : notes) {
     if (note.strategy == configuration.strategy.name && note.workers == configuration.workers &&
         note.servers == configuration.servers() &&
-        FlagOf(note, "--server_wire", "grpc") == configuration.training.server_wire) {
+        FlagOf(note, "--server_wire", "grpc") == configuration.training.server_wire &&
+        SamePipeline(note, configuration.training)) {
       return &note;
     }
   }

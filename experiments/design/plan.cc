@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "common/base/check.h"
 #include "common/cli/delays.h"
 #include "common/text/translate.h"
@@ -122,7 +121,7 @@ absl::StatusOr<std::vector<Configuration>> Configurations(const std::vector<std:
 int64_t LargestGlobalBatch(const std::vector<Configuration>& configurations) {
   int64_t most = 1;
   for (const Configuration& configuration : configurations) {
-    most = std::max(most, configuration.workers * configuration.step_samples());
+    most = std::max(most, configuration.replicas() * configuration.step_samples());
   }
   return most;
 }
@@ -188,12 +187,11 @@ void ResetOtherStrategiesFlags(Configuration& configuration) {
     training.jitter_ms = "none";
   }
   const bool sends = configuration.strategy.communicates();
-  if (!sends || configuration.backend() == "nccl") training.transport = "auto";
+  if ((!sends && training.pp == 1) || configuration.backend() == "nccl") training.transport = "auto";
   if (!configuration.strategy.uses_servers) LeaveServersOut(training);
   if (configuration.strategy.has_only_rows_on_servers()) {
     const TrainingOptions standard;
     training.ps_schedule = standard.ps_schedule;
-    training.server_wire = standard.server_wire;
     if (training.on_worker_loss == "continue") training.on_worker_loss = standard.on_worker_loss;
   }
   // One worker has nothing to add up.
@@ -299,12 +297,6 @@ std::vector<std::string> ComparedStrategies(const CompareOptions& options, bool 
   return names;
 }
 
-std::string Configuration::name() const {
-  return absl::StrCat(strategy.name, " x ", workers,
-                      servers() > 1 ? absl::StrCat(" on ", servers(), " servers") : "",
-                      training.server_wire == "stream" ? " (stream)" : "");
-}
-
 void PlanCurve(double samples, const Probe& probe, Configuration& configuration) {
   TrainingOptions& training = configuration.training;
   // Tables are evaluated only at the end.
@@ -315,9 +307,9 @@ void PlanCurve(double samples, const Probe& probe, Configuration& configuration)
   const double kept = configuration.simulated()
                           ? kTargetPoints
                           : std::floor(kSnapshotBytes / (4.0 * static_cast<double>(probe.parameters)));
-  const double steps = samples / static_cast<double>(configuration.workers * configuration.step_samples() *
+  const double steps = samples / static_cast<double>(configuration.replicas() * configuration.step_samples() *
                                                      std::max(1, training.reference_workers));
-  const double train_s = steps * configuration.workers * ComputeSeconds(training, probe);
+  const double train_s = steps * configuration.replicas() * ComputeSeconds(training, probe);
   const double spare = 0.1 * train_s / std::max(EvaluationSeconds(training, probe), 1e-9);
   const double points = configuration.target_accuracy > 0 ? std::clamp(kept, 1.0, kTargetPoints)
                                                           : std::clamp(std::floor(spare), 0.0, 4.0) + 1;
@@ -326,16 +318,10 @@ void PlanCurve(double samples, const Probe& probe, Configuration& configuration)
   }
 }
 
-std::string Configuration::folder() const {
-  // "ps-ssp-2-4": some tools do not support colons in paths.
-  return absl::StrCat(absl::StrReplaceAll(strategy.name, {{":", "-"}}), "-", workers,
-                      servers() > 1 ? absl::StrCat("-on-", servers()) : "",
-                      training.server_wire == "stream" ? "-stream" : "");
-}
-
 void SetBatch(int workers, TrainingOptions& training) {
   if (training.global_batch == 0) return;
-  const int64_t shares = int64_t{workers} * training.micro_batches * std::max(1, training.reference_workers);
+  const int64_t shares =
+      int64_t{workers / training.pp} * training.micro_batches * std::max(1, training.reference_workers);
   training.batch = static_cast<int>(std::max<int64_t>(1, training.global_batch / shares));
 }
 
@@ -346,7 +332,7 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   PSRING_ASSIGN_OR_RETURN(configuration.strategy, FindStrategy(strategy));
   PSRING_ASSIGN_OR_RETURN(configuration.model, ModelOf(training, probe.parameters));
   const bool one_worker = configuration.strategy.single_process && !configuration.strategy.replicates;
-  configuration.workers = one_worker ? 1 : workers;
+  configuration.workers = one_worker ? training.pp : workers;  // of one replica
   configuration.training = training;
   configuration.predictions = probe.predictions;
   if (configuration.strategy.replicates) configuration.training.replicas = workers;
@@ -385,8 +371,16 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Probe& probe,
   cost_training.evaluate = false;
   cost_training.eval_every = 0;
   const bool has_tables = HasTables(options.training);
-  PSRING_ASSIGN_OR_RETURN(plan.cost, Configurations(CostStrategies(options, has_tables, plan.notes),
-                                                    options.workers, options, cost_training, probe, cores));
+  if (!options.layouts.empty()) {
+    PSRING_ASSIGN_OR_RETURN(plan.cost, LayoutConfigurations(options, cost_training, probe, cores));
+    plan.notes.push_back(
+        Tr("every layout computes the same $0 samples per step (strong scaling); --global_batch sets another "
+           "number",
+           options.training.global_batch));
+  } else {
+    PSRING_ASSIGN_OR_RETURN(plan.cost, Configurations(CostStrategies(options, has_tables, plan.notes),
+                                                      options.workers, options, cost_training, probe, cores));
+  }
   for (Configuration& configuration : plan.cost) configuration.target_accuracy = options.target_accuracy;
   PlanCost(options, probe, cores, plan);
   plan.expected_s = plan.rounds * plan.round_s;

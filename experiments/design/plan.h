@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/options/training_options.h"
+#include "experiments/design/layouts.h"
 #include "trainer/models/table/model_table.h"
 #include "trainer/strategies/table/cost_model.h"
 #include "trainer/strategies/table/strategy_table.h"
@@ -32,9 +33,15 @@ struct CompareOptions {
   std::vector<int> workers = {2, 4};
   std::vector<int> servers = {0};  // of each server strategy; 0: as --server_placement implies
   std::vector<std::string> server_wires = {"grpc"};  // likewise
-  TrainingOptions training;    // its `strategy`, `servers` and `server_wire` are not used
-  double target_accuracy = 0;  // 0: none
-  std::vector<double> lrs;     // more than one: the best one is picked for each strategy
+  // --layouts, or --pp with each number of `workers`, which are always theirs. Empty: the model is not cut.
+  // All have the same `training.global_batch`; `strategies` then names an all-reduce.
+  std::vector<Layout> layouts;
+  std::vector<std::string> programs = {"1f1b"};  // of layouts with a pipeline
+  std::vector<int> micro_batches;  // of a step, which the replicas share; at least one with `layouts`
+  std::string rank_order, cuts;    // likewise, as in TrainingOptions
+  TrainingOptions training;        // its `strategy`, `servers` and `server_wire` are not used
+  double target_accuracy = 0;      // 0: none
+  std::vector<double> lrs;         // more than one: the best one is picked for each strategy
   // --tune lr: times each strategy's rate; the best one is picked for each strategy and number of workers.
   std::vector<double> lr_factors;
   int repeats = 0;                 // rounds and accuracy trainings; 0: rounds are fitted, one training
@@ -63,17 +70,21 @@ struct Configuration {
   TrainingOptions training;
   StrategyUpdate update;
   bool oversubscribed = false;
-  int predictions = 1;            // of a sample, which budgets and speeds count: the tokens of a text
-  int per_machine = 1;            // workers on a machine
-  bool on_machines = false;       // real ones (--nnodes)
-  double target_accuracy = 0;     // 0: none
-  std::vector<double> tried_lrs;  // its own was picked from these (rates.h); empty: it was not picked
+  int predictions = 1;               // of a sample, which budgets and speeds count: the tokens of a text
+  int per_machine = 1;               // workers on a machine
+  bool on_machines = false;          // real ones (--nnodes)
+  double target_accuracy = 0;        // 0: none
+  std::vector<double> tried_lrs;     // its own was picked from these (rates.h); empty: it was not picked
+  bool names_micro_batches = false;  // pipelines with several numbers of them are compared
 
   bool simulated() const { return training.clock == "virtual"; }
   bool scaled() const { return training.time_scale > 1; }  // --scale: measured times are divided
   std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }
-  int ranks() const { return strategy.single_process ? 1 : workers; }
-  // Of a worker's step, in predictions; without --reference_workers.
+  int ranks() const { return strategy.single_process ? training.pp : workers; }
+  // Replicas of the model; each takes its own samples.
+  int replicas() const { return workers / training.pp; }
+  std::string layout() const { return Layout{replicas(), training.pp}.name(); }
+  // Of a replica's step, in predictions; without --reference_workers.
   int64_t step_samples() const { return WorkerBatch(training) * predictions; }
   int processes() const { return ranks() / training.ranks_per_process; }
   // Workers that add their gradients before one of them pushes: --local_aggregation.
@@ -83,8 +94,10 @@ struct Configuration {
   bool has_worker_without_link() const {
     return servers() > 0 && training.server_placement == "rank0" && per_machine < ranks();
   }
-  std::string name() const;    // "ring x 4", "ps-sync x 4 on 2 servers", "ps-sync x 4 (stream)"
-  std::string folder() const;  // "ring-4", "ps-sync-4-on-2", "ps-sync-4-stream"
+  std::string pipeline() const;  // "dp2xpp2 1f1b", "pp2 gpipe m8"; empty: the model is not cut
+  // "ring x 4", "ps-sync x 4 on 2 servers", "ps-sync x 4 (stream)", "ring x 4 (dp2xpp2 1f1b)"
+  std::string name() const;
+  std::string folder() const;  // "ring-4", "ps-sync-4-on-2", "ps-sync-4-stream", "ring-4-pp2-1f1b-m8"
 };
 
 // Facts about the data, the model and one short training, known before planning.
@@ -134,6 +147,16 @@ std::string DeviceForAll(const TrainingOptions& training, const std::vector<int>
 // use another device. It is then measured with one worker and predicted for more.
 bool GoesBeyondOneGpu(const CompareOptions& options, int gpus);
 
+// The part of it about `layouts`: names the layout that has no equal micro-batches for its replicas, or the
+// strategy or program that does not suit pipelines.
+absl::Status CheckLayouts(const CompareOptions& options);
+
+// `single`, `none` for every layout without a pipeline, and every layout with every program and number of
+// micro-batches; without a pipeline with the first number.
+absl::StatusOr<std::vector<Configuration>> LayoutConfigurations(const CompareOptions& options,
+                                                                const TrainingOptions& training,
+                                                                const Probe& probe, int cores);
+
 // `options` must have passed CheckCompareOptions and ValidateTrainingOptions.
 absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Probe& probe, int cores);
 
@@ -160,6 +183,8 @@ void AddIfNew(const Configuration& configuration, std::vector<Configuration>& co
 void AddClippingNote(Plan& plan);
 // Adds notes if processes have several ranks, and if servers are beside one worker.
 void AddLayoutNote(Plan& plan);
+// Describes the pipelines in `plan.cost`.
+void AddPipelineNotes(Plan& plan);
 // Adds the trainer's warnings about the configurations in `plan.cost`.
 void AddUpdateWarnings(Plan& plan);
 // Adds notes on --straggler and --jitter_ms, and, `over_budget`, if the plan takes longer than the budget.

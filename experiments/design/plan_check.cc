@@ -45,7 +45,6 @@ absl::Status CheckServerFlags(const CompareOptions& options) {
     }
   }
   const char* of_parameters = training.ps_schedule == "serial"        ? "--ps_schedule serial"
-                              : any_stream                            ? "--server_wire stream"
                               : training.on_worker_loss == "continue" ? "--on_worker_loss continue"
                                                                       : nullptr;
   if (any_server && !any_has_parameters && of_parameters != nullptr) {
@@ -80,6 +79,12 @@ absl::Status CheckServerFlags(const CompareOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status CheckEnough(int64_t global_batch, int64_t samples) {
+  if (global_batch <= samples) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      Tr("--global_batch $0 exceeds the $1 samples of the data", global_batch, samples));
+}
+
 // `shares`: the batches that the workers compute in a step, all together.
 absl::Status CheckGlobalBatch(int64_t global_batch, int64_t shares, int workers, int64_t samples) {
   if (global_batch % shares != 0) {
@@ -90,9 +95,20 @@ absl::Status CheckGlobalBatch(int64_t global_batch, int64_t shares, int workers,
            global_batch, shares, workers, workers == 1 ? "worker" : "workers",
            below > 0 ? absl::StrCat(below, " or ") : "", below + shares, workers));
   }
-  if (global_batch <= samples) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Tr("--global_batch $0 exceeds the $1 samples of the data", global_batch, samples));
+  return CheckEnough(global_batch, samples);
+}
+
+// Of layouts: the micro-batches of a step must be equal.
+absl::Status CheckMicroBatches(const CompareOptions& options, int64_t samples) {
+  const int64_t global_batch = options.training.global_batch;
+  for (const int64_t count : options.micro_batches) {
+    if (global_batch % count == 0) continue;
+    return absl::InvalidArgumentError(
+        Tr("--global_batch $0 does not divide into $1 equal micro-batches; use $2, or omit $1 from "
+           "--micro_batches",
+           global_batch, count, (global_batch / count + 1) * count));
+  }
+  return CheckEnough(global_batch, samples);
 }
 
 }  // namespace
@@ -165,18 +181,21 @@ absl::Status CheckCompareOptions(const CompareOptions& options) {
         count, each, count, each));
   }
   PSRING_RETURN_IF_ERROR(CheckServerFlags(options));
+  PSRING_RETURN_IF_ERROR(CheckLayouts(options));
   if (options.repeats < 0) return absl::InvalidArgumentError("--repeats must not be negative");
   return absl::OkStatus();
 }
 
 absl::Status CheckBatches(const CompareOptions& options, int64_t samples) {
   const TrainingOptions& training = options.training;
+  if (!options.layouts.empty()) return CheckMicroBatches(options, samples);
   bool one_process = !options.strategies.empty();
   for (const std::string& name : options.strategies) {
     PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(name));
     one_process = one_process && strategy.single_process && !strategy.replicates;
   }
-  for (int workers : one_process ? std::vector<int>{1} : options.workers) {
+  for (int count : one_process ? std::vector<int>{training.pp} : options.workers) {
+    const int workers = count / training.pp;  // that have samples of their own
     const int64_t shares = int64_t{workers} * training.reference_workers * training.micro_batches;
     if (training.global_batch > 0) {
       PSRING_RETURN_IF_ERROR(CheckGlobalBatch(training.global_batch, shares, workers, samples));
@@ -197,7 +216,7 @@ bool GoesBeyondOneGpu(const CompareOptions& options, int gpus) {
   const TrainingOptions& training = options.training;
   const bool on_gpu = training.device != "cpu" && !training.oversubscribe && training.workload.empty() &&
                       training.clock != "virtual";
-  return gpus == 1 && on_gpu &&
+  return gpus == 1 && on_gpu && options.layouts.empty() &&
          std::any_of(options.workers.begin(), options.workers.end(), [](int count) { return count > 1; });
 }
 

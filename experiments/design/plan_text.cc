@@ -14,6 +14,7 @@
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
+#include "experiments/design/estimate.h"
 
 namespace psring {
 
@@ -55,6 +56,43 @@ std::string DescribePlan(const Plan& plan) {
     text += Wrap(names(plan.accuracy), indent);
   }
   return absl::StrCat(text, notes(), Tr("expected:  $0", HumanSeconds(plan.expected_s)), "\n");
+}
+
+void AddPipelineNotes(Plan& plan) {
+  for (const Configuration& configuration : plan.cost) {
+    const TrainingOptions& training = configuration.training;
+    if (training.pp == 1) continue;
+    plan.notes.push_back(
+        Tr("$0: a replica's step is $1 x $2 samples (--micro_batches x --batch); without messages a worker "
+           "would be "
+           "idle in $3% of it ($4)",
+           configuration.layout(), training.micro_batches, training.batch,
+           absl::StrFormat("%.0f", 100 * BubbleOf(training)), training.program));
+  }
+}
+
+std::string Configuration::pipeline() const {
+  if (training.pp == 1) return "";
+  return absl::StrCat(layout(), " ", training.program,
+                      names_micro_batches ? absl::StrCat(" m", training.micro_batches) : "");
+}
+
+std::string Configuration::name() const {
+  return absl::StrCat(strategy.name, " x ", workers,
+                      servers() > 1 ? absl::StrCat(" on ", servers(), " servers") : "",
+                      training.server_wire == "stream" ? " (stream)" : "",
+                      training.pp > 1 ? absl::StrCat(" (", pipeline(), ")") : "");
+}
+
+std::string Configuration::folder() const {
+  // "ps-ssp-2-4": some tools do not support colons in paths.
+  return absl::StrCat(
+      absl::StrReplaceAll(strategy.name, {{":", "-"}}), "-", workers,
+      servers() > 1 ? absl::StrCat("-on-", servers()) : "", training.server_wire == "stream" ? "-stream" : "",
+      training.pp > 1
+          ? absl::StrCat("-pp", training.pp, "-", absl::StrReplaceAll(training.program, {{":", "-"}}), "-m",
+                         training.micro_batches)
+          : "");
 }
 
 std::string RoundsText(int rounds) { return rounds == 1 ? Tr("1 round") : Tr("$0 rounds", rounds); }

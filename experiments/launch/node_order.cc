@@ -48,6 +48,13 @@ void CopyPlanned(const TrainingOptions& from, const NodeSetup& own, TrainingOpti
     to.lr = from.lr;
     to.score = from.score;
   }
+  if (own.cuts_models) {
+    to.pp = from.pp;
+    to.program = from.program;
+    to.cuts = from.cuts;
+    to.rank_order = from.rank_order;
+    to.micro_batches = from.micro_batches;
+  }
 }
 
 // Only rank 0 reads and writes checkpoints; the other ranks need to know whether there are any.

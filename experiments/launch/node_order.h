@@ -44,7 +44,8 @@ struct NodeSetup {
   std::vector<int> servers = {0};                    // --servers that an order may choose
   std::vector<std::string> server_wires = {"grpc"};  // likewise
   bool tries_rates = false;                          // whether an order may set the learning rate
-  NodeLayout layout;                                 // an order sets its `processes`
+  bool cuts_models = false;  // --layouts or --pp: whether an order may set the pipeline and its micro-batches
+  NodeLayout layout;         // an order sets its `processes`
 };
 
 // What the other nodes start of `job`; `what` and `deadline_s` are not set. Paths are not sent.

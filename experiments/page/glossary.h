@@ -34,6 +34,9 @@ inline constexpr Word kWords[] = {
      TrNoop(
          "the two phases of a ring: each rank gets the sum of one chunk; then every rank gets all chunks")},
     {"replica", TrNoop("a worker's own copy of the weights")},
+    {"stage", TrNoop("consecutive layers of the model, on one rank of a pipeline")},
+    {"micro-batch", TrNoop("samples that pass the stages together; a step adds the gradients of several")},
+    {"bubble", TrNoop("the part of a step in which a rank of a pipeline waits for other stages to compute")},
     {"straggler", TrNoop("a worker that computes more slowly than the others")},
 };
 

@@ -94,7 +94,7 @@ LaunchTrace TraceOf(const std::string& folder, const Configuration& configuratio
                     .workers = configuration.workers,
                     .servers = configuration.servers(),
                     .group_buckets = GroupBuckets(configuration, result),
-                    .backend = result.backend,
+                    .backend = configuration.training.pp > 1 ? "" : result.backend,
                     .algorithm = result.algorithm};
   for (int rank = 0; rank < configuration.ranks(); ++rank) {
     absl::StatusOr<std::string> text =
@@ -138,7 +138,10 @@ absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string
                        .strategy = configuration.strategy.name,
                        .workers = configuration.workers,
                        .seed = configuration.training.seed,
-                       .servers = configuration.servers()};
+                       .servers = configuration.servers(),
+                       .layout = configuration.layout(),
+                       .program = configuration.training.pp > 1 ? configuration.training.program : "",
+                       .micro_batches = configuration.training.micro_batches};
   const std::vector<ConfigurationRuns> runs = {{.configuration = configuration,
                                                 .sample = SampleOf(records),
                                                 .cost = {figures},

@@ -98,7 +98,10 @@ ParsedRun Parse(const PoolInput& input) {
   if (!summary.is_array() || summary.size() > kMaxPoolRows) return parsed;
   for (const Json& row : summary) {
     const Json& figures = Inside(row, "figures");
-    RowKey key{.strategy = Shortened(TextAt(figures, "strategy")),
+    const std::string program = TextAt(figures, "program");  // of a pipeline
+    const std::string name =
+        program.empty() ? TextAt(figures, "strategy") : absl::StrCat(TextAt(figures, "layout"), " ", program);
+    RowKey key{.strategy = Shortened(name),
                .workers = CountAt(figures, "workers", 0),
                .servers = CountAt(figures, "servers", 0)};
     if (key.strategy.empty() || key.workers < 1) continue;

@@ -156,6 +156,12 @@ std::string ManifestJson(const Manifest& manifest) {
                                 {"add_gb_per_s", 1e-9 / manifest.wires->add_s_per_byte},
                                 {"basis", "measured"}};
   }
+  if (manifest.wires) {
+    for (const auto& [wire, rate] : {std::pair("grpc", manifest.wires->grpc_bytes_per_s),
+                                     {"stream", manifest.wires->stream_bytes_per_s}}) {
+      if (rate > 0) json["link"]["server_wires_mb_per_s"][wire] = rate / 1e6;
+    }
+  }
   json["notes"] = manifest.plan.notes;
   if (!manifest.bench.empty())
     json["bench"] = Json::parse(manifest.bench, nullptr, /*allow_exceptions=*/false);

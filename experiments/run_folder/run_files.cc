@@ -241,7 +241,8 @@ std::string RunsCsvHeader() {
   return "run_id,part,strategy,workers,repeat,seed,steps,samples,wall_s,samples_per_s,step_ms,compute_ms,"
          "comm_busy_ms,wait_ms,exposed_comm_ms,payload_tx_bytes_per_worker,payload_rx_bytes_per_worker,"
          "server_payload_bytes,staleness_mean,staleness_max,loss,test_accuracy,replicas_equal,"
-         "worker_peak_memory_mb,server_peak_memory_mb,foreign_cpu_pct,records,servers,server_wire\n";
+         "worker_peak_memory_mb,server_peak_memory_mb,foreign_cpu_pct,records,servers,server_wire,"
+         "layout,program,micro_batches,bubble_fraction\n";
 }
 
 std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures) {
@@ -273,7 +274,11 @@ std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures) {
                   Number(figures.foreign_cpu_pct),
                   label.records,
                   absl::StrCat(label.servers),
-                  label.server_wire});
+                  label.server_wire,
+                  label.layout,
+                  label.program,
+                  absl::StrCat(label.micro_batches),
+                  OrEmpty(figures.bubble_fraction)});
 }
 
 std::string CurvesCsvHeader() {

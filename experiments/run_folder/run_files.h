@@ -21,6 +21,9 @@ struct RunLabel {
   std::string records;  // its record folder, relative to the run folder
   int servers = 0;
   std::string server_wire = {};  // empty: no servers, or of an earlier version
+  // As in summary.csv; an empty program: no pipeline.
+  std::string layout = {}, program = {};
+  int micro_batches = 1;
 };
 
 // `rows` is not empty, and all rows have the same columns.

@@ -67,7 +67,6 @@ constexpr Number kNumbers[] = {{"fraction", &Cluster::fraction, kShare},
                                {"server_update_s_per_byte", &Cluster::server_update_s_per_byte, kTime},
                                {"server_worker_s_per_byte", &Cluster::server_worker_s_per_byte, kTime},
                                {"worker_update_s_per_byte", &Cluster::worker_update_s_per_byte, kTime},
-                               {"sender_loss", &Cluster::sender_loss, kLoss},
                                {"node_loss", &Cluster::node_loss, kLoss},
                                {"barrier_us", &Cluster::barrier_s, kTime},
                                {"socket_bytes", &Cluster::socket_bytes, kBytes},
@@ -190,10 +189,6 @@ absl::Status CheckWorkers(const Cluster& cluster, int workers) {
   return Wrong(
       Tr("$0 workers do not fill nodes of $1 GPUs; use a multiple, such as $2, or another --gpus_per_node",
          workers, cluster.gpus_per_node, (workers / cluster.gpus_per_node + 1) * cluster.gpus_per_node));
-}
-
-double ShareWithSenders(double sender_loss, int senders) {
-  return senders <= 1 ? 1 : 1 / (1 + sender_loss * (senders - 1));
 }
 
 Cluster WithNodes(Cluster cluster, int nodes) {

@@ -30,9 +30,9 @@ struct Cluster {
   double server_worker_s_per_byte = 0;
   double worker_update_s_per_byte = 0;  // a worker's optimizer, for each bucket after its all-reduce
   double socket_bytes = 0;  // buffer of a connection between nodes: up to it, neither end waits for the other
-  double connection_bytes_per_s = 0;      // limit of one TCP connection between nodes; 0: none
-  double sender_loss = 0, node_loss = 0;  // see ShareWithSenders, WithNodes
-  double barrier_s = 0;    // one round of the barrier that ends a synchronous step; 0: no barrier
+  double connection_bytes_per_s = 0;  // limit of one TCP connection between nodes; 0: none
+  double node_loss = 0;               // see WithNodes
+  double barrier_s = 0;               // one round of the barrier that ends a synchronous step; 0: no barrier
   double burst_bytes = 0;  // a card passes them at full speed after a pause (a shaper's token bucket)
 
   bool operator==(const Cluster&) const = default;
@@ -48,8 +48,8 @@ const std::vector<ClusterPreset>& ClusterPresets();
 //   {"gpus_per_node": 8, "link": "100gbit", "cards_per_node": 4, "intra": "1200gbit", "fraction": 0.9,
 //    "latency_us": 25, "intra_latency_us": 5, "oversubscription": 1, "rings": 4,
 //    "add_s_per_byte": 1e-12, "server_add_s_per_byte": 1e-10, "server_update_s_per_byte": 1e-10,
-//    "server_worker_s_per_byte": 0, "worker_update_s_per_byte": 0, "connection": "5gbit", "sender_loss": 0,
-//    "node_loss": 0, "barrier_us": 0, "socket_bytes": 0, "burst_bytes": 0}
+//    "server_worker_s_per_byte": 0, "worker_update_s_per_byte": 0, "connection": "5gbit", "node_loss": 0,
+//    "barrier_us": 0, "socket_bytes": 0, "burst_bytes": 0}
 // Only link is required. NotFound lists the presets; InvalidArgument names the field.
 absl::StatusOr<Cluster> LoadCluster(const std::string& name_or_path);
 absl::StatusOr<Cluster> ClusterFromJson(const std::string& name, const std::string& text);
@@ -63,11 +63,6 @@ absl::Status CheckWorkers(const Cluster& cluster, int workers);
 // A card's bytes/s during a burst: the larger of 1e9 (between two processes of one host) and twice the card's
 // effective rate.
 double FullSpeed(const Cluster& cluster);
-
-// The share of a port's rate, in (0, 1], that `senders` nodes leave: queues overflow, and retransmissions
-// leave 1/(1 + loss (k - 1)) (TCP incast: Phanishayee et al. 2008; Chen et al. 2009). Step times with two
-// numbers of workers and the same servers determine `sender_loss`.
-double ShareWithSenders(double sender_loss, int senders);
 
 // The same cluster with the cards' rate reduced for `nodes` communicating nodes: flows collide in the
 // switches, which leaves 1/(1 + loss (log2 n - 1)) (flows hashed to paths: Raab & Steger 1998 bound the load

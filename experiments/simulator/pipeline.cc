@@ -1,36 +1,24 @@
 #include "experiments/simulator/pipeline.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <numeric>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/text/translate.h"
 #include "experiments/simulator/program_durations.h"
 #include "trainer/programs/lower_program.h"
+#include "trainer/programs/mesh.h"
 
 namespace psring {
 namespace {
 
 constexpr int64_t kMaxLowered = int64_t{1} << 22;  // actions: about 1 GB
-
-// The part of a tensor's name that its block's tensors share.
-std::string BlockName(const std::string& tensor) {
-  for (size_t begin = 0; begin < tensor.size();) {
-    const size_t end = std::min(tensor.find('.', begin), tensor.size());
-    if (end > begin && std::all_of(tensor.begin() + static_cast<std::ptrdiff_t>(begin),
-                                   tensor.begin() + static_cast<std::ptrdiff_t>(end), absl::ascii_isdigit)) {
-      return tensor.substr(0, end);
-    }
-    begin = end + 1;
-  }
-  return tensor.substr(0, tensor.find('.'));
-}
 
 // The buckets of consecutive blocks, in the order of the forward pass. Backward fills them from the end.
 std::vector<UnitCost> BucketsOf(const std::vector<LayerBlock>& blocks, int first, int end,
@@ -167,10 +155,7 @@ std::string PipelineCase::layout() const {
 }
 
 absl::Status CheckPipeline(const Workload& workload, const PipelineCase& point, const Cluster& cluster) {
-  if (point.workers < point.ranks || point.workers % point.ranks != 0) {
-    return Invalid(Tr("--pp $0 does not divide $1 workers; use a multiple, such as --workers $2", point.ranks,
-                      point.workers, (point.workers / point.ranks + 1) * point.ranks));
-  }
+  PSRING_RETURN_IF_ERROR(Mesh::Create(point.workers, point.ranks, "").status());
   if (!FillsNodes(cluster, point.workers, point.replicas())) {
     int replicas = point.replicas() + 1;
     while (!FillsNodes(cluster, replicas * point.ranks, replicas)) ++replicas;
@@ -178,10 +163,6 @@ absl::Status CheckPipeline(const Workload& workload, const PipelineCase& point, 
         Tr("--pp $0 with $1 workers: the $2 devices of a stage do not fill nodes of $3 GPUs; use "
            "--workers $4, for example",
            point.ranks, point.workers, point.replicas(), cluster.gpus_per_node, replicas * point.ranks));
-  }
-  if (point.program.row.one_rank) {
-    return Invalid(
-        Tr("program $0 does not cut the model; use another --program, or omit --pp", point.program.row.name));
   }
   const std::vector<LayerBlock> blocks = BlocksOf(workload);
   const int count = static_cast<int>(blocks.size()), stages = point.stages();
@@ -281,6 +262,34 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
   const double stage_s = slowest * workload.compute_ms() / 1e3 / point.stages();
   if (stage_s > 0) result.slowest = slowest_stage_s / stage_s;
   return result;
+}
+
+absl::StatusOr<double> BubbleSeconds(const NamedProgram& program, int micro_batches,
+                                     const std::vector<double>& computing_s, double message_s) {
+  const int ranks = static_cast<int>(computing_s.size());
+  PSRING_ASSIGN_OR_RETURN(const StepProgram compute, MakeStepProgram(program, ranks, micro_batches));
+  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered,
+                          LowerProgram(compute, ModelCut::WholeStages(compute.stages())));
+  GivenDurations durations([&](int rank, const StepAction& action) -> int64_t {
+    if (LaneOf(action.kind) == StepLane::kMessages) return std::llround(1e9 * message_s);
+    const double third = computing_s[rank] / (3. * program.chunks * micro_batches);
+    switch (action.kind) {
+      case StepKind::kForward:
+      case StepKind::kBackwardInput:
+      case StepKind::kBackwardWeight:
+        return std::llround(1e9 * third);
+      case StepKind::kBackward:
+        return std::llround(2e9 * third);
+      default:
+        return 0;
+    }
+  });
+  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkProgram(lowered, &durations));
+  double idle_ns = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    idle_ns += TimeOf(walk.nodes[rank], walk.times[rank], walk.end_ns).idle / ranks;
+  }
+  return 1e-9 * idle_ns;
 }
 
 Workload DataParallelShare(const Workload& workload, const PipelineCase& point) {

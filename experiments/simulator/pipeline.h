@@ -1,9 +1,8 @@
 // Simulated steps of a pipeline, or of several replicas of one. Pure.
 //
-// *block*: consecutive tensors of a workload whose names agree up to their first number, such as
-// "layer4.2.conv1.weight" and "layer4.2.bn1.bias" (without a number: up to the first dot). A model is cut
-// between blocks. A block's backward pass ends when its last tensor is ready, and its forward pass takes the
-// same share of the whole. A stage's gradients are reduced in buckets, which end with a block.
+// *block*: consecutive tensors of a workload with the same BlockName. A model is cut between blocks. A
+// block's backward pass ends when its last tensor is ready, and its forward pass takes the same share of the
+// whole. A stage's gradients are reduced in buckets, which end with a block.
 #pragma once
 
 #include <cstdint>
@@ -63,6 +62,13 @@ absl::Status CheckPipeline(const Workload& workload, const PipelineCase& point, 
 // Errors: those of CheckPipeline, or more actions than fit in memory.
 absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, const PredictOptions& options,
                                                    const PipelineCase& point, const Cluster& cluster);
+
+// How long a device waits in a step of one replica other than for the bytes of a message (`bubble`), mean
+// over devices, in seconds. `computing_s`: of each device in the step, of which forward is a third, divided
+// equally among its stages and micro-batches. `message_s`: of a micro-batch's activations, and of their
+// gradient.
+absl::StatusOr<double> BubbleSeconds(const NamedProgram& program, int micro_batches,
+                                     const std::vector<double>& computing_s, double message_s);
 
 // What a data-parallel worker on each of the same devices computes of the same global batch; if the samples
 // do not divide evenly, the most.

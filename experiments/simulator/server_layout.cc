@@ -48,12 +48,7 @@ class LayoutBuilder {
         shape_(ShapeOf(cluster, run.workers)),
         nodes_(Nodes(run, shape_)),
         links_(cluster, shape_.nodes, network) {
-    for (const NodeKind& node : nodes_) {
-      ++count_[node];
-      worker_nodes_ += node.workers > 0;
-      server_nodes_ += node.servers > 0;
-      both_nodes_ += node.workers > 0 && node.servers > 0;
-    }
+    for (const NodeKind& node : nodes_) ++count_[node];
     layout_.simulated_workers = run.workers;
   }
 
@@ -83,27 +78,18 @@ class LayoutBuilder {
     layout_.host = network_.AddResource(host > 0 ? run_.servers / host : FluidNetwork::kUnlimited);
     // One resource for the cards of all nodes of a kind.
     for (const auto& [kind, of_kind] : count_) {
-      const NodePorts ports = ports_[kind] = AddPorts(kind, of_kind);
+      const NodePorts ports = ports_[kind] = AddPorts(of_kind);
       if (kind.servers > 0) layout_.server_ports.push_back(ports);
       if (kind.workers > 0) layout_.worker_ports.push_back(ports);
     }
   }
 
-  // The number of other nodes that send to one node: workers to its servers, servers to its workers.
-  int Senders(const NodeKind& kind) const {
-    const int workers = kind.servers > 0 ? worker_nodes_ - (kind.workers > 0) : 0;
-    const int servers = kind.workers > 0 ? server_nodes_ - (kind.servers > 0) : 0;
-    const bool both = kind.workers > 0 && kind.servers > 0;
-    return both ? workers + servers - (both_nodes_ - 1) : workers + servers;
-  }
-
-  NodePorts AddPorts(const NodeKind& kind, int nodes) {
+  NodePorts AddPorts(int nodes) {
     const double bytes_per_s = links_.CardsRate() * nodes;
-    const double left = ShareWithSenders(cluster_.sender_loss, Senders(kind));
     const double bytes = cluster_.burst_bytes * cluster_.cards_per_node * nodes;
     const FluidNetwork::Burst burst{bytes, bytes, FullSpeed(cluster_) * cluster_.cards_per_node * nodes};
     const size_t out = network_.AddResource(bytes_per_s, burst);
-    return {out, network_.AddResource(left * bytes_per_s, burst)};
+    return {out, network_.AddResource(bytes_per_s, burst)};
   }
 
   void AddGroups() {
@@ -131,7 +117,7 @@ class LayoutBuilder {
 
   // Each worker of the node is a group.
   void AddNode(const NodeKind& kind, double weight) {
-    const NodePorts node = AddPorts(kind, 1);
+    const NodePorts node = AddPorts(1);
     for (int place = 0; place < kind.workers; ++place) {
       AddGroup(kind, 1, place < kind.slow, weight, node, links_.IntraRate());
     }
@@ -179,7 +165,6 @@ class LayoutBuilder {
   const std::vector<NodeKind> nodes_;
   const ClusterLinks links_;
   std::map<NodeKind, int> count_;
-  int worker_nodes_ = 0, server_nodes_ = 0, both_nodes_ = 0;
   std::map<NodeKind, NodePorts> ports_;
   ServerLayout layout_;
 };

@@ -217,11 +217,6 @@ void GrpcClient::SendGradient(const Exchange& exchange) {
       outgoing.data = {};
     }
   }
-  if (payload_ != nullptr) {
-    payload_->Send(
-        {.message = *message, .data = outgoing.data, .keep = std::move(outgoing.keep), .after = enqueued_});
-    return;
-  }
   outgoing.message = *message;
   EnqueueLocked(std::move(outgoing));
 }
@@ -304,6 +299,12 @@ void GrpcClient::Enqueue(Outgoing outgoing) {
 
 bool GrpcClient::EnqueueLocked(Outgoing outgoing) {
   if (finishing_ || over_ || reconnecting_) return false;  // the waiting caller is about to be notified
+  const bool is_gradient = std::holds_alternative<message::Gradient>(outgoing.message) && !shares_;
+  const bool has_rows = !session_.job().tables.empty();
+  if (payload_ != nullptr && (is_gradient || (has_rows && FollowsRows(outgoing.message)))) {
+    payload_->Send(outgoing.message, outgoing.data, std::move(outgoing.keep), enqueued_);
+    return true;
+  }
   enqueued_ += ChunkCount(outgoing.data.size());
   outgoing_.push_back(std::move(outgoing));
   if (!writing_) WriteLocked();

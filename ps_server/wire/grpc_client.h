@@ -76,7 +76,7 @@ class GrpcClient : public SessionClient, private PayloadClient::User {
                                                           : std::pair("grpc", kGrpcWire);
     ClientStatus own = {
         .payload = payload, .wires = {wire}, .start_step = state.start_step, .traffic = state.traffic};
-    if (needs_own_connection() && !session_.job().tables.empty()) own.wires.push_back(kGrpcWire);  // rows
+    if (shares_ && needs_own_connection()) own.wires.push_back(kTcpWire);  // rows
     return own;
   }
   void Send(const message::ToServer& message) override {
@@ -107,8 +107,10 @@ class GrpcClient : public SessionClient, private PayloadClient::User {
   void OpenLocked(std::shared_ptr<grpc::Channel> channel) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The token of the memory that the server has mapped; empty: none in common.
   absl::StatusOr<std::string> HandOver(const std::string& offer, MonotonicTime deadline);
+  // For gradients that are not in shared memory, and for rows.
   bool needs_own_connection() const {
-    return options_.own_connection && !shares_ && session_.job().parameters > 0;
+    const ServerJob& job = session_.job();
+    return options_.own_connection && (!job.tables.empty() || (!shares_ && job.parameters > 0));
   }
   // Opens the payload connection, if it is needed. Its number for the Join; 0: none.
   absl::StatusOr<uint64_t> OpenPayload(MonotonicTime deadline);

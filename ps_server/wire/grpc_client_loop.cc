@@ -122,16 +122,19 @@ absl::StatusOr<bool> GrpcClient::OnPayload(PayloadSocket& socket) {
   if (const auto* const answer = std::get_if<message::Answer>(&message);
       answer != nullptr && !answer->shared.has_value()) {
     PSRING_ASSIGN_OR_RETURN(place, session_.PlaceOf(*answer, header.bytes));
-  } else if (!std::holds_alternative<message::Reset>(message)) {
+    if (socket.payload_received() == 0) discards_ = !place.has_value();
+    if (discards_) place.reset();
+  } else if (std::holds_alternative<message::Reset>(message) ||
+             std::holds_alternative<message::Rows>(message)) {
+    discards_ = false;
+  } else {
     return absl::InternalError("the server sent a message on its payload connection that is not an answer");
   }
-  if (socket.payload_received() == 0) discards_ = !place.has_value();
-  if (discards_) place.reset();
   if (!place.has_value()) unused_.resize(kChunkBytes);
   std::byte* const to = place.value_or(unused_.data());
   PSRING_ASSIGN_OR_RETURN(const bool complete, socket.ReceivePayload(to));
   if (!complete) return false;
-  if (discards_ && !std::holds_alternative<message::Reset>(message)) return true;
+  if (discards_) return true;
   const Bytes payload(to, header.bytes);
   PSRING_RETURN_IF_ERROR(session_.OnMessage(message, {&payload, 1}));
   for (const Exchange& exchange : session_.TakeToSend()) SendGradient(exchange);

@@ -27,12 +27,10 @@ PayloadClient::~PayloadClient() {
   if (thread_.joinable()) thread_.join();
 }
 
-void PayloadClient::Send(Outgoing outgoing) {
-  {
-    MutexLock lock(mutex_);
-    if (lost_) return;
-    outgoing_.push_back(std::move(outgoing));
-  }
+void PayloadClient::Send(const message::ToServer& message, Bytes data, std::shared_ptr<const void> keep,
+                         uint64_t after) {
+  outgoing_.Add(
+      {.message = message, .data = data, .keep = std::move(keep), .after = after, .upto = data.size()});
   waker_.Wake();
 }
 
@@ -49,34 +47,8 @@ void PayloadClient::Run() {
 }
 
 absl::Status PayloadClient::Turn() {
-  PSRING_RETURN_IF_ERROR(Write());
+  PSRING_RETURN_IF_ERROR(outgoing_.Write(socket_));
   return Read();
-}
-
-absl::Status PayloadClient::Write() {
-  if (!socket_.may_write()) return absl::OkStatus();
-  if (!is_sending_) {
-    MutexLock lock(mutex_);
-    if (outgoing_.empty()) return absl::OkStatus();
-    const Outgoing& front = outgoing_.front();
-    const uint64_t offset = front.message.offset;
-    payload_ = front.data.subspan(offset, ChunkLength(front.data.size(), offset));
-    header_ = {.bytes = static_cast<uint32_t>(payload_.size()),
-               .after = front.after,
-               .fields = FieldsOf(message::ToServer(front.message))};
-    is_sending_ = true;
-  }
-  PSRING_ASSIGN_OR_RETURN(const bool sent, socket_.Send(header_, payload_));
-  if (!sent) return absl::OkStatus();
-  is_sending_ = false;
-  Outgoing complete;  // released without the lock
-  MutexLock lock(mutex_);
-  Outgoing& front = outgoing_.front();
-  front.message.offset += payload_.size();
-  if (front.message.offset < front.data.size()) return absl::OkStatus();
-  complete = std::move(front);
-  outgoing_.pop_front();
-  return absl::OkStatus();
 }
 
 absl::Status PayloadClient::Read() {
@@ -91,7 +63,7 @@ absl::Status PayloadClient::Read() {
 }
 
 void PayloadClient::Wait() {
-  const bool writes = has_outgoing();
+  const bool writes = !outgoing_.empty();
   const short events = static_cast<short>((is_held_ ? 0 : POLLIN) | (writes ? POLLOUT : 0));
   pollfd waits[] = {{waker_.fd(), POLLIN, 0}, {is_held_ && !writes ? -1 : socket_.fd(), events, 0}};
   const bool busy = (!is_held_ && socket_.may_read()) || (writes && socket_.may_write());
@@ -101,13 +73,7 @@ void PayloadClient::Wait() {
 }
 
 void PayloadClient::Lose(const absl::Status& why) {
-  std::deque<Outgoing> unsent;
-  {
-    MutexLock lock(mutex_);
-    lost_ = true;
-    unsent.swap(outgoing_);
-  }
-  unsent.clear();
+  outgoing_.Close();
   const MonotonicTime until = MonotonicNow() + kForReason;
   while (absl::IsUnavailable(why) && !stopping_ && MonotonicNow() < until) {
     waker_.Clear();

@@ -1,19 +1,17 @@
-// The worker's side of --server_wire stream: sends gradients and receives answers on a payload connection, on
-// a thread of its own, so that both directions move while the workers' threads compute.
+// The worker's side of --server_wire stream: sends gradients and rows and receives answers on a payload
+// connection, on a thread of its own, so that both directions move while the workers' threads compute.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/base/mutex.h"
 #include "common/base/poll_waker.h"
-#include "ps_server/wire/payload_socket.h"
+#include "ps_server/wire/payload_queue.h"
 
 namespace psring {
 
@@ -36,15 +34,8 @@ class PayloadClient {
   // Waits for the thread, and so for a call of `user` in progress.
   ~PayloadClient();
 
-  // Part of a push, chunk by chunk. `data` stays readable until `keep` is released, on any thread. Any
-  // thread.
-  struct Outgoing {
-    message::Gradient message;
-    Bytes data;
-    std::shared_ptr<const void> keep;
-    uint64_t after = 0;  // PayloadHeader
-  };
-  void Send(Outgoing outgoing);
+  // Sends all of `data`. Any thread.
+  void Send(const message::ToServer& message, Bytes data, std::shared_ptr<const void> keep, uint64_t after);
   // A message of the gRPC stream has been handled. Any thread.
   void CountHandled();
 
@@ -52,14 +43,9 @@ class PayloadClient {
   PayloadClient(FileDescriptor socket, User& user) : user_(user), socket_(std::move(socket)) {}
   void Run();
   absl::Status Turn();
-  absl::Status Write();
   absl::Status Read();
   void Wait();
   void Lose(const absl::Status& why);
-  bool has_outgoing() const {
-    MutexLock lock(mutex_);
-    return !outgoing_.empty();
-  }
 
   User& user_;
   const PollWaker waker_{};
@@ -69,13 +55,8 @@ class PayloadClient {
   // Used only by the thread.
   PayloadSocket socket_;
   bool is_held_ = false;  // the frame waits for messages of the gRPC stream
-  PayloadHeader header_;  // of the frame that is being sent
-  Bytes payload_;
-  bool is_sending_ = false;
 
-  mutable Mutex mutex_;
-  std::deque<Outgoing> outgoing_ ABSL_GUARDED_BY(mutex_);  // the first may be sent in part
-  bool lost_ ABSL_GUARDED_BY(mutex_) = false;
+  PayloadQueue<message::ToServer> outgoing_;
   std::thread thread_;  // last: it uses the other members
 };
 

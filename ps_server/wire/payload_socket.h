@@ -1,6 +1,7 @@
 // A worker's payload connection to a server (--server_wire stream): frames of a header, which is a message
-// (wire.h), and its payload. The messages are chunks of gradients and of answers, and resets of a bucket; all
-// others are on the worker's gRPC stream. Non-blocking.
+// (wire.h), and its payload. The messages are chunks of gradients and of answers, resets of a bucket, and in
+// a job with tables rows and the worker's Barriers and Leave; all others are on the worker's gRPC stream.
+// Non-blocking.
 #pragma once
 
 #include <poll.h>
@@ -8,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,6 +31,15 @@ struct PayloadHeader {
   MessageFields fields = {};
 };
 static_assert(sizeof(PayloadHeader) == 16 + 8 * kMessageFields);
+
+// Whether a worker of a job with tables sends the message on its payload connection: those of rows, and
+// Leave, which must not arrive before them.
+inline bool FollowsRows(const message::ToServer& message) {
+  return std::holds_alternative<message::PullRows>(message) ||
+         std::holds_alternative<message::PushRows>(message) ||
+         std::holds_alternative<message::InitialRows>(message) ||
+         std::holds_alternative<message::Barrier>(message) || std::holds_alternative<message::Leave>(message);
+}
 
 // One thread at a time.
 class PayloadSocket {

@@ -99,12 +99,13 @@ void PayloadStream::Begin(std::shared_ptr<Owner> owner) {
 }
 
 void PayloadStream::Send(Reply reply, uint64_t after) {
-  reply.upto = std::min(reply.upto, reply.weights.weights.bytes());
-  {
-    MutexLock lock(mutex_);
-    if (ended_) return;
-    outgoing_.push_back({std::move(reply), after});
-  }
+  const ConstSpan weights = reply.weights.weights;
+  outgoing_.Add({.message = reply.message,
+                 .data = {static_cast<const std::byte*>(weights.data), weights.bytes()},
+                 .keep = std::move(reply.weights.keep),
+                 .after = after,
+                 .from = reply.from,
+                 .upto = std::min(reply.upto, weights.bytes())});
   loop_.Wake();
 }
 
@@ -118,49 +119,24 @@ void PayloadStream::End() {
   loop_.Wake();
 }
 
-// Parts of one answer count once; messages that other workers cause do not count.
-size_t PayloadStream::unread() const {
-  MutexLock lock(mutex_);
-  return static_cast<size_t>(std::ranges::count_if(outgoing_, [](const Outgoing& each) {
-    return std::holds_alternative<message::Answer>(each.reply.message) &&
-           each.reply.upto == each.reply.weights.weights.bytes();
-  }));
+PayloadStream::Unread PayloadStream::unread() const {
+  Unread unread;
+  outgoing_.ForEach([&unread](const auto& entry) {
+    const bool is_rows = std::holds_alternative<message::Rows>(entry.message);
+    if (!entry.is_whole() || (!is_rows && !std::holds_alternative<message::Answer>(entry.message))) return;
+    ++unread.answers;
+    unread.rows += is_rows ? 1 : 0;
+  });
+  return unread;
 }
 
 bool PayloadStream::Turn(Lane& lane) {
   if (ended_) return false;
-  absl::Status status = Write();
+  absl::Status status = outgoing_.Write(socket_);
   if (status.ok()) status = Read(lane);
   if (status.ok()) return true;
   owner_->OnPayloadEnd(status);
   return false;
-}
-
-absl::Status PayloadStream::Write() {
-  if (!socket_.may_write()) return absl::OkStatus();
-  if (!is_sending_) {
-    MutexLock lock(mutex_);
-    if (outgoing_.empty()) return absl::OkStatus();
-    auto& [reply, after] = outgoing_.front();
-    const ConstSpan weights = reply.weights.weights;
-    message::SetOffset(reply.message, reply.from);
-    payload_ = {static_cast<const std::byte*>(weights.data) + reply.from,
-                ChunkLength(weights.bytes(), reply.from)};
-    header_ = {
-        .bytes = static_cast<uint32_t>(payload_.size()), .after = after, .fields = FieldsOf(reply.message)};
-    is_sending_ = true;
-  }
-  PSRING_ASSIGN_OR_RETURN(const bool sent, socket_.Send(header_, payload_));
-  if (!sent) return absl::OkStatus();
-  is_sending_ = false;
-  Outgoing complete;  // releases its weights without the lock
-  MutexLock lock(mutex_);
-  Reply& reply = outgoing_.front().reply;
-  reply.from += payload_.size();
-  if (reply.from < reply.upto) return absl::OkStatus();
-  complete = std::move(outgoing_.front());
-  outgoing_.pop_front();
-  return absl::OkStatus();
 }
 
 absl::Status PayloadStream::Read(Lane& lane) {
@@ -182,7 +158,6 @@ absl::Status PayloadStream::Read(Lane& lane) {
 }
 
 short PayloadStream::events() const {
-  MutexLock lock(mutex_);
   return static_cast<short>((is_held_ ? 0 : POLLIN) | (outgoing_.empty() ? 0 : POLLOUT));
 }
 
@@ -193,17 +168,12 @@ void PayloadStream::Notice(short found) {
 
 bool PayloadStream::is_ready() const {
   if (is_held_ ? woken_ || is_broken_ : socket_.may_read()) return true;
-  MutexLock lock(mutex_);
   return socket_.may_write() && !outgoing_.empty();
 }
 
 void PayloadStream::Close() {
   ended_ = true;
-  std::deque<Outgoing> unsent;
-  {
-    MutexLock lock(mutex_);
-    outgoing_.swap(unsent);
-  }
+  outgoing_.Close();
   socket_ = PayloadSocket(FileDescriptor());
   owner_.reset();
 }

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <list>
 #include <memory>
 #include <utility>
@@ -18,7 +17,7 @@
 #include "common/base/mutex.h"
 #include "common/base/poll_waker.h"
 #include "ps_server/server/parameter_server.h"
-#include "ps_server/wire/payload_socket.h"
+#include "ps_server/wire/payload_queue.h"
 
 namespace psring {
 
@@ -51,18 +50,17 @@ class PayloadStream : public std::enable_shared_from_this<PayloadStream> {
   void Send(Reply reply, uint64_t after);
   void Wake();
   void End();
-  size_t unread() const;  // answers that wait to be sent
+  // Answers that wait to be sent, and how many of them are rows. Parts of one answer count once.
+  struct Unread {
+    size_t answers = 0, rows = 0;
+  };
+  Unread unread() const;
 
  private:
   friend class PayloadLoop;
-  struct Outgoing {
-    Reply reply;
-    uint64_t after = 0;
-  };
 
   // The rest is called by the loop. Moves what can be moved. False: the connection has ended.
   bool Turn(Lane& lane);
-  absl::Status Write();
   absl::Status Read(Lane& lane);
   short events() const;
   void Notice(short found);  // by poll()
@@ -73,16 +71,12 @@ class PayloadStream : public std::enable_shared_from_this<PayloadStream> {
   PayloadSocket socket_;
   std::vector<std::byte> chunk_;  // being received
   message::ToServer message_;
-  bool is_held_ = false;    // it is complete, and the owner has not taken it
-  bool is_broken_ = false;  // noticed while one is held, because nothing is read then
-  PayloadHeader header_;    // of the frame that is being sent
-  Bytes payload_;
-  bool is_sending_ = false;
+  bool is_held_ = false;          // it is complete, and the owner has not taken it
+  bool is_broken_ = false;        // noticed while one is held, because nothing is read then
   std::shared_ptr<Owner> owner_;  // set by Begin, reset by Close
 
   std::atomic<bool> woken_{false}, ended_{false};
-  mutable Mutex mutex_;
-  std::deque<Outgoing> outgoing_ ABSL_GUARDED_BY(mutex_);  // the first may be sent in part
+  PayloadQueue<message::ToWorker> outgoing_;
 };
 
 // Thread-safe.

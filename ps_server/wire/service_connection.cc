@@ -112,7 +112,7 @@ void Connection::CountTaken() {
 
 // Parts of one answer count once; messages that other workers cause do not count.
 absl::Status Connection::CheckUnread() {
-  size_t unread = payload_ != nullptr ? payload_->unread() : 0, rows = 0;
+  auto [unread, rows] = payload_ != nullptr ? payload_->unread() : PayloadStream::Unread();
   MutexLock lock(mutex_);
   if (unread + outgoing_.size() <= std::min(most_unread_, most_unread_rows_)) return absl::OkStatus();
   for (const Reply& reply : outgoing_) {
@@ -190,8 +190,9 @@ Receipt Connection::OnPayload(const message::ToServer& message, uint64_t after, 
   if (after > taken_) return Receipt::kNotYet;
   absl::Status status = CheckUnread();
   const auto* const gradient = std::get_if<message::Gradient>(&message);
-  if (status.ok() && (gradient == nullptr || gradient->shared.has_value())) {
-    status = absl::InvalidArgumentError("something else than gradients on its payload connection");
+  const bool is_payload = gradient != nullptr ? !gradient->shared.has_value() : FollowsRows(message);
+  if (status.ok() && !is_payload) {
+    status = absl::InvalidArgumentError("something else than gradients and rows on its payload connection");
   }
   if (status.ok()) return server_.Receive(worker_, this, message, {.pieces = {&payload, 1}}, lane);
   Expel(status);
@@ -262,8 +263,10 @@ void Connection::Deliver(Reply reply) {
   }
   // A reset belongs to the answers before and after it; before Welcome there are none.
   const bool is_reset = welcomed_ && std::holds_alternative<message::Reset>(reply.message);
-  const bool is_answer = std::holds_alternative<message::Answer>(reply.message) && !reply.in_place;
-  if (payload_ != nullptr && (is_answer || is_reset)) return payload_->Send(std::move(reply), given_);
+  const bool is_answer = std::holds_alternative<message::Answer>(reply.message);
+  const bool is_payload =
+      std::holds_alternative<message::Rows>(reply.message) || (memory_ == nullptr && (is_answer || is_reset));
+  if (payload_ != nullptr && is_payload) return payload_->Send(std::move(reply), given_);
   welcomed_ |= std::holds_alternative<message::Welcome>(reply.message);
   given_ += ChunkCount(reply.weights.weights.bytes());
   reply.upto = std::min(reply.upto, reply.weights.weights.bytes());

@@ -4,8 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
+#include "ps_server/protocol/row_messages.h"
 #include "ps_server/wire/payload_socket.h"
 #include "tests/fuzz/input.h"
 
@@ -25,6 +28,14 @@ void Read(psring::PayloadSocket& socket) {
     if (!psring::FromFields(socket.header().fields, message).ok()) return;
     Message same;
     if (!psring::FromFields(psring::FieldsOf(message), same).ok()) __builtin_trap();
+    if constexpr (std::is_same_v<Message, psring::message::ToServer>) {
+      // As a server with a table of 100 rows does.
+      const psring::Bytes payload(chunk.data(), socket.header().bytes);
+      if (psring::FollowsRows(message)) {
+        (void)psring::DecodeRows({&payload, 1}, /*rows=*/100, /*width=*/3,
+                                 !std::holds_alternative<psring::message::PullRows>(message), /*after=*/-1);
+      }
+    }
     socket.Next();
   }
 }

@@ -20,6 +20,7 @@
 #include "tests/ps_server/direct_client.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 #include "trainer/data/sources.h"
+#include "trainer/pipeline/pipeline_links.h"
 #include "trainer/strategies/group_options.h"
 #include "trainer/strategies/local_aggregation.h"
 
@@ -198,6 +199,39 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
   return outcomes;
 }
 
+std::vector<RankOutcome> RunPipelines(const TrainingOptions& options, int replicas, const DataSplits& data,
+                                      const std::function<void(Worker&)>& adjust) {
+  const auto strategy = FindStrategy(options.strategy);
+  PSRING_CHECK(strategy.ok());
+  const int ranks = replicas * options.pp;
+  std::vector<std::vector<Buffer>> registered(ranks);
+  const Connections world = Connect(*FindStrategy("ring"), ranks, absl::Seconds(options.timeout_s));
+  std::vector<std::unique_ptr<PipelineLinks>> links(ranks);  // until all have ended
+  ThreadBarrier barrier(ranks);
+  std::vector<RankOutcome> outcomes(ranks);
+  OnThreads(ranks, [&](int rank) {
+    RankOutcome& outcome = outcomes[rank];
+    auto connected = PipelineLinks::Connect(options, *world.group(rank), *world.device);
+    PSRING_CHECK(connected.ok());
+    PipelineLinks& own = *(links[rank] = *std::move(connected));
+    Trace trace(rank);
+    Worker worker{.rank = own.place().replica,
+                  .world_size = replicas,
+                  .device = *world.device,
+                  .data = data,
+                  .trace = trace,
+                  .group = strategy->uses_group ? own.same_stages() : nullptr,
+                  .pipeline = &own.pipeline(),
+                  .registered = &registered[rank]};
+    worker.barrier = [&barrier] { return barrier.Wait(); };
+    worker.on_step = [&outcome](const StepRecord& record) { outcome.steps.push_back(record); };
+    adjust(worker);
+    outcome.result = RunWorker(options, worker, &outcome.weights);
+    if (!outcome.result.ok()) own.Abort(outcome.result.status());
+  });
+  return outcomes;
+}
+
 std::vector<RankOutcome> TrainRanks(const TrainingOptions& options, int workers, const DataSplits& data,
                                     const std::function<void(Worker&)>& adjust, const RankSetup& setup) {
   std::vector<RankOutcome> outcomes = RunRanks(options, workers, data, adjust, setup);
@@ -213,6 +247,7 @@ std::vector<float> WeightsOf(const std::vector<RankOutcome>& outcomes) {
 const RankOutcome& OneProcess(const TrainingOptions& options, int workers, const DataSplits& data) {
   TrainingOptions alone = options;
   LeaveServersOut(alone);
+  LeavePipelineOut(alone);
   alone.strategy = "single";
   alone.reference_workers = workers * options.replicas;
   alone.replicas = 1;

@@ -63,6 +63,12 @@ std::vector<RankOutcome> TrainRanks(
     const TrainingOptions& options, int workers, const DataSplits& data,
     const std::function<void(Worker&)>& adjust = [](Worker&) {}, const RankSetup& setup = {});
 
+// Runs replicas of options.pp ranks each, with the in-process transport. In the order of ranks: of position 0
+// all replicas first.
+std::vector<RankOutcome> RunPipelines(
+    const TrainingOptions& options, int replicas, const DataSplits& data,
+    const std::function<void(Worker&)>& adjust = [](Worker&) {});
+
 // One process that trains with the same options, and adds as many gradients as `workers` ranks. It trains
 // once for the same arguments.
 const RankOutcome& OneProcess(const TrainingOptions& options, int workers, const DataSplits& data);

@@ -33,7 +33,7 @@ class BagLayer : public Layer {
     }
   }
 
-  void Initialize(Random&, std::vector<float>&) const override {}
+  void Initialize(Random&, float*) const override {}
   absl::Status Forward(const LayerPass& pass) const override {
     PSRING_CHECK(pass.rows != nullptr && pass.lookups != nullptr);
     for (const Own& own : own_) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "common/base/check.h"
 #include "trainer/layers/layers.h"
 #include "trainer/layers/shared_statistics.h"
@@ -25,9 +27,7 @@ class BatchNormLayer : public Layer {
         config_(config),
         parameters_(parameters) {}
 
-  void Initialize(Random&, std::vector<float>& weights) const override {
-    Fill(parameters_.weight, 1, weights);
-  }
+  void Initialize(Random&, float* own) const override { std::fill_n(own, parameters_.weight.count, 1.0f); }
 
   absl::Status Forward(const LayerPass& pass) const override {
     BatchNormOps& ops = *pass.ops.families().batch_norm;

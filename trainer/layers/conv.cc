@@ -13,9 +13,9 @@ class ConvLayer : public Layer {
         config_(config),
         parameters_(parameters) {}
 
-  void Initialize(Random& random, std::vector<float>& weights) const override {
-    if (config_.deviation == 0) return InitializeUniform(parameters_, random, weights);
-    InitializeNormal(parameters_.weight, config_.deviation, random, weights);
+  void Initialize(Random& random, float* own) const override {
+    if (config_.deviation == 0) return InitializeUniform(parameters_, random, own);
+    InitializeNormal(parameters_.weight, config_.deviation, random, own);
   }
   absl::Status Forward(const LayerPass& pass) const override {
     const ConstSpan bias = has_bias() ? Part(pass.weights, parameters_.bias) : ConstSpan();

@@ -11,9 +11,9 @@ class EmbeddingLayer : public Layer {
         positions_(positions),
         deviation_(deviation) {}
 
-  void Initialize(Random& random, std::vector<float>& weights) const override {
-    InitializeNormal(table_, deviation_, random, weights);
-    InitializeNormal(positions_, deviation_, random, weights);
+  void Initialize(Random& random, float* own) const override {
+    InitializeNormal(table_, deviation_, random, own);
+    InitializeNormal(positions_, deviation_, random, own + (positions_.first - table_.first));
   }
   absl::Status Forward(const LayerPass& pass) const override {
     pass.ops.families().embedding->Forward(ShapeFor(pass.batch), IndicesOf(pass), Part(pass.weights, table_),

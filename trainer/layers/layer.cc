@@ -1,8 +1,6 @@
 #include "trainer/layers/layer.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstddef>
 
 namespace psring {
 
@@ -15,20 +13,18 @@ WeightAndBias WeightAndBias::In(ParameterLayout& layout, const std::string& name
   return parameters;
 }
 
-void InitializeUniform(const WeightAndBias& parameters, Random& random, std::vector<float>& weights) {
+void InitializeUniform(const WeightAndBias& parameters, Random& random, float* own) {
   const size_t inputs = parameters.weight.count / static_cast<size_t>(parameters.weight.shape.front());
   const float bound = 1 / std::sqrt(static_cast<float>(inputs));
   for (const Tensor* tensor : {&parameters.weight, &parameters.bias}) {
-    for (size_t i = 0; i < tensor->count; ++i) weights[tensor->first + i] = random.Uniform(-bound, bound);
+    for (size_t i = 0; i < tensor->count; ++i) {
+      own[tensor->first - parameters.weight.first + i] = random.Uniform(-bound, bound);
+    }
   }
 }
 
-void InitializeNormal(const Tensor& tensor, float deviation, Random& random, std::vector<float>& weights) {
-  for (size_t i = 0; i < tensor.count; ++i) weights[tensor.first + i] = deviation * random.Normal();
-}
-
-void Fill(const Tensor& tensor, float value, std::vector<float>& weights) {
-  std::fill_n(weights.begin() + static_cast<std::ptrdiff_t>(tensor.first), tensor.count, value);
+void InitializeNormal(const Tensor& tensor, float deviation, Random& random, float* values) {
+  for (size_t i = 0; i < tensor.count; ++i) values[i] = deviation * random.Normal();
 }
 
 }  // namespace psring

@@ -82,8 +82,9 @@ class Layer {
 
   const LayerTraits& traits() const { return traits_; }
 
-  // Fills this layer's part of `weights`, the entire flat buffer on the host.
-  virtual void Initialize(Random& random, std::vector<float>& weights) const = 0;
+  // Draws this layer's part of the weights, on the host. Before, `own` is 0, except for what a layer that
+  // shares it has drawn.
+  virtual void Initialize(Random& random, float* own) const = 0;
 
   virtual absl::Status Forward(const LayerPass& pass) const = 0;
   // Computes dx from dy, and the gradients of biases. Always called, before BackwardWeight.
@@ -107,7 +108,7 @@ class Layer {
 class LayerWithoutParameters : public Layer {
  public:
   using Layer::Layer;
-  void Initialize(Random&, std::vector<float>&) const override {}
+  void Initialize(Random&, float*) const override {}
   absl::Status BackwardWeight(const LayerPass&) const override { return absl::OkStatus(); }
 };
 
@@ -135,10 +136,10 @@ struct WeightAndBias {
   ReadyRange range() const { return {weight.first, weight.space + bias.space}; }
 };
 
-// Uniform in +-1/sqrt(inputs of an output), PyTorch's default for linear and convolution layers.
-void InitializeUniform(const WeightAndBias& parameters, Random& random, std::vector<float>& weights);
-// Normal with mean 0.
-void InitializeNormal(const Tensor& tensor, float deviation, Random& random, std::vector<float>& weights);
-void Fill(const Tensor& tensor, float value, std::vector<float>& weights);
+// Uniform in +-1/sqrt(inputs of an output), PyTorch's default for linear and convolution layers. `own`: of a
+// layer with these parameters.
+void InitializeUniform(const WeightAndBias& parameters, Random& random, float* own);
+// Normal with mean 0, into `values` of the tensor.
+void InitializeNormal(const Tensor& tensor, float deviation, Random& random, float* values);
 
 }  // namespace psring

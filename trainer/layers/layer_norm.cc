@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "trainer/layers/layers.h"
 
 namespace psring {
@@ -13,9 +15,7 @@ class LayerNormLayer : public Layer {
         rows_(rows),
         parameters_(parameters) {}
 
-  void Initialize(Random&, std::vector<float>& weights) const override {
-    Fill(parameters_.weight, 1, weights);
-  }
+  void Initialize(Random&, float* own) const override { std::fill_n(own, parameters_.weight.count, 1.0f); }
   absl::Status Forward(const LayerPass& pass) const override {
     pass.ops.families().normalization->LayerNormForward(
         ShapeFor(pass.batch), pass.x[0], Part(pass.weights, parameters_.weight),

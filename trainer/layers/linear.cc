@@ -20,10 +20,10 @@ class LinearLayer : public Layer {
     PSRING_CHECK(!config.residual || config.activation == Activation::kNone);
   }
 
-  void Initialize(Random& random, std::vector<float>& weights) const override {
+  void Initialize(Random& random, float* own) const override {
     if (is_tied()) return;
-    if (config_.deviation == 0) return InitializeUniform(parameters_, random, weights);
-    InitializeNormal(parameters_.weight, config_.deviation, random, weights);
+    if (config_.deviation == 0) return InitializeUniform(parameters_, random, own);
+    InitializeNormal(parameters_.weight, config_.deviation, random, own);
   }
   absl::Status Forward(const LayerPass& pass) const override {
     const ConstSpan bias = is_tied() ? ConstSpan() : Part(pass.weights, parameters_.bias);

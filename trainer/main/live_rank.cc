@@ -142,7 +142,8 @@ LiveRank::LiveRank(const LiveProcess& process, int index)
   join_.rank += index;
   join_.local_rank += index;
   if (!is_only_rank_) address_ = process.part->address;
-  progress_ = MakeProgress(flags_.progress, join_.rank, join_.world_size, flags_.training.reads_text());
+  progress_ = MakeProgress(flags_.progress, join_.rank, join_.world_size,
+                           join_.world_size / flags_.training.pp, flags_.training.reads_text());
 }
 
 LiveRank::~LiveRank() { process_.stop.OnStop(join_.rank, nullptr); }
@@ -164,7 +165,26 @@ absl::Status LiveRank::Meet() {
   return CheckSharingInProcess(units, training.ranks_per_process);
 }
 
-// The group and the servers that the strategy needs.
+// The group of all ranks, and its parts.
+absl::Status LiveRank::ConnectAllRanks() {
+  const TrainingOptions& training = flags_.training;
+  const bool has_pipeline = training.pp > 1;
+  if (join_.world_size == 1 || (!strategy_.uses_group && !has_pipeline)) return absl::OkStatus();
+  const StrategyRow connected = strategy_.uses_group ? strategy_ : AllReduceRow("ring");
+  PSRING_ASSIGN_OR_RETURN(group_,
+                          ConnectGroup(flags_, connected, *device_, *rendezvous_, address_, process_.shaper));
+  const std::string note = BackendNote(strategy_, training, device_->gpu());
+  if (join_.rank == 0 && !note.empty()) Note(note);
+  if (training.sync_batch_norm) {
+    PSRING_ASSIGN_OR_RETURN(statistics_, group_->Split(/*color=*/0, /*key=*/join_.rank));
+  }
+  if (has_pipeline) {
+    PSRING_ASSIGN_OR_RETURN(links_, PipelineLinks::Connect(training, *group_, *device_));
+  }
+  return absl::OkStatus();
+}
+
+// The groups and the servers that the strategy needs.
 absl::Status LiveRank::Connect() {
   const Part* const part = process_.part;
   if (part != nullptr && index_ == 0 && !part->servers.empty()) {
@@ -174,15 +194,7 @@ absl::Status LiveRank::Connect() {
       return absl::OkStatus();
     }));
   }
-  if (strategy_.uses_group && join_.world_size > 1) {
-    PSRING_ASSIGN_OR_RETURN(
-        group_, ConnectGroup(flags_, strategy_, *device_, *rendezvous_, address_, process_.shaper));
-    const std::string note = BackendNote(strategy_, flags_.training, device_->gpu());
-    if (join_.rank == 0 && !note.empty()) Note(note);
-    if (flags_.training.sync_batch_norm) {
-      PSRING_ASSIGN_OR_RETURN(statistics_, group_->Split(/*color=*/0, /*key=*/join_.rank));
-    }
-  }
+  PSRING_RETURN_IF_ERROR(ConnectAllRanks());
   if (flags_.training.local_aggregation) {
     PSRING_RETURN_IF_ERROR(ConnectMachine());
     if (group_->rank() > 0) return absl::OkStatus();
@@ -212,6 +224,7 @@ void LiveRank::AbortOnSignal() {
       [this](absl::Status why) {
         if (group_ != nullptr) group_->Abort(why);
         if (statistics_ != nullptr) statistics_->Abort(why);
+        if (links_ != nullptr) links_->Abort(why);
         if (client_ != nullptr) client_->Abort(why);
       },
       // Rank 0 finishes its step and writes a checkpoint; the others wait for it.
@@ -248,7 +261,12 @@ void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
     next = MonotonicNow() + kSurplusCheck;
     return rendezvous_->Surplus();
   };
-  worker.on_warning = [](const std::string& text) { psring::Note("trainer", text); };
+  // Of a replica that is cut, the first rank reports.
+  if (links_ == nullptr || join_.rank == 0) {
+    worker.on_warning = [](const std::string& text) { psring::Note("trainer", text); };
+    worker.on_evaluating = [this](int64_t done, int64_t planned) { progress_->Evaluating(done, planned); };
+    worker.on_evaluation = [this](const CurvePoint& point) { progress_->Evaluated(point); };
+  }
   worker.on_note = [this](const std::string& text) { Note(text); };
   worker.on_step = [this, &probe](const StepRecord& record) {
     stepping_ = true;
@@ -261,8 +279,16 @@ void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
   worker.on_progress = [this](int64_t done, int64_t planned, double loss) {
     progress_->Step({.done = done, .planned = planned, .samples = samples_, .moved = moved_, .loss = loss});
   };
-  worker.on_evaluating = [this](int64_t done, int64_t planned) { progress_->Evaluating(done, planned); };
-  worker.on_evaluation = [this](const CurvePoint& point) { progress_->Evaluated(point); };
+}
+
+// How the stages of a single replica are connected; the training knows only the strategy's group.
+void LiveRank::DescribeLinks(RankResult& result) const {
+  if (join_.rank > 0) result.curve.clear();  // rank 0 has it, too
+  if (!result.transport.empty()) return;
+  const GroupInfo& info = group_->info();
+  result.backend = info.backend;
+  result.transport = result.payload = info.transport;
+  result.wires = info.wires;
 }
 
 absl::Status LiveRank::Train(Kept kept) {
@@ -294,13 +320,14 @@ absl::Status LiveRank::TrainAndRecord(Kept kept) {
   PSRING_RETURN_IF_ERROR(Connect());
   AbortOnSignal();
 
-  Worker worker{.rank = join_.rank,
-                .world_size = join_.world_size,
+  Worker worker{.rank = links_ != nullptr ? links_->place().replica : join_.rank,
+                .world_size = join_.world_size / training.pp,
                 .device = *device_,
                 .data = **data,
                 .trace = trace_,
-                .group = group_.get(),
+                .group = links_ != nullptr ? links_->same_stages() : group_.get(),
                 .statistics = statistics_.get(),
+                .pipeline = links_ != nullptr ? &links_->pipeline() : nullptr,
                 .registered = &registered_,
                 .client = client_.get(),
                 .resume = resume.has_value() ? &*resume : nullptr,
@@ -313,7 +340,9 @@ absl::Status LiveRank::TrainAndRecord(Kept kept) {
   progress_->Ready();
   absl::StatusOr<RankResult> result = RunWorker(training, worker);
   process_.stop.OnStop(join_.rank, nullptr);
+  if (!result.ok() && links_ != nullptr) links_->Abort(result.status());  // lanes do not wait for peers
   PSRING_RETURN_IF_ERROR(result.status());
+  if (links_ != nullptr) DescribeLinks(*result);
   probe.Fill(trace_, *result);
   result->host = HostHash();
   result->peak_memory_mb /= training.ranks_per_process;

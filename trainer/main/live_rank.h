@@ -27,6 +27,7 @@
 #include "trainer/main/step_probe.h"
 #include "trainer/main/stop_signal.h"
 #include "trainer/main/trainer_flags.h"
+#include "trainer/pipeline/pipeline_links.h"
 #include "trainer/step/train_loop.h"
 #include "trainer/strategies/strategies.h"
 
@@ -93,9 +94,11 @@ class LiveRank {
   absl::Status Published(const absl::Status& done);
   absl::Status Meet();
   absl::Status Connect();
+  absl::Status ConnectAllRanks();
   absl::Status ConnectMachine();
   void AbortOnSignal();
   void SetCallbacks(Worker& worker, StepProbe& probe);
+  void DescribeLinks(RankResult& result) const;
   void Note(const std::string& text) const;
 
   const LiveProcess process_;
@@ -119,6 +122,7 @@ class LiveRank {
   std::unique_ptr<Rendezvous> machine_;  // --local_aggregation: the ranks of this machine
   std::unique_ptr<ProcessGroup> group_;
   std::unique_ptr<ProcessGroup> statistics_;  // --sync_batch_norm: a part of group_, with the same ranks
+  std::unique_ptr<PipelineLinks> links_;      // --pp: parts of group_
   std::unique_ptr<PsClient> client_;
   std::atomic<bool> stepping_ = false;
   Trace trace_;

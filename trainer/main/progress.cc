@@ -94,12 +94,21 @@ class JsonLines : public Progress {
 
 class PlainLines : public Progress {
  public:
-  PlainLines(int world_size, const char* unit, Clock clock)
-      : world_size_(world_size), unit_(unit), clock_(clock), throttle_(2000, std::move(clock)) {}
+  PlainLines(int world_size, int replicas, const char* unit, Clock clock)
+      : world_size_(world_size),
+        replicas_(replicas),
+        unit_(unit),
+        clock_(clock),
+        throttle_(2000, std::move(clock)) {}
 
   void Started() override {}
   void Ready() override {
-    if (world_size_ > 1) Print(absl::StrFormat("training with %d ranks", world_size_));
+    if (world_size_ > 1) {
+      Print(absl::StrFormat("training with %d ranks%s", world_size_,
+                            replicas_ < world_size_ ? absl::StrFormat(", %d to each replica of the model",
+                                                                      world_size_ / replicas_)
+                                                    : ""));
+    }
     begin_ns_ = clock_();
     // The rate of the first seconds is not representative.
     (void)throttle_.Pass();
@@ -107,7 +116,7 @@ class PlainLines : public Progress {
   void Step(const StepProgress& step) override {
     if (step.done < step.planned && !throttle_.Pass()) return;
     Print(absl::StrFormat("step %d of %d: %.0f %s/s, loss %.4f", step.done, step.planned,
-                          step.samples * world_size_ / ((clock_() - begin_ns_) * 1e-9), unit_, step.loss));
+                          step.samples * replicas_ / ((clock_() - begin_ns_) * 1e-9), unit_, step.loss));
   }
   void Evaluating(int64_t done, int64_t planned) override {
     if (done == 0) {
@@ -128,7 +137,7 @@ class PlainLines : public Progress {
   void Done(const RankResult& result) override {
     if (result.wall_s <= 0) return;
     Print(absl::StrFormat("%d steps in %.2f s: %.0f %s/s", result.steps, result.wall_s,
-                          result.samples * world_size_ / result.wall_s, unit_));
+                          result.samples * replicas_ / result.wall_s, unit_));
   }
 
  private:
@@ -137,7 +146,7 @@ class PlainLines : public Progress {
     std::fflush(stdout);
   }
 
-  const int world_size_;
+  const int world_size_, replicas_;
   const char* const unit_;
   const Clock clock_;
   Throttle throttle_;
@@ -146,11 +155,12 @@ class PlainLines : public Progress {
 
 }  // namespace
 
-std::unique_ptr<Progress> MakeProgress(const std::string& kind, int rank, int world_size, bool counts_tokens,
-                                       Clock clock) {
+std::unique_ptr<Progress> MakeProgress(const std::string& kind, int rank, int world_size, int replicas,
+                                       bool counts_tokens, Clock clock) {
   if (kind == "json") return std::make_unique<JsonLines>(rank, world_size, std::move(clock));
   if (kind == "plain" && rank == 0) {
-    return std::make_unique<PlainLines>(world_size, counts_tokens ? "tokens" : "samples", std::move(clock));
+    return std::make_unique<PlainLines>(world_size, replicas, counts_tokens ? "tokens" : "samples",
+                                        std::move(clock));
   }
   return std::make_unique<Silent>();
 }

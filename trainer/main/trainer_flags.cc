@@ -9,6 +9,7 @@
 #include "common/net/link_shaper.h"
 #include "trainer/main/resume.h"
 #include "trainer/models/replayed_model.h"
+#include "trainer/programs/pipeline_flags.h"
 #include "trainer/step/training_plan.h"
 #include "trainer/strategies/group_options.h"
 #include "trainer/strategies/strategies.h"
@@ -21,6 +22,7 @@ TrainerFlags ParseTrainerFlags(int argc, char** argv) {
   CLI::App app("One rank of a training run, with any strategy.", "trainer");
   AddTrainingFlags(app, flags.training);
   AddModelsAndData(app);
+  AddPrograms(app);
   const std::string usual_group = app.option_defaults()->get_group();
   app.option_defaults()->group("This process");
   app.add_option(
@@ -64,6 +66,7 @@ absl::Status CheckTrainerFlags(const TrainerFlags& flags, int world_size) {
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.training));
   PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(flags.training.strategy));
   PSRING_RETURN_IF_ERROR(ModelOf(flags.training).status());
+  PSRING_RETURN_IF_ERROR(CheckPipelineFlags(flags.training, strategy, world_size));
   if (flags.training.checkpoint_dir.empty() && !flags.check_only) {
     const char* flag = flags.training.resume == kLatestCheckpoint ? "--resume latest"
                        : flags.training.checkpoint_every > 0      ? "--checkpoint_every"
@@ -82,7 +85,7 @@ absl::Status CheckTrainerFlags(const TrainerFlags& flags, int world_size) {
     PSRING_RETURN_IF_ERROR(CheckGroupFlagsCount(strategy, flags.training));
     if (world_size > 1) PSRING_RETURN_IF_ERROR(CheckGroup(strategy, flags.training));
   }
-  return CheckStrategy(flags.training, strategy, world_size);
+  return CheckStrategy(flags.training, strategy, world_size / flags.training.pp);
 }
 
 std::vector<std::string> SharedArguments(TrainingOptions options) {

@@ -30,6 +30,7 @@
 #include "trainer/main/stop_signal.h"
 #include "trainer/main/trainer_flags.h"
 #include "trainer/main/virtual_main.h"
+#include "trainer/pipeline/pipeline_links.h"
 #include "trainer/strategies/strategies.h"
 
 namespace psring {
@@ -102,15 +103,24 @@ int MostPeers(const StrategyRow& strategy, int world_size) {
 
 // Checked before the ranks meet: a rank without free descriptors seems silent to the others.
 absl::Status AllowConnections(const TrainerFlags& flags, int world_size, bool hosts_store) {
-  PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(flags.training.strategy));
-  const DescriptorUse use{.ranks = flags.training.ranks_per_process,
-                          .world_size = world_size,
-                          .servers = strategy.uses_servers ? ServersOf(flags.training, world_size) : 0,
-                          .peers = MostPeers(strategy, world_size),
-                          .hosts_store = hosts_store,
-                          .tls = !flags.training.tls.empty()};
+  const TrainingOptions& training = flags.training;
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(training.strategy));
+  DescriptorUse use{.ranks = training.ranks_per_process,
+                    .world_size = world_size,
+                    .servers = strategy.uses_servers ? ServersOf(training, world_size) : 0,
+                    .peers = MostPeers(strategy, world_size),
+                    .hosts_store = hosts_store,
+                    .tls = !training.tls.empty()};
+  int64_t tasks = RankTasks(use.ranks, use.servers);
+  if (training.pp > 1) {
+    PSRING_ASSIGN_OR_RETURN(const int channels, MostChannels(training));
+    // The group of all ranks, its parts along both axes, and pairs. A group needs as much as a peer.
+    const int of_a_group = std::max(MostPeers(strategy, world_size), std::min(2, world_size - 1));
+    use.peers = 3 * of_a_group + 2 + 2 * (channels + 1);
+    tasks += int64_t{use.ranks} * channels;
+  }
   PSRING_RETURN_IF_ERROR(AllowDescriptors(TrainerDescriptors(use), RanksText(world_size)));
-  return AllowTasks(RankTasks(use.ranks, use.servers), RanksText(use.ranks));
+  return AllowTasks(tasks, RanksText(use.ranks));
 }
 
 absl::StatusOr<Job> FindJob(TrainerFlags& flags) {

@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<Device>> HostDevice(const std::string& spec) {
 absl::Status TrainVirtually(const TrainerFlags& flags) {
   const int workers = std::max(1, flags.workers);
   const std::unique_ptr<Progress> progress =
-      MakeProgress(flags.progress, /*rank=*/0, workers, flags.training.reads_text());
+      MakeProgress(flags.progress, /*rank=*/0, workers, /*replicas=*/workers, flags.training.reads_text());
   progress->Started();
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, HostDevice(flags.training.device));
   std::vector<RankRecords> records;
@@ -81,7 +81,7 @@ absl::Status TrainVirtually(const TrainerFlags& flags) {
 
 absl::Status ReplayFile(const TrainerFlags& flags) {
   const std::unique_ptr<Progress> progress =
-      MakeProgress(flags.progress, /*rank=*/0, /*world_size=*/1, flags.training.reads_text());
+      MakeProgress(flags.progress, /*rank=*/0, /*world_size=*/1, /*replicas=*/1, flags.training.reads_text());
   progress->Started();
   PSRING_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(flags.replay, kMaxRecordBytes));
   const absl::StatusOr<Arrivals> arrivals = ArrivalsFromBytes(bytes);

@@ -59,21 +59,24 @@ class Region {
 
 }  // namespace
 
-GradientPlan PlanGradients(int inputs, absl::Span<const LayerPlace> layers) {
+GradientPlan PlanGradients(int inputs, absl::Span<const LayerPlace> layers, const StageBounds& bounds) {
+  PSRING_CHECK(bounds.input == 0 || inputs == 1);
   GradientPlan plan;
   plan.piece_of.assign(static_cast<size_t>(inputs) + layers.size(), GradientPlan::kNone);
   plan.adds.assign(layers.size(), {});
   std::vector<size_t> elements(plan.piece_of.size());  // of values
   for (const LayerPlace& layer : layers) elements[layer.output] = layer.traits->outputs;
-  plan.piece_of[layers.back().output] = GradientPlan::kInPlace;
+  if (bounds.input > 0) elements[0] = bounds.input;
   Pieces pieces;
+  const size_t outputs = layers.back().traits->outputs;
+  plan.piece_of[layers.back().output] = bounds.output ? pieces.Take(outputs) : GradientPlan::kInPlace;
   for (size_t l = layers.size(); l-- > 0;) {
     const LayerPlace& layer = layers[l];
     const int dy = plan.piece_of[layer.output];
     PSRING_CHECK(dy != GradientPlan::kNone);  // every output is read by a later layer
     for (size_t i = 0; i < layer.inputs.size(); ++i) {
       const int value = layer.inputs[i];
-      if (value < inputs) continue;
+      if (value < inputs && bounds.input == 0) continue;
       int& piece = plan.piece_of[value];
       const InputGradient how = layer.traits->inputs[i];
       if (piece != GradientPlan::kNone) {

@@ -20,8 +20,8 @@ struct LayerPlace {
 };
 
 struct GradientPlan {
-  static constexpr int kNone = -1;     // no gradient: an input of the network
-  static constexpr int kInPlace = -2;  // the network's output, which its gradient overwrites
+  static constexpr int kNone = -1;     // no gradient: an input of the samples
+  static constexpr int kInPlace = -2;  // the loss's input, which its gradient overwrites
 
   // Gradients whose lifetimes in backward do not overlap share a piece of memory.
   std::vector<size_t> pieces;  // elements per sample
@@ -30,10 +30,16 @@ struct GradientPlan {
   std::vector<std::array<bool, kMaxInputs>> adds;
 };
 
+// What is computed before and after the layers: the samples and the loss, unless they are a pipeline's stage.
+struct StageBounds {
+  size_t input = 0;     // elements of the only input, whose gradient another stage needs; 0: the samples
+  bool output = false;  // another stage reads the output and computes its gradient
+};
+
 // For backward over `layers`, last first. The last layer's output is the network's. A value with several
 // readers needs kAddable or kPassed inputs (PSRING_CHECK): backward of the last reader writes the gradient or
 // passes it, and the others add.
-GradientPlan PlanGradients(int inputs, absl::Span<const LayerPlace> layers);
+GradientPlan PlanGradients(int inputs, absl::Span<const LayerPlace> layers, const StageBounds& bounds = {});
 
 // Layers [first, end) of a network, such as a transformer block. Layers outside read only the last one's
 // output.

@@ -68,6 +68,14 @@ struct LayerRange {
   size_t first = 0, end = 0;
 };
 
+// What a stage of a pipeline exchanges with its neighbours of the samples of one batch: views of its
+// Activations, of the Ops' activation type, [batch][BoundaryElements]. The two gradients may be the same
+// memory, which keeps the gradient of the input until the next output_gradient is written.
+struct StageEdges {
+  Span input, input_gradient;    // data null: the stage reads the samples
+  Span output, output_gradient;  // data null: the stage ends with the loss
+};
+
 // Layers that are computed in order: forward from the first to the last, then the loss, then backward.
 // Constant: all that changes is in the arguments. One thread at a time, because of the Ops it borrows.
 class Model {
@@ -103,6 +111,25 @@ class Model {
   // empty batch is 0.
   virtual absl::Status BackwardUnit(LayerRange unit, const ModelState& state, const Batch& batch,
                                     Activations& activations, Span gradient, Stream& stream) = 0;
+
+  // For pipelines. The layers before which the model can be cut, increasing: one value of the layers before
+  // is read there or later, and nothing of the samples. Empty: the model cannot be cut.
+  virtual std::vector<size_t> CutPoints() const { return {}; }
+  // Elements per sample of the value that crosses the boundary before this layer, one of CutPoints().
+  virtual size_t BoundaryElements(size_t /*layer*/) const { return 0; }
+  // The layers of `stages`, which are increasing and disjoint and begin and end at a cut point, 0 or
+  // layers(), as a model of their own, which cannot be cut again; this one has lost its layers. They are
+  // numbered from 0 in the order of `stages`. Their parameters and buffers keep their names, order of
+  // declaration and initial bits. A tensor that several stages share, as the first and the last one of a
+  // transformer do, is in each of their models; backward gives each its own part of the gradient. Stages
+  // share no activations, so those of one Activations may belong to different batches. InvalidArgument names
+  // the cut points.
+  virtual absl::StatusOr<std::unique_ptr<Model>> TakeStages(const std::vector<LayerRange>& stages) &&;
+  // Of a stage, an index into the argument of TakeStages, and `size` samples; all data is null for an
+  // empty batch, or a model that is not cut. `input` is filled before ForwardUnit of the stage's first layer,
+  // `output_gradient` before BackwardUnit of its last one, which leaves `output` as it is; `input_gradient`
+  // is complete after BackwardUnit of its first layer. Loss is only for a model that has the last layer.
+  virtual StageEdges EdgesOf(size_t /*stage*/, Activations&, int /*size*/) const { return {}; }
 
   // The same of all layers. Outputs: [batch][labels][classes], of the Ops' activation type.
   absl::StatusOr<Span> Outputs(const ModelState& state, const Batch& batch, Activations& activations,

@@ -1,5 +1,7 @@
 #include "trainer/models/network.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "common/base/check.h"
@@ -9,6 +11,18 @@ namespace {
 
 bool Overlap(const ReadyRange& a, const ReadyRange& b) {
   return a.first < b.first + b.count && b.first < a.first + a.count;
+}
+
+bool Contains(const ReadyRange& range, const ReadyRange& inner) {
+  return range.first <= inner.first && inner.first + inner.count <= range.first + range.count;
+}
+
+// Where a layer's range of the whole network's elements is in the part.
+ReadyRange InPart(const LayoutPart& at, const ReadyRange& range) {
+  for (size_t i = 0; i < at.whole.size() && range.count > 0; ++i) {
+    if (at.whole[i].first == range.first) return {at.part[i].first, range.count};
+  }
+  return {};
 }
 
 }  // namespace
@@ -30,32 +44,85 @@ void Network::Builder::AddUnit(const std::function<void()>& add) {
 }
 
 std::unique_ptr<Model> Network::Builder::Build(Ops& ops) {
-  return std::unique_ptr<Model>(new Network(std::move(*this), ops));
-}
-
-Network::Network(Builder parts, Ops& ops)
-    : parts_(std::move(parts)),
-      ops_(ops),
-      plan_(PlanGradients(static_cast<int>(parts_.samples_.inputs.size()), parts_.places_)) {
-  const size_t layers = parts_.layers_.size();
-  PSRING_CHECK(parts_.places_.back().traits->outputs ==
-               size_t{1} * parts_.samples_.labels * parts_.samples_.classes);
-  for (const Unit& unit : parts_.units_) {
+  const size_t layers = layers_.size();
+  PSRING_CHECK(places_.back().traits->outputs == size_t{1} * samples_.labels * samples_.classes);
+  for (const Unit& unit : units_) {
     PSRING_CHECK(unit.end < layers);  // the gradient of the network's output is in its place
-    const int inner = parts_.places_[unit.first].output, output = parts_.places_[unit.end - 1].output;
+    const int inner = places_[unit.first].output, output = places_[unit.end - 1].output;
     for (size_t l = unit.end; l < layers; ++l) {
-      for (const int value : parts_.places_[l].inputs) PSRING_CHECK(value < inner || value >= output);
+      for (const int value : places_[l].inputs) PSRING_CHECK(value < inner || value >= output);
     }
   }
-  completes_.resize(layers);
-  adds_.resize(layers);
-  for (size_t l = 0; l < layers; ++l) {
-    const ReadyRange own = parts_.places_[l].traits->parameters;
-    completes_[l] = own.count > 0;
-    for (size_t other = 0; other < layers; ++other) {
-      if (other == l || !Overlap(own, parts_.places_[other].traits->parameters)) continue;
-      if (other < l) completes_[l] = false;
-      if (other > l) adds_[l] = true;
+  return std::unique_ptr<Model>(new Network(std::move(*this), {{0, layers}}, ops));
+}
+
+Network::Network(Builder whole, const std::vector<LayerRange>& stages, Ops& ops)
+    : whole_(std::move(whole)), ops_(ops) {
+  size_t first_value = 0;
+  for (const LayerRange& range : stages) {
+    Stage stage = StageOf(range);
+    stage.first_value = std::exchange(first_value, first_value + stage.values());
+    stage.first = layers_.size();
+    for (size_t l = range.first; l < range.end; ++l) {
+      layers_.push_back({.layer = whole_.layers_[l].get(), .stage = stages_.size()});
+    }
+    stages_.push_back(std::move(stage));
+  }
+  PlaceLayers();
+}
+
+Network::Stage Network::StageOf(const LayerRange& range) const {
+  Stage stage{.whole = range};
+  int before = 0;  // values of the network before the stage's
+  if (reads_samples(stage)) {
+    for (const TensorSpec& input : whole_.samples_.inputs) stage.inputs.push_back(input.count());
+  } else {
+    before = whole_.places_[range.first - 1].output;  // the only value that crosses the cut
+    stage.inputs.push_back(BoundaryElements(range.first));
+  }
+  for (size_t l = range.first; l < range.end; ++l) {
+    LayerPlace& place = stage.places.emplace_back(whole_.places_[l]);
+    for (int& value : place.inputs) value -= before;
+    place.output -= before;
+  }
+  // A unit that is cut becomes two: only one value crosses the cut.
+  for (const Unit& unit : whole_.units_) {
+    const size_t first = std::max(unit.first, range.first), end = std::min(unit.end, range.end);
+    if (first < end) stage.units.push_back({first - range.first, end - range.first});
+  }
+  stage.plan =
+      PlanGradients(static_cast<int>(stage.inputs.size()), stage.places,
+                    {.input = reads_samples(stage) ? 0 : stage.inputs[0], .output = !has_loss(stage)});
+  return stage;
+}
+
+void Network::PlaceLayers() {
+  const ParameterLayout& all = whole_.layout_;
+  if (is_whole()) layout_ = all;
+  const auto is_here = [&](const Tensor& tensor, ReadyRange LayerTraits::*of_layer) {
+    return std::ranges::any_of(layers_, [&](const PlacedLayer& layer) {
+      return Contains(layer.layer->traits().*of_layer, {tensor.first, tensor.count});
+    });
+  };
+  for (const Tensor& tensor : all.tensors()) {
+    if (is_whole() || !is_here(tensor, &LayerTraits::parameters)) continue;
+    layout_.Add(tensor.name, tensor.shape, tensor.image);
+  }
+  for (const Tensor& buffer : all.buffers()) {
+    if (is_whole() || !is_here(buffer, &LayerTraits::buffers)) continue;
+    layout_.AddBuffer(buffer.name, buffer.shape, all.initial_buffers()[buffer.first]);
+  }
+  tensors_ = PartOf(all.tensors(), layout_.tensors()).value();
+  const LayoutPart buffers = PartOf(all.buffers(), layout_.buffers()).value();
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const ReadyRange own = layers_[l].layer->traits().parameters;
+    layers_[l].parameters = InPart(tensors_, own);
+    layers_[l].buffers = InPart(buffers, layers_[l].layer->traits().buffers);
+    layers_[l].completes = own.count > 0;
+    for (size_t other = 0; other < layers_.size(); ++other) {
+      if (other == l || !Overlap(own, layers_[other].layer->traits().parameters)) continue;
+      if (other < l) layers_[l].completes = false;
+      if (other > l) layers_[l].adds = true;
     }
   }
 }
@@ -63,85 +130,112 @@ Network::Network(Builder parts, Ops& ops)
 std::vector<ReadyRange> Network::CompleteAfterLayers() const {
   std::vector<ReadyRange> complete(layers());
   for (size_t l = 0; l < complete.size(); ++l) {
-    if (completes_[l]) complete[l] = parts_.places_[l].traits->parameters;
+    if (layers_[l].completes) complete[l] = layers_[l].parameters;
   }
   return complete;
 }
 
 std::vector<float> Network::InitialWeights(uint64_t seed) const {
-  std::vector<float> weights(parts_.layout_.count());
+  std::vector<float> weights(layout_.count());
   Random random(seed, /*stream=*/4);
-  for (const auto& layer : parts_.layers_) layer->Initialize(random, weights);
+  size_t next = 0;  // of the layers that are here
+  for (const auto& layer : whole_.layers_) {
+    if (next < layers_.size() && layers_[next].layer == layer.get()) {
+      layer->Initialize(random, weights.data() + layers_[next++].parameters.first);
+      continue;
+    }
+    // A layer of another stage is drawn, too, for the random numbers and for tensors that it shares.
+    const ReadyRange own = layer->traits().parameters;
+    LayoutPart shared;
+    for (size_t i = 0; i < tensors_.whole.size(); ++i) {
+      const ReadyRange& tensor = tensors_.whole[i];
+      if (!Contains(own, tensor)) continue;
+      shared.whole.push_back({tensor.first - own.first, tensor.count});
+      shared.part.push_back(tensors_.part[i]);
+    }
+    std::vector<float> drawn(own.count);
+    PutPart(shared, weights.data(), drawn.data());
+    layer->Initialize(random, drawn.data());
+    TakePart(shared, drawn.data(), weights.data());
+  }
   return weights;
-}
-
-size_t Network::ElementsOf(int value) const {
-  const size_t inputs = parts_.samples_.inputs.size(), v = static_cast<size_t>(value);
-  return v < inputs ? parts_.samples_.inputs[v].count() : parts_.places_[v - inputs].traits->outputs;
 }
 
 absl::StatusOr<Activations> Network::NewActivations(int max_batch, Keep keep, Device& device) const {
   const DType type = ops_.activations();
   const size_t batch = static_cast<size_t>(max_batch);
-  std::vector<size_t> inputs;
-  for (const TensorSpec& input : parts_.samples_.inputs) {
-    // The batch contains its inputs; pictures are converted to the type that layers read.
-    inputs.push_back(type != DType::kFloat32 && IsFloat(input.kind) ? input.count() : 0);
-  }
-  const ActivationPlan at =
-      PlanActivations(inputs, parts_.places_, plan_.pieces,
-                      keep == Keep::kUnitInputs ? parts_.units_ : std::vector<Unit>(), batch, type);
-  Activations made{.max_batch = max_batch, .keep = keep};
-  PSRING_ASSIGN_OR_RETURN(made.memory, device.Allocate(at.bytes));
-  auto* const memory = static_cast<std::byte*>(made.memory.data());
-  for (size_t v = 0; v < at.values.size(); ++v) {
-    const size_t count = batch * ElementsOf(static_cast<int>(v));
-    made.values.push_back(
-        at.values[v] == ActivationPlan::kNowhere ? Span{} : Span{memory + at.values[v], count, type});
-    const int piece = plan_.piece_of[v];
-    if (piece == GradientPlan::kInPlace) {
-      made.gradients.push_back(made.values.back());
-    } else {
-      made.gradients.push_back(piece < 0 ? Span{}
-                                         : Span{memory + at.pieces[static_cast<size_t>(piece)], count, type});
+  std::vector<ActivationPlan> plans;
+  size_t bytes = 0;
+  for (const Stage& stage : stages_) {
+    std::vector<size_t> inputs = stage.inputs;
+    for (size_t i = 0; reads_samples(stage) && i < inputs.size(); ++i) {
+      // The batch contains its inputs; pictures are converted to the type that layers read.
+      if (type == DType::kFloat32 || !IsFloat(whole_.samples_.inputs[i].kind)) inputs[i] = 0;
     }
+    plans.push_back(PlanActivations(inputs, stage.places, stage.plan.pieces,
+                                    keep == Keep::kUnitInputs ? stage.units : std::vector<Unit>(), batch,
+                                    type));
+    bytes += plans.back().bytes;
   }
-  for (const size_t kept : at.kept) made.kept.push_back(memory + kept);
+  Activations made{.max_batch = max_batch, .keep = keep};
+  PSRING_ASSIGN_OR_RETURN(made.memory, device.Allocate(bytes));
+  auto* memory = static_cast<std::byte*>(made.memory.data());
+  for (size_t s = 0; s < plans.size(); ++s) {
+    const ActivationPlan& at = plans[s];
+    for (size_t v = 0; v < at.values.size(); ++v) {
+      const size_t count = batch * stages_[s].ElementsOf(v);
+      made.values.push_back(
+          at.values[v] == ActivationPlan::kNowhere ? Span{} : Span{memory + at.values[v], count, type});
+      const int piece = stages_[s].plan.piece_of[v];
+      if (piece == GradientPlan::kInPlace) {
+        made.gradients.push_back(made.values.back());
+      } else {
+        made.gradients.push_back(
+            piece < 0 ? Span{} : Span{memory + at.pieces[static_cast<size_t>(piece)], count, type});
+      }
+    }
+    for (const size_t kept : at.kept) made.kept.push_back(memory + kept);
+    memory += at.bytes;
+  }
   return made;
 }
 
 LayerPass Network::PassOf(size_t l, const ModelState& state, const Batch& batch, Activations& activations,
                           Stream& stream) const {
-  const LayerPlace& layer = parts_.places_[l];
-  const size_t size = static_cast<size_t>(batch.size), inputs = parts_.samples_.inputs.size();
-  const auto first = [&](const Span& all, int value) {
-    return all.data == nullptr ? Span{} : all.Slice(0, size * ElementsOf(value));
+  const PlacedLayer& layer = layers_[l];
+  const Stage& stage = stages_[layer.stage];
+  const LayerPlace& place = stage.places[l - stage.first];
+  const size_t size = static_cast<size_t>(batch.size);
+  const auto of_batch = [&](const std::vector<Span>& all, int value) {
+    const size_t v = static_cast<size_t>(value);
+    const Span& memory = all[stage.first_value + v];
+    return memory.data == nullptr ? Span{} : memory.Slice(0, size * stage.ElementsOf(v));
   };
   const auto own = [](const auto& all, const ReadyRange& range) {
     return all.Slice(range.first, range.count);
   };
-  LayerPass pass{
-      .batch = batch.size,
-      .mode = state.mode,
-      .weights = own(state.weights, layer.traits->parameters),
-      .buffers = state.buffers.data == nullptr ? Span{} : own(state.buffers, layer.traits->buffers),
-      .statistics = state.statistics,
-      .rows = state.rows,
-      .lookups = state.lookups,
-      .sample_seeds = state.sample_seeds,
-      .y = first(activations.values[static_cast<size_t>(layer.output)], layer.output),
-      .kept = activations.kept[l],
-      .dy = first(activations.gradients[static_cast<size_t>(layer.output)], layer.output),
-      .adds = plan_.adds[l],
-      .adds_gradient = adds_[l],
-      .ops = ops_,
-      .stream = stream};
-  for (size_t i = 0; i < layer.inputs.size(); ++i) {
-    const int value = layer.inputs[i];
-    const size_t v = static_cast<size_t>(value);
-    pass.x[i] = first(activations.values[v], value);
-    if (pass.x[i].data == nullptr && v < inputs) pass.x[i] = {batch.inputs[v], size * ElementsOf(value)};
-    pass.dx[i] = first(activations.gradients[v], value);
+  LayerPass pass{.batch = batch.size,
+                 .mode = state.mode,
+                 .weights = own(state.weights, layer.parameters),
+                 .buffers = state.buffers.data == nullptr ? Span{} : own(state.buffers, layer.buffers),
+                 .statistics = state.statistics,
+                 .rows = state.rows,
+                 .lookups = state.lookups,
+                 .sample_seeds = state.sample_seeds,
+                 .y = of_batch(activations.values, place.output),
+                 .kept = activations.kept[l],
+                 .dy = of_batch(activations.gradients, place.output),
+                 .adds = stage.plan.adds[l - stage.first],
+                 .adds_gradient = layer.adds,
+                 .ops = ops_,
+                 .stream = stream};
+  for (size_t i = 0; i < place.inputs.size(); ++i) {
+    const size_t v = static_cast<size_t>(place.inputs[i]);
+    pass.x[i] = of_batch(activations.values, place.inputs[i]);
+    if (pass.x[i].data == nullptr && v < stage.inputs.size()) {
+      pass.x[i] = {batch.inputs[v], size * stage.inputs[v]};
+    }
+    pass.dx[i] = of_batch(activations.gradients, place.inputs[i]);
   }
   return pass;
 }
@@ -150,40 +244,42 @@ absl::StatusOr<Span> Network::ForwardUnit(LayerRange unit, const ModelState& sta
                                           Activations& activations, Stream& stream) {
   PSRING_CHECK(batch.size <= activations.max_batch);
   if (batch.size == 0) return Span{};  // a rank's share of a short last batch may be empty
-  for (size_t i = 0; unit.first == 0 && i < parts_.samples_.inputs.size(); ++i) {
+  const Stage& first = stages_[0];
+  for (size_t i = 0; unit.first == 0 && reads_samples(first) && i < first.inputs.size(); ++i) {
     if (activations.values[i].data == nullptr) continue;
-    const size_t count = static_cast<size_t>(batch.size) * ElementsOf(static_cast<int>(i));
+    const size_t count = static_cast<size_t>(batch.size) * first.inputs[i];
     ops_.Convert(ConstSpan(batch.inputs[i], count), activations.values[i].Slice(0, count), stream);
   }
   Span y;
   for (size_t l = unit.first; l < unit.end; ++l) {
     const LayerPass pass = PassOf(l, state, batch, activations, stream);
-    PSRING_RETURN_IF_ERROR(parts_.layers_[l]->Forward(pass));
+    PSRING_RETURN_IF_ERROR(layers_[l].layer->Forward(pass));
     y = pass.y;
   }
   return y;
 }
 
 absl::Status Network::Loss(const Batch& batch, Activations& activations, BatchScore* score, Stream& stream) {
+  PSRING_CHECK(has_loss(stages_.back()));
   if (batch.size == 0) return absl::OkStatus();
-  const int last = parts_.places_.back().output;
-  const Span outputs = activations.values[static_cast<size_t>(last)].Slice(
-      0, static_cast<size_t>(batch.size) * ElementsOf(last));
-  ops_.families().loss->SoftmaxCrossEntropy(batch.size * parts_.samples_.labels, parts_.samples_.classes,
-                                            outputs, batch.labels, outputs, &score->loss_sum, &score->correct,
-                                            stream);
+  const SampleSpec& samples = whole_.samples_;
+  const int predictions = batch.size * samples.labels;
+  const Span outputs = activations.values.back().Slice(0, size_t{1} * predictions * samples.classes);
+  ops_.families().loss->SoftmaxCrossEntropy(predictions, samples.classes, outputs, batch.labels, outputs,
+                                            &score->loss_sum, &score->correct, stream);
   return absl::OkStatus();
 }
 
 absl::Status Network::Recompute(size_t l, const ModelState& state, const Batch& batch,
                                 Activations& activations, Stream& stream) const {
-  // What forward computed of the last unit is still in the units' shared memory.
-  for (size_t u = 0; u + 1 < parts_.units_.size(); ++u) {
-    if (parts_.units_[u].end != l + 1) continue;
-    for (size_t inner = parts_.units_[u].first; inner < l; ++inner) {
+  // What forward computed of the stage's last unit is still in the units' shared memory.
+  const Stage& stage = stages_[layers_[l].stage];
+  for (size_t u = 0; u + 1 < stage.units.size(); ++u) {
+    if (stage.first + stage.units[u].end != l + 1) continue;
+    for (size_t inner = stage.first + stage.units[u].first; inner < l; ++inner) {
       LayerPass pass = PassOf(inner, state, batch, activations, stream);
       pass.mode = PassMode::kRecompute;
-      PSRING_RETURN_IF_ERROR(parts_.layers_[inner]->Forward(pass));
+      PSRING_RETURN_IF_ERROR(layers_[inner].layer->Forward(pass));
     }
   }
   return absl::OkStatus();
@@ -192,10 +288,9 @@ absl::Status Network::Recompute(size_t l, const ModelState& state, const Batch& 
 absl::Status Network::BackwardUnit(LayerRange unit, const ModelState& state, const Batch& batch,
                                    Activations& activations, Span gradient, Stream& stream) {
   for (size_t l = unit.end; l-- > unit.first;) {
-    const ReadyRange own = parts_.places_[l].traits->parameters;
-    const Span part = gradient.Slice(own.first, own.count);
+    const Span part = gradient.Slice(layers_[l].parameters.first, layers_[l].parameters.count);
     if (batch.size == 0) {
-      if (completes_[l]) stream.Zero(part.data, part.bytes());
+      if (layers_[l].completes) stream.Zero(part.data, part.bytes());
       continue;
     }
     if (activations.keep == Keep::kUnitInputs) {
@@ -203,10 +298,45 @@ absl::Status Network::BackwardUnit(LayerRange unit, const ModelState& state, con
     }
     LayerPass pass = PassOf(l, state, batch, activations, stream);
     pass.gradient = part;
-    PSRING_RETURN_IF_ERROR(parts_.layers_[l]->BackwardInput(pass));
-    PSRING_RETURN_IF_ERROR(parts_.layers_[l]->BackwardWeight(pass));
+    PSRING_RETURN_IF_ERROR(layers_[l].layer->BackwardInput(pass));
+    PSRING_RETURN_IF_ERROR(layers_[l].layer->BackwardWeight(pass));
   }
   return absl::OkStatus();
+}
+
+std::vector<size_t> Network::CutPoints() const {
+  if (!is_whole() || !layout_.tables().empty()) return {};
+  std::vector<size_t> points;
+  int first_read = std::numeric_limits<int>::max();  // of all values, by layer `l` or later ones
+  for (size_t l = layers() - 1; l > 0; --l) {
+    for (const int value : whole_.places_[l].inputs) first_read = std::min(first_read, value);
+    if (first_read == whole_.places_[l - 1].output) points.push_back(l);
+  }
+  std::ranges::reverse(points);
+  return points;
+}
+
+absl::StatusOr<std::unique_ptr<Model>> Network::TakeStages(const std::vector<LayerRange>& stages) && {
+  if (!is_whole()) return absl::InvalidArgumentError("the model is cut already");
+  PSRING_RETURN_IF_ERROR(CheckStages(*this, stages));
+  return std::unique_ptr<Model>(new Network(std::move(whole_), stages, ops_));
+}
+
+StageEdges Network::EdgesOf(size_t stage, Activations& activations, int size) const {
+  const Stage& of = stages_[stage];
+  const auto edge = [&](const std::vector<Span>& all, size_t value) {
+    return all[of.first_value + value].Slice(0, static_cast<size_t>(size) * of.ElementsOf(value));
+  };
+  StageEdges edges;
+  if (size > 0 && !reads_samples(of)) {
+    edges.input = edge(activations.values, 0);
+    edges.input_gradient = edge(activations.gradients, 0);
+  }
+  if (size > 0 && !has_loss(of)) {
+    edges.output = edge(activations.values, of.values() - 1);
+    edges.output_gradient = edge(activations.gradients, of.values() - 1);
+  }
+  return edges;
 }
 
 }  // namespace psring

@@ -1,4 +1,4 @@
-// A model that is a graph of layers, with softmax cross-entropy after the last.
+// A model that is a graph of layers, with softmax cross-entropy after the last; or stages of one.
 #pragma once
 
 #include <functional>
@@ -9,6 +9,7 @@
 #include "trainer/layers/layer.h"
 #include "trainer/models/memory_plan.h"
 #include "trainer/models/model.h"
+#include "trainer/models/model_stages.h"
 
 namespace psring {
 
@@ -41,8 +42,8 @@ class Network : public Model {
     std::vector<Unit> units_;
   };
 
-  const ParameterLayout& parameters() const override { return parts_.layout_; }
-  size_t layers() const override { return parts_.layers_.size(); }
+  const ParameterLayout& parameters() const override { return layout_; }
+  size_t layers() const override { return layers_.size(); }
   std::vector<ReadyRange> CompleteAfterLayers() const override;
   std::vector<float> InitialWeights(uint64_t seed) const override;
   absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const override;
@@ -51,24 +52,58 @@ class Network : public Model {
   absl::Status Loss(const Batch& batch, Activations& activations, BatchScore* score, Stream& stream) override;
   absl::Status BackwardUnit(LayerRange unit, const ModelState& state, const Batch& batch,
                             Activations& activations, Span gradient, Stream& stream) override;
+  // Empty also if the network has tables.
+  std::vector<size_t> CutPoints() const override;
+  size_t BoundaryElements(size_t layer) const override { return whole_.layers_[layer - 1]->traits().outputs; }
+  absl::StatusOr<std::unique_ptr<Model>> TakeStages(const std::vector<LayerRange>& stages) && override;
+  StageEdges EdgesOf(size_t stage, Activations& activations, int size) const override;
 
  private:
-  Network(Builder parts, Ops& ops);
+  // Layers that are computed together: all, or those of a stage.
+  struct Stage {
+    LayerRange whole = {};   // in the whole network
+    size_t first = 0;        // of its layers, here
+    size_t first_value = 0;  // in Activations
+    // Values are numbered within the stage, its inputs first, and layers of units from its first one.
+    std::vector<size_t> inputs = {};  // elements: of the samples' inputs, or of the stage's
+    std::vector<LayerPlace> places = {};
+    std::vector<Unit> units = {};
+    GradientPlan plan = {};
+
+    size_t values() const { return inputs.size() + places.size(); }
+    size_t ElementsOf(size_t value) const {
+      return value < inputs.size() ? inputs[value] : places[value - inputs.size()].traits->outputs;
+    }
+  };
+  struct PlacedLayer {
+    const Layer* layer = nullptr;
+    size_t stage = 0;
+    ReadyRange parameters = {}, buffers = {};  // in layout_
+    // Whether its parameters are complete after it in backward, because no layer before it in forward shares
+    // them; and whether a layer after it does.
+    bool completes = false, adds = false;
+  };
+
+  Network(Builder whole, const std::vector<LayerRange>& stages, Ops& ops);
+  Stage StageOf(const LayerRange& range) const;
+  void PlaceLayers();  // sets layout_ and what depends on it
+  bool is_whole() const { return stages_.size() == 1 && layers_.size() == whole_.layers_.size(); }
+  bool reads_samples(const Stage& stage) const { return stage.whole.first == 0; }
+  bool has_loss(const Stage& stage) const { return stage.whole.end == whole_.layers_.size(); }
 
   // The memory of layer `l` in forward; `values` of the activations include converted inputs.
   LayerPass PassOf(size_t l, const ModelState& state, const Batch& batch, Activations& activations,
                    Stream& stream) const;
-  size_t ElementsOf(int value) const;
   // Before backward of layer `l`: what forward did not keep of the unit that ends with it, if one does.
   absl::Status Recompute(size_t l, const ModelState& state, const Batch& batch, Activations& activations,
                          Stream& stream) const;
 
-  const Builder parts_;
+  Builder whole_;  // which the stages are of
   Ops& ops_;
-  const GradientPlan plan_;
-  // By layer: whether its parameters are complete after it in backward, because no layer before it in forward
-  // shares them; and whether a layer after it does.
-  std::vector<bool> completes_, adds_;
+  std::vector<Stage> stages_;
+  std::vector<PlacedLayer> layers_;
+  ParameterLayout layout_;
+  LayoutPart tensors_;  // of layout_, in that of the whole network
 };
 
 }  // namespace psring

@@ -2,6 +2,7 @@
 
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <ctime>
@@ -16,6 +17,7 @@
 #include "common/text/translate.h"
 #include "trainer/data/data.h"
 #include "trainer/data/sources.h"
+#include "trainer/models/model_stages.h"
 
 namespace psring {
 namespace {
@@ -77,38 +79,66 @@ DataSplits EmptySamples() {
   return {.name = "none", .train = samples, .test = samples};
 }
 
+// Layers are numbered from the first stage's, or as in the whole recording. There tensor i belongs to layer
+// tensors - i; layer 0 is what follows the last tensor.
 class ReplayedModel : public Model {
  public:
-  explicit ReplayedModel(const Workload& workload)
-      : workload_(workload), layout_(DeclaredLayoutOf(workload, place_)) {}
+  ReplayedModel(const Workload& workload, const std::vector<LayerRange>& stages) : workload_(workload) {
+    std::vector<int> place;  // of the workload's tensors in the layout
+    const ParameterLayout all = DeclaredLayoutOf(workload, place);
+    std::vector<int> layer_of(all.tensors().size(), -1);  // by tensor; -1: it is not here
+    for (const LayerRange& range : stages) {
+      stages_.push_back({.whole = range, .first = tensor_of_.size()});
+      for (size_t l = range.first; l < range.end; ++l) {
+        const int here = static_cast<int>(tensor_of_.size());
+        if (l > 0) layer_of[static_cast<size_t>(place[place.size() - l])] = here;
+        tensor_of_.emplace_back();
+      }
+    }
+    for (size_t t = 0; t < layer_of.size(); ++t) {
+      if (layer_of[t] < 0) continue;
+      const int added = layout_.Add(all.tensors()[t].name, all.tensors()[t].shape);
+      const Tensor& tensor = layout_.tensors()[static_cast<size_t>(added)];
+      tensor_of_[static_cast<size_t>(layer_of[t])] = {tensor.first, tensor.count};
+    }
+  }
 
   const ParameterLayout& parameters() const override { return layout_; }
 
-  // Tensor i of the workload belongs to layer tensors - i; layer 0 is what follows the last tensor.
-  size_t layers() const override { return 1 + place_.size(); }
-  std::vector<ReadyRange> CompleteAfterLayers() const override {
-    std::vector<ReadyRange> complete(layers());
-    for (size_t l = 1; l < layers(); ++l) complete[l] = {TensorOf(l).first, TensorOf(l).count};
-    return complete;
-  }
+  size_t layers() const override { return tensor_of_.size(); }
+  std::vector<ReadyRange> CompleteAfterLayers() const override { return tensor_of_; }
 
   std::vector<float> InitialWeights(uint64_t) const override { return std::vector<float>(layout_.count()); }
 
-  absl::StatusOr<Activations> NewActivations(int max_batch, Keep, Device&) const override {
-    return Activations{.max_batch = max_batch};
+  // Only what stages exchange: values and gradients of each stage's input and output, which stay 0.
+  absl::StatusOr<Activations> NewActivations(int max_batch, Keep, Device& device) const override {
+    Activations made{.max_batch = max_batch};
+    const size_t count = static_cast<size_t>(max_batch) * boundary_elements(), edges = 2 * stages_.size();
+    if (is_whole()) return made;
+    PSRING_ASSIGN_OR_RETURN(made.memory, device.Allocate(2 * edges * count * sizeof(float)));
+    const Span all = made.memory.span();
+    for (size_t edge = 0; edge < edges; ++edge) {
+      made.values.push_back(all.Slice(2 * edge * count, count));
+      made.gradients.push_back(all.Slice((2 * edge + 1) * count, count));
+    }
+    return made;
   }
 
-  // Layers share the time of forward evenly.
+  // Layers take the same share of forward as of backward, if that takes any time.
   absl::StatusOr<Span> ForwardUnit(LayerRange unit, const ModelState&, const Batch&, Activations&,
                                    Stream& stream) override {
-    const double share = static_cast<double>(unit.end) / static_cast<double>(layers());
-    stream.Run([this, begins = unit.first == 0, until_ms = workload_.forward_ms * share] {
-      // The kernel's default timer slack adds up to 50 us to every wait.
-      prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
-      if (begins) begin_ns_ = MonotonicNanos();
-      SleepUntil(begin_ns_ + Nanos(until_ms));
-      return absl::OkStatus();
-    });
+    for (const Stage& stage : stages_) {
+      const size_t first = std::max(unit.first, stage.first), end = std::min(unit.end, stage.end());
+      if (first >= end) continue;
+      const double until_ms = ForwardMs({stage.whole.first, stage.whole.first + end - stage.first});
+      stream.Run([this, begins = first == stage.first, until_ms] {
+        // The kernel's default timer slack adds up to 50 us to every wait.
+        prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
+        if (begins) begin_ns_ = MonotonicNanos();
+        SleepUntil(begin_ns_ + Nanos(until_ms));
+        return absl::OkStatus();
+      });
+    }
     return Span{};
   }
 
@@ -118,25 +148,80 @@ class ReplayedModel : public Model {
                             Span gradient, Stream& stream) override {
     samples_ = static_cast<float>(batch.size);
     for (size_t l = unit.end; l-- > unit.first;) {
-      const double until_ms = l == 0 ? workload_.backward_ms : workload_.tensors[layers() - 1 - l].ready_ms;
-      stream.Run([this, begins = l + 1 == layers(), until_ms] {
+      const auto stage = std::ranges::find_if(stages_, [&](const Stage& one) { return l < one.end(); });
+      const size_t whole = stage->whole.first + l - stage->first;
+      const double until_ms = DoneMs(whole) - DoneMs(stage->whole.end);
+      stream.Run([this, begins = l + 1 == stage->end(), until_ms] {
         if (begins) begin_ns_ = MonotonicNanos();
         SleepUntil(begin_ns_ + Nanos(until_ms));
         return absl::OkStatus();
       });
-      if (l > 0) stream.Copy(gradient.floats() + TensorOf(l).first, &samples_, sizeof(samples_));
+      if (whole > 0) stream.Copy(gradient.floats() + tensor_of_[l].first, &samples_, sizeof(samples_));
     }
     return absl::OkStatus();
   }
 
+  // Between blocks of layers, if the recording contains the size of their activations.
+  std::vector<size_t> CutPoints() const override {
+    std::vector<size_t> points;
+    const auto block = [&](size_t l) { return BlockName(workload_.tensors[all_layers() - 1 - l].name); };
+    for (size_t l = 2; l < layers() && is_whole() && boundary_elements() > 0; ++l) {
+      if (block(l) != block(l - 1)) points.push_back(l);
+    }
+    return points;
+  }
+  size_t BoundaryElements(size_t) const override { return boundary_elements(); }
+  absl::StatusOr<std::unique_ptr<Model>> TakeStages(const std::vector<LayerRange>& stages) && override {
+    if (!is_whole()) return absl::InvalidArgumentError("the model is cut already");
+    PSRING_RETURN_IF_ERROR(CheckStages(*this, stages));
+    return std::make_unique<ReplayedModel>(workload_, stages);
+  }
+  StageEdges EdgesOf(size_t stage, Activations& activations, int size) const override {
+    const LayerRange& whole = stages_[stage].whole;
+    const auto edge = [&](const std::vector<Span>& all, size_t end) {
+      return all[2 * stage + end].Slice(0, static_cast<size_t>(size) * boundary_elements());
+    };
+    StageEdges edges;
+    if (size > 0 && whole.first > 0) {
+      edges.input = edge(activations.values, 0);
+      edges.input_gradient = edge(activations.gradients, 0);
+    }
+    if (size > 0 && whole.end < all_layers()) {
+      edges.output = edge(activations.values, 1);
+      edges.output_gradient = edge(activations.gradients, 1);
+    }
+    return edges;
+  }
+
  private:
-  const Tensor& TensorOf(size_t layer) const {
-    return layout_.tensors()[static_cast<size_t>(place_[place_.size() - layer])];
+  struct Stage {
+    LayerRange whole;  // in the recording
+    size_t first;      // of its layers, here
+    size_t end() const { return first + whole.end - whole.first; }
+  };
+
+  size_t all_layers() const { return 1 + workload_.tensors.size(); }
+  bool is_whole() const { return stages_.size() == 1 && layers() == all_layers(); }
+  size_t boundary_elements() const {
+    return (static_cast<size_t>(workload_.activation_bytes) + sizeof(float) - 1) / sizeof(float);
+  }
+  // When backward of the recording has passed this layer.
+  double DoneMs(size_t layer) const {
+    if (layer == all_layers()) return 0;
+    return layer == 0 ? workload_.backward_ms : workload_.tensors[all_layers() - 1 - layer].ready_ms;
+  }
+  double ForwardMs(LayerRange whole) const {
+    const double share =
+        workload_.backward_ms > 0
+            ? (DoneMs(whole.first) - DoneMs(whole.end)) / workload_.backward_ms
+            : static_cast<double>(whole.end - whole.first) / static_cast<double>(all_layers());
+    return workload_.forward_ms * share;
   }
 
   const Workload workload_;
-  std::vector<int> place_;  // of the workload's tensors in the layout
-  const ParameterLayout layout_;
+  std::vector<Stage> stages_;
+  std::vector<ReadyRange> tensor_of_;  // by layer, in the layout
+  ParameterLayout layout_{/*alignment=*/1};
   float samples_ = 0;     // in the batch
   int64_t begin_ns_ = 0;  // of forward or backward, in stream order
 };
@@ -144,7 +229,8 @@ class ReplayedModel : public Model {
 }  // namespace
 
 std::unique_ptr<Model> MakeReplayedModel(const Workload& workload) {
-  return std::make_unique<ReplayedModel>(workload);
+  const std::vector<LayerRange> all = {{0, 1 + workload.tensors.size()}};
+  return std::make_unique<ReplayedModel>(workload, all);
 }
 
 absl::StatusOr<ModelRow> ModelOf(const TrainingOptions& options, const ModelTable& rows) {

@@ -3,45 +3,11 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "trainer/programs/lower_program.h"
 #include "trainer/programs/program_rows.h"
 #include "trainer/tables/touched_rows.h"
 
 namespace psring {
-
-ModelCut StepUnits::cut() const {
-  ModelCut cut{.units = {static_cast<int>(layers.size())}, .bucket_ends = {{}}, .tied = {}};
-  for (size_t unit = layers.size(); unit-- > 0;) {
-    if (buckets[unit].second > buckets[unit].first) cut.bucket_ends[0].push_back(static_cast<int>(unit));
-  }
-  return cut;
-}
-
-StepUnits PlanUnits(const std::vector<ReadyRange>& complete, const std::vector<Bucket>& buckets) {
-  std::vector<size_t> missing;  // elements, by bucket
-  for (const Bucket& bucket : buckets) missing.push_back(bucket.count);
-  StepUnits units;  // the last first
-  size_t next = 0, end = complete.size();
-  for (size_t l = complete.size(); l-- > 0;) {
-    const size_t range_end = complete[l].first + complete[l].count;
-    for (size_t b = next; b < buckets.size(); ++b) {
-      const size_t from = std::max(buckets[b].first, complete[l].first);
-      const size_t to = std::min(buckets[b].first + buckets[b].count, range_end);
-      if (from >= to) continue;
-      PSRING_CHECK(to - from <= missing[b]);
-      missing[b] -= to - from;
-    }
-    const size_t first = next;
-    while (next < buckets.size() && missing[next] == 0) ++next;
-    if (next == first && l > 0) continue;
-    units.layers.push_back({l, end});
-    units.buckets.emplace_back(first, next);
-    end = l;
-  }
-  PSRING_CHECK(next == buckets.size());
-  std::ranges::reverse(units.layers);
-  std::ranges::reverse(units.buckets);
-  return units;
-}
 
 absl::Status RecordedPass::Run(Stream& stream, const Enqueue& enqueue, const Cut& ready) {
   switch (runs_++) {

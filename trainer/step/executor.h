@@ -21,26 +21,13 @@
 #include "trainer/data/sampler.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/model.h"
-#include "trainer/programs/lower_program.h"
+#include "trainer/pipeline/step_units.h"
 #include "trainer/programs/walk_program.h"
 #include "trainer/step/compute_delay.h"
 #include "trainer/strategies/capabilities.h"
 #include "trainer/strategies/sync_strategy.h"
 
 namespace psring {
-
-// A model as units, for communication that overlaps with the backward pass of earlier layers.
-struct StepUnits {
-  std::vector<LayerRange> layers;  // by unit, in the order of forward
-  // By unit: the buckets [first, second) that are complete once backward has passed it.
-  std::vector<std::pair<size_t, size_t>> buckets;
-
-  ModelCut cut() const;
-};
-
-// A unit begins with each layer with which backward completes a bucket, if those before it are complete too:
-// buckets are passed on in order. `complete`: Model::CompleteAfterLayers; `buckets` cover the gradient. Pure.
-StepUnits PlanUnits(const std::vector<ReadyRange>& complete, const std::vector<Bucket>& buckets);
 
 // Work that is enqueued in the same way every time (a forward or backward pass, or both with the strategy's
 // work on the gradients), as CUDA graphs. The first run only enqueues, so that ops choose algorithms and

@@ -25,9 +25,9 @@ absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const Mo
   PSRING_RETURN_IF_ERROR(model.NewActivations(max_batch, Keep::kAll, all).status());
   PSRING_RETURN_IF_ERROR(model.NewActivations(max_batch, Keep::kUnitInputs, unit_inputs).status());
   need.recomputes = options.recompute;
-  need.recompute_saves = all.bytes() - unit_inputs.bytes();
+  need.recompute_saves = on_rank.slots * (all.bytes() - unit_inputs.bytes());
   PSRING_RETURN_IF_ERROR(BatchMemory::Create(samples, max_batch, batch).status());
-  need.batch = batch.bytes() + (need.recomputes ? unit_inputs : all).bytes();
+  need.batch = on_rank.slots * (batch.bytes() + (need.recomputes ? unit_inputs : all).bytes());
   const size_t parameters = model.parameters().count();
   const size_t copies = 2 + (options.reference_workers > 1 ? 1 : 0) + (options.micro_batches > 1 ? 1 : 0);
   // The gradients of tables are rows.

@@ -18,7 +18,7 @@ namespace psring {
 struct MemoryNeed {
   size_t parameters = 0;  // weights and gradients
   size_t optimizer = 0;   // its state
-  size_t batch = 0;       // inputs, activations and their gradients
+  size_t batch = 0;       // inputs, activations and their gradients, of all micro-batches in flight
   bool recomputes = false;
   size_t recompute_saves = 0;  // of the batch: with --recompute it is this much less than without
   size_t total() const { return parameters + optimizer + batch; }
@@ -29,6 +29,7 @@ struct StateOnRank {
   const OptimizerConfig* optimizer = nullptr;  // null: its state is on a server
   bool has_tables = true;                      // if the model has any
   int shards = 1;                              // of the optimizer's state, except that of tables
+  size_t slots = 1;                            // micro-batches in flight
 };
 
 // For a rank that trains `model` on `device`.

@@ -19,6 +19,7 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
 }  // namespace
 
 Training::~Training() {
+  pipeline_.reset();
   row_strategy_.reset();
   strategy_ = {};
   compute_.reset();
@@ -33,13 +34,28 @@ Training::~Training() {
 absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   PSRING_ASSIGN_OR_RETURN(const int64_t first, Start());
   if (absl::Status trained = Steps(first); !trained.ok()) {
-    if (row_strategy_ != nullptr) row_strategy_->Abort(trained);
-    strategy_.sync->Abort(trained);  // otherwise the peers would wait for their deadline
-    if (worker_.statistics != nullptr) worker_.statistics->Abort(trained);
+    Abort(trained);
     PublishLastPart();
     return trained;
   }
   clock_->End();
+  if (absl::Status ended = End(final_weights); !ended.ok()) {
+    if (worker_.pipeline != nullptr) Abort(ended);
+    return ended;
+  }
+  return std::move(result_);
+}
+
+// Otherwise the peers would wait for their deadline.
+void Training::Abort(const absl::Status& why) {
+  if (row_strategy_ != nullptr) row_strategy_->Abort(why);
+  strategy_.sync->Abort(why);
+  if (worker_.statistics != nullptr) worker_.statistics->Abort(why);
+  if (worker_.pipeline != nullptr) worker_.pipeline->Abort(why);
+}
+
+// After the last step: a checkpoint, the result and the scores.
+absl::Status Training::End(std::vector<float>* final_weights) {
   PSRING_RETURN_IF_ERROR(LastCheckpoint());
   PSRING_RETURN_IF_ERROR(PullForEvaluation());
   if (auto* const servers = dynamic_cast<ServerMembership*>(row_strategy_.get())) {
@@ -53,12 +69,12 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   }
   result_.peak_memory_mb = PeakMemoryMb();
   if (final_weights != nullptr) {
-    PSRING_ASSIGN_OR_RETURN(const ConstSpan on_host, WeightsOnHost());
+    PSRING_ASSIGN_OR_RETURN(const ConstSpan on_host, WholeWeights());
     final_weights->assign(on_host.floats(), on_host.floats() + on_host.count);
     const ConstSpan tables = row_strategy_ != nullptr ? row_strategy_->Local() : ConstSpan();
     final_weights->insert(final_weights->end(), tables.floats(), tables.floats() + tables.count);
   }
-  return std::move(result_);
+  return absl::OkStatus();
 }
 
 // The initial or loaded weights, on every rank. Returns the first step.
@@ -143,26 +159,33 @@ absl::StatusOr<bool> Training::AwaitBarrier() {
 absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   PSRING_RETURN_IF_ERROR(KeepBuffers(step));
   const int64_t begin_ns = worker_.trace.Now();
-  const Traffic statistics_before = StatisticsTraffic();
+  const Traffic traffic_before = OtherTraffic();
   const SampledStep drawn = ForBackward(sampler_->Next());
   const StepInfo info{.step = step,
                       .samples = drawn.samples,
                       .machine_samples = drawn.machine_samples,
                       .global_samples = drawn.global_samples,
                       .global_samples_before = clock_->samples(),
-                      .is_repeated = executor_->Repeats(drawn.global_samples)};
+                      .is_repeated = executor_ != nullptr && executor_->Repeats(drawn.global_samples)};
 
   PSRING_RETURN_IF_ERROR(PullRows(step, drawn));
   PSRING_RETURN_IF_ERROR(strategy_.sync->BeginStep(info));
-  PSRING_RETURN_IF_ERROR(executor_->Run(worker_.data.train, drawn, info, step + sample_shift_));
+  if (pipeline_ != nullptr) {
+    waited_ns_ = 0;
+    PSRING_RETURN_IF_ERROR(pipeline_->Run(worker_.data.train, drawn));
+  } else {
+    PSRING_RETURN_IF_ERROR(executor_->Run(worker_.data.train, drawn, info, step + sample_shift_));
+  }
   PSRING_RETURN_IF_ERROR(PrefetchNext());  // FinishStep waits for the GPU
   PSRING_RETURN_IF_ERROR(PushRows(info));
   PSRING_ASSIGN_OR_RETURN(StepReport report, strategy_.sync->FinishStep());
   PSRING_RETURN_IF_ERROR(FinishRows(info, report));
+  if (pipeline_ != nullptr) PSRING_RETURN_IF_ERROR(FinishStages());
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
+  if (executor_ != nullptr) score_ = batches_->downloaded_score();
 
   const int64_t end_ns = worker_.trace.Now();
-  report.traffic = report.traffic + (StatisticsTraffic() - statistics_before);
+  report.traffic = report.traffic + (OtherTraffic() - traffic_before);
   PSRING_RETURN_IF_ERROR(Advance(step, report));
   return RecordOf(info, std::move(report), begin_ns, end_ns);
 }
@@ -181,7 +204,7 @@ SampledStep Training::ForBackward(SampledStep drawn) const {
 
 // Uploads the next step's first batch while the GPU computes this step.
 absl::Status Training::PrefetchNext() {
-  if (rows_.has_value() || !batches_->uploads()) return absl::OkStatus();
+  if (rows_.has_value() || !batches_.has_value() || !batches_->uploads()) return absl::OkStatus();
   return batches_->Prefetch(worker_.data.train, ForBackward(sampler_->Peek()).batches.front());
 }
 
@@ -199,7 +222,7 @@ absl::Status Training::Finish(int64_t step, int64_t done_before, StepRecord reco
                                               "--momentum may help"));
   }
   if (options_.check_replicas) {
-    PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());
+    PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WholeWeights());
     record.weights_hash = HashBytes(weights.data, weights.bytes());
     const ConstSpan tables = row_strategy_ != nullptr ? row_strategy_->Local() : ConstSpan();
     if (tables.count > 0) record.weights_hash += HashBytes(tables.data, tables.bytes());
@@ -210,6 +233,7 @@ absl::Status Training::Finish(int64_t step, int64_t done_before, StepRecord reco
   if (evaluates && done / every > done_before / every && done < plan_.total_steps()) {
     PSRING_RETURN_IF_ERROR(KeepSnapshot());
   }
+  if (!begins_replica()) record.samples = 0;  // counted by the rank that does
   worker_.on_step(record);
   worker_.on_progress(done, plan_.total_steps(), record.loss);
   return worker_.objection();
@@ -225,8 +249,13 @@ void Training::RemoveRecordsFrom(int64_t step) {
 
 absl::StatusOr<RankResult> RunWorker(const TrainingOptions& options, Worker& worker,
                                      std::vector<float>* final_weights) {
-  PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Training> training, Training::Create(options, worker));
-  return training->Run(final_weights);
+  absl::StatusOr<std::unique_ptr<Training>> training = Training::Create(options, worker);
+  if (!training.ok() && worker.pipeline != nullptr) {  // the others may wait for this rank's cuts
+    worker.pipeline->Abort(training.status());
+    if (worker.group != nullptr) worker.group->Abort(training.status());
+  }
+  PSRING_RETURN_IF_ERROR(training.status());
+  return (*training)->Run(final_weights);
 }
 
 }  // namespace psring

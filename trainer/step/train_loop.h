@@ -20,11 +20,14 @@
 #include "trainer/checkpoints/worker_parts.h"
 #include "trainer/data/dataset.h"
 #include "trainer/models/model.h"
+#include "trainer/pipeline/pipeline.h"
 #include "trainer/strategies/table/strategy_table.h"
 
 namespace psring {
 
-// The inputs and callbacks of one rank; assembled by main, or by a test whose ranks are threads.
+// The inputs and callbacks of one rank; assembled by main, or by a test whose ranks are threads. With a
+// pipeline `rank` and `world_size` are the replica's, `group` has the ranks with the same stages, and
+// `barrier` waits for all.
 struct Worker {
   int rank = 0;
   int world_size = 1;
@@ -36,6 +39,8 @@ struct Worker {
   ProcessGroup* group = nullptr;
   // With --sync_batch_norm: a second group of the same ranks, which layers use while `group` sums gradients.
   ProcessGroup* statistics = nullptr;
+  // With --pp: this rank has some stages of the model. Null: all of it.
+  Pipeline* pipeline = nullptr;
   // Owns the buffers that are registered with the group, and those that a server has open on this GPU; must
   // outlive group and client. Null: none are registered.
   std::vector<Buffer>* registered = nullptr;

@@ -12,9 +12,12 @@
 #include "trainer/data/sampler.h"
 #include "trainer/layers/shared_statistics.h"
 #include "trainer/models/batch_memory.h"
+#include "trainer/models/data_parallel.h"
 #include "trainer/models/model.h"
+#include "trainer/pipeline/model_part.h"
+#include "trainer/pipeline/pipeline_executor.h"
+#include "trainer/pipeline/replica_exchange.h"
 #include "trainer/step/compute_delay.h"
-#include "trainer/step/data_parallel.h"
 #include "trainer/step/evaluation.h"
 #include "trainer/step/executor.h"
 #include "trainer/step/loss_history.h"
@@ -34,6 +37,15 @@ class Training {
   absl::StatusOr<RankResult> Run(std::vector<float>* final_weights);
 
  private:
+  // When a checkpoint is made: its name, which all ranks use; its step; this worker's next step; whether
+  // training stops, so that this step will not be made.
+  struct Moment {
+    std::string name;
+    int64_t step = 0;
+    int64_t next = 0;
+    bool stops = false;
+  };
+
   Training(const TrainingOptions& options, Worker& worker) : options_(options), worker_(worker) {}
 
   // training_setup.cc
@@ -55,6 +67,24 @@ class Training {
   const std::vector<Bucket>& pushed_buckets() const { return counting_.empty() ? buckets_ : counting_; }
   static std::vector<int64_t> BytesOf(const std::vector<Bucket>& buckets);
 
+  // training_pipeline.cc: with --pp this rank has a part of the model.
+  absl::Status TakeStages(const ModelRow& row);
+  absl::StatusOr<std::vector<size_t>> Cuts(const PipelinePlace& place);
+  absl::Status MakePipeline(int max_batch);
+  UpdateRule RuleOfUpdates();
+  absl::Status FinishStages();
+  absl::StatusOr<BatchScore> ScoreOfLastStage();
+  absl::StatusOr<BatchScore> EvaluateStages(Span weights, const std::function<void(int64_t)>& on_batches);
+  absl::StatusOr<ConstSpan> WholeWeights();
+  void TakeOwnPart(TrainingCheckpoint& checkpoint) const;
+  absl::Status SaveStages(const Moment& moment);
+  absl::StatusOr<bool> FirstRankStops();
+  const ParameterLayout& whole() const { return part_.has_value() ? part_->whole : model_->parameters(); }
+  // Of the job: it reports what concerns all ranks, and writes checkpoints.
+  bool is_first_rank() const { return worker_.rank == 0 && begins_replica(); }
+  // Has the first stage, and counts its replica's samples.
+  bool begins_replica() const { return worker_.pipeline == nullptr || worker_.pipeline->position == 0; }
+
   // training_state.cc
   absl::Status AllocateBuffers();
   absl::Status LoadBuffers(const std::vector<float>& values);
@@ -62,7 +92,7 @@ class Training {
   absl::StatusOr<std::vector<float>> BuffersOnHost();
   absl::Status KeepBuffers(int64_t step);
   absl::Status RestoreBuffers(int64_t step);
-  Traffic StatisticsTraffic() const;
+  Traffic OtherTraffic() const;
   int LoadedArrays() const;
   absl::Status StartTables();
   absl::Status PullRows(int64_t step, const SampledStep& drawn);
@@ -76,6 +106,8 @@ class Training {
   // train_loop.cc
   absl::StatusOr<int64_t> Start();
   absl::Status Steps(int64_t first);
+  absl::Status End(std::vector<float>* final_weights);
+  void Abort(const absl::Status& why);
   absl::StatusOr<bool> AwaitBarrier();
   absl::StatusOr<StepRecord> Step(int64_t step);
   SampledStep ForBackward(SampledStep drawn) const;
@@ -88,14 +120,6 @@ class Training {
   absl::Status PlanResumption();
   absl::Status LoadCheckpoint(std::vector<float>& weights);
   TrainingPosition PositionAt(int64_t next, int64_t updates) const;
-  // When a checkpoint is made: its name, which all ranks use; its step; this worker's next step; whether
-  // training stops, so that this step will not be made.
-  struct Moment {
-    std::string name;
-    int64_t step = 0;
-    int64_t next = 0;
-    bool stops = false;
-  };
   WorkerPart OwnPart(int64_t next) const;
   absl::Status SettleRows();
   absl::Status PublishPart(const Moment& moment);
@@ -104,6 +128,7 @@ class Training {
   std::vector<std::optional<WorkerPart>> TakeParts(const Moment& moment);
   absl::StatusOr<TrainingCheckpoint> ReadState(bool& is_of_step);
   absl::Status SaveCheckpoint(const Moment& moment);
+  absl::Status SaveOrSend(const Moment& moment);
   absl::Status CheckpointIfDue(int64_t before);
   absl::Status StopTogether(const Moment& end, bool saves);
   absl::Status LastCheckpoint();
@@ -141,7 +166,7 @@ class Training {
   std::map<int64_t, std::vector<float>> kept_buffers_;  // by the step that begins with them
   HostView gradient_;
   int gradient_fd_ = -1;
-  std::optional<BatchMemory> batches_;
+  std::optional<BatchMemory> batches_;  // not with --pp, whose executor has those of its slots
   std::vector<Bucket> buckets_;
   std::vector<Bucket> counting_;  // instead, for a model that has only tables: see CountingBucket
   Strategy strategy_;
@@ -149,7 +174,15 @@ class Training {
   std::unique_ptr<RowStrategy> row_strategy_;
   std::optional<TouchedRows> rows_, evaluated_rows_;
   std::optional<ComputeDelay> delay_;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Executor> executor_;  // without --pp
+  // With --pp; else null.
+  std::optional<NamedProgram> program_;
+  std::optional<ModelPart> part_;                 // its model is model_
+  std::unique_ptr<ReplicaExchange> replica_;      // over the positions of this replica
+  std::unique_ptr<ReplicaExchange> same_stages_;  // over the replicas, on those ranks that begin one
+  std::unique_ptr<PipelineExecutor> pipeline_;
+  std::vector<float> whole_weights_;  // of the last WholeWeights
+  int64_t waited_ns_ = 0;             // in this step, for other stages, after the last computation
   std::optional<DistributedSampler> sampler_;
   std::optional<TrainingClock> clock_;
   bool is_measuring_ = false;  // passed the barrier before the first measured step
@@ -164,6 +197,7 @@ class Training {
   int64_t ddp_steps_ = 0;  // whose times are added up in result_.ddp
   double trained_s_ = 0;
   LossHistory losses_;
+  BatchScore score_;  // of the last step
   std::vector<WeightsCopy> snapshots_;
   RankResult result_;
 };

@@ -46,11 +46,12 @@ absl::Status Training::LoadCheckpoint(std::vector<float>& weights) {
     PSRING_RETURN_IF_ERROR(DecodeResidual(*worker_.resume, model_->parameters(), residual_));
   }
   if (!worker_.resume->model.empty()) {  // otherwise the strategy sends it from rank 0
-    PSRING_ASSIGN_OR_RETURN(loaded_, DecodeCheckpoint(*worker_.resume, model_->parameters()));
+    PSRING_ASSIGN_OR_RETURN(loaded_, DecodeCheckpoint(*worker_.resume, whole()));
+    if (part_.has_value()) TakeOwnPart(loaded_);
     weights = std::move(loaded_.weights);
     if (!resume_.with_slots) loaded_.slots.clear();
   }
-  if (worker_.rank > 0) return absl::OkStatus();
+  if (!is_first_rank()) return absl::OkStatus();
   worker_.on_note(
       Tr("resumed after step $0 of $1 ($2 samples)", resume_.step, plan_.total_steps(), resume_.samples));
   for (const std::string& note : resume_.notes) worker_.on_note(note);
@@ -110,7 +111,8 @@ absl::Status Training::PublishPart(const Moment& moment) {
 // A synchronous rank that failed because rank 0 stopped still has its part of rank 0's checkpoint: both have
 // made the same steps, and this rank may have begun the next.
 void Training::PublishLastPart() {
-  if (worker_.parts == nullptr || worker_.rank == 0 || checkpoints_.pauses_updates) return;
+  if (worker_.parts == nullptr || worker_.rank == 0 || checkpoints_.pauses_updates || part_.has_value())
+    return;
   if (const std::optional<int64_t> next = worker_.parts->StopsBefore(); next.has_value()) {
     (void)worker_.parts->Leave(kEnd, OwnPart(*next));
   }
@@ -217,23 +219,31 @@ absl::Status Training::SaveCheckpoint(const Moment& moment) {
   return absl::OkStatus();
 }
 
+absl::Status Training::SaveOrSend(const Moment& moment) {
+  if (part_.has_value()) return SaveStages(moment);
+  return worker_.rank == 0 ? SaveCheckpoint(moment) : PublishPart(moment);
+}
+
 // Every --checkpoint_every steps, and when this rank is stopped. `before`: the clock's checkpoint_step before
 // the last step.
 absl::Status Training::CheckpointIfDue(int64_t before) {
   if (options_.checkpoint_dir.empty()) return absl::OkStatus();
   const int64_t every = options_.checkpoint_every, done = clock_->checkpoint_step(), next = clock_->next();
   bool stops = worker_.stops();
-  if (strategy_.sharded != nullptr) {
+  const bool stops_together = strategy_.sharded != nullptr || part_.has_value();
+  if (part_.has_value()) {
+    PSRING_ASSIGN_OR_RETURN(stops, FirstRankStops());
+  } else if (strategy_.sharded != nullptr) {
     PSRING_ASSIGN_OR_RETURN(stops, strategy_.sharded->Rank0Stops(stops));
   }
   const bool due = every > 0 && done / every > before / every && done < plan_.total_steps();
   if (due) {
     const Moment moment{.name = absl::StrCat("step", done / every * every), .step = done, .next = next};
-    PSRING_RETURN_IF_ERROR(worker_.rank == 0 ? SaveCheckpoint(moment) : PublishPart(moment));
+    PSRING_RETURN_IF_ERROR(SaveOrSend(moment));
     if (checkpoints_.barrier) PSRING_RETURN_IF_ERROR(worker_.barrier());
   }
   if (!stops) return absl::OkStatus();
-  if (strategy_.sharded != nullptr) return StopTogether({.name = kEnd, .step = done, .next = next}, !due);
+  if (stops_together) return StopTogether({.name = kEnd, .step = done, .next = next}, !due);
   const Moment end{.name = kEnd, .step = done, .next = next, .stops = true};
   if (worker_.rank == 0) {
     if (saved_step_ != done) PSRING_RETURN_IF_ERROR(SaveCheckpoint(end));
@@ -248,13 +258,14 @@ absl::Status Training::CheckpointIfDue(int64_t before) {
   return absl::CancelledError("stopped by a signal");
 }
 
-// All ranks of a strategy whose state is sharded, after the same step. `saves`: they have not saved it yet.
+// All ranks, if the state of a strategy is sharded or that of a pipeline is on several ranks, after the same
+// step. `saves`: they have not saved it yet.
 absl::Status Training::StopTogether(const Moment& end, bool saves) {
   if (saves) {
-    PSRING_RETURN_IF_ERROR(worker_.rank == 0 ? SaveCheckpoint(end) : PublishPart(end));
+    PSRING_RETURN_IF_ERROR(SaveOrSend(end));
     (void)worker_.barrier();  // a rank that ends earlier does not matter any more
   }
-  return absl::CancelledError(absl::StrCat(worker_.rank == 0 ? "" : "rank 0 was ",
+  return absl::CancelledError(absl::StrCat(is_first_rank() ? "" : "rank 0 was ",
                                            "stopped by a signal after writing a checkpoint of step ",
                                            end.step));
 }
@@ -263,7 +274,7 @@ absl::Status Training::StopTogether(const Moment& end, bool saves) {
 absl::Status Training::LastCheckpoint() {
   if (options_.checkpoint_dir.empty()) return absl::OkStatus();
   const Moment last{.name = "last", .step = plan_.total_steps(), .next = clock_->next()};
-  return worker_.rank == 0 ? SaveCheckpoint(last) : PublishPart(last);
+  return SaveOrSend(last);
 }
 
 }  // namespace psring

@@ -249,9 +249,6 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
         Tr("--strategy $0 does not support --ps_schedule serial, which is for servers that have all "
            "parameters; omit it",
            given)},
-       {only_rows && options.server_wire == "stream",
-        Tr("--strategy $0 does not support --server_wire stream, which carries no rows of tables; omit it",
-           given)},
        {only_rows && options.on_worker_loss == "continue",
         Tr("--strategy $0 does not support --on_worker_loss continue, because its all-reduce needs every "
            "worker; omit it",

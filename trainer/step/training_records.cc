@@ -16,19 +16,30 @@ double StateMb(const OptimizerConfig& optimizer, size_t parameters) {
   return static_cast<double>(OptimizerSlots(optimizer.kind).size() * parameters * sizeof(float)) / (1 << 20);
 }
 
+// Of a step of one rank.
+PipelineExecutor::StepTimes TimesOf(const Executor& executor) {
+  PipelineExecutor::StepTimes times;
+  for (size_t batch = 0; batch < executor.batches(); ++batch) {
+    const auto [forward_ns, backward_ns, end_ns] = executor.TimesOf(batch);
+    times.passes.push_back({.backward = false, .begin_ns = forward_ns, .end_ns = backward_ns});
+    times.passes.push_back({.backward = true, .begin_ns = backward_ns, .end_ns = end_ns});
+    times.compute_ns += end_ns - forward_ns;
+  }
+  return times;
+}
+
 }  // namespace
 
-// After the streams were synchronized and the clock was advanced.
+// After the streams were synchronized and the clock was advanced. `record.samples`: see Finish.
 StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t begin_ns, int64_t end_ns) {
+  const PipelineExecutor::StepTimes times =
+      pipeline_ != nullptr ? pipeline_->TimesSince(begin_ns) : TimesOf(*executor_);
   int64_t forward_ns = 0, backward_ns = 0;
   std::pair<int64_t, int64_t> last_backward;  // during which buckets are sent
-  for (size_t batch = 0; batch < executor_->batches(); ++batch) {
-    const Executor::BatchTimes times = executor_->TimesOf(batch);
-    AddSpan(SpanKind::kForward, info.step, times.forward_ns, times.backward_ns);
-    AddSpan(SpanKind::kBackward, info.step, times.backward_ns, times.end_ns);
-    forward_ns += times.backward_ns - times.forward_ns;
-    backward_ns += times.end_ns - times.backward_ns;
-    last_backward = {times.backward_ns, times.end_ns};
+  for (const auto& [backward, pass_begin_ns, pass_end_ns] : times.passes) {
+    AddSpan(backward ? SpanKind::kBackward : SpanKind::kForward, info.step, pass_begin_ns, pass_end_ns);
+    (backward ? backward_ns : forward_ns) += pass_end_ns - pass_begin_ns;
+    if (backward) last_backward = {pass_begin_ns, pass_end_ns};
   }
   const int64_t computed_ns = last_backward.second;
   const auto [rows_begin_ns, rows_end_ns] = report.rows;
@@ -40,21 +51,24 @@ StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t b
   if (exposed_after_ns > 0) {
     AddSpan(SpanKind::kExposed, info.step, computed_ns, computed_ns + exposed_after_ns);
   }
-  std::vector<std::pair<int64_t, int64_t>> in_flight;
+  std::vector<std::pair<int64_t, int64_t>> in_flight = times.messages;
   for (const BucketRecord& bucket : report.buckets) in_flight.emplace_back(bucket.begin_ns, bucket.end_ns);
   if (rows_end_ns > rows_begin_ns) in_flight.push_back(report.rows);
-  StepRecord record{.rank = worker_.rank, .step = info.step, .warmup = info.step < plan_.warmup_steps};
+  StepRecord record{.rank = pipeline_ != nullptr ? worker_.trace.rank() : worker_.rank,
+                    .step = info.step,
+                    .warmup = info.step < plan_.warmup_steps};
   record.samples = info.samples;
   record.dropped = report.dropped;
   record.begin_ns = begin_ns;
   record.step_ms = Milliseconds(end_ns - begin_ns);
-  record.compute_ms = Milliseconds(forward_ns + backward_ns);
+  record.compute_ms = Milliseconds(times.compute_ns);
+  record.bubble_ms = Milliseconds(times.bubble_ns + waited_ns_);
   record.delay_ms = Milliseconds(delay_->slept_ns());
   record.comm_busy_ms = Milliseconds(BusyNanos(in_flight));
-  record.exposed_comm_ms = Milliseconds(report.exposed_ns);
+  record.exposed_comm_ms = Milliseconds(report.exposed_ns + times.exposed_ns);
   record.payload_tx_bytes = report.traffic.payload_tx_bytes;
   record.payload_rx_bytes = report.traffic.payload_rx_bytes;
-  if (info.samples > 0) record.loss = batches_->downloaded_score().loss_sum / info.samples;
+  if (info.samples > 0) record.loss = score_.loss_sum / info.samples;
   if (!record.warmup) {
     ++ddp_steps_;
     result_.ddp.forward_ms += Milliseconds(forward_ns);
@@ -110,7 +124,7 @@ void Training::Count(const StepRecord& record) {
                .loss = record.loss});
   trained_s_ += record.step_ms / 1000;
   if (!record.warmup) {
-    if (!record.dropped) result_.samples += record.samples;
+    if (!record.dropped && begins_replica()) result_.samples += record.samples;
     result_.wall_s += record.step_ms / 1000;
   }
   for (const BucketRecord& bucket : record.buckets) {
@@ -150,11 +164,13 @@ absl::Status Training::ScoreCurve() {
     const Span weights = gradient_.device;  // not needed for gradients any more
     compute_->Copy(weights.data, snapshot.weights.data(), weights.bytes());
     PSRING_RETURN_IF_ERROR(LoadBuffers(snapshot.buffers));
+    const auto on_batch = [&](int64_t predictions) { worker_.on_evaluating(done + predictions, planned); };
     PSRING_ASSIGN_OR_RETURN(
         const BatchScore score,
-        Evaluate(*model_, weights, buffers_.span(), test, evaluation_batch_, activations_, *batches_,
-                 *compute_, evaluated_rows_.has_value() ? &*evaluated_rows_ : nullptr,
-                 [&](int64_t predictions) { worker_.on_evaluating(done + predictions, planned); }));
+        pipeline_ != nullptr
+            ? EvaluateStages(weights, on_batch)
+            : Evaluate(*model_, weights, buffers_.span(), test, evaluation_batch_, activations_, *batches_,
+                       *compute_, evaluated_rows_.has_value() ? &*evaluated_rows_ : nullptr, on_batch));
     done += test.predictions();
     snapshot.point.test_loss = score.loss_sum / test.predictions();
     snapshot.point.test_accuracy = static_cast<double>(score.correct) / test.predictions();
@@ -166,8 +182,8 @@ absl::Status Training::ScoreCurve() {
 
 // All of the result except the curve.
 absl::Status Training::Describe() {
-  result_.rank = worker_.rank;
-  result_.world_size = worker_.world_size;
+  result_.rank = pipeline_ != nullptr ? worker_.trace.rank() : worker_.rank;
+  result_.world_size = pipeline_ != nullptr ? worker_.pipeline->ranks : worker_.world_size;
   result_.strategy = options_.strategy;
   result_.device = worker_.device.name();
   result_.ops = ops_->name();
@@ -191,9 +207,9 @@ absl::Status Training::Describe() {
       if (std::ranges::find(result_.wires, wire) == result_.wires.end()) result_.wires.emplace_back(wire);
     }
   }
-  result_.parameters = static_cast<int64_t>(model_->parameters().parameters());
+  result_.parameters = static_cast<int64_t>(whole().parameters());
   result_.global_batch = plan_.global_batch;
-  if (worker_.rank == 0) result_.flags = TrainingArguments(options_);
+  if (is_first_rank()) result_.flags = TrainingArguments(options_);
   result_.optimizer = OptimizerName(updates_.optimizer.kind);
   result_.lr = updates_.schedule.base;
   result_.steps = plan_.steps;
@@ -203,7 +219,7 @@ absl::Status Training::Describe() {
   }
   for (const Bucket& bucket : pushed_buckets()) result_.bucket_elements.push_back(bucket.count);
   result_.final_loss = losses_.MeanOfLastTenth();
-  PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());
+  PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WholeWeights());
   result_.weights_hash = HashBytes(weights.data, weights.bytes());
   return absl::OkStatus();
 }

@@ -25,16 +25,19 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_ASSIGN_OR_RETURN(t.model_, row.make(data.spec(), *t.ops_));
   PSRING_ASSIGN_OR_RETURN(t.evaluation_batch_,
                           EvaluationBatch(*t.model_, data.spec(), options.batch, worker.device));
+  if (worker.pipeline != nullptr) PSRING_RETURN_IF_ERROR(t.TakeStages(row));
   const int max_batch = std::max(options.batch * options.replicas, t.evaluation_batch_);
-  if (precision == Precision::kBFloat16 && worker.device.host_reads_memory() && worker.rank == 0 &&
+  if (precision == Precision::kBFloat16 && worker.device.host_reads_memory() && t.is_first_rank() &&
       BFloat16Support() == BFloat16::kEmulated) {
     worker.on_warning(
         "--precision bfloat16 is emulated on this CPU, which lacks AVX512-BF16; it is slower than float32");
   }
   PSRING_RETURN_IF_ERROR(t.CheckMemoryOf(*t.model_, max_batch));
   if (t.strategy_row_.replicates) PSRING_RETURN_IF_ERROR(t.MakeReplicas(row, precision, max_batch));
-  PSRING_ASSIGN_OR_RETURN(t.activations_,
-                          t.model_->NewActivations(max_batch, KeepOf(options), worker.device));
+  if (worker.pipeline == nullptr) {
+    PSRING_ASSIGN_OR_RETURN(t.activations_,
+                            t.model_->NewActivations(max_batch, KeepOf(options), worker.device));
+  }
   if (options.evaluate && worker.rank == 0) {
     PSRING_RETURN_IF_ERROR(
         CheckSnapshots(options.eval_every, t.plan_.total_steps(), t.model_->parameters().count()));
@@ -63,6 +66,10 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
         "--straggler and --jitter_ms need --device cpu, where a call returns after its computing; "
         "this device is ",
         worker.device.name()));
+  }
+  if (worker.pipeline != nullptr) {
+    PSRING_RETURN_IF_ERROR(t.MakePipeline(max_batch));
+    return training;
   }
   PSRING_ASSIGN_OR_RETURN(t.executor_, Executor::Create(options, {.device = worker.device,
                                                                   .compute = *t.compute_,
@@ -93,21 +100,26 @@ absl::StatusOr<ModelRow> Training::Plan() {
   checkpoints_ = PlanCheckpoints(options_, strategy_row_);
   server_shares_ =
       worker_.client != nullptr && strategy_row_.has_parameters_on_servers() && options_.transport != "tcp";
-  if (worker_.rank > 0) return row;
+  if (!is_first_rank()) return row;
   for (const std::string& warning : PlanWarnings(strategy_row_, updates_)) worker_.on_warning(warning);
   if (const std::string rounded = RoundingNote(options_, plan_); !rounded.empty()) worker_.on_note(rounded);
   return row;
 }
 
 absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
+  size_t slots = 1;
+  if (part_.has_value()) {
+    PSRING_ASSIGN_OR_RETURN(slots, SlotsOf(*program_, part_->place, options_.micro_batches));
+  }
   PSRING_ASSIGN_OR_RETURN(
       const MemoryNeed need,
       MemoryNeedOf(options_, model, worker_.data.train.spec(), max_batch,
                    {.optimizer = strategy_row_.has_parameters_on_servers() ? nullptr : &updates_.optimizer,
                     .has_tables = !strategy_row_.uses_servers,
-                    .shards = strategy_row_.shards_updates ? worker_.world_size : 1},
+                    .shards = strategy_row_.shards_updates ? worker_.world_size : 1,
+                    .slots = slots},
                    worker_.device));
-  if (need.recomputes && worker_.rank == 0) worker_.on_note(RecomputeNote(need, max_batch));
+  if (need.recomputes && is_first_rank()) worker_.on_note(RecomputeNote(need, max_batch));
   const std::optional<Device::Memory> memory = worker_.device.memory();
   if (!memory.has_value()) return absl::OkStatus();
   return CheckMemory(need, *memory, max_batch, worker_.device.name());
@@ -147,11 +159,12 @@ absl::Status Training::Allocate(int max_batch) {
   PSRING_ASSIGN_OR_RETURN(weights_, shares_weights ? device.AllocateShared(bytes) : device.Allocate(bytes));
   PSRING_RETURN_IF_ERROR(AllocateGradient(bytes));
   PSRING_RETURN_IF_ERROR(AllocateBuffers());
-  if (worker_.group != nullptr && worker_.rank == 0 && !worker_.group->info().through_host.empty()) {
+  if (worker_.group != nullptr && is_first_rank() && !worker_.group->info().through_host.empty()) {
     worker_.on_note(Tr("gradients go through pinned host memory: $0", worker_.group->info().through_host));
   }
   PSRING_ASSIGN_OR_RETURN(host_weights_, AllocateHostSide(device, weights_));
   if (registers_weights()) PSRING_RETURN_IF_ERROR(Register(sent_weights()));
+  if (worker_.pipeline != nullptr) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(batches_, BatchMemory::Create(worker_.data.train.spec(), max_batch, device));
   return absl::OkStatus();
 }
@@ -163,6 +176,7 @@ void Training::PlanBucketsByReadiness() {
   const std::vector<int> order = TensorsByReadiness(*model_);
   const BucketSizes sizes = BucketSizesOf(options_);
   buckets_ = PlanBuckets(layout, order, sizes);
+  if (part_.has_value()) buckets_ = CutBuckets(buckets_, model_->CompleteAfterLayers(), part_->stages);
   if (buckets_.empty() && strategy_row_.counts_pushes()) counting_ = {CountingBucket()};
   DdpFigures& ddp = result_.ddp;
   for (const int tensor : order) {
@@ -190,9 +204,7 @@ absl::Status Training::MakeStrategy() {
                           .buckets = pushed_buckets(),
                           .tables = model_->parameters().tables(),
                           .seed = options_.seed,
-                          .update = {.optimizer = updates_.optimizer,
-                                     .schedule = updates_.schedule,
-                                     .clip_norm = options_.clip_norm},
+                          .update = RuleOfUpdates(),
                           .wire = wire,
                           .records_steps = options_.cuda_graph && group_records,
                           .group = worker_.group,

@@ -20,7 +20,7 @@ absl::Status Training::AllocateBuffers() {
   const ParameterLayout& layout = model_->parameters();
   PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options_, layout));
   if (layout.buffers().empty()) return absl::OkStatus();
-  if (worker_.rank == 0) worker_.on_note(StatisticsNote(options_, strategy_row_, worker_.world_size));
+  if (is_first_rank()) worker_.on_note(StatisticsNote(options_, strategy_row_, worker_.world_size));
   PSRING_ASSIGN_OR_RETURN(buffers_, worker_.device.Allocate(layout.initial_buffers().size() * sizeof(float)));
   PSRING_ASSIGN_OR_RETURN(host_buffers_, AllocateHostSide(worker_.device, buffers_));
   if (worker_.statistics == nullptr) return absl::OkStatus();
@@ -74,8 +74,11 @@ absl::Status Training::RestoreBuffers(int64_t step) {
   return absl::OkStatus();
 }
 
-Traffic Training::StatisticsTraffic() const {
-  return worker_.statistics == nullptr ? Traffic() : worker_.statistics->traffic();
+// Of this rank, beside its strategy's.
+Traffic Training::OtherTraffic() const {
+  const Traffic statistics = worker_.statistics == nullptr ? Traffic() : worker_.statistics->traffic();
+  if (pipeline_ == nullptr) return statistics;
+  return statistics + pipeline_->traffic() + worker_.pipeline->replica->traffic();
 }
 
 // Of a checkpoint: the tables' values, and the slots of their optimizer if it is continued; 0: initial

@@ -15,7 +15,8 @@ bool HasNccl() { return CheckGroupOptions({.backend = "nccl"}, Collective::kAllR
 
 std::string BackendOf(const StrategyRow& strategy, const TrainingOptions& options, int gpu) {
   if (TakesBackend(strategy) && !options.backend.empty()) return options.backend;
-  const bool is_ring = (strategy.name == "ring" || strategy.shards_updates) && options.tls.empty();
+  const bool is_ring =
+      (strategy.name == "ring" || strategy.shards_updates) && options.tls.empty() && options.pp == 1;
   return is_ring && gpu >= 0 && HasNccl() ? "nccl" : strategy.backend;
 }
 
@@ -84,7 +85,7 @@ absl::Status CheckGroupFlagsCount(const StrategyRow& strategy, const TrainingOpt
                                                    " has no effect with --strategy ", strategy.name,
                                                    ", which always uses ", strategy.transport, "; omit it"));
   }
-  if (options.transport != "auto" && !strategy.communicates()) {
+  if (options.transport != "auto" && !strategy.communicates() && options.pp == 1) {
     return absl::InvalidArgumentError(absl::StrCat("--transport ", options.transport,
                                                    " has no effect with --strategy ", strategy.name,
                                                    ", which does not communicate; omit it"));

@@ -24,16 +24,16 @@ absl::StatusOr<LocalUpdate> LocalUpdate::Create(const StrategyContext& context,
 }
 
 LocalUpdate::LocalUpdate(const UpdateRule& rule, Optimizer optimizer)
-    : schedule_(rule.schedule),
-      clip_norm_(rule.clip_norm),
+    : rule_(rule),
       repeats_(rule.optimizer.kind != OptimizerKind::kAdam && rule.optimizer.kind != OptimizerKind::kAdamW &&
-               schedule_.decay == LrDecay::kConstant && schedule_.warmup_samples == 0 && rule.clip_norm == 0),
+               rule.schedule.decay == LrDecay::kConstant && rule.schedule.warmup_samples == 0 &&
+               rule.clip_norm == 0),
       optimizer_(std::move(optimizer)) {}
 
 void LocalUpdate::BeginStep(const StepInfo& info, int64_t samples) {
   step_ = info.step;
   samples_ = samples;
-  rate_ = LearningRate(schedule_, info.global_samples_before);
+  rate_ = LearningRate(rule_.schedule, info.global_samples_before);
 }
 
 void LocalUpdate::BeginNorm(Stream& stream) const {
@@ -41,7 +41,19 @@ void LocalUpdate::BeginNorm(Stream& stream) const {
 }
 
 void LocalUpdate::AddToNorm(const Bucket& bucket, Ops& ops, Stream& stream) const {
-  if (clips()) ops.AddSquares(GradientOf(bucket), sum_of_squares_.on_device(), stream);
+  if (!clips()) return;
+  size_t first = bucket.first;
+  const size_t end = bucket.first + bucket.count;
+  const auto add = [&](size_t to) {
+    if (first < to)
+      ops.AddSquares(GradientOf({.first = first, .count = to - first}), sum_of_squares_.on_device(), stream);
+  };
+  for (const ParameterRange& other : rule_.counted_elsewhere) {
+    if (other.first >= end || other.first + other.count <= first) continue;
+    add(other.first);
+    first = other.first + other.count;
+  }
+  add(end);
 }
 
 void LocalUpdate::EndNorm(Stream& stream) const {
@@ -49,7 +61,11 @@ void LocalUpdate::EndNorm(Stream& stream) const {
 }
 
 absl::StatusOr<double> LocalUpdate::ClippingFactor(double sum_of_squares) const {
-  return clips() ? ClipFactor(clip_norm_, sum_of_squares, samples_) : 1.0;
+  if (!clips()) return 1.0;
+  if (rule_.sum_over_stages != nullptr) {
+    PSRING_ASSIGN_OR_RETURN(sum_of_squares, rule_.sum_over_stages(sum_of_squares));
+  }
+  return ClipFactor(rule_.clip_norm, sum_of_squares, samples_);
 }
 
 void LocalUpdate::ApplyAt(size_t state, const Bucket& bucket, Ops& ops, Stream& stream, double factor) const {

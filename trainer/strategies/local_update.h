@@ -31,12 +31,12 @@ class LocalUpdate {
 
   // Whether the norm is needed, and so all buckets before the first update. Per step: BeginNorm, AddToNorm
   // for each bucket, EndNorm. Without clipping they do nothing.
-  bool clips() const { return clip_norm_ > 0; }
+  bool clips() const { return rule_.clip_norm > 0; }
   void BeginNorm(Stream& stream) const;
   void AddToNorm(const Bucket& bucket, Ops& ops, Stream& stream) const;
   void EndNorm(Stream& stream) const;
   // Both after the stream of EndNorm was synchronized, if clips(): of what was added, and the factor of the
-  // mean gradient for that of the whole gradient.
+  // mean gradient for that of the whole gradient; with a pipeline it adds those of the other stages' ranks.
   double sum_of_squares() const { return sum_of_squares_.on_host(); }
   absl::StatusOr<double> ClippingFactor(double sum_of_squares) const;
 
@@ -61,8 +61,7 @@ class LocalUpdate {
     return state_.gradient.device.Slice(bucket.first, bucket.count);
   }
 
-  LrSchedule schedule_;
-  double clip_norm_;
+  UpdateRule rule_;
   bool repeats_;
   Optimizer optimizer_;
   DeviceValue<double> sum_of_squares_;

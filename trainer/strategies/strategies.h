@@ -29,6 +29,10 @@ struct UpdateRule {
   OptimizerConfig optimizer;
   LrSchedule schedule;
   double clip_norm = 0;  // bound on the norm of the mean gradient over all parameters; 0: not clipped
+  // Of a pipeline's rank: the sum over its stages of their sums of squares, called once per step by all of
+  // them; and ranges, increasing, that are in another rank's sum. Null: this rank has the whole model.
+  std::function<absl::StatusOr<double>(double own)> sum_over_stages = nullptr;
+  std::vector<ParameterRange> counted_elsewhere = {};
 };
 
 // For strategies with parameter servers.

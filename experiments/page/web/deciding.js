@@ -10,8 +10,8 @@ const isUneven = ({most_samples_share, workers}) => most_samples_share * workers
 // "One worker makes 84% of the samples of ps-async × 4.", or nothing.
 const unevenText = (row) => (isUneven(row) ? t('uneven_share', `${row.plain || row.strategy} × ${row.workers}`, Math.round(100 * row.most_samples_share)) : '');
 
-// A run's rows as plain objects, without malformed ones. Names include the number of servers, the learning rate and
-// "simulated" if rows differ in them. `plain`: the strategy's name in other files, or the pipeline's. `pushes`: number of pushes by staleness.
+// A run's rows as plain objects, without malformed ones. Names include the number of servers, the learning rate, a pipeline's
+// micro-batches and "simulated" if rows differ in them. `plain`: the strategy's name in other files, or the pipeline's. `pushes`: number of pushes by staleness.
 // `has_tables`: of which rows are exchanged, so that bytes and times do not follow from `parameters`.
 function rowsOf(run) {
   const rows = (run.summary || []).filter((row) => row.figures && isNumber(row.figures.workers)).map((row) => ({
@@ -21,8 +21,9 @@ function rowsOf(run) {
   const alike = (row, other) => ['plain', 'workers', 'servers'].every((key) => row[key] === other[key]);
   const mixed = rows.some((row) => row.basis === 'simulated') && rows.some((row) => row.basis !== 'simulated');
   return rows.map((row) => {
-    const swept = rows.some((other) => alike(row, other) && other.lr !== row.lr);
-    return {...row, strategy: `${withServers(row)}${swept ? `, lr ${row.lr}` : ''}` +
+    const differs = (key) => rows.some((other) => alike(row, other) && other[key] !== row[key]);
+    return {...row, strategy: `${withServers(row)}${differs('lr') ? `, lr ${row.lr}` : ''}` +
+      (row.program && differs('micro_batches') ? ` m${row.micro_batches}` : '') +
       (mixed && row.basis === 'simulated' ? ` (${t('simulated_word')})` : '')};
   });
 }
@@ -35,8 +36,8 @@ const crowded = (run, row) => /\boversubscribed\b/.test(row.note || '');
 const communicates = (row) => isNumber(row.comm_busy_ms) && row.workers > 1;
 const moving = (row) => (numberOf(row.comm_busy_ms) === null ? null : numberOf(row.comm_busy_ms) - (numberOf(row.wait_ms) || 0));
 // Communication times of the row's repeats.
-const repeatedMoving = (run, row) => parseCsv(run.runs_csv).filter((r) => r.strategy === row.plain && +r.workers === row.workers &&
-    (!r.servers || +r.servers === row.servers) && r.part !== 'accuracy').map(moving).filter(isNumber);
+const repeatedMoving = (run, row) => parseCsv(run.runs_csv).filter((r) => plainName(r) === row.plain && +r.workers === row.workers &&
+    (!r.servers || +r.servers === row.servers) && (!r.program || +r.micro_batches === row.micro_batches) && r.part !== 'accuracy').map(moving).filter(isNumber);
 const rowName = (row) => row.name || `${row.strategy} × ${row.workers}`;
 
 // `text`, after the run's name if the page has several.
@@ -176,15 +177,15 @@ function drawSplit(parent, run) {
   if (!kept.length) return;
   const rows = kept.flatMap(classesOf), means = t(rows.some((row) => row.part) ? 'means_classes' : rows.some((row) => row.plain === 'ps-async') ? 'means_async' : 'means_all');
   const parts = (row) => {
-    const {hidden, exposed, waiting} = communicationOf(row);
+    const {hidden, exposed, waiting} = communicationOf(row), bubble = (row.bubble_fraction || 0) * row.step_ms;
     return [{value: row.compute_ms, colour: 'var(--compute)', label: t('compute')}, {value: exposed, colour: 'var(--exposed)', label: t('exposed')},
-      {value: waiting, colour: 'var(--waiting)', label: t('waiting_for')},
-      {value: Math.max(0, row.step_ms - row.compute_ms - exposed - waiting), colour: 'var(--rest)', label: t('rest')},
+      {value: waiting, colour: 'var(--waiting)', label: t('waiting_for')}, {value: bubble, colour: 'var(--waiting)', label: t('bubble')},
+      {value: Math.max(0, row.step_ms - row.compute_ms - exposed - waiting - bubble), colour: 'var(--rest)', label: t('rest')},
       {value: hidden, colour: 'none', label: t('hidden')}];
   };
   const shown = parts(rows[0]).filter((p, i) => rows.some((row) => parts(row)[i].value > 0.005 * row.step_ms));
   figure(parent, {id: 'split', wide: true, title: t('split_title'), note: t('split_note', captionOf(run, true), `${means} ${t('split_parts')}`), height: 50 + 24 * rows.length,
-    rows: rows.map((row) => ({...identity(run, row), ...columns(row, 'step_ms', 'compute_ms', 'comm_busy_ms', 'wait_ms', 'exposed_comm_ms', 'repeats'),
+    rows: rows.map((row) => ({...identity(run, row), ...columns(row, 'step_ms', 'compute_ms', 'comm_busy_ms', 'wait_ms', 'exposed_comm_ms', 'bubble_fraction', 'repeats'),
       ...spread(row, 'step_ms', 'compute_ms', 'exposed_comm_ms'), of_workers: row.part || ''})),
     legend: shown.map((p) => ({label: p.label, colour: p.colour, block: true})),
     draw: (svg, width, height) => barChart(svg, width, height, rows,

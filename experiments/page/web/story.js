@@ -100,7 +100,7 @@ const HARDLY = 0.05;
 // When a row's first bucket was sent, as a share of the backward pass, mean over ranks; null without a trace.
 function firstSent(run, row) {
   const launch = ((run.trace && run.trace.launches) || []).find((l) => l && l.workers === row.workers && Array.isArray(l.spans) &&
-      String(l.name).split(' ')[0] === row.plain);
+      String(l.name).split(' ')[0] === row.plain && !/pp\d/.test(l.name));
   if (!launch) return null;
   const ofRank = (rank, name) => launch.spans.filter((span) => span[0] === rank && span[1] === name);
   const shares = unique(launch.spans.map((span) => span[0])).map((rank) => {

@@ -109,6 +109,7 @@ Object.assign(TEXTS, {
   p_backend: 'the library for collectives; psring\'s own by default',
   p_world: 'the number of processes that train',
   p_bucket: 'the bucket size; the first bucket has 1 MiB in both',
+  p_pipelining: 'the model in P stages; Schedule1F1B is the program 1f1b',
   p_no_sync: 'the gradients of K batches are summed before one exchange',
   p_wire: 'gradients travel in 16 bits',
   p_all_reduce: 'measures one collective',

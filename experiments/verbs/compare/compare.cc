@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/measure/trace.h"
 #include "common/text/translate.h"
@@ -234,7 +235,7 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   if (options.target_accuracy > 0) {
     const double samples =
         training.steps > 0
-            ? static_cast<double>(training.steps * configuration.workers * configuration.step_samples())
+            ? static_cast<double>(training.steps * configuration.replicas() * configuration.step_samples())
         : training.samples > 0 ? static_cast<double>(training.samples)
                                : training.epochs * static_cast<double>(prepared.probe.samples);
     PlanCurve(samples, prepared.probe, configuration);
@@ -257,6 +258,7 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   plan.cost = {configuration};
   AddClippingNote(plan);
   AddLayoutNote(plan);
+  AddPipelineNotes(plan);
   return plan;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/own_process.h"
 #include "common/base/wall_time.h"
 #include "common/cli/delays.h"
 #include "common/io/files.h"
@@ -26,6 +28,7 @@
 #include "experiments/machine/connections.h"
 #include "experiments/run_folder/recorded_run.h"
 #include "experiments/verbs/compare/runner.h"
+#include "ps_server/bench/wire_rate.h"
 
 namespace psring {
 namespace {
@@ -126,17 +129,44 @@ absl::Status Experiment::MeasureWires() {
   if (const VirtualCluster* const cluster = prepared_.virtual_cluster.cluster.get(); cluster != nullptr) {
     site_.cluster = cluster;
     manifest_.link = Nominal(cluster->report(), flags_.link.scale);
-    manifest_.wires = DivideTimes(flags_.link.scale, prepared_.virtual_cluster.wires);
+    Wires wires = prepared_.virtual_cluster.wires;
+    MeasureServerWires(wires);
+    manifest_.wires = DivideTimes(flags_.link.scale, wires);
     return absl::OkStatus();
   }
   display_.Redraw("measuring the loopback");
-  const absl::StatusOr<Wires> wires = CalibrateLoopback(prepared_.machine.cores, absl::Milliseconds(400));
+  absl::StatusOr<Wires> wires = CalibrateLoopback(prepared_.machine.cores, absl::Milliseconds(400));
   if (wires.ok()) {
+    if (flags_.options.training.transport == "tcp") MeasureServerWires(*wires);
     manifest_.wires = *wires;
   } else {
     note(Tr("no predictions: $0", wires.status().message()));
   }
   return interrupt_.Check();
+}
+
+void Experiment::MeasureServerWires(Wires& wires) {
+  KeepFreedMemory();  // as workers and servers do
+  // As many connections as CalibrateLoopback uses.
+  const int workers = std::clamp(prepared_.machine.cores / 2, 1, 8);
+  for (const auto& [wire, rate] :
+       {std::pair("grpc", &wires.grpc_bytes_per_s), {"stream", &wires.stream_bytes_per_s}}) {
+    const std::string name = wire;
+    const bool is_used =
+        std::ranges::any_of(manifest_.plan.cost, [&name](const Configuration& configuration) {
+          return configuration.servers() > 0 && configuration.ranks() > 1 &&
+                 configuration.training.server_wire == name;
+        });
+    if (!is_used) continue;
+    display_.Redraw("measuring the wire of servers");
+    const absl::StatusOr<double> measured = MeasureWireRate(name, workers, absl::Milliseconds(150));
+    if (measured.ok()) {
+      *rate = *measured;
+    } else {
+      note(Tr("the cost of --server_wire $0 is not in the predictions: $1", name,
+              measured.status().message()));
+    }
+  }
 }
 
 absl::Status Experiment::MeasureNodes() {
@@ -149,6 +179,7 @@ absl::Status Experiment::MeasureNodes() {
   PSRING_ASSIGN_OR_RETURN(manifest_.network, site_.nodes->MeasureNetwork(interrupt_));
   const NetworkReport& network = *manifest_.network;
   manifest_.wires = WiresBetween(network);
+  MeasureServerWires(*manifest_.wires);
   display_.Say(Tr(
       "network:   between the machines: latency $0 us, one pair at a time $1 Mbit/s, all at once $2 Mbit/s",
       absl::StrFormat("%.0f", manifest_.wires->latency_s * 1e6),
@@ -175,7 +206,10 @@ RunLabel Experiment::LabelOf(const Configuration& configuration, const std::stri
           .seed = seed,
           .records = absl::StrFormat("records/%s-%d/%s", part, repeat + 1, configuration.folder()),
           .servers = configuration.servers(),
-          .server_wire = configuration.servers() > 0 ? configuration.training.server_wire : ""};
+          .server_wire = configuration.servers() > 0 ? configuration.training.server_wire : "",
+          .layout = configuration.layout(),
+          .program = configuration.training.pp > 1 ? configuration.training.program : "",
+          .micro_batches = configuration.training.micro_batches};
 }
 
 absl::Status Experiment::Run(const Configuration& configuration, const std::string& part, int repeat,

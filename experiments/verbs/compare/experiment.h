@@ -107,6 +107,8 @@ class Experiment {
   // Measures the network for the cost model and sets where the processes run.
   absl::Status MeasureWires();
   absl::Status MeasureNodes();
+  // Of the servers in the plan; those that cannot be measured stay unknown.
+  void MeasureServerWires(Wires& wires);
   // Begins the launch's event file, in tensorboard/<configuration>/<part>-<n>/ of the run's folder.
   absl::StatusOr<EventFile> BeginEvents(const RunLabel& run, const Configuration& configuration) const;
 

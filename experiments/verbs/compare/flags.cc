@@ -11,6 +11,8 @@
 #include "experiments/design/plan_text.h"
 #include "experiments/engine/node_flags.h"
 #include "trainer/models/table/model_table.h"
+#include "trainer/programs/mesh.h"
+#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
@@ -19,6 +21,8 @@ constexpr char kWhat[] = "What is compared";
 constexpr char kHowOften[] = "How often";
 constexpr char kNetwork[] = "Network";
 constexpr char kResults[] = "Machine and results";
+
+constexpr int kMaxMicroBatches = 4096;
 
 std::string CheckSeconds(const std::string& text) {
   return std::string(ParseSeconds(text).status().message());
@@ -30,6 +34,10 @@ std::string CheckLink(const std::string& text) {
 
 std::string CheckLatency(const std::string& text) {
   return std::string(ParseLatency(text).status().message());
+}
+
+std::string CheckPreset(const std::string& text) {
+  return std::string(ParseMeshPreset(text).status().message());
 }
 
 std::string CheckTune(const std::string& text) {
@@ -132,6 +140,22 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "Numbers of workers, comma-separated [2,4; on several GPUs or machines 2,4,... up to all; with "
       "--straggler 4]",
       CountsText(kMaxLogicalWorkers));
+  Add(*verb, kWhat, "--layouts", raw.layouts, "NAME,...",
+      "How the workers divide a step: dp4, four replicas of the model; pp4, one replica in four stages; "
+      "dp2xpp2; "
+      "... All compute the same samples per step: --micro_batches times --batch, or --global_batch. Only "
+      "times "
+      "are compared, because all layouts train the same weights",
+      CheckName);
+  Add(*verb, InHelpAll("Pipelines"), "--program,--programs", raw.programs, "NAME,...",
+      "What each worker of a replica computes in which order, comma-separated [1f1b]:", ListOf(CheckName));
+  AddPrograms(*verb);
+  Add(*verb, "One step", "--micro_batches", raw.micro_batches, "M,...",
+      "Each worker adds up the gradients of M batches, then synchronizes them; with --layouts or --pp the "
+      "micro-batches of a step, which the replicas share, comma-separated [1; with --layouts or --pp 4 for "
+      "each "
+      "stage]",
+      CountsText(kMaxMicroBatches));
   Add(*verb, kWhat, "--servers", raw.servers, "S,...",
       "Parameter servers that share the parameters, each with a slice of every bucket; comma-separated; "
       "default: 1, or one per worker if colocated",
@@ -180,7 +204,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       WholeNumber(1, 1'000'000));
   AddTrainingFlags(*verb, raw.flags.options.training,
                    {"--strategy", "--servers", "--server_wire", "--steps", "--samples", "--epochs",
-                    "--warmup_steps", "--lr", "--resume"});
+                    "--warmup_steps", "--lr", "--resume", "--micro_batches", "--program"});
   AddModelsAndData(*verb);
   // See WithDefaultModel.
   verb->get_option("--model")->default_str("cnn; with --clock virtual mlp");
@@ -194,6 +218,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   raw.model = verb->get_option("--model");
   raw.batch = verb->get_option("--batch");
   verb->get_option("--global_batch")->excludes("--batch");
+  verb->get_option("--layouts")->excludes("--workers")->excludes("--pp");
   return verb;
 }
 
@@ -213,6 +238,12 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
       ->group(InHelpAll(kHowOften));
   AddTrainingFlags(*verb, raw.flags.options.training, {"--strategy"});
   AddModelsAndData(*verb);
+  AddPrograms(*verb);
+  Add(*verb, InHelpAll("Pipelines"), "--preset", raw.preset, "NAME",
+      "dp4xpp2: --workers 8 --pp 2 --rank_order pp,dp, so that ranks 0, 2, 4 and 6 have the first half of "
+      "the "
+      "model and 1, 3, 5 and 7 the second",
+      CheckPreset);
   raw.transport = verb->get_option("--transport");
   verb->get_option("--resume")->group("Checkpoints and failure");
   verb->get_option("--global_batch")->excludes("--batch");

@@ -1,6 +1,8 @@
 // Turns parsed flags into the verbs' options; contradictions are one-line errors.
 #include <algorithm>
+#include <climits>
 #include <filesystem>
+#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
@@ -19,6 +21,8 @@
 #include "experiments/verbs/compare/flags.h"
 #include "experiments/verbs/compare/on_nodes.h"
 #include "experiments/verbs/compare/resume.h"
+#include "trainer/programs/mesh.h"
+#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
@@ -200,6 +204,84 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
   return flags;
 }
 
+// The flags that --preset stands for.
+absl::StatusOr<RawExperimentFlags> WithPreset(RawExperimentFlags raw) {
+  if (raw.preset.empty()) return raw;
+  TrainingOptions& training = raw.flags.options.training;
+  PSRING_ASSIGN_OR_RETURN(const MeshPreset preset, ParseMeshPreset(raw.preset));
+  const char* const also = training.pp > 1                ? "--pp"
+                           : !training.rank_order.empty() ? "--rank_order"
+                           : !raw.workers.empty()         ? "--workers"
+                           : raw.flags.nodes.several()    ? "--nnodes"
+                                                          : nullptr;
+  if (also != nullptr) {
+    return absl::InvalidArgumentError(
+        Tr("--preset $0 stands for --workers $1 --pp $2 --rank_order pp,dp; omit it, or $3", raw.preset,
+           preset.replicas * preset.positions, preset.positions, also));
+  }
+  raw.workers = absl::StrCat(preset.replicas * preset.positions);
+  training.pp = preset.positions;
+  training.rank_order = "pp,dp";
+  return raw;
+}
+
+// The cases of --layouts, or of --pp with each number of workers; and the one global batch of all.
+absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& options) {
+  TrainingOptions& training = options.training;
+  if (!raw.programs.empty()) options.programs = absl::StrSplit(raw.programs, ',');
+  if (!raw.micro_batches.empty()) {
+    PSRING_ASSIGN_OR_RETURN(options.micro_batches, ParseCounts(raw.micro_batches, INT_MAX));
+  }
+  PSRING_RETURN_IF_ERROR(CheckNamedOnce("--program", options.programs));
+  PSRING_RETURN_IF_ERROR(CheckNamedOnce("--micro_batches", options.micro_batches));
+  if (!raw.layouts.empty()) {
+    PSRING_ASSIGN_OR_RETURN(options.layouts, ParseLayouts(raw.layouts));
+  } else if (training.pp > 1) {
+    for (const int workers : options.workers) {
+      PSRING_ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(workers, training.pp, training.rank_order));
+      options.layouts.push_back({.dp = mesh.replicas(), .pp = mesh.positions()});
+    }
+  }
+  if (options.layouts.empty()) {
+    if (options.programs.size() > 1 || options.micro_batches.size() > 1) {
+      return absl::InvalidArgumentError(
+          Tr("several of $0 are for pipelines; add --pp or --layouts, or name one",
+             options.programs.size() > 1 ? "--program" : "--micro_batches"));
+    }
+    training.program = options.programs.front();
+    if (!options.micro_batches.empty()) training.micro_batches = options.micro_batches.front();
+    return absl::OkStatus();
+  }
+  if (options.target_accuracy > 0 || CountOfRates(options) > 0) {
+    return absl::InvalidArgumentError(
+        Tr("layouts are compared by time only, because they train the same weights; omit $0",
+           options.target_accuracy > 0 ? "--target_accuracy"
+           : raw.tune.empty()          ? "all of --lr but one"
+                                       : "--tune"));
+  }
+  if (options.micro_batches.size() > 1 && !training.workload.empty()) {
+    return absl::InvalidArgumentError(Tr(
+        "several --micro_batches of one global batch have different sizes, but the times of --workload were "
+        "recorded for its own batch; name one number"));
+  }
+  if (options.micro_batches.empty()) options.micro_batches = {DefaultMicroBatches(options.layouts)};
+  if (options.strategies.empty()) options.strategies = {"ring"};
+  options.workers.clear();
+  for (const Layout& layout : options.layouts) {
+    if (std::ranges::count(options.workers, layout.workers()) == 0)
+      options.workers.push_back(layout.workers());
+  }
+  if (training.global_batch == 0)
+    training.global_batch = int64_t{training.batch} * std::ranges::max(options.micro_batches);
+  training.evaluate = false;
+  // Configurations have their own; what is prepared is a step of one process.
+  training.micro_batches = options.micro_batches.front();
+  options.rank_order = std::exchange(training.rank_order, "");
+  options.cuts = std::exchange(training.cuts, "");
+  training.pp = 1;
+  return absl::OkStatus();
+}
+
 void ResolveDevice(ExperimentFlags& flags) {
   const int gpus = CudaDeviceCount();
   TrainingOptions& training = flags.options.training;
@@ -263,6 +345,7 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& aske
   if (raw.workers.empty() && !flags.nodes.several() && flags.options.training.straggler != "none") {
     flags.options.workers = {4};
   }
+  PSRING_RETURN_IF_ERROR(UnderstandLayouts(raw, flags.options));
   if (flags.nodes.several() || !GoesBeyondOneGpu(flags.options, CudaDeviceCount())) ResolveDevice(flags);
   TrainingOptions checked = flags.options.training;
   checked.steps = 0;              // of the cost part: it does not contradict --samples or --epochs
@@ -280,8 +363,9 @@ absl::StatusOr<ExperimentFlags> UnderstandCompare(const RawExperimentFlags& aske
   return flags;
 }
 
-absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
+absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& given,
                                                 const std::vector<std::string>& command_line) {
+  PSRING_ASSIGN_OR_RETURN(const RawExperimentFlags raw, WithPreset(given));
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
   if (flags.options.strategies.empty()) flags.options.strategies = {"single"};
   PSRING_RETURN_IF_ERROR(UnderstandNodes(raw.launcher, flags));
@@ -298,6 +382,8 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& raw,
         Tr("train takes one strategy and one number of workers; for several use psring compare"));
   }
   flags.options.training.strategy = flags.options.strategies.front();
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(flags.options.training.strategy));
+  PSRING_RETURN_IF_ERROR(CheckPipelineFlags(flags.options.training, strategy, flags.options.workers.front()));
   SetBatch(flags.options.workers.front(), flags.options.training);
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(flags.options.training));
   PSRING_RETURN_IF_ERROR(CheckServerWire(flags));

@@ -29,6 +29,12 @@ std::vector<std::string> SharedFlags(const ExperimentFlags& flags) {
   add("--workers", options.workers);
   add("--servers", options.servers);
   add("--server_wire", options.server_wires);
+  std::vector<std::string> layouts;
+  for (const Layout& layout : options.layouts) layouts.push_back(layout.name());
+  add("--layouts", layouts);
+  add("--program", options.programs);
+  add("--micro_batches", options.micro_batches);
+  shared.push_back(absl::StrCat("--cuts=", options.cuts, " --rank_order=", options.rank_order));
   if (options.lrs.size() > 1) add("--lr", options.lrs);
   if (!options.lr_factors.empty()) add("--tune lr", options.lr_factors);
   shared.push_back(absl::StrCat("--global_batch=", training.global_batch));
@@ -47,6 +53,7 @@ NodeSetup SetupOf(const ExperimentFlags& flags, const Binaries& binaries) {
                 .servers = options.servers,
                 .server_wires = options.server_wires,
                 .tries_rates = CountOfRates(options) > 0,
+                .cuts_models = !options.layouts.empty(),
                 .layout = flags.nodes.layout()};
   for (const char* reference : {"single", "none"}) own.strategies.push_back(reference);
   // Node 0 reports the error; this node may not see the checkpoints.

@@ -69,6 +69,9 @@ absl::Status CheckShaped(const Configuration& configuration, const LinkOptions& 
 absl::StatusOr<std::vector<Configuration>> AllConfigurations(const ExperimentFlags& flags,
                                                              const Prepared& prepared) {
   const CompareOptions& options = flags.options;
+  if (!options.layouts.empty()) {
+    return LayoutConfigurations(options, options.training, prepared.probe, prepared.cores);
+  }
   std::vector<Configuration> all;
   const bool has_tables = HasTables(options.training);
   for (const std::string& name : ComparedStrategies(options, has_tables)) {
@@ -278,6 +281,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   checked.straggler = "none";  // there is one worker here
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
   LeaveServersOut(checked);
+  LeavePipelineOut(checked);
   PSRING_ASSIGN_OR_RETURN(prepared.probe, CheckWithTrainer(prepared.binaries, checked, interrupt));
   prepared.link = flags.link;
   if (flags.options.training.clock == "virtual") {

@@ -33,6 +33,7 @@ absl::Status TimeTrainer(const Binaries& binaries, const TrainingOptions& traini
   moment.checkpoint_every = 0;
   moment.resume.clear();
   moment.max_restarts = 0;
+  LeavePipelineOut(moment);
   const auto time = [&](const TrainingOptions& steps) -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(const Configuration single, MakeConfiguration("single", 1, steps, probe, 1));
     PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());

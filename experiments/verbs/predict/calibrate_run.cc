@@ -5,11 +5,13 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/base/read_file.h"
 #include "common/io/csv.h"
+#include "common/measure/wires.h"
 #include "common/text/units.h"
 #include "experiments/costs/bench_exchanges.h"
 #include "experiments/design/estimate.h"
@@ -157,7 +159,7 @@ absl::StatusOr<std::vector<FitRow>> FitRowsOf(const CalibrateInputs& inputs, con
 
 }  // namespace
 
-absl::StatusOr<std::vector<RunStep>> ParseRunSteps(const std::string& csv) {
+absl::StatusOr<std::vector<RunStep>> ParseRunSteps(const std::string& csv, const std::string& server_wire) {
   CsvReader file(csv);
   PSRING_RETURN_IF_ERROR(file.ReadHeader());
   const std::vector<std::string>& columns = file.columns();
@@ -174,13 +176,17 @@ absl::StatusOr<std::vector<RunStep>> ParseRunSteps(const std::string& csv) {
     PSRING_ASSIGN_OR_RETURN(const double workers_per_push, NumberOf(file, "workers_per_push", 1 << 20, 1));
     if (workers_per_push > 1) continue;
     PSRING_ASSIGN_OR_RETURN(RunStep step, StepOf(file));
+    const std::string& wire = file.Field("wire").text;
+    const bool over_grpc = absl::StrContains(wire, kGrpcWire);
+    if (step.servers > 0 && !wire.empty() && over_grpc != (server_wire == "grpc")) continue;
     if (step.workers >= 1 && step.step_s > 0) steps.push_back(std::move(step));
   }
   if (steps.empty()) return absl::InvalidArgumentError("it has no row with a measured step_ms");
   return steps;
 }
 
-absl::StatusOr<std::vector<RunStep>> ParseBenchSteps(const std::string& json) {
+absl::StatusOr<std::vector<RunStep>> ParseBenchSteps(const std::string& json,
+                                                     const std::string& server_wire) {
   PSRING_ASSIGN_OR_RETURN(const BenchExchanges bench, ParseBenchExchanges(json, "it"));
   if (bench.link_bytes_per_s <= 0) {
     return absl::InvalidArgumentError(
@@ -189,6 +195,7 @@ absl::StatusOr<std::vector<RunStep>> ParseBenchSteps(const std::string& json) {
   std::vector<RunStep> steps;
   for (const BenchExchange& one : bench.exchanges) {
     if (one.transport != "tcp" || one.bytes < 4) continue;
+    if (one.uses_server && one.server_wire != server_wire) continue;
     steps.push_back({.strategy = one.uses_server ? "ps-sync" : one.algorithm,
                      .placement = "rank0",
                      .workers = one.workers,

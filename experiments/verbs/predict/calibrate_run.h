@@ -21,13 +21,15 @@ struct RunStep {
   int per_node = 1;  // with exchange_only: workers of each machine
 };
 
-// From the text of a summary.csv: rows with a measured step. InvalidArgument: a column is missing, or there
-// is no such row.
-absl::StatusOr<std::vector<RunStep>> ParseRunSteps(const std::string& csv);
+// From the text of a summary.csv: rows with a measured step; of those that say on which wire their servers'
+// payload travelled, those over `server_wire`. InvalidArgument: a column is missing, or there is no such row.
+absl::StatusOr<std::vector<RunStep>> ParseRunSteps(const std::string& csv,
+                                                   const std::string& server_wire = "grpc");
 
 // From the text of the bench.json of several machines: native all-reduces over TCP, and rounds of one
-// parameter server (ps-sync). InvalidArgument: it is of one machine, or has no such row.
-absl::StatusOr<std::vector<RunStep>> ParseBenchSteps(const std::string& json);
+// parameter server (ps-sync) over `server_wire`. InvalidArgument: it is of one machine, or has no such row.
+absl::StatusOr<std::vector<RunStep>> ParseBenchSteps(const std::string& json,
+                                                     const std::string& server_wire = "grpc");
 
 struct CalibrateInputs {
   std::vector<RunStep> steps;

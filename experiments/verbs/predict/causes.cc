@@ -21,9 +21,8 @@ constexpr const char* kGenerations[] = {"K80", "Titan X", "P100", "V100", "A100"
 constexpr double kRateScale = 4, kNetworkScale = 1.5;
 constexpr double kPriorWeight = 1;  // of a constant's prior; the most similar system has 1, too
 // 80% of the values of each cause are between its ends; together with the model's error, ranges then hold 9
-// of 10 published steps (published_check.h).
+// of 10 published steps.
 constexpr double kTail = 0.1;
-constexpr double kModelFactor = 1.1;
 
 struct Weighted {
   double value, weight;
@@ -161,7 +160,8 @@ Causes CausesOf(const Cluster& cluster, double rdma, const PublishedSystem* left
     const ConstantInfo& info = *FindConstant(name);
     std::vector<Weighted> values = PriorOf(info);
     for (size_t i = 0; i < systems.size(); ++i) {
-      if (weights[i] > 0) values.push_back({ValueIn(systems[i], name, cluster), weights[i]});
+      if (weights[i] > 0 && systems[i].constants.contains(name))
+        values.push_back({ValueIn(systems[i], name, cluster), weights[i]});
     }
     const auto at = [&](double part) { return std::clamp(QuantileOf(values, part), info.least, info.most); };
     causes[name] = {at(kTail), at(0.5), at(1 - kTail)};
@@ -178,7 +178,7 @@ Causes CausesOf(const Cluster& cluster, double rdma, const PublishedSystem* left
 
 Causes CausesLike(const PublishedSystem& system, const Cluster& cluster, double rdma) {
   Causes causes = CausesOf(cluster, rdma);
-  for (const std::string& name : FittedCauses()) {
+  for (const auto& [name, fitted] : system.constants) {
     const double value = ValueIn(system, name, cluster);
     causes[name] = {value, value, value};
   }
@@ -262,8 +262,8 @@ std::vector<std::string> Differences(const Situation& situation, const Published
   return list;
 }
 
-double ModelError(size_t differences) {
-  return std::log(kModelFactor) * std::sqrt(1 + static_cast<double>(differences));
+double ModelError(size_t differences, double factor) {
+  return std::log(factor) * std::sqrt(1 + static_cast<double>(differences));
 }
 
 }  // namespace psring

@@ -53,7 +53,9 @@ struct Situation {
 // One phrase per property that no published system has; empty if the situation is within the calibration.
 std::vector<std::string> Differences(const Situation& situation, const PublishedSystem* left_out = nullptr);
 
+// The smallest one with which the ranges hold (SmallestModelFactor, published_check.h).
+inline constexpr double kModelFactor = 1.06;
 // The model's own error in 9 of 10 cases, as a logarithm. Each difference adds as much again.
-double ModelError(size_t differences);
+double ModelError(size_t differences, double factor = kModelFactor);
 
 }  // namespace psring

@@ -21,8 +21,6 @@ const std::vector<ConstantInfo>& ConstantInfos() {
        [](double value, Cluster&, PredictOptions& options) {
          options.variation = {.kind = ComputeVariation::Kind::kNormal, .cv = value};
        }},
-      {"sender_loss", 0.02, 1e-4, 2, 1.5,
-       [](double value, Cluster& cluster, PredictOptions&) { cluster.sender_loss = value; }},
       {"node_loss", 0.05, 1e-4, 2, 1.5,
        [](double value, Cluster& cluster, PredictOptions&) { cluster.node_loss = value; }},
       {"server_worker_ns", 0.2, 1e-3, 20, 1.5,

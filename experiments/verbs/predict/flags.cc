@@ -87,7 +87,6 @@ absl::StatusOr<Cluster> UnderstandCluster(const RawPredictFlags& raw,
   cluster.rings = raw.rings.value_or(cluster.rings);
   cluster.fraction = raw.fraction.value_or(cluster.fraction);
   cluster.oversubscription = raw.oversubscription.value_or(cluster.oversubscription);
-  cluster.sender_loss = raw.sender_loss.value_or(cluster.sender_loss);
   cluster.node_loss = raw.node_loss.value_or(cluster.node_loss);
   for (const auto& [ns, to] : {std::pair(raw.server_add_ns, &cluster.server_add_s_per_byte),
                                {raw.server_update_ns, &cluster.server_update_s_per_byte},
@@ -108,7 +107,6 @@ std::set<std::string> Given(const RawPredictFlags& raw, const Cluster& cluster) 
         {!raw.latency.empty() || cluster.latency_s != described.latency_s || !raw.profile.empty(),
          "latency_us"},
         {raw.compute_varies != "none", "compute_cv"},
-        {raw.sender_loss.has_value() || cluster.sender_loss > 0, "sender_loss"},
         {raw.node_loss.has_value() || cluster.node_loss > 0, "node_loss"},
         {raw.server_worker_ns.has_value() || cluster.server_worker_s_per_byte > 0, "server_worker_ns"},
         {!raw.barrier.empty() || cluster.barrier_s > 0, "barrier_us"},
@@ -122,6 +120,21 @@ std::set<std::string> Given(const RawPredictFlags& raw, const Cluster& cluster) 
 template <typename Rows>
 std::string Names(const Rows& rows) {
   return absl::StrJoin(rows, ", ", [](std::string* out, const auto& row) { absl::StrAppend(out, row.name); });
+}
+
+// Sets the cost of the servers' wire, if a profile has it and no flag or --cluster gives it.
+absl::Status UnderstandServerWire(const RawPredictFlags& raw, PredictFlags& flags) {
+  flags.server_wire = raw.server_wire.empty() ? "grpc" : raw.server_wire;
+  const double cost = flags.profile ? ServerSecondsPerByte(*flags.profile, flags.server_wire) : 0;
+  if (!raw.server_wire.empty() && raw.calibrate.empty() && cost <= 0) {
+    return absl::InvalidArgumentError(Tr(
+        "--server_wire $0 needs the measured cost of this wire: --profile with a run of bench --collective "
+        "all_reduce,ps_push_pull --transport tcp --server_wire grpc,stream",
+        raw.server_wire));
+  }
+  double& host = flags.cluster.server_worker_s_per_byte;
+  if (host <= 0 && !raw.server_worker_ns) host = cost;
+  return absl::OkStatus();
 }
 
 absl::Status UnderstandCalibrate(const RawPredictFlags& raw, PredictFlags& flags) {
@@ -240,8 +253,6 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       "trip "
       "of twice the latency [3]",
       RealNumber({}));
-  add(InHelpAll(network), "--sender_loss", raw.sender_loss, "X",
-      "If k nodes send to one port, 1/(1 + X (k - 1)) of its rate is usable [0]");
   add(InHelpAll(network), "--node_loss", raw.node_loss, "X",
       "With n nodes on the switches, 1/(1 + X (log2 n - 1)) of a card's rate is usable [by --system; none: "
       "0]");
@@ -255,6 +266,11 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       "A server's time per byte for its optimizer, once per update [0.1]");
   add(InHelpAll(network), "--server_worker_ns", raw.server_worker_ns, "NS",
       "A server's time per byte that a worker pushes or pulls: receive, copy, send [0]");
+  add(InHelpAll(network), "--server_wire", raw.server_wire, "NAME",
+      "What servers' payload travels on: grpc, or stream, psring's own connections. With --profile, its "
+      "measured "
+      "cost is the default of --server_worker_ns; with --calibrate, the fit is to its rows [grpc]",
+      OneOf({"grpc", "stream"}));
   add(InHelpAll(network), "--network", raw.network, "KIND",
       "tcp or rdma; auto: by the latency; rdma takes less than 10us [auto]", OneOf({"auto", "tcp", "rdma"}));
   add(InHelpAll(network), "--system", raw.system, "NAME",
@@ -329,6 +345,7 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
     PSRING_ASSIGN_OR_RETURN(flags.profile, LoadMachineProfile(raw.profile));
   }
   PSRING_ASSIGN_OR_RETURN(flags.cluster, UnderstandCluster(raw, flags.profile));
+  PSRING_RETURN_IF_ERROR(UnderstandServerWire(raw, flags));
   flags.rdma = raw.network == "auto" ? RdmaShare(flags.cluster) : raw.network == "rdma" ? 1 : 0;
   flags.window_mb = raw.window_mb;
   flags.given = Given(raw, flags.cluster);

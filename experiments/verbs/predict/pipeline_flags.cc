@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +10,7 @@
 #include "common/cli/command_line.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
+#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
@@ -20,27 +20,18 @@ constexpr int kMicroBatchesPerStage = 4;  // by default: the bubble of 1f1b is t
 
 // The error of a flag that needs another one, or excludes it.
 absl::Status CheckTogether(const RawPredictFlags& raw) {
-  const bool cuts_model = raw.pp > 0;
-  for (const auto& [given, name] : {std::pair(!raw.program.empty(), "--program"),
-                                    {raw.micro_batches > 0, "--micro_batches"},
-                                    {!raw.cuts.empty(), "--cuts"},
-                                    {!raw.boundary.empty(), "--boundary"}}) {
-    if (given && !cuts_model) {
-      return absl::InvalidArgumentError(Tr("$0 needs --pp, the number of a pipeline's stages", name));
-    }
-  }
-  for (const auto& [given, name] : {std::pair(!raw.calibrate.empty(), "--calibrate"),
-                                    {raw.exchange_only, "--exchange_only"},
-                                    {raw.overlap != "backward", "--overlap none"},
-                                    {raw.partition_mb > 0, "--partition_mb"},
-                                    {raw.local_aggregation, "--local_aggregation"},
-                                    {raw.straggler != "none", "--straggler"},
-                                    {raw.jitter_ms != "none", "--jitter_ms"}}) {
-    if (given && cuts_model) {
-      return absl::InvalidArgumentError(Tr("--pp and $0 exclude each other; omit one of them", name));
-    }
-  }
-  return absl::OkStatus();
+  return CheckBesidePp(raw.pp > 0,
+                       {{!raw.program.empty(), "--program"},
+                        {raw.micro_batches > 0, "--micro_batches"},
+                        {!raw.cuts.empty(), "--cuts"},
+                        {!raw.boundary.empty(), "--boundary"}},
+                       {{!raw.calibrate.empty(), "--calibrate"},
+                        {raw.exchange_only, "--exchange_only"},
+                        {raw.overlap != "backward", "--overlap none"},
+                        {raw.partition_mb > 0, "--partition_mb"},
+                        {raw.local_aggregation, "--local_aggregation"},
+                        {raw.straggler != "none", "--straggler"},
+                        {raw.jitter_ms != "none", "--jitter_ms"}});
 }
 
 // Bytes of one sample's activations between two stages.
@@ -70,17 +61,13 @@ void AddPipelineFlags(CLI::App& verb, RawPredictFlags& raw) {
     CLI::Option* const option = verb.add_option(name, to, text)->group(group)->option_text(value);
     if (check) option->check(check);
   };
-  std::vector<std::string> programs;
-  for (const ProgramRow& row : ProgramRows()) {
-    if (!row.one_rank) programs.push_back(row.display_name());
-  }
   const char* group = "Pipelines";
   add(group, "--pp", raw.pp, "P",
       "Cut the model into P stages. --workers is the number of all devices, in replicas of P. Data "
       "parallelism on the same devices is shown beside it",
       WholeNumber(2, kMaxStages));
-  add(group, "--program", raw.program, "NAME",
-      absl::StrCat("What each device computes in which order: ", absl::StrJoin(programs, ", "), " [1f1b]"));
+  add(group, "--program", raw.program, "NAME", "What each device computes in which order [1f1b]:");
+  AddPrograms(verb);
   add(group, "--micro_batches", raw.micro_batches, "M",
       absl::StrCat("Batches (--batch) that a replica computes in a step [", kMicroBatchesPerStage, " P]"),
       WholeNumber(1, kMaxMicroBatches));
@@ -98,11 +85,7 @@ absl::StatusOr<std::optional<PipelineCase>> UnderstandPipeline(const RawPredictF
   PipelineCase point{
       .ranks = raw.pp,
       .micro_batches = raw.micro_batches > 0 ? raw.micro_batches : kMicroBatchesPerStage * raw.pp};
-  const absl::StatusOr<NamedProgram> program = FindStepProgram(raw.program.empty() ? "1f1b" : raw.program);
-  if (!program.ok()) {
-    return absl::Status(program.status().code(), absl::StrCat("--program: ", program.status().message()));
-  }
-  point.program = *program;
+  PSRING_ASSIGN_OR_RETURN(point.program, FindPipelineProgram(raw.program.empty() ? "1f1b" : raw.program));
   if (!raw.cuts.empty()) {
     PSRING_ASSIGN_OR_RETURN(point.cuts, ParseCounts(raw.cuts, kMaxStages * 2));
   }

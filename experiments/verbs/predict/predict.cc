@@ -54,7 +54,7 @@ absl::Status Calibrate(const PredictFlags& flags, Display& display) {
     return absl::Status(status.code(), absl::StrCat("--calibrate ", path, ": ", status.message()));
   };
   absl::StatusOr<std::vector<RunStep>> steps =
-      bench ? ParseBenchSteps(text_of_run) : ParseRunSteps(text_of_run);
+      bench ? ParseBenchSteps(text_of_run, flags.server_wire) : ParseRunSteps(text_of_run, flags.server_wire);
   if (!steps.ok()) return named(steps.status());
   CalibrateInputs inputs{
       .steps = *std::move(steps), .cluster = flags.cluster, .options = flags.options, .fitted = flags.fitted};
@@ -392,31 +392,38 @@ class PredictionRun {
   absl::Status FindFastestBySize(const std::vector<StrategyRow>& strategies) {
     const int workers = flags_.workers.back();
     if (workers == 1) return absl::OkStatus();
-    std::vector<PredictCase> cases;
-    for (const PredictCase& point : CasesOf(strategies)) {
-      if (point.workers == workers && point.strategy.communicates() && point.strategy.synchronous) {
-        cases.push_back(point);
-      }
-    }
+    std::vector<PredictCase> cases = CasesOf(strategies);
+    std::erase_if(cases, [&](const auto& point) {
+      return point.workers != workers || !point.strategy.communicates() || !point.strategy.synchronous;
+    });
     if (cases.size() < 2) return absl::OkStatus();
-    const Assumed assumed = AssumedWith(GuessesOf(CausesFor(report_.cluster), 1).front(), report_.cluster);
-    const Predictor predictor(workload_, assumed.options);
     for (int exponent = 10; exponent <= 30; exponent += 2) {
       const double bytes = std::exp2(exponent);
       PSRING_RETURN_IF_ERROR(Progress(absl::StrFormat("exchanges of %.0f bytes", bytes)));
-      double least = INFINITY;
-      const PredictCase* fastest = nullptr;
+      PredictReport exchanges;
       for (const PredictCase& point : cases) {
-        PSRING_ASSIGN_OR_RETURN(const double seconds,
-                                predictor.ExchangeSeconds(point, assumed.cluster, bytes));
-        if (seconds < least * (1 - 1e-6)) {
-          least = seconds;
-          fastest = &point;
-        }
+        PSRING_ASSIGN_OR_RETURN(exchanges.rows.emplace_back(), ExchangeRow(point, bytes));
       }
-      if (fastest != nullptr) report_.findings.fastest_by_size.emplace_back(bytes, *fastest);
+      const std::optional<PredictionVerdict> verdict = VerdictAt(exchanges, workers);
+      report_.findings.fastest_by_size.emplace_back(
+          bytes, verdict->shown ? std::optional(verdict->winner->point) : std::nullopt);
     }
     return absl::OkStatus();
+  }
+
+  // Of one exchange without computing.
+  absl::StatusOr<PredictedRow> ExchangeRow(const PredictCase& point, double bytes) const {
+    PredictedRow row = RowOf(point, report_.cluster);
+    Causes causes = CausesFor(report_.cluster);
+    causes.erase("compute_cv");
+    row.constants = GuessesOf(causes, ShapeOf(report_.cluster, point.workers).nodes);
+    for (const Constants& guess : row.constants) {
+      const Assumed assumed = AssumedWith(guess, report_.cluster);
+      const Predictor predictor(workload_, assumed.options);
+      PSRING_ASSIGN_OR_RETURN(const double seconds, predictor.ExchangeSeconds(point, assumed.cluster, bytes));
+      row.guesses.push_back({.step = seconds, .samples_per_s = 1 / seconds});
+    }
+    return row;
   }
 
   const PredictFlags& flags_;

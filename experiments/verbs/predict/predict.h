@@ -26,10 +26,10 @@ struct RawPredictFlags {
   std::string connection, barrier, device, network = "auto", system = "auto", calibrate, fit;
   std::optional<int> gpus_per_node, cards_per_node, rings;
   std::optional<double> fraction, oversubscription, server_add_ns, server_update_ns, server_worker_ns,
-      sender_loss, node_loss, window_mb;
+      node_loss, window_mb;
   std::string server_placement = "dedicated", ps_schedule = "pipelined", straggler = "none",
               jitter_ms = "none", overlap = "backward", wire = "float32", compute_varies = "none", profile,
-              out;
+              server_wire, out;
   double bucket_mb = 25, compute_speedup = 1, partition_mb = 0;
   bool local_aggregation = false, exchange_only = false, published = false;
   int batch = 0;
@@ -53,6 +53,7 @@ struct PredictFlags {
   std::set<std::string> given;            // constants set by flags, which override those of published systems
   std::optional<double> window_mb;        // of a TCP connection
   std::string calibrate;                  // a run's folder or its summary.csv; empty: predict
+  std::string server_wire;                // of its servers: grpc or stream
   bool workload_given = false;
   std::vector<std::string> fitted;  // with calibrate; empty: those of the family
   std::vector<std::string> files;   // input files among the flags

@@ -8,7 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/workloads/changes.h"
-#include "experiments/verbs/predict/causes.h"
 
 namespace psring {
 namespace {
@@ -33,27 +32,45 @@ std::string SystemText(const LeftOutSystem& left_out) {
                   "| case | published, ms a step | predicted | range | error | in range |\n"
                   "|---|---|---|---|---|---|\n");
   for (const LeftOutRow& row : left_out.rows) {
+    const Interval range = row.Range();
     absl::StrAppendFormat(&text, "| %s | %.1f | %.1f | %.1f to %.1f | %+.1f%% | %s |\n", row.label,
-                          1e3 * row.measured, 1e3 * row.predicted, 1e3 * row.range.low, 1e3 * row.range.high,
-                          100 * row.error(), row.holds() ? "yes" : "**no**");
+                          1e3 * row.measured, 1e3 * row.predicted, 1e3 * range.low, 1e3 * range.high,
+                          100 * row.error(), row.Holds() ? "yes" : "**no**");
   }
   return text;
 }
 
 }  // namespace
 
+Interval LeftOutRow::Range(double model_factor) const {
+  const Interval ratios = RatiosOf(logs, ModelError(differences, model_factor));
+  return {predicted / ratios.high, predicted / ratios.low};
+}
+
+bool LeftOutRow::Holds(double model_factor) const {
+  const Interval range = Range(model_factor);
+  return range.low <= measured && measured <= range.high;
+}
+
 absl::StatusOr<std::vector<FitRow>> RowsOf(const PublishedSystem& system) {
   std::vector<FitRow> rows;
   for (const PublishedModel& model : system.models) {
-    PSRING_ASSIGN_OR_RETURN(Workload workload, LoadWorkload(model.workload));
+    const bool exchange = model.exchange_mib > 0;
+    Workload workload;
+    if (exchange) {
+      workload.tensors = {
+          {.name = model.workload, .bytes = static_cast<int64_t>(model.exchange_mib * (1 << 20))}};
+    } else {
+      PSRING_ASSIGN_OR_RETURN(workload, LoadWorkload(model.workload));
+      workload = Faster(workload,
+                        workload.compute_ms() / (1e3 * PublishedSeconds(system, model, model.rows.front())));
+    }
     workload.batch = model.batch;
-    workload =
-        Faster(workload, workload.compute_ms() / (1e3 * PublishedSeconds(system, model, model.rows.front())));
     if (system.partition_mb > 0) {
       workload = InPieces(workload, static_cast<int64_t>(system.partition_mb * (1 << 20)));
     }
     if (system.after_backward) workload = AfterBackward(std::move(workload));
-    for (size_t i = 1; i < model.rows.size(); ++i) {
+    for (size_t i = exchange ? 0 : 1; i < model.rows.size(); ++i) {
       const PublishedRow row = model.rows[i];
       rows.push_back(
           {.label = absl::StrCat(model.workload, ", ", row.gpus, " GPUs"),
@@ -81,11 +98,11 @@ absl::StatusOr<LeftOutSystem> LeaveOut(const PublishedSystem& system) {
                               .point = CaseOf(system, row.size),
                               .options = system.options,
                               .cluster = system.cluster};
-    const Interval ratios = RatiosOf(logs, ModelError(Differences(situation, &system).size()));
     left_out.rows.push_back({.label = row.label,
                              .measured = row.measured,
                              .predicted = seconds.front(),
-                             .range = {seconds.front() / ratios.high, seconds.front() / ratios.low}});
+                             .logs = std::move(logs),
+                             .differences = Differences(situation, &system).size()});
   }
   return left_out;
 }
@@ -96,8 +113,8 @@ LeftOutSummary SummaryOf(const std::vector<LeftOutSystem>& systems) {
   for (const LeftOutSystem& left_out : systems) {
     for (const LeftOutRow& row : left_out.rows) {
       errors.push_back(std::abs(row.error()));
-      widths.push_back(row.range.high / row.range.low);
-      summary.coverage += row.holds() ? 1 : 0;
+      widths.push_back(row.Range().high / row.Range().low);
+      summary.coverage += row.Holds() ? 1 : 0;
     }
   }
   PSRING_CHECK(!errors.empty());
@@ -109,11 +126,26 @@ LeftOutSummary SummaryOf(const std::vector<LeftOutSystem>& systems) {
   return summary;
 }
 
+double SmallestModelFactor(const std::vector<LeftOutSystem>& systems) {
+  constexpr int kMostPercent = 100;
+  std::vector<LeftOutRow> rows;
+  for (const LeftOutSystem& left_out : systems)
+    rows.insert(rows.end(), left_out.rows.begin(), left_out.rows.end());
+  const auto wanted = static_cast<std::ptrdiff_t>(9 * rows.size() / 10);
+  for (int percent = 1; percent < kMostPercent; ++percent) {
+    const double factor = 1 + percent / 100.0;
+    if (std::ranges::count_if(rows, [&](const LeftOutRow& row) { return row.Holds(factor); }) >= wanted)
+      return factor;
+  }
+  return 1 + kMostPercent / 100.0;
+}
+
 std::string PublishedText(const std::vector<LeftOutSystem>& systems) {
   std::string text =
       "# Published systems, each predicted from the others\n\nWritten by `./run predict --published`. Every "
       "predicted figure is *simulated*; the published ones\nare measurements by others.\n\nThe first row of "
-      "each model, on one machine, sets its computing time and is not listed. All others are predicted with\n"
+      "each model, on one machine, sets its computing time and is not listed; exchanges compute nothing. All "
+      "others\nare predicted with "
       "the constants of the other systems, as if this one were unknown (leave one system out): the "
       "weighted distribution of their\nfitted constants gives the prediction and its range. The fit of a "
       "system assumes that rows are accurate to 5% and that\nconstants are near their initial values, so a "
@@ -123,11 +155,15 @@ std::string PublishedText(const std::vector<LeftOutSystem>& systems) {
   absl::StrAppendFormat(
       &text,
       "\n## All rows\n\n%d rows: median error %.1f%%, worst %.1f%%. %.0f%% are in their "
-      "ranges, whose median width (upper over lower end) is %.2f.\n\n"
+      "ranges, whose median width (upper over lower end) is %.2f.\n"
+      "The model's own error, a factor of %.2f, is the smallest, in steps of 0.01, with which the ranges "
+      "hold "
+      "9 of 10 rows, rounded\ndown to whole rows.\n\n"
       "These runs do not show what causes a loss: `compute_cv` stands for everything that makes a "
       "synchronous step wait for its\nslowest machine, `fraction` for everything that a program "
       "loses of its link, and `node_loss` for what it loses as machines\nare added.\n",
-      all.rows, 100 * all.median_error, 100 * all.worst_error, 100 * all.coverage, all.median_width);
+      all.rows, 100 * all.median_error, 100 * all.worst_error, 100 * all.coverage, all.median_width,
+      SmallestModelFactor(systems));
   return text;
 }
 

@@ -7,19 +7,22 @@
 
 #include "absl/status/statusor.h"
 #include "experiments/stats/statistics.h"
+#include "experiments/verbs/predict/causes.h"
 #include "experiments/verbs/predict/published_systems.h"
 
 namespace psring {
 
-// The rows to fit: all but the first of each model. `size` is the number of GPUs.
+// The rows to fit: all but the first of each model, and every exchange. `size` is the number of GPUs.
 absl::StatusOr<std::vector<FitRow>> RowsOf(const PublishedSystem& system);
 
 struct LeftOutRow {
   std::string label;
   double measured = 0, predicted = 0;  // seconds of a step
-  Interval range;                      // of the prediction
+  std::vector<double> logs;            // of the guesses' speeds, for RatiosOf
+  size_t differences = 0;              // their number
   double error() const { return predicted / measured - 1; }
-  bool holds() const { return range.low <= measured && measured <= range.high; }
+  Interval Range(double model_factor = kModelFactor) const;  // of the prediction
+  bool Holds(double model_factor = kModelFactor) const;
 };
 
 struct LeftOutSystem {
@@ -37,6 +40,10 @@ struct LeftOutSummary {
   double median_width = 0;                   // upper over lower end
 };
 LeftOutSummary SummaryOf(const std::vector<LeftOutSystem>& systems);
+
+// The smallest model factor, in steps of 0.01, with which the ranges hold 9 of 10 rows, rounded down to whole
+// rows; at most 2.
+double SmallestModelFactor(const std::vector<LeftOutSystem>& systems);
 
 // The tables of experiments/results/published_runs.md.
 std::string PublishedText(const std::vector<LeftOutSystem>& systems);

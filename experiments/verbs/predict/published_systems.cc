@@ -14,6 +14,8 @@ constexpr double kGbit = 1e9 / 8;
 constexpr char kBytePs[] = "BytePS project's charts, read within 3%";
 constexpr char kTensorFlow[] = "TensorFlow benchmarks page, distributed training on Amazon EC2";
 constexpr char kPoseidon[] = "Zhang et al. 2017, Poseidon (USENIX ATC)";
+constexpr char kAws[] =
+    "github.com/BinhangYuan/tc_cluster_setting, results/Simulate_DP.md (2022), AWS default";
 constexpr char kBuffers[] = "Buffers of 64 MiB.";
 constexpr char kDlPerf[] = "DLPerf benchmark report v1.0, float32";
 
@@ -96,6 +98,30 @@ std::vector<PublishedSystem> MakeSystems() {
                      .models = {{"vgg19_22k", 32, {{1, 0.925}, {2, 1.040}, {4, 1.129}, {8, 1.210}}}},
                      .constants = Fitted(0.205, 0.9, 0.05),
                      .remark = "Gradients in pieces of 2 MiB, the unit of Poseidon's store."});
+  systems.push_back({.name = "aws-ring",
+                     .title = "all-reduce of NCCL, without computing",
+                     .source = kAws,
+                     .gpu = "V100",
+                     .seconds = true,
+                     .cluster = Machines(1, 10, 0),
+                     .options = Ring(64),
+                     .models = {{"256 MiB", 1, {{4, 0.37}, {8, 0.45}, {16, 0.53}}, 256},
+                                {"1 GiB", 1, {{4, 1.42}, {8, 1.95}, {16, 2.07}}, 1024}},
+                     .constants = {{"fraction", 0.9}, {"node_loss", 0.054}},
+                     .remark = "p3.2xlarge, one GPU each, up to 10 Gbit/s. Cut into one piece per machine."});
+  systems.push_back({.name = "aws-ps",
+                     .title = "sharded servers on the same machines, sent by NCCL",
+                     .source = kAws,
+                     .gpu = "V100",
+                     .servers = true,
+                     .seconds = true,
+                     .cluster = Machines(1, 10, 0),
+                     .options = Servers(ServerPlace::kColocated, 100'000, false, false),
+                     .models = {{"256 MiB", 1, {{4, 0.42}, {8, 0.53}, {16, 0.60}}, 256},
+                                {"1 GiB", 1, {{4, 1.63}, {8, 3.12}, {16, 2.33}}, 1024}},
+                     .constants = {{"fraction", 0.882}, {"node_loss", 0.144}},
+                     .remark = "Each machine adds its shard after all pushes (all-to-all), then sends it "
+                               "(all-gather)."});
   const auto dlperf = [&](const char* name, const char* title, std::vector<PublishedModel> models,
                           bool after_backward, double bucket_mb, const char* remark, Constants constants) {
     systems.push_back({.name = name,

@@ -18,9 +18,10 @@ struct PublishedRow {
 // The first row, on one machine, sets the computing time; it includes the exchange between that machine's
 // GPUs.
 struct PublishedModel {
-  const char* workload;
-  int batch;  // per GPU
+  const char* workload;  // of an exchange only its label
+  int batch;             // per GPU
   std::vector<PublishedRow> rows;
+  double exchange_mib = 0;  // above 0: exchanges of so many MiB, without computing, and every row is one
 };
 
 struct PublishedSystem {
@@ -36,7 +37,9 @@ struct PublishedSystem {
   double partition_mb = 0;
   bool after_backward = false;  // nothing overlaps with backward
   std::vector<PublishedModel> models;
-  Constants constants;  // FittedCauses, fitted over all rows; near the initial value if no row determines one
+  // FittedCauses, fitted over all rows; near the initial value if no row determines one. Without compute_cv
+  // if nothing is computed.
+  Constants constants;
   const char* remark;
 
   const char* network() const { return rdma ? "RDMA" : "TCP"; }

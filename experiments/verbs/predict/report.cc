@@ -181,46 +181,54 @@ std::string NameIn(const PredictReport& report, const PredictedRow& row) {
   return report.servers_per_node && !row.uneven_share() ? row.point.strategy.name : row.name();
 }
 
-void AddCrossoverByWorkers(const PredictReport& report, std::vector<std::string>& text) {
+// The places from which another one is fastest. `fastest`: (place, name), the name empty if no winner is
+// shown.
+std::vector<std::string> Changes(const std::vector<std::pair<std::string, std::string>>& fastest,
+                                 const char* first, const char* first_without_winner) {
   std::vector<std::string> parts;
-  std::optional<std::string> last;  // empty: no winner is shown
+  const std::string* last = nullptr;
+  for (const auto& [place, name] : fastest) {
+    if (last != nullptr && name == *last) continue;
+    const char* const phrase = name.empty() ? last ? TrNoop("no winner from $1 on") : first_without_winner
+                               : last       ? TrNoop("$0 from $1 on")
+                                            : first;
+    parts.push_back(Tr(phrase, name, place));
+    last = &name;
+  }
+  return parts;
+}
+
+void AddCrossoverByWorkers(const PredictReport& report, std::vector<std::string>& text) {
+  std::vector<std::pair<std::string, std::string>> fastest;
   for (const int workers : WorkerCounts(report)) {
     const std::optional<PredictionVerdict> verdict = VerdictAt(report, workers);
     if (!verdict) continue;
-    const std::string name = verdict->shown ? NameIn(report, *verdict->winner) : "";
-    if (name == last) continue;
-    const char* const phrase =
-        name.empty() ? last ? TrNoop("no winner from $1 on") : TrNoop("no winner with $1 workers")
-        : last ? TrNoop("$0 from $1 on")
-                     : TrNoop("$0 is fastest with $1 workers");
-    parts.push_back(Tr(phrase, name, workers));
-    last = name;
+    fastest.emplace_back(absl::StrCat(workers), verdict->shown ? NameIn(report, *verdict->winner) : "");
   }
+  const std::vector<std::string> parts =
+      Changes(fastest, TrNoop("$0 is fastest with $1 workers"), TrNoop("no winner with $1 workers"));
   if (parts.size() == 1) {
+    const std::string& name = fastest.front().second;
     text.push_back(
-        Tr(last->empty()
+        Tr(name.empty()
                ? TrNoop("Crossover in workers: none; no winner is shown for any requested number of workers.")
                : TrNoop("Crossover in workers: none; $0 is fastest for every requested number of workers."),
-           *last));
+           name));
   }
   if (parts.size() > 1) text.push_back(Tr("Crossover in workers: $0.", absl::StrJoin(parts, Tr(", "))));
 }
 
 void AddCrossoverBySize(const PredictReport& report, std::vector<std::string>& text) {
-  std::vector<std::string> parts;
-  std::string last;
+  std::vector<std::pair<std::string, std::string>> fastest;
   for (const auto& [bytes, point] : report.findings.fastest_by_size) {
-    const std::string name = PredictedRow{.point = point}.name();
-    if (name == last) continue;
-    parts.push_back(Tr(last.empty() ? TrNoop("$0 at $1") : TrNoop("$0 from $1 on"), name,
-                       ByteSizeText(static_cast<uint64_t>(bytes))));
-    last = name;
+    fastest.emplace_back(ByteSizeText(static_cast<uint64_t>(bytes)),
+                         point ? PredictedRow{.point = *point}.name() : "");
   }
-  if (!parts.empty()) {
-    text.push_back(
-        Tr("Crossover in size for one exchange with $0 workers, without computation: the fastest is $1.",
-           MostWorkers(report), absl::StrJoin(parts, Tr(", "))));
-  }
+  if (fastest.empty()) return;
+  const std::vector<std::string> parts =
+      Changes(fastest, TrNoop("$0 is fastest from $1 on"), TrNoop("no winner from $1 on"));
+  text.push_back(Tr("Crossover in size for one exchange with $0 workers, without computation: $1.",
+                    MostWorkers(report), absl::StrJoin(parts, Tr(", "))));
 }
 
 void AddServersToMatch(const PredictReport& report, std::vector<std::string>& text) {
@@ -268,7 +276,8 @@ std::string ClusterText(const Cluster& cluster) {
                         cluster.name.empty() ? Tr("nodes") : Tr("$0: nodes", cluster.name),
                         cluster.gpus_per_node, cluster.gpus_per_node > 1 ? "s" : "",
                         cluster.cards_per_node > 1 ? absl::StrCat(cluster.cards_per_node, " x ") : "",
-                        BitRateText(8 * cluster.link_bytes_per_s), cluster.fraction, 1e6 * cluster.latency_s);
+                        BitRateText(8 * cluster.link_bytes_per_s), absl::StrFormat("%.3g", cluster.fraction),
+                        1e6 * cluster.latency_s);
   if (cluster.gpus_per_node > 1) {
     text += Tr("; $0 inside a node (latency $1 us)", BitRateText(8 * cluster.intra_bytes_per_s),
                1e6 * cluster.intra_latency_s);
@@ -334,12 +343,12 @@ const char* PlaceName(ServerPlace place) {
 
 std::string PredictText(const PredictReport& report) {
   const Workload& workload = report.predictor->workload();
-  const auto tenths = [](double value) { return absl::StrFormat("%.1f", value); };
+  const auto time = [](double ms) { return absl::StrCat(Milliseconds(1e-3 * ms), ms < 1e5 ? " ms" : ""); };
   std::string text =
       Wrap(Tr("Prediction; nothing was run, and every figure is simulated. Workload: $0, $1 in "
-              "$2 buckets, batch $3 per worker, forward $4 ms, backward $5 ms ($6). Cluster: $7.",
+              "$2 buckets, batch $3 per worker, forward $4, backward $5 ($6). Cluster: $7.",
               workload.name, GradientsText(report), report.predictor->buckets(), workload.batch,
-              tenths(workload.forward_ms), tenths(workload.backward_ms), workload.device,
+              time(workload.forward_ms), time(workload.backward_ms), workload.device,
               ClusterText(ExpectedCluster(report))),
            "");
   const bool cuts_model = !report.pipelines.empty();

@@ -43,8 +43,9 @@ struct PredictFindings {
   // `matched_strategy`, the first all-reduce, within 0.5%. 0: even one server per worker is slower.
   std::string matched_strategy;
   std::vector<std::pair<int, int>> servers_to_match;
-  // (bytes, case): the fastest strategy for one exchange with the most workers, without computing. Ascending.
-  std::vector<std::pair<double, PredictCase>> fastest_by_size;
+  // (bytes, case): the fastest strategy for one exchange with the most workers, without computing; nothing if
+  // none is shown to be. Ascending.
+  std::vector<std::pair<double, std::optional<PredictCase>>> fastest_by_size;
   // If the verdict's winner does little: from which rate of the links its workers do half of their work, in
   // bits/s. Infinity: no rate suffices.
   std::optional<double> half_work_bits_per_s;

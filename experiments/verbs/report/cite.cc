@@ -41,10 +41,11 @@ std::vector<std::string> CellsOf(const Json& figures) {
   const double busy = NumberAt(figures, "comm_busy_ms", kUnknown);
   const double share = NumberAt(figures, "most_samples_share", 0);
   const bool uneven = share * NumberAt(figures, "workers", 0) > kUnevenShare;
+  const std::string program = TextAt(figures, "program");  // of a pipeline
+  const std::string name =
+      program.empty() ? TextAt(figures, "strategy") : absl::StrCat(TextAt(figures, "layout"), " ", program);
   return {
-      uneven ? absl::StrFormat("%s (one worker makes %.0f%% of the samples)", TextAt(figures, "strategy"),
-                               100 * share)
-             : TextAt(figures, "strategy"),
+      uneven ? absl::StrFormat("%s (one worker makes %.0f%% of the samples)", name, 100 * share) : name,
       Fixed(NumberAt(figures, "workers", kUnknown), 0),
       Fixed(NumberAt(figures, "samples_per_s", kUnknown), 1),
       std::isfinite(low) && std::isfinite(high) ? absl::StrCat(Fixed(low, 1), " to ", Fixed(high, 1)) : "",

@@ -55,6 +55,10 @@ const std::vector<Field>& Fields() {
       {"--reference_workers", [](auto& o) { o.reference_workers = 4; }},
       {"--precision", [](auto& o) { o.precision = "bfloat16"; }},
       {"--micro_batches", [](auto& o) { o.micro_batches = 3; }},
+      {"--pp", [](auto& o) { o.pp = 4; }},
+      {"--program", [](auto& o) { o.program = "interleaved:2"; }},
+      {"--cuts", [](auto& o) { o.cuts = "3,6,9"; }},
+      {"--rank_order", [](auto& o) { o.rank_order = "pp,dp"; }},
       {"--drop_last", [](auto& o) { o.drop_last = "false"; }},
       {"--optimizer", [](auto& o) { o.optimizer = "adam"; }},
       {"--lr", [](auto& o) { o.lr = 1.0 / 3; }},
@@ -180,6 +184,13 @@ TEST(ServerFlagGiven, IsNamedAndCanBeReset) {
   }
   // As the other strategies do anyway.
   EXPECT_EQ(ServerFlagGiven(Changed([](auto& o) { o.on_worker_loss = "stop"; })), nullptr);
+}
+
+TEST(LeavePipelineOut, ResetsEveryFlagOfPipelines) {
+  TrainingOptions options{
+      .micro_batches = 4, .pp = 2, .program = "gpipe", .cuts = "3", .rank_order = "pp,dp"};
+  LeavePipelineOut(options);
+  EXPECT_TRUE(options == TrainingOptions{.micro_batches = 4});
 }
 
 TEST(TrainingArguments, OmitDefaults) {

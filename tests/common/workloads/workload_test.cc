@@ -29,6 +29,13 @@ TEST(Workload, ReadsHeaderAndRows) {
   EXPECT_EQ(workload.tensors[1].name, "fc.weight");
 }
 
+TEST(Workload, TensorsOfABlockShareTheirNameUpToANumber) {
+  EXPECT_EQ(BlockName("transformer.h.11.mlp.c_fc.weight"), "transformer.h.11");
+  EXPECT_EQ(BlockName("layer4.2.bn1.bias"), "layer4.2");
+  EXPECT_EQ(BlockName("embeddings.word"), "embeddings");
+  EXPECT_EQ(BlockName("bias"), "bias");
+}
+
 TEST(Workload, BackwardMayEndAfterTheLastGradient) {
   const auto workload = ParseWorkload("mine", std::string("# backward_ms: 3\n") + kHead + "w,4,2\n").value();
   EXPECT_DOUBLE_EQ(workload.compute_ms(), 13);

@@ -139,6 +139,21 @@ TEST(PredictRow, UsesTheServersPlacementAndSchedule) {
   EXPECT_NEAR(serial, 0.010 + 0.640, 0.02);
 }
 
+TEST(PredictRow, UsesTheMeasuredRateOfTheServersWire) {
+  const SummaryRow none = Row("none", 4);
+  SummaryRow row = Row("ps-sync", 4);
+  PredictionInputs ground = kGround;
+  ground.wires.grpc_bytes_per_s = 5e7;  // slower than the links
+  const auto step = [&] { return PredictRow(row, &none, ground)->prediction.step; };
+  const double grpc = step();
+  // Pushes and pulls of 8 MB for three remote workers.
+  EXPECT_NEAR(grpc, 0.010 + 2 * 3 * 8e6 / 5e7, 0.03);
+  row.configuration.training.server_wire = "stream";
+  EXPECT_LT(step(), 0.6 * grpc) << "only the links limit it";
+  ground.wires.stream_bytes_per_s = 5e7;
+  EXPECT_EQ(step(), grpc);
+}
+
 TEST(PredictRow, ReportsUnsupportedCases) {
   const SummaryRow none = Row("none", 2);
   const auto why = [&](SummaryRow row) {

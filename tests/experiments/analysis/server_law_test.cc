@@ -120,5 +120,52 @@ TEST(NoteOf, IsInBothLanguages) {
             "核数不足；其他程序占用了 40% 的处理器；抖动 exp:5 毫秒");
 }
 
+// ring with 100 samples/s, and ps-sync with these over gRPC and over plain sockets.
+std::string WireTextOf(double grpc, double sockets, double spread = .001) {
+  std::vector<SummaryRow> rows = {RuleRow("ring"), RuleRow("ps-sync"), RuleRow("ps-sync")};
+  rows[2].configuration.training.server_wire = "stream";
+  const double speeds[] = {100, grpc, sockets};
+  std::vector<const SummaryRow*> candidates;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].mean.wires = {i == 1 ? "gRPC over TCP" : "TCP"};
+    for (const double factor : {1 - spread, 1., 1 + spread})
+      rows[i].round_samples_per_s.push_back((i == 2 ? 2 - factor : factor) * speeds[i]);
+    candidates.push_back(&rows[i]);
+  }
+  return ServerWireText(candidates);
+}
+
+TEST(ServerWireText, SaysWhetherTheWireOrTheSchemeDecides) {
+  EXPECT_EQ(WireTextOf(50, 62.5),
+            "with gRPC ring is 2.00 times as fast as ps-sync, over the same sockets 1.60 times: the scheme "
+            "decides more than the wire");
+  EXPECT_THAT(WireTextOf(50, 80), Has("over the same sockets 1.25 times: the wire decides more"));
+  EXPECT_THAT(WireTextOf(80, 125),
+              Has("with gRPC ring is 1.25 times as fast as ps-sync, over the same sockets 0.80 times: the "
+                  "wire decides more"))
+      << "another winner";
+  EXPECT_EQ(WireTextOf(80, 81, .2),
+            "ps-sync is not shown to be faster over plain sockets than over gRPC, or slower");
+}
+
+TEST(ServerWireText, NeedsTheSameServersOverBothWires) {
+  SummaryRow ring = RuleRow("ring"), grpc = ServerRowOf("rank0", 1, "pipelined"),
+             sockets = ServerRowOf("rank0", 2, "pipelined");
+  sockets.configuration.training.server_wire = "stream";
+  for (SummaryRow* row : {&ring, &grpc}) row->round_samples_per_s = {100, 101, 102};
+  sockets.round_samples_per_s = {150, 151, 152};
+  EXPECT_EQ(ServerWireText({&sockets, &ring, &grpc}), "");
+  sockets.configuration.training.servers = 1;
+  EXPECT_EQ(ServerWireText({&sockets, &ring, &grpc}),
+            "over plain sockets ps-sync is 1.50 times as fast as over gRPC")
+      << "the ring is not known to use TCP";
+}
+
+TEST(ServerWireRates, NameWhatWasMeasured) {
+  EXPECT_EQ(ServerWireRates({.bytes_per_s = 1e9}), "");
+  EXPECT_THAT(ServerWireRates({.grpc_bytes_per_s = 2.5e9, .stream_bytes_per_s = 4e9}),
+              Has("pulls at 2.50 GB/s over grpc and 4.00 GB/s over stream (measured)"));
+}
+
 }  // namespace
 }  // namespace psring

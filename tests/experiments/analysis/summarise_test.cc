@@ -313,6 +313,22 @@ TEST(Summarise, TheoryAppliesIfRank0SharesMemoryWithItsServerButNotIfAllDo) {
   EXPECT_FALSE(predicted({"shared memory"}).has_value());
 }
 
+TEST(Summarise, TheoryUsesTheMeasuredRateOfTheServersWire) {
+  Wires wires{
+      .bytes_per_s = 8e6, .medium_bytes_per_s = 8e6, .grpc_bytes_per_s = 2e6, .stream_bytes_per_s = 4e6};
+  const auto predicted = [&wires](const std::string& strategy, const std::string& wire) {
+    ConfigurationRuns runs = Runs(strategy, 2, {10});
+    runs.configuration.training.server_wire = wire;
+    return *Summarise("run", {runs}, wires)[0].predicted_comm_ms;
+  };
+  EXPECT_DOUBLE_EQ(predicted("ps-sync", "grpc"), 2 * predicted("ps-sync", "stream"));
+  const double ring = predicted("ring", "grpc"), grpc = predicted("ps-sync", "grpc");
+  wires.grpc_bytes_per_s = wires.stream_bytes_per_s = 0;  // not measured
+  EXPECT_EQ(predicted("ring", "grpc"), ring);
+  EXPECT_DOUBLE_EQ(predicted("ps-sync", "grpc"), grpc / 4) << "the loopback's";
+  EXPECT_EQ(predicted("ps-sync", "stream"), predicted("ps-sync", "grpc"));
+}
+
 TEST(Summarise, PredictsCommunicationByBucket) {
   const Wires wires{.latency_s = 1e-3, .bytes_per_s = 4e6};
   const auto rows = Summarise("run", {Runs("ring", 2, {10})}, wires);
@@ -387,7 +403,7 @@ TEST(Summarise, HasTheDocumentedColumns) {
             "staleness_max dropped_gradients loss test_accuracy time_to_target_s replicas_equal "
             "worker_peak_memory_mb server_peak_memory_mb foreign_cpu_pct basis valid note lr_tried "
             "time_scale scaling workers_per_push ps_schedule tokens_per_s machines wire most_samples_share "
-            "layout program micro_batches predicted_bubble_fraction");
+            "layout program micro_batches predicted_bubble_fraction bubble_fraction");
 }
 
 }  // namespace

@@ -51,7 +51,13 @@ TEST(TimeScale, DividesEveryTimeAndNothingElse) {
 }
 
 TEST(TimeScale, WiresStandForTheFasterOnes) {
-  const Wires wires = DivideTimes(10, Wires{.latency_s = 1e-3, .bytes_per_s = 1e8, .add_s_per_byte = 1e-9});
+  const Wires wires = DivideTimes(10, Wires{.latency_s = 1e-3,
+                                            .bytes_per_s = 1e8,
+                                            .add_s_per_byte = 1e-9,
+                                            .grpc_bytes_per_s = 1e8,
+                                            .stream_bytes_per_s = 2e8});
+  EXPECT_DOUBLE_EQ(wires.grpc_bytes_per_s, 1e9);
+  EXPECT_DOUBLE_EQ(wires.stream_bytes_per_s, 2e9);
   EXPECT_DOUBLE_EQ(wires.latency_s, 1e-4);
   EXPECT_DOUBLE_EQ(wires.bytes_per_s, 1e9);
   EXPECT_DOUBLE_EQ(wires.add_s_per_byte, 1e-10);

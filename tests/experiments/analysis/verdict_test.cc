@@ -53,6 +53,17 @@ TEST(Verdict, IsOneLineAndAtMostThreeFacts) {
   EXPECT_THAT(verdict.details.front(), StartsWith("not comparable: ps-async, 1.83 times as fast as ring"));
 }
 
+TEST(Verdict, SaysWhetherTheServersWireDecides) {
+  std::vector<SummaryRow> rows = RowsOfFour(200, 500);
+  rows.push_back(TimedRow("ps-sync", 4, 220));
+  rows.back().configuration.training.server_wire = "stream";
+  for (SummaryRow& row : rows) row.mean.wires = {"TCP"};
+  EXPECT_THAT(English(rows),
+              Has("servers' wire: with gRPC ring is 2.50 times as fast as ps-sync, over the same "
+                  "sockets 1.10 times: the wire decides more than the scheme"));
+  EXPECT_THAT(Chinese(rows), Has("服务器的传输: 使用 gRPC 时，ring 的速度是 ps-sync 的 2.50 倍"));
+}
+
 TEST(Verdict, FactsAreAlignedAndWrapped) {
   const RunVerdict verdict{.facts = {{"gain", "2.00 times"}, {"if you must", std::string(60, 'x') + " y"}}};
   EXPECT_EQ(FactsText(verdict).substr(0, 31), "  gain          2.00 times\n  if");

@@ -40,6 +40,14 @@ TEST(RowExchange, AServersLinkCarriesTheRowsOfAllRemoteWorkers) {
   EXPECT_DOUBLE_EQ(RowExchangeOf(servers, rows, kWires)->seconds, .002 + 3 * (.56 + .64));
 }
 
+TEST(RowExchange, AServersHostMovesRowsAtTheRateOfItsWire) {
+  const RowFigures rows{.pushed_bytes = 600, .asked_bytes = 40, .pulled_bytes = 560};
+  const CommPattern servers{.scheme = Scheme::kServerSync, .workers = 4, .place = ServerPlace::kDedicated};
+  Wires wires = kWires;
+  wires.server_bytes_per_s = 500;
+  EXPECT_DOUBLE_EQ(RowExchangeOf(servers, rows, wires)->seconds, .002 + 8 * (.56 + .64));
+}
+
 // Kim et al. 2019: a worker's bytes are those of the ring and of its rows.
 TEST(RowExchange, OfHybridIsThatOfServersBesideItsRing) {
   const RowFigures rows{.pushed_bytes = 600, .asked_bytes = 40, .pulled_bytes = 560};

@@ -217,7 +217,10 @@ TEST(PlanOptions, HybridHasTheFlagsOfBothOfItsParts) {
   CompareOptions with_sync = serial;
   with_sync.strategies = {"ps-sync", "hybrid"};
   with_sync.server_wires = {"stream"};
+  CompareOptions stream = options;
+  stream.server_wires = {"stream"};
   ExpectRefusals({{options, ""},
+                  {stream, ""},
                   {serial,
                    "--ps_schedule serial is for servers that have all parameters (such as ps-sync); name "
                    "one, or omit the flag"},
@@ -225,7 +228,7 @@ TEST(PlanOptions, HybridHasTheFlagsOfBothOfItsParts) {
   for (const Configuration& configuration : PlanFor(with_sync, /*cores=*/64).cost) {
     const bool has_parameters = configuration.strategy.name == "ps-sync";
     EXPECT_EQ(configuration.training.ps_schedule, has_parameters ? "serial" : "pipelined");
-    EXPECT_EQ(configuration.training.server_wire, has_parameters ? "stream" : "grpc");
+    EXPECT_EQ(configuration.training.server_wire, configuration.servers() > 0 ? "stream" : "grpc");
   }
   EXPECT_EQ(CheckVirtualStrategy(*FindStrategy("hybrid"), {.clock = "virtual"}).message(),
             "--clock virtual has no model of the rows of tables; omit hybrid");

@@ -231,6 +231,20 @@ TEST(JobOf, RejectsWhatTheNodeDoesNotCompare) {
   EXPECT_TRUE(Accepts(order, tunes).ok()) << Accepts(order, tunes);
 }
 
+TEST(JobOf, ChoosesPipelinesOnlyForANodeThatComparesLayouts) {
+  NodeOrder order = LaunchOrder("ring", 4);
+  const std::vector<std::string> pipeline = {"--pp=2", "--program=gpipe", "--micro_batches=8", "--cuts=3",
+                                             "--rank_order=pp,dp"};
+  order.training.insert(order.training.end(), pipeline.begin(), pipeline.end());
+  EXPECT_THAT(Accepts(order).message(), Has("was not started with --"));
+  NodeSetup layouts = Comparing();
+  layouts.cuts_models = true;
+  const auto job = JobOf(order, layouts, "10.0.0.1", "/own/folder").value();
+  EXPECT_EQ(job.training.pp, 2);
+  EXPECT_EQ(job.training.program, "gpipe");
+  EXPECT_EQ(job.training.micro_batches, 8);
+}
+
 TEST(JobOf, RejectsUnknownFlags) {
   for (const std::string word : {"--record=/tmp/x", "--rendezvous=file:///tmp/x", "--bind=0.0.0.0", "--help",
                                  "--no_such_flag", "word", "", "--steps", "--steps=abc", "--steps=-1",

@@ -148,6 +148,20 @@ TEST_F(ReportPageTest, TheSameFolderGivesTheSameBytes) {
   EXPECT_EQ(Page(), Page());
 }
 
+TEST_F(ReportPageTest, ContainsTheLayoutsOfAComparison) {
+  SummaryRow row{.configuration = {.strategy = {.name = "ring"}, .workers = 4}};
+  row.configuration.training.pp = 2;
+  row.mean.bubble_fraction = 0.125;
+  Put("manifest.json", "{}");
+  Put("summary.json", SummaryJson({row}));
+  Put("table.json", TableJson({row}, std::nullopt, /*cores=*/2));
+  const Json run = ReadJson(), figures = run["summary"][0]["figures"];
+  EXPECT_EQ(figures["layout"], "dp2xpp2");
+  EXPECT_EQ(figures["bubble_fraction"], 0.125);
+  EXPECT_THAT(run["table"]["en"]["rows"][0].dump(), Has("dp2xpp2", "1f1b", "12.5"));
+  EXPECT_THAT(Page(), Has("dp2xpp2", "bubble_fraction"));
+}
+
 TEST_F(ReportPageTest, RunsAreReadBackFromAPageExactly) {
   Put("manifest.json", R"({"verb":"compare","notes":["</script> & \u2028"],"machine":{"cores":2}})");
   Put("summary.json", R"([{"figures":{"strategy":"ring","workers":2,"samples_per_s":221542.14680686535}}])");

@@ -45,6 +45,18 @@ TEST(CollectiveSimulation, EqualsTheoryForEveryAlgorithmOnEqualLinks) {
   }
 }
 
+// However many segments may be in flight, a ring without segments hides no latency.
+TEST(CollectiveSimulation, ARingWithoutSegmentsPaysEveryLatency) {
+  for (const int ranks : {2, 5, 16}) {
+    for (const double bytes : {1e3, 1e8}) {
+      const double moving = 2 * (ranks - 1) * bytes / ranks / 1e9;
+      EXPECT_NEAR(Seconds("ring", ranks, TestNetwork(1e-3), bytes, {.segment_bytes = 1e18}),
+                  2 * (ranks - 1) * 1e-3 + moving, 1e-9)
+          << ranks;
+    }
+  }
+}
+
 TEST(CollectiveSimulation, WaitsForWhatTheWorkersWaitFor) {
   for (const std::string& algorithm : AlgorithmsFor(Collective::kAllReduce)) {
     const Cluster cluster = TestNetwork();

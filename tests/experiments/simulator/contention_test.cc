@@ -113,23 +113,6 @@ TEST(ComputeVariation, SynchronyWaitsForTheSlowestAndAsynchronyDoesNot) {
   EXPECT_NEAR(sync.slowest, slowest, 1e-12);
 }
 
-TEST(Contention, ManySendersIntoOnePortLoseGoodput) {
-  Cluster network = TestNetwork();
-  const PredictCase four{kSync, 4, 1};
-  const double push_and_pull = Step(Dedicated(), four, network) - 0.1;
-  network.sender_loss = 0.5;
-  // Four workers push into the server's port, which keeps 1/2.5 of its rate; replies come from one sender.
-  PredictOptions serial = Dedicated();
-  serial.pipelined = false;
-  EXPECT_NEAR(Step(serial, four, network) - 0.1, 0.32 * 2.5 - 0.025 + 0.32, 1e-6);
-  EXPECT_GT(Step(Dedicated(), four, network) - 0.1, push_and_pull);
-  // One worker and one server have one sender each.
-  EXPECT_DOUBLE_EQ(Step(Dedicated(), {kSync, 1, 1}, network),
-                   Step(Dedicated(), {kSync, 1, 1}, TestNetwork()));
-  // A ring has one sender per port.
-  EXPECT_DOUBLE_EQ(Step(Dedicated(), Ring(4), network), Step(Dedicated(), Ring(4), TestNetwork()));
-}
-
 TEST(Contention, ManyNodesLoseGoodput) {
   Cluster lossy = TestNetwork(), slow = TestNetwork();
   lossy.node_loss = 0.5;

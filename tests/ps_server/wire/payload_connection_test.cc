@@ -7,11 +7,13 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "common/device_factory/make_device.h"
 #include "common/net/tcp_socket.h"
+#include "ps_server/protocol/row_messages.h"
 #include "ps_server/wire/payload_streams.h"
 #include "ps_server/wire/service.h"
 #include "tests/eventually.h"
@@ -64,7 +66,7 @@ class PayloadConnectionTest : public ::testing::Test {
     EXPECT_EQ(WriteAll(socket.get(), bytes.data(), bytes.size(), Soon()), absl::OkStatus());
   }
 
-  const ServerJob job_ = MakeJob(1, {10}, {.deterministic = true});
+  ServerJob job_ = MakeJob(1, {10}, {.deterministic = true});
   const std::unique_ptr<Device> device_ = *MakeDevice("cpu");
   std::unique_ptr<ParameterServer> server_;
   std::unique_ptr<Service> service_;
@@ -140,6 +142,8 @@ TEST_F(PayloadConnectionTest, MembersThatMisuseItGetAnErrorThatEndsTheJob) {
          shared.shared = message::SharedPlaces{.bytes = 40};
          SendFrame(socket, shared, "");
        }},
+      {"worker 0 pulls rows in a job without tables",
+       [&](const FileDescriptor& socket, Stranger&) { SendFrame(socket, message::PullRows{}, "1234"); }},
       {"not a chunk of a parameter server",
        [](const FileDescriptor& socket, Stranger&) {
          const PayloadHeader header;
@@ -167,6 +171,58 @@ TEST_F(PayloadConnectionTest, MembersThatMisuseItGetAnErrorThatEndsTheJob) {
     misuse.act(socket, *member);
     EXPECT_THAT(member->End(), HasSubstr(misuse.error));
   }
+}
+
+// Also if gradients and weights are in shared memory.
+TEST_F(PayloadConnectionTest, RowsAndWhatMustNotOvertakeThemTravelOnIt) {
+  job_.tables = {{.rows = 50, .width = 5, .bound = .5f}};
+  for (const Payload payload : {Payload::kGrpc, Payload::kAuto}) {
+    Serve();
+    TestWorker worker(job_, 0,
+                      MakeGrpcPsClient(service_->address(),
+                                       {.secret = TestSecret(), .payload = payload, .own_connection = true}));
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    const ClientStatus status = worker.client->status();
+    EXPECT_EQ(status.wires.size(), payload == Payload::kAuto ? 2 : 1);
+    EXPECT_EQ(status.wires.back(), "TCP");
+    const std::vector<int32_t> rows = {3, 49};
+    const std::vector<float> gradient(10, 1);
+    std::vector<float> before(10), after(10);
+    const std::vector<RowPush> pushes = {{0, rows, gradient.data()}};
+    ASSERT_EQ(worker.client->rows().Pull(0, std::vector<RowPull>{{0, rows, before.data()}}, Soon()),
+              absl::OkStatus());
+    worker.client->rows().Push(0, 1, pushes);
+    ASSERT_EQ(worker.client->rows().Pull(1, std::vector<RowPull>{{0, rows, after.data()}}, Soon()),
+              absl::OkStatus());
+    EXPECT_LT(after[9], before[9]);
+    const uint64_t received = server_->stats().payload_rx_bytes, of_push = 2 * (1 + 5) * sizeof(float);
+    worker.client->rows().Push(1, 1, pushes);
+    EXPECT_EQ(worker.client->Barrier(2, Soon()).status(), absl::OkStatus());
+    EXPECT_EQ(server_->stats().payload_rx_bytes, received + of_push) << "the push arrived before the barrier";
+    worker.client->rows().Push(2, 1, pushes);
+    EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+    EXPECT_EQ(server_->stats().payload_rx_bytes, received + 2 * of_push) << "the push arrived before Leave";
+  }
+}
+
+TEST_F(PayloadConnectionTest, AnswersWithRowsThatNobodyReadsAreLimited) {
+  const Table table = {.rows = 70'000, .width = 64, .bound = .5f};
+  job_.tables = {table};
+  Serve();
+  const FileDescriptor socket = Open();
+  const auto member = Joined();
+  std::vector<int32_t> rows(MostRowsInMessage(table.width));
+  std::iota(rows.begin(), rows.end(), 0);
+  std::string pulls;
+  for (int64_t request = 0; request < 100; ++request) {
+    const PayloadHeader header{.bytes = static_cast<uint32_t>(rows.size() * sizeof(int32_t)),
+                               .fields = FieldsOf(message::ToServer(message::PullRows{.request = request}))};
+    pulls.append(reinterpret_cast<const char*>(&header), sizeof header);
+    pulls.append(reinterpret_cast<const char*>(rows.data()), header.bytes);
+  }
+  (void)WriteAll(socket.get(), pulls.data(), pulls.size(), Soon());  // the server ends the connection
+  EXPECT_THAT(member->End(),
+              HasSubstr("worker 0 sent another message without having read 9 answers to earlier ones"));
 }
 
 TEST_F(PayloadConnectionTest, AJoinThatNamesAnUnknownConnectionIsRejected) {

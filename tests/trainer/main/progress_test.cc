@@ -5,10 +5,10 @@
 namespace psring {
 namespace {
 
-std::string LastLines(bool counts_tokens) {
+std::string LastLines(bool counts_tokens, int world_size = 2) {
   int64_t now_ns = 0;
   const auto progress =
-      MakeProgress("plain", /*rank=*/0, /*world_size=*/2, counts_tokens, [&] { return now_ns; });
+      MakeProgress("plain", /*rank=*/0, world_size, /*replicas=*/2, counts_tokens, [&] { return now_ns; });
   testing::internal::CaptureStdout();
   progress->Ready();
   now_ns = 4'000'000'000;
@@ -28,6 +28,13 @@ TEST(PlainProgress, SpeedsAreThoseOfAllRanks) {
             "10 steps in 4.00 s: 100 samples/s\n");
 }
 
+TEST(PlainProgress, SpeedsOfPipelinesAreThoseOfAllReplicas) {
+  EXPECT_EQ(LastLines(/*counts_tokens=*/false, /*world_size=*/8),
+            "training with 8 ranks, 4 to each replica of the model\n"
+            "step 10 of 10: 100 samples/s, loss 1.5000\n"
+            "10 steps in 4.00 s: 100 samples/s\n");
+}
+
 TEST(PlainProgress, SpeedsOfATextCountTokens) {
   EXPECT_EQ(LastLines(/*counts_tokens=*/true),
             "training with 2 ranks\n"
@@ -37,7 +44,7 @@ TEST(PlainProgress, SpeedsOfATextCountTokens) {
 
 TEST(PlainProgress, EvaluationsSayWhatIsLeft) {
   int64_t now_ns = 0;
-  const auto progress = MakeProgress("plain", 0, 1, /*counts_tokens=*/false, [&] { return now_ns; });
+  const auto progress = MakeProgress("plain", 0, 1, 1, /*counts_tokens=*/false, [&] { return now_ns; });
   testing::internal::CaptureStdout();
   progress->Ready();
   progress->Evaluating(0, 1000);

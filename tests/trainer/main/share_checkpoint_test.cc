@@ -1,7 +1,9 @@
 // What ranks tell each other about a checkpoint that rank 0 has read.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -34,6 +36,27 @@ TEST(ShareCheckpoint, NotesOfOtherRanksHaveOneLine) {
   other.join();
   EXPECT_TRUE(shared.ok()) << shared.status();
   EXPECT_EQ(notes, std::vector<std::string>{"\\x1b[2J\\x0afake"});
+}
+
+// The strategy's group connects only ranks with the same stages, so rank 0 cannot send the others' weights.
+TEST(ShareCheckpoint, EveryRankOfAPipelineReadsIt) {
+  for (const int pp : {1, 2}) {
+    const auto store = std::make_shared<FakeStore>();
+    std::thread first([&] {
+      FakeRendezvous rendezvous(store, 0, 2);
+      EXPECT_TRUE(rendezvous.Exchange("resume", "+{}").ok());
+    });
+    FakeRendezvous rendezvous(store, 1, 2);
+    TrainingOptions options;
+    options.resume = "/no/such/checkpoint";
+    options.pp = pp;
+    const auto shared = ShareCheckpoint(options, *FindStrategy("ring"), 1, &rendezvous, std::nullopt,
+                                        [](const std::string&) {});
+    first.join();
+    EXPECT_EQ(shared.ok(), pp == 1) << shared.status();
+    if (shared.ok()) continue;
+    EXPECT_THAT(shared.status().message(), testing::HasSubstr("/no/such/checkpoint"));
+  }
 }
 
 }  // namespace

@@ -34,6 +34,28 @@ TEST(GradientPlan, AResidualConnectionPassesItsGradientAndTheBranchAddsToIt) {
   EXPECT_EQ(plan.pieces.size(), 2) << "as many blocks as there may be";
 }
 
+TEST(GradientPlan, AStageHasGradientsOfItsInputAndOutput) {
+  const LayerTraits wide{.outputs = 100}, narrow{.outputs = 10};
+  const std::vector<LayerPlace> chain = {{{0}, 1, &wide}, {{1}, 2, &narrow}};
+  const GradientPlan middle = PlanGradients(1, chain, {.input = 30, .output = true});
+  EXPECT_EQ(middle.piece_of, (Bounds{0, 1, 0})) << "that of the output is not in its place";
+  EXPECT_EQ(middle.pieces, (std::vector<size_t>{30, 100}));
+  const GradientPlan first = PlanGradients(1, chain, {.output = true});
+  EXPECT_EQ(first.piece_of, (Bounds{GradientPlan::kNone, 1, 0}));
+  const GradientPlan last = PlanGradients(1, chain, {.input = 30});
+  EXPECT_EQ(last.piece_of, (Bounds{1, 0, GradientPlan::kInPlace}));
+}
+
+TEST(GradientPlan, AStageMayPassTheGradientOfItsOutputToItsInput) {
+  const LayerTraits norm{.outputs = 8, .inputs = {kAddable}},
+      sum{.outputs = 8, .inputs = {kWritten, kPassed}};
+  const std::vector<LayerPlace> block = {{{0}, 1, &norm}, {{1, 0}, 2, &sum}};
+  const GradientPlan plan = PlanGradients(1, block, {.input = 8, .output = true});
+  EXPECT_EQ(plan.piece_of[0], plan.piece_of[2]);
+  EXPECT_NE(plan.piece_of[1], plan.piece_of[2]);
+  EXPECT_TRUE(plan.adds[0][0]);
+}
+
 TEST(GradientPlanDeathTest, ASecondReaderMustBeAbleToAdd) {
   const LayerTraits layer{.outputs = 8}, two{.outputs = 8, .inputs = {kWritten, kWritten}};
   const std::vector<LayerPlace> diamond = {{{0}, 1, &layer}, {{1}, 2, &layer}, {{2, 1}, 3, &two}};

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/measure/trace.h"
@@ -58,6 +61,48 @@ TEST(Replay, GradientsAreReadyAtTheRecordedTimes) {
   EXPECT_LT(MsSince(backward), 60 + 60);
   for (size_t first : firsts) EXPECT_EQ(gradient[first], 4);
   EXPECT_EQ(gradient[1], 0);
+}
+
+TEST(Replay, AStageTakesTheTimeOfItsLayers) {
+  Workload workload = Recorded();
+  workload.activation_bytes = 400;
+  workload.forward_ms = workload.backward_ms = 30'000;
+  EXPECT_EQ(MakeReplayedModel(workload)->CutPoints(), (std::vector<size_t>{2, 3}));
+  const auto stage = std::move(*MakeReplayedModel(workload)).TakeStages({{2, 3}}).value();
+  ASSERT_EQ(stage->layers(), 1);
+  ASSERT_EQ(stage->parameters().tensors().size(), 1);
+  EXPECT_EQ(stage->parameters().tensors()[0].name, "middle");
+  EXPECT_EQ(stage->InitialWeights(1).size(), 20);
+  const auto device = MakeCpuDevice();
+  const auto stream = device->NewStream(StreamKind::kCompute, "compute");
+  Activations activations = stage->NewActivations(4, Keep::kAll, *device).value();
+  const StageEdges edges = stage->EdgesOf(0, activations, 3);
+  std::set<const void*> memory;
+  for (const Span& edge : {edges.input, edges.input_gradient, edges.output, edges.output_gradient}) {
+    EXPECT_EQ(edge.count, 3 * 100);
+    memory.insert(edge.data);
+  }
+  EXPECT_EQ(memory.size(), 4);
+  EXPECT_EQ(stage->EdgesOf(0, activations, 0).input.data, nullptr);
+
+  std::vector<float> gradient(20);
+  const int64_t begin = MonotonicNanos();
+  ASSERT_TRUE(stage->ForwardUnit({0, 1}, {}, {.size = 3}, activations, *stream).ok());
+  EXPECT_GE(MsSince(begin), 20);
+  const int64_t backward = MonotonicNanos();
+  ASSERT_TRUE(stage->BackwardUnit({0, 1}, {}, {.size = 3}, activations, {gradient.data(), 20}, *stream).ok());
+  EXPECT_GE(MsSince(backward), 20);
+  EXPECT_LT(MsSince(begin), 15'000) << "not the time of the whole model";
+  EXPECT_EQ(gradient[0], 3);
+}
+
+TEST(Replay, IsCutOnlyIfTheSizeOfActivationsIsKnown) {
+  const auto model = MakeReplayedModel(Recorded());
+  EXPECT_TRUE(model->CutPoints().empty());
+  EXPECT_FALSE(std::move(*model).TakeStages({{0, 2}}).ok());
+  const auto gpt = MakeReplayedModel(LoadWorkload("gpt_mini").value());
+  EXPECT_EQ(gpt->CutPoints().size(), 7) << "between the embeddings, 6 blocks and the last normalization";
+  EXPECT_TRUE(std::move(*gpt).TakeStages({{0, gpt->CutPoints()[0]}}).ok());
 }
 
 TEST(Replay, AFasterDeviceHasItsGradientsEarlier) {

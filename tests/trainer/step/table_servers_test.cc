@@ -263,9 +263,6 @@ TEST(Hybrid, WhatItDoesNotSupportIsRejected) {
   EXPECT_EQ(error_of([](TrainingOptions& o) { o.ps_schedule = "serial"; }),
             "--strategy hybrid does not support --ps_schedule serial, which is for servers that have all "
             "parameters; omit it");
-  EXPECT_EQ(error_of([](TrainingOptions& o) { o.server_wire = "stream"; }),
-            "--strategy hybrid does not support --server_wire stream, which carries no rows of tables; omit "
-            "it");
   EXPECT_EQ(
       error_of([](TrainingOptions& o) { o.on_worker_loss = "continue"; }),
       "--strategy hybrid does not support --on_worker_loss continue, because its all-reduce needs every "

@@ -210,5 +210,21 @@ TEST(CostModel, RoundingMakesNoTransferNegative) {
   EXPECT_LT(seconds, 0.01);
 }
 
+TEST(CostModel, AServersHostMovesPushesAndPullsAtTheRateOfItsWire) {
+  // As fast as a link in both directions together: .1 s for each push and each pull that crosses the network.
+  constexpr Wires wires{.bytes_per_s = 1e9, .server_bytes_per_s = 1e9};
+  EXPECT_DOUBLE_EQ(Servers(4, 1, ServerPlace::kDedicated, true, wires), 0.8);
+  EXPECT_DOUBLE_EQ(Servers(4, 1, ServerPlace::kRank0, true, wires), 0.6);
+  EXPECT_DOUBLE_EQ(Servers(4, 2, ServerPlace::kDedicated, true, wires), 0.4);
+  EXPECT_DOUBLE_EQ(Servers(4, 4, ServerPlace::kColocated, true, wires), 0.15);
+  EXPECT_DOUBLE_EQ(Servers(4, 1, ServerPlace::kDedicated, false, wires), 0.8) << "serial: the links' time";
+  const CommPattern sync{.scheme = Scheme::kServerSync, .workers = 4, .place = ServerPlace::kDedicated};
+  EXPECT_NEAR(ExchangeSeconds(sync, std::vector<double>(1000, kGradientBytes / 1000), wires), 0.8, 0.01);
+  CommPattern async = sync;
+  async.scheme = Scheme::kServerAsync;
+  EXPECT_DOUBLE_EQ(SecondsOf(async, wires), 0.2) << "one worker at a time";
+  EXPECT_DOUBLE_EQ(GradientsAtServer(async), 1);
+}
+
 }  // namespace
 }  // namespace psring

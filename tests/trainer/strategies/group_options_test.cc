@@ -53,6 +53,15 @@ TEST(GroupOptionsTest, FollowFromTheStrategyTheFlagsAndTheGpu) {
   }
 }
 
+TEST(GroupOptionsTest, PipelinesUsePsringsOwnRingAndTheTransportOfAnyStrategy) {
+  TrainingOptions options = Flags("", "shm");
+  options.pp = 2;
+  EXPECT_EQ(GroupOptionsOf(Row("ring"), options, /*gpu=*/1).backend, "native");
+  EXPECT_TRUE(CheckGroupFlagsCount(Row("single"), options).ok()) << "stages exchange activations";
+  options.pp = 1;
+  EXPECT_FALSE(CheckGroupFlagsCount(Row("single"), options).ok());
+}
+
 TEST(GroupOptionsTest, SaysWhereNcclReplacesTheStrategysBackend) {
   EXPECT_EQ(BackendNote(Row("ring"), Flags(""), /*gpu=*/1),
             HasNcclHere()

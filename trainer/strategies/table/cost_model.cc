@@ -86,7 +86,10 @@ double SecondsOfOne(const CommPattern& pattern, double bytes, const Wires& wires
   const CommTerms terms = TermsOf(pattern, bytes);
   const double link = wires.bytes_per_s > 0 ? terms.link_bytes / wires.bytes_per_s : 0;
   const double medium = wires.medium_bytes_per_s > 0 ? terms.medium_bytes / wires.medium_bytes_per_s : 0;
-  const double move = std::max(link, medium), add = terms.added_bytes * wires.add_s_per_byte;
+  const double server = wires.server_bytes_per_s > 0 ? (pattern.pushed + 1) * GradientsAtServer(pattern) *
+                                                           bytes / wires.server_bytes_per_s
+                                                     : 0;
+  const double move = std::max({link, medium, server}), add = terms.added_bytes * wires.add_s_per_byte;
   if (!terms.adds_while_moving) return terms.messages * wires.latency_s + move + add;
   // A serial server adds only while gradients arrive, not during the pull.
   const double pull = pattern.pipelined ? 0 : move / (1 + pattern.pushed);
@@ -159,6 +162,12 @@ double ExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bu
 double MeanExchangeSeconds(const CommPattern& pattern, const std::vector<double>& bucket_bytes,
                            const Wires& wires) {
   return pattern.scheme.per_step * TimeOf(pattern, bucket_bytes, wires).mean;
+}
+
+double GradientsAtServer(const CommPattern& pattern) {
+  const double n = pattern.workers, pushing = pattern.scheme == Scheme::kServerAsync ? 1 : n;
+  const double remote = RemoteShare(pattern) * pushing;
+  return pattern.place == ServerPlace::kRank0 ? remote : remote / pattern.servers;
 }
 
 double GatherSeconds(const MachineInside& inside, double bytes) {

@@ -22,6 +22,9 @@ struct Wires {
   double update_s_per_byte = 0;   // of an optimizer with momentum
   double medium_bytes_per_s = 0;  // of all ranks together; 0: links are independent
   double burst_bytes = 0;         // sent at full speed after a pause: the shaper's token bucket
+  // What a machine's processors move of servers' payload, pushes and pulls of all workers together.
+  double grpc_bytes_per_s = 0, stream_bytes_per_s = 0;  // by --server_wire, within this machine; 0: unknown
+  double server_bytes_per_s = 0;  // that of the exchange, on the host of each server; 0: no limit
 };
 
 struct CommPattern;
@@ -128,6 +131,10 @@ struct MachineInside {
 // Seconds to add `bytes` of each worker, and to share as many.
 double ReduceSeconds(const MachineInside& inside, double bytes);
 double GatherSeconds(const MachineInside& inside, double bytes);
+
+// Gradients that cross the network to the host of one server, and as many sets of weights back: of all
+// workers, or with kServerAsync of one.
+double GradientsAtServer(const CommPattern& pattern);
 
 // Payload bytes that a worker sends in one exchange, mean over workers. With servers: the pushed bytes,
 // including those for a server on the same host, and those within a machine.

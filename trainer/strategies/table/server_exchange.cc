@@ -49,10 +49,12 @@ Limits LimitsOf(const CommPattern& pattern, const Wires& wires) {
   const double n = pattern.workers, s = pattern.servers;
   const double link = wires.bytes_per_s > 0 ? 1 / wires.bytes_per_s : 0;
   const double medium = wires.medium_bytes_per_s > 0 ? 1 / wires.medium_bytes_per_s : 0;
+  const double server =
+      wires.server_bytes_per_s > 0 ? GradientsAtServer(pattern) / wires.server_bytes_per_s : 0;
   Limits limits{.latency_s = wires.latency_s, .burst_s = wires.burst_bytes * link};
   if (pattern.scheme == Scheme::kServerAsync) {
     const double remote = pattern.place == ServerPlace::kDedicated ? 1 : (n - 1) / n;
-    limits.loads = {{remote * link, 0}, {0, remote * link}, {medium, medium}};
+    limits.loads = {{remote * link, 0}, {0, remote * link}, {medium, medium}, {server, server}};
     limits.latency_s *= remote;
     limits.serve_s_per_byte = (wires.add_s_per_byte + wires.update_s_per_byte) / s;
     return limits;
@@ -62,7 +64,8 @@ Limits LimitsOf(const CommPattern& pattern, const Wires& wires) {
       medium == 0 && (pattern.place == ServerPlace::kRank0 ||
                       (pattern.place == ServerPlace::kColocated && pattern.servers == 1));
   // On one machine, rank 0's bytes cross the loopback too.
-  limits.loads = {{n * medium, n * medium}, {n * wires.add_s_per_byte / s / pattern.pushed, 0}};
+  limits.loads = {
+      {n * medium, n * medium}, {server, server}, {n * wires.add_s_per_byte / s / pattern.pushed, 0}};
   switch (pattern.place) {
     case ServerPlace::kRank0:
       AddBoth(limits, {(n - 1) * link, 0});

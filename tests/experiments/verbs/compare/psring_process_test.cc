@@ -266,6 +266,10 @@ TEST_F(PsringTest, WithoutNamespacesTheTransportsLimitTheRate) {
     EXPECT_EQ(figures["transport"], figures["strategy"] == "ring" ? "tcp" : "grpc");
   }
   EXPECT_EQ(compared, 2);
+  const nlohmann::json manifest = JsonFile("runs/latest/manifest.json");
+  const nlohmann::json& wires = manifest["link"]["server_wires_mb_per_s"];
+  EXPECT_GT(wires["grpc"], 0);
+  EXPECT_FALSE(wires.contains("stream")) << "no row uses it";
 }
 
 TEST_F(PsringTest, AReplayedWorkloadSendsItsRecordedSizes) {

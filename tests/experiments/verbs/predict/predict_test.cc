@@ -39,7 +39,7 @@ TEST(PredictFlags, BadInputIsOneLineWithARemedy) {
   says({}, "use --link 25gbit");
   says({.cluster = "dgx"}, "use dgx-h100, p3dn, 8x10gbe or the path");
   says({.link = "1gbit", .latency = "5"}, "--latency: '5' is not a time");
-  says({.link = "1gbit", .device = "H100"}, "or to that of --device A100");
+  says({.workload = "bert_base", .link = "1gbit", .device = "A100-tf32"}, "or to that of --device H100");
   says({.link = "1gbit", .device = "B200"}, "with --compute_speedup X");
   says({.link = "1gbit", .local_aggregation = true}, "use --gpus_per_node 8");
   says({.link = "1gbit", .system = "byteps"}, "use auto, none or one of byteps-tcp");
@@ -330,6 +330,29 @@ TEST(PredictReport, NamesACrossoverOnlyForShownWinners) {
   const std::string text = PredictText(report);
   EXPECT_THAT(text, Has("no winner is shown for any requested number of workers"));
   EXPECT_THAT(text, Lacks("is fastest"));
+}
+
+TEST(PredictReport, NamesTheSizesFromWhichAStrategyIsShownToBeFastest) {
+  PredictReport report = Report(kDedicated, {8});
+  const auto text = [&](const std::vector<std::pair<double, std::optional<PredictCase>>>& fastest) {
+    report.findings.fastest_by_size = fastest;
+    return absl::StrReplaceAll(PredictText(report), {{"\n  ", " "}, {"\n", " "}});
+  };
+  EXPECT_THAT(
+      text({{1 << 10, std::nullopt}, {1 << 12, Ring(8)}, {1 << 20, PredictCase{kSync, 8, 2}}}),
+      Has("without computation: no winner from 1K on, ring from 4K on, ps-sync on 2 servers from 1M on."));
+  EXPECT_THAT(text({{1 << 10, Ring(8)}, {1 << 12, Ring(8)}}),
+              Has("without computation: ring is fastest from 1K on."));
+}
+
+TEST(PredictReport, TheHeaderHasNoFiguresOfManyDigits) {
+  Workload slow = Block();
+  slow.forward_ms = 1234567;
+  const Predictor predictor(slow, {.place = ServerPlace::kDedicated});
+  PredictReport report = Report(predictor, {2});
+  report.cluster.fraction = 0.8389617;
+  EXPECT_THAT(absl::StrReplaceAll(PredictText(report), {{"\n", " "}}),
+              Has("forward 1235 s, backward 50.0 ms", "(0.839 of the rate is usable"));
 }
 
 TEST(PredictReport, SaysHowMuchOfTheirWorkTheWorkersDo) {

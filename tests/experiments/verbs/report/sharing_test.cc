@@ -61,6 +61,11 @@ TEST(Cite, CountsTheTokensOfTexts) {
   EXPECT_EQ(text.find("samples/s"), std::string::npos) << text;
 }
 
+TEST(Cite, NamesAPipelineByItsLayout) {
+  EXPECT_THAT(CitationOf(kManifest, Summary(R"(, "layout": "dp2xpp2", "program": "1f1b")")).value(),
+              Has("| dp2xpp2 1f1b | 4 |"));
+}
+
 TEST(Cite, RejectsWhatIsNotARun) {
   for (const char* summary : {"", "{}", "[]", "[3]", "[{}]", R"([{"figures": {"workers": 3}}])"})
     EXPECT_FALSE(CitationOf(kManifest, summary).ok()) << summary;

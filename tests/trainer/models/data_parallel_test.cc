@@ -1,5 +1,5 @@
 // One process with replicas: the same bits as without, and exactly the traffic of DataParallel.
-#include "trainer/step/data_parallel.h"
+#include "trainer/models/data_parallel.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trainer/step/data_parallel.h"
+#include "trainer/models/data_parallel.h"
 
 #include <algorithm>
 

@@ -1,0 +1,175 @@
+// The figures of pipelines: their bubble, measured and simulated, and what they send compared with replicas.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/text/translate.h"
+#include "common/text/units.h"
+#include "experiments/analysis/row_queries.h"
+#include "experiments/analysis/summarise.h"
+#include "experiments/analysis/table.h"
+#include "experiments/analysis/verdict.h"
+#include "experiments/design/estimate.h"
+#include "experiments/simulator/pipeline.h"
+#include "trainer/programs/mesh.h"
+#include "trainer/programs/program_rows.h"
+
+namespace psring {
+namespace {
+
+// The means of a rank's measured steps.
+struct RankMeans {
+  double steps = 0, step_ms = 0, bubble_ms = 0, tx_bytes = 0;
+};
+
+RankMeans MeansOf(const std::vector<StepRecord>& steps) {
+  RankMeans means;
+  for (const StepRecord& step : steps) {
+    if (step.warmup) continue;
+    ++means.steps;
+    means.step_ms += step.step_ms;
+    means.bubble_ms += step.bubble_ms;
+    means.tx_bytes += static_cast<double>(step.payload_tx_bytes);
+  }
+  for (double* sum : {&means.step_ms, &means.bubble_ms, &means.tx_bytes}) *sum /= std::max(1.0, means.steps);
+  return means;
+}
+
+// What a rank sends for the sums of its stages' gradients.
+double GradientBytes(const Configuration& configuration, const Scheme& scheme, const RankResult& rank) {
+  double bytes = 0;
+  for (const int64_t elements : rank.bucket_elements) {
+    bytes += PayloadBytesPerWorker(PatternOf(configuration, scheme), ExchangeBytes(configuration, elements));
+  }
+  return bytes;
+}
+
+// What a rank with a tensor that two stages share sends for the sum of its gradients.
+double TiedBytes(const Configuration& configuration, const RunRecords& records) {
+  double parameters = 0;  // of all stages
+  for (const RankResult& rank : records.ranks) {
+    parameters += static_cast<double>(rank.parameters) / configuration.replicas();
+  }
+  return 4 * std::max(0.0, parameters - static_cast<double>(configuration.model.parameters));
+}
+
+// Seconds of computing per step by position, mean over replicas; empty: not measured.
+std::vector<double> ComputingByPosition(const SummaryRow& row) {
+  const Configuration& configuration = row.configuration;
+  const absl::StatusOr<Mesh> mesh =
+      Mesh::Create(configuration.workers, configuration.training.pp, configuration.training.rank_order);
+  if (!mesh.ok()) return {};
+  std::vector<double> seconds(mesh->positions(), 0);
+  for (const WorkerFigures& worker : row.mean.workers) {
+    if (worker.rank >= mesh->workers()) return {};
+    seconds[mesh->PlaceOf(worker.rank).position] += 1e-3 * worker.compute_ms / mesh->replicas();
+  }
+  const bool measured = std::ranges::all_of(seconds, [](double of_position) { return of_position > 0; });
+  return measured ? seconds : std::vector<double>();
+}
+
+// A step without exposed communication.
+double HiddenMs(const SummaryRow& row) { return row.mean.step_ms - row.mean.exposed_comm_ms; }
+
+double ThreeDigits(double value) {
+  double rounded = value;
+  (void)absl::SimpleAtod(absl::StrFormat("%.3g", value), &rounded);
+  return rounded;
+}
+
+// Where the slower of two layouts wins; empty: nowhere, or not known.
+std::string Turn(const SummaryRow& copy, const SummaryRow& cut) {
+  const bool copy_wins = copy.mean.step_ms < cut.mean.step_ms;
+  const SummaryRow &winner = copy_wins ? copy : cut, &other = copy_wins ? cut : copy;
+  const std::string name = NameWithServers(other);
+  if (cut.link.bits_per_s > 0) {
+    // hidden + exposed x is equal for both, at 1/x times the rate.
+    const double x =
+        (HiddenMs(other) - HiddenMs(winner)) / (winner.mean.exposed_comm_ms - other.mean.exposed_comm_ms);
+    if (!(x > 0) || !std::isfinite(x)) return "";
+    return Tr(
+        x > 1 ? TrNoop("$0 wins below $1 per link (derived)") : TrNoop("$0 wins from $1 per link (derived)"),
+        name, BitRateText(ThreeDigits(cut.link.bits_per_s / x)));
+  }
+  // Of the replicas, what is exposed grows with the gradient.
+  const double x = (cut.mean.step_ms - HiddenMs(copy)) / copy.mean.exposed_comm_ms;
+  if (!(x > 0) || !std::isfinite(x) || copy.sample.parameters == 0) return "";
+  const std::string megabytes =
+      MegabytesOf(static_cast<int64_t>(x * static_cast<double>(copy.sample.parameters)));
+  return Tr(x > 1 ? TrNoop("$0 wins from $1 MB of gradients (derived)")
+                  : TrNoop("$0 wins below $1 MB of gradients (derived)"),
+            name, megabytes);
+}
+
+}  // namespace
+
+void AddPipelineFigures(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
+  const TrainingOptions& training = configuration.training;
+  const absl::StatusOr<Mesh> mesh = Mesh::Create(configuration.workers, training.pp, training.rank_order);
+  const absl::StatusOr<NamedProgram> program = FindStepProgram(training.program);
+  const std::optional<Scheme> scheme = SchemeOf(configuration.strategy);
+  std::vector<double> bubbles, boundaries;
+  for (size_t rank = 0; rank < records.steps.size(); ++rank) {
+    const RankMeans means = MeansOf(records.steps[rank]);
+    if (means.step_ms <= 0) continue;
+    bubbles.push_back(means.bubble_ms / means.step_ms);
+    const RankResult& result = records.ranks[rank];
+    const bool is_first =
+        mesh.ok() && result.rank < mesh->workers() && mesh->PlaceOf(result.rank).position == 0;
+    if (!is_first || !program.ok() || !scheme) continue;
+    // It sends the activations of all of its stages, and the gradients of all but the first.
+    const double messages = static_cast<double>(training.micro_batches) * (2 * program->chunks - 1);
+    const double sums = GradientBytes(configuration, *scheme, result) + TiedBytes(configuration, records);
+    boundaries.push_back((means.tx_bytes - sums) / messages);
+  }
+  if (!bubbles.empty()) figures.bubble_fraction = Mean(bubbles);
+  if (!boundaries.empty() && Mean(boundaries) > 0) figures.boundary_bytes = Mean(boundaries);
+}
+
+std::optional<double> PredictedBubble(const SummaryRow& row, const std::optional<Wires>& wires) {
+  const TrainingOptions& training = row.configuration.training;
+  const absl::StatusOr<NamedProgram> program = FindStepProgram(training.program);
+  if (training.pp == 1 || !program.ok()) return std::nullopt;
+  const std::vector<double> computing_s = ComputingByPosition(row);
+  if (computing_s.empty() || row.mean.step_ms <= 0) {
+    return program->row.bubble == nullptr
+               ? std::nullopt
+               : program->row.bubble(training.pp, program->chunks, training.micro_batches);
+  }
+  const double message_s = wires && wires->bytes_per_s > 0 && row.mean.boundary_bytes
+                               ? wires->latency_s + *row.mean.boundary_bytes / wires->bytes_per_s
+                               : 0;
+  const absl::StatusOr<double> bubble_s =
+      BubbleSeconds(*program, training.micro_batches, computing_s, message_s);
+  if (!bubble_s.ok()) return std::nullopt;
+  return 1e3 * *bubble_s / row.mean.step_ms;
+}
+
+std::string BubbleText() {
+  return Tr(
+      "Layouts: dp, replicas of the model; pp, stages of a replica. A rank waits for bytes that are on their "
+      "way "
+      "(exposed) and for other stages to compute (bubble, a part of the step); simulated: of the program "
+      "with the "
+      "measured times of the stages.");
+}
+
+std::string CopyOrCut(const SummaryRow& copy, const SummaryRow& cut) {
+  const std::string gradients = MegabytesOf(copy.sample.parameters);
+  const std::string sent =
+      cut.mean.boundary_bytes
+          ? Tr("$0 sends $1 MB of activations per micro-batch, $2 $3 MB of gradients per step",
+               NameWithServers(cut), absl::StrFormat("%.3g", *cut.mean.boundary_bytes / 1e6),
+               NameWithServers(copy), gradients)
+          : Tr("$0 cuts the model, $1 exchanges $2 MB of gradients per step", NameWithServers(cut),
+               NameWithServers(copy), gradients);
+  const std::string turn = Turn(copy, cut);
+  return turn.empty() ? sent : absl::StrCat(sent, Tr("; "), turn);
+}
+
+}  // namespace psring

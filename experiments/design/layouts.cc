@@ -1,0 +1,163 @@
+#include "experiments/design/layouts.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/base/check.h"
+#include "common/text/translate.h"
+#include "experiments/design/plan.h"
+#include "trainer/programs/pipeline_flags.h"
+
+namespace psring {
+namespace {
+
+constexpr int kMicroBatchesPerStage = 4;
+
+// `part`: "dp2". False: not of this form.
+bool SetPart(absl::string_view part, Layout& layout) {
+  int& of = absl::StartsWith(part, "dp") ? layout.dp : layout.pp;
+  const bool known = absl::ConsumePrefix(&part, "dp") || absl::ConsumePrefix(&part, "pp");
+  return known && absl::SimpleAtoi(part, &of) && of >= 1 && of <= kMaxWorkers;
+}
+
+absl::StatusOr<Layout> ParseLayout(absl::string_view text) {
+  Layout layout;
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, 'x');
+  const bool each_once =
+      parts.size() == 1 || (parts.size() == 2 && parts[0].substr(0, 2) != parts[1].substr(0, 2));
+  if (!each_once ||
+      !std::ranges::all_of(parts, [&](absl::string_view part) { return SetPart(part, layout); })) {
+    return absl::InvalidArgumentError(
+        Tr("--layouts: '$0' is not a layout; write dp4 (four replicas of the model), pp4 (one in four "
+           "stages) or dp2xpp2",
+           std::string(text)));
+  }
+  if (layout.workers() < 2 || layout.workers() > kMaxWorkers) {
+    return absl::InvalidArgumentError(
+        Tr("--layouts: $0 has $1 workers; use 2 to $2", std::string(text), layout.workers(), kMaxWorkers));
+  }
+  return layout;
+}
+
+// `training` in `layout`, whose replicas share `micro_batches`.
+TrainingOptions InLayout(const CompareOptions& options, TrainingOptions training, const Layout& layout,
+                         const std::string& program, int micro_batches) {
+  training.micro_batches = micro_batches / layout.dp;
+  if (layout.pp == 1) return training;
+  training.pp = layout.pp;
+  training.program = program;
+  training.rank_order = options.rank_order;
+  training.cuts = options.cuts;
+  return training;
+}
+
+// Those of a step in `layout`: without a pipeline only the first number is compared.
+std::vector<int> MicroBatchesOf(const CompareOptions& options, const Layout& layout) {
+  if (layout.pp > 1) return options.micro_batches;
+  return {options.micro_batches.front()};
+}
+
+}  // namespace
+
+std::string Layout::name() const {
+  if (pp == 1) return absl::StrCat("dp", dp);
+  return absl::StrCat(dp > 1 ? absl::StrCat("dp", dp, "x") : "", "pp", pp);
+}
+
+absl::StatusOr<std::vector<Layout>> ParseLayouts(const std::string& text) {
+  std::vector<Layout> layouts;
+  for (const absl::string_view name : absl::StrSplit(text, ',')) {
+    PSRING_ASSIGN_OR_RETURN(const Layout layout, ParseLayout(name));
+    if (std::ranges::find(layouts, layout) != layouts.end()) {
+      return absl::InvalidArgumentError(Tr("$0 names $1 twice; name it once", "--layouts", layout.name()));
+    }
+    layouts.push_back(layout);
+  }
+  return layouts;
+}
+
+int DefaultMicroBatches(const std::vector<Layout>& layouts) {
+  int least = 1, each = 1;
+  for (const Layout& layout : layouts) {
+    if (layout.pp > 1) least = std::max(least, kMicroBatchesPerStage * layout.pp);
+    each = std::lcm(each, layout.dp);
+  }
+  return (least + each - 1) / each * each;
+}
+
+absl::Status CheckLayouts(const CompareOptions& options) {
+  const TrainingOptions& training = options.training;
+  if (options.layouts.empty()) {
+    PSRING_ASSIGN_OR_RETURN(
+        const StrategyRow first,
+        FindStrategy(options.strategies.empty() ? training.strategy : options.strategies.front()));
+    return CheckPipelineFlags(training, first, options.workers.front());
+  }
+  if (training.clock == "virtual") {
+    return absl::InvalidArgumentError(Tr("--clock virtual has no model of layouts; omit it, or --layouts"));
+  }
+  std::vector<std::string> compared = options.strategies;
+  std::erase_if(compared, [](const std::string& name) { return name == "single" || name == "none"; });
+  if (compared.size() != 1) {
+    return absl::InvalidArgumentError(
+        Tr("layouts are compared with one strategy that has an all-reduce, such as ring; name one, not $0",
+           absl::StrJoin(options.strategies, Tr(", "))));
+  }
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(compared.front()));
+  for (const Layout& layout : options.layouts) {
+    for (const std::string& program : options.programs) {
+      PSRING_RETURN_IF_ERROR(
+          CheckPipelineFlags(InLayout(options, training, layout, program, 1), strategy, layout.workers()));
+    }
+    for (const int count : MicroBatchesOf(options, layout)) {
+      if (count % layout.dp == 0) continue;
+      return absl::InvalidArgumentError(
+          Tr("--micro_batches $0: the $1 replicas of $2 cannot share them equally; use a multiple of $1, "
+             "such as $3, or omit $2",
+             count, layout.dp, layout.name(), (count / layout.dp + 1) * layout.dp));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Configuration>> LayoutConfigurations(const CompareOptions& options,
+                                                                const TrainingOptions& training,
+                                                                const Probe& probe, int cores) {
+  std::vector<Configuration> configurations;
+  const auto add = [&](const std::string& strategy, const Layout& layout, const std::string& program,
+                       int micro_batches) -> absl::Status {
+    PSRING_ASSIGN_OR_RETURN(
+        Configuration configuration,
+        MakeConfiguration(strategy, layout.workers(),
+                          InLayout(options, training, layout, program, micro_batches), probe, cores));
+    configuration.names_micro_batches = options.micro_batches.size() > 1;
+    AddIfNew(configuration, configurations);
+    return absl::OkStatus();
+  };
+  const int first = options.micro_batches.front();
+  const std::string& program = options.programs.front();
+  PSRING_RETURN_IF_ERROR(add("single", Layout(), program, first));
+  for (const Layout& layout : options.layouts) {
+    if (layout.pp == 1) PSRING_RETURN_IF_ERROR(add("none", layout, program, first));
+  }
+  for (const std::string& strategy : options.strategies) {
+    if (strategy == "single" || strategy == "none") continue;
+    for (const Layout& layout : options.layouts) {
+      for (const std::string& compared : options.programs) {
+        for (const int count : MicroBatchesOf(options, layout)) {
+          PSRING_RETURN_IF_ERROR(add(strategy, layout, compared, count));
+        }
+      }
+    }
+  }
+  std::ranges::stable_sort(configurations, {}, &Configuration::workers);
+  return configurations;
+}
+
+}  // namespace psring

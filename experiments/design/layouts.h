@@ -1,0 +1,29 @@
+// How the workers of a step divide it: replicas of the model, each cut into the stages of a pipeline. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace psring {
+
+struct Layout {
+  int dp = 1;  // replicas
+  int pp = 1;  // ranks of a replica; 1: the model is not cut
+
+  int workers() const { return dp * pp; }
+  std::string name() const;  // "dp2", "pp4", "dp2xpp4"
+  bool operator==(const Layout&) const = default;
+};
+
+// "dp2,pp2,dp2xpp2". InvalidArgument names a layout that has another form, no second worker or too many, or
+// is named twice.
+absl::StatusOr<std::vector<Layout>> ParseLayouts(const std::string& text);
+
+// The micro-batches of a step, which its replicas share, without --micro_batches: at least four for each
+// stage of the longest pipeline, so that the bubble of 1f1b is below a fifth without replicas; and equally
+// many for every replica.
+int DefaultMicroBatches(const std::vector<Layout>& layouts);
+
+}  // namespace psring

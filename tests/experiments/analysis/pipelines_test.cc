@@ -1,0 +1,263 @@
+// Figures, table and verdict of pipelines, from records and rows written by hand.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "experiments/analysis/row_queries.h"
+#include "experiments/analysis/table.h"
+#include "experiments/analysis/verdict.h"
+#include "experiments/run_folder/run_files.h"
+#include "experiments/simulator/pipeline.h"
+#include "tests/experiments/analysis/four_rows.h"
+#include "tests/experiments/test_catalog.h"
+#include "tests/has.h"
+
+namespace psring {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+Configuration InLayout(int dp, int pp, const std::string& program = "1f1b", int micro_batches = 8) {
+  TrainingOptions training;
+  training.pp = pp;
+  training.program = program;
+  training.micro_batches = micro_batches;
+  Configuration configuration = *MakeConfiguration("ring", dp * pp, training, TestProbe(), /*cores=*/64);
+  configuration.model.parameters = 1000 * pp;
+  return configuration;
+}
+
+// Two measured steps of 10 ms after a warm-up step. By rank: bubble, computing, samples and bytes sent.
+struct Of {
+  double bubble_ms, compute_ms;
+  int64_t samples;
+  uint64_t tx_bytes = 0;
+};
+RunRecords Records(const std::vector<Of>& ranks) {
+  RunRecords records;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const Of& of = ranks[rank];
+    records.ranks.push_back({.rank = static_cast<int>(rank),
+                             .world_size = static_cast<int>(ranks.size()),
+                             .parameters = 1000,
+                             .bucket_elements = {500}});
+    auto& steps = records.steps.emplace_back();
+    for (int64_t step = 0; step < 3; ++step) {
+      steps.push_back({.rank = static_cast<int>(rank),
+                       .step = step,
+                       .warmup = step == 0,
+                       .samples = of.samples,
+                       .begin_ns = 10 * step * kMs,
+                       .step_ms = 10,
+                       .compute_ms = of.compute_ms,
+                       .payload_tx_bytes = of.tx_bytes,
+                       .bubble_ms = step == 0 ? 9 : of.bubble_ms});
+    }
+  }
+  return records;
+}
+
+SummaryRow RowOf(const Configuration& configuration, const RunRecords& records,
+                 const std::optional<Wires>& wires = std::nullopt, double bits_per_s = 0) {
+  ConfigurationRuns runs{.configuration = configuration, .sample = records.ranks.front()};
+  runs.cost.push_back(FiguresOf(configuration, records).value());
+  return Summarise("run", {runs}, wires, {.bits_per_s = bits_per_s}).front();
+}
+
+std::string CellText(const SummaryRow& row, const std::string& column) {
+  for (const Cell& cell : Cells(row)) {
+    if (cell.column != column) continue;
+    if (const auto* number = std::get_if<double>(&cell.value)) return absl::StrFormat("%.4f", *number);
+    if (const auto* whole = std::get_if<int64_t>(&cell.value)) return absl::StrCat(*whole);
+    if (const auto* text = std::get_if<std::string>(&cell.value)) return *text;
+    return "";
+  }
+  return "no such column";
+}
+
+TEST(Pipelines, TheirBubbleIsAPartOfTheStepAndStage0CountsTheSamples) {
+  const SummaryRow row = RowOf(InLayout(1, 2), Records({{1, 8, 1024}, {2, 7, 0}}));
+  EXPECT_EQ(CellText(row, "bubble_fraction"), "0.1500");
+  EXPECT_EQ(row.mean.samples, 2048);
+  EXPECT_DOUBLE_EQ(row.mean.samples_per_s, 2048 / 0.02);
+  EXPECT_FALSE(row.mean.wait_ms.has_value());
+  EXPECT_EQ(CellText(row, "layout"), "pp2");
+  EXPECT_EQ(CellText(row, "program"), "1f1b");
+  EXPECT_EQ(CellText(row, "micro_batches"), "8");
+  EXPECT_EQ(CellText(row, "global_batch"), "1024");
+}
+
+TEST(Pipelines, DataParallelismHasNone) {
+  const SummaryRow row = RowOf(TestConfiguration("ring", 2), Records({{0, 8, 512}, {0, 8, 512}}));
+  for (const char* column : {"program", "bubble_fraction", "predicted_bubble_fraction"})
+    EXPECT_EQ(CellText(row, column), "") << column;
+  EXPECT_EQ(CellText(row, "layout"), "dp2");
+  EXPECT_FALSE(row.mean.boundary_bytes.has_value());
+}
+
+TEST(Pipelines, TheFirstStageSendsItsActivationsAndTheSumsOfItsGradients) {
+  // One replica: 8 messages; the last stage sends gradients of the same size.
+  EXPECT_DOUBLE_EQ(
+      *RowOf(InLayout(1, 2), Records({{1, 8, 1024, 8 * 640}, {1, 8, 0, 8 * 640}})).mean.boundary_bytes, 640);
+  // Two replicas: a ring of two sends 4 bytes for each of 500 elements. By default ranks 0 and 1 are first.
+  const Of first{1, 8, 512, 8 * 640 + 2000}, last{1, 8, 0, 99999};
+  EXPECT_DOUBLE_EQ(*RowOf(InLayout(2, 2), Records({first, first, last, last})).mean.boundary_bytes, 640);
+  Configuration other = InLayout(2, 2);
+  other.training.rank_order = "pp,dp";
+  EXPECT_DOUBLE_EQ(*RowOf(other, Records({first, last, first, last})).mean.boundary_bytes, 640);
+  // Two stages on each of two ranks: the first rank's second stage also sends gradients.
+  EXPECT_DOUBLE_EQ(*RowOf(InLayout(1, 2, "interleaved:2"), Records({{1, 8, 9, 24 * 640}, {1, 8, 0, 0}}))
+                        .mean.boundary_bytes,
+                   640);
+}
+
+TEST(Pipelines, TheSumOfASharedTensorIsNoActivation) {
+  Configuration configuration = InLayout(1, 2);
+  configuration.model.parameters = 1900;  // both stages have 100 of them
+  const SummaryRow row = RowOf(configuration, Records({{1, 8, 1024, 8 * 640 + 400}, {1, 8, 0, 0}}));
+  EXPECT_DOUBLE_EQ(*row.mean.boundary_bytes, 640);
+  EXPECT_EQ(CellText(row, "parameters"), "1900");
+}
+
+TEST(Pipelines, TheSimulatedBubbleIsThatOfTheMeasuredStages) {
+  // Equal stages of 8 ms in a step of 10 ms: p-1 of m+p-1 parts of the walk, which takes 9 ms.
+  const SummaryRow equal = RowOf(InLayout(1, 2), Records({{1, 8, 1024}, {1, 8, 0}}));
+  EXPECT_EQ(CellText(equal, "predicted_bubble_fraction"), "0.1000");
+  // The first stage takes no time, so only the last one's device is busy: 8 ms of idle time.
+  const SummaryRow uneven = RowOf(InLayout(1, 2), Records({{1, 0.0001, 1024}, {1, 8, 0}}));
+  EXPECT_NEAR(*uneven.predicted_bubble, 0.4, 1e-3);
+  // Without measured computing, by the formula: 1/9.
+  const SummaryRow unknown = RowOf(InLayout(1, 2), Records({{1, 0, 1024}, {1, 0, 0}}));
+  EXPECT_EQ(CellText(unknown, "predicted_bubble_fraction"), "0.1111");
+}
+
+TEST(Pipelines, OnLinksWithARateTheSimulationHasMessages) {
+  const RunRecords records = Records({{1, 8, 1024, 8 * 125'000}, {1, 8, 0, 8 * 125'000}});
+  const Wires wires{.bytes_per_s = 0.125e9};  // 1 ms for each message
+  const double without = *RowOf(InLayout(1, 2), records, wires).predicted_bubble;
+  const double with = *RowOf(InLayout(1, 2), records, wires, 1e9).predicted_bubble;
+  EXPECT_NEAR(without, 0.1, 1e-6);
+  EXPECT_NE(with, without);
+  EXPECT_NEAR(with, 1e2 * *BubbleSeconds(*FindStepProgram("1f1b"), 8, {0.008, 0.008}, 0.001), 1e-9);
+}
+
+TEST(Pipelines, TheBubbleOf4StagesAnd8MicroBatchesIs3Of11) {
+  // The answer to the exercise: worksheet.md, question M.
+  const NamedProgram program = *FindStepProgram("1f1b");
+  EXPECT_DOUBLE_EQ(*program.row.bubble(4, 1, 8), 3. / 11);
+  // Stages of 8 s: a step of 11 s.
+  EXPECT_NEAR(*BubbleSeconds(program, 8, {8, 8, 8, 8}, 0), 3, 1e-6);
+  EXPECT_NEAR(*BubbleSeconds(*FindStepProgram("gpipe"), 8, {8, 8, 8, 8}, 0), 3, 1e-6);
+}
+
+// ring in layouts dp2 and pp2 with the references, on links of 1 Gbit/s.
+std::vector<SummaryRow> RowsOfLayouts(double copy_ms, double cut_ms) {
+  std::vector<SummaryRow> rows = {TimedRow("single", 1, 180), TimedRow("none", 2, 95),
+                                  TimedRow("ring", 2, copy_ms), TimedRow("ring", 2, cut_ms)};
+  for (SummaryRow& row : rows) {
+    row.configuration.training.global_batch = 64;
+    row.mean.samples_per_s = 64e3 / row.mean.step_ms;
+    const double scale = row.mean.samples_per_s / row.round_samples_per_s[1];
+    for (double& rate : row.round_samples_per_s) rate *= scale;
+    row.samples_per_s_95 = Interval{14'487, 14'817};
+    row.efficiency = 0.53;
+  }
+  rows[2].mean.exposed_comm_ms = copy_ms - 100;
+  rows[2].sample.parameters = 25'000'000;
+  SummaryRow& cut = rows[3];
+  cut.configuration.training.pp = 2;
+  cut.configuration.training.micro_batches = 8;
+  cut.mean.exposed_comm_ms = cut_ms - 115;
+  cut.mean.bubble_fraction = 0.125;
+  cut.predicted_bubble = 1. / 9;
+  cut.mean.boundary_bytes = 800'000;
+  return rows;
+}
+
+std::string FactOf(const RunVerdict& verdict, const std::string& label) {
+  for (const VerdictFact& fact : verdict.facts) {
+    if (fact.label == label) return fact.text;
+  }
+  return "";
+}
+
+TEST(Pipelines, TheVerdictSaysCopyOrCutAndFromWhichRateTheOtherWins) {
+  RunVerdict verdict = VerdictOf(RowsOfLayouts(400, 120), kGigabitWires);
+  EXPECT_THAT(verdict.line, Has("Use pp2 1f1b with 2 workers"));
+  EXPECT_THAT(FactOf(verdict, "fastest strategy"), Has("pp2 1f1b, 3.33 times as fast as ring"));
+  // 100 + 300 x = 115 + 5 x: at 19.7 times the rate.
+  EXPECT_EQ(
+      FactOf(verdict, "copy or cut"),
+      "pp2 1f1b sends 0.8 MB of activations per micro-batch, ring 100 MB of gradients per step; ring wins "
+      "from 19.7 Gbit/s per link (derived)");
+  // 100 + 10 x = 115 + 5 x: at a third of the rate.
+  verdict = VerdictOf(RowsOfLayouts(110, 120), kGigabitWires);
+  EXPECT_THAT(verdict.line, Has("Use ring with 2 workers"));
+  EXPECT_THAT(FactOf(verdict, "copy or cut"), Has("; pp2 1f1b wins below 333 Mbit/s per link (derived)"));
+}
+
+TEST(Pipelines, WithoutARateTheVerdictNamesTheSizeOfTheGradient) {
+  std::vector<SummaryRow> rows = RowsOfLayouts(130, 120);
+  for (SummaryRow& row : rows) row.link = {};
+  // 100 + 30 x = 120: two thirds of 100 MB.
+  EXPECT_THAT(CopyOrCut(rows[2], rows[3]), Has("; ring wins below 66.7 MB of gradients (derived)"));
+  rows = RowsOfLayouts(110, 120);
+  for (SummaryRow& row : rows) row.link = {};
+  EXPECT_THAT(CopyOrCut(rows[2], rows[3]), Has("; pp2 1f1b wins from 200 MB of gradients (derived)"));
+  rows[2].mean.exposed_comm_ms = 0;
+  rows[3].mean.boundary_bytes.reset();
+  EXPECT_EQ(CopyOrCut(rows[2], rows[3]),
+            "pp2 1f1b cuts the model, ring exchanges 100 MB of gradients per step");
+}
+
+TEST(Pipelines, NoRateIsDerivedFromWhichAPipelinePays) {
+  const std::vector<SummaryRow> rows = RowsOfLayouts(400, 300);
+  EXPECT_TRUE(LeastUsefulRate(rows[2], rows[0], rows[1], kGigabitWires).has_value());
+  EXPECT_FALSE(LeastUsefulRate(rows[3], rows[0], rows[1], kGigabitWires).has_value());
+}
+
+TEST(Pipelines, AVerdictOnOneKindOfLayoutHasNoSuchFact) {
+  EXPECT_EQ(FactOf(VerdictOf(RowsOfFour(200, 500), kGigabitWires), "copy or cut"), "");
+}
+
+TEST(Pipelines, TheTableHasLayoutsAndBothBubbles) {
+  const std::vector<SummaryRow> rows = RowsOfLayouts(400, 120);
+  std::map<std::string, std::vector<std::string>> cells;  // by heading and mark
+  for (const TableColumn& column : PartsOfTable(rows).columns)
+    cells[absl::StrCat(column.first, column.second, " ", column.mark)] = column.cells;
+  EXPECT_EQ(cells["layout "], (std::vector<std::string>{"dp1", "dp2", "dp2", "pp2"}));
+  EXPECT_EQ(cells["program "], (std::vector<std::string>{"", "", "", "1f1b"}));
+  EXPECT_EQ(cells["micro-batches "], (std::vector<std::string>{"", "", "", "8"}));
+  EXPECT_EQ(cells["bubble% m"], (std::vector<std::string>{"", "", "", "12.5"}));
+  EXPECT_EQ(cells["bubble% s"], (std::vector<std::string>{"", "", "", "11.1"}));
+  const std::string table = ShortTable(rows);
+  EXPECT_THAT(table, Has("pp2 1f1b", "12.5", "11.1", "for other stages to compute (bubble",
+                         "Only the second bubble is simulated."));
+  std::istringstream lines(table.substr(table.find("\n\n") + 2));  // below AboveTable
+  for (std::string line; std::getline(lines, line) && !line.empty();) EXPECT_LE(line.size(), 80) << line;
+  EXPECT_THAT(ShortTable(RowsOfFour(200, 500)), Lacks("bubble"));
+}
+
+TEST(Pipelines, ThePagesFilesHaveLayoutsAndVerdict) {
+  const std::vector<SummaryRow> rows = RowsOfLayouts(400, 120);
+  const auto summary = nlohmann::json::parse(SummaryJson(rows));
+  EXPECT_EQ(summary[3]["figures"]["layout"], "pp2");
+  EXPECT_EQ(summary[3]["figures"]["bubble_fraction"], 0.125);
+  EXPECT_EQ(summary[3]["basis"]["predicted_bubble_fraction"], "simulated");
+  const auto table = nlohmann::json::parse(TableJson(rows, kGigabitWires, 4));
+  EXPECT_EQ(table["recommended"][0], "pp2 1f1b");
+  for (const char* language : {"en", "zh"}) EXPECT_THAT(table[language]["facts"].dump(), Has("19.7 Gbit/s"));
+  EXPECT_THAT(RunsCsvLine({.layout = "pp2", .program = "gpipe", .micro_batches = 4}, rows[3].mean),
+              testing::EndsWith(",pp2,gpipe,4,0.125\n"));
+}
+
+}  // namespace
+}  // namespace psring

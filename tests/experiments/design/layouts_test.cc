@@ -1,0 +1,169 @@
+#include "experiments/design/layouts.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "experiments/design/launches.h"
+#include "experiments/design/plan_text.h"
+#include "tests/experiments/test_catalog.h"
+#include "tests/has.h"
+
+namespace psring {
+namespace {
+
+using testing::ElementsAre;
+
+// `layouts` with 8 micro-batches of 128 samples.
+CompareOptions Compared(const std::string& layouts) {
+  CompareOptions options{
+      .strategies = {"ring"}, .layouts = ParseLayouts(layouts).value(), .micro_batches = {8}};
+  options.workers.clear();
+  for (const Layout& layout : options.layouts) options.workers.push_back(layout.workers());
+  options.training.global_batch = 8 * 128;
+  options.training.evaluate = false;
+  return options;
+}
+
+std::string Refusal(const CompareOptions& options) {
+  return std::string(CheckCompareOptions(options).message());
+}
+
+TEST(Layouts, AreReplicasTimesStages) {
+  EXPECT_THAT(ParseLayouts("dp2,pp2,dp2xpp4,pp2xdp3").value(),
+              ElementsAre(Layout{2, 1}, Layout{1, 2}, Layout{2, 4}, Layout{3, 2}));
+  for (const char* name : {"dp2", "pp4", "dp2xpp2"}) EXPECT_EQ(ParseLayouts(name)->front().name(), name);
+  EXPECT_EQ((Layout{2, 4}.workers()), 8);
+}
+
+TEST(Layouts, OtherTextsAreRejectedByName) {
+  const auto refusal = [](const std::string& text) {
+    return std::string(ParseLayouts(text).status().message());
+  };
+  for (const char* wrong :
+       {"tp2", "dp", "dp0", "2", "dp2xdp2", "dp2xpp2xpp2", "dp2x", "dp2pp2", "dp-2", "DP2"})
+    EXPECT_THAT(refusal(absl::StrCat("dp2,", wrong)), Has(absl::StrCat("'", wrong, "' is not a layout")));
+  EXPECT_THAT(refusal("dp2,"), Has("'' is not a layout"));
+  EXPECT_THAT(refusal("dp1"), Has("dp1 has 1 workers; use 2 to 64"));
+  EXPECT_THAT(refusal("dp16xpp8"), Has("dp16xpp8 has 128 workers"));
+  EXPECT_THAT(refusal("pp2,pp2"), Has("--layouts names pp2 twice"));
+  EXPECT_THAT(refusal("pp2xdp2,dp2xpp2"), Has("--layouts names dp2xpp2 twice"));
+}
+
+TEST(Layouts, ByDefaultAStageHasFourMicroBatchesAndReplicasHaveEquallyMany) {
+  const auto count = [](const std::string& layouts) { return DefaultMicroBatches(*ParseLayouts(layouts)); };
+  EXPECT_EQ(count("pp4"), 16);
+  EXPECT_EQ(count("dp2,pp2,dp2xpp2"), 8);
+  EXPECT_EQ(count("dp3,pp4"), 18);
+  EXPECT_EQ(count("dp2,dp6"), 6);
+}
+
+TEST(Layouts, EachIsACaseBesideItsReferences) {
+  CompareOptions options = Compared("dp2,pp2,dp2xpp2");
+  EXPECT_EQ(Refusal(options), "");
+  EXPECT_THAT(Names(PlanFor(options).cost), ElementsAre("single x 1", "none x 2", "ring x 2",
+                                                        "ring x 2 (pp2 1f1b)", "ring x 4 (dp2xpp2 1f1b)"));
+  options = Compared("dp2,pp2");
+  options.programs = {"gpipe", "interleaved:2"};
+  options.micro_batches = {4, 8};
+  EXPECT_EQ(Refusal(options), "");
+  const Plan plan = PlanFor(options);
+  EXPECT_THAT(Names(plan.cost), ElementsAre("single x 1", "none x 2", "ring x 2", "ring x 2 (pp2 gpipe m4)",
+                                            "ring x 2 (pp2 gpipe m8)", "ring x 2 (pp2 interleaved:2 m4)",
+                                            "ring x 2 (pp2 interleaved:2 m8)"));
+  std::set<std::string> folders;
+  for (const Configuration& configuration : plan.cost) folders.insert(configuration.folder());
+  EXPECT_EQ(folders.size(), plan.cost.size());
+  EXPECT_EQ(plan.cost.back().folder(), "ring-2-pp2-interleaved-2-m8");
+}
+
+TEST(Layouts, AllComputeTheSameSamplesPerStep) {
+  CompareOptions options = Compared("dp2,pp2,dp2xpp2");
+  options.micro_batches = {8, 16};
+  const Plan plan = PlanFor(options);
+  for (const Configuration& configuration : plan.cost) {
+    if (configuration.strategy.name == "none") continue;
+    EXPECT_EQ(configuration.replicas() * configuration.step_samples(), 1024) << configuration.name();
+  }
+  EXPECT_THAT(DescribePlan(plan), Has("every layout computes the same 1024 samples per step"));
+  // Of one replica.
+  std::vector<int> micro_batches, batches;
+  for (const Configuration& configuration : plan.cost) {
+    micro_batches.push_back(configuration.training.micro_batches);
+    batches.push_back(configuration.training.batch);
+  }
+  EXPECT_THAT(micro_batches, ElementsAre(8, 4, 4, 8, 16, 4, 8));
+  EXPECT_THAT(batches, ElementsAre(128, 128, 128, 128, 64, 128, 64));
+}
+
+TEST(Layouts, OnlyPipelinesHaveTheirFlags) {
+  CompareOptions options = Compared("dp2,pp2,dp2xpp2");
+  options.programs = {"gpipe"};
+  options.rank_order = "pp,dp";
+  options.cuts = "3";
+  for (const Configuration& configuration : PlanFor(options).cost) {
+    const std::vector<std::string> flags = TrainingArguments(configuration.training);
+    const auto given = [&](const std::string& flag) {
+      return testing::Value(flags, testing::Contains(flag));
+    };
+    const bool is_cut = configuration.training.pp > 1;
+    for (const char* flag : {"--pp=2", "--program=gpipe", "--rank_order=pp,dp", "--cuts=3"})
+      EXPECT_EQ(given(flag), is_cut) << configuration.name() << " " << flag;
+  }
+}
+
+TEST(Layouts, WhatDoesNotSuitThemIsRejectedByName) {
+  const auto refused = [](const std::string& layouts, auto change) {
+    CompareOptions options = Compared(layouts);
+    change(options);
+    return Refusal(options);
+  };
+  EXPECT_THAT(refused("dp2,dp3xpp2", [](CompareOptions&) {}),
+              Has("the 3 replicas of dp3xpp2 cannot share them equally; use a multiple of 3, such as 9"));
+  EXPECT_THAT(refused("dp3,pp2", [](CompareOptions&) {}), Has("--micro_batches 8", "omit dp3"));
+  EXPECT_THAT(refused("dp2,pp2",
+                      [](CompareOptions& o) {
+                        o.strategies = {"ring", "direct"};
+                      }),
+              Has("one strategy", "ring, direct"));
+  EXPECT_THAT(refused("dp2,pp2", [](CompareOptions& o) { o.strategies = {"ps-sync"}; }), Has("ps-sync"));
+  EXPECT_THAT(refused("dp2,pp2", [](CompareOptions& o) { o.programs = {"1f2b"}; }), Has("'1f1b'"));
+  EXPECT_THAT(refused("dp2,pp2", [](CompareOptions& o) { o.cuts = "3,6"; }), Has("--cuts 3,6"));
+  EXPECT_THAT(refused("dp2,dp4", [](CompareOptions& o) { o.training.clock = "virtual"; }),
+              Has("--clock virtual has no model of layouts"));
+  EXPECT_EQ(refused("dp2,pp2", [](CompareOptions& o) { o.strategies = {"single", "direct"}; }), "");
+}
+
+TEST(Layouts, MicroBatchesDivideTheSamplesOfAStep) {
+  CompareOptions options = Compared("dp2,pp2");
+  EXPECT_TRUE(CheckBatches(options, 60000).ok());
+  EXPECT_THAT(CheckBatches(options, 1000).message(), Has("--global_batch 1024 exceeds the 1000 samples"));
+  options.micro_batches = {8, 10};
+  EXPECT_THAT(CheckBatches(options, 60000).message(),
+              Has("--global_batch 1024 does not divide into 10 equal micro-batches; use 1030"));
+}
+
+TEST(Layouts, ARecordedPlanKeepsThemApart) {
+  CompareOptions options = Compared("pp2");
+  options.micro_batches = {4, 8};
+  Plan plan = PlanFor(options);
+  RecordedPlan recorded{.rounds = 3};
+  for (const Configuration& configuration : plan.cost) {
+    recorded.cost.push_back(NoteOf(configuration));
+    recorded.cost.back().trainer_flags.push_back(
+        absl::StrCat("--eval_every=", recorded.cost.size()));  // fitted
+  }
+  ASSERT_TRUE(TakeRecordedPlan(recorded, options, plan).ok());
+  std::vector<int64_t> taken;
+  for (const Configuration& configuration : plan.cost) taken.push_back(configuration.training.eval_every);
+  EXPECT_THAT(taken, ElementsAre(1, 2, 3));
+  options.programs = {"gpipe"};
+  plan = PlanFor(options);
+  EXPECT_THAT(TakeRecordedPlan(recorded, options, plan).message(), Has("has no ring x 2 (pp2 gpipe m4)"));
+}
+
+}  // namespace
+}  // namespace psring

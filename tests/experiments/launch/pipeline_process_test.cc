@@ -1,0 +1,148 @@
+// psring train with pipelines of real processes: their weights are those of one process, whatever the
+// program, the transport and the order of the ranks.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/measure/records.h"
+#include "tests/experiments/psring_in_a_folder.h"
+#include "tests/has.h"
+
+namespace psring {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kStep[] = " --data synthetic --batch 8 --micro_batches 4 --timeout 40 ";
+
+class PipelineProcess : public PsringInAFolder {
+ protected:
+  // Trains in the folder `out`.
+  void Train(const std::string& flags, const std::string& out) {
+    Succeed(absl::StrCat("train", kStep, "--model mlp-small --steps 4 ", flags, " --out ", out));
+  }
+  RankResult Result(const std::string& out, const std::string& launch, int rank) const {
+    const std::string file = absl::StrCat("records/training-1/", launch, "/result-rank", rank, ".json");
+    const absl::StatusOr<RankResult> result = RankResultFromJson(File(absl::StrCat(out, "/", file)));
+    EXPECT_TRUE(result.ok()) << file << ": " << result.status();
+    return result.value_or(RankResult());
+  }
+  Json Figures(const std::string& out) const {
+    return JsonFile(absl::StrCat(out, "/summary.json"))[0]["figures"];
+  }
+  // All ranks have the weights and the loss of `expected`.
+  void ExpectResults(const std::string& out, const std::string& launch, int ranks,
+                     const RankResult& expected) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const RankResult result = Result(out, launch, rank);
+      EXPECT_EQ(result.rank, rank);
+      EXPECT_EQ(result.world_size, ranks);
+      EXPECT_EQ(result.weights_hash, expected.weights_hash) << "rank " << rank;
+      EXPECT_NEAR(result.final_loss, expected.final_loss, 1e-6 * expected.final_loss) << "rank " << rank;
+    }
+  }
+};
+
+TEST_F(PipelineProcess, TwoStagesEndWithTheWeightsOfOneProcess) {
+  Train("--strategy single", "single");
+  const RankResult single = Result("single", "single-1", 0);
+  const Json expected = Figures("single");
+  int number = 0;
+  for (const char* flags :
+       {"--program gpipe", "--program 1f1b", "--transport tcp", "--transport shm", "--ranks_per_process 2",
+        "--cuts 2", "--strategy ring", "--strategy none --rank_order pp,dp"}) {
+    SCOPED_TRACE(flags);
+    const std::string out = absl::StrCat("run", number++);
+    Train(absl::StrCat("--workers 2 --pp 2 ", flags), out);
+    const Json figures = Figures(out);
+    const std::string launch = absl::StrCat(figures["strategy"].get<std::string>(), "-2-pp2-",
+                                            figures["program"].get<std::string>(), "-m4");
+    ExpectResults(out, launch, 2, single);
+    EXPECT_EQ(figures["layout"], "pp2");
+    EXPECT_EQ(figures["workers"], 2);
+    EXPECT_EQ(figures["micro_batches"], 4);
+    EXPECT_EQ(figures["global_batch"], expected["global_batch"]);
+    EXPECT_EQ(figures["test_accuracy"], expected["test_accuracy"]);
+    // The ranks of the first stage count the samples.
+    EXPECT_EQ(Result(out, launch, 0).samples, single.samples);
+    EXPECT_EQ(Result(out, launch, 1).samples, 0);
+    EXPECT_GT(figures["samples_per_s"], 0);
+    EXPECT_GT(figures["payload_tx_bytes_per_worker"], 0);
+  }
+}
+
+TEST_F(PipelineProcess, TwoStagesOnEachRankEndWithTheWeightsOfOneProcess) {
+  const std::string training = absl::StrCat("train", kStep, "--model cnn --steps 2 --no_eval --out ");
+  Succeed(absl::StrCat(training, "single"));
+  Succeed(absl::StrCat(training, "run --workers 2 --pp 2 --program interleaved:2"));
+  ExpectResults("run", "single-2-pp2-interleaved-2-m4", 2, Result("single", "single-1", 0));
+}
+
+TEST_F(PipelineProcess, TwoReplicasOfTwoStagesEndWithTheWeightsOfARingOfTwo) {
+  Train("--strategy ring --workers 2", "ring");
+  const RankResult ring = Result("ring", "ring-2", 0);
+  int number = 0;
+  for (const char* flags :
+       {"--workers 4 --pp 2", "--workers 4 --pp 2 --rank_order pp,dp", "--preset dp2xpp2 --program gpipe"}) {
+    SCOPED_TRACE(flags);
+    const std::string out = absl::StrCat("run", number++);
+    Train(absl::StrCat("--strategy ring ", flags), out);
+    const Json figures = Figures(out);
+    ExpectResults(out, absl::StrCat("ring-4-pp2-", figures["program"].get<std::string>(), "-m4"), 4, ring);
+    EXPECT_EQ(figures["layout"], "dp2xpp2");
+    EXPECT_EQ(figures["global_batch"], ring.global_batch);
+    EXPECT_EQ(figures["replicas_equal"], true);
+  }
+}
+
+TEST_F(PipelineProcess, ReplicasThatExchangeNoGradientsHaveTheSameCuts) {
+  Train("--strategy none --workers 4 --pp 2 --no_eval", "run");
+  EXPECT_EQ(Figures("run")["layout"], "dp2xpp2");
+  for (const int replica : {0, 1}) {
+    const auto hash = [&](int position) {
+      return Result("run", "none-4-pp2-1f1b-m4", replica + 2 * position).weights_hash;
+    };
+    EXPECT_EQ(hash(0), hash(1)) << "both ranks of a replica gather its weights";
+  }
+}
+
+TEST_F(PipelineProcess, ACheckpointOfAPipelineContinuesInOneProcessAndTheOtherWay) {
+  Train("--strategy single --no_eval", "whole");
+  const std::string hash = Result("whole", "single-1", 0).weights_hash;
+  const std::string pipeline = "--workers 2 --pp 2 --no_eval ", single = "--strategy single --no_eval ";
+  int number = 0;
+  for (const auto& [first, second] : {std::pair(pipeline, single), {single, pipeline}}) {
+    const std::string begun = absl::StrCat("begun", number), ended = absl::StrCat("ended", number);
+    ++number;
+    Succeed(absl::StrCat("train", kStep, "--model mlp-small --steps 2 ", first, "--checkpoint_dir ", begun,
+                         "-checkpoints --out ", begun));
+    Train(absl::StrCat(second, "--resume ", begun, "-checkpoints"), ended);
+    const bool is_cut = second == pipeline;
+    EXPECT_EQ(Result(ended, is_cut ? "single-2-pp2-1f1b-m4" : "single-1", 0).weights_hash, hash);
+  }
+}
+
+TEST_F(PipelineProcess, StagesUseTheLinksOfAVirtualCluster) {
+  SucceedOnLinks(absl::StrCat("train", kStep,
+                              "--model mlp-small --steps 4 --no_eval --strategy ring --workers 2 ",
+                              "--pp 2 --link 100mbit --out run"));
+  const Json figures = Figures("run");
+  EXPECT_EQ(figures["link_mbps"], 100);
+  EXPECT_EQ(figures["wire"], "TCP");
+  // At least the activations and gradients of 4 micro-batches of 8 samples, for 100 values each.
+  EXPECT_GT(figures["payload_tx_bytes_per_worker"], 4 * 8 * 100 * 4);
+}
+
+TEST_F(PipelineProcess, ADryRunDescribesThePipeline) {
+  const Outcome outcome =
+      Succeed(absl::StrCat("train", kStep, "--model mlp-small --strategy ring --workers 4 --pp 2 --dry_run"));
+  EXPECT_THAT(outcome.out, Has("ring x 4 (dp2xpp2 1f1b)", "a replica's step is 4 x 8 samples",
+                               "idle in 20% of it (1f1b)"));
+  EXPECT_TRUE(std::filesystem::is_empty(Path("")));
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,79 @@
+// A comparison of layouts with real processes: the model copied and cut, and how its rows tell them apart.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "tests/experiments/chrome_trace.h"
+#include "tests/experiments/psring_in_a_folder.h"
+#include "tests/has.h"
+
+namespace psring {
+namespace {
+
+using Json = nlohmann::json;
+
+using LayoutsCompared = PsringInAFolder;
+
+// Standard output without line breaks.
+std::string Unwrapped(const Outcome& outcome) {
+  std::string text = outcome.out;
+  absl::RemoveExtraAsciiWhitespace(&text);
+  return text;
+}
+
+constexpr char kCompare[] =
+    "compare --layouts dp2,pp2,dp2xpp2 --program 1f1b,gpipe --model mlp-small --data synthetic --batch 8 "
+    "--micro_batches 4 --link none --repeats 1 --steps 6 --timeout 40 ";
+
+TEST_F(LayoutsCompared, EachIsARowWithItsBubbleAndTheSameSamplesPerStep) {
+  const std::string out = Unwrapped(Succeed(absl::StrCat(kCompare, "--out run")));
+  EXPECT_THAT(out, Has("every layout computes the same 32 samples per step", "pp2 1f1b", "pp2 gpipe",
+                       "dp2xpp2 1f1b", "bubble"));
+  std::map<std::string, Json> rows;  // by layout and program, or strategy
+  for (const Json& row : JsonFile("run/summary.json")) {
+    const Json& figures = row["figures"];
+    const std::string last = figures["program"].is_null() ? "strategy" : "program";
+    rows[absl::StrCat(figures["layout"].get<std::string>(), " ", figures[last].get<std::string>())] = figures;
+  }
+  ASSERT_EQ(rows.size(), 7u);
+  for (const char* references : {"dp1 single", "dp2 none", "dp2 ring"})
+    ASSERT_TRUE(rows.contains(references));
+  for (const auto& [name, figures] : rows) {
+    SCOPED_TRACE(name);
+    EXPECT_EQ(figures["global_batch"], figures["strategy"] == "none" ? 16 : 32);  // of an update
+    EXPECT_EQ(figures["parameters"], rows["dp1 single"]["parameters"]);
+    EXPECT_GT(figures["samples_per_s"], 0);
+    EXPECT_NE(figures["replicas_equal"], false);
+    const bool is_cut = !figures["program"].is_null();
+    EXPECT_EQ(figures["micro_batches"], 4 / figures["workers"].get<int>() * (is_cut ? 2 : 1));
+    if (!is_cut) {
+      EXPECT_TRUE(figures["bubble_fraction"].is_null());
+      continue;
+    }
+    EXPECT_GE(figures["bubble_fraction"], 0);
+    EXPECT_LT(figures["bubble_fraction"], 1);
+    EXPECT_GT(figures["predicted_bubble_fraction"], 0);
+    EXPECT_LT(figures["predicted_bubble_fraction"], 1);
+    EXPECT_GT(figures["payload_tx_bytes_per_worker"], 0);
+  }
+  ChromeTraceCheck::Expect(JsonFile("run/trace.json"));
+  EXPECT_THAT(File("run/report.html"), Has("dp2xpp2", "bubble_fraction"));
+  EXPECT_THAT(File("run/runs.csv"), Has(",pp2,gpipe,4,", ",dp2xpp2,1f1b,2,", ",dp2,,2,"));
+}
+
+TEST_F(LayoutsCompared, ADryRunNamesTheCasesAndStartsNothing) {
+  EXPECT_THAT(Unwrapped(Succeed(absl::StrCat(kCompare, "--dry_run"))),
+              Has("single x 1", "ring x 2 (pp2 1f1b)", "ring x 4 (dp2xpp2 gpipe)"));
+  EXPECT_THAT(
+      Unwrapped(Succeed("compare --workers 2,4 --pp 2 --micro_batches 2,4 --model mlp-small --data synthetic "
+                        "--link none --dry_run")),
+      Has("ring x 2 (pp2 1f1b m2)", "ring x 2 (pp2 1f1b m4)", "ring x 4 (dp2xpp2 1f1b m1)",
+          "ring x 4 (dp2xpp2 1f1b m2)"));
+}
+
+}  // namespace
+}  // namespace psring

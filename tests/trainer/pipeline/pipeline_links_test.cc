@@ -1,0 +1,135 @@
+#include "trainer/pipeline/pipeline_links.h"
+
+#include <gtest/gtest.h>
+
+#include <latch>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "tests/has.h"
+#include "tests/ring_worker/groups/group_checks.h"
+#include "tests/ring_worker/mesh.h"
+
+namespace psring {
+namespace {
+
+float ValueOf(const MeshPlace& place, int boundary) {
+  return static_cast<float>(1000 * (place.replica + 1) + boundary);
+}
+
+// Sends a value of this replica and boundary in both directions through every boundary, and checks those that
+// arrive.
+absl::Status ExpectMessages(PipelineLinks& links) {
+  const auto& boundaries = links.pipeline().boundaries;
+  std::vector<std::vector<float>> forward, back;
+  for (const Pipeline::Boundary& at : boundaries) {
+    const float value = ValueOf(links.place(), at.boundary);
+    EXPECT_NE(at.activations->sends(), at.gradients->sends());
+    forward.emplace_back(3, at.activations->sends() ? value : 0);
+    back.emplace_back(5, at.gradients->sends() ? -value : 0);
+  }
+  for (size_t i = 0; i < boundaries.size(); ++i) {
+    PSRING_RETURN_IF_ERROR(boundaries[i].activations->Transfer({forward[i].data(), forward[i].size()}));
+    PSRING_RETURN_IF_ERROR(boundaries[i].gradients->Transfer({back[i].data(), back[i].size()}));
+  }
+  for (size_t i = 0; i < boundaries.size(); ++i) {
+    PSRING_RETURN_IF_ERROR(boundaries[i].activations->lane().Synchronize());
+    PSRING_RETURN_IF_ERROR(boundaries[i].gradients->lane().Synchronize());
+    const float value = ValueOf(links.place(), boundaries[i].boundary);
+    EXPECT_EQ(forward[i], std::vector<float>(3, value));
+    EXPECT_EQ(back[i], std::vector<float>(5, -value));
+  }
+  return absl::OkStatus();
+}
+
+// The ranks of `group` add up `own`.
+absl::Status ExpectSum(ProcessGroup& group, Stream& stream, float own, float sum) {
+  std::vector<float> values(7, own);
+  PSRING_RETURN_IF_ERROR(AddUp(group, stream, values));
+  EXPECT_EQ(values, std::vector<float>(7, sum));
+  return absl::OkStatus();
+}
+
+TEST(PipelineLinks, ConnectTheRanksOfEveryReplicaAndOfEveryStage) {
+  for (const auto& [workers, pp, chunks] :
+       {std::tuple(2, 2, 1), {3, 3, 1}, {4, 2, 1}, {6, 3, 1}, {2, 2, 2}, {4, 2, 3}}) {
+    for (const std::string order : {"", "pp,dp"}) {
+      SCOPED_TRACE(absl::StrCat(workers, " ranks, --pp ", pp, ", ", chunks, " ", order));
+      TrainingOptions options{.pp = pp, .program = absl::StrCat("interleaved:", chunks), .rank_order = order};
+      const int stages = pp * chunks, replicas = workers / pp;
+      for (int cut = 1; cut < stages; ++cut) absl::StrAppend(&options.cuts, cut > 1 ? "," : "", cut);
+      const Mesh mesh = Mesh::Create(workers, pp, order).value();
+      const auto statuses = RunGroups(workers, {}, [&](ProcessGroup& world, Stream& stream) -> absl::Status {
+        PSRING_ASSIGN_OR_RETURN(const auto links, PipelineLinks::Connect(options, world, HostDevice()));
+        const MeshPlace place = mesh.PlaceOf(world.rank());
+        EXPECT_EQ(links->place(), place);
+        const Pipeline& pipeline = links->pipeline();
+        EXPECT_EQ(pipeline.position, place.position);
+        EXPECT_EQ(pipeline.size, pp);
+        EXPECT_EQ(pipeline.ranks, workers);
+        EXPECT_EQ(pipeline.program, options.program);
+        EXPECT_EQ(pipeline.cuts.size(), static_cast<size_t>(stages) - 1);
+        EXPECT_EQ(pipeline.replica->rank(), place.position);
+        const auto rank = static_cast<float>(world.rank());
+        float of_replica = 0, of_stages = 0;
+        for (int p = 0; p < pp; ++p) of_replica += static_cast<float>(mesh.RankAt({place.replica, p}));
+        for (int r = 0; r < replicas; ++r) of_stages += static_cast<float>(mesh.RankAt({r, place.position}));
+        PSRING_RETURN_IF_ERROR(ExpectSum(*pipeline.replica, stream, rank, of_replica));
+        EXPECT_EQ(links->same_stages() == nullptr, replicas == 1);
+        if (replicas > 1) {
+          EXPECT_EQ(links->same_stages()->rank(), place.replica);
+          PSRING_RETURN_IF_ERROR(ExpectSum(*links->same_stages(), stream, rank, of_stages));
+        }
+        const bool has_end = place.position == 0 || place.position == pp - 1;
+        EXPECT_EQ(pipeline.tied != nullptr, has_end);
+        if (has_end) {
+          EXPECT_EQ(pipeline.tied->rank(), place.position == 0 ? 0 : 1);
+          PSRING_RETURN_IF_ERROR(ExpectSum(*pipeline.tied, stream, 1, 2));
+        }
+        size_t ends = 0;
+        for (int boundary = 0; boundary + 1 < stages; ++boundary) {
+          ends += boundary % pp == place.position || (boundary + 1) % pp == place.position;
+        }
+        EXPECT_EQ(pipeline.boundaries.size(), ends);
+        EXPECT_LE(2 * static_cast<int>(ends), MostChannels(options).value());
+        return ExpectMessages(*links);
+      });
+      for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
+    }
+  }
+}
+
+TEST(PipelineLinks, AbortEndsTheWaitOfALane) {
+  const TrainingOptions options{.pp = 2};
+  std::latch other_ends(1);
+  const auto statuses = RunGroups(2, {}, [&](ProcessGroup& world, Stream&) -> absl::Status {
+    const auto links = PipelineLinks::Connect(options, world, HostDevice());
+    return UnlessSilent(world.rank() == 1, other_ends, [&]() -> absl::Status {
+      PSRING_RETURN_IF_ERROR(links.status());
+      Channel& receives = *(*links)->pipeline().boundaries.front().gradients;
+      std::vector<float> values(10);
+      PSRING_RETURN_IF_ERROR(receives.Transfer({values.data(), values.size()}));
+      (*links)->Abort(absl::CancelledError("stopped by a signal"));
+      return receives.lane().Synchronize();
+    });
+  });
+  EXPECT_THAT(statuses[0].message(), Has("stopped by a signal"));
+}
+
+TEST(PipelineLinks, AMissingRankIsNamed) {
+  const TrainingOptions options{.pp = 2};
+  const auto statuses = RunGroups(
+      2, {},
+      [&](ProcessGroup& world, Stream&) -> absl::Status {
+        if (world.rank() == 1) return absl::OkStatus();
+        return PipelineLinks::Connect(options, world, HostDevice()).status();
+      },
+      /*first=*/0, absl::Seconds(1));
+  EXPECT_THAT(statuses[0].message(), Has("rank 1"));
+}
+
+}  // namespace
+}  // namespace psring

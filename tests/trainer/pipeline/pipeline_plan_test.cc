@@ -1,0 +1,166 @@
+// The order in which a rank enqueues a program, its memory, and the units and buckets of several stages.
+#include "trainer/pipeline/pipeline_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "common/device_factory/make_ops.h"
+#include "tests/trainer/cluster.h"
+#include "trainer/models/replayed_model.h"
+#include "trainer/pipeline/model_part.h"
+#include "trainer/pipeline/pipeline_executor.h"
+#include "trainer/pipeline/step_units.h"
+#include "trainer/programs/lower_program.h"
+#include "trainer/programs/program_rows.h"
+#include "trainer/programs/walk_program.h"
+
+namespace psring {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::Field;
+using testing::IsEmpty;
+
+StepProgram ProgramNamed(const std::string& name, int ranks, int micro_batches) {
+  return *MakeStepProgram(*FindStepProgram(name), ranks, micro_batches);
+}
+PipelinePlan PlanOfRank(const StepProgram& compute, size_t rank) {
+  const ModelCut cut = ModelCut::WholeStages(compute.stages());
+  return PlanPipeline(WalkProgram(*LowerProgram(compute, cut))->nodes[rank]);
+}
+
+std::string TextOf(const PipelinePlan& plan) {
+  std::string text;
+  for (const PipelineNode& node : plan.nodes) text += ToText(node.action) + " ";
+  return text;
+}
+
+TEST(PlanPipeline, EnqueuesAReceiveBeforeTheComputationBeforeItsUse) {
+  const PipelinePlan plan = PlanOfRank(ProgramNamed("1f1b", 2, 2), 0);
+  const std::string text = TextOf(plan);
+  EXPECT_LT(text.find("0RECV_B0"), text.find("0F1 ")) << text;
+  EXPECT_LT(text.find("0F0 "), text.find("0RECV_B0")) << text;
+  for (size_t i = 0; i < plan.nodes.size(); ++i) {
+    for (const size_t before : plan.nodes[i].after) EXPECT_LT(before, i);
+  }
+}
+
+TEST(PlanPipeline, TakesSlotsForTheMicroBatchesInFlightAndTheOneToBeReceived) {
+  for (const auto& [program, first, last] :
+       {std::tuple{"gpipe", 8, 8}, {"1f1b", 4, 2}, {"interleaved:2", 8, 6}}) {
+    const StepProgram compute = ProgramNamed(program, 4, 8);
+    EXPECT_EQ(PlanOfRank(compute, 0).slots, first) << program;
+    EXPECT_EQ(PlanOfRank(compute, 3).slots, last) << program;
+    EXPECT_EQ(PlanOfRank(ForwardOnly(compute), 0).slots, compute.stages() > 4 ? 4 : 1) << program;
+  }
+  EXPECT_EQ(*SlotsOf(*FindStepProgram("1f1b"), {.position = 0, .positions = 4}, /*micro_batches=*/8), 4);
+}
+
+// The next micro-batch in a slot must not overwrite what is still being sent.
+TEST(PlanPipeline, WaitsForTheMessagesFromASlot) {
+  const PipelinePlan plan = PlanOfRank(ProgramNamed("1f1b", 2, 5), 1);
+  std::vector<int> user(plan.slots, -1);
+  std::vector<size_t> sent(plan.slots);  // the node that sends its gradient
+  int reused = 0;
+  for (size_t i = 0; i < plan.nodes.size(); ++i) {
+    const auto& [action, after, slot] = plan.nodes[i];
+    if (action.micro_batch < 0) continue;
+    if (user[slot] >= 0 && user[slot] != action.micro_batch) {
+      EXPECT_THAT(after, testing::Contains(sent[slot])) << ToText(action);
+      ++reused;
+    }
+    user[slot] = action.micro_batch;
+    if (action.kind == StepKind::kSendGradient) sent[slot] = i;
+  }
+  EXPECT_EQ(reused, 3);  // 5 micro-batches in 2 slots
+}
+
+// The last stage's tied tensor is in its first unit of backward, and the first stage's is ready at the end.
+TEST(PlanPipeline, DoesNotKeepComputationWaitingForTiedTensors) {
+  const ModelCut cut{{2, 2}, {{1, 0}, {1, 0}}, {{0, 0}, {1, 1}}};
+  const StepProgram lowered = *LowerProgram(ProgramNamed("1f1b", 2, 2), cut);
+  const PipelinePlan plan = PlanPipeline(WalkProgram(lowered)->nodes[1]);
+  size_t tied = 0, waits = 0;
+  for (size_t i = 0; i < plan.nodes.size(); ++i) {
+    const auto& [action, after, slot] = plan.nodes[i];
+    if (action.kind == StepKind::kReduceTied) tied = i;
+    if (std::ranges::count(after, tied) == 0 || tied == 0) continue;
+    ++waits;
+    EXPECT_EQ(action, (StepAction{StepKind::kReduceGradient, 1, 1}));
+    for (size_t later = i; later < plan.nodes.size(); ++later) {
+      EXPECT_NE(plan.nodes[later].action.kind, StepKind::kBackward);
+    }
+  }
+  EXPECT_EQ(waits, 1) << TextOf(plan);
+}
+
+TEST(PlanUnits, BeginsThemWithStages) {
+  const std::vector<ReadyRange> complete = {{0, 16}, {16, 16}, {32, 16}, {48, 16}};
+  const std::vector<LayerRange> stages = {{0, 2}, {2, 4}};
+  // One bucket of everything ends in the first stage.
+  const std::vector<Bucket> buckets = CutBuckets({{0, 0, 64}}, complete, stages);
+  ASSERT_EQ(buckets.size(), 2);
+  EXPECT_THAT(buckets, ElementsAre(testing::AllOf(Field(&Bucket::index, 0), Field(&Bucket::first, 32)),
+                                   testing::AllOf(Field(&Bucket::index, 1), Field(&Bucket::first, 0))));
+  EXPECT_THAT(buckets, Each(Field(&Bucket::count, 32)));
+  const StepUnits units = PlanUnits(complete, buckets, stages);
+  EXPECT_THAT(units.stages, ElementsAre(0, 1));
+  EXPECT_THAT(units.BucketEnds(0), ElementsAre(0));
+  EXPECT_THAT(units.BucketEnds(1), ElementsAre(0));
+}
+
+// As the tied tensor of a transformer is: declared first, and a part of the last layer.
+TEST(PlanUnits, PutsABucketOfSeveralStagesInOrder) {
+  const std::vector<ReadyRange> complete = {{16, 16}, {}, {32, 16}, {0, 16}};
+  const std::vector<LayerRange> stages = {{0, 1}, {1, 2}, {2, 4}};
+  const std::vector<Bucket> buckets = CutBuckets({{0, 0, 48}}, complete, stages);
+  std::vector<size_t> firsts;
+  for (const Bucket& bucket : buckets) firsts.push_back(bucket.first);
+  EXPECT_THAT(firsts, ElementsAre(0, 32, 16));
+  const StepUnits units = PlanUnits(complete, buckets, stages);
+  EXPECT_THAT(units.BucketEnds(1), IsEmpty()) << "no weights";
+  EXPECT_EQ(units.units_of(2), 2);
+}
+
+TEST(CutModel, FindsTheTensorsThatTheFirstAndTheLastStageShare) {
+  const std::unique_ptr<Device> device = MakeCpuDevice();
+  const TrainingOptions options = TinyGpt("single");
+  const std::unique_ptr<Ops> ops = *MakeOps(*device, /*threads=*/1, Precision::kFloat32);
+  const auto make = [&] { return ModelOf(options)->make(SmallText().train.spec(), *ops); };
+  const std::vector<size_t> points = (*make())->CutPoints();
+  for (const int position : {0, 1}) {
+    const PipelinePlace place{.position = position, .positions = 2};
+    const absl::StatusOr<ModelPart> part = CutModel(make, {points[points.size() / 2]}, place);
+    ASSERT_TRUE(part.ok()) << part.status();
+    ASSERT_EQ(part->tied.size(), 1);
+    const Tensor& tensor = part->model->parameters().tensors()[0];
+    EXPECT_EQ(tensor.name, "transformer.wte.weight");
+    EXPECT_EQ(part->tied[0].first, tensor.first);
+    EXPECT_EQ(part->tied[0].count, tensor.count);
+    EXPECT_EQ(part->counted_elsewhere.size(), position);
+    EXPECT_EQ(part->parts.size(), 2);
+  }
+  EXPECT_EQ(CutModel(make, {}, {.position = 0, .positions = 2}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(MeasureLayers, TimesEveryLayer) {
+  const std::unique_ptr<Device> device = MakeCpuDevice();
+  const std::unique_ptr<Ops> ops = *MakeOps(*device, /*threads=*/1, Precision::kFloat32);
+  const std::unique_ptr<Stream> compute = device->NewStream(StreamKind::kCompute, "compute");
+  const TrainingOptions options = SmallOptions("single");
+  const std::unique_ptr<Model> model = *ModelOf(options)->make(SmallData().train.spec(), *ops);
+  const auto ns = MeasureLayers(*model, SmallData().train, /*batch=*/4, /*seed=*/1, *device, *compute);
+  ASSERT_TRUE(ns.ok()) << ns.status();
+  EXPECT_EQ(ns->size(), model->layers());
+  EXPECT_GT(*std::ranges::min_element(*ns), 0);
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,288 @@
+// Training of a model that is cut into stages equals that of one rank with as many micro-batches: the same
+// bits, but for a tensor that two stages share. Ranks are threads.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <ostream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/has.h"
+#include "tests/kept_files.h"
+#include "tests/trainer/cluster.h"
+#include "tests/trainer/kept_training.h"
+#include "trainer/data/sources.h"
+
+namespace psring {
+namespace {
+
+TrainingOptions CutInto(TrainingOptions options, const std::string& program, int positions,
+                        int micro_batches) {
+  options.program = program;
+  options.pp = positions;
+  options.micro_batches = micro_batches;
+  options.batch = 4;
+  options.steps = 4;
+  return options;
+}
+
+TrainingOptions SmallCnn() {
+  TrainingOptions options = SmallOptions("single");
+  options.model = "cnn";
+  options.bucket_mb = .05;
+  return options;
+}
+
+// With SGD: Adam would make large steps of those gradients that are only rounding errors.
+TrainingOptions SmallGpt(const std::string& strategy) {
+  TrainingOptions options = TinyGpt(strategy);
+  options.optimizer = "sgd";
+  options.lr = .1;
+  return options;
+}
+
+// Every rank ends with the whole model's weights, and reports the loss of every step.
+void ExpectOneRanks(const TrainingOptions& options, int replicas, const DataSplits& data, double tolerance) {
+  const RankOutcome& expected = OneProcess(options, replicas, data);
+  const std::vector<RankOutcome> ranks = RunPipelines(options, replicas, data);
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    SCOPED_TRACE(absl::StrCat("rank ", rank));
+    const RankOutcome& outcome = ranks[rank];
+    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+    EXPECT_EQ(outcome.result->world_size, replicas * options.pp);
+    EXPECT_EQ(outcome.result->parameters, expected.result->parameters);
+    EXPECT_EQ(outcome.result->weights_hash, ranks[0].result->weights_hash);
+    if (tolerance == 0) {
+      EXPECT_EQ(outcome.weights, expected.weights);
+      EXPECT_EQ(outcome.result->weights_hash, expected.result->weights_hash);
+    } else {
+      EXPECT_LE(RelativeL2(outcome.weights, expected.weights), tolerance);
+    }
+    ASSERT_EQ(outcome.steps.size(), expected.steps.size());
+    const bool counts = rank < static_cast<size_t>(replicas);  // position 0
+    for (size_t step = 0; step < outcome.steps.size(); ++step) {
+      const StepRecord &own = outcome.steps[step], &one = expected.steps[step];
+      EXPECT_EQ(own.samples, counts ? one.samples / replicas : 0);
+      EXPECT_EQ(own.rank, static_cast<int>(rank));
+      EXPECT_GT(own.compute_ms, 0);
+      EXPECT_GE(own.bubble_ms, 0);
+      EXPECT_LE(own.compute_ms + own.bubble_ms, own.step_ms * (1 + 1e-9));
+      if (replicas > 1) continue;  // another mean
+      EXPECT_NEAR(own.loss, one.loss, 1e-5 * one.loss);
+    }
+    if (!options.evaluate || rank % static_cast<size_t>(replicas) != 0) continue;
+    ASSERT_EQ(outcome.result->curve.size(), expected.result->curve.size());
+    for (size_t point = 0; point < expected.result->curve.size(); ++point) {
+      const CurvePoint &own = outcome.result->curve[point], &one = expected.result->curve[point];
+      EXPECT_NEAR(own.test_loss, one.test_loss, 1e-4 * one.test_loss);
+      EXPECT_NEAR(own.train_loss, one.train_loss, 1e-4 * one.train_loss);
+      EXPECT_NEAR(own.test_accuracy, one.test_accuracy, tolerance);
+      EXPECT_EQ(own.samples, one.samples);
+    }
+  }
+}
+
+struct PipelineCourse {
+  const char* program;
+  int positions;
+  int micro_batches;
+};
+std::ostream& operator<<(std::ostream& out, const PipelineCourse& course) {
+  return out << course.program << " on " << course.positions << " ranks, " << course.micro_batches
+             << " micro-batches";
+}
+class Pipelines : public testing::TestWithParam<PipelineCourse> {
+ protected:
+  TrainingOptions Options(const TrainingOptions& whole) const {
+    TrainingOptions options =
+        CutInto(whole, GetParam().program, GetParam().positions, GetParam().micro_batches);
+    if (options.pp == 4) options.cuts = "1,2,4";  // so that every rank has weights
+    return options;
+  }
+};
+
+TEST_P(Pipelines, EqualOneRankBitForBit) {
+  TrainingOptions options = Options(SmallCnn());
+  options.evaluate = true;
+  options.eval_every = 2;
+  ExpectOneRanks(options, 1, SmallData(), 0);
+}
+
+// More and fewer micro-batches than ranks, and one.
+INSTANTIATE_TEST_SUITE_P(Programs, Pipelines,
+                         testing::Values(PipelineCourse{"gpipe", 2, 3}, PipelineCourse{"gpipe", 4, 1},
+                                         PipelineCourse{"1f1b", 2, 5}, PipelineCourse{"1f1b", 3, 2},
+                                         PipelineCourse{"1f1b", 4, 8}, PipelineCourse{"1f1b", 3, 1},
+                                         PipelineCourse{"interleaved:2", 2, 4},
+                                         PipelineCourse{"interleaved:2", 2, 1},
+                                         PipelineCourse{"interleaved:2", 2, 5}));
+
+TEST(TrainedPipeline, OfPerceptronsWithCutsOfTheUserEqualsOneRank) {
+  TrainingOptions options = CutInto(SmallOptions("single"), "1f1b", 3, 4);
+  options.cuts = "1,2";
+  options.optimizer = "adam";
+  ExpectOneRanks(options, 1, SmallData(), 0);
+}
+
+TEST(TrainedPipeline, KeepsTheRunningStatisticsOfBatchNormalization) {
+  ExpectOneRanks(CutInto(TinyResNet("single"), "1f1b", 3, 3), 1, SmallPictures(), 0);
+}
+
+// A tied tensor's gradient is added in another order.
+TEST(TrainedPipeline, AddsTheGradientsOfATiedTensor) {
+  for (const bool clips : {false, true}) {
+    SCOPED_TRACE(clips);
+    TrainingOptions options = CutInto(SmallGpt("single"), "1f1b", 2, 3);
+    options.dropout = .1;
+    if (clips) options.clip_norm = 1e-3;  // in every step
+    ExpectOneRanks(options, 1, SmallText(), 1e-6);
+  }
+  TrainingOptions options = CutInto(SmallGpt("single"), "interleaved:2", 2, 4);
+  options.recompute = true;
+  ExpectOneRanks(options, 1, SmallText(), 1e-6);
+}
+
+TEST(TrainedPipeline, ClipsByTheNormOfAllStages) {
+  TrainingOptions options = CutInto(SmallCnn(), "1f1b", 3, 2);
+  options.clip_norm = 1e-3;
+  ExpectOneRanks(options, 1, SmallData(), 1e-6);
+  EXPECT_GT(RelativeL2(OneProcess(options, 1, SmallData()).weights,
+                       OneProcess(CutInto(SmallCnn(), "1f1b", 3, 2), 1, SmallData()).weights),
+            1e-4);
+}
+
+// 33 samples: of the last step some micro-batches are short or empty.
+TEST(TrainedPipeline, CountsEverySampleOnceInAShortLastBatch) {
+  const DataSplits data = MakeSyntheticData({.height = 8, .width = 8, .train = 33, .test = 10}, /*seed=*/5);
+  for (const char* program : {"gpipe", "1f1b", "interleaved:2"}) {
+    SCOPED_TRACE(program);
+    TrainingOptions options = CutInto(SmallCnn(), program, 2, 3);
+    options.drop_last = "false";
+    options.steps = 0;
+    options.epochs = 2;
+    ExpectOneRanks(options, 1, data, 0);
+  }
+}
+
+TEST(TrainedPipeline, TimesDataParallelismEqualsOneRankUpToRounding) {
+  for (const char* strategy : {"ring", "zero1"}) {
+    for (const double clip_norm : {0., 1e-3}) {
+      SCOPED_TRACE(absl::StrCat(strategy, " ", clip_norm));
+      TrainingOptions options = CutInto(SmallGpt(strategy), "1f1b", 2, 2);
+      options.clip_norm = clip_norm;
+      options.check_replicas = true;
+      ExpectOneRanks(options, 2, SmallText(), 1e-4);
+      std::set<std::string> hashes;
+      for (const RankOutcome& rank : RunPipelines(options, 2, SmallText())) {
+        for (const StepRecord& record : rank.steps) hashes.insert(record.weights_hash);
+      }
+      EXPECT_EQ(hashes.size(), 4) << "equal on all ranks after each of 4 steps";
+    }
+  }
+}
+
+// Trains on one rank or a pipeline, with checkpoints.
+std::vector<RankOutcome> TrainKeeping(const TrainingOptions& options, int replicas, const DataSplits& data,
+                                      KeptSteps& kept, const Files* resume = nullptr) {
+  if (options.pp == 1) return RunKeeping(options, 1, data, kept, resume);
+  std::vector<CheckpointBytes> from(static_cast<size_t>(replicas * options.pp));
+  return RunPipelines(options, replicas, data, [&](Worker& worker) {
+    if (resume != nullptr) {
+      CheckpointBytes& bytes = from[static_cast<size_t>(worker.trace.rank())];
+      bytes = KeptBytes(*resume);
+      worker.resume = &bytes;
+    }
+    worker.save = [&kept](int64_t step, const CheckpointContent& content) {
+      KeptFiles files;
+      const absl::Status written = content(files);
+      kept[step] = Files(files.files.begin(), files.files.end());
+      return written;
+    };
+  });
+}
+
+TEST(TrainedPipeline, ResumesWhatOneRankHasSavedAndTheReverse) {
+  TrainingOptions options = CutInto(TinyResNet("single"), "1f1b", 2, 2);
+  options.optimizer = "adam";
+  options.checkpoint_dir = "kept";
+  options.checkpoint_every = 2;
+  TrainingOptions alone = options;
+  LeavePipelineOut(alone);
+  KeptSteps of_one, of_stages, rest;
+  const std::vector<float> end = WeightsOf(TrainKeeping(alone, 1, SmallPictures(), of_one));
+  EXPECT_EQ(WeightsOf(TrainKeeping(options, 1, SmallPictures(), of_stages)), end);
+  for (const int64_t step : {2, 4}) {
+    ASSERT_TRUE(of_one.contains(step) && of_stages.contains(step));
+    for (const char* file : {kModelFile, kOptimizerFile}) {
+      EXPECT_EQ(of_one[step].at(file), of_stages[step].at(file)) << file << " of step " << step;
+    }
+  }
+  EXPECT_EQ(WeightsOf(TrainKeeping(options, 1, SmallPictures(), rest, &of_one[2])), end);
+  EXPECT_EQ(WeightsOf(TrainKeeping(alone, 1, SmallPictures(), rest, &of_stages[2])), end);
+}
+
+TEST(TrainedPipeline, WithShardedOptimizerStateResumesOnOneRank) {
+  TrainingOptions options = CutInto(SmallCnn(), "1f1b", 2, 2);
+  options.strategy = "zero1";
+  options.optimizer = "momentum";
+  options.checkpoint_dir = "kept";
+  options.checkpoint_every = 2;
+  KeptSteps kept, rest;
+  const std::vector<float> end = WeightsOf(TrainKeeping(options, 2, SmallData(), kept));
+  ASSERT_TRUE(kept.contains(2));
+  TrainingOptions alone = options;
+  LeavePipelineOut(alone);
+  alone.strategy = "single";
+  alone.reference_workers = 2;
+  EXPECT_LE(RelativeL2(WeightsOf(TrainKeeping(alone, 1, SmallData(), rest, &kept[2])), end), 1e-4);
+}
+
+TEST(TrainedPipeline, StopsOnAllRanksAfterACheckpoint) {
+  TrainingOptions options = CutInto(SmallCnn(), "1f1b", 2, 2);
+  options.strategy = "ring";
+  options.checkpoint_dir = "kept";
+  KeptSteps kept;
+  const auto ranks = RunPipelines(options, 2, SmallData(), [&](Worker& worker) {
+    if (worker.trace.rank() > 0) return;
+    worker.stops = [n = 0]() mutable { return ++n == 2; };
+    worker.save = [&kept](int64_t step, const CheckpointContent&) {
+      kept[step];
+      return absl::OkStatus();
+    };
+  });
+  for (const RankOutcome& rank : ranks) {
+    EXPECT_THAT(rank.result.status(), Fails(absl::StatusCode::kCancelled, "a checkpoint of step 2"));
+    EXPECT_EQ(rank.steps.size(), 2);
+  }
+  EXPECT_TRUE(kept.contains(2));
+}
+
+TEST(TrainedPipeline, ARankThatFailsEndsTheOthers) {
+  const auto ranks = RunPipelines(CutInto(SmallCnn(), "1f1b", 3, 4), 1, SmallData(), [](Worker& worker) {
+    if (worker.trace.rank() != 1) return;
+    worker.objection = [n = 0]() mutable {
+      return ++n == 2 ? absl::ResourceExhaustedError("no space left") : absl::OkStatus();
+    };
+  });
+  EXPECT_THAT(ranks[1].result.status(), Fails(absl::StatusCode::kResourceExhausted, "no space left"));
+  for (const int other : {0, 2}) {
+    ASSERT_FALSE(ranks[other].result.ok());
+    EXPECT_THAT(std::string(ranks[other].result.status().message()), Has("rank 1"));
+  }
+}
+
+TEST(TrainedPipeline, RejectsWhatItCannotCut) {
+  TrainingOptions options = CutInto(SmallOptions("single"), "1f1b", 4, 2);  // three layers
+  for (const RankOutcome& rank : RunPipelines(options, 1, SmallData())) {
+    EXPECT_FALSE(rank.result.ok());
+  }
+  options = CutInto(SmallCnn(), "zb-h1", 2, 2);
+  for (const RankOutcome& rank : RunPipelines(options, 1, SmallData())) {
+    EXPECT_THAT(rank.result.status(), Fails(absl::StatusCode::kInvalidArgument, "zb-h1", "use 1f1b"));
+  }
+}
+
+}  // namespace
+}  // namespace psring

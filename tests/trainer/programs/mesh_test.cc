@@ -1,0 +1,77 @@
+#include "trainer/programs/mesh.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/has.h"
+
+namespace psring {
+namespace {
+
+std::string Refusal(int workers, int pp, const std::string& order = "") {
+  return std::string(Mesh::Create(workers, pp, order).status().message());
+}
+
+TEST(MeshTest, EveryShapeAndOrderGivesEachPlaceOneRank) {
+  for (const std::string order : {"", "dp,pp", "pp,dp"}) {
+    for (const int pp : {1, 2, 3, 4, 8}) {
+      for (const int replicas : {1, 2, 3, 5, 8}) {
+        SCOPED_TRACE(absl::StrCat("dp", replicas, "xpp", pp, " ", order));
+        const absl::StatusOr<Mesh> mesh = Mesh::Create(replicas * pp, pp, order);
+        ASSERT_TRUE(mesh.ok()) << mesh.status();
+        EXPECT_EQ(mesh->workers(), replicas * pp);
+        EXPECT_EQ(mesh->replicas(), replicas);
+        EXPECT_EQ(mesh->positions(), pp);
+        std::set<std::pair<int, int>> places;
+        for (int rank = 0; rank < replicas * pp; ++rank) {
+          const MeshPlace place = mesh->PlaceOf(rank);
+          EXPECT_TRUE(place.replica >= 0 && place.replica < replicas);
+          EXPECT_TRUE(place.position >= 0 && place.position < pp);
+          EXPECT_EQ(mesh->RankAt(place), rank);
+          EXPECT_TRUE(places.insert({place.replica, place.position}).second);
+        }
+        EXPECT_EQ(mesh->PlaceOf(0), MeshPlace{}) << "rank 0 reports, evaluates and saves";
+      }
+    }
+  }
+}
+
+TEST(MeshTest, TheOrderNamesTheFastestAxisFirst) {
+  const Mesh slow_pipeline = Mesh::Create(8, 2, "").value();
+  EXPECT_EQ(slow_pipeline.PlaceOf(1), (MeshPlace{.replica = 1, .position = 0}));
+  EXPECT_EQ(slow_pipeline.PlaceOf(5), (MeshPlace{.replica = 1, .position = 1}));
+  // Ranks 0, 2, 4, 6 hold the first half of the model, and 1, 3, 5, 7 the second.
+  const Mesh halves = Mesh::Create(8, 2, "pp,dp").value();
+  for (int rank = 0; rank < 8; ++rank) EXPECT_EQ(halves.PlaceOf(rank).position, rank % 2);
+  EXPECT_EQ(halves.PlaceOf(5), (MeshPlace{.replica = 2, .position = 1}));
+}
+
+TEST(MeshTest, ARejectionNamesLayoutsThatWork) {
+  EXPECT_EQ(Refusal(6, 4),
+            "--pp 4 does not divide 6 workers; use a multiple, such as --workers 8, or --pp 3 or 6");
+  EXPECT_EQ(Refusal(12, 5),
+            "--pp 5 does not divide 12 workers; use a multiple, such as --workers 15, or --pp 4 or 6");
+  EXPECT_EQ(Refusal(2, 4),
+            "--pp 4 does not divide 2 workers; use a multiple, such as --workers 4, or --pp 2");
+  EXPECT_EQ(Refusal(1, 2), "--pp 2 does not divide 1 workers; use a multiple, such as --workers 2");
+  EXPECT_EQ(Refusal(0, 2), "--pp 2 of 0 workers: use at least 1");
+  EXPECT_EQ(Refusal(2, 0), "--pp 0 of 2 workers: use at least 1");
+  EXPECT_EQ(Refusal(4, 2, "dp"), "--rank_order 'dp' is not dp,pp or pp,dp");
+  EXPECT_EQ(Refusal(4, 2, "pp,tp"), "--rank_order 'pp,tp' is not dp,pp or pp,dp");
+}
+
+TEST(MeshTest, APresetIsAShape) {
+  const MeshPreset preset = ParseMeshPreset("dp4xpp2").value();
+  EXPECT_EQ(preset.replicas, 4);
+  EXPECT_EQ(preset.positions, 2);
+  for (const char* other :
+       {"", "dp4", "pp2", "pp2xdp4", "dp0xpp2", "dp4xpp1", "dp4xpp2x", "dpxpp", "dp4 xpp2"}) {
+    EXPECT_THAT(ParseMeshPreset(other).status().message(), Has("not of the form dp4xpp2")) << other;
+  }
+}
+
+}  // namespace
+}  // namespace psring

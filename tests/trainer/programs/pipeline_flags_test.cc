@@ -1,0 +1,120 @@
+#include "trainer/programs/pipeline_flags.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/has.h"
+
+namespace psring {
+namespace {
+
+using Change = std::function<void(TrainingOptions&)>;
+
+TrainingOptions Two(const Change& change = [](TrainingOptions&) {}) {
+  TrainingOptions options{.pp = 2};
+  change(options);
+  return options;
+}
+
+std::string Refusal(const TrainingOptions& options, const std::string& strategy = "ring", int workers = 4) {
+  const absl::Status status = CheckPipelineFlags(options, FindStrategy(strategy).value(), workers);
+  EXPECT_THAT(std::string(status.message()), Lacks("\n"));
+  return std::string(status.message());
+}
+
+TEST(CheckPipelineFlags, AllReduceStrategiesAndOneReplicaAreAccepted) {
+  for (const char* strategy : {"ring", "direct", "zero1", "none"}) EXPECT_EQ(Refusal(Two(), strategy), "");
+  EXPECT_EQ(Refusal(Two(), "single", /*workers=*/2), "");
+  EXPECT_EQ(Refusal(Two([](auto& o) { o.backend = "gloo"; })), "");
+  EXPECT_EQ(Refusal(Two([](auto& o) { o.program = "interleaved:2", o.cuts = "1,2,3"; })), "");
+  EXPECT_EQ(Refusal(Two([](auto& o) { o.wire = "bfloat16"; })), "");
+  EXPECT_EQ(Refusal(TrainingOptions(), "ps-sync", 3), "");
+}
+
+TEST(CheckPipelineFlags, FlagsOfPipelinesNeedOne) {
+  for (const auto& [flag, change] :
+       {std::pair<const char*, Change>{"--program", [](auto& o) { o.program = "gpipe"; }},
+        {"--cuts", [](auto& o) { o.cuts = "3"; }},
+        {"--rank_order", [](auto& o) { o.rank_order = "pp,dp"; }}}) {
+    TrainingOptions options;
+    change(options);
+    EXPECT_EQ(Refusal(options), absl::StrCat(flag, " needs --pp, the number of a pipeline's stages"));
+  }
+}
+
+TEST(CheckPipelineFlags, WhatOnlyWholeModelsHaveIsNamed) {
+  for (const auto& [flag, change] :
+       {std::pair<const char*, Change>{"--cuda_graph", [](auto& o) { o.cuda_graph = true; }},
+        {"--clock virtual", [](auto& o) { o.clock = "virtual"; }},
+        {"--local_aggregation", [](auto& o) { o.local_aggregation = true; }},
+        {"--sync_batch_norm", [](auto& o) { o.sync_batch_norm = true; }},
+        {"--reference_workers", [](auto& o) { o.reference_workers = 2; }},
+        {"--straggler", [](auto& o) { o.straggler = "0:2"; }},
+        {"--jitter_ms", [](auto& o) { o.jitter_ms = "1"; }},
+        {"--wire bfloat16 with checkpoints", [](auto& o) { o.wire = "bfloat16", o.checkpoint_dir = "a"; }},
+        {"--wire float16 with checkpoints", [](auto& o) { o.wire = "float16", o.resume = "a"; }}}) {
+    EXPECT_EQ(Refusal(Two(change)), absl::StrCat("--pp and ", flag, " exclude each other; omit one of them"));
+  }
+}
+
+TEST(CheckPipelineFlags, OtherStrategiesBackendsAndModelsAreRejectedByName) {
+  for (const char* strategy : {"ps-sync", "ps-async", "ps-backup:1", "hybrid", "data-parallel"}) {
+    EXPECT_THAT(Refusal(Two(), strategy),
+                testing::AllOf(Has(absl::StrCat("--strategy ", FindStrategy(strategy)->name)),
+                               Has("use an all-reduce strategy such as ring")));
+  }
+  for (const char* strategy : {"mpi", "nccl"})
+    EXPECT_THAT(Refusal(Two(), strategy), Has("choose native or gloo"));
+  EXPECT_THAT(Refusal(Two([](auto& o) { o.backend = "mpi"; })), Has("--pp does not support mpi"));
+  EXPECT_THAT(Refusal(Two([](auto& o) { o.model = "dlrm-small"; })), Has("the tables of dlrm-small"));
+}
+
+TEST(CheckPipelineFlags, LayoutsMustFitTheWorkers) {
+  EXPECT_THAT(Refusal(Two(), "ring", 5), Has("--pp 2 does not divide 5 workers"));
+  EXPECT_THAT(Refusal(Two([](auto& o) { o.pp = 4; }), "ring", 2), Has("or --pp 2"));
+  EXPECT_EQ(
+      Refusal(Two(), "single", 8),
+      "--strategy single has one replica of the model, but 8 workers with --pp 2 have 4; use --workers 2, or "
+      "an all-reduce strategy such as ring");
+}
+
+TEST(CheckPipelineFlags, ProgramsAndCutsMustFitEachOther) {
+  EXPECT_THAT(Refusal(Two([](auto& o) { o.program = "1f1"; })),
+              testing::AllOf(Has("--program: "), Has("did you mean '1f1b'")));
+  EXPECT_THAT(Refusal(Two([](auto& o) { o.program = "single_stage"; })), Has("does not cut the model"));
+  EXPECT_THAT(Refusal(Two([](auto& o) { o.program = "zb-h1"; })),
+              Has("--program zb-h1 is for psring explain and predict", "use 1f1b"));
+  for (const char* cuts : {"3,6", "0"}) {
+    EXPECT_NE(Refusal(Two([&](auto& o) { o.cuts = cuts; })), "") << cuts;
+  }
+  EXPECT_EQ(Refusal(Two([](auto& o) { o.program = "interleaved:2", o.cuts = "6,3,9"; })),
+            "--cuts 6,3,9: 4 stages begin with 3 layers, in ascending order; name as many");
+  EXPECT_NE(Refusal(Two([](auto& o) { o.program = "interleaved:2", o.cuts = "3,3,9"; })), "");
+}
+
+TEST(ParseCuts, AreLayers) {
+  EXPECT_TRUE(ParseCuts("", 4)->empty());
+  EXPECT_EQ(ParseCuts("3,6,10", 4).value(), (std::vector<size_t>{3, 6, 10}));
+  EXPECT_FALSE(ParseCuts("3,x", 3).ok());
+}
+
+TEST(AddPrograms, TheHelpOfProgramNamesThoseThatCutTheModel) {
+  CLI::App app;
+  std::string program;
+  app.add_option("--program", program, "What runs:");
+  AddPrograms(app);
+  const std::string help = app.get_option("--program")->get_description();
+  for (const ProgramRow& row : ProgramRows()) {
+    EXPECT_EQ(absl::StrContains(help, row.display_name()), !row.one_rank) << row.name;
+  }
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,134 @@
+#include "trainer/pipeline/model_part.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/deadline.h"
+#include "common/text/translate.h"
+#include "trainer/data/sampler.h"
+#include "trainer/models/batch_memory.h"
+
+namespace psring {
+namespace {
+
+std::set<std::string> NamesOf(const ParameterLayout& layout) {
+  std::set<std::string> names;
+  for (const Tensor& tensor : layout.tensors()) names.insert(tensor.name);
+  return names;
+}
+
+// Sets `tied` and `counted_elsewhere`. `names`: by position.
+absl::Status FindTied(const std::vector<std::set<std::string>>& names, ModelPart& part) {
+  const PipelinePlace& place = part.place;
+  for (const Tensor& tensor : part.model->parameters().tensors()) {
+    std::vector<int> others;
+    for (int other = 0; other < place.positions; ++other) {
+      if (other != place.position && names[static_cast<size_t>(other)].contains(tensor.name)) {
+        others.push_back(other);
+      }
+    }
+    if (others.empty()) continue;
+    const int last = place.positions - 1;
+    if (others.size() > 1 || !(place.is_first() || place.is_last()) || others[0] + place.position != last) {
+      return absl::InvalidArgumentError(
+          Tr("--pp: only the first and the last stage can share a tensor, but "
+             "stages in between use $0, too; choose other --cuts",
+             tensor.name));
+    }
+    part.tied.push_back({tensor.first, tensor.count});
+    if (!place.is_first()) part.counted_elsewhere.push_back({tensor.first, tensor.count});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ModelPart> CutModel(const MakeModel& make, const std::vector<size_t>& cuts,
+                                   const PipelinePlace& place) {
+  const size_t stages = static_cast<size_t>(place.stages());
+  if (cuts.size() + 1 != stages) {
+    return absl::InvalidArgumentError(absl::StrCat(cuts.size(), " cuts do not make ", stages, " stages"));
+  }
+  ModelPart part;
+  part.place = place;
+  std::vector<std::set<std::string>> names;
+  for (int position = 0; position < place.positions; ++position) {
+    PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, make());
+    PSRING_ASSIGN_OR_RETURN(const std::vector<LayerRange> all, StagesBetween(*model, cuts));
+    std::vector<LayerRange> own, placed;
+    for (size_t stage = static_cast<size_t>(position); stage < stages; stage += place.positions) {
+      const size_t first = placed.empty() ? 0 : placed.back().end;
+      own.push_back(all[stage]);
+      placed.push_back({first, first + all[stage].end - all[stage].first});
+    }
+    const ParameterLayout whole = model->parameters();
+    PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Model> taken, std::move(*model).TakeStages(own));
+    const ParameterLayout& layout = taken->parameters();
+    if (layout.count() == 0) {
+      return absl::InvalidArgumentError(
+          Tr("--pp: the stages of position $0 have no weights; choose other --cuts", position));
+    }
+    PositionPart& of = part.parts.emplace_back();
+    of.parameters = layout.count();
+    of.buffers = layout.initial_buffers().size();
+    PSRING_ASSIGN_OR_RETURN(of.of_parameters, PartOf(whole.tensors(), layout.tensors()));
+    PSRING_ASSIGN_OR_RETURN(of.of_buffers, PartOf(whole.buffers(), layout.buffers()));
+    names.push_back(NamesOf(layout));
+    if (position != place.position) continue;
+    part.whole = whole;
+    part.stages = std::move(placed);
+    part.model = std::move(taken);
+  }
+  PSRING_RETURN_IF_ERROR(FindTied(names, part));
+  return part;
+}
+
+absl::StatusOr<std::vector<double>> MeasureLayers(Model& model, const Dataset& data, int batch, uint64_t seed,
+                                                  Device& device, Stream& compute) {
+  constexpr int kPasses = 3;
+  const std::vector<float> initial = model.InitialWeights(seed);
+  PSRING_ASSIGN_OR_RETURN(const Buffer weights, device.Allocate(initial.size() * sizeof(float)));
+  PSRING_ASSIGN_OR_RETURN(const Buffer gradient, device.Allocate(initial.size() * sizeof(float)));
+  compute.Copy(weights.data(), initial.data(), weights.bytes());
+  PSRING_ASSIGN_OR_RETURN(Activations activations, model.NewActivations(batch, Keep::kAll, device));
+  PSRING_ASSIGN_OR_RETURN(BatchMemory memory, BatchMemory::Create(data.spec(), batch, device));
+  std::vector<int64_t> samples(static_cast<size_t>(std::min<int64_t>(batch, data.count())));
+  std::iota(samples.begin(), samples.end(), 0);
+  const std::vector<uint64_t> seeds = SampleSeeds(seed, /*epoch=*/0, samples);
+  const ModelState state{.weights = weights.span(), .sample_seeds = seeds.data()};
+  PSRING_ASSIGN_OR_RETURN(const Batch loaded, memory.Load(data, samples, compute));
+
+  const size_t layers = model.layers();
+  std::vector<double> forward(layers, std::numeric_limits<double>::infinity()), backward = forward;
+  int64_t begin_ns = 0;
+  // The time since the last call, if it is less than `least`.
+  const auto take = [&](double& least) -> absl::Status {
+    PSRING_RETURN_IF_ERROR(compute.Synchronize());
+    const int64_t now_ns = MonotonicNanos();
+    least = std::min(least, static_cast<double>(now_ns - std::exchange(begin_ns, now_ns)));
+    return absl::OkStatus();
+  };
+  for (int pass = 0; pass < kPasses; ++pass) {
+    begin_ns = MonotonicNanos();
+    for (size_t l = 0; l < layers; ++l) {
+      PSRING_RETURN_IF_ERROR(model.ForwardUnit({l, l + 1}, state, loaded, activations, compute).status());
+      if (l + 1 == layers) PSRING_RETURN_IF_ERROR(model.Loss(loaded, activations, memory.score(), compute));
+      PSRING_RETURN_IF_ERROR(take(forward[l]));
+    }
+    for (size_t l = layers; l-- > 0;) {
+      PSRING_RETURN_IF_ERROR(
+          model.BackwardUnit({l, l + 1}, state, loaded, activations, gradient.span(), compute));
+      PSRING_RETURN_IF_ERROR(take(backward[l]));
+    }
+  }
+  for (size_t l = 0; l < layers; ++l) forward[l] += backward[l];
+  return forward;
+}
+
+}  // namespace psring

@@ -1,0 +1,332 @@
+#include "trainer/pipeline/pipeline_executor.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "trainer/programs/lower_program.h"
+#include "trainer/programs/walk_program.h"
+
+namespace psring {
+namespace {
+
+// Forward passes of evaluation that are one program.
+constexpr int kBatchesAtOnce = 8;
+
+absl::StatusOr<PipelinePlan> PlanOf(const StepProgram& compute, const ModelCut& cut, int position) {
+  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered, LowerProgram(compute, cut));
+  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkProgram(lowered));
+  return PlanPipeline(walk.nodes[static_cast<size_t>(position)]);
+}
+
+absl::StatusOr<StepProgram> ComputationOf(const NamedProgram& program, const PipelinePlace& place,
+                                          int micro_batches) {
+  PSRING_ASSIGN_OR_RETURN(StepProgram compute, MakeStepProgram(program, place.positions, micro_batches));
+  PSRING_CHECK(compute.stages() == place.stages());
+  return compute;
+}
+
+}  // namespace
+
+absl::StatusOr<size_t> SlotsOf(const NamedProgram& program, const PipelinePlace& place, int micro_batches) {
+  PSRING_ASSIGN_OR_RETURN(const StepProgram compute, ComputationOf(program, place, micro_batches));
+  const ModelCut cut = ModelCut::WholeStages(place.stages());
+  PSRING_ASSIGN_OR_RETURN(const PipelinePlan step, PlanOf(compute, cut, place.position));
+  PSRING_ASSIGN_OR_RETURN(const StepProgram forward, ComputationOf(program, place, kBatchesAtOnce));
+  PSRING_ASSIGN_OR_RETURN(const PipelinePlan evaluation, PlanOf(ForwardOnly(forward), cut, place.position));
+  return std::max(step.slots, evaluation.slots);
+}
+
+absl::StatusOr<std::unique_ptr<PipelineExecutor>> PipelineExecutor::Create(const Parts& parts) {
+  auto executor = std::unique_ptr<PipelineExecutor>(new PipelineExecutor(parts));
+  PSRING_RETURN_IF_ERROR(executor->MakePlans());
+  if (parts.micro_batches > 1) {
+    PSRING_ASSIGN_OR_RETURN(executor->micro_gradient_, parts.device.Allocate(parts.gradient.bytes()));
+  }
+  executor->slots_.resize(std::max(executor->step_.slots, executor->evaluation_.slots));
+  for (Slot& slot : executor->slots_) {
+    PSRING_ASSIGN_OR_RETURN(slot.activations,
+                            executor->model_.NewActivations(parts.max_batch, parts.keep, parts.device));
+    PSRING_ASSIGN_OR_RETURN(slot.memory, BatchMemory::Create(parts.samples, parts.max_batch, parts.device));
+  }
+  if (!parts.part.tied.empty()) {
+    PSRING_CHECK(parts.tied != nullptr);
+    executor->tied_lane_ = parts.device.NewStream(StreamKind::kBackground, "tied");
+  }
+  return executor;
+}
+
+PipelineExecutor::~PipelineExecutor() { (void)Finish(); }
+
+// Of other ranks' stages it matters only what they exchange with this rank's: they are one unit each.
+absl::Status PipelineExecutor::MakePlans() {
+  complete_ = model_.CompleteAfterLayers();
+  units_ = PlanUnits(complete_, parts_.buckets, parts_.part.stages);
+  has_gradient_.resize(units_.layers.size());
+  ModelCut cut = ModelCut::WholeStages(place().stages());
+  for (size_t chunk = 0; chunk < parts_.part.stages.size(); ++chunk) {
+    const size_t stage = static_cast<size_t>(place().StageOf(chunk));
+    cut.units[stage] = static_cast<int>(units_.units_of(chunk));
+    cut.bucket_ends[stage] = units_.BucketEnds(chunk);
+  }
+  for (const ReadyRange& tied : parts_.part.tied) {
+    const auto with = std::ranges::find_if(units_.layers, [&](const LayerRange& unit) {
+      return std::any_of(complete_.begin() + static_cast<std::ptrdiff_t>(unit.first),
+                         complete_.begin() + static_cast<std::ptrdiff_t>(unit.end),
+                         [&](const ReadyRange& range) {
+                           return range.first <= tied.first && tied.first < range.first + range.count;
+                         });
+    });
+    PSRING_CHECK(with != units_.layers.end());
+    const auto unit = static_cast<size_t>(with - units_.layers.begin());
+    const auto next = std::ranges::upper_bound(units_.stages, unit);
+    const size_t chunk = static_cast<size_t>(next - units_.stages.begin()) - 1;
+    cut.tied.emplace_back(place().StageOf(chunk), static_cast<int>(unit - units_.stages[chunk]));
+  }
+  if (!cut.tied.empty()) cut.tied.emplace_back(place().is_first() ? place().stages() - 1 : 0, 0);
+  PSRING_ASSIGN_OR_RETURN(const StepProgram compute,
+                          ComputationOf(parts_.program, place(), parts_.micro_batches));
+  PSRING_ASSIGN_OR_RETURN(step_, PlanOf(compute, cut, place().position));
+  PSRING_ASSIGN_OR_RETURN(const StepProgram forward, ComputationOf(parts_.program, place(), kBatchesAtOnce));
+  PSRING_ASSIGN_OR_RETURN(evaluation_, PlanOf(ForwardOnly(forward), cut, place().position));
+  return absl::OkStatus();
+}
+
+absl::Status PipelineExecutor::Execute(const PipelinePlan& plan, const Pass& pass) {
+  times_.assign(plan.nodes.size(), {});
+  done_.assign(plan.nodes.size(), Event());
+  has_gradient_.assign(has_gradient_.size(), false);
+  sizes_.clear();
+  for (const std::vector<int64_t>& batch : *pass.batches) sizes_.push_back(static_cast<int>(batch.size()));
+  for (Slot& slot : slots_) slot.micro_batch = -1;
+  for (size_t i = 0; i < plan.nodes.size(); ++i) {
+    const PipelineNode& node = plan.nodes[i];
+    Stream& lane = LaneFor(node.action);
+    for (const size_t before : node.after) lane.WaitFor(done_[before]);
+    lane.Stamp(times_[i].begin_ns);
+    PSRING_RETURN_IF_ERROR(Do(node, pass));
+    lane.Stamp(times_[i].end_ns);
+    done_[i] = lane.Record();
+  }
+  slots_[0].memory.DownloadScore(parts_.compute);
+  return absl::OkStatus();
+}
+
+absl::Status PipelineExecutor::Run(const Dataset& data, const SampledStep& drawn) {
+  PSRING_CHECK(drawn.batches.size() == static_cast<size_t>(parts_.micro_batches));
+  slots_[0].memory.ClearScore(parts_.compute);
+  return Execute(step_, {.data = &data,
+                         .batches = &drawn.batches,
+                         .epoch = drawn.epoch,
+                         .state = {.weights = parts_.weights, .buffers = parts_.buffers}});
+}
+
+absl::Status PipelineExecutor::Finish() {
+  absl::Status status;
+  for (const auto& [boundary, ends] : parts_.channels) {
+    status.Update(ends.first->lane().Synchronize());
+    status.Update(ends.second->lane().Synchronize());
+  }
+  if (tied_lane_ != nullptr) status.Update(tied_lane_->Synchronize());
+  return status;
+}
+
+absl::Status PipelineExecutor::Evaluate(const Dataset& data, int batch, Span weights, Span buffers,
+                                        const std::function<void(int64_t)>& on_batches) {
+  slots_[0].memory.ClearScore(parts_.compute);
+  const std::vector<std::vector<int64_t>> all = EvaluationBatches(data.count(), batch, /*rank=*/0, 1);
+  int64_t samples = 0;
+  for (size_t first = 0; first < all.size(); first += kBatchesAtOnce) {
+    std::vector<std::vector<int64_t>> batches(kBatchesAtOnce);  // the last ones may be empty
+    std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(first),
+                std::min<size_t>(kBatchesAtOnce, all.size() - first), batches.begin());
+    PSRING_RETURN_IF_ERROR(Execute(
+        evaluation_, {.data = &data,
+                      .batches = &batches,
+                      .epoch = 0,
+                      .state = {.weights = weights, .buffers = buffers, .mode = PassMode::kEvaluation}}));
+    PSRING_RETURN_IF_ERROR(parts_.compute.Synchronize());
+    PSRING_RETURN_IF_ERROR(Finish());
+    for (const std::vector<int64_t>& done : batches) samples += static_cast<int64_t>(done.size());
+    on_batches(samples);
+  }
+  return absl::OkStatus();
+}
+
+// The norm and the updates are the strategy's, after the bucket's sum.
+absl::Status PipelineExecutor::Do(const PipelineNode& node, const Pass& pass) {
+  switch (node.action.kind) {
+    case StepKind::kLoad:
+      return Load(node, pass);
+    case StepKind::kForward:
+      return Forward(node.action, SlotFor(node, pass), pass.state);
+    case StepKind::kBackward:
+      return Backward(node.action, SlotFor(node, pass), pass.state);
+    case StepKind::kSendActivation:
+    case StepKind::kReceiveActivation:
+    case StepKind::kSendGradient:
+    case StepKind::kReceiveGradient:
+      return Transfer(node.action, SlotFor(node, pass));
+    case StepKind::kReduceTied:
+      return ReduceTied();
+    case StepKind::kReduceGradient:
+      Reduce(node.action);
+      return absl::OkStatus();
+    case StepKind::kNorm:
+    case StepKind::kUpdate:
+      return absl::OkStatus();
+    default:
+      return absl::UnimplementedError(absl::StrCat("no execution of ", ToText(node.action)));
+  }
+}
+
+// The first node of a micro-batch that has taken the slot prepares it.
+PipelineExecutor::Slot& PipelineExecutor::SlotFor(const PipelineNode& node, const Pass& pass) {
+  Slot& slot = slots_[node.slot];
+  if (std::exchange(slot.micro_batch, node.action.micro_batch) == node.action.micro_batch) return slot;
+  const std::vector<int64_t>& samples = (*pass.batches)[static_cast<size_t>(node.action.micro_batch)];
+  slot.batch = {.size = static_cast<int>(samples.size())};
+  slot.sample_seeds = SampleSeeds(parts_.seed, pass.epoch, samples);
+  return slot;
+}
+
+absl::Status PipelineExecutor::Load(const PipelineNode& node, const Pass& pass) {
+  Slot& slot = SlotFor(node, pass);
+  const std::vector<int64_t>& samples = (*pass.batches)[static_cast<size_t>(node.action.micro_batch)];
+  PSRING_ASSIGN_OR_RETURN(slot.batch, slot.memory.Load(*pass.data, samples, parts_.compute));
+  return absl::OkStatus();
+}
+
+absl::Status PipelineExecutor::Forward(const StepAction& action, Slot& slot, ModelState state) {
+  const LayerRange unit = units_.layers[UnitOf(action)];
+  state.sample_seeds = slot.sample_seeds.data();
+  PSRING_RETURN_IF_ERROR(
+      model_.ForwardUnit(unit, state, slot.batch, slot.activations, parts_.compute).status());
+  if (action.stage + 1 < place().stages() || unit.end < complete_.size()) return absl::OkStatus();
+  return model_.Loss(slot.batch, slot.activations, slots_[0].memory.score(), parts_.compute);
+}
+
+// Leaves the sum of the unit's gradients of the step's micro-batches so far, added in the order of
+// computation as a single rank adds them.
+absl::Status PipelineExecutor::Backward(const StepAction& action, Slot& slot, ModelState state) {
+  const size_t unit = UnitOf(action);
+  const LayerRange layers = units_.layers[unit];
+  const bool is_first = !has_gradient_[unit];
+  has_gradient_[unit] = true;
+  const Span to = is_first ? parts_.gradient : micro_gradient_.span();
+  state.sample_seeds = slot.sample_seeds.data();
+  PSRING_RETURN_IF_ERROR(
+      model_.BackwardUnit(layers, state, slot.batch, slot.activations, to, parts_.compute));
+  for (size_t l = layers.end; !is_first && l-- > layers.first;) {
+    const ReadyRange range = complete_[l];
+    if (range.count == 0) continue;
+    parts_.ops.Add(parts_.gradient.Slice(range.first, range.count), to.Slice(range.first, range.count),
+                   parts_.compute);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PipelineExecutor::Transfer(const StepAction& action, Slot& slot) {
+  if (slot.batch.size == 0) return absl::OkStatus();
+  const StageEdges edges = model_.EdgesOf(place().ChunkOf(action.stage), slot.activations, slot.batch.size);
+  switch (action.kind) {
+    case StepKind::kSendActivation:
+      return ChannelOf(action).Transfer(edges.output);
+    case StepKind::kReceiveActivation:
+      return ChannelOf(action).Transfer(edges.input);
+    case StepKind::kSendGradient:
+      return ChannelOf(action).Transfer(edges.input_gradient);
+    default:
+      return ChannelOf(action).Transfer(edges.output_gradient);
+  }
+}
+
+// Begins when the gradient is complete on both ranks.
+absl::Status PipelineExecutor::ReduceTied() {
+  for (const ReadyRange& tied : parts_.part.tied) {
+    const Span gradient = parts_.gradient.Slice(tied.first, tied.count);
+    PSRING_RETURN_IF_ERROR(parts_.tied->AllReduce(gradient, gradient, ReduceOp::kSum, *tied_lane_));
+  }
+  return absl::OkStatus();
+}
+
+void PipelineExecutor::Reduce(const StepAction& action) {
+  const auto [first, end] = units_.buckets[UnitOf(action)];
+  parts_.strategy.sync->GradientReady(absl::MakeConstSpan(parts_.buckets).subspan(first, end - first),
+                                      parts_.compute.Record());
+}
+
+Channel& PipelineExecutor::ChannelOf(const StepAction& action) const {
+  const bool before = action.kind == StepKind::kReceiveActivation || action.kind == StepKind::kSendGradient;
+  const auto& [activations, gradients] = parts_.channels.at(action.stage - (before ? 1 : 0));
+  const bool of_activation =
+      action.kind == StepKind::kSendActivation || action.kind == StepKind::kReceiveActivation;
+  return of_activation ? *activations : *gradients;
+}
+
+Stream& PipelineExecutor::LaneFor(const StepAction& action) const {
+  if (RunsOnCompute(action.kind)) return parts_.compute;
+  return action.kind == StepKind::kReduceTied ? *tied_lane_ : ChannelOf(action).lane();
+}
+
+Traffic PipelineExecutor::traffic() const {
+  Traffic all;
+  for (const auto& [boundary, ends] : parts_.channels) {
+    all = all + ends.first->traffic() + ends.second->traffic();
+  }
+  return parts_.tied != nullptr ? all + parts_.tied->traffic() : all;
+}
+
+PipelineExecutor::StepTimes PipelineExecutor::TimesSince(int64_t begin_ns) {
+  StepTimes times;
+  const auto size_of = [this](const StepAction& action) {
+    return sizes_[static_cast<size_t>(action.micro_batch)];
+  };
+  for (size_t i = 0; i < step_.nodes.size(); ++i) {
+    const StepAction& action = step_.nodes[i].action;
+    if (LaneOf(action.kind) != StepLane::kMessages || size_of(action) == 0) continue;
+    auto& [size, least_ns] = alone_[&ChannelOf(action)];
+    const int64_t ns = times_[i].end_ns - times_[i].begin_ns;
+    if (size_of(action) > size) least_ns = ns;
+    size = std::max(size, size_of(action));
+    least_ns = std::min(least_ns, ns);
+  }
+  int64_t busy_until_ns = begin_ns;
+  const StepAction* previous = nullptr;  // computation
+  for (size_t i = 0; i < step_.nodes.size(); ++i) {
+    const StepAction& action = step_.nodes[i].action;
+    const auto [begin, end] = times_[i];
+    if (!RunsOnCompute(action.kind)) {
+      if (action.kind == StepKind::kReduceTied || size_of(action) == 0) continue;
+      times.messages.emplace_back(end - std::min(end - begin, alone_[&ChannelOf(action)].second), end);
+      continue;
+    }
+    if (!step_.nodes[i].after.empty()) {
+      int64_t bytes_ns = 0;
+      for (const size_t before : step_.nodes[i].after) {
+        const StepAction& awaited = step_.nodes[before].action;
+        if (IsReceive(awaited.kind) && size_of(awaited) > 0) {
+          bytes_ns = std::max(bytes_ns, alone_[&ChannelOf(awaited)].second);
+        }
+      }
+      const int64_t idle_ns = std::max<int64_t>(0, begin - busy_until_ns);
+      const int64_t exposed_ns = std::min(idle_ns, bytes_ns);
+      times.exposed_ns += exposed_ns;
+      times.bubble_ns += idle_ns - exposed_ns;
+    }
+    busy_until_ns = std::max(busy_until_ns, end);
+    if (LaneOf(action.kind) != StepLane::kCompute) continue;
+    times.compute_ns += end - begin;
+    // The units of a pass follow one another.
+    if (previous != nullptr && previous->kind == action.kind && previous->stage == action.stage &&
+        previous->micro_batch == action.micro_batch) {
+      times.passes.back().end_ns = end;
+    } else {
+      times.passes.push_back({action.kind == StepKind::kBackward, begin, end});
+    }
+    previous = &action;
+  }
+  return times;
+}
+
+}  // namespace psring

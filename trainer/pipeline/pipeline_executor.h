@@ -1,0 +1,156 @@
+// Executes the nodes of this rank of a program with several ranks: gpipe, 1f1b, interleaved.
+//
+// Each channel end is a lane of its own, so a message does not keep computation or other messages from going
+// on; what waits for what is the walk's (trainer/programs), and what slots need (pipeline_plan.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/parameters.h"
+#include "common/device/device.h"
+#include "common/ops/ops.h"
+#include "ring_worker/groups/channel.h"
+#include "ring_worker/groups/process_group.h"
+#include "trainer/data/dataset.h"
+#include "trainer/data/sampler.h"
+#include "trainer/models/batch_memory.h"
+#include "trainer/models/model.h"
+#include "trainer/pipeline/model_part.h"
+#include "trainer/pipeline/pipeline_plan.h"
+#include "trainer/pipeline/step_units.h"
+#include "trainer/programs/program_rows.h"
+#include "trainer/strategies/capabilities.h"
+
+namespace psring {
+
+// How many micro-batches a rank at `place` has in flight in a step of `program`, which is its memory.
+absl::StatusOr<size_t> SlotsOf(const NamedProgram& program, const PipelinePlace& place, int micro_batches);
+
+// Used by the training thread.
+class PipelineExecutor {
+ public:
+  // Borrowed.
+  struct Parts {
+    Device& device;
+    Stream& compute;
+    Ops& ops;
+    Model& model;
+    const ModelPart& part;  // without its model
+    const NamedProgram& program;
+    const SampleSpec& samples;
+    int micro_batches;
+    int max_batch;
+    Keep keep;
+    uint64_t seed;
+    const Strategy& strategy;
+    const std::vector<Bucket>& buckets;  // cover the gradient; none has elements of two stages
+    Span weights, gradient, buffers;
+    // By boundary, where this rank is an end: the channel for activations and that for gradients.
+    std::map<int, std::pair<Channel*, Channel*>> channels;
+    ProcessGroup* tied;  // null: this rank has no tied tensors, or all stages that share them
+  };
+  static absl::StatusOr<std::unique_ptr<PipelineExecutor>> Create(const Parts& parts);
+  // Waits for the lanes, whose work uses the slots. After an error their groups must have been aborted.
+  ~PipelineExecutor();
+
+  // Enqueues, between the strategy's BeginStep and FinishStep: the sum of the gradients of the micro-batches
+  // of `drawn`, samples of `data`. Each bucket goes to the strategy, which updates it, when its gradient is
+  // complete; for clipping, UpdateRule::sum_over_stages is the program's norm.
+  absl::Status Run(const Dataset& data, const SampledStep& drawn);
+  // Waits for the messages of the last Run.
+  absl::Status Finish();
+
+  // Forward passes over `data` by all positions. `on_batches`: called with the samples so far.
+  absl::Status Evaluate(const Dataset& data, int batch, Span weights, Span buffers,
+                        const std::function<void(int64_t samples)>& on_batches);
+
+  // Of the last Run or Evaluate, after the compute stream was synchronized; 0 unless this rank has the last
+  // stage.
+  BatchScore score() const { return slots_[0].memory.downloaded_score(); }
+
+  // When the last Run computed and waited.
+  //
+  // If the compute stream waits for a message, it cannot know when the first byte came. The shortest time
+  // that a transfer of its channel has taken so far is taken as that of the bytes alone, so up to that time
+  // waiting is `exposed_ns`, and the rest, in which the other stage had nothing to send yet, `bubble_ns`.
+  // So is waiting until a slot is free.
+  struct StepTimes {
+    struct Pass {
+      bool backward;
+      int64_t begin_ns, end_ns;
+    };
+    std::vector<Pass> passes;  // of a stage and micro-batch
+    int64_t compute_ns = 0, bubble_ns = 0, exposed_ns = 0;
+    std::vector<std::pair<int64_t, int64_t>> messages;  // begin and end, of the bytes alone
+  };
+  // After Finish and when the compute stream was synchronized. `begin_ns`: of the step.
+  StepTimes TimesSince(int64_t begin_ns);
+
+  Traffic traffic() const;
+
+ private:
+  struct Slot {
+    Activations activations;
+    BatchMemory memory;
+    // Of the micro-batch that has it; -1: none yet.
+    int micro_batch = -1;
+    Batch batch;
+    std::vector<uint64_t> sample_seeds;
+  };
+  // What one execution of a plan works on.
+  struct Pass {
+    const Dataset* data;
+    const std::vector<std::vector<int64_t>>* batches;
+    int64_t epoch;
+    ModelState state;
+  };
+  struct NodeTimes {
+    int64_t begin_ns = 0, end_ns = 0;
+  };
+
+  explicit PipelineExecutor(const Parts& parts) : parts_(parts), model_(parts.model) {}
+
+  absl::Status MakePlans();
+  absl::Status Execute(const PipelinePlan& plan, const Pass& pass);
+  absl::Status Do(const PipelineNode& node, const Pass& pass);
+  Slot& SlotFor(const PipelineNode& node, const Pass& pass);
+  absl::Status Load(const PipelineNode& node, const Pass& pass);
+  absl::Status Forward(const StepAction& action, Slot& slot, ModelState state);
+  absl::Status Backward(const StepAction& action, Slot& slot, ModelState state);
+  absl::Status Transfer(const StepAction& action, Slot& slot);
+  absl::Status ReduceTied();
+  void Reduce(const StepAction& action);
+
+  const PipelinePlace& place() const { return parts_.part.place; }
+  Channel& ChannelOf(const StepAction& action) const;
+  Stream& LaneFor(const StepAction& action) const;
+  size_t UnitOf(const StepAction& action) const {
+    return units_.stages[place().ChunkOf(action.stage)] + static_cast<size_t>(action.unit);
+  }
+
+  const Parts parts_;
+  Model& model_;
+  std::vector<ReadyRange> complete_;  // Model::CompleteAfterLayers
+  StepUnits units_;
+  PipelinePlan step_, evaluation_;
+  Buffer micro_gradient_;  // of one micro-batch after the first
+  // Of the last execution; lanes write the times.
+  std::vector<NodeTimes> times_;
+  std::vector<Event> done_;
+  std::vector<int> sizes_;                                   // by micro-batch, in samples
+  std::vector<bool> has_gradient_;                           // by unit
+  std::map<const Channel*, std::pair<int, int64_t>> alone_;  // the shortest transfer of the largest batch
+  std::unique_ptr<Stream> tied_lane_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace psring

@@ -1,0 +1,74 @@
+#include "trainer/pipeline/pipeline_links.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "trainer/programs/pipeline_flags.h"
+
+namespace psring {
+namespace {
+
+constexpr int kChannelsOfAStage = 4;  // to and from both of its neighbours
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Connect(const TrainingOptions& options,
+                                                                      ProcessGroup& world, Device& device) {
+  PSRING_ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(world.size(), options.pp, options.rank_order));
+  PSRING_ASSIGN_OR_RETURN(const NamedProgram named, FindPipelineProgram(options.program));
+  PSRING_ASSIGN_OR_RETURN(const StepProgram program, MakeStepProgram(named, options.pp, /*micro_batches=*/1));
+  std::unique_ptr<PipelineLinks> links(new PipelineLinks());
+  const MeshPlace place = links->place_ = mesh.PlaceOf(world.rank());
+  Pipeline& pipeline = links->pipeline_;
+  pipeline = {.position = place.position,
+              .size = mesh.positions(),
+              .program = options.program,
+              .ranks = mesh.workers()};
+  PSRING_ASSIGN_OR_RETURN(pipeline.cuts, ParseCuts(options.cuts, program.stages()));
+
+  if (mesh.replicas() > 1) {
+    PSRING_ASSIGN_OR_RETURN(links->same_stages_,
+                            world.Split(/*color=*/place.position, /*key=*/place.replica));
+  }
+  PSRING_ASSIGN_OR_RETURN(links->replica_, world.Split(/*color=*/place.replica, /*key=*/place.position));
+  pipeline.replica = links->replica_.get();
+  const auto is_at = [&](int position) { return place.position == position; };
+  const auto color_if = [&](bool takes_part) { return takes_part ? place.replica : kNoColor; };
+  const int first = program.rank_of.front(), last = program.rank_of.back();
+  if (first != last) {
+    PSRING_ASSIGN_OR_RETURN(links->tied_, world.Split(color_if(is_at(first) || is_at(last)), is_at(last)));
+    pipeline.tied = links->tied_.get();
+  }
+
+  const auto connect = [&](int from, int to, const std::string& name) -> absl::StatusOr<Channel*> {
+    PSRING_ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> pair,
+                            world.Split(color_if(is_at(from) || is_at(to)), /*key=*/is_at(to)));
+    if (pair == nullptr) return nullptr;
+    PSRING_ASSIGN_OR_RETURN(links->channels_.emplace_back(), Channel::Create(std::move(pair), device, name));
+    return links->channels_.back().get();
+  };
+  for (int boundary = 0; boundary + 1 < program.stages(); ++boundary) {
+    const int before = program.rank_of[boundary], after = program.rank_of[boundary + 1];
+    if (before == after) continue;
+    PSRING_ASSIGN_OR_RETURN(Channel* const activations,
+                            connect(before, after, absl::StrCat("forward ", boundary)));
+    PSRING_ASSIGN_OR_RETURN(Channel* const gradients,
+                            connect(after, before, absl::StrCat("backward ", boundary)));
+    if (activations != nullptr) pipeline.boundaries.push_back({boundary, activations, gradients});
+  }
+  return links;
+}
+
+void PipelineLinks::Abort(const absl::Status& why) const {
+  if (same_stages_ != nullptr) same_stages_->Abort(why);
+  pipeline_.Abort(why);
+}
+
+absl::StatusOr<int> MostChannels(const TrainingOptions& options) {
+  PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(options.program));
+  return kChannelsOfAStage * program.chunks;
+}
+
+}  // namespace psring

@@ -1,0 +1,50 @@
+// What connects a rank of a pipeline (--pp) to the others.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/device/device.h"
+#include "common/options/training_options.h"
+#include "ring_worker/groups/channel.h"
+#include "ring_worker/groups/process_group.h"
+#include "trainer/pipeline/pipeline.h"
+#include "trainer/programs/mesh.h"
+
+namespace psring {
+
+// Parts of the group of all ranks. Used by one thread, except Abort.
+class PipelineLinks {
+ public:
+  // Every rank of `world` calls it, after CheckPipelineFlags. `world` and `device` outlive the links. Errors
+  // name missing ranks; InvalidArgument: the group cannot reach the device's memory.
+  static absl::StatusOr<std::unique_ptr<PipelineLinks>> Connect(const TrainingOptions& options,
+                                                                ProcessGroup& world, Device& device);
+  PipelineLinks(const PipelineLinks&) = delete;
+  PipelineLinks& operator=(const PipelineLinks&) = delete;
+
+  MeshPlace place() const { return place_; }
+  // The ranks with the same stages, one of each replica; null: there is only this one.
+  ProcessGroup* same_stages() const { return same_stages_.get(); }
+  // Borrows the groups and channels.
+  Pipeline& pipeline() { return pipeline_; }
+
+  // Every pending and later call and transfer fails with `why`.
+  void Abort(const absl::Status& why) const;
+
+ private:
+  PipelineLinks() = default;
+
+  MeshPlace place_;
+  std::unique_ptr<ProcessGroup> same_stages_, replica_, tied_;
+  std::vector<std::unique_ptr<Channel>> channels_;
+  Pipeline pipeline_;
+};
+
+// How many channels a rank has, at most.
+absl::StatusOr<int> MostChannels(const TrainingOptions& options);
+
+}  // namespace psring

@@ -1,0 +1,41 @@
+// A model as units, for communication that overlaps with the backward pass of earlier layers. Pure.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "common/base/parameters.h"
+#include "trainer/models/model.h"
+#include "trainer/programs/lower_program.h"
+
+namespace psring {
+
+struct StepUnits {
+  std::vector<LayerRange> layers;  // by unit, in the order of forward
+  // By unit: the buckets [first, second) that are complete once backward has passed it.
+  std::vector<std::pair<size_t, size_t>> buckets;
+  std::vector<size_t> stages;  // the first unit of each stage
+
+  size_t units_of(size_t stage) const { return EndOf(stage) - stages[stage]; }
+  // Of units numbered from 0 in the stage: those that complete a bucket, the last first.
+  std::vector<int> BucketEnds(size_t stage) const;
+  // Of a model with one stage.
+  ModelCut cut() const { return {{static_cast<int>(layers.size())}, {BucketEnds(0)}, {}}; }
+
+ private:
+  size_t EndOf(size_t stage) const { return stage + 1 < stages.size() ? stages[stage + 1] : layers.size(); }
+};
+
+// A unit begins with each layer with which backward completes a bucket, if those before it are complete too:
+// buckets are passed on in order; and with the first layer of each of `stages`, which are consecutive and
+// all layers; empty: one stage. `complete`: Model::CompleteAfterLayers; `buckets` cover the gradient.
+StepUnits PlanUnits(const std::vector<ReadyRange>& complete, const std::vector<Bucket>& buckets,
+                    const std::vector<LayerRange>& stages = {});
+
+// `buckets` without one that has elements of two stages, so that a stage's gradient need not wait for
+// another's; in the order in which backward, the last stage first, completes them.
+std::vector<Bucket> CutBuckets(const std::vector<Bucket>& buckets, const std::vector<ReadyRange>& complete,
+                               const std::vector<LayerRange>& stages);
+
+}  // namespace psring

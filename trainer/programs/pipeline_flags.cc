@@ -1,0 +1,117 @@
+#include "trainer/programs/pipeline_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "common/cli/command_line.h"
+#include "common/text/translate.h"
+#include "trainer/models/table/model_table.h"
+#include "trainer/programs/mesh.h"
+
+namespace psring {
+namespace {
+
+constexpr int kMaxLayers = 1 << 16;
+
+}  // namespace
+
+void AddPrograms(CLI::App& app) {
+  std::vector<std::string> names;
+  for (const ProgramRow& row : ProgramRows()) {
+    if (!row.one_rank) names.push_back(row.display_name());
+  }
+  CLI::Option* const program = app.get_option("--program");
+  program->description(absl::StrCat(program->get_description(), " ", absl::StrJoin(names, ", ")));
+}
+
+absl::StatusOr<NamedProgram> FindPipelineProgram(const std::string& name) {
+  absl::StatusOr<NamedProgram> program = FindStepProgram(name);
+  if (!program.ok()) {
+    return absl::Status(program.status().code(), absl::StrCat("--program: ", program.status().message()));
+  }
+  if (!program->row.one_rank) return program;
+  return absl::InvalidArgumentError(
+      Tr("program $0 does not cut the model; use another --program, or omit --pp", name));
+}
+
+absl::StatusOr<NamedProgram> FindTrainedProgram(const std::string& name) {
+  PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(name));
+  PSRING_ASSIGN_OR_RETURN(const StepProgram step, MakeStepProgram(program, /*ranks=*/2, /*micro_batches=*/1));
+  const auto is_divided = [](const StepAction& action) { return action.kind == StepKind::kBackwardInput; };
+  if (std::ranges::none_of(step.actions.front(), is_divided)) return program;
+  return absl::InvalidArgumentError(
+      Tr("--program $0 is for psring explain and predict; training has no separate weight gradients yet: use "
+         "1f1b",
+         name));
+}
+
+absl::StatusOr<std::vector<size_t>> ParseCuts(const std::string& cuts, int stages) {
+  if (cuts.empty()) return std::vector<size_t>();
+  PSRING_ASSIGN_OR_RETURN(const std::vector<int> layers, ParseCounts(cuts, kMaxLayers));
+  const bool ascending = std::ranges::adjacent_find(layers, std::greater_equal<>()) == layers.end();
+  if (ascending && static_cast<int>(layers.size()) == stages - 1) {
+    return std::vector<size_t>(layers.begin(), layers.end());
+  }
+  return absl::InvalidArgumentError(
+      Tr("--cuts $0: $1 stages begin with $2 layers, in ascending order; name as many", cuts, stages,
+         stages - 1));
+}
+
+absl::Status CheckBesidePp(bool has_pp, const std::vector<GivenFlag>& need_pp,
+                           const std::vector<GivenFlag>& exclude_pp) {
+  const std::vector<GivenFlag>& wrong = has_pp ? exclude_pp : need_pp;
+  const auto flag = std::ranges::find_if(wrong, &GivenFlag::given);
+  if (flag == wrong.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(has_pp
+                                        ? Tr("--pp and $0 exclude each other; omit one of them", flag->name)
+                                        : Tr("$0 needs --pp, the number of a pipeline's stages", flag->name));
+}
+
+absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& strategy, int workers) {
+  const TrainingOptions standard;
+  PSRING_RETURN_IF_ERROR(CheckBesidePp(
+      o.pp > 1,
+      {{o.program != standard.program, "--program"},
+       {!o.cuts.empty(), "--cuts"},
+       {!o.rank_order.empty(), "--rank_order"}},
+      {{o.cuda_graph, "--cuda_graph"},
+       {o.clock == "virtual", "--clock virtual"},
+       {o.local_aggregation, "--local_aggregation"},
+       {o.sync_batch_norm, "--sync_batch_norm"},
+       {o.reference_workers > 1, "--reference_workers"},
+       {o.straggler != standard.straggler, "--straggler"},
+       {o.jitter_ms != standard.jitter_ms, "--jitter_ms"},
+       // A rank's rounding errors are of its stages, not of the model that a checkpoint contains.
+       {o.wire != standard.wire && (Checkpoints(o) || !o.resume.empty()),
+        absl::StrCat("--wire ", o.wire, Tr(" with checkpoints"))}}));
+  if (o.pp == 1) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindTrainedProgram(o.program));
+  PSRING_RETURN_IF_ERROR(ParseCuts(o.cuts, o.pp * program.chunks).status());
+  if (strategy.uses_servers || strategy.replicates) {
+    return absl::InvalidArgumentError(
+        Tr("--pp does not support --strategy $0; use an all-reduce strategy such as ring", strategy.name));
+  }
+  const std::string& backend = o.backend.empty() ? strategy.backend : o.backend;
+  if (backend == "mpi" || backend == "nccl") {
+    return absl::InvalidArgumentError(
+        Tr("--pp does not support $0, which has one call in progress at a time; choose native or gloo",
+           backend));
+  }
+  if (HasTables(o)) {
+    return absl::InvalidArgumentError(
+        Tr("--pp does not support the tables of $0; omit it, or use another --model", o.model));
+  }
+  PSRING_ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(workers, o.pp, o.rank_order));
+  if (!strategy.single_process || mesh.replicas() == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      Tr("--strategy $0 has one replica of the model, but $1 workers with --pp $2 have $3; use --workers $2, "
+         "or an "
+         "all-reduce strategy such as ring",
+         strategy.name, workers, o.pp, mesh.replicas()));
+}
+
+}  // namespace psring

@@ -1,0 +1,45 @@
+// The flags of pipelines that training and psring predict share, and their checks. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/options/training_options.h"
+#include "trainer/programs/program_rows.h"
+#include "trainer/strategies/table/strategy_table.h"
+
+namespace CLI {
+class App;
+}
+
+namespace psring {
+
+// Adds the names of the programs that cut a model to the help of --program.
+void AddPrograms(CLI::App& app);
+
+// The value of --program. NotFound or InvalidArgument: see FindStepProgram, or the program is for one rank.
+absl::StatusOr<NamedProgram> FindPipelineProgram(const std::string& name);
+
+// The same, if training executes it. InvalidArgument: its backward passes are divided.
+absl::StatusOr<NamedProgram> FindTrainedProgram(const std::string& name);
+
+// The value of --cuts for so many stages; nothing if it is empty. InvalidArgument: it is not a list of
+// stages - 1 ascending numbers.
+absl::StatusOr<std::vector<size_t>> ParseCuts(const std::string& cuts, int stages);
+
+struct GivenFlag {
+  bool given;
+  std::string name;
+};
+// InvalidArgument names the first flag of `need_pp` that is given without --pp, or of `exclude_pp` that is
+// given with it.
+absl::Status CheckBesidePp(bool has_pp, const std::vector<GivenFlag>& need_pp,
+                           const std::vector<GivenFlag>& exclude_pp);
+
+// InvalidArgument or NotFound, in one line: flags, `strategy` or this number of workers do not suit --pp, or
+// flags need it.
+absl::Status CheckPipelineFlags(const TrainingOptions& options, const StrategyRow& strategy, int workers);
+
+}  // namespace psring
