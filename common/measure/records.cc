@@ -65,6 +65,10 @@ constexpr auto kRows = [](auto& visit, auto& record) {
   FIELD(gathered_bytes), FIELD(reduced_bytes), FIELD(pushed_bytes), FIELD(asked_bytes), FIELD(pulled_bytes);
 };
 
+constexpr auto kMemory = [](auto& visit, auto& record) {
+  FIELD(params_mb), FIELD(grads_mb), FIELD(optimizer_mb), FIELD(activations_mb);
+};
+
 constexpr auto kRankResult = [](auto& visit, auto& record) {
   FIELD(rank), FIELD(world_size), FIELD(strategy), FIELD(device), FIELD(ops), FIELD(backend),
       FIELD(algorithm), FIELD(transport), FIELD(payload), FIELD(placement), FIELD(parameters),
@@ -83,6 +87,8 @@ constexpr auto kRankResult = [](auto& visit, auto& record) {
   visit.OptionalObject("ddp", record.ddp, kDdpFigures);
   visit.OptionalObject("data_parallel", record.data_parallel, kDataParallel);
   visit.OptionalObject("rows", record.rows, kRows);
+  visit.OptionalObject("memory", record.memory, kMemory);
+  visit.OptionalObject("predicted_memory", record.predicted_memory, kMemory);
   visit.Objects("curve", record.curve, kCurvePoint);
 };
 

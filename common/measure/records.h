@@ -114,6 +114,17 @@ struct RowFigures {
   }
 };
 
+// The memory of a rank's device by class, in MiB, of what training allocates itself. Not in it: what
+// libraries allocate, the data set, buffers of transports, copies of the weights for evaluation.
+struct MemoryFigures {
+  double params_mb = 0;       // weights, and statistics that are not trained
+  double grads_mb = 0;        // with those of single micro-batches
+  double optimizer_mb = 0;    // its state; 0 also if a server has it
+  double activations_mb = 0;  // of all micro-batches in flight, with their samples and gradients
+
+  double total_mb() const { return params_mb + grads_mb + optimizer_mb + activations_mb; }
+};
+
 struct RankResult {
   int rank = 0;
   int world_size = 1;
@@ -149,6 +160,9 @@ struct RankResult {
   // What carried its payload (wires.h); empty: nothing was sent, or a record of an earlier version.
   std::vector<std::string> wires;
   std::string host;  // equal for ranks of one machine, different on different ones; empty: unknown
+  // What it allocated, and what was predicted before. All 0: unknown, as with tables, with replicas in one
+  // process (data-parallel), and in records of earlier versions.
+  MemoryFigures memory, predicted_memory;
 };
 
 struct ServerResult {

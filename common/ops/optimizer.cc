@@ -175,4 +175,10 @@ std::vector<Span> Optimizer::slots() const {
   return spans;
 }
 
+size_t Optimizer::bytes() const {
+  size_t bytes = 0;
+  for (const Buffer& slot : slots_) bytes += slot.bytes();
+  return bytes;
+}
+
 }  // namespace psring

@@ -85,6 +85,7 @@ class Optimizer {
 
   const OptimizerConfig& config() const { return config_; }
   std::vector<Span> slots() const;  // in the order of OptimizerSlots
+  size_t bytes() const;             // of all slots
   // For checkpoints: each slot's values, read or written in the order of `stream`.
   void Load(const std::vector<ConstSpan>& slots, Stream& stream) const;
   void Save(const std::vector<Span>& slots, Stream& stream) const;

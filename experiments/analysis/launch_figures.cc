@@ -272,6 +272,12 @@ RankResult SampleOf(const RunRecords& records) {
   return sample;
 }
 
+double MostMemoryMb(const std::vector<RankMemory>& ranks, MemoryFigures RankMemory::*which) {
+  double most = 0;
+  for (const RankMemory& rank : ranks) most = std::max(most, (rank.*which).total_mb());
+  return most;
+}
+
 double WaitMs(const std::vector<const StepRecord*>& steps, int rank) {
   const StepRecord& ours = *steps[static_cast<size_t>(rank)];
   std::vector<std::pair<int64_t, int64_t>> waits;
@@ -375,7 +381,11 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
     figures.workers[rank].samples_per_s = SpeedOf(records.steps[rank]).samples_per_s;
   }
   figures.gpus_shared = GpusShared(configuration, records);
-  for (const RankResult& rank : records.ranks) AddWires(rank.wires, figures.wires);
+  for (const RankResult& rank : records.ranks) {
+    AddWires(rank.wires, figures.wires);
+    figures.memory.push_back({.measured = rank.memory, .predicted = rank.predicted_memory});
+  }
+  if (MostMemoryMb(figures.memory, &RankMemory::measured) == 0) figures.memory.clear();
   figures.machines = MachinesOf(records.ranks);
   if (configuration.strategy.number > 0) {  // workers do not wait for all others
     double waited = 0;

@@ -50,6 +50,13 @@ struct WorkerFigures {
   std::optional<int64_t> staleness_max;
   double dropped_gradients = 0;
 };
+// The memory of a rank by class: what it allocated, and what was predicted before.
+struct RankMemory {
+  MemoryFigures measured, predicted;
+};
+// The sum of all classes on the rank with the most, in MiB; 0: unknown.
+double MostMemoryMb(const std::vector<RankMemory>& ranks, MemoryFigures RankMemory::*which);
+
 // The figures of one launch. Warm-up steps count only for staleness. Bytes are per step and worker.
 struct RunFigures {
   int64_t steps = 0;            // measured, per worker
@@ -88,6 +95,7 @@ struct RunFigures {
   std::optional<bool> replicas_equal;
   double worker_peak_memory_mb = 0;
   std::optional<double> server_peak_memory_mb;  // of the largest server
+  std::vector<RankMemory> memory;               // by rank; empty: unknown
   double foreign_cpu_pct = 0;
   int other_psring = 0;   // process ID of another psring that measured at the same time; 0: there was none
   int gpus_shared = 0;    // the number of GPUs if ranks share some; else 0

@@ -1,4 +1,5 @@
-// The figures of pipelines: their bubble, measured and simulated, and what they send compared with replicas.
+// The figures of pipelines: their bubble, measured and simulated, and what they send and need compared with
+// replicas.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -8,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "experiments/analysis/row_queries.h"
@@ -106,6 +108,17 @@ std::string Turn(const SummaryRow& copy, const SummaryRow& cut) {
             name, megabytes);
 }
 
+// What the largest workers allocated; empty: about the same, or not known.
+std::string MemoryText(const SummaryRow& copy, const SummaryRow& cut) {
+  constexpr double kClearlyMore = 1.1;
+  const double of_copy = MostMemoryMb(copy.mean.memory, &RankMemory::measured),
+               of_cut = MostMemoryMb(cut.mean.memory, &RankMemory::measured);
+  const auto [least, most] = std::minmax(of_copy, of_cut);
+  if (least == 0 || most <= kClearlyMore * least) return "";
+  return Tr("a worker needs up to $0 MiB with $1, $2 MiB with $3", absl::StrFormat("%.3g", of_cut),
+            NameWithServers(cut), absl::StrFormat("%.3g", of_copy), NameWithServers(copy));
+}
+
 }  // namespace
 
 void AddPipelineFigures(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
@@ -131,23 +144,25 @@ void AddPipelineFigures(const Configuration& configuration, const RunRecords& re
   if (!boundaries.empty() && Mean(boundaries) > 0) figures.boundary_bytes = Mean(boundaries);
 }
 
-std::optional<double> PredictedBubble(const SummaryRow& row, const std::optional<Wires>& wires) {
+void AddWalk(const std::optional<Wires>& wires, SummaryRow& row) {
   const TrainingOptions& training = row.configuration.training;
   const absl::StatusOr<NamedProgram> program = FindStepProgram(training.program);
-  if (training.pp == 1 || !program.ok()) return std::nullopt;
+  if (training.pp == 1 || !program.ok()) return;
   const std::vector<double> computing_s = ComputingByPosition(row);
   if (computing_s.empty() || row.mean.step_ms <= 0) {
-    return program->row.bubble == nullptr
-               ? std::nullopt
-               : program->row.bubble(training.pp, program->chunks, training.micro_batches);
+    if (program->row.bubble != nullptr)
+      row.predicted_bubble = program->row.bubble(training.pp, program->chunks, training.micro_batches);
+    return;
   }
   const double message_s = wires && wires->bytes_per_s > 0 && row.mean.boundary_bytes
                                ? wires->latency_s + *row.mean.boundary_bytes / wires->bytes_per_s
                                : 0;
-  const absl::StatusOr<double> bubble_s =
-      BubbleSeconds(*program, training.micro_batches, computing_s, message_s);
-  if (!bubble_s.ok()) return std::nullopt;
-  return 1e3 * *bubble_s / row.mean.step_ms;
+  const absl::StatusOr<WalkSeconds> walk =
+      SecondsOfWalk(*program, training.micro_batches, computing_s, message_s);
+  if (!walk.ok()) return;
+  row.predicted_bubble = 1e3 * walk->bubble / row.mean.step_ms;
+  if (row.configuration.replicas() == 1)
+    row.predicted_step_ms = 1e3 * walk->step + row.mean.update_ms.value_or(0);
 }
 
 std::string BubbleText() {
@@ -168,8 +183,9 @@ std::string CopyOrCut(const SummaryRow& copy, const SummaryRow& cut) {
                NameWithServers(copy), gradients)
           : Tr("$0 cuts the model, $1 exchanges $2 MB of gradients per step", NameWithServers(cut),
                NameWithServers(copy), gradients);
-  const std::string turn = Turn(copy, cut);
-  return turn.empty() ? sent : absl::StrCat(sent, Tr("; "), turn);
+  std::vector<std::string> parts = {sent, Turn(copy, cut), MemoryText(copy, cut)};
+  std::erase(parts, "");
+  return absl::StrJoin(parts, Tr("; "));
 }
 
 }  // namespace psring

@@ -100,6 +100,10 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
     AddWires(run.wires, mean.wires);
     mean.machines = std::max(mean.machines, run.machines);
     mean.worker_peak_memory_mb = std::max(mean.worker_peak_memory_mb, run.worker_peak_memory_mb);
+    // Rounds differ only if a pipeline was cut elsewhere.
+    if (MostMemoryMb(run.memory, &RankMemory::measured) > MostMemoryMb(mean.memory, &RankMemory::measured)) {
+      mean.memory = run.memory;
+    }
     if (run.server_peak_memory_mb) {
       mean.server_peak_memory_mb =
           std::max(mean.server_peak_memory_mb.value_or(0), *run.server_peak_memory_mb);
@@ -181,7 +185,7 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs, const
       row.other_psring = std::max(row.other_psring, run.other_psring);
     }
   }
-  row.predicted_bubble = PredictedBubble(row, link.bits_per_s > 0 ? wires : std::nullopt);
+  AddWalk(link.bits_per_s > 0 ? wires : std::nullopt, row);
   const std::optional<Scheme> scheme = SchemeOf(runs.configuration.strategy);
   // Without the messages of a pipeline the theory would be of a part.
   if (scheme && *scheme != Scheme::kNone && runs.configuration.training.pp == 1) {

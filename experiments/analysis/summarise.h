@@ -72,9 +72,9 @@ struct SummaryRow {
   double step_ms_p10 = 0, step_ms_p90 = 0;
   std::optional<double> predicted_comm_ms;  // of the actual buckets, mean over workers
   std::optional<double> predicted_payload_bytes;
-  std::optional<double> predicted_bubble;   // PredictedBubble
-  std::optional<RowPrediction> prediction;  // --predict
-  std::string why_not_predicted;            // with --predict and without a prediction
+  std::optional<double> predicted_bubble, predicted_step_ms;  // AddWalk
+  std::optional<RowPrediction> prediction;                    // --predict
+  std::string why_not_predicted;                              // with --predict and without a prediction
   std::optional<double> cost_against_none_ms;
   std::optional<Interval> cost_against_none_95;
   std::optional<double> test_accuracy, train_loss;  // of the accuracy trainings, mean over seeds
@@ -121,10 +121,11 @@ Wires WiresOf(const SummaryRow& row, Wires wires);
 // The same for the rows of tables, which are on servers also if gradients are not (`hybrid`).
 Wires WiresOfTables(const SummaryRow& row, Wires wires);
 
-// The bubble of a pipeline, as a part of the measured step: by a walk of its program with the times that its
-// ranks computed, and with messages of the measured size on links with a rate (simulated); if computing was
-// not measured, by the program's formula. Empty: no pipeline, or no formula.
-std::optional<double> PredictedBubble(const SummaryRow& row, const std::optional<Wires>& wires);
+// Sets the bubble of a pipeline, as a part of the measured step: by a walk of its program with the times that
+// its ranks computed, and with messages of the measured size on links with a rate (simulated); if computing
+// was not measured, by the program's formula. It stays empty without a pipeline or formula. Of one replica
+// also the step, by the walk and the measured update.
+void AddWalk(const std::optional<Wires>& wires, SummaryRow& row);
 
 // Rows in the order of `runs`. `wires`: from calibration or preflight.
 std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<ConfigurationRuns>& runs,

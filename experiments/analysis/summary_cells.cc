@@ -13,8 +13,9 @@ namespace psring {
 namespace {
 
 // 2: lr_tried, time_scale, scaling; 3: workers_per_push; 4: ps_schedule, tokens_per_s; 5: machines, wire;
-// 6: most_samples_share; 7: layout, program, micro_batches, predicted_bubble_fraction; 8: bubble_fraction
-constexpr int64_t kSchemaVersion = 8;
+// 6: most_samples_share; 7: layout, program, micro_batches, predicted_bubble_fraction; 8: bubble_fraction;
+// 9: memory by class, cuts
+constexpr int64_t kSchemaVersion = 9;
 
 using Value = decltype(Cell::value);
 
@@ -26,6 +27,13 @@ Value OrEmpty(const std::optional<T>& value) {
 Value TextOrEmpty(const std::string& text) { return text.empty() ? Value() : Value(text); }
 
 constexpr double kMaxSpread = 0.01;  // of shards' bytes, relative
+
+// The maximum over ranks of a class of memory.
+Value MostOf(const std::vector<RankMemory>& ranks, double MemoryFigures::*figure) {
+  double most = 0;
+  for (const RankMemory& rank : ranks) most = std::max(most, rank.measured.*figure);
+  return ranks.empty() ? Value() : Value(most);
+}
 
 std::string WithDigits(double value, int digits) { return absl::StrFormat("%.*f", digits, value); }
 
@@ -50,6 +58,7 @@ std::vector<Cell> Cells(const SummaryRow& row) {
   const auto timed = row.TimeBasis();
   const auto derived = Basis::kDerived;
   const auto bytes = BytesAreDerived(row) ? derived : measured;
+  const double predicted_mb = MostMemoryMb(mean.memory, &RankMemory::predicted);
   const auto if_communicates = [&](double value) { return communicates ? Value(value) : Value(); };
   return {
       {"schema_version", kSchemaVersion, given},
@@ -127,6 +136,12 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"micro_batches", int64_t{training.micro_batches}, given},
       {"predicted_bubble_fraction", OrEmpty(row.predicted_bubble), Basis::kSimulated},
       {"bubble_fraction", OrEmpty(mean.bubble_fraction), timed},
+      {"params_mb", MostOf(mean.memory, &MemoryFigures::params_mb), measured},
+      {"grads_mb", MostOf(mean.memory, &MemoryFigures::grads_mb), measured},
+      {"optimizer_mb", MostOf(mean.memory, &MemoryFigures::optimizer_mb), measured},
+      {"activations_mb", MostOf(mean.memory, &MemoryFigures::activations_mb), measured},
+      {"predicted_peak_memory_mb", predicted_mb > 0 ? Value(predicted_mb) : Value(), derived},
+      {"cuts", TextOrEmpty(training.cuts), given},
   };
 }
 

@@ -64,6 +64,16 @@ std::string Percent(const std::optional<double>& part) {
   return part ? absl::StrFormat("%.1f", 100 * *part) : "";
 }
 
+bool CutsDiffer(const std::vector<SummaryRow>& rows) {
+  return std::ranges::any_of(rows, [](Row row) { return row.configuration.names_cuts; });
+}
+
+// Of the rank with the most.
+std::string MemoryOf(Row row, MemoryFigures RankMemory::*which) {
+  const double mb = MostMemoryMb(row.mean.memory, which);
+  return mb > 0 ? Number(mb, mb < 100 ? 1 : 0) : "";
+}
+
 // Empty without pipelines. They are measured and simulated.
 std::vector<Column> BubbleColumns() {
   return {{TrNoop("bubble|%"), "m", [](Row row) { return Percent(row.mean.bubble_fraction); }},
@@ -83,6 +93,8 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
        }},
       {TrNoop("layout|"), "", [any_is_cut](Row row) { return any_is_cut ? row.configuration.layout() : ""; }},
       {TrNoop("|program"), "", [](Row row) { return IsCut(row) ? row.configuration.training.program : ""; }},
+      {TrNoop("|cut"), "",
+       [](Row row) { return row.configuration.names_cuts ? row.configuration.training.cuts : ""; }},
       {TrNoop("micro-|batches"), "",
        [](Row row) { return IsCut(row) ? absl::StrCat(row.configuration.training.micro_batches) : ""; }},
       {TrNoop("ser-|vers"), "",
@@ -97,7 +109,9 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
       {TrNoop("speed-|up"), "d", [](Row row) { return Number(row.speedup, 2); }},
       {TrNoop("step|ms"), "m", [](Row row) { return Ms(row.mean.step_ms); }},
       {TrNoop("simu-|lated"), "s",
-       [](Row row) { return row.prediction ? Ms(1e3 * row.prediction->prediction.step) : ""; }},
+       [](Row row) {
+         return Ms(row.prediction ? 1e3 * row.prediction->prediction.step : row.predicted_step_ms);
+       }},
       {TrNoop("off|%"), "d",
        [](Row row) {
          if (!row.prediction) return std::string();
@@ -136,6 +150,12 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
        }},
   };
   std::ranges::copy(BubbleColumns(), std::back_inserter(columns));
+  if (any_is_cut) {
+    columns.push_back(
+        {TrNoop("memory|MiB"), "m", [](Row row) { return MemoryOf(row, &RankMemory::measured); }});
+    columns.push_back(
+        {TrNoop("memory|theory"), "d", [](Row row) { return MemoryOf(row, &RankMemory::predicted); }});
+  }
   columns.push_back({TrNoop("|wire"), "", [](Row row) { return WireText(row.mean.wires); }});
   return columns;
 }
@@ -151,6 +171,8 @@ bool WiresDiffer(const std::vector<SummaryRow>& rows) {
 std::vector<Column> ShortColumns(const std::vector<SummaryRow>& rows) {
   const bool with_wires = WiresDiffer(rows);
   const bool any_is_cut = AnyIsCut(rows);
+  // Of cuts, step and bubble are compared: they take the place of the interval and of what is exposed.
+  const bool cuts_differ = CutsDiffer(rows);
   // Of a pipeline's busy time a part is waiting for other stages. Efficiency makes room for bubbles.
   const auto hidden = [any_is_cut](Row row) -> std::optional<double> {
     if (any_is_cut) return std::nullopt;
@@ -166,12 +188,20 @@ std::vector<Column> ShortColumns(const std::vector<SummaryRow>& rows) {
       {ReadsText(rows) ? TrNoop("tokens|per second") : TrNoop("samples|per second"), "m",
        [](Row row) { return WithThousands(row.mean.samples_per_s); }},
       {TrNoop("95%|interval"), "d",
-       [](Row row) { return row.samples_per_s_95 ? RangeText(*row.samples_per_s_95) : ""; }},
+       [cuts_differ](Row row) {
+         return row.samples_per_s_95 && !cuts_differ ? RangeText(*row.samples_per_s_95) : "";
+       }},
+      {TrNoop("step|ms"), "m", [cuts_differ](Row row) { return cuts_differ ? Ms(row.mean.step_ms) : ""; }},
+      {TrNoop("step|ms"), "s",
+       [cuts_differ](Row row) { return cuts_differ ? Ms(row.predicted_step_ms) : ""; }},
       {TrNoop("scaling|efficiency"), "d",
        [any_is_cut](Row row) {
          return row.efficiency && !any_is_cut ? absl::StrFormat("%.0f%%", 100 * *row.efficiency) : "";
        }},
-      {TrNoop("exposed,|ms"), "m", [](Row row) { return Ms(IfCommunicates(row, row.mean.exposed_comm_ms)); }},
+      {TrNoop("exposed,|ms"), "m",
+       [cuts_differ](Row row) {
+         return cuts_differ ? "" : Ms(IfCommunicates(row, row.mean.exposed_comm_ms));
+       }},
       {TrNoop("hidden,|ms"), "d", [hidden](Row row) { return Ms(hidden(row)); }},
       {TrNoop("test|accuracy"), "m", [](Row row) { return Number(row.test_accuracy, 4); }, /*learned=*/true},
   };
@@ -262,7 +292,7 @@ std::string BasisText(const std::vector<SummaryRow>& rows, bool predictions) {
   const bool only_bubbles =
       !predicted && std::ranges::any_of(rows, [](Row row) { return row.predicted_bubble.has_value(); });
   return Tr("Measured: by a clock or a counter. Derived: computed from measured values. $0",
-            Tr(only_bubbles  ? TrNoop("Only the second bubble is simulated.")
+            Tr(only_bubbles  ? TrNoop("Only what a walk of a pipeline's program gives is simulated.")
                : !predicted  ? TrNoop("Nothing is simulated.")
                : predictions ? TrNoop("Simulated: by psring's simulator (--predict).")
                              : TrNoop("Nothing in this table is simulated; the simulated steps (--predict) "
@@ -325,47 +355,6 @@ std::string TextOf(const TableParts& parts, const std::vector<SummaryRow>& rows)
 
 }  // namespace
 
-std::string WithThousands(double value) {
-  const std::string digits = absl::StrFormat("%.0f", std::abs(value));
-  std::string text;
-  if (value < 0) text.push_back('-');
-  for (size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) text.push_back(',');
-    text.push_back(digits[i]);
-  }
-  return text;
-}
-
-std::string MegabytesOf(int64_t parameters) {
-  const double megabytes = 4e-6 * static_cast<double>(parameters);
-  return megabytes < 100 ? absl::StrFormat("%.3g", megabytes) : WithThousands(megabytes);
-}
-
-std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows) {
-  if (rows.empty()) return {};
-  const Configuration& configuration = rows.front().configuration;
-  const TrainingOptions& training = configuration.training;
-  const int64_t parameters = std::max(rows.front().sample.parameters, configuration.model.parameters);
-  std::vector<std::string> sentences;
-  if (parameters > 0 || configuration.model.has_tables) {
-    const char* const line =
-        configuration.model.has_tables
-            ? TrNoop(
-                  "Model: $0, with tables, of which a step exchanges only the rows that it "
-                  "touches, and $1 other parameters ($2 MB of float32 gradients).")
-            : TrNoop("Model: $0, $1 parameters ($2 MB of float32 gradients).");
-    sentences.push_back(Tr(line, configuration.model.name, WithThousands(static_cast<double>(parameters)),
-                           MegabytesOf(parameters)));
-  }
-  const std::string samples = Tr(training.reads_text() ? TrNoop("texts") : TrNoop("samples"));
-  sentences.push_back(training.global_batch > 0
-                          ? Tr("Strong scaling (--global_batch): the workers share $0 $1 per step.",
-                               training.global_batch, samples)
-                          : Tr("Weak scaling (--batch): every worker computes $0 $1 per step.",
-                               WorkerBatch(training) * training.reference_workers, samples));
-  return sentences;
-}
-
 TableParts PartsOfTable(const std::vector<SummaryRow>& rows) {
   TableParts parts{.above = AboveTable(rows)};
   const bool simulated = !rows.empty() && rows.front().configuration.simulated();
@@ -400,6 +389,11 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows) {
                      "time. MB: payload that a worker sends per step, in 10^6 bytes."));
   }
   if (AnyIsCut(rows)) parts.legend.push_back(BubbleText());
+  if (AnyIsCut(rows) && any_row([](Row row) { return !row.mean.memory.empty(); })) {
+    say(
+        TrNoop("memory: weights, gradients, optimizer state and activations of the worker with the most; "
+               "theory: what was predicted before the run."));
+  }
   if (any_row([](Row row) { return row.sample.rows.all() > 0; }))
     say(TrNoop("Communication, theory and MB include the rows of tables that a step touched."));
   if (any_row([](Row row) { return row.reached_target > 0; })) {

@@ -45,15 +45,15 @@ absl::StatusOr<Layout> ParseLayout(absl::string_view text) {
   return layout;
 }
 
-// `training` in `layout`, whose replicas share `micro_batches`.
+// `training` in `layout`, cut at `cuts`; its replicas share `micro_batches`.
 TrainingOptions InLayout(const CompareOptions& options, TrainingOptions training, const Layout& layout,
-                         const std::string& program, int micro_batches) {
+                         const std::string& program, int micro_batches, const std::string& cuts) {
   training.micro_batches = micro_batches / layout.dp;
   if (layout.pp == 1) return training;
   training.pp = layout.pp;
   training.program = program;
   training.rank_order = options.rank_order;
-  training.cuts = options.cuts;
+  training.cuts = cuts;
   return training;
 }
 
@@ -61,6 +61,26 @@ TrainingOptions InLayout(const CompareOptions& options, TrainingOptions training
 std::vector<int> MicroBatchesOf(const CompareOptions& options, const Layout& layout) {
   if (layout.pp > 1) return options.micro_batches;
   return {options.micro_batches.front()};
+}
+
+// The values of --cuts in `layout`.
+std::vector<std::string> CutsOf(const CompareOptions& options, const Layout& layout, const Probe& probe) {
+  if (options.cuts != kAllCuts || layout.pp == 1) return {options.cuts};
+  std::vector<std::string> cuts;
+  const size_t all = probe.cuts.size(), count = std::min(all, kMostCuts);
+  for (size_t i = 0; i < count; ++i) {
+    cuts.push_back(absl::StrCat(probe.cuts[count == 1 ? 0 : i * (all - 1) / (count - 1)]));
+  }
+  return cuts;
+}
+
+// With kAllCuts a pipeline has one cut.
+absl::Status CheckAllCuts(const Layout& layout, const std::string& program) {
+  PSRING_ASSIGN_OR_RETURN(const NamedProgram named, FindPipelineProgram(program));
+  if (layout.pp == 1 || layout.pp * named.chunks == 2) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      Tr("--cuts all compares the places of one cut, but $0 $1 has $2 stages; name their layers",
+         layout.name(), program, layout.pp * named.chunks));
 }
 
 }  // namespace
@@ -110,10 +130,13 @@ absl::Status CheckLayouts(const CompareOptions& options) {
            absl::StrJoin(options.strategies, Tr(", "))));
   }
   PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(compared.front()));
+  const bool all_cuts = options.cuts == kAllCuts;
   for (const Layout& layout : options.layouts) {
     for (const std::string& program : options.programs) {
+      if (all_cuts) PSRING_RETURN_IF_ERROR(CheckAllCuts(layout, program));
       PSRING_RETURN_IF_ERROR(
-          CheckPipelineFlags(InLayout(options, training, layout, program, 1), strategy, layout.workers()));
+          CheckPipelineFlags(InLayout(options, training, layout, program, 1, all_cuts ? "" : options.cuts),
+                             strategy, layout.workers()));
     }
     for (const int count : MicroBatchesOf(options, layout)) {
       if (count % layout.dp == 0) continue;
@@ -129,15 +152,21 @@ absl::Status CheckLayouts(const CompareOptions& options) {
 absl::StatusOr<std::vector<Configuration>> LayoutConfigurations(const CompareOptions& options,
                                                                 const TrainingOptions& training,
                                                                 const Probe& probe, int cores) {
+  if (options.cuts == kAllCuts && probe.cuts.empty()) {
+    return absl::InvalidArgumentError(Tr("this model cannot be cut into stages; omit --pp"));
+  }
   std::vector<Configuration> configurations;
   const auto add = [&](const std::string& strategy, const Layout& layout, const std::string& program,
                        int micro_batches) -> absl::Status {
-    PSRING_ASSIGN_OR_RETURN(
-        Configuration configuration,
-        MakeConfiguration(strategy, layout.workers(),
-                          InLayout(options, training, layout, program, micro_batches), probe, cores));
-    configuration.names_micro_batches = options.micro_batches.size() > 1;
-    AddIfNew(configuration, configurations);
+    for (const std::string& cuts : CutsOf(options, layout, probe)) {
+      PSRING_ASSIGN_OR_RETURN(
+          Configuration configuration,
+          MakeConfiguration(strategy, layout.workers(),
+                            InLayout(options, training, layout, program, micro_batches, cuts), probe, cores));
+      configuration.names_micro_batches = options.micro_batches.size() > 1;
+      configuration.names_cuts = options.cuts == kAllCuts && layout.pp > 1;
+      AddIfNew(configuration, configurations);
+    }
     return absl::OkStatus();
   };
   const int first = options.micro_batches.front();

@@ -377,6 +377,11 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Probe& probe,
         Tr("every layout computes the same $0 samples per step (strong scaling); --global_batch sets another "
            "number",
            options.training.global_batch));
+    if (options.cuts == kAllCuts) {
+      plan.notes.push_back(
+          Tr("--cuts all: $0 of the $1 layers before which two stages can be cut, evenly spread",
+             std::min(probe.cuts.size(), kMostCuts), probe.cuts.size()));
+    }
   } else {
     PSRING_ASSIGN_OR_RETURN(plan.cost, Configurations(CostStrategies(options, has_tables, plan.notes),
                                                       options.workers, options, cost_training, probe, cores));

@@ -38,7 +38,7 @@ struct CompareOptions {
   std::vector<Layout> layouts;
   std::vector<std::string> programs = {"1f1b"};  // of layouts with a pipeline
   std::vector<int> micro_batches;  // of a step, which the replicas share; at least one with `layouts`
-  std::string rank_order, cuts;    // likewise, as in TrainingOptions
+  std::string rank_order, cuts;    // likewise, as in TrainingOptions; cuts "all": kAllCuts
   TrainingOptions training;        // its `strategy`, `servers` and `server_wire` are not used
   double target_accuracy = 0;      // 0: none
   std::vector<double> lrs;         // more than one: the best one is picked for each strategy
@@ -76,6 +76,7 @@ struct Configuration {
   double target_accuracy = 0;        // 0: none
   std::vector<double> tried_lrs;     // its own was picked from these (rates.h); empty: it was not picked
   bool names_micro_batches = false;  // pipelines with several numbers of them are compared
+  bool names_cuts = false;           // pipelines that are cut in several places are compared
 
   bool simulated() const { return training.clock == "virtual"; }
   bool scaled() const { return training.time_scale > 1; }  // --scale: measured times are divided
@@ -94,7 +95,8 @@ struct Configuration {
   bool has_worker_without_link() const {
     return servers() > 0 && training.server_placement == "rank0" && per_machine < ranks();
   }
-  std::string pipeline() const;  // "dp2xpp2 1f1b", "pp2 gpipe m8"; empty: the model is not cut
+  // "dp2xpp2 1f1b", "pp2 gpipe m8", "pp2 1f1b cut 3"; empty: the model is not cut
+  std::string pipeline() const;
   // "ring x 4", "ps-sync x 4 on 2 servers", "ps-sync x 4 (stream)", "ring x 4 (dp2xpp2 1f1b)"
   std::string name() const;
   std::string folder() const;  // "ring-4", "ps-sync-4-on-2", "ps-sync-4-stream", "ring-4-pp2-1f1b-m8"
@@ -107,6 +109,7 @@ struct Probe {
   int predictions = 1;                   // of a sample; more for texts, whose tokens are counted
   int64_t parameters = 0;                // of the model
   std::vector<int64_t> bucket_elements;  // of --bucket_mb; empty: not known
+  std::vector<int64_t> cuts;             // the layers before which a model of two stages can be cut
   std::string data_hash;                 // of training and test data
   std::vector<StrategyUpdate> updates;
   double step_s = 0;                // one step of one process
@@ -147,12 +150,17 @@ std::string DeviceForAll(const TrainingOptions& training, const std::vector<int>
 // use another device. It is then measured with one worker and predicted for more.
 bool GoesBeyondOneGpu(const CompareOptions& options, int gpus);
 
+// CompareOptions::cuts: a case for each layer before which two stages can be cut, but at most kMostCuts.
+inline constexpr char kAllCuts[] = "all";
+inline constexpr size_t kMostCuts = 12;
+
 // The part of it about `layouts`: names the layout that has no equal micro-batches for its replicas, or the
 // strategy or program that does not suit pipelines.
 absl::Status CheckLayouts(const CompareOptions& options);
 
-// `single`, `none` for every layout without a pipeline, and every layout with every program and number of
-// micro-batches; without a pipeline with the first number.
+// `single`, `none` for every layout without a pipeline, and every layout with every program, number of
+// micro-batches and cut; without a pipeline with the first number. InvalidArgument: kAllCuts, and the model
+// cannot be cut.
 absl::StatusOr<std::vector<Configuration>> LayoutConfigurations(const CompareOptions& options,
                                                                 const TrainingOptions& training,
                                                                 const Probe& probe, int cores);

@@ -62,19 +62,21 @@ void AddPipelineNotes(Plan& plan) {
   for (const Configuration& configuration : plan.cost) {
     const TrainingOptions& training = configuration.training;
     if (training.pp == 1) continue;
-    plan.notes.push_back(
+    const std::string note =
         Tr("$0: a replica's step is $1 x $2 samples (--micro_batches x --batch); without messages a worker "
            "would be "
            "idle in $3% of it ($4)",
            configuration.layout(), training.micro_batches, training.batch,
-           absl::StrFormat("%.0f", 100 * BubbleOf(training)), training.program));
+           absl::StrFormat("%.0f", 100 * BubbleOf(training)), training.program);
+    if (std::ranges::count(plan.notes, note) == 0) plan.notes.push_back(note);
   }
 }
 
 std::string Configuration::pipeline() const {
   if (training.pp == 1) return "";
   return absl::StrCat(layout(), " ", training.program,
-                      names_micro_batches ? absl::StrCat(" m", training.micro_batches) : "");
+                      names_micro_batches ? absl::StrCat(" m", training.micro_batches) : "",
+                      names_cuts ? absl::StrCat(" cut ", training.cuts) : "");
 }
 
 std::string Configuration::name() const {
@@ -91,7 +93,7 @@ std::string Configuration::folder() const {
       servers() > 1 ? absl::StrCat("-on-", servers()) : "", training.server_wire == "stream" ? "-stream" : "",
       training.pp > 1
           ? absl::StrCat("-pp", training.pp, "-", absl::StrReplaceAll(training.program, {{":", "-"}}), "-m",
-                         training.micro_batches)
+                         training.micro_batches, names_cuts ? absl::StrCat("-cut-", training.cuts) : "")
           : "");
 }
 

@@ -69,6 +69,7 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
   PSRING_ASSIGN_OR_RETURN(probe.parameters, json.WholeNumber<int64_t>("parameters", 0, kMaxElements));
   PSRING_ASSIGN_OR_RETURN(probe.bucket_elements,
                           json.WholeNumbers("bucket_elements", kMaxBuckets, 0, kMaxElements));
+  PSRING_ASSIGN_OR_RETURN(probe.cuts, json.WholeNumbers("cuts", kMaxBuckets, 0, kMaxElements));
   PSRING_ASSIGN_OR_RETURN(probe.data_hash, json.Text("data_hash", kMaxAnswerBytes, ""));
   PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> updates, json.Objects("updates", kMaxStrategies));
   for (const JsonObject& update : updates) {

@@ -75,6 +75,23 @@ Json WorkersJson(const SummaryRow& row) {
             {"others", measured}}}};
 }
 
+Json MemoryJson(const std::vector<RankMemory>& ranks) {
+  const auto by_class = [](const MemoryFigures& of) -> Json {
+    return {{"params_mb", of.params_mb},
+            {"grads_mb", of.grads_mb},
+            {"optimizer_mb", of.optimizer_mb},
+            {"activations_mb", of.activations_mb}};
+  };
+  Json measured = Json::array(), predicted = Json::array();
+  for (const RankMemory& rank : ranks) {
+    measured.push_back(by_class(rank.measured));
+    predicted.push_back(by_class(rank.predicted));
+  }
+  return {{"measured", measured},
+          {"predicted", predicted},
+          {"basis", {{"measured", "measured"}, {"predicted", "derived"}}}};
+}
+
 Json FiguresAndBasis(const std::vector<Cell>& row) {
   Json figures = Json::object(), basis = Json::object();
   for (const Cell& cell : row) {
@@ -226,6 +243,10 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
       }
       PutInterval(accuracy, "time_to_target_s_lo95", "time_to_target_s_hi95", row.time_to_target_95);
       entry["accuracy"] = accuracy;
+    }
+    if (!row.mean.memory.empty()) entry["memory"] = MemoryJson(row.mean.memory);
+    if (row.predicted_step_ms) {
+      entry["walk"] = {{"step_ms", *row.predicted_step_ms}, {"basis", "simulated"}};
     }
     if (!row.mean.workers.empty()) entry["workers"] = WorkersJson(row);
     if (!row.mean.staleness_histogram.empty() && !row.configuration.strategy.synchronous) {

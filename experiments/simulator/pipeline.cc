@@ -264,8 +264,8 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
   return result;
 }
 
-absl::StatusOr<double> BubbleSeconds(const NamedProgram& program, int micro_batches,
-                                     const std::vector<double>& computing_s, double message_s) {
+absl::StatusOr<WalkSeconds> SecondsOfWalk(const NamedProgram& program, int micro_batches,
+                                          const std::vector<double>& computing_s, double message_s) {
   const int ranks = static_cast<int>(computing_s.size());
   PSRING_ASSIGN_OR_RETURN(const StepProgram compute, MakeStepProgram(program, ranks, micro_batches));
   PSRING_ASSIGN_OR_RETURN(const StepProgram lowered,
@@ -289,7 +289,7 @@ absl::StatusOr<double> BubbleSeconds(const NamedProgram& program, int micro_batc
   for (int rank = 0; rank < ranks; ++rank) {
     idle_ns += TimeOf(walk.nodes[rank], walk.times[rank], walk.end_ns).idle / ranks;
   }
-  return 1e-9 * idle_ns;
+  return WalkSeconds{.step = 1e-9 * static_cast<double>(walk.end_ns), .bubble = 1e-9 * idle_ns};
 }
 
 Workload DataParallelShare(const Workload& workload, const PipelineCase& point) {

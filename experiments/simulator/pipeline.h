@@ -63,12 +63,16 @@ absl::Status CheckPipeline(const Workload& workload, const PipelineCase& point, 
 absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, const PredictOptions& options,
                                                    const PipelineCase& point, const Cluster& cluster);
 
-// How long a device waits in a step of one replica other than for the bytes of a message (`bubble`), mean
-// over devices, in seconds. `computing_s`: of each device in the step, of which forward is a third, divided
+// A step of one replica; and how long a device waits in it other than for the bytes of a message, mean over
+// devices.
+struct WalkSeconds {
+  double step = 0, bubble = 0;
+};
+// By a walk of the program. `computing_s`: of each device in the step, of which forward is a third, divided
 // equally among its stages and micro-batches. `message_s`: of a micro-batch's activations, and of their
 // gradient.
-absl::StatusOr<double> BubbleSeconds(const NamedProgram& program, int micro_batches,
-                                     const std::vector<double>& computing_s, double message_s);
+absl::StatusOr<WalkSeconds> SecondsOfWalk(const NamedProgram& program, int micro_batches,
+                                          const std::vector<double>& computing_s, double message_s);
 
 // What a data-parallel worker on each of the same devices computes of the same global batch; if the samples
 // do not divide evenly, the most.

@@ -7,6 +7,7 @@
 #include "common/device_factory/make_device.h"
 #include "trainer/data/data.h"
 #include "trainer/main/resume.h"
+#include "trainer/models/model_stages.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/step/training_plan.h"
 #include "trainer/strategies/group_options.h"
@@ -113,6 +114,7 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
               {"data_hash", absl::StrCat(data.train.Hash(), data.test.Hash())},
               {"parameters", model->parameters().parameters()},
               {"bucket_elements", bucket_elements},
+              {"cuts", TrainableCuts(*model)},
               {"device", device->name()},
               {"updates", updates}}
       .dump(2);

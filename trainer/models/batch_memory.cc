@@ -33,6 +33,12 @@ absl::StatusOr<BatchMemory> BatchMemory::Create(const SampleSpec& samples, int m
   return m;
 }
 
+size_t BatchMemory::bytes() const {
+  size_t bytes = sizeof(BatchScore);
+  for (const Tensor& tensor : tensors_) bytes += tensor.memory.bytes() + tensor.next.bytes();
+  return bytes;
+}
+
 void BatchMemory::GatherOnHost(const Dataset& data, const std::vector<int64_t>& indices) {
   data.Gather(indices, host_inputs_, static_cast<int32_t*>(tensors_.back().on_host()));
 }

@@ -31,6 +31,8 @@ class BatchMemory {
   // The same of samples that are already in host memory.
   absl::StatusOr<Batch> Load(const GatheredBatch& gathered, Stream& stream);
 
+  size_t bytes() const;  // of the device's memory
+
   // On the device.
   BatchScore* score() { return score_.on_device(); }
   void ClearScore(Stream& stream) { score_.Zero(stream); }

@@ -61,6 +61,8 @@ struct Activations {
   std::vector<Span> values = {}, gradients = {};  // by value of the network; views of `memory`
   std::vector<std::byte*> kept = {};              // by layer
   std::vector<Activations> replicas = {};         // those of the replicas of data-parallel
+
+  size_t bytes() const { return memory.bytes(); }  // without the replicas'
 };
 
 // Consecutive layers [first, end) of a model, such as a unit of a training step.

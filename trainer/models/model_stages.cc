@@ -92,6 +92,17 @@ absl::StatusOr<std::vector<LayerRange>> StagesBetween(const Model& model, const 
   return stages;
 }
 
+std::vector<size_t> TrainableCuts(const Model& model) {
+  const std::vector<ReadyRange> complete = model.CompleteAfterLayers();
+  const auto has_weights = [](const ReadyRange& range) { return range.count > 0; };
+  std::vector<size_t> cuts = model.CutPoints();
+  std::erase_if(cuts, [&](size_t cut) {
+    const auto at = complete.begin() + static_cast<std::ptrdiff_t>(cut);
+    return std::none_of(complete.begin(), at, has_weights) || std::none_of(at, complete.end(), has_weights);
+  });
+  return cuts;
+}
+
 absl::StatusOr<std::vector<size_t>> BalancedCuts(const Model& model, const std::vector<double>& layer_cost,
                                                  int stages) {
   PSRING_CHECK(layer_cost.size() == model.layers());

@@ -18,6 +18,10 @@ absl::Status CheckStages(const Model& model, const std::vector<LayerRange>& stag
 // InvalidArgument lists the cut points.
 absl::StatusOr<std::vector<LayerRange>> StagesBetween(const Model& model, const std::vector<size_t>& cuts);
 
+// The cut points with weights before and after them, so that a pipeline of two stages can train. Of a tensor
+// that both share only the first stage counts.
+std::vector<size_t> TrainableCuts(const Model& model);
+
 // The `stages` - 1 cut points for which the largest stage costs least, by `layer_cost`, one number for each
 // layer of the model, at least 0; of several solutions, one with the fewest elements in all its boundaries.
 // InvalidArgument: the model has too few cut points, or `stages` is less than 1.

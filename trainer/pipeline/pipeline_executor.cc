@@ -58,6 +58,12 @@ absl::StatusOr<std::unique_ptr<PipelineExecutor>> PipelineExecutor::Create(const
 
 PipelineExecutor::~PipelineExecutor() { (void)Finish(); }
 
+size_t PipelineExecutor::slot_bytes() const {
+  size_t bytes = 0;
+  for (const Slot& slot : slots_) bytes += slot.activations.bytes() + slot.memory.bytes();
+  return bytes;
+}
+
 // Of other ranks' stages it matters only what they exchange with this rank's: they are one unit each.
 absl::Status PipelineExecutor::MakePlans() {
   complete_ = model_.CompleteAfterLayers();

@@ -96,6 +96,9 @@ class PipelineExecutor {
   StepTimes TimesSince(int64_t begin_ns);
 
   Traffic traffic() const;
+  // Of the memory of all slots; and of gradients beside Parts::gradient.
+  size_t slot_bytes() const;
+  size_t gradient_bytes() const { return micro_gradient_.bytes(); }
 
  private:
   struct Slot {

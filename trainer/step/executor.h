@@ -95,6 +95,9 @@ class Executor {
   const std::vector<StepNode>& nodes() const { return nodes_; }
   const std::vector<NodeTime>& times() const { return times_; }
 
+  // Of gradients beside Parts::gradient.
+  size_t gradient_bytes() const { return worker_gradient_.bytes() + micro_gradient_.bytes(); }
+
   // The times of each batch of the last step.
   struct BatchTimes {
     int64_t forward_ns, backward_ns, end_ns;

@@ -9,8 +9,9 @@
 namespace psring {
 namespace {
 
+constexpr double kMiB = 1 << 20;
+
 std::string Readable(size_t bytes) {
-  constexpr double kMiB = 1 << 20;
   const double mib = static_cast<double>(bytes) / kMiB;
   return mib < 1024 ? absl::StrFormat("%.1f MiB", mib) : absl::StrFormat("%.2f GiB", mib / 1024);
 }
@@ -32,13 +33,22 @@ absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const Mo
   const size_t copies = 2 + (options.reference_workers > 1 ? 1 : 0) + (options.micro_batches > 1 ? 1 : 0);
   // The gradients of tables are rows.
   const size_t tables = on_rank.has_tables ? model.parameters().table_elements() : 0;
-  need.parameters = (copies * parameters + tables) * sizeof(float);
+  need.gradients = (copies - 1) * parameters * sizeof(float);
+  need.parameters =
+      need.gradients + (parameters + tables + model.parameters().initial_buffers().size()) * sizeof(float);
   if (on_rank.optimizer != nullptr) {
     const size_t shards = static_cast<size_t>(on_rank.shards), own = (parameters + shards - 1) / shards;
     PSRING_RETURN_IF_ERROR(Optimizer::Create(*on_rank.optimizer, state, own + tables).status());
   }
   need.optimizer = state.bytes();
   return need;
+}
+
+MemoryFigures ByClass(const MemoryNeed& need) {
+  return {.params_mb = static_cast<double>(need.parameters - need.gradients) / kMiB,
+          .grads_mb = static_cast<double>(need.gradients) / kMiB,
+          .optimizer_mb = static_cast<double>(need.optimizer) / kMiB,
+          .activations_mb = static_cast<double>(need.batch) / kMiB};
 }
 
 absl::Status CheckMemory(const MemoryNeed& need, const Device::Memory& memory, int max_batch,

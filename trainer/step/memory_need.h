@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
+#include "common/measure/records.h"
 #include "common/ops/optimizer.h"
 #include "common/options/training_options.h"
 #include "trainer/data/dataset.h"
@@ -16,7 +17,8 @@ namespace psring {
 
 // In bytes, without what libraries and strategies allocate.
 struct MemoryNeed {
-  size_t parameters = 0;  // weights and gradients
+  size_t parameters = 0;  // weights, statistics that are not trained, and gradients
+  size_t gradients = 0;   // part of them
   size_t optimizer = 0;   // its state
   size_t batch = 0;       // inputs, activations and their gradients, of all micro-batches in flight
   bool recomputes = false;
@@ -36,6 +38,9 @@ struct StateOnRank {
 absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const Model& model,
                                         const SampleSpec& samples, int max_batch, const StateOnRank& on_rank,
                                         Device& device);
+
+// By class. Pure.
+MemoryFigures ByClass(const MemoryNeed& need);
 
 // ResourceExhausted lists what is needed and what is available. Pure.
 absl::Status CheckMemory(const MemoryNeed& need, const Device::Memory& memory, int max_batch,

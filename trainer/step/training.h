@@ -142,6 +142,7 @@ class Training {
   absl::Status KeepSnapshot();
   absl::Status ScoreCurve();
   absl::Status Describe();
+  MemoryFigures Memory() const;
 
   const TrainingOptions& options_;
   Worker& worker_;

@@ -180,6 +180,18 @@ absl::Status Training::ScoreCurve() {
   return absl::OkStatus();
 }
 
+// What was allocated.
+MemoryFigures Training::Memory() const {
+  if (replicas_ != nullptr || row_strategy_ != nullptr) return {};
+  const auto mb = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  const bool is_cut = pipeline_ != nullptr;
+  return {.params_mb = mb(weights_.bytes() + buffers_.bytes()),
+          .grads_mb = mb(gradient_.device.bytes() +
+                         (is_cut ? pipeline_->gradient_bytes() : executor_->gradient_bytes())),
+          .optimizer_mb = mb(strategy_.sync->state_bytes()),
+          .activations_mb = mb(is_cut ? pipeline_->slot_bytes() : activations_.bytes() + batches_->bytes())};
+}
+
 // All of the result except the curve.
 absl::Status Training::Describe() {
   result_.rank = pipeline_ != nullptr ? worker_.trace.rank() : worker_.rank;
@@ -218,6 +230,7 @@ absl::Status Training::Describe() {
     *ms /= static_cast<double>(std::max<int64_t>(1, ddp_steps_));
   }
   for (const Bucket& bucket : pushed_buckets()) result_.bucket_elements.push_back(bucket.count);
+  result_.memory = Memory();
   result_.final_loss = losses_.MeanOfLastTenth();
   PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WholeWeights());
   result_.weights_hash = HashBytes(weights.data, weights.bytes());

@@ -119,6 +119,9 @@ absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
                     .shards = strategy_row_.shards_updates ? worker_.world_size : 1,
                     .slots = slots},
                    worker_.device));
+  if (!strategy_row_.replicates && model.parameters().tables().empty()) {
+    result_.predicted_memory = ByClass(need);
+  }
   if (need.recomputes && is_first_rank()) worker_.on_note(RecomputeNote(need, max_batch));
   const std::optional<Device::Memory> memory = worker_.device.memory();
   if (!memory.has_value()) return absl::OkStatus();

@@ -58,6 +58,7 @@ class GroupStrategy : public SyncStrategy, public Residuals {
   absl::Status BeginStep(const StepInfo& info) override;
   absl::StatusOr<StepReport> FinishStep() override;
   absl::Status Collect(Span weights) override { return update_.CopyWeights(weights, *lane_); }
+  size_t state_bytes() const override { return update_.optimizer().bytes(); }
   void Abort(absl::Status why) override { group_.Abort(std::move(why)); }
   ConstSpan ResidualBefore(int64_t step) const override { return codec_.feedback().Before(step); }
   bool rounds() const { return codec_.rounds(); }

@@ -69,6 +69,7 @@ class NoneStrategy : public SyncStrategy, public StepRecording {
     return true;
   }
   absl::Status Collect(Span weights) override { return update_.CopyWeights(weights, context_.compute); }
+  size_t state_bytes() const override { return update_.optimizer().bytes(); }
   void Abort(absl::Status /*why*/) override {}  // it never waits
 
  private:

@@ -1,6 +1,7 @@
 // The interface of a strategy: how the gradients of all ranks become updated weights.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -95,6 +96,9 @@ class SyncStrategy {
   // By every rank, after its last step: the weights to evaluate. Synchronous: this rank's. Asynchronous: the
   // server's, with the pushes of all workers that have finished.
   virtual absl::Status Collect(Span weights) = 0;
+
+  // Of the optimizer's state on this rank, in its device's memory.
+  virtual size_t state_bytes() const { return 0; }
 
   // From any thread: all waiting and later calls return `why`.
   virtual void Abort(absl::Status why) = 0;

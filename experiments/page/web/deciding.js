@@ -10,13 +10,19 @@ const isUneven = ({most_samples_share, workers}) => most_samples_share * workers
 // "One worker makes 84% of the samples of ps-async × 4.", or nothing.
 const unevenText = (row) => (isUneven(row) ? t('uneven_share', `${row.plain || row.strategy} × ${row.workers}`, Math.round(100 * row.most_samples_share)) : '');
 
+// Classes of memory with their colours; and the worker with the most of all together, of valid ones, or nothing.
+const MEMORY = [['params_mb', 'var(--c0)'], ['grads_mb', 'var(--c1)'], ['optimizer_mb', 'var(--c2)'], ['activations_mb', 'var(--c5)']];
+const allMemory = (worker) => d3.sum(MEMORY, ([part]) => worker[part]);
+const mostMemory = (workers) => (Array.isArray(workers) ? workers : []).filter((worker) => worker && MEMORY.every(([part]) => isNumber(worker[part])))
+    .sort((a, b) => allMemory(b) - allMemory(a))[0];
+
 // A run's rows as plain objects, without malformed ones. Names include the number of servers, the learning rate, a pipeline's
-// micro-batches and "simulated" if rows differ in them. `plain`: the strategy's name in other files, or the pipeline's. `pushes`: number of pushes by staleness.
-// `has_tables`: of which rows are exchanged, so that bytes and times do not follow from `parameters`.
+// micro-batches and cut, and "simulated" if rows differ in them. `plain`: the strategy's name in other files, or the pipeline's. `pushes`: number of pushes by staleness.
+// `memory`: by class, of the worker with the most. `has_tables`: of which rows are exchanged, so that bytes and times do not follow from `parameters`.
 function rowsOf(run) {
   const rows = (run.summary || []).filter((row) => row.figures && isNumber(row.figures.workers)).map((row) => ({
     ...row.figures, has_tables: row.has_tables === true, plain: plainName(row.figures), basis_of: row.basis || {}, rounds: row.rounds || {},
-    intervals: row.intervals || {}, accuracy: row.accuracy, each: (row.workers || {}).figures,
+    intervals: row.intervals || {}, accuracy: row.accuracy, each: (row.workers || {}).figures, memory: mostMemory((row.memory || {}).measured),
     pushes: (row.staleness_histogram || {}).pushes}));
   const alike = (row, other) => ['plain', 'workers', 'servers'].every((key) => row[key] === other[key]);
   const mixed = rows.some((row) => row.basis === 'simulated') && rows.some((row) => row.basis !== 'simulated');
@@ -24,6 +30,7 @@ function rowsOf(run) {
     const differs = (key) => rows.some((other) => alike(row, other) && other[key] !== row[key]);
     return {...row, strategy: `${withServers(row)}${differs('lr') ? `, lr ${row.lr}` : ''}` +
       (row.program && differs('micro_batches') ? ` m${row.micro_batches}` : '') +
+      (row.cuts && differs('cuts') ? ` ${t('cut_word')} ${row.cuts}` : '') +
       (mixed && row.basis === 'simulated' ? ` (${t('simulated_word')})` : '')};
   });
 }
@@ -221,6 +228,18 @@ function drawBytes(parent, run) {
         return interval && {low: interval.low / 1e6, high: interval.high / 1e6};
       },
       xLabel: 'MB'})});
+}
+
+// What the worker with the most memory allocated.
+function drawMemory(parent, run) {
+  const rows = shownRows(rowsOf(run)).filter((row) => row.memory);
+  if (!rows.length) return;
+  const legend = MEMORY.map(([part, colour]) => ({part, label: t(part), colour, block: true}));
+  figure(parent, {id: 'memory', title: t('memory_title'), note: t('memory_note', captionOf(run, false)), height: 50 + 20 * rows.length,
+    rows: rows.map((row) => ({...identity(run, row), ...columns(row, 'layout', 'cuts', 'predicted_peak_memory_mb'), ...columns(row.memory, ...MEMORY.map(([part]) => part))})),
+    legend,
+    draw: (svg, width, height) => barChart(svg, width, height, rows, {partsOf: (row) => legend.map(({part, label, colour}) => ({value: row.memory[part], colour, label})),
+      tickOf: (row) => numberOf(row.predicted_peak_memory_mb), xLabel: 'MiB'})});
 }
 
 // The selected axes of the learning curves.

@@ -76,6 +76,7 @@ function drawCharts(parent, run) {
   drawCommunication(parent, runs);
   drawThroughput(parent, runs);
   drawBytes(parent, run);
+  drawMemory(parent, run);
   drawNetwork(parent, run);
 }
 

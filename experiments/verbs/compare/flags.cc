@@ -22,7 +22,7 @@ constexpr char kHowOften[] = "How often";
 constexpr char kNetwork[] = "Network";
 constexpr char kResults[] = "Machine and results";
 
-constexpr int kMaxMicroBatches = 4096;
+constexpr int kMaxMicroBatches = 4096, kMaxCutLayer = 1 << 16;
 
 std::string CheckSeconds(const std::string& text) {
   return std::string(ParseSeconds(text).status().message());
@@ -38,6 +38,10 @@ std::string CheckLatency(const std::string& text) {
 
 std::string CheckPreset(const std::string& text) {
   return std::string(ParseMeshPreset(text).status().message());
+}
+
+std::string CheckCuts(const std::string& text) {
+  return text == kAllCuts ? "" : CountsText(kMaxCutLayer)(text);
 }
 
 std::string CheckTune(const std::string& text) {
@@ -150,6 +154,11 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   Add(*verb, InHelpAll("Pipelines"), "--program,--programs", raw.programs, "NAME,...",
       "What each worker of a replica computes in which order, comma-separated [1f1b]:", ListOf(CheckName));
   AddPrograms(*verb);
+  Add(*verb, InHelpAll("Pipelines"), "--cuts", raw.flags.options.training.cuts, "L,...|all",
+      "The layer (from 0) with which each stage but the first begins; default: balanced by measured time; "
+      "all: "
+      "a case for each layer before which two stages can be cut, at most 12",
+      CheckCuts);
   Add(*verb, "One step", "--micro_batches", raw.micro_batches, "M,...",
       "Each worker adds up the gradients of M batches, then synchronizes them; with --layouts or --pp the "
       "micro-batches of a step, which the replicas share, comma-separated [1; with --layouts or --pp 4 for "
@@ -204,7 +213,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       WholeNumber(1, 1'000'000));
   AddTrainingFlags(*verb, raw.flags.options.training,
                    {"--strategy", "--servers", "--server_wire", "--steps", "--samples", "--epochs",
-                    "--warmup_steps", "--lr", "--resume", "--micro_batches", "--program"});
+                    "--warmup_steps", "--lr", "--resume", "--micro_batches", "--program", "--cuts"});
   AddModelsAndData(*verb);
   // See WithDefaultModel.
   verb->get_option("--model")->default_str("cnn; with --clock virtual mlp");

@@ -139,6 +139,53 @@ TEST(Pipelines, TheSimulatedBubbleIsThatOfTheMeasuredStages) {
   EXPECT_EQ(CellText(unknown, "predicted_bubble_fraction"), "0.1111");
 }
 
+TEST(Pipelines, TheSimulatedStepIsThatOfTheWalkAndTheUpdate) {
+  RunRecords records = Records({{1, 8, 1024}, {1, 8, 0}});
+  // Eight micro-batches through equal stages of 8 ms take 9 ms.
+  EXPECT_NEAR(*RowOf(InLayout(1, 2), records).predicted_step_ms, 9, 1e-3);
+  for (RankResult& rank : records.ranks) rank.update_ms = .5;
+  const SummaryRow row = RowOf(InLayout(1, 2), records);
+  EXPECT_NEAR(*row.predicted_step_ms, 9.5, 1e-3);
+  EXPECT_EQ(nlohmann::json::parse(SummaryJson({row}))[0]["walk"]["basis"], "simulated");
+  // The walk has no all-reduce.
+  const SummaryRow replicas = RowOf(InLayout(2, 2), Records({{1, 8, 9}, {1, 8, 9}, {1, 8, 0}, {1, 8, 0}}));
+  EXPECT_TRUE(replicas.predicted_bubble.has_value());
+  EXPECT_FALSE(replicas.predicted_step_ms.has_value());
+}
+
+// The second stage has the most weights, the first the most of all classes together.
+RunRecords RecordsWithMemory() {
+  RunRecords records = Records({{1, 8, 1024}, {1, 8, 0}});
+  records.ranks[0].memory = {.params_mb = 1, .grads_mb = 2, .optimizer_mb = 1, .activations_mb = 40};
+  records.ranks[1].memory = {.params_mb = 3, .grads_mb = 6, .optimizer_mb = 3, .activations_mb = 20};
+  records.ranks[0].predicted_memory = {
+      .params_mb = 1, .grads_mb = 2, .optimizer_mb = 1, .activations_mb = 39};
+  records.ranks[1].predicted_memory = records.ranks[1].memory;
+  return records;
+}
+
+TEST(Pipelines, MemoryByClassIsThatOfTheRankWithTheMost) {
+  const SummaryRow row = RowOf(InLayout(1, 2), RecordsWithMemory());
+  EXPECT_EQ(CellText(row, "params_mb"), "3.0000");
+  EXPECT_EQ(CellText(row, "grads_mb"), "6.0000");
+  EXPECT_EQ(CellText(row, "optimizer_mb"), "3.0000");
+  EXPECT_EQ(CellText(row, "activations_mb"), "40.0000");
+  EXPECT_EQ(CellText(row, "predicted_peak_memory_mb"), "43.0000");
+  const auto memory = nlohmann::json::parse(SummaryJson({row}))[0]["memory"];
+  EXPECT_EQ(memory["measured"][1]["params_mb"], 3);
+  EXPECT_EQ(memory["predicted"][0]["activations_mb"], 39);
+  const std::string table = Table({row});
+  EXPECT_THAT(table, Has("memory", "MiB", " 44.0", " 43.0", "memory: weights, gradients"));
+}
+
+TEST(Pipelines, MemoryOfEarlierRecordsIsUnknown) {
+  const SummaryRow row = RowOf(InLayout(1, 2), Records({{1, 8, 1024}, {1, 8, 0}}));
+  for (const char* column : {"params_mb", "optimizer_mb", "predicted_peak_memory_mb"})
+    EXPECT_EQ(CellText(row, column), "");
+  EXPECT_FALSE(nlohmann::json::parse(SummaryJson({row}))[0].contains("memory"));
+  EXPECT_THAT(Table({row}), Lacks("MiB"));
+}
+
 TEST(Pipelines, OnLinksWithARateTheSimulationHasMessages) {
   const RunRecords records = Records({{1, 8, 1024, 8 * 125'000}, {1, 8, 0, 8 * 125'000}});
   const Wires wires{.bytes_per_s = 0.125e9};  // 1 ms for each message
@@ -146,7 +193,7 @@ TEST(Pipelines, OnLinksWithARateTheSimulationHasMessages) {
   const double with = *RowOf(InLayout(1, 2), records, wires, 1e9).predicted_bubble;
   EXPECT_NEAR(without, 0.1, 1e-6);
   EXPECT_NE(with, without);
-  EXPECT_NEAR(with, 1e2 * *BubbleSeconds(*FindStepProgram("1f1b"), 8, {0.008, 0.008}, 0.001), 1e-9);
+  EXPECT_NEAR(with, 1e2 * SecondsOfWalk(*FindStepProgram("1f1b"), 8, {0.008, 0.008}, 0.001)->bubble, 1e-9);
 }
 
 TEST(Pipelines, TheBubbleOf4StagesAnd8MicroBatchesIs3Of11) {
@@ -154,8 +201,10 @@ TEST(Pipelines, TheBubbleOf4StagesAnd8MicroBatchesIs3Of11) {
   const NamedProgram program = *FindStepProgram("1f1b");
   EXPECT_DOUBLE_EQ(*program.row.bubble(4, 1, 8), 3. / 11);
   // Stages of 8 s: a step of 11 s.
-  EXPECT_NEAR(*BubbleSeconds(program, 8, {8, 8, 8, 8}, 0), 3, 1e-6);
-  EXPECT_NEAR(*BubbleSeconds(*FindStepProgram("gpipe"), 8, {8, 8, 8, 8}, 0), 3, 1e-6);
+  const WalkSeconds walk = *SecondsOfWalk(program, 8, {8, 8, 8, 8}, 0);
+  EXPECT_NEAR(walk.bubble, 3, 1e-6);
+  EXPECT_NEAR(walk.step, 11, 1e-6);
+  EXPECT_NEAR(SecondsOfWalk(*FindStepProgram("gpipe"), 8, {8, 8, 8, 8}, 0)->bubble, 3, 1e-6);
 }
 
 // ring in layouts dp2 and pp2 with the references, on links of 1 Gbit/s.
@@ -218,6 +267,40 @@ TEST(Pipelines, WithoutARateTheVerdictNamesTheSizeOfTheGradient) {
             "pp2 1f1b cuts the model, ring exchanges 100 MB of gradients per step");
 }
 
+TEST(Pipelines, TheVerdictNamesTheMemoryIfItDiffersByMoreThanATenth) {
+  std::vector<SummaryRow> rows = RowsOfLayouts(400, 120);
+  const auto with_memory = [&](double copy_mb, double cut_mb) {
+    rows[2].mean.memory = {{.measured = {.params_mb = copy_mb}}};
+    rows[3].mean.memory = {{.measured = {.params_mb = 1}}, {.measured = {.params_mb = cut_mb}}};
+    return CopyOrCut(rows[2], rows[3]);
+  };
+  EXPECT_THAT(with_memory(400, 250),
+              testing::EndsWith("; a worker needs up to 250 MiB with pp2 1f1b, 400 MiB with ring"));
+  EXPECT_THAT(with_memory(100, 111), Has("111 MiB with pp2 1f1b"));
+  EXPECT_THAT(with_memory(100, 109), Lacks("MiB"));
+  EXPECT_THAT(with_memory(0, 109), Lacks("MiB")) << "not known";
+}
+
+TEST(Pipelines, TheTableOfCutsHasStepAndBubbleMeasuredBesideSimulated) {
+  std::vector<SummaryRow> rows = RowsOfLayouts(400, 120);
+  rows.push_back(rows[3]);
+  for (const size_t cut : {3, 4}) {
+    rows[cut].configuration.names_cuts = true;
+    rows[cut].configuration.training.cuts = std::to_string(cut);
+    rows[cut].predicted_step_ms = 110;
+  }
+  const std::string table = ShortTable(rows);
+  EXPECT_THAT(table, Has("pp2 1f1b cut 3", "pp2 1f1b cut 4", "step", " 120 ", " 110 ", "12.5", "11.1"));
+  EXPECT_THAT(table, Lacks("interval", "exposed,"));
+  std::istringstream lines(table.substr(table.find("\n\n") + 2));
+  for (std::string line; std::getline(lines, line) && !line.empty();) EXPECT_LE(line.size(), 80) << line;
+  std::vector<std::string> cuts;
+  for (const TableColumn& column : PartsOfTable(rows).columns) {
+    if (column.second == "cut") cuts = column.cells;
+  }
+  EXPECT_EQ(cuts, (std::vector<std::string>{"", "", "", "3", "4"}));
+}
+
 TEST(Pipelines, NoRateIsDerivedFromWhichAPipelinePays) {
   const std::vector<SummaryRow> rows = RowsOfLayouts(400, 300);
   EXPECT_TRUE(LeastUsefulRate(rows[2], rows[0], rows[1], kGigabitWires).has_value());
@@ -240,7 +323,7 @@ TEST(Pipelines, TheTableHasLayoutsAndBothBubbles) {
   EXPECT_EQ(cells["bubble% s"], (std::vector<std::string>{"", "", "", "11.1"}));
   const std::string table = ShortTable(rows);
   EXPECT_THAT(table, Has("pp2 1f1b", "12.5", "11.1", "for other stages to compute (bubble",
-                         "Only the second bubble is simulated."));
+                         "Only what a walk of a pipeline's program gives is simulated."));
   std::istringstream lines(table.substr(table.find("\n\n") + 2));  // below AboveTable
   for (std::string line; std::getline(lines, line) && !line.empty();) EXPECT_LE(line.size(), 80) << line;
   EXPECT_THAT(ShortTable(RowsOfFour(200, 500)), Lacks("bubble"));

@@ -80,6 +80,60 @@ TEST(Layouts, EachIsACaseBesideItsReferences) {
   EXPECT_EQ(plan.cost.back().folder(), "ring-2-pp2-interleaved-2-m8");
 }
 
+TEST(Layouts, AllCutsAreCasesAtMostTwelve) {
+  CompareOptions options = Compared("dp2,pp2");
+  options.cuts = kAllCuts;
+  EXPECT_EQ(Refusal(options), "");
+  Probe probe = TestProbe();
+  probe.cuts = {1, 5, 8};
+  Plan plan = PlanFor(options, 2, probe);
+  EXPECT_THAT(Names(plan.cost), ElementsAre("single x 1", "none x 2", "ring x 2", "ring x 2 (pp2 1f1b cut 1)",
+                                            "ring x 2 (pp2 1f1b cut 5)", "ring x 2 (pp2 1f1b cut 8)"));
+  EXPECT_EQ(plan.cost.back().training.cuts, "8");
+  EXPECT_EQ(plan.cost.back().folder(), "ring-2-pp2-1f1b-m8-cut-8");
+  EXPECT_EQ(plan.cost[2].training.cuts, "");
+  EXPECT_THAT(DescribePlan(plan), Has("3 of the 3 layers before which"));
+  probe.cuts.clear();
+  for (int64_t layer = 1; layer <= 34; ++layer) probe.cuts.push_back(layer);
+  plan = PlanFor(options, 2, probe);
+  std::vector<std::string> cuts;
+  for (size_t i = 3; i < plan.cost.size(); ++i) cuts.push_back(plan.cost[i].training.cuts);
+  EXPECT_THAT(cuts, ElementsAre("1", "4", "7", "10", "13", "16", "19", "22", "25", "28", "31", "34"));
+  EXPECT_THAT(DescribePlan(plan), Has("12 of the 34 layers before which"));
+  probe.cuts = {7};
+  EXPECT_EQ(PlanFor(options, 2, probe).cost.back().training.cuts, "7");
+  probe.cuts.clear();
+  EXPECT_THAT(MakePlan(options, probe, 2).status().message(), Has("cannot be cut"));
+}
+
+TEST(Layouts, AllCutsNeedTwoStages) {
+  const auto refused = [](const std::string& layouts, const std::string& program) {
+    CompareOptions options = Compared(layouts);
+    options.cuts = kAllCuts;
+    options.programs = {program};
+    return Refusal(options);
+  };
+  EXPECT_EQ(refused("pp2,dp2xpp2", "gpipe"), "");
+  EXPECT_THAT(refused("pp2,pp4", "1f1b"), Has("pp4 1f1b has 4 stages"));
+  EXPECT_THAT(refused("pp2", "interleaved:2"), Has("pp2 interleaved:2 has 4 stages"));
+}
+
+TEST(Layouts, ARecordedPlanKeepsCutsApart) {
+  CompareOptions options = Compared("pp2");
+  options.cuts = kAllCuts;
+  Probe probe = TestProbe();
+  probe.cuts = {1, 2};
+  Plan plan = PlanFor(options, 2, probe);
+  RecordedPlan recorded{.rounds = 3};
+  for (const Configuration& configuration : plan.cost) {
+    recorded.cost.push_back(NoteOf(configuration));
+    recorded.cost.back().trainer_flags.push_back(absl::StrCat("--eval_every=", recorded.cost.size()));
+  }
+  ASSERT_TRUE(TakeRecordedPlan(recorded, options, plan).ok());
+  EXPECT_EQ(plan.cost[1].training.eval_every, 2);
+  EXPECT_EQ(plan.cost[2].training.eval_every, 3);
+}
+
 TEST(Layouts, AllComputeTheSameSamplesPerStep) {
   CompareOptions options = Compared("dp2,pp2,dp2xpp2");
   options.micro_batches = {8, 16};

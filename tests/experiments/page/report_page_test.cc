@@ -152,12 +152,14 @@ TEST_F(ReportPageTest, ContainsTheLayoutsOfAComparison) {
   SummaryRow row{.configuration = {.strategy = {.name = "ring"}, .workers = 4}};
   row.configuration.training.pp = 2;
   row.mean.bubble_fraction = 0.125;
+  row.mean.memory = {{.measured = {.params_mb = 2, .activations_mb = 5}}};
   Put("manifest.json", "{}");
   Put("summary.json", SummaryJson({row}));
   Put("table.json", TableJson({row}, std::nullopt, /*cores=*/2));
   const Json run = ReadJson(), figures = run["summary"][0]["figures"];
   EXPECT_EQ(figures["layout"], "dp2xpp2");
   EXPECT_EQ(figures["bubble_fraction"], 0.125);
+  EXPECT_EQ(run["summary"][0]["memory"]["measured"][0]["activations_mb"], 5);
   EXPECT_THAT(run["table"]["en"]["rows"][0].dump(), Has("dp2xpp2", "1f1b", "12.5"));
   EXPECT_THAT(Page(), Has("dp2xpp2", "bubble_fraction"));
 }

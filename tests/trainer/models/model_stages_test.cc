@@ -330,6 +330,9 @@ TEST_F(Cutting, IsWhereOneValueCrosses) {
   EXPECT_THAT(Make("gpt-nano")->CutPoints(), ElementsAre(1, 5, 8, 12, 15, 16));
   EXPECT_THAT(Make("gpt-nano", .1)->CutPoints(), ElementsAre(1, 2, 7, 11, 16, 20, 21));
   EXPECT_THAT(Make("dlrm-small")->CutPoints(), ElementsAre()) << "its tables cannot be cut";
+  EXPECT_THAT(TrainableCuts(*Make("mlp-small")), ElementsAre(1, 2));
+  EXPECT_THAT(TrainableCuts(*Make("gpt-nano")), ElementsAre(1, 5, 8, 12, 15))
+      << "the last layer has the weights of the first";
   const auto cnn = Make("cnn");
   EXPECT_EQ(cnn->BoundaryElements(3), 2 * 2 * 64);
   EXPECT_EQ(cnn->BoundaryElements(4), 128);

@@ -39,6 +39,8 @@ TEST_F(MemoryNeeded, IncludesWeightsGradientsStateAndABatch) {
   const OptimizerConfig momentum{.kind = OptimizerKind::kMomentum}, adam{.kind = OptimizerKind::kAdam};
   const MemoryNeed need = Of(SmallMlp(10), &momentum);
   EXPECT_EQ(need.parameters, 2 * 4 * kElements);
+  EXPECT_EQ(need.gradients, 4 * kElements);
+  EXPECT_DOUBLE_EQ(ByClass(need).total_mb(), static_cast<double>(need.total()) / (1 << 20));
   EXPECT_EQ(need.optimizer, 4 * kElements);
   // Each layer's outputs, at multiples of 64 bytes; gradients of the hidden layers' outputs (the last
   // output's is in its place); images, labels, the score.
@@ -75,6 +77,7 @@ TEST_F(MemoryNeeded, GrowsWithBatchWidthAndAddedGradients) {
   options.reference_workers = 2;
   options.micro_batches = 2;
   EXPECT_EQ(Of(options, nullptr).parameters, 4 * 4 * kElements);
+  EXPECT_EQ(Of(options, nullptr).gradients, 3 * 4 * kElements);
   options.width = 1000;
   EXPECT_GT(Of(options, nullptr).parameters, 4 * 4 * 4 * kElements);
 }

@@ -48,6 +48,10 @@ TEST_F(LayoutsCompared, EachIsARowWithItsBubbleAndTheSameSamplesPerStep) {
     EXPECT_EQ(figures["parameters"], rows["dp1 single"]["parameters"]);
     EXPECT_GT(figures["samples_per_s"], 0);
     EXPECT_NE(figures["replicas_equal"], false);
+    for (const char* known : {"params_mb", "grads_mb", "optimizer_mb", "activations_mb"})
+      EXPECT_GT(figures[known], 0) << known;
+    EXPECT_LE(figures["params_mb"], rows["dp1 single"]["params_mb"]);
+    EXPECT_GT(figures["predicted_peak_memory_mb"], figures["activations_mb"]);
     const bool is_cut = !figures["program"].is_null();
     EXPECT_EQ(figures["micro_batches"], 4 / figures["workers"].get<int>() * (is_cut ? 2 : 1));
     if (!is_cut) {
@@ -63,6 +67,26 @@ TEST_F(LayoutsCompared, EachIsARowWithItsBubbleAndTheSameSamplesPerStep) {
   ChromeTraceCheck::Expect(JsonFile("run/trace.json"));
   EXPECT_THAT(File("run/report.html"), Has("dp2xpp2", "bubble_fraction"));
   EXPECT_THAT(File("run/runs.csv"), Has(",pp2,gpipe,4,", ",dp2xpp2,1f1b,2,", ",dp2,,2,"));
+}
+
+TEST_F(LayoutsCompared, EveryCutIsARow) {
+  const std::string out =
+      Unwrapped(Succeed("compare --pp 2 --workers 2 --cuts all --model mlp-small --data synthetic --batch 8 "
+                        "--micro_batches 4 --link none --repeats 1 --steps 6 --timeout 40 --out run"));
+  EXPECT_THAT(out, Has("2 of the 2 layers before which", "pp2 1f1b cut 1", "pp2 1f1b cut 2"));
+  std::map<std::string, Json> rows;  // by cut
+  for (const Json& row : JsonFile("run/summary.json")) {
+    const Json& cuts = row["figures"]["cuts"];
+    rows[cuts.is_null() ? "" : cuts.get<std::string>()] = row;
+  }
+  ASSERT_EQ(rows.size(), 3u);
+  for (const char* cut : {"1", "2"}) {
+    EXPECT_GT(rows[cut]["walk"]["step_ms"], 0);
+    EXPECT_GT(rows[cut]["figures"]["predicted_bubble_fraction"], 0);
+    EXPECT_LT(rows[cut]["figures"]["params_mb"], rows[""]["figures"]["params_mb"]);
+  }
+  EXPECT_LT(rows["1"]["figures"]["params_mb"], rows["2"]["figures"]["params_mb"])
+      << "the first layer has the most weights";
 }
 
 TEST_F(LayoutsCompared, ADryRunNamesTheCasesAndStartsNothing) {
