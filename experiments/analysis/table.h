@@ -15,8 +15,9 @@ namespace psring {
 std::string Table(const std::vector<SummaryRow>& rows);
 
 // AboveTable and the main columns, with the marks in words: samples/s and its interval, scaling efficiency,
-// exposed and hidden communication, test accuracy; and the wires if rows differ in them. 80 columns, without
-// the wires, for strategies with short names.
+// exposed and hidden communication, test accuracy; the bubble of pipelines, and their steps if they are cut in
+// several places; and the wires if rows differ in them. 80 columns, without the wires, for strategies with
+// short names.
 std::string ShortTable(const std::vector<SummaryRow>& rows);
 
 // What was trained: the model with its size, and the samples of a step. Empty without rows.
