@@ -10,13 +10,13 @@ namespace psring {
 
 // AboveTable, then one line per row, grouped by number of workers; below a row with ClassesOf
 // (row_queries.h), a line for each class of its workers. Below the headings, a line marks each column as m
-// (measured), d (derived) or s (simulated). A legend follows. Empty columns are omitted. At most 120 columns,
-// and the wires.
+// (measured), d (derived) or s (simulated). A legend follows. Empty columns are omitted. At most 120 columns
+// without pipelines, and the wires.
 std::string Table(const std::vector<SummaryRow>& rows);
 
 // AboveTable and the main columns, with the marks in words: samples/s and its interval, scaling efficiency,
-// exposed and hidden communication, test accuracy; the bubble of pipelines, and their steps if they are cut in
-// several places; and the wires if rows differ in them. 80 columns, without the wires, for strategies with
+// exposed and hidden communication, test accuracy; the bubble of pipelines, and their steps if they are cut
+// in several places; and the wires if rows differ in them. 80 columns, without the wires, for strategies with
 // short names.
 std::string ShortTable(const std::vector<SummaryRow>& rows);
 

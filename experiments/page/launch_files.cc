@@ -141,7 +141,8 @@ absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string
                        .servers = configuration.servers(),
                        .layout = configuration.layout(),
                        .program = configuration.training.pp > 1 ? configuration.training.program : "",
-                       .micro_batches = configuration.training.micro_batches};
+                       .micro_batches = configuration.training.micro_batches,
+                       .cuts = configuration.training.cuts};
   const std::vector<ConfigurationRuns> runs = {{.configuration = configuration,
                                                 .sample = SampleOf(records),
                                                 .cost = {figures},

@@ -263,7 +263,7 @@ std::string RunsCsvHeader() {
          "comm_busy_ms,wait_ms,exposed_comm_ms,payload_tx_bytes_per_worker,payload_rx_bytes_per_worker,"
          "server_payload_bytes,staleness_mean,staleness_max,loss,test_accuracy,replicas_equal,"
          "worker_peak_memory_mb,server_peak_memory_mb,foreign_cpu_pct,records,servers,server_wire,"
-         "layout,program,micro_batches,bubble_fraction\n";
+         "layout,program,micro_batches,bubble_fraction,cuts\n";
 }
 
 std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures) {
@@ -299,7 +299,8 @@ std::string RunsCsvLine(const RunLabel& label, const RunFigures& figures) {
                   label.layout,
                   label.program,
                   absl::StrCat(label.micro_batches),
-                  OrEmpty(figures.bubble_fraction)});
+                  OrEmpty(figures.bubble_fraction),
+                  label.cuts});
 }
 
 std::string CurvesCsvHeader() {

@@ -24,6 +24,7 @@ struct RunLabel {
   // As in summary.csv; an empty program: no pipeline.
   std::string layout = {}, program = {};
   int micro_batches = 1;
+  std::string cuts;
 };
 
 // `rows` is not empty, and all rows have the same columns.

@@ -44,7 +44,7 @@ const communicates = (row) => isNumber(row.comm_busy_ms) && row.workers > 1;
 const moving = (row) => (numberOf(row.comm_busy_ms) === null ? null : numberOf(row.comm_busy_ms) - (numberOf(row.wait_ms) || 0));
 // Communication times of the row's repeats.
 const repeatedMoving = (run, row) => parseCsv(run.runs_csv).filter((r) => plainName(r) === row.plain && +r.workers === row.workers &&
-    (!r.servers || +r.servers === row.servers) && (!r.program || +r.micro_batches === row.micro_batches) && r.part !== 'accuracy').map(moving).filter(isNumber);
+    (!r.servers || +r.servers === row.servers) && (!r.program || +r.micro_batches === row.micro_batches) && (r.cuts || null) === (row.cuts || null) && r.part !== 'accuracy').map(moving).filter(isNumber);
 const rowName = (row) => row.name || `${row.strategy} × ${row.workers}`;
 
 // `text`, after the run's name if the page has several.

@@ -209,7 +209,8 @@ RunLabel Experiment::LabelOf(const Configuration& configuration, const std::stri
           .server_wire = configuration.servers() > 0 ? configuration.training.server_wire : "",
           .layout = configuration.layout(),
           .program = configuration.training.pp > 1 ? configuration.training.program : "",
-          .micro_batches = configuration.training.micro_batches};
+          .micro_batches = configuration.training.micro_batches,
+          .cuts = configuration.training.cuts};
 }
 
 absl::Status Experiment::Run(const Configuration& configuration, const std::string& part, int repeat,

@@ -41,10 +41,10 @@ TEST(RunFiles, RunsCsvHasAFieldForEveryColumn) {
   const std::string header = RunsCsvHeader(),
                     line = RunsCsvLine({.run_id = "r", .part = "cost"}, RunFigures());
   EXPECT_EQ(std::count(header.begin(), header.end(), ','), std::count(line.begin(), line.end(), ','));
-  EXPECT_TRUE(header.ends_with(",servers,server_wire,layout,program,micro_batches,bubble_fraction\n"))
+  EXPECT_TRUE(header.ends_with(",servers,server_wire,layout,program,micro_batches,bubble_fraction,cuts\n"))
       << header;
   EXPECT_TRUE(RunsCsvLine({.servers = 2, .server_wire = "stream", .layout = "dp2"}, RunFigures())
-                  .ends_with(",2,stream,dp2,,1,\n"));
+                  .ends_with(",2,stream,dp2,,1,,\n"));
 }
 
 TEST(RunFiles, CurvesCsvNamesTheServersWire) {
