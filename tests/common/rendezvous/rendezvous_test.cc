@@ -385,9 +385,9 @@ TEST_F(RendezvousTest, AForgedMemberHasNoEffect) {
 
 TEST(Rendezvous, AMemberThatMakesNoCallsIsNotLost) {
   auto server =
-      RendezvousServer::Start("127.0.0.1", 0, TestSecret(), "rank", /*ping=*/absl::Seconds(2)).value();
+      RendezvousServer::Start("127.0.0.1", 0, TestSecret(), "rank", /*ping=*/absl::Seconds(1)).value();
   auto member = Rendezvous::Join(Options(0, 1, server->port(), absl::Seconds(20))).value();
-  absl::SleepFor(absl::Seconds(5));  // longer than a ping and the time for its answer
+  absl::SleepFor(absl::Seconds(3));  // longer than a ping and the time for its answer
   EXPECT_TRUE(member->Exchange("after a long step", "").ok());
 }
 
