@@ -16,7 +16,7 @@
 namespace psring {
 namespace {
 
-constexpr char kFewCalls[] = "-b 4K -e 64K -n 2 -w 0 --timeout 20";
+constexpr char kFewCalls[] = "-b 4K -e 64K -n 2 -w 0 --rounds 1 --timeout 20";
 
 class BenchOnNodesTest : public LaunchTest {
  protected:
