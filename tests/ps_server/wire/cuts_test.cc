@@ -214,9 +214,8 @@ TEST(CutsTest, ASynchronousJobHasTheWeightsOfAnUninterruptedOne) {
 
 TEST(CutsTest, InAsynchronousJobsEveryPushCountsOnce) {
   AtRandomMoments(1, [](std::mt19937& random) {
-    for (const auto& [consistency, way] : {std::pair{"ssp:2", Way::kGrpc},
-                                           {"async", Way::kOwnConnection},
-                                           {"async", Way::kSharedMemory}}) {
+    for (const auto& [consistency, way] :
+         {std::pair{"ssp:2", Way::kGrpc}, {"async", Way::kOwnConnection}, {"async", Way::kSharedMemory}}) {
       SCOPED_TRACE(absl::StrCat(consistency, ", way ", static_cast<int>(way)));
       const ServerJob job = Job(consistency);
       const Outcome uninterrupted = Train(job, 1, kSteps, way, /*cut=*/false, random);

@@ -169,7 +169,8 @@ void TrainWhileServersAreKilled(const ServerJob& job, int count, bool own_connec
 
 TEST(DeathsTest, WithKilledServersSynchronousWeightsEqualAnUninterruptedRun) {
   AtRandomMoments(1, [](std::mt19937& random) {
-    for (const auto& [count, own_connection] : {std::pair(2, false), std::pair(3, false), std::pair(1, true)}) {
+    for (const auto& [count, own_connection] :
+         {std::pair(2, false), std::pair(3, false), std::pair(1, true)}) {
       SCOPED_TRACE(absl::StrCat(count, " servers", own_connection ? ", own connections" : ""));
       ServerJob job = Job(kTrainers, "sync");
       if (random() % 3 == 0) job.clip_norm = 3;
