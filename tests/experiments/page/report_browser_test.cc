@@ -29,7 +29,7 @@ TEST_F(ReportBrowserTest, ShowsAComparison) {
   ASSERT_EQ(
       Psring("compare --strategies ring,ps-sync,ps-async --workers 2 --data synthetic --link none --steps 6 "
              "--warmup_steps 1 "
-             "--repeats 2 --samples 2560 --out run"),
+             "--repeats 1 --samples 2560 --out run"),
       0)
       << Slurp(root_ / "psring.err");
   EXPECT_LT(fs::file_size(root_ / "run/report.html"), 3u << 20);
@@ -140,7 +140,10 @@ TEST_F(ReportBrowserTest, ShowsAComparison) {
 }
 
 TEST_F(ReportBrowserTest, ShowsTheOtherVerbs) {
-  ASSERT_EQ(Psring("train --strategy ring --workers 2 --data synthetic --samples 2560 --out train"), 0)
+  ASSERT_EQ(
+      Psring(
+          "train --strategy ring --workers 2 --data synthetic --model mlp-small --samples 2560 --out train"),
+      0)
       << Slurp(root_ / "psring.err");
   const Json training = Visit(root_ / "train/report.html");
   ExpectSound(training, "train");
@@ -218,8 +221,8 @@ TEST_F(ReportBrowserTest, SentencesDescribeTheirRun) {
 
 TEST_F(ReportBrowserTest, CountsTheTokensOfAText) {
   ASSERT_EQ(Psring("compare --strategies ps-sync,ps-async --workers 2 --model gpt-nano --layers 1 --width 16 "
-                   "--heads 1 --context 16 --batch 4 --link none --steps 6 --warmup_steps 1 --repeats 2 "
-                   "--samples 2560 --out run"),
+                   "--heads 1 --context 16 --batch 4 --link none --steps 6 --warmup_steps 1 --repeats 1 "
+                   "--samples 320 --out run"),
             0)
       << Slurp(root_ / "psring.err");
   const Json page = Visit(root_ / "run/report.html", "reads")["english"];
