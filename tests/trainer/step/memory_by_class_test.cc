@@ -115,6 +115,9 @@ TEST(MemoryByClass, IsPredictedWithStatisticsRecomputingAndSeveralStages) {
   gpt.micro_batches = 4;
   gpt.program = "interleaved:2";
   ExpectPredicted(RunPipelines(gpt, 1, SmallText()));
+  gpt.recompute = false;
+  gpt.program = "zb-h1";
+  ExpectPredicted(RunPipelines(gpt, 1, SmallText()));
 }
 
 TEST(MemoryByClass, IsUnknownWithTablesAndReplicasInOneProcess) {
