@@ -83,7 +83,7 @@ TEST(Layouts, EachIsACaseBesideItsReferences) {
 TEST(Layouts, AllCutsAreCasesAtMostTwelve) {
   CompareOptions options = Compared("dp2,pp2");
   options.cuts = kAllCuts;
-  EXPECT_EQ(Refusal(options), "");
+  EXPECT_EQ(RefusalOfLayouts(options), "");
   Probe probe = TestProbe();
   probe.cuts = {1, 5, 8};
   Plan plan = PlanFor(options, 2, probe);
@@ -111,7 +111,7 @@ TEST(Layouts, AllCutsNeedTwoStages) {
     CompareOptions options = Compared(layouts);
     options.cuts = kAllCuts;
     options.programs = {program};
-    return Refusal(options);
+    return RefusalOfLayouts(options);
   };
   EXPECT_EQ(refused("pp2,dp2xpp2", "gpipe"), "");
   EXPECT_THAT(refused("pp2,pp4", "1f1b"), Has("pp4 1f1b has 4 stages"));
