@@ -79,10 +79,9 @@ class PipelineExecutor {
 
   // When the last Run computed and waited.
   //
-  // If the compute stream waits for a message, it cannot know when the first byte came. The shortest time
-  // that a transfer of its channel has taken so far is taken as that of the bytes alone, so up to that time
-  // waiting is `exposed_ns`, and the rest, in which the other stage had nothing to send yet, `bubble_ns`.
-  // So is waiting until a slot is free.
+  // If the compute stream waits for a message, it cannot know when the first byte came. The shortest transfer
+  // of a channel so far counts as the time of the bytes: up to that time, waiting is `exposed_ns`. The rest,
+  // in which the other stage had nothing to send yet, is `bubble_ns`, and so is waiting for a free slot.
   struct StepTimes {
     struct Pass {
       bool backward;
@@ -90,7 +89,7 @@ class PipelineExecutor {
     };
     std::vector<Pass> passes;  // of a stage and micro-batch
     int64_t compute_ns = 0, bubble_ns = 0, exposed_ns = 0;
-    std::vector<std::pair<int64_t, int64_t>> messages;  // begin and end, of the bytes alone
+    std::vector<std::pair<int64_t, int64_t>> messages;  // begin and end of the bytes
   };
   // After Finish and when the compute stream was synchronized. `begin_ns`: of the step.
   StepTimes TimesSince(int64_t begin_ns);

@@ -127,17 +127,17 @@ LeftOutSummary SummaryOf(const std::vector<LeftOutSystem>& systems) {
 }
 
 double SmallestModelFactor(const std::vector<LeftOutSystem>& systems) {
-  constexpr int kMostPercent = 100;
+  constexpr int kMaxPercent = 100;
   std::vector<LeftOutRow> rows;
   for (const LeftOutSystem& left_out : systems)
     rows.insert(rows.end(), left_out.rows.begin(), left_out.rows.end());
   const auto wanted = static_cast<std::ptrdiff_t>(9 * rows.size() / 10);
-  for (int percent = 1; percent < kMostPercent; ++percent) {
+  for (int percent = 1; percent < kMaxPercent; ++percent) {
     const double factor = 1 + percent / 100.0;
     if (std::ranges::count_if(rows, [&](const LeftOutRow& row) { return row.Holds(factor); }) >= wanted)
       return factor;
   }
-  return 1 + kMostPercent / 100.0;
+  return 1 + kMaxPercent / 100.0;
 }
 
 std::string PublishedText(const std::vector<LeftOutSystem>& systems) {
