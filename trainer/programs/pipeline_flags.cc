@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@ namespace psring {
 namespace {
 
 constexpr int kMaxLayers = 1 << 16;
+constexpr int64_t kMaxStagePasses = int64_t{1} << 20;  // every rank plans all: about 1 GB
 
 }  // namespace
 
@@ -90,6 +92,12 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
         absl::StrCat("--wire ", o.wire, Tr(" with checkpoints"))}}));
   if (o.pp == 1) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindTrainedProgram(o.program));
+  if (int64_t{o.pp} * program.chunks > kMaxStagePasses / o.micro_batches) {
+    return absl::InvalidArgumentError(Tr(
+        "--pp $0 with --program $1 and --micro_batches $2: a step has at most $3 forward passes of stages; "
+        "use fewer micro-batches",
+        o.pp, o.program, o.micro_batches, kMaxStagePasses));
+  }
   PSRING_RETURN_IF_ERROR(ParseCuts(o.cuts, o.pp * program.chunks).status());
   if (strategy.uses_servers || strategy.replicates) {
     return absl::InvalidArgumentError(

@@ -256,7 +256,7 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
     return absl::InvalidArgumentError(
         Tr("layouts are compared by time only, because they train the same weights; omit $0",
            options.target_accuracy > 0 ? "--target_accuracy"
-           : raw.tune.empty()          ? "all of --lr but one"
+           : raw.tune.empty()          ? Tr("all of --lr but one")
                                        : "--tune"));
   }
   if (options.micro_batches.size() > 1 && !training.workload.empty()) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <climits>
 #include <functional>
 #include <string>
 #include <utility>
@@ -83,6 +84,13 @@ TEST(CheckPipelineFlags, LayoutsMustFitTheWorkers) {
       Refusal(Two(), "single", 8),
       "--strategy single has one replica of the model, but 8 workers with --pp 2 have 4; use --workers 2, or "
       "an all-reduce strategy such as ring");
+}
+
+TEST(CheckPipelineFlags, AStepOfTooManyMicroBatchesIsRejectedBeforeItIsPlanned) {
+  EXPECT_EQ(Refusal(Two([](auto& o) { o.micro_batches = 1 << 19; })), "");
+  EXPECT_THAT(Refusal(Two([](auto& o) { o.micro_batches = (1 << 19) + 1; })), Has("--micro_batches 524289"));
+  EXPECT_THAT(Refusal(Two([](auto& o) { o.micro_batches = INT_MAX, o.program = "interleaved:1024"; })),
+              Has("use fewer micro-batches"));
 }
 
 TEST(CheckPipelineFlags, ProgramsAndCutsMustFitEachOther) {
