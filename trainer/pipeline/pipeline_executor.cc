@@ -56,7 +56,10 @@ absl::StatusOr<std::unique_ptr<PipelineExecutor>> PipelineExecutor::Create(const
   return executor;
 }
 
-PipelineExecutor::~PipelineExecutor() { (void)Finish(); }
+PipelineExecutor::~PipelineExecutor() {
+  (void)Finish();
+  (void)parts_.compute.Synchronize();
+}
 
 // Of other ranks' stages it matters only what they exchange with this rank's: they are one unit each.
 absl::Status PipelineExecutor::MakePlans() {

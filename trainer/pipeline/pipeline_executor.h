@@ -59,7 +59,8 @@ class PipelineExecutor {
     ProcessGroup* tied;  // null: this rank has no tied tensors, or all stages that share them
   };
   static absl::StatusOr<std::unique_ptr<PipelineExecutor>> Create(const Parts& parts);
-  // Waits for the lanes, whose work uses the slots. After an error their groups must have been aborted.
+  // Waits for the lanes and the compute stream, whose work uses the slots. After an error the lanes' groups
+  // must have been aborted.
   ~PipelineExecutor();
 
   // Enqueues, between the strategy's BeginStep and FinishStep: the sum of the gradients of the micro-batches
