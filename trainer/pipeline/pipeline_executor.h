@@ -92,8 +92,8 @@ class PipelineExecutor {
     int64_t compute_ns = 0, bubble_ns = 0, exposed_ns = 0;
     std::vector<std::pair<int64_t, int64_t>> messages;  // begin and end of the bytes
   };
-  // After Finish and when the compute stream was synchronized. `begin_ns`: of the step.
-  StepTimes TimesSince(int64_t begin_ns);
+  // After Finish and when the compute stream was synchronized.
+  StepTimes Times();
 
   Traffic traffic() const;
 
@@ -143,6 +143,7 @@ class PipelineExecutor {
   StepUnits units_;
   PipelinePlan step_, evaluation_;
   Buffer micro_gradient_;  // of one micro-batch after the first
+  int64_t begin_ns_ = 0;   // of the last Run on the compute stream, after what a strategy enqueued before it
   // Of the last execution; lanes write the times.
   std::vector<NodeTimes> times_;
   std::vector<Event> done_;
