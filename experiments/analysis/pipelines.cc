@@ -83,7 +83,7 @@ double ThreeDigits(double value) {
 }
 
 // Where the slower of two layouts wins; empty: nowhere, or not known.
-std::string Turn(const SummaryRow& copy, const SummaryRow& cut) {
+std::string CrossoverText(const SummaryRow& copy, const SummaryRow& cut) {
   const bool copy_wins = copy.mean.step_ms < cut.mean.step_ms;
   const SummaryRow &winner = copy_wins ? copy : cut, &other = copy_wins ? cut : copy;
   const std::string name = NameWithServers(other);
@@ -153,10 +153,8 @@ std::optional<double> PredictedBubble(const SummaryRow& row, const std::optional
 std::string BubbleText() {
   return Tr(
       "Layouts: dp, replicas of the model; pp, stages of a replica. A rank waits for bytes that are on their "
-      "way "
-      "(exposed) and for other stages to compute (bubble, a part of the step); simulated: of the program "
-      "with the "
-      "measured times of the stages.");
+      "way (exposed) and for other stages to compute (bubble, a part of the step); simulated: of the program "
+      "with the measured times of the stages.");
 }
 
 std::string CopyOrCut(const SummaryRow& copy, const SummaryRow& cut) {
@@ -168,8 +166,8 @@ std::string CopyOrCut(const SummaryRow& copy, const SummaryRow& cut) {
                NameWithServers(copy), gradients)
           : Tr("$0 cuts the model, $1 exchanges $2 MB of gradients per step", NameWithServers(cut),
                NameWithServers(copy), gradients);
-  const std::string turn = Turn(copy, cut);
-  return turn.empty() ? sent : absl::StrCat(sent, Tr("; "), turn);
+  const std::string crossover = CrossoverText(copy, cut);
+  return crossover.empty() ? sent : absl::StrCat(sent, Tr("; "), crossover);
 }
 
 }  // namespace psring

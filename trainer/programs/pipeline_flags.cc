@@ -117,8 +117,7 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
   if (!strategy.single_process || mesh.replicas() == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(
       Tr("--strategy $0 has one replica of the model, but $1 workers with --pp $2 have $3; use --workers $2, "
-         "or an "
-         "all-reduce strategy such as ring",
+         "or an all-reduce strategy such as ring",
          strategy.name, workers, o.pp, mesh.replicas()));
 }
 

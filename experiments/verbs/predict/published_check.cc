@@ -157,8 +157,7 @@ std::string PublishedText(const std::vector<LeftOutSystem>& systems) {
       "\n## All rows\n\n%d rows: median error %.1f%%, worst %.1f%%. %.0f%% are in their "
       "ranges, whose median width (upper over lower end) is %.2f.\n"
       "The model's own error, a factor of %.2f, is the smallest, in steps of 0.01, with which the ranges "
-      "hold "
-      "9 of 10 rows, rounded\ndown to whole rows.\n\n"
+      "hold 9 of 10 rows, rounded\ndown to whole rows.\n\n"
       "These runs do not show what causes a loss: `compute_cv` stands for everything that makes a "
       "synchronous step wait for its\nslowest machine, `fraction` for everything that a program "
       "loses of its link, and `node_loss` for what it loses as machines\nare added.\n",
