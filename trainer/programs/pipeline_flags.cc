@@ -59,8 +59,7 @@ absl::StatusOr<std::vector<size_t>> ParseCuts(const std::string& cuts, int stage
     return std::vector<size_t>(layers.begin(), layers.end());
   }
   return absl::InvalidArgumentError(
-      Tr("--cuts $0: $1 stages begin with $2 layers, in ascending order; name as many", cuts, stages,
-         stages - 1));
+      Tr("--cuts $0: $1 stages need $2 cuts, in ascending order", cuts, stages, stages - 1));
 }
 
 absl::Status CheckBesidePp(bool has_pp, const std::vector<GivenFlag>& need_pp,

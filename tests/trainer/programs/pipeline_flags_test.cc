@@ -103,7 +103,7 @@ TEST(CheckPipelineFlags, ProgramsAndCutsMustFitEachOther) {
     EXPECT_NE(Refusal(Two([&](auto& o) { o.cuts = cuts; })), "") << cuts;
   }
   EXPECT_EQ(Refusal(Two([](auto& o) { o.program = "interleaved:2", o.cuts = "6,3,9"; })),
-            "--cuts 6,3,9: 4 stages begin with 3 layers, in ascending order; name as many");
+            "--cuts 6,3,9: 4 stages need 3 cuts, in ascending order");
   EXPECT_NE(Refusal(Two([](auto& o) { o.program = "interleaved:2", o.cuts = "3,3,9"; })), "");
 }
 
