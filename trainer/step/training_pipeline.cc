@@ -158,12 +158,12 @@ absl::Status Training::SaveStages(const Moment& moment) {
                       [&](CheckpointSink& sink) { return WriteCheckpoint(checkpoint, part_->whole, sink); });
 }
 
-// By all ranks of the job, after the same step: whether the first one was stopped.
-absl::StatusOr<bool> Training::FirstRankStops() {
-  uint32_t stops = worker_.stops() ? 1 : 0;
-  if (same_stages_ != nullptr) PSRING_RETURN_IF_ERROR(same_stages_->Broadcast(0, &stops, 1));
-  PSRING_RETURN_IF_ERROR(replica_->Broadcast(0, &stops, 1));
-  return stops != 0;
+// By all ranks of the job, after the same step: what the first one gives for `stops`.
+absl::StatusOr<bool> Training::FirstRankStops(bool stops) {
+  uint32_t value = stops ? 1 : 0;
+  if (same_stages_ != nullptr) PSRING_RETURN_IF_ERROR(same_stages_->Broadcast(0, &value, 1));
+  PSRING_RETURN_IF_ERROR(replica_->Broadcast(0, &value, 1));
+  return value != 0;
 }
 
 }  // namespace psring
