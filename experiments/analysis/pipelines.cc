@@ -83,7 +83,7 @@ double ThreeDigits(double value) {
 }
 
 // Where the slower of two layouts wins; empty: nowhere, or not known.
-std::string CrossoverText(const SummaryRow& copy, const SummaryRow& cut) {
+std::string Turn(const SummaryRow& copy, const SummaryRow& cut) {
   const bool copy_wins = copy.mean.step_ms < cut.mean.step_ms;
   const SummaryRow &winner = copy_wins ? copy : cut, &other = copy_wins ? cut : copy;
   const std::string name = NameWithServers(other);
@@ -166,8 +166,8 @@ std::string CopyOrCut(const SummaryRow& copy, const SummaryRow& cut) {
                NameWithServers(copy), gradients)
           : Tr("$0 cuts the model, $1 exchanges $2 MB of gradients per step", NameWithServers(cut),
                NameWithServers(copy), gradients);
-  const std::string crossover = CrossoverText(copy, cut);
-  return crossover.empty() ? sent : absl::StrCat(sent, Tr("; "), crossover);
+  const std::string turn = Turn(copy, cut);
+  return turn.empty() ? sent : absl::StrCat(sent, Tr("; "), turn);
 }
 
 }  // namespace psring
