@@ -91,12 +91,6 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
         absl::StrCat("--wire ", o.wire, Tr(" with checkpoints"))}}));
   if (o.pp == 1) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindTrainedProgram(o.program));
-  if (int64_t{o.pp} * program.chunks > kMaxStagePasses / o.micro_batches) {
-    return absl::InvalidArgumentError(Tr(
-        "--pp $0 with --program $1 and --micro_batches $2: a step has at most $3 forward passes of stages; "
-        "use fewer micro-batches",
-        o.pp, o.program, o.micro_batches, kMaxStagePasses));
-  }
   PSRING_RETURN_IF_ERROR(ParseCuts(o.cuts, o.pp * program.chunks).status());
   if (strategy.uses_servers || strategy.replicates) {
     return absl::InvalidArgumentError(
@@ -111,6 +105,12 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
   if (HasTables(o)) {
     return absl::InvalidArgumentError(
         Tr("--pp does not support the tables of $0; omit it, or use another --model", o.model));
+  }
+  if (int64_t{o.pp} * program.chunks > kMaxStagePasses / o.micro_batches) {
+    return absl::InvalidArgumentError(Tr(
+        "--pp $0 with --program $1 and --micro_batches $2: a step has at most $3 forward passes of stages; "
+        "use fewer micro-batches",
+        o.pp, o.program, o.micro_batches, kMaxStagePasses));
   }
   PSRING_ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(workers, o.pp, o.rank_order));
   if (!strategy.single_process || mesh.replicas() == 1) return absl::OkStatus();
