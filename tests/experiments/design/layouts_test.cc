@@ -28,7 +28,7 @@ CompareOptions Compared(const std::string& layouts) {
   return options;
 }
 
-std::string Refusal(const CompareOptions& options) {
+std::string RefusalOfLayouts(const CompareOptions& options) {
   return std::string(CheckCompareOptions(options).message());
 }
 
@@ -64,13 +64,13 @@ TEST(Layouts, ByDefaultAStageHasFourMicroBatchesAndReplicasHaveEquallyMany) {
 
 TEST(Layouts, EachIsACaseBesideItsReferences) {
   CompareOptions options = Compared("dp2,pp2,dp2xpp2");
-  EXPECT_EQ(Refusal(options), "");
+  EXPECT_EQ(RefusalOfLayouts(options), "");
   EXPECT_THAT(Names(PlanFor(options).cost), ElementsAre("single x 1", "none x 2", "ring x 2",
                                                         "ring x 2 (pp2 1f1b)", "ring x 4 (dp2xpp2 1f1b)"));
   options = Compared("dp2,pp2");
   options.programs = {"gpipe", "interleaved:2"};
   options.micro_batches = {4, 8};
-  EXPECT_EQ(Refusal(options), "");
+  EXPECT_EQ(RefusalOfLayouts(options), "");
   const Plan plan = PlanFor(options);
   EXPECT_THAT(Names(plan.cost), ElementsAre("single x 1", "none x 2", "ring x 2", "ring x 2 (pp2 gpipe m4)",
                                             "ring x 2 (pp2 gpipe m8)", "ring x 2 (pp2 interleaved:2 m4)",
@@ -120,7 +120,7 @@ TEST(Layouts, WhatDoesNotSuitThemIsRejectedByName) {
   const auto refused = [](const std::string& layouts, auto change) {
     CompareOptions options = Compared(layouts);
     change(options);
-    return Refusal(options);
+    return RefusalOfLayouts(options);
   };
   EXPECT_THAT(refused("dp2,dp3xpp2", [](CompareOptions&) {}),
               Has("the 3 replicas of dp3xpp2 cannot share them equally; use a multiple of 3, such as 9"));
