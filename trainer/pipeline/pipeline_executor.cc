@@ -26,6 +26,11 @@ absl::StatusOr<StepProgram> ComputationOf(const NamedProgram& program, const Pip
   return compute;
 }
 
+BackwardPart BackwardPartOf(StepKind kind) {
+  if (kind == StepKind::kBackwardInput) return BackwardPart::kInput;
+  return kind == StepKind::kBackwardWeight ? BackwardPart::kWeight : BackwardPart::kBoth;
+}
+
 }  // namespace
 
 absl::StatusOr<size_t> SlotsOf(const NamedProgram& program, const PipelinePlace& place, int micro_batches) {
@@ -64,8 +69,8 @@ PipelineExecutor::~PipelineExecutor() {
 // Of other ranks' stages it matters only what they exchange with this rank's: they are one unit each.
 absl::Status PipelineExecutor::MakePlans() {
   complete_ = model_.CompleteAfterLayers();
+  early_ = model_.EarlyElements();
   units_ = PlanUnits(complete_, parts_.buckets, parts_.part.stages);
-  has_gradient_.resize(units_.layers.size());
   ModelCut cut = ModelCut::WholeStages(place().stages());
   for (size_t chunk = 0; chunk < parts_.part.stages.size(); ++chunk) {
     const size_t stage = static_cast<size_t>(place().StageOf(chunk));
@@ -98,7 +103,7 @@ absl::Status PipelineExecutor::MakePlans() {
 absl::Status PipelineExecutor::Execute(const PipelinePlan& plan, const Pass& pass) {
   times_.assign(plan.nodes.size(), {});
   done_.assign(plan.nodes.size(), Event());
-  has_gradient_.assign(has_gradient_.size(), false);
+  has_gradient_.clear();
   sizes_.clear();
   for (const std::vector<int64_t>& batch : *pass.batches) sizes_.push_back(static_cast<int>(batch.size()));
   for (Slot& slot : slots_) slot.micro_batch = -1;
@@ -165,6 +170,8 @@ absl::Status PipelineExecutor::Do(const PipelineNode& node, const Pass& pass) {
     case StepKind::kForward:
       return Forward(node.action, SlotFor(node, pass), pass.state);
     case StepKind::kBackward:
+    case StepKind::kBackwardInput:
+    case StepKind::kBackwardWeight:
       return Backward(node.action, SlotFor(node, pass), pass.state);
     case StepKind::kSendActivation:
     case StepKind::kReceiveActivation:
@@ -215,14 +222,14 @@ absl::Status PipelineExecutor::Forward(const StepAction& action, Slot& slot, Mod
 absl::Status PipelineExecutor::Backward(const StepAction& action, Slot& slot, ModelState state) {
   const size_t unit = UnitOf(action);
   const LayerRange layers = units_.layers[unit];
-  const bool is_first = !has_gradient_[unit];
-  has_gradient_[unit] = true;
+  state.part = BackwardPartOf(action.kind);
+  const bool is_first = has_gradient_.emplace(unit, state.part).second;
   const Span to = is_first ? parts_.gradient : micro_gradient_.span();
   state.sample_seeds = slot.sample_seeds.data();
   PSRING_RETURN_IF_ERROR(
       model_.BackwardUnit(layers, state, slot.batch, slot.activations, to, parts_.compute));
   for (size_t l = layers.end; !is_first && l-- > layers.first;) {
-    const ReadyRange range = complete_[l];
+    const ReadyRange range = WrittenBy(state.part, complete_[l], early_[l]);
     if (range.count == 0) continue;
     parts_.ops.Add(parts_.gradient.Slice(range.first, range.count), to.Slice(range.first, range.count),
                    parts_.compute);
@@ -326,7 +333,7 @@ PipelineExecutor::StepTimes PipelineExecutor::Times() {
         previous->micro_batch == action.micro_batch) {
       times.passes.back().end_ns = end;
     } else {
-      times.passes.push_back({action.kind == StepKind::kBackward, begin, end});
+      times.passes.push_back({action.kind != StepKind::kForward, begin, end});
     }
     previous = &action;
   }

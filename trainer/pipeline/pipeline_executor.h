@@ -1,4 +1,4 @@
-// Executes the nodes of this rank of a program with several ranks: gpipe, 1f1b, interleaved.
+// Executes the nodes of this rank of a program with several ranks: gpipe, 1f1b, interleaved, zb-h1.
 //
 // Each channel end is a lane of its own, so a message does not keep computation or other messages from going
 // on; what waits for what is the walk's (trainer/programs), and what slots need (pipeline_plan.h).
@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,7 +50,7 @@ class PipelineExecutor {
     const SampleSpec& samples;
     int micro_batches;
     int max_batch;
-    Keep keep;
+    Keep keep;  // kForWeights if the program divides backward
     uint64_t seed;
     const Strategy& strategy;
     const std::vector<Bucket>& buckets;  // cover the gradient; none has elements of two stages
@@ -140,6 +141,7 @@ class PipelineExecutor {
   const Parts parts_;
   Model& model_;
   std::vector<ReadyRange> complete_;  // Model::CompleteAfterLayers
+  std::vector<size_t> early_;         // Model::EarlyElements
   StepUnits units_;
   PipelinePlan step_, evaluation_;
   Buffer micro_gradient_;  // of one micro-batch after the first
@@ -148,7 +150,7 @@ class PipelineExecutor {
   std::vector<NodeTimes> times_;
   std::vector<Event> done_;
   std::vector<int> sizes_;                                   // by micro-batch, in samples
-  std::vector<bool> has_gradient_;                           // by unit
+  std::set<std::pair<size_t, BackwardPart>> has_gradient_;   // of units, in the sum
   std::map<const Channel*, std::pair<int, int64_t>> alone_;  // the shortest transfer of the largest batch
   std::unique_ptr<Stream> tied_lane_;
   std::vector<Slot> slots_;

@@ -40,17 +40,6 @@ absl::StatusOr<NamedProgram> FindPipelineProgram(const std::string& name) {
       Tr("program $0 does not cut the model; use another --program, or omit --pp", name));
 }
 
-absl::StatusOr<NamedProgram> FindTrainedProgram(const std::string& name) {
-  PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(name));
-  PSRING_ASSIGN_OR_RETURN(const StepProgram step, MakeStepProgram(program, /*ranks=*/2, /*micro_batches=*/1));
-  const auto is_divided = [](const StepAction& action) { return action.kind == StepKind::kBackwardInput; };
-  if (std::ranges::none_of(step.actions.front(), is_divided)) return program;
-  return absl::InvalidArgumentError(
-      Tr("--program $0 is for psring explain and predict; training has no separate weight gradients yet: use "
-         "1f1b",
-         name));
-}
-
 absl::StatusOr<std::vector<size_t>> ParseCuts(const std::string& cuts, int stages) {
   if (cuts.empty()) return std::vector<size_t>();
   PSRING_ASSIGN_OR_RETURN(const std::vector<int> layers, ParseCounts(cuts, kMaxLayers));
@@ -90,8 +79,14 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
        {o.wire != standard.wire && (Checkpoints(o) || !o.resume.empty()),
         absl::StrCat("--wire ", o.wire, Tr(" with checkpoints"))}}));
   if (o.pp == 1) return absl::OkStatus();
-  PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindTrainedProgram(o.program));
+  PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(o.program));
   PSRING_RETURN_IF_ERROR(ParseCuts(o.cuts, o.pp * program.chunks).status());
+  if (o.recompute && program.row.divides_backward) {
+    return absl::InvalidArgumentError(
+        Tr("--recompute and --program $0 exclude each other: its weight gradients follow later and need all "
+           "activations; omit --recompute, or use 1f1b",
+           o.program));
+  }
   if (strategy.uses_servers || strategy.replicates) {
     return absl::InvalidArgumentError(
         Tr("--pp does not support --strategy $0; use an all-reduce strategy such as ring", strategy.name));

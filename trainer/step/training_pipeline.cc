@@ -11,7 +11,7 @@ namespace psring {
 // Replaces the model by this rank's part of it.
 absl::Status Training::TakeStages(const ModelRow& row) {
   const Pipeline& pipeline = *worker_.pipeline;
-  PSRING_ASSIGN_OR_RETURN(program_, FindTrainedProgram(pipeline.program));
+  PSRING_ASSIGN_OR_RETURN(program_, FindPipelineProgram(pipeline.program));
   PSRING_ASSIGN_OR_RETURN(replica_, ReplicaExchange::Create(*pipeline.replica, worker_.device));
   if (begins_replica() && worker_.group != nullptr) {
     PSRING_ASSIGN_OR_RETURN(same_stages_, ReplicaExchange::Create(*worker_.group, worker_.device));
@@ -46,6 +46,7 @@ absl::Status Training::MakePipeline(int max_batch) {
   for (const Pipeline::Boundary& at : worker_.pipeline->boundaries) {
     channels[at.boundary] = {at.activations, at.gradients};
   }
+  const Keep keep = program_->row.divides_backward ? Keep::kForWeights : KeepOf(options_);
   PSRING_ASSIGN_OR_RETURN(pipeline_, PipelineExecutor::Create({.device = worker_.device,
                                                                .compute = *compute_,
                                                                .ops = *ops_,
@@ -55,7 +56,7 @@ absl::Status Training::MakePipeline(int max_batch) {
                                                                .samples = worker_.data.train.spec(),
                                                                .micro_batches = options_.micro_batches,
                                                                .max_batch = max_batch,
-                                                               .keep = KeepOf(options_),
+                                                               .keep = keep,
                                                                .seed = options_.seed,
                                                                .strategy = strategy_,
                                                                .buckets = buckets_,

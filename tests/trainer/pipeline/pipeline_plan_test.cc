@@ -53,7 +53,7 @@ TEST(PlanPipeline, EnqueuesAReceiveBeforeTheComputationBeforeItsUse) {
 
 TEST(PlanPipeline, TakesSlotsForTheMicroBatchesInFlightAndTheOneToBeReceived) {
   for (const auto& [program, first, last] :
-       {std::tuple{"gpipe", 8, 8}, {"1f1b", 4, 2}, {"interleaved:2", 8, 6}}) {
+       {std::tuple{"gpipe", 8, 8}, {"1f1b", 4, 2}, {"interleaved:2", 8, 6}, {"zb-h1", 4, 5}}) {
     const StepProgram compute = ProgramNamed(program, 4, 8);
     EXPECT_EQ(PlanOfRank(compute, 0).slots, first) << program;
     EXPECT_EQ(PlanOfRank(compute, 3).slots, last) << program;

@@ -97,8 +97,10 @@ TEST(CheckPipelineFlags, ProgramsAndCutsMustFitEachOther) {
   EXPECT_THAT(Refusal(Two([](auto& o) { o.program = "1f1"; })),
               testing::AllOf(Has("--program: "), Has("did you mean '1f1b'")));
   EXPECT_THAT(Refusal(Two([](auto& o) { o.program = "single_stage"; })), Has("does not cut the model"));
-  EXPECT_THAT(Refusal(Two([](auto& o) { o.program = "zb-h1"; })),
-              Has("--program zb-h1 is for psring explain and predict", "use 1f1b"));
+  EXPECT_EQ(Refusal(Two([](auto& o) { o.program = "zb-h1"; })), "");
+  EXPECT_EQ(Refusal(Two([](auto& o) { o.recompute = true; })), "");
+  EXPECT_THAT(Refusal(Two([](auto& o) { o.program = "zb-h1", o.recompute = true; })),
+              Has("--recompute and --program zb-h1 exclude each other", "use 1f1b"));
   for (const char* cuts : {"3,6", "0"}) {
     EXPECT_NE(Refusal(Two([&](auto& o) { o.cuts = cuts; })), "") << cuts;
   }
