@@ -168,10 +168,8 @@ void AddWalk(const std::optional<Wires>& wires, SummaryRow& row) {
 std::string BubbleText() {
   return Tr(
       "Layouts: dp, replicas of the model; pp, stages of a replica. A rank waits for bytes that are on their "
-      "way "
-      "(exposed) and for other stages to compute (bubble, a part of the step); simulated: of the program "
-      "with the "
-      "measured times of the stages.");
+      "way (exposed) and for other stages to compute (bubble, a part of the step); simulated: of the program "
+      "with the measured times of the stages.");
 }
 
 std::string CopyOrCut(const SummaryRow& copy, const SummaryRow& cut) {

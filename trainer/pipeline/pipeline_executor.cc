@@ -61,7 +61,10 @@ absl::StatusOr<std::unique_ptr<PipelineExecutor>> PipelineExecutor::Create(const
   return executor;
 }
 
-PipelineExecutor::~PipelineExecutor() { (void)Finish(); }
+PipelineExecutor::~PipelineExecutor() {
+  (void)Finish();
+  (void)parts_.compute.Synchronize();
+}
 
 size_t PipelineExecutor::slot_bytes() const {
   size_t bytes = 0;
@@ -126,6 +129,7 @@ absl::Status PipelineExecutor::Execute(const PipelinePlan& plan, const Pass& pas
 absl::Status PipelineExecutor::Run(const Dataset& data, const SampledStep& drawn) {
   PSRING_CHECK(drawn.batches.size() == static_cast<size_t>(parts_.micro_batches));
   slots_[0].memory.ClearScore(parts_.compute);
+  parts_.compute.Stamp(begin_ns_);
   return Execute(step_, {.data = &data,
                          .batches = &drawn.batches,
                          .epoch = drawn.epoch,
@@ -290,7 +294,7 @@ Traffic PipelineExecutor::traffic() const {
   return parts_.tied != nullptr ? all + parts_.tied->traffic() : all;
 }
 
-PipelineExecutor::StepTimes PipelineExecutor::TimesSince(int64_t begin_ns) {
+PipelineExecutor::StepTimes PipelineExecutor::Times() {
   StepTimes times;
   const auto size_of = [this](const StepAction& action) {
     return sizes_[static_cast<size_t>(action.micro_batch)];
@@ -304,7 +308,7 @@ PipelineExecutor::StepTimes PipelineExecutor::TimesSince(int64_t begin_ns) {
     size = std::max(size, size_of(action));
     least_ns = std::min(least_ns, ns);
   }
-  int64_t busy_until_ns = begin_ns;
+  int64_t busy_until_ns = begin_ns_;
   const StepAction* previous = nullptr;  // computation
   for (size_t i = 0; i < step_.nodes.size(); ++i) {
     const StepAction& action = step_.nodes[i].action;

@@ -60,7 +60,8 @@ class PipelineExecutor {
     ProcessGroup* tied;  // null: this rank has no tied tensors, or all stages that share them
   };
   static absl::StatusOr<std::unique_ptr<PipelineExecutor>> Create(const Parts& parts);
-  // Waits for the lanes, whose work uses the slots. After an error their groups must have been aborted.
+  // Waits for the lanes and the compute stream, whose work uses the slots. After an error the lanes' groups
+  // must have been aborted.
   ~PipelineExecutor();
 
   // Enqueues, between the strategy's BeginStep and FinishStep: the sum of the gradients of the micro-batches
@@ -80,10 +81,9 @@ class PipelineExecutor {
 
   // When the last Run computed and waited.
   //
-  // If the compute stream waits for a message, it cannot know when the first byte came. The shortest time
-  // that a transfer of its channel has taken so far is taken as that of the bytes alone, so up to that time
-  // waiting is `exposed_ns`, and the rest, in which the other stage had nothing to send yet, `bubble_ns`.
-  // So is waiting until a slot is free.
+  // If the compute stream waits for a message, it cannot know when the first byte came. The shortest transfer
+  // of a channel so far counts as the time of the bytes: up to that time, waiting is `exposed_ns`. The rest,
+  // in which the other stage had nothing to send yet, is `bubble_ns`, and so is waiting for a free slot.
   struct StepTimes {
     struct Pass {
       bool backward;
@@ -91,10 +91,10 @@ class PipelineExecutor {
     };
     std::vector<Pass> passes;  // of a stage and micro-batch
     int64_t compute_ns = 0, bubble_ns = 0, exposed_ns = 0;
-    std::vector<std::pair<int64_t, int64_t>> messages;  // begin and end, of the bytes alone
+    std::vector<std::pair<int64_t, int64_t>> messages;  // begin and end of the bytes
   };
-  // After Finish and when the compute stream was synchronized. `begin_ns`: of the step.
-  StepTimes TimesSince(int64_t begin_ns);
+  // After Finish and when the compute stream was synchronized.
+  StepTimes Times();
 
   Traffic traffic() const;
   // Of the memory of all slots; and of gradients beside Parts::gradient.
@@ -148,6 +148,7 @@ class PipelineExecutor {
   StepUnits units_;
   PipelinePlan step_, evaluation_;
   Buffer micro_gradient_;  // of one micro-batch after the first
+  int64_t begin_ns_ = 0;   // of the last Run on the compute stream, after what a strategy enqueued before it
   // Of the last execution; lanes write the times.
   std::vector<NodeTimes> times_;
   std::vector<Event> done_;

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@ namespace psring {
 namespace {
 
 constexpr int kMaxLayers = 1 << 16;
+constexpr int64_t kMaxStagePasses = int64_t{1} << 20;  // every rank plans all: about 1 GB
 
 }  // namespace
 
@@ -46,8 +48,7 @@ absl::StatusOr<std::vector<size_t>> ParseCuts(const std::string& cuts, int stage
     return std::vector<size_t>(layers.begin(), layers.end());
   }
   return absl::InvalidArgumentError(
-      Tr("--cuts $0: $1 stages begin with $2 layers, in ascending order; name as many", cuts, stages,
-         stages - 1));
+      Tr("--cuts $0: $1 stages need $2 cuts, in ascending order", cuts, stages, stages - 1));
 }
 
 absl::Status CheckBesidePp(bool has_pp, const std::vector<GivenFlag>& need_pp,
@@ -100,12 +101,17 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
     return absl::InvalidArgumentError(
         Tr("--pp does not support the tables of $0; omit it, or use another --model", o.model));
   }
+  if (int64_t{o.pp} * program.chunks > kMaxStagePasses / o.micro_batches) {
+    return absl::InvalidArgumentError(Tr(
+        "--pp $0 with --program $1 and --micro_batches $2: a step has at most $3 forward passes of stages; "
+        "use fewer micro-batches",
+        o.pp, o.program, o.micro_batches, kMaxStagePasses));
+  }
   PSRING_ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(workers, o.pp, o.rank_order));
   if (!strategy.single_process || mesh.replicas() == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(
       Tr("--strategy $0 has one replica of the model, but $1 workers with --pp $2 have $3; use --workers $2, "
-         "or an "
-         "all-reduce strategy such as ring",
+         "or an all-reduce strategy such as ring",
          strategy.name, workers, o.pp, mesh.replicas()));
 }
 

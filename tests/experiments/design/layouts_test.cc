@@ -59,6 +59,7 @@ TEST(Layouts, ByDefaultAStageHasFourMicroBatchesAndReplicasHaveEquallyMany) {
   EXPECT_EQ(count("dp2,pp2,dp2xpp2"), 8);
   EXPECT_EQ(count("dp3,pp4"), 18);
   EXPECT_EQ(count("dp2,dp6"), 6);
+  EXPECT_LE(count("dp61,dp59,dp53,dp47,dp43,dp41,dp37"), 4096) << "their least common multiple is above 2^32";
 }
 
 TEST(Layouts, EachIsACaseBesideItsReferences) {
