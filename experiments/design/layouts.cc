@@ -106,7 +106,7 @@ absl::Status CheckLayouts(const CompareOptions& options) {
   std::erase_if(compared, [](const std::string& name) { return name == "single" || name == "none"; });
   if (compared.size() != 1) {
     return absl::InvalidArgumentError(
-        Tr("layouts are compared with one strategy that has an all-reduce, such as ring; name one, not $0",
+        Tr("layouts are compared with one strategy that sends gradients, such as ring; name one, not $0",
            absl::StrJoin(options.strategies, Tr(", "))));
   }
   PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(compared.front()));
@@ -132,12 +132,17 @@ absl::StatusOr<std::vector<Configuration>> LayoutConfigurations(const CompareOpt
   std::vector<Configuration> configurations;
   const auto add = [&](const std::string& strategy, const Layout& layout, const std::string& program,
                        int micro_batches) -> absl::Status {
-    PSRING_ASSIGN_OR_RETURN(
-        Configuration configuration,
-        MakeConfiguration(strategy, layout.workers(),
-                          InLayout(options, training, layout, program, micro_batches), probe, cores));
-    configuration.names_micro_batches = options.micro_batches.size() > 1;
-    AddIfNew(configuration, configurations);
+    TrainingOptions of_one = InLayout(options, training, layout, program, micro_batches);
+    for (const int servers : options.servers) {
+      for (const std::string& wire : options.server_wires) {
+        of_one.servers = servers;
+        of_one.server_wire = wire;
+        PSRING_ASSIGN_OR_RETURN(Configuration configuration,
+                                MakeConfiguration(strategy, layout.workers(), of_one, probe, cores));
+        configuration.names_micro_batches = options.micro_batches.size() > 1;
+        AddIfNew(configuration, configurations);
+      }
+    }
     return absl::OkStatus();
   };
   const int first = options.micro_batches.front();
