@@ -390,7 +390,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   figures.gpus_shared = GpusShared(configuration, records);
   for (const RankResult& rank : records.ranks) AddWires(rank.wires, figures.wires);
   figures.machines = MachinesOf(records.ranks);
-  if (configuration.strategy.number > 0) {  // workers do not wait for all others
+  if (configuration.strategy.number > 0 && !is_cut) {  // workers do not wait for all others
     double waited = 0;
     for (const WorkerFigures& worker : figures.workers) waited += worker.wait_ms * worker.steps;
     figures.wait_ms = waited / rank_steps;

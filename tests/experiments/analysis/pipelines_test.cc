@@ -143,6 +143,7 @@ TEST(Pipelines, AWorkerWithoutTheFirstStageIsNotSlow) {
   const SummaryRow row =
       RowOf(ServedInLayout(2, 2, "ps-ssp:2"), Records({{1, 8, 512}, {1, 8, 512}, {1, 8, 0}, {1, 8, 0}}));
   EXPECT_TRUE(ClassesOf(row).empty());
+  EXPECT_FALSE(row.mean.wait_ms.has_value());
   EXPECT_EQ(NameWithServers(row), "dp2xpp2 1f1b on 2 servers");
 }
 

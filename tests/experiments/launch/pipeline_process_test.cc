@@ -1,12 +1,14 @@
 // psring train with pipelines of real processes: their weights are those of one process, whatever the
 // program, the transport and the order of the ranks.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/measure/records.h"
 #include "tests/experiments/psring_in_a_folder.h"
@@ -135,6 +137,24 @@ TEST_F(PipelineProcess, ReplicasWithBoundedStalenessEndWithTheSameWeights) {
     EXPECT_EQ(Result("run", "ps-ssp-1-4-on-2-pp2-1f1b-m4", rank).weights_hash,
               Result("run", "ps-ssp-1-4-on-2-pp2-1f1b-m4", 0).weights_hash);
   }
+}
+
+// Other asynchronous jobs continue without it.
+TEST_F(PipelineProcess, AKilledWorkerIsNamedAndEndsTheJobAlsoWithBoundedStaleness) {
+  const std::string records = Path("run/records/training-1/ps-ssp-1-4-on-2-pp2-1f1b-m4").string();
+  const pid_t psring =
+      Start(Words(absl::StrCat("train", kStep, "--model mlp-small --epochs 1000 --no_eval ",
+                               "--strategy ps-ssp:1 --workers 4 --pp 2 --out ", Path("run").string())));
+  AwaitSteps(absl::StrCat(records, "/steps-rank3.jsonl"));
+  for (const std::string& process : Processes(records)) {
+    if (absl::StrContains(Slurp(std::filesystem::path("/proc") / process / "environ"), "LOCAL_RANK=3")) {
+      kill(static_cast<pid_t>(std::stoi(process)), SIGKILL);
+    }
+  }
+  const Outcome outcome = FinishSoon(psring);
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_THAT(outcome.err, Has("rank 3 was killed by SIGKILL"));
+  ExpectNoProcessWith(records);
 }
 
 TEST_F(PipelineProcess, ReplicasThatExchangeNoGradientsHaveTheSameCuts) {
