@@ -215,10 +215,11 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit({"--tls", "auto|CERT,KEY,CA", kTlsHelp}, o.tls, CheckTls);
 
   visit.group = "Parameter server";
-  visit({"--servers", "S",
-         "Servers that share the parameters, each with a slice of every bucket; with --pp, those of the P "
-         "workers of a replica have S each. Default: 1, or one per worker if colocated"},
-        o.servers, WholeNumber(1, kMaxServers));
+  visit(
+      {"--servers", "S",
+       "Servers that share the parameters, each with a slice of every bucket; with --pp each of a replica's "
+       "P workers has S of them for its stages. Default: 1, or one per worker if colocated"},
+      o.servers, WholeNumber(1, kMaxServers));
   visit({"--server_placement", "NAME",
          "dedicated (on their own machines), colocated (one with each worker) or rank0 (on rank 0's host and "
          "device, which then uses no link); default: dedicated on a virtual cluster, colocated on several "
@@ -232,8 +233,7 @@ void VisitFlags(Options& o, Visitor& visit) {
       o.ps_schedule, OneOf({"serial", "pipelined"}));
   visit({"--server_wire", "NAME",
          "What carries rows of tables, and gradients and weights that are not in shared memory: grpc, or "
-         "stream "
-         "(TCP connections of psring's own, as between the ranks of a ring)"},
+         "stream (TCP connections of psring's own, as between the ranks of a ring)"},
         o.server_wire, OneOf({"grpc", "stream"}));
   visit.Switch({"--deterministic", "", "The server adds in rank order, not in order of arrival"},
                o.deterministic, true);

@@ -32,8 +32,7 @@ PipelineExecutor::StepTimes TimesOf(const Executor& executor) {
 
 // After the streams were synchronized and the clock was advanced. `record.samples`: see Finish.
 StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t begin_ns, int64_t end_ns) {
-  const PipelineExecutor::StepTimes times =
-      pipeline_ != nullptr ? pipeline_->TimesSince(begin_ns) : TimesOf(*executor_);
+  const PipelineExecutor::StepTimes times = pipeline_ != nullptr ? pipeline_->Times() : TimesOf(*executor_);
   int64_t forward_ns = 0, backward_ns = 0;
   std::pair<int64_t, int64_t> last_backward;  // during which buckets are sent
   for (const auto& [backward, pass_begin_ns, pass_end_ns] : times.passes) {
