@@ -44,7 +44,7 @@ constexpr absl::Duration kPatienceWithWorkers = absl::Seconds(5);
 struct Flags {
   std::string rendezvous = "env://";
   int workers = 0;
-  int server = 0, servers = 1;
+  int server = 0, servers = 1, position = 0;
   std::string bind = "127.0.0.1";
   int port = 0;
   int threads = 0;
@@ -60,6 +60,8 @@ struct Flags {
   std::string tls;
   LinkShape link;
   bool limits = false;
+
+  int number() const { return position * servers + server; }  // in the job
 };
 
 OnWorkerLoss ParseOnWorkerLoss(const std::string& word) {
@@ -68,8 +70,8 @@ OnWorkerLoss ParseOnWorkerLoss(const std::string& word) {
 }
 
 absl::Status WriteResult(const Flags& flags, const ServerStats& stats) {
-  return WriteFile(absl::StrCat(flags.record, "/result-server", flags.server, ".json"),
-                   ToJson(ResultOf(flags.server, stats)));
+  return WriteFile(absl::StrCat(flags.record, "/result-server", flags.number(), ".json"),
+                   ToJson(ResultOf(flags.number(), stats)));
 }
 
 // The order of arrivals is written only if it is complete: no worker was lost or answered twice, no server
@@ -80,7 +82,7 @@ absl::Status WriteRecords(const Flags& flags, const ServerStats& stats, const Ar
   for (size_t bucket = 0; bucket < arrivals.updates.size(); ++bucket) complete &= !arrivals.IsFull(bucket);
   if (undisturbed && complete) {
     PSRING_RETURN_IF_ERROR(
-        WriteFile(absl::StrCat(flags.record, "/arrivals-server", flags.server, ".bin"), ToBytes(arrivals)));
+        WriteFile(absl::StrCat(flags.record, "/arrivals-server", flags.number(), ".bin"), ToBytes(arrivals)));
   }
   return WriteResult(flags, stats);
 }
@@ -147,7 +149,7 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
   if (process.rendezvous == nullptr) {
     PSRING_ASSIGN_OR_RETURN(process.rendezvous, Rendezvous::Connect(meeting));
   }
-  const std::string key = absl::StrCat("ps/", flags.server), over_key = absl::StrCat(key, "/over");
+  const std::string key = absl::StrCat("ps/", flags.number()), over_key = absl::StrCat(key, "/over");
   // An error: no such key, and a process has died, perhaps this server's predecessor.
   const auto over = process.rendezvous->TryGet(over_key, "the end of this job");
   if (over.ok() && over->has_value()) {
@@ -246,6 +248,11 @@ void AddFlags(CLI::App& app, Flags& flags) {
   number("--workers", flags.workers, "Number of workers", 1, 65536)->required()->default_str("");
   number("--server", flags.server, "Index of this server, from 0", 0, 63);
   number("--servers", flags.servers, "Number of servers that share the parameters", 1, 64);
+  number(
+      "--position", flags.position,
+      "With trainer --pp: whose stages' parameters they are, from 0. Workers are its replicas, and server I "
+      "is number position * servers + I of the job",
+      0, 65535);
   app.add_option("--bind", flags.bind, "Address to listen on; the workers connect to it");
   number("--port", flags.port, "Port to listen on; 0: the system chooses", 0, 65535);
   number("--threads", flags.threads,
@@ -295,6 +302,9 @@ int Main(int argc, char** argv) {
                 absl::StrCat("--server ", flags.server, " of --servers ", flags.servers,
                              ": servers are numbered from 0"),
                 2);
+  }
+  if (flags.position > 0 && !flags.checkpoint_dir.empty()) {
+    return Fail("ps_server", "--checkpoint_dir is for servers of a whole model; omit it, or --position", 2);
   }
   KeepFreedMemory();
   absl::Status allowed = CheckAddressSpace();

@@ -1,5 +1,7 @@
 #include "common/options/server_arguments.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/device/device.h"
 #include "common/device_factory/make_device.h"
@@ -20,7 +22,7 @@ absl::Status PlaceServers(bool several_machines, bool servers_given, const std::
 }
 
 absl::StatusOr<int> PushersOf(const TrainingOptions& training, int workers, int per_machine) {
-  if (!training.local_aggregation) return workers;
+  if (!training.local_aggregation) return workers / training.pp;
   if (per_machine == 0) {
     return absl::InvalidArgumentError(
         "--local_aggregation needs the number of ranks on this machine; set LOCAL_RANK and LOCAL_WORLD_SIZE, "
@@ -38,11 +40,12 @@ absl::StatusOr<int> PushersOf(const TrainingOptions& training, int workers, int 
 }
 
 std::vector<std::string> ServerArguments(const TrainingOptions& training, const ServerStart& place) {
+  const int of_a_position = std::max(1, place.servers / training.pp);
   std::vector<std::string> arguments = {
       absl::StrCat("--rendezvous=", place.rendezvous),
       absl::StrCat("--workers=", place.pushers),
-      absl::StrCat("--server=", place.server),
-      absl::StrCat("--servers=", place.servers),
+      absl::StrCat("--server=", place.server % of_a_position),
+      absl::StrCat("--servers=", of_a_position),
       absl::StrCat("--bind=", place.bind),
       "--port=0",
       absl::StrCat("--device=", DeviceOfRank(training.device, place.local_rank, place.gpus)),
@@ -52,7 +55,11 @@ std::vector<std::string> ServerArguments(const TrainingOptions& training, const 
       absl::StrCat("--debug.staging_mb=", training.staging_mb)};
   if (!place.record.empty()) arguments.push_back(absl::StrCat("--record=", place.record));
   if (!training.tls.empty()) arguments.push_back(absl::StrCat("--tls=", training.tls));
-  if (!training.on_worker_loss.empty()) {
+  if (training.pp > 1) {
+    // Without a worker its replica's others cannot continue.
+    arguments.insert(arguments.end(),
+                     {absl::StrCat("--position=", place.server / of_a_position), "--on_worker_loss=stop"});
+  } else if (!training.on_worker_loss.empty()) {
     arguments.push_back(absl::StrCat("--on_worker_loss=", training.on_worker_loss));
   }
   return arguments;

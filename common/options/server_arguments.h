@@ -11,7 +11,7 @@ namespace psring {
 
 struct ServerStart {
   int server = 0;          // which one
-  int servers = 1;         // of how many
+  int servers = 1;         // of how many in the job
   int pushers = 1;         // the number of its clients (PushersOf)
   std::string rendezvous;  // "tcp://host:port"
   std::string bind;        // its address, as the workers reach it
@@ -27,9 +27,9 @@ struct ServerStart {
 absl::Status PlaceServers(bool several_machines, bool servers_given, const std::string& otherwise,
                           TrainingOptions& training);
 
-// The number of clients of the servers: `workers`, or with --local_aggregation their machines. `per_machine`:
-// workers on each machine; 0: unknown. InvalidArgument: --local_aggregation, and machines differ in workers
-// or have one.
+// The number of clients of a server: `workers`, or with --pp the replicas, or with --local_aggregation the
+// machines. `per_machine`: workers on each machine; 0: unknown. InvalidArgument: --local_aggregation, and
+// machines differ in workers or have one.
 absl::StatusOr<int> PushersOf(const TrainingOptions& training, int workers, int per_machine);
 
 // Without the program's name. Checkpoint flags are added by the caller.

@@ -167,7 +167,7 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit.group = "Pipelines";
   visit({"--pp", "P",
          "Cut the model into stages on P workers: N workers are N/P replicas, whose samples per step are "
-         "--batch times --micro_batches. Only all-reduce strategies, native or gloo",
+         "--batch times --micro_batches. With all-reduce strategies (native or gloo), ps-sync and ps-ssp",
          Help::kBrief},
         o.pp, WholeNumber(1, kMaxAxis));
   visit({"--program", "NAME", "What each worker of a replica computes in which order:", Help::kBrief},
@@ -215,10 +215,11 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit({"--tls", "auto|CERT,KEY,CA", kTlsHelp}, o.tls, CheckTls);
 
   visit.group = "Parameter server";
-  visit({"--servers", "S",
-         "Servers that share the parameters, each with a slice of every bucket; default: 1, or one per "
-         "worker if colocated"},
-        o.servers, WholeNumber(1, kMaxServers));
+  visit(
+      {"--servers", "S",
+       "Servers that share the parameters, each with a slice of every bucket; with --pp each of a replica's "
+       "P workers has S of them for its stages. Default: 1, or one per worker if colocated"},
+      o.servers, WholeNumber(1, kMaxServers));
   visit({"--server_placement", "NAME",
          "dedicated (on their own machines), colocated (one with each worker) or rank0 (on rank 0's host and "
          "device, which then uses no link); default: dedicated on a virtual cluster, colocated on several "

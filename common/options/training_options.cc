@@ -1,6 +1,7 @@
 // What follows from several options together, and which options contradict each other.
 #include "common/options/training_options.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -105,7 +106,8 @@ bool Checkpoints(const TrainingOptions& options) {
 
 bool ServerReturns(const TrainingOptions& options, int servers) {
   if (servers > 1 && absl::StartsWith(options.strategy, "ps-backup")) return false;
-  return options.max_restarts > 0 && servers > 0 && !options.align_steps && !options.local_aggregation;
+  return options.max_restarts > 0 && servers > 0 && options.pp == 1 && !options.align_steps &&
+         !options.local_aggregation;
 }
 
 absl::Status CheckRecovery(const TrainingOptions& o, int servers) {
@@ -160,8 +162,8 @@ void LeavePipelineOut(TrainingOptions& options) {
 }
 
 int ServersOf(const TrainingOptions& options, int workers) {
-  if (options.servers > 0) return options.servers;
-  return options.server_placement == "colocated" ? workers : 1;
+  if (options.servers == 0 && options.server_placement == "colocated") return workers;
+  return std::max(1, options.servers) * options.pp;
 }
 
 absl::Status ApplyWorkload(TrainingOptions& options) {

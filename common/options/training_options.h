@@ -86,7 +86,7 @@ struct TrainingOptions {
 
   std::string ps_schedule = "pipelined";
   std::string server_wire = "grpc";  // what carries payload that is not in shared memory: grpc, stream
-  int servers = 0;                   // 0: 1, or one per worker if colocated
+  int servers = 0;                   // with --pp of a position; 0: 1, or one per worker if colocated
   std::string server_placement;      // empty: see PlaceServers (server_arguments.h)
   bool deterministic = false;
   bool local_aggregation = false;
@@ -123,8 +123,8 @@ int64_t WorkerBatch(const TrainingOptions& options);
 bool Checkpoints(const TrainingOptions& options);
 
 // Whether psring restarts only the parameter server if one of the `servers` dies, while workers wait. False:
-// the job restarts (with --align_steps or --local_aggregation, or with several servers of ps-backup), or has
-// no restarts or servers.
+// the job restarts (with --align_steps, --local_aggregation or --pp, or with several servers of ps-backup),
+// or has no restarts or servers.
 bool ServerReturns(const TrainingOptions& options, int servers);
 
 // InvalidArgument names a conflict of flags about checkpoints, restarts or lost workers. `servers`: 0 if the
@@ -139,7 +139,8 @@ void LeaveServersOut(TrainingOptions& options);
 // Resets --pp and the flags that need it.
 void LeavePipelineOut(TrainingOptions& options);
 
-// The number of parameter servers of a strategy that has them.
+// The number of parameter servers of a strategy that has them. With --pp the stages of each position have as
+// many servers of their own: those of position 0 come first.
 int ServersOf(const TrainingOptions& options, int workers);
 
 // Adds the flags to `app`, grouped, with their help and checks; AddModelsAndData (model_table.h) completes

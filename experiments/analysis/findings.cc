@@ -226,11 +226,11 @@ void AddStalenessFindings(const std::vector<SummaryRow>& rows, std::vector<std::
   std::vector<std::string> parts, bounded, uneven;
   for (const SummaryRow& row : rows) {
     const StrategyRow& strategy = row.configuration.strategy;
-    if (!row.mean.staleness_mean || strategy.synchronous || row.configuration.workers < 2) continue;
+    if (!row.mean.staleness_mean || strategy.synchronous || row.configuration.replicas() < 2) continue;
     if (strategy.number > 0) {  // bounded: every other worker is from K steps behind to K ahead
       bounded.push_back(Tr("$0 $1 (at most $2; the bound is $3)", row.configuration.name(),
                            Fixed(*row.mean.staleness_mean), row.mean.staleness_max.value_or(0),
-                           (2 * int64_t{strategy.number} + 1) * (row.configuration.workers - 1)));
+                           (2 * int64_t{strategy.number} + 1) * (row.configuration.replicas() - 1)));
       continue;
     }
     const int servers = row.configuration.servers();

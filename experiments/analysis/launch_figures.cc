@@ -12,6 +12,7 @@
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/waiting.h"
 #include "experiments/stats/statistics.h"
+#include "trainer/programs/mesh.h"
 
 namespace psring {
 namespace {
@@ -158,19 +159,31 @@ std::string Incidents(const std::vector<ServerResult>& servers) {
   return absl::StrJoin(incidents, "; ");
 }
 
+// How many buckets a server gets from each of its workers in a step.
+size_t BucketsAt(const Configuration& configuration, const RunRecords& records, int server) {
+  const TrainingOptions& training = configuration.training;
+  const absl::StatusOr<Mesh> mesh = Mesh::Create(configuration.workers, training.pp, training.rank_order);
+  if (!mesh.ok() || training.pp == 1) return records.ranks.front().bucket_elements.size();
+  const int position = server / std::max(1, configuration.servers() / training.pp);
+  const auto of_position =
+      std::ranges::find(records.ranks, mesh->RankAt({.position = position}), &RankResult::rank);
+  return of_position == records.ranks.end() ? 0 : of_position->bucket_elements.size();
+}
+
 void AddServers(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
   if (records.servers.empty()) return;
-  int pushing = configuration.workers;
+  int pushing = configuration.replicas();
   if (configuration.strategy.number_below_workers) pushing -= configuration.strategy.number;
-  const bool has_buckets =
-      !configuration.strategy.uses_group && !records.ranks.front().bucket_elements.empty();
-  const double pushes_per_step = static_cast<double>(records.ranks.front().bucket_elements.size()) * pushing;
   double memory = 0, dropped = 0;
-  for (const ServerResult& server : records.servers) {
+  for (size_t i = 0; i < records.servers.size(); ++i) {
+    const ServerResult& server = records.servers[i];
     memory = std::max(memory, server.peak_memory_mb);
     dropped = std::max(dropped, static_cast<double>(server.dropped_gradients));
+    const size_t buckets =
+        configuration.strategy.uses_group ? 0 : BucketsAt(configuration, records, static_cast<int>(i));
     // Rows are pushed once per step of a worker; only a bucket's pushes are counted.
-    const double steps = has_buckets ? static_cast<double>(server.pushes) / std::max(1.0, pushes_per_step)
+    const double steps = buckets > 0 ? static_cast<double>(server.pushes) /
+                                           std::max(1.0, static_cast<double>(buckets) * pushing)
                                      : static_cast<double>(records.steps.front().size());
     if (steps <= 0) continue;
     const double bytes = static_cast<double>(server.payload_rx_bytes + server.payload_tx_bytes) / steps;
@@ -387,7 +400,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   }
   if (MostMemoryMb(figures.memory, &RankMemory::measured) == 0) figures.memory.clear();
   figures.machines = MachinesOf(records.ranks);
-  if (configuration.strategy.number > 0) {  // workers do not wait for all others
+  if (configuration.strategy.number > 0 && !is_cut) {  // workers do not wait for all others
     double waited = 0;
     for (const WorkerFigures& worker : figures.workers) waited += worker.wait_ms * worker.steps;
     figures.wait_ms = waited / rank_steps;

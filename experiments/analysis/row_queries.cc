@@ -117,7 +117,8 @@ std::vector<std::string> ComparedWires(const std::vector<SummaryRow>& rows, cons
 std::optional<double> MostSamplesShare(const SummaryRow& row) {
   const StrategyRow& strategy = row.configuration.strategy;
   const double sum = SpeedsOfWorkers(row);
-  if (!strategy.communicates() || strategy.synchronous || sum <= 0) return std::nullopt;
+  const bool is_cut = row.configuration.training.pp > 1;  // the first stage's workers count the samples
+  if (!strategy.communicates() || strategy.synchronous || is_cut || sum <= 0) return std::nullopt;
   double most = 0;
   for (const WorkerFigures& worker : row.mean.workers) most = std::max(most, worker.samples_per_s / sum);
   return most;
@@ -151,9 +152,9 @@ std::string WithWire(const SummaryRow& row, const std::string& name) {
 }
 
 std::string NameWithServers(const SummaryRow& row) {
-  if (row.configuration.training.pp > 1) return row.configuration.pipeline();
   const int servers = row.configuration.servers();
-  const std::string& name = row.configuration.strategy.name;
+  const std::string name =
+      row.configuration.training.pp > 1 ? row.configuration.pipeline() : row.configuration.strategy.name;
   return WithWire(row, servers > 1 ? Tr("$0 on $1 servers", name, servers) : name);
 }
 

@@ -44,11 +44,15 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
     // Workers queue at a server even if they do not wait for one another.
     CommPattern pattern = PatternOf(configuration, *scheme);
     if (pattern.scheme == Scheme::kServerAsync) pattern.scheme = Scheme::kServerSync;
+    // Stages exchange at the same time, over links of their own unless rank 0's host has all servers.
+    const double part = configuration.has_worker_without_link() ? 1 : configuration.training.pp;
     std::vector<double> buckets;
     for (const int64_t elements : probe.bucket_elements)
-      buckets.push_back(ExchangeBytes(configuration, elements) / configuration.training.pp);
-    exchange_s += buckets.empty() ? ExchangeSeconds(pattern, bytes, *probe.link)
-                                  : ExchangeSeconds(pattern, buckets, *probe.link);
+      buckets.push_back(ExchangeBytes(configuration, elements) / part);
+    exchange_s +=
+        buckets.empty()
+            ? ExchangeSeconds(pattern, ExchangeBytes(configuration, probe.parameters) / part, *probe.link)
+            : ExchangeSeconds(pattern, buckets, *probe.link);
   }
   return compute_s * crowding + exchange_s + DelaySeconds(configuration.training, probe);
 }
@@ -78,7 +82,7 @@ CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
       .place = PlaceOf(configuration.training.server_placement),
       // Clipping: no update before the norm of the whole gradient is known.
       .pipelined = configuration.training.ps_schedule != "serial" && configuration.training.clip_norm == 0,
-      .servers = std::max(1, configuration.servers()),
+      .servers = std::max(1, configuration.servers() / configuration.training.pp),
       .pushed = configuration.training.wire != "float32" && configuration.servers() > 0 ? 0.5 : 1.0};
 }
 

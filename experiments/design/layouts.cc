@@ -128,7 +128,7 @@ absl::Status CheckLayouts(const CompareOptions& options) {
   std::erase_if(compared, [](const std::string& name) { return name == "single" || name == "none"; });
   if (compared.size() != 1) {
     return absl::InvalidArgumentError(
-        Tr("layouts are compared with one strategy that has an all-reduce, such as ring; name one, not $0",
+        Tr("layouts are compared with one strategy that sends gradients, such as ring; name one, not $0",
            absl::StrJoin(options.strategies, Tr(", "))));
   }
   PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(compared.front()));
@@ -161,13 +161,18 @@ absl::StatusOr<std::vector<Configuration>> LayoutConfigurations(const CompareOpt
   const auto add = [&](const std::string& strategy, const Layout& layout, const std::string& program,
                        int micro_batches) -> absl::Status {
     for (const std::string& cuts : CutsOf(options, layout, probe)) {
-      PSRING_ASSIGN_OR_RETURN(
-          Configuration configuration,
-          MakeConfiguration(strategy, layout.workers(),
-                            InLayout(options, training, layout, program, micro_batches, cuts), probe, cores));
-      configuration.names_micro_batches = options.micro_batches.size() > 1;
-      configuration.names_cuts = options.cuts == kAllCuts && layout.pp > 1;
-      AddIfNew(configuration, configurations);
+      TrainingOptions of_one = InLayout(options, training, layout, program, micro_batches, cuts);
+      for (const int servers : options.servers) {
+        for (const std::string& wire : options.server_wires) {
+          of_one.servers = servers;
+          of_one.server_wire = wire;
+          PSRING_ASSIGN_OR_RETURN(Configuration configuration,
+                                  MakeConfiguration(strategy, layout.workers(), of_one, probe, cores));
+          configuration.names_micro_batches = options.micro_batches.size() > 1;
+          configuration.names_cuts = options.cuts == kAllCuts && layout.pp > 1;
+          AddIfNew(configuration, configurations);
+        }
+      }
     }
     return absl::OkStatus();
   };

@@ -90,6 +90,7 @@ struct Configuration {
   int processes() const { return ranks() / training.ranks_per_process; }
   // Workers that add their gradients before one of them pushes: --local_aggregation.
   int workers_per_push() const { return training.local_aggregation ? per_machine : 1; }
+  // In the job: with --pp of all stages.
   int servers() const { return strategy.uses_servers ? ServersOf(training, workers) : 0; }
   // Whether all servers are on the machine of rank 0, and other workers on other machines.
   bool has_worker_without_link() const {

@@ -205,7 +205,12 @@ std::vector<RankOutcome> RunPipelines(const TrainingOptions& options, int replic
   PSRING_CHECK(strategy.ok());
   const int ranks = replicas * options.pp;
   std::vector<std::vector<Buffer>> registered(ranks);
-  const Connections world = Connect(*FindStrategy("ring"), ranks, absl::Seconds(options.timeout_s));
+  const absl::Duration timeout = absl::Seconds(options.timeout_s);
+  const Connections world = Connect(*FindStrategy("ring"), ranks, timeout);
+  std::vector<Connections> served;  // by position
+  for (int position = 0; position < options.pp && strategy->uses_servers; ++position) {
+    served.push_back(Connect(*strategy, replicas, timeout, ServersOf(options, ranks) / options.pp));
+  }
   std::vector<std::unique_ptr<PipelineLinks>> links(ranks);  // until all have ended
   ThreadBarrier barrier(ranks);
   std::vector<RankOutcome> outcomes(ranks);
@@ -220,9 +225,10 @@ std::vector<RankOutcome> RunPipelines(const TrainingOptions& options, int replic
                   .device = *world.device,
                   .data = data,
                   .trace = trace,
-                  .group = strategy->uses_group ? own.same_stages() : nullptr,
+                  .group = own.same_stages(),
                   .pipeline = &own.pipeline(),
                   .registered = &registered[rank]};
+    if (!served.empty()) worker.client = served[own.place().position].client(own.place().replica);
     worker.barrier = [&barrier] { return barrier.Wait(); };
     worker.on_step = [&outcome](const StepRecord& record) { outcome.steps.push_back(record); };
     adjust(worker);

@@ -46,16 +46,19 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectGroup(const TrainerFlags& f
   return MakeProcessGroup(rendezvous, options);
 }
 
-absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const TrainerFlags& flags, Rendezvous* rendezvous,
-                                                        const std::string& address, LinkShaper* shaper) {
+// The servers of the stages of `position`.
+absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const TrainerFlags& flags, int position,
+                                                        Rendezvous* rendezvous, const std::string& address,
+                                                        LinkShaper* shaper) {
   if (rendezvous == nullptr) {
     return absl::InvalidArgumentError("a parameter-server strategy needs --rendezvous to find its server");
   }
   PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(flags.training.transport));
   const int servers = ServersOf(flags.training, rendezvous->options().world_size);
+  const int of_a_position = servers / flags.training.pp, first = position * of_a_position;
   const bool returns = ServerReturns(flags.training, servers);
   std::vector<std::unique_ptr<OneServerClient>> clients;
-  for (int server = 0; server < servers; ++server) {
+  for (int server = first; server < first + of_a_position; ++server) {
     const std::string whom =
         servers == 1 ? "the parameter server" : absl::StrCat("parameter server ", server, " of ", servers);
     const auto find = [rendezvous, server, whom] {
@@ -200,8 +203,9 @@ absl::Status LiveRank::Connect() {
     if (group_->rank() > 0) return absl::OkStatus();
   }
   if (strategy_.uses_servers) {
-    PSRING_ASSIGN_OR_RETURN(
-        client_, ConnectServer(flags_, rendezvous_.get(), is_only_rank_ ? "" : address_, process_.shaper));
+    const int position = links_ != nullptr ? links_->place().position : 0;
+    PSRING_ASSIGN_OR_RETURN(client_, ConnectServer(flags_, position, rendezvous_.get(),
+                                                   is_only_rank_ ? "" : address_, process_.shaper));
   }
   return absl::OkStatus();
 }

@@ -75,6 +75,10 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
        {o.reference_workers > 1, "--reference_workers"},
        {o.straggler != standard.straggler, "--straggler"},
        {o.jitter_ms != standard.jitter_ms, "--jitter_ms"},
+       {o.on_worker_loss == "continue", "--on_worker_loss continue"},
+       // A server sees the gradient of its stages only, and asynchronous replicas are at different steps.
+       {strategy.uses_servers && o.clip_norm > 0, absl::StrCat(strategy.name, Tr(" with --clip_norm"))},
+       {strategy.asynchronous() && Checkpoints(o), absl::StrCat(strategy.name, Tr(" with checkpoints"))},
        // A rank's rounding errors are of its stages, not of the model that a checkpoint contains.
        {o.wire != standard.wire && (Checkpoints(o) || !o.resume.empty()),
         absl::StrCat("--wire ", o.wire, Tr(" with checkpoints"))}}));
@@ -87,9 +91,13 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
            "activations; omit --recompute, or use 1f1b",
            o.program));
   }
-  if (strategy.uses_servers || strategy.replicates) {
+  // All ranks of a replica take the same steps: no server may drop a gradient or share steps out.
+  const bool by_step = !strategy.uses_group && !strategy.drops_gradients && !strategy.shares_steps;
+  if (strategy.replicates || (strategy.uses_servers && !by_step)) {
     return absl::InvalidArgumentError(
-        Tr("--pp does not support --strategy $0; use an all-reduce strategy such as ring", strategy.name));
+        Tr("--pp does not support --strategy $0; use an all-reduce strategy such as ring, or ps-sync or "
+           "ps-ssp:K",
+           strategy.name));
   }
   const std::string& backend = o.backend.empty() ? strategy.backend : o.backend;
   if (backend == "mpi" || backend == "nccl") {

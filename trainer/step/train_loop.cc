@@ -119,7 +119,7 @@ absl::Status Training::Steps(int64_t first) {
     if (*went_back) continue;
     if (clock_->is_over()) return absl::OkStatus();
     if (options_.align_steps) PSRING_RETURN_IF_ERROR(worker_.begin_together());
-    const int64_t done_before = clock_->steps_done(), checkpoint_before = clock_->checkpoint_step();
+    const int64_t done_before = StepsDone(), checkpoint_before = clock_->checkpoint_step();
     absl::StatusOr<StepRecord> record = Step(step);
     if (!record.ok()) return AtStep(step, record.status());
     PSRING_RETURN_IF_ERROR(Finish(step, done_before, *std::move(record)));
@@ -228,7 +228,7 @@ absl::Status Training::Finish(int64_t step, int64_t done_before, StepRecord reco
     if (tables.count > 0) record.weights_hash += HashBytes(tables.data, tables.bytes());
   }
   Count(record);
-  const int64_t done = clock_->steps_done(), every = options_.eval_every;
+  const int64_t done = StepsDone(), every = options_.eval_every;
   const bool evaluates = options_.evaluate && worker_.rank == 0 && every > 0;
   if (evaluates && done / every > done_before / every && done < plan_.total_steps()) {
     PSRING_RETURN_IF_ERROR(KeepSnapshot());

@@ -84,6 +84,8 @@ class Training {
   bool is_first_rank() const { return worker_.rank == 0 && begins_replica(); }
   // Has the first stage, and counts its replica's samples.
   bool begins_replica() const { return worker_.pipeline == nullptr || worker_.pipeline->position == 0; }
+  // The same on all ranks of a replica, whose servers may have different updates.
+  int64_t StepsDone() const { return part_.has_value() ? clock_->next() : clock_->steps_done(); }
 
   // training_state.cc
   absl::Status AllocateBuffers();

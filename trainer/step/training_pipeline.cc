@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/text/translate.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/programs/pipeline_flags.h"
 #include "trainer/step/training.h"
@@ -22,7 +23,12 @@ absl::Status Training::TakeStages(const ModelRow& row) {
   const auto make = [&] { return row.make(worker_.data.train.spec(), *ops_); };
   PSRING_ASSIGN_OR_RETURN(part_, CutModel(make, cuts, place));
   model_ = std::move(part_->model);
-  return absl::OkStatus();
+  if (part_->tied.empty() || !strategy_row_.asynchronous() || worker_.world_size == 1)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      Tr("--pp does not support --strategy $0 for $1: its first and last stages share a tensor, and their "
+         "servers would add the replicas' gradients to it in different orders; use ps-sync",
+         strategy_row_.name, options_.model));
 }
 
 // Those of the user, or balanced by the times that the first rank measures.

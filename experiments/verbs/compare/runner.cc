@@ -213,8 +213,9 @@ class TrainingLaunch {
     const NodePart here = Here();
     PSRING_RETURN_IF_ERROR(AllowProcesses(here));
     PSRING_ASSIGN_OR_RETURN(const JobStore store, StartStore(site_, training.tls));
-    const bool continues = training.on_worker_loss.empty() ? !configuration_.strategy.synchronous
-                                                           : training.on_worker_loss == "continue";
+    const bool continues = training.on_worker_loss.empty()
+                               ? training.pp == 1 && !configuration_.strategy.synchronous
+                               : training.on_worker_loss == "continue";
     const TrainingJob job{.training = training,
                           .workers = configuration_.ranks(),
                           .servers = servers,

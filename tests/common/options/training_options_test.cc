@@ -141,6 +141,16 @@ TEST(ServerReturns, OnlyIfThereIsOneAndItsWorkersCanRollBackTogether) {
   EXPECT_FALSE(ServerReturns(options, 1));
 }
 
+TEST(ServersOf, AreThoseOfAllStages) {
+  EXPECT_EQ(ServersOf({}, 4), 1);
+  EXPECT_EQ(ServersOf({.servers = 3}, 4), 3);
+  EXPECT_EQ(ServersOf({.server_placement = "colocated"}, 4), 4);
+  EXPECT_EQ(ServersOf({.pp = 2}, 4), 2);
+  EXPECT_EQ(ServersOf({.pp = 2, .servers = 3}, 4), 6);
+  EXPECT_EQ(ServersOf({.pp = 2, .server_placement = "colocated"}, 4), 4);
+  EXPECT_FALSE(ServerReturns({.pp = 2, .max_restarts = 1}, 2));
+}
+
 TEST(CheckRecovery, NamesConflictingFlags) {
   const auto error = [](const Change& change, int servers) {
     return std::string(CheckRecovery(Changed(change), servers).message());

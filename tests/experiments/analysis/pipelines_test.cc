@@ -119,6 +119,34 @@ TEST(Pipelines, TheFirstStageSendsItsActivationsAndTheSumsOfItsGradients) {
                    640);
 }
 
+Configuration ServedInLayout(int dp, int pp, const std::string& strategy) {
+  TrainingOptions training;
+  training.pp = pp;
+  return *MakeConfiguration(strategy, dp * pp, training, TestProbe(), /*cores=*/64);
+}
+
+TEST(Pipelines, AServersBytesAreThoseOfItsStages) {
+  RunRecords records = Records({{1, 8, 512}, {1, 8, 512}, {1, 8, 0}, {1, 8, 0}});
+  for (const int rank : {2, 3}) records.ranks[rank].bucket_elements = {300, 200};
+  // 3 steps of 2 replicas: one bucket of the first stage, two of the last one.
+  records.servers = {{.pushes = 6, .payload_rx_bytes = 3000, .payload_tx_bytes = 3000},
+                     {.pushes = 12, .payload_rx_bytes = 1500, .payload_tx_bytes = 1500}};
+  Configuration configuration = ServedInLayout(2, 2, "ps-sync");
+  EXPECT_EQ(FiguresOf(configuration, records)->each_server_payload_bytes, (std::vector<double>{2000, 1000}));
+  // Ranks 0 and 2 have the first stage.
+  configuration.training.rank_order = "pp,dp";
+  std::swap(records.ranks[1].bucket_elements, records.ranks[2].bucket_elements);
+  EXPECT_EQ(FiguresOf(configuration, records)->each_server_payload_bytes, (std::vector<double>{2000, 1000}));
+}
+
+TEST(Pipelines, AWorkerWithoutTheFirstStageIsNotSlow) {
+  const SummaryRow row =
+      RowOf(ServedInLayout(2, 2, "ps-ssp:2"), Records({{1, 8, 512}, {1, 8, 512}, {1, 8, 0}, {1, 8, 0}}));
+  EXPECT_TRUE(ClassesOf(row).empty());
+  EXPECT_FALSE(row.mean.wait_ms.has_value());
+  EXPECT_EQ(NameWithServers(row), "dp2xpp2 1f1b on 2 servers");
+}
+
 TEST(Pipelines, TheSumOfASharedTensorIsNoActivation) {
   Configuration configuration = InLayout(1, 2);
   configuration.model.parameters = 1900;  // both stages have 100 of them

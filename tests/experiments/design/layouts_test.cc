@@ -154,6 +154,20 @@ TEST(Layouts, AllComputeTheSameSamplesPerStep) {
   EXPECT_THAT(batches, ElementsAre(128, 128, 128, 128, 64, 128, 64));
 }
 
+TEST(Layouts, OfServersAreComparedWithEachNumberOfThem) {
+  CompareOptions options = Compared("dp2,dp2xpp2");
+  options.strategies = {"ps-sync"};
+  options.servers = {1, 2};
+  EXPECT_EQ(RefusalOfLayouts(options), "");
+  std::vector<std::string> names;
+  for (const Configuration& configuration : PlanFor(options).cost) {
+    if (configuration.strategy.uses_servers) names.push_back(configuration.name());
+  }
+  EXPECT_THAT(
+      names, ElementsAre("ps-sync x 2", "ps-sync x 2 on 2 servers", "ps-sync x 4 on 2 servers (dp2xpp2 1f1b)",
+                         "ps-sync x 4 on 4 servers (dp2xpp2 1f1b)"));
+}
+
 TEST(Layouts, OnlyPipelinesHaveTheirFlags) {
   CompareOptions options = Compared("dp2,pp2,dp2xpp2");
   options.programs = {"gpipe"};
@@ -184,7 +198,7 @@ TEST(Layouts, WhatDoesNotSuitThemIsRejectedByName) {
                         o.strategies = {"ring", "direct"};
                       }),
               Has("one strategy", "ring, direct"));
-  EXPECT_THAT(refused("dp2,pp2", [](CompareOptions& o) { o.strategies = {"ps-sync"}; }), Has("ps-sync"));
+  EXPECT_THAT(refused("dp2,pp2", [](CompareOptions& o) { o.strategies = {"ps-async"}; }), Has("ps-async"));
   EXPECT_THAT(refused("dp2,pp2", [](CompareOptions& o) { o.programs = {"1f2b"}; }), Has("'1f1b'"));
   EXPECT_THAT(refused("dp2,pp2", [](CompareOptions& o) { o.cuts = "3,6"; }), Has("--cuts 3,6"));
   EXPECT_THAT(refused("dp2,dp4", [](CompareOptions& o) { o.training.clock = "virtual"; }),

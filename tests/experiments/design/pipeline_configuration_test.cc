@@ -34,6 +34,28 @@ TEST(PipelineConfiguration, WorkersAreRanksOfReplicas) {
   EXPECT_EQ(Of("single", 2, {.transport = "tcp"}).training.transport, "auto");
 }
 
+TEST(PipelineConfiguration, AServerHasTheReplicasOfItsStages) {
+  const Configuration sync = Of("ps-sync", 8, {.pp = 2, .servers = 3});
+  EXPECT_EQ(sync.servers(), 6);
+  EXPECT_EQ(sync.name(), "ps-sync x 8 on 6 servers (dp4xpp2 1f1b)");
+  const CommPattern pattern = PatternOf(sync, *SchemeOf(sync.strategy));
+  EXPECT_EQ(pattern.workers, 4);
+  EXPECT_EQ(pattern.servers, 3);
+}
+
+TEST(PipelineConfiguration, ServersOfAllStagesOnOneHostShareItsLink) {
+  const auto speed = [](int workers, int pp, const std::string& placement) {
+    Probe probe = TestProbe();
+    probe.per_machine = 1;
+    probe.link = Wires{.bytes_per_s = 1e6};  // slower than all else
+    const TrainingOptions training{.batch = 128, .pp = pp, .server_placement = placement};
+    return SamplesPerSecond(MakeConfiguration("ps-sync", workers, training, probe, kManyCores).value(), probe,
+                            kManyCores);
+  };
+  EXPECT_NEAR(speed(4, 2, "rank0") / speed(2, 1, "rank0"), 1, .05);
+  EXPECT_NEAR(speed(4, 2, "colocated") / speed(2, 1, "colocated"), 2, .1);
+}
+
 TEST(PipelineConfiguration, AGlobalBatchIsDividedAmongReplicasAndMicroBatches) {
   TrainingOptions training{.micro_batches = 4, .pp = 2};
   training.global_batch = 64;

@@ -1,11 +1,14 @@
 // psring train with pipelines of real processes: their weights are those of one process, whatever the
 // program, the transport and the order of the ranks.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/measure/records.h"
 #include "tests/experiments/psring_in_a_folder.h"
@@ -96,6 +99,62 @@ TEST_F(PipelineProcess, TwoReplicasOfTwoStagesEndWithTheWeightsOfARingOfTwo) {
     EXPECT_EQ(figures["global_batch"], ring.global_batch);
     EXPECT_EQ(figures["replicas_equal"], true);
   }
+}
+
+TEST_F(PipelineProcess, EachStageHasItsServers) {
+  Train("--strategy ps-sync --workers 2", "whole");
+  const RankResult whole = Result("whole", "ps-sync-2", 0);
+  int number = 0;
+  for (const auto& [servers, flags] : {std::pair(2, "--rank_order pp,dp --transport tcp"),
+                                       {4, "--servers 2 --ranks_per_process 2"},
+                                       {4, "--server_placement colocated"}}) {
+    SCOPED_TRACE(flags);
+    const std::string out = absl::StrCat("run", number++);
+    Train(absl::StrCat("--strategy ps-sync --workers 4 --pp 2 ", flags), out);
+    const std::string launch = absl::StrCat("ps-sync-4-on-", servers, "-pp2-1f1b-m4");
+    for (int rank = 0; rank < 4; ++rank) {
+      EXPECT_EQ(Result(out, launch, rank).weights_hash, whole.weights_hash) << "rank " << rank;
+    }
+    const Json figures = Figures(out);
+    EXPECT_EQ(figures["servers"], servers);
+    EXPECT_EQ(figures["layout"], "dp2xpp2");
+    EXPECT_EQ(figures["replicas_equal"], true);
+    for (int server = 0; server < servers; ++server) {
+      const Json served =
+          JsonFile(absl::StrCat(out, "/records/training-1/", launch, "/result-server", server, ".json"));
+      EXPECT_EQ(served["server"], server);
+      EXPECT_GT(served["pushes"], 0);
+    }
+  }
+}
+
+TEST_F(PipelineProcess, ReplicasWithBoundedStalenessEndWithTheSameWeights) {
+  Succeed(absl::StrCat("train", kStep,
+                       "--model mlp-small --steps 4 --no_eval --strategy ps-ssp:1 --workers 4 --pp 2 ",
+                       "--out run"));
+  EXPECT_LE(Figures("run")["staleness_max"], 3);
+  for (int rank = 1; rank < 4; ++rank) {
+    EXPECT_EQ(Result("run", "ps-ssp-1-4-on-2-pp2-1f1b-m4", rank).weights_hash,
+              Result("run", "ps-ssp-1-4-on-2-pp2-1f1b-m4", 0).weights_hash);
+  }
+}
+
+// Other asynchronous jobs continue without it.
+TEST_F(PipelineProcess, AKilledWorkerIsNamedAndEndsTheJobAlsoWithBoundedStaleness) {
+  const std::string records = Path("run/records/training-1/ps-ssp-1-4-on-2-pp2-1f1b-m4").string();
+  const pid_t psring =
+      Start(Words(absl::StrCat("train", kStep, "--model mlp-small --epochs 1000 --no_eval ",
+                               "--strategy ps-ssp:1 --workers 4 --pp 2 --out ", Path("run").string())));
+  AwaitSteps(absl::StrCat(records, "/steps-rank3.jsonl"));
+  for (const std::string& process : Processes(records)) {
+    if (absl::StrContains(Slurp(std::filesystem::path("/proc") / process / "environ"), "LOCAL_RANK=3")) {
+      kill(static_cast<pid_t>(std::stoi(process)), SIGKILL);
+    }
+  }
+  const Outcome outcome = FinishSoon(psring);
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_THAT(outcome.err, Has("rank 3 was killed by SIGKILL"));
+  ExpectNoProcessWith(records);
 }
 
 TEST_F(PipelineProcess, ReplicasThatExchangeNoGradientsHaveTheSameCuts) {

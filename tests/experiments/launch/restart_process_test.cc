@@ -105,6 +105,18 @@ TEST_F(RestartTest, AKilledServerOfTablesRestartsAllFromTheLastCheckpoint) {
   }
 }
 
+TEST_F(RestartTest, AKilledServerOfAStageRestartsAllFromTheLastCheckpoint) {
+  const std::string served = "--strategy ps-sync --workers 4 --pp 2 --micro_batches 2 --deterministic";
+  steps_ = 600;  // --jitter_ms is not for pipelines
+  const auto undisturbed = Undisturbed(served);
+  Start(served, Out("run"), absl::StrCat("--max_restarts 1 --checkpoint_dir ", Folder()));
+  AwaitCheckpoint(Folder(), SomeStep());
+  Kill(PidOf("server"), SIGKILL);
+  ExpectTheWeightsOf(undisturbed);
+  EXPECT_THAT(output(), testing::AllOf(Has("was killed by SIGKILL", "all ranks are restarted from "),
+                                       Lacks("it is restarted")));
+}
+
 TEST_F(RestartTest, OnlyTheKilledServerOfTwoIsRestartedAndRestartsAreCountedTogether) {
   const auto undisturbed = Undisturbed(kSingle);
   Start(absl::StrCat(kServer, " --servers 2"), Out("run"),

@@ -129,6 +129,25 @@ TEST_F(TrainerProcess, BoundedStalenessAndBackupWorkersRunAsProcesses) {
   }
 }
 
+TEST_F(TrainerProcess, StartsTheServersOfEachStageItself) {
+  const std::string records = (dir_ / "records").string();
+  for (const auto& [servers, flags] : {std::pair(2, "--servers 1"), {4, "--server_placement colocated"}}) {
+    SCOPED_TRACE(flags);
+    ExpectSuccess(
+        *StartAlone(absl::StrCat("--strategy ps-sync --pp 2 --micro_batches 2 --ranks_per_process 4 ", flags,
+                                 " --record ", records, kShort)));
+    for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(Result(rank).weights_hash, Result(0).weights_hash);
+    for (int server = 0; server < servers; ++server) {
+      const std::string file = absl::StrCat(records, "/result-server", server, ".json");
+      const absl::StatusOr<ServerResult> served = ServerResultFromJson(ReadFile(file).value_or(""));
+      ASSERT_TRUE(served.ok()) << file << ": " << served.status();
+      EXPECT_EQ(served->server, server);
+      EXPECT_GT(served->pushes, 0);
+    }
+    fs::remove_all(records);
+  }
+}
+
 TEST_F(TrainerProcess, DescribesItsTables) {
   const auto child = StartAlone("--describe");
   ExpectSuccess(*child);

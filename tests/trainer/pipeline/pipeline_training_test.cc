@@ -209,6 +209,84 @@ TEST(TrainedPipeline, TimesDataParallelismEqualsOneRankUpToRounding) {
   }
 }
 
+TEST(TrainedPipeline, WithServersOfEachStageEqualsOneRankUpToRounding) {
+  for (const int servers : {1, 2}) {
+    SCOPED_TRACE(servers);
+    TrainingOptions options = CutInto(SmallGpt("ps-sync"), servers == 1 ? "1f1b" : "interleaved:2", 2, 2);
+    options.servers = servers;
+    options.check_replicas = true;
+    ExpectOneRanks(options, 2, SmallText(), 1e-4);
+    std::set<std::string> hashes;
+    for (const RankOutcome& rank : RunPipelines(options, 2, SmallText())) {
+      for (const StepRecord& record : rank.steps) hashes.insert(record.weights_hash);
+    }
+    EXPECT_EQ(hashes.size(), 4) << "equal on all ranks after each of 4 steps";
+  }
+}
+
+TEST(TrainedPipeline, RanksPushTheGradientsOfTheirStagesOnly) {
+  TrainingOptions options = CutInto(SmallCnn(), "1f1b", 2, 2);
+  options.strategy = "ps-sync";
+  uint64_t elements = 0;  // of both stages, with the padding between tensors
+  for (const RankOutcome& rank : RunPipelines(options, 1, SmallData())) {
+    ASSERT_TRUE(rank.result.ok()) << rank.result.status();
+    ASSERT_FALSE(rank.result->bucket_elements.empty());
+    for (const int64_t count : rank.result->bucket_elements) elements += static_cast<uint64_t>(count);
+    for (const StepRecord& record : rank.steps) {
+      EXPECT_EQ(record.buckets.size(), rank.result->bucket_elements.size());
+    }
+  }
+  EXPECT_EQ(elements * sizeof(float), GradientBytes(*OneProcess(options, 1, SmallData()).result));
+}
+
+// Three gradients arrive in any order.
+TEST(TrainedPipeline, DeterministicServersGiveTheSameBits) {
+  TrainingOptions options = CutInto(SmallCnn(), "1f1b", 2, 3);
+  options.strategy = "ps-sync";
+  options.deterministic = true;
+  options.optimizer = "adam";
+  const std::vector<float> weights = WeightsOf(RunPipelines(options, 3, SmallData()));
+  EXPECT_EQ(WeightsOf(RunPipelines(options, 3, SmallData())), weights);
+}
+
+TEST(TrainedPipeline, BoundedStalenessOfOneReplicaIsNone) {
+  TrainingOptions options = CutInto(SmallCnn(), "1f1b", 2, 3);
+  options.strategy = "ps-ssp:1";
+  options.optimizer = "sgd";
+  options.lr = .05;
+  options.evaluate = true;
+  options.eval_every = 2;
+  ExpectOneRanks(options, 1, SmallData(), 1e-6);
+}
+
+TEST(TrainedPipeline, ReplicasWithBoundedStalenessTakeAllStepsAndEndWithTheSameWeights) {
+  TrainingOptions options = CutInto(SmallCnn(), "1f1b", 2, 2);
+  options.strategy = "ps-ssp:1";
+  options.evaluate = true;
+  options.eval_every = 1;
+  options.steps = 8;
+  const auto ranks = RunPipelines(options, 2, SmallData());
+  const std::vector<float> weights = WeightsOf(ranks);
+  for (const RankOutcome& rank : ranks) {
+    EXPECT_EQ(rank.steps.size(), 8);
+    EXPECT_EQ(rank.weights, weights);
+    EXPECT_GT(rank.result->pushes, 0);
+    EXPECT_LE(rank.result->staleness_max, 3);  // (2K + 1) (N - 1)
+  }
+  EXPECT_EQ(ranks[0].result->curve.size(), 8);
+}
+
+TEST(TrainedPipeline, ServersThatUpdateInAnyOrderCannotShareATensor) {
+  TrainingOptions options = CutInto(SmallGpt("ps-ssp:1"), "1f1b", 2, 2);
+  int named = 0;
+  for (const RankOutcome& rank : RunPipelines(options, 2, SmallText())) {
+    ASSERT_FALSE(rank.result.ok());
+    named += testing::Value(rank.result.status(), Fails(absl::StatusCode::kInvalidArgument,
+                                                        "ps-ssp:1 for gpt-nano", "use ps-sync"));
+  }
+  EXPECT_GT(named, 0);
+}
+
 // Trains on one rank or a pipeline, with checkpoints.
 std::vector<RankOutcome> TrainKeeping(const TrainingOptions& options, int replicas, const DataSplits& data,
                                       KeptSteps& kept, const Files* resume = nullptr) {
@@ -249,20 +327,30 @@ TEST(TrainedPipeline, ResumesWhatOneRankHasSavedAndTheReverse) {
   EXPECT_EQ(WeightsOf(TrainKeeping(alone, 1, SmallPictures(), rest, &of_stages[2])), end);
 }
 
-TEST(TrainedPipeline, WithShardedOptimizerStateResumesOnOneRank) {
-  TrainingOptions options = CutInto(SmallCnn(), "1f1b", 2, 2);
-  options.strategy = "zero1";
-  options.optimizer = "momentum";
-  options.checkpoint_dir = "kept";
-  options.checkpoint_every = 2;
-  KeptSteps kept, rest;
-  const std::vector<float> end = WeightsOf(TrainKeeping(options, 2, SmallData(), kept));
-  ASSERT_TRUE(kept.contains(2));
-  TrainingOptions alone = options;
-  LeavePipelineOut(alone);
-  alone.strategy = "single";
-  alone.reference_workers = 2;
-  EXPECT_LE(RelativeL2(WeightsOf(TrainKeeping(alone, 1, SmallData(), rest, &kept[2])), end), 1e-4);
+// zero1: each replica has a part; ps-sync: the servers of each stage have it.
+TEST(TrainedPipeline, WithOptimizerStateElsewhereResumesOnOneRankAndTheReverse) {
+  for (const char* strategy : {"zero1", "ps-sync"}) {
+    SCOPED_TRACE(strategy);
+    TrainingOptions options = CutInto(SmallCnn(), "1f1b", 2, 2);
+    options.strategy = strategy;
+    options.optimizer = "momentum";
+    options.checkpoint_dir = "kept";
+    options.checkpoint_every = 2;
+    KeptSteps kept, of_one, rest;
+    const std::vector<float> end = WeightsOf(TrainKeeping(options, 2, SmallData(), kept));
+    ASSERT_TRUE(kept.contains(2));
+    TrainingOptions alone = options;
+    LeavePipelineOut(alone);
+    alone.strategy = "single";
+    alone.reference_workers = 2;
+    EXPECT_LE(RelativeL2(WeightsOf(TrainKeeping(alone, 1, SmallData(), of_one, &kept[2])), end), 1e-4);
+    EXPECT_LE(RelativeL2(WeightsOf(TrainKeeping(options, 2, SmallData(), rest, &kept[2])), end), 1e-6);
+    KeptSteps alone_kept;
+    const std::vector<float> end_alone = WeightsOf(TrainKeeping(alone, 1, SmallData(), alone_kept));
+    ASSERT_TRUE(alone_kept.contains(2));
+    EXPECT_LE(RelativeL2(WeightsOf(TrainKeeping(options, 2, SmallData(), rest, &alone_kept[2])), end_alone),
+              1e-4);
+  }
 }
 
 TEST(TrainedPipeline, StopsOnAllRanksAfterACheckpoint) {

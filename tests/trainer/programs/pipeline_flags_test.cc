@@ -5,6 +5,7 @@
 #include <climits>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -36,6 +37,10 @@ TEST(CheckPipelineFlags, AllReduceStrategiesAndOneReplicaAreAccepted) {
   EXPECT_EQ(Refusal(Two([](auto& o) { o.backend = "gloo"; })), "");
   EXPECT_EQ(Refusal(Two([](auto& o) { o.program = "interleaved:2", o.cuts = "1,2,3"; })), "");
   EXPECT_EQ(Refusal(Two([](auto& o) { o.wire = "bfloat16"; })), "");
+  for (const char* strategy : {"ps-sync", "ps-ssp:2"}) {
+    EXPECT_EQ(Refusal(Two([](auto& o) { o.servers = 2, o.max_restarts = 1; }), strategy), "");
+  }
+  EXPECT_EQ(Refusal(Two([](auto& o) { o.checkpoint_every = 5; }), "ps-sync"), "");
   EXPECT_EQ(Refusal(TrainingOptions(), "ps-sync", 3), "");
 }
 
@@ -66,15 +71,28 @@ TEST(CheckPipelineFlags, WhatOnlyWholeModelsHaveIsNamed) {
 }
 
 TEST(CheckPipelineFlags, OtherStrategiesBackendsAndModelsAreRejectedByName) {
-  for (const char* strategy : {"ps-sync", "ps-async", "ps-backup:1", "hybrid", "data-parallel"}) {
+  for (const char* strategy : {"ps-async", "ps-backup:1", "hybrid", "data-parallel"}) {
     EXPECT_THAT(Refusal(Two(), strategy),
                 testing::AllOf(Has(absl::StrCat("--strategy ", FindStrategy(strategy)->name)),
-                               Has("use an all-reduce strategy such as ring")));
+                               Has("use an all-reduce strategy such as ring, or ps-sync or ps-ssp:K")));
   }
+  EXPECT_THAT(Refusal(Two([](auto& o) { o.model = "dlrm-small"; }), "ps-sync"),
+              Has("the tables of dlrm-small"));
   for (const char* strategy : {"mpi", "nccl"})
     EXPECT_THAT(Refusal(Two(), strategy), Has("choose native or gloo"));
   EXPECT_THAT(Refusal(Two([](auto& o) { o.backend = "mpi"; })), Has("--pp does not support mpi"));
   EXPECT_THAT(Refusal(Two([](auto& o) { o.model = "dlrm-small"; })), Has("the tables of dlrm-small"));
+}
+
+TEST(CheckPipelineFlags, WhatServersOfAStageCannotDoIsNamed) {
+  for (const auto& [strategy, what, change] :
+       {std::tuple<const char*, const char*, Change>{"ps-sync", "ps-sync with --clip_norm",
+                                                     [](auto& o) { o.clip_norm = 1; }},
+        {"ps-sync", "--on_worker_loss continue", [](auto& o) { o.on_worker_loss = "continue"; }},
+        {"ps-ssp:2", "ps-ssp:2 with checkpoints", [](auto& o) { o.checkpoint_every = 5; }}}) {
+    EXPECT_EQ(Refusal(Two(change), strategy),
+              absl::StrCat("--pp and ", what, " exclude each other; omit one of them"));
+  }
 }
 
 TEST(CheckPipelineFlags, LayoutsMustFitTheWorkers) {
