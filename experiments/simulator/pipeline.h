@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "common/workloads/workload.h"
 #include "experiments/simulator/prediction.h"
 #include "trainer/programs/program_rows.h"
+#include "trainer/programs/walk_program.h"
 
 namespace psring {
 
@@ -62,6 +64,13 @@ absl::Status CheckPipeline(const Workload& workload, const PipelineCase& point, 
 // Errors: those of CheckPipeline, or more actions than fit in memory.
 absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, const PredictOptions& options,
                                                    const PipelineCase& point, const Cluster& cluster);
+
+// A step of `compute`, whose actions are of whole stages, with a time for each computation and send; what
+// else a step does takes none.
+absl::StatusOr<Walk> WalkStages(const StepProgram& compute,
+                                std::function<int64_t(int rank, const StepAction& action)> ns);
+// When a device waits other than for the bytes of a message; a wait for both begins with this.
+std::vector<NodeTime> BubblesOf(const Walk& walk, int rank);
 
 // How long a device waits in a step of one replica other than for the bytes of a message (`bubble`), mean
 // over devices, in seconds. `computing_s`: of each device in the step, of which forward is a third, divided

@@ -81,16 +81,13 @@ class PipelineExecutor {
   //
   // If the compute stream waits for a message, it cannot know when the first byte came. The shortest time
   // that a transfer of its channel has taken so far is taken as that of the bytes alone, so up to that time
-  // waiting is `exposed_ns`, and the rest, in which the other stage had nothing to send yet, `bubble_ns`.
-  // So is waiting until a slot is free.
+  // waiting is `exposed`, and what is before it, in which the other stage had nothing to send yet, in
+  // `bubbles`. So is waiting until a slot is free.
   struct StepTimes {
-    struct Pass {
-      bool backward;
-      int64_t begin_ns, end_ns;
-    };
-    std::vector<Pass> passes;  // of a stage and micro-batch
-    int64_t compute_ns = 0, bubble_ns = 0, exposed_ns = 0;
-    std::vector<std::pair<int64_t, int64_t>> messages;  // begin and end, of the bytes alone
+    std::vector<TimedAction> passes;    // of a stage and micro-batch
+    std::vector<TimedAction> messages;  // of the bytes alone
+    std::vector<NodeTime> bubbles, exposed;
+    int64_t compute_ns = 0;
   };
   // After Finish and when the compute stream was synchronized. `begin_ns`: of the step.
   StepTimes TimesSince(int64_t begin_ns);
@@ -113,10 +110,6 @@ class PipelineExecutor {
     int64_t epoch;
     ModelState state;
   };
-  struct NodeTimes {
-    int64_t begin_ns = 0, end_ns = 0;
-  };
-
   explicit PipelineExecutor(const Parts& parts) : parts_(parts), model_(parts.model) {}
 
   absl::Status MakePlans();
@@ -144,7 +137,7 @@ class PipelineExecutor {
   PipelinePlan step_, evaluation_;
   Buffer micro_gradient_;  // of one micro-batch after the first
   // Of the last execution; lanes write the times.
-  std::vector<NodeTimes> times_;
+  std::vector<NodeTime> times_;
   std::vector<Event> done_;
   std::vector<int> sizes_;                                   // by micro-batch, in samples
   std::vector<bool> has_gradient_;                           // by unit

@@ -76,7 +76,7 @@ UpdateRule Training::RuleOfUpdates() {
   rule.sum_over_stages = [this](double own) -> absl::StatusOr<double> {
     const int64_t begin_ns = worker_.trace.Now();
     PSRING_ASSIGN_OR_RETURN(const std::vector<double> all, replica_->Gather(own));
-    waited_ns_ += worker_.trace.Now() - begin_ns;
+    waits_.push_back({begin_ns, worker_.trace.Now()});
     double sum = 0;
     for (const double of_position : all) sum += of_position;
     return sum;
@@ -90,7 +90,7 @@ absl::Status Training::FinishStages() {
   const int64_t begin_ns = worker_.trace.Now();
   PSRING_RETURN_IF_ERROR(pipeline_->Finish());
   PSRING_ASSIGN_OR_RETURN(score_, ScoreOfLastStage());
-  waited_ns_ += worker_.trace.Now() - begin_ns;
+  waits_.push_back({begin_ns, worker_.trace.Now()});
   return absl::OkStatus();
 }
 
