@@ -217,7 +217,8 @@ Json LaunchJson(const TracedLaunch& launch, const Events& events) {
   const auto round_ends = RoundEndsUs(inside, rounds, step.number, launch.workers);
   const Json simulated = SimulatedJson(inside, step.number);
   std::erase_if(inside, [&](const Span& span) {
-    return span.end_us() <= step.begin_us || span.begin_us >= step.end_us;
+    return span.end_us() <= step.begin_us || span.begin_us >= step.end_us ||
+           (!simulated.is_null() && span.step != step.number);
   });
   if (inside.empty()) return nullptr;
   if (inside.size() > kMaxSpans) {

@@ -23,6 +23,7 @@ function readPage() {
     factors: [...document.querySelectorAll('#ratios tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
     elsewhere: texts('#overlap-elsewhere').join(),
     footnotes: texts('#footnotes li'),
+    step_rows: texts('#step .row'),
     network: {note: textOf('network-note'), head: texts('#network-rates thead th'),
       cells: [...document.querySelectorAll('#network-rates tbody tr')].map((row) => [...row.cells].map((cell) => ({text: cell.textContent, title: cell.title})))},
     beside: [...document.querySelectorAll('#beside tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
