@@ -1,6 +1,6 @@
 // One step of a launch: a row per rank with lanes for computation, buckets and messages in flight, and waiting; below, of a
 // pipeline, the same step as simulated. Pointing at a bucket shows arrows from its senders to its receivers, pointing at an
-// action what else is done with its micro-batch; the wheel zooms.
+// action what else is done with its micro-batch; the wheel zooms, and the clock of a pipeline stops at each simulated action.
 
 const SERVERS = -1, SIMULATED = 1e7;  // the servers' row; the first row of simulated ranks
 const LANE = 18;
@@ -83,6 +83,7 @@ function drawTimeline(parent, run, redraw) {
     tops.set(rank, below);
     below += 10 + LANE * lanes.get(rank);
   }
+  const longest = Math.max(launch.ms, simulated ? simulated.ms : 0);
   const kinds = ACTIONS.filter((row) => spans.some((span) => actionRow(span.action) === row));
   const buckets = unique(spans.filter((s) => s.name === 'communication').map((s) => s.bucket)).sort(d3.ascending);
   const arrows = arrowsOf(launch, spans);
@@ -90,6 +91,16 @@ function drawTimeline(parent, run, redraw) {
       choice('launch', names, launch.name, names, (picked) => { timelineChoice.launch = picked; redraw('launch'); })));
   // The run's file lies beside the page that the run wrote.
   if (DATA.runs.length === 1 && !run.source && !run.one_launch) controls.append(make('a', {href: 'trace.json', download: ''}, t('open_trace')));
+  // Shows what has begun by a point in time.
+  let seek = () => {};
+  if (simulated) {
+    const moments = unique(spans.filter((span) => span.row >= SIMULATED).map((span) => span.begin).concat(longest)).sort(d3.ascending);
+    const last = moments.length - 1, text = make('output', {id: 'step-clock-text'}, t('time_now', brief(longest), brief(longest)));
+    controls.append(labelled(t('clock'), make('input', {type: 'range', id: 'step-clock', min: 0, max: last, value: last, oninput: (event) => {
+      seek(moments[event.target.value]);
+      text.textContent = t('time_now', brief(moments[event.target.value]), brief(longest));
+    }}), ' ', text));
+  }
   figure(parent, {id: 'step', wide: true, title: launch.name, height: below + 44, controls,
     note: [t('timeline_note', t('trace_rule', run.trace.most_spans), brief(launch.ms), ofRun(run)),
         arrows.length || !simulated ? t(arrows.length ? 'arrows_note' : 'arrows_missing') : '',
@@ -106,8 +117,8 @@ function drawTimeline(parent, run, redraw) {
           colour: spanColour('communication', bucket), block: true})),
       {label: t('exposed_lane'), colour: spanColour('exposed'), block: true}],
     draw: (svg, width, height) => {
-      const longest = Math.max(launch.ms, simulated ? simulated.ms : 0), whole = [-0.02 * longest, 1.02 * longest];
-      let shown = whole, x;
+      const whole = [-0.02 * longest, 1.02 * longest];
+      let shown = whole, now = longest, x;
       const topOf = (span) => tops.get(span.row) + span.lane * LANE, middle = (span) => topOf(span) + 8;
       const showArrows = (layer, span) => {
         for (const arrow of arrows.filter(({tail, head}) => tail === span || head === span)) {
@@ -127,7 +138,7 @@ function drawTimeline(parent, run, redraw) {
         if (heading) svg.append('text').attr({class: 'row', x: 70, y: heading - 6}).text(t('simulated_rows'));
         // Everything but the actions of a micro-batch.
         const dim = (others) => bars.selectAll('rect').style('opacity', (span) => (others(span) ? 0.25 : opacity(span)));
-        const opacity = (span) => (span.name === 'exchange' ? 0.85 : 1);
+        const opacity = (span) => (span.begin > now ? 0.1 : span.name === 'exchange' ? 0.85 : 1);
         const bars = svg.append('g'), layer = svg.append('g').style('pointer-events', 'none');
         for (const span of spans.filter((s) => s.end >= shown[0] && s.begin <= shown[1])) {
           const wide = Math.max(1, x(span.end) - x(span.begin)), derived = span.name === 'exchange', of = microBatch(span.action);
@@ -140,8 +151,13 @@ function drawTimeline(parent, run, redraw) {
             .append('title').text(`${rankText(span.rank)}: ${span.action || span.name}${span.bucket >= 0 ? ` ${span.bucket}` : ''}, ${brief(span.ms)} ms`);
           const number = inFlight(span.name) ? span.bucket : of;
           if (number !== '' && wide > 7 * `${number}`.length + 5) bars.append('text').attr({x: x(span.begin) + wide / 2, y: topOf(span) + 12, 'text-anchor': 'middle'})
-              .style({fill: of ? actionRow(span.action)[2] : ofBucket(BUCKET_TEXT, span.bucket), 'pointer-events': 'none'}).text(number);
+              .style({fill: of ? actionRow(span.action)[2] : ofBucket(BUCKET_TEXT, span.bucket), 'pointer-events': 'none', opacity: opacity(span)}).text(number);
         }
+        if (now < longest) svg.append('line').attr({x1: x(now), x2: x(now), y1: 0, y2: height - 34}).style('stroke', 'var(--ink)');
+      };
+      seek = (time) => {
+        now = time;
+        render();
       };
       svg.on('wheel', () => {
         const out = d3.event.deltaY > 0, [from, to] = shown, at = x.invert(d3.mouse(svg.node())[0]), factor = out ? 1.25 : 0.8;

@@ -261,6 +261,11 @@ TEST_F(ReportBrowserTest, ShowsAPipelineAsItRanAboveItsSimulation) {
   for (const auto& [action, number] : times["measured"]) EXPECT_EQ(number, 1) << action;
   EXPECT_EQ(bubbles["simulated"].size(), 2);
   EXPECT_THAT(seen["english"]["captions"]["step"].get<std::string>(), HasSubstr("waited"));
+  // What has not begun by the clock is pale.
+  EXPECT_THAT(seen["pale"][0]["time"].get<std::string>(), testing::StartsWith("0 of "));
+  EXPECT_GT(seen["pale"][0]["spans"], seen["pale"][1]["spans"]);
+  EXPECT_GT(seen["pale"][1]["spans"], 0);
+  EXPECT_EQ(seen["pale"][2]["spans"], 0);
 }
 
 TEST_F(ReportBrowserTest, HostileFoldersCannotRunScripts) {
