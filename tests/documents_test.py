@@ -23,7 +23,7 @@ ROOT, PSRING, TRAINER = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 AVOIDED = [r"doors?", r"houses?", r"rooms?", r"ears?", r"mends?", r"manners", r"farewell", r"last words", r"whoever", r"goes on",
            r"is told to", r"nobody stopped", r"as long as there is", r"outlives?", r"neither by factor"]
 AVOIDED_PATTERN = re.compile(r"\b(" + "|".join(AVOIDED) + r")\b", re.IGNORECASE)
-# Objects outlive others in comments; "alone" is written for "only".
+# In comments, objects may outlive others; the last word is often written for "only".
 AVOIDED_IN_SOURCES = re.compile(r"\b(" + "|".join([word for word in AVOIDED if word != r"outlives?"] + [r"alone"]) + r")\b",
                                 re.IGNORECASE)
 AVOIDED_IN_NAMES = ["door", "house", "room", "ear", "mend", "manners", "farewell", "whoever", "told(?!_apart)", "nap", "nudge", "loan",

@@ -232,8 +232,7 @@ void VisitFlags(Options& o, Visitor& visit) {
       o.ps_schedule, OneOf({"serial", "pipelined"}));
   visit({"--server_wire", "NAME",
          "What carries rows of tables, and gradients and weights that are not in shared memory: grpc, or "
-         "stream "
-         "(TCP connections of psring's own, as between the ranks of a ring)"},
+         "stream (TCP connections of psring's own, as between the ranks of a ring)"},
         o.server_wire, OneOf({"grpc", "stream"}));
   visit.Switch({"--deterministic", "", "The server adds in rank order, not in order of arrival"},
                o.deterministic, true);

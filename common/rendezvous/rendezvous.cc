@@ -64,10 +64,13 @@ class GrpcRendezvous final : public Rendezvous {
       request.set_member(member_);
       // If the store is gone, there is nothing to leave.
       (void)Call(&Stub::Leave, request, absl::Seconds(2), "while leaving");
-      attend_context_.TryCancel();
+      attend_context_->TryCancel();
       answers_pings_.join();
       (void)attendance_->Finish();
+      attendance_.reset();
     }
+    // The connection closes with the last that uses it. Our own store would wait a second for it.
+    attend_context_.reset();
     stub_.reset();
     file_.reset();    // a process that comes now belongs to another run
     server_.reset();  // waits for the others
@@ -93,7 +96,7 @@ class GrpcRendezvous final : public Rendezvous {
     PSRING_RETURN_IF_ERROR(joined);
     member_ = reply.member();
 
-    attendance_ = stub_->Attend(&attend_context_, &attend_reply_);
+    attendance_ = stub_->Attend(attend_context_.get(), &attend_reply_);
     proto::AttendRequest attend;
     attend.set_member(member_);
     if (!attendance_->Write(attend)) {
@@ -292,7 +295,7 @@ class GrpcRendezvous final : public Rendezvous {
   std::unique_ptr<MeetingFile> file_;         // and says so in a file
   std::unique_ptr<Stub> stub_;
   MemberId member_;
-  grpc::ClientContext attend_context_;
+  std::unique_ptr<grpc::ClientContext> attend_context_ = std::make_unique<grpc::ClientContext>();
   proto::AttendReply attend_reply_;
   std::unique_ptr<grpc::ClientWriter<proto::AttendRequest>> attendance_;
   std::thread answers_pings_;  // runs while attendance_ is set

@@ -153,10 +153,8 @@ std::optional<double> PredictedBubble(const SummaryRow& row, const std::optional
 std::string BubbleText() {
   return Tr(
       "Layouts: dp, replicas of the model; pp, stages of a replica. A rank waits for bytes that are on their "
-      "way "
-      "(exposed) and for other stages to compute (bubble, a part of the step); simulated: of the program "
-      "with the "
-      "measured times of the stages.");
+      "way (exposed) and for other stages to compute (bubble, a part of the step); simulated: of the program "
+      "with the measured times of the stages.");
 }
 
 std::string CopyOrCut(const SummaryRow& copy, const SummaryRow& cut) {

@@ -78,13 +78,13 @@ Cluster ClusterOf(const SummaryRow& row, const SummaryRow* none, const Predictio
   cluster.socket_bytes = kSocketBytes;
   cluster.add_s_per_byte = wires.add_s_per_byte * turns(workers);
   cluster.server_add_s_per_byte = wires.add_s_per_byte * turns(servers);
-  // Plain SGD accesses as much memory as adding.
   if (const double rate = ServerRateOf(row, wires); rate > 0) {
     // All nodes are on this machine.
     const CommPattern pattern = PatternOf(row.configuration, Scheme::kServerSync);
     const double of_all = pattern.place == ServerPlace::kRank0 ? 1 : servers;
     cluster.server_worker_s_per_byte = servers * of_all * GradientsAtServer(pattern) / workers / rate;
   }
+  // Plain SGD accesses as much memory as adding.
   const double update =
       row.configuration.update.momentum > 0 ? wires.update_s_per_byte : wires.add_s_per_byte;
   cluster.server_update_s_per_byte = update * turns(servers);

@@ -50,7 +50,7 @@ const SummaryRow* AllReduceWith(const std::vector<SummaryRow>& rows, int workers
 
 std::string Times(double ratio) { return absl::StrFormat("%.2f", ratio); }
 
-std::string Ratio(double server, double group) { return absl::StrFormat("%.2f", server / group); }
+std::string Ratio(double server, double group) { return Times(server / group); }
 
 // From theory to the step: with the row's buckets, as measured, and with computing.
 std::string MeasuredText(const SummaryRow& server, const SummaryRow& group) {

@@ -151,7 +151,7 @@ bool WiresDiffer(const std::vector<SummaryRow>& rows) {
 std::vector<Column> ShortColumns(const std::vector<SummaryRow>& rows) {
   const bool with_wires = WiresDiffer(rows);
   const bool any_is_cut = AnyIsCut(rows);
-  // Of a pipeline's busy time a part is waiting for other stages. Efficiency makes room for bubbles.
+  // Of a pipeline's busy time a part is waiting for other stages. Bubbles replace efficiency.
   const auto hidden = [any_is_cut](Row row) -> std::optional<double> {
     if (any_is_cut) return std::nullopt;
     return IfCommunicates(row, std::max(0.0, row.mean.comm_busy_ms - row.mean.exposed_comm_ms));

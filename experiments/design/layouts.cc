@@ -18,6 +18,7 @@ namespace psring {
 namespace {
 
 constexpr int kMicroBatchesPerStage = 4;
+constexpr int kMaxDefaultMicroBatches = 4096;
 
 // `part`: "dp2". False: not of this form.
 bool SetPart(absl::string_view part, Layout& layout) {
@@ -86,7 +87,8 @@ int DefaultMicroBatches(const std::vector<Layout>& layouts) {
   int least = 1, each = 1;
   for (const Layout& layout : layouts) {
     if (layout.pp > 1) least = std::max(least, kMicroBatchesPerStage * layout.pp);
-    each = std::lcm(each, layout.dp);
+    const int together = std::lcm(each, layout.dp);
+    if (together <= kMaxDefaultMicroBatches) each = together;
   }
   return (least + each - 1) / each * each;
 }

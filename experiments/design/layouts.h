@@ -23,7 +23,7 @@ absl::StatusOr<std::vector<Layout>> ParseLayouts(const std::string& text);
 
 // The micro-batches of a step, which its replicas share, without --micro_batches: at least four for each
 // stage of the longest pipeline, so that the bubble of 1f1b is below a fifth without replicas; and equally
-// many for every replica.
+// many for every replica, except of layouts for which that would be more than 4096.
 int DefaultMicroBatches(const std::vector<Layout>& layouts);
 
 }  // namespace psring

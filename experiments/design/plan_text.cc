@@ -64,8 +64,7 @@ void AddPipelineNotes(Plan& plan) {
     if (training.pp == 1) continue;
     plan.notes.push_back(
         Tr("$0: a replica's step is $1 x $2 samples (--micro_batches x --batch); without messages a worker "
-           "would be "
-           "idle in $3% of it ($4)",
+           "would be idle in $3% of it ($4)",
            configuration.layout(), training.micro_batches, training.batch,
            absl::StrFormat("%.0f", 100 * BubbleOf(training)), training.program));
   }

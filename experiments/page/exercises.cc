@@ -35,7 +35,8 @@ struct FigureRow {
   bool is(const char* column, const char* value) const { return TextAt(figures, column) == value; }
   int64_t servers() const { return CountAt(figures, "servers", 0); }
   double gradient_bytes() const { return 4 * at("parameters"); }
-  bool is_ring() const { return is("algorithm", "ring") && servers() == 0; }  // hybrid's rows are on servers
+  // Of all workers: hybrid's rows are on servers, and a pipeline's ring has the ranks with the same stages.
+  bool is_ring() const { return is("algorithm", "ring") && servers() == 0 && is("program", ""); }
   bool communicates() const { return !std::isnan(at("comm_busy_ms")) && workers > 1; }
   // Less waiting for peers.
   double moving_ms() const { return at("comm_busy_ms") - NumberAt(figures, "wait_ms", 0); }

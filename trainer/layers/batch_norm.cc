@@ -22,6 +22,7 @@ class BatchNormLayer : public Layer {
       : Layer({.outputs = size_t{1} * config.positions * config.channels,
                .kept_once = 4 * sizeof(float) * static_cast<size_t>(config.channels),
                .parameters = parameters.range(),
+               .early = parameters.range().count,
                .buffers = running,
                .inputs = WrittenAndPassed(config.residual)}),
         config_(config),

@@ -9,6 +9,7 @@ class ConvLayer : public Layer {
       : Layer({.outputs = size_t{1} * config.shape.out_height() * config.shape.out_width() *
                           config.shape.out_channels,
                .parameters = parameters.range(),
+               .early = parameters.bias.space,
                .inputs = {InputGradient::kAddable}}),
         config_(config),
         parameters_(parameters) {}

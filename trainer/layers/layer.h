@@ -27,7 +27,7 @@ constexpr size_t kMaxInputs = 2;
 enum class InputGradient : uint8_t {
   kWritten,  // it writes dx
   kAddable,  // it writes dx, or adds to it if the input has other readers
-  kPassed,   // dx is dy, unchanged: in the same memory, without work
+  kPassed,   // dx is dy, unchanged: in the same memory, without work, or the network copies it
 };
 
 // What a layer needs. Sizes are per sample.
@@ -36,8 +36,12 @@ struct LayerTraits {
   size_t kept_bytes = 0;       // what Forward keeps for backward beside x and y
   size_t kept_once = 0;        // bytes that it keeps of the batch as a whole, before those of the samples
   ReadyRange parameters = {};  // its part of the flat buffers; several layers may share one
+  size_t early = 0;            // of `parameters` the last elements, whose gradient BackwardInput writes
   ReadyRange buffers = {};     // its part of ParameterLayout::buffers
   std::vector<InputGradient> inputs = {InputGradient::kWritten};
+
+  // Whether BackwardWeight, which may come much later, needs dy.
+  bool keeps_dy() const { return parameters.count > early; }
 };
 
 // How forward treats a batch.
@@ -87,7 +91,8 @@ class Layer {
   virtual void Initialize(Random& random, float* own) const = 0;
 
   virtual absl::Status Forward(const LayerPass& pass) const = 0;
-  // Computes dx from dy, and the gradients of biases. Always called, before BackwardWeight.
+  // Computes dx from dy, and LayerTraits::early elements of `gradient`, such as those of biases. Always
+  // called, before BackwardWeight.
   virtual absl::Status BackwardInput(const LayerPass& pass) const = 0;
   // Computes the rest of `gradient`.
   virtual absl::Status BackwardWeight(const LayerPass& pass) const = 0;

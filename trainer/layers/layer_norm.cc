@@ -11,6 +11,7 @@ class LayerNormLayer : public Layer {
       : Layer({.outputs = static_cast<size_t>(rows) * parameters.weight.count,
                .kept_bytes = 2 * sizeof(float) * static_cast<size_t>(rows),
                .parameters = parameters.range(),
+               .early = parameters.range().count,
                .inputs = {InputGradient::kAddable}}),
         rows_(rows),
         parameters_(parameters) {}

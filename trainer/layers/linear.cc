@@ -14,6 +14,7 @@ class LinearLayer : public Layer {
       : Layer({.outputs = size_t{1} * config.rows * config.outputs,
                .kept_bytes = GeluInputBytes(config),
                .parameters = parameters.range(),
+               .early = parameters.bias.space,
                .inputs = WrittenAndPassed(config.residual)}),
         config_(config),
         parameters_(parameters) {

@@ -59,7 +59,8 @@ class Region {
 
 }  // namespace
 
-GradientPlan PlanGradients(int inputs, absl::Span<const LayerPlace> layers, const StageBounds& bounds) {
+GradientPlan PlanGradients(int inputs, absl::Span<const LayerPlace> layers, const StageBounds& bounds,
+                           bool for_weights) {
   PSRING_CHECK(bounds.input == 0 || inputs == 1);
   GradientPlan plan;
   plan.piece_of.assign(static_cast<size_t>(inputs) + layers.size(), GradientPlan::kNone);
@@ -73,6 +74,7 @@ GradientPlan PlanGradients(int inputs, absl::Span<const LayerPlace> layers, cons
   for (size_t l = layers.size(); l-- > 0;) {
     const LayerPlace& layer = layers[l];
     const int dy = plan.piece_of[layer.output];
+    const bool keeps_dy = for_weights && layer.traits->keeps_dy();
     PSRING_CHECK(dy != GradientPlan::kNone);  // every output is read by a later layer
     for (size_t i = 0; i < layer.inputs.size(); ++i) {
       const int value = layer.inputs[i];
@@ -82,14 +84,14 @@ GradientPlan PlanGradients(int inputs, absl::Span<const LayerPlace> layers, cons
       if (piece != GradientPlan::kNone) {
         PSRING_CHECK(how == InputGradient::kAddable);
         plan.adds[l][i] = true;
-      } else if (how == InputGradient::kPassed) {
+      } else if (how == InputGradient::kPassed && !keeps_dy) {
         piece = dy;
         pieces.Share(dy);
       } else {
         piece = pieces.Take(elements[value]);
       }
     }
-    pieces.Release(dy);
+    if (!keeps_dy) pieces.Release(dy);
   }
   plan.pieces = pieces.sizes();
   return plan;

@@ -38,8 +38,10 @@ struct StageBounds {
 
 // For backward over `layers`, last first. The last layer's output is the network's. A value with several
 // readers needs kAddable or kPassed inputs (PSRING_CHECK): backward of the last reader writes the gradient or
-// passes it, and the others add.
-GradientPlan PlanGradients(int inputs, absl::Span<const LayerPlace> layers, const StageBounds& bounds = {});
+// passes it, and the others add. `for_weights`: a gradient that BackwardWeight needs (LayerTraits::keeps_dy)
+// is still there after backward, so its layer passes a copy of it.
+GradientPlan PlanGradients(int inputs, absl::Span<const LayerPlace> layers, const StageBounds& bounds = {},
+                           bool for_weights = false);
 
 // Layers [first, end) of a network, such as a transformer block. Layers outside read only the last one's
 // output.

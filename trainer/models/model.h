@@ -32,6 +32,10 @@ struct BatchScore {
   int64_t correct = 0;
 };
 
+// What backward of a unit computes: the gradient of its input and those elements of the weights' gradient
+// that come with it, or the rest of that gradient, which may follow much later.
+enum class BackwardPart : uint8_t { kBoth, kInput, kWeight };
+
 // What a pass uses beside its batch and its activations.
 struct ModelState {
   ConstSpan weights;
@@ -44,12 +48,14 @@ struct ModelState {
   const BatchLookups* lookups = nullptr;
   // Of the samples of this batch (sampler.h), on the host, until backward has run; null: nothing is dropped.
   const uint64_t* sample_seeds = nullptr;
+  BackwardPart part = BackwardPart::kBoth;  // else of activations with Keep::kForWeights
 };
 
 // What forward leaves for backward.
 enum class Keep : uint8_t {
   kAll,         // every value
   kUnitInputs,  // of a unit, such as a transformer block, its input: backward computes the rest again
+  kForWeights,  // every value; and backward leaves what BackwardPart::kWeight needs. Not with tables
 };
 
 // The memory of one micro-batch in flight, for up to `max_batch` samples: activations, their gradients, and
@@ -89,6 +95,8 @@ class Model {
   // reads, once backward has passed the layer. Each consists of whole tensors; together they are all
   // elements.
   virtual std::vector<ReadyRange> CompleteAfterLayers() const = 0;
+  // By layer: how many of these elements, the last ones, BackwardPart::kInput writes, such as biases.
+  virtual std::vector<size_t> EarlyElements() const { return std::vector<size_t>(layers()); }
 
   // From `seed`, on the host; the same on every machine.
   virtual std::vector<float> InitialWeights(uint64_t seed) const = 0;
@@ -108,7 +116,7 @@ class Model {
 
   // Backward of these layers after that of later ones, in training mode: the gradients (sums over the batch's
   // predictions) of the last forward with `activations`, into their parts of `gradient`. The gradient of an
-  // empty batch is 0.
+  // empty batch is 0. If state.part is kWeight, the same call with kInput came before, and no forward since.
   virtual absl::Status BackwardUnit(LayerRange unit, const ModelState& state, const Batch& batch,
                                     Activations& activations, Span gradient, Stream& stream) = 0;
 
@@ -147,6 +155,13 @@ class Model {
     return BackwardUnit({0, layers()}, state, batch, activations, gradient, stream);
   }
 };
+
+// Of a layer's elements of CompleteAfterLayers(), with its EarlyElements(): those that `part` writes.
+inline ReadyRange WrittenBy(BackwardPart part, const ReadyRange& complete, size_t early) {
+  const size_t late = complete.count - early;
+  if (part == BackwardPart::kInput) return {complete.first + late, early};
+  return {complete.first, part == BackwardPart::kWeight ? late : complete.count};
+}
 
 // The model's tensors in the order in which backward completes their gradients.
 std::vector<int> TensorsByReadiness(const Model& model);

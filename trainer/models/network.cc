@@ -90,9 +90,10 @@ Network::Stage Network::StageOf(const LayerRange& range) const {
     const size_t first = std::max(unit.first, range.first), end = std::min(unit.end, range.end);
     if (first < end) stage.units.push_back({first - range.first, end - range.first});
   }
-  stage.plan =
-      PlanGradients(static_cast<int>(stage.inputs.size()), stage.places,
-                    {.input = reads_samples(stage) ? 0 : stage.inputs[0], .output = !has_loss(stage)});
+  const int inputs = static_cast<int>(stage.inputs.size());
+  const StageBounds bounds{.input = reads_samples(stage) ? 0 : stage.inputs[0], .output = !has_loss(stage)};
+  stage.plan = PlanGradients(inputs, stage.places, bounds);
+  stage.plan_for_weights = PlanGradients(inputs, stage.places, bounds, /*for_weights=*/true);
   return stage;
 }
 
@@ -121,6 +122,7 @@ void Network::PlaceLayers() {
     layers_[l].completes = own.count > 0;
     for (size_t other = 0; other < layers_.size(); ++other) {
       if (other == l || !Overlap(own, layers_[other].layer->traits().parameters)) continue;
+      PSRING_CHECK(layers_[l].layer->traits().early == 0);
       if (other < l) layers_[l].completes = false;
       if (other > l) layers_[l].adds = true;
     }
@@ -133,6 +135,12 @@ std::vector<ReadyRange> Network::CompleteAfterLayers() const {
     if (layers_[l].completes) complete[l] = layers_[l].parameters;
   }
   return complete;
+}
+
+std::vector<size_t> Network::EarlyElements() const {
+  std::vector<size_t> early;
+  for (const PlacedLayer& layer : layers_) early.push_back(layer.layer->traits().early);
+  return early;
 }
 
 std::vector<float> Network::InitialWeights(uint64_t seed) const {
@@ -164,6 +172,10 @@ std::vector<float> Network::InitialWeights(uint64_t seed) const {
 absl::StatusOr<Activations> Network::NewActivations(int max_batch, Keep keep, Device& device) const {
   const DType type = ops_.activations();
   const size_t batch = static_cast<size_t>(max_batch);
+  const auto gradients_of = [keep](const Stage& stage) -> const GradientPlan& {
+    return keep == Keep::kForWeights ? stage.plan_for_weights : stage.plan;
+  };
+  PSRING_CHECK(keep != Keep::kForWeights || layout_.tables().empty());
   std::vector<ActivationPlan> plans;
   size_t bytes = 0;
   for (const Stage& stage : stages_) {
@@ -172,7 +184,7 @@ absl::StatusOr<Activations> Network::NewActivations(int max_batch, Keep keep, De
       // The batch contains its inputs; pictures are converted to the type that layers read.
       if (type == DType::kFloat32 || !IsFloat(whole_.samples_.inputs[i].kind)) inputs[i] = 0;
     }
-    plans.push_back(PlanActivations(inputs, stage.places, stage.plan.pieces,
+    plans.push_back(PlanActivations(inputs, stage.places, gradients_of(stage).pieces,
                                     keep == Keep::kUnitInputs ? stage.units : std::vector<Unit>(), batch,
                                     type));
     bytes += plans.back().bytes;
@@ -186,7 +198,7 @@ absl::StatusOr<Activations> Network::NewActivations(int max_batch, Keep keep, De
       const size_t count = batch * stages_[s].ElementsOf(v);
       made.values.push_back(
           at.values[v] == ActivationPlan::kNowhere ? Span{} : Span{memory + at.values[v], count, type});
-      const int piece = stages_[s].plan.piece_of[v];
+      const int piece = gradients_of(stages_[s]).piece_of[v];
       if (piece == GradientPlan::kInPlace) {
         made.gradients.push_back(made.values.back());
       } else {
@@ -287,19 +299,28 @@ absl::Status Network::Recompute(size_t l, const ModelState& state, const Batch& 
 
 absl::Status Network::BackwardUnit(LayerRange unit, const ModelState& state, const Batch& batch,
                                    Activations& activations, Span gradient, Stream& stream) {
+  const bool of_input = state.part != BackwardPart::kWeight, of_weight = state.part != BackwardPart::kInput;
+  PSRING_CHECK((of_input && of_weight) || activations.keep == Keep::kForWeights);
   for (size_t l = unit.end; l-- > unit.first;) {
-    const Span part = gradient.Slice(layers_[l].parameters.first, layers_[l].parameters.count);
+    const LayerTraits& traits = layers_[l].layer->traits();
     if (batch.size == 0) {
-      if (layers_[l].completes) stream.Zero(part.data, part.bytes());
+      const ReadyRange range = WrittenBy(state.part, layers_[l].parameters, traits.early);
+      const Span zeros = gradient.Slice(range.first, range.count);
+      if (layers_[l].completes) stream.Zero(zeros.data, zeros.bytes());
       continue;
     }
     if (activations.keep == Keep::kUnitInputs) {
       PSRING_RETURN_IF_ERROR(Recompute(l, state, batch, activations, stream));
     }
     LayerPass pass = PassOf(l, state, batch, activations, stream);
-    pass.gradient = part;
-    PSRING_RETURN_IF_ERROR(layers_[l].layer->BackwardInput(pass));
-    PSRING_RETURN_IF_ERROR(layers_[l].layer->BackwardWeight(pass));
+    pass.gradient = gradient.Slice(layers_[l].parameters.first, layers_[l].parameters.count);
+    if (of_input) PSRING_RETURN_IF_ERROR(layers_[l].layer->BackwardInput(pass));
+    for (size_t i = 0; of_input && i < traits.inputs.size(); ++i) {
+      const Span& dx = pass.dx[i];  // of a layer that needs its dy later: not in the same memory
+      if (traits.inputs[i] != InputGradient::kPassed || dx.data == nullptr) continue;
+      if (dx.data != pass.dy.data) stream.Copy(dx.data, pass.dy.data, dx.bytes());
+    }
+    if (of_weight) PSRING_RETURN_IF_ERROR(layers_[l].layer->BackwardWeight(pass));
   }
   return absl::OkStatus();
 }

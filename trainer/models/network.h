@@ -45,6 +45,7 @@ class Network : public Model {
   const ParameterLayout& parameters() const override { return layout_; }
   size_t layers() const override { return layers_.size(); }
   std::vector<ReadyRange> CompleteAfterLayers() const override;
+  std::vector<size_t> EarlyElements() const override;
   std::vector<float> InitialWeights(uint64_t seed) const override;
   absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const override;
   absl::StatusOr<Span> ForwardUnit(LayerRange unit, const ModelState& state, const Batch& batch,
@@ -68,7 +69,7 @@ class Network : public Model {
     std::vector<size_t> inputs = {};  // elements: of the samples' inputs, or of the stage's
     std::vector<LayerPlace> places = {};
     std::vector<Unit> units = {};
-    GradientPlan plan = {};
+    GradientPlan plan = {}, plan_for_weights = {};  // the second for Keep::kForWeights
 
     size_t values() const { return inputs.size() + places.size(); }
     size_t ElementsOf(size_t value) const {

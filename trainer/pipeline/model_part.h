@@ -58,7 +58,7 @@ absl::StatusOr<ModelPart> CutModel(const MakeModel& make, const std::vector<size
                                    const PipelinePlace& place);
 
 // The time of forward and backward of each layer, in ns: the least of three passes over the first `batch`
-// samples of `data`. Needs the memory of the whole model meanwhile.
+// samples of `data`, or of fewer if these take two seconds. Needs the memory of the whole model meanwhile.
 absl::StatusOr<std::vector<double>> MeasureLayers(Model& model, const Dataset& data, int batch, uint64_t seed,
                                                   Device& device, Stream& compute);
 

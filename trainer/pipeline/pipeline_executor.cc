@@ -26,6 +26,11 @@ absl::StatusOr<StepProgram> ComputationOf(const NamedProgram& program, const Pip
   return compute;
 }
 
+BackwardPart BackwardPartOf(StepKind kind) {
+  if (kind == StepKind::kBackwardInput) return BackwardPart::kInput;
+  return kind == StepKind::kBackwardWeight ? BackwardPart::kWeight : BackwardPart::kBoth;
+}
+
 }  // namespace
 
 absl::StatusOr<size_t> SlotsOf(const NamedProgram& program, const PipelinePlace& place, int micro_batches) {
@@ -56,13 +61,16 @@ absl::StatusOr<std::unique_ptr<PipelineExecutor>> PipelineExecutor::Create(const
   return executor;
 }
 
-PipelineExecutor::~PipelineExecutor() { (void)Finish(); }
+PipelineExecutor::~PipelineExecutor() {
+  (void)Finish();
+  (void)parts_.compute.Synchronize();
+}
 
 // Of other ranks' stages it matters only what they exchange with this rank's: they are one unit each.
 absl::Status PipelineExecutor::MakePlans() {
   complete_ = model_.CompleteAfterLayers();
+  early_ = model_.EarlyElements();
   units_ = PlanUnits(complete_, parts_.buckets, parts_.part.stages);
-  has_gradient_.resize(units_.layers.size());
   ModelCut cut = ModelCut::WholeStages(place().stages());
   for (size_t chunk = 0; chunk < parts_.part.stages.size(); ++chunk) {
     const size_t stage = static_cast<size_t>(place().StageOf(chunk));
@@ -95,7 +103,7 @@ absl::Status PipelineExecutor::MakePlans() {
 absl::Status PipelineExecutor::Execute(const PipelinePlan& plan, const Pass& pass) {
   times_.assign(plan.nodes.size(), {});
   done_.assign(plan.nodes.size(), Event());
-  has_gradient_.assign(has_gradient_.size(), false);
+  has_gradient_.clear();
   sizes_.clear();
   for (const std::vector<int64_t>& batch : *pass.batches) sizes_.push_back(static_cast<int>(batch.size()));
   for (Slot& slot : slots_) slot.micro_batch = -1;
@@ -115,6 +123,7 @@ absl::Status PipelineExecutor::Execute(const PipelinePlan& plan, const Pass& pas
 absl::Status PipelineExecutor::Run(const Dataset& data, const SampledStep& drawn) {
   PSRING_CHECK(drawn.batches.size() == static_cast<size_t>(parts_.micro_batches));
   slots_[0].memory.ClearScore(parts_.compute);
+  parts_.compute.Stamp(begin_ns_);
   return Execute(step_, {.data = &data,
                          .batches = &drawn.batches,
                          .epoch = drawn.epoch,
@@ -161,6 +170,8 @@ absl::Status PipelineExecutor::Do(const PipelineNode& node, const Pass& pass) {
     case StepKind::kForward:
       return Forward(node.action, SlotFor(node, pass), pass.state);
     case StepKind::kBackward:
+    case StepKind::kBackwardInput:
+    case StepKind::kBackwardWeight:
       return Backward(node.action, SlotFor(node, pass), pass.state);
     case StepKind::kSendActivation:
     case StepKind::kReceiveActivation:
@@ -211,14 +222,14 @@ absl::Status PipelineExecutor::Forward(const StepAction& action, Slot& slot, Mod
 absl::Status PipelineExecutor::Backward(const StepAction& action, Slot& slot, ModelState state) {
   const size_t unit = UnitOf(action);
   const LayerRange layers = units_.layers[unit];
-  const bool is_first = !has_gradient_[unit];
-  has_gradient_[unit] = true;
+  state.part = BackwardPartOf(action.kind);
+  const bool is_first = has_gradient_.emplace(unit, state.part).second;
   const Span to = is_first ? parts_.gradient : micro_gradient_.span();
   state.sample_seeds = slot.sample_seeds.data();
   PSRING_RETURN_IF_ERROR(
       model_.BackwardUnit(layers, state, slot.batch, slot.activations, to, parts_.compute));
   for (size_t l = layers.end; !is_first && l-- > layers.first;) {
-    const ReadyRange range = complete_[l];
+    const ReadyRange range = WrittenBy(state.part, complete_[l], early_[l]);
     if (range.count == 0) continue;
     parts_.ops.Add(parts_.gradient.Slice(range.first, range.count), to.Slice(range.first, range.count),
                    parts_.compute);
@@ -277,7 +288,7 @@ Traffic PipelineExecutor::traffic() const {
   return parts_.tied != nullptr ? all + parts_.tied->traffic() : all;
 }
 
-PipelineExecutor::StepTimes PipelineExecutor::TimesSince(int64_t begin_ns) {
+PipelineExecutor::StepTimes PipelineExecutor::Times() {
   StepTimes times;
   const auto size_of = [this](const StepAction& action) {
     return sizes_[static_cast<size_t>(action.micro_batch)];
@@ -291,7 +302,7 @@ PipelineExecutor::StepTimes PipelineExecutor::TimesSince(int64_t begin_ns) {
     size = std::max(size, size_of(action));
     least_ns = std::min(least_ns, ns);
   }
-  int64_t busy_until_ns = begin_ns;
+  int64_t busy_until_ns = begin_ns_;
   const StepAction* previous = nullptr;  // computation
   for (size_t i = 0; i < step_.nodes.size(); ++i) {
     const StepAction& action = step_.nodes[i].action;

@@ -1,4 +1,4 @@
-// Executes the nodes of this rank of a program with several ranks: gpipe, 1f1b, interleaved.
+// Executes the nodes of this rank of a program with several ranks: gpipe, 1f1b, interleaved, zb-h1.
 //
 // Each channel end is a lane of its own, so a message does not keep computation or other messages from going
 // on; what waits for what is the walk's (trainer/programs), and what slots need (pipeline_plan.h).
@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,7 +50,7 @@ class PipelineExecutor {
     const SampleSpec& samples;
     int micro_batches;
     int max_batch;
-    Keep keep;
+    Keep keep;  // kForWeights if the program divides backward
     uint64_t seed;
     const Strategy& strategy;
     const std::vector<Bucket>& buckets;  // cover the gradient; none has elements of two stages
@@ -59,7 +60,8 @@ class PipelineExecutor {
     ProcessGroup* tied;  // null: this rank has no tied tensors, or all stages that share them
   };
   static absl::StatusOr<std::unique_ptr<PipelineExecutor>> Create(const Parts& parts);
-  // Waits for the lanes, whose work uses the slots. After an error their groups must have been aborted.
+  // Waits for the lanes and the compute stream, whose work uses the slots. After an error the lanes' groups
+  // must have been aborted.
   ~PipelineExecutor();
 
   // Enqueues, between the strategy's BeginStep and FinishStep: the sum of the gradients of the micro-batches
@@ -79,18 +81,17 @@ class PipelineExecutor {
 
   // When the last Run computed and waited.
   //
-  // If the compute stream waits for a message, it cannot know when the first byte came. The shortest time
-  // that a transfer of its channel has taken so far is taken as that of the bytes alone, so up to that time
-  // waiting is `exposed`, and what is before it, in which the other stage had nothing to send yet, in
-  // `bubbles`. So is waiting until a slot is free.
+  // If the compute stream waits for a message, it cannot know when the first byte came. The shortest transfer
+  // of a channel so far counts as the time of the bytes: up to that time, waiting is `exposed`. What is before
+  // it, in which the other stage had nothing to send yet, is in `bubbles`, and so is waiting for a free slot.
   struct StepTimes {
     std::vector<TimedAction> passes;    // of a stage and micro-batch
-    std::vector<TimedAction> messages;  // of the bytes alone
+    std::vector<TimedAction> messages;  // begin and end of the bytes
     std::vector<NodeTime> bubbles, exposed;
     int64_t compute_ns = 0;
   };
-  // After Finish and when the compute stream was synchronized. `begin_ns`: of the step.
-  StepTimes TimesSince(int64_t begin_ns);
+  // After Finish and when the compute stream was synchronized.
+  StepTimes Times();
 
   Traffic traffic() const;
 
@@ -133,14 +134,16 @@ class PipelineExecutor {
   const Parts parts_;
   Model& model_;
   std::vector<ReadyRange> complete_;  // Model::CompleteAfterLayers
+  std::vector<size_t> early_;         // Model::EarlyElements
   StepUnits units_;
   PipelinePlan step_, evaluation_;
   Buffer micro_gradient_;  // of one micro-batch after the first
+  int64_t begin_ns_ = 0;   // of the last Run on the compute stream, after what a strategy enqueued before it
   // Of the last execution; lanes write the times.
   std::vector<NodeTime> times_;
   std::vector<Event> done_;
   std::vector<int> sizes_;                                   // by micro-batch, in samples
-  std::vector<bool> has_gradient_;                           // by unit
+  std::set<std::pair<size_t, BackwardPart>> has_gradient_;   // of units, in the sum
   std::map<const Channel*, std::pair<int, int64_t>> alone_;  // the shortest transfer of the largest batch
   std::unique_ptr<Stream> tied_lane_;
   std::vector<Slot> slots_;

@@ -18,7 +18,7 @@ struct PipelineNode {
 };
 
 // A micro-batch takes a slot with its first node, and gives it back after its last computation on the rank.
-// Whoever takes it next waits for the messages that are sent from there.
+// The next one to take it waits for the messages that are sent from there.
 struct PipelinePlan {
   std::vector<PipelineNode> nodes;
   size_t slots = 0;

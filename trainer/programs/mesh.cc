@@ -1,6 +1,7 @@
 #include "trainer/programs/mesh.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -15,7 +16,7 @@ namespace psring {
 namespace {
 
 constexpr char kReplicasFirst[] = "dp,pp", kPositionsFirst[] = "pp,dp";
-constexpr int kMaxAxis = 1 << 16;
+constexpr int64_t kMaxPresetRanks = 1 << 16;
 
 }  // namespace
 
@@ -62,8 +63,8 @@ absl::StatusOr<MeshPreset> ParseMeshPreset(const std::string& text) {
   absl::string_view dp = axes.first, pp = axes.second;
   MeshPreset preset{};
   if (absl::ConsumePrefix(&dp, "dp") && absl::SimpleAtoi(dp, &preset.replicas) && preset.replicas >= 1 &&
-      preset.replicas <= kMaxAxis && absl::ConsumePrefix(&pp, "pp") &&
-      absl::SimpleAtoi(pp, &preset.positions) && preset.positions >= 2 && preset.positions <= kMaxAxis) {
+      absl::ConsumePrefix(&pp, "pp") && absl::SimpleAtoi(pp, &preset.positions) && preset.positions >= 2 &&
+      int64_t{preset.replicas} * preset.positions <= kMaxPresetRanks) {
     return preset;
   }
   return absl::InvalidArgumentError(

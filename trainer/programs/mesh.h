@@ -43,7 +43,7 @@ class Mesh {
 struct MeshPreset {
   int replicas, positions;
 };
-// InvalidArgument: not of the form dpDxppP.
+// InvalidArgument: not of the form dpDxppP, or more than 65,536 ranks.
 absl::StatusOr<MeshPreset> ParseMeshPreset(const std::string& text);
 
 }  // namespace psring

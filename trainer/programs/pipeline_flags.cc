@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@ namespace psring {
 namespace {
 
 constexpr int kMaxLayers = 1 << 16;
+constexpr int64_t kMaxStagePasses = int64_t{1} << 20;  // every rank plans all: about 1 GB
 
 }  // namespace
 
@@ -38,17 +40,6 @@ absl::StatusOr<NamedProgram> FindPipelineProgram(const std::string& name) {
       Tr("program $0 does not cut the model; use another --program, or omit --pp", name));
 }
 
-absl::StatusOr<NamedProgram> FindTrainedProgram(const std::string& name) {
-  PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(name));
-  PSRING_ASSIGN_OR_RETURN(const StepProgram step, MakeStepProgram(program, /*ranks=*/2, /*micro_batches=*/1));
-  const auto is_divided = [](const StepAction& action) { return action.kind == StepKind::kBackwardInput; };
-  if (std::ranges::none_of(step.actions.front(), is_divided)) return program;
-  return absl::InvalidArgumentError(
-      Tr("--program $0 is for psring explain and predict; training has no separate weight gradients yet: use "
-         "1f1b",
-         name));
-}
-
 absl::StatusOr<std::vector<size_t>> ParseCuts(const std::string& cuts, int stages) {
   if (cuts.empty()) return std::vector<size_t>();
   PSRING_ASSIGN_OR_RETURN(const std::vector<int> layers, ParseCounts(cuts, kMaxLayers));
@@ -57,8 +48,7 @@ absl::StatusOr<std::vector<size_t>> ParseCuts(const std::string& cuts, int stage
     return std::vector<size_t>(layers.begin(), layers.end());
   }
   return absl::InvalidArgumentError(
-      Tr("--cuts $0: $1 stages begin with $2 layers, in ascending order; name as many", cuts, stages,
-         stages - 1));
+      Tr("--cuts $0: $1 stages need $2 cuts, in ascending order", cuts, stages, stages - 1));
 }
 
 absl::Status CheckBesidePp(bool has_pp, const std::vector<GivenFlag>& need_pp,
@@ -89,8 +79,14 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
        {o.wire != standard.wire && (Checkpoints(o) || !o.resume.empty()),
         absl::StrCat("--wire ", o.wire, Tr(" with checkpoints"))}}));
   if (o.pp == 1) return absl::OkStatus();
-  PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindTrainedProgram(o.program));
+  PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(o.program));
   PSRING_RETURN_IF_ERROR(ParseCuts(o.cuts, o.pp * program.chunks).status());
+  if (o.recompute && program.row.divides_backward) {
+    return absl::InvalidArgumentError(
+        Tr("--recompute and --program $0 exclude each other: its weight gradients follow later and need all "
+           "activations; omit --recompute, or use 1f1b",
+           o.program));
+  }
   if (strategy.uses_servers || strategy.replicates) {
     return absl::InvalidArgumentError(
         Tr("--pp does not support --strategy $0; use an all-reduce strategy such as ring", strategy.name));
@@ -105,12 +101,17 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
     return absl::InvalidArgumentError(
         Tr("--pp does not support the tables of $0; omit it, or use another --model", o.model));
   }
+  if (int64_t{o.pp} * program.chunks > kMaxStagePasses / o.micro_batches) {
+    return absl::InvalidArgumentError(Tr(
+        "--pp $0 with --program $1 and --micro_batches $2: a step has at most $3 forward passes of stages; "
+        "use fewer micro-batches",
+        o.pp, o.program, o.micro_batches, kMaxStagePasses));
+  }
   PSRING_ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(workers, o.pp, o.rank_order));
   if (!strategy.single_process || mesh.replicas() == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(
       Tr("--strategy $0 has one replica of the model, but $1 workers with --pp $2 have $3; use --workers $2, "
-         "or an "
-         "all-reduce strategy such as ring",
+         "or an all-reduce strategy such as ring",
          strategy.name, workers, o.pp, mesh.replicas()));
 }
 

@@ -22,9 +22,6 @@ void AddPrograms(CLI::App& app);
 // The value of --program. NotFound or InvalidArgument: see FindStepProgram, or the program is for one rank.
 absl::StatusOr<NamedProgram> FindPipelineProgram(const std::string& name);
 
-// The same, if training executes it. InvalidArgument: its backward passes are divided.
-absl::StatusOr<NamedProgram> FindTrainedProgram(const std::string& name);
-
 // The value of --cuts for so many stages; nothing if it is empty. InvalidArgument: it is not a list of
 // stages - 1 ascending numbers.
 absl::StatusOr<std::vector<size_t>> ParseCuts(const std::string& cuts, int stages);

@@ -149,6 +149,7 @@ const ProgramTable& ProgramRows() {
        .summary =
            TrNoop("1F1B whose weight gradients fill the bubble; p micro-batches are in flight on every rank"),
        .make = ZeroBubbleH1,
+       .divides_backward = true,
        .bubble = ZeroBubbleH1Bubble,
        .formula = "(p-1)/(3m+p-1)"}};
   return rows;

@@ -17,8 +17,9 @@ struct ProgramRow {
   // Only forward and backward of whole stages. `ranks`, `chunks` (stages per rank) and `micro_batches` are at
   // least 1.
   StepProgram (*make)(int ranks, int chunks, int micro_batches);
-  bool takes_chunks = false;  // "interleaved:V"; otherwise a rank has one stage
-  bool one_rank = false;      // the model is not cut
+  bool takes_chunks = false;      // "interleaved:V"; otherwise a rank has one stage
+  bool one_rank = false;          // the model is not cut
+  bool divides_backward = false;  // into kBackwardInput and kBackwardWeight
   // The part of the step in which a rank has nothing to compute, if all stages take equal time, input and
   // weight gradients take as long as forward, and messages take none. Null: no closed form; nothing: none for
   // these numbers.

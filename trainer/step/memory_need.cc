@@ -22,10 +22,12 @@ absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const Mo
                                         Device& device) {
   MemoryNeed need;
   CountingDevice batch(device), state(device), all(device), unit_inputs(device);
-  PSRING_RETURN_IF_ERROR(model.NewActivations(max_batch, Keep::kAll, all).status());
+  const bool divides = on_rank.divides_backward;
+  PSRING_RETURN_IF_ERROR(
+      model.NewActivations(max_batch, divides ? Keep::kForWeights : Keep::kAll, all).status());
   PSRING_RETURN_IF_ERROR(model.NewActivations(max_batch, Keep::kUnitInputs, unit_inputs).status());
   need.recomputes = options.recompute;
-  need.recompute_saves = on_rank.slots * (all.bytes() - unit_inputs.bytes());
+  need.recompute_saves = divides ? 0 : on_rank.slots * (all.bytes() - unit_inputs.bytes());
   PSRING_RETURN_IF_ERROR(BatchMemory::Create(samples, max_batch, batch).status());
   need.batch = on_rank.slots * (batch.bytes() + (need.recomputes ? unit_inputs : all).bytes());
   const size_t parameters = model.parameters().count();

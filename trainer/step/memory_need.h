@@ -30,6 +30,7 @@ struct StateOnRank {
   bool has_tables = true;                      // if the model has any
   int shards = 1;                              // of the optimizer's state, except that of tables
   size_t slots = 1;                            // micro-batches in flight
+  bool divides_backward = false;               // their weight gradients follow later; without --recompute
 };
 
 // For a rank that trains `model` on `device`.

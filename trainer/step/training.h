@@ -78,7 +78,7 @@ class Training {
   absl::StatusOr<ConstSpan> WholeWeights();
   void TakeOwnPart(TrainingCheckpoint& checkpoint) const;
   absl::Status SaveStages(const Moment& moment);
-  absl::StatusOr<bool> FirstRankStops();
+  absl::StatusOr<bool> FirstRankStops(bool stops);
   const ParameterLayout& whole() const { return part_.has_value() ? part_->whole : model_->parameters(); }
   // Of the job: it reports what concerns all ranks, and writes checkpoints.
   bool is_first_rank() const { return worker_.rank == 0 && begins_replica(); }

@@ -232,7 +232,7 @@ absl::Status Training::CheckpointIfDue(int64_t before) {
   bool stops = worker_.stops();
   const bool stops_together = strategy_.sharded != nullptr || part_.has_value();
   if (part_.has_value()) {
-    PSRING_ASSIGN_OR_RETURN(stops, FirstRankStops());
+    PSRING_ASSIGN_OR_RETURN(stops, FirstRankStops(stops));
   } else if (strategy_.sharded != nullptr) {
     PSRING_ASSIGN_OR_RETURN(stops, strategy_.sharded->Rank0Stops(stops));
   }

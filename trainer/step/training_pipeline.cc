@@ -11,7 +11,7 @@ namespace psring {
 // Replaces the model by this rank's part of it.
 absl::Status Training::TakeStages(const ModelRow& row) {
   const Pipeline& pipeline = *worker_.pipeline;
-  PSRING_ASSIGN_OR_RETURN(program_, FindTrainedProgram(pipeline.program));
+  PSRING_ASSIGN_OR_RETURN(program_, FindPipelineProgram(pipeline.program));
   PSRING_ASSIGN_OR_RETURN(replica_, ReplicaExchange::Create(*pipeline.replica, worker_.device));
   if (begins_replica() && worker_.group != nullptr) {
     PSRING_ASSIGN_OR_RETURN(same_stages_, ReplicaExchange::Create(*worker_.group, worker_.device));
@@ -46,6 +46,7 @@ absl::Status Training::MakePipeline(int max_batch) {
   for (const Pipeline::Boundary& at : worker_.pipeline->boundaries) {
     channels[at.boundary] = {at.activations, at.gradients};
   }
+  const Keep keep = program_->row.divides_backward ? Keep::kForWeights : KeepOf(options_);
   PSRING_ASSIGN_OR_RETURN(pipeline_, PipelineExecutor::Create({.device = worker_.device,
                                                                .compute = *compute_,
                                                                .ops = *ops_,
@@ -55,7 +56,7 @@ absl::Status Training::MakePipeline(int max_batch) {
                                                                .samples = worker_.data.train.spec(),
                                                                .micro_batches = options_.micro_batches,
                                                                .max_batch = max_batch,
-                                                               .keep = KeepOf(options_),
+                                                               .keep = keep,
                                                                .seed = options_.seed,
                                                                .strategy = strategy_,
                                                                .buckets = buckets_,
@@ -76,7 +77,8 @@ UpdateRule Training::RuleOfUpdates() {
   rule.sum_over_stages = [this](double own) -> absl::StatusOr<double> {
     const int64_t begin_ns = worker_.trace.Now();
     PSRING_ASSIGN_OR_RETURN(const std::vector<double> all, replica_->Gather(own));
-    waits_.push_back({begin_ns, worker_.trace.Now()});
+    // With sharded state, an all-gather after the norm makes it part of the exposed communication.
+    if (strategy_.sharded == nullptr) waits_.push_back({begin_ns, worker_.trace.Now()});
     double sum = 0;
     for (const double of_position : all) sum += of_position;
     return sum;
@@ -157,12 +159,12 @@ absl::Status Training::SaveStages(const Moment& moment) {
                       [&](CheckpointSink& sink) { return WriteCheckpoint(checkpoint, part_->whole, sink); });
 }
 
-// By all ranks of the job, after the same step: whether the first one was stopped.
-absl::StatusOr<bool> Training::FirstRankStops() {
-  uint32_t stops = worker_.stops() ? 1 : 0;
-  if (same_stages_ != nullptr) PSRING_RETURN_IF_ERROR(same_stages_->Broadcast(0, &stops, 1));
-  PSRING_RETURN_IF_ERROR(replica_->Broadcast(0, &stops, 1));
-  return stops != 0;
+// By all ranks of the job, after the same step: what the first one gives for `stops`.
+absl::StatusOr<bool> Training::FirstRankStops(bool stops) {
+  uint32_t value = stops ? 1 : 0;
+  if (same_stages_ != nullptr) PSRING_RETURN_IF_ERROR(same_stages_->Broadcast(0, &value, 1));
+  PSRING_RETURN_IF_ERROR(replica_->Broadcast(0, &value, 1));
+  return value != 0;
 }
 
 }  // namespace psring

@@ -43,8 +43,7 @@ PipelineExecutor::StepTimes TimesOf(const Executor& executor) {
 
 // After the streams were synchronized and the clock was advanced. `record.samples`: see Finish.
 StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t begin_ns, int64_t end_ns) {
-  PipelineExecutor::StepTimes times =
-      pipeline_ != nullptr ? pipeline_->TimesSince(begin_ns) : TimesOf(*executor_);
+  PipelineExecutor::StepTimes times = pipeline_ != nullptr ? pipeline_->Times() : TimesOf(*executor_);
   times.bubbles.insert(times.bubbles.end(), waits_.begin(), waits_.end());
   const bool is_warmup = info.step < plan_.warmup_steps;
   AddSpans(times, info.step, /*in_full=*/!is_warmup && ddp_steps_ < kStepsInFull);

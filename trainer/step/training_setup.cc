@@ -117,7 +117,8 @@ absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
                    {.optimizer = strategy_row_.has_parameters_on_servers() ? nullptr : &updates_.optimizer,
                     .has_tables = !strategy_row_.uses_servers,
                     .shards = strategy_row_.shards_updates ? worker_.world_size : 1,
-                    .slots = slots},
+                    .slots = slots,
+                    .divides_backward = part_.has_value() && program_->row.divides_backward},
                    worker_.device));
   if (need.recomputes && is_first_rank()) worker_.on_note(RecomputeNote(need, max_batch));
   const std::optional<Device::Memory> memory = worker_.device.memory();

@@ -3,8 +3,8 @@
 
 const TRIES = 2;  // until the solution is shown
 
-// Only a ring: hybrid's rows are on servers.
-const isRing = (row) => row.algorithm === 'ring' && !(row.servers > 0);
+// A ring of all workers: hybrid's rows are on servers, and a pipeline's ring has the ranks with the same stages.
+const isRing = (row) => row.algorithm === 'ring' && !(row.servers > 0) && !row.program;
 
 const sameAnswer = (a, b) => Math.abs(a / b - 1) < 0.03;
 

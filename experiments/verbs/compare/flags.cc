@@ -142,10 +142,8 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       CountsText(kMaxLogicalWorkers));
   Add(*verb, kWhat, "--layouts", raw.layouts, "NAME,...",
       "How the workers divide a step: dp4, four replicas of the model; pp4, one replica in four stages; "
-      "dp2xpp2; "
-      "... All compute the same samples per step: --micro_batches times --batch, or --global_batch. Only "
-      "times "
-      "are compared, because all layouts train the same weights",
+      "dp2xpp2; ... All compute the same samples per step: --micro_batches times --batch, or --global_batch. "
+      "Only times are compared, because all layouts train the same weights",
       CheckName);
   Add(*verb, InHelpAll("Pipelines"), "--program,--programs", raw.programs, "NAME,...",
       "What each worker of a replica computes in which order, comma-separated [1f1b]:", ListOf(CheckName));
@@ -153,8 +151,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   Add(*verb, "One step", "--micro_batches", raw.micro_batches, "M,...",
       "Each worker adds up the gradients of M batches, then synchronizes them; with --layouts or --pp the "
       "micro-batches of a step, which the replicas share, comma-separated [1; with --layouts or --pp 4 for "
-      "each "
-      "stage]",
+      "each stage]",
       CountsText(kMaxMicroBatches));
   Add(*verb, kWhat, "--servers", raw.servers, "S,...",
       "Parameter servers that share the parameters, each with a slice of every bucket; comma-separated; "
@@ -162,8 +159,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       CountsText(kMaxServers));
   Add(*verb, InHelpAll("Parameter server"), "--server_wire,--server_wires", raw.server_wires, "NAME,...",
       "What carries a server's gradients and weights that are not in shared memory, comma-separated: grpc, "
-      "or "
-      "stream (TCP connections of psring's own, as between the ranks of a ring) [grpc]",
+      "or stream (TCP connections of psring's own, as between the ranks of a ring) [grpc]",
       ListOf(OneOf({"grpc", "stream"})));
   AddSharedFlags(*verb, raw);
   AddNodeFlags(*verb, raw.flags.nodes);
@@ -241,8 +237,7 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   AddPrograms(*verb);
   Add(*verb, InHelpAll("Pipelines"), "--preset", raw.preset, "NAME",
       "dp4xpp2: --workers 8 --pp 2 --rank_order pp,dp, so that ranks 0, 2, 4 and 6 have the first half of "
-      "the "
-      "model and 1, 3, 5 and 7 the second",
+      "the model and 1, 3, 5 and 7 the second",
       CheckPreset);
   raw.transport = verb->get_option("--transport");
   verb->get_option("--resume")->group("Checkpoints and failure");

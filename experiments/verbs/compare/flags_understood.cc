@@ -245,7 +245,7 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
   if (options.layouts.empty()) {
     if (options.programs.size() > 1 || options.micro_batches.size() > 1) {
       return absl::InvalidArgumentError(
-          Tr("several of $0 are for pipelines; add --pp or --layouts, or name one",
+          Tr("several values of $0 need a pipeline; add --pp or --layouts, or give one value",
              options.programs.size() > 1 ? "--program" : "--micro_batches"));
     }
     training.program = options.programs.front();
@@ -256,7 +256,7 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
     return absl::InvalidArgumentError(
         Tr("layouts are compared by time only, because they train the same weights; omit $0",
            options.target_accuracy > 0 ? "--target_accuracy"
-           : raw.tune.empty()          ? "all of --lr but one"
+           : raw.tune.empty()          ? Tr("all of --lr but one")
                                        : "--tune"));
   }
   if (options.micro_batches.size() > 1 && !training.workload.empty()) {

@@ -183,8 +183,7 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       "Comma-separated; for parameter servers; or nodes: one for each machine with workers [1]");
   add(InHelpAll(what), "--server_placement", raw.server_placement, "PLACE",
       "dedicated: a machine each; colocated: one with each of S workers; rank0: all on rank 0's host, which "
-      "then "
-      "uses no link [dedicated]",
+      "then uses no link [dedicated]",
       OneOf({"rank0", "dedicated", "colocated"}));
   add(InHelpAll(what), "--ps_schedule", raw.ps_schedule, "WHEN",
       "pipelined (weights leave bucket by bucket) or serial (after all gradients of the step) [pipelined]",
@@ -250,8 +249,7 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       "Highest rate of one TCP connection [its window over the round trip]", CheckRate);
   add(InHelpAll(network), "--window_mb", raw.window_mb, "MIB",
       "Largest window of a TCP connection, limited by socket buffers: so many MiB are in flight in a round "
-      "trip "
-      "of twice the latency [3]",
+      "trip of twice the latency [3]",
       RealNumber({}));
   add(InHelpAll(network), "--node_loss", raw.node_loss, "X",
       "With n nodes on the switches, 1/(1 + X (log2 n - 1)) of a card's rate is usable [by --system; none: "
@@ -268,8 +266,7 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       "A server's time per byte that a worker pushes or pulls: receive, copy, send [0]");
   add(InHelpAll(network), "--server_wire", raw.server_wire, "NAME",
       "What servers' payload travels on: grpc, or stream, psring's own connections. With --profile, its "
-      "measured "
-      "cost is the default of --server_worker_ns; with --calibrate, the fit is to its rows [grpc]",
+      "measured cost is the default of --server_worker_ns; with --calibrate, the fit is to its rows [grpc]",
       OneOf({"grpc", "stream"}));
   add(InHelpAll(network), "--network", raw.network, "KIND",
       "tcp or rdma; auto: by the latency; rdma takes less than 10us [auto]", OneOf({"auto", "tcp", "rdma"}));
@@ -292,8 +289,7 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       ->group(InHelpAll("Results"));
   add(network, "--profile", raw.profile, "RUN",
       "Run of psring bench (its folder or bench.json), to which latency and the speed of adding are fitted; "
-      "of "
-      "several machines (--nnodes) also the links' rate, without --link");
+      "of several machines (--nnodes) also the links' rate, without --link");
 
   add("Results", "--out", raw.out, "DIR",
       "Folder for the results, new or empty; default: runs/<UTC time>-predict");

@@ -406,7 +406,7 @@ class PredictionRun {
       }
       const std::optional<PredictionVerdict> verdict = VerdictAt(exchanges, workers);
       report_.findings.fastest_by_size.emplace_back(
-          bytes, verdict->shown ? std::optional(verdict->winner->point) : std::nullopt);
+          bytes, verdict && verdict->shown ? std::optional(verdict->winner->point) : std::nullopt);
     }
     return absl::OkStatus();
   }

@@ -127,17 +127,17 @@ LeftOutSummary SummaryOf(const std::vector<LeftOutSystem>& systems) {
 }
 
 double SmallestModelFactor(const std::vector<LeftOutSystem>& systems) {
-  constexpr int kMostPercent = 100;
+  constexpr int kMaxPercent = 100;
   std::vector<LeftOutRow> rows;
   for (const LeftOutSystem& left_out : systems)
     rows.insert(rows.end(), left_out.rows.begin(), left_out.rows.end());
   const auto wanted = static_cast<std::ptrdiff_t>(9 * rows.size() / 10);
-  for (int percent = 1; percent < kMostPercent; ++percent) {
+  for (int percent = 1; percent < kMaxPercent; ++percent) {
     const double factor = 1 + percent / 100.0;
     if (std::ranges::count_if(rows, [&](const LeftOutRow& row) { return row.Holds(factor); }) >= wanted)
       return factor;
   }
-  return 1 + kMostPercent / 100.0;
+  return 1 + kMaxPercent / 100.0;
 }
 
 std::string PublishedText(const std::vector<LeftOutSystem>& systems) {
@@ -157,8 +157,7 @@ std::string PublishedText(const std::vector<LeftOutSystem>& systems) {
       "\n## All rows\n\n%d rows: median error %.1f%%, worst %.1f%%. %.0f%% are in their "
       "ranges, whose median width (upper over lower end) is %.2f.\n"
       "The model's own error, a factor of %.2f, is the smallest, in steps of 0.01, with which the ranges "
-      "hold "
-      "9 of 10 rows, rounded\ndown to whole rows.\n\n"
+      "hold 9 of 10 rows, rounded\ndown to whole rows.\n\n"
       "These runs do not show what causes a loss: `compute_cv` stands for everything that makes a "
       "synchronous step wait for its\nslowest machine, `fraction` for everything that a program "
       "loses of its link, and `node_loss` for what it loses as machines\nare added.\n",

@@ -162,8 +162,7 @@ void AddModel(const PredictReport& report, std::vector<std::string>& text) {
   if (most > 0 && needed > most) {
     text.push_back(
         Tr("Weights, gradients and Adam's two moments need $0 GB (16 bytes per parameter), but a GPU of this "
-           "type "
-           "has at most $1 GB. Training that shards them is not predicted.",
+           "type has at most $1 GB. Training that shards them is not predicted.",
            absl::StrFormat("%.0f", 1e-9 * needed), absl::StrFormat("%.0f", 1e-9 * most)));
   }
   if (!(workload.tokens_per_sample > 0) || !(workload.compute_ms() > 0)) return;
@@ -354,14 +353,11 @@ std::string PredictText(const PredictReport& report) {
   const bool cuts_model = !report.pipelines.empty();
   absl::StrAppend(
       &text, "\n", cuts_model ? PipelineTable(report) : PredictTable(report), "\n",
-      Wrap(cuts_model
-               ? PipelineLegend()
-               : absl::StrCat(
-                     Tr("Times are ms of a worker's mean step, or seconds if marked; without computing, the "
-                        "range is that of the step. limited by: the resource that is busy most of the time, "
-                        "and "
-                        "its share."),
-                     SentenceGap(), RangeText(report)),
+      Wrap(cuts_model ? PipelineLegend()
+                      : absl::StrCat(Tr("Times are ms of a worker's mean step, or seconds if marked; without "
+                                        "computing, the range is that of the step. limited by: the resource "
+                                        "that is busy most of the time, and its share."),
+                                     SentenceGap(), RangeText(report)),
            ""),
       "\n");
   std::vector<std::string> sentences;

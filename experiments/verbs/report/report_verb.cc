@@ -147,12 +147,11 @@ Pool PoolOf(const std::vector<RunData>& runs, Display& display) {
 }  // namespace
 
 CLI::App* AddReport(CLI::App& app, RawReportFlags& raw) {
-  CLI::App* verb = app.add_subcommand(
-      "report",
-      "Create report.html from run folders or from the pages of runs. Several runs share one page. Those of "
-      "one plan are pooled: what each machine measured, and the spread over machines. Runs of different "
-      "plans "
-      "are shown side by side");
+  CLI::App* verb =
+      app.add_subcommand("report",
+                         "Create report.html from run folders or from the pages of runs. Several runs share "
+                         "one page. Those of one plan are pooled: what each machine measured, and the spread "
+                         "over machines. Runs of different plans are shown side by side");
   verb->add_option(
           "run", raw.runs,
           "Run folders, folders that trainer --record wrote, or pages (report.html) of runs [the latest run]")

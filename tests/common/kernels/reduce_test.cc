@@ -169,7 +169,7 @@ TEST(ReduceTest, EqualsAPlainLoopBitForBitWhicheverSourceIsTheTarget) {
 TEST(ReduceTest, ManySourcesAndManyBlocksEqualAPlainLoop) {
   for (DType type : kTypes) {
     for (ReduceOp op : kOps) {
-      for (int sources : {2, 5, 8, 9, 10, 63, 64}) {
+      for (int sources : {2, 8, 9, 64}) {
         CheckReduce(op, type, 4133, sources, -1);
         CheckReduce(op, type, 4133, sources, sources - 1);
       }

@@ -74,68 +74,79 @@ struct CulpritJob {
 };
 void PrintTo(const CulpritJob& job, std::ostream* out) { *out << job.name; }
 
-class CulpritsEverywhereTest : public CulpritsTest, public testing::WithParamInterface<CulpritJob> {};
+// Jobs at the same time.
+class CulpritsEverywhereTest : public CulpritsTest,
+                               public testing::WithParamInterface<std::vector<CulpritJob>> {};
 
-// One job meets at a port, one in a file, at once, because they mostly wait.
+// Each job meets at a port and once more in a file, at once, because they mostly wait.
 TEST_P(CulpritsEverywhereTest, EveryRankEndsAsItShould) {
-  const CulpritJob& job = GetParam();
-  const std::string file = Folder("meet");
-  std::map<std::string, StartedOnes> jobs;
-  for (const std::string& meeting : {std::string("env://"), "file://" + file}) {
-    for (const OneRank& one : job.ranks)
-      jobs[meeting].push_back(
-          Rank(one.rank, one.world_size,
-               absl::StrCat("--strategy ring --rendezvous ", meeting, " ", one.flags, " ", job.flags,
-                            absl::StrContains(job.flags, "--steps") ? "" : kCulpritSteps),
-               one.environment));
+  std::map<std::pair<std::string, bool>, StartedOnes> started;
+  for (const CulpritJob& job : GetParam()) {
+    for (const bool in_file : {false, true}) {
+      const std::string meeting = in_file ? absl::StrCat("file://", Folder(job.name)) : "env://";
+      const std::string port = absl::StrCat("MASTER_PORT=", FreePort());
+      for (const OneRank& one : job.ranks) {
+        std::vector<std::string> environment = one.environment;
+        environment.push_back(port);
+        started[{job.name, in_file}].push_back(
+            Rank(one.rank, one.world_size,
+                 absl::StrCat("--strategy ring --rendezvous ", meeting, " ", one.flags, " ", job.flags,
+                              absl::StrContains(job.flags, "--steps") ? "" : kCulpritSteps),
+                 environment));
+      }
+    }
   }
-  for (const auto& [meeting, ranks] : jobs) {
-    SCOPED_TRACE(meeting);
-    job.says.empty() ? ExpectSuccess(ranks) : ExpectOneLineEach(ranks, job.says);
+  for (const CulpritJob& job : GetParam()) {
+    for (const bool in_file : {false, true}) {
+      SCOPED_TRACE(absl::StrCat(job.name, in_file ? " in a file" : " at a port"));
+      const StartedOnes& ranks = started[{job.name, in_file}];
+      job.says.empty() ? ExpectSuccess(ranks) : ExpectOneLineEach(ranks, job.says);
+    }
+    EXPECT_TRUE(!job.says.empty() || !std::filesystem::exists(Folder(job.name)));
   }
-  EXPECT_TRUE(!job.says.empty() || !std::filesystem::exists(file));
 }
 
 const std::vector<std::string> kAnHourOff = {absl::StrCat("LD_PRELOAD=", PSRING_CLOCK_OFF)};
-const std::string kOtherModel =
-    "--timeout 20 --progress none --data synthetic --steps 4 --batch 16 --no_eval";
+// Each rank has its model.
+const CulpritJob kAnotherModel = {
+    .name = "AnotherModelOnOneRank",
+    .ranks = {{"0", "3", "--model mlp-small"}, {"1", "3", "--model mlp-small"}, {"2", "3"}},
+    .flags = "--timeout 20 --progress none --data synthetic --steps 4 --batch 16 --no_eval",
+    .says = {"rank 2 was started with "}};
 INSTANTIATE_TEST_SUITE_P(
     Jobs, CulpritsEverywhereTest,
-    testing::Values(
-        CulpritJob{.name = "Correct", .ranks = {{"0", "2"}, {"1", "2"}}},
-        CulpritJob{.name = "AMissingRank",
-                   .ranks = {{"0", "3"}, {"2", "3"}},
-                   .flags = "--timeout 3",
-                   .says = {"waited 3 s for rank 1", "rank 1 never joined"}},
-        CulpritJob{.name = "TwoProcessesWithTheSameRank",
-                   .ranks = {{"0", "3"}, {"1", "3"}, {"1", "3"}},
-                   .flags = "--timeout 3",
-                   .says = {"claims to be rank 1, which is taken by"}},
-        CulpritJob{.name = "DifferentWorldSizes",
-                   .ranks = {{"0", "2"}, {"1", "3"}},
-                   .says = {"the world size of rank ", " is 2", " is 3"}},
-        // A job of one rank does not wait for others.
-        CulpritJob{.name = "WorldSizeOneOnlyOnRankZero",
-                   .ranks = {{"0", "1"}, {"1", "2"}},
-                   .flags = absl::StrCat("--progress none --timeout 20", kManySteps),
-                   .says = {"the world size of rank ", " is 2", " is 1"}},
-        CulpritJob{.name = "AnotherModelOnOneRank",
-                   .ranks = {{"0", "3", "--model mlp-small"}, {"1", "3", "--model mlp-small"}, {"2", "3"}},
-                   .flags = kOtherModel,
-                   .says = {"rank 2 was started with "}},
-        CulpritJob{.name = "AnotherRateOnOneRank",
-                   .ranks = {{"0", "3"}, {"1", "3"}, {"2", "3", "--lr 0.5"}},
-                   .says = {"rank 2 was started with "}},
-        CulpritJob{.name = "AnotherSeedOnOneRank",
-                   .ranks = {{"0", "3"}, {"1", "3"}, {"2", "3", "--seed 7"}},
-                   .says = {"rank 2 was started with "}},
-        CulpritJob{.name = "AClockOffByAnHour",
-                   .ranks = {{"0", "3"}, {"1", "3", "", kAnHourOff}, {"2", "3"}}},
-        CulpritJob{.name = "AMissingRankAndAClockOffByAnHour",
-                   .ranks = {{"0", "3"}, {"1", "3", "", kAnHourOff}},
-                   .flags = "--timeout 3",
-                   .says = {"rank 2 never joined"}}),
-    [](const auto& info) { return info.param.name; });
+    testing::Values(std::vector<CulpritJob>{{.name = "Correct", .ranks = {{"0", "2"}, {"1", "2"}}}},
+                    std::vector<CulpritJob>{{.name = "AMissingRank",
+                                             .ranks = {{"0", "3"}, {"2", "3"}},
+                                             .flags = "--timeout 4",
+                                             .says = {"waited 4 s for rank 1", "rank 1 never joined"}},
+                                            {.name = "TwoProcessesWithTheSameRank",
+                                             .ranks = {{"0", "3"}, {"1", "3"}, {"1", "3"}},
+                                             .flags = "--timeout 4",
+                                             .says = {"claims to be rank 1, which is taken by"}},
+                                            {.name = "AMissingRankAndAClockOffByAnHour",
+                                             .ranks = {{"0", "3"}, {"1", "3", "", kAnHourOff}},
+                                             .flags = "--timeout 4",
+                                             .says = {"rank 2 never joined"}}},
+                    std::vector<CulpritJob>{
+                        {.name = "DifferentWorldSizes",
+                         .ranks = {{"0", "2"}, {"1", "3"}},
+                         .says = {"the world size of rank ", " is 2", " is 3"}},
+                        // A job of one rank does not wait for others.
+                        {.name = "WorldSizeOneOnlyOnRankZero",
+                         .ranks = {{"0", "1"}, {"1", "2"}},
+                         .flags = absl::StrCat("--progress none --timeout 20", kManySteps),
+                         .says = {"the world size of rank ", " is 2", " is 1"}}},
+                    std::vector<CulpritJob>{kAnotherModel,
+                                            {.name = "AnotherRateOnOneRank",
+                                             .ranks = {{"0", "3"}, {"1", "3"}, {"2", "3", "--lr 0.5"}},
+                                             .says = {"rank 2 was started with "}},
+                                            {.name = "AnotherSeedOnOneRank",
+                                             .ranks = {{"0", "3"}, {"1", "3"}, {"2", "3", "--seed 7"}},
+                                             .says = {"rank 2 was started with "}}},
+                    std::vector<CulpritJob>{{.name = "AClockOffByAnHour",
+                                             .ranks = {{"0", "3"}, {"1", "3", "", kAnHourOff}, {"2", "3"}}}}),
+    [](const auto& info) { return info.param.front().name; });
 
 // Entries of a killed run in the file do not count as members of the next run.
 TEST_F(CulpritsTest, AFileOfAKilledRun) {
@@ -153,7 +164,7 @@ TEST_F(CulpritsTest, AFileOfAKilledRun) {
 // The first process of each rank joins. Differences between the runs are named, and no process waits long.
 TEST_F(CulpritsTest, TwoRunsAtTheSameTimeOnOneFile) {
   const std::string meeting =
-      absl::StrCat("--strategy ring --timeout 20 --rendezvous file://", folder_, "/meet");
+      absl::StrCat("--strategy ring --timeout 6 --rendezvous file://", folder_, "/meet");
   for (const bool alike : {true, false}) {
     SCOPED_TRACE(alike);
     StartedOnes ranks;

@@ -72,10 +72,11 @@ TEST_F(SrunTest, AStepWithAPmiPluginTellsNodesTheirNumbersAndAddress) {
   StartedOnes nodes;
   for (int node = 0; node < 2; ++node)
     nodes.push_back(
-        Shell("exec $psring bench --backend native --algorithm ring --nnodes 2 --nproc_per_node 1 --bind "
-              "127.0.0.1 -b 4K -e 4K -n 1 -w 0 --rounds 1 --timeout 20 --out $folder/run",
+        Shell("exec $psring train $flags --nnodes 2 --nproc_per_node 1 --bind 127.0.0.1 --timeout "
+              "20 --out $folder/run",
               Step(node, "1(x2)")));
   ExpectSuccess(nodes);
+  EXPECT_THAT(nodes[0]->output(), Has("on 2 machines"));
 }
 
 // A network of its own with two addresses, in which the name service is unreachable. `more`: other commands.

@@ -88,28 +88,18 @@ class NamespacesLaunchTest : public LaunchersTest {
   std::unique_ptr<Namespaces> machines_;
 };
 
-TEST_F(NamespacesLaunchTest, TwoMachinesWithTorchrunsFlagsTrainToTheSameWeights) {
-  for (const std::string placement : {"", " --server_placement rank0"}) {
-    for (const std::string& strategy : kStrategies) {
-      const bool serves = absl::StrContains(strategy, "ps-");
-      if (!serves && !placement.empty()) continue;
-      SCOPED_TRACE(strategy + placement);
+// With torchrun's flags for a process per rank, and with one process for all devices of a machine.
+TEST_F(NamespacesLaunchTest, TwoMachinesTrainToTheSameWeights) {
+  for (const std::string layout : {" --nproc_per_node 2", " --ranks_per_process 2"}) {
+    for (const auto& [strategy, placement] : {std::pair(kStrategies[0], ""), std::pair(kStrategies[1], ""),
+                                              std::pair(kStrategies[1], " --server_placement rank0")}) {
+      SCOPED_TRACE(strategy + placement + layout);
       std::filesystem::remove_all(Folder("run"));
-      const StartedOnes nodes = Nodes(absl::StrCat(strategy, placement, " ", kShort, " --nproc_per_node 2"));
+      const StartedOnes nodes = Nodes(absl::StrCat(strategy, placement, " ", kShort, layout));
       ExpectSuccess(nodes);
       EXPECT_THAT(nodes[0]->output(), Has("on 2 machines"));
       EXPECT_EQ(TheWeights(Folder("run")), Reference(strategy));
     }
-  }
-}
-
-TEST_F(NamespacesLaunchTest, OneProcessForAllDevicesOfAMachineTrainsToTheSameWeights) {
-  for (const auto& [strategy, placement] : {std::pair(kStrategies[0], ""), std::pair(kStrategies[1], ""),
-                                            std::pair(kStrategies[1], " --server_placement rank0")}) {
-    SCOPED_TRACE(strategy + placement);
-    std::filesystem::remove_all(Folder("run"));
-    ExpectSuccess(Nodes(absl::StrCat(strategy, placement, " ", kShort, " --ranks_per_process 2")));
-    EXPECT_EQ(TheWeights(Folder("run")), Reference(strategy));
   }
 }
 

@@ -28,11 +28,11 @@ constexpr char kShortTraining[] =
 
 class OneProcessTest : public LaunchTest {
  protected:
-  // Starts `processes` trainers that meet in a file; a single one as by hand.
-  StartedOnes Start(int processes, const std::string& flags) {
+  // Starts `processes` trainers that meet in the file `name`; a single one as by hand.
+  StartedOnes Start(int processes, const std::string& flags, const std::string& name = "meet") {
     StartedOnes ones;
     for (int process = 0; process < processes; ++process) {
-      const std::string meet = processes == 1 ? "" : absl::StrCat(" --rendezvous file://", Folder("meet"));
+      const std::string meet = processes == 1 ? "" : absl::StrCat(" --rendezvous file://", Folder(name));
       ones.push_back(StartTrainer(
           absl::StrCat(flags, meet),
           processes == 1
@@ -79,35 +79,49 @@ TEST_F(OneProcessTest, ARankThatCannotStartIsNamedAndEndsAll) {
 
 TEST_F(OneProcessTest, ARankThatFailsIsNamedAndEndsAll) {
   // The last rank cannot write its records, which it notices after some steps.
-  for (const auto& [strategy, processes] : std::vector<std::pair<const char*, int>>{
-           {"ring", 1}, {"ring --transport tcp", 2}, {"gloo", 2}, {"ps-sync", 1}, {"ps-async", 1}}) {
-    SCOPED_TRACE(absl::StrCat(strategy, " on ", processes));
-    const int last = 3 * processes - 1;
-    std::filesystem::remove_all(Folder("records"));
-    std::filesystem::create_directories(Folder("records"));
-    if (!MakeFullFile(Folder(absl::StrCat("records/steps-rank", last, ".jsonl")))) {
+  const std::vector<std::pair<const char*, int>> kinds = {
+      {"ring", 1}, {"ring --transport tcp", 2}, {"gloo", 2}, {"ps-sync", 1}, {"ps-async", 1}};
+  std::vector<StartedOnes> jobs;
+  for (const auto& [strategy, processes] : kinds) {
+    const std::string job = absl::StrCat("job", jobs.size()), records = Folder(job + "-records");
+    std::filesystem::create_directories(records);
+    if (!MakeFullFile(absl::StrCat(records, "/steps-rank", 3 * processes - 1, ".jsonl"))) {
       GTEST_SKIP() << "only root may create devices";
     }
-    StartedOnes ones = Start(
-        processes, absl::StrCat("--model mlp-small --data synthetic --steps 1000000 --timeout 40 --strategy ",
-                                strategy, " --ranks_per_process 3 --record ", Folder("records")));
+    jobs.push_back(
+        Start(processes,
+              absl::StrCat("--model mlp-small --data synthetic --steps 1000000 --timeout 40 --strategy ",
+                           strategy, " --ranks_per_process 3 --record ", records),
+              job));
+  }
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    SCOPED_TRACE(absl::StrCat(kinds[i].first, " on ", kinds[i].second));
+    const StartedOnes& ones = jobs[i];
     EXPECT_TRUE(WaitForAll(ones));
     // Another rank of the process may be the first to end, because of this one.
-    EXPECT_THAT(ones.back()->errors(), Has("trainer: rank ", absl::StrCat("rank ", last, ": cannot write ")))
+    EXPECT_THAT(ones.back()->errors(),
+                Has("trainer: rank ", absl::StrCat("rank ", 3 * kinds[i].second - 1, ": cannot write ")))
         << ones.back()->Story();
     for (const auto& one : ones) EXPECT_THAT(one->Story(), Has("exit code 1\n"));
   }
 }
 
 TEST_F(OneProcessTest, RanksReportAKilledPeerProcess) {
-  for (const char* strategy : {"ring", "ring --transport tcp", "gloo", "ps-sync"}) {
-    SCOPED_TRACE(strategy);
-    StartedOnes ones =
-        Start(2, absl::StrCat("--model mlp-small --data synthetic --steps 1000000 --timeout 20 ",
-                              "--progress json --ranks_per_process 2 --strategy ", strategy));
+  const std::vector<std::string> strategies = {"ring", "ring --transport tcp", "gloo", "ps-sync"};
+  std::vector<StartedOnes> jobs;
+  for (const std::string& strategy : strategies)
+    jobs.push_back(Start(2,
+                         absl::StrCat("--model mlp-small --data synthetic --steps 1000000 --timeout 20 ",
+                                      "--progress json --ranks_per_process 2 --strategy ", strategy),
+                         absl::StrCat("job", jobs.size())));
+  for (const StartedOnes& ones : jobs) {
     EXPECT_TRUE(WaitUntil(ones, [&] { return absl::StrContains(ones[1]->output(), "\"step\",\"rank\":3"); }))
         << ones[1]->Story();
     ones[1]->Signal(SIGKILL);
+  }
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    SCOPED_TRACE(strategies[i]);
+    const StartedOnes& ones = jobs[i];
     EXPECT_TRUE(WaitForAll(ones));
     EXPECT_FALSE(ones[0]->Succeeded());
     const std::string& errors = ones[0]->errors();

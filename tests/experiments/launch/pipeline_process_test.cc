@@ -52,7 +52,7 @@ TEST_F(PipelineProcess, TwoStagesEndWithTheWeightsOfOneProcess) {
   const Json expected = Figures("single");
   int number = 0;
   for (const char* flags :
-       {"--program gpipe", "--program 1f1b", "--transport tcp", "--transport shm", "--ranks_per_process 2",
+       {"--program gpipe", "--program zb-h1", "--transport tcp", "--transport shm", "--ranks_per_process 2",
         "--cuts 2", "--strategy ring", "--strategy none --rank_order pp,dp"}) {
     SCOPED_TRACE(flags);
     const std::string out = absl::StrCat("run", number++);

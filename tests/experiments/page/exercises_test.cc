@@ -85,6 +85,19 @@ TEST(PageExercises, AskOnlyWhatTheRunHasFiguresFor) {
     EXPECT_EQ(ExercisesOf(ParseUntrusted(wrong)).size(), 3u) << wrong;
 }
 
+TEST(PageExercises, OfARingAreNotAboutThatOfAPipeline) {
+  UntrustedJson run = ClassRun();
+  run["summary"].push_back(ExerciseRow("ring", 8,
+                                       {{"algorithm", "ring"},
+                                        {"layout", "dp4xpp2"},
+                                        {"program", "1f1b"},
+                                        {"payload_tx_bytes_per_worker", 9000000},
+                                        {"efficiency", 0.9}}));
+  const auto exercises = ExercisesById(run);
+  for (const char* id : {"ring_bytes", "hidden", "efficiency"})
+    EXPECT_EQ(exercises.at(id).rows.front(), 2u) << id;
+}
+
 TEST(PageExercises, OfARunThatHidesNothingAskWhatCouldBeHidden) {
   UntrustedJson run = ClassRun();
   for (UntrustedJson& row : run["summary"]) {

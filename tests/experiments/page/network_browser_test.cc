@@ -25,7 +25,7 @@ class NetworkBrowserTest : public BrowserTest {
     for (size_t node = 0; node < kMachines; ++node) {
       machines.push_back(std::make_unique<Started>(
           Command(PSRING_BINARY,
-                  absl::StrFormat("bench --backend native --algorithm ring -b 4K -e 64K -n 2 -w 0 "
+                  absl::StrFormat("bench --backend native --algorithm ring -b 4K -e 64K -n 2 -w 0 --rounds 1 "
                                   "--nnodes %d --node_rank %d --master_addr 127.0.0.1 --master_port %d "
                                   "--timeout 20 --out %s",
                                   kMachines, node, port, (root_ / "run").string())),

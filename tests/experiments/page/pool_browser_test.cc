@@ -31,7 +31,7 @@ Json FiguresOf(const std::filesystem::path& run, const std::string& strategy) {
   return nullptr;
 }
 
-TEST_F(PoolBrowserTest, ShowsWhatEachMachineMeasuredAndTheSpread) {
+TEST_F(PoolBrowserTest, ShowsRunsOfOnePlanTogetherAndOthersSideBySide) {
   for (const char* name : {"anna", "bo"}) Compare(name);
   Compare("other", "--batch 64");
   ASSERT_EQ(Psring("report anna/report.html bo/report.html other --out pool.html"), 0) << Errors();
@@ -73,24 +73,20 @@ TEST_F(PoolBrowserTest, ShowsWhatEachMachineMeasuredAndTheSpread) {
     if (row[0] != "ring" || row[5] != "2") continue;  // a disturbed machine is not counted
     EXPECT_THAT(row[4].get<std::string>(), Has(absl::StrFormat("(%.2f to %.2f) × ps-sync", least, most)));
   }
-}
 
-TEST_F(PoolBrowserTest, ShowsRunsOfDifferentPlansSideBySide) {
-  Compare("small");
-  Compare("large", "--batch 64");
-  ASSERT_EQ(Psring("report small large --out both.html"), 0) << Errors();
+  ASSERT_EQ(Psring("report anna other --out both.html"), 0) << Errors();
   EXPECT_EQ(Errors(), "") << "nothing is left out";
   EXPECT_THAT(Slurp(root_ / "psring.out"),
               Has("runs of different plans", "batch_per_worker", "ring x 2", "both.html"));
-  const Json seen = Visit(root_ / "both.html");
-  EXPECT_THAT(seen["errors"], IsEmpty());
-  EXPECT_THAT(seen["wordless"], IsEmpty());
-  EXPECT_EQ(seen["english"]["title"], "Runs of different plans, side by side");
-  const Json ring = FiguresOf(root_ / "large", "ring");
+  const Json both = Visit(root_ / "both.html");
+  EXPECT_THAT(both["errors"], IsEmpty());
+  EXPECT_THAT(both["wordless"], IsEmpty());
+  EXPECT_EQ(both["english"]["title"], "Runs of different plans, side by side");
+  const Json ring = FiguresOf(root_ / "other", "ring");
   const double ratio =
-      ring["samples_per_s"].get<double>() / FiguresOf(root_ / "small", "ring")["samples_per_s"].get<double>();
+      ring["samples_per_s"].get<double>() / FiguresOf(root_ / "anna", "ring")["samples_per_s"].get<double>();
   int found = 0;
-  for (const Json& row : seen["english"]["beside"]) {
+  for (const Json& row : both["english"]["beside"]) {
     if (row[0] == "batch_per_worker") {
       ++found;
       EXPECT_EQ(row[1], "128");
@@ -100,7 +96,7 @@ TEST_F(PoolBrowserTest, ShowsRunsOfDifferentPlansSideBySide) {
     ++found;
     EXPECT_THAT(row[2].get<std::string>(), Has(absl::StrFormat("× %.2f", ratio)));
   }
-  EXPECT_EQ(found, 2) << seen["english"]["beside"];
+  EXPECT_EQ(found, 2) << both["english"]["beside"];
 }
 
 // A page whose run has the structure of psring's and hostile values.

@@ -15,16 +15,22 @@ using Json = nlohmann::json;
 using PoolProcessTest = PsringInAFolder;
 
 TEST_F(PoolProcessTest, TheClassRunsOnePlanAndItsPagesArePooled) {
-  const Outcome run =
-      RunOnLinks({"compare", "--config", absl::StrCat(PSRING_LECTURE, "/lecture.toml"), "--workers", "2",
-                  "--strategies", "ring,ps-sync", "--steps", "1", "--repeats", "1", "--out", "anna"});
+  const Outcome run = RunOnLinks({"compare", "--config", absl::StrCat(PSRING_LECTURE, "/lecture.toml"),
+                                  "--workers", "2", "--strategies", "ring,ps-sync", "--model", "mlp-small",
+                                  "--steps", "1", "--repeats", "1", "--out", "anna"});
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const fs::path work = root_ / "work";
   const Json summary = Json::parse(Slurp(work / "anna/summary.json"));
   ASSERT_EQ(summary.size(), 4u);  // single, none, ring, ps-sync
   for (const Json& row : summary) {
-    EXPECT_EQ(row["figures"]["link_mbps"], 200);
-    EXPECT_EQ(row["figures"]["shaping"], "userspace") << "as in containers, which cannot create namespaces";
+    const Json& figures = row["figures"];
+    EXPECT_EQ(figures["link_mbps"], 200);
+    EXPECT_EQ(figures["shaping"], "userspace") << "as in containers, which cannot create namespaces";
+    if (figures["strategy"] != "ring" && figures["strategy"] != "ps-sync") continue;
+    // The transports limit the rate.
+    const double payload = figures["payload_tx_bytes_per_worker"];
+    EXPECT_GT(figures["comm_busy_ms"].get<double>(), 0.9 * 1e3 * payload / 25e6) << figures;
+    EXPECT_EQ(figures["transport"], figures["strategy"] == "ring" ? "tcp" : "grpc");
   }
   // The same page twice is one machine, and a page of another start is another one.
   fs::copy_file(work / "anna/report.html", work / "copy.html");

@@ -8,6 +8,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -98,19 +99,24 @@ class CraftedRun : public PsringInAFolder {
     EXPECT_EQ(lines, outcome.exit_code == 0 ? 0 : 1) << what << outcome.err;
     EXPECT_LT(outcome.err.size(), 1000u) << what;
   }
+  // In each of `files`, or of several at once, which are separated by spaces.
   void ExpectEachDefectIsOneLine(const std::vector<std::string>& command,
                                  const std::vector<std::string>& files, bool fails) {
-    for (const std::string& file : files) {
-      const fs::path path = run() / file;
-      ASSERT_TRUE(fs::exists(path)) << path;
-      const std::string text = Slurp(path);
-      for (const Defect& defect : Defects()) {
-        fs::remove(path);
-        defect.put(path, text);
-        ExpectOneLine(command, fails, absl::StrCat(command[0], ", ", file, ": ", defect.name, "\n"));
-        fs::remove(path);
+    for (const std::string& together : files) {
+      std::vector<std::pair<fs::path, std::string>> contents;
+      for (const std::string& file : Words(together)) {
+        ASSERT_TRUE(fs::exists(run() / file)) << file;
+        contents.emplace_back(run() / file, Slurp(run() / file));
       }
-      PutText(path, text);
+      for (const Defect& defect : Defects()) {
+        for (const auto& [path, text] : contents) {
+          fs::remove(path);
+          defect.put(path, text);
+        }
+        ExpectOneLine(command, fails, absl::StrCat(command[0], ", ", together, ": ", defect.name, "\n"));
+        for (const auto& [path, text] : contents) fs::remove(path);
+      }
+      for (const auto& [path, text] : contents) PutText(path, text);
     }
   }
 
@@ -132,8 +138,9 @@ void CraftedRun::ChangeWhatResumeAndReplayRead() {
 void CraftedRun::ChangeWhatReportAndPredictRead() {
   // The page lists what it lacks.
   ExpectEachDefectIsOneLine({"report", "run"},
-                            {"manifest.json", "summary.json", "table.json", "runs.csv", "steps.jsonl",
-                             "trace.json", Record("launch.json"), Record("arrivals-server0.bin")},
+                            {"manifest.json", "summary.json runs.csv",
+                             absl::StrCat("table.json steps.jsonl ", Record("launch.json")),
+                             absl::StrCat("trace.json ", Record("arrivals-server0.bin"))},
                             /*fails=*/false);
   const std::vector<std::string> predict = {"predict", "--calibrate", "run", "--link", "1gbit"};
   ExpectEachDefectIsOneLine(predict, {"summary.csv"}, /*fails=*/false);

@@ -194,11 +194,8 @@ TEST(CutsTest, ALinkThatIsAlwaysCutIsGivenUpAndNamed) {
 
 TEST(CutsTest, ASynchronousJobHasTheWeightsOfAnUninterruptedOne) {
   AtRandomMoments(1, [](std::mt19937& random) {
-    for (const auto& [way, servers] : {std::pair{Way::kGrpc, 1},
-                                       {Way::kGrpc, 2},
-                                       {Way::kOwnConnection, 1},
-                                       {Way::kOwnConnection, 2},
-                                       {Way::kSharedMemory, 2}}) {
+    for (const auto& [way, servers] :
+         {std::pair{Way::kGrpc, 2}, {Way::kOwnConnection, 1}, {Way::kSharedMemory, 2}}) {
       SCOPED_TRACE(absl::StrCat(servers, " servers, way ", static_cast<int>(way)));
       ServerJob job = Job("sync");
       // The sum of two gradients does not depend on their order.
@@ -217,11 +214,8 @@ TEST(CutsTest, ASynchronousJobHasTheWeightsOfAnUninterruptedOne) {
 
 TEST(CutsTest, InAsynchronousJobsEveryPushCountsOnce) {
   AtRandomMoments(1, [](std::mt19937& random) {
-    for (const auto& [consistency, way] : {std::pair{"async", Way::kGrpc},
-                                           {"ssp:2", Way::kGrpc},
-                                           {"async", Way::kOwnConnection},
-                                           {"ssp:2", Way::kOwnConnection},
-                                           {"async", Way::kSharedMemory}}) {
+    for (const auto& [consistency, way] :
+         {std::pair{"ssp:2", Way::kGrpc}, {"async", Way::kOwnConnection}, {"async", Way::kSharedMemory}}) {
       SCOPED_TRACE(absl::StrCat(consistency, ", way ", static_cast<int>(way)));
       const ServerJob job = Job(consistency);
       const Outcome uninterrupted = Train(job, 1, kSteps, way, /*cut=*/false, random);

@@ -169,9 +169,8 @@ void TrainWhileServersAreKilled(const ServerJob& job, int count, bool own_connec
 
 TEST(DeathsTest, WithKilledServersSynchronousWeightsEqualAnUninterruptedRun) {
   AtRandomMoments(1, [](std::mt19937& random) {
-    for (const int turn : {0, 1, 2, 3, 4}) {
-      const bool own_connection = turn >= 3;
-      const int count = turn % 3 + 1;
+    for (const auto& [count, own_connection] :
+         {std::pair(2, false), std::pair(3, false), std::pair(1, true)}) {
       SCOPED_TRACE(absl::StrCat(count, " servers", own_connection ? ", own connections" : ""));
       ServerJob job = Job(kTrainers, "sync");
       if (random() % 3 == 0) job.clip_norm = 3;
@@ -202,8 +201,7 @@ std::vector<float> WithEveryPush(const ServerJob& job, int64_t steps) {
 // Each shard continues from its own checkpoint, independently of the others.
 TEST(DeathsTest, KilledAsynchronousServersApplyEveryPushExactlyOnce) {
   AtRandomMoments(1, [](std::mt19937& random) {
-    for (const auto& [consistency, count] :
-         {std::pair("async", 1), std::pair("async", 2), std::pair("ssp:2", 1), std::pair("ssp:2", 2)}) {
+    for (const auto& [consistency, count] : {std::pair("async", 2), std::pair("ssp:2", 1)}) {
       const bool own_connection = random() % 2 == 0;
       SCOPED_TRACE(absl::StrCat(consistency, ", ", count, " servers"));
       ServerJob job = Job(kTrainers, consistency);

@@ -325,7 +325,7 @@ TEST(RecoveryTest, AfterServerRestartsTheWeightsEqualAnUninterruptedRun) {
     TestWorker worker(job, rank, restarting.NewClient());
     ASSERT_EQ(MessageOf(worker.Start()), "OK");
     for (int64_t step = 0; step < kSteps;) {
-      // Worker 0 is in this step alone when the server dies.
+      // Only worker 0 is in this step when the server dies.
       for (int left; rank == 1 && (left = deaths_left) > 0 && step == kDeaths[2 - left];) {
         deaths_left.wait(left);
       }

@@ -116,8 +116,7 @@ TEST_F(RingWorkerTest, SumsOfMoreThan64RanksAreChecked) {
 
 TEST_F(RingWorkerTest, AKilledRankIsNamedAndEndsAllOthers) {
   // Pairs of ranks share memory in the last case, and there is TCP between pairs.
-  for (const auto& [victim, transport] :
-       {std::pair(0, "tcp"), {2, "tcp"}, {0, "shm"}, {2, "shm"}, {1, "auto --ranks_per_node=2"}}) {
+  for (const auto& [victim, transport] : {std::pair(0, "tcp"), {2, "shm"}, {1, "auto --ranks_per_node=2"}}) {
     SCOPED_TRACE(absl::StrCat("rank ", victim, " over ", transport));
     StartedOnes ranks = Start(4, absl::StrCat("--bytes=4K,16M --iters=40 --transport=", transport));
     WaitForFirstRow(*ranks[0]);

@@ -36,7 +36,7 @@ absl::Status AddThousand(ProcessGroup& group, Stream& stream) {
 
 TEST_F(GlooGroupTest, EveryCollectiveIsCorrectForEveryTypeSizeAndOp) {
   for (const std::string algorithm : {"ring", "bcube"}) {
-    for (int ranks : {1, 2, 3, 4, 5}) {
+    for (int ranks : {1, 2, 3, 4}) {
       const auto statuses = RunGroups(ranks, options(algorithm), [&](ProcessGroup& group, Stream& stream) {
         EXPECT_EQ(group.info().backend, "gloo");
         EXPECT_EQ(group.info().algorithm, algorithm);

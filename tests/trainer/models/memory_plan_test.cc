@@ -56,6 +56,27 @@ TEST(GradientPlan, AStageMayPassTheGradientOfItsOutputToItsInput) {
   EXPECT_TRUE(plan.adds[0][0]);
 }
 
+TEST(GradientPlan, ForWeightsALayerKeepsItsGradientAndPassesACopy) {
+  // The residual connection is added by a layer with weights (`sum`) or without (`drop`).
+  const LayerTraits first{.outputs = 8, .parameters = {0, 24}, .early = 8},
+      norm{.outputs = 8, .parameters = {24, 16}, .early = 16, .inputs = {kAddable}},
+      sum{.outputs = 8, .parameters = {40, 24}, .early = 8, .inputs = {kWritten, kPassed}},
+      last{.outputs = 3}, drop{.outputs = 8, .inputs = {kWritten, kPassed}};
+  const auto block = [&](const LayerTraits& adding) {
+    return std::vector<LayerPlace>{
+        {{0}, 1, &first}, {{1}, 2, &norm}, {{2, 1}, 3, &adding}, {{3}, 4, &norm}, {{4}, 5, &last}};
+  };
+  const GradientPlan shared = PlanGradients(1, block(sum));
+  const GradientPlan kept = PlanGradients(1, block(sum), {}, /*for_weights=*/true);
+  EXPECT_EQ(shared.piece_of[3], shared.piece_of[1]);
+  EXPECT_EQ(shared.pieces.size(), 2);
+  for (const int other : {1, 2, 4}) EXPECT_NE(kept.piece_of[3], kept.piece_of[other]) << other;
+  EXPECT_EQ(kept.piece_of[4], kept.piece_of[2]) << "what only computes the gradient of inputs is not kept";
+  EXPECT_EQ(kept.adds, shared.adds);
+  const GradientPlan without = PlanGradients(1, block(drop), {}, /*for_weights=*/true);
+  EXPECT_EQ(without.piece_of[3], without.piece_of[1]) << "a layer without weights passes its gradient";
+}
+
 TEST(GradientPlanDeathTest, ASecondReaderMustBeAbleToAdd) {
   const LayerTraits layer{.outputs = 8}, two{.outputs = 8, .inputs = {kWritten, kWritten}};
   const std::vector<LayerPlace> diamond = {{{0}, 1, &layer}, {{1}, 2, &layer}, {{2, 1}, 3, &two}};

@@ -130,11 +130,13 @@ class Stages : public testing::TestWithParam<StagesCase> {
     ASSERT_TRUE(stream_->Synchronize().ok());
     t.score = memory_.downloaded_score();
   }
-  void Backward(LayerRange layers, StageRank& t) {
+  void Backward(LayerRange layers, StageRank& t, BackwardPart part = BackwardPart::kBoth) {
     const Span gradient{t.gradient.data(), t.gradient.size()};
+    ModelState state = StateOf(t);
+    state.part = part;
     for (size_t end = layers.end; end > layers.first;) {
       const LayerRange unit{std::max(end, layers.first + 3) - 3, end};
-      ASSERT_TRUE(t.model->BackwardUnit(unit, StateOf(t), batch_, t.activations, gradient, *stream_).ok());
+      ASSERT_TRUE(t.model->BackwardUnit(unit, state, batch_, t.activations, gradient, *stream_).ok());
       end = unit.first;
     }
   }
@@ -296,10 +298,67 @@ TEST_P(Stages, ShareNoActivations) {
   EXPECT_EQ(backward_of_last(/*disturb=*/true), expected);
 }
 
+// As in a zero-bubble schedule: the gradients of the weights follow those of several batches' inputs.
+TEST_P(Stages, WeightGradientsMayFollowAfterOtherBatches) {
+  struct InFlight {
+    StageRank t;
+    BatchMemory memory;
+    Batch batch;
+    std::vector<uint64_t> seeds;
+    std::vector<float> expected, of_input = {};
+  };
+  const LayerRange layers{0, Whole()->layers()};
+  StageRank joint = Make(Whole(), {layers});
+  std::vector<InFlight> all;
+  for (const std::vector<int64_t>& samples :
+       {std::vector<int64_t>{0, 1, 2, 3, 4, 5}, std::vector<int64_t>{}, std::vector<int64_t>{7, 9, 11}}) {
+    memory_ = *BatchMemory::Create(data().spec(), kSamplesAtMost, *device_);
+    Load(samples);
+    StageRank t(Whole(), {layers}, Keep::kForWeights, *device_);
+    for (StageRank* const one : {&joint, &t}) {
+      Forward(layers, *one);
+      Loss(*one);
+    }
+    Backward(layers, joint);
+    ASSERT_TRUE(stream_->Synchronize().ok());
+    all.push_back({std::move(t), std::move(memory_), batch_, seeds_, joint.gradient});
+  }
+  const auto backward = [&](InFlight& one, BackwardPart part) {
+    batch_ = one.batch;
+    seeds_ = one.seeds;
+    std::ranges::fill(one.t.gradient, batch_.size > 0 ? 0.0f : 1.0f);
+    Backward(layers, one.t, part);
+    ASSERT_TRUE(stream_->Synchronize().ok());
+  };
+  for (InFlight& one : all) {
+    backward(one, BackwardPart::kInput);
+    one.of_input = one.t.gradient;
+  }
+  const std::vector<ReadyRange> complete = joint.model->CompleteAfterLayers();
+  const std::vector<size_t> early = joint.model->EarlyElements();
+  for (InFlight& one : all) {
+    backward(one, BackwardPart::kWeight);
+    const float before = batch_.size > 0 ? 0.0f : 1.0f;  // where a part writes nothing
+    for (size_t l = 0; l < layers.end; ++l) {
+      SCOPED_TRACE(absl::StrCat("layer ", l, ", ", batch_.size, " samples"));
+      for (const bool is_early : {true, false}) {
+        const auto [first, count] =
+            WrittenBy(is_early ? BackwardPart::kInput : BackwardPart::kWeight, complete[l], early[l]);
+        const auto part = [&](const std::vector<float>& of) {
+          const auto begin = of.begin() + static_cast<std::ptrdiff_t>(first);
+          return std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(count));
+        };
+        EXPECT_EQ(part(is_early ? one.of_input : one.t.gradient), part(one.expected));
+        EXPECT_EQ(part(is_early ? one.t.gradient : one.of_input), std::vector<float>(count, before));
+      }
+    }
+  }
+}
+
 std::string NameOfCase(const StagesCase& c) {
-  std::string name = absl::StrCat(c.model, c.dropout > 0 ? "_with_dropout" : "",
-                                  c.keep == Keep::kUnitInputs ? "_computed_again" : "",
-                                  c.type == DType::kBFloat16 ? "_bfloat16" : "");
+  std::string name = absl::StrCat(
+      c.model, c.dropout > 0 ? "_with_dropout" : "", c.keep == Keep::kUnitInputs ? "_computed_again" : "",
+      c.keep == Keep::kForWeights ? "_for_weights" : "", c.type == DType::kBFloat16 ? "_bfloat16" : "");
   std::ranges::replace(name, '-', '_');
   return name;
 }
@@ -308,6 +367,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Stages,
                          testing::Values(StagesCase{"mlp-small"}, StagesCase{"cnn"},
                                          StagesCase{"cnn", 0, Keep::kAll, DType::kBFloat16},
                                          StagesCase{"gpt-nano"}, StagesCase{"gpt-nano", 0, Keep::kUnitInputs},
+                                         StagesCase{"gpt-nano", 0, Keep::kForWeights},
                                          StagesCase{"gpt-nano", .2},
                                          StagesCase{"gpt-nano", .2, Keep::kUnitInputs},
                                          StagesCase{"gpt-nano", .2, Keep::kUnitInputs, DType::kBFloat16},

@@ -96,6 +96,24 @@ TEST(Replay, AStageTakesTheTimeOfItsLayers) {
   EXPECT_EQ(gradient[0], 3);
 }
 
+TEST(Replay, ABackwardPassInTwoPartsHasItsGradientsInTheSecond) {
+  const auto model = MakeReplayedModel(Recorded());
+  const auto device = MakeCpuDevice();
+  const auto stream = device->NewStream(StreamKind::kCompute, "compute");
+  std::vector<float> gradient(130);
+  Activations activations;
+  for (const BackwardPart part : {BackwardPart::kInput, BackwardPart::kWeight}) {
+    const int64_t begin = MonotonicNanos();
+    ASSERT_TRUE(model
+                    ->BackwardUnit({0, model->layers()}, {.weights = {}, .part = part}, {.size = 4},
+                                   activations, {gradient.data(), gradient.size()}, *stream)
+                    .ok());
+    EXPECT_GE(MsSince(begin), 30);
+    for (const size_t first : {size_t{0}, size_t{100}, size_t{120}})
+      EXPECT_EQ(gradient[first], part == BackwardPart::kInput ? 0 : 4);
+  }
+}
+
 TEST(Replay, IsCutOnlyIfTheSizeOfActivationsIsKnown) {
   const auto model = MakeReplayedModel(Recorded());
   EXPECT_TRUE(model->CutPoints().empty());

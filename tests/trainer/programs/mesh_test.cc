@@ -67,8 +67,8 @@ TEST(MeshTest, APresetIsAShape) {
   const MeshPreset preset = ParseMeshPreset("dp4xpp2").value();
   EXPECT_EQ(preset.replicas, 4);
   EXPECT_EQ(preset.positions, 2);
-  for (const char* other :
-       {"", "dp4", "pp2", "pp2xdp4", "dp0xpp2", "dp4xpp1", "dp4xpp2x", "dpxpp", "dp4 xpp2"}) {
+  for (const char* other : {"", "dp4", "pp2", "pp2xdp4", "dp0xpp2", "dp4xpp1", "dp4xpp2x", "dpxpp",
+                            "dp4 xpp2", "dp65536xpp65536"}) {
     EXPECT_THAT(ParseMeshPreset(other).status().message(), Has("not of the form dp4xpp2")) << other;
   }
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <climits>
 #include <functional>
 #include <string>
 #include <utility>
@@ -85,17 +86,26 @@ TEST(CheckPipelineFlags, LayoutsMustFitTheWorkers) {
       "an all-reduce strategy such as ring");
 }
 
+TEST(CheckPipelineFlags, AStepOfTooManyMicroBatchesIsRejectedBeforeItIsPlanned) {
+  EXPECT_EQ(Refusal(Two([](auto& o) { o.micro_batches = 1 << 19; })), "");
+  EXPECT_THAT(Refusal(Two([](auto& o) { o.micro_batches = (1 << 19) + 1; })), Has("--micro_batches 524289"));
+  EXPECT_THAT(Refusal(Two([](auto& o) { o.micro_batches = INT_MAX, o.program = "interleaved:1024"; })),
+              Has("use fewer micro-batches"));
+}
+
 TEST(CheckPipelineFlags, ProgramsAndCutsMustFitEachOther) {
   EXPECT_THAT(Refusal(Two([](auto& o) { o.program = "1f1"; })),
               testing::AllOf(Has("--program: "), Has("did you mean '1f1b'")));
   EXPECT_THAT(Refusal(Two([](auto& o) { o.program = "single_stage"; })), Has("does not cut the model"));
-  EXPECT_THAT(Refusal(Two([](auto& o) { o.program = "zb-h1"; })),
-              Has("--program zb-h1 is for psring explain and predict", "use 1f1b"));
+  EXPECT_EQ(Refusal(Two([](auto& o) { o.program = "zb-h1"; })), "");
+  EXPECT_EQ(Refusal(Two([](auto& o) { o.recompute = true; })), "");
+  EXPECT_THAT(Refusal(Two([](auto& o) { o.program = "zb-h1", o.recompute = true; })),
+              Has("--recompute and --program zb-h1 exclude each other", "use 1f1b"));
   for (const char* cuts : {"3,6", "0"}) {
     EXPECT_NE(Refusal(Two([&](auto& o) { o.cuts = cuts; })), "") << cuts;
   }
   EXPECT_EQ(Refusal(Two([](auto& o) { o.program = "interleaved:2", o.cuts = "6,3,9"; })),
-            "--cuts 6,3,9: 4 stages begin with 3 layers, in ascending order; name as many");
+            "--cuts 6,3,9: 4 stages need 3 cuts, in ascending order");
   EXPECT_NE(Refusal(Two([](auto& o) { o.program = "interleaved:2", o.cuts = "3,3,9"; })), "");
 }
 

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <utility>
+#include <vector>
+
 #include "tests/trainer/programs/programs.h"
 #include "trainer/programs/lower_program.h"
 #include "trainer/programs/walk_program.h"
@@ -76,6 +80,27 @@ TEST(ProgramRowsTest, FormulasOfBubblesHoldExactly) {
     }
   }
   EXPECT_GT(formulas, 200);
+}
+
+// So that a sum of gradients is that of one rank, bit for bit.
+TEST(ProgramRowsTest, ComputeGradientsInTheOrderOfMicroBatches) {
+  for (const ProgramRow& row : ProgramRows()) {
+    SCOPED_TRACE(row.name);
+    const NamedProgram named{row, row.takes_chunks ? 2 : 1};
+    const StepProgram program = MakeStepProgram(named, row.one_rank ? 1 : 4, 8).value();
+    std::map<std::pair<StepKind, int>, std::vector<int>> micro_batches;  // by kind and stage
+    bool divides = false;
+    for (const std::vector<StepAction>& actions : program.actions) {
+      for (const StepAction& action : actions) {
+        micro_batches[{action.kind, action.stage}].push_back(action.micro_batch);
+        divides = divides || action.kind == StepKind::kBackwardWeight;
+      }
+    }
+    EXPECT_EQ(divides, row.divides_backward);
+    for (const auto& [pass, in_order] : micro_batches) {
+      EXPECT_EQ(in_order, (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7}));
+    }
+  }
 }
 
 TEST(ProgramRowsTest, KeepTheMicroBatchesInFlightThatTheirSummariesState) {

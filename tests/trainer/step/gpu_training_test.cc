@@ -140,7 +140,9 @@ TEST_F(OnGpu, TrainsInTf32CloseToFloat32) {
 TEST_F(OnGpu, GraphsGiveTheBitsOfPlainTraining) {
   for (const std::string strategy : {"single", "none", "ring", "star", "zero1", "ps-sync"}) {
     for (const char* model : {"mlp-small", "cnn"}) {
-      for (const char* precision : {"float32", "bfloat16"}) {
+      for (const std::string precision : {"float32", "bfloat16"}) {
+        // What a step computes does not depend on the strategy.
+        if (strategy != "single" && (model == std::string("cnn")) == (precision == "bfloat16")) continue;
         TrainingOptions options = SmallOptions(strategy);
         options.model = model;
         options.precision = precision;

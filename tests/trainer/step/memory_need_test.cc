@@ -79,6 +79,16 @@ TEST_F(MemoryNeeded, GrowsWithBatchWidthAndAddedGradients) {
   EXPECT_GT(Of(options, nullptr).parameters, 4 * 4 * 4 * kElements);
 }
 
+TEST_F(MemoryNeeded, IncludesTheGradientsThatWeightsNeedLater) {
+  const TrainingOptions options = TinyGpt("single");
+  const SampleSpec& samples = SmallText().train.spec();
+  const MemoryNeed joint = Of(options, samples, {}),
+                   divided = Of(options, samples, {.divides_backward = true});
+  EXPECT_GT(divided.batch, joint.batch);
+  EXPECT_GT(joint.recompute_saves, 0);
+  EXPECT_EQ(divided.recompute_saves, 0) << "these programs do not recompute";
+}
+
 TEST(CheckMemory, NamesWhatIsNeededAndAvailable) {
   const MemoryNeed need{.parameters = size_t{600} << 20, .optimizer = size_t{300} << 20, .batch = 1 << 20};
   EXPECT_TRUE(CheckMemory(need, {.free = need.total(), .total = size_t{2} << 30}, 128, "cuda:1").ok());

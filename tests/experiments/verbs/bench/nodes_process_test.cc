@@ -16,7 +16,7 @@
 namespace psring {
 namespace {
 
-constexpr char kFewCalls[] = "-b 4K -e 64K -n 2 -w 0 --timeout 20";
+constexpr char kFewCalls[] = "-b 4K -e 64K -n 2 -w 0 --rounds 1 --timeout 20";
 
 class BenchOnNodesTest : public LaunchTest {
  protected:
@@ -76,13 +76,18 @@ TEST_F(BenchOnNodesTest, MeasuresTheNetworkThenCollectivesAndServers) {
   ExpectNoProcesses();
 }
 
+// As pods of an Indexed Job, which have their numbers in their environment, and no --node_rank.
 TEST_F(BenchOnNodesTest, FailsBelowTheRequiredBusBandwidthAndNamesTheSlowest) {
-  StartedOnes nodes = StartNodes(2, "--require_busbw 100000");
-  EXPECT_TRUE(WaitForAll(nodes));
-  EXPECT_TRUE(nodes[0]->EndedWith(1)) << nodes[0]->Story();
-  EXPECT_THAT(nodes[0]->errors(), Has("is below --require_busbw 100000", "the slowest ", " at 127.0.0.1)"));
-  EXPECT_THAT(nodes[0]->output(), Has("=== all_reduce")) << "the figures are printed";
-  EXPECT_TRUE(nodes[1]->EndedWith(1)) << nodes[1]->Story();
+  StartedOnes pods;
+  for (const int pod : {0, 1})
+    pods.push_back(
+        StartPsring(Flags(2, "--require_busbw 100000"), {absl::StrCat("JOB_COMPLETION_INDEX=", pod)}));
+  EXPECT_TRUE(WaitForAll(pods));
+  for (const auto& pod : pods) EXPECT_TRUE(pod->EndedWith(1)) << pod->Story();
+  EXPECT_THAT(pods[0]->errors(), Has("is below --require_busbw 100000", "the slowest ", " at 127.0.0.1)"));
+  EXPECT_THAT(pods[0]->output(), Has("# on 2 machines", "=== all_reduce")) << "the figures are printed";
+  EXPECT_THAT(pods[1]->output(), Has("1 process on this node"));
+  EXPECT_EQ(Manifest()["machines"].size(), 2u);
 }
 
 TEST_F(BenchOnNodesTest, NamesANodeThatIsKilled) {
@@ -113,17 +118,6 @@ TEST_F(BenchOnNodesTest, RejectsNodesWithOtherFlags) {
   nodes.push_back(Node(1, Flags(2, "-c 3")));
   EXPECT_TRUE(WaitForAll(nodes));
   for (const auto& node : nodes) EXPECT_THAT(node->errors(), Has("node 1 was started with --check=3"));
-}
-
-// Each pod of an Indexed Job has its number in its environment, and no --node_rank.
-TEST_F(BenchOnNodesTest, RunsAsAnIndexedJob) {
-  StartedOnes pods;
-  for (const int pod : {1, 0})
-    pods.push_back(StartPsring(Flags(2, ""), {absl::StrCat("JOB_COMPLETION_INDEX=", pod)}));
-  ExpectSuccess(pods);
-  EXPECT_THAT(pods[0]->output(), Has("1 process on this node"));
-  EXPECT_THAT(pods[1]->output(), Has("# on 2 machines"));
-  EXPECT_EQ(Manifest()["machines"].size(), 2u);
 }
 
 TEST_F(BenchOnNodesTest, PredictReadsItsResults) {

@@ -19,7 +19,7 @@ using TablesCompared = PsringInAFolder;
 
 TEST_F(TablesCompared, TheDefaultComparisonHasHybridAndSaysNothingAboutGradientsThatIsFalseForRows) {
   const Outcome outcome = Succeed(
-      "compare --model dlrm-small --data zipf:3000:1.05 --workers 2 --repeats 2 --steps 6 --batch "
+      "compare --model dlrm-small --data zipf:3000:1.05 --workers 2 --repeats 1 --steps 6 --batch "
       "32 --samples 2560 --link none --out run");
   EXPECT_THAT(outcome.out, Has("with tables, of which a step exchanges only the rows"));
   const Json rows = JsonFile("run/summary.json");

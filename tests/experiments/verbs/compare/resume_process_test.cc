@@ -50,7 +50,7 @@ class ResumeTest : public PsringInAFolder {
   }
 };
 
-TEST_F(ResumeTest, AnInterruptedComparisonReportsItsRoundsAndContinues) {
+TEST_F(ResumeTest, AnInterruptedComparisonReportsItsRoundsAndKeepsThemAndTrainings) {
   const Outcome first = InterruptDuring(kComparison, "cost-3", SIGINT);
   EXPECT_THAT(first.err, Has("interrupted (SIGINT); the results are those of 2 rounds"));
   EXPECT_THAT(first.out, Has("ring", "continue: psring compare --resume run"));
@@ -63,14 +63,21 @@ TEST_F(ResumeTest, AnInterruptedComparisonReportsItsRoundsAndContinues) {
   EXPECT_EQ(JsonFile("run/manifest.json")["ended"], "interrupted (SIGINT)");
   EXPECT_EQ(Launches("cost"), 2 * 3) << "only those of finished rounds";
 
-  const Outcome second = Succeed(kResume);
+  // Interrupted again, it keeps the trainings that have ended, too.
+  const Outcome second = InterruptDuring(kResume, "accuracy-2/single-1", SIGTERM);
   EXPECT_THAT(second.out, testing::AllOf(Has("resumed after 2 rounds of 3"), Lacks("round 2/3")));
+  EXPECT_EQ(Launches("accuracy"), 2);
+  const auto trainings = JsonFile("run/manifest.json")["accuracy"]["trainings_done"];
+  EXPECT_EQ(trainings.size(), 2) << trainings;
+  Succeed(kResume);
   const auto whole = JsonFile("run/summary.json");
   ASSERT_EQ(whole.size(), 3);
   for (size_t i = 0; i < whole.size(); ++i) {
     ASSERT_EQ(whole[i]["rounds"]["step_ms"].size(), 3);
     for (size_t round = 0; round < 2; ++round)
       EXPECT_EQ(whole[i]["rounds"]["step_ms"][round], partial[i]["rounds"]["step_ms"][round]);
+    if (whole[i]["figures"]["strategy"] == "none") continue;
+    EXPECT_EQ(whole[i]["accuracy"]["trainings"], 3) << whole[i];
   }
   const auto manifest = JsonFile("run/manifest.json");
   EXPECT_EQ(manifest["finished"], true);
@@ -80,20 +87,6 @@ TEST_F(ResumeTest, AnInterruptedComparisonReportsItsRoundsAndContinues) {
   EXPECT_FALSE(JsonFile("run/trace.json")["traceEvents"].empty());
 
   EXPECT_THAT(Refused(kResume), Has("this comparison is finished, with 3 rounds"));
-}
-
-TEST_F(ResumeTest, TrainingsThatHaveEndedAreKept) {
-  InterruptDuring(kComparison, "accuracy-2/single-1", SIGTERM);
-  EXPECT_EQ(Launches("accuracy"), 2);
-  const auto before = JsonFile("run/manifest.json")["accuracy"]["trainings_done"];
-  EXPECT_EQ(before.size(), 2) << before;
-  Succeed(kResume);
-  EXPECT_EQ(Launches("cost"), 3 * 3);
-  EXPECT_EQ(Launches("accuracy"), 3 * 2);
-  for (const auto& row : JsonFile("run/summary.json")) {
-    if (row["figures"]["strategy"] == "none") continue;
-    EXPECT_EQ(row["accuracy"]["trainings"], 3) << row;
-  }
 }
 
 TEST_F(ResumeTest, AFailedRoundKeepsTheOthers) {
@@ -109,6 +102,11 @@ TEST_F(ResumeTest, AFailedRoundKeepsTheOthers) {
   fs::remove(in_the_way);
   Succeed(kResume);
   ExpectRoundsOfEachRow(3);
+  // A report that was not finished is written again.
+  const std::string page = File("run/report.html");
+  std::ofstream(Path("run/report.html")) << page.substr(0, page.size() / 2);
+  EXPECT_THAT(Succeed(kResume).out, Lacks("round 1/3"));
+  EXPECT_THAT(File("run/report.html"), Has("</html>"));
 }
 
 TEST_F(ResumeTest, ASignalInTheFirstRoundSaysThatThereAreOnlyLogs) {
@@ -182,14 +180,6 @@ TEST_F(ResumeTest, ARunThatWasKilledWhileItPreparedSaysThatItCannotContinue) {
   fs::create_directories(Path("run"));
   std::ofstream(Path("run/manifest.json")).close();
   EXPECT_THAT(Refused(kResume), OneLineWith("it ended before its first round began"));
-}
-
-TEST_F(ResumeTest, AReportThatWasNotFinishedIsWrittenAgain) {
-  Succeed(kOnlyRounds);
-  const std::string page = File("run/report.html");
-  std::ofstream(Path("run/report.html")) << page.substr(0, page.size() / 2);
-  EXPECT_THAT(Succeed(kResume).out, Lacks("round 1/3"));
-  EXPECT_THAT(File("run/report.html"), Has("</html>"));
 }
 
 }  // namespace
