@@ -264,36 +264,6 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
   return result;
 }
 
-absl::StatusOr<Walk> WalkStages(const StepProgram& compute,
-                                std::function<int64_t(int rank, const StepAction& action)> ns) {
-  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered,
-                          LowerProgram(compute, ModelCut::WholeStages(compute.stages())));
-  GivenDurations durations(std::move(ns));
-  return WalkProgram(lowered, &durations);
-}
-
-std::vector<NodeTime> BubblesOf(const Walk& walk, int rank) {
-  std::vector<NodeTime> bubbles;
-  int64_t computed_ns = 0;  // end of the last computation
-  const auto add = [&](int64_t until_ns) {
-    if (until_ns > computed_ns) bubbles.push_back({computed_ns, until_ns});
-  };
-  for (size_t i = 0; i < walk.nodes[rank].size(); ++i) {
-    const StepNode& node = walk.nodes[rank][i];
-    if (LaneOf(node.action.kind) != StepLane::kCompute) continue;
-    const auto& [begin_ns, end_ns] = walk.times[rank][i];
-    double exposed_ns = 0;
-    for (const int before : node.after) {
-      if (LaneOf(walk.nodes[rank][before].action.kind) != StepLane::kMessages) continue;
-      exposed_ns += OverlapNs(walk.times[rank][before], computed_ns, begin_ns);
-    }
-    add(begin_ns - static_cast<int64_t>(exposed_ns));
-    computed_ns = end_ns;
-  }
-  add(walk.end_ns);
-  return bubbles;
-}
-
 absl::StatusOr<double> BubbleSeconds(const NamedProgram& program, int micro_batches,
                                      const std::vector<double>& computing_s, double message_s) {
   const int ranks = static_cast<int>(computing_s.size());
@@ -327,6 +297,36 @@ Workload DataParallelShare(const Workload& workload, const PipelineCase& point) 
   Workload shared = Faster(workload, double(workload.batch) / static_cast<double>(share));
   shared.batch = static_cast<int>(share);
   return shared;
+}
+
+absl::StatusOr<Walk> WalkStages(const StepProgram& compute,
+                                std::function<int64_t(int rank, const StepAction& action)> ns) {
+  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered,
+                          LowerProgram(compute, ModelCut::WholeStages(compute.stages())));
+  GivenDurations durations(std::move(ns));
+  return WalkProgram(lowered, &durations);
+}
+
+std::vector<NodeTime> BubblesOf(const Walk& walk, int rank) {
+  std::vector<NodeTime> bubbles;
+  int64_t computed_ns = 0;  // end of the last computation
+  const auto add = [&](int64_t until_ns) {
+    if (until_ns > computed_ns) bubbles.push_back({computed_ns, until_ns});
+  };
+  for (size_t i = 0; i < walk.nodes[rank].size(); ++i) {
+    const StepNode& node = walk.nodes[rank][i];
+    if (LaneOf(node.action.kind) != StepLane::kCompute) continue;
+    const auto& [begin_ns, end_ns] = walk.times[rank][i];
+    double exposed_ns = 0;
+    for (const int before : node.after) {
+      if (LaneOf(walk.nodes[rank][before].action.kind) != StepLane::kMessages) continue;
+      exposed_ns += OverlapNs(walk.times[rank][before], computed_ns, begin_ns);
+    }
+    add(begin_ns - static_cast<int64_t>(exposed_ns));
+    computed_ns = end_ns;
+  }
+  add(walk.end_ns);
+  return bubbles;
 }
 
 }  // namespace psring

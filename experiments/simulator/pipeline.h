@@ -65,13 +65,6 @@ absl::Status CheckPipeline(const Workload& workload, const PipelineCase& point, 
 absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, const PredictOptions& options,
                                                    const PipelineCase& point, const Cluster& cluster);
 
-// A step of `compute`, whose actions are of whole stages, with a time for each computation and send; what
-// else a step does takes none.
-absl::StatusOr<Walk> WalkStages(const StepProgram& compute,
-                                std::function<int64_t(int rank, const StepAction& action)> ns);
-// When a device waits other than for the bytes of a message; a wait for both begins with this.
-std::vector<NodeTime> BubblesOf(const Walk& walk, int rank);
-
 // How long a device waits in a step of one replica other than for the bytes of a message (`bubble`), mean
 // over devices, in seconds. `computing_s`: of each device in the step, of which forward is a third, divided
 // equally among its stages and micro-batches. `message_s`: of a micro-batch's activations, and of their
@@ -82,5 +75,12 @@ absl::StatusOr<double> BubbleSeconds(const NamedProgram& program, int micro_batc
 // What a data-parallel worker on each of the same devices computes of the same global batch; if the samples
 // do not divide evenly, the most.
 Workload DataParallelShare(const Workload& workload, const PipelineCase& point);
+
+// A step of `compute`, whose actions are of whole stages, with a time for each computation and send; what
+// else a step does takes none.
+absl::StatusOr<Walk> WalkStages(const StepProgram& compute,
+                                std::function<int64_t(int rank, const StepAction& action)> ns);
+// When a device waits other than for the bytes of a message; a wait for both begins with this.
+std::vector<NodeTime> BubblesOf(const Walk& walk, int rank);
 
 }  // namespace psring
