@@ -23,6 +23,9 @@ enum class SpanKind : uint8_t {
   kRound,          // of a schedule, within a bucket's communication, if psring moves the bytes itself
   kExposed,        // the compute stream waits for synchronization
   kOptimizer,
+  kMessage,  // between two stages of a pipeline: its bytes
+  kBubble,   // a stage waits until another one has computed
+  kUnit,     // of the model, within a forward or backward pass
   kOther,
 };
 const char* SpanName(SpanKind kind);
@@ -33,7 +36,8 @@ struct TraceSpan {
   int bucket = -1;  // -1: none
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
-  int round = -1;  // -1: none
+  int round = -1;           // -1: none
+  std::string action = {};  // of a training-step program: "0F3", "0SEND_F3"; empty: none
 };
 
 struct Traffic {
@@ -74,7 +78,9 @@ class Trace {
 int64_t BusyNanos(std::vector<std::pair<int64_t, int64_t>> intervals);
 
 // Chrome trace events (an array's elements, one object per line, comma-separated): pid = rank, a row per kind
-// and more rows where spans of one kind overlap. Perfetto opens it once wrapped in {"traceEvents":[...]}.
+// and more rows where spans of one kind overlap. A span with an action is named after it and has its kind as
+// category; the actions that compute share a row, and so do messages of one stage and direction. Perfetto
+// opens it once wrapped in {"traceEvents":[...]}.
 std::string ChromeTraceEvents(const Trace& trace);
 
 }  // namespace psring

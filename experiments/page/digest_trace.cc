@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "common/io/untrusted_json.h"
+#include "common/measure/trace.h"
 #include "experiments/page/digests.h"
+#include "experiments/page/simulated_step.h"
 #include "experiments/run_folder/run_trace.h"
 
 namespace psring {
@@ -16,10 +18,12 @@ namespace {
 using Json = UntrustedJson;
 
 constexpr size_t kMaxSpans = 1500, kMaxArrows = 400;  // of a launch
+constexpr double kMaxStep = 1e15;
 
 struct Span {
   double rank, step, bucket, begin_us, us;
-  std::string lane;
+  std::string lane;         // its kind
+  std::string action = "";  // of a pipeline's program
   double end_us() const { return begin_us + us; }
 };
 
@@ -54,12 +58,13 @@ void NoteSpan(const Json& event, Events& events) {
   const Json none;
   const Json& args = arguments != event.end() ? *arguments : none;
   const double row = NumberAt(event, "pid", -2);
-  const Span span{RankOf(row),
-                  NumberAt(args, "step", -1),
-                  NumberAt(args, "bucket", -1),
-                  NumberAt(event, "ts", 0),
-                  NumberAt(event, "dur", 0),
-                  TextAt(event, "name")};
+  Span span{RankOf(row),
+            NumberAt(args, "step", -1),
+            NumberAt(args, "bucket", -1),
+            NumberAt(event, "ts", 0),
+            NumberAt(event, "dur", 0),
+            KindOf(event)};
+  if (const std::string name = TextAt(event, "name"); name != span.lane) span.action = name;
   if (row == kLaunchesRow) {
     const bool schedule = NumberAt(args, "servers", 0) == 0;
     events.launches.push_back(
@@ -67,7 +72,7 @@ void NoteSpan(const Json& event, Events& events) {
   } else if (span.lane == "round") {
     events.rounds.push_back(
         {span.rank, span.step, span.bucket, NumberAt(args, "round", -1), span.begin_us, span.end_us()});
-  } else if (span.rank >= -1) {
+  } else if (span.rank >= -1 && span.lane != SpanName(SpanKind::kUnit)) {
     events.spans.push_back(span);
   }
 }
@@ -113,6 +118,38 @@ Step MedianStep(const std::vector<Span>& spans, const std::set<double>& among) {
 }
 
 double RoundedMs(double us) { return std::round(us * 10) / 1e4; }
+
+// Whole ns of an untrusted time.
+int64_t NanosOf(double us) { return std::llround(1e3 * std::clamp(us, -1e15, 1e15)); }
+
+// The step of a pipeline as the program with the launch's mean times: {ms, bubble_ms, measured_bubble_ms,
+// spans: as those of the launch}; null for other launches. Of the bubble, the mean over ranks.
+Json SimulatedJson(const std::vector<Span>& spans, double step) {
+  if (!(std::abs(step) <= kMaxStep)) return nullptr;
+  std::vector<TracedAction> actions;
+  std::set<double> ranks;
+  double bubble_us = 0;
+  for (const Span& span : spans) {
+    if (span.lane == SpanName(SpanKind::kBubble) && span.step == step) bubble_us += span.us;
+    const std::optional<StepAction> action = StepActionOf(span.action);
+    if (!action || span.rank > kLaunchesRow || std::abs(span.step) > kMaxStep) continue;
+    ranks.insert(span.rank);
+    actions.push_back({.rank = static_cast<int64_t>(span.rank),
+                       .step = static_cast<int64_t>(span.step),
+                       .timed = {*action, {NanosOf(span.begin_us), NanosOf(span.end_us())}}});
+  }
+  const std::optional<SimulatedStep> simulated = SimulateStep(actions, static_cast<int64_t>(step));
+  if (!simulated || simulated->spans.size() > kMaxSpans) return nullptr;
+  Json json = {{"ms", RoundedMs(1e-3 * static_cast<double>(simulated->end_ns))},
+               {"bubble_ms", RoundedMs(1e-3 * simulated->bubble_ns)},
+               {"measured_bubble_ms", RoundedMs(bubble_us / static_cast<double>(ranks.size()))},
+               {"spans", Json::array()}};
+  for (const auto& [rank, kind, action, time] : simulated->spans) {
+    json["spans"].push_back({rank, kind, -1, RoundedMs(1e-3 * static_cast<double>(time.begin_ns)),
+                             RoundedMs(1e-3 * static_cast<double>(time.end_ns - time.begin_ns)), action});
+  }
+  return json;
+}
 
 // The end of each round of `step` on the last rank, from the last rank's start, summed over buckets. Empty if
 // a rank's bucket is missing or buckets differ in their number of rounds.
@@ -160,13 +197,17 @@ Json LaunchJson(const TracedLaunch& launch, const Events& events) {
     if (span.begin_us >= launch.span.begin_us - 1 && span.end_us() <= launch.span.end_us() + 1)
       inside.push_back(span);
   }
+  // Steps with the most data.
   std::set<double> arrowed;
+  for (const Span& span : inside) {
+    if (span.lane == SpanName(SpanKind::kMessage)) arrowed.insert(span.step);
+  }
   for (const auto& [id, arrow] : events.arrows) {
     if (arrow.leaves_us >= launch.span.begin_us && arrow.arrives_us <= launch.span.end_us())
       arrowed.insert(arrow.step);
   }
   std::vector<Round> rounds;
-  std::set<double> shown;  // steps with the most data
+  std::set<double> shown;
   for (const Round& round : events.rounds) {
     if (round.begin_us < launch.span.begin_us - 1 || round.end_us > launch.span.end_us() + 1) continue;
     rounds.push_back(round);
@@ -174,8 +215,10 @@ Json LaunchJson(const TracedLaunch& launch, const Events& events) {
   }
   const Step step = MedianStep(inside, shown.empty() ? arrowed : shown);
   const auto round_ends = RoundEndsUs(inside, rounds, step.number, launch.workers);
+  const Json simulated = SimulatedJson(inside, step.number);
   std::erase_if(inside, [&](const Span& span) {
-    return span.end_us() <= step.begin_us || span.begin_us >= step.end_us;
+    return span.end_us() <= step.begin_us || span.begin_us >= step.end_us ||
+           (!simulated.is_null() && span.step != step.number);
   });
   if (inside.empty()) return nullptr;
   if (inside.size() > kMaxSpans) {
@@ -184,8 +227,10 @@ Json LaunchJson(const TracedLaunch& launch, const Events& events) {
   }
   Json spans = Json::array(), arrows = Json::array();
   const auto at = [&](double us) { return RoundedMs(us - step.begin_us); };
-  for (const Span& span : inside)
+  for (const Span& span : inside) {
     spans.push_back({span.rank, span.lane, span.bucket, at(span.begin_us), RoundedMs(span.us)});
+    if (!span.action.empty()) spans.back().push_back(span.action);
+  }
   int64_t left_out = 0;
   for (const auto& [id, arrow] : events.arrows) {
     const bool whole = arrow.from >= -1 && arrow.to >= -1 && arrow.leaves_us >= 0 && arrow.arrives_us >= 0;
@@ -199,7 +244,8 @@ Json LaunchJson(const TracedLaunch& launch, const Events& events) {
   Json json = {{"name", launch.span.lane},  {"algorithm", launch.algorithm},
                {"workers", launch.workers}, {"ms", RoundedMs(step.end_us - step.begin_us)},
                {"rounds_ms", nullptr},      {"spans", spans},
-               {"arrows", arrows},          {"arrows_left_out", left_out}};
+               {"arrows", arrows},          {"arrows_left_out", left_out},
+               {"simulated", simulated}};
   if (round_ends.has_value()) {
     json["rounds_ms"] = Json::array();
     for (const double us : *round_ends) json["rounds_ms"].push_back(RoundedMs(us));

@@ -79,7 +79,7 @@ std::map<std::string, std::string> KinetoTraces(const std::string& trace_json) {
     const double row = NumberAt(event, "pid", -1), ts = NumberAt(event, "ts", 0);
     if (row == kLaunchesRow) {
       launches.push_back({TextAt(event, "name"), ts, ts + NumberAt(event, "dur", 0)});
-    } else if (row >= 0 && row < kLaunchesRow && IsWork(TextAt(event, "name"))) {
+    } else if (row >= 0 && row < kLaunchesRow && IsWork(KindOf(event))) {
       events.push_back(std::move(event));
     }
   });
@@ -89,7 +89,7 @@ std::map<std::string, std::string> KinetoTraces(const std::string& trace_json) {
     for (const Json& event : events) {
       const int rank = static_cast<int>(NumberAt(event, "pid", -1));
       const double ts = NumberAt(event, "ts", -1);
-      if (ts >= launch.begin && ts <= launch.end) ranks[rank].Add(rank, event, TextAt(event, "name"));
+      if (ts >= launch.begin && ts <= launch.end) ranks[rank].Add(rank, event, KindOf(event));
     }
     for (const auto& [rank, spans] : ranks) {
       files[absl::StrCat(FileName(launch.name), "/rank-", rank, ".json")] = spans.Text(rank, ranks.size());

@@ -222,6 +222,11 @@ bool TakeTraceEvents(const std::string& text, const std::function<void(Untrusted
   return TakeElements(text, "traceEvents", take);
 }
 
+std::string KindOf(const UntrustedJson& event) {
+  const std::string category = TextAt(event, "cat");
+  return category.empty() || category == "derived" ? TextAt(event, "name") : category;
+}
+
 std::string TraceJson(const std::vector<LaunchTrace>& launches) {
   std::vector<std::string> lines = {NameRow(kLaunchesRow, "psring: launches", -1)};
   ArrowWriter arrows(lines);

@@ -41,6 +41,9 @@ struct LaunchTrace {
 // Takes the events of an untrusted Chrome trace, {"traceEvents": [...]}; see TakeElements.
 bool TakeTraceEvents(const std::string& text, const std::function<void(UntrustedJson& event)>& take);
 
+// The kind of a span (SpanName), which may be named after its action.
+std::string KindOf(const UntrustedJson& event);
+
 std::string TraceJson(const std::vector<LaunchTrace>& launches);
 
 }  // namespace psring

@@ -268,9 +268,7 @@ absl::StatusOr<WalkSeconds> SecondsOfWalk(const NamedProgram& program, int micro
                                           const std::vector<double>& computing_s, double message_s) {
   const int ranks = static_cast<int>(computing_s.size());
   PSRING_ASSIGN_OR_RETURN(const StepProgram compute, MakeStepProgram(program, ranks, micro_batches));
-  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered,
-                          LowerProgram(compute, ModelCut::WholeStages(compute.stages())));
-  GivenDurations durations([&](int rank, const StepAction& action) -> int64_t {
+  const auto ns = [&](int rank, const StepAction& action) -> int64_t {
     if (LaneOf(action.kind) == StepLane::kMessages) return std::llround(1e9 * message_s);
     const double third = computing_s[rank] / (3. * program.chunks * micro_batches);
     switch (action.kind) {
@@ -283,11 +281,12 @@ absl::StatusOr<WalkSeconds> SecondsOfWalk(const NamedProgram& program, int micro
       default:
         return 0;
     }
-  });
-  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkProgram(lowered, &durations));
+  };
+  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkStages(compute, ns));
   double idle_ns = 0;
   for (int rank = 0; rank < ranks; ++rank) {
-    idle_ns += TimeOf(walk.nodes[rank], walk.times[rank], walk.end_ns).idle / ranks;
+    for (const auto& [begin, end] : BubblesOf(walk, rank))
+      idle_ns += static_cast<double>(end - begin) / ranks;
   }
   return WalkSeconds{.step = 1e-9 * static_cast<double>(walk.end_ns), .bubble = 1e-9 * idle_ns};
 }
@@ -298,6 +297,36 @@ Workload DataParallelShare(const Workload& workload, const PipelineCase& point) 
   Workload shared = Faster(workload, double(workload.batch) / static_cast<double>(share));
   shared.batch = static_cast<int>(share);
   return shared;
+}
+
+absl::StatusOr<Walk> WalkStages(const StepProgram& compute,
+                                std::function<int64_t(int rank, const StepAction& action)> ns) {
+  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered,
+                          LowerProgram(compute, ModelCut::WholeStages(compute.stages())));
+  GivenDurations durations(std::move(ns));
+  return WalkProgram(lowered, &durations);
+}
+
+std::vector<NodeTime> BubblesOf(const Walk& walk, int rank) {
+  std::vector<NodeTime> bubbles;
+  int64_t computed_ns = 0;  // end of the last computation
+  const auto add = [&](int64_t until_ns) {
+    if (until_ns > computed_ns) bubbles.push_back({computed_ns, until_ns});
+  };
+  for (size_t i = 0; i < walk.nodes[rank].size(); ++i) {
+    const StepNode& node = walk.nodes[rank][i];
+    if (LaneOf(node.action.kind) != StepLane::kCompute) continue;
+    const auto& [begin_ns, end_ns] = walk.times[rank][i];
+    double exposed_ns = 0;
+    for (const int before : node.after) {
+      if (LaneOf(walk.nodes[rank][before].action.kind) != StepLane::kMessages) continue;
+      exposed_ns += OverlapNs(walk.times[rank][before], computed_ns, begin_ns);
+    }
+    add(begin_ns - static_cast<int64_t>(exposed_ns));
+    computed_ns = end_ns;
+  }
+  add(walk.end_ns);
+  return bubbles;
 }
 
 }  // namespace psring

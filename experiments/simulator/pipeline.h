@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "common/workloads/workload.h"
 #include "experiments/simulator/prediction.h"
 #include "trainer/programs/program_rows.h"
+#include "trainer/programs/walk_program.h"
 
 namespace psring {
 
@@ -77,5 +79,12 @@ absl::StatusOr<WalkSeconds> SecondsOfWalk(const NamedProgram& program, int micro
 // What a data-parallel worker on each of the same devices computes of the same global batch; if the samples
 // do not divide evenly, the most.
 Workload DataParallelShare(const Workload& workload, const PipelineCase& point);
+
+// A step of `compute`, whose actions are of whole stages, with a time for each computation and send; what
+// else a step does takes none.
+absl::StatusOr<Walk> WalkStages(const StepProgram& compute,
+                                std::function<int64_t(int rank, const StepAction& action)> ns);
+// When a device waits other than for the bytes of a message; a wait for both begins with this.
+std::vector<NodeTime> BubblesOf(const Walk& walk, int rank);
 
 }  // namespace psring

@@ -315,7 +315,8 @@ PipelineExecutor::StepTimes PipelineExecutor::Times() {
     const auto [begin, end] = times_[i];
     if (!RunsOnCompute(action.kind)) {
       if (action.kind == StepKind::kReduceTied || size_of(action) == 0) continue;
-      times.messages.emplace_back(end - std::min(end - begin, alone_[&ChannelOf(action)].second), end);
+      const int64_t bytes_ns = std::min(end - begin, alone_[&ChannelOf(action)].second);
+      times.messages.push_back({action, {end - bytes_ns, end}});
       continue;
     }
     if (!step_.nodes[i].after.empty()) {
@@ -326,10 +327,9 @@ PipelineExecutor::StepTimes PipelineExecutor::Times() {
           bytes_ns = std::max(bytes_ns, alone_[&ChannelOf(awaited)].second);
         }
       }
-      const int64_t idle_ns = std::max<int64_t>(0, begin - busy_until_ns);
-      const int64_t exposed_ns = std::min(idle_ns, bytes_ns);
-      times.exposed_ns += exposed_ns;
-      times.bubble_ns += idle_ns - exposed_ns;
+      const int64_t exposed_from_ns = std::max(busy_until_ns, begin - bytes_ns);
+      if (exposed_from_ns > busy_until_ns) times.bubbles.push_back({busy_until_ns, exposed_from_ns});
+      if (begin > exposed_from_ns) times.exposed.push_back({exposed_from_ns, begin});
     }
     busy_until_ns = std::max(busy_until_ns, end);
     if (LaneOf(action.kind) != StepLane::kCompute) continue;
@@ -337,9 +337,10 @@ PipelineExecutor::StepTimes PipelineExecutor::Times() {
     // The units of a pass follow one another.
     if (previous != nullptr && previous->kind == action.kind && previous->stage == action.stage &&
         previous->micro_batch == action.micro_batch) {
-      times.passes.back().end_ns = end;
+      times.passes.back().time.end_ns = end;
     } else {
-      times.passes.push_back({action.kind != StepKind::kForward, begin, end});
+      times.passes.push_back({action, {begin, end}});
+      times.passes.back().action.unit = -1;
     }
     previous = &action;
   }

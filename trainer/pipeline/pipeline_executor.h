@@ -82,16 +82,14 @@ class PipelineExecutor {
   // When the last Run computed and waited.
   //
   // If the compute stream waits for a message, it cannot know when the first byte came. The shortest transfer
-  // of a channel so far counts as the time of the bytes: up to that time, waiting is `exposed_ns`. The rest,
-  // in which the other stage had nothing to send yet, is `bubble_ns`, and so is waiting for a free slot.
+  // of a channel so far counts as the time of the bytes: up to that time, waiting is `exposed`. What is
+  // before it, in which the other stage had nothing to send yet, is in `bubbles`, and so is waiting for a
+  // free slot.
   struct StepTimes {
-    struct Pass {
-      bool backward;
-      int64_t begin_ns, end_ns;
-    };
-    std::vector<Pass> passes;  // of a stage and micro-batch
-    int64_t compute_ns = 0, bubble_ns = 0, exposed_ns = 0;
-    std::vector<std::pair<int64_t, int64_t>> messages;  // begin and end of the bytes
+    std::vector<TimedAction> passes;    // of a stage and micro-batch
+    std::vector<TimedAction> messages;  // begin and end of the bytes
+    std::vector<NodeTime> bubbles, exposed;
+    int64_t compute_ns = 0;
   };
   // After Finish and when the compute stream was synchronized.
   StepTimes Times();
@@ -117,10 +115,6 @@ class PipelineExecutor {
     int64_t epoch;
     ModelState state;
   };
-  struct NodeTimes {
-    int64_t begin_ns = 0, end_ns = 0;
-  };
-
   explicit PipelineExecutor(const Parts& parts) : parts_(parts), model_(parts.model) {}
 
   absl::Status MakePlans();
@@ -150,7 +144,7 @@ class PipelineExecutor {
   Buffer micro_gradient_;  // of one micro-batch after the first
   int64_t begin_ns_ = 0;   // of the last Run on the compute stream, after what a strategy enqueued before it
   // Of the last execution; lanes write the times.
-  std::vector<NodeTimes> times_;
+  std::vector<NodeTime> times_;
   std::vector<Event> done_;
   std::vector<int> sizes_;                                   // by micro-batch, in samples
   std::set<std::pair<size_t, BackwardPart>> has_gradient_;   // of units, in the sum

@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace psring {
@@ -55,6 +57,8 @@ struct StepProgram {
 // "2F0": forward of stage 2 with micro-batch 0; "2.1F0": of its unit 1; "2SEND_F0", "0REDUCE_GRAD". The names
 // are those of PyTorch's pipeline schedules.
 std::string ToText(const StepAction& action);
+// Of what ToText(action) writes; nothing for other texts.
+std::optional<StepAction> StepActionOf(std::string_view text);
 // A line for each rank: "rank 0: 0F0 0F1 0B0 0B1".
 std::string ToText(const StepProgram& program);
 

@@ -64,6 +64,12 @@ struct NodeTime {
   int64_t begin_ns = 0, end_ns = 0;
 };
 
+// As measured.
+struct TimedAction {
+  StepAction action;
+  NodeTime time;
+};
+
 struct Walk {
   std::vector<std::vector<StepNode>> nodes;  // by rank, in the program's order
   std::vector<std::vector<NodeTime>> times;  // likewise

@@ -171,7 +171,7 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   PSRING_RETURN_IF_ERROR(PullRows(step, drawn));
   PSRING_RETURN_IF_ERROR(strategy_.sync->BeginStep(info));
   if (pipeline_ != nullptr) {
-    waited_ns_ = 0;
+    waits_.clear();
     PSRING_RETURN_IF_ERROR(pipeline_->Run(worker_.data.train, drawn));
   } else {
     PSRING_RETURN_IF_ERROR(executor_->Run(worker_.data.train, drawn, info, step + sample_shift_));

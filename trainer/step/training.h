@@ -139,7 +139,8 @@ class Training {
   StepRecord RecordOf(const StepInfo& info, StepReport report, int64_t begin_ns, int64_t end_ns);
   void AddReplicas(const DataParallelFigures& figures, StepRecord& record);
   void Count(const StepRecord& record);
-  void AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t end_ns);
+  void AddSpans(const PipelineExecutor::StepTimes& times, int64_t step, bool in_full);
+  void AddSpan(SpanKind kind, int64_t step, const NodeTime& time, const std::string& action = "");
   absl::StatusOr<ConstSpan> WeightsOnHost();
   absl::Status KeepSnapshot();
   absl::Status ScoreCurve();
@@ -185,7 +186,7 @@ class Training {
   std::unique_ptr<ReplicaExchange> same_stages_;  // over the replicas, on those ranks that begin one
   std::unique_ptr<PipelineExecutor> pipeline_;
   std::vector<float> whole_weights_;  // of the last WholeWeights
-  int64_t waited_ns_ = 0;             // in this step, for other stages, after the last computation
+  std::vector<NodeTime> waits_;       // in this step, for other stages, after the last computation
   std::optional<DistributedSampler> sampler_;
   std::optional<TrainingClock> clock_;
   bool is_measuring_ = false;  // passed the barrier before the first measured step

@@ -84,7 +84,7 @@ UpdateRule Training::RuleOfUpdates() {
     const int64_t begin_ns = worker_.trace.Now();
     PSRING_ASSIGN_OR_RETURN(const std::vector<double> all, replica_->Gather(own));
     // With sharded state, an all-gather after the norm makes it part of the exposed communication.
-    if (strategy_.sharded == nullptr) waited_ns_ += worker_.trace.Now() - begin_ns;
+    if (strategy_.sharded == nullptr) waits_.push_back({begin_ns, worker_.trace.Now()});
     double sum = 0;
     for (const double of_position : all) sum += of_position;
     return sum;
@@ -98,7 +98,7 @@ absl::Status Training::FinishStages() {
   const int64_t begin_ns = worker_.trace.Now();
   PSRING_RETURN_IF_ERROR(pipeline_->Finish());
   PSRING_ASSIGN_OR_RETURN(score_, ScoreOfLastStage());
-  waited_ns_ += worker_.trace.Now() - begin_ns;
+  waits_.push_back({begin_ns, worker_.trace.Now()});
   return absl::OkStatus();
 }
 

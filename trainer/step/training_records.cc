@@ -9,7 +9,18 @@
 namespace psring {
 namespace {
 
+// Measured ones, of which the trace has every unit of the model, or every message and bubble.
+constexpr int64_t kStepsInFull = 20;
+
 double Milliseconds(int64_t nanos) { return nanos * 1e-6; }
+
+int64_t Length(const NodeTime& time) { return time.end_ns - time.begin_ns; }
+
+int64_t SumOf(const std::vector<NodeTime>& times) {
+  int64_t ns = 0;
+  for (const NodeTime& time : times) ns += Length(time);
+  return ns;
+}
 
 // In MiB, for `parameters` of float32.
 double StateMb(const OptimizerConfig& optimizer, size_t parameters) {
@@ -21,8 +32,8 @@ PipelineExecutor::StepTimes TimesOf(const Executor& executor) {
   PipelineExecutor::StepTimes times;
   for (size_t batch = 0; batch < executor.batches(); ++batch) {
     const auto [forward_ns, backward_ns, end_ns] = executor.TimesOf(batch);
-    times.passes.push_back({.backward = false, .begin_ns = forward_ns, .end_ns = backward_ns});
-    times.passes.push_back({.backward = true, .begin_ns = backward_ns, .end_ns = end_ns});
+    times.passes.push_back({{StepKind::kForward}, {forward_ns, backward_ns}});
+    times.passes.push_back({{StepKind::kBackward}, {backward_ns, end_ns}});
     times.compute_ns += end_ns - forward_ns;
   }
   return times;
@@ -32,39 +43,43 @@ PipelineExecutor::StepTimes TimesOf(const Executor& executor) {
 
 // After the streams were synchronized and the clock was advanced. `record.samples`: see Finish.
 StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t begin_ns, int64_t end_ns) {
-  const PipelineExecutor::StepTimes times = pipeline_ != nullptr ? pipeline_->Times() : TimesOf(*executor_);
+  PipelineExecutor::StepTimes times = pipeline_ != nullptr ? pipeline_->Times() : TimesOf(*executor_);
+  times.bubbles.insert(times.bubbles.end(), waits_.begin(), waits_.end());
+  const bool is_warmup = info.step < plan_.warmup_steps;
+  AddSpans(times, info.step, /*in_full=*/!is_warmup && ddp_steps_ < kStepsInFull);
   int64_t forward_ns = 0, backward_ns = 0;
   std::pair<int64_t, int64_t> last_backward;  // during which buckets are sent
-  for (const auto& [backward, pass_begin_ns, pass_end_ns] : times.passes) {
-    AddSpan(backward ? SpanKind::kBackward : SpanKind::kForward, info.step, pass_begin_ns, pass_end_ns);
-    (backward ? backward_ns : forward_ns) += pass_end_ns - pass_begin_ns;
-    if (backward) last_backward = {pass_begin_ns, pass_end_ns};
+  for (const auto& [action, time] : times.passes) {
+    const bool backward = action.kind != StepKind::kForward;
+    (backward ? backward_ns : forward_ns) += Length(time);
+    if (backward) last_backward = {time.begin_ns, time.end_ns};
   }
   const int64_t computed_ns = last_backward.second;
   const auto [rows_begin_ns, rows_end_ns] = report.rows;
   int64_t exposed_after_ns = report.exposed_ns;
   if (rows_end_ns > rows_begin_ns && rows_end_ns <= computed_ns) {  // pulled before computing
-    AddSpan(SpanKind::kExposed, info.step, rows_begin_ns, rows_end_ns);
+    AddSpan(SpanKind::kExposed, info.step, {rows_begin_ns, rows_end_ns});
     exposed_after_ns -= rows_end_ns - rows_begin_ns;
   }
   if (exposed_after_ns > 0) {
-    AddSpan(SpanKind::kExposed, info.step, computed_ns, computed_ns + exposed_after_ns);
+    AddSpan(SpanKind::kExposed, info.step, {computed_ns, computed_ns + exposed_after_ns});
   }
-  std::vector<std::pair<int64_t, int64_t>> in_flight = times.messages;
+  std::vector<std::pair<int64_t, int64_t>> in_flight;
+  for (const auto& [action, time] : times.messages) in_flight.emplace_back(time.begin_ns, time.end_ns);
   for (const BucketRecord& bucket : report.buckets) in_flight.emplace_back(bucket.begin_ns, bucket.end_ns);
   if (rows_end_ns > rows_begin_ns) in_flight.push_back(report.rows);
   StepRecord record{.rank = pipeline_ != nullptr ? worker_.trace.rank() : worker_.rank,
                     .step = info.step,
-                    .warmup = info.step < plan_.warmup_steps};
+                    .warmup = is_warmup};
   record.samples = info.samples;
   record.dropped = report.dropped;
   record.begin_ns = begin_ns;
   record.step_ms = Milliseconds(end_ns - begin_ns);
   record.compute_ms = Milliseconds(times.compute_ns);
-  record.bubble_ms = Milliseconds(times.bubble_ns + waited_ns_);
+  record.bubble_ms = Milliseconds(SumOf(times.bubbles));
   record.delay_ms = Milliseconds(delay_->slept_ns());
   record.comm_busy_ms = Milliseconds(BusyNanos(in_flight));
-  record.exposed_comm_ms = Milliseconds(report.exposed_ns + times.exposed_ns);
+  record.exposed_comm_ms = Milliseconds(report.exposed_ns + SumOf(times.exposed));
   record.payload_tx_bytes = report.traffic.payload_tx_bytes;
   record.payload_rx_bytes = report.traffic.payload_rx_bytes;
   if (info.samples > 0) record.loss = score_.loss_sum / info.samples;
@@ -111,8 +126,32 @@ void Training::AddReplicas(const DataParallelFigures& figures, StepRecord& recor
   mean.device0_extra_mb = figures.device0_extra_mb + StateMb(updates_.optimizer, weights_.span().count);
 }
 
-void Training::AddSpan(SpanKind kind, int64_t step, int64_t begin_ns, int64_t end_ns) {
-  worker_.trace.Add({.kind = kind, .step = step, .begin_ns = begin_ns, .end_ns = end_ns});
+// Only a pipeline's passes are named after their actions, and only they have messages and bubbles; of other
+// steps, units are shown.
+void Training::AddSpans(const PipelineExecutor::StepTimes& times, int64_t step, bool in_full) {
+  for (const auto& [action, time] : times.passes) {
+    AddSpan(action.kind == StepKind::kForward ? SpanKind::kForward : SpanKind::kBackward, step, time,
+            pipeline_ != nullptr ? ToText(action) : "");
+  }
+  if (!in_full) return;
+  for (const auto& [action, time] : times.messages) {
+    AddSpan(SpanKind::kMessage, step, time, ToText(action));
+  }
+  for (const NodeTime& time : times.bubbles) AddSpan(SpanKind::kBubble, step, time);
+  for (const NodeTime& time : times.exposed) AddSpan(SpanKind::kExposed, step, time);
+  for (size_t i = 0; executor_ != nullptr && i < executor_->nodes().size(); ++i) {
+    const StepAction& action = executor_->nodes()[i].action;
+    const NodeTime& time = executor_->times()[i];
+    const bool is_known = time.begin_ns > 0 && time.end_ns > 0;
+    if (LaneOf(action.kind) == StepLane::kCompute && is_known) {
+      AddSpan(SpanKind::kUnit, step, time, ToText(action));
+    }
+  }
+}
+
+void Training::AddSpan(SpanKind kind, int64_t step, const NodeTime& time, const std::string& action) {
+  worker_.trace.Add(
+      {.kind = kind, .step = step, .begin_ns = time.begin_ns, .end_ns = time.end_ns, .action = action});
 }
 
 void Training::Count(const StepRecord& record) {

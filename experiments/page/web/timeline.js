@@ -1,38 +1,44 @@
-// One step of a launch: a row per rank with lanes for computation, buckets in flight and waiting. Pointing at a bucket shows
-// arrows from its senders to its receivers; the wheel zooms.
+// One step of a launch: a row per rank with lanes for computation, buckets and messages in flight, and waiting; below, of a
+// pipeline, the same step as simulated. Pointing at a bucket shows arrows from its senders to its receivers, pointing at an
+// action what else is done with its micro-batch; the wheel zooms, and the clock of a pipeline stops at each simulated action.
 
-const SERVERS = -1;  // the servers' row
+const SERVERS = -1, SIMULATED = 1e7;  // the servers' row; the first row of simulated ranks
 const LANE = 18;
 
-// Assigns each span a lane in its rank's row: computation, then one lane per concurrent bucket, then waiting. Returns the
+// Assigns each span a lane in its row: computation, then one lane per concurrent bucket or message, then waiting. Returns the
 // number of lanes of each row.
 function layLanes(spans) {
-  const flies = (span) => span.name === 'communication' || span.name === 'exchange';
-  const flights = new Map();  // rank -> when each lane is free again
-  for (const span of spans.filter(flies).sort((a, b) => a.begin - b.begin || a.bucket - b.bucket)) {
-    if (!flights.has(span.rank)) flights.set(span.rank, []);
-    const ends = flights.get(span.rank), free = ends.findIndex((end) => end <= span.begin + 1e-3), lane = free < 0 ? ends.length
+  const flights = new Map();  // row -> when each lane is free again
+  for (const span of spans.filter((s) => inFlight(s.name) || s.name === 'message').sort((a, b) => a.begin - b.begin || a.bucket - b.bucket)) {
+    if (!flights.has(span.row)) flights.set(span.row, []);
+    const ends = flights.get(span.row), free = ends.findIndex((end) => end <= span.begin + 1e-3), lane = free < 0 ? ends.length
         : free;
     ends[lane] = span.end;
     span.lane = (span.rank === SERVERS ? 0 : 1) + lane;
   }
   const lanes = new Map();
-  for (const rank of unique(spans.map((span) => span.rank))) {
-    const most = (flights.get(rank) || []).length;
-    for (const span of spans) if (span.rank === rank && span.lane === undefined) span.lane = span.name === 'exposed' ? most + 1 : 0;
-    lanes.set(rank, rank === SERVERS ? most : most + 2);
+  for (const row of unique(spans.map((span) => span.row))) {
+    const most = (flights.get(row) || []).length;
+    for (const span of spans) if (span.row === row && span.lane === undefined) span.lane = span.name === 'exposed' ? most + 1 : 0;
+    lanes.set(row, most + (row === SERVERS ? 0 : row >= SIMULATED ? 1 : 2));
   }
   return lanes;
 }
 
-const SPAN_COLOURS = {forward: 'var(--c5)', backward: 'var(--compute)', optimizer: 'var(--c7)', exposed: 'var(--exposed)'};
+const SPAN_COLOURS = {forward: 'var(--c5)', backward: 'var(--compute)', optimizer: 'var(--c7)', exposed: 'var(--exposed)', bubble: 'none'};
+// Of actions, and of the number on them.
+const ACTIONS = [[/W\d+$/, 'var(--c3)', 'var(--on-c3)', 'weight_gradient'], [/_F\d+$/, 'var(--c6)', 'var(--on-c6)', 'activations'],
+  [/_B\d+$/, 'var(--c4)', 'var(--on-c4)', 'gradients'], [/F\d+$/, 'var(--c5)', 'var(--on-c5)', 'forward'],
+  [/[BI]\d+$/, 'var(--compute)', 'var(--on-compute)', 'backward']];
+const actionRow = (action) => ACTIONS.find(([pattern]) => pattern.test(action));
+const microBatch = (action) => (actionRow(action) ? /\d+$/.exec(action)[0] : '');
 const BUCKET_COLOURS = ['var(--c2)', 'var(--c4)', 'var(--c3)', 'var(--c6)'];
 const BUCKET_TEXT = ['var(--on-c2)', 'var(--on-c4)', 'var(--on-c3)', 'var(--on-c6)'];  // the colour of a number on them
 const ofBucket = (list, bucket) => list[Math.max(0, bucket) % list.length];
 const inFlight = (name) => name === 'communication' || name === 'exchange';
-const spanColour = (name, bucket) => (inFlight(name) ? ofBucket(BUCKET_COLOURS, bucket)
-    : SPAN_COLOURS[name] || 'var(--rest)');
-const rankText = (rank) => (rank === SERVERS ? t('server_row') : `${t('rank')} ${rank}`);
+const spanColour = (name, bucket, action = '') => (inFlight(name) ? ofBucket(BUCKET_COLOURS, bucket)
+    : (actionRow(action) || [])[1] || SPAN_COLOURS[name] || 'var(--rest)');
+const rankText = (row) => (row === SERVERS ? t('server_row') : `${t('rank')} ${row >= SIMULATED ? row - SIMULATED : row}`);
 
 const timelineChoice = {launch: null};  // kept over redrawing
 
@@ -65,35 +71,55 @@ function drawTimeline(parent, run, redraw) {
   // The default is the largest all-reduce, if any.
   const telling = talking.slice().sort((a, b) => !!b.algorithm - !!a.algorithm || (b.workers || 0) - (a.workers || 0))[0];
   const launch = launches.find((l) => l.name === timelineChoice.launch) || telling || launches[0];
-  const spans = launch.spans.map(([rank, name, bucket, begin, ms]) => ({rank, name, bucket, begin, ms, end: begin + ms}));
-  const lanes = layLanes(spans), ranks = [...lanes.keys()].sort((a, b) => (a === SERVERS) - (b === SERVERS) || a - b);
-  const tops = new Map();
-  let below = 8;
+  const simulated = launch.simulated && Array.isArray(launch.simulated.spans) ? launch.simulated : null;
+  const spansOf = (list, first) => list.map(([rank, name, bucket, begin, ms, action = '']) => ({rank, name, bucket, begin, ms, end: begin + ms,
+      action, row: rank + first}));
+  const spans = spansOf(launch.spans, 0).concat(simulated ? spansOf(simulated.spans, SIMULATED) : []);
+  const lanes = layLanes(spans), order = (row) => (row === SERVERS ? SIMULATED - 1 : row);
+  const ranks = [...lanes.keys()].sort((a, b) => order(a) - order(b)), tops = new Map();
+  let below = 8, heading = 0;
   for (const rank of ranks) {
+    if (rank >= SIMULATED && !heading) heading = below += 16;
     tops.set(rank, below);
     below += 10 + LANE * lanes.get(rank);
   }
+  const longest = Math.max(launch.ms, simulated ? simulated.ms : 0);
+  const kinds = ACTIONS.filter((row) => spans.some((span) => actionRow(span.action) === row));
   const buckets = unique(spans.filter((s) => s.name === 'communication').map((s) => s.bucket)).sort(d3.ascending);
   const arrows = arrowsOf(launch, spans);
   const names = launches.map((l) => l.name), controls = make('div', {class: 'controls'}, labelled(t('launch'),
       choice('launch', names, launch.name, names, (picked) => { timelineChoice.launch = picked; redraw('launch'); })));
   // The run's file lies beside the page that the run wrote.
   if (DATA.runs.length === 1 && !run.source && !run.one_launch) controls.append(make('a', {href: 'trace.json', download: ''}, t('open_trace')));
+  // Shows what has begun by a point in time.
+  let seek = () => {};
+  if (simulated) {
+    const moments = unique(spans.filter((span) => span.row >= SIMULATED).map((span) => span.begin).concat(longest)).sort(d3.ascending);
+    const last = moments.length - 1, text = make('output', {id: 'step-clock-text'}, t('time_now', brief(longest), brief(longest)));
+    controls.append(labelled(t('clock'), make('input', {type: 'range', id: 'step-clock', min: 0, max: last, value: last, oninput: (event) => {
+      seek(moments[event.target.value]);
+      text.textContent = t('time_now', brief(moments[event.target.value]), brief(longest));
+    }}), ' ', text));
+  }
   figure(parent, {id: 'step', wide: true, title: launch.name, height: below + 44, controls,
     note: [t('timeline_note', t('trace_rule', run.trace.most_spans), brief(launch.ms), ofRun(run)),
-        t(arrows.length ? 'arrows_note' : 'arrows_missing'),
+        arrows.length || !simulated ? t(arrows.length ? 'arrows_note' : 'arrows_missing') : '',
       launch.arrows_left_out > 0 ? t('arrows_left_out', launch.arrows_left_out) : '', ranks.includes(SERVERS)
-          ? t('server_row_note') : ''].filter(Boolean).join(' '),
+          ? t('server_row_note') : '', simulated ? t('simulated_step', brief(simulated.measured_bubble_ms), brief(simulated.bubble_ms)) : '']
+        .filter(Boolean).join(' '),
     rows: spans.map((span) => ({run_id: run.run_id, launch: launch.name, rank: span.rank === SERVERS ? 'servers' : span.rank,
-        span: span.name, bucket: span.bucket < 0 ? '' : span.bucket, begin_ms: span.begin, ms: span.ms})),
+        span: span.name, bucket: span.bucket < 0 ? '' : span.bucket, begin_ms: span.begin, ms: span.ms, action: span.action,
+        basis: span.row >= SIMULATED ? 'simulated' : 'measured'})),
     legend: [...['forward', 'backward', 'optimizer'].map((name) => ({label: t(name), colour: spanColour(name), block: true})),
+      ...kinds.filter(([, , , text]) => !SPAN_COLOURS[text]).map(([, colour, , text]) => ({label: t(text), colour, block: true})),
+      ...(spans.some((span) => span.name === 'bubble') ? [{label: t('bubble'), colour: spanColour('bubble'), block: true}] : []),
       ...buckets.slice(0, 8).map((bucket) => ({label: `${t('communication')} ${bucket}`,
           colour: spanColour('communication', bucket), block: true})),
       {label: t('exposed_lane'), colour: spanColour('exposed'), block: true}],
     draw: (svg, width, height) => {
-      const whole = [-0.02 * launch.ms, 1.02 * launch.ms];
-      let shown = whole, x;
-      const topOf = (span) => tops.get(span.rank) + span.lane * LANE, middle = (span) => topOf(span) + 8;
+      const whole = [-0.02 * longest, 1.02 * longest];
+      let shown = whole, now = longest, x;
+      const topOf = (span) => tops.get(span.row) + span.lane * LANE, middle = (span) => topOf(span) + 8;
       const showArrows = (layer, span) => {
         for (const arrow of arrows.filter(({tail, head}) => tail === span || head === span)) {
           const down = middle(arrow.head) > middle(arrow.tail) ? 1 : -1, aside = arrow.from === SERVERS || arrow.to === SERVERS ? 8 * down : 0;
@@ -107,19 +133,31 @@ function drawTimeline(parent, run, redraw) {
         svg.append('g').attr('class', 'axis').attr('transform', `translate(0,${height - 34})`)
             .call(d3.svg.axis().scale(x).orient('bottom').ticks(Math.min(10, width / 70)).tickSize(-(height - 40)).tickFormat(brief));
         svg.append('text').attr({x: width - 10, y: height - 4, 'text-anchor': 'end'}).text(t('ms'));
-        ranks.forEach((rank) => svg.append('text')
+        ranks.forEach((rank) => svg.append('text').attr('class', 'row')
             .attr({x: 64, y: tops.get(rank) + lanes.get(rank) * LANE / 2 + 4, 'text-anchor': 'end'}).text(rankText(rank)));
+        if (heading) svg.append('text').attr({class: 'row', x: 70, y: heading - 6}).text(t('simulated_rows'));
+        // Everything but the actions of a micro-batch.
+        const dim = (others) => bars.selectAll('rect').style('opacity', (span) => (others(span) ? 0.25 : opacity(span)));
+        const opacity = (span) => (span.begin > now ? 0.1 : span.name === 'exchange' ? 0.85 : 1);
         const bars = svg.append('g'), layer = svg.append('g').style('pointer-events', 'none');
         for (const span of spans.filter((s) => s.end >= shown[0] && s.begin <= shown[1])) {
-          const wide = Math.max(1, x(span.end) - x(span.begin)), derived = span.name === 'exchange';
-          bars.append('rect').attr({x: x(span.begin), y: topOf(span), width: wide, height: 16, rx: 2})
-            .style({fill: spanColour(span.name, span.bucket), stroke: derived ? 'var(--ink)' : 'var(--panel)',
-                'stroke-dasharray': derived ? '3 3' : 'none', opacity: derived ? 0.85 : 1})
-            .on('mouseover', () => showArrows(layer, span)).on('mouseout', () => layer.selectAll('*').remove())
-            .append('title').text(`${rankText(span.rank)}: ${span.name}${span.bucket >= 0 ? ` ${span.bucket}` : ''}, ${brief(span.ms)} ms`);
-          if (inFlight(span.name) && wide > 14) bars.append('text').attr({x: x(span.begin) + wide / 2, y: topOf(span) + 12, 'text-anchor': 'middle'})
-              .style({fill: ofBucket(BUCKET_TEXT, span.bucket), 'pointer-events': 'none'}).text(span.bucket);
+          const wide = Math.max(1, x(span.end) - x(span.begin)), derived = span.name === 'exchange', of = microBatch(span.action);
+          const outline = span.name === 'bubble' ? 'var(--faint)' : derived ? 'var(--ink)' : 'var(--panel)';
+          bars.append('rect').datum(span).attr({x: x(span.begin), y: topOf(span), width: wide, height: 16, rx: 2})
+            .style({fill: spanColour(span.name, span.bucket, span.action), stroke: outline, 'pointer-events': 'all',
+                'stroke-dasharray': outline === 'var(--panel)' ? 'none' : '3 3', opacity: opacity(span)})
+            .on('mouseover', () => (of ? dim((other) => microBatch(other.action) !== of) : showArrows(layer, span)))
+            .on('mouseout', () => (of ? dim(() => false) : layer.selectAll('*').remove()))
+            .append('title').text(`${rankText(span.rank)}: ${span.action || span.name}${span.bucket >= 0 ? ` ${span.bucket}` : ''}, ${brief(span.ms)} ms`);
+          const number = inFlight(span.name) ? span.bucket : of;
+          if (number !== '' && wide > 7 * `${number}`.length + 5) bars.append('text').attr({x: x(span.begin) + wide / 2, y: topOf(span) + 12, 'text-anchor': 'middle'})
+              .style({fill: of ? actionRow(span.action)[2] : ofBucket(BUCKET_TEXT, span.bucket), 'pointer-events': 'none', opacity: opacity(span)}).text(number);
         }
+        if (now < longest) svg.append('line').attr({x1: x(now), x2: x(now), y1: 0, y2: height - 34}).style('stroke', 'var(--ink)');
+      };
+      seek = (time) => {
+        now = time;
+        render();
       };
       svg.on('wheel', () => {
         const out = d3.event.deltaY > 0, [from, to] = shown, at = x.invert(d3.mouse(svg.node())[0]), factor = out ? 1.25 : 0.8;

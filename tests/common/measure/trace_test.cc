@@ -56,6 +56,40 @@ TEST(BusyNanos, IsTheLengthOfTheUnion) {
   EXPECT_EQ(BusyNanos({{9, 3}, {0, 5}}), 5) << "a span that ends before it begins lasts no time";
 }
 
+TEST(ChromeTrace, ActionsHaveARowForEachLane) {
+  Trace trace(0);
+  const auto add = [&](SpanKind kind, int64_t begin_ns, const char* action) {
+    trace.Add({.kind = kind, .begin_ns = begin_ns, .end_ns = begin_ns + 10, .action = action});
+  };
+  add(SpanKind::kForward, 0, "0F0");
+  add(SpanKind::kMessage, 5, "0SEND_F0");
+  add(SpanKind::kMessage, 5, "0RECV_B0");
+  add(SpanKind::kBackward, 15, "0B0");
+  add(SpanKind::kMessage, 25, "0SEND_F1");
+  add(SpanKind::kBubble, 25, "");
+  std::map<int, std::string> row_names;
+  std::map<std::string, std::string> rows, categories;
+  const Json events = Events(trace);
+  for (const Json& event : events) {
+    if (event["name"] == "thread_name") row_names[event["tid"]] = event["args"]["name"];
+  }
+  for (const Json& event : events) {
+    if (event["ph"] != "X") continue;
+    rows[event["name"]] = row_names[event["tid"]];
+    categories[event["name"]] = event.value("cat", "");
+  }
+  EXPECT_EQ(rows, (std::map<std::string, std::string>{{"0F0", "compute"},
+                                                      {"0B0", "compute"},
+                                                      {"0SEND_F0", "0SEND_F"},
+                                                      {"0SEND_F1", "0SEND_F"},
+                                                      {"0RECV_B0", "0RECV_B"},
+                                                      {"bubble", "bubble"}}));
+  EXPECT_EQ(row_names.size(), 4);
+  EXPECT_EQ(categories["0B0"], "backward");
+  EXPECT_EQ(categories["0SEND_F1"], "message");
+  EXPECT_EQ(categories["bubble"], "");
+}
+
 TEST(ChromeTrace, ASpanHasItsRankKindTimesAndBucket) {
   Trace trace(2);
   trace.Add(

@@ -18,7 +18,7 @@ using testing::Key;
 
 constexpr char kRank[] = R"({"traceEvents":[
   {"ph":"X","pid":%,"tid":1000,"name":"forward","ts":100,"dur":10,"args":{"step":3}},
-  {"ph":"X","pid":%,"tid":2000,"name":"backward","ts":110,"dur":20,"args":{"step":3}},
+  {"ph":"X","pid":%,"tid":1000,"name":"0B3","cat":"backward","ts":110,"dur":20,"args":{"step":3}},
   {"ph":"X","pid":%,"tid":3001,"name":"communication","ts":120,"dur":15,"args":{"step":3,"bucket":1}},
   {"ph":"X","pid":%,"tid":4000,"name":"exposed","ts":130,"dur":5,"args":{"step":3}}]})";
 

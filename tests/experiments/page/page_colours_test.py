@@ -17,6 +17,7 @@ VISION = {
 }
 PALETTE = [f"c{i}" for i in range(8)]  # strategies, ranks, workers
 BUCKETS = ["c2", "c4", "c3", "c6"]
+NUMBERED = [*BUCKETS, "c5", "compute"]  # with a number on them
 PARTS = ["compute", "exposed", "waiting", "rest"]  # of a step's bar, in this order; any but the first may be missing
 # Series that one chart shows together, with the least distance (CIEDE2000) of two of them.
 TOGETHER = [(PALETTE, 12), (PARTS, 18), (["c5", "compute", "c7", "exposed", *BUCKETS], 12)]
@@ -88,8 +89,12 @@ def check(theme, colours, errors):
         for ground in ("panel", "ground"):
             got = contrast(colours[name], colours[ground])
             expect(got >= ON_GROUND, f"{name} on {ground}: contrast {got:.2f}, at least {ON_GROUND}")
-    for name in BUCKETS:
-        for fill in (colours[name], blend(colours[name], colours["panel"], DERIVED_OPACITY)):
+    for ground in ("panel", "ground"):
+        got = contrast(colours["faint"], colours[ground])
+        expect(got >= ON_GROUND, f"the outline of a bubble on {ground}: contrast {got:.2f}, at least {ON_GROUND}")
+    for name in NUMBERED:
+        derived = [blend(colours[name], colours["panel"], DERIVED_OPACITY)] if name in BUCKETS else []
+        for fill in (colours[name], *derived):
             got = contrast(colours[f"on-{name}"], fill)
             expect(got >= OF_TEXT, f"text on {name}: contrast {got:.2f}, at least {OF_TEXT}")
     expect(contrast(colours["mark"], "#000000") >= OF_TEXT, "black text on mark")
@@ -103,7 +108,7 @@ def main():
             colours[name] = value if len(value) == 7 else "#" + "".join(2 * digit for digit in value[1:])
         themes["dark" if "color-scheme: dark" in block else "light"].append(colours)
     # A series of another colour belongs to one of the groups above.
-    known = {*PALETTE, *PARTS, *(f"on-{name}" for name in BUCKETS), "mark", "ink", "faint", "line", "panel", "ground"}
+    known = {*PALETTE, *PARTS, *(f"on-{name}" for name in NUMBERED), "mark", "ink", "faint", "line", "panel", "ground"}
     errors = []
     for theme, blocks in themes.items():
         if not blocks:

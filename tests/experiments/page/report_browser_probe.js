@@ -23,6 +23,7 @@ function readPage() {
     factors: [...document.querySelectorAll('#ratios tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
     elsewhere: texts('#overlap-elsewhere').join(),
     footnotes: texts('#footnotes li'),
+    step_rows: texts('#step .row'),
     network: {note: textOf('network-note'), head: texts('#network-rates thead th'),
       cells: [...document.querySelectorAll('#network-rates tbody tr')].map((row) => [...row.cells].map((cell) => ({text: cell.textContent, title: cell.title})))},
     beside: [...document.querySelectorAll('#beside tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
@@ -135,6 +136,8 @@ async function visit() {
   seen.english = readPage();
   const ids = [...document.querySelectorAll('[id]')].map((with_id) => with_id.id);
   seen.ids_given_twice = ids.filter((id, i) => ids.indexOf(id) !== i);
+  const clock = element('step-clock'), pale = () => [...document.querySelectorAll('#step > svg rect')].filter((rect) => +rect.style.opacity < 0.5).length;
+  if (clock) seen.pale = [0, Math.floor(clock.max / 2), clock.max].map((moment) => { send(clock, 'input', String(moment)); return {time: textOf('step-clock-text'), spans: pale()}; });
   if (visitor === 'answers') Object.assign(seen, {questions: askEverything(), handed_in: handIn()});
   if (visitor === 'uses all') await useEverything();
   element('language').click();

@@ -232,6 +232,37 @@ TEST_F(ReportBrowserTest, CountsTheTokensOfAText) {
   EXPECT_THAT(said, testing::Not(HasSubstr("samples")));
 }
 
+TEST_F(ReportBrowserTest, ShowsAPipelineAsItRanAboveItsSimulation) {
+  ASSERT_EQ(Psring("train --workers 2 --pp 2 --micro_batches 4 --batch 8 --model mlp-small --data synthetic "
+                   "--steps 6 --out run"),
+            0)
+      << Slurp(root_ / "psring.err");
+  EXPECT_LT(fs::file_size(root_ / "run/report.html"), 700'000u);
+  const Json seen = Visit(root_ / "run/report.html", "reads");
+  EXPECT_THAT(seen["errors"], IsEmpty());
+  EXPECT_EQ(seen["english"]["step_rows"],
+            Json::parse(R"(["rank 0", "rank 1", "rank 0", "rank 1", "The same step, simulated"])"));
+  EXPECT_EQ(seen["chinese"]["step_rows"][4], "同一步，模拟");
+  // Every action once in each half.
+  std::map<std::string, std::map<std::string, int>> times;
+  std::map<std::string, std::map<std::string, double>> bubbles;
+  for (const Json& span : seen["english"]["figures"]["step"]) {
+    const std::string basis = span["basis"], action = span["action"], rank = span["rank"].dump();
+    if (!action.empty()) ++times[basis][action];
+    if (span["span"] == "bubble") bubbles[basis][rank] += span["ms"].get<double>();
+  }
+  EXPECT_EQ(times["measured"].size(), 2 * (8 + 8));  // F and B, messages of each stage
+  EXPECT_EQ(times["measured"], times["simulated"]);
+  for (const auto& [action, number] : times["measured"]) EXPECT_EQ(number, 1) << action;
+  EXPECT_EQ(bubbles["simulated"].size(), 2);
+  EXPECT_THAT(seen["english"]["captions"]["step"].get<std::string>(), HasSubstr("waited"));
+  // What has not begun by the clock is pale.
+  EXPECT_THAT(seen["pale"][0]["time"].get<std::string>(), testing::StartsWith("0 of "));
+  EXPECT_GT(seen["pale"][0]["spans"], seen["pale"][1]["spans"]);
+  EXPECT_GT(seen["pale"][1]["spans"], 0);
+  EXPECT_EQ(seen["pale"][2]["spans"], 0);
+}
+
 TEST_F(ReportBrowserTest, HostileFoldersCannotRunScripts) {
   fs::create_directories(root_ / "run");
   const std::string hostile =

@@ -15,6 +15,9 @@
 #include "tests/trainer/cluster.h"
 #include "tests/trainer/kept_training.h"
 #include "trainer/data/sources.h"
+#include "trainer/programs/lower_program.h"
+#include "trainer/programs/program_rows.h"
+#include "trainer/programs/walk_program.h"
 
 namespace psring {
 namespace {
@@ -384,6 +387,61 @@ TEST(TrainedPipeline, ARankThatFailsEndsTheOthers) {
   for (const int other : {0, 2}) {
     ASSERT_FALSE(ranks[other].result.ok());
     EXPECT_THAT(std::string(ranks[other].result.status().message()), Has("rank 1"));
+  }
+}
+
+// Of the last step, by rank.
+std::vector<std::vector<TraceSpan>> LastSpans(const TrainingOptions& options,
+                                              std::vector<StepRecord>& records) {
+  std::vector<std::vector<TraceSpan>> spans(static_cast<size_t>(options.pp));
+  const auto ranks = RunPipelines(options, 1, SmallData(), [&](Worker& worker) {
+    std::vector<TraceSpan>& own = spans[static_cast<size_t>(worker.trace.rank())];
+    worker.on_step = [&own, &trace = worker.trace, record = worker.on_step](const StepRecord& step) {
+      record(step);
+      own = trace.spans();
+      std::erase_if(own, [&step](const TraceSpan& span) { return span.step != step.step; });
+    };
+  });
+  for (const RankOutcome& rank : ranks) {
+    EXPECT_TRUE(rank.result.ok()) << rank.result.status();
+    records.push_back(rank.steps.back());
+  }
+  return spans;
+}
+
+TEST(TrainedPipeline, RecordsItsActionsInTheOrderOfTheProgram) {
+  for (const char* name : {"1f1b", "gpipe", "interleaved:2", "zb-h1"}) {
+    SCOPED_TRACE(name);
+    const StepProgram program = MakeStepProgram(*FindStepProgram(name), 2, 3).value();
+    const StepProgram lowered = LowerProgram(program, ModelCut::WholeStages(program.stages())).value();
+    std::vector<StepRecord> records;
+    const auto spans = LastSpans(CutInto(SmallCnn(), name, 2, 3), records);
+    for (size_t rank = 0; rank < 2; ++rank) {
+      std::vector<std::string> computed, expected;
+      std::set<std::string> messages, expected_messages;
+      int64_t bubble_ns = 0, exposed_ns = 0, computed_until = 0;
+      for (const TraceSpan& span : spans[rank]) {
+        EXPECT_LE(span.begin_ns, span.end_ns);
+        if (span.kind == SpanKind::kForward || span.kind == SpanKind::kBackward) {
+          EXPECT_GE(span.begin_ns, computed_until);
+          computed_until = span.end_ns;
+          computed.push_back(span.action);
+        }
+        if (span.kind == SpanKind::kMessage) {
+          EXPECT_TRUE(messages.insert(span.action).second) << span.action;
+        }
+        if (span.kind == SpanKind::kBubble) bubble_ns += span.end_ns - span.begin_ns;
+        if (span.kind == SpanKind::kExposed) exposed_ns += span.end_ns - span.begin_ns;
+      }
+      for (const StepAction& action : program.actions[rank]) expected.push_back(ToText(action));
+      for (const StepAction& action : lowered.actions[rank]) {
+        if (LaneOf(action.kind) == StepLane::kMessages) expected_messages.insert(ToText(action));
+      }
+      EXPECT_EQ(computed, expected);
+      EXPECT_EQ(messages, expected_messages);
+      EXPECT_NEAR(1e-6 * static_cast<double>(bubble_ns), records[rank].bubble_ms, 1e-6);
+      EXPECT_NEAR(1e-6 * static_cast<double>(exposed_ns), records[rank].exposed_comm_ms, 1e-6);
+    }
   }
 }
 

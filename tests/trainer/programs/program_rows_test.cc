@@ -28,6 +28,20 @@ TEST(ProgramRowsTest, TextHasPyTorchsNames) {
             "rank 1: 1F0 1I0 1F1 1I1 1W0 1W1\n");
 }
 
+TEST(ProgramRowsTest, TheTextOfAnActionIsReadBack) {
+  for (const char* name : {"1f1b", "interleaved:2", "zb-h1"}) {
+    const StepProgram program = Lowered(name, 2, 12);
+    for (const std::vector<StepAction>& actions : program.actions) {
+      for (const StepAction& action : actions)
+        EXPECT_EQ(StepActionOf(ToText(action)), action) << ToText(action);
+    }
+  }
+  for (const char* other : {"", "0", "F0", "forward", "0X1", "0F1 ", "0F1.2", "0.F1", "-1F0", "99999999999F0",
+                            "0F99999999999", "0f0"}) {
+    EXPECT_EQ(StepActionOf(other), std::nullopt) << other;
+  }
+}
+
 // Every program, with few and many micro-batches, on up to 16 ranks.
 TEST(ProgramRowsTest, AreProvedForAllNumbersOfRanksAndMicroBatches) {
   for (const ProgramRow& row : ProgramRows()) {

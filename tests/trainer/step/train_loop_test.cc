@@ -51,6 +51,45 @@ std::function<void(Worker&)> SlowFor(int rank, int ms) {
   };
 }
 
+TEST(TrainLoop, TracesTheUnitsOfTheFirst20MeasuredSteps) {
+  TrainingOptions options = SmallOptions("single");
+  options.warmup_steps = 1;
+  options.micro_batches = 2;
+  std::vector<TraceSpan> spans;
+  TrainRanks(options, 1, SmallData(), [&](Worker& worker) {
+    worker.on_step = [&, record = worker.on_step](const StepRecord& step) {
+      record(step);
+      spans = worker.trace.spans();
+    };
+  });
+  std::map<int64_t, std::vector<std::string>> units;  // by step
+  std::map<int64_t, int> passes;
+  for (const TraceSpan& span : spans) {
+    if (span.kind == SpanKind::kUnit) units[span.step].push_back(span.action);
+    if (span.kind == SpanKind::kForward || span.kind == SpanKind::kBackward) {
+      EXPECT_EQ(span.action, "");
+      ++passes[span.step];
+    }
+  }
+  ASSERT_EQ(passes.size(), 21);
+  ASSERT_EQ(units.size(), 20);
+  EXPECT_EQ(units.begin()->first, 1);
+  for (const auto& [step, actions] : units) {
+    EXPECT_EQ(passes[step], 4);
+    EXPECT_GT(actions.size(), 4);
+    EXPECT_EQ(actions.front(), "0.0F0");
+    EXPECT_EQ(actions.back(), "0.0B1");
+    EXPECT_EQ(actions, units.begin()->second);
+  }
+  options.steps = 22;
+  TrainRanks(options, 1, SmallData(), [&](Worker& worker) {
+    worker.on_step = [&](const StepRecord& /*step*/) { spans = worker.trace.spans(); };
+  });
+  const auto last = std::ranges::find_if(
+      spans, [](const TraceSpan& span) { return span.kind == SpanKind::kUnit && span.step > 20; });
+  EXPECT_EQ(last, spans.end());
+}
+
 TEST(TrainLoop, LearnsTheSyntheticPictures) {
   const DataSplits data = MakeSyntheticData({.height = 12, .width = 12, .train = 8000, .test = 501}, 1);
   TrainingOptions options = SmallOptions("single");
