@@ -83,8 +83,8 @@ def setting(args, found, versions, others):
     tokens = args.micro_batches * args.batch * (256 if args.model == "gpt-mini" else 64)
     return [f"{runs.measured_on()}, no GPU; {versions}; {args.model}, {args.micro_batches} micro-batches of {args.batch} samples "
             f"({tokens:,} tokens) per step, {found.steps} steps after {args.warmup_steps} of warm-up, {found.work.text}; {STAGES} "
-            f"stages of {BLOCKS[args.model] // STAGES} blocks, the first with the embedding and the last with the tied output layer, "
-            "a process and a core each, one computing thread per process. psring: TCP, PyTorch: Gloo, both on the loopback. "
+            f"stages of {BLOCKS[args.model] // STAGES} blocks, the first with the embedding and the last with the tied output "
+            "layer, a process and a core each, one computing thread per process. psring: TCP, PyTorch: Gloo, both on the loopback. "
             f"{args.rounds} interleaved rounds after one that does not count. {others}"]
 
 
@@ -279,9 +279,9 @@ def walk_report(rows):
         cells.append([row["name"], f"{row['step']:.2f}", f"{row['walk']:.2f}", f"{longer:+.1%}",
                       f"{row['bubble']:.3f}", f"{row['simulated']:.3f}", f"{row['of_walk']:.3f}", f"{row['sent']:,.0f}",
                       f"{row['counted']:,.0f}", f"{row['foreign']:.0f}%" + " **outside**" * bool(wrong)])
-    return [f"{runs.measured_on()}. A step is the mean over ranks. *walk*: `psring predict --pp` with the measured computing time of "
-            "each stage, equal in all micro-batches, on links of the run's rate, without loading and updates. *simulated*: the column "
-            "predicted_bubble_fraction of the run, a part of the measured step. Replayed: "
+    return [f"{runs.measured_on()}. A step is the mean over ranks. *walk*: `psring predict --pp` with the measured computing time "
+            "of each stage, equal in all micro-batches, on links of the run's rate, without loading and updates. *simulated*: the "
+            "column predicted_bubble_fraction of the run, a part of the measured step. Replayed: "
             f"{REPLAYED_BLOCKS} equal blocks of 4 and 8 ms, on links of 1 Gbit/s.", "",
             *runs.table("run | step, ms (m) | walk, ms (s) | off (d) | bubble (m) | simulated (s) | of the walk (s) | bytes that a "
                         "rank sends (m) | counted (d) | processor time of others", cells), "",
