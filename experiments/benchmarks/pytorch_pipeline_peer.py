@@ -25,7 +25,7 @@ from torch.nn import functional
 
 SCHEDULES = {"gpipe": pipelining.ScheduleGPipe, "1f1b": pipelining.Schedule1F1B}
 FLAGS = {**pytorch_peer.FLAGS, "model": "gpt-nano", "batch": (4, "of a micro-batch"), "optimizer": "adamw", "lr": 0.001,
-         "program": ["single", *SCHEDULES], "stages": 2, "micro_batches": 8}
+         "program": ("single", f"single, {', '.join(SCHEDULES)}"), "stages": 2, "micro_batches": 8}
 
 
 class Stage(nn.Module):
@@ -56,7 +56,7 @@ class Part(pytorch_peer.Task):
         layers, _, width, context = pytorch_peer.GPT[args.model]
         stages = 1 if args.program == "single" else args.stages
         classes = self.model.transformer["wte"].num_embeddings
-        self.is_last = rank == stages - 1
+        self.is_first, self.is_last = rank == 0, rank == stages - 1
         self.model = Stage(self.model, rank * layers // stages, (rank + 1) * layers // stages)
         self.tied = dist.new_group([0, stages - 1]) if stages > 1 else None
         self.shared = self.model.transformer["wte"].weight if rank in (0, stages - 1) else None
@@ -84,16 +84,13 @@ class Part(pytorch_peer.Task):
                 losses.append(self.loss_of_part(self.model(self.inputs[0][part]), self.labels[part]))
                 losses[-1].backward()
         else:
-            inputs = [self.inputs[0][index]] if self.model_begins() else []
+            inputs = [self.inputs[0][index]] if self.is_first else []
             target = {"target": self.labels[index], "losses": losses} if self.is_last else {}
             self.schedule.step(*inputs, **target, return_outputs=False)
             if self.shared is not None:
                 dist.all_reduce(self.shared.grad, group=self.tied)
         if self.is_last:
             self.losses.append(torch.stack([loss.detach() for loss in losses]).sum())
-
-    def model_begins(self):
-        return dist.get_rank() == 0
 
     def samples_per_step(self):
         return super().samples_per_step() * self.args.micro_batches
@@ -138,8 +135,9 @@ def main():
     args = parser.parse_args()
     if args.model not in pytorch_peer.GPT or args.optimizer == "sgd" or args.workers > 1 or args.device != "cpu":
         parser.error(f"--model: {', '.join(pytorch_peer.GPT)}, with --optimizer adamw or momentum, one replica, on CPUs")
-    if args.program in (None, "single"):
-        args.program = "single"
+    if args.program not in ("single", *SCHEDULES):
+        parser.error(f"--program: single, {', '.join(SCHEDULES)}")
+    if args.program == "single":
         train(0, args, "")
     else:
         with tempfile.TemporaryDirectory() as folder:
