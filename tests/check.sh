@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Checks that take longer than tests or need more tools: formatting, clang-tidy and sanitizers. Called by `./run check`,
 # which installs the tools. --all: clang-tidy on all sources, all test cases with sanitizers instead of one in four and
-# those of experiments/, 10 minutes of fuzzing for each parser instead of 10 s, 200 random faults of real jobs, the
-# container image, and the core tests for arm64.
+# those of experiments/, 10 minutes of fuzzing for each parser instead of 10 s, 200 random faults of real jobs, 20 deaths
+# in pipelines, the container image, and the core tests for arm64.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -114,12 +114,14 @@ fuzzing() {
   printf '%s\0' "${targets[@]}" | xargs -0 -P "$(nproc)" -I{} bash -c "fuzz {} $seconds"
 }
 
-# Real jobs under random faults; the plain tests draw only 8.
+# Real jobs under random faults; the plain tests draw only 8, and 1 death in a pipeline.
 faults() {
   [[ -n $all ]] || return 0
   step "200 random faults"
-  ./run build faults_test psring trainer ps_server
+  ./run build faults_test psring_process_test psring trainer ps_server
   PSRING_FAULTS=200 build/release/bin/faults_test --gtest_brief=1
+  step "20 deaths in pipelines"
+  PSRING_DEATHS=20 build/release/bin/psring_process_test --gtest_brief=1 --gtest_filter='MortalPipelineTest.*'
 }
 
 # The image, as users build and run it. Says so where this machine cannot run containers.

@@ -63,8 +63,9 @@ WORK = {"mlp": Work(300, 128, MOMENTUM, PICTURES, with_servers=True),
 class Contenders:
     """Functions that return samples/s, and the loss at the end of each one's last run."""
 
-    def __init__(self, args, model):
-        self.args, self.model, self.work = args, model, WORK[model]
+    def __init__(self, args, model, work=None):
+        """work: instead of the model's."""
+        self.args, self.model, self.work = args, model, work or WORK[model]
         self.steps = str(args.steps or self.work.steps)
         self.measure, self.loss, self.memory_mb, self.base, self.tried = {}, {}, {}, {}, []
         self.common = ["--model", model, "--steps", self.steps, "--warmup_steps", str(self.work.warmup_steps), "--batch",
@@ -88,10 +89,11 @@ class Contenders:
     def torch(self, workers, code, env, script="pytorch_peer.py"):
         return peers.torch(self.args, script, *self.common, "--workers", workers, *code, env=env)
 
-    def best_torch(self, workers):
+    def best_torch(self, workers, processes=""):
         """Returns (name, flags, environment) of the fastest: of the code, then of the allocators with it. What fails is
-        omitted: torch.compile needs a compiler, and old versions have no fused optimizer on CPUs."""
-        processes = f"{workers} process{'es' * (workers > 1)}"
+        omitted: torch.compile needs a compiler, and old versions have no fused optimizer on CPUs. workers: as of torch();
+        processes: what the table calls them."""
+        processes = processes or f"{workers} process{'es' * (workers > 1)}"
 
         def fastest(candidates):
             failed = set()

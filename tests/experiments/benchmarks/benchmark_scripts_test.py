@@ -18,6 +18,7 @@ sys.path.insert(0, sys.argv.pop(1))
 import collectives
 import first_run
 import peers
+import pipeline
 import ps_round
 import runs
 import several_machines
@@ -252,6 +253,69 @@ class Peers(unittest.TestCase):
         self.assertEqual(page, "# Title\n\nText.\n\n## a\n\nold\n")
         page = runs.with_section(page + "\n## ab\n\nkept\n", "a", ["new", "", "table", ""])
         self.assertEqual(page, "# Title\n\nText.\n\n## a\n\nnew\n\ntable\n\n## ab\n\nkept\n")
+
+
+class Pipelines(unittest.TestCase):
+    @staticmethod
+    def main(folder, busy_percent, torch):
+        """pipeline.py --parts speed, with contenders that are not run: psring and PyTorch of these tokens/s."""
+        row = {"samples_per_s": 800, "loss": 3, "step_ms": 10, "compute_ms": 8, "exposed_comm_ms": 0, "bubble_fraction": "",
+               "predicted_bubble_fraction": .1}
+        calls = []
+
+        def of_torch(args, script, *flags, env=None):
+            calls.append([script, *flags])
+            return {"samples_per_s": torch + ("--compile" in flags), "loss": 3.1, "peak_memory_mb": 9}
+        with unittest.mock.patch.multiple(runs, train=lambda flags: calls.append(flags) or row), unittest.mock.patch.multiple(
+                peers, torch_version=lambda args: "2.15", torch=of_torch), unittest.mock.patch.object(
+                    pipeline, "products_ms", lambda args: 100), unittest.mock.patch.object(
+                        sys, "argv", ["pipeline.py", "--parts", "speed", "--out", folder]), contextlib.redirect_stdout(io.StringIO()):
+            code, _ = on_machine(busy_percent, pipeline.main)
+        return code, calls
+
+    def test_are_compared_with_pytorch_at_its_best(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertRaisesRegex(SystemExit, "not written", self.main, folder, 6, 1)
+            self.assertEqual(os.listdir(folder), [])
+            code, calls = self.main(folder, 0, 400)
+            page = (pathlib.Path(folder) / "pipelines.md").read_text()
+            self.assertEqual(code, 0)
+            self.assertIn("psring 1f1b, 2 stages is 2.00 times as fast as PyTorch Schedule1F1B** (target 1.15).", page)
+            self.assertNotIn("missed", page)
+            self.main(folder, 0, 798)
+            page = (pathlib.Path(folder) / "pipelines.md").read_text()
+        self.assertEqual([line for line in page.splitlines() if line.startswith("## ")], ["## Setting", "## Speed", "## Causes"])
+        self.assertIn("is 1.00 times as fast as PyTorch ScheduleGPipe** (target 1.15): **missed**. The products alone", page)
+        self.assertIn("PyTorch ScheduleGPipe at its best (torch.compile, fused optimizer", page)
+        self.assertIn(["pytorch_pipeline_peer.py"], [call[:1] for call in calls])
+        pipelines = [call for call in calls if "--pp" in call]
+        self.assertEqual([call[call.index("--cuts") + 1] for call in pipelines], [22] * len(pipelines))
+
+    def test_other_losses_are_named(self):
+        found = types.SimpleNamespace(loss={"psring single, 1 process": 3, "psring gpipe, 2 stages": 3.00001, "PyTorch a": 3.2})
+        self.assertEqual(pipeline.losses(found)[1], [])
+        found.loss |= {"psring gpipe, 2 stages": 3.001, "PyTorch a": 3.4}
+        self.assertEqual(len(pipeline.losses(found)[1]), 2)
+
+    def test_the_walk_has_the_times_of_each_stage(self):
+        case = pipeline.CASES["replayed, dp2xpp4, 1f1b"]
+        results = [{"rank": rank, "ddp": {"forward_ms": 8. * (1 + rank // 2), "backward_ms": 24.}} for rank in range(8)]
+        times = pipeline.passes_of(results, case)
+        self.assertEqual([round(sum(one), 9) for one in times], [4, 5, 6, 7])
+        for forward, backward in times:
+            self.assertAlmostEqual(forward / backward, 20 / 24)
+        text = pipeline.workload_text(4, 8, [(1, 2, 40), (3, 4, 44)])
+        self.assertEqual(text.splitlines()[-2:], ["block.1.weight,44,4.000000", "block.0.weight,40,6.000000"])
+        self.assertIn("# forward_ms: 4.000000\n# backward_ms: 6.000000\n", text)
+
+    def test_what_is_not_as_in_the_walk_is_named(self):
+        row = {"name": "a", "step": 104.9, "walk": 100, "bubble": .119, "simulated": .1, "of_walk": .1, "sent": 8, "counted": 8,
+               "foreign": 0}
+        self.assertEqual(pipeline.walk_report([row])[1], [])
+        for change in ({"step": 94}, {"bubble": .121}, {"bubble": float("nan")}, {"sent": 9}):
+            lines, problems = pipeline.walk_report([row, {**row, **change}])
+            self.assertEqual(len(problems), 1, change)
+            self.assertEqual("\n".join(lines).count("**outside**"), 1)
 
 
 class Sparse(unittest.TestCase):

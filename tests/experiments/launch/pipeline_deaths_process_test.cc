@@ -1,0 +1,113 @@
+// Kills ranks of real pipelines at random moments: the others name them, and what continues from the last
+// checkpoint ends with the weights of an undisturbed run.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/experiments/launch/restarts.h"
+#include "tests/has.h"
+
+namespace psring {
+namespace {
+
+struct MortalPipeline {
+  int ranks;
+  std::string flags;
+};
+const MortalPipeline kMortalPipelines[] = {{2, "--strategy single --pp 2"},
+                                           {2, "--strategy single --pp 2 --program gpipe --transport tcp"},
+                                           {3, "--strategy single --pp 3 --transport tcp"},
+                                           {4, "--strategy ring --pp 2"},
+                                           {4, "--strategy ring --pp 2 --rank_order pp,dp --transport tcp"}};
+
+class MortalPipelineTest : public RestartTest {
+ protected:
+  // A step takes milliseconds, so that work is left after a death.
+  MortalPipelineTest() { steps_ = 450; }
+
+  static const MortalPipeline& Any(std::mt19937& random) {
+    return kMortalPipelines[random() % std::size(kMortalPipelines)];
+  }
+  // Waits up to about three steps.
+  static void AwaitSomeMoment(std::mt19937& random) { absl::SleepFor(absl::Microseconds(random() % 15'000)); }
+  // psring's flags.
+  static std::string Job(const MortalPipeline& pipeline) {
+    return absl::StrCat(pipeline.flags, " --micro_batches 4 --workers ", pipeline.ranks);
+  }
+  std::string HashOfUndisturbed(const MortalPipeline& pipeline) {
+    std::string& hash = undisturbed_[pipeline.flags];
+    if (!hash.empty()) return hash;
+    const std::string out = Out(absl::StrCat("undisturbed", undisturbed_.size()));
+    Start(Job(pipeline), out);
+    EXPECT_EQ(Wait(), 0) << output();
+    return hash = Hash(out);
+  }
+
+  int round_ = 0;
+  std::map<std::string, std::string> undisturbed_;
+};
+
+TEST_F(MortalPipelineTest, AfterADeathAResumedOrRestartedRunEndsWithTheSameWeights) {
+  AtRandomMoments(1, [&](std::mt19937& random) {
+    const MortalPipeline& pipeline = Any(random);
+    const std::string undisturbed = HashOfUndisturbed(pipeline);
+    const int victim = static_cast<int>(random() % static_cast<uint32_t>(pipeline.ranks));
+    const bool restarts = random() % 2 == 0;
+    const std::string run = Out(absl::StrCat("run", ++round_)), checkpoints = run + "-checkpoints";
+    SCOPED_TRACE(absl::StrCat(Job(pipeline), restarts ? ", restarted" : ", resumed", ", rank ", victim));
+    Start(Job(pipeline), run,
+          absl::StrCat("--checkpoint_dir ", checkpoints, restarts ? " --max_restarts 1" : ""));
+    const pid_t pid = PidOf(absl::StrCat("rank ", victim));
+    AwaitCheckpoint(checkpoints, 10 + static_cast<int64_t>(random() % 150));
+    AwaitSomeMoment(random);
+    Kill(pid, SIGKILL);
+    EXPECT_EQ(Wait(), restarts ? 0 : 1) << output();
+    EXPECT_THAT(output(), Has(absl::StrCat("rank ", victim, " was killed by SIGKILL")));
+    EXPECT_TRUE(AllEnd());
+    if (restarts) {
+      EXPECT_THAT(output(), Has("all ranks are restarted from "));
+      EXPECT_EQ(Hash(run), undisturbed);
+      return;
+    }
+    Start(Job(pipeline), run + "-resumed", absl::StrCat("--resume ", checkpoints));
+    EXPECT_EQ(Wait(), 0) << output();
+    EXPECT_THAT(output(), Has("resumed after step "));
+    EXPECT_EQ(Hash(run + "-resumed"), undisturbed);
+  });
+}
+
+// No launcher sees the death.
+TEST_F(MortalPipelineTest, RanksStartedByHandNameTheOneThatDied) {
+  AtRandomMoments(1, [&](std::mt19937& random) {
+    const MortalPipeline& pipeline = Any(random);
+    const int victim = static_cast<int>(random() % static_cast<uint32_t>(pipeline.ranks));
+    const std::string job = Out(absl::StrCat("by-hand", ++round_)), checkpoints = job + "-checkpoints";
+    SCOPED_TRACE(absl::StrCat(Job(pipeline), ", rank ", victim));
+    StartedOnes ranks;
+    for (int rank = 0; rank < pipeline.ranks; ++rank) {
+      ranks.push_back(
+          StartTrainer(absl::StrCat("--progress none --rendezvous file://", job, "-meet --record ", job,
+                                    " --micro_batches 4 --checkpoint_every 10 --checkpoint_dir ", checkpoints,
+                                    " ", Training(pipeline.flags)),
+                       {absl::StrCat("RANK=", rank), absl::StrCat("WORLD_SIZE=", pipeline.ranks)}));
+    }
+    const int64_t step = 10 + static_cast<int64_t>(random() % 150);
+    ASSERT_TRUE(WaitUntil(ranks, [&] { return HasCheckpoint(checkpoints, step); })) << ranks[0]->Story();
+    AwaitSomeMoment(random);
+    ranks[static_cast<size_t>(victim)]->Signal(SIGKILL);
+    EXPECT_TRUE(WaitForAll(ranks));
+    for (int rank = 0; rank < pipeline.ranks; ++rank) {
+      if (rank == victim) continue;
+      const Started& one = *ranks[static_cast<size_t>(rank)];
+      EXPECT_FALSE(one.Succeeded()) << one.Story();
+      EXPECT_THAT(one.errors(), Has(absl::StrCat("rank ", victim))) << one.Story();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace psring
