@@ -12,7 +12,6 @@
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/waiting.h"
 #include "experiments/stats/statistics.h"
-#include "trainer/programs/mesh.h"
 
 namespace psring {
 namespace {
@@ -157,17 +156,6 @@ std::string Incidents(const std::vector<ServerResult>& servers) {
     if (server.lost_updates > 0) incidents.push_back(absl::StrCat(server.lost_updates, " pushes lost"));
   }
   return absl::StrJoin(incidents, "; ");
-}
-
-// How many buckets a server gets from each of its workers in a step.
-size_t BucketsAt(const Configuration& configuration, const RunRecords& records, int server) {
-  const TrainingOptions& training = configuration.training;
-  const absl::StatusOr<Mesh> mesh = Mesh::Create(configuration.workers, training.pp, training.rank_order);
-  if (!mesh.ok() || training.pp == 1) return records.ranks.front().bucket_elements.size();
-  const int position = server / std::max(1, configuration.servers() / training.pp);
-  const auto of_position =
-      std::ranges::find(records.ranks, mesh->RankAt({.position = position}), &RankResult::rank);
-  return of_position == records.ranks.end() ? 0 : of_position->bucket_elements.size();
 }
 
 void AddServers(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {

@@ -112,6 +112,8 @@ std::optional<double> TimeToTarget(const std::vector<CurvePoint>& curve, double 
 // Part of FiguresOf: those of a pipeline, whose ranks have different stages, so that their buckets and the
 // times at which they are ready are not comparable.
 void AddPipelineFigures(const Configuration& configuration, const RunRecords& records, RunFigures& figures);
+// How many buckets a server gets from each of its workers in a step.
+size_t BucketsAt(const Configuration& configuration, const RunRecords& records, int server);
 
 // DataLoss: a rank has no measured steps. OutOfRange: the training that --resume continues was finished.
 absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const RunRecords& records);

@@ -121,6 +121,16 @@ std::string MemoryText(const SummaryRow& copy, const SummaryRow& cut) {
 
 }  // namespace
 
+size_t BucketsAt(const Configuration& configuration, const RunRecords& records, int server) {
+  const TrainingOptions& training = configuration.training;
+  const absl::StatusOr<Mesh> mesh = Mesh::Create(configuration.workers, training.pp, training.rank_order);
+  if (!mesh.ok() || training.pp == 1) return records.ranks.front().bucket_elements.size();
+  const int position = server / std::max(1, configuration.servers() / training.pp);
+  const auto of_position =
+      std::ranges::find(records.ranks, mesh->RankAt({.position = position}), &RankResult::rank);
+  return of_position == records.ranks.end() ? 0 : of_position->bucket_elements.size();
+}
+
 void AddPipelineFigures(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
   const TrainingOptions& training = configuration.training;
   const absl::StatusOr<Mesh> mesh = Mesh::Create(configuration.workers, training.pp, training.rank_order);
