@@ -37,7 +37,9 @@ absl::StatusOr<RunStep> StepOf(CsvReader& file) {
   constexpr int kMaxWorkers = 1 << 20;  // as predict's flags
   constexpr double kMaxMs = 3.6e6, kMaxParameters = 1e12, kMaxMbps = 1e8, kMaxBucketMb = 1e6;
   const std::string& placement = file.Field("placement").text;
-  RunStep step{.strategy = file.Field("strategy").text, .placement = placement.empty() ? "rank0" : placement};
+  RunStep step{.strategy = file.Field("strategy").text,
+               .placement = placement.empty() ? "rank0" : placement,
+               .is_cut = !file.Field("program").text.empty()};
   PSRING_ASSIGN_OR_RETURN(step.workers, CountOf(file, "workers", kMaxWorkers, 0));
   PSRING_ASSIGN_OR_RETURN(step.servers, CountOf(file, "servers", kMaxWorkers, 0));
   PSRING_ASSIGN_OR_RETURN(const double step_ms, NumberOf(file, "step_ms", kMaxMs, 0));
@@ -127,7 +129,7 @@ absl::StatusOr<StepSeconds> TrainingStepOf(const CalibrateInputs& inputs, const 
 // The step time of `none` with as many workers, else the row's compute_s.
 double ComputeOf(const CalibrateInputs& inputs, const RunStep& step) {
   for (const RunStep& other : inputs.steps) {
-    if (other.strategy == "none" && other.workers == step.workers) return other.step_s;
+    if (other.strategy == "none" && !other.is_cut && other.workers == step.workers) return other.step_s;
   }
   return step.compute_s;
 }
@@ -137,7 +139,7 @@ absl::StatusOr<std::vector<FitRow>> FitRowsOf(const CalibrateInputs& inputs, con
   std::vector<FitRow> rows;
   int most = 0;
   for (const RunStep& step : inputs.steps) {
-    if (step.strategy != strategy.name || step.workers < 2) continue;
+    if (step.strategy != strategy.name || step.is_cut || step.workers < 2) continue;
     const double compute_s = ComputeOf(inputs, step);
     if (!step.exchange_only && !(compute_s > 0)) continue;
     const PredictCase point = {.strategy = strategy, .workers = step.workers, .servers = step.servers};
@@ -228,15 +230,20 @@ absl::StatusOr<std::string> CalibrationText(const CalibrateInputs& inputs) {
     absl::StrAppend(&flags, "- ", strategy.name, ": without the withheld rows ", ConstantsText(fit.without),
                     "; over all rows ", ConstantsText(fit.all), ". To use them:", FlagsOf(fit.all), "\n");
   }
+  const auto cut = std::ranges::count_if(inputs.steps, &RunStep::is_cut);
+  const std::string omitted = cut > 0 ? absl::StrCat("Rows of pipelines (--pp) are not used (", cut,
+                                                     "): their workers also wait for one another's stages.")
+                                      : "";
   if (flags.empty()) {
-    return absl::InvalidArgumentError(
+    return absl::InvalidArgumentError(absl::StrCat(
         "no strategy was run with two numbers of workers above 1, so none can be withheld; run compare or "
-        "bench with --workers 2,4, for example");
+        "bench with --workers 2,4, for example",
+        omitted.empty() ? "" : ". ", omitted));
   }
   return absl::StrCat(
       "Predictions are simulated; steps are measured. The largest number of workers of each "
       "strategy is withheld\nfrom the fit.\n\n",
-      text, "\n", flags);
+      text, "\n", flags, omitted, omitted.empty() ? "" : "\n");
 }
 
 }  // namespace psring

@@ -18,7 +18,8 @@ struct RunStep {
   double step_s = 0, compute_s = 0, bytes = 0, bucket_mb = 0, link_bytes_per_s = 0;
   int batch = 0;
   bool exchange_only = false;
-  int per_node = 1;  // with exchange_only: workers of each machine
+  int per_node = 1;     // with exchange_only: workers of each machine
+  bool is_cut = false;  // of a pipeline, which the model of one exchange does not describe
 };
 
 // From the text of a summary.csv: rows with a measured step; of those that say on which wire their servers'
@@ -40,8 +41,9 @@ struct CalibrateInputs {
   std::vector<StrategyRow> strategies;
 };
 
-// The table with the errors of the withheld rows, and the flags that set the constants. InvalidArgument: no
-// strategy was run with two numbers of workers above 1, or the link rate is missing.
+// The table with the errors of the withheld rows, the flags that set the constants, and how many rows of
+// pipelines were not used. InvalidArgument: no strategy was run with two numbers of workers above 1, or the
+// link rate is missing.
 absl::StatusOr<std::string> CalibrationText(const CalibrateInputs& inputs);
 
 }  // namespace psring

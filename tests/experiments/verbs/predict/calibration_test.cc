@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "common/workloads/devices.h"
 #include "experiments/verbs/predict/calibrate_run.h"
 #include "experiments/verbs/predict/causes.h"
@@ -292,6 +293,19 @@ TEST(CalibrateRun, ReadsARunThatASpreadsheetHasSaved) {
   const auto same = ParseRunSteps(RunOf({{"fraction", 0.6}}, {2, 4})).value();
   ASSERT_EQ(steps.size(), same.size());
   for (size_t i = 0; i < same.size(); ++i) EXPECT_EQ(steps[i].step_s, same[i].step_s);
+}
+
+TEST(CalibrateRun, DoesNotFitToPipelines) {
+  std::string text = RunOf({{"fraction", 0.6}, {"latency_us", 200}}, {2, 4, 8});
+  const std::string expected =
+      CalibrationText({.steps = ParseRunSteps(text).value(), .strategies = {kRing}}).value();
+  text = absl::StrReplaceAll(text, {{"basis\n", "basis,program\n"}, {"measured\n", "measured,\n"}});
+  std::string cut_none = "none,2,0,,32,4,10000000,5,60,1000,measured,1f1b\n";
+  text.insert(text.find('\n') + 1, cut_none + "ring,16,0,,32,4,10000000,5,60,1000,measured,1f1b\n");
+  EXPECT_EQ(CalibrationText({.steps = ParseRunSteps(text).value(), .strategies = {kRing}}).value(),
+            absl::StrCat(expected,
+                         "Rows of pipelines (--pp) are not used (2): their workers also wait for one "
+                         "another's stages.\n"));
 }
 
 TEST(CalibrateRun, BadInputSaysWhatIsMissing) {
