@@ -154,8 +154,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   AddPrograms(*verb);
   Add(*verb, InHelpAll("Pipelines"), "--cuts", raw.flags.options.training.cuts, "L,...|all",
       "The layer (from 0) with which each stage but the first begins; default: balanced by measured time; "
-      "all: "
-      "a case for each layer before which two stages can be cut, at most 12",
+      "all: a case for each layer before which two stages can be cut, at most 12",
       CheckCuts);
   Add(*verb, "One step", "--micro_batches", raw.micro_batches, "M,...",
       "Each worker adds up the gradients of M batches, then synchronizes them; with --layouts or --pp the "
