@@ -1,6 +1,7 @@
 #include "trainer/models/model_stages.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <limits>
 #include <map>
@@ -51,6 +52,13 @@ Division BestDivision(size_t end, int parts,
   return best;
 }
 
+// Of the layers [first, end), by CompleteAfterLayers.
+bool HaveWeights(const std::vector<ReadyRange>& complete, size_t first, size_t end) {
+  return std::any_of(complete.begin() + static_cast<std::ptrdiff_t>(first),
+                     complete.begin() + static_cast<std::ptrdiff_t>(end),
+                     [](const ReadyRange& range) { return range.count > 0; });
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> Model::TakeStages(const std::vector<LayerRange>& stages) && {
@@ -94,11 +102,9 @@ absl::StatusOr<std::vector<LayerRange>> StagesBetween(const Model& model, const 
 
 std::vector<size_t> TrainableCuts(const Model& model) {
   const std::vector<ReadyRange> complete = model.CompleteAfterLayers();
-  const auto has_weights = [](const ReadyRange& range) { return range.count > 0; };
   std::vector<size_t> cuts = model.CutPoints();
   std::erase_if(cuts, [&](size_t cut) {
-    const auto at = complete.begin() + static_cast<std::ptrdiff_t>(cut);
-    return std::none_of(complete.begin(), at, has_weights) || std::none_of(at, complete.end(), has_weights);
+    return !HaveWeights(complete, 0, cut) || !HaveWeights(complete, cut, complete.size());
   });
   return cuts;
 }
@@ -116,19 +122,28 @@ absl::StatusOr<std::vector<size_t>> BalancedCuts(const Model& model, const std::
   }
   ends.insert(ends.begin(), 0);
   ends.push_back(model.layers());
+  const std::vector<ReadyRange> complete = model.CompleteAfterLayers();
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  bool need_weights = true;  // all stages
   const auto cost = [&](size_t from, size_t to) {
+    if (need_weights && !HaveWeights(complete, ends[from], ends[to])) return kNever;
     double sum = 0;
     for (size_t l = ends[from]; l < ends[to]; ++l) sum += layer_cost[l];
     return sum;
   };
-  const Division balanced = BestDivision(ends.size() - 1, stages, [&](double before, size_t from, size_t to) {
+  const auto largest = [&](double before, size_t from, size_t to) {
     return std::max(before, cost(from, to));
-  });
+  };
+  Division balanced = BestDivision(ends.size() - 1, stages, largest);
+  if (balanced.value == kNever) {
+    need_weights = false;
+    balanced = BestDivision(ends.size() - 1, stages, largest);
+  }
   // Sums of equal costs differ by rounding.
   const double most = balanced.value * (1 + 1e-9);
   std::vector<size_t> cuts =
       BestDivision(ends.size() - 1, stages, [&](double before, size_t from, size_t to) {
-        if (cost(from, to) > most) return std::numeric_limits<double>::infinity();
+        if (cost(from, to) > most) return kNever;
         return before + (from == 0 ? 0.0 : static_cast<double>(model.BoundaryElements(ends[from])));
       }).begins;
   for (size_t& cut : cuts) cut = ends[cut];

@@ -448,6 +448,7 @@ TEST_F(Cutting, BalancesStagesThenBoundaries) {
   EXPECT_THAT(*BalancedCuts(*cnn, {4, 1, 1, 1, 1}, 2), ElementsAre(1));
   EXPECT_THAT(*BalancedCuts(*cnn, {4, 0, 0, 0, 4}, 2), ElementsAre(4)) << "the smallest boundary";
   EXPECT_THAT(*BalancedCuts(*cnn, {4, 0, 0, 0, 4}, 3), ElementsAre(3, 4));
+  EXPECT_THAT(*BalancedCuts(*cnn, {1, 1, 4, 2, 1}, 3), ElementsAre(1, 3)) << "the pooling has no weights";
   EXPECT_THAT(*BalancedCuts(*cnn, {0, 0, 0, 0, 0}, 5), ElementsAre(1, 2, 3, 4));
 }
 
