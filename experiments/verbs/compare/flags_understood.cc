@@ -242,6 +242,13 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
       options.layouts.push_back({.dp = mesh.replicas(), .pp = mesh.positions()});
     }
   }
+  const bool any_is_cut = std::ranges::any_of(options.layouts, [](const Layout& one) { return one.pp > 1; });
+  const bool other_program = !options.layouts.empty() && options.programs != CompareOptions().programs;
+  PSRING_RETURN_IF_ERROR(CheckBesidePp(any_is_cut,
+                                       {{!training.cuts.empty(), "--cuts"},
+                                        {!training.rank_order.empty(), "--rank_order"},
+                                        {other_program, "--program"}},
+                                       {}));
   if (options.layouts.empty()) {
     if (options.programs.size() > 1 || options.micro_batches.size() > 1) {
       return absl::InvalidArgumentError(
