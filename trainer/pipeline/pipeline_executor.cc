@@ -303,10 +303,10 @@ PipelineExecutor::StepTimes PipelineExecutor::Times() {
     const StepAction& action = step_.nodes[i].action;
     if (LaneOf(action.kind) != StepLane::kMessages || size_of(action) == 0) continue;
     auto& [size, least_ns] = alone_[&ChannelOf(action)];
+    if (size_of(action) < size) continue;
     const int64_t ns = times_[i].end_ns - times_[i].begin_ns;
-    if (size_of(action) > size) least_ns = ns;
-    size = std::max(size, size_of(action));
-    least_ns = std::min(least_ns, ns);
+    least_ns = size_of(action) > size ? ns : std::min(least_ns, ns);
+    size = size_of(action);
   }
   int64_t busy_until_ns = begin_ns_;
   const StepAction* previous = nullptr;  // computation

@@ -82,9 +82,9 @@ class PipelineExecutor {
   // When the last Run computed and waited.
   //
   // If the compute stream waits for a message, it cannot know when the first byte came. The shortest transfer
-  // of a channel so far counts as the time of the bytes: up to that time, waiting is `exposed`. What is
-  // before it, in which the other stage had nothing to send yet, is in `bubbles`, and so is waiting for a
-  // free slot.
+  // of a channel's largest batch so far counts as the time of the bytes: up to that time, waiting is
+  // `exposed`. What is before it, in which the other stage had nothing to send yet, is in `bubbles`, and so
+  // is waiting for a free slot.
   struct StepTimes {
     std::vector<TimedAction> passes;    // of a stage and micro-batch
     std::vector<TimedAction> messages;  // begin and end of the bytes
