@@ -122,7 +122,7 @@ double RoundedMs(double us) { return std::round(us * 10) / 1e4; }
 // Whole ns of an untrusted time.
 int64_t NanosOf(double us) { return std::llround(1e3 * std::clamp(us, -1e15, 1e15)); }
 
-// The step of a pipeline as the program with the launch's mean times: {ms, bubble_ms, measured_bubble_ms,
+// The step of a pipeline as the program with the launch's median times: {ms, bubble_ms, measured_bubble_ms,
 // spans: as those of the launch}; null for other launches. Of the bubble, the mean over ranks.
 Json SimulatedJson(const std::vector<Span>& spans, double step) {
   if (!(std::abs(step) <= kMaxStep)) return nullptr;

@@ -65,19 +65,22 @@ std::optional<TracedProgram> ProgramOf(std::vector<TracedAction> actions, int64_
 }
 
 // By stage and kind, in ns; of messages that of the sends.
-using MeanTimes = std::map<std::pair<int, StepKind>, int64_t>;
+using UsualTimes = std::map<std::pair<int, StepKind>, int64_t>;
 
-MeanTimes MeansOf(const std::vector<TracedAction>& actions) {
-  std::map<std::pair<int, StepKind>, std::pair<double, double>> sums;
+// Medians: the first steps take longer.
+UsualTimes MediansOf(const std::vector<TracedAction>& actions) {
+  std::map<std::pair<int, StepKind>, std::vector<int64_t>> times;
   for (const TracedAction& traced : actions) {
     const auto& [action, time] = traced.timed;
-    auto& [ns, count] = sums[{action.stage, action.kind}];
-    ns += static_cast<double>(std::clamp<int64_t>(time.end_ns - time.begin_ns, 0, kLongestNs));
-    ++count;
+    times[{action.stage, action.kind}].push_back(
+        std::clamp<int64_t>(time.end_ns - time.begin_ns, 0, kLongestNs));
   }
-  MeanTimes means;
-  for (const auto& [key, sum] : sums) means[key] = static_cast<int64_t>(sum.first / sum.second);
-  return means;
+  UsualTimes medians;
+  for (auto& [key, ns] : times) {
+    std::ranges::sort(ns);
+    medians[key] = (ns[(ns.size() - 1) / 2] + ns[ns.size() / 2]) / 2;
+  }
+  return medians;
 }
 
 }  // namespace
@@ -85,11 +88,11 @@ MeanTimes MeansOf(const std::vector<TracedAction>& actions) {
 std::optional<SimulatedStep> SimulateStep(const std::vector<TracedAction>& actions, int64_t step) {
   const std::optional<TracedProgram> traced = ProgramOf(actions, step);
   if (!traced) return std::nullopt;
-  const MeanTimes means = MeansOf(actions);
+  const UsualTimes times = MediansOf(actions);
   const absl::StatusOr<Walk> walk =
-      WalkStages(traced->program, [&means](int /*rank*/, const StepAction& action) -> int64_t {
-        const auto mean = means.find({action.stage, action.kind});
-        return mean == means.end() ? 0 : mean->second;
+      WalkStages(traced->program, [&times](int /*rank*/, const StepAction& action) -> int64_t {
+        const auto time = times.find({action.stage, action.kind});
+        return time == times.end() ? 0 : time->second;
       });
   if (!walk.ok()) return std::nullopt;
   SimulatedStep simulated{.end_ns = walk->end_ns};

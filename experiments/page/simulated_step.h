@@ -1,5 +1,5 @@
-// The step of a pipeline that a trace shows, as it would be if each action took the mean time of its kind in
-// the run. Pure.
+// The step of a pipeline that a trace shows, as it would be if each action took the median time of its kind
+// in the run. Pure.
 #pragma once
 
 #include <cstdint>

@@ -134,7 +134,7 @@ const TEXTS = {
   activations: 'activations in flight',
   gradients: 'their gradients in flight',
   simulated_rows: 'The same step, simulated',
-  simulated_step: 'Numbers on forward, backward and messages are micro-batches; point at one to see where it is. The lower rows walk the program with the mean times of this launch\'s actions (simulated). A rank waited {0} ms for other stages (bubble, measured, mean), simulated {1} ms.',
+  simulated_step: 'Numbers on forward, backward and messages are micro-batches; point at one to see where it is. The lower rows walk the program with the median times of this launch\'s actions (simulated). A rank waited {0} ms for other stages (bubble, measured, mean), simulated {1} ms.',
   optimizer: 'optimizer',
   rank: 'rank',
   go: 'Play',

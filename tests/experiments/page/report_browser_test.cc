@@ -254,7 +254,7 @@ TEST_F(ReportBrowserTest, ShowsAPipelineAsItRanAboveItsSimulation) {
   EXPECT_EQ(times["measured"].size(), 2 * (8 + 8));  // F and B, messages of each stage
   EXPECT_EQ(times["measured"], times["simulated"]);
   for (const auto& [action, number] : times["measured"]) EXPECT_EQ(number, 1) << action;
-  EXPECT_EQ(bubbles["simulated"].size(), 2);
+  EXPECT_GT(bubbles["simulated"]["1"], 0) << "it waits for the first stage's first pass";
   EXPECT_THAT(seen["english"]["captions"]["step"].get<std::string>(), HasSubstr("waited"));
   // What has not begun by the clock is pale.
   EXPECT_THAT(seen["pale"][0]["time"].get<std::string>(), testing::StartsWith("0 of "));

@@ -65,7 +65,7 @@ TEST(SimulatedStep, WalksEveryProgram) {
   }
 }
 
-TEST(SimulatedStep, ComputesWithTheMeansOfAllStepsAndReplicas) {
+TEST(SimulatedStep, ComputesWithTheMediansOfAllStepsAndReplicas) {
   // Messages are exposed: one to the last stage and one back.
   std::vector<TracedAction> actions = Actions("1f1b", 2, 1, 1000, 100, /*replicas=*/2);
   EXPECT_EQ(SimulateStep(actions, 7)->end_ns, 2 * 3000 + 2 * 100);
@@ -73,6 +73,11 @@ TEST(SimulatedStep, ComputesWithTheMeansOfAllStepsAndReplicas) {
   actions.insert(actions.end(), slower.begin(), slower.end());
   const SimulatedStep step = *SimulateStep(actions, 7);
   EXPECT_EQ(step.end_ns, 2 * 6000 + 2 * 100);
+  for (const int64_t forward_ns : {1'000'000, 3000}) {  // a first step that takes long
+    const auto first = Actions("1f1b", 2, 1, forward_ns, 100, 2, /*step=*/forward_ns);
+    actions.insert(actions.end(), first.begin(), first.end());
+  }
+  EXPECT_EQ(SimulateStep(actions, 7)->end_ns, 2 * 9000 + 2 * 100);
   std::set<int64_t> ranks;
   for (const SimulatedSpan& span : step.spans) ranks.insert(span.rank);
   EXPECT_EQ(ranks, (std::set<int64_t>{0, 2}));  // of the first replica
