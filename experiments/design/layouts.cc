@@ -134,10 +134,11 @@ absl::Status CheckLayouts(const CompareOptions& options) {
   PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(compared.front()));
   const bool all_cuts = options.cuts == kAllCuts;
   for (const Layout& layout : options.layouts) {
+    const int most = std::max(layout.dp, std::ranges::max(MicroBatchesOf(options, layout)));
     for (const std::string& program : options.programs) {
       if (all_cuts) PSRING_RETURN_IF_ERROR(CheckAllCuts(layout, program));
       PSRING_RETURN_IF_ERROR(
-          CheckPipelineFlags(InLayout(options, training, layout, program, 1, all_cuts ? "" : options.cuts),
+          CheckPipelineFlags(InLayout(options, training, layout, program, most, all_cuts ? "" : options.cuts),
                              strategy, layout.workers()));
     }
     for (const int count : MicroBatchesOf(options, layout)) {

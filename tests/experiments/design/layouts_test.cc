@@ -193,6 +193,11 @@ TEST(Layouts, WhatDoesNotSuitThemIsRejectedByName) {
   EXPECT_THAT(refused("dp2,dp3xpp2", [](CompareOptions&) {}),
               Has("the 3 replicas of dp3xpp2 cannot share them equally; use a multiple of 3, such as 9"));
   EXPECT_THAT(refused("dp3,pp2", [](CompareOptions&) {}), Has("--micro_batches 8", "omit dp3"));
+  EXPECT_THAT(refused("dp2xpp2",
+                      [](CompareOptions& o) {
+                        o.micro_batches = {8, 1 << 22};
+                      }),
+              Has("use fewer micro-batches"));
   EXPECT_THAT(refused("dp2,pp2",
                       [](CompareOptions& o) {
                         o.strategies = {"ring", "direct"};
