@@ -109,7 +109,7 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
     return absl::InvalidArgumentError(
         Tr("--pp does not support the tables of $0; omit it, or use another --model", o.model));
   }
-  if (int64_t{o.pp} * program.chunks > kMaxStagePasses / o.micro_batches) {
+  if (int64_t{o.pp} * program.chunks * o.micro_batches > kMaxStagePasses) {
     return absl::InvalidArgumentError(Tr(
         "--pp $0 with --program $1 and --micro_batches $2: a step has at most $3 forward passes of stages; "
         "use fewer micro-batches",
