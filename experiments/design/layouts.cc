@@ -68,7 +68,7 @@ std::vector<int> MicroBatchesOf(const CompareOptions& options, const Layout& lay
 std::vector<std::string> CutsOf(const CompareOptions& options, const Layout& layout, const Probe& probe) {
   if (options.cuts != kAllCuts || layout.pp == 1) return {options.cuts};
   std::vector<std::string> cuts;
-  const size_t all = probe.cuts.size(), count = std::min(all, kMostCuts);
+  const size_t all = probe.cuts.size(), count = std::min(all, kMaxCuts);
   for (size_t i = 0; i < count; ++i) {
     cuts.push_back(absl::StrCat(probe.cuts[count == 1 ? 0 : i * (all - 1) / (count - 1)]));
   }

@@ -380,7 +380,7 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Probe& probe,
     if (options.cuts == kAllCuts) {
       plan.notes.push_back(
           Tr("--cuts all: $0 of the $1 layers before which two stages can be cut, evenly spread",
-             std::min(probe.cuts.size(), kMostCuts), probe.cuts.size()));
+             std::min(probe.cuts.size(), kMaxCuts), probe.cuts.size()));
     }
   } else {
     PSRING_ASSIGN_OR_RETURN(plan.cost, Configurations(CostStrategies(options, has_tables, plan.notes),

@@ -151,9 +151,9 @@ std::string DeviceForAll(const TrainingOptions& training, const std::vector<int>
 // use another device. It is then measured with one worker and predicted for more.
 bool GoesBeyondOneGpu(const CompareOptions& options, int gpus);
 
-// CompareOptions::cuts: a case for each layer before which two stages can be cut, but at most kMostCuts.
+// CompareOptions::cuts: a case for each layer before which two stages can be cut, but at most kMaxCuts.
 inline constexpr char kAllCuts[] = "all";
-inline constexpr size_t kMostCuts = 12;
+inline constexpr size_t kMaxCuts = 12;
 
 // The part of it about `layouts`: names the layout that has no equal micro-batches for its replicas, or the
 // strategy or program that does not suit pipelines.

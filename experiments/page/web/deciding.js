@@ -118,7 +118,7 @@ function drawThroughput(parent, runs) {
 
 // One bar per row. partsOf: [{value, colour, label}]; tickOf: a value to mark; spreadOf: {low, high} of the bar's end, or
 // null.
-function barChart(svg, width, height, rows, {partsOf, tickOf = () => null, spreadOf, endOf, xLabel}) {
+function barChart(svg, width, height, rows, {partsOf, tickOf = () => null, spreadOf = () => null, endOf, xLabel}) {
   const margin = {left: Math.min(width * 0.5, 7 * d3.max(rows, (row) => rowName(row).length) + 12), right: endOf ? 64 : 20, top: 6, bottom: 38};
   const sum = (row) => Math.max(d3.sum(partsOf(row), (p) => p.value), tickOf(row) || 0, (spreadOf(row) || {high: 0}).high);
   const x = d3.scale.linear().domain([0, d3.max(rows, sum) * 1.02 || 1]).range([margin.left, width - margin.right]);

@@ -8,13 +8,13 @@
 namespace psring {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kNsPerMs = 1'000'000;
 
 StepRecord Step(int rank, int64_t step, int64_t begin_ms, double step_ms) {
   return {.rank = rank,
           .step = step,
           .samples = 128,
-          .begin_ns = begin_ms * kMs,
+          .begin_ns = begin_ms * kNsPerMs,
           .step_ms = step_ms,
           .compute_ms = step_ms - 2,
           .comm_busy_ms = 4,
@@ -84,20 +84,20 @@ TEST(Summarise, AsynchronousSamplesPerSecondDoNotDependOnTheLengthOfTheLaunch) {
 
 TEST(Summarise, WaitIsUntilTheLastRanksBegin) {
   StepRecord early{.rank = 0}, late{.rank = 1};
-  early.buckets = {{.bucket = 0, .begin_ns = 0, .end_ns = 10 * kMs},
-                   {.bucket = 1, .begin_ns = 10 * kMs, .end_ns = 15 * kMs}};
-  late.buckets = {{.bucket = 0, .begin_ns = 6 * kMs, .end_ns = 10 * kMs},
-                  {.bucket = 1, .begin_ns = 11 * kMs, .end_ns = 15 * kMs}};
+  early.buckets = {{.bucket = 0, .begin_ns = 0, .end_ns = 10 * kNsPerMs},
+                   {.bucket = 1, .begin_ns = 10 * kNsPerMs, .end_ns = 15 * kNsPerMs}};
+  late.buckets = {{.bucket = 0, .begin_ns = 6 * kNsPerMs, .end_ns = 10 * kNsPerMs},
+                  {.bucket = 1, .begin_ns = 11 * kNsPerMs, .end_ns = 15 * kNsPerMs}};
   EXPECT_DOUBLE_EQ(WaitMs({&early, &late}, 0), 6 + 1);
   EXPECT_DOUBLE_EQ(WaitMs({&early, &late}, 1), 0);
 }
 
 TEST(Summarise, WaitsThatOverlapCountOnceAndEndWithTheExchange) {
   StepRecord early{.rank = 0}, late{.rank = 1};
-  early.buckets = {{.bucket = 0, .begin_ns = 0, .end_ns = 5 * kMs},
-                   {.bucket = 1, .begin_ns = 2 * kMs, .end_ns = 20 * kMs}};
-  late.buckets = {{.bucket = 0, .begin_ns = 8 * kMs, .end_ns = 9 * kMs},
-                  {.bucket = 1, .begin_ns = 8 * kMs, .end_ns = 20 * kMs}};
+  early.buckets = {{.bucket = 0, .begin_ns = 0, .end_ns = 5 * kNsPerMs},
+                   {.bucket = 1, .begin_ns = 2 * kNsPerMs, .end_ns = 20 * kNsPerMs}};
+  late.buckets = {{.bucket = 0, .begin_ns = 8 * kNsPerMs, .end_ns = 9 * kNsPerMs},
+                  {.bucket = 1, .begin_ns = 8 * kNsPerMs, .end_ns = 20 * kNsPerMs}};
   EXPECT_DOUBLE_EQ(WaitMs({&early, &late}, 0), 8);  // [0, 5] and [2, 8]
 }
 
