@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -36,11 +37,13 @@ class PipelineProcess : public PsringInAFolder {
   Json Figures(const std::string& out) const {
     return JsonFile(absl::StrCat(out, "/summary.json"))[0]["figures"];
   }
-  // All ranks have the weights and the loss of `expected`.
+  // All ranks have the weights of `replicas`, results of data parallelism, and the loss of their replica's.
   void ExpectResults(const std::string& out, const std::string& launch, int ranks,
-                     const RankResult& expected) {
+                     const std::vector<RankResult>& replicas, bool stages_first = false) {
+    const int count = static_cast<int>(replicas.size());
     for (int rank = 0; rank < ranks; ++rank) {
       const RankResult result = Result(out, launch, rank);
+      const RankResult& expected = replicas[stages_first ? rank * count / ranks : rank % count];
       EXPECT_EQ(result.rank, rank);
       EXPECT_EQ(result.world_size, ranks);
       EXPECT_EQ(result.weights_hash, expected.weights_hash) << "rank " << rank;
@@ -63,7 +66,7 @@ TEST_F(PipelineProcess, TwoStagesEndWithTheWeightsOfOneProcess) {
     const Json figures = Figures(out);
     const std::string launch = absl::StrCat(figures["strategy"].get<std::string>(), "-2-pp2-",
                                             figures["program"].get<std::string>(), "-m4");
-    ExpectResults(out, launch, 2, single);
+    ExpectResults(out, launch, 2, {single});
     EXPECT_EQ(figures["layout"], "pp2");
     EXPECT_EQ(figures["workers"], 2);
     EXPECT_EQ(figures["micro_batches"], 4);
@@ -81,22 +84,24 @@ TEST_F(PipelineProcess, TwoStagesOnEachRankEndWithTheWeightsOfOneProcess) {
   const std::string training = absl::StrCat("train", kStep, "--model cnn --steps 2 --no_eval --out ");
   Succeed(absl::StrCat(training, "single"));
   Succeed(absl::StrCat(training, "run --workers 2 --pp 2 --program interleaved:2"));
-  ExpectResults("run", "single-2-pp2-interleaved-2-m4", 2, Result("single", "single-1", 0));
+  ExpectResults("run", "single-2-pp2-interleaved-2-m4", 2, {Result("single", "single-1", 0)});
 }
 
 TEST_F(PipelineProcess, TwoReplicasOfTwoStagesEndWithTheWeightsOfARingOfTwo) {
   Train("--strategy ring --workers 2", "ring");
-  const RankResult ring = Result("ring", "ring-2", 0);
+  const std::vector<RankResult> ring = {Result("ring", "ring-2", 0), Result("ring", "ring-2", 1)};
   int number = 0;
-  for (const char* flags :
-       {"--workers 4 --pp 2", "--workers 4 --pp 2 --rank_order pp,dp", "--preset dp2xpp2 --program gpipe"}) {
+  for (const auto& [stages_first, flags] : {std::pair(false, "--workers 4 --pp 2"),
+                                            {true, "--workers 4 --pp 2 --rank_order pp,dp"},
+                                            {true, "--preset dp2xpp2 --program gpipe"}}) {
     SCOPED_TRACE(flags);
     const std::string out = absl::StrCat("run", number++);
     Train(absl::StrCat("--strategy ring ", flags), out);
     const Json figures = Figures(out);
-    ExpectResults(out, absl::StrCat("ring-4-pp2-", figures["program"].get<std::string>(), "-m4"), 4, ring);
+    ExpectResults(out, absl::StrCat("ring-4-pp2-", figures["program"].get<std::string>(), "-m4"), 4, ring,
+                  stages_first);
     EXPECT_EQ(figures["layout"], "dp2xpp2");
-    EXPECT_EQ(figures["global_batch"], ring.global_batch);
+    EXPECT_EQ(figures["global_batch"], ring[0].global_batch);
     EXPECT_EQ(figures["replicas_equal"], true);
   }
 }
