@@ -62,8 +62,9 @@ absl::StatusOr<MeshPreset> ParseMeshPreset(const std::string& text) {
   const std::pair<absl::string_view, absl::string_view> axes = absl::StrSplit(text, absl::MaxSplits('x', 1));
   absl::string_view dp = axes.first, pp = axes.second;
   MeshPreset preset{};
-  if (absl::ConsumePrefix(&dp, "dp") && absl::SimpleAtoi(dp, &preset.replicas) && preset.replicas >= 1 &&
-      absl::ConsumePrefix(&pp, "pp") && absl::SimpleAtoi(pp, &preset.positions) && preset.positions >= 2 &&
+  if (text.find_first_not_of("0123456789dpx") == text.npos && absl::ConsumePrefix(&dp, "dp") &&
+      absl::SimpleAtoi(dp, &preset.replicas) && preset.replicas >= 1 && absl::ConsumePrefix(&pp, "pp") &&
+      absl::SimpleAtoi(pp, &preset.positions) && preset.positions >= 2 &&
       int64_t{preset.replicas} * preset.positions <= kMaxPresetRanks) {
     return preset;
   }

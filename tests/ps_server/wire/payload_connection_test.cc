@@ -176,6 +176,7 @@ TEST_F(PayloadConnectionTest, MembersThatMisuseItGetAnErrorThatEndsTheJob) {
 // Also if gradients and weights are in shared memory.
 TEST_F(PayloadConnectionTest, RowsAndWhatMustNotOvertakeThemTravelOnIt) {
   job_.tables = {{.rows = 50, .width = 5, .bound = .5f}};
+  job_.optimizer.kind = OptimizerKind::kSgd;
   for (const Payload payload : {Payload::kGrpc, Payload::kAuto}) {
     Serve();
     TestWorker worker(job_, 0,
@@ -208,6 +209,7 @@ TEST_F(PayloadConnectionTest, RowsAndWhatMustNotOvertakeThemTravelOnIt) {
 TEST_F(PayloadConnectionTest, AnswersWithRowsThatNobodyReadsAreLimited) {
   const Table table = {.rows = 70'000, .width = 64, .bound = .5f};
   job_.tables = {table};
+  job_.optimizer.kind = OptimizerKind::kSgd;
   Serve();
   const FileDescriptor socket = Open();
   const auto member = Joined();
