@@ -32,12 +32,13 @@ std::string Chinese(const std::vector<SummaryRow>& rows) {
 }
 
 TEST(Verdict, RecommendsTheFastestAndSaysWhy) {
-  EXPECT_EQ(English(RowsOfFour(200, 500)),
-            "Use ring with 4 workers: 640 samples/s on 1 Gbit/s. One process: 320.\n"
-            "fastest strategy: ring, 2.50 times as fast as ps-sync (95%: 2.50 to 2.50)\n"
-            "gain: 2.00 times as fast as one process (95%: 2.00 to 2.00)\n"
-            "ring is faster because the busiest link carries 1.5 gradients one after another, and 3 with one "
-            "server on rank 0's host (push and pull at the same time).");
+  EXPECT_EQ(
+      English(RowsOfFour(200, 500)),
+      "Use ring with 4 workers: 640 samples/s on 1 Gbit/s. One process: 320.\n"
+      "fastest strategy: ring, 2.50 times as fast as ps-sync (95%: 2.50 to 2.50)\n"
+      "gain: 2.00 times as fast as one process (95%: 2.00 to 2.00)\n"
+      "ring is faster: with 4 workers, the busiest link carries 1.5 gradients with ring, and 3 with one "
+      "server on rank 0's host (push and pull at the same time).");
 }
 
 TEST(Verdict, IsOneLineAndAtMostThreeFacts) {
@@ -86,6 +87,8 @@ TEST(Verdict, TheReasonFollowsFromPlacementScheduleAndBuckets) {
   EXPECT_THAT(reason("dedicated", 0, "pipelined", 4), Has("and 4 with one dedicated server (push and pull"));
   EXPECT_THAT(reason("dedicated", 0, "serial", 4), Has("and 8 with one dedicated server (push, then pull)"));
   EXPECT_THAT(reason("dedicated", 2, "pipelined", 4), Has("and 2 with 2 dedicated servers"));
+  EXPECT_THAT(reason("dedicated", 0, "pipelined", 2),
+              Has("with 2 workers, the busiest link carries 1 gradient with ring, and 2 with one dedicated"));
   const std::string by_time = "because an exchange takes 1200 ms in theory, and with ps-sync";
   EXPECT_THAT(reason("rank0", 0, "pipelined", 2), Has(by_time)) << "one gradient, as in the ring";
   EXPECT_THAT(reason("dedicated", 4, "pipelined", 4), Has(by_time)) << "fewer than in the ring";
