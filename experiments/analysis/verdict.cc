@@ -385,6 +385,8 @@ RunVerdict VerdictOf(const std::vector<SummaryRow>& rows, const std::optional<Wi
                                 WithThousands(most_workers->mean.samples_per_s), UnitOf(best),
                                 NameWithServers(*most_workers), WithThousands(best.mean.samples_per_s))});
   }
+  if (const int most = *counts.rbegin(); most > (most_workers ? *most_workers : best).configuration.workers)
+    facts.push_back({Tr("more workers"), Tr("$0 share cores, so their times are not compared", most)});
   facts.push_back({Tr("not comparable"), AsynchronousIsFaster(rows, best, against)});
   std::erase_if(facts, [](const VerdictFact& fact) { return fact.text.empty(); });
   while (facts.size() > kMaxFacts) {

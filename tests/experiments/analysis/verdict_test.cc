@@ -162,6 +162,18 @@ TEST(Verdict, RecommendsFewerWorkersIfTheyAreShownToBeFaster) {
   EXPECT_THAT(RowsOfVerdict(rows), ElementsAre(0, 2, 4, 5, 6));
 }
 
+TEST(Verdict, SaysWhyMoreWorkersThanCoresAreNotRecommended) {
+  std::vector<SummaryRow> rows = RowsOfFour(110, 120);
+  for (SummaryRow& row : rows) row.configuration.oversubscribed = row.configuration.workers > 1;
+  for (const auto& row : {TimedRow("none", 2, 100), TimedRow("ring", 2, 110), TimedRow("ps-sync", 2, 160)})
+    rows.push_back(row);
+  const std::string text = English(rows);
+  EXPECT_THAT(text, StartsWith("Use ring with 2 workers"));
+  EXPECT_THAT(text, Has("more workers: 4 share cores, so their times are not compared"));
+  rows = RowsOfFour(110, 120);
+  EXPECT_THAT(English(rows), Lacks("share cores"));
+}
+
 TEST(Verdict, UsesOnlyTheRowsThatItCompares) {
   std::vector<SummaryRow> rows = RowsOfFour(1000, 2500);
   rows.push_back(TimedRow("ring", 2, 800));
