@@ -13,7 +13,7 @@ const basisText = (row) => t(row.basis === 'simulated' ? 'simulated_word' : 'mea
 // What the texts of an exercise state: [in the question, in the reasons, the unit], from its terms and rows.
 const STATED = {
   server_bytes: (run, terms, row) => [[megabytes(4 * row.parameters), row.workers, row.servers],
-      [row.workers, row.servers, megabytes(8 * row.workers * row.parameters / (row.servers || 1))], 'MB'],
+      [row.workers, row.servers, megabytes(8 * row.workers * row.parameters / (row.servers || 1))], t('server_bytes_unit')],
   server_time: (run, [through, rate], row) => [[megabytes(4 * row.parameters), megabytes(rate), row.workers, placedText(row)],
       [brief(through), brief(moving(row)), basisText(row)], 'ms'],
   ring_rounds: (run, [workers]) => [[workers], [workers], t('rounds_word')],
