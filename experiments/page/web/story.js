@@ -174,7 +174,7 @@ function leadReason({row, waiting}) {
   if (row.samples_per_s <= waiting.samples_per_s) return t('lead_none');
   if (!times.length) return '';
   const slowest = d3.max(times), mean = d3.mean(times);
-  return t(slowest > STRAGGLES * mean ? 'lead_stragglers' : 'lead_even', brief(slowest), brief(mean));
+  return t(slowest > STRAGGLES * mean ? 'lead_stragglers' : 'lead_even', brief(slowest), brief(mean), rowName(waiting));
 }
 
 // "momentum, lr 0.05".

@@ -167,7 +167,7 @@ Object.assign(TEXTS, {
   reason_waits: '{0} ms of the exposed time is waiting for peers that started later.',
   here_overlap: 'In this run, {0}: {1} ms of communication = {2} hidden + {3} exposed + {4} waiting for peers. {5}',
   lead_stragglers: 'Its workers do not wait for the slowest: in the synchronous run the slowest computed {0} ms per step, the mean {1} ms.',
-  lead_even: 'The lead is not due to stragglers: the slowest worker computed {0} ms per step, the mean {1} ms. Asynchronous exchanges do not wait for each other.',
+  lead_even: 'The lead is not due to stragglers: the slowest worker of {2} computed {0} ms per step, the mean of its workers is {1} ms. Asynchronous exchanges do not wait for each other.',
   lead_uneven: '{0} Its exchange uses no link if the server is on its machine.',
   lead_none: 'Not waiting gained nothing here.',
   here_async: 'In this run, with {0} workers: {1} {unit}/s without waiting for the others, {2} with. The mean staleness was {3} updates; theory: N-1 = {4}. {5}',
