@@ -210,6 +210,7 @@ Object.assign(TEXTS, {
   ratio_exchange: 'the exchange, ms ({0}, less waiting for peers): also processor time',
   ratio_exchange_simulated: 'the exchange of this run\'s buckets, ms (simulated, less waiting for peers)',
   ratio_step: 'the step, {unit}/s ({0}): also computing, as long in both, and waiting for peers',
+  ratio_step_unequal: 'the step, {unit}/s ({0}): also computing and waiting for peers',
   ratio_cell: '{0} ({1} / {2})',
   here_bytes: 'A worker sent from {0} MB ({1}) to {2} MB ({3}) per step.',
   // The exercises of the worksheet.

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "tests/experiments/page/browser.h"
 #include "trainer/strategies/table/cost_model.h"
@@ -110,6 +111,9 @@ TEST_F(ExercisesBrowserTest, AnswersAreThoseOfTheSummaryAndOfTheory) {
   EXPECT_THAT(factors[2][1].get<std::string>(), StartsWith(factor(moved(server), moved(ring))));
   EXPECT_THAT(factors[3][1].get<std::string>(),
               StartsWith(factor(number(ring, "samples_per_s"), number(server, "samples_per_s"))));
+  const auto [least, most] = std::minmax({number(ring, "compute_ms"), number(server, "compute_ms")});
+  EXPECT_EQ(absl::StrContains(factors[3][0].get<std::string>(), "as long in both"),
+            most - least <= 0.1 * least);
   // If almost nothing was hidden, the exercise is about what could be.
   const double all = std::max(number(ring, "comm_busy_ms"), number(ring, "exposed_comm_ms"));
   const double hidden = all - number(ring, "exposed_comm_ms");
