@@ -204,9 +204,10 @@ std::vector<std::string> BucketFindings(const std::vector<SummaryRow>& rows,
     const bool by_buckets =
         Differ(ExchangeSeconds(pattern, buckets, transfers), ExchangeSeconds(pattern, bytes, transfers));
     (by_buckets ? few : other)
-        .push_back(Tr("$0 with $1 workers: $2 ms until the last worker has its weights, not $3 ms",
+        .push_back(Tr("$0 with $1 workers: $2 ms until the last worker has its weights (mean over workers: "
+                      "$3 ms), not $4 ms",
                       WithWire(row, row.configuration.strategy.name), row.configuration.workers,
-                      MsText(theory), MsText(law)));
+                      MsText(theory), MsText(1e-3 * *row.predicted_comm_ms), MsText(law)));
   }
   if (!few.empty()) {
     findings.push_back(

@@ -58,7 +58,9 @@ function drawFactors(parent, run) {
   const duels = mostDuels(run), ratios = duels.map(ratiosOf), simulated = duels.some((duel) => duel.basis === 'simulated'), basis = duels.length && t(simulated ? 'simulated_word' : 'measured');
   const cell = (row) => (row ? t('ratio_cell', row.ratio.toFixed(2), ...[row.server, row.ring].map((value) => brief(row.id === 'step' ? 1 / value : value))) : '');
   const equal = duels.every(({ring_row: {compute_ms: one}, server_row: {compute_ms: other}}) => Math.abs(one - other) <= 0.1 * Math.min(one, other));
-  const nameOf = (id) => (id === 'exchange' && simulated ? 'ratio_exchange_simulated' : id === 'step' && !equal ? 'ratio_step_unequal' : `ratio_${id}`);
+  const of = (rows, id) => rows.find((row) => row.id === id) || {};
+  const shorter = ratios.some((rows) => ['server', 'ring'].some((way) => of(rows, 'exchange')[way] < of(rows, 'buckets')[way]));
+  const nameOf = (id) => (id === 'exchange' && (simulated || shorter) ? `ratio_exchange_${simulated ? 'simulated' : 'shorter'}` : id === 'step' && !equal ? 'ratio_step_unequal' : `ratio_${id}`);
   const ids = ['law', 'buckets', 'exchange', 'step'].filter((id) => ratios.some((rows) => rows.some((row) => row.id === id)));
   if (ids.length) parent.append(make('h4', {}, t('ratios')), scrollTable({id: 'ratios', class: 'words'}, t('ratios'),
       ['', ...duels.map((duel) => t('ratios_workers', duel.workers, placedText(duel)))],

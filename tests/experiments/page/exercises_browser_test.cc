@@ -111,6 +111,9 @@ TEST_F(ExercisesBrowserTest, AnswersAreThoseOfTheSummaryAndOfTheory) {
   EXPECT_THAT(factors[2][1].get<std::string>(), StartsWith(factor(moved(server), moved(ring))));
   EXPECT_THAT(factors[3][1].get<std::string>(),
               StartsWith(factor(number(ring, "samples_per_s"), number(server, "samples_per_s"))));
+  const bool shorter =
+      moved(server) < number(server, "predicted_comm_ms") || moved(ring) < number(ring, "predicted_comm_ms");
+  EXPECT_EQ(absl::StrContains(factors[2][0].get<std::string>(), "shorter than theory"), shorter);
   const auto [least, most] = std::minmax({number(ring, "compute_ms"), number(server, "compute_ms")});
   EXPECT_EQ(absl::StrContains(factors[3][0].get<std::string>(), "as long in both"),
             most - least <= 0.1 * least);
