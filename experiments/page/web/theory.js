@@ -39,7 +39,8 @@ function drawTheory(parent, run) {
   drawFactors(parent, run);
   const mostValues = [4, 8, 16, 32, 64], places = Object.keys(theoryData.server);
   if (!mostValues.includes(wish.most)) wish.most = mostValues.find((v) => v >= wish.most) || 64;
-  parent.append(make('p', {}, t('theory_intro')));
+  const last = mostValues[mostValues.length - 1], more = rowsOf(run).every((row) => row.workers < last);
+  parent.append(make('p', {}, [t('theory_intro'), more ? t('theory_more', t('most_workers'), last) : ''].join(' ').trim()));
   if (rowsOf(run).some((row) => row.has_tables)) parent.append(make('p', {class: 'note'}, t('map_tables')));
   parent.append(make('div', {class: 'controls', id: 'theory-controls'},
     ...['bandwidth', 'latency', 'gradient'].map((name) => logSlider(name, update)),
