@@ -40,6 +40,9 @@ const identity = (run, row) => ({run_id: run.run_id, strategy: row.plain, ...col
 const exported = (runs, keep, figures) => runs.flatMap((run) => rowsOf(run).filter(keep)
     .map((row) => ({...identity(run, row), ...figures(row, run)})));
 const crowded = (run, row) => /\boversubscribed\b/.test(row.note || '');
+// Whether a row or a launch of the trace is a pipeline.
+const hasPipeline = (run) => rowsOf(run).some((row) => row.program) || ((run.trace && run.trace.launches) || [])
+    .some((launch) => launch && Array.isArray(launch.spans) && launch.spans.some((span) => span[1] === 'bubble'));
 const communicates = (row) => isNumber(row.comm_busy_ms) && row.workers > 1;
 const moving = (row) => (numberOf(row.comm_busy_ms) === null ? null : numberOf(row.comm_busy_ms) - (numberOf(row.wait_ms) || 0));
 // Communication times of the row's repeats.
@@ -191,7 +194,7 @@ function drawSplit(parent, run) {
       {value: hidden, colour: 'none', label: t('hidden')}];
   };
   const shown = parts(rows[0]).filter((p, i) => rows.some((row) => parts(row)[i].value > 0.005 * row.step_ms));
-  figure(parent, {id: 'split', wide: true, title: t('split_title'), note: t('split_note', captionOf(run, true), `${means} ${t('split_parts')}`), height: 50 + 24 * rows.length,
+  figure(parent, {id: 'split', wide: true, title: t('split_title'), note: t('split_note', captionOf(run, true), `${means} ${t('split_parts', hasPipeline(run) ? t('split_bubble') : '')}`), height: 50 + 24 * rows.length,
     rows: rows.map((row) => ({...identity(run, row), ...columns(row, 'step_ms', 'compute_ms', 'comm_busy_ms', 'wait_ms', 'exposed_comm_ms', 'bubble_fraction', 'repeats'),
       ...spread(row, 'step_ms', 'compute_ms', 'exposed_comm_ms'), of_workers: row.part || ''})),
     legend: shown.map((p) => ({label: p.label, colour: p.colour, block: true})),

@@ -11,9 +11,13 @@ const PYTORCH = [
   ['get_ddp_logging_data()', 'ddp.jsonl', 'p_logging'], ['optimizer.step()', 'step', 'p_step'],
 ];
 
-function drawWords(parent) {
+// Terms that only the page of a run with a pipeline explains.
+const OF_PIPELINES = ['stage', 'micro-batch', 'bubble', 'p_pipelining'];
+
+function drawWords(parent, run) {
+  const shown = (word) => hasPipeline(run) || !OF_PIPELINES.includes(word);
   const table = (id, heads, rows) => scrollTable({class: 'words', id}, heads.join(', '), heads, rows);
-  parent.append(table('glossary', [t('psring_says'), t('meaning')], DATA.glossary.map(([word, meaning]) => [rowHead(word), inLanguage(meaning)])),
+  parent.append(table('glossary', [t('psring_says'), t('meaning')], DATA.glossary.filter(([word]) => shown(word)).map(([word, meaning]) => [rowHead(word), inLanguage(meaning)])),
     make('h4', {}, t('pytorch_title')), table('pytorch', [t('pytorch'), t('psring_says'), t('meaning')],
-        PYTORCH.map(([theirs, ours, key]) => [rowHead(theirs), ours, t(key)])));
+        PYTORCH.filter(([, , key]) => shown(key)).map(([theirs, ours, key]) => [rowHead(theirs), ours, t(key)])));
 }

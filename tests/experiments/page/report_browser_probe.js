@@ -22,6 +22,7 @@ function readPage() {
     reasons: [...document.querySelectorAll('#overlap-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
     factors: [...document.querySelectorAll('#ratios tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
     elsewhere: texts('#overlap-elsewhere').join(),
+    glossary: texts('#glossary tbody th'),
     footnotes: texts('#footnotes li'),
     step_rows: texts('#step .row'),
     network: {note: textOf('network-note'), head: texts('#network-rates thead th'),

@@ -230,6 +230,9 @@ TEST_F(ReportBrowserTest, CountsTheTokensOfAText) {
   for (const Json& sentence : page["here"]) absl::StrAppend(&said, sentence["text"].get<std::string>(), " ");
   EXPECT_THAT(said, HasSubstr("tokens/s without waiting for the others"));
   EXPECT_THAT(said, testing::Not(HasSubstr("samples")));
+  EXPECT_THAT(page["glossary"].get<std::vector<std::string>>(),
+              testing::AllOf(testing::Contains("rank"), testing::Not(testing::Contains("bubble"))));
+  EXPECT_THAT(page["captions"]["split"].get<std::string>(), testing::Not(HasSubstr("Bubble")));
 }
 
 TEST_F(ReportBrowserTest, ShowsAPipelineAsItRanAboveItsSimulation) {
@@ -242,6 +245,7 @@ TEST_F(ReportBrowserTest, ShowsAPipelineAsItRanAboveItsSimulation) {
   EXPECT_THAT(seen["errors"], IsEmpty());
   EXPECT_EQ(seen["english"]["step_rows"],
             Json::parse(R"(["rank 0", "rank 1", "rank 0", "rank 1", "The same step, simulated"])"));
+  EXPECT_THAT(seen["english"]["glossary"].get<std::vector<std::string>>(), testing::Contains("bubble"));
   EXPECT_EQ(seen["chinese"]["step_rows"][4], "同一步，模拟");
   // Every action once in each half.
   std::map<std::string, std::map<std::string, int>> times;
