@@ -208,7 +208,7 @@ Object.assign(TEXTS, {
   ratio_law: 'theory for many buckets, M of gradients through the busiest link (derived): full rate, no latency, servers that only add',
   ratio_buckets: 'theory for this run\'s buckets until a worker has the result, mean over workers, ms (derived): all start at the same time, and nothing overlaps with the first push and the last pull',
   ratio_exchange: 'the exchange, mean over workers, ms ({0}, less waiting for peers): also processor time',
-  ratio_exchange_shorter: 'the exchange, mean over workers, ms ({0}, less waiting for peers): also processor time; shorter than theory if workers start at different times and share links for less time',
+  ratio_exchange_shorter: 'the exchange, mean over workers, ms ({0}, less waiting for peers): also processor time; can be shorter than theory, because workers start at different times, from which waiting is derived',
   ratio_exchange_simulated: 'the exchange of this run\'s buckets, ms (simulated, less waiting for peers)',
   ratio_step: 'the step, {unit}/s ({0}): also computing, as long in both, and waiting for peers',
   ratio_step_unequal: 'the step, {unit}/s ({0}): also computing and waiting for peers',
