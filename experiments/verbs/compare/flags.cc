@@ -212,7 +212,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   AddModelsAndData(*verb);
   // See WithDefaultModel.
   verb->get_option("--model")->default_str("cnn; with --clock virtual mlp");
-  verb->get_option("--batch")->default_str("128; 40 if no model is named");
+  verb->get_option("--batch")->default_str("128; 48 if no model is named");
   Add(*verb, kResults, "--resume", raw.resume, "RUN",
       "Continue a comparison that was interrupted, failed or ran out of time: in its folder, with its flags, "
       "from its last finished round on. Only --time_budget, --dry_run, --verbose and --lang can be added",

@@ -33,7 +33,7 @@ constexpr double kLinkOfCpus = 1e9;  // bit/s
 // a step computes, and more than half of it is hidden, so several workers pay; one server's takes several
 // times as long. One step of warm-up leaves time for the trainings, whose evaluations take seconds.
 constexpr char kDefaultModel[] = "cnn";
-constexpr int kDefaultBatch = 40, kDefaultWarmup = 1;
+constexpr int kDefaultBatch = 48, kDefaultWarmup = 1;
 
 // `raw` with that model, and with the flags that choose it in `settled`.
 RawExperimentFlags WithDefaultModel(RawExperimentFlags raw) {

@@ -126,8 +126,8 @@ TEST_F(PsringTest, AComparisonThatNamesNoModelTrainsTheCnn) {
       "--warmup_steps 1 --steps 2 --out run");
   const auto figures = JsonFile("run/summary.json")[0]["figures"];
   EXPECT_EQ(figures["model"], "cnn");
-  EXPECT_EQ(figures["batch_per_worker"], 40);
-  EXPECT_THAT(File("run/config.toml"), Has("model = \"cnn\"", "batch = 40"));
+  EXPECT_EQ(figures["batch_per_worker"], 48);
+  EXPECT_THAT(File("run/config.toml"), Has("model = \"cnn\"", "batch = 48"));
   Succeed(
       "compare --clock virtual --compute_ms 1 --batch 8 --data synthetic --strategies ring --workers 2 "
       "--samples 32 --out virtual");
