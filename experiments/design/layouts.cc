@@ -12,12 +12,12 @@
 #include "common/base/check.h"
 #include "common/text/translate.h"
 #include "experiments/design/plan.h"
+#include "trainer/programs/mesh.h"
 #include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
 
-constexpr int kMicroBatchesPerStage = 4;
 constexpr int kMaxDefaultMicroBatches = 4096;
 
 // `part`: "dp2". False: not of this form.
@@ -86,10 +86,7 @@ absl::Status CheckAllCuts(const Layout& layout, const std::string& program) {
 
 }  // namespace
 
-std::string Layout::name() const {
-  if (pp == 1) return absl::StrCat("dp", dp);
-  return absl::StrCat(dp > 1 ? absl::StrCat("dp", dp, "x") : "", "pp", pp);
-}
+std::string Layout::name() const { return LayoutName(dp, pp); }
 
 absl::StatusOr<std::vector<Layout>> ParseLayouts(const std::string& text) {
   std::vector<Layout> layouts;
@@ -106,7 +103,7 @@ absl::StatusOr<std::vector<Layout>> ParseLayouts(const std::string& text) {
 int DefaultMicroBatches(const std::vector<Layout>& layouts) {
   int least = 1, each = 1;
   for (const Layout& layout : layouts) {
-    if (layout.pp > 1) least = std::max(least, kMicroBatchesPerStage * layout.pp);
+    if (layout.pp > 1) least = std::max(least, kMicroBatchesPerRank * layout.pp);
     const int together = std::lcm(each, layout.dp);
     if (together <= kMaxDefaultMicroBatches) each = together;
   }

@@ -150,9 +150,7 @@ std::vector<int> BalancedCuts(const std::vector<LayerBlock>& blocks, int stages)
   return cuts_within(high);
 }
 
-std::string PipelineCase::layout() const {
-  return absl::StrCat(replicas() > 1 ? absl::StrCat("dp", replicas(), "x") : "", "pp", ranks);
-}
+std::string PipelineCase::layout() const { return LayoutName(replicas(), ranks); }
 
 absl::Status CheckPipeline(const Workload& workload, const PipelineCase& point, const Cluster& cluster) {
   PSRING_RETURN_IF_ERROR(Mesh::Create(point.workers, point.ranks, "").status());

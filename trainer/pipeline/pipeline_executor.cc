@@ -1,6 +1,7 @@
 #include "trainer/pipeline/pipeline_executor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -26,6 +27,21 @@ absl::StatusOr<StepProgram> ComputationOf(const NamedProgram& program, const Pip
   return compute;
 }
 
+// Of a rank's steps, and of its evaluations, in which kBatchesAtOnce batches are one program.
+struct Plans {
+  PipelinePlan step, evaluation;
+  size_t slots() const { return std::max(step.slots, evaluation.slots); }
+};
+absl::StatusOr<Plans> PlansOf(const NamedProgram& program, const PipelinePlace& place, const ModelCut& cut,
+                              int micro_batches) {
+  Plans plans;
+  PSRING_ASSIGN_OR_RETURN(const StepProgram compute, ComputationOf(program, place, micro_batches));
+  PSRING_ASSIGN_OR_RETURN(plans.step, PlanOf(compute, cut, place.position));
+  PSRING_ASSIGN_OR_RETURN(const StepProgram forward, ComputationOf(program, place, kBatchesAtOnce));
+  PSRING_ASSIGN_OR_RETURN(plans.evaluation, PlanOf(ForwardOnly(forward), cut, place.position));
+  return plans;
+}
+
 BackwardPart BackwardPartOf(StepKind kind) {
   if (kind == StepKind::kBackwardInput) return BackwardPart::kInput;
   return kind == StepKind::kBackwardWeight ? BackwardPart::kWeight : BackwardPart::kBoth;
@@ -34,12 +50,9 @@ BackwardPart BackwardPartOf(StepKind kind) {
 }  // namespace
 
 absl::StatusOr<size_t> SlotsOf(const NamedProgram& program, const PipelinePlace& place, int micro_batches) {
-  PSRING_ASSIGN_OR_RETURN(const StepProgram compute, ComputationOf(program, place, micro_batches));
-  const ModelCut cut = ModelCut::WholeStages(place.stages());
-  PSRING_ASSIGN_OR_RETURN(const PipelinePlan step, PlanOf(compute, cut, place.position));
-  PSRING_ASSIGN_OR_RETURN(const StepProgram forward, ComputationOf(program, place, kBatchesAtOnce));
-  PSRING_ASSIGN_OR_RETURN(const PipelinePlan evaluation, PlanOf(ForwardOnly(forward), cut, place.position));
-  return std::max(step.slots, evaluation.slots);
+  PSRING_ASSIGN_OR_RETURN(const Plans plans,
+                          PlansOf(program, place, ModelCut::WholeStages(place.stages()), micro_batches));
+  return plans.slots();
 }
 
 absl::StatusOr<std::unique_ptr<PipelineExecutor>> PipelineExecutor::Create(const Parts& parts) {
@@ -98,11 +111,9 @@ absl::Status PipelineExecutor::MakePlans() {
     cut.tied.emplace_back(place().StageOf(chunk), static_cast<int>(unit - units_.stages[chunk]));
   }
   if (!cut.tied.empty()) cut.tied.emplace_back(place().is_first() ? place().stages() - 1 : 0, 0);
-  PSRING_ASSIGN_OR_RETURN(const StepProgram compute,
-                          ComputationOf(parts_.program, place(), parts_.micro_batches));
-  PSRING_ASSIGN_OR_RETURN(step_, PlanOf(compute, cut, place().position));
-  PSRING_ASSIGN_OR_RETURN(const StepProgram forward, ComputationOf(parts_.program, place(), kBatchesAtOnce));
-  PSRING_ASSIGN_OR_RETURN(evaluation_, PlanOf(ForwardOnly(forward), cut, place().position));
+  PSRING_ASSIGN_OR_RETURN(Plans plans, PlansOf(parts_.program, place(), cut, parts_.micro_batches));
+  step_ = std::move(plans.step);
+  evaluation_ = std::move(plans.evaluation);
   return absl::OkStatus();
 }
 

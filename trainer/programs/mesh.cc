@@ -20,6 +20,11 @@ constexpr int64_t kMaxPresetRanks = 1 << 16;
 
 }  // namespace
 
+std::string LayoutName(int replicas, int positions) {
+  if (positions == 1) return absl::StrCat("dp", replicas);
+  return absl::StrCat(replicas > 1 ? absl::StrCat("dp", replicas, "x") : "", "pp", positions);
+}
+
 absl::StatusOr<Mesh> Mesh::Create(int workers, int pp, const std::string& rank_order) {
   if (!rank_order.empty() && rank_order != kReplicasFirst && rank_order != kPositionsFirst) {
     return absl::InvalidArgumentError(

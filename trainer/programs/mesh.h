@@ -16,6 +16,9 @@ struct MeshPlace {
   bool operator==(const MeshPlace&) const = default;
 };
 
+// "dp4", "pp2", "dp4xpp2".
+std::string LayoutName(int replicas, int positions);
+
 // The ranks of a job as replicas() x positions().
 class Mesh {
  public:

@@ -16,6 +16,9 @@ class App;
 
 namespace psring {
 
+// Micro-batches of a replica by default, for each of its ranks: the bubble of 1f1b is then below a fifth.
+inline constexpr int kMicroBatchesPerRank = 4;
+
 // Adds the names of the programs that cut a model to the help of --program.
 void AddPrograms(CLI::App& app);
 

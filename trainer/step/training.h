@@ -78,6 +78,8 @@ class Training {
   absl::StatusOr<ConstSpan> WholeWeights();
   void TakeOwnPart(TrainingCheckpoint& checkpoint) const;
   absl::Status SaveStages(const Moment& moment);
+  template <typename T>
+  absl::Status FromFirstRank(T* values, size_t count);
   absl::StatusOr<bool> FirstRankStops(bool stops);
   const ParameterLayout& whole() const { return part_.has_value() ? part_->whole : model_->parameters(); }
   // Of the job: it reports what concerns all ranks, and writes checkpoints.

@@ -31,6 +31,13 @@ absl::Status Training::TakeStages(const ModelRow& row) {
          strategy_row_.name, options_.model));
 }
 
+// On all ranks of the job: what the first one has.
+template <typename T>
+absl::Status Training::FromFirstRank(T* values, size_t count) {
+  if (same_stages_ != nullptr) PSRING_RETURN_IF_ERROR(same_stages_->Broadcast(0, values, count));
+  return replica_->Broadcast(0, values, count);
+}
+
 // Those of the user, or balanced by the times that the first rank measures.
 absl::StatusOr<std::vector<size_t>> Training::Cuts(const PipelinePlace& place) {
   std::vector<size_t> cuts = worker_.pipeline->cuts;
@@ -42,8 +49,7 @@ absl::StatusOr<std::vector<size_t>> Training::Cuts(const PipelinePlace& place) {
     PSRING_ASSIGN_OR_RETURN(cuts, BalancedCuts(*model_, costs, place.stages()));
   }
   cuts.resize(static_cast<size_t>(place.stages()) - 1);
-  if (same_stages_ != nullptr) PSRING_RETURN_IF_ERROR(same_stages_->Broadcast(0, cuts.data(), cuts.size()));
-  PSRING_RETURN_IF_ERROR(replica_->Broadcast(0, cuts.data(), cuts.size()));
+  PSRING_RETURN_IF_ERROR(FromFirstRank(cuts.data(), cuts.size()));
   return cuts;
 }
 
@@ -168,8 +174,7 @@ absl::Status Training::SaveStages(const Moment& moment) {
 // By all ranks of the job, after the same step: what the first one gives for `stops`.
 absl::StatusOr<bool> Training::FirstRankStops(bool stops) {
   uint32_t value = stops ? 1 : 0;
-  if (same_stages_ != nullptr) PSRING_RETURN_IF_ERROR(same_stages_->Broadcast(0, &value, 1));
-  PSRING_RETURN_IF_ERROR(replica_->Broadcast(0, &value, 1));
+  PSRING_RETURN_IF_ERROR(FromFirstRank(&value, 1));
   return value != 0;
 }
 

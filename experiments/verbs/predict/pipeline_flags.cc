@@ -16,7 +16,6 @@ namespace psring {
 namespace {
 
 constexpr int kMaxStages = 1 << 16, kMaxMicroBatches = 4096;
-constexpr int kMicroBatchesPerStage = 4;  // by default: the bubble of 1f1b is then below a fifth
 
 // The error of a flag that needs another one, or excludes it.
 absl::Status CheckTogether(const RawPredictFlags& raw) {
@@ -69,7 +68,7 @@ void AddPipelineFlags(CLI::App& verb, RawPredictFlags& raw) {
   add(group, "--program", raw.program, "NAME", "What each device computes in which order [1f1b]:");
   AddPrograms(verb);
   add(group, "--micro_batches", raw.micro_batches, "M",
-      absl::StrCat("Batches (--batch) that a replica computes in a step [", kMicroBatchesPerStage, " P]"),
+      absl::StrCat("Batches (--batch) that a replica computes in a step [", kMicroBatchesPerRank, " P]"),
       WholeNumber(1, kMaxMicroBatches));
   add(group, "--boundary", raw.boundary, "BYTES",
       "Activations of one sample between two stages, such as 784K [the workload's, if it contains them]");
@@ -84,7 +83,7 @@ absl::StatusOr<std::optional<PipelineCase>> UnderstandPipeline(const RawPredictF
   if (raw.pp == 0) return std::nullopt;
   PipelineCase point{
       .ranks = raw.pp,
-      .micro_batches = raw.micro_batches > 0 ? raw.micro_batches : kMicroBatchesPerStage * raw.pp};
+      .micro_batches = raw.micro_batches > 0 ? raw.micro_batches : kMicroBatchesPerRank * raw.pp};
   PSRING_ASSIGN_OR_RETURN(point.program, FindPipelineProgram(raw.program.empty() ? "1f1b" : raw.program));
   if (!raw.cuts.empty()) {
     PSRING_ASSIGN_OR_RETURN(point.cuts, ParseCounts(raw.cuts, kMaxStages * 2));
