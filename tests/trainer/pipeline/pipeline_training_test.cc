@@ -194,6 +194,15 @@ TEST(TrainedPipeline, CountsEverySampleOnceInAShortLastBatch) {
   }
 }
 
+// With --check_replicas and 4 steps.
+void ExpectEqualHashes(const TrainingOptions& options, int replicas, const DataSplits& data) {
+  std::set<std::string> hashes;
+  for (const RankOutcome& rank : RunPipelines(options, replicas, data)) {
+    for (const StepRecord& record : rank.steps) hashes.insert(record.weights_hash);
+  }
+  EXPECT_EQ(hashes.size(), 4) << "equal on all ranks after each of 4 steps";
+}
+
 TEST(TrainedPipeline, TimesDataParallelismEqualsOneRankUpToRounding) {
   for (const auto& [strategy, program] :
        {std::pair{"ring", "1f1b"}, std::pair{"zero1", "1f1b"}, std::pair{"ring", "zb-h1"}}) {
@@ -203,11 +212,7 @@ TEST(TrainedPipeline, TimesDataParallelismEqualsOneRankUpToRounding) {
       options.clip_norm = clip_norm;
       options.check_replicas = true;
       ExpectOneRanks(options, 2, SmallText(), 1e-4);
-      std::set<std::string> hashes;
-      for (const RankOutcome& rank : RunPipelines(options, 2, SmallText())) {
-        for (const StepRecord& record : rank.steps) hashes.insert(record.weights_hash);
-      }
-      EXPECT_EQ(hashes.size(), 4) << "equal on all ranks after each of 4 steps";
+      ExpectEqualHashes(options, 2, SmallText());
     }
   }
 }
@@ -219,11 +224,7 @@ TEST(TrainedPipeline, WithServersOfEachStageEqualsOneRankUpToRounding) {
     options.servers = servers;
     options.check_replicas = true;
     ExpectOneRanks(options, 2, SmallText(), 1e-4);
-    std::set<std::string> hashes;
-    for (const RankOutcome& rank : RunPipelines(options, 2, SmallText())) {
-      for (const StepRecord& record : rank.steps) hashes.insert(record.weights_hash);
-    }
-    EXPECT_EQ(hashes.size(), 4) << "equal on all ranks after each of 4 steps";
+    ExpectEqualHashes(options, 2, SmallText());
   }
 }
 
