@@ -16,6 +16,7 @@
 #include "experiments/design/estimate.h"
 #include "experiments/design/rates.h"
 #include "experiments/stats/statistics.h"
+#include "ring_worker/schedules/schedule.h"
 
 namespace psring {
 namespace {
