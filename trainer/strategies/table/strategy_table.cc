@@ -28,7 +28,7 @@ StrategyRow Hierarchical() {
   StrategyRow row = AllReduce("hierarchical",
                               "all-reduce within each machine, then between machines; hierarchical:G groups "
                               "G workers",
-                              "native", "hierarchical", 10);
+                              "native", "hierarchical");
   row.also_called = "hierarchical-allreduce,two-level";
   row.number_letter = "G";
   row.number_meaning = TrNoop("workers per machine");
