@@ -16,6 +16,7 @@
 #include "experiments/design/estimate.h"
 #include "experiments/design/rates.h"
 #include "experiments/stats/statistics.h"
+#include "ring_worker/schedules/schedule.h"
 
 namespace psring {
 namespace {
@@ -277,12 +278,18 @@ void AddClippingNote(Plan& plan) {
 
 void AddLayoutNote(Plan& plan) {
   int each = 1;
-  bool beside_worker = false;
+  bool beside_worker = false, is_ring = false;
   for (const Configuration& configuration : plan.cost) {
+    const bool shares = configuration.per_machine > 1 && configuration.training.transport != "tcp";
+    is_ring = is_ring || (NeedsRanksPerNode(configuration.strategy.algorithm) && !shares);
     each = std::max(each, configuration.training.ranks_per_process);
     beside_worker = beside_worker || configuration.has_worker_without_link();
   }
   if (each > 1) plan.notes.push_back(Tr("each process runs $0 workers as threads", each));
+  if (is_ring)
+    plan.notes.push_back(
+        Tr("no workers share memory here, so hierarchical is a ring; add --ranks_per_process K, or name the "
+           "workers per machine, as in hierarchical:2"));
   if (beside_worker) {
     plan.notes.push_back(
         Tr("servers are on worker 0's machine (--server_placement rank0), so worker 0 uses no link and is "

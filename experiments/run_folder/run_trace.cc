@@ -58,8 +58,7 @@ std::set<std::pair<int, int>> SendersAndReceivers(const LaunchTrace& launch) {
   std::set<std::pair<int, int>> pairs;
   const bool has_group = launch.servers == 0 || launch.group_buckets > 0;
   if (launch.backend != "native" || !has_group || launch.workers < 2) return pairs;
-  const ScheduleRow* row = FindSchedule(launch.algorithm);
-  if (row == nullptr || row->traits.uses_nodes) return pairs;
+  if (NeedsRanksPerNode(launch.algorithm)) return pairs;
   const auto schedule = MakeSchedule(launch.algorithm, Collective::kAllReduce, {.ranks = launch.workers});
   if (!schedule.ok()) return pairs;
   std::vector<Transfer> transfers;

@@ -56,7 +56,8 @@ std::string DescribeAsJson() {
                           {"number", row.number_letter},
                           {"number_meaning", row.number_meaning},
                           {"number_least", row.number_least},
-                          {"number_below_workers", row.number_below_workers}});
+                          {"number_below_workers", row.number_below_workers},
+                          {"number_optional", row.number_optional}});
   }
   for (const ModelRow& row : Models()) {
     const ParameterLayout layout = LayoutOf(row);

@@ -24,6 +24,19 @@ StrategyRow AllReduce(const char* name, const char* summary, const char* backend
   return row;
 }
 
+StrategyRow Hierarchical() {
+  StrategyRow row = AllReduce("hierarchical",
+                              "all-reduce within each machine, then between machines; hierarchical:G groups "
+                              "G workers",
+                              "native", "hierarchical");
+  row.also_called = "hierarchical-allreduce,two-level";
+  row.number_letter = "G";
+  row.number_meaning = TrNoop("workers per machine");
+  row.number_least = 1;
+  row.number_optional = true;
+  return row;
+}
+
 }  // namespace
 
 StrategyRow AllReduceRow(const std::string& algorithm) {
@@ -92,6 +105,7 @@ const StrategyTable& StrategyRows() {
                 "halving-doubling", 8),
       AllReduce("double-binary-tree", "all-reduce up and down two trees: few rounds, full speed", "native",
                 "double-binary-tree", 9),
+      Hierarchical(),
       AllReduce("gloo", "Gloo's ring all-reduce", "gloo", "ring"),
       AllReduce("mpi", "MPI's all-reduce, with the algorithm its tuner chooses; started by mpirun", "mpi",
                 "default"),
@@ -193,6 +207,7 @@ absl::StatusOr<StrategyRow> FindStrategy(const std::string& name, const std::vec
     if (!has_number) return row;
     return absl::InvalidArgumentError(Tr("strategy '$0': $1 takes no number", name, row.name));
   }
+  if (!has_number && row.number_optional) return row;
   if (!has_number || !absl::SimpleAtoi(name.substr(word.size() + 1), &row.number) ||
       row.number < row.number_least || row.number > kMaxNumber) {
     const std::string meaning = Tr(row.number_meaning);
@@ -204,8 +219,15 @@ absl::StatusOr<StrategyRow> FindStrategy(const std::string& name, const std::vec
                         row.display_name(), row.number_least, row.number_letter, meaning, example));
   }
   absl::StrAppend(&row.name, ":", row.number);
-  if (row.uses_servers) absl::StrAppend(&row.algorithm, ":", row.number);
+  if (row.uses_servers || NeedsRanksPerNode(row.algorithm)) absl::StrAppend(&row.algorithm, ":", row.number);
   return row;
+}
+
+absl::Status CheckRanks(const StrategyRow& strategy, int workers) {
+  if (!strategy.uses_group || strategy.number == 0 || FindSchedule(strategy.algorithm) == nullptr) {
+    return absl::OkStatus();
+  }
+  return MakeSchedule(strategy.algorithm, Collective::kAllReduce, {.ranks = workers}).status();
 }
 
 std::string CanonicalStrategy(const std::string& name) {

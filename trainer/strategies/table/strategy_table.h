@@ -17,7 +17,8 @@ struct Strategy;
 struct StrategyContext;
 
 struct StrategyRow {
-  // FindStrategy adds the number to `name`, and to the `algorithm` of servers: "ps-ssp:2", "ssp:2".
+  // FindStrategy adds the number to `name`, and to the `algorithm` of servers or of a schedule that takes it:
+  // "ps-ssp:2", "ssp:2".
   std::string name, summary;
   bool uses_group = false, uses_servers = false;  // what it communicates through; it may use both
   // Separated by commas: names that are accepted for this strategy; its names in other programs; and names of
@@ -38,6 +39,7 @@ struct StrategyRow {
   // The number in "ps-ssp:2". Empty letter: the strategy takes none.
   std::string number_letter = {}, number_meaning = {};
   int number_least = 0;
+  bool number_optional = false;
   bool number_below_workers = false;
   int number = 0;
   // The cost of an exchange in theory (cost_model.h). Null: theory omits the strategy.
@@ -56,7 +58,9 @@ struct StrategyRow {
 
   bool has_number() const { return !number_letter.empty(); }
   // "ps-ssp:K" in the table.
-  std::string display_name() const { return has_number() ? name + ":" + number_letter : name; }
+  std::string display_name() const {
+    return has_number() && !number_optional ? name + ":" + number_letter : name;
+  }
   bool communicates() const { return uses_group || uses_servers; }
   // Between processes, or between the replicas in one process.
   bool moves_gradients() const { return communicates() || replicates; }
@@ -66,6 +70,8 @@ struct StrategyRow {
   bool has_only_rows_on_servers() const { return uses_servers && uses_group; }
   // Each push to a server is an update of its own.
   bool asynchronous() const { return uses_servers && !synchronous; }
+  // Workers wait for others, but not for all: spare workers, or a bound on staleness.
+  bool waits_for_some() const { return uses_servers && number > 0; }
   // The servers count the pushes of each worker, to know what is late.
   bool counts_pushes() const { return has_parameters_on_servers() && (!synchronous || drops_gradients); }
   // Whether --local_aggregation applies: one update from all workers' gradients (ps-sync).
@@ -87,6 +93,8 @@ StrategyRow AllReduceRow(const std::string& algorithm);
 // the names beside which `name` is given; they are not suggested.
 absl::StatusOr<StrategyRow> FindStrategy(const std::string& name, const std::vector<std::string>& given = {},
                                          const StrategyTable& rows = StrategyRows());
+// InvalidArgument: the number in the name of an all-reduce does not suit as many workers.
+absl::Status CheckRanks(const StrategyRow& strategy, int workers);
 // `name` with an alias replaced by the row's name: "ring" for "allreduce". Unknown names are returned as
 // given.
 std::string CanonicalStrategy(const std::string& name);
