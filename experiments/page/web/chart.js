@@ -1,13 +1,13 @@
 // A figure: title, note, legend, drawing, buttons; and the lines-and-points chart that most figures use.
 
-// {id, title, note, rows (for the CSV), legend: [{label, colour, mark, dashed, block, without_line}], controls, wide, height (a number, or a function of
-// the width), draw(svg, width, height)}
+// {id, title, note, rows (for the CSV), legend: [{label, colour, mark, dashed, block, without_line}], controls, wide, recorded (of a run that was measured),
+// height (a number, or a function of the width), draw(svg, width, height)}
 function figure(parent, spec) {
   const svg = d3.select(document.createElementNS('http://www.w3.org/2000/svg', 'svg')).attr('role', 'img')
       .attr('aria-label', spec.title);
   const box = make('figure', {id: spec.id, class: spec.wide ? 'wide' : ''},
     make('figcaption', {}, make('h3', {}, spec.title), TEXTS[`see_${spec.id}`] ? make('p', {class: 'see'}, t(`see_${spec.id}`)) : null,
-        spec.note.trim() ? make('details', {class: 'printed'}, make('summary', {class: 'how'}, t('how_measured')), make('p', {class: 'note'}, asTaken(spec.note))) : null));
+        spec.note.trim() ? make('details', {class: 'printed'}, make('summary', {class: 'how'}, t('how_measured')), make('p', {class: 'note'}, spec.recorded ? spec.note : asTaken(spec.note))) : null));
   if (spec.controls) box.append(spec.controls);
   if (spec.legend) box.append(legend(spec.legend));
   box.append(svg.node());

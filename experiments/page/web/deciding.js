@@ -41,8 +41,7 @@ const exported = (runs, keep, figures) => runs.flatMap((run) => rowsOf(run).filt
     .map((row) => ({...identity(run, row), ...figures(row, run)})));
 const crowded = (run, row) => /\boversubscribed\b/.test(row.note || '');
 // Whether a row or a launch of the trace is a pipeline.
-const hasPipeline = (run) => rowsOf(run).some((row) => row.program) || ((run.trace && run.trace.launches) || [])
-    .some((launch) => launch && Array.isArray(launch.spans) && launch.spans.some((span) => span[1] === 'bubble'));
+const hasPipeline = (run) => rowsOf(run).some((row) => row.program) || launchesOf(run).some((launch) => launch.spans.some((span) => span[1] === 'bubble'));
 const communicates = (row) => isNumber(row.comm_busy_ms) && row.workers > 1;
 const moving = (row) => (numberOf(row.comm_busy_ms) === null ? null : numberOf(row.comm_busy_ms) - (numberOf(row.wait_ms) || 0));
 // Communication times of the row's repeats.

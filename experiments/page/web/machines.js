@@ -21,7 +21,7 @@ function drawBeside(parent, {runs, settings, rows}) {
 }
 
 function drawMachines(parent, pool) {
-  const count = pool.machines.length;
+  const count = pool.machines.length, counted = (row) => (row.samples_per_s ? row.samples_per_s.machines : 0);
   parent.append(make('p', {class: 'lead', id: 'machines-lead'}, t('machines_lead', count)),
     make('ul', {id: 'winners'}, ...pool.winners.map((texts) => make('li', {}, inLanguage(texts)))));
   if (pool.left_out.length) parent.append(make('div', {class: 'missing', id: 'left-out'}, make('p', {}, t('machines_left_out')),
@@ -30,7 +30,8 @@ function drawMachines(parent, pool) {
   parent.append(scrollTable({id: 'spread-table'}, t('machines_table'), ['strategy', 'workers', 'samples_per_s', 'machines_efficiency', 'machines_ratio',
       'machines_counted'].map((key) => t(key)), pool.rows.map((row) => [rowHead(withServers(row)), String(row.workers),
       spreadText(row.samples_per_s, withThousands), spreadText(row.efficiency, hundredths),
-      row.ratio ? `${spreadText(row.ratio, hundredths)} × ${row.base}` : '', String(row.samples_per_s ? row.samples_per_s.machines : 0)])),
+      row.ratio ? `${spreadText(row.ratio, hundredths)} × ${row.base}${row.ratio.machines < counted(row) ? `${t('comma')}${t('machines_counted')}: ${row.ratio.machines}` : ''}` : '',
+      String(counted(row))])),
   make('p', {class: 'note'}, [t('machines_note'), ...pool.rows.map(unevenText)].join(' ').trim()),
   make('details', {class: 'printed', id: 'each-machine'}, make('summary', {}, t('machines_each')), eachMachine(pool)));
 }
