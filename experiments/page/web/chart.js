@@ -125,6 +125,10 @@ function logTicks(low, high) {
       .filter((v) => v >= low * 0.999 && v <= high * 1.001);
 }
 
+// A line through points with the colour and dashes of a strategy.
+const drawCurve = (plot, points, across, up, name, width = 2.2) => plot.append('path').attr('d', d3.svg.line().x(across).y(up)(points))
+    .style({fill: 'none', stroke: colourOf(name), 'stroke-width': width, 'stroke-dasharray': dashOf(name)});
+
 function mark(group, type, x, y, colour, hollow, title) {
   const path = group.append('path').attr('transform', `translate(${x},${y})`).attr('d', d3.svg.symbol().type(type).size(64)())
     .style({fill: hollow ? 'var(--panel)' : colour, stroke: colour, 'stroke-width': 1.5});
@@ -153,7 +157,7 @@ function linesChart(svg, width, height, series, spec) {
         .style({fill: 'none', stroke: colour, 'stroke-width': 1});
     for (const p of s.theory || []) plot.append('line').attr({x1: at(p) - 6, x2: at(p) + 6, y1: y(p.y), y2: y(p.y)})
         .style({stroke: 'var(--ink)', 'stroke-width': 2}).append('title').text(p.title);
-    plot.append('path').attr('d', line(s.points)).style({fill: 'none', stroke: colour, 'stroke-width': 1.8, 'stroke-dasharray': dashOf(s.name)});
+    drawCurve(plot, s.points, at, (p) => y(p.y), s.name, 1.8);
     for (const p of s.points) {
       for (const dot of p.dots || []) plot.append('circle').attr({cx: at(p), cy: y(dot), r: 2.2})
           .style({fill: colour, opacity: 0.45});
