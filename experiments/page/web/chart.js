@@ -152,12 +152,11 @@ function linesChart(svg, width, height, series, spec) {
   // Side by side if they would overlap.
   const aside = (i) => (i - (series.length - 1) / 2) * Math.min(9, 60 / series.length);
   series.forEach((s, i) => {
-    const colour = colourOf(s.name), at = (p) => x(p.x) + aside(i), line = d3.svg.line().x(at).y((p) => y(p.y));
-    if (s.theory && s.theory.length) plot.append('path').attr('class', 'theory').attr('d', line(s.theory))
-        .style({fill: 'none', stroke: colour, 'stroke-width': 1});
+    const colour = colourOf(s.name), at = (p) => x(p.x) + aside(i), up = (p) => y(p.y);
+    if (s.theory && s.theory.length) drawCurve(plot, s.theory, at, up, s.name, 1).attr('class', 'theory').style('stroke-dasharray', null);
     for (const p of s.theory || []) plot.append('line').attr({x1: at(p) - 6, x2: at(p) + 6, y1: y(p.y), y2: y(p.y)})
         .style({stroke: 'var(--ink)', 'stroke-width': 2}).append('title').text(p.title);
-    drawCurve(plot, s.points, at, (p) => y(p.y), s.name, 1.8);
+    drawCurve(plot, s.points, at, up, s.name, 1.8);
     for (const p of s.points) {
       for (const dot of p.dots || []) plot.append('circle').attr({cx: at(p), cy: y(dot), r: 2.2})
           .style({fill: colour, opacity: 0.45});

@@ -38,7 +38,7 @@ const STATED = {
   small: (run, [ring, messages, server, workers, bytes, latency, bandwidth]) => [[workers, bytesText(bytes), secondsText(latency), bytesText(bandwidth)],
       [secondsText(ring), messages, secondsText(server)]],
 };
-const CHOICES = {ring_limit: (value) => (value === '1' ? 'M' : `${value} M`), small: (value) => (value === 'ring' ? value : t('link_serial'))};
+const CHOICES = {ring_limit: (value) => (value === '1' ? 'M' : `${value} M`), small: (value) => (value === 'ring' ? value : t('small_server'))};
 
 // The run's exercises by id, with texts: choices are [{value, text}], slips [{value, text}], wrong answers with an explanation.
 function questionsOf(run) {

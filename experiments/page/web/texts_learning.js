@@ -233,6 +233,7 @@ Object.assign(TEXTS, {
   why_efficiency: '{1} times the {unit}/s, divided by {0} workers.',
   ask_small: '{0} workers exchange {1} on links with a latency of {2} and {3} per second. Which is faster?',
   why_small: 'The ring takes {0}, because {1} messages follow one another; the server takes {2} with 2 (derived).',
+  small_server: 'one dedicated server, push then pull',
   ask_exact: 'exact',
   ask_yours: 'your machine',
   hint_server_bytes: 'Count what a server receives from each worker, and what it sends back.',

@@ -45,6 +45,9 @@ function withThousands(value) {
   return isNumber(value) ? Math.round(value).toLocaleString('en-US') : '';
 }
 
+// Of samples/s; '' without an interval.
+const intervalText = ({samples_per_s_lo95: low, samples_per_s_hi95: high}) => (isNumber(low) && isNumber(high) ? `${withThousands(low)} – ${withThousands(high)}` : '');
+
 // About three digits: 0.0123, 1.23, 123, 12,300.
 function brief(value) {
   if (!isNumber(value)) return '';

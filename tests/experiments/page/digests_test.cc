@@ -1,9 +1,8 @@
-// What the page has of long files, and its data that does not depend on a run.
+// What the page has of long files.
 #include "experiments/page/digests.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,8 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/measure/arrivals.h"
-#include "experiments/page/schedule_data.h"
-#include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
 namespace {
@@ -138,58 +135,6 @@ TEST(DigestArrivalsTest, LongRunsKeepTheirBeginning) {
       Json::parse(DigestArrivals("x", ToBytes({.consistency = "async", .workers = 2, .updates = {order}})));
   EXPECT_EQ(json["pushes"].size(), kMaxPushes);
   EXPECT_EQ(json["updates"], 1000);
-}
-
-TEST(StalenessJsonTest, LessWaitingIsFasterAndStaler) {
-  const Json data = Json::parse(StalenessJson());
-  ASSERT_EQ(data["rules"].front(), "sync");
-  ASSERT_EQ(data["rules"].back(), "async");
-  for (size_t n = 0; n < data["workers"].size(); ++n) {
-    const double others = data["workers"][n].get<double>() - 1;
-    for (size_t spread = 0; spread < data["spreads"].size(); ++spread) {
-      const Json& progress = data["progress"][n][spread];
-      const Json& staleness = data["staleness"][n][spread];
-      EXPECT_LE(progress.front(), progress.back());
-      EXPECT_EQ(staleness.front(), 0);
-      EXPECT_NEAR(staleness.back().get<double>(), others, 0.1 * others + 0.05);
-      // Bounded staleness K: at most (2K + 1)(N - 1); rule 1 has K = 1.
-      EXPECT_LE(data["staleness_max"][n][spread][1].get<double>(), 3 * others);
-    }
-  }
-}
-
-TEST(ThinCsvTest, KeepsHeaderFirstAndLast) {
-  EXPECT_EQ(ThinCsv("h\n1\n2\n3\n4\n5\n", 4), "h\n1\n3\n5\n");
-  EXPECT_EQ(ThinCsv("h\n1\n", 4), "h\n1\n");
-}
-
-TEST(SchedulesJsonTest, ARingsRoundsAreThoseOfItsSchedule) {
-  const Json list = Json::parse(SchedulesJson({4, 2, 4, 1, 99}))["schedules"];
-  EXPECT_EQ(list.size(), 10u);  // five algorithms, two and four ranks
-  for (const Json& schedule : list) {
-    if (schedule["algorithm"] != "ring" || schedule["ranks"] != 4) continue;
-    EXPECT_EQ(schedule["rounds"].size(), 6u);
-    EXPECT_EQ(schedule["rounds"][0][1], Json::parse("[0,1,0,1,1]"));
-    EXPECT_EQ(schedule["rounds"][5][1], Json::parse("[0,1,3,1,0]"));
-    EXPECT_EQ(schedule["added"], Json::parse("[1,1,1,0,0,0]"));
-  }
-}
-
-TEST(TheoryJsonTest, ItsTermsGiveTheCostModelsSeconds) {
-  const Json theory = Json::parse(TheoryJson());
-  const Wires wires{
-      .latency_s = 3e-5, .bytes_per_s = 2e9, .add_s_per_byte = 1e-10, .medium_bytes_per_s = 5e9};
-  const double bytes = 7e6;
-  for (int workers : {2, 5, 64}) {
-    const Json terms = theory["schemes"]["halving-doubling"][workers - 1];
-    const double seconds = terms[0].get<double>() * wires.latency_s +
-                           std::max(terms[1].get<double>() * bytes / wires.bytes_per_s,
-                                    terms[2].get<double>() * bytes / wires.medium_bytes_per_s) +
-                           terms[3].get<double>() * bytes * wires.add_s_per_byte;
-    EXPECT_DOUBLE_EQ(
-        seconds,
-        ExchangeSeconds({.scheme = Scheme::AllReduce("halving-doubling"), .workers = workers}, bytes, wires));
-  }
 }
 
 }  // namespace
