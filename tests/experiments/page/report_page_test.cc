@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "common/measure/arrivals.h"
 #include "common/text/translate.h"
 #include "experiments/page/digests.h"
