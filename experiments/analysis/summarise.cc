@@ -25,8 +25,16 @@ Wires WiresOf(const SummaryRow& row, Wires wires) {
 }
 
 Wires WiresOfTables(const SummaryRow& row, Wires wires) {
-  if (const double rate = ServerRateOf(row, wires); rate > 0) {
-    (wires.medium_bytes_per_s > 0 ? wires.medium_bytes_per_s : wires.server_bytes_per_s) = rate;
+  const double rate = ServerRateOf(row, wires);
+  if (rate <= 0) return wires;
+  const CommPattern pattern = PatternOf(row.configuration, Scheme::kServerSync);
+  // The bytes of servers on rank 0's host are counted together; others in a virtual cluster share the
+  // machine.
+  const bool alone = row.configuration.on_machines || pattern.place == ServerPlace::kRank0;
+  if (wires.medium_bytes_per_s > 0) {
+    wires.medium_bytes_per_s = rate;
+  } else {
+    wires.server_bytes_per_s = rate / (alone ? 1 : pattern.servers);
   }
   return wires;
 }

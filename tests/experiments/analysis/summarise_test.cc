@@ -329,6 +329,21 @@ TEST(Summarise, TheoryUsesTheMeasuredRateOfTheServersWire) {
   EXPECT_EQ(predicted("ps-sync", "stream"), predicted("ps-sync", "grpc"));
 }
 
+TEST(Summarise, ServersOfAVirtualClusterShareTheMachinesProcessors) {
+  const Wires wires{.bytes_per_s = 1e9, .grpc_bytes_per_s = 2e6};  // links do not limit
+  const auto predicted = [&wires](int servers, const std::string& placement, bool on_machines) {
+    ConfigurationRuns runs = Runs("ps-sync", 4, {10});
+    runs.configuration.training.servers = servers;
+    runs.configuration.training.server_placement = placement;
+    runs.configuration.on_machines = on_machines;
+    return *Summarise("run", {runs}, wires)[0].predicted_comm_ms;
+  };
+  const double one = predicted(1, "dedicated", false);
+  EXPECT_NEAR(predicted(2, "dedicated", false), one, 0.01 * one);
+  EXPECT_NEAR(predicted(2, "dedicated", true), one / 2, 0.01 * one) << "each has its own processors";
+  EXPECT_NEAR(predicted(2, "rank0", false), predicted(1, "rank0", false), 0.01 * one);
+}
+
 TEST(Summarise, PredictsCommunicationByBucket) {
   const Wires wires{.latency_s = 1e-3, .bytes_per_s = 4e6};
   const auto rows = Summarise("run", {Runs("ring", 2, {10})}, wires);

@@ -21,7 +21,6 @@ function readPage() {
     here: [...document.querySelectorAll('.here')].map((found) => ({key: found.dataset.key, text: found.textContent, facts: found.facts})),
     reasons: [...document.querySelectorAll('#overlap-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
     factors: [...document.querySelectorAll('#ratios tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
-    elsewhere: texts('#overlap-elsewhere').join(),
     glossary: texts('#glossary tbody th'),
     footnotes: texts('#footnotes li'),
     step_rows: texts('#step .row'),

@@ -121,6 +121,21 @@ class ReportBrowserTest : public BrowserTest {
         EXPECT_EQ(text.find("differ"), std::string::npos);
       }
     }
+    // Part 3 has a recorded example if no row of the run hides 30 to 70% of its communication.
+    bool shows_overlap = false;
+    for (const Json& row : summary) {
+      const auto number = [&](const char* column) {
+        const Json& figures = row["figures"];
+        return figures.contains(column) && figures[column].is_number() ? figures[column].get<double>() : 0;
+      };
+      const double exposed = number("exposed_comm_ms"), all = std::max(number("comm_busy_ms"), exposed);
+      const double hidden = all - exposed;
+      if (number("workers") > 1 && all > 0 && hidden >= 0.3 * all && hidden <= 0.7 * all)
+        shows_overlap = true;
+    }
+    EXPECT_EQ(std::ranges::count_if(page["here"],
+                                    [](const Json& sentence) { return sentence["key"] == "here_example"; }),
+              shows_overlap ? 0 : 1);
     // The badge: whether the rows that the verdict uses are valid.
     const Json table = Json::parse(Slurp(run / "table.json"), nullptr, /*allow_exceptions=*/false);
     Json used = table.is_object() ? table.value("verdict_rows", Json::array()) : Json::array();
