@@ -76,7 +76,8 @@ absl::Status Training::MakePipeline(int max_batch) {
                                                                .gradient = gradient_.device,
                                                                .buffers = buffers_.span(),
                                                                .channels = std::move(channels),
-                                                               .tied = worker_.pipeline->tied}));
+                                                               .tied = worker_.pipeline->tied,
+                                                               .one_copy_stream = options_.copy_streams == 1}));
   return absl::OkStatus();
 }
 

@@ -20,7 +20,7 @@ namespace psring {
 struct RawExperimentFlags {
   ExperimentFlags flags;
   std::string strategies, workers, servers, server_wires, time_budget, lrs, tune, like, resume;
-  std::string layouts, programs, micro_batches;  // compare
+  std::string layouts, programs, micro_batches, copy_streams;  // compare
   std::string preset;                            // train
   std::string link = "none", latency = "0";
   // Whether these were given; null: not parsed.
