@@ -180,7 +180,8 @@ void VisitFlags(Options& o, Visitor& visit) {
          "pp,dp (the first P ranks are a replica)"},
         o.rank_order, OneOf({"dp,pp", "pp,dp"}));
   visit({"--copy_streams", "1|2",
-         "How a worker's messages to and from other stages run: 2, each direction to each neighbour has its own "
+         "How a worker's messages to and from other stages run: 2, each direction to each neighbour has its "
+         "own "
          "stream, so that they overlap; 1, all follow one another on one stream"},
         o.copy_streams, WholeNumber(1, 2));
 

@@ -37,12 +37,12 @@ struct CompareOptions {
   // All have the same `training.global_batch`; `strategies` then names an all-reduce.
   std::vector<Layout> layouts;
   std::vector<std::string> programs = {"1f1b"};  // of layouts with a pipeline
-  std::vector<int> micro_batches;  // of a step, which the replicas share; at least one with `layouts`
-  std::string rank_order, cuts;    // likewise, as in TrainingOptions; cuts "all": kAllCuts
+  std::vector<int> micro_batches;       // of a step, which the replicas share; at least one with `layouts`
+  std::string rank_order, cuts;         // likewise, as in TrainingOptions; cuts "all": kAllCuts
   std::vector<int> copy_streams = {2};  // likewise
-  TrainingOptions training;        // its `strategy`, `servers` and `server_wire` are not used
-  double target_accuracy = 0;      // 0: none
-  std::vector<double> lrs;         // more than one: the best one is picked for each strategy
+  TrainingOptions training;             // its `strategy`, `servers` and `server_wire` are not used
+  double target_accuracy = 0;           // 0: none
+  std::vector<double> lrs;              // more than one: the best one is picked for each strategy
   // --tune lr: times each strategy's rate; the best one is picked for each strategy and number of workers.
   std::vector<double> lr_factors;
   int repeats = 0;                 // rounds and accuracy trainings; 0: rounds are fitted, one training

@@ -73,10 +73,9 @@ void AddPipelineNotes(Plan& plan) {
 
 std::string Configuration::pipeline() const {
   if (training.pp == 1) return "";
-  return absl::StrCat(layout(), " ", training.program,
-                      names_micro_batches ? absl::StrCat(" m", training.micro_batches) : "",
-                      names_cuts ? absl::StrCat(" cut ", training.cuts) : "",
-                      training.copy_streams == 1 ? " copy 1" : "");
+  return absl::StrCat(
+      layout(), " ", training.program, names_micro_batches ? absl::StrCat(" m", training.micro_batches) : "",
+      names_cuts ? absl::StrCat(" cut ", training.cuts) : "", training.copy_streams == 1 ? " copy 1" : "");
 }
 
 std::string Configuration::name() const {

@@ -68,9 +68,8 @@ void NoteSpan(const Json& event, Events& events) {
   if (const std::string name = TextAt(event, "name"); name != span.lane) span.action = name;
   if (row == kLaunchesRow) {
     const bool schedule = NumberAt(args, "servers", 0) == 0;
-    events.launches.push_back(
-        {span, schedule ? TextAt(args, "algorithm") : "", NumberAt(args, "workers", 0),
-         NumberAt(args, "copy_streams", 2) == 1 ? 1 : 2});
+    events.launches.push_back({span, schedule ? TextAt(args, "algorithm") : "", NumberAt(args, "workers", 0),
+                               NumberAt(args, "copy_streams", 2) == 1 ? 1 : 2});
   } else if (span.lane == "round") {
     events.rounds.push_back(
         {span.rank, span.step, span.bucket, NumberAt(args, "round", -1), span.begin_us, span.end_us()});
@@ -140,7 +139,8 @@ Json SimulatedJson(const std::vector<Span>& spans, double step, int copy_streams
                        .step = static_cast<int64_t>(span.step),
                        .timed = {*action, {NanosOf(span.begin_us), NanosOf(span.end_us())}}});
   }
-  const std::optional<SimulatedStep> simulated = SimulateStep(actions, static_cast<int64_t>(step), copy_streams);
+  const std::optional<SimulatedStep> simulated =
+      SimulateStep(actions, static_cast<int64_t>(step), copy_streams);
   if (!simulated || simulated->spans.size() > kMaxSpans) return nullptr;
   Json json = {{"ms", RoundedMs(1e-3 * static_cast<double>(simulated->end_ns))},
                {"bubble_ms", RoundedMs(1e-3 * simulated->bubble_ns)},

@@ -302,9 +302,9 @@ Workload DataParallelShare(const Workload& workload, const PipelineCase& point) 
 absl::StatusOr<Walk> WalkStages(const StepProgram& compute,
                                 std::function<int64_t(int rank, const StepAction& action)> ns,
                                 int copy_streams) {
-  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered,
-                          LowerProgram(compute, ModelCut::WholeStages(compute.stages()),
-                                       {.one_copy_stream = copy_streams == 1}));
+  PSRING_ASSIGN_OR_RETURN(
+      const StepProgram lowered,
+      LowerProgram(compute, ModelCut::WholeStages(compute.stages()), {.one_copy_stream = copy_streams == 1}));
   GivenDurations durations(std::move(ns));
   return WalkProgram(lowered, &durations);
 }

@@ -179,10 +179,10 @@ class MpiGroup final : public LibraryGroup {
         return MPI_Allreduce(in, out, count, type, reduction.op, comm_);
       }
       case Collective::kReduceScatter:
-        return request != nullptr ? MPI_Ireduce_scatter_block(call.in.data, out, out_count, type,
-                                                              reduction.op, comm_, request)
-                                  : MPI_Reduce_scatter_block(call.in.data, out, out_count, type, reduction.op,
-                                                             comm_);
+        return request != nullptr
+                   ? MPI_Ireduce_scatter_block(call.in.data, out, out_count, type, reduction.op, comm_,
+                                               request)
+                   : MPI_Reduce_scatter_block(call.in.data, out, out_count, type, reduction.op, comm_);
       case Collective::kAllGather: {
         const void* const mine = static_cast<const char*>(out) + size_t(rank()) * call.in.bytes();
         const void* const in = call.in.data == mine ? MPI_IN_PLACE : call.in.data;
@@ -200,8 +200,8 @@ class MpiGroup final : public LibraryGroup {
     return MPI_ERR_INTERN;
   }
 
-  // MPI_IN_PLACE would write the result of a reduce-scatter to the beginning of the buffer. Here the output may
-  // be this rank's part of the input, which MPI does not allow; so the result is first written to aside_.
+  // MPI_IN_PLACE would write the result of a reduce-scatter to the beginning of the buffer. Here the output
+  // may be this rank's part of the input, which MPI does not allow; so the result is first written to aside_.
   static bool WritesAside(const CollectiveCall& call) {
     return call.collective == Collective::kReduceScatter &&
            BuffersOverlap(call.in.data, call.in.bytes(), call.out.data, call.out.bytes());

@@ -35,8 +35,7 @@ class NcclCommunicator final : public CudaWatch {
   absl::Status Connect(const ncclUniqueId& id);
   // Collective, while nothing is in progress: the ranks of one color become a part, in the order of `key`,
   // which is that of `ranks`. Null for NCCL_SPLIT_NOCOLOR. Returns when the part can be used.
-  absl::StatusOr<std::shared_ptr<NcclCommunicator>> Split(int color, int key,
-                                                          const RendezvousOptions& ranks);
+  absl::StatusOr<std::shared_ptr<NcclCommunicator>> Split(int color, int key, const RendezvousOptions& ranks);
 
   using Call = std::function<ncclResult_t(const NcclLibrary&, ncclComm_t)>;
   // `call` enqueues a collective on `stream`; returns when NCCL has accepted it, long before it is done.

@@ -40,7 +40,8 @@ absl::StatusOr<Plans> PlansOf(const NamedProgram& program, const PipelinePlace& 
   PSRING_ASSIGN_OR_RETURN(const StepProgram compute, ComputationOf(program, place, micro_batches));
   PSRING_ASSIGN_OR_RETURN(plans.step, PlanOf(compute, cut, place.position, one_copy_stream));
   PSRING_ASSIGN_OR_RETURN(const StepProgram forward, ComputationOf(program, place, kBatchesAtOnce));
-  PSRING_ASSIGN_OR_RETURN(plans.evaluation, PlanOf(ForwardOnly(forward), cut, place.position, one_copy_stream));
+  PSRING_ASSIGN_OR_RETURN(plans.evaluation,
+                          PlanOf(ForwardOnly(forward), cut, place.position, one_copy_stream));
   return plans;
 }
 
@@ -114,8 +115,8 @@ absl::Status PipelineExecutor::MakePlans() {
     cut.tied.emplace_back(place().StageOf(chunk), static_cast<int>(unit - units_.stages[chunk]));
   }
   if (!cut.tied.empty()) cut.tied.emplace_back(place().is_first() ? place().stages() - 1 : 0, 0);
-  PSRING_ASSIGN_OR_RETURN(Plans plans, PlansOf(parts_.program, place(), cut, parts_.micro_batches,
-                                               parts_.one_copy_stream));
+  PSRING_ASSIGN_OR_RETURN(
+      Plans plans, PlansOf(parts_.program, place(), cut, parts_.micro_batches, parts_.one_copy_stream));
   step_ = std::move(plans.step);
   evaluation_ = std::move(plans.evaluation);
   return absl::OkStatus();

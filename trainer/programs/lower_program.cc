@@ -63,8 +63,8 @@ absl::StatusOr<std::vector<std::vector<StepAction>>> InOneSequence(const StepPro
 class RankLowering {
  public:
   // `given`: the rank's computations, with its messages if they are in another order than those need them.
-  RankLowering(const StepProgram& compute, int rank, const std::vector<StepAction>& given, const ModelCut& cut,
-               const LowerOptions& options)
+  RankLowering(const StepProgram& compute, int rank, const std::vector<StepAction>& given,
+               const ModelCut& cut, const LowerOptions& options)
       : compute_(compute), given_(given), cut_(cut), options_(options) {
     for (const StepAction& action : given) {
       if (GivesWeightGradient(action.kind)) ++gradients_left_[action.stage];

@@ -102,10 +102,10 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
   }
   const std::string& backend = o.backend.empty() ? strategy.backend : o.backend;
   if (backend == "mpi" && strategy.algorithm != "default") {
-    return absl::InvalidArgumentError(
-        Tr("--pp with --backend mpi and --strategy $0: MPI's all-reduce with a chosen algorithm would block the "
-           "messages between stages; use --strategy mpi",
-           strategy.name));
+    return absl::InvalidArgumentError(Tr(
+        "--pp with --backend mpi and --strategy $0: MPI's all-reduce with a chosen algorithm would block the "
+        "messages between stages; use --strategy mpi",
+        strategy.name));
   }
   if (HasTables(o)) {
     return absl::InvalidArgumentError(

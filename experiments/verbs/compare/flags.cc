@@ -210,10 +210,10 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   Add(*verb, InHelpAll(kHowOften), "--warmup_steps", raw.flags.options.training.warmup_steps, "N",
       "Steps before the measured ones in the cost part [3; 1 if no model is named]",
       WholeNumber(1, 1'000'000));
-  AddTrainingFlags(*verb, raw.flags.options.training,
-                   {"--strategy", "--servers", "--server_wire", "--steps", "--samples", "--epochs",
-                    "--warmup_steps", "--lr", "--resume", "--micro_batches", "--program", "--cuts",
-                    "--copy_streams"});
+  AddTrainingFlags(
+      *verb, raw.flags.options.training,
+      {"--strategy", "--servers", "--server_wire", "--steps", "--samples", "--epochs", "--warmup_steps",
+       "--lr", "--resume", "--micro_batches", "--program", "--cuts", "--copy_streams"});
   AddModelsAndData(*verb);
   // See WithDefaultModel.
   verb->get_option("--model")->default_str("cnn; with --clock virtual mlp");

@@ -99,8 +99,10 @@ inline absl::Status CheckChannelsBesideTheGroup(const GroupRank& rank) {
   for (Channel* const channel : {receives, sends}) {
     if (channel != nullptr) PSRING_RETURN_IF_ERROR(channel->lane().Synchronize());
   }
-  PSRING_RETURN_IF_ERROR(value.Expect(0, kCount, 0, [](size_t) { return 42.0f; }, "the value"));
-  return sum.Expect(0, kCount, 0, [](size_t) { return 3.0f; }, "the sum");
+  PSRING_RETURN_IF_ERROR(value.Expect(
+      0, kCount, 0, [](size_t) { return 42.0f; }, "the value"));
+  return sum.Expect(
+      0, kCount, 0, [](size_t) { return 3.0f; }, "the sum");
 }
 
 // All of these, by three ranks.

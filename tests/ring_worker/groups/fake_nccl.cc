@@ -175,8 +175,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id,
   if (clique == nullptr) clique = std::make_shared<Clique>();
   clique->size = size;
   ++clique->joined;
-  *made = new ncclComm{
-      .rank = rank, .logged_as = rank, .clique = clique, .hangs = Setting("init_hangs") != 0};
+  *made =
+      new ncclComm{.rank = rank, .logged_as = rank, .clique = clique, .hangs = Setting("init_hangs") != 0};
   return ncclInProgress;
 }
 // The last rank makes the parts.
