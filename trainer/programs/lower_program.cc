@@ -48,9 +48,9 @@ absl::StatusOr<std::vector<std::vector<StepAction>>> InOneSequence(const StepPro
       action.unit = -1;
       const bool is_gradient =
           action.kind == StepKind::kSendGradient || action.kind == StepKind::kReceiveGradient;
-      placed.push_back({{walk.times[rank][i].begin_ns, lane == StepLane::kCompute, is_gradient,
-                         lane == StepLane::kCompute ? 0 : BoundaryOf(action), action.micro_batch},
-                        action});
+      placed.emplace_back(Place(walk.times[rank][i].begin_ns, lane == StepLane::kCompute, is_gradient,
+                                lane == StepLane::kCompute ? 0 : BoundaryOf(action), action.micro_batch),
+                          action);
     }
     std::ranges::sort(placed, {}, [](const auto& one) -> const Place& { return one.first; });
     order.emplace_back();

@@ -94,7 +94,7 @@ TEST(Pipeline, SlowLinksExposeMessagesBesideTheBubble) {
 TEST(Pipeline, MessagesOnOneStreamFollowOneAnother) {
   const TestFolder folder;
   RawPredictFlags raw = OnGigabit(folder.Put("equal.csv", EqualBlocks(16, 4)), 4, "4");
-  raw.boundary = "125000";  // of 10 samples: 10 ms
+  raw.latency = "10ms";
   raw.micro_batches = 16;
   const double overlapping = Priced(raw).prediction.step;
   raw.copy_streams = 1;
