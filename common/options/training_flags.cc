@@ -167,7 +167,7 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit.group = "Pipelines";
   visit({"--pp", "P",
          "Cut the model into stages on P workers: N workers are N/P replicas, whose samples per step are "
-         "--batch times --micro_batches. With all-reduce strategies (native or gloo), ps-sync and ps-ssp",
+         "--batch times --micro_batches. With all-reduce strategies, ps-sync and ps-ssp",
          Help::kBrief},
         o.pp, WholeNumber(1, kMaxAxis));
   visit({"--program", "NAME", "What each worker of a replica computes in which order:", Help::kBrief},
@@ -179,6 +179,11 @@ void VisitFlags(Options& o, Visitor& visit) {
          "Which axis has consecutive ranks: dp,pp (by default; the first N/P ranks have the first stage) or "
          "pp,dp (the first P ranks are a replica)"},
         o.rank_order, OneOf({"dp,pp", "pp,dp"}));
+  visit({"--copy_streams", "1|2",
+         "How a worker's messages to and from other stages run: 2, each direction to each neighbour has its "
+         "own "
+         "stream, so that they overlap; 1, all follow one another on one stream"},
+        o.copy_streams, WholeNumber(1, 2));
 
   visit.group = "Evaluation and checks";
   visit({"--eval_every", "N", "Steps between evaluations; 0: only at the end"}, o.eval_every,

@@ -58,6 +58,7 @@ struct TrainingOptions {
   std::string program = "1f1b";  // a name of program_rows.h
   std::string cuts;              // "3,6": the layers before which the model is cut; empty: balanced
   std::string rank_order;        // see Mesh; empty: "dp,pp"
+  int copy_streams = 2;          // 1: a rank's messages are on one lane; 2: on one for each end of a channel
 
   std::string drop_last = "true";
   std::string optimizer;  // empty: the model's

@@ -168,7 +168,7 @@ void AddWalk(const std::optional<Wires>& wires, SummaryRow& row) {
                                ? wires->latency_s + *row.mean.boundary_bytes / wires->bytes_per_s
                                : 0;
   const absl::StatusOr<WalkSeconds> walk =
-      SecondsOfWalk(*program, training.micro_batches, computing_s, message_s);
+      SecondsOfWalk(*program, training.micro_batches, computing_s, message_s, training.copy_streams);
   if (!walk.ok()) return;
   row.predicted_bubble = 1e3 * walk->bubble / row.mean.step_ms;
   if (row.configuration.replicas() == 1)

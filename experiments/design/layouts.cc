@@ -160,15 +160,18 @@ absl::StatusOr<std::vector<Configuration>> LayoutConfigurations(const CompareOpt
                        int micro_batches) -> absl::Status {
     for (const std::string& cuts : CutsOf(options, layout, probe)) {
       TrainingOptions of_one = InLayout(options, training, layout, program, micro_batches, cuts);
-      for (const int servers : options.servers) {
-        for (const std::string& wire : options.server_wires) {
-          of_one.servers = servers;
-          of_one.server_wire = wire;
-          PSRING_ASSIGN_OR_RETURN(Configuration configuration,
-                                  MakeConfiguration(strategy, layout.workers(), of_one, probe, cores));
-          configuration.names_micro_batches = options.micro_batches.size() > 1;
-          configuration.names_cuts = options.cuts == kAllCuts && layout.pp > 1;
-          AddIfNew(configuration, configurations);
+      for (const int copy_streams : options.copy_streams) {
+        if (layout.pp > 1) of_one.copy_streams = copy_streams;
+        for (const int servers : options.servers) {
+          for (const std::string& wire : options.server_wires) {
+            of_one.servers = servers;
+            of_one.server_wire = wire;
+            PSRING_ASSIGN_OR_RETURN(Configuration configuration,
+                                    MakeConfiguration(strategy, layout.workers(), of_one, probe, cores));
+            configuration.names_micro_batches = options.micro_batches.size() > 1;
+            configuration.names_cuts = options.cuts == kAllCuts && layout.pp > 1;
+            AddIfNew(configuration, configurations);
+          }
         }
       }
     }

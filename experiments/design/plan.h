@@ -37,11 +37,12 @@ struct CompareOptions {
   // All have the same `training.global_batch`; `strategies` then names an all-reduce.
   std::vector<Layout> layouts;
   std::vector<std::string> programs = {"1f1b"};  // of layouts with a pipeline
-  std::vector<int> micro_batches;  // of a step, which the replicas share; at least one with `layouts`
-  std::string rank_order, cuts;    // likewise, as in TrainingOptions; cuts "all": kAllCuts
-  TrainingOptions training;        // its `strategy`, `servers` and `server_wire` are not used
-  double target_accuracy = 0;      // 0: none
-  std::vector<double> lrs;         // more than one: the best one is picked for each strategy
+  std::vector<int> micro_batches;       // of a step, which the replicas share; at least one with `layouts`
+  std::string rank_order, cuts;         // likewise, as in TrainingOptions; cuts "all": kAllCuts
+  std::vector<int> copy_streams = {2};  // likewise
+  TrainingOptions training;             // its `strategy`, `servers` and `server_wire` are not used
+  double target_accuracy = 0;           // 0: none
+  std::vector<double> lrs;              // more than one: the best one is picked for each strategy
   // --tune lr: times each strategy's rate; the best one is picked for each strategy and number of workers.
   std::vector<double> lr_factors;
   int repeats = 0;                 // rounds and accuracy trainings; 0: rounds are fitted, one training
@@ -96,7 +97,8 @@ struct Configuration {
   bool has_worker_without_link() const {
     return servers() > 0 && training.server_placement == "rank0" && per_machine < ranks();
   }
-  // "dp2xpp2 1f1b", "pp2 gpipe m8", "pp2 1f1b cut 3"; empty: the model is not cut
+  // "dp2xpp2 1f1b", "pp2 gpipe m8", "pp2 1f1b cut 3", "pp2 1f1b copy 1" (--copy_streams); empty: the model is
+  // not cut
   std::string pipeline() const;
   // "ring x 4", "ps-sync x 4 on 2 servers", "ps-sync x 4 (stream)", "ring x 4 (dp2xpp2 1f1b)"
   std::string name() const;

@@ -240,18 +240,19 @@ std::string TraceJson(const std::vector<LaunchTrace>& launches) {
     }
     if (begin > end) continue;
     earliest = end + kBetweenLaunches;
+    Json args = {{"strategy", launch.strategy},
+                 {"workers", launch.workers},
+                 {"servers", launch.servers},
+                 {"backend", launch.backend},
+                 {"algorithm", launch.algorithm}};
+    if (launch.copy_streams == 1) args["copy_streams"] = 1;
     lines.push_back(JsonText(Json({{"name", launch.name},
                                    {"ph", "X"},
                                    {"pid", kLaunchesRow},
                                    {"tid", 0},
                                    {"ts", begin},
                                    {"dur", end - begin},
-                                   {"args",
-                                    {{"strategy", launch.strategy},
-                                     {"workers", launch.workers},
-                                     {"servers", launch.servers},
-                                     {"backend", launch.backend},
-                                     {"algorithm", launch.algorithm}}}})));
+                                   {"args", args}})));
     const std::set<std::pair<int, int>> pairs = SendersAndReceivers(launch);
     Flights of_servers;
     if (launch.servers > 0) {

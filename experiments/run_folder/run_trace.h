@@ -34,6 +34,7 @@ struct LaunchTrace {
   int64_t group_buckets = 0;       // the first buckets, if a process group exchanges them beside the servers
   double time_scale = 1;           // the ranks' times are divided by it
   std::string backend, algorithm;  // as the process group or server reports them; empty: none
+  int copy_streams = 2;            // of a pipeline
   std::vector<std::string> ranks;
 };
 

@@ -232,7 +232,8 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
            "stages, or a larger --bucket_mb",
            point.micro_batches, point.stages(), kMaxLowered));
   }
-  PSRING_ASSIGN_OR_RETURN(const StepProgram program, LowerProgram(compute, cut));
+  PSRING_ASSIGN_OR_RETURN(const StepProgram program,
+                          LowerProgram(compute, cut, {.one_copy_stream = point.copy_streams == 1}));
   ProgramDurations durations(program, std::move(costs), network);
   PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkProgram(program, &durations));
 
@@ -263,7 +264,8 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
 }
 
 absl::StatusOr<WalkSeconds> SecondsOfWalk(const NamedProgram& program, int micro_batches,
-                                          const std::vector<double>& computing_s, double message_s) {
+                                          const std::vector<double>& computing_s, double message_s,
+                                          int copy_streams) {
   const int ranks = static_cast<int>(computing_s.size());
   PSRING_ASSIGN_OR_RETURN(const StepProgram compute, MakeStepProgram(program, ranks, micro_batches));
   const auto ns = [&](int rank, const StepAction& action) -> int64_t {
@@ -280,7 +282,7 @@ absl::StatusOr<WalkSeconds> SecondsOfWalk(const NamedProgram& program, int micro
         return 0;
     }
   };
-  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkStages(compute, ns));
+  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkStages(compute, ns, copy_streams));
   double idle_ns = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     for (const auto& [begin, end] : BubblesOf(walk, rank))
@@ -298,9 +300,11 @@ Workload DataParallelShare(const Workload& workload, const PipelineCase& point) 
 }
 
 absl::StatusOr<Walk> WalkStages(const StepProgram& compute,
-                                std::function<int64_t(int rank, const StepAction& action)> ns) {
-  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered,
-                          LowerProgram(compute, ModelCut::WholeStages(compute.stages())));
+                                std::function<int64_t(int rank, const StepAction& action)> ns,
+                                int copy_streams) {
+  PSRING_ASSIGN_OR_RETURN(
+      const StepProgram lowered,
+      LowerProgram(compute, ModelCut::WholeStages(compute.stages()), {.one_copy_stream = copy_streams == 1}));
   GivenDurations durations(std::move(ns));
   return WalkProgram(lowered, &durations);
 }

@@ -67,7 +67,8 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
       o.pp > 1,
       {{o.program != standard.program, "--program"},
        {!o.cuts.empty(), "--cuts"},
-       {!o.rank_order.empty(), "--rank_order"}},
+       {!o.rank_order.empty(), "--rank_order"},
+       {o.copy_streams != standard.copy_streams, "--copy_streams"}},
       {{o.cuda_graph, "--cuda_graph"},
        {o.clock == "virtual", "--clock virtual"},
        {o.local_aggregation, "--local_aggregation"},
@@ -100,10 +101,11 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
            strategy.name));
   }
   const std::string& backend = o.backend.empty() ? strategy.backend : o.backend;
-  if (backend == "mpi" || backend == "nccl") {
-    return absl::InvalidArgumentError(
-        Tr("--pp does not support $0, which has one call in progress at a time; choose native or gloo",
-           backend));
+  if (backend == "mpi" && strategy.algorithm != "default") {
+    return absl::InvalidArgumentError(Tr(
+        "--pp with --backend mpi and --strategy $0: MPI's all-reduce with a chosen algorithm would block the "
+        "messages between stages; use --strategy mpi",
+        strategy.name));
   }
   if (HasTables(o)) {
     return absl::InvalidArgumentError(

@@ -109,7 +109,8 @@ absl::StatusOr<ModelRow> Training::Plan() {
 absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
   size_t slots = 1;
   if (part_.has_value()) {
-    PSRING_ASSIGN_OR_RETURN(slots, SlotsOf(*program_, part_->place, options_.micro_batches));
+    PSRING_ASSIGN_OR_RETURN(
+        slots, SlotsOf(*program_, part_->place, options_.micro_batches, options_.copy_streams == 1));
   }
   PSRING_ASSIGN_OR_RETURN(
       const MemoryNeed need,

@@ -232,6 +232,10 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
   if (!raw.micro_batches.empty()) {
     PSRING_ASSIGN_OR_RETURN(options.micro_batches, ParseCounts(raw.micro_batches, INT_MAX));
   }
+  if (!raw.copy_streams.empty()) {
+    PSRING_ASSIGN_OR_RETURN(options.copy_streams, ParseCounts(raw.copy_streams, /*most=*/2));
+  }
+  PSRING_RETURN_IF_ERROR(CheckNamedOnce("--copy_streams", options.copy_streams));
   PSRING_RETURN_IF_ERROR(CheckNamedOnce("--program", options.programs));
   PSRING_RETURN_IF_ERROR(CheckNamedOnce("--micro_batches", options.micro_batches));
   if (!raw.layouts.empty()) {
@@ -247,6 +251,7 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
   PSRING_RETURN_IF_ERROR(CheckBesidePp(any_is_cut,
                                        {{!training.cuts.empty(), "--cuts"},
                                         {!training.rank_order.empty(), "--rank_order"},
+                                        {!raw.copy_streams.empty(), "--copy_streams"},
                                         {other_program, "--program"}},
                                        {}));
   if (options.layouts.empty()) {

@@ -419,7 +419,7 @@ TEST(Summarise, HasTheDocumentedColumns) {
             "worker_peak_memory_mb server_peak_memory_mb foreign_cpu_pct basis valid note lr_tried "
             "time_scale scaling workers_per_push ps_schedule tokens_per_s machines wire most_samples_share "
             "layout program micro_batches predicted_bubble_fraction bubble_fraction params_mb grads_mb "
-            "optimizer_mb activations_mb predicted_peak_memory_mb cuts");
+            "optimizer_mb activations_mb predicted_peak_memory_mb cuts copy_streams");
 }
 
 }  // namespace

@@ -81,6 +81,20 @@ TEST(Layouts, EachIsACaseBesideItsReferences) {
   EXPECT_EQ(plan.cost.back().folder(), "ring-2-pp2-interleaved-2-m8");
 }
 
+TEST(Layouts, CopyStreamsAreCasesOfPipelines) {
+  CompareOptions options = Compared("dp2,pp2");
+  options.copy_streams = {1, 2};
+  const Plan plan = PlanFor(options);
+  EXPECT_THAT(Names(plan.cost), ElementsAre("single x 1", "none x 2", "ring x 2",
+                                            "ring x 2 (pp2 1f1b copy 1)", "ring x 2 (pp2 1f1b)"));
+  EXPECT_THAT(plan.cost[3].folder(), "ring-2-pp2-1f1b-m8-copy-1");
+  for (const Configuration& configuration : plan.cost) {
+    EXPECT_EQ(testing::Value(TrainingArguments(configuration.training),
+                             testing::Contains(std::string("--copy_streams=1"))),
+              configuration.name() == "ring x 2 (pp2 1f1b copy 1)");
+  }
+}
+
 TEST(Layouts, AllCutsAreCasesAtMostTwelve) {
   CompareOptions options = Compared("dp2,pp2");
   options.cuts = kAllCuts;
