@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -16,13 +16,36 @@ namespace psring {
 namespace {
 
 constexpr char kReplicasFirst[] = "dp,pp", kPositionsFirst[] = "pp,dp";
-constexpr int64_t kMaxPresetRanks = 1 << 16;
+
+// `part`: "dp2". False: not of this form.
+bool SetPart(absl::string_view part, int most, Layout& layout) {
+  int& of = absl::StartsWith(part, "dp") ? layout.dp : layout.pp;
+  const bool known = absl::ConsumePrefix(&part, "dp") || absl::ConsumePrefix(&part, "pp");
+  const bool is_digits = part.find_first_not_of("0123456789") == part.npos;
+  return known && is_digits && absl::SimpleAtoi(part, &of) && of >= 1 && of <= most;
+}
 
 }  // namespace
 
-std::string LayoutName(int replicas, int positions) {
-  if (positions == 1) return absl::StrCat("dp", replicas);
-  return absl::StrCat(replicas > 1 ? absl::StrCat("dp", replicas, "x") : "", "pp", positions);
+std::string Layout::name() const {
+  if (pp == 1) return absl::StrCat("dp", dp);
+  return absl::StrCat(dp > 1 ? absl::StrCat("dp", dp, "x") : "", "pp", pp);
+}
+
+absl::StatusOr<Layout> ParseLayout(absl::string_view text, int most) {
+  Layout layout;
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, 'x');
+  const bool each_once =
+      parts.size() == 1 || (parts.size() == 2 && parts[0].substr(0, 2) != parts[1].substr(0, 2));
+  if (!each_once ||
+      !std::ranges::all_of(parts, [&](absl::string_view part) { return SetPart(part, most, layout); })) {
+    return absl::InvalidArgumentError(Tr(
+        "'$0' is not a layout; write dp4 (four replicas of the model), pp4 (one in four stages) or dp2xpp2",
+        std::string(text)));
+  }
+  const int64_t workers = int64_t{layout.dp} * layout.pp;
+  if (workers >= 2 && workers <= most) return layout;
+  return absl::InvalidArgumentError(Tr("$0 has $1 workers; use 2 to $2", std::string(text), workers, most));
 }
 
 absl::StatusOr<Mesh> Mesh::Create(int workers, int pp, const std::string& rank_order) {
@@ -61,20 +84,6 @@ int Mesh::RankAt(const MeshPlace& place) const {
   PSRING_CHECK(place.replica >= 0 && place.replica < replicas_);
   PSRING_CHECK(place.position >= 0 && place.position < positions_);
   return pp_first_ ? place.replica * positions_ + place.position : place.position * replicas_ + place.replica;
-}
-
-absl::StatusOr<MeshPreset> ParseMeshPreset(const std::string& text) {
-  const std::pair<absl::string_view, absl::string_view> axes = absl::StrSplit(text, absl::MaxSplits('x', 1));
-  absl::string_view dp = axes.first, pp = axes.second;
-  MeshPreset preset{};
-  if (text.find_first_not_of("0123456789dpx") == text.npos && absl::ConsumePrefix(&dp, "dp") &&
-      absl::SimpleAtoi(dp, &preset.replicas) && preset.replicas >= 1 && absl::ConsumePrefix(&pp, "pp") &&
-      absl::SimpleAtoi(pp, &preset.positions) && preset.positions >= 2 &&
-      int64_t{preset.replicas} * preset.positions <= kMaxPresetRanks) {
-    return preset;
-  }
-  return absl::InvalidArgumentError(
-      Tr("--preset '$0' is not of the form dp4xpp2: 4 replicas, each cut into 2 stages", text));
 }
 
 }  // namespace psring
