@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/options/server_arguments.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "experiments/analysis/row_queries.h"
@@ -128,7 +129,7 @@ size_t BucketsAt(const Configuration& configuration, const RunRecords& records, 
   const TrainingOptions& training = configuration.training;
   const absl::StatusOr<Mesh> mesh = MeshOf(configuration);
   if (!mesh.ok() || training.pp == 1) return records.ranks.front().bucket_elements.size();
-  const int position = server / std::max(1, configuration.servers() / training.pp);
+  const int position = PositionOfServer(training, server, configuration.servers());
   const auto of_position =
       std::ranges::find(records.ranks, mesh->RankAt({.position = position}), &RankResult::rank);
   return of_position == records.ranks.end() ? 0 : of_position->bucket_elements.size();

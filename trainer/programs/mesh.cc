@@ -86,4 +86,12 @@ int Mesh::RankAt(const MeshPlace& place) const {
   return pp_first_ ? place.replica * positions_ + place.position : place.position * replicas_ + place.replica;
 }
 
+std::vector<int> Mesh::RanksAt(int position) const {
+  std::vector<int> ranks;
+  for (int replica = 0; replica < replicas_; ++replica) {
+    ranks.push_back(RankAt({.replica = replica, .position = position}));
+  }
+  return ranks;
+}
+
 }  // namespace psring

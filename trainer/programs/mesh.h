@@ -43,6 +43,7 @@ class Mesh {
   int positions() const { return positions_; }
   MeshPlace PlaceOf(int rank) const;
   int RankAt(const MeshPlace& place) const;
+  std::vector<int> RanksAt(int position) const;  // by replica
 
  private:
   Mesh(int replicas, int positions, bool pp_first)
