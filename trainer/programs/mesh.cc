@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/text/translate.h"
 
@@ -17,31 +16,37 @@ namespace {
 
 constexpr char kReplicasFirst[] = "dp,pp", kPositionsFirst[] = "pp,dp";
 
-// `part`: "dp2". False: not of this form.
-bool SetPart(absl::string_view part, int most, Layout& layout) {
-  int& of = absl::StartsWith(part, "dp") ? layout.dp : layout.pp;
-  const bool known = absl::ConsumePrefix(&part, "dp") || absl::ConsumePrefix(&part, "pp");
-  const bool is_digits = part.find_first_not_of("0123456789") == part.npos;
-  return known && is_digits && absl::SimpleAtoi(part, &of) && of >= 1 && of <= most;
-}
+struct Axis {
+  absl::string_view name;
+  int Layout::*ranks;
+};
+constexpr Axis kAxes[] = {{"dp", &Layout::dp}, {"pp", &Layout::pp}};
 
 }  // namespace
 
 std::string Layout::name() const {
-  if (pp == 1) return absl::StrCat("dp", dp);
-  return absl::StrCat(dp > 1 ? absl::StrCat("dp", dp, "x") : "", "pp", pp);
+  std::vector<std::string> parts;
+  for (const Axis& axis : kAxes) {
+    if (this->*axis.ranks > 1) parts.push_back(absl::StrCat(axis.name, this->*axis.ranks));
+  }
+  return parts.empty() ? "dp1" : absl::StrJoin(parts, "x");
 }
 
 absl::StatusOr<Layout> ParseLayout(absl::string_view text, int most) {
   Layout layout;
-  const std::vector<absl::string_view> parts = absl::StrSplit(text, 'x');
-  const bool each_once =
-      parts.size() == 1 || (parts.size() == 2 && parts[0].substr(0, 2) != parts[1].substr(0, 2));
-  if (!each_once ||
-      !std::ranges::all_of(parts, [&](absl::string_view part) { return SetPart(part, most, layout); })) {
-    return absl::InvalidArgumentError(Tr(
-        "'$0' is not a layout; write dp4 (four replicas of the model), pp4 (one in four stages) or dp2xpp2",
-        std::string(text)));
+  std::vector<absl::string_view> named;
+  for (const absl::string_view part : absl::StrSplit(text, 'x')) {
+    const absl::string_view name = part.substr(0, 2), ranks = part.substr(name.size());
+    const Axis* const axis = std::ranges::find(kAxes, name, &Axis::name);
+    const bool known = axis != std::end(kAxes) && std::ranges::count(named, name) == 0 &&
+                       ranks.find_first_not_of("0123456789") == ranks.npos;
+    if (!known || !absl::SimpleAtoi(ranks, &(layout.*axis->ranks)) || layout.*axis->ranks < 1 ||
+        layout.*axis->ranks > most) {
+      return absl::InvalidArgumentError(Tr(
+          "'$0' is not a layout; write dp4 (four replicas of the model), pp4 (one in four stages) or dp2xpp2",
+          std::string(text)));
+    }
+    named.push_back(name);
   }
   const int64_t workers = int64_t{layout.dp} * layout.pp;
   if (workers >= 2 && workers <= most) return layout;
