@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
