@@ -83,7 +83,7 @@ function drawProgram(parent, program, end) {
     for (const {begin, group} of boxes) group.style('display', begin < now || (begin === unit && !done) ? null : 'none');
     cursor.attr({x1: x(now), x2: x(now)});
     arrows.selectAll('*').remove();
-    for (const {rank, to, name, at} of sends) drawArrow(arrows, x(at) - 5, yOf(rank) + row / 2, x(at) + 5, yOf(to) + row / 2, 'var(--mark)', `${name} → ${to}`);
+    for (const {rank, to, name, at} of sends) drawArrow(arrows, x(at) - 5, yOf(rank) + row / 2, x(at) + 5, yOf(to) + row / 2, 'var(--exposed)', `${name} → ${to}`);
     counts.replaceChildren(...[
       t('program_computing', computing.map((action) => (action ? action.name : '–')).join(', ')),
       t('program_sent', sends.map(({name, rank, to}) => `${name} ${rank}→${to}`).join(', ') || '–'),
