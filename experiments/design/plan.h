@@ -113,7 +113,9 @@ struct Probe {
   int64_t parameters = 0;                // of the model
   std::vector<int64_t> bucket_elements;  // of --bucket_mb; empty: not known
   std::vector<int64_t> cuts;             // the layers before which a model of two stages can be cut
-  std::string data_hash;                 // of training and test data
+  // The layers before which stages can begin; nothing: not known.
+  std::optional<std::vector<size_t>> cut_points;
+  std::string data_hash;  // of training and test data
   std::vector<StrategyUpdate> updates;
   double step_s = 0;                // one step of one process
   int64_t step_samples = 0;         // of that step; 0: as many as in any step

@@ -12,6 +12,7 @@
 #include "common/base/check.h"
 #include "common/text/translate.h"
 #include "experiments/simulator/program_durations.h"
+#include "trainer/programs/cuts.h"
 #include "trainer/programs/lower_program.h"
 #include "trainer/programs/mesh.h"
 
@@ -121,36 +122,14 @@ std::vector<LayerBlock> BlocksOf(const Workload& workload) {
 }
 
 std::vector<int> BalancedCuts(const std::vector<LayerBlock>& blocks, int stages) {
-  const int count = static_cast<int>(blocks.size());
-  PSRING_CHECK(stages >= 1 && stages <= count);
-  // Stages as long as `most_ms` allows, and one block for each of the last if there are no more.
-  const auto cuts_within = [&](double most_ms) {
-    std::vector<int> cuts;
-    double sum = blocks[0].ms();
-    for (int block = 1; block < count; ++block) {
-      const int stages_left = stages - 1 - static_cast<int>(cuts.size());
-      if (count - block == stages_left || sum + blocks[block].ms() > most_ms) {
-        cuts.push_back(block);
-        sum = 0;
-      }
-      sum += blocks[block].ms();
-    }
-    return cuts;
-  };
-  double low = 0, high = 0;  // in ms of the slowest stage: at least, and enough
-  for (const LayerBlock& block : blocks) {
-    low = std::max(low, block.ms());
-    high += block.ms();
-  }
-  high *= 1 + 1e-9;
-  for (int halving = 0; halving < 60; ++halving) {
-    const double middle = (low + high) / 2;
-    (static_cast<int>(cuts_within(middle).size()) < stages ? high : low) = middle;
-  }
-  return cuts_within(high);
+  CutUnits units;
+  for (const LayerBlock& block : blocks) units.cost.push_back(block.ms());
+  for (size_t block = 1; block < blocks.size(); ++block) units.points.push_back(block);
+  const std::vector<size_t> cuts = BalancedCuts(units, stages);
+  return {cuts.begin(), cuts.end()};
 }
 
-std::string PipelineCase::layout() const { return LayoutName(replicas(), ranks); }
+std::string PipelineCase::layout() const { return Layout{replicas(), ranks}.name(); }
 
 absl::Status CheckPipeline(const Workload& workload, const PipelineCase& point, const Cluster& cluster) {
   PSRING_RETURN_IF_ERROR(Mesh::Create(point.workers, point.ranks, "").status());

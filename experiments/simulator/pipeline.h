@@ -27,8 +27,7 @@ struct LayerBlock {
 // In the order of the forward pass; at least one.
 std::vector<LayerBlock> BlocksOf(const Workload& workload);
 
-// The first block of each stage but the first, so that the slowest stage is as fast as possible. `stages`: 1
-// to the number of blocks.
+// The first block of each stage but the first, balanced by time. `stages`: 1 to the number of blocks.
 std::vector<int> BalancedCuts(const std::vector<LayerBlock>& blocks, int stages);
 
 struct PipelineCase {

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
+#include <iterator>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/text/translate.h"
 
@@ -16,13 +15,42 @@ namespace psring {
 namespace {
 
 constexpr char kReplicasFirst[] = "dp,pp", kPositionsFirst[] = "pp,dp";
-constexpr int64_t kMaxPresetRanks = 1 << 16;
+
+struct Axis {
+  absl::string_view name;
+  int Layout::*ranks;
+};
+constexpr Axis kAxes[] = {{"dp", &Layout::dp}, {"pp", &Layout::pp}};
 
 }  // namespace
 
-std::string LayoutName(int replicas, int positions) {
-  if (positions == 1) return absl::StrCat("dp", replicas);
-  return absl::StrCat(replicas > 1 ? absl::StrCat("dp", replicas, "x") : "", "pp", positions);
+std::string Layout::name() const {
+  std::vector<std::string> parts;
+  for (const Axis& axis : kAxes) {
+    if (this->*axis.ranks > 1) parts.push_back(absl::StrCat(axis.name, this->*axis.ranks));
+  }
+  return parts.empty() ? "dp1" : absl::StrJoin(parts, "x");
+}
+
+absl::StatusOr<Layout> ParseLayout(absl::string_view text, int most) {
+  Layout layout;
+  std::vector<absl::string_view> named;
+  for (const absl::string_view part : absl::StrSplit(text, 'x')) {
+    const absl::string_view name = part.substr(0, 2), ranks = part.substr(name.size());
+    const Axis* const axis = std::ranges::find(kAxes, name, &Axis::name);
+    const bool known = axis != std::end(kAxes) && std::ranges::count(named, name) == 0 &&
+                       ranks.find_first_not_of("0123456789") == ranks.npos;
+    if (!known || !absl::SimpleAtoi(ranks, &(layout.*axis->ranks)) || layout.*axis->ranks < 1 ||
+        layout.*axis->ranks > most) {
+      return absl::InvalidArgumentError(Tr(
+          "'$0' is not a layout; write dp4 (four replicas of the model), pp4 (one in four stages) or dp2xpp2",
+          std::string(text)));
+    }
+    named.push_back(name);
+  }
+  const int64_t workers = int64_t{layout.dp} * layout.pp;
+  if (workers >= 2 && workers <= most) return layout;
+  return absl::InvalidArgumentError(Tr("$0 has $1 workers; use 2 to $2", std::string(text), workers, most));
 }
 
 absl::StatusOr<Mesh> Mesh::Create(int workers, int pp, const std::string& rank_order) {
@@ -63,18 +91,12 @@ int Mesh::RankAt(const MeshPlace& place) const {
   return pp_first_ ? place.replica * positions_ + place.position : place.position * replicas_ + place.replica;
 }
 
-absl::StatusOr<MeshPreset> ParseMeshPreset(const std::string& text) {
-  const std::pair<absl::string_view, absl::string_view> axes = absl::StrSplit(text, absl::MaxSplits('x', 1));
-  absl::string_view dp = axes.first, pp = axes.second;
-  MeshPreset preset{};
-  if (text.find_first_not_of("0123456789dpx") == text.npos && absl::ConsumePrefix(&dp, "dp") &&
-      absl::SimpleAtoi(dp, &preset.replicas) && preset.replicas >= 1 && absl::ConsumePrefix(&pp, "pp") &&
-      absl::SimpleAtoi(pp, &preset.positions) && preset.positions >= 2 &&
-      int64_t{preset.replicas} * preset.positions <= kMaxPresetRanks) {
-    return preset;
+std::vector<int> Mesh::RanksAt(int position) const {
+  std::vector<int> ranks;
+  for (int replica = 0; replica < replicas_; ++replica) {
+    ranks.push_back(RankAt({.replica = replica, .position = position}));
   }
-  return absl::InvalidArgumentError(
-      Tr("--preset '$0' is not of the form dp4xpp2: 4 replicas, each cut into 2 stages", text));
+  return ranks;
 }
 
 }  // namespace psring

@@ -1,10 +1,11 @@
-// Which rank of a job is which part of which replica (--pp, --rank_order). Pure.
+// Which rank of a job is which part of which replica (--pp, --rank_order, --preset, --layouts). Pure.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace psring {
 
@@ -16,8 +17,18 @@ struct MeshPlace {
   bool operator==(const MeshPlace&) const = default;
 };
 
-// "dp4", "pp2", "dp4xpp2".
-std::string LayoutName(int replicas, int positions);
+// How the workers of a step divide it.
+struct Layout {
+  int dp = 1;  // replicas of the model
+  int pp = 1;  // ranks of a replica; 1: the model is not cut
+
+  int workers() const { return dp * pp; }
+  std::string name() const;  // "dp2", "pp4", "dp2xpp4"
+  bool operator==(const Layout&) const = default;
+};
+
+// What name() returns, or "pp4xdp2". InvalidArgument: another form, or not 2 to `most` workers.
+absl::StatusOr<Layout> ParseLayout(absl::string_view text, int most);
 
 // The ranks of a job as replicas() x positions().
 class Mesh {
@@ -32,6 +43,7 @@ class Mesh {
   int positions() const { return positions_; }
   MeshPlace PlaceOf(int rank) const;
   int RankAt(const MeshPlace& place) const;
+  std::vector<int> RanksAt(int position) const;  // by replica
 
  private:
   Mesh(int replicas, int positions, bool pp_first)
@@ -40,13 +52,5 @@ class Mesh {
   int replicas_, positions_;
   bool pp_first_;
 };
-
-// What --preset dp4xpp2 sets: 4 replicas of 2 ranks; rank r holds part r % 2, as with --pp 2 --rank_order
-// pp,dp.
-struct MeshPreset {
-  int replicas, positions;
-};
-// InvalidArgument: not of the form dpDxppP, or more than 65,536 ranks.
-absl::StatusOr<MeshPreset> ParseMeshPreset(const std::string& text);
 
 }  // namespace psring

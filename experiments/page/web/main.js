@@ -6,7 +6,7 @@ DATA.strategies.forEach(placeOf);
 let chosenRun = 0;
 
 const PARTS = {words: drawWords, servers: drawServers, ring: drawRing, overlap: drawOverlap, asynchronous: drawAsynchronous,
-    theory: drawTheory, charts: drawCharts, settings: drawSettings};
+    theory: drawTheory, pipeline: drawPipeline, charts: drawCharts, settings: drawSettings};
 const drawn = new Set();  // parts that show the present run, language and width
 
 // A part that cannot be drawn shows an error; the others are not affected.

@@ -37,7 +37,7 @@ std::string CheckLatency(const std::string& text) {
 }
 
 std::string CheckPreset(const std::string& text) {
-  return std::string(ParseMeshPreset(text).status().message());
+  return std::string(ParseLayout(text, kMaxLogicalWorkers).status().message());
 }
 
 std::string CheckCuts(const std::string& text) {
@@ -235,8 +235,7 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   CLI::App* verb = app.add_subcommand("train", "Train one network with one strategy");
   Add(*verb, "What is trained", "--strategy,--strategies", raw.strategies, "NAME",
       "How the replicas are synchronized: ring (or allreduce), ps-sync (or ps), ps-async, ... "
-      "(`explain NAME` describes one) "
-      "[single]",
+      "(`explain NAME` describes one) [single; ring for several replicas of --pp or --preset]",
       ListOf(CheckName));
   Add(*verb, "What is trained", "--workers", raw.workers, "N", "Workers [1]", CountsText(kMaxLogicalWorkers));
   AddSharedFlags(*verb, raw);
@@ -249,7 +248,8 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   AddModelsAndData(*verb);
   AddPrograms(*verb);
   Add(*verb, InHelpAll("Pipelines"), "--preset", raw.preset, "NAME",
-      "dp4xpp2: --workers 8 --pp 2 --rank_order pp,dp, so that ranks 0, 2, 4 and 6 have the first half of "
+      "A layout. dp4xpp2: --workers 8 --pp 2 --rank_order pp,dp, so that ranks 0, 2, 4 and 6 have the first "
+      "half of "
       "the model and 1, 3, 5 and 7 the second",
       CheckPreset);
   raw.transport = verb->get_option("--transport");

@@ -58,6 +58,8 @@ void ExpectTheoryAnswers(const std::map<std::string, Json>& answers) {
       {.scheme = Scheme::kServerSync, .workers = 8, .place = ServerPlace::kDedicated, .pipelined = false},
       4e3, wires);
   EXPECT_EQ(answers.at("small"), ring < server ? "ring" : "ps-sync");
+  EXPECT_NEAR(answers.at("bubble").get<double>(), 100 * 3. / 11, 1e-9);
+  EXPECT_EQ(answers.at("in_flight"), 4);
 }
 
 TEST_F(ExercisesBrowserTest, AnswersAreThoseOfTheSummaryAndOfTheory) {
@@ -135,7 +137,7 @@ TEST_F(ExercisesBrowserTest, AnswersAreThoseOfTheSummaryAndOfTheory) {
   EXPECT_EQ(
       numbers,
       "Exercise 1.1. Exercise 1.2. Exercise 2.1. Exercise 2.2. Exercise 2.3. Exercise 3.1. Exercise 3.2. "
-      "Exercise 3.3. Exercise 4.1. Exercise 4.2. Exercise 5.1. Exercise 5.2. ");
+      "Exercise 3.3. Exercise 4.1. Exercise 4.2. Exercise 5.1. Exercise 5.2. Exercise 6.1. Exercise 6.2. ");
 
   // The same page if worker 0 had made most of the samples.
   Json summary = Json::parse(Slurp(root_ / "class/summary.json"));

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -358,6 +359,25 @@ TEST(SchedulesJsonTest, ARingsRoundsAreThoseOfItsSchedule) {
     EXPECT_EQ(schedule["rounds"][5][1], Json::parse("[0,1,3,1,0]"));
     EXPECT_EQ(schedule["added"], Json::parse("[1,1,1,0,0,0]"));
   }
+}
+
+TEST(ProgramsJsonTest, AProgramsActionsAndMessagesAreThoseOfItsWalk) {
+  const Json data = Json::parse(ProgramsJson());
+  EXPECT_EQ(data["units"], Json::parse(R"({"F":1,"B":2,"I":1,"W":1})"));
+  std::set<std::string> names;
+  for (const Json& program : data["programs"]) names.insert(program["name"]);
+  EXPECT_EQ(names, (std::set<std::string>{"gpipe", "1f1b", "interleaved:2", "zb-h1"}));
+  EXPECT_EQ(data["programs"].size(), 4u * 2 * 3);  // ranks and micro-batches
+  for (const Json& program : data["programs"]) {
+    if (program["name"] != "1f1b" || program["ranks"] != 2 || program["micro_batches"] != 2) continue;
+    EXPECT_EQ(program["actions"], Json::parse(R"(["0F0:0 0F1:1 0B0:4 0B1:7", "1F0:1 1B0:2 1F1:4 1B1:5"])"));
+    EXPECT_EQ(program["sends"], Json::parse(R"(["0F0>1:1 0F1>1:2", "1B0>0:4 1B1>0:7"])"));
+    EXPECT_EQ(program["end"], 9);
+    EXPECT_EQ(program["bubble"], 0.3333);
+    EXPECT_EQ(program["in_flight"], Json::parse("[2,1]"));
+    return;
+  }
+  ADD_FAILURE() << "no such program";
 }
 
 TEST(TheoryJsonTest, ItsTermsGiveTheCostModelsSeconds) {
