@@ -180,6 +180,11 @@ void VisitFlags(Options& o, Visitor& visit) {
          "pp,dp (the first P ranks are a replica)"},
         o.rank_order, OneOf({"dp,pp", "pp,dp"}));
 
+  visit({"--reshard", "WHEN",
+         "fsdp: forward: release a unit's weights after forward and gather them again for backward; never: "
+         "keep them until backward has used them, which sends a third less and needs memory for all weights"},
+        o.reshard, OneOf({"forward", "never"}));
+
   visit.group = "Evaluation and checks";
   visit({"--eval_every", "N", "Steps between evaluations; 0: only at the end"}, o.eval_every,
         large_count_or_0);

@@ -27,6 +27,7 @@ struct LowerOptions {
   bool recompute = false;      // forward keeps only the input of each unit
   bool reduce_always = false;  // replicas hold parts of the gradient (ZeRO-2): reduce after every micro-batch
   bool shard_weights = false;  // and of the weights (FSDP): gather a unit before its use, release it after
+  bool keep_weights = false;   // but once per step: they are released at its end
 };
 
 // Every message and every gathering of weights stands directly before the computation that needs it;

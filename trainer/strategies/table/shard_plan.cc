@@ -1,0 +1,48 @@
+#include "trainer/strategies/table/shard_plan.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+
+namespace psring {
+
+std::vector<ShardedBucket> ShardBuckets(const std::vector<Bucket>& buckets, int rank, int ranks) {
+  std::vector<ShardedBucket> sharded;
+  size_t at = 0;
+  const size_t own = static_cast<size_t>(rank), all = static_cast<size_t>(ranks);
+  for (const Bucket& bucket : buckets) {
+    const auto& [index, first, count] = bucket;
+    const size_t each = count / all, rest = count % all;
+    sharded.push_back(
+        {.bucket = bucket,
+         .whole = {index, first, all * each},
+         .parts = {{{index, first + own * each, each}, at}, {{index, first + all * each, rest}, at + each}}});
+    at += each + rest;
+  }
+  return sharded;
+}
+
+BlockMemory PlanBlocks(const std::vector<ShardedBucket>& buckets, const std::vector<bool>& keeps, int turns) {
+  constexpr size_t kAlignment = ParameterLayout::kAlignment;
+  PSRING_CHECK(keeps.size() == buckets.size());
+  const auto aligned = [](size_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; };
+  BlockMemory memory;
+  size_t largest = 0;  // of the buckets that share blocks
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    for (const ShardPart& part : buckets[b].parts) memory.parts += part.range.count;
+    if (!keeps[b]) largest = std::max(largest, buckets[b].bucket.count);
+  }
+  memory.elements = aligned(memory.parts);
+  std::vector<size_t> shared;
+  for (int turn = 0; turn < turns && largest > 0; ++turn) {
+    shared.push_back(memory.elements);
+    memory.elements += aligned(largest);
+  }
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    memory.blocks.push_back(keeps[b] ? std::vector<size_t>{memory.elements} : shared);
+    if (keeps[b]) memory.elements += aligned(buckets[b].bucket.count);
+  }
+  return memory;
+}
+
+}  // namespace psring
