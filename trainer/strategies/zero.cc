@@ -40,8 +40,6 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
         numbers_(std::move(numbers)),
         host_numbers_(std::move(host_numbers)),
         reduced_(buckets_.size()),
-        gradient_at_(buckets_.size()),
-        weights_at_(buckets_.size()),
         gathered_(buckets_.size()),
         gathered_events_(buckets_.size()) {}
   ~ZeroStrategy() override { lane_.reset(); }
@@ -107,10 +105,8 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
 
   absl::Status Unshard(int bucket, const Event& free) override {
     const size_t b = static_cast<size_t>(bucket);
-    const std::vector<size_t>& blocks = context_.shards.weights.blocks[b];
-    if (blocks.size() == 1 && gathered_[b]) return absl::OkStatus();
+    if (context_.shards.weights.keeps[b] && gathered_[b]) return absl::OkStatus();
     gathered_[b] = true;
-    weights_at_[b] = NextOf(blocks, weights_turn_);
     auto& [begin_ns, end_ns] = gathers_.emplace_back(bucket, std::pair<int64_t, int64_t>()).second;
     lane_->WaitFor(free);
     lane_->Stamp(begin_ns);
@@ -132,9 +128,8 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
 
   Span BeginGradient(int bucket) override {
     const size_t b = static_cast<size_t>(bucket);
-    gradient_at_[b] = NextOf(context_.shards.gradient.blocks[b], gradient_turn_);
-    Wait(free_[gradient_at_[b]]);
-    const Span gradient = GradientOfUnit(b).device;
+    Wait(free_[context_.shards.gradient.blocks[b]]);
+    const Span gradient = GradientBlock(b).device;
     context_.compute.Zero(gradient.data, gradient.bytes());
     return gradient;
   }
@@ -159,7 +154,7 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
     const size_t b = static_cast<size_t>(bucket.index);
     const ShardedBucket& cut = buckets_[b];
     const bool in_block = context_.shards.shards_gradient();
-    const HostView gradient = in_block ? GradientOfUnit(b) : GradientOf(bucket);
+    const HostView gradient = in_block ? GradientBlock(b) : GradientOf(bucket);
     const Span sent = BeginExchange(bucket, gradient, ready);
     const Span own = Within(sent, cut, cut.own().range), rest = Within(sent, cut, cut.rest().range);
     if (own.count > 0 &&
@@ -178,7 +173,7 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
       const bool counts = &part == &cut.own() || context_.rank == 0;
       if (is_last && counts) update_.AddToNorm(part.range, sum, *lane_ops_, *lane_);
     }
-    if (in_block) free_[gradient_at_[b]] = lane_->Record();
+    if (in_block) free_[context_.shards.gradient.blocks[b]] = lane_->Record();
     if (!is_last || shards_weights()) lane_->Stamp(records_.back().end_ns);
     if (is_last && updates_on_lane_) Update(cut, records_.size() - 1, /*factor=*/1);
   }
@@ -229,8 +224,7 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
   // needed then. `parts`: one part after the other, as in the optimizer's state.
   HostView Unused(const ShardedBucket& cut) const {
     if (!context_.shards.shards_gradient()) return GradientOf(cut.bucket);
-    const size_t first = context_.shards.gradient.blocks[static_cast<size_t>(cut.bucket.index)].front();
-    return update_.state().gradient.Slice(first, cut.bucket.count);
+    return GradientBlock(static_cast<size_t>(cut.bucket.index));
   }
   // Every rank gets a bucket, from the parts of all.
   absl::Status Complete(const ShardedBucket& cut, ConstSpan parts, const HostView& all) {
@@ -273,18 +267,15 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
   HostView Numbers() const { return HostView::Of(numbers_, host_numbers_); }
   Span WeightParts() const { return update_.state().weights.device.Slice(0, context_.shards.weights.parts); }
   HostView WeightBlock(size_t b) const {
-    return update_.state().weights.Slice(weights_at_[b], buckets_[b].bucket.count);
+    return update_.state().weights.Slice(context_.shards.weights.blocks[b], buckets_[b].bucket.count);
   }
-  HostView GradientOfUnit(size_t b) const {
-    return update_.state().gradient.Slice(gradient_at_[b], buckets_[b].bucket.count);
+  HostView GradientBlock(size_t b) const {
+    return update_.state().gradient.Slice(context_.shards.gradient.blocks[b], buckets_[b].bucket.count);
   }
   // Of the step's gradient, summed over ranks and micro-batches.
   Span SumOf(const ShardPart& part) const {
     const size_t first = context_.shards.shards_gradient() ? part.at : part.range.first;
     return update_.state().gradient.device.Slice(first, part.range.count);
-  }
-  static size_t NextOf(const std::vector<size_t>& blocks, size_t& turn) {
-    return blocks.size() == 1 ? blocks[0] : blocks[turn++ % blocks.size()];
   }
   void Copy(Span to, ConstSpan from) {
     if (from.count > 0) lane_->Copy(to.data, from.data, from.bytes());
@@ -298,13 +289,10 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
 
   const std::vector<ShardedBucket> buckets_;
   const Buffer numbers_, host_numbers_;  // a double of each rank
-  // By bucket: its exchanges in this step; where its block begins; whether it was gathered in this step;
-  // when.
+  // By bucket: its exchanges in this step; whether it was gathered in this step, and the last time.
   std::vector<int> reduced_;
-  std::vector<size_t> gradient_at_, weights_at_;
   std::vector<bool> gathered_;
   std::vector<Event> gathered_events_;
-  size_t gradient_turn_ = 0, weights_turn_ = 0;
   std::map<size_t, Event> free_;  // by place of a block: the last exchange from there
   // Streams write the times.
   std::deque<std::pair<int, std::pair<int64_t, int64_t>>> gathers_;  // with the bucket

@@ -26,20 +26,25 @@ BlockMemory PlanBlocks(const std::vector<ShardedBucket>& buckets, const std::vec
   constexpr size_t kAlignment = ParameterLayout::kAlignment;
   PSRING_CHECK(keeps.size() == buckets.size());
   const auto aligned = [](size_t elements) { return (elements + kAlignment - 1) / kAlignment * kAlignment; };
-  BlockMemory memory;
-  size_t largest = 0;  // of the buckets that share blocks
-  for (size_t b = 0; b < buckets.size(); ++b) {
-    for (const ShardPart& part : buckets[b].parts) memory.parts += part.range.count;
-    if (!keeps[b]) largest = std::max(largest, buckets[b].bucket.count);
+  BlockMemory memory{.keeps = keeps};
+  for (const ShardedBucket& bucket : buckets) {
+    for (const ShardPart& part : bucket.parts) memory.parts += part.range.count;
+  }
+  std::vector<size_t> sizes(static_cast<size_t>(turns));
+  std::vector<size_t> turn_of(buckets.size());
+  for (size_t b = 0, others = 0; b < buckets.size(); ++b) {
+    if (keeps[b]) continue;
+    turn_of[b] = others++ % sizes.size();
+    sizes[turn_of[b]] = std::max(sizes[turn_of[b]], aligned(buckets[b].bucket.count));
   }
   memory.elements = aligned(memory.parts);
-  std::vector<size_t> shared;
-  for (int turn = 0; turn < turns && largest > 0; ++turn) {
+  std::vector<size_t> shared;  // by turn
+  for (const size_t size : sizes) {
     shared.push_back(memory.elements);
-    memory.elements += aligned(largest);
+    memory.elements += size;
   }
   for (size_t b = 0; b < buckets.size(); ++b) {
-    memory.blocks.push_back(keeps[b] ? std::vector<size_t>{memory.elements} : shared);
+    memory.blocks.push_back(keeps[b] ? memory.elements : shared[turn_of[b]]);
     if (keeps[b]) memory.elements += aligned(buckets[b].bucket.count);
   }
   return memory;

@@ -32,11 +32,13 @@ std::vector<ShardedBucket> ShardBuckets(const std::vector<Bucket>& buckets, int 
 struct BlockMemory {
   size_t parts = 0;     // elements of this rank's parts
   size_t elements = 0;  // of the memory; 0: it has the flat buffer
-  // By bucket: where its block begins; if there are several, buckets use them in turn.
-  std::vector<std::vector<size_t>> blocks = {};
+  // By bucket: where its block begins, and whether no other bucket uses this block.
+  std::vector<size_t> blocks = {};
+  std::vector<bool> keeps = {};
 };
 
-// `keeps`: by bucket, whether it has a block of its own. The others share `turns` blocks.
+// `keeps`: by bucket, whether it has a block of its own. The others, in their order, use `turns` blocks in
+// turn: each always the same one, so that blocks differ in size if units alternate between large and small.
 BlockMemory PlanBlocks(const std::vector<ShardedBucket>& buckets, const std::vector<bool>& keeps, int turns);
 
 // Of ZeRO stage 2, and with weights.elements > 0 of stage 3 (FSDP).
