@@ -70,7 +70,7 @@ StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t b
   std::vector<std::pair<int64_t, int64_t>> in_flight;
   for (const auto& [action, time] : times.messages) in_flight.emplace_back(time.begin_ns, time.end_ns);
   for (const BucketRecord& bucket : report.buckets) in_flight.emplace_back(bucket.begin_ns, bucket.end_ns);
-  in_flight.insert(in_flight.end(), report.gathers.begin(), report.gathers.end());
+  in_flight.insert(in_flight.end(), report.transfers.begin(), report.transfers.end());
   if (rows_end_ns > rows_begin_ns) in_flight.push_back(report.rows);
   StepRecord record{.rank = pipeline_ != nullptr ? worker_.trace.rank() : worker_.rank,
                     .step = info.step,

@@ -63,9 +63,9 @@ struct StepReport {
   std::vector<BucketRecord> buckets;
   Traffic traffic;         // of this step
   int64_t exposed_ns = 0;  // BeginStep and FinishStep waited this long for communication
-  // Of UnitMemory: when weights were gathered; and when the compute stream waited for that or for memory in
-  // forward and backward, which is not in exposed_ns.
-  std::vector<std::pair<int64_t, int64_t>> gathers = {}, waits = {};
+  // Of UnitMemory: when weights were gathered, and gradients reduced before the last time; and when the
+  // compute stream waited for that in forward and backward, which is not in exposed_ns.
+  std::vector<std::pair<int64_t, int64_t>> transfers = {}, waits = {};
   std::pair<int64_t, int64_t> rows = {};  // begin and end of the exchange of rows of tables; equal: none
   // Parameter servers: number of updates in the first bucket's weights, counting all workers' updates.
   int64_t version = -1;

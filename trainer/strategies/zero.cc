@@ -6,6 +6,8 @@
 // Stage 2: of the gradient, too, a rank has only its shards, which are sums over the micro-batches, and the
 // buckets of the units that are being computed. Stage 3 (FSDP): also of the weights; a bucket is gathered
 // before its unit is computed, and not after its update.
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -73,8 +75,15 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
     PSRING_ASSIGN_OR_RETURN(StepReport report, GroupStrategy::FinishStep());
     for (const auto& [bucket, time] : gathers_) {
       AddSpan(SpanKind::kCommunication, bucket, time.first, time.second);
-      report.gathers.push_back(time);
+      report.transfers.push_back(time);
     }
+    // A bucket's record is its last reduction.
+    const size_t earlier = records_.size() - std::min(records_.size(), buckets_.size());
+    for (size_t i = 0; i < earlier; ++i) {
+      report.transfers.emplace_back(records_[i].begin_ns, records_[i].end_ns);
+    }
+    report.buckets.erase(report.buckets.begin(),
+                         report.buckets.begin() + static_cast<std::ptrdiff_t>(earlier));
     report.waits.assign(waits_.begin(), waits_.end());
     return report;
   }
