@@ -54,12 +54,12 @@ struct TrainingOptions {
   double time_scale = 1;
   int micro_batches = 1;
 
-  int pp = 1;                       // ranks of a pipeline: parts into which each replica of the model is cut
-  std::string program = "1f1b";     // a name of program_rows.h
-  std::string cuts;                 // "3,6": the layers before which the model is cut; empty: balanced
-  std::string rank_order;           // see Mesh; empty: "dp,pp"
-  std::string reshard = "forward";  // fsdp: when gathered weights are released: forward, never
+  int pp = 1;                    // ranks of a pipeline: parts into which each replica of the model is cut
+  std::string program = "1f1b";  // a name of program_rows.h
+  std::string cuts;              // "3,6": the layers before which the model is cut; empty: balanced
+  std::string rank_order;        // see Mesh; empty: "dp,pp"
 
+  std::string reshard = "forward";  // fsdp: when gathered weights are released: forward, never
   std::string drop_last = "true";
   std::string optimizer;  // empty: the model's
   double lr = 0;          // 0: the model's

@@ -227,6 +227,22 @@ absl::Status Executor::UnshardAhead(size_t node) {
   return absl::OkStatus();
 }
 
+int64_t Executor::GatheredElements(const std::vector<bool>& once) const {
+  int64_t elements = 0;
+  std::set<int> gathered;
+  for (const StepNode& node : nodes_) {
+    if (node.action.kind != StepKind::kUnshard) continue;
+    std::set<int> of_unit;
+    for (const Run& run : runs_[static_cast<size_t>(node.action.unit)]) {
+      if (run.bucket < 0 || !of_unit.insert(run.bucket).second) continue;
+      const size_t b = static_cast<size_t>(run.bucket);
+      if (!gathered.insert(run.bucket).second && once[b]) continue;
+      elements += static_cast<int64_t>(parts_.buckets[b].count);
+    }
+  }
+  return elements;
+}
+
 void Executor::UseWeights(const Run& run, ModelState& state) {
   if (run.bucket < 0) return;
   state.weights = memory()->UseWeights(run.bucket);

@@ -100,6 +100,9 @@ class Executor {
   absl::StatusOr<BatchScore> Evaluate(const Dataset& data, int batch, bool computes,
                                       const std::function<void(int64_t predictions)>& on_batch);
 
+  // That a step gathers; of buckets with `once`, at most once.
+  int64_t GatheredElements(const std::vector<bool>& once) const;
+
   // Of gradients beside Parts::gradient.
   size_t gradient_bytes() const { return worker_gradient_.bytes() + micro_gradient_.bytes(); }
 

@@ -263,10 +263,9 @@ TEST_P(Conformance, SendsExactlyTheTheoreticalBytes) {
     double sent = 0;
     for (const RankOutcome& outcome : outcomes) sent += double(outcome.steps.front().payload_tx_bytes);
     const double gradient = double(GradientBytes(*outcomes[0].result));
-    // The last unit's weights stay for backward.
-    const double last = 4. * double(outcomes[0].result->bucket_elements[0]);
-    const double gathered_again = row().shards_weights ? gradient - last : 0;
-    EXPECT_NEAR(sent, (workers() - 1) * (2 * gradient + gathered_again), 3 * 4 * 3 * workers());
+    const double gathered = 4. * double(outcomes[0].result->gathered_elements);
+    EXPECT_NEAR(sent, (workers() - 1) * (gradient + (row().shards_weights ? gathered : gradient)),
+                3 * 4 * 3 * workers());
     return;
   }
   for (int rank = 0; rank < workers(); ++rank) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -151,6 +152,25 @@ TEST_P(ShardedUnits, TheCostOfMicroBatchesIsPrinted) {
   });
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_THAT(notes[0], Has(absl::StrCat("--strategy ", options.strategy), "3 reduce-scatters"));
+}
+
+// The last unit's weights stay for backward, the first one's for the next micro-batch, and a tied table for
+// the step.
+TEST(ShardedBytes, WeightsThatAreThereAreNotGatheredAgain) {
+  for (TrainingOptions options : {SmallOptions("fsdp"), TinyGpt("fsdp")}) {
+    options.steps = 1;
+    const DataSplits& data = options.data == "text" ? SmallText() : SmallData();
+    const auto gathered = [&] { return TrainRanks(options, 2, data)[0].result->gathered_elements; };
+    const std::vector<int64_t> units = TrainRanks(options, 2, data)[0].result->bucket_elements;
+    const int64_t all = std::accumulate(units.begin(), units.end(), int64_t{0});
+    const bool is_tied = options.data == "text";
+    EXPECT_EQ(gathered(), 2 * all - units.front() - (is_tied ? units.back() : 0));
+    options.micro_batches = 3;
+    EXPECT_EQ(gathered(), is_tied ? 6 * (all - units.back()) - 3 * units.front() + units.back()
+                                  : 6 * all - 3 * units.front() - 2 * units.back());
+    options.reshard = "never";
+    EXPECT_EQ(gathered(), all);
+  }
 }
 
 TEST(ShardedBytes, FollowFromReductionsAndGatherings) {
