@@ -24,7 +24,7 @@ namespace {
 using testing::ElementsAre;
 
 // A strategy that has only shards of the gradient.
-struct Way {
+struct ShardedWay {
   const char *strategy, *reshard;
 
   TrainingOptions Of(TrainingOptions options) const {
@@ -33,32 +33,32 @@ struct Way {
     return options;
   }
 };
-std::ostream& operator<<(std::ostream& out, const Way& way) {
+std::ostream& operator<<(std::ostream& out, const ShardedWay& way) {
   return out << way.strategy << " --reshard " << way.reshard;
 }
 
-TrainingOptions SmallCnn() {
+TrainingOptions CnnOfRing() {
   TrainingOptions options = SmallOptions("ring");
   options.model = "cnn";
   return options;
 }
 
-TrainingOptions SmallGpt() {
+TrainingOptions GptOfRing() {
   TrainingOptions options = TinyGpt("ring");
   options.optimizer = "adamw";
   options.dropout = .1;
   return options;
 }
 
-class ShardedUnits : public testing::TestWithParam<Way> {};
+class ShardedUnits : public testing::TestWithParam<ShardedWay> {};
 INSTANTIATE_TEST_SUITE_P(Ways, ShardedUnits,
-                         testing::Values(Way{"zero2", "forward"}, Way{"fsdp", "forward"},
-                                         Way{"fsdp", "never"}));
+                         testing::Values(ShardedWay{"zero2", "forward"}, ShardedWay{"fsdp", "forward"},
+                                         ShardedWay{"fsdp", "never"}));
 
 TEST_P(ShardedUnits, TwoRanksHaveTheBitsOfARing) {
   const std::pair<TrainingOptions, const DataSplits*> cases[] = {{SmallOptions("ring"), &SmallData()},
-                                                                 {SmallCnn(), &SmallData()},
-                                                                 {SmallGpt(), &SmallText()},
+                                                                 {CnnOfRing(), &SmallData()},
+                                                                 {GptOfRing(), &SmallText()},
                                                                  {TinyResNet("ring"), &SmallPictures()}};
   for (auto [options, data] : cases) {
     SCOPED_TRACE(options.model);
@@ -105,7 +105,7 @@ TEST_P(ShardedUnits, MoreRanksWithMicroBatchesAndClippingAreCloseToARing) {
 }
 
 TEST_P(ShardedUnits, BlocksThatAreComputedAgainGiveTheSameBits) {
-  TrainingOptions options = SmallGpt();
+  TrainingOptions options = GptOfRing();
   options.layers = 3;
   options.steps = 4;
   const std::vector<float> ring = WeightsOf(TrainRanks(options, 2, SmallText()));
@@ -200,7 +200,7 @@ TEST(PlanBlocks, ABucketHasItsBlockOrOneInTurn) {
   EXPECT_THAT(kept.blocks, ElementsAre(32, 48, 96, 144));
 }
 
-std::vector<Bucket> BucketsOf(const Model& model, bool recompute, std::vector<bool>& beside) {
+std::vector<Bucket> UnitBucketsOf(const Model& model, bool recompute, std::vector<bool>& beside) {
   const std::vector<Bucket> buckets = UnitBuckets(model, recompute);
   beside = UsedBesideOthers(PlanUnits(model.CompleteAfterLayers(), buckets),
                             BucketsOfLayers(model.LayerParameters(), buckets), buckets.size());
@@ -212,13 +212,13 @@ TEST(UnitBuckets, AreHalfBlocksOrBlocksThatAreComputedAgain) {
   const auto gpt = *ModelOf(TinyGpt("fsdp"))->make(SmallText().train.spec(), *ops);
   std::vector<bool> beside;
   // The last normalization, the halves of two blocks, and the embedding, whose table the loss uses, too.
-  const std::vector<Bucket> halves = BucketsOf(*gpt, /*recompute=*/false, beside);
+  const std::vector<Bucket> halves = UnitBucketsOf(*gpt, /*recompute=*/false, beside);
   EXPECT_EQ(beside, (std::vector<bool>{false, false, false, false, false, true}));
   size_t end = gpt->parameters().count();
   for (const Bucket& bucket : halves)
     EXPECT_EQ(bucket.first + bucket.count, std::exchange(end, bucket.first));
   EXPECT_EQ(end, 0u);
-  EXPECT_EQ(BucketsOf(*gpt, /*recompute=*/true, beside).size(), 4u);
+  EXPECT_EQ(UnitBucketsOf(*gpt, /*recompute=*/true, beside).size(), 4u);
 }
 
 // Rajbhandari et al. 2020: 16 bytes per parameter with Adam, and 16/N of fsdp, with two units and one
@@ -228,7 +228,7 @@ TEST(PlanBlocks, FsdpOfGptMiniOnFourRanksNeedsAThirdOfTheMemory) {
   const auto gpt = *ModelOf({.model = "gpt-mini", .data = "text"})->make(TextSpec(256, 256), *ops);
   std::vector<bool> beside;
   const std::vector<ShardedBucket> buckets =
-      ShardBuckets(BucketsOf(*gpt, /*recompute=*/false, beside), /*rank=*/0, 4);
+      ShardBuckets(UnitBucketsOf(*gpt, /*recompute=*/false, beside), /*rank=*/0, 4);
   const BlockMemory weights = PlanBlocks(buckets, beside, /*turns=*/2);
   const BlockMemory gradient = PlanBlocks(buckets, beside, /*turns=*/1);
   const double elements = static_cast<double>(weights.elements + gradient.elements + 2 * gradient.parts);
