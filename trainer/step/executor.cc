@@ -100,7 +100,7 @@ void Executor::PlanRuns() {
     bucket_of_layer = BucketsOfLayers(parts_.model.LayerParameters(), parts_.buckets);
   }
   for (const LayerRange& unit : units_.layers) {
-    std::vector<Run>& runs = runs_.emplace_back();
+    std::vector<LayerRun>& runs = runs_.emplace_back();
     for (size_t l = unit.first; l < unit.end; ++l) {
       const int bucket = bucket_of_layer[l];
       const bool joins =
@@ -194,7 +194,7 @@ absl::Status Executor::Compute(const StepAction& action) {
 }
 
 absl::Status Executor::Forward(size_t batch, size_t unit) {
-  for (const Run& run : runs_[unit]) {
+  for (const LayerRun& run : runs_[unit]) {
     const ModelState state = StateOf(batch, run);
     PSRING_RETURN_IF_ERROR(
         parts_.model.ForwardUnit(run.layers, state, batch_, parts_.activations, parts_.compute).status());
@@ -206,7 +206,7 @@ absl::Status Executor::Forward(size_t batch, size_t unit) {
 // Of the weights of a unit, which are free when `free` has happened.
 absl::Status Executor::Unshard(size_t unit, const Event& free) {
   std::set<int> buckets;
-  for (const Run& run : runs_[unit]) {
+  for (const LayerRun& run : runs_[unit]) {
     if (run.bucket < 0 || !buckets.insert(run.bucket).second) continue;
     PSRING_RETURN_IF_ERROR(memory()->Unshard(run.bucket, free));
   }
@@ -233,7 +233,7 @@ int64_t Executor::GatheredElements(const std::vector<bool>& once) const {
   for (const StepNode& node : nodes_) {
     if (node.action.kind != StepKind::kUnshard) continue;
     std::set<int> of_unit;
-    for (const Run& run : runs_[static_cast<size_t>(node.action.unit)]) {
+    for (const LayerRun& run : runs_[static_cast<size_t>(node.action.unit)]) {
       if (run.bucket < 0 || !of_unit.insert(run.bucket).second) continue;
       const size_t b = static_cast<size_t>(run.bucket);
       if (!gathered.insert(run.bucket).second && once[b]) continue;
@@ -243,13 +243,13 @@ int64_t Executor::GatheredElements(const std::vector<bool>& once) const {
   return elements;
 }
 
-void Executor::UseWeights(const Run& run, ModelState& state) {
+void Executor::UseWeights(const LayerRun& run, ModelState& state) {
   if (run.bucket < 0) return;
   state.weights = memory()->UseWeights(run.bucket);
   state.weights_first = parts_.buckets[static_cast<size_t>(run.bucket)].first;
 }
 
-Span Executor::UseGradient(const Run& run, ModelState& state) {
+Span Executor::UseGradient(const LayerRun& run, ModelState& state) {
   if (run.bucket < 0) return parts_.gradient;
   state.gradient_first = parts_.buckets[static_cast<size_t>(run.bucket)].first;
   if (const auto begun = gradients_.find(run.bucket); begun != gradients_.end()) return begun->second;
@@ -272,7 +272,7 @@ absl::StatusOr<BatchScore> Executor::Evaluate(const Dataset& data, int batch, bo
     }
     for (size_t unit = 0; unit < runs_.size(); ++unit) {
       PSRING_RETURN_IF_ERROR(Unshard(unit, parts_.compute.Record()));
-      for (const Run& run : runs_[unit]) {
+      for (const LayerRun& run : runs_[unit]) {
         ModelState state{.weights = parts_.weights, .buffers = parts_.buffers, .mode = PassMode::kEvaluation};
         UseWeights(run, state);
         if (!computes) continue;
@@ -301,7 +301,7 @@ absl::Status Executor::Backward(size_t batch, size_t unit) {
   const bool worker_done = (batch + 1) % each == 0;
   const Span sum = first_worker ? parts_.gradient : worker_gradient_.span();
   const Span to = first_of_worker ? sum : micro_gradient_.span();
-  for (const Run& run : std::views::reverse(runs_[unit])) {
+  for (const LayerRun& run : std::views::reverse(runs_[unit])) {
     ModelState state = StateOf(batch, run);
     const Span gradient = memory() == nullptr ? to : UseGradient(run, state);
     PSRING_RETURN_IF_ERROR(
@@ -330,7 +330,7 @@ void Executor::Reduce(int unit) {
   parts_.delay.Resume();
 }
 
-ModelState Executor::StateOf(size_t batch, const Run& run) {
+ModelState Executor::StateOf(size_t batch, const LayerRun& run) {
   ModelState state{.weights = parts_.weights,
                    .buffers = batch < batches_of_worker() ? parts_.buffers : Span{},
                    .statistics = parts_.statistics,

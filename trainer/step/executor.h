@@ -127,7 +127,7 @@ class Executor {
   using Key = std::tuple<Part, size_t, int64_t>;
 
   // Layers of a unit that use parameters of the same bucket.
-  struct Run {
+  struct LayerRun {
     LayerRange layers;
     int bucket = -1;  // -1: they have none, or weights and gradient are flat buffers
   };
@@ -142,11 +142,11 @@ class Executor {
   absl::Status Backward(size_t batch, size_t unit);
   absl::Status Unshard(size_t unit, const Event& free);
   absl::Status UnshardAhead(size_t node);
-  void UseWeights(const Run& run, ModelState& state);
-  Span UseGradient(const Run& run, ModelState& state);
+  void UseWeights(const LayerRun& run, ModelState& state);
+  Span UseGradient(const LayerRun& run, ModelState& state);
   void Reduce(int unit);
   // Micro-batches stand for workers, of which the first is rank 0: only its buffers are updated.
-  ModelState StateOf(size_t batch, const Run& run);
+  ModelState StateOf(size_t batch, const LayerRun& run);
   bool records_steps() const { return parts_.strategy.recording != nullptr; }
   UnitMemory* memory() const { return parts_.strategy.units; }
   bool gathers() const { return memory() != nullptr && memory()->shards_weights(); }
@@ -156,7 +156,7 @@ class Executor {
   const Parts parts_;
   std::vector<ReadyRange> complete_;  // Model::CompleteAfterLayers
   StepUnits units_;
-  std::vector<std::vector<Run>> runs_;  // by unit
+  std::vector<std::vector<LayerRun>> runs_;  // by unit
   std::vector<StepNode> nodes_;
   std::vector<NodeTime> times_;  // written by the compute stream; each at a fixed address
   std::vector<BatchNodes> batches_;
