@@ -133,6 +133,10 @@ void VisitFlags(Options& o, Visitor& visit) {
        "Each worker adds up the gradients of K batches, then synchronizes them; with --pp, the K batches of "
        "a replica pass through its stages"},
       o.micro_batches, count);
+  visit({"--reshard", "WHEN",
+         "fsdp: forward: release a unit's weights after forward and gather them again for backward; never: "
+         "keep them until backward has used them, which sends a third less and needs memory for all weights"},
+        o.reshard, OneOf({"forward", "never"}));
   visit({"--drop_last", "BOOL",
          "true: skip an epoch's last step if the samples do not fill it; false: use the remaining samples, "
          "each counted once; some workers may have fewer or none"},

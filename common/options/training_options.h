@@ -60,6 +60,7 @@ struct TrainingOptions {
   std::string rank_order;        // see Mesh; empty: "dp,pp"
   int copy_streams = 2;          // 1: a rank's messages are on one lane; 2: on one for each end of a channel
 
+  std::string reshard = "forward";  // fsdp: when gathered weights are released: forward, never
   std::string drop_last = "true";
   std::string optimizer;  // empty: the model's
   double lr = 0;          // 0: the model's

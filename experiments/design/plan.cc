@@ -190,6 +190,7 @@ void ResetOtherStrategiesFlags(Configuration& configuration) {
   const bool sends = configuration.strategy.communicates();
   if ((!sends && training.pp == 1) || configuration.backend() == "nccl") training.transport = "auto";
   if (!configuration.strategy.uses_servers) LeaveServersOut(training);
+  if (!configuration.strategy.shards_weights) training.reshard = TrainingOptions().reshard;
   if (configuration.strategy.has_only_rows_on_servers()) {
     const TrainingOptions standard;
     training.ps_schedule = standard.ps_schedule;

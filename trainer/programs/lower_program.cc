@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -151,14 +150,14 @@ class RankLowering {
 
   // Makes the weights of a unit available for the next computation.
   void Gather(int stage, int unit) {
-    if (!options_.shard_weights || gathered_ == std::pair(stage, unit)) return;
-    Release();
+    if (!options_.shard_weights || gathered_.contains({stage, unit})) return;
+    if (!options_.keep_weights) Release();
     Emit(StepKind::kUnshard, stage, unit);
-    gathered_ = {stage, unit};
+    gathered_.insert({stage, unit});
   }
   void Release() {
-    if (gathered_) Emit(StepKind::kReshard, gathered_->first, gathered_->second);
-    gathered_.reset();
+    for (const auto& [stage, unit] : gathered_) Emit(StepKind::kReshard, stage, unit);
+    gathered_.clear();
   }
 
   // `is_last`: of the micro-batches.
@@ -198,7 +197,7 @@ class RankLowering {
   std::set<std::pair<int, int>> tied_;            // stage and unit
   size_t ties_left_ = 0;                          // whose gradient is not complete
   std::set<int> loaded_;                          // micro-batches
-  std::optional<std::pair<int, int>> gathered_;   // stage and unit
+  std::set<std::pair<int, int>> gathered_;        // stage and unit
   std::vector<StepAction> after_tied_, updates_;  // to emit at the end
 };
 

@@ -77,6 +77,8 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
        {o.straggler != standard.straggler, "--straggler"},
        {o.jitter_ms != standard.jitter_ms, "--jitter_ms"},
        {o.on_worker_loss == "continue", "--on_worker_loss continue"},
+       // Their gradient is reduced after every micro-batch, tied tensors only after the last.
+       {strategy.shards_gradients, absl::StrCat("--strategy ", strategy.name)},
        // A server sees the gradient of its stages only, and asynchronous replicas are at different steps.
        {strategy.uses_servers && o.clip_norm > 0, absl::StrCat(strategy.name, Tr(" with --clip_norm"))},
        {strategy.asynchronous() && Checkpoints(o), absl::StrCat(strategy.name, Tr(" with checkpoints"))},

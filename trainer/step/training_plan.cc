@@ -258,6 +258,17 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
     PSRING_RETURN_IF_ERROR(CheckLocalAggregation(options, strategy));
     PSRING_RETURN_IF_ERROR(CheckRecovery(options, ServersOf(options, world_size)));
   }
+  // Units of sharded gradients change their memory from step to step, and have no rounding errors to keep.
+  const auto of_units = [&](bool is_given, const char* flag) {
+    return Rule{strategy.shards_gradients && is_given,
+                Tr("--strategy $0 does not support $1; omit it", given, flag)};
+  };
+  PSRING_RETURN_IF_ERROR(
+      FirstThatApplies({of_units(options.cuda_graph, "--cuda_graph"),
+                        of_units(options.wire != "float32", "--wire"),
+                        of_units(options.clock == "virtual", "--clock virtual"),
+                        {!strategy.shards_weights && options.reshard != TrainingOptions().reshard,
+                         Tr("--reshard is for fsdp; omit it for $0", given)}}));
   const char* const server_flag = strategy.uses_servers ? nullptr : ServerFlagGiven(options);
   return FirstThatApplies(
       {{server_flag != nullptr,

@@ -155,6 +155,16 @@ TEST(Summarise, TheoryOfHybridIsItsRingAndTheRowsOfAllRanks) {
   EXPECT_NEAR(*rows[0].predicted_comm_ms, 4 + 1 + 2 + (480 + 720) / 4e3, 1e-9);
 }
 
+TEST(Summarise, TheoryOfShardsCountsTheWeightsThatWereGathered) {
+  ConfigurationRuns zero2 = Runs("zero2", 4, {10}), fsdp = Runs("fsdp", 4, {10});
+  fsdp.sample.gathered_elements = 1500;
+  for (ConfigurationRuns* runs : {&zero2, &fsdp}) runs->configuration.training.micro_batches = 3;
+  // (N-1)/N of 3 reduced gradients of 1000 elements, and of the weights once or 1.5 times.
+  const auto rows = Summarise("run", {zero2, fsdp}, std::nullopt);
+  EXPECT_NEAR(*rows[0].predicted_payload_bytes, .75 * 4 * (3000 + 1000), 1e-9);
+  EXPECT_NEAR(*rows[1].predicted_payload_bytes, .75 * 4 * (3000 + 1500), 1e-9);
+}
+
 TEST(Summarise, CountsDroppedGradientsButNotTheirSamples) {
   RunRecords records = Records(3);
   records.servers = {

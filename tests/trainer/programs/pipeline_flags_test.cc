@@ -59,6 +59,11 @@ TEST(CheckPipelineFlags, FlagsOfPipelinesNeedOne) {
 }
 
 TEST(CheckPipelineFlags, WhatOnlyWholeModelsHaveIsNamed) {
+  for (const char* strategy : {"zero2", "fsdp"}) {
+    EXPECT_EQ(Refusal(Two(), strategy),
+              absl::StrCat("--pp and --strategy ", strategy, " exclude each other; omit one of them"));
+    EXPECT_EQ(Refusal(TrainingOptions(), strategy), "");
+  }
   for (const auto& [flag, change] :
        {std::pair<const char*, Change>{"--cuda_graph", [](auto& o) { o.cuda_graph = true; }},
         {"--clock virtual", [](auto& o) { o.clock = "virtual"; }},

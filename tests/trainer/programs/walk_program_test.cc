@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <set>
 
 #include "tests/trainer/programs/programs.h"
@@ -35,6 +36,7 @@ const LowerOptions kAllOptions[] = {
     {.recompute = true},
     {.reduce_always = true},
     {.shard_weights = true},
+    {.shard_weights = true, .keep_weights = true},
     {.norm = true, .recompute = true, .reduce_always = true, .shard_weights = true},
     {.one_copy_stream = true},
     {.norm = true, .recompute = true, .shard_weights = true, .one_copy_stream = true}};
@@ -199,6 +201,17 @@ TEST(WalkProgramTest, AReceiveBeginsWithTheComputationBeforeItsOwn) {
 TEST(WalkProgramTest, WeightsAreGatheredOneUnitAhead) {
   const Walk walk = WalkProgram(WithUnits("single_stage", 1, 2, {.shard_weights = true})).value();
   EXPECT_THAT(walk.unsharded_peak, Each(2));
+}
+
+TEST(WalkProgramTest, WeightsThatStayAreGatheredOncePerStep) {
+  const StepProgram program = WithUnits("single_stage", 1, 2, {.shard_weights = true, .keep_weights = true});
+  std::map<int, int> gathered;  // by unit
+  for (const StepAction& action : program.actions[0]) {
+    if (action.kind == StepKind::kUnshard) ++gathered[action.unit];
+  }
+  for (const auto& [unit, times] : gathered) EXPECT_EQ(times, 1) << unit;
+  EXPECT_GT(gathered.size(), 2u);
+  EXPECT_THAT(WalkProgram(program)->unsharded_peak, Each(static_cast<int>(gathered.size())));
 }
 
 TEST(WalkProgramTest, ATiedTensorIsAddedBeforeItsBucketIsReduced) {

@@ -84,7 +84,7 @@ const StrategyTable& StrategyRows() {
        .summary = "ZeRO stage 1: each worker updates one shard of the weights and has its optimizer state",
        .uses_group = true,
        .also_called = "zero,zero-1,zero-stage-1,zeroredundancyoptimizer,distributed-optimizer,oss",
-       .resembles = "fsdp,fsdp2,fully-sharded,zero2,zero-2,zero3,zero-3,deepspeed,fairscale,sharded",
+       .resembles = "deepspeed,fairscale",
        .backend = "native",
        .algorithm = "ring",
        .shards_updates = true,
@@ -99,6 +99,53 @@ const StrategyTable& StrategyRows() {
             TrNoop("An all-gather sends all shards of the weights to all workers. It and the "
                    "reduce-scatter are the two halves of a ring all-reduce, and send as many bytes.")},
        .implementation = "shards"},
+      {.name = "zero2",
+       .summary = "ZeRO stage 2: each worker also has only its shard of the gradient",
+       .uses_group = true,
+       .also_called = "zero-2,zero-stage-2,shardedddp,sharded-ddp",
+       .backend = "native",
+       .algorithm = "ring",
+       .shards_updates = true,
+       .shards_gradients = true,
+       .scheme = &Scheme::kAllReduce,
+       .step =
+           {TrNoop("Each worker computes the gradient of its own samples, unit by unit, in memory for two "
+                   "units."),
+            TrNoop(
+                "As soon as backward has finished a unit, a reduce-scatter gives each worker the sum of its "
+                "shard, and the memory of the unit's gradient is free for another."),
+            TrNoop(
+                "With M micro-batches there are M reduce-scatters, whose sums each worker adds up: (M+1)/2 "
+                "times the bytes of a ring, which sends one gradient whatever M is."),
+            TrNoop(
+                "Each worker updates the weights of its shard, and an all-gather sends them to all, as with "
+                "zero1.")},
+       .implementation = "shards and units"},
+      {.name = "fsdp",
+       .summary = "ZeRO stage 3: of weights, gradient and optimizer state each worker has only its shard",
+       .uses_group = true,
+       .also_called = "fsdp2,fully-sharded,fullysharded,fullyshardeddataparallel,fully-sharded-data-parallel,"
+                      "fully-shard,zero3,zero-3,zero-stage-3,sharded",
+       .backend = "native",
+       .algorithm = "ring",
+       .shards_updates = true,
+       .shards_gradients = true,
+       .shards_weights = true,
+       .scheme = &Scheme::kAllReduce,
+       .step =
+           {TrNoop(
+                "Forward: before a unit, such as half a transformer block, is computed, an all-gather gives "
+                "each worker its weights, while the unit before it is computed. At most two units are "
+                "complete at a time."),
+            TrNoop(
+                "Backward, the last unit first: the weights are gathered again, unless --reshard never has "
+                "kept them since forward."),
+            TrNoop(
+                "As soon as backward has finished a unit, a reduce-scatter gives each worker the sum of its "
+                "shard of the gradient. With M micro-batches there are M of them."),
+            TrNoop("Each worker updates its shard. Per micro-batch that is one reduce-scatter and two "
+                   "all-gathers: 1.5 times the bytes of a ring, for 1/N of its memory.")},
+       .implementation = "shards and units"},
       AllReduce("direct", "all-reduce in which every rank sums one shard, like servers on all workers",
                 "native", "direct", 4),
       AllReduce("halving-doubling", "all-reduce between partners at doubling distance: few rounds", "native",

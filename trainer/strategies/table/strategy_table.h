@@ -35,6 +35,9 @@ struct StrategyRow {
   // Each worker updates one shard of the weights, and has the optimizer state only of this shard: a
   // reduce-scatter of the gradient, then an all-gather of the weights.
   bool shards_updates = false;
+  // And has only this shard of the sum of the gradients, so that every micro-batch needs a reduce-scatter;
+  // and of the weights, which are gathered for each unit before forward and before backward. Not with tables.
+  bool shards_gradients = false, shards_weights = false;
   double default_momentum = .9;
   // The number in "ps-ssp:2". Empty letter: the strategy takes none.
   std::string number_letter = {}, number_meaning = {};
@@ -76,9 +79,15 @@ struct StrategyRow {
   bool counts_pushes() const { return has_parameters_on_servers() && (!synchronous || drops_gradients); }
   // Whether --local_aggregation applies: one update from all workers' gradients (ps-sync).
   bool can_aggregate() const { return has_parameters_on_servers() && !counts_pushes(); }
-  // The bytes of an all-reduce whose gradients are sent in `wire_part` of float32, relative to float32. The
-  // weights of shards are float32.
-  double SentPart(double wire_part) const { return shards_updates ? (1 + wire_part) / 2 : wire_part; }
+  // The bytes of a step whose gradients are sent in `wire_part` of float32, relative to an all-reduce of
+  // float32, which is a reduce-scatter and an all-gather. The weights of shards are float32. `reshards`:
+  // --reshard forward, for which this is the most.
+  double SentPart(double wire_part, int micro_batches = 1, bool reshards = true) const {
+    if (!shards_updates) return wire_part;
+    const int reductions = shards_gradients ? micro_batches : 1;
+    const int gathers = shards_weights && reshards ? 2 * micro_batches : 1;
+    return (reductions * wire_part + gathers) / 2;
+  }
   double exchanges_per_step() const { return exchanges == nullptr ? 1 : exchanges(number); }
 };
 using StrategyTable = std::vector<StrategyRow>;
