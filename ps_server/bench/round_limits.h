@@ -51,8 +51,8 @@ class RoundLimitClient {
   absl::Status Run(RoundLimit kind, ConstSpan gradient, Span weights);
 
  private:
-  explicit RoundLimitClient(FileDescriptor socket) : socket_(std::move(socket)) {}
-  FileDescriptor socket_;
+  explicit RoundLimitClient(MemberSocket socket) : socket_(std::move(socket)) {}
+  MemberSocket socket_;
 };
 
 }  // namespace psring

@@ -20,6 +20,7 @@
 #include "tests/ps_server/test_job.h"
 #include "tests/ps_server/wire/stranger.h"
 #include "tests/test_secret.h"
+#include "tests/write_all.h"
 
 namespace psring {
 namespace {
@@ -39,7 +40,8 @@ class PayloadConnectionTest : public ::testing::Test {
   void TearDown() override { service_.reset(); }
 
   FileDescriptor Open(uint64_t number = kNumber) {
-    FileDescriptor socket = *ConnectToServer(service_->address(), TestSecret(), Soon(), {}, number);
+    FileDescriptor socket =
+        ConnectToServer(service_->address(), TestSecret(), Soon(), {}, number)->TakeDescriptor();
     char accepted = 0;
     EXPECT_EQ(AwaitSocket(socket.get(), POLLIN, Soon(), ""), absl::OkStatus());
     EXPECT_EQ(recv(socket.get(), &accepted, 1, MSG_DONTWAIT), 1);
@@ -92,7 +94,7 @@ TEST_F(PayloadConnectionTest, AnAnswerArrivesOnIt) {
   const FileDescriptor socket = Open();
   const auto member = Joined();
   SendFrame(socket, GradientOf(*member), std::string(BytesOfJob(), 0));
-  PayloadSocket answers{FileDescriptor(dup(socket.get()))};
+  PayloadSocket answers{MemberSocket(FileDescriptor(dup(socket.get())))};
   std::vector<std::byte> weights(BytesOfJob());
   ASSERT_TRUE(Eventually([&] { return *answers.ReceiveHeader(); }));
   message::ToWorker message;
@@ -157,7 +159,7 @@ TEST_F(PayloadConnectionTest, MembersThatMisuseItGetAnErrorThatEndsTheJob) {
          unknown.bucket = 3;
          SendFrame(socket, unknown, good);
        }},
-      {"its payload connection ended",
+      {"payload: the connection ended",
        [&](const FileDescriptor& socket, Stranger& member) {
          SendFrame(socket, GradientOf(member), "1234", 0, /*more_bytes=*/36);
          shutdown(socket.get(), SHUT_RDWR);
@@ -244,7 +246,7 @@ TEST_F(PayloadConnectionTest, AConnectionIsTakenOnceAndForgottenWhenItIsClosed) 
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
     peers[i] = FileDescriptor(ends[0]);
     if (i == 2) peers[1] = FileDescriptor();  // before the third one arrives
-    streams.Add(i, FileDescriptor(ends[1]));
+    streams.Add(i, MemberSocket(FileDescriptor(ends[1])));
     char accepted = 0;
     EXPECT_EQ(recv(peers[i].get(), &accepted, 1, MSG_DONTWAIT), 1);
   }
