@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/base/file_descriptor.h"
 #include "common/device/device.h"
+#include "common/net/tls/member_socket.h"
 #include "common/rendezvous/rendezvous.h"
 #include "ring_worker/bench/bench_barrier.h"
 #include "ring_worker/schedules/schedule.h"

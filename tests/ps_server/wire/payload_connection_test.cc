@@ -13,6 +13,7 @@
 
 #include "common/device_factory/make_device.h"
 #include "common/net/tcp_socket.h"
+#include "common/net/tls.h"
 #include "ps_server/protocol/row_messages.h"
 #include "ps_server/wire/payload_streams.h"
 #include "ps_server/wire/service.h"
@@ -32,10 +33,10 @@ constexpr uint64_t kNumber = 7;
 // A job of one member, which has a payload connection.
 class PayloadConnectionTest : public ::testing::Test {
  protected:
-  void Serve() {
+  void Serve(const JobSecret& secret = TestSecret()) {
     service_.reset();
     server_ = std::make_unique<ParameterServer>(*device_, ServerOptions{.timeout = absl::Seconds(30)});
-    service_ = *Service::Start(*server_, {.secret = TestSecret(), .threads = 1});
+    service_ = *Service::Start(*server_, {.secret = secret, .threads = 1});
   }
   void TearDown() override { service_.reset(); }
 
@@ -87,6 +88,22 @@ TEST_F(PayloadConnectionTest, AWorkerReportsItsWire) {
   ASSERT_EQ(worker.Steps(0, 3), absl::OkStatus());
   EXPECT_EQ(worker.weights, TrainAlone(job_, 3));
   EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+}
+
+TEST_F(PayloadConnectionTest, AnEncryptedOneLeadsToTheSameWeights) {
+  const JobSecret secret = *WithTls(TestSecret(), "auto");
+  Serve(secret);
+  {
+    TestWorker worker(
+        job_, 0,
+        MakeGrpcPsClient(service_->address(),
+                         {.secret = secret, .payload = Payload::kGrpc, .own_connection = true}));
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    ASSERT_EQ(worker.Steps(0, 3), absl::OkStatus());
+    EXPECT_EQ(worker.weights, TrainAlone(job_, 3));
+    EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  }
+  service_.reset();
 }
 
 TEST_F(PayloadConnectionTest, AnAnswerArrivesOnIt) {
