@@ -2,7 +2,6 @@
 
 #include <grpcpp/support/channel_arguments.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 

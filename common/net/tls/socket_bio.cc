@@ -12,20 +12,24 @@ namespace {
 intptr_t StateOf(BIO* bio) { return reinterpret_cast<intptr_t>(BIO_get_data(bio)); }
 int SocketOf(BIO* bio) { return static_cast<int>(StateOf(bio) >> 1); }
 
-bool IsTransient(ssize_t moved) { return moved < 0 && (errno == EAGAIN || errno == EINTR); }
-
 int Write(BIO* bio, const char* data, int bytes) {
   const int more = (StateOf(bio) & 1) != 0 ? MSG_MORE : 0;
-  const ssize_t sent = send(SocketOf(bio), data, static_cast<size_t>(bytes), MSG_NOSIGNAL | more);
+  ssize_t sent = 0;
+  do {
+    sent = send(SocketOf(bio), data, static_cast<size_t>(bytes), MSG_NOSIGNAL | more);
+  } while (sent < 0 && errno == EINTR);
   BIO_clear_retry_flags(bio);
-  if (IsTransient(sent)) BIO_set_retry_write(bio);
+  if (sent < 0 && errno == EAGAIN) BIO_set_retry_write(bio);
   return static_cast<int>(sent);
 }
 
 int Read(BIO* bio, char* data, int bytes) {
-  const ssize_t got = recv(SocketOf(bio), data, static_cast<size_t>(bytes), 0);
+  ssize_t got = 0;
+  do {
+    got = recv(SocketOf(bio), data, static_cast<size_t>(bytes), 0);
+  } while (got < 0 && errno == EINTR);
   BIO_clear_retry_flags(bio);
-  if (IsTransient(got)) BIO_set_retry_read(bio);
+  if (got < 0 && errno == EAGAIN) BIO_set_retry_read(bio);
   return static_cast<int>(got);
 }
 
