@@ -35,7 +35,7 @@ namespace {
 
 struct Encrypted {
   Context clients, servers;  // connections of gRPC end with their context
-  MemberSocket client, server;
+  MemberSocket client = {}, server = {};
   absl::StatusOr<std::string> client_binding = "", server_binding = "";
 };
 
