@@ -238,7 +238,7 @@ TEST_P(ProcessGroupTest, InvalidArgumentsAreRejected) {
 TEST_P(ProcessGroupTest, EveryCollectiveIsExactForManyRankCountsSizesTypesAndOps) {
   // What depends on the number of ranks is the same over every transport.
   const std::map<std::string, std::vector<int>> numbers = {
-      {"shm", {1, 2, 3, 4, 5, 8}}, {"tcp", {3, 7, 16}}, {"mixed", {2, 5, 8}}};
+      {"shm", {1, 2, 3, 4, 5, 8}}, {"tcp", {3, 7, 16}}, {"tls", {3}}, {"mixed", {2, 5, 8}}};
   for (int ranks : numbers.at(transport())) {
     SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
     RunRanks(transport(), ranks, options(), [&](ProcessGroup& group, Stream& stream) {
@@ -325,15 +325,18 @@ TEST_P(ProcessGroupTest, RecordsTheTimesOfEachRound) {
   }
 }
 
+std::string NameOf(const testing::TestParamInfo<ProcessGroupTest::ParamType>& info) {
+  std::string name = absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, ProcessGroupTest,
                          testing::Combine(testing::Values("tcp", "shm", "mixed"),
                                           testing::ValuesIn(AlgorithmsFor(Collective::kAllReduce))),
-                         [](const auto& info) {
-                           std::string name =
-                               absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param));
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Encrypted, ProcessGroupTest,
+                         testing::Combine(testing::Values("tls"), testing::Values("ring", "star")), NameOf);
 
 class HierarchicalGroupTest : public testing::TestWithParam<int> {
  protected:
