@@ -219,8 +219,8 @@ absl::Status Training::MakeStrategy() {
                           .records_steps = options_.cuda_graph && group_records,
                           .group = worker_.group,
                           .number = strategy_row_.number,
-                          .shards = shards_,
                           .reductions = shards_.shards_gradient() ? options_.micro_batches : 1};
+  context.shards = shards_;
   if (strategy_row_.uses_servers) {
     const bool returns = ServerReturns(options_, ServersOf(options_, worker_.world_size));
     context.servers = {

@@ -29,8 +29,8 @@ StrategyRow Hierarchical() {
                               "all-reduce within each machine, then between machines; hierarchical:G groups "
                               "G workers",
                               "native", "hierarchical");
-  row.also_called = "hierarchical-allreduce,two-level";
-  row.number_letter = "G";
+  row.also_called = std::string("hierarchical-allreduce,two-level");
+  row.number_letter = std::string("G");
   row.number_meaning = TrNoop("workers per machine");
   row.number_least = 1;
   row.number_optional = true;
