@@ -25,6 +25,7 @@
 #include "experiments/run_folder/run_folder.h"
 #include "experiments/verbs/predict/calibrate_run.h"
 #include "experiments/verbs/predict/causes.h"
+#include "experiments/verbs/predict/layout_answer.h"
 #include "experiments/verbs/predict/published_check.h"
 #include "experiments/verbs/predict/report.h"
 #include "ring_worker/schedules/schedule.h"
@@ -438,6 +439,7 @@ class PredictionRun {
 
 int RunPredict(const PredictFlags& flags, const Interrupt& interrupt, Display& display) {
   const absl::Status status = flags.published            ? CheckPublished(interrupt, display)
+                              : flags.memory_bytes > 0   ? SearchLayouts(flags, display)
                               : !flags.calibrate.empty() ? Calibrate(flags, display)
                                                          : PredictionRun(flags, interrupt, display).Run();
   return status.ok() ? 0 : ReportFailure("predict", status, display);

@@ -1,4 +1,5 @@
-// psring predict: simulates training steps on other machines and networks, also of pipelines (--pp).
+// psring predict: simulates training steps on other machines and networks, also of pipelines (--pp),
+// and searches layouts (--layouts).
 #pragma once
 
 #include <optional>
@@ -36,6 +37,7 @@ struct RawPredictFlags {
   uint64_t seed = 1;
   int pp = 0, micro_batches = 0;  // 0: not given
   std::string program, boundary, cuts;
+  std::string layouts, memory;
 };
 
 struct PredictFlags {
@@ -46,6 +48,7 @@ struct PredictFlags {
   bool published = false;               // check the published systems instead
   Cluster cluster;
   PredictOptions options;
+  double memory_bytes = 0;                // --layouts: of a device; 0: no layouts are searched
   std::optional<PipelineCase> pipeline;   // --pp; `workload` is then of one micro-batch
   std::optional<MachineProfile> profile;  // of a measured machine
   double rdma = 0;                        // RdmaShare, or as --network
