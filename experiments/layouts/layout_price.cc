@@ -133,6 +133,33 @@ class Prices {
   std::vector<std::vector<UnitPrice>> units_of_;  // by stage
 };
 
+// The exchanges of a rank with its replicas share its links: one follows the other.
+class PricedDurations : public GivenDurations {
+ public:
+  PricedDurations(const Prices& prices, int ranks)
+      : GivenDurations([this](int rank, const StepAction& action) { return NsOf(rank, action); }),
+        prices_(prices),
+        free_ns_(ranks, 0) {}
+
+  void Start(int rank, int node, const StepAction& action, int64_t now_ns) override {
+    now_ns_ = now_ns;
+    GivenDurations::Start(rank, node, action, now_ns);
+  }
+
+ private:
+  int64_t NsOf(int rank, const StepAction& action) {
+    const int64_t ns = std::llround(1e9 * prices_.Seconds(rank, action));
+    const StepLane lane = LaneOf(action.kind);
+    if (ns == 0 || (lane != StepLane::kGather && lane != StepLane::kReduce)) return ns;
+    free_ns_[rank] = std::max(free_ns_[rank], now_ns_) + ns;
+    return free_ns_[rank] - now_ns_;
+  }
+
+  const Prices& prices_;
+  std::vector<int64_t> free_ns_;  // by rank: the end of its last exchange
+  int64_t now_ns_ = 0;
+};
+
 }  // namespace
 
 std::string LayoutCandidate::layout() const {
@@ -232,7 +259,7 @@ double LeastSeconds(const LayoutQuestion& question, const LayoutCandidate& candi
       }
     }
     // The first and the last unit may stay from one pass to the next.
-    least = std::max({least, rounds * computing + before, reducing, 2 * rounds * (gathering - largest)});
+    least = std::max({least, rounds * computing + before, reducing + 2 * rounds * (gathering - largest)});
     before += first;
   }
   return least;
@@ -252,9 +279,7 @@ absl::StatusOr<LayoutPrice> PriceOf(const LayoutQuestion& question, const Layout
   const LowerOptions options{.reduce_always = candidate.shard.gradients,
                              .shard_weights = candidate.dp > 1 && candidate.shard.weights};
   PSRING_ASSIGN_OR_RETURN(const StepProgram program, LowerProgram(compute, cut, options));
-  GivenDurations durations([&](int rank, const StepAction& action) -> int64_t {
-    return std::llround(1e9 * prices.Seconds(rank, action));
-  });
+  PricedDurations durations(prices, candidate.pp);
   PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkProgram(program, &durations));
   LayoutPrice price{.step_s = 1e-9 * static_cast<double>(walk.end_ns)};
   double idle_ns = 0, exposed_ns = 0;

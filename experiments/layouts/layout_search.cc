@@ -82,7 +82,8 @@ class LayoutSearch {
     std::vector<FoundLayout> best;
     for (const Bounded& next : bounded_) {
       const bool is_full = best.size() == count;
-      if (next.least_s >= (is_full ? best.back().price.step_s : below_s)) break;
+      // Those that are as fast may need less memory.
+      if (is_full ? next.least_s > best.back().price.step_s : next.least_s >= below_s) break;
       if (!fits(next.found)) continue;
       FoundLayout found = next.found;
       PSRING_ASSIGN_OR_RETURN(found.price, PriceOf(question_, found.candidate, *next.stages));

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/workloads/devices.h"
@@ -161,8 +163,8 @@ TEST(LayoutPrice, ShardedReplicasWaitForTheirExchanges) {
   EXPECT_NEAR(step("zero2", 1), step("none", 1), 1e-6);
   EXPECT_NEAR(step("none", 4), .010 + 3 * .024 + 8 * .040, 1e-6);
   EXPECT_GT(step("zero2", 4), .010 + (4 + 1) * 8 * .020 - 1e-6) << "four reduce-scatters";
-  // Gathered in forward and backward: 15 units, of which the last stays.
-  EXPECT_GT(step("fsdp", 1), 15 * .020);
+  // 8 units are gathered in forward and, except for the last, which stays, in backward; 8 are reduced.
+  EXPECT_GE(step("fsdp", 1), 23 * .020 - 1e-6);
   EXPECT_GT(step("fsdp", 4), 3.5 * step("fsdp", 1));
 }
 
@@ -184,7 +186,7 @@ TEST(LayoutPrice, NoStepIsShorterThanItsBound) {
   for (const LayoutCandidate& candidate : LayoutCandidates(question)) {
     const LayoutStages stages = StagesOf(question.model, candidate).value();
     const double least = LeastSeconds(question, candidate, stages);
-    EXPECT_LE(least, (1 + 1e-6) * Priced(question, candidate).step_s)
+    EXPECT_LE(least, (1 + 1e-5) * Priced(question, candidate).step_s)
         << candidate.layout() << " " << candidate.program_name() << " " << candidate.micro_batches;
     ++candidates;
   }
@@ -286,17 +288,19 @@ TEST(LayoutSearch, MoreMemoryThatWouldHelpIsFound) {
   EXPECT_DOUBLE_EQ(with_less.with_more_memory->price.step_s, with_all.best.front().price.step_s);
 }
 
-TEST(LayoutSearch, OtherLinksMakeAnotherLayoutFastest) {
-  LayoutQuestion question = OnNodes(EqualLayers(8, 1e6), 8, 1, 1e12);
-  const LayoutAnswer answer = FindLayouts(question, 1e15, 5).value();
-  question.cluster.link_bytes_per_s = 1e9;
-  const auto other = OtherBestWithLinks(question, answer.best, true).value();
+// Of 16 samples of 24 ms, 8 replicas compute 2 each, and 8 stages all in 23 slots of 3 ms.
+TEST(LayoutSearch, SlowerLinksMakeAPipelineFastest) {
+  const LayoutQuestion question = OnNodes(EqualLayers(8, 1e6), 8, 1, 2e9);
+  std::vector<FoundLayout> best = {{.candidate = Candidate(8, 1, 1, "none", "single_stage", 1)},
+                                   {.candidate = Candidate(1, 8, 1, "none", "1f1b", 16)}};
+  best[0].candidate.samples = 2;
+  EXPECT_LT(Priced(question, best[0].candidate).step_s, Priced(question, best[1].candidate).step_s);
+  const std::optional<OtherBest> other = OtherBestWithLinks(question, best, true).value();
   ASSERT_TRUE(other.has_value());
-  LayoutQuestion changed = question;
-  changed.cluster.link_bytes_per_s *= other->factor;
-  EXPECT_LT(Priced(changed, answer.best[other->index].candidate).step_s,
-            Priced(changed, answer.best.front().candidate).step_s);
-  EXPECT_FALSE(OtherBestWithLinks(question, {answer.best.front()}, true)->has_value());
+  EXPECT_EQ(other->factor, .5);
+  EXPECT_EQ(other->index, 1u);
+  best.pop_back();
+  EXPECT_FALSE(OtherBestWithLinks(question, best, true)->has_value());
 }
 
 }  // namespace
