@@ -91,9 +91,9 @@ class Prices {
  private:
   // Gradients that are reduced once need few buckets to overlap with backward.
   int LayersPerUnit(int layers) const {
-    constexpr int kFewMicroBatches = 8, kMostUnits = 4;
+    constexpr int kFewMicroBatches = 8, kMaxUnits = 4;
     if (candidate_.shard.gradients || candidate_.micro_batches <= kFewMicroBatches) return 1;
-    return (layers + kMostUnits - 1) / kMostUnits;
+    return (layers + kMaxUnits - 1) / kMaxUnits;
   }
 
   const UnitPrice& UnitOf(const StepAction& action) const { return units_of_[action.stage][action.unit]; }

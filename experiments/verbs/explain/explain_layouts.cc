@@ -18,7 +18,7 @@
 namespace psring {
 namespace {
 
-constexpr int kUnits = 3, kMostDrawn = 2;
+constexpr int kUnits = 3, kMaxDrawn = 2;
 
 std::string ThreeDigits(double value) { return absl::StrFormat("%.3g", value); }
 
@@ -112,7 +112,7 @@ std::string StateTable(const ShardRow& row, int replicas) {
 }  // namespace
 
 std::string ExplainShards(const ShardRow& row, int replicas, int micro_batches) {
-  const int drawn = std::min(micro_batches, kMostDrawn);
+  const int drawn = std::min(micro_batches, kMaxDrawn);
   std::string text =
       Wrap(absl::StrCat(row.name, ", ", replicas == 1 ? Tr("1 worker") : Tr("$0 workers", replicas), ", ",
                         Tr("micro-batches: $0", micro_batches), ": ", Tr(row.summary)),
