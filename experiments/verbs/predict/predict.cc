@@ -73,14 +73,12 @@ absl::Status Calibrate(const PredictFlags& flags, Display& display) {
 }
 
 absl::Status CheckPublished(const Interrupt& interrupt, Display& display) {
-  std::vector<LeftOutSystem> systems;
-  for (const PublishedSystem& system : PublishedSystems()) {
-    display.Redraw(absl::StrCat("predicting ", system.name));
-    PSRING_RETURN_IF_ERROR(interrupt.Check());
-    PSRING_ASSIGN_OR_RETURN(systems.emplace_back(), LeaveOut(system));
-  }
+  PSRING_ASSIGN_OR_RETURN(const std::string text, CheckPublishedRuns([&](const std::string& name) {
+                            display.Redraw(absl::StrCat("predicting ", name));
+                            return interrupt.Check();
+                          }));
   display.Clear();
-  display.SayLines(PublishedText(systems));
+  display.SayLines(text);
   return absl::OkStatus();
 }
 
