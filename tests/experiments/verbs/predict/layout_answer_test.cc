@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
@@ -17,6 +18,9 @@ std::string AnswerTo(const RawPredictFlags& raw) {
   return LayoutsText(UnderstandPredict(raw, {}).value()).value();
 }
 
+// Without line breaks.
+std::string InOneLine(const std::string& text) { return absl::StrReplaceAll(text, {{"\n", " "}}); }
+
 RawPredictFlags OnDevices(const std::string& workers) { return {.workers = workers, .layouts = "auto"}; }
 
 TEST(LayoutAnswer, TheBestFiveHaveTheirFiguresAndWhatWouldChangeThem) {
@@ -24,10 +28,11 @@ TEST(LayoutAnswer, TheBestFiveHaveTheirFiguresAndWhatWouldChangeThem) {
   raw.memory = "80GB";
   raw.gpus_per_node = 8;
   const std::string text = AnswerTo(raw);
-  EXPECT_THAT(text, Has("Layouts of 64 devices for llama_8b: 8.03 billion parameters, 16 bits with float32 "
-                        "master weights, Adam; 64 samples of 8192 tokens a step.",
-                        "fit into 80.0 GiB per device",
-                        "Verdict (simulated): ", " is fastest: ", "times as fast as the next, "));
+  EXPECT_THAT(InOneLine(text),
+              Has("Layouts of 64 devices for llama_8b: 8.03 billion parameters, 16 bits with float32 "
+                  "master weights, Adam; 64 samples of 8192 tokens a step.",
+                  "fit into 80.0 GiB per device",
+                  "Verdict (simulated): ", " is fastest: ", "times as fast as the next, "));
   const std::vector<std::string> lines = absl::StrSplit(text, '\n');
   int rows = 0;
   for (const std::string& line : lines) {
@@ -39,7 +44,8 @@ TEST(LayoutAnswer, TheBestFiveHaveTheirFiguresAndWhatWouldChangeThem) {
 
 TEST(LayoutAnswer, AFloat32DeviceKeepsFloat32) {
   RawPredictFlags raw{.workload = "gpt2", .workers = "8", .link = "10gbit", .layouts = "auto"};
-  EXPECT_THAT(AnswerTo(raw), Has("float32, Adam; 64 samples of 1024 tokens a step.", "fit into 29.8 GiB"));
+  EXPECT_THAT(InOneLine(AnswerTo(raw)),
+              Has("float32, Adam; 64 samples of 1024 tokens a step.", "fit into 29.8 GiB"));
 }
 
 TEST(LayoutAnswer, TheChineseTextHasTheSameLayouts) {
