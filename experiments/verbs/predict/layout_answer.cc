@@ -22,6 +22,7 @@ namespace {
 
 constexpr char kDefaultCluster[] = "dgx-h100", kDefaultDevice[] = "H100";
 constexpr size_t kShown = 5;
+constexpr double kEqualSteps = 1.005;  // a factor below is no difference
 
 std::string Percent(double share) { return absl::StrFormat("%.1f", 100 * share); }
 std::string Gigabytes(double bytes) { return absl::StrFormat("%.2f", 1e-9 * bytes); }
@@ -31,11 +32,11 @@ double SamplesPerSecond(const LayoutQuestion& question, const FoundLayout& found
 }
 
 std::string NetworkText(const Cluster& cluster) {
-  std::string text =
-      Tr("Nodes of $0 devices; $1 between nodes, of which $2 is usable, latency $3 us", cluster.gpus_per_node,
-         absl::StrCat(cluster.cards_per_node > 1 ? absl::StrCat(cluster.cards_per_node, " x ") : "",
-                      BitRateText(8 * cluster.link_bytes_per_s)),
-         absl::StrFormat("%.3g", cluster.fraction), 1e6 * cluster.latency_s);
+  std::string text = Tr(
+      "Devices per node: $0; $1 between nodes, of which $2 is usable, latency $3 us", cluster.gpus_per_node,
+      absl::StrCat(cluster.cards_per_node > 1 ? absl::StrCat(cluster.cards_per_node, " x ") : "",
+                   BitRateText(8 * cluster.link_bytes_per_s)),
+      absl::StrFormat("%.3g", cluster.fraction), 1e6 * cluster.latency_s);
   if (cluster.gpus_per_node > 1) {
     text += Tr("; $0 inside a node (latency $1 us)", BitRateText(8 * cluster.intra_bytes_per_s),
                1e6 * cluster.intra_latency_s);
@@ -207,9 +208,11 @@ absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags) {
   verdict += Tr("$0 is fastest: $1 samples/s, $2 tokens/s.", best.front().candidate.layout(),
                 ShortCount(speed), ShortCount(speed * tokens));
   if (best.size() > 1) {
-    verdict += Tr(" It is $0 times as fast as the next, $1.",
-                  absl::StrFormat("%.2f", best[1].price.step_s / best.front().price.step_s),
-                  best[1].candidate.layout());
+    const double factor = best[1].price.step_s / best.front().price.step_s;
+    const std::string next = best[1].candidate.layout();
+    verdict += factor < kEqualSteps
+                   ? Tr(" $0 is as fast.", next)
+                   : Tr(" It is $0 times as fast as the next, $1.", absl::StrFormat("%.2f", factor), next);
   }
   PSRING_ASSIGN_OR_RETURN(const std::string change, WhatWouldChangeIt(question, answer));
   return absl::StrCat(text, "\n", Wrap(verdict + change, ""));
