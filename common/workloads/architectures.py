@@ -20,6 +20,7 @@ class Net:
     def __init__(self):
         self.layers = []
         self.activations = 0  # values of one sample between two blocks, if their number is constant
+        self.heads = 0  # of attention, of which each has its keys
 
     def add(self, tensors, operations):
         self.layers.append((tensors, operations))
@@ -140,6 +141,7 @@ def bert_base():
 
 def gpt2():
     net = transformer(12, 768, 3072, 1024, 50257, positions=1024)
+    net.heads = 12
     net.norm("final.norm", 768)
     net.add([], 2 * 768 * 50257 * 1024)  # the head's matrix is the word embedding
     return net
@@ -149,7 +151,7 @@ def gpt_mini():
     """psring's model gpt-mini (trainer/models/gpt.cc) on the King James Bible: the names, sizes and order of its gradients."""
     layers, width, length, vocabulary = 6, 384, 256, 73
     net = Net()
-    net.activations = length * width
+    net.activations, net.heads = length * width, 6
     net.add([("transformer.wte.weight", vocabulary * width), ("transformer.wpe.weight", length * width)], 0)
     for i in range(layers):
         name = f"transformer.h.{i}"
@@ -167,6 +169,7 @@ def gpt_mini():
 
 def llama_8b():
     net = transformer(32, 4096, 14336, 8192, 128256, keys=2048, gated=True, bias=False)
+    net.heads = 8  # of keys and values
     net.norm("final.norm", 4096, bias=False)
     net.dense("head", 4096, 128256, 8192, bias=False)
     return net
@@ -199,6 +202,7 @@ def write(name):
             "flops_per_sample": f"{3 * net.forward():.6g}", "family": family,
             **{"tokens_per_sample": count.replace(",", "") for count in re.findall(r"([\d,]+) tokens", what)},
             **({"activation_bytes": 4 * net.activations} if net.activations else {}),
+            **({"heads": net.heads} if net.heads else {}),
             "source": f"sizes: {paper}; times computed by architectures.py from operations and a V100's measured speed",
             "licence": "MIT"}
     done = 0

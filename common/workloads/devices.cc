@@ -103,6 +103,10 @@ double MostMemoryOf(const std::string& device) {
   return 0;
 }
 
+bool ComputesIn16Bits(const Workload& workload) {
+  return absl::StrContains(workload.device, "16 bits") || absl::StrContains(workload.device, "float16");
+}
+
 bool RecordedOnCpu(const Workload& workload) {
   return absl::StrContains(absl::AsciiStrToLower(workload.device), "cpu");
 }

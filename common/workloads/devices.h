@@ -34,6 +34,9 @@ absl::StatusOr<Workload> OnDevice(const Workload& workload, const std::string& d
 // The memory of the device that `Workload::device` names, in its variant with the most. 0: not known.
 double MostMemoryOf(const std::string& device);
 
+// Whether the device that `Workload::device` describes computes with weights and activations of 16 bits.
+bool ComputesIn16Bits(const Workload& workload);
+
 // Whether its times were recorded on a CPU, so that they do not describe training on a GPU.
 bool RecordedOnCpu(const Workload& workload);
 

@@ -27,7 +27,7 @@ constexpr char kDeclared[] = ",declared";
 constexpr int64_t kMaxTensorBytes = int64_t{4} * INT32_MAX, kMaxBytes = int64_t{1} << 40;
 constexpr int kMaxTensors = 100'000;
 constexpr double kMaxMs = 3.6e6;  // an hour
-constexpr int kMaxBatch = 1'000'000;
+constexpr int kMaxBatch = 1'000'000, kMaxHeads = 65'536;
 constexpr double kMaxFlops = 1e21, kMaxTokens = 1e9;
 
 // Reads one file.
@@ -109,6 +109,10 @@ class Reader {
     }
     if (key == "activation_bytes") {
       PSRING_ASSIGN_OR_RETURN(workload_.activation_bytes, csv_.WholeNumberIn(key, value, 1, kMaxBytes));
+    }
+    if (key == "heads") {
+      PSRING_ASSIGN_OR_RETURN(const int64_t heads, csv_.WholeNumberIn(key, value, 1, kMaxHeads));
+      workload_.heads = static_cast<int>(heads);
     }
     const struct {
       const char* key;

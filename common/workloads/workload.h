@@ -11,9 +11,10 @@
 // Optional, for other devices (devices.h): `# flops_per_sample: 2.45e10`, the floating-point operations of
 // forward and backward, and `# family: convolutions` or `transformer`. `# tokens_per_sample: 1024`: of texts.
 // For pipelines: `# activation_bytes: 393216`, the activations of one sample between two blocks of layers, in
-// float32. An optional fourth column `declared` is the position of the tensor in the model (from 0), for
-// models whose backward does not finish the last tensor first. Other `# key: value` lines (model, sample,
-// source, licence, note) describe the workload and its origin.
+// float32; for tensor parallelism `# heads: 12`, of attention (those of keys, if these are fewer). An
+// optional fourth column `declared` is the position of the tensor in the model (from 0), for models whose
+// backward does not finish the last tensor first. Other `# key: value` lines (model, sample, source, licence,
+// note) describe the workload and its origin.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +42,7 @@ struct Workload {
   std::string family;                   // "convolutions" or "transformer"; empty: not known
   double tokens_per_sample = 0;         // of texts; 0: not known
   int64_t activation_bytes = 0;         // of one sample, between two blocks of layers; 0: not known
+  int heads = 0;                        // of attention, which tensor parallelism divides; 0: not known
   double backward_ms = 0;               // at least the last ready_ms
   std::vector<GradientTensor> tensors;  // in the order of readiness: last layer first
 

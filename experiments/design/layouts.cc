@@ -1,6 +1,7 @@
 #include "experiments/design/layouts.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -55,7 +56,51 @@ absl::Status CheckAllCuts(const Layout& layout, const std::string& program) {
          layout.name(), program, layout.pp * named.chunks));
 }
 
+// With --layouts auto the number of stages is not the user's choice.
+bool CanBeCut(const CompareOptions& options, const Layout& layout, int stages, const Probe& probe) {
+  return !options.tries_layouts || layout.pp == 1 || stages <= static_cast<int>(probe.cuts.size()) + 1;
+}
+
 }  // namespace
+
+std::vector<Layout> SupportedLayouts(int workers) {
+  // The axes on which a replica is divided.
+  constexpr int Layout::*kAxes[] = {&Layout::pp};
+  std::vector<Layout> layouts = {{.dp = workers}};
+  for (int Layout::*const axis : kAxes) {
+    const std::vector<Layout> undivided = layouts;
+    for (const Layout& layout : undivided) {
+      for (int ranks = 2; ranks <= layout.dp; ++ranks) {
+        if (layout.dp % ranks != 0) continue;
+        layouts.push_back(layout);
+        layouts.back().dp /= ranks;
+        layouts.back().*axis = ranks;
+      }
+    }
+  }
+  std::ranges::stable_sort(layouts, std::greater<>(), &Layout::dp);
+  return layouts;
+}
+
+std::vector<std::string> LayoutNotes(const CompareOptions& options, const Probe& probe) {
+  std::vector<std::string> notes = {
+      Tr("every layout computes the same $0 samples per step (strong scaling); --global_batch sets another "
+         "number",
+         options.training.global_batch)};
+  if (options.cuts == kAllCuts) {
+    notes.push_back(Tr("--cuts all: $0 of the $1 layers before which two stages can be cut, evenly spread",
+                       std::min(probe.cuts.size(), kMaxCuts), probe.cuts.size()));
+  }
+  std::vector<std::string> left_out;
+  for (const Layout& layout : options.layouts) {
+    if (!CanBeCut(options, layout, layout.pp, probe)) left_out.push_back(layout.name());
+  }
+  if (!left_out.empty()) {
+    notes.push_back(Tr("--layouts auto leaves out $0: the model can be cut into at most $1 stages",
+                       absl::StrJoin(left_out, ", "), probe.cuts.size() + 1));
+  }
+  return notes;
+}
 
 absl::StatusOr<std::vector<Layout>> ParseLayouts(const std::string& text) {
   std::vector<Layout> layouts;
@@ -168,6 +213,8 @@ absl::StatusOr<std::vector<Configuration>> LayoutConfigurations(const CompareOpt
     if (strategy == "single" || strategy == "none") continue;
     for (const Layout& layout : options.layouts) {
       for (const std::string& compared : options.programs) {
+        PSRING_ASSIGN_OR_RETURN(const NamedProgram named, FindPipelineProgram(compared));
+        if (!CanBeCut(options, layout, layout.pp * named.chunks, probe)) continue;
         for (const int count : MicroBatchesOf(options, layout)) {
           PSRING_RETURN_IF_ERROR(add(strategy, layout, compared, count));
         }

@@ -10,6 +10,13 @@
 
 namespace psring {
 
+// The value of --layouts for SupportedLayouts.
+inline constexpr char kAutoLayouts[] = "auto";
+
+// All layouts of so many workers that the trainer supports: every divisor for each axis on which a replica is
+// divided, replicas take the rest. Those with the most replicas first.
+std::vector<Layout> SupportedLayouts(int workers);
+
 // "dp2,pp2,dp2xpp2". InvalidArgument names a layout that has another form, no second worker or too many, or
 // is named twice.
 absl::StatusOr<std::vector<Layout>> ParseLayouts(const std::string& text);

@@ -382,15 +382,7 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Probe& probe,
   const bool has_tables = HasTables(options.training);
   if (!options.layouts.empty()) {
     PSRING_ASSIGN_OR_RETURN(plan.cost, LayoutConfigurations(options, cost_training, probe, cores));
-    plan.notes.push_back(
-        Tr("every layout computes the same $0 samples per step (strong scaling); --global_batch sets another "
-           "number",
-           options.training.global_batch));
-    if (options.cuts == kAllCuts) {
-      plan.notes.push_back(
-          Tr("--cuts all: $0 of the $1 layers before which two stages can be cut, evenly spread",
-             std::min(probe.cuts.size(), kMaxCuts), probe.cuts.size()));
-    }
+    plan.notes = LayoutNotes(options, probe);
   } else {
     PSRING_ASSIGN_OR_RETURN(plan.cost, Configurations(CostStrategies(options, has_tables, plan.notes),
                                                       options.workers, options, cost_training, probe, cores));

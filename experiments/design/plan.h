@@ -36,6 +36,7 @@ struct CompareOptions {
   // --layouts, or --pp with each number of `workers`, which are always theirs. Empty: the model is not cut.
   // All have the same `training.global_batch`; `strategies` then names an all-reduce.
   std::vector<Layout> layouts;
+  bool tries_layouts = false;  // --layouts auto: those with more stages than the model has are left out
   std::vector<std::string> programs = {"1f1b"};  // of layouts with a pipeline
   std::vector<int> micro_batches;       // of a step, which the replicas share; at least one with `layouts`
   std::string rank_order, cuts;         // likewise, as in TrainingOptions; cuts "all": kAllCuts
@@ -169,6 +170,8 @@ absl::Status CheckLayouts(const CompareOptions& options);
 absl::StatusOr<std::vector<Configuration>> LayoutConfigurations(const CompareOptions& options,
                                                                 const TrainingOptions& training,
                                                                 const Probe& probe, int cores);
+// What they have in common, and what is left out.
+std::vector<std::string> LayoutNotes(const CompareOptions& options, const Probe& probe);
 
 // `options` must have passed CheckCompareOptions and ValidateTrainingOptions.
 absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Probe& probe, int cores);

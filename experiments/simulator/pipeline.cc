@@ -39,47 +39,14 @@ std::vector<UnitCost> BucketsOf(const std::vector<LayerBlock>& blocks, int first
   return buckets;
 }
 
-// How a device spends a step, in ns.
-struct DeviceTime {
-  double computing = 0, exposed = 0, idle = 0, moving = 0;
-};
+// What a computation waits for, other than another one.
+bool MovesBytes(StepKind kind) {
+  return LaneOf(kind) == StepLane::kMessages || LaneOf(kind) == StepLane::kGather;
+}
 
 double OverlapNs(const NodeTime& time, int64_t begin_ns, int64_t end_ns) {
   const int64_t overlap = std::min(time.end_ns, end_ns) - std::max(time.begin_ns, begin_ns);
   return static_cast<double>(std::max<int64_t>(0, overlap));
-}
-
-DeviceTime TimeOf(const std::vector<StepNode>& nodes, const std::vector<NodeTime>& times, int64_t end_ns) {
-  DeviceTime result;
-  int64_t computed_ns = 0;  // end of the last computation
-  std::vector<std::pair<int64_t, int64_t>> transfers;
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    const StepKind kind = nodes[i].action.kind;
-    if (LaneOf(kind) == StepLane::kMessages || kind == StepKind::kReduceGradient) {
-      transfers.emplace_back(times[i].begin_ns, times[i].end_ns);
-    }
-    if (LaneOf(kind) != StepLane::kCompute) continue;
-    for (const int before : nodes[i].after) {
-      if (LaneOf(nodes[before].action.kind) != StepLane::kMessages) continue;
-      result.exposed += OverlapNs(times[before], computed_ns, times[i].begin_ns);
-    }
-    result.computing += static_cast<double>(times[i].end_ns - times[i].begin_ns);
-    computed_ns = times[i].end_ns;
-  }
-  // After the last computation, reductions and updates.
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    if (LaneOf(nodes[i].action.kind) == StepLane::kReduce) {
-      result.exposed += OverlapNs(times[i], computed_ns, end_ns);
-    }
-  }
-  result.idle = static_cast<double>(end_ns) - result.computing - result.exposed;
-  std::sort(transfers.begin(), transfers.end());
-  int64_t until_ns = 0;
-  for (const auto& [begin, end] : transfers) {
-    result.moving += static_cast<double>(std::max<int64_t>(0, end - std::max(begin, until_ns)));
-    until_ns = std::max(until_ns, end);
-  }
-  return result;
 }
 
 // Whether the devices of a stage fill nodes, or nodes hold whole stages.
@@ -158,6 +125,42 @@ absl::Status CheckPipeline(const Workload& workload, const PipelineCase& point, 
   return absl::OkStatus();
 }
 
+DeviceTime DeviceTimeOf(const Walk& walk, int rank) {
+  const std::vector<StepNode>& nodes = walk.nodes[rank];
+  const std::vector<NodeTime>& times = walk.times[rank];
+  const int64_t end_ns = walk.end_ns;
+  DeviceTime result;
+  int64_t computed_ns = 0;  // end of the last computation
+  std::vector<std::pair<int64_t, int64_t>> transfers;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const StepKind kind = nodes[i].action.kind;
+    if (MovesBytes(kind) || kind == StepKind::kReduceGradient) {
+      transfers.emplace_back(times[i].begin_ns, times[i].end_ns);
+    }
+    if (LaneOf(kind) != StepLane::kCompute) continue;
+    for (const int before : nodes[i].after) {
+      if (!MovesBytes(nodes[before].action.kind)) continue;
+      result.exposed += OverlapNs(times[before], computed_ns, times[i].begin_ns);
+    }
+    result.computing += static_cast<double>(times[i].end_ns - times[i].begin_ns);
+    computed_ns = times[i].end_ns;
+  }
+  // After the last computation, reductions and updates.
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (LaneOf(nodes[i].action.kind) == StepLane::kReduce) {
+      result.exposed += OverlapNs(times[i], computed_ns, end_ns);
+    }
+  }
+  result.idle = std::max(0., static_cast<double>(end_ns) - result.computing - result.exposed);
+  std::sort(transfers.begin(), transfers.end());
+  int64_t until_ns = 0;
+  for (const auto& [begin, end] : transfers) {
+    result.moving += static_cast<double>(std::max<int64_t>(0, end - std::max(begin, until_ns)));
+    until_ns = std::max(until_ns, end);
+  }
+  return result;
+}
+
 absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, const PredictOptions& options,
                                                    const PipelineCase& point, const Cluster& cluster) {
   PSRING_RETURN_IF_ERROR(CheckPipeline(workload, point, cluster));
@@ -218,7 +221,7 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
 
   double computing_ns = 0, idle_ns = 0;  // mean over devices
   for (int rank = 0; rank < program.ranks; ++rank) {
-    const DeviceTime time = TimeOf(walk.nodes[rank], walk.times[rank], walk.end_ns);
+    const DeviceTime time = DeviceTimeOf(walk, rank);
     computing_ns += time.computing / program.ranks;
     idle_ns += time.idle / program.ranks;
     figures.exposed += 1e-9 * time.exposed / program.ranks;

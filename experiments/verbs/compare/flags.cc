@@ -144,9 +144,10 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "Numbers of workers, comma-separated [2,4; on several GPUs or machines 2,4,... up to all; with "
       "--straggler 4]",
       CountsText(kMaxLogicalWorkers));
-  Add(*verb, kWhat, "--layouts", raw.layouts, "NAME,...",
+  Add(*verb, kWhat, "--layouts", raw.layouts, "NAME,...|auto",
       "How the workers divide a step: dp4, four replicas of the model; pp4, one replica in four stages; "
-      "dp2xpp2; ... All compute the same samples per step: --micro_batches times --batch, or --global_batch. "
+      "dp2xpp2; ...; or auto: all of --workers that the model allows. All compute the same samples per step: "
+      "--micro_batches times --batch, or --global_batch. "
       "Only times are compared, because all layouts train the same weights",
       CheckName);
   Add(*verb, InHelpAll("Pipelines"), "--program,--programs", raw.programs, "NAME,...",
@@ -227,7 +228,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   raw.model = verb->get_option("--model");
   raw.batch = verb->get_option("--batch");
   verb->get_option("--global_batch")->excludes("--batch");
-  verb->get_option("--layouts")->excludes("--workers")->excludes("--pp");
+  verb->get_option("--layouts")->excludes("--pp");
   return verb;
 }
 

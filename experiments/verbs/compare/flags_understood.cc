@@ -238,7 +238,18 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
   PSRING_RETURN_IF_ERROR(CheckNamedOnce("--copy_streams", options.copy_streams));
   PSRING_RETURN_IF_ERROR(CheckNamedOnce("--program", options.programs));
   PSRING_RETURN_IF_ERROR(CheckNamedOnce("--micro_batches", options.micro_batches));
-  if (!raw.layouts.empty()) {
+  options.tries_layouts = raw.layouts == kAutoLayouts;
+  if (options.tries_layouts) {
+    if (options.workers.size() != 1 || options.workers.front() < 2) {
+      return absl::InvalidArgumentError(
+          Tr("--layouts auto needs one number of --workers, at least 2; add --workers 4, for example"));
+    }
+    options.layouts = SupportedLayouts(options.workers.front());
+  } else if (!raw.layouts.empty()) {
+    if (!raw.workers.empty()) {
+      return absl::InvalidArgumentError(
+          Tr("--layouts $0 sets the workers; omit --workers, or use --layouts auto", raw.layouts));
+    }
     PSRING_ASSIGN_OR_RETURN(options.layouts, ParseLayouts(raw.layouts));
   } else if (training.pp > 1) {
     for (const int workers : options.workers) {

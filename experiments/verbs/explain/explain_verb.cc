@@ -12,6 +12,7 @@
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "experiments/verbs/explain/explain.h"
+#include "experiments/verbs/explain/explain_layouts.h"
 #include "experiments/verbs/explain/explain_program.h"
 
 namespace psring {
@@ -26,7 +27,8 @@ CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
           "schedule", raw.algorithm,
           "A schedule (ring, star, hierarchical:2, ...), a strategy (ps-sync, ps-async, ...), a program of a "
           "pipeline "
-          "(1f1b, zb-h1, ...), a term (staleness, ...), or words for all terms; an unknown name lists all")
+          "(1f1b, zb-h1, ...), a way to shard or divide a model (zero2, fsdp, tp), a term (staleness, ...), "
+          "or words for all terms; an unknown name lists all")
       ->option_text("NAME");
   verb->add_option("--workers", raw.workers, "Ranks")->option_text("N [4]")->check(WholeNumber(1, 1'000'000));
   verb->add_option("--collective", raw.collective,
@@ -38,7 +40,7 @@ CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
   verb->add_option("--root", raw.root, "Rank whose values are broadcast")
       ->option_text("RANK [0]")
       ->check(WholeNumber(0, 1'000'000));
-  verb->add_option("--micro_batches", raw.micro_batches, "Micro-batches of a pipeline's step")
+  verb->add_option("--micro_batches", raw.micro_batches, "Micro-batches of a step of a pipeline or of shards")
       ->option_text("M [8]")
       ->check(WholeNumber(1, 1'000'000));
   AddLanguageFlag(*verb, "en or zh");
@@ -71,6 +73,8 @@ std::vector<KnownName> Topics() {
   };
   for (const ScheduleRow& row : ScheduleRows()) add(row.name);
   for (const ProgramRow& row : ProgramRows()) add(row.display_name());
+  for (const ShardRow& row : ShardRows()) add(row.name);
+  add(kTensorParallel);
   for (const std::string& term : Terms()) add(term);
   add(kAllTerms);
   return topics;
@@ -92,8 +96,16 @@ absl::StatusOr<std::string> ExplainName(const RawExplainFlags& raw) {
   }
   const absl::StatusOr<StrategyRow> strategy = FindStrategy(raw.algorithm);
   if (strategy.ok() && is_schedule(strategy->name)) return ExplainSchedule(raw, strategy->name);
-  if (strategy.ok()) return ExplainStep(*strategy, raw.workers);
+  const ShardRow* const shards = FindShardRow(strategy.ok() ? strategy->name : raw.algorithm);
+  const std::string sharded =
+      shards != nullptr && shards->optimizer ? ExplainShards(*shards, raw.workers, raw.micro_batches) : "";
+  if (strategy.ok()) {
+    PSRING_ASSIGN_OR_RETURN(const std::string step, ExplainStep(*strategy, raw.workers));
+    return sharded.empty() ? step : absl::StrCat(step, "\n", sharded);
+  }
   if (!absl::IsNotFound(strategy.status())) return strategy.status();
+  if (!sharded.empty()) return sharded;
+  if (raw.algorithm == kTensorParallel) return ExplainTensorParallel(raw.workers);
   absl::StatusOr<std::string> program = ExplainProgram(raw.algorithm, raw.workers, raw.micro_batches);
   if (!absl::IsNotFound(program.status())) return program;
   const std::string meaning = ExplainTerm(raw.algorithm);

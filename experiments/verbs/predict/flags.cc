@@ -17,6 +17,7 @@
 #include "common/workloads/devices.h"
 #include "experiments/design/estimate.h"
 #include "experiments/verbs/predict/causes.h"
+#include "experiments/verbs/predict/layout_answer.h"
 #include "experiments/verbs/predict/pipeline_flags.h"
 #include "experiments/verbs/predict/predict.h"
 #include "experiments/virtual_cluster/link.h"
@@ -224,6 +225,7 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(InHelpAll(what), "--seed", raw.seed, "N", "Seed of random delays [1]");
 
   AddPipelineFlags(*verb, raw);
+  AddLayoutFlags(*verb, raw);
 
   const char* network = "The network";
   add(network, "--cluster", raw.cluster, "NAME",
@@ -298,8 +300,9 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   return verb;
 }
 
-absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
+absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& typed,
                                                const std::vector<std::string>& command_line) {
+  const RawPredictFlags raw = WithLayoutDefaults(typed);
   PredictFlags flags{.published = raw.published,
                      .files = {raw.workload, raw.cluster, raw.profile},
                      .out = raw.out,
@@ -372,6 +375,7 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& raw,
   const int least = flags.workers.front();
   PSRING_RETURN_IF_ERROR(CheckStragglers(raw.straggler, least));
   PSRING_ASSIGN_OR_RETURN(flags.options.delays, ParseDelays(raw.straggler, raw.jitter_ms, raw.seed, least));
+  PSRING_RETURN_IF_ERROR(UnderstandLayouts(raw, flags));
   PSRING_ASSIGN_OR_RETURN(flags.pipeline, UnderstandPipeline(raw, flags));
   return flags;
 }

@@ -25,6 +25,7 @@
 #include "experiments/run_folder/run_folder.h"
 #include "experiments/verbs/predict/calibrate_run.h"
 #include "experiments/verbs/predict/causes.h"
+#include "experiments/verbs/predict/layout_answer.h"
 #include "experiments/verbs/predict/published_check.h"
 #include "experiments/verbs/predict/report.h"
 #include "ring_worker/schedules/schedule.h"
@@ -72,14 +73,12 @@ absl::Status Calibrate(const PredictFlags& flags, Display& display) {
 }
 
 absl::Status CheckPublished(const Interrupt& interrupt, Display& display) {
-  std::vector<LeftOutSystem> systems;
-  for (const PublishedSystem& system : PublishedSystems()) {
-    display.Redraw(absl::StrCat("predicting ", system.name));
-    PSRING_RETURN_IF_ERROR(interrupt.Check());
-    PSRING_ASSIGN_OR_RETURN(systems.emplace_back(), LeaveOut(system));
-  }
+  PSRING_ASSIGN_OR_RETURN(const std::string text, CheckPublishedRuns([&](const std::string& name) {
+                            display.Redraw(absl::StrCat("predicting ", name));
+                            return interrupt.Check();
+                          }));
   display.Clear();
-  display.SayLines(PublishedText(systems));
+  display.SayLines(text);
   return absl::OkStatus();
 }
 
@@ -438,6 +437,7 @@ class PredictionRun {
 
 int RunPredict(const PredictFlags& flags, const Interrupt& interrupt, Display& display) {
   const absl::Status status = flags.published            ? CheckPublished(interrupt, display)
+                              : flags.memory_bytes > 0   ? SearchLayouts(flags, display)
                               : !flags.calibrate.empty() ? Calibrate(flags, display)
                                                          : PredictionRun(flags, interrupt, display).Run();
   return status.ok() ? 0 : ReportFailure("predict", status, display);

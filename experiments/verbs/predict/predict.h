@@ -1,4 +1,5 @@
-// psring predict: simulates training steps on other machines and networks, also of pipelines (--pp).
+// psring predict: simulates training steps on other machines and networks, also of pipelines (--pp),
+// and searches layouts (--layouts).
 #pragma once
 
 #include <optional>
@@ -37,6 +38,7 @@ struct RawPredictFlags {
   int pp = 0, micro_batches = 0;  // 0: not given
   std::string program, boundary, cuts;
   int copy_streams = 0;  // of 1 and 2; 0: not given
+  std::string layouts, memory;
 };
 
 struct PredictFlags {
@@ -47,6 +49,7 @@ struct PredictFlags {
   bool published = false;               // check the published systems instead
   Cluster cluster;
   PredictOptions options;
+  double memory_bytes = 0;                // --layouts: of a device; 0: no layouts are searched
   std::optional<PipelineCase> pipeline;   // --pp; `workload` is then of one micro-batch
   std::optional<MachineProfile> profile;  // of a measured machine
   double rdma = 0;                        // RdmaShare, or as --network

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/workloads/changes.h"
+#include "experiments/layouts/published_layouts.h"
 
 namespace psring {
 namespace {
@@ -164,6 +165,18 @@ std::string PublishedText(const std::vector<LeftOutSystem>& systems) {
       all.rows, 100 * all.median_error, 100 * all.worst_error, 100 * all.coverage, all.median_width,
       SmallestModelFactor(systems));
   return text;
+}
+
+absl::StatusOr<std::string> CheckPublishedRuns(
+    const std::function<absl::Status(const std::string& name)>& begin) {
+  std::vector<LeftOutSystem> systems;
+  for (const PublishedSystem& system : PublishedSystems()) {
+    PSRING_RETURN_IF_ERROR(begin(system.name));
+    PSRING_ASSIGN_OR_RETURN(systems.emplace_back(), LeaveOut(system));
+  }
+  PSRING_RETURN_IF_ERROR(begin("layouts"));
+  PSRING_ASSIGN_OR_RETURN(const PublishedLayoutsReport layouts, CheckPublishedLayouts());
+  return absl::StrCat(PublishedText(systems), layouts.text);
 }
 
 }  // namespace psring

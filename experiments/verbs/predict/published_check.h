@@ -2,6 +2,7 @@
 // (leave one system out), as if it were unknown. Pure.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,12 @@ LeftOutSummary SummaryOf(const std::vector<LeftOutSystem>& systems);
 // rows; at most 2.
 double SmallestModelFactor(const std::vector<LeftOutSystem>& systems);
 
-// The tables of experiments/results/published_runs.md.
+// The tables of systems in experiments/results/published_runs.md.
 std::string PublishedText(const std::vector<LeftOutSystem>& systems);
+
+// All tables there: of systems and of layouts (published_layouts.h). `begin` is called before each system and
+// the layouts; its error ends the check.
+absl::StatusOr<std::string> CheckPublishedRuns(
+    const std::function<absl::Status(const std::string& name)>& begin);
 
 }  // namespace psring

@@ -48,6 +48,13 @@ TEST(Workload, MayContainTheSizeOfActivations) {
   ExpectRefused(std::string("# activation_bytes: 1.5\n") + kHead + "w,4,2\n", "activation_bytes");
 }
 
+TEST(Workload, MayContainTheHeadsOfAttention) {
+  EXPECT_EQ(Parsed("w,4,2\n").heads, 0);
+  EXPECT_EQ(ParseWorkload("mine", std::string("# heads: 12\n") + kHead + "w,4,2\n").value().heads, 12);
+  ExpectRefused(std::string("# heads: 0\n") + kHead + "w,4,2\n", "heads");
+  EXPECT_EQ(LoadWorkload("llama_8b")->heads, 8) << "of keys";
+}
+
 TEST(Workload, TensorsMayBeDeclaredInAnyOrder) {
   std::vector<int> place;
   EXPECT_EQ(DeclaredLayoutOf(Parsed("b,40,1\na,80,2\n"), place).tensors()[0].name, "a");

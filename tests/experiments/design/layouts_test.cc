@@ -37,6 +37,37 @@ TEST(Layouts, AreReplicasTimesStages) {
               ElementsAre(Layout{2, 1}, Layout{1, 2}, Layout{2, 4}, Layout{3, 2}));
 }
 
+TEST(Layouts, AllOfANumberOfWorkersAreItsDivisors) {
+  const auto names = [](int workers) {
+    std::vector<std::string> names;
+    for (const Layout& layout : SupportedLayouts(workers)) names.push_back(layout.name());
+    return names;
+  };
+  EXPECT_THAT(names(4), ElementsAre("dp4", "dp2xpp2", "pp4"));
+  EXPECT_THAT(names(6), ElementsAre("dp6", "dp3xpp2", "dp2xpp3", "pp6"));
+  EXPECT_THAT(names(3), ElementsAre("dp3", "pp3"));
+}
+
+TEST(Layouts, TriedOnesHaveNoMoreStagesThanTheModel) {
+  CompareOptions options = Compared("dp4,dp2xpp2,pp4");
+  options.tries_layouts = true;
+  Probe probe = TestProbe();
+  probe.cuts = {1};
+  Plan plan = PlanFor(options, 2, probe);
+  EXPECT_THAT(Names(plan.cost), ElementsAre("single x 1", "none x 4", "ring x 4", "ring x 4 (dp2xpp2 1f1b)"));
+  EXPECT_THAT(DescribePlan(plan), Has("leaves out pp4: the model can be cut into at most 2 stages"));
+  options.programs = {"interleaved:2"};
+  EXPECT_THAT(Names(PlanFor(options, 2, probe).cost), ElementsAre("single x 1", "none x 4", "ring x 4"));
+  probe.cuts = {1, 2, 3};
+  options.programs = {"1f1b"};
+  plan = PlanFor(options, 2, probe);
+  EXPECT_EQ(Names(plan.cost).back(), "ring x 4 (pp4 1f1b)");
+  EXPECT_THAT(DescribePlan(plan), Lacks("leaves out"));
+  options.tries_layouts = false;
+  probe.cuts.clear();
+  EXPECT_EQ(Names(PlanFor(options, 2, probe).cost).back(), "ring x 4 (pp4 1f1b)") << "the user's choice";
+}
+
 TEST(Layouts, OtherTextsAreRejectedByName) {
   const auto refusal = [](const std::string& text) {
     return std::string(ParseLayouts(text).status().message());

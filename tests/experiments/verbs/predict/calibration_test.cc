@@ -388,6 +388,8 @@ TEST(Devices, ComputeAWorkloadAtTheMeasuredSpeed) {
   EXPECT_EQ(MostMemoryOf(v100.device), 32e9);
   EXPECT_EQ(MostMemoryOf(LoadWorkload("llama_8b")->device), 32e9);
   EXPECT_EQ(MostMemoryOf("2 times as fast as V100"), 0);
+  EXPECT_FALSE(ComputesIn16Bits(LoadWorkload("llama_8b").value()));
+  EXPECT_TRUE(ComputesIn16Bits(OnDevice(LoadWorkload("llama_8b").value(), "A100").value()));
   EXPECT_FALSE(RecordedOnCpu(LoadWorkload("bert_base").value()));
   EXPECT_TRUE(RecordedOnCpu({.device = "CPU"}));
 }

@@ -1,0 +1,77 @@
+#include "experiments/layouts/layout_model.h"
+
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "common/text/translate.h"
+#include "common/workloads/devices.h"
+#include "experiments/simulator/pipeline.h"
+
+namespace psring {
+namespace {
+
+bool IsTransformer(const Workload& workload) {
+  return workload.heads > 0 && workload.tokens_per_sample > 0 && workload.activation_bytes > 0;
+}
+
+absl::Status WithoutLayers(const Workload& workload) {
+  std::vector<std::string> names;
+  for (const std::string& name : WorkloadNames()) {
+    PSRING_ASSIGN_OR_RETURN(const Workload other, LoadWorkload(name));
+    if (IsTransformer(other)) names.push_back(name);
+  }
+  return absl::InvalidArgumentError(
+      Tr("--layouts needs a transformer; workload $0 has no lines '# heads: N', '# tokens_per_sample: N' and "
+         "'# activation_bytes: N', or a single block of layers; use one of $1",
+         workload.name, absl::StrJoin(names, ", ")));
+}
+
+}  // namespace
+
+double LayoutModel::KeptBytes(const ModelLayer& layer, int samples, int tensor_ranks) const {
+  constexpr double kLossBytes = 4;  // of a logit, whose gradient takes its place
+  double bytes = kLossBytes * layer.logits / tensor_ranks;
+  if (layer.logits > 0) bytes += value_bytes() * width;  // the input of their matrix
+  if (!layer.widths.empty()) bytes += value_bytes() * KeptValuesPerToken(width, layer.widths, tensor_ranks);
+  return samples * tokens * bytes;
+}
+
+absl::StatusOr<LayoutModel> LayoutModelOf(const Workload& workload) {
+  constexpr double kLeastRows = 16;  // of a matrix; a bias is up to a few times as long as the model's width
+  if (!IsTransformer(workload)) return WithoutLayers(workload);
+  LayoutModel model{.name = workload.name,
+                    .width = static_cast<double>(workload.activation_bytes) / 4 / workload.tokens_per_sample,
+                    .tokens = workload.tokens_per_sample,
+                    .heads = workload.heads,
+                    .sixteen_bits = ComputesIn16Bits(workload)};
+  if (model.sixteen_bits) model.bytes = AdamBytes::SixteenBits();
+  const std::vector<LayerBlock> blocks = BlocksOf(workload);
+  if (blocks.size() < 2) return WithoutLayers(workload);
+  for (const LayerBlock& block : blocks) {
+    model.layers.push_back({.forward_s = 1e-3 * block.forward_ms / workload.batch,
+                            .backward_s = 1e-3 * block.backward_ms / workload.batch});
+  }
+  size_t at = blocks.size() - 1;  // tensors are in the order of the backward pass
+  for (const GradientTensor& tensor : workload.tensors) {
+    while (at > 0 && BlockName(tensor.name) != blocks[at].name) --at;
+    ModelLayer& layer = model.layers[at];
+    const double values = static_cast<double>(tensor.bytes) / 4;
+    const bool is_matrix = values > kLeastRows * model.width;
+    (is_matrix ? layer.matrices : layer.others) += values;
+    if (is_matrix) layer.widths.push_back(values / model.width);
+  }
+  // The first block looks tokens up and keeps nothing; the last multiplies by the vocabulary, with a matrix
+  // of its own or that of the first. Other blocks with matrices are attention and MLP.
+  ModelLayer &first = model.layers.front(), &last = model.layers.back();
+  const double vocabulary = first.widths.empty() ? 0 : first.widths.back();  // declared first
+  last.logits = last.widths.empty() ? vocabulary : last.widths.back();
+  first.widths.clear();
+  last.widths.clear();
+  for (ModelLayer& layer : model.layers) {
+    if (!layer.widths.empty()) layer.forward_sums = layer.backward_sums = kAllReducesPerLayer / 2;
+  }
+  first.forward_sums = 1;  // the part of the vocabulary of each rank
+  last.backward_sums = 1;
+  return model;
+}
+
+}  // namespace psring

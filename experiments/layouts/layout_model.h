@@ -1,0 +1,44 @@
+// A transformer's workload as its layers: what each computes, which of its parameters tensor parallelism
+// divides, and which activations it keeps for backward. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/workloads/workload.h"
+#include "experiments/costs/sharded_costs.h"
+
+namespace psring {
+
+// A block of layers (BlocksOf). Of one sample.
+struct ModelLayer {
+  double forward_s = 0, backward_s = 0;
+  double matrices = 0, others = 0;  // parameters: those that tensor parallelism divides, and the others
+  std::vector<double> widths = {};  // see KeptValuesPerToken; empty: not a transformer's layer
+  double logits = 0;                // outputs per token of the last matrix, which are float32
+  int forward_sums = 0, backward_sums = 0;  // all-reduces over the tensor-parallel group
+
+  // Of a rank, with so many of them.
+  double Parameters(int tensor_ranks) const { return matrices / tensor_ranks + others; }
+};
+
+struct LayoutModel {
+  std::string name;                // of the workload
+  std::vector<ModelLayer> layers;  // in the order of the forward pass; at least two
+  double width = 0, tokens = 0;    // of a sample
+  int heads = 0;                   // tensor parallelism divides them
+  AdamBytes bytes;
+  bool sixteen_bits = false;  // activations, weights and gradients; else float32
+
+  double value_bytes() const { return sixteen_bits ? 2 : 4; }
+  // Of a micro-batch, between two layers.
+  double BoundaryBytes(int samples) const { return value_bytes() * samples * tokens * width; }
+  // What a layer keeps for the backward pass of a micro-batch.
+  double KeptBytes(const ModelLayer& layer, int samples, int tensor_ranks) const;
+};
+
+// InvalidArgument names what a workload needs: the size of its activations, its tokens and its heads.
+absl::StatusOr<LayoutModel> LayoutModelOf(const Workload& workload);
+
+}  // namespace psring

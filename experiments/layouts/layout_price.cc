@@ -1,0 +1,305 @@
+#include "experiments/layouts/layout_price.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "experiments/simulator/pipeline.h"
+#include "trainer/programs/lower_program.h"
+#include "trainer/programs/walk_program.h"
+
+namespace psring {
+namespace {
+
+// Consecutive layers of a stage, whose gradients are a bucket. Of a rank and a micro-batch.
+struct UnitPrice {
+  double forward_s = 0, backward_s = 0;  // computation
+  int forward_sums = 0, backward_sums = 0;
+  double parameters = 0;
+};
+
+// What a candidate's actions take and send.
+class Prices {
+ public:
+  Prices(const LayoutQuestion& question, const LayoutCandidate& candidate, const LayoutStages& stages)
+      : candidate_(candidate),
+        bytes_(question.model.bytes),
+        boundary_bytes_(question.model.BoundaryBytes(candidate.samples)),
+        per_node_(ShapeOf(question.cluster, question.workers).ranks_per_node),
+        tensor_(AxisLinks::Of(question.cluster, question.workers, 1, candidate.tp)),
+        replicas_(AxisLinks::Of(question.cluster, question.workers, candidate.tp, candidate.dp)),
+        pipeline_(
+            AxisLinks::Of(question.cluster, question.workers, candidate.tp * candidate.dp, candidate.pp)) {
+    const double share = static_cast<double>(candidate.samples) / candidate.tp;
+    units_of_.resize(candidate.stages());
+    for (int stage = 0; stage < candidate.stages(); ++stage) {
+      const int first = stages.first_layer[stage], end = stages.first_layer[stage + 1];
+      const int each = LayersPerUnit(end - first);
+      for (int layer = first; layer < end; ++layer) {
+        if ((layer - first) % each == 0) units_of_[stage].emplace_back();
+        UnitPrice& unit = units_of_[stage].back();
+        const ModelLayer& of = question.model.layers[layer];
+        unit.forward_s += share * of.forward_s;
+        unit.backward_s += share * of.backward_s;
+        unit.forward_sums += candidate.tp > 1 ? of.forward_sums : 0;
+        unit.backward_sums += candidate.tp > 1 ? of.backward_sums : 0;
+        unit.parameters += of.Parameters(candidate.tp);
+      }
+    }
+  }
+
+  const std::vector<UnitPrice>& UnitsOf(int stage) const { return units_of_[stage]; }
+
+  double Seconds(int rank, const StepAction& action) const {
+    switch (action.kind) {
+      case StepKind::kForward:
+        return UnitOf(action).forward_s + TensorSeconds(action);
+      case StepKind::kBackward:
+        return UnitOf(action).backward_s + TensorSeconds(action);
+      case StepKind::kBackwardInput:
+      case StepKind::kBackwardWeight:
+        return UnitOf(action).backward_s / 2 + TensorSeconds(action);
+      case StepKind::kSendActivation:
+      case StepKind::kSendGradient:
+        return pipeline_.MessageSeconds(boundary_bytes_, Crosses(rank, action.kind));
+      default:
+        return HalvesOf(action) * replicas_.HalfSeconds(ReplicaBytes(action));
+    }
+  }
+
+  // The part of a computation in which tensor-parallel ranks add.
+  double TensorSeconds(const StepAction& action) const {
+    return 2 * SumsOf(action) * tensor_.HalfSeconds(boundary_bytes_);
+  }
+
+  LinkBytes Sent(int rank, const StepAction& action) const {
+    LinkBytes sent;
+    if (LaneOf(action.kind) == StepLane::kMessages) {
+      if (action.kind != StepKind::kSendActivation && action.kind != StepKind::kSendGradient) return sent;
+      if (!Crosses(rank, action.kind)) return {.inside = boundary_bytes_};
+      return {.between = pipeline_.rings * boundary_bytes_ / pipeline_.cluster->cards_per_node};
+    }
+    sent.Add(tensor_.HalfBytes(boundary_bytes_), 2 * SumsOf(action));
+    return sent.Add(replicas_.HalfBytes(ReplicaBytes(action)), HalvesOf(action));
+  }
+
+ private:
+  // Gradients that are reduced once need few buckets to overlap with backward.
+  int LayersPerUnit(int layers) const {
+    constexpr int kFewMicroBatches = 8, kMaxUnits = 4;
+    if (candidate_.shard.gradients || candidate_.micro_batches <= kFewMicroBatches) return 1;
+    return (layers + kMaxUnits - 1) / kMaxUnits;
+  }
+
+  const UnitPrice& UnitOf(const StepAction& action) const { return units_of_[action.stage][action.unit]; }
+
+  int SumsOf(const StepAction& action) const {
+    if (action.kind == StepKind::kForward) return UnitOf(action).forward_sums;
+    const bool is_input = action.kind == StepKind::kBackward || action.kind == StepKind::kBackwardInput;
+    return is_input ? UnitOf(action).backward_sums : 0;
+  }
+
+  // Halves of an all-reduce over the replicas.
+  int HalvesOf(const StepAction& action) const {
+    const ShardRow& shard = candidate_.shard;
+    if (action.kind == StepKind::kReduceGradient) return shard.optimizer ? 1 : 2;
+    if (action.kind == StepKind::kUnshard) return 1;
+    return action.kind == StepKind::kUpdate && shard.optimizer && !shard.weights ? 1 : 0;
+  }
+  double ReplicaBytes(const StepAction& action) const {
+    if (HalvesOf(action) == 0) return 0;
+    return (action.kind == StepKind::kReduceGradient ? bytes_.gradient : bytes_.weight) *
+           UnitOf(action).parameters;
+  }
+
+  // Whether a message goes to another node.
+  bool Crosses(int rank, StepKind kind) const {
+    const int step = kind == StepKind::kSendActivation ? 1 : candidate_.pp - 1;
+    const int64_t stride = int64_t{candidate_.tp} * candidate_.dp;
+    const auto node = [&](int of) { return of * stride / per_node_; };
+    return stride >= per_node_ || node(rank) != node((rank + step) % candidate_.pp);
+  }
+
+  const LayoutCandidate& candidate_;
+  const AdamBytes bytes_;
+  const double boundary_bytes_;
+  const int per_node_;
+  const AxisLinks tensor_, replicas_, pipeline_;
+  std::vector<std::vector<UnitPrice>> units_of_;  // by stage
+};
+
+// The exchanges of a rank with its replicas share its links: one follows the other.
+class PricedDurations : public GivenDurations {
+ public:
+  PricedDurations(const Prices& prices, int ranks)
+      : GivenDurations([this](int rank, const StepAction& action) { return NsOf(rank, action); }),
+        prices_(prices),
+        free_ns_(ranks, 0) {}
+
+  void Start(int rank, int node, const StepAction& action, int64_t now_ns) override {
+    now_ns_ = now_ns;
+    GivenDurations::Start(rank, node, action, now_ns);
+  }
+
+ private:
+  int64_t NsOf(int rank, const StepAction& action) {
+    const int64_t ns = std::llround(1e9 * prices_.Seconds(rank, action));
+    const StepLane lane = LaneOf(action.kind);
+    if (ns == 0 || (lane != StepLane::kGather && lane != StepLane::kReduce)) return ns;
+    free_ns_[rank] = std::max(free_ns_[rank], now_ns_) + ns;
+    return free_ns_[rank] - now_ns_;
+  }
+
+  const Prices& prices_;
+  std::vector<int64_t> free_ns_;  // by rank: the end of its last exchange
+  int64_t now_ns_ = 0;
+};
+
+}  // namespace
+
+std::string LayoutCandidate::layout() const {
+  std::vector<std::string> axes;
+  for (const auto& [name, ranks] : {std::pair("dp", dp), {"pp", pp}, {"tp", tp}}) {
+    if (ranks > 1) axes.push_back(absl::StrCat(name, ranks));
+  }
+  const std::string text = axes.empty() ? "dp1" : absl::StrJoin(axes, "x");
+  return shard.optimizer ? absl::StrCat(text, " ", shard.name) : text;
+}
+
+std::string LayoutCandidate::program_name() const {
+  if (program.row.one_rank) return "";
+  return absl::StrCat(program.row.name, program.row.takes_chunks ? absl::StrCat(":", program.chunks) : "");
+}
+
+absl::StatusOr<LayoutStages> StagesOf(const LayoutModel& model, const LayoutCandidate& candidate) {
+  const int layers = static_cast<int>(model.layers.size()), count = candidate.stages();
+  if (count > layers) {
+    return absl::InvalidArgumentError(absl::StrCat(count, " stages of ", layers, " blocks of layers"));
+  }
+  std::vector<LayerBlock> blocks;
+  for (const ModelLayer& layer : model.layers) {
+    blocks.push_back({.forward_ms = 1e3 * layer.forward_s, .backward_ms = 1e3 * layer.backward_s});
+  }
+  LayoutStages stages{.first_layer = BalancedCuts(blocks, count), .live = std::vector<int>(count, 0)};
+  stages.first_layer.insert(stages.first_layer.begin(), 0);
+  stages.first_layer.push_back(layers);
+  PSRING_ASSIGN_OR_RETURN(const StepProgram program,
+                          MakeStepProgram(candidate.program, candidate.pp, candidate.micro_batches));
+  for (const std::vector<StepAction>& actions : program.actions) {
+    std::vector<int> live(count, 0);
+    int now = 0, most = 0;
+    for (const StepAction& action : actions) {
+      const bool ends = action.kind == StepKind::kBackward || action.kind == StepKind::kBackwardWeight;
+      const int change = action.kind == StepKind::kForward ? 1 : ends ? -1 : 0;
+      live[action.stage] += change;
+      now += change;
+      if (now <= most) continue;
+      most = now;
+      for (int stage = 0; stage < count; ++stage) {
+        if (program.rank_of[stage] == program.rank_of[action.stage]) stages.live[stage] = live[stage];
+      }
+    }
+  }
+  return stages;
+}
+
+LayoutMemory MemoryOf(const LayoutModel& model, const LayoutCandidate& candidate,
+                      const LayoutStages& stages) {
+  LayoutMemory most;
+  for (int rank = 0; rank < candidate.pp; ++rank) {
+    double parameters = 0, largest = 0;
+    int units = 0;
+    LayoutMemory memory;
+    for (int stage = rank; stage < candidate.stages(); stage += candidate.pp) {
+      for (int at = stages.first_layer[stage]; at < stages.first_layer[stage + 1]; ++at, ++units) {
+        const double own = model.layers[at].Parameters(candidate.tp);
+        parameters += own;
+        largest = std::max(largest, own);
+        memory.activations +=
+            stages.live[stage] * model.KeptBytes(model.layers[at], candidate.samples, candidate.tp);
+      }
+    }
+    // An activation and a gradient are received while others are in use.
+    if (candidate.pp > 1) memory.activations += 2 * model.BoundaryBytes(candidate.samples);
+    memory.state = candidate.dp == 1 ? ShardedStateOf(ShardRows().front(), 1, parameters, model.bytes)
+                                     : ShardedStateOf(candidate.shard, candidate.dp, parameters, model.bytes,
+                                                      {.largest = largest, .gathered = std::min(2, units)});
+    if (memory.total() > most.total()) most = memory;
+  }
+  return most;
+}
+
+double LeastSeconds(const LayoutQuestion& question, const LayoutCandidate& candidate,
+                    const LayoutStages& stages) {
+  const Prices prices(question, candidate, stages);
+  const double rounds = candidate.micro_batches;
+  const ShardRow& shard = candidate.shard;
+  double least = 0, before = 0;  // before: forward and backward of the stages before a rank's first
+  for (int rank = 0; rank < candidate.pp; ++rank) {
+    double computing = 0, gathering = 0, largest = 0, reducing = 0, first = 0;
+    for (int stage = rank; stage < candidate.stages(); stage += candidate.pp) {
+      for (int unit = 0; unit < static_cast<int>(prices.UnitsOf(stage).size()); ++unit) {
+        const auto seconds = [&](StepKind kind) {
+          return prices.Seconds(rank, {.kind = kind, .stage = stage, .unit = unit});
+        };
+        const double forward = seconds(StepKind::kForward), backward = seconds(StepKind::kBackward);
+        computing += forward + backward;
+        if (stage == rank) first += forward + (candidate.program.row.divides_backward ? 0 : backward);
+        if (candidate.dp == 1) continue;
+        reducing +=
+            (shard.gradients ? rounds : 1) * seconds(StepKind::kReduceGradient) + seconds(StepKind::kUpdate);
+        if (!shard.weights) continue;
+        gathering += seconds(StepKind::kUnshard);
+        largest = std::max(largest, seconds(StepKind::kUnshard));
+      }
+    }
+    // The first and the last unit may stay from one pass to the next.
+    least = std::max({least, rounds * computing + before, reducing + 2 * rounds * (gathering - largest)});
+    before += first;
+  }
+  return least;
+}
+
+absl::StatusOr<LayoutPrice> PriceOf(const LayoutQuestion& question, const LayoutCandidate& candidate,
+                                    const LayoutStages& stages) {
+  const Prices prices(question, candidate, stages);
+  PSRING_ASSIGN_OR_RETURN(const StepProgram compute,
+                          MakeStepProgram(candidate.program, candidate.pp, candidate.micro_batches));
+  ModelCut cut;
+  for (int stage = 0; stage < candidate.stages(); ++stage) {
+    cut.units.push_back(static_cast<int>(prices.UnitsOf(stage).size()));
+    cut.bucket_ends.emplace_back(candidate.dp > 1 ? cut.units.back() : 0);
+    std::iota(cut.bucket_ends.back().rbegin(), cut.bucket_ends.back().rend(), 0);
+  }
+  const LowerOptions options{.reduce_always = candidate.shard.gradients,
+                             .shard_weights = candidate.dp > 1 && candidate.shard.weights};
+  PSRING_ASSIGN_OR_RETURN(const StepProgram program, LowerProgram(compute, cut, options));
+  PricedDurations durations(prices, candidate.pp);
+  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkProgram(program, &durations));
+  LayoutPrice price{.step_s = 1e-9 * static_cast<double>(walk.end_ns)};
+  double idle_ns = 0, exposed_ns = 0;
+  for (int rank = 0; rank < candidate.pp; ++rank) {
+    const DeviceTime time = DeviceTimeOf(walk, rank);
+    idle_ns += time.idle / candidate.pp;
+    exposed_ns += time.exposed / candidate.pp;
+    LinkBytes sent;
+    for (const StepAction& action : program.actions[rank]) {
+      exposed_ns += 1e9 * prices.TensorSeconds(action) / candidate.pp;
+      sent.Add(prices.Sent(rank, action));
+    }
+    price.sent = {.inside = std::max(price.sent.inside, sent.inside),
+                  .between = std::max(price.sent.between, sent.between)};
+  }
+  if (walk.end_ns > 0) {
+    price.bubble = idle_ns / static_cast<double>(walk.end_ns);
+    price.exposed = exposed_ns / static_cast<double>(walk.end_ns);
+  }
+  return price;
+}
+
+}  // namespace psring

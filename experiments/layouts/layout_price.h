@@ -1,0 +1,72 @@
+// The memory and the step of one way to divide a transformer's training among devices. Pure.
+//
+// A layout has D replicas (dp), each cut into P stages (pp) of t tensor-parallel ranks (tp): D P t devices.
+// Tensor-parallel ranks are neighbours, then come the replicas of a stage, then the stages (--rank_order
+// tp,dp,pp). Computing time is proportional to samples and to the share of a matrix.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "experiments/layouts/axis_links.h"
+#include "experiments/layouts/layout_model.h"
+#include "trainer/programs/program_rows.h"
+
+namespace psring {
+
+struct LayoutQuestion {
+  LayoutModel model;
+  Cluster cluster;
+  int workers = 1;
+  int64_t global_batch = 1;  // samples of a step; a multiple of `workers`
+};
+
+struct LayoutCandidate {
+  int dp = 1, pp = 1, tp = 1;
+  ShardRow shard = {};  // of the weights of a stage, among the replicas
+  NamedProgram program = {};
+  int samples = 1;        // of a micro-batch
+  int micro_batches = 1;  // of a replica and step
+
+  int stages() const { return pp * program.chunks; }
+  std::string layout() const;        // "dp64xpp2xtp8 zero1"
+  std::string program_name() const;  // "1f1b", "interleaved:2"
+};
+
+// Bytes of the rank with the most. Weights and gradients include the buffers of units (sharded_costs.h) and
+// activations those of messages. Without what libraries allocate.
+struct LayoutMemory {
+  StateBytes state = {};
+  double activations = 0;
+  double total() const { return state.total() + activations; }
+};
+
+// Everything that the prices of the candidates with one cut have in common, by stage and rank.
+struct LayoutStages {
+  std::vector<int> first_layer;  // of each stage, and the number of layers
+  std::vector<int> live;         // micro-batches that a stage keeps when its rank keeps most
+};
+// InvalidArgument: fewer layers than stages, or a program that does not fit in memory.
+absl::StatusOr<LayoutStages> StagesOf(const LayoutModel& model, const LayoutCandidate& candidate);
+
+LayoutMemory MemoryOf(const LayoutModel& model, const LayoutCandidate& candidate, const LayoutStages& stages);
+
+// A step takes at least as long: the computation of the last rank and what must precede and follow it, or
+// the exchanges of the busiest rank.
+double LeastSeconds(const LayoutQuestion& question, const LayoutCandidate& candidate,
+                    const LayoutStages& stages);
+
+struct LayoutPrice {
+  double step_s = 0;
+  double bubble = 0;    // the part of the step in which a device waits for another stage
+  double exposed = 0;   // the part in which it waits for bytes, those of tensor parallelism included
+  LinkBytes sent = {};  // of the device and the card that send most
+};
+// By a walk of the lowered program: messages, gathering of weights and reductions run beside computation, the
+// all-reduces of tensor parallelism are part of it.
+absl::StatusOr<LayoutPrice> PriceOf(const LayoutQuestion& question, const LayoutCandidate& candidate,
+                                    const LayoutStages& stages);
+
+}  // namespace psring

@@ -1,0 +1,212 @@
+#include "experiments/layouts/layout_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+#include "common/text/translate.h"
+
+namespace psring {
+namespace {
+
+constexpr int kMaxSamples = 1024;  // of a micro-batch
+constexpr int kMaxMicroBatchesPerStep = 4096;
+constexpr int64_t kMaxPasses = 1 << 15;  // forward passes of layers in a step: a walk of some 0.1 s
+constexpr double kGiB = 1 << 30;
+constexpr int kChunks[] = {2, 4};  // of programs that take a number
+
+std::vector<int> DivisorsUpTo(int number, int most) {
+  std::vector<int> divisors;
+  for (int divisor = 1; divisor <= std::min(number, most); ++divisor) {
+    if (number % divisor == 0) divisors.push_back(divisor);
+  }
+  return divisors;
+}
+
+std::vector<NamedProgram> ProgramsOf(int stages) {
+  std::vector<NamedProgram> programs;
+  for (const ProgramRow& row : ProgramRows()) {
+    if (row.one_rank != (stages == 1)) continue;
+    if (!row.takes_chunks) programs.push_back({row});
+    for (const int chunks : kChunks) {
+      if (row.takes_chunks) programs.push_back({row, chunks});
+    }
+  }
+  return programs;
+}
+
+// The kinds of shards among so many replicas.
+std::vector<ShardRow> ShardsOf(int replicas) {
+  if (replicas > 1) return ShardRows();
+  return {ShardRows().front()};
+}
+
+struct Bounded {
+  FoundLayout found;
+  const LayoutStages* stages;
+  double least_s;
+};
+
+// The candidates with the best bounds first, and one by one their times.
+class LayoutSearch {
+ public:
+  explicit LayoutSearch(const LayoutQuestion& question) : question_(question) {}
+
+  absl::Status Bound() {
+    for (const LayoutCandidate& candidate : LayoutCandidates(question_)) {
+      const std::tuple key(candidate.pp, candidate.program_name(), candidate.micro_batches);
+      auto at = stages_.find(key);
+      if (at == stages_.end()) {
+        PSRING_ASSIGN_OR_RETURN(LayoutStages stages, StagesOf(question_.model, candidate));
+        at = stages_.emplace(key, std::move(stages)).first;
+      }
+      bounded_.push_back({{candidate, MemoryOf(question_.model, candidate, at->second)},
+                          &at->second,
+                          LeastSeconds(question_, candidate, at->second)});
+    }
+    std::ranges::stable_sort(bounded_, {}, &Bounded::least_s);
+    return absl::OkStatus();
+  }
+
+  const std::vector<Bounded>& bounded() const { return bounded_; }
+  int64_t walked() const { return walked_; }
+
+  // The best `count` of those that `fits` accepts and that take less than `below_s`.
+  template <typename Fits>
+  absl::StatusOr<std::vector<FoundLayout>> Best(size_t count, double below_s, const Fits& fits) {
+    std::vector<FoundLayout> best;
+    for (const Bounded& next : bounded_) {
+      const bool is_full = best.size() == count;
+      // Those that are as fast may need less memory.
+      if (is_full ? next.least_s > best.back().price.step_s : next.least_s >= below_s) break;
+      if (!fits(next.found)) continue;
+      FoundLayout found = next.found;
+      PSRING_ASSIGN_OR_RETURN(found.price, PriceOf(question_, found.candidate, *next.stages));
+      ++walked_;
+      if (found.price.step_s >= below_s) continue;
+      const auto same = std::ranges::find_if(best, [&](const FoundLayout& other) {
+        return other.candidate.layout() == found.candidate.layout();
+      });
+      if (same != best.end()) {
+        if (!IsBetter(found, *same)) continue;
+        best.erase(same);
+      }
+      best.insert(std::ranges::upper_bound(best, found, IsBetter), std::move(found));
+      if (best.size() > count) best.pop_back();
+    }
+    return best;
+  }
+
+ private:
+  // Of equally fast ones, that which needs less memory.
+  static bool IsBetter(const FoundLayout& one, const FoundLayout& other) {
+    return std::pair(one.price.step_s, one.memory.total()) <
+           std::pair(other.price.step_s, other.memory.total());
+  }
+
+  const LayoutQuestion& question_;
+  std::map<std::tuple<int, std::string, int>, LayoutStages> stages_;
+  std::vector<Bounded> bounded_;
+  int64_t walked_ = 0;
+};
+
+}  // namespace
+
+std::vector<LayoutCandidate> LayoutCandidates(const LayoutQuestion& question) {
+  const Cluster& cluster = question.cluster;
+  const int workers = question.workers, layers = static_cast<int>(question.model.layers.size());
+  std::vector<LayoutCandidate> candidates;
+  for (const int tp : DivisorsUpTo(workers, question.model.heads)) {
+    if (question.model.heads % tp != 0 || !AlignsWithNodes(cluster, workers, tp)) continue;
+    for (const int pp : DivisorsUpTo(workers / tp, layers)) {
+      const int dp = workers / tp / pp;
+      if (!AlignsWithNodes(cluster, workers, tp * dp)) continue;
+      const int64_t of_replica = question.global_batch / dp;
+      for (int samples = 1; samples <= kMaxSamples && of_replica % samples == 0; samples *= 2) {
+        const int64_t micro_batches = of_replica / samples;
+        if (micro_batches > kMaxMicroBatchesPerStep || micro_batches * layers > kMaxPasses) continue;
+        for (const NamedProgram& program : ProgramsOf(pp)) {
+          if (pp * program.chunks > layers) continue;
+          for (const ShardRow& shard : ShardsOf(dp)) {
+            candidates.push_back({.dp = dp,
+                                  .pp = pp,
+                                  .tp = tp,
+                                  .shard = shard,
+                                  .program = program,
+                                  .samples = samples,
+                                  .micro_batches = static_cast<int>(micro_batches)});
+          }
+        }
+      }
+    }
+  }
+  return candidates;
+}
+
+absl::StatusOr<LayoutAnswer> FindLayouts(const LayoutQuestion& question, double memory_bytes, size_t count) {
+  LayoutSearch search(question);
+  PSRING_RETURN_IF_ERROR(search.Bound());
+  const std::vector<Bounded>& all = search.bounded();
+  if (all.empty()) {
+    return absl::InvalidArgumentError(
+        Tr("no layout of $0 devices divides the model $1; use another --workers or --batch", question.workers,
+           question.model.name));
+  }
+  const auto fits = [&](const FoundLayout& found) { return found.memory.total() <= memory_bytes; };
+  LayoutAnswer answer{.candidates = static_cast<int64_t>(all.size()),
+                      .fitting = std::ranges::count_if(all, fits, &Bounded::found)};
+  if (answer.fitting == 0) {
+    const FoundLayout& smallest =
+        std::ranges::min_element(all, {}, [](const Bounded& one) { return one.found.memory.total(); })->found;
+    return absl::ResourceExhaustedError(
+        Tr("no layout of $0 devices fits $1 into $2: the smallest, $3, needs $4 per device; use more "
+           "--workers or --memory",
+           question.workers, question.model.name, GibibytesText(memory_bytes), smallest.candidate.layout(),
+           MemoryText(smallest.memory)));
+  }
+  PSRING_ASSIGN_OR_RETURN(answer.best, search.Best(count, INFINITY, fits));
+  PSRING_ASSIGN_OR_RETURN(std::vector<FoundLayout> larger,
+                          search.Best(1, answer.best.front().price.step_s,
+                                      [&](const FoundLayout& found) { return !fits(found); }));
+  if (!larger.empty()) answer.with_more_memory = std::move(larger.front());
+  answer.walked = search.walked();
+  return answer;
+}
+
+absl::StatusOr<std::optional<OtherBest>> OtherBestWithLinks(const LayoutQuestion& question,
+                                                            const std::vector<FoundLayout>& best,
+                                                            bool between) {
+  for (double factor = 2; factor <= kMaxRateFactor; factor *= 2) {
+    for (const double changed : {1 / factor, factor}) {
+      LayoutQuestion other = question;
+      (between ? other.cluster.link_bytes_per_s : other.cluster.intra_bytes_per_s) *= changed;
+      std::vector<double> seconds;
+      for (const FoundLayout& found : best) {
+        PSRING_ASSIGN_OR_RETURN(const LayoutStages stages, StagesOf(other.model, found.candidate));
+        PSRING_ASSIGN_OR_RETURN(const LayoutPrice price, PriceOf(other, found.candidate, stages));
+        seconds.push_back(price.step_s);
+      }
+      const auto fastest = std::ranges::min_element(seconds);
+      if (*fastest < seconds.front()) {
+        return OtherBest{changed, static_cast<size_t>(fastest - seconds.begin())};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::string GibibytesText(double bytes) { return absl::StrFormat("%.1f GiB", bytes / kGiB); }
+
+std::string MemoryText(const LayoutMemory& memory) {
+  const auto number = [](double bytes) { return absl::StrFormat("%.1f", bytes / kGiB); };
+  return Tr("$0 (weights $1, gradients $2, optimizer $3, activations $4)", GibibytesText(memory.total()),
+            number(memory.state.weights), number(memory.state.gradients), number(memory.state.optimizer),
+            number(memory.activations));
+}
+
+}  // namespace psring

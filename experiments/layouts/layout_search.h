@@ -1,0 +1,52 @@
+// The fastest layouts of a transformer's training whose memory fits. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "experiments/layouts/layout_price.h"
+
+namespace psring {
+
+struct FoundLayout {
+  LayoutCandidate candidate;
+  LayoutMemory memory;
+  LayoutPrice price = {};
+};
+
+struct LayoutAnswer {
+  std::vector<FoundLayout> best;  // by step time, with different layout(); at least one
+  // Faster than the best, but above the limit; nothing if there is none.
+  std::optional<FoundLayout> with_more_memory;
+  int64_t candidates = 0, fitting = 0, walked = 0;
+};
+
+// Every divisor of the workers as tp and pp that divides the heads and the layers, each kind of shard, each
+// program, and micro-batches of 1, 2, 4, ... samples.
+std::vector<LayoutCandidate> LayoutCandidates(const LayoutQuestion& question);
+
+// The best `count` layouts, each with its best program and micro-batch. Exact among the candidates: one is
+// not walked only if the least time it can take is above that of `count` better ones. ResourceExhausted: none
+// needs at most `memory_bytes`; names the smallest and its figures in one line.
+absl::StatusOr<LayoutAnswer> FindLayouts(const LayoutQuestion& question, double memory_bytes, size_t count);
+
+// The factor of the rate of the links, a power of two from 1/kMaxRateFactor to kMaxRateFactor and the nearest
+// to 1, with which another one of `best` is fastest, and which. `between`: nodes; else inside them.
+inline constexpr double kMaxRateFactor = 64;
+struct OtherBest {
+  double factor = 1;
+  size_t index = 0;
+};
+absl::StatusOr<std::optional<OtherBest>> OtherBestWithLinks(const LayoutQuestion& question,
+                                                            const std::vector<FoundLayout>& best,
+                                                            bool between);
+
+// "23.1 GiB".
+std::string GibibytesText(double bytes);
+// "23.1 GiB (weights 4.0, gradients 4.0, optimizer 8.0, activations 7.1)".
+std::string MemoryText(const LayoutMemory& memory);
+
+}  // namespace psring

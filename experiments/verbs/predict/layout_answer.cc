@@ -1,0 +1,229 @@
+#include "experiments/verbs/predict/layout_answer.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+#include "common/cli/command_line.h"
+#include "common/cli/wrap.h"
+#include "common/text/translate.h"
+#include "common/text/units.h"
+#include "common/workloads/devices.h"
+#include "experiments/layouts/layout_search.h"
+#include "experiments/verbs/predict/report.h"
+
+namespace psring {
+namespace {
+
+constexpr char kDefaultCluster[] = "dgx-h100", kDefaultDevice[] = "H100";
+constexpr size_t kShown = 5;
+constexpr double kEqualSteps = 1.005;  // a factor below is no difference
+
+std::string Percent(double share) { return absl::StrFormat("%.1f", 100 * share); }
+std::string Gigabytes(double bytes) { return absl::StrFormat("%.2f", 1e-9 * bytes); }
+
+double SamplesPerSecond(const LayoutQuestion& question, const FoundLayout& found) {
+  return static_cast<double>(question.global_batch) / found.price.step_s;
+}
+
+std::string NetworkText(const Cluster& cluster) {
+  std::string text = Tr(
+      "Devices per node: $0; $1 between nodes, of which $2 is usable, latency $3 us", cluster.gpus_per_node,
+      absl::StrCat(cluster.cards_per_node > 1 ? absl::StrCat(cluster.cards_per_node, " x ") : "",
+                   BitRateText(8 * cluster.link_bytes_per_s)),
+      absl::StrFormat("%.3g", cluster.fraction), 1e6 * cluster.latency_s);
+  if (cluster.gpus_per_node > 1) {
+    text += Tr("; $0 inside a node (latency $1 us)", BitRateText(8 * cluster.intra_bytes_per_s),
+               1e6 * cluster.intra_latency_s);
+  }
+  return text + ".";
+}
+
+std::string SpeedTable(const LayoutQuestion& question, const std::vector<FoundLayout>& best) {
+  const std::vector<HeadedColumn> columns = {
+      {TrNoop("layout|"), 26},    {TrNoop("program|"), 15},     {TrNoop("micro-|batches"), 12},
+      {TrNoop("samples|/s"), 10}, {TrNoop("step|ms"), 10},      {TrNoop("bubble|%"), 8},
+      {TrNoop("exposed|%"), 9},   {TrNoop("GB in|a node"), 10}, {TrNoop("GB be-|tween"), 10}};
+  std::vector<std::vector<std::string>> lines;
+  for (const FoundLayout& found : best) {
+    const LayoutCandidate& of = found.candidate;
+    lines.push_back({of.layout(), of.program_name(), absl::StrCat(of.micro_batches, " x ", of.samples),
+                     ShortCount(SamplesPerSecond(question, found)), Milliseconds(found.price.step_s),
+                     Percent(found.price.bubble), Percent(found.price.exposed),
+                     Gigabytes(found.price.sent.inside), Gigabytes(found.price.sent.between)});
+  }
+  return HeadedTable(columns, lines);
+}
+
+std::string MemoryTable(const std::vector<FoundLayout>& best) {
+  constexpr double kGiB = 1 << 30;
+  const std::vector<HeadedColumn> columns = {{TrNoop("layout|"), 26},         {TrNoop("weights|GiB"), 11},
+                                             {TrNoop("gradients|GiB"), 11},   {TrNoop("optimizer|GiB"), 11},
+                                             {TrNoop("activations|GiB"), 13}, {TrNoop("total|GiB"), 11}};
+  std::vector<std::vector<std::string>> lines;
+  for (const FoundLayout& found : best) {
+    const auto& [state, activations] = found.memory;
+    std::vector<std::string> line = {found.candidate.layout()};
+    for (const double bytes :
+         {state.weights, state.gradients, state.optimizer, activations, found.memory.total()}) {
+      line.push_back(absl::StrFormat("%.2f", bytes / kGiB));
+    }
+    lines.push_back(std::move(line));
+  }
+  return HeadedTable(columns, lines);
+}
+
+// What would have to change for another layout to be fastest.
+absl::StatusOr<std::string> WhatWouldChangeIt(const LayoutQuestion& question, const LayoutAnswer& answer) {
+  std::string text;
+  const bool between = ShapeOf(question.cluster, question.workers).nodes > 1;
+  PSRING_ASSIGN_OR_RETURN(const std::optional<OtherBest> other,
+                          OtherBestWithLinks(question, answer.best, between));
+  if (other) {
+    const double rate = between ? question.cluster.link_bytes_per_s : question.cluster.intra_bytes_per_s;
+    text += Tr(other->factor > 1 ? TrNoop(" With $0 of $1 or more, $2 would be faster.")
+                                 : TrNoop(" With $0 of $1 or less, $2 would be faster."),
+               between ? Tr("links between nodes") : Tr("links inside a node"),
+               BitRateText(8 * rate * other->factor), answer.best[other->index].candidate.layout());
+  }
+  if (answer.with_more_memory) {
+    const FoundLayout& larger = *answer.with_more_memory;
+    text += Tr(" With $0 per device, $1 would be faster: $2 samples/s.", GibibytesText(larger.memory.total()),
+               larger.candidate.layout(), ShortCount(SamplesPerSecond(question, larger)));
+  }
+  if (text.empty()) {
+    text = Tr(" Neither more memory nor links from 1/$0 to $0 times as fast change this.", kMaxRateFactor);
+  }
+  return text;
+}
+
+}  // namespace
+
+void AddLayoutFlags(CLI::App& verb, RawPredictFlags& raw) {
+  const char* group = "Layouts";
+  verb.add_option("--layouts", raw.layouts,
+                  "auto: search replicas (dp), stages (pp), tensor parallelism (tp), zero1, zero2 and fsdp, "
+                  "programs and micro-batches of a transformer on --workers devices, and show the best five "
+                  "that fit into their memory. --batch times --workers is the global batch. Default: "
+                  "llama_8b on 8 devices of dgx-h100")
+      ->group(group)
+      ->option_text("auto")
+      ->check(OneOf({"auto"}));
+  verb.add_option("--memory", raw.memory, "Memory of a device for --layouts, such as 80GB [that of --device]")
+      ->group(group)
+      ->option_text("BYTES")
+      ->check([](const std::string& text) { return std::string(ParseByteSize(text).status().message()); });
+}
+
+RawPredictFlags WithLayoutDefaults(RawPredictFlags raw) {
+  if (raw.layouts.empty()) return raw;
+  if (raw.workload.empty()) raw.workload = "llama_8b";
+  if (raw.workers.empty()) raw.workers = "8";
+  if (raw.link.empty() && raw.cluster.empty() && raw.profile.empty()) {
+    raw.cluster = kDefaultCluster;
+    if (raw.device.empty() && raw.compute_speedup == 1) raw.device = kDefaultDevice;
+  }
+  return raw;
+}
+
+absl::Status UnderstandLayouts(const RawPredictFlags& raw, PredictFlags& flags) {
+  if (raw.layouts.empty()) {
+    if (raw.memory.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(Tr("--memory needs --layouts auto"));
+  }
+  const RawPredictFlags standard;
+  for (const auto& [given, name] : {std::pair(raw.pp > 0, "--pp"),
+                                    {!raw.program.empty(), "--program"},
+                                    {raw.micro_batches > 0, "--micro_batches"},
+                                    {!raw.cuts.empty(), "--cuts"},
+                                    {!raw.boundary.empty(), "--boundary"},
+                                    {!raw.strategies.empty(), "--strategies"},
+                                    {!raw.calibrate.empty(), "--calibrate"},
+                                    {!raw.out.empty(), "--out"},
+                                    {raw.exchange_only, "--exchange_only"},
+                                    {raw.local_aggregation, "--local_aggregation"},
+                                    {raw.partition_mb > 0, "--partition_mb"},
+                                    {raw.overlap != standard.overlap, "--overlap"},
+                                    {raw.wire != standard.wire, "--wire"},
+                                    {raw.compute_varies != standard.compute_varies, "--compute_varies"},
+                                    {raw.straggler != standard.straggler, "--straggler"},
+                                    {raw.jitter_ms != standard.jitter_ms, "--jitter_ms"}}) {
+    if (given) {
+      return absl::InvalidArgumentError(
+          Tr("$0 and $1 exclude each other; omit one of them", "--layouts", name));
+    }
+  }
+  if (flags.workers.size() != 1) {
+    return absl::InvalidArgumentError(Tr("--layouts needs one number of --workers, such as 1024"));
+  }
+  flags.memory_bytes = static_cast<double>(ParseByteSize(raw.memory).value_or(0));
+  if (raw.memory.empty()) flags.memory_bytes = MostMemoryOf(flags.workload.device);
+  if (flags.memory_bytes <= 0) {
+    return absl::InvalidArgumentError(Tr("--layouts needs the memory of a device, such as --memory 80GB"));
+  }
+  return LayoutModelOf(flags.workload).status();
+}
+
+absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags) {
+  LayoutQuestion question{.cluster = flags.cluster,
+                          .workers = flags.workers.front(),
+                          .global_batch = int64_t{flags.workers.front()} * flags.workload.batch};
+  PSRING_ASSIGN_OR_RETURN(question.model, LayoutModelOf(flags.workload));
+  PSRING_ASSIGN_OR_RETURN(const LayoutAnswer answer, FindLayouts(question, flags.memory_bytes, kShown));
+  const std::vector<FoundLayout>& best = answer.best;
+  const double tokens = question.model.tokens;
+  std::string text = Wrap(
+      Tr("Layouts of $0 devices for $1: $2 billion parameters, $3, Adam; $4 samples of $5 tokens a step.",
+         question.workers, question.model.name,
+         absl::StrFormat("%.2f", 1e-9 * static_cast<double>(flags.workload.bytes()) / 4),
+         question.model.sixteen_bits ? Tr("16 bits with float32 master weights") : "float32",
+         question.global_batch, tokens),
+      "");
+  absl::StrAppend(&text, Wrap(Tr("Computing: $0.", flags.workload.device), ""),
+                  Wrap(NetworkText(question.cluster), ""),
+                  Wrap(Tr("$0 of $1 candidates fit into $2 per device; $3 were simulated, which suffices for "
+                          "the best $4.",
+                          answer.fitting, answer.candidates, GibibytesText(flags.memory_bytes), answer.walked,
+                          best.size()),
+                       ""),
+                  "\n", SpeedTable(question, best), "\n", MemoryTable(best), "\n");
+  text += Wrap(
+      Tr("micro-batches: of a replica in a step, times their samples. bubble: the part of the step in which "
+         "a "
+         "device waits for another stage; exposed: for bytes, all-reduces of tensor parallelism included. "
+         "GB: "
+         "that a device sends inside its node, and one of a node's cards to other nodes, in a step. Memory "
+         "is "
+         "that of the rank with the most, without dropout masks, attention scores and what libraries "
+         "allocate. Only the described network is simulated, each axis by itself; no such run is among the "
+         "published ones to which psring is calibrated, so the figures have no range."),
+      "");
+  const double speed = SamplesPerSecond(question, best.front());
+  std::string verdict = Tr("Verdict (simulated): ");
+  verdict += Tr("$0 is fastest: $1 samples/s, $2 tokens/s.", best.front().candidate.layout(),
+                ShortCount(speed), ShortCount(speed * tokens));
+  if (best.size() > 1) {
+    const double factor = best[1].price.step_s / best.front().price.step_s;
+    const std::string next = best[1].candidate.layout();
+    verdict += factor < kEqualSteps
+                   ? Tr(" $0 is as fast.", next)
+                   : Tr(" It is $0 times as fast as the next, $1.", absl::StrFormat("%.2f", factor), next);
+  }
+  PSRING_ASSIGN_OR_RETURN(const std::string change, WhatWouldChangeIt(question, answer));
+  return absl::StrCat(text, "\n", Wrap(verdict + change, ""));
+}
+
+absl::Status SearchLayouts(const PredictFlags& flags, Display& display) {
+  display.Redraw("searching layouts");
+  PSRING_ASSIGN_OR_RETURN(const std::string text, LayoutsText(flags));
+  display.Clear();
+  display.SayLines(text);
+  return absl::OkStatus();
+}
+
+}  // namespace psring

@@ -1,0 +1,28 @@
+// psring predict --layouts: the best ways to divide a transformer's training among many devices.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "experiments/verbs/predict/predict.h"
+
+namespace psring {
+
+void AddLayoutFlags(CLI::App& verb, RawPredictFlags& raw);
+
+// With --layouts: a workload, a number of workers, and a described network with its devices, if no flag gives
+// them.
+RawPredictFlags WithLayoutDefaults(RawPredictFlags raw);
+
+// Sets what --layouts needs of `flags`, whose others are understood. InvalidArgument, with a message of one
+// line: flags that exclude each other, several numbers of workers, or an unknown memory.
+absl::Status UnderstandLayouts(const RawPredictFlags& raw, PredictFlags& flags);
+
+// The best five layouts with their memory, traffic and bubble, and what would have to change for another one
+// to be fastest. Pure. Errors: those of LayoutModelOf and FindLayouts.
+absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags);
+// Prints it.
+absl::Status SearchLayouts(const PredictFlags& flags, Display& display);
+
+}  // namespace psring
