@@ -170,6 +170,11 @@ void VisitFlags(Options& o, Visitor& visit) {
          "--batch times --micro_batches. With all-reduce strategies (native or gloo), ps-sync and ps-ssp",
          Help::kBrief},
         o.pp, WholeNumber(1, kMaxAxis));
+  visit({"--tp", "T",
+         "Divide the matrices of a transformer over T workers: N workers are N/T replicas. With all-reduce "
+         "strategies (native or gloo) on CPUs; not with --pp",
+         Help::kBrief},
+        o.tp, WholeNumber(1, kMaxAxis));
   visit({"--program", "NAME", "What each worker of a replica computes in which order:", Help::kBrief},
         o.program, CheckGiven);
   visit({"--cuts", "L,...",
@@ -177,8 +182,9 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.cuts, CountsText(kMaxAxis));
   visit({"--rank_order", "AXES",
          "Which axis has consecutive ranks: dp,pp (by default; the first N/P ranks have the first stage) or "
-         "pp,dp (the first P ranks are a replica)"},
-        o.rank_order, OneOf({"dp,pp", "pp,dp"}));
+         "pp,dp (the first P ranks are a replica); with --tp tp,dp (by default; the first T ranks are a "
+         "replica) or dp,tp"},
+        o.rank_order, OneOf({"dp,pp", "pp,dp", "tp,dp", "dp,tp"}));
 
   visit.group = "Evaluation and checks";
   visit({"--eval_every", "N", "Steps between evaluations; 0: only at the end"}, o.eval_every,

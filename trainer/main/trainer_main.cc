@@ -112,7 +112,7 @@ absl::Status AllowConnections(const TrainerFlags& flags, int world_size, bool ho
                     .hosts_store = hosts_store,
                     .tls = !training.tls.empty()};
   int64_t tasks = RankTasks(use.ranks, use.servers);
-  if (training.pp > 1) {
+  if (ReplicaRanks(training) > 1) {
     PSRING_ASSIGN_OR_RETURN(const int channels, MostChannels(training));
     // The group of all ranks, its parts along both axes, and pairs. A group needs as much as a peer.
     const int of_a_group = std::max(MostPeers(strategy, world_size), std::min(2, world_size - 1));

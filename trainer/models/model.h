@@ -16,6 +16,7 @@
 #include "common/ops/optimizer.h"
 #include "trainer/data/dataset.h"
 #include "trainer/layers/layer.h"
+#include "trainer/layers/tensor_axis.h"
 #include "trainer/models/table/model_table.h"
 
 namespace psring {
@@ -178,5 +179,8 @@ inline absl::StatusOr<const ModelRow*> FindModel(const std::string& name) {
 }
 // Makes `row.make` again, for the row's size and this probability of dropout, if the row names a network.
 void SetMaker(double dropout, ModelRow& row);
+// Makes the part of `row`'s network that a rank has if several divide its matrices. InvalidArgument: it
+// cannot be divided so.
+absl::StatusOr<ModelRow::Make> MakerOfPart(const ModelRow& row, double dropout, const TensorPlace& place);
 
 }  // namespace psring

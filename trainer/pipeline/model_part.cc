@@ -23,6 +23,15 @@ std::set<std::string> NamesOf(const ParameterLayout& layout) {
   return names;
 }
 
+// The next position, with a model of this layout.
+absl::Status AddPosition(const ParameterLayout& layout, ModelPart& part) {
+  PositionPart of{.parameters = layout.count(), .buffers = layout.initial_buffers().size()};
+  PSRING_ASSIGN_OR_RETURN(of.of_parameters, PartOf(part.whole.tensors(), layout.tensors()));
+  PSRING_ASSIGN_OR_RETURN(of.of_buffers, PartOf(part.whole.buffers(), layout.buffers()));
+  part.parts.push_back(std::move(of));
+  return absl::OkStatus();
+}
+
 // Sets `tied` and `counted_elsewhere`. `names`: by position.
 absl::Status FindTied(const std::vector<std::set<std::string>>& names, ModelPart& part) {
   const PipelinePlace& place = part.place;
@@ -67,25 +76,37 @@ absl::StatusOr<ModelPart> CutModel(const MakeModel& make, const std::vector<size
       own.push_back(all[stage]);
       placed.push_back({first, first + all[stage].end - all[stage].first});
     }
-    const ParameterLayout whole = model->parameters();
+    part.whole = model->parameters();
     PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Model> taken, std::move(*model).TakeStages(own));
     const ParameterLayout& layout = taken->parameters();
     if (layout.count() == 0) {
       return absl::InvalidArgumentError(
           Tr("--pp: the stages of position $0 have no weights; choose other --cuts", position));
     }
-    PositionPart& of = part.parts.emplace_back();
-    of.parameters = layout.count();
-    of.buffers = layout.initial_buffers().size();
-    PSRING_ASSIGN_OR_RETURN(of.of_parameters, PartOf(whole.tensors(), layout.tensors()));
-    PSRING_ASSIGN_OR_RETURN(of.of_buffers, PartOf(whole.buffers(), layout.buffers()));
+    PSRING_RETURN_IF_ERROR(AddPosition(layout, part));
     names.push_back(NamesOf(layout));
     if (position != place.position) continue;
-    part.whole = whole;
     part.stages = std::move(placed);
     part.model = std::move(taken);
   }
   PSRING_RETURN_IF_ERROR(FindTied(names, part));
+  return part;
+}
+
+absl::StatusOr<ModelPart> DivideModel(const ParameterLayout& whole, const MakeDivided& make,
+                                      const TensorPlace& place) {
+  ModelPart part{.place = {.position = place.rank, .positions = place.ranks}, .whole = whole};
+  for (int rank = 0; rank < place.ranks; ++rank) {
+    const bool is_own = rank == place.rank;
+    PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                            make(is_own ? place : TensorPlace{.rank = rank, .ranks = place.ranks}));
+    PSRING_RETURN_IF_ERROR(AddPosition(model->parameters(), part));
+    if (is_own) part.model = std::move(model);
+  }
+  for (const Tensor& tensor : part.model->parameters().tensors()) {
+    if (tensor.is_part() || place.rank == 0) continue;
+    part.counted_elsewhere.push_back({tensor.first, tensor.count});
+  }
   return part;
 }
 

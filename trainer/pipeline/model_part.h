@@ -1,5 +1,5 @@
-// The stages of one rank of a pipeline, as a model with flat buffers of its own, and how these buffers are
-// parts of the whole model's.
+// What one rank of a replica has of the model, its stages of a pipeline or its share of every matrix, as a
+// model with flat buffers of its own, and how these buffers are parts of the whole model's.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include "common/device/device.h"
 #include "common/ops/optimizer.h"
 #include "trainer/data/dataset.h"
+#include "trainer/layers/tensor_axis.h"
 #include "trainer/models/model.h"
 #include "trainer/models/model_stages.h"
 
@@ -38,13 +39,13 @@ struct PositionPart {
 
 struct ModelPart {
   PipelinePlace place;
-  std::unique_ptr<Model> model;     // this position's layers
+  std::unique_ptr<Model> model;     // this position's
   std::vector<LayerRange> stages;   // in it, by chunk
   ParameterLayout whole;            // of the entire model
   std::vector<PositionPart> parts;  // by position
   // Tensors that the first and the last stage share, if this rank has one of them: elements of its flat
-  // buffers. Each of the two ranks has a copy, with the sum of both gradients. `counted_elsewhere`: those
-  // that are in the norm of the gradient of an earlier position.
+  // buffers. Each of the two ranks has a copy, with the sum of both gradients. `counted_elsewhere`: those,
+  // and tensors that are not divided, that are in the norm of the gradient of an earlier position.
   std::vector<ReadyRange> tied;
   std::vector<ParameterRange> counted_elsewhere;
 };
@@ -56,6 +57,13 @@ using MakeModel = std::function<absl::StatusOr<std::unique_ptr<Model>>()>;
 // stages than the first and the last share.
 absl::StatusOr<ModelPart> CutModel(const MakeModel& make, const std::vector<size_t>& cuts,
                                    const PipelinePlace& place);
+
+using MakeDivided = std::function<absl::StatusOr<std::unique_ptr<Model>>(const TensorPlace& place)>;
+
+// The part of a rank that divides the matrices with others. `make` is called once for each of them, for
+// others' without the axis. `whole`: of the entire model. Errors are those of `make`.
+absl::StatusOr<ModelPart> DivideModel(const ParameterLayout& whole, const MakeDivided& make,
+                                      const TensorPlace& place);
 
 // The time of forward and backward of each layer, in ns: the least of three passes over the first `batch`
 // samples of `data`, or of fewer if these take two seconds. Needs the memory of the whole model meanwhile.

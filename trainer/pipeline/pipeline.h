@@ -1,4 +1,4 @@
-// What connects the ranks of a replica that is cut into stages (--pp).
+// What connects the ranks of a replica that is cut into stages (--pp), or whose matrices are divided (--tp).
 #pragma once
 
 #include <string>
@@ -12,7 +12,8 @@ namespace psring {
 
 // Owned by the caller of RunWorker, as are the groups and channels.
 struct Pipeline {
-  int position = 0, size = 1;       // this rank's place in the replica, and how many ranks it has
+  int position = 0, size = 1;  // this rank's place in the replica, and how many ranks it has
+  // Only with --pp, as are boundaries and `tied`.
   std::string program = "1f1b";     // --program: a program of program_rows.h
   std::vector<size_t> cuts;         // the layers before which the model is cut; empty: balanced
   ProcessGroup* replica = nullptr;  // the ranks of this replica; its rank is `position`

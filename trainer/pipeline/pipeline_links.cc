@@ -16,7 +16,8 @@ constexpr int kChannelsOfAStage = 4;  // to and from both of its neighbours
 
 absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Connect(const TrainingOptions& options,
                                                                       ProcessGroup& world, Device& device) {
-  PSRING_ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(world.size(), options.pp, options.rank_order));
+  PSRING_ASSIGN_OR_RETURN(const Mesh mesh,
+                          Mesh::Create(world.size(), options.pp, options.rank_order, options.tp));
   PSRING_ASSIGN_OR_RETURN(const NamedProgram named, FindPipelineProgram(options.program));
   PSRING_ASSIGN_OR_RETURN(const StepProgram program, MakeStepProgram(named, options.pp, /*micro_batches=*/1));
   std::unique_ptr<PipelineLinks> links(new PipelineLinks());
@@ -34,6 +35,7 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Connect(const Trai
   }
   PSRING_ASSIGN_OR_RETURN(links->replica_, world.Split(/*color=*/place.replica, /*key=*/place.position));
   pipeline.replica = links->replica_.get();
+  if (options.pp == 1) return links;
   const auto is_at = [&](int position) { return place.position == position; };
   const auto color_if = [&](bool takes_part) { return takes_part ? place.replica : kNoColor; };
   const int first = program.rank_of.front(), last = program.rank_of.back();
@@ -67,6 +69,7 @@ void PipelineLinks::Abort(const absl::Status& why) const {
 }
 
 absl::StatusOr<int> MostChannels(const TrainingOptions& options) {
+  if (options.pp == 1) return 0;
   PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(options.program));
   return kChannelsOfAStage * program.chunks;
 }

@@ -1,4 +1,4 @@
-// What connects a rank of a pipeline (--pp) to the others.
+// What connects a rank that has a part of a replica (--pp, --tp) to the others.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class PipelineLinks {
   PipelineLinks& operator=(const PipelineLinks&) = delete;
 
   MeshPlace place() const { return place_; }
-  // The ranks with the same stages, one of each replica; null: there is only this one.
+  // The ranks with the same part, one of each replica; null: there is only this one.
   ProcessGroup* same_stages() const { return same_stages_.get(); }
   // Borrows the groups and channels.
   Pipeline& pipeline() { return pipeline_; }
@@ -44,7 +44,7 @@ class PipelineLinks {
   Pipeline pipeline_;
 };
 
-// How many channels a rank has, at most.
+// How many channels a rank has, at most; none without --pp.
 absl::StatusOr<int> MostChannels(const TrainingOptions& options);
 
 }  // namespace psring

@@ -15,52 +15,58 @@
 namespace psring {
 namespace {
 
-constexpr char kReplicasFirst[] = "dp,pp", kPositionsFirst[] = "pp,dp";
 constexpr int64_t kMaxPresetRanks = 1 << 16;
 
 }  // namespace
 
-std::string LayoutName(int replicas, int positions) {
+std::string LayoutName(int replicas, int positions, const char* axis) {
   if (positions == 1) return absl::StrCat("dp", replicas);
-  return absl::StrCat(replicas > 1 ? absl::StrCat("dp", replicas, "x") : "", "pp", positions);
+  return absl::StrCat(replicas > 1 ? absl::StrCat("dp", replicas, "x") : "", axis, positions);
 }
 
-absl::StatusOr<Mesh> Mesh::Create(int workers, int pp, const std::string& rank_order) {
-  if (!rank_order.empty() && rank_order != kReplicasFirst && rank_order != kPositionsFirst) {
+absl::StatusOr<Mesh> Mesh::Create(int workers, int pp, const std::string& rank_order, int tp) {
+  PSRING_CHECK(pp == 1 || tp == 1);
+  const std::string axis = tp > 1 ? "tp" : "pp";
+  const std::string by_position = absl::StrCat("dp,", axis), by_replica = absl::StrCat(axis, ",dp");
+  if (!rank_order.empty() && rank_order != by_position && rank_order != by_replica) {
     return absl::InvalidArgumentError(
-        Tr("--rank_order '$0' is not $1 or $2", rank_order, kReplicasFirst, kPositionsFirst));
+        Tr("--rank_order '$0' is not $1 or $2", rank_order, by_position, by_replica));
   }
-  if (workers < 1 || pp < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("--pp ", pp, " of ", workers, " workers: use at least 1"));
+  const int ranks = tp > 1 ? tp : pp;
+  if (workers < 1 || ranks < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", axis, " ", ranks, " of ", workers, " workers: use at least 1"));
   }
-  if (workers % pp == 0) return Mesh(workers / pp, pp, rank_order == kPositionsFirst);
-  // The nearest numbers of stages that divide the workers.
+  const bool replica_first = rank_order.empty() ? tp > 1 : rank_order == by_replica;
+  if (workers % ranks == 0) return Mesh(workers / ranks, ranks, replica_first);
+  // The nearest numbers of positions that divide the workers.
   std::vector<int> possible;
-  for (int stages = std::min(pp - 1, workers); stages >= 2 && possible.empty(); --stages) {
-    if (workers % stages == 0) possible.push_back(stages);
+  for (int positions = std::min(ranks - 1, workers); positions >= 2 && possible.empty(); --positions) {
+    if (workers % positions == 0) possible.push_back(positions);
   }
-  for (int stages = pp + 1; stages <= workers; ++stages) {
-    if (workers % stages != 0) continue;
-    possible.push_back(stages);
+  for (int positions = ranks + 1; positions <= workers; ++positions) {
+    if (workers % positions != 0) continue;
+    possible.push_back(positions);
     break;
   }
-  const std::string text = Tr("--pp $0 does not divide $1 workers; use a multiple, such as --workers $2", pp,
-                              workers, (int64_t{workers} / pp + 1) * pp);
+  const std::string text = Tr("--$3 $0 does not divide $1 workers; use a multiple, such as --workers $2",
+                              ranks, workers, (int64_t{workers} / ranks + 1) * ranks, axis);
   if (possible.empty()) return absl::InvalidArgumentError(text);
   return absl::InvalidArgumentError(
-      absl::StrCat(text, Tr(", or --pp $0", absl::StrJoin(possible, Tr(" or ")))));
+      absl::StrCat(text, Tr(", or --$1 $0", absl::StrJoin(possible, Tr(" or ")), axis)));
 }
 
 MeshPlace Mesh::PlaceOf(int rank) const {
   PSRING_CHECK(rank >= 0 && rank < workers());
-  if (pp_first_) return {.replica = rank / positions_, .position = rank % positions_};
+  if (replica_first_) return {.replica = rank / positions_, .position = rank % positions_};
   return {.replica = rank % replicas_, .position = rank / replicas_};
 }
 
 int Mesh::RankAt(const MeshPlace& place) const {
   PSRING_CHECK(place.replica >= 0 && place.replica < replicas_);
   PSRING_CHECK(place.position >= 0 && place.position < positions_);
-  return pp_first_ ? place.replica * positions_ + place.position : place.position * replicas_ + place.replica;
+  return replica_first_ ? place.replica * positions_ + place.position
+                        : place.position * replicas_ + place.replica;
 }
 
 absl::StatusOr<MeshPreset> ParseMeshPreset(const std::string& text) {

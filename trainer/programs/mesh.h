@@ -1,4 +1,4 @@
-// Which rank of a job is which part of which replica (--pp, --rank_order). Pure.
+// Which rank of a job is which part of which replica (--pp, --tp, --rank_order). Pure.
 #pragma once
 
 #include <string>
@@ -11,21 +11,22 @@ namespace psring {
 // A rank's coordinates.
 struct MeshPlace {
   int replica = 0;   // along the data-parallel axis
-  int position = 0;  // along the pipeline
+  int position = 0;  // in the replica: along the pipeline, or among the ranks that divide its matrices
 
   bool operator==(const MeshPlace&) const = default;
 };
 
-// "dp4", "pp2", "dp4xpp2".
-std::string LayoutName(int replicas, int positions);
+// "dp4", "pp2", "dp4xpp2"; with another `axis` of positions "dp4xtp2".
+std::string LayoutName(int replicas, int positions, const char* axis = "pp");
 
 // The ranks of a job as replicas() x positions().
 class Mesh {
  public:
-  // `pp`: ranks of a replica. `rank_order`: the axes dp and pp, the one whose neighbours have consecutive
-  // ranks first; empty: "dp,pp", so that position 0 of all replicas comes first. InvalidArgument: `pp` does
-  // not divide `workers` (names those that do), or no such order.
-  static absl::StatusOr<Mesh> Create(int workers, int pp, const std::string& rank_order);
+  // `pp` or `tp`, of which one is 1: ranks of a replica. `rank_order`: the axes dp and pp, or dp and tp, the
+  // one whose neighbours have consecutive ranks first; empty: "dp,pp", so that position 0 of all replicas
+  // comes first, or "tp,dp", so that those that exchange most are neighbours. InvalidArgument: `pp` or `tp`
+  // does not divide `workers` (names those that do), or no such order.
+  static absl::StatusOr<Mesh> Create(int workers, int pp, const std::string& rank_order, int tp = 1);
 
   int workers() const { return replicas_ * positions_; }
   int replicas() const { return replicas_; }
@@ -34,11 +35,11 @@ class Mesh {
   int RankAt(const MeshPlace& place) const;
 
  private:
-  Mesh(int replicas, int positions, bool pp_first)
-      : replicas_(replicas), positions_(positions), pp_first_(pp_first) {}
+  Mesh(int replicas, int positions, bool replica_first)
+      : replicas_(replicas), positions_(positions), replica_first_(replica_first) {}
 
   int replicas_, positions_;
-  bool pp_first_;
+  bool replica_first_;  // the ranks of a replica are consecutive
 };
 
 // What --preset dp4xpp2 sets: 4 replicas of 2 ranks; rank r holds part r % 2, as with --pp 2 --rank_order

@@ -1,4 +1,4 @@
-// What a rank does that has only some stages of the model (--pp).
+// What a rank does that has only some stages of the model (--pp), or a share of its matrices (--tp).
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,13 +10,30 @@
 namespace psring {
 
 // Replaces the model by this rank's part of it.
-absl::Status Training::TakeStages(const ModelRow& row) {
-  const Pipeline& pipeline = *worker_.pipeline;
-  PSRING_ASSIGN_OR_RETURN(program_, FindPipelineProgram(pipeline.program));
-  PSRING_ASSIGN_OR_RETURN(replica_, ReplicaExchange::Create(*pipeline.replica, worker_.device));
+absl::Status Training::TakePart(const ModelRow& row) {
+  PSRING_ASSIGN_OR_RETURN(replica_, ReplicaExchange::Create(*worker_.pipeline->replica, worker_.device));
   if (begins_replica() && worker_.group != nullptr) {
     PSRING_ASSIGN_OR_RETURN(same_stages_, ReplicaExchange::Create(*worker_.group, worker_.device));
   }
+  return options_.tp > 1 ? DivideMatrices(row) : TakeStages(row);
+}
+
+absl::Status Training::DivideMatrices(const ModelRow& row) {
+  axis_.emplace(*worker_.pipeline->replica, worker_.device);
+  const auto make = [&](const TensorPlace& place) -> absl::StatusOr<std::unique_ptr<Model>> {
+    PSRING_ASSIGN_OR_RETURN(const ModelRow::Make part, MakerOfPart(row, options_.dropout, place));
+    return part(worker_.data.train.spec(), *ops_);
+  };
+  PSRING_ASSIGN_OR_RETURN(part_,
+                          DivideModel(model_->parameters(), make,
+                                      {.rank = axis_->rank(), .ranks = axis_->ranks(), .axis = &*axis_}));
+  model_ = std::move(part_->model);
+  return absl::OkStatus();
+}
+
+absl::Status Training::TakeStages(const ModelRow& row) {
+  const Pipeline& pipeline = *worker_.pipeline;
+  PSRING_ASSIGN_OR_RETURN(program_, FindPipelineProgram(pipeline.program));
   const PipelinePlace place{
       .position = pipeline.position, .positions = pipeline.size, .chunks = program_->chunks};
   PSRING_ASSIGN_OR_RETURN(const std::vector<size_t> cuts, Cuts(place));
@@ -80,7 +97,7 @@ absl::Status Training::MakePipeline(int max_batch) {
   return absl::OkStatus();
 }
 
-// The norm of a pipeline's gradient is that of all stages.
+// The norm of a replica's gradient is that of all parts.
 UpdateRule Training::RuleOfUpdates() {
   UpdateRule rule{
       .optimizer = updates_.optimizer, .schedule = updates_.schedule, .clip_norm = options_.clip_norm};
@@ -90,7 +107,7 @@ UpdateRule Training::RuleOfUpdates() {
     const int64_t begin_ns = worker_.trace.Now();
     PSRING_ASSIGN_OR_RETURN(const std::vector<double> all, replica_->Gather(own));
     // With sharded state, an all-gather after the norm makes it part of the exposed communication.
-    if (strategy_.sharded == nullptr) waits_.push_back({begin_ns, worker_.trace.Now()});
+    if (is_cut() && strategy_.sharded == nullptr) waits_.push_back({begin_ns, worker_.trace.Now()});
     double sum = 0;
     for (const double of_position : all) sum += of_position;
     return sum;
@@ -123,7 +140,7 @@ absl::StatusOr<BatchScore> Training::EvaluateStages(Span weights,
   return ScoreOfLastStage();
 }
 
-// Of the whole model, with no work in progress; a pipeline's ranks call it together. Valid until the next
+// Of the whole model, with no work in progress; a replica's ranks call it together. Valid until the next
 // call.
 absl::StatusOr<ConstSpan> Training::WholeWeights() {
   PSRING_ASSIGN_OR_RETURN(const ConstSpan own, WeightsOnHost());

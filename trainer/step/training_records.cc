@@ -44,6 +44,11 @@ PipelineExecutor::StepTimes TimesOf(const Executor& executor) {
 // After the streams were synchronized and the clock was advanced. `record.samples`: see Finish.
 StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t begin_ns, int64_t end_ns) {
   PipelineExecutor::StepTimes times = pipeline_ != nullptr ? pipeline_->Times() : TimesOf(*executor_);
+  const TensorAxis::Times sums = axis_.has_value() ? axis_->Take() : TensorAxis::Times();
+  for (const auto& [begin, end] : sums.waits) {
+    times.exposed.push_back({begin, end});
+    times.compute_ns -= end - begin;
+  }
   times.bubbles.insert(times.bubbles.end(), waits_.begin(), waits_.end());
   const bool is_warmup = info.step < plan_.warmup_steps;
   AddSpans(times, info.step, /*in_full=*/!is_warmup && ddp_steps_ < kStepsInFull);
@@ -64,11 +69,11 @@ StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t b
   if (exposed_after_ns > 0) {
     AddSpan(SpanKind::kExposed, info.step, {computed_ns, computed_ns + exposed_after_ns});
   }
-  std::vector<std::pair<int64_t, int64_t>> in_flight;
+  std::vector<std::pair<int64_t, int64_t>> in_flight = sums.busy;
   for (const auto& [action, time] : times.messages) in_flight.emplace_back(time.begin_ns, time.end_ns);
   for (const BucketRecord& bucket : report.buckets) in_flight.emplace_back(bucket.begin_ns, bucket.end_ns);
   if (rows_end_ns > rows_begin_ns) in_flight.push_back(report.rows);
-  StepRecord record{.rank = pipeline_ != nullptr ? worker_.trace.rank() : worker_.rank,
+  StepRecord record{.rank = worker_.pipeline != nullptr ? worker_.trace.rank() : worker_.rank,
                     .step = info.step,
                     .warmup = is_warmup};
   record.samples = info.samples;
@@ -222,18 +227,18 @@ absl::Status Training::ScoreCurve() {
 MemoryFigures Training::Memory() const {
   if (replicas_ != nullptr || row_strategy_ != nullptr) return {};
   const auto mb = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  const bool is_cut = pipeline_ != nullptr;
-  return {.params_mb = mb(weights_.bytes() + buffers_.bytes()),
-          .grads_mb = mb(gradient_.device.bytes() +
-                         (is_cut ? pipeline_->gradient_bytes() : executor_->gradient_bytes())),
-          .optimizer_mb = mb(strategy_.sync->state_bytes()),
-          .activations_mb = mb(is_cut ? pipeline_->slot_bytes() : activations_.bytes() + batches_->bytes())};
+  return {
+      .params_mb = mb(weights_.bytes() + buffers_.bytes()),
+      .grads_mb = mb(gradient_.device.bytes() +
+                     (is_cut() ? pipeline_->gradient_bytes() : executor_->gradient_bytes())),
+      .optimizer_mb = mb(strategy_.sync->state_bytes()),
+      .activations_mb = mb(is_cut() ? pipeline_->slot_bytes() : activations_.bytes() + batches_->bytes())};
 }
 
 // All of the result except the curve.
 absl::Status Training::Describe() {
-  result_.rank = pipeline_ != nullptr ? worker_.trace.rank() : worker_.rank;
-  result_.world_size = pipeline_ != nullptr ? worker_.pipeline->ranks : worker_.world_size;
+  result_.rank = worker_.pipeline != nullptr ? worker_.trace.rank() : worker_.rank;
+  result_.world_size = worker_.pipeline != nullptr ? worker_.pipeline->ranks : worker_.world_size;
   result_.strategy = options_.strategy;
   result_.device = worker_.device.name();
   result_.ops = ops_->name();

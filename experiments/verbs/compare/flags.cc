@@ -208,7 +208,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       WholeNumber(1, 1'000'000));
   AddTrainingFlags(*verb, raw.flags.options.training,
                    {"--strategy", "--servers", "--server_wire", "--steps", "--samples", "--epochs",
-                    "--warmup_steps", "--lr", "--resume", "--micro_batches", "--program", "--cuts"});
+                    "--warmup_steps", "--lr", "--resume", "--micro_batches", "--program", "--cuts", "--tp"});
   AddModelsAndData(*verb);
   // See WithDefaultModel.
   verb->get_option("--model")->default_str("cnn; with --clock virtual mlp");
