@@ -14,6 +14,7 @@
 #include "common/options/training_options.h"
 #include "experiments/design/layouts.h"
 #include "trainer/models/table/model_table.h"
+#include "trainer/programs/mesh.h"
 #include "trainer/strategies/table/cost_model.h"
 #include "trainer/strategies/table/strategy_table.h"
 

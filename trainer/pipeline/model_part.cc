@@ -25,7 +25,9 @@ std::set<std::string> NamesOf(const ParameterLayout& layout) {
 
 // The next position, with a model of this layout.
 absl::Status AddPosition(const ParameterLayout& layout, ModelPart& part) {
-  PositionPart of{.parameters = layout.count(), .buffers = layout.initial_buffers().size()};
+  PositionPart of;
+  of.parameters = layout.count();
+  of.buffers = layout.initial_buffers().size();
   PSRING_ASSIGN_OR_RETURN(of.of_parameters, PartOf(part.whole.tensors(), layout.tensors()));
   PSRING_ASSIGN_OR_RETURN(of.of_buffers, PartOf(part.whole.buffers(), layout.buffers()));
   part.parts.push_back(std::move(of));
@@ -95,7 +97,9 @@ absl::StatusOr<ModelPart> CutModel(const MakeModel& make, const std::vector<size
 
 absl::StatusOr<ModelPart> DivideModel(const ParameterLayout& whole, const MakeDivided& make,
                                       const TensorPlace& place) {
-  ModelPart part{.place = {.position = place.rank, .positions = place.ranks}, .whole = whole};
+  ModelPart part;
+  part.place = {.position = place.rank, .positions = place.ranks};
+  part.whole = whole;
   for (int rank = 0; rank < place.ranks; ++rank) {
     const bool is_own = rank == place.rank;
     PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,

@@ -102,6 +102,33 @@ TEST(PipelineLinks, ConnectTheRanksOfEveryReplicaAndOfEveryStage) {
   }
 }
 
+TEST(PipelineLinks, ConnectTheRanksThatDivideMatrices) {
+  for (const std::string order : {"", "dp,tp"}) {
+    SCOPED_TRACE(order);
+    TrainingOptions options{.rank_order = order};
+    options.tp = 2;
+    const Mesh mesh = Mesh::Create(4, 1, order, 2).value();
+    const auto statuses = RunGroups(4, {}, [&](ProcessGroup& world, Stream& stream) -> absl::Status {
+      PSRING_ASSIGN_OR_RETURN(const auto links, PipelineLinks::Connect(options, world, HostDevice()));
+      const MeshPlace place = mesh.PlaceOf(world.rank());
+      EXPECT_EQ(links->place(), place);
+      const Pipeline& pipeline = links->pipeline();
+      EXPECT_EQ(pipeline.position, place.position);
+      EXPECT_EQ(pipeline.size, 2);
+      EXPECT_EQ(pipeline.ranks, 4);
+      EXPECT_TRUE(pipeline.boundaries.empty());
+      EXPECT_EQ(pipeline.tied, nullptr);
+      const auto rank = static_cast<float>(world.rank());
+      const auto other = [&](const MeshPlace& at) { return static_cast<float>(mesh.RankAt(at)); };
+      PSRING_RETURN_IF_ERROR(
+          ExpectSum(*pipeline.replica, stream, rank, rank + other({place.replica, 1 - place.position})));
+      return ExpectSum(*links->same_stages(), stream, rank,
+                       rank + other({1 - place.replica, place.position}));
+    });
+    for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
+  }
+}
+
 TEST(PipelineLinks, AbortEndsTheWaitOfALane) {
   const TrainingOptions options{.pp = 2};
   std::latch other_ends(1);

@@ -49,6 +49,23 @@ TEST(MeshTest, TheOrderNamesTheFastestAxisFirst) {
   EXPECT_EQ(halves.PlaceOf(5), (MeshPlace{.replica = 2, .position = 1}));
 }
 
+TEST(MeshTest, RanksThatDivideMatricesAreNeighboursByDefault) {
+  for (const std::string order : {"", "tp,dp"}) {
+    const Mesh mesh = Mesh::Create(8, 1, order, 4).value();
+    EXPECT_EQ(mesh.replicas(), 2);
+    EXPECT_EQ(mesh.positions(), 4);
+    EXPECT_EQ(mesh.PlaceOf(5), (MeshPlace{.replica = 1, .position = 1}));
+  }
+  const Mesh mesh = Mesh::Create(8, 1, "dp,tp", 4).value();
+  EXPECT_EQ(mesh.PlaceOf(5), (MeshPlace{.replica = 1, .position = 2}));
+  EXPECT_EQ(mesh.RankAt({.replica = 1, .position = 2}), 5);
+  EXPECT_EQ(Mesh::Create(6, 1, "", 4).status().message(),
+            "--tp 4 does not divide 6 workers; use a multiple, such as --workers 8, or --tp 3 or 6");
+  EXPECT_EQ(Mesh::Create(4, 1, "dp,pp", 2).status().message(), "--rank_order 'dp,pp' is not dp,tp or tp,dp");
+  EXPECT_EQ(LayoutName(2, 4, "tp"), "dp2xtp4");
+  EXPECT_EQ(LayoutName(1, 4, "tp"), "tp4");
+}
+
 TEST(MeshTest, ARejectionNamesLayoutsThatWork) {
   EXPECT_EQ(Refusal(6, 4),
             "--pp 4 does not divide 6 workers; use a multiple, such as --workers 8, or --pp 3 or 6");
