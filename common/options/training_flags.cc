@@ -171,8 +171,9 @@ void VisitFlags(Options& o, Visitor& visit) {
          Help::kBrief},
         o.pp, WholeNumber(1, kMaxAxis));
   visit({"--tp", "T",
-         "Divide the matrices of a transformer over T workers: N workers are N/T replicas. With all-reduce "
-         "strategies (native or gloo) on CPUs; not with --pp",
+         "Divide the matrices of a transformer over T workers: N workers are N/T replicas, or with --pp N/(P "
+         "T). "
+         "With all-reduce strategies (native or gloo) on CPUs",
          Help::kBrief},
         o.tp, WholeNumber(1, kMaxAxis));
   visit({"--program", "NAME", "What each worker of a replica computes in which order:", Help::kBrief},
@@ -181,10 +182,13 @@ void VisitFlags(Options& o, Visitor& visit) {
          "The layer (from 0) with which each stage but the first begins; default: balanced by measured time"},
         o.cuts, CountsText(kMaxAxis));
   visit({"--rank_order", "AXES",
-         "Which axis has consecutive ranks: dp,pp (by default; the first N/P ranks have the first stage) or "
-         "pp,dp (the first P ranks are a replica); with --tp tp,dp (by default; the first T ranks are a "
-         "replica) or dp,tp"},
-        o.rank_order, OneOf({"dp,pp", "pp,dp", "tp,dp", "dp,tp"}));
+         "Which axis has consecutive ranks, the fastest first: tp,dp,pp (by default; T ranks divide a stage, "
+         "and "
+         "the first N/P ranks have the first stage) or another order, such as pp,dp (the first P ranks are a "
+         "replica); axes of one rank may be left out"},
+        o.rank_order,
+        OneOf({"dp,pp", "pp,dp", "tp,dp", "dp,tp", "tp,dp,pp", "tp,pp,dp", "dp,tp,pp", "dp,pp,tp", "pp,tp,dp",
+               "pp,dp,tp"}));
 
   visit.group = "Evaluation and checks";
   visit({"--eval_every", "N", "Steps between evaluations; 0: only at the end"}, o.eval_every,

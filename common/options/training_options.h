@@ -58,7 +58,7 @@ struct TrainingOptions {
   int tp = 1;                    // ranks that divide the matrices of each replica
   std::string program = "1f1b";  // a name of program_rows.h
   std::string cuts;              // "3,6": the layers before which the model is cut; empty: balanced
-  std::string rank_order;        // see Mesh; empty: "dp,pp" or "tp,dp"
+  std::string rank_order;        // see Mesh; empty: "tp,dp,pp"
 
   std::string drop_last = "true";
   std::string optimizer;  // empty: the model's

@@ -64,12 +64,14 @@ double TiedBytes(const Configuration& configuration, const RunRecords& records) 
 std::vector<double> ComputingByPosition(const SummaryRow& row) {
   const Configuration& configuration = row.configuration;
   const absl::StatusOr<Mesh> mesh =
-      Mesh::Create(configuration.workers, configuration.training.pp, configuration.training.rank_order);
+      Mesh::Create(configuration.workers, configuration.training.pp, configuration.training.rank_order,
+                   configuration.training.tp);
   if (!mesh.ok()) return {};
   std::vector<double> seconds(mesh->positions(), 0);
   for (const WorkerFigures& worker : row.mean.workers) {
     if (worker.rank >= mesh->workers()) return {};
-    seconds[mesh->PlaceOf(worker.rank).position] += 1e-3 * worker.compute_ms / mesh->replicas();
+    seconds[mesh->PlaceOf(worker.rank).position] +=
+        1e-3 * worker.compute_ms / (mesh->replicas() * mesh->shares());
   }
   const bool measured = std::ranges::all_of(seconds, [](double of_position) { return of_position > 0; });
   return measured ? seconds : std::vector<double>();
@@ -123,7 +125,8 @@ std::string MemoryText(const SummaryRow& copy, const SummaryRow& cut) {
 
 size_t BucketsAt(const Configuration& configuration, const RunRecords& records, int server) {
   const TrainingOptions& training = configuration.training;
-  const absl::StatusOr<Mesh> mesh = Mesh::Create(configuration.workers, training.pp, training.rank_order);
+  const absl::StatusOr<Mesh> mesh =
+      Mesh::Create(configuration.workers, training.pp, training.rank_order, training.tp);
   if (!mesh.ok() || training.pp == 1) return records.ranks.front().bucket_elements.size();
   const int position = server / std::max(1, configuration.servers() / training.pp);
   const auto of_position =
@@ -133,7 +136,8 @@ size_t BucketsAt(const Configuration& configuration, const RunRecords& records, 
 
 void AddPipelineFigures(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
   const TrainingOptions& training = configuration.training;
-  const absl::StatusOr<Mesh> mesh = Mesh::Create(configuration.workers, training.pp, training.rank_order);
+  const absl::StatusOr<Mesh> mesh =
+      Mesh::Create(configuration.workers, training.pp, training.rank_order, training.tp);
   const absl::StatusOr<NamedProgram> program = FindStepProgram(training.program);
   const std::optional<Scheme> scheme = SchemeOf(configuration.strategy);
   std::vector<double> bubbles, boundaries;
@@ -144,7 +148,7 @@ void AddPipelineFigures(const Configuration& configuration, const RunRecords& re
     const RankResult& result = records.ranks[rank];
     const bool is_first =
         mesh.ok() && result.rank < mesh->workers() && mesh->PlaceOf(result.rank).position == 0;
-    if (!is_first || !program.ok() || !scheme) continue;
+    if (!is_first || !program.ok() || !scheme || training.tp > 1) continue;
     // It sends the activations of all of its stages, and the gradients of all but the first.
     const double messages = static_cast<double>(training.micro_batches) * (2 * program->chunks - 1);
     const double sums = GradientBytes(configuration, *scheme, result) + TiedBytes(configuration, records);

@@ -85,9 +85,7 @@ struct Configuration {
   int ranks() const { return strategy.single_process ? ReplicaRanks(training) : workers; }
   // Replicas of the model; each takes its own samples.
   int replicas() const { return workers / ReplicaRanks(training); }
-  std::string layout() const {
-    return LayoutName(replicas(), ReplicaRanks(training), training.tp > 1 ? "tp" : "pp");
-  }
+  std::string layout() const { return LayoutName(replicas(), training.pp, training.tp); }
   // Of a replica's step, in predictions; without --reference_workers.
   int64_t step_samples() const { return WorkerBatch(training) * predictions; }
   int processes() const { return ranks() / training.ranks_per_process; }

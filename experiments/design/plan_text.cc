@@ -82,8 +82,8 @@ std::string Configuration::name() const {
   return absl::StrCat(strategy.name, " x ", workers,
                       servers() > 1 ? absl::StrCat(" on ", servers(), " servers") : "",
                       training.server_wire == "stream" ? " (stream)" : "",
-                      training.tp > 1   ? absl::StrCat(" (", layout(), ")")
-                      : training.pp > 1 ? absl::StrCat(" (", pipeline(), ")")
+                      training.pp > 1   ? absl::StrCat(" (", pipeline(), ")")
+                      : training.tp > 1 ? absl::StrCat(" (", layout(), ")")
                                         : "");
 }
 

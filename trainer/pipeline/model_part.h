@@ -1,4 +1,4 @@
-// What one rank of a replica has of the model, its stages of a pipeline or its share of every matrix, as a
+// What one rank of a replica has of the model, its stages of a pipeline or its share of their matrices, as a
 // model with flat buffers of its own, and how these buffers are parts of the whole model's.
 #pragma once
 
@@ -31,18 +31,19 @@ struct PipelinePlace {
   bool is_last() const { return position + 1 == positions; }
 };
 
-// Of one position: its flat buffers among the whole model's.
-struct PositionPart {
+// Of one rank of a replica: its flat buffers among the whole model's.
+struct RankPart {
   size_t parameters = 0, buffers = 0;  // elements of its flat buffers
   LayoutPart of_parameters, of_buffers;
 };
 
 struct ModelPart {
   PipelinePlace place;
-  std::unique_ptr<Model> model;     // this position's
-  std::vector<LayerRange> stages;   // in it, by chunk
-  ParameterLayout whole;            // of the entire model
-  std::vector<PositionPart> parts;  // by position
+  std::unique_ptr<Model> model;    // this rank's
+  std::vector<LayerRange> stages;  // in it, by chunk
+  ParameterLayout whole;           // of the entire model
+  std::vector<RankPart> parts;     // by position, and then by share
+  size_t rank = 0;                 // this one's, among them
   // Tensors that the first and the last stage share, if this rank has one of them: elements of its flat
   // buffers. Each of the two ranks has a copy, with the sum of both gradients. `counted_elsewhere`: those,
   // and tensors that are not divided, that are in the norm of the gradient of an earlier position.
@@ -50,20 +51,15 @@ struct ModelPart {
   std::vector<ParameterRange> counted_elsewhere;
 };
 
-using MakeModel = std::function<absl::StatusOr<std::unique_ptr<Model>>()>;
+// The layers of the entire model, with this share of their matrices.
+using MakeModel = std::function<absl::StatusOr<std::unique_ptr<Model>>(const TensorPlace& tensors)>;
 
-// `cuts`: the layers before which stages other than the first begin. `make` is called once per position.
-// InvalidArgument: not stages() - 1 cuts, no cut points, a position without weights, or a tensor that other
-// stages than the first and the last share.
+// `cuts`: the layers before which stages other than the first begin. `tensors`: the ranks that divide the
+// matrices of a position. `make` is called once per rank, for others' without the axis, and for the entire
+// model. InvalidArgument: not stages() - 1 cuts, no cut points, a position without weights, or a tensor that
+// other stages than the first and the last share.
 absl::StatusOr<ModelPart> CutModel(const MakeModel& make, const std::vector<size_t>& cuts,
-                                   const PipelinePlace& place);
-
-using MakeDivided = std::function<absl::StatusOr<std::unique_ptr<Model>>(const TensorPlace& place)>;
-
-// The part of a rank that divides the matrices with others. `make` is called once for each of them, for
-// others' without the axis. `whole`: of the entire model. Errors are those of `make`.
-absl::StatusOr<ModelPart> DivideModel(const ParameterLayout& whole, const MakeDivided& make,
-                                      const TensorPlace& place);
+                                   const PipelinePlace& place, const TensorPlace& tensors = {});
 
 // The time of forward and backward of each layer, in ns: the least of three passes over the first `batch`
 // samples of `data`, or of fewer if these take two seconds. Needs the memory of the whole model meanwhile.

@@ -29,15 +29,24 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Connect(const Trai
               .ranks = mesh.workers()};
   PSRING_ASSIGN_OR_RETURN(pipeline.cuts, ParseCuts(options.cuts, program.stages()));
 
+  const int part = place.position * mesh.shares() + place.share;
   if (mesh.replicas() > 1) {
-    PSRING_ASSIGN_OR_RETURN(links->same_stages_,
-                            world.Split(/*color=*/place.position, /*key=*/place.replica));
+    PSRING_ASSIGN_OR_RETURN(links->same_stages_, world.Split(/*color=*/part, /*key=*/place.replica));
   }
-  PSRING_ASSIGN_OR_RETURN(links->replica_, world.Split(/*color=*/place.replica, /*key=*/place.position));
+  PSRING_ASSIGN_OR_RETURN(links->replica_, world.Split(/*color=*/place.replica, /*key=*/part));
   pipeline.replica = links->replica_.get();
-  if (options.pp == 1) return links;
+  if (mesh.shares() > 1 && mesh.positions() > 1) {
+    PSRING_ASSIGN_OR_RETURN(
+        links->tensors_,
+        world.Split(/*color=*/place.replica * mesh.positions() + place.position, /*key=*/place.share));
+    pipeline.tensors = links->tensors_.get();
+  } else if (mesh.shares() > 1) {
+    pipeline.tensors = pipeline.replica;
+  }
+  if (mesh.positions() == 1) return links;
   const auto is_at = [&](int position) { return place.position == position; };
-  const auto color_if = [&](bool takes_part) { return takes_part ? place.replica : kNoColor; };
+  const int of_share = place.replica * mesh.shares() + place.share;
+  const auto color_if = [&](bool takes_part) { return takes_part ? of_share : kNoColor; };
   const int first = program.rank_of.front(), last = program.rank_of.back();
   if (first != last) {
     PSRING_ASSIGN_OR_RETURN(links->tied_, world.Split(color_if(is_at(first) || is_at(last)), is_at(last)));

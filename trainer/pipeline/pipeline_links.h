@@ -39,7 +39,7 @@ class PipelineLinks {
   PipelineLinks() = default;
 
   MeshPlace place_;
-  std::unique_ptr<ProcessGroup> same_stages_, replica_, tied_;
+  std::unique_ptr<ProcessGroup> same_stages_, replica_, tensors_, tied_;
   std::vector<std::unique_ptr<Channel>> channels_;
   Pipeline pipeline_;
 };

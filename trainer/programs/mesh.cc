@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -15,58 +16,92 @@
 namespace psring {
 namespace {
 
+constexpr char kOrder[] = "tp,dp,pp";
 constexpr int64_t kMaxPresetRanks = 1 << 16;
 
-}  // namespace
-
-std::string LayoutName(int replicas, int positions, const char* axis) {
-  if (positions == 1) return absl::StrCat("dp", replicas);
-  return absl::StrCat(replicas > 1 ? absl::StrCat("dp", replicas, "x") : "", axis, positions);
+std::string NoOrder(const std::string& rank_order, int pp, int tp) {
+  if (pp > 1 && tp > 1) {
+    return Tr("--rank_order '$0' is not $1 or $2", rank_order, kOrder, Tr("another order of these"));
+  }
+  const char* const axis = tp > 1 ? "tp" : "pp";
+  return Tr("--rank_order '$0' is not $1 or $2", rank_order, absl::StrCat("dp,", axis),
+            absl::StrCat(axis, ",dp"));
 }
 
-absl::StatusOr<Mesh> Mesh::Create(int workers, int pp, const std::string& rank_order, int tp) {
-  PSRING_CHECK(pp == 1 || tp == 1);
-  const std::string axis = tp > 1 ? "tp" : "pp";
-  const std::string by_position = absl::StrCat("dp,", axis), by_replica = absl::StrCat(axis, ",dp");
-  if (!rank_order.empty() && rank_order != by_position && rank_order != by_replica) {
-    return absl::InvalidArgumentError(
-        Tr("--rank_order '$0' is not $1 or $2", rank_order, by_position, by_replica));
+std::string DoNotDivide(int workers, int pp, int tp) {
+  const int64_t ranks = int64_t{pp} * tp, multiple = (workers / ranks + 1) * ranks;
+  if (pp > 1 && tp > 1) {
+    return Tr("--pp $0 times --tp $1 does not divide $2 workers; use a multiple, such as --workers $3", pp,
+              tp, workers, multiple);
   }
-  const int ranks = tp > 1 ? tp : pp;
-  if (workers < 1 || ranks < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", axis, " ", ranks, " of ", workers, " workers: use at least 1"));
+  const char* const axis = tp > 1 ? "tp" : "pp";
+  // The nearest numbers that divide the workers.
+  std::vector<int64_t> possible;
+  for (int64_t count = std::min<int64_t>(ranks - 1, workers); count >= 2 && possible.empty(); --count) {
+    if (workers % count == 0) possible.push_back(count);
   }
-  const bool replica_first = rank_order.empty() ? tp > 1 : rank_order == by_replica;
-  if (workers % ranks == 0) return Mesh(workers / ranks, ranks, replica_first);
-  // The nearest numbers of positions that divide the workers.
-  std::vector<int> possible;
-  for (int positions = std::min(ranks - 1, workers); positions >= 2 && possible.empty(); --positions) {
-    if (workers % positions == 0) possible.push_back(positions);
-  }
-  for (int positions = ranks + 1; positions <= workers; ++positions) {
-    if (workers % positions != 0) continue;
-    possible.push_back(positions);
+  for (int64_t count = ranks + 1; count <= workers; ++count) {
+    if (workers % count != 0) continue;
+    possible.push_back(count);
     break;
   }
   const std::string text = Tr("--$3 $0 does not divide $1 workers; use a multiple, such as --workers $2",
-                              ranks, workers, (int64_t{workers} / ranks + 1) * ranks, axis);
-  if (possible.empty()) return absl::InvalidArgumentError(text);
-  return absl::InvalidArgumentError(
-      absl::StrCat(text, Tr(", or --$1 $0", absl::StrJoin(possible, Tr(" or ")), axis)));
+                              ranks, workers, multiple, axis);
+  if (possible.empty()) return text;
+  return absl::StrCat(text, Tr(", or --$1 $0", absl::StrJoin(possible, Tr(" or ")), axis));
+}
+
+}  // namespace
+
+std::string LayoutName(int replicas, int positions, int shares) {
+  std::vector<std::string> axes;
+  if (replicas > 1 || positions * shares == 1) axes.push_back(absl::StrCat("dp", replicas));
+  if (positions > 1) axes.push_back(absl::StrCat("pp", positions));
+  if (shares > 1) axes.push_back(absl::StrCat("tp", shares));
+  return absl::StrJoin(axes, "x");
+}
+
+absl::StatusOr<Mesh> Mesh::Create(int workers, int pp, const std::string& rank_order, int tp) {
+  if (workers < 1 || pp < 1 || tp < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(pp < 1 || tp == 1 ? absl::StrCat("--pp ", pp) : absl::StrCat("--tp ", tp), " of ",
+                     workers, " workers: use at least 1"));
+  }
+  if (workers % (int64_t{pp} * tp) != 0) return absl::InvalidArgumentError(DoNotDivide(workers, pp, tp));
+  Mesh mesh;
+  mesh.replicas_.size = workers / (pp * tp);
+  mesh.positions_.size = pp;
+  mesh.shares_.size = tp;
+  std::map<std::string, Axis*> missing = {
+      {"dp", &mesh.replicas_}, {"pp", &mesh.positions_}, {"tp", &mesh.shares_}};
+  int stride = 1;
+  for (const std::string& name :
+       std::vector<std::string>(absl::StrSplit(rank_order.empty() ? kOrder : rank_order, ','))) {
+    const auto axis = missing.find(name);
+    if (axis == missing.end()) return absl::InvalidArgumentError(NoOrder(rank_order, pp, tp));
+    axis->second->stride = std::exchange(stride, stride * axis->second->size);
+    missing.erase(axis);
+  }
+  for (const auto& [name, axis] : missing) {
+    if (name == "dp" || axis->size > 1) return absl::InvalidArgumentError(NoOrder(rank_order, pp, tp));
+  }
+  return mesh;
 }
 
 MeshPlace Mesh::PlaceOf(int rank) const {
   PSRING_CHECK(rank >= 0 && rank < workers());
-  if (replica_first_) return {.replica = rank / positions_, .position = rank % positions_};
-  return {.replica = rank % replicas_, .position = rank / replicas_};
+  const auto along = [rank](const Axis& axis) { return rank / axis.stride % axis.size; };
+  return {.replica = along(replicas_), .position = along(positions_), .share = along(shares_)};
 }
 
 int Mesh::RankAt(const MeshPlace& place) const {
-  PSRING_CHECK(place.replica >= 0 && place.replica < replicas_);
-  PSRING_CHECK(place.position >= 0 && place.position < positions_);
-  return replica_first_ ? place.replica * positions_ + place.position
-                        : place.position * replicas_ + place.replica;
+  int rank = 0;
+  for (const auto& [axis, at] :
+       {std::pair(replicas_, place.replica), {positions_, place.position}, {shares_, place.share}}) {
+    PSRING_CHECK(at >= 0 && at < axis.size);
+    rank += at * axis.stride;
+  }
+  return rank;
 }
 
 absl::StatusOr<MeshPreset> ParseMeshPreset(const std::string& text) {

@@ -11,35 +11,39 @@ namespace psring {
 // A rank's coordinates.
 struct MeshPlace {
   int replica = 0;   // along the data-parallel axis
-  int position = 0;  // in the replica: along the pipeline, or among the ranks that divide its matrices
+  int position = 0;  // along the pipeline
+  int share = 0;     // among the ranks that divide the matrices of its stages
 
   bool operator==(const MeshPlace&) const = default;
 };
 
-// "dp4", "pp2", "dp4xpp2"; with another `axis` of positions "dp4xtp2".
-std::string LayoutName(int replicas, int positions, const char* axis = "pp");
+// "dp4", "pp2", "dp4xpp2", "dp4xpp2xtp2".
+std::string LayoutName(int replicas, int positions, int shares = 1);
 
-// The ranks of a job as replicas() x positions().
+// The ranks of a job as replicas() x positions() x shares().
 class Mesh {
  public:
-  // `pp` or `tp`, of which one is 1: ranks of a replica. `rank_order`: the axes dp and pp, or dp and tp, the
-  // one whose neighbours have consecutive ranks first; empty: "dp,pp", so that position 0 of all replicas
-  // comes first, or "tp,dp", so that those that exchange most are neighbours. InvalidArgument: `pp` or `tp`
-  // does not divide `workers` (names those that do), or no such order.
+  // A replica has `pp` times `tp` ranks. `rank_order`: the axes dp, pp and tp, the one whose neighbours have
+  // consecutive ranks first; pp and tp may be missing if they are 1. Empty: "tp,dp,pp", so that those that
+  // exchange most are neighbours, and position 0 of all replicas comes first. InvalidArgument: the ranks of a
+  // replica do not divide `workers` (names numbers that do), or no such order.
   static absl::StatusOr<Mesh> Create(int workers, int pp, const std::string& rank_order, int tp = 1);
 
-  int workers() const { return replicas_ * positions_; }
-  int replicas() const { return replicas_; }
-  int positions() const { return positions_; }
+  int workers() const { return replicas_.size * positions_.size * shares_.size; }
+  int replicas() const { return replicas_.size; }
+  int positions() const { return positions_.size; }
+  int shares() const { return shares_.size; }
   MeshPlace PlaceOf(int rank) const;
   int RankAt(const MeshPlace& place) const;
 
  private:
-  Mesh(int replicas, int positions, bool replica_first)
-      : replicas_(replicas), positions_(positions), replica_first_(replica_first) {}
+  struct Axis {
+    int size = 1;
+    int stride = 1;  // between the ranks of neighbours
+  };
+  Mesh() = default;
 
-  int replicas_, positions_;
-  bool replica_first_;  // the ranks of a replica are consecutive
+  Axis replicas_, positions_, shares_;
 };
 
 // What --preset dp4xpp2 sets: 4 replicas of 2 ranks; rank r holds part r % 2, as with --pp 2 --rank_order

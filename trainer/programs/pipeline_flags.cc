@@ -40,19 +40,26 @@ std::vector<GivenFlag> OfWholeModels(const TrainingOptions& o) {
            absl::StrCat("--wire ", o.wire, Tr(" with checkpoints"))}};
 }
 
-// With `workers` a mesh of replicas, of which the strategy must allow several.
+// `workers` are a mesh of replicas, of which the strategy must allow several.
 absl::Status CheckReplicas(const TrainingOptions& o, const StrategyRow& strategy, int workers) {
   PSRING_ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(workers, o.pp, o.rank_order, o.tp));
   if (!strategy.single_process || mesh.replicas() == 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Tr("--strategy $0 has one replica of the model, but $1 workers with --$4 $2 have $3; use --workers $2, "
-         "or an all-reduce strategy such as ring",
-         strategy.name, workers, ReplicaRanks(o), mesh.replicas(), o.tp > 1 ? "tp" : "pp"));
+  std::vector<std::string> axes;
+  if (o.pp > 1) axes.push_back(absl::StrCat("--pp ", o.pp));
+  if (o.tp > 1) axes.push_back(absl::StrCat("--tp ", o.tp));
+  return absl::InvalidArgumentError(Tr(
+      "--strategy $0 has one replica of the model, but $1 workers with $4 have $3; use --workers $2, or an "
+      "all-reduce strategy such as ring",
+      strategy.name, workers, ReplicaRanks(o), mesh.replicas(), absl::StrJoin(axes, " ")));
 }
 
-absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strategy, int workers) {
+absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strategy) {
+  const absl::StatusOr<NamedProgram> program = FindStepProgram(o.program);
   std::vector<GivenFlag> wrong = OfWholeModels(o);
-  wrong.insert(wrong.begin(), {{o.pp > 1, "--pp"}, {o.precision != "float32", "--precision"}});
+  // Weight gradients that follow later would not be computed while the gradients of inputs are added up.
+  const bool divides_backward = o.pp > 1 && program.ok() && program->row.divides_backward;
+  wrong.insert(wrong.begin(), {{o.precision != "float32", "--precision"},
+                               {divides_backward, absl::StrCat("--program ", o.program)}});
   if (const GivenFlag* const flag = FirstGiven(wrong); flag != nullptr) {
     return absl::InvalidArgumentError(Tr("--tp and $0 exclude each other; omit one of them", flag->name));
   }
@@ -79,7 +86,7 @@ absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strat
            o.workload.empty() ? o.model : absl::StrCat("--workload ", o.workload)));
   }
   const int heads = o.heads > 0 ? o.heads : row->size.heads;
-  if (heads % o.tp == 0) return CheckReplicas(o, strategy, workers);
+  if (heads % o.tp == 0) return absl::OkStatus();
   std::vector<int> possible;
   for (int ranks = 2; ranks <= heads; ++ranks) {
     if (heads % ranks == 0) possible.push_back(ranks);
@@ -143,8 +150,8 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
                                         {!o.cuts.empty(), "--cuts"},
                                         {!o.rank_order.empty() && o.tp == 1, "--rank_order"}},
                                        wrong));
-  if (o.tp > 1) return CheckTensorFlags(o, strategy, workers);
-  if (o.pp == 1) return absl::OkStatus();
+  if (o.tp > 1) PSRING_RETURN_IF_ERROR(CheckTensorFlags(o, strategy));
+  if (o.pp == 1) return o.tp == 1 ? absl::OkStatus() : CheckReplicas(o, strategy, workers);
   PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(o.program));
   PSRING_RETURN_IF_ERROR(ParseCuts(o.cuts, o.pp * program.chunks).status());
   if (o.recompute && program.row.divides_backward) {

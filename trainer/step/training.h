@@ -70,8 +70,6 @@ class Training {
 
   // training_pipeline.cc: with --pp or --tp this rank has a part of the model.
   absl::Status TakePart(const ModelRow& row);
-  absl::Status TakeStages(const ModelRow& row);
-  absl::Status DivideMatrices(const ModelRow& row);
   absl::StatusOr<std::vector<size_t>> Cuts(const PipelinePlace& place);
   absl::Status MakePipeline(int max_batch);
   UpdateRule RuleOfUpdates();
@@ -89,7 +87,9 @@ class Training {
   bool is_first_rank() const { return worker_.rank == 0 && begins_replica(); }
   bool is_cut() const { return program_.has_value(); }  // into stages
   // Has the first part, and counts its replica's samples.
-  bool begins_replica() const { return worker_.pipeline == nullptr || worker_.pipeline->position == 0; }
+  bool begins_replica() const {
+    return worker_.pipeline == nullptr || worker_.pipeline->replica->rank() == 0;
+  }
   // The same on all ranks of a replica, whose servers may have different updates.
   int64_t StepsDone() const { return part_.has_value() ? clock_->next() : clock_->steps_done(); }
 
@@ -189,7 +189,7 @@ class Training {
   std::optional<NamedProgram> program_;           // --pp
   std::optional<TensorAxis> axis_;                // --tp
   std::optional<ModelPart> part_;                 // its model is model_
-  std::unique_ptr<ReplicaExchange> replica_;      // over the positions of this replica
+  std::unique_ptr<ReplicaExchange> replica_;      // over the ranks of this replica
   std::unique_ptr<ReplicaExchange> same_stages_;  // over the replicas, on those ranks that begin one
   std::unique_ptr<PipelineExecutor> pipeline_;    // --pp
   std::vector<float> whole_weights_;              // of the last WholeWeights

@@ -11,34 +11,29 @@ namespace psring {
 
 // Replaces the model by this rank's part of it.
 absl::Status Training::TakePart(const ModelRow& row) {
-  PSRING_ASSIGN_OR_RETURN(replica_, ReplicaExchange::Create(*worker_.pipeline->replica, worker_.device));
+  const Pipeline& pipeline = *worker_.pipeline;
+  PSRING_ASSIGN_OR_RETURN(replica_, ReplicaExchange::Create(*pipeline.replica, worker_.device));
   if (begins_replica() && worker_.group != nullptr) {
     PSRING_ASSIGN_OR_RETURN(same_stages_, ReplicaExchange::Create(*worker_.group, worker_.device));
   }
-  return options_.tp > 1 ? DivideMatrices(row) : TakeStages(row);
-}
-
-absl::Status Training::DivideMatrices(const ModelRow& row) {
-  axis_.emplace(*worker_.pipeline->replica, worker_.device);
-  const auto make = [&](const TensorPlace& place) -> absl::StatusOr<std::unique_ptr<Model>> {
-    PSRING_ASSIGN_OR_RETURN(const ModelRow::Make part, MakerOfPart(row, options_.dropout, place));
-    return part(worker_.data.train.spec(), *ops_);
+  PipelinePlace place{.position = pipeline.position, .positions = pipeline.size};
+  std::vector<size_t> cuts;
+  if (options_.pp > 1) {
+    PSRING_ASSIGN_OR_RETURN(program_, FindPipelineProgram(pipeline.program));
+    place.chunks = program_->chunks;
+    PSRING_ASSIGN_OR_RETURN(cuts, Cuts(place));
+  }
+  TensorPlace tensors;
+  if (pipeline.tensors != nullptr) {
+    axis_.emplace(*pipeline.tensors, worker_.device);
+    tensors = {.rank = axis_->rank(), .ranks = axis_->ranks(), .axis = &*axis_};
+  }
+  const auto make = [&](const TensorPlace& at) -> absl::StatusOr<std::unique_ptr<Model>> {
+    if (at.ranks == 1) return row.make(worker_.data.train.spec(), *ops_);
+    PSRING_ASSIGN_OR_RETURN(const ModelRow::Make share, MakerOfPart(row, options_.dropout, at));
+    return share(worker_.data.train.spec(), *ops_);
   };
-  PSRING_ASSIGN_OR_RETURN(part_,
-                          DivideModel(model_->parameters(), make,
-                                      {.rank = axis_->rank(), .ranks = axis_->ranks(), .axis = &*axis_}));
-  model_ = std::move(part_->model);
-  return absl::OkStatus();
-}
-
-absl::Status Training::TakeStages(const ModelRow& row) {
-  const Pipeline& pipeline = *worker_.pipeline;
-  PSRING_ASSIGN_OR_RETURN(program_, FindPipelineProgram(pipeline.program));
-  const PipelinePlace place{
-      .position = pipeline.position, .positions = pipeline.size, .chunks = program_->chunks};
-  PSRING_ASSIGN_OR_RETURN(const std::vector<size_t> cuts, Cuts(place));
-  const auto make = [&] { return row.make(worker_.data.train.spec(), *ops_); };
-  PSRING_ASSIGN_OR_RETURN(part_, CutModel(make, cuts, place));
+  PSRING_ASSIGN_OR_RETURN(part_, CutModel(make, cuts, place, tensors));
   model_ = std::move(part_->model);
   if (part_->tied.empty() || !strategy_row_.asynchronous() || worker_.world_size == 1)
     return absl::OkStatus();
@@ -127,7 +122,7 @@ absl::Status Training::FinishStages() {
 
 absl::StatusOr<BatchScore> Training::ScoreOfLastStage() {
   BatchScore score = pipeline_->score();
-  PSRING_RETURN_IF_ERROR(replica_->Broadcast(worker_.pipeline->size - 1, &score, 1));
+  PSRING_RETURN_IF_ERROR(replica_->Broadcast(worker_.pipeline->replica->size() - 1, &score, 1));
   return score;
 }
 
@@ -145,14 +140,13 @@ absl::StatusOr<BatchScore> Training::EvaluateStages(Span weights,
 absl::StatusOr<ConstSpan> Training::WholeWeights() {
   PSRING_ASSIGN_OR_RETURN(const ConstSpan own, WeightsOnHost());
   if (!part_.has_value()) return own;
-  PSRING_ASSIGN_OR_RETURN(whole_weights_,
-                          replica_->Whole(*part_, &PositionPart::of_parameters, own.floats()));
+  PSRING_ASSIGN_OR_RETURN(whole_weights_, replica_->Whole(*part_, &RankPart::of_parameters, own.floats()));
   return ConstSpan(whole_weights_.data(), whole_weights_.size());
 }
 
 // Of a decoded checkpoint.
 void Training::TakeOwnPart(TrainingCheckpoint& checkpoint) const {
-  const PositionPart& own = part_->parts[static_cast<size_t>(part_->place.position)];
+  const RankPart& own = part_->parts[part_->rank];
   const auto take = [](const LayoutPart& ranges, size_t count, std::vector<float>& values) {
     if (values.empty()) return;
     std::vector<float> part(count);
@@ -172,15 +166,15 @@ absl::Status Training::SaveStages(const Moment& moment) {
   }
   bool is_of_step = false;
   PSRING_ASSIGN_OR_RETURN(TrainingCheckpoint checkpoint, ReadState(is_of_step));
-  const auto gather = [this](LayoutPart PositionPart::*member, std::vector<float>& values) -> absl::Status {
+  const auto gather = [this](LayoutPart RankPart::*member, std::vector<float>& values) -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(values, replica_->Whole(*part_, member, values.data()));
     return absl::OkStatus();
   };
-  PSRING_RETURN_IF_ERROR(gather(&PositionPart::of_parameters, checkpoint.weights));
+  PSRING_RETURN_IF_ERROR(gather(&RankPart::of_parameters, checkpoint.weights));
   for (std::vector<float>& slot : checkpoint.slots) {
-    PSRING_RETURN_IF_ERROR(gather(&PositionPart::of_parameters, slot));
+    PSRING_RETURN_IF_ERROR(gather(&RankPart::of_parameters, slot));
   }
-  PSRING_RETURN_IF_ERROR(gather(&PositionPart::of_buffers, checkpoint.buffers));
+  PSRING_RETURN_IF_ERROR(gather(&RankPart::of_buffers, checkpoint.buffers));
   if (!is_first_rank()) return absl::OkStatus();
   checkpoint.position = PositionAt(moment.step, moment.step);
   ++sequence_;

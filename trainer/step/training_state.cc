@@ -78,7 +78,10 @@ absl::Status Training::RestoreBuffers(int64_t step) {
 Traffic Training::OtherTraffic() const {
   Traffic other = worker_.statistics == nullptr ? Traffic() : worker_.statistics->traffic();
   if (pipeline_ != nullptr) other = other + pipeline_->traffic();
-  return worker_.pipeline == nullptr ? other : other + worker_.pipeline->replica->traffic();
+  if (worker_.pipeline == nullptr) return other;
+  const Pipeline& at = *worker_.pipeline;
+  if (at.tensors != nullptr && at.tensors != at.replica) other = other + at.tensors->traffic();
+  return other + at.replica->traffic();
 }
 
 // Of a checkpoint: the tables' values, and the slots of their optimizer if it is continued; 0: initial

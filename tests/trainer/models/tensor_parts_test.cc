@@ -42,9 +42,13 @@ class TensorParts : public testing::Test {
     PSRING_ASSIGN_OR_RETURN(const ModelRow::Make make, MakerOfPart(row_, /*dropout=*/0, place));
     return make(TextSpec(8, vocabulary), *ops_);
   }
-  absl::StatusOr<ModelPart> Divided(const TensorPlace& place) {
-    return DivideModel(
-        Whole()->parameters(), [&](const TensorPlace& at) { return Part(at); }, place);
+  absl::StatusOr<ModelPart> Divided(const TensorPlace& place, int position = 0,
+                                    std::vector<size_t> cuts = {}) {
+    const auto make = [&](const TensorPlace& at) {
+      return at.ranks == 1 ? absl::StatusOr<std::unique_ptr<Model>>(Whole()) : Part(at);
+    };
+    return CutModel(make, cuts, {.position = position, .positions = static_cast<int>(cuts.size()) + 1},
+                    place);
   }
 
   std::unique_ptr<Ops> ops_ = MakeOneDnnOps(/*threads=*/1);
@@ -59,7 +63,7 @@ TEST_F(TensorParts, HaveTheInitialWeightsOfTheWholeModel) {
     for (int rank = 0; rank < ranks; ++rank) {
       const ModelPart part = Divided({.rank = rank, .ranks = ranks}).value();
       const std::vector<float> own = part.model->InitialWeights(7);
-      const PositionPart& at = part.parts[static_cast<size_t>(rank)];
+      const RankPart& at = part.parts[part.rank];
       ASSERT_EQ(at.parameters, own.size());
       PutPart(at.of_parameters, own.data(), weights.data());
       std::vector<float> taken(own.size());
@@ -72,6 +76,31 @@ TEST_F(TensorParts, HaveTheInitialWeightsOfTheWholeModel) {
     EXPECT_LT(static_cast<double>(largest), 1.25 * static_cast<double>(expected.size()) / ranks);
     EXPECT_LT(static_cast<double>(elements), 1.25 * static_cast<double>(expected.size()));
   }
+}
+
+TEST_F(TensorParts, OfStagesHaveTheInitialWeightsOfTheWholeModel) {
+  const std::unique_ptr<Model> whole = Whole();
+  const std::vector<float> expected = whole->InitialWeights(7);
+  const std::vector<size_t> points = whole->CutPoints();
+  std::vector<float> weights(expected.size());
+  size_t shared = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    const ModelPart part =
+        Divided({.rank = rank % 2, .ranks = 2}, /*position=*/rank / 2, {points[points.size() / 2]}).value();
+    EXPECT_EQ(part.rank, static_cast<size_t>(rank));
+    ASSERT_EQ(part.parts.size(), 4);
+    EXPECT_EQ(part.tied.size(), 1) << "the share of the words' vectors";
+    EXPECT_TRUE(std::ranges::is_sorted(part.counted_elsewhere, {}, &ParameterRange::first));
+    for (const ParameterRange& range : part.counted_elsewhere) shared += range.count;
+    const std::vector<float> own = part.model->InitialWeights(7);
+    PutPart(part.parts[part.rank].of_parameters, own.data(), weights.data());
+  }
+  EXPECT_EQ(weights, expected);
+  size_t copied = 0;  // the norms, biases after sums and positions once; the words' vectors once more
+  for (const Tensor& tensor : Divided({.rank = 0, .ranks = 2})->model->parameters().tensors()) {
+    if (!tensor.is_part()) copied += tensor.count;
+  }
+  EXPECT_EQ(shared, copied + whole->parameters().tensors()[0].count);
 }
 
 TEST_F(TensorParts, TensorsThatAreNotDividedCountOnceInTheNorm) {

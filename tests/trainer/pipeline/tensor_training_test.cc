@@ -12,6 +12,7 @@
 #include "tests/trainer/kept_training.h"
 #include "trainer/data/sources.h"
 #include "trainer/models/replayed_model.h"
+#include "trainer/programs/mesh.h"
 
 namespace psring {
 namespace {
@@ -33,18 +34,21 @@ void ExpectWeightsOfOneRank(const TrainingOptions& options, int replicas, double
                             const DataSplits& data = SmallText()) {
   const RankOutcome& expected = OneProcess(options, replicas, data);
   const std::vector<RankOutcome> ranks = RunPipelines(options, replicas, data);
-  ASSERT_EQ(ranks.size(), static_cast<size_t>(replicas * options.tp));
+  const int workers = replicas * ReplicaRanks(options);
+  ASSERT_EQ(ranks.size(), static_cast<size_t>(workers));
+  const Mesh mesh = Mesh::Create(workers, options.pp, options.rank_order, options.tp).value();
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     SCOPED_TRACE(absl::StrCat("rank ", rank));
     const RankOutcome& outcome = ranks[rank];
     ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
     EXPECT_EQ(outcome.result->rank, static_cast<int>(rank));
-    EXPECT_EQ(outcome.result->world_size, replicas * options.tp);
+    EXPECT_EQ(outcome.result->world_size, workers);
     EXPECT_EQ(outcome.result->parameters, expected.result->parameters);
     EXPECT_EQ(outcome.result->weights_hash, ranks[0].result->weights_hash);
     EXPECT_LE(RelativeL2(outcome.weights, expected.weights), tolerance);
     ASSERT_EQ(outcome.steps.size(), expected.steps.size());
-    const bool counts = rank % static_cast<size_t>(options.tp) == 0;
+    const MeshPlace place = mesh.PlaceOf(static_cast<int>(rank));
+    const bool counts = place.position == 0 && place.share == 0;
     for (size_t step = 0; step < outcome.steps.size(); ++step) {
       const StepRecord &own = outcome.steps[step], &one = expected.steps[step];
       EXPECT_EQ(own.samples, counts ? one.samples / replicas : 0);
@@ -52,10 +56,10 @@ void ExpectWeightsOfOneRank(const TrainingOptions& options, int replicas, double
       EXPECT_EQ(own.weights_hash, ranks[0].steps[step].weights_hash);
       EXPECT_GT(own.compute_ms, 0);
       EXPECT_GT(own.exposed_comm_ms, 0);
-      EXPECT_LE(own.compute_ms + own.exposed_comm_ms, own.step_ms * (1 + 1e-9));
+      EXPECT_LE(own.compute_ms + own.bubble_ms + own.exposed_comm_ms, own.step_ms * (1 + 1e-9));
       if (replicas == 1) EXPECT_NEAR(own.loss, one.loss, 1e-5 * one.loss);
     }
-    if (!options.evaluate || rank >= static_cast<size_t>(options.tp)) continue;
+    if (!options.evaluate || place.replica > 0) continue;
     ASSERT_EQ(outcome.result->curve.size(), expected.result->curve.size());
     for (size_t point = 0; point < expected.result->curve.size(); ++point) {
       const CurvePoint &own = outcome.result->curve[point], &one = expected.result->curve[point];
@@ -140,6 +144,24 @@ TEST(DividedTraining, TimesDataParallelismEqualsOneRankUpToRounding) {
   }
 }
 
+TEST(DividedTraining, OfStagesEqualsOneRankUpToRounding) {
+  for (const char* program : {"1f1b", "gpipe", "interleaved:2"}) {
+    for (const int replicas : {1, 2}) {
+      SCOPED_TRACE(absl::StrCat(program, ", ", replicas, " replicas"));
+      TrainingOptions options = DividedGpt(2, replicas == 1 ? "single" : "ring");
+      options.pp = 2;
+      options.program = program;
+      options.micro_batches = 3;
+      options.steps = 5;
+      options.clip_norm = replicas == 1 ? 0 : 1e-3;
+      options.check_replicas = true;
+      options.evaluate = replicas == 1;
+      options.recompute = replicas == 2;
+      ExpectWeightsOfOneRank(options, replicas);
+    }
+  }
+}
+
 // 55 samples: the last step has 7, so that one of its micro-batches is short and one is empty.
 TEST(DividedTraining, CountsEverySampleOnceInAShortLastBatch) {
   std::string text;
@@ -203,7 +225,6 @@ TEST(DividedTraining, ResumesWhatAnyLayoutHasSaved) {
   TrainingOptions alone = options, four = options, cut = options;
   alone.tp = 1;
   four.tp = 4;
-  cut.tp = 1;
   cut.pp = 2;
   KeptSteps of_two, of_one, rest;
   const std::vector<float> end = WeightsOf(KeepDivided(options, 1, of_two));
@@ -213,7 +234,11 @@ TEST(DividedTraining, ResumesWhatAnyLayoutHasSaved) {
   EXPECT_EQ(WeightsOf(KeepDivided(options, 1, rest, &of_two[2])), end) << "as an uninterrupted run";
   EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(alone, 1, rest, &of_two[2])), end), 1e-4);
   EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(four, 1, rest, &of_two[2])), end), 1e-4);
-  EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(cut, 1, rest, &of_two[2])), end), 1e-4);
+  KeptSteps of_stages;
+  EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(cut, 1, of_stages, &of_two[2])), end), 1e-4);
+  ASSERT_TRUE(of_stages.contains(4));
+  EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(cut, 1, of_stages)), end_alone), 1e-4);
+  EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(alone, 1, rest, &of_stages[2])), end_alone), 1e-4);
   EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(options, 1, rest, &of_one[2])), end_alone), 1e-4);
 }
 

@@ -144,8 +144,8 @@ TEST(CheckTensorFlags, AllReduceStrategiesAndOneReplicaAreAccepted) {
 
 TEST(CheckTensorFlags, WhatOnlyWholeModelsHaveIsNamed) {
   for (const auto& [flag, change] :
-       {std::pair<const char*, Change>{"--pp", [](auto& o) { o.pp = 2; }},
-        {"--precision", [](auto& o) { o.precision = "bfloat16"; }},
+       {std::pair<const char*, Change>{"--precision", [](auto& o) { o.precision = "bfloat16"; }},
+        {"--program zb-h1", [](auto& o) { o.pp = 2, o.program = "zb-h1"; }},
         {"--cuda_graph", [](auto& o) { o.cuda_graph = true; }},
         {"--clock virtual", [](auto& o) { o.clock = "virtual"; }},
         {"--reference_workers", [](auto& o) { o.reference_workers = 2; }},
@@ -167,6 +167,14 @@ TEST(CheckTensorFlags, OtherStrategiesBackendsAndModelsAreRejectedByName) {
   }
   EXPECT_THAT(Refusal(Divided([](auto& o) { o.model = "cnn"; })),
               Has("--tp divides the matrices of transformers (gpt-nano, ", "omit it for cnn"));
+}
+
+TEST(CheckTensorFlags, StagesCanBeDividedToo) {
+  EXPECT_EQ(Refusal(Divided([](auto& o) { o.pp = 2, o.rank_order = "pp,tp,dp"; }), "ring", 8), "");
+  EXPECT_EQ(Refusal(Divided([](auto& o) { o.pp = 2, o.program = "interleaved:2"; }), "single", 4), "");
+  EXPECT_THAT(Refusal(Divided([](auto& o) { o.pp = 2; }), "ring", 6), Has("--pp 2 times --tp 2"));
+  EXPECT_THAT(Refusal(Divided([](auto& o) { o.pp = 2; }), "single", 8), Has("with --pp 2 --tp 2 have 2"));
+  EXPECT_THAT(Refusal(Divided([](auto& o) { o.pp = 2; }), "ps-sync", 8), Has("--tp does not support"));
 }
 
 TEST(CheckTensorFlags, RanksMustDivideTheHeadsAndTheWorkers) {
