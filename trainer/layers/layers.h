@@ -13,7 +13,7 @@
 namespace psring {
 
 // What the ranks of a TensorAxis divide of a linear layer.
-enum class Division : uint8_t {
+enum class LinearDivision : uint8_t {
   kNone,     // nothing: each computes all
   kOutputs,  // each has all inputs; backward adds up their gradients
   kInputs,   // each has a share of the inputs; forward adds up the outputs, backward adds up nothing
@@ -28,8 +28,8 @@ struct LinearConfig {
   // Above 0: initial weights are normal with this deviation, and biases 0, as in GPT-2. 0: PyTorch's default.
   float deviation = 0;
   TensorPlace place = {};
-  Division division = Division::kNone;  // not if `deviation` is 0, unless the layer is tied
-  int groups = 1;                       // of kOutputs: [groups][outputs / groups], of which each is divided
+  LinearDivision division = LinearDivision::kNone;  // not if `deviation` is 0, unless the layer is tied
+  int groups = 1;  // of kOutputs: [groups][outputs / groups], of which each is divided
 };
 // y = activation(x w^T + b) + residual, for each row. The gradient of the residual input is that of y.
 std::unique_ptr<Layer> MakeLinear(const std::string& name, const LinearConfig& config,

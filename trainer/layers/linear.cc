@@ -10,8 +10,8 @@ size_t GeluInputBytes(const LinearConfig& config) {
 
 // With the numbers of inputs and outputs that this rank has.
 LinearConfig OnRank(LinearConfig config) {
-  if (config.division == Division::kInputs) config.inputs = config.place.ShareOf(config.inputs).count;
-  if (config.division == Division::kOutputs) {
+  if (config.division == LinearDivision::kInputs) config.inputs = config.place.ShareOf(config.inputs).count;
+  if (config.division == LinearDivision::kOutputs) {
     config.outputs = config.groups * config.place.ShareOf(config.outputs / config.groups).count;
   }
   return config;
@@ -63,8 +63,8 @@ class LinearLayer : public Layer {
   }
 
  private:
-  bool adds_outputs() const { return config_.division == Division::kInputs && config_.place.ranks > 1; }
-  bool adds_inputs() const { return config_.division == Division::kOutputs && config_.place.ranks > 1; }
+  bool adds_outputs() const { return config_.division == LinearDivision::kInputs && config_.place.ranks > 1; }
+  bool adds_inputs() const { return config_.division == LinearDivision::kOutputs && config_.place.ranks > 1; }
   bool is_tied() const { return parameters_.bias.count == 0; }
   LinearShape ShapeFor(int batch) const {
     return {.batch = batch * config_.rows,
@@ -87,9 +87,9 @@ std::unique_ptr<Layer> MakeLinear(const std::string& name, const LinearConfig& c
                                   ParameterLayout& layout) {
   const LinearConfig own = OnRank(config);
   TensorPart weight, bias;
-  if (config.place.ranks > 1 && config.division == Division::kInputs) {
+  if (config.place.ranks > 1 && config.division == LinearDivision::kInputs) {
     weight = config.place.PartOf(config.outputs, config.inputs);
-  } else if (config.place.ranks > 1 && config.division == Division::kOutputs) {
+  } else if (config.place.ranks > 1 && config.division == LinearDivision::kOutputs) {
     weight = bias = config.place.PartOf(config.groups, config.outputs / config.groups);
   }
   PSRING_CHECK(weight.whole == 0 || config.deviation > 0);

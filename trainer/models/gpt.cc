@@ -53,9 +53,9 @@ int AddBlock(const ModelSize& size, double dropout, const TensorPlace& place, in
   LinearConfig projection = linear;
   projection.residual = dropout == 0;
   projection.deviation = kDeviation / std::sqrt(2.0f * static_cast<float>(size.layers));
-  projection.division = Division::kInputs;
+  projection.division = LinearDivision::kInputs;
   LinearConfig qkv = linear, up = linear, down = projection;
-  qkv.division = up.division = Division::kOutputs;
+  qkv.division = up.division = LinearDivision::kOutputs;
   qkv.outputs = 3 * size.width;
   qkv.groups = 3;
   up.outputs = down.inputs = 4 * size.width;
@@ -113,7 +113,7 @@ ModelRow::Make GptPart(const ModelSize& size, double dropout, const TensorPlace&
                                   .outputs = samples.classes,
                                   .rows = size.context,
                                   .place = place,
-                                  .division = Division::kOutputs};
+                                  .division = LinearDivision::kOutputs};
         network.Add(MakeTiedLinear(logits, table), {x});
         return network.Build(ops);
       };

@@ -16,10 +16,11 @@
 #include "common/ops/optimizer.h"
 #include "trainer/data/dataset.h"
 #include "trainer/layers/layer.h"
-#include "trainer/layers/tensor_axis.h"
 #include "trainer/models/table/model_table.h"
 
 namespace psring {
+
+struct TensorPlace;
 
 // A batch on the device.
 struct Batch {
