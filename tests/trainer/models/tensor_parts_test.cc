@@ -97,7 +97,8 @@ TEST_F(TensorParts, OfStagesHaveTheInitialWeightsOfTheWholeModel) {
   }
   EXPECT_EQ(weights, expected);
   size_t copied = 0;  // the norms, biases after sums and positions once; the words' vectors once more
-  for (const Tensor& tensor : Divided({.rank = 0, .ranks = 2})->model->parameters().tensors()) {
+  const ModelPart uncut = Divided({.rank = 0, .ranks = 2}).value();
+  for (const Tensor& tensor : uncut.model->parameters().tensors()) {
     if (!tensor.is_part()) copied += tensor.count;
   }
   EXPECT_EQ(shared, copied + whole->parameters().tensors()[0].count);
