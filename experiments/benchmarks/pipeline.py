@@ -34,8 +34,9 @@ STAGES, TARGET = 2, 1.15
 LAYERS_OF_A_BLOCK = 7  # of a transformer: two norms, four linear layers, attention
 BLOCKS = {"gpt-nano": 4, "gpt-mini": 6}
 MOST_OFF, MOST_BUBBLE_OFF = .05, .02
-LOOPBACK = ["--link", "40gbit", "--latency", "20us"]  # what a message takes there is little
-VIRTUAL = ["--link", "1gbit", "--latency", "50us"]
+LOOPBACK = {"link": "40gbit", "latency_us": 20, "fraction": .95}  # what a message takes there is little
+VIRTUAL = {"link": "1gbit", "latency_us": 50, "fraction": .95}
+LOSS_BYTES = 16  # the last stage sends the step's score to each other one
 PAGE, HEAD = "pipelines.md", "# Pipelines\n\nSections are written by experiments/benchmarks/pipeline.py.\n\n"
 
 
@@ -185,7 +186,7 @@ class Case(typing.NamedTuple):
     batch: int
     workers: int = 0  # 0: as many as stages
     program: str = "1f1b"
-    network: list = LOOPBACK  # of predict
+    network: dict = LOOPBACK  # a cluster of predict
     extra_bytes: int = 0  # that a rank sends per step besides activations and their gradients, mean over ranks
 
     def ranks(self):
@@ -196,7 +197,8 @@ class Case(typing.NamedTuple):
 
     def sent(self):
         """Bytes per step and rank, mean over ranks."""
-        return 2 * (self.stages - 1) * self.micro_batches * self.boundary * self.batch / self.stages + self.extra_bytes
+        of_messages = 2 * self.micro_batches * self.boundary * self.batch + LOSS_BYTES
+        return (self.stages - 1) * of_messages / self.stages + self.extra_bytes
 
 
 REPLAYED_BLOCKS, REPLAYED_BYTES, REPLAYED_BATCH, REPLAYED_BOUNDARY = 8, 400_000, 4, 32_768
@@ -248,7 +250,7 @@ def passes_of(results, case):
 
 def walk_case(folder, name, case):
     """A training, and the walk of its program with its own computing times."""
-    own, run, walk = folder / "workload.csv", folder / "run", folder / "walk"
+    own, run, walk, cluster = (folder / name for name in ("workload.csv", "run", "walk", "cluster.json"))
     own.write_text(workload_text(REPLAYED_BATCH, REPLAYED_BOUNDARY, [(4., 8., REPLAYED_BYTES)] * REPLAYED_BLOCKS))
     layout = ["--workers", case.ranks(), "--pp", case.stages, "--program", case.program, "--micro_batches", case.micro_batches]
     runs.run([runs.PSRING, "train", *(own if flag == "WORKLOAD" else flag for flag in case.flags), *layout, "--no_eval",
@@ -256,11 +258,14 @@ def walk_case(folder, name, case):
     row = runs.read_csv(run, "summary.csv")[0]
     results = [json.loads(path.read_text()) for path in run.glob("records/training-1/*/result-rank*.json")]
     times = passes_of(sorted(results, key=lambda result: result["rank"]), case)
+    # A shaped link passes its burst at full speed.
+    burst = (json.loads((run / "manifest.json").read_text()).get("link") or {}).get("burst_bytes", 0)
+    cluster.write_text(json.dumps({**case.network, "burst_bytes": burst}))
     size = REPLAYED_BYTES * REPLAYED_BLOCKS // case.stages
     (folder / "measured.csv").write_text(workload_text(case.batch, case.boundary, [(*both, size) for both in times]))
     runs.run([runs.PSRING, "predict", "--workload", folder / "measured.csv", *layout, "--cuts",
-              ",".join(map(str, range(1, case.stages))), "--strategies", "ring", *case.network, "--fraction", "0.95",
-              "--system", "none", "--out", walk])
+              ",".join(map(str, range(1, case.stages))), "--strategies", "ring", "--cluster", cluster, "--system",
+              "none", "--out", walk])
     simulated = next(one for one in runs.read_csv(walk, "summary.csv") if "pp" in one["layout"])
     return [{"name": name, "step": number(row["step_ms"]), "walk": number(simulated["step_ms"]),
              "bubble": number(row["bubble_fraction"]), "simulated": number(row["predicted_bubble_fraction"]),
@@ -280,7 +285,7 @@ def walk_report(rows):
                       f"{row['bubble']:.3f}", f"{row['simulated']:.3f}", f"{row['of_walk']:.3f}", f"{row['sent']:,.0f}",
                       f"{row['counted']:,.0f}", f"{row['foreign']:.0f}%" + " **outside**" * bool(wrong)])
     return [f"{runs.measured_on()}. A step is the mean over ranks. *walk*: `psring predict --pp` with the measured computing time "
-            "of each stage, equal in all micro-batches, on links of the run's rate, without loading and updates. *simulated*: the "
+            "of each stage, equal in all micro-batches, on links of the run's rate and burst, without loading and updates. *simulated*: the "
             "column predicted_bubble_fraction of the run, a part of the measured step. Replayed: "
             f"{REPLAYED_BLOCKS} equal blocks of 4 and 8 ms, on links of 1 Gbit/s.", "",
             *runs.table("run | step, ms (m) | walk, ms (s) | off (d) | bubble (m) | simulated (s) | of the walk (s) | bytes that a "

@@ -13,6 +13,8 @@ namespace {
 
 // Forward passes of evaluation that are one program.
 constexpr int kBatchesAtOnce = 8;
+// Steps after which ranks exchange the times of transfers.
+constexpr int kStepsOfSharedTimes = 4;
 
 absl::StatusOr<PipelinePlan> PlanOf(const StepProgram& compute, const ModelCut& cut, int position) {
   PSRING_ASSIGN_OR_RETURN(const StepProgram lowered, LowerProgram(compute, cut));
@@ -57,6 +59,7 @@ absl::StatusOr<size_t> SlotsOf(const NamedProgram& program, const PipelinePlace&
 
 absl::StatusOr<std::unique_ptr<PipelineExecutor>> PipelineExecutor::Create(const Parts& parts) {
   auto executor = std::unique_ptr<PipelineExecutor>(new PipelineExecutor(parts));
+  executor->transferred_.resize(2 * static_cast<size_t>(parts.part.place.stages() - 1));
   PSRING_RETURN_IF_ERROR(executor->MakePlans());
   if (parts.micro_batches > 1) {
     PSRING_ASSIGN_OR_RETURN(executor->micro_gradient_, parts.device.Allocate(parts.gradient.bytes()));
@@ -284,12 +287,17 @@ void PipelineExecutor::Reduce(const StepAction& action) {
                                       parts_.compute.Record());
 }
 
-Channel& PipelineExecutor::ChannelOf(const StepAction& action) const {
+size_t PipelineExecutor::LinkOf(const StepAction& action) {
   const bool before = action.kind == StepKind::kReceiveActivation || action.kind == StepKind::kSendGradient;
-  const auto& [activations, gradients] = parts_.channels.at(action.stage - (before ? 1 : 0));
   const bool of_activation =
       action.kind == StepKind::kSendActivation || action.kind == StepKind::kReceiveActivation;
-  return of_activation ? *activations : *gradients;
+  return 2 * static_cast<size_t>(action.stage - (before ? 1 : 0)) + (of_activation ? 0 : 1);
+}
+
+Channel& PipelineExecutor::ChannelOf(const StepAction& action) const {
+  const size_t link = LinkOf(action);
+  const auto& [activations, gradients] = parts_.channels.at(static_cast<int>(link / 2));
+  return link % 2 == 0 ? *activations : *gradients;
 }
 
 Stream& PipelineExecutor::LaneFor(const StepAction& action) const {
@@ -305,6 +313,18 @@ Traffic PipelineExecutor::traffic() const {
   return parts_.tied != nullptr ? all + parts_.tied->traffic() : all;
 }
 
+absl::Status PipelineExecutor::ShareTransferTimes(ReplicaExchange& replica) {
+  if (shared_transfers_ == kStepsOfSharedTimes) return absl::OkStatus();
+  ++shared_transfers_;
+  const std::vector<Transferred> own = transferred_;
+  for (int position = 0; position < place().positions; ++position) {
+    std::vector<Transferred> all = own;
+    PSRING_RETURN_IF_ERROR(replica.Broadcast(position, all.data(), all.size()));
+    for (size_t i = 0; i < all.size(); ++i) transferred_[i].Add(all[i]);
+  }
+  return absl::OkStatus();
+}
+
 PipelineExecutor::StepTimes PipelineExecutor::Times() {
   StepTimes times;
   const auto size_of = [this](const StepAction& action) {
@@ -313,11 +333,8 @@ PipelineExecutor::StepTimes PipelineExecutor::Times() {
   for (size_t i = 0; i < step_.nodes.size(); ++i) {
     const StepAction& action = step_.nodes[i].action;
     if (LaneOf(action.kind) != StepLane::kMessages || size_of(action) == 0) continue;
-    auto& [size, least_ns] = alone_[&ChannelOf(action)];
-    if (size_of(action) < size) continue;
-    const int64_t ns = times_[i].end_ns - times_[i].begin_ns;
-    least_ns = size_of(action) > size ? ns : std::min(least_ns, ns);
-    size = size_of(action);
+    transferred_[LinkOf(action)].Add(
+        {.samples = size_of(action), .ns = times_[i].end_ns - times_[i].begin_ns});
   }
   int64_t busy_until_ns = begin_ns_;
   const StepAction* previous = nullptr;  // computation
@@ -326,7 +343,7 @@ PipelineExecutor::StepTimes PipelineExecutor::Times() {
     const auto [begin, end] = times_[i];
     if (!RunsOnCompute(action.kind)) {
       if (action.kind == StepKind::kReduceTied || size_of(action) == 0) continue;
-      const int64_t bytes_ns = std::min(end - begin, alone_[&ChannelOf(action)].second);
+      const int64_t bytes_ns = std::min(end - begin, transferred_[LinkOf(action)].ns);
       times.messages.push_back({action, {end - bytes_ns, end}});
       continue;
     }
@@ -335,7 +352,7 @@ PipelineExecutor::StepTimes PipelineExecutor::Times() {
       for (const size_t before : step_.nodes[i].after) {
         const StepAction& awaited = step_.nodes[before].action;
         if (IsReceive(awaited.kind) && size_of(awaited) > 0) {
-          bytes_ns = std::max(bytes_ns, alone_[&ChannelOf(awaited)].second);
+          bytes_ns = std::max(bytes_ns, transferred_[LinkOf(awaited)].ns);
         }
       }
       const int64_t exposed_from_ns = std::max(busy_until_ns, begin - bytes_ns);

@@ -27,6 +27,7 @@
 #include "trainer/models/model.h"
 #include "trainer/pipeline/model_part.h"
 #include "trainer/pipeline/pipeline_plan.h"
+#include "trainer/pipeline/replica_exchange.h"
 #include "trainer/pipeline/step_units.h"
 #include "trainer/programs/program_rows.h"
 #include "trainer/strategies/capabilities.h"
@@ -82,9 +83,9 @@ class PipelineExecutor {
   // When the last Run computed and waited.
   //
   // If the compute stream waits for a message, it cannot know when the first byte came. The shortest transfer
-  // of a channel's largest batch so far counts as the time of the bytes: up to that time, waiting is
-  // `exposed`. What is before it, in which the other stage had nothing to send yet, is in `bubbles`, and so
-  // is waiting for a free slot.
+  // of a channel's largest batch so far (see ShareTransferTimes) counts as the time of the bytes: up to that
+  // time, waiting is `exposed`. What is before it, in which the other stage had nothing to send yet, is in
+  // `bubbles`, and so is waiting for a free slot.
   struct StepTimes {
     std::vector<TimedAction> passes;    // of a stage and micro-batch
     std::vector<TimedAction> messages;  // begin and end of the bytes
@@ -93,6 +94,10 @@ class PipelineExecutor {
   };
   // After Finish and when the compute stream was synchronized.
   StepTimes Times();
+  // Collective over the positions, after the same Run of all. A rank that always waits for its peer measures
+  // the waiting with every transfer, and the peer only the bytes; so both ends use the shorter time. Without
+  // effect after the first steps, whose times suffice.
+  absl::Status ShareTransferTimes(ReplicaExchange& replica);
 
   Traffic traffic() const;
   // Of the memory of all slots; and of gradients beside Parts::gradient.
@@ -107,6 +112,13 @@ class PipelineExecutor {
     int micro_batch = -1;
     Batch batch;
     std::vector<uint64_t> sample_seeds;
+  };
+  // The shortest of the transfers with the most samples.
+  struct Transferred {
+    int64_t samples = 0, ns = 0;
+    void Add(const Transferred& other) {
+      if (other.samples > samples || (other.samples == samples && other.ns < ns)) *this = other;
+    }
   };
   // What one execution of a plan works on.
   struct Pass {
@@ -129,6 +141,8 @@ class PipelineExecutor {
   void Reduce(const StepAction& action);
 
   const PipelinePlace& place() const { return parts_.part.place; }
+  // Of a message: twice its boundary, and 1 more for gradients.
+  static size_t LinkOf(const StepAction& action);
   Channel& ChannelOf(const StepAction& action) const;
   Stream& LaneFor(const StepAction& action) const;
   size_t UnitOf(const StepAction& action) const {
@@ -148,7 +162,8 @@ class PipelineExecutor {
   std::vector<Event> done_;
   std::vector<int> sizes_;                                   // by micro-batch, in samples
   std::set<std::pair<size_t, BackwardPart>> has_gradient_;   // of units, in the sum
-  std::map<const Channel*, std::pair<int, int64_t>> alone_;  // the shortest transfer of the largest batch
+  std::vector<Transferred> transferred_;                     // by boundary and direction, see LinkOf
+  int shared_transfers_ = 0;                                 // calls of ShareTransferTimes
   std::unique_ptr<Stream> tied_lane_;
   std::vector<Slot> slots_;
 };
