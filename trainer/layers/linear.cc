@@ -46,7 +46,7 @@ class LinearLayer : public Layer {
                                         KeptOf(pass), pass.stream);
     return adds_outputs() ? config_.place.axis->Sum(pass.y, pass.stream) : absl::OkStatus();
   }
-  // The sum over the ranks goes on while BackwardWeight computes.
+  // The ranks add up dx while BackwardWeight computes.
   absl::Status BackwardInput(const LayerPass& pass) const override {
     const Span dbias = is_tied() ? Span{} : Part(pass.gradient, parameters_.bias);
     const ConstSpan saved = config_.activation == Activation::kRelu ? pass.y : KeptOf(pass);

@@ -84,39 +84,44 @@ int AddBlock(const ModelSize& size, double dropout, const TensorPlace& place, in
   return add_to_x(".mlp.c_proj", down, value, 1);
 }
 
+absl::StatusOr<std::unique_ptr<Model>> MakeGpt(const ModelSize& size, double dropout,
+                                               const TensorPlace& place, const SampleSpec& samples,
+                                               Ops& ops) {
+  PSRING_RETURN_IF_ERROR(Check(size, place, samples, ops));
+  Network::Builder network(samples, place);
+  ParameterLayout& layout = network.layout();
+  const auto vectors = [&](const char* name, int rows, const TensorPart& part) -> Tensor {
+    return layout.tensors()[layout.Add(name, {rows, size.width}, {}, part)];
+  };
+  const TensorPart words = place.ranks > 1 ? place.PartOf(1, samples.classes) : TensorPart();
+  const Tensor table = vectors("transformer.wte.weight", place.ShareOf(samples.classes).count, words),
+               positions = vectors("transformer.wpe.weight", size.context, {});
+  int x = network.Add(MakeEmbedding(table, positions, kDeviation, place), {network.Input(0)});
+  if (dropout > 0) {
+    const size_t elements = size_t{1} * size.context * size.width;
+    x = network.Add(MakeDropout({.elements = elements, .probability = dropout, .number = 0}), {x});
+  }
+  for (int block = 0; block < size.layers; ++block) {
+    network.AddUnit([&] { x = AddBlock(size, dropout, place, block, x, network); });
+  }
+  x = network.Add(MakeLayerNorm("transformer.ln_f", size.context, size.width, layout), {x});
+  const LinearConfig logits{.inputs = size.width,
+                            .outputs = samples.classes,
+                            .rows = size.context,
+                            .place = place,
+                            .division = LinearDivision::kOutputs};
+  network.Add(MakeTiedLinear(logits, table), {x});
+  return network.Build(ops);
+}
+
 }  // namespace
 
 ModelRow::Make Gpt(const ModelSize& size, double dropout) { return GptPart(size, dropout, {}); }
 
 ModelRow::Make GptPart(const ModelSize& size, double dropout, const TensorPlace& place) {
-  return
-      [size, dropout, place](const SampleSpec& samples, Ops& ops) -> absl::StatusOr<std::unique_ptr<Model>> {
-        PSRING_RETURN_IF_ERROR(Check(size, place, samples, ops));
-        Network::Builder network(samples, place);
-        ParameterLayout& layout = network.layout();
-        const auto vectors = [&](const char* name, int rows, const TensorPart& part) -> Tensor {
-          return layout.tensors()[layout.Add(name, {rows, size.width}, {}, part)];
-        };
-        const TensorPart words = place.ranks > 1 ? place.PartOf(1, samples.classes) : TensorPart();
-        const Tensor table = vectors("transformer.wte.weight", place.ShareOf(samples.classes).count, words),
-                     positions = vectors("transformer.wpe.weight", size.context, {});
-        int x = network.Add(MakeEmbedding(table, positions, kDeviation, place), {network.Input(0)});
-        if (dropout > 0) {
-          const size_t elements = size_t{1} * size.context * size.width;
-          x = network.Add(MakeDropout({.elements = elements, .probability = dropout, .number = 0}), {x});
-        }
-        for (int block = 0; block < size.layers; ++block) {
-          network.AddUnit([&] { x = AddBlock(size, dropout, place, block, x, network); });
-        }
-        x = network.Add(MakeLayerNorm("transformer.ln_f", size.context, size.width, layout), {x});
-        const LinearConfig logits{.inputs = size.width,
-                                  .outputs = samples.classes,
-                                  .rows = size.context,
-                                  .place = place,
-                                  .division = LinearDivision::kOutputs};
-        network.Add(MakeTiedLinear(logits, table), {x});
-        return network.Build(ops);
-      };
+  return [size, dropout, place](const SampleSpec& samples, Ops& ops) {
+    return MakeGpt(size, dropout, place, samples, ops);
+  };
 }
 
 }  // namespace psring
