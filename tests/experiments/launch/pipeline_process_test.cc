@@ -136,7 +136,8 @@ TEST_F(PipelineProcess, RanksThatDivideMatricesEndWithTheLossOfOneProcess) {
       EXPECT_EQ(result.weights_hash, first.weights_hash) << "rank " << rank;
       EXPECT_EQ(result.parameters, single.parameters);
     }
-    EXPECT_NEAR(first.final_loss, single.final_loss, .02 * single.final_loss);  // of another mean with dp2
+    // Of replica 0's samples.
+    EXPECT_NEAR(first.final_loss, single.final_loss, (layout[0] == 'd' ? .1 : 1e-4) * single.final_loss);
     const Json figures = Figures(out);
     EXPECT_EQ(figures["layout"], layout);
     EXPECT_NEAR(figures["test_accuracy"].get<double>(), expected["test_accuracy"].get<double>(), .02);
