@@ -18,8 +18,6 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Connect(const Trai
                                                                       ProcessGroup& world, Device& device) {
   PSRING_ASSIGN_OR_RETURN(const Mesh mesh,
                           Mesh::Create(world.size(), options.pp, options.rank_order, options.tp));
-  PSRING_ASSIGN_OR_RETURN(const NamedProgram named, FindPipelineProgram(options.program));
-  PSRING_ASSIGN_OR_RETURN(const StepProgram program, MakeStepProgram(named, options.pp, /*micro_batches=*/1));
   std::unique_ptr<PipelineLinks> links(new PipelineLinks());
   const MeshPlace place = links->place_ = mesh.PlaceOf(world.rank());
   Pipeline& pipeline = links->pipeline_;
@@ -27,7 +25,6 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Connect(const Trai
               .size = mesh.positions(),
               .program = options.program,
               .ranks = mesh.workers()};
-  PSRING_ASSIGN_OR_RETURN(pipeline.cuts, ParseCuts(options.cuts, program.stages()));
 
   const int part = place.position * mesh.shares() + place.share;
   if (mesh.replicas() > 1) {
@@ -44,6 +41,10 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Connect(const Trai
     pipeline.tensors = pipeline.replica;
   }
   if (mesh.positions() == 1) return links;
+
+  PSRING_ASSIGN_OR_RETURN(const NamedProgram named, FindPipelineProgram(options.program));
+  PSRING_ASSIGN_OR_RETURN(const StepProgram program, MakeStepProgram(named, options.pp, /*micro_batches=*/1));
+  PSRING_ASSIGN_OR_RETURN(pipeline.cuts, ParseCuts(options.cuts, program.stages()));
   const auto is_at = [&](int position) { return place.position == position; };
   const int of_share = place.replica * mesh.shares() + place.share;
   const auto color_if = [&](bool takes_part) { return takes_part ? of_share : kNoColor; };
