@@ -25,7 +25,7 @@ std::set<std::string> NamesOf(const ParameterLayout& layout) {
 
 // The next rank, with a model of this layout.
 absl::Status AddRank(const ParameterLayout& layout, ModelPart& part) {
-  RankPart of;
+  PositionPart of;
   of.parameters = layout.count();
   of.buffers = layout.initial_buffers().size();
   PSRING_ASSIGN_OR_RETURN(of.of_parameters, PartOf(part.whole.tensors(), layout.tensors()));

@@ -32,18 +32,18 @@ struct PipelinePlace {
 };
 
 // Of one rank of a replica: its flat buffers among the whole model's.
-struct RankPart {
+struct PositionPart {
   size_t parameters = 0, buffers = 0;  // elements of its flat buffers
   LayoutPart of_parameters, of_buffers;
 };
 
 struct ModelPart {
   PipelinePlace place;
-  std::unique_ptr<Model> model;    // this rank's
-  std::vector<LayerRange> stages;  // in it, by chunk
-  ParameterLayout whole;           // of the entire model
-  std::vector<RankPart> parts;     // by position, and then by share
-  size_t rank = 0;                 // this one's, among them
+  std::unique_ptr<Model> model;     // this rank's
+  std::vector<LayerRange> stages;   // in it, by chunk
+  ParameterLayout whole;            // of the entire model
+  std::vector<PositionPart> parts;  // by position, and then by share
+  size_t rank = 0;                  // this one's, among them
   // Tensors that the first and the last stage share, if this rank has one of them: elements of its flat
   // buffers. Each of the two ranks has a copy, with the sum of both gradients. `counted_elsewhere`: those,
   // and tensors that are not divided, that are in the norm of the gradient of an earlier position.

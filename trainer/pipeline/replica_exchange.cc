@@ -40,12 +40,13 @@ absl::Status ReplicaExchange::BroadcastBytes(int root, void* data, size_t bytes)
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<float>> ReplicaExchange::Whole(const ModelPart& part, LayoutPart RankPart::*member,
+absl::StatusOr<std::vector<float>> ReplicaExchange::Whole(const ModelPart& part,
+                                                          LayoutPart PositionPart::*member,
                                                           const float* own) {
-  const bool buffers = member == &RankPart::of_buffers;
+  const bool buffers = member == &PositionPart::of_buffers;
   std::vector<float> whole(buffers ? part.whole.initial_buffers().size() : part.whole.count()), values;
   for (int rank = 0; rank < group_.size(); ++rank) {
-    const RankPart& of = part.parts[static_cast<size_t>(rank)];
+    const PositionPart& of = part.parts[static_cast<size_t>(rank)];
     values.assign(buffers ? of.buffers : of.parameters, 0);
     if (rank == group_.rank()) std::copy_n(own, values.size(), values.begin());
     PSRING_RETURN_IF_ERROR(Broadcast(rank, values.data(), values.size()));

@@ -40,8 +40,8 @@ class ReplicaExchange {
     return all;
   }
 
-  // The whole flat buffer, of the parts that the ranks have in `own`. `member`: of RankPart.
-  absl::StatusOr<std::vector<float>> Whole(const ModelPart& part, LayoutPart RankPart::*member,
+  // The whole flat buffer, of the parts that the ranks have in `own`. `member`: of PositionPart.
+  absl::StatusOr<std::vector<float>> Whole(const ModelPart& part, LayoutPart PositionPart::*member,
                                            const float* own);
 
  private:

@@ -141,13 +141,14 @@ absl::StatusOr<BatchScore> Training::EvaluateStages(Span weights,
 absl::StatusOr<ConstSpan> Training::WholeWeights() {
   PSRING_ASSIGN_OR_RETURN(const ConstSpan own, WeightsOnHost());
   if (!part_.has_value()) return own;
-  PSRING_ASSIGN_OR_RETURN(whole_weights_, replica_->Whole(*part_, &RankPart::of_parameters, own.floats()));
+  PSRING_ASSIGN_OR_RETURN(whole_weights_,
+                          replica_->Whole(*part_, &PositionPart::of_parameters, own.floats()));
   return ConstSpan(whole_weights_.data(), whole_weights_.size());
 }
 
 // Of a decoded checkpoint.
 void Training::TakeOwnPart(TrainingCheckpoint& checkpoint) const {
-  const RankPart& own = part_->parts[part_->rank];
+  const PositionPart& own = part_->parts[part_->rank];
   const auto take = [](const LayoutPart& ranges, size_t count, std::vector<float>& values) {
     if (values.empty()) return;
     std::vector<float> part(count);
@@ -167,15 +168,15 @@ absl::Status Training::SaveStages(const Moment& moment) {
   }
   bool is_of_step = false;
   PSRING_ASSIGN_OR_RETURN(TrainingCheckpoint checkpoint, ReadState(is_of_step));
-  const auto gather = [this](LayoutPart RankPart::*member, std::vector<float>& values) -> absl::Status {
+  const auto gather = [this](LayoutPart PositionPart::*member, std::vector<float>& values) -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(values, replica_->Whole(*part_, member, values.data()));
     return absl::OkStatus();
   };
-  PSRING_RETURN_IF_ERROR(gather(&RankPart::of_parameters, checkpoint.weights));
+  PSRING_RETURN_IF_ERROR(gather(&PositionPart::of_parameters, checkpoint.weights));
   for (std::vector<float>& slot : checkpoint.slots) {
-    PSRING_RETURN_IF_ERROR(gather(&RankPart::of_parameters, slot));
+    PSRING_RETURN_IF_ERROR(gather(&PositionPart::of_parameters, slot));
   }
-  PSRING_RETURN_IF_ERROR(gather(&RankPart::of_buffers, checkpoint.buffers));
+  PSRING_RETURN_IF_ERROR(gather(&PositionPart::of_buffers, checkpoint.buffers));
   if (!is_first_rank()) return absl::OkStatus();
   checkpoint.position = PositionAt(moment.step, moment.step);
   ++sequence_;

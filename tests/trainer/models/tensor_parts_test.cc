@@ -63,7 +63,7 @@ TEST_F(TensorParts, HaveTheInitialWeightsOfTheWholeModel) {
     for (int rank = 0; rank < ranks; ++rank) {
       const ModelPart part = Divided({.rank = rank, .ranks = ranks}).value();
       const std::vector<float> own = part.model->InitialWeights(7);
-      const RankPart& at = part.parts[part.rank];
+      const PositionPart& at = part.parts[part.rank];
       ASSERT_EQ(at.parameters, own.size());
       PutPart(at.of_parameters, own.data(), weights.data());
       std::vector<float> taken(own.size());
