@@ -160,10 +160,10 @@ class PipelineExecutor {
   // Of the last execution; lanes write the times.
   std::vector<NodeTime> times_;
   std::vector<Event> done_;
-  std::vector<int> sizes_;                                  // by micro-batch, in samples
-  std::set<std::pair<size_t, BackwardPart>> has_gradient_;  // of units, in the sum
-  std::vector<Transferred> transferred_;                    // by boundary and direction, see LinkOf
-  int shared_transfers_ = 0;                                // calls of ShareTransferTimes
+  std::vector<int> sizes_;                                   // by micro-batch, in samples
+  std::set<std::pair<size_t, BackwardPart>> has_gradient_;   // of units, in the sum
+  std::vector<Transferred> transferred_;                     // by boundary and direction, see LinkOf
+  int shared_transfers_ = 0;                                 // calls of ShareTransferTimes
   std::unique_ptr<Stream> tied_lane_;
   std::vector<Slot> slots_;
 };

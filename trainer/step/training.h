@@ -85,7 +85,7 @@ class Training {
   const ParameterLayout& whole() const { return part_.has_value() ? part_->whole : model_->parameters(); }
   // Of the job: it reports what concerns all ranks, and writes checkpoints.
   bool is_first_rank() const { return worker_.rank == 0 && begins_replica(); }
-  bool is_cut() const { return program_.has_value(); }  // into stages
+  bool has_stages() const { return program_.has_value(); }  // into stages
   // Has the first part, and counts its replica's samples.
   bool begins_replica() const {
     return worker_.pipeline == nullptr || worker_.pipeline->replica->rank() == 0;
@@ -185,15 +185,15 @@ class Training {
   std::optional<TouchedRows> rows_, evaluated_rows_;
   std::optional<ComputeDelay> delay_;
   std::unique_ptr<Executor> executor_;  // without --pp
-  // With --pp or --tp; else null.
-  std::optional<NamedProgram> program_;           // --pp
-  std::optional<TensorAxis> axis_;                // --tp
+  // With --pp, the program and its executor, or --tp, the axis; else null.
+  std::optional<NamedProgram> program_;
+  std::optional<TensorAxis> axis_;
   std::optional<ModelPart> part_;                 // its model is model_
   std::unique_ptr<ReplicaExchange> replica_;      // over the ranks of this replica
   std::unique_ptr<ReplicaExchange> same_stages_;  // over the replicas, on those ranks that begin one
-  std::unique_ptr<PipelineExecutor> pipeline_;    // --pp
-  std::vector<float> whole_weights_;              // of the last WholeWeights
-  std::vector<NodeTime> waits_;  // in this step, for other stages, after the last computation
+  std::unique_ptr<PipelineExecutor> pipeline_;
+  std::vector<float> whole_weights_;  // of the last WholeWeights
+  std::vector<NodeTime> waits_;       // in this step, for other stages, after the last computation
   std::optional<DistributedSampler> sampler_;
   std::optional<TrainingClock> clock_;
   bool is_measuring_ = false;  // passed the barrier before the first measured step

@@ -102,7 +102,7 @@ UpdateRule Training::RuleOfUpdates() {
     const int64_t begin_ns = worker_.trace.Now();
     PSRING_ASSIGN_OR_RETURN(const std::vector<double> all, replica_->Gather(own));
     // With sharded state, an all-gather after the norm makes it part of the exposed communication.
-    if (is_cut() && strategy_.sharded == nullptr) waits_.push_back({begin_ns, worker_.trace.Now()});
+    if (has_stages() && strategy_.sharded == nullptr) waits_.push_back({begin_ns, worker_.trace.Now()});
     double sum = 0;
     for (const double of_position : all) sum += of_position;
     return sum;

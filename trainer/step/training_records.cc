@@ -227,12 +227,12 @@ absl::Status Training::ScoreCurve() {
 MemoryFigures Training::Memory() const {
   if (replicas_ != nullptr || row_strategy_ != nullptr) return {};
   const auto mb = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  return {
-      .params_mb = mb(weights_.bytes() + buffers_.bytes()),
-      .grads_mb = mb(gradient_.device.bytes() +
-                     (is_cut() ? pipeline_->gradient_bytes() : executor_->gradient_bytes())),
-      .optimizer_mb = mb(strategy_.sync->state_bytes()),
-      .activations_mb = mb(is_cut() ? pipeline_->slot_bytes() : activations_.bytes() + batches_->bytes())};
+  const bool is_cut = pipeline_ != nullptr;
+  return {.params_mb = mb(weights_.bytes() + buffers_.bytes()),
+          .grads_mb = mb(gradient_.device.bytes() +
+                         (is_cut ? pipeline_->gradient_bytes() : executor_->gradient_bytes())),
+          .optimizer_mb = mb(strategy_.sync->state_bytes()),
+          .activations_mb = mb(is_cut ? pipeline_->slot_bytes() : activations_.bytes() + batches_->bytes())};
 }
 
 // All of the result except the curve.

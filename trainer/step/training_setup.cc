@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   }
   PSRING_RETURN_IF_ERROR(t.CheckMemoryOf(*t.model_, max_batch));
   if (t.strategy_row_.replicates) PSRING_RETURN_IF_ERROR(t.MakeReplicas(row, precision, max_batch));
-  if (!t.is_cut()) {
+  if (!t.has_stages()) {
     PSRING_ASSIGN_OR_RETURN(t.activations_,
                             t.model_->NewActivations(max_batch, KeepOf(options), worker.device));
   }
@@ -67,7 +67,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
         "this device is ",
         worker.device.name()));
   }
-  if (t.is_cut()) {
+  if (t.has_stages()) {
     PSRING_RETURN_IF_ERROR(t.MakePipeline(max_batch));
     return training;
   }
@@ -108,7 +108,7 @@ absl::StatusOr<ModelRow> Training::Plan() {
 
 absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
   size_t slots = 1;
-  if (is_cut()) {
+  if (has_stages()) {
     PSRING_ASSIGN_OR_RETURN(slots, SlotsOf(*program_, part_->place, options_.micro_batches));
   }
   PSRING_ASSIGN_OR_RETURN(
@@ -118,7 +118,7 @@ absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
                     .has_tables = !strategy_row_.uses_servers,
                     .shards = strategy_row_.shards_updates ? worker_.world_size : 1,
                     .slots = slots,
-                    .divides_backward = is_cut() && program_->row.divides_backward},
+                    .divides_backward = has_stages() && program_->row.divides_backward},
                    worker_.device));
   if (!strategy_row_.replicates && model.parameters().tables().empty()) {
     result_.predicted_memory = ByClass(need);
@@ -168,7 +168,7 @@ absl::Status Training::Allocate(int max_batch) {
   }
   PSRING_ASSIGN_OR_RETURN(host_weights_, AllocateHostSide(device, weights_));
   if (registers_weights()) PSRING_RETURN_IF_ERROR(Register(sent_weights()));
-  if (is_cut()) return absl::OkStatus();
+  if (has_stages()) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(batches_, BatchMemory::Create(worker_.data.train.spec(), max_batch, device));
   return absl::OkStatus();
 }
@@ -180,7 +180,7 @@ void Training::PlanBucketsByReadiness() {
   const std::vector<int> order = TensorsByReadiness(*model_);
   const BucketSizes sizes = BucketSizesOf(options_);
   buckets_ = PlanBuckets(layout, order, sizes);
-  if (is_cut()) buckets_ = CutBuckets(buckets_, model_->CompleteAfterLayers(), part_->stages);
+  if (has_stages()) buckets_ = CutBuckets(buckets_, model_->CompleteAfterLayers(), part_->stages);
   if (buckets_.empty() && strategy_row_.counts_pushes()) counting_ = {CountingBucket()};
   DdpFigures& ddp = result_.ddp;
   for (const int tensor : order) {
