@@ -85,7 +85,7 @@ class Training {
   const ParameterLayout& whole() const { return part_.has_value() ? part_->whole : model_->parameters(); }
   // Of the job: it reports what concerns all ranks, and writes checkpoints.
   bool is_first_rank() const { return worker_.rank == 0 && begins_replica(); }
-  bool has_stages() const { return program_.has_value(); }  // into stages
+  bool has_stages() const { return program_.has_value(); }  // of a pipeline
   // Has the first part, and counts its replica's samples.
   bool begins_replica() const {
     return worker_.pipeline == nullptr || worker_.pipeline->replica->rank() == 0;
