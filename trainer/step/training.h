@@ -69,7 +69,7 @@ class Training {
   static std::vector<int64_t> BytesOf(const std::vector<Bucket>& buckets);
 
   // training_pipeline.cc: with --pp or --tp this rank has a part of the model.
-  absl::Status TakePart(const ModelRow& row);
+  absl::Status TakeModelPart(const ModelRow& row);
   absl::StatusOr<std::vector<size_t>> Cuts(const PipelinePlace& place);
   absl::Status MakePipeline(int max_batch);
   UpdateRule RuleOfUpdates();

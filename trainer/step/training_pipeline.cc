@@ -10,7 +10,7 @@
 namespace psring {
 
 // Replaces the model by this rank's part of it.
-absl::Status Training::TakePart(const ModelRow& row) {
+absl::Status Training::TakeModelPart(const ModelRow& row) {
   const Pipeline& pipeline = *worker_.pipeline;
   PSRING_ASSIGN_OR_RETURN(replica_, ReplicaExchange::Create(*pipeline.replica, worker_.device));
   if (begins_replica() && worker_.group != nullptr) {

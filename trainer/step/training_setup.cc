@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_ASSIGN_OR_RETURN(t.model_, row.make(data.spec(), *t.ops_));
   PSRING_ASSIGN_OR_RETURN(t.evaluation_batch_,
                           EvaluationBatch(*t.model_, data.spec(), options.batch, worker.device));
-  if (worker.pipeline != nullptr) PSRING_RETURN_IF_ERROR(t.TakePart(row));
+  if (worker.pipeline != nullptr) PSRING_RETURN_IF_ERROR(t.TakeModelPart(row));
   const int max_batch = std::max(options.batch * options.replicas, t.evaluation_batch_);
   if (precision == Precision::kBFloat16 && worker.device.host_reads_memory() && t.is_first_rank() &&
       BFloat16Support() == BFloat16::kEmulated) {

@@ -57,7 +57,8 @@ void ExpectWeightsOfOneRank(const TrainingOptions& options, int replicas, double
       EXPECT_GT(own.compute_ms, 0);
       EXPECT_GT(own.exposed_comm_ms, 0);
       EXPECT_LE(own.compute_ms + own.bubble_ms + own.exposed_comm_ms, own.step_ms * (1 + 1e-9));
-      if (replicas == 1) EXPECT_NEAR(own.loss, one.loss, 1e-5 * one.loss);
+      if (replicas > 1) continue;  // another mean
+      EXPECT_NEAR(own.loss, one.loss, 1e-5 * one.loss);
     }
     if (!options.evaluate || place.replica > 0) continue;
     ASSERT_EQ(outcome.result->curve.size(), expected.result->curve.size());
