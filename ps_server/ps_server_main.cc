@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
@@ -45,6 +46,7 @@ struct Flags {
   std::string rendezvous = "env://";
   int workers = 0;
   int server = 0, servers = 1, position = 0;
+  std::vector<int> ranks;
   std::string bind = "127.0.0.1";
   int port = 0;
   int threads = 0;
@@ -125,6 +127,7 @@ absl::Status Serve(const Flags& flags, const RendezvousOptions& meeting, Process
   ParameterServer server(*process.device, {.workers = flags.workers,
                                            .server = flags.server,
                                            .servers = flags.servers,
+                                           .ranks = flags.ranks,
                                            .timeout = meeting.timeout,
                                            .on_worker_loss = ParseOnWorkerLoss(flags.on_worker_loss),
                                            .worker_timeout = absl::Seconds(flags.worker_timeout_s),
@@ -253,6 +256,12 @@ void AddFlags(CLI::App& app, Flags& flags) {
       "With trainer --pp: whose stages' parameters they are, from 0. Workers are its replicas, and server I "
       "is number position * servers + I of the job",
       0, 65535);
+  app.add_option(
+         "--ranks", flags.ranks,
+         "With trainer --pp: the workers' ranks in the job, comma-separated, which messages about them "
+         "name, too")
+      ->delimiter(',')
+      ->default_str("");
   app.add_option("--bind", flags.bind, "Address to listen on; the workers connect to it");
   number("--port", flags.port, "Port to listen on; 0: the system chooses", 0, 65535);
   number("--threads", flags.threads,
@@ -301,6 +310,11 @@ int Main(int argc, char** argv) {
     return Fail("ps_server",
                 absl::StrCat("--server ", flags.server, " of --servers ", flags.servers,
                              ": servers are numbered from 0"),
+                2);
+  }
+  if (!flags.ranks.empty() && flags.ranks.size() != static_cast<size_t>(flags.workers)) {
+    return Fail("ps_server",
+                absl::StrCat("--ranks names ", flags.ranks.size(), " ranks for --workers ", flags.workers),
                 2);
   }
   if (flags.position > 0 && !flags.checkpoint_dir.empty()) {

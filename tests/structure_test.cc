@@ -122,7 +122,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
      {"common/", "ring_worker/schedules/schedule.h", "ring_worker/schedules/lowered_schedule.h",
       "ring_worker/schedules/schedule_check.h", "ring_worker/schedules/schedule_traffic.h",
       "ps_server/bench/wire_rate.h", "ps_server/consistency/consistency.h",
-      "ps_server/consistency/admission.h", "trainer/models/table/model_table.h",
+      "ps_server/consistency/admission.h", "trainer/models/table/model_table.h", "trainer/programs/cuts.h",
       "trainer/programs/lower_program.h", "trainer/programs/mesh.h", "trainer/programs/pipeline_flags.h",
       "trainer/programs/program_rows.h", "trainer/programs/step_program.h", "trainer/programs/walk_program.h",
       "trainer/strategies/table/cost_model.h", "trainer/strategies/table/strategy_table.h"}},

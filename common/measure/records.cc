@@ -89,6 +89,7 @@ constexpr auto kRankResult = [](auto& visit, auto& record) {
   visit.OptionalObject("rows", record.rows, kRows);
   visit.OptionalObject("memory", record.memory, kMemory);
   visit.OptionalObject("predicted_memory", record.predicted_memory, kMemory);
+  visit.Optional("gathered_elements", record.gathered_elements);
   visit.Objects("curve", record.curve, kCurvePoint);
 };
 

@@ -163,6 +163,7 @@ struct RankResult {
   // What it allocated, and what was predicted before. All 0: unknown, as with tables, with replicas in one
   // process (data-parallel), and in records of earlier versions.
   MemoryFigures memory, predicted_memory;
+  int64_t gathered_elements = 0;  // of weights, in a step (fsdp)
 };
 
 struct ServerResult {

@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -113,32 +112,28 @@ absl::Status OtherSecret(const std::string& server) {
 
 // Receives a message of the server; ends at the first byte that is not `begin`.
 template <typename Message>
-absl::Status Receive(int socket, MonotonicTime deadline, const std::string& server, absl::string_view begin,
-                     Message& message) {
+absl::Status Receive(MemberSocket& socket, MonotonicTime deadline, const std::string& server,
+                     absl::string_view begin, Message& message) {
   char* const bytes = reinterpret_cast<char*>(&message);
   for (size_t received = 0; received < sizeof message;) {
     // A local socket keeps messages apart, so one call reads the entire message.
-    const ssize_t got = recv(socket, bytes + received, sizeof message - received, MSG_DONTWAIT);
-    if (got > 0) {
-      received += static_cast<size_t>(got);
-      if (std::memcmp(bytes, begin.data(), std::min(received, begin.size())) != 0) return NotPsring(server);
-    } else if (got == 0) {
+    const absl::StatusOr<size_t> got = socket.Receive(bytes + received, sizeof message - received);
+    if (!got.ok()) {
       return absl::UnavailableError(absl::StrCat(server, " closed the connection during authentication"));
-    } else if (errno == EAGAIN) {
-      PSRING_RETURN_IF_ERROR(AwaitSocket(socket, POLLIN, deadline, server));
-    } else if (errno != EINTR) {
-      return SystemError(server);
     }
+    received += *got;
+    if (std::memcmp(bytes, begin.data(), std::min(received, begin.size())) != 0) return NotPsring(server);
+    if (*got == 0) PSRING_RETURN_IF_ERROR(AwaitSocket(socket.fd(), POLLIN, deadline, server));
   }
   return absl::OkStatus();
 }
 
 // The client's first message, and the begin of the server's answer.
-absl::StatusOr<Hello> Greet(int socket, const JobSecret& key, uint8_t purpose, uint64_t detail,
+absl::StatusOr<Hello> Greet(MemberSocket& socket, const JobSecret& key, uint8_t purpose, uint64_t detail,
                             const std::string& server, MonotonicTime deadline) {
   Hello hello = {.opening = {.purpose = purpose}, .detail = detail, .nonce = NewNonce()};
   hello.proof = Proof(key, "hello", BytesOf(hello).substr(0, kProven));
-  PSRING_RETURN_IF_ERROR(WriteAll(socket, &hello, sizeof hello, deadline));
+  PSRING_RETURN_IF_ERROR(SendAll(socket, &hello, sizeof hello, deadline));
   Opening answer;
   constexpr absl::string_view kMagic = "psring";
   PSRING_RETURN_IF_ERROR(Receive(socket, deadline, server, kMagic, answer));
@@ -157,7 +152,7 @@ absl::StatusOr<Hello> Greet(int socket, const JobSecret& key, uint8_t purpose, u
 }
 
 // The rest: both sides prove that they have `key` and know the other's nonce.
-absl::Status Prove(int socket, const JobSecret& key, const Hello& hello, const std::string& server,
+absl::Status Prove(MemberSocket& socket, const JobSecret& key, const Hello& hello, const std::string& server,
                    MonotonicTime deadline) {
   Answer answer;
   PSRING_RETURN_IF_ERROR(Receive(socket, deadline, server, "", answer));
@@ -165,11 +160,29 @@ absl::Status Prove(int socket, const JobSecret& key, const Hello& hello, const s
   if (!Equal(BytesOf(answer.proof), BytesOf(expected))) {
     // Otherwise the server could not tell this from a lost connection.
     const JobSecret::Digest none = {};
-    (void)WriteAll(socket, none.data(), none.size(), deadline);
+    (void)SendAll(socket, none.data(), none.size(), deadline);
     return OtherSecret(server);
   }
   const JobSecret::Digest proof = Proof(key, "client", BytesOf(hello), BytesOf(answer.nonce));
-  return WriteAll(socket, proof.data(), proof.size(), deadline);
+  return SendAll(socket, proof.data(), proof.size(), deadline);
+}
+
+// The client's side. `tls`: null: the connection is not encrypted.
+absl::Status Authenticate(MemberSocket& socket, const Credentials& credentials,
+                          const std::shared_ptr<TlsContext>& tls, const std::string& server,
+                          MonotonicTime deadline, uint64_t detail) {
+  PSRING_RETURN_IF_ERROR(CheckCredentials(credentials));
+  JobSecret key = KeyOf(credentials, socket.fd(), Side::kClient);
+  PSRING_ASSIGN_OR_RETURN(
+      const Hello hello,
+      Greet(socket, key, PurposeByte(credentials.purpose, tls != nullptr), detail, server, deadline));
+  if (tls != nullptr) {
+    PSRING_ASSIGN_OR_RETURN(TlsHandshake handshake,
+                            EncryptTo(socket.TakeDescriptor(), tls, server, deadline));
+    key = Bound(key, handshake.binding());
+    socket = handshake.Take();
+  }
+  return Prove(socket, key, hello, server, deadline);
 }
 
 }  // namespace
@@ -187,23 +200,19 @@ absl::Status CheckCredentials(const Credentials& credentials) {
 
 absl::Status AuthenticateTo(int socket, const Credentials& credentials, const std::string& server,
                             MonotonicTime deadline, uint64_t detail) {
-  PSRING_RETURN_IF_ERROR(CheckCredentials(credentials));
-  const JobSecret key = KeyOf(credentials, socket, Side::kClient);
-  PSRING_ASSIGN_OR_RETURN(const Hello hello, Greet(socket, key, PurposeByte(credentials.purpose, false),
-                                                   detail, server, deadline));
-  return Prove(socket, key, hello, server, deadline);
+  MemberSocket borrowed{FileDescriptor(socket)};
+  const absl::Status status = Authenticate(borrowed, credentials, nullptr, server, deadline, detail);
+  (void)borrowed.TakeDescriptor().release();
+  return status;
 }
 
-absl::Status AuthenticateTcp(FileDescriptor& socket, const Credentials& credentials,
-                             const std::string& server, MonotonicTime deadline, uint64_t detail) {
-  PSRING_RETURN_IF_ERROR(CheckCredentials(credentials));
-  const std::shared_ptr<TlsContext>& tls = credentials.secret.tls();
-  if (tls == nullptr) return AuthenticateTo(socket.get(), credentials, server, deadline, detail);
-  const JobSecret key = KeyOf(credentials, socket.get(), Side::kClient);
-  PSRING_ASSIGN_OR_RETURN(const Hello hello, Greet(socket.get(), key, PurposeByte(credentials.purpose, true),
-                                                   detail, server, deadline));
-  PSRING_ASSIGN_OR_RETURN(const std::string binding, EncryptTo(socket, tls, server, deadline));
-  return Prove(socket.get(), Bound(key, binding), hello, server, deadline);
+absl::StatusOr<MemberSocket> AuthenticateTcp(FileDescriptor socket, const Credentials& credentials,
+                                             const std::string& server, MonotonicTime deadline,
+                                             uint64_t detail) {
+  MemberSocket member(std::move(socket));
+  PSRING_RETURN_IF_ERROR(
+      Authenticate(member, credentials, credentials.secret.tls(), server, deadline, detail));
+  return member;
 }
 
 bool IsOtherTls(const absl::Status& status, const Credentials& credentials) {
@@ -251,11 +260,10 @@ ServerHandshake::State ServerHandshake::Advance(const Credentials& credentials, 
 
 ServerHandshake::State ServerHandshake::Receive(char* message, size_t bytes) {
   while (received_ < bytes) {
-    const ssize_t got = recv(socket_.get(), message + received_, bytes - received_, MSG_DONTWAIT);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) return State::kPending;
-    if (got <= 0) return Reject(Reason::kIncomplete);
-    received_ += static_cast<size_t>(got);
+    const absl::StatusOr<size_t> got = socket_.Receive(message + received_, bytes - received_);
+    if (!got.ok()) return Reject(Reason::kIncomplete);
+    if (*got == 0) return State::kPending;
+    received_ += *got;
   }
   return State::kAuthenticated;
 }
@@ -266,18 +274,18 @@ ServerHandshake::State ServerHandshake::AnswerHello(const Credentials& credentia
   std::memcpy(&hello, hello_.data(), sizeof hello);
   is_report_ = hello.opening.purpose == static_cast<uint8_t>(Purpose::kOtherTls);
   const std::shared_ptr<TlsContext> tls =
-      !is_report_ && IsTcp(socket_.get()) ? credentials.secret.tls() : nullptr;
+      !is_report_ && IsTcp(socket_.fd()) ? credentials.secret.tls() : nullptr;
   Opening answer = {.purpose =
                         PurposeByte(is_report_ ? Purpose::kOtherTls : credentials.purpose, tls != nullptr)};
   const bool is_understood = BytesOf(hello.opening) == BytesOf(answer);
   if (is_understood) {
-    key_ = is_report_ ? ForReports(credentials.secret) : KeyOf(credentials, socket_.get(), Side::kServer);
+    key_ = is_report_ ? ForReports(credentials.secret) : KeyOf(credentials, socket_.fd(), Side::kServer);
     const JobSecret::Digest expected = Proof(key_, "hello", BytesOf(hello).substr(0, kProven));
     if (!Equal(BytesOf(hello.proof), BytesOf(expected)) || !seen.Insert(hello.nonce)) {
       answer.purpose = kOtherSecret;
     }
   }
-  const ssize_t sent = send(socket_.get(), &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const absl::StatusOr<size_t> sent = socket_.Send(&answer, sizeof answer);
   if (answer.purpose == kOtherSecret) return Reject(Reason::kSecret);
   if (!is_understood) {
     const bool differs_in_tls = BytesOf(hello.opening).substr(0, offsetof(Opening, purpose)) ==
@@ -285,24 +293,22 @@ ServerHandshake::State ServerHandshake::AnswerHello(const Credentials& credentia
                                 (hello.opening.purpose ^ answer.purpose) == kTlsBit;
     return Reject(!differs_in_tls ? Reason::kSecret : tls != nullptr ? Reason::kNoTls : Reason::kTls);
   }
-  if (sent != static_cast<ssize_t>(sizeof answer)) return Reject(Reason::kIncomplete);
+  if (sent.value_or(0) != sizeof answer) return Reject(Reason::kIncomplete);
   received_ = 0;
   if (tls == nullptr) return Challenge();
   stage_ = Stage::kEncrypt;
-  tls_.emplace(tls, TlsHandshake::Role::kServer, std::move(socket_));
+  tls_.emplace(tls, TlsHandshake::Role::kServer, socket_.TakeDescriptor());
   return State::kAuthenticated;
 }
 
 ServerHandshake::State ServerHandshake::Encrypt() {
   const absl::StatusOr<bool> complete = tls_->Advance();
   if (complete.ok() && !*complete) return State::kPending;
-  absl::StatusOr<FileDescriptor> socket =
-      complete.ok() ? tls_->Relay() : absl::StatusOr<FileDescriptor>(complete.status());
-  if (!socket.ok()) {
-    return Reject(absl::IsUnavailable(socket.status()) ? Reason::kIncomplete : Reason::kCertificate);
+  if (!complete.ok()) {
+    return Reject(absl::IsUnavailable(complete.status()) ? Reason::kIncomplete : Reason::kCertificate);
   }
   key_ = Bound(key_, tls_->binding());
-  socket_ = *std::move(socket);
+  socket_ = tls_->Take();
   tls_.reset();
   return Challenge();
 }
@@ -313,8 +319,8 @@ ServerHandshake::State ServerHandshake::Challenge() {
   answer.proof = Proof(key_, "server", hello, BytesOf(answer.nonce));
   expected_proof_ = std::string(BytesOf(Proof(key_, "client", hello, BytesOf(answer.nonce))));
   stage_ = Stage::kProof;
-  const ssize_t sent = send(socket_.get(), &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL);
-  return sent == static_cast<ssize_t>(sizeof answer) ? State::kAuthenticated : Reject(Reason::kIncomplete);
+  const absl::StatusOr<size_t> sent = socket_.Send(&answer, sizeof answer);
+  return sent.value_or(0) == sizeof answer ? State::kAuthenticated : Reject(Reason::kIncomplete);
 }
 
 }  // namespace psring

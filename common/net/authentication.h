@@ -38,6 +38,7 @@
 #include "common/net/rejection_log.h"
 #include "common/net/tcp_socket.h"
 #include "common/net/tls.h"
+#include "common/net/tls/member_socket.h"
 
 namespace psring {
 
@@ -64,16 +65,16 @@ std::string NewListenerToken();
 // FailedPrecondition if the secret is not set.
 absl::Status CheckCredentials(const Credentials& credentials);
 
-// The client's side, on a socket. `detail` is passed to the server: what the connection is for.
+// The client's side, on a non-blocking socket. `detail` is passed to the server: what the connection is for.
 // `server` begins the errors' messages. PermissionDenied: the server has another secret or token.
 // FailedPrecondition: it is not psring, or another version or service. Unavailable: it closed the connection.
 // DeadlineExceeded. FailedPrecondition as well: only one of the two uses TLS.
 absl::Status AuthenticateTo(int socket, const Credentials& credentials, const std::string& server,
                             MonotonicTime deadline, uint64_t detail = 0);
-// The same over TCP: encrypts the connection first if the secret has TLS. `socket` is then replaced by a
-// non-blocking local socket; so set options of TCP before.
-absl::Status AuthenticateTcp(FileDescriptor& socket, const Credentials& credentials,
-                             const std::string& server, MonotonicTime deadline, uint64_t detail = 0);
+// The same over TCP: encrypts the connection first if the secret has TLS. So set options of TCP before.
+absl::StatusOr<MemberSocket> AuthenticateTcp(FileDescriptor socket, const Credentials& credentials,
+                                             const std::string& server, MonotonicTime deadline,
+                                             uint64_t detail = 0);
 
 // Whether AuthenticateTcp failed because the server has another --tls, as far as this process can tell.
 bool IsOtherTls(const absl::Status& status, const Credentials& credentials);
@@ -104,7 +105,7 @@ class ServerHandshake {
 
   explicit ServerHandshake(FileDescriptor socket) : socket_(std::move(socket)) {}
 
-  int socket() const { return tls_.has_value() ? tls_->socket() : socket_.get(); }
+  int socket() const { return tls_.has_value() ? tls_->socket() : socket_.fd(); }
   // The events of poll() after which to call Advance. It reads what has arrived, and answers it.
   short events() const;
   State Advance(const Credentials& credentials, SeenNonces& seen);
@@ -115,7 +116,7 @@ class ServerHandshake {
   Reason reason() const { return reason_; }
 
   // After kAuthenticated.
-  FileDescriptor TakeSocket() { return std::move(socket_); }
+  MemberSocket TakeSocket() { return std::move(socket_); }
   uint64_t detail() const;  // also after kReport
 
  private:
@@ -132,7 +133,7 @@ class ServerHandshake {
     return State::kRejected;
   }
 
-  FileDescriptor socket_;            // not valid during the TLS handshake
+  MemberSocket socket_;              // not valid during the TLS handshake
   std::optional<TlsHandshake> tls_;  // until its end
   JobSecret key_;
   bool is_report_ = false;
@@ -152,7 +153,7 @@ class ServerHandshake {
 class PendingConnections {
  public:
   struct Member {
-    FileDescriptor socket;  // non-blocking, and prepared (PrepareTcpSocket)
+    MemberSocket socket;  // non-blocking, and prepared (PrepareTcpSocket)
     uint64_t detail = 0;
     size_t listener = 0;       // index of the one that accepted it
     bool within_host = false;  // both ends have the same address

@@ -14,19 +14,21 @@ constexpr int64_t kOfAPeer = 4;          // two sockets, and with shared memory 
 constexpr int64_t kOfAServer = 4;        // a stream, and with --server_wire stream a connection and a wake-up
 constexpr int64_t kOfAChild = 6;         // its output, its end, its log, its connection to the store
 constexpr int64_t kOfAStoresMember = 2;  // while it connects
-constexpr int64_t kWithTls = 3;          // a connection, and two ends of a local socket
+constexpr int64_t kOfGrpcsTls = 3;       // more: two ends of a local socket, and a thread's wake-up
 
 }  // namespace
 
 int64_t TrainerDescriptors(const DescriptorUse& use) {
+  const int64_t more = use.tls ? kOfGrpcsTls : 0;  // of a server, and of the store
   const int64_t peers = use.peers > 0 ? kOfAGroup + kOfAPeer * use.peers : 0;
-  const int64_t members = use.hosts_store ? kOfAStoresMember * (use.world_size + use.servers) : 0;
-  return kOfEveryProcess + use.ranks * kOfARank +
-         (use.tls ? kWithTls : 1) * (use.ranks * (peers + kOfAServer * use.servers) + members);
+  const int64_t members = use.hosts_store ? use.world_size + use.servers : 0;
+  return kOfEveryProcess + use.ranks * (kOfARank + more + peers + (kOfAServer + more) * use.servers) +
+         (kOfAStoresMember + more) * members;
 }
 
 int64_t ServerDescriptors(int workers, bool tls) {
-  return kOfEveryProcess + kOfARank + (tls ? kWithTls : 1) * kOfAPeer * workers;
+  const int64_t more = tls ? kOfGrpcsTls : 0;
+  return kOfEveryProcess + kOfARank + more + (kOfAPeer + more) * workers;
 }
 
 int64_t LauncherDescriptors(int64_t processes) {

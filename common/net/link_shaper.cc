@@ -120,6 +120,12 @@ absl::StatusOr<FileDescriptor> LinkShaper::Wrap(FileDescriptor tcp) {
   return theirs;
 }
 
+absl::Status LinkShaper::Shape(MemberSocket& socket) {
+  PSRING_ASSIGN_OR_RETURN(FileDescriptor wrapped, Wrap(socket.TakeDescriptor()));
+  socket.SetDescriptor(std::move(wrapped));
+  return absl::OkStatus();
+}
+
 void LinkShaper::Run() {
   prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
   std::vector<pollfd> polled;

@@ -18,6 +18,7 @@
 #include "common/base/file_descriptor.h"
 #include "common/base/mutex.h"
 #include "common/base/poll_waker.h"
+#include "common/net/tls/member_socket.h"
 
 namespace CLI {
 class App;
@@ -85,6 +86,8 @@ class LinkShaper {
 
   // A non-blocking stream socket to use instead of `tcp`.
   absl::StatusOr<FileDescriptor> Wrap(FileDescriptor tcp);
+  // Wraps the connection under `socket`: with TLS, encrypted bytes count.
+  absl::Status Shape(MemberSocket& socket);
 
  private:
   struct Pair;

@@ -133,18 +133,13 @@ absl::Status PrepareTcpSocket(int fd) {
   return absl::OkStatus();
 }
 
-absl::Status WriteAll(int fd, const void* data, size_t bytes, MonotonicTime deadline) {
+absl::Status SendAll(MemberSocket& socket, const void* data, size_t bytes, MonotonicTime deadline) {
   const char* next = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t sent = send(fd, next, bytes, MSG_NOSIGNAL);
-    if (sent >= 0) {
-      next += sent;
-      bytes -= sent;
-    } else if (errno == EAGAIN) {
-      PSRING_RETURN_IF_ERROR(AwaitSocket(fd, POLLOUT, deadline, "cannot send"));
-    } else if (errno != EINTR) {
-      return SystemError("cannot send");
-    }
+    PSRING_ASSIGN_OR_RETURN(const size_t sent, socket.Send(next, bytes));
+    next += sent;
+    bytes -= sent;
+    if (sent == 0) PSRING_RETURN_IF_ERROR(AwaitSocket(socket.fd(), POLLOUT, deadline, "cannot send"));
   }
   return absl::OkStatus();
 }

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/deadline.h"
 #include "common/base/file_descriptor.h"
+#include "common/net/tls/member_socket.h"
 
 namespace psring {
 
@@ -43,7 +44,7 @@ bool WithinHost(int fd);
 // paces by a timer (BBR, the default on many hosts) halves the throughput, or worse on busy cores.
 absl::Status PrepareTcpSocket(int fd);
 
-// Writes all `bytes`; for short messages during setup.
-absl::Status WriteAll(int fd, const void* data, size_t bytes, MonotonicTime deadline);
+// Sends all `bytes`; for short messages during setup.
+absl::Status SendAll(MemberSocket& socket, const void* data, size_t bytes, MonotonicTime deadline);
 
 }  // namespace psring

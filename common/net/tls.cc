@@ -46,8 +46,7 @@ absl::StatusOr<SslContextPtr> NewContext() {
   SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(ssl, 0);
   SSL_CTX_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  SSL_CTX_set_read_ahead(ssl, 1);
-  SSL_CTX_set_default_read_buffer_len(ssl, 64 << 10);
+  SSL_CTX_set_default_read_buffer_len(ssl, 64 << 10);  // see TlsSession::ReadAhead
   return context;
 }
 
@@ -59,8 +58,6 @@ bool IsAboutCertificates(int alert) {
 }  // namespace
 
 struct TlsContext::State {
-  explicit State(int64_t rekey_bytes) : relays(rekey_bytes) {}
-
   bool is_auto() const { return job.has_value(); }
   // A connection; null if memory is exhausted. In a job that runs for long, new connections need certificates
   // that have not expired.
@@ -78,7 +75,8 @@ struct TlsContext::State {
   std::optional<Authority> job;  // --tls auto
   KeyPtr key;
   std::string authority;  // the CA's file, or empty
-  TlsRelays relays;
+  int64_t rekey_bytes = 0;
+  std::shared_ptr<TlsRelays> relays = std::make_shared<TlsRelays>();
 };
 
 TlsContext::TlsContext(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -86,7 +84,8 @@ TlsContext::~TlsContext() = default;
 
 absl::StatusOr<std::shared_ptr<TlsContext>> TlsContext::Make(const std::string& choice,
                                                              const JobSecret& secret, int64_t rekey_bytes) {
-  auto state = std::make_unique<State>(rekey_bytes);
+  auto state = std::make_unique<State>();
+  state->rekey_bytes = rekey_bytes;
   PSRING_ASSIGN_OR_RETURN(state->context, NewContext());
   SSL_CTX* const context = state->context.get();
   X509_STORE* const store = SSL_CTX_get_cert_store(context);
@@ -226,24 +225,24 @@ absl::Status TlsHandshake::Rejected(bool is_theirs, const std::string& why) cons
                                "); give all processes certificates of the same CA"));
 }
 
-absl::StatusOr<FileDescriptor> TlsHandshake::Relay() {
+MemberSocket TlsHandshake::Take() {
   PSRING_CHECK(stage_ == Stage::kComplete && ssl_ != nullptr);
-  return context_->state_->relays.Start(SslPtr(ssl_.release()), std::move(socket_));
+  const TlsContext::State& state = *context_->state_;
+  auto session = std::make_unique<TlsSession>(SslPtr(ssl_.release()), socket_.get(), state.rekey_bytes);
+  return MemberSocket(std::move(socket_), std::move(session), state.relays);
 }
 
-absl::StatusOr<std::string> EncryptTo(FileDescriptor& socket, const std::shared_ptr<TlsContext>& context,
-                                      const std::string& server, MonotonicTime deadline) {
+absl::StatusOr<TlsHandshake> EncryptTo(FileDescriptor socket, const std::shared_ptr<TlsContext>& context,
+                                       const std::string& server, MonotonicTime deadline) {
   TlsHandshake handshake(context, TlsHandshake::Role::kClient, std::move(socket));
   while (true) {
     const absl::StatusOr<bool> complete = handshake.Advance();
     if (!complete.ok()) {
       return absl::Status(complete.status().code(), absl::StrCat(server, " ", complete.status().message()));
     }
-    if (*complete) break;
+    if (*complete) return handshake;
     PSRING_RETURN_IF_ERROR(AwaitSocket(handshake.socket(), handshake.events(), deadline, server));
   }
-  PSRING_ASSIGN_OR_RETURN(socket, handshake.Relay());
-  return handshake.binding();
 }
 
 }  // namespace psring

@@ -2,9 +2,8 @@
 // (authentication.h) follows inside the encrypted connection; security.md describes both.
 //
 // A context is attached to the job's secret (JobSecret::WithTls), so that whatever authenticates connections
-// with the secret also encrypts them. gRPC takes a socket only in clear text. So after the handshake a thread
-// decrypts and encrypts (tls/tls_relay.h), and the user of the connection gets the other end of a local
-// socket.
+// with the secret also encrypts them: their MemberSocket calls OpenSSL directly on the TCP connection. gRPC
+// takes a socket only in clear text (MemberSocket::TakeClearText).
 #pragma once
 
 #include <cstdint>
@@ -17,6 +16,7 @@
 #include "common/base/deadline.h"
 #include "common/base/file_descriptor.h"
 #include "common/net/job_secret.h"
+#include "common/net/tls/member_socket.h"
 
 namespace CLI {
 class App;
@@ -44,7 +44,7 @@ JobSecret::Digest AuthoritySeed(const JobSecret& secret);
 // What a peer has to change, at the end of error messages.
 inline constexpr char kSameTls[] = "give --tls to all processes of the job, or omit it for all";
 
-// The certificate of this process, the CA of the job's certificates, and the threads of its connections.
+// The certificate of this process, the CA of the job's certificates, and the threads of gRPC's connections.
 // Thread-safe.
 class TlsContext {
  public:
@@ -52,8 +52,8 @@ class TlsContext {
   // A connection's key is replaced after `rekey_bytes` (AES-GCM's limit is about 2^38 bytes for one key).
   static absl::StatusOr<std::shared_ptr<TlsContext>> Make(const std::string& choice, const JobSecret& secret,
                                                           int64_t rekey_bytes = int64_t{1} << 36);
-  // Connections end with their context: keep a secret that has it while they are used. Delivers what has been
-  // written into them for at most 5 s, then closes them.
+  // gRPC's connections end with their context: keep a secret that has it while they are used. Delivers what
+  // has been written into them for at most 5 s, then closes them.
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;
   TlsContext& operator=(const TlsContext&) = delete;
@@ -83,9 +83,8 @@ class TlsHandshake {
   // accepted. FailedPrecondition: the peer does not use TLS 1.3. Unavailable: it closed the connection.
   absl::StatusOr<bool> Advance();
 
-  // After completion: a non-blocking local socket to use instead of the TCP connection. It has the semantics
-  // of the connection, also of its half-close; a reset appears as the end.
-  absl::StatusOr<FileDescriptor> Relay();
+  // After completion: the connection.
+  MemberSocket Take();
   // After completion: bytes that only the two ends of this connection know.
   const std::string& binding() const { return binding_; }
 
@@ -106,9 +105,8 @@ class TlsHandshake {
   std::string binding_;
 };
 
-// The client's handshake, until `deadline`. `server` begins the errors' messages. Replaces `socket` by the
-// local one; returns the binding.
-absl::StatusOr<std::string> EncryptTo(FileDescriptor& socket, const std::shared_ptr<TlsContext>& context,
-                                      const std::string& server, MonotonicTime deadline);
+// The client's complete handshake, until `deadline`. `server` begins the errors' messages.
+absl::StatusOr<TlsHandshake> EncryptTo(FileDescriptor socket, const std::shared_ptr<TlsContext>& context,
+                                       const std::string& server, MonotonicTime deadline);
 
 }  // namespace psring

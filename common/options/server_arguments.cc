@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/device/device.h"
 #include "common/device_factory/make_device.h"
 
@@ -39,6 +40,10 @@ absl::StatusOr<int> PushersOf(const TrainingOptions& training, int workers, int 
                    per_machine, " of ", workers));
 }
 
+int PositionOfServer(const TrainingOptions& training, int server, int servers) {
+  return server / std::max(1, servers / training.pp);
+}
+
 std::vector<std::string> ServerArguments(const TrainingOptions& training, const ServerStart& place) {
   const int of_a_position = std::max(1, place.servers / training.pp);
   std::vector<std::string> arguments = {
@@ -58,7 +63,9 @@ std::vector<std::string> ServerArguments(const TrainingOptions& training, const 
   if (training.pp > 1) {
     // Without a worker its replica's others cannot continue.
     arguments.insert(arguments.end(),
-                     {absl::StrCat("--position=", place.server / of_a_position), "--on_worker_loss=stop"});
+                     {absl::StrCat("--position=", PositionOfServer(training, place.server, place.servers)),
+                      "--on_worker_loss=stop"});
+    if (!place.ranks.empty()) arguments.push_back(absl::StrCat("--ranks=", absl::StrJoin(place.ranks, ",")));
   } else if (!training.on_worker_loss.empty()) {
     arguments.push_back(absl::StrCat("--on_worker_loss=", training.on_worker_loss));
   }

@@ -13,6 +13,7 @@ struct ServerStart {
   int server = 0;          // which one
   int servers = 1;         // of how many in the job
   int pushers = 1;         // the number of its clients (PushersOf)
+  std::vector<int> ranks;  // with --pp: of its clients
   std::string rendezvous;  // "tcp://host:port"
   std::string bind;        // its address, as the workers reach it
   std::string record;      // folder; empty: none
@@ -31,6 +32,9 @@ absl::Status PlaceServers(bool several_machines, bool servers_given, const std::
 // machines. `per_machine`: workers on each machine; 0: unknown. InvalidArgument: --local_aggregation, and
 // machines differ in workers or have one.
 absl::StatusOr<int> PushersOf(const TrainingOptions& training, int workers, int per_machine);
+
+// Whose stages' parameters a server of `servers` in the job has: a position of the pipeline.
+int PositionOfServer(const TrainingOptions& training, int server, int servers);
 
 // Without the program's name. Checkpoint flags are added by the caller.
 std::vector<std::string> ServerArguments(const TrainingOptions& training, const ServerStart& place);

@@ -133,6 +133,10 @@ void VisitFlags(Options& o, Visitor& visit) {
        "Each worker adds up the gradients of K batches, then synchronizes them; with --pp, the K batches of "
        "a replica pass through its stages"},
       o.micro_batches, count);
+  visit({"--reshard", "WHEN",
+         "fsdp: forward: release a unit's weights after forward and gather them again for backward; never: "
+         "keep them until backward has used them, which sends a third less and needs memory for all weights"},
+        o.reshard, OneOf({"forward", "never"}));
   visit({"--drop_last", "BOOL",
          "true: skip an epoch's last step if the samples do not fill it; false: use the remaining samples, "
          "each counted once; some workers may have fewer or none"},
@@ -167,7 +171,7 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit.group = "Pipelines";
   visit({"--pp", "P",
          "Cut the model into stages on P workers: N workers are N/P replicas, whose samples per step are "
-         "--batch times --micro_batches. With all-reduce strategies (native or gloo), ps-sync and ps-ssp",
+         "--batch times --micro_batches. With all-reduce strategies, ps-sync and ps-ssp",
          Help::kBrief},
         o.pp, WholeNumber(1, kMaxAxis));
   visit({"--tp", "T",
@@ -189,6 +193,11 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.rank_order,
         OneOf({"dp,pp", "pp,dp", "tp,dp", "dp,tp", "tp,dp,pp", "tp,pp,dp", "dp,tp,pp", "dp,pp,tp", "pp,tp,dp",
                "pp,dp,tp"}));
+  visit({"--copy_streams", "1|2",
+         "How a worker's messages to and from other stages run: 2, each direction to each neighbour has its "
+         "own "
+         "stream, so that they overlap; 1, all follow one another on one stream"},
+        o.copy_streams, WholeNumber(1, 2));
 
   visit.group = "Evaluation and checks";
   visit({"--eval_every", "N", "Steps between evaluations; 0: only at the end"}, o.eval_every,

@@ -160,6 +160,7 @@ void LeavePipelineOut(TrainingOptions& options) {
   options.program = standard.program;
   options.cuts = standard.cuts;
   options.rank_order = standard.rank_order;
+  options.copy_streams = standard.copy_streams;
 }
 
 int ServersOf(const TrainingOptions& options, int workers) {

@@ -59,7 +59,9 @@ struct TrainingOptions {
   std::string program = "1f1b";  // a name of program_rows.h
   std::string cuts;              // "3,6": the layers before which the model is cut; empty: balanced
   std::string rank_order;        // see Mesh; empty: "tp,dp,pp"
+  int copy_streams = 2;          // 1: a rank's messages are on one lane; 2: on one for each end of a channel
 
+  std::string reshard = "forward";  // fsdp: when gathered weights are released: forward, never
   std::string drop_last = "true";
   std::string optimizer;  // empty: the model's
   double lr = 0;          // 0: the model's

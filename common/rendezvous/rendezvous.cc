@@ -197,7 +197,11 @@ class GrpcRendezvous final : public Rendezvous {
       const std::string store = absl::StrCat("the rendezvous store at ", Address());
       absl::StatusOr<FileDescriptor> socket = ConnectToStore(until);
       absl::Status status = socket.status();
-      if (status.ok()) status = AuthenticateTcp(*socket, credentials, store, until);
+      if (status.ok()) {
+        absl::StatusOr<MemberSocket> member = AuthenticateTcp(*std::move(socket), credentials, store, until);
+        socket = member.ok() ? member->TakeClearText() : absl::StatusOr<FileDescriptor>(member.status());
+        status = socket.status();
+      }
       if (status.ok()) {
         stub_ = proto::Rendezvous::NewStub(MakeChannel(Address(), *std::move(socket)));
         return status;

@@ -55,8 +55,10 @@ class GrpcRendezvousServer final : public RendezvousServer {
     if (server_ == nullptr) return absl::UnavailableError("gRPC did not start a rendezvous store");
     const auto on_member = [this, fd = listener.socket.get()](PendingConnections::Member member) {
       grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      absl::StatusOr<FileDescriptor> socket = member.socket.TakeClearText();
+      if (!socket.ok()) return;  // out of descriptors: the member gets an error
       connection.listener_fd = fd;
-      connection.fd = member.socket.release();
+      connection.fd = socket->release();
       acceptor_->HandleNewConnection(&connection);
     };
     const auto on_other_tls = [this](uint64_t detail, const std::string& peer) {

@@ -13,38 +13,13 @@
 namespace psring {
 namespace {
 
-using Catalog = std::map<std::string, std::string, std::less<>>;
-
 // As in gettext's compiled catalogs: the key of an entry with a context.
 std::string Key(absl::string_view context, absl::string_view english) {
   return context.empty() ? std::string(english) : absl::StrCat(context, "\4", english);
 }
 
-// Entries are separated by empty lines.
-Catalog ParseCatalog(absl::string_view po) {
-  Catalog catalog;
-  std::string context, english, translation;
-  std::string* part = &context;
-  for (absl::string_view line : absl::StrSplit(po, '\n')) {
-    if (line.empty()) {
-      if (!english.empty() && !translation.empty()) catalog[Key(context, english)] = translation;
-      context = english = translation = "";
-      continue;
-    }
-    if (absl::ConsumePrefix(&line, "msgctxt ")) part = &context;
-    if (absl::ConsumePrefix(&line, "msgid ")) part = &english;
-    if (absl::ConsumePrefix(&line, "msgstr ")) part = &translation;
-    std::string text;
-    if (absl::ConsumePrefix(&line, "\"") && absl::ConsumeSuffix(&line, "\"") &&
-        absl::CUnescape(line, &text)) {
-      *part += text;
-    }
-  }
-  return catalog;
-}
-
-const Catalog& Chinese() {
-  static const auto& catalog = *new Catalog(ParseCatalog(absl::StrCat(kChineseCatalog, "\n")));
+const TextCatalog& Chinese() {
+  static const auto& catalog = *new TextCatalog(ParseCatalog(kChineseCatalog));
   return catalog;
 }
 
@@ -56,6 +31,34 @@ std::atomic<Language>& LanguageOfProcess() {
 thread_local const Language* scoped = nullptr;
 
 }  // namespace
+
+TextCatalog ParseCatalog(absl::string_view po) {
+  TextCatalog catalog;
+  std::string context, english, translation;
+  std::string* part = &context;
+  const auto end_entry = [&] {
+    if (!english.empty() && !translation.empty()) catalog[Key(context, english)] = translation;
+    context = english = translation = "";
+  };
+  for (absl::string_view line : absl::StrSplit(po, '\n')) {
+    if (absl::ConsumePrefix(&line, "msgctxt ")) {
+      end_entry();
+      part = &context;
+    } else if (absl::ConsumePrefix(&line, "msgid ")) {
+      if (part == &translation) end_entry();
+      part = &english;
+    } else if (absl::ConsumePrefix(&line, "msgstr ")) {
+      part = &translation;
+    }
+    std::string text;
+    if (absl::ConsumePrefix(&line, "\"") && absl::ConsumeSuffix(&line, "\"") &&
+        absl::CUnescape(line, &text)) {
+      *part += text;
+    }
+  }
+  end_entry();
+  return catalog;
+}
 
 Language LanguageOf(const std::function<const char*(const char* name)>& environment) {
   for (const char* name : {kLanguageVariable, "LC_ALL", "LC_MESSAGES", "LANG"}) {

@@ -53,6 +53,11 @@ auto InLanguage(Language language, const Make& make) {
   return make();
 }
 
+// Translations by English text, or, of an entry with a context, by context and English with \4 between them.
+using TextCatalog = std::map<std::string, std::string, std::less<>>;
+// The translated entries of a catalog in gettext's format.
+TextCatalog ParseCatalog(absl::string_view po);
+
 // Marks a text in a table, which Tr(text) translates where it is used.
 constexpr const char* TrNoop(const char* english) { return english; }
 

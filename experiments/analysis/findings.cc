@@ -89,7 +89,10 @@ void AddCosts(const std::vector<SummaryRow>& rows, std::vector<std::string>& fin
 }
 
 void AddShards(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
-  const auto shards = [](const SummaryRow& row) { return row.configuration.strategy.shards_updates; };
+  const auto shards = [](const SummaryRow& row) {
+    const StrategyRow& strategy = row.configuration.strategy;
+    return strategy.shards_updates && !strategy.shards_gradients;
+  };
   const auto found = std::ranges::find_if(rows, shards);
   if (found == rows.end()) return;
   findings.push_back(

@@ -390,7 +390,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   }
   if (MostMemoryMb(figures.memory, &RankMemory::measured) == 0) figures.memory.clear();
   figures.machines = MachinesOf(records.ranks);
-  if (configuration.strategy.number > 0 && !is_cut) {  // workers do not wait for all others
+  if (configuration.strategy.waits_for_some() && !is_cut) {
     double waited = 0;
     for (const WorkerFigures& worker : figures.workers) waited += worker.wait_ms * worker.steps;
     figures.wait_ms = waited / rank_steps;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/options/server_arguments.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "experiments/analysis/row_queries.h"
@@ -60,12 +61,15 @@ double TiedBytes(const Configuration& configuration, const RunRecords& records) 
   return 4 * std::max(0.0, parameters - static_cast<double>(configuration.model.parameters));
 }
 
+absl::StatusOr<Mesh> MeshOf(const Configuration& configuration) {
+  const TrainingOptions& training = configuration.training;
+  return Mesh::Create(configuration.workers, training.pp, training.rank_order, training.tp);
+}
+
 // Seconds of computing per step by position, mean over replicas; empty: not measured.
 std::vector<double> ComputingByPosition(const SummaryRow& row) {
   const Configuration& configuration = row.configuration;
-  const absl::StatusOr<Mesh> mesh =
-      Mesh::Create(configuration.workers, configuration.training.pp, configuration.training.rank_order,
-                   configuration.training.tp);
+  const absl::StatusOr<Mesh> mesh = MeshOf(configuration);
   if (!mesh.ok()) return {};
   std::vector<double> seconds(mesh->positions(), 0);
   for (const WorkerFigures& worker : row.mean.workers) {
@@ -125,10 +129,9 @@ std::string MemoryText(const SummaryRow& copy, const SummaryRow& cut) {
 
 size_t BucketsAt(const Configuration& configuration, const RunRecords& records, int server) {
   const TrainingOptions& training = configuration.training;
-  const absl::StatusOr<Mesh> mesh =
-      Mesh::Create(configuration.workers, training.pp, training.rank_order, training.tp);
+  const absl::StatusOr<Mesh> mesh = MeshOf(configuration);
   if (!mesh.ok() || training.pp == 1) return records.ranks.front().bucket_elements.size();
-  const int position = server / std::max(1, configuration.servers() / training.pp);
+  const int position = PositionOfServer(training, server, configuration.servers());
   const auto of_position =
       std::ranges::find(records.ranks, mesh->RankAt({.position = position}), &RankResult::rank);
   return of_position == records.ranks.end() ? 0 : of_position->bucket_elements.size();
@@ -136,8 +139,7 @@ size_t BucketsAt(const Configuration& configuration, const RunRecords& records, 
 
 void AddPipelineFigures(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
   const TrainingOptions& training = configuration.training;
-  const absl::StatusOr<Mesh> mesh =
-      Mesh::Create(configuration.workers, training.pp, training.rank_order, training.tp);
+  const absl::StatusOr<Mesh> mesh = MeshOf(configuration);
   const absl::StatusOr<NamedProgram> program = FindStepProgram(training.program);
   const std::optional<Scheme> scheme = SchemeOf(configuration.strategy);
   std::vector<double> bubbles, boundaries;
@@ -172,7 +174,7 @@ void AddWalk(const std::optional<Wires>& wires, SummaryRow& row) {
                                ? wires->latency_s + *row.mean.boundary_bytes / wires->bytes_per_s
                                : 0;
   const absl::StatusOr<WalkSeconds> walk =
-      SecondsOfWalk(*program, training.micro_batches, computing_s, message_s);
+      SecondsOfWalk(*program, training.micro_batches, computing_s, message_s, training.copy_streams);
   if (!walk.ok()) return;
   row.predicted_bubble = 1e3 * walk->bubble / row.mean.step_ms;
   if (row.configuration.replicas() == 1)

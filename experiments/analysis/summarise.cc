@@ -25,8 +25,16 @@ Wires WiresOf(const SummaryRow& row, Wires wires) {
 }
 
 Wires WiresOfTables(const SummaryRow& row, Wires wires) {
-  if (const double rate = ServerRateOf(row, wires); rate > 0) {
-    (wires.medium_bytes_per_s > 0 ? wires.medium_bytes_per_s : wires.server_bytes_per_s) = rate;
+  const double rate = ServerRateOf(row, wires);
+  if (rate <= 0) return wires;
+  const CommPattern pattern = PatternOf(row.configuration, Scheme::kServerSync);
+  // The bytes of servers on rank 0's host are counted together; others in a virtual cluster share the
+  // machine.
+  const bool alone = row.configuration.on_machines || pattern.place == ServerPlace::kRank0;
+  if (wires.medium_bytes_per_s > 0) {
+    wires.medium_bytes_per_s = rate;
+  } else {
+    wires.server_bytes_per_s = rate / (alone ? 1 : pattern.servers);
   }
   return wires;
 }
@@ -194,9 +202,15 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs, const
     for (int64_t elements : runs.sample.bucket_elements)
       bucket_bytes.push_back(ExchangeBytes(runs.configuration, elements));
     // Buckets contain the padding between tensors, which is sent.
-    row.predicted_payload_bytes = PayloadBytesPerWorker(
-        pattern, bucket_bytes.empty() ? ExchangeBytes(runs.configuration, runs.sample.parameters)
-                                      : std::accumulate(bucket_bytes.begin(), bucket_bytes.end(), 0.0));
+    double bytes = bucket_bytes.empty() ? ExchangeBytes(runs.configuration, runs.sample.parameters)
+                                        : std::accumulate(bucket_bytes.begin(), bucket_bytes.end(), 0.0);
+    if (const int64_t gathered = runs.sample.gathered_elements; gathered > 0) {
+      // Each is half of an all-reduce. Weights that are still there are not gathered again.
+      const auto& elements = runs.sample.bucket_elements;
+      const int64_t all = std::accumulate(elements.begin(), elements.end(), int64_t{0});
+      bytes = 2. * static_cast<double>(runs.configuration.training.micro_batches * all + gathered);
+    }
+    row.predicted_payload_bytes = PayloadBytesPerWorker(pattern, bytes);
     // The formulas assume one rank per link. With several, a ring still uses each link once, and with
     // --local_aggregation one of them uses it.
     const bool links = wires && wires->medium_bytes_per_s == 0;

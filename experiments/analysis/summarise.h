@@ -116,7 +116,8 @@ bool BytesAreDerived(const SummaryRow& row);
 double ServerRateOf(const SummaryRow& row, const Wires& wires);
 
 // `wires` for the row: with the update time of its optimizer (plain SGD accesses as much memory as adding),
-// and for servers with ServerRateOf, on the hosts or, within one machine, in place of its medium.
+// and for servers with ServerRateOf: in place of the machine's medium or, with links, as the rate of each
+// server's host, of which those in a virtual cluster get equal shares.
 Wires WiresOf(const SummaryRow& row, Wires wires);
 // The same for the rows of tables, which are on servers also if gradients are not (`hybrid`).
 Wires WiresOfTables(const SummaryRow& row, Wires wires);

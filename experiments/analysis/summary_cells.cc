@@ -142,6 +142,7 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"activations_mb", MostOf(mean.memory, &MemoryFigures::activations_mb), measured},
       {"predicted_peak_memory_mb", predicted_mb > 0 ? Value(predicted_mb) : Value(), derived},
       {"cuts", TextOrEmpty(training.cuts), given},
+      {"copy_streams", is_cut ? Value(int64_t{training.copy_streams}) : Value(), given},
   };
 }
 

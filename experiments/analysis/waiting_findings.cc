@@ -16,7 +16,7 @@ bool WaitsForOthers(const SummaryRow& row) { return row.configuration.strategy.c
 
 bool WaitsForAll(const SummaryRow& row) {
   return WaitsForOthers(row) && row.configuration.strategy.synchronous &&
-         row.configuration.strategy.number == 0;
+         !row.configuration.strategy.waits_for_some();
 }
 
 // The range of `values`: "2 to 4", or "9".

@@ -122,6 +122,26 @@ class Task:
                   {"params": [p for _, p in named if p.dim() == 1], "weight_decay": 0}]
         return [torch.optim.AdamW(groups, lr=self.args.lr, **fused)]
 
+    def train(self):
+        """Returns the seconds of the steps after warm-up, until the last rank has ended."""
+        optimizers = self.make_optimizers()
+
+        def take(steps):
+            for i in steps:
+                for optimizer in optimizers:
+                    optimizer.zero_grad()
+                self.backward(i)
+                for optimizer in optimizers:
+                    optimizer.step()
+            if dist.is_initialized():
+                dist.barrier()
+            if self.args.device != "cpu":
+                torch.cuda.synchronize()
+            return time.monotonic()
+
+        begin = take(range(self.args.warmup_steps))
+        return take(range(self.args.warmup_steps, self.args.warmup_steps + self.args.steps)) - begin
+
     def final_loss(self):
         last = self.losses[-max(1, len(self.losses) // 10):]
         return torch.stack(last).mean().item()
@@ -158,24 +178,7 @@ def train(rank, args, store):
         task.model = nn.parallel.DistributedDataParallel(task.model, gradient_as_bucket_view=args.fused)
     if args.compile:
         task.compile()
-    optimizers = task.make_optimizers()
-
-    def take(steps):
-        """Returns the time at their end."""
-        for i in steps:
-            for optimizer in optimizers:
-                optimizer.zero_grad()
-            task.backward(i)
-            for optimizer in optimizers:
-                optimizer.step()
-        if args.workers > 1:
-            dist.barrier()
-        if args.device != "cpu":
-            torch.cuda.synchronize()
-        return time.monotonic()
-
-    begin = take(range(args.warmup_steps))
-    seconds = take(range(args.warmup_steps, args.warmup_steps + args.steps)) - begin
+    seconds = task.train()
     if rank == 0:
         print(json.dumps({"samples_per_s": args.steps * task.samples_per_step() / seconds, "loss": task.final_loss(),
                           "peak_memory_mb": peak_memory_mb(),

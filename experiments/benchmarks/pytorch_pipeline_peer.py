@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import tempfile
-import time
 
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
@@ -103,22 +102,7 @@ def train(rank, args, store):
         dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=stages)
     pytorch_peer.set_precision(args)
     part = Part(rank, args)
-    optimizers = part.make_optimizers()
-
-    def take(steps):
-        """Returns the time at their end."""
-        for i in steps:
-            for optimizer in optimizers:
-                optimizer.zero_grad()
-            part.backward(i)
-            for optimizer in optimizers:
-                optimizer.step()
-        if stages > 1:
-            dist.barrier()
-        return time.monotonic()
-
-    begin = take(range(args.warmup_steps))
-    seconds = take(range(args.warmup_steps, args.warmup_steps + args.steps)) - begin
+    seconds = part.train()
     memory = torch.tensor(pytorch_peer.peak_memory_mb())
     if stages > 1:
         dist.all_reduce(memory, op=dist.ReduceOp.MAX)

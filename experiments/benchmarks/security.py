@@ -6,8 +6,8 @@
 authentication: one handshake with a rendezvous store, by a client that is written here, compared with a TCP connection without
 one; and the connections that a training opens, in a network namespace of its own, with few and with many steps. Takes about 30 s.
 
-tls: with and without `--tls auto`, alternating: a ring all-reduce over TCP, rounds of a parameter server over gRPC, and a training
-of one step, from the start of psring to its end. The first round of each is a warm-up. Takes about 5 minutes.
+tls: with and without `--tls auto`, alternating: a ring all-reduce over TCP, rounds of a parameter server over gRPC and over its
+stream, and a training of one step, from the start of psring to its end. The first round of each is a warm-up. Takes about 6 minutes.
 
 Prints the tables and writes PAGE.md in --out.
 """
@@ -144,6 +144,8 @@ ENCRYPTION = [
     ("ring all-reduce over TCP", "GB/s of bus bandwidth", ".2f", bandwidth,
      ["--collective", "all_reduce", "--backend", "native", "--algorithm", "ring"]),
     ("round of a parameter server over gRPC", "GB/s of bus bandwidth", ".2f", bandwidth, ["--collective", "ps_push_pull"]),
+    ("round of a parameter server over its stream", "GB/s of bus bandwidth", ".2f", bandwidth,
+     ["--collective", "ps_push_pull", "--server_wire", "stream"]),
     ("training of one step, ring", "ms", ".0f", start, ["--strategy", "ring"]),
     ("training of one step, ps-sync", "ms", ".0f", start, ["--strategy", "ps-sync"]),
 ]
@@ -160,8 +162,8 @@ def tls(args):
     return [
         "# Encrypted connections", "", f"{runs.measured_on()}. All *measured*.", "",
         f"{args.workers} workers on one machine, {args.bytes} B; medians of {args.rounds} interleaved rounds (lowest to highest). "
-        "Workers, server and the threads that encrypt share the cores of this machine; the loss between separate machines "
-        "was not measured.", "",
+        "Workers and server encrypt, and for gRPC threads of their own; all share the cores of this machine. The loss between "
+        "separate machines was not measured.", "",
         *runs.table(f"what | unit | {PLAIN} | {ENCRYPTED} | with / without (paired median)", rows), "", *notes]
 
 

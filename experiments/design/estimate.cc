@@ -70,8 +70,10 @@ ServerPlace PlaceOf(const std::string& placement) {
 }
 
 double ExchangeBytes(const Configuration& configuration, int64_t elements) {
-  const bool halves = configuration.strategy.uses_group && configuration.training.wire != "float32";
-  return 4.0 * (halves ? configuration.strategy.SentPart(.5) : 1) * static_cast<double>(elements);
+  const TrainingOptions& training = configuration.training;
+  const double part = configuration.strategy.SentPart(training.wire != "float32" ? .5 : 1,
+                                                      training.micro_batches, training.reshard == "forward");
+  return 4.0 * (configuration.strategy.uses_group ? part : 1) * static_cast<double>(elements);
 }
 
 CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {

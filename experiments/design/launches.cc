@@ -42,7 +42,8 @@ bool SamePipeline(const LaunchNote& note, const TrainingOptions& training) {
   if (FlagOf(note, "--pp", "1") != absl::StrCat(training.pp)) return false;
   return training.pp == 1 || (FlagOf(note, "--program", "1f1b") == training.program &&
                               FlagOf(note, "--micro_batches", "1") == absl::StrCat(training.micro_batches) &&
-                              FlagOf(note, "--cuts", "") == training.cuts);
+                              FlagOf(note, "--cuts", "") == training.cuts &&
+                              FlagOf(note, "--copy_streams", "2") == absl::StrCat(training.copy_streams));
 }
 
 const LaunchNote* NoteFor(const std::vector<LaunchNote>& notes, const Configuration& configuration) {

@@ -3,48 +3,19 @@
 #include <algorithm>
 #include <numeric>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/text/translate.h"
 #include "experiments/design/plan.h"
-#include "trainer/programs/mesh.h"
+#include "trainer/programs/cuts.h"
 #include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
 
 constexpr int kMaxDefaultMicroBatches = 4096;
-
-// `part`: "dp2". False: not of this form.
-bool SetPart(absl::string_view part, Layout& layout) {
-  int& of = absl::StartsWith(part, "dp") ? layout.dp : layout.pp;
-  const bool known = absl::ConsumePrefix(&part, "dp") || absl::ConsumePrefix(&part, "pp");
-  return known && absl::SimpleAtoi(part, &of) && of >= 1 && of <= kMaxWorkers;
-}
-
-absl::StatusOr<Layout> ParseLayout(absl::string_view text) {
-  Layout layout;
-  const std::vector<absl::string_view> parts = absl::StrSplit(text, 'x');
-  const bool each_once =
-      parts.size() == 1 || (parts.size() == 2 && parts[0].substr(0, 2) != parts[1].substr(0, 2));
-  if (!each_once ||
-      !std::ranges::all_of(parts, [&](absl::string_view part) { return SetPart(part, layout); })) {
-    return absl::InvalidArgumentError(
-        Tr("--layouts: '$0' is not a layout; write dp4 (four replicas of the model), pp4 (one in four "
-           "stages) or dp2xpp2",
-           std::string(text)));
-  }
-  if (layout.workers() < 2 || layout.workers() > kMaxWorkers) {
-    return absl::InvalidArgumentError(
-        Tr("--layouts: $0 has $1 workers; use 2 to $2", std::string(text), layout.workers(), kMaxWorkers));
-  }
-  return layout;
-}
 
 // `training` in `layout`, cut at `cuts`; its replicas share `micro_batches`.
 TrainingOptions InLayout(const CompareOptions& options, TrainingOptions training, const Layout& layout,
@@ -86,16 +57,17 @@ absl::Status CheckAllCuts(const Layout& layout, const std::string& program) {
 
 }  // namespace
 
-std::string Layout::name() const { return LayoutName(dp, pp); }
-
 absl::StatusOr<std::vector<Layout>> ParseLayouts(const std::string& text) {
   std::vector<Layout> layouts;
   for (const absl::string_view name : absl::StrSplit(text, ',')) {
-    PSRING_ASSIGN_OR_RETURN(const Layout layout, ParseLayout(name));
-    if (std::ranges::find(layouts, layout) != layouts.end()) {
-      return absl::InvalidArgumentError(Tr("$0 names $1 twice; name it once", "--layouts", layout.name()));
+    const absl::StatusOr<Layout> layout = ParseLayout(name, kMaxWorkers);
+    if (!layout.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--layouts: ", layout.status().message()));
     }
-    layouts.push_back(layout);
+    if (std::ranges::find(layouts, *layout) != layouts.end()) {
+      return absl::InvalidArgumentError(Tr("$0 names $1 twice; name it once", "--layouts", layout->name()));
+    }
+    layouts.push_back(*layout);
   }
   return layouts;
 }
@@ -108,6 +80,15 @@ int DefaultMicroBatches(const std::vector<Layout>& layouts) {
     if (together <= kMaxDefaultMicroBatches) each = together;
   }
   return (least + each - 1) / each * each;
+}
+
+absl::Status CheckStagesOf(const TrainingOptions& training, const Probe& probe) {
+  if (training.pp == 1 || !probe.cut_points) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(training.program));
+  const int stages = training.pp * program.chunks;
+  PSRING_RETURN_IF_ERROR(CheckStageCount(*probe.cut_points, stages));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<size_t> cuts, ParseCuts(training.cuts, stages));
+  return CheckCutPoints(*probe.cut_points, cuts);
 }
 
 absl::Status CheckLayouts(const CompareOptions& options) {
@@ -160,15 +141,18 @@ absl::StatusOr<std::vector<Configuration>> LayoutConfigurations(const CompareOpt
                        int micro_batches) -> absl::Status {
     for (const std::string& cuts : CutsOf(options, layout, probe)) {
       TrainingOptions of_one = InLayout(options, training, layout, program, micro_batches, cuts);
-      for (const int servers : options.servers) {
-        for (const std::string& wire : options.server_wires) {
-          of_one.servers = servers;
-          of_one.server_wire = wire;
-          PSRING_ASSIGN_OR_RETURN(Configuration configuration,
-                                  MakeConfiguration(strategy, layout.workers(), of_one, probe, cores));
-          configuration.names_micro_batches = options.micro_batches.size() > 1;
-          configuration.names_cuts = options.cuts == kAllCuts && layout.pp > 1;
-          AddIfNew(configuration, configurations);
+      for (const int copy_streams : options.copy_streams) {
+        if (layout.pp > 1) of_one.copy_streams = copy_streams;
+        for (const int servers : options.servers) {
+          for (const std::string& wire : options.server_wires) {
+            of_one.servers = servers;
+            of_one.server_wire = wire;
+            PSRING_ASSIGN_OR_RETURN(Configuration configuration,
+                                    MakeConfiguration(strategy, layout.workers(), of_one, probe, cores));
+            configuration.names_micro_batches = options.micro_batches.size() > 1;
+            configuration.names_cuts = options.cuts == kAllCuts && layout.pp > 1;
+            AddIfNew(configuration, configurations);
+          }
         }
       }
     }

@@ -5,17 +5,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/options/training_options.h"
+#include "trainer/programs/mesh.h"
 
 namespace psring {
-
-struct Layout {
-  int dp = 1;  // replicas
-  int pp = 1;  // ranks of a replica; 1: the model is not cut
-
-  int workers() const { return dp * pp; }
-  std::string name() const;  // "dp2", "pp4", "dp2xpp4"
-  bool operator==(const Layout&) const = default;
-};
 
 // "dp2,pp2,dp2xpp2". InvalidArgument names a layout that has another form, no second worker or too many, or
 // is named twice.
@@ -25,5 +18,9 @@ absl::StatusOr<std::vector<Layout>> ParseLayouts(const std::string& text);
 // stage of the longest pipeline, so that the bubble of 1f1b is below a fifth without replicas; and equally
 // many for every replica, except of layouts for which that would be more than 4096.
 int DefaultMicroBatches(const std::vector<Layout>& layouts);
+
+struct Probe;
+// InvalidArgument: the model of `probe` cannot be cut into the stages, or at the --cuts, of `training`.
+absl::Status CheckStagesOf(const TrainingOptions& training, const Probe& probe);
 
 }  // namespace psring

@@ -16,6 +16,7 @@
 #include "experiments/design/estimate.h"
 #include "experiments/design/rates.h"
 #include "experiments/stats/statistics.h"
+#include "ring_worker/schedules/schedule.h"
 
 namespace psring {
 namespace {
@@ -190,6 +191,7 @@ void ResetOtherStrategiesFlags(Configuration& configuration) {
   if ((!sends && ReplicaRanks(training) == 1) || configuration.backend() == "nccl")
     training.transport = "auto";
   if (!configuration.strategy.uses_servers) LeaveServersOut(training);
+  if (!configuration.strategy.shards_weights) training.reshard = TrainingOptions().reshard;
   if (configuration.strategy.has_only_rows_on_servers()) {
     const TrainingOptions standard;
     training.ps_schedule = standard.ps_schedule;
@@ -278,12 +280,18 @@ void AddClippingNote(Plan& plan) {
 
 void AddLayoutNote(Plan& plan) {
   int each = 1;
-  bool beside_worker = false;
+  bool beside_worker = false, is_ring = false;
   for (const Configuration& configuration : plan.cost) {
+    const bool shares = configuration.per_machine > 1 && configuration.training.transport != "tcp";
+    is_ring = is_ring || (NeedsRanksPerNode(configuration.strategy.algorithm) && !shares);
     each = std::max(each, configuration.training.ranks_per_process);
     beside_worker = beside_worker || configuration.has_worker_without_link();
   }
   if (each > 1) plan.notes.push_back(Tr("each process runs $0 workers as threads", each));
+  if (is_ring)
+    plan.notes.push_back(
+        Tr("no workers share memory here, so hierarchical is a ring; add --ranks_per_process K, or name the "
+           "workers per machine, as in hierarchical:2"));
   if (beside_worker) {
     plan.notes.push_back(
         Tr("servers are on worker 0's machine (--server_placement rank0), so worker 0 uses no link and is "
@@ -329,6 +337,7 @@ void SetBatch(int workers, TrainingOptions& training) {
 absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
                                                 const TrainingOptions& training, const Probe& probe,
                                                 int cores) {
+  PSRING_RETURN_IF_ERROR(CheckStagesOf(training, probe));
   Configuration configuration;
   PSRING_ASSIGN_OR_RETURN(configuration.strategy, FindStrategy(strategy));
   PSRING_ASSIGN_OR_RETURN(configuration.model, ModelOf(training, probe.parameters));

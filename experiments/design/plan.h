@@ -38,11 +38,12 @@ struct CompareOptions {
   // All have the same `training.global_batch`; `strategies` then names an all-reduce.
   std::vector<Layout> layouts;
   std::vector<std::string> programs = {"1f1b"};  // of layouts with a pipeline
-  std::vector<int> micro_batches;  // of a step, which the replicas share; at least one with `layouts`
-  std::string rank_order, cuts;    // likewise, as in TrainingOptions; cuts "all": kAllCuts
-  TrainingOptions training;        // its `strategy`, `servers` and `server_wire` are not used
-  double target_accuracy = 0;      // 0: none
-  std::vector<double> lrs;         // more than one: the best one is picked for each strategy
+  std::vector<int> micro_batches;       // of a step, which the replicas share; at least one with `layouts`
+  std::string rank_order, cuts;         // likewise, as in TrainingOptions; cuts "all": kAllCuts
+  std::vector<int> copy_streams = {2};  // likewise
+  TrainingOptions training;             // its `strategy`, `servers` and `server_wire` are not used
+  double target_accuracy = 0;           // 0: none
+  std::vector<double> lrs;              // more than one: the best one is picked for each strategy
   // --tune lr: times each strategy's rate; the best one is picked for each strategy and number of workers.
   std::vector<double> lr_factors;
   int repeats = 0;                 // rounds and accuracy trainings; 0: rounds are fitted, one training
@@ -85,7 +86,7 @@ struct Configuration {
   int ranks() const { return strategy.single_process ? ReplicaRanks(training) : workers; }
   // Replicas of the model; each takes its own samples.
   int replicas() const { return workers / ReplicaRanks(training); }
-  std::string layout() const { return LayoutName(replicas(), training.pp, training.tp); }
+  std::string layout() const { return Layout{replicas(), training.pp, training.tp}.name(); }
   // Of a replica's step, in predictions; without --reference_workers.
   int64_t step_samples() const { return WorkerBatch(training) * predictions; }
   int processes() const { return ranks() / training.ranks_per_process; }
@@ -97,7 +98,8 @@ struct Configuration {
   bool has_worker_without_link() const {
     return servers() > 0 && training.server_placement == "rank0" && per_machine < ranks();
   }
-  // "dp2xpp2 1f1b", "pp2 gpipe m8", "pp2 1f1b cut 3"; empty: the model is not cut
+  // "dp2xpp2 1f1b", "pp2 gpipe m8", "pp2 1f1b cut 3", "pp2 1f1b copy 1" (--copy_streams); empty: the model is
+  // not cut
   std::string pipeline() const;
   // "ring x 4", "ps-sync x 4 on 2 servers", "ps-sync x 4 (stream)", "ring x 4 (dp2xpp2 1f1b)"
   std::string name() const;
@@ -112,7 +114,9 @@ struct Probe {
   int64_t parameters = 0;                // of the model
   std::vector<int64_t> bucket_elements;  // of --bucket_mb; empty: not known
   std::vector<int64_t> cuts;             // the layers before which a model of two stages can be cut
-  std::string data_hash;                 // of training and test data
+  // The layers before which stages can begin; nothing: not known.
+  std::optional<std::vector<size_t>> cut_points;
+  std::string data_hash;  // of training and test data
   std::vector<StrategyUpdate> updates;
   double step_s = 0;                // one step of one process
   int64_t step_samples = 0;         // of that step; 0: as many as in any step

@@ -26,6 +26,7 @@ absl::Status CheckServerFlags(const CompareOptions& options) {
   const int most_servers = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
   bool any_server = false, any_asynchronous = false, any_sends = false, any_aggregates = false;
   bool any_has_parameters = false;  // on servers
+  bool any_shards = false;          // weights
   const bool has_tables = HasTables(training);
   for (const std::string& name : ComparedStrategies(options, has_tables)) {
     PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(name));
@@ -38,6 +39,7 @@ absl::Status CheckServerFlags(const CompareOptions& options) {
     }
     any_aggregates = any_aggregates || strategy.can_aggregate();
     any_sends = any_sends || strategy.communicates();
+    any_shards = any_shards || strategy.shards_weights;
     any_asynchronous = any_asynchronous || strategy.asynchronous();
     if (strategy.asynchronous() && training.clip_norm > 0) {
       return absl::InvalidArgumentError(Tr(
@@ -67,6 +69,9 @@ absl::Status CheckServerFlags(const CompareOptions& options) {
   if (!any_server && server_flag != nullptr) {
     return absl::InvalidArgumentError(Tr(
         "$0 is for parameter-server strategies (such as ps-sync); name one, or omit the flag", server_flag));
+  }
+  if (!any_shards && training.reshard != TrainingOptions().reshard) {
+    return absl::InvalidArgumentError(Tr("--reshard is for fsdp; name it, or omit the flag"));
   }
   if (!any_sends && training.wire != "float32") {
     return absl::InvalidArgumentError(Tr(
@@ -133,6 +138,7 @@ absl::Status CheckCompareOptions(const CompareOptions& options) {
   for (const std::string& name : options.strategies) {
     PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(name, options.strategies));
     for (int count : options.workers) {
+      PSRING_RETURN_IF_ERROR(CheckRanks(strategy, std::max(1, count / options.training.pp)));
       if (!strategy.number_below_workers || strategy.number < count) continue;
       return absl::InvalidArgumentError(Tr(
           count == 1

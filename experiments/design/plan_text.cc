@@ -73,9 +73,9 @@ void AddPipelineNotes(Plan& plan) {
 
 std::string Configuration::pipeline() const {
   if (training.pp == 1) return "";
-  return absl::StrCat(layout(), " ", training.program,
-                      names_micro_batches ? absl::StrCat(" m", training.micro_batches) : "",
-                      names_cuts ? absl::StrCat(" cut ", training.cuts) : "");
+  return absl::StrCat(
+      layout(), " ", training.program, names_micro_batches ? absl::StrCat(" m", training.micro_batches) : "",
+      names_cuts ? absl::StrCat(" cut ", training.cuts) : "", training.copy_streams == 1 ? " copy 1" : "");
 }
 
 std::string Configuration::name() const {
@@ -95,7 +95,8 @@ std::string Configuration::folder() const {
       training.tp > 1 ? absl::StrCat("-tp", training.tp) : "",
       training.pp > 1
           ? absl::StrCat("-pp", training.pp, "-", absl::StrReplaceAll(training.program, {{":", "-"}}), "-m",
-                         training.micro_batches, names_cuts ? absl::StrCat("-cut-", training.cuts) : "")
+                         training.micro_batches, names_cuts ? absl::StrCat("-cut-", training.cuts) : "",
+                         training.copy_streams == 1 ? "-copy-1" : "")
           : "");
 }
 

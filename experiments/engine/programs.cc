@@ -70,6 +70,9 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
   PSRING_ASSIGN_OR_RETURN(probe.bucket_elements,
                           json.WholeNumbers("bucket_elements", kMaxBuckets, 0, kMaxElements));
   PSRING_ASSIGN_OR_RETURN(probe.cuts, json.WholeNumbers("cuts", kMaxBuckets, 0, kMaxElements));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<int64_t> points,
+                          json.WholeNumbers("cut_points", kMaxBuckets, 0, kMaxElements));
+  probe.cut_points = std::vector<size_t>(points.begin(), points.end());
   PSRING_ASSIGN_OR_RETURN(probe.data_hash, json.Text("data_hash", kMaxAnswerBytes, ""));
   PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> updates, json.Objects("updates", kMaxStrategies));
   for (const JsonObject& update : updates) {

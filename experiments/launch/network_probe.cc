@@ -30,9 +30,10 @@ class Connections {
     PSRING_ASSIGN_OR_RETURN(TcpListener listener, ListenTcp(address));
     const auto on_member = [this, nodes](PendingConnections::Member member) {
       const auto node = static_cast<int>(std::min<uint64_t>(member.detail, INT_MAX));
-      if (!nodes.contains(node)) return;
+      absl::StatusOr<FileDescriptor> socket = member.socket.TakeClearText();
+      if (!nodes.contains(node) || !socket.ok()) return;
       const MutexLock lock(mutex_);
-      accepted_[node] = std::move(member.socket);
+      accepted_[node] = *std::move(socket);
     };
     const Credentials credentials = {
         .secret = secret, .purpose = Purpose::kNetworkProbe, .token = NewListenerToken()};
@@ -47,9 +48,11 @@ class Connections {
                        const JobSecret& secret, MonotonicTime deadline) {
     const std::string whom = absl::StrCat("node ", node, " at ", address);
     PSRING_ASSIGN_OR_RETURN(const HostPort to, ParseAddress(published));
-    PSRING_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectTcp(address, to.port, deadline));
+    PSRING_ASSIGN_OR_RETURN(FileDescriptor tcp, ConnectTcp(address, to.port, deadline));
     const Credentials credentials = {.secret = secret, .purpose = Purpose::kNetworkProbe, .token = to.token};
-    PSRING_RETURN_IF_ERROR(AuthenticateTcp(socket, credentials, whom, deadline, static_cast<uint64_t>(own)));
+    PSRING_ASSIGN_OR_RETURN(MemberSocket member, AuthenticateTcp(std::move(tcp), credentials, whom, deadline,
+                                                                 static_cast<uint64_t>(own)));
+    PSRING_ASSIGN_OR_RETURN(FileDescriptor socket, member.TakeClearText());
     PrepareForMeasuring(socket);
     sockets_[node] = std::move(socket);
     return absl::OkStatus();

@@ -53,6 +53,7 @@ void CopyPlanned(const TrainingOptions& from, const NodeSetup& own, TrainingOpti
     to.program = from.program;
     to.cuts = from.cuts;
     to.rank_order = from.rank_order;
+    to.copy_streams = from.copy_streams;
     to.micro_batches = from.micro_batches;
   }
 }

@@ -40,6 +40,7 @@ struct TracedLaunch {
   Span span;
   std::string algorithm;
   double workers = 0;
+  int copy_streams = 2;
 };
 
 // One pass over the file.
@@ -67,8 +68,8 @@ void NoteSpan(const Json& event, Events& events) {
   if (const std::string name = TextAt(event, "name"); name != span.lane) span.action = name;
   if (row == kLaunchesRow) {
     const bool schedule = NumberAt(args, "servers", 0) == 0;
-    events.launches.push_back(
-        {span, schedule ? TextAt(args, "algorithm") : "", NumberAt(args, "workers", 0)});
+    events.launches.push_back({span, schedule ? TextAt(args, "algorithm") : "", NumberAt(args, "workers", 0),
+                               NumberAt(args, "copy_streams", 2) == 1 ? 1 : 2});
   } else if (span.lane == "round") {
     events.rounds.push_back(
         {span.rank, span.step, span.bucket, NumberAt(args, "round", -1), span.begin_us, span.end_us()});
@@ -124,7 +125,7 @@ int64_t NanosOf(double us) { return std::llround(1e3 * std::clamp(us, -1e15, 1e1
 
 // The step of a pipeline as the program with the launch's median times: {ms, bubble_ms, measured_bubble_ms,
 // spans: as those of the launch}; null for other launches. Of the bubble, the mean over ranks.
-Json SimulatedJson(const std::vector<Span>& spans, double step) {
+Json SimulatedJson(const std::vector<Span>& spans, double step, int copy_streams) {
   if (!(std::abs(step) <= kMaxStep)) return nullptr;
   std::vector<TracedAction> actions;
   std::set<double> ranks;
@@ -138,7 +139,8 @@ Json SimulatedJson(const std::vector<Span>& spans, double step) {
                        .step = static_cast<int64_t>(span.step),
                        .timed = {*action, {NanosOf(span.begin_us), NanosOf(span.end_us())}}});
   }
-  const std::optional<SimulatedStep> simulated = SimulateStep(actions, static_cast<int64_t>(step));
+  const std::optional<SimulatedStep> simulated =
+      SimulateStep(actions, static_cast<int64_t>(step), copy_streams);
   if (!simulated || simulated->spans.size() > kMaxSpans) return nullptr;
   Json json = {{"ms", RoundedMs(1e-3 * static_cast<double>(simulated->end_ns))},
                {"bubble_ms", RoundedMs(1e-3 * simulated->bubble_ns)},
@@ -215,7 +217,7 @@ Json LaunchJson(const TracedLaunch& launch, const Events& events) {
   }
   const Step step = MedianStep(inside, shown.empty() ? arrowed : shown);
   const auto round_ends = RoundEndsUs(inside, rounds, step.number, launch.workers);
-  const Json simulated = SimulatedJson(inside, step.number);
+  const Json simulated = SimulatedJson(inside, step.number, launch.copy_streams);
   std::erase_if(inside, [&](const Span& span) {
     return span.end_us() <= step.begin_us || span.begin_us >= step.end_us ||
            (!simulated.is_null() && span.step != step.number);

@@ -11,7 +11,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "common/io/csv.h"
+#include "experiments/page/playback.h"
 #include "trainer/strategies/table/cost_model.h"
 
 namespace psring {
@@ -368,6 +370,31 @@ void AddChoice(const FigureRows& rows, ExerciseList& list) {
                       wires.latency_s, wires.bytes_per_s}});
 }
 
+// Need no run.
+void AddPipeline(ExerciseList& list) {
+  constexpr int kStages = 4, kMicroBatches = 8;
+  const absl::StatusOr<NamedProgram> program = FindStepProgram("1f1b");
+  PSRING_CHECK(program.ok());
+  const absl::StatusOr<PlayedProgram> played = PlayProgram(*program, kStages, kMicroBatches);
+  PSRING_CHECK(played.ok());
+  const double bubble = 100 * played->walk.Bubble();
+  list.Add({.id = "bubble",
+            .number = "6.1",
+            .value = bubble,
+            .exact = true,
+            .terms = {kStages, kMicroBatches, static_cast<double>(played->computing(0)),
+                      static_cast<double>(played->walk.end_ns)},
+            .slips = {{"of_computing", 100 * bubble / (100 - bubble)},
+                      {"all_stages", 100.0 * kStages / (kStages + kMicroBatches)}}});
+  list.Add({.id = "in_flight",
+            .number = "6.2",
+            .value = static_cast<double>(played->in_flight(0)),
+            .tolerance = 0,
+            .exact = true,
+            .terms = {kStages, kMicroBatches},
+            .slips = {{"as_gpipe", kMicroBatches}}});
+}
+
 }  // namespace
 
 std::vector<Exercise> ExercisesOf(const UntrustedJson& run) {
@@ -380,6 +407,7 @@ std::vector<Exercise> ExercisesOf(const UntrustedJson& run) {
   AddEfficiency(rows, list);
   AddAsynchrony(rows, list);
   AddChoice(rows, list);
+  AddPipeline(list);
   return list.Take();
 }
 

@@ -95,7 +95,8 @@ LaunchTrace TraceOf(const std::string& folder, const Configuration& configuratio
                     .servers = configuration.servers(),
                     .group_buckets = GroupBuckets(configuration, result),
                     .backend = ReplicaRanks(configuration.training) > 1 ? "" : result.backend,
-                    .algorithm = result.algorithm};
+                    .algorithm = result.algorithm,
+                    .copy_streams = configuration.training.copy_streams};
   for (int rank = 0; rank < configuration.ranks(); ++rank) {
     absl::StatusOr<std::string> text =
         ReadFile(absl::StrCat(folder, "/", OfRank("trace", rank, ".json")), kMaxRecordBytes);

@@ -58,8 +58,8 @@ std::string ReportPage(const std::vector<RunData>& runs, const Pool& pool) {
       absl::StrJoin(runs, ",",
                     [](std::string* out, const RunData& run) { out->append(ExercisesJson(run.json)); }),
       "],\"strategies\":", ChartOrderJson(), ",\"schedules\":", SchedulesJson(StepperRanks(runs)),
-      ",\"theory\":", TheoryJson(), ",\"waiting\":", StalenessJson(), ",\"glossary\":", GlossaryJson(),
-      ",\"pool\":", pool.machines.size() > 1 ? PoolJson(pool) : "null",
+      ",\"programs\":", ProgramsJson(), ",\"theory\":", TheoryJson(), ",\"waiting\":", StalenessJson(),
+      ",\"glossary\":", GlossaryJson(), ",\"pool\":", pool.machines.size() > 1 ? PoolJson(pool) : "null",
       ",\"beside\":", BesideJson(pool.beside), "}");
   // StrReplaceAll makes one pass: placeholders in inserted text are not expanded.
   return absl::StrReplaceAll(kPageHtml, {{"{{css}}", kPageCss},

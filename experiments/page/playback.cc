@@ -1,8 +1,10 @@
 #include "experiments/page/playback.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/check.h"
+#include "trainer/programs/lower_program.h"
 
 namespace psring {
 
@@ -89,6 +91,42 @@ bool Playback::Fulfilled() const {
     }
   }
   return true;
+}
+
+int64_t UnitsOf(StepKind kind) {
+  switch (kind) {
+    case StepKind::kForward:
+    case StepKind::kBackwardInput:
+    case StepKind::kBackwardWeight:
+      return 1;
+    case StepKind::kBackward:
+      return 2;
+    default:
+      return 0;
+  }
+}
+
+absl::StatusOr<PlayedProgram> PlayProgram(const NamedProgram& named, int ranks, int micro_batches) {
+  PSRING_ASSIGN_OR_RETURN(const StepProgram compute, MakeStepProgram(named, ranks, micro_batches));
+  PSRING_ASSIGN_OR_RETURN(StepProgram program,
+                          LowerProgram(compute, ModelCut::WholeStages(compute.stages())));
+  GivenDurations units([](int, const StepAction& action) { return UnitsOf(action.kind); });
+  PSRING_ASSIGN_OR_RETURN(Walk walk, WalkProgram(program, &units));
+  return PlayedProgram{.program = std::move(program), .walk = std::move(walk)};
+}
+
+int64_t PlayedProgram::computing(int rank) const {
+  int64_t units = 0;
+  for (const StepNode& node : walk.nodes[rank]) units += UnitsOf(node.action.kind);
+  return units;
+}
+
+int PlayedProgram::in_flight(int rank) const {
+  int count = 0;
+  for (int stage = 0; stage < program.stages(); ++stage) {
+    if (program.rank_of[stage] == rank) count += walk.peak_live[stage];
+  }
+  return count;
 }
 
 }  // namespace psring

@@ -1,4 +1,5 @@
-// Runs a schedule symbolically, one round at a time, for `psring explain` and the report. Pure.
+// Runs a schedule symbolically, one round at a time, and a program in units of time, for `psring explain` and
+// the report. Pure.
 //
 // *holding*: the set of ranks whose values a rank's chunk contains.
 #pragma once
@@ -6,7 +7,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "ring_worker/schedules/schedule.h"
+#include "trainer/programs/program_rows.h"
+#include "trainer/programs/walk_program.h"
 
 namespace psring {
 
@@ -54,5 +58,20 @@ class Playback {
   std::vector<std::vector<uint64_t>> holdings_;  // [rank][chunk]
   PlayedTraffic traffic_;
 };
+
+// A step of a program on stages that take equal time. The walk's nanoseconds are units: that of a forward
+// pass of a stage. A backward pass takes two, one for each gradient, and messages take none.
+struct PlayedProgram {
+  StepProgram program;
+  Walk walk;
+
+  int64_t computing(int rank) const;  // units
+  int in_flight(int rank) const;      // micro-batches of all of its stages at a time, at most
+};
+
+int64_t UnitsOf(StepKind kind);
+
+// Errors: those of MakeStepProgram.
+absl::StatusOr<PlayedProgram> PlayProgram(const NamedProgram& named, int ranks, int micro_batches);
 
 }  // namespace psring

@@ -6,7 +6,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/text/translate.h"
 #include "experiments/page/glossary.h"
@@ -79,6 +81,29 @@ Json BothLanguages(const char* english) {
   return Json::array({english, InLanguage(Language::kChinese, [&] { return Tr(english); })});
 }
 
+// What a rank computes and sends, as words of ProgramsJson.
+struct PlayedWords {
+  std::string actions, sends;
+};
+
+PlayedWords WordsOf(const PlayedProgram& played, int rank) {
+  PlayedWords words;
+  for (size_t i = 0; i < played.walk.nodes[rank].size(); ++i) {
+    StepAction action = played.walk.nodes[rank][i].action;
+    const int64_t begin = played.walk.times[rank][i].begin_ns;
+    action.unit = -1;
+    if (LaneOf(action.kind) == StepLane::kCompute) {
+      absl::StrAppend(&words.actions, words.actions.empty() ? "" : " ", ToText(action), ":", begin);
+    }
+    const bool forward = action.kind == StepKind::kSendActivation;
+    if (!forward && action.kind != StepKind::kSendGradient) continue;
+    const int to = played.program.rank_of[forward ? action.stage + 1 : action.stage - 1];
+    action.kind = forward ? StepKind::kForward : StepKind::kBackward;
+    absl::StrAppend(&words.sends, words.sends.empty() ? "" : " ", ToText(action), ">", to, ":", begin);
+  }
+  return words;
+}
+
 }  // namespace
 
 std::string SchedulesJson(const std::vector<int>& ranks, const ScheduleTable& rows) {
@@ -103,6 +128,42 @@ std::string SchedulesJson(const std::vector<int>& ranks, const ScheduleTable& ro
     }
   }
   return Json({{"schedules", list}}).dump();
+}
+
+std::string ProgramsJson(const ProgramTable& rows) {
+  Json units, list = Json::array();
+  for (const auto& [letter, kind] :
+       {std::pair("F", StepKind::kForward), std::pair("B", StepKind::kBackward),
+        std::pair("I", StepKind::kBackwardInput), std::pair("W", StepKind::kBackwardWeight)}) {
+    units[letter] = UnitsOf(kind);
+  }
+  for (const ProgramRow& row : rows) {
+    if (row.one_rank) continue;
+    const NamedProgram named{.row = row, .chunks = row.takes_chunks ? 2 : 1};
+    for (const int ranks : {2, 4}) {
+      for (const int micro_batches : {2, 4, 8}) {
+        const absl::StatusOr<PlayedProgram> played = PlayProgram(named, ranks, micro_batches);
+        PSRING_CHECK(played.ok());
+        Json in_flight = Json::array(), actions = Json::array(), sends = Json::array();
+        for (int rank = 0; rank < ranks; ++rank) {
+          const PlayedWords words = WordsOf(*played, rank);
+          in_flight.push_back(played->in_flight(rank));
+          actions.push_back(words.actions);
+          sends.push_back(words.sends);
+        }
+        list.push_back({{"name", row.takes_chunks ? absl::StrCat(row.name, ":", named.chunks) : row.name},
+                        {"summary", BothLanguages(row.summary)},
+                        {"ranks", ranks},
+                        {"micro_batches", micro_batches},
+                        {"end", played->walk.end_ns},
+                        {"bubble", Rounded(played->walk.Bubble())},
+                        {"in_flight", in_flight},
+                        {"actions", actions},
+                        {"sends", sends}});
+      }
+    }
+  }
+  return Json({{"units", units}, {"programs", list}}).dump();
 }
 
 std::string TheoryJson(const ScheduleTable& rows) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ring_worker/schedules/schedule.h"
+#include "trainer/programs/program_rows.h"
 
 namespace psring {
 
@@ -15,6 +16,14 @@ namespace psring {
 //               added: [chunks that the busiest rank adds, by round]}]}
 // All-reduces with a known cost, for each of `ranks` (2 to 16).
 std::string SchedulesJson(const std::vector<int>& ranks, const ScheduleTable& rows = ScheduleRows());
+
+// {units: {F, B, I, W}, programs: [{name, summary: [English, Chinese], ranks, micro_batches, end, bubble,
+//     in_flight: [at most, by rank], actions: ["0F0:0 0F1:1 ...", by rank], sends: ["0F0>1:1 ...", by
+//     rank]}]}
+// Programs that cut a model, with 2 stages per rank if they take several: a word of `actions` is an action
+// and when it begins, one of `sends` the action whose result goes to which rank, and when, in units
+// (playback.h).
+std::string ProgramsJson(const ProgramTable& rows = ProgramRows());
 
 // {workers: [1, 2, ...], servers: [1, 2, ...],
 //  schemes: {name: [[messages, link, medium, added] by workers]},

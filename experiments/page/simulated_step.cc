@@ -85,15 +85,18 @@ UsualTimes MediansOf(const std::vector<TracedAction>& actions) {
 
 }  // namespace
 
-std::optional<SimulatedStep> SimulateStep(const std::vector<TracedAction>& actions, int64_t step) {
+std::optional<SimulatedStep> SimulateStep(const std::vector<TracedAction>& actions, int64_t step,
+                                          int copy_streams) {
   const std::optional<TracedProgram> traced = ProgramOf(actions, step);
   if (!traced) return std::nullopt;
   const UsualTimes times = MediansOf(actions);
-  const absl::StatusOr<Walk> walk =
-      WalkStages(traced->program, [&times](int /*rank*/, const StepAction& action) -> int64_t {
+  const absl::StatusOr<Walk> walk = WalkStages(
+      traced->program,
+      [&times](int /*rank*/, const StepAction& action) -> int64_t {
         const auto time = times.find({action.stage, action.kind});
         return time == times.end() ? 0 : time->second;
-      });
+      },
+      copy_streams);
   if (!walk.ok()) return std::nullopt;
   SimulatedStep simulated{.end_ns = walk->end_ns};
   for (int position = 0; position < traced->program.ranks; ++position) {

@@ -31,6 +31,8 @@ struct SimulatedStep {
 
 // The program is the order of the actions of whole stages in `step`; `actions` are untrusted, in any order,
 // and may be of several steps and replicas. Nothing if they are no complete program of at least two ranks.
-std::optional<SimulatedStep> SimulateStep(const std::vector<TracedAction>& actions, int64_t step);
+// `copy_streams`: see WalkStages.
+std::optional<SimulatedStep> SimulateStep(const std::vector<TracedAction>& actions, int64_t step,
+                                          int copy_streams = 2);
 
 }  // namespace psring

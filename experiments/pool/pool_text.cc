@@ -191,11 +191,16 @@ std::string PoolTable(const Pool& pool) {
                : row.strategy;
     lines.push_back({Clipped(name, 24), absl::StrCat(row.workers), SpreadText(row.samples_per_s, true),
                      SpreadText(row.efficiency, false), ratio.empty() ? "" : Tr("$0 × $1", ratio, row.base)});
+    const auto note_fewer = [&](const std::string& of, int counted, int than) {
+      if (counted == than) return;
+      fewer.push_back(absl::StrCat(
+          row.strategy, " x ", row.workers, of, ": ",
+          Tr("$0 of $1 machines; other programs disturbed the others", counted, pool.machines.size())));
+    };
     const int counted = row.samples_per_s ? row.samples_per_s->machines : 0;
-    if (counted == static_cast<int>(pool.machines.size())) continue;
-    fewer.push_back(absl::StrCat(
-        row.strategy, " x ", row.workers, ": ",
-        Tr("$0 of $1 machines; other programs disturbed the others", counted, pool.machines.size())));
+    note_fewer("", counted, static_cast<int>(pool.machines.size()));
+    if (row.ratio)
+      note_fewer(absl::StrCat(", ", Tr("relative to its own"), " ", row.base), row.ratio->machines, counted);
   }
   std::string text = absl::StrCat(
       Tr("$0 machines ran the same plan. Median over machines (lowest to highest):", pool.machines.size()),

@@ -175,6 +175,7 @@ absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& co
   trace.workers = configuration.workers;
   trace.servers = configuration.servers();
   trace.time_scale = configuration.training.time_scale;
+  trace.copy_streams = configuration.training.copy_streams;
   // Without the group's backend and algorithm, the trace has no arrows. If ranks have parts of the model, not
   // all are one group.
   const absl::StatusOr<std::string> result =

@@ -58,8 +58,7 @@ std::set<std::pair<int, int>> SendersAndReceivers(const LaunchTrace& launch) {
   std::set<std::pair<int, int>> pairs;
   const bool has_group = launch.servers == 0 || launch.group_buckets > 0;
   if (launch.backend != "native" || !has_group || launch.workers < 2) return pairs;
-  const ScheduleRow* row = FindSchedule(launch.algorithm);
-  if (row == nullptr || row->traits.uses_nodes) return pairs;
+  if (NeedsRanksPerNode(launch.algorithm)) return pairs;
   const auto schedule = MakeSchedule(launch.algorithm, Collective::kAllReduce, {.ranks = launch.workers});
   if (!schedule.ok()) return pairs;
   std::vector<Transfer> transfers;
@@ -241,18 +240,19 @@ std::string TraceJson(const std::vector<LaunchTrace>& launches) {
     }
     if (begin > end) continue;
     earliest = end + kBetweenLaunches;
+    Json args = {{"strategy", launch.strategy},
+                 {"workers", launch.workers},
+                 {"servers", launch.servers},
+                 {"backend", launch.backend},
+                 {"algorithm", launch.algorithm}};
+    if (launch.copy_streams == 1) args["copy_streams"] = 1;
     lines.push_back(JsonText(Json({{"name", launch.name},
                                    {"ph", "X"},
                                    {"pid", kLaunchesRow},
                                    {"tid", 0},
                                    {"ts", begin},
                                    {"dur", end - begin},
-                                   {"args",
-                                    {{"strategy", launch.strategy},
-                                     {"workers", launch.workers},
-                                     {"servers", launch.servers},
-                                     {"backend", launch.backend},
-                                     {"algorithm", launch.algorithm}}}})));
+                                   {"args", args}})));
     const std::set<std::pair<int, int>> pairs = SendersAndReceivers(launch);
     Flights of_servers;
     if (launch.servers > 0) {

@@ -4,9 +4,8 @@
 // Messages are not recorded individually: a rank's span of a bucket runs from its first sendable byte to its
 // last received one. The following is therefore *derived* from the schedule and these spans:
 //   arrows   one flow event per bucket and pair of ranks, from the start of the sender's span to the end of
-//            the receiver's. Only for psring's servers and schedules, except schedules that depend on nodes
-//            (ScheduleTraits::uses_nodes), because records do not name the nodes. With `hybrid`, a schedule
-//            for the buckets and servers for the rows, which count as a further bucket.
+//            the receiver's. Only for psring's servers and schedules. With `hybrid`, a schedule for the
+//            buckets and servers for the rows, which count as a further bucket.
 //   servers  a separate row with each worker's exchanges as that worker recorded them.
 // A long launch has about 20,000 arrows, in evenly spaced steps.
 //
@@ -35,6 +34,7 @@ struct LaunchTrace {
   int64_t group_buckets = 0;       // the first buckets, if a process group exchanges them beside the servers
   double time_scale = 1;           // the ranks' times are divided by it
   std::string backend, algorithm;  // as the process group or server reports them; empty: none
+  int copy_streams = 2;            // of a pipeline
   std::vector<std::string> ranks;
 };
 

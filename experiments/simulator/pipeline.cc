@@ -12,6 +12,7 @@
 #include "common/base/check.h"
 #include "common/text/translate.h"
 #include "experiments/simulator/program_durations.h"
+#include "trainer/programs/cuts.h"
 #include "trainer/programs/lower_program.h"
 #include "trainer/programs/mesh.h"
 
@@ -121,36 +122,14 @@ std::vector<LayerBlock> BlocksOf(const Workload& workload) {
 }
 
 std::vector<int> BalancedCuts(const std::vector<LayerBlock>& blocks, int stages) {
-  const int count = static_cast<int>(blocks.size());
-  PSRING_CHECK(stages >= 1 && stages <= count);
-  // Stages as long as `most_ms` allows, and one block for each of the last if there are no more.
-  const auto cuts_within = [&](double most_ms) {
-    std::vector<int> cuts;
-    double sum = blocks[0].ms();
-    for (int block = 1; block < count; ++block) {
-      const int stages_left = stages - 1 - static_cast<int>(cuts.size());
-      if (count - block == stages_left || sum + blocks[block].ms() > most_ms) {
-        cuts.push_back(block);
-        sum = 0;
-      }
-      sum += blocks[block].ms();
-    }
-    return cuts;
-  };
-  double low = 0, high = 0;  // in ms of the slowest stage: at least, and enough
-  for (const LayerBlock& block : blocks) {
-    low = std::max(low, block.ms());
-    high += block.ms();
-  }
-  high *= 1 + 1e-9;
-  for (int halving = 0; halving < 60; ++halving) {
-    const double middle = (low + high) / 2;
-    (static_cast<int>(cuts_within(middle).size()) < stages ? high : low) = middle;
-  }
-  return cuts_within(high);
+  CutUnits units;
+  for (const LayerBlock& block : blocks) units.cost.push_back(block.ms());
+  for (size_t block = 1; block < blocks.size(); ++block) units.points.push_back(block);
+  const std::vector<size_t> cuts = BalancedCuts(units, stages);
+  return {cuts.begin(), cuts.end()};
 }
 
-std::string PipelineCase::layout() const { return LayoutName(replicas(), ranks); }
+std::string PipelineCase::layout() const { return Layout{replicas(), ranks}.name(); }
 
 absl::Status CheckPipeline(const Workload& workload, const PipelineCase& point, const Cluster& cluster) {
   PSRING_RETURN_IF_ERROR(Mesh::Create(point.workers, point.ranks, "").status());
@@ -232,7 +211,8 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
            "stages, or a larger --bucket_mb",
            point.micro_batches, point.stages(), kMaxLowered));
   }
-  PSRING_ASSIGN_OR_RETURN(const StepProgram program, LowerProgram(compute, cut));
+  PSRING_ASSIGN_OR_RETURN(const StepProgram program,
+                          LowerProgram(compute, cut, {.one_copy_stream = point.copy_streams == 1}));
   ProgramDurations durations(program, std::move(costs), network);
   PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkProgram(program, &durations));
 
@@ -263,7 +243,8 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
 }
 
 absl::StatusOr<WalkSeconds> SecondsOfWalk(const NamedProgram& program, int micro_batches,
-                                          const std::vector<double>& computing_s, double message_s) {
+                                          const std::vector<double>& computing_s, double message_s,
+                                          int copy_streams) {
   const int ranks = static_cast<int>(computing_s.size());
   PSRING_ASSIGN_OR_RETURN(const StepProgram compute, MakeStepProgram(program, ranks, micro_batches));
   const auto ns = [&](int rank, const StepAction& action) -> int64_t {
@@ -280,7 +261,7 @@ absl::StatusOr<WalkSeconds> SecondsOfWalk(const NamedProgram& program, int micro
         return 0;
     }
   };
-  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkStages(compute, ns));
+  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkStages(compute, ns, copy_streams));
   double idle_ns = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     for (const auto& [begin, end] : BubblesOf(walk, rank))
@@ -298,9 +279,11 @@ Workload DataParallelShare(const Workload& workload, const PipelineCase& point) 
 }
 
 absl::StatusOr<Walk> WalkStages(const StepProgram& compute,
-                                std::function<int64_t(int rank, const StepAction& action)> ns) {
-  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered,
-                          LowerProgram(compute, ModelCut::WholeStages(compute.stages())));
+                                std::function<int64_t(int rank, const StepAction& action)> ns,
+                                int copy_streams) {
+  PSRING_ASSIGN_OR_RETURN(
+      const StepProgram lowered,
+      LowerProgram(compute, ModelCut::WholeStages(compute.stages()), {.one_copy_stream = copy_streams == 1}));
   GivenDurations durations(std::move(ns));
   return WalkProgram(lowered, &durations);
 }

@@ -27,8 +27,7 @@ struct LayerBlock {
 // In the order of the forward pass; at least one.
 std::vector<LayerBlock> BlocksOf(const Workload& workload);
 
-// The first block of each stage but the first, so that the slowest stage is as fast as possible. `stages`: 1
-// to the number of blocks.
+// The first block of each stage but the first, balanced by time. `stages`: 1 to the number of blocks.
 std::vector<int> BalancedCuts(const std::vector<LayerBlock>& blocks, int stages);
 
 struct PipelineCase {
@@ -39,6 +38,7 @@ struct PipelineCase {
   double boundary_bytes = 0;   // of a micro-batch's activations between two stages, and of their gradient
   StrategyRow strategy = {};   // the all-reduce over the replicas
   int workers = 2;             // devices of all replicas
+  int copy_streams = 2;        // 1: a device's messages follow one another
 
   int stages() const { return ranks * program.chunks; }
   int replicas() const { return workers / ranks; }
@@ -72,18 +72,20 @@ struct WalkSeconds {
 };
 // By a walk of the program. `computing_s`: of each device in the step, of which forward is a third, divided
 // equally among its stages and micro-batches. `message_s`: of a micro-batch's activations, and of their
-// gradient.
+// gradient. `copy_streams`: see PipelineCase.
 absl::StatusOr<WalkSeconds> SecondsOfWalk(const NamedProgram& program, int micro_batches,
-                                          const std::vector<double>& computing_s, double message_s);
+                                          const std::vector<double>& computing_s, double message_s,
+                                          int copy_streams = 2);
 
 // What a data-parallel worker on each of the same devices computes of the same global batch; if the samples
 // do not divide evenly, the most.
 Workload DataParallelShare(const Workload& workload, const PipelineCase& point);
 
 // A step of `compute`, whose actions are of whole stages, with a time for each computation and send; what
-// else a step does takes none.
+// else a step does takes none. `copy_streams`: see PipelineCase.
 absl::StatusOr<Walk> WalkStages(const StepProgram& compute,
-                                std::function<int64_t(int rank, const StepAction& action)> ns);
+                                std::function<int64_t(int rank, const StepAction& action)> ns,
+                                int copy_streams = 2);
 // When a device waits other than for the bytes of a message; a wait for both begins with this.
 std::vector<NodeTime> BubblesOf(const Walk& walk, int rank);
 

@@ -22,7 +22,6 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
-#include "common/base/mutex.h"
 #include "common/base/own_process.h"
 #include "common/cli/command_line.h"
 #include "common/device/task_limit.h"
@@ -170,23 +169,11 @@ class Worker {
 
   // One round. The reply arrives when all workers have pushed, so a round is also a barrier.
   absl::Status Round(const Bucket& bucket) {
-    Mutex mutex;
-    CondVar changed;
-    std::optional<absl::Status> outcome;
-    const int64_t samples = rank_ == 0 ? AllSamples(workers_) - (workers_ - 1) : 1;
-    client_->PushPull({.bucket = bucket.index,
-                       .step = steps_++,
-                       .samples = samples,
-                       .gradient = gradient_.span().Slice(bucket.first, bucket.count),
-                       .weights = weights_.span().Slice(bucket.first, bucket.count)},
-                      [&](const absl::StatusOr<ExchangeResult>& result) {
-                        MutexLock lock(mutex);
-                        outcome = result.status();
-                        changed.NotifyAll();
-                      });
-    MutexLock lock(mutex);
-    while (!outcome.has_value()) changed.Wait(mutex);  // the server's deadline ends it
-    return *outcome;
+    return client_->PushPullAndWait({.bucket = bucket.index,
+                                     .step = steps_++,
+                                     .samples = rank_ == 0 ? AllSamples(workers_) - (workers_ - 1) : 1,
+                                     .gradient = gradient_.span().Slice(bucket.first, bucket.count),
+                                     .weights = weights_.span().Slice(bucket.first, bucket.count)});
   }
 
   // After `steps_` rounds every weight is exactly -steps x workers x Base(i) / samples.

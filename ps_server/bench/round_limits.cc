@@ -54,37 +54,41 @@ absl::Status MakeBlocking(int fd, absl::Duration timeout) {
   return absl::OkStatus();
 }
 
-absl::Status Put(int fd, const void* data, size_t bytes, int flags = 0) {
+absl::Status Lost(const absl::Status& why) {
+  return absl::UnavailableError(absl::StrCat("the control round: ", why.message()));
+}
+absl::Status Late() { return absl::UnavailableError("the control round: no answer in time"); }
+
+absl::Status Put(MemberSocket& socket, const void* data, size_t bytes) {
   const auto* next = static_cast<const std::byte*>(data);
   while (bytes > 0) {
-    const ssize_t n = send(fd, next, bytes, MSG_NOSIGNAL | flags);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return Failed("send");
-    next += n;
-    bytes -= static_cast<size_t>(n);
+    const absl::StatusOr<size_t> n = socket.Send(next, bytes);
+    if (!n.ok()) return Lost(n.status());
+    if (*n == 0) return Late();
+    next += *n;
+    bytes -= *n;
   }
   return absl::OkStatus();
 }
 
-absl::Status Get(int fd, void* data, size_t bytes) {
+absl::Status Get(MemberSocket& socket, void* data, size_t bytes) {
   auto* next = static_cast<std::byte*>(data);
   while (bytes > 0) {
-    const ssize_t n = recv(fd, next, bytes, MSG_WAITALL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n == 0) return absl::UnavailableError("the control round: the connection ended");
-    if (n < 0) return Failed("recv");
-    next += n;
-    bytes -= static_cast<size_t>(n);
+    const absl::StatusOr<size_t> n = socket.Receive(next, bytes);
+    if (!n.ok()) return Lost(n.status());
+    if (*n == 0) return Late();
+    next += *n;
+    bytes -= *n;
   }
   return absl::OkStatus();
 }
 
 // Other limits and collectives are measured between two requests.
-absl::Status GetRequest(int fd, Request& request) {
-  pollfd waiting = {fd, POLLIN, 0};
+absl::Status GetRequest(MemberSocket& socket, Request& request) {
+  pollfd waiting = {socket.fd(), POLLIN, 0};
   while (poll(&waiting, 1, -1) < 0 && errno == EINTR) {
   }
-  return Get(fd, &request, sizeof request);
+  return Get(socket, &request, sizeof request);
 }
 
 // The part of `count` elements of one of `threads` threads.
@@ -132,9 +136,10 @@ class Server final : public RoundLimitServer {
   void Admit(PendingConnections::Member member) {
     const uint64_t worker = member.detail;
     if (worker >= sockets_.size() || sockets_[worker].valid()) return;
-    if (!MakeBlocking(member.socket.get(), timeout_).ok()) return;
+    if (!MakeBlocking(member.socket.fd(), timeout_).ok()) return;
     sockets_[worker] = std::move(member.socket);
-    if (!std::ranges::all_of(sockets_, &FileDescriptor::valid)) return;
+    sockets_[worker].ReadAhead();
+    if (!std::ranges::all_of(sockets_, &MemberSocket::valid)) return;
     for (int each = 0; each < workers_; ++each) {
       threads_.emplace_back([this, each] {
         const absl::Status why = Serve(each);
@@ -161,19 +166,19 @@ class Server final : public RoundLimitServer {
       first = !std::exchange(over_, true);
       changed_.NotifyAll();
     }
-    for (const FileDescriptor& socket : sockets_) {
-      if (socket.valid()) shutdown(socket.get(), SHUT_RDWR);
+    for (const MemberSocket& socket : sockets_) {
+      if (socket.valid()) shutdown(socket.fd(), SHUT_RDWR);
     }
     return first;
   }
 
   // OK: the connection ended between two rounds.
   absl::Status Serve(int worker) {
-    const int fd = sockets_[worker].get();
+    MemberSocket& socket = sockets_[worker];
     std::vector<std::byte> window(kWindowBytes);
     while (true) {
       Request request;
-      if (!GetRequest(fd, request).ok()) return absl::OkStatus();
+      if (!GetRequest(socket, request).ok()) return absl::OkStatus();
       const bool raw = request.kind == static_cast<uint64_t>(RoundLimit::kRaw);
       if ((!raw && request.kind != static_cast<uint64_t>(RoundLimit::kFused)) || request.bytes == 0 ||
           request.bytes % sizeof(float) != 0) {
@@ -181,7 +186,7 @@ class Server final : public RoundLimitServer {
             absl::StrCat("the control round: worker ", worker, " sent an invalid request"));
       }
       PSRING_RETURN_IF_ERROR(Meet(request, [&] { return Prepare(request); }));
-      PSRING_RETURN_IF_ERROR(raw ? Raw(fd, worker, request, window) : Fused(fd, worker, request));
+      PSRING_RETURN_IF_ERROR(raw ? Raw(socket, worker, request, window) : Fused(socket, worker, request));
     }
   }
 
@@ -234,12 +239,12 @@ class Server final : public RoundLimitServer {
   float* at(size_t buffer, size_t first) { return static_cast<float*>(buffers_[buffer].data()) + first; }
 
   // Buffer 0: the weights; 1: the sum.
-  absl::Status Raw(int fd, int worker, const Request& request, std::vector<std::byte>& window) {
+  absl::Status Raw(MemberSocket& socket, int worker, const Request& request, std::vector<std::byte>& window) {
     const size_t count = request.bytes / sizeof(float);
     constexpr size_t kEach = kWindowBytes / sizeof(float);
     for (size_t chunk = 0; chunk < started_.size(); ++chunk) {
       const size_t first = chunk * kEach, length = std::min(kEach, count - first);
-      PSRING_RETURN_IF_ERROR(Get(fd, window.data(), length * sizeof(float)));
+      PSRING_RETURN_IF_ERROR(Get(socket, window.data(), length * sizeof(float)));
       MutexLock lock(chunks_[chunk]);
       const void* const terms[] = {window.data(), at(1, first)};
       cpu::Reduce(ReduceOp::kSum, DType::kFloat32, length, at(1, first), terms, started_[chunk] ? 2 : 1);
@@ -249,11 +254,11 @@ class Server final : public RoundLimitServer {
     const Part part = PartOf(count, worker, workers_);
     Update(at(0, part.first), at(1, part.first), 1.0f / static_cast<float>(workers_), part.count);
     PSRING_RETURN_IF_ERROR(Meet(request));
-    return Put(fd, at(0, 0), request.bytes);
+    return Put(socket, at(0, 0), request.bytes);
   }
 
   // Buffer 2: the weights; then the gradients; then the weights of each worker.
-  absl::Status Fused(int fd, int worker, const Request& request) {
+  absl::Status Fused(MemberSocket& socket, int worker, const Request& request) {
     const auto workers = static_cast<size_t>(workers_);
     const int threads = std::min(workers_, 2);
     if (worker < threads) {
@@ -272,14 +277,14 @@ class Server final : public RoundLimitServer {
       }
     }
     PSRING_RETURN_IF_ERROR(Meet(request));
-    return Put(fd, &kDone, sizeof kDone);
+    return Put(socket, &kDone, sizeof kDone);
   }
 
   std::string address_;
   const int workers_;
   const absl::Duration timeout_;
   const std::unique_ptr<Device> device_;
-  std::vector<FileDescriptor> sockets_;  // by worker; the listener's thread sets them before rounds begin
+  std::vector<MemberSocket> sockets_;  // by worker; the listener's thread sets them before rounds begin
   std::vector<std::thread> threads_;
   std::unique_ptr<AuthenticatedListener> listener_;
 
@@ -316,27 +321,28 @@ absl::StatusOr<RoundLimitClient> RoundLimitClient::Connect(const std::string& ad
                                                            absl::Duration timeout) {
   const MonotonicTime deadline = MonotonicNow() + timeout;
   PSRING_ASSIGN_OR_RETURN(const HostPort server, ParseAddress(address));
-  PSRING_ASSIGN_OR_RETURN(FileDescriptor socket, ConnectTcp(server.host, server.port, deadline));
+  PSRING_ASSIGN_OR_RETURN(FileDescriptor tcp, ConnectTcp(server.host, server.port, deadline));
   const Credentials credentials = {.secret = secret, .purpose = Purpose::kRoundLimits, .token = server.token};
-  PSRING_RETURN_IF_ERROR(AuthenticateTcp(socket, credentials,
-                                         absl::StrCat("the control round at ", WithoutToken(address)),
-                                         deadline, static_cast<uint64_t>(worker)));
-  PSRING_RETURN_IF_ERROR(MakeBlocking(socket.get(), timeout));
+  PSRING_ASSIGN_OR_RETURN(MemberSocket socket,
+                          AuthenticateTcp(std::move(tcp), credentials,
+                                          absl::StrCat("the control round at ", WithoutToken(address)),
+                                          deadline, static_cast<uint64_t>(worker)));
+  PSRING_RETURN_IF_ERROR(MakeBlocking(socket.fd(), timeout));
+  socket.ReadAhead();
   return RoundLimitClient(std::move(socket));
 }
 
 absl::Status RoundLimitClient::Run(RoundLimit kind, ConstSpan gradient, Span weights) {
   PSRING_CHECK(gradient.count == weights.count && gradient.count > 0);
-  const int fd = socket_.get();
   const bool raw = kind == RoundLimit::kRaw;
   const Request request = {static_cast<uint64_t>(kind), gradient.bytes()};
-  PSRING_RETURN_IF_ERROR(Put(fd, &request, sizeof request, raw ? MSG_MORE : 0));
+  PSRING_RETURN_IF_ERROR(Put(socket_, &request, sizeof request));
   if (raw) {
-    PSRING_RETURN_IF_ERROR(Put(fd, gradient.data, gradient.bytes()));
-    return Get(fd, weights.data, weights.bytes());
+    PSRING_RETURN_IF_ERROR(Put(socket_, gradient.data, gradient.bytes()));
+    return Get(socket_, weights.data, weights.bytes());
   }
   char done = 0;
-  return Get(fd, &done, sizeof done);
+  return Get(socket_, &done, sizeof done);
 }
 
 }  // namespace psring

@@ -19,9 +19,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/base/file_descriptor.h"
 #include "common/device/device.h"
 #include "common/net/job_secret.h"
+#include "common/net/tls/member_socket.h"
 
 namespace psring {
 
@@ -51,8 +51,8 @@ class RoundLimitClient {
   absl::Status Run(RoundLimit kind, ConstSpan gradient, Span weights);
 
  private:
-  explicit RoundLimitClient(FileDescriptor socket) : socket_(std::move(socket)) {}
-  FileDescriptor socket_;
+  explicit RoundLimitClient(MemberSocket socket) : socket_(std::move(socket)) {}
+  MemberSocket socket_;
 };
 
 }  // namespace psring

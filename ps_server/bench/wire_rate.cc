@@ -3,13 +3,11 @@
 #include <atomic>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <vector>
 
 #include "common/base/check.h"
 #include "common/base/deadline.h"
-#include "common/base/mutex.h"
 #include "common/device/device.h"
 #include "ps_server/client/ps_client.h"
 #include "ps_server/server/parameter_server.h"
@@ -41,7 +39,9 @@ class RateRounds {
     // Worker 0 chooses the last round before its push, without which no worker gets an answer.
     for (int64_t round = 0; round <= last_; ++round) {
       if (rank == 0) Choose(round);
-      if (const absl::Status status = Round(client, round, pushed, pulled); !status.ok()) {
+      const absl::Status status =
+          client.PushPullAndWait({.step = round, .samples = 1, .gradient = pushed, .weights = pulled});
+      if (!status.ok()) {
         client.Abort(status);
         return status;
       }
@@ -60,21 +60,6 @@ class RateRounds {
     const MonotonicTime now = MonotonicNow();
     if (round == kWarmUpRounds) begin_ = now;
     if (round + 1 >= kWarmUpRounds + kLeastRounds && now - begin_ >= time_) last_ = round;
-  }
-
-  static absl::Status Round(PsClient& client, int64_t round, ConstSpan gradient, Span weights) {
-    Mutex mutex;
-    CondVar changed;
-    std::optional<absl::Status> outcome;
-    client.PushPull({.step = round, .samples = 1, .gradient = gradient, .weights = weights},
-                    [&](const absl::StatusOr<ExchangeResult>& result) {
-                      MutexLock lock(mutex);
-                      outcome = result.status();
-                      changed.NotifyAll();
-                    });
-    MutexLock lock(mutex);
-    while (!outcome.has_value()) changed.Wait(mutex);  // the server's timeout ends it
-    return *outcome;
   }
 
   const absl::Duration time_;

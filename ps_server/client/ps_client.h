@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/deadline.h"
+#include "common/base/mutex.h"
 #include "common/device/device.h"
 #include "common/measure/trace.h"
 #include "common/net/job_secret.h"
@@ -120,6 +121,20 @@ class PsClient {
   // nothing is sent before the last one. `done` runs once, on a thread of the client, in the order of
   // completion; it must not block. Errors: a lost server, the loss of another worker, a refused push.
   virtual void PushPull(const Exchange& exchange, Done done) = 0;
+  // Likewise, but waits for the answer; the server's timeout ends the wait.
+  absl::Status PushPullAndWait(const Exchange& exchange) {
+    Mutex mutex;
+    CondVar changed;
+    std::optional<absl::Status> outcome;
+    PushPull(exchange, [&](const absl::StatusOr<ExchangeResult>& result) {
+      MutexLock lock(mutex);
+      outcome = result.status();
+      changed.NotifyAll();
+    });
+    MutexLock lock(mutex);
+    while (!outcome.has_value()) changed.Wait(mutex);
+    return *outcome;
+  }
 
   // Waits until all workers have called it with this number (0: before the first step; 1: before the measured
   // steps; 2: after the last step), or have left or are lost. Does not wait at 0 and 1 if the job has passed

@@ -11,6 +11,15 @@ std::string WorkersText(const std::vector<int>& workers) {
   return absl::StrCat(workers.size() == 1 ? "worker " : "workers ", absl::StrJoin(workers, ", "));
 }
 
+std::string RanksBeside(const std::vector<int>& workers, const std::vector<int>& ranks) {
+  std::vector<int> named;
+  for (const int worker : workers) {
+    if (static_cast<size_t>(worker) < ranks.size()) named.push_back(ranks[static_cast<size_t>(worker)]);
+  }
+  if (named.empty()) return "";
+  return absl::StrCat(named.size() == 1 ? " (rank " : " (ranks ", absl::StrJoin(named, ", "), ")");
+}
+
 absl::Status AtBucket(const absl::Status& status, int worker, int bucket) {
   if (status.ok()) return status;
   return absl::Status(status.code(),

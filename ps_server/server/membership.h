@@ -15,6 +15,8 @@ namespace psring {
 
 // "worker 1" or "workers 1, 2".
 std::string WorkersText(const std::vector<int>& workers);
+// " (rank 3)" or " (ranks 3, 7)", if `ranks`, by worker, is not empty.
+std::string RanksBeside(const std::vector<int>& workers, const std::vector<int>& ranks);
 // An error with "worker 1, bucket 2: " before its message; OK stays OK.
 absl::Status AtBucket(const absl::Status& status, int worker, int bucket);
 

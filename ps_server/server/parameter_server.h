@@ -53,6 +53,7 @@ struct ServerOptions {
   int workers = 1;
   int server = 0;  // which of how many: a job for another one is refused
   int servers = 1;
+  std::vector<int> ranks = {};  // of the workers in the job; empty: their numbers. For messages
   absl::Duration timeout = absl::Seconds(60);  // how long workers may wait for others while nothing arrives
   OnWorkerLoss on_worker_loss = OnWorkerLoss::kByMode;
   absl::Duration worker_timeout = absl::ZeroDuration();  // for a worker with a broken stream to reconnect

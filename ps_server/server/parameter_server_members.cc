@@ -288,7 +288,9 @@ void ParameterServer::LoseOverdue() {
     MutexLock lock(mutex_);
     if (failure_.ok() && !was_finished_) lost = members_.Overdue(MonotonicNanos());
   }
-  for (const auto& [worker, why] : lost) Lose(worker, absl::StrCat("worker ", worker, " was lost: ", why));
+  for (const auto& [worker, why] : lost) {
+    Lose(worker, absl::StrCat("worker ", worker, RanksBeside({worker}, options_.ranks), " was lost: ", why));
+  }
 }
 
 // The others continue without the worker, or the job fails.
@@ -331,8 +333,9 @@ void ParameterServer::OnSilence() {
   if (failed_) return;
   const BucketRounds::Missing missing = WaitsFor();
   if (missing.what.empty()) return;
-  const absl::Status waited = absl::DeadlineExceededError(
-      absl::StrCat("waited ", absl::FormatDuration(options_.timeout), " for ", missing.what));
+  const absl::Status waited =
+      absl::DeadlineExceededError(absl::StrCat("waited ", absl::FormatDuration(options_.timeout), " for ",
+                                               missing.what, RanksBeside(missing.workers, options_.ranks)));
   watchdog_.NoteArrival();
   const bool continues = !missing.workers.empty() &&
                          std::ranges::all_of(missing.workers, [&](int one) { return ContinuesWithout(one); });

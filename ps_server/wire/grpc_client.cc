@@ -2,7 +2,6 @@
 
 #include <grpcpp/support/channel_arguments.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 
@@ -121,11 +120,11 @@ absl::StatusOr<uint64_t> GrpcClient::OpenPayload(MonotonicTime deadline) {
   if (!needs_own_connection()) return uint64_t{0};
   const std::string server = absl::StrCat("the payload connection to the parameter server at ", address());
   const uint64_t number = KernelRandom() | 1;
-  PSRING_ASSIGN_OR_RETURN(FileDescriptor socket,
+  PSRING_ASSIGN_OR_RETURN(MemberSocket socket,
                           ConnectToServer(published(), options_.secret, deadline, options_.link, number));
-  PSRING_RETURN_IF_ERROR(AwaitSocket(socket.get(), POLLIN, deadline, server));
+  PSRING_RETURN_IF_ERROR(AwaitSocket(socket.fd(), POLLIN, deadline, server));
   char accepted = 0;
-  if (recv(socket.get(), &accepted, 1, MSG_DONTWAIT) != 1) {
+  if (socket.Receive(&accepted, 1).value_or(0) != 1) {
     return absl::UnavailableError(absl::StrCat(server, " was closed"));
   }
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<PayloadClient> payload,

@@ -13,9 +13,8 @@
 
 namespace psring {
 
-absl::StatusOr<FileDescriptor> ConnectToServer(const std::string& address, const JobSecret& secret,
-                                               MonotonicTime deadline, const LinkEnd& link,
-                                               uint64_t payload) {
+absl::StatusOr<MemberSocket> ConnectToServer(const std::string& address, const JobSecret& secret,
+                                             MonotonicTime deadline, const LinkEnd& link, uint64_t payload) {
   constexpr absl::Duration kBetweenTries = absl::Milliseconds(100);
   constexpr absl::Duration kToAuthenticate = absl::Seconds(1);
   PSRING_ASSIGN_OR_RETURN(const HostPort server, ParseAddress(address));
@@ -24,16 +23,18 @@ absl::StatusOr<FileDescriptor> ConnectToServer(const std::string& address, const
   const std::string name = absl::StrCat("the parameter server at ", WithoutToken(address));
   const MonotonicTime begin = MonotonicNow();
   while (true) {
-    absl::StatusOr<FileDescriptor> socket = ConnectTcp(server.host, server.port, deadline, link.source);
-    absl::Status status = socket.status();
-    const bool within_host = status.ok() && WithinHost(socket->get());
+    absl::StatusOr<FileDescriptor> tcp = ConnectTcp(server.host, server.port, deadline, link.source);
+    absl::Status status = tcp.status();
     if (status.ok()) {
+      const bool within_host = WithinHost(tcp->get());
       const MonotonicTime until = std::max(deadline, MonotonicNow() + kToAuthenticate);
-      status = AuthenticateTcp(*socket, credentials, name, until, payload);
-    }
-    if (status.ok()) {
-      if (link.shaper != nullptr && !within_host) return link.shaper->Wrap(*std::move(socket));
-      return socket;
+      absl::StatusOr<MemberSocket> socket =
+          AuthenticateTcp(*std::move(tcp), credentials, name, until, payload);
+      if (socket.ok()) {
+        if (link.shaper != nullptr && !within_host) PSRING_RETURN_IF_ERROR(link.shaper->Shape(*socket));
+        return socket;
+      }
+      status = socket.status();
     }
     if (absl::IsInvalidArgument(status) || absl::IsPermissionDenied(status) ||
         absl::IsFailedPrecondition(status)) {
@@ -52,8 +53,9 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
                                                            const JobSecret& secret,
                                                            const grpc::ChannelArguments& arguments,
                                                            MonotonicTime deadline, const LinkEnd& link) {
-  PSRING_ASSIGN_OR_RETURN(FileDescriptor socket,
+  PSRING_ASSIGN_OR_RETURN(MemberSocket member,
                           ConnectToServer(address, secret, deadline, link, /*payload=*/0));
+  PSRING_ASSIGN_OR_RETURN(FileDescriptor socket, member.TakeClearText());
   return grpc::CreateCustomInsecureChannelFromFd(WithoutToken(address), socket.release(), arguments);
 }
 
@@ -62,13 +64,11 @@ absl::StatusOr<std::unique_ptr<AuthenticatedListener>> ServeMembers(
     std::function<grpc::Server&()> next, LinkShaper* shaper, OnPayloadConnection on_payload) {
   const auto pass_on = [next = std::move(next), shaper,
                         on_payload = std::move(on_payload)](PendingConnections::Member member) {
-    if (shaper != nullptr && !member.within_host) {
-      absl::StatusOr<FileDescriptor> wrapped = shaper->Wrap(std::move(member.socket));
-      if (!wrapped.ok()) return;
-      member.socket = *std::move(wrapped);
-    }
+    // Without descriptors the connection is closed, and the worker gets an error.
+    if (shaper != nullptr && !member.within_host && !shaper->Shape(member.socket).ok()) return;
     if (member.detail == 0) {
-      grpc::AddInsecureChannelFromFd(&next(), member.socket.release());
+      absl::StatusOr<FileDescriptor> socket = member.socket.TakeClearText();
+      if (socket.ok()) grpc::AddInsecureChannelFromFd(&next(), socket->release());
     } else if (on_payload != nullptr) {
       on_payload(member.detail, std::move(member.socket));
     }

@@ -10,10 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/deadline.h"
-#include "common/base/file_descriptor.h"
 #include "common/net/authentication.h"
 #include "common/net/link_shaper.h"
 #include "common/net/tcp_socket.h"
+#include "common/net/tls/member_socket.h"
 
 namespace grpc {
 class Channel;
@@ -27,8 +27,8 @@ namespace psring {
 // error names the address. A server that has accepted a connection has at least a second to authenticate it.
 // PermissionDenied: it has another secret, or it is another server, at the address of an earlier one. `link`:
 // this machine's. `payload`: the number of a payload connection (payload_streams.h); 0: it is for gRPC.
-absl::StatusOr<FileDescriptor> ConnectToServer(const std::string& address, const JobSecret& secret,
-                                               MonotonicTime deadline, const LinkEnd& link, uint64_t payload);
+absl::StatusOr<MemberSocket> ConnectToServer(const std::string& address, const JobSecret& secret,
+                                             MonotonicTime deadline, const LinkEnd& link, uint64_t payload);
 // A gRPC channel over one, which is not reopened when it is lost.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& address,
                                                            const JobSecret& secret,
@@ -39,7 +39,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ad
 // called on the result's thread, returns. The servers have been started and outlive the result. `shaper`:
 // shapes connections from other machines; null: none; outlives it. `on_payload`: gets payload connections, on
 // the same thread; null: they are closed. FailedPrecondition: the secret is not set.
-using OnPayloadConnection = std::function<void(uint64_t number, FileDescriptor socket)>;
+using OnPayloadConnection = std::function<void(uint64_t number, MemberSocket socket)>;
 absl::StatusOr<std::unique_ptr<AuthenticatedListener>> ServeMembers(TcpListener listener,
                                                                     const JobSecret& secret,
                                                                     const std::string& token,

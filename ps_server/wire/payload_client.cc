@@ -14,7 +14,7 @@ constexpr absl::Duration kForReason = absl::Seconds(1);
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PayloadClient>> PayloadClient::Start(FileDescriptor socket, User& user) {
+absl::StatusOr<std::unique_ptr<PayloadClient>> PayloadClient::Start(MemberSocket socket, User& user) {
   std::unique_ptr<PayloadClient> client(new PayloadClient(std::move(socket), user));
   if (!client->waker_.valid()) return absl::ResourceExhaustedError("out of file descriptors");
   client->thread_ = std::thread([client = client.get()] { client->Run(); });

@@ -30,7 +30,7 @@ class PayloadClient {
   };
 
   // A connection that the server has accepted. `user` outlives this. ResourceExhausted: out of descriptors.
-  static absl::StatusOr<std::unique_ptr<PayloadClient>> Start(FileDescriptor socket, User& user);
+  static absl::StatusOr<std::unique_ptr<PayloadClient>> Start(MemberSocket socket, User& user);
   // Waits for the thread, and so for a call of `user` in progress.
   ~PayloadClient();
 
@@ -40,7 +40,7 @@ class PayloadClient {
   void CountHandled();
 
  private:
-  PayloadClient(FileDescriptor socket, User& user) : user_(user), socket_(std::move(socket)) {}
+  PayloadClient(MemberSocket socket, User& user) : user_(user), socket_(std::move(socket)) {}
   void Run();
   absl::Status Turn();
   absl::Status Read();

@@ -1,16 +1,23 @@
 #include "ps_server/wire/payload_socket.h"
 
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
-#include <cerrno>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/errors.h"
-#include "common/net/tcp_socket.h"
 
 namespace psring {
+namespace {
+
+// A worker has more than one connection.
+absl::StatusOr<size_t> OfPayload(absl::StatusOr<size_t> moved) {
+  if (moved.ok()) return moved;
+  return absl::UnavailableError(absl::StrCat("payload: ", moved.status().message()));
+}
+
+}  // namespace
 
 absl::StatusOr<bool> PayloadSocket::Send(const PayloadHeader& header, Bytes payload) {
   const size_t of_header = std::min(sent_, sizeof header);
@@ -20,33 +27,17 @@ absl::StatusOr<bool> PayloadSocket::Send(const PayloadHeader& header, Bytes payl
        sizeof header - of_header},
       {const_cast<std::byte*>(payload.data()) + of_payload, payload.size() - of_payload},
   };
-  msghdr message = {};
-  message.msg_iov = parts;
-  message.msg_iovlen = std::size(parts);
-  const ssize_t n = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (n < 0) {
-    if (errno == EINTR) return false;
-    writable_ = false;
-    if (errno == EAGAIN) return false;
-    return absl::UnavailableError(SystemError("cannot send payload").message());
-  }
-  sent_ += static_cast<size_t>(n);
+  PSRING_ASSIGN_OR_RETURN(const size_t n, OfPayload(socket_.Send(parts)));
+  sent_ += n;
   writable_ = sent_ == sizeof header + payload.size();
   if (writable_) sent_ = 0;
   return writable_;
 }
 
 absl::StatusOr<size_t> PayloadSocket::Receive(std::byte* to, size_t bytes) {
-  const ssize_t n = recv(socket_.get(), to, bytes, MSG_DONTWAIT);
-  if (n == 0) return absl::UnavailableError("its payload connection ended");
-  if (n < 0) {
-    if (errno == EINTR) return size_t{0};
-    readable_ = false;
-    if (errno == EAGAIN) return size_t{0};
-    return absl::UnavailableError(SystemError("cannot receive payload").message());
-  }
-  readable_ = static_cast<size_t>(n) == bytes;
-  return static_cast<size_t>(n);
+  PSRING_ASSIGN_OR_RETURN(const size_t n, OfPayload(socket_.Receive(to, bytes)));
+  readable_ = n == bytes;
+  return n;
 }
 
 absl::StatusOr<bool> PayloadSocket::ReceiveHeader() {

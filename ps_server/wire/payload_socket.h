@@ -1,7 +1,7 @@
 // A worker's payload connection to a server (--server_wire stream): frames of a header, which is a message
 // (wire.h), and its payload. The messages are chunks of gradients and of answers, resets of a bucket, and in
 // a job with tables rows and the worker's Barriers and Leave; all others are on the worker's gRPC stream.
-// Non-blocking.
+// Non-blocking, and encrypted if the job's connections are.
 #pragma once
 
 #include <poll.h>
@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/base/file_descriptor.h"
+#include "common/net/tls/member_socket.h"
 #include "ps_server/protocol/pieces.h"
 #include "ps_server/wire/wire.h"
 
@@ -44,9 +44,9 @@ inline bool FollowsRows(const message::ToServer& message) {
 // One thread at a time.
 class PayloadSocket {
  public:
-  explicit PayloadSocket(FileDescriptor socket) : socket_(std::move(socket)) {}
+  explicit PayloadSocket(MemberSocket socket) : socket_(std::move(socket)) { socket_.ReadAhead(); }
 
-  int fd() const { return socket_.get(); }
+  int fd() const { return socket_.fd(); }
   // False after a call that moved less than requested, until SetReady.
   bool may_write() const { return writable_; }
   bool may_read() const { return readable_; }
@@ -76,7 +76,7 @@ class PayloadSocket {
  private:
   absl::StatusOr<size_t> Receive(std::byte* to, size_t bytes);
 
-  FileDescriptor socket_;
+  MemberSocket socket_;
   size_t sent_ = 0;  // of the header and payload that are being sent
   PayloadHeader header_;
   size_t header_received_ = 0, payload_received_ = 0;

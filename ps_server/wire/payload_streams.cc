@@ -141,7 +141,7 @@ bool PayloadStream::Turn(Lane& lane) {
 
 absl::Status PayloadStream::Read(Lane& lane) {
   if (is_held_) {
-    if (is_broken_) return absl::UnavailableError("its payload connection ended");
+    if (is_broken_) return absl::UnavailableError("payload: the connection ended");
     if (!woken_.exchange(false)) return absl::OkStatus();
   } else {
     if (!socket_.may_read()) return absl::OkStatus();
@@ -174,7 +174,7 @@ bool PayloadStream::is_ready() const {
 void PayloadStream::Close() {
   ended_ = true;
   outgoing_.Close();
-  socket_ = PayloadSocket(FileDescriptor());
+  socket_ = PayloadSocket(MemberSocket());
   owner_.reset();
 }
 
@@ -198,7 +198,7 @@ absl::StatusOr<PayloadLoop*> PayloadStreams::LeastLoop() {
   return std::ranges::min_element(loops_, {}, [](const auto& loop) { return loop->users; })->get();
 }
 
-void PayloadStreams::Add(uint64_t number, FileDescriptor socket) {
+void PayloadStreams::Add(uint64_t number, MemberSocket socket) {
   MutexLock lock(mutex_);
   const MonotonicTime oldest = MonotonicNow() - kUnclaimedKept;
   std::erase_if(waiting_, [&](const Waiting& one) { return one.since < oldest || !one.stream->is_open(); });
@@ -206,9 +206,8 @@ void PayloadStreams::Add(uint64_t number, FileDescriptor socket) {
   const absl::StatusOr<PayloadLoop*> loop = LeastLoop();
   if (!loop.ok()) return;  // the worker gets an error, because its connection is closed
   ++(*loop)->users;
-  const int fd = socket.get();
+  (void)socket.Send(&kAccepted, 1);  // fits into an empty buffer
   waiting_.push_back({number, std::make_shared<PayloadStream>(std::move(socket), **loop), MonotonicNow()});
-  (void)send(fd, &kAccepted, 1, MSG_NOSIGNAL | MSG_DONTWAIT);  // fits into an empty buffer
 }
 
 std::shared_ptr<PayloadStream> PayloadStreams::Take(uint64_t number) {

@@ -13,7 +13,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/deadline.h"
-#include "common/base/file_descriptor.h"
 #include "common/base/mutex.h"
 #include "common/base/poll_waker.h"
 #include "ps_server/server/parameter_server.h"
@@ -39,7 +38,7 @@ class PayloadStream : public std::enable_shared_from_this<PayloadStream> {
   };
 
   // `loop` outlives this.
-  PayloadStream(FileDescriptor socket, PayloadLoop& loop) : loop_(loop), socket_(std::move(socket)) {}
+  PayloadStream(MemberSocket socket, PayloadLoop& loop) : loop_(loop), socket_(std::move(socket)) {}
 
   // False: the worker has closed it. It sends nothing before Begin.
   bool is_open() const;
@@ -89,7 +88,7 @@ class PayloadStreams {
 
   // Keeps a connection until a Join names `number`, and tells the worker that it may. Closes it if that takes
   // a minute, or if too many wait.
-  void Add(uint64_t number, FileDescriptor socket);
+  void Add(uint64_t number, MemberSocket socket);
   // Once. Null: there is none.
   std::shared_ptr<PayloadStream> Take(uint64_t number);
 

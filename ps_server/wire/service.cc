@@ -146,7 +146,7 @@ class GrpcService : public Service {
         ServeMembers(
             std::move(listener), options.secret, token,
             [this]() -> grpc::Server& { return NextLoop().grpc_server(); }, options.shaper,
-            [this](uint64_t number, FileDescriptor socket) { streams_->Add(number, std::move(socket)); }));
+            [this](uint64_t number, MemberSocket socket) { streams_->Add(number, std::move(socket)); }));
     return absl::OkStatus();
   }
 

@@ -77,7 +77,7 @@ class Receiver : public PayloadReceiver {
       }
       for (PendingConnections::Member& worker : *workers) {
         // A worker that does not follow the handshake uses no shared memory.
-        (void)Admit(UnixSocket(std::move(worker.socket)));
+        (void)Admit(UnixSocket(worker.socket.TakeDescriptor()));
       }
       ForgetOld();
     }

@@ -1,6 +1,7 @@
 #include "ring_worker/bench/bench_limits.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
@@ -79,23 +80,24 @@ absl::StatusOr<HostLimits::Links> HostLimits::Connect(Rendezvous& rendezvous, in
   length =
       static_cast<socklen_t>(card.copy(reinterpret_cast<char*>(&address), std::string::npos, token_bytes));
 
-  Links links;
-  links.next = FileDescriptor(socket(family, type, 0));
-  if (!links.next.valid()) return SocketError("socket");
-  if (connect(links.next.get(), any, length) != 0) return SocketError("connect");
-  if (family == AF_INET) PSRING_RETURN_IF_ERROR(PrepareTcpSocket(links.next.get()));
+  FileDescriptor to(socket(family, type, 0));
+  if (!to.valid()) return SocketError("socket");
+  if (connect(to.get(), any, length) != 0) return SocketError("connect");
+  if (family == AF_INET) PSRING_RETURN_IF_ERROR(PrepareTcpSocket(to.get()));
+  if (fcntl(to.get(), F_SETFL, fcntl(to.get(), F_GETFL) | O_NONBLOCK) != 0) return SocketError("fcntl");
   // At the same time, since every rank waits for the next one.
   absl::StatusOr<std::vector<PendingConnections::Member>> accepted;
   std::thread accepting([&] { accepted = pending.Wait({listener.get()}, deadline); });
-  const std::string next = "limits: the next rank";
-  const absl::Status authenticated = family == AF_INET
-                                         ? AuthenticateTcp(links.next, credentials, next, deadline)
-                                         : AuthenticateTo(links.next.get(), credentials, next, deadline);
+  if (family != AF_INET) credentials.secret = credentials.secret.WithTls(nullptr);
+  absl::StatusOr<MemberSocket> authenticated =
+      AuthenticateTcp(std::move(to), credentials, "limits: the next rank", deadline);
   accepting.join();
-  PSRING_RETURN_IF_ERROR(authenticated);
+  Links links;
+  PSRING_ASSIGN_OR_RETURN(links.next, std::move(authenticated));
   PSRING_RETURN_IF_ERROR(accepted.status());
   if (accepted->empty()) return absl::DeadlineExceededError("limits: the previous rank did not connect");
   links.before = std::move(accepted->front().socket);
+  links.before.ReadAhead();
   return links;
 }
 
@@ -162,7 +164,7 @@ absl::Status HostLimits::RunShared(Collective collective, size_t bytes) {
   return barrier_.Wait();
 }
 
-absl::Status HostLimits::RunLinks(const Links& links, Collective collective, size_t buffer_bytes) {
+absl::Status HostLimits::RunLinks(Links& links, Collective collective, size_t buffer_bytes) {
   const auto bytes =
       static_cast<size_t>(BusFactor(Name(collective), ranks_) * static_cast<double>(buffer_bytes));
   // More bytes than the buffer has: starts again at its beginning.
@@ -177,21 +179,19 @@ absl::Status HostLimits::RunLinks(const Links& links, Collective collective, siz
   for (int idle = 0; sent < bytes || received < bytes;) {
     bool moved = false;
     if (sent < bytes) {
-      const ssize_t n =
-          send(links.next.get(), at(copy_from_, sent), window(sent), MSG_DONTWAIT | MSG_NOSIGNAL);
-      if (n < 0 && errno != EAGAIN && errno != EINTR) return SocketError("send");
-      if (n > 0) sent += static_cast<size_t>(n);
+      PSRING_ASSIGN_OR_RETURN(const size_t n, links.next.Send(at(copy_from_, sent), window(sent)));
+      sent += n;
       moved = n > 0;
     }
     if (received < bytes) {
-      const ssize_t n = recv(links.before.get(), at(copy_to_, received), window(received), MSG_DONTWAIT);
-      if (n < 0 && errno != EAGAIN && errno != EINTR) return SocketError("recv");
-      if (n == 0) {
-        return absl::UnavailableError(absl::StrCat("limits: rank ", rank_, ": rank ",
-                                                   (rank_ + ranks_ - 1) % ranks_, " closed its connection"));
+      const absl::StatusOr<size_t> n = links.before.Receive(at(copy_to_, received), window(received));
+      if (!n.ok()) {
+        return absl::UnavailableError(absl::StrCat("limits: rank ", rank_, " lost rank ",
+                                                   (rank_ + ranks_ - 1) % ranks_, ": ",
+                                                   n.status().message()));
       }
-      if (n > 0) received += static_cast<size_t>(n);
-      moved = moved || n > 0;
+      received += *n;
+      moved = moved || *n > 0;
     }
     if (moved) {
       idle = 0;
@@ -203,8 +203,8 @@ absl::Status HostLimits::RunLinks(const Links& links, Collective collective, siz
       continue;
     }
     if (deadline == MonotonicTime::InfiniteFuture()) deadline = MonotonicNow() + timeout_;
-    pollfd waiting[] = {{received < bytes ? links.before.get() : -1, POLLIN, 0},
-                        {sent < bytes ? links.next.get() : -1, POLLOUT, 0}};
+    pollfd waiting[] = {{received < bytes ? links.before.fd() : -1, POLLIN, 0},
+                        {sent < bytes ? links.next.fd() : -1, POLLOUT, 0}};
     const int64_t left_ms = absl::ToInt64Milliseconds(deadline - MonotonicNow());
     if (left_ms <= 0) {
       return absl::DeadlineExceededError(

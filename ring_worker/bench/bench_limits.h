@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/base/file_descriptor.h"
 #include "common/device/device.h"
+#include "common/net/tls/member_socket.h"
 #include "common/rendezvous/rendezvous.h"
 #include "ring_worker/bench/bench_barrier.h"
 #include "ring_worker/schedules/schedule.h"
@@ -46,7 +46,7 @@ class HostLimits {
 
  private:
   struct Links {
-    FileDescriptor next, before;  // this rank's sockets to the next rank and from the previous one
+    MemberSocket next, before;  // this rank's sockets to the next rank and from the previous one
   };
 
   HostLimits(Rendezvous& rendezvous, HostBarrier& barrier, absl::Duration timeout)
@@ -57,7 +57,7 @@ class HostLimits {
   // `family`: AF_INET or AF_UNIX.
   static absl::StatusOr<Links> Connect(Rendezvous& rendezvous, int family, absl::Duration timeout);
   absl::Status RunShared(Collective collective, size_t bytes);
-  absl::Status RunLinks(const Links& links, Collective collective, size_t bytes);
+  absl::Status RunLinks(Links& links, Collective collective, size_t bytes);
 
   const int rank_, ranks_;
   HostBarrier& barrier_;

@@ -185,7 +185,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--debug.segment", flags.segment, "Bytes of a pipelined segment; 0: the transport's default")
       ->group(kDebugGroup);
   number("--ranks_per_node", bench.group.ranks_per_node,
-         "For the hierarchical algorithm; 0: the ranks of a host", 0, 1 << 20);
+         "So many consecutive ranks are a host; 0: those that share memory", 0, 1 << 20);
   app.add_flag("--json", flags.json, "For psring: print JSON lines, and exit when the parent process exits");
   app.add_flag("--describe", flags.describe, "Print what this build offers as JSON, then exit");
   all = before;

@@ -8,7 +8,8 @@
 namespace psring {
 
 absl::StatusOr<std::unique_ptr<Channel>> Channel::Create(std::unique_ptr<ProcessGroup> pair, Device& device,
-                                                         const std::string& name) {
+                                                         const std::string& name,
+                                                         std::shared_ptr<Stream> lane) {
   if (pair->size() != 2) {
     return absl::InvalidArgumentError(
         absl::StrCat("channel ", name, ": a channel connects two ranks, not ", pair->size()));
@@ -19,7 +20,7 @@ absl::StatusOr<std::unique_ptr<Channel>> Channel::Create(std::unique_ptr<Process
         absl::StrCat("channel ", name, ": ", pair->info().backend, " cannot exchange memory of ",
                      device.name(), why.empty() ? "" : absl::StrCat(" (", why, ")"), "; use --device cpu"));
   }
-  std::unique_ptr<Stream> lane = device.NewStream(StreamKind::kBackground, name);
+  if (lane == nullptr) lane = device.NewStream(StreamKind::kBackground, name);
   return std::unique_ptr<Channel>(new Channel(std::move(pair), std::move(lane)));
 }
 

@@ -13,14 +13,18 @@
 namespace psring {
 
 // First in, first out, without buffering, on a stream of its own: a transfer begins when both ends have
-// reached it, and does not wait for other work of the rank. Used by one thread, except Abort and traffic. The
-// destructor runs what is queued; after an error, call Abort first, or it waits for the peer.
+// reached it, and does not wait for other work of the rank. Channels that share a stream also wait for each
+// other's transfers. Used by one thread, except Abort and traffic. The destructor runs what is queued; after
+// an error, call Abort first (of all channels on the stream), or it waits for the peer.
 class Channel {
  public:
   // `pair`: two ranks, of which rank 0 sends. `device`: of the data; outlives the channel. `name` labels the
-  // stream. InvalidArgument: not two ranks, or the group cannot reach the device's memory.
+  // stream. `lane`: shared with other channels; null: one of its own. InvalidArgument: not two ranks, or the
+  // group cannot reach the device's memory.
   static absl::StatusOr<std::unique_ptr<Channel>> Create(std::unique_ptr<ProcessGroup> pair, Device& device,
-                                                         const std::string& name);
+                                                         const std::string& name,
+                                                         std::shared_ptr<Stream> lane = nullptr);
+  ~Channel() { (void)lane_->Synchronize(); }
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
@@ -38,11 +42,11 @@ class Channel {
   Traffic traffic() const { return pair_->traffic(); }
 
  private:
-  Channel(std::unique_ptr<ProcessGroup> pair, std::unique_ptr<Stream> lane)
+  Channel(std::unique_ptr<ProcessGroup> pair, std::shared_ptr<Stream> lane)
       : pair_(std::move(pair)), lane_(std::move(lane)) {}
 
   std::unique_ptr<ProcessGroup> pair_;
-  std::unique_ptr<Stream> lane_;  // must end before its group
+  std::shared_ptr<Stream> lane_;  // its work uses the group
 };
 
 }  // namespace psring

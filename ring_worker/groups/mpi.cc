@@ -1,5 +1,6 @@
-// MPI's collectives: its blocking calls, in stream order. Abort and a call beyond its deadline end the job,
-// because MPI offers no other way to make every rank return.
+// MPI's collectives: its blocking calls, in stream order. A group that was split, and its parts, use
+// non-blocking calls, because several of them may be in progress at a time. Abort and a call beyond its
+// deadline end the job, because MPI offers no other way to make every rank return.
 #include <mpi.h>
 
 #include <algorithm>
@@ -70,8 +71,11 @@ absl::StatusOr<MPI_Comm> MakeCommunicator(const char* what, const std::string& a
 
 class MpiGroup final : public LibraryGroup {
  public:
-  MpiGroup(GroupInfo info, MPI_Comm comm, absl::Duration timeout)
-      : LibraryGroup(std::move(info)), comm_(comm), timeout_(timeout) {}
+  // `part`: of the ranks, if another group was split.
+  MpiGroup(GroupInfo info, MPI_Comm comm, absl::Duration timeout, const RendezvousOptions* part = nullptr)
+      : LibraryGroup(std::move(info)), comm_(comm), timeout_(timeout), takes_turns_(part != nullptr) {
+    if (part != nullptr && size() == 2) peer_ = part->JobRank(1 - rank());
+  }
 
   ~MpiGroup() override {
     if (session_.broken()) return;  // the peers would not take part
@@ -87,7 +91,9 @@ class MpiGroup final : public LibraryGroup {
 
   absl::Status Barrier(Stream& stream) override {
     stream.Run([this] {
-      return session_.Run({.what = "barrier"}, timeout_, [this] { return MPI_Barrier(comm_); });
+      const MpiWait wait = {.what = "barrier", .peer = peer_};
+      if (!takes_turns_) return session_.Run(wait, timeout_, [this] { return MPI_Barrier(comm_); });
+      return InTurns(wait, [this](MPI_Request* request) { return MPI_Ibarrier(comm_, request); });
     });
     return absl::OkStatus();
   }
@@ -109,75 +115,96 @@ class MpiGroup final : public LibraryGroup {
         MakeCommunicator("MPI_Comm_split", info().algorithm, timeout_, [&](MPI_Comm& made) {
           return MPI_Comm_split(comm_, part == nullptr ? MPI_UNDEFINED : color, key, &made);
         }));
+    takes_turns_ = true;
     if (part == nullptr) return nullptr;
     GroupInfo of_part = info();
     of_part.rank = part->options().rank;
     of_part.size = part->options().world_size;
-    return std::make_unique<MpiGroup>(of_part, comm, timeout_);
+    return std::make_unique<MpiGroup>(of_part, comm, timeout_, &part->options());
   }
 
   absl::Status Execute(const CollectiveCall& call, uint64_t number) {
-    const MpiWait wait = {Name(call.collective), call.in.count, call.in.type, number};
-    PSRING_RETURN_IF_ERROR(session_.Run(wait, timeout_, [&] { return Call(call); }));
-    PSRING_RETURN_IF_ERROR(refused_);
+    const MpiWait wait = {Name(call.collective), call.in.count, call.in.type, number, peer_};
+    if (call.collective == Collective::kAllReduce || call.collective == Collective::kBroadcast) {
+      for (size_t done = 0; done < call.in.count; done += kMaxElements) {
+        CollectiveCall piece = call;
+        piece.in = call.in.Slice(done, std::min(kMaxElements, call.in.count - done));
+        piece.out = call.out.Slice(done, piece.in.count);
+        PSRING_RETURN_IF_ERROR(RunOne(piece, wait));
+      }
+    } else {
+      if (WritesAside(call) && aside_.size() < call.out.bytes()) aside_.resize(call.out.bytes());
+      PSRING_RETURN_IF_ERROR(RunOne(call, wait));
+      if (WritesAside(call)) std::memcpy(call.out.data, aside_.data(), call.out.bytes());
+    }
     FinishOnHost(call);
     return absl::OkStatus();
   }
 
-  int Call(const CollectiveCall& call) {
+  absl::Status RunOne(const CollectiveCall& call, const MpiWait& wait) {
+    // MPI's algorithms can be chosen for the blocking all-reduce only.
+    if (takes_turns_ && (call.collective != Collective::kAllReduce || info().algorithm == "default")) {
+      return InTurns(wait, [&](MPI_Request* request) { return Call(call, request); });
+    }
+    PSRING_RETURN_IF_ERROR(session_.Run(wait, timeout_, [&] { return Call(call, nullptr); }));
+    return refused_;
+  }
+
+  template <typename Begin>
+  absl::Status InTurns(const MpiWait& wait, const Begin& begin) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    return session_.RunInTurns(
+        wait, timeout_, [&] { return begin(&request); },
+        [&](bool& done) {
+          int is_done = 0;
+          const int code = MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+          done = is_done != 0;
+          return code;
+        });
+  }
+
+  // With `request` the call does not block.
+  int Call(const CollectiveCall& call, MPI_Request* request) {
+    const Reduction reduction = ReductionOf(call.in.type, call.op);
+    const MPI_Datatype type = reduction.type;
+    const int count = static_cast<int>(call.in.count), out_count = static_cast<int>(call.out.count);
+    void* const out = WritesAside(call) ? aside_.data() : call.out.data;
     switch (call.collective) {
       case Collective::kAllReduce: {
+        const void* const in = call.in.data == out ? MPI_IN_PLACE : call.in.data;
+        if (request != nullptr) return MPI_Iallreduce(in, out, count, type, reduction.op, comm_, request);
         const MpiAlgorithm forced(info().algorithm, MpiAlgorithm::During::kCalls);
         refused_ = forced.status();
-        return refused_.ok() ? AllReducePieces(call) : int{MPI_SUCCESS};
+        if (!refused_.ok()) return MPI_SUCCESS;
+        return MPI_Allreduce(in, out, count, type, reduction.op, comm_);
       }
       case Collective::kReduceScatter:
-        return ReduceScatterBlock(call);
+        return request != nullptr
+                   ? MPI_Ireduce_scatter_block(call.in.data, out, out_count, type, reduction.op, comm_,
+                                               request)
+                   : MPI_Reduce_scatter_block(call.in.data, out, out_count, type, reduction.op, comm_);
       case Collective::kAllGather: {
-        const MPI_Datatype type = ReductionOf(call.in.type, call.op).type;
-        const char* mine = static_cast<const char*>(call.out.data) + size_t(rank()) * call.in.bytes();
-        const int count = int(call.in.count);
-        return call.in.data == mine
-                   ? MPI_Allgather(MPI_IN_PLACE, 0, type, call.out.data, count, type, comm_)
-                   : MPI_Allgather(call.in.data, count, type, call.out.data, count, type, comm_);
+        const void* const mine = static_cast<const char*>(out) + size_t(rank()) * call.in.bytes();
+        const void* const in = call.in.data == mine ? MPI_IN_PLACE : call.in.data;
+        return request != nullptr ? MPI_Iallgather(in, count, type, out, count, type, comm_, request)
+                                  : MPI_Allgather(in, count, type, out, count, type, comm_);
       }
-      case Collective::kBroadcast: {
-        const MPI_Datatype type = ReductionOf(call.out.type, call.op).type;
-        int code = MPI_SUCCESS;
-        for (size_t done = 0; done < call.out.count && code == MPI_SUCCESS; done += kMaxElements) {
-          const Span piece = call.out.Slice(done, std::min(kMaxElements, call.out.count - done));
-          code = MPI_Bcast(piece.data, int(piece.count), type, call.root, comm_);
-        }
-        return code;
-      }
+      case Collective::kBroadcast:
+        if (request == nullptr) return MPI_Bcast(out, count, type, call.root, comm_);
+        // A message of a channel.
+        if (size() == 2 && rank() == call.root)
+          return MPI_Isend(out, count, type, 1 - rank(), /*tag=*/0, comm_, request);
+        if (size() == 2) return MPI_Irecv(out, count, type, call.root, /*tag=*/0, comm_, request);
+        return MPI_Ibcast(out, count, type, call.root, comm_, request);
     }
     return MPI_ERR_INTERN;
   }
 
-  int AllReducePieces(const CollectiveCall& call) {
-    const Reduction reduction = ReductionOf(call.in.type, call.op);
-    int code = MPI_SUCCESS;
-    for (size_t done = 0; done < call.in.count && code == MPI_SUCCESS; done += kMaxElements) {
-      const size_t count = std::min(kMaxElements, call.in.count - done);
-      const ConstSpan in = call.in.Slice(done, count);
-      const Span out = call.out.Slice(done, count);
-      code = MPI_Allreduce(in.data == out.data ? MPI_IN_PLACE : in.data, out.data, int(count), reduction.type,
-                           reduction.op, comm_);
-    }
-    return code;
-  }
-
-  // MPI_IN_PLACE would write the result to the beginning of the buffer. Here the output may be this rank's
-  // part of the input, which MPI does not allow; so the result is first written to a separate buffer.
-  int ReduceScatterBlock(const CollectiveCall& call) {
-    const Reduction reduction = ReductionOf(call.in.type, call.op);
-    const bool aside = BuffersOverlap(call.in.data, call.in.bytes(), call.out.data, call.out.bytes());
-    if (aside && aside_.size() < call.out.bytes()) aside_.resize(call.out.bytes());
-    void* const to = aside ? aside_.data() : call.out.data;
-    const int code =
-        MPI_Reduce_scatter_block(call.in.data, to, int(call.out.count), reduction.type, reduction.op, comm_);
-    if (aside && code == MPI_SUCCESS) std::memcpy(call.out.data, to, call.out.bytes());
-    return code;
+  // MPI_IN_PLACE would write the result of a reduce-scatter to the beginning of the buffer. Here the output
+  // may be this rank's part of the input, which MPI does not allow; so the result is first written to aside_.
+  static bool WritesAside(const CollectiveCall& call) {
+    return call.collective == Collective::kReduceScatter &&
+           BuffersOverlap(call.in.data, call.in.bytes(), call.out.data, call.out.bytes());
   }
 
   // MPI computes the mean as a sum.
@@ -198,6 +225,8 @@ class MpiGroup final : public LibraryGroup {
   MpiSession& session_ = MpiSession::OfThisProcess();
   MPI_Comm comm_;
   const absl::Duration timeout_;
+  bool takes_turns_;  // other groups' calls may be in progress at the same time
+  int peer_ = -1;     // see MpiWait
   uint64_t calls_ = 0;
   std::vector<MPI_Op> ops_ = std::vector<MPI_Op>(3 * 4, MPI_OP_NULL);  // by type and op, created when needed
   std::vector<char> aside_;

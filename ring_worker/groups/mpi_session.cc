@@ -2,6 +2,7 @@
 
 #include <mpi.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -32,6 +33,8 @@ constexpr absl::Duration kFinalizeTimeout = absl::Minutes(10);
 constexpr unsigned kAbortSeconds = 5;
 constexpr int kFinalizePmiMs = 5000;
 constexpr absl::Duration kUntilHeard = absl::Milliseconds(300);
+constexpr int64_t kSpinNanos = 100'000;  // then a thread that waits for its turn sleeps between tests
+constexpr absl::Duration kUntilNextTurn = absl::Microseconds(20);
 constexpr int64_t kLingerNanos = 20'000'000;  // time for the barrier's messages to reach the others
 
 std::string ErrorText(int code) {
@@ -166,6 +169,32 @@ absl::Status MpiSession::Run(const MpiWait& wait, absl::Duration timeout, const 
   return absl::UnavailableError(absl::StrCat(Describe(wait), ": ", ErrorText(code)));
 }
 
+absl::Status MpiSession::RunInTurns(const MpiWait& wait, absl::Duration timeout,
+                                    const std::function<int()>& begin,
+                                    const std::function<int(bool& done)>& test) {
+  const int64_t begin_ns = MonotonicNanos();
+  PSRING_RETURN_IF_ERROR(Run(wait, timeout, begin));
+  bool done = false;
+  while (true) {
+    PSRING_RETURN_IF_ERROR(Run(wait, timeout, [&] { return test(done); }));
+    if (done) return absl::OkStatus();
+    const int64_t waited_ns = MonotonicNanos() - begin_ns;
+    if (waited_ns >= absl::ToInt64Nanoseconds(timeout)) EndJob(Late(wait, timeout));
+    if (waited_ns < kSpinNanos) {
+      sched_yield();
+    } else {
+      absl::SleepFor(kUntilNextTurn);
+    }
+  }
+}
+
+std::string MpiSession::Late(const MpiWait& wait, absl::Duration timeout) const {
+  const std::string whom =
+      wait.peer >= 0 ? absl::StrCat("rank ", wait.peer)
+                     : absl::StrCat("the other ", size_.load() - 1, size_.load() == 2 ? " rank" : " ranks");
+  return absl::StrCat(Describe(wait), " has waited ", absl::FormatDuration(timeout), " for ", whom);
+}
+
 std::string MpiSession::Describe(const MpiWait& wait) const {
   std::string text = absl::StrCat("rank ", rank_.load(), ": mpi ", wait.what);
   if (wait.call > 0) {
@@ -182,10 +211,7 @@ void MpiSession::Watch() {
       MutexLock lock(mutex_);
       const bool idle = begin_ns_ == 0;
       if (!idle && MonotonicNanos() - begin_ns_ < timeout_ns_) continue;
-      if (!idle)
-        late = absl::StrCat(Describe(waiting_), " has waited ",
-                            absl::FormatDuration(absl::Nanoseconds(timeout_ns_)), " for the other ",
-                            size_.load() - 1, size_.load() == 2 ? " rank" : " ranks");
+      if (!idle) late = Late(waiting_, absl::Nanoseconds(timeout_ns_));
     }
     if (!late.empty()) EndJob(late);
     MakeProgress();

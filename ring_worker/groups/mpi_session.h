@@ -21,6 +21,7 @@ struct MpiWait {
   size_t count = 0;
   DType type = DType::kFloat32;
   uint64_t call = 0;
+  int peer = -1;  // the only other rank, by its number in the job; -1: several
 };
 
 // Thread-safe. Exists until the process ends: MPI can be initialized only once.
@@ -34,6 +35,10 @@ class MpiSession {
   // One MPI call at a time. `call` returns MPI's error code. The first failure is kept: after a failed call
   // the job is not finalized, because its peers would not take part.
   absl::Status Run(const MpiWait& wait, absl::Duration timeout, const std::function<int()>& call);
+  // The same for a non-blocking operation: `begin` starts it, and `test` sets its argument when it is done.
+  // Other threads' calls run between tests.
+  absl::Status RunInTurns(const MpiWait& wait, absl::Duration timeout, const std::function<int()>& begin,
+                          const std::function<int(bool& done)>& test);
 
   // Prints the reason on stderr and ends every process of the job.
   [[noreturn]] void EndJob(const std::string& why);
@@ -51,6 +56,7 @@ class MpiSession {
   void MakeProgress();
   void Finish(int exit_code);
   std::string Describe(const MpiWait& wait) const;
+  std::string Late(const MpiWait& wait, absl::Duration timeout) const;
 
   Mutex calls_;  // held during a call
   Mutex mutex_;

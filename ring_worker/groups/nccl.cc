@@ -112,13 +112,13 @@ class NcclGroup final : public LibraryGroup {
     PSRING_RETURN_IF_ERROR(CudaStatus("cudaSetDevice", cudaSetDevice(gpu_)));
     const ScopedVariables variables(variables_);
     if (part == nullptr) {
-      PSRING_RETURN_IF_ERROR(communicator_->Split(NCCL_SPLIT_NOCOLOR, key, 0, 0).status());
+      PSRING_RETURN_IF_ERROR(communicator_->Split(NCCL_SPLIT_NOCOLOR, key, {}).status());
       return nullptr;
     }
     GroupInfo of_part = info();
     of_part.rank = part->options().rank;
     of_part.size = part->options().world_size;
-    PSRING_ASSIGN_OR_RETURN(auto communicator, communicator_->Split(color, key, of_part.rank, of_part.size));
+    PSRING_ASSIGN_OR_RETURN(auto communicator, communicator_->Split(color, key, part->options()));
     return std::make_unique<NcclGroup>(std::move(of_part), gpu_, std::move(communicator), variables_);
   }
 
@@ -318,7 +318,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(Rendezvous& rendezvo
   if (bytes.size() != sizeof(id.internal)) return absl::InternalError("rank 0 sent no NCCL id");
   std::memcpy(id.internal, bytes.data(), bytes.size());
 
-  auto communicator = std::make_shared<NcclCommunicator>(nccl, rank, size, options.timeout);
+  auto communicator = std::make_shared<NcclCommunicator>(nccl, rendezvous.options(), options.timeout);
   PSRING_RETURN_IF_ERROR(communicator->Connect(id));
   const std::string transport =
       absl::StrCat("nccl ", nccl.version, sockets || shares ? " tcp" : "", options.gpu < 0 ? " staged" : "",

@@ -23,16 +23,23 @@ void Pause(MonotonicTime begin) {
   }
 }
 
+// Which rank may be missing.
+std::string Missing(const RendezvousOptions& ranks) {
+  if (ranks.world_size == 2) {
+    return absl::StrCat("rank ", ranks.JobRank(1 - ranks.rank), " has not joined it");
+  }
+  return absl::StrCat("at least one of the other ", ranks.world_size - 1, " ranks has not joined it");
+}
+
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(NcclLibrary nccl, int rank, int size, absl::Duration timeout)
+NcclCommunicator::NcclCommunicator(NcclLibrary nccl, const RendezvousOptions& ranks, absl::Duration timeout)
     : nccl_(std::move(nccl)),
-      rank_(rank),
-      size_(size),
-      who_(absl::StrCat("rank ", rank, ": nccl ")),
+      rank_(ranks.rank),
+      size_(ranks.world_size),
+      who_(absl::StrCat("rank ", ranks.JobRank(ranks.rank), ": nccl ")),
       timeout_(timeout),
-      calls_(who_, timeout,
-             absl::StrCat("at least one of the other ", size - 1, " ranks has not joined it")) {}
+      calls_(who_, timeout, Missing(ranks)) {}
 
 absl::Status NcclCommunicator::Connect(const ncclUniqueId& id) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -45,8 +52,8 @@ absl::Status NcclCommunicator::Connect(const ncclUniqueId& id) {
   return AwaitIdle("the other ranks' communicators");
 }
 
-absl::StatusOr<std::shared_ptr<NcclCommunicator>> NcclCommunicator::Split(int color, int key, int rank,
-                                                                          int size) {
+absl::StatusOr<std::shared_ptr<NcclCommunicator>> NcclCommunicator::Split(int color, int key,
+                                                                          const RendezvousOptions& ranks) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   ncclComm_t made = nullptr;
@@ -58,7 +65,7 @@ absl::StatusOr<std::shared_ptr<NcclCommunicator>> NcclCommunicator::Split(int co
       },
       /*recording=*/false));
   if (color == NCCL_SPLIT_NOCOLOR) return nullptr;
-  auto part = std::make_shared<NcclCommunicator>(nccl_, rank, size, timeout_);
+  auto part = std::make_shared<NcclCommunicator>(nccl_, ranks, timeout_);
   {
     MutexLock lock(part->mutex_);
     part->comm_ = made;

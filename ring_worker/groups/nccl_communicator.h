@@ -18,6 +18,7 @@
 #include "common/base/deadline.h"
 #include "common/base/mutex.h"
 #include "common/cuda/cuda_stream.h"
+#include "common/rendezvous/rendezvous.h"
 #include "ring_worker/groups/nccl_library.h"
 #include "ring_worker/transports/cuda/cuda_call_watch.h"
 
@@ -26,14 +27,15 @@ namespace psring {
 // Thread-safe. The calling thread must have selected the GPU.
 class NcclCommunicator final : public CudaWatch {
  public:
-  NcclCommunicator(NcclLibrary nccl, int rank, int size, absl::Duration timeout);
+  // `ranks`: which rank of how many this is; errors name them by their numbers in the job.
+  NcclCommunicator(NcclLibrary nccl, const RendezvousOptions& ranks, absl::Duration timeout);
   ~NcclCommunicator() override;
 
   // Collective; returns when the communicator can be used.
   absl::Status Connect(const ncclUniqueId& id);
-  // Collective, while nothing is in progress: the ranks of one color become a part, in the order of `key`, in
-  // which this one is `rank` of `size`. Null for NCCL_SPLIT_NOCOLOR. Returns when the part can be used.
-  absl::StatusOr<std::shared_ptr<NcclCommunicator>> Split(int color, int key, int rank, int size);
+  // Collective, while nothing is in progress: the ranks of one color become a part, in the order of `key`,
+  // which is that of `ranks`. Null for NCCL_SPLIT_NOCOLOR. Returns when the part can be used.
+  absl::StatusOr<std::shared_ptr<NcclCommunicator>> Split(int color, int key, const RendezvousOptions& ranks);
 
   using Call = std::function<ncclResult_t(const NcclLibrary&, ncclComm_t)>;
   // `call` enqueues a collective on `stream`; returns when NCCL has accepted it, long before it is done.

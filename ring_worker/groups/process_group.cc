@@ -105,7 +105,7 @@ absl::Status CheckGroupOptions(const GroupOptions& options, Collective collectiv
   if (algorithms.empty()) {
     return absl::InvalidArgumentError(Tr("$0 offers no $1", backend->name, Name(collective)));
   }
-  if (!options.algorithm.empty() && !absl::c_linear_search(algorithms, options.algorithm)) {
+  if (!options.algorithm.empty() && !absl::c_linear_search(algorithms, BaseAlgorithm(options.algorithm))) {
     return absl::InvalidArgumentError(absl::StrCat("'", options.algorithm, "' is not an algorithm of ",
                                                    backend->name, " for ", Name(collective),
                                                    "; it offers: ", absl::StrJoin(algorithms, ", ")));

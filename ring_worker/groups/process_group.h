@@ -26,7 +26,7 @@ struct GroupInfo {
   int rank = 0;
   int size = 1;
   std::string backend;                  // "native", "gloo", "mpi", "nccl"
-  std::string algorithm;                // of all-reduce: "ring"
+  std::string algorithm;                // of all-reduce: "ring", "hierarchical:4"
   std::string transport;                // "shm", "tcp", "shm+tcp", "cuda_ipc"
   std::vector<std::string> wires = {};  // of this rank's payload (common/measure/wires.h)
   // This rank's number among the group's ranks on this host and in its network namespace, and their number.
@@ -148,7 +148,9 @@ std::vector<int> RanksOfPart(const std::vector<int>& colors, const std::vector<i
 
 struct GroupOptions {
   std::string backend = "native";
-  std::string algorithm;  // empty: the backend's default ("ring"; others choose themselves)
+  // Empty: the backend's default ("ring"; others choose themselves). native: "hierarchical" groups the ranks
+  // of a host that share memory, "hierarchical:4" four consecutive ranks.
+  std::string algorithm;
   // native: auto (cuda_ipc between GPUs that can access each other; otherwise shm on one host, tcp between
   // hosts), shm, tcp, cuda_ipc; mpi: auto, shm, tcp (chosen when mpirun starts the job); gloo: auto, tcp
   // (both are TCP); nccl: auto (NCCL chooses), tcp
@@ -157,8 +159,8 @@ struct GroupOptions {
   absl::Duration timeout = absl::Seconds(60);  // of a call without progress
   // Native only.
   size_t segment_bytes = 0;  // the size of a transfer; 0: the transport's default
-  // Ranks per node, for the hierarchical algorithm; with transport auto only these share memory. 0: the ranks
-  // of one host.
+  // Above 0: each so many consecutive ranks are a host, for the algorithm "hierarchical"; with transport auto
+  // only these share memory.
   int ranks_per_node = 0;
   const ScheduleTable* schedules = nullptr;  // null: ScheduleRows()
   int gpu = -1;                              // native, nccl: the GPU of this rank's memory; -1: host memory

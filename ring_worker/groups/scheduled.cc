@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <deque>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/mutex.h"
+#include "common/text/translate.h"
 #include "ring_worker/groups/execution.h"
 #include "ring_worker/groups/groups.h"
 #include "ring_worker/transports/cuda/cuda_ipc.h"
@@ -27,29 +27,38 @@ std::string ChosenAlgorithm(const GroupOptions& options) {
   return options.algorithm.empty() ? "ring" : options.algorithm;
 }
 
-// Collectives that the chosen algorithm does not offer use another one.
-std::string AlgorithmOf(const GroupOptions& options, Collective collective) {
+// With everything that determines the rounds: "hierarchical:4" for "hierarchical" on hosts of four ranks.
+absl::StatusOr<std::string> AlgorithmHere(const GroupOptions& options, const TransportInfo& info) {
   const std::string chosen = ChosenAlgorithm(options);
-  if (absl::c_linear_search(AlgorithmsFor(collective, SchedulesOf(options)), chosen)) return chosen;
-  return collective == Collective::kBroadcast ? "star" : "ring";
+  if (!NeedsRanksPerNode(chosen, SchedulesOf(options))) return chosen;
+  const int per_node = options.ranks_per_node > 0 ? options.ranks_per_node : info.ranks_per_node;
+  if (per_node > 0) return absl::StrCat(chosen, ":", per_node);
+  return absl::InvalidArgumentError(
+      Tr("$0 needs as many ranks on every machine, with consecutive numbers; give the ranks per machine, as "
+         "in $0:2, or use ring",
+         chosen));
 }
 
-absl::StatusOr<std::unique_ptr<Schedule>> ScheduleOf(const std::string& algorithm, Collective collective,
-                                                     const GroupOptions& options, const TransportInfo& info,
-                                                     int root = 0) {
-  const int per_node = options.ranks_per_node > 0 ? options.ranks_per_node : info.ranks_per_node;
-  return MakeSchedule(algorithm, collective, {.ranks = info.size, .ranks_per_node = per_node, .root = root},
-                      SchedulesOf(options));
+absl::StatusOr<std::unique_ptr<Schedule>> AllReduceOf(const std::string& algorithm, int ranks,
+                                                      const GroupOptions& options) {
+  return MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = ranks}, SchedulesOf(options));
+}
+
+// Collectives that the algorithm of all-reduces does not offer use another one.
+std::string AlgorithmOf(const std::string& algorithm, Collective collective, const ScheduleTable& rows) {
+  const ScheduleRow* const row = FindSchedule(algorithm, rows);
+  if (row != nullptr && row->make(collective, ScheduleShape()) != nullptr) return algorithm;
+  return collective == Collective::kBroadcast ? "star" : "ring";
 }
 
 class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, public RoundRecording {
  public:
-  ScheduledGroup(std::unique_ptr<Transport> transport, const GroupOptions& options, size_t segment_bytes,
-                 const std::string& through_host)
+  ScheduledGroup(std::unique_ptr<Transport> transport, const std::string& algorithm,
+                 const GroupOptions& options, size_t segment_bytes, const std::string& through_host)
       : ProcessGroup({.rank = transport->info().rank,
                       .size = transport->info().size,
                       .backend = "native",
-                      .algorithm = ChosenAlgorithm(options),
+                      .algorithm = algorithm,
                       .transport = transport->info().name,
                       .wires = transport->info().wires,
                       .on_gpu = dynamic_cast<DeviceWork*>(transport.get()) != nullptr,
@@ -140,9 +149,10 @@ class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, pub
       if (prepared.collective == collective && prepared.root == root && prepared.whole == whole)
         return &prepared;
     }
-    const std::string algorithm = AlgorithmOf(options_, collective);
+    const ScheduleTable& rows = SchedulesOf(options_);
+    const std::string algorithm = AlgorithmOf(info().algorithm, collective, rows);
     PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Schedule> schedule,
-                            ScheduleOf(algorithm, collective, options_, transport_->info(), root));
+                            MakeSchedule(algorithm, collective, {.ranks = size(), .root = root}, rows));
     prepared_.push_back({collective, root, whole, absl::StrCat(algorithm, " ", Name(collective)),
                          LowerSchedule(*schedule, rank(), MaxRounds(*schedule), whole)});
     return &prepared_.back();
@@ -184,7 +194,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeMesh(Rendezvous& rendezvous, cons
   mesh.ranks_per_node = options.ranks_per_node;
   mesh.schedule = ChosenAlgorithm(options);
   mesh.first_peers = [&options](const TransportInfo& info) {
-    const auto schedule = ScheduleOf(ChosenAlgorithm(options), Collective::kAllReduce, options, info);
+    const auto schedule = AllReduceOf(AlgorithmHere(options, info).value_or(""), info.size, options);
     // MakeScheduledGroup reports an unsupported algorithm.
     return schedule.ok() ? PeersOf(**schedule, info.rank) : std::vector<int>();
   };
@@ -245,10 +255,11 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeScheduledGroup(std::unique_ptr
     return absl::InvalidArgumentError(absl::StrCat("segments of ", segment_bytes, " bytes; ", info.name,
                                                    " takes at most ", info.traits.max_segment_bytes));
   }
+  PSRING_ASSIGN_OR_RETURN(const std::string algorithm, AlgorithmHere(options, info));
   // Reports an unsupported algorithm now, not in the first call.
-  PSRING_RETURN_IF_ERROR(
-      ScheduleOf(ChosenAlgorithm(options), Collective::kAllReduce, options, info).status());
-  return std::make_unique<ScheduledGroup>(std::move(transport), options, segment_bytes, through_host);
+  PSRING_RETURN_IF_ERROR(AllReduceOf(algorithm, info.size, options).status());
+  return std::make_unique<ScheduledGroup>(std::move(transport), algorithm, options, segment_bytes,
+                                          through_host);
 }
 
 }  // namespace psring

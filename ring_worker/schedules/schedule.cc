@@ -1,8 +1,13 @@
 #include "ring_worker/schedules/schedule.h"
 
+#include <algorithm>
+
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "common/base/check.h"
 #include "common/text/translate.h"
 #include "ring_worker/schedules/schedules.h"
@@ -41,6 +46,15 @@ constexpr ScheduleTraits kDirectTraits = {.is_compared = true, .gather_messages 
 constexpr ScheduleTraits kCompared = {.is_compared = true}, kRooted = {.has_root = true},
                          kUsesNodes = {.uses_nodes = true};
 
+// 4 for "hierarchical:4"; 0: the name contains no number of ranks.
+int RanksPerNodeIn(absl::string_view algorithm) {
+  int number = 0;
+  const size_t colon = algorithm.find(':');
+  const bool has_number =
+      colon != absl::string_view::npos && absl::SimpleAtoi(algorithm.substr(colon + 1), &number);
+  return has_number ? std::max(number, 0) : 0;
+}
+
 }  // namespace
 
 const ScheduleTable& ScheduleRows() {
@@ -74,16 +88,39 @@ std::vector<std::string> AlgorithmsFor(Collective collective, const ScheduleTabl
 const ScheduleRow* FindSchedule(const std::string& algorithm, const ScheduleTable& rows) {
   for (const ScheduleRow& row : rows) {
     if (algorithm == row.name) return &row;
+    if (row.traits.uses_nodes && absl::StartsWith(algorithm, absl::StrCat(row.name, ":")) &&
+        RanksPerNodeIn(algorithm) > 0) {
+      return &row;
+    }
   }
   return nullptr;
 }
 
+std::string BaseAlgorithm(const std::string& algorithm, const ScheduleTable& rows) {
+  const ScheduleRow* const row = FindSchedule(algorithm, rows);
+  return row != nullptr ? row->name : algorithm;
+}
+
+bool NeedsRanksPerNode(const std::string& algorithm, const ScheduleTable& rows) {
+  const ScheduleRow* const row = FindSchedule(algorithm, rows);
+  return row != nullptr && row->traits.uses_nodes && algorithm == row->name;
+}
+
 absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const std::string& algorithm, Collective collective,
-                                                       const ScheduleShape& shape,
+                                                       const ScheduleShape& given,
                                                        const ScheduleTable& rows) {
+  ScheduleShape shape = given;
   if (shape.ranks < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("no schedule for ", shape.ranks, " ranks; it takes at least one"));
+  }
+  const ScheduleRow* const found = FindSchedule(algorithm, rows);
+  if (const int number = found != nullptr ? RanksPerNodeIn(algorithm) : 0; number > 0) {
+    shape.ranks_per_node = shape.ranks == 1 ? 1 : number;
+    if (shape.ranks % shape.ranks_per_node != 0) {
+      return absl::InvalidArgumentError(
+          Tr("$0 needs a multiple of $1 ranks, not $2", algorithm, number, shape.ranks));
+    }
   }
   if (shape.ranks_per_node < 1 || shape.ranks % shape.ranks_per_node != 0) {
     return absl::InvalidArgumentError(
@@ -93,8 +130,8 @@ absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const std::string& algori
     return absl::InvalidArgumentError(absl::StrCat("no root ", shape.root, " among ", shape.ranks,
                                                    " ranks; there are 0 to ", shape.ranks - 1));
   }
-  if (const ScheduleRow* row = FindSchedule(algorithm, rows)) {
-    std::unique_ptr<Schedule> schedule = row->make(collective, shape);
+  if (found != nullptr) {
+    std::unique_ptr<Schedule> schedule = found->make(collective, shape);
     if (schedule != nullptr) return schedule;
     return absl::InvalidArgumentError(absl::StrCat(algorithm, " offers no ", Name(collective), "; these do: ",
                                                    absl::StrJoin(AlgorithmsFor(collective, rows), ", ")));

@@ -116,11 +116,17 @@ using ScheduleTable = std::vector<ScheduleRow>;
 // tests read this table; functions with a `rows` parameter accept another one.
 const ScheduleTable& ScheduleRows();
 std::vector<std::string> AlgorithmsFor(Collective collective, const ScheduleTable& rows = ScheduleRows());
-// Null if no algorithm has this name.
+// Null if no algorithm has this name. If its rounds depend on nodes, the name may contain the number of ranks
+// per node: "hierarchical:4".
 const ScheduleRow* FindSchedule(const std::string& algorithm, const ScheduleTable& rows = ScheduleRows());
+// The name without that number; of no schedule: as given.
+std::string BaseAlgorithm(const std::string& algorithm, const ScheduleTable& rows = ScheduleRows());
+// Whether its rounds depend on a number of ranks per node that the name does not contain: "hierarchical".
+bool NeedsRanksPerNode(const std::string& algorithm, const ScheduleTable& rows = ScheduleRows());
 
 // NotFound: an unknown name; lists the known ones. InvalidArgument: the algorithm does not offer the
-// collective (lists those that do), or the shape is invalid.
+// collective (lists those that do), or the shape is invalid. A number in the name replaces
+// `shape.ranks_per_node`.
 absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const std::string& algorithm, Collective collective,
                                                        const ScheduleShape& shape,
                                                        const ScheduleTable& rows = ScheduleRows());

@@ -1,35 +1,30 @@
 #include "ring_worker/transports/control_connection.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <cerrno>
 
 #include "absl/strings/str_cat.h"
 #include "common/text/peer_text.h"
 
 namespace psring {
 
-void SendNotice(int fd, const Notice& notice) {
+void SendNotice(MemberSocket& control, const Notice& notice) {
   ControlMessage sent;
   sent.waits_for = notice.waits_for;
   sent.code = static_cast<int32_t>(notice.code);
   sent.length = static_cast<uint32_t>(notice.message.copy(sent.message, sizeof sent.message));
-  (void)send(fd, &sent, sizeof sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+  (void)control.Send(&sent, sizeof sent);
 }
 
 absl::Status ControlConnection::Receive() {
   while (!left_) {
-    const ssize_t n = recv(socket_.get(), reinterpret_cast<std::byte*>(&message_) + received_,
-                           sizeof message_ - received_, MSG_DONTWAIT);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) return absl::OkStatus();
-    if (n <= 0) {
+    const absl::StatusOr<size_t> n =
+        socket_->Receive(reinterpret_cast<std::byte*>(&message_) + received_, sizeof message_ - received_);
+    if (!n.ok()) {
       return absl::UnavailableError(
           absl::StrCat("rank ", peer_, " closed its connection to rank ", rank_, "; its process has ended"));
     }
-    received_ += n;
-    if (received_ < sizeof message_) continue;
+    received_ += *n;
+    if (received_ < sizeof message_) return absl::OkStatus();
     received_ = 0;
     if (message_.magic != ControlMessage().magic) {
       return absl::DataLossError(absl::StrCat(

@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
-#include "common/net/tcp_socket.h"
+#include "common/net/tls/member_socket.h"
 
 namespace psring {
 
@@ -28,15 +30,15 @@ struct Notice {
 };
 // Does not block: the two messages fit into an empty socket buffer. Ignores errors: the peer is gone. Any
 // thread.
-void SendNotice(int fd, const Notice& notice);
+void SendNotice(MemberSocket& control, const Notice& notice);
 
-// One peer's control connection. One thread at a time.
+// One peer's control connection. One thread at a time; another one may use SendNotice on its socket.
 class ControlConnection {
  public:
-  ControlConnection(int rank, int peer, FileDescriptor socket)
+  ControlConnection(int rank, int peer, std::unique_ptr<MemberSocket> socket)
       : rank_(rank), peer_(peer), socket_(std::move(socket)) {}
 
-  int fd() const { return socket_.get(); }
+  int fd() const { return socket_->fd(); }
   bool left() const { return left_; }        // it is done or has given up
   bool gave_up() const { return gave_up_; }  // the error of Receive is the peer's reason
 
@@ -50,7 +52,7 @@ class ControlConnection {
 
  private:
   const int rank_, peer_;
-  const FileDescriptor socket_;
+  const std::unique_ptr<MemberSocket> socket_;
   ControlMessage message_;
   size_t received_ = 0;
   int waits_for_ = -1;

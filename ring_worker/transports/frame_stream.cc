@@ -1,10 +1,8 @@
 #include "ring_worker/transports/frame_stream.h"
 
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -23,18 +21,9 @@ absl::StatusOr<FrameStream::Moved> FrameStream::Write() {
     parts[count++] = {reinterpret_cast<std::byte*>(&out.header) + out.sent, sizeof out.header - out.sent};
   }
   parts[count++] = {const_cast<std::byte*>(out.payload) + before, out.header.bytes - before};
-  msghdr message = {};
-  message.msg_iov = parts;
-  message.msg_iovlen = count;
-  const ssize_t n = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
-  if (n < 0) {
-    if (errno == EINTR) return Moved{};
-    writable_ = false;
-    if (errno == EAGAIN) return Moved{};
-    return SystemError("cannot send");
-  }
+  PSRING_ASSIGN_OR_RETURN(const size_t n, socket_.Send({parts, static_cast<size_t>(count)}));
   out.sent += n;
-  if (!out.complete()) writable_ = false;
+  writable_ = out.complete();
   return Moved{out.payload_sent() - before, out.complete()};
 }
 
@@ -53,19 +42,13 @@ absl::StatusOr<FrameStream::Moved> FrameStream::Read(std::vector<std::byte>& win
   } else {
     parts[count++] = {window.data() + carried_, std::min(payload_missing, kWindowBytes)};
   }
-  const ssize_t n = readv(socket_.get(), parts, count);
-  if (n == 0) return absl::UnavailableError("its data connection ended");
-  if (n < 0) {
-    if (errno == EINTR) return Moved{};
-    readable_ = false;
-    if (errno == EAGAIN) return Moved{};
-    return SystemError("cannot receive");
-  }
   size_t asked = 0;
   for (int i = 0; i < count; ++i) asked += parts[i].iov_len;
-  if (size_t(n) < asked) readable_ = false;
+  PSRING_ASSIGN_OR_RETURN(const size_t n, socket_.Receive({parts, static_cast<size_t>(count)}));
+  readable_ = n == asked;
+  if (n == 0) return Moved{};
 
-  const size_t header_bytes = std::min<size_t>(n, header_missing);
+  const size_t header_bytes = std::min(n, header_missing);
   header_received_ += header_bytes;
   if (header_received_ < sizeof header_) return Moved{};
   if (header_missing > 0) PSRING_RETURN_IF_ERROR(CompareHeaders());

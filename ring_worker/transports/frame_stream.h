@@ -1,4 +1,4 @@
-// Frames on one TCP connection to a peer: a header, then payload. Non-blocking.
+// Frames on one TCP connection to a peer, which may be encrypted: a header, then payload. Non-blocking.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/net/tcp_socket.h"
+#include "common/net/tls/member_socket.h"
 #include "ring_worker/transports/fifo.h"
 #include "ring_worker/transports/frame.h"
 
@@ -37,12 +37,14 @@ struct IncomingFrame {
 class FrameStream {
  public:
   // `socket`: not valid until Connect.
-  FrameStream(int rank, int peer, FileDescriptor socket = FileDescriptor())
-      : rank_(rank), peer_(peer), socket_(std::move(socket)), writable_(socket_.valid()) {}
+  FrameStream(int rank, int peer, MemberSocket socket = MemberSocket()) : rank_(rank), peer_(peer) {
+    if (socket.valid()) Connect(std::move(socket));
+  }
 
   // Frames that were added before are sent and received from now on.
-  void Connect(FileDescriptor socket) {
+  void Connect(MemberSocket socket) {
     socket_ = std::move(socket);
+    socket_.ReadAhead();
     writable_ = true;
   }
 
@@ -55,7 +57,7 @@ class FrameStream {
   // False after a call that moved less than requested, until SetReady.
   bool may_write() const { return writable_ && !out_.empty(); }
   bool may_read() const { return readable_ && !in_.empty(); }
-  int fd() const { return socket_.get(); }
+  int fd() const { return socket_.fd(); }
   void SetReady(bool readable, bool writable) {
     readable_ |= readable;
     writable_ |= writable;
@@ -79,7 +81,7 @@ class FrameStream {
 
   int rank_;
   int peer_;
-  FileDescriptor socket_;
+  MemberSocket socket_;
   Fifo<OutgoingFrame> out_;
   Fifo<IncomingFrame> in_;
   FrameHeader header_;  // of the frame being received
@@ -87,7 +89,7 @@ class FrameStream {
   std::byte carry_[sizeof(float)];  // bytes of an incomplete element
   size_t carried_ = 0;
   bool readable_ = false;
-  bool writable_;
+  bool writable_ = false;
 };
 
 // Payload to add is read in windows of this size and added while still in the L2 cache.

@@ -48,7 +48,7 @@ MeshTransport::MeshTransport(const TransportInfo& info, std::vector<int> names, 
       [this](int rank, absl::StatusOr<PeerConnections> connected) {
         OnConnected(rank, std::move(connected));
       },
-      [this](int control, const absl::Status& why) { OnGivenUp(control, why); });
+      [this](MemberSocket& control, const absl::Status& why) { OnGivenUp(control, why); });
 }
 
 MeshTransport::~MeshTransport() {
@@ -79,9 +79,9 @@ void MeshTransport::OnConnected(int rank, absl::StatusOr<PeerConnections> connec
   {
     MutexLock lock(mutex_);
     if (connections.ok()) {
-      const int control = connections->control.get();
+      MemberSocket& control = *connections->control;
       for (const Notice& notice : sent_notices_) SendNotice(control, notice);
-      contacts_.push_back({rank, control});
+      contacts_.push_back({rank, &control});
     }
     connected_.emplace_back(rank, std::move(connections));
     has_connected_.store(true, std::memory_order_release);
@@ -89,7 +89,7 @@ void MeshTransport::OnConnected(int rank, absl::StatusOr<PeerConnections> connec
   WakeSelf();
 }
 
-void MeshTransport::OnGivenUp(int control, const absl::Status& why) {
+void MeshTransport::OnGivenUp(MemberSocket& control, const absl::Status& why) {
   MutexLock lock(mutex_);
   if (sent_notices_.empty()) SendNotice(control, {why.code(), GaveUp(why.message())});
   for (const Notice& notice : sent_notices_) SendNotice(control, notice);
@@ -306,7 +306,7 @@ void MeshTransport::NotifyPeers(const Notice& notice) {
   if (!sent_notices_.empty() && (sent_notices_.back().waits_for < 0 || notice.waits_for >= 0)) return;
   sent_notices_.push_back(notice);
   for (const Contact& contact : contacts_) {
-    SendNotice(contact.control, notice);
+    SendNotice(*contact.control, notice);
     if (contact.shared != nullptr) contact.shared->theirs().WakeForControl();
   }
 }

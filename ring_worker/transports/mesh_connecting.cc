@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -78,7 +77,7 @@ void MeshConnections::Work(Worker& worker) {
       on_connected_(peer, std::move(made));
     } else {
       status = Explain(status);
-      if (made.control.valid()) on_given_up_(made.control.get(), status);
+      if (made.control != nullptr) on_given_up_(*made.control, status);
       on_connected_(peer, status);
     }
   }
@@ -102,13 +101,16 @@ absl::Status MeshConnections::ConnectTo(int peer, Worker& worker, PeerConnection
   if (!shares) {
     PSRING_ASSIGN_OR_RETURN(made.data, ConnectTcpTo(peer, Channel::kData, deadline, worker));
   }
-  PSRING_ASSIGN_OR_RETURN(made.control, ConnectTcpTo(peer, Channel::kControl, deadline, worker));
+  PSRING_ASSIGN_OR_RETURN(MemberSocket control, ConnectTcpTo(peer, Channel::kControl, deadline, worker));
+  made.control = std::make_unique<MemberSocket>(std::move(control));
   {
-    const Pending pending(*this, worker, made.control.get());
+    const Pending pending(*this, worker, made.control->fd());
     char accepted = 0;
     absl::Status status;
-    while (status.ok() && recv(made.control.get(), &accepted, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) {
-      status = AwaitSocket(made.control.get(), POLLIN, deadline, "it");
+    absl::StatusOr<size_t> received = made.control->Receive(&accepted, 1);
+    while (status.ok() && received.ok() && *received == 0) {
+      status = AwaitSocket(made.control->fd(), POLLIN, deadline, "it");
+      received = made.control->Receive(&accepted, 1);
     }
     if (status.ok() && accepted != kAccepted) status = absl::UnavailableError("it closed the connection");
     if (!status.ok()) return Cannot("reach", peer, status);
@@ -123,18 +125,20 @@ absl::Status MeshConnections::ConnectTo(int peer, Worker& worker, PeerConnection
 }
 
 // A rank with too many connections from strangers may close one of ours: then tries again with another one.
-absl::StatusOr<FileDescriptor> MeshConnections::ConnectTcpTo(int peer, Channel channel,
-                                                             MonotonicTime deadline, Worker& worker) {
+absl::StatusOr<MemberSocket> MeshConnections::ConnectTcpTo(int peer, Channel channel, MonotonicTime deadline,
+                                                           Worker& worker) {
   const Address& address = addresses_[static_cast<size_t>(peer)];
   while (true) {
-    absl::StatusOr<FileDescriptor> socket =
+    absl::StatusOr<FileDescriptor> tcp =
         ConnectTcp(address.host, address.port, std::min(deadline, MonotonicNow() + kLongestAttempt));
-    absl::Status status = socket.status();
+    absl::Status status = tcp.status();
     bool again = absl::IsDeadlineExceeded(status);
     if (status.ok()) {
-      const Pending pending(*this, worker, socket->get());
-      status = AuthenticateTcp(*socket, address.credentials, "it", deadline, DetailOf(channel));
-      if (status.ok()) return socket;
+      const Pending pending(*this, worker, tcp->get());
+      absl::StatusOr<MemberSocket> socket =
+          AuthenticateTcp(*std::move(tcp), address.credentials, "it", deadline, DetailOf(channel));
+      if (socket.ok()) return socket;
+      status = socket.status();
       again = absl::IsUnavailable(status);
     }
     if (!again || MonotonicNow() + kBetweenTries >= deadline || is_closing())

@@ -174,7 +174,8 @@ void MeshConnections::Accept() {
 
 bool MeshConnections::Complete(int peer, const PeerConnections& connections) const {
   const bool shares = shares_[static_cast<size_t>(peer)];
-  return connections.control.valid() && (shares ? connections.unix_socket.valid() : connections.data.valid());
+  return connections.control != nullptr &&
+         (shares ? connections.unix_socket.valid() : connections.data.valid());
 }
 
 // Drops a connection that is not expected.
@@ -195,19 +196,22 @@ void MeshConnections::Place(PendingConnections::Member member) {
   PeerConnections& arriving = arriving_[peer];
   if (is_unix) {
     if (!shares || arriving.unix_socket.valid()) return;
-    arriving.unix_socket = UnixSocket(std::move(member.socket));
+    arriving.unix_socket = UnixSocket(member.socket.TakeDescriptor());
   } else {
     if (channel != Channel::kControl && (shares || channel != Channel::kData)) return;
-    FileDescriptor& socket = channel == Channel::kControl ? arriving.control : arriving.data;
-    if (socket.valid()) return;
-    socket = std::move(member.socket);
+    const bool is_control = channel == Channel::kControl;
+    if (is_control ? arriving.control != nullptr : arriving.data.valid()) return;
+    if (is_control) {
+      arriving.control = std::make_unique<MemberSocket>(std::move(member.socket));
+    } else {
+      arriving.data = std::move(member.socket);
+    }
   }
   if (!Complete(peer, arriving)) return;
   PeerConnections complete = std::move(arriving);
   arriving_.erase(peer);
   placed_.insert(peer);
-  (void)send(complete.control.get(), &kAccepted, 1,
-             MSG_NOSIGNAL | MSG_DONTWAIT);  // fits into an empty buffer
+  (void)complete.control->Send(&kAccepted, 1);  // fits into an empty buffer
   absl::Status status = Prepare(complete);
   if (shares && status.ok()) {
     status = own_->Offer(complete.unix_socket);
@@ -270,8 +274,7 @@ void MeshConnections::Fail(int peer, const absl::Status& why) {
 
 absl::Status MeshConnections::Prepare(PeerConnections& connections) const {
   if (options_.shaper == nullptr || !connections.data.valid()) return absl::OkStatus();
-  PSRING_ASSIGN_OR_RETURN(connections.data, options_.shaper->Wrap(std::move(connections.data)));
-  return absl::OkStatus();
+  return options_.shaper->Shape(connections.data);
 }
 
 }  // namespace psring

@@ -25,6 +25,7 @@
 #include "common/base/mutex.h"
 #include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
+#include "common/net/tls/member_socket.h"
 #include "common/net/unix_socket.h"
 #include "common/rendezvous/rendezvous.h"
 #include "ring_worker/transports/shared_link.h"
@@ -35,12 +36,12 @@ namespace psring {
 // The connections to one peer. Control is separate from data so that errors do not wait for payload (see
 // mesh_transport.h).
 struct PeerConnections {
-  FileDescriptor control;
+  std::unique_ptr<MemberSocket> control;  // its address stays the same
   // Either a Unix socket, which passes descriptors, and the peer's memory, if memory can be shared,
   UnixSocket unix_socket;
   std::optional<SharedArena> arena;
   // or a TCP connection for payload.
-  FileDescriptor data;
+  MemberSocket data;
 };
 
 class MeshConnections {
@@ -60,7 +61,7 @@ class MeshConnections {
   // the pair cannot be connected, and names the peer, or the rank that has died.
   using OnConnected = std::function<void(int peer, absl::StatusOr<PeerConnections> connections)>;
   // Of a pair that cannot be connected: the peer may use `control` already, so it must learn why.
-  using OnGivenUp = std::function<void(int control, const absl::Status& why)>;
+  using OnGivenUp = std::function<void(MemberSocket& control, const absl::Status& why)>;
   // Call it once. `own`: this rank's memory, null if it shares none.
   void Serve(const SharedArena* own, OnConnected on_connected, OnGivenUp on_given_up);
 
@@ -113,8 +114,8 @@ class MeshConnections {
   void Ask(int peer, Worker& worker);
   // Of the higher rank.
   absl::Status ConnectTo(int peer, Worker& worker, PeerConnections& made);
-  absl::StatusOr<FileDescriptor> ConnectTcpTo(int peer, Channel channel, MonotonicTime deadline,
-                                              Worker& worker);
+  absl::StatusOr<MemberSocket> ConnectTcpTo(int peer, Channel channel, MonotonicTime deadline,
+                                            Worker& worker);
   absl::StatusOr<UnixSocket> ConnectUnixTo(int peer, MonotonicTime deadline, Worker& worker);
   // "rank 1 cannot WHAT rank 0: ..."
   absl::Status Cannot(const char* what, int peer, const absl::Status& why) const;

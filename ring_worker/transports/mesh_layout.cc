@@ -58,7 +58,7 @@ MeshLayout LayoutOf(std::span<const MeshView> by_rank) {
     layout.some_oversubscribed |= view.oversubscribed;
     nodes &= view.in_line && view.sharing == by_rank.front().sharing;
   }
-  if (nodes) layout.ranks_per_node = by_rank.front().sharing;
+  layout.ranks_per_node = nodes ? by_rank.front().sharing : 0;
   return layout;
 }
 

@@ -126,7 +126,7 @@ class MeshTransport final : public Transport {
   // A connection, as other threads see it.
   struct Contact {
     int rank;
-    int control;  // a socket
+    MemberSocket* control;
     SharedLink* shared = nullptr;
   };
 
@@ -136,7 +136,7 @@ class MeshTransport final : public Transport {
   Peer& Use(int rank, bool wanted);
   // On a thread of connections_.
   void OnConnected(int rank, absl::StatusOr<PeerConnections> connections);
-  void OnGivenUp(int control, const absl::Status& why);
+  void OnGivenUp(MemberSocket& control, const absl::Status& why);
   // Takes connections that have been made. False: there are none.
   absl::StatusOr<bool> TakeConnected();
   absl::Status Attach(int rank, PeerConnections from);

@@ -65,7 +65,7 @@ struct TransportInfo {
   std::vector<std::string> wires;  // of this rank's payload (common/measure/wires.h); none without peers
   int rank = 0;
   int size = 1;
-  // Ranks of this host that share memory, if this number is the same on every host; otherwise 1.
+  // Ranks of a host that share memory, if they are as many and consecutive on every host; otherwise 0.
   int ranks_per_node = 1;
   TransportTraits traits;
 };

@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   int ends[2];
   if (size == 0 || size > 4096 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0) return 0;
   const psring::FileDescriptor peer(ends[1]);
-  psring::FrameStream stream(0, 1, psring::FileDescriptor(ends[0]));
+  psring::FrameStream stream(0, 1, psring::MemberSocket(psring::FileDescriptor(ends[0])));
   std::vector<float> to(100), own(100, 1);
   std::vector<std::byte> window(psring::kWindowBytes + sizeof(float));
   psring::IncomingFrame& frame = stream.in().PushBack();

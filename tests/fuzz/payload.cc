@@ -46,7 +46,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   int ends[2];
   if (size == 0 || size > 4096 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0) return 0;
   const psring::FileDescriptor peer(ends[1]);
-  psring::PayloadSocket socket{psring::FileDescriptor(ends[0])};
+  psring::PayloadSocket socket{psring::MemberSocket(psring::FileDescriptor(ends[0]))};
   const psring::PayloadHeader header;
   if ((data[0] & 2) != 0) (void)send(peer.get(), &header.magic, sizeof header.magic, MSG_NOSIGNAL);
   (void)send(peer.get(), data + 1, size - 1, MSG_NOSIGNAL);

@@ -34,7 +34,7 @@ class BareRank {
           if (!connected.ok()) error_ = connected.status();
           if (connected.ok()) by_rank[static_cast<size_t>(peer)] = *std::move(connected);
         },
-        [](int, const absl::Status&) {});
+        [](MemberSocket&, const absl::Status&) {});
     for (const int peer : peers) connections_->Want(peer);
     MutexLock lock(mutex_);
     while (count_ < peers.size()) changed_.Wait(mutex_);

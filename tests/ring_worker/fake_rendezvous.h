@@ -38,6 +38,7 @@ class FakeRendezvous final : public Rendezvous {
   }
 
   const RendezvousOptions& options() const override { return options_; }
+  void UseSecret(const JobSecret& secret) { options_.secret = secret; }
 
   absl::Status Set(const std::string& key, const std::string& value) override {
     MutexLock lock(store_->mutex);

@@ -10,6 +10,7 @@
 
 #include "common/base/check.h"
 #include "common/device/device.h"
+#include "common/net/tls.h"
 #include "ring_worker/groups/groups.h"
 #include "tests/ring_worker/fake_rendezvous.h"
 
@@ -24,14 +25,16 @@ inline std::vector<int> EveryPeer(const TransportInfo& info) {
   return peers;
 }
 
-// `ranks` transports: shm, tcp (over loopback), or mixed: pairs of ranks share memory, and pairs are
-// connected by TCP. `first_peers`: see MeshOptions.
+// `ranks` transports: shm, tcp (over loopback), tls (the same, encrypted), or mixed: pairs of ranks share
+// memory, and pairs are connected by TCP. `first_peers`: see MeshOptions.
 inline std::vector<std::unique_ptr<Transport>> MakeTransports(
     const std::string& name, int ranks,
     const std::function<std::vector<int>(const TransportInfo&)>& first_peers = EveryPeer) {
   std::vector<std::unique_ptr<Transport>> transports(ranks);
+  const JobSecret secret = *WithTls(TestSecret(), name == "tls" ? "auto" : "");
   OnRanks(ranks, [&](FakeRendezvous& rendezvous, int rank) {
-    MeshOptions options{.transport = name};
+    MeshOptions options{.transport = name == "tls" ? "tcp" : name};
+    rendezvous.UseSecret(secret);
     if (name == "mixed") options = {.transport = "auto", .ranks_per_node = 2};
     options.first_peers = first_peers;
     auto transport = MakeMeshTransport(rendezvous, options);

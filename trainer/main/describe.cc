@@ -9,6 +9,8 @@
 #include "trainer/main/resume.h"
 #include "trainer/models/model_stages.h"
 #include "trainer/models/replayed_model.h"
+#include "trainer/pipeline/model_part.h"
+#include "trainer/programs/pipeline_flags.h"
 #include "trainer/step/training_plan.h"
 #include "trainer/strategies/group_options.h"
 #include "trainer/strategies/strategies.h"
@@ -31,6 +33,19 @@ ParameterLayout LayoutOf(const ModelRow& row) {
   auto model = row.make(TypicalSpec(row.default_data, row.size.context), *ops);
   PSRING_CHECK(model.ok());
   return (*model)->parameters();
+}
+
+// InvalidArgument: a rank could not train its stages of `model`.
+absl::Status CheckPipelineOf(const TrainingOptions& options, const MakeModel& make, const Model& model) {
+  if (options.pp == 1) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(options.program));
+  const PipelinePlace place{.positions = options.pp, .chunks = program.chunks};
+  PSRING_ASSIGN_OR_RETURN(std::vector<size_t> cuts, ParseCuts(options.cuts, place.stages()));
+  if (cuts.empty()) {  // training measures the layers
+    const std::vector<double> equal(model.layers(), 1);
+    PSRING_ASSIGN_OR_RETURN(cuts, BalancedCuts(model, equal, place.stages()));
+  }
+  return CutModel(make, cuts, place).status();
 }
 
 }  // namespace
@@ -56,7 +71,8 @@ std::string DescribeAsJson() {
                           {"number", row.number_letter},
                           {"number_meaning", row.number_meaning},
                           {"number_least", row.number_least},
-                          {"number_below_workers", row.number_below_workers}});
+                          {"number_below_workers", row.number_below_workers},
+                          {"number_optional", row.number_optional}});
   }
   for (const ModelRow& row : Models()) {
     const ParameterLayout layout = LayoutOf(row);
@@ -79,7 +95,9 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
   PSRING_ASSIGN_OR_RETURN(const StepPlan steps,
                           PlanSteps(options, data.train.count(), world_size, data.train.spec().labels));
   const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, row.make(data.train.spec(), *ops));
+  const MakeModel make = [&] { return row.make(data.train.spec(), *ops); };
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, make());
+  PSRING_RETURN_IF_ERROR(CheckPipelineOf(options, make, *model));
   PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options, model->parameters()));
   PSRING_ASSIGN_OR_RETURN(const std::optional<CheckpointBytes> resume,
                           ReadResume(options, [](const std::string&) {}));
@@ -115,6 +133,7 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
               {"parameters", model->parameters().parameters()},
               {"bucket_elements", bucket_elements},
               {"cuts", TrainableCuts(*model)},
+              {"cut_points", model->CutPoints()},
               {"device", device->name()},
               {"updates", updates}}
       .dump(2);

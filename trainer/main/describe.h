@@ -17,7 +17,7 @@ std::string DescribeAsJson();
 
 // What `options` mean, without training: opens the device, loads the data, builds the model. Returns the
 // error that training would return.
-// {"samples", "test_samples", "parameters", "cuts": TrainableCuts, "device",
+// {"samples", "test_samples", "parameters", "cuts": TrainableCuts, "cut_points": CutPoints, "device",
 //  "updates": [{strategy, optimizer, lr, momentum, warnings: [...], refused}]}, an update for each strategy;
 //  `refused`: why its collectives are not available with --backend and --transport; else empty
 absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int world_size);

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -31,6 +32,7 @@
 #include "trainer/main/trainer_flags.h"
 #include "trainer/main/virtual_main.h"
 #include "trainer/pipeline/pipeline_links.h"
+#include "trainer/programs/mesh.h"
 #include "trainer/strategies/strategies.h"
 
 namespace psring {
@@ -76,15 +78,20 @@ absl::Status TakeRole(TrainerFlags& flags, Part& part) {
   PSRING_ASSIGN_OR_RETURN(
       const int pushers, role.becomes >= 0 ? PushersOf(flags.training, join.world_size, join.local_world_size)
                                            : FindPushers(flags.training, join));
+  PSRING_ASSIGN_OR_RETURN(const Mesh mesh,
+                          Mesh::Create(role.workers, flags.training.pp, flags.training.rank_order));
   const auto arguments = [&](int server, int local_rank) {
-    return ServerArguments(flags.training, {.server = server,
-                                            .servers = role.servers,
-                                            .pushers = pushers,
-                                            .rendezvous = SpecOf(join),
-                                            .bind = part.address,
-                                            .record = flags.record,
-                                            .local_rank = local_rank,
-                                            .gpus = CudaDeviceCount()});
+    const int position = PositionOfServer(flags.training, server, role.servers);
+    return ServerArguments(flags.training,
+                           {.server = server,
+                            .servers = role.servers,
+                            .pushers = pushers,
+                            .ranks = flags.training.pp > 1 ? mesh.RanksAt(position) : std::vector<int>(),
+                            .rendezvous = SpecOf(join),
+                            .bind = part.address,
+                            .record = flags.record,
+                            .local_rank = local_rank,
+                            .gpus = CudaDeviceCount()});
   };
   if (role.becomes >= 0) part.becomes = arguments(role.becomes, join.local_rank);
   const bool beside_each = flags.training.server_placement == "colocated";

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,6 +42,9 @@ enum class BackwardPart : uint8_t { kBoth, kInput, kWeight };
 // What a pass uses beside its batch and its activations.
 struct ModelState {
   ConstSpan weights;
+  // The elements of the flat buffers with which `weights` and the gradient of BackwardUnit begin: above 0 if
+  // they have only the parameters of some layers.
+  size_t weights_first = 0, gradient_first = 0;
   // ParameterLayout::buffers. Training updates them, unless data is null; evaluation reads them.
   Span buffers = {};
   PassMode mode = PassMode::kTraining;
@@ -86,6 +90,9 @@ struct StageEdges {
   Span output, output_gradient;  // data null: the stage ends with the loss
 };
 
+// Takes elements of the weights, from `range.first` on.
+using TakeWeights = std::function<void(const ReadyRange& range, const float* values)>;
+
 // Layers that are computed in order: forward from the first to the last, then the loss, then backward.
 // Constant: all that changes is in the arguments. One thread at a time, because of the Ops it borrows.
 class Model {
@@ -102,8 +109,19 @@ class Model {
   // By layer: how many of these elements, the last ones, BackwardPart::kInput writes, such as biases.
   virtual std::vector<size_t> EarlyElements() const { return std::vector<size_t>(layers()); }
 
+  // By layer: the parameters that it uses; several layers may share some.
+  virtual std::vector<ReadyRange> LayerParameters() const { return CompleteAfterLayers(); }
+  // The layers that Keep::kUnitInputs computes again together.
+  virtual std::vector<LayerRange> RecomputedUnits() const { return {}; }
+
   // From `seed`, on the host; the same on every machine.
   virtual std::vector<float> InitialWeights(uint64_t seed) const = 0;
+  // The same weights without memory for all of them: layer by layer, those that layers share several times.
+  // Padding is left out.
+  virtual void DrawWeights(uint64_t seed, const TakeWeights& take) const {
+    const std::vector<float> all = InitialWeights(seed);
+    take({0, all.size()}, all.data());
+  }
 
   // With less memory for kUnitInputs if the model has several units. Results are the same, bit for bit.
   virtual absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const = 0;

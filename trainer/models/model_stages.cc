@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
-#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -11,46 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
-#include "common/text/translate.h"
+#include "trainer/programs/cuts.h"
 
 namespace psring {
 namespace {
-
-// The least value of a division of [0, end) into parts, and where parts but the first begin.
-struct Division {
-  double value;
-  std::vector<size_t> begins;
-};
-
-// `with`: the value of a division whose last part is [from, to), if the parts before have the value `before`.
-// Of equal ones the first.
-Division BestDivision(size_t end, int parts,
-                      const std::function<double(double before, size_t from, size_t to)>& with) {
-  constexpr double kNone = std::numeric_limits<double>::infinity();
-  std::vector<double> value(end + 1, kNone);  // by end of the parts so far
-  value[0] = 0;
-  std::vector<std::vector<size_t>> begin;  // of the last part, by parts and end
-  for (int part = 0; part < parts; ++part) {
-    std::vector<double> next(end + 1, kNone);
-    begin.emplace_back(end + 1);
-    for (size_t to = 1; to <= end; ++to) {
-      for (size_t from = 0; from < to; ++from) {
-        const double divided = with(value[from], from, to);
-        if (divided >= next[to]) continue;
-        next[to] = divided;
-        begin.back()[to] = from;
-      }
-    }
-    value = std::move(next);
-  }
-  Division best{.value = value[end], .begins = {}};
-  for (size_t part = begin.size(), to = end; part-- > 1;) {
-    to = begin[part][to];
-    best.begins.push_back(to);
-  }
-  std::ranges::reverse(best.begins);
-  return best;
-}
 
 // Of the layers [first, end), by CompleteAfterLayers.
 bool HaveWeights(const std::vector<ReadyRange>& complete, size_t first, size_t end) {
@@ -83,17 +45,7 @@ absl::Status CheckStages(const Model& model, const std::vector<LayerRange>& stag
 }
 
 absl::StatusOr<std::vector<LayerRange>> StagesBetween(const Model& model, const std::vector<size_t>& cuts) {
-  const std::vector<size_t> points = model.CutPoints();
-  if (points.empty() && !cuts.empty()) {
-    return absl::InvalidArgumentError(Tr("this model cannot be cut into stages; omit --pp"));
-  }
-  if (std::ranges::adjacent_find(cuts, std::greater_equal<>()) != cuts.end() ||
-      !std::ranges::includes(points, cuts)) {
-    return absl::InvalidArgumentError(
-        Tr("--cuts $0: the model can be cut before the layers $1; give some of "
-           "them, in increasing order",
-           absl::StrJoin(cuts, ","), absl::StrJoin(points, ",")));
-  }
+  PSRING_RETURN_IF_ERROR(CheckCutPoints(model.CutPoints(), cuts));
   std::vector<LayerRange> stages;
   for (const size_t cut : cuts) stages.push_back({stages.empty() ? 0 : stages.back().end, cut});
   stages.push_back({stages.empty() ? 0 : stages.back().end, model.layers()});
@@ -112,42 +64,13 @@ std::vector<size_t> TrainableCuts(const Model& model) {
 absl::StatusOr<std::vector<size_t>> BalancedCuts(const Model& model, const std::vector<double>& layer_cost,
                                                  int stages) {
   PSRING_CHECK(layer_cost.size() == model.layers());
-  std::vector<size_t> ends = model.CutPoints();
-  if (stages > 1 && ends.empty()) {
-    return absl::InvalidArgumentError(Tr("this model cannot be cut into stages; omit --pp"));
+  CutUnits layers{.cost = layer_cost, .points = model.CutPoints()};
+  PSRING_RETURN_IF_ERROR(CheckStageCount(layers.points, stages));
+  for (const size_t layer : layers.points) {
+    layers.crossing.push_back(static_cast<double>(model.BoundaryElements(layer)));
   }
-  if (stages < 1 || static_cast<size_t>(stages) > ends.size() + 1) {
-    return absl::InvalidArgumentError(
-        Tr("this model can be cut into 1 to $0 stages, not $1; give another --pp", ends.size() + 1, stages));
-  }
-  ends.insert(ends.begin(), 0);
-  ends.push_back(model.layers());
-  const std::vector<ReadyRange> complete = model.CompleteAfterLayers();
-  constexpr double kNever = std::numeric_limits<double>::infinity();
-  bool need_weights = true;  // all stages
-  const auto cost = [&](size_t from, size_t to) {
-    if (need_weights && !HaveWeights(complete, ends[from], ends[to])) return kNever;
-    double sum = 0;
-    for (size_t l = ends[from]; l < ends[to]; ++l) sum += layer_cost[l];
-    return sum;
-  };
-  const auto largest = [&](double before, size_t from, size_t to) {
-    return std::max(before, cost(from, to));
-  };
-  Division balanced = BestDivision(ends.size() - 1, stages, largest);
-  if (balanced.value == kNever) {
-    need_weights = false;
-    balanced = BestDivision(ends.size() - 1, stages, largest);
-  }
-  // Sums of equal costs differ by rounding.
-  const double most = balanced.value * (1 + 1e-9);
-  std::vector<size_t> cuts =
-      BestDivision(ends.size() - 1, stages, [&](double before, size_t from, size_t to) {
-        if (cost(from, to) > most) return kNever;
-        return before + (from == 0 ? 0.0 : static_cast<double>(model.BoundaryElements(ends[from])));
-      }).begins;
-  for (size_t& cut : cuts) cut = ends[cut];
-  return cuts;
+  for (const ReadyRange& complete : model.CompleteAfterLayers()) layers.weights.push_back(complete.count > 0);
+  return BalancedCuts(layers, stages);
 }
 
 absl::StatusOr<LayoutPart> PartOf(const std::vector<Tensor>& whole, const std::vector<Tensor>& part) {

@@ -22,9 +22,8 @@ absl::StatusOr<std::vector<LayerRange>> StagesBetween(const Model& model, const 
 // that both share only the first stage counts.
 std::vector<size_t> TrainableCuts(const Model& model);
 
-// The `stages` - 1 cut points for which the largest stage costs least, by `layer_cost`, one number for each
-// layer of the model, at least 0; of several solutions, one with the fewest elements in all its boundaries.
-// Every stage has weights, as a rank needs, if there are so many stages with weights.
+// The balanced cuts of cuts.h, by `layer_cost`, one number for each layer of the model, at least 0, and the
+// elements of the boundaries.
 // InvalidArgument: the model has too few cut points, or `stages` is less than 1.
 absl::StatusOr<std::vector<size_t>> BalancedCuts(const Model& model, const std::vector<double>& layer_cost,
                                                  int stages);

@@ -143,30 +143,51 @@ std::vector<size_t> Network::EarlyElements() const {
   return early;
 }
 
+std::vector<ReadyRange> Network::LayerParameters() const {
+  std::vector<ReadyRange> parameters;
+  for (const PlacedLayer& layer : layers_) parameters.push_back(layer.parameters);
+  return parameters;
+}
+
+std::vector<LayerRange> Network::RecomputedUnits() const {
+  std::vector<LayerRange> units;
+  for (const Stage& stage : stages_) {
+    for (const Unit& unit : stage.units) units.push_back({stage.first + unit.first, stage.first + unit.end});
+  }
+  return units;
+}
+
 std::vector<float> Network::InitialWeights(uint64_t seed) const {
   std::vector<float> weights(layout_.count());
+  DrawWeights(seed, [&weights](const ReadyRange& range, const float* values) {
+    std::copy_n(values, range.count, weights.data() + range.first);
+  });
+  return weights;
+}
+
+// Layers of other stages are drawn, too, for the random numbers and for tensors that they share.
+void Network::DrawWeights(uint64_t seed, const TakeWeights& take) const {
   Random random(seed, /*stream=*/4);
-  size_t next = 0;  // of the layers that are here
-  for (const auto& layer : whole_.layers_) {
-    if (next < layers_.size() && layers_[next].layer == layer.get()) {
-      layer->Initialize(random, weights.data() + layers_[next++].parameters.first);
-      continue;
+  const auto& layers = whole_.layers_;
+  std::vector<std::pair<ReadyRange, std::vector<float>>> shared;  // with later layers
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const ReadyRange own = layers[l]->traits().parameters;
+    std::vector<float> drawn(own.count);
+    for (const auto& [range, values] : shared) {
+      const size_t from = std::max(range.first, own.first);
+      const size_t to = std::min(range.first + range.count, own.first + own.count);
+      if (from < to) std::copy_n(values.data() + (from - range.first), to - from, &drawn[from - own.first]);
     }
-    // A layer of another stage is drawn, too, for the random numbers and for tensors that it shares.
-    const ReadyRange own = layer->traits().parameters;
-    LayoutPart shared;
+    layers[l]->Initialize(random, drawn.data());
     for (size_t i = 0; i < tensors_.whole.size(); ++i) {
       const ReadyRange& tensor = tensors_.whole[i];
-      if (!Contains(own, tensor)) continue;
-      shared.whole.push_back({tensor.first - own.first, tensor.count});
-      shared.part.push_back(tensors_.part[i]);
+      if (Contains(own, tensor)) take(tensors_.part[i], drawn.data() + (tensor.first - own.first));
     }
-    std::vector<float> drawn(own.count);
-    PutPart(shared, weights.data(), drawn.data());
-    layer->Initialize(random, drawn.data());
-    TakePart(shared, drawn.data(), weights.data());
+    const bool is_shared =
+        std::any_of(layers.begin() + static_cast<std::ptrdiff_t>(l) + 1, layers.end(),
+                    [&](const auto& later) { return Overlap(own, later->traits().parameters); });
+    if (is_shared) shared.emplace_back(own, std::move(drawn));
   }
-  return weights;
 }
 
 absl::StatusOr<Activations> Network::NewActivations(int max_batch, Keep keep, Device& device) const {
@@ -223,12 +244,12 @@ LayerPass Network::PassOf(size_t l, const ModelState& state, const Batch& batch,
     const Span& memory = all[stage.first_value + v];
     return memory.data == nullptr ? Span{} : memory.Slice(0, size * stage.ElementsOf(v));
   };
-  const auto own = [](const auto& all, const ReadyRange& range) {
-    return all.Slice(range.first, range.count);
+  const auto own = [](const auto& all, const ReadyRange& range, size_t first = 0) {
+    return all.Slice(range.count > 0 ? range.first - first : 0, range.count);
   };
   LayerPass pass{.batch = batch.size,
                  .mode = state.mode,
-                 .weights = own(state.weights, layer.parameters),
+                 .weights = own(state.weights, layer.parameters, state.weights_first),
                  .buffers = state.buffers.data == nullptr ? Span{} : own(state.buffers, layer.buffers),
                  .statistics = state.statistics,
                  .rows = state.rows,
@@ -306,9 +327,11 @@ absl::Status Network::BackwardUnit(LayerRange unit, const ModelState& state, con
   PSRING_CHECK((of_input && of_weight) || activations.keep == Keep::kForWeights);
   for (size_t l = unit.end; l-- > unit.first;) {
     const LayerTraits& traits = layers_[l].layer->traits();
+    const auto of_gradient = [&](const ReadyRange& range) {
+      return gradient.Slice(range.count > 0 ? range.first - state.gradient_first : 0, range.count);
+    };
     if (batch.size == 0) {
-      const ReadyRange range = WrittenBy(state.part, layers_[l].parameters, traits.early);
-      const Span zeros = gradient.Slice(range.first, range.count);
+      const Span zeros = of_gradient(WrittenBy(state.part, layers_[l].parameters, traits.early));
       if (layers_[l].completes) stream.Zero(zeros.data, zeros.bytes());
       continue;
     }
@@ -316,7 +339,7 @@ absl::Status Network::BackwardUnit(LayerRange unit, const ModelState& state, con
       PSRING_RETURN_IF_ERROR(Recompute(l, state, batch, activations, stream));
     }
     LayerPass pass = PassOf(l, state, batch, activations, stream);
-    pass.gradient = gradient.Slice(layers_[l].parameters.first, layers_[l].parameters.count);
+    pass.gradient = of_gradient(layers_[l].parameters);
     if (of_input) PSRING_RETURN_IF_ERROR(layers_[l].layer->BackwardInput(pass));
     for (size_t i = 0; of_input && i < traits.inputs.size(); ++i) {
       const Span& dx = pass.dx[i];  // of a layer that needs its dy later: not in the same memory

@@ -56,7 +56,10 @@ class Network : public Model {
   size_t layers() const override { return layers_.size(); }
   std::vector<ReadyRange> CompleteAfterLayers() const override;
   std::vector<size_t> EarlyElements() const override;
+  std::vector<ReadyRange> LayerParameters() const override;
+  std::vector<LayerRange> RecomputedUnits() const override;
   std::vector<float> InitialWeights(uint64_t seed) const override;
+  void DrawWeights(uint64_t seed, const TakeWeights& take) const override;
   absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const override;
   absl::StatusOr<Span> ForwardUnit(LayerRange unit, const ModelState& state, const Batch& batch,
                                    Activations& activations, Stream& stream) override;

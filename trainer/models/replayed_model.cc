@@ -159,7 +159,8 @@ class ReplayedModel : public Model {
         return absl::OkStatus();
       });
       if (whole == 0 || state.part == BackwardPart::kInput) continue;
-      stream.Copy(gradient.floats() + tensor_of_[l].first, &samples_, sizeof(samples_));
+      stream.Copy(gradient.floats() + (tensor_of_[l].first - state.gradient_first), &samples_,
+                  sizeof(samples_));
     }
     return absl::OkStatus();
   }

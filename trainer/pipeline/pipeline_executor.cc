@@ -16,8 +16,10 @@ constexpr int kBatchesAtOnce = 8;
 // Steps after which ranks exchange the times of transfers.
 constexpr int kStepsOfSharedTimes = 4;
 
-absl::StatusOr<PipelinePlan> PlanOf(const StepProgram& compute, const ModelCut& cut, int position) {
-  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered, LowerProgram(compute, cut));
+absl::StatusOr<PipelinePlan> PlanOf(const StepProgram& compute, const ModelCut& cut, int position,
+                                    bool one_copy_stream) {
+  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered,
+                          LowerProgram(compute, cut, {.one_copy_stream = one_copy_stream}));
   PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkProgram(lowered));
   return PlanPipeline(walk.nodes[static_cast<size_t>(position)]);
 }
@@ -35,12 +37,13 @@ struct Plans {
   size_t slots() const { return std::max(step.slots, evaluation.slots); }
 };
 absl::StatusOr<Plans> PlansOf(const NamedProgram& program, const PipelinePlace& place, const ModelCut& cut,
-                              int micro_batches) {
+                              int micro_batches, bool one_copy_stream) {
   Plans plans;
   PSRING_ASSIGN_OR_RETURN(const StepProgram compute, ComputationOf(program, place, micro_batches));
-  PSRING_ASSIGN_OR_RETURN(plans.step, PlanOf(compute, cut, place.position));
+  PSRING_ASSIGN_OR_RETURN(plans.step, PlanOf(compute, cut, place.position, one_copy_stream));
   PSRING_ASSIGN_OR_RETURN(const StepProgram forward, ComputationOf(program, place, kBatchesAtOnce));
-  PSRING_ASSIGN_OR_RETURN(plans.evaluation, PlanOf(ForwardOnly(forward), cut, place.position));
+  PSRING_ASSIGN_OR_RETURN(plans.evaluation,
+                          PlanOf(ForwardOnly(forward), cut, place.position, one_copy_stream));
   return plans;
 }
 
@@ -51,9 +54,10 @@ BackwardPart BackwardPartOf(StepKind kind) {
 
 }  // namespace
 
-absl::StatusOr<size_t> SlotsOf(const NamedProgram& program, const PipelinePlace& place, int micro_batches) {
-  PSRING_ASSIGN_OR_RETURN(const Plans plans,
-                          PlansOf(program, place, ModelCut::WholeStages(place.stages()), micro_batches));
+absl::StatusOr<size_t> SlotsOf(const NamedProgram& program, const PipelinePlace& place, int micro_batches,
+                               bool one_copy_stream) {
+  PSRING_ASSIGN_OR_RETURN(const Plans plans, PlansOf(program, place, ModelCut::WholeStages(place.stages()),
+                                                     micro_batches, one_copy_stream));
   return plans.slots();
 }
 
@@ -114,7 +118,8 @@ absl::Status PipelineExecutor::MakePlans() {
     cut.tied.emplace_back(place().StageOf(chunk), static_cast<int>(unit - units_.stages[chunk]));
   }
   if (!cut.tied.empty()) cut.tied.emplace_back(place().is_first() ? place().stages() - 1 : 0, 0);
-  PSRING_ASSIGN_OR_RETURN(Plans plans, PlansOf(parts_.program, place(), cut, parts_.micro_batches));
+  PSRING_ASSIGN_OR_RETURN(
+      Plans plans, PlansOf(parts_.program, place(), cut, parts_.micro_batches, parts_.one_copy_stream));
   step_ = std::move(plans.step);
   evaluation_ = std::move(plans.evaluation);
   return absl::OkStatus();

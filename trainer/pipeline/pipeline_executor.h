@@ -1,7 +1,8 @@
 // Executes the nodes of this rank of a program with several ranks: gpipe, 1f1b, interleaved, zb-h1.
 //
 // Each channel end is a lane of its own, so a message does not keep computation or other messages from going
-// on; what waits for what is the walk's (trainer/programs), and what slots need (pipeline_plan.h).
+// on, or all are one lane (--copy_streams 1); what waits for what is the walk's (trainer/programs), and what
+// slots need (pipeline_plan.h).
 #pragma once
 
 #include <cstddef>
@@ -35,7 +36,9 @@
 namespace psring {
 
 // How many micro-batches a rank at `place` has in flight in a step of `program`, which is its memory.
-absl::StatusOr<size_t> SlotsOf(const NamedProgram& program, const PipelinePlace& place, int micro_batches);
+// `one_copy_stream`: see LowerOptions.
+absl::StatusOr<size_t> SlotsOf(const NamedProgram& program, const PipelinePlace& place, int micro_batches,
+                               bool one_copy_stream = false);
 
 // Used by the training thread.
 class PipelineExecutor {
@@ -58,7 +61,8 @@ class PipelineExecutor {
     Span weights, gradient, buffers;
     // By boundary, where this rank is an end: the channel for activations and that for gradients.
     std::map<int, std::pair<Channel*, Channel*>> channels;
-    ProcessGroup* tied;  // null: this rank has no tied tensors, or all stages that share them
+    ProcessGroup* tied;            // null: this rank has no tied tensors, or all stages that share them
+    bool one_copy_stream = false;  // the channels share a lane
   };
   static absl::StatusOr<std::unique_ptr<PipelineExecutor>> Create(const Parts& parts);
   // Waits for the lanes and the compute stream, whose work uses the slots. After an error the lanes' groups

@@ -1,5 +1,6 @@
 #include "trainer/pipeline/pipeline_links.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -54,11 +55,14 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Connect(const Trai
     pipeline.tied = links->tied_.get();
   }
 
+  std::shared_ptr<Stream> lane;  // of all channels
+  if (options.copy_streams == 1) lane = device.NewStream(StreamKind::kBackground, "messages");
   const auto connect = [&](int from, int to, const std::string& name) -> absl::StatusOr<Channel*> {
     PSRING_ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> pair,
                             world.Split(color_if(is_at(from) || is_at(to)), /*key=*/is_at(to)));
     if (pair == nullptr) return nullptr;
-    PSRING_ASSIGN_OR_RETURN(links->channels_.emplace_back(), Channel::Create(std::move(pair), device, name));
+    PSRING_ASSIGN_OR_RETURN(links->channels_.emplace_back(),
+                            Channel::Create(std::move(pair), device, name, lane));
     return links->channels_.back().get();
   };
   for (int boundary = 0; boundary + 1 < program.stages(); ++boundary) {

@@ -1,7 +1,9 @@
 #include "trainer/pipeline/pipeline_plan.h"
 
 #include <deque>
+#include <functional>
 #include <map>
+#include <queue>
 #include <utility>
 
 namespace psring {
@@ -9,18 +11,41 @@ namespace {
 
 bool IsSend(StepKind kind) { return kind == StepKind::kSendActivation || kind == StepKind::kSendGradient; }
 
-// Indices of `nodes`.
+// Beside what fills a slot first.
+bool UsesSlot(StepKind kind) { return LaneOf(kind) == StepLane::kCompute || IsSend(kind); }
+
+bool IsMessage(const StepNode& node) { return LaneOf(node.action.kind) == StepLane::kMessages; }
+
+// Indices of `nodes` in the order in which they are enqueued: messages as soon as what they wait for and the
+// message before them on their lane are, all others in the program's order.
 std::vector<size_t> OrderOf(const std::vector<StepNode>& nodes) {
-  std::vector<size_t> order;
-  size_t receives = 0;  // where the next one goes: before the last computation, after other receives
+  std::vector<int> waits(nodes.size(), 0);  // of messages
+  std::vector<std::vector<size_t>> followers(nodes.size());
+  std::priority_queue<size_t, std::vector<size_t>, std::greater<>> ready;  // messages
+  std::map<int, size_t> last;                                              // message, by lane
   for (size_t i = 0; i < nodes.size(); ++i) {
-    const StepKind kind = nodes[i].action.kind;
-    if (IsReceive(kind)) {
-      order.insert(order.begin() + static_cast<std::ptrdiff_t>(receives++), i);
-      continue;
+    if (!IsMessage(nodes[i])) continue;
+    std::vector<size_t> before(nodes[i].after.begin(), nodes[i].after.end());
+    const auto [of_lane, is_first] = last.try_emplace(nodes[i].lane, i);
+    if (!is_first) before.push_back(std::exchange(of_lane->second, i));
+    for (const size_t node : before) followers[node].push_back(i);
+    waits[i] = static_cast<int>(before.size());
+    if (before.empty()) ready.push(i);
+  }
+  std::vector<size_t> order;
+  const auto enqueue = [&](size_t node) {
+    order.push_back(node);
+    for (const size_t message : followers[node]) {
+      if (--waits[message] == 0) ready.push(message);
     }
-    if (LaneOf(kind) == StepLane::kCompute) receives = order.size();
-    order.push_back(i);
+  };
+  for (size_t i = 0; i <= nodes.size(); ++i) {
+    while (!ready.empty()) {
+      const size_t message = ready.top();
+      ready.pop();
+      enqueue(message);
+    }
+    if (i < nodes.size() && !IsMessage(nodes[i])) enqueue(i);
   }
   return order;
 }
@@ -39,12 +64,12 @@ PipelinePlan PlanPipeline(const std::vector<StepNode>& nodes) {
   PipelinePlan plan;
   const std::vector<size_t> order = OrderOf(nodes);
   std::vector<size_t> place(nodes.size());  // in the plan
-  std::map<int, int> computations_left;     // by micro-batch
+  std::map<int, int> users_left;            // of a slot, by micro-batch: computations and sends
   size_t last_computation = 0;
   for (size_t i = 0; i < nodes.size(); ++i) {
-    if (LaneOf(nodes[i].action.kind) != StepLane::kCompute) continue;
-    ++computations_left[nodes[i].action.micro_batch];
-    last_computation = i;
+    const StepAction& action = nodes[i].action;
+    if (LaneOf(action.kind) == StepLane::kCompute) last_computation = i;
+    if (UsesSlot(action.kind)) ++users_left[action.micro_batch];
   }
   std::map<int, size_t> slots;             // by micro-batch
   std::deque<size_t> free;                 // the one that has been free longest first
@@ -74,7 +99,7 @@ PipelinePlan PlanPipeline(const std::vector<StepNode>& nodes) {
       node.after.insert(node.after.end(), pending.begin(), pending.end());
     }
     if (IsSend(action.kind)) sends[node.slot].push_back(place[i]);
-    if (LaneOf(action.kind) == StepLane::kCompute && --computations_left[action.micro_batch] == 0) {
+    if (UsesSlot(action.kind) && --users_left[action.micro_batch] == 0) {
       free.push_back(node.slot);
     }
   }

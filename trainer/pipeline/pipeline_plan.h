@@ -17,15 +17,15 @@ struct PipelineNode {
   size_t slot = 0;  // the memory of its micro-batch, if it has one
 };
 
-// A micro-batch takes a slot with its first node, and gives it back after its last computation on the rank.
-// The next one to take it waits for the messages that are sent from there.
+// A micro-batch takes a slot with its first node, and gives it back after its last computation or send on the
+// rank. The next one to take it waits for the messages that are sent from there.
 struct PipelinePlan {
   std::vector<PipelineNode> nodes;
   size_t slots = 0;
 };
 
-// Of a rank's nodes in a walk. A compute stream may run work when it is enqueued (CPUs), so a receive is
-// enqueued before the computation before the one that needs it.
+// Of a rank's nodes in a walk. A compute stream may run work when it is enqueued (CPUs), so a message is
+// enqueued as early as possible: a receive before the computation before the one that needs it.
 PipelinePlan PlanPipeline(const std::vector<StepNode>& nodes);
 
 // Whether a node is on the compute stream.

@@ -1,6 +1,8 @@
 #include "trainer/pipeline/step_units.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "common/base/check.h"
 
@@ -46,6 +48,65 @@ StepUnits PlanUnits(const std::vector<ReadyRange>& complete, const std::vector<B
     if (begins_stage(units.layers[unit].first)) units.stages.push_back(unit);
   }
   return units;
+}
+
+std::vector<Bucket> UnitBuckets(const Model& model, bool recompute) {
+  const std::vector<ReadyRange> complete = model.CompleteAfterLayers();
+  std::vector<size_t> begins = model.CutPoints();
+  if (begins.empty()) {
+    begins.resize(complete.size());
+    std::iota(begins.begin(), begins.end(), size_t{0});
+  }
+  if (recompute) {
+    for (const LayerRange& unit : model.RecomputedUnits()) {
+      std::erase_if(begins, [&](size_t l) { return unit.first < l && l < unit.end; });
+    }
+  }
+  std::vector<Bucket> buckets;
+  std::vector<ReadyRange> runs;  // of adjacent elements, of the layers of the unit so far
+  for (size_t l = complete.size(); l-- > 0;) {
+    if (complete[l].count > 0) runs.push_back(complete[l]);
+    std::ranges::sort(runs, {}, &ReadyRange::first);
+    for (size_t i = runs.size(); i-- > 1;) {
+      if (runs[i - 1].first + runs[i - 1].count != runs[i].first) continue;
+      runs[i - 1].count += runs[i].count;
+      runs.erase(runs.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    if (l > 0 && (runs.size() > 1 || std::ranges::find(begins, l) == begins.end())) continue;
+    for (const ReadyRange& run : std::exchange(runs, {})) {
+      buckets.push_back({.index = static_cast<int>(buckets.size()), .first = run.first, .count = run.count});
+    }
+  }
+  return buckets;
+}
+
+std::vector<int> BucketsOfLayers(const std::vector<ReadyRange>& parameters,
+                                 const std::vector<Bucket>& buckets) {
+  std::vector<int> of_layers;
+  for (const ReadyRange& own : parameters) {
+    const auto with = std::ranges::find_if(buckets, [&](const Bucket& bucket) {
+      return bucket.first <= own.first && own.first + own.count <= bucket.first + bucket.count;
+    });
+    PSRING_CHECK(own.count == 0 || with != buckets.end());
+    of_layers.push_back(own.count == 0 ? -1 : with->index);
+  }
+  return of_layers;
+}
+
+std::vector<bool> UsedBesideOthers(const StepUnits& units, const std::vector<int>& bucket_of_layer,
+                                   size_t buckets) {
+  std::vector<bool> beside(buckets);
+  for (size_t unit = 0; unit < units.layers.size(); ++unit) {
+    const auto [first, end] = units.buckets[unit];
+    for (size_t bucket = first; bucket < end && end - first > 1; ++bucket) beside[bucket] = true;
+    for (size_t l = units.layers[unit].first; l < units.layers[unit].end; ++l) {
+      const int bucket = bucket_of_layer[l];
+      if (bucket < 0) continue;
+      const size_t index = static_cast<size_t>(bucket);
+      if (index < first || index >= end) beside[index] = true;
+    }
+  }
+  return beside;
 }
 
 std::vector<Bucket> CutBuckets(const std::vector<Bucket>& buckets, const std::vector<ReadyRange>& complete,

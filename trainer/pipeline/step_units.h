@@ -33,6 +33,21 @@ struct StepUnits {
 StepUnits PlanUnits(const std::vector<ReadyRange>& complete, const std::vector<Bucket>& buckets,
                     const std::vector<LayerRange>& stages = {});
 
+// One bucket for each unit of a rank that has only shards of gradients: of the layers between two cut points
+// of the model, such as half a transformer block; with `recompute` not within layers that are computed again
+// together. Layers without cut points are units of their own. A unit whose parameters are not adjacent grows
+// until they are. In the order in which backward completes them.
+std::vector<Bucket> UnitBuckets(const Model& model, bool recompute);
+
+// By layer: the bucket with its parameters; -1: it has none. `parameters`: Model::LayerParameters.
+std::vector<int> BucketsOfLayers(const std::vector<ReadyRange>& parameters,
+                                 const std::vector<Bucket>& buckets);
+
+// By bucket: whether it is used beside the bucket of the unit that is computed: layers of other units have
+// parameters in it, such as a tied tensor; or its unit has several buckets.
+std::vector<bool> UsedBesideOthers(const StepUnits& units, const std::vector<int>& bucket_of_layer,
+                                   size_t buckets);
+
 // `buckets` without one that has elements of two stages, so that a stage's gradient need not wait for
 // another's; in the order in which backward, the last stage first, completes them.
 std::vector<Bucket> CutBuckets(const std::vector<Bucket>& buckets, const std::vector<ReadyRange>& complete,

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "trainer/programs/walk_program.h"
 
 namespace psring {
 namespace {
@@ -16,12 +17,55 @@ bool GivesWeightGradient(StepKind kind) {
   return kind == StepKind::kBackward || kind == StepKind::kBackwardWeight;
 }
 
+// The boundary (after a stage) that a message crosses.
+int BoundaryOf(const StepAction& message) {
+  const bool from_before =
+      message.kind == StepKind::kReceiveActivation || message.kind == StepKind::kSendGradient;
+  return message.stage - (from_before ? 1 : 0);
+}
+
+// By rank, the computations with all messages, each list in the order of one sequence of all ranks' actions
+// in which every action comes after those that it waits for. So no order of lanes leads to a cycle.
+absl::StatusOr<std::vector<std::vector<StepAction>>> InOneSequence(const StepProgram& compute) {
+  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered,
+                          LowerProgram(compute, ModelCut::WholeStages(compute.stages())));
+  // None takes no time, so actions that begin together do not wait for each other.
+  GivenDurations durations([](int, const StepAction& action) -> int64_t {
+    if (LaneOf(action.kind) == StepLane::kMessages) return 1;
+    return action.kind == StepKind::kBackward ? 4 : 2;
+  });
+  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkProgram(lowered, &durations));
+  std::vector<std::vector<StepAction>> order;
+  for (size_t rank = 0; rank < walk.nodes.size(); ++rank) {
+    // Of those that begin together, messages first, equally sorted on all ranks.
+    using Place = std::tuple<int64_t, bool, bool, int, int>;
+    std::vector<std::pair<Place, StepAction>> placed;
+    for (size_t i = 0; i < walk.nodes[rank].size(); ++i) {
+      StepAction action = walk.nodes[rank][i].action;
+      const StepLane lane = LaneOf(action.kind);
+      if (lane != StepLane::kCompute && lane != StepLane::kMessages) continue;
+      action.unit = -1;
+      const bool is_gradient =
+          action.kind == StepKind::kSendGradient || action.kind == StepKind::kReceiveGradient;
+      placed.emplace_back(Place(walk.times[rank][i].begin_ns, lane == StepLane::kCompute, is_gradient,
+                                lane == StepLane::kCompute ? 0 : BoundaryOf(action), action.micro_batch),
+                          action);
+    }
+    std::ranges::sort(placed, {}, [](const auto& one) -> const Place& { return one.first; });
+    order.emplace_back();
+    for (const auto& [place, action] : placed) order.back().push_back(action);
+  }
+  return order;
+}
+
 // The actions of one rank.
 class RankLowering {
  public:
-  RankLowering(const StepProgram& compute, int rank, const ModelCut& cut, const LowerOptions& options)
-      : compute_(compute), rank_(rank), cut_(cut), options_(options) {
-    for (const StepAction& action : compute.actions[rank]) {
+  // `given`: the rank's computations, with its messages if they are in another order than those need them.
+  RankLowering(const StepProgram& compute, int rank, const std::vector<StepAction>& given,
+               const ModelCut& cut, const LowerOptions& options)
+      : compute_(compute), given_(given), cut_(cut), options_(options) {
+    for (const StepAction& action : given) {
       if (GivesWeightGradient(action.kind)) ++gradients_left_[action.stage];
     }
     for (const auto& unit : cut.tied) {
@@ -33,7 +77,11 @@ class RankLowering {
   }
 
   std::vector<StepAction> Lower() {
-    for (const StepAction& action : compute_.actions[rank_]) {
+    for (const StepAction& action : given_) {
+      if (LaneOf(action.kind) == StepLane::kMessages) {
+        out_.push_back(action);
+        continue;
+      }
       switch (action.kind) {
         case StepKind::kForward:
           LowerForward(action.stage, action.micro_batch);
@@ -57,24 +105,28 @@ class RankLowering {
     out_.push_back({kind, stage, unit, micro_batch});
   }
 
+  void EmitMessage(StepKind kind, int stage, int micro_batch) {
+    if (!options_.one_copy_stream) Emit(kind, stage, -1, micro_batch);
+  }
+
   void LowerForward(int stage, int micro_batch) {
     const bool is_first = stage == 0, is_last = stage + 1 == compute_.stages();
     if ((is_first || is_last) && loaded_.insert(micro_batch).second) {
       Emit(StepKind::kLoad, stage, -1, micro_batch);
     }
     if (!is_first && compute_.sends_after(stage - 1)) {
-      Emit(StepKind::kReceiveActivation, stage, -1, micro_batch);
+      EmitMessage(StepKind::kReceiveActivation, stage, micro_batch);
     }
     for (int unit = 0; unit < cut_.units[stage]; ++unit) {
       Gather(stage, unit);
       Emit(StepKind::kForward, stage, unit, micro_batch);
     }
-    if (compute_.sends_after(stage)) Emit(StepKind::kSendActivation, stage, -1, micro_batch);
+    if (compute_.sends_after(stage)) EmitMessage(StepKind::kSendActivation, stage, micro_batch);
   }
 
   void LowerBackward(const StepAction& action) {
     const auto [kind, stage, whole, micro_batch] = action;
-    if (compute_.sends_after(stage)) Emit(StepKind::kReceiveGradient, stage, -1, micro_batch);
+    if (compute_.sends_after(stage)) EmitMessage(StepKind::kReceiveGradient, stage, micro_batch);
     const bool is_last = GivesWeightGradient(kind) && --gradients_left_[stage] == 0;
     for (int unit = cut_.units[stage] - 1; unit >= 0; --unit) {
       Gather(stage, unit);
@@ -82,7 +134,7 @@ class RankLowering {
       Emit(kind, stage, unit, micro_batch);
       // The stage before waits for this message.
       if (unit == 0 && stage > 0 && compute_.sends_after(stage - 1)) {
-        Emit(StepKind::kSendGradient, stage, -1, micro_batch);
+        EmitMessage(StepKind::kSendGradient, stage, micro_batch);
       }
       if (GivesWeightGradient(kind)) AfterWeightGradient(stage, unit, is_last);
     }
@@ -98,14 +150,14 @@ class RankLowering {
 
   // Makes the weights of a unit available for the next computation.
   void Gather(int stage, int unit) {
-    if (!options_.shard_weights || gathered_ == std::pair(stage, unit)) return;
-    Release();
+    if (!options_.shard_weights || gathered_.contains({stage, unit})) return;
+    if (!options_.keep_weights) Release();
     Emit(StepKind::kUnshard, stage, unit);
-    gathered_ = {stage, unit};
+    gathered_.insert({stage, unit});
   }
   void Release() {
-    if (gathered_) Emit(StepKind::kReshard, gathered_->first, gathered_->second);
-    gathered_.reset();
+    for (const auto& [stage, unit] : gathered_) Emit(StepKind::kReshard, stage, unit);
+    gathered_.clear();
   }
 
   // `is_last`: of the micro-batches.
@@ -137,7 +189,7 @@ class RankLowering {
   }
 
   const StepProgram& compute_;
-  const int rank_;
+  const std::vector<StepAction>& given_;
   const ModelCut& cut_;
   const LowerOptions& options_;
   std::vector<StepAction> out_;
@@ -145,7 +197,7 @@ class RankLowering {
   std::set<std::pair<int, int>> tied_;            // stage and unit
   size_t ties_left_ = 0;                          // whose gradient is not complete
   std::set<int> loaded_;                          // micro-batches
-  std::optional<std::pair<int, int>> gathered_;   // stage and unit
+  std::set<std::pair<int, int>> gathered_;        // stage and unit
   std::vector<StepAction> after_tied_, updates_;  // to emit at the end
 };
 
@@ -182,12 +234,17 @@ absl::StatusOr<StepProgram> LowerProgram(const StepProgram& compute, const Model
                                          const LowerOptions& options) {
   PSRING_RETURN_IF_ERROR(CheckCut(compute, cut));
   StepProgram lowered = compute;
+  lowered.one_copy_stream = options.one_copy_stream;
   for (size_t stage = 0; stage < cut.units.size(); ++stage) {
     const std::vector<int>& ends = cut.bucket_ends[stage];
     lowered.weightless.push_back(ends.empty() ? cut.units[stage] : ends.back());
   }
+  std::vector<std::vector<StepAction>> given = compute.actions;
+  if (options.one_copy_stream) {
+    PSRING_ASSIGN_OR_RETURN(given, InOneSequence(compute));
+  }
   for (int rank = 0; rank < compute.ranks; ++rank) {
-    lowered.actions[rank] = RankLowering(compute, rank, cut, options).Lower();
+    lowered.actions[rank] = RankLowering(compute, rank, given[rank], cut, options).Lower();
   }
   return lowered;
 }

@@ -27,11 +27,16 @@ struct LowerOptions {
   bool recompute = false;      // forward keeps only the input of each unit
   bool reduce_always = false;  // replicas hold parts of the gradient (ZeRO-2): reduce after every micro-batch
   bool shard_weights = false;  // and of the weights (FSDP): gather a unit before its use, release it after
+  bool keep_weights = false;   // but once per step: they are released at its end
+  // One lane for all messages of a rank. Their order is that of a step in which a pass takes twice as long as
+  // a message. In the order in which the computations need and give them they could wait for each other in a
+  // cycle: with 1f1b a rank would send an activation to one that sends it a gradient first.
+  bool one_copy_stream = false;
 };
 
-// Every message and every gathering of weights stands directly before the computation that needs it;
-// WalkProgram lets it begin with the computation before that. InvalidArgument: `cut` does not fit the
-// stages.
+// Every message (without one_copy_stream) and every gathering of weights stands directly before the
+// computation that needs it; WalkProgram lets it begin with the computation before that. InvalidArgument:
+// `cut` does not fit the stages.
 absl::StatusOr<StepProgram> LowerProgram(const StepProgram& compute, const ModelCut& cut,
                                          const LowerOptions& options = {});
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -9,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/text/translate.h"
 
@@ -17,7 +17,12 @@ namespace psring {
 namespace {
 
 constexpr char kOrder[] = "tp,dp,pp";
-constexpr int64_t kMaxPresetRanks = 1 << 16;
+
+struct Axis {
+  absl::string_view name;
+  int Layout::*ranks;
+};
+constexpr Axis kAxes[] = {{"dp", &Layout::dp}, {"pp", &Layout::pp}};
 
 std::string NoOrder(const std::string& rank_order, int pp, int tp) {
   if (pp > 1 && tp > 1) {
@@ -53,12 +58,34 @@ std::string DoNotDivide(int workers, int pp, int tp) {
 
 }  // namespace
 
-std::string LayoutName(int replicas, int positions, int shares) {
-  std::vector<std::string> axes;
-  if (replicas > 1 || positions * shares == 1) axes.push_back(absl::StrCat("dp", replicas));
-  if (positions > 1) axes.push_back(absl::StrCat("pp", positions));
-  if (shares > 1) axes.push_back(absl::StrCat("tp", shares));
-  return absl::StrJoin(axes, "x");
+std::string Layout::name() const {
+  std::vector<std::string> parts;
+  for (const Axis& axis : kAxes) {
+    if (this->*axis.ranks > 1) parts.push_back(absl::StrCat(axis.name, this->*axis.ranks));
+  }
+  if (tp > 1) parts.push_back(absl::StrCat("tp", tp));
+  return parts.empty() ? "dp1" : absl::StrJoin(parts, "x");
+}
+
+absl::StatusOr<Layout> ParseLayout(absl::string_view text, int most) {
+  Layout layout;
+  std::vector<absl::string_view> named;
+  for (const absl::string_view part : absl::StrSplit(text, 'x')) {
+    const absl::string_view name = part.substr(0, 2), ranks = part.substr(name.size());
+    const Axis* const axis = std::ranges::find(kAxes, name, &Axis::name);
+    const bool known = axis != std::end(kAxes) && std::ranges::count(named, name) == 0 &&
+                       ranks.find_first_not_of("0123456789") == ranks.npos;
+    if (!known || !absl::SimpleAtoi(ranks, &(layout.*axis->ranks)) || layout.*axis->ranks < 1 ||
+        layout.*axis->ranks > most) {
+      return absl::InvalidArgumentError(Tr(
+          "'$0' is not a layout; write dp4 (four replicas of the model), pp4 (one in four stages) or dp2xpp2",
+          std::string(text)));
+    }
+    named.push_back(name);
+  }
+  const int64_t workers = int64_t{layout.dp} * layout.pp;
+  if (workers >= 2 && workers <= most) return layout;
+  return absl::InvalidArgumentError(Tr("$0 has $1 workers; use 2 to $2", std::string(text), workers, most));
 }
 
 absl::StatusOr<Mesh> Mesh::Create(int workers, int pp, const std::string& rank_order, int tp) {
@@ -104,18 +131,12 @@ int Mesh::RankAt(const MeshPlace& place) const {
   return rank;
 }
 
-absl::StatusOr<MeshPreset> ParseMeshPreset(const std::string& text) {
-  const std::pair<absl::string_view, absl::string_view> axes = absl::StrSplit(text, absl::MaxSplits('x', 1));
-  absl::string_view dp = axes.first, pp = axes.second;
-  MeshPreset preset{};
-  if (text.find_first_not_of("0123456789dpx") == text.npos && absl::ConsumePrefix(&dp, "dp") &&
-      absl::SimpleAtoi(dp, &preset.replicas) && preset.replicas >= 1 && absl::ConsumePrefix(&pp, "pp") &&
-      absl::SimpleAtoi(pp, &preset.positions) && preset.positions >= 2 &&
-      int64_t{preset.replicas} * preset.positions <= kMaxPresetRanks) {
-    return preset;
+std::vector<int> Mesh::RanksAt(int position) const {
+  std::vector<int> ranks;
+  for (int replica = 0; replica < replicas(); ++replica) {
+    ranks.push_back(RankAt({.replica = replica, .position = position}));
   }
-  return absl::InvalidArgumentError(
-      Tr("--preset '$0' is not of the form dp4xpp2: 4 replicas, each cut into 2 stages", text));
+  return ranks;
 }
 
 }  // namespace psring

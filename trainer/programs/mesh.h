@@ -1,10 +1,11 @@
-// Which rank of a job is which part of which replica (--pp, --tp, --rank_order). Pure.
+// Which rank of a job is which part of which replica (--pp, --tp, --rank_order, --preset, --layouts). Pure.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace psring {
 
@@ -17,8 +18,19 @@ struct MeshPlace {
   bool operator==(const MeshPlace&) const = default;
 };
 
-// "dp4", "pp2", "dp4xpp2", "dp4xpp2xtp2".
-std::string LayoutName(int replicas, int positions, int shares = 1);
+// How the workers of a step divide it.
+struct Layout {
+  int dp = 1;  // replicas of the model
+  int pp = 1;  // stages of a replica; 1: the model is not cut
+  int tp = 1;  // ranks that divide the matrices of each
+
+  int workers() const { return dp * pp * tp; }
+  std::string name() const;  // "dp2", "pp4", "dp2xpp4", "dp2xtp2"
+  bool operator==(const Layout&) const = default;
+};
+
+// What name() returns without tp, or "pp4xdp2". InvalidArgument: another form, or not 2 to `most` workers.
+absl::StatusOr<Layout> ParseLayout(absl::string_view text, int most);
 
 // The ranks of a job as replicas() x positions() x shares().
 class Mesh {
@@ -35,6 +47,7 @@ class Mesh {
   int shares() const { return shares_.size; }
   MeshPlace PlaceOf(int rank) const;
   int RankAt(const MeshPlace& place) const;
+  std::vector<int> RanksAt(int position) const;  // by replica, of the first share
 
  private:
   struct Axis {
@@ -45,13 +58,5 @@ class Mesh {
 
   Axis replicas_, positions_, shares_;
 };
-
-// What --preset dp4xpp2 sets: 4 replicas of 2 ranks; rank r holds part r % 2, as with --pp 2 --rank_order
-// pp,dp.
-struct MeshPreset {
-  int replicas, positions;
-};
-// InvalidArgument: not of the form dpDxppP, or more than 65,536 ranks.
-absl::StatusOr<MeshPreset> ParseMeshPreset(const std::string& text);
 
 }  // namespace psring

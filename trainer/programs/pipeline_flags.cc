@@ -63,7 +63,7 @@ absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strat
   if (const GivenFlag* const flag = FirstGiven(wrong); flag != nullptr) {
     return absl::InvalidArgumentError(Tr("--tp and $0 exclude each other; omit one of them", flag->name));
   }
-  if (strategy.replicates || strategy.uses_servers) {
+  if (strategy.replicates || strategy.uses_servers || strategy.shards_gradients) {
     return absl::InvalidArgumentError(Tr(
         "--tp does not support --strategy $0; use an all-reduce strategy such as ring or zero1, or with one "
         "replica single",
@@ -143,12 +143,15 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
   // A server sees the gradient of its stages only, and asynchronous replicas are at different steps.
   wrong.insert(
       wrong.end(),
-      {{strategy.uses_servers && o.clip_norm > 0, absl::StrCat(strategy.name, Tr(" with --clip_norm"))},
+      {// Their gradient is reduced after every micro-batch, tied tensors only after the last.
+       {strategy.shards_gradients, absl::StrCat("--strategy ", strategy.name)},
+       {strategy.uses_servers && o.clip_norm > 0, absl::StrCat(strategy.name, Tr(" with --clip_norm"))},
        {strategy.asynchronous() && Checkpoints(o), absl::StrCat(strategy.name, Tr(" with checkpoints"))}});
   PSRING_RETURN_IF_ERROR(CheckBesidePp(o.pp > 1,
                                        {{o.program != standard.program, "--program"},
                                         {!o.cuts.empty(), "--cuts"},
-                                        {!o.rank_order.empty() && o.tp == 1, "--rank_order"}},
+                                        {!o.rank_order.empty() && o.tp == 1, "--rank_order"},
+                                        {o.copy_streams != standard.copy_streams, "--copy_streams"}},
                                        wrong));
   if (o.tp > 1) PSRING_RETURN_IF_ERROR(CheckTensorFlags(o, strategy));
   if (o.pp == 1) return o.tp == 1 ? absl::OkStatus() : CheckReplicas(o, strategy, workers);
@@ -169,10 +172,11 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
            strategy.name));
   }
   const std::string& backend = o.backend.empty() ? strategy.backend : o.backend;
-  if (backend == "mpi" || backend == "nccl") {
-    return absl::InvalidArgumentError(
-        Tr("--pp does not support $0, which has one call in progress at a time; choose native or gloo",
-           backend));
+  if (backend == "mpi" && strategy.algorithm != "default") {
+    return absl::InvalidArgumentError(Tr(
+        "--pp with --backend mpi and --strategy $0: MPI's all-reduce with a chosen algorithm would block the "
+        "messages between stages; use --strategy mpi",
+        strategy.name));
   }
   if (HasTables(o)) {
     return absl::InvalidArgumentError(

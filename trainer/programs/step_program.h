@@ -48,6 +48,7 @@ struct StepProgram {
   std::vector<int> rank_of;                      // by stage
   std::vector<std::vector<StepAction>> actions;  // by rank
   std::vector<int> weightless = {};              // by stage: its first units, which have no weights; empty: 0
+  bool one_copy_stream = false;                  // all messages of a rank are on one lane, in this order
 
   int stages() const { return static_cast<int>(rank_of.size()); }
   // Whether the stages exchange activations by messages.

@@ -46,14 +46,49 @@ namespace {
 
 constexpr int kNone = -1;
 
-// Gives the nodes of one rank their lanes and the nodes that they wait for.
-std::vector<StepNode> NodesOf(const std::vector<StepAction>& actions) {
+bool Computes(const StepAction& action) {
+  return LaneOf(action.kind) == StepLane::kCompute && action.kind != StepKind::kReshard;
+}
+
+// The pass that a message is for, or that gives it, and to which a computation belongs. A pass for weight
+// gradients only has no messages.
+using PassKey = std::tuple<StepKind, int, int>;
+PassKey PassOf(const StepAction& action) {
+  switch (action.kind) {
+    case StepKind::kForward:
+    case StepKind::kSendActivation:
+    case StepKind::kReceiveActivation:
+      return {StepKind::kForward, action.stage, action.micro_batch};
+    case StepKind::kBackwardWeight:
+      return {StepKind::kBackwardWeight, action.stage, action.micro_batch};
+    default:
+      return {StepKind::kBackward, action.stage, action.micro_batch};
+  }
+}
+
+// By pass: the computation before the one before its first.
+std::map<PassKey, int> TwoBeforePasses(const std::vector<StepAction>& actions) {
+  std::map<PassKey, int> two_before;
+  int last = kNone, before_last = kNone;
+  for (int i = 0; i < static_cast<int>(actions.size()); ++i) {
+    if (!Computes(actions[i])) continue;
+    two_before.try_emplace(PassOf(actions[i]), before_last);
+    before_last = std::exchange(last, i);
+  }
+  return two_before;
+}
+
+// Gives the nodes of one rank their lanes and the nodes that they wait for. A message may be far from its
+// computation.
+std::vector<StepNode> NodesOf(const std::vector<StepAction>& actions, bool one_copy_stream) {
   std::vector<StepNode> nodes;
   nodes.reserve(actions.size());
   // A channel has a lane at each end.
   std::map<std::tuple<StepLane, StepKind, int>, int> lanes = {
       {{StepLane::kCompute, StepKind::kForward, 0}, 0}};
-  int last = kNone, before_last = kNone;  // computations
+  const std::map<PassKey, int> two_before = TwoBeforePasses(actions);
+  std::map<PassKey, int> received, computed;  // the last ones
+  int last = kNone, before_last = kNone;      // computations
   int last_reduce = kNone, norm = kNone;
   std::vector<int> needed, ties;                // by the next computation; by the next reduction
   std::map<std::pair<int, int>, int> reshards;  // by stage and unit
@@ -61,7 +96,7 @@ std::vector<StepNode> NodesOf(const std::vector<StepAction>& actions) {
     const StepAction& action = actions[i];
     StepNode node{action};
     const StepLane lane = LaneOf(action.kind);
-    const bool is_message = lane == StepLane::kMessages;
+    const bool is_message = lane == StepLane::kMessages && !one_copy_stream;
     node.lane = lanes
                     .try_emplace({lane, is_message ? action.kind : StepKind::kForward,
                                   is_message || lane == StepLane::kTied ? action.stage : 0},
@@ -77,7 +112,12 @@ std::vector<StepNode> NodesOf(const std::vector<StepAction>& actions) {
       case StepKind::kBackwardWeight:
       case StepKind::kRecompute:
         node.after.swap(needed);
+        if (const auto receive = received.find(PassOf(action)); receive != received.end()) {
+          wait_for(receive->second);
+          received.erase(receive);
+        }
         before_last = std::exchange(last, i);
+        computed[PassOf(action)] = i;
         break;
       case StepKind::kReshard:
         reshards[{action.stage, action.unit}] = i;
@@ -88,14 +128,19 @@ std::vector<StepNode> NodesOf(const std::vector<StepAction>& actions) {
         }
         [[fallthrough]];
       case StepKind::kLoad:
-      case StepKind::kReceiveActivation:
-      case StepKind::kReceiveGradient:
         wait_for(before_last);
         needed.push_back(i);
         break;
+      case StepKind::kReceiveActivation:
+      case StepKind::kReceiveGradient: {
+        const auto pass = two_before.find(PassOf(action));
+        wait_for(pass == two_before.end() ? before_last : std::min(pass->second, last));
+        received[PassOf(action)] = i;
+        break;
+      }
       case StepKind::kSendActivation:
       case StepKind::kSendGradient:
-        wait_for(last);
+        wait_for(computed[PassOf(action)]);
         break;
       case StepKind::kReduceTied:
         wait_for(last);
@@ -326,7 +371,7 @@ absl::StatusOr<Walk> WalkProgram(const StepProgram& program, Durations* duration
   Walk walk;
   PSRING_RETURN_IF_ERROR(CheckProgram(program, walk));
   for (const auto& actions : program.actions) {
-    walk.nodes.push_back(NodesOf(actions));
+    walk.nodes.push_back(NodesOf(actions, program.one_copy_stream));
     walk.times.emplace_back(actions.size());
   }
   PSRING_RETURN_IF_ERROR(Runner(program, walk).Run(durations));

@@ -1,11 +1,11 @@
 // The one analysis of lowered programs: it proves that a program computes a step, builds the graph that the
 // executor follows, and times it. Pure.
 //
-// Lanes: a rank has one for computation, one for each end of a channel, one for loading, one for gathering
-// weights, one for reducing and updating. A lane runs its nodes in order; lanes run at the same time. A
-// channel carries the messages of one kind between two stages, in order and without buffering: a send and its
-// receive are one transfer, which begins when both have been reached. A norm begins when all ranks, and a
-// tied reduction when both stages, have reached it.
+// Lanes: a rank has one for computation, one for each end of a channel (or one for all of them:
+// one_copy_stream), one for loading, one for gathering weights, one for reducing and updating. A lane runs
+// its nodes in order; lanes run at the same time. A channel carries the messages of one kind between two
+// stages, in order and without buffering: a send and its receive are one transfer, which begins when both
+// have been reached. A norm begins when all ranks, and a tied reduction when both stages, have reached it.
 //
 // A load, receive or gathering of weights begins when the computation before the one that needs it has begun:
 // one action ahead, for which there is memory.

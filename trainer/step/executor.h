@@ -95,6 +95,14 @@ class Executor {
   const std::vector<StepNode>& nodes() const { return nodes_; }
   const std::vector<NodeTime>& times() const { return times_; }
 
+  // With a strategy whose weights are sharded, by all ranks: forward passes over `data`, with weights that
+  // are gathered unit by unit; only a rank that `computes` has the score.
+  absl::StatusOr<BatchScore> Evaluate(const Dataset& data, int batch, bool computes,
+                                      const std::function<void(int64_t predictions)>& on_batch);
+
+  // That a step gathers; of buckets with `once`, at most once.
+  int64_t GatheredElements(const std::vector<bool>& once) const;
+
   // Of gradients beside Parts::gradient.
   size_t gradient_bytes() const { return worker_gradient_.bytes() + micro_gradient_.bytes(); }
 
@@ -118,22 +126,37 @@ class Executor {
   enum class Part : uint8_t { kStep, kForward, kBackward };
   using Key = std::tuple<Part, size_t, int64_t>;
 
+  // Layers of a unit that use parameters of the same bucket.
+  struct LayerRun {
+    LayerRange layers;
+    int bucket = -1;  // -1: they have none, or weights and gradient are flat buffers
+  };
+
   absl::Status PlanNodes();
+  void PlanRuns();
   absl::Status RunBatch(size_t batch, int64_t delay_step);
   absl::Status RunPass(const Key& key, size_t first, size_t end);
   absl::Status Enqueue(size_t first, size_t end, const RecordedPass::Cut& cut);
   absl::Status Compute(const StepAction& action);
-  absl::Status Backward(size_t batch, LayerRange unit);
+  absl::Status Forward(size_t batch, size_t unit);
+  absl::Status Backward(size_t batch, size_t unit);
+  absl::Status Unshard(size_t unit, const Event& free);
+  absl::Status UnshardAhead(size_t node);
+  void UseWeights(const LayerRun& run, ModelState& state);
+  Span UseGradient(const LayerRun& run, ModelState& state);
   void Reduce(int unit);
   // Micro-batches stand for workers, of which the first is rank 0: only its buffers are updated.
-  ModelState StateOf(size_t batch) const;
+  ModelState StateOf(size_t batch, const LayerRun& run);
   bool records_steps() const { return parts_.strategy.recording != nullptr; }
+  UnitMemory* memory() const { return parts_.strategy.units; }
+  bool gathers() const { return memory() != nullptr && memory()->shards_weights(); }
   size_t batches_of_worker() const { return static_cast<size_t>(options_.micro_batches); }
 
   const TrainingOptions& options_;
   const Parts parts_;
   std::vector<ReadyRange> complete_;  // Model::CompleteAfterLayers
   StepUnits units_;
+  std::vector<std::vector<LayerRun>> runs_;  // by unit
   std::vector<StepNode> nodes_;
   std::vector<NodeTime> times_;  // written by the compute stream; each at a fixed address
   std::vector<BatchNodes> batches_;
@@ -143,7 +166,12 @@ class Executor {
   // Of the batch in flight.
   Batch batch_;
   std::vector<uint64_t> sample_seeds_;  // empty without --dropout
-  int steps_in_full_ = 100;             // still to come: all of their computations are timed
+  std::map<int, Span> gradients_;       // with UnitMemory: by bucket, of those that backward has begun
+  // If weights are gathered, of this step: when computations and releases were done, by node; the first node
+  // that may be a gathering which is not enqueued.
+  std::vector<Event> done_;
+  size_t next_gathering_ = 0;
+  int steps_in_full_ = 100;  // still to come: all of their computations are timed
 };
 
 }  // namespace psring

@@ -31,8 +31,10 @@ struct StateOnRank {
   const OptimizerConfig* optimizer = nullptr;  // null: its state is on a server
   bool has_tables = true;                      // if the model has any
   int shards = 1;                              // of the optimizer's state, except that of tables
-  size_t slots = 1;                            // micro-batches in flight
-  bool divides_backward = false;               // their weight gradients follow later; without --recompute
+  // Of sharded weights and gradients, with the units in flight; 0: those of the model, and of each gradient.
+  size_t weight_elements = 0, gradient_elements = 0;
+  size_t slots = 1;               // micro-batches in flight
+  bool divides_backward = false;  // their weight gradients follow later; without --recompute
 };
 
 // For a rank that trains `model` on `device`.

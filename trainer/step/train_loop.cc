@@ -41,7 +41,7 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   }
   clock_->End();
   if (absl::Status ended = End(final_weights); !ended.ok()) {
-    if (worker_.pipeline != nullptr) Abort(ended);
+    if (worker_.pipeline != nullptr || shards_weights()) Abort(ended);
     return ended;
   }
   return std::move(result_);
@@ -64,14 +64,13 @@ absl::Status Training::End(std::vector<float>* final_weights) {
   }
   PSRING_RETURN_IF_ERROR(strategy_.sync->Collect(weights_.span()));
   PSRING_RETURN_IF_ERROR(Describe());
-  if (options_.evaluate && worker_.rank == 0) {
+  if (evaluates()) {
     PSRING_RETURN_IF_ERROR(KeepSnapshot());
     PSRING_RETURN_IF_ERROR(ScoreCurve());
   }
   result_.peak_memory_mb = PeakMemoryMb();
   if (final_weights != nullptr) {
-    PSRING_ASSIGN_OR_RETURN(const ConstSpan on_host, WholeWeights());
-    final_weights->assign(on_host.floats(), on_host.floats() + on_host.count);
+    PSRING_ASSIGN_OR_RETURN(*final_weights, FinalWeights());
     const ConstSpan tables = row_strategy_ != nullptr ? row_strategy_->Local() : ConstSpan();
     final_weights->insert(final_weights->end(), tables.floats(), tables.floats() + tables.count);
   }
@@ -80,11 +79,11 @@ absl::Status Training::End(std::vector<float>* final_weights) {
 
 // The initial or loaded weights, on every rank. Returns the first step.
 absl::StatusOr<int64_t> Training::Start() {
-  std::vector<float> initial = model_->InitialWeights(options_.seed);
-  if (worker_.resume != nullptr) PSRING_RETURN_IF_ERROR(LoadCheckpoint(initial));
+  std::vector<float> initial = InitialWeights(), whole;
+  if (worker_.resume != nullptr) PSRING_RETURN_IF_ERROR(LoadCheckpoint(shards_weights() ? whole : initial));
   std::vector<ConstSpan> slots;
   for (const std::vector<float>& slot : loaded_.slots) slots.emplace_back(slot.data(), slot.size());
-  compute_->Copy(weights_.data(), initial.data(), weights_.bytes());
+  compute_->Copy(weights_.data(), initial.data(), initial.size() * sizeof(float));
   PSRING_RETURN_IF_ERROR(LoadBuffers(loaded_.buffers));
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   const HostView weights = HostView::Of(weights_, host_weights_);
@@ -102,6 +101,8 @@ absl::StatusOr<int64_t> Training::Start() {
                                                  .beyond = resume_.beyond,
                                                  .has_slots = resume_.with_slots,
                                                  .slots = slots,
+                                                 .has_whole_weights = worker_.resume != nullptr,
+                                                 .whole_weights = {whole.data(), whole.size()},
                                                  .row_arrays = LoadedArrays(),
                                                  .residual = {residual_.data(), residual_.size()}}));
   PSRING_RETURN_IF_ERROR(StartTables());
@@ -223,15 +224,13 @@ absl::Status Training::Finish(int64_t step, int64_t done_before, StepRecord reco
                                               "--momentum may help"));
   }
   if (options_.check_replicas) {
-    PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WholeWeights());
-    record.weights_hash = HashBytes(weights.data, weights.bytes());
+    PSRING_ASSIGN_OR_RETURN(record.weights_hash, HashOfWeights());
     const ConstSpan tables = row_strategy_ != nullptr ? row_strategy_->Local() : ConstSpan();
     if (tables.count > 0) record.weights_hash += HashBytes(tables.data, tables.bytes());
   }
   Count(record);
   const int64_t done = StepsDone(), every = options_.eval_every;
-  const bool evaluates = options_.evaluate && worker_.rank == 0 && every > 0;
-  if (evaluates && done / every > done_before / every && done < plan_.total_steps()) {
+  if (evaluates() && every > 0 && done / every > done_before / every && done < plan_.total_steps()) {
     PSRING_RETURN_IF_ERROR(KeepSnapshot());
   }
   if (!begins_replica()) record.samples = 0;  // counted by the rank that does

@@ -1,6 +1,7 @@
 // One rank's training: the state shared by train_loop.cc and training_*.cc, and used only there.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -51,6 +52,7 @@ class Training {
 
   // training_setup.cc
   absl::StatusOr<ModelRow> Plan();
+  void PlanShards();
   absl::Status CheckMemoryOf(const Model& model, int max_batch);
   absl::Status MakeReplicas(const ModelRow& row, Precision precision, int max_batch);
   absl::Status Allocate(int max_batch);
@@ -92,6 +94,16 @@ class Training {
   }
   // The same on all ranks of a replica, whose servers may have different updates.
   int64_t StepsDone() const { return part_.has_value() ? clock_->next() : clock_->steps_done(); }
+
+  // training_shards.cc: of weights, gradient or both this rank has its shards only.
+  bool shards_weights() const { return shards_.shards_weights(); }
+  // Takes part in evaluations; with sharded weights all ranks do.
+  bool evaluates() const { return options_.evaluate && (worker_.rank == 0 || shards_weights()); }
+  HostView OwnWeights() const;
+  std::vector<float> InitialWeights() const;
+  absl::StatusOr<std::string> HashOfWeights();
+  absl::StatusOr<std::vector<float>> FinalWeights();
+  absl::StatusOr<BatchScore> Score(Span weights, const std::function<void(int64_t)>& on_batches);
 
   // training_state.cc
   absl::Status AllocateBuffers();
@@ -178,7 +190,9 @@ class Training {
   int gradient_fd_ = -1;
   std::optional<BatchMemory> batches_;  // not with --pp, whose executor has those of its slots
   std::vector<Bucket> buckets_;
-  std::vector<Bucket> counting_;  // instead, for a model that has only tables: see CountingBucket
+  ShardPlan shards_;
+  std::vector<ShardedBucket> sharded_;  // with a ShardPlan: buckets_
+  std::vector<Bucket> counting_;        // instead, for a model that has only tables: see CountingBucket
   Strategy strategy_;
   // Of a model with tables; else null.
   std::unique_ptr<RowStrategy> row_strategy_;

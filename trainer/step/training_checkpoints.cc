@@ -152,7 +152,7 @@ std::vector<std::optional<WorkerPart>> Training::TakeParts(const Moment& moment)
 // Weights, buffers and optimizer slots; rows of tables are read when they are written. `is_of_step`: see
 // SyncStrategy::Save.
 absl::StatusOr<TrainingCheckpoint> Training::ReadState(bool& is_of_step) {
-  const size_t count = weights_.span().count;
+  const size_t count = model_->parameters().count();
   TrainingCheckpoint checkpoint{.weights = std::vector<float>(count)};
   std::vector<Span> slots;
   checkpoint.slots.resize(OptimizerSlots(updates_.optimizer.kind).size());

@@ -71,24 +71,26 @@ absl::Status Training::MakePipeline(int max_batch) {
     channels[at.boundary] = {at.activations, at.gradients};
   }
   const Keep keep = program_->row.divides_backward ? Keep::kForWeights : KeepOf(options_);
-  PSRING_ASSIGN_OR_RETURN(pipeline_, PipelineExecutor::Create({.device = worker_.device,
-                                                               .compute = *compute_,
-                                                               .ops = *ops_,
-                                                               .model = *model_,
-                                                               .part = *part_,
-                                                               .program = *program_,
-                                                               .samples = worker_.data.train.spec(),
-                                                               .micro_batches = options_.micro_batches,
-                                                               .max_batch = max_batch,
-                                                               .keep = keep,
-                                                               .seed = options_.seed,
-                                                               .strategy = strategy_,
-                                                               .buckets = buckets_,
-                                                               .weights = weights_.span(),
-                                                               .gradient = gradient_.device,
-                                                               .buffers = buffers_.span(),
-                                                               .channels = std::move(channels),
-                                                               .tied = worker_.pipeline->tied}));
+  PSRING_ASSIGN_OR_RETURN(pipeline_,
+                          PipelineExecutor::Create({.device = worker_.device,
+                                                    .compute = *compute_,
+                                                    .ops = *ops_,
+                                                    .model = *model_,
+                                                    .part = *part_,
+                                                    .program = *program_,
+                                                    .samples = worker_.data.train.spec(),
+                                                    .micro_batches = options_.micro_batches,
+                                                    .max_batch = max_batch,
+                                                    .keep = keep,
+                                                    .seed = options_.seed,
+                                                    .strategy = strategy_,
+                                                    .buckets = buckets_,
+                                                    .weights = weights_.span(),
+                                                    .gradient = gradient_.device,
+                                                    .buffers = buffers_.span(),
+                                                    .channels = std::move(channels),
+                                                    .tied = worker_.pipeline->tied,
+                                                    .one_copy_stream = options_.copy_streams == 1}));
   return absl::OkStatus();
 }
 

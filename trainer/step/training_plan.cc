@@ -239,6 +239,7 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
       {{strategy.number_below_workers && strategy.number >= world_size,
         absl::StrCat("--strategy ", given, " with ", world_size, world_size == 1 ? " worker" : " workers",
                      ": at most ", world_size - 1, " can be spare; give fewer, or more --workers")}}));
+  PSRING_RETURN_IF_ERROR(CheckRanks(strategy, world_size));
   PSRING_RETURN_IF_ERROR(CheckStragglers(options.straggler, world_size));
   const bool only_rows = strategy.has_only_rows_on_servers();
   PSRING_RETURN_IF_ERROR(FirstThatApplies(
@@ -257,6 +258,17 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
     PSRING_RETURN_IF_ERROR(CheckLocalAggregation(options, strategy));
     PSRING_RETURN_IF_ERROR(CheckRecovery(options, ServersOf(options, world_size)));
   }
+  // Units of sharded gradients change their memory from step to step, and have no rounding errors to keep.
+  const auto of_units = [&](bool is_given, const char* flag) {
+    return Rule{strategy.shards_gradients && is_given,
+                Tr("--strategy $0 does not support $1; omit it", given, flag)};
+  };
+  PSRING_RETURN_IF_ERROR(
+      FirstThatApplies({of_units(options.cuda_graph, "--cuda_graph"),
+                        of_units(options.wire != "float32", "--wire"),
+                        of_units(options.clock == "virtual", "--clock virtual"),
+                        {!strategy.shards_weights && options.reshard != TrainingOptions().reshard,
+                         Tr("--reshard is for fsdp; omit it for $0", given)}}));
   const char* const server_flag = strategy.uses_servers ? nullptr : ServerFlagGiven(options);
   return FirstThatApplies(
       {{server_flag != nullptr,

@@ -3,7 +3,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/io/hash.h"
 #include "trainer/step/training.h"
 
 namespace psring {
@@ -50,6 +49,10 @@ StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t b
     times.compute_ns -= end - begin;
   }
   times.bubbles.insert(times.bubbles.end(), waits_.begin(), waits_.end());
+  for (const auto& [from, to] : report.waits) {
+    times.exposed.push_back({from, to});
+    times.compute_ns -= to - from;
+  }
   const bool is_warmup = info.step < plan_.warmup_steps;
   AddSpans(times, info.step, /*in_full=*/!is_warmup && ddp_steps_ < kStepsInFull);
   int64_t forward_ns = 0, backward_ns = 0;
@@ -72,6 +75,7 @@ StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t b
   std::vector<std::pair<int64_t, int64_t>> in_flight = sums.busy;
   for (const auto& [action, time] : times.messages) in_flight.emplace_back(time.begin_ns, time.end_ns);
   for (const BucketRecord& bucket : report.buckets) in_flight.emplace_back(bucket.begin_ns, bucket.end_ns);
+  in_flight.insert(in_flight.end(), report.transfers.begin(), report.transfers.end());
   if (rows_end_ns > rows_begin_ns) in_flight.push_back(report.rows);
   StepRecord record{.rank = worker_.pipeline != nullptr ? worker_.trace.rank() : worker_.rank,
                     .step = info.step,
@@ -178,9 +182,9 @@ void Training::Count(const StepRecord& record) {
   }
 }
 
-// With no work in progress.
+// Of this rank, with no work in progress.
 absl::StatusOr<ConstSpan> Training::WeightsOnHost() {
-  const HostView view = HostView::Of(weights_, host_weights_);
+  const HostView view = OwnWeights();
   view.Download(*compute_);
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   return ConstSpan(view.host);
@@ -202,19 +206,19 @@ absl::Status Training::ScoreCurve() {
   const Dataset& test = worker_.data.test;
   const int64_t planned = static_cast<int64_t>(snapshots_.size()) * test.predictions();
   int64_t done = 0;
-  worker_.on_evaluating(done, planned);
+  const bool reports = worker_.rank == 0;
+  if (reports) worker_.on_evaluating(done, planned);
   for (WeightsCopy& snapshot : snapshots_) {
-    const Span weights = gradient_.device;  // not needed for gradients any more
+    // Not needed for gradients any more, or the last snapshot is what there is now.
+    const Span weights = shards_.shards_gradient() ? OwnWeights().device : gradient_.device;
     compute_->Copy(weights.data, snapshot.weights.data(), weights.bytes());
     PSRING_RETURN_IF_ERROR(LoadBuffers(snapshot.buffers));
-    const auto on_batch = [&](int64_t predictions) { worker_.on_evaluating(done + predictions, planned); };
-    PSRING_ASSIGN_OR_RETURN(
-        const BatchScore score,
-        pipeline_ != nullptr
-            ? EvaluateStages(weights, on_batch)
-            : Evaluate(*model_, weights, buffers_.span(), test, evaluation_batch_, activations_, *batches_,
-                       *compute_, evaluated_rows_.has_value() ? &*evaluated_rows_ : nullptr, on_batch));
+    const auto on_batch = [&](int64_t predictions) {
+      if (reports) worker_.on_evaluating(done + predictions, planned);
+    };
+    PSRING_ASSIGN_OR_RETURN(const BatchScore score, Score(weights, on_batch));
     done += test.predictions();
+    if (!reports) continue;
     snapshot.point.test_loss = score.loss_sum / test.predictions();
     snapshot.point.test_accuracy = static_cast<double>(score.correct) / test.predictions();
     result_.curve.push_back(snapshot.point);
@@ -273,10 +277,10 @@ absl::Status Training::Describe() {
     *ms /= static_cast<double>(std::max<int64_t>(1, ddp_steps_));
   }
   for (const Bucket& bucket : pushed_buckets()) result_.bucket_elements.push_back(bucket.count);
+  if (shards_weights()) result_.gathered_elements = executor_->GatheredElements(shards_.weights.keeps);
   result_.memory = Memory();
   result_.final_loss = losses_.MeanOfLastTenth();
-  PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WholeWeights());
-  result_.weights_hash = HashBytes(weights.data, weights.bytes());
+  PSRING_ASSIGN_OR_RETURN(result_.weights_hash, HashOfWeights());
   return absl::OkStatus();
 }
 

@@ -32,6 +32,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
     worker.on_warning(
         "--precision bfloat16 is emulated on this CPU, which lacks AVX512-BF16; it is slower than float32");
   }
+  t.PlanShards();
   PSRING_RETURN_IF_ERROR(t.CheckMemoryOf(*t.model_, max_batch));
   if (t.strategy_row_.replicates) PSRING_RETURN_IF_ERROR(t.MakeReplicas(row, precision, max_batch));
   if (!t.has_stages()) {
@@ -109,7 +110,8 @@ absl::StatusOr<ModelRow> Training::Plan() {
 absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
   size_t slots = 1;
   if (has_stages()) {
-    PSRING_ASSIGN_OR_RETURN(slots, SlotsOf(*program_, part_->place, options_.micro_batches));
+    PSRING_ASSIGN_OR_RETURN(
+        slots, SlotsOf(*program_, part_->place, options_.micro_batches, options_.copy_streams == 1));
   }
   PSRING_ASSIGN_OR_RETURN(
       const MemoryNeed need,
@@ -117,6 +119,8 @@ absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
                    {.optimizer = strategy_row_.has_parameters_on_servers() ? nullptr : &updates_.optimizer,
                     .has_tables = !strategy_row_.uses_servers,
                     .shards = strategy_row_.shards_updates ? worker_.world_size : 1,
+                    .weight_elements = shards_.weights.elements,
+                    .gradient_elements = shards_.gradient.elements,
                     .slots = slots,
                     .divides_backward = has_stages() && program_->row.divides_backward},
                    worker_.device));
@@ -158,10 +162,12 @@ absl::Status Training::MakeReplicas(const ModelRow& row, Precision precision, in
 // Weights, gradients, batches.
 absl::Status Training::Allocate(int max_batch) {
   Device& device = worker_.device;
-  const size_t bytes = model_->parameters().count() * sizeof(float);
+  const size_t all = model_->parameters().count();
+  const size_t bytes = (shards_weights() ? shards_.weights.elements : all) * sizeof(float);
   const bool shares_weights = server_shares_ || registers_weights();
   PSRING_ASSIGN_OR_RETURN(weights_, shares_weights ? device.AllocateShared(bytes) : device.Allocate(bytes));
-  PSRING_RETURN_IF_ERROR(AllocateGradient(bytes));
+  PSRING_RETURN_IF_ERROR(
+      AllocateGradient((shards_.shards_gradient() ? shards_.gradient.elements : all) * sizeof(float)));
   PSRING_RETURN_IF_ERROR(AllocateBuffers());
   if (worker_.group != nullptr && is_first_rank() && !worker_.group->info().through_host.empty()) {
     worker_.on_note(Tr("gradients go through pinned host memory: $0", worker_.group->info().through_host));
@@ -179,7 +185,7 @@ void Training::PlanBucketsByReadiness() {
   const ParameterLayout& layout = model_->parameters();
   const std::vector<int> order = TensorsByReadiness(*model_);
   const BucketSizes sizes = BucketSizesOf(options_);
-  buckets_ = PlanBuckets(layout, order, sizes);
+  if (!shards_.shards_gradient()) buckets_ = PlanBuckets(layout, order, sizes);
   if (has_stages()) buckets_ = CutBuckets(buckets_, model_->CompleteAfterLayers(), part_->stages);
   if (buckets_.empty() && strategy_row_.counts_pushes()) counting_ = {CountingBucket()};
   DdpFigures& ddp = result_.ddp;
@@ -212,7 +218,9 @@ absl::Status Training::MakeStrategy() {
                           .wire = wire,
                           .records_steps = options_.cuda_graph && group_records,
                           .group = worker_.group,
-                          .number = strategy_row_.number};
+                          .number = strategy_row_.number,
+                          .shards = shards_,
+                          .reductions = shards_.shards_gradient() ? options_.micro_batches : 1};
   if (strategy_row_.uses_servers) {
     const bool returns = ServerReturns(options_, ServersOf(options_, worker_.world_size));
     context.servers = {

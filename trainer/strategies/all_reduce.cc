@@ -66,10 +66,10 @@ class AllReduceStrategy : public GroupStrategy, public StepRecording {
  private:
   // One bucket: encode, all-reduce, decode, update.
   void Sum(const Bucket& bucket, const Event& ready) {
-    const Span sent = BeginExchange(bucket, ready);
+    const Span sent = BeginExchange(bucket, GradientOf(bucket), ready);
     if (!Enqueued(group_.AllReduce(sent, sent, ReduceOp::kSum, *lane_))) return;
     lane_->Stamp(records_.back().end_ns);
-    TakeSum(bucket, sent);
+    TakeSum(GradientOf(bucket), sent);
     Summed(bucket, records_.size() - 1);
   }
 

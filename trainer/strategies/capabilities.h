@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -58,6 +59,36 @@ class ShardedState {
   ~ShardedState() = default;
 };
 
+// Of the gradient, and with FSDP of the weights, a rank has shards only; a bucket, which is that of a unit,
+// is complete while the unit is computed. Buckets are gathered and reduced on one stream, the lane. All ranks
+// make the calls that enqueue on it in the same order.
+class UnitMemory {
+ public:
+  using TakeBucket = std::function<void(const Bucket& bucket, const float* values)>;
+
+  virtual bool shards_weights() const = 0;
+
+  // Of sharded weights: gathers a bucket on the lane, after `free`, the end of the computation before the
+  // last one that is enqueued. Two such buckets are complete at a time; those with a block of their own are
+  // gathered once per step and stay.
+  virtual absl::Status Unshard(int bucket, const Event& free) = 0;
+  // Where they are; later work on the compute stream waits for them.
+  virtual Span UseWeights(int bucket) = 0;
+  // Outside of steps, with no work in progress: the shards have changed.
+  virtual void ForgetWeights() = 0;
+
+  // Where backward writes a bucket's gradient of a micro-batch, until it is given to GradientReady: zeros,
+  // for later work on the compute stream.
+  virtual Span BeginGradient(int bucket) = 0;
+
+  // Of sharded weights, with no work in progress: gives every bucket to `read`, on the host, in increasing
+  // order of elements.
+  virtual absl::Status ReadWeights(const TakeBucket& read) = 0;
+
+ protected:
+  ~UnitMemory() = default;
+};
+
 // A strategy with its capabilities; null: it does not have them.
 struct Strategy {
   std::unique_ptr<SyncStrategy> sync;
@@ -65,6 +96,7 @@ struct Strategy {
   StrategyBarrier* barrier = nullptr;
   Residuals* residuals = nullptr;
   ShardedState* sharded = nullptr;
+  UnitMemory* units = nullptr;
 };
 
 }  // namespace psring

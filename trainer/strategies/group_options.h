@@ -11,9 +11,10 @@
 namespace psring {
 
 // For a strategy that needs a process group. --backend replaces the backend of strategies that are native; a
-// strategy that names another library or a transport keeps it. Without --backend and --pp, `ring` and `zero1`
-// between GPUs use NCCL's ring if NCCL is in this build (see BackendNote). Native groups work on GPU memory
-// unless gradients are rounded to 16 bits, which happens on the host. `gpu`: Device::gpu() of this rank.
+// strategy that names another library or a transport keeps it. Without --backend and --pp, `ring`,
+// `zero1`, `zero2` and `fsdp` between GPUs use NCCL's ring if NCCL is in this build (see BackendNote). Native
+// groups work on GPU memory unless gradients are rounded to 16 bits, which happens on the host. `gpu`:
+// Device::gpu() of this rank.
 GroupOptions GroupOptionsOf(const StrategyRow& strategy, const TrainingOptions& options, int gpu = -1);
 
 // What to tell the user if GroupOptionsOf chose another backend than the strategy's; else empty.

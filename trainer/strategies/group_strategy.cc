@@ -76,9 +76,10 @@ absl::Status GroupStrategy::BeginStep(const StepInfo& info) {
   traffic_before_ = group_.traffic();
   // The lane writes into them, so they must not move.
   if (!info.is_repeated) {
+    const size_t exchanges = context_.buckets.size() * static_cast<size_t>(context_.reductions);
     records_.clear();
-    records_.reserve(context_.buckets.size());
-    updates_.assign(context_.buckets.size(), {});
+    records_.reserve(exchanges);
+    updates_.assign(exchanges, {});
   }
   update_.BeginNorm(outside());
   return BroadcastBuffers();
@@ -96,9 +97,8 @@ absl::Status GroupStrategy::BroadcastBuffers() {
   return absl::OkStatus();
 }
 
-Span GroupStrategy::BeginExchange(const Bucket& bucket, const Event& ready) {
+Span GroupStrategy::BeginExchange(const Bucket& bucket, const HostView& gradient, const Event& ready) {
   BucketRecord& record = records_.emplace_back(BucketRecord{.bucket = bucket.index});
-  const HostView gradient = update_.state().gradient.Slice(bucket.first, bucket.count);
   context_.compute.Stamp(record.ready_ns);
   lane_->WaitFor(ready);
   staging_.ToGroup(gradient, *lane_);
@@ -107,8 +107,7 @@ Span GroupStrategy::BeginExchange(const Bucket& bucket, const Event& ready) {
   return sent;
 }
 
-void GroupStrategy::TakeSum(const Bucket& range, Span sent) {
-  const HostView gradient = update_.state().gradient.Slice(range.first, range.count);
+void GroupStrategy::TakeSum(const HostView& gradient, Span sent) {
   codec_.Decode(sent, staging_.Seen(gradient), *lane_);
   staging_.FromGroup(gradient, *lane_);
 }

@@ -69,10 +69,14 @@ class GroupStrategy : public SyncStrategy, public Residuals {
   // For Start: rank 0's weights to every rank, on the lane; this rank's residual.
   absl::Status ShareWeights(const TrainingState& state);
 
-  // Begins the exchange of a bucket whose record is the last of records_; returns what to send.
-  Span BeginExchange(const Bucket& bucket, const Event& ready);
-  // `sent` has become the sum of the gradient's elements in `range`.
-  void TakeSum(const Bucket& range, Span sent);
+  HostView GradientOf(const Bucket& range) const {
+    return update_.state().gradient.Slice(range.first, range.count);
+  }
+  // Begins the exchange of a bucket, whose gradient this is and whose record is the last of records_; returns
+  // what to send.
+  Span BeginExchange(const Bucket& bucket, const HostView& gradient, const Event& ready);
+  // `sent` has become the sum of these elements of the gradient.
+  void TakeSum(const HostView& gradient, Span sent);
   // An error surfaces at the lane's Synchronize.
   bool Enqueued(const absl::Status& status);
 

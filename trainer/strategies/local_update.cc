@@ -40,13 +40,13 @@ void LocalUpdate::BeginNorm(Stream& stream) const {
   if (clips()) sum_of_squares_.Zero(stream);
 }
 
-void LocalUpdate::AddToNorm(const Bucket& bucket, Ops& ops, Stream& stream) const {
+void LocalUpdate::AddToNorm(const Bucket& bucket, ConstSpan gradient, Ops& ops, Stream& stream) const {
   if (!clips()) return;
   size_t first = bucket.first;
   const size_t end = bucket.first + bucket.count;
   const auto add = [&](size_t to) {
     if (first < to)
-      ops.AddSquares(GradientOf({.first = first, .count = to - first}), sum_of_squares_.on_device(), stream);
+      ops.AddSquares(gradient.Slice(first - bucket.first, to - first), sum_of_squares_.on_device(), stream);
   };
   for (const ParameterRange& other : rule_.counted_elsewhere) {
     if (other.first >= end || other.first + other.count <= first) continue;
@@ -68,9 +68,9 @@ absl::StatusOr<double> LocalUpdate::ClippingFactor(double sum_of_squares) const 
   return ClipFactor(rule_.clip_norm, sum_of_squares, samples_);
 }
 
-void LocalUpdate::ApplyAt(size_t state, const Bucket& bucket, Ops& ops, Stream& stream, double factor) const {
-  optimizer_.Apply(state, state_.weights.device.Slice(bucket.first, bucket.count), GradientOf(bucket),
-                   samples_, rate_, step_ + 1, ops, stream, factor);
+void LocalUpdate::ApplyTo(size_t state, Span weights, ConstSpan gradient, Ops& ops, Stream& stream,
+                          double factor) const {
+  optimizer_.Apply(state, weights, gradient, samples_, rate_, step_ + 1, ops, stream, factor);
 }
 
 absl::Status LocalUpdate::CopyWeights(Span to, Stream& stream) const {

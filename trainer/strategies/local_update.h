@@ -33,19 +33,24 @@ class LocalUpdate {
   // for each bucket, EndNorm. Without clipping they do nothing.
   bool clips() const { return rule_.clip_norm > 0; }
   void BeginNorm(Stream& stream) const;
-  void AddToNorm(const Bucket& bucket, Ops& ops, Stream& stream) const;
+  void AddToNorm(const Bucket& bucket, Ops& ops, Stream& stream) const {
+    AddToNorm(bucket, GradientOf(bucket), ops, stream);
+  }
+  // `gradient`: of `bucket`, if it is not in its place in TrainingState::gradient.
+  void AddToNorm(const Bucket& bucket, ConstSpan gradient, Ops& ops, Stream& stream) const;
   void EndNorm(Stream& stream) const;
   // Both after the stream of EndNorm was synchronized, if clips(): of what was added, and the factor of the
   // mean gradient for that of the whole gradient; with a pipeline it adds those of the other stages' ranks.
   double sum_of_squares() const { return sum_of_squares_.on_host(); }
   absl::StatusOr<double> ClippingFactor(double sum_of_squares) const;
 
-  // Updates the weights of `bucket` from its gradient, the mean of which is multiplied by `factor`. `state`:
-  // the place of its first element in the optimizer's state.
+  // Updates the weights of `bucket` from its gradient, the mean of which is multiplied by `factor`.
   void Apply(const Bucket& bucket, Ops& ops, Stream& stream, double factor = 1) const {
-    ApplyAt(bucket.first, bucket, ops, stream, factor);
+    ApplyTo(bucket.first, state_.weights.device.Slice(bucket.first, bucket.count), GradientOf(bucket), ops,
+            stream, factor);
   }
-  void ApplyAt(size_t state, const Bucket& bucket, Ops& ops, Stream& stream, double factor) const;
+  // The same of `weights` and `gradient`. `state`: the place of their first element in the optimizer's state.
+  void ApplyTo(size_t state, Span weights, ConstSpan gradient, Ops& ops, Stream& stream, double factor) const;
 
   // Whether the update is the same work in every step with as many samples, so that a recording may contain
   // it. Adam depends on the step's number, a schedule on the samples so far, clipping on the gradient.

@@ -9,8 +9,9 @@ namespace psring {
 // all_reduce.cc: the group sums the gradients, and every rank makes the same update. A single rank needs no
 // group.
 absl::StatusOr<Strategy> MakeAllReduce(const StrategyContext& context);
-// zero1.cc: each rank updates one shard of each bucket.
-absl::StatusOr<Strategy> MakeZero1(const StrategyContext& context);
+// zero.cc: each rank updates one shard of each bucket; StrategyContext::shards: of what else it has only
+// shards.
+absl::StatusOr<Strategy> MakeZero(const StrategyContext& context);
 // gathered_rows.cc: the group exchanges the rows that all ranks touched.
 absl::StatusOr<std::unique_ptr<RowStrategy>> MakeGatheredRows(const StrategyContext& context);
 
@@ -27,7 +28,8 @@ constexpr Implementation kImplementations[] = {
     {"none", MakeNone, MakeLocalRows},
     {"replicas", MakeNone},
     {"all-reduce", MakeAllReduce, MakeGatheredRows},
-    {"shards", MakeZero1, MakeGatheredRows},
+    {"shards", MakeZero, MakeGatheredRows},
+    {"shards and units", MakeZero},
     {"all-reduce and rows on servers", MakeAllReduce, MakeOnlyRowsOnServers},
     {"servers", MakeParameterServer, MakeServerRows},
 };

@@ -15,6 +15,7 @@
 #include "common/ops/optimizer.h"
 #include "trainer/strategies/capabilities.h"
 #include "trainer/strategies/row_strategy.h"
+#include "trainer/strategies/table/shard_plan.h"
 #include "trainer/strategies/table/strategy_table.h"
 
 namespace psring {
@@ -70,6 +71,10 @@ struct StrategyContext {
   ProcessGroup* group = nullptr;  // null: no group needed, or a single rank
   ServerUse servers = {};
   int number = 0;  // StrategyRow::number
+  // Of UnitMemory: where the gradient and the weights are, and how often each bucket is reduced in a step:
+  // once for each micro-batch.
+  ShardPlan shards = {};
+  int reductions = 1;
 };
 
 // For a model that has only tables, if the servers count pushes: one bucket of padding. Each step pushes it,

@@ -21,6 +21,7 @@ namespace psring {
 // Flat buffers that outlive the strategy, on the device and as the host sees them, and the position at
 // which training begins.
 struct TrainingState {
+  // With UnitMemory, as StrategyContext::shards plans them; of sharded weights with this rank's parts.
   HostView weights;
   HostView gradient;
   // State that is not trained. Strategies with a process group copy rank 0's to all ranks in every BeginStep;
@@ -37,6 +38,10 @@ struct TrainingState {
   // Start returns.
   bool has_slots = false;  // equal on all ranks
   std::vector<ConstSpan> slots = {};
+  // If weights are sharded: after resuming (equal on all ranks), rank 0 has all of them on the host, which
+  // replace the parts in `weights`.
+  bool has_whole_weights = false;
+  ConstSpan whole_weights = {};
   // Of tables on servers that have all parameters: the arrays that rank 0 then sends (RowStart::arrays).
   int row_arrays = 0;
   ConstSpan residual = {};  // rounding errors of this rank's gradients (ErrorFeedback); empty: zero
@@ -56,8 +61,11 @@ struct StepInfo {
 // What a strategy reports about a finished step.
 struct StepReport {
   std::vector<BucketRecord> buckets;
-  Traffic traffic;                        // of this step
-  int64_t exposed_ns = 0;                 // BeginStep and FinishStep waited this long for communication
+  Traffic traffic;         // of this step
+  int64_t exposed_ns = 0;  // BeginStep and FinishStep waited this long for communication
+  // Of UnitMemory: when weights were gathered, and gradients reduced before the last time; and when the
+  // compute stream waited for that in forward and backward, which is not in exposed_ns.
+  std::vector<std::pair<int64_t, int64_t>> transfers = {}, waits = {};
   std::pair<int64_t, int64_t> rows = {};  // begin and end of the exchange of rows of tables; equal: none
   // Parameter servers: number of updates in the first bucket's weights, counting all workers' updates.
   int64_t version = -1;

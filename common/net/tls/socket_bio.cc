@@ -8,21 +8,28 @@
 namespace psring {
 namespace {
 
-int SocketOf(BIO* bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
-
-bool IsTransient(ssize_t moved) { return moved < 0 && (errno == EAGAIN || errno == EINTR); }
+// A BIO's data: twice the socket, plus 1 if more follows.
+intptr_t StateOf(BIO* bio) { return reinterpret_cast<intptr_t>(BIO_get_data(bio)); }
+int SocketOf(BIO* bio) { return static_cast<int>(StateOf(bio) >> 1); }
 
 int Write(BIO* bio, const char* data, int bytes) {
-  const ssize_t sent = send(SocketOf(bio), data, static_cast<size_t>(bytes), MSG_DONTWAIT | MSG_NOSIGNAL);
+  const int more = (StateOf(bio) & 1) != 0 ? MSG_MORE : 0;
+  ssize_t sent = 0;
+  do {
+    sent = send(SocketOf(bio), data, static_cast<size_t>(bytes), MSG_NOSIGNAL | more);
+  } while (sent < 0 && errno == EINTR);
   BIO_clear_retry_flags(bio);
-  if (IsTransient(sent)) BIO_set_retry_write(bio);
+  if (sent < 0 && errno == EAGAIN) BIO_set_retry_write(bio);
   return static_cast<int>(sent);
 }
 
 int Read(BIO* bio, char* data, int bytes) {
-  const ssize_t got = recv(SocketOf(bio), data, static_cast<size_t>(bytes), MSG_DONTWAIT);
+  ssize_t got = 0;
+  do {
+    got = recv(SocketOf(bio), data, static_cast<size_t>(bytes), 0);
+  } while (got < 0 && errno == EINTR);
   BIO_clear_retry_flags(bio);
-  if (IsTransient(got)) BIO_set_retry_read(bio);
+  if (got < 0 && errno == EAGAIN) BIO_set_retry_read(bio);
   return static_cast<int>(got);
 }
 
@@ -46,9 +53,15 @@ const BIO_METHOD* Method() {
 BIO* NewSocketBio(int socket) {
   BIO* const bio = Method() != nullptr ? BIO_new(Method()) : nullptr;
   if (bio == nullptr) return nullptr;
-  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(socket)));
+  SetSocket(bio, socket);
   BIO_set_init(bio, 1);
   return bio;
+}
+
+void SetSocket(BIO* bio, int socket) { BIO_set_data(bio, reinterpret_cast<void*>(intptr_t{socket} * 2)); }
+
+void SetMore(BIO* bio, bool more) {
+  BIO_set_data(bio, reinterpret_cast<void*>(intptr_t{SocketOf(bio)} * 2 + (more ? 1 : 0)));
 }
 
 }  // namespace psring

@@ -1,6 +1,5 @@
 #include "common/net/tls/tls_relay.h"
 
-#include <openssl/err.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -45,8 +44,10 @@ void BlockSignals() {
 // One connection.
 class TlsRelays::Relay {
  public:
-  Relay(SslPtr ssl, FileDescriptor tcp, FileDescriptor local, int64_t rekey_bytes)
-      : ssl_(std::move(ssl)), tcp_(std::move(tcp)), local_(std::move(local)), rekey_bytes_(rekey_bytes) {}
+  Relay(std::unique_ptr<TlsSession> session, FileDescriptor tcp, FileDescriptor local)
+      : tcp_(std::move(tcp)), local_(std::move(local)), session_(std::move(session)) {
+    session_->ReadAhead();
+  }
 
   // Moves what can be moved, if anything may. False: the connection has ended.
   bool Run() {
@@ -77,7 +78,7 @@ class TlsRelays::Relay {
   void AddWaits(std::vector<pollfd>& waits) const {
     const bool has_out = HasOut();
     const bool reads_net = !in_ended_ && !net_ended_ && in_.empty();
-    const short net = static_cast<short>((has_out ? send_wants_ : 0) | (reads_net ? receive_wants_ : 0));
+    const short net = static_cast<short>((has_out ? POLLOUT : 0) | (reads_net ? POLLIN : 0));
     const short local = static_cast<short>((ReadsLocal() ? POLLIN : 0) | (!in_.empty() ? POLLOUT : 0));
     waits.push_back({net != 0 || OnlySends() ? tcp_.get() : -1, net, 0});
     waits.push_back({user_has_closed_ ? -1 : local_.get(), local, 0});
@@ -115,29 +116,17 @@ class TlsRelays::Relay {
     }
     if (!out_.empty()) return Write() || moved;
     if (!local_ended_) return moved;
-    // Half-close. (A broken connection cannot be closed in order.)
-    ERR_clear_error();
-    const int closed = SSL_shutdown(ssl_.get());
-    if (closed < 0 && (send_wants_ = Wanted(closed)) != 0) return moved;
+    if (!session_->EndSending()) return moved;  // half-close
     shutdown(tcp_.get(), SHUT_WR);
     return out_ended_ = true;
   }
 
   bool Write() {
-    ERR_clear_error();
-    const int wrote =
-        SSL_write(ssl_.get(), out_.bytes.data() + out_.begin, static_cast<int>(out_.end - out_.begin));
-    if (wrote <= 0) {
-      send_wants_ = Wanted(wrote);
-      if (send_wants_ == 0) AbandonSending();
-      return send_wants_ == 0;
-    }
-    out_.begin += static_cast<size_t>(wrote);
-    with_this_key_ += wrote;
-    if (with_this_key_ >= rekey_bytes_ && SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1) {
-      with_this_key_ = 0;
-    }
-    return true;
+    const iovec part = {out_.bytes.data() + out_.begin, out_.end - out_.begin};
+    const absl::StatusOr<size_t> sent = session_->Send({&part, 1});
+    if (!sent.ok()) AbandonSending();
+    out_.begin += sent.value_or(0);
+    return !sent.ok() || *sent > 0;
   }
 
   // The user's next write fails, as on a connection that was reset.
@@ -154,24 +143,17 @@ class TlsRelays::Relay {
     bool moved = false;
     if (in_.empty()) {
       in_.begin = in_.end = 0;
-      while (!net_ended_ && in_.end < in_.bytes.size()) {
-        ERR_clear_error();
-        const int got =
-            SSL_read(ssl_.get(), in_.bytes.data() + in_.end, static_cast<int>(in_.bytes.size() - in_.end));
-        if (got > 0) {
-          in_.end += static_cast<size_t>(got);
-          continue;
-        }
-        receive_wants_ = Wanted(got);
-        if (receive_wants_ != 0) break;
-        net_ended_ = moved = true;
-        is_broken_ = SSL_get_error(ssl_.get(), got) != SSL_ERROR_ZERO_RETURN;
+      if (!net_ended_) {
+        const iovec part = {in_.bytes.data(), in_.bytes.size()};
+        const absl::StatusOr<size_t> got = session_->Receive({&part, 1});
+        in_.end = got.value_or(0);
+        net_ended_ = moved = !got.ok();
       }
     }
     if (!in_.empty()) return Deliver() || moved;
     if (!net_ended_) return moved;
     shutdown(local_.get(), SHUT_WR);
-    if (is_broken_) AbandonSending();
+    if (!session_->peer_has_ended()) AbandonSending();
     return in_ended_ = true;
   }
 
@@ -184,37 +166,21 @@ class TlsRelays::Relay {
     return true;
   }
 
-  // The event of poll() after which to repeat a call that returned `result`; 0: never.
-  short Wanted(int result) const {
-    switch (SSL_get_error(ssl_.get(), result)) {
-      case SSL_ERROR_WANT_READ:
-        return POLLIN;
-      case SSL_ERROR_WANT_WRITE:
-        return POLLOUT;
-      default:
-        return 0;
-    }
-  }
-
   bool HasOut() const { return !out_ended_ && (!out_.empty() || local_ended_); }
   bool ReadsLocal() const { return !out_ended_ && !HasOut(); }
   // After the peer's half-close, a reset is noticed by poll().
   bool OnlySends() const { return in_ended_ && ReadsLocal(); }
 
-  const SslPtr ssl_;
   const FileDescriptor tcp_, local_;
-  const int64_t rekey_bytes_;
+  const std::unique_ptr<TlsSession> session_;  // uses tcp_
 
   Piece out_, in_;
-  short send_wants_ = POLLOUT, receive_wants_ = POLLIN;
   bool local_ended_ = false;  // the user will write nothing more
   bool out_ended_ = false;    // and it has been sent, or cannot be
   bool net_ended_ = false;    // the peer will send nothing more
-  bool is_broken_ = false;    // because the connection failed
   bool in_ended_ = false;     // and it has been delivered, or cannot be
   bool user_has_closed_ = false, is_closing_ = false;
-  bool is_ready_ = true;       // something may be able to move
-  int64_t with_this_key_ = 0;  // bytes
+  bool is_ready_ = true;  // something may be able to move
   MonotonicTime progress_ = MonotonicNow(), closed_at_;
 };
 
@@ -316,7 +282,7 @@ class TlsRelays::Loop {
   std::thread thread_;
 };
 
-TlsRelays::TlsRelays(int64_t rekey_bytes) : rekey_bytes_(rekey_bytes) {}
+TlsRelays::TlsRelays() = default;
 
 TlsRelays::~TlsRelays() {
   MutexLock lock(mutex_);
@@ -343,13 +309,13 @@ absl::StatusOr<TlsRelays::Loop*> TlsRelays::LeastLoop() {
   return least;
 }
 
-absl::StatusOr<FileDescriptor> TlsRelays::Start(SslPtr ssl, FileDescriptor tcp) {
+absl::StatusOr<FileDescriptor> TlsRelays::Start(std::unique_ptr<TlsSession> session, FileDescriptor tcp) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
     return absl::UnavailableError(absl::StrCat("cannot open a local socket for TLS: ", std::strerror(errno)));
   }
   FileDescriptor users(ends[0]);
-  auto relay = std::make_unique<Relay>(std::move(ssl), std::move(tcp), FileDescriptor(ends[1]), rekey_bytes_);
+  auto relay = std::make_unique<Relay>(std::move(session), std::move(tcp), FileDescriptor(ends[1]));
   MutexLock lock(mutex_);
   PSRING_ASSIGN_OR_RETURN(Loop* const loop, LeastLoop());
   loop->Add(std::move(relay));

@@ -41,10 +41,9 @@ function drawAnswer(parent, run) {
 function drawSpeeds(parent, run) {
   const rows = shownRows(rowsOf(run).filter((row) => row.samples_per_s > 0));
   if (!rows.length) return;
-  const interval = ({samples_per_s_lo95: low, samples_per_s_hi95: high}) => (isNumber(low) && isNumber(high) ? `${withThousands(low)} – ${withThousands(high)}` : '');
   const shared = placesOf(run);
   parent.append(make('div', {id: 'speeds-box'}, scrollTable({id: 'speeds'}, t('throughput_title'), ['strategy', 'samples_per_s', 'machines_interval', 'exposed_ms', 'hidden_word_ms'].map((key) => t(key)),
-      rows.map((row) => [rowHead(rowName(row)), withThousands(row.samples_per_s), interval(row), ...(communicates(row) ? [row.exposed_comm_ms, communicationOf(row).hidden].map(brief) : ['', ''])])),
+      rows.map((row) => [rowHead(rowName(row)), withThousands(row.samples_per_s), intervalText(row), ...(communicates(row) ? [row.exposed_comm_ms, communicationOf(row).hidden].map(brief) : ['', ''])])),
   make('p', {class: 'note'}, [asTaken(t('speeds_note')), shared.length === 1 ? t('servers_are', shared[0]) : ''].join(' ').trim())));
 }
 

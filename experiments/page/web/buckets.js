@@ -35,11 +35,7 @@ function drawBuckets(parent, run, theoryData) {
       const x = d3.scale.log().domain([SLIDERS.bucket.low, SLIDERS.bucket.high]), y = d3.scale.linear().domain([0, high * 1.08]);
       const plot = axes(svg, width, height, x, y, {xLabel: t('bucket'), yLabel: t('exposed_ms'), xFormat: bytesText,
           right: labelWidth(curves.map((curve) => curve.label), width), xTicks: [1e5, 1e6, 1e7, 1e8, 1e9]});
-      for (const curve of curves) {
-        plot.append('path').attr('d', d3.svg.line().x((p) => x(p.size)).y((p) => y(p.ms))(curve.points))
-            .style({fill: 'none', stroke: colourOf(curve.name), 'stroke-width': 2.2, 'stroke-dasharray': dashOf(curve.name)});
-
-      }
+      for (const {name, points} of curves) drawCurve(plot, points, (p) => x(p.size), (p) => y(p.ms), name);
       directLabels(plot, x.range()[1] + 2, [20, height - 44], curves.map(({name, label, points}) => ({name, text: label, y: y(points[points.length - 1].ms)})));
       plot.append('line').attr({x1: x(wish.bucket), x2: x(wish.bucket), y1: y.range()[0], y2: y.range()[1]})
           .style({stroke: 'var(--ink)'});

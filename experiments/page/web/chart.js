@@ -1,13 +1,13 @@
 // A figure: title, note, legend, drawing, buttons; and the lines-and-points chart that most figures use.
 
-// {id, title, note, rows (for the CSV), legend: [{label, colour, mark, dashed, block, without_line}], controls, wide, height (a number, or a function of
-// the width), draw(svg, width, height)}
+// {id, title, note, rows (for the CSV), legend: [{label, colour, mark, dashed, block, without_line}], controls, wide, recorded (of a run that was measured),
+// height (a number, or a function of the width), draw(svg, width, height)}
 function figure(parent, spec) {
   const svg = d3.select(document.createElementNS('http://www.w3.org/2000/svg', 'svg')).attr('role', 'img')
       .attr('aria-label', spec.title);
   const box = make('figure', {id: spec.id, class: spec.wide ? 'wide' : ''},
     make('figcaption', {}, make('h3', {}, spec.title), TEXTS[`see_${spec.id}`] ? make('p', {class: 'see'}, t(`see_${spec.id}`)) : null,
-        spec.note.trim() ? make('details', {class: 'printed'}, make('summary', {class: 'how'}, t('how_measured')), make('p', {class: 'note'}, asTaken(spec.note))) : null));
+        spec.note.trim() ? make('details', {class: 'printed'}, make('summary', {class: 'how'}, t('how_measured')), make('p', {class: 'note'}, spec.recorded ? spec.note : asTaken(spec.note))) : null));
   if (spec.controls) box.append(spec.controls);
   if (spec.legend) box.append(legend(spec.legend));
   box.append(svg.node());
@@ -125,6 +125,10 @@ function logTicks(low, high) {
       .filter((v) => v >= low * 0.999 && v <= high * 1.001);
 }
 
+// A line through points with the colour and dashes of a strategy.
+const drawCurve = (plot, points, across, up, name, width = 2.2) => plot.append('path').attr('d', d3.svg.line().x(across).y(up)(points))
+    .style({fill: 'none', stroke: colourOf(name), 'stroke-width': width, 'stroke-dasharray': dashOf(name)});
+
 function mark(group, type, x, y, colour, hollow, title) {
   const path = group.append('path').attr('transform', `translate(${x},${y})`).attr('d', d3.svg.symbol().type(type).size(64)())
     .style({fill: hollow ? 'var(--panel)' : colour, stroke: colour, 'stroke-width': 1.5});
@@ -148,12 +152,11 @@ function linesChart(svg, width, height, series, spec) {
   // Side by side if they would overlap.
   const aside = (i) => (i - (series.length - 1) / 2) * Math.min(9, 60 / series.length);
   series.forEach((s, i) => {
-    const colour = colourOf(s.name), at = (p) => x(p.x) + aside(i), line = d3.svg.line().x(at).y((p) => y(p.y));
-    if (s.theory && s.theory.length) plot.append('path').attr('class', 'theory').attr('d', line(s.theory))
-        .style({fill: 'none', stroke: colour, 'stroke-width': 1});
+    const colour = colourOf(s.name), at = (p) => x(p.x) + aside(i), up = (p) => y(p.y);
+    if (s.theory && s.theory.length) drawCurve(plot, s.theory, at, up, s.name, 1).attr('class', 'theory').style('stroke-dasharray', null);
     for (const p of s.theory || []) plot.append('line').attr({x1: at(p) - 6, x2: at(p) + 6, y1: y(p.y), y2: y(p.y)})
         .style({stroke: 'var(--ink)', 'stroke-width': 2}).append('title').text(p.title);
-    plot.append('path').attr('d', line(s.points)).style({fill: 'none', stroke: colour, 'stroke-width': 1.8, 'stroke-dasharray': dashOf(s.name)});
+    drawCurve(plot, s.points, at, up, s.name, 1.8);
     for (const p of s.points) {
       for (const dot of p.dots || []) plot.append('circle').attr({cx: at(p), cy: y(dot), r: 2.2})
           .style({fill: colour, opacity: 0.45});

@@ -41,8 +41,7 @@ const exported = (runs, keep, figures) => runs.flatMap((run) => rowsOf(run).filt
     .map((row) => ({...identity(run, row), ...figures(row, run)})));
 const crowded = (run, row) => /\boversubscribed\b/.test(row.note || '');
 // Whether a row or a launch of the trace is a pipeline.
-const hasPipeline = (run) => rowsOf(run).some((row) => row.program) || ((run.trace && run.trace.launches) || [])
-    .some((launch) => launch && Array.isArray(launch.spans) && launch.spans.some((span) => span[1] === 'bubble'));
+const hasPipeline = (run) => rowsOf(run).some((row) => row.program) || launchesOf(run).some((launch) => launch.spans.some((span) => span[1] === 'bubble'));
 const communicates = (row) => isNumber(row.comm_busy_ms) && row.workers > 1;
 const moving = (row) => (numberOf(row.comm_busy_ms) === null ? null : numberOf(row.comm_busy_ms) - (numberOf(row.wait_ms) || 0));
 // Communication times of the row's repeats.
@@ -287,8 +286,7 @@ function drawLearning(parent, run, redraw) {
       const plot = axes(svg, width, height, x, y, {xLabel: t(xKey), yLabel: t(yKey), yFormat: (v) => String(+v.toPrecision(4))});
       for (const line of lines) {
         const colour = colourOf(line.points[0].strategy), type = MARKS[counts.indexOf(line.points[0].workers) % MARKS.length];
-        plot.append('path').attr('d', d3.svg.line().x((p) => x(+p[xKey])).y((p) => y(+p[yKey]))(line.points))
-            .style({fill: 'none', stroke: colour, 'stroke-width': 1.6, 'stroke-dasharray': dashOf(line.points[0].strategy)});
+        drawCurve(plot, line.points, (p) => x(+p[xKey]), (p) => y(+p[yKey]), line.points[0].strategy, 1.6);
         if (line.points.length <= 40) for (const p of line.points) mark(plot, type, x(+p[xKey]), y(+p[yKey]), colour, false,
             `${line.key}: ${brief(+p[xKey])}, ${String(+(+p[yKey]).toPrecision(4))}`);
       }

@@ -38,7 +38,7 @@ const growth = (a, b) => Math.log(b.y / a.y) / Math.log(b.x / a.x);
 
 function guessVerdict(entry) {
   const truth = entry.measured.length > 1 ? entry.measured : entry.theory,
-      whose = t(entry.measured.length < 2 ? 'guess_theory' : allSimulated ? 'simulated_word' : 'guess_measured');
+      whose = t(entry.measured.length < 2 ? 'guess_theory' : allSimulated ? 'simulated_word' : 'measured');
   const points = truth.filter((p) => p.x > entry.first.x && guess.values.has(p.x));
   const each = points.map((p) => t('guess_point', p.x, brief(guess.values.get(p.x)), brief(p.y), whose))
       .join(t('semicolon'));

@@ -12,16 +12,15 @@ const pooledLead = ({winners, machines}) => (winners.length ? inLanguage(winners
 
 // Runs of different plans: {runs: [name], settings: [[name, value, ...]], rows: [{strategy, workers, servers, runs}]}.
 function drawBeside(parent, {runs, settings, rows}) {
-  const speed = ({samples_per_s, samples_per_s_lo95: low, samples_per_s_hi95: high, ratio, valid}) => (isNumber(samples_per_s)
-      ? `${withThousands(samples_per_s)}${isNumber(low) && isNumber(high) ? ` (${withThousands(low)} – ${withThousands(high)})` : ''}` +
-        `${isNumber(ratio) ? `, × ${hundredths(ratio)}` : ''}${valid ? '' : ' !'}` : '');
+  const speed = (one) => (isNumber(one.samples_per_s) ? `${withThousands(one.samples_per_s)} (${intervalText(one)})`.replace(' ()', '') +
+      `${isNumber(one.ratio) ? `, × ${hundredths(one.ratio)}` : ''}${one.valid ? '' : ' !'}` : '');
   parent.append(scrollTable({id: 'beside'}, t('beside'), ['', ...runs], [...settings.map(([name, ...values]) => [rowHead(name), ...values]),
       ...rows.map((row) => [rowHead(`${withServers(row)} × ${row.workers}`), ...row.runs.map(speed)])]),
   make('p', {class: 'note'}, t('beside_note')));
 }
 
 function drawMachines(parent, pool) {
-  const count = pool.machines.length;
+  const count = pool.machines.length, counted = (row) => (row.samples_per_s ? row.samples_per_s.machines : 0);
   parent.append(make('p', {class: 'lead', id: 'machines-lead'}, t('machines_lead', count)),
     make('ul', {id: 'winners'}, ...pool.winners.map((texts) => make('li', {}, inLanguage(texts)))));
   if (pool.left_out.length) parent.append(make('div', {class: 'missing', id: 'left-out'}, make('p', {}, t('machines_left_out')),
@@ -30,15 +29,15 @@ function drawMachines(parent, pool) {
   parent.append(scrollTable({id: 'spread-table'}, t('machines_table'), ['strategy', 'workers', 'samples_per_s', 'machines_efficiency', 'machines_ratio',
       'machines_counted'].map((key) => t(key)), pool.rows.map((row) => [rowHead(withServers(row)), String(row.workers),
       spreadText(row.samples_per_s, withThousands), spreadText(row.efficiency, hundredths),
-      row.ratio ? `${spreadText(row.ratio, hundredths)} × ${row.base}` : '', String(row.samples_per_s ? row.samples_per_s.machines : 0)])),
+      row.ratio ? `${spreadText(row.ratio, hundredths)} × ${row.base}${row.ratio.machines < counted(row) ? `${t('comma')}${t('machines_counted')}: ${row.ratio.machines}` : ''}` : '',
+      String(counted(row))])),
   make('p', {class: 'note'}, [t('machines_note'), ...pool.rows.map(unevenText)].join(' ').trim()),
   make('details', {class: 'printed', id: 'each-machine'}, make('summary', {}, t('machines_each')), eachMachine(pool)));
 }
 
 function eachMachine(pool) {
   const rows = pool.machines.flatMap((machine, i) => pool.rows.map((row) => {
-    const {samples_per_s, samples_per_s_lo95, samples_per_s_hi95, efficiency, ratio, valid} = row.machines[i];
-    const interval = isNumber(samples_per_s_lo95) && isNumber(samples_per_s_hi95) ? unique([samples_per_s_lo95, samples_per_s_hi95].map(withThousands)).join(' – ') : '';
+    const {samples_per_s, efficiency, ratio, valid} = row.machines[i], interval = unique(intervalText(row.machines[i]).split(' – ')).join(' – ');
     return [rowHead(machineName(machine)), make('td', {class: 'col_note'}, `${machine.processor}${t('comma')}${t('machines_cores', machine.cores)}`),
       withServers(row), String(row.workers), `${withThousands(samples_per_s)}${valid ? '' : ' !'}`, interval, hundredths(efficiency), hundredths(ratio),
       make('td', {class: 'col_note'}, machine.recommended ? machine.recommended.join(t('comma')) || t('machines_none') : '?')];

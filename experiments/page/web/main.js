@@ -6,7 +6,7 @@ DATA.strategies.forEach(placeOf);
 let chosenRun = 0;
 
 const PARTS = {words: drawWords, servers: drawServers, ring: drawRing, overlap: drawOverlap, asynchronous: drawAsynchronous,
-    theory: drawTheory, charts: drawCharts, settings: drawSettings};
+    theory: drawTheory, pipeline: drawPipeline, charts: drawCharts, settings: drawSettings};
 const drawn = new Set();  // parts that show the present run, language and width
 
 // A part that cannot be drawn shows an error; the others are not affected.
@@ -120,9 +120,8 @@ function draw(focus) {
   document.getElementById('language').addEventListener('click',
       () => { language = language === 'zh' ? 'en' : 'zh'; draw('language'); });
   document.getElementById('theme').addEventListener('click', () => {
-    const root = document.documentElement, dark = root.dataset.theme ? root.dataset.theme === 'dark'
-        : matchMedia('(prefers-color-scheme: dark)').matches;
-    root.dataset.theme = dark ? 'light' : 'dark';
+    const {dataset} = document.documentElement;
+    dataset.theme = dataset.theme === 'dark' ? 'light' : 'dark';
   });
   document.getElementById('notice').textContent = document.getElementById('d3-notice').textContent;
   for (const id of Object.keys(PARTS)) document.getElementById(id).addEventListener('toggle', drawOpen);

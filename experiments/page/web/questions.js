@@ -37,6 +37,8 @@ const STATED = {
   ratio: (run, terms, ring, server) => [[ring.workers, placedText(server)], [brief(moving(server)), brief(moving(ring)), basisText(server)], '×'],
   small: (run, [ring, messages, server, workers, bytes, latency, bandwidth]) => [[workers, bytesText(bytes), secondsText(latency), bytesText(bandwidth)],
       [secondsText(ring), messages, secondsText(server)]],
+  bubble: (run, [stages, microBatches, computing, units]) => [[stages, microBatches], [stages, microBatches, computing, units], '%'],
+  in_flight: (run, counts) => [counts, counts],
 };
 const CHOICES = {ring_limit: (value) => (value === '1' ? 'M' : `${value} M`), small: (value) => (value === 'ring' ? value : t('small_server'))};
 

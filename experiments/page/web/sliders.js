@@ -64,29 +64,26 @@ function theoryCurves(theoryData) {
   return curves;
 }
 
-// A slider over powers of ten.
-function logSlider(name, changed) {
-  const {low, high, text} = SLIDERS[name];
-  const output = make('output', {for: `slider-${name}`}, text(wish[name]));
-  const input = make('input', {type: 'range', id: `slider-${name}`, min: 0, max: 1000,
-      value: Math.round(1000 * Math.log(wish[name] / low) / Math.log(high / low)), 'aria-valuetext': text(wish[name]),
-    oninput: (event) => {
-      wish[name] = low * Math.pow(high / low, event.target.value / 1000);
-      output.textContent = text(wish[name]);
-      input.setAttribute('aria-valuetext', text(wish[name]));
-      changed();
-    }});
+// `move` gets the slider's value; `textOf` says what it stands for.
+function slider(name, attributes, textOf, move) {
+  const output = make('output', {for: `slider-${name}`}, textOf());
+  const input = make('input', {type: 'range', id: `slider-${name}`, ...attributes, 'aria-valuetext': textOf(), oninput: (event) => {
+    move(+event.target.value);
+    output.textContent = textOf();
+    input.setAttribute('aria-valuetext', textOf());
+  }});
   return labelled(t(name), input, ' ', output);
 }
 
-function stepSlider(name, values, get, set, changed) {
-  const output = make('output', {}, String(values[get()]));
-  const input = make('input', {type: 'range', id: `slider-${name}`, min: 0, max: values.length - 1, value: get(),
-      'aria-valuetext': String(values[get()]),
-    oninput: (event) => { set(+event.target.value); output.textContent = String(values[get()]); input.setAttribute('aria-valuetext',
-        String(values[get()])); changed(); }});
-  return labelled(t(name), input, ' ', output);
+// Over powers of ten.
+function logSlider(name, changed) {
+  const {low, high, text} = SLIDERS[name];
+  return slider(name, {min: 0, max: 1000, value: Math.round(1000 * Math.log(wish[name] / low) / Math.log(high / low))}, () => text(wish[name]),
+      (value) => { wish[name] = low * Math.pow(high / low, value / 1000); changed(); });
 }
+
+const stepSlider = (name, values, get, set, changed) => slider(name, {min: 0, max: values.length - 1, value: get()}, () => String(values[get()]),
+    (value) => { set(value); changed(); });
 
 function tick(name, key, changed, id = `tick-${name}`) {
   const box = make('input', {type: 'checkbox', id,

@@ -47,29 +47,23 @@ const fulfilled = (played) => played.holdings.every((row) => row.every(summed));
 // By the stepper's name, kept over redrawing.
 const players = {};
 
-// The schedules `names` side by side, the others on request. `id`: a prefix of the controls.
-function drawStepper(parent, run, id, names) {
-  const player = players[id] = players[id] || {all: false};
+// Buttons and a slider that play drawings on one clock, from 0 to end(): {stop, show, buttons, clock, onkeydown}. `moments()`: where the
+// buttons stop, increasing; `draw(time)` draws; `text(time)`: the clock. `id`: a prefix of the controls.
+function clockwork(id, {end, moments, draw, text}) {
+  const player = players[id] = players[id] || {};
   cancelAnimationFrame(player.frame);
   Object.assign(player, {time: 0, playing: false, frame: 0});
-  const schedules = DATA.schedules.schedules, offered = (s) => s.ranks === wish.ranks && (player.all || names.includes(s.algorithm));
-  const counts = unique(schedules.map((s) => s.ranks));
-  if (!counts.includes(wish.ranks)) wish.ranks = counts.includes(4) ? 4 : counts[0];
-  const panels = make('div', {class: 'panels'});
-  const rankChoice = choice(`${id}-ranks`, counts, wish.ranks, counts, (value) => { wish.ranks = +value; rebuild(); });
-  let scores = [], faces = [], end = 0;
-
   const clockText = make('output', {id: `${id}-clock-text`});
   const clock = make('input', {type: 'range', id: `${id}-clock`, min: 0, max: 1000, value: 0,
-      oninput: (event) => { stop(); show(end * event.target.value / 1000); }});
+      oninput: (event) => { stop(); show(end() * event.target.value / 1000); }});
   const playButton = button(`${id}-player`, t('go'), () => (player.playing ? stop() : start()));
 
   function show(time) {
-    player.time = Math.max(0, Math.min(time, end));
-    clock.value = end > 0 ? Math.round(1000 * player.time / end) : 0;
-    clockText.textContent = t('time_now', brief(player.time * 1e3), brief(end * 1e3));
+    player.time = Math.max(0, Math.min(time, end()));
+    clock.value = end() > 0 ? Math.round(1000 * player.time / end()) : 0;
+    clockText.textContent = text(player.time);
     clock.setAttribute('aria-valuetext', clockText.textContent);
-    faces.forEach((face) => face.show(player.time));
+    draw(player.time);
   }
   function stop() {
     player.playing = false;
@@ -77,28 +71,47 @@ function drawStepper(parent, run, id, names) {
     playButton.textContent = t('go');
   }
   function start() {
-    if (player.time >= end) show(0);
+    if (player.time >= end()) show(0);
     player.playing = true;
     playButton.textContent = t('pause');
-    const whole = 16000;  // playing time of the slowest schedule in ms
+    const whole = 16000;  // playing time in ms
     let last = null;
     const advance = (stamp) => {
       if (!player.playing) return;
-      if (last !== null) show(player.time + end * (stamp - last) / whole);
+      if (last !== null) show(player.time + end() * (stamp - last) / whole);
       last = stamp;
-      if (player.time >= end) return stop();
+      if (player.time >= end()) return stop();
       player.frame = requestAnimationFrame(advance);
     };
     player.frame = requestAnimationFrame(advance);
   }
-  // To the next or previous start of a round of any schedule.
   function jump(forward) {
     stop();
-    const moments = unique([0, end, ...scores.flatMap((s) => s.rounds.map((round) => round.end))]).sort(d3.ascending);
-    const gap = end * 1e-9;
-    const next = forward ? moments.find((m) => m > player.time + gap) : moments.reverse().find((m) => m < player.time - gap);
-    show(next === undefined ? (forward ? end : 0) : next);
+    const gap = end() * 1e-9;
+    const next = forward ? moments().find((m) => m > player.time + gap) : moments().reverse().find((m) => m < player.time - gap);
+    show(next === undefined ? (forward ? end() : 0) : next);
   }
+  return {stop, show, clock: labelled(t('clock'), clock, ' ', clockText),
+      buttons: [playButton, button(`${id}-back`, t('step_back'), () => jump(false)), button(`${id}-next`, t('step_on'), () => jump(true)),
+          button(`${id}-restart`, t('restart'), () => { stop(); show(0); })],
+      onkeydown: (event) => {
+        if (event.target.tagName !== 'BUTTON') return;
+        if (event.key === 'ArrowRight') jump(true);
+        if (event.key === 'ArrowLeft') jump(false);
+      }};
+}
+
+// The schedules `names` side by side, the others on request.
+function drawStepper(parent, run, id, names) {
+  const schedules = DATA.schedules.schedules, offered = (s) => s.ranks === wish.ranks && (players[id].all || names.includes(s.algorithm));
+  const counts = unique(schedules.map((s) => s.ranks));
+  if (!counts.includes(wish.ranks)) wish.ranks = counts.includes(4) ? 4 : counts[0];
+  const panels = make('div', {class: 'panels'});
+  const rankChoice = choice(`${id}-ranks`, counts, wish.ranks, counts, (value) => { wish.ranks = +value; rebuild(); });
+  let scores = [], faces = [], end = 0;
+  const {stop, show, buttons, clock, onkeydown} = clockwork(id, {end: () => end, draw: (time) => faces.forEach((face) => face.show(time)),
+      moments: () => unique([0, end, ...scores.flatMap((s) => s.rounds.map((round) => round.end))]).sort(d3.ascending),
+      text: (time) => t('time_now', brief(time * 1e3), brief(end * 1e3))});
   // Keeps the panels, which have thousands of elements, while the schedules are the same.
   function rebuild() {
     stop();
@@ -113,19 +126,13 @@ function drawStepper(parent, run, id, names) {
     show(0);
   }
 
-  parent.append(make('div', {class: 'controls', onkeydown: (event) => {
-    if (event.target.tagName !== 'BUTTON') return;
-    if (event.key === 'ArrowRight') jump(true);
-    if (event.key === 'ArrowLeft') jump(false);
-  }},
-  labelled(t('workers'), rankChoice), schedules.some((s) => names.includes(s.algorithm) && tracedEnds(run, s)) ? tick('traced', 'measured', rebuild, `${id}-traced`) : null,
-  playButton, button(`${id}-back`, t('step_back'), () => jump(false)), button(`${id}-next`, t('step_on'), () => jump(true)),
-  button(`${id}-restart`, t('restart'), () => { stop(); show(0); }),
-  button(`${id}-all`, t(player.all ? 'fewer' : 'others'), (event) => {
-    player.all = !player.all;
-    event.target.textContent = t(player.all ? 'fewer' : 'others');
-    rebuild();
-  }), labelled(t('clock'), clock, ' ', clockText)),
+  parent.append(make('div', {class: 'controls', onkeydown}, labelled(t('workers'), rankChoice),
+      schedules.some((s) => names.includes(s.algorithm) && tracedEnds(run, s)) ? tick('traced', 'measured', rebuild, `${id}-traced`) : null,
+      ...buttons, button(`${id}-all`, t(players[id].all ? 'fewer' : 'others'), (event) => {
+        players[id].all = !players[id].all;
+        event.target.textContent = t(players[id].all ? 'fewer' : 'others');
+        rebuild();
+      }), clock),
   panels, make('details', {}, make('summary', {}, t('how_to_read')), make('p', {class: 'note'}, t('play_intro')),
       make('p', {class: 'note'}, t('letters')), make('p', {class: 'note'}, t('play_clock')), make('p', {class: 'note'}, t('keys'))));
   rebuild();

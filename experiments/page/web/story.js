@@ -99,8 +99,7 @@ const HARDLY = 0.05;
 
 // When a row's first bucket was sent, as a share of the backward pass, mean over ranks; null without a trace.
 function firstSent(run, row) {
-  const launch = ((run.trace && run.trace.launches) || []).find((l) => l && l.workers === row.workers && Array.isArray(l.spans) &&
-      String(l.name).split(' ')[0] === row.plain && !/pp\d/.test(l.name));
+  const launch = launchOf(run, row);
   if (!launch) return null;
   const ofRank = (rank, name) => launch.spans.filter((span) => span[0] === rank && span[1] === name);
   const shares = unique(launch.spans.map((span) => span[0])).map((rank) => {
@@ -128,13 +127,21 @@ function reasonOf(run, row) {
   return `${little} ${why}${waits}`;
 }
 
-// Takes a second, and hides two thirds of its communication.
-const OVERLAPPING = './run predict --workload resnet50 --strategies ring --workers 4 --link 25gbit';
+// Whether a reader sees hidden and exposed communication in the row.
+function showsOverlap(row) {
+  const {all, hidden} = communicationOf(row);
+  return hidden >= 0.3 * all && hidden <= 0.7 * all;
+}
 
 function drawOverlap(parent, run) {
   askQuestions(parent, run, 'exposed', 'hidden', 'efficiency');
   paragraphs(parent, 'overlap_buckets', 'overlap_sum');
   const rows = rowsOf(run).filter((row) => communicates(row) && communicationOf(row).all > 0);
+  const telling = [...rows.filter(isRing), ...rows].find(showsOverlap);
+  const sum = (key, of, row, facts) => {
+    const {all, hidden, exposed, waiting} = communicationOf(row);
+    parent.append(here(key, facts.map((column) => [row, column]), rowName(row), ...[all, hidden, exposed, waiting].map(brief), reasonOf(of, row)));
+  };
   if (rows.length) {
     parent.append(scrollTable({id: 'overlap-table'}, t('part_overlap'), ['strategy', 'communication_ms', 'hidden_ms', 'exposed_ms_only', 'waiting_ms',
         'step_ms_here', 'without_overlap', 'reason'].map((key) => asTaken(t(key))), rows.map((row) => {
@@ -142,16 +149,15 @@ function drawOverlap(parent, run) {
       return [rowHead(rowName(row)), ...[all, hidden, exposed, waiting, row.step_ms, row.step_ms + hidden].map(brief),
           make('td', {class: 'col_note'}, reasonOf(run, row))];
     })));
-    const row = rows[rows.length - 1], {all, hidden, exposed, waiting} = communicationOf(row);
-    parent.append(here('here_overlap', ['comm_busy_ms', 'exposed_comm_ms', 'wait_ms', 'step_ms'].map((column) => [row, column]), rowName(row),
-        brief(all), brief(hidden), brief(exposed), brief(waiting), reasonOf(run, row)));
-    const most = d3.max(rows, (one) => communicationOf(one).hidden / communicationOf(one).all);
-    if (most < HARDLY) parent.append(make('p', {id: 'overlap-elsewhere'}, t('overlap_elsewhere', brief(100 * most)), ' ', make('code', {}, OVERLAPPING)));
+    sum('here_overlap', run, telling || rows[rows.length - 1], ['comm_busy_ms', 'exposed_comm_ms', 'wait_ms', 'step_ms']);
   }
+  const recorded = !telling && !run.one_launch && !hasPipeline(run) && rowsOf(EXAMPLE)[0];
+  if (recorded) sum('here_example', EXAMPLE, recorded, []);
+  const first = recorded ? launchOf(EXAMPLE, recorded) : telling && launchOf(run, telling);
   const timeline = make('div');
   parent.append(timeline);
-  const again = (id) => { timeline.replaceChildren(); drawTimeline(timeline, run, again); document.getElementById(id).focus(); };
-  drawTimeline(timeline, run, again);
+  const again = (id) => { timeline.replaceChildren(); drawTimeline(timeline, run, again, first); document.getElementById(id).focus(); };
+  drawTimeline(timeline, run, again, first);
   const bucket = make('div', {class: 'grid'});
   const redrawBuckets = () => { bucket.replaceChildren(); drawBuckets(bucket, run, DATA.theory); };
   parent.append(make('div', {class: 'controls'}, logSlider('bucket', redrawBuckets)), bucket);

@@ -122,7 +122,7 @@ const TEXTS = {
   see_split: 'Communication is exposed while the step waits for it, and hidden while the worker computes (dashed).',
   see_step: 'Does computation (blue) continue while a bucket is in flight, or does it wait (orange)? Point at a bucket to see who sends it to whom; turn the wheel to zoom.',
   launch: 'Launch',
-  open_trace: 'trace.json, for ui.perfetto.dev',
+  open_trace: 'This run\'s trace.json, for ui.perfetto.dev',
   timeline_note: 'Numbers are buckets. This step took {1} ms (measured). {2} {0}',
   trace_rule: 'For each launch in trace.json: the step of rank 0 with the median length, and everything on other ranks that overlaps it; at most the {0} longest spans.',
   steps_rule: 'Loss curves: rank 0, averaged over neighboring steps to at most {0} points per curve.',

@@ -83,11 +83,7 @@ function drawCurves(parent, verdict, run, theoryData) {
       const right = labelWidth(names, width);
       const plot = axes(svg, width, height, x, y, {xLabel: t('workers'), yLabel: t('ms'), yTicks: logTicks(low, high), right,
           xTicks: [2, 4, 8, 16, 32, 64].filter((n) => n <= wish.most), xFormat: String});
-      for (const name of names) {
-        plot.append('path').attr('d', d3.svg.line().x((p) => x(p.x)).y((p) => y(p.y * 1e3))(points(name)))
-            .style({fill: 'none', stroke: colourOf(name), 'stroke-width': 2.2, 'stroke-dasharray': dashOf(name)})
-          .append('title').text(name);
-      }
+      for (const name of names) drawCurve(plot, points(name), (p) => x(p.x), (p) => y(p.y * 1e3), name).append('title').text(name);
       for (const row of ran) mark(plot, markOf(row.plain), x(row.workers), y(moving(row)), colourOf(row.plain),
           row.basis === 'simulated' || crowded(run, row), `${rowName(row)}: ${brief(moving(row))} ms`);
       directLabels(plot, width - right + 2, [22, height - 42], names.map((name) => ({name, text: name, y: y(curves[name][wish.most - 1] * 1e3)})));

@@ -64,13 +64,27 @@ function drawArrow(svg, x1, y1, x2, y2, colour, title) {
   group.append('title').text(title);
 }
 
-function drawTimeline(parent, run, redraw) {
-  const launches = ((run.trace && run.trace.launches) || []).filter((l) => l && Array.isArray(l.spans) && l.spans.length);
+const launchesOf = (run) => ((run.trace && run.trace.launches) || []).filter((l) => l && Array.isArray(l.spans) && l.spans.length);
+// That of a row without a pipeline; undefined if it was not traced.
+const launchOf = (run, row) => launchesOf(run).find((l) => l.workers === row.workers && String(l.name).split(' ')[0] === row.plain && !/pp\d/.test(l.name));
+
+// Two workers of a run of experiments/lecture/lecture.toml on two cores, 2026-11-28: the figures of its ring x 2 and one step of
+// the trace, as its page has them. A ring that hides half of its communication, for the pages of runs without such a row.
+const EXAMPLE = {"run_id":"lecture.toml","summary":[{"figures":{"strategy":"ring","workers":2,"servers":0,"basis":"measured","step_ms":265.1495,"compute_ms":168.2016,"comm_busy_ms":210.0879,"exposed_comm_ms":96.9461,"wait_ms":7.3014}}],
+    "trace":{"most_spans":1500,"launches":[{"name":"ring x 2","algorithm":"ring","workers":2,"ms":282.9232,
+    "spans":[[0,"forward",-1,0,39.8879],[0,"backward",-1,39.8879,110.9825],[0,"communication",0,48.5438,230.5859],[0,"exposed",-1,150.8704,132.0383],[0,"optimizer",0,279.1301,0.8218],[0,"communication",1,279.9531,2.9577],[0,"optimizer",1,282.911,0.0123],[1,"forward",-1,0.0911,71.2004],[1,"backward",-1,71.2915,111.4741],[1,"communication",0,80.6786,190.2231],[1,"exposed",-1,182.7656,99.375],[1,"optimizer",0,270.9021,0.8436],[1,"communication",1,271.7473,10.3951],[1,"optimizer",1,282.1429,0.0119]],
+    "arrows":[[0,1,0,48.5438,270.9018],[1,0,0,80.6786,279.1297],[0,1,1,279.9531,282.1425],[1,0,1,271.7473,282.9108]],"arrows_left_out":0}]}};
+
+// Begins with the launch `first`, if any, which may be that of EXAMPLE.
+function drawTimeline(parent, run, redraw, first) {
+  const launches = unique([...launchesOf(run), ...(first ? [first] : [])]);
   if (!launches.length) return;
+  const recorded = (l) => launchesOf(EXAMPLE).includes(l), nameOf = (l) => (recorded(l) ? t('recorded', l.name) : l.name);
   const talking = launches.filter((l) => l.spans.some((span) => span[1] === 'communication'));
   // The default is the largest all-reduce, if any.
   const telling = talking.slice().sort((a, b) => !!b.algorithm - !!a.algorithm || (b.workers || 0) - (a.workers || 0))[0];
-  const launch = launches.find((l) => l.name === timelineChoice.launch) || telling || launches[0];
+  const launch = launches.find((l) => nameOf(l) === timelineChoice.launch) || first || telling || launches[0];
+  const of = recorded(launch) ? EXAMPLE : run;
   const simulated = launch.simulated && Array.isArray(launch.simulated.spans) ? launch.simulated : null;
   const spansOf = (list, first) => list.map(([rank, name, bucket, begin, ms, action = '']) => ({rank, name, bucket, begin, ms, end: begin + ms,
       action, row: rank + first}));
@@ -87,10 +101,10 @@ function drawTimeline(parent, run, redraw) {
   const kinds = ACTIONS.filter((row) => spans.some((span) => actionRow(span.action) === row));
   const buckets = unique(spans.filter((s) => s.name === 'communication').map((s) => s.bucket)).sort(d3.ascending);
   const arrows = arrowsOf(launch, spans);
-  const names = launches.map((l) => l.name), controls = make('div', {class: 'controls'}, labelled(t('launch'),
-      choice('launch', names, launch.name, names, (picked) => { timelineChoice.launch = picked; redraw('launch'); })));
+  const names = launches.map(nameOf), controls = make('div', {class: 'controls'}, labelled(t('launch'),
+      choice('launch', names, nameOf(launch), names, (picked) => { timelineChoice.launch = picked; redraw('launch'); })));
   // The run's file lies beside the page that the run wrote.
-  if (DATA.runs.length === 1 && !run.source && !run.one_launch) controls.append(make('a', {href: 'trace.json', download: ''}, t('open_trace')));
+  if (DATA.runs.length === 1 && !run.source && !run.one_launch && launchesOf(run).length) controls.append(make('a', {href: 'trace.json', download: ''}, t('open_trace')));
   // Shows what has begun by a point in time.
   let seek = () => {};
   if (simulated) {
@@ -101,13 +115,13 @@ function drawTimeline(parent, run, redraw) {
       text.textContent = t('time_now', brief(moments[event.target.value]), brief(longest));
     }}), ' ', text));
   }
-  figure(parent, {id: 'step', wide: true, title: launch.name, height: below + 44, controls,
-    note: [t('timeline_note', t('trace_rule', run.trace.most_spans), brief(launch.ms), ofRun(run)),
+  figure(parent, {id: 'step', wide: true, title: nameOf(launch), height: below + 44, controls, recorded: of !== run,
+    note: [t('timeline_note', t('trace_rule', of.trace.most_spans), brief(launch.ms), ofRun(of)),
         arrows.length || !simulated ? t(arrows.length ? 'arrows_note' : 'arrows_missing') : '',
       launch.arrows_left_out > 0 ? t('arrows_left_out', launch.arrows_left_out) : '', ranks.includes(SERVERS)
           ? t('server_row_note') : '', simulated ? t('simulated_step', brief(simulated.measured_bubble_ms), brief(simulated.bubble_ms)) : '']
         .filter(Boolean).join(' '),
-    rows: spans.map((span) => ({run_id: run.run_id, launch: launch.name, rank: span.rank === SERVERS ? 'servers' : span.rank,
+    rows: spans.map((span) => ({run_id: of.run_id, launch: launch.name, rank: span.rank === SERVERS ? 'servers' : span.rank,
         span: span.name, bucket: span.bucket < 0 ? '' : span.bucket, begin_ms: span.begin, ms: span.ms, action: span.action,
         basis: span.row >= SIMULATED ? 'simulated' : 'measured'})),
     legend: [...['forward', 'backward', 'optimizer'].map((name) => ({label: t(name), colour: spanColour(name), block: true})),

@@ -29,7 +29,7 @@ const labelled = (text, ...controls) => make('label', {}, `${text} `, ...control
 function scrollTable(attributes, label, heads, rows) {
   const cells = (row) => row.map((cell) => (cell instanceof Element ? cell : make('td', {}, cell)));
   return make('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': label}, make('table', attributes,
-      make('thead', {}, make('tr', {}, ...heads.map((head) => make('th', {scope: 'col'}, head)))),
+      make('thead', {}, make('tr', {}, ...heads.map((head) => (head ? make('th', {scope: 'col'}, head) : make('td'))))),
       make('tbody', {}, ...rows.map((row) => make('tr', {}, ...cells(row))))));
 }
 const rowHead = (text) => make('th', {scope: 'row'}, text);
@@ -44,6 +44,9 @@ const numberOf = (text) => (text === undefined || text === null || text === '' |
 function withThousands(value) {
   return isNumber(value) ? Math.round(value).toLocaleString('en-US') : '';
 }
+
+// Of samples/s; '' without an interval.
+const intervalText = ({samples_per_s_lo95: low, samples_per_s_hi95: high}) => (isNumber(low) && isNumber(high) ? `${withThousands(low)} – ${withThousands(high)}` : '');
 
 // About three digits: 0.0123, 1.23, 123, 12,300.
 function brief(value) {

@@ -14,6 +14,7 @@
 #include "common/text/units.h"
 #include "experiments/engine/node_flags.h"
 #include "experiments/verbs/bench/bench.h"
+#include "ring_worker/schedules/schedule.h"
 
 namespace psring {
 namespace {
@@ -119,7 +120,8 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   add(what, "--backend,--backends", raw.backends, "NAME,...",
       "native, gloo, mpi, nccl [all in this build except nccl; on GPUs native and nccl]", ListOf(CheckName));
   add(what, "--algorithm,--algorithms", raw.algorithms, "NAME,...",
-      "Algorithms of the backend [native: ring, direct and one-shot; others: their own choice]",
+      "Algorithms of the backend; hierarchical:G groups G ranks [native: ring, direct and one-shot; others: "
+      "their own choice]",
       ListOf(CheckName));
   add(what, "--transport,--transports", raw.transports, "NAME,...",
       "shm, tcp, auto; on GPUs cuda_ipc, for nccl auto and tcp [all except auto; on GPUs cuda_ipc, and "
@@ -188,7 +190,8 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
          "How the ranks' times are combined: 0 rank 0's, 1 mean, 2 minimum, 3 maximum (nccl-tests 1)", 0, 3);
 
   add(all_of_what.c_str(), "--ranks_per_node", request.ranks_per_node, "N",
-      "Ranks per node of the hierarchical algorithm [all: one host]", WholeNumber(1, kMaxBenchWorkers));
+      "So many consecutive ranks are a host, for the algorithm hierarchical [those that share memory]",
+      WholeNumber(1, kMaxBenchWorkers));
   add(kDebugGroup, "--debug.segment", request.segment, "SIZE",
       "native: size of the pieces in which a chunk is moved [depends on the transport]", CheckSize);
 
@@ -279,6 +282,17 @@ absl::Status CheckRequirement(const BenchRequest& request) {
   return absl::OkStatus();
 }
 
+// The number in a name such as hierarchical:2 must divide the ranks.
+absl::Status CheckAlgorithms(const BenchRequest& request) {
+  for (const std::string& name : request.algorithms) {
+    for (const int workers : request.workers) {
+      if (FindSchedule(name) == nullptr) continue;
+      PSRING_RETURN_IF_ERROR(MakeSchedule(name, Collective::kAllReduce, {.ranks = workers}).status());
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
@@ -309,6 +323,7 @@ absl::StatusOr<BenchFlags> UnderstandBench(const RawBenchFlags& raw,
   request.pin = !raw.no_pin;
   PSRING_RETURN_IF_ERROR(UnderstandNodes(raw, flags));
   PSRING_RETURN_IF_ERROR(CheckRequirement(request));
+  PSRING_RETURN_IF_ERROR(CheckAlgorithms(request));
   PSRING_RETURN_IF_ERROR(SizesOf(request.sizes).status());
   return flags;
 }

@@ -33,10 +33,11 @@ std::vector<T> Once(const std::vector<T>& list) {
   return once;
 }
 
-// The entry of `table` that equals `name`; `-` and `_` are equal.
+// The entry of `table` that equals `name`, with the number of hierarchical:2; `-` and `_` are equal.
 std::optional<std::string> Find(const std::vector<std::string>& table, const std::string& name) {
+  const std::string base = BaseAlgorithm(name);
   for (const std::string& known : table) {
-    if (CanonicalWord(known) == CanonicalWord(name)) return known;
+    if (CanonicalWord(known) == CanonicalWord(base)) return base == name ? known : name;
   }
   return std::nullopt;
 }

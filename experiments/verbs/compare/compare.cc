@@ -242,6 +242,9 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   }
   plan.round_s = ExpectedLaunchSeconds(configuration, prepared.probe, cores);
   plan.expected_s = plan.rounds * plan.round_s;
+  if (std::ranges::count(flags.settled, kSettledRing) > 0) {
+    plan.notes.push_back(Tr("--strategy ring by default: there are $0 replicas", configuration.replicas()));
+  }
   for (const std::string& warning : configuration.update.warnings) plan.notes.push_back(warning);
   if (const std::string text = DescribeDisturbances(configuration.training); !text.empty()) {
     plan.notes.push_back(text);

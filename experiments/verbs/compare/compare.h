@@ -13,6 +13,9 @@
 
 namespace psring {
 
+// Settled by `train` for several replicas of --pp or --preset.
+inline constexpr char kSettledRing[] = "--strategy=ring";
+
 struct ExperimentFlags {
   CompareOptions options;
   std::string out;
@@ -26,7 +29,7 @@ struct ExperimentFlags {
   bool transport_given = false;      // --transport
   bool tensorboard = false;          // each launch's scalars, as event files
   std::string plan_of;               // a run whose rounds, steps and samples are used; empty: they are fitted
-  std::vector<std::string> settled;  // by psring, for a comparison that names no model: "--model=cnn"
+  std::vector<std::string> settled;  // by psring, for flags that are not given: "--model=cnn"
   std::vector<std::string> command_line;
 };
 

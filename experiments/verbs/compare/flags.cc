@@ -37,7 +37,7 @@ std::string CheckLatency(const std::string& text) {
 }
 
 std::string CheckPreset(const std::string& text) {
-  return std::string(ParseMeshPreset(text).status().message());
+  return std::string(ParseLayout(text, kMaxLogicalWorkers).status().message());
 }
 
 std::string CheckCuts(const std::string& text) {
@@ -156,6 +156,10 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "The layer (from 0) with which each stage but the first begins; default: balanced by measured time; "
       "all: a case for each layer before which two stages can be cut, at most 12",
       CheckCuts);
+  Add(*verb, InHelpAll("Pipelines"), "--copy_streams", raw.copy_streams, "1|2,...",
+      "How a worker's messages to and from other stages run, comma-separated: 2, each direction to each "
+      "neighbour has its own stream, so that they overlap; 1, all follow one another on one stream [2]",
+      CountsText(2));
   Add(*verb, "One step", "--micro_batches", raw.micro_batches, "M,...",
       "Each worker adds up the gradients of M batches, then synchronizes them; with --layouts or --pp the "
       "micro-batches of a step, which the replicas share, comma-separated [1; with --layouts or --pp 4 for "
@@ -206,9 +210,10 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   Add(*verb, InHelpAll(kHowOften), "--warmup_steps", raw.flags.options.training.warmup_steps, "N",
       "Steps before the measured ones in the cost part [3; 1 if no model is named]",
       WholeNumber(1, 1'000'000));
-  AddTrainingFlags(*verb, raw.flags.options.training,
-                   {"--strategy", "--servers", "--server_wire", "--steps", "--samples", "--epochs",
-                    "--warmup_steps", "--lr", "--resume", "--micro_batches", "--program", "--cuts", "--tp"});
+  AddTrainingFlags(
+      *verb, raw.flags.options.training,
+      {"--strategy", "--servers", "--server_wire", "--steps", "--samples", "--epochs", "--warmup_steps",
+       "--lr", "--resume", "--micro_batches", "--program", "--cuts", "--tp", "--copy_streams"});
   AddModelsAndData(*verb);
   // See WithDefaultModel.
   verb->get_option("--model")->default_str("cnn; with --clock virtual mlp");
@@ -230,8 +235,7 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   CLI::App* verb = app.add_subcommand("train", "Train one network with one strategy");
   Add(*verb, "What is trained", "--strategy,--strategies", raw.strategies, "NAME",
       "How the replicas are synchronized: ring (or allreduce), ps-sync (or ps), ps-async, ... "
-      "(`explain NAME` describes one) "
-      "[single]",
+      "(`explain NAME` describes one) [single; ring for several replicas of --pp or --preset]",
       ListOf(CheckName));
   Add(*verb, "What is trained", "--workers", raw.workers, "N", "Workers [1]", CountsText(kMaxLogicalWorkers));
   AddSharedFlags(*verb, raw);
@@ -244,7 +248,8 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   AddModelsAndData(*verb);
   AddPrograms(*verb);
   Add(*verb, InHelpAll("Pipelines"), "--preset", raw.preset, "NAME",
-      "dp4xpp2: --workers 8 --pp 2 --rank_order pp,dp, so that ranks 0, 2, 4 and 6 have the first half of "
+      "A layout. dp4xpp2: --workers 8 --pp 2 --rank_order pp,dp, so that ranks 0, 2, 4 and 6 have the first "
+      "half of "
       "the model and 1, 3, 5 and 7 the second",
       CheckPreset);
   raw.transport = verb->get_option("--transport");

@@ -20,8 +20,8 @@ namespace psring {
 struct RawExperimentFlags {
   ExperimentFlags flags;
   std::string strategies, workers, servers, server_wires, time_budget, lrs, tune, like, resume;
-  std::string layouts, programs, micro_batches;  // compare
-  std::string preset;                            // train
+  std::string layouts, programs, micro_batches, copy_streams;  // compare
+  std::string preset;                                          // train
   std::string link = "none", latency = "0";
   // Whether these were given; null: not parsed.
   const CLI::Option *transport = nullptr, *model = nullptr, *batch = nullptr;

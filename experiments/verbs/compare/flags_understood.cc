@@ -208,7 +208,7 @@ absl::StatusOr<ExperimentFlags> Understand(const RawExperimentFlags& raw,
 absl::StatusOr<RawExperimentFlags> WithPreset(RawExperimentFlags raw) {
   if (raw.preset.empty()) return raw;
   TrainingOptions& training = raw.flags.options.training;
-  PSRING_ASSIGN_OR_RETURN(const MeshPreset preset, ParseMeshPreset(raw.preset));
+  PSRING_ASSIGN_OR_RETURN(const Layout layout, ParseLayout(raw.preset, kMaxLogicalWorkers));
   const char* const also = training.pp > 1                ? "--pp"
                            : !training.rank_order.empty() ? "--rank_order"
                            : !raw.workers.empty()         ? "--workers"
@@ -217,11 +217,11 @@ absl::StatusOr<RawExperimentFlags> WithPreset(RawExperimentFlags raw) {
   if (also != nullptr) {
     return absl::InvalidArgumentError(
         Tr("--preset $0 stands for --workers $1 --pp $2 --rank_order pp,dp; omit it, or $3", raw.preset,
-           preset.replicas * preset.positions, preset.positions, also));
+           layout.workers(), layout.pp, also));
   }
-  raw.workers = absl::StrCat(preset.replicas * preset.positions);
-  training.pp = preset.positions;
-  training.rank_order = "pp,dp";
+  raw.workers = absl::StrCat(layout.workers());
+  training.pp = layout.pp;
+  if (layout.pp > 1) training.rank_order = "pp,dp";
   return raw;
 }
 
@@ -232,6 +232,10 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
   if (!raw.micro_batches.empty()) {
     PSRING_ASSIGN_OR_RETURN(options.micro_batches, ParseCounts(raw.micro_batches, INT_MAX));
   }
+  if (!raw.copy_streams.empty()) {
+    PSRING_ASSIGN_OR_RETURN(options.copy_streams, ParseCounts(raw.copy_streams, /*most=*/2));
+  }
+  PSRING_RETURN_IF_ERROR(CheckNamedOnce("--copy_streams", options.copy_streams));
   PSRING_RETURN_IF_ERROR(CheckNamedOnce("--program", options.programs));
   PSRING_RETURN_IF_ERROR(CheckNamedOnce("--micro_batches", options.micro_batches));
   if (!raw.layouts.empty()) {
@@ -247,6 +251,7 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
   PSRING_RETURN_IF_ERROR(CheckBesidePp(any_is_cut,
                                        {{!training.cuts.empty(), "--cuts"},
                                         {!training.rank_order.empty(), "--rank_order"},
+                                        {!raw.copy_streams.empty(), "--copy_streams"},
                                         {other_program, "--program"}},
                                        {}));
   if (options.layouts.empty()) {
@@ -374,7 +379,6 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& given,
                                                 const std::vector<std::string>& command_line) {
   PSRING_ASSIGN_OR_RETURN(const RawExperimentFlags raw, WithPreset(given));
   PSRING_ASSIGN_OR_RETURN(ExperimentFlags flags, Understand(raw, command_line));
-  if (flags.options.strategies.empty()) flags.options.strategies = {"single"};
   PSRING_RETURN_IF_ERROR(UnderstandNodes(raw.launcher, flags));
   if (flags.nodes.per_node > 0 && !raw.workers.empty()) {
     return absl::InvalidArgumentError(
@@ -382,6 +386,12 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& given,
   }
   if (raw.workers.empty()) {
     flags.options.workers = {flags.nodes.layout().capacity() * raw.flags.options.training.ranks_per_process};
+  }
+  if (flags.options.strategies.empty()) {
+    const int pp = flags.options.training.pp;
+    const bool several = (pp > 1 || !raw.preset.empty()) && flags.options.workers.front() > pp;
+    flags.options.strategies = {several ? "ring" : "single"};
+    if (several) flags.settled.push_back(kSettledRing);
   }
   ResolveDevice(flags);
   if (flags.options.strategies.size() > 1 || flags.options.workers.size() > 1) {

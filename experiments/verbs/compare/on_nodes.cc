@@ -34,6 +34,7 @@ std::vector<std::string> SharedFlags(const ExperimentFlags& flags) {
   add("--layouts", layouts);
   add("--program", options.programs);
   add("--micro_batches", options.micro_batches);
+  add("--copy_streams", options.copy_streams);
   shared.push_back(absl::StrCat("--cuts=", options.cuts, " --rank_order=", options.rank_order));
   if (options.lrs.size() > 1) add("--lr", options.lrs);
   if (!options.lr_factors.empty()) add("--tune lr", options.lr_factors);

@@ -282,6 +282,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   PSRING_RETURN_IF_ERROR(ValidateTrainingOptions(checked));
   LeaveServersOut(checked);
   LeavePipelineOut(checked);
+  checked.reshard = TrainingOptions().reshard;
   PSRING_ASSIGN_OR_RETURN(prepared.probe, CheckWithTrainer(prepared.binaries, checked, interrupt));
   prepared.link = flags.link;
   if (flags.options.training.clock == "virtual") {

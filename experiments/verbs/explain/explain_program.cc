@@ -9,27 +9,11 @@
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
 #include "experiments/page/playback.h"
-#include "trainer/programs/lower_program.h"
-#include "trainer/programs/walk_program.h"
 
 namespace psring {
 namespace {
 
 constexpr int kWidest = 110;
-
-// The units of time of an action: forward takes one.
-int64_t UnitsOf(StepKind kind) {
-  switch (kind) {
-    case StepKind::kForward:
-    case StepKind::kBackwardInput:
-    case StepKind::kBackwardWeight:
-      return 1;
-    case StepKind::kBackward:
-      return 2;
-    default:
-      return 0;
-  }
-}
 
 // "F3": forward of micro-batch 3; with several stages per rank "F3b": of its second one.
 std::string CellOf(const StepAction& action, const StepProgram& program) {
@@ -63,25 +47,24 @@ std::string TimelineOf(const StepProgram& program, const Walk& walk) {
   return text + "\n";
 }
 
-std::string TableOf(const StepProgram& program, const Walk& walk) {
+std::string TableOf(const PlayedProgram& played) {
+  const auto& [program, walk] = played;
   const std::string heads[] = {Tr("rank"), Tr("in flight"), Tr("with receives"), Tr("messages sent"),
                                Tr("idle")};
   std::string text = " ";
   for (const std::string& head : heads) absl::StrAppend(&text, " ", PadLeft(head, 13));
   text += "\n";
   for (int rank = 0; rank < program.ranks; ++rank) {
-    int in_flight = 0, with_receives = 0, sent = 0;
+    int with_receives = 0, sent = 0;
     for (int stage = rank; stage < program.stages(); stage += program.ranks) {
-      in_flight += walk.peak_live[stage];
       with_receives += std::max(walk.receive_slots[stage], walk.peak_live[stage]);
     }
-    int64_t computing = 0;
     for (const StepNode& node : walk.nodes[rank]) {
-      computing += UnitsOf(node.action.kind);
       sent += node.action.kind == StepKind::kSendActivation || node.action.kind == StepKind::kSendGradient;
     }
-    absl::StrAppendFormat(&text, "  %13d %13d %13d %13d %12.1f%%\n", rank, in_flight, with_receives, sent,
-                          100 - 100 * static_cast<double>(computing) / static_cast<double>(walk.end_ns));
+    const double computing = static_cast<double>(played.computing(rank));
+    absl::StrAppendFormat(&text, "  %13d %13d %13d %13d %12.1f%%\n", rank, played.in_flight(rank),
+                          with_receives, sent, 100 - 100 * computing / static_cast<double>(walk.end_ns));
   }
   return text + "\n";
 }
@@ -92,11 +75,7 @@ absl::StatusOr<std::string> ExplainProgram(const std::string& name, int ranks, i
                                            const ProgramTable& rows) {
   PSRING_ASSIGN_OR_RETURN(const NamedProgram named, FindStepProgram(name, rows));
   if (named.row.one_rank) ranks = 1;
-  PSRING_ASSIGN_OR_RETURN(const StepProgram compute, MakeStepProgram(named, ranks, micro_batches));
-  PSRING_ASSIGN_OR_RETURN(const StepProgram program,
-                          LowerProgram(compute, ModelCut::WholeStages(compute.stages())));
-  GivenDurations units([](int, const StepAction& action) { return UnitsOf(action.kind); });
-  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkProgram(program, &units));
+  PSRING_ASSIGN_OR_RETURN(const PlayedProgram played, PlayProgram(named, ranks, micro_batches));
 
   std::string text =
       Wrap(absl::StrCat(name, ", ", ranks == 1 ? Tr("1 worker") : Tr("$0 workers", ranks), ", ",
@@ -108,10 +87,10 @@ absl::StatusOr<std::string> ExplainProgram(const std::string& name, int ranks, i
               "two: one for the gradient of its input (I), one for that of its weights (W). "
               "Messages take no time here."),
            ""),
-      "\n", TimelineOf(program, walk));
-  if (ranks <= kMaxPlayed) text += TableOf(program, walk);
+      "\n", TimelineOf(played.program, played.walk));
+  if (ranks <= kMaxPlayed) text += TableOf(played);
   text += Wrap(Tr("Bubble, the part of the step in which a rank computes nothing: $0% on average.",
-                  absl::StrFormat("%.1f", 100 * walk.Bubble())),
+                  absl::StrFormat("%.1f", 100 * played.walk.Bubble())),
                "");
   if (named.row.bubble != nullptr) {
     const bool holds = named.row.bubble(ranks, named.chunks, micro_batches).has_value();

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
@@ -23,7 +24,7 @@ CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
                          "timeline");
   verb->add_option(
           "schedule", raw.algorithm,
-          "A schedule (ring, star, direct, ...), a strategy (ps-sync, ps-async, ...), a program of a "
+          "A schedule (ring, star, hierarchical:2, ...), a strategy (ps-sync, ps-async, ...), a program of a "
           "pipeline "
           "(1f1b, zb-h1, ...), a term (staleness, ...), or words for all terms; an unknown name lists all")
       ->option_text("NAME");
@@ -34,9 +35,6 @@ CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
   verb->add_option("--size", raw.size, "Buffer size: 4096, 4K, 1.5M")
       ->option_text("BYTES [4M]")
       ->check([](const std::string& text) { return std::string(ParseByteSize(text).status().message()); });
-  verb->add_option("--ranks_per_node", raw.ranks_per_node, "Ranks per node, for the schedule hierarchical")
-      ->option_text("G [1]")
-      ->check(WholeNumber(1, 1'000'000));
   verb->add_option("--root", raw.root, "Rank whose values are broadcast")
       ->option_text("RANK [0]")
       ->check(WholeNumber(0, 1'000'000));
@@ -52,9 +50,10 @@ namespace {
 constexpr char kAllTerms[] = "words";
 
 absl::StatusOr<std::string> ExplainSchedule(const RawExplainFlags& raw, const std::string& name) {
-  return Explain({.algorithm = name,
+  const bool on_pairs = NeedsRanksPerNode(name) && raw.workers % 2 == 0;
+  return Explain({.algorithm = on_pairs ? absl::StrCat(name, ":2") : name,
                   .collective = raw.collective,
-                  .shape = {.ranks = raw.workers, .ranks_per_node = raw.ranks_per_node, .root = raw.root},
+                  .shape = {.ranks = raw.workers, .root = raw.root},
                   .bytes = static_cast<int64_t>(ParseByteSize(raw.size).value_or(0))});
 }
 

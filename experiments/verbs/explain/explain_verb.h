@@ -11,7 +11,7 @@ namespace psring {
 
 struct RawExplainFlags {
   std::string algorithm, collective = "all_reduce", size = "4M";
-  int workers = 4, ranks_per_node = 1, root = 0, micro_batches = 8;
+  int workers = 4, root = 0, micro_batches = 8;
 };
 
 CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw);

@@ -23,7 +23,8 @@ absl::Status CheckTogether(const RawPredictFlags& raw) {
                        {{!raw.program.empty(), "--program"},
                         {raw.micro_batches > 0, "--micro_batches"},
                         {!raw.cuts.empty(), "--cuts"},
-                        {!raw.boundary.empty(), "--boundary"}},
+                        {!raw.boundary.empty(), "--boundary"},
+                        {raw.copy_streams > 0, "--copy_streams"}},
                        {{!raw.calibrate.empty(), "--calibrate"},
                         {raw.exchange_only, "--exchange_only"},
                         {raw.overlap != "backward", "--overlap none"},
@@ -75,6 +76,10 @@ void AddPipelineFlags(CLI::App& verb, RawPredictFlags& raw) {
   add(InHelpAll(group), "--cuts", raw.cuts, "B,...",
       "The block of layers (from 0) with which each stage but the first begins [balanced by time]",
       CountsText(kMaxStages * 2));
+  add(InHelpAll(group), "--copy_streams", raw.copy_streams, "1|2",
+      "How a device's messages run: 2, each direction to each neighbour has its own stream, so that they "
+      "overlap; 1, all follow one another on one stream [2]",
+      WholeNumber(1, 2));
 }
 
 absl::StatusOr<std::optional<PipelineCase>> UnderstandPipeline(const RawPredictFlags& raw,
@@ -84,6 +89,7 @@ absl::StatusOr<std::optional<PipelineCase>> UnderstandPipeline(const RawPredictF
   PipelineCase point{
       .ranks = raw.pp,
       .micro_batches = raw.micro_batches > 0 ? raw.micro_batches : kMicroBatchesPerRank * raw.pp};
+  if (raw.copy_streams > 0) point.copy_streams = raw.copy_streams;
   PSRING_ASSIGN_OR_RETURN(point.program, FindPipelineProgram(raw.program.empty() ? "1f1b" : raw.program));
   if (!raw.cuts.empty()) {
     PSRING_ASSIGN_OR_RETURN(point.cuts, ParseCounts(raw.cuts, kMaxStages * 2));

@@ -36,6 +36,7 @@ struct RawPredictFlags {
   uint64_t seed = 1;
   int pp = 0, micro_batches = 0;  // 0: not given
   std::string program, boundary, cuts;
+  int copy_streams = 0;  // of 1 and 2; 0: not given
 };
 
 struct PredictFlags {

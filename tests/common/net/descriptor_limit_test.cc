@@ -21,7 +21,8 @@ TEST(Descriptors, GrowWithPeersServersAndMembersOfTheStore) {
   EXPECT_GT(TrainerDescriptors({.world_size = 8, .hosts_store = true}), alone);
   EXPECT_GT(TrainerDescriptors({.ranks = 4, .world_size = 8, .peers = 7}), all(8));
   EXPECT_GT(ServerDescriptors(9), ServerDescriptors(8));
-  EXPECT_GT(TrainerDescriptors({.world_size = 8, .peers = 7, .tls = true}), all(8));
+  EXPECT_GT(TrainerDescriptors({.world_size = 8, .peers = 7, .tls = true}), all(8)) << "the store's";
+  EXPECT_LT(TrainerDescriptors({.world_size = 8, .peers = 7, .tls = true}), all(9)) << "not the ranks'";
   EXPECT_GT(ServerDescriptors(8, /*tls=*/true), ServerDescriptors(8));
   // Measured: 33 of each of 6 ranks with shared memory, 27 of a server of 6 workers, 58 of a launcher of 8
   // ranks.

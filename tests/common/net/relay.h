@@ -12,6 +12,7 @@
 #include "common/base/mutex.h"
 #include "common/net/address.h"
 #include "common/net/tcp_socket.h"
+#include "tests/write_all.h"
 
 namespace psring {
 

@@ -17,8 +17,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "common/base/deadline.h"
 #include "common/base/wall_time.h"
+#include "common/net/link_shaper.h"
 #include "common/net/tcp_socket.h"
 #include "common/net/tls/tls_certificate.h"
 #include "tests/common/net/tls_testing.h"
@@ -32,24 +34,26 @@ namespace psring {
 namespace {
 
 struct Encrypted {
-  Context clients, servers;  // connections end with their context
-  FileDescriptor client, server;
+  Context clients, servers;  // connections of gRPC end with their context
+  MemberSocket client = {}, server = {};
   absl::StatusOr<std::string> client_binding = "", server_binding = "";
 };
 
 Encrypted Connect(const Context& clients, const Context& servers) {
   TcpPair ends = MakeTcpPair();
-  Encrypted made{.clients = clients,
-                 .servers = servers,
-                 .client = std::move(ends.client),
-                 .server = std::move(ends.server)};
+  Encrypted made{.clients = clients, .servers = servers};
+  // A failed handshake closes its socket.
+  const auto complete = [](absl::StatusOr<TlsHandshake> handshake,
+                           MemberSocket& socket) -> absl::StatusOr<std::string> {
+    PSRING_RETURN_IF_ERROR(handshake.status());
+    socket = handshake->Take();
+    return handshake->binding();
+  };
   auto server = std::async(std::launch::async, [&] {
-    auto binding = EncryptFrom(made.server, servers);
-    if (!binding.ok()) made.server = FileDescriptor();
-    return binding;
+    return complete(EncryptFrom(std::move(ends.server), servers), made.server);
   });
-  made.client_binding = EncryptTo(made.client, clients, "the server", Soon());
-  if (!made.client_binding.ok()) made.client = FileDescriptor();
+  made.client_binding =
+      complete(EncryptTo(std::move(ends.client), clients, "the server", Soon()), made.client);
   made.server_binding = server.get();
   return made;
 }
@@ -60,6 +64,17 @@ Encrypted Connected() {
   EXPECT_TRUE(made.server_binding.ok()) << made.server_binding.status();
   return made;
 }
+
+// As gRPC uses a connection.
+struct ClearText {
+  explicit ClearText(Encrypted connected)
+      : ends(std::move(connected)),
+        client(*ends.client.TakeClearText()),
+        server(*ends.server.TakeClearText()) {}
+
+  Encrypted ends;
+  FileDescriptor client, server;
+};
 
 std::string Pattern(size_t bytes, int seed) {
   std::string text(bytes, 0);
@@ -77,31 +92,138 @@ TEST(Tls, BothEndsKnowBytesOfThisConnectionOnly) {
   EXPECT_NE(*one.client_binding, *other.client_binding);
 }
 
-TEST(Tls, CarriesMoreThanTheBuffersHoldInBothDirectionsAtOnce) {
-  const Encrypted ends = Connected();
+// Two threads use each end.
+template <typename End>
+void ExpectCarries(End& client, End& server) {
   const std::string there = Pattern(kLarge, 1), back = Pattern(kLarge, 2);
-  std::thread client([&] { Write(ends.client, there); });
-  std::thread server([&] { Write(ends.server, back); });
-  auto received = std::async(std::launch::async, [&] { return Read(ends.client, kLarge); });
-  EXPECT_TRUE(Read(ends.server, kLarge) == there);
+  std::thread writer([&] { Write(client, there); });
+  std::thread answerer([&] { Write(server, back); });
+  auto received = std::async(std::launch::async, [&] { return Read(client, kLarge); });
+  EXPECT_TRUE(Read(server, kLarge) == there);
   EXPECT_TRUE(received.get() == back);
-  client.join();
-  server.join();
+  writer.join();
+  answerer.join();
+}
+
+TEST(Tls, CarriesMoreThanTheBuffersHoldInBothDirectionsAtOnce) {
+  for (const bool reads_ahead : {false, true}) {
+    Encrypted ends = Connected();
+    if (reads_ahead) ends.client.ReadAhead();
+    if (reads_ahead) ends.server.ReadAhead();
+    ExpectCarries(ends.client, ends.server);
+  }
+  ClearText clear(Connected());
+  ExpectCarries(clear.client, clear.server);
 }
 
 TEST(Tls, NewKeysDoNotDisturbTheData) {
-  const Encrypted ends = Connect(Auto(TestSecret(), 100'000), Auto(TestSecret(), 70'000));
-  const std::string there = Pattern(kLarge, 1), back = Pattern(kLarge, 2);
-  std::thread client([&] { Write(ends.client, there); });
-  EXPECT_TRUE(Read(ends.server, kLarge) == there);
-  client.join();
-  std::thread server([&] { Write(ends.server, back); });
-  EXPECT_TRUE(Read(ends.client, kLarge) == back);
-  server.join();
+  Encrypted ends = Connect(Auto(TestSecret(), 100'000), Auto(TestSecret(), 70'000));
+  ExpectCarries(ends.client, ends.server);
 }
 
-TEST(Tls, AfterAHalfCloseTheOtherDirectionContinues) {
-  const Encrypted ends = Connected();
+TEST(Tls, AShapedConnectionIsEncryptedBeforeItIsShaped) {
+  LinkShaper shaper({.bits_per_s = 1e11, .burst_bytes = 1 << 20});
+  Encrypted ends = Connected();
+  ASSERT_EQ(shaper.Shape(ends.client), absl::OkStatus());
+  ExpectCarries(ends.client, ends.server);
+  // What leaves the socket under TLS is no text.
+  int local[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, local), 0);
+  const FileDescriptor before = ends.client.TakeDescriptor(), seen(local[1]);
+  ends.client.SetDescriptor(FileDescriptor(local[0]));
+  Write(ends.client, "the weights");
+  std::vector<char> bytes(1000);
+  const ssize_t got = recv(seen.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  EXPECT_GT(got, 11);
+  EXPECT_EQ(std::string(bytes.begin(), bytes.end()).find("weights"), std::string::npos);
+}
+
+TEST(Tls, PartsOfAnyLengthAreOneStream) {
+  Encrypted ends = Connected();
+  const std::string text = Pattern(200'000, 1);
+  const size_t lengths[] = {0, 80, 16'304, 1, 0, 100'000, 16'384, 67'230, 1};
+  std::vector<iovec> parts;
+  size_t total = 0;
+  for (const size_t length : lengths) {
+    parts.push_back({const_cast<char*>(text.data()) + total, length});
+    total += length;
+  }
+  ASSERT_EQ(total, text.size());
+  ASSERT_EQ(*ends.client.Send(parts), total) << "it fits into the buffers";
+  std::string received(total, 0);
+  const iovec to[] = {{received.data(), 3}, {received.data() + 3, 50'000}, {received.data() + 50'003, 1}};
+  EXPECT_EQ(AwaitSocket(ends.server.fd(), POLLIN, Soon(), ""), absl::OkStatus());
+  size_t got = *ends.server.Receive(to);
+  while (got < total && AwaitSocket(ends.server.fd(), POLLIN, Soon(), "").ok()) {
+    got += *ends.server.Receive(received.data() + got, total - got);
+  }
+  EXPECT_TRUE(received == text);
+}
+
+TEST(Tls, PollReportsWhatHasNotBeenReceived) {
+  Encrypted ends = Connected();
+  for (int i = 0; i < 3; ++i) Write(ends.client, "text");
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(AwaitSocket(ends.server.fd(), POLLIN, Soon(), "text"), absl::OkStatus()) << i;
+    EXPECT_EQ(Read(ends.server, 4), "text");
+  }
+  EXPECT_EQ(*ends.server.Receive(std::string(4, 0).data(), 4), 0u);
+}
+
+// A frame that is sent as the socket accepts it.
+TEST(Tls, ASendThatWasIncompleteContinues) {
+  Encrypted ends = Connected();
+  const std::string text = Pattern(kLarge, 1);
+  std::string received;
+  std::vector<char> piece(1'000'000);
+  for (size_t sent = 0, turns = 0; received.size() < text.size() && turns < 100'000; ++turns) {
+    if (sent < text.size()) sent += *ends.client.Send(text.data() + sent, text.size() - sent);
+    received.append(piece.data(), *ends.server.Receive(piece.data(), piece.size()));
+  }
+  EXPECT_TRUE(received == text);
+}
+
+TEST(Tls, AConnectionThatWasCutOffIsNotOneThatEnded) {
+  for (const bool is_cut_off : {false, true}) {
+    Encrypted ends = Connected();
+    const std::string text = Pattern(150'000, 1);  // fits into the buffers
+    Write(ends.client, text);
+    if (is_cut_off) {
+      EXPECT_EQ(shutdown(ends.client.fd(), SHUT_WR), 0);
+    } else {
+      ends.client = MemberSocket();
+    }
+    absl::Status end;
+    EXPECT_TRUE(Read(ends.server, SIZE_MAX, &end) == text) << "the end comes after all data";
+    EXPECT_EQ(end,
+              absl::UnavailableError(is_cut_off ? "the connection was cut off" : "the connection ended"));
+    EXPECT_EQ(ends.server.Receive(std::string(1, 0).data(), 1).status(), end) << "each time";
+  }
+}
+
+TEST(Tls, ChangedBytesAreAnError) {
+  Encrypted ends = Connected();
+  Write(FileDescriptor(dup(ends.client.fd())), std::string(100, 'x'));
+  absl::Status end;
+  EXPECT_EQ(Read(ends.server, SIZE_MAX, &end), "");
+  EXPECT_TRUE(absl::IsUnavailable(end));
+  EXPECT_THAT(end.message(), Has("cannot receive: TLS: "));
+  EXPECT_FALSE(ends.server.Send("x", 1).ok());
+}
+
+TEST(Tls, WritesFailWhenThePeerHasClosed) {
+  Encrypted ends = Connected();
+  ends.server = MemberSocket();
+  EXPECT_TRUE(Eventually([&] { return absl::IsUnavailable(ends.client.Send("x", 1).status()); }));
+  ClearText clear(Connected());
+  clear.server = FileDescriptor();
+  EXPECT_TRUE(
+      Eventually([&] { return send(clear.client.get(), "x", 1, MSG_NOSIGNAL) < 0 && errno == EPIPE; }));
+  EXPECT_EQ(Read(clear.client), "");
+}
+
+TEST(TlsClearText, AfterAHalfCloseTheOtherDirectionContinues) {
+  const ClearText ends(Connected());
   const std::string there = Pattern(kLarge, 1), back = Pattern(kLarge, 2);
   std::thread client([&] {
     Write(ends.client, there);
@@ -117,18 +239,11 @@ TEST(Tls, AfterAHalfCloseTheOtherDirectionContinues) {
   server.join();
 }
 
-TEST(Tls, WhatWasWrittenBeforeTheCloseArrives) {
-  Encrypted ends = Connected();
-  const std::string text = Pattern(150'000, 1);  // fits into the buffers
-  Write(ends.client, text);
-  ends.client = FileDescriptor();
-  EXPECT_TRUE(Read(ends.server) == text);
-}
-
-TEST(Tls, WhatWasWrittenBeforeTheContextEndsArrives) {
+TEST(TlsClearText, WhatWasWrittenBeforeTheContextEndsArrives) {
   Context clients = Auto();
-  Encrypted ends = Connect(clients, Auto());
-  ends.clients.reset();
+  ClearText ends(Connect(clients, Auto()));
+  ends.ends.clients.reset();
+  ends.ends.client = MemberSocket();
   const std::string text = Pattern(150'000, 1);
   Write(ends.client, text);
   clients.reset();  // at the end of a process, when its connections may still be open
@@ -136,19 +251,23 @@ TEST(Tls, WhatWasWrittenBeforeTheContextEndsArrives) {
   EXPECT_EQ(Read(ends.client), "");
 }
 
-TEST(Tls, WritesFailWhenThePeerHasClosed) {
-  Encrypted ends = Connected();
-  ends.server = FileDescriptor();
-  EXPECT_TRUE(
-      Eventually([&] { return send(ends.client.get(), "x", 1, MSG_NOSIGNAL) < 0 && errno == EPIPE; }));
-  EXPECT_EQ(Read(ends.client), "");
+TEST(Tls, AConnectionNeedsNoThreadAndNoOtherDescriptor) {
+  const Context clients = Auto(), servers = Auto();
+  (void)Connect(clients, servers);  // loads what OpenSSL needs
+  const size_t threads = Threads(), descriptors = Descriptors();
+  {
+    const Encrypted ends = Connect(clients, servers);
+    EXPECT_TRUE(Eventually([&] { return Threads() == threads; }));
+    EXPECT_EQ(Descriptors(), descriptors + 2);
+  }
+  EXPECT_EQ(Descriptors(), descriptors);
 }
 
-TEST(Tls, AClosedConnectionLeavesNoThreadAndNoDescriptor) {
+TEST(TlsClearText, AClosedConnectionLeavesNoThreadAndNoDescriptor) {
   const Context clients = Auto(), servers = Auto();
   (void)Connect(clients, servers);  // loads what OpenSSL needs
   const size_t first_threads = Threads(), first_descriptors = Descriptors();
-  for (int i = 0; i < 40; ++i) (void)Connect(clients, servers);
+  for (int i = 0; i < 40; ++i) (void)ClearText(Connect(clients, servers));
   // From now on all threads exist that encrypt, with a descriptor each.
   const size_t threads = Threads();
   size_t before = 0;
@@ -157,7 +276,7 @@ TEST(Tls, AClosedConnectionLeavesNoThreadAndNoDescriptor) {
     return before <= first_descriptors + threads - first_threads;
   }));
   for (int i = 0; i < 5; ++i) {
-    Encrypted ends = Connect(clients, servers);
+    ClearText ends(Connect(clients, servers));
     if (i % 2 == 0) Write(ends.client, Pattern(kLarge / 100, i));  // which nobody reads
     (i % 2 == 0 ? ends.server : ends.client) = FileDescriptor();
   }
@@ -193,7 +312,7 @@ class TlsFiles : public testing::Test {
 };
 
 TEST_F(TlsFiles, CertificatesOfOneCaAreAccepted) {
-  const Encrypted ends = Connect(Load(ours_->Issue("a")), Load(ours_->Issue("b")));
+  Encrypted ends = Connect(Load(ours_->Issue("a")), Load(ours_->Issue("b")));
   ASSERT_TRUE(ends.client_binding.ok()) << ends.client_binding.status();
   Write(ends.client, "text");
   EXPECT_EQ(Read(ends.server, 4), "text");
@@ -278,8 +397,7 @@ absl::Status VerdictOn(X509* certificate, EVP_PKEY* key, int version = TLS1_3_VE
     SSL_free(ssl);
     SSL_CTX_free(made);
   });
-  const absl::Status verdict = EncryptFrom(ends.server, context).status();
-  ends.server = FileDescriptor();
+  const absl::Status verdict = EncryptFrom(std::move(ends.server), context).status();
   client.get();
   return verdict;
 }
@@ -311,29 +429,31 @@ TEST(Tls, OtherProtocolsAreRejected) {
     TcpPair ends = MakeTcpPair();
     Write(ends.client, text);
     ends.client = FileDescriptor();
-    EXPECT_FALSE(EncryptFrom(ends.server, context).status().ok()) << text;
+    EXPECT_FALSE(EncryptFrom(std::move(ends.server), context).ok()) << text;
   }
   for (const std::string& text : {std::string("SSH-2.0-OpenSSH_9.2p1\r\n"), std::string(100, '\0')}) {
     TcpPair ends = MakeTcpPair();
     Write(ends.server, text);
-    EXPECT_TRUE(absl::IsFailedPrecondition(EncryptTo(ends.client, context, "it", Soon()).status())) << text;
+    EXPECT_TRUE(absl::IsFailedPrecondition(EncryptTo(std::move(ends.client), context, "it", Soon()).status()))
+        << text;
   }
 }
 
 TEST(Tls, TheClientWaitsUntilItsDeadline) {
   TcpPair ends = MakeTcpPair();
-  EXPECT_EQ(EncryptTo(ends.client, Auto(), "it", MonotonicNow() + absl::Milliseconds(300)).status(),
-            absl::DeadlineExceededError("it: no answer in time"));
+  EXPECT_EQ(
+      EncryptTo(std::move(ends.client), Auto(), "it", MonotonicNow() + absl::Milliseconds(300)).status(),
+      absl::DeadlineExceededError("it: no answer in time"));
 }
 
 TEST(Tls, ACloseDuringTheHandshakeIsAnErrorThatMayBeTriedAgain) {
   const Context context = Auto();
   TcpPair ends = MakeTcpPair();
   ends.server = FileDescriptor();
-  EXPECT_TRUE(absl::IsUnavailable(EncryptTo(ends.client, context, "it", Soon()).status()));
+  EXPECT_TRUE(absl::IsUnavailable(EncryptTo(std::move(ends.client), context, "it", Soon()).status()));
   TcpPair others = MakeTcpPair();
   others.client = FileDescriptor();
-  EXPECT_TRUE(absl::IsUnavailable(EncryptFrom(others.server, context).status()));
+  EXPECT_TRUE(absl::IsUnavailable(EncryptFrom(std::move(others.server), context).status()));
 }
 
 }  // namespace

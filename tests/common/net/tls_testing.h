@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <iterator>
 #include <memory>
@@ -19,7 +18,9 @@
 #include "common/base/deadline.h"
 #include "common/net/tcp_socket.h"
 #include "common/net/tls.h"
+#include "common/net/tls/member_socket.h"
 #include "tests/test_secret.h"
+#include "tests/write_all.h"
 
 namespace psring {
 
@@ -48,15 +49,18 @@ inline TcpPair MakeTcpPair() {
 }
 
 // The server's handshake.
-inline absl::StatusOr<std::string> EncryptFrom(FileDescriptor& socket, const Context& context) {
+inline absl::StatusOr<TlsHandshake> EncryptFrom(FileDescriptor socket, const Context& context) {
   TlsHandshake handshake(context, TlsHandshake::Role::kServer, std::move(socket));
   while (true) {
     PSRING_ASSIGN_OR_RETURN(const bool complete, handshake.Advance());
-    if (complete) break;
+    if (complete) return handshake;
     PSRING_RETURN_IF_ERROR(AwaitSocket(handshake.socket(), handshake.events(), Soon(), "the client"));
   }
-  PSRING_ASSIGN_OR_RETURN(socket, handshake.Relay());
-  return handshake.binding();
+}
+
+inline void Write(MemberSocket& to, const std::string& text) {
+  const absl::Status written = SendAll(to, text.data(), text.size(), Soon());
+  EXPECT_TRUE(written.ok()) << written;
 }
 
 inline void Write(const FileDescriptor& to, const std::string& text) {
@@ -64,21 +68,24 @@ inline void Write(const FileDescriptor& to, const std::string& text) {
   EXPECT_TRUE(written.ok()) << written;
 }
 
-// What arrives until `bytes` have, or until the end.
-inline std::string Read(const FileDescriptor& from, size_t bytes = SIZE_MAX) {
+// What arrives until `bytes` have, or until the end; `end`: then its error.
+inline std::string Read(MemberSocket& from, size_t bytes = SIZE_MAX, absl::Status* end = nullptr) {
   std::string text;
   std::vector<char> piece(100'000);
   while (text.size() < bytes) {
-    const ssize_t got =
-        recv(from.get(), piece.data(), std::min(piece.size(), bytes - text.size()), MSG_DONTWAIT);
-    if (got > 0) {
-      text.append(piece.data(), static_cast<size_t>(got));
-    } else if (got < 0 && errno == EAGAIN) {
-      if (!AwaitSocket(from.get(), POLLIN, Soon(), "data").ok()) break;
-    } else {
-      break;
-    }
+    const auto got = from.Receive(piece.data(), std::min(piece.size(), bytes - text.size()));
+    if (!got.ok() && end != nullptr) *end = got.status();
+    if (!got.ok()) break;
+    text.append(piece.data(), *got);
+    if (*got == 0 && !AwaitSocket(from.fd(), POLLIN, Soon(), "data").ok()) break;
   }
+  return text;
+}
+
+inline std::string Read(const FileDescriptor& from, size_t bytes = SIZE_MAX) {
+  MemberSocket plain{FileDescriptor(from.get())};
+  const std::string text = Read(plain, bytes);
+  (void)plain.TakeDescriptor().release();
   return text;
 }
 

@@ -60,6 +60,8 @@ const std::vector<Field>& Fields() {
       {"--program", [](auto& o) { o.program = "interleaved:2"; }},
       {"--cuts", [](auto& o) { o.cuts = "3,6,9"; }},
       {"--rank_order", [](auto& o) { o.rank_order = "pp,dp"; }},
+      {"--copy_streams", [](auto& o) { o.copy_streams = 1; }},
+      {"--reshard", [](auto& o) { o.reshard = "never"; }},
       {"--drop_last", [](auto& o) { o.drop_last = "false"; }},
       {"--optimizer", [](auto& o) { o.optimizer = "adam"; }},
       {"--lr", [](auto& o) { o.lr = 1.0 / 3; }},
@@ -199,7 +201,7 @@ TEST(ServerFlagGiven, IsNamedAndCanBeReset) {
 
 TEST(LeavePipelineOut, ResetsEveryFlagOfPipelines) {
   TrainingOptions options{
-      .micro_batches = 4, .pp = 2, .tp = 2, .program = "gpipe", .cuts = "3", .rank_order = "pp,dp"};
+      .micro_batches = 4, .pp = 2, .tp = 2, .program = "gpipe", .cuts = "3", .rank_order = "pp,dp", .copy_streams = 1};
   LeavePipelineOut(options);
   EXPECT_TRUE(options == TrainingOptions{.micro_batches = 4});
 }

@@ -22,7 +22,7 @@ class LyingStore final : public proto::Rendezvous::Service {
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
     const auto on_member = [this](PendingConnections::Member member) {
-      grpc::AddInsecureChannelFromFd(server_.get(), member.socket.release());
+      grpc::AddInsecureChannelFromFd(server_.get(), member.socket.TakeDescriptor().release());
     };
     listener_ = *AuthenticatedListener::Start(
         *ListenTcp("127.0.0.1"), {.secret = TestSecret(), .purpose = Purpose::kRendezvous}, on_member);

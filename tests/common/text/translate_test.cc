@@ -176,6 +176,14 @@ TEST(Catalog, UsesThePlaceholdersOfTheEnglishText) {
   }
 }
 
+TEST(Catalog, EntriesNeedNoEmptyLineBetweenThem) {
+  EXPECT_EQ(
+      ParseCatalog("msgid \"\"\nmsgstr \"header\"\n# of a count\nmsgid \"a\"\nmsgstr \"1\"\nmsgctxt "
+                   "\"c\"\nmsgid \"a\"\nmsgstr \"\"\n\"2\"\n\"\\n\"\nmsgid \"\"\n\"b\"\nmsgstr \"3\"\nmsgid "
+                   "\"untranslated\"\nmsgstr \"\""),
+      (TextCatalog{{"a", "1"}, {"c\4a", "2\n"}, {"b", "3"}}));
+}
+
 TEST(Catalog, IsTheOnlyPlaceWithChinese) {
   for (const fs::path& path : Sources()) EXPECT_FALSE(HoldsChinese(Read(path))) << path;
 }

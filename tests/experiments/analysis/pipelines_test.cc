@@ -224,6 +224,24 @@ TEST(Pipelines, OnLinksWithARateTheSimulationHasMessages) {
   EXPECT_NEAR(with, 1e2 * SecondsOfWalk(*FindStepProgram("1f1b"), 8, {0.008, 0.008}, 0.001)->bubble, 1e-9);
 }
 
+TEST(Pipelines, TheSimulationHasTheCopyStreamsOfTheRow) {
+  const RunRecords records = Records({{1, 8, 1024, 8 * 125'000}, {1, 8, 0, 8 * 125'000}});
+  const Wires wires{.bytes_per_s = 0.125e9};
+  Configuration one = InLayout(1, 2);
+  one.training.copy_streams = 1;
+  const SummaryRow row = RowOf(one, records, wires, 1e9);
+  const auto walk = [](int copy_streams) {
+    return *SecondsOfWalk(*FindStepProgram("1f1b"), 8, {0.008, 0.008}, 0.001, copy_streams);
+  };
+  EXPECT_NEAR(*row.predicted_bubble, 1e2 * walk(1).bubble, 1e-9);
+  EXPECT_NEAR(*row.predicted_step_ms, 1e3 * walk(1).step, 1e-6);
+  EXPECT_GE(walk(1).step, walk(2).step);
+  EXPECT_EQ(CellText(row, "copy_streams"), "1");
+  EXPECT_EQ(CellText(RowOf(InLayout(1, 2), records), "copy_streams"), "2");
+  EXPECT_EQ(
+      CellText(RowOf(TestConfiguration("ring", 2), Records({{0, 8, 512}, {0, 8, 512}})), "copy_streams"), "");
+}
+
 TEST(Pipelines, TheBubbleOf4StagesAnd8MicroBatchesIs3Of11) {
   // The answer to the exercise: worksheet.md, question M.
   const NamedProgram program = *FindStepProgram("1f1b");

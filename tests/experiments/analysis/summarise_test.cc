@@ -155,6 +155,16 @@ TEST(Summarise, TheoryOfHybridIsItsRingAndTheRowsOfAllRanks) {
   EXPECT_NEAR(*rows[0].predicted_comm_ms, 4 + 1 + 2 + (480 + 720) / 4e3, 1e-9);
 }
 
+TEST(Summarise, TheoryOfShardsCountsTheWeightsThatWereGathered) {
+  ConfigurationRuns zero2 = Runs("zero2", 4, {10}), fsdp = Runs("fsdp", 4, {10});
+  fsdp.sample.gathered_elements = 1500;
+  for (ConfigurationRuns* runs : {&zero2, &fsdp}) runs->configuration.training.micro_batches = 3;
+  // (N-1)/N of 3 reduced gradients of 1000 elements, and of the weights once or 1.5 times.
+  const auto rows = Summarise("run", {zero2, fsdp}, std::nullopt);
+  EXPECT_NEAR(*rows[0].predicted_payload_bytes, .75 * 4 * (3000 + 1000), 1e-9);
+  EXPECT_NEAR(*rows[1].predicted_payload_bytes, .75 * 4 * (3000 + 1500), 1e-9);
+}
+
 TEST(Summarise, CountsDroppedGradientsButNotTheirSamples) {
   RunRecords records = Records(3);
   records.servers = {
@@ -329,6 +339,21 @@ TEST(Summarise, TheoryUsesTheMeasuredRateOfTheServersWire) {
   EXPECT_EQ(predicted("ps-sync", "stream"), predicted("ps-sync", "grpc"));
 }
 
+TEST(Summarise, ServersOfAVirtualClusterShareTheMachinesProcessors) {
+  const Wires wires{.bytes_per_s = 1e9, .grpc_bytes_per_s = 2e6};  // links do not limit
+  const auto predicted = [&wires](int servers, const std::string& placement, bool on_machines) {
+    ConfigurationRuns runs = Runs("ps-sync", 4, {10});
+    runs.configuration.training.servers = servers;
+    runs.configuration.training.server_placement = placement;
+    runs.configuration.on_machines = on_machines;
+    return *Summarise("run", {runs}, wires)[0].predicted_comm_ms;
+  };
+  const double one = predicted(1, "dedicated", false);
+  EXPECT_NEAR(predicted(2, "dedicated", false), one, 0.01 * one);
+  EXPECT_NEAR(predicted(2, "dedicated", true), one / 2, 0.01 * one) << "each has its own processors";
+  EXPECT_NEAR(predicted(2, "rank0", false), predicted(1, "rank0", false), 0.01 * one);
+}
+
 TEST(Summarise, PredictsCommunicationByBucket) {
   const Wires wires{.latency_s = 1e-3, .bytes_per_s = 4e6};
   const auto rows = Summarise("run", {Runs("ring", 2, {10})}, wires);
@@ -404,7 +429,7 @@ TEST(Summarise, HasTheDocumentedColumns) {
             "worker_peak_memory_mb server_peak_memory_mb foreign_cpu_pct basis valid note lr_tried "
             "time_scale scaling workers_per_push ps_schedule tokens_per_s machines wire most_samples_share "
             "layout program micro_batches predicted_bubble_fraction bubble_fraction params_mb grads_mb "
-            "optimizer_mb activations_mb predicted_peak_memory_mb cuts");
+            "optimizer_mb activations_mb predicted_peak_memory_mb cuts copy_streams");
 }
 
 }  // namespace

@@ -211,6 +211,24 @@ TEST(Plan, ProcessesHaveEqualNumbersOfRanks) {
               Has("--workers 6 with --ranks_per_process 4: 6 is not a multiple of 4"));
 }
 
+TEST(Plan, ANoteSaysWhereHierarchicalIsARing) {
+  const auto is_ring = [](const std::string& strategy, int each, const std::string& transport) {
+    const CompareOptions options{.strategies = {strategy}, .workers = {4}};
+    Probe probe = TestProbe();
+    probe.per_machine = each;
+    probe.transport = transport;
+    const Plan plan = MakePlan(options, probe, /*cores=*/4).value();
+    return std::ranges::any_of(plan.notes, [](const std::string& note) {
+      return note.find("hierarchical is a ring") != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(is_ring("hierarchical", 1, "auto"));
+  EXPECT_TRUE(is_ring("hierarchical", 2, "tcp"));
+  EXPECT_FALSE(is_ring("hierarchical", 2, "auto"));
+  EXPECT_FALSE(is_ring("hierarchical:2", 1, "auto"));
+  EXPECT_FALSE(is_ring("ring", 1, "tcp"));
+}
+
 TEST(Plan, TheMachinesDetermineTheTransportOfStrategiesThatSend) {
   CompareOptions options{.strategies = {"ring", "ps-sync"}, .workers = {2}};
   options.training.transport = "tcp";

@@ -20,6 +20,7 @@
 #include "tests/experiments/training_processes.h"
 #include "tests/has.h"
 #include "tests/test_secret.h"
+#include "tests/write_all.h"
 
 namespace psring {
 namespace {

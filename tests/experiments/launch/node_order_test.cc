@@ -233,8 +233,8 @@ TEST(JobOf, RejectsWhatTheNodeDoesNotCompare) {
 
 TEST(JobOf, ChoosesPipelinesOnlyForANodeThatComparesLayouts) {
   NodeOrder order = LaunchOrder("ring", 4);
-  const std::vector<std::string> pipeline = {"--pp=2", "--program=gpipe", "--micro_batches=8", "--cuts=3",
-                                             "--rank_order=pp,dp"};
+  const std::vector<std::string> pipeline = {"--pp=2",   "--program=gpipe",    "--micro_batches=8",
+                                             "--cuts=3", "--rank_order=pp,dp", "--copy_streams=1"};
   order.training.insert(order.training.end(), pipeline.begin(), pipeline.end());
   EXPECT_THAT(Accepts(order).message(), Has("was not started with --"));
   NodeSetup layouts = Comparing();
@@ -243,6 +243,7 @@ TEST(JobOf, ChoosesPipelinesOnlyForANodeThatComparesLayouts) {
   EXPECT_EQ(job.training.pp, 2);
   EXPECT_EQ(job.training.program, "gpipe");
   EXPECT_EQ(job.training.micro_batches, 8);
+  EXPECT_EQ(job.training.copy_streams, 1);
 }
 
 TEST(JobOf, RejectsUnknownFlags) {

@@ -193,10 +193,10 @@ TEST(ServerArguments, AStagesServersServeItsReplicasAndStopWithAWorker) {
   EXPECT_EQ(TrainingJob({.training = training, .workers = 8}).pushers(), 4);
   EXPECT_EQ(ServerRoleOf(training, 0, 8)->starts, (std::vector<int>{0, 1, 2, 3, 4, 5}));
   const auto arguments = [&](int server) {
-    return ServerArguments(training, {.server = server, .servers = 6, .pushers = 4});
+    return ServerArguments(training, {.server = server, .servers = 6, .pushers = 4, .ranks = {1, 3, 5, 7}});
   };
   EXPECT_THAT(arguments(4), testing::IsSupersetOf({"--workers=4", "--server=1", "--servers=3", "--position=1",
-                                                   "--on_worker_loss=stop"}));
+                                                   "--ranks=1,3,5,7", "--on_worker_loss=stop"}));
   EXPECT_THAT(arguments(2), testing::IsSupersetOf({"--server=2", "--servers=3", "--position=0"}));
   for (const std::string& argument : ServerArguments({}, {}))
     EXPECT_FALSE(argument.starts_with("--position"));

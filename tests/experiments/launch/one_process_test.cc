@@ -219,8 +219,9 @@ TEST_P(Synchronous, AllLayoutsEndWithTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Strategies, Synchronous,
                          testing::Values("none", "ring --transport tcp",
                                          "ring --transport shm --micro_batches 2", "ring --wire bfloat16",
-                                         "direct --drop_last false", "double-binary-tree --optimizer adam",
-                                         "gloo", "ps-sync --deterministic",
+                                         "direct --drop_last false", "hierarchical:2 --transport tcp",
+                                         "double-binary-tree --optimizer adam", "gloo",
+                                         "ps-sync --deterministic",
                                          "ps-sync --deterministic --transport tcp --servers 2",
                                          "ps-sync --deterministic --server_placement colocated"),
                          [](const testing::TestParamInfo<const char*>& info) {

@@ -94,11 +94,11 @@ TEST_F(PipelineProcess, TwoReplicasOfTwoStagesEndWithTheWeightsOfARingOfTwo) {
   const std::vector<RankResult> ring = {Result("ring", "ring-2", 0), Result("ring", "ring-2", 1)};
   int number = 0;
   for (const auto& [stages_first, flags] : {std::pair(false, "--workers 4 --pp 2"),
-                                            {true, "--workers 4 --pp 2 --rank_order pp,dp"},
+                                            {true, "--workers 4 --pp 2 --strategy ring --rank_order pp,dp"},
                                             {true, "--preset dp2xpp2 --program gpipe"}}) {
     SCOPED_TRACE(flags);
     const std::string out = absl::StrCat("run", number++);
-    Train(absl::StrCat("--strategy ring ", flags), out);
+    Train(flags, out);  // ring is the default of several replicas
     const Json figures = Figures(out);
     ExpectResults(out, absl::StrCat("ring-4-pp2-", figures["program"].get<std::string>(), "-m4"), 4, ring,
                   stages_first);
@@ -243,9 +243,21 @@ TEST_F(PipelineProcess, StagesUseTheLinksOfAVirtualCluster) {
 
 TEST_F(PipelineProcess, ADryRunDescribesThePipeline) {
   const Outcome outcome =
-      Succeed(absl::StrCat("train", kStep, "--model mlp-small --strategy ring --workers 4 --pp 2 --dry_run"));
-  EXPECT_THAT(outcome.out, Has("ring x 4 (dp2xpp2 1f1b)", "a replica's step is 4 x 8 samples",
-                               "idle in 20% of it (1f1b)"));
+      Succeed(absl::StrCat("train", kStep, "--model mlp-small --preset dp2xpp2 --dry_run"));
+  EXPECT_THAT(outcome.out, Has("ring x 4 (dp2xpp2 1f1b)", "--strategy ring by default: there are 2 replicas",
+                               "a replica's step is 4 x 8 samples", "idle in 20% of it (1f1b)"));
+  const auto planned = [this](const std::string& flags) {
+    return Succeed(absl::StrCat("train", kStep, "--model mlp-small --dry_run ", flags)).out;
+  };
+  EXPECT_THAT(planned("--workers 4 --pp 2"), Has("ring x 4 (dp2xpp2 1f1b)"));
+  EXPECT_THAT(planned("--preset dp4"), Has("ring x 4, "));
+  EXPECT_THAT(planned("--preset pp2"), Has("single x 2 (pp2 1f1b)"));
+  const auto refused = [this](const std::string& flags) {
+    return Run(Words(absl::StrCat("train", kStep, "--model mlp-small --dry_run --workers 2 ", flags))).err;
+  };
+  EXPECT_THAT(refused("--pp 2 --cuts 9"), Has("--cuts 9: the model can be cut before the layers 1,2"));
+  EXPECT_THAT(refused("--pp 2 --program interleaved:4"),
+              Has("this model can be cut into 1 to 3 stages, not 8"));
   EXPECT_TRUE(std::filesystem::is_empty(Path("")));
 }
 

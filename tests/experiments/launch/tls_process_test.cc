@@ -127,7 +127,9 @@ TEST_F(TlsProcess, WrongFilesAndCombinationsAreRejectedAtTheStart) {
   for (const char* const other : {"gloo", "mpi", "nccl"})
     ExpectOneLine(trainer(absl::StrCat("--strategy ring --tls auto --backend ", other)),
                   absl::StrCat("--tls with --backend ", other, ", which opens its own connections"));
-  ExpectOneLine(trainer("--strategy gloo --tls auto"), "opens its own connections; omit --tls");
+  for (const char* const strategy : {"gloo", "nccl-tcp"})
+    ExpectOneLine(trainer(absl::StrCat("--strategy ", strategy, " --tls auto")),
+                  "opens its own connections; omit --tls");
 }
 
 TEST_F(TlsProcess, TheLauncherPassesItOn) {

@@ -58,6 +58,8 @@ void ExpectTheoryAnswers(const std::map<std::string, Json>& answers) {
       {.scheme = Scheme::kServerSync, .workers = 8, .place = ServerPlace::kDedicated, .pipelined = false},
       4e3, wires);
   EXPECT_EQ(answers.at("small"), ring < server ? "ring" : "ps-sync");
+  EXPECT_NEAR(answers.at("bubble").get<double>(), 100 * 3. / 11, 1e-9);
+  EXPECT_EQ(answers.at("in_flight"), 4);
 }
 
 TEST_F(ExercisesBrowserTest, AnswersAreThoseOfTheSummaryAndOfTheory) {
@@ -135,7 +137,7 @@ TEST_F(ExercisesBrowserTest, AnswersAreThoseOfTheSummaryAndOfTheory) {
   EXPECT_EQ(
       numbers,
       "Exercise 1.1. Exercise 1.2. Exercise 2.1. Exercise 2.2. Exercise 2.3. Exercise 3.1. Exercise 3.2. "
-      "Exercise 3.3. Exercise 4.1. Exercise 4.2. Exercise 5.1. Exercise 5.2. ");
+      "Exercise 3.3. Exercise 4.1. Exercise 4.2. Exercise 5.1. Exercise 5.2. Exercise 6.1. Exercise 6.2. ");
 
   // The same page if worker 0 had made most of the samples.
   Json summary = Json::parse(Slurp(root_ / "class/summary.json"));
@@ -169,17 +171,19 @@ TEST_F(ExercisesBrowserTest, OfARunThatHidesNothingAskWhatCouldBeHidden) {
   EXPECT_NEAR(AnswersOf(seen).at("hidden").get<double>(), 10, 1e-6);
   const std::string reason = seen["english"]["reasons"][0].back();
   EXPECT_THAT(reason, HasSubstr("Nothing was hidden. The computation takes 10 ms"));
-  EXPECT_THAT(seen["english"]["elsewhere"].get<std::string>(), HasSubstr("at most 0% of its communication"));
-  // The command that the page names shows overlap.
-  const std::string elsewhere = seen["english"]["elsewhere"], command = "./run ";
-  ASSERT_NE(elsewhere.find(command), std::string::npos) << elsewhere;
-  ASSERT_EQ(
-      Psring(absl::StrCat(elsewhere.substr(elsewhere.find(command) + command.size()), " --out overlap")), 0)
-      << Slurp(root_ / "psring.err");
-  const Json overlap = Visit(root_ / "overlap/report.html", "reads");
-  EXPECT_EQ(overlap["english"]["elsewhere"], "");
-  const Json ring = Figures("overlap", "ring", 4);
-  EXPECT_LT(ring["exposed_comm_ms"].get<double>(), 0.5 * ring["comm_busy_ms"].get<double>());
+  // The timeline is that of a recorded run, which hides half.
+  const Json& page = seen["english"];
+  const auto example = std::ranges::find_if(
+      page["here"], [](const Json& sentence) { return sentence["key"] == "here_example"; });
+  ASSERT_NE(example, page["here"].end());
+  EXPECT_THAT(
+      (*example)["text"].get<std::string>(),
+      HasSubstr("ring × 2 of the lesson at 200 Mbit/s (measured): 210 ms of communication = 113 hidden + "
+                "89.6 exposed + 7.3 waiting"));
+  ASSERT_FALSE(page["figures"]["step"].empty());
+  for (const Json& span : page["figures"]["step"]) EXPECT_EQ(span["run_id"], "lecture.toml") << span;
+  EXPECT_THAT(page["captions"]["step"].get<std::string>(), HasSubstr("This step took 283 ms (measured)."))
+      << "of a simulated run, too";
 }
 
 // Of a model with tables, bytes and times do not follow from the size of a gradient.

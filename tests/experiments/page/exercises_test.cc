@@ -59,7 +59,8 @@ TEST(PageExercises, AnswersAreTheRunsFiguresAndTheory) {
   EXPECT_THAT(values,
               ElementsAre(Pair("1.1", 32), Pair("1.2", testing::DoubleNear(1e3 * 8 * 4e6 / 125e6, 1e-9)),
                           Pair("2.1", 6), Pair("2.2", 6), Pair("3.1", 60), Pair("3.2", 30), Pair("3.3", 50),
-                          Pair("4.1", 2.9), Pair("4.2", 1.5), Pair("5.1", 3)));
+                          Pair("4.1", 2.9), Pair("4.2", 1.5), Pair("5.1", 3),
+                          Pair("6.1", testing::DoubleNear(300. / 11, 1e-9)), Pair("6.2", 4)));
   EXPECT_EQ(exercises.at("ring_limit").choice, "2");
   EXPECT_EQ(exercises.at("small").choice, "ps-sync") << "14 ms of latency against 2";
   EXPECT_TRUE(exercises.at("ring_bytes").exact);
@@ -73,7 +74,7 @@ TEST(PageExercises, AnswersAreTheRunsFiguresAndTheory) {
 TEST(PageExercises, AskOnlyWhatTheRunHasFiguresFor) {
   std::string asked;
   for (const Exercise& exercise : ExercisesOf(UntrustedJson::object())) asked += exercise.number + " ";
-  EXPECT_EQ(asked, "2.1 2.3 5.2 ");
+  EXPECT_EQ(asked, "2.1 2.3 5.2 6.1 6.2 ");
   UntrustedJson run = ClassRun();
   for (UntrustedJson& row : run["summary"]) row["has_tables"] = true;
   const auto of_tables = ExercisesById(run);
@@ -82,7 +83,7 @@ TEST(PageExercises, AskOnlyWhatTheRunHasFiguresFor) {
   for (const char* wrong :
        {R"([])", R"({"summary":7,"bench_csv":[]})", R"({"summary":[null,{"figures":[1]}]})",
         R"({"summary":[{"figures":{"workers":1e300,"strategy":"ring"}}]})"})
-    EXPECT_EQ(ExercisesOf(ParseUntrusted(wrong)).size(), 3u) << wrong;
+    EXPECT_EQ(ExercisesOf(ParseUntrusted(wrong)).size(), 5u) << wrong;
 }
 
 TEST(PageExercises, OfARingAreNotAboutThatOfAPipeline) {
@@ -139,6 +140,13 @@ TEST(PageExercises, AnAnswerIsJudgedByItsToleranceAndKnownMistakes) {
   EXPECT_EQ(Judge(rounds, "6"), Judgement::kRight);
   EXPECT_EQ(Judge(rounds, "5.9"), Judgement::kWrong);
   EXPECT_EQ(Judge(ExercisesById(ClassRun()).at("small"), "ring"), Judgement::kWrong);
+  const Exercise bubble = ExercisesById(ClassRun()).at("bubble");
+  EXPECT_THAT(bubble.terms, ElementsAre(4, 8, 24, 33));
+  for (const auto& [answer, judgement] : std::map<std::string, Judgement>{{"27.3", Judgement::kRight},
+                                                                          {"25", Judgement::kNear},
+                                                                          {"37.5", Judgement::kWrong},
+                                                                          {"33.3", Judgement::kWrong}})
+    EXPECT_EQ(Judge(bubble, answer), judgement) << answer;
 }
 
 }  // namespace

@@ -106,7 +106,8 @@ def main():
         colours = {}
         for name, value in re.findall(r"--([\w-]+):\s*(#[0-9a-fA-F]{3,6});", block):
             colours[name] = value if len(value) == 7 else "#" + "".join(2 * digit for digit in value[1:])
-        themes["dark" if "color-scheme: dark" in block else "light"].append(colours)
+        theme = themes["dark" if "color-scheme: dark" in block else "light"]
+        theme.append({**theme[0], **colours} if theme else colours)  # for print, some replace those of the screen
     # A series of another colour belongs to one of the groups above.
     known = {*PALETTE, *PARTS, *(f"on-{name}" for name in NUMBERED), "mark", "ink", "faint", "line", "panel", "ground"}
     errors = []

@@ -21,7 +21,6 @@ function readPage() {
     here: [...document.querySelectorAll('.here')].map((found) => ({key: found.dataset.key, text: found.textContent, facts: found.facts})),
     reasons: [...document.querySelectorAll('#overlap-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
     factors: [...document.querySelectorAll('#ratios tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent)),
-    elsewhere: texts('#overlap-elsewhere').join(),
     glossary: texts('#glossary tbody th'),
     footnotes: texts('#footnotes li'),
     step_rows: texts('#step .row'),
@@ -122,8 +121,23 @@ function walkThroughTheLens() {
   return {first, second: textOf('lens-said'), rows: element('lens-chart').rows};
 }
 
+// Every program unit by unit, and what the panels say at the begin and after a unit.
+function playPrograms() {
+  const said = () => [...document.querySelectorAll('#pipeline .counts')].map((counts) => [...counts.children].map((line) => line.textContent));
+  element('pipeline-restart').click();
+  const begin = said();
+  element('pipeline-next').click();
+  const next = said(), boxes = [...document.querySelectorAll('#pipeline figure')].map((figure) => [...figure.querySelectorAll('svg g')].filter((group) => group.style.display !== 'none' && group.querySelector('rect')).length);
+  return {begin, next, boxes, programs: DATA.programs.programs.map((program) => {
+    const parsed = actionsOf(program), moments = d3.range(program.end + 1).map((time) => momentOf(program, parsed, time));
+    return {...program, played: moments[program.end].bubble, sent: d3.sum(moments, (moment) => moment.sends.length), left: moments[program.end].inFlight,
+      most: d3.range(program.ranks).map((rank) => d3.max(moments, (moment) => moment.inFlight[rank])),
+      computed: d3.sum(moments, (moment) => moment.computing.filter(Boolean).length)};
+  })};
+}
+
 function chooseEverything() {
-  for (const select of document.querySelectorAll('#charts select, #overlap select, #asynchronous select, #theory select, #ring select')) {
+  for (const select of document.querySelectorAll('#charts select, #overlap select, #asynchronous select, #theory select, #ring select, #pipeline select')) {
     const before = select.value;
     for (const option of [...[...select.options].map((o) => o.value), before]) {
       if (element(select.id)) send(element(select.id), 'change', option);
@@ -193,6 +207,7 @@ async function useEverything() {
   seen.sliders = moveSliders();
   seen.lens = walkThroughTheLens();
   seen.guess = guessACurve();
+  seen.programs = playPrograms();
   seen.questions = askEverything();
   chooseEverything();
   element('reset').click();

@@ -65,6 +65,11 @@ TEST(SimulatedStep, WalksEveryProgram) {
   }
 }
 
+TEST(SimulatedStep, HasTheLanesOfTheLaunch) {
+  const std::vector<TracedAction> actions = Actions("1f1b", 4, 8, 1000, 1000);
+  EXPECT_LT(SimulateStep(actions, 7)->end_ns, SimulateStep(actions, 7, /*copy_streams=*/1)->end_ns);
+}
+
 TEST(SimulatedStep, ComputesWithTheMediansOfAllStepsAndReplicas) {
   // Messages are exposed: one to the last stage and one back.
   std::vector<TracedAction> actions = Actions("1f1b", 2, 1, 1000, 100, /*replicas=*/2);

@@ -55,6 +55,40 @@ class ReportBrowserTest : public BrowserTest {
       EXPECT_THAT(panel["done"].get<std::string>(), testing::HasSubstr("\xe2\x9c\x93")) << panel;  // a tick
     }
     ExpectScoresAreTheory(seen);
+    ExpectProgramsArePlayed(seen["programs"]);
+  }
+
+  // Of 4 stages and 8 micro-batches the panels; of every program its figures by psring's walk.
+  static void ExpectProgramsArePlayed(const Json& seen) {
+    EXPECT_EQ(seen["begin"].size(), 4u);
+    for (const Json& panel : seen["begin"]) {
+      EXPECT_EQ(panel[0], "Computing: 0F0, \u2013, \u2013, \u2013");
+      EXPECT_EQ(panel[1], "Sent: \u2013");
+    }
+    for (const Json& panel : seen["next"]) {
+      EXPECT_EQ(panel[0], "Computing: 0F1, 1F0, \u2013, \u2013");
+      EXPECT_EQ(panel[1], "Sent: 0F0 0\u21921");
+      EXPECT_THAT(panel[2].get<std::string>(), testing::HasSubstr("2, 1, 0, 0"));
+      EXPECT_EQ(panel[3], "Bubble so far: 75.0%");
+    }
+    for (const Json& boxes : seen["boxes"]) EXPECT_EQ(boxes, 3) << "of the first two units";
+    EXPECT_EQ(seen["programs"].size(), 24u);
+    for (const Json& program : seen["programs"]) {
+      SCOPED_TRACE(
+          absl::StrCat(program["name"].dump(), program["ranks"].dump(), program["micro_batches"].dump()));
+      const bool is_interleaved = program["name"] == "interleaved:2";
+      const int ranks = program["ranks"], micro_batches = program["micro_batches"];
+      const int stages = ranks * (is_interleaved ? 2 : 1);
+      EXPECT_NEAR(program["played"].get<double>(), program["bubble"].get<double>(), 1e-4);
+      EXPECT_EQ(program["computed"], 3 * stages * micro_batches);
+      EXPECT_EQ(program["sent"], 2 * (stages - 1) * micro_batches);
+      for (const Json& left : program["left"]) EXPECT_EQ(left, 0);
+      if (is_interleaved) {  // a stage's most is not at the same time as another's
+        for (int rank = 0; rank < ranks; ++rank) EXPECT_LE(program["most"][rank], program["in_flight"][rank]);
+      } else {
+        EXPECT_EQ(program["most"], program["in_flight"]);
+      }
+    }
   }
 
   // Answers are judged, and known mistakes are explained.
@@ -121,6 +155,21 @@ class ReportBrowserTest : public BrowserTest {
         EXPECT_EQ(text.find("differ"), std::string::npos);
       }
     }
+    // Part 3 has a recorded example if no row of the run hides 30 to 70% of its communication.
+    bool shows_overlap = false;
+    for (const Json& row : summary) {
+      const auto number = [&](const char* column) {
+        const Json& figures = row["figures"];
+        return figures.contains(column) && figures[column].is_number() ? figures[column].get<double>() : 0;
+      };
+      const double exposed = number("exposed_comm_ms"), all = std::max(number("comm_busy_ms"), exposed);
+      const double hidden = all - exposed;
+      if (number("workers") > 1 && all > 0 && hidden >= 0.3 * all && hidden <= 0.7 * all)
+        shows_overlap = true;
+    }
+    EXPECT_EQ(std::ranges::count_if(page["here"],
+                                    [](const Json& sentence) { return sentence["key"] == "here_example"; }),
+              shows_overlap ? 0 : 1);
     // The badge: whether the rows that the verdict uses are valid.
     const Json table = Json::parse(Slurp(run / "table.json"), nullptr, /*allow_exceptions=*/false);
     Json used = table.is_object() ? table.value("verdict_rows", Json::array()) : Json::array();

@@ -156,7 +156,8 @@ TEST(Pool, RowsThatOtherProgramsDisturbedAreShownButNotCounted) {
   EXPECT_FALSE(ring.machines[1].valid);
   EXPECT_DOUBLE_EQ(*ring.machines[1].samples_per_s, 999);
   EXPECT_EQ(ring.ratio->machines, 1) << "a ratio needs a valid reference, too";
-  EXPECT_THAT(PoolTable(pool), Has("ring x 2: 2 of 3 machines; other programs"));
+  EXPECT_THAT(PoolTable(pool), Has("ring x 2: 2 of 3 machines; other programs",
+                                   "ring x 2, relative to its own ps-sync: 1 of 3 machines; other"));
 }
 
 TEST(Pool, NamesTheRunAndTheDifferenceOfAnotherPlan) {

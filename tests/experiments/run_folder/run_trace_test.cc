@@ -103,6 +103,9 @@ TEST(RunTrace, ArrowsAreThoseOfTheSchedule) {
   EXPECT_EQ(pairs("star", 3), (std::set<std::pair<int64_t, int64_t>>{{0, 1}, {0, 2}, {1, 0}, {2, 0}}));
   EXPECT_EQ(pairs("direct", 3).size(), 6u);
   EXPECT_EQ(pairs("halving-doubling", 4).size(), 8u);
+  // Both ways within two machines, and a ring of two between those with the same place.
+  EXPECT_EQ(pairs("hierarchical:2", 4), (std::set<std::pair<int64_t, int64_t>>{
+                                            {0, 1}, {1, 0}, {2, 3}, {3, 2}, {0, 2}, {2, 0}, {1, 3}, {3, 1}}));
 }
 
 TEST(RunTrace, ServersHaveARowForPushesAndPulls) {

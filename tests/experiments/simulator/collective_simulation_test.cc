@@ -139,7 +139,7 @@ TEST(CollectiveSimulation, ClassesEqualTheSimulationOfAllRanks) {
   cluster.intra_bytes_per_s = 1.7e9;
   cluster.intra_latency_s = 3e-6;
   cluster.oversubscription = 1.5;
-  for (const char* name : {"ring", "star", "direct", "halving-doubling", "hierarchical"}) {
+  for (const char* name : {"ring", "star", "direct", "halving-doubling", "hierarchical", "hierarchical:2"}) {
     for (int ranks : {2, 4, 8, 16, 32}) {
       const auto schedule = AllReduce(name, ranks, std::min(ranks, 4));
       for (const Pipelining& pipelining : {kOneSlab, Pipelining{.segment_bytes = 1e6, .depth = 3}}) {
@@ -158,6 +158,8 @@ TEST(CollectiveSimulation, RanksOfANodeShareItsNetworkCards) {
   // 2(G-1)/G M/B1 within the nodes, 2(n-1)/n M/B2 between them.
   EXPECT_NEAR(Seconds("hierarchical", 64, cluster, 1e8), 2 * 7.0 / 8 * 0.01 + 2 * 7.0 / 8 * 0.1, 1e-6);
   EXPECT_NEAR(Seconds("ring", 64, cluster, 1e8), 2 * 63.0 / 64 * 0.1, 1e-6);
+  EXPECT_NEAR(Seconds("hierarchical:8", 64, cluster, 1e8), Seconds("hierarchical", 64, cluster, 1e8), 1e-9);
+  EXPECT_NEAR(Seconds("hierarchical:1", 64, cluster, 1e8), Seconds("ring", 64, cluster, 1e8), 1e-9);
   // Direct sends 7/8 of what leaves a rank over the node's one card, 8 ranks at a time.
   EXPECT_NEAR(Seconds("direct", 64, cluster, 1e8), 2 * 8 * (56.0 / 64) * 0.1, 1e-6);
 }

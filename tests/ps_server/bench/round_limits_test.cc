@@ -19,6 +19,7 @@
 #include "common/net/address.h"
 #include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
+#include "common/net/tls.h"
 #include "tests/test_secret.h"
 
 namespace psring {
@@ -29,18 +30,19 @@ constexpr absl::Duration kSoon = absl::Seconds(10);
 // Element `i` of the gradient of `worker`: small whole numbers, so that sums are exact.
 float Gradient(int worker, size_t i) { return static_cast<float>(worker + 1 + static_cast<int>(i % 5)); }
 
-class RoundLimitTest : public testing::TestWithParam<std::tuple<int, size_t>> {};
+class RoundLimitTest : public testing::TestWithParam<std::tuple<int, size_t, const char*>> {};
 
 TEST_P(RoundLimitTest, ARawRoundReturnsTheUpdatedWeights) {
-  const auto [workers, count] = GetParam();
-  const auto server = RoundLimitServer::Start("127.0.0.1", TestSecret(), workers, kSoon);
+  const auto [workers, count, tls] = GetParam();
+  const JobSecret secret = *WithTls(TestSecret(), tls);
+  const auto server = RoundLimitServer::Start("127.0.0.1", secret, workers, kSoon);
   ASSERT_TRUE(server.ok()) << server.status();
   std::vector<std::thread> threads;
   std::vector<absl::Status> outcomes(workers);
   std::vector<std::vector<float>> weights(workers, std::vector<float>(count, 77));
   for (int worker = 0; worker < workers; ++worker) {
     threads.emplace_back([&, worker, count = count] {
-      auto client = RoundLimitClient::Connect((*server)->address(), TestSecret(), worker, kSoon);
+      auto client = RoundLimitClient::Connect((*server)->address(), secret, worker, kSoon);
       outcomes[worker] = client.status();
       if (!client.ok()) return;
       std::vector<float> gradient(count);
@@ -69,7 +71,8 @@ TEST_P(RoundLimitTest, ARawRoundReturnsTheUpdatedWeights) {
 
 INSTANTIATE_TEST_SUITE_P(Workers, RoundLimitTest,
                          testing::Combine(testing::Values(1, 2, 4),
-                                          testing::Values<size_t>(1, 1000, (64 << 10) * 3 + 5)));
+                                          testing::Values<size_t>(1, 1000, (64 << 10) * 3 + 5),
+                                          testing::Values("", "auto")));
 
 TEST(RoundLimitServerTest, AMissingWorkerIsAnErrorAtTheTimeout) {
   const auto server = RoundLimitServer::Start("127.0.0.1", TestSecret(), 2, kSoon);

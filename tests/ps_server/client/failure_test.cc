@@ -166,6 +166,24 @@ TEST(FailureTest, ALostWorkerFailsTheJobIfLossesStopIt) {
   }
 }
 
+// With trainer --pp the workers of a server are replicas.
+TEST(FailureTest, ALostWorkerIsNamedByItsRankIfThatIsAnotherNumber) {
+  const auto cluster =
+      MakeCluster(ServerOptions{.workers = 2, .ranks = {1, 3}, .on_worker_loss = OnWorkerLoss::kStop});
+  const ServerJob job = MakeJob(2, {10});
+  std::latch started(2);
+  StartWorkers(job, *cluster, [&](TestWorker& worker) {
+    started.count_down();
+    if (worker.rank == 1) {
+      started.wait();
+      return;  // destroys its client
+    }
+    absl::Status status;
+    for (int64_t step = 0; status.ok(); ++step) status = worker.Step(step).status();
+    EXPECT_THAT(MessageOf(status), HasSubstr("worker 1 (rank 3) was lost"));
+  });
+}
+
 TEST(FailureTest, TheLossOfAWorkerBeforeTheStartFailsTheJob) {
   const auto cluster = MakeCluster(2);
   const ServerJob job = MakeJob(2, {10});

@@ -29,7 +29,7 @@ class ServedPort {
     const std::string token = NewListenerToken();
     address_ = PublishedText({"127.0.0.1", listener.port, token});
     const auto next = [this]() -> grpc::Server& { return *server_; };
-    const auto on_payload = [this](uint64_t number, FileDescriptor) {
+    const auto on_payload = [this](uint64_t number, MemberSocket) {
       MutexLock lock(mutex_);
       payloads_.push_back(number);
     };

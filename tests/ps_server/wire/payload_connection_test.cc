@@ -13,6 +13,7 @@
 
 #include "common/device_factory/make_device.h"
 #include "common/net/tcp_socket.h"
+#include "common/net/tls.h"
 #include "ps_server/protocol/row_messages.h"
 #include "ps_server/wire/payload_streams.h"
 #include "ps_server/wire/service.h"
@@ -20,6 +21,7 @@
 #include "tests/ps_server/test_job.h"
 #include "tests/ps_server/wire/stranger.h"
 #include "tests/test_secret.h"
+#include "tests/write_all.h"
 
 namespace psring {
 namespace {
@@ -31,15 +33,16 @@ constexpr uint64_t kNumber = 7;
 // A job of one member, which has a payload connection.
 class PayloadConnectionTest : public ::testing::Test {
  protected:
-  void Serve() {
+  void Serve(const JobSecret& secret = TestSecret()) {
     service_.reset();
     server_ = std::make_unique<ParameterServer>(*device_, ServerOptions{.timeout = absl::Seconds(30)});
-    service_ = *Service::Start(*server_, {.secret = TestSecret(), .threads = 1});
+    service_ = *Service::Start(*server_, {.secret = secret, .threads = 1});
   }
   void TearDown() override { service_.reset(); }
 
   FileDescriptor Open(uint64_t number = kNumber) {
-    FileDescriptor socket = *ConnectToServer(service_->address(), TestSecret(), Soon(), {}, number);
+    FileDescriptor socket =
+        ConnectToServer(service_->address(), TestSecret(), Soon(), {}, number)->TakeDescriptor();
     char accepted = 0;
     EXPECT_EQ(AwaitSocket(socket.get(), POLLIN, Soon(), ""), absl::OkStatus());
     EXPECT_EQ(recv(socket.get(), &accepted, 1, MSG_DONTWAIT), 1);
@@ -87,12 +90,28 @@ TEST_F(PayloadConnectionTest, AWorkerReportsItsWire) {
   EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
 }
 
+TEST_F(PayloadConnectionTest, AnEncryptedOneLeadsToTheSameWeights) {
+  const JobSecret secret = *WithTls(TestSecret(), "auto");
+  Serve(secret);
+  {
+    TestWorker worker(
+        job_, 0,
+        MakeGrpcPsClient(service_->address(),
+                         {.secret = secret, .payload = Payload::kGrpc, .own_connection = true}));
+    ASSERT_EQ(worker.Start(), absl::OkStatus());
+    ASSERT_EQ(worker.Steps(0, 3), absl::OkStatus());
+    EXPECT_EQ(worker.weights, TrainAlone(job_, 3));
+    EXPECT_EQ(worker.client->Leave(Soon()), absl::OkStatus());
+  }
+  service_.reset();
+}
+
 TEST_F(PayloadConnectionTest, AnAnswerArrivesOnIt) {
   Serve();
   const FileDescriptor socket = Open();
   const auto member = Joined();
   SendFrame(socket, GradientOf(*member), std::string(BytesOfJob(), 0));
-  PayloadSocket answers{FileDescriptor(dup(socket.get()))};
+  PayloadSocket answers{MemberSocket(FileDescriptor(dup(socket.get())))};
   std::vector<std::byte> weights(BytesOfJob());
   ASSERT_TRUE(Eventually([&] { return *answers.ReceiveHeader(); }));
   message::ToWorker message;
@@ -157,7 +176,7 @@ TEST_F(PayloadConnectionTest, MembersThatMisuseItGetAnErrorThatEndsTheJob) {
          unknown.bucket = 3;
          SendFrame(socket, unknown, good);
        }},
-      {"its payload connection ended",
+      {"payload: the connection ended",
        [&](const FileDescriptor& socket, Stranger& member) {
          SendFrame(socket, GradientOf(member), "1234", 0, /*more_bytes=*/36);
          shutdown(socket.get(), SHUT_RDWR);
@@ -244,7 +263,7 @@ TEST_F(PayloadConnectionTest, AConnectionIsTakenOnceAndForgottenWhenItIsClosed) 
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
     peers[i] = FileDescriptor(ends[0]);
     if (i == 2) peers[1] = FileDescriptor();  // before the third one arrives
-    streams.Add(i, FileDescriptor(ends[1]));
+    streams.Add(i, MemberSocket(FileDescriptor(ends[1])));
     char accepted = 0;
     EXPECT_EQ(recv(peers[i].get(), &accepted, 1, MSG_DONTWAIT), 1);
   }

@@ -13,6 +13,7 @@
 #include "common/base/check.h"
 #include "common/net/tcp_socket.h"
 #include "tests/ps_server/test_job.h"
+#include "tests/write_all.h"
 
 namespace psring {
 namespace {
@@ -22,7 +23,7 @@ class PayloadSocketTest : public ::testing::Test {
   PayloadSocketTest() {
     int ends[2];
     PSRING_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
-    mine_ = std::make_unique<PayloadSocket>(FileDescriptor(ends[0]));
+    mine_ = std::make_unique<PayloadSocket>(MemberSocket(FileDescriptor(ends[0])));
     peer_ = FileDescriptor(ends[1]);
     mine_->SetReady(/*readable=*/true, /*writable=*/true);
   }

@@ -5,7 +5,7 @@
 
 #include <functional>
 #include <latch>
-#include <numeric>
+#include <memory>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -14,26 +14,15 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "tests/has.h"
-#include "tests/ring_worker/groups/group_checks.h"
+#include "tests/ring_worker/groups/channel_checks.h"
 #include "tests/ring_worker/mesh.h"
 
 namespace psring {
 namespace {
 
-using ChannelOr = absl::StatusOr<std::unique_ptr<Channel>>;
-
-// From rank `from` to rank `to` of `group`, on which every rank calls it; null for the others.
-ChannelOr Connect(ProcessGroup& group, int from, int to) {
-  const bool is_end = group.rank() == from || group.rank() == to;
-  PSRING_ASSIGN_OR_RETURN(auto pair, group.Split(is_end ? 0 : kNoColor, group.rank() == from ? 0 : 1));
-  if (pair == nullptr) return nullptr;
-  return Channel::Create(std::move(pair), HostDevice(), absl::StrCat(from, " to ", to));
-}
-
-std::vector<float> Message(int number, size_t count) {
-  std::vector<float> values(count);
-  std::iota(values.begin(), values.end(), 1000 * static_cast<float>(number));
-  return values;
+// For a group in host memory.
+ChannelOr Connect(ProcessGroup& group, Stream& stream, int from, int to) {
+  return ConnectChannel({group, stream}, from, to);
 }
 
 Span SpanOf(std::vector<float>& values) { return {values.data(), values.size()}; }
@@ -57,70 +46,44 @@ class ChannelTest : public testing::TestWithParam<std::tuple<std::string, std::s
 };
 
 TEST_P(ChannelTest, MessagesOfAllSizesArriveInOrder) {
-  OnGroups(2, [](ProcessGroup& group, Stream&) -> absl::Status {
-    PSRING_ASSIGN_OR_RETURN(const auto channel, Connect(group, 1, 0));
-    EXPECT_EQ(channel->sends(), group.rank() == 1);
-    std::vector<std::vector<float>> messages;
-    for (const size_t count : {1, 7, 100, 65536, 3, 300000}) {
-      const int number = static_cast<int>(messages.size());
-      messages.push_back(channel->sends() ? Message(number, count) : std::vector<float>(count));
-    }
-    for (std::vector<float>& message : messages) PSRING_RETURN_IF_ERROR(channel->Transfer(SpanOf(message)));
-    PSRING_RETURN_IF_ERROR(channel->lane().Synchronize());
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < messages.size(); ++i) {
-      EXPECT_EQ(messages[i], Message(static_cast<int>(i), messages[i].size()));
-      bytes += 4 * messages[i].size();
-    }
-    const Traffic traffic = channel->traffic();
-    if (group.info().backend == "native") {
-      EXPECT_EQ(channel->sends() ? traffic.payload_tx_bytes : traffic.payload_rx_bytes, bytes);
-    }
-    return absl::OkStatus();
-  });
+  OnGroups(2, [](ProcessGroup& group, Stream& stream) { return CheckMessagesInOrder({group, stream}); });
 }
 
-// With one lane for both, each rank would wait for the other's receive.
 TEST_P(ChannelTest, BothDirectionsOfAPairDoNotWaitForEachOther) {
-  OnGroups(2, [](ProcessGroup& group, Stream&) -> absl::Status {
-    PSRING_ASSIGN_OR_RETURN(const auto forward, Connect(group, 0, 1));
-    PSRING_ASSIGN_OR_RETURN(const auto back, Connect(group, 1, 0));
-    Channel& first = group.rank() == 0 ? *forward : *back;  // each rank sends first
-    Channel& second = group.rank() == 0 ? *back : *forward;
-    std::vector<float> sent = Message(group.rank(), 200000), received(200000);
-    PSRING_RETURN_IF_ERROR(first.Transfer(SpanOf(sent)));
-    PSRING_RETURN_IF_ERROR(second.Transfer(SpanOf(received)));
-    PSRING_RETURN_IF_ERROR(second.lane().Synchronize());
-    EXPECT_EQ(received, Message(1 - group.rank(), 200000));
-    return first.lane().Synchronize();
+  OnGroups(2, [](ProcessGroup& group, Stream& stream) { return CheckBothDirections({group, stream}); });
+}
+
+TEST_P(ChannelTest, ChannelsWorkBesideTheGroup) {
+  OnGroups(3, [](ProcessGroup& group, Stream& stream) {
+    return CheckChannelsBesideTheGroup({group, stream});
   });
 }
 
-// Three stages pass a value on while the whole group adds up.
-TEST_P(ChannelTest, ChannelsWorkBesideTheGroup) {
-  OnGroups(3, [](ProcessGroup& group, Stream& stream) -> absl::Status {
-    PSRING_ASSIGN_OR_RETURN(const auto from, Connect(group, 0, 1));
-    PSRING_ASSIGN_OR_RETURN(const auto to, Connect(group, 1, 2));
-    std::vector<float> value(5000, group.rank() == 0 ? 42 : 0), sum(5000, 1);
-    Channel* const receives = group.rank() == 1 ? from.get() : group.rank() == 2 ? to.get() : nullptr;
-    Channel* const sends = group.rank() == 0 ? from.get() : group.rank() == 1 ? to.get() : nullptr;
-    if (receives != nullptr) PSRING_RETURN_IF_ERROR(receives->Transfer(SpanOf(value)));
-    if (receives != nullptr && sends != nullptr) sends->lane().WaitFor(receives->lane().Record());
-    if (sends != nullptr) PSRING_RETURN_IF_ERROR(sends->Transfer(SpanOf(value)));
-    PSRING_RETURN_IF_ERROR(AddUp(group, stream, sum));
-    for (Channel* const channel : {receives, sends}) {
-      if (channel != nullptr) PSRING_RETURN_IF_ERROR(channel->lane().Synchronize());
+// The receive of the second channel waits for the first one's.
+TEST_P(ChannelTest, ChannelsOnOneLaneTakeTurns) {
+  OnGroups(2, [](ProcessGroup& group, Stream&) -> absl::Status {
+    const std::shared_ptr<Stream> lane = HostDevice().NewStream(StreamKind::kBackground, "messages");
+    std::vector<float> first(70000, group.rank() == 0 ? 1 : 0), second(70000, group.rank() == 1 ? 2 : 0);
+    std::vector<std::unique_ptr<Channel>> channels;
+    for (const int from : {0, 1}) {
+      PSRING_ASSIGN_OR_RETURN(auto pair, group.Split(0, group.rank() == from ? 0 : 1));
+      PSRING_ASSIGN_OR_RETURN(channels.emplace_back(),
+                              Channel::Create(std::move(pair), HostDevice(), "channel", lane));
     }
-    EXPECT_EQ(value, std::vector<float>(5000, 42));
-    EXPECT_EQ(sum, std::vector<float>(5000, 3));
+    EXPECT_EQ(&channels[0]->lane(), &channels[1]->lane());
+    PSRING_RETURN_IF_ERROR(channels[0]->Transfer(SpanOf(first)));
+    PSRING_RETURN_IF_ERROR(channels[1]->Transfer(SpanOf(second)));
+    PSRING_RETURN_IF_ERROR(lane->Synchronize());
+    EXPECT_EQ(first, std::vector<float>(70000, 1));
+    EXPECT_EQ(second, std::vector<float>(70000, 2));
     return absl::OkStatus();
   });
 }
 
 TEST_P(ChannelTest, AbortEndsAPendingReceive) {
   std::latch receiver_ends(1);
-  const auto statuses = RunGroups(2, Options(), [&](ProcessGroup& group, Stream&) -> absl::Status {
-    const ChannelOr channel = Connect(group, 0, 1);
+  const auto statuses = RunGroups(2, Options(), [&](ProcessGroup& group, Stream& stream) -> absl::Status {
+    const ChannelOr channel = Connect(group, stream, 0, 1);
     return UnlessSilent(group.rank() == 0, receiver_ends, [&]() -> absl::Status {
       PSRING_RETURN_IF_ERROR(channel.status());
       std::vector<float> received(10);
@@ -147,8 +110,8 @@ std::string ReceiverSees(const std::string& transport, absl::Duration timeout,
   options.timeout = timeout;
   std::string seen;
   std::latch receiver_is_done(1);
-  (void)RunGroups(3, options, [&](ProcessGroup& group, Stream&) -> absl::Status {
-    const ChannelOr channel = Connect(group, 1, 2);
+  (void)RunGroups(3, options, [&](ProcessGroup& group, Stream& stream) -> absl::Status {
+    const ChannelOr channel = Connect(group, stream, 1, 2);
     const absl::Cleanup done = [&] {
       if (group.rank() == 2) receiver_is_done.count_down();
     };

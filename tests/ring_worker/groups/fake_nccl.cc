@@ -34,9 +34,16 @@ struct Meeting {
   std::vector<const float*> in;
   int here = 0, through = 0;
 };
+// A division into parts.
+struct Split {
+  int joined = 0;
+  // By color: the members, by key and rank.
+  std::map<int, std::map<std::pair<int, int>, ncclComm*>> parts;
+};
 struct Clique {
   int size = 0, joined = 0;
   std::map<int, std::shared_ptr<Meeting>> meetings;  // by the number of the communicator's call
+  std::map<int, Split> splits;                       // by their number
 };
 std::map<std::string, std::shared_ptr<Clique>> cliques;  // by unique id
 
@@ -44,8 +51,10 @@ std::map<std::string, std::shared_ptr<Clique>> cliques;  // by unique id
 
 struct ncclComm {
   int rank = 0;
+  int logged_as = 0;  // the rank in the communicator that was not split from another
   std::shared_ptr<Clique> clique;
-  int calls = 0, idle_asked = 0;
+  int calls = 0, splits = 0, idle_asked = 0;
+  const Split* split = nullptr;  // in progress
   bool aborted = false, hangs = false, finalizing = false;
   int recorded = 0;  // collectives in existing graphs
   // Not yet on their streams: a communicator that does not block starts collectives later, in another thread.
@@ -98,8 +107,8 @@ ncclResult_t Enqueue(ncclComm* comm, const std::string& what, std::function<void
                      cudaStream_t stream) {
   std::lock_guard lock(mutex);
   const bool recorded = psringFakeGpuCaptures(stream);
-  Note(comm->rank, what + (recorded ? ", recorded" : ""));
-  rank_of_thread = comm->rank;
+  Note(comm->logged_as, what + (recorded ? ", recorded" : ""));
+  rank_of_thread = comm->logged_as;
   comm->idle_asked = 0;
   if (recorded) ++comm->recorded;
   const auto launch = [comm, recorded, does = std::move(does), stream] {
@@ -166,26 +175,48 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id,
   if (clique == nullptr) clique = std::make_shared<Clique>();
   clique->size = size;
   ++clique->joined;
-  *made = new ncclComm{.rank = rank, .clique = clique, .hangs = Setting("init_hangs") != 0};
+  *made =
+      new ncclComm{.rank = rank, .logged_as = rank, .clique = clique, .hangs = Setting("init_hangs") != 0};
   return ncclInProgress;
 }
-ncclResult_t ncclCommSplit(ncclComm_t, int, int, ncclComm_t*, ncclConfig_t*) { return ncclInvalidUsage; }
+// The last rank makes the parts.
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t*) {
+  std::lock_guard lock(mutex);
+  Note(comm->logged_as, "split");
+  Split& split = comm->clique->splits[comm->splits++];
+  if (color != NCCL_SPLIT_NOCOLOR) {
+    *made = split.parts[color][{key, comm->rank}] = new ncclComm{.logged_as = comm->logged_as};
+  }
+  comm->split = &split;
+  comm->idle_asked = 0;
+  if (++split.joined < comm->clique->size) return ncclInProgress;
+  for (auto& [of_color, members] : split.parts) {
+    const int size = static_cast<int>(members.size());
+    const auto clique = std::make_shared<Clique>(Clique{.size = size, .joined = size});
+    int rank = 0;
+    for (auto& [place, member] : members) {
+      member->rank = rank++;
+      member->clique = clique;
+    }
+  }
+  return ncclInProgress;
+}
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   std::lock_guard lock(mutex);
-  Note(comm->rank, "finalize");
+  Note(comm->logged_as, "finalize");
   comm->finalizing = true;
   return ncclInProgress;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   std::lock_guard lock(mutex);
-  Note(comm->rank, "destroy");
+  Note(comm->logged_as, "destroy");
   delete comm;
   return ncclSuccess;
 }
 // Ends its work on the GPU. The memory stays, because a kernel may still return.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   std::lock_guard lock(mutex);
-  Note(comm->rank, "abort");
+  Note(comm->logged_as, "abort");
   comm->aborted = true;
   comm->accepted.clear();
   changed.notify_all();
@@ -194,7 +225,9 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   std::lock_guard lock(mutex);
   const bool waits_for_graphs = comm->finalizing && comm->recorded > 0;
-  const bool busy = comm->hangs || waits_for_graphs || comm->clique->joined < comm->clique->size;
+  const bool waits_for_ranks = comm->clique->joined < comm->clique->size ||
+                               (comm->split != nullptr && comm->split->joined < comm->clique->size);
+  const bool busy = comm->hangs || waits_for_graphs || waits_for_ranks;
   *state = busy || comm->idle_asked++ < 2 ? ncclInProgress : ncclSuccess;
   if (*state == ncclSuccess) {
     for (const auto& launch : std::exchange(comm->accepted, {})) launch();

@@ -34,9 +34,9 @@ class FakeNccl {
 
   void Reset() { reset_(); }
   void Set(const char* what, int value) { set_(what, value); }
-  // The calls of a rank in order: "init of 2, blocking 0", "all_reduce 100", "broadcast 7, recorded", "launch
-  // of a group of 3", "finalize", "destroy", "abort"; and at init the variables that begin with NCCL_:
-  // "NCCL_ALGO=Ring".
+  // The calls of a rank in order, also those of its parts: "init of 2, blocking 0", "split", "all_reduce
+  // 100", "broadcast 7, recorded", "launch of a group of 3", "finalize", "destroy", "abort"; and at init the
+  // variables that begin with NCCL_: "NCCL_ALGO=Ring".
   std::vector<std::string> Log(int rank) const {
     std::vector<std::string> lines;
     const std::string prefix = absl::StrCat(rank, " ");

@@ -27,7 +27,7 @@
 #include "ring_worker/groups/groups.h"
 #include "tests/eventually.h"
 #include "tests/has.h"
-#include "tests/ring_worker/groups/group_checks.h"
+#include "tests/ring_worker/groups/channel_checks.h"
 #include "tests/test_secret.h"
 
 namespace psring {
@@ -131,6 +131,29 @@ absl::Status Parts(Rank& rank) {
   return absl::OkStatus();
 }
 
+absl::Status Channels(Rank& rank) {
+  PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group());
+  return CheckChannels({*group, rank.stream});
+}
+
+// Rank 0 has both calls in progress; rank 1 makes them one after the other.
+absl::Status PartsAtATime(Rank& rank) {
+  PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group());
+  PSRING_ASSIGN_OR_RETURN(const auto one, group->Split(0, group->rank()));
+  PSRING_ASSIGN_OR_RETURN(const auto other, group->Split(0, group->rank()));
+  std::vector<float> values(1000, 1), others(1000, 1);
+  const Span span = {values.data(), values.size()}, of_other = {others.data(), others.size()};
+  const auto lane = HostDevice().NewStream(StreamKind::kBackground, "lane");
+  const auto add_up_one = [&] { return one->AllReduce(span, span, ReduceOp::kSum, *lane); };
+  if (group->rank() == 0) PSRING_RETURN_IF_ERROR(add_up_one());
+  PSRING_RETURN_IF_ERROR(other->AllReduce(of_other, of_other, ReduceOp::kSum, rank.stream));
+  PSRING_RETURN_IF_ERROR(rank.stream.Synchronize());
+  if (group->rank() == 1) PSRING_RETURN_IF_ERROR(add_up_one());
+  PSRING_RETURN_IF_ERROR(lane->Synchronize());
+  const std::vector<float> expected(1000, 2);
+  return values == expected && others == expected ? absl::OkStatus() : absl::InternalError("wrong sums");
+}
+
 // Until mpirun kills this rank.
 [[noreturn]] void Hang() {
   while (true) pause();
@@ -141,6 +164,16 @@ absl::Status IsLate(Rank& rank) {
   PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group("", absl::Seconds(1)));
   if (group->rank() == 1) Hang();
   return CheckAllReduce({*group, rank.stream}, 1000, DType::kFloat32, ReduceOp::kSum);
+}
+
+absl::Status SilentSender(Rank& rank) {
+  PSRING_ASSIGN_OR_RETURN(const auto first, rank.Group());
+  PSRING_ASSIGN_OR_RETURN(const auto group, rank.Group("", absl::Seconds(3)));
+  PSRING_ASSIGN_OR_RETURN(const auto channel, ConnectChannel({*group, rank.stream}, 1, 2));
+  if (group->rank() != 2) Hang();
+  std::vector<float> values(1000);
+  PSRING_RETURN_IF_ERROR(channel->Transfer({values.data(), values.size()}));
+  return channel->lane().Synchronize();
 }
 
 absl::Status Dies(Rank& rank) {
@@ -175,6 +208,9 @@ const std::map<std::string, absl::Status (*)(Rank&)> kRankBodies = {{"collective
                                                                     {"keeps", KeepsToItsAlgorithm},
                                                                     {"transport", ReportsItsTransport},
                                                                     {"parts", Parts},
+                                                                    {"at-a-time", PartsAtATime},
+                                                                    {"channels", Channels},
+                                                                    {"silent-sender", SilentSender},
                                                                     {"late", IsLate},
                                                                     {"dies", Dies},
                                                                     {"aborts", Aborts},
@@ -285,6 +321,19 @@ TEST_F(MpiGroupTest, MpichKeepsTheRequestedAlgorithmInEveryCall) {
 }
 
 TEST_F(MpiGroupTest, PartsOfAGroupAreSeparateCommunicators) { EXPECT_EQ(Run("parts", 5), absl::OkStatus()); }
+
+TEST_F(MpiGroupTest, CallsOfSeveralPartsAreInProgressAtATime) {
+  EXPECT_EQ(Run("at-a-time", 2), absl::OkStatus());
+}
+
+TEST_F(MpiGroupTest, ChannelsCarryMessagesInOrderBesideTheGroup) {
+  for (const char* transport : {"shm", "tcp"}) EXPECT_EQ(Run("channels", 3, transport), absl::OkStatus());
+}
+
+TEST_F(MpiGroupTest, ASilentSenderIsNamedAtTheTimeout) {
+  EXPECT_THAT(Run("silent-sender", 3).message(),
+              Has("rank 2: mpi broadcast of 1000 float32 elements", "has waited 3s for rank 1"));
+}
 
 TEST_F(MpiGroupTest, TheTransportIsThatOfTheJob) { EXPECT_EQ(Run("transport", 2, "tcp"), absl::OkStatus()); }
 

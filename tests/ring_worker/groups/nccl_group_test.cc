@@ -18,6 +18,7 @@
 #include "tests/eventually.h"
 #include "tests/has.h"
 #include "tests/ring_worker/fake_rendezvous.h"
+#include "tests/ring_worker/groups/channel_checks.h"
 #include "tests/ring_worker/groups/fake_nccl.h"
 
 namespace psring {
@@ -131,6 +132,31 @@ TEST_F(NcclGroupTest, BucketsReadyTogetherAreOneLaunch) {
   for (int rank = 0; rank < 2; ++rank)
     EXPECT_EQ(nccl_.Log(rank), (Lines{"init of 2, blocking 0", "all_reduce 10", "all_reduce 300",
                                       "all_reduce 7", "launch of a group of 3", "finalize", "destroy"}));
+}
+
+TEST_F(NcclGroupTest, ChannelsCarryMessagesInOrderBesideTheGroup) {
+  ExpectAll(RunRanks(3, {},
+                     [](auto& group, auto& device, auto& stream) {
+                       return CheckChannels({group, stream, device});
+                     }),
+            absl::StatusCode::kOk);
+  EXPECT_TRUE(Logged(2, "split") && Logged(2, "broadcast 5000"));
+}
+
+TEST_F(NcclGroupTest, ASilentSenderIsNamedAtTheTimeout) {
+  std::latch receiver_ends(1);
+  const auto statuses = RunRanks(
+      3, {.timeout = absl::Seconds(1)}, [&](auto& group, auto& device, auto& stream) -> absl::Status {
+        const ChannelOr channel = ConnectChannel({group, stream, device}, 1, 2);
+        return UnlessSilent(group.rank() != 2, receiver_ends, [&]() -> absl::Status {
+          PSRING_RETURN_IF_ERROR(channel.status());
+          const Buffer memory = *device.Allocate(1000 * sizeof(float));
+          PSRING_RETURN_IF_ERROR((*channel)->Transfer(memory.span()));
+          return (*channel)->lane().Synchronize();
+        });
+      });
+  ExpectAll({statuses[2]}, absl::StatusCode::kDeadlineExceeded,
+            {"rank 2: nccl broadcast of 1000 float32 elements", "rank 1 has not joined it"});
 }
 
 TEST_F(NcclGroupTest, AMissingRankAbortsTheOthersAtTheTimeout) {

@@ -50,6 +50,8 @@ class ProcessGroupTest : public testing::TestWithParam<std::tuple<std::string, s
   GroupOptions options() const {
     GroupOptions options;
     options.algorithm = std::get<1>(GetParam());
+    // An odd number of ranks leaves one without a partner, so the nodes would differ.
+    if (transport() == "mixed" && options.algorithm == "hierarchical") options.algorithm += ":1";
     options.timeout = absl::Seconds(60);
     return options;
   }
@@ -236,7 +238,7 @@ TEST_P(ProcessGroupTest, InvalidArgumentsAreRejected) {
 TEST_P(ProcessGroupTest, EveryCollectiveIsExactForManyRankCountsSizesTypesAndOps) {
   // What depends on the number of ranks is the same over every transport.
   const std::map<std::string, std::vector<int>> numbers = {
-      {"shm", {1, 2, 3, 4, 5, 8}}, {"tcp", {3, 7, 16}}, {"mixed", {2, 5, 8}}};
+      {"shm", {1, 2, 3, 4, 5, 8}}, {"tcp", {3, 7, 16}}, {"tls", {3}}, {"mixed", {2, 5, 8}}};
   for (int ranks : numbers.at(transport())) {
     SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
     RunRanks(transport(), ranks, options(), [&](ProcessGroup& group, Stream& stream) {
@@ -323,15 +325,95 @@ TEST_P(ProcessGroupTest, RecordsTheTimesOfEachRound) {
   }
 }
 
+std::string NameOf(const testing::TestParamInfo<ProcessGroupTest::ParamType>& info) {
+  std::string name = absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, ProcessGroupTest,
                          testing::Combine(testing::Values("tcp", "shm", "mixed"),
                                           testing::ValuesIn(AlgorithmsFor(Collective::kAllReduce))),
-                         [](const auto& info) {
-                           std::string name =
-                               absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param));
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Encrypted, ProcessGroupTest,
+                         testing::Combine(testing::Values("tls"), testing::Values("ring", "star")), NameOf);
+
+class HierarchicalGroupTest : public testing::TestWithParam<int> {
+ protected:
+  // Hosts of GetParam() ranks, with TCP between them.
+  static GroupOptions OptionsOnHosts(const std::string& algorithm) {
+    GroupOptions options;
+    options.algorithm = algorithm;
+    options.ranks_per_node = GetParam();
+    return options;
+  }
+  static void OnRanksOf(int hosts, const std::string& algorithm, const RankBody& body) {
+    for (const absl::Status& status : RunGroups(hosts * GetParam(), OptionsOnHosts(algorithm), body))
+      EXPECT_EQ(status, absl::OkStatus());
+  }
+};
+
+TEST_P(HierarchicalGroupTest, AddsExactlyAndNamesTheRanksPerHost) {
+  for (int hosts : {1, 2, 3}) {
+    SCOPED_TRACE(absl::StrCat(hosts, " hosts"));
+    OnRanksOf(hosts, "hierarchical", [&](ProcessGroup& group, Stream& stream) {
+      EXPECT_EQ(group.info().algorithm, absl::StrCat("hierarchical:", GetParam()));
+      EXPECT_EQ(group.info().transport, GetParam() == 1 ? "tcp" : hosts > 1 ? "shm+tcp" : "shm");
+      for (DType type : kDTypes) {
+        PSRING_RETURN_IF_ERROR(CheckCollectives({group, stream}, 40'003, type, ReduceOp::kSum, true));
+      }
+      return absl::OkStatus();
+    });
+  }
+}
+
+TEST_P(HierarchicalGroupTest, ARankSendsItsShareToOtherHosts) {
+  constexpr int kHosts = 3;
+  const size_t count = size_t(kHosts * GetParam()) * 1000;
+  OnRanksOf(kHosts, "hierarchical", [&](ProcessGroup& group, Stream& stream) {
+    std::vector<float> data = Values(group.rank(), count);
+    PSRING_RETURN_IF_ERROR(AddUp(group, stream, data));
+    PSRING_RETURN_IF_ERROR(AwaitPeers({group, stream}));
+    const size_t within = 2 * count * (GetParam() - 1) / GetParam();
+    const size_t between = 2 * count / GetParam() * (kHosts - 1) / kHosts;
+    EXPECT_EQ(group.traffic().payload_tx_bytes, 4 * (within + between));
+    EXPECT_EQ(group.traffic().payload_rx_bytes, 4 * (within + between));
+    return absl::OkStatus();
+  });
+}
+
+TEST_P(HierarchicalGroupTest, AGivenNumberGroupsRanksOnAnyHosts) {
+  OnRanksOf(2, "hierarchical:2", [&](ProcessGroup& group, Stream& stream) {
+    EXPECT_EQ(group.info().algorithm, "hierarchical:2");
+    std::vector<float> data = Values(group.rank(), 10'007);
+    PSRING_RETURN_IF_ERROR(AddUp(group, stream, data));
+    ExpectIsSum(data, 2 * GetParam());
+    return absl::OkStatus();
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(RanksPerHost, HierarchicalGroupTest, testing::Values(1, 2, 3));
+
+// Two ranks share memory, and the third does not.
+TEST(HierarchicalGroup, UnevenHostsAreRejectedUnlessANumberIsGiven) {
+  const auto status_of = [](const std::string& algorithm) {
+    GroupOptions options;
+    options.algorithm = algorithm;
+    auto transports = MakeTransports("mixed", 3);
+    std::vector<absl::Status> statuses(3);
+    OnRanks(3, [&](int rank) {
+      statuses[rank] = MakeScheduledGroup(std::move(transports[rank]), options).status();
+    });
+    EXPECT_EQ(statuses[1], statuses[0]);
+    EXPECT_EQ(statuses[2], statuses[0]);
+    return statuses[0];
+  };
+  EXPECT_EQ(status_of("hierarchical"),
+            absl::InvalidArgumentError("hierarchical needs as many ranks on every machine, with consecutive "
+                                       "numbers; give the ranks per machine, as in hierarchical:2, or use "
+                                       "ring"));
+  EXPECT_EQ(status_of("hierarchical:3"), absl::OkStatus());
+}
 
 TEST(MakeScheduledGroupTest, AnUnknownAlgorithmIsRejected) {
   GroupOptions options;

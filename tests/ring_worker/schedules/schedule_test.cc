@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "tests/ring_worker/schedules/schedule_table.h"
 
 namespace psring {
@@ -213,22 +214,31 @@ TEST(BytesTest, DoubleBinaryTreeSendsAtMostTwiceTheBufferAndOnAverageLikeARing) 
 }
 
 TEST(BytesTest, HierarchicalSendsAShareOfTheBufferToOtherNodes) {
-  const size_t count = 2400;
-  for (int per_node : {1, 2, 3, 4}) {
-    const int nodes = 12 / per_node;
-    const auto schedule =
-        Make("hierarchical", Collective::kAllReduce, {.ranks = 12, .ranks_per_node = per_node});
-    for (int rank = 0; rank < 12; ++rank) {
-      size_t within = 0, between = 0;
-      for (int round = 0; round < schedule->rounds(rank); ++round) {
-        for (const Transfer& t : RoundOf(*schedule, rank, round)) {
-          if (t.kind != TransferKind::kSend) continue;
-          const bool same_node = t.peer / per_node == rank / per_node;
-          (same_node ? within : between) += ChunkBounds(count, 12, t.first_chunk, t.chunk_count).length;
+  for (int ranks = 1; ranks <= 64; ++ranks) {
+    const size_t count = size_t(ranks) * 10;
+    for (int per_node = 1; per_node <= ranks; ++per_node) {
+      if (ranks % per_node != 0) continue;
+      SCOPED_TRACE(absl::StrCat(ranks, " ranks on nodes of ", per_node));
+      const int nodes = ranks / per_node;
+      const auto schedule = MakeAllReduce(absl::StrCat("hierarchical:", per_node), ranks);
+      EXPECT_EQ(schedule->rounds(0), (per_node > 1 ? 2 : 0) + 2 * (nodes - 1));
+      std::vector<size_t> sent(nodes), received(nodes);  // over the link of each node
+      for (int rank = 0; rank < ranks; ++rank) {
+        const int node = rank / per_node;
+        size_t within = 0;
+        for (int round = 0; round < schedule->rounds(rank); ++round) {
+          for (const Transfer& t : RoundOf(*schedule, rank, round)) {
+            const size_t length = ChunkBounds(count, ranks, t.first_chunk, t.chunk_count).length;
+            const bool sends = t.kind == TransferKind::kSend;
+            if (t.peer / per_node != node) (sends ? sent : received)[node] += length;
+            if (t.peer / per_node == node && sends) within += length;
+          }
         }
+        EXPECT_EQ(within, 2 * count * (per_node - 1) / per_node);
       }
-      EXPECT_EQ(within, 2 * count * (per_node - 1) / per_node);
-      EXPECT_EQ(between, 2 * count / per_node * (nodes - 1) / nodes);
+      // As the ranks of a ring that are nodes.
+      EXPECT_EQ(sent, std::vector<size_t>(nodes, 2 * count * (nodes - 1) / nodes));
+      EXPECT_EQ(received, sent);
     }
   }
 }
@@ -297,6 +307,30 @@ TEST(ScheduleTest, AnUnknownNameListsTheKnownOnes) {
       absl::NotFoundError(
           "unknown collective 'all_to_all'; use one of all_reduce, reduce_scatter, all_gather, broadcast"));
   for (Collective collective : kCollectives) EXPECT_EQ(ParseCollective(Name(collective)).value(), collective);
+}
+
+TEST(ScheduleTest, ANameMayContainTheRanksPerNode) {
+  const auto pairs = Make("hierarchical", Collective::kAllReduce, {.ranks = 6, .ranks_per_node = 2});
+  const auto named = Make("hierarchical:2", Collective::kAllReduce, {.ranks = 6, .ranks_per_node = 3});
+  ASSERT_EQ(named->rounds(0), pairs->rounds(0));
+  for (int rank = 0; rank < 6; ++rank) {
+    for (int round = 0; round < pairs->rounds(rank); ++round)
+      EXPECT_EQ(RoundOf(*named, rank, round), RoundOf(*pairs, rank, round));
+  }
+  EXPECT_EQ(MakeAllReduce("hierarchical:2", 1)->rounds(0), 0);
+  EXPECT_EQ(MakeSchedule("hierarchical:4", Collective::kAllReduce, {.ranks = 6}).status(),
+            absl::InvalidArgumentError("hierarchical:4 needs a multiple of 4 ranks, not 6"));
+  for (const char* wrong :
+       {"hierarchical:0", "hierarchical:-2", "hierarchical:", "hierarchical:x", "ring:2"}) {
+    EXPECT_EQ(FindSchedule(wrong), nullptr) << wrong;
+    EXPECT_EQ(BaseAlgorithm(wrong), wrong);
+    EXPECT_EQ(MakeSchedule(wrong, Collective::kAllReduce, {.ranks = 4}).status().code(),
+              absl::StatusCode::kNotFound);
+  }
+  EXPECT_EQ(BaseAlgorithm("hierarchical:2"), "hierarchical");
+  EXPECT_TRUE(NeedsRanksPerNode("hierarchical"));
+  for (const char* complete : {"hierarchical:2", "ring", "unknown"})
+    EXPECT_FALSE(NeedsRanksPerNode(complete));
 }
 
 TEST(ScheduleTest, AnUnofferedCollectiveListsTheAlgorithmsThatOfferIt) {

@@ -21,6 +21,7 @@
 #include "tests/eventually.h"
 #include "tests/has.h"
 #include "tests/ring_worker/mesh.h"
+#include "tests/write_all.h"
 
 namespace psring {
 namespace {
@@ -103,9 +104,9 @@ TEST(ConnectMeshTest, TriesAgainIfALowerRankClosesAConnection) {
       ASSERT_TRUE(more.ok()) << more.status();
       for (PendingConnections::Member& member : *more) members.push_back(std::move(member));
     }
-    for (const PendingConnections::Member& member : members) {
+    for (PendingConnections::Member& member : members) {
       const bool is_control = static_cast<uint32_t>(member.detail) == 0;
-      EXPECT_TRUE(!is_control || WriteAll(member.socket.get(), "+", 1, soon).ok());
+      EXPECT_TRUE(!is_control || SendAll(member.socket, "+", 1, soon).ok());
     }
   });
   FakeRendezvous rendezvous(store, 1, 2);

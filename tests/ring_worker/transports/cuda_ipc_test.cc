@@ -19,7 +19,7 @@
 #include "tests/common/cuda/fake_cuda.h"
 #include "tests/has.h"
 #include "tests/ring_worker/fake_rendezvous.h"
-#include "tests/ring_worker/groups/group_checks.h"
+#include "tests/ring_worker/groups/channel_checks.h"
 #include "tests/ring_worker/mesh.h"
 
 namespace psring {
@@ -288,6 +288,17 @@ TEST_F(Choice, RanksWithConnectedGpusUseThem) {
     }
   }
   EXPECT_EQ(Infos({0, 0}, "auto")[1]->transport, "cuda_peer on shared GPUs");
+}
+
+TEST_F(Choice, ChannelsBetweenGpusCarryMessagesInOrderBesideTheGroup) {
+  TheFakeCuda().devices = 3;
+  OnRanks(3, [&](FakeRendezvous& rendezvous, int rank) {
+    const auto device = *MakeDevice(absl::StrCat("cuda:", rank));
+    const auto group = MakeProcessGroup(rendezvous, {.transport = "cuda_ipc", .gpu = rank});
+    ASSERT_TRUE(group.ok()) << group.status();
+    const auto stream = device->NewStream(StreamKind::kBackground, "test");
+    EXPECT_EQ(CheckChannels({**group, *stream, *device}), absl::OkStatus());
+  });
 }
 
 TEST_F(Choice, UnconnectedGpusUseHostMemoryAndReportTheReason) {

@@ -49,7 +49,7 @@ TEST(MeshLayoutTest, InterleavedOrUnequalGroupsAreNotNodes) {
   for (const std::vector<int>& nodes :
        std::vector<std::vector<int>>{{0, 1, 0, 1}, {0, 0, 1}, {0, 1, 1}, {0, 0, 1, 1, 1}, {0, 1, 1, 0}}) {
     const MeshLayout layout = OnNodes(nodes);
-    EXPECT_EQ(layout.ranks_per_node, 1);
+    EXPECT_EQ(layout.ranks_per_node, 0);
     EXPECT_TRUE(layout.some_share);
     EXPECT_FALSE(layout.all_share);
   }

@@ -27,7 +27,7 @@ using testing::AnyOf;
 
 class EveryTransportTest : public testing::TestWithParam<std::string> {};
 
-INSTANTIATE_TEST_SUITE_P(All, EveryTransportTest, testing::Values("tcp", "shm", "mixed"),
+INSTANTIATE_TEST_SUITE_P(All, EveryTransportTest, testing::Values("tcp", "tls", "shm", "mixed"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(EveryTransportTest, ASilentPeerIsNamedAtTheTimeoutByAllRanks) {
@@ -192,7 +192,7 @@ TEST_P(MeshTest, ARankThatNobodyRespondsToSaysSo) {
 
 TEST(TcpTransportTest, AnInvalidRankInAControlMessageIsRejected) {
   HalfMesh mesh(2, {1});
-  SendNotice(mesh.bare[1].by_rank[0].control.get(), {absl::StatusCode::kDeadlineExceeded, "late", 2});
+  SendNotice(*mesh.bare[1].by_rank[0].control, {absl::StatusCode::kDeadlineExceeded, "late", 2});
   EXPECT_THAT(Text(ReceiveFrom(1, *mesh.transports[0])),
               Has("rank 1 waits for rank 2, which does not exist"));
 }
@@ -203,9 +203,9 @@ TEST(TcpTransportTest, TextsOfPeersHaveOneLineWithoutControlCharacters) {
     const PeerConnections& peer = mesh.bare[1].by_rank[0];
     if (in_a_frame) {
       const FrameHeader header = {.call = {.operation = "\x1b[2J\nfake"}};
-      ASSERT_EQ(send(peer.data.get(), &header, sizeof header, 0), static_cast<ssize_t>(sizeof header));
+      ASSERT_EQ(send(peer.data.fd(), &header, sizeof header, 0), static_cast<ssize_t>(sizeof header));
     } else {
-      SendNotice(peer.control.get(), {absl::StatusCode::kInternal, "\x1b[2J\nfake"});
+      SendNotice(*peer.control, {absl::StatusCode::kInternal, "\x1b[2J\nfake"});
     }
     EXPECT_THAT(Text(ReceiveFrom(1, *mesh.transports[0])), Has("\\x1b[2J\\x0afake"));
   }
@@ -214,7 +214,7 @@ TEST(TcpTransportTest, TextsOfPeersHaveOneLineWithoutControlCharacters) {
 TEST(TcpTransportTest, InvalidFramesAreRejectedWithTheSender) {
   HalfMesh mesh(2, {1});
   const std::string garbage(1000, 'x');
-  ASSERT_EQ(send(mesh.bare[1].by_rank[0].data.get(), garbage.data(), garbage.size(), 0), garbage.size());
+  ASSERT_EQ(send(mesh.bare[1].by_rank[0].data.fd(), garbage.data(), garbage.size(), 0), garbage.size());
   EXPECT_THAT(ReceiveFrom(1, *mesh.transports[0]),
               Fails(absl::StatusCode::kDataLoss, "rank 1", "78787878", "52535032"));
 }
@@ -240,8 +240,8 @@ TEST(TcpTransportTest, PayloadInPiecesOfOddLengthIsAdded) {
   std::thread relay([&] {
     char piece[7];
     ssize_t n;
-    while ((n = recv(source.bare[1].by_rank[0].data.get(), piece, sizeof piece, 0)) > 0) {
-      ASSERT_EQ(send(sink.bare[1].by_rank[0].data.get(), piece, n, 0), n);
+    while ((n = recv(source.bare[1].by_rank[0].data.fd(), piece, sizeof piece, 0)) > 0) {
+      ASSERT_EQ(send(sink.bare[1].by_rank[0].data.fd(), piece, n, 0), n);
       if (!received) {
         EXPECT_TRUE(AwaitSleepOf(receiver));
       }

@@ -81,10 +81,10 @@ TEST_F(TrainerProcess, ATerminatedRankStopsAndReportsIt) {
   EXPECT_THAT(rank1->errors(), Has("rank 0"));
 }
 
-TEST_F(TrainerProcess, ATerminatedRank0OfZero1SavesTheStateOfAllRanks) {
+TEST_F(TrainerProcess, ATerminatedRank0OfFsdpSavesTheStateOfAllRanks) {
   const fs::path kept = dir_ / "kept";
   const auto ranks =
-      StartTrainers(2, absl::StrCat("--strategy zero1 --checkpoint_dir ", kept.string(), kEndlessly));
+      StartTrainers(2, absl::StrCat("--strategy fsdp --checkpoint_dir ", kept.string(), kEndlessly));
   const auto &rank0 = ranks[0], &rank1 = ranks[1];
   ASSERT_TRUE(MakesSteps(*rank0)) << rank0->errors();
   rank0->Signal(SIGTERM);

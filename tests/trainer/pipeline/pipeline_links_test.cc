@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <latch>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -58,7 +59,10 @@ TEST(PipelineLinks, ConnectTheRanksOfEveryReplicaAndOfEveryStage) {
        {std::tuple(2, 2, 1), {3, 3, 1}, {4, 2, 1}, {6, 3, 1}, {2, 2, 2}, {4, 2, 3}}) {
     for (const std::string order : {"", "pp,dp"}) {
       SCOPED_TRACE(absl::StrCat(workers, " ranks, --pp ", pp, ", ", chunks, " ", order));
-      TrainingOptions options{.pp = pp, .program = absl::StrCat("interleaved:", chunks), .rank_order = order};
+      TrainingOptions options{.pp = pp,
+                              .program = absl::StrCat("interleaved:", chunks),
+                              .rank_order = order,
+                              .copy_streams = order.empty() ? 2 : 1};
       const int stages = pp * chunks, replicas = workers / pp;
       for (int cut = 1; cut < stages; ++cut) absl::StrAppend(&options.cuts, cut > 1 ? "," : "", cut);
       const Mesh mesh = Mesh::Create(workers, pp, order).value();
@@ -95,6 +99,11 @@ TEST(PipelineLinks, ConnectTheRanksOfEveryReplicaAndOfEveryStage) {
         }
         EXPECT_EQ(pipeline.boundaries.size(), ends);
         EXPECT_LE(2 * static_cast<int>(ends), MostChannels(options).value());
+        std::set<const Stream*> lanes;
+        for (const Pipeline::Boundary& at : pipeline.boundaries) {
+          lanes.insert({&at.activations->lane(), &at.gradients->lane()});
+        }
+        EXPECT_EQ(lanes.size(), options.copy_streams == 1 ? 1 : 2 * ends);
         return ExpectMessages(*links);
       });
       for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());

@@ -30,9 +30,12 @@ using testing::IsEmpty;
 StepProgram ProgramNamed(const std::string& name, int ranks, int micro_batches) {
   return *MakeStepProgram(*FindStepProgram(name), ranks, micro_batches);
 }
-PipelinePlan PlanOfRank(const StepProgram& compute, size_t rank) {
+std::vector<StepNode> NodesOfRank(const StepProgram& compute, size_t rank, const LowerOptions& options = {}) {
   const ModelCut cut = ModelCut::WholeStages(compute.stages());
-  return PlanPipeline(WalkProgram(*LowerProgram(compute, cut))->nodes[rank]);
+  return WalkProgram(*LowerProgram(compute, cut, options))->nodes[rank];
+}
+PipelinePlan PlanOfRank(const StepProgram& compute, size_t rank) {
+  return PlanPipeline(NodesOfRank(compute, rank));
 }
 
 std::string TextOf(const PipelinePlan& plan) {
@@ -48,6 +51,31 @@ TEST(PlanPipeline, EnqueuesAReceiveBeforeTheComputationBeforeItsUse) {
   EXPECT_LT(text.find("0F0 "), text.find("0RECV_B0")) << text;
   for (size_t i = 0; i < plan.nodes.size(); ++i) {
     for (const size_t before : plan.nodes[i].after) EXPECT_LT(before, i);
+  }
+}
+
+// On one lane the order is that of the walk; what a message waits for is enqueued before it.
+TEST(PlanPipeline, KeepsTheOrderOfMessagesOnOneLane) {
+  for (const char* name : {"gpipe", "1f1b", "interleaved:2", "zb-h1"}) {
+    const StepProgram compute = ProgramNamed(name, 4, 8);
+    for (const StepProgram& program : {compute, ForwardOnly(compute)}) {
+      for (size_t rank = 0; rank < 4; ++rank) {
+        const std::vector<StepNode> nodes = NodesOfRank(program, rank, {.one_copy_stream = true});
+        const PipelinePlan plan = PlanPipeline(nodes);
+        std::vector<std::string> walked, enqueued, computed, expected;
+        for (const StepNode& node : nodes) {
+          (RunsOnCompute(node.action.kind) ? expected : walked).push_back(ToText(node.action));
+        }
+        for (size_t i = 0; i < plan.nodes.size(); ++i) {
+          const auto& [action, after, slot] = plan.nodes[i];
+          (RunsOnCompute(action.kind) ? computed : enqueued).push_back(ToText(action));
+          EXPECT_LT(slot, plan.slots);
+          for (const size_t before : after) EXPECT_LT(before, i);
+        }
+        EXPECT_EQ(enqueued, walked);
+        EXPECT_EQ(computed, expected);
+      }
+    }
   }
 }
 

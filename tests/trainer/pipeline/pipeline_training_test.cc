@@ -3,18 +3,22 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <ostream>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/device_factory/make_ops.h"
 #include "tests/has.h"
 #include "tests/kept_files.h"
 #include "tests/trainer/cluster.h"
 #include "tests/trainer/kept_training.h"
 #include "trainer/data/sources.h"
+#include "trainer/models/replayed_model.h"
 #include "trainer/programs/lower_program.h"
 #include "trainer/programs/program_rows.h"
 #include "trainer/programs/walk_program.h"
@@ -129,6 +133,42 @@ INSTANTIATE_TEST_SUITE_P(Programs, Pipelines,
                                          PipelineCourse{"interleaved:2", 2, 5}, PipelineCourse{"zb-h1", 2, 5},
                                          PipelineCourse{"zb-h1", 3, 2}, PipelineCourse{"zb-h1", 4, 8},
                                          PipelineCourse{"zb-h1", 3, 1}));
+
+TEST(TrainedPipeline, WithOneCopyStreamEqualsOneRankBitForBit) {
+  for (const auto& [program, positions, micro_batches] : {std::tuple{"gpipe", 2, 3},
+                                                          {"1f1b", 3, 5},
+                                                          {"1f1b", 3, 2},
+                                                          {"interleaved:2", 2, 4},
+                                                          {"zb-h1", 3, 4}}) {
+    SCOPED_TRACE(absl::StrCat(program, " on ", positions, " ranks, ", micro_batches, " micro-batches"));
+    TrainingOptions options = CutInto(SmallCnn(), program, positions, micro_batches);
+    options.copy_streams = 1;
+    options.evaluate = true;
+    ExpectOneRanks(options, 1, SmallData(), 0);
+  }
+}
+
+// A tied tensor's gradient is added in another order.
+TEST(TrainedPipeline, OfEightStagesEqualsOneRank) {
+  TrainingOptions gpt = SmallGpt("single");
+  gpt.layers = 8;
+  const std::unique_ptr<Device> device = MakeCpuDevice();
+  const std::unique_ptr<Ops> ops = *MakeOps(*device, /*threads=*/1, Precision::kFloat32);
+  const std::unique_ptr<Model> model = *ModelOf(gpt)->make(SmallText().train.spec(), *ops);
+  const std::vector<size_t> points = model->CutPoints();
+  ASSERT_GE(points.size(), 14u) << "so that every stage has weights";
+  for (size_t stage = 1; stage < 8; ++stage) {
+    absl::StrAppend(&gpt.cuts, stage > 1 ? "," : "", points[stage * points.size() / 8]);
+  }
+  for (const auto& [program, positions, copy_streams] :
+       {std::tuple{"gpipe", 8, 2}, {"1f1b", 8, 1}, {"zb-h1", 8, 2}, {"interleaved:2", 4, 2}}) {
+    SCOPED_TRACE(program);
+    TrainingOptions options = CutInto(gpt, program, positions, /*micro_batches=*/8);
+    options.copy_streams = copy_streams;
+    options.steps = 2;
+    ExpectOneRanks(options, 1, SmallText(), 1e-6);
+  }
+}
 
 TEST(TrainedPipeline, OfPerceptronsWithCutsOfTheUserEqualsOneRank) {
   TrainingOptions options = CutInto(SmallOptions("single"), "1f1b", 3, 4);

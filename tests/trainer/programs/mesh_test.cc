@@ -1,5 +1,6 @@
 #include "trainer/programs/mesh.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -47,6 +48,8 @@ TEST(MeshTest, TheOrderNamesTheFastestAxisFirst) {
   // Ranks 0, 2, 4, 6 hold the first half of the model, and 1, 3, 5, 7 the second.
   const Mesh halves = Mesh::Create(8, 2, "pp,dp").value();
   for (int rank = 0; rank < 8; ++rank) EXPECT_EQ(halves.PlaceOf(rank).position, rank % 2);
+  EXPECT_THAT(halves.RanksAt(1), testing::ElementsAre(1, 3, 5, 7));
+  EXPECT_THAT(slow_pipeline.RanksAt(1), testing::ElementsAre(4, 5, 6, 7));
   EXPECT_EQ(halves.PlaceOf(5), (MeshPlace{.replica = 2, .position = 1}));
 }
 
@@ -96,11 +99,11 @@ TEST(MeshTest, ARejectionNamesTheAxisOfThreeThatDoesNotFit) {
   EXPECT_EQ(refusal(2, 1, "", 0), "--tp 0 of 2 workers: use at least 1");
 }
 
-TEST(LayoutName, NamesTheAxesOfSeveralRanks) {
-  EXPECT_EQ(LayoutName(1, 1), "dp1");
-  EXPECT_EQ(LayoutName(1, 4), "pp4");
-  EXPECT_EQ(LayoutName(1, 1, 4), "tp4");
-  EXPECT_EQ(LayoutName(2, 4, 8), "dp2xpp4xtp8");
+TEST(Layout, NamesTheAxesOfSeveralRanks) {
+  EXPECT_EQ(Layout().name(), "dp1");
+  EXPECT_EQ((Layout{1, 4}).name(), "pp4");
+  EXPECT_EQ((Layout{1, 1, 4}).name(), "tp4");
+  EXPECT_EQ((Layout{2, 4, 8}).name(), "dp2xpp4xtp8");
 }
 
 TEST(MeshTest, ARejectionNamesLayoutsThatWork) {
@@ -117,14 +120,18 @@ TEST(MeshTest, ARejectionNamesLayoutsThatWork) {
   EXPECT_EQ(Refusal(4, 2, "pp,tp"), "--rank_order 'pp,tp' is not dp,pp or pp,dp");
 }
 
-TEST(MeshTest, APresetIsAShape) {
-  const MeshPreset preset = ParseMeshPreset("dp4xpp2").value();
-  EXPECT_EQ(preset.replicas, 4);
-  EXPECT_EQ(preset.positions, 2);
-  for (const char* other : {"", "dp4", "pp2", "pp2xdp4", "dp0xpp2", "dp4xpp1", "dp4xpp2x", "dpxpp",
-                            "dp4 xpp2", "dp65536xpp65536"}) {
-    EXPECT_THAT(ParseMeshPreset(other).status().message(), Has("not of the form dp4xpp2")) << other;
+TEST(LayoutTest, IsWhatItsNameSays) {
+  EXPECT_EQ(ParseLayout("dp4xpp2", 8).value(), (Layout{.dp = 4, .pp = 2}));
+  EXPECT_EQ(ParseLayout("pp2xdp4", 8).value(), (Layout{.dp = 4, .pp = 2}));
+  EXPECT_EQ(ParseLayout("dp1xpp2", 2)->name(), "pp2");
+  for (const char* name : {"dp4", "pp2", "dp4xpp2"}) EXPECT_EQ(ParseLayout(name, 64)->name(), name);
+  EXPECT_EQ((Layout{.dp = 4, .pp = 2}.workers()), 8);
+  for (const char* other : {"", "tp2", "dp", "dp0", "2", "dp4xdp2", "dp4xpp2x", "dpxpp", "dp4 xpp2", "dp+4",
+                            "DP2", "dp-2", "dp65536xpp65536"}) {
+    EXPECT_THAT(ParseLayout(other, 64).status().message(), Has("is not a layout")) << other;
   }
+  EXPECT_EQ(ParseLayout("dp64xpp64", 64).status().message(), "dp64xpp64 has 4096 workers; use 2 to 64");
+  EXPECT_EQ(ParseLayout("dp1", 64).status().message(), "dp1 has 1 workers; use 2 to 64");
 }
 
 }  // namespace

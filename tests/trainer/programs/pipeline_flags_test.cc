@@ -35,6 +35,8 @@ TEST(CheckPipelineFlags, AllReduceStrategiesAndOneReplicaAreAccepted) {
   for (const char* strategy : {"ring", "direct", "zero1", "none"}) EXPECT_EQ(Refusal(Two(), strategy), "");
   EXPECT_EQ(Refusal(Two(), "single", /*workers=*/2), "");
   EXPECT_EQ(Refusal(Two([](auto& o) { o.backend = "gloo"; })), "");
+  for (const char* strategy : {"gloo", "mpi", "nccl"}) EXPECT_EQ(Refusal(Two(), strategy), "");
+  EXPECT_EQ(Refusal(Two([](auto& o) { o.copy_streams = 1; })), "");
   EXPECT_EQ(Refusal(Two([](auto& o) { o.program = "interleaved:2", o.cuts = "1,2,3"; })), "");
   EXPECT_EQ(Refusal(Two([](auto& o) { o.wire = "bfloat16"; })), "");
   for (const char* strategy : {"ps-sync", "ps-ssp:2"}) {
@@ -48,7 +50,8 @@ TEST(CheckPipelineFlags, FlagsOfPipelinesNeedOne) {
   for (const auto& [flag, change] :
        {std::pair<const char*, Change>{"--program", [](auto& o) { o.program = "gpipe"; }},
         {"--cuts", [](auto& o) { o.cuts = "3"; }},
-        {"--rank_order", [](auto& o) { o.rank_order = "pp,dp"; }}}) {
+        {"--rank_order", [](auto& o) { o.rank_order = "pp,dp"; }},
+        {"--copy_streams", [](auto& o) { o.copy_streams = 1; }}}) {
     TrainingOptions options;
     change(options);
     EXPECT_EQ(Refusal(options), absl::StrCat(flag, " needs --pp, the number of a pipeline's stages"));
@@ -56,6 +59,11 @@ TEST(CheckPipelineFlags, FlagsOfPipelinesNeedOne) {
 }
 
 TEST(CheckPipelineFlags, WhatOnlyWholeModelsHaveIsNamed) {
+  for (const char* strategy : {"zero2", "fsdp"}) {
+    EXPECT_EQ(Refusal(Two(), strategy),
+              absl::StrCat("--pp and --strategy ", strategy, " exclude each other; omit one of them"));
+    EXPECT_EQ(Refusal(TrainingOptions(), strategy), "");
+  }
   for (const auto& [flag, change] :
        {std::pair<const char*, Change>{"--cuda_graph", [](auto& o) { o.cuda_graph = true; }},
         {"--clock virtual", [](auto& o) { o.clock = "virtual"; }},
@@ -78,9 +86,8 @@ TEST(CheckPipelineFlags, OtherStrategiesBackendsAndModelsAreRejectedByName) {
   }
   EXPECT_THAT(Refusal(Two([](auto& o) { o.model = "dlrm-small"; }), "ps-sync"),
               Has("the tables of dlrm-small"));
-  for (const char* strategy : {"mpi", "nccl"})
-    EXPECT_THAT(Refusal(Two(), strategy), Has("choose native or gloo"));
-  EXPECT_THAT(Refusal(Two([](auto& o) { o.backend = "mpi"; })), Has("--pp does not support mpi"));
+  EXPECT_THAT(Refusal(Two([](auto& o) { o.backend = "mpi"; })),
+              Has("--pp with --backend mpi and --strategy ring", "use --strategy mpi"));
   EXPECT_THAT(Refusal(Two([](auto& o) { o.model = "dlrm-small"; })), Has("the tables of dlrm-small"));
 }
 
@@ -158,7 +165,7 @@ TEST(CheckTensorFlags, WhatOnlyWholeModelsHaveIsNamed) {
 }
 
 TEST(CheckTensorFlags, OtherStrategiesBackendsAndModelsAreRejectedByName) {
-  for (const char* strategy : {"ps-sync", "ps-async", "hybrid", "data-parallel"}) {
+  for (const char* strategy : {"ps-sync", "ps-async", "hybrid", "data-parallel", "zero2", "fsdp"}) {
     EXPECT_THAT(Refusal(Divided(), strategy),
                 Has("--tp does not support --strategy", "such as ring or zero1"));
   }

@@ -23,7 +23,7 @@ struct StageTimes {
   double forward = 1, input = forward, weight = forward, message = 0;
 };
 
-inline Walk Timed(const StepProgram& compute, const StageTimes& times) {
+inline Walk Timed(const StepProgram& compute, const StageTimes& times, const LowerOptions& options = {}) {
   const double chunks = static_cast<double>(compute.stages()) / compute.ranks;
   GivenDurations durations([&](int, const StepAction& action) {
     const auto ns = [](double ms) { return static_cast<int64_t>(ms * 1e6); };
@@ -43,7 +43,7 @@ inline Walk Timed(const StepProgram& compute, const StageTimes& times) {
         return int64_t{0};
     }
   });
-  return WalkProgram(LowerWholeStages(compute), &durations).value();
+  return WalkProgram(LowerWholeStages(compute, options), &durations).value();
 }
 
 }  // namespace psring

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <set>
 
 #include "tests/trainer/programs/programs.h"
 
@@ -34,7 +36,10 @@ const LowerOptions kAllOptions[] = {
     {.recompute = true},
     {.reduce_always = true},
     {.shard_weights = true},
-    {.norm = true, .recompute = true, .reduce_always = true, .shard_weights = true}};
+    {.shard_weights = true, .keep_weights = true},
+    {.norm = true, .recompute = true, .reduce_always = true, .shard_weights = true},
+    {.one_copy_stream = true},
+    {.norm = true, .recompute = true, .shard_weights = true, .one_copy_stream = true}};
 
 TEST(WalkProgramTest, LoweredProgramsAreProvedWithAllOptions) {
   for (const char* name : {"single_stage", "gpipe", "1f1b", "interleaved:2", "zb-h1"}) {
@@ -65,6 +70,51 @@ TEST(WalkProgramTest, EveryMissingOrRepeatedActionIsFound) {
           }
           EXPECT_NE(ErrorOf(twice), "") << name << " with twice " << ToText(action);
         }
+      }
+    }
+  }
+}
+
+TEST(WalkProgramTest, OneCopyStreamIsProvedForEveryProgram) {
+  for (const char* name : {"gpipe", "1f1b", "interleaved:2", "interleaved:3", "zb-h1"}) {
+    for (const int ranks : {2, 3, 4, 8}) {
+      for (const int micro_batches : {1, 3, 8, 13}) {
+        const auto walk = WalkProgram(WithUnits(name, ranks, micro_batches, {.one_copy_stream = true}));
+        ASSERT_TRUE(walk.ok()) << name << ": " << walk.status();
+        for (const std::vector<StepNode>& nodes : walk->nodes) {
+          std::set<int> lanes;
+          for (const StepNode& node : nodes) {
+            if (LaneOf(node.action.kind) == StepLane::kMessages) lanes.insert(node.lane);
+          }
+          EXPECT_EQ(lanes.size(), 1) << name;
+        }
+      }
+    }
+  }
+}
+
+// Rank 0 sends its second activation before it receives a gradient; rank 1 the other way.
+TEST(WalkProgramTest, OneLaneInTheOrderOfTheComputationsIsACycleFor1F1B) {
+  StepProgram program = Lowered("1f1b", 2, 3);
+  program.one_copy_stream = true;
+  EXPECT_THAT(ErrorOf(program), HasSubstr("program 1f1b: actions wait for each other"));
+  program = Lowered("gpipe", 2, 3);
+  program.one_copy_stream = true;
+  EXPECT_EQ(ErrorOf(program), "");
+}
+
+TEST(WalkProgramTest, MessagesOnOneLaneDoNotOverlap) {
+  for (const char* name : {"gpipe", "1f1b", "interleaved:2", "zb-h1"}) {
+    const StepProgram compute = MakeStepProgram(*FindStepProgram(name), 4, 8).value();
+    const StageTimes times = {.forward = 1, .message = 1};
+    const Walk one = Timed(compute, times, {.one_copy_stream = true});
+    EXPECT_GT(one.end_ns, Timed(compute, times).end_ns) << name;
+    for (size_t rank = 0; rank < one.nodes.size(); ++rank) {
+      int64_t until_ns = 0;
+      for (size_t i = 0; i < one.nodes[rank].size(); ++i) {
+        if (LaneOf(one.nodes[rank][i].action.kind) != StepLane::kMessages) continue;
+        EXPECT_GE(one.times[rank][i].begin_ns, until_ns);
+        until_ns = one.times[rank][i].end_ns;
       }
     }
   }
@@ -151,6 +201,17 @@ TEST(WalkProgramTest, AReceiveBeginsWithTheComputationBeforeItsOwn) {
 TEST(WalkProgramTest, WeightsAreGatheredOneUnitAhead) {
   const Walk walk = WalkProgram(WithUnits("single_stage", 1, 2, {.shard_weights = true})).value();
   EXPECT_THAT(walk.unsharded_peak, Each(2));
+}
+
+TEST(WalkProgramTest, WeightsThatStayAreGatheredOncePerStep) {
+  const StepProgram program = WithUnits("single_stage", 1, 2, {.shard_weights = true, .keep_weights = true});
+  std::map<int, int> gathered;  // by unit
+  for (const StepAction& action : program.actions[0]) {
+    if (action.kind == StepKind::kUnshard) ++gathered[action.unit];
+  }
+  for (const auto& [unit, times] : gathered) EXPECT_EQ(times, 1) << unit;
+  EXPECT_GT(gathered.size(), 2u);
+  EXPECT_THAT(WalkProgram(program)->unsharded_peak, Each(static_cast<int>(gathered.size())));
 }
 
 TEST(WalkProgramTest, ATiedTensorIsAddedBeforeItsBucketIsReduced) {

@@ -196,7 +196,8 @@ TEST_F(OnGpu, GraphsExistForEveryKindOfBatch) {
 }
 
 TEST_F(OnGpu, NativeSchedulesAddGradientsOnTheGpu) {
-  for (const auto& [strategy, workers] : {std::pair("ring", 2), {"ring", 3}, {"star", 3}, {"zero1", 3}}) {
+  for (const auto& [strategy, workers] :
+       {std::pair("ring", 2), {"ring", 3}, {"star", 3}, {"zero1", 3}, {"zero2", 3}, {"fsdp", 3}}) {
     TrainingOptions options = SmallOptions(strategy);
     options.backend = "native";
     options.check_replicas = true;

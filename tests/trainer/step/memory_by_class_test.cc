@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -76,6 +77,28 @@ TEST(MemoryByClass, EveryRankOfARingHasAllButZero1HasAShardOfTheOptimizer) {
     }
     ExpectPredicted(ranks);
   }
+}
+
+// Of the three layers, which are a unit each, the first and the last use one block, the second another.
+TEST(MemoryByClass, ShardsHaveBlocksForTheUnitsInFlight) {
+  constexpr size_t kLastLayer = 1008 + 16, kSecondLayer = kOtherLayers - kLastLayer;
+  constexpr size_t kShards = kAllLayers / 2, kSpace = (kShards + 15) / 16 * 16;
+  constexpr size_t kTwoBlocks = kSpace + kFirstLayer + kSecondLayer, kOneBlock = kSpace + kSecondLayer;
+  for (const auto& [strategy, params, grads] :
+       {std::tuple("zero2", kAllLayers, kTwoBlocks), {"fsdp", kTwoBlocks, kOneBlock}}) {
+    SCOPED_TRACE(strategy);
+    TrainingOptions options = FourSteps(SmallOptions(strategy));
+    options.micro_batches = 2;
+    const auto ranks = TrainRanks(options, 2, SmallData());
+    for (const RankOutcome& rank : ranks) {
+      ExpectMemory(rank.result->memory, {4 * params, 4 * grads, 2 * 4 * kShards, kActivations});
+    }
+    ExpectPredicted(ranks);
+  }
+  TrainingOptions gpt = FourSteps(TinyGpt("fsdp"), "adamw");
+  ExpectPredicted(TrainRanks(gpt, 3, SmallText()));
+  gpt.reshard = "never";
+  ExpectPredicted(TrainRanks(gpt, 3, SmallText()));
 }
 
 TEST(MemoryByClass, OfAWorkerWithServersHasNoOptimizer) {

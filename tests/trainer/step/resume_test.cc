@@ -114,7 +114,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"ring", 3, [](auto& o) { o.micro_batches = 2, o.batch = 3, o.drop_last = "false"; }},
                     Case{"zero1", 2}, Case{"zero1", 3, [](auto& o) { o.clip_norm = .5; }},
                     Case{"zero1", 3, [](auto& o) { o.wire = "bfloat16", o.micro_batches = 2; }},
-                    Case{"star", 2}, Case{"ps-sync", 2}, Case{"ps-sync", 3, [](auto& o) { o.servers = 2; }},
+                    Case{"zero2", 3, [](auto& o) { o.clip_norm = .5; }}, Case{"fsdp", 2},
+                    Case{"fsdp", 3, [](auto& o) { o.clip_norm = .5, o.reshard = "never"; }}, Case{"star", 2},
+                    Case{"ps-sync", 2}, Case{"ps-sync", 3, [](auto& o) { o.servers = 2; }},
                     Case{"ps-sync", 2, [](auto& o) { o.micro_batches = 2, o.drop_last = "false"; }},
                     Case{"ps-sync", 2, [](auto& o) { o.clip_norm = .5; }},
                     // With each rank's residual.
@@ -175,6 +177,7 @@ TEST(Resume, OtherStrategiesAndWorkersContinueFromTheCheckpoint) {
        {Way{"ring", 1, 60, "step 30 becomes step 60"},
         Way{"star", 3, 16 + 3, "8 samples of epoch 1 are drawn again"},
         Way{"zero1", 3, 16 + 3, "8 samples of epoch 1 are drawn again"},
+        Way{"fsdp", 3, 16 + 3, "8 samples of epoch 1 are drawn again"},
         Way{"ps-backup:1", 3, 16 + 3, "becomes step 19"}, Way{"ps-async", 2, 30, "asynchronous"},
         Way{"ps-ssp:2", 3, 16 + 3, "asynchronous"}, Way{"none", 2, 30, ""}}) {
     SCOPED_TRACE(absl::StrCat(way.strategy, " x ", way.workers));

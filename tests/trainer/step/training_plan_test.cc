@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "tests/has.h"
 
 namespace psring {
@@ -188,6 +189,18 @@ TEST(CheckStrategy, RejectsFlagsOfOtherStrategiesInOneLine) {
   EXPECT_THAT(Rejection({.strategy = "none", .wire = "float16"}), Has("--wire sets the type"));
   EXPECT_EQ(Rejection({.strategy = "ring", .drop_last = "false"}), "");
   EXPECT_THAT(Rejection({.strategy = "ps-backup:1", .drop_last = "false"}), Has("--drop_last false"));
+}
+
+TEST(CheckStrategy, ShardsOfGradientsAreFloat32AndOnlyFsdpGathersWeights) {
+  for (const char* strategy : {"zero2", "fsdp"}) {
+    EXPECT_EQ(Rejection({.strategy = strategy, .recompute = true, .micro_batches = 3}), "");
+    EXPECT_EQ(Rejection({.strategy = strategy, .wire = "bfloat16"}),
+              absl::StrCat("--strategy ", strategy, " does not support --wire; omit it"));
+    EXPECT_THAT(Rejection({.strategy = strategy, .cuda_graph = true}), Has("--cuda_graph"));
+    EXPECT_THAT(Rejection({.strategy = strategy, .clock = "virtual"}), Has("--clock virtual"));
+  }
+  EXPECT_EQ(Rejection({.strategy = "fsdp", .reshard = "never"}), "");
+  EXPECT_EQ(Rejection({.strategy = "zero2", .reshard = "never"}), "--reshard is for fsdp; omit it for zero2");
 }
 
 TEST(CheckStrategy, OnlySingleHasMicroBatchesAndItIsOneProcess) {

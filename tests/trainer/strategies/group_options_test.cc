@@ -40,6 +40,7 @@ TEST(GroupOptionsTest, FollowFromTheStrategyTheFlagsAndTheGpu) {
                {"ring", "", "auto", 1, nccl_or_ours, "ring", "auto"},
                {"ring", "native", "auto", 1, "native", "ring", "auto"},
                {"star", "", "auto", 1, "native", "star", "auto"},
+               {"hierarchical:2", "", "tcp", kNoGpu, "native", "hierarchical:2", "tcp"},
                {"zero1", "", "shm", kNoGpu, "native", "ring", "shm"},
                {"zero1", "mpi", "auto", kNoGpu, "mpi", "ring", "auto"},
                {"zero1", "", "auto", 1, nccl_or_ours, "ring", "auto"}};

@@ -267,9 +267,10 @@ TEST(Registry, AnUnknownNameSuggestsTheNearest) {
                {"megatron", "psring has nothing like it; the nearest is 'ring'"},
                {"ZeRO", "psring calls it 'zero1'"},
                {"ZeroRedundancyOptimizer", "psring calls it 'zero1'"},
-               {"fsdp", "psring has nothing like it; the nearest is 'zero1'"},
+               {"zero-2", "psring calls it 'zero2'"},
+               {"FullyShardedDataParallel", "psring calls it 'fsdp'"},
                {"deepspeed", "psring has nothing like it; the nearest is 'zero1'"},
-               {"zero3", "psring has nothing like it; the nearest is 'zero1'"},
+               {"zero3", "psring calls it 'fsdp'"},
                {"hybird", "did you mean 'hybrid'?"}};
   for (const auto& [name, says] : cases) EXPECT_THAT(ErrorOf(name), Has(says));
   EXPECT_TRUE(FindStrategy("ring")->uses_group);
@@ -279,23 +280,24 @@ TEST(Registry, AnUnknownNameSuggestsTheNearest) {
 TEST(Registry, WhatIsGivenIsNotSuggested) {
   EXPECT_EQ(ErrorOf("horovod", {"ring", "horovod"}),
             "unknown strategy 'horovod'; psring calls it 'ring', which is given, too; omit 'horovod'");
-  EXPECT_EQ(ErrorOf("fsdp", {"zero1", "fsdp"}),
-            "unknown strategy 'fsdp'; psring has nothing like it; the nearest is 'zero1', which is given, "
-            "too; omit 'fsdp'");
+  EXPECT_EQ(
+      ErrorOf("deepspeed", {"zero1", "deepspeed"}),
+      "unknown strategy 'deepspeed'; psring has nothing like it; the nearest is 'zero1', which is given, "
+      "too; omit 'deepspeed'");
   EXPECT_THAT(ErrorOf("rign", {"ring", "rign"}), Lacks("did you mean 'ring'"));
   EXPECT_THAT(ErrorOf("ps-spp:2", {"ps-ssp:1", "ps-spp:2"}), Lacks("'ps-ssp:K'?"));
 }
 
 TEST(Registry, AScheduleWithoutAStrategyNamesTheVerbsThatKnowIt) {
-  EXPECT_EQ(ErrorOf("hierarchical"),
-            "'hierarchical' is a schedule that psring predict and psring explain know, but no strategy "
+  EXPECT_EQ(ErrorOf("one-shot"),
+            "'one-shot' is a schedule that psring predict and psring explain know, but no strategy "
             "trains with it; use ring");
 }
 
 TEST(Registry, EveryRowHasAnImplementationAndAPlaceOfItsOwn) {
   std::set<int> places;
   for (const StrategyRow& row : StrategyRows()) {
-    EXPECT_EQ(TrainsTables(row), !row.replicates) << row.name;
+    EXPECT_EQ(TrainsTables(row), !row.replicates && !row.shards_gradients) << row.name;
     EXPECT_TRUE(row.chart_place < 0 || places.insert(row.chart_place).second) << row.name;
   }
 }
@@ -311,11 +313,32 @@ TEST(Registry, AnAliasIsTheStrategyAndGivesItsName) {
     EXPECT_EQ(CanonicalStrategy(alias), name);
   }
   EXPECT_EQ(ErrorOf("ps:2"), "strategy 'ps:2': ps-sync takes no number");
-  std::vector<std::string> names = {"All-Reduce", "ps", "ps-ssp:02", "hierarchical"};
+  std::vector<std::string> names = {"All-Reduce", "ps", "ps-ssp:02", "one-shot"};
   ASSERT_TRUE(UseCanonicalStrategies(names).ok());
-  EXPECT_EQ(names, (std::vector<std::string>{"ring", "ps-sync", "ps-ssp:2", "hierarchical"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"ring", "ps-sync", "ps-ssp:2", "one-shot"}));
   names = {"ring", "ps", "allreduce"};
   EXPECT_EQ(UseCanonicalStrategies(names).message(), "--strategies names ring twice; name it once");
+}
+
+TEST(Registry, HierarchicalMayNameTheWorkersPerMachine) {
+  EXPECT_EQ(FindStrategy("hierarchical")->algorithm, "hierarchical");
+  EXPECT_EQ(FindStrategy("hierarchical")->display_name(), "hierarchical");
+  const StrategyRow row = *FindStrategy("hierarchical:02");
+  EXPECT_EQ(row.name, "hierarchical:2");
+  EXPECT_EQ(row.algorithm, "hierarchical:2");
+  EXPECT_EQ(ErrorOf("hierarchical:0"),
+            "strategy 'hierarchical:0': hierarchical needs a whole number from 1 to 1000000 (G: workers per "
+            "machine), as in hierarchical:1");
+  for (const int workers : {1, 2, 6}) EXPECT_TRUE(CheckRanks(row, workers).ok()) << workers;
+  EXPECT_EQ(CheckRanks(row, 3).message(), "hierarchical:2 needs a multiple of 2 ranks, not 3");
+  for (const char* any : {"hierarchical", "ring", "mpi", "ps-ssp:2"})
+    EXPECT_TRUE(CheckRanks(*FindStrategy(any), 3).ok()) << any;
+}
+
+TEST(Registry, WorkersWaitForSomeWithSpareWorkersOrABoundOnStaleness) {
+  for (const char* some : {"ps-backup:1", "ps-ssp:1"}) EXPECT_TRUE(FindStrategy(some)->waits_for_some());
+  for (const char* other : {"ring", "hierarchical:2", "ps-sync", "ps-async", "ps-backup:0"})
+    EXPECT_FALSE(FindStrategy(other)->waits_for_some()) << other;
 }
 
 TEST(Registry, ParsesTheNumberInAName) {

@@ -24,6 +24,19 @@ StrategyRow AllReduce(const char* name, const char* summary, const char* backend
   return row;
 }
 
+StrategyRow Hierarchical() {
+  StrategyRow row = AllReduce("hierarchical",
+                              "all-reduce within each machine, then between machines; hierarchical:G groups "
+                              "G workers",
+                              "native", "hierarchical");
+  row.also_called = "hierarchical-allreduce,two-level";
+  row.number_letter = "G";
+  row.number_meaning = TrNoop("workers per machine");
+  row.number_least = 1;
+  row.number_optional = true;
+  return row;
+}
+
 }  // namespace
 
 StrategyRow AllReduceRow(const std::string& algorithm) {
@@ -71,7 +84,7 @@ const StrategyTable& StrategyRows() {
        .summary = "ZeRO stage 1: each worker updates one shard of the weights and has its optimizer state",
        .uses_group = true,
        .also_called = "zero,zero-1,zero-stage-1,zeroredundancyoptimizer,distributed-optimizer,oss",
-       .resembles = "fsdp,fsdp2,fully-sharded,zero2,zero-2,zero3,zero-3,deepspeed,fairscale,sharded",
+       .resembles = "deepspeed,fairscale",
        .backend = "native",
        .algorithm = "ring",
        .shards_updates = true,
@@ -86,12 +99,60 @@ const StrategyTable& StrategyRows() {
             TrNoop("An all-gather sends all shards of the weights to all workers. It and the "
                    "reduce-scatter are the two halves of a ring all-reduce, and send as many bytes.")},
        .implementation = "shards"},
+      {.name = "zero2",
+       .summary = "ZeRO stage 2: each worker also has only its shard of the gradient",
+       .uses_group = true,
+       .also_called = "zero-2,zero-stage-2,shardedddp,sharded-ddp",
+       .backend = "native",
+       .algorithm = "ring",
+       .shards_updates = true,
+       .shards_gradients = true,
+       .scheme = &Scheme::kAllReduce,
+       .step =
+           {TrNoop("Each worker computes the gradient of its own samples, unit by unit, in memory for two "
+                   "units."),
+            TrNoop(
+                "As soon as backward has finished a unit, a reduce-scatter gives each worker the sum of its "
+                "shard, and the memory of the unit's gradient is free for another."),
+            TrNoop(
+                "With M micro-batches there are M reduce-scatters, whose sums each worker adds up: (M+1)/2 "
+                "times the bytes of a ring, which sends one gradient whatever M is."),
+            TrNoop(
+                "Each worker updates the weights of its shard, and an all-gather sends them to all, as with "
+                "zero1.")},
+       .implementation = "shards and units"},
+      {.name = "fsdp",
+       .summary = "ZeRO stage 3: of weights, gradient and optimizer state each worker has only its shard",
+       .uses_group = true,
+       .also_called = "fsdp2,fully-sharded,fullysharded,fullyshardeddataparallel,fully-sharded-data-parallel,"
+                      "fully-shard,zero3,zero-3,zero-stage-3,sharded",
+       .backend = "native",
+       .algorithm = "ring",
+       .shards_updates = true,
+       .shards_gradients = true,
+       .shards_weights = true,
+       .scheme = &Scheme::kAllReduce,
+       .step =
+           {TrNoop(
+                "Forward: before a unit, such as half a transformer block, is computed, an all-gather gives "
+                "each worker its weights, while the unit before it is computed. At most two units are "
+                "complete at a time."),
+            TrNoop(
+                "Backward, the last unit first: the weights are gathered again, unless --reshard never has "
+                "kept them since forward."),
+            TrNoop(
+                "As soon as backward has finished a unit, a reduce-scatter gives each worker the sum of its "
+                "shard of the gradient. With M micro-batches there are M of them."),
+            TrNoop("Each worker updates its shard. Per micro-batch that is one reduce-scatter and two "
+                   "all-gathers: 1.5 times the bytes of a ring, for 1/N of its memory.")},
+       .implementation = "shards and units"},
       AllReduce("direct", "all-reduce in which every rank sums one shard, like servers on all workers",
                 "native", "direct", 4),
       AllReduce("halving-doubling", "all-reduce between partners at doubling distance: few rounds", "native",
                 "halving-doubling", 8),
       AllReduce("double-binary-tree", "all-reduce up and down two trees: few rounds, full speed", "native",
                 "double-binary-tree", 9),
+      Hierarchical(),
       AllReduce("gloo", "Gloo's ring all-reduce", "gloo", "ring"),
       AllReduce("mpi", "MPI's all-reduce, with the algorithm its tuner chooses; started by mpirun", "mpi",
                 "default"),
@@ -193,6 +254,7 @@ absl::StatusOr<StrategyRow> FindStrategy(const std::string& name, const std::vec
     if (!has_number) return row;
     return absl::InvalidArgumentError(Tr("strategy '$0': $1 takes no number", name, row.name));
   }
+  if (!has_number && row.number_optional) return row;
   if (!has_number || !absl::SimpleAtoi(name.substr(word.size() + 1), &row.number) ||
       row.number < row.number_least || row.number > kMaxNumber) {
     const std::string meaning = Tr(row.number_meaning);
@@ -204,8 +266,15 @@ absl::StatusOr<StrategyRow> FindStrategy(const std::string& name, const std::vec
                         row.display_name(), row.number_least, row.number_letter, meaning, example));
   }
   absl::StrAppend(&row.name, ":", row.number);
-  if (row.uses_servers) absl::StrAppend(&row.algorithm, ":", row.number);
+  if (row.uses_servers || NeedsRanksPerNode(row.algorithm)) absl::StrAppend(&row.algorithm, ":", row.number);
   return row;
+}
+
+absl::Status CheckRanks(const StrategyRow& strategy, int workers) {
+  if (!strategy.uses_group || strategy.number == 0 || FindSchedule(strategy.algorithm) == nullptr) {
+    return absl::OkStatus();
+  }
+  return MakeSchedule(strategy.algorithm, Collective::kAllReduce, {.ranks = workers}).status();
 }
 
 std::string CanonicalStrategy(const std::string& name) {

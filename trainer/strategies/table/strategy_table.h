@@ -17,7 +17,8 @@ struct Strategy;
 struct StrategyContext;
 
 struct StrategyRow {
-  // FindStrategy adds the number to `name`, and to the `algorithm` of servers: "ps-ssp:2", "ssp:2".
+  // FindStrategy adds the number to `name`, and to the `algorithm` of servers or of a schedule that takes it:
+  // "ps-ssp:2", "ssp:2".
   std::string name, summary;
   bool uses_group = false, uses_servers = false;  // what it communicates through; it may use both
   // Separated by commas: names that are accepted for this strategy; its names in other programs; and names of
@@ -34,10 +35,14 @@ struct StrategyRow {
   // Each worker updates one shard of the weights, and has the optimizer state only of this shard: a
   // reduce-scatter of the gradient, then an all-gather of the weights.
   bool shards_updates = false;
+  // And has only this shard of the sum of the gradients, so that every micro-batch needs a reduce-scatter;
+  // and of the weights, which are gathered for each unit before forward and before backward. Not with tables.
+  bool shards_gradients = false, shards_weights = false;
   double default_momentum = .9;
   // The number in "ps-ssp:2". Empty letter: the strategy takes none.
   std::string number_letter = {}, number_meaning = {};
   int number_least = 0;
+  bool number_optional = false;
   bool number_below_workers = false;
   int number = 0;
   // The cost of an exchange in theory (cost_model.h). Null: theory omits the strategy.
@@ -56,7 +61,9 @@ struct StrategyRow {
 
   bool has_number() const { return !number_letter.empty(); }
   // "ps-ssp:K" in the table.
-  std::string display_name() const { return has_number() ? name + ":" + number_letter : name; }
+  std::string display_name() const {
+    return has_number() && !number_optional ? name + ":" + number_letter : name;
+  }
   bool communicates() const { return uses_group || uses_servers; }
   // Between processes, or between the replicas in one process.
   bool moves_gradients() const { return communicates() || replicates; }
@@ -66,13 +73,21 @@ struct StrategyRow {
   bool has_only_rows_on_servers() const { return uses_servers && uses_group; }
   // Each push to a server is an update of its own.
   bool asynchronous() const { return uses_servers && !synchronous; }
+  // Workers wait for others, but not for all: spare workers, or a bound on staleness.
+  bool waits_for_some() const { return uses_servers && number > 0; }
   // The servers count the pushes of each worker, to know what is late.
   bool counts_pushes() const { return has_parameters_on_servers() && (!synchronous || drops_gradients); }
   // Whether --local_aggregation applies: one update from all workers' gradients (ps-sync).
   bool can_aggregate() const { return has_parameters_on_servers() && !counts_pushes(); }
-  // The bytes of an all-reduce whose gradients are sent in `wire_part` of float32, relative to float32. The
-  // weights of shards are float32.
-  double SentPart(double wire_part) const { return shards_updates ? (1 + wire_part) / 2 : wire_part; }
+  // The bytes of a step whose gradients are sent in `wire_part` of float32, relative to an all-reduce of
+  // float32, which is a reduce-scatter and an all-gather. The weights of shards are float32. `reshards`:
+  // --reshard forward, for which this is the most.
+  double SentPart(double wire_part, int micro_batches = 1, bool reshards = true) const {
+    if (!shards_updates) return wire_part;
+    const int reductions = shards_gradients ? micro_batches : 1;
+    const int gathers = shards_weights && reshards ? 2 * micro_batches : 1;
+    return (reductions * wire_part + gathers) / 2;
+  }
   double exchanges_per_step() const { return exchanges == nullptr ? 1 : exchanges(number); }
 };
 using StrategyTable = std::vector<StrategyRow>;
@@ -87,6 +102,8 @@ StrategyRow AllReduceRow(const std::string& algorithm);
 // the names beside which `name` is given; they are not suggested.
 absl::StatusOr<StrategyRow> FindStrategy(const std::string& name, const std::vector<std::string>& given = {},
                                          const StrategyTable& rows = StrategyRows());
+// InvalidArgument: the number in the name of an all-reduce does not suit as many workers.
+absl::Status CheckRanks(const StrategyRow& strategy, int workers);
 // `name` with an alias replaced by the row's name: "ring" for "allreduce". Unknown names are returned as
 // given.
 std::string CanonicalStrategy(const std::string& name);

@@ -71,6 +71,19 @@ TEST(BenchPlan, APlainBenchShowsTheBestOfEveryBackend) {
                   "gloo//tcp/private", "mpi//shm/private", "mpi//tcp/private"));
 }
 
+TEST(BenchPlan, AnAlgorithmMayHaveANumber) {
+  BenchCatalog catalog = TestBenchCatalog();
+  catalog.backends.front().algorithms["all_reduce"].push_back("hierarchical");
+  const auto plan_of = [&](const std::vector<std::string>& algorithms) {
+    return MakeBenchPlan(
+        {.backends = {"native"}, .algorithms = algorithms, .transports = {"auto"}, .workers = {4}}, catalog,
+        absl::OkStatus());
+  };
+  EXPECT_THAT(NamesOf(plan_of({"hierarchical:2", "hierarchical"}).value()),
+              ElementsAre("native/hierarchical:2/auto/private", "native/hierarchical/auto/private"));
+  EXPECT_THAT(plan_of({"ring:2"}).status().message(), Has("'ring:2' is not an algorithm of native here"));
+}
+
 TEST(BenchPlan, OnlyNativeConnectionsAreEncrypted) {
   const BenchPlan plan = PlanOf({.transports = {"tcp"}, .tls = "auto"}).value();
   EXPECT_THAT(NamesOf(plan), ElementsAre("native/ring/tcp/private", "native/direct/tcp/private",

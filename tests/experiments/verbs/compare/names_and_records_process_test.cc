@@ -40,6 +40,9 @@ TEST_F(NamesTest, AnAliasIsShownAsTheStrategysName) {
 
   EXPECT_EQ(Call({"explain", "all-reduce"}).out, Call({"explain", "ring"}).out);
   EXPECT_EQ(Call({"explain", "ps"}).out, Call({"explain", "ps-sync"}).out);
+  const std::string pairs = Call({"explain", "hierarchical:2", "--workers", "4"}).out;
+  EXPECT_EQ(Call({"explain", "hierarchical"}).out, pairs);
+  EXPECT_THAT(pairs, Has("hierarchical:2 all_reduce, 4 workers: within nodes", "round 4 of 4"));
 }
 
 TEST_F(NamesTest, BadInputIsExplainedInChinese) {

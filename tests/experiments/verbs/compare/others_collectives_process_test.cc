@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -52,6 +53,32 @@ TEST_P(OthersCollectives, AreComparedWithOursOverTheSameTransport) {
     EXPECT_EQ(row["basis"]["payload_tx_bytes_per_worker"], "derived") << row["basis"];
   }
   EXPECT_EQ(found, 1);
+}
+
+// Channels between stages, and with two replicas their sums.
+TEST_P(OthersCollectives, TrainPipelinesWithTheWeightsOfWholeModels) {
+  const std::string step =
+      "train --data synthetic --model mlp-small --batch 8 --micro_batches 4 --steps 4 --no_eval --timeout "
+      "40 ";
+  const auto hash = [&](const std::string& out, const std::string& launch, int rank) {
+    return JsonFile(
+        absl::StrCat(out, "/records/training-1/", launch, "/result-rank", rank, ".json"))["weights_hash"];
+  };
+  Succeed(step + "--strategy single --out single");
+  Succeed(step + "--strategy ring --workers 2 --out ring");
+  int number = 0;
+  for (const auto& [workers, flags, launch] : {std::tuple(2, "", "-2-pp2-1f1b-m4"),
+                                               {2, " --copy_streams 1", "-2-pp2-1f1b-m4-copy-1"},
+                                               {4, " --program gpipe", "-4-pp2-gpipe-m4"}}) {
+    SCOPED_TRACE(absl::StrCat(workers, " workers", flags));
+    const std::string out = absl::StrCat("run", number++);
+    Succeed(absl::StrCat(step, "--strategy ", GetParam(), " --workers ", workers, " --pp 2", flags, " --out ",
+                         out));
+    for (int rank = 0; rank < workers; ++rank) {
+      EXPECT_EQ(hash(out, GetParam() + launch, rank),
+                workers == 2 ? hash("single", "single-1", 0) : hash("ring", "ring-2", rank % 2));
+    }
+  }
 }
 
 // Gloo's ranks are psring's own processes, as those of a ring (psring_ends_process_test.cc).

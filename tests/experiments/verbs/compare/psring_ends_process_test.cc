@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -78,29 +79,39 @@ class VirtualClusterTest : public PsringEndsTest {
 
 TEST_F(VirtualClusterTest, RanksOfOneProcessShareALink) {
   const Outcome outcome = SucceedOnLinks(
-      "compare --model mlp --data synthetic --strategies ring,ps-sync --workers 2,4 --ranks_per_process 2 "
+      "compare --model mlp --data synthetic --strategies ring,hierarchical,ps-sync --workers 2,4 "
+      "--ranks_per_process 2 "
       "--repeats 1 --warmup_steps 1 --steps 3 --no_eval --batch 16 --link 1gbit");
   int compared = 0;
   for (const auto& row : JsonFile("runs/latest/summary.json")) {
     const auto& figures = row["figures"];
     SCOPED_TRACE(figures.dump());
-    const bool ring = figures["strategy"] == "ring";
-    if (!ring && figures["strategy"] != "ps-sync") continue;
+    const std::string strategy = figures["strategy"];
+    // The part of two ranks' payload that leaves their machine. With both all-reduces each rank sends 3/2 of
+    // a gradient; over its link a machine sends 3/2 of one in the ring, and one in hierarchical.
+    const std::map<std::string, double> parts = {
+        {"ring", 1.0 / 2}, {"hierarchical", 1.0 / 3}, {"ps-sync", 1}};
+    if (!parts.contains(strategy)) continue;
+    const double part = parts.at(strategy);
+    const bool ring = strategy == "ring";
     ++compared;
     const double payload = figures["payload_tx_bytes_per_worker"];
     if (figures["workers"] == 2) {  // on one machine
       EXPECT_THAT(figures["note"].get<std::string>(),
-                  Has(absl::StrCat("2 ranks in one process, ", ring ? "which use no link" : "on one link")));
+                  Has(absl::StrCat("2 ranks in one process, ",
+                                   strategy == "ps-sync" ? "on one link" : "which use no link")));
       EXPECT_TRUE(figures["predicted_comm_ms"].is_null());
       continue;
     }
     EXPECT_THAT(figures["note"].get<std::string>(), Has("2 ranks per process, on one link"));
-    // In the ring one of a machine's two ranks sends to the other machine; both send to a server.
-    EXPECT_NEAR(figures["wire_tx_bytes_per_worker"].get<double>() / payload, (ring ? 0.5 : 1) * 1.035, 0.035);
-    EXPECT_GT(figures["comm_busy_ms"].get<double>(), 0.9 * 1e3 * (ring ? 1 : 2) * payload / 125e6);
+    EXPECT_NEAR(figures["wire_tx_bytes_per_worker"].get<double>() / payload, part * 1.035, 0.035);
+    EXPECT_GT(figures["comm_busy_ms"].get<double>(), 0.9 * 1e3 * 2 * part * payload / 125e6);
     EXPECT_EQ(figures["predicted_comm_ms"].is_null(), !ring);
+    if (strategy == "hierarchical") {
+      EXPECT_EQ(figures["algorithm"], "hierarchical:2");
+    }
   }
-  EXPECT_EQ(compared, 4);
+  EXPECT_EQ(compared, 6);
   const auto manifest = JsonFile("runs/latest/manifest.json");
   EXPECT_EQ(manifest["link"]["preflight"]["each_link_mbps"].size(), 3) << manifest["link"];
   EXPECT_GT(manifest["link"]["server_wires_mb_per_s"]["grpc"], 0);

@@ -91,6 +91,18 @@ TEST(Pipeline, SlowLinksExposeMessagesBesideTheBubble) {
   EXPECT_DOUBLE_EQ(priced.prediction.tx_bytes, 2 * 1.25e6);
 }
 
+TEST(Pipeline, MessagesOnOneStreamFollowOneAnother) {
+  const TestFolder folder;
+  RawPredictFlags raw = OnGigabit(folder.Put("equal.csv", EqualBlocks(16, 4)), 4, "4");
+  raw.latency = "10ms";
+  raw.micro_batches = 16;
+  const double overlapping = Priced(raw).prediction.step;
+  raw.copy_streams = 1;
+  const double one_by_one = Priced(raw).prediction.step;
+  EXPECT_GE(one_by_one, 4 * 16 * 0.01 - 1e-6) << "a device in the middle has four messages per micro-batch";
+  EXPECT_LT(overlapping, one_by_one);
+}
+
 TEST(Pipeline, ReplicasAddTheirGradients) {
   const TestFolder folder;
   const std::string workload = folder.Put("large.csv", EqualBlocks(2, 12'500'000));
@@ -139,6 +151,7 @@ TEST(Pipeline, BadFlagsAreOneLineThatNamesWhatWorks) {
        "--pp and --straggler exclude each other");
   says({.link = link, .program = "gpipe"}, "--program needs --pp");
   says({.link = link, .micro_batches = 8}, "--micro_batches needs --pp");
+  says({.link = link, .copy_streams = 1}, "--copy_streams needs --pp");
   says({.workload = "gpt2", .workers = "24", .link = link, .intra = "10gbit", .gpus_per_node = 8, .pp = 8},
        "the 3 devices of a stage do not fill nodes of 8 GPUs; use --workers 32");
 }

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A page without figures has the exercises 2.1 (6 rounds), 2.3 ("2") and 5.2 ("ps-sync").
+// A page without figures has the exercises 2.1 (6 rounds), 2.3 ("2") 5.2 ("ps-sync"), 6.1 and 6.2.
 constexpr char kGradedRun[] = R"({"run_id":"class","manifest":{"started_utc":"2026-11-28T10:00:00Z"}})";
 
 std::string RoundsAnswers(const std::string& tries, const std::string& start = "2026-11-28T10:00:00Z") {
@@ -48,14 +48,18 @@ TEST(GradeOfAClass, TapHasAPointForEachFileAndExercise) {
       {kGradedRun},
       {{"anna", RoundsAnswers(R"(["6"])")}, {"bo # SKIP", RoundsAnswers(R"(["4\nok 9"])")}, {"chen", ""}}));
   EXPECT_EQ(tap,
-            "TAP version 13\n1..7\n"
+            "TAP version 13\n1..11\n"
             "ok 1 - anna 2.1\n"
             "not ok 2 - anna 2.3: no answer; expected 2\n"
             "not ok 3 - anna 5.2: no answer; expected ps-sync\n"
-            "not ok 4 - bo \\# SKIP 2.1: 4\\x0aok 9; expected 6\n"
-            "not ok 5 - bo \\# SKIP 2.3: no answer; expected 2\n"
-            "not ok 6 - bo \\# SKIP 5.2: no answer; expected ps-sync\n"
-            "not ok 7 - chen: these are not answers for one of the runs\n");
+            "not ok 4 - anna 6.1: no answer; expected 27.2727\n"
+            "not ok 5 - anna 6.2: no answer; expected 4\n"
+            "not ok 6 - bo \\# SKIP 2.1: 4\\x0aok 9; expected 6\n"
+            "not ok 7 - bo \\# SKIP 2.3: no answer; expected 2\n"
+            "not ok 8 - bo \\# SKIP 5.2: no answer; expected ps-sync\n"
+            "not ok 9 - bo \\# SKIP 6.1: no answer; expected 27.2727\n"
+            "not ok 10 - bo \\# SKIP 6.2: no answer; expected 4\n"
+            "not ok 11 - chen: these are not answers for one of the runs\n");
 }
 
 TEST(GradeOfAClass, AFolderWithoutAnswersIsAnError) {

@@ -1,0 +1,256 @@
+// zero2 and fsdp compared with ring, in training; ranks are threads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/has.h"
+#include "tests/trainer/kept_training.h"
+#include "trainer/data/sources.h"
+#include "trainer/models/replayed_model.h"
+#include "trainer/pipeline/step_units.h"
+#include "trainer/strategies/table/shard_plan.h"
+
+namespace psring {
+namespace {
+
+using testing::ElementsAre;
+
+// A strategy that has only shards of the gradient.
+struct ShardedWay {
+  const char *strategy, *reshard;
+
+  TrainingOptions Of(TrainingOptions options) const {
+    options.strategy = strategy;
+    options.reshard = reshard;
+    return options;
+  }
+};
+std::ostream& operator<<(std::ostream& out, const ShardedWay& way) {
+  return out << way.strategy << " --reshard " << way.reshard;
+}
+
+TrainingOptions CnnOfRing() {
+  TrainingOptions options = SmallOptions("ring");
+  options.model = "cnn";
+  return options;
+}
+
+TrainingOptions GptOfRing() {
+  TrainingOptions options = TinyGpt("ring");
+  options.optimizer = "adamw";
+  options.dropout = .1;
+  return options;
+}
+
+class ShardedUnits : public testing::TestWithParam<ShardedWay> {};
+INSTANTIATE_TEST_SUITE_P(Ways, ShardedUnits,
+                         testing::Values(ShardedWay{"zero2", "forward"}, ShardedWay{"fsdp", "forward"},
+                                         ShardedWay{"fsdp", "never"}));
+
+TEST_P(ShardedUnits, TwoRanksHaveTheBitsOfARing) {
+  const std::pair<TrainingOptions, const DataSplits*> cases[] = {{SmallOptions("ring"), &SmallData()},
+                                                                 {CnnOfRing(), &SmallData()},
+                                                                 {GptOfRing(), &SmallText()},
+                                                                 {TinyResNet("ring"), &SmallPictures()}};
+  for (auto [options, data] : cases) {
+    SCOPED_TRACE(options.model);
+    options.steps = 6;
+    options.evaluate = true;
+    options.eval_every = 3;
+    options.check_replicas = true;
+    const auto ring = TrainRanks(options, 2, *data), ranks = TrainRanks(GetParam().Of(options), 2, *data);
+    for (size_t rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(ranks[rank].weights, ring[rank].weights);
+      EXPECT_EQ(ranks[rank].result->weights_hash, ring[rank].result->weights_hash);
+      ASSERT_EQ(ranks[rank].steps.size(), ring[rank].steps.size());
+      for (size_t step = 0; step < ring[rank].steps.size(); ++step) {
+        EXPECT_EQ(ranks[rank].steps[step].loss, ring[rank].steps[step].loss);
+        EXPECT_EQ(ranks[rank].steps[step].weights_hash, ring[rank].steps[step].weights_hash);
+      }
+      const auto &curve = ranks[rank].result->curve, &expected = ring[rank].result->curve;
+      ASSERT_EQ(curve.size(), rank == 0 ? 2u : 0u);
+      for (size_t i = 0; i < curve.size(); ++i) {
+        EXPECT_EQ(curve[i].test_loss, expected[i].test_loss);
+        EXPECT_EQ(curve[i].test_accuracy, expected[i].test_accuracy);
+      }
+    }
+  }
+}
+
+TEST_P(ShardedUnits, MoreRanksWithMicroBatchesAndClippingAreCloseToARing) {
+  for (const auto& [workers, clip_norm] : {std::pair{3, 0.0}, {4, 1e-3}}) {
+    for (const auto& [model, data] :
+         {std::pair{SmallOptions("ring"), &SmallData()}, {TinyGpt("ring"), &SmallText()}}) {
+      SCOPED_TRACE(absl::StrCat(model.model, " on ", workers));
+      TrainingOptions options = model;
+      options.optimizer = "sgd";
+      options.lr = clip_norm > 0 ? 10 : .1;
+      options.batch = 4;
+      options.micro_batches = 3;
+      options.clip_norm = clip_norm;
+      const std::vector<float> ring = WeightsOf(TrainRanks(options, workers, *data));
+      for (const RankOutcome& rank : TrainRanks(GetParam().Of(options), workers, *data)) {
+        EXPECT_LE(RelativeL2(rank.weights, ring), 1e-4);
+      }
+    }
+  }
+}
+
+TEST_P(ShardedUnits, BlocksThatAreComputedAgainGiveTheSameBits) {
+  TrainingOptions options = GptOfRing();
+  options.layers = 3;
+  options.steps = 4;
+  const std::vector<float> ring = WeightsOf(TrainRanks(options, 2, SmallText()));
+  options.recompute = true;
+  EXPECT_EQ(WeightsOf(TrainRanks(GetParam().Of(options), 2, SmallText())), ring);
+}
+
+TEST_P(ShardedUnits, ARingContinuesTheirCheckpointsAndTheyContinueThoseOfARing) {
+  TrainingOptions options = SmallOptions("ring");
+  options.optimizer = "adamw";
+  options.checkpoint_dir = "kept";
+  options.checkpoint_every = 12;
+  KeptSteps ring, own;
+  const std::vector<float> end = WeightsOf(RunKeeping(options, 2, SmallData(), ring));
+  const TrainingOptions sharded = GetParam().Of(options);
+  EXPECT_EQ(WeightsOf(RunKeeping(sharded, 2, SmallData(), own)), end);
+  for (const int64_t step : {12, 20}) {
+    ASSERT_TRUE(ring.contains(step) && own.contains(step));
+    for (const char* file : {kModelFile, kOptimizerFile}) {
+      EXPECT_TRUE(own[step][file] == ring[step][file]) << file << " of step " << step;
+    }
+  }
+  for (const auto& [from, to] :
+       {std::pair(&ring, &sharded), {&own, &std::as_const(options)}, {&own, &sharded}}) {
+    KeptSteps kept;
+    EXPECT_EQ(WeightsOf(RunKeeping(*to, 2, SmallData(), kept, &from->at(12))), end) << to->strategy;
+    EXPECT_TRUE(kept[20][kOptimizerFile] == ring[20][kOptimizerFile]) << to->strategy;
+  }
+  // Other numbers of ranks and a single one load it, too.
+  for (const int workers : {1, 3}) {
+    KeptSteps kept;
+    EXPECT_EQ(RunKeeping(sharded, workers, SmallData(), kept, &own.at(12)).front().weights.size(),
+              end.size());
+  }
+}
+
+TEST_P(ShardedUnits, TheCostOfMicroBatchesIsPrinted) {
+  TrainingOptions options = GetParam().Of(SmallOptions("ring"));
+  options.micro_batches = 3;
+  options.steps = 1;
+  std::vector<std::string> notes;
+  (void)TrainRanks(options, 2, SmallData(), [&notes](Worker& worker) {
+    if (worker.rank == 0) worker.on_note = [&notes](const std::string& note) { notes.push_back(note); };
+  });
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_THAT(notes[0], Has(absl::StrCat("--strategy ", options.strategy), "3 reduce-scatters"));
+}
+
+// The last unit's weights stay for backward, the first one's for the next micro-batch, and a tied table for
+// the step.
+TEST(ShardedBytes, WeightsThatAreThereAreNotGatheredAgain) {
+  for (TrainingOptions options : {SmallOptions("fsdp"), TinyGpt("fsdp")}) {
+    options.steps = 1;
+    const DataSplits& data = options.data == "text" ? SmallText() : SmallData();
+    const auto gathered = [&] { return TrainRanks(options, 2, data)[0].result->gathered_elements; };
+    const std::vector<int64_t> units = TrainRanks(options, 2, data)[0].result->bucket_elements;
+    const int64_t all = std::accumulate(units.begin(), units.end(), int64_t{0});
+    const bool is_tied = options.data == "text";
+    EXPECT_EQ(gathered(), 2 * all - units.front() - (is_tied ? units.back() : 0));
+    options.micro_batches = 3;
+    EXPECT_EQ(gathered(), is_tied ? 6 * (all - units.back()) - 3 * units.front() + units.back()
+                                  : 6 * all - 3 * units.front() - 2 * units.back());
+    options.reshard = "never";
+    EXPECT_EQ(gathered(), all);
+  }
+}
+
+TEST(ShardedBytes, FollowFromReductionsAndGatherings) {
+  const StrategyRow ring = *FindStrategy("ring"), zero2 = *FindStrategy("zero2"),
+                    fsdp = *FindStrategy("fsdp");
+  EXPECT_EQ(ring.SentPart(1, 8), 1);
+  EXPECT_EQ(zero2.SentPart(1), 1);
+  EXPECT_EQ(zero2.SentPart(1, 8), 4.5);
+  EXPECT_EQ(fsdp.SentPart(1), 1.5);
+  EXPECT_EQ(fsdp.SentPart(1, 8), 12);
+  EXPECT_EQ(fsdp.SentPart(1, 1, /*reshards=*/false), 1);
+  EXPECT_EQ(fsdp.SentPart(1, 8, /*reshards=*/false), 4.5);
+}
+
+TEST(PlanBlocks, ABucketHasItsBlockOrOneInTurn) {
+  const std::vector<ShardedBucket> buckets =
+      ShardBuckets({{0, 100, 5}, {1, 60, 40}, {2, 20, 40}, {3, 0, 20}}, /*rank=*/1, 4);
+  EXPECT_EQ(buckets[0].own().range.first, 101u);
+  EXPECT_EQ(buckets[0].rest().range.count, 1u);
+  EXPECT_EQ(buckets[1].own().at, 2u);
+  const BlockMemory memory = PlanBlocks(buckets, {false, false, false, true}, /*turns=*/2);
+  EXPECT_EQ(memory.parts, 2u + 10 + 10 + 5);
+  // The parts, and blocks of 40, 40 and 20 elements, in multiples of 16.
+  EXPECT_THAT(memory.blocks, ElementsAre(32, 80, 32, 128));
+  EXPECT_EQ(memory.elements, 160u);
+  const BlockMemory kept = PlanBlocks(buckets, std::vector<bool>(4, true), /*turns=*/1);
+  EXPECT_THAT(kept.blocks, ElementsAre(32, 48, 96, 144));
+}
+
+std::vector<Bucket> UnitBucketsOf(const Model& model, bool recompute, std::vector<bool>& beside) {
+  const std::vector<Bucket> buckets = UnitBuckets(model, recompute);
+  beside = UsedBesideOthers(PlanUnits(model.CompleteAfterLayers(), buckets),
+                            BucketsOfLayers(model.LayerParameters(), buckets), buckets.size());
+  return buckets;
+}
+
+TEST(UnitBuckets, AreHalfBlocksOrBlocksThatAreComputedAgain) {
+  const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
+  const auto gpt = *ModelOf(TinyGpt("fsdp"))->make(SmallText().train.spec(), *ops);
+  std::vector<bool> beside;
+  // The last normalization, the halves of two blocks, and the embedding, whose table the loss uses, too.
+  const std::vector<Bucket> halves = UnitBucketsOf(*gpt, /*recompute=*/false, beside);
+  EXPECT_EQ(beside, (std::vector<bool>{false, false, false, false, false, true}));
+  size_t end = gpt->parameters().count();
+  for (const Bucket& bucket : halves)
+    EXPECT_EQ(bucket.first + bucket.count, std::exchange(end, bucket.first));
+  EXPECT_EQ(end, 0u);
+  EXPECT_EQ(UnitBucketsOf(*gpt, /*recompute=*/true, beside).size(), 4u);
+}
+
+// Rajbhandari et al. 2020: 16 bytes per parameter with Adam, and 16/N of fsdp, with two units and one
+// gradient.
+TEST(PlanBlocks, FsdpOfGptMiniOnFourRanksNeedsAThirdOfTheMemory) {
+  const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
+  const auto gpt = *ModelOf({.model = "gpt-mini", .data = "text"})->make(TextSpec(256, 256), *ops);
+  std::vector<bool> beside;
+  const std::vector<ShardedBucket> buckets =
+      ShardBuckets(UnitBucketsOf(*gpt, /*recompute=*/false, beside), /*rank=*/0, 4);
+  const BlockMemory weights = PlanBlocks(buckets, beside, /*turns=*/2);
+  const BlockMemory gradient = PlanBlocks(buckets, beside, /*turns=*/1);
+  const double elements = static_cast<double>(weights.elements + gradient.elements + 2 * gradient.parts);
+  EXPECT_NEAR(elements / (4.0 * static_cast<double>(gpt->parameters().count())), .332, .02 * .332);
+}
+
+TEST(DrawWeights, GivesTheInitialWeightsLayerByLayer) {
+  const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
+  for (const auto& [options, data] :
+       {std::pair{SmallOptions("ring"), &SmallData()}, {TinyGpt("ring"), &SmallText()}}) {
+    const auto model = *ModelOf(options)->make(data->train.spec(), *ops);
+    const std::vector<float> all = model->InitialWeights(3);
+    std::vector<float> drawn(all.size());
+    size_t largest = 0;
+    model->DrawWeights(3, [&](const ReadyRange& range, const float* values) {
+      std::copy_n(values, range.count, drawn.data() + range.first);
+      largest = std::max(largest, range.count);
+    });
+    EXPECT_EQ(drawn, all);
+    EXPECT_LT(largest, all.size());
+  }
+}
+
+}  // namespace
+}  // namespace psring
