@@ -175,9 +175,8 @@ void VisitFlags(Options& o, Visitor& visit) {
          Help::kBrief},
         o.pp, WholeNumber(1, kMaxAxis));
   visit({"--tp", "T",
-         "Divide the matrices of a transformer over T workers: N workers are N/T replicas, or with --pp N/(P "
-         "T). "
-         "With all-reduce strategies (native or gloo) on CPUs",
+         "Divide the matrices of a transformer over T workers: N workers are N/T replicas, or with --pp "
+         "N/(P T). With all-reduce strategies (native or gloo) on CPUs",
          Help::kBrief},
         o.tp, WholeNumber(1, kMaxAxis));
   visit({"--program", "NAME", "What each worker of a replica computes in which order:", Help::kBrief},
@@ -187,8 +186,8 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.cuts, CountsText(kMaxAxis));
   visit({"--rank_order", "AXES",
          "Which axis has consecutive ranks, the fastest first: tp,dp,pp (by default; T ranks divide a stage, "
-         "and "
-         "the first N/P ranks have the first stage) or another order, such as pp,dp (the first P ranks are a "
+         "and the first N/P ranks have the first stage) or another order, such as pp,dp (the first P ranks "
+         "are a "
          "replica); axes of one rank may be left out"},
         o.rank_order,
         OneOf({"dp,pp", "pp,dp", "tp,dp", "dp,tp", "tp,dp,pp", "tp,pp,dp", "dp,tp,pp", "dp,pp,tp", "pp,tp,dp",
