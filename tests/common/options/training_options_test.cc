@@ -200,8 +200,13 @@ TEST(ServerFlagGiven, IsNamedAndCanBeReset) {
 }
 
 TEST(LeavePipelineOut, ResetsEveryFlagOfPipelines) {
-  TrainingOptions options{
-      .micro_batches = 4, .pp = 2, .tp = 2, .program = "gpipe", .cuts = "3", .rank_order = "pp,dp", .copy_streams = 1};
+  TrainingOptions options{.micro_batches = 4,
+                          .pp = 2,
+                          .tp = 2,
+                          .program = "gpipe",
+                          .cuts = "3",
+                          .rank_order = "pp,dp",
+                          .copy_streams = 1};
   LeavePipelineOut(options);
   EXPECT_TRUE(options == TrainingOptions{.micro_batches = 4});
 }
