@@ -21,10 +21,12 @@ size_t ElementsOf(const std::vector<int>& shape) {
 
 }  // namespace
 
-int ParameterLayout::Add(std::string name, std::vector<int> shape, ImageShape image) {
+int ParameterLayout::Add(std::string name, std::vector<int> shape, ImageShape image, TensorPart part) {
   const size_t count = ElementsOf(shape);
+  PSRING_CHECK(part.whole == 0 || (part.outer * part.count > 0 && count % (part.outer * part.count) == 0 &&
+                                   part.first + part.count <= part.whole));
   const size_t space = (count + alignment_ - 1) / alignment_ * alignment_;
-  tensors_.push_back({std::move(name), std::move(shape), count_, count, space, image});
+  tensors_.push_back({std::move(name), std::move(shape), count_, count, space, image, part});
   count_ += space;
   parameters_ += count;
   return static_cast<int>(tensors_.size()) - 1;

@@ -30,6 +30,13 @@ struct ImageShape {
   size_t count() const { return size_t{1} * height * width * channels; }
 };
 
+// Which elements of a tensor a rank has, if several ranks divide it: the whole tensor is
+// [outer][whole][inner], and the part [outer][count][inner], from `first` on.
+struct TensorPart {
+  size_t outer = 1, first = 0, count = 0;
+  size_t whole = 0;  // 0: the rank has the whole tensor
+};
+
 struct Tensor {
   std::string name;        // "fc1.weight"
   std::vector<int> shape;  // [outputs][inputs]; of a convolution [outputs][height][width][channels]
@@ -37,6 +44,12 @@ struct Tensor {
   size_t count = 0;
   size_t space = 0;       // until the next tensor: `count` and the padding after it
   ImageShape image = {};  // the inputs of each output; count() is 0 if they are not an image
+  TensorPart part = {};   // of which `shape` and `count` are
+
+  bool is_part() const { return part.whole > 0; }
+  // The innermost extent, and the elements of the whole tensor.
+  size_t inner() const { return is_part() ? count / (part.outer * part.count) : count; }
+  size_t whole_count() const { return is_part() ? part.outer * part.whole * inner() : count; }
 };
 
 // A table [rows][width], and the lookups of a sample that read it: `bags` sums of `per_bag` rows each, from
@@ -58,8 +71,8 @@ class ParameterLayout {
   // `alignment` 1: without padding, as recorded gradients are sent.
   explicit ParameterLayout(size_t alignment = kAlignment) : alignment_(alignment) {}
 
-  // Appends a tensor; returns its index.
-  int Add(std::string name, std::vector<int> shape, ImageShape image = {});
+  // Appends a tensor; returns its index. `shape`: of `part`.
+  int Add(std::string name, std::vector<int> shape, ImageShape image = {}, TensorPart part = {});
 
   // Appends a tensor to the buffers; returns its index among them.
   int AddBuffer(std::string name, std::vector<int> shape, float initial);

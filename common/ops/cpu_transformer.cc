@@ -89,13 +89,18 @@ PSRING_INLINE void LookUp(const EmbeddingShape& s, const int32_t* indices, const
                           const float* positions, T* __restrict y) {
   const size_t width = s.width;
   for (int i = 0; i < s.count; ++i, y += width) {
-    const float* __restrict row = table + size_t(indices[i]) * width;
-    if (s.context == 0) {
-      for (size_t c = 0; c < width; ++c) y[c] = Store<T>(row[c]);
-      continue;
+    const int at = indices[i] - s.first;
+    const bool has_row = at >= 0 && at < s.rows;
+    const float* __restrict row = table + (has_row ? size_t(at) * width : 0);
+    const float* __restrict position = positions + (s.context > 0 ? size_t(i % s.context) * width : 0);
+    if (has_row && s.context > 0) {
+      for (size_t c = 0; c < width; ++c) y[c] = Store<T>(row[c] + position[c]);
+    } else if (has_row || s.context > 0) {
+      const float* const only = has_row ? row : position;
+      for (size_t c = 0; c < width; ++c) y[c] = Store<T>(only[c]);
+    } else {
+      for (size_t c = 0; c < width; ++c) y[c] = Store<T>(0.0f);
     }
-    const float* __restrict position = positions + size_t(i % s.context) * width;
-    for (size_t c = 0; c < width; ++c) y[c] = Store<T>(row[c] + position[c]);
   }
 }
 
@@ -104,15 +109,18 @@ PSRING_INLINE void AddRows(const EmbeddingShape& s, const int32_t* indices, cons
                            float* __restrict dtable, float* __restrict dpositions) {
   const size_t width = s.width;
   for (int i = 0; i < s.count; ++i, dy += width) {
-    float* __restrict row = dtable + size_t(indices[i]) * width;
-    if (dpositions == nullptr || s.context == 0) {
-      for (size_t c = 0; c < width; ++c) row[c] += Load(dy[c]);
-      continue;
-    }
-    float* __restrict position = dpositions + size_t(i % s.context) * width;
-    for (size_t c = 0; c < width; ++c) {
-      row[c] += Load(dy[c]);
-      position[c] += Load(dy[c]);
+    const int at = indices[i] - s.first;
+    const bool has_row = at >= 0 && at < s.rows, has_position = dpositions != nullptr && s.context > 0;
+    float* __restrict row = dtable + (has_row ? size_t(at) * width : 0);
+    float* __restrict position = dpositions + (has_position ? size_t(i % s.context) * width : 0);
+    if (has_row && has_position) {
+      for (size_t c = 0; c < width; ++c) {
+        row[c] += Load(dy[c]);
+        position[c] += Load(dy[c]);
+      }
+    } else if (has_row || has_position) {
+      float* const only = has_row ? row : position;
+      for (size_t c = 0; c < width; ++c) only[c] += Load(dy[c]);
     }
   }
 }
@@ -334,8 +342,9 @@ class CpuEmbedding : public CpuFamily<EmbeddingOps> {
 
  private:
   static absl::Status CheckIndices(const EmbeddingShape& shape, const int32_t* indices) {
+    const int rows = RowsOfAll(shape);
     for (int i = 0; i < shape.count; ++i) {
-      if (indices[i] < 0 || indices[i] >= shape.rows) return IndexOutside(shape, i, indices[i]);
+      if (indices[i] < 0 || indices[i] >= rows) return IndexOutside(shape, i, indices[i]);
     }
     return absl::OkStatus();
   }

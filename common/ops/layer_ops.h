@@ -196,6 +196,9 @@ struct EmbeddingShape {
   int count;        // indices
   int rows, width;  // of the table
   int context = 0;  // index i is at position i % context; 0: no positional embedding
+  // The table has the rows from `first` on of one with `all` rows, and the rows of other indices count as 0;
+  // `all` 0: it is the whole table.
+  int first = 0, all = 0;
 };
 
 // table [rows][width] and positions [context][width] are float32. An index outside the table is an error of
@@ -207,7 +210,7 @@ class EmbeddingOps {
   virtual void Forward(const EmbeddingShape& shape, const int32_t* indices, ConstSpan table,
                        ConstSpan positions, Span y, Stream& stream) = 0;
   // Writes dtable or, if `add`, adds to it (an output layer with the same weights has left its gradient
-  // there); writes dpositions. Sums are in the order of the indices.
+  // there); writes dpositions, of all indices. Sums are in the order of the indices.
   virtual void Backward(const EmbeddingShape& shape, const int32_t* indices, ConstSpan dy, Span dtable,
                         Span dpositions, bool add, Stream& stream) = 0;
 };

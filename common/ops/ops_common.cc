@@ -64,9 +64,11 @@ void CheckTypes(DType type, std::initializer_list<ConstSpan> spans) {
   for (const ConstSpan& span : spans) PSRING_CHECK(span.data == nullptr || span.type == type);
 }
 
+int RowsOfAll(const EmbeddingShape& shape) { return shape.all > 0 ? shape.all : shape.rows; }
+
 absl::Status IndexOutside(const EmbeddingShape& shape, int position, int32_t index) {
   return absl::InvalidArgumentError(absl::StrCat("embedding: index ", index, " at position ", position,
-                                                 " is outside a table of ", shape.rows, " rows"));
+                                                 " is outside a table of ", RowsOfAll(shape), " rows"));
 }
 
 absl::Status RowOutside(int rows, int lookup, int32_t row) {

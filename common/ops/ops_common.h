@@ -36,6 +36,8 @@ void CheckStep(const OptimizerStep& step, Span weights, ConstSpan gradient, cons
 // That all spans that have data are of `type`.
 void CheckTypes(DType type, std::initializer_list<ConstSpan> spans);
 
+// Of the whole table.
+int RowsOfAll(const EmbeddingShape& shape);
 // The errors of indices and labels that are out of range.
 absl::Status IndexOutside(const EmbeddingShape& shape, int position, int32_t index);
 absl::Status RowOutside(int rows, int lookup, int32_t row);

@@ -174,15 +174,24 @@ void VisitFlags(Options& o, Visitor& visit) {
          "--batch times --micro_batches. With all-reduce strategies, ps-sync and ps-ssp",
          Help::kBrief},
         o.pp, WholeNumber(1, kMaxAxis));
+  visit({"--tp", "T",
+         "Divide the matrices of a transformer over T workers: N workers are N/T replicas, or with --pp "
+         "N/(P T). With all-reduce strategies (native or gloo) on CPUs",
+         Help::kBrief},
+        o.tp, WholeNumber(1, kMaxAxis));
   visit({"--program", "NAME", "What each worker of a replica computes in which order:", Help::kBrief},
         o.program, CheckGiven);
   visit({"--cuts", "L,...",
          "The layer (from 0) with which each stage but the first begins; default: balanced by measured time"},
         o.cuts, CountsText(kMaxAxis));
   visit({"--rank_order", "AXES",
-         "Which axis has consecutive ranks: dp,pp (by default; the first N/P ranks have the first stage) or "
-         "pp,dp (the first P ranks are a replica)"},
-        o.rank_order, OneOf({"dp,pp", "pp,dp"}));
+         "Which axis has consecutive ranks, the fastest first: tp,dp,pp (by default; T ranks divide a stage, "
+         "and the first N/P ranks have the first stage) or another order, such as pp,dp (the first P ranks "
+         "are a "
+         "replica); axes of one rank may be left out"},
+        o.rank_order,
+        OneOf({"dp,pp", "pp,dp", "tp,dp", "dp,tp", "tp,dp,pp", "tp,pp,dp", "dp,tp,pp", "dp,pp,tp", "pp,tp,dp",
+               "pp,dp,tp"}));
   visit({"--copy_streams", "1|2",
          "How a worker's messages to and from other stages run: 2, each direction to each neighbour has its "
          "own "

@@ -156,6 +156,7 @@ void LeaveServersOut(TrainingOptions& options) {
 void LeavePipelineOut(TrainingOptions& options) {
   const TrainingOptions standard;
   options.pp = standard.pp;
+  options.tp = standard.tp;
   options.program = standard.program;
   options.cuts = standard.cuts;
   options.rank_order = standard.rank_order;

@@ -55,9 +55,10 @@ struct TrainingOptions {
   int micro_batches = 1;
 
   int pp = 1;                    // ranks of a pipeline: parts into which each replica of the model is cut
+  int tp = 1;                    // ranks that divide the matrices of each replica
   std::string program = "1f1b";  // a name of program_rows.h
   std::string cuts;              // "3,6": the layers before which the model is cut; empty: balanced
-  std::string rank_order;        // see Mesh; empty: "dp,pp"
+  std::string rank_order;        // see Mesh; empty: "tp,dp,pp"
   int copy_streams = 2;          // 1: a rank's messages are on one lane; 2: on one for each end of a channel
 
   std::string reshard = "forward";  // fsdp: when gathered weights are released: forward, never
@@ -138,7 +139,10 @@ const char* ServerFlagGiven(const TrainingOptions& options);
 // Resets those flags to their defaults.
 void LeaveServersOut(TrainingOptions& options);
 
-// Resets --pp and the flags that need it.
+// The ranks that hold a replica of the model together: more than one with --pp or --tp.
+inline int ReplicaRanks(const TrainingOptions& options) { return options.pp * options.tp; }
+
+// Resets --pp, --tp and the flags that need them.
 void LeavePipelineOut(TrainingOptions& options);
 
 // The number of parameter servers of a strategy that has them. With --pp the stages of each position have as

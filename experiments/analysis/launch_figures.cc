@@ -224,6 +224,7 @@ void AddPace(const Configuration& configuration, const RunRecords& records, RunF
   figures.probe_ms = mean_of(&RankResult::probe_ms);
   figures.network = records.network;
   if (configuration.training.pp > 1) return AddPipelineFigures(configuration, records, figures);
+  if (configuration.training.tp > 1) return;  // ranks wait for others than the strategy's
   const auto waits = WaitsOf(configuration.strategy, records);
   std::vector<double> waited;
   std::vector<std::vector<double>> ready;  // by bucket
@@ -365,7 +366,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   figures.payload_rx_bytes = rx / rank_steps;
   figures.wire_tx_bytes = WireBytes(configuration, records, figures.steps);
   const bool communicates = configuration.strategy.communicates();
-  const bool is_cut = configuration.training.pp > 1;
+  const bool is_cut = ReplicaRanks(configuration.training) > 1;
   if (configuration.strategy.synchronous && communicates && !is_cut) figures.wait_ms = MeanWait(records);
   // Simulated workers share one set of weights.
   if (configuration.strategy.synchronous && communicates && !configuration.simulated()) {
@@ -376,7 +377,8 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   AddPace(configuration, records, figures);
   AddStaleness(configuration, records, figures);
   AddServers(configuration, records, figures);
-  // Ranks of a pipeline do not wait for all others: what they wait is their bubble.
+  // Ranks that have a part of the model do not wait for all others; what those of a pipeline wait is their
+  // bubble.
   figures.workers = WorkerFiguresOf(is_cut ? *FindStrategy("none") : configuration.strategy, records);
   for (size_t rank = 0; rank < figures.workers.size(); ++rank) {
     figures.workers[rank].samples_per_s = SpeedOf(records.steps[rank]).samples_per_s;

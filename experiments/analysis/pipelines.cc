@@ -62,7 +62,8 @@ double TiedBytes(const Configuration& configuration, const RunRecords& records) 
 }
 
 absl::StatusOr<Mesh> MeshOf(const Configuration& configuration) {
-  return Mesh::Create(configuration.workers, configuration.training.pp, configuration.training.rank_order);
+  const TrainingOptions& training = configuration.training;
+  return Mesh::Create(configuration.workers, training.pp, training.rank_order, training.tp);
 }
 
 // Seconds of computing per step by position, mean over replicas; empty: not measured.
@@ -73,7 +74,8 @@ std::vector<double> ComputingByPosition(const SummaryRow& row) {
   std::vector<double> seconds(mesh->positions(), 0);
   for (const WorkerFigures& worker : row.mean.workers) {
     if (worker.rank >= mesh->workers()) return {};
-    seconds[mesh->PlaceOf(worker.rank).position] += 1e-3 * worker.compute_ms / mesh->replicas();
+    seconds[mesh->PlaceOf(worker.rank).position] +=
+        1e-3 * worker.compute_ms / (mesh->replicas() * mesh->shares());
   }
   const bool measured = std::ranges::all_of(seconds, [](double of_position) { return of_position > 0; });
   return measured ? seconds : std::vector<double>();
@@ -148,7 +150,7 @@ void AddPipelineFigures(const Configuration& configuration, const RunRecords& re
     const RankResult& result = records.ranks[rank];
     const bool is_first =
         mesh.ok() && result.rank < mesh->workers() && mesh->PlaceOf(result.rank).position == 0;
-    if (!is_first || !program.ok() || !scheme) continue;
+    if (!is_first || !program.ok() || !scheme || training.tp > 1) continue;
     // It sends the activations of all of its stages, and the gradients of all but the first.
     const double messages = static_cast<double>(training.micro_batches) * (2 * program->chunks - 1);
     const double sums = GradientBytes(configuration, *scheme, result) + TiedBytes(configuration, records);

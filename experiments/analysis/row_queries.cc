@@ -117,7 +117,8 @@ std::vector<std::string> ComparedWires(const std::vector<SummaryRow>& rows, cons
 std::optional<double> MostSamplesShare(const SummaryRow& row) {
   const StrategyRow& strategy = row.configuration.strategy;
   const double sum = SpeedsOfWorkers(row);
-  const bool is_cut = row.configuration.training.pp > 1;  // the first stage's workers count the samples
+  // Of a replica's workers the first counts the samples.
+  const bool is_cut = ReplicaRanks(row.configuration.training) > 1;
   if (!strategy.communicates() || strategy.synchronous || is_cut || sum <= 0) return std::nullopt;
   double most = 0;
   for (const WorkerFigures& worker : row.mean.workers) most = std::max(most, worker.samples_per_s / sum);

@@ -195,8 +195,8 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs, const
   }
   AddWalk(link.bits_per_s > 0 ? wires : std::nullopt, row);
   const std::optional<Scheme> scheme = SchemeOf(runs.configuration.strategy);
-  // Without the messages of a pipeline the theory would be of a part.
-  if (scheme && *scheme != Scheme::kNone && runs.configuration.training.pp == 1) {
+  // Without what the ranks of a replica exchange the theory would be of a part.
+  if (scheme && *scheme != Scheme::kNone && ReplicaRanks(runs.configuration.training) == 1) {
     const CommPattern pattern = PatternOf(runs.configuration, *scheme);
     std::vector<double> bucket_bytes;
     for (int64_t elements : runs.sample.bucket_elements)
@@ -293,7 +293,7 @@ std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<C
     }
     const SummaryRow* none = Reference(rows, row, "none", row.configuration.workers);
     if (none != nullptr && row.configuration.strategy.moves_gradients() &&
-        row.configuration.training.pp == 1) {
+        ReplicaRanks(row.configuration.training) == 1) {
       std::vector<double> differences;
       for (size_t round = 0; round < row.round_step_ms.size(); ++round) {
         differences.push_back(row.round_step_ms[round] - none->round_step_ms[round]);

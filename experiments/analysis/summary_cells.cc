@@ -48,8 +48,8 @@ std::vector<Cell> Cells(const SummaryRow& row) {
   const TrainingOptions& training = configuration.training;
   const RunFigures& mean = row.mean;
   const bool is_cut = training.pp > 1;
-  // A pipeline's ranks exchange activations, too, whatever its strategy.
-  const bool communicates = configuration.strategy.moves_gradients() || is_cut;
+  // A replica's ranks exchange activations, too, whatever its strategy.
+  const bool communicates = configuration.strategy.moves_gradients() || ReplicaRanks(training) > 1;
   const bool has_server = configuration.servers() > 0;
   const int64_t one_step = WorkerBatch(training) * training.reference_workers;
   const int spare = configuration.strategy.number_below_workers ? configuration.strategy.number : 0;

@@ -63,7 +63,7 @@ std::optional<UsefulRate> LeastUsefulRate(const SummaryRow& row, const SummaryRo
   const bool has_links = row.link.bits_per_s > 0 && wires.medium_bytes_per_s == 0 && wires.bytes_per_s > 0;
   if (!scheme || *scheme == Scheme::kNone || !has_links || single.mean.samples_per_s <= 0)
     return std::nullopt;
-  if (row.configuration.training.pp > 1) return std::nullopt;  // no theory of its messages
+  if (ReplicaRanks(row.configuration.training) > 1) return std::nullopt;  // no theory of its messages
   const CommPattern pattern = PatternOf(row.configuration, *scheme);
   std::vector<double> buckets;
   for (const int64_t elements : row.sample.bucket_elements) {

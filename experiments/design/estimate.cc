@@ -23,8 +23,9 @@ double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
 
 // One step including its exchange. More workers than cores share processor time.
 double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
-  // Of a rank: its stages' part.
-  const double compute_s = ComputeSeconds(configuration.training, probe) / configuration.training.pp;
+  // Of a rank: its part of the model.
+  const int parts = ReplicaRanks(configuration.training);
+  const double compute_s = ComputeSeconds(configuration.training, probe) / parts;
   if (configuration.simulated()) return compute_s * configuration.workers;  // one after the other
   // While a rank waits for its pipeline, others can use its core.
   const double longest = 1 / (1 - BubbleOf(configuration.training));
@@ -33,11 +34,10 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
     crowding = std::max(crowding,
                         static_cast<double>(configuration.workers * configuration.training.threads) / cores);
   }
-  const double bytes = ExchangeBytes(configuration, probe.parameters) / configuration.training.pp;
+  const double bytes = ExchangeBytes(configuration, probe.parameters) / parts;
   double moved = 0;
   if (configuration.strategy.uses_servers) moved = 2 * configuration.workers * bytes;
-  if (configuration.strategy.uses_group)
-    moved = 2 * (configuration.workers - configuration.training.pp) * bytes;
+  if (configuration.strategy.uses_group) moved = 2 * (configuration.workers - parts) * bytes;
   double exchange_s = moved / kPayloadBytesPerS;
   const std::optional<Scheme> scheme = SchemeOf(configuration.strategy);
   if (probe.link && scheme && *scheme != Scheme::kNone) {
@@ -45,7 +45,7 @@ double StepSeconds(const Configuration& configuration, const Probe& probe, int c
     CommPattern pattern = PatternOf(configuration, *scheme);
     if (pattern.scheme == Scheme::kServerAsync) pattern.scheme = Scheme::kServerSync;
     // Stages exchange at the same time, over links of their own unless rank 0's host has all servers.
-    const double part = configuration.has_worker_without_link() ? 1 : configuration.training.pp;
+    const double part = configuration.has_worker_without_link() ? 1 : parts;
     std::vector<double> buckets;
     for (const int64_t elements : probe.bucket_elements)
       buckets.push_back(ExchangeBytes(configuration, elements) / part);

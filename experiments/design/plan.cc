@@ -188,7 +188,8 @@ void ResetOtherStrategiesFlags(Configuration& configuration) {
     training.jitter_ms = "none";
   }
   const bool sends = configuration.strategy.communicates();
-  if ((!sends && training.pp == 1) || configuration.backend() == "nccl") training.transport = "auto";
+  if ((!sends && ReplicaRanks(training) == 1) || configuration.backend() == "nccl")
+    training.transport = "auto";
   if (!configuration.strategy.uses_servers) LeaveServersOut(training);
   if (!configuration.strategy.shards_weights) training.reshard = TrainingOptions().reshard;
   if (configuration.strategy.has_only_rows_on_servers()) {
@@ -328,8 +329,8 @@ void PlanCurve(double samples, const Probe& probe, Configuration& configuration)
 
 void SetBatch(int workers, TrainingOptions& training) {
   if (training.global_batch == 0) return;
-  const int64_t shares =
-      int64_t{workers / training.pp} * training.micro_batches * std::max(1, training.reference_workers);
+  const int64_t shares = int64_t{workers / ReplicaRanks(training)} * training.micro_batches *
+                         std::max(1, training.reference_workers);
   training.batch = static_cast<int>(std::max<int64_t>(1, training.global_batch / shares));
 }
 
@@ -341,7 +342,7 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
   PSRING_ASSIGN_OR_RETURN(configuration.strategy, FindStrategy(strategy));
   PSRING_ASSIGN_OR_RETURN(configuration.model, ModelOf(training, probe.parameters));
   const bool one_worker = configuration.strategy.single_process && !configuration.strategy.replicates;
-  configuration.workers = one_worker ? training.pp : workers;  // of one replica
+  configuration.workers = one_worker ? ReplicaRanks(training) : workers;  // of one replica
   configuration.training = training;
   configuration.predictions = probe.predictions;
   if (configuration.strategy.replicates) configuration.training.replicas = workers;

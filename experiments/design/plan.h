@@ -14,6 +14,7 @@
 #include "common/options/training_options.h"
 #include "experiments/design/layouts.h"
 #include "trainer/models/table/model_table.h"
+#include "trainer/programs/mesh.h"
 #include "trainer/strategies/table/cost_model.h"
 #include "trainer/strategies/table/strategy_table.h"
 
@@ -83,10 +84,10 @@ struct Configuration {
   bool simulated() const { return training.clock == "virtual"; }
   bool scaled() const { return training.time_scale > 1; }  // --scale: measured times are divided
   std::string backend() const { return training.backend.empty() ? strategy.backend : training.backend; }
-  int ranks() const { return strategy.single_process ? training.pp : workers; }
+  int ranks() const { return strategy.single_process ? ReplicaRanks(training) : workers; }
   // Replicas of the model; each takes its own samples.
-  int replicas() const { return workers / training.pp; }
-  std::string layout() const { return Layout{replicas(), training.pp}.name(); }
+  int replicas() const { return workers / ReplicaRanks(training); }
+  std::string layout() const { return Layout{replicas(), training.pp, training.tp}.name(); }
   // Of a replica's step, in predictions; without --reference_workers.
   int64_t step_samples() const { return WorkerBatch(training) * predictions; }
   int processes() const { return ranks() / training.ranks_per_process; }

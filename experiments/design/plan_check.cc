@@ -200,8 +200,8 @@ absl::Status CheckBatches(const CompareOptions& options, int64_t samples) {
     PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(name));
     one_process = one_process && strategy.single_process && !strategy.replicates;
   }
-  for (int count : one_process ? std::vector<int>{training.pp} : options.workers) {
-    const int workers = count / training.pp;  // that have samples of their own
+  for (int count : one_process ? std::vector<int>{ReplicaRanks(training)} : options.workers) {
+    const int workers = count / ReplicaRanks(training);  // that have samples of their own
     const int64_t shares = int64_t{workers} * training.reference_workers * training.micro_batches;
     if (training.global_batch > 0) {
       PSRING_RETURN_IF_ERROR(CheckGlobalBatch(training.global_batch, shares, workers, samples));

@@ -82,7 +82,9 @@ std::string Configuration::name() const {
   return absl::StrCat(strategy.name, " x ", workers,
                       servers() > 1 ? absl::StrCat(" on ", servers(), " servers") : "",
                       training.server_wire == "stream" ? " (stream)" : "",
-                      training.pp > 1 ? absl::StrCat(" (", pipeline(), ")") : "");
+                      training.pp > 1   ? absl::StrCat(" (", pipeline(), ")")
+                      : training.tp > 1 ? absl::StrCat(" (", layout(), ")")
+                                        : "");
 }
 
 std::string Configuration::folder() const {
@@ -90,6 +92,7 @@ std::string Configuration::folder() const {
   return absl::StrCat(
       absl::StrReplaceAll(strategy.name, {{":", "-"}}), "-", workers,
       servers() > 1 ? absl::StrCat("-on-", servers()) : "", training.server_wire == "stream" ? "-stream" : "",
+      training.tp > 1 ? absl::StrCat("-tp", training.tp) : "",
       training.pp > 1
           ? absl::StrCat("-pp", training.pp, "-", absl::StrReplaceAll(training.program, {{":", "-"}}), "-m",
                          training.micro_batches, names_cuts ? absl::StrCat("-cut-", training.cuts) : "",

@@ -94,7 +94,7 @@ LaunchTrace TraceOf(const std::string& folder, const Configuration& configuratio
                     .workers = configuration.workers,
                     .servers = configuration.servers(),
                     .group_buckets = GroupBuckets(configuration, result),
-                    .backend = configuration.training.pp > 1 ? "" : result.backend,
+                    .backend = ReplicaRanks(configuration.training) > 1 ? "" : result.backend,
                     .algorithm = result.algorithm,
                     .copy_streams = configuration.training.copy_streams};
   for (int rank = 0; rank < configuration.ranks(); ++rank) {

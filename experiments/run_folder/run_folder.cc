@@ -176,13 +176,13 @@ absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& co
   trace.servers = configuration.servers();
   trace.time_scale = configuration.training.time_scale;
   trace.copy_streams = configuration.training.copy_streams;
-  // Without the group's backend and algorithm, the trace has no arrows. In a pipeline, not all ranks are one
-  // group.
+  // Without the group's backend and algorithm, the trace has no arrows. If ranks have parts of the model, not
+  // all are one group.
   const absl::StatusOr<std::string> result =
       ReadFile(absl::StrFormat("%s/%s/result-rank0.json", path_, label.records), kMaxRecordBytes);
   if (result.ok()) {
     if (const absl::StatusOr<RankResult> of_rank = RankResultFromJson(*result);
-        of_rank.ok() && configuration.training.pp == 1) {
+        of_rank.ok() && ReplicaRanks(configuration.training) == 1) {
       trace.backend = of_rank->backend;
       trace.algorithm = of_rank->algorithm;
       trace.group_buckets = GroupBuckets(configuration, *of_rank);

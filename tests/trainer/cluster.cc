@@ -203,7 +203,7 @@ std::vector<RankOutcome> RunPipelines(const TrainingOptions& options, int replic
                                       const std::function<void(Worker&)>& adjust) {
   const auto strategy = FindStrategy(options.strategy);
   PSRING_CHECK(strategy.ok());
-  const int ranks = replicas * options.pp;
+  const int ranks = replicas * ReplicaRanks(options);
   std::vector<std::vector<Buffer>> registered(ranks);
   const absl::Duration timeout = absl::Seconds(options.timeout_s);
   const Connections world = Connect(*FindStrategy("ring"), ranks, timeout);

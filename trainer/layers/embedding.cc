@@ -5,20 +5,27 @@ namespace {
 
 class EmbeddingLayer : public Layer {
  public:
-  EmbeddingLayer(const Tensor& table, const Tensor& positions, float deviation)
+  EmbeddingLayer(const Tensor& table, const Tensor& positions, float deviation, const TensorPlace& place)
       : Layer({.outputs = positions.count, .parameters = {table.first, table.space + positions.space}}),
         table_(table),
         positions_(positions),
-        deviation_(deviation) {}
+        deviation_(deviation),
+        place_(place) {}
 
   void Initialize(Random& random, float* own) const override {
     InitializeNormal(table_, deviation_, random, own);
     InitializeNormal(positions_, deviation_, random, own + (positions_.first - table_.first));
   }
   absl::Status Forward(const LayerPass& pass) const override {
-    pass.ops.families().embedding->Forward(ShapeFor(pass.batch), IndicesOf(pass), Part(pass.weights, table_),
-                                           Part(pass.weights, positions_), pass.y, pass.stream);
-    return absl::OkStatus();
+    EmbeddingShape shape = ShapeFor(pass.batch);
+    ConstSpan positions = Part(pass.weights, positions_);
+    if (place_.rank > 0) {  // they are in the sum once
+      shape.context = 0;
+      positions = {};
+    }
+    pass.ops.families().embedding->Forward(shape, IndicesOf(pass), Part(pass.weights, table_), positions,
+                                           pass.y, pass.stream);
+    return place_.ranks > 1 ? place_.axis->Sum(pass.y, pass.stream) : absl::OkStatus();
   }
   absl::Status BackwardInput(const LayerPass&) const override { return absl::OkStatus(); }
   absl::Status BackwardWeight(const LayerPass& pass) const override {
@@ -31,7 +38,12 @@ class EmbeddingLayer : public Layer {
  private:
   EmbeddingShape ShapeFor(int batch) const {
     const int context = positions_.shape[0];
-    return {.count = batch * context, .rows = table_.shape[0], .width = table_.shape[1], .context = context};
+    return {.count = batch * context,
+            .rows = table_.shape[0],
+            .width = table_.shape[1],
+            .context = context,
+            .first = static_cast<int>(table_.part.first),
+            .all = static_cast<int>(table_.part.whole)};
   }
   static const int32_t* IndicesOf(const LayerPass& pass) {
     return static_cast<const int32_t*>(pass.x[0].data);
@@ -39,12 +51,14 @@ class EmbeddingLayer : public Layer {
 
   const Tensor table_, positions_;
   const float deviation_;
+  const TensorPlace place_;
 };
 
 }  // namespace
 
-std::unique_ptr<Layer> MakeEmbedding(const Tensor& table, const Tensor& positions, float deviation) {
-  return std::make_unique<EmbeddingLayer>(table, positions, deviation);
+std::unique_ptr<Layer> MakeEmbedding(const Tensor& table, const Tensor& positions, float deviation,
+                                     const TensorPlace& place) {
+  return std::make_unique<EmbeddingLayer>(table, positions, deviation, place);
 }
 
 }  // namespace psring

@@ -49,7 +49,8 @@ enum class PassMode : uint8_t {
   kTraining,    // normalizes by the batch's statistics
   kEvaluation,  // normalizes by running statistics; no backward follows
   // After kTraining with the same x and weights: computes the same bits of y and of what it keeps of samples.
-  // What it keeps of the batch as a whole is still there. Changes nothing else, and communicates nothing.
+  // What it keeps of the batch as a whole is still there. Changes nothing else, and communicates only the
+  // sums of a TensorAxis.
   kRecompute,
 };
 
@@ -135,16 +136,19 @@ inline std::vector<InputGradient> WrittenAndPassed(bool has_second) {
 struct WeightAndBias {
   Tensor weight, bias;  // bias.count is 0 if there is none
 
-  // Adds both to `layout`. `image`: the shape of one output's inputs, if they are an image.
+  // Adds both to `layout`. `image`: the shape of one output's inputs, if they are an image. Shapes are of the
+  // parts.
   static WeightAndBias In(ParameterLayout& layout, const std::string& name, std::vector<int> weight_shape,
-                          ImageShape image = {}, bool has_bias = true);
+                          ImageShape image = {}, bool has_bias = true, TensorPart weight_part = {},
+                          TensorPart bias_part = {});
   ReadyRange range() const { return {weight.first, weight.space + bias.space}; }
 };
 
 // Uniform in +-1/sqrt(inputs of an output), PyTorch's default for linear and convolution layers. `own`: of a
 // layer with these parameters.
 void InitializeUniform(const WeightAndBias& parameters, Random& random, float* own);
-// Normal with mean 0, into `values` of the tensor.
+// Normal with mean 0, into `values` of the tensor. Of a part, the whole tensor is drawn, so that its values
+// do not depend on the division.
 void InitializeNormal(const Tensor& tensor, float deviation, Random& random, float* values);
 
 }  // namespace psring

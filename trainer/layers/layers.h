@@ -8,17 +8,28 @@
 #include <vector>
 
 #include "trainer/layers/layer.h"
+#include "trainer/layers/tensor_axis.h"
 
 namespace psring {
 
+// What the ranks of a TensorAxis divide of a linear layer.
+enum class LinearDivision : uint8_t {
+  kNone,     // nothing: each computes all
+  kOutputs,  // each has all inputs; backward adds up their gradients
+  kInputs,   // each has a share of the inputs; forward adds up the outputs, backward adds up nothing
+};
+
 struct LinearConfig {
-  int inputs, outputs;
-  int rows = 1;  // of a sample, such as the tokens of a text
+  int inputs, outputs;  // of all ranks
+  int rows = 1;         // of a sample, such as the tokens of a text
   Activation activation = Activation::kNone;
   bool residual = false;  // the layer has a second input, which it adds to y; only with kNone
   ImageShape image = {};  // the shape of a row of x, if it is an image
   // Above 0: initial weights are normal with this deviation, and biases 0, as in GPT-2. 0: PyTorch's default.
   float deviation = 0;
+  TensorPlace place = {};
+  LinearDivision division = LinearDivision::kNone;  // not if `deviation` is 0, unless the layer is tied
+  int groups = 1;  // of kOutputs: [groups][outputs / groups], of which each is divided
 };
 // y = activation(x w^T + b) + residual, for each row. The gradient of the residual input is that of y.
 std::unique_ptr<Layer> MakeLinear(const std::string& name, const LinearConfig& config,
@@ -59,8 +70,10 @@ std::unique_ptr<Layer> MakeBatchNorm(const std::string& name, const BatchNormCon
 std::unique_ptr<Layer> MakeLayerNorm(const std::string& name, int rows, int width, ParameterLayout& layout);
 
 // For each token of a sample, the sum of its row of `table` and of its position's row of `positions`.
-// Initial weights are normal with this deviation.
-std::unique_ptr<Layer> MakeEmbedding(const Tensor& table, const Tensor& positions, float deviation);
+// Initial weights are normal with this deviation. If the ranks of `place` divide the rows of `table`, they
+// add up what each has of y.
+std::unique_ptr<Layer> MakeEmbedding(const Tensor& table, const Tensor& positions, float deviation,
+                                     const TensorPlace& place = {});
 
 // Causal multi-head self-attention. x: for each token its queries, keys and values [3][heads][head_size];
 // y: [heads][head_size]. Keeps only the logarithm of each row's sum of exponentials.

@@ -146,7 +146,7 @@ LiveRank::LiveRank(const LiveProcess& process, int index)
   join_.local_rank += index;
   if (!is_only_rank_) address_ = process.part->address;
   progress_ = MakeProgress(flags_.progress, join_.rank, join_.world_size,
-                           join_.world_size / flags_.training.pp, flags_.training.reads_text());
+                           join_.world_size / ReplicaRanks(flags_.training), flags_.training.reads_text());
 }
 
 LiveRank::~LiveRank() { process_.stop.OnStop(join_.rank, nullptr); }
@@ -171,8 +171,8 @@ absl::Status LiveRank::Meet() {
 // The group of all ranks, and its parts.
 absl::Status LiveRank::ConnectAllRanks() {
   const TrainingOptions& training = flags_.training;
-  const bool has_pipeline = training.pp > 1;
-  if (join_.world_size == 1 || (!strategy_.uses_group && !has_pipeline)) return absl::OkStatus();
+  const bool has_parts = ReplicaRanks(training) > 1;
+  if (join_.world_size == 1 || (!strategy_.uses_group && !has_parts)) return absl::OkStatus();
   const StrategyRow connected = strategy_.uses_group ? strategy_ : AllReduceRow("ring");
   PSRING_ASSIGN_OR_RETURN(group_,
                           ConnectGroup(flags_, connected, *device_, *rendezvous_, address_, process_.shaper));
@@ -181,7 +181,7 @@ absl::Status LiveRank::ConnectAllRanks() {
   if (training.sync_batch_norm) {
     PSRING_ASSIGN_OR_RETURN(statistics_, group_->Split(/*color=*/0, /*key=*/join_.rank));
   }
-  if (has_pipeline) {
+  if (has_parts) {
     PSRING_ASSIGN_OR_RETURN(links_, PipelineLinks::Connect(training, *group_, *device_));
   }
   return absl::OkStatus();
@@ -265,7 +265,7 @@ void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
     next = MonotonicNow() + kSurplusCheck;
     return rendezvous_->Surplus();
   };
-  // Of a replica that is cut, the first rank reports.
+  // Of a replica on several ranks, the first one reports.
   if (links_ == nullptr || join_.rank == 0) {
     worker.on_warning = [](const std::string& text) { psring::Note("trainer", text); };
     worker.on_evaluating = [this](int64_t done, int64_t planned) { progress_->Evaluating(done, planned); };
@@ -285,7 +285,7 @@ void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
   };
 }
 
-// How the stages of a single replica are connected; the training knows only the strategy's group.
+// How the parts of a single replica are connected; the training knows only the strategy's group.
 void LiveRank::DescribeLinks(RankResult& result) const {
   if (join_.rank > 0) result.curve.clear();  // rank 0 has it, too
   if (!result.transport.empty()) return;
@@ -325,7 +325,7 @@ absl::Status LiveRank::TrainAndRecord(Kept kept) {
   AbortOnSignal();
 
   Worker worker{.rank = links_ != nullptr ? links_->place().replica : join_.rank,
-                .world_size = join_.world_size / training.pp,
+                .world_size = join_.world_size / ReplicaRanks(training),
                 .device = *device_,
                 .data = **data,
                 .trace = trace_,

@@ -122,7 +122,7 @@ class LiveRank {
   std::unique_ptr<Rendezvous> machine_;  // --local_aggregation: the ranks of this machine
   std::unique_ptr<ProcessGroup> group_;
   std::unique_ptr<ProcessGroup> statistics_;  // --sync_batch_norm: a part of group_, with the same ranks
-  std::unique_ptr<PipelineLinks> links_;      // --pp: parts of group_
+  std::unique_ptr<PipelineLinks> links_;      // --pp, --tp: parts of group_
   std::unique_ptr<PsClient> client_;
   std::atomic<bool> stepping_ = false;
   Trace trace_;

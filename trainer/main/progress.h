@@ -41,7 +41,7 @@ class Progress {
 //   json   for a launcher, from every rank, one object per line: {"event": "start" | "ready" | "step" |
 //          "evaluating" | "evaluate" | "done" | "note", "rank": 0, ...}
 //   none   nothing
-// `replicas`: of the model; below `world_size` with --pp. Rank 0 counts the samples of its replica.
+// `replicas`: of the model; below `world_size` with --pp or --tp. Rank 0 counts the samples of its replica.
 // `counts_tokens`: the samples are the tokens of a text.
 std::unique_ptr<Progress> MakeProgress(const std::string& kind, int rank, int world_size, int replicas,
                                        bool counts_tokens, Clock clock = MonotonicNanos);

@@ -87,7 +87,7 @@ absl::StatusOr<std::optional<CheckpointBytes>> ShareCheckpoint(const TrainingOpt
     PSRING_RETURN_IF_ERROR(ReadResidual(first.substr(1), rank, *rendezvous, bytes, note, residual));
   }
   if (rank == 0) return bytes;
-  if (!strategy.communicates() || options.pp > 1) {
+  if (!strategy.communicates() || ReplicaRanks(options) > 1) {
     PSRING_ASSIGN_OR_RETURN(bytes, ReadResume(options, [](const std::string&) {}));
     if (bytes.has_value() && bytes->position == first.substr(1)) return bytes;
     return absl::FailedPreconditionError(

@@ -26,9 +26,9 @@ absl::StatusOr<std::optional<CheckpointBytes>> ReadResume(const TrainingOptions&
                                                           const NoteSink& note);
 
 // Every rank calls it. Rank 0 sends the position of training from `bytes`, which it has read. Weights and
-// optimizer state stay on rank 0, since the strategy sends them; without communication, and with --pp, all
-// ranks read the checkpoint. Each worker reads its own part; if one cannot see the file, rank 0's `note` gets
-// a message. `rendezvous`: null for a single rank.
+// optimizer state stay on rank 0, since the strategy sends them; without communication, and with --pp or
+// --tp, all ranks read the checkpoint. Each worker reads its own part; if one cannot see the file, rank 0's
+// `note` gets a message. `rendezvous`: null for a single rank.
 absl::StatusOr<std::optional<CheckpointBytes>> ShareCheckpoint(const TrainingOptions& options,
                                                                const StrategyRow& strategy, int rank,
                                                                Rendezvous* rendezvous,

@@ -85,7 +85,7 @@ absl::Status CheckTrainerFlags(const TrainerFlags& flags, int world_size) {
     PSRING_RETURN_IF_ERROR(CheckGroupFlagsCount(strategy, flags.training));
     if (world_size > 1) PSRING_RETURN_IF_ERROR(CheckGroup(strategy, flags.training));
   }
-  return CheckStrategy(flags.training, strategy, world_size / flags.training.pp);
+  return CheckStrategy(flags.training, strategy, world_size / ReplicaRanks(flags.training));
 }
 
 std::vector<std::string> SharedArguments(TrainingOptions options) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/text/translate.h"
 #include "trainer/layers/layers.h"
 #include "trainer/models/network.h"
 #include "trainer/models/networks.h"
@@ -13,7 +14,8 @@ namespace {
 
 constexpr float kDeviation = .02f;  // of initial weights
 
-absl::Status Check(const ModelSize& size, const SampleSpec& samples, const Ops& ops) {
+absl::Status Check(const ModelSize& size, const TensorPlace& place, const SampleSpec& samples,
+                   const Ops& ops) {
   if (size.width % size.heads != 0) {
     return absl::InvalidArgumentError(absl::StrCat("--width ", size.width, " is not a multiple of --heads ",
                                                    size.heads, "; choose another of them"));
@@ -21,7 +23,13 @@ absl::Status Check(const ModelSize& size, const SampleSpec& samples, const Ops& 
   if (samples.inputs.size() != 1 || samples.inputs[0].kind != TensorKind::kTokens) {
     return absl::InvalidArgumentError("the model reads texts; use --data text or --data tokens");
   }
-  PSRING_CHECK(samples.labels == size.context);
+  PSRING_CHECK(samples.labels == size.context && size.heads % place.ranks == 0);
+  if (samples.classes < place.ranks) {
+    return absl::InvalidArgumentError(
+        Tr("--tp $0: a vocabulary of $1 tokens has not one for each rank; use a "
+           "smaller --tp",
+           place.ranks, samples.classes));
+  }
   const OpFamilies& has = ops.families();
   if (has.embedding == nullptr || has.normalization == nullptr || has.attention == nullptr ||
       has.dropout == nullptr) {
@@ -30,18 +38,26 @@ absl::Status Check(const ModelSize& size, const SampleSpec& samples, const Ops& 
   return absl::OkStatus();
 }
 
-// x + attention(norm(x)), then x + mlp(norm(x)). Returns the output.
-int AddBlock(const ModelSize& size, double dropout, int block, int x, Network::Builder& network) {
+// x + attention(norm(x)), then x + mlp(norm(x)). Returns the output. The ranks of `place` divide heads and
+// the width of the MLP between its layers; norms, residuals and dropout are equal on all of them.
+int AddBlock(const ModelSize& size, double dropout, const TensorPlace& place, int block, int x,
+             Network::Builder& network) {
   const std::string name = absl::StrCat("transformer.h.", block);
   ParameterLayout& layout = network.layout();
-  const LinearConfig linear{
-      .inputs = size.width, .outputs = size.width, .rows = size.context, .deviation = kDeviation};
+  const LinearConfig linear{.inputs = size.width,
+                            .outputs = size.width,
+                            .rows = size.context,
+                            .deviation = kDeviation,
+                            .place = place};
   // Each block adds to the residual stream twice.
   LinearConfig projection = linear;
   projection.residual = dropout == 0;
   projection.deviation = kDeviation / std::sqrt(2.0f * static_cast<float>(size.layers));
+  projection.division = LinearDivision::kInputs;
   LinearConfig qkv = linear, up = linear, down = projection;
+  qkv.division = up.division = LinearDivision::kOutputs;
   qkv.outputs = 3 * size.width;
+  qkv.groups = 3;
   up.outputs = down.inputs = 4 * size.width;
   up.activation = Activation::kGelu;
 
@@ -61,36 +77,50 @@ int AddBlock(const ModelSize& size, double dropout, int block, int x, Network::B
                        {add(of, config, {value}), x});
   };
   int value = add(".attn.c_attn", qkv, {norm(".ln_1", x)});
-  value = network.Add(MakeAttention(size.context, size.heads, size.width / size.heads), {value});
+  value = network.Add(MakeAttention(size.context, place.ShareOf(size.heads).count, size.width / size.heads),
+                      {value});
   x = add_to_x(".attn.c_proj", projection, value, 0);
   value = add(".mlp.c_fc", up, {norm(".ln_2", x)});
   return add_to_x(".mlp.c_proj", down, value, 1);
 }
 
+absl::StatusOr<std::unique_ptr<Model>> MakeGpt(const ModelSize& size, double dropout,
+                                               const TensorPlace& place, const SampleSpec& samples,
+                                               Ops& ops) {
+  PSRING_RETURN_IF_ERROR(Check(size, place, samples, ops));
+  Network::Builder network(samples, place);
+  ParameterLayout& layout = network.layout();
+  const auto vectors = [&](const char* name, int rows, const TensorPart& part) -> Tensor {
+    return layout.tensors()[layout.Add(name, {rows, size.width}, {}, part)];
+  };
+  const TensorPart words = place.ranks > 1 ? place.PartOf(1, samples.classes) : TensorPart();
+  const Tensor table = vectors("transformer.wte.weight", place.ShareOf(samples.classes).count, words),
+               positions = vectors("transformer.wpe.weight", size.context, {});
+  int x = network.Add(MakeEmbedding(table, positions, kDeviation, place), {network.Input(0)});
+  if (dropout > 0) {
+    const size_t elements = size_t{1} * size.context * size.width;
+    x = network.Add(MakeDropout({.elements = elements, .probability = dropout, .number = 0}), {x});
+  }
+  for (int block = 0; block < size.layers; ++block) {
+    network.AddUnit([&] { x = AddBlock(size, dropout, place, block, x, network); });
+  }
+  x = network.Add(MakeLayerNorm("transformer.ln_f", size.context, size.width, layout), {x});
+  const LinearConfig logits{.inputs = size.width,
+                            .outputs = samples.classes,
+                            .rows = size.context,
+                            .place = place,
+                            .division = LinearDivision::kOutputs};
+  network.Add(MakeTiedLinear(logits, table), {x});
+  return network.Build(ops);
+}
+
 }  // namespace
 
-ModelRow::Make Gpt(const ModelSize& size, double dropout) {
-  return [size, dropout](const SampleSpec& samples, Ops& ops) -> absl::StatusOr<std::unique_ptr<Model>> {
-    PSRING_RETURN_IF_ERROR(Check(size, samples, ops));
-    Network::Builder network(samples);
-    ParameterLayout& layout = network.layout();
-    const auto vectors = [&](const char* name, int rows) -> Tensor {
-      return layout.tensors()[layout.Add(name, {rows, size.width})];
-    };
-    const Tensor table = vectors("transformer.wte.weight", samples.classes),
-                 positions = vectors("transformer.wpe.weight", size.context);
-    int x = network.Add(MakeEmbedding(table, positions, kDeviation), {network.Input(0)});
-    if (dropout > 0) {
-      const size_t elements = size_t{1} * size.context * size.width;
-      x = network.Add(MakeDropout({.elements = elements, .probability = dropout, .number = 0}), {x});
-    }
-    for (int block = 0; block < size.layers; ++block) {
-      network.AddUnit([&] { x = AddBlock(size, dropout, block, x, network); });
-    }
-    x = network.Add(MakeLayerNorm("transformer.ln_f", size.context, size.width, layout), {x});
-    const LinearConfig logits{.inputs = size.width, .outputs = samples.classes, .rows = size.context};
-    network.Add(MakeTiedLinear(logits, table), {x});
-    return network.Build(ops);
+ModelRow::Make Gpt(const ModelSize& size, double dropout) { return GptPart(size, dropout, {}); }
+
+ModelRow::Make GptPart(const ModelSize& size, double dropout, const TensorPlace& place) {
+  return [size, dropout, place](const SampleSpec& samples, Ops& ops) {
+    return MakeGpt(size, dropout, place, samples, ops);
   };
 }
 

@@ -21,6 +21,8 @@
 
 namespace psring {
 
+struct TensorPlace;
+
 // A batch on the device.
 struct Batch {
   int size = 0;                                           // samples
@@ -196,5 +198,8 @@ inline absl::StatusOr<const ModelRow*> FindModel(const std::string& name) {
 }
 // Makes `row.make` again, for the row's size and this probability of dropout, if the row names a network.
 void SetMaker(double dropout, ModelRow& row);
+// Makes the part of `row`'s network that a rank has if several divide its matrices. InvalidArgument: it
+// cannot be divided so.
+absl::StatusOr<ModelRow::Make> MakerOfPart(const ModelRow& row, double dropout, const TensorPlace& place);
 
 }  // namespace psring

@@ -79,13 +79,26 @@ absl::StatusOr<LayoutPart> PartOf(const std::vector<Tensor>& whole, const std::v
   LayoutPart ranges;
   for (const Tensor& tensor : part) {
     const auto found = by_name.find(tensor.name);
-    if (found == by_name.end() || found->second->shape != tensor.shape) {
+    const bool is_equal = found != by_name.end() && found->second->shape == tensor.shape;
+    const bool is_part =
+        found != by_name.end() && tensor.is_part() && found->second->count == tensor.whole_count();
+    if (!is_equal && !is_part) {
       return absl::InvalidArgumentError(absl::StrCat(
           "tensor ", tensor.name, ", of shape [", absl::StrJoin(tensor.shape, ", "), "], is not in ",
           found == by_name.end() ? "the whole model" : "this shape in the whole model"));
     }
-    ranges.whole.push_back({found->second->first, tensor.count});
-    ranges.part.push_back({tensor.first, tensor.count});
+    if (is_equal) {
+      ranges.whole.push_back({found->second->first, tensor.count});
+      ranges.part.push_back({tensor.first, tensor.count});
+      continue;
+    }
+    const TensorPart& part_of = tensor.part;
+    const size_t inner = tensor.inner(), each = part_of.count * inner;
+    for (size_t outer = 0; outer < part_of.outer; ++outer) {
+      const size_t at = (outer * part_of.whole + part_of.first) * inner;
+      ranges.whole.push_back({found->second->first + at, each});
+      ranges.part.push_back({tensor.first + outer * each, each});
+    }
   }
   return ranges;
 }

@@ -34,8 +34,9 @@ struct LayoutPart {
   std::vector<ReadyRange> whole, part;
 };
 
-// By name. `whole` and `part` are both ParameterLayout::tensors() or both ParameterLayout::buffers().
-// InvalidArgument: a tensor of `part` is not in `whole`, or has another shape there.
+// By name. `whole` and `part` are both ParameterLayout::tensors() or both ParameterLayout::buffers(). A
+// tensor of `part` may be a TensorPart of that in `whole`. InvalidArgument: a tensor of `part` is not in
+// `whole`, or has another shape there.
 absl::StatusOr<LayoutPart> PartOf(const std::vector<Tensor>& whole, const std::vector<Tensor>& part);
 
 // Copies the elements of the ranges between flat buffers on the host; leaves the others as they are.

@@ -88,20 +88,31 @@ ModelRow::Make Perceptron(const ModelSize& size, double) {
 const struct {
   const char* name;  // ModelRow::network
   ModelRow::Make (*make)(const ModelSize& size, double dropout);
+  ModelRow::Make (*make_part)(const ModelSize& size, double dropout, const TensorPlace& place) = nullptr;
 } kNetworks[] = {
     {"mlp", Perceptron},    {"cnn", [](const ModelSize&, double) { return ModelRow::Make(MakeCnn); }},
     {"resnet18", ResNet18}, {"resnet50", ResNet50},
-    {"gpt", Gpt},           {"dlrm-small", Dlrm},
+    {"gpt", Gpt, GptPart},  {"dlrm-small", Dlrm},
     {"skipgram", SkipGram},
 };
 
 }  // namespace
 
 void SetMaker(double dropout, ModelRow& row) {
-  for (const auto& [name, make] : kNetworks) {
+  for (const auto& [name, make, make_part] : kNetworks) {
     if (row.network == std::string_view(name)) row.make = make(row.size, dropout);
   }
   PSRING_CHECK(row.make != nullptr);
+}
+
+absl::StatusOr<ModelRow::Make> MakerOfPart(const ModelRow& row, double dropout, const TensorPlace& place) {
+  for (const auto& [name, make, make_part] : kNetworks) {
+    if (row.network == std::string_view(name) && make_part != nullptr) {
+      return make_part(row.size, dropout, place);
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("the matrices of the model ", row.name, " cannot be divided"));
 }
 
 const ModelTable& Models() {

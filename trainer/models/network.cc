@@ -45,7 +45,7 @@ void Network::Builder::AddUnit(const std::function<void()>& add) {
 
 std::unique_ptr<Model> Network::Builder::Build(Ops& ops) {
   const size_t layers = layers_.size();
-  PSRING_CHECK(places_.back().traits->outputs == size_t{1} * samples_.labels * samples_.classes);
+  PSRING_CHECK(places_.back().traits->outputs == size_t{1} * samples_.labels * classes_);
   for (const Unit& unit : units_) {
     PSRING_CHECK(unit.end < layers);  // the gradient of the network's output is in its place
     const int inner = places_[unit.first].output, output = places_[unit.end - 1].output;
@@ -107,7 +107,7 @@ void Network::PlaceLayers() {
   };
   for (const Tensor& tensor : all.tensors()) {
     if (is_whole() || !is_here(tensor, &LayerTraits::parameters)) continue;
-    layout_.Add(tensor.name, tensor.shape, tensor.image);
+    layout_.Add(tensor.name, tensor.shape, tensor.image, tensor.part);
   }
   for (const Tensor& buffer : all.buffers()) {
     if (is_whole() || !is_here(buffer, &LayerTraits::buffers)) continue;
@@ -297,7 +297,10 @@ absl::Status Network::Loss(const Batch& batch, Activations& activations, BatchSc
   if (batch.size == 0) return absl::OkStatus();
   const SampleSpec& samples = whole_.samples_;
   const int predictions = batch.size * samples.labels;
-  const Span outputs = activations.values.back().Slice(0, size_t{1} * predictions * samples.classes);
+  const Span outputs = activations.values.back().Slice(0, size_t{1} * predictions * whole_.classes_);
+  if (whole_.loss_.has_value()) {
+    return whole_.loss_->Run(predictions, outputs, batch.labels, &score->loss_sum, &score->correct, stream);
+  }
   ops_.families().loss->SoftmaxCrossEntropy(predictions, samples.classes, outputs, batch.labels, outputs,
                                             &score->loss_sum, &score->correct, stream);
   return absl::OkStatus();

@@ -3,10 +3,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "trainer/layers/layer.h"
+#include "trainer/layers/tensor_axis.h"
+#include "trainer/layers/vocabulary_loss.h"
 #include "trainer/models/memory_plan.h"
 #include "trainer/models/model.h"
 #include "trainer/models/model_stages.h"
@@ -18,7 +21,11 @@ class Network : public Model {
   // Adds layers in the order of forward.
   class Builder {
    public:
-    explicit Builder(const SampleSpec& samples) : samples_(samples) {}
+    // The ranks of `place` divide the classes, and whatever the layers divide.
+    explicit Builder(const SampleSpec& samples, const TensorPlace& place = {})
+        : samples_(samples), classes_(place.ShareOf(samples.classes).count) {
+      if (place.ranks > 1) loss_.emplace(place, samples.classes);
+    }
 
     // For the constructors of layers.
     ParameterLayout& layout() { return layout_; }
@@ -30,12 +37,15 @@ class Network : public Model {
     // The layers that `add` adds are a unit, which Keep::kUnitInputs computes twice. Layers after it read
     // only the output of its last layer.
     void AddUnit(const std::function<void()>& add);
-    // `ops` outlives the model. The last layer's output has samples.labels * samples.classes elements.
+    // `ops` outlives the model. The last layer's output has samples.labels elements for each of this rank's
+    // classes.
     std::unique_ptr<Model> Build(Ops& ops);
 
    private:
     friend class Network;
     const SampleSpec samples_;
+    const int classes_;                   // on this rank
+    std::optional<VocabularyLoss> loss_;  // of divided classes
     ParameterLayout layout_;
     std::vector<std::unique_ptr<Layer>> layers_;
     std::vector<LayerPlace> places_;

@@ -23,6 +23,17 @@ std::set<std::string> NamesOf(const ParameterLayout& layout) {
   return names;
 }
 
+// The next rank, with a model of this layout.
+absl::Status AddRank(const ParameterLayout& layout, ModelPart& part) {
+  PositionPart of;
+  of.parameters = layout.count();
+  of.buffers = layout.initial_buffers().size();
+  PSRING_ASSIGN_OR_RETURN(of.of_parameters, PartOf(part.whole.tensors(), layout.tensors()));
+  PSRING_ASSIGN_OR_RETURN(of.of_buffers, PartOf(part.whole.buffers(), layout.buffers()));
+  part.parts.push_back(std::move(of));
+  return absl::OkStatus();
+}
+
 // Sets `tied` and `counted_elsewhere`. `names`: by position.
 absl::Status FindTied(const std::vector<std::set<std::string>>& names, ModelPart& part) {
   const PipelinePlace& place = part.place;
@@ -50,42 +61,49 @@ absl::Status FindTied(const std::vector<std::set<std::string>>& names, ModelPart
 }  // namespace
 
 absl::StatusOr<ModelPart> CutModel(const MakeModel& make, const std::vector<size_t>& cuts,
-                                   const PipelinePlace& place) {
+                                   const PipelinePlace& place, const TensorPlace& tensors) {
   const size_t stages = static_cast<size_t>(place.stages());
   if (cuts.size() + 1 != stages) {
     return absl::InvalidArgumentError(absl::StrCat(cuts.size(), " cuts do not make ", stages, " stages"));
   }
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> whole, make({}));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<LayerRange> all, StagesBetween(*whole, cuts));
   ModelPart part;
   part.place = place;
+  part.whole = whole->parameters();
+  part.rank = static_cast<size_t>(place.position * tensors.ranks + tensors.rank);
   std::vector<std::set<std::string>> names;
-  for (int position = 0; position < place.positions; ++position) {
-    PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, make());
-    PSRING_ASSIGN_OR_RETURN(const std::vector<LayerRange> all, StagesBetween(*model, cuts));
+  for (int rank = 0; rank < place.positions * tensors.ranks; ++rank) {
+    const int position = rank / tensors.ranks, share = rank % tensors.ranks;
+    const bool is_own = static_cast<size_t>(rank) == part.rank;
+    PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                            make(is_own ? tensors : TensorPlace{.rank = share, .ranks = tensors.ranks}));
     std::vector<LayerRange> own, placed;
     for (size_t stage = static_cast<size_t>(position); stage < stages; stage += place.positions) {
       const size_t first = placed.empty() ? 0 : placed.back().end;
       own.push_back(all[stage]);
       placed.push_back({first, first + all[stage].end - all[stage].first});
     }
-    const ParameterLayout whole = model->parameters();
     PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Model> taken, std::move(*model).TakeStages(own));
     const ParameterLayout& layout = taken->parameters();
     if (layout.count() == 0) {
       return absl::InvalidArgumentError(
           Tr("--pp: the stages of position $0 have no weights; choose other --cuts", position));
     }
-    PositionPart& of = part.parts.emplace_back();
-    of.parameters = layout.count();
-    of.buffers = layout.initial_buffers().size();
-    PSRING_ASSIGN_OR_RETURN(of.of_parameters, PartOf(whole.tensors(), layout.tensors()));
-    PSRING_ASSIGN_OR_RETURN(of.of_buffers, PartOf(whole.buffers(), layout.buffers()));
-    names.push_back(NamesOf(layout));
-    if (position != place.position) continue;
-    part.whole = whole;
+    PSRING_RETURN_IF_ERROR(AddRank(layout, part));
+    if (share == 0) names.push_back(NamesOf(layout));
+    if (!is_own) continue;
     part.stages = std::move(placed);
     part.model = std::move(taken);
   }
   PSRING_RETURN_IF_ERROR(FindTied(names, part));
+  // Of a tensor that is not divided, each share has a copy.
+  for (const Tensor& tensor : part.model->parameters().tensors()) {
+    if (tensors.rank > 0 && !tensor.is_part()) {
+      part.counted_elsewhere.push_back({tensor.first, tensor.count});
+    }
+  }
+  std::ranges::sort(part.counted_elsewhere, {}, &ParameterRange::first);
   return part;
 }
 

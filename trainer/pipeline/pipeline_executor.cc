@@ -322,9 +322,9 @@ absl::Status PipelineExecutor::ShareTransferTimes(ReplicaExchange& replica) {
   if (shared_transfers_ == kStepsOfSharedTimes) return absl::OkStatus();
   ++shared_transfers_;
   const std::vector<Transferred> own = transferred_;
-  for (int position = 0; position < place().positions; ++position) {
+  for (size_t rank = 0; rank < parts_.part.parts.size(); ++rank) {
     std::vector<Transferred> all = own;
-    PSRING_RETURN_IF_ERROR(replica.Broadcast(position, all.data(), all.size()));
+    PSRING_RETURN_IF_ERROR(replica.Broadcast(static_cast<int>(rank), all.data(), all.size()));
     for (size_t i = 0; i < all.size(); ++i) transferred_[i].Add(all[i]);
   }
   return absl::OkStatus();

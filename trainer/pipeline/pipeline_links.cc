@@ -17,9 +17,8 @@ constexpr int kChannelsOfAStage = 4;  // to and from both of its neighbours
 
 absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Connect(const TrainingOptions& options,
                                                                       ProcessGroup& world, Device& device) {
-  PSRING_ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(world.size(), options.pp, options.rank_order));
-  PSRING_ASSIGN_OR_RETURN(const NamedProgram named, FindPipelineProgram(options.program));
-  PSRING_ASSIGN_OR_RETURN(const StepProgram program, MakeStepProgram(named, options.pp, /*micro_batches=*/1));
+  PSRING_ASSIGN_OR_RETURN(const Mesh mesh,
+                          Mesh::Create(world.size(), options.pp, options.rank_order, options.tp));
   std::unique_ptr<PipelineLinks> links(new PipelineLinks());
   const MeshPlace place = links->place_ = mesh.PlaceOf(world.rank());
   Pipeline& pipeline = links->pipeline_;
@@ -27,16 +26,29 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Connect(const Trai
               .size = mesh.positions(),
               .program = options.program,
               .ranks = mesh.workers()};
-  PSRING_ASSIGN_OR_RETURN(pipeline.cuts, ParseCuts(options.cuts, program.stages()));
 
+  const int part = place.position * mesh.shares() + place.share;
   if (mesh.replicas() > 1) {
-    PSRING_ASSIGN_OR_RETURN(links->same_stages_,
-                            world.Split(/*color=*/place.position, /*key=*/place.replica));
+    PSRING_ASSIGN_OR_RETURN(links->same_stages_, world.Split(/*color=*/part, /*key=*/place.replica));
   }
-  PSRING_ASSIGN_OR_RETURN(links->replica_, world.Split(/*color=*/place.replica, /*key=*/place.position));
+  PSRING_ASSIGN_OR_RETURN(links->replica_, world.Split(/*color=*/place.replica, /*key=*/part));
   pipeline.replica = links->replica_.get();
+  if (mesh.shares() > 1 && mesh.positions() > 1) {
+    PSRING_ASSIGN_OR_RETURN(
+        links->tensors_,
+        world.Split(/*color=*/place.replica * mesh.positions() + place.position, /*key=*/place.share));
+    pipeline.tensors = links->tensors_.get();
+  } else if (mesh.shares() > 1) {
+    pipeline.tensors = pipeline.replica;
+  }
+  if (mesh.positions() == 1) return links;
+
+  PSRING_ASSIGN_OR_RETURN(const NamedProgram named, FindPipelineProgram(options.program));
+  PSRING_ASSIGN_OR_RETURN(const StepProgram program, MakeStepProgram(named, options.pp, /*micro_batches=*/1));
+  PSRING_ASSIGN_OR_RETURN(pipeline.cuts, ParseCuts(options.cuts, program.stages()));
   const auto is_at = [&](int position) { return place.position == position; };
-  const auto color_if = [&](bool takes_part) { return takes_part ? place.replica : kNoColor; };
+  const int of_share = place.replica * mesh.shares() + place.share;
+  const auto color_if = [&](bool takes_part) { return takes_part ? of_share : kNoColor; };
   const int first = program.rank_of.front(), last = program.rank_of.back();
   if (first != last) {
     PSRING_ASSIGN_OR_RETURN(links->tied_, world.Split(color_if(is_at(first) || is_at(last)), is_at(last)));
@@ -71,6 +83,7 @@ void PipelineLinks::Abort(const absl::Status& why) const {
 }
 
 absl::StatusOr<int> MostChannels(const TrainingOptions& options) {
+  if (options.pp == 1) return 0;
   PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(options.program));
   return kChannelsOfAStage * program.chunks;
 }

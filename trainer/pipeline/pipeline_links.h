@@ -1,4 +1,4 @@
-// What connects a rank of a pipeline (--pp) to the others.
+// What connects a rank that has a part of a replica (--pp, --tp) to the others.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class PipelineLinks {
   PipelineLinks& operator=(const PipelineLinks&) = delete;
 
   MeshPlace place() const { return place_; }
-  // The ranks with the same stages, one of each replica; null: there is only this one.
+  // The ranks with the same part, one of each replica; null: there is only this one.
   ProcessGroup* same_stages() const { return same_stages_.get(); }
   // Borrows the groups and channels.
   Pipeline& pipeline() { return pipeline_; }
@@ -39,12 +39,12 @@ class PipelineLinks {
   PipelineLinks() = default;
 
   MeshPlace place_;
-  std::unique_ptr<ProcessGroup> same_stages_, replica_, tied_;
+  std::unique_ptr<ProcessGroup> same_stages_, replica_, tensors_, tied_;
   std::vector<std::unique_ptr<Channel>> channels_;
   Pipeline pipeline_;
 };
 
-// How many channels a rank has, at most.
+// How many channels a rank has, at most; none without --pp.
 absl::StatusOr<int> MostChannels(const TrainingOptions& options);
 
 }  // namespace psring

@@ -45,11 +45,11 @@ absl::StatusOr<std::vector<float>> ReplicaExchange::Whole(const ModelPart& part,
                                                           const float* own) {
   const bool buffers = member == &PositionPart::of_buffers;
   std::vector<float> whole(buffers ? part.whole.initial_buffers().size() : part.whole.count()), values;
-  for (int position = 0; position < group_.size(); ++position) {
-    const PositionPart& of = part.parts[static_cast<size_t>(position)];
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    const PositionPart& of = part.parts[static_cast<size_t>(rank)];
     values.assign(buffers ? of.buffers : of.parameters, 0);
-    if (position == group_.rank()) std::copy_n(own, values.size(), values.begin());
-    PSRING_RETURN_IF_ERROR(Broadcast(position, values.data(), values.size()));
+    if (rank == group_.rank()) std::copy_n(own, values.size(), values.begin());
+    PSRING_RETURN_IF_ERROR(Broadcast(rank, values.data(), values.size()));
     PutPart(of.*member, values.data(), whole.data());
   }
   return whole;

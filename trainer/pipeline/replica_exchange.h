@@ -1,4 +1,4 @@
-// What the ranks of a pipeline exchange beside activations and gradients: numbers, and their parts of flat
+// What the ranks of a replica exchange beside activations and gradients: numbers, and their parts of flat
 // buffers, through host memory.
 #pragma once
 
@@ -17,30 +17,30 @@
 
 namespace psring {
 
-// All calls are collective over the group, whose rank is the position, and wait for the result. Between them
-// the group may have other users. One thread.
+// All calls are collective over the group, whose ranks are those of ModelPart::parts, and wait for the
+// result. Between them the group may have other users. One thread.
 class ReplicaExchange {
  public:
   // `group` outlives it. `device`: of the group's memory, if it works on a GPU.
   static absl::StatusOr<std::unique_ptr<ReplicaExchange>> Create(ProcessGroup& group, Device& device);
 
-  // The `count` values of position `root`, on every rank. A multiple of 4 bytes, whose bits do not change.
+  // The `count` values of rank `root`, on every rank. A multiple of 4 bytes, whose bits do not change.
   template <typename T>
   absl::Status Broadcast(int root, T* values, size_t count) {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(float) == 0);
     return BroadcastBytes(root, values, count * sizeof(T));
   }
-  // The values of all positions, in order.
+  // The values of all ranks, in order.
   template <typename T>
   absl::StatusOr<std::vector<T>> Gather(const T& own) {
     std::vector<T> all(static_cast<size_t>(group_.size()), own);
-    for (int position = 0; position < group_.size(); ++position) {
-      PSRING_RETURN_IF_ERROR(Broadcast(position, &all[static_cast<size_t>(position)], 1));
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      PSRING_RETURN_IF_ERROR(Broadcast(rank, &all[static_cast<size_t>(rank)], 1));
     }
     return all;
   }
 
-  // The whole flat buffer, of the parts that the positions have in `own`. `member`: of PositionPart.
+  // The whole flat buffer, of the parts that the ranks have in `own`. `member`: of PositionPart.
   absl::StatusOr<std::vector<float>> Whole(const ModelPart& part, LayoutPart PositionPart::*member,
                                            const float* own);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <map>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -14,13 +16,45 @@
 namespace psring {
 namespace {
 
-constexpr char kReplicasFirst[] = "dp,pp", kPositionsFirst[] = "pp,dp";
+constexpr char kOrder[] = "tp,dp,pp";
 
 struct Axis {
   absl::string_view name;
   int Layout::*ranks;
 };
 constexpr Axis kAxes[] = {{"dp", &Layout::dp}, {"pp", &Layout::pp}};
+
+std::string NoOrder(const std::string& rank_order, int pp, int tp) {
+  if (pp > 1 && tp > 1) {
+    return Tr("--rank_order '$0' is not $1 or $2", rank_order, kOrder, Tr("another order of these"));
+  }
+  const char* const axis = tp > 1 ? "tp" : "pp";
+  return Tr("--rank_order '$0' is not $1 or $2", rank_order, absl::StrCat("dp,", axis),
+            absl::StrCat(axis, ",dp"));
+}
+
+std::string DoNotDivide(int workers, int pp, int tp) {
+  const int64_t ranks = int64_t{pp} * tp, multiple = (workers / ranks + 1) * ranks;
+  if (pp > 1 && tp > 1) {
+    return Tr("--pp $0 times --tp $1 does not divide $2 workers; use a multiple, such as --workers $3", pp,
+              tp, workers, multiple);
+  }
+  const char* const axis = tp > 1 ? "tp" : "pp";
+  // The nearest numbers that divide the workers.
+  std::vector<int64_t> possible;
+  for (int64_t count = std::min<int64_t>(ranks - 1, workers); count >= 2 && possible.empty(); --count) {
+    if (workers % count == 0) possible.push_back(count);
+  }
+  for (int64_t count = ranks + 1; count <= workers; ++count) {
+    if (workers % count != 0) continue;
+    possible.push_back(count);
+    break;
+  }
+  const std::string text = Tr("--$3 $0 does not divide $1 workers; use a multiple, such as --workers $2",
+                              ranks, workers, multiple, axis);
+  if (possible.empty()) return text;
+  return absl::StrCat(text, Tr(", or --$1 $0", absl::StrJoin(possible, Tr(" or ")), axis));
+}
 
 }  // namespace
 
@@ -29,6 +63,7 @@ std::string Layout::name() const {
   for (const Axis& axis : kAxes) {
     if (this->*axis.ranks > 1) parts.push_back(absl::StrCat(axis.name, this->*axis.ranks));
   }
+  if (tp > 1) parts.push_back(absl::StrCat("tp", tp));
   return parts.empty() ? "dp1" : absl::StrJoin(parts, "x");
 }
 
@@ -53,47 +88,52 @@ absl::StatusOr<Layout> ParseLayout(absl::string_view text, int most) {
   return absl::InvalidArgumentError(Tr("$0 has $1 workers; use 2 to $2", std::string(text), workers, most));
 }
 
-absl::StatusOr<Mesh> Mesh::Create(int workers, int pp, const std::string& rank_order) {
-  if (!rank_order.empty() && rank_order != kReplicasFirst && rank_order != kPositionsFirst) {
+absl::StatusOr<Mesh> Mesh::Create(int workers, int pp, const std::string& rank_order, int tp) {
+  if (workers < 1 || pp < 1 || tp < 1) {
     return absl::InvalidArgumentError(
-        Tr("--rank_order '$0' is not $1 or $2", rank_order, kReplicasFirst, kPositionsFirst));
+        absl::StrCat(pp < 1 || tp == 1 ? absl::StrCat("--pp ", pp) : absl::StrCat("--tp ", tp), " of ",
+                     workers, " workers: use at least 1"));
   }
-  if (workers < 1 || pp < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("--pp ", pp, " of ", workers, " workers: use at least 1"));
+  if (workers % (int64_t{pp} * tp) != 0) return absl::InvalidArgumentError(DoNotDivide(workers, pp, tp));
+  Mesh mesh;
+  mesh.replicas_.size = workers / (pp * tp);
+  mesh.positions_.size = pp;
+  mesh.shares_.size = tp;
+  std::map<std::string, Axis*> missing = {
+      {"dp", &mesh.replicas_}, {"pp", &mesh.positions_}, {"tp", &mesh.shares_}};
+  int stride = 1;
+  for (const std::string& name :
+       std::vector<std::string>(absl::StrSplit(rank_order.empty() ? kOrder : rank_order, ','))) {
+    const auto axis = missing.find(name);
+    if (axis == missing.end()) return absl::InvalidArgumentError(NoOrder(rank_order, pp, tp));
+    axis->second->stride = std::exchange(stride, stride * axis->second->size);
+    missing.erase(axis);
   }
-  if (workers % pp == 0) return Mesh(workers / pp, pp, rank_order == kPositionsFirst);
-  // The nearest numbers of stages that divide the workers.
-  std::vector<int> possible;
-  for (int stages = std::min(pp - 1, workers); stages >= 2 && possible.empty(); --stages) {
-    if (workers % stages == 0) possible.push_back(stages);
+  for (const auto& [name, axis] : missing) {
+    if (name == "dp" || axis->size > 1) return absl::InvalidArgumentError(NoOrder(rank_order, pp, tp));
   }
-  for (int stages = pp + 1; stages <= workers; ++stages) {
-    if (workers % stages != 0) continue;
-    possible.push_back(stages);
-    break;
-  }
-  const std::string text = Tr("--pp $0 does not divide $1 workers; use a multiple, such as --workers $2", pp,
-                              workers, (int64_t{workers} / pp + 1) * pp);
-  if (possible.empty()) return absl::InvalidArgumentError(text);
-  return absl::InvalidArgumentError(
-      absl::StrCat(text, Tr(", or --pp $0", absl::StrJoin(possible, Tr(" or ")))));
+  return mesh;
 }
 
 MeshPlace Mesh::PlaceOf(int rank) const {
   PSRING_CHECK(rank >= 0 && rank < workers());
-  if (pp_first_) return {.replica = rank / positions_, .position = rank % positions_};
-  return {.replica = rank % replicas_, .position = rank / replicas_};
+  const auto along = [rank](const Axis& axis) { return rank / axis.stride % axis.size; };
+  return {.replica = along(replicas_), .position = along(positions_), .share = along(shares_)};
 }
 
 int Mesh::RankAt(const MeshPlace& place) const {
-  PSRING_CHECK(place.replica >= 0 && place.replica < replicas_);
-  PSRING_CHECK(place.position >= 0 && place.position < positions_);
-  return pp_first_ ? place.replica * positions_ + place.position : place.position * replicas_ + place.replica;
+  int rank = 0;
+  for (const auto& [axis, at] :
+       {std::pair(replicas_, place.replica), {positions_, place.position}, {shares_, place.share}}) {
+    PSRING_CHECK(at >= 0 && at < axis.size);
+    rank += at * axis.stride;
+  }
+  return rank;
 }
 
 std::vector<int> Mesh::RanksAt(int position) const {
   std::vector<int> ranks;
-  for (int replica = 0; replica < replicas_; ++replica) {
+  for (int replica = 0; replica < replicas(); ++replica) {
     ranks.push_back(RankAt({.replica = replica, .position = position}));
   }
   return ranks;

@@ -1,4 +1,4 @@
-// Which rank of a job is which part of which replica (--pp, --rank_order, --preset, --layouts). Pure.
+// Which rank of a job is which part of which replica (--pp, --tp, --rank_order, --preset, --layouts). Pure.
 #pragma once
 
 #include <string>
@@ -13,6 +13,7 @@ namespace psring {
 struct MeshPlace {
   int replica = 0;   // along the data-parallel axis
   int position = 0;  // along the pipeline
+  int share = 0;     // among the ranks that divide the matrices of its stages
 
   bool operator==(const MeshPlace&) const = default;
 };
@@ -20,37 +21,42 @@ struct MeshPlace {
 // How the workers of a step divide it.
 struct Layout {
   int dp = 1;  // replicas of the model
-  int pp = 1;  // ranks of a replica; 1: the model is not cut
+  int pp = 1;  // stages of a replica; 1: the model is not cut
+  int tp = 1;  // ranks that divide the matrices of each
 
-  int workers() const { return dp * pp; }
-  std::string name() const;  // "dp2", "pp4", "dp2xpp4"
+  int workers() const { return dp * pp * tp; }
+  std::string name() const;  // "dp2", "pp4", "dp2xpp4", "dp2xtp2"
   bool operator==(const Layout&) const = default;
 };
 
-// What name() returns, or "pp4xdp2". InvalidArgument: another form, or not 2 to `most` workers.
+// What name() returns without tp, or "pp4xdp2". InvalidArgument: another form, or not 2 to `most` workers.
 absl::StatusOr<Layout> ParseLayout(absl::string_view text, int most);
 
-// The ranks of a job as replicas() x positions().
+// The ranks of a job as replicas() x positions() x shares().
 class Mesh {
  public:
-  // `pp`: ranks of a replica. `rank_order`: the axes dp and pp, the one whose neighbours have consecutive
-  // ranks first; empty: "dp,pp", so that position 0 of all replicas comes first. InvalidArgument: `pp` does
-  // not divide `workers` (names those that do), or no such order.
-  static absl::StatusOr<Mesh> Create(int workers, int pp, const std::string& rank_order);
+  // A replica has `pp` times `tp` ranks. `rank_order`: the axes dp, pp and tp, the one whose neighbours have
+  // consecutive ranks first; pp and tp may be missing if they are 1. Empty: "tp,dp,pp", so that those that
+  // exchange most are neighbours, and position 0 of all replicas comes first. InvalidArgument: the ranks of a
+  // replica do not divide `workers` (names numbers that do), or no such order.
+  static absl::StatusOr<Mesh> Create(int workers, int pp, const std::string& rank_order, int tp = 1);
 
-  int workers() const { return replicas_ * positions_; }
-  int replicas() const { return replicas_; }
-  int positions() const { return positions_; }
+  int workers() const { return replicas_.size * positions_.size * shares_.size; }
+  int replicas() const { return replicas_.size; }
+  int positions() const { return positions_.size; }
+  int shares() const { return shares_.size; }
   MeshPlace PlaceOf(int rank) const;
   int RankAt(const MeshPlace& place) const;
-  std::vector<int> RanksAt(int position) const;  // by replica
+  std::vector<int> RanksAt(int position) const;  // by replica, of the first share
 
  private:
-  Mesh(int replicas, int positions, bool pp_first)
-      : replicas_(replicas), positions_(positions), pp_first_(pp_first) {}
+  struct Axis {
+    int size = 1;
+    int stride = 1;  // between the ranks of neighbours
+  };
+  Mesh() = default;
 
-  int replicas_, positions_;
-  bool pp_first_;
+  Axis replicas_, positions_, shares_;
 };
 
 }  // namespace psring

@@ -19,6 +19,83 @@ namespace {
 constexpr int kMaxLayers = 1 << 16;
 constexpr int64_t kMaxStagePasses = int64_t{1} << 20;  // every rank plans all: about 1 GB
 
+const GivenFlag* FirstGiven(const std::vector<GivenFlag>& flags) {
+  const auto flag = std::ranges::find_if(flags, &GivenFlag::given);
+  return flag == flags.end() ? nullptr : &*flag;
+}
+
+// What needs the whole model on each rank. Of 16 bits a rank has rounding errors of its part only, not of the
+// model that a checkpoint contains.
+std::vector<GivenFlag> OfWholeModels(const TrainingOptions& o) {
+  const TrainingOptions standard;
+  return {{o.cuda_graph, "--cuda_graph"},
+          {o.clock == "virtual", "--clock virtual"},
+          {o.local_aggregation, "--local_aggregation"},
+          {o.sync_batch_norm, "--sync_batch_norm"},
+          {o.reference_workers > 1, "--reference_workers"},
+          {o.straggler != standard.straggler, "--straggler"},
+          {o.jitter_ms != standard.jitter_ms, "--jitter_ms"},
+          {o.on_worker_loss == "continue", "--on_worker_loss continue"},
+          {o.wire != standard.wire && (Checkpoints(o) || !o.resume.empty()),
+           absl::StrCat("--wire ", o.wire, Tr(" with checkpoints"))}};
+}
+
+// `workers` are a mesh of replicas, of which the strategy must allow several.
+absl::Status CheckReplicas(const TrainingOptions& o, const StrategyRow& strategy, int workers) {
+  PSRING_ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(workers, o.pp, o.rank_order, o.tp));
+  if (!strategy.single_process || mesh.replicas() == 1) return absl::OkStatus();
+  std::vector<std::string> axes;
+  if (o.pp > 1) axes.push_back(absl::StrCat("--pp ", o.pp));
+  if (o.tp > 1) axes.push_back(absl::StrCat("--tp ", o.tp));
+  return absl::InvalidArgumentError(Tr(
+      "--strategy $0 has one replica of the model, but $1 workers with $4 have $3; use --workers $2, or an "
+      "all-reduce strategy such as ring",
+      strategy.name, workers, ReplicaRanks(o), mesh.replicas(), absl::StrJoin(axes, " ")));
+}
+
+absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strategy) {
+  const absl::StatusOr<NamedProgram> program = FindStepProgram(o.program);
+  std::vector<GivenFlag> wrong = OfWholeModels(o);
+  // Weight gradients that follow later would not be computed while the gradients of inputs are added up.
+  const bool divides_backward = o.pp > 1 && program.ok() && program->row.divides_backward;
+  wrong.insert(wrong.begin(), {{o.precision != "float32", "--precision"},
+                               {divides_backward, absl::StrCat("--program ", o.program)}});
+  if (const GivenFlag* const flag = FirstGiven(wrong); flag != nullptr) {
+    return absl::InvalidArgumentError(Tr("--tp and $0 exclude each other; omit one of them", flag->name));
+  }
+  if (strategy.replicates || strategy.uses_servers || strategy.shards_gradients) {
+    return absl::InvalidArgumentError(Tr(
+        "--tp does not support --strategy $0; use an all-reduce strategy such as ring or zero1, or with one "
+        "replica single",
+        strategy.name));
+  }
+  const std::string& backend = o.backend.empty() ? strategy.backend : o.backend;
+  if (backend == "mpi" || backend == "nccl") {
+    return absl::InvalidArgumentError(
+        Tr("--tp does not support $0, which has one call in progress at a time; choose native or gloo",
+           backend));
+  }
+  std::vector<std::string> divisible;
+  for (const ModelRow& row : ModelRows()) {
+    if (row.size.heads != ModelSize::kFixed) divisible.emplace_back(row.name);
+  }
+  PSRING_ASSIGN_OR_RETURN(const ModelRow* const row, FindModelRow(o.model));
+  if (row->size.heads == ModelSize::kFixed || !o.workload.empty()) {
+    return absl::InvalidArgumentError(
+        Tr("--tp divides the matrices of transformers ($0); omit it for $1", absl::StrJoin(divisible, ", "),
+           o.workload.empty() ? o.model : absl::StrCat("--workload ", o.workload)));
+  }
+  const int heads = o.heads > 0 ? o.heads : row->size.heads;
+  if (heads % o.tp == 0) return absl::OkStatus();
+  std::vector<int> possible;
+  for (int ranks = 2; ranks <= heads; ++ranks) {
+    if (heads % ranks == 0) possible.push_back(ranks);
+  }
+  return absl::InvalidArgumentError(
+      Tr("--tp $0 does not divide the $1 heads of $2; use --tp $3, or other --heads", o.tp, heads, o.model,
+         possible.empty() ? "1" : absl::StrJoin(possible, Tr(" or "))));
+}
+
 }  // namespace
 
 void AddPrograms(CLI::App& app) {
@@ -53,9 +130,8 @@ absl::StatusOr<std::vector<size_t>> ParseCuts(const std::string& cuts, int stage
 
 absl::Status CheckBesidePp(bool has_pp, const std::vector<GivenFlag>& need_pp,
                            const std::vector<GivenFlag>& exclude_pp) {
-  const std::vector<GivenFlag>& wrong = has_pp ? exclude_pp : need_pp;
-  const auto flag = std::ranges::find_if(wrong, &GivenFlag::given);
-  if (flag == wrong.end()) return absl::OkStatus();
+  const GivenFlag* const flag = FirstGiven(has_pp ? exclude_pp : need_pp);
+  if (flag == nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(has_pp
                                         ? Tr("--pp and $0 exclude each other; omit one of them", flag->name)
                                         : Tr("$0 needs --pp, the number of a pipeline's stages", flag->name));
@@ -63,29 +139,22 @@ absl::Status CheckBesidePp(bool has_pp, const std::vector<GivenFlag>& need_pp,
 
 absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& strategy, int workers) {
   const TrainingOptions standard;
-  PSRING_RETURN_IF_ERROR(CheckBesidePp(
-      o.pp > 1,
-      {{o.program != standard.program, "--program"},
-       {!o.cuts.empty(), "--cuts"},
-       {!o.rank_order.empty(), "--rank_order"},
-       {o.copy_streams != standard.copy_streams, "--copy_streams"}},
-      {{o.cuda_graph, "--cuda_graph"},
-       {o.clock == "virtual", "--clock virtual"},
-       {o.local_aggregation, "--local_aggregation"},
-       {o.sync_batch_norm, "--sync_batch_norm"},
-       {o.reference_workers > 1, "--reference_workers"},
-       {o.straggler != standard.straggler, "--straggler"},
-       {o.jitter_ms != standard.jitter_ms, "--jitter_ms"},
-       {o.on_worker_loss == "continue", "--on_worker_loss continue"},
-       // Their gradient is reduced after every micro-batch, tied tensors only after the last.
+  std::vector<GivenFlag> wrong = OfWholeModels(o);
+  // A server sees the gradient of its stages only, and asynchronous replicas are at different steps.
+  wrong.insert(
+      wrong.end(),
+      {// Their gradient is reduced after every micro-batch, tied tensors only after the last.
        {strategy.shards_gradients, absl::StrCat("--strategy ", strategy.name)},
-       // A server sees the gradient of its stages only, and asynchronous replicas are at different steps.
        {strategy.uses_servers && o.clip_norm > 0, absl::StrCat(strategy.name, Tr(" with --clip_norm"))},
-       {strategy.asynchronous() && Checkpoints(o), absl::StrCat(strategy.name, Tr(" with checkpoints"))},
-       // A rank's rounding errors are of its stages, not of the model that a checkpoint contains.
-       {o.wire != standard.wire && (Checkpoints(o) || !o.resume.empty()),
-        absl::StrCat("--wire ", o.wire, Tr(" with checkpoints"))}}));
-  if (o.pp == 1) return absl::OkStatus();
+       {strategy.asynchronous() && Checkpoints(o), absl::StrCat(strategy.name, Tr(" with checkpoints"))}});
+  PSRING_RETURN_IF_ERROR(CheckBesidePp(o.pp > 1,
+                                       {{o.program != standard.program, "--program"},
+                                        {!o.cuts.empty(), "--cuts"},
+                                        {!o.rank_order.empty() && o.tp == 1, "--rank_order"},
+                                        {o.copy_streams != standard.copy_streams, "--copy_streams"}},
+                                       wrong));
+  if (o.tp > 1) PSRING_RETURN_IF_ERROR(CheckTensorFlags(o, strategy));
+  if (o.pp == 1) return o.tp == 1 ? absl::OkStatus() : CheckReplicas(o, strategy, workers);
   PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(o.program));
   PSRING_RETURN_IF_ERROR(ParseCuts(o.cuts, o.pp * program.chunks).status());
   if (o.recompute && program.row.divides_backward) {
@@ -119,12 +188,7 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
         "use fewer micro-batches",
         o.pp, o.program, o.micro_batches, kMaxStagePasses));
   }
-  PSRING_ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(workers, o.pp, o.rank_order));
-  if (!strategy.single_process || mesh.replicas() == 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Tr("--strategy $0 has one replica of the model, but $1 workers with --pp $2 have $3; use --workers $2, "
-         "or an all-reduce strategy such as ring",
-         strategy.name, workers, o.pp, mesh.replicas()));
+  return CheckReplicas(o, strategy, workers);
 }
 
 }  // namespace psring

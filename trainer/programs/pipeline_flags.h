@@ -1,4 +1,4 @@
-// The flags of pipelines that training and psring predict share, and their checks. Pure.
+// The flags of pipelines that training and psring predict share, and their checks; and those of --tp. Pure.
 #pragma once
 
 #include <string>
@@ -38,8 +38,8 @@ struct GivenFlag {
 absl::Status CheckBesidePp(bool has_pp, const std::vector<GivenFlag>& need_pp,
                            const std::vector<GivenFlag>& exclude_pp);
 
-// InvalidArgument or NotFound, in one line: flags, `strategy` or this number of workers do not suit --pp, or
-// flags need it.
+// InvalidArgument or NotFound, in one line: flags, `strategy` or this number of workers do not suit --pp or
+// --tp, or flags need it.
 absl::Status CheckPipelineFlags(const TrainingOptions& options, const StrategyRow& strategy, int workers);
 
 }  // namespace psring

@@ -22,6 +22,7 @@ Training::~Training() {
   pipeline_.reset();
   row_strategy_.reset();
   strategy_ = {};
+  axis_.reset();
   compute_.reset();
   if (registers_weights()) worker_.registered->push_back(std::move(sent_weights()));
   // The server may have them open until the client is destroyed.

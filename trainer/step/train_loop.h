@@ -26,7 +26,7 @@
 namespace psring {
 
 // The inputs and callbacks of one rank; assembled by main, or by a test whose ranks are threads. With a
-// pipeline `rank` and `world_size` are the replica's, `group` has the ranks with the same stages, and
+// pipeline `rank` and `world_size` are the replica's, `group` has the ranks with the same part, and
 // `barrier` waits for all.
 struct Worker {
   int rank = 0;
@@ -39,7 +39,7 @@ struct Worker {
   ProcessGroup* group = nullptr;
   // With --sync_batch_norm: a second group of the same ranks, which layers use while `group` sums gradients.
   ProcessGroup* statistics = nullptr;
-  // With --pp: this rank has some stages of the model. Null: all of it.
+  // With --pp or --tp: this rank has a part of the model. Null: all of it.
   Pipeline* pipeline = nullptr;
   // Owns the buffers that are registered with the group, and those that a server has open on this GPU; must
   // outlive group and client. Null: none are registered.

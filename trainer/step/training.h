@@ -12,6 +12,7 @@
 #include "trainer/checkpoints/worker_parts.h"
 #include "trainer/data/sampler.h"
 #include "trainer/layers/shared_statistics.h"
+#include "trainer/layers/tensor_axis.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/data_parallel.h"
 #include "trainer/models/model.h"
@@ -69,8 +70,8 @@ class Training {
   const std::vector<Bucket>& pushed_buckets() const { return counting_.empty() ? buckets_ : counting_; }
   static std::vector<int64_t> BytesOf(const std::vector<Bucket>& buckets);
 
-  // training_pipeline.cc: with --pp this rank has a part of the model.
-  absl::Status TakeStages(const ModelRow& row);
+  // training_pipeline.cc: with --pp or --tp this rank has a part of the model.
+  absl::Status TakeModelPart(const ModelRow& row);
   absl::StatusOr<std::vector<size_t>> Cuts(const PipelinePlace& place);
   absl::Status MakePipeline(int max_batch);
   UpdateRule RuleOfUpdates();
@@ -86,8 +87,11 @@ class Training {
   const ParameterLayout& whole() const { return part_.has_value() ? part_->whole : model_->parameters(); }
   // Of the job: it reports what concerns all ranks, and writes checkpoints.
   bool is_first_rank() const { return worker_.rank == 0 && begins_replica(); }
-  // Has the first stage, and counts its replica's samples.
-  bool begins_replica() const { return worker_.pipeline == nullptr || worker_.pipeline->position == 0; }
+  bool has_stages() const { return program_.has_value(); }  // of a pipeline
+  // Has the first part, and counts its replica's samples.
+  bool begins_replica() const {
+    return worker_.pipeline == nullptr || worker_.pipeline->replica->rank() == 0;
+  }
   // The same on all ranks of a replica, whose servers may have different updates.
   int64_t StepsDone() const { return part_.has_value() ? clock_->next() : clock_->steps_done(); }
 
@@ -195,10 +199,11 @@ class Training {
   std::optional<TouchedRows> rows_, evaluated_rows_;
   std::optional<ComputeDelay> delay_;
   std::unique_ptr<Executor> executor_;  // without --pp
-  // With --pp; else null.
+  // With --pp, the program and its executor, or --tp, the axis; else null.
   std::optional<NamedProgram> program_;
+  std::optional<TensorAxis> axis_;
   std::optional<ModelPart> part_;                 // its model is model_
-  std::unique_ptr<ReplicaExchange> replica_;      // over the positions of this replica
+  std::unique_ptr<ReplicaExchange> replica_;      // over the ranks of this replica
   std::unique_ptr<ReplicaExchange> same_stages_;  // over the replicas, on those ranks that begin one
   std::unique_ptr<PipelineExecutor> pipeline_;
   std::vector<float> whole_weights_;  // of the last WholeWeights

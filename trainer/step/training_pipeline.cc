@@ -1,4 +1,4 @@
-// What a rank does that has only some stages of the model (--pp).
+// What a rank does that has only some stages of the model (--pp), or a share of its matrices (--tp).
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,18 +10,30 @@
 namespace psring {
 
 // Replaces the model by this rank's part of it.
-absl::Status Training::TakeStages(const ModelRow& row) {
+absl::Status Training::TakeModelPart(const ModelRow& row) {
   const Pipeline& pipeline = *worker_.pipeline;
-  PSRING_ASSIGN_OR_RETURN(program_, FindPipelineProgram(pipeline.program));
   PSRING_ASSIGN_OR_RETURN(replica_, ReplicaExchange::Create(*pipeline.replica, worker_.device));
   if (begins_replica() && worker_.group != nullptr) {
     PSRING_ASSIGN_OR_RETURN(same_stages_, ReplicaExchange::Create(*worker_.group, worker_.device));
   }
-  const PipelinePlace place{
-      .position = pipeline.position, .positions = pipeline.size, .chunks = program_->chunks};
-  PSRING_ASSIGN_OR_RETURN(const std::vector<size_t> cuts, Cuts(place));
-  const auto make = [&] { return row.make(worker_.data.train.spec(), *ops_); };
-  PSRING_ASSIGN_OR_RETURN(part_, CutModel(make, cuts, place));
+  PipelinePlace place{.position = pipeline.position, .positions = pipeline.size};
+  std::vector<size_t> cuts;
+  if (options_.pp > 1) {
+    PSRING_ASSIGN_OR_RETURN(program_, FindPipelineProgram(pipeline.program));
+    place.chunks = program_->chunks;
+    PSRING_ASSIGN_OR_RETURN(cuts, Cuts(place));
+  }
+  TensorPlace tensors;
+  if (pipeline.tensors != nullptr) {
+    axis_.emplace(*pipeline.tensors, worker_.device);
+    tensors = {.rank = axis_->rank(), .ranks = axis_->ranks(), .axis = &*axis_};
+  }
+  const auto make = [&](const TensorPlace& at) -> absl::StatusOr<std::unique_ptr<Model>> {
+    if (at.ranks == 1) return row.make(worker_.data.train.spec(), *ops_);
+    PSRING_ASSIGN_OR_RETURN(const ModelRow::Make share, MakerOfPart(row, options_.dropout, at));
+    return share(worker_.data.train.spec(), *ops_);
+  };
+  PSRING_ASSIGN_OR_RETURN(part_, CutModel(make, cuts, place, tensors));
   model_ = std::move(part_->model);
   if (part_->tied.empty() || !strategy_row_.asynchronous() || worker_.world_size == 1)
     return absl::OkStatus();
@@ -82,7 +94,7 @@ absl::Status Training::MakePipeline(int max_batch) {
   return absl::OkStatus();
 }
 
-// The norm of a pipeline's gradient is that of all stages.
+// The norm of a replica's gradient is that of all parts.
 UpdateRule Training::RuleOfUpdates() {
   UpdateRule rule{
       .optimizer = updates_.optimizer, .schedule = updates_.schedule, .clip_norm = options_.clip_norm};
@@ -92,7 +104,7 @@ UpdateRule Training::RuleOfUpdates() {
     const int64_t begin_ns = worker_.trace.Now();
     PSRING_ASSIGN_OR_RETURN(const std::vector<double> all, replica_->Gather(own));
     // With sharded state, an all-gather after the norm makes it part of the exposed communication.
-    if (strategy_.sharded == nullptr) waits_.push_back({begin_ns, worker_.trace.Now()});
+    if (has_stages() && strategy_.sharded == nullptr) waits_.push_back({begin_ns, worker_.trace.Now()});
     double sum = 0;
     for (const double of_position : all) sum += of_position;
     return sum;
@@ -113,7 +125,7 @@ absl::Status Training::FinishStages() {
 
 absl::StatusOr<BatchScore> Training::ScoreOfLastStage() {
   BatchScore score = pipeline_->score();
-  PSRING_RETURN_IF_ERROR(replica_->Broadcast(worker_.pipeline->size - 1, &score, 1));
+  PSRING_RETURN_IF_ERROR(replica_->Broadcast(worker_.pipeline->replica->size() - 1, &score, 1));
   return score;
 }
 
@@ -126,7 +138,7 @@ absl::StatusOr<BatchScore> Training::EvaluateStages(Span weights,
   return ScoreOfLastStage();
 }
 
-// Of the whole model, with no work in progress; a pipeline's ranks call it together. Valid until the next
+// Of the whole model, with no work in progress; a replica's ranks call it together. Valid until the next
 // call.
 absl::StatusOr<ConstSpan> Training::WholeWeights() {
   PSRING_ASSIGN_OR_RETURN(const ConstSpan own, WeightsOnHost());
@@ -138,7 +150,7 @@ absl::StatusOr<ConstSpan> Training::WholeWeights() {
 
 // Of a decoded checkpoint.
 void Training::TakeOwnPart(TrainingCheckpoint& checkpoint) const {
-  const PositionPart& own = part_->parts[static_cast<size_t>(part_->place.position)];
+  const PositionPart& own = part_->parts[part_->rank];
   const auto take = [](const LayoutPart& ranges, size_t count, std::vector<float>& values) {
     if (values.empty()) return;
     std::vector<float> part(count);

@@ -43,6 +43,11 @@ PipelineExecutor::StepTimes TimesOf(const Executor& executor) {
 // After the streams were synchronized and the clock was advanced. `record.samples`: see Finish.
 StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t begin_ns, int64_t end_ns) {
   PipelineExecutor::StepTimes times = pipeline_ != nullptr ? pipeline_->Times() : TimesOf(*executor_);
+  const TensorAxis::Times sums = axis_.has_value() ? axis_->Take() : TensorAxis::Times();
+  for (const auto& [begin, end] : sums.waits) {
+    times.exposed.push_back({begin, end});
+    times.compute_ns -= end - begin;
+  }
   times.bubbles.insert(times.bubbles.end(), waits_.begin(), waits_.end());
   for (const auto& [from, to] : report.waits) {
     times.exposed.push_back({from, to});
@@ -67,12 +72,12 @@ StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t b
   if (exposed_after_ns > 0) {
     AddSpan(SpanKind::kExposed, info.step, {computed_ns, computed_ns + exposed_after_ns});
   }
-  std::vector<std::pair<int64_t, int64_t>> in_flight;
+  std::vector<std::pair<int64_t, int64_t>> in_flight = sums.busy;
   for (const auto& [action, time] : times.messages) in_flight.emplace_back(time.begin_ns, time.end_ns);
   for (const BucketRecord& bucket : report.buckets) in_flight.emplace_back(bucket.begin_ns, bucket.end_ns);
   in_flight.insert(in_flight.end(), report.transfers.begin(), report.transfers.end());
   if (rows_end_ns > rows_begin_ns) in_flight.push_back(report.rows);
-  StepRecord record{.rank = pipeline_ != nullptr ? worker_.trace.rank() : worker_.rank,
+  StepRecord record{.rank = worker_.pipeline != nullptr ? worker_.trace.rank() : worker_.rank,
                     .step = info.step,
                     .warmup = is_warmup};
   record.samples = info.samples;
@@ -236,8 +241,8 @@ MemoryFigures Training::Memory() const {
 
 // All of the result except the curve.
 absl::Status Training::Describe() {
-  result_.rank = pipeline_ != nullptr ? worker_.trace.rank() : worker_.rank;
-  result_.world_size = pipeline_ != nullptr ? worker_.pipeline->ranks : worker_.world_size;
+  result_.rank = worker_.pipeline != nullptr ? worker_.trace.rank() : worker_.rank;
+  result_.world_size = worker_.pipeline != nullptr ? worker_.pipeline->ranks : worker_.world_size;
   result_.strategy = options_.strategy;
   result_.device = worker_.device.name();
   result_.ops = ops_->name();

@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_ASSIGN_OR_RETURN(t.model_, row.make(data.spec(), *t.ops_));
   PSRING_ASSIGN_OR_RETURN(t.evaluation_batch_,
                           EvaluationBatch(*t.model_, data.spec(), options.batch, worker.device));
-  if (worker.pipeline != nullptr) PSRING_RETURN_IF_ERROR(t.TakeStages(row));
+  if (worker.pipeline != nullptr) PSRING_RETURN_IF_ERROR(t.TakeModelPart(row));
   const int max_batch = std::max(options.batch * options.replicas, t.evaluation_batch_);
   if (precision == Precision::kBFloat16 && worker.device.host_reads_memory() && t.is_first_rank() &&
       BFloat16Support() == BFloat16::kEmulated) {
@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   t.PlanShards();
   PSRING_RETURN_IF_ERROR(t.CheckMemoryOf(*t.model_, max_batch));
   if (t.strategy_row_.replicates) PSRING_RETURN_IF_ERROR(t.MakeReplicas(row, precision, max_batch));
-  if (worker.pipeline == nullptr) {
+  if (!t.has_stages()) {
     PSRING_ASSIGN_OR_RETURN(t.activations_,
                             t.model_->NewActivations(max_batch, KeepOf(options), worker.device));
   }
@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
         "this device is ",
         worker.device.name()));
   }
-  if (worker.pipeline != nullptr) {
+  if (t.has_stages()) {
     PSRING_RETURN_IF_ERROR(t.MakePipeline(max_batch));
     return training;
   }
@@ -109,7 +109,7 @@ absl::StatusOr<ModelRow> Training::Plan() {
 
 absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
   size_t slots = 1;
-  if (part_.has_value()) {
+  if (has_stages()) {
     PSRING_ASSIGN_OR_RETURN(
         slots, SlotsOf(*program_, part_->place, options_.micro_batches, options_.copy_streams == 1));
   }
@@ -122,7 +122,7 @@ absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
                     .weight_elements = shards_.weights.elements,
                     .gradient_elements = shards_.gradient.elements,
                     .slots = slots,
-                    .divides_backward = part_.has_value() && program_->row.divides_backward},
+                    .divides_backward = has_stages() && program_->row.divides_backward},
                    worker_.device));
   if (!strategy_row_.replicates && model.parameters().tables().empty()) {
     result_.predicted_memory = ByClass(need);
@@ -174,7 +174,7 @@ absl::Status Training::Allocate(int max_batch) {
   }
   PSRING_ASSIGN_OR_RETURN(host_weights_, AllocateHostSide(device, weights_));
   if (registers_weights()) PSRING_RETURN_IF_ERROR(Register(sent_weights()));
-  if (worker_.pipeline != nullptr) return absl::OkStatus();
+  if (has_stages()) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(batches_, BatchMemory::Create(worker_.data.train.spec(), max_batch, device));
   return absl::OkStatus();
 }
@@ -186,7 +186,7 @@ void Training::PlanBucketsByReadiness() {
   const std::vector<int> order = TensorsByReadiness(*model_);
   const BucketSizes sizes = BucketSizesOf(options_);
   if (!shards_.shards_gradient()) buckets_ = PlanBuckets(layout, order, sizes);
-  if (part_.has_value()) buckets_ = CutBuckets(buckets_, model_->CompleteAfterLayers(), part_->stages);
+  if (has_stages()) buckets_ = CutBuckets(buckets_, model_->CompleteAfterLayers(), part_->stages);
   if (buckets_.empty() && strategy_row_.counts_pushes()) counting_ = {CountingBucket()};
   DdpFigures& ddp = result_.ddp;
   for (const int tensor : order) {

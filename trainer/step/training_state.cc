@@ -76,9 +76,12 @@ absl::Status Training::RestoreBuffers(int64_t step) {
 
 // Of this rank, beside its strategy's.
 Traffic Training::OtherTraffic() const {
-  const Traffic statistics = worker_.statistics == nullptr ? Traffic() : worker_.statistics->traffic();
-  if (pipeline_ == nullptr) return statistics;
-  return statistics + pipeline_->traffic() + worker_.pipeline->replica->traffic();
+  Traffic other = worker_.statistics == nullptr ? Traffic() : worker_.statistics->traffic();
+  if (pipeline_ != nullptr) other = other + pipeline_->traffic();
+  if (worker_.pipeline == nullptr) return other;
+  const Pipeline& at = *worker_.pipeline;
+  if (at.tensors != nullptr && at.tensors != at.replica) other = other + at.tensors->traffic();
+  return other + at.replica->traffic();
 }
 
 // Of a checkpoint: the tables' values, and the slots of their optimizer if it is continued; 0: initial

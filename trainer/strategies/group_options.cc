@@ -85,7 +85,7 @@ absl::Status CheckGroupFlagsCount(const StrategyRow& strategy, const TrainingOpt
                                                    " has no effect with --strategy ", strategy.name,
                                                    ", which always uses ", strategy.transport, "; omit it"));
   }
-  if (options.transport != "auto" && !strategy.communicates() && options.pp == 1) {
+  if (options.transport != "auto" && !strategy.communicates() && ReplicaRanks(options) == 1) {
     return absl::InvalidArgumentError(absl::StrCat("--transport ", options.transport,
                                                    " has no effect with --strategy ", strategy.name,
                                                    ", which does not communicate; omit it"));

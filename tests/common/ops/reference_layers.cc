@@ -246,9 +246,9 @@ class ReferenceEmbedding : public EmbeddingOps {
                Stream& stream) override {
     stream.Run([=] {
       for (int i = 0; i < s.count; ++i) {
-        if (indices[i] < 0 || indices[i] >= s.rows) return IndexOutside(s, i, indices[i]);
+        if (indices[i] < 0 || indices[i] >= RowsOfAll(s)) return IndexOutside(s, i, indices[i]);
         for (int c = 0; c < s.width; ++c) {
-          float value = table.floats()[size_t(indices[i]) * s.width + c];
+          float value = Has(s, indices[i]) ? table.floats()[size_t(indices[i] - s.first) * s.width + c] : 0;
           if (s.context > 0) value += positions.floats()[size_t(i % s.context) * s.width + c];
           y.floats()[size_t(i) * s.width + c] = value;
         }
@@ -262,15 +262,20 @@ class ReferenceEmbedding : public EmbeddingOps {
       if (!add) std::fill_n(dtable.floats(), dtable.count, 0.0f);
       if (s.context > 0) std::fill_n(dpositions.floats(), dpositions.count, 0.0f);
       for (int i = 0; i < s.count; ++i) {
-        if (indices[i] < 0 || indices[i] >= s.rows) return IndexOutside(s, i, indices[i]);
+        if (indices[i] < 0 || indices[i] >= RowsOfAll(s)) return IndexOutside(s, i, indices[i]);
         for (int c = 0; c < s.width; ++c) {
           const float value = dy.floats()[size_t(i) * s.width + c];
-          dtable.floats()[size_t(indices[i]) * s.width + c] += value;
+          if (Has(s, indices[i])) dtable.floats()[size_t(indices[i] - s.first) * s.width + c] += value;
           if (s.context > 0) dpositions.floats()[size_t(i % s.context) * s.width + c] += value;
         }
       }
       return absl::OkStatus();
     });
+  }
+
+ private:
+  static bool Has(const EmbeddingShape& s, int32_t index) {
+    return index >= s.first && index < s.first + s.rows;
   }
 };
 

@@ -44,7 +44,8 @@ Results Attend(Ops& ops, const AttentionShape& s, const Memory& m) {
 Results Embed(Ops& ops, const EmbeddingShape& s, const Memory& m, bool add) {
   EmbeddingOps& family = *ops.families().embedding;
   std::vector<int32_t> indices(s.count);
-  for (int i = 0; i < s.count; ++i) indices[i] = i * i % s.rows;  // some more often than once
+  const int rows = s.all > 0 ? s.all : s.rows;
+  for (int i = 0; i < s.count; ++i) indices[i] = i * i % rows;  // some more often than once
   const OnDevice<int32_t> there(m.device, m.stream, indices);
   const size_t table_count = size_t(s.rows) * s.width, positions_count = size_t(s.context) * s.width;
   const Tensor table = m.Put(Random(table_count, 1)), positions = m.Put(Random(positions_count, 2)),
@@ -154,8 +155,10 @@ TEST_P(TransformerOpsTest, AttentionToLargeScoresIsFinite) {
 
 TEST_P(TransformerOpsTest, EmbeddingsAgreeWithTheReference) {
   SKIP_WITHOUT(embedding);
-  for (const EmbeddingShape& shape : {EmbeddingShape{0, 5, 4, 2}, EmbeddingShape{1, 1, 1, 1},
-                                      EmbeddingShape{12, 7, 33, 4}, EmbeddingShape{30, 100, 16}}) {
+  for (const EmbeddingShape& shape :
+       {EmbeddingShape{0, 5, 4, 2}, EmbeddingShape{1, 1, 1, 1}, EmbeddingShape{12, 7, 33, 4},
+        EmbeddingShape{30, 100, 16}, EmbeddingShape{12, 3, 33, 4, 2, 7},  // rows of a larger table
+        EmbeddingShape{30, 40, 16, 0, 60, 100}}) {
     for (const bool add : {false, true}) {
       SCOPED_TRACE(testing::Message() << shape.count << " of " << shape.rows << " x " << shape.width);
       ExpectLikeTheReference([&](Ops& ops, const Memory& m) { return Embed(ops, shape, m, add); });

@@ -56,6 +56,7 @@ const std::vector<Field>& Fields() {
       {"--precision", [](auto& o) { o.precision = "bfloat16"; }},
       {"--micro_batches", [](auto& o) { o.micro_batches = 3; }},
       {"--pp", [](auto& o) { o.pp = 4; }},
+      {"--tp", [](auto& o) { o.tp = 4; }},
       {"--program", [](auto& o) { o.program = "interleaved:2"; }},
       {"--cuts", [](auto& o) { o.cuts = "3,6,9"; }},
       {"--rank_order", [](auto& o) { o.rank_order = "pp,dp"; }},
@@ -199,8 +200,13 @@ TEST(ServerFlagGiven, IsNamedAndCanBeReset) {
 }
 
 TEST(LeavePipelineOut, ResetsEveryFlagOfPipelines) {
-  TrainingOptions options{
-      .micro_batches = 4, .pp = 2, .program = "gpipe", .cuts = "3", .rank_order = "pp,dp", .copy_streams = 1};
+  TrainingOptions options{.micro_batches = 4,
+                          .pp = 2,
+                          .tp = 2,
+                          .program = "gpipe",
+                          .cuts = "3",
+                          .rank_order = "pp,dp",
+                          .copy_streams = 1};
   LeavePipelineOut(options);
   EXPECT_TRUE(options == TrainingOptions{.micro_batches = 4});
 }

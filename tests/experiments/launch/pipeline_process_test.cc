@@ -1,11 +1,13 @@
-// psring train with pipelines of real processes: their weights are those of one process, whatever the
-// program, the transport and the order of the ranks.
+// psring train with real processes that have parts of the model: their weights are those of one process,
+// whatever the program, the transport and the order of the ranks.
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -103,6 +105,45 @@ TEST_F(PipelineProcess, TwoReplicasOfTwoStagesEndWithTheWeightsOfARingOfTwo) {
     EXPECT_EQ(figures["layout"], "dp2xpp2");
     EXPECT_EQ(figures["global_batch"], ring[0].global_batch);
     EXPECT_EQ(figures["replicas_equal"], true);
+  }
+}
+
+TEST_F(PipelineProcess, RanksThatDivideMatricesEndWithTheLossOfOneProcess) {
+  std::ofstream text(root_ / "work" / "text");
+  for (int i = 0; i < 100; ++i) text << "one fish, two fish, red fish, blue fish " << i % 7 << "\n";
+  text.close();
+  const std::string training =
+      "train --model gpt-nano --layers 2 --width 16 --heads 4 --context 8 --data text --text text "
+      "--optimizer sgd --lr 0.1 --steps 4 --timeout 40 --micro_batches 2 --batch ";
+  Succeed(absl::StrCat(training, "8 --strategy single --out single"));
+  const RankResult single = Result("single", "single-1", 0);
+  const Json expected = Figures("single");
+  int number = 0;
+  for (const auto& [layout, workers, launch, flags] :
+       {std::tuple("tp2", 2, "single-2-tp2", "8 --strategy single"),
+        {"tp4", 4, "none-4-tp4", "8 --strategy none --transport tcp --ranks_per_process 2"},
+        {"dp2xtp2", 4, "ring-4-tp2", "4 --strategy ring"},
+        {"pp2xtp2", 4, "single-4-tp2-pp2-1f1b-m2", "8 --strategy single --pp 2 --rank_order pp,tp,dp"}}) {
+    SCOPED_TRACE(layout);
+    const std::string out = absl::StrCat("run", number++);
+    Succeed(absl::StrCat(training, flags, " --workers ", workers, " --tp ", layout[2] == '4' ? 4 : 2,
+                         " --out ", out));
+    const RankResult first = Result(out, launch, 0);
+    for (int rank = 0; rank < workers; ++rank) {
+      const RankResult result = Result(out, launch, rank);
+      EXPECT_EQ(result.rank, rank);
+      EXPECT_EQ(result.world_size, workers);
+      EXPECT_EQ(result.weights_hash, first.weights_hash) << "rank " << rank;
+      EXPECT_EQ(result.parameters, single.parameters);
+    }
+    // Of replica 0's samples.
+    EXPECT_NEAR(first.final_loss, single.final_loss, (layout[0] == 'd' ? .1 : 1e-4) * single.final_loss);
+    const Json figures = Figures(out);
+    EXPECT_EQ(figures["layout"], layout);
+    EXPECT_NEAR(figures["test_accuracy"].get<double>(), expected["test_accuracy"].get<double>(), .02);
+    EXPECT_GT(figures["samples_per_s"], 0);
+    EXPECT_GT(figures["payload_tx_bytes_per_worker"], 0);
+    EXPECT_GT(figures["exposed_comm_ms"], 0);
   }
 }
 

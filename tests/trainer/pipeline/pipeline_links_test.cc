@@ -18,11 +18,11 @@ namespace psring {
 namespace {
 
 float ValueOf(const MeshPlace& place, int boundary) {
-  return static_cast<float>(1000 * (place.replica + 1) + boundary);
+  return static_cast<float>(1000 * (place.replica + 1) + 100 * place.share + boundary);
 }
 
-// Sends a value of this replica and boundary in both directions through every boundary, and checks those that
-// arrive.
+// Sends a value of this replica, share and boundary in both directions through every boundary, and checks
+// those that arrive.
 absl::Status ExpectMessages(PipelineLinks& links) {
   const auto& boundaries = links.pipeline().boundaries;
   std::vector<std::vector<float>> forward, back;
@@ -108,6 +108,45 @@ TEST(PipelineLinks, ConnectTheRanksOfEveryReplicaAndOfEveryStage) {
       });
       for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
     }
+  }
+}
+
+TEST(PipelineLinks, ConnectTheRanksThatDivideMatrices) {
+  for (const auto& [workers, pp, order] :
+       {std::tuple(4, 1, ""), {4, 1, "dp,tp"}, {4, 2, ""}, {8, 2, ""}, {8, 2, "pp,dp,tp"}}) {
+    SCOPED_TRACE(absl::StrCat(workers, " ranks, --pp ", pp, ", --tp 2 ", order));
+    TrainingOptions options{.pp = pp, .tp = 2, .rank_order = order};
+    if (pp == 2) options.cuts = "1";
+    const Mesh mesh = Mesh::Create(workers, pp, order, 2).value();
+    const auto statuses = RunGroups(workers, {}, [&](ProcessGroup& world, Stream& stream) -> absl::Status {
+      PSRING_ASSIGN_OR_RETURN(const auto links, PipelineLinks::Connect(options, world, HostDevice()));
+      const MeshPlace place = mesh.PlaceOf(world.rank());
+      EXPECT_EQ(links->place(), place);
+      const Pipeline& pipeline = links->pipeline();
+      EXPECT_EQ(pipeline.position, place.position);
+      EXPECT_EQ(pipeline.size, pp);
+      EXPECT_EQ(pipeline.ranks, workers);
+      EXPECT_EQ(pipeline.replica->rank(), 2 * place.position + place.share);
+      EXPECT_EQ(pipeline.tensors->rank(), place.share);
+      const auto rank = static_cast<float>(world.rank());
+      float of_replica = 0, of_part = 0, of_stage = 0;
+      for (int other = 0; other < workers; ++other) {
+        const MeshPlace at = mesh.PlaceOf(other);
+        const bool has_replica = at.replica == place.replica, has_position = at.position == place.position;
+        of_replica += has_replica ? static_cast<float>(other) : 0;
+        of_stage += has_replica && has_position ? static_cast<float>(other) : 0;
+        of_part += has_position && at.share == place.share ? static_cast<float>(other) : 0;
+      }
+      PSRING_RETURN_IF_ERROR(ExpectSum(*pipeline.replica, stream, rank, of_replica));
+      PSRING_RETURN_IF_ERROR(ExpectSum(*pipeline.tensors, stream, rank, of_stage));
+      if (mesh.replicas() > 1) {
+        PSRING_RETURN_IF_ERROR(ExpectSum(*links->same_stages(), stream, rank, of_part));
+      }
+      EXPECT_EQ(pipeline.boundaries.size(), static_cast<size_t>(pp) - 1);
+      EXPECT_EQ(pipeline.tied == nullptr, pp == 1);
+      return ExpectMessages(*links);
+    });
+    for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
   }
 }
 

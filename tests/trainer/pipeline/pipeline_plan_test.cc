@@ -160,8 +160,10 @@ TEST(CutModel, FindsTheTensorsThatTheFirstAndTheLastStageShare) {
   const std::unique_ptr<Device> device = MakeCpuDevice();
   const TrainingOptions options = TinyGpt("single");
   const std::unique_ptr<Ops> ops = *MakeOps(*device, /*threads=*/1, Precision::kFloat32);
-  const auto make = [&] { return ModelOf(options)->make(SmallText().train.spec(), *ops); };
-  const std::vector<size_t> points = (*make())->CutPoints();
+  const auto make = [&](const TensorPlace&) {
+    return ModelOf(options)->make(SmallText().train.spec(), *ops);
+  };
+  const std::vector<size_t> points = (*make({}))->CutPoints();
   for (const int position : {0, 1}) {
     const PipelinePlace place{.position = position, .positions = 2};
     const absl::StatusOr<ModelPart> part = CutModel(make, {points[points.size() / 2]}, place);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -50,6 +51,59 @@ TEST(MeshTest, TheOrderNamesTheFastestAxisFirst) {
   EXPECT_THAT(halves.RanksAt(1), testing::ElementsAre(1, 3, 5, 7));
   EXPECT_THAT(slow_pipeline.RanksAt(1), testing::ElementsAre(4, 5, 6, 7));
   EXPECT_EQ(halves.PlaceOf(5), (MeshPlace{.replica = 2, .position = 1}));
+}
+
+TEST(MeshTest, RanksThatDivideMatricesAreNeighboursByDefault) {
+  for (const std::string order : {"", "tp,dp", "tp,dp,pp"}) {
+    const Mesh mesh = Mesh::Create(8, 1, order, 4).value();
+    EXPECT_EQ(mesh.replicas(), 2);
+    EXPECT_EQ(mesh.positions(), 1);
+    EXPECT_EQ(mesh.shares(), 4);
+    EXPECT_EQ(mesh.PlaceOf(5), (MeshPlace{.replica = 1, .share = 1}));
+  }
+  EXPECT_EQ(Mesh::Create(8, 1, "dp,tp", 4)->PlaceOf(5), (MeshPlace{.replica = 1, .share = 2}));
+  const Mesh mesh = Mesh::Create(24, 2, "", 3).value();
+  EXPECT_EQ(mesh.PlaceOf(16), (MeshPlace{.replica = 1, .position = 1, .share = 1}));
+  EXPECT_EQ(Mesh::Create(24, 2, "pp,tp,dp", 3)->PlaceOf(9),
+            (MeshPlace{.replica = 1, .position = 1, .share = 1}));
+}
+
+TEST(MeshTest, EveryOrderOfThreeAxesGivesEachPlaceOneRank) {
+  for (const std::string order :
+       {"", "tp,dp,pp", "tp,pp,dp", "dp,tp,pp", "dp,pp,tp", "pp,tp,dp", "pp,dp,tp"}) {
+    SCOPED_TRACE(order);
+    const Mesh mesh = Mesh::Create(30, 3, order, 2).value();
+    EXPECT_EQ(mesh.workers(), 30);
+    EXPECT_EQ(mesh.replicas(), 5);
+    std::set<std::tuple<int, int, int>> places;
+    for (int rank = 0; rank < 30; ++rank) {
+      const MeshPlace place = mesh.PlaceOf(rank);
+      EXPECT_EQ(mesh.RankAt(place), rank);
+      EXPECT_TRUE(places.insert({place.replica, place.position, place.share}).second);
+    }
+  }
+}
+
+TEST(MeshTest, ARejectionNamesTheAxisOfThreeThatDoesNotFit) {
+  const auto refusal = [](int workers, int pp, const std::string& order, int tp) {
+    return std::string(Mesh::Create(workers, pp, order, tp).status().message());
+  };
+  EXPECT_EQ(refusal(6, 1, "", 4),
+            "--tp 4 does not divide 6 workers; use a multiple, such as --workers 8, or --tp 3 or 6");
+  EXPECT_EQ(refusal(6, 2, "", 2),
+            "--pp 2 times --tp 2 does not divide 6 workers; use a multiple, such as --workers 8");
+  EXPECT_EQ(refusal(4, 1, "dp,pp", 2), "--rank_order 'dp,pp' is not dp,tp or tp,dp");
+  EXPECT_EQ(refusal(8, 2, "dp,pp", 2), "--rank_order 'dp,pp' is not tp,dp,pp or another order of these");
+  EXPECT_EQ(refusal(8, 2, "dp,pp,pp", 2),
+            "--rank_order 'dp,pp,pp' is not tp,dp,pp or another order of these");
+  EXPECT_EQ(refusal(2, 1, "", 0), "--tp 0 of 2 workers: use at least 1");
+}
+
+TEST(Layout, NamesTheAxesOfSeveralRanks) {
+  EXPECT_EQ(Layout().name(), "dp1");
+  EXPECT_EQ((Layout{1, 4}).name(), "pp4");
+  EXPECT_EQ((Layout{1, 1, 4}).name(), "tp4");
+  EXPECT_EQ((Layout{2, 4, 8}).name(), "dp2xpp4xtp8");
 }
 
 TEST(MeshTest, ARejectionNamesLayoutsThatWork) {

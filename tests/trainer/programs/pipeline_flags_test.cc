@@ -134,6 +134,67 @@ TEST(CheckPipelineFlags, ProgramsAndCutsMustFitEachOther) {
   EXPECT_NE(Refusal(Two([](auto& o) { o.program = "interleaved:2", o.cuts = "3,3,9"; })), "");
 }
 
+TrainingOptions Divided(const Change& change = [](TrainingOptions&) {}) {
+  TrainingOptions options{.model = "gpt-nano"};
+  options.tp = 2;
+  change(options);
+  return options;
+}
+
+TEST(CheckTensorFlags, AllReduceStrategiesAndOneReplicaAreAccepted) {
+  for (const char* strategy : {"ring", "direct", "zero1", "none"})
+    EXPECT_EQ(Refusal(Divided(), strategy), "");
+  EXPECT_EQ(Refusal(Divided(), "single", /*workers=*/2), "");
+  EXPECT_EQ(Refusal(Divided([](auto& o) { o.backend = "gloo", o.recompute = true, o.dropout = .1; })), "");
+  EXPECT_EQ(Refusal(Divided([](auto& o) { o.rank_order = "dp,tp", o.checkpoint_every = 5; })), "");
+}
+
+TEST(CheckTensorFlags, WhatOnlyWholeModelsHaveIsNamed) {
+  for (const auto& [flag, change] :
+       {std::pair<const char*, Change>{"--precision", [](auto& o) { o.precision = "bfloat16"; }},
+        {"--program zb-h1", [](auto& o) { o.pp = 2, o.program = "zb-h1"; }},
+        {"--cuda_graph", [](auto& o) { o.cuda_graph = true; }},
+        {"--clock virtual", [](auto& o) { o.clock = "virtual"; }},
+        {"--reference_workers", [](auto& o) { o.reference_workers = 2; }},
+        {"--straggler", [](auto& o) { o.straggler = "0:2"; }},
+        {"--wire bfloat16 with checkpoints", [](auto& o) { o.wire = "bfloat16", o.checkpoint_dir = "a"; }}}) {
+    EXPECT_EQ(Refusal(Divided(change)),
+              absl::StrCat("--tp and ", flag, " exclude each other; omit one of them"));
+  }
+  EXPECT_THAT(Refusal(Divided([](auto& o) { o.program = "gpipe"; })), Has("--program needs --pp"));
+}
+
+TEST(CheckTensorFlags, OtherStrategiesBackendsAndModelsAreRejectedByName) {
+  for (const char* strategy : {"ps-sync", "ps-async", "hybrid", "data-parallel", "zero2", "fsdp"}) {
+    EXPECT_THAT(Refusal(Divided(), strategy),
+                Has("--tp does not support --strategy", "such as ring or zero1"));
+  }
+  for (const char* backend : {"mpi", "nccl"}) {
+    EXPECT_THAT(Refusal(Divided(), backend), Has(absl::StrCat("--tp does not support ", backend)));
+  }
+  EXPECT_THAT(Refusal(Divided([](auto& o) { o.model = "cnn"; })),
+              Has("--tp divides the matrices of transformers (gpt-nano, ", "omit it for cnn"));
+}
+
+TEST(CheckTensorFlags, StagesCanBeDividedToo) {
+  EXPECT_EQ(Refusal(Divided([](auto& o) { o.pp = 2, o.rank_order = "pp,tp,dp"; }), "ring", 8), "");
+  EXPECT_EQ(Refusal(Divided([](auto& o) { o.pp = 2, o.program = "interleaved:2"; }), "single", 4), "");
+  EXPECT_THAT(Refusal(Divided([](auto& o) { o.pp = 2; }), "ring", 6), Has("--pp 2 times --tp 2"));
+  EXPECT_THAT(Refusal(Divided([](auto& o) { o.pp = 2; }), "single", 8), Has("with --pp 2 --tp 2 have 2"));
+  EXPECT_THAT(Refusal(Divided([](auto& o) { o.pp = 2; }), "ps-sync", 8), Has("--tp does not support"));
+}
+
+TEST(CheckTensorFlags, RanksMustDivideTheHeadsAndTheWorkers) {
+  EXPECT_EQ(Refusal(Divided([](auto& o) { o.tp = 3; }), "ring", 6),
+            "--tp 3 does not divide the 4 heads of gpt-nano; use --tp 2 or 4, or other --heads");
+  EXPECT_EQ(Refusal(Divided([](auto& o) { o.tp = 3, o.heads = 6; }), "ring", 6), "");
+  EXPECT_THAT(Refusal(Divided(), "ring", 5), Has("--tp 2 does not divide 5 workers"));
+  EXPECT_EQ(
+      Refusal(Divided(), "single", 8),
+      "--strategy single has one replica of the model, but 8 workers with --tp 2 have 4; use --workers 2, or "
+      "an all-reduce strategy such as ring");
+}
+
 TEST(ParseCuts, AreLayers) {
   EXPECT_TRUE(ParseCuts("", 4)->empty());
   EXPECT_EQ(ParseCuts("3,6,10", 4).value(), (std::vector<size_t>{3, 6, 10}));

@@ -125,6 +125,7 @@ TEST_F(BadInputTest, BadInputIsOneLineAndWritesNothing) {
       {"train --workers 2 --pp 2 --rank_order pp", "--rank_order"},
       {"train --workers 2 --pp 2 --jitter_ms 5", "--pp and --jitter_ms exclude each other"},
       {"train --workers 2 --pp 2 --model dlrm-small", "--pp does not support the tables of dlrm-small"},
+      {"train --workers 3 --tp 3 --model gpt-nano", "--tp 3 does not divide the 4 heads of gpt-nano"},
       {"train --strategy ring --workers 4 --pp 2 --backend mpi", "use --strategy mpi"},
       {"train --strategy ring --workers 2 --program gpipe", "--program needs --pp"},
       {"train --preset dp4xtp2", "--preset: 'dp4xtp2' is not a layout"},

@@ -1,0 +1,269 @@
+// The parts of a model that ranks have which divide its matrices.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "common/ops/ops.h"
+#include "tests/has.h"
+#include "tests/ring_worker/groups/group_checks.h"
+#include "tests/ring_worker/mesh.h"
+#include "trainer/data/sources.h"
+#include "trainer/layers/tensor_axis.h"
+#include "trainer/layers/vocabulary_loss.h"
+#include "trainer/models/model_stages.h"
+#include "trainer/models/replayed_model.h"
+#include "trainer/pipeline/model_part.h"
+
+namespace psring {
+namespace {
+
+constexpr int kVocabulary = 11;  // no number of ranks divides it
+
+class TensorParts : public testing::Test {
+ protected:
+  static TrainingOptions Options() {
+    TrainingOptions options{.model = "gpt-nano"};
+    options.layers = 2;
+    options.width = 16;
+    options.heads = 4;
+    options.context = 8;
+    return options;
+  }
+  std::unique_ptr<Model> Whole() { return *row_.make(TextSpec(8, kVocabulary), *ops_); }
+  absl::StatusOr<std::unique_ptr<Model>> Part(const TensorPlace& place, int vocabulary = kVocabulary) {
+    PSRING_ASSIGN_OR_RETURN(const ModelRow::Make make, MakerOfPart(row_, /*dropout=*/0, place));
+    return make(TextSpec(8, vocabulary), *ops_);
+  }
+  absl::StatusOr<ModelPart> Divided(const TensorPlace& place, int position = 0,
+                                    std::vector<size_t> cuts = {}) {
+    const auto make = [&](const TensorPlace& at) {
+      return at.ranks == 1 ? absl::StatusOr<std::unique_ptr<Model>>(Whole()) : Part(at);
+    };
+    return CutModel(make, cuts, {.position = position, .positions = static_cast<int>(cuts.size()) + 1},
+                    place);
+  }
+
+  std::unique_ptr<Ops> ops_ = MakeOneDnnOps(/*threads=*/1);
+  const ModelRow row_ = *ModelOf(Options());
+};
+
+TEST_F(TensorParts, HaveTheInitialWeightsOfTheWholeModel) {
+  const std::vector<float> expected = Whole()->InitialWeights(7);
+  for (const int ranks : {2, 4}) {
+    std::vector<float> weights(expected.size());
+    size_t elements = 0, largest = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const ModelPart part = Divided({.rank = rank, .ranks = ranks}).value();
+      const std::vector<float> own = part.model->InitialWeights(7);
+      const PositionPart& at = part.parts[part.rank];
+      ASSERT_EQ(at.parameters, own.size());
+      PutPart(at.of_parameters, own.data(), weights.data());
+      std::vector<float> taken(own.size());
+      TakePart(at.of_parameters, expected.data(), taken.data());
+      EXPECT_EQ(taken, own);
+      elements += own.size();
+      largest = std::max(largest, own.size());
+    }
+    EXPECT_EQ(weights, expected) << ranks << " ranks";
+    EXPECT_LT(static_cast<double>(largest), 1.25 * static_cast<double>(expected.size()) / ranks);
+    EXPECT_LT(static_cast<double>(elements), 1.25 * static_cast<double>(expected.size()));
+  }
+}
+
+TEST_F(TensorParts, OfStagesHaveTheInitialWeightsOfTheWholeModel) {
+  const std::unique_ptr<Model> whole = Whole();
+  const std::vector<float> expected = whole->InitialWeights(7);
+  const std::vector<size_t> points = whole->CutPoints();
+  std::vector<float> weights(expected.size());
+  size_t shared = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    const ModelPart part =
+        Divided({.rank = rank % 2, .ranks = 2}, /*position=*/rank / 2, {points[points.size() / 2]}).value();
+    EXPECT_EQ(part.rank, static_cast<size_t>(rank));
+    ASSERT_EQ(part.parts.size(), 4);
+    EXPECT_EQ(part.tied.size(), 1) << "the share of the words' vectors";
+    EXPECT_TRUE(std::ranges::is_sorted(part.counted_elsewhere, {}, &ParameterRange::first));
+    for (const ParameterRange& range : part.counted_elsewhere) shared += range.count;
+    const std::vector<float> own = part.model->InitialWeights(7);
+    PutPart(part.parts[part.rank].of_parameters, own.data(), weights.data());
+  }
+  EXPECT_EQ(weights, expected);
+  size_t copied = 0;  // the norms, biases after sums and positions once; the words' vectors once more
+  const ModelPart uncut = Divided({.rank = 0, .ranks = 2}).value();
+  for (const Tensor& tensor : uncut.model->parameters().tensors()) {
+    if (!tensor.is_part()) copied += tensor.count;
+  }
+  EXPECT_EQ(shared, copied + whole->parameters().tensors()[0].count);
+}
+
+TEST_F(TensorParts, TensorsThatAreNotDividedCountOnceInTheNorm) {
+  const ModelPart first = Divided({.rank = 0, .ranks = 2}).value();
+  EXPECT_TRUE(first.counted_elsewhere.empty());
+  const ModelPart second = Divided({.rank = 1, .ranks = 2}).value();
+  std::vector<size_t> counted;
+  for (const ParameterRange& range : second.counted_elsewhere) counted.push_back(range.first);
+  std::vector<size_t> expected;
+  for (const Tensor& tensor : second.model->parameters().tensors()) {
+    const bool is_divided =
+        absl::StrContains(tensor.name, "wte") || absl::StrContains(tensor.name, "c_attn") ||
+        absl::StrContains(tensor.name, "c_fc") || absl::StrContains(tensor.name, "c_proj.weight");
+    EXPECT_EQ(tensor.is_part(), is_divided) << tensor.name;
+    if (!is_divided) expected.push_back(tensor.first);
+  }
+  EXPECT_EQ(counted, expected);
+}
+
+TEST_F(TensorParts, ThoseThatCannotBeAreRejected) {
+  EXPECT_THAT(Part({.rank = 0, .ranks = 4}, /*vocabulary=*/3).status(),
+              Fails(absl::StatusCode::kInvalidArgument, "--tp 4: a vocabulary of 3 tokens"));
+  EXPECT_THAT(MakerOfPart(**FindModel("cnn"), 0, {.rank = 0, .ranks = 2}).status(),
+              Fails(absl::StatusCode::kInvalidArgument, "cnn cannot be divided"));
+}
+
+TEST(TensorPlace, SharesCoverEverythingOnce) {
+  for (const int ranks : {1, 2, 3, 4, 7}) {
+    for (const int count : {7, 8, 65, 50257}) {
+      int next = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const TensorPlace::Share share = TensorPlace{.rank = rank, .ranks = ranks}.ShareOf(count);
+        EXPECT_EQ(share.first, next);
+        EXPECT_LE(std::abs(share.count - count / ranks), 1);
+        next += share.count;
+      }
+      EXPECT_EQ(next, count);
+    }
+  }
+}
+
+// A column part of [3][4] and a row part of [2][3][2].
+TEST(PartOf, FindsTheElementsOfAPart) {
+  ParameterLayout whole(/*alignment=*/1), part(/*alignment=*/1);
+  whole.Add("columns", {3, 4});
+  whole.Add("rows", {6, 2});
+  part.Add("columns", {3, 2}, {}, {.outer = 3, .first = 1, .count = 2, .whole = 4});
+  part.Add("rows", {2, 2}, {}, {.outer = 2, .first = 2, .count = 1, .whole = 3});
+  const LayoutPart ranges = PartOf(whole.tensors(), part.tensors()).value();
+  std::vector<float> values(whole.count()), own(part.count());
+  std::iota(values.begin(), values.end(), 0.0f);
+  TakePart(ranges, values.data(), own.data());
+  EXPECT_EQ(own, (std::vector<float>{1, 2, 5, 6, 9, 10, 12 + 4, 12 + 5, 12 + 10, 12 + 11}));
+  whole.Add("other", {4});
+  part.Add("other", {2}, {}, {.outer = 1, .first = 0, .count = 2, .whole = 5});
+  EXPECT_THAT(PartOf(whole.tensors(), part.tensors()).status(),
+              Fails(absl::StatusCode::kInvalidArgument, "tensor other"));
+}
+
+struct LossOfRows {
+  std::vector<float> gradient;
+  double loss = 0;
+  int64_t correct = 0;
+};
+
+LossOfRows WholeLoss(int rows, std::vector<float> logits, const std::vector<int32_t>& labels) {
+  const auto ops = MakeOneDnnOps(/*threads=*/1);
+  const auto stream = HostDevice().NewStream(StreamKind::kCompute, "test");
+  LossOfRows result;
+  const Span span = {logits.data(), logits.size()};
+  ops->families().loss->SoftmaxCrossEntropy(rows, kVocabulary, span, labels.data(), span, &result.loss,
+                                            &result.correct, *stream);
+  EXPECT_EQ(stream->Synchronize(), absl::OkStatus());
+  result.gradient = std::move(logits);
+  return result;
+}
+
+// Of some rows the highest logit occurs several times, on one rank or on several.
+TEST(VocabularyLoss, IsThatOfAllClassesOnEveryRank) {
+  constexpr int kRows = 40;
+  std::vector<float> logits;
+  std::vector<int32_t> labels;
+  for (int row = 0; row < kRows; ++row) {
+    for (int c = 0; c < kVocabulary; ++c) logits.push_back(float((row * 7 + c * 5) % 6) * 3 - 8);
+    labels.push_back(row % 9 == 0 ? kIgnoredLabel : (row * 3) % kVocabulary);
+  }
+  const LossOfRows expected = WholeLoss(kRows, logits, labels);
+  EXPECT_GT(expected.correct, 0);
+  EXPECT_LT(expected.correct, kRows / 2);
+  for (const int ranks : {2, 3, 4}) {
+    const auto statuses = RunGroups(ranks, {}, [&](ProcessGroup& group, Stream& stream) -> absl::Status {
+      TensorAxis axis(group, HostDevice());
+      const TensorPlace place{.rank = group.rank(), .ranks = ranks, .axis = &axis};
+      const auto [first, count] = place.ShareOf(kVocabulary);
+      std::vector<float> own;
+      for (int row = 0; row < kRows; ++row) {
+        const auto begin = logits.begin() + row * kVocabulary + first;
+        own.insert(own.end(), begin, begin + count);
+      }
+      VocabularyLoss loss(place, kVocabulary);
+      LossOfRows result;
+      PSRING_RETURN_IF_ERROR(
+          loss.Run(kRows, {own.data(), own.size()}, labels.data(), &result.loss, &result.correct, stream));
+      PSRING_RETURN_IF_ERROR(stream.Synchronize());
+      EXPECT_NEAR(result.loss, expected.loss, 1e-5 * expected.loss);
+      EXPECT_EQ(result.correct, expected.correct);
+      for (int row = 0; row < kRows; ++row) {
+        for (int c = 0; c < count; ++c) {
+          EXPECT_NEAR(own[static_cast<size_t>(row * count + c)],
+                      expected.gradient[static_cast<size_t>(row * kVocabulary + first + c)], 1e-6);
+        }
+      }
+      const TensorAxis::Times times = axis.Take();
+      EXPECT_EQ(times.waits.size(), 2);
+      EXPECT_EQ(times.busy, times.waits);
+      return absl::OkStatus();
+    });
+    for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
+  }
+}
+
+TEST(VocabularyLoss, ALabelThatNoRankHasIsAnError) {
+  const auto statuses = RunGroups(2, {}, [](ProcessGroup& group, Stream& stream) {
+    TensorAxis axis(group, HostDevice());
+    const TensorPlace place{.rank = group.rank(), .ranks = 2, .axis = &axis};
+    std::vector<float> own(static_cast<size_t>(place.ShareOf(kVocabulary).count));
+    const int32_t label = kVocabulary;
+    LossOfRows result;
+    VocabularyLoss loss(place, kVocabulary);
+    const absl::Status run =
+        loss.Run(1, {own.data(), own.size()}, &label, &result.loss, &result.correct, stream);
+    return run.ok() ? stream.Synchronize() : run;
+  });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(status, Fails(absl::StatusCode::kInvalidArgument, "label 11 of row 0 is none of 11 classes"));
+  }
+}
+
+TEST(TensorAxis, AddsUpWhileTheStreamComputes) {
+  const auto statuses = RunGroups(3, {}, [](ProcessGroup& group, Stream& stream) -> absl::Status {
+    TensorAxis axis(group, HostDevice());
+    std::vector<float> values(1000, static_cast<float>(group.rank() + 1)), other(10, 2.0f);
+    PSRING_RETURN_IF_ERROR(axis.BeginSum({values.data(), values.size()}, stream));
+    float computed = 0;
+    stream.Run([&computed] {
+      computed = 1;
+      return absl::OkStatus();
+    });
+    axis.FinishSum(stream);
+    PSRING_RETURN_IF_ERROR(axis.Highest({other.data(), other.size()}, stream));
+    PSRING_RETURN_IF_ERROR(stream.Synchronize());
+    EXPECT_EQ(values, std::vector<float>(1000, 6.0f));
+    EXPECT_EQ(other, std::vector<float>(10, 2.0f));
+    EXPECT_EQ(computed, 1);
+    const TensorAxis::Times times = axis.Take();
+    EXPECT_EQ(times.busy.size(), 3);  // also the two waits
+    for (const auto& [begin_ns, end_ns] : times.busy) EXPECT_LE(begin_ns, end_ns);
+    EXPECT_TRUE(axis.Take().busy.empty());
+    return absl::OkStatus();
+  });
+  for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,279 @@
+// Training of a transformer whose matrices several ranks divide equals that of one rank, up to the order of
+// additions. Ranks are threads.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/has.h"
+#include "tests/kept_files.h"
+#include "tests/trainer/cluster.h"
+#include "tests/trainer/kept_training.h"
+#include "trainer/data/sources.h"
+#include "trainer/models/replayed_model.h"
+#include "trainer/programs/mesh.h"
+
+namespace psring {
+namespace {
+
+// With SGD: Adam would make large steps of those gradients that are only rounding errors. No number of ranks
+// divides the vocabulary of SmallText.
+TrainingOptions DividedGpt(int ranks, const std::string& strategy = "single") {
+  TrainingOptions options = TinyGpt(strategy);
+  options.heads = 4;
+  options.optimizer = "sgd";
+  options.lr = .1;
+  options.batch = 4;
+  options.tp = ranks;
+  return options;
+}
+
+// Every rank ends with the whole model's weights, and reports the loss of every step.
+void ExpectWeightsOfOneRank(const TrainingOptions& options, int replicas, double tolerance = 1e-4,
+                            const DataSplits& data = SmallText()) {
+  const RankOutcome& expected = OneProcess(options, replicas, data);
+  const std::vector<RankOutcome> ranks = RunPipelines(options, replicas, data);
+  const int workers = replicas * ReplicaRanks(options);
+  ASSERT_EQ(ranks.size(), static_cast<size_t>(workers));
+  const Mesh mesh = Mesh::Create(workers, options.pp, options.rank_order, options.tp).value();
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    SCOPED_TRACE(absl::StrCat("rank ", rank));
+    const RankOutcome& outcome = ranks[rank];
+    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+    EXPECT_EQ(outcome.result->rank, static_cast<int>(rank));
+    EXPECT_EQ(outcome.result->world_size, workers);
+    EXPECT_EQ(outcome.result->parameters, expected.result->parameters);
+    EXPECT_EQ(outcome.result->weights_hash, ranks[0].result->weights_hash);
+    EXPECT_LE(RelativeL2(outcome.weights, expected.weights), tolerance);
+    ASSERT_EQ(outcome.steps.size(), expected.steps.size());
+    const MeshPlace place = mesh.PlaceOf(static_cast<int>(rank));
+    const bool counts = place.position == 0 && place.share == 0;
+    for (size_t step = 0; step < outcome.steps.size(); ++step) {
+      const StepRecord &own = outcome.steps[step], &one = expected.steps[step];
+      EXPECT_EQ(own.samples, counts ? one.samples / replicas : 0);
+      EXPECT_EQ(own.rank, static_cast<int>(rank));
+      EXPECT_EQ(own.weights_hash, ranks[0].steps[step].weights_hash);
+      EXPECT_GT(own.compute_ms, 0);
+      EXPECT_GT(own.exposed_comm_ms, 0);
+      EXPECT_LE(own.compute_ms + own.bubble_ms + own.exposed_comm_ms, own.step_ms * (1 + 1e-9));
+      if (replicas > 1) continue;  // another mean
+      EXPECT_NEAR(own.loss, one.loss, 1e-5 * one.loss);
+    }
+    if (!options.evaluate || place.replica > 0) continue;
+    ASSERT_EQ(outcome.result->curve.size(), expected.result->curve.size());
+    for (size_t point = 0; point < expected.result->curve.size(); ++point) {
+      const CurvePoint &own = outcome.result->curve[point], &one = expected.result->curve[point];
+      EXPECT_NEAR(own.test_loss, one.test_loss, 1e-4 * one.test_loss);
+      EXPECT_NEAR(own.test_accuracy, one.test_accuracy, .01);
+      EXPECT_EQ(own.samples, one.samples);
+    }
+  }
+}
+
+TEST(DividedTraining, EqualsOneRankUpToRounding) {
+  for (const int ranks : {2, 4}) {
+    SCOPED_TRACE(ranks);
+    TrainingOptions options = DividedGpt(ranks);
+    options.evaluate = true;
+    options.eval_every = 10;
+    ExpectWeightsOfOneRank(options, 1);
+  }
+}
+
+// The gradient is the change of the weights divided by the rate.
+TEST(DividedTraining, HasTheGradientOfOneRank) {
+  TrainingOptions options = DividedGpt(1);
+  options.steps = 1;
+  options.lr = 1;
+  const auto ops = MakeOneDnnOps(/*threads=*/1);
+  const auto whole = *ModelOf(options)->make(SmallText().train.spec(), *ops);
+  const std::vector<float> initial = whole->InitialWeights(options.seed);
+  // Of each tensor.
+  const auto changes = [&](const std::vector<float>& weights) {
+    std::vector<std::vector<float>> all;
+    for (const Tensor& tensor : whole->parameters().tensors()) {
+      std::vector<float>& change = all.emplace_back();
+      for (size_t i = tensor.first; i < tensor.first + tensor.count; ++i) {
+        change.push_back(weights[i] - initial[i]);
+      }
+    }
+    return all;
+  };
+  const auto expected = changes(OneProcess(options, 1, SmallText()).weights);
+  for (const int ranks : {2, 4}) {
+    options.tp = ranks;
+    const auto own = changes(WeightsOf(RunPipelines(options, 1, SmallText())));
+    for (size_t t = 0; t < expected.size(); ++t) {
+      EXPECT_LE(RelativeL2(own[t], expected[t]), 1e-3)
+          << whole->parameters().tensors()[t].name << ", " << ranks << " ranks";
+    }
+  }
+}
+
+TEST(DividedTraining, ClipsByTheNormOfAllParts) {
+  for (const int ranks : {2, 4}) {
+    TrainingOptions options = DividedGpt(ranks);
+    options.clip_norm = 1e-3;  // in every step
+    options.lr = 10;
+    ExpectWeightsOfOneRank(options, 1, 1e-5);
+  }
+  TrainingOptions clipped = DividedGpt(2), free = clipped;
+  clipped.clip_norm = 1e-3;
+  EXPECT_GT(RelativeL2(OneProcess(clipped, 1, SmallText()).weights, OneProcess(free, 1, SmallText()).weights),
+            1e-3);
+}
+
+TEST(DividedTraining, DropsTheSameElementsAndAccumulatesAndRecomputes) {
+  TrainingOptions options = DividedGpt(2);
+  options.dropout = .2;
+  options.micro_batches = 3;
+  ExpectWeightsOfOneRank(options, 1);
+  options.recompute = true;
+  ExpectWeightsOfOneRank(options, 1);
+}
+
+TEST(DividedTraining, TimesDataParallelismEqualsOneRankUpToRounding) {
+  for (const char* strategy : {"ring", "zero1"}) {
+    for (const double clip_norm : {0., 1e-3}) {
+      SCOPED_TRACE(absl::StrCat(strategy, " ", clip_norm));
+      TrainingOptions options = DividedGpt(2, strategy);
+      options.clip_norm = clip_norm;
+      options.check_replicas = true;
+      ExpectWeightsOfOneRank(options, 2);
+    }
+  }
+}
+
+TEST(DividedTraining, OfStagesEqualsOneRankUpToRounding) {
+  for (const char* program : {"1f1b", "gpipe", "interleaved:2"}) {
+    for (const int replicas : {1, 2}) {
+      SCOPED_TRACE(absl::StrCat(program, ", ", replicas, " replicas"));
+      TrainingOptions options = DividedGpt(2, replicas == 1 ? "single" : "ring");
+      options.pp = 2;
+      options.program = program;
+      options.micro_batches = 3;
+      options.steps = 5;
+      options.clip_norm = replicas == 1 ? 0 : 1e-3;
+      options.check_replicas = true;
+      options.evaluate = replicas == 1;
+      options.recompute = replicas == 2;
+      ExpectWeightsOfOneRank(options, replicas);
+    }
+  }
+}
+
+// 55 samples: the last step has 7, so that one of its micro-batches is short and one is empty.
+TEST(DividedTraining, CountsEverySampleOnceInAShortLastBatch) {
+  std::string text;
+  while (text.size() < 450) absl::StrAppend(&text, "one fish, two fish, red fish ", text.size() % 7, "\n");
+  const DataSplits data =
+      FromText(text.substr(0, 450), [](const std::string& path) { return ReadText(path, 8); });
+  ASSERT_EQ(data.train.count(), 55);
+  TrainingOptions options = DividedGpt(2);
+  options.drop_last = "false";
+  options.steps = 0;
+  options.epochs = 2;
+  options.micro_batches = 3;
+  ExpectWeightsOfOneRank(options, 1, 1e-4, data);
+}
+
+TEST(DividedTraining, ARankHasItsPartOfTheStateAndOfTheActivations) {
+  TrainingOptions options = DividedGpt(4);
+  options.optimizer = "adam";
+  options.lr = .01;
+  options.steps = 2;
+  const MemoryFigures one = OneProcess(options, 1, SmallText()).result->memory;
+  for (const RankOutcome& rank : RunPipelines(options, 1, SmallText())) {
+    ASSERT_TRUE(rank.result.ok()) << rank.result.status();
+    const MemoryFigures &own = rank.result->memory, &predicted = rank.result->predicted_memory;
+    EXPECT_EQ(own.params_mb, predicted.params_mb);
+    EXPECT_EQ(own.grads_mb, predicted.grads_mb);
+    EXPECT_EQ(own.optimizer_mb, predicted.optimizer_mb);
+    EXPECT_EQ(own.activations_mb, predicted.activations_mb);
+    EXPECT_LT(own.params_mb, .35 * one.params_mb);
+    EXPECT_LT(own.optimizer_mb, .35 * one.optimizer_mb);
+    EXPECT_LT(own.activations_mb, .8 * one.activations_mb) << "norms and residuals are not divided";
+  }
+}
+
+// Trains on one rank, or on several that have parts of the model, with checkpoints.
+std::vector<RankOutcome> KeepDivided(const TrainingOptions& options, int replicas, KeptSteps& kept,
+                                     const Files* resume = nullptr) {
+  if (ReplicaRanks(options) == 1) return RunKeeping(options, 1, SmallText(), kept, resume);
+  std::vector<CheckpointBytes> from(static_cast<size_t>(replicas * ReplicaRanks(options)));
+  return RunPipelines(options, replicas, SmallText(), [&](Worker& worker) {
+    if (resume != nullptr) {
+      CheckpointBytes& bytes = from[static_cast<size_t>(worker.trace.rank())];
+      bytes = KeptBytes(*resume);
+      worker.resume = &bytes;
+    }
+    worker.save = [&kept](int64_t step, const CheckpointContent& content) {
+      KeptFiles files;
+      const absl::Status written = content(files);
+      kept[step] = Files(files.files.begin(), files.files.end());
+      return written;
+    };
+  });
+}
+
+TEST(DividedTraining, ResumesWhatAnyLayoutHasSaved) {
+  TrainingOptions options = DividedGpt(2);
+  options.optimizer = "momentum";
+  options.steps = 4;
+  options.checkpoint_dir = "kept";
+  options.checkpoint_every = 2;
+  TrainingOptions alone = options, four = options, cut = options;
+  alone.tp = 1;
+  four.tp = 4;
+  cut.pp = 2;
+  KeptSteps of_two, of_one, rest;
+  const std::vector<float> end = WeightsOf(KeepDivided(options, 1, of_two));
+  const std::vector<float> end_alone = WeightsOf(KeepDivided(alone, 1, of_one));
+  EXPECT_LE(RelativeL2(end, end_alone), 1e-4);
+  ASSERT_TRUE(of_two.contains(2) && of_one.contains(2));
+  EXPECT_EQ(WeightsOf(KeepDivided(options, 1, rest, &of_two[2])), end) << "as an uninterrupted run";
+  EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(alone, 1, rest, &of_two[2])), end), 1e-4);
+  EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(four, 1, rest, &of_two[2])), end), 1e-4);
+  KeptSteps of_stages;
+  EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(cut, 1, of_stages, &of_two[2])), end), 1e-4);
+  ASSERT_TRUE(of_stages.contains(4));
+  EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(cut, 1, of_stages)), end_alone), 1e-4);
+  EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(alone, 1, rest, &of_stages[2])), end_alone), 1e-4);
+  EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(options, 1, rest, &of_one[2])), end_alone), 1e-4);
+}
+
+TEST(DividedTraining, WithShardsOfTheOptimizerResumes) {
+  TrainingOptions options = DividedGpt(2, "zero1");
+  options.optimizer = "momentum";
+  options.steps = 4;
+  options.checkpoint_dir = "kept";
+  options.checkpoint_every = 2;
+  KeptSteps kept, rest;
+  const std::vector<float> end = WeightsOf(KeepDivided(options, 2, kept));
+  ASSERT_TRUE(kept.contains(2));
+  EXPECT_EQ(WeightsOf(KeepDivided(options, 2, rest, &kept[2])), end);
+}
+
+TEST(DividedTraining, ARankThatFailsEndsTheOthers) {
+  const auto ranks = RunPipelines(DividedGpt(4), 1, SmallText(), [](Worker& worker) {
+    if (worker.trace.rank() != 1) return;
+    worker.objection = [n = 0]() mutable {
+      return ++n == 2 ? absl::ResourceExhaustedError("no space left") : absl::OkStatus();
+    };
+  });
+  EXPECT_THAT(ranks[1].result.status(), Fails(absl::StatusCode::kResourceExhausted, "no space left"));
+  for (const int other : {0, 2, 3}) ASSERT_FALSE(ranks[other].result.ok());
+}
+
+TEST(DividedTraining, AVocabularyWithoutATokenForEachRankIsRejected) {
+  const DataSplits two_letters = FromText(std::string(400, 'a') + std::string(400, 'b'),
+                                          [](const std::string& path) { return ReadText(path, 8); });
+  for (const RankOutcome& rank : RunPipelines(DividedGpt(4), 1, two_letters)) {
+    EXPECT_THAT(rank.result.status(),
+                Fails(absl::StatusCode::kInvalidArgument, "--tp 4: a vocabulary of 2 tokens"));
+  }
+}
+
+}  // namespace
+}  // namespace psring

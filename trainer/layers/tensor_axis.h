@@ -1,0 +1,78 @@
+// The ranks that divide the matrices of a model (--tp), as Megatron-LM does (Shoeybi et al. 2019): a layer
+// whose outputs are divided is followed by one whose inputs are, so that a pair needs one sum in forward and
+// one in backward.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/parameters.h"
+#include "common/device/device.h"
+#include "ring_worker/groups/process_group.h"
+
+namespace psring {
+
+// In memory of the CPU. Every rank makes the same calls in the same order, on its compute stream. Results are
+// bit-identical on all ranks. Errors are those of the group's calls. One thread.
+class TensorAxis {
+ public:
+  // Both outlive it. Between steps the group may have other users.
+  TensorAxis(ProcessGroup& group, Device& device)
+      : group_(group), lane_(device.NewStream(StreamKind::kBackground, "tensor")) {}
+
+  int rank() const { return group_.rank(); }
+  int ranks() const { return group_.size(); }
+
+  // Replaces values by their sums, or by the highest, over the ranks.
+  absl::Status Sum(Span values, Stream& stream) { return Reduce(values, ReduceOp::kSum, stream); }
+  absl::Status Highest(Span values, Stream& stream) { return Reduce(values, ReduceOp::kMax, stream); }
+  // The same as Sum, while `stream` computes what it gets until FinishSum, which makes it wait.
+  absl::Status BeginSum(Span values, Stream& stream);
+  void FinishSum(Stream& stream);
+
+  // When sums were in progress, and when the compute stream waited for them, since the last call. After the
+  // stream was synchronized.
+  struct Times {
+    std::vector<std::pair<int64_t, int64_t>> busy, waits;
+  };
+  Times Take();
+
+ private:
+  absl::Status Reduce(Span values, ReduceOp op, Stream& stream);
+
+  ProcessGroup& group_;
+  // Begin and end; streams write them.
+  std::deque<std::pair<int64_t, int64_t>> busy_, waits_;
+  Event done_;                          // of the last BeginSum
+  const std::unique_ptr<Stream> lane_;  // last: its work uses the above
+};
+
+// Where a rank is on an axis. The axis of a single rank, or of a model that is not computed, is null.
+struct TensorPlace {
+  int rank = 0, ranks = 1;
+  TensorAxis* axis = nullptr;
+
+  struct Share {
+    int first, count;
+  };
+  // This rank's share of `count` things: of equal size if the ranks divide it, else they differ by one.
+  Share ShareOf(int count) const {
+    const auto begin = [&](int of) { return static_cast<int>(int64_t{count} * of / ranks); };
+    return {begin(rank), begin(rank + 1) - begin(rank)};
+  }
+  // Its part of a tensor [outer][count][...].
+  TensorPart PartOf(int outer, int count) const {
+    const Share share = ShareOf(count);
+    return {.outer = static_cast<size_t>(outer),
+            .first = static_cast<size_t>(share.first),
+            .count = static_cast<size_t>(share.count),
+            .whole = static_cast<size_t>(count)};
+  }
+};
+
+}  // namespace psring
