@@ -223,8 +223,8 @@ void AddPace(const Configuration& configuration, const RunRecords& records, RunF
   figures.run_delay_ms = mean_of(&RankResult::run_delay_ms);
   figures.probe_ms = mean_of(&RankResult::probe_ms);
   figures.network = records.network;
-  if (configuration.training.pp > 1) return AddPipelineFigures(configuration, records, figures);
-  if (configuration.training.tp > 1) return;  // ranks wait for others than the strategy's
+  // Ranks of a replica wait for others than the strategy's.
+  if (ReplicaRanks(configuration.training) > 1) return AddPipelineFigures(configuration, records, figures);
   const auto waits = WaitsOf(configuration.strategy, records);
   std::vector<double> waited;
   std::vector<std::vector<double>> ready;  // by bucket

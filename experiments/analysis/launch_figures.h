@@ -85,7 +85,8 @@ struct RunFigures {
   std::optional<double> dropped_gradients;  // backup workers: of the whole launch, warm-up included
   std::optional<double> dropped_share;      // of all computed gradients
   // Pipelines: the part of a step in which a rank waits for other stages' computing, mean over ranks; and the
-  // bytes of a micro-batch's activations between two stages.
+  // bytes of a micro-batch's activations between two stages, or without stages those that a rank sends for
+  // the sums of divided matrices.
   std::optional<double> bubble_fraction, boundary_bytes;
   std::vector<WorkerFigures> workers;       // by rank
   std::vector<double> staleness_histogram;  // index: staleness; pushes of a bucket

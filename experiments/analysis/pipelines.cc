@@ -146,8 +146,14 @@ void AddPipelineFigures(const Configuration& configuration, const RunRecords& re
   for (size_t rank = 0; rank < records.steps.size(); ++rank) {
     const RankMeans means = MeansOf(records.steps[rank]);
     if (means.step_ms <= 0) continue;
-    bubbles.push_back(means.bubble_ms / means.step_ms);
     const RankResult& result = records.ranks[rank];
+    if (training.pp == 1) {
+      if (!scheme) continue;
+      const double sums = means.tx_bytes - GradientBytes(configuration, *scheme, result);
+      boundaries.push_back(sums / training.micro_batches);
+      continue;
+    }
+    bubbles.push_back(means.bubble_ms / means.step_ms);
     const bool is_first =
         mesh.ok() && result.rank < mesh->workers() && mesh->PlaceOf(result.rank).position == 0;
     if (!is_first || !program.ok() || !scheme || training.tp > 1) continue;
@@ -181,18 +187,24 @@ void AddWalk(const std::optional<Wires>& wires, SummaryRow& row) {
     row.predicted_step_ms = 1e3 * walk->step + row.mean.update_ms.value_or(0);
 }
 
-std::string BubbleText() {
-  return Tr(
-      "Layouts: dp, replicas of the model; pp, stages of a replica. A rank waits for bytes that are on their "
-      "way (exposed) and for other stages to compute (bubble, a part of the step); simulated: of the program "
-      "with the measured times of the stages.");
+std::string LayoutsText(bool has_stages) {
+  const std::string layouts = Tr(
+      "Layouts: dp, replicas of the model; pp, stages of a replica; tp, workers that divide its matrices.");
+  if (!has_stages) return layouts;
+  return absl::StrCat(
+      layouts, SentenceGap(),
+      Tr("A rank waits for bytes that are on their way (exposed) and for other stages to compute (bubble, a "
+         "part of the step); simulated: of the program with the measured times of the stages."));
 }
 
 std::string CopyOrCut(const SummaryRow& copy, const SummaryRow& cut) {
   const std::string gradients = MegabytesOf(copy.sample.parameters);
   const std::string sent =
       cut.mean.boundary_bytes
-          ? Tr("$0 sends $1 MB of activations per micro-batch, $2 $3 MB of gradients per step",
+          ? Tr(cut.configuration.training.pp > 1
+                   ? TrNoop("$0 sends $1 MB of activations per micro-batch, $2 $3 MB of gradients per step")
+                   : TrNoop("$0 sends $1 MB for sums of activations per micro-batch, $2 $3 MB of gradients "
+                            "per step"),
                NameWithServers(cut), absl::StrFormat("%.3g", *cut.mean.boundary_bytes / 1e6),
                NameWithServers(copy), gradients)
           : Tr("$0 cuts the model, $1 exchanges $2 MB of gradients per step", NameWithServers(cut),

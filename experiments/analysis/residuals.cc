@@ -32,6 +32,7 @@ absl::Status NotSimulated(const std::string& why) { return absl::FailedPrecondit
 absl::Status CheckSimulated(const SummaryRow& row) {
   if (row.configuration.model.has_tables) return NotSimulated("the rows of tables are not simulated");
   if (row.configuration.training.pp > 1) return NotSimulated("of pipelines only the bubble is simulated");
+  if (row.configuration.training.tp > 1) return NotSimulated("sums of divided matrices are not simulated");
   PSRING_RETURN_IF_ERROR(CheckStrategy(row.configuration.strategy));
   if (!row.measured_cost) return NotSimulated("its step time was not measured");
   if (row.link.bits_per_s <= 0) return NotSimulated("its links have no rate");

@@ -154,8 +154,10 @@ std::string WithWire(const SummaryRow& row, const std::string& name) {
 
 std::string NameWithServers(const SummaryRow& row) {
   const int servers = row.configuration.servers();
-  const std::string name =
-      row.configuration.training.pp > 1 ? row.configuration.pipeline() : row.configuration.strategy.name;
+  const Configuration& configuration = row.configuration;
+  const std::string name = configuration.training.pp > 1   ? configuration.pipeline()
+                           : configuration.training.tp > 1 ? configuration.layout()
+                                                           : configuration.strategy.name;
   return WithWire(row, servers > 1 ? Tr("$0 on $1 servers", name, servers) : name);
 }
 

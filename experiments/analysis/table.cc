@@ -60,6 +60,11 @@ bool IsCut(Row row) { return row.configuration.training.pp > 1; }
 
 bool AnyIsCut(const std::vector<SummaryRow>& rows) { return std::ranges::any_of(rows, IsCut); }
 
+// Whether a replica has several ranks.
+bool AnyIsDivided(const std::vector<SummaryRow>& rows) {
+  return std::ranges::any_of(rows, [](Row row) { return ReplicaRanks(row.configuration.training) > 1; });
+}
+
 std::string Percent(const std::optional<double>& part) {
   return part ? absl::StrFormat("%.1f", 100 * *part) : "";
 }
@@ -83,7 +88,7 @@ std::vector<Column> BubbleColumns() {
 std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
   const bool several_servers =
       std::ranges::any_of(rows, [](Row row) { return row.configuration.servers() > 1; });
-  const bool any_is_cut = AnyIsCut(rows);
+  const bool divided = AnyIsDivided(rows);
   std::vector<Column> columns = {
       {TrNoop("|strategy"), "", [](Row row) { return row.configuration.strategy.name; }},
       {TrNoop("wor-|kers"), "",
@@ -91,7 +96,7 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
          return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "",
                              row.valid ? "" : "!");
        }},
-      {TrNoop("layout|"), "", [any_is_cut](Row row) { return any_is_cut ? row.configuration.layout() : ""; }},
+      {TrNoop("layout|"), "", [divided](Row row) { return divided ? row.configuration.layout() : ""; }},
       {TrNoop("|program"), "", [](Row row) { return IsCut(row) ? row.configuration.training.program : ""; }},
       {TrNoop("|cut"), "",
        [](Row row) { return row.configuration.names_cuts ? row.configuration.training.cuts : ""; }},
@@ -150,7 +155,7 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
        }},
   };
   std::ranges::copy(BubbleColumns(), std::back_inserter(columns));
-  if (any_is_cut) {
+  if (divided) {
     columns.push_back(
         {TrNoop("memory|MiB"), "m", [](Row row) { return MemoryOf(row, &RankMemory::measured); }});
     columns.push_back(
@@ -388,8 +393,8 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows) {
                      "buckets, mean over workers, at the speeds measured at the start, without processor "
                      "time. MB: payload that a worker sends per step, in 10^6 bytes."));
   }
-  if (AnyIsCut(rows)) parts.legend.push_back(BubbleText());
-  if (AnyIsCut(rows) && any_row([](Row row) { return !row.mean.memory.empty(); })) {
+  if (AnyIsDivided(rows)) parts.legend.push_back(LayoutsText(AnyIsCut(rows)));
+  if (AnyIsDivided(rows) && any_row([](Row row) { return !row.mean.memory.empty(); })) {
     say(
         TrNoop("memory: weights, gradients, optimizer state and activations of the worker with the most; "
                "theory: what was predicted before the run."));
@@ -429,9 +434,8 @@ std::string ShortTable(const std::vector<SummaryRow>& rows) {
   if (any_row([](Row row) { return row.configuration.strategy.name == "none"; })) {
     parts.legend.push_back(Tr("none: the same workers without communication."));
   }
-  if (AnyIsCut(rows)) {
-    parts.legend.push_back(BubbleText());
-  } else if (any_row(MovesGradients)) {
+  if (AnyIsDivided(rows)) parts.legend.push_back(LayoutsText(AnyIsCut(rows)));
+  if (!AnyIsCut(rows) && any_row(MovesGradients)) {
     parts.legend.push_back(
         Tr("Scaling efficiency: the speed over that of a single worker, divided by the number of workers. "
            "Exposed: communication of a step that computing does not hide; hidden: the rest."));

@@ -23,8 +23,8 @@ std::string ShortTable(const std::vector<SummaryRow>& rows);
 // What was trained: the model with its size, and the samples of a step. Empty without rows.
 std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows);
 
-// What layouts and bubbles are: part of the legend with pipelines.
-std::string BubbleText();
+// What layouts are, and with `has_stages` bubbles: part of the legend if a replica has several ranks.
+std::string LayoutsText(bool has_stages);
 
 // The parts of Table, for the page. One cell per line.
 struct TableColumn {

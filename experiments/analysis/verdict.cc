@@ -269,11 +269,13 @@ VerdictFact RankingFact(const std::string& names, const std::vector<const Summar
                  : Tr("the differences are below 2% or too uncertain for $0", RoundsText(best.rounds)))};
 }
 
-// The fastest layout that copies the model beside the fastest that cuts it; empty: one of them is missing.
-std::string CopyOrCutOf(const std::vector<const SummaryRow*>& candidates) {
-  const auto is_cut = [](const SummaryRow* row) { return row->configuration.training.pp > 1; };
-  const auto cut = std::ranges::find_if(candidates, is_cut);
-  const auto copy = std::ranges::find_if_not(candidates, is_cut);
+// The fastest layout that copies the model beside the fastest that cuts it into stages or, without `stages`,
+// only divides its matrices; empty: one of them is missing.
+std::string CopyOrCutOf(const std::vector<const SummaryRow*>& candidates, bool stages) {
+  const auto of = [](const SummaryRow* row) -> const TrainingOptions& { return row->configuration.training; };
+  const auto copy = std::ranges::find_if(candidates, [&](auto* row) { return ReplicaRanks(of(row)) == 1; });
+  const auto cut = std::ranges::find_if(
+      candidates, [&](auto* row) { return stages ? of(row).pp > 1 : of(row).pp == 1 && of(row).tp > 1; });
   return cut == candidates.end() || copy == candidates.end() ? "" : CopyOrCut(**copy, **cut);
 }
 
@@ -375,7 +377,8 @@ RunVerdict VerdictOf(const std::vector<SummaryRow>& rows, const std::optional<Wi
   }
   facts.push_back(RankingFact(names, candidates, ranking, against.distribute));
   facts.push_back({Tr("servers' wire"), ServerWireText(candidates)});
-  facts.push_back({Tr("copy or cut"), CopyOrCutOf(candidates)});
+  facts.push_back({Tr("copy or cut"), CopyOrCutOf(candidates, /*stages=*/true)});
+  facts.push_back({Tr("copy or divide"), CopyOrCutOf(candidates, /*stages=*/false)});
   if (against.single != nullptr && !against.slower()) {
     facts.push_back({Tr("gain"), FactorText(against.pair, Tr("one process"))});
   }

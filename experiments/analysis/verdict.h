@@ -27,9 +27,10 @@ struct RunVerdict {
 // and the line says "Undecided" if they are not shown to be slower or faster.
 RunVerdict VerdictOf(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires);
 
-// What two layouts with equal samples per step send: `copy`, replicas of the model, and `cut`, a pipeline;
-// and from which link rate or, on links without a rate, from which size of the gradient the slower one wins
-// (derived: what is exposed is proportional to the bytes, and inversely to the rate).
+// What two layouts with equal samples per step send: `copy`, replicas of the model, and `cut`, whose
+// replicas have several ranks; and from which link rate or, on links without a rate, from which size of the
+// gradient the slower one wins (derived: what is exposed is proportional to the bytes, and inversely to the
+// rate).
 std::string CopyOrCut(const SummaryRow& copy, const SummaryRow& cut);
 
 // A line for each fact, its label first, longer ones wrapped.

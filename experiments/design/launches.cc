@@ -38,8 +38,9 @@ absl::StatusOr<std::vector<LaunchNote>> NotesOf(const JsonObject& part) {
   return notes;
 }
 
-bool SamePipeline(const LaunchNote& note, const TrainingOptions& training) {
+bool SameLayout(const LaunchNote& note, const TrainingOptions& training) {
   if (FlagOf(note, "--pp", "1") != absl::StrCat(training.pp)) return false;
+  if (FlagOf(note, "--tp", "1") != absl::StrCat(training.tp)) return false;
   return training.pp == 1 || (FlagOf(note, "--program", "1f1b") == training.program &&
                               FlagOf(note, "--micro_batches", "1") == absl::StrCat(training.micro_batches) &&
                               FlagOf(note, "--cuts", "") == training.cuts &&
@@ -51,7 +52,7 @@ const LaunchNote* NoteFor(const std::vector<LaunchNote>& notes, const Configurat
     if (note.strategy == configuration.strategy.name && note.workers == configuration.workers &&
         note.servers == configuration.servers() &&
         FlagOf(note, "--server_wire", "grpc") == configuration.training.server_wire &&
-        SamePipeline(note, configuration.training)) {
+        SameLayout(note, configuration.training)) {
       return &note;
     }
   }

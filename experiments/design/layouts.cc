@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -18,14 +19,15 @@ namespace {
 
 constexpr int kMaxDefaultMicroBatches = 4096;
 
-// `training` in `layout`, cut at `cuts`; its replicas share `micro_batches`.
+// `training` in `layout`; its replicas share `micro_batches`. A pipeline has a program, and is cut at `cuts`.
 TrainingOptions InLayout(const CompareOptions& options, TrainingOptions training, const Layout& layout,
                          const std::string& program, int micro_batches, const std::string& cuts) {
   training.micro_batches = micro_batches / layout.dp;
+  training.tp = layout.tp;
+  if (layout.replica_ranks() > 1) training.rank_order = options.rank_order;
   if (layout.pp == 1) return training;
   training.pp = layout.pp;
   training.program = program;
-  training.rank_order = options.rank_order;
   training.cuts = cuts;
   return training;
 }
@@ -56,16 +58,51 @@ absl::Status CheckAllCuts(const Layout& layout, const std::string& program) {
          layout.name(), program, layout.pp * named.chunks));
 }
 
-// With --layouts auto the number of stages is not the user's choice.
-bool CanBeCut(const CompareOptions& options, const Layout& layout, int stages, const Probe& probe) {
-  return !options.tries_layouts || layout.pp == 1 || stages <= static_cast<int>(probe.cuts.size()) + 1;
+// The one that is compared beside the references.
+absl::StatusOr<StrategyRow> ComparedStrategy(const CompareOptions& options) {
+  std::vector<std::string> compared = options.strategies;
+  std::erase_if(compared, [](const std::string& name) { return name == "single" || name == "none"; });
+  if (compared.size() == 1) return FindStrategy(compared.front());
+  return absl::InvalidArgumentError(
+      Tr("layouts are compared with one strategy that sends gradients, such as ring; name one, not $0",
+         absl::StrJoin(options.strategies, Tr(", "))));
+}
+
+// InvalidArgument: flags or the strategy do not suit `layout`.
+absl::Status CheckLayout(const CompareOptions& options, const StrategyRow& strategy, const Layout& layout,
+                         const std::string& program) {
+  const bool all_cuts = options.cuts == kAllCuts;
+  if (all_cuts) PSRING_RETURN_IF_ERROR(CheckAllCuts(layout, program));
+  const int most = std::max(layout.dp, std::ranges::max(MicroBatchesOf(options, layout)));
+  return CheckPipelineFlags(
+      InLayout(options, options.training, layout, program, most, all_cuts ? "" : options.cuts), strategy,
+      layout.workers());
+}
+
+absl::Status CheckTensorRanks(int ranks, const Probe& probe) {
+  if (ranks == 1 || !probe.tensor_ranks || std::ranges::count(*probe.tensor_ranks, ranks) > 0)
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      Tr("this model supports only --tp $0", absl::StrJoin(*probe.tensor_ranks, Tr(" or "))));
+}
+
+// Layouts of --layouts auto are not the user's choice. InvalidArgument: why one is left out.
+absl::Status CheckTried(const CompareOptions& options, const StrategyRow& strategy, const Layout& layout,
+                        const std::string& program, const Probe& probe) {
+  if (!options.tries_layouts || layout.replica_ranks() == 1) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(const NamedProgram named, FindPipelineProgram(program));
+  const int stages = layout.pp * named.chunks, most = static_cast<int>(probe.cuts.size()) + 1;
+  if (layout.pp > 1 && stages > most)
+    return absl::InvalidArgumentError(Tr("the model can be cut into at most $0 stages", most));
+  PSRING_RETURN_IF_ERROR(CheckTensorRanks(layout.tp, probe));
+  return CheckLayout(options, strategy, layout, program);
 }
 
 }  // namespace
 
 std::vector<Layout> SupportedLayouts(int workers) {
   // The axes on which a replica is divided.
-  constexpr int Layout::*kAxes[] = {&Layout::pp};
+  constexpr int Layout::*kAxes[] = {&Layout::pp, &Layout::tp};
   std::vector<Layout> layouts = {{.dp = workers}};
   for (int Layout::*const axis : kAxes) {
     const std::vector<Layout> undivided = layouts;
@@ -91,14 +128,21 @@ std::vector<std::string> LayoutNotes(const CompareOptions& options, const Probe&
     notes.push_back(Tr("--cuts all: $0 of the $1 layers before which two stages can be cut, evenly spread",
                        std::min(probe.cuts.size(), kMaxCuts), probe.cuts.size()));
   }
-  std::vector<std::string> left_out;
+  std::map<std::string, std::vector<std::string>> left_out;  // by reason
+  const absl::StatusOr<StrategyRow> strategy = ComparedStrategy(options);
   for (const Layout& layout : options.layouts) {
-    if (!CanBeCut(options, layout, layout.pp, probe)) left_out.push_back(layout.name());
+    for (const std::string& program : options.programs) {
+      if (!strategy.ok()) continue;
+      const absl::Status tried = CheckTried(options, *strategy, layout, program, probe);
+      if (tried.ok()) continue;
+      const bool one = layout.pp == 1 || options.programs.size() == 1;
+      std::vector<std::string>& names = left_out[std::string(tried.message())];
+      const std::string name = absl::StrCat(layout.name(), one ? "" : " ", one ? "" : program);
+      if (std::ranges::count(names, name) == 0) names.push_back(name);
+    }
   }
-  if (!left_out.empty()) {
-    notes.push_back(Tr("--layouts auto leaves out $0: the model can be cut into at most $1 stages",
-                       absl::StrJoin(left_out, ", "), probe.cuts.size() + 1));
-  }
+  for (const auto& [reason, names] : left_out)
+    notes.push_back(Tr("--layouts auto leaves out $0: $1", absl::StrJoin(names, ", "), reason));
   return notes;
 }
 
@@ -127,7 +171,8 @@ int DefaultMicroBatches(const std::vector<Layout>& layouts) {
   return (least + each - 1) / each * each;
 }
 
-absl::Status CheckStagesOf(const TrainingOptions& training, const Probe& probe) {
+absl::Status CheckPartsOf(const TrainingOptions& training, const Probe& probe) {
+  PSRING_RETURN_IF_ERROR(CheckTensorRanks(training.tp, probe));
   if (training.pp == 1 || !probe.cut_points) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(training.program));
   const int stages = training.pp * program.chunks;
@@ -147,22 +192,12 @@ absl::Status CheckLayouts(const CompareOptions& options) {
   if (training.clock == "virtual") {
     return absl::InvalidArgumentError(Tr("--clock virtual has no model of layouts; omit it, or --layouts"));
   }
-  std::vector<std::string> compared = options.strategies;
-  std::erase_if(compared, [](const std::string& name) { return name == "single" || name == "none"; });
-  if (compared.size() != 1) {
-    return absl::InvalidArgumentError(
-        Tr("layouts are compared with one strategy that sends gradients, such as ring; name one, not $0",
-           absl::StrJoin(options.strategies, Tr(", "))));
-  }
-  PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(compared.front()));
-  const bool all_cuts = options.cuts == kAllCuts;
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, ComparedStrategy(options));
   for (const Layout& layout : options.layouts) {
-    const int most = std::max(layout.dp, std::ranges::max(MicroBatchesOf(options, layout)));
     for (const std::string& program : options.programs) {
-      if (all_cuts) PSRING_RETURN_IF_ERROR(CheckAllCuts(layout, program));
-      PSRING_RETURN_IF_ERROR(
-          CheckPipelineFlags(InLayout(options, training, layout, program, most, all_cuts ? "" : options.cuts),
-                             strategy, layout.workers()));
+      PSRING_RETURN_IF_ERROR(FindPipelineProgram(program).status());
+      if (options.tries_layouts && layout.replica_ranks() > 1) continue;  // CheckTried
+      PSRING_RETURN_IF_ERROR(CheckLayout(options, strategy, layout, program));
     }
     for (const int count : MicroBatchesOf(options, layout)) {
       if (count % layout.dp == 0) continue;
@@ -207,17 +242,14 @@ absl::StatusOr<std::vector<Configuration>> LayoutConfigurations(const CompareOpt
   const std::string& program = options.programs.front();
   PSRING_RETURN_IF_ERROR(add("single", Layout(), program, first));
   for (const Layout& layout : options.layouts) {
-    if (layout.pp == 1) PSRING_RETURN_IF_ERROR(add("none", layout, program, first));
+    if (layout.replica_ranks() == 1) PSRING_RETURN_IF_ERROR(add("none", layout, program, first));
   }
-  for (const std::string& strategy : options.strategies) {
-    if (strategy == "single" || strategy == "none") continue;
-    for (const Layout& layout : options.layouts) {
-      for (const std::string& compared : options.programs) {
-        PSRING_ASSIGN_OR_RETURN(const NamedProgram named, FindPipelineProgram(compared));
-        if (!CanBeCut(options, layout, layout.pp * named.chunks, probe)) continue;
-        for (const int count : MicroBatchesOf(options, layout)) {
-          PSRING_RETURN_IF_ERROR(add(strategy, layout, compared, count));
-        }
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, ComparedStrategy(options));
+  for (const Layout& layout : options.layouts) {
+    for (const std::string& compared : options.programs) {
+      if (!CheckTried(options, strategy, layout, compared, probe).ok()) continue;
+      for (const int count : MicroBatchesOf(options, layout)) {
+        PSRING_RETURN_IF_ERROR(add(strategy.name, layout, compared, count));
       }
     }
   }

@@ -1,4 +1,5 @@
-// How the workers of a step divide it: replicas of the model, each cut into the stages of a pipeline. Pure.
+// How the workers of a step divide it: replicas of the model, each cut into the stages of a pipeline, or with
+// divided matrices, or both. Pure.
 #pragma once
 
 #include <string>
@@ -17,7 +18,7 @@ inline constexpr char kAutoLayouts[] = "auto";
 // divided, replicas take the rest. Those with the most replicas first.
 std::vector<Layout> SupportedLayouts(int workers);
 
-// "dp2,pp2,dp2xpp2". InvalidArgument names a layout that has another form, no second worker or too many, or
+// "dp2,pp2,dp2xtp2". InvalidArgument names a layout that has another form, no second worker or too many, or
 // is named twice.
 absl::StatusOr<std::vector<Layout>> ParseLayouts(const std::string& text);
 
@@ -27,7 +28,8 @@ absl::StatusOr<std::vector<Layout>> ParseLayouts(const std::string& text);
 int DefaultMicroBatches(const std::vector<Layout>& layouts);
 
 struct Probe;
-// InvalidArgument: the model of `probe` cannot be cut into the stages, or at the --cuts, of `training`.
-absl::Status CheckStagesOf(const TrainingOptions& training, const Probe& probe);
+// InvalidArgument: the model of `probe` cannot be cut into the stages, or at the --cuts, of `training`, or
+// its matrices cannot be divided so.
+absl::Status CheckPartsOf(const TrainingOptions& training, const Probe& probe);
 
 }  // namespace psring

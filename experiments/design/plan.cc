@@ -337,7 +337,7 @@ void SetBatch(int workers, TrainingOptions& training) {
 absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int workers,
                                                 const TrainingOptions& training, const Probe& probe,
                                                 int cores) {
-  PSRING_RETURN_IF_ERROR(CheckStagesOf(training, probe));
+  PSRING_RETURN_IF_ERROR(CheckPartsOf(training, probe));
   Configuration configuration;
   PSRING_ASSIGN_OR_RETURN(configuration.strategy, FindStrategy(strategy));
   PSRING_ASSIGN_OR_RETURN(configuration.model, ModelOf(training, probe.parameters));

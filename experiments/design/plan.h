@@ -34,10 +34,10 @@ struct CompareOptions {
   std::vector<int> workers = {2, 4};
   std::vector<int> servers = {0};  // of each server strategy; 0: as --server_placement implies
   std::vector<std::string> server_wires = {"grpc"};  // likewise
-  // --layouts, or --pp with each number of `workers`, which are always theirs. Empty: the model is not cut.
+  // --layouts, or --pp with each number of `workers`, which are always theirs. Empty: all have whole models.
   // All have the same `training.global_batch`; `strategies` then names an all-reduce.
   std::vector<Layout> layouts;
-  bool tries_layouts = false;  // --layouts auto: those with more stages than the model has are left out
+  bool tries_layouts = false;  // --layouts auto: those that do not suit model, strategy or flags are left out
   std::vector<std::string> programs = {"1f1b"};  // of layouts with a pipeline
   std::vector<int> micro_batches;       // of a step, which the replicas share; at least one with `layouts`
   std::string rank_order, cuts;         // likewise, as in TrainingOptions; cuts "all": kAllCuts
@@ -117,6 +117,8 @@ struct Probe {
   std::vector<int64_t> cuts;             // the layers before which a model of two stages can be cut
   // The layers before which stages can begin; nothing: not known.
   std::optional<std::vector<size_t>> cut_points;
+  // The numbers of ranks that can divide the model's matrices, 1 first; nothing: not known.
+  std::optional<std::vector<int64_t>> tensor_ranks;
   std::string data_hash;  // of training and test data
   std::vector<StrategyUpdate> updates;
   double step_s = 0;                // one step of one process
@@ -162,10 +164,10 @@ inline constexpr char kAllCuts[] = "all";
 inline constexpr size_t kMaxCuts = 12;
 
 // The part of it about `layouts`: names the layout that has no equal micro-batches for its replicas, or the
-// strategy or program that does not suit pipelines.
+// strategy or program that does not suit it.
 absl::Status CheckLayouts(const CompareOptions& options);
 
-// `single`, `none` for every layout without a pipeline, and every layout with every program, number of
+// `single`, `none` for every layout of whole models, and every layout with every program, number of
 // micro-batches and cut; without a pipeline with the first number. InvalidArgument: kAllCuts, and the model
 // cannot be cut.
 absl::StatusOr<std::vector<Configuration>> LayoutConfigurations(const CompareOptions& options,

@@ -73,6 +73,7 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
   PSRING_ASSIGN_OR_RETURN(const std::vector<int64_t> points,
                           json.WholeNumbers("cut_points", kMaxBuckets, 0, kMaxElements));
   probe.cut_points = std::vector<size_t>(points.begin(), points.end());
+  PSRING_ASSIGN_OR_RETURN(probe.tensor_ranks, json.WholeNumbers("tensor_ranks", kMaxBuckets, 1, INT32_MAX));
   PSRING_ASSIGN_OR_RETURN(probe.data_hash, json.Text("data_hash", kMaxAnswerBytes, ""));
   PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> updates, json.Objects("updates", kMaxStrategies));
   for (const JsonObject& update : updates) {

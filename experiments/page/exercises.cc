@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -28,7 +29,7 @@ constexpr double kNear = 0.35;    // relative: "close"
 struct FigureRow {
   size_t place = 0;  // among them
   UntrustedJson figures;
-  std::string name;  // of the strategy, or of a pipeline
+  std::string name;  // of the strategy, or of a layout whose replicas have several workers
   int64_t workers = 0;
   bool has_tables = false;
 
@@ -37,8 +38,8 @@ struct FigureRow {
   bool is(const char* column, const char* value) const { return TextAt(figures, column) == value; }
   int64_t servers() const { return CountAt(figures, "servers", 0); }
   double gradient_bytes() const { return 4 * at("parameters"); }
-  // Of all workers: hybrid's rows are on servers, and a pipeline's ring has the ranks with the same stages.
-  bool is_ring() const { return is("algorithm", "ring") && servers() == 0 && is("program", ""); }
+  // Of all workers: hybrid's rows are on servers, and such a layout's ring has the ranks with the same part.
+  bool is_ring() const { return is("algorithm", "ring") && servers() == 0 && is("strategy", name.c_str()); }
   bool communicates() const { return !std::isnan(at("comm_busy_ms")) && workers > 1; }
   // Less waiting for peers.
   double moving_ms() const { return at("comm_busy_ms") - NumberAt(figures, "wait_ms", 0); }
@@ -59,12 +60,13 @@ FigureRows FigureRowsOf(const UntrustedJson& run) {
     const int64_t workers = CountAt(figures, "workers", -1);
     if (std::isnan(NumberAt(figures, "workers", kNoFigure))) continue;
     const std::string program = TextAt(figures, "program"), layout = TextAt(figures, "layout");
-    rows.push_back(
-        {.place = rows.size(),
-         .figures = figures,
-         .name = program.empty() ? TextAt(figures, "strategy") : absl::StrCat(layout, " ", program),
-         .workers = workers <= kMaxRowWorkers ? workers : 0,
-         .has_tables = Below(row, "has_tables") == UntrustedJson(true)});
+    rows.push_back({.place = rows.size(),
+                    .figures = figures,
+                    .name = !program.empty()                  ? absl::StrCat(layout, " ", program)
+                            : absl::StrContains(layout, "tp") ? layout
+                                                              : TextAt(figures, "strategy"),
+                    .workers = workers <= kMaxRowWorkers ? workers : 0,
+                    .has_tables = Below(row, "has_tables") == UntrustedJson(true)});
   }
   return rows;
 }

@@ -48,6 +48,15 @@ absl::Status CheckPipelineOf(const TrainingOptions& options, const MakeModel& ma
   return CutModel(make, cuts, place).status();
 }
 
+// The numbers of ranks that can divide the matrices of the model (--tp), 1 first.
+std::vector<int> TensorRanks(int heads, const MakeModel& make) {
+  std::vector<int> possible = {1};
+  for (int ranks = 2; ranks <= heads; ++ranks) {
+    if (heads % ranks == 0 && make({.ranks = ranks}).ok()) possible.push_back(ranks);
+  }
+  return possible;
+}
+
 }  // namespace
 
 std::string DescribeAsJson() {
@@ -95,8 +104,12 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
   PSRING_ASSIGN_OR_RETURN(const StepPlan steps,
                           PlanSteps(options, data.train.count(), world_size, data.train.spec().labels));
   const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
-  const MakeModel make = [&] { return row.make(data.train.spec(), *ops); };
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, make());
+  const MakeModel make = [&](const TensorPlace& at) -> absl::StatusOr<std::unique_ptr<Model>> {
+    if (at.ranks == 1) return row.make(data.train.spec(), *ops);
+    PSRING_ASSIGN_OR_RETURN(const ModelRow::Make share, MakerOfPart(row, options.dropout, at));
+    return share(data.train.spec(), *ops);
+  };
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, make({}));
   PSRING_RETURN_IF_ERROR(CheckPipelineOf(options, make, *model));
   PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options, model->parameters()));
   PSRING_ASSIGN_OR_RETURN(const std::optional<CheckpointBytes> resume,
@@ -134,6 +147,7 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
               {"bucket_elements", bucket_elements},
               {"cuts", TrainableCuts(*model)},
               {"cut_points", model->CutPoints()},
+              {"tensor_ranks", TensorRanks(row.size.heads, make)},
               {"device", device->name()},
               {"updates", updates}}
       .dump(2);

@@ -22,7 +22,7 @@ struct Axis {
   absl::string_view name;
   int Layout::*ranks;
 };
-constexpr Axis kAxes[] = {{"dp", &Layout::dp}, {"pp", &Layout::pp}};
+constexpr Axis kAxes[] = {{"dp", &Layout::dp}, {"pp", &Layout::pp}, {"tp", &Layout::tp}};
 
 std::string NoOrder(const std::string& rank_order, int pp, int tp) {
   if (pp > 1 && tp > 1) {
@@ -63,7 +63,6 @@ std::string Layout::name() const {
   for (const Axis& axis : kAxes) {
     if (this->*axis.ranks > 1) parts.push_back(absl::StrCat(axis.name, this->*axis.ranks));
   }
-  if (tp > 1) parts.push_back(absl::StrCat("tp", tp));
   return parts.empty() ? "dp1" : absl::StrJoin(parts, "x");
 }
 
@@ -77,13 +76,14 @@ absl::StatusOr<Layout> ParseLayout(absl::string_view text, int most) {
                        ranks.find_first_not_of("0123456789") == ranks.npos;
     if (!known || !absl::SimpleAtoi(ranks, &(layout.*axis->ranks)) || layout.*axis->ranks < 1 ||
         layout.*axis->ranks > most) {
-      return absl::InvalidArgumentError(Tr(
-          "'$0' is not a layout; write dp4 (four replicas of the model), pp4 (one in four stages) or dp2xpp2",
-          std::string(text)));
+      return absl::InvalidArgumentError(
+          Tr("'$0' is not a layout; write dp4 (four replicas of the model), pp4 (one in four stages), tp4 "
+             "(one whose matrices four workers divide) or dp2xpp2",
+             std::string(text)));
     }
     named.push_back(name);
   }
-  const int64_t workers = int64_t{layout.dp} * layout.pp;
+  const int64_t workers = int64_t{layout.dp} * layout.pp * layout.tp;
   if (workers >= 2 && workers <= most) return layout;
   return absl::InvalidArgumentError(Tr("$0 has $1 workers; use 2 to $2", std::string(text), workers, most));
 }

@@ -25,11 +25,12 @@ struct Layout {
   int tp = 1;  // ranks that divide the matrices of each
 
   int workers() const { return dp * pp * tp; }
+  int replica_ranks() const { return pp * tp; }
   std::string name() const;  // "dp2", "pp4", "dp2xpp4", "dp2xtp2"
   bool operator==(const Layout&) const = default;
 };
 
-// What name() returns without tp, or "pp4xdp2". InvalidArgument: another form, or not 2 to `most` workers.
+// What name() returns, in any order ("pp4xdp2"). InvalidArgument: another form, or not 2 to `most` workers.
 absl::StatusOr<Layout> ParseLayout(absl::string_view text, int most);
 
 // The ranks of a job as replicas() x positions() x shares().

@@ -1,7 +1,9 @@
 // The main charts. Every value comes from the run folder unchanged.
 
-// "ring", "ps-sync"; of a pipeline "dp2xpp4 1f1b".
-const plainName = ({layout, program, strategy}) => (program ? `${layout} ${program}` : strategy);
+// Whether workers divide the matrices of each replica.
+const isDivided = ({layout}) => /tp/.test(layout || '');
+// "ring", "ps-sync"; of a pipeline "dp2xpp4 1f1b", with divided matrices "dp2xtp2".
+const plainName = (row) => (row.program ? `${row.layout} ${row.program}` : isDivided(row) ? row.layout : row.strategy);
 // "ps-sync, 2 servers", "ps-async (uneven)".
 const withServers = (row) => `${plainName(row)}${row.servers > 1 ? `, ${row.servers} ${t('servers_word')}` : ''}${isUneven(row) ? ` (${t('uneven')})` : ''}`;
 
@@ -17,7 +19,7 @@ const mostMemory = (workers) => (Array.isArray(workers) ? workers : []).filter((
     .sort((a, b) => allMemory(b) - allMemory(a))[0];
 
 // A run's rows as plain objects, without malformed ones. Names include the number of servers, the learning rate, a pipeline's
-// micro-batches and cut, and "simulated" if rows differ in them. `plain`: the strategy's name in other files, or the pipeline's. `pushes`: number of pushes by staleness.
+// micro-batches and cut, and "simulated" if rows differ in them. `plain`: the strategy's name in other files, or the layout's. `pushes`: number of pushes by staleness.
 // `memory`: by class, of the worker with the most. `has_tables`: of which rows are exchanged, so that bytes and times do not follow from `parameters`.
 function rowsOf(run) {
   const rows = (run.summary || []).filter((row) => row.figures && isNumber(row.figures.workers)).map((row) => ({

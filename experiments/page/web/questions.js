@@ -3,8 +3,8 @@
 
 const TRIES = 2;  // until the solution is shown
 
-// A ring of all workers: hybrid's rows are on servers, and a pipeline's ring has the ranks with the same stages.
-const isRing = (row) => row.algorithm === 'ring' && !(row.servers > 0) && !row.program;
+// A ring of all workers: hybrid's rows are on servers, and a ring of other layouts has the ranks with the same part of the model.
+const isRing = (row) => row.algorithm === 'ring' && !(row.servers > 0) && !row.program && !isDivided(row);
 
 const sameAnswer = (a, b) => Math.abs(a / b - 1) < 0.03;
 

@@ -13,7 +13,7 @@
 
 namespace psring {
 
-// Settled by `train` for several replicas of --pp or --preset.
+// Settled by `train` for several replicas of --pp, --tp or --preset.
 inline constexpr char kSettledRing[] = "--strategy=ring";
 
 struct ExperimentFlags {

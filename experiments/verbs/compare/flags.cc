@@ -145,9 +145,10 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "--straggler 4]",
       CountsText(kMaxLogicalWorkers));
   Add(*verb, kWhat, "--layouts", raw.layouts, "NAME,...|auto",
-      "How the workers divide a step: dp4, four replicas of the model; pp4, one replica in four stages; "
-      "dp2xpp2; ...; or auto: all of --workers that the model allows. All compute the same samples per step: "
-      "--micro_batches times --batch, or --global_batch. "
+      "How the workers divide a step: dp4, four replicas of the model; pp4, one replica in four stages; tp4, "
+      "one replica whose matrices four workers divide; dp2xpp2; dp2xtp2; ...; or auto: all of --workers that "
+      "the model allows. All compute the same samples per step: --micro_batches times --batch, or "
+      "--global_batch. "
       "Only times are compared, because all layouts train the same weights",
       CheckName);
   Add(*verb, InHelpAll("Pipelines"), "--program,--programs", raw.programs, "NAME,...",
@@ -236,7 +237,7 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   CLI::App* verb = app.add_subcommand("train", "Train one network with one strategy");
   Add(*verb, "What is trained", "--strategy,--strategies", raw.strategies, "NAME",
       "How the replicas are synchronized: ring (or allreduce), ps-sync (or ps), ps-async, ... "
-      "(`explain NAME` describes one) [single; ring for several replicas of --pp or --preset]",
+      "(`explain NAME` describes one) [single; ring for several replicas of --pp, --tp or --preset]",
       ListOf(CheckName));
   Add(*verb, "What is trained", "--workers", raw.workers, "N", "Workers [1]", CountsText(kMaxLogicalWorkers));
   AddSharedFlags(*verb, raw);
@@ -251,7 +252,7 @@ CLI::App* AddTrain(CLI::App& app, RawExperimentFlags& raw) {
   Add(*verb, InHelpAll("Pipelines"), "--preset", raw.preset, "NAME",
       "A layout. dp4xpp2: --workers 8 --pp 2 --rank_order pp,dp, so that ranks 0, 2, 4 and 6 have the first "
       "half of "
-      "the model and 1, 3, 5 and 7 the second",
+      "the model and 1, 3, 5 and 7 the second. dp2xtp2: --workers 4 --tp 2 --rank_order tp,dp",
       CheckPreset);
   raw.transport = verb->get_option("--transport");
   verb->get_option("--resume")->group("Checkpoints and failure");

@@ -210,18 +210,27 @@ absl::StatusOr<RawExperimentFlags> WithPreset(RawExperimentFlags raw) {
   TrainingOptions& training = raw.flags.options.training;
   PSRING_ASSIGN_OR_RETURN(const Layout layout, ParseLayout(raw.preset, kMaxLogicalWorkers));
   const char* const also = training.pp > 1                ? "--pp"
+                           : training.tp > 1              ? "--tp"
                            : !training.rank_order.empty() ? "--rank_order"
                            : !raw.workers.empty()         ? "--workers"
                            : raw.flags.nodes.several()    ? "--nnodes"
                                                           : nullptr;
+  // The ranks of a replica are neighbours.
+  const char* const order = layout.replica_ranks() == 1 ? ""
+                            : layout.tp == 1            ? "pp,dp"
+                            : layout.pp == 1            ? "tp,dp"
+                                                        : "tp,pp,dp";
   if (also != nullptr) {
-    return absl::InvalidArgumentError(
-        Tr("--preset $0 stands for --workers $1 --pp $2 --rank_order pp,dp; omit it, or $3", raw.preset,
-           layout.workers(), layout.pp, also));
+    return absl::InvalidArgumentError(Tr("--preset $0 stands for --workers $1$2$3$4; omit it, or $5",
+                                         raw.preset, layout.workers(),
+                                         layout.pp > 1 ? absl::StrCat(" --pp ", layout.pp) : "",
+                                         layout.tp > 1 ? absl::StrCat(" --tp ", layout.tp) : "",
+                                         *order != '\0' ? absl::StrCat(" --rank_order ", order) : "", also));
   }
   raw.workers = absl::StrCat(layout.workers());
   training.pp = layout.pp;
-  if (layout.pp > 1) training.rank_order = "pp,dp";
+  training.tp = layout.tp;
+  training.rank_order = order;
   return raw;
 }
 
@@ -257,11 +266,13 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
       options.layouts.push_back({.dp = mesh.replicas(), .pp = mesh.positions()});
     }
   }
-  const bool any_is_cut = std::ranges::any_of(options.layouts, [](const Layout& one) { return one.pp > 1; });
+  const auto any_layout = [&](auto is) { return std::ranges::any_of(options.layouts, is); };
+  const bool any_is_cut = any_layout([](const Layout& one) { return one.pp > 1; });
+  const bool any_has_order = any_layout([](const Layout& one) { return one.replica_ranks() > 1; });
   const bool other_program = !options.layouts.empty() && options.programs != CompareOptions().programs;
   PSRING_RETURN_IF_ERROR(CheckBesidePp(any_is_cut,
                                        {{!training.cuts.empty(), "--cuts"},
-                                        {!training.rank_order.empty(), "--rank_order"},
+                                        {!training.rank_order.empty() && !any_has_order, "--rank_order"},
                                         {!raw.copy_streams.empty(), "--copy_streams"},
                                         {other_program, "--program"}},
                                        {}));
@@ -399,8 +410,8 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& given,
     flags.options.workers = {flags.nodes.layout().capacity() * raw.flags.options.training.ranks_per_process};
   }
   if (flags.options.strategies.empty()) {
-    const int pp = flags.options.training.pp;
-    const bool several = (pp > 1 || !raw.preset.empty()) && flags.options.workers.front() > pp;
+    const int ranks = ReplicaRanks(flags.options.training);
+    const bool several = (ranks > 1 || !raw.preset.empty()) && flags.options.workers.front() > ranks;
     flags.options.strategies = {several ? "ring" : "single"};
     if (several) flags.settled.push_back(kSettledRing);
   }

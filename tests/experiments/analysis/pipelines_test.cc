@@ -119,6 +119,24 @@ TEST(Pipelines, TheFirstStageSendsItsActivationsAndTheSumsOfItsGradients) {
                    640);
 }
 
+TEST(Pipelines, RanksThatDivideMatricesSendTheirSumsAndPartsOfTheGradient) {
+  TrainingOptions training;
+  training.tp = 2;
+  training.micro_batches = 8;
+  const auto divided = [&](int workers) {
+    return *MakeConfiguration("ring", workers, training, TestProbe(), /*cores=*/64);
+  };
+  const SummaryRow row = RowOf(divided(2), Records({{0, 8, 1024, 8 * 600}, {0, 8, 0, 8 * 680}}));
+  EXPECT_DOUBLE_EQ(*row.mean.boundary_bytes, 640);
+  EXPECT_EQ(CellText(row, "layout"), "tp2");
+  for (const char* column : {"program", "bubble_fraction", "predicted_bubble_fraction"})
+    EXPECT_EQ(CellText(row, column), "") << column;
+  EXPECT_EQ(row.mean.samples, 2048);
+  // Two replicas: as of stages.
+  const Of first{0, 8, 512, 8 * 640 + 2000}, second{0, 8, 0, 8 * 640 + 2000};
+  EXPECT_DOUBLE_EQ(*RowOf(divided(4), Records({first, second, first, second})).mean.boundary_bytes, 640);
+}
+
 Configuration ServedInLayout(int dp, int pp, const std::string& strategy) {
   TrainingOptions training;
   training.pp = pp;
@@ -297,6 +315,36 @@ TEST(Pipelines, TheVerdictSaysCopyOrCutAndFromWhichRateTheOtherWins) {
   verdict = VerdictOf(RowsOfLayouts(110, 120), kGigabitWires);
   EXPECT_THAT(verdict.line, Has("Use ring with 2 workers"));
   EXPECT_THAT(FactOf(verdict, "copy or cut"), Has("; pp2 1f1b wins below 333 Mbit/s per link (derived)"));
+}
+
+TEST(Pipelines, TheVerdictSaysCopyOrDivideAndTheTableWhatTpIs) {
+  std::vector<SummaryRow> rows = RowsOfLayouts(400, 120);
+  const SummaryRow cut = rows.back();
+  SummaryRow& divided = rows.back();
+  divided.configuration.training.pp = 1;
+  divided.configuration.training.tp = 2;
+  divided.mean.bubble_fraction = divided.predicted_bubble = std::nullopt;
+  divided.mean.memory = {{.measured = {.params_mb = 7}}};
+  const RunVerdict verdict = VerdictOf(rows, kGigabitWires);
+  EXPECT_THAT(verdict.line, Has("Use tp2 with 2 workers"));
+  EXPECT_EQ(FactOf(verdict, "copy or divide"),
+            "tp2 sends 0.8 MB for sums of activations per micro-batch, ring 100 MB of gradients per step; "
+            "ring wins from 19.7 Gbit/s per link (derived)");
+  EXPECT_EQ(FactOf(verdict, "copy or cut"), "");
+  EXPECT_EQ(Recommended(rows), std::vector<std::string>{"tp2"});
+  EXPECT_THAT(ShortTable(rows), Has("tp2", "tp, workers that", "Scaling efficiency"));
+  EXPECT_THAT(ShortTable(rows), Lacks("bubble"));
+  std::map<std::string, std::vector<std::string>> cells;  // by heading and mark
+  for (const TableColumn& column : PartsOfTable(rows).columns)
+    cells[absl::StrCat(column.first, column.second, " ", column.mark)] = column.cells;
+  EXPECT_EQ(cells["layout "], (std::vector<std::string>{"dp1", "dp2", "dp2", "tp2"}));
+  EXPECT_EQ(cells["memoryMiB m"], (std::vector<std::string>{"", "", "", "7.0"}));
+  EXPECT_FALSE(cells.contains("program "));
+  rows.push_back(cut);
+  const RunVerdict both = VerdictOf(rows, kGigabitWires);
+  std::string all = absl::StrJoin(both.details, " ");
+  for (const VerdictFact& fact : both.facts) absl::StrAppend(&all, " ", fact.label, ": ", fact.text);
+  EXPECT_THAT(all, Has("copy or divide: tp2 sends", "copy or cut: pp2 1f1b sends"));
 }
 
 TEST(Pipelines, WithoutARateTheVerdictNamesTheSizeOfTheGradient) {

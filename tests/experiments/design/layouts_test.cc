@@ -32,9 +32,33 @@ std::string RefusalOfLayouts(const CompareOptions& options) {
   return std::string(CheckCompareOptions(options).message());
 }
 
-TEST(Layouts, AreReplicasTimesStages) {
-  EXPECT_THAT(ParseLayouts("dp2,pp2,dp2xpp4,pp2xdp3").value(),
-              ElementsAre(Layout{2, 1}, Layout{1, 2}, Layout{2, 4}, Layout{3, 2}));
+// The same of a model with 4 heads.
+CompareOptions ComparedGpt(const std::string& layouts) {
+  CompareOptions options = Compared(layouts);
+  options.training.model = "gpt-nano";
+  return options;
+}
+
+// --layouts auto.
+CompareOptions Tried(int workers) {
+  CompareOptions options = ComparedGpt("dp2");
+  options.layouts = SupportedLayouts(workers);
+  options.workers = {workers};
+  options.tries_layouts = true;
+  return options;
+}
+
+Probe ProbeOfGpt(const std::vector<int64_t>& tensor_ranks) {
+  Probe probe = TestProbe();
+  probe.cuts = {1, 2, 3};
+  probe.tensor_ranks = tensor_ranks;
+  return probe;
+}
+
+TEST(Layouts, AreReplicasTimesStagesTimesRanksThatDivideMatrices) {
+  EXPECT_THAT(
+      ParseLayouts("dp2,pp2,dp2xpp4,pp2xdp3,tp4,dp2xtp3").value(),
+      ElementsAre(Layout{2, 1}, Layout{1, 2}, Layout{2, 4}, Layout{3, 2}, Layout{1, 1, 4}, Layout{2, 1, 3}));
 }
 
 TEST(Layouts, AllOfANumberOfWorkersAreItsDivisors) {
@@ -43,9 +67,51 @@ TEST(Layouts, AllOfANumberOfWorkersAreItsDivisors) {
     for (const Layout& layout : SupportedLayouts(workers)) names.push_back(layout.name());
     return names;
   };
-  EXPECT_THAT(names(4), ElementsAre("dp4", "dp2xpp2", "pp4"));
-  EXPECT_THAT(names(6), ElementsAre("dp6", "dp3xpp2", "dp2xpp3", "pp6"));
-  EXPECT_THAT(names(3), ElementsAre("dp3", "pp3"));
+  EXPECT_THAT(names(4), ElementsAre("dp4", "dp2xpp2", "dp2xtp2", "pp4", "tp4", "pp2xtp2"));
+  EXPECT_THAT(names(6), ElementsAre("dp6", "dp3xpp2", "dp3xtp2", "dp2xpp3", "dp2xtp3", "pp6", "tp6",
+                                    "pp2xtp3", "pp3xtp2"));
+  EXPECT_THAT(names(3), ElementsAre("dp3", "pp3", "tp3"));
+}
+
+TEST(Layouts, TriedOnesDivideMatricesIfTheModelAllowsIt) {
+  const CompareOptions options = Tried(4);
+  EXPECT_EQ(RefusalOfLayouts(options), "");
+  EXPECT_THAT(
+      Names(PlanFor(options, 2, ProbeOfGpt({1, 2, 4})).cost),
+      ElementsAre("single x 1", "none x 4", "ring x 4", "ring x 4 (dp2xpp2 1f1b)", "ring x 4 (dp2xtp2)",
+                  "ring x 4 (pp4 1f1b)", "ring x 4 (tp4)", "ring x 4 (pp2xtp2 1f1b)"));
+  EXPECT_THAT(Names(PlanFor(options, 2, ProbeOfGpt({1, 2})).cost),
+              testing::Not(testing::Contains(std::string("ring x 4 (tp4)"))));
+  EXPECT_THAT(
+      LayoutNotes(options, ProbeOfGpt({1, 2})),
+      testing::Contains(std::string("--layouts auto leaves out tp4: this model supports only --tp 1 or 2")));
+  EXPECT_THAT(LayoutNotes(options, ProbeOfGpt({1})),
+              testing::Contains(std::string(
+                  "--layouts auto leaves out dp2xtp2, tp4, pp2xtp2: this model supports only --tp 1")));
+  EXPECT_EQ(LayoutNotes(options, ProbeOfGpt({1, 2, 4})).size(), 1u);
+}
+
+TEST(Layouts, TriedOnesSuitStrategyAndProgram) {
+  CompareOptions options = Tried(4);
+  const Probe probe = ProbeOfGpt({1, 2, 4});
+  for (const char* shards : {"zero2", "fsdp"}) {
+    options.strategies = {shards};
+    EXPECT_EQ(RefusalOfLayouts(options), "");
+    EXPECT_THAT(Names(PlanFor(options, 2, probe).cost),
+                ElementsAre("single x 1", "none x 4", absl::StrCat(shards, " x 4")));
+    const std::vector<std::string> notes = LayoutNotes(options, probe);
+    ASSERT_EQ(notes.size(), 3u);
+    EXPECT_THAT(notes[1], Has("leaves out dp2xpp2, pp4, pp2xtp2: --pp and --strategy"));
+    EXPECT_THAT(notes[2], Has("leaves out dp2xtp2, tp4: --tp does not support --strategy"));
+  }
+  options = Tried(4);
+  options.programs = {"1f1b", "zb-h1"};
+  EXPECT_EQ(RefusalOfLayouts(options), "");
+  EXPECT_THAT(LayoutNotes(options, probe)[1],
+              Has("leaves out pp2xtp2 zb-h1: --tp and --program zb-h1 exclude each other"));
+  EXPECT_EQ(Names(PlanFor(options, 2, probe).cost).back(), "ring x 4 (pp2xtp2 1f1b)");
+  options.programs = {"1f2b"};
+  EXPECT_THAT(RefusalOfLayouts(options), Has("'1f1b'"));
 }
 
 TEST(Layouts, TriedOnesHaveNoMoreStagesThanTheModel) {
@@ -72,7 +138,7 @@ TEST(Layouts, OtherTextsAreRejectedByName) {
   const auto refusal = [](const std::string& text) {
     return std::string(ParseLayouts(text).status().message());
   };
-  EXPECT_THAT(refusal("dp2,tp2"), Has("--layouts: 'tp2' is not a layout"));
+  EXPECT_THAT(refusal("dp2,sp2"), Has("--layouts: 'sp2' is not a layout"));
   EXPECT_THAT(refusal("dp2,"), Has("'' is not a layout"));
   EXPECT_THAT(refusal("dp1"), Has("dp1 has 1 workers; use 2 to 64"));
   EXPECT_THAT(refusal("dp16xpp8"), Has("dp16xpp8 has 128 workers"));
@@ -106,6 +172,63 @@ TEST(Layouts, EachIsACaseBesideItsReferences) {
   for (const Configuration& configuration : plan.cost) folders.insert(configuration.folder());
   EXPECT_EQ(folders.size(), plan.cost.size());
   EXPECT_EQ(plan.cost.back().folder(), "ring-2-pp2-interleaved-2-m8");
+}
+
+TEST(Layouts, DividedMatricesNeedNoProgramAndAreOneCase) {
+  CompareOptions options = ComparedGpt("dp4,dp2xtp2,pp2xtp2");
+  options.micro_batches = {4, 8};
+  options.programs = {"gpipe"};
+  options.rank_order = "dp,tp,pp";
+  EXPECT_EQ(RefusalOfLayouts(options), "");
+  const Plan plan = PlanFor(options);
+  EXPECT_THAT(Names(plan.cost), ElementsAre("single x 1", "none x 4", "ring x 4", "ring x 4 (dp2xtp2)",
+                                            "ring x 4 (pp2xtp2 gpipe m4)", "ring x 4 (pp2xtp2 gpipe m8)"));
+  const Configuration& divided = plan.cost[3];
+  EXPECT_EQ(divided.folder(), "ring-4-tp2");
+  EXPECT_EQ(divided.training.micro_batches, 2);
+  EXPECT_EQ(divided.replicas() * divided.step_samples(), 1024);
+  const std::vector<std::string> flags = TrainingArguments(divided.training);
+  for (const char* flag : {"--tp=2", "--rank_order=dp,tp,pp"})
+    EXPECT_THAT(flags, testing::Contains(std::string(flag)));
+  for (const std::string& flag : flags) EXPECT_THAT(flag, Lacks("--program", "--pp"));
+}
+
+TEST(Layouts, ARecordedPlanKeepsDividedMatricesApart) {
+  Plan plan = PlanFor(ComparedGpt("dp4,dp2xtp2,tp4"));
+  RecordedPlan recorded{.rounds = 3};
+  for (const Configuration& configuration : plan.cost) {
+    recorded.cost.push_back(NoteOf(configuration));
+    recorded.cost.back().trainer_flags.push_back(absl::StrCat("--eval_every=", recorded.cost.size()));
+  }
+  ASSERT_TRUE(TakeRecordedPlan(recorded, ComparedGpt("dp4,dp2xtp2,tp4"), plan).ok());
+  std::vector<int64_t> taken;
+  for (const Configuration& configuration : plan.cost) taken.push_back(configuration.training.eval_every);
+  EXPECT_THAT(taken, ElementsAre(1, 2, 3, 4, 5));
+}
+
+TEST(Layouts, WhatDoesNotSuitDividedMatricesIsRejectedByName) {
+  const auto refused = [](const std::string& layouts, auto change) {
+    CompareOptions options = ComparedGpt(layouts);
+    change(options);
+    return RefusalOfLayouts(options);
+  };
+  EXPECT_EQ(refused("dp4,tp4", [](CompareOptions& o) { o.strategies = {"zero1"}; }), "");
+  EXPECT_EQ(refused("dp2,dp4", [](CompareOptions& o) { o.strategies = {"fsdp"}; }), "");
+  EXPECT_THAT(refused("dp2,tp2", [](CompareOptions& o) { o.strategies = {"zero2"}; }),
+              Has("--tp does not support --strategy zero2"));
+  EXPECT_THAT(refused("dp2,tp2", [](CompareOptions& o) { o.strategies = {"ps-sync"}; }),
+              Has("--tp does not support --strategy ps-sync"));
+  EXPECT_THAT(refused("dp4,pp2xtp2", [](CompareOptions& o) { o.programs = {"zb-h1"}; }),
+              Has("--tp and --program zb-h1 exclude each other"));
+  EXPECT_THAT(refused("dp2,tp2", [](CompareOptions& o) { o.training.model = "cnn"; }),
+              Has("--tp divides the matrices of transformers", "omit it for cnn"));
+  EXPECT_THAT(refused("dp3,tp3", [](CompareOptions& o) { o.micro_batches = {9}; }),
+              Has("--tp 3 does not divide the 4 heads of gpt-nano"));
+  EXPECT_THAT(refused("dp4,dp2xtp2", [](CompareOptions& o) { o.rank_order = "pp,dp"; }),
+              Has("--rank_order 'pp,dp' is not dp,tp or tp,dp"));
+  // Such as a vocabulary of 3 tokens.
+  EXPECT_THAT(MakePlan(ComparedGpt("dp4,tp4"), ProbeOfGpt({1, 2}), 2).status().message(),
+              Has("this model supports only --tp 1 or 2"));
 }
 
 TEST(Layouts, CopyStreamsAreCasesOfPipelines) {

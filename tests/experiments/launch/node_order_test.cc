@@ -232,7 +232,9 @@ TEST(JobOf, RejectsWhatTheNodeDoesNotCompare) {
 }
 
 TEST(JobOf, ChoosesPipelinesOnlyForANodeThatComparesLayouts) {
-  NodeOrder order = LaunchOrder("ring", 4);
+  NodeOrder order = LaunchOrder("ring", 4), divided = order;
+  divided.training.push_back("--tp=2");
+  EXPECT_THAT(Accepts(divided).message(), Has("was not started with --tp"));
   const std::vector<std::string> pipeline = {"--pp=2",   "--program=gpipe",    "--micro_batches=8",
                                              "--cuts=3", "--rank_order=pp,dp", "--copy_streams=1"};
   order.training.insert(order.training.end(), pipeline.begin(), pipeline.end());
@@ -244,6 +246,7 @@ TEST(JobOf, ChoosesPipelinesOnlyForANodeThatComparesLayouts) {
   EXPECT_EQ(job.training.program, "gpipe");
   EXPECT_EQ(job.training.micro_batches, 8);
   EXPECT_EQ(job.training.copy_streams, 1);
+  EXPECT_EQ(JobOf(divided, layouts, "10.0.0.1", "/own/folder")->training.tp, 2);
 }
 
 TEST(JobOf, RejectsUnknownFlags) {

@@ -39,6 +39,12 @@ class PipelineProcess : public PsringInAFolder {
   Json Figures(const std::string& out) const {
     return JsonFile(absl::StrCat(out, "/summary.json"))[0]["figures"];
   }
+  // Writes the text that it reads.
+  std::string TinyGpt() {
+    std::ofstream text(root_ / "work" / "text");
+    for (int i = 0; i < 100; ++i) text << "one fish, two fish, red fish, blue fish " << i % 7 << "\n";
+    return " --model gpt-nano --layers 2 --width 16 --heads 4 --context 8 --data text --text text ";
+  }
   // All ranks have the weights of `replicas`, results of data parallelism, and the loss of their replica's.
   void ExpectResults(const std::string& out, const std::string& launch, int ranks,
                      const std::vector<RankResult>& replicas, bool stages_first = false) {
@@ -109,12 +115,8 @@ TEST_F(PipelineProcess, TwoReplicasOfTwoStagesEndWithTheWeightsOfARingOfTwo) {
 }
 
 TEST_F(PipelineProcess, RanksThatDivideMatricesEndWithTheLossOfOneProcess) {
-  std::ofstream text(root_ / "work" / "text");
-  for (int i = 0; i < 100; ++i) text << "one fish, two fish, red fish, blue fish " << i % 7 << "\n";
-  text.close();
-  const std::string training =
-      "train --model gpt-nano --layers 2 --width 16 --heads 4 --context 8 --data text --text text "
-      "--optimizer sgd --lr 0.1 --steps 4 --timeout 40 --micro_batches 2 --batch ";
+  const std::string training = absl::StrCat(
+      "train", TinyGpt(), "--optimizer sgd --lr 0.1 --steps 4 --timeout 40 --micro_batches 2 --batch ");
   Succeed(absl::StrCat(training, "8 --strategy single --out single"));
   const RankResult single = Result("single", "single-1", 0);
   const Json expected = Figures("single");
@@ -259,6 +261,15 @@ TEST_F(PipelineProcess, ADryRunDescribesThePipeline) {
   EXPECT_THAT(refused("--pp 2 --program interleaved:4"),
               Has("this model can be cut into 1 to 3 stages, not 8"));
   EXPECT_TRUE(std::filesystem::is_empty(Path("")));
+}
+
+TEST_F(PipelineProcess, ADryRunDescribesDividedMatrices) {
+  const std::string training = absl::StrCat("train", TinyGpt(), "--batch 2 --dry_run ");
+  EXPECT_THAT(Succeed(absl::StrCat(training, "--preset dp2xtp2")).out,
+              Has("ring x 4 (dp2xtp2)", "--strategy ring by default: there are 2 replicas"));
+  EXPECT_THAT(Succeed(absl::StrCat(training, "--preset pp2xtp2 --micro_batches 4")).out,
+              Has("single x 4 (pp2xtp2 1f1b)"));
+  EXPECT_THAT(Succeed(absl::StrCat(training, "--workers 4 --tp 2")).out, Has("ring x 4 (dp2xtp2)"));
 }
 
 }  // namespace

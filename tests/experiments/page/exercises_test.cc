@@ -86,7 +86,7 @@ TEST(PageExercises, AskOnlyWhatTheRunHasFiguresFor) {
     EXPECT_EQ(ExercisesOf(ParseUntrusted(wrong)).size(), 5u) << wrong;
 }
 
-TEST(PageExercises, OfARingAreNotAboutThatOfAPipeline) {
+TEST(PageExercises, OfARingAreNotAboutThatOfPartsOfTheModel) {
   UntrustedJson run = ClassRun();
   run["summary"].push_back(ExerciseRow("ring", 8,
                                        {{"algorithm", "ring"},
@@ -94,9 +94,14 @@ TEST(PageExercises, OfARingAreNotAboutThatOfAPipeline) {
                                         {"program", "1f1b"},
                                         {"payload_tx_bytes_per_worker", 9000000},
                                         {"efficiency", 0.9}}));
-  const auto exercises = ExercisesById(run);
-  for (const char* id : {"ring_bytes", "hidden", "efficiency"})
-    EXPECT_EQ(exercises.at(id).rows.front(), 2u) << id;
+  UntrustedJson divided = run;
+  divided["summary"].back()["figures"]["program"] = nullptr;
+  divided["summary"].back()["figures"]["layout"] = "dp4xtp2";
+  for (const UntrustedJson& of_one : {run, divided}) {
+    const auto exercises = ExercisesById(of_one);
+    for (const char* id : {"ring_bytes", "hidden", "efficiency"})
+      EXPECT_EQ(exercises.at(id).rows.front(), 2u) << id;
+  }
 }
 
 TEST(PageExercises, OfARunThatHidesNothingAskWhatCouldBeHidden) {

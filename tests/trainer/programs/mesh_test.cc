@@ -124,13 +124,17 @@ TEST(LayoutTest, IsWhatItsNameSays) {
   EXPECT_EQ(ParseLayout("dp4xpp2", 8).value(), (Layout{.dp = 4, .pp = 2}));
   EXPECT_EQ(ParseLayout("pp2xdp4", 8).value(), (Layout{.dp = 4, .pp = 2}));
   EXPECT_EQ(ParseLayout("dp1xpp2", 2)->name(), "pp2");
-  for (const char* name : {"dp4", "pp2", "dp4xpp2"}) EXPECT_EQ(ParseLayout(name, 64)->name(), name);
+  EXPECT_EQ(ParseLayout("tp4xdp2", 8).value(), (Layout{.dp = 2, .tp = 4}));
+  EXPECT_EQ(ParseLayout("tp2xpp4xdp3", 24).value(), (Layout{.dp = 3, .pp = 4, .tp = 2}));
+  for (const char* name : {"dp4", "pp2", "tp8", "dp4xpp2", "pp2xtp2", "dp4xpp2xtp8"})
+    EXPECT_EQ(ParseLayout(name, 64)->name(), name);
   EXPECT_EQ((Layout{.dp = 4, .pp = 2}.workers()), 8);
-  for (const char* other : {"", "tp2", "dp", "dp0", "2", "dp4xdp2", "dp4xpp2x", "dpxpp", "dp4 xpp2", "dp+4",
-                            "DP2", "dp-2", "dp65536xpp65536"}) {
+  for (const char* other : {"", "sp2", "tp", "tp2xtp2", "dp", "dp0", "2", "dp4xdp2", "dp4xpp2x", "dpxpp",
+                            "dp4 xpp2", "dp+4", "DP2", "dp-2", "dp65536xpp65536"}) {
     EXPECT_THAT(ParseLayout(other, 64).status().message(), Has("is not a layout")) << other;
   }
   EXPECT_EQ(ParseLayout("dp64xpp64", 64).status().message(), "dp64xpp64 has 4096 workers; use 2 to 64");
+  EXPECT_EQ(ParseLayout("dp4xpp4xtp8", 64).status().message(), "dp4xpp4xtp8 has 128 workers; use 2 to 64");
   EXPECT_EQ(ParseLayout("dp1", 64).status().message(), "dp1 has 1 workers; use 2 to 64");
 }
 

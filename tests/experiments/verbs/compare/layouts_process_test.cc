@@ -1,6 +1,7 @@
 // A comparison of layouts with real processes: the model copied and cut, and how its rows tell them apart.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -16,7 +17,17 @@ namespace {
 
 using Json = nlohmann::json;
 
-using LayoutsCompared = PsringInAFolder;
+constexpr char kTinyGpt[] =
+    " --model gpt-nano --layers 2 --width 16 --heads 4 --context 8 --data text --text text --link none ";
+
+class LayoutsCompared : public PsringInAFolder {
+ protected:
+  void SetUp() override {
+    PsringInAFolder::SetUp();
+    std::ofstream text(root_ / "work" / "text");
+    for (int i = 0; i < 100; ++i) text << "one fish, two fish, red fish, blue fish " << i % 7 << "\n";
+  }
+};
 
 // Standard output without line breaks.
 std::string Unwrapped(const Outcome& outcome) {
@@ -69,6 +80,39 @@ TEST_F(LayoutsCompared, EachIsARowWithItsBubbleAndTheSameSamplesPerStep) {
   EXPECT_THAT(File("run/runs.csv"), Has(",pp2,gpipe,4,", ",dp2xpp2,1f1b,2,", ",dp2,,2,"));
 }
 
+TEST_F(LayoutsCompared, DividedMatricesAreARowBesideReplicas) {
+  const std::string out = Unwrapped(
+      Succeed(absl::StrCat("compare --layouts dp2,tp2", kTinyGpt,
+                           "--batch 4 --micro_batches 4 --repeats 1 --steps 6 --timeout 40 --out run")));
+  EXPECT_THAT(out, Has("every layout computes the same 16 samples per step", "tp2"));
+  std::map<std::string, Json> rows;  // by layout and strategy
+  for (const Json& row : JsonFile("run/summary.json")) {
+    const Json& figures = row["figures"];
+    rows[absl::StrCat(figures["layout"].get<std::string>(), " ", figures["strategy"].get<std::string>())] =
+        figures;
+  }
+  ASSERT_EQ(rows.size(), 4u);
+  for (const char* name : {"dp1 single", "dp2 none", "dp2 ring", "tp2 ring"})
+    ASSERT_TRUE(rows.contains(name)) << name;
+  const Json &copied = rows["dp2 ring"], &divided = rows["tp2 ring"];
+  EXPECT_EQ(divided["global_batch"], 16);
+  EXPECT_EQ(divided["micro_batches"], 4);
+  EXPECT_EQ(copied["micro_batches"], 2);
+  EXPECT_EQ(divided["parameters"], copied["parameters"]);
+  EXPECT_NEAR(divided["loss"].get<double>(), copied["loss"].get<double>(), .1 * copied["loss"].get<double>());
+  EXPECT_NE(divided["replicas_equal"], false);
+  for (const char* none : {"program", "bubble_fraction", "predicted_payload_bytes_per_worker"})
+    EXPECT_TRUE(divided[none].is_null()) << none;
+  for (const char* part : {"params_mb", "grads_mb", "optimizer_mb"})
+    EXPECT_LT(divided[part], copied[part]) << part;
+  EXPECT_GT(divided["predicted_peak_memory_mb"], divided["activations_mb"]);
+  EXPECT_LT(divided["predicted_peak_memory_mb"], copied["predicted_peak_memory_mb"]);
+  EXPECT_GT(divided["samples_per_s"], 0);
+  EXPECT_GT(divided["payload_tx_bytes_per_worker"], 0);
+  EXPECT_GT(divided["exposed_comm_ms"], 0);
+  EXPECT_THAT(File("run/runs.csv"), Has(",tp2,,4,", ",dp2,,2,"));
+}
+
 TEST_F(LayoutsCompared, EveryCutIsARow) {
   const std::string out =
       Unwrapped(Succeed("compare --pp 2 --workers 2 --cuts all --model mlp-small --data synthetic --batch 8 "
@@ -97,6 +141,14 @@ TEST_F(LayoutsCompared, ADryRunNamesTheCasesAndStartsNothing) {
                         "--link none --dry_run")),
       Has("ring x 2 (pp2 1f1b m2)", "ring x 2 (pp2 1f1b m4)", "ring x 4 (dp2xpp2 1f1b m1)",
           "ring x 4 (dp2xpp2 1f1b m2)"));
+  EXPECT_THAT(
+      Unwrapped(Succeed(absl::StrCat("compare --layouts auto --workers 6 --batch 2 --dry_run", kTinyGpt))),
+      Has("ring x 6 (dp3xtp2)",
+          "leaves out dp2xtp3, tp6, pp2xtp3: this model supports only --tp 1 or 2 or 4"));
+  EXPECT_THAT(
+      Unwrapped(Succeed("compare --layouts auto --workers 2 --model mlp-small --data synthetic --link "
+                        "none --dry_run")),
+      Has("ring x 2 (pp2 1f1b)", "leaves out tp2: this model supports only --tp 1"));
 }
 
 }  // namespace
