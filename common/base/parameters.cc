@@ -25,7 +25,8 @@ int ParameterLayout::Add(std::string name, std::vector<int> shape, ImageShape im
   const size_t count = ElementsOf(shape);
   PSRING_CHECK(part.whole == 0 || (part.outer * part.count > 0 && count % (part.outer * part.count) == 0 &&
                                    part.first + part.count <= part.whole));
-  const size_t space = (count + alignment_ - 1) / alignment_ * alignment_;
+  const size_t most = part.whole == 0 ? count : count / part.count * std::max(part.count, part.most);
+  const size_t space = (most + alignment_ - 1) / alignment_ * alignment_;
   tensors_.push_back({std::move(name), std::move(shape), count_, count, space, image, part});
   count_ += space;
   parameters_ += count;
@@ -92,7 +93,7 @@ std::vector<Bucket> PlanBuckets(const ParameterLayout& layout, const std::vector
   for (size_t i = 0; i < ready.size(); ++i) {
     const Tensor& tensor = layout.tensors()[static_cast<size_t>(ready[i])];
     if (tensor.count > 0) together.push_back({tensor.first, tensor.space, i});
-    count += tensor.count;
+    count += tensor.is_part() ? tensor.space : tensor.count;
     const double limit = (buckets.empty() ? sizes.first_mb : sizes.others_mb) * kElementsPerMb;
     if (static_cast<double>(count) < limit && i + 1 < ready.size()) continue;
     for (const Run& run : RunsOf(std::move(together))) {

@@ -35,6 +35,9 @@ struct ImageShape {
 struct TensorPart {
   size_t outer = 1, first = 0, count = 0;
   size_t whole = 0;  // 0: the rank has the whole tensor
+  // Of the largest part, whose space all have: other tensors are then at the same place on every rank, and in
+  // equal buckets, whose sums over replicas have the same bits. 0: `count`.
+  size_t most = 0;
 };
 
 struct Tensor {
@@ -42,7 +45,7 @@ struct Tensor {
   std::vector<int> shape;  // [outputs][inputs]; of a convolution [outputs][height][width][channels]
   size_t first = 0;        // offset in the flat buffer, in elements
   size_t count = 0;
-  size_t space = 0;       // until the next tensor: `count` and the padding after it
+  size_t space = 0;       // until the next tensor: `count` and the padding after it (see TensorPart::most)
   ImageShape image = {};  // the inputs of each output; count() is 0 if they are not an image
   TensorPart part = {};   // of which `shape` and `count` are
 

@@ -2,6 +2,8 @@
 // (training_flags.cc) defines names, help and checks; defaults are here.
 #pragma once
 
+#include <algorithm>
+#include <climits>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -140,7 +142,9 @@ const char* ServerFlagGiven(const TrainingOptions& options);
 void LeaveServersOut(TrainingOptions& options);
 
 // The ranks that hold a replica of the model together: more than one with --pp or --tp.
-inline int ReplicaRanks(const TrainingOptions& options) { return options.pp * options.tp; }
+inline int ReplicaRanks(const TrainingOptions& options) {
+  return static_cast<int>(std::min<int64_t>(int64_t{options.pp} * options.tp, INT_MAX));
+}
 
 // Resets --pp, --tp and the flags that need them.
 void LeavePipelineOut(TrainingOptions& options);

@@ -13,9 +13,10 @@
 namespace psring {
 
 // First in, first out, without buffering, on a stream of its own: a transfer begins when both ends have
-// reached it, and does not wait for other work of the rank. Channels that share a stream also wait for each
-// other's transfers. Used by one thread, except Abort and traffic. The destructor runs what is queued; after
-// an error, call Abort first (of all channels on the stream), or it waits for the peer.
+// reached it (MPI and NCCL may send short ones ahead), and does not wait for other work of the rank. Channels
+// that share a stream also wait for each other's transfers. Used by one thread, except Abort and traffic. The
+// destructor runs what is queued; after an error, call Abort first (of all channels on the stream), or it
+// waits for the peer.
 class Channel {
  public:
   // `pair`: two ranks, of which rank 0 sends. `device`: of the data; outlives the channel. `name` labels the

@@ -91,7 +91,7 @@ class MpiGroup final : public LibraryGroup {
 
   absl::Status Barrier(Stream& stream) override {
     stream.Run([this] {
-      const MpiWait wait = {.what = "barrier", .peer = peer_};
+      const MpiWait wait = {.what = "barrier", .peer = peer_, .ranks = size()};
       if (!takes_turns_) return session_.Run(wait, timeout_, [this] { return MPI_Barrier(comm_); });
       return InTurns(wait, [this](MPI_Request* request) { return MPI_Ibarrier(comm_, request); });
     });
@@ -124,7 +124,7 @@ class MpiGroup final : public LibraryGroup {
   }
 
   absl::Status Execute(const CollectiveCall& call, uint64_t number) {
-    const MpiWait wait = {Name(call.collective), call.in.count, call.in.type, number, peer_};
+    const MpiWait wait = {Name(call.collective), call.in.count, call.in.type, number, peer_, size()};
     if (call.collective == Collective::kAllReduce || call.collective == Collective::kBroadcast) {
       for (size_t done = 0; done < call.in.count; done += kMaxElements) {
         CollectiveCall piece = call;

@@ -189,9 +189,10 @@ absl::Status MpiSession::RunInTurns(const MpiWait& wait, absl::Duration timeout,
 }
 
 std::string MpiSession::Late(const MpiWait& wait, absl::Duration timeout) const {
-  const std::string whom =
-      wait.peer >= 0 ? absl::StrCat("rank ", wait.peer)
-                     : absl::StrCat("the other ", size_.load() - 1, size_.load() == 2 ? " rank" : " ranks");
+  const int others = (wait.ranks > 0 ? wait.ranks : size_.load()) - 1;
+  const std::string whom = wait.peer >= 0
+                               ? absl::StrCat("rank ", wait.peer)
+                               : absl::StrCat("the other ", others, others == 1 ? " rank" : " ranks");
   return absl::StrCat(Describe(wait), " has waited ", absl::FormatDuration(timeout), " for ", whom);
 }
 

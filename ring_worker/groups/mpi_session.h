@@ -22,6 +22,7 @@ struct MpiWait {
   DType type = DType::kFloat32;
   uint64_t call = 0;
   int peer = -1;  // the only other rank, by its number in the job; -1: several
+  int ranks = 0;  // that take part; 0: all of the job
 };
 
 // Thread-safe. Exists until the process ends: MPI can be initialized only once.

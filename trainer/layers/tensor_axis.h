@@ -71,7 +71,8 @@ struct TensorPlace {
     return {.outer = static_cast<size_t>(outer),
             .first = static_cast<size_t>(share.first),
             .count = static_cast<size_t>(share.count),
-            .whole = static_cast<size_t>(count)};
+            .whole = static_cast<size_t>(count),
+            .most = static_cast<size_t>((count - 1) / ranks + 1)};
   }
 };
 

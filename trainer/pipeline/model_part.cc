@@ -52,7 +52,7 @@ absl::Status FindTied(const std::vector<std::set<std::string>>& names, ModelPart
              "stages in between use $0, too; choose other --cuts",
              tensor.name));
     }
-    part.tied.push_back({tensor.first, tensor.count});
+    part.tied.push_back({tensor.first, tensor.space});
     if (!place.is_first()) part.counted_elsewhere.push_back({tensor.first, tensor.count});
   }
   return absl::OkStatus();

@@ -45,8 +45,9 @@ struct ModelPart {
   std::vector<PositionPart> parts;  // by position, and then by share
   size_t rank = 0;                  // this one's, among them
   // Tensors that the first and the last stage share, if this rank has one of them: elements of its flat
-  // buffers. Each of the two ranks has a copy, with the sum of both gradients. `counted_elsewhere`: those,
-  // and tensors that are not divided, that are in the norm of the gradient of an earlier position.
+  // buffers, with their padding. Each of the two ranks has a copy, with the sum of both gradients.
+  // `counted_elsewhere`: those, and tensors that are not divided, that are in the norm of the gradient of an
+  // earlier position.
   std::vector<ReadyRange> tied;
   std::vector<ParameterRange> counted_elsewhere;
 };

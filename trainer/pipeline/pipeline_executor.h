@@ -98,9 +98,9 @@ class PipelineExecutor {
   };
   // After Finish and when the compute stream was synchronized.
   StepTimes Times();
-  // Collective over the positions, after the same Run of all. A rank that always waits for its peer measures
-  // the waiting with every transfer, and the peer only the bytes; so both ends use the shorter time. Without
-  // effect after the first steps, whose times suffice.
+  // Collective over the ranks of the replica, after the same Run of all. A rank that always waits for its
+  // peer measures the waiting with every transfer, and the peer only the bytes; so both ends use the shorter
+  // time. Without effect after the first steps, whose times suffice.
   absl::Status ShareTransferTimes(ReplicaExchange& replica);
 
   Traffic traffic() const;
@@ -164,10 +164,10 @@ class PipelineExecutor {
   // Of the last execution; lanes write the times.
   std::vector<NodeTime> times_;
   std::vector<Event> done_;
-  std::vector<int> sizes_;                                   // by micro-batch, in samples
-  std::set<std::pair<size_t, BackwardPart>> has_gradient_;   // of units, in the sum
-  std::vector<Transferred> transferred_;                     // by boundary and direction, see LinkOf
-  int shared_transfers_ = 0;                                 // calls of ShareTransferTimes
+  std::vector<int> sizes_;                                  // by micro-batch, in samples
+  std::set<std::pair<size_t, BackwardPart>> has_gradient_;  // of units, in the sum
+  std::vector<Transferred> transferred_;                    // by boundary and direction, see LinkOf
+  int shared_transfers_ = 0;                                // calls of ShareTransferTimes
   std::unique_ptr<Stream> tied_lane_;
   std::vector<Slot> slots_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "common/base/check.h"
@@ -110,12 +111,22 @@ std::vector<bool> UsedBesideOthers(const StepUnits& units, const std::vector<int
 }
 
 std::vector<Bucket> CutBuckets(const std::vector<Bucket>& buckets, const std::vector<ReadyRange>& complete,
-                               const std::vector<LayerRange>& stages) {
+                               const std::vector<LayerRange>& stages, const std::vector<ReadyRange>& alone) {
   // The elements of each stage, in increasing order.
   std::vector<std::pair<ReadyRange, size_t>> owned;
+  std::set<size_t> begins;  // where a bucket must not continue
   for (size_t stage = 0; stage < stages.size(); ++stage) {
     for (size_t l = stages[stage].first; l < stages[stage].end; ++l) {
-      if (complete[l].count > 0) owned.emplace_back(complete[l], stage);
+      size_t from = complete[l].first;
+      const size_t end = from + complete[l].count;
+      for (const ReadyRange& tensor : alone) {
+        if (tensor.first < from || tensor.first + tensor.count > end) continue;
+        if (from < tensor.first) owned.push_back({{from, tensor.first - from}, stage});
+        owned.push_back({tensor, stage});
+        from = tensor.first + tensor.count;
+        begins.insert({tensor.first, from});
+      }
+      if (from < end) owned.push_back({{from, end - from}, stage});
     }
   }
   std::ranges::sort(owned, {}, [](const auto& range) { return range.first.first; });
@@ -126,7 +137,7 @@ std::vector<Bucket> CutBuckets(const std::vector<Bucket>& buckets, const std::ve
       const size_t from = std::max(bucket.first, range.first);
       const size_t to = std::min(bucket_end, range.first + range.count);
       if (from >= to) continue;
-      if (cut.size() > begin && cut.back().second == stage) {
+      if (cut.size() > begin && cut.back().second == stage && !begins.contains(from)) {
         cut.back().first.count = to - cut.back().first.first;
       } else {
         cut.push_back({{.first = from, .count = to - from}, stage});

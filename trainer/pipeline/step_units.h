@@ -49,8 +49,10 @@ std::vector<bool> UsedBesideOthers(const StepUnits& units, const std::vector<int
                                    size_t buckets);
 
 // `buckets` without one that has elements of two stages, so that a stage's gradient need not wait for
-// another's; in the order in which backward, the last stage first, completes them.
+// another's; in the order in which backward, the last stage first, completes them. `alone`: tensors, in
+// increasing order, that get buckets of their own.
 std::vector<Bucket> CutBuckets(const std::vector<Bucket>& buckets, const std::vector<ReadyRange>& complete,
-                               const std::vector<LayerRange>& stages);
+                               const std::vector<LayerRange>& stages,
+                               const std::vector<ReadyRange>& alone = {});
 
 }  // namespace psring

@@ -88,6 +88,12 @@ class Training {
   // Of the job: it reports what concerns all ranks, and writes checkpoints.
   bool is_first_rank() const { return worker_.rank == 0 && begins_replica(); }
   bool has_stages() const { return program_.has_value(); }  // of a pipeline
+  // Tied tensors whose gradients both of their stages must add up in the same order of replicas, or the two
+  // copies would drift apart: in buckets of their own, and by servers in the order of workers. The sum of two
+  // has one order.
+  std::vector<ReadyRange> OrderedTensors() const {
+    return has_stages() && worker_.world_size > 2 ? part_->tied : std::vector<ReadyRange>();
+  }
   // Has the first part, and counts its replica's samples.
   bool begins_replica() const {
     return worker_.pipeline == nullptr || worker_.pipeline->replica->rank() == 0;

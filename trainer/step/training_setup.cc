@@ -186,7 +186,9 @@ void Training::PlanBucketsByReadiness() {
   const std::vector<int> order = TensorsByReadiness(*model_);
   const BucketSizes sizes = BucketSizesOf(options_);
   if (!shards_.shards_gradient()) buckets_ = PlanBuckets(layout, order, sizes);
-  if (has_stages()) buckets_ = CutBuckets(buckets_, model_->CompleteAfterLayers(), part_->stages);
+  if (has_stages()) {
+    buckets_ = CutBuckets(buckets_, model_->CompleteAfterLayers(), part_->stages, OrderedTensors());
+  }
   if (buckets_.empty() && strategy_row_.counts_pushes()) counting_ = {CountingBucket()};
   DdpFigures& ddp = result_.ddp;
   for (const int tensor : order) {
@@ -228,7 +230,7 @@ absl::Status Training::MakeStrategy() {
         .consistency = strategy_row_.has_only_rows_on_servers() ? "sync" : strategy_row_.algorithm,
         .asynchronous = strategy_row_.asynchronous(),
         .drops_gradients = strategy_row_.drops_gradients,
-        .deterministic = options_.deterministic,
+        .deterministic = options_.deterministic || !OrderedTensors().empty(),
         .serial = options_.ps_schedule == "serial",
         .staleness_lr = options_.staleness_lr == "inverse",
         .kept_every = returns && strategy_row_.synchronous ? options_.checkpoint_every : 0,

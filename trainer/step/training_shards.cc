@@ -57,7 +57,7 @@ std::vector<float> Training::InitialWeights() const {
   return own;
 }
 
-// Of the whole model's weights; with sharded weights or a pipeline by all ranks together, as below.
+// Of the whole model's weights; with sharded weights or a part of the model by all ranks together, as below.
 absl::StatusOr<std::string> Training::HashOfWeights() {
   Hasher hasher;
   if (shards_weights()) {

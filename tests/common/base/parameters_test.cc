@@ -70,6 +70,23 @@ TEST(PlanBucketsTest, ABucketContainsThePaddingOfItsTensors) {
   EXPECT_EQ(buckets[1].count, 32);
 }
 
+TEST(PlanBucketsTest, BucketsOfUnequalPartsOfATensorAreEqual) {
+  for (const int rows : {1, 2}) {
+    ParameterLayout layout;
+    layout.Add("before", {4});
+    const TensorPart part{.first = 1, .count = static_cast<size_t>(rows), .whole = 5, .most = 2};
+    const Tensor& tensor = layout.tensors()[layout.Add("part", {rows, 20}, {}, part)];
+    EXPECT_EQ(tensor.count, rows * 20);
+    EXPECT_EQ(tensor.space, 48);
+    EXPECT_EQ(tensor.whole_count(), 100);
+    const std::vector<Bucket> buckets = PlanBuckets(layout, {Mb(45), Mb(100)});
+    ASSERT_EQ(buckets.size(), 2);
+    EXPECT_EQ(buckets[0].first, 16);
+    EXPECT_EQ(buckets[0].count, 48);
+    EXPECT_EQ(layout.parameters(), 4 + rows * 20);
+  }
+}
+
 TEST(PlanBucketsTest, WholeTensorsFillBucketsFromTheLastOn) {
   EXPECT_EQ(Plan({100, 10, 20, 5}, 20, 60), (Ranges{{110, 25}, {0, 110}}));
   EXPECT_EQ(Plan({10, 10, 10, 10}, 10, 20), (Ranges{{30, 10}, {10, 20}, {0, 10}})) << "full at its size";

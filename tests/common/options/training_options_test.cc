@@ -129,6 +129,11 @@ std::string ValidationError(const Change& change) {
   return std::string(ValidateTrainingOptions(Changed(change)).message());
 }
 
+TEST(TrainingOptions, SoManyRanksOfAReplicaAreNotFewer) {
+  EXPECT_EQ(ReplicaRanks({.pp = 2, .tp = 3}), 6);
+  EXPECT_GT(ReplicaRanks({.pp = 1 << 16, .tp = 1 << 16}), 1 << 30);
+}
+
 TEST(ServerReturns, OnlyIfThereIsOneAndItsWorkersCanRollBackTogether) {
   TrainingOptions options;
   EXPECT_FALSE(ServerReturns(options, 1));

@@ -65,6 +65,8 @@ TEST_F(TensorParts, HaveTheInitialWeightsOfTheWholeModel) {
       const std::vector<float> own = part.model->InitialWeights(7);
       const PositionPart& at = part.parts[part.rank];
       ASSERT_EQ(at.parameters, own.size());
+      EXPECT_EQ(own.size(), rank > 0 ? largest : own.size())
+          << "every rank has the space of the largest share";
       PutPart(at.of_parameters, own.data(), weights.data());
       std::vector<float> taken(own.size());
       TakePart(at.of_parameters, expected.data(), taken.data());

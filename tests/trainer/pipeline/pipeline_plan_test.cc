@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "common/device_factory/make_ops.h"
@@ -156,6 +157,21 @@ TEST(PlanUnits, PutsABucketOfSeveralStagesInOrder) {
   EXPECT_EQ(units.units_of(2), 2);
 }
 
+TEST(CutBuckets, GivesTiedTensorsBucketsOfTheirOwn) {
+  const std::vector<ReadyRange> tied = {{0, 16}}, first = {{0, 32}, {32, 32}},
+                                last = {{16, 16}, {32, 16}, {0, 16}};
+  for (const auto& [complete, end] : {std::pair(first, size_t{64}), {last, size_t{48}}}) {
+    const std::vector<LayerRange> stages = {{0, complete.size()}};
+    const std::vector<Bucket> buckets = CutBuckets({{0, 0, end}}, complete, stages, tied);
+    ASSERT_EQ(buckets.size(), 2);
+    EXPECT_EQ(buckets[0].first, 0);
+    EXPECT_EQ(buckets[0].count, 16);
+    EXPECT_EQ(buckets[1].first, 16);
+    EXPECT_EQ(buckets[1].count, end - 16);
+    EXPECT_EQ(PlanUnits(complete, buckets, stages).buckets.front().second, 2);
+  }
+}
+
 TEST(CutModel, FindsTheTensorsThatTheFirstAndTheLastStageShare) {
   const std::unique_ptr<Device> device = MakeCpuDevice();
   const TrainingOptions options = TinyGpt("single");
@@ -172,7 +188,7 @@ TEST(CutModel, FindsTheTensorsThatTheFirstAndTheLastStageShare) {
     const Tensor& tensor = part->model->parameters().tensors()[0];
     EXPECT_EQ(tensor.name, "transformer.wte.weight");
     EXPECT_EQ(part->tied[0].first, tensor.first);
-    EXPECT_EQ(part->tied[0].count, tensor.count);
+    EXPECT_EQ(part->tied[0].count, tensor.space);
     EXPECT_EQ(part->counted_elsewhere.size(), position);
     EXPECT_EQ(part->parts.size(), 2);
   }
