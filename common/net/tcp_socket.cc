@@ -144,4 +144,17 @@ absl::Status SendAll(MemberSocket& socket, const void* data, size_t bytes, Monot
   return absl::OkStatus();
 }
 
+absl::Status ReceiveAll(MemberSocket& socket, void* data, size_t bytes, MonotonicTime deadline,
+                        const std::string& from) {
+  char* next = static_cast<char*>(data);
+  while (bytes > 0) {
+    const absl::StatusOr<size_t> got = socket.Receive(next, bytes);
+    if (!got.ok()) return absl::UnavailableError(absl::StrCat(from, ": ", got.status().message()));
+    next += *got;
+    bytes -= *got;
+    if (bytes > 0) PSRING_RETURN_IF_ERROR(AwaitSocket(socket.fd(), POLLIN, deadline, from));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace psring

@@ -46,5 +46,8 @@ absl::Status PrepareTcpSocket(int fd);
 
 // Sends all `bytes`; for short messages during setup.
 absl::Status SendAll(MemberSocket& socket, const void* data, size_t bytes, MonotonicTime deadline);
+// Receives all of them. `from` begins the error's message.
+absl::Status ReceiveAll(MemberSocket& socket, void* data, size_t bytes, MonotonicTime deadline,
+                        const std::string& from);
 
 }  // namespace psring

@@ -34,8 +34,8 @@ struct CollectiveTime {
   size_t classes = 0;   // simulated; 0: the times are those of theory
 };
 
-// Limits the simulated work: slabs become larger as needed; a schedule with more rounds over all classes is
-// an error.
+// Limits the simulated work: slabs become larger as needed; a schedule with more rounds over all classes,
+// or more messages to different classes, is an error.
 inline constexpr int64_t kMaxTransfers = 6'000'000;
 
 // `tokens`: bytes of the cards' burst available at the start; by default all.

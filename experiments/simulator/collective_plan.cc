@@ -16,10 +16,13 @@ namespace {
 
 RankClasses Classify(const Schedule& schedule, int ranks_per_node) {
   RankClasses classes;
+  // Groups that are neither parts of nodes nor whole nodes begin at another place on each node.
+  const int period = schedule.symmetry_period();
+  const bool fits = ranks_per_node % period == 0 || period % ranks_per_node == 0;
   std::map<std::vector<int>, size_t> node_kinds;
   std::map<std::pair<size_t, int>, size_t> numbers;  // (kind of node, place) -> class
   for (int first = 0; first < schedule.ranks(); first += ranks_per_node) {
-    std::vector<int> node;
+    std::vector<int> node = {fits ? 0 : first % period};
     for (int place = 0; place < ranks_per_node; ++place)
       node.push_back(schedule.symmetry_class(first + place));
     const size_t kind = node_kinds.emplace(node, node_kinds.size()).first->second;
@@ -44,17 +47,18 @@ class Planner {
   }
 
   absl::StatusOr<CollectivePlan> Plan(int64_t wanted_slabs) {
-    int64_t transfers = 0;
+    int64_t transfers = 0, groups = 0;
     for (const int rank : plan_.classes.first) {
       transfers += schedule_.rounds(rank);
-      if (transfers > kMaxTransfers) {
-        return absl::ResourceExhaustedError(absl::StrCat("a ", schedule_.name(), " of ", schedule_.ranks(),
-                                                         " ranks is too large to simulate"));
-      }
+      if (transfers > kMaxTransfers) return TooLarge();
     }
     transfers = 0;
     for (size_t c = 0; c < plan_.classes.first.size(); ++c) {
-      transfers += static_cast<int64_t>(plan_.rounds.emplace_back(RoundsOf(c)).size());
+      for (const RoundMessages& round : plan_.rounds.emplace_back(RoundsOf(c))) {
+        ++transfers;
+        groups += static_cast<int64_t>(round.sends.size());
+      }
+      if (groups > kMaxTransfers) return TooLarge();
     }
     plan_.slabs = wanted_slabs;
     if (plan_.slabs * transfers > kMaxTransfers / 4) {
@@ -64,6 +68,11 @@ class Planner {
   }
 
  private:
+  absl::Status TooLarge() const {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a ", schedule_.name(), " of ", schedule_.ranks(), " ranks is too large to simulate"));
+  }
+
   std::vector<RoundMessages> RoundsOf(size_t c) {
     std::vector<RoundMessages> rounds;
     const int own = plan_.classes.first[c];

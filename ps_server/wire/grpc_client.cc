@@ -1,7 +1,6 @@
 #include "ps_server/wire/grpc_client.h"
 
 #include <grpcpp/support/channel_arguments.h>
-#include <poll.h>
 
 #include <algorithm>
 
@@ -122,11 +121,8 @@ absl::StatusOr<uint64_t> GrpcClient::OpenPayload(MonotonicTime deadline) {
   const uint64_t number = KernelRandom() | 1;
   PSRING_ASSIGN_OR_RETURN(MemberSocket socket,
                           ConnectToServer(published(), options_.secret, deadline, options_.link, number));
-  PSRING_RETURN_IF_ERROR(AwaitSocket(socket.fd(), POLLIN, deadline, server));
   char accepted = 0;
-  if (socket.Receive(&accepted, 1).value_or(0) != 1) {
-    return absl::UnavailableError(absl::StrCat(server, " was closed"));
-  }
+  PSRING_RETURN_IF_ERROR(ReceiveAll(socket, &accepted, 1, deadline, server));
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<PayloadClient> payload,
                           PayloadClient::Start(std::move(socket), *this));
   MutexLock lock(mutex_);

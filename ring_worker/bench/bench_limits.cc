@@ -174,22 +174,24 @@ absl::Status HostLimits::RunLinks(Links& links, Collective collective, size_t bu
   const auto window = [&](size_t moved) {
     return std::min({kWindow, bytes - moved, buffer_bytes - moved % buffer_bytes});
   };
+  const int next = (rank_ + 1) % ranks_, before = (rank_ + ranks_ - 1) % ranks_;
+  const auto lost = [&](int rank, const absl::Status& why) {
+    return absl::UnavailableError(
+        absl::StrCat("limits: rank ", rank_, " lost rank ", rank, ": ", why.message()));
+  };
   size_t sent = 0, received = 0;
   MonotonicTime deadline = MonotonicTime::InfiniteFuture();
   for (int idle = 0; sent < bytes || received < bytes;) {
     bool moved = false;
     if (sent < bytes) {
-      PSRING_ASSIGN_OR_RETURN(const size_t n, links.next.Send(at(copy_from_, sent), window(sent)));
-      sent += n;
-      moved = n > 0;
+      const absl::StatusOr<size_t> n = links.next.Send(at(copy_from_, sent), window(sent));
+      if (!n.ok()) return lost(next, n.status());
+      sent += *n;
+      moved = *n > 0;
     }
     if (received < bytes) {
       const absl::StatusOr<size_t> n = links.before.Receive(at(copy_to_, received), window(received));
-      if (!n.ok()) {
-        return absl::UnavailableError(absl::StrCat("limits: rank ", rank_, " lost rank ",
-                                                   (rank_ + ranks_ - 1) % ranks_, ": ",
-                                                   n.status().message()));
-      }
+      if (!n.ok()) return lost(before, n.status());
       received += *n;
       moved = moved || *n > 0;
     }
@@ -207,9 +209,9 @@ absl::Status HostLimits::RunLinks(Links& links, Collective collective, size_t bu
                         {sent < bytes ? links.next.fd() : -1, POLLOUT, 0}};
     const int64_t left_ms = absl::ToInt64Milliseconds(deadline - MonotonicNow());
     if (left_ms <= 0) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("limits: rank ", rank_, " waited ", SecondsText(timeout_), " for rank ",
-                       received < bytes ? (rank_ + ranks_ - 1) % ranks_ : (rank_ + 1) % ranks_));
+      return absl::DeadlineExceededError(absl::StrCat("limits: rank ", rank_, " waited ",
+                                                      SecondsText(timeout_), " for rank ",
+                                                      received < bytes ? before : next));
     }
     if (poll(waiting, 2, static_cast<int>(std::min<int64_t>(left_ms, 1000))) < 0 && errno != EINTR) {
       return SocketError("poll");

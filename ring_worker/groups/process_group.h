@@ -162,6 +162,7 @@ struct GroupOptions {
   // Above 0: each so many consecutive ranks are a host, for the algorithm "hierarchical"; with transport auto
   // only these share memory.
   int ranks_per_node = 0;
+  bool is_part = false;  // made by Split: a ring if "hierarchical" needs another number of ranks
   const ScheduleTable* schedules = nullptr;  // null: ScheduleRows()
   int gpu = -1;                              // native, nccl: the GPU of this rank's memory; -1: host memory
   LinkShaper* shaper = nullptr;              // limits the rate of payload over TCP; outlives the group

@@ -27,8 +27,13 @@ std::string ChosenAlgorithm(const GroupOptions& options) {
   return options.algorithm.empty() ? "ring" : options.algorithm;
 }
 
+absl::StatusOr<std::unique_ptr<Schedule>> AllReduceOf(const std::string& algorithm, int ranks,
+                                                      const GroupOptions& options) {
+  return MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = ranks}, SchedulesOf(options));
+}
+
 // With everything that determines the rounds: "hierarchical:4" for "hierarchical" on hosts of four ranks.
-absl::StatusOr<std::string> AlgorithmHere(const GroupOptions& options, const TransportInfo& info) {
+absl::StatusOr<std::string> CompleteName(const GroupOptions& options, const TransportInfo& info) {
   const std::string chosen = ChosenAlgorithm(options);
   if (!NeedsRanksPerNode(chosen, SchedulesOf(options))) return chosen;
   const int per_node = options.ranks_per_node > 0 ? options.ranks_per_node : info.ranks_per_node;
@@ -39,9 +44,12 @@ absl::StatusOr<std::string> AlgorithmHere(const GroupOptions& options, const Tra
          chosen));
 }
 
-absl::StatusOr<std::unique_ptr<Schedule>> AllReduceOf(const std::string& algorithm, int ranks,
-                                                      const GroupOptions& options) {
-  return MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = ranks}, SchedulesOf(options));
+// The same on all ranks.
+absl::StatusOr<std::string> AlgorithmHere(const GroupOptions& options, const TransportInfo& info) {
+  absl::StatusOr<std::string> name = CompleteName(options, info);
+  const bool suits = name.ok() && AllReduceOf(*name, info.size, options).ok();
+  if (options.is_part && !suits) return "ring";
+  return name;
 }
 
 // Collectives that the algorithm of all-reduces does not offer use another one.
@@ -101,6 +109,7 @@ class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, pub
     if (part == nullptr) return nullptr;
     GroupOptions options = options_;
     options.ranks_per_node = 0;  // refers to this group's ranks; a part's nodes are its hosts
+    options.is_part = true;
     return NativeBackend().make(*part, options);
   }
 

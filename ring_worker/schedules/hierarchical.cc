@@ -30,6 +30,7 @@ class Hierarchical final : public EvenSchedule {
   }
 
   int symmetry_class(int) const override { return 0; }
+  int symmetry_period() const override { return local_ranks_; }
 
  private:
   // `reduce`: each rank of the node gets the sum of its own shard; otherwise all ranks get all shards.

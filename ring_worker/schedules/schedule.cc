@@ -50,9 +50,10 @@ constexpr ScheduleTraits kCompared = {.is_compared = true}, kRooted = {.has_root
 int RanksPerNodeIn(absl::string_view algorithm) {
   int number = 0;
   const size_t colon = algorithm.find(':');
-  const bool has_number =
-      colon != absl::string_view::npos && absl::SimpleAtoi(algorithm.substr(colon + 1), &number);
-  return has_number ? std::max(number, 0) : 0;
+  if (colon == absl::string_view::npos) return 0;
+  const absl::string_view digits = algorithm.substr(colon + 1);
+  // Not " 4", "+4" or "04": ranks and records compare names.
+  return absl::SimpleAtoi(digits, &number) && digits == absl::StrCat(number) ? std::max(number, 0) : 0;
 }
 
 }  // namespace

@@ -74,6 +74,8 @@ class Schedule {
   // Ranks of one class behave the same at the same time up to renaming of ranks and chunks; this lets a
   // simulator handle 65,536 ranks. A separate class per rank is always correct.
   virtual int symmetry_class(int rank) const { return rank; }
+  // So many consecutive ranks form a group: renaming shifts whole groups, and ranks within all of them.
+  virtual int symmetry_period() const { return 1; }
 };
 
 // Elements of chunk `chunk` of `chunks` in a buffer of `count`: {first, length}. Lengths differ by at most

@@ -1,6 +1,5 @@
 // Connecting and asking, on the threads of MeshConnections.
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -106,13 +105,8 @@ absl::Status MeshConnections::ConnectTo(int peer, Worker& worker, PeerConnection
   {
     const Pending pending(*this, worker, made.control->fd());
     char accepted = 0;
-    absl::Status status;
-    absl::StatusOr<size_t> received = made.control->Receive(&accepted, 1);
-    while (status.ok() && received.ok() && *received == 0) {
-      status = AwaitSocket(made.control->fd(), POLLIN, deadline, "it");
-      received = made.control->Receive(&accepted, 1);
-    }
-    if (status.ok() && accepted != kAccepted) status = absl::UnavailableError("it closed the connection");
+    absl::Status status = ReceiveAll(*made.control, &accepted, 1, deadline, "it");
+    if (status.ok() && accepted != kAccepted) status = absl::UnavailableError("it sent an invalid answer");
     if (!status.ok()) return Cannot("reach", peer, status);
   }
   if (shares) {

@@ -312,7 +312,9 @@ absl::StatusOr<TlsRelays::Loop*> TlsRelays::LeastLoop() {
 absl::StatusOr<FileDescriptor> TlsRelays::Start(std::unique_ptr<TlsSession> session, FileDescriptor tcp) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
-    return absl::UnavailableError(absl::StrCat("cannot open a local socket for TLS: ", std::strerror(errno)));
+    const int why = errno;
+    session.reset();  // before `tcp`, which it uses
+    return absl::UnavailableError(absl::StrCat("cannot open a local socket for TLS: ", std::strerror(why)));
   }
   FileDescriptor users(ends[0]);
   auto relay = std::make_unique<Relay>(std::move(session), std::move(tcp), FileDescriptor(ends[1]));

@@ -2,6 +2,7 @@
 
 #include <openssl/err.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -58,6 +59,8 @@ absl::StatusOr<size_t> TlsSession::Send(absl::Span<const iovec> parts) {
   size_t total = 0, sent = 0;
   for (const iovec& part : parts) total += part.iov_len;
   while (sent < total) {
+    // Before a record, so that a peer that reads all data has read the message, too.
+    if (encrypted_ == 0 && with_this_key_ >= rekey_bytes_) Rekey();
     // OpenSSL wants the same length again for what it has encrypted already.
     const size_t length = encrypted_ > 0 ? encrypted_ : std::min(kRecordBytes, total - sent);
     PSRING_CHECK(length <= total - sent);
@@ -74,7 +77,6 @@ absl::StatusOr<size_t> TlsSession::Send(absl::Span<const iovec> parts) {
     encrypted_ = 0;
     sent += wrote;
     with_this_key_ += static_cast<int64_t>(wrote);
-    if (with_this_key_ >= rekey_bytes_) Rekey();
   }
   return sent;
 }
@@ -134,6 +136,8 @@ absl::Status TlsSession::Explain(int result, absl::string_view what) {
       const char* const text = ERR_reason_error_string(error);
       broken_ = absl::UnavailableError(
           absl::StrCat(what, ": TLS: ", text != nullptr ? text : absl::StrCat("error ", error)));
+      // poll() then reports it, also if nothing more arrives and the last Receive has returned data.
+      (void)shutdown(socket_, SHUT_RDWR);
     }
   }
   ERR_clear_error();

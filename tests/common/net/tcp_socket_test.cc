@@ -4,10 +4,13 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <future>
 #include <string>
 
 #include "common/base/deadline.h"
 #include "gtest/gtest.h"
+#include "tests/eventually.h"
+#include "tests/write_all.h"
 
 namespace psring {
 namespace {
@@ -48,6 +51,27 @@ TEST(TcpSocketTest, ARefusedConnectionNamesTheAddress) {
   const auto connected = ConnectTcp("127.0.0.1", port, MonotonicNow() + absl::Seconds(5));
   ASSERT_FALSE(connected.ok());
   EXPECT_NE(std::string(connected.status().message()).find(std::to_string(port)), std::string::npos);
+}
+
+TEST(TcpSocketTest, AMessageMayArriveInPieces) {
+  const MonotonicTime soon = MonotonicNow() + absl::Seconds(60);
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+  const FileDescriptor from(ends[0]);
+  MemberSocket to{FileDescriptor(ends[1])};
+  std::string text(4, 0);
+  auto received = std::async(std::launch::async,
+                             [&] { return ReceiveAll(to, text.data(), text.size(), soon, "rank 1"); });
+  for (const std::string piece : {"t", "ex", "t"}) {
+    EXPECT_EQ(WriteAll(from.get(), piece.data(), piece.size(), soon), absl::OkStatus());
+    char next = 0;
+    EXPECT_TRUE(Eventually([&] { return recv(ends[1], &next, 1, MSG_PEEK | MSG_DONTWAIT) < 0; })) << piece;
+  }
+  EXPECT_EQ(received.get(), absl::OkStatus());
+  EXPECT_EQ(text, "text");
+  EXPECT_EQ(shutdown(from.get(), SHUT_WR), 0);
+  EXPECT_EQ(ReceiveAll(to, text.data(), 1, soon, "rank 1"),
+            absl::UnavailableError("rank 1: the connection ended"));
 }
 
 }  // namespace

@@ -121,6 +121,17 @@ TEST(Tls, NewKeysDoNotDisturbTheData) {
   ExpectCarries(ends.client, ends.server);
 }
 
+// A connection that is closed with unread bytes loses what it still has to send.
+TEST(Tls, WhoHasReadAllDataLeavesNoNewKeyUnread) {
+  Encrypted ends = Connect(Auto(TestSecret(), 100), Auto());
+  for (int i = 0; i < 3; ++i) {
+    Write(ends.client, std::string(100, 'x'));
+    EXPECT_EQ(Read(ends.server, 100), std::string(100, 'x'));
+    pollfd waiting = {ends.server.fd(), POLLIN, 0};
+    EXPECT_EQ(poll(&waiting, 1, 0), 0) << i;
+  }
+}
+
 TEST(Tls, AShapedConnectionIsEncryptedBeforeItIsShaped) {
   LinkShaper shaper({.bits_per_s = 1e11, .burst_bytes = 1 << 20});
   Encrypted ends = Connected();
@@ -209,6 +220,23 @@ TEST(Tls, ChangedBytesAreAnError) {
   EXPECT_TRUE(absl::IsUnavailable(end));
   EXPECT_THAT(end.message(), Has("cannot receive: TLS: "));
   EXPECT_FALSE(ends.server.Send("x", 1).ok());
+}
+
+// As for a stream that is polled after a Receive that returned less than was asked for.
+TEST(Tls, PollReportsAnErrorThatFollowsData) {
+  Encrypted ends = Connected();
+  ends.server.ReadAhead();
+  Write(ends.client, "text");
+  Write(FileDescriptor(dup(ends.client.fd())), std::string(100, 'x'));
+  std::string bytes(1000, 0);
+  const auto have_arrived = [&] {
+    return recv(ends.server.fd(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT) > 100;
+  };
+  ASSERT_TRUE(Eventually(have_arrived));
+  EXPECT_EQ(*ends.server.Receive(bytes.data(), bytes.size()), 4u);
+  pollfd waiting = {ends.server.fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&waiting, 1, 0), 1);
+  EXPECT_THAT(ends.server.Receive(bytes.data(), 1).status().message(), Has("cannot receive: TLS: "));
 }
 
 TEST(Tls, WritesFailWhenThePeerHasClosed) {

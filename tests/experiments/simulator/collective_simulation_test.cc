@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 
 #include "experiments/simulator/collective.h"
 #include "experiments/simulator/collective_plan.h"
@@ -139,12 +140,15 @@ TEST(CollectiveSimulation, ClassesEqualTheSimulationOfAllRanks) {
   cluster.intra_bytes_per_s = 1.7e9;
   cluster.intra_latency_s = 3e-6;
   cluster.oversubscription = 1.5;
-  for (const char* name : {"ring", "star", "direct", "halving-doubling", "hierarchical", "hierarchical:2"}) {
-    for (int ranks : {2, 4, 8, 16, 32}) {
-      const auto schedule = AllReduce(name, ranks, std::min(ranks, 4));
+  for (const std::string name : {"ring", "star", "direct", "halving-doubling", "hierarchical",
+                                 "hierarchical:2", "hierarchical:3", "hierarchical:6", "hierarchical:8"}) {
+    for (int ranks : {2, 4, 8, 12, 16, 24, 32}) {
+      const ScheduleShape shape = {.ranks = ranks, .ranks_per_node = std::min(ranks, 4)};
+      const auto schedule = MakeSchedule(name, Collective::kAllReduce, shape);
+      if (!schedule.ok()) continue;  // the ranks do not divide into groups
       for (const Pipelining& pipelining : {kOneSlab, Pipelining{.segment_bytes = 1e6, .depth = 3}}) {
-        const auto quick = SimulateCollective(*schedule, cluster, 3e7, pipelining);
-        const auto slow = SimulateCollective(NoSymmetry(*schedule), cluster, 3e7, pipelining);
+        const auto quick = SimulateCollective(**schedule, cluster, 3e7, pipelining);
+        const auto slow = SimulateCollective(NoSymmetry(**schedule), cluster, 3e7, pipelining);
         ASSERT_TRUE(quick.ok() && slow.ok());
         EXPECT_NEAR(quick->seconds, slow->seconds, 1e-9 + 1e-7 * slow->seconds) << name << " x " << ranks;
         EXPECT_LE(quick->classes, slow->classes);

@@ -396,9 +396,10 @@ INSTANTIATE_TEST_SUITE_P(RanksPerHost, HierarchicalGroupTest, testing::Values(1,
 
 // Two ranks share memory, and the third does not.
 TEST(HierarchicalGroup, UnevenHostsAreRejectedUnlessANumberIsGiven) {
-  const auto status_of = [](const std::string& algorithm) {
+  const auto status_of = [](const std::string& algorithm, bool is_part = false) {
     GroupOptions options;
     options.algorithm = algorithm;
+    options.is_part = is_part;
     auto transports = MakeTransports("mixed", 3);
     std::vector<absl::Status> statuses(3);
     OnRanks(3, [&](int rank) {
@@ -413,6 +414,9 @@ TEST(HierarchicalGroup, UnevenHostsAreRejectedUnlessANumberIsGiven) {
                                        "numbers; give the ranks per machine, as in hierarchical:2, or use "
                                        "ring"));
   EXPECT_EQ(status_of("hierarchical:3"), absl::OkStatus());
+  EXPECT_FALSE(status_of("hierarchical:2").ok());
+  for (const char* algorithm : {"hierarchical", "hierarchical:2"})
+    EXPECT_EQ(status_of(algorithm, /*is_part=*/true), absl::OkStatus());
 }
 
 TEST(MakeScheduledGroupTest, AnUnknownAlgorithmIsRejected) {

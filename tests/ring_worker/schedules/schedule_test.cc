@@ -321,7 +321,8 @@ TEST(ScheduleTest, ANameMayContainTheRanksPerNode) {
   EXPECT_EQ(MakeSchedule("hierarchical:4", Collective::kAllReduce, {.ranks = 6}).status(),
             absl::InvalidArgumentError("hierarchical:4 needs a multiple of 4 ranks, not 6"));
   for (const char* wrong :
-       {"hierarchical:0", "hierarchical:-2", "hierarchical:", "hierarchical:x", "ring:2"}) {
+       {"hierarchical:0", "hierarchical:-2", "hierarchical:", "hierarchical:x", "ring:2", "hierarchical:02",
+        "hierarchical:+2", "hierarchical: 2", "hierarchical:2x", "hierarchical:999999999999"}) {
     EXPECT_EQ(FindSchedule(wrong), nullptr) << wrong;
     EXPECT_EQ(BaseAlgorithm(wrong), wrong);
     EXPECT_EQ(MakeSchedule(wrong, Collective::kAllReduce, {.ranks = 4}).status().code(),

@@ -54,6 +54,21 @@ absl::Status ExpectSum(ProcessGroup& group, Stream& stream, float own, float sum
   return absl::OkStatus();
 }
 
+// The number of ranks of a replica is not a multiple of those per machine.
+TEST(PipelineLinks, OnlyGradientsAreAddedUpWithinMachinesFirst) {
+  GroupOptions group;
+  group.algorithm = "hierarchical:3";
+  const auto statuses = RunGroups(6, group, [](ProcessGroup& world, Stream& stream) -> absl::Status {
+    PSRING_ASSIGN_OR_RETURN(const auto links, PipelineLinks::Connect({.pp = 2}, world, HostDevice()));
+    EXPECT_EQ(links->same_stages()->info().algorithm, "hierarchical:3");
+    EXPECT_EQ(links->pipeline().replica->info().algorithm, "ring");
+    PSRING_RETURN_IF_ERROR(ExpectSum(*links->same_stages(), stream, 1, 3));
+    PSRING_RETURN_IF_ERROR(ExpectSum(*links->pipeline().replica, stream, 1, 2));
+    return ExpectMessages(*links);
+  });
+  for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
+}
+
 TEST(PipelineLinks, ConnectTheRanksOfEveryReplicaAndOfEveryStage) {
   for (const auto& [workers, pp, chunks] :
        {std::tuple(2, 2, 1), {3, 3, 1}, {4, 2, 1}, {6, 3, 1}, {2, 2, 2}, {4, 2, 3}}) {
