@@ -33,6 +33,8 @@ absl::Status CheckSimulated(const SummaryRow& row) {
   if (row.configuration.model.has_tables) return NotSimulated("the rows of tables are not simulated");
   if (row.configuration.training.pp > 1) return NotSimulated("of pipelines only the bubble is simulated");
   if (row.configuration.training.tp > 1) return NotSimulated("sums of divided matrices are not simulated");
+  if (row.configuration.strategy.shards_gradients && row.configuration.training.micro_batches > 1)
+    return NotSimulated("gradients that are sent before the last micro-batch are not simulated");
   PSRING_RETURN_IF_ERROR(CheckStrategy(row.configuration.strategy));
   if (!row.measured_cost) return NotSimulated("its step time was not measured");
   if (row.link.bits_per_s <= 0) return NotSimulated("its links have no rate");
@@ -196,6 +198,7 @@ absl::StatusOr<RowPrediction> PredictRow(const SummaryRow& row, const SummaryRow
                          .align_steps = training.align_steps,
                          .seed = training.seed,
                          .wire_part = training.wire == "float32" ? 1 : 0.5,
+                         .reshards = training.reshard == "forward",
                          .clips = training.clip_norm > 0};
   PSRING_ASSIGN_OR_RETURN(options.delays, ParseDelays(training.straggler, training.jitter_ms, training.seed,
                                                       row.configuration.workers));

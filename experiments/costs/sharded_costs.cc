@@ -45,10 +45,7 @@ const ShardRow* FindShardRow(const std::string& name) {
 
 ShardExchanges ExchangesOf(const ShardRow& row, int micro_batches, bool reshards) {
   const double all = micro_batches;
-  return {.reduce_scatters = row.gradients ? all : 1,
-          .all_gathers = !row.weights ? 1
-                         : reshards   ? 2 * all
-                                      : all};
+  return {.reduce_scatters = row.gradients ? all : 1, .all_gathers = row.weights && reshards ? 2 * all : 1};
 }
 
 double ShardBytesPerRank(const ShardRow& row, int replicas, int micro_batches, double gradient_bytes,

@@ -31,7 +31,7 @@ const ShardRow* FindShardRow(const std::string& name);
 struct ShardExchanges {
   double reduce_scatters = 0, all_gathers = 0;
 };
-// `reshards`: weights are released after forward and gathered again for backward.
+// `reshards`: weights are released after forward and gathered again for backward; else gathered once a step.
 ShardExchanges ExchangesOf(const ShardRow& row, int micro_batches, bool reshards = true);
 
 // Payload bytes that a rank sends in a step.

@@ -8,6 +8,7 @@
 #include "common/cli/delays.h"
 #include "common/text/translate.h"
 #include "experiments/design/plan.h"
+#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
@@ -30,6 +31,7 @@ absl::Status CheckServerFlags(const CompareOptions& options) {
   const bool has_tables = HasTables(training);
   for (const std::string& name : ComparedStrategies(options, has_tables)) {
     PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(name));
+    PSRING_RETURN_IF_ERROR(CheckShardFlags(training, strategy));
     if (strategy.uses_servers) {
       any_server = true;
       any_has_parameters = any_has_parameters || !strategy.uses_group;

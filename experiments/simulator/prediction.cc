@@ -191,7 +191,7 @@ absl::StatusOr<std::vector<CollectiveTime>> Predictor::BucketCosts(const Predict
   std::vector<CollectiveTime> costs;
   double end = -INFINITY;  // of the previous bucket
   for (size_t b = 0; b < bucket_bytes_.size(); ++b) {
-    const double bytes = point.strategy.SentPart(options_.wire_part) * bucket_bytes_[b];
+    const double bytes = point.strategy.SentPart(options_.wire_part, 1, options_.reshards) * bucket_bytes_[b];
     const double ready = workload_.forward_ms / 1e3 + ready_s_[b];
     const double update = b == 0 || options_.clips
                               ? 0
@@ -209,7 +209,7 @@ absl::StatusOr<std::vector<CollectiveTime>> Predictor::BucketCosts(const Predict
 
 absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const Cluster& cluster) const {
   const double n = point.workers;
-  const double bytes = point.strategy.SentPart(options_.wire_part) * workload_.bytes();
+  const double bytes = point.strategy.SentPart(options_.wire_part, 1, options_.reshards) * workload_.bytes();
   PSRING_ASSIGN_OR_RETURN(const double payload, AllReducePayload(point, cluster, bytes));
   Prediction prediction{.tx_bytes = payload, .rx_bytes = payload};
   PSRING_ASSIGN_OR_RETURN(const std::vector<CollectiveTime> of_buckets, BucketCosts(point, cluster));
@@ -220,8 +220,9 @@ absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const 
   for (size_t b = 0; b < of_buckets.size(); ++b) {
     const CollectiveTime& cost = of_buckets[b];
     const double own = UpdatedBytes(point, bucket_bytes_[b]) * cluster.worker_update_s_per_byte;
-    // The weights of clipped shards, half of an exchange, follow the norm.
-    const double late = options_.clips && point.strategy.shards_updates ? cost.seconds / 2 : 0;
+    // The weights of clipped shards, half of an exchange, follow the norm; sharded ones are not sent then.
+    const bool follows = point.strategy.shards_updates && !point.strategy.shards_weights;
+    const double late = options_.clips && follows ? cost.seconds / 2 : 0;
     after_norm += late;
     update = options_.clips ? update + own : own;
     costs.push_back(cost.seconds - late + (options_.clips ? 0 : own));

@@ -28,6 +28,7 @@ struct PredictOptions {
   double late_s = 0;         // collectives: measured delay of the slowest worker's gradient after the mean
   uint64_t seed = 1;
   double wire_part = 1;            // bytes sent, relative to float32
+  bool reshards = true;            // --reshard forward
   bool clips = false;              // all updates wait for the norm of the whole gradient
   bool local_aggregation = false;  // servers: the workers of a machine push one sum (local_exchange.h)
   // Of the computing time between machines; synchronous steps wait for the slowest.

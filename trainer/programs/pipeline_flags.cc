@@ -191,4 +191,14 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
   return CheckReplicas(o, strategy, workers);
 }
 
+absl::Status CheckShardFlags(const TrainingOptions& o, const StrategyRow& strategy) {
+  const std::vector<GivenFlag> wrong = {{o.cuda_graph, "--cuda_graph"},
+                                        {o.wire != TrainingOptions().wire, "--wire"},
+                                        {o.clock == "virtual", "--clock virtual"}};
+  const GivenFlag* const flag = FirstGiven(wrong);
+  if (!strategy.shards_gradients || flag == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      Tr("--strategy $0 does not support $1; omit it", strategy.name, flag->name));
+}
+
 }  // namespace psring

@@ -1,4 +1,5 @@
-// The flags of pipelines that training and psring predict share, and their checks; and those of --tp. Pure.
+// The flags of pipelines that training and psring predict share, and their checks; also those of --tp and of
+// shards. Pure.
 #pragma once
 
 #include <string>
@@ -41,5 +42,9 @@ absl::Status CheckBesidePp(bool has_pp, const std::vector<GivenFlag>& need_pp,
 // InvalidArgument or NotFound, in one line: flags, `strategy` or this number of workers do not suit --pp or
 // --tp, or flags need it.
 absl::Status CheckPipelineFlags(const TrainingOptions& options, const StrategyRow& strategy, int workers);
+
+// InvalidArgument names a flag that `strategy` does not support because ranks have only shards of gradients:
+// the memory of units changes from step to step, and there are no rounding errors to keep.
+absl::Status CheckShardFlags(const TrainingOptions& options, const StrategyRow& strategy);
 
 }  // namespace psring

@@ -10,6 +10,7 @@
 #include "common/device_factory/make_ops.h"
 #include "common/tables/row_storage.h"
 #include "common/text/translate.h"
+#include "trainer/programs/pipeline_flags.h"
 #include "trainer/strategies/local_aggregation.h"
 
 namespace psring {
@@ -258,20 +259,12 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
     PSRING_RETURN_IF_ERROR(CheckLocalAggregation(options, strategy));
     PSRING_RETURN_IF_ERROR(CheckRecovery(options, ServersOf(options, world_size)));
   }
-  // Units of sharded gradients change their memory from step to step, and have no rounding errors to keep.
-  const auto of_units = [&](bool is_given, const char* flag) {
-    return Rule{strategy.shards_gradients && is_given,
-                Tr("--strategy $0 does not support $1; omit it", given, flag)};
-  };
-  PSRING_RETURN_IF_ERROR(
-      FirstThatApplies({of_units(options.cuda_graph, "--cuda_graph"),
-                        of_units(options.wire != "float32", "--wire"),
-                        of_units(options.clock == "virtual", "--clock virtual"),
-                        {!strategy.shards_weights && options.reshard != TrainingOptions().reshard,
-                         Tr("--reshard is for fsdp; omit it for $0", given)}}));
+  PSRING_RETURN_IF_ERROR(CheckShardFlags(options, strategy));
   const char* const server_flag = strategy.uses_servers ? nullptr : ServerFlagGiven(options);
   return FirstThatApplies(
-      {{server_flag != nullptr,
+      {{!strategy.shards_weights && options.reshard != TrainingOptions().reshard,
+        Tr("--reshard is for fsdp; omit it for $0", given)},
+       {server_flag != nullptr,
         absl::StrCat(server_flag != nullptr ? server_flag : "",
                      " is for the strategies that have servers (such as ps-sync); omit it for ", given)},
        {strategy.single_process && world_size > 1,

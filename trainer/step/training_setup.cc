@@ -195,7 +195,7 @@ void Training::PlanBucketsByReadiness() {
     ddp.ready_order.push_back(layout.tensors()[static_cast<size_t>(tensor)].name);
   }
   ddp.bucket_bytes = BytesOf(pushed_buckets());
-  ddp.has_rebuilt_buckets = strategy_row_.uses_group && worker_.world_size > 1;
+  ddp.has_rebuilt_buckets = strategy_row_.uses_group && worker_.world_size > 1 && !shards_.shards_gradient();
   if (!ddp.has_rebuilt_buckets) return;
   ddp.rebuilt_bucket_bytes = std::exchange(ddp.bucket_bytes, BytesOf(PlanBuckets(layout, sizes)));
 }

@@ -72,7 +72,7 @@ class UnitMemory {
   // last one that is enqueued. Two such buckets are complete at a time; those with a block of their own are
   // gathered once per step and stay.
   virtual absl::Status Unshard(int bucket, const Event& free) = 0;
-  // Where they are; later work on the compute stream waits for them.
+  // Where they are; later work on the compute stream waits for them. Both also outside of steps.
   virtual Span UseWeights(int bucket) = 0;
   // Outside of steps, with no work in progress: the shards have changed.
   virtual void ForgetWeights() = 0;

@@ -63,6 +63,9 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
 
   absl::Status BeginStep(const StepInfo& info) override {
     ForgetWeights();
+    gathers_.clear();
+    waits_.clear();
+    in_step_ = true;
     reduced_.assign(buckets_.size(), 0);
     return GroupStrategy::BeginStep(info);
   }
@@ -72,6 +75,7 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
   }
 
   absl::StatusOr<StepReport> FinishStep() override {
+    in_step_ = false;
     PSRING_ASSIGN_OR_RETURN(StepReport report, GroupStrategy::FinishStep());
     for (const auto& [bucket, time] : gathers_) {
       AddSpan(SpanKind::kCommunication, bucket, time.first, time.second);
@@ -116,11 +120,10 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
     const size_t b = static_cast<size_t>(bucket);
     if (context_.shards.weights.keeps[b] && gathered_[b]) return absl::OkStatus();
     gathered_[b] = true;
-    auto& [begin_ns, end_ns] = gathers_.emplace_back(bucket, std::pair<int64_t, int64_t>()).second;
     lane_->WaitFor(free);
-    lane_->Stamp(begin_ns);
+    if (in_step_) lane_->Stamp(gathers_.emplace_back(bucket, std::pair<int64_t, int64_t>()).second.first);
     PSRING_RETURN_IF_ERROR(Complete(buckets_[b], WeightParts(), WeightBlock(b)));
-    lane_->Stamp(end_ns);
+    if (in_step_) lane_->Stamp(gathers_.back().second.second);
     gathered_events_[b] = lane_->Record();
     return absl::OkStatus();
   }
@@ -129,11 +132,7 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
     Wait(gathered_events_[b]);
     return WeightBlock(b).device;
   }
-  void ForgetWeights() override {
-    gathered_.assign(buckets_.size(), false);
-    gathers_.clear();
-    waits_.clear();
-  }
+  void ForgetWeights() override { gathered_.assign(buckets_.size(), false); }
 
   Span BeginGradient(int bucket) override {
     const size_t b = static_cast<size_t>(bucket);
@@ -290,6 +289,7 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
     if (from.count > 0) lane_->Copy(to.data, from.data, from.bytes());
   }
   void Wait(const Event& event) {
+    if (!in_step_) return context_.compute.WaitFor(event);
     auto& [begin_ns, end_ns] = waits_.emplace_back();
     context_.compute.Stamp(begin_ns);
     context_.compute.WaitFor(event);
@@ -303,7 +303,8 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
   std::vector<bool> gathered_;
   std::vector<Event> gathered_events_;
   std::map<size_t, Event> free_;  // by place of a block: the last exchange from there
-  // Streams write the times.
+  // A step is in progress, and its times, which streams write.
+  bool in_step_ = false;
   std::deque<std::pair<int, std::pair<int64_t, int64_t>>> gathers_;  // with the bucket
   std::deque<std::pair<int64_t, int64_t>> waits_;                    // of the compute stream
 };

@@ -260,6 +260,29 @@ TEST(ResidualFindings, NameTheWorstAndNotableResiduals) {
   EXPECT_EQ(ResidualFindings(rows).size(), 2);  // no notable residual
 }
 
+TEST(PredictRow, ShardsOfWeightsAreGatheredOnceOrTwice) {
+  SummaryRow none = Row("none", 2);
+  const auto predicted = [&none](const std::string& strategy, auto change) {
+    SummaryRow row = Row(strategy, 2);
+    change(row.configuration.training);
+    return PredictRow(row, &none, kGround);
+  };
+  const auto as_given = [](TrainingOptions&) {};
+  const double ring = predicted("ring", as_given)->prediction.tx_bytes;
+  EXPECT_DOUBLE_EQ(predicted("zero2", as_given)->prediction.tx_bytes, ring);
+  EXPECT_DOUBLE_EQ(predicted("fsdp", as_given)->prediction.tx_bytes, 1.5 * ring);
+  const auto never = [](TrainingOptions& o) { o.reshard = "never"; };
+  EXPECT_DOUBLE_EQ(predicted("fsdp", never)->prediction.tx_bytes, ring);
+  // With clipping zero1 sends its weights after the norm, and fsdp none.
+  none.mean.computed_ms = 100;
+  none.mean.bucket_ready_ms = {10, 100};
+  const auto clips = [](TrainingOptions& o) { o.clip_norm = 1, o.reshard = "never"; };
+  EXPECT_LT(predicted("fsdp", clips)->prediction.step, predicted("zero1", clips)->prediction.step - .005);
+  const auto twice = [](TrainingOptions& o) { o.micro_batches = 2; };
+  EXPECT_THAT(predicted("zero2", twice).status().message(), Has("before the last micro-batch"));
+  EXPECT_TRUE(predicted("zero1", twice).ok());
+}
+
 TEST(PredictRow, DoesNotSimulateRowsOfTables) {
   SummaryRow row = Row("ring", 2);
   row.configuration.model.has_tables = true;

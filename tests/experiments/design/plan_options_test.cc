@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "experiments/design/estimate.h"
 #include "experiments/design/plan.h"
@@ -203,6 +205,23 @@ TEST(PlanOptions, AllConfigurationsUseOneKindOfDevice) {
   EXPECT_EQ(DeviceForAll({}, {1}, 1), "auto");
   EXPECT_EQ(DeviceForAll({.oversubscribe = true}, {1, 2, 4}, 1), "auto");
   EXPECT_EQ(DeviceForAll({.device = "cuda"}, {4}, 1), "cuda") << "the trainer says that it must be shared";
+}
+
+// The trainer would reject them when its turn comes, after other configurations.
+TEST(PlanOptions, FlagsThatShardsDoNotSupportAreRejectedByName) {
+  const auto with = [](const char* strategy, TrainingOptions training) {
+    return CompareOptions{.strategies = {"ring", strategy}, .workers = {2}, .training = std::move(training)};
+  };
+  for (const char* strategy : {"zero2", "fsdp"}) {
+    const auto refusal = [strategy](const char* flag) {
+      return absl::StrCat("--strategy ", strategy, " does not support ", flag, "; omit it");
+    };
+    ExpectRefusals({{with(strategy, {}), ""},
+                    {with(strategy, {.cuda_graph = true}), refusal("--cuda_graph")},
+                    {with(strategy, {.wire = "bfloat16"}), refusal("--wire")},
+                    {with(strategy, {.clock = "virtual"}), refusal("--clock virtual")}});
+  }
+  ExpectRefusals({{with("zero1", {.wire = "bfloat16"}), ""}, {with("zero1", {.clock = "virtual"}), ""}});
 }
 
 TEST(PlanOptions, HybridHasTheFlagsOfBothOfItsParts) {

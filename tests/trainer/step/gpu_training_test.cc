@@ -68,8 +68,8 @@ class GpuTraining : public OnGpu, public testing::WithParamInterface<GpuCase> {
 
 // Each way of moving gradients to where they are added.
 std::vector<GpuCase> Cases() {
-  return {{"single", 1}, {"ring", 2},  {"ring", 3},    {"star", 3},
-          {"zero1", 2},  {"zero1", 3}, {"ps-sync", 1}, {"ps-sync", 3}};
+  return {{"single", 1}, {"ring", 2},  {"ring", 3}, {"star", 3},    {"zero1", 2},
+          {"zero1", 3},  {"zero2", 3}, {"fsdp", 3}, {"ps-sync", 1}, {"ps-sync", 3}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, GpuTraining, testing::ValuesIn(Cases()), [](const auto& info) {

@@ -298,6 +298,21 @@ TEST_F(Wide, BucketsAreInTheOrderOfReadiness) {
   for (const size_t first : {0, 1000, 3000, 5000}) EXPECT_NE(outcomes[0].weights[first], 0);
 }
 
+TEST_F(Wide, UnitsHaveOnePlanWhateverTheSizeOfBuckets) {
+  const auto data = DataOf(Options("ring"));
+  const std::vector<float> ring = WeightsOf(TrainRanks(Options("ring"), 3, *data));
+  for (const char* strategy : {"zero2", "fsdp"}) {
+    TrainingOptions options = Options(strategy);
+    options.bucket_mb = 1;
+    for (const RankOutcome& outcome : TrainRanks(options, 3, *data)) {
+      const DdpFigures& ddp = outcome.result->ddp;
+      EXPECT_FALSE(ddp.has_rebuilt_buckets);
+      EXPECT_EQ(ddp.bucket_bytes, (std::vector<int64_t>{4000, 8000, 8000, 8000}));
+      EXPECT_LE(RelativeL2(outcome.weights, ring), 1e-6);
+    }
+  }
+}
+
 TEST_F(Wide, AServersBucketsAreInThatOrderFromTheBeginning) {
   const TrainingOptions options = Options("ps-sync");
   const auto outcomes = TrainRanks(options, 2, *DataOf(options));

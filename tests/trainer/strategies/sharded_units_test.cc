@@ -105,12 +105,15 @@ TEST_P(ShardedUnits, MoreRanksWithMicroBatchesAndClippingAreCloseToARing) {
 }
 
 TEST_P(ShardedUnits, BlocksThatAreComputedAgainGiveTheSameBits) {
-  TrainingOptions options = GptOfRing();
-  options.layers = 3;
-  options.steps = 4;
-  const std::vector<float> ring = WeightsOf(TrainRanks(options, 2, SmallText()));
-  options.recompute = true;
-  EXPECT_EQ(WeightsOf(TrainRanks(GetParam().Of(options), 2, SmallText())), ring);
+  TrainingOptions gpt = GptOfRing();
+  gpt.layers = 3;
+  for (auto [options, data] : {std::pair(gpt, &SmallText()), {TinyResNet("ring"), &SmallPictures()}}) {
+    SCOPED_TRACE(options.model);
+    options.steps = 4;
+    const std::vector<float> ring = WeightsOf(TrainRanks(options, 2, *data));
+    options.recompute = true;
+    EXPECT_EQ(WeightsOf(TrainRanks(GetParam().Of(options), 2, *data)), ring);
+  }
 }
 
 TEST_P(ShardedUnits, ARingContinuesTheirCheckpointsAndTheyContinueThoseOfARing) {
