@@ -25,7 +25,7 @@ struct LayoutQuestion {
 
 struct LayoutCandidate {
   int dp = 1, pp = 1, tp = 1;
-  ShardRow shard = {};  // of the weights of a stage, among the replicas
+  const StrategyRow* strategy = &ShardingStrategies().front();  // of the replicas; not null
   NamedProgram program = {};
   int samples = 1;        // of a micro-batch
   int micro_batches = 1;  // of a replica and step
@@ -57,6 +57,10 @@ LayoutMemory MemoryOf(const LayoutModel& model, const LayoutCandidate& candidate
 // the exchanges of the busiest rank.
 double LeastSeconds(const LayoutQuestion& question, const LayoutCandidate& candidate,
                     const LayoutStages& stages);
+
+// Halves of an all-reduce over the replicas (a reduce-scatter and an all-gather) that an action is: 0, 1
+// or 2.
+int HalvesOf(const StrategyRow& strategy, StepKind kind);
 
 struct LayoutPrice {
   double step_s = 0;

@@ -65,7 +65,7 @@ std::vector<PublishedTraining> MakeTrainings() {
        "A100. Micro-batches of one sample and two stages per device (three for 529.6 billion parameters) are "
        "assumed",
        DgxA100(),
-       "none",
+       "ring",
        true,
        {Megatron({1.7, 24, 2304, 24}, 32, 1, 1, 512, 1, 1, 137),
         Megatron({3.6, 30, 3072, 32}, 64, 1, 2, 512, 1, 1, 138),
@@ -81,7 +81,7 @@ std::vector<PublishedTraining> MakeTrainings() {
        "2",
        "A100. Two stages per device are assumed",
        DgxA100(),
-       "none",
+       "ring",
        true,
        {Megatron(kGpt3, 384, 12, 8, 1536, 1, 2, 153), Megatron(kGpt3, 768, 12, 8, 1536, 1, 2, 149),
         Megatron(kGpt3, 1536, 12, 8, 1536, 1, 2, 141)}},
@@ -105,7 +105,7 @@ std::vector<PublishedTraining> MakeTrainings() {
        "Jiang et al. 2024, MegaScale, table 2",
        "Ampere GPUs, 8 cards of 200 Gbit/s per node. Micro-batches of one sample are assumed",
        DgxA100(),
-       "none",
+       "ring",
        false,
        {megascale(256, 768, 40.0), megascale(512, 768, 21.2), megascale(768, 768, 15.2),
         megascale(1024, 768, 11.9)}},
@@ -113,7 +113,7 @@ std::vector<PublishedTraining> MakeTrainings() {
        "Jiang et al. 2024, MegaScale, table 2",
        "As above",
        DgxA100(),
-       "none",
+       "ring",
        false,
        {megascale(3072, 6144, 29.02), megascale(6144, 6144, 14.78), megascale(8192, 6144, 12.24),
         megascale(12288, 6144, 8.57)}},
@@ -190,7 +190,7 @@ absl::StatusOr<PricedTraining> PricedWith(const PublishedTraining& training, con
   priced.candidate = {.dp = dp,
                       .pp = row.pp,
                       .tp = row.tp,
-                      .shard = *FindShardRow(training.shard),
+                      .strategy = &ShardingStrategy(training.strategy),
                       .samples = row.samples,
                       .micro_batches = row.batch / dp / row.samples};
   PSRING_ASSIGN_OR_RETURN(priced.candidate.program, FindStepProgram(program));
@@ -206,8 +206,7 @@ absl::StatusOr<double> StepSeconds(const PublishedTraining& training, const Publ
 }
 
 std::string RowName(const PublishedLayout& row) {
-  const LayoutCandidate candidate{
-      .dp = row.workers / row.pp / row.tp, .pp = row.pp, .tp = row.tp, .shard = ShardRows().front()};
+  const LayoutCandidate candidate{.dp = row.workers / row.pp / row.tp, .pp = row.pp, .tp = row.tp};
   return absl::StrCat(row.shape.layers == 0 ? "llama_8b" : absl::StrFormat("%g billion", row.shape.billions),
                       ", ", candidate.layout());
 }

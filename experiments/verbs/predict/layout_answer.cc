@@ -8,14 +8,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "common/workloads/devices.h"
-#include "experiments/layouts/layout_search.h"
 #include "experiments/verbs/predict/report.h"
+#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
@@ -97,7 +98,10 @@ absl::StatusOr<std::string> WhatWouldChangeIt(const LayoutQuestion& question, co
                larger.candidate.layout(), ShortCount(SamplesPerSecond(question, larger)));
   }
   if (text.empty()) {
-    text = Tr(" Neither more memory nor links from 1/$0 to $0 times as fast change this.", kMaxRateFactor);
+    text =
+        Tr(" More memory does not change this, nor do links from 1/$0 to $0 times as fast change which of "
+           "these is fastest.",
+           kMaxRateFactor);
   }
   return text;
 }
@@ -152,7 +156,21 @@ absl::Status UnderstandLayouts(const RawPredictFlags& raw, PredictFlags& flags) 
                                     {raw.wire != standard.wire, "--wire"},
                                     {raw.compute_varies != standard.compute_varies, "--compute_varies"},
                                     {raw.straggler != standard.straggler, "--straggler"},
-                                    {raw.jitter_ms != standard.jitter_ms, "--jitter_ms"}}) {
+                                    {raw.jitter_ms != standard.jitter_ms, "--jitter_ms"},
+                                    {raw.servers != standard.servers, "--servers"},
+                                    {raw.server_placement != standard.server_placement, "--server_placement"},
+                                    {raw.ps_schedule != standard.ps_schedule, "--ps_schedule"},
+                                    {!raw.server_wire.empty(), "--server_wire"},
+                                    {raw.server_add_ns.has_value(), "--server_add_ns"},
+                                    {raw.server_update_ns.has_value(), "--server_update_ns"},
+                                    {raw.server_worker_ns.has_value(), "--server_worker_ns"},
+                                    {raw.bucket_mb != standard.bucket_mb, "--bucket_mb"},
+                                    {raw.seed != standard.seed, "--seed"},
+                                    {raw.system != standard.system, "--system"},
+                                    {raw.network != standard.network, "--network"},
+                                    {raw.window_mb.has_value(), "--window_mb"},
+                                    {!raw.connection.empty(), "--connection"},
+                                    {!raw.barrier.empty(), "--barrier"}}) {
     if (given) {
       return absl::InvalidArgumentError(
           Tr("$0 and $1 exclude each other; omit one of them", "--layouts", name));
@@ -169,12 +187,34 @@ absl::Status UnderstandLayouts(const RawPredictFlags& raw, PredictFlags& flags) 
   return LayoutModelOf(flags.workload).status();
 }
 
-absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags) {
+std::string WhatIsNotTrained(const LayoutQuestion& question, const std::vector<FoundLayout>& best) {
+  std::vector<std::string> rejected;
+  std::string reason;
+  for (const auto& [candidate, memory, price] : best) {
+    TrainingOptions options;
+    options.micro_batches = candidate.micro_batches;
+    options.model = "gpt-nano";  // stands for any transformer
+    options.heads = question.model.heads;
+    if (question.model.sixteen_bits) options.precision = "bfloat16";
+    options.tp = candidate.tp;
+    options.pp = candidate.pp;
+    if (candidate.pp > 1) options.program = candidate.program_name();
+    const absl::Status status = CheckPipelineFlags(options, *candidate.strategy, question.workers);
+    if (status.ok()) continue;
+    if (rejected.empty()) reason = std::string(status.message());
+    rejected.push_back(candidate.layout());
+  }
+  if (rejected.empty()) return "";
+  return Tr(" psring train cannot run $0 (the first: $1).", absl::StrJoin(rejected, ", "), reason);
+}
+
+absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags, const CheckStop& check) {
   LayoutQuestion question{.cluster = flags.cluster,
                           .workers = flags.workers.front(),
                           .global_batch = int64_t{flags.workers.front()} * flags.workload.batch};
   PSRING_ASSIGN_OR_RETURN(question.model, LayoutModelOf(flags.workload));
-  PSRING_ASSIGN_OR_RETURN(const LayoutAnswer answer, FindLayouts(question, flags.memory_bytes, kShown));
+  PSRING_ASSIGN_OR_RETURN(const LayoutAnswer answer,
+                          FindLayouts(question, flags.memory_bytes, kShown, check));
   const std::vector<FoundLayout>& best = answer.best;
   const double tokens = question.model.tokens;
   std::string text = Wrap(
@@ -194,13 +234,11 @@ absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags) {
                   "\n", SpeedTable(question, best), "\n", MemoryTable(best), "\n");
   text += Wrap(
       Tr("micro-batches: of a replica in a step, times their samples. bubble: the part of the step in which "
-         "a "
-         "device waits for another stage; exposed: for bytes, all-reduces of tensor parallelism included. "
-         "GB: "
-         "that a device sends inside its node, and one of a node's cards to other nodes, in a step. Memory "
-         "is "
-         "that of the rank with the most, without dropout masks, attention scores and what libraries "
-         "allocate. Only the described network is simulated, each axis by itself; no such run is among the "
+         "a device waits for another stage; exposed: for bytes, all-reduces of tensor parallelism included. "
+         "GB: that a device sends inside its node, and one of a node's cards to other nodes, in a step. "
+         "Memory is that of the rank with the most, without dropout masks, attention scores and what "
+         "libraries allocate. Only the described network is simulated, each axis by itself; no such run is "
+         "among the "
          "published ones to which psring is calibrated, so the figures have no range."),
       "");
   const double speed = SamplesPerSecond(question, best.front());
@@ -215,12 +253,12 @@ absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags) {
                    : Tr(" It is $0 times as fast as the next, $1.", absl::StrFormat("%.2f", factor), next);
   }
   PSRING_ASSIGN_OR_RETURN(const std::string change, WhatWouldChangeIt(question, answer));
-  return absl::StrCat(text, "\n", Wrap(verdict + change, ""));
+  return absl::StrCat(text, "\n", Wrap(verdict + change + WhatIsNotTrained(question, best), ""));
 }
 
-absl::Status SearchLayouts(const PredictFlags& flags, Display& display) {
+absl::Status SearchLayouts(const PredictFlags& flags, const Interrupt& interrupt, Display& display) {
   display.Redraw("searching layouts");
-  PSRING_ASSIGN_OR_RETURN(const std::string text, LayoutsText(flags));
+  PSRING_ASSIGN_OR_RETURN(const std::string text, LayoutsText(flags, [&] { return interrupt.Check(); }));
   display.Clear();
   display.SayLines(text);
   return absl::OkStatus();
