@@ -23,26 +23,12 @@ namespace {
 
 constexpr char kDefaultCluster[] = "dgx-h100", kDefaultDevice[] = "H100";
 constexpr size_t kShown = 5;
-constexpr double kEqualSteps = 1.005;  // a factor below is no difference
 
 std::string Percent(double share) { return absl::StrFormat("%.1f", 100 * share); }
 std::string Gigabytes(double bytes) { return absl::StrFormat("%.2f", 1e-9 * bytes); }
 
 double SamplesPerSecond(const LayoutQuestion& question, const FoundLayout& found) {
   return static_cast<double>(question.global_batch) / found.price.step_s;
-}
-
-std::string NetworkText(const Cluster& cluster) {
-  std::string text = Tr(
-      "Devices per node: $0; $1 between nodes, of which $2 is usable, latency $3 us", cluster.gpus_per_node,
-      absl::StrCat(cluster.cards_per_node > 1 ? absl::StrCat(cluster.cards_per_node, " x ") : "",
-                   BitRateText(8 * cluster.link_bytes_per_s)),
-      absl::StrFormat("%.3g", cluster.fraction), 1e6 * cluster.latency_s);
-  if (cluster.gpus_per_node > 1) {
-    text += Tr("; $0 inside a node (latency $1 us)", BitRateText(8 * cluster.intra_bytes_per_s),
-               1e6 * cluster.intra_latency_s);
-  }
-  return text + ".";
 }
 
 std::string SpeedTable(const LayoutQuestion& question, const std::vector<FoundLayout>& best) {
@@ -86,11 +72,8 @@ absl::StatusOr<std::string> WhatWouldChangeIt(const LayoutQuestion& question, co
   PSRING_ASSIGN_OR_RETURN(const std::optional<OtherBest> other,
                           OtherBestWithLinks(question, answer.best, between));
   if (other) {
-    const double rate = between ? question.cluster.link_bytes_per_s : question.cluster.intra_bytes_per_s;
-    text += Tr(other->factor > 1 ? TrNoop(" With $0 of $1 or more, $2 would be faster.")
-                                 : TrNoop(" With $0 of $1 or less, $2 would be faster."),
-               between ? Tr("links between nodes") : Tr("links inside a node"),
-               BitRateText(8 * rate * other->factor), answer.best[other->index].candidate.layout());
+    text += FasterWithLinks(question.cluster, question.workers, other->factor,
+                            answer.best[other->index].candidate.layout());
   }
   if (answer.with_more_memory) {
     const FoundLayout& larger = *answer.with_more_memory;
@@ -225,7 +208,7 @@ absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags, const CheckSt
          question.global_batch, tokens),
       "");
   absl::StrAppend(&text, Wrap(Tr("Computing: $0.", flags.workload.device), ""),
-                  Wrap(NetworkText(question.cluster), ""),
+                  Wrap(Tr("Cluster: $0.", NetworkText(question.cluster)), ""),
                   Wrap(Tr("$0 of $1 candidates fit into $2 per device; $3 were simulated, which suffices for "
                           "the best $4.",
                           answer.fitting, answer.candidates, GibibytesText(flags.memory_bytes), answer.walked,

@@ -42,11 +42,8 @@ absl::StatusOr<double> BoundaryOf(const RawPredictFlags& raw, const Workload& wo
     return absl::Status(bytes.status().code(), absl::StrCat("--boundary: ", bytes.status().message()));
   }
   if (workload.activation_bytes > 0) return static_cast<double>(workload.activation_bytes);
-  std::vector<std::string> names;
-  for (const std::string& name : WorkloadNames()) {
-    PSRING_ASSIGN_OR_RETURN(const Workload other, LoadWorkload(name));
-    if (other.activation_bytes > 0) names.push_back(name);
-  }
+  const std::vector<std::string> names =
+      WorkloadNames([](const Workload& other) { return other.activation_bytes > 0; });
   return absl::InvalidArgumentError(Tr(
       "workload $0 does not contain the size of its activations; give the bytes of one sample's activations "
       "between two stages, such as --boundary 784K, or use one of $1",
