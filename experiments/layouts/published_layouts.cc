@@ -167,48 +167,40 @@ absl::StatusOr<LayoutModel> ModelOfShape(const GptShape& shape, bool recomputes)
   return model;
 }
 
-struct PricedTraining {
-  LayoutQuestion question;
-  LayoutCandidate candidate;
-  LayoutStages stages;
-};
+// With a ring, and without its program.
+LayoutCandidate CandidateOf(const PublishedLayout& row) {
+  const int dp = row.workers / row.pp / row.tp;
+  return {.dp = dp,
+          .pp = row.pp,
+          .tp = row.tp,
+          .samples = row.samples,
+          .micro_batches = row.batch / dp / row.samples};
+}
 
-// Computing `times` as long as ModelOfShape.
-absl::StatusOr<PricedTraining> PricedWith(const PublishedTraining& training, const PublishedLayout& row,
-                                          double times) {
-  PricedTraining priced{
-      .question = {.cluster = training.cluster, .workers = row.workers, .global_batch = row.batch}};
-  PSRING_ASSIGN_OR_RETURN(priced.question.model, ModelOfShape(row.shape, training.recomputes));
-  for (ModelLayer& layer : priced.question.model.layers) {
+// Of a step with computing `times` as long as ModelOfShape; `is_bound`: LeastSeconds of it.
+absl::StatusOr<double> StepSeconds(const PublishedTraining& training, const PublishedLayout& row,
+                                   double times, bool is_bound = false) {
+  LayoutQuestion question{.cluster = training.cluster, .workers = row.workers, .global_batch = row.batch};
+  PSRING_ASSIGN_OR_RETURN(question.model, ModelOfShape(row.shape, training.recomputes));
+  for (ModelLayer& layer : question.model.layers) {
     layer.forward_s *= times;
     layer.backward_s *= times;
   }
   const std::string program = row.pp == 1      ? "single_stage"
                               : row.chunks > 1 ? absl::StrCat("interleaved:", row.chunks)
                                                : "1f1b";
-  const int dp = row.workers / row.pp / row.tp;
-  priced.candidate = {.dp = dp,
-                      .pp = row.pp,
-                      .tp = row.tp,
-                      .strategy = &ShardingStrategy(training.strategy),
-                      .samples = row.samples,
-                      .micro_batches = row.batch / dp / row.samples};
-  PSRING_ASSIGN_OR_RETURN(priced.candidate.program, FindStepProgram(program));
-  PSRING_ASSIGN_OR_RETURN(priced.stages, StagesOf(priced.question.model, priced.candidate));
-  return priced;
-}
-
-absl::StatusOr<double> StepSeconds(const PublishedTraining& training, const PublishedLayout& row,
-                                   double times) {
-  PSRING_ASSIGN_OR_RETURN(const PricedTraining priced, PricedWith(training, row, times));
-  PSRING_ASSIGN_OR_RETURN(const LayoutPrice price, PriceOf(priced.question, priced.candidate, priced.stages));
+  LayoutCandidate candidate = CandidateOf(row);
+  candidate.strategy = &ShardingStrategy(training.strategy);
+  PSRING_ASSIGN_OR_RETURN(candidate.program, FindStepProgram(program));
+  PSRING_ASSIGN_OR_RETURN(const LayoutStages stages, StagesOf(question.model, candidate));
+  if (is_bound) return LeastSeconds(question, candidate, stages);
+  PSRING_ASSIGN_OR_RETURN(const LayoutPrice price, PriceOf(question, candidate, stages));
   return price.step_s;
 }
 
 std::string RowName(const PublishedLayout& row) {
-  const LayoutCandidate candidate{.dp = row.workers / row.pp / row.tp, .pp = row.pp, .tp = row.tp};
   return absl::StrCat(row.shape.layers == 0 ? "llama_8b" : absl::StrFormat("%g billion", row.shape.billions),
-                      ", ", candidate.layout());
+                      ", ", CandidateOf(row).layout());
 }
 
 }  // namespace
@@ -224,16 +216,12 @@ double RecomputingOperations(const GptShape& shape, int batch) {
 }
 
 absl::StatusOr<std::vector<double>> PredictTraining(const PublishedTraining& training) {
-  constexpr int kIterations = 20;
+  constexpr int kBounds = 20, kSteps = 2;
   const PublishedLayout& first = training.rows.front();
   double times = 1;
-  // The least time is near the step, and quick; then the step itself.
-  for (int i = 0; i < kIterations; ++i) {
-    PSRING_ASSIGN_OR_RETURN(const PricedTraining priced, PricedWith(training, first, times));
-    times *= first.seconds / LeastSeconds(priced.question, priced.candidate, priced.stages);
-  }
-  for (int i = 0; i < 2; ++i) {
-    PSRING_ASSIGN_OR_RETURN(const double seconds, StepSeconds(training, first, times));
+  // The bound is near the step, and quick; then the step itself.
+  for (int i = 0; i < kBounds + kSteps; ++i) {
+    PSRING_ASSIGN_OR_RETURN(const double seconds, StepSeconds(training, first, times, i < kBounds));
     times *= first.seconds / seconds;
   }
   std::vector<double> predicted;
