@@ -7,10 +7,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "experiments/simulator/pipeline.h"
 #include "trainer/programs/lower_program.h"
+#include "trainer/programs/mesh.h"
 #include "trainer/programs/walk_program.h"
 
 namespace psring {
@@ -157,17 +157,8 @@ class PricedDurations : public GivenDurations {
 }  // namespace
 
 std::string LayoutCandidate::layout() const {
-  std::vector<std::string> axes;
-  for (const auto& [name, ranks] : {std::pair("dp", dp), {"pp", pp}, {"tp", tp}}) {
-    if (ranks > 1) axes.push_back(absl::StrCat(name, ranks));
-  }
-  const std::string text = axes.empty() ? "dp1" : absl::StrJoin(axes, "x");
+  const std::string text = Layout{.dp = dp, .pp = pp, .tp = tp}.name();
   return strategy->shards_updates ? absl::StrCat(text, " ", strategy->name) : text;
-}
-
-std::string LayoutCandidate::program_name() const {
-  if (program.row.one_rank) return "";
-  return absl::StrCat(program.row.name, program.row.takes_chunks ? absl::StrCat(":", program.chunks) : "");
 }
 
 absl::StatusOr<LayoutStages> StagesOf(const LayoutModel& model, const LayoutCandidate& candidate) {

@@ -31,8 +31,7 @@ struct LayoutCandidate {
   int micro_batches = 1;  // of a replica and step
 
   int stages() const { return pp * program.chunks; }
-  std::string layout() const;        // "dp64xpp2xtp8 zero1"
-  std::string program_name() const;  // "1f1b", "interleaved:2"
+  std::string layout() const;  // "dp64xpp2xtp8 zero1"
 };
 
 // Bytes of the rank with the most. Weights and gradients include the buffers of units (sharded_costs.h) and

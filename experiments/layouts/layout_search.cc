@@ -54,7 +54,7 @@ class LayoutSearch {
   absl::Status Bound() {
     for (const LayoutCandidate& candidate : LayoutCandidates(question_)) {
       PSRING_RETURN_IF_ERROR(check_());
-      const std::tuple key(candidate.pp, candidate.program_name(), candidate.micro_batches);
+      const std::tuple key(candidate.pp, candidate.program.name(), candidate.micro_batches);
       auto at = stages_.find(key);
       if (at == stages_.end()) {
         PSRING_ASSIGN_OR_RETURN(LayoutStages stages, StagesOf(question_.model, candidate));

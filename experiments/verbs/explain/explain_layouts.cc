@@ -127,7 +127,7 @@ std::string ExplainTensorParallel(int ranks) {
           Tr("Two matrices in a row are divided as a pair: the first, A, by columns, so that each rank "
              "computes some of the outputs from the whole input x; the second, B, by rows, so that each rank "
              "needs only these, and the sum over the ranks is the result y. Attention is divided by heads in "
-             "the same way, and the vocabulary among embedding and loss."),
+             "the same way, and embedding and loss by the vocabulary."),
           ""),
       "\n");
   for (int rank = 0; rank < std::min(ranks, kDrawnRanks); ++rank) {
@@ -142,15 +142,14 @@ std::string ExplainTensorParallel(int ranks) {
       &text, "\n",
       Wrap(
           Tr("A layer and micro-batch need $0 all-reduces (+) of the activation of b s h values, two in "
-             "forward "
-             "and two in backward, for b samples of s tokens and a width of h: a rank sends $0 * 2 (t-1)/t "
+             "forward and two in backward, for b samples of s tokens and a width of h: a rank sends $0 * 2 "
+             "(t-1)/t "
              "times as much, here $1. Nothing else runs meanwhile, so the ranks need fast links, as inside a "
              "node.",
              kAllReducesPerLayer, ThreeDigits(2. * kAllReducesPerLayer * (ranks - 1) / ranks)),
           ""),
       Wrap(Tr("A rank keeps 1/t of the matrices, of their gradients and of their optimizer state. Per token "
-              "and "
-              "layer it keeps 4 h + 12 h/t activations for backward, here $0 h instead of $1 h.",
+              "and layer it keeps 4 h + 12 h/t activations for backward, here $0 h instead of $1 h.",
               ThreeDigits(KeptValuesPerToken(1, widths, ranks)),
               ThreeDigits(KeptValuesPerToken(1, widths, 1))),
            ""),

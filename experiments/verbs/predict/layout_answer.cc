@@ -39,7 +39,8 @@ std::string SpeedTable(const LayoutQuestion& question, const std::vector<FoundLa
   std::vector<std::vector<std::string>> lines;
   for (const FoundLayout& found : best) {
     const LayoutCandidate& of = found.candidate;
-    lines.push_back({of.layout(), of.program_name(), absl::StrCat(of.micro_batches, " x ", of.samples),
+    lines.push_back({of.layout(), of.pp > 1 ? of.program.name() : "",
+                     absl::StrCat(of.micro_batches, " x ", of.samples),
                      ShortCount(SamplesPerSecond(question, found)), Milliseconds(found.price.step_s),
                      Percent(found.price.bubble), Percent(found.price.exposed),
                      Gigabytes(found.price.sent.inside), Gigabytes(found.price.sent.between)});
@@ -181,7 +182,7 @@ std::string WhatIsNotTrained(const LayoutQuestion& question, const std::vector<F
     if (question.model.sixteen_bits) options.precision = "bfloat16";
     options.tp = candidate.tp;
     options.pp = candidate.pp;
-    if (candidate.pp > 1) options.program = candidate.program_name();
+    if (candidate.pp > 1) options.program = candidate.program.name();
     const absl::Status status = CheckPipelineFlags(options, *candidate.strategy, question.workers);
     if (status.ok()) continue;
     if (rejected.empty()) reason = std::string(status.message());
@@ -221,8 +222,7 @@ absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags, const CheckSt
          "GB: that a device sends inside its node, and one of a node's cards to other nodes, in a step. "
          "Memory is that of the rank with the most, without dropout masks, attention scores and what "
          "libraries allocate. Only the described network is simulated, each axis by itself; no such run is "
-         "among the "
-         "published ones to which psring is calibrated, so the figures have no range."),
+         "among the published ones to which psring is calibrated, so the figures have no range."),
       "");
   const double speed = SamplesPerSecond(question, best.front());
   std::string verdict = Tr("Verdict (simulated): ");

@@ -13,9 +13,7 @@ namespace {
 
 // "pp4 1f1b", "dp2xpp4 interleaved:2", "pp4 1f1b copy 1".
 std::string NameOf(const PipelineCase& point) {
-  return absl::StrCat(point.layout(), " ", point.program.row.name,
-                      point.program.row.takes_chunks ? absl::StrCat(":", point.program.chunks) : "",
-                      point.copy_streams == 1 ? " copy 1" : "");
+  return absl::StrCat(point.layout(), " ", point.program.name(), point.copy_streams == 1 ? " copy 1" : "");
 }
 
 // "dp8 ring".

@@ -188,7 +188,7 @@ TEST(LayoutPrice, NoStepIsShorterThanItsBound) {
     const LayoutStages stages = StagesOf(question.model, candidate).value();
     const double least = LeastSeconds(question, candidate, stages);
     EXPECT_LE(least, (1 + 1e-5) * Priced(question, candidate).step_s)
-        << candidate.layout() << " " << candidate.program_name() << " " << candidate.micro_batches;
+        << candidate.layout() << " " << candidate.program.name() << " " << candidate.micro_batches;
     ++candidates;
   }
   EXPECT_GT(candidates, 100);
