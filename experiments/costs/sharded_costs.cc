@@ -24,13 +24,14 @@ const StrategyRow& ShardingStrategy(const std::string& name) {
 }
 
 StateBytes ShardedStateOf(const StrategyRow& strategy, int replicas, double parameters,
-                          const AdamBytes& bytes, double unit, int gathered) {
+                          const AdamBytes& bytes, double unit, int turns) {
   const auto part = [&](bool is_shard) { return is_shard ? parameters / replicas : parameters; };
   StateBytes state{.weights = bytes.weight * part(strategy.shards_weights),
                    .gradients = bytes.gradient * part(strategy.shards_gradients),
                    .optimizer = bytes.optimizer * part(strategy.shards_updates)};
-  if (strategy.shards_weights) state.weights += bytes.weight * gathered * unit;
-  if (strategy.shards_gradients) state.gradients += bytes.gradient * (strategy.shards_weights ? 1 : 2) * unit;
+  if (strategy.shards_weights) state.weights += bytes.weight * turns * unit;
+  if (strategy.shards_gradients)
+    state.gradients += bytes.gradient * (strategy.shards_weights ? 1 : turns) * unit;
   return state;
 }
 

@@ -33,11 +33,11 @@ struct StateBytes {
   double total() const { return weights + gradients + optimizer; }
 };
 // Of a rank. Without buffers: per parameter 16 bytes; zero1 4 + 12/N (float32: 8 + 8/N), zero2 2 + 14/N (4 +
-// 12/N), fsdp 16/N. `unit`: parameters of the largest unit (program_rows.h), for whose buffers the trainer
-// and this count: of zero2 two gradients, one that is computed while the other is reduced; of fsdp one, and
-// weights of `gathered` units, one that is gathered while the other computes.
+// 12/N), fsdp 16/N. `unit`: parameters of the largest unit (program_rows.h), 0 for none. Buffers are those of
+// the trainer: zero2 has the gradients of `turns` units, one is reduced while the next is computed; fsdp has
+// one gradient, and the weights of `turns` units, one is gathered while the other computes.
 StateBytes ShardedStateOf(const StrategyRow& strategy, int replicas, double parameters,
-                          const AdamBytes& bytes, double unit = 0, int gathered = 2);
+                          const AdamBytes& bytes, double unit = 0, int turns = 2);
 
 // All-reduces of a layer's output or of its input's gradient, of a micro-batch: attention and MLP need one
 // each in forward and in backward.

@@ -38,7 +38,6 @@ absl::StatusOr<LayoutModel> LayoutModelOf(const Workload& workload) {
                     .tokens = workload.tokens_per_sample,
                     .heads = workload.heads,
                     .sixteen_bits = ComputesIn16Bits(workload)};
-  if (model.sixteen_bits) model.bytes = AdamBytes::SixteenBits();
   const std::vector<LayerBlock> blocks = BlocksOf(workload);
   if (blocks.size() < 2) return WithoutLayers(workload);
   for (const LayerBlock& block : blocks) {

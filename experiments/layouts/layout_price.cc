@@ -28,7 +28,7 @@ class Prices {
  public:
   Prices(const LayoutQuestion& question, const LayoutCandidate& candidate, const LayoutStages& stages)
       : candidate_(candidate),
-        bytes_(question.model.bytes),
+        bytes_(question.model.bytes()),
         boundary_bytes_(question.model.BoundaryBytes(candidate.samples)),
         per_node_(ShapeOf(question.cluster, question.workers).ranks_per_node),
         tensor_(AxisLinks::Of(question.cluster, question.workers, 1, candidate.tp)),
@@ -81,8 +81,7 @@ class Prices {
     LinkBytes sent;
     if (LaneOf(action.kind) == StepLane::kMessages) {
       if (action.kind != StepKind::kSendActivation && action.kind != StepKind::kSendGradient) return sent;
-      if (!Crosses(rank, action.kind)) return {.inside = boundary_bytes_};
-      return {.between = pipeline_.rings * boundary_bytes_ / pipeline_.cluster->cards_per_node};
+      return pipeline_.MessageBytes(boundary_bytes_, Crosses(rank, action.kind));
     }
     sent.Add(tensor_.HalfBytes(boundary_bytes_), 2 * SumsOf(action));
     return sent.Add(replicas_.HalfBytes(ReplicaBytes(action)), HalvesOf(action));
@@ -211,7 +210,7 @@ LayoutMemory MemoryOf(const LayoutModel& model, const LayoutCandidate& candidate
     }
     // An activation and a gradient are received while others are in use.
     if (candidate.pp > 1) memory.activations += 2 * model.BoundaryBytes(candidate.samples);
-    memory.state = ShardedStateOf(*candidate.strategy, candidate.dp, parameters, model.bytes, largest,
+    memory.state = ShardedStateOf(*candidate.strategy, candidate.dp, parameters, model.bytes(), largest,
                                   std::min(2, units));
     if (memory.total() > most.total()) most = memory;
   }

@@ -179,13 +179,14 @@ absl::StatusOr<LayoutAnswer> FindLayouts(const LayoutQuestion& question, double 
 
 absl::StatusOr<std::optional<OtherBest>> OtherBestWithLinks(const LayoutQuestion& question,
                                                             const std::vector<FoundLayout>& best,
-                                                            bool between) {
+                                                            bool between, const CheckStop& check) {
   for (double factor = 2; factor <= kMaxRateFactor; factor *= 2) {
     for (const double changed : {1 / factor, factor}) {
       LayoutQuestion other = question;
       (between ? other.cluster.link_bytes_per_s : other.cluster.intra_bytes_per_s) *= changed;
       std::vector<double> seconds;
       for (const FoundLayout& found : best) {
+        PSRING_RETURN_IF_ERROR(check());
         PSRING_ASSIGN_OR_RETURN(const LayoutStages stages, StagesOf(other.model, found.candidate));
         PSRING_ASSIGN_OR_RETURN(const LayoutPrice price, PriceOf(other, found.candidate, stages));
         seconds.push_back(price.step_s);

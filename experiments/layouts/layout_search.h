@@ -47,7 +47,8 @@ struct OtherBest {
 };
 absl::StatusOr<std::optional<OtherBest>> OtherBestWithLinks(const LayoutQuestion& question,
                                                             const std::vector<FoundLayout>& best,
-                                                            bool between);
+                                                            bool between,
+                                                            const CheckStop& check = absl::OkStatus);
 
 // "23.1 GiB".
 std::string GibibytesText(double bytes);

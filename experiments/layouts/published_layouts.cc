@@ -139,16 +139,10 @@ absl::StatusOr<LayoutModel> ModelOfShape(const GptShape& shape, bool recomputes)
     PSRING_ASSIGN_OR_RETURN(const Workload recorded, LoadWorkload("llama_8b"));
     PSRING_ASSIGN_OR_RETURN(LayoutModel llama, LayoutModelOf(recorded));
     llama.sixteen_bits = true;
-    llama.bytes = AdamBytes::SixteenBits();
     return llama;
   }
   const double h = shape.width;
-  LayoutModel model{.name = "gpt",
-                    .width = h,
-                    .tokens = kTokens,
-                    .heads = shape.heads,
-                    .bytes = AdamBytes::SixteenBits(),
-                    .sixteen_bits = true};
+  LayoutModel model{.name = "gpt", .width = h, .tokens = kTokens, .heads = shape.heads, .sixteen_bits = true};
   model.layers.push_back({.matrices = (kVocabulary + kTokens) * h, .forward_sums = 1});
   const double of_layer = 1e-12 * kTokens * (24 * h * h + 4 * kTokens * h);
   // Forward has two sums; backward two of its own, and two that it repeats.

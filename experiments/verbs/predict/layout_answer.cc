@@ -67,11 +67,12 @@ std::string MemoryTable(const std::vector<FoundLayout>& best) {
 }
 
 // What would have to change for another layout to be fastest.
-absl::StatusOr<std::string> WhatWouldChangeIt(const LayoutQuestion& question, const LayoutAnswer& answer) {
+absl::StatusOr<std::string> WhatWouldChangeIt(const LayoutQuestion& question, const LayoutAnswer& answer,
+                                              const CheckStop& check) {
   std::string text;
   const bool between = ShapeOf(question.cluster, question.workers).nodes > 1;
   PSRING_ASSIGN_OR_RETURN(const std::optional<OtherBest> other,
-                          OtherBestWithLinks(question, answer.best, between));
+                          OtherBestWithLinks(question, answer.best, between, check));
   if (other) {
     text += FasterWithLinks(question.cluster, question.workers, other->factor,
                             answer.best[other->index].candidate.layout());
@@ -235,7 +236,7 @@ absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags, const CheckSt
                    ? Tr(" $0 is as fast.", next)
                    : Tr(" It is $0 times as fast as the next, $1.", absl::StrFormat("%.2f", factor), next);
   }
-  PSRING_ASSIGN_OR_RETURN(const std::string change, WhatWouldChangeIt(question, answer));
+  PSRING_ASSIGN_OR_RETURN(const std::string change, WhatWouldChangeIt(question, answer, check));
   return absl::StrCat(text, "\n", Wrap(verdict + change + WhatIsNotTrained(question, best), ""));
 }
 

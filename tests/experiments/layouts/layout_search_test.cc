@@ -100,7 +100,7 @@ TEST(LayoutModel, SixteenBitsHalveWeightsAndActivations) {
   EXPECT_FALSE(full.sixteen_bits);
   EXPECT_TRUE(half.sixteen_bits);
   EXPECT_EQ(half.KeptBytes(half.layers[1], 1, 1), full.KeptBytes(full.layers[1], 1, 1) / 2);
-  EXPECT_EQ(half.bytes.weight, 2);
+  EXPECT_EQ(half.bytes().weight, 2);
 }
 
 TEST(LayoutModel, OtherWorkloadsAreRejectedWithThoseThatWork) {
@@ -136,6 +136,10 @@ TEST(AxisLinks, RingsThatShareANodeShareItsCards) {
   EXPECT_DOUBLE_EQ(apart.HalfSeconds(4e9), 12);
   EXPECT_DOUBLE_EQ(neighbours.HalfSeconds(4e9), .03);
   EXPECT_EQ(AxisLinks::Of(cluster, 16, 1, 1).HalfSeconds(4e9), 0);
+  EXPECT_EQ(apart.MessageBytes(1e9, /*between=*/true).between, 4e9);
+  EXPECT_DOUBLE_EQ(apart.MessageSeconds(1e9, /*between=*/true), 4);
+  EXPECT_EQ(neighbours.MessageBytes(1e9, /*between=*/false).inside, 1e9);
+  EXPECT_DOUBLE_EQ(neighbours.MessageSeconds(1e9, /*between=*/false), .01);
 }
 
 TEST(LayoutPrice, WithoutTrafficAPipelineTakesTheTimeOfItsFormula) {
