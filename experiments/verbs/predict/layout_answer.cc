@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -15,8 +14,8 @@
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "common/workloads/devices.h"
+#include "experiments/verbs/predict/pipeline_flags.h"
 #include "experiments/verbs/predict/report.h"
-#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
@@ -126,40 +125,33 @@ absl::Status UnderstandLayouts(const RawPredictFlags& raw, PredictFlags& flags) 
     return absl::InvalidArgumentError(Tr("--memory needs --layouts auto"));
   }
   const RawPredictFlags standard;
-  for (const auto& [given, name] : {std::pair(raw.pp > 0, "--pp"),
-                                    {!raw.program.empty(), "--program"},
-                                    {raw.micro_batches > 0, "--micro_batches"},
-                                    {!raw.cuts.empty(), "--cuts"},
-                                    {!raw.boundary.empty(), "--boundary"},
-                                    {!raw.strategies.empty(), "--strategies"},
-                                    {!raw.calibrate.empty(), "--calibrate"},
-                                    {!raw.out.empty(), "--out"},
-                                    {raw.exchange_only, "--exchange_only"},
-                                    {raw.local_aggregation, "--local_aggregation"},
-                                    {raw.partition_mb > 0, "--partition_mb"},
-                                    {raw.overlap != standard.overlap, "--overlap"},
-                                    {raw.wire != standard.wire, "--wire"},
-                                    {raw.compute_varies != standard.compute_varies, "--compute_varies"},
-                                    {raw.straggler != standard.straggler, "--straggler"},
-                                    {raw.jitter_ms != standard.jitter_ms, "--jitter_ms"},
-                                    {raw.servers != standard.servers, "--servers"},
-                                    {raw.server_placement != standard.server_placement, "--server_placement"},
-                                    {raw.ps_schedule != standard.ps_schedule, "--ps_schedule"},
-                                    {!raw.server_wire.empty(), "--server_wire"},
-                                    {raw.server_add_ns.has_value(), "--server_add_ns"},
-                                    {raw.server_update_ns.has_value(), "--server_update_ns"},
-                                    {raw.server_worker_ns.has_value(), "--server_worker_ns"},
-                                    {raw.bucket_mb != standard.bucket_mb, "--bucket_mb"},
-                                    {raw.seed != standard.seed, "--seed"},
-                                    {raw.system != standard.system, "--system"},
-                                    {raw.network != standard.network, "--network"},
-                                    {raw.window_mb.has_value(), "--window_mb"},
-                                    {!raw.connection.empty(), "--connection"},
-                                    {!raw.barrier.empty(), "--barrier"}}) {
-    if (given) {
-      return absl::InvalidArgumentError(
-          Tr("$0 and $1 exclude each other; omit one of them", "--layouts", name));
-    }
+  std::vector<GivenFlag> excluded = {
+      {raw.pp > 0, "--pp"},
+      {!raw.strategies.empty(), "--strategies"},
+      {!raw.out.empty(), "--out"},
+      {raw.wire != standard.wire, "--wire"},
+      {raw.compute_varies != standard.compute_varies, "--compute_varies"},
+      {raw.servers != standard.servers, "--servers"},
+      {raw.server_placement != standard.server_placement, "--server_placement"},
+      {raw.ps_schedule != standard.ps_schedule, "--ps_schedule"},
+      {!raw.server_wire.empty(), "--server_wire"},
+      {raw.server_add_ns.has_value(), "--server_add_ns"},
+      {raw.server_update_ns.has_value(), "--server_update_ns"},
+      {raw.server_worker_ns.has_value(), "--server_worker_ns"},
+      {raw.bucket_mb != standard.bucket_mb, "--bucket_mb"},
+      {raw.seed != standard.seed, "--seed"},
+      {raw.system != standard.system, "--system"},
+      {raw.network != standard.network, "--network"},
+      {raw.window_mb.has_value(), "--window_mb"},
+      {!raw.connection.empty(), "--connection"},
+      {!raw.barrier.empty(), "--barrier"}};
+  for (const std::vector<GivenFlag>& others : {FlagsOfPipelines(raw), FlagsOfReplicas(raw)}) {
+    excluded.insert(excluded.end(), others.begin(), others.end());
+  }
+  for (const auto& [given, name] : excluded) {
+    if (!given) continue;
+    return absl::InvalidArgumentError(
+        Tr("$0 and $1 exclude each other; omit one of them", "--layouts", name));
   }
   if (flags.workers.size() != 1) {
     return absl::InvalidArgumentError(Tr("--layouts needs one number of --workers, such as 1024"));

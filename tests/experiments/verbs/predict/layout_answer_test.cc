@@ -101,6 +101,8 @@ TEST(LayoutAnswer, BadInputIsOneLineWithARemedy) {
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.pp = 2; }),
               Has("--layouts and --pp exclude each other"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.out = "x"; }), Has("--out"));
+  EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.copy_streams = 1; }),
+              Has("--layouts and --copy_streams"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.bucket_mb = 1; }), Has("--bucket_mb"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.connection = "1gbit"; }), Has("--connection"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.system = "none"; }), Has("--system"));
