@@ -15,17 +15,13 @@ constexpr double kTokens = 2048, kVocabulary = 51200;
 constexpr double kGbit = 1e9 / 8;
 constexpr char kMegatron[] = "Narayanan et al. 2021, Efficient Large-Scale Language Model Training, table ";
 
-Cluster Nodes(double card_gbit, double intra_gbit) {
-  return {.gpus_per_node = 8,
-          .link_bytes_per_s = card_gbit * kGbit,
-          .cards_per_node = 8,
-          .intra_bytes_per_s = intra_gbit * kGbit,
-          .latency_s = 8e-6,
-          .intra_latency_s = 3e-6,
-          .rings = 8};
+Cluster DgxH100() { return LoadCluster("dgx-h100").value(); }
+Cluster DgxA100() {
+  Cluster cluster = DgxH100();
+  cluster.link_bytes_per_s = 200 * kGbit;
+  cluster.intra_bytes_per_s = 2400 * kGbit;
+  return cluster;
 }
-Cluster DgxA100() { return Nodes(200, 2400); }
-Cluster GrandTeton() { return Nodes(400, 3600); }
 
 // A row whose speed is published as TFLOP/s of a GPU.
 PublishedLayout Megatron(const GptShape& shape, int workers, int pp, int tp, int batch, int samples,
@@ -120,14 +116,14 @@ std::vector<PublishedTraining> MakeTrainings() {
       {"torchtitan with FSDP",
        "torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3",
        "H100, 400 Gbit/s per GPU",
-       GrandTeton(),
+       DgxH100(),
        "fsdp",
        false,
        {torchtitan(8, 5762), torchtitan(128, 5605)}},
       {"torchtitan with FSDP, compiled",
        "torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3",
        "As above",
-       GrandTeton(),
+       DgxH100(),
        "fsdp",
        false,
        {torchtitan(8, 6667), torchtitan(128, 6514)}}};
