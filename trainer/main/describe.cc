@@ -95,8 +95,8 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
   PSRING_ASSIGN_OR_RETURN(const StepPlan steps,
                           PlanSteps(options, data.train.count(), world_size, data.train.spec().labels));
   const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
-  const MakeModel make = [&] { return row.make(data.train.spec(), *ops); };
-  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, make());
+  const MakeModel make = [&](const TensorPlace&) { return row.make(data.train.spec(), *ops); };
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, make({}));
   PSRING_RETURN_IF_ERROR(CheckPipelineOf(options, make, *model));
   PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options, model->parameters()));
   PSRING_ASSIGN_OR_RETURN(const std::optional<CheckpointBytes> resume,
