@@ -53,7 +53,7 @@ std::string DrawingOf(const StrategyRow& strategy, int replicas, int micro_batch
   for (const auto& [lane, name] : {std::pair(StepLane::kCompute, Tr("compute")),
                                    {StepLane::kGather, Tr("gather")},
                                    {StepLane::kReduce, Tr("reduce")}}) {
-    text += TimelineOf(walk, 0, name, 3, [&, lane = lane](const StepAction& action) {
+    text += TimelineOf(walk, 0, PadRight(name, 10), 3, [&, lane = lane](const StepAction& action) {
       return LaneOf(action.kind) == lane ? absl::StrCat(LetterOf(action.kind), action.unit) : "";
     });
   }

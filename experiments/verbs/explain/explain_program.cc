@@ -13,7 +13,7 @@
 namespace psring {
 namespace {
 
-constexpr int kWidest = 110, kNameColumns = 10;
+constexpr int kWidest = 110;
 
 // "F3": forward of micro-batch 3; with several stages per rank "F3b": of its second one.
 std::string CellOf(const StepAction& action, const StepProgram& program) {
@@ -34,7 +34,7 @@ std::string TimelinesOf(const StepProgram& program, const Walk& walk) {
   if (walk.end_ns > (kWidest - 10) / width || program.stages() > 26 * program.ranks) return "";
   std::string text;
   for (int rank = 0; rank < program.ranks; ++rank) {
-    text += TimelineOf(walk, rank, absl::StrCat("rank ", rank), width,
+    text += TimelineOf(walk, rank, absl::StrFormat("rank %-4d", rank), width,
                        [&](const StepAction& action) { return CellOf(action, program); });
   }
   return text + "\n";
@@ -77,7 +77,7 @@ std::string TimelineOf(const Walk& walk, int rank, const std::string& name, int 
     }
   }
   if (!any) return "";
-  std::string line = absl::StrCat("  ", PadRight(name, kNameColumns));
+  std::string line = absl::StrCat("  ", name);
   for (const std::string& drawn : cells) line += PadRight(drawn, width);
   return absl::StrCat(line.substr(0, line.find_last_not_of(' ') + 1), "\n");
 }

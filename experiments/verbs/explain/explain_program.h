@@ -16,8 +16,8 @@ namespace psring {
 absl::StatusOr<std::string> ExplainProgram(const std::string& name, int ranks, int micro_batches,
                                            const ProgramTable& rows = ProgramRows());
 
-// A line for a rank: `name`, and for each ns of the walk a cell of `width` columns with what `cell` returns
-// for the action of that time; "" is not drawn. Empty if none is.
+// A line for a rank: `name`, padded, and for each ns of the walk a cell of `width` columns with what `cell`
+// returns for the action of that time; "" is not drawn. Empty if none is.
 std::string TimelineOf(const Walk& walk, int rank, const std::string& name, int width,
                        const std::function<std::string(const StepAction&)>& cell);
 
