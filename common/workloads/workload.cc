@@ -178,9 +178,11 @@ absl::StatusOr<Workload> ParseWorkload(const std::string& name, const std::strin
   return Reader(name, text).Read();
 }
 
-std::vector<std::string> WorkloadNames() {
+std::vector<std::string> WorkloadNames(bool (*accepts)(const Workload& workload)) {
   std::vector<std::string> names;
-  for (const WorkloadTable& table : WorkloadTables()) names.push_back(table.name);
+  for (const WorkloadTable& table : WorkloadTables()) {
+    if (accepts == nullptr || accepts(LoadWorkload(table.name).value())) names.push_back(table.name);
+  }
   return names;
 }
 

@@ -53,8 +53,8 @@ struct Workload {
 // Errors name the line and what is wrong with it.
 absl::StatusOr<Workload> ParseWorkload(const std::string& name, const std::string& text);
 
-// The built-in workloads.
-std::vector<std::string> WorkloadNames();
+// The built-in workloads, or those of them that `accepts` does.
+std::vector<std::string> WorkloadNames(bool (*accepts)(const Workload& workload) = nullptr);
 // What is wrong with `model`, the unknown name of a model, if it is a file's or that of a built-in workload:
 // --workload replays it. Empty: it is neither.
 std::string WorkloadHint(const std::string& model);

@@ -11,32 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "trainer/strategies/table/strategy_table.h"
+
 namespace psring {
 
-// Which part of a model's state each replica keeps a shard of, instead of all of it.
-struct ShardRow {
-  const char* name;
-  const char* summary;
-  bool optimizer = false, gradients = false, weights = false;
-  // Of the payload of a step, with N replicas and M micro-batches, in units of the model's size.
-  const char* formula;
-};
-// none, zero1, zero2, fsdp.
-const std::vector<ShardRow>& ShardRows();
-// Null: there is no such row.
-const ShardRow* FindShardRow(const std::string& name);
-
-// The collectives of a whole model in a step. A reduce-scatter has the size of the gradient, an all-gather
-// that of the weights (of an all-reduce, of the gradient).
-struct ShardExchanges {
-  double reduce_scatters = 0, all_gathers = 0;
-};
-// `reshards`: weights are released after forward and gathered again for backward; else gathered once a step.
-ShardExchanges ExchangesOf(const ShardRow& row, int micro_batches, bool reshards = true);
-
-// Payload bytes that a rank sends in a step.
-double ShardBytesPerRank(const ShardRow& row, int replicas, int micro_batches, double gradient_bytes,
-                         double weight_bytes, bool reshards = true);
+// ring, which shards nothing, and those that shard the model's state: zero1, zero2, fsdp. What they send:
+// StrategyRow::SentPart.
+const StrategyTable& ShardingStrategies();
+// One of them.
+const StrategyRow& ShardingStrategy(const std::string& name);
 
 // Bytes per parameter with Adam; master weights belong to the optimizer's state.
 struct AdamBytes {
@@ -45,28 +28,20 @@ struct AdamBytes {
   static AdamBytes SixteenBits() { return {2, 2, 12}; }  // and float32 master weights
 };
 
-// The buffers of units (program_rows.h) of sharded weights and gradients. A unit's weights are gathered while
-// the unit before computes, and its gradient is complete before it is reduced.
-struct UnitBuffers {
-  double largest = 0;  // parameters of the largest unit
-  int gathered = 2;    // units with all weights at a time; 2: with prefetch
-  int gradients = 1;   // units with a whole gradient at a time
-};
-
 struct StateBytes {
   double weights = 0, gradients = 0, optimizer = 0;
   double total() const { return weights + gradients + optimizer; }
 };
 // Of a rank. Without buffers: per parameter 16 bytes; zero1 4 + 12/N (float32: 8 + 8/N), zero2 2 + 14/N (4 +
-// 12/N), fsdp 16/N.
-StateBytes ShardedStateOf(const ShardRow& row, int replicas, double parameters, const AdamBytes& bytes,
-                          const UnitBuffers& buffers = {});
+// 12/N), fsdp 16/N. `unit`: parameters of the largest unit (program_rows.h), 0 for none. Buffers are those of
+// the trainer: zero2 has the gradients of `turns` units, one is reduced while the next is computed; fsdp has
+// one gradient, and the weights of `turns` units, one is gathered while the other computes.
+StateBytes ShardedStateOf(const StrategyRow& strategy, int replicas, double parameters,
+                          const AdamBytes& bytes, double unit = 0, int turns = 2);
 
 // All-reduces of a layer's output or of its input's gradient, of a micro-batch: attention and MLP need one
 // each in forward and in backward.
 inline constexpr int kAllReducesPerLayer = 4;
-// Payload bytes that a rank sends in `all_reduces` of `activation_bytes` over t ranks.
-double TensorParallelBytes(int tensor_ranks, double all_reduces, double activation_bytes);
 
 // Values per token that a transformer's layer keeps for backward: inputs of normalizations and of matrix
 // products, what attention reads, and the inputs of activation functions. Without dropout masks and attention

@@ -12,8 +12,7 @@ AxisLinks AxisLinks::Of(const Cluster& cluster, int workers, int stride, int ran
           .ranks = ranks,
           .on_node = on_node,
           .rings = shape.ranks_per_node / on_node,
-          .cards = loaded.link_bytes_per_s * loaded.fraction * cluster.cards_per_node /
-                   std::max(1.0, cluster.oversubscription)};
+          .card = loaded.link_bytes_per_s * loaded.fraction / std::max(1.0, cluster.oversubscription)};
 }
 
 LinkBytes AxisLinks::HalfBytes(double bytes) const {
@@ -27,7 +26,6 @@ LinkBytes AxisLinks::HalfBytes(double bytes) const {
 double AxisLinks::HalfSeconds(double bytes) const {
   if (ranks == 1) return 0;
   const LinkBytes sent = HalfBytes(bytes);
-  const double card = cards / cluster->cards_per_node;
   const int across = on_node < ranks ? ranks / on_node - 1 : 0;  // hops of a chunk between nodes
   const double latency = across * cluster->latency_s + (ranks - 1 - across) * cluster->intra_latency_s;
   double seconds = sent.inside > 0 ? sent.inside / cluster->intra_bytes_per_s : 0;
@@ -42,14 +40,12 @@ double AxisLinks::HalfSeconds(double bytes) const {
 
 double AxisLinks::MessageSeconds(double bytes, bool between) const {
   if (!between) return cluster->intra_latency_s + bytes / cluster->intra_bytes_per_s;
-  const double card = cards / cluster->cards_per_node;
-  const int senders = std::max(1, rings);
-  return cluster->latency_s + std::max(senders * bytes / cards, bytes / card);
+  return cluster->latency_s + std::max(bytes, MessageBytes(bytes, between).between) / card;
 }
 
-bool AlignsWithNodes(const Cluster& cluster, int workers, int stride) {
-  const int per_node = ShapeOf(cluster, workers).ranks_per_node;
-  return per_node % stride == 0 || stride % per_node == 0;
+LinkBytes AxisLinks::MessageBytes(double bytes, bool between) const {
+  if (!between) return {.inside = bytes};
+  return {.between = rings * bytes / cluster->cards_per_node};
 }
 
 }  // namespace psring

@@ -20,9 +20,9 @@ struct LinkBytes {
 struct AxisLinks {
   const Cluster* cluster = nullptr;
   int ranks = 1;
-  int on_node = 1;   // ranks of a ring on one node
-  int rings = 1;     // of the axis with ranks on one node
-  double cards = 0;  // bytes/s that the cards of a node carry
+  int on_node = 1;  // ranks of a ring on one node
+  int rings = 1;    // of the axis with ranks on one node
+  double card = 0;  // bytes/s that each card of a node carries
 
   // Groups or nodes must contain whole ones of the other; `workers`: all devices.
   static AxisLinks Of(const Cluster& cluster, int workers, int stride, int ranks);
@@ -34,9 +34,7 @@ struct AxisLinks {
 
   // A message of each device to the one that is `stride` devices further, between nodes or inside of one.
   double MessageSeconds(double bytes, bool between) const;
+  LinkBytes MessageBytes(double bytes, bool between) const;
 };
-
-// Whether devices `stride` apart are at the same place of their nodes, or one node holds whole groups.
-bool AlignsWithNodes(const Cluster& cluster, int workers, int stride);
 
 }  // namespace psring

@@ -14,15 +14,10 @@ bool IsTransformer(const Workload& workload) {
 }
 
 absl::Status WithoutLayers(const Workload& workload) {
-  std::vector<std::string> names;
-  for (const std::string& name : WorkloadNames()) {
-    PSRING_ASSIGN_OR_RETURN(const Workload other, LoadWorkload(name));
-    if (IsTransformer(other)) names.push_back(name);
-  }
   return absl::InvalidArgumentError(
       Tr("--layouts needs a transformer; workload $0 has no lines '# heads: N', '# tokens_per_sample: N' and "
          "'# activation_bytes: N', or a single block of layers; use one of $1",
-         workload.name, absl::StrJoin(names, ", ")));
+         workload.name, absl::StrJoin(WorkloadNames(IsTransformer), ", ")));
 }
 
 }  // namespace
@@ -43,7 +38,6 @@ absl::StatusOr<LayoutModel> LayoutModelOf(const Workload& workload) {
                     .tokens = workload.tokens_per_sample,
                     .heads = workload.heads,
                     .sixteen_bits = ComputesIn16Bits(workload)};
-  if (model.sixteen_bits) model.bytes = AdamBytes::SixteenBits();
   const std::vector<LayerBlock> blocks = BlocksOf(workload);
   if (blocks.size() < 2) return WithoutLayers(workload);
   for (const LayerBlock& block : blocks) {

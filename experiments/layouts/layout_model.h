@@ -28,9 +28,9 @@ struct LayoutModel {
   std::vector<ModelLayer> layers;  // in the order of the forward pass; at least two
   double width = 0, tokens = 0;    // of a sample
   int heads = 0;                   // tensor parallelism divides them
-  AdamBytes bytes;
-  bool sixteen_bits = false;  // activations, weights and gradients; else float32
+  bool sixteen_bits = false;       // activations, weights and gradients; else float32
 
+  AdamBytes bytes() const { return sixteen_bits ? AdamBytes::SixteenBits() : AdamBytes::Float32(); }
   double value_bytes() const { return sixteen_bits ? 2 : 4; }
   // Of a micro-batch, between two layers.
   double BoundaryBytes(int samples) const { return value_bytes() * samples * tokens * width; }

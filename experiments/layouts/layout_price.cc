@@ -7,10 +7,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "experiments/simulator/pipeline.h"
 #include "trainer/programs/lower_program.h"
+#include "trainer/programs/mesh.h"
 #include "trainer/programs/walk_program.h"
 
 namespace psring {
@@ -28,7 +28,7 @@ class Prices {
  public:
   Prices(const LayoutQuestion& question, const LayoutCandidate& candidate, const LayoutStages& stages)
       : candidate_(candidate),
-        bytes_(question.model.bytes),
+        bytes_(question.model.bytes()),
         boundary_bytes_(question.model.BoundaryBytes(candidate.samples)),
         per_node_(ShapeOf(question.cluster, question.workers).ranks_per_node),
         tensor_(AxisLinks::Of(question.cluster, question.workers, 1, candidate.tp)),
@@ -81,8 +81,7 @@ class Prices {
     LinkBytes sent;
     if (LaneOf(action.kind) == StepLane::kMessages) {
       if (action.kind != StepKind::kSendActivation && action.kind != StepKind::kSendGradient) return sent;
-      if (!Crosses(rank, action.kind)) return {.inside = boundary_bytes_};
-      return {.between = pipeline_.rings * boundary_bytes_ / pipeline_.cluster->cards_per_node};
+      return pipeline_.MessageBytes(boundary_bytes_, Crosses(rank, action.kind));
     }
     sent.Add(tensor_.HalfBytes(boundary_bytes_), 2 * SumsOf(action));
     return sent.Add(replicas_.HalfBytes(ReplicaBytes(action)), HalvesOf(action));
@@ -92,7 +91,7 @@ class Prices {
   // Gradients that are reduced once need few buckets to overlap with backward.
   int LayersPerUnit(int layers) const {
     constexpr int kFewMicroBatches = 8, kMaxUnits = 4;
-    if (candidate_.shard.gradients || candidate_.micro_batches <= kFewMicroBatches) return 1;
+    if (candidate_.strategy->shards_gradients || candidate_.micro_batches <= kFewMicroBatches) return 1;
     return (layers + kMaxUnits - 1) / kMaxUnits;
   }
 
@@ -104,13 +103,7 @@ class Prices {
     return is_input ? UnitOf(action).backward_sums : 0;
   }
 
-  // Halves of an all-reduce over the replicas.
-  int HalvesOf(const StepAction& action) const {
-    const ShardRow& shard = candidate_.shard;
-    if (action.kind == StepKind::kReduceGradient) return shard.optimizer ? 1 : 2;
-    if (action.kind == StepKind::kUnshard) return 1;
-    return action.kind == StepKind::kUpdate && shard.optimizer && !shard.weights ? 1 : 0;
-  }
+  int HalvesOf(const StepAction& action) const { return psring::HalvesOf(*candidate_.strategy, action.kind); }
   double ReplicaBytes(const StepAction& action) const {
     if (HalvesOf(action) == 0) return 0;
     return (action.kind == StepKind::kReduceGradient ? bytes_.gradient : bytes_.weight) *
@@ -163,17 +156,8 @@ class PricedDurations : public GivenDurations {
 }  // namespace
 
 std::string LayoutCandidate::layout() const {
-  std::vector<std::string> axes;
-  for (const auto& [name, ranks] : {std::pair("dp", dp), {"pp", pp}, {"tp", tp}}) {
-    if (ranks > 1) axes.push_back(absl::StrCat(name, ranks));
-  }
-  const std::string text = axes.empty() ? "dp1" : absl::StrJoin(axes, "x");
-  return shard.optimizer ? absl::StrCat(text, " ", shard.name) : text;
-}
-
-std::string LayoutCandidate::program_name() const {
-  if (program.row.one_rank) return "";
-  return absl::StrCat(program.row.name, program.row.takes_chunks ? absl::StrCat(":", program.chunks) : "");
+  const std::string text = Layout{.dp = dp, .pp = pp, .tp = tp}.name();
+  return strategy->shards_updates ? absl::StrCat(text, " ", strategy->name) : text;
 }
 
 absl::StatusOr<LayoutStages> StagesOf(const LayoutModel& model, const LayoutCandidate& candidate) {
@@ -226,9 +210,8 @@ LayoutMemory MemoryOf(const LayoutModel& model, const LayoutCandidate& candidate
     }
     // An activation and a gradient are received while others are in use.
     if (candidate.pp > 1) memory.activations += 2 * model.BoundaryBytes(candidate.samples);
-    memory.state = candidate.dp == 1 ? ShardedStateOf(ShardRows().front(), 1, parameters, model.bytes)
-                                     : ShardedStateOf(candidate.shard, candidate.dp, parameters, model.bytes,
-                                                      {.largest = largest, .gathered = std::min(2, units)});
+    memory.state = ShardedStateOf(*candidate.strategy, candidate.dp, parameters, model.bytes(), largest,
+                                  std::min(2, units));
     if (memory.total() > most.total()) most = memory;
   }
   return most;
@@ -238,7 +221,7 @@ double LeastSeconds(const LayoutQuestion& question, const LayoutCandidate& candi
                     const LayoutStages& stages) {
   const Prices prices(question, candidate, stages);
   const double rounds = candidate.micro_batches;
-  const ShardRow& shard = candidate.shard;
+  const StrategyRow& strategy = *candidate.strategy;
   double least = 0, before = 0;  // before: forward and backward of the stages before a rank's first
   for (int rank = 0; rank < candidate.pp; ++rank) {
     double computing = 0, gathering = 0, largest = 0, reducing = 0, first = 0;
@@ -251,9 +234,9 @@ double LeastSeconds(const LayoutQuestion& question, const LayoutCandidate& candi
         computing += forward + backward;
         if (stage == rank) first += forward + (candidate.program.row.divides_backward ? 0 : backward);
         if (candidate.dp == 1) continue;
-        reducing +=
-            (shard.gradients ? rounds : 1) * seconds(StepKind::kReduceGradient) + seconds(StepKind::kUpdate);
-        if (!shard.weights) continue;
+        reducing += (strategy.shards_gradients ? rounds : 1) * seconds(StepKind::kReduceGradient) +
+                    seconds(StepKind::kUpdate);
+        if (!strategy.shards_weights) continue;
         gathering += seconds(StepKind::kUnshard);
         largest = std::max(largest, seconds(StepKind::kUnshard));
       }
@@ -263,6 +246,12 @@ double LeastSeconds(const LayoutQuestion& question, const LayoutCandidate& candi
     before += first;
   }
   return least;
+}
+
+int HalvesOf(const StrategyRow& strategy, StepKind kind) {
+  if (kind == StepKind::kReduceGradient) return strategy.shards_updates ? 1 : 2;
+  if (kind == StepKind::kUnshard) return 1;
+  return kind == StepKind::kUpdate && strategy.shards_updates && !strategy.shards_weights ? 1 : 0;
 }
 
 absl::StatusOr<LayoutPrice> PriceOf(const LayoutQuestion& question, const LayoutCandidate& candidate,
@@ -276,8 +265,8 @@ absl::StatusOr<LayoutPrice> PriceOf(const LayoutQuestion& question, const Layout
     cut.bucket_ends.emplace_back(candidate.dp > 1 ? cut.units.back() : 0);
     std::iota(cut.bucket_ends.back().rbegin(), cut.bucket_ends.back().rend(), 0);
   }
-  const LowerOptions options{.reduce_always = candidate.shard.gradients,
-                             .shard_weights = candidate.dp > 1 && candidate.shard.weights};
+  const LowerOptions options{.reduce_always = candidate.strategy->shards_gradients,
+                             .shard_weights = candidate.dp > 1 && candidate.strategy->shards_weights};
   PSRING_ASSIGN_OR_RETURN(const StepProgram program, LowerProgram(compute, cut, options));
   PricedDurations durations(prices, candidate.pp);
   PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkProgram(program, &durations));

@@ -25,14 +25,13 @@ struct LayoutQuestion {
 
 struct LayoutCandidate {
   int dp = 1, pp = 1, tp = 1;
-  ShardRow shard = {};  // of the weights of a stage, among the replicas
+  const StrategyRow* strategy = &ShardingStrategies().front();  // of the replicas; not null
   NamedProgram program = {};
   int samples = 1;        // of a micro-batch
   int micro_batches = 1;  // of a replica and step
 
   int stages() const { return pp * program.chunks; }
-  std::string layout() const;        // "dp64xpp2xtp8 zero1"
-  std::string program_name() const;  // "1f1b", "interleaved:2"
+  std::string layout() const;  // "dp64xpp2xtp8 zero1"
 };
 
 // Bytes of the rank with the most. Weights and gradients include the buffers of units (sharded_costs.h) and
@@ -57,6 +56,10 @@ LayoutMemory MemoryOf(const LayoutModel& model, const LayoutCandidate& candidate
 // the exchanges of the busiest rank.
 double LeastSeconds(const LayoutQuestion& question, const LayoutCandidate& candidate,
                     const LayoutStages& stages);
+
+// Halves of an all-reduce over the replicas (a reduce-scatter and an all-gather) that an action is: 0, 1
+// or 2.
+int HalvesOf(const StrategyRow& strategy, StepKind kind);
 
 struct LayoutPrice {
   double step_s = 0;

@@ -40,12 +40,6 @@ std::vector<NamedProgram> ProgramsOf(int stages) {
   return programs;
 }
 
-// The kinds of shards among so many replicas.
-std::vector<ShardRow> ShardsOf(int replicas) {
-  if (replicas > 1) return ShardRows();
-  return {ShardRows().front()};
-}
-
 struct Bounded {
   FoundLayout found;
   const LayoutStages* stages;
@@ -55,11 +49,12 @@ struct Bounded {
 // The candidates with the best bounds first, and one by one their times.
 class LayoutSearch {
  public:
-  explicit LayoutSearch(const LayoutQuestion& question) : question_(question) {}
+  LayoutSearch(const LayoutQuestion& question, const CheckStop& check) : question_(question), check_(check) {}
 
   absl::Status Bound() {
     for (const LayoutCandidate& candidate : LayoutCandidates(question_)) {
-      const std::tuple key(candidate.pp, candidate.program_name(), candidate.micro_batches);
+      PSRING_RETURN_IF_ERROR(check_());
+      const std::tuple key(candidate.pp, candidate.program.name(), candidate.micro_batches);
       auto at = stages_.find(key);
       if (at == stages_.end()) {
         PSRING_ASSIGN_OR_RETURN(LayoutStages stages, StagesOf(question_.model, candidate));
@@ -85,6 +80,7 @@ class LayoutSearch {
       // Those that are as fast may need less memory.
       if (is_full ? next.least_s > best.back().price.step_s : next.least_s >= below_s) break;
       if (!fits(next.found)) continue;
+      PSRING_RETURN_IF_ERROR(check_());
       FoundLayout found = next.found;
       PSRING_ASSIGN_OR_RETURN(found.price, PriceOf(question_, found.candidate, *next.stages));
       ++walked_;
@@ -110,6 +106,7 @@ class LayoutSearch {
   }
 
   const LayoutQuestion& question_;
+  const CheckStop& check_;
   std::map<std::tuple<int, std::string, int>, LayoutStages> stages_;
   std::vector<Bounded> bounded_;
   int64_t walked_ = 0;
@@ -132,11 +129,12 @@ std::vector<LayoutCandidate> LayoutCandidates(const LayoutQuestion& question) {
         if (micro_batches > kMaxMicroBatchesPerStep || micro_batches * layers > kMaxPasses) continue;
         for (const NamedProgram& program : ProgramsOf(pp)) {
           if (pp * program.chunks > layers) continue;
-          for (const ShardRow& shard : ShardsOf(dp)) {
+          for (const StrategyRow& strategy : ShardingStrategies()) {
+            if (dp == 1 && strategy.shards_updates) continue;
             candidates.push_back({.dp = dp,
                                   .pp = pp,
                                   .tp = tp,
-                                  .shard = shard,
+                                  .strategy = &strategy,
                                   .program = program,
                                   .samples = samples,
                                   .micro_batches = static_cast<int>(micro_batches)});
@@ -148,8 +146,9 @@ std::vector<LayoutCandidate> LayoutCandidates(const LayoutQuestion& question) {
   return candidates;
 }
 
-absl::StatusOr<LayoutAnswer> FindLayouts(const LayoutQuestion& question, double memory_bytes, size_t count) {
-  LayoutSearch search(question);
+absl::StatusOr<LayoutAnswer> FindLayouts(const LayoutQuestion& question, double memory_bytes, size_t count,
+                                         const CheckStop& check) {
+  LayoutSearch search(question, check);
   PSRING_RETURN_IF_ERROR(search.Bound());
   const std::vector<Bounded>& all = search.bounded();
   if (all.empty()) {
@@ -180,13 +179,14 @@ absl::StatusOr<LayoutAnswer> FindLayouts(const LayoutQuestion& question, double 
 
 absl::StatusOr<std::optional<OtherBest>> OtherBestWithLinks(const LayoutQuestion& question,
                                                             const std::vector<FoundLayout>& best,
-                                                            bool between) {
+                                                            bool between, const CheckStop& check) {
   for (double factor = 2; factor <= kMaxRateFactor; factor *= 2) {
     for (const double changed : {1 / factor, factor}) {
       LayoutQuestion other = question;
       (between ? other.cluster.link_bytes_per_s : other.cluster.intra_bytes_per_s) *= changed;
       std::vector<double> seconds;
       for (const FoundLayout& found : best) {
+        PSRING_RETURN_IF_ERROR(check());
         PSRING_ASSIGN_OR_RETURN(const LayoutStages stages, StagesOf(other.model, found.candidate));
         PSRING_ASSIGN_OR_RETURN(const LayoutPrice price, PriceOf(other, found.candidate, stages));
         seconds.push_back(price.step_s);

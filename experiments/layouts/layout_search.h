@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,14 +25,18 @@ struct LayoutAnswer {
   int64_t candidates = 0, fitting = 0, walked = 0;
 };
 
-// Every divisor of the workers as tp and pp that divides the heads and the layers, each kind of shard, each
-// program, and micro-batches of 1, 2, 4, ... samples.
+// Every divisor of the workers as tp that divides the heads, and as pp up to the number of layers, if they
+// fill nodes; each of ShardingStrategies, each program, and micro-batches of 1, 2, 4, ... samples.
 std::vector<LayoutCandidate> LayoutCandidates(const LayoutQuestion& question);
+
+// Ends a search with its error, such as that of Interrupt::Check.
+using CheckStop = std::function<absl::Status()>;
 
 // The best `count` layouts, each with its best program and micro-batch. Exact among the candidates: one is
 // not walked only if the least time it can take is above that of `count` better ones. ResourceExhausted: none
 // needs at most `memory_bytes`; names the smallest and its figures in one line.
-absl::StatusOr<LayoutAnswer> FindLayouts(const LayoutQuestion& question, double memory_bytes, size_t count);
+absl::StatusOr<LayoutAnswer> FindLayouts(const LayoutQuestion& question, double memory_bytes, size_t count,
+                                         const CheckStop& check = absl::OkStatus);
 
 // The factor of the rate of the links, a power of two from 1/kMaxRateFactor to kMaxRateFactor and the nearest
 // to 1, with which another one of `best` is fastest, and which. `between`: nodes; else inside them.
@@ -42,7 +47,8 @@ struct OtherBest {
 };
 absl::StatusOr<std::optional<OtherBest>> OtherBestWithLinks(const LayoutQuestion& question,
                                                             const std::vector<FoundLayout>& best,
-                                                            bool between);
+                                                            bool between,
+                                                            const CheckStop& check = absl::OkStatus);
 
 // "23.1 GiB".
 std::string GibibytesText(double bytes);

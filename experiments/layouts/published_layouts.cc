@@ -15,17 +15,13 @@ constexpr double kTokens = 2048, kVocabulary = 51200;
 constexpr double kGbit = 1e9 / 8;
 constexpr char kMegatron[] = "Narayanan et al. 2021, Efficient Large-Scale Language Model Training, table ";
 
-Cluster Nodes(double card_gbit, double intra_gbit) {
-  return {.gpus_per_node = 8,
-          .link_bytes_per_s = card_gbit * kGbit,
-          .cards_per_node = 8,
-          .intra_bytes_per_s = intra_gbit * kGbit,
-          .latency_s = 8e-6,
-          .intra_latency_s = 3e-6,
-          .rings = 8};
+Cluster DgxH100() { return LoadCluster("dgx-h100").value(); }
+Cluster DgxA100() {
+  Cluster cluster = DgxH100();
+  cluster.link_bytes_per_s = 200 * kGbit;
+  cluster.intra_bytes_per_s = 2400 * kGbit;
+  return cluster;
 }
-Cluster DgxA100() { return Nodes(200, 2400); }
-Cluster GrandTeton() { return Nodes(400, 3600); }
 
 // A row whose speed is published as TFLOP/s of a GPU.
 PublishedLayout Megatron(const GptShape& shape, int workers, int pp, int tp, int batch, int samples,
@@ -65,7 +61,7 @@ std::vector<PublishedTraining> MakeTrainings() {
        "A100. Micro-batches of one sample and two stages per device (three for 529.6 billion parameters) are "
        "assumed",
        DgxA100(),
-       "none",
+       "ring",
        true,
        {Megatron({1.7, 24, 2304, 24}, 32, 1, 1, 512, 1, 1, 137),
         Megatron({3.6, 30, 3072, 32}, 64, 1, 2, 512, 1, 1, 138),
@@ -81,7 +77,7 @@ std::vector<PublishedTraining> MakeTrainings() {
        "2",
        "A100. Two stages per device are assumed",
        DgxA100(),
-       "none",
+       "ring",
        true,
        {Megatron(kGpt3, 384, 12, 8, 1536, 1, 2, 153), Megatron(kGpt3, 768, 12, 8, 1536, 1, 2, 149),
         Megatron(kGpt3, 1536, 12, 8, 1536, 1, 2, 141)}},
@@ -105,7 +101,7 @@ std::vector<PublishedTraining> MakeTrainings() {
        "Jiang et al. 2024, MegaScale, table 2",
        "Ampere GPUs, 8 cards of 200 Gbit/s per node. Micro-batches of one sample are assumed",
        DgxA100(),
-       "none",
+       "ring",
        false,
        {megascale(256, 768, 40.0), megascale(512, 768, 21.2), megascale(768, 768, 15.2),
         megascale(1024, 768, 11.9)}},
@@ -113,21 +109,21 @@ std::vector<PublishedTraining> MakeTrainings() {
        "Jiang et al. 2024, MegaScale, table 2",
        "As above",
        DgxA100(),
-       "none",
+       "ring",
        false,
        {megascale(3072, 6144, 29.02), megascale(6144, 6144, 14.78), megascale(8192, 6144, 12.24),
         megascale(12288, 6144, 8.57)}},
       {"torchtitan with FSDP",
        "torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3",
        "H100, 400 Gbit/s per GPU",
-       GrandTeton(),
+       DgxH100(),
        "fsdp",
        false,
        {torchtitan(8, 5762), torchtitan(128, 5605)}},
       {"torchtitan with FSDP, compiled",
        "torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3",
        "As above",
-       GrandTeton(),
+       DgxH100(),
        "fsdp",
        false,
        {torchtitan(8, 6667), torchtitan(128, 6514)}}};
@@ -139,16 +135,10 @@ absl::StatusOr<LayoutModel> ModelOfShape(const GptShape& shape, bool recomputes)
     PSRING_ASSIGN_OR_RETURN(const Workload recorded, LoadWorkload("llama_8b"));
     PSRING_ASSIGN_OR_RETURN(LayoutModel llama, LayoutModelOf(recorded));
     llama.sixteen_bits = true;
-    llama.bytes = AdamBytes::SixteenBits();
     return llama;
   }
   const double h = shape.width;
-  LayoutModel model{.name = "gpt",
-                    .width = h,
-                    .tokens = kTokens,
-                    .heads = shape.heads,
-                    .bytes = AdamBytes::SixteenBits(),
-                    .sixteen_bits = true};
+  LayoutModel model{.name = "gpt", .width = h, .tokens = kTokens, .heads = shape.heads, .sixteen_bits = true};
   model.layers.push_back({.matrices = (kVocabulary + kTokens) * h, .forward_sums = 1});
   const double of_layer = 1e-12 * kTokens * (24 * h * h + 4 * kTokens * h);
   // Forward has two sums; backward two of its own, and two that it repeats.
@@ -167,49 +157,40 @@ absl::StatusOr<LayoutModel> ModelOfShape(const GptShape& shape, bool recomputes)
   return model;
 }
 
-struct PricedTraining {
-  LayoutQuestion question;
-  LayoutCandidate candidate;
-  LayoutStages stages;
-};
+// With a ring, and without its program.
+LayoutCandidate CandidateOf(const PublishedLayout& row) {
+  const int dp = row.workers / row.pp / row.tp;
+  return {.dp = dp,
+          .pp = row.pp,
+          .tp = row.tp,
+          .samples = row.samples,
+          .micro_batches = row.batch / dp / row.samples};
+}
 
-// Computing `times` as long as ModelOfShape.
-absl::StatusOr<PricedTraining> PricedWith(const PublishedTraining& training, const PublishedLayout& row,
-                                          double times) {
-  PricedTraining priced{
-      .question = {.cluster = training.cluster, .workers = row.workers, .global_batch = row.batch}};
-  PSRING_ASSIGN_OR_RETURN(priced.question.model, ModelOfShape(row.shape, training.recomputes));
-  for (ModelLayer& layer : priced.question.model.layers) {
+// Of a step with computing `times` as long as ModelOfShape; `is_bound`: LeastSeconds of it.
+absl::StatusOr<double> StepSeconds(const PublishedTraining& training, const PublishedLayout& row,
+                                   double times, bool is_bound = false) {
+  LayoutQuestion question{.cluster = training.cluster, .workers = row.workers, .global_batch = row.batch};
+  PSRING_ASSIGN_OR_RETURN(question.model, ModelOfShape(row.shape, training.recomputes));
+  for (ModelLayer& layer : question.model.layers) {
     layer.forward_s *= times;
     layer.backward_s *= times;
   }
   const std::string program = row.pp == 1      ? "single_stage"
                               : row.chunks > 1 ? absl::StrCat("interleaved:", row.chunks)
                                                : "1f1b";
-  const int dp = row.workers / row.pp / row.tp;
-  priced.candidate = {.dp = dp,
-                      .pp = row.pp,
-                      .tp = row.tp,
-                      .shard = *FindShardRow(training.shard),
-                      .samples = row.samples,
-                      .micro_batches = row.batch / dp / row.samples};
-  PSRING_ASSIGN_OR_RETURN(priced.candidate.program, FindStepProgram(program));
-  PSRING_ASSIGN_OR_RETURN(priced.stages, StagesOf(priced.question.model, priced.candidate));
-  return priced;
-}
-
-absl::StatusOr<double> StepSeconds(const PublishedTraining& training, const PublishedLayout& row,
-                                   double times) {
-  PSRING_ASSIGN_OR_RETURN(const PricedTraining priced, PricedWith(training, row, times));
-  PSRING_ASSIGN_OR_RETURN(const LayoutPrice price, PriceOf(priced.question, priced.candidate, priced.stages));
+  LayoutCandidate candidate = CandidateOf(row);
+  candidate.strategy = &ShardingStrategy(training.strategy);
+  PSRING_ASSIGN_OR_RETURN(candidate.program, FindStepProgram(program));
+  PSRING_ASSIGN_OR_RETURN(const LayoutStages stages, StagesOf(question.model, candidate));
+  if (is_bound) return LeastSeconds(question, candidate, stages);
+  PSRING_ASSIGN_OR_RETURN(const LayoutPrice price, PriceOf(question, candidate, stages));
   return price.step_s;
 }
 
 std::string RowName(const PublishedLayout& row) {
-  const LayoutCandidate candidate{
-      .dp = row.workers / row.pp / row.tp, .pp = row.pp, .tp = row.tp, .shard = ShardRows().front()};
   return absl::StrCat(row.shape.layers == 0 ? "llama_8b" : absl::StrFormat("%g billion", row.shape.billions),
-                      ", ", candidate.layout());
+                      ", ", CandidateOf(row).layout());
 }
 
 }  // namespace
@@ -225,16 +206,12 @@ double RecomputingOperations(const GptShape& shape, int batch) {
 }
 
 absl::StatusOr<std::vector<double>> PredictTraining(const PublishedTraining& training) {
-  constexpr int kIterations = 20;
+  constexpr int kBounds = 20, kSteps = 2;
   const PublishedLayout& first = training.rows.front();
   double times = 1;
-  // The least time is near the step, and quick; then the step itself.
-  for (int i = 0; i < kIterations; ++i) {
-    PSRING_ASSIGN_OR_RETURN(const PricedTraining priced, PricedWith(training, first, times));
-    times *= first.seconds / LeastSeconds(priced.question, priced.candidate, priced.stages);
-  }
-  for (int i = 0; i < 2; ++i) {
-    PSRING_ASSIGN_OR_RETURN(const double seconds, StepSeconds(training, first, times));
+  // The bound is near the step, and quick; then the step itself.
+  for (int i = 0; i < kBounds + kSteps; ++i) {
+    PSRING_ASSIGN_OR_RETURN(const double seconds, StepSeconds(training, first, times, i < kBounds));
     times *= first.seconds / seconds;
   }
   std::vector<double> predicted;

@@ -31,7 +31,7 @@ struct PublishedTraining {
   const char* source;
   const char* remark;
   Cluster cluster;
-  const char* shard = "none";
+  const char* strategy = "ring";
   bool recomputes = false;  // backward repeats each layer's forward
   std::vector<PublishedLayout> rows;
 };

@@ -151,7 +151,7 @@ std::string ProgramsJson(const ProgramTable& rows) {
           actions.push_back(words.actions);
           sends.push_back(words.sends);
         }
-        list.push_back({{"name", row.takes_chunks ? absl::StrCat(row.name, ":", named.chunks) : row.name},
+        list.push_back({{"name", named.name()},
                         {"summary", BothLanguages(row.summary)},
                         {"ranks", ranks},
                         {"micro_batches", micro_batches},

@@ -205,4 +205,9 @@ Shape ShapeOf(const Cluster& cluster, int workers) {
   return {workers / ranks, ranks};
 }
 
+bool AlignsWithNodes(const Cluster& cluster, int workers, int count) {
+  const int per_node = ShapeOf(cluster, workers).ranks_per_node;
+  return per_node % count == 0 || count % per_node == 0;
+}
+
 }  // namespace psring

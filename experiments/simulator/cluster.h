@@ -78,5 +78,7 @@ struct Shape {
   int nodes, ranks_per_node;
 };
 Shape ShapeOf(const Cluster& cluster, int workers);
+// Whether groups of `count` adjacent workers fill nodes, or nodes hold whole groups.
+bool AlignsWithNodes(const Cluster& cluster, int workers, int count);
 
 }  // namespace psring

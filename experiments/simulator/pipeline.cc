@@ -49,10 +49,8 @@ double OverlapNs(const NodeTime& time, int64_t begin_ns, int64_t end_ns) {
   return static_cast<double>(std::max<int64_t>(0, overlap));
 }
 
-// Whether the devices of a stage fill nodes, or nodes hold whole stages.
 bool FillsNodes(const Cluster& cluster, int workers, int replicas) {
-  const int per_node = ShapeOf(cluster, workers).ranks_per_node;
-  return CheckWorkers(cluster, workers).ok() && (per_node % replicas == 0 || replicas % per_node == 0);
+  return CheckWorkers(cluster, workers).ok() && AlignsWithNodes(cluster, workers, replicas);
 }
 
 absl::Status Invalid(const std::string& what) { return absl::InvalidArgumentError(what); }

@@ -37,6 +37,9 @@ const ProgramTable& ProgramRows();
 struct NamedProgram {
   ProgramRow row;
   int chunks = 1;
+
+  // "1f1b", "interleaved:2".
+  std::string name() const { return row.takes_chunks ? row.name + (":" + std::to_string(chunks)) : row.name; }
 };
 
 // "1f1b", "interleaved:2". NotFound: an unknown name; suggests the nearest and lists all. InvalidArgument:

@@ -1,7 +1,6 @@
 #include "experiments/verbs/explain/explain_layouts.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -11,6 +10,9 @@
 #include "common/base/check.h"
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
+#include "experiments/costs/sharded_costs.h"
+#include "experiments/layouts/layout_price.h"
+#include "experiments/verbs/explain/explain_program.h"
 #include "trainer/programs/lower_program.h"
 #include "trainer/programs/program_rows.h"
 #include "trainer/programs/walk_program.h"
@@ -22,76 +24,43 @@ constexpr int kUnits = 3, kMaxDrawn = 2;
 
 std::string ThreeDigits(double value) { return absl::StrFormat("%.3g", value); }
 
-bool GathersUpdated(const ShardRow& row) { return row.optimizer && !row.weights; }
-
 // Columns of an action: half of an all-reduce takes as long as the forward pass of a unit.
-int64_t ColumnsOf(const ShardRow& row, const StepAction& action) {
-  switch (action.kind) {
-    case StepKind::kForward:
-    case StepKind::kUnshard:
-      return 1;
-    case StepKind::kBackward:
-      return 2;
-    case StepKind::kReduceGradient:
-      return row.optimizer ? 1 : 2;
-    case StepKind::kUpdate:
-      return GathersUpdated(row) ? 1 : 0;
-    default:
-      return 0;
-  }
+int64_t ColumnsOf(const StrategyRow& strategy, StepKind kind) {
+  return kind == StepKind::kForward ? 1 : kind == StepKind::kBackward ? 2 : HalvesOf(strategy, kind);
 }
 
 const char* LetterOf(StepKind kind) {
-  switch (kind) {
-    case StepKind::kForward:
-      return "F";
-    case StepKind::kBackward:
-      return "B";
-    case StepKind::kUnshard:
-      return "G";
-    case StepKind::kReduceGradient:
-      return "R";
-    default:
-      return "U";
-  }
+  return kind == StepKind::kForward          ? "F"
+         : kind == StepKind::kBackward       ? "B"
+         : kind == StepKind::kUnshard        ? "G"
+         : kind == StepKind::kReduceGradient ? "R"
+                                             : "U";
 }
 
 // A line for computation, one for gathering weights if there is any, and one for reducing and updating.
-std::string DrawingOf(const ShardRow& row, int replicas, int micro_batches) {
+std::string DrawingOf(const StrategyRow& strategy, int replicas, int micro_batches) {
   const StepProgram compute =
       MakeStepProgram(FindStepProgram("single_stage").value(), 1, micro_batches).value();
   ModelCut cut{.units = {kUnits}, .bucket_ends = {std::vector<int>(replicas > 1 ? kUnits : 0)}};
   std::iota(cut.bucket_ends[0].rbegin(), cut.bucket_ends[0].rend(), 0);
-  const StepProgram program =
-      LowerProgram(compute, cut,
-                   {.reduce_always = row.gradients, .shard_weights = row.weights && replicas > 1})
-          .value();
-  GivenDurations durations([&](int, const StepAction& action) { return ColumnsOf(row, action); });
+  const StepProgram program = LowerProgram(compute, cut,
+                                           {.reduce_always = strategy.shards_gradients,
+                                            .shard_weights = strategy.shards_weights && replicas > 1})
+                                  .value();
+  GivenDurations durations([&](int, const StepAction& action) { return ColumnsOf(strategy, action.kind); });
   const Walk walk = WalkProgram(program, &durations).value();
-  const std::array<std::pair<StepLane, std::string>, 3> lanes = {{{StepLane::kCompute, Tr("compute")},
-                                                                  {StepLane::kGather, Tr("gather")},
-                                                                  {StepLane::kReduce, Tr("reduce")}}};
   std::string text;
-  for (const auto& [lane, name] : lanes) {
-    std::vector<std::string> cells(static_cast<size_t>(walk.end_ns), ".");
-    bool any = false;
-    for (size_t i = 0; i < walk.nodes[0].size(); ++i) {
-      const StepAction& action = walk.nodes[0][i].action;
-      if (LaneOf(action.kind) != lane) continue;
-      for (int64_t at = walk.times[0][i].begin_ns; at < walk.times[0][i].end_ns; ++at) {
-        cells[static_cast<size_t>(at)] = absl::StrCat(LetterOf(action.kind), action.unit);
-        any = true;
-      }
-    }
-    if (!any) continue;
-    std::string line = absl::StrCat("  ", PadRight(name, 10));
-    for (const std::string& cell : cells) absl::StrAppend(&line, PadRight(cell, 3));
-    absl::StrAppend(&text, line.substr(0, line.find_last_not_of(' ') + 1), "\n");
+  for (const auto& [lane, name] : {std::pair(StepLane::kCompute, Tr("compute")),
+                                   {StepLane::kGather, Tr("gather")},
+                                   {StepLane::kReduce, Tr("reduce")}}) {
+    text += TimelineOf(walk, 0, PadRight(name, 10), 3, [&, lane = lane](const StepAction& action) {
+      return LaneOf(action.kind) == lane ? absl::StrCat(LetterOf(action.kind), action.unit) : "";
+    });
   }
   return text;
 }
 
-std::string StateTable(const ShardRow& row, int replicas) {
+std::string StateTable(const StrategyRow& strategy, int replicas) {
   std::string text = PadRight(Tr("bytes per parameter"), 40);
   for (const char* head : {TrNoop("weights"), TrNoop("gradients"), TrNoop("optimizer"), TrNoop("total")}) {
     text += PadLeft(Tr(head), 12);
@@ -99,7 +68,7 @@ std::string StateTable(const ShardRow& row, int replicas) {
   text += "\n";
   for (const auto& [name, bytes] : {std::pair(std::string("float32"), AdamBytes::Float32()),
                                     {Tr("16 bits with float32 master weights"), AdamBytes::SixteenBits()}}) {
-    const StateBytes state = ShardedStateOf(row, replicas, 1, bytes);
+    const StateBytes state = ShardedStateOf(strategy, replicas, 1, bytes);
     absl::StrAppend(&text, "  ", PadRight(name, 38));
     for (const double value : {state.weights, state.gradients, state.optimizer, state.total()}) {
       text += PadLeft(ThreeDigits(value), 12);
@@ -111,37 +80,37 @@ std::string StateTable(const ShardRow& row, int replicas) {
 
 }  // namespace
 
-std::string ExplainShards(const ShardRow& row, int replicas, int micro_batches) {
+std::string ExplainShards(const StrategyRow& strategy, int replicas, int micro_batches) {
   const int drawn = std::min(micro_batches, kMaxDrawn);
-  std::string text =
-      Wrap(absl::StrCat(row.name, ", ", replicas == 1 ? Tr("1 worker") : Tr("$0 workers", replicas), ", ",
-                        Tr("micro-batches: $0", micro_batches), ": ", Tr(row.summary)),
-           "");
-  absl::StrAppend(
-      &text, "\n",
+  const auto sent = [&](const StrategyRow& of, int count) {
+    return ThreeDigits(2 * (replicas - 1.) / replicas * of.SentPart(1, count));
+  };
+  const char* const formula = strategy.shards_weights     ? "3 M (N-1)/N"
+                              : strategy.shards_gradients ? "(M+1) (N-1)/N"
+                                                          : "2 (N-1)/N";
+  std::string text = absl::StrCat(
       Wrap(
           Tr("A step of a model of $0 units with micro-batches: $1. A column is the time of a unit's forward "
-             "pass (F); "
-             "backward (B) takes two. G: an all-gather of the unit's weights; R: the reduction of its "
-             "gradient; U: the update of its weights and their all-gather.",
+             "pass (F); backward (B) takes two. G: an all-gather of the unit's weights; R: the reduction of "
+             "its gradient; U: the update of its weights and, with zero1 and zero2, their all-gather.",
              kUnits, drawn),
           ""),
-      "\n", DrawingOf(row, replicas, drawn), "\n",
+      "\n", DrawingOf(strategy, replicas, drawn), "\n",
       Wrap(Tr("What a worker keeps with Adam, without the buffers of units that are gathered or reduced:"),
            ""),
-      StateTable(row, replicas), "\n");
-  const auto sent = [&](const ShardRow& of) {
-    return ThreeDigits(ShardBytesPerRank(of, replicas, micro_batches, 1, 1));
-  };
-  text +=
-      Wrap(Tr("A worker sends $0 times the model's size in a step, with N workers and M micro-batches: here "
-              "$1; without shards $2.",
-              row.formula, sent(row), sent(ShardRows().front())),
-           "");
-  if (row.gradients) {
-    text += Wrap(Tr("Fewer and larger micro-batches send less: with one, $0.",
-                    ThreeDigits(ShardBytesPerRank(row, replicas, 1, 1, 1))),
+      StateTable(strategy, replicas), "\n",
+      Wrap(Tr("A worker sends $0 times the model's size in a step: with N = $1 workers and M = $2 "
+              "micro-batches $3; without shards $4.",
+              formula, replicas, micro_batches, sent(strategy, micro_batches),
+              sent(ShardingStrategies().front(), micro_batches)),
+           ""));
+  if (strategy.shards_weights) {
+    text += Wrap(Tr("That is the most: units that two passes in a row need are not gathered again, and with "
+                    "--reshard never each is gathered once a step."),
                  "");
+  }
+  if (strategy.shards_gradients) {
+    text += Wrap(Tr("Fewer and larger micro-batches send less: with one, $0.", sent(strategy, 1)), "");
   }
   return text;
 }
@@ -158,7 +127,7 @@ std::string ExplainTensorParallel(int ranks) {
           Tr("Two matrices in a row are divided as a pair: the first, A, by columns, so that each rank "
              "computes some of the outputs from the whole input x; the second, B, by rows, so that each rank "
              "needs only these, and the sum over the ranks is the result y. Attention is divided by heads in "
-             "the same way, and the vocabulary among embedding and loss."),
+             "the same way, and embedding and loss by the vocabulary."),
           ""),
       "\n");
   for (int rank = 0; rank < std::min(ranks, kDrawnRanks); ++rank) {
@@ -173,15 +142,14 @@ std::string ExplainTensorParallel(int ranks) {
       &text, "\n",
       Wrap(
           Tr("A layer and micro-batch need $0 all-reduces (+) of the activation of b s h values, two in "
-             "forward "
-             "and two in backward, for b samples of s tokens and a width of h: a rank sends $0 * 2 (t-1)/t "
+             "forward and two in backward, for b samples of s tokens and a width of h: a rank sends $0 * 2 "
+             "(t-1)/t "
              "times as much, here $1. Nothing else runs meanwhile, so the ranks need fast links, as inside a "
              "node.",
-             kAllReducesPerLayer, ThreeDigits(TensorParallelBytes(ranks, kAllReducesPerLayer, 1))),
+             kAllReducesPerLayer, ThreeDigits(2. * kAllReducesPerLayer * (ranks - 1) / ranks)),
           ""),
       Wrap(Tr("A rank keeps 1/t of the matrices, of their gradients and of their optimizer state. Per token "
-              "and "
-              "layer it keeps 4 h + 12 h/t activations for backward, here $0 h instead of $1 h.",
+              "and layer it keeps 4 h + 12 h/t activations for backward, here $0 h instead of $1 h.",
               ThreeDigits(KeptValuesPerToken(1, widths, ranks)),
               ThreeDigits(KeptValuesPerToken(1, widths, 1))),
            ""),

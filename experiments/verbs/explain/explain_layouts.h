@@ -3,15 +3,16 @@
 
 #include <string>
 
-#include "experiments/costs/sharded_costs.h"
+#include "trainer/strategies/table/strategy_table.h"
 
 namespace psring {
 
 inline constexpr char kTensorParallel[] = "tp";
 
 // A step's computation and exchanges on a time axis, of at most two micro-batches; the state that a replica
-// keeps; and what it sends. Lines of at most 110 characters. Pure. `replicas`, `micro_batches`: at least 1.
-std::string ExplainShards(const ShardRow& row, int replicas, int micro_batches);
+// keeps; and what it sends. Lines of at most 110 characters. Pure. `strategy`: one that shards updates.
+// `replicas`, `micro_batches`: at least 1.
+std::string ExplainShards(const StrategyRow& strategy, int replicas, int micro_batches);
 
 // The division of a transformer's MLP among `ranks`, at least 1, and what a layer sends and keeps. Likewise.
 std::string ExplainTensorParallel(int ranks);

@@ -28,21 +28,14 @@ std::string CellOf(const StepAction& action, const StepProgram& program) {
 }
 
 // A line for each rank, a column for each unit of time; empty if too wide.
-std::string TimelineOf(const StepProgram& program, const Walk& walk) {
+std::string TimelinesOf(const StepProgram& program, const Walk& walk) {
   const int width = static_cast<int>(
       CellOf({StepKind::kForward, program.stages() - 1, 0, program.micro_batches - 1}, program).size() + 1);
   if (walk.end_ns > (kWidest - 10) / width || program.stages() > 26 * program.ranks) return "";
   std::string text;
   for (int rank = 0; rank < program.ranks; ++rank) {
-    std::vector<std::string> cells(static_cast<size_t>(walk.end_ns), ".");
-    for (size_t i = 0; i < walk.nodes[rank].size(); ++i) {
-      for (int64_t at = walk.times[rank][i].begin_ns; at < walk.times[rank][i].end_ns; ++at) {
-        cells[static_cast<size_t>(at)] = CellOf(walk.nodes[rank][i].action, program);
-      }
-    }
-    std::string line = absl::StrFormat("  rank %-4d", rank);
-    for (const std::string& cell : cells) absl::StrAppendFormat(&line, "%-*s", width, cell);
-    absl::StrAppend(&text, line.substr(0, line.find_last_not_of(' ') + 1), "\n");
+    text += TimelineOf(walk, rank, absl::StrFormat("rank %-4d", rank), width,
+                       [&](const StepAction& action) { return CellOf(action, program); });
   }
   return text + "\n";
 }
@@ -71,6 +64,24 @@ std::string TableOf(const PlayedProgram& played) {
 
 }  // namespace
 
+std::string TimelineOf(const Walk& walk, int rank, const std::string& name, int width,
+                       const std::function<std::string(const StepAction&)>& cell) {
+  std::vector<std::string> cells(static_cast<size_t>(walk.end_ns), ".");
+  bool any = false;
+  for (size_t i = 0; i < walk.nodes[rank].size(); ++i) {
+    const std::string text = cell(walk.nodes[rank][i].action);
+    if (text.empty()) continue;
+    for (int64_t at = walk.times[rank][i].begin_ns; at < walk.times[rank][i].end_ns; ++at) {
+      cells[static_cast<size_t>(at)] = text;
+      any = true;
+    }
+  }
+  if (!any) return "";
+  std::string line = absl::StrCat("  ", name);
+  for (const std::string& drawn : cells) line += PadRight(drawn, width);
+  return absl::StrCat(line.substr(0, line.find_last_not_of(' ') + 1), "\n");
+}
+
 absl::StatusOr<std::string> ExplainProgram(const std::string& name, int ranks, int micro_batches,
                                            const ProgramTable& rows) {
   PSRING_ASSIGN_OR_RETURN(const NamedProgram named, FindStepProgram(name, rows));
@@ -87,7 +98,7 @@ absl::StatusOr<std::string> ExplainProgram(const std::string& name, int ranks, i
               "two: one for the gradient of its input (I), one for that of its weights (W). "
               "Messages take no time here."),
            ""),
-      "\n", TimelineOf(played.program, played.walk));
+      "\n", TimelinesOf(played.program, played.walk));
   if (ranks <= kMaxPlayed) text += TableOf(played);
   text += Wrap(Tr("Bubble, the part of the step in which a rank computes nothing: $0% on average.",
                   absl::StrFormat("%.1f", 100 * played.walk.Bubble())),

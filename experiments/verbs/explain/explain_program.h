@@ -1,10 +1,12 @@
 // psring explain 1f1b: a training-step program as a timeline, its bubble, and what is in flight.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "trainer/programs/program_rows.h"
+#include "trainer/programs/walk_program.h"
 
 namespace psring {
 
@@ -13,5 +15,10 @@ namespace psring {
 // one, whatever `ranks` is.
 absl::StatusOr<std::string> ExplainProgram(const std::string& name, int ranks, int micro_batches,
                                            const ProgramTable& rows = ProgramRows());
+
+// A line for a rank: `name`, padded, and for each ns of the walk a cell of `width` columns with what `cell`
+// returns for the action of that time; "" is not drawn. Empty if none is.
+std::string TimelineOf(const Walk& walk, int rank, const std::string& name, int width,
+                       const std::function<std::string(const StepAction&)>& cell);
 
 }  // namespace psring

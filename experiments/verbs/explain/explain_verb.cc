@@ -73,7 +73,6 @@ std::vector<KnownName> Topics() {
   };
   for (const ScheduleRow& row : ScheduleRows()) add(row.name);
   for (const ProgramRow& row : ProgramRows()) add(row.display_name());
-  for (const ShardRow& row : ShardRows()) add(row.name);
   add(kTensorParallel);
   for (const std::string& term : Terms()) add(term);
   add(kAllTerms);
@@ -96,15 +95,12 @@ absl::StatusOr<std::string> ExplainName(const RawExplainFlags& raw) {
   }
   const absl::StatusOr<StrategyRow> strategy = FindStrategy(raw.algorithm);
   if (strategy.ok() && is_schedule(strategy->name)) return ExplainSchedule(raw, strategy->name);
-  const ShardRow* const shards = FindShardRow(strategy.ok() ? strategy->name : raw.algorithm);
-  const std::string sharded =
-      shards != nullptr && shards->optimizer ? ExplainShards(*shards, raw.workers, raw.micro_batches) : "";
   if (strategy.ok()) {
     PSRING_ASSIGN_OR_RETURN(const std::string step, ExplainStep(*strategy, raw.workers));
-    return sharded.empty() ? step : absl::StrCat(step, "\n", sharded);
+    if (!strategy->shards_updates) return step;
+    return absl::StrCat(step, "\n", ExplainShards(*strategy, raw.workers, raw.micro_batches));
   }
   if (!absl::IsNotFound(strategy.status())) return strategy.status();
-  if (!sharded.empty()) return sharded;
   if (raw.algorithm == kTensorParallel) return ExplainTensorParallel(raw.workers);
   absl::StatusOr<std::string> program = ExplainProgram(raw.algorithm, raw.workers, raw.micro_batches);
   if (!absl::IsNotFound(program.status())) return program;

@@ -2,19 +2,19 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "common/workloads/devices.h"
-#include "experiments/layouts/layout_search.h"
+#include "experiments/verbs/predict/pipeline_flags.h"
 #include "experiments/verbs/predict/report.h"
 
 namespace psring {
@@ -22,26 +22,12 @@ namespace {
 
 constexpr char kDefaultCluster[] = "dgx-h100", kDefaultDevice[] = "H100";
 constexpr size_t kShown = 5;
-constexpr double kEqualSteps = 1.005;  // a factor below is no difference
 
 std::string Percent(double share) { return absl::StrFormat("%.1f", 100 * share); }
 std::string Gigabytes(double bytes) { return absl::StrFormat("%.2f", 1e-9 * bytes); }
 
 double SamplesPerSecond(const LayoutQuestion& question, const FoundLayout& found) {
   return static_cast<double>(question.global_batch) / found.price.step_s;
-}
-
-std::string NetworkText(const Cluster& cluster) {
-  std::string text = Tr(
-      "Devices per node: $0; $1 between nodes, of which $2 is usable, latency $3 us", cluster.gpus_per_node,
-      absl::StrCat(cluster.cards_per_node > 1 ? absl::StrCat(cluster.cards_per_node, " x ") : "",
-                   BitRateText(8 * cluster.link_bytes_per_s)),
-      absl::StrFormat("%.3g", cluster.fraction), 1e6 * cluster.latency_s);
-  if (cluster.gpus_per_node > 1) {
-    text += Tr("; $0 inside a node (latency $1 us)", BitRateText(8 * cluster.intra_bytes_per_s),
-               1e6 * cluster.intra_latency_s);
-  }
-  return text + ".";
 }
 
 std::string SpeedTable(const LayoutQuestion& question, const std::vector<FoundLayout>& best) {
@@ -52,7 +38,8 @@ std::string SpeedTable(const LayoutQuestion& question, const std::vector<FoundLa
   std::vector<std::vector<std::string>> lines;
   for (const FoundLayout& found : best) {
     const LayoutCandidate& of = found.candidate;
-    lines.push_back({of.layout(), of.program_name(), absl::StrCat(of.micro_batches, " x ", of.samples),
+    lines.push_back({of.layout(), of.pp > 1 ? of.program.name() : "",
+                     absl::StrCat(of.micro_batches, " x ", of.samples),
                      ShortCount(SamplesPerSecond(question, found)), Milliseconds(found.price.step_s),
                      Percent(found.price.bubble), Percent(found.price.exposed),
                      Gigabytes(found.price.sent.inside), Gigabytes(found.price.sent.between)});
@@ -79,17 +66,15 @@ std::string MemoryTable(const std::vector<FoundLayout>& best) {
 }
 
 // What would have to change for another layout to be fastest.
-absl::StatusOr<std::string> WhatWouldChangeIt(const LayoutQuestion& question, const LayoutAnswer& answer) {
+absl::StatusOr<std::string> WhatWouldChangeIt(const LayoutQuestion& question, const LayoutAnswer& answer,
+                                              const CheckStop& check) {
   std::string text;
   const bool between = ShapeOf(question.cluster, question.workers).nodes > 1;
   PSRING_ASSIGN_OR_RETURN(const std::optional<OtherBest> other,
-                          OtherBestWithLinks(question, answer.best, between));
+                          OtherBestWithLinks(question, answer.best, between, check));
   if (other) {
-    const double rate = between ? question.cluster.link_bytes_per_s : question.cluster.intra_bytes_per_s;
-    text += Tr(other->factor > 1 ? TrNoop(" With $0 of $1 or more, $2 would be faster.")
-                                 : TrNoop(" With $0 of $1 or less, $2 would be faster."),
-               between ? Tr("links between nodes") : Tr("links inside a node"),
-               BitRateText(8 * rate * other->factor), answer.best[other->index].candidate.layout());
+    text += FasterWithLinks(question.cluster, question.workers, other->factor,
+                            answer.best[other->index].candidate.layout());
   }
   if (answer.with_more_memory) {
     const FoundLayout& larger = *answer.with_more_memory;
@@ -97,7 +82,10 @@ absl::StatusOr<std::string> WhatWouldChangeIt(const LayoutQuestion& question, co
                larger.candidate.layout(), ShortCount(SamplesPerSecond(question, larger)));
   }
   if (text.empty()) {
-    text = Tr(" Neither more memory nor links from 1/$0 to $0 times as fast change this.", kMaxRateFactor);
+    text =
+        Tr(" More memory does not change this, nor do links from 1/$0 to $0 times as fast change which of "
+           "these is fastest.",
+           kMaxRateFactor);
   }
   return text;
 }
@@ -137,26 +125,33 @@ absl::Status UnderstandLayouts(const RawPredictFlags& raw, PredictFlags& flags) 
     return absl::InvalidArgumentError(Tr("--memory needs --layouts auto"));
   }
   const RawPredictFlags standard;
-  for (const auto& [given, name] : {std::pair(raw.pp > 0, "--pp"),
-                                    {!raw.program.empty(), "--program"},
-                                    {raw.micro_batches > 0, "--micro_batches"},
-                                    {!raw.cuts.empty(), "--cuts"},
-                                    {!raw.boundary.empty(), "--boundary"},
-                                    {!raw.strategies.empty(), "--strategies"},
-                                    {!raw.calibrate.empty(), "--calibrate"},
-                                    {!raw.out.empty(), "--out"},
-                                    {raw.exchange_only, "--exchange_only"},
-                                    {raw.local_aggregation, "--local_aggregation"},
-                                    {raw.partition_mb > 0, "--partition_mb"},
-                                    {raw.overlap != standard.overlap, "--overlap"},
-                                    {raw.wire != standard.wire, "--wire"},
-                                    {raw.compute_varies != standard.compute_varies, "--compute_varies"},
-                                    {raw.straggler != standard.straggler, "--straggler"},
-                                    {raw.jitter_ms != standard.jitter_ms, "--jitter_ms"}}) {
-    if (given) {
-      return absl::InvalidArgumentError(
-          Tr("$0 and $1 exclude each other; omit one of them", "--layouts", name));
-    }
+  std::vector<GivenFlag> excluded = {
+      {raw.pp > 0, "--pp"},
+      {!raw.strategies.empty(), "--strategies"},
+      {!raw.out.empty(), "--out"},
+      {raw.wire != standard.wire, "--wire"},
+      {raw.compute_varies != standard.compute_varies, "--compute_varies"},
+      {raw.servers != standard.servers, "--servers"},
+      {raw.server_placement != standard.server_placement, "--server_placement"},
+      {raw.ps_schedule != standard.ps_schedule, "--ps_schedule"},
+      {!raw.server_wire.empty(), "--server_wire"},
+      {raw.server_add_ns.has_value(), "--server_add_ns"},
+      {raw.server_update_ns.has_value(), "--server_update_ns"},
+      {raw.server_worker_ns.has_value(), "--server_worker_ns"},
+      {raw.bucket_mb != standard.bucket_mb, "--bucket_mb"},
+      {raw.seed != standard.seed, "--seed"},
+      {raw.system != standard.system, "--system"},
+      {raw.network != standard.network, "--network"},
+      {raw.window_mb.has_value(), "--window_mb"},
+      {!raw.connection.empty(), "--connection"},
+      {!raw.barrier.empty(), "--barrier"}};
+  for (const std::vector<GivenFlag>& others : {FlagsOfPipelines(raw), FlagsOfReplicas(raw)}) {
+    excluded.insert(excluded.end(), others.begin(), others.end());
+  }
+  for (const auto& [given, name] : excluded) {
+    if (!given) continue;
+    return absl::InvalidArgumentError(
+        Tr("$0 and $1 exclude each other; omit one of them", "--layouts", name));
   }
   if (flags.workers.size() != 1) {
     return absl::InvalidArgumentError(Tr("--layouts needs one number of --workers, such as 1024"));
@@ -169,12 +164,34 @@ absl::Status UnderstandLayouts(const RawPredictFlags& raw, PredictFlags& flags) 
   return LayoutModelOf(flags.workload).status();
 }
 
-absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags) {
+std::string WhatIsNotTrained(const LayoutQuestion& question, const std::vector<FoundLayout>& best) {
+  std::vector<std::string> rejected;
+  std::string reason;
+  for (const auto& [candidate, memory, price] : best) {
+    TrainingOptions options;
+    options.micro_batches = candidate.micro_batches;
+    options.model = "gpt-nano";  // stands for any transformer
+    options.heads = question.model.heads;
+    if (question.model.sixteen_bits) options.precision = "bfloat16";
+    options.tp = candidate.tp;
+    options.pp = candidate.pp;
+    if (candidate.pp > 1) options.program = candidate.program.name();
+    const absl::Status status = CheckPipelineFlags(options, *candidate.strategy, question.workers);
+    if (status.ok()) continue;
+    if (rejected.empty()) reason = std::string(status.message());
+    rejected.push_back(candidate.layout());
+  }
+  if (rejected.empty()) return "";
+  return Tr(" psring train cannot run $0 (the first: $1).", absl::StrJoin(rejected, ", "), reason);
+}
+
+absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags, const CheckStop& check) {
   LayoutQuestion question{.cluster = flags.cluster,
                           .workers = flags.workers.front(),
                           .global_batch = int64_t{flags.workers.front()} * flags.workload.batch};
   PSRING_ASSIGN_OR_RETURN(question.model, LayoutModelOf(flags.workload));
-  PSRING_ASSIGN_OR_RETURN(const LayoutAnswer answer, FindLayouts(question, flags.memory_bytes, kShown));
+  PSRING_ASSIGN_OR_RETURN(const LayoutAnswer answer,
+                          FindLayouts(question, flags.memory_bytes, kShown, check));
   const std::vector<FoundLayout>& best = answer.best;
   const double tokens = question.model.tokens;
   std::string text = Wrap(
@@ -185,7 +202,7 @@ absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags) {
          question.global_batch, tokens),
       "");
   absl::StrAppend(&text, Wrap(Tr("Computing: $0.", flags.workload.device), ""),
-                  Wrap(NetworkText(question.cluster), ""),
+                  Wrap(Tr("Cluster: $0.", NetworkText(question.cluster)), ""),
                   Wrap(Tr("$0 of $1 candidates fit into $2 per device; $3 were simulated, which suffices for "
                           "the best $4.",
                           answer.fitting, answer.candidates, GibibytesText(flags.memory_bytes), answer.walked,
@@ -194,14 +211,11 @@ absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags) {
                   "\n", SpeedTable(question, best), "\n", MemoryTable(best), "\n");
   text += Wrap(
       Tr("micro-batches: of a replica in a step, times their samples. bubble: the part of the step in which "
-         "a "
-         "device waits for another stage; exposed: for bytes, all-reduces of tensor parallelism included. "
-         "GB: "
-         "that a device sends inside its node, and one of a node's cards to other nodes, in a step. Memory "
-         "is "
-         "that of the rank with the most, without dropout masks, attention scores and what libraries "
-         "allocate. Only the described network is simulated, each axis by itself; no such run is among the "
-         "published ones to which psring is calibrated, so the figures have no range."),
+         "a device waits for another stage; exposed: for bytes, all-reduces of tensor parallelism included. "
+         "GB: that a device sends inside its node, and one of a node's cards to other nodes, in a step. "
+         "Memory is that of the rank with the most, without dropout masks, attention scores and what "
+         "libraries allocate. Only the described network is simulated, each axis by itself; no such run is "
+         "among the published ones to which psring is calibrated, so the figures have no range."),
       "");
   const double speed = SamplesPerSecond(question, best.front());
   std::string verdict = Tr("Verdict (simulated): ");
@@ -214,13 +228,13 @@ absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags) {
                    ? Tr(" $0 is as fast.", next)
                    : Tr(" It is $0 times as fast as the next, $1.", absl::StrFormat("%.2f", factor), next);
   }
-  PSRING_ASSIGN_OR_RETURN(const std::string change, WhatWouldChangeIt(question, answer));
-  return absl::StrCat(text, "\n", Wrap(verdict + change, ""));
+  PSRING_ASSIGN_OR_RETURN(const std::string change, WhatWouldChangeIt(question, answer, check));
+  return absl::StrCat(text, "\n", Wrap(verdict + change + WhatIsNotTrained(question, best), ""));
 }
 
-absl::Status SearchLayouts(const PredictFlags& flags, Display& display) {
+absl::Status SearchLayouts(const PredictFlags& flags, const Interrupt& interrupt, Display& display) {
   display.Redraw("searching layouts");
-  PSRING_ASSIGN_OR_RETURN(const std::string text, LayoutsText(flags));
+  PSRING_ASSIGN_OR_RETURN(const std::string text, LayoutsText(flags, [&] { return interrupt.Check(); }));
   display.Clear();
   display.SayLines(text);
   return absl::OkStatus();

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "experiments/layouts/layout_search.h"
 #include "experiments/verbs/predict/predict.h"
 
 namespace psring {
@@ -19,10 +21,15 @@ RawPredictFlags WithLayoutDefaults(RawPredictFlags raw);
 // line: flags that exclude each other, several numbers of workers, or an unknown memory.
 absl::Status UnderstandLayouts(const RawPredictFlags& raw, PredictFlags& flags);
 
-// The best five layouts with their memory, traffic and bubble, and what would have to change for another one
-// to be fastest. Pure. Errors: those of LayoutModelOf and FindLayouts.
-absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags);
+// Which of `best` the trainer rejects for what they combine, and why it rejects the first of these; empty:
+// none.
+std::string WhatIsNotTrained(const LayoutQuestion& question, const std::vector<FoundLayout>& best);
+
+// The best five layouts with their memory, traffic and bubble, what would have to change for another one to
+// be fastest, and which of them the trainer does not support. Pure. Errors: those of LayoutModelOf and
+// FindLayouts.
+absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags, const CheckStop& check = absl::OkStatus);
 // Prints it.
-absl::Status SearchLayouts(const PredictFlags& flags, Display& display);
+absl::Status SearchLayouts(const PredictFlags& flags, const Interrupt& interrupt, Display& display);
 
 }  // namespace psring

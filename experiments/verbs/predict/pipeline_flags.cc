@@ -10,29 +10,11 @@
 #include "common/cli/command_line.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
-#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
 
 constexpr int kMaxStages = 1 << 16, kMaxMicroBatches = 4096;
-
-// The error of a flag that needs another one, or excludes it.
-absl::Status CheckTogether(const RawPredictFlags& raw) {
-  return CheckBesidePp(raw.pp > 0,
-                       {{!raw.program.empty(), "--program"},
-                        {raw.micro_batches > 0, "--micro_batches"},
-                        {!raw.cuts.empty(), "--cuts"},
-                        {!raw.boundary.empty(), "--boundary"},
-                        {raw.copy_streams > 0, "--copy_streams"}},
-                       {{!raw.calibrate.empty(), "--calibrate"},
-                        {raw.exchange_only, "--exchange_only"},
-                        {raw.overlap != "backward", "--overlap none"},
-                        {raw.partition_mb > 0, "--partition_mb"},
-                        {raw.local_aggregation, "--local_aggregation"},
-                        {raw.straggler != "none", "--straggler"},
-                        {raw.jitter_ms != "none", "--jitter_ms"}});
-}
 
 // Bytes of one sample's activations between two stages.
 absl::StatusOr<double> BoundaryOf(const RawPredictFlags& raw, const Workload& workload) {
@@ -42,11 +24,8 @@ absl::StatusOr<double> BoundaryOf(const RawPredictFlags& raw, const Workload& wo
     return absl::Status(bytes.status().code(), absl::StrCat("--boundary: ", bytes.status().message()));
   }
   if (workload.activation_bytes > 0) return static_cast<double>(workload.activation_bytes);
-  std::vector<std::string> names;
-  for (const std::string& name : WorkloadNames()) {
-    PSRING_ASSIGN_OR_RETURN(const Workload other, LoadWorkload(name));
-    if (other.activation_bytes > 0) names.push_back(name);
-  }
+  const std::vector<std::string> names =
+      WorkloadNames([](const Workload& other) { return other.activation_bytes > 0; });
   return absl::InvalidArgumentError(Tr(
       "workload $0 does not contain the size of its activations; give the bytes of one sample's activations "
       "between two stages, such as --boundary 784K, or use one of $1",
@@ -54,6 +33,25 @@ absl::StatusOr<double> BoundaryOf(const RawPredictFlags& raw, const Workload& wo
 }
 
 }  // namespace
+
+std::vector<GivenFlag> FlagsOfPipelines(const RawPredictFlags& raw) {
+  return {{!raw.program.empty(), "--program"},
+          {raw.micro_batches > 0, "--micro_batches"},
+          {!raw.cuts.empty(), "--cuts"},
+          {!raw.boundary.empty(), "--boundary"},
+          {raw.copy_streams > 0, "--copy_streams"}};
+}
+
+std::vector<GivenFlag> FlagsOfReplicas(const RawPredictFlags& raw) {
+  const RawPredictFlags standard;
+  return {{!raw.calibrate.empty(), "--calibrate"},
+          {raw.exchange_only, "--exchange_only"},
+          {raw.overlap != standard.overlap, "--overlap none"},
+          {raw.partition_mb > 0, "--partition_mb"},
+          {raw.local_aggregation, "--local_aggregation"},
+          {raw.straggler != standard.straggler, "--straggler"},
+          {raw.jitter_ms != standard.jitter_ms, "--jitter_ms"}};
+}
 
 void AddPipelineFlags(CLI::App& verb, RawPredictFlags& raw) {
   const auto add = [&](const std::string& group, const char* name, auto& to, const char* value,
@@ -84,7 +82,7 @@ void AddPipelineFlags(CLI::App& verb, RawPredictFlags& raw) {
 
 absl::StatusOr<std::optional<PipelineCase>> UnderstandPipeline(const RawPredictFlags& raw,
                                                                const PredictFlags& flags) {
-  PSRING_RETURN_IF_ERROR(CheckTogether(raw));
+  PSRING_RETURN_IF_ERROR(CheckBesidePp(raw.pp > 0, FlagsOfPipelines(raw), FlagsOfReplicas(raw)));
   if (raw.pp == 0) return std::nullopt;
   PipelineCase point{
       .ranks = raw.pp,

@@ -6,19 +6,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/text/translate.h"
-#include "common/text/units.h"
 #include "experiments/verbs/predict/report.h"
 
 namespace psring {
 namespace {
 
-constexpr double kEqual = 1.005;  // a factor below is no difference
-
 // "pp4 1f1b", "dp2xpp4 interleaved:2", "pp4 1f1b copy 1".
 std::string NameOf(const PipelineCase& point) {
-  return absl::StrCat(point.layout(), " ", point.program.row.name,
-                      point.program.row.takes_chunks ? absl::StrCat(":", point.program.chunks) : "",
-                      point.copy_streams == 1 ? " copy 1" : "");
+  return absl::StrCat(point.layout(), " ", point.program.name(), point.copy_streams == 1 ? " copy 1" : "");
 }
 
 // "dp8 ring".
@@ -33,12 +28,7 @@ std::string ChangeText(const PredictReport& report, const std::string& slower) {
   if (!report.link_factor) {
     return Tr(" Links from 1/$0 to $0 times as fast do not change this.", kMaxLinkFactor);
   }
-  const bool between = ShapeOf(report.cluster, report.rows.back().point.workers).nodes > 1;
-  const double rate = between ? report.cluster.link_bytes_per_s : report.cluster.intra_bytes_per_s;
-  return Tr(*report.link_factor > 1 ? TrNoop(" With $0 of $1 or more, $2 would be faster.")
-                                    : TrNoop(" With $0 of $1 or less, $2 would be faster."),
-            between ? Tr("links between nodes") : Tr("links inside a node"),
-            BitRateText(8 * rate * *report.link_factor), slower);
+  return FasterWithLinks(report.cluster, report.rows.back().point.workers, *report.link_factor, slower);
 }
 
 }  // namespace
@@ -110,7 +100,7 @@ std::string PipelineVerdict(const PredictReport& report) {
   const std::string cut = NameOf(point), copied = NameOf(row);
   const bool pipeline_is_faster = factor > 1;
   std::string text = Tr("Verdict (simulated): ");
-  if (std::max(factor, 1 / factor) < kEqual) {
+  if (std::max(factor, 1 / factor) < kEqualSteps) {
     text += Tr("$0 and $1 are equally fast with $2 workers.", cut, copied, row.point.workers);
   } else {
     text += Tr("$0 is fastest with $1 workers, $2 times as fast as $3.", pipeline_is_faster ? cut : copied,

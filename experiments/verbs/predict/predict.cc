@@ -437,7 +437,7 @@ class PredictionRun {
 
 int RunPredict(const PredictFlags& flags, const Interrupt& interrupt, Display& display) {
   const absl::Status status = flags.published            ? CheckPublished(interrupt, display)
-                              : flags.memory_bytes > 0   ? SearchLayouts(flags, display)
+                              : flags.memory_bytes > 0   ? SearchLayouts(flags, interrupt, display)
                               : !flags.calibrate.empty() ? Calibrate(flags, display)
                                                          : PredictionRun(flags, interrupt, display).Run();
   return status.ok() ? 0 : ReportFailure("predict", status, display);

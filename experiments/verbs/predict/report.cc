@@ -271,21 +271,9 @@ void AddDropped(const PredictReport& report, std::vector<std::string>& text) {
 }
 
 std::string ClusterText(const Cluster& cluster) {
-  std::string text = Tr("$0 with $1 GPU$2 each; $3$4 between nodes ($5 of the rate is usable, latency $6 us)",
-                        cluster.name.empty() ? Tr("nodes") : Tr("$0: nodes", cluster.name),
-                        cluster.gpus_per_node, cluster.gpus_per_node > 1 ? "s" : "",
-                        cluster.cards_per_node > 1 ? absl::StrCat(cluster.cards_per_node, " x ") : "",
-                        BitRateText(8 * cluster.link_bytes_per_s), absl::StrFormat("%.3g", cluster.fraction),
-                        1e6 * cluster.latency_s);
-  if (cluster.gpus_per_node > 1) {
-    text += Tr("; $0 inside a node (latency $1 us)", BitRateText(8 * cluster.intra_bytes_per_s),
-               1e6 * cluster.intra_latency_s);
-  }
   const double server = 1e9 * (cluster.server_add_s_per_byte + cluster.server_update_s_per_byte);
-  text += Tr("; a server adds and updates in $0 ns per byte", absl::StrFormat("%.2f", server));
-  if (cluster.rings > 1) text += Tr("; $0 rings", cluster.rings);
-  if (cluster.oversubscription > 1) text += Tr("; oversubscribed $0 : 1", cluster.oversubscription);
-  return text;
+  return NetworkText(cluster) +
+         Tr("; a server adds and updates in $0 ns per byte", absl::StrFormat("%.2f", server));
 }
 
 std::string RangeText(const PredictReport& report) {
@@ -311,6 +299,31 @@ std::string GradientsText(const PredictReport& report) {
 }
 
 }  // namespace
+
+std::string NetworkText(const Cluster& cluster) {
+  std::string text = Tr("$0 with $1 GPU$2 each; $3$4 between nodes ($5 of the rate is usable, latency $6 us)",
+                        cluster.name.empty() ? Tr("nodes") : Tr("$0: nodes", cluster.name),
+                        cluster.gpus_per_node, cluster.gpus_per_node > 1 ? "s" : "",
+                        cluster.cards_per_node > 1 ? absl::StrCat(cluster.cards_per_node, " x ") : "",
+                        BitRateText(8 * cluster.link_bytes_per_s), absl::StrFormat("%.3g", cluster.fraction),
+                        1e6 * cluster.latency_s);
+  if (cluster.gpus_per_node > 1) {
+    text += Tr("; $0 inside a node (latency $1 us)", BitRateText(8 * cluster.intra_bytes_per_s),
+               1e6 * cluster.intra_latency_s);
+  }
+  if (cluster.rings > 1) text += Tr("; $0 rings", cluster.rings);
+  if (cluster.oversubscription > 1) text += Tr("; oversubscribed $0 : 1", cluster.oversubscription);
+  return text;
+}
+
+std::string FasterWithLinks(const Cluster& cluster, int workers, double factor, const std::string& other) {
+  const bool between = ShapeOf(cluster, workers).nodes > 1;
+  const double rate = between ? cluster.link_bytes_per_s : cluster.intra_bytes_per_s;
+  return Tr(factor > 1 ? TrNoop(" With $0 of $1 or more, $2 would be faster.")
+                       : TrNoop(" With $0 of $1 or less, $2 would be faster."),
+            between ? Tr("links between nodes") : Tr("links inside a node"), BitRateText(8 * rate * factor),
+            other);
+}
 
 bool DescribedOnly(const PredictReport& report) {
   return std::ranges::all_of(report.rows, [](const PredictedRow& row) { return row.system == "none"; });

@@ -121,6 +121,13 @@ std::string ShortCount(double value);
 // Of a time in s; from 100 s on, "250 s".
 std::string Milliseconds(double seconds);
 
+constexpr double kEqualSteps = 1.005;  // a factor of step times below is no difference
+// The nodes and links of a described network.
+std::string NetworkText(const Cluster& cluster);
+// That `other` would be faster with `factor` times the rate of the links: between nodes, or inside one if
+// there is no other.
+std::string FasterWithLinks(const Cluster& cluster, int workers, double factor, const std::string& other);
+
 // A line for each row.
 std::string PredictTable(const PredictReport& report);
 

@@ -15,29 +15,29 @@ namespace psring {
 namespace {
 
 double BytesPerParameter(const std::string& name, int replicas, const AdamBytes& bytes) {
-  return ShardedStateOf(*FindShardRow(name), replicas, 1, bytes).total();
+  return ShardedStateOf(ShardingStrategy(name), replicas, 1, bytes).total();
 }
 
 TEST(ShardedCosts, TheStateIsThatOfTheTableOfZero) {
   for (const int n : {1, 2, 4, 64}) {
     const AdamBytes sixteen = AdamBytes::SixteenBits(), full = AdamBytes::Float32();
-    EXPECT_DOUBLE_EQ(BytesPerParameter("none", n, sixteen), 16);
+    EXPECT_DOUBLE_EQ(BytesPerParameter("ring", n, sixteen), 16);
     EXPECT_DOUBLE_EQ(BytesPerParameter("zero1", n, sixteen), 4 + 12. / n);
     EXPECT_DOUBLE_EQ(BytesPerParameter("zero2", n, sixteen), 2 + 14. / n);
     EXPECT_DOUBLE_EQ(BytesPerParameter("fsdp", n, sixteen), 16. / n);
-    EXPECT_DOUBLE_EQ(BytesPerParameter("none", n, full), 16);
+    EXPECT_DOUBLE_EQ(BytesPerParameter("ring", n, full), 16);
     EXPECT_DOUBLE_EQ(BytesPerParameter("zero1", n, full), 8 + 8. / n);
     EXPECT_DOUBLE_EQ(BytesPerParameter("zero2", n, full), 4 + 12. / n);
     EXPECT_DOUBLE_EQ(BytesPerParameter("fsdp", n, full), 16. / n);
   }
-  EXPECT_EQ(FindShardRow("zero3"), nullptr);
+  EXPECT_EQ(ShardingStrategies().size(), 4u);
 }
 
 // Rajbhandari et al. 2020, figure 1: 7.5 billion parameters on 64 devices.
 TEST(ShardedCosts, TheStateIsThatOfZerosFirstFigure) {
   const double gigabytes[] = {120, 31.4, 16.6, 1.9};
-  for (size_t i = 0; i < ShardRows().size(); ++i) {
-    EXPECT_NEAR(1e-9 * ShardedStateOf(ShardRows()[i], 64, 7.5e9, AdamBytes::SixteenBits()).total(),
+  for (size_t i = 0; i < ShardingStrategies().size(); ++i) {
+    EXPECT_NEAR(1e-9 * ShardedStateOf(ShardingStrategies()[i], 64, 7.5e9, AdamBytes::SixteenBits()).total(),
                 gigabytes[i], .05);
   }
 }
@@ -52,19 +52,14 @@ TEST(ShardedCosts, HalfBlocksOfGptMiniOnFourRanksNeedAThirdOfDataParallelism) {
   }
   const double parameters = static_cast<double>(workload.bytes()) / 4;
   EXPECT_NEAR(half_block / parameters, .109, .001);
-  const auto share = [&](int gradients) {
-    return ShardedStateOf(*FindShardRow("fsdp"), 4, parameters, AdamBytes::Float32(),
-                          {.largest = half_block, .gathered = 2, .gradients = gradients})
-               .total() /
-           (16 * parameters);
-  };
-  EXPECT_NEAR(share(1) / .332, 1, .02);
-  EXPECT_NEAR(share(2) / .359, 1, .02);
+  const double state =
+      ShardedStateOf(ShardingStrategy("fsdp"), 4, parameters, AdamBytes::Float32(), half_block).total();
+  EXPECT_NEAR(state / (16 * parameters) / .332, 1, .02);
 }
 
 // What a rank sends in a step of `units` equal units: the actions of the lowered program, each with the
 // traffic of its ring.
-double CountedBytes(const ShardRow& row, int replicas, int micro_batches, int units, double unit_bytes) {
+double CountedBytes(const StrategyRow& row, int replicas, int micro_batches, int units, double unit_bytes) {
   const auto sent = [&](Collective collective) {
     return TrafficOf(**MakeSchedule("ring", collective, {.ranks = replicas})).MeanSent() * unit_bytes;
   };
@@ -73,14 +68,15 @@ double CountedBytes(const ShardRow& row, int replicas, int micro_batches, int un
   ModelCut cut{.units = {units}, .bucket_ends = {{}}};
   for (int unit = units - 1; unit >= 0; --unit) cut.bucket_ends[0].push_back(unit);
   const StepProgram lowered =
-      LowerProgram(compute, cut, {.reduce_always = row.gradients, .shard_weights = row.weights}).value();
+      LowerProgram(compute, cut, {.reduce_always = row.shards_gradients, .shard_weights = row.shards_weights})
+          .value();
   double bytes = 0;
   for (const StepAction& action : lowered.actions[0]) {
     if (action.kind == StepKind::kReduceGradient) {
-      bytes += sent(row.optimizer ? Collective::kReduceScatter : Collective::kAllReduce);
+      bytes += sent(row.shards_updates ? Collective::kReduceScatter : Collective::kAllReduce);
     }
     if (action.kind == StepKind::kUnshard) bytes += sent(Collective::kAllGather);
-    if (action.kind == StepKind::kUpdate && row.optimizer && !row.weights) {
+    if (action.kind == StepKind::kUpdate && row.shards_updates && !row.shards_weights) {
       bytes += sent(Collective::kAllGather);
     }
   }
@@ -90,43 +86,17 @@ double CountedBytes(const ShardRow& row, int replicas, int micro_batches, int un
 TEST(ShardedCosts, AStepSendsWhatItsProgramDoes) {
   constexpr int kUnits = 5;
   constexpr double kUnitBytes = 1200;
-  for (const ShardRow& row : ShardRows()) {
+  for (const StrategyRow& row : ShardingStrategies()) {
     for (const int replicas : {2, 4, 6}) {
       for (const int micro_batches : {1, 3, 8}) {
-        double expected =
-            ShardBytesPerRank(row, replicas, micro_batches, kUnits * kUnitBytes, kUnits * kUnitBytes);
-        if (row.weights) {
-          // The last unit stays from forward to backward, the first to the next micro-batch.
-          const double half = (replicas - 1.) / replicas * kUnitBytes;
-          expected -= (2 * micro_batches - 1) * half;
-        }
+        const double half = (replicas - 1.) / replicas * kUnitBytes;
+        double expected = 2 * kUnits * half * row.SentPart(1, micro_batches);
+        // The last unit stays from forward to backward, the first to the next micro-batch.
+        if (row.shards_weights) expected -= (2 * micro_batches - 1) * half;
         EXPECT_NEAR(CountedBytes(row, replicas, micro_batches, kUnits, kUnitBytes), expected, 1e-6)
             << row.name << " " << replicas << " " << micro_batches;
       }
     }
-  }
-}
-
-TEST(ShardedCosts, VolumesAreThoseOfTheFormulas) {
-  const auto volume = [](const char* name, int micro_batches, bool reshards = true) {
-    return ShardBytesPerRank(*FindShardRow(name), 4, micro_batches, 1, 1, reshards) / .75;
-  };
-  for (const int m : {1, 4}) {
-    EXPECT_DOUBLE_EQ(volume("none", m), 2);
-    EXPECT_DOUBLE_EQ(volume("zero1", m), 2);
-    EXPECT_DOUBLE_EQ(volume("zero2", m), m + 1);
-    EXPECT_DOUBLE_EQ(volume("fsdp", m), 3 * m);
-    EXPECT_DOUBLE_EQ(volume("fsdp", m, false), m + 1);
-  }
-  EXPECT_EQ(ShardBytesPerRank(*FindShardRow("fsdp"), 1, 4, 1, 1), 0);
-}
-
-TEST(ShardedCosts, TensorParallelRanksSendFourAllReducesPerLayer) {
-  for (const int ranks : {1, 2, 8}) {
-    const double one =
-        ranks == 1 ? 0
-                   : TrafficOf(**MakeSchedule("ring", Collective::kAllReduce, {.ranks = ranks})).MeanSent();
-    EXPECT_NEAR(TensorParallelBytes(ranks, kAllReducesPerLayer, 100), 4 * 100 * one, 1e-9);
   }
 }
 

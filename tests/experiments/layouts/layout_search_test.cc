@@ -58,11 +58,12 @@ LayoutPrice Priced(const LayoutQuestion& question, const LayoutCandidate& candid
   return PriceOf(question, candidate, StagesOf(question.model, candidate).value()).value();
 }
 
-LayoutCandidate Candidate(int dp, int pp, int tp, const char* shard, const char* program, int micro_batches) {
+LayoutCandidate Candidate(int dp, int pp, int tp, const char* strategy, const char* program,
+                          int micro_batches) {
   return {.dp = dp,
           .pp = pp,
           .tp = tp,
-          .shard = *FindShardRow(shard),
+          .strategy = &ShardingStrategy(strategy),
           .program = FindStepProgram(program).value(),
           .samples = 1,
           .micro_batches = micro_batches};
@@ -99,7 +100,7 @@ TEST(LayoutModel, SixteenBitsHalveWeightsAndActivations) {
   EXPECT_FALSE(full.sixteen_bits);
   EXPECT_TRUE(half.sixteen_bits);
   EXPECT_EQ(half.KeptBytes(half.layers[1], 1, 1), full.KeptBytes(full.layers[1], 1, 1) / 2);
-  EXPECT_EQ(half.bytes.weight, 2);
+  EXPECT_EQ(half.bytes().weight, 2);
 }
 
 TEST(LayoutModel, OtherWorkloadsAreRejectedWithThoseThatWork) {
@@ -135,12 +136,16 @@ TEST(AxisLinks, RingsThatShareANodeShareItsCards) {
   EXPECT_DOUBLE_EQ(apart.HalfSeconds(4e9), 12);
   EXPECT_DOUBLE_EQ(neighbours.HalfSeconds(4e9), .03);
   EXPECT_EQ(AxisLinks::Of(cluster, 16, 1, 1).HalfSeconds(4e9), 0);
+  EXPECT_EQ(apart.MessageBytes(1e9, /*between=*/true).between, 4e9);
+  EXPECT_DOUBLE_EQ(apart.MessageSeconds(1e9, /*between=*/true), 4);
+  EXPECT_EQ(neighbours.MessageBytes(1e9, /*between=*/false).inside, 1e9);
+  EXPECT_DOUBLE_EQ(neighbours.MessageSeconds(1e9, /*between=*/false), .01);
 }
 
 TEST(LayoutPrice, WithoutTrafficAPipelineTakesTheTimeOfItsFormula) {
   const LayoutQuestion question = OnNodes(EqualLayers(8, 0), 4, 1, 1e15);
   for (const char* name : {"gpipe", "1f1b", "interleaved:2", "zb-h1"}) {
-    const LayoutCandidate candidate = Candidate(1, 4, 1, "none", name, 8);
+    const LayoutCandidate candidate = Candidate(1, 4, 1, "ring", name, 8);
     const LayoutPrice price = Priced(question, candidate);
     const NamedProgram program = FindStepProgram(name).value();
     const double bubble = program.row.bubble(4, program.chunks, 8).value();
@@ -158,10 +163,10 @@ TEST(LayoutPrice, ShardedReplicasWaitForTheirExchanges) {
     return Priced(question, Candidate(2, 1, 1, shard, "single_stage", micro_batches)).step_s;
   };
   // The first gradient is ready after 8 ms of forward and 2 ms of backward; then 8 layers are exchanged.
-  EXPECT_NEAR(step("none", 1), .010 + 8 * .040, 1e-6);
-  EXPECT_NEAR(step("zero1", 1), step("none", 1), 1e-6);
-  EXPECT_NEAR(step("zero2", 1), step("none", 1), 1e-6);
-  EXPECT_NEAR(step("none", 4), .010 + 3 * .024 + 8 * .040, 1e-6);
+  EXPECT_NEAR(step("ring", 1), .010 + 8 * .040, 1e-6);
+  EXPECT_NEAR(step("zero1", 1), step("ring", 1), 1e-6);
+  EXPECT_NEAR(step("zero2", 1), step("ring", 1), 1e-6);
+  EXPECT_NEAR(step("ring", 4), .010 + 3 * .024 + 8 * .040, 1e-6);
   EXPECT_GT(step("zero2", 4), .010 + (4 + 1) * 8 * .020 - 1e-6) << "four reduce-scatters";
   // 8 units are gathered in forward and, except for the last, which stays, in backward; 8 are reduced.
   EXPECT_GE(step("fsdp", 1), 23 * .020 - 1e-6);
@@ -170,9 +175,9 @@ TEST(LayoutPrice, ShardedReplicasWaitForTheirExchanges) {
 
 TEST(LayoutPrice, TensorParallelRanksAddInEveryLayer) {
   const LayoutQuestion question = OnNodes(EqualLayers(8, 0), 4, 4, 1e6);
-  const LayoutPrice price = Priced(question, Candidate(1, 1, 4, "none", "single_stage", 2));
+  const LayoutPrice price = Priced(question, Candidate(1, 1, 4, "ring", "single_stage", 2));
   // 16 tokens of 64 float32 values; each layer and micro-batch has 4 all-reduces, over links of 100 MB/s.
-  const double bytes = TensorParallelBytes(4, 2 * 8 * kAllReducesPerLayer, 4 * 16 * 64);
+  const double bytes = 2 * .75 * (2 * 8 * kAllReducesPerLayer) * (4 * 16 * 64);
   EXPECT_NEAR(price.sent.inside, bytes, 1e-6);
   EXPECT_NEAR(price.step_s, 2 * 8 * 3e-3 / 4 + bytes / 100e6, 1e-6);
   EXPECT_EQ(price.bubble, 0);
@@ -187,7 +192,7 @@ TEST(LayoutPrice, NoStepIsShorterThanItsBound) {
     const LayoutStages stages = StagesOf(question.model, candidate).value();
     const double least = LeastSeconds(question, candidate, stages);
     EXPECT_LE(least, (1 + 1e-5) * Priced(question, candidate).step_s)
-        << candidate.layout() << " " << candidate.program_name() << " " << candidate.micro_batches;
+        << candidate.layout() << " " << candidate.program.name() << " " << candidate.micro_batches;
     ++candidates;
   }
   EXPECT_GT(candidates, 100);
@@ -197,7 +202,7 @@ TEST(LayoutMemory, StagesKeepTheMicroBatchesOfTheirProgram) {
   const LayoutModel model = EqualLayers(8, 1e6);
   const double kept = model.KeptBytes(model.layers[0], 1, 1), boundary = 2 * model.BoundaryBytes(1);
   const auto activations = [&](const char* program, int pp, int micro_batches) {
-    const LayoutCandidate candidate = Candidate(1, pp, 1, "none", program, micro_batches);
+    const LayoutCandidate candidate = Candidate(1, pp, 1, "ring", program, micro_batches);
     return MemoryOf(model, candidate, StagesOf(model, candidate).value()).activations;
   };
   EXPECT_DOUBLE_EQ(activations("single_stage", 1, 8), 8 * kept);
@@ -215,11 +220,12 @@ TEST(LayoutMemory, TheStateIsOfTheRanksStagesAndParts) {
     const LayoutCandidate candidate = Candidate(dp, pp, tp, shard, pp > 1 ? "1f1b" : "single_stage", 4);
     return MemoryOf(model, candidate, StagesOf(model, candidate).value()).state.total();
   };
-  EXPECT_DOUBLE_EQ(state(4, 1, 1, "none"), 16 * 8e6);
-  EXPECT_DOUBLE_EQ(state(4, 2, 2, "none"), 16 * 2e6);
+  EXPECT_DOUBLE_EQ(state(4, 1, 1, "ring"), 16 * 8e6);
+  EXPECT_DOUBLE_EQ(state(4, 2, 2, "ring"), 16 * 2e6);
   EXPECT_DOUBLE_EQ(state(4, 1, 1, "zero1"), (8 + 8. / 4) * 8e6);
-  EXPECT_DOUBLE_EQ(state(4, 1, 1, "zero2"), (4 + 12. / 4) * 8e6 + 4e6) << "and one unit's gradient";
-  EXPECT_DOUBLE_EQ(state(4, 1, 1, "fsdp"), 16. / 4 * 8e6 + 3 * 4e6) << "and two units' weights";
+  EXPECT_DOUBLE_EQ(state(4, 1, 1, "zero2"), (4 + 12. / 4) * 8e6 + 2 * 4e6) << "and two units' gradients";
+  EXPECT_DOUBLE_EQ(state(4, 1, 1, "fsdp"), 16. / 4 * 8e6 + 3 * 4e6)
+      << "and a unit's gradient, two units' weights";
 }
 
 TEST(LayoutSearch, ItFindsWhatTryingAllFinds) {
@@ -278,6 +284,13 @@ TEST(LayoutSearch, WhatDoesNotFitIsRejectedWithTheSmallest) {
   EXPECT_THAT(message, Has("weights "));
 }
 
+TEST(LayoutSearch, ItEndsWithTheErrorOfACheck) {
+  int checks = 0;
+  const auto check = [&] { return ++checks < 3 ? absl::OkStatus() : absl::CancelledError("interrupted"); };
+  EXPECT_TRUE(absl::IsCancelled(FindLayouts(LlamaOn(2, "dgx-h100"), 80 * kGiB, 5, check).status()));
+  EXPECT_EQ(checks, 3);
+}
+
 TEST(LayoutSearch, MoreMemoryThatWouldHelpIsFound) {
   const LayoutQuestion question = LlamaOn(8, "dgx-h100");
   const LayoutAnswer with_all = FindLayouts(question, 1e15, 1).value();
@@ -291,8 +304,8 @@ TEST(LayoutSearch, MoreMemoryThatWouldHelpIsFound) {
 // Of 16 samples of 24 ms, 8 replicas compute 2 each, and 8 stages all in 23 slots of 3 ms.
 TEST(LayoutSearch, SlowerLinksMakeAPipelineFastest) {
   const LayoutQuestion question = OnNodes(EqualLayers(8, 1e6), 8, 1, 2e9);
-  std::vector<FoundLayout> best = {{.candidate = Candidate(8, 1, 1, "none", "single_stage", 1)},
-                                   {.candidate = Candidate(1, 8, 1, "none", "1f1b", 16)}};
+  std::vector<FoundLayout> best = {{.candidate = Candidate(8, 1, 1, "ring", "single_stage", 1)},
+                                   {.candidate = Candidate(1, 8, 1, "ring", "1f1b", 16)}};
   best[0].candidate.samples = 2;
   EXPECT_LT(Priced(question, best[0].candidate).step_s, Priced(question, best[1].candidate).step_s);
   const std::optional<OtherBest> other = OtherBestWithLinks(question, best, true).value();

@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
+#include "experiments/costs/sharded_costs.h"
 #include "experiments/page/playback.h"
 #include "experiments/verbs/explain/explain_layouts.h"
 #include "experiments/verbs/explain/explain_program.h"
@@ -162,26 +163,29 @@ TEST(ExplainTest, UnknownNamesListTheKnownOnes) {
 }
 
 TEST(ExplainShardsTest, DrawsAStepWithItsExchanges) {
-  EXPECT_THAT(ExplainShards(*FindShardRow("zero2"), 4, 1),
+  EXPECT_THAT(ExplainShards(ShardingStrategy("zero2"), 4, 1),
               Has("\n  compute   F0 F1 F2 B2 B2 B1 B1 B0 B0 .  .\n"
                   "  reduce    .  .  .  .  .  R2 U2 R1 U1 R0 U0\n"));
-  EXPECT_THAT(ExplainShards(*FindShardRow("fsdp"), 4, 1),
+  EXPECT_THAT(ExplainShards(ShardingStrategy("fsdp"), 4, 1),
               Has("\n  compute   .  F0 F1 F2 B2 B2 B1 B1 B0 B0 .\n"
                   "  gather    G0 G1 G2 .  G1 .  G0 .  .  .  .\n"
                   "  reduce    .  .  .  .  .  .  R2 .  R1 .  R0\n"));
-  EXPECT_THAT(ExplainShards(*FindShardRow("fsdp"), 1, 1), Lacks("G0 G1", "R2"));
+  EXPECT_THAT(ExplainShards(ShardingStrategy("fsdp"), 1, 1), Lacks("G0 G1", "R2"));
 }
 
 // Without line breaks.
 std::string InOneLine(const std::string& text) { return absl::StrReplaceAll(text, {{"\n", " "}}); }
 
 TEST(ExplainShardsTest, StatesWhatIsKeptAndSent) {
-  const auto text_of = [](const char* row) { return InOneLine(ExplainShards(*FindShardRow(row), 4, 8)); };
+  const auto text_of = [](const char* row) { return InOneLine(ExplainShards(ShardingStrategy(row), 4, 8)); };
   // 8 micro-batches and 4 workers.
   EXPECT_THAT(text_of("zero2"),
-              Has("(M+1) (N-1)/N times", "here 6.75; without shards 1.5.", "with one, 1.5."));
-  EXPECT_THAT(text_of("zero1"), Has("here 1.5; without shards 1.5."));
-  EXPECT_THAT(text_of("fsdp"), Has("3 M (N-1)/N times", "here 18; without shards 1.5.", "with one, 2.25."));
+              Has("(M+1) (N-1)/N times", "micro-batches 6.75; without shards 1.5.", "with one, 1.5."));
+  EXPECT_THAT(text_of("zero1"), Has("micro-batches 1.5; without shards 1.5."));
+  EXPECT_THAT(text_of("fsdp"),
+              Has("3 M (N-1)/N times", "N = 4 workers and M = 8 micro-batches 18; without shards 1.5.",
+                  "That is the most: ", "with one, 2.25."));
+  EXPECT_THAT(text_of("zero2"), Lacks("That is the most"));
   // float32 weights, gradients and optimizer state; in 16 bits.
   EXPECT_THAT(text_of("zero2"), Has("           4           1           2           7 ",
                                     "           2         0.5           3         5.5 "));
@@ -198,7 +202,7 @@ TEST(ExplainShardsTest, LinesAreNarrowInBothLanguages) {
   for (const Language language : {Language::kEnglish, Language::kChinese}) {
     const ScopedLanguage scope(language);
     for (const int workers : {1, 4, 1000}) {
-      for (const ShardRow& row : ShardRows()) ExpectLinesFit(ExplainShards(row, workers, 8));
+      for (const StrategyRow& row : ShardingStrategies()) ExpectLinesFit(ExplainShards(row, workers, 8));
       ExpectLinesFit(ExplainTensorParallel(workers));
     }
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
@@ -12,7 +13,9 @@
 #include "absl/strings/string_view.h"
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
+#include "experiments/costs/sharded_costs.h"
 #include "tests/has.h"
+#include "trainer/programs/program_rows.h"
 
 namespace psring {
 namespace {
@@ -68,6 +71,24 @@ TEST(LayoutAnswer, TheChineseTextHasTheSameLayouts) {
   }
 }
 
+TEST(LayoutAnswer, ItNamesWhatTheTrainerDoesNotCombine) {
+  LayoutQuestion question{.model = {.heads = 8}, .workers = 8};
+  std::vector<FoundLayout> best(4);
+  best[0].candidate = {.dp = 8, .strategy = &ShardingStrategy("fsdp")};
+  best[1].candidate = {.dp = 4, .pp = 2, .strategy = &ShardingStrategy("zero2")};
+  best[1].candidate.program = FindStepProgram("1f1b").value();
+  best[2].candidate = {.dp = 4, .tp = 2};
+  best[3].candidate = {.dp = 4, .tp = 2, .strategy = &ShardingStrategy("fsdp")};
+  EXPECT_EQ(
+      WhatIsNotTrained(question, best),
+      " psring train cannot run dp4xpp2 zero2, dp4xtp2 fsdp (the first: --pp and --strategy zero2 exclude "
+      "each other; omit one of them).");
+  question.model.sixteen_bits = true;
+  EXPECT_THAT(WhatIsNotTrained(question, best), Has("zero2, dp4xtp2, dp4xtp2 fsdp ("));
+  best.resize(1);
+  EXPECT_EQ(WhatIsNotTrained(question, best), "");
+}
+
 TEST(LayoutAnswer, BadInputIsOneLineWithARemedy) {
   const auto refusal = [](auto change) {
     RawPredictFlags raw = OnDevices("8");
@@ -80,6 +101,12 @@ TEST(LayoutAnswer, BadInputIsOneLineWithARemedy) {
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.pp = 2; }),
               Has("--layouts and --pp exclude each other"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.out = "x"; }), Has("--out"));
+  EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.copy_streams = 1; }),
+              Has("--layouts and --copy_streams"));
+  EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.bucket_mb = 1; }), Has("--bucket_mb"));
+  EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.connection = "1gbit"; }), Has("--connection"));
+  EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.system = "none"; }), Has("--system"));
+  EXPECT_EQ(refusal([](RawPredictFlags& raw) { raw.fraction = .8; }), "");
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.workers = "8,16"; }), Has("one number of --workers"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw = {.cluster = "dgx-h100", .memory = "80GB"}; }),
               Has("--memory needs --layouts auto"));
