@@ -143,9 +143,8 @@ std::string ExplainTensorParallel(int ranks) {
       Wrap(
           Tr("A layer and micro-batch need $0 all-reduces (+) of the activation of b s h values, two in "
              "forward and two in backward, for b samples of s tokens and a width of h: a rank sends $0 * 2 "
-             "(t-1)/t "
-             "times as much, here $1. Nothing else runs meanwhile, so the ranks need fast links, as inside a "
-             "node.",
+             "(t-1)/t times as much, here $1. In forward nothing else runs meanwhile, so the ranks need fast "
+             "links, as inside a node.",
              kAllReducesPerLayer, ThreeDigits(2. * kAllReducesPerLayer * (ranks - 1) / ranks)),
           ""),
       Wrap(Tr("A rank keeps 1/t of the matrices, of their gradients and of their optimizer state. Per token "
