@@ -18,6 +18,7 @@ namespace psring {
 namespace {
 
 constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
+constexpr size_t kBytesReadAtOnce = 65536;
 
 // `length` bytes from `offset` on: in place, or copied to `gathered` if they are in several parts.
 const std::byte* BytesAt(absl::Span<const iovec> parts, size_t offset, size_t length,
@@ -50,6 +51,7 @@ void TlsSession::SetSocket(int socket) {
 
 void TlsSession::ReadAhead() {
   MutexLock lock(mutex_);
+  SSL_set_default_read_buffer_len(ssl_.get(), kBytesReadAtOnce);
   SSL_set_read_ahead(ssl_.get(), 1);
 }
 
