@@ -63,7 +63,8 @@ absl::StatusOr<size_t> SlotsOf(const NamedProgram& program, const PipelinePlace&
 
 absl::StatusOr<std::unique_ptr<PipelineExecutor>> PipelineExecutor::Create(const Parts& parts) {
   auto executor = std::unique_ptr<PipelineExecutor>(new PipelineExecutor(parts));
-  executor->transferred_.resize(2 * static_cast<size_t>(parts.part.place.stages() - 1));
+  executor->transferred_.resize(2 * static_cast<size_t>(parts.part.place.stages() - 1) *
+                                static_cast<size_t>(parts.micro_batches));
   PSRING_RETURN_IF_ERROR(executor->MakePlans());
   if (parts.micro_batches > 1) {
     PSRING_ASSIGN_OR_RETURN(executor->micro_gradient_, parts.device.Allocate(parts.gradient.bytes()));
@@ -299,6 +300,10 @@ size_t PipelineExecutor::LinkOf(const StepAction& action) {
   return 2 * static_cast<size_t>(action.stage - (before ? 1 : 0)) + (of_activation ? 0 : 1);
 }
 
+size_t PipelineExecutor::MessageOf(const StepAction& action) const {
+  return LinkOf(action) * static_cast<size_t>(parts_.micro_batches) + static_cast<size_t>(action.micro_batch);
+}
+
 Channel& PipelineExecutor::ChannelOf(const StepAction& action) const {
   const size_t link = LinkOf(action);
   const auto& [activations, gradients] = parts_.channels.at(static_cast<int>(link / 2));
@@ -338,7 +343,7 @@ PipelineExecutor::StepTimes PipelineExecutor::Times() {
   for (size_t i = 0; i < step_.nodes.size(); ++i) {
     const StepAction& action = step_.nodes[i].action;
     if (LaneOf(action.kind) != StepLane::kMessages || size_of(action) == 0) continue;
-    transferred_[LinkOf(action)].Add(
+    transferred_[MessageOf(action)].Add(
         {.samples = size_of(action), .ns = times_[i].end_ns - times_[i].begin_ns});
   }
   int64_t busy_until_ns = begin_ns_;
@@ -348,7 +353,7 @@ PipelineExecutor::StepTimes PipelineExecutor::Times() {
     const auto [begin, end] = times_[i];
     if (!RunsOnCompute(action.kind)) {
       if (action.kind == StepKind::kReduceTied || size_of(action) == 0) continue;
-      const int64_t bytes_ns = std::min(end - begin, transferred_[LinkOf(action)].ns);
+      const int64_t bytes_ns = std::min(end - begin, transferred_[MessageOf(action)].ns);
       times.messages.push_back({action, {end - bytes_ns, end}});
       continue;
     }
@@ -357,7 +362,7 @@ PipelineExecutor::StepTimes PipelineExecutor::Times() {
       for (const size_t before : step_.nodes[i].after) {
         const StepAction& awaited = step_.nodes[before].action;
         if (IsReceive(awaited.kind) && size_of(awaited) > 0) {
-          bytes_ns = std::max(bytes_ns, transferred_[LinkOf(awaited)].ns);
+          bytes_ns = std::max(bytes_ns, transferred_[MessageOf(awaited)].ns);
         }
       }
       const int64_t exposed_from_ns = std::max(busy_until_ns, begin - bytes_ns);

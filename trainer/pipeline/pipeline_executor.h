@@ -87,9 +87,9 @@ class PipelineExecutor {
   // When the last Run computed and waited.
   //
   // If the compute stream waits for a message, it cannot know when the first byte came. The shortest transfer
-  // of a channel's largest batch so far (see ShareTransferTimes) counts as the time of the bytes: up to that
-  // time, waiting is `exposed`. What is before it, in which the other stage had nothing to send yet, is in
-  // `bubbles`, and so is waiting for a free slot.
+  // of this message of a step so far (see ShareTransferTimes), among those with the most samples, counts as
+  // the time of its bytes: up to that time, waiting is `exposed`. What is before it, in which the other stage
+  // had nothing to send yet, is in `bubbles`, and so is waiting for a free slot.
   struct StepTimes {
     std::vector<TimedAction> passes;    // of a stage and micro-batch
     std::vector<TimedAction> messages;  // begin and end of the bytes
@@ -147,6 +147,7 @@ class PipelineExecutor {
   const PipelinePlace& place() const { return parts_.part.place; }
   // Of a message: twice its boundary, and 1 more for gradients.
   static size_t LinkOf(const StepAction& action);
+  size_t MessageOf(const StepAction& action) const;
   Channel& ChannelOf(const StepAction& action) const;
   Stream& LaneFor(const StepAction& action) const;
   size_t UnitOf(const StepAction& action) const {
@@ -166,7 +167,7 @@ class PipelineExecutor {
   std::vector<Event> done_;
   std::vector<int> sizes_;                                  // by micro-batch, in samples
   std::set<std::pair<size_t, BackwardPart>> has_gradient_;  // of units, in the sum
-  std::vector<Transferred> transferred_;                    // by boundary and direction, see LinkOf
+  std::vector<Transferred> transferred_;                    // by boundary, direction and micro-batch
   int shared_transfers_ = 0;                                // calls of ShareTransferTimes
   std::unique_ptr<Stream> tied_lane_;
   std::vector<Slot> slots_;
