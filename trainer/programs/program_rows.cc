@@ -155,6 +155,10 @@ const ProgramTable& ProgramRows() {
   return rows;
 }
 
+std::string NamedProgram::name() const {
+  return row.takes_chunks ? absl::StrCat(row.name, ":", chunks) : row.name;
+}
+
 absl::StatusOr<NamedProgram> FindStepProgram(const std::string& name, const ProgramTable& rows) {
   constexpr int kMaxChunks = 1024;
   const std::string base = name.substr(0, name.find(':'));

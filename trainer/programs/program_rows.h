@@ -39,7 +39,7 @@ struct NamedProgram {
   int chunks = 1;
 
   // "1f1b", "interleaved:2".
-  std::string name() const { return row.takes_chunks ? row.name + (":" + std::to_string(chunks)) : row.name; }
+  std::string name() const;
 };
 
 // "1f1b", "interleaved:2". NotFound: an unknown name; suggests the nearest and lists all. InvalidArgument:
