@@ -346,7 +346,8 @@ TEST(Summarise, ServersOfAVirtualClusterShareTheMachinesProcessors) {
     runs.configuration.training.servers = servers;
     runs.configuration.training.server_placement = placement;
     runs.configuration.on_machines = on_machines;
-    return *Summarise("run", {runs}, wires)[0].predicted_comm_ms;
+    runs.configuration.per_machine = on_machines ? 1 : 0;
+    return Summarise("run", {runs}, wires)[0].predicted_comm_ms.value_or(-1);
   };
   const double one = predicted(1, "dedicated", false);
   EXPECT_NEAR(predicted(2, "dedicated", false), one, 0.01 * one);
