@@ -260,6 +260,16 @@ TEST(TrainedPipeline, TimesDataParallelismEqualsOneRankUpToRounding) {
   }
 }
 
+TEST(TrainedPipeline, OfEightRanksEqualsOneRankUpToRounding) {
+  for (const char* strategy : {"ring", "zero1", "ps-sync"}) {
+    for (const int replicas : {4, 2}) {
+      SCOPED_TRACE(absl::StrCat(strategy, " of ", replicas, " replicas"));
+      const int positions = 8 / replicas;
+      ExpectOneRanks(CutInto(SmallGpt(strategy), "1f1b", positions, positions), replicas, SmallText(), 1e-4);
+    }
+  }
+}
+
 TEST(TrainedPipeline, WithServersOfEachStageEqualsOneRankUpToRounding) {
   for (const int servers : {1, 2}) {
     SCOPED_TRACE(servers);
