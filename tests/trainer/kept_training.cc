@@ -19,6 +19,19 @@
 
 namespace psring {
 
+namespace {
+
+void SaveIn(KeptSteps& kept, Worker& worker) {
+  worker.save = [&kept](int64_t step, const CheckpointContent& content) {
+    KeptFiles files;
+    const absl::Status written = content(files);
+    kept[step] = Files(files.files.begin(), files.files.end());
+    return written;
+  };
+}
+
+}  // namespace
+
 CheckpointBytes KeptBytes(const Files& files, int rank) {
   const auto file = [&](const std::string& name) {
     const auto found = files.find(name);
@@ -56,18 +69,27 @@ std::vector<RankOutcome> RunKeeping(const TrainingOptions& options, int workers,
       EXPECT_TRUE(blind.empty());
       worker.parts = parts[worker.rank].get();
     }
-    worker.save = [&kept](int64_t step, const CheckpointContent& content) {
-      KeptFiles files;
-      const absl::Status written = content(files);
-      kept[step] = Files(files.files.begin(), files.files.end());
-      return written;
-    };
+    SaveIn(kept, worker);
     adjust(worker);
   });
   parts.clear();
   EXPECT_TRUE(std::filesystem::is_empty(folder));  // the ranks' parts are deleted
   std::filesystem::remove_all(folder);
   return outcomes;
+}
+
+std::vector<RankOutcome> KeepReplicas(const TrainingOptions& options, int replicas, const DataSplits& data,
+                                      KeptSteps& kept, const Files* resume) {
+  if (ReplicaRanks(options) == 1) return RunKeeping(options, 1, data, kept, resume);
+  std::vector<CheckpointBytes> from(static_cast<size_t>(replicas * ReplicaRanks(options)));
+  return RunPipelines(options, replicas, data, [&](Worker& worker) {
+    if (resume != nullptr) {
+      CheckpointBytes& bytes = from[static_cast<size_t>(worker.trace.rank())];
+      bytes = KeptBytes(*resume);
+      worker.resume = &bytes;
+    }
+    SaveIn(kept, worker);
+  });
 }
 
 void ExpectAdamUpdate(const Files& from, const Files& to, int64_t updates) {

@@ -23,6 +23,10 @@ std::vector<RankOutcome> RunKeeping(
     const TrainingOptions& options, int workers, const DataSplits& data, KeptSteps& kept,
     const Files* resume = nullptr, const std::function<void(Worker&)>& adjust = [](Worker&) {});
 
+// The same for RunPipelines, if a replica has several ranks.
+std::vector<RankOutcome> KeepReplicas(const TrainingOptions& options, int replicas, const DataSplits& data,
+                                      KeptSteps& kept, const Files* resume = nullptr);
+
 // Expects that `to` is `from` after Adam's update number `updates`, at the rate .01 without weight decay.
 // Rows without samples, which have not changed, are left out.
 void ExpectAdamUpdate(const Files& from, const Files& to, int64_t updates);

@@ -54,6 +54,16 @@ absl::Status ExpectSum(ProcessGroup& group, Stream& stream, float own, float sum
   return absl::OkStatus();
 }
 
+// Of rank `world` in `mesh`. Returns its place.
+MeshPlace ExpectPlace(PipelineLinks& links, const ProcessGroup& world, const Mesh& mesh, int pp) {
+  const MeshPlace place = mesh.PlaceOf(world.rank());
+  EXPECT_EQ(links.place(), place);
+  EXPECT_EQ(links.pipeline().position, place.position);
+  EXPECT_EQ(links.pipeline().size, pp);
+  EXPECT_EQ(links.pipeline().ranks, world.size());
+  return place;
+}
+
 // The number of ranks of a replica is not a multiple of those per machine.
 TEST(PipelineLinks, OnlyGradientsAreAddedUpWithinMachinesFirst) {
   GroupOptions group;
@@ -83,12 +93,8 @@ TEST(PipelineLinks, ConnectTheRanksOfEveryReplicaAndOfEveryStage) {
       const Mesh mesh = Mesh::Create(workers, pp, order).value();
       const auto statuses = RunGroups(workers, {}, [&](ProcessGroup& world, Stream& stream) -> absl::Status {
         PSRING_ASSIGN_OR_RETURN(const auto links, PipelineLinks::Connect(options, world, HostDevice()));
-        const MeshPlace place = mesh.PlaceOf(world.rank());
-        EXPECT_EQ(links->place(), place);
+        const MeshPlace place = ExpectPlace(*links, world, mesh, pp);
         const Pipeline& pipeline = links->pipeline();
-        EXPECT_EQ(pipeline.position, place.position);
-        EXPECT_EQ(pipeline.size, pp);
-        EXPECT_EQ(pipeline.ranks, workers);
         EXPECT_EQ(pipeline.program, options.program);
         EXPECT_EQ(pipeline.cuts.size(), static_cast<size_t>(stages) - 1);
         EXPECT_EQ(pipeline.replica->rank(), place.position);
@@ -135,12 +141,8 @@ TEST(PipelineLinks, ConnectTheRanksThatDivideMatrices) {
     const Mesh mesh = Mesh::Create(workers, pp, order, 2).value();
     const auto statuses = RunGroups(workers, {}, [&](ProcessGroup& world, Stream& stream) -> absl::Status {
       PSRING_ASSIGN_OR_RETURN(const auto links, PipelineLinks::Connect(options, world, HostDevice()));
-      const MeshPlace place = mesh.PlaceOf(world.rank());
-      EXPECT_EQ(links->place(), place);
+      const MeshPlace place = ExpectPlace(*links, world, mesh, pp);
       const Pipeline& pipeline = links->pipeline();
-      EXPECT_EQ(pipeline.position, place.position);
-      EXPECT_EQ(pipeline.size, pp);
-      EXPECT_EQ(pipeline.ranks, workers);
       EXPECT_EQ(pipeline.replica->rank(), 2 * place.position + place.share);
       EXPECT_EQ(pipeline.tensors->rank(), place.share);
       const auto rank = static_cast<float>(world.rank());

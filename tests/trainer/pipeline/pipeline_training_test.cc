@@ -14,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/device_factory/make_ops.h"
 #include "tests/has.h"
-#include "tests/kept_files.h"
 #include "tests/trainer/cluster.h"
 #include "tests/trainer/kept_training.h"
 #include "trainer/data/sources.h"
@@ -344,26 +343,6 @@ TEST(TrainedPipeline, ServersThatUpdateInAnyOrderCannotShareATensor) {
   EXPECT_GT(named, 0);
 }
 
-// Trains on one rank or a pipeline, with checkpoints.
-std::vector<RankOutcome> TrainKeeping(const TrainingOptions& options, int replicas, const DataSplits& data,
-                                      KeptSteps& kept, const Files* resume = nullptr) {
-  if (options.pp == 1) return RunKeeping(options, 1, data, kept, resume);
-  std::vector<CheckpointBytes> from(static_cast<size_t>(replicas * options.pp));
-  return RunPipelines(options, replicas, data, [&](Worker& worker) {
-    if (resume != nullptr) {
-      CheckpointBytes& bytes = from[static_cast<size_t>(worker.trace.rank())];
-      bytes = KeptBytes(*resume);
-      worker.resume = &bytes;
-    }
-    worker.save = [&kept](int64_t step, const CheckpointContent& content) {
-      KeptFiles files;
-      const absl::Status written = content(files);
-      kept[step] = Files(files.files.begin(), files.files.end());
-      return written;
-    };
-  });
-}
-
 TEST(TrainedPipeline, ResumesWhatOneRankHasSavedAndTheReverse) {
   TrainingOptions options = CutInto(TinyResNet("single"), "1f1b", 2, 2);
   options.optimizer = "adam";
@@ -372,16 +351,16 @@ TEST(TrainedPipeline, ResumesWhatOneRankHasSavedAndTheReverse) {
   TrainingOptions alone = options;
   LeavePipelineOut(alone);
   KeptSteps of_one, of_stages, rest;
-  const std::vector<float> end = WeightsOf(TrainKeeping(alone, 1, SmallPictures(), of_one));
-  EXPECT_EQ(WeightsOf(TrainKeeping(options, 1, SmallPictures(), of_stages)), end);
+  const std::vector<float> end = WeightsOf(KeepReplicas(alone, 1, SmallPictures(), of_one));
+  EXPECT_EQ(WeightsOf(KeepReplicas(options, 1, SmallPictures(), of_stages)), end);
   for (const int64_t step : {2, 4}) {
     ASSERT_TRUE(of_one.contains(step) && of_stages.contains(step));
     for (const char* file : {kModelFile, kOptimizerFile}) {
       EXPECT_EQ(of_one[step].at(file), of_stages[step].at(file)) << file << " of step " << step;
     }
   }
-  EXPECT_EQ(WeightsOf(TrainKeeping(options, 1, SmallPictures(), rest, &of_one[2])), end);
-  EXPECT_EQ(WeightsOf(TrainKeeping(alone, 1, SmallPictures(), rest, &of_stages[2])), end);
+  EXPECT_EQ(WeightsOf(KeepReplicas(options, 1, SmallPictures(), rest, &of_one[2])), end);
+  EXPECT_EQ(WeightsOf(KeepReplicas(alone, 1, SmallPictures(), rest, &of_stages[2])), end);
 }
 
 // zero1: each replica has a part; ps-sync: the servers of each stage have it.
@@ -394,18 +373,18 @@ TEST(TrainedPipeline, WithOptimizerStateElsewhereResumesOnOneRankAndTheReverse) 
     options.checkpoint_dir = "kept";
     options.checkpoint_every = 2;
     KeptSteps kept, of_one, rest;
-    const std::vector<float> end = WeightsOf(TrainKeeping(options, 2, SmallData(), kept));
+    const std::vector<float> end = WeightsOf(KeepReplicas(options, 2, SmallData(), kept));
     ASSERT_TRUE(kept.contains(2));
     TrainingOptions alone = options;
     LeavePipelineOut(alone);
     alone.strategy = "single";
     alone.reference_workers = 2;
-    EXPECT_LE(RelativeL2(WeightsOf(TrainKeeping(alone, 1, SmallData(), of_one, &kept[2])), end), 1e-4);
-    EXPECT_LE(RelativeL2(WeightsOf(TrainKeeping(options, 2, SmallData(), rest, &kept[2])), end), 1e-6);
+    EXPECT_LE(RelativeL2(WeightsOf(KeepReplicas(alone, 1, SmallData(), of_one, &kept[2])), end), 1e-4);
+    EXPECT_LE(RelativeL2(WeightsOf(KeepReplicas(options, 2, SmallData(), rest, &kept[2])), end), 1e-6);
     KeptSteps alone_kept;
-    const std::vector<float> end_alone = WeightsOf(TrainKeeping(alone, 1, SmallData(), alone_kept));
+    const std::vector<float> end_alone = WeightsOf(KeepReplicas(alone, 1, SmallData(), alone_kept));
     ASSERT_TRUE(alone_kept.contains(2));
-    EXPECT_LE(RelativeL2(WeightsOf(TrainKeeping(options, 2, SmallData(), rest, &alone_kept[2])), end_alone),
+    EXPECT_LE(RelativeL2(WeightsOf(KeepReplicas(options, 2, SmallData(), rest, &alone_kept[2])), end_alone),
               1e-4);
   }
 }
@@ -421,9 +400,9 @@ TEST(TrainedPipeline, CopiesOfATiedTensorStayEqual) {
     options.checkpoint_dir = "kept";
     options.checkpoint_every = 2;
     KeptSteps kept, rest;
-    const std::vector<float> end = WeightsOf(TrainKeeping(options, 3, SmallText(), kept));
+    const std::vector<float> end = WeightsOf(KeepReplicas(options, 3, SmallText(), kept));
     ASSERT_TRUE(kept.contains(2));
-    EXPECT_EQ(WeightsOf(TrainKeeping(options, 3, SmallText(), rest, &kept[2])), end);
+    EXPECT_EQ(WeightsOf(KeepReplicas(options, 3, SmallText(), rest, &kept[2])), end);
   }
 }
 

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/has.h"
-#include "tests/kept_files.h"
 #include "tests/trainer/cluster.h"
 #include "tests/trainer/kept_training.h"
 #include "trainer/data/sources.h"
@@ -198,26 +197,6 @@ TEST(DividedTraining, ARankHasItsPartOfTheStateAndOfTheActivations) {
   }
 }
 
-// Trains on one rank, or on several that have parts of the model, with checkpoints.
-std::vector<RankOutcome> KeepDivided(const TrainingOptions& options, int replicas, KeptSteps& kept,
-                                     const Files* resume = nullptr) {
-  if (ReplicaRanks(options) == 1) return RunKeeping(options, 1, SmallText(), kept, resume);
-  std::vector<CheckpointBytes> from(static_cast<size_t>(replicas * ReplicaRanks(options)));
-  return RunPipelines(options, replicas, SmallText(), [&](Worker& worker) {
-    if (resume != nullptr) {
-      CheckpointBytes& bytes = from[static_cast<size_t>(worker.trace.rank())];
-      bytes = KeptBytes(*resume);
-      worker.resume = &bytes;
-    }
-    worker.save = [&kept](int64_t step, const CheckpointContent& content) {
-      KeptFiles files;
-      const absl::Status written = content(files);
-      kept[step] = Files(files.files.begin(), files.files.end());
-      return written;
-    };
-  });
-}
-
 TEST(DividedTraining, ResumesWhatAnyLayoutHasSaved) {
   TrainingOptions options = DividedGpt(2);
   options.optimizer = "momentum";
@@ -229,19 +208,20 @@ TEST(DividedTraining, ResumesWhatAnyLayoutHasSaved) {
   four.tp = 4;
   cut.pp = 2;
   KeptSteps of_two, of_one, rest;
-  const std::vector<float> end = WeightsOf(KeepDivided(options, 1, of_two));
-  const std::vector<float> end_alone = WeightsOf(KeepDivided(alone, 1, of_one));
+  const std::vector<float> end = WeightsOf(KeepReplicas(options, 1, SmallText(), of_two));
+  const std::vector<float> end_alone = WeightsOf(KeepReplicas(alone, 1, SmallText(), of_one));
   EXPECT_LE(RelativeL2(end, end_alone), 1e-4);
   ASSERT_TRUE(of_two.contains(2) && of_one.contains(2));
-  EXPECT_EQ(WeightsOf(KeepDivided(options, 1, rest, &of_two[2])), end) << "as an uninterrupted run";
-  EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(alone, 1, rest, &of_two[2])), end), 1e-4);
-  EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(four, 1, rest, &of_two[2])), end), 1e-4);
+  EXPECT_EQ(WeightsOf(KeepReplicas(options, 1, SmallText(), rest, &of_two[2])), end)
+      << "as an uninterrupted run";
+  EXPECT_LE(RelativeL2(WeightsOf(KeepReplicas(alone, 1, SmallText(), rest, &of_two[2])), end), 1e-4);
+  EXPECT_LE(RelativeL2(WeightsOf(KeepReplicas(four, 1, SmallText(), rest, &of_two[2])), end), 1e-4);
   KeptSteps of_stages;
-  EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(cut, 1, of_stages, &of_two[2])), end), 1e-4);
+  EXPECT_LE(RelativeL2(WeightsOf(KeepReplicas(cut, 1, SmallText(), of_stages, &of_two[2])), end), 1e-4);
   ASSERT_TRUE(of_stages.contains(4));
-  EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(cut, 1, of_stages)), end_alone), 1e-4);
-  EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(alone, 1, rest, &of_stages[2])), end_alone), 1e-4);
-  EXPECT_LE(RelativeL2(WeightsOf(KeepDivided(options, 1, rest, &of_one[2])), end_alone), 1e-4);
+  EXPECT_LE(RelativeL2(WeightsOf(KeepReplicas(cut, 1, SmallText(), of_stages)), end_alone), 1e-4);
+  EXPECT_LE(RelativeL2(WeightsOf(KeepReplicas(alone, 1, SmallText(), rest, &of_stages[2])), end_alone), 1e-4);
+  EXPECT_LE(RelativeL2(WeightsOf(KeepReplicas(options, 1, SmallText(), rest, &of_one[2])), end_alone), 1e-4);
 }
 
 // Of three replicas all shares add up the gradients of what they have copies of, such as norms, in the same
@@ -256,9 +236,9 @@ TEST(DividedTraining, OfReplicasResumes) {
     options.checkpoint_dir = "kept";
     options.checkpoint_every = 2;
     KeptSteps kept, rest;
-    const std::vector<float> end = WeightsOf(KeepDivided(options, replicas, kept));
+    const std::vector<float> end = WeightsOf(KeepReplicas(options, replicas, SmallText(), kept));
     ASSERT_TRUE(kept.contains(2));
-    EXPECT_EQ(WeightsOf(KeepDivided(options, replicas, rest, &kept[2])), end);
+    EXPECT_EQ(WeightsOf(KeepReplicas(options, replicas, SmallText(), rest, &kept[2])), end);
   }
 }
 
