@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "experiments/simulator/pipeline.h"
+#include "experiments/simulator/program_durations.h"
 #include "trainer/programs/lower_program.h"
 #include "trainer/programs/mesh.h"
 #include "trainer/programs/walk_program.h"
@@ -246,12 +247,6 @@ double LeastSeconds(const LayoutQuestion& question, const LayoutCandidate& candi
     before += first;
   }
   return least;
-}
-
-int HalvesOf(const StrategyRow& strategy, StepKind kind) {
-  if (kind == StepKind::kReduceGradient) return strategy.shards_updates ? 1 : 2;
-  if (kind == StepKind::kUnshard) return 1;
-  return kind == StepKind::kUpdate && strategy.shards_updates && !strategy.shards_weights ? 1 : 0;
 }
 
 absl::StatusOr<LayoutPrice> PriceOf(const LayoutQuestion& question, const LayoutCandidate& candidate,

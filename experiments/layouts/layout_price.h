@@ -57,10 +57,6 @@ LayoutMemory MemoryOf(const LayoutModel& model, const LayoutCandidate& candidate
 double LeastSeconds(const LayoutQuestion& question, const LayoutCandidate& candidate,
                     const LayoutStages& stages);
 
-// Halves of an all-reduce over the replicas (a reduce-scatter and an all-gather) that an action is: 0, 1
-// or 2.
-int HalvesOf(const StrategyRow& strategy, StepKind kind);
-
 struct LayoutPrice {
   double step_s = 0;
   double bubble = 0;    // the part of the step in which a device waits for another stage

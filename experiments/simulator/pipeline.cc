@@ -55,6 +55,20 @@ bool FillsNodes(const Cluster& cluster, int workers, int replicas) {
 
 absl::Status Invalid(const std::string& what) { return absl::InvalidArgumentError(what); }
 
+// Of all-reduces with as many bytes as a replica's ranks exchange with others in a step.
+double ExchangedBytes(const StepProgram& program, const ProgramCosts& costs, double wire_part) {
+  double bytes = 0;
+  for (int rank = 0; costs.replicas > 1 && rank < program.ranks; ++rank) {
+    for (const StepAction& action : program.actions[rank]) {
+      const int halves = HalvesOf(costs.strategy, action.kind);
+      if (halves == 0) continue;
+      bytes += halves / 2. * (action.kind == StepKind::kReduceGradient ? wire_part : 1) *
+               costs.units[action.stage][action.unit].gradient_bytes;
+    }
+  }
+  return bytes;
+}
+
 // Micro-batches that the busiest rank keeps.
 int InFlight(const StepProgram& program, const Walk& walk) {
   std::vector<int> of_rank(program.ranks, 0);
@@ -172,39 +186,47 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
   PipelinePrediction result{.cuts = point.cuts.empty() ? BalancedCuts(blocks, point.stages()) : point.cuts};
   Prediction& figures = result.prediction;
 
-  ProgramCosts costs{.boundary_bytes = point.boundary_bytes, .replicas = point.replicas()};
-  ModelCut cut;
   std::map<double, CollectiveTime> known;  // by bytes
+  ProgramCosts costs{
+      .boundary_bytes = point.boundary_bytes, .replicas = point.replicas(), .strategy = point.strategy};
+  const bool shards_gradients = point.replicas() > 1 && point.strategy.shards_gradients;
+  const LowerOptions lower{.reduce_always = shards_gradients,
+                           .shard_weights = shards_gradients && point.strategy.shards_weights,
+                           .keep_weights = !options.reshards,
+                           .one_copy_stream = point.copy_streams == 1};
+  // Of shards every block is a unit.
+  const BucketSizes sizes = shards_gradients ? BucketSizes{.first_mb = 0, .others_mb = 0} : options.buckets;
+  const auto time_of = [&](double bytes) -> absl::StatusOr<CollectiveTime> {
+    if (!known.contains(bytes)) {
+      PSRING_ASSIGN_OR_RETURN(known[bytes], AllReduceTime(reduction, network, bytes));
+    }
+    return known[bytes];
+  };
+  ModelCut cut;
   std::vector<int> ends = result.cuts;
   ends.push_back(static_cast<int>(blocks.size()));
   int64_t lowered = 0;
-  double slowest_stage_s = 0, reduced_bytes = 0;
+  double slowest_stage_s = 0;
   int first = 0;
   for (const int end : ends) {
-    std::vector<UnitCost> units = BucketsOf(blocks, std::exchange(first, end), end, options.buckets, slowest);
+    std::vector<UnitCost> units = BucketsOf(blocks, std::exchange(first, end), end, sizes, slowest);
     double stage_s = 0;
     for (UnitCost& unit : units) {
       stage_s += unit.forward_s + unit.backward_s;
       if (point.replicas() == 1) continue;
-      const double bytes = options.wire_part * unit.gradient_bytes;
-      if (!known.contains(bytes)) {
-        PSRING_ASSIGN_OR_RETURN(known[bytes], AllReduceTime(reduction, network, bytes));
-      }
-      unit.reduction = known[bytes];
+      PSRING_ASSIGN_OR_RETURN(unit.reduction, time_of(options.wire_part * unit.gradient_bytes));
       if (unit.reduction.classes == 0) figures.method = "theory";
-      reduced_bytes += bytes;
+      if (!point.strategy.shards_updates) continue;
+      PSRING_ASSIGN_OR_RETURN(unit.of_weights, time_of(unit.gradient_bytes));
     }
     slowest_stage_s = std::max(slowest_stage_s, stage_s);
     const int buckets = static_cast<int>(units.size());
-    lowered += int64_t{3} * buckets + 5;  // also with a divided backward pass
+    // Also with a divided backward pass; and with gatherings, releases and reductions.
+    lowered += int64_t{3 + (lower.reduce_always ? 1 : 0) + (lower.shard_weights ? 4 : 0)} * buckets + 5;
     cut.units.push_back(buckets);
     cut.bucket_ends.emplace_back(buckets);
     std::iota(cut.bucket_ends.back().rbegin(), cut.bucket_ends.back().rend(), 0);
     costs.units.push_back(std::move(units));
-  }
-  if (reduced_bytes > 0) {
-    PSRING_ASSIGN_OR_RETURN(figures.tx_bytes, AllReducePayload(reduction, network, reduced_bytes));
-    figures.tx_bytes /= point.ranks;
   }
   if (lowered * point.micro_batches > kMaxLowered) {
     return Invalid(
@@ -212,8 +234,12 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
            "stages, or a larger --bucket_mb",
            point.micro_batches, point.stages(), kMaxLowered));
   }
-  PSRING_ASSIGN_OR_RETURN(const StepProgram program,
-                          LowerProgram(compute, cut, {.one_copy_stream = point.copy_streams == 1}));
+  PSRING_ASSIGN_OR_RETURN(const StepProgram program, LowerProgram(compute, cut, lower));
+  const double exchanged_bytes = ExchangedBytes(program, costs, options.wire_part);
+  if (exchanged_bytes > 0) {
+    PSRING_ASSIGN_OR_RETURN(figures.tx_bytes, AllReducePayload(reduction, network, exchanged_bytes));
+    figures.tx_bytes /= point.ranks;
+  }
   ProgramDurations durations(program, std::move(costs), network);
   PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkProgram(program, &durations));
 

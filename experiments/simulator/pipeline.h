@@ -2,7 +2,8 @@
 //
 // *block*: consecutive tensors of a workload with the same BlockName. A model is cut between blocks. A
 // block's backward pass ends when its last tensor is ready, and its forward pass takes the same share of the
-// whole. A stage's gradients are reduced in buckets, which end with a block.
+// whole. A stage's gradients are reduced in buckets, which end with a block; if they are shards, each block
+// is one.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ struct PipelineCase {
   int micro_batches = 1;       // of one replica and step
   std::vector<int> cuts = {};  // as BalancedCuts; empty: balanced
   double boundary_bytes = 0;   // of a micro-batch's activations between two stages, and of their gradient
-  StrategyRow strategy = {};   // the all-reduce over the replicas
+  StrategyRow strategy = {};   // the all-reduce over the replicas, or its halves if it shards
   int workers = 2;             // devices of all replicas
   int copy_streams = 2;        // 1: a device's messages follow one another
 

@@ -5,6 +5,12 @@
 
 namespace psring {
 
+int HalvesOf(const StrategyRow& strategy, StepKind kind) {
+  if (kind == StepKind::kReduceGradient) return strategy.shards_updates ? 1 : 2;
+  if (kind == StepKind::kUnshard) return 1;
+  return kind == StepKind::kUpdate && strategy.shards_updates && !strategy.shards_weights ? 1 : 0;
+}
+
 ProgramDurations::ProgramDurations(const StepProgram& program, ProgramCosts costs, const Cluster& cluster)
     : program_(program),
       costs_(std::move(costs)),
@@ -34,10 +40,9 @@ double ProgramDurations::SecondsOf(const StepAction& action) const {
     case StepKind::kBackwardInput:
     case StepKind::kBackwardWeight:
       return CostOf(action).backward_s / 2;
-    case StepKind::kReduceGradient:
-      return CostOf(action).reduction.seconds;
     case StepKind::kUpdate:
-      return CostOf(action).gradient_bytes * cluster_.worker_update_s_per_byte;
+      return CostOf(action).gradient_bytes * cluster_.worker_update_s_per_byte /
+             (costs_.strategy.shards_updates ? costs_.replicas : 1);
     default:
       return 0;
   }
@@ -60,7 +65,11 @@ size_t ProgramDurations::MessageKind(int from, int to) {
   return at->second;
 }
 
-bool ProgramDurations::StartReduction(int rank, const CollectiveTime& time, int64_t token) {
+bool ProgramDurations::StartExchange(int rank, CollectiveTime time, int halves, int64_t token) {
+  for (double CollectiveTime::*const part : {&CollectiveTime::seconds, &CollectiveTime::card_busy_s,
+                                             &CollectiveTime::intra_busy_s, &CollectiveTime::fabric_busy_s}) {
+    time.*part *= halves / 2.;
+  }
   // The bytes that the collective carries over each link in one direction.
   const double cards = time.card_busy_s * links_.CardsRate();
   const double intra = time.intra_busy_s > 0 ? time.intra_busy_s * links_.IntraRate() : 0;
@@ -87,10 +96,14 @@ void ProgramDurations::Start(int rank, int node, const StepAction& action, int64
   if (LaneOf(action.kind) == StepLane::kMessages) {
     return loop_.network().Start(MessageKind(rank, ReceiverOf(rank, node)), costs_.boundary_bytes, token);
   }
-  if (action.kind == StepKind::kReduceGradient && StartReduction(rank, CostOf(action).reduction, token)) {
-    return;
+  double seconds = SecondsOf(action);
+  if (const int halves = HalvesOf(costs_.strategy, action.kind); halves > 0) {
+    const bool of_gradient = action.kind == StepKind::kReduceGradient;
+    const CollectiveTime& time = of_gradient ? CostOf(action).reduction : CostOf(action).of_weights;
+    if (StartExchange(rank, time, halves, token)) return;
+    seconds += halves / 2. * time.seconds;
   }
-  loop_.Add({loop_.now() + SecondsOf(action), rank, node});
+  loop_.Add({loop_.now() + seconds, rank, node});
 }
 
 std::optional<std::pair<int, int>> ProgramDurations::NextEnd(int64_t& now_ns) {
@@ -98,7 +111,12 @@ std::optional<std::pair<int, int>> ProgramDurations::NextEnd(int64_t& now_ns) {
     const bool any = loop_.Advance(
         [&](int64_t token) {
           const int rank = static_cast<int>(token >> 32), node = static_cast<int>(token & 0xffffffff);
-          if (program_.actions[rank][node].kind == StepKind::kReduceGradient) {
+          const StepAction& action = program_.actions[rank][node];
+          if (action.kind == StepKind::kUpdate) {  // which it precedes here
+            loop_.Add({loop_.now() + SecondsOf(action), rank, node});
+            return;
+          }
+          if (LaneOf(action.kind) != StepLane::kMessages) {
             ended_.emplace_back(rank, node);
             return;
           }

@@ -259,6 +259,7 @@ const RankOutcome& OneProcess(const TrainingOptions& options, int workers, const
   alone.replicas = 1;
   alone.backend.clear();
   alone.wire = "float32";
+  alone.reshard = TrainingOptions().reshard;
   alone.check_replicas = false;
   static auto& trained = *new std::map<std::string, RankOutcome>;
   const std::string key = absl::StrCat(absl::StrJoin(TrainingArguments(alone), " "), " ", data.train.Hash(),

@@ -93,6 +93,12 @@ absl::StatusOr<ModelPart> CutModel(const MakeModel& make, const std::vector<size
     PSRING_RETURN_IF_ERROR(AddRank(layout, part));
     if (share == 0) names.push_back(NamesOf(layout));
     if (!is_own) continue;
+    for (size_t chunk = 0; chunk < own.size(); ++chunk) {
+      for (const size_t point : whole->CutPoints()) {
+        if (point < own[chunk].first || point >= own[chunk].end) continue;
+        part.cut_points.push_back(placed[chunk].first + point - own[chunk].first);
+      }
+    }
     part.stages = std::move(placed);
     part.model = std::move(taken);
   }

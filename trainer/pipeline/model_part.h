@@ -41,6 +41,7 @@ struct ModelPart {
   PipelinePlace place;
   std::unique_ptr<Model> model;     // this rank's
   std::vector<LayerRange> stages;   // in it, by chunk
+  std::vector<size_t> cut_points;   // of its layers, those of the entire model (Model::CutPoints)
   ParameterLayout whole;            // of the entire model
   std::vector<PositionPart> parts;  // by position, and then by share
   size_t rank = 0;                  // this one's, among them

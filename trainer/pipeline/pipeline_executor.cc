@@ -16,12 +16,15 @@ constexpr int kBatchesAtOnce = 8;
 // Steps after which ranks exchange the times of transfers.
 constexpr int kStepsOfSharedTimes = 4;
 
+// `order`: adds what nodes wait for; may be null.
+using OrderNodes = std::function<void(std::vector<StepNode>& nodes)>;
 absl::StatusOr<PipelinePlan> PlanOf(const StepProgram& compute, const ModelCut& cut, int position,
-                                    bool one_copy_stream) {
-  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered,
-                          LowerProgram(compute, cut, {.one_copy_stream = one_copy_stream}));
-  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkProgram(lowered));
-  return PlanPipeline(walk.nodes[static_cast<size_t>(position)]);
+                                    const LowerOptions& options, const OrderNodes& order) {
+  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered, LowerProgram(compute, cut, options));
+  PSRING_ASSIGN_OR_RETURN(Walk walk, WalkProgram(lowered));
+  std::vector<StepNode>& nodes = walk.nodes[static_cast<size_t>(position)];
+  if (order != nullptr) order(nodes);
+  return PlanPipeline(nodes);
 }
 
 absl::StatusOr<StepProgram> ComputationOf(const NamedProgram& program, const PipelinePlace& place,
@@ -37,13 +40,14 @@ struct Plans {
   size_t slots() const { return std::max(step.slots, evaluation.slots); }
 };
 absl::StatusOr<Plans> PlansOf(const NamedProgram& program, const PipelinePlace& place, const ModelCut& cut,
-                              int micro_batches, bool one_copy_stream) {
+                              int micro_batches, const LowerOptions& options,
+                              const OrderNodes& order = nullptr) {
   Plans plans;
   PSRING_ASSIGN_OR_RETURN(const StepProgram compute, ComputationOf(program, place, micro_batches));
-  PSRING_ASSIGN_OR_RETURN(plans.step, PlanOf(compute, cut, place.position, one_copy_stream));
+  PSRING_ASSIGN_OR_RETURN(plans.step, PlanOf(compute, cut, place.position, options, order));
   PSRING_ASSIGN_OR_RETURN(const StepProgram forward, ComputationOf(program, place, kBatchesAtOnce));
   PSRING_ASSIGN_OR_RETURN(plans.evaluation,
-                          PlanOf(ForwardOnly(forward), cut, place.position, one_copy_stream));
+                          PlanOf(ForwardOnly(forward), cut, place.position, options, order));
   return plans;
 }
 
@@ -57,16 +61,32 @@ BackwardPart BackwardPartOf(StepKind kind) {
 absl::StatusOr<size_t> SlotsOf(const NamedProgram& program, const PipelinePlace& place, int micro_batches,
                                bool one_copy_stream) {
   PSRING_ASSIGN_OR_RETURN(const Plans plans, PlansOf(program, place, ModelCut::WholeStages(place.stages()),
-                                                     micro_batches, one_copy_stream));
+                                                     micro_batches, {.one_copy_stream = one_copy_stream}));
   return plans.slots();
 }
+
+PipelineExecutor::PipelineExecutor(const Parts& parts)
+    : parts_(parts),
+      model_(parts.model),
+      passes_({.model = parts.model,
+               .compute = parts.compute,
+               .ops = parts.ops,
+               .strategy = parts.strategy,
+               .buckets = parts.buckets,
+               .shards = parts.shards,
+               .aside = parts.shards != nullptr
+                            ? parts.gradient.Slice(parts.shards->gradient.elements - parts.shards->aside,
+                                                   parts.shards->aside)
+                            : Span(),
+               .divides_backward = parts.program.row.divides_backward},
+              parts.part.stages) {}
 
 absl::StatusOr<std::unique_ptr<PipelineExecutor>> PipelineExecutor::Create(const Parts& parts) {
   auto executor = std::unique_ptr<PipelineExecutor>(new PipelineExecutor(parts));
   executor->transferred_.resize(2 * static_cast<size_t>(parts.part.place.stages() - 1) *
                                 static_cast<size_t>(parts.micro_batches));
   PSRING_RETURN_IF_ERROR(executor->MakePlans());
-  if (parts.micro_batches > 1) {
+  if (parts.micro_batches > 1 && !executor->passes_.in_blocks()) {
     PSRING_ASSIGN_OR_RETURN(executor->micro_gradient_, parts.device.Allocate(parts.gradient.bytes()));
   }
   executor->slots_.resize(std::max(executor->step_.slots, executor->evaluation_.slots));
@@ -95,32 +115,39 @@ size_t PipelineExecutor::slot_bytes() const {
 
 // Of other ranks' stages it matters only what they exchange with this rank's: they are one unit each.
 absl::Status PipelineExecutor::MakePlans() {
-  complete_ = model_.CompleteAfterLayers();
-  early_ = model_.EarlyElements();
-  units_ = PlanUnits(complete_, parts_.buckets, parts_.part.stages);
+  const StepUnits& units = passes_.units();
+  const std::vector<ReadyRange>& complete = passes_.complete();
   ModelCut cut = ModelCut::WholeStages(place().stages());
   for (size_t chunk = 0; chunk < parts_.part.stages.size(); ++chunk) {
     const size_t stage = static_cast<size_t>(place().StageOf(chunk));
-    cut.units[stage] = static_cast<int>(units_.units_of(chunk));
-    cut.bucket_ends[stage] = units_.BucketEnds(chunk);
+    cut.units[stage] = static_cast<int>(units.units_of(chunk));
+    cut.bucket_ends[stage] = units.BucketEnds(chunk);
   }
   for (const ReadyRange& tied : parts_.part.tied) {
-    const auto with = std::ranges::find_if(units_.layers, [&](const LayerRange& unit) {
-      return std::any_of(complete_.begin() + static_cast<std::ptrdiff_t>(unit.first),
-                         complete_.begin() + static_cast<std::ptrdiff_t>(unit.end),
+    const auto with = std::ranges::find_if(units.layers, [&](const LayerRange& unit) {
+      return std::any_of(complete.begin() + static_cast<std::ptrdiff_t>(unit.first),
+                         complete.begin() + static_cast<std::ptrdiff_t>(unit.end),
                          [&](const ReadyRange& range) {
                            return range.first <= tied.first && tied.first < range.first + range.count;
                          });
     });
-    PSRING_CHECK(with != units_.layers.end());
-    const auto unit = static_cast<size_t>(with - units_.layers.begin());
-    const auto next = std::ranges::upper_bound(units_.stages, unit);
-    const size_t chunk = static_cast<size_t>(next - units_.stages.begin()) - 1;
-    cut.tied.emplace_back(place().StageOf(chunk), static_cast<int>(unit - units_.stages[chunk]));
+    PSRING_CHECK(with != units.layers.end());
+    const auto unit = static_cast<size_t>(with - units.layers.begin());
+    const auto next = std::ranges::upper_bound(units.stages, unit);
+    const size_t chunk = static_cast<size_t>(next - units.stages.begin()) - 1;
+    cut.tied.emplace_back(place().StageOf(chunk), static_cast<int>(unit - units.stages[chunk]));
   }
   if (!cut.tied.empty()) cut.tied.emplace_back(place().is_first() ? place().stages() - 1 : 0, 0);
-  PSRING_ASSIGN_OR_RETURN(
-      Plans plans, PlansOf(parts_.program, place(), cut, parts_.micro_batches, parts_.one_copy_stream));
+  const LowerOptions options{.reduce_always = passes_.in_blocks(),
+                             .shard_weights = passes_.gathers(),
+                             .keep_weights = parts_.keep_weights,
+                             .one_copy_stream = parts_.one_copy_stream};
+  PSRING_ASSIGN_OR_RETURN(Plans plans, PlansOf(parts_.program, place(), cut, parts_.micro_batches, options,
+                                               [this](std::vector<StepNode>& nodes) {
+                                                 passes_.WaitForBlocks(
+                                                     [this](const StepAction& of) { return UnitOf(of); },
+                                                     nodes);
+                                               }));
   step_ = std::move(plans.step);
   evaluation_ = std::move(plans.evaluation);
   return absl::OkStatus();
@@ -135,6 +162,10 @@ absl::Status PipelineExecutor::Execute(const PipelinePlan& plan, const Pass& pas
   for (Slot& slot : slots_) slot.micro_batch = -1;
   for (size_t i = 0; i < plan.nodes.size(); ++i) {
     const PipelineNode& node = plan.nodes[i];
+    if (node.action.kind == StepKind::kUnshard) {
+      PSRING_RETURN_IF_ERROR(Unshard(node));
+      continue;
+    }
     Stream& lane = LaneFor(node.action);
     for (const size_t before : node.after) lane.WaitFor(done_[before]);
     lane.Stamp(times_[i].begin_ns);
@@ -166,15 +197,27 @@ absl::Status PipelineExecutor::Finish() {
   return status;
 }
 
+// On the strategy's lane. What it waits for is on the compute stream.
+absl::Status PipelineExecutor::Unshard(const PipelineNode& node) {
+  const auto last = std::ranges::max_element(node.after);
+  return passes_.Unshard(UnitOf(node.action), last == node.after.end() ? Event() : done_[*last]);
+}
+
 absl::Status PipelineExecutor::Evaluate(const Dataset& data, int batch, Span weights, Span buffers,
-                                        const std::function<void(int64_t)>& on_batches) {
+                                        bool computes, const std::function<void(int64_t)>& on_batches) {
   slots_[0].memory.ClearScore(parts_.compute);
+  if (passes_.gathers()) {
+    parts_.strategy.units->ForgetWeights();
+    PSRING_RETURN_IF_ERROR(parts_.compute.Synchronize());  // which may copy the shards
+  }
   const std::vector<std::vector<int64_t>> all = EvaluationBatches(data.count(), batch, /*rank=*/0, 1);
   int64_t samples = 0;
   for (size_t first = 0; first < all.size(); first += kBatchesAtOnce) {
     std::vector<std::vector<int64_t>> batches(kBatchesAtOnce);  // the last ones may be empty
-    std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(first),
-                std::min<size_t>(kBatchesAtOnce, all.size() - first), batches.begin());
+    if (computes) {
+      std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(first),
+                  std::min<size_t>(kBatchesAtOnce, all.size() - first), batches.begin());
+    }
     PSRING_RETURN_IF_ERROR(Execute(
         evaluation_, {.data = &data,
                       .batches = &batches,
@@ -207,10 +250,11 @@ absl::Status PipelineExecutor::Do(const PipelineNode& node, const Pass& pass) {
     case StepKind::kReduceTied:
       return ReduceTied();
     case StepKind::kReduceGradient:
-      Reduce(node.action);
+      passes_.Reduce(UnitOf(node.action));
       return absl::OkStatus();
     case StepKind::kNorm:
     case StepKind::kUpdate:
+    case StepKind::kReshard:
       return absl::OkStatus();
     default:
       return absl::UnimplementedError(absl::StrCat("no execution of ", ToText(node.action)));
@@ -235,27 +279,26 @@ absl::Status PipelineExecutor::Load(const PipelineNode& node, const Pass& pass) 
 }
 
 absl::Status PipelineExecutor::Forward(const StepAction& action, Slot& slot, ModelState state) {
-  const LayerRange unit = units_.layers[UnitOf(action)];
+  const size_t unit = UnitOf(action);
   state.sample_seeds = slot.sample_seeds.data();
-  PSRING_RETURN_IF_ERROR(
-      model_.ForwardUnit(unit, state, slot.batch, slot.activations, parts_.compute).status());
-  if (action.stage + 1 < place().stages() || unit.end < complete_.size()) return absl::OkStatus();
+  PSRING_RETURN_IF_ERROR(passes_.Forward(unit, {state, slot.batch, slot.activations}));
+  const bool is_last = passes_.units().layers[unit].end == passes_.complete().size();
+  if (action.stage + 1 < place().stages() || !is_last) return absl::OkStatus();
   return model_.Loss(slot.batch, slot.activations, slots_[0].memory.score(), parts_.compute);
 }
 
 // Leaves the sum of the unit's gradients of the step's micro-batches so far, added in the order of
-// computation as a single rank adds them.
+// computation as a single rank adds them; in blocks that of one micro-batch.
 absl::Status PipelineExecutor::Backward(const StepAction& action, Slot& slot, ModelState state) {
   const size_t unit = UnitOf(action);
-  const LayerRange layers = units_.layers[unit];
   state.part = BackwardPartOf(action.kind);
-  const bool is_first = has_gradient_.emplace(unit, state.part).second;
+  const bool is_first = has_gradient_.emplace(unit, state.part).second || passes_.in_blocks();
   const Span to = is_first ? parts_.gradient : micro_gradient_.span();
   state.sample_seeds = slot.sample_seeds.data();
-  PSRING_RETURN_IF_ERROR(
-      model_.BackwardUnit(layers, state, slot.batch, slot.activations, to, parts_.compute));
+  PSRING_RETURN_IF_ERROR(passes_.Backward(unit, {state, slot.batch, slot.activations}, to));
+  const LayerRange layers = passes_.units().layers[unit];
   for (size_t l = layers.end; !is_first && l-- > layers.first;) {
-    const ReadyRange range = WrittenBy(state.part, complete_[l], early_[l]);
+    const ReadyRange range = WrittenBy(state.part, passes_.complete()[l], passes_.early()[l]);
     if (range.count == 0) continue;
     parts_.ops.Add(parts_.gradient.Slice(range.first, range.count), to.Slice(range.first, range.count),
                    parts_.compute);
@@ -281,16 +324,10 @@ absl::Status PipelineExecutor::Transfer(const StepAction& action, Slot& slot) {
 // Begins when the gradient is complete on both ranks.
 absl::Status PipelineExecutor::ReduceTied() {
   for (const ReadyRange& tied : parts_.part.tied) {
-    const Span gradient = parts_.gradient.Slice(tied.first, tied.count);
+    const Span gradient = passes_.GradientOf(tied, parts_.gradient);
     PSRING_RETURN_IF_ERROR(parts_.tied->AllReduce(gradient, gradient, ReduceOp::kSum, *tied_lane_));
   }
   return absl::OkStatus();
-}
-
-void PipelineExecutor::Reduce(const StepAction& action) {
-  const auto [first, end] = units_.buckets[UnitOf(action)];
-  parts_.strategy.sync->GradientReady(absl::MakeConstSpan(parts_.buckets).subspan(first, end - first),
-                                      parts_.compute.Record());
 }
 
 size_t PipelineExecutor::LinkOf(const StepAction& action) {
@@ -335,6 +372,14 @@ absl::Status PipelineExecutor::ShareTransferTimes(ReplicaExchange& replica) {
   return absl::OkStatus();
 }
 
+int64_t PipelineExecutor::GatheredElements(const std::vector<bool>& once) const {
+  std::vector<size_t> units;
+  for (const PipelineNode& node : step_.nodes) {
+    if (node.action.kind == StepKind::kUnshard) units.push_back(UnitOf(node.action));
+  }
+  return passes_.GatheredElements(units, once);
+}
+
 PipelineExecutor::StepTimes PipelineExecutor::Times() {
   StepTimes times;
   const auto size_of = [this](const StepAction& action) {
@@ -351,8 +396,9 @@ PipelineExecutor::StepTimes PipelineExecutor::Times() {
   for (size_t i = 0; i < step_.nodes.size(); ++i) {
     const StepAction& action = step_.nodes[i].action;
     const auto [begin, end] = times_[i];
+    if (action.kind == StepKind::kReshard) continue;
     if (!RunsOnCompute(action.kind)) {
-      if (action.kind == StepKind::kReduceTied || size_of(action) == 0) continue;
+      if (LaneOf(action.kind) != StepLane::kMessages || size_of(action) == 0) continue;
       const int64_t bytes_ns = std::min(end - begin, transferred_[MessageOf(action)].ns);
       times.messages.push_back({action, {end - bytes_ns, end}});
       continue;

@@ -29,7 +29,7 @@
 #include "trainer/pipeline/model_part.h"
 #include "trainer/pipeline/pipeline_plan.h"
 #include "trainer/pipeline/replica_exchange.h"
-#include "trainer/pipeline/step_units.h"
+#include "trainer/pipeline/unit_passes.h"
 #include "trainer/programs/program_rows.h"
 #include "trainer/strategies/capabilities.h"
 
@@ -63,6 +63,10 @@ class PipelineExecutor {
     std::map<int, std::pair<Channel*, Channel*>> channels;
     ProcessGroup* tied;            // null: this rank has no tied tensors, or all stages that share them
     bool one_copy_stream = false;  // the channels share a lane
+    // If the strategy has only shards of the gradient: `gradient` and `weights` are its memory. Gathered
+    // weights stay until the end of the step (--reshard never).
+    const ShardPlan* shards = nullptr;
+    bool keep_weights = false;
   };
   static absl::StatusOr<std::unique_ptr<PipelineExecutor>> Create(const Parts& parts);
   // Waits for the lanes and the compute stream, whose work uses the slots. After an error the lanes' groups
@@ -76,8 +80,9 @@ class PipelineExecutor {
   // Waits for the messages of the last Run.
   absl::Status Finish();
 
-  // Forward passes over `data` by all positions. `on_batches`: called with the samples so far.
-  absl::Status Evaluate(const Dataset& data, int batch, Span weights, Span buffers,
+  // Forward passes over `data` by all positions of a replica; if weights are sharded, of all replicas, of
+  // which one `computes`. `on_batches`: called with the samples so far.
+  absl::Status Evaluate(const Dataset& data, int batch, Span weights, Span buffers, bool computes,
                         const std::function<void(int64_t samples)>& on_batches);
 
   // Of the last Run or Evaluate, after the compute stream was synchronized; 0 unless this rank has the last
@@ -107,6 +112,8 @@ class PipelineExecutor {
   // Of the memory of all slots; and of gradients beside Parts::gradient.
   size_t slot_bytes() const;
   size_t gradient_bytes() const { return micro_gradient_.bytes(); }
+  // See Executor.
+  int64_t GatheredElements(const std::vector<bool>& once) const;
 
  private:
   struct Slot {
@@ -131,7 +138,7 @@ class PipelineExecutor {
     int64_t epoch;
     ModelState state;
   };
-  explicit PipelineExecutor(const Parts& parts) : parts_(parts), model_(parts.model) {}
+  explicit PipelineExecutor(const Parts& parts);
 
   absl::Status MakePlans();
   absl::Status Execute(const PipelinePlan& plan, const Pass& pass);
@@ -142,7 +149,6 @@ class PipelineExecutor {
   absl::Status Backward(const StepAction& action, Slot& slot, ModelState state);
   absl::Status Transfer(const StepAction& action, Slot& slot);
   absl::Status ReduceTied();
-  void Reduce(const StepAction& action);
 
   const PipelinePlace& place() const { return parts_.part.place; }
   // Of a message: twice its boundary, and 1 more for gradients.
@@ -151,14 +157,13 @@ class PipelineExecutor {
   Channel& ChannelOf(const StepAction& action) const;
   Stream& LaneFor(const StepAction& action) const;
   size_t UnitOf(const StepAction& action) const {
-    return units_.stages[place().ChunkOf(action.stage)] + static_cast<size_t>(action.unit);
+    return passes_.units().stages[place().ChunkOf(action.stage)] + static_cast<size_t>(action.unit);
   }
+  absl::Status Unshard(const PipelineNode& node);
 
   const Parts parts_;
   Model& model_;
-  std::vector<ReadyRange> complete_;  // Model::CompleteAfterLayers
-  std::vector<size_t> early_;         // Model::EarlyElements
-  StepUnits units_;
+  UnitPasses passes_;
   PipelinePlan step_, evaluation_;
   Buffer micro_gradient_;  // of one micro-batch after the first
   int64_t begin_ns_ = 0;   // of the last Run on the compute stream, after what a strategy enqueued before it

@@ -14,17 +14,20 @@ bool IsSend(StepKind kind) { return kind == StepKind::kSendActivation || kind ==
 // Beside what fills a slot first.
 bool UsesSlot(StepKind kind) { return LaneOf(kind) == StepLane::kCompute || IsSend(kind); }
 
-bool IsMessage(const StepNode& node) { return LaneOf(node.action.kind) == StepLane::kMessages; }
+// Messages and gatherings.
+bool IsTransfer(const StepNode& node) {
+  return LaneOf(node.action.kind) == StepLane::kMessages || node.action.kind == StepKind::kUnshard;
+}
 
-// Indices of `nodes` in the order in which they are enqueued: messages as soon as what they wait for and the
-// message before them on their lane are, all others in the program's order.
+// Indices of `nodes` in the order in which they are enqueued: transfers as soon as what they wait for and the
+// transfer before them on their lane are, all others in the program's order.
 std::vector<size_t> OrderOf(const std::vector<StepNode>& nodes) {
-  std::vector<int> waits(nodes.size(), 0);  // of messages
+  std::vector<int> waits(nodes.size(), 0);  // of transfers
   std::vector<std::vector<size_t>> followers(nodes.size());
-  std::priority_queue<size_t, std::vector<size_t>, std::greater<>> ready;  // messages
-  std::map<int, size_t> last;                                              // message, by lane
+  std::priority_queue<size_t, std::vector<size_t>, std::greater<>> ready;  // transfers
+  std::map<int, size_t> last;                                              // transfer, by lane
   for (size_t i = 0; i < nodes.size(); ++i) {
-    if (!IsMessage(nodes[i])) continue;
+    if (!IsTransfer(nodes[i])) continue;
     std::vector<size_t> before(nodes[i].after.begin(), nodes[i].after.end());
     const auto [of_lane, is_first] = last.try_emplace(nodes[i].lane, i);
     if (!is_first) before.push_back(std::exchange(of_lane->second, i));
@@ -35,17 +38,17 @@ std::vector<size_t> OrderOf(const std::vector<StepNode>& nodes) {
   std::vector<size_t> order;
   const auto enqueue = [&](size_t node) {
     order.push_back(node);
-    for (const size_t message : followers[node]) {
-      if (--waits[message] == 0) ready.push(message);
+    for (const size_t transfer : followers[node]) {
+      if (--waits[transfer] == 0) ready.push(transfer);
     }
   };
   for (size_t i = 0; i <= nodes.size(); ++i) {
     while (!ready.empty()) {
-      const size_t message = ready.top();
+      const size_t transfer = ready.top();
       ready.pop();
-      enqueue(message);
+      enqueue(transfer);
     }
-    if (i < nodes.size() && !IsMessage(nodes[i])) enqueue(i);
+    if (i < nodes.size() && !IsTransfer(nodes[i])) enqueue(i);
   }
   return order;
 }
@@ -53,7 +56,8 @@ std::vector<size_t> OrderOf(const std::vector<StepNode>& nodes) {
 }  // namespace
 
 bool RunsOnCompute(StepKind kind) {
-  return LaneOf(kind) != StepLane::kMessages && kind != StepKind::kReduceTied;
+  const StepLane lane = LaneOf(kind);
+  return lane != StepLane::kMessages && lane != StepLane::kTied && lane != StepLane::kGather;
 }
 
 bool IsReceive(StepKind kind) {
@@ -80,7 +84,8 @@ PipelinePlan PlanPipeline(const std::vector<StepNode>& nodes) {
     PipelineNode& node = plan.nodes.emplace_back(PipelineNode{.action = action});
     for (const int before : nodes[i].after) {
       const StepKind other = nodes[static_cast<size_t>(before)].action.kind;
-      if (RunsOnCompute(action.kind) && RunsOnCompute(other)) continue;
+      // What uses gathered weights waits for them by itself.
+      if (RunsOnCompute(action.kind) && (RunsOnCompute(other) || other == StepKind::kUnshard)) continue;
       // The buckets of tied tensors are the last ones. Other reductions need not wait for these tensors, and
       // the compute stream must not: the other rank may need what is computed next.
       if (other == StepKind::kReduceTied && i < last_computation) continue;

@@ -11,8 +11,8 @@ namespace psring {
 
 struct PipelineNode {
   StepAction action;
-  // Earlier nodes on other streams than this one's: a message's channel end, that of tied tensors, or, for
-  // all other nodes, the compute stream.
+  // Earlier nodes on other streams than this one's: a message's channel end, that of tied tensors, the
+  // strategy's for gatherings, or, for all other nodes, the compute stream.
   std::vector<size_t> after;
   size_t slot = 0;  // the memory of its micro-batch, if it has one
 };
@@ -24,8 +24,8 @@ struct PipelinePlan {
   size_t slots = 0;
 };
 
-// Of a rank's nodes in a walk. A compute stream may run work when it is enqueued (CPUs), so a message is
-// enqueued as early as possible: a receive before the computation before the one that needs it.
+// Of a rank's nodes in a walk. A compute stream may run work when it is enqueued (CPUs), so a message or a
+// gathering is enqueued as early as possible: a receive before the computation before the one that needs it.
 PipelinePlan PlanPipeline(const std::vector<StepNode>& nodes);
 
 // Whether a node is on the compute stream.

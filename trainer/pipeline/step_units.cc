@@ -51,9 +51,9 @@ StepUnits PlanUnits(const std::vector<ReadyRange>& complete, const std::vector<B
   return units;
 }
 
-std::vector<Bucket> UnitBuckets(const Model& model, bool recompute) {
+std::vector<Bucket> UnitBuckets(const Model& model, const std::vector<size_t>& cut_points, bool recompute) {
   const std::vector<ReadyRange> complete = model.CompleteAfterLayers();
-  std::vector<size_t> begins = model.CutPoints();
+  std::vector<size_t> begins = cut_points;
   if (begins.empty()) {
     begins.resize(complete.size());
     std::iota(begins.begin(), begins.end(), size_t{0});
@@ -81,33 +81,56 @@ std::vector<Bucket> UnitBuckets(const Model& model, bool recompute) {
   return buckets;
 }
 
-std::vector<int> BucketsOfLayers(const std::vector<ReadyRange>& parameters,
-                                 const std::vector<Bucket>& buckets) {
-  std::vector<int> of_layers;
+std::vector<BucketRange> BucketsOfLayers(const std::vector<ReadyRange>& parameters,
+                                         const std::vector<Bucket>& buckets) {
+  std::vector<BucketRange> of_layers;
   for (const ReadyRange& own : parameters) {
-    const auto with = std::ranges::find_if(buckets, [&](const Bucket& bucket) {
-      return bucket.first <= own.first && own.first + own.count <= bucket.first + bucket.count;
-    });
-    PSRING_CHECK(own.count == 0 || with != buckets.end());
-    of_layers.push_back(own.count == 0 ? -1 : with->index);
+    BucketRange& range = of_layers.emplace_back();
+    size_t at = own.first;
+    while (at < own.first + own.count) {
+      const auto with = std::ranges::find_if(buckets, [&](const Bucket& bucket) {
+        return bucket.first <= at && at < bucket.first + bucket.count;
+      });
+      PSRING_CHECK(with != buckets.end());
+      const size_t index = static_cast<size_t>(with - buckets.begin());
+      PSRING_CHECK(at == own.first || index == range.second);
+      if (at == own.first) range.first = index;
+      range.second = index + 1;
+      at = with->first + with->count;
+    }
   }
   return of_layers;
 }
 
-std::vector<bool> UsedBesideOthers(const StepUnits& units, const std::vector<int>& bucket_of_layer,
+std::vector<bool> UsedBesideOthers(const StepUnits& units, const std::vector<BucketRange>& of_layers,
                                    size_t buckets) {
   std::vector<bool> beside(buckets);
   for (size_t unit = 0; unit < units.layers.size(); ++unit) {
     const auto [first, end] = units.buckets[unit];
     for (size_t bucket = first; bucket < end && end - first > 1; ++bucket) beside[bucket] = true;
     for (size_t l = units.layers[unit].first; l < units.layers[unit].end; ++l) {
-      const int bucket = bucket_of_layer[l];
-      if (bucket < 0) continue;
-      const size_t index = static_cast<size_t>(bucket);
-      if (index < first || index >= end) beside[index] = true;
+      for (size_t bucket = of_layers[l].first; bucket < of_layers[l].second; ++bucket) {
+        if (bucket < first || bucket >= end) beside[bucket] = true;
+      }
     }
   }
   return beside;
+}
+
+std::vector<bool> WithTied(const StepUnits& units, const std::vector<Bucket>& buckets,
+                           const std::vector<ReadyRange>& tied) {
+  std::vector<bool> with(buckets.size());
+  for (const auto& [first, end] : units.buckets) {
+    const bool has = std::any_of(
+        buckets.begin() + static_cast<std::ptrdiff_t>(first),
+        buckets.begin() + static_cast<std::ptrdiff_t>(end), [&](const Bucket& bucket) {
+          return std::ranges::any_of(tied, [&](const ReadyRange& tensor) {
+            return bucket.first < tensor.first + tensor.count && tensor.first < bucket.first + bucket.count;
+          });
+        });
+    for (size_t bucket = first; bucket < end; ++bucket) with[bucket] = has;
+  }
+  return with;
 }
 
 std::vector<Bucket> CutBuckets(const std::vector<Bucket>& buckets, const std::vector<ReadyRange>& complete,

@@ -35,18 +35,26 @@ StepUnits PlanUnits(const std::vector<ReadyRange>& complete, const std::vector<B
 
 // One bucket for each unit of a rank that has only shards of gradients: of the layers between two cut points
 // of the model, such as half a transformer block; with `recompute` not within layers that are computed again
-// together. Layers without cut points are units of their own. A unit whose parameters are not adjacent grows
-// until they are. In the order in which backward completes them.
-std::vector<Bucket> UnitBuckets(const Model& model, bool recompute);
+// together. Without `cut_points` layers are units of their own. A unit whose parameters are not adjacent
+// grows until they are. In the order in which backward completes them.
+std::vector<Bucket> UnitBuckets(const Model& model, const std::vector<size_t>& cut_points, bool recompute);
 
-// By layer: the bucket with its parameters; -1: it has none. `parameters`: Model::LayerParameters.
-std::vector<int> BucketsOfLayers(const std::vector<ReadyRange>& parameters,
-                                 const std::vector<Bucket>& buckets);
+// Buckets [first, second).
+using BucketRange = std::pair<size_t, size_t>;
+
+// By layer: the buckets with its parameters, in the order of elements; empty: it has none. `parameters`:
+// Model::LayerParameters.
+std::vector<BucketRange> BucketsOfLayers(const std::vector<ReadyRange>& parameters,
+                                         const std::vector<Bucket>& buckets);
 
 // By bucket: whether it is used beside the bucket of the unit that is computed: layers of other units have
 // parameters in it, such as a tied tensor; or its unit has several buckets.
-std::vector<bool> UsedBesideOthers(const StepUnits& units, const std::vector<int>& bucket_of_layer,
+std::vector<bool> UsedBesideOthers(const StepUnits& units, const std::vector<BucketRange>& of_layers,
                                    size_t buckets);
+
+// By bucket: whether its unit has a bucket with elements of `tied`, tensors that two stages share.
+std::vector<bool> WithTied(const StepUnits& units, const std::vector<Bucket>& buckets,
+                           const std::vector<ReadyRange>& tied);
 
 // `buckets` without one that has elements of two stages, so that a stage's gradient need not wait for
 // another's; in the order in which backward, the last stage first, completes them. `alone`: tensors, in

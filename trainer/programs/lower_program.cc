@@ -167,10 +167,12 @@ class RankLowering {
     }
     const std::vector<int>& ends = cut_.bucket_ends[stage];
     const auto end = std::find(ends.begin(), ends.end(), unit);
-    if (end == ends.end() || (!is_last && !options_.reduce_always)) return;
+    if (end == ends.end()) return;
     const int before = end == ends.begin() ? cut_.units[stage] : end[-1];
     const auto tied = tied_.lower_bound({stage, unit});
-    if (is_last && tied != tied_.end() && *tied < std::pair(stage, before)) {
+    const bool has_tied = tied != tied_.end() && *tied < std::pair(stage, before);
+    if (!is_last && (!options_.reduce_always || has_tied)) return;
+    if (has_tied) {
       // Its other stage may be far behind: other buckets first.
       after_tied_.push_back({StepKind::kReduceGradient, stage, unit});
     } else {

@@ -23,9 +23,11 @@ struct ModelCut {
 };
 
 struct LowerOptions {
-  bool norm = false;           // the update needs the norm of the whole gradient
-  bool recompute = false;      // forward keeps only the input of each unit
-  bool reduce_always = false;  // replicas hold parts of the gradient (ZeRO-2): reduce after every micro-batch
+  bool norm = false;       // the update needs the norm of the whole gradient
+  bool recompute = false;  // forward keeps only the input of each unit
+  // Replicas hold parts of the gradient (ZeRO-2): reduce after every micro-batch, except buckets with a tied
+  // tensor, whose stages add it up once.
+  bool reduce_always = false;
   bool shard_weights = false;  // and of the weights (FSDP): gather a unit before its use, release it after
   bool keep_weights = false;   // but once per step: they are released at its end
   // One lane for all messages of a rank. Their order is that of a step in which a pass takes twice as long as

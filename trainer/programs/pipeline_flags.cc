@@ -143,9 +143,7 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
   // A server sees the gradient of its stages only, and asynchronous replicas are at different steps.
   wrong.insert(
       wrong.end(),
-      {// Their gradient is reduced after every micro-batch, tied tensors only after the last.
-       {strategy.shards_gradients, absl::StrCat("--strategy ", strategy.name)},
-       {strategy.uses_servers && o.clip_norm > 0, absl::StrCat(strategy.name, Tr(" with --clip_norm"))},
+      {{strategy.uses_servers && o.clip_norm > 0, absl::StrCat(strategy.name, Tr(" with --clip_norm"))},
        {strategy.asynchronous() && Checkpoints(o), absl::StrCat(strategy.name, Tr(" with checkpoints"))}});
   PSRING_RETURN_IF_ERROR(CheckBesidePp(o.pp > 1,
                                        {{o.program != standard.program, "--program"},

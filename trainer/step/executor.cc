@@ -1,8 +1,6 @@
 #include "trainer/step/executor.h"
 
 #include <algorithm>
-#include <ranges>
-#include <set>
 
 #include "common/base/check.h"
 #include "trainer/programs/lower_program.h"
@@ -52,33 +50,42 @@ bool Computes(StepKind kind) { return LaneOf(kind) == StepLane::kCompute && kind
 
 }  // namespace
 
+Executor::Executor(const TrainingOptions& options, const Parts& parts)
+    : options_(options),
+      parts_(parts),
+      // Waiting is not computing.
+      passes_(
+          {.model = parts.model,
+           .compute = parts.compute,
+           .ops = parts.ops,
+           .strategy = parts.strategy,
+           .buckets = parts.buckets,
+           .on_wait = [&delay = parts.delay](bool begins) { begins ? delay.Prolong() : delay.Resume(); }}) {}
+
 absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const TrainingOptions& options,
                                                            const Parts& parts) {
   auto executor = std::unique_ptr<Executor>(new Executor(options, parts));
   PSRING_RETURN_IF_ERROR(executor->PlanNodes());
-  executor->PlanRuns();
   const size_t bytes = parts.gradient.bytes();
   if (options.reference_workers > 1) {
     PSRING_ASSIGN_OR_RETURN(executor->worker_gradient_, parts.device.Allocate(bytes));
   }
-  if (options.micro_batches > 1 && executor->memory() == nullptr) {
+  if (options.micro_batches > 1 && !executor->passes_.in_blocks()) {
     PSRING_ASSIGN_OR_RETURN(executor->micro_gradient_, parts.device.Allocate(bytes));
   }
   return executor;
 }
 
 absl::Status Executor::PlanNodes() {
-  complete_ = parts_.model.CompleteAfterLayers();
-  units_ = PlanUnits(complete_, parts_.buckets);
   PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindStepProgram("single_stage"));
   PSRING_ASSIGN_OR_RETURN(
       const StepProgram compute,
       MakeStepProgram(program, /*ranks=*/1, options_.reference_workers * options_.micro_batches));
   PSRING_ASSIGN_OR_RETURN(const StepProgram lowered,
-                          LowerProgram(compute, units_.cut(),
+                          LowerProgram(compute, passes_.units().cut(),
                                        {.norm = options_.clip_norm > 0,
-                                        .reduce_always = memory() != nullptr,
-                                        .shard_weights = gathers(),
+                                        .reduce_always = passes_.in_blocks(),
+                                        .shard_weights = passes_.gathers(),
                                         .keep_weights = options_.reshard == "never"}));
   PSRING_ASSIGN_OR_RETURN(Walk walk, WalkProgram(lowered));
   nodes_ = std::move(walk.nodes[0]);
@@ -94,24 +101,6 @@ absl::Status Executor::PlanNodes() {
   return absl::OkStatus();
 }
 
-void Executor::PlanRuns() {
-  std::vector<int> bucket_of_layer(complete_.size(), -1);
-  if (memory() != nullptr) {
-    bucket_of_layer = BucketsOfLayers(parts_.model.LayerParameters(), parts_.buckets);
-  }
-  for (const LayerRange& unit : units_.layers) {
-    std::vector<LayerRun>& runs = runs_.emplace_back();
-    for (size_t l = unit.first; l < unit.end; ++l) {
-      const int bucket = bucket_of_layer[l];
-      const bool joins =
-          !runs.empty() && (bucket < 0 || runs.back().bucket < 0 || runs.back().bucket == bucket);
-      if (!joins) runs.push_back({.layers = {l, l}});
-      runs.back().layers.end = l + 1;
-      if (bucket >= 0) runs.back().bucket = bucket;
-    }
-  }
-}
-
 bool Executor::Repeats(int64_t global_samples) const {
   const auto last = recordings_.find({Part::kStep, batches_.size() - 1, global_samples});
   return last != recordings_.end() && last->second.repeats();
@@ -124,7 +113,7 @@ absl::Status Executor::Run(const Dataset& data, const SampledStep& drawn, const 
   PSRING_CHECK(drawn.batches.size() == batches_.size());
   parts_.batches.ClearScore(parts_.compute);
   std::ranges::fill(times_, NodeTime());
-  if (gathers()) done_.assign(nodes_.size(), Event());
+  if (passes_.gathers()) done_.assign(nodes_.size(), Event());
   next_gathering_ = 0;
   for (size_t i = 0; i < batches_.size(); ++i) {
     PSRING_ASSIGN_OR_RETURN(batch_, parts_.rows != nullptr
@@ -148,7 +137,6 @@ absl::Status Executor::RunBatch(size_t batch, int64_t delay_step) {
   const auto [forward, backward, end] = batches_[batch];
   const size_t each = batches_of_worker();
   const bool worker_done = (batch + 1) % each == 0, step_done = batch + 1 == batches_.size();
-  gradients_.clear();
   parts_.compute.Stamp(times_[forward].begin_ns);
   if (batch == 0) parts_.delay.Begin(delay_step);
   PSRING_RETURN_IF_ERROR(RunPass({Part::kForward, 0, batch_.size}, forward, backward));
@@ -176,11 +164,11 @@ absl::Status Executor::Enqueue(size_t first, size_t end, const RecordedPass::Cut
     if (action.kind == StepKind::kReduceGradient) cut(action.unit);
     if (action.kind == StepKind::kReshard) done_[i] = parts_.compute.Record();
     if (!Computes(action.kind)) continue;
-    if (gathers()) PSRING_RETURN_IF_ERROR(UnshardAhead(i));
+    if (passes_.gathers()) PSRING_RETURN_IF_ERROR(UnshardAhead(i));
     if (in_full && i > first) parts_.compute.Stamp(times_[i].begin_ns);
     PSRING_RETURN_IF_ERROR(Compute(action));
     if (in_full) parts_.compute.Stamp(times_[i].end_ns);
-    if (gathers()) done_[i] = parts_.compute.Record();
+    if (passes_.gathers()) done_[i] = parts_.compute.Record();
   }
   return absl::OkStatus();
 }
@@ -194,23 +182,9 @@ absl::Status Executor::Compute(const StepAction& action) {
 }
 
 absl::Status Executor::Forward(size_t batch, size_t unit) {
-  for (const LayerRun& run : runs_[unit]) {
-    const ModelState state = StateOf(batch, run);
-    PSRING_RETURN_IF_ERROR(
-        parts_.model.ForwardUnit(run.layers, state, batch_, parts_.activations, parts_.compute).status());
-  }
-  if (unit + 1 < units_.layers.size()) return absl::OkStatus();
+  PSRING_RETURN_IF_ERROR(passes_.Forward(unit, {StateOf(batch), batch_, parts_.activations}));
+  if (unit + 1 < passes_.units().layers.size()) return absl::OkStatus();
   return parts_.model.Loss(batch_, parts_.activations, parts_.batches.score(), parts_.compute);
-}
-
-// Of the weights of a unit, which are free when `free` has happened.
-absl::Status Executor::Unshard(size_t unit, const Event& free) {
-  std::set<int> buckets;
-  for (const LayerRun& run : runs_[unit]) {
-    if (run.bucket < 0 || !buckets.insert(run.bucket).second) continue;
-    PSRING_RETURN_IF_ERROR(memory()->Unshard(run.bucket, free));
-  }
-  return absl::OkStatus();
 }
 
 // Before the computation `node`: what the next one needs is gathered meanwhile. All nodes that a gathering
@@ -221,48 +195,24 @@ absl::Status Executor::UnshardAhead(size_t node) {
     if (next_gathering_ > node && Computes(action.kind)) break;
     if (action.kind != StepKind::kUnshard) continue;
     const auto last = std::ranges::max_element(after);
-    PSRING_RETURN_IF_ERROR(Unshard(static_cast<size_t>(action.unit),
-                                   last == after.end() ? Event() : done_[static_cast<size_t>(*last)]));
+    PSRING_RETURN_IF_ERROR(passes_.Unshard(
+        static_cast<size_t>(action.unit), last == after.end() ? Event() : done_[static_cast<size_t>(*last)]));
   }
   return absl::OkStatus();
 }
 
 int64_t Executor::GatheredElements(const std::vector<bool>& once) const {
-  int64_t elements = 0;
-  std::set<int> gathered;
+  std::vector<size_t> units;
   for (const StepNode& node : nodes_) {
-    if (node.action.kind != StepKind::kUnshard) continue;
-    std::set<int> of_unit;
-    for (const LayerRun& run : runs_[static_cast<size_t>(node.action.unit)]) {
-      if (run.bucket < 0 || !of_unit.insert(run.bucket).second) continue;
-      const size_t b = static_cast<size_t>(run.bucket);
-      if (!gathered.insert(run.bucket).second && once[b]) continue;
-      elements += static_cast<int64_t>(parts_.buckets[b].count);
-    }
+    if (node.action.kind == StepKind::kUnshard) units.push_back(static_cast<size_t>(node.action.unit));
   }
-  return elements;
-}
-
-void Executor::UseWeights(const LayerRun& run, ModelState& state) {
-  if (run.bucket < 0) return;
-  state.weights = memory()->UseWeights(run.bucket);
-  state.weights_first = parts_.buckets[static_cast<size_t>(run.bucket)].first;
-}
-
-Span Executor::UseGradient(const LayerRun& run, ModelState& state) {
-  if (run.bucket < 0) return parts_.gradient;
-  state.gradient_first = parts_.buckets[static_cast<size_t>(run.bucket)].first;
-  if (const auto begun = gradients_.find(run.bucket); begun != gradients_.end()) return begun->second;
-  parts_.delay.Prolong();
-  const Span gradient = gradients_[run.bucket] = memory()->BeginGradient(run.bucket);
-  parts_.delay.Resume();
-  return gradient;
+  return passes_.GatheredElements(units, once);
 }
 
 absl::StatusOr<BatchScore> Executor::Evaluate(const Dataset& data, int batch, bool computes,
                                               const std::function<void(int64_t)>& on_batch) {
-  PSRING_CHECK(gathers());
-  memory()->ForgetWeights();
+  PSRING_CHECK(passes_.gathers());
+  parts_.strategy.units->ForgetWeights();
   parts_.batches.ClearScore(parts_.compute);
   int64_t predictions = 0;
   for (const std::vector<int64_t>& indices : EvaluationBatches(data.count(), batch, /*rank=*/0, 1)) {
@@ -270,15 +220,11 @@ absl::StatusOr<BatchScore> Executor::Evaluate(const Dataset& data, int batch, bo
     if (computes) {
       PSRING_ASSIGN_OR_RETURN(loaded, parts_.batches.Load(data, indices, parts_.compute));
     }
-    for (size_t unit = 0; unit < runs_.size(); ++unit) {
-      PSRING_RETURN_IF_ERROR(Unshard(unit, parts_.compute.Record()));
-      for (const LayerRun& run : runs_[unit]) {
-        ModelState state{.weights = parts_.weights, .buffers = parts_.buffers, .mode = PassMode::kEvaluation};
-        UseWeights(run, state);
-        if (!computes) continue;
-        PSRING_RETURN_IF_ERROR(
-            parts_.model.ForwardUnit(run.layers, state, loaded, parts_.activations, parts_.compute).status());
-      }
+    const ModelState state{
+        .weights = parts_.weights, .buffers = parts_.buffers, .mode = PassMode::kEvaluation};
+    for (size_t unit = 0; unit < passes_.units().layers.size(); ++unit) {
+      PSRING_RETURN_IF_ERROR(passes_.Unshard(unit, parts_.compute.Record()));
+      PSRING_RETURN_IF_ERROR(passes_.Forward(unit, {state, loaded, parts_.activations}));
     }
     if (computes) {
       PSRING_RETURN_IF_ERROR(
@@ -301,16 +247,12 @@ absl::Status Executor::Backward(size_t batch, size_t unit) {
   const bool worker_done = (batch + 1) % each == 0;
   const Span sum = first_worker ? parts_.gradient : worker_gradient_.span();
   const Span to = first_of_worker ? sum : micro_gradient_.span();
-  for (const LayerRun& run : std::views::reverse(runs_[unit])) {
-    ModelState state = StateOf(batch, run);
-    const Span gradient = memory() == nullptr ? to : UseGradient(run, state);
-    PSRING_RETURN_IF_ERROR(
-        parts_.model.BackwardUnit(run.layers, state, batch_, parts_.activations, gradient, parts_.compute));
-  }
+  PSRING_RETURN_IF_ERROR(passes_.Backward(unit, {StateOf(batch), batch_, parts_.activations},
+                                          passes_.in_blocks() ? parts_.gradient : to));
   // The strategy adds up micro-batches of which ranks have only shards.
-  const LayerRange layers = memory() == nullptr ? units_.layers[unit] : LayerRange();
+  const LayerRange layers = passes_.in_blocks() ? LayerRange() : passes_.units().layers[unit];
   for (size_t l = layers.end; l-- > layers.first;) {
-    const ReadyRange range = complete_[l];
+    const ReadyRange range = passes_.complete()[l];
     if (range.count == 0) continue;
     const auto add = [&](Span into, Span from) {
       parts_.ops.Add(into.Slice(range.first, range.count), from.Slice(range.first, range.count),
@@ -324,24 +266,17 @@ absl::Status Executor::Backward(size_t batch, size_t unit) {
 }
 
 void Executor::Reduce(int unit) {
-  const auto [first, end] = units_.buckets[static_cast<size_t>(unit)];
-  parts_.strategy.sync->GradientReady(absl::MakeConstSpan(parts_.buckets).subspan(first, end - first),
-                                      parts_.compute.Record());
+  passes_.Reduce(static_cast<size_t>(unit));
   parts_.delay.Resume();
 }
 
-ModelState Executor::StateOf(size_t batch, const LayerRun& run) {
-  ModelState state{.weights = parts_.weights,
-                   .buffers = batch < batches_of_worker() ? parts_.buffers : Span{},
-                   .statistics = parts_.statistics,
-                   .rows = parts_.rows,
-                   .lookups = parts_.rows != nullptr ? &parts_.rows->batch(batch) : nullptr,
-                   .sample_seeds = sample_seeds_.empty() ? nullptr : sample_seeds_.data()};
-  if (!gathers()) return state;
-  parts_.delay.Prolong();
-  UseWeights(run, state);
-  parts_.delay.Resume();  // waiting is not computing
-  return state;
+ModelState Executor::StateOf(size_t batch) const {
+  return {.weights = parts_.weights,
+          .buffers = batch < batches_of_worker() ? parts_.buffers : Span{},
+          .statistics = parts_.statistics,
+          .rows = parts_.rows,
+          .lookups = parts_.rows != nullptr ? &parts_.rows->batch(batch) : nullptr,
+          .sample_seeds = sample_seeds_.empty() ? nullptr : sample_seeds_.data()};
 }
 
 Executor::BatchTimes Executor::TimesOf(size_t batch) const {

@@ -21,7 +21,7 @@
 #include "trainer/data/sampler.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/model.h"
-#include "trainer/pipeline/step_units.h"
+#include "trainer/pipeline/unit_passes.h"
 #include "trainer/programs/walk_program.h"
 #include "trainer/step/compute_delay.h"
 #include "trainer/strategies/capabilities.h"
@@ -114,7 +114,7 @@ class Executor {
   BatchTimes TimesOf(size_t batch) const;
 
  private:
-  Executor(const TrainingOptions& options, const Parts& parts) : options_(options), parts_(parts) {}
+  Executor(const TrainingOptions& options, const Parts& parts);
 
   // The nodes of a batch: from one index to the next.
   struct BatchNodes {
@@ -126,37 +126,23 @@ class Executor {
   enum class Part : uint8_t { kStep, kForward, kBackward };
   using Key = std::tuple<Part, size_t, int64_t>;
 
-  // Layers of a unit that use parameters of the same bucket.
-  struct LayerRun {
-    LayerRange layers;
-    int bucket = -1;  // -1: they have none, or weights and gradient are flat buffers
-  };
-
   absl::Status PlanNodes();
-  void PlanRuns();
   absl::Status RunBatch(size_t batch, int64_t delay_step);
   absl::Status RunPass(const Key& key, size_t first, size_t end);
   absl::Status Enqueue(size_t first, size_t end, const RecordedPass::Cut& cut);
   absl::Status Compute(const StepAction& action);
   absl::Status Forward(size_t batch, size_t unit);
   absl::Status Backward(size_t batch, size_t unit);
-  absl::Status Unshard(size_t unit, const Event& free);
   absl::Status UnshardAhead(size_t node);
-  void UseWeights(const LayerRun& run, ModelState& state);
-  Span UseGradient(const LayerRun& run, ModelState& state);
-  void Reduce(int unit);
   // Micro-batches stand for workers, of which the first is rank 0: only its buffers are updated.
-  ModelState StateOf(size_t batch, const LayerRun& run);
+  ModelState StateOf(size_t batch) const;
+  void Reduce(int unit);
   bool records_steps() const { return parts_.strategy.recording != nullptr; }
-  UnitMemory* memory() const { return parts_.strategy.units; }
-  bool gathers() const { return memory() != nullptr && memory()->shards_weights(); }
   size_t batches_of_worker() const { return static_cast<size_t>(options_.micro_batches); }
 
   const TrainingOptions& options_;
   const Parts parts_;
-  std::vector<ReadyRange> complete_;  // Model::CompleteAfterLayers
-  StepUnits units_;
-  std::vector<std::vector<LayerRun>> runs_;  // by unit
+  UnitPasses passes_;
   std::vector<StepNode> nodes_;
   std::vector<NodeTime> times_;  // written by the compute stream; each at a fixed address
   std::vector<BatchNodes> batches_;
@@ -166,7 +152,6 @@ class Executor {
   // Of the batch in flight.
   Batch batch_;
   std::vector<uint64_t> sample_seeds_;  // empty without --dropout
-  std::map<int, Span> gradients_;       // with UnitMemory: by bucket, of those that backward has begun
   // If weights are gathered, of this step: when computations and releases were done, by node; the first node
   // that may be a gathering which is not enqueued.
   std::vector<Event> done_;

@@ -107,6 +107,7 @@ class Training {
   bool evaluates() const { return options_.evaluate && (worker_.rank == 0 || shards_weights()); }
   HostView OwnWeights() const;
   std::vector<float> InitialWeights() const;
+  absl::StatusOr<ConstSpan> GatheredWeights();
   absl::StatusOr<std::string> HashOfWeights();
   absl::StatusOr<std::vector<float>> FinalWeights();
   absl::StatusOr<BatchScore> Score(Span weights, const std::function<void(int64_t)>& on_batches);
@@ -212,7 +213,7 @@ class Training {
   std::unique_ptr<ReplicaExchange> replica_;      // over the ranks of this replica
   std::unique_ptr<ReplicaExchange> same_stages_;  // over the replicas, on those ranks that begin one
   std::unique_ptr<PipelineExecutor> pipeline_;
-  std::vector<float> whole_weights_;  // of the last WholeWeights
+  std::vector<float> whole_weights_;  // of the last WholeWeights or GatheredWeights
   std::vector<NodeTime> waits_;       // in this step, for other stages, after the last computation
   std::optional<DistributedSampler> sampler_;
   std::optional<TrainingClock> clock_;

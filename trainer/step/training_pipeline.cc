@@ -90,7 +90,9 @@ absl::Status Training::MakePipeline(int max_batch) {
                                                     .buffers = buffers_.span(),
                                                     .channels = std::move(channels),
                                                     .tied = worker_.pipeline->tied,
-                                                    .one_copy_stream = options_.copy_streams == 1}));
+                                                    .one_copy_stream = options_.copy_streams == 1,
+                                                    .shards = shards_.shards_gradient() ? &shards_ : nullptr,
+                                                    .keep_weights = options_.reshard == "never"}));
   return absl::OkStatus();
 }
 
@@ -103,8 +105,9 @@ UpdateRule Training::RuleOfUpdates() {
   rule.sum_over_stages = [this](double own) -> absl::StatusOr<double> {
     const int64_t begin_ns = worker_.trace.Now();
     PSRING_ASSIGN_OR_RETURN(const std::vector<double> all, replica_->Gather(own));
-    // With sharded state, an all-gather after the norm makes it part of the exposed communication.
-    if (has_stages() && strategy_.sharded == nullptr) waits_.push_back({begin_ns, worker_.trace.Now()});
+    // If an all-gather follows the norm, it is part of the exposed communication.
+    if (has_stages() && (strategy_.sharded == nullptr || shards_weights()))
+      waits_.push_back({begin_ns, worker_.trace.Now()});
     double sum = 0;
     for (const double of_position : all) sum += of_position;
     return sum;
@@ -133,7 +136,7 @@ absl::StatusOr<BatchScore> Training::EvaluateStages(Span weights,
                                                     const std::function<void(int64_t)>& on_batches) {
   const Dataset& test = worker_.data.test;
   PSRING_RETURN_IF_ERROR(
-      pipeline_->Evaluate(test, evaluation_batch_, weights, buffers_.span(),
+      pipeline_->Evaluate(test, evaluation_batch_, weights, buffers_.span(), /*computes=*/worker_.rank == 0,
                           [&](int64_t samples) { on_batches(samples * test.spec().labels); }));
   return ScoreOfLastStage();
 }
@@ -141,7 +144,7 @@ absl::StatusOr<BatchScore> Training::EvaluateStages(Span weights,
 // Of the whole model, with no work in progress; a replica's ranks call it together. Valid until the next
 // call.
 absl::StatusOr<ConstSpan> Training::WholeWeights() {
-  PSRING_ASSIGN_OR_RETURN(const ConstSpan own, WeightsOnHost());
+  PSRING_ASSIGN_OR_RETURN(const ConstSpan own, shards_weights() ? GatheredWeights() : WeightsOnHost());
   if (!part_.has_value()) return own;
   PSRING_ASSIGN_OR_RETURN(whole_weights_,
                           replica_->Whole(*part_, &PositionPart::of_parameters, own.floats()));

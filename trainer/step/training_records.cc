@@ -277,7 +277,11 @@ absl::Status Training::Describe() {
     *ms /= static_cast<double>(std::max<int64_t>(1, ddp_steps_));
   }
   for (const Bucket& bucket : pushed_buckets()) result_.bucket_elements.push_back(bucket.count);
-  if (shards_weights()) result_.gathered_elements = executor_->GatheredElements(shards_.weights.keeps);
+  if (shards_weights()) {
+    const std::vector<bool>& once = shards_.weights.keeps;
+    result_.gathered_elements =
+        pipeline_ != nullptr ? pipeline_->GatheredElements(once) : executor_->GatheredElements(once);
+  }
   result_.memory = Memory();
   result_.final_loss = losses_.MeanOfLastTenth();
   PSRING_ASSIGN_OR_RETURN(result_.weights_hash, HashOfWeights());

@@ -186,7 +186,7 @@ void Training::PlanBucketsByReadiness() {
   const std::vector<int> order = TensorsByReadiness(*model_);
   const BucketSizes sizes = BucketSizesOf(options_);
   if (!shards_.shards_gradient()) buckets_ = PlanBuckets(layout, order, sizes);
-  if (has_stages()) {
+  if (has_stages() && !shards_.shards_gradient()) {
     buckets_ = CutBuckets(buckets_, model_->CompleteAfterLayers(), part_->stages, OrderedTensors());
   }
   if (buckets_.empty() && strategy_row_.counts_pushes()) counting_ = {CountingBucket()};

@@ -2,34 +2,64 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "common/io/hash.h"
 #include "common/text/translate.h"
-#include "trainer/pipeline/step_units.h"
+#include "trainer/pipeline/unit_passes.h"
 #include "trainer/step/training.h"
 
 namespace psring {
+namespace {
+
+// What a replica sends in a step, beside what ring sends.
+std::string ReductionsNote(const StrategyRow& strategy, int micro_batches, bool reshards, size_t parameters,
+                           int replicas) {
+  // An all-reduce sends what a rank does not keep twice.
+  const double ring_mb = 2e-6 * sizeof(float) * static_cast<double>(parameters) * (replicas - 1) / replicas;
+  const auto text = [](double mb) { return absl::StrFormat("%.*f", mb < 10 ? 2 : 0, mb); };
+  return Tr(
+      "$0 with $1 micro-batches reduces each gradient $1 times: a replica sends up to $2 MB a step instead "
+      "of "
+      "ring's $3 MB",
+      strategy.name, micro_batches, text(strategy.SentPart(1, micro_batches, reshards) * ring_mb),
+      text(ring_mb));
+}
+
+}  // namespace
 
 // One bucket per unit. The gradients of the units in flight need one block if memory is what counts, and two
-// to compute the next unit while one is reduced.
+// to compute the next unit while one is reduced. Those of tensors that two stages of a pipeline share are
+// kept whole for the sum of both.
 void Training::PlanShards() {
   if (!strategy_row_.shards_gradients || worker_.world_size == 1) return;
-  buckets_ = UnitBuckets(*model_, options_.recompute);
-  const StepUnits units = PlanUnits(model_->CompleteAfterLayers(), buckets_);
+  const std::vector<ReadyRange> complete = model_->CompleteAfterLayers();
+  buckets_ =
+      UnitBuckets(*model_, part_.has_value() ? part_->cut_points : model_->CutPoints(), options_.recompute);
+  if (has_stages()) buckets_ = CutBuckets(buckets_, complete, part_->stages, part_->tied);
+  const StepUnits units =
+      PlanUnits(complete, buckets_, has_stages() ? part_->stages : std::vector<LayerRange>());
   const std::vector<bool> beside =
       UsedBesideOthers(units, BucketsOfLayers(model_->LayerParameters(), buckets_), buckets_.size());
+  std::vector<bool> gradients_beside = beside;
+  if (has_stages()) {
+    shards_.whole = WithTied(units, buckets_, part_->tied);
+    for (size_t bucket = 0; bucket < beside.size(); ++bucket) {
+      gradients_beside[bucket] = beside[bucket] || shards_.whole[bucket];
+    }
+    shards_.aside = UnitPasses::AsideElements(*model_, buckets_, shards_.whole, options_.micro_batches,
+                                              program_->row.divides_backward);
+  }
   sharded_ = ShardBuckets(buckets_, worker_.rank, worker_.world_size);
-  shards_.gradient = PlanBlocks(sharded_, beside, /*turns=*/strategy_row_.shards_weights ? 1 : 2);
+  shards_.gradient = PlanBlocks(sharded_, gradients_beside, /*turns=*/strategy_row_.shards_weights ? 1 : 2);
+  shards_.gradient.elements += shards_.aside;
   const bool reshards = options_.reshard == "forward";
   if (strategy_row_.shards_weights) {
     const std::vector<bool> all(buckets_.size(), true);
     shards_.weights = PlanBlocks(sharded_, reshards ? beside : all, /*turns=*/2);
   }
-  const int reductions = options_.micro_batches;
-  if (reductions == 1 || !is_first_rank()) return;
-  worker_.on_note(
-      Tr("--micro_batches $0 with --strategy $1: each step has $0 reduce-scatters of the gradient, which is "
-         "not kept whole, and sends $2 times the bytes of ring",
-         reductions, strategy_row_.name, strategy_row_.SentPart(1, reductions, reshards)));
+  if (options_.micro_batches == 1 || !is_first_rank()) return;
+  worker_.on_note(ReductionsNote(strategy_row_, options_.micro_batches, reshards, whole().parameters(),
+                                 worker_.world_size));
 }
 
 // All of the model's, or this rank's parts.
@@ -57,10 +87,19 @@ std::vector<float> Training::InitialWeights() const {
   return own;
 }
 
+// Of this rank's model, by all ranks together. Valid until the next call of this or of WholeWeights.
+absl::StatusOr<ConstSpan> Training::GatheredWeights() {
+  whole_weights_.resize(model_->parameters().count());
+  PSRING_RETURN_IF_ERROR(strategy_.units->ReadWeights([&](const Bucket& bucket, const float* values) {
+    std::copy_n(values, bucket.count, whole_weights_.data() + bucket.first);
+  }));
+  return ConstSpan(whole_weights_.data(), whole_weights_.size());
+}
+
 // Of the whole model's weights; with sharded weights or a part of the model by all ranks together, as below.
 absl::StatusOr<std::string> Training::HashOfWeights() {
   Hasher hasher;
-  if (shards_weights()) {
+  if (shards_weights() && !part_.has_value()) {  // without memory for all of them
     PSRING_RETURN_IF_ERROR(strategy_.units->ReadWeights([&](const Bucket& bucket, const float* values) {
       hasher.Add(values, bucket.count * sizeof(float));
     }));
@@ -72,16 +111,8 @@ absl::StatusOr<std::string> Training::HashOfWeights() {
 }
 
 absl::StatusOr<std::vector<float>> Training::FinalWeights() {
-  std::vector<float> all(whole().count());
-  if (shards_weights()) {
-    PSRING_RETURN_IF_ERROR(strategy_.units->ReadWeights([&](const Bucket& bucket, const float* values) {
-      std::copy_n(values, bucket.count, all.data() + bucket.first);
-    }));
-  } else {
-    PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WholeWeights());
-    std::copy_n(weights.floats(), weights.count, all.data());
-  }
-  return all;
+  PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WholeWeights());
+  return std::vector<float>(weights.floats(), weights.floats() + weights.count);
 }
 
 // On the test data. `weights`: those of a snapshot, of which a rank with sharded weights has its parts.

@@ -69,16 +69,16 @@ class UnitMemory {
   virtual bool shards_weights() const = 0;
 
   // Of sharded weights: gathers a bucket on the lane, after `free`, the end of the computation before the
-  // last one that is enqueued. Two such buckets are complete at a time; those with a block of their own are
-  // gathered once per step and stay.
+  // last one that is enqueued, or of the last one that uses its block. Two such buckets are complete at a
+  // time; those with a block of their own are gathered once per step and stay.
   virtual absl::Status Unshard(int bucket, const Event& free) = 0;
   // Where they are; later work on the compute stream waits for them. Both also outside of steps.
   virtual Span UseWeights(int bucket) = 0;
   // Outside of steps, with no work in progress: the shards have changed.
   virtual void ForgetWeights() = 0;
 
-  // Where backward writes a bucket's gradient of a micro-batch, until it is given to GradientReady: zeros,
-  // for later work on the compute stream.
+  // Where backward writes a bucket's gradient of a micro-batch, or if it is kept whole (ShardPlan) of all of
+  // them, until it is given to GradientReady: zeros, for later work on the compute stream.
   virtual Span BeginGradient(int bucket) = 0;
 
   // Of sharded weights, with no work in progress: gives every bucket to `read`, on the host, in increasing

@@ -71,8 +71,8 @@ struct StrategyContext {
   ProcessGroup* group = nullptr;  // null: no group needed, or a single rank
   ServerUse servers = {};
   int number = 0;  // StrategyRow::number
-  // Of UnitMemory: where the gradient and the weights are, and how often each bucket is reduced in a step:
-  // once for each micro-batch.
+  // Of UnitMemory: where the gradient and the weights are, and how often each bucket that is not kept whole
+  // is reduced in a step: once for each micro-batch.
   ShardPlan shards = {};
   int reductions = 1;
 };

@@ -91,7 +91,7 @@ class SyncStrategy {
   // The gradients of `buckets` are complete at `ready`. Returns at once; the order of buckets is the same on
   // every rank. No later work of this step reads the buckets' weights or writes their gradients, so the
   // strategy may update them during backward. With UnitMemory once for each micro-batch, of which that holds
-  // after the last.
+  // after the last; a bucket that is kept whole (ShardPlan) once.
   virtual void GradientReady(absl::Span<const Bucket> buckets, Event ready) = 0;
 
   // Waits for the work that the step started. On return gradients may be overwritten, in stream order.

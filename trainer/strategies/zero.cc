@@ -42,6 +42,7 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
         numbers_(std::move(numbers)),
         host_numbers_(std::move(host_numbers)),
         reduced_(buckets_.size()),
+        last_(buckets_.size()),
         gathered_(buckets_.size()),
         gathered_events_(buckets_.size()) {}
   ~ZeroStrategy() override { lane_.reset(); }
@@ -82,12 +83,14 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
       report.transfers.push_back(time);
     }
     // A bucket's record is its last reduction.
-    const size_t earlier = records_.size() - std::min(records_.size(), buckets_.size());
-    for (size_t i = 0; i < earlier; ++i) {
-      report.transfers.emplace_back(records_[i].begin_ns, records_[i].end_ns);
+    report.buckets.clear();
+    for (size_t i = 0; i < records_.size(); ++i) {
+      if (IsLast(i)) {
+        report.buckets.push_back(records_[i]);
+      } else {
+        report.transfers.emplace_back(records_[i].begin_ns, records_[i].end_ns);
+      }
     }
-    report.buckets.erase(report.buckets.begin(),
-                         report.buckets.begin() + static_cast<std::ptrdiff_t>(earlier));
     report.waits.assign(waits_.begin(), waits_.end());
     return report;
   }
@@ -169,7 +172,9 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
         !Enqueued(group_.ReduceScatter(Within(sent, cut, cut.whole), own, ReduceOp::kSum, *lane_)))
       return;
     if (rest.count > 0 && !Enqueued(group_.AllReduce(rest, rest, ReduceOp::kSum, *lane_))) return;
-    const bool is_first = reduced_[b]++ == 0, is_last = reduced_[b] == context_.reductions;
+    const int reductions = context_.shards.ReductionsOf(b, context_.reductions);
+    const bool is_first = reduced_[b]++ == 0, is_last = reduced_[b] == reductions;
+    last_[b] = records_.size() - 1;
     for (const ShardPart& part : cut.parts) {
       if (part.range.count == 0) continue;
       const HostView reduced = Within(gradient, cut, part.range);
@@ -205,9 +210,8 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
   absl::Status UpdateAll() override {
     PSRING_ASSIGN_OR_RETURN(const double sum_of_squares, SumOverRanks(update_.sum_of_squares()));
     PSRING_ASSIGN_OR_RETURN(const double factor, update_.ClippingFactor(sum_of_squares));
-    // The last exchange of each bucket.
-    for (size_t i = records_.size() - buckets_.size(); i < records_.size(); ++i) {
-      Update(buckets_[static_cast<size_t>(records_[i].bucket)], i, factor);
+    for (size_t i = 0; i < records_.size(); ++i) {
+      if (IsLast(i)) Update(buckets_[static_cast<size_t>(records_[i].bucket)], i, factor);
     }
     return lane_->Synchronize();
   }
@@ -272,6 +276,8 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
     return lane_->Synchronize();
   }
 
+  // Whether a record is that of its bucket's last exchange.
+  bool IsLast(size_t record) const { return last_[static_cast<size_t>(records_[record].bucket)] == record; }
   HostView Numbers() const { return HostView::Of(numbers_, host_numbers_); }
   Span WeightParts() const { return update_.state().weights.device.Slice(0, context_.shards.weights.parts); }
   HostView WeightBlock(size_t b) const {
@@ -298,8 +304,10 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
 
   const std::vector<ShardedBucket> buckets_;
   const Buffer numbers_, host_numbers_;  // a double of each rank
-  // By bucket: its exchanges in this step; whether it was gathered in this step, and the last time.
+  // By bucket: its exchanges in this step, and the record of the last one; whether it was gathered in this
+  // step, and the last time.
   std::vector<int> reduced_;
+  std::vector<size_t> last_;
   std::vector<bool> gathered_;
   std::vector<Event> gathered_events_;
   std::map<size_t, Event> free_;  // by place of a block: the last exchange from there

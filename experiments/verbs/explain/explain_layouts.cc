@@ -12,6 +12,7 @@
 #include "common/text/translate.h"
 #include "experiments/costs/sharded_costs.h"
 #include "experiments/layouts/layout_price.h"
+#include "experiments/simulator/program_durations.h"
 #include "experiments/verbs/explain/explain_program.h"
 #include "trainer/programs/lower_program.h"
 #include "trainer/programs/program_rows.h"

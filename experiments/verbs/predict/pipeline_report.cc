@@ -11,9 +11,11 @@
 namespace psring {
 namespace {
 
-// "pp4 1f1b", "dp2xpp4 interleaved:2", "pp4 1f1b copy 1".
+// "pp4 1f1b", "dp2xpp4 interleaved:2", "dp2xpp4 fsdp 1f1b", "pp4 1f1b copy 1".
 std::string NameOf(const PipelineCase& point) {
-  return absl::StrCat(point.layout(), " ", point.program.name(), point.copy_streams == 1 ? " copy 1" : "");
+  const bool shards = point.replicas() > 1 && point.strategy.shards_updates;
+  return absl::StrCat(point.layout(), " ", shards ? point.strategy.name + " " : "", point.program.name(),
+                      point.copy_streams == 1 ? " copy 1" : "");
 }
 
 // "dp8 ring".

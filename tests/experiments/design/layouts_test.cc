@@ -97,12 +97,13 @@ TEST(Layouts, TriedOnesSuitStrategyAndProgram) {
   for (const char* shards : {"zero2", "fsdp"}) {
     options.strategies = {shards};
     EXPECT_EQ(RefusalOfLayouts(options), "");
-    EXPECT_THAT(Names(PlanFor(options, 2, probe).cost),
-                ElementsAre("single x 1", "none x 4", absl::StrCat(shards, " x 4")));
+    EXPECT_THAT(
+        Names(PlanFor(options, 2, probe).cost),
+        ElementsAre("single x 1", "none x 4", absl::StrCat(shards, " x 4"),
+                    absl::StrCat(shards, " x 4 (dp2xpp2 1f1b)"), absl::StrCat(shards, " x 4 (pp4 1f1b)")));
     const std::vector<std::string> notes = LayoutNotes(options, probe);
-    ASSERT_EQ(notes.size(), 3u);
-    EXPECT_THAT(notes[1], Has("leaves out dp2xpp2, pp4, pp2xtp2: --pp and --strategy"));
-    EXPECT_THAT(notes[2], Has("leaves out dp2xtp2, tp4: --tp does not support --strategy"));
+    ASSERT_EQ(notes.size(), 2u);
+    EXPECT_THAT(notes[1], Has("leaves out dp2xtp2, tp4, pp2xtp2: --tp does not support --strategy"));
   }
   options = Tried(4);
   options.programs = {"1f1b", "zb-h1"};

@@ -129,6 +129,58 @@ TEST(PlanPipeline, DoesNotKeepComputationWaitingForTiedTensors) {
   EXPECT_GE(waits, 1) << TextOf(plan);
 }
 
+// Of the first such node, at `from` or later.
+size_t PlaceOf(const PipelinePlan& plan, const StepAction& action, size_t from = 0) {
+  for (size_t i = from; i < plan.nodes.size(); ++i) {
+    if (plan.nodes[i].action == action) return i;
+  }
+  ADD_FAILURE() << ToText(action);
+  return 0;
+}
+
+// Three units: each is gathered while the one before it is computed, and not before what it waits for.
+TEST(PlanPipeline, GathersWeightsOneUnitAhead) {
+  const ModelCut cut{{3, 3}, {{2, 1, 0}, {2, 1, 0}}, {}};
+  const StepProgram lowered =
+      *LowerProgram(ProgramNamed("gpipe", 2, 2), cut, {.reduce_always = true, .shard_weights = true});
+  std::vector<StepNode> nodes = WalkProgram(lowered)->nodes[1];
+  const StepAction second{StepKind::kUnshard, 1, 1}, first_again{StepKind::kUnshard, 1, 0};
+  const StepAction last_forward{StepKind::kForward, 1, 2, 0};
+  {
+    const PipelinePlan plan = PlanPipeline(nodes);
+    EXPECT_LT(PlaceOf(plan, second), PlaceOf(plan, {StepKind::kForward, 1, 0, 0})) << TextOf(plan);
+    EXPECT_LT(PlaceOf(plan, first_again, PlaceOf(plan, second)), PlaceOf(plan, last_forward)) << TextOf(plan);
+    for (size_t i = 0; i < plan.nodes.size(); ++i) {
+      for (const size_t before : plan.nodes[i].after) {
+        EXPECT_LT(before, i);
+        EXPECT_NE(plan.nodes[before].action.kind, StepKind::kUnshard) << "waited for by the strategy";
+      }
+    }
+  }
+  // The first and the last unit use the same block.
+  const auto node = [&](const StepAction& action, size_t from) {
+    while (!(nodes[from].action == action)) ++from;
+    return from;
+  };
+  const size_t use = node(last_forward, 0);
+  nodes[node(first_again, use)].after.push_back(static_cast<int>(use));
+  const PipelinePlan plan = PlanPipeline(nodes);
+  const size_t gathered = PlaceOf(plan, first_again, PlaceOf(plan, second));
+  EXPECT_GT(gathered, PlaceOf(plan, last_forward)) << TextOf(plan);
+  EXPECT_LT(gathered, PlaceOf(plan, {StepKind::kForward, 1, 0, 1})) << TextOf(plan);
+}
+
+TEST(BucketsOfLayers, MayBeSeveralOfOneLayer) {
+  const std::vector<Bucket> buckets = {{0, 48, 16}, {1, 0, 32}, {2, 32, 16}};
+  const auto of_layers = BucketsOfLayers({{0, 48}, {}, {48, 16}}, buckets);
+  EXPECT_THAT(of_layers, ElementsAre(BucketRange(1, 3), BucketRange(0, 0), BucketRange(0, 1)));
+  const StepUnits units = PlanUnits({{0, 48}, {}, {48, 16}}, buckets);
+  EXPECT_EQ(UsedBesideOthers(units, of_layers, 3), (std::vector<bool>{false, true, true}));
+  // The first layer's unit shares elements 0 to 31 with another stage.
+  EXPECT_EQ(WithTied(units, buckets, {{0, 32}}), (std::vector<bool>{false, true, true}));
+  EXPECT_EQ(WithTied(units, buckets, {}), (std::vector<bool>(3)));
+}
+
 TEST(PlanUnits, BeginsThemWithStages) {
   const std::vector<ReadyRange> complete = {{0, 16}, {16, 16}, {32, 16}, {48, 16}};
   const std::vector<LayerRange> stages = {{0, 2}, {2, 4}};
@@ -191,6 +243,8 @@ TEST(CutModel, FindsTheTensorsThatTheFirstAndTheLastStageShare) {
     EXPECT_EQ(part->tied[0].count, tensor.space);
     EXPECT_EQ(part->counted_elsewhere.size(), position);
     EXPECT_EQ(part->parts.size(), 2);
+    EXPECT_EQ(part->cut_points.size(), position == 0 ? points.size() / 2 : points.size() - points.size() / 2);
+    for (const size_t point : part->cut_points) EXPECT_LT(point, part->model->layers());
   }
   EXPECT_EQ(CutModel(make, {}, {.position = 0, .positions = 2}).status().code(),
             absl::StatusCode::kInvalidArgument);

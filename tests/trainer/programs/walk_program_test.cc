@@ -16,6 +16,7 @@ namespace {
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Pair;
 
 std::string ErrorOf(const StepProgram& program) {
   return std::string(WalkProgram(program).status().message());
@@ -218,6 +219,20 @@ TEST(WalkProgramTest, ATiedTensorIsAddedBeforeItsBucketIsReduced) {
   const StepProgram program = WithUnits("1f1b", 2, 2, {});
   EXPECT_THAT(ToText(program), HasSubstr("0.0REDUCE_TIED 0.0REDUCE_GRAD"));
   EXPECT_THAT(ToText(program), HasSubstr("1.2REDUCE_TIED"));
+}
+
+// Its stages add up the gradient of all micro-batches.
+TEST(WalkProgramTest, ABucketWithATiedTensorIsReducedOnce) {
+  const StepProgram program = WithUnits("1f1b", 2, 3, {.reduce_always = true});
+  std::map<std::pair<int, int>, int> reduced;  // by stage and unit
+  for (const std::vector<StepAction>& actions : program.actions) {
+    for (const StepAction& action : actions) {
+      if (action.kind == StepKind::kReduceGradient) ++reduced[{action.stage, action.unit}];
+    }
+  }
+  // Stage 0 shares a tensor of its first unit, stage 1 one of its last.
+  EXPECT_THAT(reduced, ElementsAre(Pair(Pair(0, 0), 1), Pair(Pair(0, 2), 3), Pair(Pair(1, 0), 3),
+                                   Pair(Pair(1, 2), 1)));
 }
 
 TEST(WalkProgramTest, OnlyUnitsWithoutWeightsAreNotReduced) {

@@ -154,7 +154,9 @@ TEST_P(ShardedUnits, TheCostOfMicroBatchesIsPrinted) {
     if (worker.rank == 0) worker.on_note = [&notes](const std::string& note) { notes.push_back(note); };
   });
   ASSERT_EQ(notes.size(), 1u);
-  EXPECT_THAT(notes[0], Has(absl::StrCat("--strategy ", options.strategy), "3 reduce-scatters"));
+  EXPECT_THAT(notes[0],
+              Has(absl::StrCat(options.strategy, " with 3 micro-batches reduces each gradient 3 times"),
+                  "MB a step instead of ring's"));
 }
 
 // The last unit's weights stay for backward, the first one's for the next micro-batch, and a tied table for
@@ -204,7 +206,7 @@ TEST(PlanBlocks, ABucketHasItsBlockOrOneInTurn) {
 }
 
 std::vector<Bucket> UnitBucketsOf(const Model& model, bool recompute, std::vector<bool>& beside) {
-  const std::vector<Bucket> buckets = UnitBuckets(model, recompute);
+  const std::vector<Bucket> buckets = UnitBuckets(model, model.CutPoints(), recompute);
   beside = UsedBesideOthers(PlanUnits(model.CompleteAfterLayers(), buckets),
                             BucketsOfLayers(model.LayerParameters(), buckets), buckets.size());
   return buckets;

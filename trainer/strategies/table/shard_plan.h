@@ -44,8 +44,17 @@ BlockMemory PlanBlocks(const std::vector<ShardedBucket>& buckets, const std::vec
 // Of ZeRO stage 2, and with weights.elements > 0 of stage 3 (FSDP).
 struct ShardPlan {
   BlockMemory gradient, weights;
+  // Of a pipeline. By bucket: whether its gradient is kept whole, in a block of its own, for the sum of the
+  // micro-batches, and reduced once in a step; empty: none is. And the last elements of the gradient's
+  // memory, which are in no block.
+  std::vector<bool> whole = {};
+  size_t aside = 0;
   bool shards_gradient() const { return gradient.elements > 0; }
   bool shards_weights() const { return weights.elements > 0; }
+  // Of a step with so many micro-batches.
+  int ReductionsOf(size_t bucket, int micro_batches) const {
+    return !whole.empty() && whole[bucket] ? 1 : micro_batches;
+  }
 };
 
 }  // namespace psring

@@ -79,12 +79,11 @@ TEST(LayoutAnswer, ItNamesWhatTheTrainerDoesNotCombine) {
   best[1].candidate.program = FindStepProgram("1f1b").value();
   best[2].candidate = {.dp = 4, .tp = 2};
   best[3].candidate = {.dp = 4, .tp = 2, .strategy = &ShardingStrategy("fsdp")};
-  EXPECT_EQ(
-      WhatIsNotTrained(question, best),
-      " psring train cannot run dp4xpp2 zero2, dp4xtp2 fsdp (the first: --pp and --strategy zero2 exclude "
-      "each other; omit one of them).");
+  EXPECT_EQ(WhatIsNotTrained(question, best),
+            " psring train cannot run dp4xtp2 fsdp (the first: --tp does not support --strategy fsdp; use an "
+            "all-reduce strategy such as ring or zero1, or with one replica single).");
   question.model.sixteen_bits = true;
-  EXPECT_THAT(WhatIsNotTrained(question, best), Has("zero2, dp4xtp2, dp4xtp2 fsdp ("));
+  EXPECT_THAT(WhatIsNotTrained(question, best), Has("run dp4xtp2, dp4xtp2 fsdp ("));
   best.resize(1);
   EXPECT_EQ(WhatIsNotTrained(question, best), "");
 }

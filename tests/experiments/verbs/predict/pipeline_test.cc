@@ -34,10 +34,10 @@ std::string EqualBlocks(int blocks, int64_t bytes) {
 }
 
 // What predict --pp simulates for the most workers, from its flags on.
-PipelinePrediction Priced(const RawPredictFlags& raw) {
+PipelinePrediction Priced(const RawPredictFlags& raw, const StrategyRow& strategy = kRing) {
   const PredictFlags flags = UnderstandPredict(raw, {}).value();
   PipelineCase point = *flags.pipeline;
-  point.strategy = kRing;
+  point.strategy = strategy;
   point.workers = flags.workers.back();
   return PredictPipeline(flags.workload, flags.options, point, flags.cluster).value();
 }
@@ -119,6 +119,29 @@ TEST(Pipeline, ReplicasAddTheirGradients) {
   EXPECT_NEAR(two.prediction.samples_per_s, 2 * 20 / two.prediction.step, 1e-6);
   raw.wire = "bfloat16";
   EXPECT_NEAR(Priced(raw).prediction.step, 0.086, 1e-3);
+}
+
+TEST(Pipeline, ShardsAreExchangedForEachMicroBatch) {
+  const TestFolder folder;
+  RawPredictFlags raw = OnGigabit(folder.Put("large.csv", EqualBlocks(8, 1'250'000)), 2, "4");
+  raw.micro_batches = 4;
+  const auto priced = [&](const char* strategy) {
+    return Priced(raw, FindStrategy(strategy).value()).prediction;
+  };
+  const Prediction ring = priced("ring"), zero1 = priced("zero1"), zero2 = priced("zero2"),
+                   fsdp = priced("fsdp");
+  EXPECT_NEAR(ring.tx_bytes, 5e6, 100) << "half of the model's gradients, two ranks";
+  EXPECT_NEAR(zero1.tx_bytes, ring.tx_bytes, 1);
+  EXPECT_NEAR(zero2.tx_bytes, (4 + 1) / 2. * ring.tx_bytes, 100);
+  // The four blocks of the first stage are gathered 27 times: of eight passes, those from which the weights
+  // of one block stay gather three. Of the last stage only the first pass gathers all four.
+  EXPECT_NEAR(fsdp.tx_bytes, (2 * 16 + 27 + 25) / 16. * ring.tx_bytes, 1000);
+  EXPECT_GT(zero2.step, zero1.step);
+  EXPECT_GT(fsdp.step, zero2.step);
+  // A half of an all-reduce takes 5 ms per block.
+  EXPECT_GE(fsdp.step, (16 + 27) * .005 - 1e-3);
+  raw.workers = "2";
+  EXPECT_EQ(priced("fsdp").step, priced("ring").step) << "one replica has no shards";
 }
 
 TEST(Pipeline, ThousandsOfRanksCostOneReplica) {
@@ -251,6 +274,12 @@ class PipelineReport : public testing::Test {
   std::unique_ptr<Predictor> predictor_;
   PredictReport report_;
 };
+
+TEST_F(PipelineReport, NamesHowReplicasAreSharded) {
+  report_.pipelines[0].point.workers = 4;
+  report_.pipelines[0].point.strategy = FindStrategy("fsdp").value();
+  EXPECT_THAT(Text(), Has("dp2xpp2 fsdp 1f1b"));
+}
 
 TEST_F(PipelineReport, NamesTheFasterAndWhatWouldChangeIt) {
   EXPECT_THAT(Text(), Has("dp2 ring", "pp2 1f1b", "4 micro-batches of 64 samples",
