@@ -117,7 +117,7 @@ absl::Status Training::FinishStages() {
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   const int64_t begin_ns = worker_.trace.Now();
   PSRING_RETURN_IF_ERROR(pipeline_->Finish());
-  PSRING_RETURN_IF_ERROR(pipeline_->ShareTransferTimes(*replica_));
+  PSRING_RETURN_IF_ERROR(pipeline_->ShareMessageTimes(*replica_));
   PSRING_ASSIGN_OR_RETURN(score_, ScoreOfLastStage());
   waits_.push_back({begin_ns, worker_.trace.Now()});
   return absl::OkStatus();

@@ -38,6 +38,16 @@ PipelineExecutor::StepTimes TimesOf(const Executor& executor) {
   return times;
 }
 
+double MeanMs(StepKind kind, const std::vector<TimedAction>& messages) {
+  int64_t sum_ns = 0, count = 0;
+  for (const auto& [action, time] : messages) {
+    if (action.kind != kind) continue;
+    sum_ns += Length(time);
+    ++count;
+  }
+  return count > 0 ? Milliseconds(sum_ns) / static_cast<double>(count) : 0;
+}
+
 }  // namespace
 
 // After the streams were synchronized and the clock was advanced. `record.samples`: see Finish.
@@ -86,6 +96,8 @@ StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t b
   record.step_ms = Milliseconds(end_ns - begin_ns);
   record.compute_ms = Milliseconds(times.compute_ns);
   record.bubble_ms = Milliseconds(SumOf(times.bubbles));
+  record.activation_message_ms = MeanMs(StepKind::kReceiveActivation, times.messages);
+  record.gradient_message_ms = MeanMs(StepKind::kReceiveGradient, times.messages);
   record.delay_ms = Milliseconds(delay_->slept_ns());
   record.comm_busy_ms = Milliseconds(BusyNanos(in_flight));
   record.exposed_comm_ms = Milliseconds(report.exposed_ns + SumOf(times.exposed));
