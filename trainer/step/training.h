@@ -22,10 +22,10 @@
 #include "trainer/step/compute_delay.h"
 #include "trainer/step/evaluation.h"
 #include "trainer/step/executor.h"
-#include "trainer/step/loss_history.h"
+#include "trainer/step/plan/loss_history.h"
+#include "trainer/step/plan/training_clock.h"
+#include "trainer/step/plan/training_plan.h"
 #include "trainer/step/train_loop.h"
-#include "trainer/step/training_clock.h"
-#include "trainer/step/training_plan.h"
 #include "trainer/strategies/strategies.h"
 
 namespace psring {
