@@ -20,7 +20,7 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
 
 Training::~Training() {
   pipeline_.reset();
-  row_strategy_.reset();
+  if (rows_ != nullptr) rows_->Close();
   strategy_ = {};
   axis_.reset();
   compute_.reset();
@@ -49,7 +49,7 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
 
 // Otherwise the peers would wait for their deadline.
 void Training::Abort(const absl::Status& why) {
-  if (row_strategy_ != nullptr) row_strategy_->Abort(why);
+  rows_->Abort(why);
   strategy_.sync->Abort(why);
   if (worker_.statistics != nullptr) worker_.statistics->Abort(why);
   if (worker_.pipeline != nullptr) worker_.pipeline->Abort(why);
@@ -58,10 +58,10 @@ void Training::Abort(const absl::Status& why) {
 // After the last step: a checkpoint, the result and the scores.
 absl::Status Training::End(std::vector<float>* final_weights) {
   PSRING_RETURN_IF_ERROR(LastCheckpoint());
-  PSRING_RETURN_IF_ERROR(PullForEvaluation());
-  if (auto* const servers = dynamic_cast<ServerMembership*>(row_strategy_.get())) {
-    PSRING_RETURN_IF_ERROR(servers->Leave());
+  if (options_.evaluate && worker_.rank == 0) {
+    PSRING_RETURN_IF_ERROR(rows_->PullForEvaluation(clock_->next(), evaluation_batch_));
   }
+  PSRING_RETURN_IF_ERROR(rows_->Leave());
   PSRING_RETURN_IF_ERROR(strategy_.sync->Collect(weights_.span()));
   PSRING_RETURN_IF_ERROR(Describe());
   if (evaluates()) {
@@ -71,7 +71,7 @@ absl::Status Training::End(std::vector<float>* final_weights) {
   result_.peak_memory_mb = PeakMemoryMb();
   if (final_weights != nullptr) {
     PSRING_ASSIGN_OR_RETURN(*final_weights, FinalWeights());
-    const ConstSpan tables = row_strategy_ != nullptr ? row_strategy_->Local() : ConstSpan();
+    const ConstSpan tables = rows_->Local();
     final_weights->insert(final_weights->end(), tables.floats(), tables.floats() + tables.count);
   }
   return absl::OkStatus();
@@ -105,7 +105,11 @@ absl::StatusOr<int64_t> Training::Start() {
                                                  .whole_weights = {whole.data(), whole.size()},
                                                  .row_arrays = LoadedArrays(),
                                                  .residual = {residual_.data(), residual_.size()}}));
-  PSRING_RETURN_IF_ERROR(StartTables());
+  PSRING_RETURN_IF_ERROR(rows_->Start({.seed = options_.seed,
+                                       .arrays = LoadedArrays(),
+                                       .rows = loaded_.rows,
+                                       .step = resume_.step,
+                                       .samples = resume_.samples}));
   loaded_ = {};
   residual_ = {};
   return first;
@@ -170,7 +174,7 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
                       .global_samples_before = clock_->samples(),
                       .is_repeated = executor_ != nullptr && executor_->Repeats(drawn.global_samples)};
 
-  PSRING_RETURN_IF_ERROR(PullRows(step, drawn));
+  PSRING_RETURN_IF_ERROR(rows_->Pull(step, drawn));
   PSRING_RETURN_IF_ERROR(strategy_.sync->BeginStep(info));
   if (pipeline_ != nullptr) {
     waits_.clear();
@@ -179,9 +183,9 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
     PSRING_RETURN_IF_ERROR(executor_->Run(worker_.data.train, drawn, info, step + sample_shift_));
   }
   PSRING_RETURN_IF_ERROR(PrefetchNext());  // FinishStep waits for the GPU
-  PSRING_RETURN_IF_ERROR(PushRows(info));
+  PSRING_RETURN_IF_ERROR(rows_->Push(info));
   PSRING_ASSIGN_OR_RETURN(StepReport report, strategy_.sync->FinishStep());
-  PSRING_RETURN_IF_ERROR(FinishRows(info, report));
+  PSRING_RETURN_IF_ERROR(rows_->Finish(info, report));
   if (pipeline_ != nullptr) PSRING_RETURN_IF_ERROR(FinishStages());
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   if (executor_ != nullptr) score_ = batches_->downloaded_score();
@@ -206,7 +210,7 @@ SampledStep Training::ForBackward(SampledStep drawn) const {
 
 // Uploads the next step's first batch while the GPU computes this step.
 absl::Status Training::PrefetchNext() {
-  if (rows_.has_value() || !batches_.has_value() || !batches_->uploads()) return absl::OkStatus();
+  if (rows_->touched() != nullptr || !batches_.has_value() || !batches_->uploads()) return absl::OkStatus();
   return batches_->Prefetch(worker_.data.train, ForBackward(sampler_->Peek()).batches.front());
 }
 
@@ -225,7 +229,7 @@ absl::Status Training::Finish(int64_t step, int64_t done_before, StepRecord reco
   }
   if (options_.check_replicas) {
     PSRING_ASSIGN_OR_RETURN(record.weights_hash, HashOfWeights());
-    const ConstSpan tables = row_strategy_ != nullptr ? row_strategy_->Local() : ConstSpan();
+    const ConstSpan tables = rows_->Local();
     if (tables.count > 0) record.weights_hash += HashBytes(tables.data, tables.bytes());
   }
   Count(record);

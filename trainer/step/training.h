@@ -25,6 +25,7 @@
 #include "trainer/step/plan/loss_history.h"
 #include "trainer/step/plan/training_clock.h"
 #include "trainer/step/plan/training_plan.h"
+#include "trainer/step/table_rows.h"
 #include "trainer/step/train_loop.h"
 #include "trainer/strategies/strategies.h"
 
@@ -120,13 +121,6 @@ class Training {
   absl::Status RestoreBuffers(int64_t step);
   Traffic OtherTraffic() const;
   int LoadedArrays() const;
-  absl::Status StartTables();
-  absl::Status PullRows(int64_t step, const SampledStep& drawn);
-  absl::Status PushRows(const StepInfo& info);
-  absl::Status FinishRows(const StepInfo& info, StepReport& report);
-  absl::Status PullForEvaluation();
-  ReadRows RowsOfCheckpoint();
-  TouchedRows* rows() { return rows_.has_value() ? &*rows_ : nullptr; }
   SharedStatistics* statistics() { return statistics_.has_value() ? &*statistics_ : nullptr; }
 
   // train_loop.cc
@@ -200,9 +194,7 @@ class Training {
   std::vector<ShardedBucket> sharded_;  // with a ShardPlan: buckets_
   std::vector<Bucket> counting_;        // instead, for a model that has only tables: see CountingBucket
   Strategy strategy_;
-  // Of a model with tables; else null.
-  std::unique_ptr<RowStrategy> row_strategy_;
-  std::optional<TouchedRows> rows_, evaluated_rows_;
+  std::unique_ptr<TableRows> rows_;
   std::optional<ComputeDelay> delay_;
   std::unique_ptr<Executor> executor_;  // without --pp
   // With --pp, the program and its executor, or --tp, the axis; else null.

@@ -90,8 +90,7 @@ WorkerPart Training::OwnPart(int64_t next) const {
 
 // An asynchronous worker's pushes of rows are in the servers' tables before rank 0 reads them.
 absl::Status Training::SettleRows() {
-  auto* const rows = dynamic_cast<PendingUpdates*>(row_strategy_.get());
-  return rows != nullptr && checkpoints_.pauses_updates ? rows->Settle() : absl::OkStatus();
+  return checkpoints_.pauses_updates ? rows_->Settle() : absl::OkStatus();
 }
 
 // On all ranks except 0. An asynchronous worker waits until rank 0 has the weights that its updates led to.
@@ -162,7 +161,7 @@ absl::StatusOr<TrainingCheckpoint> Training::ReadState(bool& is_of_step) {
   }
   PSRING_ASSIGN_OR_RETURN(is_of_step, strategy_.sync->Save({checkpoint.weights.data(), count}, slots));
   PSRING_ASSIGN_OR_RETURN(checkpoint.buffers, BuffersOnHost());
-  checkpoint.rows = RowsOfCheckpoint();
+  checkpoint.rows = rows_->ReaderAt(clock_->next());
   return checkpoint;
 }
 

@@ -229,7 +229,7 @@ absl::Status Training::ScoreCurve() {
 
 // What was allocated.
 MemoryFigures Training::Memory() const {
-  if (replicas_ != nullptr || row_strategy_ != nullptr) return {};
+  if (replicas_ != nullptr || rows_->touched() != nullptr) return {};
   const auto mb = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   const bool is_cut = pipeline_ != nullptr;
   return {.params_mb = mb(weights_.bytes() + buffers_.bytes()),
@@ -279,6 +279,7 @@ absl::Status Training::Describe() {
   for (const Bucket& bucket : pushed_buckets()) result_.bucket_elements.push_back(bucket.count);
   if (shards_weights()) result_.gathered_elements = executor_->GatheredElements(shards_.weights.keeps);
   result_.memory = Memory();
+  result_.rows = rows_->mean();
   result_.final_loss = losses_.MeanOfLastTenth();
   PSRING_ASSIGN_OR_RETURN(result_.weights_hash, HashOfWeights());
   return absl::OkStatus();

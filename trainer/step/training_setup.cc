@@ -85,7 +85,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                                                                   .gradient = t.gradient_.device,
                                                                   .buffers = t.buffers_.span(),
                                                                   .statistics = t.statistics(),
-                                                                  .rows = t.rows()}));
+                                                                  .rows = t.rows_->touched()}));
   return training;
 }
 
@@ -239,9 +239,18 @@ absl::Status Training::MakeStrategy() {
   }
   PSRING_ASSIGN_OR_RETURN(strategy_, options_.local_aggregation ? MakeLocalAggregation(context)
                                                                 : Implement(strategy_row_, context));
-  if (context.tables.empty()) return absl::OkStatus();
-  rows_.emplace(model_->parameters(), worker_.data.train.spec());
-  PSRING_ASSIGN_OR_RETURN(row_strategy_, ImplementRows(strategy_row_, context));
+  std::unique_ptr<RowStrategy> rows;
+  if (!context.tables.empty()) {
+    PSRING_ASSIGN_OR_RETURN(rows, ImplementRows(strategy_row_, context));
+  }
+  rows_ =
+      std::make_unique<TableRows>(TableRows::Parts{.layout = model_->parameters(),
+                                                   .data = worker_.data,
+                                                   .strategy = strategy_row_,
+                                                   .plan = plan_,
+                                                   .trace = worker_.trace,
+                                                   .span_bucket = static_cast<int>(pushed_buckets().size())},
+                                  std::move(rows));
   return absl::OkStatus();
 }
 

@@ -92,7 +92,7 @@ absl::StatusOr<BatchScore> Training::Score(Span weights, const std::function<voi
     return executor_->Evaluate(test, evaluation_batch_, /*computes=*/worker_.rank == 0, on_batches);
   }
   return Evaluate(*model_, weights, buffers_.span(), test, evaluation_batch_, activations_, *batches_,
-                  *compute_, evaluated_rows_.has_value() ? &*evaluated_rows_ : nullptr, on_batches);
+                  *compute_, rows_->evaluated(), on_batches);
 }
 
 }  // namespace psring
