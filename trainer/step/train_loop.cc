@@ -66,7 +66,8 @@ absl::Status Training::End(std::vector<float>* final_weights) {
   PSRING_RETURN_IF_ERROR(Describe());
   if (evaluates()) {
     PSRING_RETURN_IF_ERROR(KeepSnapshot());
-    PSRING_RETURN_IF_ERROR(ScoreCurve());
+    PSRING_RETURN_IF_ERROR(recorder_->ScoreCurve(
+        [this](const WeightsCopy& copy, const auto& on_batch) { return ScoreCopy(copy, on_batch); }));
   }
   result_.peak_memory_mb = PeakMemoryMb();
   if (final_weights != nullptr) {
@@ -193,7 +194,7 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   const int64_t end_ns = worker_.trace.Now();
   report.traffic = report.traffic + (OtherTraffic() - traffic_before);
   PSRING_RETURN_IF_ERROR(Advance(step, report));
-  return RecordOf(info, std::move(report), begin_ns, end_ns);
+  return recorder_->RecordOf(Measured(info, std::move(report), begin_ns, end_ns));
 }
 
 // One batch per backward pass. The replicas of data-parallel draw micro-batches, which are computed together.
@@ -232,7 +233,7 @@ absl::Status Training::Finish(int64_t step, int64_t done_before, StepRecord reco
     const ConstSpan tables = rows_->Local();
     if (tables.count > 0) record.weights_hash += HashBytes(tables.data, tables.bytes());
   }
-  Count(record);
+  recorder_->Count(record);
   const int64_t done = StepsDone(), every = options_.eval_every;
   if (evaluates() && every > 0 && done / every > done_before / every && done < plan_.total_steps()) {
     PSRING_RETURN_IF_ERROR(KeepSnapshot());
@@ -245,9 +246,7 @@ absl::Status Training::Finish(int64_t step, int64_t done_before, StepRecord reco
 
 // Steps from `step` on are repeated and count once.
 void Training::RemoveRecordsFrom(int64_t step) {
-  result_.samples -= losses_.RemoveFrom(step);
-  std::erase_if(snapshots_,
-                [this](const WeightsCopy& snapshot) { return snapshot.point.samples > clock_->samples(); });
+  recorder_->RemoveFrom(step, clock_->samples());
   is_measuring_ = is_measuring_ && step > plan_.warmup_steps;
 }
 

@@ -22,9 +22,9 @@
 #include "trainer/step/compute_delay.h"
 #include "trainer/step/evaluation.h"
 #include "trainer/step/executor.h"
-#include "trainer/step/plan/loss_history.h"
 #include "trainer/step/plan/training_clock.h"
 #include "trainer/step/plan/training_plan.h"
+#include "trainer/step/recorder.h"
 #include "trainer/step/table_rows.h"
 #include "trainer/step/train_loop.h"
 #include "trainer/strategies/strategies.h"
@@ -153,15 +153,11 @@ class Training {
   absl::Status StopTogether(const Moment& end, bool saves);
   absl::Status LastCheckpoint();
 
-  // training_records.cc
-  StepRecord RecordOf(const StepInfo& info, StepReport report, int64_t begin_ns, int64_t end_ns);
-  void AddReplicas(const DataParallelFigures& figures, StepRecord& record);
-  void Count(const StepRecord& record);
-  void AddSpans(const PipelineExecutor::StepTimes& times, int64_t step, bool in_full);
-  void AddSpan(SpanKind kind, int64_t step, const NodeTime& time, const std::string& action = "");
+  // training_result.cc
+  Recorder::Step Measured(const StepInfo& info, StepReport report, int64_t begin_ns, int64_t end_ns);
   absl::StatusOr<ConstSpan> WeightsOnHost();
   absl::Status KeepSnapshot();
-  absl::Status ScoreCurve();
+  absl::StatusOr<BatchScore> ScoreCopy(const WeightsCopy& copy, const std::function<void(int64_t)>& on_batch);
   absl::Status Describe();
   MemoryFigures Memory() const;
 
@@ -217,12 +213,9 @@ class Training {
   int64_t saved_step_ = -1;
   int64_t sequence_ = 0;  // of the newest checkpoint
 
-  int64_t ddp_steps_ = 0;  // whose times are added up in result_.ddp
-  double trained_s_ = 0;
-  LossHistory losses_;
   BatchScore score_;  // of the last step
-  std::vector<WeightsCopy> snapshots_;
   RankResult result_;
+  std::optional<Recorder> recorder_;
 };
 
 }  // namespace psring

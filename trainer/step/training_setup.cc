@@ -59,6 +59,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                      .seed = options.seed,
                      .drop_last = options.drop_last == "true"});
   t.clock_.emplace(t.plan_, worker.world_size, CountingOf(t.strategy_row_));
+  t.recorder_.emplace(worker, t.plan_, t.begins_replica(), t.result_);
   if (worker.resume != nullptr) PSRING_RETURN_IF_ERROR(t.PlanResumption());
   PSRING_RETURN_IF_ERROR(t.MakeStrategy());
   PSRING_ASSIGN_OR_RETURN(t.delay_, ComputeDelay::Create(options, worker.rank, MonotonicNanos));
