@@ -85,27 +85,28 @@ absl::StatusOr<int64_t> Training::Start() {
   std::vector<ConstSpan> slots;
   for (const std::vector<float>& slot : loaded_.slots) slots.emplace_back(slot.data(), slot.size());
   compute_->Copy(weights_.data(), initial.data(), initial.size() * sizeof(float));
-  PSRING_RETURN_IF_ERROR(LoadBuffers(loaded_.buffers));
+  PSRING_RETURN_IF_ERROR(buffers_->Load(loaded_.buffers));
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   const HostView weights = HostView::Of(weights_, host_weights_);
   const Buffer& seen = weights.is_one() ? weights_ : host_weights_;
-  PSRING_ASSIGN_OR_RETURN(const int64_t first,
-                          strategy_.sync->Start({.weights = weights,
-                                                 .gradient = gradient_,
-                                                 .buffers = BuffersToBroadcast(),
-                                                 .weights_fd = seen.shared_fd(),
-                                                 .gradient_fd = gradient_fd_,
-                                                 .weights_on_gpu = OnGpu(weights_),
-                                                 .gradient_on_gpu = OnGpu(own_gradient_),
-                                                 .step = resume_.step,
-                                                 .samples = resume_.samples,
-                                                 .beyond = resume_.beyond,
-                                                 .has_slots = resume_.with_slots,
-                                                 .slots = slots,
-                                                 .has_whole_weights = worker_.resume != nullptr,
-                                                 .whole_weights = {whole.data(), whole.size()},
-                                                 .row_arrays = LoadedArrays(),
-                                                 .residual = {residual_.data(), residual_.size()}}));
+  PSRING_ASSIGN_OR_RETURN(
+      const int64_t first,
+      strategy_.sync->Start({.weights = weights,
+                             .gradient = gradient_,
+                             .buffers = options_.broadcast_buffers == "true" ? buffers_->view() : HostView(),
+                             .weights_fd = seen.shared_fd(),
+                             .gradient_fd = gradient_fd_,
+                             .weights_on_gpu = OnGpu(weights_),
+                             .gradient_on_gpu = OnGpu(own_gradient_),
+                             .step = resume_.step,
+                             .samples = resume_.samples,
+                             .beyond = resume_.beyond,
+                             .has_slots = resume_.with_slots,
+                             .slots = slots,
+                             .has_whole_weights = worker_.resume != nullptr,
+                             .whole_weights = {whole.data(), whole.size()},
+                             .row_arrays = LoadedArrays(),
+                             .residual = {residual_.data(), residual_.size()}}));
   PSRING_RETURN_IF_ERROR(rows_->Start({.seed = options_.seed,
                                        .arrays = LoadedArrays(),
                                        .rows = loaded_.rows,
@@ -153,7 +154,7 @@ absl::StatusOr<bool> Training::AwaitBarrier() {
     if (back.has_value()) {
       clock_->GoBackTo(*back);
       sampler_->SeekTo(*back + sample_shift_);
-      PSRING_RETURN_IF_ERROR(RestoreBuffers(*back));
+      PSRING_RETURN_IF_ERROR(buffers_->Restore(*back));
       RemoveRecordsFrom(*back);
       return true;
     }
@@ -164,7 +165,7 @@ absl::StatusOr<bool> Training::AwaitBarrier() {
 
 // Draws samples, pulls their rows, runs the program, and finishes what it has begun: sums and updates.
 absl::StatusOr<StepRecord> Training::Step(int64_t step) {
-  PSRING_RETURN_IF_ERROR(KeepBuffers(step));
+  PSRING_RETURN_IF_ERROR(buffers_->Keep(step));
   const int64_t begin_ns = worker_.trace.Now();
   const Traffic traffic_before = OtherTraffic();
   const SampledStep drawn = ForBackward(sampler_->Next());
@@ -197,6 +198,16 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   return recorder_->RecordOf(Measured(info, std::move(report), begin_ns, end_ns));
 }
 
+// Of this rank, beside its strategy's.
+Traffic Training::OtherTraffic() const {
+  Traffic other = worker_.statistics == nullptr ? Traffic() : worker_.statistics->traffic();
+  if (pipeline_ != nullptr) other = other + pipeline_->traffic();
+  if (worker_.pipeline == nullptr) return other;
+  const Pipeline& at = *worker_.pipeline;
+  if (at.tensors != nullptr && at.tensors != at.replica) other = other + at.tensors->traffic();
+  return other + at.replica->traffic();
+}
+
 // One batch per backward pass. The replicas of data-parallel draw micro-batches, which are computed together.
 SampledStep Training::ForBackward(SampledStep drawn) const {
   if (replicas_ == nullptr) return drawn;
@@ -219,7 +230,7 @@ absl::Status Training::PrefetchNext() {
 absl::Status Training::Advance(int64_t step, const StepReport& report) {
   clock_->Finish(report);
   if (clock_->next() != step + 1) sampler_->SeekTo(clock_->next() + sample_shift_);
-  return clock_->next() <= step ? RestoreBuffers(clock_->next()) : absl::OkStatus();
+  return clock_->next() <= step ? buffers_->Restore(clock_->next()) : absl::OkStatus();
 }
 
 // The work after a step, outside its measured time.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,7 +10,6 @@
 
 #include "trainer/checkpoints/worker_parts.h"
 #include "trainer/data/sampler.h"
-#include "trainer/layers/shared_statistics.h"
 #include "trainer/layers/tensor_axis.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/data_parallel.h"
@@ -22,6 +20,7 @@
 #include "trainer/step/compute_delay.h"
 #include "trainer/step/evaluation.h"
 #include "trainer/step/executor.h"
+#include "trainer/step/model_buffers.h"
 #include "trainer/step/plan/training_clock.h"
 #include "trainer/step/plan/training_plan.h"
 #include "trainer/step/recorder.h"
@@ -112,17 +111,6 @@ class Training {
   absl::StatusOr<std::vector<float>> FinalWeights();
   absl::StatusOr<BatchScore> Score(Span weights, const std::function<void(int64_t)>& on_batches);
 
-  // training_state.cc
-  absl::Status AllocateBuffers();
-  absl::Status LoadBuffers(const std::vector<float>& values);
-  HostView BuffersToBroadcast() const;
-  absl::StatusOr<std::vector<float>> BuffersOnHost();
-  absl::Status KeepBuffers(int64_t step);
-  absl::Status RestoreBuffers(int64_t step);
-  Traffic OtherTraffic() const;
-  int LoadedArrays() const;
-  SharedStatistics* statistics() { return statistics_.has_value() ? &*statistics_ : nullptr; }
-
   // train_loop.cc
   absl::StatusOr<int64_t> Start();
   absl::Status Steps(int64_t first);
@@ -130,6 +118,7 @@ class Training {
   void Abort(const absl::Status& why);
   absl::StatusOr<bool> AwaitBarrier();
   absl::StatusOr<StepRecord> Step(int64_t step);
+  Traffic OtherTraffic() const;
   SampledStep ForBackward(SampledStep drawn) const;
   absl::Status PrefetchNext();
   absl::Status Advance(int64_t step, const StepReport& report);
@@ -139,6 +128,7 @@ class Training {
   // training_checkpoints.cc
   absl::Status PlanResumption();
   absl::Status LoadCheckpoint(std::vector<float>& weights);
+  int LoadedArrays() const;
   TrainingPosition PositionAt(int64_t next, int64_t updates) const;
   WorkerPart OwnPart(int64_t next) const;
   absl::Status SettleRows();
@@ -179,9 +169,7 @@ class Training {
   DataParallel* replicas_ = nullptr;  // model_ of the strategy data-parallel
   Buffer weights_, own_gradient_;
   Buffer host_weights_, host_gradient_;  // if the host cannot read the device's memory
-  Buffer buffers_, host_buffers_;        // state that is not trained, if the model has any
-  std::optional<SharedStatistics> statistics_;
-  std::map<int64_t, std::vector<float>> kept_buffers_;  // by the step that begins with them
+  std::unique_ptr<ModelBuffers> buffers_;
   HostView gradient_;
   int gradient_fd_ = -1;
   std::optional<BatchMemory> batches_;  // not with --pp, whose executor has those of its slots

@@ -58,6 +58,13 @@ absl::Status Training::LoadCheckpoint(std::vector<float>& weights) {
   return absl::OkStatus();
 }
 
+// Of a checkpoint: the tables' values, and the slots of their optimizer if it is continued; 0: initial
+// values.
+int Training::LoadedArrays() const {
+  if (worker_.resume == nullptr || model_->parameters().tables().empty()) return 0;
+  return 1 + (resume_.with_slots ? static_cast<int>(OptimizerSlots(updates_.optimizer.kind).size()) : 0);
+}
+
 TrainingPosition Training::PositionAt(int64_t next, int64_t updates) const {
   return {.model = options_.model,
           .data = worker_.data.name,
@@ -160,7 +167,7 @@ absl::StatusOr<TrainingCheckpoint> Training::ReadState(bool& is_of_step) {
     slots.push_back({slot.data(), count});
   }
   PSRING_ASSIGN_OR_RETURN(is_of_step, strategy_.sync->Save({checkpoint.weights.data(), count}, slots));
-  PSRING_ASSIGN_OR_RETURN(checkpoint.buffers, BuffersOnHost());
+  PSRING_ASSIGN_OR_RETURN(checkpoint.buffers, buffers_->OnHost());
   checkpoint.rows = rows_->ReaderAt(clock_->next());
   return checkpoint;
 }

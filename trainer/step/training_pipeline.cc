@@ -87,7 +87,7 @@ absl::Status Training::MakePipeline(int max_batch) {
                                                     .buckets = buckets_,
                                                     .weights = weights_.span(),
                                                     .gradient = gradient_.device,
-                                                    .buffers = buffers_.span(),
+                                                    .buffers = buffers_->view().device,
                                                     .channels = std::move(channels),
                                                     .tied = worker_.pipeline->tied,
                                                     .one_copy_stream = options_.copy_streams == 1}));
@@ -133,7 +133,7 @@ absl::StatusOr<BatchScore> Training::EvaluateStages(Span weights,
                                                     const std::function<void(int64_t)>& on_batches) {
   const Dataset& test = worker_.data.test;
   PSRING_RETURN_IF_ERROR(
-      pipeline_->Evaluate(test, evaluation_batch_, weights, buffers_.span(),
+      pipeline_->Evaluate(test, evaluation_batch_, weights, buffers_->view().device,
                           [&](int64_t samples) { on_batches(samples * test.spec().labels); }));
   return ScoreOfLastStage();
 }

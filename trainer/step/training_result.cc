@@ -68,7 +68,7 @@ absl::StatusOr<ConstSpan> Training::WeightsOnHost() {
 
 absl::Status Training::KeepSnapshot() {
   PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());
-  PSRING_ASSIGN_OR_RETURN(std::vector<float> buffers, BuffersOnHost());
+  PSRING_ASSIGN_OR_RETURN(std::vector<float> buffers, buffers_->OnHost());
   recorder_->Keep({.samples = clock_->samples(), .updates = clock_->updates()}, weights, std::move(buffers));
   return absl::OkStatus();
 }
@@ -78,7 +78,7 @@ absl::StatusOr<BatchScore> Training::ScoreCopy(const WeightsCopy& copy,
   // Not needed for gradients any more, or the last snapshot is what there is now.
   const Span weights = shards_.shards_gradient() ? OwnWeights().device : gradient_.device;
   compute_->Copy(weights.data, copy.weights.data(), weights.bytes());
-  PSRING_RETURN_IF_ERROR(LoadBuffers(copy.buffers));
+  PSRING_RETURN_IF_ERROR(buffers_->Load(copy.buffers));
   return Score(weights, on_batch);
 }
 
@@ -87,7 +87,7 @@ MemoryFigures Training::Memory() const {
   if (replicas_ != nullptr || rows_->touched() != nullptr) return {};
   const auto mb = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   const bool is_cut = pipeline_ != nullptr;
-  return {.params_mb = mb(weights_.bytes() + buffers_.bytes()),
+  return {.params_mb = mb(weights_.bytes() + buffers_->view().device.bytes()),
           .grads_mb = mb(gradient_.device.bytes() +
                          (is_cut ? pipeline_->gradient_bytes() : executor_->gradient_bytes())),
           .optimizer_mb = mb(strategy_.sync->state_bytes()),

@@ -84,8 +84,8 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                                                                   .buckets = t.buckets_,
                                                                   .weights = t.weights_.span(),
                                                                   .gradient = t.gradient_.device,
-                                                                  .buffers = t.buffers_.span(),
-                                                                  .statistics = t.statistics(),
+                                                                  .buffers = t.buffers_->view().device,
+                                                                  .statistics = t.buffers_->statistics(),
                                                                   .rows = t.rows_->touched()}));
   return training;
 }
@@ -169,7 +169,16 @@ absl::Status Training::Allocate(int max_batch) {
   PSRING_ASSIGN_OR_RETURN(weights_, shares_weights ? device.AllocateShared(bytes) : device.Allocate(bytes));
   PSRING_RETURN_IF_ERROR(
       AllocateGradient((shards_.shards_gradient() ? shards_.gradient.elements : all) * sizeof(float)));
-  PSRING_RETURN_IF_ERROR(AllocateBuffers());
+  const ParameterLayout& layout = model_->parameters();
+  PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options_, layout));
+  if (!layout.buffers().empty() && is_first_rank()) {
+    worker_.on_note(StatisticsNote(options_, strategy_row_, worker_.world_size));
+  }
+  const bool goes_back = strategy_row_.synchronous && strategy_row_.uses_servers &&
+                         ServerReturns(options_, ServersOf(options_, worker_.world_size));
+  PSRING_ASSIGN_OR_RETURN(
+      buffers_, ModelBuffers::Create(worker_, layout, *compute_,
+                                     goes_back ? std::max<int64_t>(1, options_.checkpoint_every) : 0));
   if (worker_.group != nullptr && is_first_rank() && !worker_.group->info().through_host.empty()) {
     worker_.on_note(Tr("gradients go through pinned host memory: $0", worker_.group->info().through_host));
   }

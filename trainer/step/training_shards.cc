@@ -91,7 +91,7 @@ absl::StatusOr<BatchScore> Training::Score(Span weights, const std::function<voi
   if (shards_weights()) {
     return executor_->Evaluate(test, evaluation_batch_, /*computes=*/worker_.rank == 0, on_batches);
   }
-  return Evaluate(*model_, weights, buffers_.span(), test, evaluation_batch_, activations_, *batches_,
+  return Evaluate(*model_, weights, buffers_->view().device, test, evaluation_batch_, activations_, *batches_,
                   *compute_, rows_->evaluated(), on_batches);
 }
 

@@ -92,7 +92,7 @@ TEST_F(RecorderTest, TheTraceHasUnitsOfTheFirstMeasuredSteps) {
 
 TEST_F(RecorderTest, CopiesOfDataParallelReplaceCommunication) {
   Recorder::Step step = StepOf(1);
-  step.replicas = {.replicas = 2, .weights_ms = 3, .device0_extra_mb = 5};
+  step.replicas = DataParallelFigures{.replicas = 2, .weights_ms = 3, .device0_extra_mb = 5};
   const StepRecord record = recorder_.RecordOf(step);
   EXPECT_THAT(record.compute_ms, DoubleEq(8 - 3));
   EXPECT_THAT(record.exposed_comm_ms, DoubleEq(3));
