@@ -8,7 +8,7 @@
 #include "common/device_factory/make_ops.h"
 #include "common/text/translate.h"
 #include "trainer/models/replayed_model.h"
-#include "trainer/step/plan/memory_need.h"
+#include "trainer/step/memory_need.h"
 #include "trainer/step/training.h"
 #include "trainer/strategies/local_aggregation.h"
 

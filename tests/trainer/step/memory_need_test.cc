@@ -1,4 +1,4 @@
-#include "trainer/step/plan/memory_need.h"
+#include "trainer/step/memory_need.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trainer/step/plan/memory_need.h"
+#include "trainer/step/memory_need.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
