@@ -36,7 +36,7 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   PSRING_ASSIGN_OR_RETURN(const int64_t first, Start());
   if (absl::Status trained = Steps(first); !trained.ok()) {
     Abort(trained);
-    PublishLastPart();
+    checkpointer_->PublishLastPart();
     return trained;
   }
   clock_->End();
@@ -57,7 +57,7 @@ void Training::Abort(const absl::Status& why) {
 
 // After the last step: a checkpoint, the result and the scores.
 absl::Status Training::End(std::vector<float>* final_weights) {
-  PSRING_RETURN_IF_ERROR(LastCheckpoint());
+  PSRING_RETURN_IF_ERROR(checkpointer_->SaveLast());
   if (options_.evaluate && worker_.rank == 0) {
     PSRING_RETURN_IF_ERROR(rows_->PullForEvaluation(clock_->next(), evaluation_batch_));
   }
@@ -81,11 +81,12 @@ absl::Status Training::End(std::vector<float>* final_weights) {
 // The initial or loaded weights, on every rank. Returns the first step.
 absl::StatusOr<int64_t> Training::Start() {
   std::vector<float> initial = InitialWeights(), whole;
-  if (worker_.resume != nullptr) PSRING_RETURN_IF_ERROR(LoadCheckpoint(shards_weights() ? whole : initial));
+  PSRING_ASSIGN_OR_RETURN(const Checkpointer::Loaded loaded,
+                          checkpointer_->Load(shards_weights() ? whole : initial));
   std::vector<ConstSpan> slots;
-  for (const std::vector<float>& slot : loaded_.slots) slots.emplace_back(slot.data(), slot.size());
+  for (const std::vector<float>& slot : loaded.state.slots) slots.emplace_back(slot.data(), slot.size());
   compute_->Copy(weights_.data(), initial.data(), initial.size() * sizeof(float));
-  PSRING_RETURN_IF_ERROR(buffers_->Load(loaded_.buffers));
+  PSRING_RETURN_IF_ERROR(buffers_->Load(loaded.state.buffers));
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   const HostView weights = HostView::Of(weights_, host_weights_);
   const Buffer& seen = weights.is_one() ? weights_ : host_weights_;
@@ -98,28 +99,26 @@ absl::StatusOr<int64_t> Training::Start() {
                              .gradient_fd = gradient_fd_,
                              .weights_on_gpu = OnGpu(weights_),
                              .gradient_on_gpu = OnGpu(own_gradient_),
-                             .step = resume_.step,
-                             .samples = resume_.samples,
-                             .beyond = resume_.beyond,
-                             .has_slots = resume_.with_slots,
+                             .step = resume_.plan.step,
+                             .samples = resume_.plan.samples,
+                             .beyond = resume_.plan.beyond,
+                             .has_slots = resume_.plan.with_slots,
                              .slots = slots,
                              .has_whole_weights = worker_.resume != nullptr,
                              .whole_weights = {whole.data(), whole.size()},
-                             .row_arrays = LoadedArrays(),
-                             .residual = {residual_.data(), residual_.size()}}));
+                             .row_arrays = loaded.row_arrays,
+                             .residual = {loaded.residual.data(), loaded.residual.size()}}));
   PSRING_RETURN_IF_ERROR(rows_->Start({.seed = options_.seed,
-                                       .arrays = LoadedArrays(),
-                                       .rows = loaded_.rows,
-                                       .step = resume_.step,
-                                       .samples = resume_.samples}));
-  loaded_ = {};
-  residual_ = {};
+                                       .arrays = loaded.row_arrays,
+                                       .rows = loaded.state.rows,
+                                       .step = resume_.plan.step,
+                                       .samples = resume_.plan.samples}));
   return first;
 }
 
 absl::Status Training::Steps(int64_t first) {
   clock_->BeginAt(first);
-  if (first + sample_shift_ > 0) sampler_->SeekTo(first + sample_shift_);
+  if (first + resume_.sample_shift > 0) sampler_->SeekTo(first + resume_.sample_shift);
   while (true) {
     const int64_t step = clock_->next();
     const absl::StatusOr<bool> went_back = AwaitBarrier();
@@ -131,7 +130,8 @@ absl::Status Training::Steps(int64_t first) {
     absl::StatusOr<StepRecord> record = Step(step);
     if (!record.ok()) return AtStep(step, record.status());
     PSRING_RETURN_IF_ERROR(Finish(step, done_before, *std::move(record)));
-    if (absl::Status kept = CheckpointIfDue(checkpoint_before); !kept.ok()) return AtStep(step, kept);
+    if (absl::Status kept = checkpointer_->SaveIfDue(checkpoint_before); !kept.ok())
+      return AtStep(step, kept);
     if (clock_->next() <= step) RemoveRecordsFrom(clock_->next());
   }
 }
@@ -153,7 +153,7 @@ absl::StatusOr<bool> Training::AwaitBarrier() {
     PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, strategy_.barrier->Await(point));
     if (back.has_value()) {
       clock_->GoBackTo(*back);
-      sampler_->SeekTo(*back + sample_shift_);
+      sampler_->SeekTo(*back + resume_.sample_shift);
       PSRING_RETURN_IF_ERROR(buffers_->Restore(*back));
       RemoveRecordsFrom(*back);
       return true;
@@ -182,7 +182,7 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
     waits_.clear();
     PSRING_RETURN_IF_ERROR(pipeline_->Run(worker_.data.train, drawn));
   } else {
-    PSRING_RETURN_IF_ERROR(executor_->Run(worker_.data.train, drawn, info, step + sample_shift_));
+    PSRING_RETURN_IF_ERROR(executor_->Run(worker_.data.train, drawn, info, step + resume_.sample_shift));
   }
   PSRING_RETURN_IF_ERROR(PrefetchNext());  // FinishStep waits for the GPU
   PSRING_RETURN_IF_ERROR(rows_->Push(info));
@@ -229,7 +229,7 @@ absl::Status Training::PrefetchNext() {
 // To the next step, which is not step + 1 if a server went back or gradients came too late.
 absl::Status Training::Advance(int64_t step, const StepReport& report) {
   clock_->Finish(report);
-  if (clock_->next() != step + 1) sampler_->SeekTo(clock_->next() + sample_shift_);
+  if (clock_->next() != step + 1) sampler_->SeekTo(clock_->next() + resume_.sample_shift);
   return clock_->next() <= step ? buffers_->Restore(clock_->next()) : absl::OkStatus();
 }
 

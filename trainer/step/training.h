@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/checkpoints/worker_parts.h"
 #include "trainer/data/sampler.h"
 #include "trainer/layers/tensor_axis.h"
 #include "trainer/models/batch_memory.h"
@@ -17,6 +16,7 @@
 #include "trainer/pipeline/model_part.h"
 #include "trainer/pipeline/pipeline_executor.h"
 #include "trainer/pipeline/replica_exchange.h"
+#include "trainer/step/checkpointer.h"
 #include "trainer/step/compute_delay.h"
 #include "trainer/step/evaluation.h"
 #include "trainer/step/executor.h"
@@ -39,15 +39,6 @@ class Training {
   absl::StatusOr<RankResult> Run(std::vector<float>* final_weights);
 
  private:
-  // When a checkpoint is made: its name, which all ranks use; its step; this worker's next step; whether
-  // training stops, so that this step will not be made.
-  struct Moment {
-    std::string name;
-    int64_t step = 0;
-    int64_t next = 0;
-    bool stops = false;
-  };
-
   Training(const TrainingOptions& options, Worker& worker) : options_(options), worker_(worker) {}
 
   // training_setup.cc
@@ -66,6 +57,8 @@ class Training {
   }
   void PlanBucketsByReadiness();
   absl::Status MakeStrategy();
+  TrainingPosition PositionOfRun() const;
+  void MakeCheckpointer();
   std::string OnGpu(const Buffer& memory) const;
   const std::vector<Bucket>& pushed_buckets() const { return counting_.empty() ? buckets_ : counting_; }
   static std::vector<int64_t> BytesOf(const std::vector<Bucket>& buckets);
@@ -79,11 +72,8 @@ class Training {
   absl::StatusOr<BatchScore> ScoreOfLastStage();
   absl::StatusOr<BatchScore> EvaluateStages(Span weights, const std::function<void(int64_t)>& on_batches);
   absl::StatusOr<ConstSpan> WholeWeights();
-  void TakeOwnPart(TrainingCheckpoint& checkpoint) const;
-  absl::Status SaveStages(const Moment& moment);
   template <typename T>
   absl::Status FromFirstRank(T* values, size_t count);
-  absl::StatusOr<bool> FirstRankStops(bool stops);
   const ParameterLayout& whole() const { return part_.has_value() ? part_->whole : model_->parameters(); }
   // Of the job: it reports what concerns all ranks, and writes checkpoints.
   bool is_first_rank() const { return worker_.rank == 0 && begins_replica(); }
@@ -125,24 +115,6 @@ class Training {
   absl::Status Finish(int64_t step, int64_t done_before, StepRecord record);
   void RemoveRecordsFrom(int64_t step);
 
-  // training_checkpoints.cc
-  absl::Status PlanResumption();
-  absl::Status LoadCheckpoint(std::vector<float>& weights);
-  int LoadedArrays() const;
-  TrainingPosition PositionAt(int64_t next, int64_t updates) const;
-  WorkerPart OwnPart(int64_t next) const;
-  absl::Status SettleRows();
-  absl::Status PublishPart(const Moment& moment);
-  void PublishLastPart();
-  bool AbortEndsTheProcess() const;
-  std::vector<std::optional<WorkerPart>> TakeParts(const Moment& moment);
-  absl::StatusOr<TrainingCheckpoint> ReadState(bool& is_of_step);
-  absl::Status SaveCheckpoint(const Moment& moment);
-  absl::Status SaveOrSend(const Moment& moment);
-  absl::Status CheckpointIfDue(int64_t before);
-  absl::Status StopTogether(const Moment& end, bool saves);
-  absl::Status LastCheckpoint();
-
   // training_result.cc
   Recorder::Step Measured(const StepInfo& info, StepReport report, int64_t begin_ns, int64_t end_ns);
   absl::StatusOr<ConstSpan> WeightsOnHost();
@@ -158,7 +130,6 @@ class Training {
   StrategyRow strategy_row_;
   StepPlan plan_;
   UpdatePlan updates_;
-  CheckpointPlan checkpoints_;
   bool server_shares_ = false;  // a parameter server on this host may use our buffers
 
   std::unique_ptr<Ops> ops_;
@@ -194,13 +165,8 @@ class Training {
   std::optional<TrainingClock> clock_;
   bool is_measuring_ = false;  // passed the barrier before the first measured step
 
-  ResumePlan resume_;
-  TrainingCheckpoint loaded_;    // until Start
-  std::vector<float> residual_;  // until Start
-  int64_t sample_shift_ = 0;     // in step s this worker draws the samples of step s + sample_shift_
-  int64_t saved_step_ = -1;
-  int64_t sequence_ = 0;  // of the newest checkpoint
-
+  Resumption resume_;
+  std::optional<Checkpointer> checkpointer_;
   BatchScore score_;  // of the last step
   RankResult result_;
   std::optional<Recorder> recorder_;

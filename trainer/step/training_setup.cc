@@ -60,8 +60,14 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                      .drop_last = options.drop_last == "true"});
   t.clock_.emplace(t.plan_, worker.world_size, CountingOf(t.strategy_row_));
   t.recorder_.emplace(worker, t.plan_, t.begins_replica(), t.result_);
-  if (worker.resume != nullptr) PSRING_RETURN_IF_ERROR(t.PlanResumption());
+  if (worker.resume != nullptr) {
+    PSRING_ASSIGN_OR_RETURN(t.resume_, PlanResumption(*worker.resume, t.PositionOfRun(),
+                                                      t.sampler_->steps_per_epoch(), worker.rank));
+    t.updates_.optimizer.earlier_updates = t.resume_.plan.earlier_updates;
+    t.clock_->ResumeAt(t.resume_.plan.step, t.resume_.plan.samples, t.resume_.plan.beyond);
+  }
   PSRING_RETURN_IF_ERROR(t.MakeStrategy());
+  t.MakeCheckpointer();
   PSRING_ASSIGN_OR_RETURN(t.delay_, ComputeDelay::Create(options, worker.rank, MonotonicNanos));
   if (t.delay_->active() && worker.device.name() != "cpu") {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -99,7 +105,6 @@ absl::StatusOr<ModelRow> Training::Plan() {
   PSRING_RETURN_IF_ERROR(CheckDevice(options_, worker_.device));
   PSRING_ASSIGN_OR_RETURN(plan_, PlanSteps(options_, data.count(), worker_.world_size, data.spec().labels));
   PSRING_ASSIGN_OR_RETURN(updates_, PlanUpdates(options_, strategy_row_, row, plan_));
-  checkpoints_ = PlanCheckpoints(options_, strategy_row_);
   server_shares_ =
       worker_.client != nullptr && strategy_row_.has_parameters_on_servers() && options_.transport != "tcp";
   if (!is_first_rank()) return row;
@@ -262,6 +267,43 @@ absl::Status Training::MakeStrategy() {
                                                    .span_bucket = static_cast<int>(pushed_buckets().size())},
                                   std::move(rows));
   return absl::OkStatus();
+}
+
+// Without the progress.
+TrainingPosition Training::PositionOfRun() const {
+  return {.model = options_.model,
+          .data = worker_.data.name,
+          .strategy = options_.strategy,
+          .asynchronous = clock_->each_push(),
+          .data_count = worker_.data.train.predictions(),
+          .drawn_batch = plan_.drawn_batch,
+          .workers = worker_.world_size,
+          .seed = options_.seed,
+          .wire = options_.wire,
+          .optimizer = updates_.optimizer,
+          .schedule = updates_.schedule,
+          .flags = TrainingArguments(options_),
+          .ready_order = result_.ddp.ready_order};
+}
+
+void Training::MakeCheckpointer() {
+  checkpointer_.emplace(Checkpointer::Parts{.options = options_,
+                                            .worker = worker_,
+                                            .is_first_rank = is_first_rank(),
+                                            .plan = PlanCheckpoints(options_, strategy_row_),
+                                            .run = PositionOfRun(),
+                                            .steps_per_epoch = sampler_->steps_per_epoch(),
+                                            .total_steps = plan_.total_steps(),
+                                            .resumption = resume_,
+                                            .clock = *clock_,
+                                            .strategy = strategy_,
+                                            .rows = *rows_,
+                                            .buffers = *buffers_,
+                                            .layout = model_->parameters(),
+                                            .weights = weights_.span(),
+                                            .part = part_.has_value() ? &*part_ : nullptr,
+                                            .replica = replica_.get(),
+                                            .same_stages = same_stages_.get()});
 }
 
 // For a parameter server on a GPU of this host; empty: none can use it, or the driver does not share memory.
