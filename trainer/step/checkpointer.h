@@ -16,7 +16,7 @@
 #include "trainer/checkpoints/worker_parts.h"
 #include "trainer/pipeline/model_part.h"
 #include "trainer/pipeline/replica_exchange.h"
-#include "trainer/step/model_buffers.h"
+#include "trainer/step/model_memory.h"
 #include "trainer/step/plan/training_clock.h"
 #include "trainer/step/plan/training_plan.h"
 #include "trainer/step/table_rows.h"

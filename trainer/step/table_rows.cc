@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/base/check.h"
+
 namespace psring {
 
 TableRows::TableRows(const Parts& parts, std::unique_ptr<RowStrategy> strategy)

@@ -24,12 +24,6 @@ Training::~Training() {
   strategy_ = {};
   axis_.reset();
   compute_.reset();
-  if (registers_weights()) worker_.registered->push_back(std::move(sent_weights()));
-  // The server may have them open until the client is destroyed.
-  if (worker_.registered == nullptr || worker_.client == nullptr) return;
-  if (worker_.device.gpu() < 0 || worker_.client->status().payload != "cuda_ipc") return;
-  worker_.registered->push_back(std::move(weights_));
-  worker_.registered->push_back(std::move(own_gradient_));
 }
 
 absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
@@ -62,7 +56,7 @@ absl::Status Training::End(std::vector<float>* final_weights) {
     PSRING_RETURN_IF_ERROR(rows_->PullForEvaluation(clock_->next(), evaluation_batch_));
   }
   PSRING_RETURN_IF_ERROR(rows_->Leave());
-  PSRING_RETURN_IF_ERROR(strategy_.sync->Collect(weights_.span()));
+  PSRING_RETURN_IF_ERROR(strategy_.sync->Collect(memory_->weights().device));
   PSRING_RETURN_IF_ERROR(Describe());
   if (evaluates()) {
     PSRING_RETURN_IF_ERROR(KeepSnapshot());
@@ -85,29 +79,21 @@ absl::StatusOr<int64_t> Training::Start() {
                           checkpointer_->Load(shards_weights() ? whole : initial));
   std::vector<ConstSpan> slots;
   for (const std::vector<float>& slot : loaded.state.slots) slots.emplace_back(slot.data(), slot.size());
-  compute_->Copy(weights_.data(), initial.data(), initial.size() * sizeof(float));
+  compute_->Copy(memory_->weights().device.data, initial.data(), initial.size() * sizeof(float));
   PSRING_RETURN_IF_ERROR(buffers_->Load(loaded.state.buffers));
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
-  const HostView weights = HostView::Of(weights_, host_weights_);
-  const Buffer& seen = weights.is_one() ? weights_ : host_weights_;
-  PSRING_ASSIGN_OR_RETURN(
-      const int64_t first,
-      strategy_.sync->Start({.weights = weights,
-                             .gradient = gradient_,
-                             .buffers = options_.broadcast_buffers == "true" ? buffers_->view() : HostView(),
-                             .weights_fd = seen.shared_fd(),
-                             .gradient_fd = gradient_fd_,
-                             .weights_on_gpu = OnGpu(weights_),
-                             .gradient_on_gpu = OnGpu(own_gradient_),
-                             .step = resume_.plan.step,
-                             .samples = resume_.plan.samples,
-                             .beyond = resume_.plan.beyond,
-                             .has_slots = resume_.plan.with_slots,
-                             .slots = slots,
-                             .has_whole_weights = worker_.resume != nullptr,
-                             .whole_weights = {whole.data(), whole.size()},
-                             .row_arrays = loaded.row_arrays,
-                             .residual = {loaded.residual.data(), loaded.residual.size()}}));
+  TrainingState state = memory_->State();
+  if (options_.broadcast_buffers == "true") state.buffers = buffers_->view();
+  state.step = resume_.plan.step;
+  state.samples = resume_.plan.samples;
+  state.beyond = resume_.plan.beyond;
+  state.has_slots = resume_.plan.with_slots;
+  state.slots = slots;
+  state.has_whole_weights = worker_.resume != nullptr;
+  state.whole_weights = {whole.data(), whole.size()};
+  state.row_arrays = loaded.row_arrays;
+  state.residual = {loaded.residual.data(), loaded.residual.size()};
+  PSRING_ASSIGN_OR_RETURN(const int64_t first, strategy_.sync->Start(state));
   PSRING_RETURN_IF_ERROR(rows_->Start({.seed = options_.seed,
                                        .arrays = loaded.row_arrays,
                                        .rows = loaded.state.rows,

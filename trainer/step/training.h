@@ -20,7 +20,7 @@
 #include "trainer/step/compute_delay.h"
 #include "trainer/step/evaluation.h"
 #include "trainer/step/executor.h"
-#include "trainer/step/model_buffers.h"
+#include "trainer/step/model_memory.h"
 #include "trainer/step/plan/training_clock.h"
 #include "trainer/step/plan/training_plan.h"
 #include "trainer/step/recorder.h"
@@ -47,19 +47,10 @@ class Training {
   absl::Status CheckMemoryOf(const Model& model, int max_batch);
   absl::Status MakeReplicas(const ModelRow& row, Precision precision, int max_batch);
   absl::Status Allocate(int max_batch);
-  absl::Status AllocateGradient(size_t bytes);
-  absl::Status Register(const Buffer& memory);
-  bool group_shares() const { return worker_.group != nullptr && worker_.registered != nullptr; }
-  // If the group sends weights: it gets the memory in which it sees them.
-  bool registers_weights() const { return group_shares() && strategy_row_.shards_updates; }
-  Buffer& sent_weights() {
-    return host_weights_.data() != nullptr && !worker_.group->info().on_gpu ? host_weights_ : weights_;
-  }
   void PlanBucketsByReadiness();
   absl::Status MakeStrategy();
   TrainingPosition PositionOfRun() const;
   void MakeCheckpointer();
-  std::string OnGpu(const Buffer& memory) const;
   const std::vector<Bucket>& pushed_buckets() const { return counting_.empty() ? buckets_ : counting_; }
   static std::vector<int64_t> BytesOf(const std::vector<Bucket>& buckets);
 
@@ -130,7 +121,6 @@ class Training {
   StrategyRow strategy_row_;
   StepPlan plan_;
   UpdatePlan updates_;
-  bool server_shares_ = false;  // a parameter server on this host may use our buffers
 
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Stream> compute_;
@@ -138,11 +128,8 @@ class Training {
   Activations activations_;
   int evaluation_batch_ = 0;
   DataParallel* replicas_ = nullptr;  // model_ of the strategy data-parallel
-  Buffer weights_, own_gradient_;
-  Buffer host_weights_, host_gradient_;  // if the host cannot read the device's memory
+  std::unique_ptr<WeightMemory> memory_;
   std::unique_ptr<ModelBuffers> buffers_;
-  HostView gradient_;
-  int gradient_fd_ = -1;
   std::optional<BatchMemory> batches_;  // not with --pp, whose executor has those of its slots
   std::vector<Bucket> buckets_;
   ShardPlan shards_;

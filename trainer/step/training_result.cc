@@ -53,7 +53,7 @@ Recorder::Step Training::Measured(const StepInfo& info, StepReport report, int64
   }
   if (replicas_ != nullptr) {
     step.replicas = replicas_->Take();
-    step.replicas->device0_extra_mb += StateMb(updates_.optimizer, weights_.span().count);
+    step.replicas->device0_extra_mb += StateMb(updates_.optimizer, memory_->weights().device.count);
   }
   return step;
 }
@@ -76,7 +76,7 @@ absl::Status Training::KeepSnapshot() {
 absl::StatusOr<BatchScore> Training::ScoreCopy(const WeightsCopy& copy,
                                                const std::function<void(int64_t)>& on_batch) {
   // Not needed for gradients any more, or the last snapshot is what there is now.
-  const Span weights = shards_.shards_gradient() ? OwnWeights().device : gradient_.device;
+  const Span weights = shards_.shards_gradient() ? OwnWeights().device : memory_->gradient().device;
   compute_->Copy(weights.data, copy.weights.data(), weights.bytes());
   PSRING_RETURN_IF_ERROR(buffers_->Load(copy.buffers));
   return Score(weights, on_batch);
@@ -87,8 +87,8 @@ MemoryFigures Training::Memory() const {
   if (replicas_ != nullptr || rows_->touched() != nullptr) return {};
   const auto mb = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   const bool is_cut = pipeline_ != nullptr;
-  return {.params_mb = mb(weights_.bytes() + buffers_->view().device.bytes()),
-          .grads_mb = mb(gradient_.device.bytes() +
+  return {.params_mb = mb(memory_->weights().device.bytes() + buffers_->view().device.bytes()),
+          .grads_mb = mb(memory_->gradient().device.bytes() +
                          (is_cut ? pipeline_->gradient_bytes() : executor_->gradient_bytes())),
           .optimizer_mb = mb(strategy_.sync->state_bytes()),
           .activations_mb = mb(is_cut ? pipeline_->slot_bytes() : activations_.bytes() + batches_->bytes())};

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/cuda/cuda_device.h"
 #include "common/device_factory/make_ops.h"
 #include "common/text/translate.h"
 #include "trainer/models/replayed_model.h"
@@ -88,8 +87,8 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                                                                   .delay = *t.delay_,
                                                                   .strategy = t.strategy_,
                                                                   .buckets = t.buckets_,
-                                                                  .weights = t.weights_.span(),
-                                                                  .gradient = t.gradient_.device,
+                                                                  .weights = t.memory_->weights().device,
+                                                                  .gradient = t.memory_->gradient().device,
                                                                   .buffers = t.buffers_->view().device,
                                                                   .statistics = t.buffers_->statistics(),
                                                                   .rows = t.rows_->touched()}));
@@ -105,8 +104,6 @@ absl::StatusOr<ModelRow> Training::Plan() {
   PSRING_RETURN_IF_ERROR(CheckDevice(options_, worker_.device));
   PSRING_ASSIGN_OR_RETURN(plan_, PlanSteps(options_, data.count(), worker_.world_size, data.spec().labels));
   PSRING_ASSIGN_OR_RETURN(updates_, PlanUpdates(options_, strategy_row_, row, plan_));
-  server_shares_ =
-      worker_.client != nullptr && strategy_row_.has_parameters_on_servers() && options_.transport != "tcp";
   if (!is_first_rank()) return row;
   for (const std::string& warning : PlanWarnings(strategy_row_, updates_)) worker_.on_warning(warning);
   if (const std::string rounded = RoundingNote(options_, plan_); !rounded.empty()) worker_.on_note(rounded);
@@ -167,13 +164,15 @@ absl::Status Training::MakeReplicas(const ModelRow& row, Precision precision, in
 
 // Weights, gradients, batches.
 absl::Status Training::Allocate(int max_batch) {
-  Device& device = worker_.device;
   const size_t all = model_->parameters().count();
-  const size_t bytes = (shards_weights() ? shards_.weights.elements : all) * sizeof(float);
-  const bool shares_weights = server_shares_ || registers_weights();
-  PSRING_ASSIGN_OR_RETURN(weights_, shares_weights ? device.AllocateShared(bytes) : device.Allocate(bytes));
-  PSRING_RETURN_IF_ERROR(
-      AllocateGradient((shards_.shards_gradient() ? shards_.gradient.elements : all) * sizeof(float)));
+  PSRING_ASSIGN_OR_RETURN(
+      memory_,
+      WeightMemory::Create(
+          worker_, {.weights = shards_weights() ? shards_.weights.elements : all,
+                    .gradient = shards_.shards_gradient() ? shards_.gradient.elements : all,
+                    .server_shares = worker_.client != nullptr && strategy_row_.has_parameters_on_servers() &&
+                                     options_.transport != "tcp",
+                    .group_sends_weights = strategy_row_.shards_updates}));
   const ParameterLayout& layout = model_->parameters();
   PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options_, layout));
   if (!layout.buffers().empty() && is_first_rank()) {
@@ -187,10 +186,9 @@ absl::Status Training::Allocate(int max_batch) {
   if (worker_.group != nullptr && is_first_rank() && !worker_.group->info().through_host.empty()) {
     worker_.on_note(Tr("gradients go through pinned host memory: $0", worker_.group->info().through_host));
   }
-  PSRING_ASSIGN_OR_RETURN(host_weights_, AllocateHostSide(device, weights_));
-  if (registers_weights()) PSRING_RETURN_IF_ERROR(Register(sent_weights()));
   if (has_stages()) return absl::OkStatus();
-  PSRING_ASSIGN_OR_RETURN(batches_, BatchMemory::Create(worker_.data.train.spec(), max_batch, device));
+  PSRING_ASSIGN_OR_RETURN(batches_,
+                          BatchMemory::Create(worker_.data.train.spec(), max_batch, worker_.device));
   return absl::OkStatus();
 }
 
@@ -300,38 +298,10 @@ void Training::MakeCheckpointer() {
                                             .rows = *rows_,
                                             .buffers = *buffers_,
                                             .layout = model_->parameters(),
-                                            .weights = weights_.span(),
+                                            .weights = memory_->weights().device,
                                             .part = part_.has_value() ? &*part_ : nullptr,
                                             .replica = replica_.get(),
                                             .same_stages = same_stages_.get()});
-}
-
-// For a parameter server on a GPU of this host; empty: none can use it, or the driver does not share memory.
-std::string Training::OnGpu(const Buffer& memory) const {
-  if (!server_shares_ || worker_.device.gpu() < 0) return "";
-  return ExportMemory(worker_.device, memory).value_or("");
-}
-
-// The gradient is in memory that the server or the group's ranks on this host can read in place.
-absl::Status Training::AllocateGradient(size_t bytes) {
-  PSRING_ASSIGN_OR_RETURN(own_gradient_, server_shares_ || group_shares()
-                                             ? worker_.device.AllocateShared(bytes)
-                                             : worker_.device.Allocate(bytes));
-  const bool through_host = worker_.group != nullptr && !worker_.group->info().on_gpu;
-  if (through_host || worker_.client != nullptr) {
-    PSRING_ASSIGN_OR_RETURN(host_gradient_, AllocateHostSide(worker_.device, own_gradient_));
-  }
-  const bool has_host_side = host_gradient_.data() != nullptr;
-  gradient_ = HostView::Of(own_gradient_, host_gradient_);
-  gradient_fd_ = (has_host_side ? host_gradient_ : own_gradient_).shared_fd();
-  if (!group_shares()) return absl::OkStatus();
-  worker_.registered->push_back(std::move(has_host_side && through_host ? host_gradient_ : own_gradient_));
-  return Register(worker_.registered->back());
-}
-
-absl::Status Training::Register(const Buffer& memory) {
-  auto* const group = dynamic_cast<MemoryRegistration*>(worker_.group);
-  return group != nullptr ? group->Register(memory) : absl::OkStatus();
 }
 
 std::vector<int64_t> Training::BytesOf(const std::vector<Bucket>& buckets) {

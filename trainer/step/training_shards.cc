@@ -34,7 +34,7 @@ void Training::PlanShards() {
 
 // All of the model's, or this rank's parts.
 HostView Training::OwnWeights() const {
-  const HostView all = HostView::Of(weights_, host_weights_);
+  const HostView all = memory_->weights();
   return shards_weights() ? all.Slice(0, shards_.weights.parts) : all;
 }
 

@@ -1,5 +1,5 @@
-// Buffers at the beginning, and when training goes back to an earlier step.
-#include "trainer/step/model_buffers.h"
+// Where weights and gradient are, and buffers at the beginning and when training goes back.
+#include "trainer/step/model_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,6 +15,50 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
+
+class WeightMemoryTest : public testing::Test {
+ protected:
+  const std::unique_ptr<Device> device_ = MakeCpuDevice();
+  Trace trace_{0};
+  Worker worker_{.device = *device_, .data = SmallData(), .trace = trace_};
+};
+
+TEST_F(WeightMemoryTest, IsPrivateUnlessSomebodyReadsItInPlace) {
+  for (const bool server_shares : {false, true}) {
+    const auto memory =
+        WeightMemory::Create(worker_, {.weights = 32, .gradient = 16, .server_shares = server_shares})
+            .value();
+    const TrainingState state = memory->State();
+    EXPECT_EQ(state.weights.device.count, 32);
+    EXPECT_EQ(state.gradient.device.count, 16);
+    EXPECT_TRUE(state.weights.is_one());
+    EXPECT_TRUE(state.gradient.is_one());
+    EXPECT_EQ(state.weights_fd >= 0, server_shares);
+    EXPECT_EQ(state.gradient_fd >= 0, server_shares);
+    EXPECT_EQ(state.weights_on_gpu, "");
+  }
+}
+
+TEST_F(WeightMemoryTest, WhatTheGroupSendsOutlivesIt) {
+  for (const bool sends_weights : {false, true}) {
+    std::vector<Buffer> registered;  // outlives the group
+    const Connections connections = Connect(FindStrategy("ring").value(), 2, absl::Seconds(60));
+    worker_.group = connections.group(0);
+    worker_.registered = &registered;
+    auto memory =
+        WeightMemory::Create(worker_, {.weights = 16, .gradient = 16, .group_sends_weights = sends_weights})
+            .value();
+    ASSERT_EQ(registered.size(), 1);
+    EXPECT_EQ(registered[0].data(), memory->gradient().device.data);
+    const void* const weights = memory->weights().device.data;
+    EXPECT_EQ(memory->State().weights_fd >= 0, sends_weights);
+    memory.reset();
+    ASSERT_EQ(registered.size(), sends_weights ? 2 : 1);
+    if (sends_weights) {
+      EXPECT_EQ(registered[1].data(), weights);
+    }
+  }
+}
 
 class ModelBuffersTest : public testing::Test {
  protected:
