@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/io/hash.h"
-#include "ps_server/client/ps_client.h"
 #include "trainer/step/training.h"
 
 namespace psring {

@@ -47,7 +47,8 @@ CheckpointBytes ReadBack(const CheckpointFiles& written) {
   return {.path = "here",
           .position = files.at(kPositionFile),
           .model = files.at(kModelFile),
-          .has_optimizer = files.contains(kOptimizerFile)};
+          .optimizer = files.at(kOptimizerFile),
+          .has_optimizer = true};
 }
 
 class CheckpointerTest : public testing::Test {
