@@ -18,9 +18,8 @@ std::string ReductionsNote(const StrategyRow& strategy, int micro_batches, bool 
   const double ring_mb = 2e-6 * sizeof(float) * static_cast<double>(parameters) * (replicas - 1) / replicas;
   const auto text = [](double mb) { return absl::StrFormat("%.*f", mb < 10 ? 2 : 0, mb); };
   return Tr(
-      "$0 with $1 micro-batches reduces each gradient $1 times: a replica sends up to $2 MB a step instead "
-      "of "
-      "ring's $3 MB",
+      "$0 with $1 micro-batches reduces each gradient $1 times: a replica sends up to $2 MB a step "
+      "instead of ring's $3 MB",
       strategy.name, micro_batches, text(strategy.SentPart(1, micro_batches, reshards) * ring_mb),
       text(ring_mb));
 }
@@ -64,7 +63,7 @@ void Training::PlanShards() {
 
 // All of the model's, or this rank's parts.
 HostView Training::OwnWeights() const {
-  const HostView all = HostView::Of(weights_, host_weights_);
+  const HostView all = memory_->weights();
   return shards_weights() ? all.Slice(0, shards_.weights.parts) : all;
 }
 
@@ -122,8 +121,8 @@ absl::StatusOr<BatchScore> Training::Score(Span weights, const std::function<voi
   if (shards_weights()) {
     return executor_->Evaluate(test, evaluation_batch_, /*computes=*/worker_.rank == 0, on_batches);
   }
-  return Evaluate(*model_, weights, buffers_.span(), test, evaluation_batch_, activations_, *batches_,
-                  *compute_, evaluated_rows_.has_value() ? &*evaluated_rows_ : nullptr, on_batches);
+  return Evaluate(*model_, weights, buffers_->view().device, test, evaluation_batch_, activations_, *batches_,
+                  *compute_, rows_->evaluated(), on_batches);
 }
 
 }  // namespace psring
