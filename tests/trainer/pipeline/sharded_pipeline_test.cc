@@ -22,6 +22,8 @@
 namespace psring {
 namespace {
 
+const std::string kDivided = "zb-h1";  // divides the backward pass
+
 struct ShardedPipeline {
   const char *strategy, *reshard, *program;
 
@@ -102,6 +104,8 @@ TEST_P(ShardedPipelines, TwoReplicasHaveTheBitsOfARing) {
   for (auto [model, data] : {std::pair{CnnOfPipeline(), &SmallData()},
                              {GptOfPipeline(), &SmallText()},
                              {TinyResNet("ring"), &SmallPictures()}}) {
+    const bool of_rest = std::string(GetParam().program) != "1f1b" && GetParam().program != kDivided;
+    if (of_rest && model.model == "resnet18") continue;  // takes longest
     SCOPED_TRACE(model.model);
     TrainingOptions options = GetParam().OfRing(model, /*micro_batches=*/1);
     options.evaluate = true;
@@ -128,8 +132,7 @@ TEST_P(ShardedPipelines, TwoReplicasHaveTheBitsOfARing) {
 }
 
 TEST_P(ShardedPipelines, MoreReplicasWithMicroBatchesAndClippingAreCloseToARing) {
-  for (const auto& [replicas, micro_batches, clip_norm] :
-       {std::tuple{2, 4, 0.}, {2, 4, 1e-3}, {3, 3, 0.}, {3, 2, 1e-3}}) {
+  for (const auto& [replicas, micro_batches, clip_norm] : {std::tuple{2, 4, 1e-3}, {3, 3, 0.}}) {
     for (auto [model, data] : {std::pair{CnnOfPipeline(), &SmallData()}, {GptOfPipeline(), &SmallText()}}) {
       SCOPED_TRACE(absl::StrCat(model.model, " ", replicas, " x ", micro_batches, ", ", clip_norm));
       TrainingOptions options = GetParam().OfRing(model, micro_batches);
@@ -193,7 +196,7 @@ TEST_P(ShardedPipelines, CopiesOfATiedTensorStayEqual) {
 }
 
 TEST_P(ShardedPipelines, ComputeBlocksAgainWithTheSameBits) {
-  if (std::string(GetParam().program) == "zb-h1") GTEST_SKIP() << "needs all activations";
+  if (GetParam().program == kDivided) GTEST_SKIP() << "needs all activations";
   TrainingOptions options = GetParam().Of(GetParam().OfRing(GptOfPipeline(), /*micro_batches=*/3));
   const std::vector<float> end = WeightsOf(RunPipelines(options, 2, SmallText()));
   options.recompute = true;
