@@ -176,8 +176,8 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
   add(what, "--strategies,--strategy", raw.strategies, "NAME,...",
       absl::StrCat("Comma-separated: all-reduces by algorithm (",
                    absl::StrJoin(AlgorithmsFor(Collective::kAllReduce), ", "),
-                   "), ps-sync, ps-async, ps-ssp:K, ps-backup:B, none [ring,ps-sync,ps-async; with --pp: "
-                   "ring]"));
+                   "), zero1, zero2, fsdp, ps-sync, ps-async, ps-ssp:K, ps-backup:B, none "
+                   "[ring,ps-sync,ps-async; with --pp: ring]"));
   add(what, "--workers", raw.workers, "N,...",
       "Comma-separated, or a sequence such as 2,4,8,...,4096 [2,4,8,...,64; with --pp P: P]");
   add(what, "--servers", raw.servers, "S,...",
