@@ -176,9 +176,13 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.pp, WholeNumber(1, kMaxAxis));
   visit({"--tp", "T",
          "Divide the matrices of a transformer over T workers: N workers are N/T replicas, or with --pp "
-         "N/(P T). With all-reduce strategies (native or gloo) on CPUs",
+         "N/(P T). With all-reduce strategies (native or gloo) and ps-sync on CPUs",
          Help::kBrief},
         o.tp, WholeNumber(1, kMaxAxis));
+  visit.Switch({"--sequence_parallel", "",
+                "With --tp: also divide the tokens of a batch between the matrices, so that a worker keeps "
+                "1/T of all activations; T must divide the context. Native collectives only"},
+               o.sequence_parallel, true);
   visit({"--program", "NAME", "What each worker of a replica computes in which order:", Help::kBrief},
         o.program, CheckGiven);
   visit({"--cuts", "L,...",

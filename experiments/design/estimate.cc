@@ -84,7 +84,7 @@ CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
       .place = PlaceOf(configuration.training.server_placement),
       // Clipping: no update before the norm of the whole gradient is known.
       .pipelined = configuration.training.ps_schedule != "serial" && configuration.training.clip_norm == 0,
-      .servers = std::max(1, configuration.servers() / configuration.training.pp),
+      .servers = std::max(1, configuration.servers() / ReplicaRanks(configuration.training)),
       .pushed = configuration.training.wire != "float32" && configuration.servers() > 0 ? 0.5 : 1.0};
 }
 

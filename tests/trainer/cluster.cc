@@ -207,9 +207,10 @@ std::vector<RankOutcome> RunPipelines(const TrainingOptions& options, int replic
   std::vector<std::vector<Buffer>> registered(ranks);
   const absl::Duration timeout = absl::Seconds(options.timeout_s);
   const Connections world = Connect(*FindStrategy("ring"), ranks, timeout);
-  std::vector<Connections> served;  // by position
-  for (int position = 0; position < options.pp && strategy->uses_servers; ++position) {
-    served.push_back(Connect(*strategy, replicas, timeout, ServersOf(options, ranks) / options.pp));
+  std::vector<Connections> served;  // by part of the model
+  const int parts = ReplicaRanks(options);
+  for (int part = 0; part < parts && strategy->uses_servers; ++part) {
+    served.push_back(Connect(*strategy, replicas, timeout, ServersOf(options, ranks) / parts));
   }
   std::vector<std::unique_ptr<PipelineLinks>> links(ranks);  // until all have ended
   ThreadBarrier barrier(ranks);
@@ -228,7 +229,8 @@ std::vector<RankOutcome> RunPipelines(const TrainingOptions& options, int replic
                   .group = own.same_stages(),
                   .pipeline = &own.pipeline(),
                   .registered = &registered[rank]};
-    if (!served.empty()) worker.client = served[own.place().position].client(own.place().replica);
+    const int part = own.place().position * options.tp + own.place().share;
+    if (!served.empty()) worker.client = served[part].client(own.place().replica);
     worker.barrier = [&barrier] { return barrier.Wait(); };
     worker.on_step = [&outcome](const StepRecord& record) { outcome.steps.push_back(record); };
     adjust(worker);

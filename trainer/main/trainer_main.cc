@@ -78,20 +78,21 @@ absl::Status TakeRole(TrainerFlags& flags, Part& part) {
   PSRING_ASSIGN_OR_RETURN(
       const int pushers, role.becomes >= 0 ? PushersOf(flags.training, join.world_size, join.local_world_size)
                                            : FindPushers(flags.training, join));
-  PSRING_ASSIGN_OR_RETURN(const Mesh mesh,
-                          Mesh::Create(role.workers, flags.training.pp, flags.training.rank_order));
+  PSRING_ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(role.workers, flags.training.pp,
+                                                        flags.training.rank_order, flags.training.tp));
   const auto arguments = [&](int server, int local_rank) {
-    const int position = PositionOfServer(flags.training, server, role.servers);
-    return ServerArguments(flags.training,
-                           {.server = server,
-                            .servers = role.servers,
-                            .pushers = pushers,
-                            .ranks = flags.training.pp > 1 ? mesh.RanksAt(position) : std::vector<int>(),
-                            .rendezvous = SpecOf(join),
-                            .bind = part.address,
-                            .record = flags.record,
-                            .local_rank = local_rank,
-                            .gpus = CudaDeviceCount()});
+    const int of_model = PartOfServer(flags.training, server, role.servers);
+    return ServerArguments(
+        flags.training,
+        {.server = server,
+         .servers = role.servers,
+         .pushers = pushers,
+         .ranks = ReplicaRanks(flags.training) > 1 ? mesh.RanksWithPart(of_model) : std::vector<int>(),
+         .rendezvous = SpecOf(join),
+         .bind = part.address,
+         .record = flags.record,
+         .local_rank = local_rank,
+         .gpus = CudaDeviceCount()});
   };
   if (role.becomes >= 0) part.becomes = arguments(role.becomes, join.local_rank);
   const bool beside_each = flags.training.server_placement == "colocated";
