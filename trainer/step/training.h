@@ -94,6 +94,8 @@ class Training {
   std::vector<ReadyRange> OrderedTensors() const {
     return has_stages() && worker_.world_size > 2 ? part_->tied : std::vector<ReadyRange>();
   }
+  // The same of what the ranks that divide matrices have copies of, each with servers of its own: norms.
+  bool HasCopiesOfTensors() const { return axis_.has_value() && worker_.world_size > 2; }
   // Has the first part, and counts its replica's samples.
   bool begins_replica() const {
     return worker_.pipeline == nullptr || worker_.pipeline->replica->rank() == 0;

@@ -26,7 +26,10 @@ absl::Status Training::TakeModelPart(const ModelRow& row) {
   TensorPlace tensors;
   if (pipeline.tensors != nullptr) {
     axis_.emplace(*pipeline.tensors, worker_.device);
-    tensors = {.rank = axis_->rank(), .ranks = axis_->ranks(), .axis = &*axis_};
+    tensors = {.rank = axis_->rank(),
+               .ranks = axis_->ranks(),
+               .axis = &*axis_,
+               .divides_rows = options_.sequence_parallel};
   }
   const auto make = [&](const TensorPlace& at) -> absl::StatusOr<std::unique_ptr<Model>> {
     if (at.ranks == 1) return row.make(worker_.data.train.spec(), *ops_);

@@ -169,6 +169,7 @@ absl::Status Training::Allocate(int max_batch) {
   PSRING_RETURN_IF_ERROR(
       AllocateGradient((shards_.shards_gradient() ? shards_.gradient.elements : all) * sizeof(float)));
   PSRING_RETURN_IF_ERROR(AllocateBuffers());
+  if (axis_.has_value()) PSRING_RETURN_IF_ERROR(axis_->Reserve(model_->PieceBytes(max_batch)));
   if (worker_.group != nullptr && is_first_rank() && !worker_.group->info().through_host.empty()) {
     worker_.on_note(Tr("gradients go through pinned host memory: $0", worker_.group->info().through_host));
   }
@@ -230,7 +231,7 @@ absl::Status Training::MakeStrategy() {
         .consistency = strategy_row_.has_only_rows_on_servers() ? "sync" : strategy_row_.algorithm,
         .asynchronous = strategy_row_.asynchronous(),
         .drops_gradients = strategy_row_.drops_gradients,
-        .deterministic = options_.deterministic || !OrderedTensors().empty(),
+        .deterministic = options_.deterministic || !OrderedTensors().empty() || HasCopiesOfTensors(),
         .serial = options_.ps_schedule == "serial",
         .staleness_lr = options_.staleness_lr == "inverse",
         .kept_every = returns && strategy_row_.synchronous ? options_.checkpoint_every : 0,
