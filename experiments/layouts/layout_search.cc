@@ -120,6 +120,7 @@ std::vector<LayoutCandidate> LayoutCandidates(const LayoutQuestion& question) {
   std::vector<LayoutCandidate> candidates;
   for (const int tp : DivisorsUpTo(workers, question.model.heads)) {
     if (question.model.heads % tp != 0 || !AlignsWithNodes(cluster, workers, tp)) continue;
+    if (question.model.sequence_parallel && std::fmod(question.model.tokens, tp) != 0) continue;
     for (const int pp : DivisorsUpTo(workers / tp, layers)) {
       const int dp = workers / tp / pp;
       if (!AlignsWithNodes(cluster, workers, tp * dp)) continue;

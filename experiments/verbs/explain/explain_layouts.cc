@@ -138,6 +138,7 @@ std::string ExplainTensorParallel(int ranks) {
   }
   if (ranks > kDrawnRanks) absl::StrAppend(&text, "  ...\n");
   const std::vector<double> widths = {3, 1, 4, 4};  // of queries, keys and values; output; MLP
+  const TensorHalves halves = TensorHalvesOf(/*outputs=*/2, /*inputs=*/2, /*sequence_parallel=*/true);
   absl::StrAppend(
       &text, "\n",
       Wrap(
@@ -152,6 +153,13 @@ std::string ExplainTensorParallel(int ranks) {
               ThreeDigits(KeptValuesPerToken(1, widths, ranks)),
               ThreeDigits(KeptValuesPerToken(1, widths, 1))),
            ""),
+      Wrap(
+          Tr("With --sequence_parallel it keeps 1/t of all activations, here $0 h: each + leaves a rank only "
+             "the sums of its own tokens, and the ranks gather all tokens before A, in backward once more. A "
+             "layer then needs $1 halves of an all-reduce instead of $2.",
+             ThreeDigits(KeptValuesPerToken(1, widths, ranks, /*sequence_parallel=*/true)),
+             halves.forward + halves.backward, 2 * kAllReducesPerLayer),
+          ""),
       Wrap(Tr("To see which layout it suits: psring predict --layouts auto"), ""));
   return text;
 }

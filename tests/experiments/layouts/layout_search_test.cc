@@ -228,6 +228,47 @@ TEST(LayoutMemory, TheStateIsOfTheRanksStagesAndParts) {
       << "and a unit's gradient, two units' weights";
 }
 
+TEST(LayoutMemory, DividedTokensShrinkActivationsAndMessages) {
+  LayoutModel model = EqualLayers(8, 1e6);
+  const LayoutCandidate candidate = Candidate(1, 2, 4, "ring", "1f1b", 4);
+  const LayoutStages stages = StagesOf(model, candidate).value();
+  const double boundary = model.BoundaryBytes(1), whole = model.KeptBytes(model.layers[0], 1, 1);
+  const double sums = MemoryOf(model, candidate, stages).activations;
+  model.sequence_parallel = true;
+  EXPECT_DOUBLE_EQ(model.KeptBytes(model.layers[0], 1, 4), whole / 4);
+  EXPECT_DOUBLE_EQ(MemoryOf(model, candidate, stages).activations,
+                   2 * 4 * whole / 4 + 2 * boundary / 4 + 2 * boundary)
+      << "two micro-batches of four layers, two messages, two pieces";
+  EXPECT_LT(MemoryOf(model, candidate, stages).activations, .7 * sums);
+  model.layers.back().logits = 100;
+  EXPECT_DOUBLE_EQ(model.KeptBytes(model.layers.back(), 1, 4), (whole + 4 * 16. * 100 + boundary) / 4);
+}
+
+TEST(LayoutPrice, DividedTokensAreGatheredOnceMoreInBackward) {
+  LayoutQuestion question = OnNodes(EqualLayers(8, 1e5), 4, 4, 1e6);
+  const LayoutCandidate candidate = Candidate(1, 1, 4, "ring", "single_stage", 2);
+  const LayoutPrice sums = Priced(question, candidate);
+  question.model.sequence_parallel = true;
+  const LayoutPrice parts = Priced(question, candidate);
+  EXPECT_NEAR(parts.sent.inside, sums.sent.inside * 10 / 8, 1e-6 * sums.sent.inside);
+  EXPECT_GT(parts.step_s, sums.step_s);
+  // Messages between stages are those of own tokens.
+  const LayoutCandidate cut = Candidate(1, 2, 2, "ring", "1f1b", 4);
+  question.cluster.gpus_per_node = 2;
+  const double between = Priced(question, cut).sent.between;
+  question.model.sequence_parallel = false;
+  EXPECT_NEAR(between, Priced(question, cut).sent.between / 2, 1e-6 * between);
+}
+
+TEST(LayoutSearch, DividedTokensNeedRanksThatDivideThem) {
+  LayoutQuestion question = OnNodes(EqualLayers(8, 1e5), 8, 4, 1e6);
+  question.model.sequence_parallel = true;
+  question.model.tokens = 18;
+  std::set<int> ranks;
+  for (const LayoutCandidate& candidate : LayoutCandidates(question)) ranks.insert(candidate.tp);
+  EXPECT_EQ(ranks, (std::set<int>{1, 2}));
+}
+
 TEST(LayoutSearch, ItFindsWhatTryingAllFinds) {
   LayoutQuestion question = OnNodes(EqualLayers(8, 2e5), 8, 4, 200e6);
   question.cluster.latency_s = 20e-6;

@@ -84,6 +84,9 @@ TEST(LayoutAnswer, ItNamesWhatTheTrainerDoesNotCombine) {
       " psring train cannot run dp4xpp2 zero2, dp4xtp2 fsdp (the first: --pp and --strategy zero2 exclude "
       "each other; omit one of them).");
   question.model.sixteen_bits = true;
+  EXPECT_THAT(WhatIsNotTrained(question, best), Has("zero2, dp4xtp2 fsdp ("));
+  question.model.tokens = 31;
+  question.model.sequence_parallel = true;
   EXPECT_THAT(WhatIsNotTrained(question, best), Has("zero2, dp4xtp2, dp4xtp2 fsdp ("));
   best.resize(1);
   EXPECT_EQ(WhatIsNotTrained(question, best), "");
@@ -107,9 +110,12 @@ TEST(LayoutAnswer, BadInputIsOneLineWithARemedy) {
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.connection = "1gbit"; }), Has("--connection"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.system = "none"; }), Has("--system"));
   EXPECT_EQ(refusal([](RawPredictFlags& raw) { raw.fraction = .8; }), "");
+  EXPECT_EQ(refusal([](RawPredictFlags& raw) { raw.sequence_parallel = true; }), "");
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.workers = "8,16"; }), Has("one number of --workers"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw = {.cluster = "dgx-h100", .memory = "80GB"}; }),
               Has("--memory needs --layouts auto"));
+  EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw = {.cluster = "dgx-h100", .sequence_parallel = true}; }),
+              Has("--sequence_parallel needs --layouts auto"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.workload = "resnet50"; }), Has("use one of gpt2"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.workers = "12"; }), Has("do not fill nodes of 8"));
 }
