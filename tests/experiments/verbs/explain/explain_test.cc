@@ -194,7 +194,9 @@ TEST(ExplainShardsTest, StatesWhatIsKeptAndSent) {
 TEST(ExplainShardsTest, TensorParallelRanksSendActivations) {
   EXPECT_THAT(ExplainTensorParallel(4),
               Has("\n  rank 3   x -> A columns 4/4    -> GeLU -> B rows 4/4     -> + -> y\n"));
-  EXPECT_THAT(InOneLine(ExplainTensorParallel(4)), Has("times as much, here 6.", "here 7 h instead of 16 h"));
+  EXPECT_THAT(InOneLine(ExplainTensorParallel(4)),
+              Has("times as much, here 6.", "here 7 h instead of 16 h", "of all activations, here 4 h",
+                  "10 halves of an all-reduce instead of 8."));
   EXPECT_THAT(ExplainTensorParallel(8), Has("\n  ...\n"));
 }
 
