@@ -21,7 +21,7 @@ bool IsIncidental(const std::string& flag) {
     if (absl::StartsWith(flag, name)) return true;
   }
   for (const char* name :
-       {"--pp", "--tp", "--program", "--cuts", "--rank_order", "--copy_streams", "--reshard"}) {
+       {"--pp", "--tp", "--program", "--cuts", "--rank_order", "--copy_streams", "--reshard", "--dp_shard"}) {
     if (absl::StartsWith(flag, name)) return true;
   }
   return false;
