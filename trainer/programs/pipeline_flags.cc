@@ -63,7 +63,7 @@ absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strat
   if (const GivenFlag* const flag = FirstGiven(wrong); flag != nullptr) {
     return absl::InvalidArgumentError(Tr("--tp and $0 exclude each other; omit one of them", flag->name));
   }
-  if (strategy.replicates || strategy.uses_servers || strategy.shards_gradients) {
+  if (strategy.replicates || strategy.uses_servers) {
     return absl::InvalidArgumentError(Tr(
         "--tp does not support --strategy $0; use an all-reduce strategy such as ring or zero1, or with one "
         "replica single",
