@@ -39,6 +39,7 @@ struct RawPredictFlags {
   std::string program, boundary, cuts;
   int copy_streams = 0;  // of 1 and 2; 0: not given
   std::string layouts, memory;
+  int dp_shard = 0;  // not given
 };
 
 struct PredictFlags {
