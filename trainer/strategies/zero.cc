@@ -199,19 +199,23 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
       if (part.range.count == 0) continue;
       const HostView reduced = Within(gradient, cut, part.range);
       TakeSum(reduced, Within(sent, cut, part.range));
+      const Span sum = SumOf(part).device;
+      if (in_block && is_first) Copy(sum, reduced.device);
+      if (in_block && !is_first) lane_ops_->Add(sum, reduced.device, *lane_);
+    }
+    if (in_block) free_[context_.shards.gradient.blocks[b]] = lane_->Record();
+    for (const ShardPart& part : cut.parts) {
+      if (!is_last || part.range.count == 0) continue;
       const HostView sum = SumOf(part);
-      if (in_block && is_first) Copy(sum.device, reduced.device);
-      if (in_block && !is_first) lane_ops_->Add(sum.device, reduced.device, *lane_);
-      if (in_block && is_last && context_.copies != nullptr) {
+      if (in_block && context_.copies != nullptr) {
         staging_.ToGroup(sum, *lane_);
         if (!AddCopies(staging_.Seen(sum))) return;
         staging_.FromGroup(sum, *lane_);
       }
       // The rest is the same on every rank and counts once.
       const bool counts = &part == &cut.own() || shards_.rank() == 0;
-      if (is_last && counts) update_.AddToNorm(part.range, sum.device, *lane_ops_, *lane_);
+      if (counts) update_.AddToNorm(part.range, sum.device, *lane_ops_, *lane_);
     }
-    if (in_block) free_[context_.shards.gradient.blocks[b]] = lane_->Record();
     if (!is_last || shards_weights()) lane_->Stamp(records_.back().end_ns);
     if (is_last && updates_on_lane_) Update(cut, records_.size() - 1, /*factor=*/1);
   }
