@@ -137,6 +137,10 @@ void VisitFlags(Options& o, Visitor& visit) {
          "fsdp: forward: release a unit's weights after forward and gather them again for backward; never: "
          "keep them until backward has used them, which sends a third less and needs memory for all weights"},
         o.reshard, OneOf({"forward", "never"}));
+  visit({"--dp_shard", "S",
+         "zero1, zero2, fsdp: so many consecutive replicas, such as those of a node, divide the state among "
+         "them; their sums of gradients are added up over the other groups of S. Default: all replicas"},
+        o.dp_shard, WholeNumber(2, kMaxAxis));
   visit({"--drop_last", "BOOL",
          "true: skip an epoch's last step if the samples do not fill it; false: use the remaining samples, "
          "each counted once; some workers may have fewer or none"},

@@ -65,6 +65,7 @@ struct TrainingOptions {
   int copy_streams = 2;  // 1: a rank's messages are on one lane; 2: on one for each end of a channel
 
   std::string reshard = "forward";  // fsdp: when gathered weights are released: forward, never
+  int dp_shard = 0;                 // replicas that have one copy of sharded state together; 0: all
   std::string drop_last = "true";
   std::string optimizer;  // empty: the model's
   double lr = 0;          // 0: the model's

@@ -71,8 +71,9 @@ ServerPlace PlaceOf(const std::string& placement) {
 
 double ExchangeBytes(const Configuration& configuration, int64_t elements) {
   const TrainingOptions& training = configuration.training;
-  const double part = configuration.strategy.SentPart(training.wire != "float32" ? .5 : 1,
-                                                      training.micro_batches, training.reshard == "forward");
+  const double part = configuration.strategy.SentPart(
+      training.wire != "float32" ? .5 : 1, training.micro_batches, training.reshard == "forward",
+      configuration.strategy.SplitOf(configuration.replicas(), training.dp_shard));
   return 4.0 * (configuration.strategy.uses_group ? part : 1) * static_cast<double>(elements);
 }
 

@@ -33,7 +33,10 @@ class Prices {
         message_bytes_(question.model.OwnBoundaryBytes(candidate.samples, candidate.tp)),
         per_node_(ShapeOf(question.cluster, question.workers).ranks_per_node),
         tensor_(AxisLinks::Of(question.cluster, question.workers, 1, candidate.tp)),
-        replicas_(AxisLinks::Of(question.cluster, question.workers, candidate.tp, candidate.dp)),
+        split_(candidate.split()),
+        replicas_(AxisLinks::Of(question.cluster, question.workers, candidate.tp, split_.ranks)),
+        copies_(
+            AxisLinks::Of(question.cluster, question.workers, candidate.tp * split_.ranks, split_.copies)),
         pipeline_(
             AxisLinks::Of(question.cluster, question.workers, candidate.tp * candidate.dp, candidate.pp)) {
     const double share = static_cast<double>(candidate.samples) / candidate.tp;
@@ -73,8 +76,13 @@ class Prices {
       case StepKind::kSendGradient:
         return pipeline_.MessageSeconds(message_bytes_, Crosses(rank, action.kind));
       default:
-        return HalvesOf(action) * replicas_.HalfSeconds(ReplicaBytes(action));
+        return HalvesOf(action) * replicas_.HalfSeconds(ReplicaBytes(action)) + CopiesSeconds(action);
     }
+  }
+
+  double CopiesSeconds(const StepAction& action) const {
+    const double bytes = CopiedBytes(action);
+    return bytes > 0 ? 2 * copies_.HalfSeconds(bytes) : 0;
   }
 
   // The part of a computation in which tensor-parallel ranks add or gather.
@@ -89,6 +97,7 @@ class Prices {
       return pipeline_.MessageBytes(message_bytes_, Crosses(rank, action.kind));
     }
     sent.Add(tensor_.HalfBytes(activation_bytes_), TensorHalvesIn(action));
+    sent.Add(copies_.HalfBytes(CopiedBytes(action)), 2);
     return sent.Add(replicas_.HalfBytes(ReplicaBytes(action)), HalvesOf(action));
   }
 
@@ -115,6 +124,12 @@ class Prices {
            UnitOf(action).parameters;
   }
 
+  // Of the shard of a gradient that is added up over the copies of the state before its update.
+  double CopiedBytes(const StepAction& action) const {
+    if (split_.copies == 1 || action.kind != StepKind::kUpdate) return 0;
+    return bytes_.gradient * UnitOf(action).parameters / split_.ranks;
+  }
+
   // Whether a message goes to another node.
   bool Crosses(int rank, StepKind kind) const {
     const int step = kind == StepKind::kSendActivation ? 1 : candidate_.pp - 1;
@@ -127,7 +142,10 @@ class Prices {
   const AdamBytes bytes_;
   const double activation_bytes_, message_bytes_;
   const int per_node_;
-  const AxisLinks tensor_, replicas_, pipeline_;
+  const AxisLinks tensor_;
+  const ShardSplit split_;
+  const AxisLinks replicas_, copies_;  // of one copy of sharded state; of its copies
+  const AxisLinks pipeline_;
   std::vector<std::vector<UnitPrice>> units_of_;  // by stage
 };
 
@@ -162,7 +180,9 @@ class PricedDurations : public GivenDurations {
 
 std::string LayoutCandidate::layout() const {
   const std::string text = Layout{.dp = dp, .pp = pp, .tp = tp}.name();
-  return strategy->shards_updates ? absl::StrCat(text, " ", strategy->name) : text;
+  if (!strategy->shards_updates) return text;
+  return absl::StrCat(text, " ", strategy->name,
+                      split().copies > 1 ? absl::StrCat(" of ", split().ranks) : "");
 }
 
 absl::StatusOr<LayoutStages> StagesOf(const LayoutModel& model, const LayoutCandidate& candidate) {
@@ -219,8 +239,8 @@ LayoutMemory MemoryOf(const LayoutModel& model, const LayoutCandidate& candidate
     if (candidate.tp > 1 && model.sequence_parallel) {
       memory.activations += 2 * model.BoundaryBytes(candidate.samples);
     }
-    memory.state = ShardedStateOf(*candidate.strategy, candidate.dp, parameters, model.bytes(), largest,
-                                  std::min(2, units));
+    memory.state = ShardedStateOf(*candidate.strategy, candidate.split().ranks, parameters, model.bytes(),
+                                  largest, std::min(2, units));
     if (memory.total() > most.total()) most = memory;
   }
   return most;

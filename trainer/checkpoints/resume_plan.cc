@@ -21,7 +21,7 @@ bool IsIncidental(const std::string& flag) {
     if (absl::StartsWith(flag, name)) return true;
   }
   for (const char* name : {"--pp", "--tp", "--sequence_parallel", "--program", "--cuts", "--rank_order",
-                           "--copy_streams", "--reshard"}) {
+                           "--copy_streams", "--reshard", "--dp_shard"}) {
     if (absl::StartsWith(flag, name)) return true;
   }
   return false;

@@ -184,6 +184,10 @@ absl::Status LiveRank::ConnectAllRanks() {
   if (has_parts) {
     PSRING_ASSIGN_OR_RETURN(links_, PipelineLinks::Connect(training, *group_, *device_));
   }
+  ProcessGroup* const replicas = links_ != nullptr ? links_->same_stages() : group_.get();
+  if (training.dp_shard > 0 && replicas != nullptr && training.dp_shard < replicas->size()) {
+    PSRING_ASSIGN_OR_RETURN(shard_groups_, ShardGroups::Split(*replicas, training.dp_shard));
+  }
   return absl::OkStatus();
 }
 
@@ -230,6 +234,7 @@ void LiveRank::AbortOnSignal() {
         if (group_ != nullptr) group_->Abort(why);
         if (statistics_ != nullptr) statistics_->Abort(why);
         if (links_ != nullptr) links_->Abort(why);
+        if (shard_groups_.has_value()) shard_groups_->Abort(why);
         if (client_ != nullptr) client_->Abort(why);
       },
       // Rank 0 finishes its step and writes a checkpoint; the others wait for it.
@@ -331,6 +336,7 @@ absl::Status LiveRank::TrainAndRecord(Kept kept) {
                 .data = **data,
                 .trace = trace_,
                 .group = links_ != nullptr ? links_->same_stages() : group_.get(),
+                .shard_groups = shard_groups_.has_value() ? &*shard_groups_ : nullptr,
                 .statistics = statistics_.get(),
                 .pipeline = links_ != nullptr ? &links_->pipeline() : nullptr,
                 .registered = &registered_,

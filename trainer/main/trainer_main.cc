@@ -120,13 +120,14 @@ absl::Status AllowConnections(const TrainerFlags& flags, int world_size, bool ho
                     .hosts_store = hosts_store,
                     .tls = !training.tls.empty()};
   int64_t tasks = RankTasks(use.ranks, use.servers);
+  const int of_a_group = std::max(MostPeers(strategy, world_size), std::min(2, world_size - 1));
   if (ReplicaRanks(training) > 1) {
     PSRING_ASSIGN_OR_RETURN(const int channels, MostChannels(training));
     // The group of all ranks, its parts along each axis, and pairs. A group needs as much as a peer.
-    const int of_a_group = std::max(MostPeers(strategy, world_size), std::min(2, world_size - 1));
     use.peers = (training.pp > 1 && training.tp > 1 ? 4 : 3) * of_a_group + 2 + 2 * (channels + 1);
     tasks += int64_t{use.ranks} * (channels + (training.tp > 1 ? 1 : 0));
   }
+  if (training.dp_shard > 0) use.peers += 2 * (of_a_group + 1);  // ShardGroups
   PSRING_RETURN_IF_ERROR(AllowDescriptors(TrainerDescriptors(use), RanksText(world_size)));
   return AllowTasks(tasks, RanksText(use.ranks));
 }

@@ -71,7 +71,7 @@ absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strat
   }
   // Servers of different shares would add up the gradients of what each of them has in different orders.
   const bool other_servers = strategy.uses_servers && (!TakesEveryStep(strategy) || strategy.asynchronous());
-  if (strategy.replicates || other_servers || strategy.shards_gradients) {
+  if (strategy.replicates || other_servers) {
     return absl::InvalidArgumentError(Tr(
         "--tp does not support --strategy $0; use an all-reduce strategy such as ring or zero1, ps-sync, or "
         "with one replica single",
@@ -213,7 +213,33 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
   return CheckReplicas(o, strategy, workers);
 }
 
-absl::Status CheckShardFlags(const TrainingOptions& o, const StrategyRow& strategy) {
+namespace {
+
+absl::Status CheckDpShard(const TrainingOptions& o, const StrategyRow& strategy, int replicas) {
+  if (!strategy.shards_updates || o.clock == "virtual") {
+    return absl::InvalidArgumentError(
+        Tr("--dp_shard is for zero1, zero2 and fsdp; omit it for $0",
+           strategy.shards_updates ? "--clock virtual" : absl::StrCat("--strategy ", strategy.name)));
+  }
+  if (replicas > 1 && replicas % o.dp_shard == 0) return absl::OkStatus();
+  std::vector<int> possible;
+  for (int ranks = 2; ranks <= replicas; ++ranks) {
+    if (replicas % ranks == 0) possible.push_back(ranks);
+  }
+  if (possible.empty()) {
+    return absl::InvalidArgumentError(
+        Tr("--dp_shard $0 needs several replicas of the model; use more "
+           "--workers, or omit it",
+           o.dp_shard));
+  }
+  return absl::InvalidArgumentError(Tr("--dp_shard $0 does not divide $1 replicas; use --dp_shard $2",
+                                       o.dp_shard, replicas, absl::StrJoin(possible, Tr(" or "))));
+}
+
+}  // namespace
+
+absl::Status CheckShardFlags(const TrainingOptions& o, const StrategyRow& strategy, int replicas) {
+  if (o.dp_shard > 0) PSRING_RETURN_IF_ERROR(CheckDpShard(o, strategy, replicas));
   const std::vector<GivenFlag> wrong = {{o.cuda_graph, "--cuda_graph"},
                                         {o.wire != TrainingOptions().wire, "--wire"},
                                         {o.clock == "virtual", "--clock virtual"}};

@@ -38,9 +38,9 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
     PSRING_ASSIGN_OR_RETURN(t.activations_,
                             t.model_->NewActivations(max_batch, KeepOf(options), worker.device));
   }
-  if (options.evaluate && worker.rank == 0) {
-    PSRING_RETURN_IF_ERROR(
-        CheckSnapshots(options.eval_every, t.plan_.total_steps(), t.model_->parameters().count()));
+  if (t.evaluates()) {
+    const size_t kept = t.shards_weights() ? t.shards_.weights.parts : t.model_->parameters().count();
+    PSRING_RETURN_IF_ERROR(CheckSnapshots(options.eval_every, t.plan_.total_steps(), kept));
   }
   if (t.updates_.optimizer.kind == OptimizerKind::kAdamW) {
     t.updates_.optimizer.no_decay = WithoutDecay(t.model_->parameters());
@@ -121,7 +121,7 @@ absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
       MemoryNeedOf(options_, model, worker_.data.train.spec(), max_batch,
                    {.optimizer = strategy_row_.has_parameters_on_servers() ? nullptr : &updates_.optimizer,
                     .has_tables = !strategy_row_.uses_servers,
-                    .shards = strategy_row_.shards_updates ? worker_.world_size : 1,
+                    .shards = strategy_row_.shards_updates ? shard_ranks() : 1,
                     .weight_elements = shards_.weights.elements,
                     .gradient_elements = shards_.gradient.elements,
                     .slots = slots,
@@ -237,6 +237,10 @@ absl::Status Training::MakeStrategy() {
                           .number = strategy_row_.number,
                           .reductions = shards_.shards_gradient() ? options_.micro_batches : 1};
   context.shards = shards_;
+  if (worker_.shard_groups != nullptr) {
+    context.shard_group = worker_.shard_groups->shards.get();
+    context.copies = worker_.shard_groups->copies.get();
+  }
   if (strategy_row_.uses_servers) {
     const bool returns = ServerReturns(options_, ServersOf(options_, worker_.world_size));
     context.servers = {

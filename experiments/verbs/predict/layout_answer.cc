@@ -95,8 +95,9 @@ absl::StatusOr<std::string> WhatWouldChangeIt(const LayoutQuestion& question, co
 void AddLayoutFlags(CLI::App& verb, RawPredictFlags& raw) {
   const char* group = "Layouts";
   verb.add_option("--layouts", raw.layouts,
-                  "auto: search replicas (dp), stages (pp), tensor parallelism (tp), zero1, zero2 and fsdp, "
-                  "programs and micro-batches of a transformer on --workers devices, and show the best five "
+                  "auto: search replicas (dp), stages (pp), tensor parallelism (tp), zero1, zero2 and fsdp "
+                  "(fsdp of 8: --dp_shard 8), programs and micro-batches of a transformer on --workers "
+                  "devices, and show the best five "
                   "that fit into their memory. --batch times --workers is the global batch. Default: "
                   "llama_8b on 8 devices of dgx-h100")
       ->group(group)

@@ -40,6 +40,7 @@ struct RawPredictFlags {
   int copy_streams = 0;  // of 1 and 2; 0: not given
   std::string layouts, memory;
   bool sequence_parallel = false;
+  int dp_shard = 0;  // not given
 };
 
 struct PredictFlags {

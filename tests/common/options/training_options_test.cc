@@ -63,6 +63,7 @@ const std::vector<Field>& Fields() {
       {"--rank_order", [](auto& o) { o.rank_order = "pp,dp"; }},
       {"--copy_streams", [](auto& o) { o.copy_streams = 1; }},
       {"--reshard", [](auto& o) { o.reshard = "never"; }},
+      {"--dp_shard", [](auto& o) { o.dp_shard = 4; }},
       {"--drop_last", [](auto& o) { o.drop_last = "false"; }},
       {"--optimizer", [](auto& o) { o.optimizer = "adam"; }},
       {"--lr", [](auto& o) { o.lr = 1.0 / 3; }},

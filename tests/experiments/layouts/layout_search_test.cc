@@ -173,6 +173,34 @@ TEST(LayoutPrice, ShardedReplicasWaitForTheirExchanges) {
   EXPECT_GT(step("fsdp", 4), 3.5 * step("fsdp", 1));
 }
 
+// Two nodes of four: in nodes nothing takes time, and a card carries the sums of four shards.
+TEST(LayoutPrice, CopiesOfTheStateExchangeOnlyTheSumsOfGradients) {
+  const LayoutQuestion question = OnNodes(EqualLayers(8, 1e6), 8, 4, 100e6);
+  LayoutCandidate candidate = Candidate(8, 1, 1, "fsdp", "single_stage", 4);
+  const double all = Priced(question, candidate).sent.between;
+  EXPECT_EQ(candidate.layout(), "dp8 fsdp");
+  candidate.dp_shard = 4;
+  EXPECT_EQ(candidate.layout(), "dp8 fsdp of 4");
+  // 8 layers of 4 MB; 2 (C-1)/C of 1/S from each of 4 devices.
+  EXPECT_NEAR(Priced(question, candidate).sent.between, 32e6, 1);
+  EXPECT_GT(all, 5 * 32e6);
+  const LayoutStages stages = StagesOf(question.model, candidate).value();
+  EXPECT_DOUBLE_EQ(MemoryOf(question.model, candidate, stages).state.total(), 16. / 4 * 8e6 + 3 * 4e6);
+}
+
+TEST(LayoutSearch, ACopyOfTheStateOnEachNodeIsTried) {
+  const auto hybrids = [](int per_node) {
+    std::set<std::string> names;
+    for (const LayoutCandidate& candidate : LayoutCandidates(OnNodes(EqualLayers(8, 1e5), 8, per_node, 1e9)))
+      if (candidate.dp_shard > 0) names.insert(candidate.layout());
+    return names;
+  };
+  EXPECT_EQ(hybrids(4), (std::set<std::string>{"dp8 zero2 of 4", "dp8 fsdp of 4", "dp4xtp2 zero2 of 2",
+                                               "dp4xtp2 fsdp of 2"}));
+  EXPECT_TRUE(hybrids(1).empty());
+  EXPECT_TRUE(hybrids(8).empty()) << "one node";
+}
+
 TEST(LayoutPrice, TensorParallelRanksAddInEveryLayer) {
   const LayoutQuestion question = OnNodes(EqualLayers(8, 0), 4, 4, 1e6);
   const LayoutPrice price = Priced(question, Candidate(1, 1, 4, "ring", "single_stage", 2));

@@ -144,8 +144,50 @@ TEST(DividedTraining, DropsTheSameElementsAndAccumulatesAndRecomputes) {
   ExpectWeightsOfOneRank(options, 1);
 }
 
+TEST(DividedTraining, ShardsOfTwoReplicasHaveTheBitsOfARing) {
+  TrainingOptions options = DividedGpt(2, "ring");
+  options.steps = 6;
+  options.dropout = .1;
+  options.evaluate = true;
+  options.eval_every = 3;
+  options.check_replicas = true;
+  const auto ring = RunPipelines(options, 2, SmallText());
+  for (const auto& [strategy, reshard] :
+       {std::pair{"zero2", "forward"}, {"fsdp", "forward"}, {"fsdp", "never"}}) {
+    SCOPED_TRACE(absl::StrCat(strategy, " --reshard ", reshard));
+    TrainingOptions sharded = options;
+    sharded.strategy = strategy;
+    sharded.reshard = reshard;
+    const auto ranks = RunPipelines(sharded, 2, SmallText());
+    for (size_t rank = 0; rank < ring.size(); ++rank) {
+      ASSERT_TRUE(ranks[rank].result.ok()) << ranks[rank].result.status();
+      EXPECT_EQ(ranks[rank].weights, ring[rank].weights);
+      EXPECT_EQ(ranks[rank].result->weights_hash, ring[rank].result->weights_hash);
+      ASSERT_EQ(ranks[rank].steps.size(), ring[rank].steps.size());
+      for (size_t step = 0; step < ring[rank].steps.size(); ++step) {
+        EXPECT_EQ(ranks[rank].steps[step].loss, ring[rank].steps[step].loss);
+        EXPECT_EQ(ranks[rank].steps[step].weights_hash, ring[rank].steps[step].weights_hash);
+      }
+      const auto &curve = ranks[rank].result->curve, &expected = ring[rank].result->curve;
+      ASSERT_EQ(curve.size(), expected.size());
+      for (size_t i = 0; i < curve.size(); ++i) EXPECT_EQ(curve[i].test_loss, expected[i].test_loss);
+    }
+  }
+}
+
+// Two groups of two replicas have one copy of the state each.
+TEST(DividedTraining, OfHybridShardsEqualsOneRankUpToRounding) {
+  TrainingOptions options = DividedGpt(2, "fsdp");
+  options.dp_shard = 2;
+  options.batch = 2;
+  options.micro_batches = 2;
+  options.clip_norm = 1e-3;
+  options.check_replicas = true;
+  ExpectWeightsOfOneRank(options, 4);
+}
+
 TEST(DividedTraining, TimesDataParallelismEqualsOneRankUpToRounding) {
-  for (const char* strategy : {"ring", "zero1"}) {
+  for (const char* strategy : {"ring", "zero1", "zero2", "fsdp"}) {
     for (const double clip_norm : {0., 1e-3}) {
       SCOPED_TRACE(absl::StrCat(strategy, " ", clip_norm));
       TrainingOptions options = DividedGpt(2, strategy);
@@ -387,7 +429,8 @@ TEST(DividedTraining, ResumesWhatAnyLayoutHasSaved) {
 // order, although their parts of the vocabulary differ; so a checkpoint, which has one copy, continues with
 // the bits of an uninterrupted run.
 TEST(DividedTraining, OfReplicasResumes) {
-  for (const auto& [strategy, replicas] : {std::pair{"zero1", 2}, {"zero1", 3}, {"ring", 3}}) {
+  for (const auto& [strategy, replicas] :
+       {std::pair{"zero1", 2}, {"zero1", 3}, {"zero2", 3}, {"fsdp", 2}, {"ring", 3}}) {
     SCOPED_TRACE(absl::StrCat(strategy, ", ", replicas, " replicas"));
     TrainingOptions options = DividedGpt(2, strategy);
     options.optimizer = "momentum";
