@@ -56,6 +56,7 @@ std::vector<BenchCase> CasesOf(const BenchSetup& setup, DType type, ReduceOp op,
       collectives.push_back(collective);
     }
     for (const Placement placement : {Placement::kOutOfPlace, Placement::kInPlace}) {
+      if (placement == Placement::kInPlace && collective == Collective::kAllToAll) continue;
       BenchCase& item = cases.emplace_back();
       item.combination = i;
       item.collective = collective;
@@ -214,6 +215,12 @@ absl::Status Bench::CheckOutput(BenchCase& item) {
       break;
     case Collective::kBroadcast:
       parts = {{0, values.Compare(call.root, 0, receive)}};
+      break;
+    case Collective::kAllToAll:
+      for (int from = 0; from < setup_.ranks(); ++from) {
+        const size_t at = static_cast<size_t>(from) * count;
+        parts.push_back({at, values.Compare(from, own, receive.Slice(at, count))});
+      }
       break;
   }
   for (auto& [at, part] : parts) {
@@ -383,6 +390,7 @@ GroupOptions OptionsOfGroup(const BenchOptions& options, const Combination& comb
   GroupOptions group = options.group;
   group.backend = combination.backend;
   group.algorithm = combination.algorithm;
+  group.collective = combination.collective;
   group.transport = combination.transport;
   return group;
 }

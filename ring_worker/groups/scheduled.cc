@@ -27,9 +27,20 @@ std::string ChosenAlgorithm(const GroupOptions& options) {
   return options.algorithm.empty() ? "ring" : options.algorithm;
 }
 
+// The algorithm of a collective in a group of `algorithm`, which may not offer it.
+std::string AlgorithmOf(const std::string& algorithm, Collective collective, const ScheduleTable& rows) {
+  const ScheduleRow* const row = FindSchedule(algorithm, rows);
+  if (row != nullptr && row->make(collective, ScheduleShape()) != nullptr) return algorithm;
+  if (collective == Collective::kAllToAll) return "pairwise";
+  return collective == Collective::kBroadcast ? "star" : "ring";
+}
+
 absl::StatusOr<std::unique_ptr<Schedule>> AllReduceOf(const std::string& algorithm, int ranks,
                                                       const GroupOptions& options) {
-  return MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = ranks}, SchedulesOf(options));
+  const ScheduleTable& rows = SchedulesOf(options);
+  const bool is_chosen = options.collective == Collective::kAllReduce;
+  return MakeSchedule(is_chosen ? algorithm : AlgorithmOf(algorithm, Collective::kAllReduce, rows),
+                      Collective::kAllReduce, {.ranks = ranks}, rows);
 }
 
 // With everything that determines the rounds: "hierarchical:4" for "hierarchical" on hosts of four ranks.
@@ -50,13 +61,6 @@ absl::StatusOr<std::string> AlgorithmHere(const GroupOptions& options, const Tra
   const bool suits = name.ok() && AllReduceOf(*name, info.size, options).ok();
   if (options.is_part && !suits) return "ring";
   return name;
-}
-
-// Collectives that the algorithm of all-reduces does not offer use another one.
-std::string AlgorithmOf(const std::string& algorithm, Collective collective, const ScheduleTable& rows) {
-  const ScheduleRow* const row = FindSchedule(algorithm, rows);
-  if (row != nullptr && row->make(collective, ScheduleShape()) != nullptr) return algorithm;
-  return collective == Collective::kBroadcast ? "star" : "ring";
 }
 
 class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, public RoundRecording {

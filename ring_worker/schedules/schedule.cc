@@ -25,7 +25,7 @@ ChunkRange ChunkBounds(size_t count, int chunks, int first_chunk, int chunk_coun
 }
 
 const char* Name(Collective collective) {
-  constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
+  constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"};
   return kNames[static_cast<size_t>(collective)];
 }
 
@@ -74,6 +74,9 @@ const ScheduleTable& ScheduleRows() {
        MakeDoubleBinaryTree, DoubleBinaryTreeCost, kRooted},
       {"hierarchical", TrNoop("within nodes, then by rings between nodes, then within nodes"),
        MakeHierarchical, nullptr, kUsesNodes},
+      {"pairwise",
+       TrNoop("in round k every rank sends a block to the rank k places after it: for all-to-all"),
+       MakePairwise, nullptr, kCompared},
   };
   return rows;
 }

@@ -22,9 +22,12 @@ namespace psring {
 //                   unspecified. chunks() == ranks()
 //   all-gather      rank r its values in chunk r -> all chunks everywhere. chunks() == ranks()
 //   broadcast       the root's values -> everywhere
-enum class Collective : uint8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast };
+//   all-to-all      rank r's chunk c is its block for rank r + c (modulo ranks) -> its block from rank r - c:
+//                   a block keeps its chunk's number on its way. chunks() == ranks(), keeps_input()
+enum class Collective : uint8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kAllToAll };
 inline constexpr Collective kCollectives[] = {Collective::kAllReduce, Collective::kReduceScatter,
-                                              Collective::kAllGather, Collective::kBroadcast};
+                                              Collective::kAllGather, Collective::kBroadcast,
+                                              Collective::kAllToAll};
 const char* Name(Collective collective);  // "all_reduce", as in nccl-tests
 absl::StatusOr<Collective> ParseCollective(const std::string& name);
 // Whether it adds, or takes the minimum or maximum.
@@ -70,6 +73,10 @@ class Schedule {
   // be copied first, or all receivers of the round must have read before any of them writes. Otherwise
   // received data may be written immediately. Schedules for large buffers avoid this.
   virtual bool copies_sends() const { return false; }
+
+  // True of an all-to-all: received values are written to other memory than the input, and no chunk is sent
+  // after the round in which it is received. So it may be sent in that round.
+  virtual bool keeps_input() const { return false; }
 
   // Ranks of one class behave the same at the same time up to renaming of ranks and chunks; this lets a
   // simulator handle 65,536 ranks. A separate class per rank is always correct.

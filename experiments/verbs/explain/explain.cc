@@ -84,7 +84,10 @@ class Explanation {
                 "ranks in chunk r. Its other chunks are then unspecified.")},
         {Collective::kAllGather,
          TrNoop("Rank r starts with only chunk r; every rank must end with all chunks.")},
-        {Collective::kBroadcast, TrNoop("Only rank $0 starts with values; every rank must end with them.")}};
+        {Collective::kBroadcast, TrNoop("Only rank $0 starts with values; every rank must end with them.")},
+        {Collective::kAllToAll,
+         TrNoop("A rank's chunk c starts with its values for the rank c places after it, and must end with "
+                "the values for it from the rank c places before it; after the last rank comes rank 0.")}};
     return Tr(goals.at(collective_), flags_.shape.root);
   }
 
