@@ -313,7 +313,7 @@ std::vector<std::string> GlooAlgorithms(Collective collective) {
     case Collective::kBroadcast:
       return {"binomial-tree"};
     case Collective::kAllToAll:
-      return {"pairwise"};
+      return {"direct"};
     case Collective::kReduceScatter:
       return {};
   }

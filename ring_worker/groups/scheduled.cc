@@ -19,6 +19,10 @@ constexpr char kGpuTransport[] = "cuda_ipc";
 // Up to this many bytes a call does not cut transfers, which would only increase their number.
 constexpr size_t kWholeBytes = 64 << 10;
 
+// From this size on, the blocks of an all-to-all do not stay in the caches until they are used: with 4 ranks,
+// inputs and outputs are 64 MiB.
+constexpr size_t kPastCachesBytes = 8 << 20;
+
 const ScheduleTable& SchedulesOf(const GroupOptions& options) {
   return options.schedules != nullptr ? *options.schedules : ScheduleRows();
 }
@@ -31,7 +35,7 @@ std::string ChosenAlgorithm(const GroupOptions& options) {
 std::string AlgorithmOf(const std::string& algorithm, Collective collective, const ScheduleTable& rows) {
   const ScheduleRow* const row = FindSchedule(algorithm, rows);
   if (row != nullptr && row->make(collective, ScheduleShape()) != nullptr) return algorithm;
-  if (collective == Collective::kAllToAll) return "pairwise";
+  if (collective == Collective::kAllToAll) return "direct";
   return collective == Collective::kBroadcast ? "star" : "ring";
 }
 
@@ -154,6 +158,9 @@ class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, pub
     info.elements = memory.count;
     prepared->algorithm.copy(info.operation, sizeof info.operation - 1);
     transport_->BeginCall(info);
+    const bool passes_caches = call.collective == Collective::kAllToAll && bytes >= kPastCachesBytes;
+    transport_->PassCaches(passes_caches);
+    host_.PassCaches(passes_caches);
     return execution_.Run(prepared->lowered, whole, info.number, memory, pace_);
   }
 

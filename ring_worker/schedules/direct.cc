@@ -73,4 +73,8 @@ ScheduleCost DirectCost(int ranks, double bytes) {
           .adding = "(N-1)/N M g"};
 }
 
+ScheduleCost DirectExchangeCost(int ranks, double bytes) {
+  return ExchangeCost(/*messages=*/1, ranks, bytes, "a");
+}
+
 }  // namespace psring

@@ -1,3 +1,4 @@
+#include "common/text/translate.h"
 #include "ring_worker/schedules/schedules.h"
 
 namespace psring {
@@ -25,6 +26,12 @@ class Pairwise final : public EvenSchedule {
 std::unique_ptr<Schedule> MakePairwise(Collective collective, const ScheduleShape& shape) {
   if (collective != Collective::kAllToAll) return nullptr;
   return std::make_unique<Pairwise>(shape.ranks);
+}
+
+ScheduleCost PairwiseExchangeCost(int ranks, double bytes) {
+  return ExchangeCost(
+      /*messages=*/ranks - 1, ranks, bytes, "(N-1) a",
+      TrNoop("a: at most. No round needs what another receives, so several are in flight together."));
 }
 
 }  // namespace psring

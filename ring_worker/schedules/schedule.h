@@ -118,6 +118,8 @@ struct ScheduleRow {
   // schedule.
   ScheduleCost (*cost)(int ranks, double bytes) = nullptr;
   ScheduleTraits traits = {};
+  // The same of an all-to-all of `bytes` per rank.
+  ScheduleCost (*exchange_cost)(int ranks, double bytes) = nullptr;
 };
 using ScheduleTable = std::vector<ScheduleRow>;
 
@@ -133,8 +135,8 @@ std::string BaseAlgorithm(const std::string& algorithm, const ScheduleTable& row
 // Whether its rounds depend on a number of ranks per node that the name does not contain: "hierarchical".
 bool NeedsRanksPerNode(const std::string& algorithm, const ScheduleTable& rows = ScheduleRows());
 
-// NotFound: an unknown name; lists the known ones. InvalidArgument: the algorithm does not offer the
-// collective (lists those that do), or the shape is invalid. A number in the name replaces
+// NotFound: an unknown name; lists those that offer the collective. InvalidArgument: the algorithm does not
+// offer the collective (lists those that do), or the shape is invalid. A number in the name replaces
 // `shape.ranks_per_node`.
 absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const std::string& algorithm, Collective collective,
                                                        const ScheduleShape& shape,

@@ -25,6 +25,8 @@ ScheduleCost StarCost(int ranks, double bytes);
 ScheduleCost DirectCost(int ranks, double bytes);
 ScheduleCost HalvingDoublingCost(int ranks, double bytes);
 ScheduleCost DoubleBinaryTreeCost(int ranks, double bytes);
+ScheduleCost DirectExchangeCost(int ranks, double bytes);
+ScheduleCost PairwiseExchangeCost(int ranks, double bytes);
 
 // A schedule whose ranks all have the same number of rounds.
 class EvenSchedule : public Schedule {
