@@ -11,8 +11,8 @@
 namespace psring {
 namespace {
 
-// What a replica sends in a step, beside what ring sends.
-std::string ReductionsNote(const StrategyRow& strategy, int micro_batches, bool reshards, size_t parameters,
+// `part`: what a replica sends in a step, relative to ring.
+std::string ReductionsNote(const std::string& strategy, int micro_batches, double part, size_t parameters,
                            int replicas) {
   // An all-reduce sends what a rank does not keep twice.
   const double ring_mb = 2e-6 * sizeof(float) * static_cast<double>(parameters) * (replicas - 1) / replicas;
@@ -20,8 +20,7 @@ std::string ReductionsNote(const StrategyRow& strategy, int micro_batches, bool 
   return Tr(
       "$0 with $1 micro-batches reduces each gradient $1 times: a replica sends up to $2 MB a step "
       "instead of ring's $3 MB",
-      strategy.name, micro_batches, text(strategy.SentPart(1, micro_batches, reshards) * ring_mb),
-      text(ring_mb));
+      strategy, micro_batches, text(part * ring_mb), text(ring_mb));
 }
 
 }  // namespace
@@ -32,8 +31,7 @@ std::string ReductionsNote(const StrategyRow& strategy, int micro_batches, bool 
 void Training::PlanShards() {
   if (!strategy_row_.shards_gradients || worker_.world_size == 1) return;
   const std::vector<ReadyRange> complete = model_->CompleteAfterLayers();
-  buckets_ =
-      UnitBuckets(*model_, part_.has_value() ? part_->cut_points : model_->CutPoints(), options_.recompute);
+  buckets_ = UnitBuckets(*model_, has_stages() ? part_->cut_points : model_->CutPoints(), options_.recompute);
   if (has_stages()) buckets_ = CutBuckets(buckets_, complete, part_->stages, part_->tied);
   const StepUnits units =
       PlanUnits(complete, buckets_, has_stages() ? part_->stages : std::vector<LayerRange>());
@@ -48,7 +46,7 @@ void Training::PlanShards() {
     shards_.aside = UnitPasses::AsideElements(*model_, buckets_, shards_.whole, options_.micro_batches,
                                               program_->row.divides_backward);
   }
-  sharded_ = ShardBuckets(buckets_, worker_.rank, worker_.world_size);
+  sharded_ = ShardBuckets(buckets_, shard_group()->rank(), shard_ranks());
   shards_.gradient = PlanBlocks(sharded_, gradients_beside, /*turns=*/strategy_row_.shards_weights ? 1 : 2);
   shards_.gradient.elements += shards_.aside;
   const bool reshards = options_.reshard == "forward";
@@ -57,7 +55,9 @@ void Training::PlanShards() {
     shards_.weights = PlanBlocks(sharded_, reshards ? beside : all, /*turns=*/2);
   }
   if (options_.micro_batches == 1 || !is_first_rank()) return;
-  worker_.on_note(ReductionsNote(strategy_row_, options_.micro_batches, reshards, whole().parameters(),
+  const ShardSplit split = strategy_row_.SplitOf(worker_.world_size, options_.dp_shard);
+  const double part = strategy_row_.SentPart(1, options_.micro_batches, reshards, split);
+  worker_.on_note(ReductionsNote(strategy_row_.name, options_.micro_batches, part, whole().parameters(),
                                  worker_.world_size));
 }
 
@@ -86,19 +86,11 @@ std::vector<float> Training::InitialWeights() const {
   return own;
 }
 
-// Of this rank's model, by all ranks together. Valid until the next call of this or of WholeWeights.
-absl::StatusOr<ConstSpan> Training::GatheredWeights() {
-  whole_weights_.resize(model_->parameters().count());
-  PSRING_RETURN_IF_ERROR(strategy_.units->ReadWeights([&](const Bucket& bucket, const float* values) {
-    std::copy_n(values, bucket.count, whole_weights_.data() + bucket.first);
-  }));
-  return ConstSpan(whole_weights_.data(), whole_weights_.size());
-}
-
 // Of the whole model's weights; with sharded weights or a part of the model by all ranks together, as below.
+// Of a model that is not divided, no rank has more than one unit.
 absl::StatusOr<std::string> Training::HashOfWeights() {
   Hasher hasher;
-  if (shards_weights() && !part_.has_value()) {  // without memory for all of them
+  if (shards_weights() && !part_.has_value()) {
     PSRING_RETURN_IF_ERROR(strategy_.units->ReadWeights([&](const Bucket& bucket, const float* values) {
       hasher.Add(values, bucket.count * sizeof(float));
     }));
