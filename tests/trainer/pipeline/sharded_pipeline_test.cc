@@ -242,6 +242,31 @@ TEST(ShardedPipelineOfOneReplica, HasTheBitsOfOneRank) {
   }
 }
 
+TEST(ShardedPipelineOfTwoReplicas, HasTheSameBitsWithOneCopyStream) {
+  for (const char* program : {"1f1b", "interleaved:2"}) {
+    SCOPED_TRACE(program);
+    const ShardedPipeline way{"fsdp", "forward", program};
+    TrainingOptions options = way.Of(way.OfRing(CnnOfPipeline(), /*micro_batches=*/4));
+    const std::vector<float> weights = WeightsOf(RunPipelines(options, 2, SmallData()));
+    options.copy_streams = 1;
+    EXPECT_EQ(WeightsOf(RunPipelines(options, 2, SmallData())), weights);
+  }
+}
+
+// Two copies of the state, of two replicas each.
+TEST(ShardedPipelineOfTwoCopies, IsCloseToARing) {
+  for (const char* strategy : {"zero2", "fsdp"}) {
+    SCOPED_TRACE(strategy);
+    const ShardedPipeline way{strategy, "forward", "1f1b"};
+    const TrainingOptions ring = way.OfRing(GptOfPipeline(), /*micro_batches=*/2);
+    TrainingOptions options = way.Of(ring);
+    options.dp_shard = 2;
+    const auto ranks = RunPipelines(options, 4, SmallText());
+    ExpectEqualReplicas(ranks);
+    EXPECT_LE(RelativeL2(WeightsOf(ranks), WeightsOf(RunPipelines(ring, 4, SmallText()))), 1e-4);
+  }
+}
+
 TEST(ShardedPipelineBytes, WeightsAreGatheredForEachMicroBatchUnlessTheyStay) {
   const ShardedPipeline forward{"fsdp", "forward", "1f1b"}, never{"fsdp", "never", "1f1b"};
   const auto gathered = [](const ShardedPipeline& way, int micro_batches, std::vector<int64_t>& units) {
