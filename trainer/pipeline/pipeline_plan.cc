@@ -107,6 +107,7 @@ PipelinePlan PlanPipeline(const std::vector<StepNode>& nodes) {
 }
 
 StepProgram ForwardOnly(StepProgram compute) {
+  compute.update_every = 0;
   for (std::vector<StepAction>& actions : compute.actions) {
     std::erase_if(actions, [](const StepAction& action) { return action.kind != StepKind::kForward; });
   }

@@ -159,6 +159,8 @@ std::vector<StepNode> NodesOf(const std::vector<StepAction>& actions, bool one_c
         break;
       case StepKind::kUpdate:
         wait_for(norm);
+        // Without a flush, the next passes read the weights, and write the gradient.
+        if (action.micro_batch >= 0) needed.push_back(i);
         break;
     }
     nodes.push_back(std::move(node));

@@ -26,7 +26,7 @@ StepProgram WithUnits(const std::string& name, int ranks, int micro_batches, con
   const StepProgram compute = MakeStepProgram(*FindStepProgram(name), ranks, micro_batches).value();
   const int stages = compute.stages();
   ModelCut cut{std::vector<int>(stages, 3), std::vector<std::vector<int>>(stages, {2, 0}), {}};
-  cut.tied = {{0, 0}, {stages - 1, 2}};
+  if (compute.flushes()) cut.tied = {{0, 0}, {stages - 1, 2}};
   return LowerProgram(compute, cut, options).value();
 }
 
@@ -75,8 +75,89 @@ TEST(WalkProgramTest, EveryMissingOrRepeatedActionIsFound) {
   }
 }
 
+const LowerOptions kOptionsWithoutFlush[] = {{}, {.recompute = true}, {.one_copy_stream = true}};
+
+TEST(WalkProgramTest, EveryMissingOrRepeatedActionWithoutAFlushIsFound) {
+  for (const char* name : {"pipedream", "pipedream-2bw"}) {
+    for (const LowerOptions& options : kOptionsWithoutFlush) {
+      const StepProgram program = WithUnits(name, 2, 5, options);
+      EXPECT_EQ(ErrorOf(program), "");
+      for (int rank = 0; rank < program.ranks; ++rank) {
+        for (size_t i = 0; i < program.actions[rank].size(); ++i) {
+          const StepAction action = program.actions[rank][i];
+          StepProgram without = program, twice = program;
+          without.actions[rank].erase(without.actions[rank].begin() + i);
+          twice.actions[rank].insert(twice.actions[rank].begin() + i, action);
+          EXPECT_NE(ErrorOf(without), "") << name << " without " << ToText(action);
+          EXPECT_NE(ErrorOf(twice), "") << name << " with twice " << ToText(action);
+        }
+      }
+    }
+  }
+}
+
+// Moves an action of a rank directly after another one.
+StepProgram Moved(StepProgram program, int rank, const StepAction& action, const StepAction& after) {
+  auto& actions = program.actions[rank];
+  const auto from = std::find(actions.begin(), actions.end(), action);
+  EXPECT_NE(from, actions.end()) << ToText(action);
+  actions.erase(from);
+  const auto to = std::find(actions.begin(), actions.end(), after);
+  EXPECT_NE(to, actions.end()) << ToText(after);
+  actions.insert(to + 1, action);
+  return program;
+}
+
+TEST(WalkProgramTest, VersionsFollowFromThePlacesOfUpdates) {
+  const StepProgram program = Lowered("pipedream", 2, 3);
+  EXPECT_THAT(WalkProgram(program)->versions, ElementsAre(ElementsAre(0, 0, 1), ElementsAre(0, 1, 2)));
+  EXPECT_THAT(WalkProgram(program)->kept_versions, ElementsAre(2, 1));
+  const StepAction update{StepKind::kUpdate, 1, 0, 0};
+  // A forward pass before the update reads the version before.
+  const StepProgram late = Moved(program, 1, update, {StepKind::kForward, 1, 0, 1});
+  EXPECT_THAT(WalkProgram(late)->versions[1], ElementsAre(0, 0, 2));
+  EXPECT_THAT(WalkProgram(late)->kept_versions, ElementsAre(2, 2));
+  EXPECT_EQ(ErrorOf(Moved(program, 1, update, {StepKind::kBackward, 1, 0, 1})),
+            "rank 1: 1.0B1 comes before the update before its own");
+  EXPECT_EQ(ErrorOf(Moved(program, 1, {StepKind::kReduceGradient, 1, 0, 0}, update)),
+            "rank 1: 1.0UPDATE0 comes before its gradient is reduced");
+}
+
+TEST(WalkProgramTest, AVersionIsThatOfAllBucketsOfAStage) {
+  const StepProgram program = WithUnits("pipedream", 2, 3, {});
+  EXPECT_EQ(ErrorOf(Moved(program, 1, {StepKind::kUpdate, 1, 0, 0}, {StepKind::kForward, 1, 2, 1})),
+            "rank 1: 1.0F1 comes between the updates of its stage's buckets");
+}
+
+// One late, rank 0 of four is too far ahead.
+TEST(WalkProgramTest, AVersionThatIsNotThereIsFound) {
+  StepProgram compute = MakeStepProgram(*FindStepProgram("pipedream"), 4, 8).value();
+  compute.one_late = true;
+  EXPECT_EQ(ErrorOf(LowerWholeStages(compute)), "rank 0: 0.0F2 reads version 1, and the newest one is 0");
+}
+
+TEST(WalkProgramTest, AnUpdateHasTheGradientsOfItsMicroBatches) {
+  StepProgram program = Lowered("pipedream-2bw", 2, 4);
+  for (StepAction& action : program.actions[1]) {
+    if (action == StepAction{StepKind::kReduceGradient, 1, 0, 1}) action.micro_batch = 0;
+  }
+  EXPECT_EQ(ErrorOf(program), "rank 1: 1.0REDUCE_GRAD0 comes before the gradient");
+  program = Lowered("pipedream", 2, 2);
+  program.actions[0].push_back({StepKind::kNorm, 0});
+  EXPECT_EQ(ErrorOf(program), "rank 0: 0NORM needs a flush");
+}
+
+TEST(WalkProgramTest, AComputationWaitsForTheUpdateBeforeIt) {
+  GivenDurations durations([](int, const StepAction& action) {
+    if (LaneOf(action.kind) == StepLane::kReduce) return int64_t{10};
+    return int64_t{LaneOf(action.kind) == StepLane::kCompute ? 1 : 0};
+  });
+  EXPECT_EQ(WalkProgram(Lowered("pipedream", 1, 3), &durations)->end_ns, 3 * (2 * 1 + 2 * 10));
+}
+
 TEST(WalkProgramTest, OneCopyStreamIsProvedForEveryProgram) {
-  for (const char* name : {"gpipe", "1f1b", "interleaved:2", "interleaved:3", "zb-h1"}) {
+  for (const char* name :
+       {"gpipe", "1f1b", "interleaved:2", "interleaved:3", "zb-h1", "pipedream", "pipedream-2bw"}) {
     for (const int ranks : {2, 3, 4, 8}) {
       for (const int micro_batches : {1, 3, 8, 13}) {
         const auto walk = WalkProgram(WithUnits(name, ranks, micro_batches, {.one_copy_stream = true}));
@@ -243,6 +324,18 @@ TEST(LowerProgramTest, ACutThatDoesNotFitIsRejected) {
   EXPECT_FALSE(LowerProgram(compute, {{3, 3}, {{2, 0}, {1, 2, 0}}, {}}).ok());
   EXPECT_FALSE(LowerProgram(compute, {{3, 3}, {{0}, {0}}, {{0, 3}, {1, 0}}}).ok());
   EXPECT_TRUE(LowerProgram(compute, {{3, 3}, {{0}, {0}}, {{0, 2}, {1, 0}}}).ok());
+}
+
+TEST(LowerProgramTest, WhatNeedsAFlushIsRejectedWithoutOne) {
+  const StepProgram compute = MakeStepProgram(*FindStepProgram("pipedream"), 2, 2).value();
+  ModelCut cut = ModelCut::WholeStages(2);
+  for (const LowerOptions& options :
+       {LowerOptions{.norm = true}, {.reduce_always = true}, {.shard_weights = true}}) {
+    EXPECT_THAT(std::string(LowerProgram(compute, cut, options).status().message()),
+                HasSubstr("program pipedream has no flush"));
+  }
+  cut.tied = {{0, 0}, {1, 0}};
+  EXPECT_THAT(std::string(LowerProgram(compute, cut).status().message()), HasSubstr("a tied tensor"));
 }
 
 }  // namespace
