@@ -66,7 +66,8 @@ absl::StatusOr<std::unique_ptr<PipelineExecutor>> PipelineExecutor::Create(const
   executor->transferred_.resize(2 * static_cast<size_t>(parts.part.place.stages() - 1) *
                                 static_cast<size_t>(parts.micro_batches));
   PSRING_RETURN_IF_ERROR(executor->MakePlans());
-  if (parts.micro_batches > 1) {
+  PSRING_RETURN_IF_ERROR(executor->MakeUpdates());
+  if (parts.micro_batches > executor->updates()) {
     PSRING_ASSIGN_OR_RETURN(executor->micro_gradient_, parts.device.Allocate(parts.gradient.bytes()));
   }
   executor->slots_.resize(std::max(executor->step_.slots, executor->evaluation_.slots));
@@ -91,6 +92,19 @@ size_t PipelineExecutor::slot_bytes() const {
   size_t bytes = 0;
   for (const Slot& slot : slots_) bytes += slot.activations.bytes() + slot.memory.bytes();
   return bytes;
+}
+
+absl::Status PipelineExecutor::MakeUpdates() {
+  PSRING_ASSIGN_OR_RETURN(std::optional<StageVersions> versions,
+                          VersionsOf(parts_.program, place(), parts_.micro_batches));
+  if (!versions.has_value()) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(updates_, StageUpdates::Create({.device = parts_.device,
+                                                          .compute = parts_.compute,
+                                                          .sync = *parts_.strategy.sync,
+                                                          .weights = parts_.weights,
+                                                          .predictions = parts_.samples.labels},
+                                                         *std::move(versions)));
+  return absl::OkStatus();
 }
 
 // Of other ranks' stages it matters only what they exchange with this rank's: they are one unit each.
@@ -146,8 +160,9 @@ absl::Status PipelineExecutor::Execute(const PipelinePlan& plan, const Pass& pas
   return absl::OkStatus();
 }
 
-absl::Status PipelineExecutor::Run(const Dataset& data, const SampledStep& drawn) {
+absl::Status PipelineExecutor::Run(const Dataset& data, const SampledStep& drawn, const StepInfo& info) {
   PSRING_CHECK(drawn.batches.size() == static_cast<size_t>(parts_.micro_batches));
+  if (!flushes()) updates_->BeginStep(info, drawn);
   slots_[0].memory.ClearScore(parts_.compute);
   parts_.compute.Stamp(begin_ns_);
   return Execute(step_, {.data = &data,
@@ -188,17 +203,41 @@ absl::Status PipelineExecutor::Evaluate(const Dataset& data, int batch, Span wei
   return absl::OkStatus();
 }
 
+// Without a flush, with the version of the weights that the micro-batch reads.
+absl::StatusOr<ModelState> PipelineExecutor::StateFor(const StepAction& action, const Pass& pass) const {
+  ModelState state = pass.state;
+  if (flushes() || state.mode != PassMode::kTraining) return state;
+  PSRING_ASSIGN_OR_RETURN(state.weights, updates_->WeightsFor(action.micro_batch));
+  return state;
+}
+
+// A reduction or an update. The next gradients are those of the next update.
+absl::Status PipelineExecutor::UpdateWithoutFlush(const StepAction& action) {
+  if (action.kind == StepKind::kReduceGradient) {
+    const auto [first, end] = units_.buckets[UnitOf(action)];
+    return updates_->Reduce(action.micro_batch,
+                            absl::MakeConstSpan(parts_.buckets).subspan(first, end - first));
+  }
+  PSRING_ASSIGN_OR_RETURN(const bool is_made, updates_->Update(action.micro_batch));
+  if (is_made) has_gradient_.clear();
+  return absl::OkStatus();
+}
+
 // The norm and the updates are the strategy's, after the bucket's sum.
 absl::Status PipelineExecutor::Do(const PipelineNode& node, const Pass& pass) {
   switch (node.action.kind) {
     case StepKind::kLoad:
       return Load(node, pass);
-    case StepKind::kForward:
-      return Forward(node.action, SlotFor(node, pass), pass.state);
+    case StepKind::kForward: {
+      PSRING_ASSIGN_OR_RETURN(const ModelState state, StateFor(node.action, pass));
+      return Forward(node.action, SlotFor(node, pass), state);
+    }
     case StepKind::kBackward:
     case StepKind::kBackwardInput:
-    case StepKind::kBackwardWeight:
-      return Backward(node.action, SlotFor(node, pass), pass.state);
+    case StepKind::kBackwardWeight: {
+      PSRING_ASSIGN_OR_RETURN(const ModelState state, StateFor(node.action, pass));
+      return Backward(node.action, SlotFor(node, pass), state);
+    }
     case StepKind::kSendActivation:
     case StepKind::kReceiveActivation:
     case StepKind::kSendGradient:
@@ -207,10 +246,12 @@ absl::Status PipelineExecutor::Do(const PipelineNode& node, const Pass& pass) {
     case StepKind::kReduceTied:
       return ReduceTied();
     case StepKind::kReduceGradient:
+      if (!flushes()) return UpdateWithoutFlush(node.action);
       Reduce(node.action);
       return absl::OkStatus();
-    case StepKind::kNorm:
     case StepKind::kUpdate:
+      return flushes() ? absl::OkStatus() : UpdateWithoutFlush(node.action);
+    case StepKind::kNorm:
       return absl::OkStatus();
     default:
       return absl::UnimplementedError(absl::StrCat("no execution of ", ToText(node.action)));
@@ -381,6 +422,9 @@ PipelineExecutor::StepTimes PipelineExecutor::Times() {
       times.passes.back().action.unit = -1;
     }
     previous = &action;
+  }
+  if (!flushes()) {
+    times.exposed.insert(times.exposed.end(), updates_->exposed().begin(), updates_->exposed().end());
   }
   return times;
 }

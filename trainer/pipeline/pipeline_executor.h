@@ -1,4 +1,5 @@
-// Executes the nodes of this rank of a program with several ranks: gpipe, 1f1b, interleaved, zb-h1.
+// Executes the nodes of this rank of a program with several ranks: gpipe, 1f1b, interleaved, zb-h1,
+// pipedream.
 //
 // Each channel end is a lane of its own, so a message does not keep computation or other messages from going
 // on, or all are one lane (--copy_streams 1); what waits for what is the walk's (trainer/programs), and what
@@ -29,6 +30,7 @@
 #include "trainer/pipeline/model_part.h"
 #include "trainer/pipeline/pipeline_plan.h"
 #include "trainer/pipeline/replica_exchange.h"
+#include "trainer/pipeline/stage_updates.h"
 #include "trainer/pipeline/step_units.h"
 #include "trainer/programs/program_rows.h"
 #include "trainer/strategies/capabilities.h"
@@ -71,8 +73,13 @@ class PipelineExecutor {
 
   // Enqueues, between the strategy's BeginStep and FinishStep: the sum of the gradients of the micro-batches
   // of `drawn`, samples of `data`. Each bucket goes to the strategy, which updates it, when its gradient is
-  // complete; for clipping, UpdateRule::sum_over_stages is the program's norm.
-  absl::Status Run(const Dataset& data, const SampledStep& drawn);
+  // complete; for clipping, UpdateRule::sum_over_stages is the program's norm. Without a flush it makes the
+  // calls of BeginStep and FinishStep itself, for each update, and TakeReport returns what was reported.
+  absl::Status Run(const Dataset& data, const SampledStep& drawn, const StepInfo& info);
+  // Whether weights are updated at the end of a step only; else how often.
+  bool flushes() const { return updates_ == nullptr; }
+  int updates() const { return flushes() ? 1 : updates_->updates(); }
+  absl::StatusOr<StepReport> TakeReport() { return updates_->TakeReport(); }
   // Waits for the messages of the last Run.
   absl::Status Finish();
 
@@ -107,6 +114,8 @@ class PipelineExecutor {
   // Of the memory of all slots; and of gradients beside Parts::gradient.
   size_t slot_bytes() const;
   size_t gradient_bytes() const { return micro_gradient_.bytes(); }
+  // Of versions of the weights beside Parts::weights.
+  size_t version_bytes() const { return flushes() ? 0 : updates_->bytes(); }
 
  private:
   struct Slot {
@@ -134,6 +143,9 @@ class PipelineExecutor {
   explicit PipelineExecutor(const Parts& parts) : parts_(parts), model_(parts.model) {}
 
   absl::Status MakePlans();
+  absl::Status MakeUpdates();
+  absl::StatusOr<ModelState> StateFor(const StepAction& action, const Pass& pass) const;
+  absl::Status UpdateWithoutFlush(const StepAction& action);
   absl::Status Execute(const PipelinePlan& plan, const Pass& pass);
   absl::Status Do(const PipelineNode& node, const Pass& pass);
   Slot& SlotFor(const PipelineNode& node, const Pass& pass);
@@ -169,6 +181,7 @@ class PipelineExecutor {
   std::set<std::pair<size_t, BackwardPart>> has_gradient_;  // of units, in the sum
   std::vector<Transferred> transferred_;                    // by boundary, direction and micro-batch
   int shared_transfers_ = 0;                                // calls of ShareTransferTimes
+  std::unique_ptr<StageUpdates> updates_;                   // null: the program has a flush
   std::unique_ptr<Stream> tied_lane_;
   std::vector<Slot> slots_;
 };

@@ -33,7 +33,7 @@ absl::Status Training::PlanResumption() {
   sequence_ = std::max(from.sequence, worker_.resume->sequence);
   resume_ = PlanResume(from, PositionAt(0, 0), sampler_->steps_per_epoch(), worker_.resume->has_optimizer,
                        residuals);
-  updates_.optimizer.earlier_updates = resume_.earlier_updates;
+  updates_.optimizer.earlier_updates = resume_.earlier_updates - resume_.step * (updates_of_step_ - 1);
   clock_->ResumeAt(resume_.step, resume_.samples, resume_.beyond);
   if (!resume_.worker_steps.empty()) {
     sample_shift_ = resume_.worker_steps[static_cast<size_t>(worker_.rank)] - resume_.step;
@@ -73,7 +73,7 @@ TrainingPosition Training::PositionAt(int64_t next, int64_t updates) const {
           .flags = TrainingArguments(options_),
           .sequence = sequence_ + 1,
           .step = next,
-          .updates = updates + updates_.optimizer.earlier_updates,
+          .updates = updates * updates_of_step_ + updates_.optimizer.earlier_updates,
           .samples = clock_->SamplesAt(updates),
           .epoch = next / sampler_->steps_per_epoch(),
           .epoch_samples = next % sampler_->steps_per_epoch() * plan_.drawn_batch,

@@ -35,6 +35,12 @@ absl::Status Training::TakeModelPart(const ModelRow& row) {
   };
   PSRING_ASSIGN_OR_RETURN(part_, CutModel(make, cuts, place, tensors));
   model_ = std::move(part_->model);
+  if (has_stages() && program_->row.asynchronous && !part_->tied.empty()) {
+    return absl::InvalidArgumentError(
+        Tr("--program $0 does not support $1: its first and last stages share a tensor, and add up its "
+           "gradient only when no micro-batch is in flight; use another --model, or 1f1b",
+           program_->name(), options_.model));
+  }
   if (part_->tied.empty() || !strategy_row_.asynchronous() || worker_.world_size == 1)
     return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -112,13 +118,15 @@ UpdateRule Training::RuleOfUpdates() {
   return rule;
 }
 
-// After the strategy's FinishStep: this rank's messages, then the loss, for which all wait.
-absl::Status Training::FinishStages() {
+// After the strategy's FinishStep: this rank's messages, then the loss, for which all wait. If servers count
+// updates, those of the first stage count for the replica, so that all of its ranks end with the same step.
+absl::Status Training::FinishStages(StepReport& report) {
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   const int64_t begin_ns = worker_.trace.Now();
   PSRING_RETURN_IF_ERROR(pipeline_->Finish());
   PSRING_RETURN_IF_ERROR(pipeline_->ShareTransferTimes(*replica_));
   PSRING_ASSIGN_OR_RETURN(score_, ScoreOfLastStage());
+  if (strategy_row_.asynchronous()) PSRING_RETURN_IF_ERROR(replica_->Broadcast(0, &report.version, 1));
   waits_.push_back({begin_ns, worker_.trace.Now()});
   return absl::OkStatus();
 }

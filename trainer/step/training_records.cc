@@ -194,7 +194,7 @@ absl::Status Training::KeepSnapshot() {
   PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());
   PSRING_ASSIGN_OR_RETURN(std::vector<float> buffers, BuffersOnHost());
   snapshots_.push_back({.point = {.samples = clock_->samples(),
-                                  .updates = clock_->updates(),
+                                  .updates = clock_->updates() * updates_of_step_,
                                   .wall_s = trained_s_,
                                   .train_loss = losses_.TakeMean()},
                         .weights = {weights.floats(), weights.floats() + weights.count},
@@ -232,7 +232,7 @@ MemoryFigures Training::Memory() const {
   if (replicas_ != nullptr || row_strategy_ != nullptr) return {};
   const auto mb = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   const bool is_cut = pipeline_ != nullptr;
-  return {.params_mb = mb(weights_.bytes() + buffers_.bytes()),
+  return {.params_mb = mb(weights_.bytes() + buffers_.bytes() + (is_cut ? pipeline_->version_bytes() : 0)),
           .grads_mb = mb(gradient_.device.bytes() +
                          (is_cut ? pipeline_->gradient_bytes() : executor_->gradient_bytes())),
           .optimizer_mb = mb(strategy_.sync->state_bytes()),

@@ -109,9 +109,16 @@ absl::StatusOr<ModelRow> Training::Plan() {
 
 absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
   size_t slots = 1;
+  size_t older_versions = 0;
   if (has_stages()) {
     PSRING_ASSIGN_OR_RETURN(
         slots, SlotsOf(*program_, part_->place, options_.micro_batches, options_.copy_streams == 1));
+    PSRING_ASSIGN_OR_RETURN(const std::optional<StageVersions> versions,
+                            VersionsOf(*program_, part_->place, options_.micro_batches));
+    if (versions.has_value()) {
+      older_versions = versions->older();
+      updates_of_step_ = versions->updates();
+    }
   }
   PSRING_ASSIGN_OR_RETURN(
       const MemoryNeed need,
@@ -122,7 +129,9 @@ absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
                     .weight_elements = shards_.weights.elements,
                     .gradient_elements = shards_.gradient.elements,
                     .slots = slots,
-                    .divides_backward = has_stages() && program_->row.divides_backward},
+                    .divides_backward = has_stages() && program_->row.divides_backward,
+                    .older_versions = older_versions,
+                    .updates = updates_of_step_},
                    worker_.device));
   if (!strategy_row_.replicates && model.parameters().tables().empty()) {
     result_.predicted_memory = ByClass(need);
