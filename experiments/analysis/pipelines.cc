@@ -20,6 +20,7 @@
 #include "experiments/design/estimate.h"
 #include "experiments/simulator/pipeline.h"
 #include "trainer/programs/mesh.h"
+#include "trainer/programs/pipeline_flags.h"
 #include "trainer/programs/program_rows.h"
 
 namespace psring {
@@ -159,7 +160,8 @@ void AddPipelineFigures(const Configuration& configuration, const RunRecords& re
     if (!is_first || !program.ok() || !scheme || training.tp > 1) continue;
     // It sends the activations of all of its stages, and the gradients of all but the first.
     const double messages = static_cast<double>(training.micro_batches) * (2 * program->chunks - 1);
-    const double sums = GradientBytes(configuration, *scheme, result) + TiedBytes(configuration, records);
+    const double sums = UpdatesOfStep(training) * GradientBytes(configuration, *scheme, result) +
+                        TiedBytes(configuration, records);
     boundaries.push_back((means.tx_bytes - sums) / messages);
   }
   if (!bubbles.empty()) figures.bubble_fraction = Mean(bubbles);

@@ -111,7 +111,7 @@ std::vector<WorkerFigures> WorkerFiguresOf(const StrategyRow& strategy, const Ru
     if (rank >= records.ranks.size()) continue;
     const RankResult& result = records.ranks[rank];
     worker.dropped_gradients = static_cast<double>(result.dropped_gradients);
-    if (!strategy.uses_servers || result.pushes == 0) continue;
+    if (result.pushes == 0) continue;
     worker.staleness_mean = static_cast<double>(result.staleness_sum) / static_cast<double>(result.pushes);
     worker.staleness_max = result.staleness_max;
   }

@@ -136,9 +136,17 @@ DeviceTime DeviceTimeOf(const Walk& walk, int rank) {
       transfers.emplace_back(times[i].begin_ns, times[i].end_ns);
     }
     if (LaneOf(kind) != StepLane::kCompute) continue;
+    // Without a flush, an update first, which begins when the computation before it ends.
+    int64_t updated_ns = computed_ns;
+    for (const int before : nodes[i].after) {
+      if (nodes[before].action.kind == StepKind::kUpdate) {
+        updated_ns = std::max(updated_ns, times[before].end_ns);
+      }
+    }
+    result.exposed += static_cast<double>(updated_ns - computed_ns);
     for (const int before : nodes[i].after) {
       if (!MovesBytes(nodes[before].action.kind)) continue;
-      result.exposed += OverlapNs(times[before], computed_ns, times[i].begin_ns);
+      result.exposed += OverlapNs(times[before], updated_ns, times[i].begin_ns);
     }
     result.computing += static_cast<double>(times[i].end_ns - times[i].begin_ns);
     computed_ns = times[i].end_ns;
@@ -178,12 +186,15 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
   std::vector<int> ends = result.cuts;
   ends.push_back(static_cast<int>(blocks.size()));
   int64_t lowered = 0;
+  std::vector<double> stage_bytes;
   double slowest_stage_s = 0, reduced_bytes = 0;
   int first = 0;
   for (const int end : ends) {
     std::vector<UnitCost> units = BucketsOf(blocks, std::exchange(first, end), end, options.buckets, slowest);
     double stage_s = 0;
+    stage_bytes.push_back(0);
     for (UnitCost& unit : units) {
+      stage_bytes.back() += unit.gradient_bytes;
       stage_s += unit.forward_s + unit.backward_s;
       if (point.replicas() == 1) continue;
       const double bytes = options.wire_part * unit.gradient_bytes;
@@ -196,7 +207,7 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
     }
     slowest_stage_s = std::max(slowest_stage_s, stage_s);
     const int buckets = static_cast<int>(units.size());
-    lowered += int64_t{3} * buckets + 5;  // also with a divided backward pass
+    lowered += int64_t{compute.flushes() ? 3 : 5} * buckets + 5;  // also with a divided backward pass
     cut.units.push_back(buckets);
     cut.bucket_ends.emplace_back(buckets);
     std::iota(cut.bucket_ends.back().rbegin(), cut.bucket_ends.back().rend(), 0);
@@ -204,7 +215,7 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
   }
   if (reduced_bytes > 0) {
     PSRING_ASSIGN_OR_RETURN(figures.tx_bytes, AllReducePayload(reduction, network, reduced_bytes));
-    figures.tx_bytes /= point.ranks;
+    figures.tx_bytes *= (compute.flushes() ? 1. : compute.updates()) / point.ranks;
   }
   if (lowered * point.micro_batches > kMaxLowered) {
     return Invalid(
@@ -238,6 +249,11 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
   figures.samples_per_s = double(point.replicas()) * point.micro_batches * workload.batch / figures.step;
   result.bubble = 1e-9 * idle_ns / figures.step;
   result.in_flight = InFlight(program, walk);
+  for (int stage = 0; stage < program.stages(); ++stage) {
+    const int older = walk.kept_versions[stage] - 1;
+    result.versions = std::max(result.versions, older + 1);
+    result.older_versions_bytes = std::max(result.older_versions_bytes, older * stage_bytes[stage]);
+  }
   const double stage_s = slowest * workload.compute_ms() / 1e3 / point.stages();
   if (stage_s > 0) result.slowest = slowest_stage_s / stage_s;
   return result;

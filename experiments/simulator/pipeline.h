@@ -53,6 +53,10 @@ struct PipelinePrediction {
   int in_flight = 0;   // micro-batches whose activations a device keeps, at most
   double slowest = 1;  // the computing time of the slowest stage, relative to the mean
   std::vector<int> cuts;
+  // Without a flush: versions of its weights that a device keeps, and the bytes of those beside the newest,
+  // at most.
+  int versions = 1;
+  double older_versions_bytes = 0;
 };
 
 // How a device spends a step, in ns. exposed: it waits for messages, gathered weights or, at the end,
