@@ -104,6 +104,13 @@ absl::Status CheckWithoutFlush(const TrainingOptions& o, const StrategyRow& stra
       {strategy.uses_servers || strategy.shards_updates, absl::StrCat("--strategy ", strategy.name)},
       {o.clip_norm > 0, "--clip_norm"},
       {o.wire != TrainingOptions().wire, "--wire"}};
+  const absl::StatusOr<const ModelRow*> row = FindModelRow(o.model);
+  if (o.workload.empty() && row.ok() && (*row)->size.heads != ModelSize::kFixed) {
+    return absl::InvalidArgumentError(
+        Tr("--program $0 does not support $1: its first and last stages share a tensor, and add up its "
+           "gradient only when no micro-batch is in flight; use another --model, or 1f1b",
+           o.program, o.model));
+  }
   const GivenFlag* const flag = FirstGiven(wrong);
   if (flag == nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(Tr(

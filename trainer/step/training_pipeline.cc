@@ -35,12 +35,6 @@ absl::Status Training::TakeModelPart(const ModelRow& row) {
   };
   PSRING_ASSIGN_OR_RETURN(part_, CutModel(make, cuts, place, tensors));
   model_ = std::move(part_->model);
-  if (has_stages() && program_->row.asynchronous && !part_->tied.empty()) {
-    return absl::InvalidArgumentError(
-        Tr("--program $0 does not support $1: its first and last stages share a tensor, and add up its "
-           "gradient only when no micro-batch is in flight; use another --model, or 1f1b",
-           program_->name(), options_.model));
-  }
   if (part_->tied.empty() || !strategy_row_.asynchronous() || worker_.world_size == 1)
     return absl::OkStatus();
   return absl::InvalidArgumentError(

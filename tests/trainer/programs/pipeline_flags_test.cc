@@ -106,6 +106,8 @@ TEST(CheckPipelineFlags, WhatServersOfAStageCannotDoIsNamed) {
 
 TEST(CheckPipelineFlags, WhatNeedsAFlushIsNamedForProgramsWithoutOne) {
   for (const char* program : {"pipedream", "pipedream-2bw"}) {
+    EXPECT_THAT(Refusal(Two([&](auto& o) { o.program = program, o.model = "gpt-nano"; })),
+                Has(absl::StrCat("--program ", program, " does not support gpt-nano"), "or 1f1b"));
     const auto with = [&](const Change& change) {
       return Two([&](auto& o) { o.program = program, change(o); });
     };

@@ -122,7 +122,7 @@ TEST_F(BadInputTest, BadInputIsOneLineAndWritesNothing) {
       {"compare --clock virtual --strategies gloo --workers 2", "not gloo"},
       {"compare --clock virtual --workers 257", "256"},
       {"train --strategy ring --workers 4 --pp 3", "use a multiple, such as --workers 6, or --pp 2 or 4"},
-      {"train --strategy ps-async --workers 4 --pp 2", "use an all-reduce strategy such as ring"},
+      {"train --strategy ps-backup:1 --workers 4 --pp 2", "use an all-reduce strategy such as ring"},
       {"train --strategy single --workers 4 --pp 2", "--strategy single has one replica of the model"},
       {"train --workers 2 --pp 2 --program 1f1", "did you mean '1f1b'"},
       {"train --workers 2 --pp 2 --program interleaved:2 --cuts 3", "4 stages need 3 cuts"},
