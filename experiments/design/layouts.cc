@@ -91,7 +91,7 @@ absl::Status CheckTensorRanks(int ranks, const Probe& probe) {
       Tr("this model supports only --tp $0", absl::StrJoin(*probe.tensor_ranks, Tr(" or "))));
 }
 
-std::vector<std::pair<Layout, std::string>> CutsInPrograms(const CompareOptions& options) {
+std::vector<std::pair<Layout, std::string>> LayoutsInPrograms(const CompareOptions& options) {
   std::vector<std::pair<Layout, std::string>> all;
   for (const Layout& layout : options.layouts) {
     for (const std::string& program : options.programs) all.emplace_back(layout, program);
@@ -103,7 +103,7 @@ std::vector<std::pair<Layout, std::string>> CutsInPrograms(const CompareOptions&
 absl::Status CheckCombinations(const CompareOptions& options, const std::vector<StrategyRow>& strategies) {
   std::map<std::string, std::vector<absl::Status>> checked;  // by strategy, and by program
   for (const StrategyRow& strategy : strategies) {
-    for (const auto& [layout, program] : CutsInPrograms(options)) {
+    for (const auto& [layout, program] : LayoutsInPrograms(options)) {
       const absl::Status status = CheckLayout(options, strategy, layout, program);
       checked[strategy.name].push_back(status);
       checked[program].push_back(status);
@@ -164,7 +164,7 @@ std::vector<std::string> LayoutNotes(const CompareOptions& options, const Probe&
   std::map<std::string, std::vector<std::string>> left_out;  // by reason
   const auto strategies = StrategiesOf(options).value_or(std::vector<StrategyRow>());
   for (const StrategyRow& strategy : strategies) {
-    for (const auto& [layout, program] : CutsInPrograms(options)) {
+    for (const auto& [layout, program] : LayoutsInPrograms(options)) {
       const absl::Status tried = CheckTried(options, strategy, layout, program, probe);
       if (tried.ok()) continue;
       const bool one = layout.pp == 1 || options.programs.size() == 1;
@@ -220,7 +220,7 @@ absl::Status CheckPartsOf(const TrainingOptions& training, const Probe& probe) {
 bool LayoutsLearnDifferently(const CompareOptions& options) {
   const auto references = [](const std::string& name) { return name == "single" || name == "none"; };
   const auto several = std::ssize(options.strategies) - std::ranges::count_if(options.strategies, references);
-  return several > 1 || std::ranges::any_of(CutsInPrograms(options), [](const auto& one) {
+  return several > 1 || std::ranges::any_of(LayoutsInPrograms(options), [](const auto& one) {
            const absl::StatusOr<NamedProgram> program = FindStepProgram(one.second);
            return one.first.pp > 1 && program.ok() && program->row.asynchronous;
          });
@@ -244,7 +244,7 @@ absl::Status CheckLayouts(const CompareOptions& options) {
   if (strategies.size() > 1 && !options.tries_layouts) {
     PSRING_RETURN_IF_ERROR(CheckCombinations(options, strategies));
   } else {
-    for (const auto& [layout, program] : CutsInPrograms(options)) {
+    for (const auto& [layout, program] : LayoutsInPrograms(options)) {
       if (options.tries_layouts && layout.replica_ranks() > 1) continue;  // CheckTried
       PSRING_RETURN_IF_ERROR(CheckLayout(options, strategies.front(), layout, program));
     }
@@ -297,7 +297,7 @@ absl::StatusOr<std::vector<Configuration>> LayoutConfigurations(const CompareOpt
   }
   PSRING_ASSIGN_OR_RETURN(const std::vector<StrategyRow> strategies, StrategiesOf(options));
   for (const StrategyRow& strategy : strategies) {
-    for (const auto& [layout, compared] : CutsInPrograms(options)) {
+    for (const auto& [layout, compared] : LayoutsInPrograms(options)) {
       if (!CheckTried(options, strategy, layout, compared, probe).ok()) continue;
       for (const int count : MicroBatchesOf(options, layout)) {
         PSRING_RETURN_IF_ERROR(add(strategy.name, layout, compared, count));
