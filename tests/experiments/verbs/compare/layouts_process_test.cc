@@ -137,7 +137,7 @@ TEST_F(LayoutsCompared, StalenessByServersAndByAPipelineAreRowsWithAccuracy) {
   const std::string out = Unwrapped(Succeed(
       "compare --workers 2 --pp 2 --strategies ring,ps-async --program 1f1b,pipedream --model mlp-small "
       "--data synthetic --batch 8 --micro_batches 4 --link none --repeats 1 --steps 4 --samples 320 "
-      "--timeout 40 --out run"));
+      "--timeout 40 --verbose --out run"));
   EXPECT_THAT(out, Has("not compared: ps-async pp2 pipedream", "gradients without a flush was"));
   std::map<std::string, Json> rows;  // by strategy and program
   for (const Json& row : JsonFile("run/summary.json")) {
@@ -151,7 +151,7 @@ TEST_F(LayoutsCompared, StalenessByServersAndByAPipelineAreRowsWithAccuracy) {
     EXPECT_FALSE(rows[name]["test_accuracy"].is_null()) << name;
   }
   // Of four gradients of the first stage, three are one update old; the second stage has none.
-  EXPECT_DOUBLE_EQ(rows["ring pipedream"]["staleness_mean"], .375);
+  EXPECT_DOUBLE_EQ(rows["ring pipedream"]["staleness_mean"].get<double>(), .375);
   EXPECT_EQ(rows["ring pipedream"]["staleness_max"], 1);
   EXPECT_EQ(rows["ps-async 1f1b"]["staleness_max"], 0) << "one replica";
   EXPECT_TRUE(rows["ring 1f1b"]["staleness_mean"].is_null());
