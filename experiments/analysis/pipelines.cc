@@ -160,8 +160,8 @@ void AddPipelineFigures(const Configuration& configuration, const RunRecords& re
     if (!is_first || !program.ok() || !scheme || training.tp > 1) continue;
     // It sends the activations of all of its stages, and the gradients of all but the first.
     const double messages = static_cast<double>(training.micro_batches) * (2 * program->chunks - 1);
-    const double sums = UpdatesOfStep(training) * GradientBytes(configuration, *scheme, result) +
-                        TiedBytes(configuration, records);
+    const double sums = UpdatesOfStep(training) *
+                        (GradientBytes(configuration, *scheme, result) + TiedBytes(configuration, records));
     boundaries.push_back((means.tx_bytes - sums) / messages);
   }
   if (!bubbles.empty()) figures.bubble_fraction = Mean(bubbles);
@@ -182,7 +182,8 @@ void AddWalk(const std::optional<Wires>& wires, SummaryRow& row) {
                                ? wires->latency_s + *row.mean.boundary_bytes / wires->bytes_per_s
                                : 0;
   const absl::StatusOr<WalkSeconds> walk =
-      SecondsOfWalk(*program, training.micro_batches, computing_s, message_s, training.copy_streams);
+      SecondsOfWalk(*program, training.micro_batches, computing_s, message_s, training.copy_streams,
+                    program->row.asynchronous && SharesATensor(training));
   if (!walk.ok()) return;
   row.predicted_bubble = 1e3 * walk->bubble / row.mean.step_ms;
   if (row.configuration.replicas() == 1)

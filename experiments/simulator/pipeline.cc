@@ -261,7 +261,7 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
 
 absl::StatusOr<WalkSeconds> SecondsOfWalk(const NamedProgram& program, int micro_batches,
                                           const std::vector<double>& computing_s, double message_s,
-                                          int copy_streams) {
+                                          int copy_streams, bool ties_ends) {
   const int ranks = static_cast<int>(computing_s.size());
   PSRING_ASSIGN_OR_RETURN(const StepProgram compute, MakeStepProgram(program, ranks, micro_batches));
   const auto ns = [&](int rank, const StepAction& action) -> int64_t {
@@ -278,7 +278,7 @@ absl::StatusOr<WalkSeconds> SecondsOfWalk(const NamedProgram& program, int micro
         return 0;
     }
   };
-  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkStages(compute, ns, copy_streams));
+  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkStages(compute, ns, copy_streams, ties_ends));
   double idle_ns = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     for (const auto& [begin, end] : BubblesOf(walk, rank))
@@ -297,10 +297,11 @@ Workload DataParallelShare(const Workload& workload, const PipelineCase& point) 
 
 absl::StatusOr<Walk> WalkStages(const StepProgram& compute,
                                 std::function<int64_t(int rank, const StepAction& action)> ns,
-                                int copy_streams) {
-  PSRING_ASSIGN_OR_RETURN(
-      const StepProgram lowered,
-      LowerProgram(compute, ModelCut::WholeStages(compute.stages()), {.one_copy_stream = copy_streams == 1}));
+                                int copy_streams, bool ties_ends) {
+  ModelCut cut = ModelCut::WholeStages(compute.stages());
+  if (ties_ends) cut.tied = {{0, 0}, {compute.stages() - 1, 0}};
+  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered,
+                          LowerProgram(compute, cut, {.one_copy_stream = copy_streams == 1}));
   GivenDurations durations(std::move(ns));
   return WalkProgram(lowered, &durations);
 }

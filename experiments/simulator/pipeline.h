@@ -86,17 +86,18 @@ struct WalkSeconds {
 // gradient. `copy_streams`: see PipelineCase.
 absl::StatusOr<WalkSeconds> SecondsOfWalk(const NamedProgram& program, int micro_batches,
                                           const std::vector<double>& computing_s, double message_s,
-                                          int copy_streams = 2);
+                                          int copy_streams = 2, bool ties_ends = false);
 
 // What a data-parallel worker on each of the same devices computes of the same global batch; if the samples
 // do not divide evenly, the most.
 Workload DataParallelShare(const Workload& workload, const PipelineCase& point);
 
 // A step of `compute`, whose actions are of whole stages, with a time for each computation and send; what
-// else a step does takes none. `copy_streams`: see PipelineCase.
+// else a step does takes none. `copy_streams`: see PipelineCase. `ties_ends`: the first and the last stage
+// share a tensor.
 absl::StatusOr<Walk> WalkStages(const StepProgram& compute,
                                 std::function<int64_t(int rank, const StepAction& action)> ns,
-                                int copy_streams = 2);
+                                int copy_streams = 2, bool ties_ends = false);
 // When a device waits other than for the bytes of a message; a wait for both begins with this.
 std::vector<NodeTime> BubblesOf(const Walk& walk, int rank);
 

@@ -83,7 +83,8 @@ PipelinePlan PlanPipeline(const std::vector<StepNode>& nodes) {
       if (RunsOnCompute(action.kind) && RunsOnCompute(other)) continue;
       // The buckets of tied tensors are the last ones. Other reductions need not wait for these tensors, and
       // the compute stream must not: the other rank may need what is computed next.
-      if (other == StepKind::kReduceTied && i < last_computation) continue;
+      // Without a flush, what is computed next reads them.
+      if (other == StepKind::kReduceTied && action.micro_batch < 0 && i < last_computation) continue;
       node.after.push_back(place[static_cast<size_t>(before)]);
     }
     if (action.micro_batch < 0) continue;

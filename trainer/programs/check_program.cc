@@ -21,11 +21,12 @@ struct StageState {
   // By micro-batch, how often a message passed.
   std::array<std::vector<uint8_t>, 4> messages;
   int units = 0;
-  std::vector<int> gradients;      // by unit: micro-batches whose weight gradients are complete
-  std::map<int, int> reduced;      // by bucket's end: gradients at its last reduction
-  std::map<int, int> updates;      // by bucket's end
-  std::set<int> ties, added_ties;  // units; those whose sum over the stages is known
-  std::vector<uint8_t> gathered;   // by unit
+  std::vector<int> gradients;     // by unit: micro-batches whose weight gradients are complete
+  std::map<int, int> reduced;     // by bucket's end: gradients at its last reduction
+  std::map<int, int> updates;     // by bucket's end
+  std::set<int> ties;             // units
+  std::map<int, int> added_ties;  // by unit: sums over the stages
+  std::vector<uint8_t> gathered;  // by unit
   bool gathers = false, recomputes = false;
   int live = 0;
 };
@@ -77,7 +78,8 @@ class Checker {
         if (action.stage < 0 || action.stage >= stages || program_.rank_of[action.stage] != rank) {
           return ActionError(rank, action, "is not on the rank of its stage");
         }
-        const bool updates = action.kind == StepKind::kReduceGradient || action.kind == StepKind::kUpdate;
+        const bool updates = action.kind == StepKind::kReduceGradient ||
+                             action.kind == StepKind::kReduceTied || action.kind == StepKind::kUpdate;
         if (!program_.flushes() && action.kind > StepKind::kReceiveGradient && !updates) {
           return ActionError(rank, action, "needs a flush");
         }
@@ -186,8 +188,10 @@ class Checker {
         ++released_;
         return absl::OkStatus();
       case StepKind::kReduceTied:
-        if (stage.gradients[unit] != program_.micro_batches) return fails("comes before the gradient");
-        if (!stage.added_ties.insert(unit).second) return fails("is there twice");
+        if (stage.gradients[unit] != (program_.flushes() ? program_.micro_batches : m + 1)) {
+          return fails("comes before the gradient");
+        }
+        if (++stage.added_ties[unit] != UpdatesWith(m)) return fails("is there twice");
         return absl::OkStatus();
       case StepKind::kReduceGradient:
         return CheckReduce(rank, action);
@@ -203,9 +207,7 @@ class Checker {
           return fails("comes before its gradient is reduced");
         }
         if (has_norm_ && !norm_known_) return fails("comes before the norm");
-        if (stage.updates[unit]++ != (program_.flushes() ? 0 : program_.UpdateOf(m))) {
-          return fails("is there twice");
-        }
+        if (++stage.updates[unit] != UpdatesWith(m)) return fails("is there twice");
         return absl::OkStatus();
     }
     // A computation.
@@ -252,6 +254,11 @@ class Checker {
     ++stage.gradients[unit];
     if (++stage.weight[m] == stage.units) last_ended_ = {action.stage, stage.live--};
     return absl::OkStatus();
+  }
+
+  // With that of which `micro_batch` is the last one; with a flush there is one.
+  int UpdatesWith(int micro_batch) const {
+    return program_.flushes() ? 1 : program_.UpdateOf(micro_batch) + 1;
   }
 
   // Those of each of its buckets; nothing: their numbers differ.
@@ -313,8 +320,9 @@ class Checker {
     int gradients = 0;
     for (int unit = end; unit < end + UnitsOfBucket(stage, end); ++unit) {
       gradients += stage.gradients[unit];
-      if (stage.ties.contains(unit) && !stage.added_ties.contains(unit) &&
-          stage.gradients[unit] == program_.micro_batches) {
+      const bool adds = stage.ties.contains(unit) &&
+                        (!program_.flushes() || stage.gradients[unit] == program_.micro_batches);
+      if (adds && stage.added_ties[unit] != UpdatesWith(action.micro_batch)) {
         return ActionError(rank, action, "comes before the sum of a tied tensor");
       }
     }

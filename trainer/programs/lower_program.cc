@@ -145,6 +145,7 @@ class RankLowering {
   // Without a flush, when the backward pass of `micro_batch`, the update's last one, has ended: until then it
   // reads a version that the update may replace.
   void UpdateStage(int stage, int micro_batch) {
+    if (!tied_.empty()) Emit(StepKind::kReduceTied, stage, tied_.begin()->second, micro_batch);
     for (const StepKind kind : {StepKind::kReduceGradient, StepKind::kUpdate}) {
       for (const int end : cut_.bucket_ends[stage]) Emit(kind, stage, end, micro_batch);
     }
@@ -246,11 +247,6 @@ absl::StatusOr<StepProgram> LowerProgram(const StepProgram& compute, const Model
   if (!compute.flushes() && (options.norm || options.reduce_always || options.shard_weights)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "program ", compute.name, " has no flush, which a norm and gradients or weights in parts need"));
-  }
-  if (!compute.flushes() && !cut.tied.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("program ", compute.name,
-                     ": a tied tensor needs a flush, for the sum of the gradients of its stages"));
   }
   StepProgram lowered = compute;
   lowered.one_copy_stream = options.one_copy_stream;

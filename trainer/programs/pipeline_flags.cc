@@ -58,7 +58,7 @@ absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strat
   std::vector<GivenFlag> wrong = OfWholeModels(o);
   // Weight gradients that follow later would not be computed while the gradients of inputs are added up.
   const bool divides_backward = o.pp > 1 && program.ok() && program->row.divides_backward;
-  // Transformers share a tensor between the first and the last stage.
+  // Sums within layers are not proved beside updates.
   const bool has_no_flush = o.pp > 1 && program.ok() && program->row.asynchronous;
   wrong.insert(wrong.begin(), {{o.precision != "float32", "--precision"},
                                {divides_backward || has_no_flush, absl::StrCat("--program ", o.program)}});
@@ -104,13 +104,6 @@ absl::Status CheckWithoutFlush(const TrainingOptions& o, const StrategyRow& stra
       {strategy.uses_servers || strategy.shards_updates, absl::StrCat("--strategy ", strategy.name)},
       {o.clip_norm > 0, "--clip_norm"},
       {o.wire != TrainingOptions().wire, "--wire"}};
-  const absl::StatusOr<const ModelRow*> row = FindModelRow(o.model);
-  if (o.workload.empty() && row.ok() && (*row)->size.heads != ModelSize::kFixed) {
-    return absl::InvalidArgumentError(
-        Tr("--program $0 does not support $1: its first and last stages share a tensor, and add up its "
-           "gradient only when no micro-batch is in flight; use another --model, or 1f1b",
-           o.program, o.model));
-  }
   const GivenFlag* const flag = FirstGiven(wrong);
   if (flag == nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(Tr(
@@ -143,6 +136,11 @@ absl::StatusOr<NamedProgram> FindPipelineProgram(const std::string& name) {
 bool UpdatesWithoutFlush(const TrainingOptions& o) {
   const absl::StatusOr<NamedProgram> program = FindStepProgram(o.program);
   return o.pp > 1 && program.ok() && program->row.asynchronous;
+}
+
+bool SharesATensor(const TrainingOptions& o) {
+  const absl::StatusOr<const ModelRow*> row = FindModelRow(o.model);
+  return o.workload.empty() && row.ok() && (*row)->size.heads != ModelSize::kFixed;
 }
 
 int UpdatesOfStep(const TrainingOptions& o) {

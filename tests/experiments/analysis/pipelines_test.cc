@@ -291,6 +291,11 @@ TEST(Pipelines, TheBubbleOf4StagesAnd8MicroBatchesIs3Of11) {
   EXPECT_NEAR(walk.bubble, 3, 1e-6);
   EXPECT_NEAR(walk.step, 11, 1e-6);
   EXPECT_NEAR(SecondsOfWalk(*FindStepProgram("gpipe"), 8, {8, 8, 8, 8}, 0)->bubble, 3, 1e-6);
+  // Without a flush, the last of two stages waits in every update for the first one's backward pass of 2: for
+  // M micro-batches it takes M times 1 + 2 + 2, after 1 for the first forward pass.
+  const NamedProgram dream = *FindStepProgram("pipedream");
+  EXPECT_NEAR(SecondsOfWalk(dream, 4, {12, 12}, 0)->step, 15, 1e-6);
+  EXPECT_NEAR(SecondsOfWalk(dream, 4, {12, 12}, 0, 2, /*ties_ends=*/true)->step, 21, 1e-6);
 }
 
 // ring in layouts dp2 and pp2 with the references, on links of 1 Gbit/s.

@@ -106,8 +106,7 @@ TEST(CheckPipelineFlags, WhatServersOfAStageCannotDoIsNamed) {
 
 TEST(CheckPipelineFlags, WhatNeedsAFlushIsNamedForProgramsWithoutOne) {
   for (const char* program : {"pipedream", "pipedream-2bw"}) {
-    EXPECT_THAT(Refusal(Two([&](auto& o) { o.program = program, o.model = "gpt-nano"; })),
-                Has(absl::StrCat("--program ", program, " does not support gpt-nano"), "or 1f1b"));
+    EXPECT_EQ(Refusal(Two([&](auto& o) { o.program = program, o.model = "gpt-nano"; })), "");
     const auto with = [&](const Change& change) {
       return Two([&](auto& o) { o.program = program, change(o); });
     };
@@ -125,6 +124,11 @@ TEST(CheckPipelineFlags, WhatNeedsAFlushIsNamedForProgramsWithoutOne) {
                                    " updates each stage on its own and does not support ", what, "; use")));
     }
   }
+}
+
+TEST(CheckPipelineFlags, TransformersShareATensor) {
+  EXPECT_TRUE(SharesATensor(Two([](auto& o) { o.model = "gpt-nano"; })));
+  EXPECT_FALSE(SharesATensor(Two([](auto& o) { o.model = "cnn"; })));
 }
 
 TEST(CheckPipelineFlags, LayoutsMustFitTheWorkers) {

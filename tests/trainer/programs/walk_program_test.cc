@@ -26,7 +26,7 @@ StepProgram WithUnits(const std::string& name, int ranks, int micro_batches, con
   const StepProgram compute = MakeStepProgram(*FindStepProgram(name), ranks, micro_batches).value();
   const int stages = compute.stages();
   ModelCut cut{std::vector<int>(stages, 3), std::vector<std::vector<int>>(stages, {2, 0}), {}};
-  if (compute.flushes()) cut.tied = {{0, 0}, {stages - 1, 2}};
+  cut.tied = {{0, 0}, {stages - 1, 2}};
   return LowerProgram(compute, cut, options).value();
 }
 
@@ -301,6 +301,29 @@ TEST(WalkProgramTest, ATiedTensorIsAddedBeforeItsBucketIsReduced) {
   EXPECT_THAT(ToText(program), HasSubstr("1.2REDUCE_TIED"));
 }
 
+TEST(WalkProgramTest, WithoutAFlushATiedTensorIsAddedInEveryUpdate) {
+  EXPECT_THAT(ToText(WithUnits("pipedream", 2, 2, {})),
+              HasSubstr("0.0REDUCE_TIED0 0.2REDUCE_GRAD0 0.0REDUCE_GRAD0 0.2UPDATE0 0.0UPDATE0"));
+  const StepProgram compute = MakeStepProgram(*FindStepProgram("pipedream"), 2, 2).value();
+  ModelCut cut = ModelCut::WholeStages(2);
+  cut.tied = {{0, 0}, {1, 0}};
+  StepProgram program = LowerProgram(compute, cut).value();
+  GivenDurations units([](int, const StepAction& action) {
+    return int64_t{action.kind == StepKind::kForward ? 1 : action.kind == StepKind::kBackward ? 2 : 0};
+  });
+  const Walk walk = WalkProgram(program, &units).value();
+  // Rank 1 has 1B0 at 2-4, and rank 0 has 0B0 at 4-6.
+  const auto second = std::ranges::find(program.actions[1], StepAction{StepKind::kForward, 1, 0, 1});
+  ASSERT_NE(second, program.actions[1].end());
+  EXPECT_EQ(walk.times[1][static_cast<size_t>(second - program.actions[1].begin())].begin_ns, 6);
+  const StepAction tie{StepKind::kReduceTied, 1, 0, 0};
+  EXPECT_EQ(ErrorOf(Moved(program, 1, tie, {StepKind::kReduceGradient, 1, 0, 0})),
+            "rank 1: 1.0REDUCE_GRAD0 comes before the sum of a tied tensor");
+  std::erase(program.actions[1], tie);
+  std::erase(program.actions[1], StepAction{StepKind::kReduceTied, 1, 0, 1});
+  EXPECT_EQ(ErrorOf(program), "rank 0: 0.0REDUCE_TIED0 is on one rank only");
+}
+
 TEST(WalkProgramTest, OnlyUnitsWithoutWeightsAreNotReduced) {
   const StepProgram compute = MakeStepProgram(*FindStepProgram("single_stage"), 1, 2).value();
   for (const std::vector<int>& ends : {std::vector<int>{2, 1}, std::vector<int>{}}) {
@@ -328,14 +351,12 @@ TEST(LowerProgramTest, ACutThatDoesNotFitIsRejected) {
 
 TEST(LowerProgramTest, WhatNeedsAFlushIsRejectedWithoutOne) {
   const StepProgram compute = MakeStepProgram(*FindStepProgram("pipedream"), 2, 2).value();
-  ModelCut cut = ModelCut::WholeStages(2);
+  const ModelCut cut = ModelCut::WholeStages(2);
   for (const LowerOptions& options :
        {LowerOptions{.norm = true}, {.reduce_always = true}, {.shard_weights = true}}) {
     EXPECT_THAT(std::string(LowerProgram(compute, cut, options).status().message()),
                 HasSubstr("program pipedream has no flush"));
   }
-  cut.tied = {{0, 0}, {1, 0}};
-  EXPECT_THAT(std::string(LowerProgram(compute, cut).status().message()), HasSubstr("a tied tensor"));
 }
 
 }  // namespace
