@@ -20,7 +20,7 @@
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/programs/pipeline_flags.h"
-#include "trainer/step/training_plan.h"
+#include "trainer/step/plan/training_plan.h"
 
 namespace psring {
 namespace {
