@@ -133,28 +133,30 @@ PSRING_INLINE void Put(bool keeps, float scale, const T* x, const T* residual, T
   y[i] = Store<T>(value);
 }
 
-// One sample.
+// The elements of one sample from `first` on.
 template <bool kAdds, typename T>
-PSRING_INLINE void Drop(size_t count, const DropoutMask& mask, const T* __restrict x,
+PSRING_INLINE void Drop(size_t first, size_t count, const DropoutMask& mask, const T* __restrict x,
                         const T* __restrict residual, T* __restrict y) {
   const ThreefryKey key = mask.key;
   const uint32_t threshold = mask.threshold;
   const float scale = mask.scale;
   constexpr size_t kLanes = DropoutMask::kLanes, kGroup = 4 * kLanes;
-  const size_t whole = count / kGroup * kGroup;
-  for (size_t first = 0; first < whole; first += kGroup) {
-    const uint32_t counter = static_cast<uint32_t>(first / 4);
+  const size_t before = std::min(count, (kGroup - first % kGroup) % kGroup);
+  for (size_t i = 0; i < before; ++i) Put<kAdds>(mask.Keeps(first + i), scale, x, residual, y, i);
+  const size_t whole = before + (count - before) / kGroup * kGroup;
+  for (size_t group = before; group < whole; group += kGroup) {
+    const uint32_t counter = static_cast<uint32_t>((first + group) / 4);
 #pragma GCC ivdep
     for (uint32_t lane = 0; lane < kLanes; ++lane) {
       const Words4 bits = Threefry({counter + lane, 0, 0, 0}, key);
-      const size_t i = first + lane;
+      const size_t i = group + lane;
       Put<kAdds>(bits.w0 >= threshold, scale, x, residual, y, i);
       Put<kAdds>(bits.w1 >= threshold, scale, x, residual, y, i + kLanes);
       Put<kAdds>(bits.w2 >= threshold, scale, x, residual, y, i + 2 * kLanes);
       Put<kAdds>(bits.w3 >= threshold, scale, x, residual, y, i + 3 * kLanes);
     }
   }
-  for (size_t i = whole; i < count; ++i) Put<kAdds>(mask.Keeps(i), scale, x, residual, y, i);
+  for (size_t i = whole; i < count; ++i) Put<kAdds>(mask.Keeps(first + i), scale, x, residual, y, i);
 }
 
 template <bool kAdds, typename T>
@@ -169,7 +171,8 @@ PSRING_INLINE void DropAll(const DropoutShape& shape, const uint64_t* seeds, con
   }
   for (size_t sample = 0; sample < static_cast<size_t>(shape.batch); ++sample) {
     const size_t at = sample * count;
-    Drop<kAdds>(count, DropoutMask(shape, seeds[sample]), x + at, kAdds ? residual + at : residual, y + at);
+    Drop<kAdds>(shape.first, count, DropoutMask(shape, seeds[sample]), x + at,
+                kAdds ? residual + at : residual, y + at);
   }
 }
 
@@ -356,7 +359,8 @@ class CpuDropout : public CpuFamily<DropoutOps> {
 
   void Apply(const DropoutShape& shape, const uint64_t* seeds, ConstSpan x, ConstSpan residual, Span y,
              Stream& stream) override {
-    PSRING_CHECK(shape.probability >= 0 && shape.probability < 1 && shape.elements < size_t{1} << 34);
+    PSRING_CHECK(shape.probability >= 0 && shape.probability < 1);
+    PSRING_CHECK(shape.first + shape.elements < size_t{1} << 34);
     PSRING_CHECK(x.count == size_t(shape.batch) * shape.elements && y.count == x.count);
     PSRING_CHECK(residual.data == nullptr || residual.count == x.count);
     CheckActivations({x, residual, y});

@@ -12,7 +12,8 @@
 
 namespace psring {
 
-// What the ranks of a TensorAxis divide of a linear layer.
+// What the ranks of a TensorAxis divide of a linear layer. If they divide rows, too (TensorPlace), kOutputs
+// gathers the inputs of all rows, in backward once more, and kInputs leaves each rank the sums of its rows.
 enum class LinearDivision : uint8_t {
   kNone,     // nothing: each computes all
   kOutputs,  // each has all inputs; backward adds up their gradients
@@ -21,7 +22,7 @@ enum class LinearDivision : uint8_t {
 
 struct LinearConfig {
   int inputs, outputs;  // of all ranks
-  int rows = 1;         // of a sample, such as the tokens of a text
+  int rows = 1;         // of a sample, such as the tokens of a text, on all ranks
   Activation activation = Activation::kNone;
   bool residual = false;  // the layer has a second input, which it adds to y; only with kNone
   ImageShape image = {};  // the shape of a row of x, if it is an image
@@ -66,12 +67,13 @@ std::unique_ptr<Layer> MakeBatchNorm(const std::string& name, const BatchNormCon
                                      ParameterLayout& layout);
 
 // Normalizes each row (Ba, Kiros & Hinton 2016), with a weight, initially 1, and a bias, initially 0.
-// `rows`: of a sample.
-std::unique_ptr<Layer> MakeLayerNorm(const std::string& name, int rows, int width, ParameterLayout& layout);
+// `rows`: of a sample. If the ranks of `place` divide them, backward adds up the parameters' gradients.
+std::unique_ptr<Layer> MakeLayerNorm(const std::string& name, int rows, int width, ParameterLayout& layout,
+                                     const TensorPlace& place = {});
 
 // For each token of a sample, the sum of its row of `table` and of its position's row of `positions`.
 // Initial weights are normal with this deviation. If the ranks of `place` divide the rows of `table`, they
-// add up what each has of y.
+// add up what each has of y, of which each gets all rows or its own ones.
 std::unique_ptr<Layer> MakeEmbedding(const Tensor& table, const Tensor& positions, float deviation,
                                      const TensorPlace& place = {});
 
@@ -80,10 +82,11 @@ std::unique_ptr<Layer> MakeEmbedding(const Tensor& table, const Tensor& position
 std::unique_ptr<Layer> MakeAttention(int context, int heads, int head_size);
 
 struct DropoutConfig {
-  size_t elements;        // of a sample
+  size_t elements;        // of a sample, on all ranks
   double probability;     // in [0, 1)
   uint32_t number;        // distinguishes the dropout layers of a model
   bool residual = false;  // the layer has a second input, which it adds to y
+  TensorPlace place = {};
 };
 // In training, DropoutOps by LayerPass::sample_seeds. No mask is stored: backward, and a forward pass that is
 // computed again, generate the same one.

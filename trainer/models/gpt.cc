@@ -24,6 +24,12 @@ absl::Status Check(const ModelSize& size, const TensorPlace& place, const Sample
     return absl::InvalidArgumentError("the model reads texts; use --data text or --data tokens");
   }
   PSRING_CHECK(samples.labels == size.context && size.heads % place.ranks == 0);
+  if (place.divides_rows && size.context % place.ranks != 0) {
+    return absl::InvalidArgumentError(
+        Tr("--sequence_parallel: $0 ranks do not divide a context of $1 tokens; omit it, or use another --tp "
+           "or --context",
+           place.ranks, size.context));
+  }
   if (samples.classes < place.ranks) {
     return absl::InvalidArgumentError(
         Tr("--tp $0: a vocabulary of $1 tokens has not one for each rank; use a "
@@ -39,7 +45,8 @@ absl::Status Check(const ModelSize& size, const TensorPlace& place, const Sample
 }
 
 // x + attention(norm(x)), then x + mlp(norm(x)). Returns the output. The ranks of `place` divide heads and
-// the width of the MLP between its layers; norms, residuals and dropout are equal on all of them.
+// the width of the MLP between its layers; norms, residuals and dropout are equal on all of them, or of each
+// rank's own rows.
 int AddBlock(const ModelSize& size, double dropout, const TensorPlace& place, int block, int x,
              Network::Builder& network) {
   const std::string name = absl::StrCat("transformer.h.", block);
@@ -62,7 +69,8 @@ int AddBlock(const ModelSize& size, double dropout, const TensorPlace& place, in
   up.activation = Activation::kGelu;
 
   const auto norm = [&](const char* of, int value) {
-    return network.Add(MakeLayerNorm(absl::StrCat(name, of), size.context, size.width, layout), {value});
+    return network.Add(MakeLayerNorm(absl::StrCat(name, of), size.context, size.width, layout, place),
+                       {value});
   };
   const auto add = [&](const char* of, const LinearConfig& config, std::vector<int> inputs) {
     return network.Add(MakeLinear(absl::StrCat(name, of), config, layout), std::move(inputs));
@@ -73,7 +81,8 @@ int AddBlock(const ModelSize& size, double dropout, const TensorPlace& place, in
     return network.Add(MakeDropout({.elements = size_t{1} * size.context * size.width,
                                     .probability = dropout,
                                     .number = uint32_t(1 + 2 * block + branch),
-                                    .residual = true}),
+                                    .residual = true,
+                                    .place = place}),
                        {add(of, config, {value}), x});
   };
   int value = add(".attn.c_attn", qkv, {norm(".ln_1", x)});
@@ -99,12 +108,13 @@ absl::StatusOr<std::unique_ptr<Model>> MakeGpt(const ModelSize& size, double dro
   int x = network.Add(MakeEmbedding(table, positions, kDeviation, place), {network.Input(0)});
   if (dropout > 0) {
     const size_t elements = size_t{1} * size.context * size.width;
-    x = network.Add(MakeDropout({.elements = elements, .probability = dropout, .number = 0}), {x});
+    x = network.Add(MakeDropout({.elements = elements, .probability = dropout, .number = 0, .place = place}),
+                    {x});
   }
   for (int block = 0; block < size.layers; ++block) {
     network.AddUnit([&] { x = AddBlock(size, dropout, place, block, x, network); });
   }
-  x = network.Add(MakeLayerNorm("transformer.ln_f", size.context, size.width, layout), {x});
+  x = network.Add(MakeLayerNorm("transformer.ln_f", size.context, size.width, layout, place), {x});
   const LinearConfig logits{.inputs = size.width,
                             .outputs = samples.classes,
                             .rows = size.context,

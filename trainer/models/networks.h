@@ -12,7 +12,7 @@ namespace psring {
 // of the heads, or the samples are not texts of this context.
 ModelRow::Make Gpt(const ModelSize& size, double dropout);
 // Of a rank that divides the matrices with others (--tp), whose number divides the heads. InvalidArgument:
-// there are fewer tokens than ranks.
+// there are fewer tokens in the vocabulary than ranks, or these do not divide the rows (--sequence_parallel).
 ModelRow::Make GptPart(const ModelSize& size, double dropout, const TensorPlace& place);
 
 // resnet.cc: residual networks (He et al. 2016) for small pictures, with the names and initial weights of

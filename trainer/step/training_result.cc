@@ -93,7 +93,8 @@ MemoryFigures Training::Memory() const {
           .grads_mb = mb(memory_->gradient().device.bytes() +
                          (is_cut ? pipeline_->gradient_bytes() : executor_->gradient_bytes())),
           .optimizer_mb = mb(strategy_.sync->state_bytes()),
-          .activations_mb = mb(is_cut ? pipeline_->slot_bytes() : activations_.bytes() + batches_->bytes())};
+          .activations_mb = mb((is_cut ? pipeline_->slot_bytes() : activations_.bytes() + batches_->bytes()) +
+                               (axis_.has_value() ? axis_->reserved_bytes() : 0))};
 }
 
 // All of the result except the curve.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,21 @@ TEST_P(DropoutOpsTest, DropsOtherElementsOfOtherSamplesAndLayersOnly) {
   EXPECT_NEAR(differing(Apply({1, elements, .5, 4}, {8}), one), .5, .02);
   const Floats low(one.begin(), one.begin() + elements / 2), high(one.begin() + elements / 2, one.end());
   EXPECT_NEAR(differing(low, high), .5, .025) << "elements";
+}
+
+TEST_P(DropoutOpsTest, APartOfASampleLosesWhatTheWholeSampleLosesThere) {
+  SKIP_WITHOUT(dropout);
+  const Floats whole = Apply({1, 300, .5, 3}, {8});
+  for (const size_t first : {1, 16, 63, 64, 65, 100, 299}) {
+    for (const size_t count : {size_t{1}, size_t{70}, size_t{200}}) {
+      if (first + count > whole.size()) continue;
+      SCOPED_TRACE(testing::Message() << count << " from " << first);
+      const Floats part = Apply({2, count, .5, 3, first}, {9, 8});
+      const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(first);
+      EXPECT_EQ(Floats(part.begin() + static_cast<std::ptrdiff_t>(count), part.end()),
+                Floats(begin, begin + static_cast<std::ptrdiff_t>(count)));
+    }
+  }
 }
 
 }  // namespace

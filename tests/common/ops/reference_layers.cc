@@ -285,7 +285,8 @@ class ReferenceDropout : public DropoutOps {
              Stream& stream) override {
     RunOnCpu(stream, [=] {
       for (size_t i = 0; i < y.count; ++i) {
-        const bool keeps = seeds == nullptr || DropoutMask(s, seeds[i / s.elements]).Keeps(i % s.elements);
+        const bool keeps =
+            seeds == nullptr || DropoutMask(s, seeds[i / s.elements]).Keeps(s.first + i % s.elements);
         const double scale = seeds == nullptr ? 1 : 1 / (1 - s.probability);
         const double added = residual.data == nullptr ? 0 : residual.floats()[i];
         y.floats()[i] = static_cast<float>(added + (keeps ? x.floats()[i] * scale : 0));

@@ -12,6 +12,7 @@
 #include "experiments/page/playback.h"
 #include "experiments/verbs/explain/explain_layouts.h"
 #include "experiments/verbs/explain/explain_program.h"
+#include "experiments/verbs/explain/explain_verb.h"
 #include "tests/experiments/test_catalog.h"
 #include "tests/has.h"
 
@@ -44,13 +45,28 @@ TEST(ExplainTest, CountsInTheRoundsEqualTheory) {
   EXPECT_THAT(TextOf("halving-doubling", 4), Has("4 a + 1.5 M/B + 0.75 M g"));
 }
 
+TEST(ExplainTest, AnAllToAllShowsWhereBlocksComeFrom) {
+  const std::string pairwise = TextOf("pairwise", 3, "all_to_all");
+  EXPECT_THAT(pairwise,
+              Has("pairwise all_to_all, 3 workers: in round k",
+                  "round 2 of 2\n   1 -> 0   chunk 2       replaces the value; it is now 1\n",
+                  "2 a + 0.6667 M/B + 0 M g\n  theory                       (N-1) a + (N-1)/N M/B\n",
+                  "several are in flight together"));
+  EXPECT_THAT(TextOf("direct", 3, "all_to_all"),
+              AllOf(Has("1 a + 0.6667 M/B + 0 M g", "a + (N-1)/N M/B\n"), Lacks("sums one part")));
+  RawExplainFlags raw{.algorithm = "pairwise"};
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(RunExplain(raw), 0);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), Has("pairwise all_to_all, 4 workers"))
+      << "its only one";
+}
+
 TEST(ExplainTest, RanksThatSendDifferentlyAreListed) {
   EXPECT_THAT(TextOf("star", 3), Has("sent so far: rank 0 2 M, rank 1 1 M, rank 2 1 M"));
 }
 
 TEST(ExplainTest, EveryScheduleFulfilsEveryCollective) {
-  for (Collective collective :
-       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather, Collective::kBroadcast}) {
+  for (const Collective collective : kCollectives) {
     for (const std::string& algorithm : AlgorithmsFor(collective)) {
       for (int ranks : {1, 2, 3, 4, 5, 8, 64}) {
         const std::string text = TextOf(algorithm, ranks, Name(collective));
@@ -186,6 +202,11 @@ TEST(ExplainShardsTest, StatesWhatIsKeptAndSent) {
               Has("3 M (N-1)/N times", "N = 4 workers and M = 8 micro-batches 18; without shards 1.5.",
                   "That is the most: ", "with one, 2.25."));
   EXPECT_THAT(text_of("zero2"), Lacks("That is the most"));
+  // Two copies of two workers, in which halves of all-reduces send 1/2: 8 and 1, or 8 and 16, and the sum of
+  // a shard.
+  EXPECT_THAT(text_of("zero2"), Has("--dp_shard S", "With S = 2 that is 5 in all."));
+  EXPECT_THAT(text_of("fsdp"), Has("With S = 2 that is 12.5 in all."));
+  EXPECT_THAT(ExplainShards(ShardingStrategy("fsdp"), 3, 1), Lacks("With S ="));
   // float32 weights, gradients and optimizer state; in 16 bits.
   EXPECT_THAT(text_of("zero2"), Has("           4           1           2           7 ",
                                     "           2         0.5           3         5.5 "));
@@ -194,7 +215,9 @@ TEST(ExplainShardsTest, StatesWhatIsKeptAndSent) {
 TEST(ExplainShardsTest, TensorParallelRanksSendActivations) {
   EXPECT_THAT(ExplainTensorParallel(4),
               Has("\n  rank 3   x -> A columns 4/4    -> GeLU -> B rows 4/4     -> + -> y\n"));
-  EXPECT_THAT(InOneLine(ExplainTensorParallel(4)), Has("times as much, here 6.", "here 7 h instead of 16 h"));
+  EXPECT_THAT(InOneLine(ExplainTensorParallel(4)),
+              Has("times as much, here 6.", "here 7 h instead of 16 h", "of all activations, here 4 h",
+                  "10 halves of an all-reduce instead of 8."));
   EXPECT_THAT(ExplainTensorParallel(8), Has("\n  ...\n"));
 }
 
