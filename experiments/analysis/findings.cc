@@ -20,6 +20,7 @@
 #include "experiments/analysis/table.h"
 #include "experiments/analysis/verdict.h"
 #include "experiments/design/plan_text.h"
+#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
@@ -226,9 +227,13 @@ void AddDerivedBytes(const std::vector<SummaryRow>& rows, std::vector<std::strin
 }
 
 void AddStalenessFindings(const std::vector<SummaryRow>& rows, std::vector<std::string>& findings) {
-  std::vector<std::string> parts, bounded, uneven;
+  std::vector<std::string> parts, bounded, uneven, stages;
   for (const SummaryRow& row : rows) {
     const StrategyRow& strategy = row.configuration.strategy;
+    if (row.mean.staleness_mean && UpdatesWithoutFlush(row.configuration.training)) {
+      stages.push_back(Tr("$0 $1 (at most $2)", row.configuration.name(), Fixed(*row.mean.staleness_mean),
+                          row.mean.staleness_max.value_or(0)));
+    }
     if (!row.mean.staleness_mean || strategy.synchronous || row.configuration.replicas() < 2) continue;
     if (strategy.number > 0) {  // bounded: every other worker is from K steps behind to K ahead
       bounded.push_back(Tr("$0 $1 (at most $2; the bound is $3)", row.configuration.name(),
@@ -239,7 +244,7 @@ void AddStalenessFindings(const std::vector<SummaryRow>& rows, std::vector<std::
     const int servers = row.configuration.servers();
     parts.push_back(Tr(servers > 1 ? TrNoop("$0 updates with $1 workers on $3 servers (at most $2)")
                                    : TrNoop("$0 updates with $1 workers (at most $2)"),
-                       Fixed(*row.mean.staleness_mean), row.configuration.workers,
+                       Fixed(*row.mean.staleness_mean), row.configuration.replicas(),
                        row.mean.staleness_max.value_or(0), servers));
     if (!ClassesOf(row).empty()) uneven.push_back(StalenessByWorker(row));
   }
@@ -251,6 +256,12 @@ void AddStalenessFindings(const std::vector<SummaryRow>& rows, std::vector<std::
     findings.push_back(
         Tr("The mean staleness of asynchronous gradients was $0; in theory it is N-1 while all workers push.",
            absl::StrJoin(parts, Tr(", "))));
+  }
+  if (!stages.empty()) {
+    findings.push_back(
+        Tr("The mean staleness of a pipeline's gradients without a flush was $0, in updates; in theory it is "
+           "(P-1)/2 over P stages with pipedream and 1 with pipedream-2bw, if a step has many micro-batches.",
+           absl::StrJoin(stages, Tr(", "))));
   }
   std::erase(uneven, "");
   if (!uneven.empty())

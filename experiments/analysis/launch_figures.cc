@@ -12,6 +12,7 @@
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/waiting.h"
 #include "experiments/stats/statistics.h"
+#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
@@ -125,16 +126,22 @@ double MeanLate(const RunRecords& records) {
   return late.empty() ? 0 : Mean(late);
 }
 
+// Of servers, of all pushes, except those of rows; of a pipeline without a flush, of its stages, which have
+// different numbers of buckets.
 void AddStaleness(const Configuration& configuration, const RunRecords& records, RunFigures& figures) {
-  if (!configuration.strategy.uses_servers) return;  // pushes of rows are not counted
+  const bool of_stages = UpdatesWithoutFlush(configuration.training);
+  if (!configuration.strategy.uses_servers && !of_stages) return;
   int64_t pushes = 0, sum = 0, most = 0;
+  std::vector<double> means;
   for (const RankResult& rank : records.ranks) {
     pushes += rank.pushes;
     sum += rank.staleness_sum;
     most = std::max(most, rank.staleness_max);
+    means.push_back(static_cast<double>(rank.staleness_sum) /
+                    static_cast<double>(std::max<int64_t>(1, rank.pushes)));
   }
   if (pushes == 0) return;
-  figures.staleness_mean = static_cast<double>(sum) / static_cast<double>(pushes);
+  figures.staleness_mean = of_stages ? Mean(means) : static_cast<double>(sum) / static_cast<double>(pushes);
   figures.staleness_max = most;
 }
 

@@ -20,6 +20,7 @@
 #include "experiments/design/estimate.h"
 #include "experiments/simulator/pipeline.h"
 #include "trainer/programs/mesh.h"
+#include "trainer/programs/pipeline_flags.h"
 #include "trainer/programs/program_rows.h"
 
 namespace psring {
@@ -164,7 +165,8 @@ void AddPipelineFigures(const Configuration& configuration, const RunRecords& re
     if (!is_first || !program.ok() || !scheme || training.tp > 1) continue;
     // It sends the activations of all of its stages, and the gradients of all but the first.
     const double messages = static_cast<double>(training.micro_batches) * (2 * program->chunks - 1);
-    const double sums = GradientBytes(configuration, *scheme, result) + TiedBytes(configuration, records);
+    const double sums = UpdatesOfStep(training) *
+                        (GradientBytes(configuration, *scheme, result) + TiedBytes(configuration, records));
     boundaries.push_back((means.tx_bytes - sums) / messages);
   }
   if (!bubbles.empty()) figures.bubble_fraction = Mean(bubbles);
@@ -182,7 +184,8 @@ void AddWalk(SummaryRow& row) {
     return;
   }
   const absl::StatusOr<WalkSeconds> walk =
-      SecondsOfWalk(*program, training.micro_batches, devices, training.copy_streams);
+      SecondsOfWalk(*program, training.micro_batches, devices, training.copy_streams,
+                    program->row.asynchronous && SharesATensor(training));
   if (!walk.ok()) return;
   row.predicted_bubble = 1e3 * walk->bubble / row.mean.step_ms;
   if (row.configuration.replicas() == 1)

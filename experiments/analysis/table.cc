@@ -14,6 +14,7 @@
 #include "common/text/translate.h"
 #include "experiments/analysis/row_queries.h"
 #include "experiments/design/plan_text.h"
+#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
@@ -137,7 +138,9 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
        }},
       {TrNoop("stale|mean"), "m",
        [](Row row) {
-         return row.configuration.strategy.synchronous ? "" : Number(row.mean.staleness_mean, 2);
+         const bool stale =
+             !row.configuration.strategy.synchronous || UpdatesWithoutFlush(row.configuration.training);
+         return stale ? Number(row.mean.staleness_mean, 2) : "";
        }},
       {TrNoop("drop-|ped %"), "m",
        [](Row row) { return row.mean.dropped_share ? Number(100 * *row.mean.dropped_share, 1) : ""; }},

@@ -116,7 +116,7 @@ std::vector<WorkerFigures> WorkerFiguresOf(const StrategyRow& strategy, const Ru
     const double computed_ms = result.ddp.forward_ms + result.ddp.backward_ms;
     if (computed_ms > 0) worker.forward_share = result.ddp.forward_ms / computed_ms;
     worker.dropped_gradients = static_cast<double>(result.dropped_gradients);
-    if (!strategy.uses_servers || result.pushes == 0) continue;
+    if (result.pushes == 0) continue;
     worker.staleness_mean = static_cast<double>(result.staleness_sum) / static_cast<double>(result.pushes);
     worker.staleness_max = result.staleness_max;
   }

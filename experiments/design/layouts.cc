@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -59,13 +61,16 @@ absl::Status CheckAllCuts(const Layout& layout, const std::string& program) {
          layout.name(), program, layout.pp * named.chunks));
 }
 
-// The one that is compared beside the references.
-absl::StatusOr<StrategyRow> ComparedStrategy(const CompareOptions& options) {
-  std::vector<std::string> compared = options.strategies;
-  std::erase_if(compared, [](const std::string& name) { return name == "single" || name == "none"; });
-  if (compared.size() == 1) return FindStrategy(compared.front());
+// Those that are compared beside the references.
+absl::StatusOr<std::vector<StrategyRow>> StrategiesOf(const CompareOptions& options) {
+  std::vector<StrategyRow> compared;
+  for (const std::string& name : options.strategies) {
+    if (name == "single" || name == "none") continue;
+    PSRING_ASSIGN_OR_RETURN(compared.emplace_back(), FindStrategy(name));
+  }
+  if (!compared.empty()) return compared;
   return absl::InvalidArgumentError(
-      Tr("layouts are compared with one strategy that sends gradients, such as ring; name one, not $0",
+      Tr("layouts are compared with strategies that send gradients, such as ring; name one, not $0",
          absl::StrJoin(options.strategies, Tr(", "))));
 }
 
@@ -87,10 +92,38 @@ absl::Status CheckTensorRanks(int ranks, const Probe& probe) {
       Tr("this model supports only --tp $0", absl::StrJoin(*probe.tensor_ranks, Tr(" or "))));
 }
 
-// Layouts of --layouts auto are not the user's choice. InvalidArgument: why one is left out.
+std::vector<std::pair<Layout, std::string>> LayoutsInPrograms(const CompareOptions& options) {
+  std::vector<std::pair<Layout, std::string>> all;
+  for (const Layout& layout : options.layouts) {
+    for (const std::string& program : options.programs) all.emplace_back(layout, program);
+  }
+  return all;
+}
+
+// Of several strategies and programs, each must suit another one. InvalidArgument: why one does not.
+absl::Status CheckCombinations(const CompareOptions& options, const std::vector<StrategyRow>& strategies) {
+  std::map<std::string, std::vector<absl::Status>> checked;  // by strategy, and by program
+  for (const StrategyRow& strategy : strategies) {
+    for (const auto& [layout, program] : LayoutsInPrograms(options)) {
+      const absl::Status status = CheckLayout(options, strategy, layout, program);
+      checked[strategy.name].push_back(status);
+      checked[program].push_back(status);
+    }
+  }
+  for (const auto& [name, statuses] : checked) {
+    if (std::ranges::none_of(statuses, &absl::Status::ok)) return statuses.front();
+  }
+  return absl::OkStatus();
+}
+
+// Layouts of --layouts auto, and each combination of several strategies and programs, are not the user's
+// choice. InvalidArgument: why one is left out.
 absl::Status CheckTried(const CompareOptions& options, const StrategyRow& strategy, const Layout& layout,
                         const std::string& program, const Probe& probe) {
-  if (!options.tries_layouts || layout.replica_ranks() == 1) return absl::OkStatus();
+  if (layout.replica_ranks() == 1) return absl::OkStatus();
+  if (!options.tries_layouts) {
+    return options.strategies.size() > 1 ? CheckLayout(options, strategy, layout, program) : absl::OkStatus();
+  }
   PSRING_ASSIGN_OR_RETURN(const NamedProgram named, FindPipelineProgram(program));
   const int stages = layout.pp * named.chunks, most = static_cast<int>(probe.cuts.size()) + 1;
   if (layout.pp > 1 && stages > most)
@@ -130,20 +163,23 @@ std::vector<std::string> LayoutNotes(const CompareOptions& options, const Probe&
                        std::min(probe.cuts.size(), kMaxCuts), probe.cuts.size()));
   }
   std::map<std::string, std::vector<std::string>> left_out;  // by reason
-  const absl::StatusOr<StrategyRow> strategy = ComparedStrategy(options);
-  for (const Layout& layout : options.layouts) {
-    for (const std::string& program : options.programs) {
-      if (!strategy.ok()) continue;
-      const absl::Status tried = CheckTried(options, *strategy, layout, program, probe);
+  const auto strategies = StrategiesOf(options).value_or(std::vector<StrategyRow>());
+  for (const StrategyRow& strategy : strategies) {
+    for (const auto& [layout, program] : LayoutsInPrograms(options)) {
+      const absl::Status tried = CheckTried(options, strategy, layout, program, probe);
       if (tried.ok()) continue;
       const bool one = layout.pp == 1 || options.programs.size() == 1;
       std::vector<std::string>& names = left_out[std::string(tried.message())];
-      const std::string name = absl::StrCat(layout.name(), one ? "" : " ", one ? "" : program);
+      const std::string name = absl::StrCat(strategies.size() > 1 ? strategy.name + " " : "", layout.name(),
+                                            one ? "" : " ", one ? "" : program);
       if (std::ranges::count(names, name) == 0) names.push_back(name);
     }
   }
-  for (const auto& [reason, names] : left_out)
-    notes.push_back(Tr("--layouts auto leaves out $0: $1", absl::StrJoin(names, ", "), reason));
+  for (const auto& [reason, names] : left_out) {
+    const std::string all = absl::StrJoin(names, ", ");
+    notes.push_back(options.tries_layouts ? Tr("--layouts auto leaves out $0: $1", all, reason)
+                                          : Tr("not compared: $0: $1", all, reason));
+  }
   return notes;
 }
 
@@ -182,6 +218,15 @@ absl::Status CheckPartsOf(const TrainingOptions& training, const Probe& probe) {
   return CheckCutPoints(*probe.cut_points, cuts);
 }
 
+bool LayoutsLearnDifferently(const CompareOptions& options) {
+  const auto references = [](const std::string& name) { return name == "single" || name == "none"; };
+  const auto several = std::ssize(options.strategies) - std::ranges::count_if(options.strategies, references);
+  return several > 1 || std::ranges::any_of(LayoutsInPrograms(options), [](const auto& one) {
+           const absl::StatusOr<NamedProgram> program = FindStepProgram(one.second);
+           return one.first.pp > 1 && program.ok() && program->row.asynchronous;
+         });
+}
+
 absl::Status CheckLayouts(const CompareOptions& options) {
   const TrainingOptions& training = options.training;
   if (options.layouts.empty()) {
@@ -193,13 +238,19 @@ absl::Status CheckLayouts(const CompareOptions& options) {
   if (training.clock == "virtual") {
     return absl::InvalidArgumentError(Tr("--clock virtual has no model of layouts; omit it, or --layouts"));
   }
-  PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, ComparedStrategy(options));
-  for (const Layout& layout : options.layouts) {
-    for (const std::string& program : options.programs) {
-      PSRING_RETURN_IF_ERROR(FindPipelineProgram(program).status());
+  PSRING_ASSIGN_OR_RETURN(const std::vector<StrategyRow> strategies, StrategiesOf(options));
+  for (const std::string& program : options.programs) {
+    PSRING_RETURN_IF_ERROR(FindPipelineProgram(program).status());
+  }
+  if (strategies.size() > 1 && !options.tries_layouts) {
+    PSRING_RETURN_IF_ERROR(CheckCombinations(options, strategies));
+  } else {
+    for (const auto& [layout, program] : LayoutsInPrograms(options)) {
       if (options.tries_layouts && layout.replica_ranks() > 1) continue;  // CheckTried
-      PSRING_RETURN_IF_ERROR(CheckLayout(options, strategy, layout, program));
+      PSRING_RETURN_IF_ERROR(CheckLayout(options, strategies.front(), layout, program));
     }
+  }
+  for (const Layout& layout : options.layouts) {
     for (const int count : MicroBatchesOf(options, layout)) {
       if (count % layout.dp == 0) continue;
       return absl::InvalidArgumentError(
@@ -245,9 +296,9 @@ absl::StatusOr<std::vector<Configuration>> LayoutConfigurations(const CompareOpt
   for (const Layout& layout : options.layouts) {
     if (layout.replica_ranks() == 1) PSRING_RETURN_IF_ERROR(add("none", layout, program, first));
   }
-  PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, ComparedStrategy(options));
-  for (const Layout& layout : options.layouts) {
-    for (const std::string& compared : options.programs) {
+  PSRING_ASSIGN_OR_RETURN(const std::vector<StrategyRow> strategies, StrategiesOf(options));
+  for (const StrategyRow& strategy : strategies) {
+    for (const auto& [layout, compared] : LayoutsInPrograms(options)) {
       if (!CheckTried(options, strategy, layout, compared, probe).ok()) continue;
       for (const int count : MicroBatchesOf(options, layout)) {
         PSRING_RETURN_IF_ERROR(add(strategy.name, layout, compared, count));

@@ -27,6 +27,11 @@ absl::StatusOr<std::vector<Layout>> ParseLayouts(const std::string& text);
 // many for every replica, except of layouts for which that would be more than 4096.
 int DefaultMicroBatches(const std::vector<Layout>& layouts);
 
+struct CompareOptions;
+// Whether layouts train different weights, so that their accuracy is compared: with several strategies, or a
+// program without a flush.
+bool LayoutsLearnDifferently(const CompareOptions& options);
+
 struct Probe;
 // InvalidArgument: the model of `probe` cannot be cut into the stages, or at the --cuts, of `training`, or
 // its matrices cannot be divided so.

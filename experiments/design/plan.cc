@@ -399,8 +399,12 @@ absl::StatusOr<Plan> MakePlan(const CompareOptions& options, const Probe& probe,
     const std::vector<int> workers = budget_given || !options.lr_factors.empty()
                                          ? options.workers
                                          : std::vector<int>{AccuracyWorkers(options.workers, cores)};
-    PSRING_ASSIGN_OR_RETURN(plan.accuracy, Configurations(AccuracyStrategies(options, has_tables), workers,
-                                                          options, options.training, probe, cores));
+    PSRING_ASSIGN_OR_RETURN(plan.accuracy,
+                            options.layouts.empty()
+                                ? Configurations(AccuracyStrategies(options, has_tables), workers, options,
+                                                 options.training, probe, cores)
+                                : LayoutConfigurations(options, options.training, probe, cores));
+    std::erase_if(plan.accuracy, [](const Configuration& one) { return one.strategy.name == "none"; });
     for (Configuration& configuration : plan.accuracy) {
       configuration.target_accuracy = options.target_accuracy;
     }

@@ -35,7 +35,8 @@ struct CompareOptions {
   std::vector<int> servers = {0};  // of each server strategy; 0: as --server_placement implies
   std::vector<std::string> server_wires = {"grpc"};  // likewise
   // --layouts, or --pp with each number of `workers`, which are always theirs. Empty: all have whole models.
-  // All have the same `training.global_batch`; `strategies` then names an all-reduce.
+  // All have the same `training.global_batch`. Of several `strategies` and `programs`, those combinations are
+  // left out that do not suit each other.
   std::vector<Layout> layouts;
   bool tries_layouts = false;  // --layouts auto: those that do not suit model, strategy or flags are left out
   std::vector<std::string> programs = {"1f1b"};  // of layouts with a pipeline

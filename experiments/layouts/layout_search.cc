@@ -31,7 +31,7 @@ std::vector<int> DivisorsUpTo(int number, int most) {
 std::vector<NamedProgram> ProgramsOf(int stages) {
   std::vector<NamedProgram> programs;
   for (const ProgramRow& row : ProgramRows()) {
-    if (row.one_rank != (stages == 1)) continue;
+    if (row.one_rank != (stages == 1) || row.asynchronous) continue;  // all train the same weights
     if (!row.takes_chunks) programs.push_back({row});
     for (const int chunks : kChunks) {
       if (row.takes_chunks) programs.push_back({row, chunks});

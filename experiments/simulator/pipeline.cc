@@ -150,9 +150,17 @@ DeviceTime DeviceTimeOf(const Walk& walk, int rank) {
       transfers.emplace_back(times[i].begin_ns, times[i].end_ns);
     }
     if (LaneOf(kind) != StepLane::kCompute) continue;
+    // Without a flush, an update first, which begins when the computation before it ends.
+    int64_t updated_ns = computed_ns;
+    for (const int before : nodes[i].after) {
+      if (nodes[before].action.kind == StepKind::kUpdate) {
+        updated_ns = std::max(updated_ns, times[before].end_ns);
+      }
+    }
+    result.exposed += static_cast<double>(updated_ns - computed_ns);
     for (const int before : nodes[i].after) {
       if (!MovesBytes(nodes[before].action.kind)) continue;
-      result.exposed += OverlapNs(times[before], computed_ns, times[i].begin_ns);
+      result.exposed += OverlapNs(times[before], updated_ns, times[i].begin_ns);
     }
     result.computing += static_cast<double>(times[i].end_ns - times[i].begin_ns);
     computed_ns = times[i].end_ns;
@@ -206,12 +214,15 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
   std::vector<int> ends = result.cuts;
   ends.push_back(static_cast<int>(blocks.size()));
   int64_t lowered = 0;
+  std::vector<double> stage_bytes;
   double slowest_stage_s = 0;
   int first = 0;
   for (const int end : ends) {
     std::vector<UnitCost> units = BucketsOf(blocks, std::exchange(first, end), end, sizes, slowest);
     double stage_s = 0;
+    stage_bytes.push_back(0);
     for (UnitCost& unit : units) {
+      stage_bytes.back() += unit.gradient_bytes;
       stage_s += unit.forward_s + unit.backward_s;
       if (point.replicas() == 1) continue;
       PSRING_ASSIGN_OR_RETURN(unit.reduction, time_of(options.wire_part * unit.gradient_bytes));
@@ -222,7 +233,9 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
     slowest_stage_s = std::max(slowest_stage_s, stage_s);
     const int buckets = static_cast<int>(units.size());
     // Also with a divided backward pass; and with gatherings, releases and reductions.
-    lowered += int64_t{3 + (lower.reduce_always ? 1 : 0) + (lower.shard_weights ? 4 : 0)} * buckets + 5;
+    const int of_unit =
+        3 + (lower.reduce_always ? 1 : 0) + (lower.shard_weights ? 4 : 0) + (compute.flushes() ? 0 : 2);
+    lowered += int64_t{of_unit} * buckets + 5;
     cut.units.push_back(buckets);
     cut.bucket_ends.emplace_back(buckets);
     std::iota(cut.bucket_ends.back().rbegin(), cut.bucket_ends.back().rend(), 0);
@@ -264,13 +277,19 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
   figures.samples_per_s = double(point.replicas()) * point.micro_batches * workload.batch / figures.step;
   result.bubble = 1e-9 * idle_ns / figures.step;
   result.in_flight = InFlight(program, walk);
+  for (int stage = 0; stage < program.stages(); ++stage) {
+    const int older = walk.kept_versions[stage] - 1;
+    result.versions = std::max(result.versions, older + 1);
+    result.older_versions_bytes = std::max(result.older_versions_bytes, older * stage_bytes[stage]);
+  }
   const double stage_s = slowest * workload.compute_ms() / 1e3 / point.stages();
   if (stage_s > 0) result.slowest = slowest_stage_s / stage_s;
   return result;
 }
 
 absl::StatusOr<WalkSeconds> SecondsOfWalk(const NamedProgram& program, int micro_batches,
-                                          const std::vector<DeviceSeconds>& devices, int copy_streams) {
+                                          const std::vector<DeviceSeconds>& devices, int copy_streams,
+                                          bool ties_ends) {
   const int ranks = static_cast<int>(devices.size());
   PSRING_ASSIGN_OR_RETURN(const StepProgram compute, MakeStepProgram(program, ranks, micro_batches));
   const auto ns = [&](int rank, const StepAction& action) -> int64_t {
@@ -291,7 +310,7 @@ absl::StatusOr<WalkSeconds> SecondsOfWalk(const NamedProgram& program, int micro
         return 0;
     }
   };
-  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkStages(compute, ns, copy_streams));
+  PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkStages(compute, ns, copy_streams, ties_ends));
   double idle_ns = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     for (const auto& [begin, end] : BubblesOf(walk, rank))
@@ -310,10 +329,11 @@ Workload DataParallelShare(const Workload& workload, const PipelineCase& point) 
 
 absl::StatusOr<Walk> WalkStages(const StepProgram& compute,
                                 std::function<int64_t(int rank, const StepAction& action)> ns,
-                                int copy_streams) {
-  PSRING_ASSIGN_OR_RETURN(
-      const StepProgram lowered,
-      LowerProgram(compute, ModelCut::WholeStages(compute.stages()), {.one_copy_stream = copy_streams == 1}));
+                                int copy_streams, bool ties_ends) {
+  ModelCut cut = ModelCut::WholeStages(compute.stages());
+  if (ties_ends) cut.tied = {{0, 0}, {compute.stages() - 1, 0}};
+  PSRING_ASSIGN_OR_RETURN(const StepProgram lowered,
+                          LowerProgram(compute, cut, {.one_copy_stream = copy_streams == 1}));
   GivenDurations durations(std::move(ns));
   return WalkProgram(lowered, &durations);
 }

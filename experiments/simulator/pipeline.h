@@ -54,6 +54,10 @@ struct PipelinePrediction {
   int in_flight = 0;   // micro-batches whose activations a device keeps, at most
   double slowest = 1;  // the computing time of the slowest stage, relative to the mean
   std::vector<int> cuts;
+  // Without a flush: versions of its weights that a device keeps, and the bytes of those beside the newest,
+  // at most.
+  int versions = 1;
+  double older_versions_bytes = 0;
 };
 
 // How a device spends a step, in ns. exposed: it waits for messages, gathered weights or, at the end,
@@ -87,17 +91,19 @@ struct DeviceSeconds {
 };
 // By a walk of the program; `devices` by position. `copy_streams`: see PipelineCase.
 absl::StatusOr<WalkSeconds> SecondsOfWalk(const NamedProgram& program, int micro_batches,
-                                          const std::vector<DeviceSeconds>& devices, int copy_streams = 2);
+                                          const std::vector<DeviceSeconds>& devices, int copy_streams = 2,
+                                          bool ties_ends = false);
 
 // What a data-parallel worker on each of the same devices computes of the same global batch; if the samples
 // do not divide evenly, the most.
 Workload DataParallelShare(const Workload& workload, const PipelineCase& point);
 
 // A step of `compute`, whose actions are of whole stages, with a time for each computation and send; what
-// else a step does takes none. `copy_streams`: see PipelineCase.
+// else a step does takes none. `copy_streams`: see PipelineCase. `ties_ends`: the first and the last stage
+// share a tensor.
 absl::StatusOr<Walk> WalkStages(const StepProgram& compute,
                                 std::function<int64_t(int rank, const StepAction& action)> ns,
-                                int copy_streams = 2);
+                                int copy_streams = 2, bool ties_ends = false);
 // When a device waits other than for the bytes of a message; a wait for both begins with this.
 std::vector<NodeTime> BubblesOf(const Walk& walk, int rank);
 

@@ -76,6 +76,11 @@ SampledStep DistributedSampler::Draw() {
     const int64_t share = int64_t{options_.rank} * options_.micro_batches + m;
     for (int64_t i = first + share; i < end; i += shares) batch.push_back(order_[i]);
     step.samples += static_cast<int64_t>(batch.size()) * options_.predictions;
+    int64_t of_all = 0;
+    for (int64_t other = m; other < shares; other += options_.micro_batches) {
+      of_all += (std::max<int64_t>(0, end - first - other) + shares - 1) / shares;
+    }
+    step.global_of_batches.push_back(of_all * options_.predictions);
   }
   return step;
 }

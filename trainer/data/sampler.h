@@ -27,9 +27,10 @@ struct SampledStep {
   // Indices into the data, by micro-batch; in a short last step some or all may be empty.
   std::vector<std::vector<int64_t>> batches;
   // Counted in predictions, as everything after the sampler counts: samples, or the tokens of a text.
-  int64_t samples = 0;          // in these
-  int64_t machine_samples = 0;  // over the ranks of this rank's machine, in this step
-  int64_t global_samples = 0;   // over all ranks, in this step
+  int64_t samples = 0;                          // in these
+  int64_t machine_samples = 0;                  // over the ranks of this rank's machine, in this step
+  int64_t global_samples = 0;                   // over all ranks, in this step
+  std::vector<int64_t> global_of_batches = {};  // the same, by micro-batch
 };
 
 // Unlimited steps, epoch after epoch. An epoch is a permutation of all samples (from seed and epoch), strided

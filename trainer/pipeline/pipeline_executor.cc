@@ -83,7 +83,8 @@ PipelineExecutor::PipelineExecutor(const Parts& parts)
 absl::StatusOr<std::unique_ptr<PipelineExecutor>> PipelineExecutor::Create(const Parts& parts) {
   auto executor = std::unique_ptr<PipelineExecutor>(new PipelineExecutor(parts));
   PSRING_RETURN_IF_ERROR(executor->MakePlans());
-  if (parts.micro_batches > 1 && !executor->passes_.in_blocks()) {
+  PSRING_RETURN_IF_ERROR(executor->MakeUpdates());
+  if (parts.micro_batches > executor->updates() && !executor->passes_.in_blocks()) {
     PSRING_ASSIGN_OR_RETURN(executor->micro_gradient_, parts.device.Allocate(parts.gradient.bytes()));
   }
   executor->slots_.resize(std::max(executor->step_.slots, executor->evaluation_.slots));
@@ -108,6 +109,19 @@ size_t PipelineExecutor::slot_bytes() const {
   size_t bytes = 0;
   for (const Slot& slot : slots_) bytes += slot.activations.bytes() + slot.memory.bytes();
   return bytes;
+}
+
+absl::Status PipelineExecutor::MakeUpdates() {
+  PSRING_ASSIGN_OR_RETURN(std::optional<StageVersions> versions,
+                          VersionsOf(parts_.program, place(), parts_.micro_batches));
+  if (!versions.has_value()) return absl::OkStatus();
+  PSRING_ASSIGN_OR_RETURN(updates_, StageUpdates::Create({.device = parts_.device,
+                                                          .compute = parts_.compute,
+                                                          .sync = *parts_.strategy.sync,
+                                                          .weights = parts_.weights,
+                                                          .predictions = parts_.samples.labels},
+                                                         *std::move(versions)));
+  return absl::OkStatus();
 }
 
 // Of other ranks' stages it matters only what they exchange with this rank's: they are one unit each.
@@ -174,8 +188,9 @@ absl::Status PipelineExecutor::Execute(const PipelinePlan& plan, const Pass& pas
   return absl::OkStatus();
 }
 
-absl::Status PipelineExecutor::Run(const Dataset& data, const SampledStep& drawn) {
+absl::Status PipelineExecutor::Run(const Dataset& data, const SampledStep& drawn, const StepInfo& info) {
   PSRING_CHECK(drawn.batches.size() == static_cast<size_t>(parts_.micro_batches));
+  if (!flushes()) updates_->BeginStep(info, drawn);
   slots_[0].memory.ClearScore(parts_.compute);
   parts_.compute.Stamp(begin_ns_);
   return Execute(step_, {.data = &data,
@@ -228,17 +243,41 @@ absl::Status PipelineExecutor::Evaluate(const Dataset& data, int batch, Span wei
   return absl::OkStatus();
 }
 
+// Without a flush, with the version of the weights that the micro-batch reads.
+absl::StatusOr<ModelState> PipelineExecutor::StateFor(const StepAction& action, const Pass& pass) const {
+  ModelState state = pass.state;
+  if (flushes() || state.mode != PassMode::kTraining) return state;
+  PSRING_ASSIGN_OR_RETURN(state.weights, updates_->WeightsFor(action.micro_batch));
+  return state;
+}
+
+// A reduction or an update. The next gradients are those of the next update.
+absl::Status PipelineExecutor::UpdateWithoutFlush(const StepAction& action) {
+  if (action.kind == StepKind::kReduceGradient) {
+    const auto [first, end] = passes_.units().buckets[UnitOf(action)];
+    return updates_->Reduce(action.micro_batch,
+                            absl::MakeConstSpan(parts_.buckets).subspan(first, end - first));
+  }
+  PSRING_ASSIGN_OR_RETURN(const bool is_made, updates_->Update(action.micro_batch));
+  if (is_made) has_gradient_.clear();
+  return absl::OkStatus();
+}
+
 // The norm and the updates are the strategy's, after the bucket's sum.
 absl::Status PipelineExecutor::Do(const PipelineNode& node, const Pass& pass) {
   switch (node.action.kind) {
     case StepKind::kLoad:
       return Load(node, pass);
-    case StepKind::kForward:
-      return Forward(node.action, SlotFor(node, pass), pass.state);
+    case StepKind::kForward: {
+      PSRING_ASSIGN_OR_RETURN(const ModelState state, StateFor(node.action, pass));
+      return Forward(node.action, SlotFor(node, pass), state);
+    }
     case StepKind::kBackward:
     case StepKind::kBackwardInput:
-    case StepKind::kBackwardWeight:
-      return Backward(node.action, SlotFor(node, pass), pass.state);
+    case StepKind::kBackwardWeight: {
+      PSRING_ASSIGN_OR_RETURN(const ModelState state, StateFor(node.action, pass));
+      return Backward(node.action, SlotFor(node, pass), state);
+    }
     case StepKind::kSendActivation:
     case StepKind::kReceiveActivation:
     case StepKind::kSendGradient:
@@ -247,10 +286,12 @@ absl::Status PipelineExecutor::Do(const PipelineNode& node, const Pass& pass) {
     case StepKind::kReduceTied:
       return ReduceTied();
     case StepKind::kReduceGradient:
+      if (!flushes()) return UpdateWithoutFlush(node.action);
       passes_.Reduce(UnitOf(node.action));
       return absl::OkStatus();
-    case StepKind::kNorm:
     case StepKind::kUpdate:
+      return flushes() ? absl::OkStatus() : UpdateWithoutFlush(node.action);
+    case StepKind::kNorm:
     case StepKind::kReshard:
       return absl::OkStatus();
     default:
@@ -363,60 +404,6 @@ int64_t PipelineExecutor::GatheredElements(const std::vector<bool>& once) const 
     if (node.action.kind == StepKind::kUnshard) units.push_back(UnitOf(node.action));
   }
   return passes_.GatheredElements(units, once);
-}
-
-absl::Status PipelineExecutor::ShareMessageTimes(ReplicaExchange& replica) {
-  const size_t boundaries = static_cast<size_t>(place().stages()) - 1;
-  std::vector<MessageEnds> own(2 * boundaries * static_cast<size_t>(parts_.micro_batches));
-  for (size_t i = 0; i < step_.nodes.size(); ++i) {
-    const StepAction& action = step_.nodes[i].action;
-    if (LaneOf(action.kind) != StepLane::kMessages || SamplesOf(action) == 0) continue;
-    MessageEnds& ends = own[MessageOf(action)];
-    (IsReceive(action.kind) ? ends.receive : ends.send) = times_[i];
-  }
-  return message_times_.Share(replica, static_cast<int>(parts_.part.parts.size()), own, sizes_);
-}
-
-PipelineExecutor::StepTimes PipelineExecutor::Times() const {
-  StepTimes times;
-  int64_t busy_until_ns = begin_ns_;
-  const StepAction* previous = nullptr;  // computation
-  for (size_t i = 0; i < step_.nodes.size(); ++i) {
-    const StepAction& action = step_.nodes[i].action;
-    const auto [begin, end] = times_[i];
-    if (action.kind == StepKind::kReshard) continue;
-    if (!RunsOnCompute(action.kind)) {
-      if (LaneOf(action.kind) != StepLane::kMessages || SamplesOf(action) == 0) continue;
-      const int64_t bytes_ns = message_times_.Of(MessageOf(action), SamplesOf(action), end - begin);
-      times.messages.push_back({action, {end - bytes_ns, end}});
-      continue;
-    }
-    if (!step_.nodes[i].after.empty()) {
-      int64_t bytes_ns = 0;
-      for (const size_t before : step_.nodes[i].after) {
-        const StepAction& awaited = step_.nodes[before].action;
-        if (!IsReceive(awaited.kind) || SamplesOf(awaited) == 0) continue;
-        const int64_t measured_ns = times_[before].end_ns - times_[before].begin_ns;
-        bytes_ns = std::max(bytes_ns, message_times_.Of(MessageOf(awaited), SamplesOf(awaited), measured_ns));
-      }
-      const int64_t exposed_from_ns = std::max(busy_until_ns, begin - bytes_ns);
-      if (exposed_from_ns > busy_until_ns) times.bubbles.push_back({busy_until_ns, exposed_from_ns});
-      if (begin > exposed_from_ns) times.exposed.push_back({exposed_from_ns, begin});
-    }
-    busy_until_ns = std::max(busy_until_ns, end);
-    if (LaneOf(action.kind) != StepLane::kCompute) continue;
-    times.compute_ns += end - begin;
-    // The units of a pass follow one another.
-    if (previous != nullptr && previous->kind == action.kind && previous->stage == action.stage &&
-        previous->micro_batch == action.micro_batch) {
-      times.passes.back().time.end_ns = end;
-    } else {
-      times.passes.push_back({action, {begin, end}});
-      times.passes.back().action.unit = -1;
-    }
-    previous = &action;
-  }
-  return times;
 }
 
 }  // namespace psring

@@ -1,4 +1,5 @@
-// Executes the nodes of this rank of a program with several ranks: gpipe, 1f1b, interleaved, zb-h1.
+// Executes the nodes of this rank of a program with several ranks: gpipe, 1f1b, interleaved, zb-h1,
+// pipedream.
 //
 // Each channel end is a lane of its own, so a message does not keep computation or other messages from going
 // on, or all are one lane (--copy_streams 1); what waits for what is the walk's (trainer/programs), and what
@@ -30,6 +31,7 @@
 #include "trainer/pipeline/model_part.h"
 #include "trainer/pipeline/pipeline_plan.h"
 #include "trainer/pipeline/replica_exchange.h"
+#include "trainer/pipeline/stage_updates.h"
 #include "trainer/pipeline/unit_passes.h"
 #include "trainer/programs/program_rows.h"
 #include "trainer/strategies/capabilities.h"
@@ -76,8 +78,13 @@ class PipelineExecutor {
 
   // Enqueues, between the strategy's BeginStep and FinishStep: the sum of the gradients of the micro-batches
   // of `drawn`, samples of `data`. Each bucket goes to the strategy, which updates it, when its gradient is
-  // complete; for clipping, UpdateRule::sum_over_stages is the program's norm.
-  absl::Status Run(const Dataset& data, const SampledStep& drawn);
+  // complete; for clipping, UpdateRule::sum_over_stages is the program's norm. Without a flush it makes the
+  // calls of BeginStep and FinishStep itself, for each update, and TakeReport returns what was reported.
+  absl::Status Run(const Dataset& data, const SampledStep& drawn, const StepInfo& info);
+  // Whether weights are updated at the end of a step only; else how often.
+  bool flushes() const { return updates_ == nullptr; }
+  int updates() const { return flushes() ? 1 : updates_->updates(); }
+  absl::StatusOr<StepReport> TakeReport() { return updates_->TakeReport(); }
   // Waits for the messages of the last Run.
   absl::Status Finish();
 
@@ -111,6 +118,8 @@ class PipelineExecutor {
   size_t gradient_bytes() const { return micro_gradient_.bytes(); }
   // See Executor.
   int64_t GatheredElements(const std::vector<bool>& once) const;
+  // Of versions of the weights beside Parts::weights.
+  size_t version_bytes() const { return flushes() ? 0 : updates_->bytes(); }
 
  private:
   struct Slot {
@@ -131,6 +140,9 @@ class PipelineExecutor {
   explicit PipelineExecutor(const Parts& parts);
 
   absl::Status MakePlans();
+  absl::Status MakeUpdates();
+  absl::StatusOr<ModelState> StateFor(const StepAction& action, const Pass& pass) const;
+  absl::Status UpdateWithoutFlush(const StepAction& action);
   absl::Status Execute(const PipelinePlan& plan, const Pass& pass);
   absl::Status Do(const PipelineNode& node, const Pass& pass);
   Slot& SlotFor(const PipelineNode& node, const Pass& pass);
@@ -164,6 +176,7 @@ class PipelineExecutor {
   std::vector<int> sizes_;                                  // by micro-batch, in samples
   std::set<std::pair<size_t, BackwardPart>> has_gradient_;  // of units, in the sum
   MessageTimes message_times_;
+  std::unique_ptr<StageUpdates> updates_;  // null: the program has a flush
   std::unique_ptr<Stream> tied_lane_;
   std::vector<Slot> slots_;
 };

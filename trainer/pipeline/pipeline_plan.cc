@@ -88,7 +88,8 @@ PipelinePlan PlanPipeline(const std::vector<StepNode>& nodes) {
       if (RunsOnCompute(action.kind) && (RunsOnCompute(other) || other == StepKind::kUnshard)) continue;
       // The buckets of tied tensors are the last ones. Other reductions need not wait for these tensors, and
       // the compute stream must not: the other rank may need what is computed next.
-      if (other == StepKind::kReduceTied && i < last_computation) continue;
+      // Without a flush, what is computed next reads them.
+      if (other == StepKind::kReduceTied && action.micro_batch < 0 && i < last_computation) continue;
       node.after.push_back(place[static_cast<size_t>(before)]);
     }
     if (action.micro_batch < 0) continue;
@@ -112,6 +113,7 @@ PipelinePlan PlanPipeline(const std::vector<StepNode>& nodes) {
 }
 
 StepProgram ForwardOnly(StepProgram compute) {
+  compute.update_every = 0;
   for (std::vector<StepAction>& actions : compute.actions) {
     std::erase_if(actions, [](const StepAction& action) { return action.kind != StepKind::kForward; });
   }

@@ -21,11 +21,12 @@ struct StageState {
   // By micro-batch, how often a message passed.
   std::array<std::vector<uint8_t>, 4> messages;
   int units = 0;
-  std::vector<int> gradients;      // by unit: micro-batches whose weight gradients are complete
-  std::map<int, int> reduced;      // by bucket's end: gradients at its last reduction
-  std::set<int> updated;           // buckets' ends
-  std::set<int> ties, added_ties;  // units; those whose sum over the stages is known
-  std::vector<uint8_t> gathered;   // by unit
+  std::vector<int> gradients;     // by unit: micro-batches whose weight gradients are complete
+  std::map<int, int> reduced;     // by bucket's end: gradients at its last reduction
+  std::map<int, int> updates;     // by bucket's end
+  std::set<int> ties;             // units
+  std::map<int, int> added_ties;  // by unit: sums over the stages
+  std::vector<uint8_t> gathered;  // by unit
   bool gathers = false, recomputes = false;
   int live = 0;
 };
@@ -70,12 +71,20 @@ class Checker {
     walk_.peak_live.assign(stages, 0);
     walk_.receive_slots.assign(stages, 0);
     walk_.unsharded_peak.assign(program_.ranks, 0);
+    walk_.versions.assign(stages, {});
+    walk_.kept_versions.assign(stages, 1);
     for (int rank = 0; rank < program_.ranks; ++rank) {
       for (const StepAction& action : program_.actions[rank]) {
         if (action.stage < 0 || action.stage >= stages || program_.rank_of[action.stage] != rank) {
           return ActionError(rank, action, "is not on the rank of its stage");
         }
-        const bool of_micro_batch = action.kind <= StepKind::kReceiveGradient;
+        const bool updates = action.kind == StepKind::kReduceGradient ||
+                             action.kind == StepKind::kReduceTied || action.kind == StepKind::kUpdate;
+        if (!program_.flushes() && action.kind > StepKind::kReceiveGradient && !updates) {
+          return ActionError(rank, action, "needs a flush");
+        }
+        const bool of_micro_batch =
+            action.kind <= StepKind::kReceiveGradient || (updates && !program_.flushes());
         if (of_micro_batch ? action.micro_batch < 0 || action.micro_batch >= program_.micro_batches
                            : action.micro_batch != -1) {
           return ActionError(rank, action, "has no such micro-batch");
@@ -90,6 +99,9 @@ class Checker {
             has_backward_ || action.kind == StepKind::kBackward || action.kind == StepKind::kBackwardInput;
         has_norm_ = has_norm_ || action.kind == StepKind::kNorm;
       }
+    }
+    for (std::vector<int>& versions : walk_.versions) {
+      if (!program_.flushes()) versions.assign(program_.micro_batches, 0);
     }
     for (StageState& stage : stages_) {
       for (auto* done : {&stage.forward, &stage.input, &stage.weight})
@@ -117,6 +129,7 @@ class Checker {
           return fails("has no samples yet");
         }
         if (unit == 0 && !InputIsThere(action.stage, m)) return fails("has no input yet");
+        if (unit == 0) PSRING_RETURN_IF_ERROR(ReadVersion(rank, action));
         ++stage.forward[m];
         if (unit == 0) walk_.peak_live[action.stage] = std::max(walk_.peak_live[action.stage], ++stage.live);
         break;
@@ -175,8 +188,10 @@ class Checker {
         ++released_;
         return absl::OkStatus();
       case StepKind::kReduceTied:
-        if (stage.gradients[unit] != program_.micro_batches) return fails("comes before the gradient");
-        if (!stage.added_ties.insert(unit).second) return fails("is there twice");
+        if (stage.gradients[unit] != (program_.flushes() ? program_.micro_batches : m + 1)) {
+          return fails("comes before the gradient");
+        }
+        if (++stage.added_ties[unit] != UpdatesWith(m)) return fails("is there twice");
         return absl::OkStatus();
       case StepKind::kReduceGradient:
         return CheckReduce(rank, action);
@@ -188,11 +203,11 @@ class Checker {
         }
         return absl::OkStatus();
       case StepKind::kUpdate:
-        if (!stage.reduced.contains(unit) || stage.reduced[unit] != Complete(stage, unit)) {
+        if (!stage.reduced.contains(unit) || stage.reduced[unit] != Complete(stage, unit, m)) {
           return fails("comes before its gradient is reduced");
         }
         if (has_norm_ && !norm_known_) return fails("comes before the norm");
-        if (!stage.updated.insert(unit).second) return fails("is there twice");
+        if (++stage.updates[unit] != UpdatesWith(m)) return fails("is there twice");
         return absl::OkStatus();
     }
     // A computation.
@@ -233,9 +248,60 @@ class Checker {
     if (stage.weight[m] != stage.units - 1 - unit) {
       return ActionError(rank, action, "is not the next unit of the weight gradients");
     }
+    if (!program_.flushes() && !stage.reduced.empty() && UpdatesOf(stage) != program_.UpdateOf(m)) {
+      return ActionError(rank, action, "comes before the update before its own");
+    }
     ++stage.gradients[unit];
     if (++stage.weight[m] == stage.units) last_ended_ = {action.stage, stage.live--};
     return absl::OkStatus();
+  }
+
+  // With that of which `micro_batch` is the last one; with a flush there is one.
+  int UpdatesWith(int micro_batch) const {
+    return program_.flushes() ? 1 : program_.UpdateOf(micro_batch) + 1;
+  }
+
+  // Those of each of its buckets; nothing: their numbers differ.
+  static std::optional<int> UpdatesOf(const StageState& stage) {
+    std::optional<int> updates;
+    for (const auto& [end, gradients] : stage.reduced) {
+      const auto bucket = stage.updates.find(end);
+      const int of_bucket = bucket == stage.updates.end() ? 0 : bucket->second;
+      if (updates.value_or(of_bucket) != of_bucket) return std::nullopt;
+      updates = of_bucket;
+    }
+    return updates;
+  }
+
+  // Which version a micro-batch reads, at its forward pass.
+  absl::Status ReadVersion(int rank, const StepAction& action) {
+    const StageState& stage = stages_[action.stage];
+    if (program_.flushes() || stage.reduced.empty()) return absl::OkStatus();
+    const std::optional<int> newest = UpdatesOf(stage);
+    if (!newest) return ActionError(rank, action, "comes between the updates of its stage's buckets");
+    const int before = std::max(0, program_.UpdateOf(action.micro_batch) - 1);
+    const int version = program_.one_late ? before : *newest;
+    if (version > *newest || version + 1 < *newest) {
+      return ActionError(rank, action,
+                         absl::StrCat("reads version ", version, ", and the newest one is ", *newest));
+    }
+    walk_.versions[action.stage][action.micro_batch] = version;
+    return absl::OkStatus();
+  }
+
+  // After each update the newest version, and older ones that later micro-batches read.
+  int KeptVersions(const std::vector<int>& versions) const {
+    int most = 1;
+    for (int m = 0; m < static_cast<int>(versions.size()); ++m) {
+      if (!program_.EndsUpdate(m)) continue;
+      const int newest = program_.UpdateOf(m) + 1;
+      int kept = 1, counted = -1;
+      for (int later = m + 1; later < program_.micro_batches && versions[later] < newest; ++later) {
+        kept += std::exchange(counted, versions[later]) != versions[later];
+      }
+      most = std::max(most, kept);
+    }
+    return most;
   }
 
   // The weight gradients of a bucket, when it is complete and now.
@@ -243,8 +309,9 @@ class Checker {
     const auto next = stage.reduced.upper_bound(end);
     return (next == stage.reduced.end() ? stage.units : next->first) - end;
   }
-  int Complete(const StageState& stage, int end) const {
-    return UnitsOfBucket(stage, end) * program_.micro_batches;
+  // `last`: of an update's micro-batches; -1: of the step.
+  int Complete(const StageState& stage, int end, int last = -1) const {
+    return UnitsOfBucket(stage, end) * (last < 0 ? program_.micro_batches : last + 1);
   }
 
   absl::Status CheckReduce(int rank, const StepAction& action) {
@@ -253,12 +320,16 @@ class Checker {
     int gradients = 0;
     for (int unit = end; unit < end + UnitsOfBucket(stage, end); ++unit) {
       gradients += stage.gradients[unit];
-      if (stage.ties.contains(unit) && !stage.added_ties.contains(unit) &&
-          stage.gradients[unit] == program_.micro_batches) {
+      const bool adds = stage.ties.contains(unit) &&
+                        (!program_.flushes() || stage.gradients[unit] == program_.micro_batches);
+      if (adds && stage.added_ties[unit] != UpdatesWith(action.micro_batch)) {
         return ActionError(rank, action, "comes before the sum of a tied tensor");
       }
     }
-    if (gradients == stage.reduced[end]) return ActionError(rank, action, "comes before the gradient");
+    const bool is_complete = program_.flushes() || (program_.EndsUpdate(action.micro_batch) &&
+                                                    gradients == Complete(stage, end, action.micro_batch));
+    if (gradients == stage.reduced[end] || !is_complete)
+      return ActionError(rank, action, "comes before the gradient");
     stage.reduced[end] = gradients;
     return absl::OkStatus();
   }
@@ -268,7 +339,7 @@ class Checker {
                        [&](const auto& bucket) { return bucket.second == Complete(stage, bucket.first); });
   }
 
-  absl::Status CheckEnd() const {
+  absl::Status CheckEnd() {
     for (int s = 0; s < program_.stages(); ++s) {
       const StageState& stage = stages_[s];
       const auto fails = [&](const std::string& what) {
@@ -290,7 +361,11 @@ class Checker {
       if (stage.reduced.empty() ? first < stage.units : stage.reduced.begin()->first != first) {
         return fails("does not reduce all of its gradient");
       }
-      if (stage.updated.size() != stage.reduced.size()) return fails("does not update all of its weights");
+      const bool some = !program_.flushes() && !stage.reduced.empty();
+      if (stage.updates.size() != stage.reduced.size() || (some && UpdatesOf(stage) != program_.updates())) {
+        return fails("does not update all of its weights");
+      }
+      walk_.kept_versions[s] = KeptVersions(walk_.versions[s]);
     }
     if (norms_ != 0 && norms_ != program_.ranks) {
       return absl::InvalidArgumentError(absl::StrCat("program ", program_.name, ": ", norms_, " of ",

@@ -127,6 +127,7 @@ class RankLowering {
   void LowerBackward(const StepAction& action) {
     const auto [kind, stage, whole, micro_batch] = action;
     if (compute_.sends_after(stage)) EmitMessage(StepKind::kReceiveGradient, stage, micro_batch);
+    const bool flushes = compute_.flushes();
     const bool is_last = GivesWeightGradient(kind) && --gradients_left_[stage] == 0;
     for (int unit = cut_.units[stage] - 1; unit >= 0; --unit) {
       Gather(stage, unit);
@@ -136,7 +137,17 @@ class RankLowering {
       if (unit == 0 && stage > 0 && compute_.sends_after(stage - 1)) {
         EmitMessage(StepKind::kSendGradient, stage, micro_batch);
       }
-      if (GivesWeightGradient(kind)) AfterWeightGradient(stage, unit, is_last);
+      if (flushes && GivesWeightGradient(kind)) AfterWeightGradient(stage, unit, is_last);
+    }
+    if (!flushes && compute_.EndsUpdate(micro_batch)) UpdateStage(stage, micro_batch);
+  }
+
+  // Without a flush, when the backward pass of `micro_batch`, the update's last one, has ended: until then it
+  // reads a version that the update may replace.
+  void UpdateStage(int stage, int micro_batch) {
+    if (!tied_.empty()) Emit(StepKind::kReduceTied, stage, tied_.begin()->second, micro_batch);
+    for (const StepKind kind : {StepKind::kReduceGradient, StepKind::kUpdate}) {
+      for (const int end : cut_.bucket_ends[stage]) Emit(kind, stage, end, micro_batch);
     }
   }
 
@@ -235,6 +246,10 @@ ModelCut ModelCut::WholeStages(int stages) {
 absl::StatusOr<StepProgram> LowerProgram(const StepProgram& compute, const ModelCut& cut,
                                          const LowerOptions& options) {
   PSRING_RETURN_IF_ERROR(CheckCut(compute, cut));
+  if (!compute.flushes() && (options.norm || options.reduce_always || options.shard_weights)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "program ", compute.name, " has no flush, which a norm and gradients or weights in parts need"));
+  }
   StepProgram lowered = compute;
   lowered.one_copy_stream = options.one_copy_stream;
   for (size_t stage = 0; stage < cut.units.size(); ++stage) {

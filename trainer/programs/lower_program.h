@@ -37,8 +37,10 @@ struct LowerOptions {
 };
 
 // Every message (without one_copy_stream) and every gathering of weights stands directly before the
-// computation that needs it; WalkProgram lets it begin with the computation before that. InvalidArgument:
-// `cut` does not fit the stages.
+// computation that needs it; WalkProgram lets it begin with the computation before that. A program without a
+// flush reduces and updates a stage's buckets after the backward pass of an update's last micro-batch;
+// before, it adds up a tied tensor, for which the last stage waits for the first. InvalidArgument: `cut` does
+// not fit the stages, or an option needs a flush.
 absl::StatusOr<StepProgram> LowerProgram(const StepProgram& compute, const ModelCut& cut,
                                          const LowerOptions& options = {});
 

@@ -53,17 +53,17 @@ absl::Status CheckReplicas(const TrainingOptions& o, const StrategyRow& strategy
       strategy.name, workers, ReplicaRanks(o), mesh.replicas(), absl::StrJoin(axes, " ")));
 }
 
-// All workers take the same steps: no server drops a gradient or shares steps out.
-bool TakesEveryStep(const StrategyRow& strategy) {
-  return !strategy.uses_group && !strategy.drops_gradients && !strategy.shares_steps;
-}
+// All ranks of a replica take the same steps: no server drops a gradient.
+bool TakesEveryStep(const StrategyRow& strategy) { return !strategy.uses_group && !strategy.drops_gradients; }
 
 absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strategy) {
   const absl::StatusOr<NamedProgram> program = FindStepProgram(o.program);
   std::vector<GivenFlag> wrong = OfWholeModels(o);
   // Weight gradients that follow later would not be computed while the gradients of inputs are added up.
   const bool divides_backward = o.pp > 1 && program.ok() && program->row.divides_backward;
-  wrong.insert(wrong.begin(), {{divides_backward, absl::StrCat("--program ", o.program)},
+  // Sums within layers are not proved beside updates.
+  const bool has_no_flush = o.pp > 1 && program.ok() && program->row.asynchronous;
+  wrong.insert(wrong.begin(), {{divides_backward || has_no_flush, absl::StrCat("--program ", o.program)},
                                {strategy.uses_servers && o.clip_norm > 0,
                                 absl::StrCat(strategy.name, Tr(" with --clip_norm"))}});
   if (const GivenFlag* const flag = FirstGiven(wrong); flag != nullptr) {
@@ -116,6 +116,20 @@ absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strat
          o.tp, context, use));
 }
 
+// Without a flush, a stage updates its weights while others compute with theirs.
+absl::Status CheckWithoutFlush(const TrainingOptions& o, const StrategyRow& strategy) {
+  const std::vector<GivenFlag> wrong = {
+      {strategy.uses_servers || strategy.shards_updates, absl::StrCat("--strategy ", strategy.name)},
+      {o.clip_norm > 0, "--clip_norm"},
+      {o.wire != TrainingOptions().wire, "--wire"}};
+  const GivenFlag* const flag = FirstGiven(wrong);
+  if (flag == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(Tr(
+      "--program $0 updates each stage on its own and does not support $1; use an all-reduce strategy such "
+      "as ring without --clip_norm and --wire, or --program 1f1b",
+      o.program, flag->name));
+}
+
 }  // namespace
 
 void AddPrograms(CLI::App& app) {
@@ -135,6 +149,23 @@ absl::StatusOr<NamedProgram> FindPipelineProgram(const std::string& name) {
   if (!program->row.one_rank) return program;
   return absl::InvalidArgumentError(
       Tr("program $0 does not cut the model; use another --program, or omit --pp", name));
+}
+
+bool UpdatesWithoutFlush(const TrainingOptions& o) {
+  const absl::StatusOr<NamedProgram> program = FindStepProgram(o.program);
+  return o.pp > 1 && program.ok() && program->row.asynchronous;
+}
+
+bool SharesATensor(const TrainingOptions& o) {
+  const absl::StatusOr<const ModelRow*> row = FindModelRow(o.model);
+  return o.workload.empty() && row.ok() && (*row)->size.heads != ModelSize::kFixed;
+}
+
+int UpdatesOfStep(const TrainingOptions& o) {
+  if (!UpdatesWithoutFlush(o)) return 1;
+  const absl::StatusOr<StepProgram> program =
+      MakeStepProgram(*FindStepProgram(o.program), o.pp, o.micro_batches);
+  return program.ok() ? program->updates() : 1;
 }
 
 absl::StatusOr<std::vector<size_t>> ParseCuts(const std::string& cuts, int stages) {
@@ -179,6 +210,7 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
   if (o.pp == 1) return o.tp == 1 ? absl::OkStatus() : CheckReplicas(o, strategy, workers);
   PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(o.program));
   PSRING_RETURN_IF_ERROR(ParseCuts(o.cuts, o.pp * program.chunks).status());
+  if (program.row.asynchronous) PSRING_RETURN_IF_ERROR(CheckWithoutFlush(o, strategy));
   if (o.recompute && program.row.divides_backward) {
     return absl::InvalidArgumentError(
         Tr("--recompute and --program $0 exclude each other: its weight gradients follow later and need all "
@@ -187,8 +219,8 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
   }
   if (strategy.replicates || (strategy.uses_servers && !TakesEveryStep(strategy))) {
     return absl::InvalidArgumentError(
-        Tr("--pp does not support --strategy $0; use an all-reduce strategy such as ring, or ps-sync or "
-           "ps-ssp:K",
+        Tr("--pp does not support --strategy $0; use an all-reduce strategy such as ring, or ps-sync, "
+           "ps-ssp:K or ps-async",
            strategy.name));
   }
   const std::string& backend = o.backend.empty() ? strategy.backend : o.backend;

@@ -26,6 +26,12 @@ void AddPrograms(CLI::App& app);
 // The value of --program. NotFound or InvalidArgument: see FindStepProgram, or the program is for one rank.
 absl::StatusOr<NamedProgram> FindPipelineProgram(const std::string& name);
 
+// Whether weights are updated without a flush (--program pipedream); and how many updates a step has.
+bool UpdatesWithoutFlush(const TrainingOptions& options);
+int UpdatesOfStep(const TrainingOptions& options);
+// Whether the first and the last stage share a tensor, as those of transformers do.
+bool SharesATensor(const TrainingOptions& options);
+
 // The value of --cuts for so many stages; nothing if it is empty. InvalidArgument: it is not a list of
 // stages - 1 ascending numbers.
 absl::StatusOr<std::vector<size_t>> ParseCuts(const std::string& cuts, int stages);

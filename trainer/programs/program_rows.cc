@@ -62,6 +62,25 @@ StepProgram OneForwardOneBackward(int ranks, int, int micro_batches) {
   return program;
 }
 
+// 1F1B in which each stage updates its weights after every micro-batch, so that the gradient of stage s is
+// p - 1 - s updates old (Narayanan et al. 2019).
+StepProgram PipeDream(int ranks, int chunks, int micro_batches) {
+  StepProgram program = OneForwardOneBackward(ranks, chunks, micro_batches);
+  program.name = "pipedream";
+  program.update_every = 1;
+  return program;
+}
+
+// The same after p micro-batches, the fewest for which two versions suffice; all stages use the version
+// before the newest, so that every gradient is one update old (PipeDream-2BW, Narayanan et al. 2021).
+StepProgram PipeDream2Bw(int ranks, int chunks, int micro_batches) {
+  StepProgram program = OneForwardOneBackward(ranks, chunks, micro_batches);
+  program.name = "pipedream-2bw";
+  program.update_every = ranks;
+  program.one_late = true;
+  return program;
+}
+
 // 1F1B whose weight gradients fill the bubble: on rank r they follow r micro-batches later, so that p
 // micro-batches are in flight on every rank (ZB-H1, Qi et al. 2024).
 StepProgram ZeroBubbleH1(int ranks, int, int micro_batches) {
@@ -151,7 +170,21 @@ const ProgramTable& ProgramRows() {
        .make = ZeroBubbleH1,
        .divides_backward = true,
        .bubble = ZeroBubbleH1Bubble,
-       .formula = "(p-1)/(3m+p-1)"}};
+       .formula = "(p-1)/(3m+p-1)"},
+      {.name = "pipedream",
+       .summary = TrNoop("1F1B without a flush: each stage updates its weights after every micro-batch, and "
+                         "rank r keeps p-r versions of them for those in flight"),
+       .make = PipeDream,
+       .asynchronous = true,
+       .bubble = FlushBubble,
+       .formula = "(p-1)/(m+p-1)"},
+      {.name = "pipedream-2bw",
+       .summary = TrNoop("1F1B without a flush: weights are updated after every p micro-batches, and those "
+                         "in flight read the version before; each rank keeps two"),
+       .make = PipeDream2Bw,
+       .asynchronous = true,
+       .bubble = FlushBubble,
+       .formula = "(p-1)/(m+p-1)"}};
   return rows;
 }
 

@@ -20,6 +20,7 @@ struct ProgramRow {
   bool takes_chunks = false;      // "interleaved:V"; otherwise a rank has one stage
   bool one_rank = false;          // the model is not cut
   bool divides_backward = false;  // into kBackwardInput and kBackwardWeight
+  bool asynchronous = false;      // weights are updated without a flush: StepProgram::update_every
   // The part of the step in which a rank has nothing to compute, if all stages take equal time, input and
   // weight gradients take as long as forward, and messages take none. Null: no closed form; nothing: none for
   // these numbers.

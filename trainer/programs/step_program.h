@@ -4,6 +4,7 @@
 //
 // *stage*: consecutive layers on one rank; a rank may have several. *unit*: consecutive layers of a stage.
 // *micro-batch*: the samples that pass the stages together; a step adds the gradients of all of them.
+// *version* of a stage's weights: the number of the step's updates in them.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +50,21 @@ struct StepProgram {
   std::vector<std::vector<StepAction>> actions;  // by rank
   std::vector<int> weightless = {};              // by stage: its first units, which have no weights; empty: 0
   bool one_copy_stream = false;                  // all messages of a rank are on one lane, in this order
+  // 0: weights are updated at the end of the step, when no micro-batch is in flight (a flush). Else without a
+  // flush: each stage updates its weights after so many micro-batches, and at the end; a micro-batch's
+  // backward reads the version that its forward has read. That is the newest one, or with `one_late` on all
+  // stages the one before the update before that of the micro-batch, of which two are kept.
+  int update_every = 0;
+  bool one_late = false;
 
   int stages() const { return static_cast<int>(rank_of.size()); }
+  bool flushes() const { return update_every == 0; }
+  // Of a step without a flush: how many updates it has, and the one (from 0) with a micro-batch's gradient.
+  int updates() const { return UpdateOf(micro_batches - 1) + 1; }
+  int UpdateOf(int micro_batch) const { return micro_batch / update_every; }
+  bool EndsUpdate(int micro_batch) const {
+    return micro_batch + 1 == micro_batches || UpdateOf(micro_batch) != UpdateOf(micro_batch + 1);
+  }
   // Whether the stages exchange activations by messages.
   bool sends_after(int stage) const { return stage + 1 < stages() && rank_of[stage] != rank_of[stage + 1]; }
 };

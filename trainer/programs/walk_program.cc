@@ -144,6 +144,7 @@ std::vector<StepNode> NodesOf(const std::vector<StepAction>& actions, bool one_c
         break;
       case StepKind::kReduceTied:
         wait_for(last);
+        if (action.micro_batch >= 0) ties.clear();  // those of earlier updates
         ties.push_back(i);
         break;
       case StepKind::kReduceGradient:
@@ -159,6 +160,8 @@ std::vector<StepNode> NodesOf(const std::vector<StepAction>& actions, bool one_c
         break;
       case StepKind::kUpdate:
         wait_for(norm);
+        // Without a flush, the next passes read the weights, and write the gradient.
+        if (action.micro_batch >= 0) needed.push_back(i);
         break;
     }
     nodes.push_back(std::move(node));
@@ -249,20 +252,19 @@ class Runner {
     next_[member] = std::exchange(next_[leader], member);
   }
 
-  // A norm is one node of all ranks, the sum of a tied tensor of those that have it.
+  // A norm is one node of all ranks, the sum of a tied tensor, without a flush of each update, of those that
+  // have it.
   absl::Status MatchOthers() {
-    for (const StepKind kind : {StepKind::kNorm, StepKind::kReduceTied}) {
-      int leader = kNone, members = 0;
-      for (int node = 0; node < count(); ++node) {
-        if (ActionOf(node).kind != kind) continue;
-        if (members++ == 0) {
-          leader = node;
-        } else {
-          Join(leader, node);
-        }
-      }
-      if (kind == StepKind::kReduceTied && members == 1) {
-        return ActionError(rank_[leader], ActionOf(leader), "is on one rank only");
+    std::map<std::pair<StepKind, int>, std::vector<int>> together;  // by kind and micro-batch
+    for (int node = 0; node < count(); ++node) {
+      const StepAction& action = ActionOf(node);
+      if (action.kind != StepKind::kNorm && action.kind != StepKind::kReduceTied) continue;
+      together[{action.kind, action.micro_batch}].push_back(node);
+    }
+    for (const auto& [of, nodes] : together) {
+      for (size_t i = 1; i < nodes.size(); ++i) Join(nodes[0], nodes[i]);
+      if (of.first == StepKind::kReduceTied && nodes.size() == 1) {
+        return ActionError(rank_[nodes[0]], ActionOf(nodes[0]), "is on one rank only");
       }
     }
     return absl::OkStatus();

@@ -77,6 +77,15 @@ struct Walk {
   // By stage: micro-batches in flight at a time, at most; and with the one that is being received.
   std::vector<int> peak_live, receive_slots;
   std::vector<int> unsharded_peak;  // units with gathered weights at a time, by rank
+  // Without a flush, by stage and micro-batch: the version that its passes read. And by stage: how many
+  // versions are kept at a time, at most; 1 with a flush.
+  std::vector<std::vector<int>> versions;
+  std::vector<int> kept_versions;
+
+  // Updates between the version that a micro-batch reads and that to which its gradient is applied.
+  int Staleness(const StepProgram& program, int stage, int micro_batch) const {
+    return program.flushes() ? 0 : program.UpdateOf(micro_batch) - versions[stage][micro_batch];
+  }
 
   // The part of the step in which a rank computes nothing, on average over the ranks: 1 - ideal/actual.
   double Bubble() const;
@@ -85,7 +94,8 @@ struct Walk {
 // `durations`: null: nothing takes any time. InvalidArgument names the action at fault: a stage, unit or
 // micro-batch is missing, twice, in the wrong order or on the wrong rank; messages do not match; a gradient
 // is reduced before it is complete, weights are updated before their gradient is reduced or the norm is
-// known; weights are used without having been gathered; or actions wait for each other in a cycle.
+// known; weights are used without having been gathered; without a flush, an update has gradients of other
+// micro-batches, or a pass reads a version that is not there; or actions wait for each other in a cycle.
 absl::StatusOr<Walk> WalkProgram(const StepProgram& program, Durations* durations = nullptr);
 
 }  // namespace psring

@@ -68,7 +68,7 @@ TrainingPosition Checkpointer::PositionAt(int64_t next, int64_t updates) const {
   TrainingPosition position = parts_.run;
   position.sequence = sequence_ + 1;
   position.step = next;
-  position.updates = updates + position.optimizer.earlier_updates;
+  position.updates = updates * parts_.updates_of_step + position.optimizer.earlier_updates;
   position.samples = parts_.clock.SamplesAt(updates);
   position.epoch = next / parts_.steps_per_epoch;
   position.epoch_samples = next % parts_.steps_per_epoch * position.drawn_batch;

@@ -59,6 +59,7 @@ class Checkpointer {
     const ModelPart* part;
     ReplicaExchange* replica;
     ReplicaExchange* same_stages;
+    int updates_of_step = 1;  // more without a flush (--program pipedream)
   };
   explicit Checkpointer(Parts parts)
       : parts_(std::move(parts)), worker_(parts_.worker), sequence_(parts_.resumption.sequence) {}

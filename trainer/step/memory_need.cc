@@ -33,14 +33,16 @@ absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const Mo
   need.batch = on_rank.slots * (batch.bytes() + (need.recomputes ? unit_inputs : all).bytes()) +
                model.PieceBytes(max_batch);
   const size_t parameters = model.parameters().count();
-  const size_t gradients = 1 + (options.reference_workers > 1 ? 1 : 0) + (options.micro_batches > 1 ? 1 : 0);
+  const size_t gradients =
+      1 + (options.reference_workers > 1 ? 1 : 0) + (options.micro_batches > on_rank.updates ? 1 : 0);
   const auto or_all = [](size_t elements, size_t all) { return elements > 0 ? elements : all; };
   // The gradients of tables are rows.
   const size_t tables = on_rank.has_tables ? model.parameters().table_elements() : 0;
   need.gradients = or_all(on_rank.gradient_elements, gradients * parameters) * sizeof(float);
-  need.parameters = need.gradients + (or_all(on_rank.weight_elements, parameters) + tables +
-                                      model.parameters().initial_buffers().size()) *
-                                         sizeof(float);
+  need.parameters =
+      need.gradients + (or_all(on_rank.weight_elements, parameters) + on_rank.older_versions * parameters +
+                        tables + model.parameters().initial_buffers().size()) *
+                           sizeof(float);
   if (on_rank.optimizer != nullptr) {
     const size_t shards = static_cast<size_t>(on_rank.shards), own = (parameters + shards - 1) / shards;
     PSRING_RETURN_IF_ERROR(Optimizer::Create(*on_rank.optimizer, state, own + tables).status());

@@ -35,6 +35,9 @@ struct StateOnRank {
   size_t weight_elements = 0, gradient_elements = 0;
   size_t slots = 1;               // micro-batches in flight
   bool divides_backward = false;  // their weight gradients follow later; without --recompute
+  // Of a program without a flush: versions of the weights beside the newest; of a step.
+  size_t older_versions = 0;
+  int updates = 1;
 };
 
 // For a rank that trains `model` on `device`.

@@ -162,18 +162,20 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
                       .is_repeated = executor_ != nullptr && executor_->Repeats(drawn.global_samples)};
 
   PSRING_RETURN_IF_ERROR(rows_->Pull(step, drawn));
-  PSRING_RETURN_IF_ERROR(strategy_.sync->BeginStep(info));
+  const bool flushes = pipeline_ == nullptr || pipeline_->flushes();
+  if (flushes) PSRING_RETURN_IF_ERROR(strategy_.sync->BeginStep(info));
   if (pipeline_ != nullptr) {
     waits_.clear();
-    PSRING_RETURN_IF_ERROR(pipeline_->Run(worker_.data.train, drawn));
+    PSRING_RETURN_IF_ERROR(pipeline_->Run(worker_.data.train, drawn, info));
   } else {
     PSRING_RETURN_IF_ERROR(executor_->Run(worker_.data.train, drawn, info, step + resume_.sample_shift));
   }
   PSRING_RETURN_IF_ERROR(PrefetchNext());  // FinishStep waits for the GPU
   PSRING_RETURN_IF_ERROR(rows_->Push(info));
-  PSRING_ASSIGN_OR_RETURN(StepReport report, strategy_.sync->FinishStep());
+  PSRING_ASSIGN_OR_RETURN(StepReport report,
+                          flushes ? strategy_.sync->FinishStep() : pipeline_->TakeReport());
   PSRING_RETURN_IF_ERROR(rows_->Finish(info, report));
-  if (pipeline_ != nullptr) PSRING_RETURN_IF_ERROR(FinishStages());
+  if (pipeline_ != nullptr) PSRING_RETURN_IF_ERROR(FinishStages(report));
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   if (executor_ != nullptr) score_ = batches_->downloaded_score();
 

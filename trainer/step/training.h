@@ -59,7 +59,7 @@ class Training {
   absl::StatusOr<std::vector<size_t>> Cuts(const PipelinePlace& place);
   absl::Status MakePipeline(int max_batch);
   UpdateRule RuleOfUpdates();
-  absl::Status FinishStages();
+  absl::Status FinishStages(StepReport& report);
   absl::StatusOr<BatchScore> ScoreOfLastStage();
   absl::StatusOr<BatchScore> EvaluateStages(Span weights, const std::function<void(int64_t)>& on_batches);
   absl::StatusOr<ConstSpan> WholeWeights();
@@ -81,8 +81,10 @@ class Training {
   bool begins_replica() const {
     return worker_.pipeline == nullptr || worker_.pipeline->replica->rank() == 0;
   }
-  // The same on all ranks of a replica, whose servers may have different updates.
-  int64_t StepsDone() const { return part_.has_value() ? clock_->next() : clock_->steps_done(); }
+  // The same on all ranks of a replica.
+  int64_t StepsDone() const {
+    return part_.has_value() && !strategy_row_.shares_steps ? clock_->next() : clock_->steps_done();
+  }
 
   // training_shards.cc: of weights, gradient or both this rank has its shards only.
   bool shards_weights() const { return shards_.shards_weights(); }
@@ -157,6 +159,7 @@ class Training {
   std::vector<NodeTime> waits_;       // in this step, for other stages, after the last computation
   std::optional<DistributedSampler> sampler_;
   std::optional<TrainingClock> clock_;
+  int updates_of_step_ = 1;    // more without a flush (--program pipedream)
   bool is_measuring_ = false;  // passed the barrier before the first measured step
 
   Resumption resume_;

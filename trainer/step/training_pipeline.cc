@@ -123,13 +123,15 @@ UpdateRule Training::RuleOfUpdates() {
   return rule;
 }
 
-// After the strategy's FinishStep: this rank's messages, then the loss, for which all wait.
-absl::Status Training::FinishStages() {
+// After the strategy's FinishStep: this rank's messages, then the loss, for which all wait. If servers count
+// updates, those of the first stage count for the replica, so that all of its ranks end with the same step.
+absl::Status Training::FinishStages(StepReport& report) {
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   const int64_t begin_ns = worker_.trace.Now();
   PSRING_RETURN_IF_ERROR(pipeline_->Finish());
   PSRING_RETURN_IF_ERROR(pipeline_->ShareMessageTimes(*replica_));
   PSRING_ASSIGN_OR_RETURN(score_, ScoreOfLastStage());
+  if (strategy_row_.asynchronous()) PSRING_RETURN_IF_ERROR(replica_->Broadcast(0, &report.version, 1));
   waits_.push_back({begin_ns, worker_.trace.Now()});
   return absl::OkStatus();
 }

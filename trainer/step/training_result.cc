@@ -69,7 +69,8 @@ absl::StatusOr<ConstSpan> Training::WeightsOnHost() {
 absl::Status Training::KeepSnapshot() {
   PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WeightsOnHost());
   PSRING_ASSIGN_OR_RETURN(std::vector<float> buffers, buffers_->OnHost());
-  recorder_->Keep({.samples = clock_->samples(), .updates = clock_->updates()}, weights, std::move(buffers));
+  recorder_->Keep({.samples = clock_->samples(), .updates = clock_->updates() * updates_of_step_}, weights,
+                  std::move(buffers));
   return absl::OkStatus();
 }
 
@@ -87,7 +88,8 @@ MemoryFigures Training::Memory() const {
   if (replicas_ != nullptr || rows_->touched() != nullptr) return {};
   const auto mb = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   const bool is_cut = pipeline_ != nullptr;
-  return {.params_mb = mb(memory_->weights().device.bytes() + buffers_->view().device.bytes()),
+  return {.params_mb = mb(memory_->weights().device.bytes() + buffers_->view().device.bytes() +
+                          (is_cut ? pipeline_->version_bytes() : 0)),
           .grads_mb = mb(memory_->gradient().device.bytes() +
                          (is_cut ? pipeline_->gradient_bytes() : executor_->gradient_bytes())),
           .optimizer_mb = mb(strategy_.sync->state_bytes()),

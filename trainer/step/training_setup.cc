@@ -62,7 +62,8 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   if (worker.resume != nullptr) {
     PSRING_ASSIGN_OR_RETURN(t.resume_, PlanResumption(*worker.resume, t.PositionOfRun(),
                                                       t.sampler_->steps_per_epoch(), worker.rank));
-    t.updates_.optimizer.earlier_updates = t.resume_.plan.earlier_updates;
+    t.updates_.optimizer.earlier_updates =
+        t.resume_.plan.earlier_updates - t.resume_.plan.step * (t.updates_of_step_ - 1);
     t.clock_->ResumeAt(t.resume_.plan.step, t.resume_.plan.samples, t.resume_.plan.beyond);
   }
   PSRING_RETURN_IF_ERROR(t.MakeStrategy());
@@ -112,9 +113,16 @@ absl::StatusOr<ModelRow> Training::Plan() {
 
 absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
   size_t slots = 1;
+  size_t older_versions = 0;
   if (has_stages()) {
     PSRING_ASSIGN_OR_RETURN(
         slots, SlotsOf(*program_, part_->place, options_.micro_batches, options_.copy_streams == 1));
+    PSRING_ASSIGN_OR_RETURN(const std::optional<StageVersions> versions,
+                            VersionsOf(*program_, part_->place, options_.micro_batches));
+    if (versions.has_value()) {
+      older_versions = versions->older();
+      updates_of_step_ = versions->updates();
+    }
   }
   PSRING_ASSIGN_OR_RETURN(
       const MemoryNeed need,
@@ -125,7 +133,9 @@ absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
                     .weight_elements = shards_.weights.elements,
                     .gradient_elements = shards_.gradient.elements,
                     .slots = slots,
-                    .divides_backward = has_stages() && program_->row.divides_backward},
+                    .divides_backward = has_stages() && program_->row.divides_backward,
+                    .older_versions = older_versions,
+                    .updates = updates_of_step_},
                    worker_.device));
   if (!strategy_row_.replicates && model.parameters().tables().empty()) {
     result_.predicted_memory = ByClass(need);
@@ -306,7 +316,8 @@ void Training::MakeCheckpointer() {
                                             .weights = memory_->weights().device,
                                             .part = part_.has_value() ? &*part_ : nullptr,
                                             .replica = replica_.get(),
-                                            .same_stages = same_stages_.get()});
+                                            .same_stages = same_stages_.get(),
+                                            .updates_of_step = updates_of_step_});
 }
 
 std::vector<int64_t> Training::BytesOf(const std::vector<Bucket>& buckets) {

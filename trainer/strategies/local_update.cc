@@ -31,7 +31,7 @@ LocalUpdate::LocalUpdate(const UpdateRule& rule, Optimizer optimizer)
       optimizer_(std::move(optimizer)) {}
 
 void LocalUpdate::BeginStep(const StepInfo& info, int64_t samples) {
-  step_ = info.step;
+  update_ = info.update >= 0 ? info.update : info.step;
   samples_ = samples;
   rate_ = LearningRate(rule_.schedule, info.global_samples_before);
 }
@@ -70,7 +70,7 @@ absl::StatusOr<double> LocalUpdate::ClippingFactor(double sum_of_squares) const 
 
 void LocalUpdate::ApplyTo(size_t state, Span weights, ConstSpan gradient, Ops& ops, Stream& stream,
                           double factor) const {
-  optimizer_.Apply(state, weights, gradient, samples_, rate_, step_ + 1, ops, stream, factor);
+  optimizer_.Apply(state, weights, gradient, samples_, rate_, update_ + 1, ops, stream, factor);
 }
 
 absl::Status LocalUpdate::CopyWeights(Span to, Stream& stream) const {

@@ -71,7 +71,7 @@ class LocalUpdate {
   Optimizer optimizer_;
   DeviceValue<double> sum_of_squares_;
   TrainingState state_;
-  int64_t step_ = 0, samples_ = 0;
+  int64_t update_ = 0, samples_ = 0;
   double rate_ = 0;
 };
 

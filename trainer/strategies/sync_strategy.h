@@ -56,6 +56,8 @@ struct StepInfo {
   // The step repeats a recording (see StepRecording): nothing is called between BeginStep and FinishStep, and
   // the recorded work is enqueued again.
   bool is_repeated = false;
+  // The update's number, from 0, in a training whose steps have several; -1: that of the step.
+  int64_t update = -1;
 };
 
 // What a strategy reports about a finished step.

@@ -276,7 +276,7 @@ Object.assign(TEXTS, {
   why_in_flight: 'As many as there are stages, {0}, for any number of micro-batches; with GPipe all {1}.',
   pipeline_cut: 'Data parallelism copies the model: each worker computes all layers with its own samples and exchanges the gradients of all weights. A pipeline cuts the model into P stages on P ranks. A rank sends the output of its last layer (activations) to the next stage, and gets the gradient of this output back.',
   pipeline_batches: 'A stage waits for the one before it. So the samples of a step pass the stages in M micro-batches, one after another. At the start and at the end of a step, ranks still have nothing to compute: the bubble.',
-  pipeline_programs: 'A program is the order in which ranks compute. gpipe computes all forward passes first. 1f1b computes a backward pass as soon as it can, so a rank keeps the activations of fewer micro-batches. interleaved:2 gives each rank two stages, and zb-h1 fills the bubble with the gradients of weights.',
+  pipeline_programs: 'A program is the order in which ranks compute. gpipe computes all forward passes first. 1f1b computes a backward pass as soon as it can, so a rank keeps the activations of fewer micro-batches. interleaved:2 gives each rank two stages, and zb-h1 fills the bubble with the gradients of weights. pipedream and pipedream-2bw update weights while micro-batches are in flight, so gradients are stale.',
   program_ranks: 'ranks',
   program_micro_batches: 'micro-batches',
   program_clock: 'unit {0} of {1}',

@@ -149,7 +149,8 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "one replica whose matrices four workers divide; dp2xpp2; dp2xtp2; ...; or auto: all of --workers that "
       "the model allows. All compute the same samples per step: --micro_batches times --batch, or "
       "--global_batch. "
-      "Only times are compared, because all layouts train the same weights",
+      "Only times are compared, because all layouts train the same weights, unless there are several "
+      "strategies or a program without a flush (pipedream)",
       CheckName);
   Add(*verb, InHelpAll("Pipelines"), "--program,--programs", raw.programs, "NAME,...",
       "What each worker of a replica computes in which order, comma-separated [1f1b]:", ListOf(CheckName));

@@ -291,7 +291,12 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
     if (!options.micro_batches.empty()) training.micro_batches = options.micro_batches.front();
     return absl::OkStatus();
   }
-  if (options.target_accuracy > 0 || CountOfRates(options) > 0) {
+  const bool by_time = !LayoutsLearnDifferently(options);
+  if (!by_time && CountOfRates(options) > 0) {
+    return absl::InvalidArgumentError(Tr("layouts are compared at one learning rate; omit $0",
+                                         raw.tune.empty() ? Tr("all of --lr but one") : "--tune"));
+  }
+  if (by_time && (options.target_accuracy > 0 || CountOfRates(options) > 0)) {
     return absl::InvalidArgumentError(
         Tr("layouts are compared by time only, because they train the same weights; omit $0",
            options.target_accuracy > 0 ? "--target_accuracy"
@@ -312,7 +317,7 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
   }
   if (training.global_batch == 0)
     training.global_batch = int64_t{training.batch} * std::ranges::max(options.micro_batches);
-  training.evaluate = false;
+  if (by_time) training.evaluate = false;
   // Configurations have their own; what is prepared is a step of one process.
   training.micro_batches = options.micro_batches.front();
   options.rank_order = std::exchange(training.rank_order, "");

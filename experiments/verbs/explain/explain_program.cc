@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
@@ -38,6 +39,26 @@ std::string TimelinesOf(const StepProgram& program, const Walk& walk) {
                        [&](const StepAction& action) { return CellOf(action, program); });
   }
   return text + "\n";
+}
+
+// Of a program without a flush: how old gradients are, and the versions that are kept, by rank.
+std::string TextOfVersions(const PlayedProgram& played) {
+  const auto& [program, walk] = played;
+  std::vector<std::string> staleness, kept;
+  for (int stage = 0; stage < std::min(program.stages(), kMaxPlayed); ++stage) {
+    int most = 0;
+    for (int m = 0; m < program.micro_batches; ++m) most = std::max(most, walk.Staleness(program, stage, m));
+    staleness.push_back(absl::StrCat(most));
+    kept.push_back(absl::StrCat(walk.kept_versions[stage]));
+  }
+  const std::string dots = program.stages() > kMaxPlayed ? ", ..." : "";
+  return Wrap(Tr("Weights are updated without a flush; micro-batches per update: $0, updates per step: $1. A "
+                 "micro-batch's backward pass reads the version of the weights that its forward pass has "
+                 "read. By rank, its gradient is at most $2 updates old, and $3 versions are kept. Staleness "
+                 "in theory: $4, on rank r. The pipeline drains at the end of a step only.",
+                 program.update_every, program.updates(), absl::StrCat(absl::StrJoin(staleness, ", "), dots),
+                 absl::StrCat(absl::StrJoin(kept, ", "), dots), program.one_late ? "1" : "p-1-r"),
+              "");
 }
 
 std::string TableOf(const PlayedProgram& played) {
@@ -103,6 +124,7 @@ absl::StatusOr<std::string> ExplainProgram(const std::string& name, int ranks, i
   text += Wrap(Tr("Bubble, the part of the step in which a rank computes nothing: $0% on average.",
                   absl::StrFormat("%.1f", 100 * played.walk.Bubble())),
                "");
+  if (!played.program.flushes()) text += TextOfVersions(played);
   if (named.row.bubble != nullptr) {
     const bool holds = named.row.bubble(ranks, named.chunks, micro_batches).has_value();
     text += Wrap(

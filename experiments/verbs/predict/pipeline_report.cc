@@ -92,6 +92,13 @@ std::vector<std::string> PipelineSentences(const PredictReport& report) {
          "computes $4 times as long as the mean.",
          point.stages(), BlocksOf(*report.micro_batch).size(), absl::StrCat("0,", absl::StrJoin(named, ",")),
          named.size() < pipeline.cuts.size() ? ",..." : "", absl::StrFormat("%.2f", pipeline.slowest)));
+  if (point.program.row.asynchronous) {
+    sentences.push_back(Tr(
+        "$0 updates weights without a flush: a device keeps up to $1 versions of its weights ($2 MB beside "
+        "the newest), and waits for other stages only while a step's first and last micro-batches are in "
+        "flight.",
+        point.program.name(), pipeline.versions, Tenths(1e-6 * pipeline.older_versions_bytes)));
+  }
   return sentences;
 }
 

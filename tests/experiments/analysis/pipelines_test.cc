@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "experiments/analysis/findings.h"
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/table.h"
 #include "experiments/analysis/verdict.h"
@@ -117,10 +118,31 @@ TEST(Pipelines, TheFirstStageSendsItsActivationsAndTheSumsOfItsGradients) {
   Configuration other = InLayout(2, 2);
   other.training.rank_order = "pp,dp";
   EXPECT_DOUBLE_EQ(*RowOf(other, Records({first, last, first, last})).mean.boundary_bytes, 640);
+  // Four updates, each with a ring.
+  const Of updating{1, 8, 512, 8 * 640 + 4 * 2000};
+  EXPECT_DOUBLE_EQ(
+      *RowOf(InLayout(2, 2, "pipedream-2bw"), Records({updating, updating, last, last})).mean.boundary_bytes,
+      640);
   // Two stages on each of two ranks: the first rank's second stage also sends gradients.
   EXPECT_DOUBLE_EQ(*RowOf(InLayout(1, 2, "interleaved:2"), Records({{1, 8, 9, 24 * 640}, {1, 8, 0, 0}}))
                         .mean.boundary_bytes,
                    640);
+}
+
+// The first stage has twice as many buckets as the second.
+TEST(Pipelines, WithoutAFlushStalenessIsTheMeanOverStages) {
+  RunRecords records = Records({{1, 8, 512}, {1, 8, 0}});
+  records.ranks[0].pushes = 2 * 24;
+  records.ranks[0].staleness_sum = 2 * 21;
+  records.ranks[0].staleness_max = 1;
+  records.ranks[1].pushes = 24;
+  const SummaryRow row = RowOf(InLayout(1, 2, "pipedream"), records);
+  EXPECT_EQ(CellText(row, "staleness_mean"), absl::StrFormat("%.4f", 21. / 24 / 2));
+  EXPECT_EQ(CellText(row, "staleness_max"), "1");
+  EXPECT_DOUBLE_EQ(*row.mean.workers[0].staleness_mean, 21. / 24);
+  EXPECT_DOUBLE_EQ(*row.mean.workers[1].staleness_mean, 0);
+  EXPECT_THAT(absl::StrJoin(Findings({row}, std::nullopt, 8), "\n"),
+              Has("gradients without a flush was ring x 2 (pp2 pipedream) 0.44 (at most 1), in updates"));
 }
 
 TEST(Pipelines, RanksThatDivideMatricesSendTheirSumsAndPartsOfTheGradient) {
@@ -274,6 +296,11 @@ TEST(Pipelines, TheBubbleOf4StagesAnd8MicroBatchesIs3Of11) {
   EXPECT_NEAR(walk.bubble, 3, 1e-6);
   EXPECT_NEAR(walk.step, 11, 1e-6);
   EXPECT_NEAR(SecondsOfWalk(*FindStepProgram("gpipe"), 8, {{3, 5}, {3, 5}, {3, 5}, {3, 5}})->bubble, 3, 1e-6);
+  // Without a flush, the last of two stages waits in every update for the first one's backward pass of 2: for
+  // M micro-batches it takes M times 1 + 2 + 2, after 1 for the first forward pass.
+  const NamedProgram dream = *FindStepProgram("pipedream");
+  EXPECT_NEAR(SecondsOfWalk(dream, 4, {{4, 8}, {4, 8}})->step, 15, 1e-6);
+  EXPECT_NEAR(SecondsOfWalk(dream, 4, {{4, 8}, {4, 8}}, 2, /*ties_ends=*/true)->step, 21, 1e-6);
 }
 
 // ring in layouts dp2 and pp2 with the references, on links of 1 Gbit/s.

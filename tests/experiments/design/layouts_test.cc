@@ -358,6 +358,38 @@ TEST(Layouts, OfServersAreComparedWithEachNumberOfThem) {
                          "ps-sync x 4 on 4 servers (dp2xpp2 1f1b)"));
 }
 
+// Staleness by a server beside staleness by a pipeline.
+TEST(Layouts, StrategiesAndProgramsThatSuitEachOtherAreCombined) {
+  CompareOptions options = Compared("pp2,dp2xpp2");
+  EXPECT_FALSE(LayoutsLearnDifferently(options));
+  options.strategies = {"ring", "ps-async"};
+  EXPECT_TRUE(LayoutsLearnDifferently(options));
+  options.programs = {"1f1b", "pipedream"};
+  options.training.evaluate = true;
+  EXPECT_EQ(RefusalOfLayouts(options), "");
+  const Plan plan = PlanFor(options);
+  const std::vector<std::string> names = Names(plan.cost);
+  EXPECT_EQ(names.size(), 1u + 3 * 2);
+  for (const char* name : {"single x 1", "ring x 2 (pp2 1f1b)", "ring x 2 (pp2 pipedream)",
+                           "ring x 4 (dp2xpp2 1f1b)", "ring x 4 (dp2xpp2 pipedream)"}) {
+    EXPECT_THAT(names, testing::Contains(std::string(name)));
+  }
+  for (const Configuration& configuration : plan.cost) {
+    if (configuration.strategy.uses_servers) {
+      EXPECT_EQ(configuration.training.program, "1f1b") << configuration.name();
+    }
+  }
+  EXPECT_EQ(Names(plan.accuracy), names) << "their weights differ";
+  EXPECT_THAT(DescribePlan(plan),
+              Has("not compared: ps-async pp2 pipedream, ps-async dp2xpp2 pipedream: --program pipedream"));
+  options.strategies = {"ring"};
+  EXPECT_TRUE(LayoutsLearnDifferently(options));
+  EXPECT_EQ(Names(PlanFor(options).cost).size(), 1u + 2 * 2);
+  options.strategies = {"ring", "ps-async"};
+  options.programs = {"pipedream"};
+  EXPECT_THAT(RefusalOfLayouts(options), Has("does not support --strategy ps-async"));
+}
+
 TEST(Layouts, OnlyPipelinesHaveTheirFlags) {
   CompareOptions options = Compared("dp2,pp2,dp2xpp2");
   options.programs = {"gpipe"};
@@ -390,10 +422,10 @@ TEST(Layouts, WhatDoesNotSuitThemIsRejectedByName) {
               Has("use fewer micro-batches"));
   EXPECT_THAT(refused("dp2,pp2",
                       [](CompareOptions& o) {
-                        o.strategies = {"ring", "direct"};
+                        o.strategies = {"single", "none"};
                       }),
-              Has("one strategy", "ring, direct"));
-  EXPECT_THAT(refused("dp2,pp2", [](CompareOptions& o) { o.strategies = {"ps-async"}; }), Has("ps-async"));
+              Has("strategies that send gradients", "single, none"));
+  EXPECT_THAT(refused("dp2,pp2", [](CompareOptions& o) { o.strategies = {"hybrid"}; }), Has("hybrid"));
   EXPECT_THAT(refused("dp2,pp2", [](CompareOptions& o) { o.programs = {"1f2b"}; }), Has("'1f1b'"));
   EXPECT_THAT(refused("dp2,pp2", [](CompareOptions& o) { o.cuts = "3,6"; }), Has("--cuts 3,6"));
   EXPECT_THAT(refused("dp2,dp4", [](CompareOptions& o) { o.training.clock = "virtual"; }),

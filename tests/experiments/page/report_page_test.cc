@@ -366,8 +366,9 @@ TEST(ProgramsJsonTest, AProgramsActionsAndMessagesAreThoseOfItsWalk) {
   EXPECT_EQ(data["units"], Json::parse(R"({"F":1,"B":2,"I":1,"W":1})"));
   std::set<std::string> names;
   for (const Json& program : data["programs"]) names.insert(program["name"]);
-  EXPECT_EQ(names, (std::set<std::string>{"gpipe", "1f1b", "interleaved:2", "zb-h1"}));
-  EXPECT_EQ(data["programs"].size(), 4u * 2 * 3);  // ranks and micro-batches
+  EXPECT_EQ(names,
+            (std::set<std::string>{"gpipe", "1f1b", "interleaved:2", "zb-h1", "pipedream", "pipedream-2bw"}));
+  EXPECT_EQ(data["programs"].size(), 6u * 2 * 3);  // ranks and micro-batches
   for (const Json& program : data["programs"]) {
     if (program["name"] != "1f1b" || program["ranks"] != 2 || program["micro_batches"] != 2) continue;
     EXPECT_EQ(program["actions"], Json::parse(R"(["0F0:0 0F1:1 0B0:4 0B1:7", "1F0:1 1B0:2 1F1:4 1B1:5"])"));

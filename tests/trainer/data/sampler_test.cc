@@ -125,7 +125,23 @@ TEST(Sampler, DistributesAndCountsAShortLastBatch) {
     EXPECT_EQ(sampler.Next().global_samples, 8);
     const SampledStep last = sampler.Next();
     EXPECT_EQ(last.global_samples, 1);
+    EXPECT_EQ(last.global_of_batches, std::vector<int64_t>{1});
     EXPECT_EQ(last.batches[0].size(), rank == 0 ? 1 : 0);
+  }
+}
+
+TEST(Sampler, CountsTheSamplesOfEachMicroBatchOverAllRanks) {
+  // Steps of 24 and of 11 samples, in shares of 2, 2, 2, 2, 2 and 1.
+  for (int rank = 0; rank < 2; ++rank) {
+    DistributedSampler sampler({.count = 35,
+                                .rank = rank,
+                                .world_size = 2,
+                                .batch = 4,
+                                .micro_batches = 3,
+                                .predictions = 5,
+                                .drop_last = false});
+    EXPECT_EQ(sampler.Next().global_of_batches, (std::vector<int64_t>{40, 40, 40}));
+    EXPECT_EQ(sampler.Next().global_of_batches, (std::vector<int64_t>{20, 20, 15}));
   }
 }
 

@@ -181,6 +181,21 @@ TEST(BucketsOfLayers, MayBeSeveralOfOneLayer) {
   EXPECT_EQ(WithTied(units, buckets, {}), (std::vector<bool>(3)));
 }
 
+TEST(PlanPipeline, WithoutAFlushAnUpdateWaitsForTiedTensors) {
+  const ModelCut cut{{1, 1}, {{0}, {0}}, {{0, 0}, {1, 0}}};
+  const StepProgram lowered = *LowerProgram(ProgramNamed("pipedream", 2, 3), cut);
+  const PipelinePlan plan = PlanPipeline(WalkProgram(lowered)->nodes[1]);
+  int waits = 0;
+  for (const PipelineNode& node : plan.nodes) {
+    if (node.action.kind != StepKind::kReduceGradient) continue;
+    ASSERT_EQ(node.after.size(), 1u) << TextOf(plan);
+    const StepAction tied{StepKind::kReduceTied, 1, 0, node.action.micro_batch};
+    EXPECT_EQ(plan.nodes[node.after[0]].action, tied) << TextOf(plan);
+    ++waits;
+  }
+  EXPECT_EQ(waits, 3);
+}
+
 TEST(PlanUnits, BeginsThemWithStages) {
   const std::vector<ReadyRange> complete = {{0, 16}, {16, 16}, {32, 16}, {48, 16}};
   const std::vector<LayerRange> stages = {{0, 2}, {2, 4}};

@@ -39,7 +39,7 @@ TEST(CheckPipelineFlags, AllReduceStrategiesAndOneReplicaAreAccepted) {
   EXPECT_EQ(Refusal(Two([](auto& o) { o.copy_streams = 1; })), "");
   EXPECT_EQ(Refusal(Two([](auto& o) { o.program = "interleaved:2", o.cuts = "1,2,3"; })), "");
   EXPECT_EQ(Refusal(Two([](auto& o) { o.wire = "bfloat16"; })), "");
-  for (const char* strategy : {"ps-sync", "ps-ssp:2"}) {
+  for (const char* strategy : {"ps-sync", "ps-ssp:2", "ps-async"}) {
     EXPECT_EQ(Refusal(Two([](auto& o) { o.servers = 2, o.max_restarts = 1; }), strategy), "");
   }
   EXPECT_EQ(Refusal(Two([](auto& o) { o.checkpoint_every = 5; }), "ps-sync"), "");
@@ -78,10 +78,11 @@ TEST(CheckPipelineFlags, WhatOnlyWholeModelsHaveIsNamed) {
 }
 
 TEST(CheckPipelineFlags, OtherStrategiesBackendsAndModelsAreRejectedByName) {
-  for (const char* strategy : {"ps-async", "ps-backup:1", "hybrid", "data-parallel"}) {
-    EXPECT_THAT(Refusal(Two(), strategy),
-                testing::AllOf(Has(absl::StrCat("--strategy ", FindStrategy(strategy)->name)),
-                               Has("use an all-reduce strategy such as ring, or ps-sync or ps-ssp:K")));
+  for (const char* strategy : {"ps-backup:1", "hybrid", "data-parallel"}) {
+    EXPECT_THAT(
+        Refusal(Two(), strategy),
+        testing::AllOf(Has(absl::StrCat("--strategy ", FindStrategy(strategy)->name)),
+                       Has("use an all-reduce strategy such as ring, or ps-sync, ps-ssp:K or ps-async")));
   }
   EXPECT_THAT(Refusal(Two([](auto& o) { o.model = "dlrm-small"; }), "ps-sync"),
               Has("the tables of dlrm-small"));
@@ -95,10 +96,38 @@ TEST(CheckPipelineFlags, WhatServersOfAStageCannotDoIsNamed) {
        {std::tuple<const char*, const char*, Change>{"ps-sync", "ps-sync with --clip_norm",
                                                      [](auto& o) { o.clip_norm = 1; }},
         {"ps-sync", "--on_worker_loss continue", [](auto& o) { o.on_worker_loss = "continue"; }},
-        {"ps-ssp:2", "ps-ssp:2 with checkpoints", [](auto& o) { o.checkpoint_every = 5; }}}) {
+        {"ps-ssp:2", "ps-ssp:2 with checkpoints", [](auto& o) { o.checkpoint_every = 5; }},
+        {"ps-async", "ps-async with checkpoints", [](auto& o) { o.checkpoint_every = 5; }}}) {
     EXPECT_EQ(Refusal(Two(change), strategy),
               absl::StrCat("--pp and ", what, " exclude each other; omit one of them"));
   }
+}
+
+TEST(CheckPipelineFlags, WhatNeedsAFlushIsNamedForProgramsWithoutOne) {
+  for (const char* program : {"pipedream", "pipedream-2bw"}) {
+    EXPECT_EQ(Refusal(Two([&](auto& o) { o.program = program, o.model = "gpt-nano"; })), "");
+    const auto with = [&](const Change& change) {
+      return Two([&](auto& o) { o.program = program, change(o); });
+    };
+    for (const char* strategy : {"ring", "direct", "none"}) {
+      EXPECT_EQ(Refusal(with([](auto& o) { o.recompute = true, o.checkpoint_every = 5; }), strategy), "");
+    }
+    for (const auto& [what, strategy, change] :
+         {std::tuple<const char*, const char*, Change>{"--strategy zero1", "zero1", [](auto&) {}},
+          {"--strategy ps-sync", "ps-sync", [](auto&) {}},
+          {"--strategy ps-async", "ps-async", [](auto&) {}},
+          {"--clip_norm", "ring", [](auto& o) { o.clip_norm = 1; }},
+          {"--wire", "ring", [](auto& o) { o.wire = "bfloat16"; }}}) {
+      EXPECT_THAT(Refusal(with(change), strategy),
+                  Has(absl::StrCat("--program ", program,
+                                   " updates each stage on its own and does not support ", what, "; use")));
+    }
+  }
+}
+
+TEST(CheckPipelineFlags, TransformersShareATensor) {
+  EXPECT_TRUE(SharesATensor(Two([](auto& o) { o.model = "gpt-nano"; })));
+  EXPECT_FALSE(SharesATensor(Two([](auto& o) { o.model = "cnn"; })));
 }
 
 TEST(CheckPipelineFlags, LayoutsMustFitTheWorkers) {

@@ -114,10 +114,37 @@ TEST(ProgramRowsTest, KeepTheMicroBatchesInFlightThatTheirSummariesState) {
       for (int rank = 0; rank < ranks; ++rank) {
         EXPECT_EQ(peaks("gpipe")[rank], micro_batches);
         EXPECT_EQ(peaks("1f1b")[rank], std::min(ranks - rank, micro_batches));
+        EXPECT_EQ(peaks("pipedream")[rank], std::min(ranks - rank, micro_batches));
         EXPECT_EQ(peaks("zb-h1")[rank], std::min(ranks, micro_batches));
       }
     }
   }
+}
+
+TEST(ProgramRowsTest, WithoutAFlushStalenessAndVersionsAreThoseOfThePapers) {
+  for (const int ranks : {1, 2, 3, 4, 8, 16}) {
+    for (const int micro_batches : {1, 2, 3, 5, 16, 33, 64}) {
+      SCOPED_TRACE(testing::Message() << ranks << " ranks, " << micro_batches << " micro-batches");
+      const auto walk = [&](const StepProgram& program) { return WalkProgram(program).value(); };
+      const StepProgram dream = Lowered("pipedream", ranks, micro_batches);
+      const StepProgram two = Lowered("pipedream-2bw", ranks, micro_batches);
+      const Walk of_dream = walk(dream), of_two = walk(two);
+      EXPECT_EQ(dream.updates(), micro_batches);
+      EXPECT_EQ(two.updates(), (micro_batches + ranks - 1) / ranks);
+      for (int rank = 0; rank < ranks; ++rank) {
+        for (int m = 0; m < micro_batches; ++m) {
+          EXPECT_EQ(of_dream.Staleness(dream, rank, m), std::min(m, ranks - 1 - rank));
+          EXPECT_EQ(of_two.Staleness(two, rank, m), m < ranks ? 0 : 1);
+        }
+        EXPECT_LE(of_dream.kept_versions[rank], ranks - rank);
+        if (micro_batches >= 2 * ranks) {
+          EXPECT_EQ(of_dream.kept_versions[rank], ranks - rank);
+        }
+        EXPECT_EQ(of_two.kept_versions[rank], micro_batches > ranks ? 2 : 1);
+      }
+    }
+  }
+  EXPECT_THAT(WalkProgram(Lowered("1f1b", 3, 8))->kept_versions, testing::Each(1));
 }
 
 // Qi et al. 2024, table 5; the table does not state the number of chunks.

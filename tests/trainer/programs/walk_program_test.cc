@@ -76,8 +76,89 @@ TEST(WalkProgramTest, EveryMissingOrRepeatedActionIsFound) {
   }
 }
 
+const LowerOptions kOptionsWithoutFlush[] = {{}, {.recompute = true}, {.one_copy_stream = true}};
+
+TEST(WalkProgramTest, EveryMissingOrRepeatedActionWithoutAFlushIsFound) {
+  for (const char* name : {"pipedream", "pipedream-2bw"}) {
+    for (const LowerOptions& options : kOptionsWithoutFlush) {
+      const StepProgram program = WithUnits(name, 2, 5, options);
+      EXPECT_EQ(ErrorOf(program), "");
+      for (int rank = 0; rank < program.ranks; ++rank) {
+        for (size_t i = 0; i < program.actions[rank].size(); ++i) {
+          const StepAction action = program.actions[rank][i];
+          StepProgram without = program, twice = program;
+          without.actions[rank].erase(without.actions[rank].begin() + i);
+          twice.actions[rank].insert(twice.actions[rank].begin() + i, action);
+          EXPECT_NE(ErrorOf(without), "") << name << " without " << ToText(action);
+          EXPECT_NE(ErrorOf(twice), "") << name << " with twice " << ToText(action);
+        }
+      }
+    }
+  }
+}
+
+// Moves an action of a rank directly after another one.
+StepProgram Moved(StepProgram program, int rank, const StepAction& action, const StepAction& after) {
+  auto& actions = program.actions[rank];
+  const auto from = std::find(actions.begin(), actions.end(), action);
+  EXPECT_NE(from, actions.end()) << ToText(action);
+  actions.erase(from);
+  const auto to = std::find(actions.begin(), actions.end(), after);
+  EXPECT_NE(to, actions.end()) << ToText(after);
+  actions.insert(to + 1, action);
+  return program;
+}
+
+TEST(WalkProgramTest, VersionsFollowFromThePlacesOfUpdates) {
+  const StepProgram program = Lowered("pipedream", 2, 3);
+  EXPECT_THAT(WalkProgram(program)->versions, ElementsAre(ElementsAre(0, 0, 1), ElementsAre(0, 1, 2)));
+  EXPECT_THAT(WalkProgram(program)->kept_versions, ElementsAre(2, 1));
+  const StepAction update{StepKind::kUpdate, 1, 0, 0};
+  // A forward pass before the update reads the version before.
+  const StepProgram late = Moved(program, 1, update, {StepKind::kForward, 1, 0, 1});
+  EXPECT_THAT(WalkProgram(late)->versions[1], ElementsAre(0, 0, 2));
+  EXPECT_THAT(WalkProgram(late)->kept_versions, ElementsAre(2, 2));
+  EXPECT_EQ(ErrorOf(Moved(program, 1, update, {StepKind::kBackward, 1, 0, 1})),
+            "rank 1: 1.0B1 comes before the update before its own");
+  EXPECT_EQ(ErrorOf(Moved(program, 1, {StepKind::kReduceGradient, 1, 0, 0}, update)),
+            "rank 1: 1.0UPDATE0 comes before its gradient is reduced");
+}
+
+TEST(WalkProgramTest, AVersionIsThatOfAllBucketsOfAStage) {
+  const StepProgram program = WithUnits("pipedream", 2, 3, {});
+  EXPECT_EQ(ErrorOf(Moved(program, 1, {StepKind::kUpdate, 1, 0, 0}, {StepKind::kForward, 1, 2, 1})),
+            "rank 1: 1.0F1 comes between the updates of its stage's buckets");
+}
+
+// One late, rank 0 of four is too far ahead.
+TEST(WalkProgramTest, AVersionThatIsNotThereIsFound) {
+  StepProgram compute = MakeStepProgram(*FindStepProgram("pipedream"), 4, 8).value();
+  compute.one_late = true;
+  EXPECT_EQ(ErrorOf(LowerWholeStages(compute)), "rank 0: 0.0F2 reads version 1, and the newest one is 0");
+}
+
+TEST(WalkProgramTest, AnUpdateHasTheGradientsOfItsMicroBatches) {
+  StepProgram program = Lowered("pipedream-2bw", 2, 4);
+  for (StepAction& action : program.actions[1]) {
+    if (action == StepAction{StepKind::kReduceGradient, 1, 0, 1}) action.micro_batch = 0;
+  }
+  EXPECT_EQ(ErrorOf(program), "rank 1: 1.0REDUCE_GRAD0 comes before the gradient");
+  program = Lowered("pipedream", 2, 2);
+  program.actions[0].push_back({StepKind::kNorm, 0});
+  EXPECT_EQ(ErrorOf(program), "rank 0: 0NORM needs a flush");
+}
+
+TEST(WalkProgramTest, AComputationWaitsForTheUpdateBeforeIt) {
+  GivenDurations durations([](int, const StepAction& action) {
+    if (LaneOf(action.kind) == StepLane::kReduce) return int64_t{10};
+    return int64_t{LaneOf(action.kind) == StepLane::kCompute ? 1 : 0};
+  });
+  EXPECT_EQ(WalkProgram(Lowered("pipedream", 1, 3), &durations)->end_ns, 3 * (2 * 1 + 2 * 10));
+}
+
 TEST(WalkProgramTest, OneCopyStreamIsProvedForEveryProgram) {
-  for (const char* name : {"gpipe", "1f1b", "interleaved:2", "interleaved:3", "zb-h1"}) {
+  for (const char* name :
+       {"gpipe", "1f1b", "interleaved:2", "interleaved:3", "zb-h1", "pipedream", "pipedream-2bw"}) {
     for (const int ranks : {2, 3, 4, 8}) {
       for (const int micro_batches : {1, 3, 8, 13}) {
         const auto walk = WalkProgram(WithUnits(name, ranks, micro_batches, {.one_copy_stream = true}));
@@ -235,6 +316,29 @@ TEST(WalkProgramTest, ABucketWithATiedTensorIsReducedOnce) {
                                    Pair(Pair(1, 2), 1)));
 }
 
+TEST(WalkProgramTest, WithoutAFlushATiedTensorIsAddedInEveryUpdate) {
+  EXPECT_THAT(ToText(WithUnits("pipedream", 2, 2, {})),
+              HasSubstr("0.0REDUCE_TIED0 0.2REDUCE_GRAD0 0.0REDUCE_GRAD0 0.2UPDATE0 0.0UPDATE0"));
+  const StepProgram compute = MakeStepProgram(*FindStepProgram("pipedream"), 2, 2).value();
+  ModelCut cut = ModelCut::WholeStages(2);
+  cut.tied = {{0, 0}, {1, 0}};
+  StepProgram program = LowerProgram(compute, cut).value();
+  GivenDurations units([](int, const StepAction& action) {
+    return int64_t{action.kind == StepKind::kForward ? 1 : action.kind == StepKind::kBackward ? 2 : 0};
+  });
+  const Walk walk = WalkProgram(program, &units).value();
+  // Rank 1 has 1B0 at 2-4, and rank 0 has 0B0 at 4-6.
+  const auto second = std::ranges::find(program.actions[1], StepAction{StepKind::kForward, 1, 0, 1});
+  ASSERT_NE(second, program.actions[1].end());
+  EXPECT_EQ(walk.times[1][static_cast<size_t>(second - program.actions[1].begin())].begin_ns, 6);
+  const StepAction tie{StepKind::kReduceTied, 1, 0, 0};
+  EXPECT_EQ(ErrorOf(Moved(program, 1, tie, {StepKind::kReduceGradient, 1, 0, 0})),
+            "rank 1: 1.0REDUCE_GRAD0 comes before the sum of a tied tensor");
+  std::erase(program.actions[1], tie);
+  std::erase(program.actions[1], StepAction{StepKind::kReduceTied, 1, 0, 1});
+  EXPECT_EQ(ErrorOf(program), "rank 0: 0.0REDUCE_TIED0 is on one rank only");
+}
+
 TEST(WalkProgramTest, OnlyUnitsWithoutWeightsAreNotReduced) {
   const StepProgram compute = MakeStepProgram(*FindStepProgram("single_stage"), 1, 2).value();
   for (const std::vector<int>& ends : {std::vector<int>{2, 1}, std::vector<int>{}}) {
@@ -258,6 +362,16 @@ TEST(LowerProgramTest, ACutThatDoesNotFitIsRejected) {
   EXPECT_FALSE(LowerProgram(compute, {{3, 3}, {{2, 0}, {1, 2, 0}}, {}}).ok());
   EXPECT_FALSE(LowerProgram(compute, {{3, 3}, {{0}, {0}}, {{0, 3}, {1, 0}}}).ok());
   EXPECT_TRUE(LowerProgram(compute, {{3, 3}, {{0}, {0}}, {{0, 2}, {1, 0}}}).ok());
+}
+
+TEST(LowerProgramTest, WhatNeedsAFlushIsRejectedWithoutOne) {
+  const StepProgram compute = MakeStepProgram(*FindStepProgram("pipedream"), 2, 2).value();
+  const ModelCut cut = ModelCut::WholeStages(2);
+  for (const LowerOptions& options :
+       {LowerOptions{.norm = true}, {.reduce_always = true}, {.shard_weights = true}}) {
+    EXPECT_THAT(std::string(LowerProgram(compute, cut, options).status().message()),
+                HasSubstr("program pipedream has no flush"));
+  }
 }
 
 }  // namespace

@@ -173,6 +173,25 @@ TEST(MemoryByClass, AStageHasItsLayersAndEveryMicroBatchInFlight) {
   EXPECT_EQ(slots, std::floor(slots));
 }
 
+// Two micro-batches in flight read two versions of the first stage's weights; each has an update of its own.
+TEST(MemoryByClass, AStageWithoutAFlushKeepsVersionsOfItsWeights) {
+  TrainingOptions options = FourSteps(SmallOptions("single"));
+  options.pp = 2;
+  options.cuts = "1";
+  options.micro_batches = 4;
+  options.program = "pipedream";
+  const auto ranks = RunPipelines(options, 1, SmallData());
+  ExpectPredicted(ranks);
+  ExpectMemory(ranks[0].result->memory,
+               {2 * 4 * kFirstLayer, 4 * kFirstLayer, 2 * 4 * kFirstLayer, 2 * (2 * kHidden1 + kBatch)});
+  EXPECT_EQ(ranks[1].result->memory.params_mb * kBytesPerMb, 4 * kOtherLayers);
+  options.program = "pipedream-2bw";
+  const auto buffered = RunPipelines(options, 1, SmallData());
+  ExpectPredicted(buffered);
+  EXPECT_EQ(buffered[1].result->memory.params_mb * kBytesPerMb, 2 * 4 * kOtherLayers);
+  EXPECT_EQ(buffered[1].result->memory.grads_mb * kBytesPerMb, 2 * 4 * kOtherLayers);
+}
+
 TEST(MemoryByClass, IsPredictedWithStatisticsRecomputingAndSeveralStages) {
   ExpectPredicted(TrainRanks(FourSteps(TinyResNet("ring")), 2, SmallPictures()));
   TrainingOptions gpt = FourSteps(TinyGpt("zero1"), "adamw");

@@ -157,6 +157,12 @@ TEST(PlanUpdates, LinearScalingCountsTheSamplesInOneUpdate) {
   EXPECT_EQ(Updates({.strategy = "ring", .micro_batches = 3, .linear_scaling = true}, 4).schedule.scale, 12);
   EXPECT_EQ(Updates({.strategy = "ps-async", .micro_batches = 3, .linear_scaling = true}, 4).schedule.scale,
             3);
+  TrainingOptions stages{.strategy = "ring", .micro_batches = 4, .linear_scaling = true};
+  stages.pp = 2;
+  for (const auto& [program, scale] : {std::pair{"1f1b", 16}, {"pipedream", 4}, {"pipedream-2bw", 8}}) {
+    stages.program = program;
+    EXPECT_EQ(Updates(stages, 4).schedule.scale, scale) << program;
+  }
 }
 
 TEST(PlanWarnings, WarnOfMomentumWithStaleGradients) {

@@ -144,7 +144,7 @@ absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const Str
   plan.optimizer.weight_decay = options.weight_decay;
   // Linear scaling counts the samples in one update.
   if (options.linear_scaling) {
-    const double batch = static_cast<double>(options.batch) * steps.predictions;
+    const double batch = static_cast<double>(options.batch) * steps.predictions * UpdatesOfStep(options);
     plan.schedule.scale = strategy.synchronous ? static_cast<double>(steps.global_batch) / batch
                                                : static_cast<double>(options.micro_batches);
   }

@@ -133,6 +133,30 @@ TEST_F(LayoutsCompared, EveryCutIsARow) {
       << "the first layer has the most weights";
 }
 
+TEST_F(LayoutsCompared, StalenessByServersAndByAPipelineAreRowsWithAccuracy) {
+  const std::string out = Unwrapped(Succeed(
+      "compare --workers 2 --pp 2 --strategies ring,ps-async --program 1f1b,pipedream --model mlp-small "
+      "--data synthetic --batch 8 --micro_batches 4 --link none --repeats 1 --steps 4 --samples 320 "
+      "--timeout 40 --verbose --out run"));
+  EXPECT_THAT(out, Has("not compared: ps-async pp2 pipedream", "gradients without a flush was"));
+  std::map<std::string, Json> rows;  // by strategy and program
+  for (const Json& row : JsonFile("run/summary.json")) {
+    const Json& figures = row["figures"];
+    const std::string program = figures["program"].is_null() ? "" : figures["program"].get<std::string>();
+    rows[absl::StrCat(figures["strategy"].get<std::string>(), " ", program)] = figures;
+  }
+  ASSERT_EQ(rows.size(), 4u);
+  for (const char* name : {"single ", "ring 1f1b", "ring pipedream", "ps-async 1f1b"}) {
+    ASSERT_TRUE(rows.contains(name)) << name;
+    EXPECT_FALSE(rows[name]["test_accuracy"].is_null()) << name;
+  }
+  // Of four gradients of the first stage, three are one update old; the second stage has none.
+  EXPECT_DOUBLE_EQ(rows["ring pipedream"]["staleness_mean"].get<double>(), .375);
+  EXPECT_EQ(rows["ring pipedream"]["staleness_max"], 1);
+  EXPECT_EQ(rows["ps-async 1f1b"]["staleness_max"], 0) << "one replica";
+  EXPECT_TRUE(rows["ring 1f1b"]["staleness_mean"].is_null());
+}
+
 TEST_F(LayoutsCompared, ADryRunNamesTheCasesAndStartsNothing) {
   EXPECT_THAT(Unwrapped(Succeed(absl::StrCat(kCompare, "--dry_run"))),
               Has("single x 1", "ring x 2 (pp2 1f1b)", "ring x 4 (dp2xpp2 gpipe)"));

@@ -245,6 +245,16 @@ TEST(ExplainProgramTest, ShowsTheBubbleOfItsFormula) {
   EXPECT_THAT(ExplainProgram("1f1b", 4096, 8).value(), Lacks("rank 0"));
 }
 
+TEST(ExplainProgramTest, StatesStalenessAndVersionsWithoutAFlush) {
+  EXPECT_THAT(InOneLine(ExplainProgram("pipedream", 3, 8).value()),
+              Has("micro-batches per update: 1, updates per step: 8", "at most 2, 1, 0 updates old",
+                  "3, 2, 1 versions are kept", "in theory: p-1-r, on rank r", "Formula: (p-1)/(m+p-1)"));
+  EXPECT_THAT(InOneLine(ExplainProgram("pipedream-2bw", 4, 8).value()),
+              Has("micro-batches per update: 4, updates per step: 2", "at most 1, 1, 1, 1 updates old",
+                  "2, 2, 2, 2 versions are kept"));
+  EXPECT_THAT(ExplainProgram("1f1b", 3, 8).value(), Lacks("versions"));
+}
+
 TEST(ExplainProgramTest, LinesAreNarrowForManyWorkersInBothLanguages) {
   for (const Language language : {Language::kEnglish, Language::kChinese}) {
     const ScopedLanguage scope(language);

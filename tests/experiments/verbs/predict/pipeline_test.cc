@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -54,7 +55,7 @@ RawPredictFlags OnGigabit(const std::string& workload, int stages, const std::st
 TEST(Pipeline, WithoutCommunicationTheBubbleIsThatOfTheFormula) {
   const TestFolder folder;
   const std::string workload = folder.Put("equal.csv", EqualBlocks(16, 4));
-  for (const char* program : {"gpipe", "1f1b", "interleaved:2", "zb-h1"}) {
+  for (const char* program : {"gpipe", "1f1b", "interleaved:2", "zb-h1", "pipedream", "pipedream-2bw"}) {
     for (const int p : {2, 4, 8}) {
       for (const int m : {p, 3 * p, 64}) {
         RawPredictFlags raw = OnGigabit(workload, p, absl::StrCat(p));
@@ -71,6 +72,27 @@ TEST(Pipeline, WithoutCommunicationTheBubbleIsThatOfTheFormula) {
         EXPECT_NEAR(priced.prediction.samples_per_s, 10 * m / priced.prediction.step, 1e-6);
       }
     }
+  }
+}
+
+TEST(Pipeline, WithoutAFlushDevicesKeepVersionsAndReduceEveryUpdate) {
+  const TestFolder folder;
+  RawPredictFlags raw = OnGigabit(folder.Put("equal.csv", EqualBlocks(16, 1000)), 4, "8");
+  raw.micro_batches = 16;
+  const PipelinePrediction with_flush = Priced(raw);
+  EXPECT_EQ(with_flush.versions, 1);
+  EXPECT_EQ(with_flush.older_versions_bytes, 0);
+  // Messages of 10 bytes over three boundaries, in both directions.
+  const double messages = 2 * 3 * 16 * 10 / 4., reduced = with_flush.prediction.tx_bytes - messages;
+  EXPECT_GT(reduced, 0);
+  for (const auto& [program, versions, updates] : {std::tuple("pipedream", 4, 16), {"pipedream-2bw", 2, 4}}) {
+    SCOPED_TRACE(program);
+    raw.program = program;
+    const PipelinePrediction priced = Priced(raw);
+    EXPECT_EQ(priced.versions, versions);
+    EXPECT_DOUBLE_EQ(priced.older_versions_bytes, (versions - 1) * 4 * 1000.);
+    EXPECT_NEAR(priced.prediction.tx_bytes, messages + updates * reduced, 1e-6 * updates * reduced);
+    EXPECT_GT(priced.prediction.exposed, with_flush.prediction.exposed);
   }
 }
 
@@ -295,6 +317,14 @@ TEST_F(PipelineReport, NamesTheFasterAndWhatWouldChangeIt) {
   for (const absl::string_view line : absl::StrSplit(PredictText(report_), '\n')) {
     EXPECT_LE(line.size(), 120u) << line;
   }
+}
+
+TEST_F(PipelineReport, StatesTheVersionsThatAreKeptWithoutAFlush) {
+  EXPECT_THAT(Text(), Lacks("versions of its weights"));
+  report_.pipelines[0].point.program = FindStepProgram("pipedream").value();
+  report_.pipelines[0].prediction.versions = 2;
+  report_.pipelines[0].prediction.older_versions_bytes = 3e6;
+  EXPECT_THAT(Text(), Has("a device keeps up to 2 versions of its weights (3.0 MB beside the newest)"));
 }
 
 TEST_F(PipelineReport, FillsTheColumnsOfTheSummary) {
