@@ -141,6 +141,8 @@ std::vector<std::string> LayoutNotes(const CompareOptions& options, const Probe&
       if (std::ranges::count(names, name) == 0) names.push_back(name);
     }
   }
+  for (const auto& [folder, reason] : probe.too_large)
+    notes.push_back(Tr("--layouts auto leaves out $0", reason));
   for (const auto& [reason, names] : left_out)
     notes.push_back(Tr("--layouts auto leaves out $0: $1", absl::StrJoin(names, ", "), reason));
   return notes;
@@ -231,7 +233,7 @@ absl::StatusOr<std::vector<Configuration>> LayoutConfigurations(const CompareOpt
                                     MakeConfiguration(strategy, layout.workers(), of_one, probe, cores));
             configuration.names_micro_batches = options.micro_batches.size() > 1;
             configuration.names_cuts = options.cuts == kAllCuts && layout.pp > 1;
-            AddIfNew(configuration, configurations);
+            if (!probe.too_large.contains(configuration.folder())) AddIfNew(configuration, configurations);
           }
         }
       }

@@ -53,7 +53,7 @@ class Training {
   // training_setup.cc
   absl::StatusOr<ModelRow> Plan();
   void PlanShards();
-  absl::Status CheckMemoryOf(const Model& model, int max_batch);
+  absl::Status CheckMemoryOf(const ModelRow& row, int max_batch);
   absl::Status MakeReplicas(const ModelRow& row, Precision precision, int max_batch);
   absl::Status Allocate(int max_batch);
   absl::Status AllocateGradient(size_t bytes);

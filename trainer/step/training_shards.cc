@@ -4,32 +4,23 @@
 
 #include "common/io/hash.h"
 #include "common/text/translate.h"
-#include "trainer/pipeline/step_units.h"
+#include "trainer/pipeline/layout_memory.h"
 #include "trainer/step/training.h"
 
 namespace psring {
 
-// One bucket per unit. The gradients of the units in flight need one block if memory is what counts, and two
-// to compute the next unit while one is reduced.
 void Training::PlanShards() {
   if (!strategy_row_.shards_gradients || worker_.world_size == 1) return;
-  buckets_ = UnitBuckets(*model_, options_.recompute);
-  const StepUnits units = PlanUnits(model_->CompleteAfterLayers(), buckets_);
-  const std::vector<bool> beside =
-      UsedBesideOthers(units, BucketsOfLayers(model_->LayerParameters(), buckets_), buckets_.size());
-  sharded_ = ShardBuckets(buckets_, worker_.rank, worker_.world_size);
-  shards_.gradient = PlanBlocks(sharded_, beside, /*turns=*/strategy_row_.shards_weights ? 1 : 2);
-  const bool reshards = options_.reshard == "forward";
-  if (strategy_row_.shards_weights) {
-    const std::vector<bool> all(buckets_.size(), true);
-    shards_.weights = PlanBlocks(sharded_, reshards ? beside : all, /*turns=*/2);
-  }
+  UnitShards planned = PlanUnitShards(*model_, strategy_row_, options_, worker_.rank, worker_.world_size);
+  buckets_ = std::move(planned.buckets);
+  sharded_ = std::move(planned.sharded);
+  shards_ = std::move(planned.plan);
   const int reductions = options_.micro_batches;
   if (reductions == 1 || !is_first_rank()) return;
-  worker_.on_note(
-      Tr("--micro_batches $0 with --strategy $1: each step has $0 reduce-scatters of the gradient, which is "
-         "not kept whole, and sends $2 times the bytes of ring",
-         reductions, strategy_row_.name, strategy_row_.SentPart(1, reductions, reshards)));
+  worker_.on_note(Tr(
+      "--micro_batches $0 with --strategy $1: each step has $0 reduce-scatters of the gradient, which is "
+      "not kept whole, and sends $2 times the bytes of ring",
+      reductions, strategy_row_.name, strategy_row_.SentPart(1, reductions, options_.reshard == "forward")));
 }
 
 // All of the model's, or this rank's parts.

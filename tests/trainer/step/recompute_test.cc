@@ -14,7 +14,7 @@
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/model.h"
 #include "trainer/models/replayed_model.h"
-#include "trainer/step/memory_need.h"
+#include "trainer/pipeline/memory_need.h"
 
 namespace psring {
 namespace {
