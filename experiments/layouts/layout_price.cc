@@ -35,7 +35,7 @@ class Prices {
         replicas_(AxisLinks::Of(question.cluster, question.workers, candidate.tp, candidate.dp)),
         pipeline_(
             AxisLinks::Of(question.cluster, question.workers, candidate.tp * candidate.dp, candidate.pp)) {
-    const double share = static_cast<double>(candidate.samples) / candidate.tp;
+    const double samples = candidate.samples, share = samples / candidate.tp;
     units_of_.resize(candidate.stages());
     for (int stage = 0; stage < candidate.stages(); ++stage) {
       const int first = stages.first_layer[stage], end = stages.first_layer[stage + 1];
@@ -44,8 +44,8 @@ class Prices {
         if ((layer - first) % each == 0) units_of_[stage].emplace_back();
         UnitPrice& unit = units_of_[stage].back();
         const ModelLayer& of = question.model.layers[layer];
-        unit.forward_s += share * of.forward_s;
-        unit.backward_s += share * of.backward_s;
+        unit.forward_s += share * of.forward_s + samples * of.whole_forward_s;
+        unit.backward_s += share * of.backward_s + samples * of.whole_backward_s;
         unit.forward_sums += candidate.tp > 1 ? of.forward_sums : 0;
         unit.backward_sums += candidate.tp > 1 ? of.backward_sums : 0;
         unit.parameters += of.Parameters(candidate.tp);
@@ -154,6 +154,18 @@ class PricedDurations : public GivenDurations {
 };
 
 }  // namespace
+
+LayoutQuestion Assuming(LayoutQuestion question, const Cluster& cluster, const ComputeVariation& variation) {
+  const double slowest = ExpectedMaximum(variation, ShapeOf(cluster, question.workers).nodes);
+  for (ModelLayer& layer : question.model.layers) {
+    for (double ModelLayer::*const seconds : {&ModelLayer::forward_s, &ModelLayer::backward_s,
+                                              &ModelLayer::whole_forward_s, &ModelLayer::whole_backward_s}) {
+      layer.*seconds *= slowest;
+    }
+  }
+  question.cluster = cluster;
+  return question;
+}
 
 std::string LayoutCandidate::layout() const {
   const std::string text = Layout{.dp = dp, .pp = pp, .tp = tp}.name();
