@@ -161,7 +161,7 @@ absl::StatusOr<bool> Training::AwaitBarrier() {
 absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   PSRING_RETURN_IF_ERROR(KeepBuffers(step));
   const int64_t begin_ns = worker_.trace.Now();
-  const Traffic traffic_before = OtherTraffic();
+  const Traffic traffic_before = OtherTraffic(), tensors_before = TensorTraffic();
   const SampledStep drawn = ForBackward(sampler_->Next());
   const StepInfo info{.step = step,
                       .samples = drawn.samples,
@@ -187,9 +187,15 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   if (executor_ != nullptr) score_ = batches_->downloaded_score();
 
   const int64_t end_ns = worker_.trace.Now();
-  report.traffic = report.traffic + (OtherTraffic() - traffic_before);
+  const Traffic others = OtherTraffic() - traffic_before, tensors = TensorTraffic() - tensors_before;
+  report.traffic = report.traffic + others;
   PSRING_RETURN_IF_ERROR(Advance(step, report));
-  return RecordOf(info, std::move(report), begin_ns, end_ns);
+  StepRecord record = RecordOf(info, std::move(report), begin_ns, end_ns);
+  if (part_.has_value()) {
+    record.tensor_tx_bytes = tensors.payload_tx_bytes;
+    record.stage_tx_bytes = others.payload_tx_bytes - tensors.payload_tx_bytes;
+  }
+  return record;
 }
 
 // One batch per backward pass. The replicas of data-parallel draw micro-batches, which are computed together.

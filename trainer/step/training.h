@@ -119,6 +119,7 @@ class Training {
   absl::Status KeepBuffers(int64_t step);
   absl::Status RestoreBuffers(int64_t step);
   Traffic OtherTraffic() const;
+  Traffic TensorTraffic() const;  // part of it
   int LoadedArrays() const;
   absl::Status StartTables();
   absl::Status PullRows(int64_t step, const SampledStep& drawn);

@@ -80,8 +80,13 @@ Traffic Training::OtherTraffic() const {
   if (pipeline_ != nullptr) other = other + pipeline_->traffic();
   if (worker_.pipeline == nullptr) return other;
   const Pipeline& at = *worker_.pipeline;
-  if (at.tensors != nullptr && at.tensors != at.replica) other = other + at.tensors->traffic();
+  if (at.tensors != at.replica) other = other + TensorTraffic();
   return other + at.replica->traffic();
+}
+
+Traffic Training::TensorTraffic() const {
+  const bool divides = worker_.pipeline != nullptr && worker_.pipeline->tensors != nullptr;
+  return divides ? worker_.pipeline->tensors->traffic() : Traffic();
 }
 
 // Of a checkpoint: the tables' values, and the slots of their optimizer if it is continued; 0: initial

@@ -23,6 +23,12 @@ uint64_t SentInAStep(const std::vector<RankOutcome>& ranks) {
   return sent;
 }
 
+uint64_t PartInAStep(const std::vector<RankOutcome>& ranks, uint64_t StepRecord::*part) {
+  uint64_t sent = 0;
+  for (const RankOutcome& rank : ranks) sent += rank.steps.at(kSteps - 1).*part;
+  return sent;
+}
+
 TrainingOptions Short(TrainingOptions options, int micro_batches) {
   options.steps = kSteps;
   options.micro_batches = micro_batches;
@@ -78,6 +84,7 @@ TEST(TheoryOfBytes, AStepOfDividedMatricesSumsActivations) {
         for (const RankOutcome& rank : outcomes) ASSERT_TRUE(rank.result.ok()) << rank.result.status();
         const int tokens = options.batch * micro_batches * context;
         const int sums = kAllReducesPerLayer * layers + 2;
+        EXPECT_EQ(PartInAStep(outcomes, &StepRecord::tensor_tx_bytes), SentInAStep(outcomes));
         EXPECT_EQ(SentInAStep(outcomes), 4 * 2 * (ranks - 1) * tokens * (sums * options.width + 4));
       }
     }
@@ -103,6 +110,24 @@ TEST(TheoryOfBytes, AStepOfStagesSendsEveryBoundaryTwicePerMicroBatch) {
     EXPECT_EQ(five - two, 3 * 2 * 4 * boundaries * options.batch) << program;
     EXPECT_LT(two - 2 * 2 * 4 * boundaries * options.batch, 1000) << program;
   }
+}
+
+// With two replicas of two stages, each link carries its own part of the step.
+TEST(TheoryOfBytes, AStepsLinksAreCountedApart) {
+  TrainingOptions options = Short(SmallOptions("ring"), 2);
+  options.pp = 2;
+  options.cuts = "1";
+  const auto ranks = RunPipelines(options, 2, SmallData());
+  const uint64_t stages = PartInAStep(ranks, &StepRecord::stage_tx_bytes);
+  const uint64_t messages = 2 * 2 * 2 * 4 * 300 * options.batch;  // of two replicas
+  EXPECT_GE(stages, messages);
+  EXPECT_LT(stages - messages, 1000) << "the loss for all ranks";
+  uint64_t gradients = 0;  // by two replicas: of each of the two parts once in total
+  for (const int rank : {0, 3}) {
+    for (const int64_t elements : ranks[rank].result->bucket_elements) gradients += 2 * 4 * elements;
+  }
+  EXPECT_EQ(SentInAStep(ranks) - stages, gradients);
+  EXPECT_EQ(PartInAStep(ranks, &StepRecord::tensor_tx_bytes), 0);
 }
 
 }  // namespace

@@ -48,6 +48,14 @@ TEST_F(LayoutsCompared, EachIsARowWithItsBubbleAndTheSameSamplesPerStep) {
   for (const Json& row : JsonFile("run/summary.json")) {
     const Json& figures = row["figures"];
     const std::string last = figures["program"].is_null() ? "strategy" : "program";
+    EXPECT_EQ(row.contains("links"), last == "program");
+    if (row.contains("links")) {
+      const Json& links = row["links"];
+      EXPECT_GT(links["stages"], 0);
+      EXPECT_EQ(links["tensors"], 0);
+      EXPECT_NEAR(links["replicas"].get<double>() + links["stages"].get<double>(),
+                  figures["payload_tx_bytes_per_worker"].get<double>(), 1);
+    }
     rows[absl::StrCat(figures["layout"].get<std::string>(), " ", figures[last].get<std::string>())] = figures;
   }
   ASSERT_EQ(rows.size(), 7u);
