@@ -180,7 +180,7 @@ RawPredictFlags WithLayoutDefaults(RawPredictFlags raw) {
   return raw;
 }
 
-absl::Status UnderstandLayouts(const RawPredictFlags& raw, PredictFlags& flags) {
+absl::Status UnderstandLayoutSearch(const RawPredictFlags& raw, PredictFlags& flags) {
   if (raw.layouts.empty()) {
     if (raw.memory.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(Tr("--memory needs --layouts auto"));

@@ -19,7 +19,7 @@ RawPredictFlags WithLayoutDefaults(RawPredictFlags raw);
 
 // Sets what --layouts needs of `flags`, whose others are understood. InvalidArgument, with a message of one
 // line: flags that exclude each other, several numbers of workers, or an unknown memory.
-absl::Status UnderstandLayouts(const RawPredictFlags& raw, PredictFlags& flags);
+absl::Status UnderstandLayoutSearch(const RawPredictFlags& raw, PredictFlags& flags);
 
 // A found layout under each guess of what is lost (GuessesOf); `found` has the expected price.
 struct RangedLayout {
