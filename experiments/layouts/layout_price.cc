@@ -155,8 +155,7 @@ class PricedDurations : public GivenDurations {
 
 }  // namespace
 
-LayoutQuestion Assuming(LayoutQuestion question, const Cluster& cluster, const ComputeVariation& variation) {
-  const double slowest = ExpectedMaximum(variation, ShapeOf(cluster, question.workers).nodes);
+LayoutQuestion Assuming(LayoutQuestion question, const Cluster& cluster, double slowest) {
   for (ModelLayer& layer : question.model.layers) {
     for (double ModelLayer::*const seconds : {&ModelLayer::forward_s, &ModelLayer::backward_s,
                                               &ModelLayer::whole_forward_s, &ModelLayer::whole_backward_s}) {

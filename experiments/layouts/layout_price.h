@@ -12,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "experiments/layouts/axis_links.h"
 #include "experiments/layouts/layout_model.h"
-#include "experiments/simulator/compute_variation.h"
 #include "trainer/programs/program_rows.h"
 
 namespace psring {
@@ -24,9 +23,9 @@ struct LayoutQuestion {
   int64_t global_batch = 1;  // samples of a step; a multiple of `workers`
 };
 
-// The same on `cluster`, whose constants may differ, with computing that varies between its nodes: a step
-// waits for the slowest one.
-LayoutQuestion Assuming(LayoutQuestion question, const Cluster& cluster, const ComputeVariation& variation);
+// The same on `cluster`, whose constants may differ, with computing that takes `slowest` times as long: a
+// step waits for the slowest node (ExpectedMaximum).
+LayoutQuestion Assuming(LayoutQuestion question, const Cluster& cluster, double slowest);
 
 struct LayoutCandidate {
   int dp = 1, pp = 1, tp = 1;

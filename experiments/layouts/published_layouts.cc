@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "experiments/simulator/compute_variation.h"
 
 namespace psring {
 namespace {
@@ -208,8 +209,12 @@ double RecomputingOperations(const GptShape& shape, int batch) {
 }
 
 absl::StatusOr<TrainingPredictor> TrainingPredictor::Of(const PublishedTraining& training) {
+  constexpr double kSmallCv = .01;  // with which no variate makes a time negative
   TrainingPredictor model(training);
   for (const PublishedLayout& row : training.rows) {
+    const int nodes = ShapeOf(training.cluster, row.workers).nodes;
+    const ComputeVariation varied{.kind = ComputeVariation::Kind::kNormal, .cv = kSmallCv};
+    model.highest_.push_back((ExpectedMaximum(varied, nodes) - 1) / kSmallCv);
     const std::string program = row.pp == 1      ? "single_stage"
                                 : row.chunks > 1 ? absl::StrCat("interleaved:", row.chunks)
                                                  : "1f1b";
@@ -223,34 +228,52 @@ absl::StatusOr<TrainingPredictor> TrainingPredictor::Of(const PublishedTraining&
   return model;
 }
 
-absl::StatusOr<double> TrainingPredictor::Seconds(size_t row, double times, const Cluster& cluster,
-                                                  const ComputeVariation& variation, bool is_bound) const {
+absl::StatusOr<double> TrainingPredictor::Seconds(size_t row, double times, const Assumed& assumed) const {
   const PublishedLayout& of = training_->rows[row];
   LayoutQuestion question{.workers = of.workers, .global_batch = of.batch};
   PSRING_ASSIGN_OR_RETURN(question.model, ModelOfShape(of.shape, training_->recomputes, times));
-  question = Assuming(std::move(question), cluster, variation);
-  if (is_bound) return LeastSeconds(question, candidates_[row], stages_[row]);
+  question = Assuming(std::move(question), assumed.cluster, 1 + assumed.cv * highest_[row]);
+  if (assumed.is_bound) return LeastSeconds(question, candidates_[row], stages_[row]);
   PSRING_ASSIGN_OR_RETURN(const LayoutPrice price, PriceOf(question, candidates_[row], stages_[row]));
   return price.step_s;
 }
 
-absl::StatusOr<std::vector<double>> TrainingPredictor::Predict(const Cluster& cluster,
-                                                               const ComputeVariation& variation,
-                                                               bool is_bound) const {
-  constexpr int kBounds = 20, kSteps = 3;
-  constexpr double kClose = 1e-6;
-  double times = 1;
-  // The bound is near the step, and quick; then the step itself. Not all of it is matrix products, so it
-  // changes less than these.
-  for (int i = 0; i < kBounds + (is_bound ? 0 : kSteps); ++i) {
-    PSRING_ASSIGN_OR_RETURN(const double seconds, Seconds(0, times, cluster, variation, i < kBounds));
-    const double factor = training_->rows[0].seconds / seconds;
-    times *= factor;
-    if (i < kBounds && std::abs(factor - 1) < kClose) i = std::max(i, kBounds - 1);
+absl::StatusOr<double> TrainingPredictor::TimesOfFirstRow(const Assumed& assumed) const {
+  constexpr int kBounds = 20, kSteps = 2;
+  constexpr double kClose = 1e-5;
+  const double goal = training_->rows[0].seconds;
+  Assumed bound = assumed;
+  bound.is_bound = true;
+  // The bound grows convexly from `low`: a secant that begins below the goal ends below it, too.
+  double low = 0, times = 1;
+  PSRING_ASSIGN_OR_RETURN(double low_s, Seconds(0, low, bound));
+  if (low_s >= goal) return 0;  // what is assumed to be lost takes all of the step
+  for (int i = 0; i < kBounds; ++i) {
+    PSRING_ASSIGN_OR_RETURN(const double seconds, Seconds(0, times, bound));
+    if (std::abs(seconds / goal - 1) < kClose) break;
+    if (seconds > goal) {
+      times = low + (goal - low_s) * (times - low) / (seconds - low_s);
+    } else {
+      low = times;
+      low_s = seconds;
+      times *= std::max(1 + kClose, goal / seconds);
+    }
   }
+  // The step is near the bound.
+  for (int i = 0; i < kSteps && !assumed.is_bound; ++i) {
+    PSRING_ASSIGN_OR_RETURN(const double seconds, Seconds(0, times, assumed));
+    times *= goal / seconds;
+  }
+  return times;
+}
+
+absl::StatusOr<std::vector<double>> TrainingPredictor::Predict(const Cluster& cluster, double cv,
+                                                               bool is_bound) const {
+  const Assumed assumed{cluster, cv, is_bound};
+  PSRING_ASSIGN_OR_RETURN(const double times, TimesOfFirstRow(assumed));
   std::vector<double> predicted;
   for (size_t row = 1; row < training_->rows.size(); ++row) {
-    PSRING_ASSIGN_OR_RETURN(predicted.emplace_back(), Seconds(row, times, cluster, variation, is_bound));
+    PSRING_ASSIGN_OR_RETURN(predicted.emplace_back(), Seconds(row, times, assumed));
   }
   return predicted;
 }

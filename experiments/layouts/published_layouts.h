@@ -45,20 +45,26 @@ class TrainingPredictor {
  public:
   // Outlived by `training`.
   static absl::StatusOr<TrainingPredictor> Of(const PublishedTraining& training);
-  // Seconds, on `cluster` with computing that varies between nodes. `is_bound`: LeastSeconds in place of
-  // walked steps: quick, and near them.
-  absl::StatusOr<std::vector<double>> Predict(const Cluster& cluster, const ComputeVariation& variation,
-                                              bool is_bound) const;
+  // Seconds, on `cluster` with computing that varies between nodes with coefficient of variation `cv`.
+  // `is_bound`: LeastSeconds in place of walked steps: quick, and near them.
+  absl::StatusOr<std::vector<double>> Predict(const Cluster& cluster, double cv, bool is_bound) const;
 
  private:
   explicit TrainingPredictor(const PublishedTraining& training) : training_(&training) {}
+  struct Assumed {
+    const Cluster& cluster;
+    double cv;
+    bool is_bound;
+  };
   // With matrix products that take `times` as long as at 1e12 operations per second, or recorded layers.
-  absl::StatusOr<double> Seconds(size_t row, double times, const Cluster& cluster,
-                                 const ComputeVariation& variation, bool is_bound) const;
+  absl::StatusOr<double> Seconds(size_t row, double times, const Assumed& assumed) const;
+  // For which the first row takes as long as published.
+  absl::StatusOr<double> TimesOfFirstRow(const Assumed& assumed) const;
 
   const PublishedTraining* training_;
   std::vector<LayoutCandidate> candidates_;  // by row
   std::vector<LayoutStages> stages_;
+  std::vector<double> highest_;  // of as many normal variates as there are nodes, expected
 };
 
 // "39.1 billion, dp32xpp2xtp8".

@@ -17,6 +17,7 @@
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "common/workloads/devices.h"
+#include "experiments/simulator/compute_variation.h"
 #include "experiments/verbs/predict/causes.h"
 #include "experiments/verbs/predict/pipeline_flags.h"
 #include "experiments/verbs/predict/published_check.h"
@@ -45,7 +46,8 @@ LayoutQuestion Guessed(const LayoutQuestion& question, const Constants& guess) {
   Cluster cluster = question.cluster;
   PredictOptions options;
   Apply(guess, cluster, options);
-  return Assuming(question, cluster, options.variation);
+  const int nodes = ShapeOf(cluster, question.workers).nodes;
+  return Assuming(question, cluster, ExpectedMaximum(options.variation, nodes));
 }
 
 bool Gathers(const LayoutCandidate& candidate) {
