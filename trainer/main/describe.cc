@@ -15,7 +15,7 @@
 #include "trainer/pipeline/layout_memory.h"
 #include "trainer/pipeline/model_part.h"
 #include "trainer/step/evaluation.h"
-#include "trainer/step/training_plan.h"
+#include "trainer/step/plan/training_plan.h"
 #include "trainer/strategies/group_options.h"
 #include "trainer/strategies/strategies.h"
 

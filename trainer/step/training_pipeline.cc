@@ -85,9 +85,9 @@ absl::Status Training::MakePipeline(int max_batch) {
                                                     .seed = options_.seed,
                                                     .strategy = strategy_,
                                                     .buckets = buckets_,
-                                                    .weights = weights_.span(),
-                                                    .gradient = gradient_.device,
-                                                    .buffers = buffers_.span(),
+                                                    .weights = memory_->weights().device,
+                                                    .gradient = memory_->gradient().device,
+                                                    .buffers = buffers_->view().device,
                                                     .channels = std::move(channels),
                                                     .tied = worker_.pipeline->tied,
                                                     .one_copy_stream = options_.copy_streams == 1}));
@@ -117,7 +117,7 @@ absl::Status Training::FinishStages() {
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   const int64_t begin_ns = worker_.trace.Now();
   PSRING_RETURN_IF_ERROR(pipeline_->Finish());
-  PSRING_RETURN_IF_ERROR(pipeline_->ShareTransferTimes(*replica_));
+  PSRING_RETURN_IF_ERROR(pipeline_->ShareMessageTimes(*replica_));
   PSRING_ASSIGN_OR_RETURN(score_, ScoreOfLastStage());
   waits_.push_back({begin_ns, worker_.trace.Now()});
   return absl::OkStatus();
@@ -133,7 +133,7 @@ absl::StatusOr<BatchScore> Training::EvaluateStages(Span weights,
                                                     const std::function<void(int64_t)>& on_batches) {
   const Dataset& test = worker_.data.test;
   PSRING_RETURN_IF_ERROR(
-      pipeline_->Evaluate(test, evaluation_batch_, weights, buffers_.span(),
+      pipeline_->Evaluate(test, evaluation_batch_, weights, buffers_->view().device,
                           [&](int64_t samples) { on_batches(samples * test.spec().labels); }));
   return ScoreOfLastStage();
 }
@@ -146,51 +146,6 @@ absl::StatusOr<ConstSpan> Training::WholeWeights() {
   PSRING_ASSIGN_OR_RETURN(whole_weights_,
                           replica_->Whole(*part_, &PositionPart::of_parameters, own.floats()));
   return ConstSpan(whole_weights_.data(), whole_weights_.size());
-}
-
-// Of a decoded checkpoint.
-void Training::TakeOwnPart(TrainingCheckpoint& checkpoint) const {
-  const PositionPart& own = part_->parts[part_->rank];
-  const auto take = [](const LayoutPart& ranges, size_t count, std::vector<float>& values) {
-    if (values.empty()) return;
-    std::vector<float> part(count);
-    TakePart(ranges, values.data(), part.data());
-    values = std::move(part);
-  };
-  take(own.of_parameters, own.parameters, checkpoint.weights);
-  for (std::vector<float>& slot : checkpoint.slots) take(own.of_parameters, own.parameters, slot);
-  take(own.of_buffers, own.buffers, checkpoint.buffers);
-}
-
-// By all ranks of the job, after the same step: the first one writes the state of the first replica, under
-// the names of the whole model.
-absl::Status Training::SaveStages(const Moment& moment) {
-  if (worker_.rank > 0) {
-    return strategy_.sharded != nullptr ? strategy_.sharded->SendState() : absl::OkStatus();
-  }
-  bool is_of_step = false;
-  PSRING_ASSIGN_OR_RETURN(TrainingCheckpoint checkpoint, ReadState(is_of_step));
-  const auto gather = [this](LayoutPart PositionPart::*member, std::vector<float>& values) -> absl::Status {
-    PSRING_ASSIGN_OR_RETURN(values, replica_->Whole(*part_, member, values.data()));
-    return absl::OkStatus();
-  };
-  PSRING_RETURN_IF_ERROR(gather(&PositionPart::of_parameters, checkpoint.weights));
-  for (std::vector<float>& slot : checkpoint.slots) {
-    PSRING_RETURN_IF_ERROR(gather(&PositionPart::of_parameters, slot));
-  }
-  PSRING_RETURN_IF_ERROR(gather(&PositionPart::of_buffers, checkpoint.buffers));
-  if (!is_first_rank()) return absl::OkStatus();
-  checkpoint.position = PositionAt(moment.step, moment.step);
-  ++sequence_;
-  return worker_.save(moment.step,
-                      [&](CheckpointSink& sink) { return WriteCheckpoint(checkpoint, part_->whole, sink); });
-}
-
-// By all ranks of the job, after the same step: what the first one gives for `stops`.
-absl::StatusOr<bool> Training::FirstRankStops(bool stops) {
-  uint32_t value = stops ? 1 : 0;
-  PSRING_RETURN_IF_ERROR(FromFirstRank(&value, 1));
-  return value != 0;
 }
 
 }  // namespace psring
