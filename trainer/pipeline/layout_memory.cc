@@ -11,7 +11,6 @@
 #include "common/base/check.h"
 #include "common/text/translate.h"
 #include "trainer/models/model_stages.h"
-#include "trainer/models/replayed_model.h"
 #include "trainer/pipeline/model_part.h"
 #include "trainer/pipeline/pipeline_executor.h"
 #include "trainer/pipeline/step_units.h"
