@@ -15,6 +15,7 @@
 #include "common/cli/delays.h"
 #include "common/net/tls.h"
 #include "common/options/training_options.h"
+#include "common/text/units.h"
 #include "common/workloads/workload.h"
 
 namespace psring {
@@ -27,6 +28,10 @@ std::string CheckDevice(const std::string& text) {
 }
 
 constexpr int kMaxAxis = 1 << 16;  // ranks along an axis, and layers
+
+std::string CheckMemoryLimit(const std::string& text) {
+  return text == "none" ? "" : std::string(ParseByteSize(text).status().message());
+}
 
 std::string CheckGiven(const std::string& text) { return text.empty() ? "it is empty" : ""; }
 
@@ -94,6 +99,10 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.device, CheckDevice);
   visit.Switch({"--oversubscribe", "", "Let ranks share a GPU: a functional test, not a speed test"},
                o.oversubscribe, true);
+  visit({"--memory", "BYTES",
+         "Do not train if weights, gradients, optimizer state and activations of a worker need more, such as "
+         "2GB; none: train without this check; default: the free memory of its device"},
+        o.memory, CheckMemoryLimit);
   visit({"--threads", "N", "Cores that an operation may use, per worker"}, o.threads, WholeNumber(1, 4096));
   visit({"--ranks_per_process", "K",
          "Ranks in each process, each a thread with its own device and replica. torchrun, mpirun and srun "

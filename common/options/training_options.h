@@ -35,6 +35,7 @@ struct TrainingOptions {
   bool reads_text() const { return data == "text" || data == "tokens"; }
   std::string device = "auto";
   bool oversubscribe = false;
+  std::string memory;  // "2GB": what a worker may need at most; empty: what is free; "none": all it needs
   int threads = 1;
   int ranks_per_process = 1;
   std::string precision = "float32";

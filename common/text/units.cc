@@ -154,6 +154,8 @@ std::string ByteSizeText(uint64_t bytes) {
   return absl::StrCat(bytes);
 }
 
+std::string ThreeDigits(double value) { return absl::StrFormat("%.3g", value); }
+
 std::optional<absl::Duration> ParseDurationText(const std::string& text) {
   const std::string lower = absl::AsciiStrToLower(text);
   absl::string_view rest = absl::StripAsciiWhitespace(lower);

@@ -24,6 +24,9 @@ absl::StatusOr<uint64_t> ParseByteSize(const std::string& text);
 // "4K", "1.5M", "1000": the shortest text that ParseByteSize reads back as the same number.
 std::string ByteSizeText(uint64_t bytes);
 
+// "%.3g".
+std::string ThreeDigits(double value);
+
 // A sequence of plain decimal numbers, each with a unit from ns to d: "10m", "10 min", "2 hours", "1h 30m".
 // Empty: it is none, or a number without a unit.
 std::optional<absl::Duration> ParseDurationText(const std::string& text);

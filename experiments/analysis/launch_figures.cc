@@ -325,6 +325,8 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
       exposed.push_back(step.exposed_comm_ms);
       tx += static_cast<double>(step.payload_tx_bytes);
       rx += static_cast<double>(step.payload_rx_bytes);
+      figures.stage_tx_bytes += static_cast<double>(step.stage_tx_bytes);
+      figures.tensor_tx_bytes += static_cast<double>(step.tensor_tx_bytes);
     }
     // With backup workers, a worker may be late, and skip, every measured step.
     const bool needs_none = configuration.strategy.number_below_workers || records.restarted;
@@ -371,6 +373,8 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   figures.loss = Mean(losses);
   figures.payload_tx_bytes = tx / rank_steps;
   figures.payload_rx_bytes = rx / rank_steps;
+  figures.stage_tx_bytes /= rank_steps;
+  figures.tensor_tx_bytes /= rank_steps;
   figures.wire_tx_bytes = WireBytes(configuration, records, figures.steps);
   const bool communicates = configuration.strategy.communicates();
   const bool is_cut = ReplicaRanks(configuration.training) > 1;

@@ -8,7 +8,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/options/server_arguments.h"
 #include "common/text/translate.h"
@@ -90,9 +89,9 @@ std::vector<DeviceSeconds> DevicesOf(const SummaryRow& row) {
 // A step without exposed communication.
 double HiddenMs(const SummaryRow& row) { return row.mean.step_ms - row.mean.exposed_comm_ms; }
 
-double ThreeDigits(double value) {
+double Rounded(double value) {
   double rounded = value;
-  (void)absl::SimpleAtod(absl::StrFormat("%.3g", value), &rounded);
+  (void)absl::SimpleAtod(ThreeDigits(value), &rounded);
   return rounded;
 }
 
@@ -108,7 +107,7 @@ std::string Turn(const SummaryRow& copy, const SummaryRow& cut) {
     if (!(x > 0) || !std::isfinite(x)) return "";
     return Tr(
         x > 1 ? TrNoop("$0 wins below $1 per link (derived)") : TrNoop("$0 wins from $1 per link (derived)"),
-        name, BitRateText(ThreeDigits(cut.link.bits_per_s / x)));
+        name, BitRateText(Rounded(cut.link.bits_per_s / x)));
   }
   // Of the replicas, what is exposed grows with the gradient.
   const double x = (cut.mean.step_ms - HiddenMs(copy)) / copy.mean.exposed_comm_ms;
@@ -127,8 +126,8 @@ std::string MemoryText(const SummaryRow& copy, const SummaryRow& cut) {
                of_cut = MostMemoryMb(cut.mean.memory, &RankMemory::measured);
   const auto [least, most] = std::minmax(of_copy, of_cut);
   if (least == 0 || most <= kClearlyMore * least) return "";
-  return Tr("a worker needs up to $0 MiB with $1, $2 MiB with $3", absl::StrFormat("%.3g", of_cut),
-            NameWithServers(cut), absl::StrFormat("%.3g", of_copy), NameWithServers(copy));
+  return Tr("a worker needs up to $0 MiB with $1, $2 MiB with $3", ThreeDigits(of_cut), NameWithServers(cut),
+            ThreeDigits(of_copy), NameWithServers(copy));
 }
 
 }  // namespace
@@ -210,8 +209,8 @@ std::string CopyOrCut(const SummaryRow& copy, const SummaryRow& cut) {
                    ? TrNoop("$0 sends $1 MB of activations per micro-batch, $2 $3 MB of gradients per step")
                    : TrNoop("$0 sends $1 MB for sums of activations per micro-batch, $2 $3 MB of gradients "
                             "per step"),
-               NameWithServers(cut), absl::StrFormat("%.3g", *cut.mean.boundary_bytes / 1e6),
-               NameWithServers(copy), gradients)
+               NameWithServers(cut), ThreeDigits(*cut.mean.boundary_bytes / 1e6), NameWithServers(copy),
+               gradients)
           : Tr("$0 cuts the model, $1 exchanges $2 MB of gradients per step", NameWithServers(cut),
                NameWithServers(copy), gradients);
   std::vector<std::string> parts = {sent, Turn(copy, cut), MemoryText(copy, cut)};

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/measure/wires.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/analysis/table.h"
 #include "experiments/design/plan_text.h"
 
@@ -208,7 +209,7 @@ std::string WithThousands(double value) {
 
 std::string MegabytesOf(int64_t parameters) {
   const double megabytes = 4e-6 * static_cast<double>(parameters);
-  return megabytes < 100 ? absl::StrFormat("%.3g", megabytes) : WithThousands(megabytes);
+  return megabytes < 100 ? ThreeDigits(megabytes) : WithThousands(megabytes);
 }
 
 std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows) {

@@ -51,13 +51,13 @@ std::string Reason(const SummaryRow& best, const SummaryRow& rival) {
   const std::optional<double> best_carries = GradientsThroughLink(best),
                               rival_carries = GradientsThroughLink(rival);
   if (best_carries && rival_carries && *rival_carries > kClearlyLonger * *best_carries) {
-    const std::string carries = absl::StrFormat("%.3g", *best_carries);
+    const std::string carries = ThreeDigits(*best_carries);
     return Tr(carries == "1"
                   ? TrNoop("$0 is faster: with $1 workers, the busiest link carries $2 gradient with "
                            "$0, and $3 with $4.")
                   : TrNoop("$0 is faster: with $1 workers, the busiest link carries $2 gradients with "
                            "$0, and $3 with $4."),
-              name, best.configuration.workers, carries, absl::StrFormat("%.3g", *rival_carries),
+              name, best.configuration.workers, carries, ThreeDigits(*rival_carries),
               WayText(rival, TrNoop("$0 ($1)")));
   }
   return Tr("$0 is faster because an exchange takes $1 ms in theory, and with $2 $3 ms.", name, of_best,

@@ -175,6 +175,8 @@ std::vector<std::string> LayoutNotes(const CompareOptions& options, const Probe&
       if (std::ranges::count(names, name) == 0) names.push_back(name);
     }
   }
+  for (const auto& [folder, reason] : probe.too_large)
+    notes.push_back(Tr("--layouts auto leaves out $0", reason));
   for (const auto& [reason, names] : left_out) {
     const std::string all = absl::StrJoin(names, ", ");
     notes.push_back(options.tries_layouts ? Tr("--layouts auto leaves out $0: $1", all, reason)
@@ -283,7 +285,7 @@ absl::StatusOr<std::vector<Configuration>> LayoutConfigurations(const CompareOpt
                                     MakeConfiguration(strategy, layout.workers(), of_one, probe, cores));
             configuration.names_micro_batches = options.micro_batches.size() > 1;
             configuration.names_cuts = options.cuts == kAllCuts && layout.pp > 1;
-            AddIfNew(configuration, configurations);
+            if (!probe.too_large.contains(configuration.folder())) AddIfNew(configuration, configurations);
           }
         }
       }

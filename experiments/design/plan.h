@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -120,7 +121,9 @@ struct Probe {
   std::optional<std::vector<size_t>> cut_points;
   // The numbers of ranks that can divide the model's matrices, 1 first; nothing: not known.
   std::optional<std::vector<int64_t>> tensor_ranks;
-  std::string data_hash;  // of training and test data
+  int64_t memory_bytes = 0, free_bytes = 0;      // that one process needs, and its device has; 0: not known
+  std::map<std::string, std::string> too_large;  // why configurations do not fit, by folder()
+  std::string data_hash;                         // of training and test data
   std::vector<StrategyUpdate> updates;
   double step_s = 0;                // one step of one process
   int64_t step_samples = 0;         // of that step; 0: as many as in any step

@@ -138,7 +138,7 @@ std::string DescribeDisturbances(const TrainingOptions& training) {
   const absl::StatusOr<TimeDistribution> jitter = ParseTimeDistribution(training.jitter_ms);
   if (jitter.ok() && !jitter->is_zero()) {
     parts.push_back(Tr("every step of every worker is delayed by $0 ms ($1 ms on average)",
-                       training.jitter_ms, absl::StrFormat("%.3g", jitter->mean_ms())));
+                       training.jitter_ms, ThreeDigits(jitter->mean_ms())));
   }
   return absl::StrJoin(parts, Tr(", "));
 }

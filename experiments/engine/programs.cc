@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/base/own_process.h"
@@ -50,8 +51,9 @@ absl::StatusOr<std::string> Described(const std::string& program, const Interrup
 }
 
 absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingOptions& training,
-                                       const Interrupt& interrupt) {
+                                       const Interrupt& interrupt, int workers) {
   std::vector<std::string> command = {binaries.trainer, "--check_only"};
+  if (workers > 0) command.push_back(absl::StrCat("--workers=", workers));
   for (const std::string& argument : TrainingArguments(training)) command.push_back(argument);
   absl::StatusOr<std::string> text = RunForOutput(command, absl::Minutes(2), interrupt);
   if (!text.ok()) {
@@ -74,6 +76,8 @@ absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingO
                           json.WholeNumbers("cut_points", kMaxBuckets, 0, kMaxElements));
   probe.cut_points = std::vector<size_t>(points.begin(), points.end());
   PSRING_ASSIGN_OR_RETURN(probe.tensor_ranks, json.WholeNumbers("tensor_ranks", kMaxBuckets, 1, INT32_MAX));
+  PSRING_ASSIGN_OR_RETURN(probe.memory_bytes, json.WholeNumber<int64_t>("memory_bytes", 0, kMaxElements, 0));
+  PSRING_ASSIGN_OR_RETURN(probe.free_bytes, json.WholeNumber<int64_t>("free_bytes", 0, kMaxElements, 0));
   PSRING_ASSIGN_OR_RETURN(probe.data_hash, json.Text("data_hash", kMaxAnswerBytes, ""));
   PSRING_ASSIGN_OR_RETURN(const std::vector<JsonObject> updates, json.Objects("updates", kMaxStrategies));
   for (const JsonObject& update : updates) {

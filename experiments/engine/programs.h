@@ -18,8 +18,8 @@ absl::StatusOr<Binaries> FindBenchBinaries();  // of a benchmark
 absl::StatusOr<std::string> Described(const std::string& program, const Interrupt& interrupt);
 
 // Makes the trainer load the data and build the model without training. Errors in the input are the trainer's
-// message.
+// message. `workers`: above 0, also checks the memory of so many on this host.
 absl::StatusOr<Probe> CheckWithTrainer(const Binaries& binaries, const TrainingOptions& training,
-                                       const Interrupt& interrupt);
+                                       const Interrupt& interrupt, int workers = 0);
 
 }  // namespace psring

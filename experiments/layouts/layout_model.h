@@ -13,7 +13,8 @@ namespace psring {
 
 // A block of layers (BlocksOf). Of one sample.
 struct ModelLayer {
-  double forward_s = 0, backward_s = 0;
+  double forward_s = 0, backward_s = 0;              // of what tensor-parallel ranks divide
+  double whole_forward_s = 0, whole_backward_s = 0;  // of what each of them computes whole
   double matrices = 0, others = 0;  // parameters: those that tensor parallelism divides, and the others
   std::vector<double> widths = {};  // see KeptValuesPerToken; empty: not a transformer's layer
   double logits = 0;                // outputs per token of the last matrix, which are float32

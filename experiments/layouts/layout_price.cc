@@ -40,7 +40,7 @@ class Prices {
             AxisLinks::Of(question.cluster, question.workers, candidate.tp * split_.ranks, split_.copies)),
         pipeline_(
             AxisLinks::Of(question.cluster, question.workers, candidate.tp * candidate.dp, candidate.pp)) {
-    const double share = static_cast<double>(candidate.samples) / candidate.tp;
+    const double samples = candidate.samples, share = samples / candidate.tp;
     units_of_.resize(candidate.stages());
     for (int stage = 0; stage < candidate.stages(); ++stage) {
       const int first = stages.first_layer[stage], end = stages.first_layer[stage + 1];
@@ -49,8 +49,8 @@ class Prices {
         if ((layer - first) % each == 0) units_of_[stage].emplace_back();
         UnitPrice& unit = units_of_[stage].back();
         const ModelLayer& of = question.model.layers[layer];
-        unit.forward_s += share * of.forward_s;
-        unit.backward_s += share * of.backward_s;
+        unit.forward_s += share * of.forward_s + samples * of.whole_forward_s;
+        unit.backward_s += share * of.backward_s + samples * of.whole_backward_s;
         if (candidate.tp > 1) {
           const TensorHalves halves =
               TensorHalvesOf(of.forward_sums, of.backward_sums, question.model.sequence_parallel);
@@ -178,6 +178,17 @@ class PricedDurations : public GivenDurations {
 };
 
 }  // namespace
+
+LayoutQuestion Assuming(LayoutQuestion question, const Cluster& cluster, double slowest) {
+  for (ModelLayer& layer : question.model.layers) {
+    for (double ModelLayer::*const seconds : {&ModelLayer::forward_s, &ModelLayer::backward_s,
+                                              &ModelLayer::whole_forward_s, &ModelLayer::whole_backward_s}) {
+      layer.*seconds *= slowest;
+    }
+  }
+  question.cluster = cluster;
+  return question;
+}
 
 std::string LayoutCandidate::layout() const {
   const std::string text = Layout{.dp = dp, .pp = pp, .tp = tp}.name();

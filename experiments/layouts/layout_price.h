@@ -25,6 +25,10 @@ struct LayoutQuestion {
   int64_t global_batch = 1;  // samples of a step; a multiple of `workers`
 };
 
+// The same on `cluster`, whose constants may differ, with computing that takes `slowest` times as long: a
+// step waits for the slowest node (ExpectedMaximum).
+LayoutQuestion Assuming(LayoutQuestion question, const Cluster& cluster, double slowest);
+
 struct LayoutCandidate {
   int dp = 1, pp = 1, tp = 1;
   const StrategyRow* strategy = &ShardingStrategies().front();  // of the replicas; not null

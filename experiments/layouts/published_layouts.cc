@@ -2,17 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
-#include "experiments/stats/statistics.h"
+#include "experiments/simulator/compute_variation.h"
 
 namespace psring {
 namespace {
 
 constexpr double kTokens = 2048, kVocabulary = 51200;
 constexpr double kGbit = 1e9 / 8;
+constexpr double kMemoryBytesPerS = 2.039e12;  // NVIDIA, A100 80 GB, data sheet
 constexpr char kMegatron[] = "Narayanan et al. 2021, Efficient Large-Scale Language Model Training, table ";
 
 Cluster DgxH100() { return LoadCluster("dgx-h100").value(); }
@@ -129,29 +131,46 @@ std::vector<PublishedTraining> MakeTrainings() {
        {torchtitan(8, 6667), torchtitan(128, 6514)}}};
 }
 
-// With 1e12 operations per second.
-absl::StatusOr<LayoutModel> ModelOfShape(const GptShape& shape, bool recomputes) {
+// With matrix products that take `times` as long as at 1e12 operations per second.
+absl::StatusOr<LayoutModel> ModelOfShape(const GptShape& shape, bool recomputes, double times) {
   if (shape.layers == 0) {
-    PSRING_ASSIGN_OR_RETURN(const Workload recorded, LoadWorkload("llama_8b"));
-    PSRING_ASSIGN_OR_RETURN(LayoutModel llama, LayoutModelOf(recorded));
-    llama.sixteen_bits = true;
-    return llama;
+    static const auto& llama = *new absl::StatusOr<LayoutModel>([]() -> absl::StatusOr<LayoutModel> {
+      PSRING_ASSIGN_OR_RETURN(const Workload recorded, LoadWorkload("llama_8b"));
+      return LayoutModelOf(recorded);
+    }());
+    PSRING_RETURN_IF_ERROR(llama.status());
+    LayoutModel scaled = *llama;
+    scaled.sixteen_bits = true;
+    for (ModelLayer& layer : scaled.layers) {
+      layer.forward_s *= times;
+      layer.backward_s *= times;
+    }
+    return scaled;
   }
   const double h = shape.width;
   LayoutModel model{.name = "gpt", .width = h, .tokens = kTokens, .heads = shape.heads, .sixteen_bits = true};
   model.layers.push_back({.matrices = (kVocabulary + kTokens) * h, .forward_sums = 1});
-  const double of_layer = 1e-12 * kTokens * (24 * h * h + 4 * kTokens * h);
+  // What elementwise operations read and write of 16 bits per token, at the rate of the memory. Each of two
+  // normalizations has an input and an output, each of two additions to the residual two and one, and tensor-
+  // parallel ranks do both whole (Korthikanti et al. 2022, section 4.2). GELU has 4 h of each. Attention
+  // scores are written by a product, read and written by softmax and by dropout, and read by a product.
+  const double of_value = 2 * kTokens / kMemoryBytesPerS;
+  const double whole = of_value * 10 * h, divided = of_value * (8 * h + 6 * shape.heads * kTokens);
+  const double of_layer = times * 1e-12 * kTokens * (24 * h * h + 4 * kTokens * h) + divided;
+  const double backward = recomputes ? 3 : 2;
   // Forward has two sums; backward two of its own, and two that it repeats.
   for (int layer = 0; layer < shape.layers; ++layer) {
     model.layers.push_back({.forward_s = of_layer,
-                            .backward_s = (recomputes ? 3 : 2) * of_layer,
+                            .backward_s = backward * of_layer,
+                            .whole_forward_s = whole,
+                            .whole_backward_s = backward * whole,
                             .matrices = 12 * h * h,
                             .others = 13 * h,
                             .widths = {3 * h, h, 4 * h, 4 * h},
                             .forward_sums = kAllReducesPerLayer / 2,
                             .backward_sums = (recomputes ? 2 : 1) * kAllReducesPerLayer / 2});
   }
-  const double of_head = 1e-12 * kTokens * 2 * h * kVocabulary;
+  const double of_head = times * 1e-12 * kTokens * 2 * h * kVocabulary;
   model.layers.push_back(
       {.forward_s = of_head, .backward_s = 2 * of_head, .logits = kVocabulary, .backward_sums = 1});
   return model;
@@ -167,33 +186,17 @@ LayoutCandidate CandidateOf(const PublishedLayout& row) {
           .micro_batches = row.batch / dp / row.samples};
 }
 
-// Of a step with computing `times` as long as ModelOfShape; `is_bound`: LeastSeconds of it.
-absl::StatusOr<double> StepSeconds(const PublishedTraining& training, const PublishedLayout& row,
-                                   double times, bool is_bound = false) {
-  LayoutQuestion question{.cluster = training.cluster, .workers = row.workers, .global_batch = row.batch};
-  PSRING_ASSIGN_OR_RETURN(question.model, ModelOfShape(row.shape, training.recomputes));
-  for (ModelLayer& layer : question.model.layers) {
-    layer.forward_s *= times;
-    layer.backward_s *= times;
-  }
-  const std::string program = row.pp == 1      ? "single_stage"
-                              : row.chunks > 1 ? absl::StrCat("interleaved:", row.chunks)
-                                               : "1f1b";
-  LayoutCandidate candidate = CandidateOf(row);
-  candidate.strategy = &ShardingStrategy(training.strategy);
-  PSRING_ASSIGN_OR_RETURN(candidate.program, FindStepProgram(program));
-  PSRING_ASSIGN_OR_RETURN(const LayoutStages stages, StagesOf(question.model, candidate));
-  if (is_bound) return LeastSeconds(question, candidate, stages);
-  PSRING_ASSIGN_OR_RETURN(const LayoutPrice price, PriceOf(question, candidate, stages));
-  return price.step_s;
-}
+}  // namespace
 
-std::string RowName(const PublishedLayout& row) {
+std::string NameOf(const PublishedLayout& row) {
   return absl::StrCat(row.shape.layers == 0 ? "llama_8b" : absl::StrFormat("%g billion", row.shape.billions),
                       ", ", CandidateOf(row).layout());
 }
 
-}  // namespace
+std::string SourceText(const PublishedTraining& training) {
+  const std::string source = training.source;
+  return absl::StrCat(source.size() == 1 ? kMegatron : "", source, ". ", training.remark, ".");
+}
 
 const std::vector<PublishedTraining>& PublishedTrainings() {
   static const auto& trainings = *new std::vector<PublishedTraining>(MakeTrainings());
@@ -205,51 +208,74 @@ double RecomputingOperations(const GptShape& shape, int batch) {
   return 96 * batch * kTokens * l * h * h * (1 + kTokens / (6 * h) + kVocabulary / (16 * l * h));
 }
 
-absl::StatusOr<std::vector<double>> PredictTraining(const PublishedTraining& training) {
-  constexpr int kBounds = 20, kSteps = 2;
-  const PublishedLayout& first = training.rows.front();
-  double times = 1;
-  // The bound is near the step, and quick; then the step itself.
-  for (int i = 0; i < kBounds + kSteps; ++i) {
-    PSRING_ASSIGN_OR_RETURN(const double seconds, StepSeconds(training, first, times, i < kBounds));
-    times *= first.seconds / seconds;
+absl::StatusOr<TrainingPredictor> TrainingPredictor::Of(const PublishedTraining& training) {
+  constexpr double kSmallCv = .01;  // with which no variate makes a time negative
+  TrainingPredictor model(training);
+  for (const PublishedLayout& row : training.rows) {
+    const int nodes = ShapeOf(training.cluster, row.workers).nodes;
+    const ComputeVariation varied{.kind = ComputeVariation::Kind::kNormal, .cv = kSmallCv};
+    model.highest_.push_back((ExpectedMaximum(varied, nodes) - 1) / kSmallCv);
+    const std::string program = row.pp == 1      ? "single_stage"
+                                : row.chunks > 1 ? absl::StrCat("interleaved:", row.chunks)
+                                                 : "1f1b";
+    LayoutCandidate candidate = CandidateOf(row);
+    candidate.strategy = &ShardingStrategy(training.strategy);
+    PSRING_ASSIGN_OR_RETURN(candidate.program, FindStepProgram(program));
+    PSRING_ASSIGN_OR_RETURN(const LayoutModel shape, ModelOfShape(row.shape, training.recomputes, 1));
+    PSRING_ASSIGN_OR_RETURN(model.stages_.emplace_back(), StagesOf(shape, candidate));
+    model.candidates_.push_back(std::move(candidate));
   }
-  std::vector<double> predicted;
-  for (size_t i = 1; i < training.rows.size(); ++i) {
-    PSRING_ASSIGN_OR_RETURN(predicted.emplace_back(), StepSeconds(training, training.rows[i], times));
-  }
-  return predicted;
+  return model;
 }
 
-absl::StatusOr<PublishedLayoutsReport> CheckPublishedLayouts() {
-  PublishedLayoutsReport report{
-      .text =
-          "\n# Published layouts\n\nSteps of sharded, pipelined and tensor-parallel training, predicted "
-          "as by `predict --layouts auto`. The first row of each table\nsets the computing speed and is "
-          "not listed. Without the constants of other systems, so there is no range.\n"};
-  for (const PublishedTraining& training : PublishedTrainings()) {
-    const std::string source = training.source;
-    absl::StrAppendFormat(&report.text,
-                          "\n## %s\n\n%s%s. %s.\n\n| case | published, s a step | predicted | error |\n"
-                          "|---|---|---|---|\n",
-                          training.title, source.size() == 1 ? kMegatron : "", source, training.remark);
-    PSRING_ASSIGN_OR_RETURN(const std::vector<double> predicted, PredictTraining(training));
-    for (size_t i = 0; i < predicted.size(); ++i) {
-      const PublishedLayout& row = training.rows[i + 1];
-      report.errors.push_back(predicted[i] / row.seconds - 1);
-      absl::StrAppendFormat(&report.text, "| %s | %.2f | %.2f | %+.1f%% |\n", RowName(row), row.seconds,
-                            predicted[i], 100 * report.errors.back());
+absl::StatusOr<double> TrainingPredictor::Seconds(size_t row, double times, const Assumed& assumed) const {
+  const PublishedLayout& of = training_->rows[row];
+  LayoutQuestion question{.workers = of.workers, .global_batch = of.batch};
+  PSRING_ASSIGN_OR_RETURN(question.model, ModelOfShape(of.shape, training_->recomputes, times));
+  question = Assuming(std::move(question), assumed.cluster, 1 + assumed.cv * highest_[row]);
+  if (assumed.is_bound) return LeastSeconds(question, candidates_[row], stages_[row]);
+  PSRING_ASSIGN_OR_RETURN(const LayoutPrice price, PriceOf(question, candidates_[row], stages_[row]));
+  return price.step_s;
+}
+
+absl::StatusOr<double> TrainingPredictor::TimesOfFirstRow(const Assumed& assumed) const {
+  constexpr int kBounds = 20, kSteps = 2;
+  constexpr double kClose = 1e-5;
+  const double goal = training_->rows[0].seconds;
+  Assumed bound = assumed;
+  bound.is_bound = true;
+  // The bound grows convexly from `low`: a secant that begins below the goal ends below it, too.
+  double low = 0, times = 1;
+  PSRING_ASSIGN_OR_RETURN(double low_s, Seconds(0, low, bound));
+  if (low_s >= goal) return 0;  // what is assumed to be lost takes all of the step
+  for (int i = 0; i < kBounds; ++i) {
+    PSRING_ASSIGN_OR_RETURN(const double seconds, Seconds(0, times, bound));
+    if (std::abs(seconds / goal - 1) < kClose) break;
+    if (seconds > goal) {
+      times = low + (goal - low_s) * (times - low) / (seconds - low_s);
+    } else {
+      low = times;
+      low_s = seconds;
+      times *= std::max(1 + kClose, goal / seconds);
     }
   }
-  std::vector<double> sizes;
-  for (const double error : report.errors) sizes.push_back(std::abs(error));
-  absl::StrAppendFormat(
-      &report.text,
-      "\n%d rows: median error %.1f%%, worst %.1f%%. Wide matrices compute faster than those of the first "
-      "row of Megatron-LM's table 1,\nwhich the prediction does not know; and ZeRO-3 lost on "
-      "many devices what the prediction hides behind computation.\n",
-      sizes.size(), 100 * Quantile(sizes, .5), 100 * *std::ranges::max_element(sizes));
-  return report;
+  // The step is near the bound.
+  for (int i = 0; i < kSteps && !assumed.is_bound; ++i) {
+    PSRING_ASSIGN_OR_RETURN(const double seconds, Seconds(0, times, assumed));
+    times *= goal / seconds;
+  }
+  return times;
+}
+
+absl::StatusOr<std::vector<double>> TrainingPredictor::Predict(const Cluster& cluster, double cv,
+                                                               bool is_bound) const {
+  const Assumed assumed{cluster, cv, is_bound};
+  PSRING_ASSIGN_OR_RETURN(const double times, TimesOfFirstRow(assumed));
+  std::vector<double> predicted;
+  for (size_t row = 1; row < training_->rows.size(); ++row) {
+    PSRING_ASSIGN_OR_RETURN(predicted.emplace_back(), Seconds(row, times, assumed));
+  }
+  return predicted;
 }
 
 }  // namespace psring

@@ -25,7 +25,7 @@ struct PublishedLayout {
   double seconds = 0;
 };
 
-// The first row sets the computing speed.
+// The first row sets the speed of matrix products.
 struct PublishedTraining {
   const char* title;
   const char* source;
@@ -40,14 +40,36 @@ const std::vector<PublishedTraining>& PublishedTrainings();
 // Operations of a step with recomputation, by which Narayanan et al. 2021, equation 3, state FLOP/s.
 double RecomputingOperations(const GptShape& shape, int batch);
 
-// Seconds of each row but the first.
-absl::StatusOr<std::vector<double>> PredictTraining(const PublishedTraining& training);
+// Predicts the rows of a training but the first, under assumptions about what was lost.
+class TrainingPredictor {
+ public:
+  // Outlived by `training`.
+  static absl::StatusOr<TrainingPredictor> Of(const PublishedTraining& training);
+  // Seconds, on `cluster` with computing that varies between nodes with coefficient of variation `cv`.
+  // `is_bound`: LeastSeconds in place of walked steps: quick, and near them.
+  absl::StatusOr<std::vector<double>> Predict(const Cluster& cluster, double cv, bool is_bound) const;
 
-// The tables of experiments/results/published_runs.md about layouts, and the median error of all rows.
-struct PublishedLayoutsReport {
-  std::string text;
-  std::vector<double> errors;  // predicted over published, minus 1
+ private:
+  explicit TrainingPredictor(const PublishedTraining& training) : training_(&training) {}
+  struct Assumed {
+    const Cluster& cluster;
+    double cv;
+    bool is_bound;
+  };
+  // With matrix products that take `times` as long as at 1e12 operations per second, or recorded layers.
+  absl::StatusOr<double> Seconds(size_t row, double times, const Assumed& assumed) const;
+  // For which the first row takes as long as published.
+  absl::StatusOr<double> TimesOfFirstRow(const Assumed& assumed) const;
+
+  const PublishedTraining* training_;
+  std::vector<LayoutCandidate> candidates_;  // by row
+  std::vector<LayoutStages> stages_;
+  std::vector<double> highest_;  // of as many normal variates as there are nodes, expected
 };
-absl::StatusOr<PublishedLayoutsReport> CheckPublishedLayouts();
+
+// "39.1 billion, dp32xpp2xtp8".
+std::string NameOf(const PublishedLayout& row);
+// What published_runs.md says about the source and the setup.
+std::string SourceText(const PublishedTraining& training);
 
 }  // namespace psring

@@ -245,6 +245,13 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
       entry["accuracy"] = accuracy;
     }
     if (!row.mean.memory.empty()) entry["memory"] = MemoryJson(row.mean.memory);
+    if (const double stages = row.mean.stage_tx_bytes, tensors = row.mean.tensor_tx_bytes;
+        stages + tensors > 0) {
+      entry["links"] = {{"replicas", row.mean.payload_tx_bytes - stages - tensors},
+                        {"stages", stages},
+                        {"tensors", tensors},
+                        {"basis", "measured"}};
+    }
     if (row.predicted_step_ms) {
       entry["walk"] = {{"step_ms", *row.predicted_step_ms}, {"basis", "simulated"}};
     }

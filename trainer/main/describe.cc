@@ -1,16 +1,20 @@
 #include "trainer/main/describe.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/cuda/cuda_device.h"
 #include "common/device_factory/make_device.h"
+#include "common/device_factory/make_ops.h"
 #include "trainer/data/data.h"
 #include "trainer/main/resume.h"
+#include "trainer/memory/layout_memory.h"
 #include "trainer/models/model_stages.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/pipeline/model_part.h"
-#include "trainer/programs/pipeline_flags.h"
+#include "trainer/step/evaluation.h"
 #include "trainer/step/plan/training_plan.h"
 #include "trainer/strategies/group_options.h"
 #include "trainer/strategies/strategies.h"
@@ -35,17 +39,24 @@ ParameterLayout LayoutOf(const ModelRow& row) {
   return (*model)->parameters();
 }
 
-// InvalidArgument: a rank could not train its stages of `model`.
-absl::Status CheckPipelineOf(const TrainingOptions& options, const MakeModel& make, const Model& model) {
-  if (options.pp == 1) return absl::OkStatus();
-  PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(options.program));
-  const PipelinePlace place{.positions = options.pp, .chunks = program.chunks};
-  PSRING_ASSIGN_OR_RETURN(std::vector<size_t> cuts, ParseCuts(options.cuts, place.stages()));
-  if (cuts.empty()) {  // training measures the layers
-    const std::vector<double> equal(model.layers(), 1);
-    PSRING_ASSIGN_OR_RETURN(cuts, BalancedCuts(model, equal, place.stages()));
-  }
-  return CutModel(make, cuts, place).status();
+// ResourceExhausted: the ranks of this host's devices do not have the memory for `workers` of them. Otherwise
+// the error with which CutModel rejects their stages or shares.
+absl::StatusOr<MemoryNeed> CheckMemoryOf(const TrainingOptions& options, const MemoryQuestion& question) {
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(options.strategy));
+  PSRING_ASSIGN_OR_RETURN(const MemoryNeed need, MostNeeded(options, strategy, question));
+  const int gpus = CudaDeviceCount();
+  const int sharers = question.device.gpu() < 0 ? question.workers
+                      : options.oversubscribe   ? (question.workers + gpus - 1) / gpus
+                                                : 1;
+  PSRING_ASSIGN_OR_RETURN(const std::vector<MemoryShare> shares,
+                          SharesOf(need, options.memory, question.device, [sharers](size_t bytes) {
+                            return MemoryUse{sharers, static_cast<size_t>(sharers) * bytes};
+                          }));
+  PSRING_RETURN_IF_ERROR(CheckShares(need, shares, options, question,
+                                     [&](const TrainingOptions& layout, const StrategyRow& row) {
+                                       return CheckLayout(layout, row, question.workers);
+                                     }));
+  return need;
 }
 
 // The numbers of ranks that can divide the matrices of the model (--tp), 1 first.
@@ -101,16 +112,30 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
   PSRING_RETURN_IF_ERROR(CheckDevice(options, *device));
   PSRING_ASSIGN_OR_RETURN(const ModelRow row, ModelOf(options));
   PSRING_ASSIGN_OR_RETURN(const DataSplits data, DataOf(options));
-  PSRING_ASSIGN_OR_RETURN(const StepPlan steps,
-                          PlanSteps(options, data.train.count(), world_size, data.train.spec().labels));
-  const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
+  PSRING_ASSIGN_OR_RETURN(const StepPlan steps, PlanSteps(options, data.train.count(),
+                                                          std::max(1, world_size / ReplicaRanks(options)),
+                                                          data.train.spec().labels));
+  PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Ops> ops, MakeOps(*device, /*threads=*/1, precision));
   const MakeModel make = [&](const TensorPlace& at) -> absl::StatusOr<std::unique_ptr<Model>> {
     if (at.ranks == 1) return row.make(data.train.spec(), *ops);
     PSRING_ASSIGN_OR_RETURN(const ModelRow::Make share, MakerOfPart(row, options.dropout, at));
     return share(data.train.spec(), *ops);
   };
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, make({}));
-  PSRING_RETURN_IF_ERROR(CheckPipelineOf(options, make, *model));
+  PSRING_ASSIGN_OR_RETURN(const int evaluation_batch,
+                          EvaluationBatch(*model, data.train.spec(), options.batch, *device));
+  PSRING_ASSIGN_OR_RETURN(const StrategyRow trained, FindStrategy(options.strategy));
+  PSRING_ASSIGN_OR_RETURN(const UpdatePlan own, PlanUpdates(options, trained, row, steps));
+  PSRING_ASSIGN_OR_RETURN(
+      const MemoryNeed need,
+      CheckMemoryOf(options, {.row = row,
+                              .samples = data.train.spec(),
+                              .optimizer = own.optimizer,
+                              .workers = world_size,
+                              .max_batch = std::max(options.batch * options.replicas, evaluation_batch),
+                              .ops = *ops,
+                              .device = *device}));
   PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options, model->parameters()));
   PSRING_ASSIGN_OR_RETURN(const std::optional<CheckpointBytes> resume,
                           ReadResume(options, [](const std::string&) {}));
@@ -149,6 +174,8 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
               {"cut_points", model->CutPoints()},
               {"tensor_ranks", TensorRanks(row.size.heads, make)},
               {"device", device->name()},
+              {"memory_bytes", need.total()},
+              {"free_bytes", device->memory().value_or(Device::Memory()).free},
               {"updates", updates}}
       .dump(2);
 }

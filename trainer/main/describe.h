@@ -16,8 +16,9 @@ namespace psring {
 std::string DescribeAsJson();
 
 // What `options` mean, without training: opens the device, loads the data, builds the model. Returns the
-// error that training would return.
+// error that training would return, if all `world_size` workers are on this host.
 // {"samples", "test_samples", "parameters", "cuts": TrainableCuts, "cut_points": CutPoints, "device",
+//  "memory_bytes": of the rank that needs most, "free_bytes": of the device; 0: unknown,
 //  "updates": [{strategy, optimizer, lr, momentum, warnings: [...], refused}]}, an update for each strategy;
 //  `refused`: why its collectives are not available with --backend and --transport; else empty
 absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int world_size);

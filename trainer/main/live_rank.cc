@@ -1,8 +1,10 @@
 #include "trainer/main/live_rank.h"
 
+#include <filesystem>
 #include <map>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -34,6 +36,13 @@ constexpr absl::Duration kSurplusCheck = absl::Milliseconds(200);
 std::string HostHash() {
   const std::string host = absl::StrCat(HostName(), " ", BootId());
   return HashBytes(host.data(), host.size());
+}
+
+// Equal for ranks on one GPU, or in one container or on one host, whose processes share its memory.
+std::string SharedMemoryOf(const Device& device) {
+  if (!device.unit().empty()) return device.unit();
+  std::error_code error;
+  return HostHash() + std::filesystem::read_symlink("/proc/self/ns/cgroup", error).string();
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectGroup(const TrainerFlags& flags,
@@ -133,6 +142,21 @@ absl::Status CheckSharingInProcess(const std::vector<std::string>& units, int ra
                      "give --backend native"));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<MemoryUse> UseOfMemory(const std::string& own, const std::vector<std::string>& all) {
+  MemoryUse use{.ranks = 0};
+  for (const std::string& one : all) {
+    const size_t space = one.rfind(' ');
+    size_t bytes = 0;
+    if (space == std::string::npos || !absl::SimpleAtoi(one.substr(space + 1), &bytes)) {
+      return absl::InternalError(absl::StrCat("a rank says '", one, "' about its memory"));
+    }
+    if (one.substr(0, space) != own) continue;
+    ++use.ranks;
+    use.bytes += bytes;
+  }
+  return use;
 }
 
 LiveRank::LiveRank(const LiveProcess& process, int index)
@@ -264,6 +288,12 @@ void LiveRank::SetCallbacks(Worker& worker, StepProbe& probe) {
   if (rendezvous_ != nullptr) {
     worker.barrier = [this] { return rendezvous_->Exchange("barrier", "").status(); };
     worker.begin_together = [this] { return BeginTogether(*rendezvous_); };
+    worker.share_memory = [this](size_t bytes) -> absl::StatusOr<MemoryUse> {
+      const std::string own = SharedMemoryOf(*device_);
+      PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                              rendezvous_->Exchange("memory", absl::StrCat(own, " ", bytes)));
+      return UseOfMemory(own, all);
+    };
   }
   worker.objection = [this, next = MonotonicNow()]() mutable {
     if (!recorded_.ok()) return Published(recorded_);

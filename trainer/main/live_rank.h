@@ -68,6 +68,10 @@ absl::Status CheckSharing(const std::vector<std::string>& units, bool may_share)
 // different processes. Pure.
 absl::Status CheckSharingInProcess(const std::vector<std::string>& units, int ranks_per_process);
 
+// What the ranks with the memory of `own` need together. `all`: "MEMORY BYTES" of every rank. Internal: one
+// has another form. Pure.
+absl::StatusOr<MemoryUse> UseOfMemory(const std::string& own, const std::vector<std::string>& all);
+
 // What the ranks of a process share. Outlives them.
 struct LiveProcess {
   const TrainerFlags& flags;

@@ -50,7 +50,7 @@ TrainerFlags ParseTrainerFlags(int argc, char** argv) {
                "Load the data, build the model, print the resulting settings as JSON, and exit");
   app.add_option("--workers", flags.workers,
                  "Workers in this process: logical ones with --clock virtual, replicas with --strategy "
-                 "data-parallel [1]")
+                 "data-parallel [1]; with --check_only those of the job")
       ->check(WholeNumber(1, kMaxLogicalWorkers));
   app.add_option("--replay", flags.replay,
                  "Repeat an asynchronous run from the order of arrivals that its server recorded "
@@ -58,7 +58,7 @@ TrainerFlags ParseTrainerFlags(int argc, char** argv) {
   app.option_defaults()->group(usual_group);
   ParseOrExit(app, argc, argv);
   flags.training.strategy = CanonicalStrategy(flags.training.strategy);
-  if (!flags.alone_for_all()) flags.training.replicas = std::max(1, flags.workers);
+  if (!flags.alone_for_all() && !flags.check_only) flags.training.replicas = std::max(1, flags.workers);
   return flags;
 }
 

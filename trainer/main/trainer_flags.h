@@ -22,7 +22,7 @@ struct TrainerFlags {
   LinkShape link;
   bool describe = false;
   bool check_only = false;
-  int workers = 0;  // in this process: logical, or replicas of data-parallel; 0: not given
+  int workers = 0;  // in this process: logical, or replicas of data-parallel; of a check's job; 0: not given
   std::string replay;
 
   // This process computes for all workers.

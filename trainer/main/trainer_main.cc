@@ -221,6 +221,11 @@ void DieWithMpirun() {
   if (IsSet("OMPI_COMM_WORLD_RANK") || IsSet("PMI_RANK")) prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
+// --check_only asks about a job that has not begun.
+int WorldSize(const TrainerFlags& flags, const RendezvousOptions& join) {
+  return flags.check_only && flags.workers > 0 ? flags.workers : join.world_size;
+}
+
 // Everything that is rejected before training. The signals' thread must be the first.
 absl::StatusOr<Job> Prepare(TrainerFlags& flags, std::optional<StopSignal>& stop) {
   PSRING_RETURN_IF_ERROR(CheckAddressSpace());
@@ -229,7 +234,7 @@ absl::StatusOr<Job> Prepare(TrainerFlags& flags, std::optional<StopSignal>& stop
   stop.emplace();
   PSRING_ASSIGN_OR_RETURN(Job job, FindJob(flags));
   const RendezvousOptions& join = job.part.join;
-  PSRING_RETURN_IF_ERROR(CheckTrainerFlags(flags, join.world_size));
+  PSRING_RETURN_IF_ERROR(CheckTrainerFlags(flags, WorldSize(flags, join)));
   if (!job.part.becomes.empty()) return BecomeServer(job.part.becomes);
   if (flags.check_only || flags.alone_for_all() || !job.has_others) return job;
   const bool hosts_store = job.store != nullptr || (join.rank == 0 && !join.hosted_elsewhere);
@@ -249,7 +254,7 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<Job> job = Prepare(flags, stop);
   if (!job.ok()) return Fail("trainer", std::string(job.status().message()), 2);
   if (flags.check_only) {
-    const absl::StatusOr<std::string> text = CheckAsJson(flags.training, job->part.join.world_size);
+    const absl::StatusOr<std::string> text = CheckAsJson(flags.training, WorldSize(flags, job->part.join));
     if (!text.ok()) return Fail("trainer", std::string(text.status().message()), 2);
     std::printf("%s\n", text->c_str());
     return 0;

@@ -152,7 +152,7 @@ absl::StatusOr<bool> Training::AwaitBarrier() {
 absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   PSRING_RETURN_IF_ERROR(buffers_->Keep(step));
   const int64_t begin_ns = worker_.trace.Now();
-  const Traffic traffic_before = OtherTraffic();
+  const Traffic traffic_before = OtherTraffic(), tensors_before = TensorTraffic();
   const SampledStep drawn = ForBackward(sampler_->Next());
   const StepInfo info{.step = step,
                       .samples = drawn.samples,
@@ -180,9 +180,15 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   if (executor_ != nullptr) score_ = batches_->downloaded_score();
 
   const int64_t end_ns = worker_.trace.Now();
-  report.traffic = report.traffic + (OtherTraffic() - traffic_before);
+  const Traffic others = OtherTraffic() - traffic_before, tensors = TensorTraffic() - tensors_before;
+  report.traffic = report.traffic + others;
   PSRING_RETURN_IF_ERROR(Advance(step, report));
-  return recorder_->RecordOf(Measured(info, std::move(report), begin_ns, end_ns));
+  StepRecord record = recorder_->RecordOf(Measured(info, std::move(report), begin_ns, end_ns));
+  if (part_.has_value()) {
+    record.tensor_tx_bytes = tensors.payload_tx_bytes;
+    record.stage_tx_bytes = others.payload_tx_bytes - tensors.payload_tx_bytes;
+  }
+  return record;
 }
 
 // Of this rank, beside its strategy's.
@@ -191,8 +197,13 @@ Traffic Training::OtherTraffic() const {
   if (pipeline_ != nullptr) other = other + pipeline_->traffic();
   if (worker_.pipeline == nullptr) return other;
   const Pipeline& at = *worker_.pipeline;
-  if (at.tensors != nullptr && at.tensors != at.replica) other = other + at.tensors->traffic();
+  if (at.tensors != at.replica) other = other + TensorTraffic();
   return other + at.replica->traffic();
+}
+
+Traffic Training::TensorTraffic() const {
+  const bool divides = worker_.pipeline != nullptr && worker_.pipeline->tensors != nullptr;
+  return divides ? worker_.pipeline->tensors->traffic() : Traffic();
 }
 
 // One batch per backward pass. The replicas of data-parallel draw micro-batches, which are computed together.

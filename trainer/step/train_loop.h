@@ -19,6 +19,7 @@
 #include "trainer/checkpoints/checkpoint.h"
 #include "trainer/checkpoints/worker_parts.h"
 #include "trainer/data/dataset.h"
+#include "trainer/memory/memory_need.h"
 #include "trainer/models/model.h"
 #include "trainer/pipeline/pipeline.h"
 #include "trainer/pipeline/shard_groups.h"
@@ -49,6 +50,9 @@ struct Worker {
   // outlive group and client. Null: none are registered.
   std::vector<Buffer>* registered = nullptr;
   PsClient* client = nullptr;
+  // Collective, before any rank allocates: what the ranks that share this rank's memory need together, and
+  // their number. `bytes`: this rank's.
+  ShareMemory share_memory = [](size_t bytes) { return MemoryUse{1, bytes}; };
   // Waits for all ranks.
   std::function<absl::Status()> barrier = [] { return absl::OkStatus(); };
   // The same for --align_steps; on one host, all ranks return at the same time.

@@ -44,7 +44,7 @@ class Training {
   // training_setup.cc
   absl::StatusOr<ModelRow> Plan();
   void PlanShards();
-  absl::Status CheckMemoryOf(const Model& model, int max_batch);
+  absl::Status CheckMemoryOf(const ModelRow& row, int max_batch);
   absl::Status MakeReplicas(const ModelRow& row, Precision precision, int max_batch);
   absl::Status Allocate(int max_batch);
   void PlanBucketsByReadiness();
@@ -109,6 +109,7 @@ class Training {
   absl::StatusOr<bool> AwaitBarrier();
   absl::StatusOr<StepRecord> Step(int64_t step);
   Traffic OtherTraffic() const;
+  Traffic TensorTraffic() const;  // part of it
   SampledStep ForBackward(SampledStep drawn) const;
   absl::Status PrefetchNext();
   absl::Status Advance(int64_t step, const StepReport& report);

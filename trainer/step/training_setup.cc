@@ -6,8 +6,8 @@
 #include "common/base/check.h"
 #include "common/device_factory/make_ops.h"
 #include "common/text/translate.h"
+#include "trainer/memory/layout_memory.h"
 #include "trainer/models/replayed_model.h"
-#include "trainer/step/memory_need.h"
 #include "trainer/step/training.h"
 #include "trainer/strategies/local_aggregation.h"
 
@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
         "--precision bfloat16 is emulated on this CPU, which lacks AVX512-BF16; it is slower than float32");
   }
   t.PlanShards();
-  PSRING_RETURN_IF_ERROR(t.CheckMemoryOf(*t.model_, max_batch));
+  PSRING_RETURN_IF_ERROR(t.CheckMemoryOf(row, max_batch));
   if (t.strategy_row_.replicates) PSRING_RETURN_IF_ERROR(t.MakeReplicas(row, precision, max_batch));
   if (!t.has_stages()) {
     PSRING_ASSIGN_OR_RETURN(t.activations_,
@@ -111,39 +111,33 @@ absl::StatusOr<ModelRow> Training::Plan() {
   return row;
 }
 
-absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
-  size_t slots = 1;
-  size_t older_versions = 0;
+absl::Status Training::CheckMemoryOf(const ModelRow& row, int max_batch) {
+  StateOnRank state = StateOf(strategy_row_, updates_.optimizer, shard_ranks(), shards_);
   if (has_stages()) {
-    PSRING_ASSIGN_OR_RETURN(
-        slots, SlotsOf(*program_, part_->place, options_.micro_batches, options_.copy_streams == 1));
-    PSRING_ASSIGN_OR_RETURN(const std::optional<StageVersions> versions,
-                            VersionsOf(*program_, part_->place, options_.micro_batches));
-    if (versions.has_value()) {
-      older_versions = versions->older();
-      updates_of_step_ = versions->updates();
-    }
+    PSRING_RETURN_IF_ERROR(AddStages(*program_, part_->place, options_, state));
+    updates_of_step_ = state.updates;
   }
-  PSRING_ASSIGN_OR_RETURN(
-      const MemoryNeed need,
-      MemoryNeedOf(options_, model, worker_.data.train.spec(), max_batch,
-                   {.optimizer = strategy_row_.has_parameters_on_servers() ? nullptr : &updates_.optimizer,
-                    .has_tables = !strategy_row_.uses_servers,
-                    .shards = strategy_row_.shards_updates ? shard_ranks() : 1,
-                    .weight_elements = shards_.weights.elements,
-                    .gradient_elements = shards_.gradient.elements,
-                    .slots = slots,
-                    .divides_backward = has_stages() && program_->row.divides_backward,
-                    .older_versions = older_versions,
-                    .updates = updates_of_step_},
-                   worker_.device));
-  if (!strategy_row_.replicates && model.parameters().tables().empty()) {
+  const SampleSpec& samples = worker_.data.train.spec();
+  PSRING_ASSIGN_OR_RETURN(const MemoryNeed need,
+                          MemoryNeedOf(options_, *model_, samples, max_batch, state, worker_.device));
+  if (!strategy_row_.replicates && model_->parameters().tables().empty()) {
     result_.predicted_memory = ByClass(need);
   }
   if (need.recomputes && is_first_rank()) worker_.on_note(RecomputeNote(need, max_batch));
-  const std::optional<Device::Memory> memory = worker_.device.memory();
-  if (!memory.has_value()) return absl::OkStatus();
-  return CheckMemory(need, *memory, max_batch, worker_.device.name());
+  PSRING_ASSIGN_OR_RETURN(const std::vector<MemoryShare> shares,
+                          SharesOf(need, options_.memory, worker_.device, worker_.share_memory));
+  const MemoryQuestion question{
+      .row = row,
+      .samples = samples,
+      .optimizer = updates_.optimizer,
+      .workers = worker_.world_size * (worker_.pipeline != nullptr ? worker_.pipeline->replica->size() : 1),
+      .max_batch = max_batch,
+      .ops = *ops_,
+      .device = worker_.device};
+  return CheckShares(need, shares, options_, question,
+                     [&](const TrainingOptions& layout, const StrategyRow& strategy) {
+                       return CheckLayout(layout, strategy, question.workers);
+                     });
 }
 
 absl::Status Training::MakeReplicas(const ModelRow& row, Precision precision, int max_batch) {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "common/io/hash.h"
 #include "common/text/translate.h"
-#include "trainer/pipeline/unit_passes.h"
+#include "trainer/memory/layout_memory.h"
 #include "trainer/step/training.h"
 
 namespace psring {
@@ -25,38 +25,17 @@ std::string ReductionsNote(const std::string& strategy, int micro_batches, doubl
 
 }  // namespace
 
-// One bucket per unit. The gradients of the units in flight need one block if memory is what counts, and two
-// to compute the next unit while one is reduced. Those of tensors that two stages of a pipeline share are
-// kept whole for the sum of both.
 void Training::PlanShards() {
   if (!strategy_row_.shards_gradients || worker_.world_size == 1) return;
-  const std::vector<ReadyRange> complete = model_->CompleteAfterLayers();
-  buckets_ = UnitBuckets(*model_, has_stages() ? part_->cut_points : model_->CutPoints(), options_.recompute);
-  if (has_stages()) buckets_ = CutBuckets(buckets_, complete, part_->stages, part_->tied);
-  const StepUnits units =
-      PlanUnits(complete, buckets_, has_stages() ? part_->stages : std::vector<LayerRange>());
-  const std::vector<bool> beside =
-      UsedBesideOthers(units, BucketsOfLayers(model_->LayerParameters(), buckets_), buckets_.size());
-  std::vector<bool> gradients_beside = beside;
-  if (has_stages()) {
-    shards_.whole = WithTied(units, buckets_, part_->tied);
-    for (size_t bucket = 0; bucket < beside.size(); ++bucket) {
-      gradients_beside[bucket] = beside[bucket] || shards_.whole[bucket];
-    }
-    shards_.aside = UnitPasses::AsideElements(*model_, buckets_, shards_.whole, options_.micro_batches,
-                                              program_->row.divides_backward);
-  }
-  sharded_ = ShardBuckets(buckets_, shard_group()->rank(), shard_ranks());
-  shards_.gradient = PlanBlocks(sharded_, gradients_beside, /*turns=*/strategy_row_.shards_weights ? 1 : 2);
-  shards_.gradient.elements += shards_.aside;
-  const bool reshards = options_.reshard == "forward";
-  if (strategy_row_.shards_weights) {
-    const std::vector<bool> all(buckets_.size(), true);
-    shards_.weights = PlanBlocks(sharded_, reshards ? beside : all, /*turns=*/2);
-  }
+  UnitShards planned = PlanUnitShards(
+      *model_, strategy_row_, options_, {.rank = shard_group()->rank(), .ranks = shard_ranks()},
+      has_stages() ? &*part_ : nullptr, has_stages() && program_->row.divides_backward);
+  buckets_ = std::move(planned.buckets);
+  sharded_ = std::move(planned.sharded);
+  shards_ = std::move(planned.plan);
   if (options_.micro_batches == 1 || !is_first_rank()) return;
   const ShardSplit split = strategy_row_.SplitOf(worker_.world_size, options_.dp_shard);
-  const double part = strategy_row_.SentPart(1, options_.micro_batches, reshards, split);
+  const double part = strategy_row_.SentPart(1, options_.micro_batches, options_.reshard == "forward", split);
   worker_.on_note(ReductionsNote(strategy_row_.name, options_.micro_batches, part, whole().parameters(),
                                  worker_.world_size));
 }

@@ -98,8 +98,8 @@ std::string SummaryText(const BenchRequest& request, const BenchResult& result, 
                       head, "\n", body);
 }
 
-std::string Gbit(double bytes_per_s) { return absl::StrFormat("%.3g", 8e-9 * bytes_per_s); }
-std::string Microseconds(double seconds) { return absl::StrFormat("%.3g", 1e6 * seconds); }
+std::string Gbit(double bytes_per_s) { return ThreeDigits(8e-9 * bytes_per_s); }
+std::string Microseconds(double seconds) { return ThreeDigits(1e6 * seconds); }
 
 // Machines that cannot be told apart by name have a number, too.
 std::string NodeName(int node, const std::vector<std::string>& machines) {

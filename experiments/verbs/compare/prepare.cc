@@ -284,6 +284,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   LeavePipelineOut(checked);
   checked.reshard = TrainingOptions().reshard;
   checked.dp_shard = 0;
+  checked.memory = "none";  // CheckMemoryOf
   PSRING_ASSIGN_OR_RETURN(prepared.probe, CheckWithTrainer(prepared.binaries, checked, interrupt));
   prepared.link = flags.link;
   if (flags.options.training.clock == "virtual") {
@@ -313,6 +314,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   PSRING_RETURN_IF_ERROR(collectives);
   PSRING_RETURN_IF_ERROR(CheckOnNodes(configurations, flags));
   PSRING_RETURN_IF_ERROR(CheckBatches(flags.options, prepared.probe.samples / prepared.probe.predictions));
+  PSRING_RETURN_IF_ERROR(CheckMemoryOf(configurations, flags, prepared.binaries, interrupt, prepared.probe));
   PSRING_RETURN_IF_ERROR(
       BuildVirtualCluster(flags, configurations, why_userspace, interrupt, display, prepared));
   PSRING_RETURN_IF_ERROR(TimeTrainer(prepared.binaries, flags.options.training, flags.dry_run, interrupt,

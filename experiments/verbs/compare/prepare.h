@@ -44,6 +44,12 @@ absl::Status NameStrategies(ExperimentFlags& flags);
 absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string& verb,
                                  const Interrupt& interrupt, Display& display);
 
+// ResourceExhausted or FailedPrecondition: a configuration does not fit into the memory of this host, with
+// figures and layouts that do. With --layouts auto it is left out (Probe::too_large) unless it is the last
+// one. Ranks on several machines check it themselves.
+absl::Status CheckMemoryOf(const std::vector<Configuration>& configurations, const ExperimentFlags& flags,
+                           const Binaries& binaries, const Interrupt& interrupt, Probe& probe);
+
 // The run that `time` ("trace:RUN") names; null: it names none.
 const MeasuredRun* MeasuredIn(const Prepared& prepared, const std::string& time);
 // The times of the run that `time` names, of computing or of exchanges. CHECKs that it names one. Sets

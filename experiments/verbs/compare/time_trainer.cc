@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "common/text/translate.h"
 #include "experiments/launch/temporary_folder.h"
 #include "experiments/stats/statistics.h"
 #include "experiments/verbs/compare/runner.h"
@@ -12,6 +13,8 @@ namespace {
 // A dry run measures a step of few samples first, and one of the whole batch only if that is short.
 constexpr int kFewSamples = 4;
 constexpr double kMaxBriefSeconds = 4;
+// Of a model that one process cannot train.
+constexpr double kAssumedStepSeconds = 1, kAssumedLaunchSeconds = 5;
 
 }  // namespace
 
@@ -34,6 +37,16 @@ absl::Status TimeTrainer(const Binaries& binaries, const TrainingOptions& traini
   moment.resume.clear();
   moment.max_restarts = 0;
   LeavePipelineOut(moment);
+  moment.memory.clear();
+  if (probe.free_bytes > 0 && probe.memory_bytes > probe.free_bytes) {
+    display.Note(
+        Tr("the whole model does not fit into one device, so its step is not measured; the plan "
+           "assumes $0 s",
+           kAssumedStepSeconds));
+    probe.step_s = kAssumedStepSeconds;
+    probe.launch_s = kAssumedLaunchSeconds;
+    return absl::OkStatus();
+  }
   const auto time = [&](const TrainingOptions& steps) -> absl::Status {
     PSRING_ASSIGN_OR_RETURN(const Configuration single, MakeConfiguration("single", 1, steps, probe, 1));
     PSRING_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Create());

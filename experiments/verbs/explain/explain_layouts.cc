@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/costs/sharded_costs.h"
 #include "experiments/layouts/layout_price.h"
 #include "experiments/simulator/program_durations.h"
@@ -22,8 +22,6 @@ namespace psring {
 namespace {
 
 constexpr int kUnits = 3, kMaxDrawn = 2;
-
-std::string ThreeDigits(double value) { return absl::StrFormat("%.3g", value); }
 
 // Columns of an action: half of an all-reduce takes as long as the forward pass of a unit.
 int64_t ColumnsOf(const StrategyRow& strategy, StepKind kind) {

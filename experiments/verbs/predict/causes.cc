@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
+#include "experiments/verbs/predict/published_check.h"
 
 namespace psring {
 namespace {
@@ -17,8 +18,9 @@ namespace {
 // Oldest first. Other devices (CPUs, unnamed GPUs) are unknown.
 constexpr const char* kGenerations[] = {"K80", "Titan X", "P100", "V100", "A100", "H100"};
 
-// Links whose rates differ by this factor are at distance 1; TCP and RDMA at distance 1.5.
-constexpr double kRateScale = 4, kNetworkScale = 1.5;
+// Links whose rates differ by this factor are at distance 1; TCP and RDMA at distance 1.5; programs that
+// gather weights and others at distance 3, because what ZeRO-3 lost others did not.
+constexpr double kRateScale = 4, kNetworkScale = 1.5, kGatheringScale = 3;
 constexpr double kPriorWeight = 1;  // of a constant's prior; the most similar system has 1, too
 // 80% of the values of each cause are between its ends; together with the model's error, ranges then hold 9
 // of 10 published steps.
@@ -30,15 +32,42 @@ struct Weighted {
 
 double RateOf(const Cluster& cluster) { return cluster.link_bytes_per_s * cluster.cards_per_node; }
 
+// A published system, or a published training of layouts.
+struct Observed {
+  const void* source;
+  const Cluster& cluster;
+  bool rdma;
+  bool gathers;  // weights
+  const Constants& constants;
+};
+
+std::vector<Observed> ObservedSystems() {
+  std::vector<Observed> all;
+  for (const PublishedSystem& system : PublishedSystems()) {
+    all.push_back({&system, system.cluster, system.rdma, false, system.constants});
+  }
+  return all;
+}
+
+// What is predicted.
+struct Target {
+  const Cluster& cluster;
+  double rdma;
+  bool gathers = false;
+};
+
 // By system, 0 for `left_out`. A weight falls with the square of the distance, so no system is ever
 // negligible.
-std::vector<double> WeightsOf(const Cluster& cluster, double rdma, const PublishedSystem* left_out) {
+std::vector<double> WeightsOf(const std::vector<Observed>& systems, const Target& target,
+                              const void* left_out) {
   std::vector<double> weights;
   double most = 0;
-  for (const PublishedSystem& system : PublishedSystems()) {
-    const double rate = std::log(RateOf(cluster) / RateOf(system.cluster)) / std::log(kRateScale);
-    const double network = kNetworkScale * (rdma - (system.rdma ? 1 : 0));
-    weights.push_back(&system == left_out ? 0 : 1 / (1 + rate * rate + network * network));
+  for (const Observed& system : systems) {
+    const double rate = std::log(RateOf(target.cluster) / RateOf(system.cluster)) / std::log(kRateScale);
+    const double network = kNetworkScale * (target.rdma - (system.rdma ? 1 : 0));
+    const double family = system.gathers == target.gathers ? 0 : kGatheringScale;
+    weights.push_back(
+        system.source == left_out ? 0 : 1 / (1 + rate * rate + network * network + family * family));
     most = std::max(most, weights.back());
   }
   for (double& weight : weights) weight /= most;
@@ -55,10 +84,10 @@ double FractionAt(double rate, double fraction, double other_rate) {
 }
 
 // Of a cause, for the links of `cluster`.
-double ValueIn(const PublishedSystem& system, const std::string& name, const Cluster& cluster) {
-  const double value = system.constants.at(name);
-  return name == "fraction" ? FractionAt(cluster.link_bytes_per_s, value, system.cluster.link_bytes_per_s)
-                            : value;
+double ValueIn(const Cluster& of_system, const Constants& constants, const std::string& name,
+               const Cluster& cluster) {
+  const double value = constants.at(name);
+  return name == "fraction" ? FractionAt(cluster.link_bytes_per_s, value, of_system.link_bytes_per_s) : value;
 }
 
 // Of positive values, each smoothed by a log-normal kernel, so that the quantile is continuous in values and
@@ -91,6 +120,24 @@ std::vector<Weighted> PriorOf(const ConstantInfo& info) {
     values.push_back({std::clamp(value, info.least, info.most), kPriorWeight / std::size(kDeciles)});
   }
   return values;
+}
+
+Causes CausesAmong(const std::vector<Observed>& systems, const Target& target, const void* left_out) {
+  Causes causes;
+  const std::vector<double> weights = WeightsOf(systems, target, left_out);
+  for (const std::string& name : FittedCauses()) {
+    const ConstantInfo& info = *FindConstant(name);
+    std::vector<Weighted> values = PriorOf(info);
+    for (size_t i = 0; i < systems.size(); ++i) {
+      if (weights[i] > 0 && systems[i].constants.contains(name)) {
+        values.push_back(
+            {ValueIn(systems[i].cluster, systems[i].constants, name, target.cluster), weights[i]});
+      }
+    }
+    const auto at = [&](double part) { return std::clamp(QuantileOf(values, part), info.least, info.most); };
+    causes[name] = {at(kTail), at(0.5), at(1 - kTail)};
+  }
+  return causes;
 }
 
 int GenerationOf(const std::string& device) {
@@ -153,19 +200,7 @@ double RdmaShare(const Cluster& cluster) {
 }
 
 Causes CausesOf(const Cluster& cluster, double rdma, const PublishedSystem* left_out) {
-  Causes causes;
-  const std::vector<PublishedSystem>& systems = PublishedSystems();
-  const std::vector<double> weights = WeightsOf(cluster, rdma, left_out);
-  for (const std::string& name : FittedCauses()) {
-    const ConstantInfo& info = *FindConstant(name);
-    std::vector<Weighted> values = PriorOf(info);
-    for (size_t i = 0; i < systems.size(); ++i) {
-      if (weights[i] > 0 && systems[i].constants.contains(name))
-        values.push_back({ValueIn(systems[i], name, cluster), weights[i]});
-    }
-    const auto at = [&](double part) { return std::clamp(QuantileOf(values, part), info.least, info.most); };
-    causes[name] = {at(kTail), at(0.5), at(1 - kTail)};
-  }
+  Causes causes = CausesAmong(ObservedSystems(), {cluster, rdma}, left_out);
   const double latency_us = 1e6 * cluster.latency_s;
   causes["latency_us"] = {latency_us / 2, latency_us, 2 * latency_us};
   // Only where it can be felt: RDMA has none, and the others carry more than a card at usual latencies.
@@ -176,10 +211,20 @@ Causes CausesOf(const Cluster& cluster, double rdma, const PublishedSystem* left
   return causes;
 }
 
+Causes CausesOfLayouts(const Cluster& cluster, double rdma, bool gathers, const PublishedTraining* left_out) {
+  std::vector<Observed> systems = ObservedSystems();
+  const std::vector<Constants>& fitted = FittedTrainings();
+  for (size_t i = 0; i < fitted.size(); ++i) {
+    const PublishedTraining& training = PublishedTrainings()[i];
+    systems.push_back({&training, training.cluster, true, Gathers(training), fitted[i]});
+  }
+  return CausesAmong(systems, {cluster, rdma, gathers}, left_out);
+}
+
 Causes CausesLike(const PublishedSystem& system, const Cluster& cluster, double rdma) {
   Causes causes = CausesOf(cluster, rdma);
   for (const auto& [name, fitted] : system.constants) {
-    const double value = ValueIn(system, name, cluster);
+    const double value = ValueIn(system.cluster, system.constants, name, cluster);
     causes[name] = {value, value, value};
   }
   return causes;
@@ -187,7 +232,7 @@ Causes CausesLike(const PublishedSystem& system, const Cluster& cluster, double 
 
 std::vector<std::string> SimilarSystems(const Cluster& cluster, double rdma) {
   constexpr size_t kMaxNames = 3;
-  const std::vector<double> weights = WeightsOf(cluster, rdma, nullptr);
+  const std::vector<double> weights = WeightsOf(ObservedSystems(), {cluster, rdma}, nullptr);
   std::vector<size_t> order(weights.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, std::ranges::greater(), [&](size_t i) { return weights[i]; });
@@ -259,6 +304,36 @@ std::vector<std::string> Differences(const Situation& situation, const Published
     list.push_back(Tr("$0 (calibrated on a ring)", strategy.name));
   if (strategy.uses_servers) AddDifferencesOfServers(situation, covered, machines, list);
   if (situation.cluster.oversubscription > 1) list.push_back(Tr("an oversubscribed fabric"));
+  return list;
+}
+
+std::vector<std::string> LayoutDifferences(const std::string& gpu, const Cluster& cluster, int workers) {
+  constexpr double kSameRate = 1.25;
+  const std::vector<std::string> known = {"A100", "H100"};
+  double least = INFINITY, most = 0;
+  int machines = 0;
+  for (const PublishedTraining& training : PublishedTrainings()) {
+    least = std::min(least, RateOf(training.cluster));
+    most = std::max(most, RateOf(training.cluster));
+    for (const PublishedLayout& row : training.rows) {
+      machines = std::max(machines, ShapeOf(training.cluster, row.workers).nodes);
+    }
+  }
+  std::vector<std::string> list;
+  const int generation = GenerationOf(gpu);
+  const std::string name = generation < 0 ? "" : kGenerations[generation];
+  if (std::ranges::find(known, name) == known.end()) {
+    list.push_back(Tr("$0 (calibrated on $1)",
+                      generation < 0 ? Tr("a device of no known GPU generation") : name,
+                      absl::StrJoin(known, ", ")));
+  }
+  const double rate = RateOf(cluster);
+  if (rate > kSameRate * most || rate < least / kSameRate) {
+    list.push_back(Tr("machines with $0 (calibrated from $1 to $2)", BitRateText(8 * rate),
+                      BitRateText(8 * least), BitRateText(8 * most)));
+  }
+  const int nodes = ShapeOf(cluster, workers).nodes;
+  if (nodes > machines) list.push_back(Tr("$0 machines (calibrated up to $1)", nodes, machines));
   return list;
 }
 

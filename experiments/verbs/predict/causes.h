@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "experiments/layouts/published_layouts.h"
 #include "experiments/stats/statistics.h"
 #include "experiments/verbs/predict/published_systems.h"
 
@@ -26,6 +27,10 @@ double RdmaShare(const Cluster& cluster);
 
 // Of the cluster's links. `left_out`: a system that is not used, for validation.
 Causes CausesOf(const Cluster& cluster, double rdma, const PublishedSystem* left_out = nullptr);
+// Of layouts with or without gathered weights (fsdp), whose programs lose different shares: also of
+// PublishedTrainings. `left_out`: one of these.
+Causes CausesOfLayouts(const Cluster& cluster, double rdma, bool gathers,
+                       const PublishedTraining* left_out = nullptr);
 // With the FittedCauses of `system` as known.
 Causes CausesLike(const PublishedSystem& system, const Cluster& cluster, double rdma);
 
@@ -52,6 +57,9 @@ struct Situation {
 
 // One phrase per property that no published system has; empty if the situation is within the calibration.
 std::vector<std::string> Differences(const Situation& situation, const PublishedSystem* left_out = nullptr);
+
+// The same of a layout: devices, rates and numbers of machines that no published training has.
+std::vector<std::string> LayoutDifferences(const std::string& gpu, const Cluster& cluster, int workers);
 
 // The smallest one with which the ranges hold (SmallestModelFactor, published_check.h).
 inline constexpr double kModelFactor = 1.06;

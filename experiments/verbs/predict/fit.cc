@@ -70,7 +70,8 @@ StepSeconds PredictedStepOf(Workload workload, const PredictCase& point, const C
   };
 }
 
-absl::StatusOr<Constants> Fit(const std::vector<FitRow>& rows, const std::vector<std::string>& names) {
+absl::StatusOr<Constants> Fit(const std::vector<FitRow>& rows, const std::vector<std::string>& names,
+                              const std::vector<Constants>& others) {
   constexpr double kRowsSpread = 0.05, kGrid = 0.02;
   using Place = std::vector<int>;  // by name: steps of the grid from the start
   const auto constants_at = [&](const Place& place) {
@@ -98,24 +99,40 @@ absl::StatusOr<Constants> Fit(const std::vector<FitRow>& rows, const std::vector
     }
     return known[place] = sum;
   };
-  Place best(names.size(), 0);
-  PSRING_ASSIGN_OR_RETURN(double least, error_at(best));
-  for (int step = 32; step >= 1; step /= 2) {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (size_t i = 0; i < names.size(); ++i) {
-        for (const int by : {step, -step}) {
-          Place place = best;
-          place[i] += by;
-          PSRING_ASSIGN_OR_RETURN(const double error, error_at(place));
-          if (error >= least - 1e-9) continue;
-          least = error;
-          best = place;
-          moved = true;
-          break;
+  const auto descend = [&](Place& best) -> absl::StatusOr<double> {
+    PSRING_ASSIGN_OR_RETURN(double least, error_at(best));
+    for (int step = 32; step >= 1; step /= 2) {
+      for (bool moved = true; moved;) {
+        moved = false;
+        for (size_t i = 0; i < names.size(); ++i) {
+          for (const int by : {step, -step}) {
+            Place place = best;
+            place[i] += by;
+            PSRING_ASSIGN_OR_RETURN(const double error, error_at(place));
+            if (error >= least - 1e-9) continue;
+            least = error;
+            best = place;
+            moved = true;
+            break;
+          }
         }
       }
     }
+    return least;
+  };
+  Place best(names.size(), 0);
+  PSRING_ASSIGN_OR_RETURN(double least, descend(best));
+  for (const Constants& other : others) {
+    Place place(names.size(), 0);
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (!other.contains(names[i])) continue;
+      place[i] =
+          static_cast<int>(std::lround(std::log(other.at(names[i]) / FindConstant(names[i])->start) / kGrid));
+    }
+    PSRING_ASSIGN_OR_RETURN(const double error, descend(place));
+    if (error >= least) continue;
+    least = error;
+    best = std::move(place);
   }
   return constants_at(best);
 }

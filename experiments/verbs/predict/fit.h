@@ -50,9 +50,10 @@ struct FitRow {
 };
 
 // Minimizes the squares of log(predicted / measured), with a standard deviation of 5% per row, plus the
-// constants' priors. Compass search on a logarithmic grid of 2%. Returns the first error of a row's
-// `predict`.
-absl::StatusOr<Constants> Fit(const std::vector<FitRow>& rows, const std::vector<std::string>& names);
+// constants' priors. Compass search on a logarithmic grid of 2%, from the first values of the constants, and
+// of these with each of `others` in turn; the best result. Returns the first error of a row's `predict`.
+absl::StatusOr<Constants> Fit(const std::vector<FitRow>& rows, const std::vector<std::string>& names,
+                              const std::vector<Constants>& others = {});
 
 struct CheckedRow {
   std::string label;

@@ -400,7 +400,7 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& typed,
   PSRING_RETURN_IF_ERROR(CheckStragglers(raw.straggler, least));
   PSRING_ASSIGN_OR_RETURN(flags.options.delays, ParseDelays(raw.straggler, raw.jitter_ms, raw.seed, least));
   PSRING_RETURN_IF_ERROR(CheckShards(raw, flags));
-  PSRING_RETURN_IF_ERROR(UnderstandLayouts(raw, flags));
+  PSRING_RETURN_IF_ERROR(UnderstandLayoutSearch(raw, flags));
   PSRING_ASSIGN_OR_RETURN(flags.pipeline, UnderstandPipeline(raw, flags));
   return flags;
 }

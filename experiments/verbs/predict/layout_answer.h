@@ -19,13 +19,24 @@ RawPredictFlags WithLayoutDefaults(RawPredictFlags raw);
 
 // Sets what --layouts needs of `flags`, whose others are understood. InvalidArgument, with a message of one
 // line: flags that exclude each other, several numbers of workers, or an unknown memory.
-absl::Status UnderstandLayouts(const RawPredictFlags& raw, PredictFlags& flags);
+absl::Status UnderstandLayoutSearch(const RawPredictFlags& raw, PredictFlags& flags);
+
+// A found layout under each guess of what is lost (GuessesOf); `found` has the expected price.
+struct RangedLayout {
+  FoundLayout found;
+  bool gathers = false;      // weights, so that its causes are those of such programs
+  std::vector<double> logs;  // of the guesses' speeds, for RatiosOf
+};
+// Of the speed of `one` over that of `other`. Programs of one family share their causes. `error`: of the
+// model, for each of them.
+Interval RatioOf(const RangedLayout& one, const RangedLayout& other, double error);
 
 // Which of `best` the trainer rejects for what they combine, and why it rejects the first of these; empty:
 // none.
 std::string WhatIsNotTrained(const LayoutQuestion& question, const std::vector<FoundLayout>& best);
 
-// The best five layouts with their memory, traffic and bubble, what would have to change for another one to
+// The best five layouts with their range, memory, traffic and bubble, the winner if its ratio to the next
+// excludes 1, what would have to change for another one to
 // be fastest, and which of them the trainer does not support. Pure. Errors: those of LayoutModelOf and
 // FindLayouts.
 absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags, const CheckStop& check = absl::OkStatus);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "experiments/layouts/published_layouts.h"
 #include "experiments/stats/statistics.h"
 #include "experiments/verbs/predict/causes.h"
 #include "experiments/verbs/predict/published_systems.h"
@@ -33,6 +34,17 @@ struct LeftOutSystem {
 };
 absl::StatusOr<LeftOutSystem> LeaveOut(const PublishedSystem& system);
 
+// By PublishedTrainings: FittedCauses, fitted once to LeastSeconds of their rows.
+const std::vector<Constants>& FittedTrainings();
+bool Gathers(const PublishedTraining& training);  // weights
+
+// The rows of a training but the first, predicted from all others (CausesOfLayouts); its `system` is null.
+// `walks`: predicted steps are walked, ranges still those of LeastSeconds.
+absl::StatusOr<LeftOutSystem> LeaveOut(const PublishedTraining& training, bool walks);
+
+// SmallestModelFactor of all trainings.
+double LayoutModelFactor();
+
 // Over all rows.
 struct LeftOutSummary {
   size_t rows = 0;
@@ -40,7 +52,7 @@ struct LeftOutSummary {
   double coverage = 0;                       // share of the rows in their ranges
   double median_width = 0;                   // upper over lower end
 };
-LeftOutSummary SummaryOf(const std::vector<LeftOutSystem>& systems);
+LeftOutSummary SummaryOf(const std::vector<LeftOutSystem>& systems, double model_factor = kModelFactor);
 
 // The smallest model factor, in steps of 0.01, with which the ranges hold 9 of 10 rows, rounded down to whole
 // rows; at most 2.
@@ -48,6 +60,8 @@ double SmallestModelFactor(const std::vector<LeftOutSystem>& systems);
 
 // The tables of systems in experiments/results/published_runs.md.
 std::string PublishedText(const std::vector<LeftOutSystem>& systems);
+// Those of layouts; `trainings`: by PublishedTrainings.
+std::string PublishedLayoutsText(const std::vector<LeftOutSystem>& trainings);
 
 // All tables there: of systems and of layouts (published_layouts.h). `begin` is called before each system and
 // the layouts; its error ends the check.

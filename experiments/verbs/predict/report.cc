@@ -301,12 +301,12 @@ std::string GradientsText(const PredictReport& report) {
 }  // namespace
 
 std::string NetworkText(const Cluster& cluster) {
-  std::string text = Tr("$0 with $1 GPU$2 each; $3$4 between nodes ($5 of the rate is usable, latency $6 us)",
-                        cluster.name.empty() ? Tr("nodes") : Tr("$0: nodes", cluster.name),
-                        cluster.gpus_per_node, cluster.gpus_per_node > 1 ? "s" : "",
-                        cluster.cards_per_node > 1 ? absl::StrCat(cluster.cards_per_node, " x ") : "",
-                        BitRateText(8 * cluster.link_bytes_per_s), absl::StrFormat("%.3g", cluster.fraction),
-                        1e6 * cluster.latency_s);
+  std::string text =
+      Tr("$0 with $1 GPU$2 each; $3$4 between nodes ($5 of the rate is usable, latency $6 us)",
+         cluster.name.empty() ? Tr("nodes") : Tr("$0: nodes", cluster.name), cluster.gpus_per_node,
+         cluster.gpus_per_node > 1 ? "s" : "",
+         cluster.cards_per_node > 1 ? absl::StrCat(cluster.cards_per_node, " x ") : "",
+         BitRateText(8 * cluster.link_bytes_per_s), ThreeDigits(cluster.fraction), 1e6 * cluster.latency_s);
   if (cluster.gpus_per_node > 1) {
     text += Tr("; $0 inside a node (latency $1 us)", BitRateText(8 * cluster.intra_bytes_per_s),
                1e6 * cluster.intra_latency_s);
@@ -331,7 +331,7 @@ bool DescribedOnly(const PredictReport& report) {
 
 std::string KnownText(const std::set<std::string>& given, const Causes& published, const Causes& used) {
   const auto ends = [](const CauseRange& range) {
-    return Tr("$0 to $1", absl::StrFormat("%.3g", range.low), absl::StrFormat("%.3g", range.high));
+    return Tr("$0 to $1", ThreeDigits(range.low), ThreeDigits(range.high));
   };
   std::vector<std::string> parts;
   for (const auto& [name, range] : published) {

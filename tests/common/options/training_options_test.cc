@@ -102,6 +102,7 @@ const std::vector<Field>& Fields() {
       {"--deterministic", [](auto& o) { o.deterministic = true; }},
       {"--local_aggregation", [](auto& o) { o.local_aggregation = true; }},
       {"--oversubscribe", [](auto& o) { o.oversubscribe = true; }},
+      {"--memory", [](auto& o) { o.memory = "2GB"; }},
       {"--on_worker_loss", [](auto& o) { o.on_worker_loss = "continue"; }},
       {"--worker_timeout", [](auto& o) { o.worker_timeout_s = 0.5; }},
       {"--debug.reject_nonfinite", [](auto& o) { o.reject_nonfinite = "false"; }},

@@ -71,6 +71,12 @@ TEST(ByteSize, UsualSpellingsAreAccepted) {
     EXPECT_FALSE(ParseByteSize(text).ok()) << text;
 }
 
+TEST(Units, NumbersAreShortenedToThreeDigits) {
+  EXPECT_EQ(ThreeDigits(0.12345), "0.123");
+  EXPECT_EQ(ThreeDigits(12.0), "12");
+  EXPECT_EQ(ThreeDigits(1234), "1.23e+03");
+}
+
 TEST(ByteSize, TextIsShortAndRoundTrips) {
   EXPECT_EQ(ByteSizeText(4096), "4K");
   EXPECT_EQ(ByteSizeText(3 << 19), "1.5M");

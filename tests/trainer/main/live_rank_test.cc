@@ -27,5 +27,13 @@ TEST(CheckSharingInProcess, RanksOfOneProcessMayNotShareAGpu) {
   EXPECT_THAT(refused.message(), Has("ranks 2 and 3 of one process share a GPU"));
 }
 
+TEST(UseOfMemory, CountsTheRanksWithTheSameMemory) {
+  const MemoryUse use = UseOfMemory("host b", {"host a 5", "host b 7", "host b 11"}).value();
+  EXPECT_EQ(use.ranks, 2);
+  EXPECT_EQ(use.bytes, 18);
+  EXPECT_EQ(UseOfMemory("a", {"a"}).status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(UseOfMemory("a", {"a 1x"}).status().code(), absl::StatusCode::kInternal);
+}
+
 }  // namespace
 }  // namespace psring

@@ -194,6 +194,12 @@ TEST_F(TrainerProcess, InvalidInputGivesOneLineAndAnExitCode) {
             2,
             "can be cut before the layers 1,2",
             {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1"}},
+           {"--data synthetic --check_only --memory 1M", 2, "and --memory allows 1.0 MiB"},
+           {"--data synthetic --model mlp --memory 1M", 1, "and --memory allows 1.0 MiB"},
+           {"--data synthetic --memory 1GBit", 2, "--memory"},
+           {"--data synthetic --check_only --strategy ring --workers 4 --model mlp-small --width 2000 "
+            "--memory 60M",
+            2, "layouts of 4 workers that fit"},
            {"--data synthetic --strategy ps-sync --backend gloo", 2, "has no collectives"},
            {"--data synthetic --strategy gloo --backend mpi", 2, "which always uses gloo"},
            {"--data synthetic --transport tcp", 2, "which does not communicate"},

@@ -11,10 +11,10 @@
 #include "tests/common/ops/reference_ops.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/data/sources.h"
+#include "trainer/memory/memory_need.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/model.h"
 #include "trainer/models/replayed_model.h"
-#include "trainer/step/memory_need.h"
 
 namespace psring {
 namespace {
@@ -213,7 +213,8 @@ TEST(RecomputeNote, SaysHowMuchMemoryActivationsNeed) {
 TEST(RecomputeNote, IsAlsoTheAdviceIfMemoryDoesNotSuffice) {
   MemoryNeed need{.batch = size_t{90} << 20, .recompute_saves = size_t{70} << 20};
   const auto error = [&need] {
-    return std::string(CheckMemory(need, {.free = 1, .total = 2}, 12, "cpu").message());
+    return std::string(
+        CheckMemory(need, {.memory = {.free = 1, .total = 2}, .needed = 90}, 12, "cpu").message());
   };
   EXPECT_TRUE(error().ends_with("use a smaller --batch or network, --recompute, which saves 70.0 MiB"));
   need.recomputes = true;

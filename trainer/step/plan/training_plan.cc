@@ -301,6 +301,11 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
         absl::StrCat("--reference_workers belongs to --strategy single, not to ", strategy.name)}});
 }
 
+absl::Status CheckLayout(const TrainingOptions& options, const StrategyRow& strategy, int workers) {
+  PSRING_RETURN_IF_ERROR(CheckPipelineFlags(options, strategy, workers));
+  return CheckStrategy(options, strategy, workers / ReplicaRanks(options));
+}
+
 bool SharedStepsAreOver(int64_t version, int workers, int64_t total_steps) {
   return version > workers * (total_steps - 1);
 }

@@ -62,6 +62,9 @@ absl::Status CheckDevice(const TrainingOptions& options, const Device& device);
 // InvalidArgument: `strategy` does not support the flags or the world size.
 absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size);
 
+// The same for the layout of so many workers (--pp, --tp): CheckPipelineFlags, too.
+absl::Status CheckLayout(const TrainingOptions& options, const StrategyRow& strategy, int workers);
+
 // InvalidArgument: --sync_batch_norm cannot be combined with `strategy` or other flags, or the model with
 // this layout has no batch normalization.
 absl::Status CheckSyncBatchNorm(const TrainingOptions& options, const StrategyRow& strategy);

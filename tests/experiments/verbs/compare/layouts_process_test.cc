@@ -48,6 +48,14 @@ TEST_F(LayoutsCompared, EachIsARowWithItsBubbleAndTheSameSamplesPerStep) {
   for (const Json& row : JsonFile("run/summary.json")) {
     const Json& figures = row["figures"];
     const std::string last = figures["program"].is_null() ? "strategy" : "program";
+    EXPECT_EQ(row.contains("links"), last == "program");
+    if (row.contains("links")) {
+      const Json& links = row["links"];
+      EXPECT_GT(links["stages"], 0);
+      EXPECT_EQ(links["tensors"], 0);
+      EXPECT_NEAR(links["replicas"].get<double>() + links["stages"].get<double>(),
+                  figures["payload_tx_bytes_per_worker"].get<double>(), 1);
+    }
     rows[absl::StrCat(figures["layout"].get<std::string>(), " ", figures[last].get<std::string>())] = figures;
   }
   ASSERT_EQ(rows.size(), 7u);
@@ -173,6 +181,23 @@ TEST_F(LayoutsCompared, ADryRunNamesTheCasesAndStartsNothing) {
       Unwrapped(Succeed("compare --layouts auto --workers 2 --model mlp-small --data synthetic --link "
                         "none --dry_run")),
       Has("ring x 2 (pp2 1f1b)", "leaves out tp2: this model supports only --tp 1"));
+}
+
+TEST_F(LayoutsCompared, WhatDoesNotFitIsRefusedOrLeftOutBeforeItStarts) {
+  const std::string wide = " --workers 2 --model mlp-small --width 2000 --data synthetic --batch 8 --dry_run";
+  for (const char* verb : {"compare --strategies ring --link none", "train --strategy ring",
+                           "compare --layouts dp2,pp2 --link none"}) {
+    const auto run = Run(Words(absl::StrCat(verb, wide, " --memory 1M")));
+    EXPECT_NE(run.exit_code, 0);
+    EXPECT_THAT(run.err, Has("training needs at least ", "parameters ", "gradients ", "optimizer ",
+                             "activations of ", "and --memory allows 1.0 MiB"));
+  }
+  EXPECT_THAT(Run(Words(absl::StrCat("train --strategy ring", wide, " --memory 64M"))).err,
+              Has("layouts of 2 workers that fit", "--strategy zero1 ("));
+  // Two stages of at most 4 of the 5.6 million parameters.
+  EXPECT_THAT(Unwrapped(Succeed(absl::StrCat("compare --layouts auto --link none", wide, " --memory 80M"))),
+              Has("--layouts auto leaves out single x 1: ", "--layouts auto leaves out ring x 2: ",
+                  "ring x 2 (pp2 1f1b)"));
 }
 
 }  // namespace

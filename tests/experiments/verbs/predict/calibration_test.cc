@@ -32,6 +32,15 @@ TEST(Fit, FindsTheConstantsOfItsOwnPredictions) {
   EXPECT_NEAR(fitted.at("latency_us"), 40, 3);
 }
 
+// An exchange beside computation is not felt until it takes longer.
+TEST(Fit, OtherStartsFindWhatIsNotFeltFromTheFirst) {
+  const auto predict = [](const Constants& constants) -> absl::StatusOr<double> {
+    return std::max(1., .2 / constants.at("fraction"));
+  };
+  const std::vector<FitRow> rows = {{.size = 2, .measured = 2, .predict = predict}};
+  EXPECT_NEAR(Fit(rows, {"fraction"})->at("fraction"), FindConstant("fraction")->start, .1);
+  EXPECT_NEAR(Fit(rows, {"fraction"}, {Constants{{"fraction", .08}}})->at("fraction"), .1, .01);
+}
 TEST(Fit, AConstantThatNoRowDeterminesStaysAtItsStart) {
   const auto predict = [](const Constants& constants) -> absl::StatusOr<double> {
     return 1 / constants.at("fraction");

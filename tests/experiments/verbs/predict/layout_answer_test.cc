@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,7 @@ TEST(LayoutAnswer, TheBestFiveHaveTheirFiguresAndWhatWouldChangeThem) {
   EXPECT_THAT(InOneLine(text),
               Has("Layouts of 64 devices for llama_8b: 8.03 billion parameters, 16 bits with float32 "
                   "master weights, Adam; 64 samples of 8192 tokens a step.",
-                  "fit into 80.0 GiB per device", "Verdict (simulated): ", " is fastest: "));
+                  "fit into 80.0 GiB per device", "range of", "9 in 10", "Verdict (simulated): "));
   int rows = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     EXPECT_LE(TextColumns(std::string(line)), 110u) << line;
@@ -68,6 +69,24 @@ TEST(LayoutAnswer, TheChineseTextHasTheSameLayouts) {
     if (!IsRow(line)) continue;
     EXPECT_THAT(chinese, Has(line));
   }
+}
+
+TEST(LayoutAnswer, ARatioSharesTheCausesOfOneFamily) {
+  const auto ranged = [](double seconds, bool gathers, std::vector<double> logs) {
+    RangedLayout layout{.gathers = gathers, .logs = std::move(logs)};
+    layout.found.price.step_s = seconds;
+    return layout;
+  };
+  // The links' share: half or twice the speed of both.
+  const std::vector<double> logs = {0, -std::log(2.), std::log(2.)};
+  const RangedLayout fast = ranged(1, false, logs), slow = ranged(1.5, false, logs),
+                     gathering = ranged(1.5, true, logs);
+  const Interval same = RatioOf(fast, slow, 0), other = RatioOf(fast, gathering, 0);
+  EXPECT_NEAR(same.low, 1.5, 1e-9);
+  EXPECT_NEAR(same.high, 1.5, 1e-9);
+  EXPECT_NEAR(other.high, 1.5 * std::exp(std::sqrt(2) * std::log(2.)), 1e-9);
+  EXPECT_LT(other.low, 1) << "no winner between families with such ranges";
+  EXPECT_NEAR(RatioOf(fast, slow, .1).low, 1.5 * std::exp(-std::sqrt(2) * .1), 1e-9);
 }
 
 TEST(LayoutAnswer, ItNamesWhatTheTrainerDoesNotCombine) {

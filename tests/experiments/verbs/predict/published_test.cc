@@ -49,6 +49,35 @@ TEST(PublishedSystems, RangesHoldWhenEachIsPredictedFromTheOthers) {
   EXPECT_THAT(text, Has("**no**", "are in their ranges"));
 }
 
+// Walks steps of up to 65,000 passes through layers: some seconds.
+TEST(PublishedTrainings, RangesHoldWhenEachIsPredictedFromTheOthers) {
+  std::vector<LeftOutSystem> trainings;
+  for (const PublishedTraining& training : PublishedTrainings()) {
+    trainings.push_back(LeaveOut(training, /*walks=*/true).value());
+  }
+  const double factor = LayoutModelFactor();
+  const LeftOutSummary all = SummaryOf(trainings, factor);
+  EXPECT_GE(all.rows, 20u);
+  EXPECT_LE(all.median_error, .15);
+  EXPECT_LT(all.worst_error, 1);
+  EXPECT_GE(all.coverage, .8);
+  EXPECT_LT(factor, 1.5);
+  const std::string text = PublishedLayoutsText(trainings);
+  for (const PublishedTraining& training : PublishedTrainings()) EXPECT_THAT(text, HasSubstr(training.title));
+}
+
+TEST(PublishedTrainings, ProgramsThatGatherWeightsAreSimilar) {
+  const Cluster& cluster = PublishedTrainings()[2].cluster;
+  const auto lost = [&](bool gathers, const PublishedTraining* left_out = nullptr) {
+    const Causes causes = CausesOfLayouts(cluster, 1, gathers, left_out);
+    return causes.at("fraction").low / (1 + causes.at("node_loss").high);
+  };
+  EXPECT_LT(lost(true), lost(false)) << "ZeRO-3 lost most";
+  EXPECT_GT(lost(true, &PublishedTrainings()[2]), lost(true)) << "a system that is left out has no weight";
+  EXPECT_EQ(LayoutDifferences("an H100", cluster, 1024).size(), 0u);
+  EXPECT_EQ(LayoutDifferences("a V100", cluster, 1 << 20).size(), 2u);
+}
+
 // As a user's prediction, and without the constants of each of the two.
 TEST(PublishedSystems, NoWrongWinnerIsNamedBetweenARingAndServersOnTheSameMachines) {
   const Predictor predictor({.tensors = {{.name = "w", .bytes = 4}}}, {});

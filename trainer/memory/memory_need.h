@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,6 +21,7 @@ namespace psring {
 struct MemoryNeed {
   size_t parameters = 0;  // weights, statistics that are not trained, and gradients
   size_t gradients = 0;   // part of them
+  size_t units = 0;       // likewise: blocks for complete units, of which the rank keeps a shard
   size_t optimizer = 0;   // its state
   size_t batch = 0;       // inputs, activations and their gradients, of all micro-batches in flight
   bool recomputes = false;
@@ -33,6 +36,7 @@ struct StateOnRank {
   int shards = 1;                              // of the optimizer's state, except that of tables
   // Of sharded weights and gradients, with the units in flight; 0: those of the model, and of each gradient.
   size_t weight_elements = 0, gradient_elements = 0;
+  size_t unit_elements = 0;       // of both, beside the shards
   size_t slots = 1;               // micro-batches in flight
   bool divides_backward = false;  // their weight gradients follow later; without --recompute
   // Of a program without a flush: versions of the weights beside the newest; of a step.
@@ -48,9 +52,32 @@ absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const Mo
 // By class. Pure.
 MemoryFigures ByClass(const MemoryNeed& need);
 
-// ResourceExhausted lists what is needed and what is available. Pure.
-absl::Status CheckMemory(const MemoryNeed& need, const Device::Memory& memory, int max_batch,
-                         const std::string& device);
+// The memory that ranks on one device, or on the processors of one host, share.
+struct MemoryShare {
+  Device::Memory memory = {};
+  int ranks = 1;          // that share it
+  size_t needed = 0;      // by all of them
+  bool is_limit = false;  // of --memory, for one rank
+};
+
+// Ranks that share a memory, and what they need together.
+struct MemoryUse {
+  int ranks = 1;
+  size_t bytes = 0;
+};
+using ShareMemory = std::function<absl::StatusOr<MemoryUse>(size_t bytes)>;
+
+// The device's memory, unless it is unknown, and `limit` (--memory) if it is not empty, of which a rank with
+// `need` has a share; nothing for the limit "none". Errors: those of `share`.
+absl::StatusOr<std::vector<MemoryShare>> SharesOf(const MemoryNeed& need, const std::string& limit,
+                                                  const Device& device, const ShareMemory& share);
+
+// ResourceExhausted lists what is needed and what is available, and ends with `remedy`. Pure.
+absl::Status CheckMemory(const MemoryNeed& need, const MemoryShare& share, int max_batch,
+                         const std::string& device, const std::string& remedy = "");
+
+// "901.0 MiB".
+std::string MebibytesText(size_t bytes);
 
 // What --recompute saves, in one line.
 std::string RecomputeNote(const MemoryNeed& need, int max_batch);

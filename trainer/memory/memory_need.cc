@@ -1,9 +1,13 @@
-#include "trainer/step/memory_need.h"
+#include "trainer/memory/memory_need.h"
+
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/device/counting_device.h"
+#include "common/text/translate.h"
+#include "common/text/units.h"
 #include "trainer/models/batch_memory.h"
 
 namespace psring {
@@ -11,12 +15,12 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 
-std::string Readable(size_t bytes) {
+}  // namespace
+
+std::string MebibytesText(size_t bytes) {
   const double mib = static_cast<double>(bytes) / kMiB;
   return mib < 1024 ? absl::StrFormat("%.1f MiB", mib) : absl::StrFormat("%.2f GiB", mib / 1024);
 }
-
-}  // namespace
 
 absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const Model& model,
                                         const SampleSpec& samples, int max_batch, const StateOnRank& on_rank,
@@ -43,6 +47,7 @@ absl::StatusOr<MemoryNeed> MemoryNeedOf(const TrainingOptions& options, const Mo
       need.gradients + (or_all(on_rank.weight_elements, parameters) + on_rank.older_versions * parameters +
                         tables + model.parameters().initial_buffers().size()) *
                            sizeof(float);
+  need.units = on_rank.unit_elements * sizeof(float);
   if (on_rank.optimizer != nullptr) {
     const size_t shards = static_cast<size_t>(on_rank.shards), own = (parameters + shards - 1) / shards;
     PSRING_RETURN_IF_ERROR(Optimizer::Create(*on_rank.optimizer, state, own + tables).status());
@@ -58,23 +63,48 @@ MemoryFigures ByClass(const MemoryNeed& need) {
           .activations_mb = static_cast<double>(need.batch) / kMiB};
 }
 
-absl::Status CheckMemory(const MemoryNeed& need, const Device::Memory& memory, int max_batch,
-                         const std::string& device) {
-  if (need.total() <= memory.free) return absl::OkStatus();
+absl::StatusOr<std::vector<MemoryShare>> SharesOf(const MemoryNeed& need, const std::string& limit,
+                                                  const Device& device, const ShareMemory& share) {
+  std::vector<MemoryShare> shares;
+  if (limit == "none") return shares;
+  if (!limit.empty()) {
+    PSRING_ASSIGN_OR_RETURN(const size_t bytes, ParseByteSize(limit));
+    shares.push_back({{.free = bytes, .total = bytes}, 1, need.total(), true});
+  }
+  // Read before the others may allocate.
+  const std::optional<Device::Memory> memory = device.memory();
+  PSRING_ASSIGN_OR_RETURN(const MemoryUse use, share(need.total()));
+  if (memory.has_value()) shares.push_back({*memory, use.ranks, use.bytes, false});
+  return shares;
+}
+
+absl::Status CheckMemory(const MemoryNeed& need, const MemoryShare& share, int max_batch,
+                         const std::string& device, const std::string& remedy) {
+  if (share.needed <= share.memory.free) return absl::OkStatus();
+  const std::string classes =
+      Tr("parameters $0, gradients $1, optimizer $2, activations of $3 samples $4$5",
+         MebibytesText(need.parameters - need.gradients), MebibytesText(need.gradients),
+         MebibytesText(need.optimizer), max_batch, MebibytesText(need.batch),
+         need.units == 0 ? "" : Tr("; $0 of it are buffers for complete units", MebibytesText(need.units)));
+  const std::string free = share.is_limit ? Tr("--memory allows $0", MebibytesText(share.memory.free))
+                                          : Tr("$0 of $1 are free", MebibytesText(share.memory.free),
+                                               MebibytesText(share.memory.total));
+  const std::string all = share.ranks == 1
+                              ? ""
+                              : Tr(" for this one of the $0 workers that share it, which need $1 together",
+                                   share.ranks, MebibytesText(share.needed));
   return absl::ResourceExhaustedError(absl::StrCat(
-      device, ": training needs at least ", Readable(need.total()), " of memory (weights and gradients ",
-      Readable(need.parameters), ", optimizer ", Readable(need.optimizer), ", activations of ", max_batch,
-      " samples ", Readable(need.batch), "), and ", Readable(memory.free), " of ", Readable(memory.total),
-      " are free; use a smaller --batch or network",
+      Tr("$0: training needs at least $1 of memory ($2)$3, and $4; use a smaller --batch or network", device,
+         MebibytesText(need.total()), classes, all, free),
       need.recomputes || need.recompute_saves == 0
           ? ""
-          : absl::StrCat(", --recompute, which saves ", Readable(need.recompute_saves)),
-      device == "cpu" ? "" : ", or --device cpu"));
+          : Tr(", --recompute, which saves $0", MebibytesText(need.recompute_saves)),
+      device == "cpu" ? "" : Tr(", or --device cpu"), remedy));
 }
 
 std::string RecomputeNote(const MemoryNeed& need, int max_batch) {
-  return absl::StrCat("--recompute: activations of ", max_batch, " samples need ", Readable(need.batch),
-                      " instead of ", Readable(need.batch + need.recompute_saves));
+  return absl::StrCat("--recompute: activations of ", max_batch, " samples need ", MebibytesText(need.batch),
+                      " instead of ", MebibytesText(need.batch + need.recompute_saves));
 }
 
 }  // namespace psring

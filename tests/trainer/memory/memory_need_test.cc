@@ -1,9 +1,10 @@
-#include "trainer/step/memory_need.h"
+#include "trainer/memory/memory_need.h"
 
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
 #include "tests/common/ops/reference_ops.h"
+#include "tests/has.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/data/sources.h"
 #include "trainer/models/replayed_model.h"
@@ -93,17 +94,55 @@ TEST_F(MemoryNeeded, IncludesTheGradientsThatWeightsNeedLater) {
 }
 
 TEST(CheckMemory, NamesWhatIsNeededAndAvailable) {
-  const MemoryNeed need{.parameters = size_t{600} << 20, .optimizer = size_t{300} << 20, .batch = 1 << 20};
-  EXPECT_TRUE(CheckMemory(need, {.free = need.total(), .total = size_t{2} << 30}, 128, "cuda:1").ok());
-  const absl::Status refused =
-      CheckMemory(need, {.free = need.total() - 1, .total = size_t{2} << 30}, 128, "cuda:1");
+  const MemoryNeed need{.parameters = size_t{600} << 20,
+                        .gradients = size_t{200} << 20,
+                        .optimizer = size_t{300} << 20,
+                        .batch = 1 << 20};
+  MemoryShare share{.memory = {.free = need.total(), .total = size_t{2} << 30}, .needed = need.total()};
+  EXPECT_TRUE(CheckMemory(need, share, 128, "cuda:1").ok());
+  --share.memory.free;
+  const absl::Status refused = CheckMemory(need, share, 128, "cuda:1");
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(refused.message(),
-            "cuda:1: training needs at least 901.0 MiB of memory (weights and gradients 600.0 MiB, "
+            "cuda:1: training needs at least 901.0 MiB of memory (parameters 400.0 MiB, gradients 200.0 MiB, "
             "optimizer 300.0 MiB, activations of 128 samples 1.0 MiB), and 901.0 MiB of 2.00 GiB are free; "
             "use a smaller --batch or network, or --device cpu");
-  EXPECT_TRUE(absl::EndsWith(CheckMemory(need, {.free = 1, .total = 2}, 128, "cpu").message(),
-                             "use a smaller --batch or network"));
+  EXPECT_TRUE(
+      absl::EndsWith(CheckMemory(need, share, 128, "cpu").message(), "use a smaller --batch or network"));
+  share.is_limit = true;
+  EXPECT_THAT(std::string(CheckMemory(need, share, 128, "cpu", "; remedy").message()),
+              Has("1.0 MiB), and --memory allows 901.0 MiB; ", "network; remedy"));
+}
+
+TEST(CheckMemory, CountsAllThatShareIt) {
+  const MemoryNeed need{.parameters = size_t{40} << 20, .units = size_t{10} << 20};
+  MemoryShare share{.memory = {.free = size_t{160} << 20, .total = size_t{200} << 20},
+                    .ranks = 4,
+                    .needed = 4 * need.total()};
+  EXPECT_TRUE(CheckMemory(need, share, 1, "cpu").ok());
+  share.memory.free -= 1;
+  EXPECT_THAT(
+      std::string(CheckMemory(need, share, 1, "cpu").message()),
+      Has("samples 0.0 MiB; 10.0 MiB of it are buffers for complete units) for this one of the 4 "
+          "workers that share it, which need 160.0 MiB together, and 160.0 MiB of 200.0 MiB are free"));
+}
+
+TEST(SharesOf, AreThoseOfTheLimitAndOfTheDevice) {
+  const std::unique_ptr<Device> device = MakeCpuDevice();
+  const MemoryNeed need{.parameters = 1000};
+  const auto shares = [&](const std::string& limit) {
+    return SharesOf(need, limit, *device, [](size_t bytes) { return MemoryUse{3, 3 * bytes}; }).value();
+  };
+  EXPECT_TRUE(shares("none").empty());
+  const std::vector<MemoryShare> own = shares(""), limited = shares("2K");
+  ASSERT_EQ(limited.size(), own.size() + 1);
+  EXPECT_TRUE(limited[0].is_limit);
+  EXPECT_EQ(limited[0].memory.free, 2048);
+  EXPECT_EQ(limited[0].needed, 1000) << "the limit is for each worker";
+  for (const MemoryShare& share : own) {
+    EXPECT_EQ(share.ranks, 3);
+    EXPECT_EQ(share.needed, 3000);
+  }
 }
 
 TEST(Snapshots, AreRejectedIfTheyNeedTooMuchMemory) {

@@ -1,0 +1,147 @@
+#include "trainer/memory/layout_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/common/ops/reference_ops.h"
+#include "tests/has.h"
+#include "tests/trainer/cluster.h"
+#include "trainer/models/replayed_model.h"
+#include "trainer/step/evaluation.h"
+#include "trainer/step/plan/training_plan.h"
+
+namespace psring {
+namespace {
+
+class LayoutMemoryNeeded : public testing::Test {
+ protected:
+  MemoryQuestion QuestionOf(const TrainingOptions& options, int workers) {
+    row_ = ModelOf(options).value();
+    const SampleSpec& samples = SmallText().train.spec();
+    const auto whole = row_.make(samples, *ops_).value();
+    const int evaluated = EvaluationBatch(*whole, samples, options.batch, *device_).value();
+    return {.row = row_,
+            .samples = samples,
+            .optimizer = optimizer_,
+            .workers = workers,
+            .max_batch = std::max(options.batch, evaluated),
+            .ops = *ops_,
+            .device = *device_};
+  }
+  MemoryNeed Most(const TrainingOptions& options, int workers) {
+    return MostNeeded(options, *FindStrategy(options.strategy), QuestionOf(options, workers)).value();
+  }
+  std::vector<std::string> Fitting(const TrainingOptions& options, int workers, size_t bytes) {
+    return LayoutsThatFit(options, QuestionOf(options, workers), bytes,
+                          [&](const TrainingOptions& layout, const StrategyRow& strategy) {
+                            return CheckLayout(layout, strategy, workers);
+                          });
+  }
+  TrainingOptions AdamGpt(const std::string& strategy, int pp = 1, int tp = 1) {
+    TrainingOptions options = TinyGpt(strategy);
+    options.optimizer = "adam";
+    options.steps = 1;
+    options.pp = pp;
+    options.tp = tp;
+    if (pp == 1) return options;
+    const std::vector<size_t> points =
+        (*ModelOf(options)->make(SmallText().train.spec(), *ops_))->CutPoints();
+    options.cuts = std::to_string(points[points.size() / 2]);
+    return options;
+  }
+
+  const OptimizerConfig optimizer_{.kind = OptimizerKind::kAdam};
+  std::unique_ptr<Device> device_ = MakeCpuDevice();
+  std::unique_ptr<Ops> ops_ = MakeReferenceOps();
+  ModelRow row_;
+};
+
+TEST_F(LayoutMemoryNeeded, IsThatOfTheRankThatAllocatesMost) {
+  const auto expect = [&](const TrainingOptions& options, int workers,
+                          const std::vector<RankOutcome>& ranks) {
+    double most = 0;
+    for (const RankOutcome& rank : ranks) most = std::max(most, rank.result->predicted_memory.total_mb());
+    // Shards of tensors that the ranks do not divide differ by some elements.
+    EXPECT_NEAR(ByClass(Most(options, workers)).total_mb(), most, 1e-3 * most)
+        << options.strategy << " " << options.pp << " " << options.tp;
+  };
+  for (const char* strategy : {"ring", "zero1", "zero2", "fsdp"}) {
+    const TrainingOptions options = AdamGpt(strategy);
+    expect(options, 2, TrainRanks(options, 2, SmallText()));
+  }
+  const auto expect_replicas = [&](const TrainingOptions& options) {
+    expect(options, 2 * ReplicaRanks(options), RunPipelines(options, 2, SmallText()));
+  };
+  expect_replicas(AdamGpt("ring", 2));
+  expect_replicas(AdamGpt("zero1", 1, 2));
+}
+
+TEST_F(LayoutMemoryNeeded, ShardsAndDividedModelsNeedLess) {
+  const size_t copied = Most(AdamGpt("ring"), 4).total();
+  size_t before = copied;
+  for (const char* strategy : {"zero1", "fsdp"}) {
+    const size_t now = Most(AdamGpt(strategy), 4).total();
+    EXPECT_LT(now, before) << strategy;
+    before = now;
+  }
+  EXPECT_LT(Most(AdamGpt("ring", 2), 4).total(), copied);
+  EXPECT_LT(Most(AdamGpt("ring", 1, 2), 4).total(), copied);
+  EXPECT_GT(Most(AdamGpt("fsdp"), 4).units, 0);
+  EXPECT_EQ(Most(AdamGpt("zero1"), 4).units, 0);
+}
+
+TEST_F(LayoutMemoryNeeded, LayoutsThatFitKeepTheGlobalBatchAndTheLimit) {
+  const TrainingOptions copied = AdamGpt("ring");
+  const size_t all = Most(copied, 4).total();
+  EXPECT_TRUE(Fitting(copied, 4, 0).empty());
+  const std::vector<std::string> most = Fitting(copied, 4, all);
+  ASSERT_EQ(most.size(), 3u) << "at most three are shown";
+  const std::vector<std::string> fitting = Fitting(copied, 4, Most(AdamGpt("zero1"), 4).total());
+  ASSERT_FALSE(fitting.empty());
+  for (const std::string& layout : fitting) {
+    EXPECT_THAT(layout, Has(" per worker, which sends "));
+    const bool divides = layout.find("--pp") != std::string::npos || layout.find("--tp") != std::string::npos;
+    EXPECT_EQ(divides, layout.find("--micro_batches") != std::string::npos) << layout;
+  }
+}
+
+TEST_F(LayoutMemoryNeeded, WhatALayoutSendsIsCountedByRole) {
+  const auto sent = [&](const TrainingOptions& options, int workers) {
+    const MemoryQuestion question = QuestionOf(options, workers);
+    const auto whole = row_.make(question.samples, *ops_).value();
+    return SentInStep(options, *FindStrategy(options.strategy), workers, *whole);
+  };
+  const double ring = sent(AdamGpt("ring"), 4);
+  EXPECT_DOUBLE_EQ(sent(AdamGpt("zero1"), 4), ring);
+  EXPECT_DOUBLE_EQ(sent(AdamGpt("fsdp"), 4), 1.5 * ring);
+  const double one_replica = sent(AdamGpt("single", 2), 2);
+  EXPECT_GT(one_replica, 0) << "messages between the stages";
+  TrainingOptions twice = AdamGpt("single", 2);
+  twice.micro_batches = 2;
+  EXPECT_DOUBLE_EQ(sent(twice, 2), 2 * one_replica);
+  EXPECT_GT(sent(AdamGpt("single", 1, 2), 2), 0) << "sums of shares";
+}
+
+TEST_F(LayoutMemoryNeeded, ARefusedTrainingNamesThem) {
+  TrainingOptions options = AdamGpt("ring");
+  const size_t limit = Most(AdamGpt("zero1"), 2).total();
+  options.memory = std::to_string(limit);
+  for (const RankOutcome& rank : RunRanks(options, 2, SmallText())) {
+    ASSERT_FALSE(rank.result.ok());
+    EXPECT_EQ(rank.result.status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(std::string(rank.result.status().message()),
+                Has("parameters ", "gradients ", "optimizer ", "activations of ", "--memory allows ",
+                    "layouts of 2 workers that fit, those that send least first: ", "--strategy zero1 ("));
+  }
+  options.strategy = "zero1";
+  for (const RankOutcome& rank : RunRanks(options, 2, SmallText())) {
+    EXPECT_TRUE(rank.result.ok()) << rank.result.status();
+  }
+}
+
+}  // namespace
+}  // namespace psring

@@ -1,0 +1,252 @@
+#include "trainer/memory/layout_memory.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "common/text/translate.h"
+#include "trainer/models/model_stages.h"
+#include "trainer/pipeline/model_part.h"
+#include "trainer/pipeline/pipeline_executor.h"
+#include "trainer/pipeline/stage_updates.h"
+#include "trainer/pipeline/step_units.h"
+#include "trainer/pipeline/unit_passes.h"
+#include "trainer/programs/pipeline_flags.h"
+
+namespace psring {
+namespace {
+
+MakeModel MakerOf(const MemoryQuestion& question, double dropout) {
+  return [question, dropout](const TensorPlace& at) -> absl::StatusOr<std::unique_ptr<Model>> {
+    if (at.ranks == 1) return question.row.make(question.samples, question.ops);
+    PSRING_ASSIGN_OR_RETURN(const ModelRow::Make share, MakerOfPart(question.row, dropout, at));
+    return share(question.samples, question.ops);
+  };
+}
+
+// Of equally many layers, unless the user cuts.
+absl::StatusOr<std::vector<size_t>> CutsOf(const TrainingOptions& options, const MakeModel& make,
+                                           int stages) {
+  PSRING_ASSIGN_OR_RETURN(std::vector<size_t> cuts, ParseCuts(options.cuts, stages));
+  if (!cuts.empty()) return cuts;
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> whole, make({}));
+  return BalancedCuts(*whole, std::vector<double>(whole->layers(), 1), stages);
+}
+
+absl::StatusOr<MemoryNeed> NeedOfModel(const TrainingOptions& options, const StrategyRow& strategy,
+                                       const MemoryQuestion& question, const Model& model,
+                                       const NamedProgram* program, const ModelPart* part) {
+  const int ranks = strategy.SplitOf(question.workers / ReplicaRanks(options), options.dp_shard).ranks;
+  const UnitShards shards =
+      PlanUnitShards(model, strategy, options, {.ranks = ranks}, program != nullptr ? part : nullptr,
+                     program != nullptr && program->row.divides_backward);
+  StateOnRank state = StateOf(strategy, question.optimizer, ranks, shards.plan);
+  if (program != nullptr) PSRING_RETURN_IF_ERROR(AddStages(*program, part->place, options, state));
+  return MemoryNeedOf(options, model, question.samples, question.max_batch, state, question.device);
+}
+
+// `options` with these numbers of ranks, and as many samples in a step.
+TrainingOptions Divided(TrainingOptions options, const std::string& strategy, int pp, int tp) {
+  const int before = ReplicaRanks(options);
+  if (pp != options.pp) options.cuts.clear();
+  options.strategy = strategy;
+  options.pp = pp;
+  options.tp = tp;
+  options.micro_batches = options.micro_batches * ReplicaRanks(options) / before;
+  if (pp == 1) options.program = TrainingOptions().program;
+  if (ReplicaRanks(options) == 1) options.rank_order.clear();
+  return options;
+}
+
+// The flags that turn `given` into `layout`.
+std::string FlagsOf(const TrainingOptions& given, const TrainingOptions& layout) {
+  std::vector<std::string> flags;
+  if (layout.strategy != given.strategy) flags.push_back(absl::StrCat("--strategy ", layout.strategy));
+  if (layout.pp != given.pp) flags.push_back(absl::StrCat("--pp ", layout.pp));
+  if (layout.tp != given.tp) flags.push_back(absl::StrCat("--tp ", layout.tp));
+  if (layout.micro_batches != given.micro_batches) {
+    flags.push_back(absl::StrCat("--micro_batches ", layout.micro_batches));
+  }
+  return absl::StrJoin(flags, " ");
+}
+
+struct Candidate {
+  TrainingOptions options;
+  StrategyRow strategy;
+  double sent;
+};
+
+}  // namespace
+
+UnitShards PlanUnitShards(const Model& model, const StrategyRow& strategy, const TrainingOptions& options,
+                          const ShardPlace& place, const ModelPart* part, bool divides_backward) {
+  UnitShards shards;
+  if (!strategy.shards_gradients || place.ranks == 1) return shards;
+  const std::vector<ReadyRange> complete = model.CompleteAfterLayers();
+  const std::vector<LayerRange> stages = part != nullptr ? part->stages : std::vector<LayerRange>();
+  shards.buckets =
+      UnitBuckets(model, part != nullptr ? part->cut_points : model.CutPoints(), options.recompute);
+  if (part != nullptr) shards.buckets = CutBuckets(shards.buckets, complete, stages, part->tied);
+  const StepUnits units = PlanUnits(complete, shards.buckets, stages);
+  const std::vector<bool> beside = UsedBesideOthers(
+      units, BucketsOfLayers(model.LayerParameters(), shards.buckets), shards.buckets.size());
+  std::vector<bool> gradients_beside = beside;
+  if (part != nullptr) {
+    shards.plan.whole = WithTied(units, shards.buckets, part->tied);
+    for (size_t bucket = 0; bucket < beside.size(); ++bucket) {
+      gradients_beside[bucket] = beside[bucket] || shards.plan.whole[bucket];
+    }
+    shards.plan.aside = UnitPasses::AsideElements(model, shards.buckets, shards.plan.whole,
+                                                  options.micro_batches, divides_backward);
+  }
+  shards.sharded = ShardBuckets(shards.buckets, place.rank, place.ranks);
+  shards.plan.gradient =
+      PlanBlocks(shards.sharded, gradients_beside, /*turns=*/strategy.shards_weights ? 1 : 2);
+  shards.plan.gradient.elements += shards.plan.aside;
+  if (strategy.shards_weights) {
+    const std::vector<bool> all(shards.buckets.size(), true);
+    const bool reshards = options.reshard == "forward";
+    shards.plan.weights = PlanBlocks(shards.sharded, reshards ? beside : all, /*turns=*/2);
+  }
+  return shards;
+}
+
+StateOnRank StateOf(const StrategyRow& strategy, const OptimizerConfig& optimizer, int shard_ranks,
+                    const ShardPlan& shards) {
+  return {.optimizer = strategy.has_parameters_on_servers() ? nullptr : &optimizer,
+          .has_tables = !strategy.uses_servers,
+          .shards = strategy.shards_updates ? shard_ranks : 1,
+          .weight_elements = shards.weights.elements,
+          .gradient_elements = shards.gradient.elements,
+          .unit_elements = shards.weights.elements - shards.weights.parts + shards.gradient.elements -
+                           shards.gradient.parts};
+}
+
+absl::Status AddStages(const NamedProgram& program, const PipelinePlace& place,
+                       const TrainingOptions& options, StateOnRank& state) {
+  PSRING_ASSIGN_OR_RETURN(state.slots,
+                          SlotsOf(program, place, options.micro_batches, options.copy_streams == 1));
+  state.divides_backward = program.row.divides_backward;
+  PSRING_ASSIGN_OR_RETURN(const std::optional<StageVersions> versions,
+                          VersionsOf(program, place, options.micro_batches));
+  if (!versions.has_value()) return absl::OkStatus();
+  state.older_versions = versions->older();
+  state.updates = versions->updates();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MemoryNeed> MostNeeded(const TrainingOptions& options, const StrategyRow& strategy,
+                                      const MemoryQuestion& question) {
+  const MakeModel make = MakerOf(question, options.dropout);
+  if (ReplicaRanks(options) == 1) {
+    PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, make({}));
+    return NeedOfModel(options, strategy, question, *model, nullptr, nullptr);
+  }
+  PipelinePlace place{.positions = options.pp};
+  std::optional<NamedProgram> program;
+  std::vector<size_t> cuts;
+  if (options.pp > 1) {
+    PSRING_ASSIGN_OR_RETURN(program, FindPipelineProgram(options.program));
+    place.chunks = program->chunks;
+    PSRING_ASSIGN_OR_RETURN(cuts, CutsOf(options, make, place.stages()));
+  }
+  MemoryNeed most;
+  for (; place.position < options.pp; ++place.position) {
+    PSRING_ASSIGN_OR_RETURN(const ModelPart part, CutModel(make, cuts, place, {.ranks = options.tp}));
+    PSRING_ASSIGN_OR_RETURN(const MemoryNeed need,
+                            NeedOfModel(options, strategy, question, *part.model,
+                                        program.has_value() ? &*program : nullptr, &part));
+    if (need.total() > most.total()) most = need;
+  }
+  return most;
+}
+
+double SentInStep(const TrainingOptions& options, const StrategyRow& strategy, int workers,
+                  const Model& model) {
+  const double replicas = workers / ReplicaRanks(options), pp = options.pp, tp = options.tp;
+  const double parameters = static_cast<double>(model.parameters().count()) / pp / tp;
+  double elements = 2 * (replicas - 1) / replicas * parameters *
+                    strategy.SentPart(1, options.micro_batches, options.reshard == "forward",
+                                      strategy.SplitOf(static_cast<int>(replicas), options.dp_shard));
+  double boundaries = 0;
+  for (const size_t layer : model.CutPoints())
+    boundaries += static_cast<double>(model.BoundaryElements(layer));
+  const double samples = static_cast<double>(options.batch) * options.micro_batches;
+  // A stage sends its output and the gradient of its input; each half block has a boundary, of which the
+  // shares add the output in forward and the gradient in backward.
+  const double cuts = static_cast<double>(std::max<size_t>(1, model.CutPoints().size()));
+  if (pp > 1) elements += 2 * samples * boundaries / cuts;
+  elements += 2 * samples * boundaries / pp * 2 * (tp - 1) / tp;
+  return sizeof(float) * elements;
+}
+
+std::vector<std::string> LayoutsThatFit(
+    const TrainingOptions& options, const MemoryQuestion& question, size_t bytes,
+    const std::function<absl::Status(const TrainingOptions&, const StrategyRow&)>& check) {
+  constexpr size_t kMostShown = 3;
+  const absl::StatusOr<std::unique_ptr<Model>> whole = MakerOf(question, options.dropout)({});
+  if (!whole.ok()) return {};
+  std::vector<Candidate> candidates;
+  StrategyTable strategies;  // the user's, and those that shard the state of the model
+  if (absl::StatusOr<StrategyRow> own = FindStrategy(options.strategy); own.ok()) {
+    strategies.push_back(*std::move(own));
+  }
+  for (const StrategyRow& row : StrategyRows()) {
+    if (row.shards_updates && row.name != options.strategy) strategies.push_back(row);
+  }
+  for (const StrategyRow& strategy : strategies) {
+    for (int pp = 1; pp <= question.workers; ++pp) {
+      if (question.workers % pp != 0) continue;
+      for (int tp = 1; tp <= question.workers / pp; ++tp) {
+        const int before = ReplicaRanks(options);
+        if (question.workers / pp % tp != 0 || options.micro_batches * pp * tp % before != 0) continue;
+        const TrainingOptions divided = Divided(options, strategy.name, pp, tp);
+        if (divided == options || (strategy.shards_updates && pp * tp == question.workers)) continue;
+        if (!check(divided, strategy).ok()) continue;
+        candidates.push_back({divided, strategy, SentInStep(divided, strategy, question.workers, **whole)});
+      }
+    }
+  }
+  std::ranges::stable_sort(candidates, {}, &Candidate::sent);
+  std::vector<std::string> fitting;
+  for (const Candidate& candidate : candidates) {
+    if (fitting.size() == kMostShown) break;
+    const absl::StatusOr<MemoryNeed> need = MostNeeded(candidate.options, candidate.strategy, question);
+    if (!need.ok() || need->total() > bytes) continue;
+    fitting.push_back(Tr("$0 ($1 per worker, which sends $2 a step)", FlagsOf(options, candidate.options),
+                         MebibytesText(need->total()), MebibytesText(static_cast<size_t>(candidate.sent))));
+  }
+  return fitting;
+}
+
+absl::Status CheckShares(
+    const MemoryNeed& need, const std::vector<MemoryShare>& shares, const TrainingOptions& options,
+    const MemoryQuestion& question,
+    const std::function<absl::Status(const TrainingOptions&, const StrategyRow&)>& check) {
+  const std::string device = question.device.name();
+  size_t each = SIZE_MAX;  // what fits into all shares if every rank needs it
+  bool fits = true;
+  for (const MemoryShare& share : shares) {
+    each = std::min(each, share.memory.free / static_cast<size_t>(share.ranks));
+    fits = fits && CheckMemory(need, share, question.max_batch, device).ok();
+  }
+  if (fits) return absl::OkStatus();
+  std::string remedy;
+  if (question.workers > 1) {
+    const std::vector<std::string> others = LayoutsThatFit(options, question, each, check);
+    remedy = others.empty() ? Tr("; no layout of $0 workers fits", question.workers)
+                            : Tr("; layouts of $0 workers that fit, those that send least first: $1",
+                                 question.workers, absl::StrJoin(others, "; "));
+  }
+  for (const MemoryShare& share : shares) {
+    PSRING_RETURN_IF_ERROR(CheckMemory(need, share, question.max_batch, device, remedy));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace psring
