@@ -1,6 +1,7 @@
 // Dropout of every implementation of Ops that has it, and the generator that it draws from.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -99,6 +100,20 @@ TEST_P(DropoutOpsTest, DropsOtherElementsOfOtherSamplesAndLayersOnly) {
   EXPECT_NEAR(differing(Apply({1, elements, .5, 4}, {8}), one), .5, .02);
   const Floats low(one.begin(), one.begin() + elements / 2), high(one.begin() + elements / 2, one.end());
   EXPECT_NEAR(differing(low, high), .5, .025) << "elements";
+}
+
+TEST_P(DropoutOpsTest, DropsTheSameElementsOfAPartOfASample) {
+  SKIP_WITHOUT(dropout);
+  const size_t elements = 300;
+  const Floats whole = Apply({1, elements, .5, 3}, {8});
+  for (const size_t first : {0, 1, 16, 63, 64, 65, 130}) {
+    for (const size_t count : {size_t{1}, size_t{50}, size_t{64}, elements - first}) {
+      SCOPED_TRACE(testing::Message() << count << " elements from " << first);
+      const Floats part = Apply({1, count, .5, 3, first}, {8});
+      const size_t end = std::min(elements, first + count);
+      EXPECT_TRUE(std::equal(whole.begin() + first, whole.begin() + end, part.begin()));
+    }
+  }
 }
 
 }  // namespace
