@@ -133,31 +133,30 @@ PSRING_INLINE void Put(bool keeps, float scale, const T* x, const T* residual, T
   y[i] = Store<T>(value);
 }
 
-// One sample.
+// The elements of one sample from `first` on.
 template <bool kAdds, typename T>
-PSRING_INLINE void Drop(size_t begin, size_t count, const DropoutMask& mask, const T* __restrict x,
+PSRING_INLINE void Drop(size_t first, size_t count, const DropoutMask& mask, const T* __restrict x,
                         const T* __restrict residual, T* __restrict y) {
   const ThreefryKey key = mask.key;
   const uint32_t threshold = mask.threshold;
   const float scale = mask.scale;
   constexpr size_t kLanes = DropoutMask::kLanes, kGroup = 4 * kLanes;
-  // Elements of groups that begin before this part of the sample come first.
-  const size_t before = std::min(count, (kGroup - begin % kGroup) % kGroup);
-  for (size_t i = 0; i < before; ++i) Put<kAdds>(mask.Keeps(begin + i), scale, x, residual, y, i);
+  const size_t before = std::min(count, (kGroup - first % kGroup) % kGroup);
+  for (size_t i = 0; i < before; ++i) Put<kAdds>(mask.Keeps(first + i), scale, x, residual, y, i);
   const size_t whole = before + (count - before) / kGroup * kGroup;
-  for (size_t first = before; first < whole; first += kGroup) {
-    const uint32_t counter = static_cast<uint32_t>((begin + first) / 4);
+  for (size_t group = before; group < whole; group += kGroup) {
+    const uint32_t counter = static_cast<uint32_t>((first + group) / 4);
 #pragma GCC ivdep
     for (uint32_t lane = 0; lane < kLanes; ++lane) {
       const Words4 bits = Threefry({counter + lane, 0, 0, 0}, key);
-      const size_t i = first + lane;
+      const size_t i = group + lane;
       Put<kAdds>(bits.w0 >= threshold, scale, x, residual, y, i);
       Put<kAdds>(bits.w1 >= threshold, scale, x, residual, y, i + kLanes);
       Put<kAdds>(bits.w2 >= threshold, scale, x, residual, y, i + 2 * kLanes);
       Put<kAdds>(bits.w3 >= threshold, scale, x, residual, y, i + 3 * kLanes);
     }
   }
-  for (size_t i = whole; i < count; ++i) Put<kAdds>(mask.Keeps(begin + i), scale, x, residual, y, i);
+  for (size_t i = whole; i < count; ++i) Put<kAdds>(mask.Keeps(first + i), scale, x, residual, y, i);
 }
 
 template <bool kAdds, typename T>

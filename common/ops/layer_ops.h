@@ -206,10 +206,10 @@ class AttentionOps {
 // others are multiplied by 1 / (1 - probability).
 struct DropoutShape {
   int batch;
-  size_t elements;     // of a sample; with `first` below 2^34
+  size_t elements;     // of a sample, which has fewer than 2^34
   double probability;  // in [0, 1)
   uint32_t layer;      // its number among the layers that draw
-  size_t first = 0;    // the sample's elements before these, which are of a part of it
+  size_t first = 0;    // `elements` are those of a sample from this one on
 };
 
 class DropoutOps {
