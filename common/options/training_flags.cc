@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
 #include "common/cli/delays.h"
@@ -27,6 +28,17 @@ std::string CheckDevice(const std::string& text) {
 }
 
 constexpr int kMaxAxis = 1 << 16;  // ranks along an axis, and layers
+
+// Some of the axes, each once.
+std::string CheckAxes(const std::string& text) {
+  std::vector<std::string> axes = absl::StrSplit(text, ',');
+  std::ranges::sort(axes);
+  const bool repeats = std::ranges::adjacent_find(axes) != axes.end();
+  for (const std::string& axis : axes) {
+    if (const std::string wrong = OneOf({"tp", "cp", "dp", "pp"})(axis); !wrong.empty()) return wrong;
+  }
+  return repeats ? absl::StrCat("'", text, "' names an axis twice") : "";
+}
 
 std::string CheckGiven(const std::string& text) { return text.empty() ? "it is empty" : ""; }
 
@@ -179,19 +191,30 @@ void VisitFlags(Options& o, Visitor& visit) {
          "N/(P T). With all-reduce strategies (native or gloo) on CPUs",
          Help::kBrief},
         o.tp, WholeNumber(1, kMaxAxis));
+  visit({"--cp", "C",
+         "Divide the sequences of a transformer over C workers, which have all weights: N workers are N/C "
+         "replicas, and each worker has 1/C of the positions of every sample. With ring, zero1, zero2, fsdp "
+         "and other all-reduce strategies (native or gloo) on CPUs",
+         Help::kBrief},
+        o.cp, WholeNumber(1, kMaxAxis));
+  visit(
+      {"--context_parallel", "NAME",
+       "How attention of --cp gets the keys of other workers: ring, keys and values travel a ring, and a "
+       "worker has one chunk from the beginning of a sequence and one from its end, so that all have as much "
+       "work; contiguous, the same with one chunk, for comparison"},
+      o.context_parallel, OneOf({"ring", "contiguous"}));
   visit({"--program", "NAME", "What each worker of a replica computes in which order:", Help::kBrief},
         o.program, CheckGiven);
   visit({"--cuts", "L,...",
          "The layer (from 0) with which each stage but the first begins; default: balanced by measured time"},
         o.cuts, CountsText(kMaxAxis));
   visit({"--rank_order", "AXES",
-         "Which axis has consecutive ranks, the fastest first: tp,dp,pp (by default; T ranks divide a stage, "
+         "Which axis has consecutive ranks, the fastest first: tp,cp,dp,pp (by default; T ranks divide a "
+         "stage, "
          "and the first N/P ranks have the first stage) or another order, such as pp,dp (the first P ranks "
          "are a "
          "replica); axes of one rank may be left out"},
-        o.rank_order,
-        OneOf({"dp,pp", "pp,dp", "tp,dp", "dp,tp", "tp,dp,pp", "tp,pp,dp", "dp,tp,pp", "dp,pp,tp", "pp,tp,dp",
-               "pp,dp,tp"}));
+        o.rank_order, CheckAxes);
   visit({"--copy_streams", "1|2",
          "How a worker's messages to and from other stages run: 2, each direction to each neighbour has its "
          "own "

@@ -157,6 +157,8 @@ void LeavePipelineOut(TrainingOptions& options) {
   const TrainingOptions standard;
   options.pp = standard.pp;
   options.tp = standard.tp;
+  options.cp = standard.cp;
+  options.context_parallel = standard.context_parallel;
   options.program = standard.program;
   options.cuts = standard.cuts;
   options.rank_order = standard.rank_order;

@@ -51,6 +51,8 @@ void CopyPlanned(const TrainingOptions& from, const NodeSetup& own, TrainingOpti
   if (own.cuts_models) {
     to.pp = from.pp;
     to.tp = from.tp;
+    to.cp = from.cp;
+    to.context_parallel = from.context_parallel;
     to.program = from.program;
     to.cuts = from.cuts;
     to.rank_order = from.rank_order;

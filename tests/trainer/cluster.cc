@@ -220,13 +220,14 @@ std::vector<RankOutcome> RunPipelines(const TrainingOptions& options, int replic
     PSRING_CHECK(connected.ok());
     PipelineLinks& own = *(links[rank] = *std::move(connected));
     Trace trace(rank);
-    Worker worker{.rank = own.place().replica,
-                  .world_size = replicas,
+    Worker worker{.rank = own.rank(),
+                  .world_size = own.ranks(),
                   .device = *world.device,
                   .data = data,
                   .trace = trace,
                   .group = own.same_stages(),
-                  .pipeline = &own.pipeline(),
+                  .pipeline = own.cuts_model() ? &own.pipeline() : nullptr,
+                  .sequence = own.sequence(),
                   .registered = &registered[rank]};
     if (!served.empty()) worker.client = served[own.place().position].client(own.place().replica);
     worker.barrier = [&barrier] { return barrier.Wait(); };

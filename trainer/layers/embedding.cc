@@ -5,12 +5,16 @@ namespace {
 
 class EmbeddingLayer : public Layer {
  public:
-  EmbeddingLayer(const Tensor& table, const Tensor& positions, float deviation, const TensorPlace& place)
-      : Layer({.outputs = positions.count, .parameters = {table.first, table.space + positions.space}}),
+  EmbeddingLayer(const Tensor& table, const Tensor& positions, float deviation, const TensorPlace& place,
+                 const SequencePlace& sequence)
+      : Layer({.outputs = positions.count / static_cast<size_t>(sequence.ranks),
+               .kept_once = sequence.divides() ? positions.count / sequence.ranks * sizeof(float) : 0,
+               .parameters = {table.first, table.space + positions.space}}),
         table_(table),
         positions_(positions),
         deviation_(deviation),
-        place_(place) {}
+        place_(place),
+        sequence_(sequence) {}
 
   void Initialize(Random& random, float* own) const override {
     InitializeNormal(table_, deviation_, random, own);
@@ -18,7 +22,7 @@ class EmbeddingLayer : public Layer {
   }
   absl::Status Forward(const LayerPass& pass) const override {
     EmbeddingShape shape = ShapeFor(pass.batch);
-    ConstSpan positions = Part(pass.weights, positions_);
+    ConstSpan positions = OwnPositions(pass);
     if (place_.rank > 0) {  // they are in the sum once
       shape.context = 0;
       positions = {};
@@ -29,21 +33,50 @@ class EmbeddingLayer : public Layer {
   }
   absl::Status BackwardInput(const LayerPass&) const override { return absl::OkStatus(); }
   absl::Status BackwardWeight(const LayerPass& pass) const override {
+    const Span all = Part(pass.gradient, positions_), own = sequence_.divides() ? Kept(pass) : all;
     pass.ops.families().embedding->Backward(ShapeFor(pass.batch), IndicesOf(pass), pass.dy,
-                                            Part(pass.gradient, table_), Part(pass.gradient, positions_),
-                                            pass.adds_gradient, pass.stream);
+                                            Part(pass.gradient, table_), own, pass.adds_gradient,
+                                            pass.stream);
+    if (!sequence_.divides()) return absl::OkStatus();
+    pass.stream.Zero(all.data, all.bytes());
+    ForEachRange(own, all, [&](const Span& of_own, const Span& of_all) {
+      pass.stream.Copy(of_all.data, of_own.data, of_own.bytes());
+    });
     return absl::OkStatus();
   }
 
  private:
   EmbeddingShape ShapeFor(int batch) const {
-    const int context = positions_.shape[0];
+    const int context = sequence_.OwnPositions(positions_.shape[0]);
     return {.count = batch * context,
             .rows = table_.shape[0],
             .width = table_.shape[1],
             .context = context,
             .first = static_cast<int>(table_.part.first),
             .all = static_cast<int>(table_.part.whole)};
+  }
+  // The rows of this rank's positions, one after the other.
+  ConstSpan OwnPositions(const LayerPass& pass) const {
+    const ConstSpan all = Part(pass.weights, positions_);
+    if (!sequence_.divides()) return all;
+    const Span own = Kept(pass);
+    ForEachRange(own, all, [&](const Span& of_own, const ConstSpan& of_all) {
+      pass.stream.Copy(of_own.data, of_all.data, of_own.bytes());
+    });
+    return own;
+  }
+  Span Kept(const LayerPass& pass) const {
+    return {pass.kept, positions_.count / static_cast<size_t>(sequence_.ranks), DType::kFloat32};
+  }
+  template <typename All, typename F>
+  void ForEachRange(const Span& own, const All& all, const F& f) const {
+    const size_t width = static_cast<size_t>(positions_.shape[1]);
+    size_t at = 0;
+    for (const ReadyRange& range : sequence_.Positions(positions_.shape[0])) {
+      const size_t count = range.count * width;
+      f(own.Slice(at, count), all.Slice(range.first * width, count));
+      at += count;
+    }
   }
   static const int32_t* IndicesOf(const LayerPass& pass) {
     return static_cast<const int32_t*>(pass.x[0].data);
@@ -52,13 +85,14 @@ class EmbeddingLayer : public Layer {
   const Tensor table_, positions_;
   const float deviation_;
   const TensorPlace place_;
+  const SequencePlace sequence_;
 };
 
 }  // namespace
 
 std::unique_ptr<Layer> MakeEmbedding(const Tensor& table, const Tensor& positions, float deviation,
-                                     const TensorPlace& place) {
-  return std::make_unique<EmbeddingLayer>(table, positions, deviation, place);
+                                     const TensorPlace& place, const SequencePlace& sequence) {
+  return std::make_unique<EmbeddingLayer>(table, positions, deviation, place, sequence);
 }
 
 }  // namespace psring

@@ -21,6 +21,7 @@
 
 namespace psring {
 
+struct SequencePlace;
 struct TensorPlace;
 
 // A batch on the device.
@@ -198,8 +199,9 @@ inline absl::StatusOr<const ModelRow*> FindModel(const std::string& name) {
 }
 // Makes `row.make` again, for the row's size and this probability of dropout, if the row names a network.
 void SetMaker(double dropout, ModelRow& row);
-// Makes the part of `row`'s network that a rank has if several divide its matrices. InvalidArgument: it
-// cannot be divided so.
-absl::StatusOr<ModelRow::Make> MakerOfPart(const ModelRow& row, double dropout, const TensorPlace& place);
+// Makes the part of `row`'s network that a rank has if several divide its matrices or sequences.
+// InvalidArgument: it cannot be divided so.
+absl::StatusOr<ModelRow::Make> MakerOfPart(const ModelRow& row, double dropout, const TensorPlace& place,
+                                           const SequencePlace& sequence);
 
 }  // namespace psring

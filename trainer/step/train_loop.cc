@@ -23,6 +23,7 @@ Training::~Training() {
   row_strategy_.reset();
   strategy_ = {};
   axis_.reset();
+  sequence_axis_.reset();
   compute_.reset();
   if (registers_weights()) worker_.registered->push_back(std::move(sent_weights()));
   // The server may have them open until the client is destroyed.
@@ -41,7 +42,7 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   }
   clock_->End();
   if (absl::Status ended = End(final_weights); !ended.ok()) {
-    if (worker_.pipeline != nullptr || shards_weights()) Abort(ended);
+    if (worker_.pipeline != nullptr || worker_.sequence != nullptr || shards_weights()) Abort(ended);
     return ended;
   }
   return std::move(result_);
@@ -53,6 +54,7 @@ void Training::Abort(const absl::Status& why) {
   strategy_.sync->Abort(why);
   if (worker_.statistics != nullptr) worker_.statistics->Abort(why);
   if (worker_.pipeline != nullptr) worker_.pipeline->Abort(why);
+  if (worker_.sequence != nullptr) worker_.sequence->Abort(why);
 }
 
 // After the last step: a checkpoint, the result and the scores.
@@ -174,9 +176,9 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   PSRING_RETURN_IF_ERROR(strategy_.sync->BeginStep(info));
   if (pipeline_ != nullptr) {
     waits_.clear();
-    PSRING_RETURN_IF_ERROR(pipeline_->Run(worker_.data.train, drawn));
+    PSRING_RETURN_IF_ERROR(pipeline_->Run(train(), drawn));
   } else {
-    PSRING_RETURN_IF_ERROR(executor_->Run(worker_.data.train, drawn, info, step + sample_shift_));
+    PSRING_RETURN_IF_ERROR(executor_->Run(train(), drawn, info, step + sample_shift_));
   }
   PSRING_RETURN_IF_ERROR(PrefetchNext());  // FinishStep waits for the GPU
   PSRING_RETURN_IF_ERROR(PushRows(info));
@@ -184,7 +186,11 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   PSRING_RETURN_IF_ERROR(FinishRows(info, report));
   if (pipeline_ != nullptr) PSRING_RETURN_IF_ERROR(FinishStages());
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
-  if (executor_ != nullptr) score_ = batches_->downloaded_score();
+  if (executor_ != nullptr) {
+    const int64_t computed_ns = worker_.trace.Now();
+    PSRING_ASSIGN_OR_RETURN(score_, OfAllSegments(batches_->downloaded_score()));
+    if (segments_ != nullptr) report.exposed_ns += worker_.trace.Now() - computed_ns;
+  }
 
   const int64_t end_ns = worker_.trace.Now();
   report.traffic = report.traffic + (OtherTraffic() - traffic_before);
@@ -207,7 +213,7 @@ SampledStep Training::ForBackward(SampledStep drawn) const {
 // Uploads the next step's first batch while the GPU computes this step.
 absl::Status Training::PrefetchNext() {
   if (rows_.has_value() || !batches_.has_value() || !batches_->uploads()) return absl::OkStatus();
-  return batches_->Prefetch(worker_.data.train, ForBackward(sampler_->Peek()).batches.front());
+  return batches_->Prefetch(train(), ForBackward(sampler_->Peek()).batches.front());
 }
 
 // To the next step, which is not step + 1 if a server went back or gradients came too late.
@@ -250,6 +256,7 @@ void Training::RemoveRecordsFrom(int64_t step) {
 absl::StatusOr<RankResult> RunWorker(const TrainingOptions& options, Worker& worker,
                                      std::vector<float>* final_weights) {
   absl::StatusOr<std::unique_ptr<Training>> training = Training::Create(options, worker);
+  if (!training.ok() && worker.sequence != nullptr) worker.sequence->Abort(training.status());
   if (!training.ok() && worker.pipeline != nullptr) {  // the others may wait for this rank's cuts
     worker.pipeline->Abort(training.status());
     if (worker.group != nullptr) worker.group->Abort(training.status());

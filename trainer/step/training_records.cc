@@ -43,7 +43,8 @@ PipelineExecutor::StepTimes TimesOf(const Executor& executor) {
 // After the streams were synchronized and the clock was advanced. `record.samples`: see Finish.
 StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t begin_ns, int64_t end_ns) {
   PipelineExecutor::StepTimes times = pipeline_ != nullptr ? pipeline_->Times() : TimesOf(*executor_);
-  const TensorAxis::Times sums = axis_.has_value() ? axis_->Take() : TensorAxis::Times();
+  TensorAxis::Times sums = axis_.has_value() ? axis_->Take() : TensorAxis::Times();
+  if (sequence_axis_.has_value()) sums.Add(sequence_axis_->Take());
   for (const auto& [begin, end] : sums.waits) {
     times.exposed.push_back({begin, end});
     times.compute_ns -= end - begin;
@@ -77,9 +78,7 @@ StepRecord Training::RecordOf(const StepInfo& info, StepReport report, int64_t b
   for (const BucketRecord& bucket : report.buckets) in_flight.emplace_back(bucket.begin_ns, bucket.end_ns);
   in_flight.insert(in_flight.end(), report.transfers.begin(), report.transfers.end());
   if (rows_end_ns > rows_begin_ns) in_flight.push_back(report.rows);
-  StepRecord record{.rank = worker_.pipeline != nullptr ? worker_.trace.rank() : worker_.rank,
-                    .step = info.step,
-                    .warmup = is_warmup};
+  StepRecord record{.rank = job_rank(), .step = info.step, .warmup = is_warmup};
   record.samples = info.samples;
   record.dropped = report.dropped;
   record.begin_ns = begin_ns;
@@ -214,7 +213,7 @@ absl::Status Training::ScoreCurve() {
     compute_->Copy(weights.data, snapshot.weights.data(), weights.bytes());
     PSRING_RETURN_IF_ERROR(LoadBuffers(snapshot.buffers));
     const auto on_batch = [&](int64_t predictions) {
-      if (reports) worker_.on_evaluating(done + predictions, planned);
+      if (reports) worker_.on_evaluating(done + predictions * segment_.ranks, planned);
     };
     PSRING_ASSIGN_OR_RETURN(const BatchScore score, Score(weights, on_batch));
     done += test.predictions();
@@ -236,12 +235,13 @@ MemoryFigures Training::Memory() const {
           .grads_mb = mb(gradient_.device.bytes() +
                          (is_cut ? pipeline_->gradient_bytes() : executor_->gradient_bytes())),
           .optimizer_mb = mb(strategy_.sync->state_bytes()),
-          .activations_mb = mb(is_cut ? pipeline_->slot_bytes() : activations_.bytes() + batches_->bytes())};
+          .activations_mb = mb((is_cut ? pipeline_->slot_bytes() : activations_.bytes() + batches_->bytes()) +
+                               (sequence_axis_.has_value() ? sequence_axis_->reserved_bytes() : 0))};
 }
 
 // All of the result except the curve.
 absl::Status Training::Describe() {
-  result_.rank = worker_.pipeline != nullptr ? worker_.trace.rank() : worker_.rank;
+  result_.rank = job_rank();
   result_.world_size = worker_.pipeline != nullptr ? worker_.pipeline->ranks : worker_.world_size;
   result_.strategy = options_.strategy;
   result_.device = worker_.device.name();

@@ -22,9 +22,10 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
   t.compute_ = worker.device.NewStream(StreamKind::kCompute, "compute");
   PSRING_ASSIGN_OR_RETURN(t.ops_, MakeOps(worker.device, options.threads, precision));
-  PSRING_ASSIGN_OR_RETURN(t.model_, row.make(data.spec(), *t.ops_));
+  PSRING_RETURN_IF_ERROR(t.TakeSegment(row));
+  PSRING_ASSIGN_OR_RETURN(t.model_, t.MakeModel(row));
   PSRING_ASSIGN_OR_RETURN(t.evaluation_batch_,
-                          EvaluationBatch(*t.model_, data.spec(), options.batch, worker.device));
+                          EvaluationBatch(*t.model_, t.train().spec(), options.batch, worker.device));
   if (worker.pipeline != nullptr) PSRING_RETURN_IF_ERROR(t.TakeModelPart(row));
   const int max_batch = std::max(options.batch * options.replicas, t.evaluation_batch_);
   if (precision == Precision::kBFloat16 && worker.device.host_reads_memory() && t.is_first_rank() &&
@@ -33,6 +34,7 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
         "--precision bfloat16 is emulated on this CPU, which lacks AVX512-BF16; it is slower than float32");
   }
   t.PlanShards();
+  PSRING_RETURN_IF_ERROR(t.ReserveExchange(row, max_batch));
   PSRING_RETURN_IF_ERROR(t.CheckMemoryOf(*t.model_, max_batch));
   if (t.strategy_row_.replicates) PSRING_RETURN_IF_ERROR(t.MakeReplicas(row, precision, max_batch));
   if (!t.has_stages()) {
@@ -50,8 +52,8 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_RETURN_IF_ERROR(t.Allocate(max_batch));
   t.sampler_.emplace(
       SamplerOptions{.count = data.count(),
-                     .rank = worker.rank,
-                     .world_size = worker.world_size,
+                     .rank = worker.rank / worker.segments(),
+                     .world_size = worker.replicas(),
                      .ranks_per_machine = options.local_aggregation ? worker.group->size() : 1,
                      .batch = options.batch,
                      .micro_batches = options.reference_workers * options.replicas * options.micro_batches,
@@ -94,9 +96,9 @@ absl::StatusOr<ModelRow> Training::Plan() {
   const Dataset& data = worker_.data.train;
   PSRING_ASSIGN_OR_RETURN(strategy_row_, FindStrategy(options_.strategy, {}, *worker_.strategies));
   PSRING_ASSIGN_OR_RETURN(ModelRow row, ModelOf(options_, *worker_.models));
-  PSRING_RETURN_IF_ERROR(CheckStrategy(options_, strategy_row_, worker_.world_size));
+  PSRING_RETURN_IF_ERROR(CheckStrategy(options_, strategy_row_, worker_.replicas()));
   PSRING_RETURN_IF_ERROR(CheckDevice(options_, worker_.device));
-  PSRING_ASSIGN_OR_RETURN(plan_, PlanSteps(options_, data.count(), worker_.world_size, data.spec().labels));
+  PSRING_ASSIGN_OR_RETURN(plan_, PlanSteps(options_, data.count(), worker_.replicas(), data.spec().labels));
   PSRING_ASSIGN_OR_RETURN(updates_, PlanUpdates(options_, strategy_row_, row, plan_));
   checkpoints_ = PlanCheckpoints(options_, strategy_row_);
   server_shares_ =
@@ -115,12 +117,13 @@ absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
   }
   PSRING_ASSIGN_OR_RETURN(
       const MemoryNeed need,
-      MemoryNeedOf(options_, model, worker_.data.train.spec(), max_batch,
+      MemoryNeedOf(options_, model, train().spec(), max_batch,
                    {.optimizer = strategy_row_.has_parameters_on_servers() ? nullptr : &updates_.optimizer,
                     .has_tables = !strategy_row_.uses_servers,
                     .shards = strategy_row_.shards_updates ? worker_.world_size : 1,
                     .weight_elements = shards_.weights.elements,
                     .gradient_elements = shards_.gradient.elements,
+                    .exchange_bytes = sequence_axis_.has_value() ? sequence_axis_->reserved_bytes() : 0,
                     .slots = slots,
                     .divides_backward = has_stages() && program_->row.divides_backward},
                    worker_.device));
@@ -175,7 +178,7 @@ absl::Status Training::Allocate(int max_batch) {
   PSRING_ASSIGN_OR_RETURN(host_weights_, AllocateHostSide(device, weights_));
   if (registers_weights()) PSRING_RETURN_IF_ERROR(Register(sent_weights()));
   if (has_stages()) return absl::OkStatus();
-  PSRING_ASSIGN_OR_RETURN(batches_, BatchMemory::Create(worker_.data.train.spec(), max_batch, device));
+  PSRING_ASSIGN_OR_RETURN(batches_, BatchMemory::Create(train().spec(), max_batch, device));
   return absl::OkStatus();
 }
 

@@ -78,6 +78,7 @@ absl::Status Training::RestoreBuffers(int64_t step) {
 Traffic Training::OtherTraffic() const {
   Traffic other = worker_.statistics == nullptr ? Traffic() : worker_.statistics->traffic();
   if (pipeline_ != nullptr) other = other + pipeline_->traffic();
+  if (worker_.sequence != nullptr) other = other + worker_.sequence->traffic();
   if (worker_.pipeline == nullptr) return other;
   const Pipeline& at = *worker_.pipeline;
   if (at.tensors != nullptr && at.tensors != at.replica) other = other + at.tensors->traffic();

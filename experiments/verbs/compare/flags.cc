@@ -215,7 +215,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   AddTrainingFlags(
       *verb, raw.flags.options.training,
       {"--strategy", "--servers", "--server_wire", "--steps", "--samples", "--epochs", "--warmup_steps",
-       "--lr", "--resume", "--micro_batches", "--program", "--cuts", "--tp", "--copy_streams"});
+       "--lr", "--resume", "--micro_batches", "--program", "--cuts", "--tp", "--cp", "--copy_streams"});
   AddModelsAndData(*verb);
   // See WithDefaultModel.
   verb->get_option("--model")->default_str("cnn; with --clock virtual mlp");
