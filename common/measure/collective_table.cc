@@ -47,7 +47,9 @@ double Median(std::vector<double> values) {
 double BusFactor(const std::string& collective, int ranks) {
   const double n = ranks;
   if (collective == "all_reduce") return 2 * (n - 1) / n;
-  if (collective == "reduce_scatter" || collective == "all_gather") return (n - 1) / n;
+  if (collective == "reduce_scatter" || collective == "all_gather" || collective == "all_to_all") {
+    return (n - 1) / n;
+  }
   return 1;
 }
 

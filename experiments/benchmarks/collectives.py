@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Compares the all-reduce of all backends on one host and writes experiments/results/collectives.md.
+"""Compares the all-reduce and the all-to-all of all backends on one host and writes experiments/results/collectives.md.
 
     experiments/benchmarks/collectives.py [--iters 20] [--rounds 3] [--out FILE]
 
-Runs `psring bench` three times: shared memory, TCP, and kinds of buffers. Combinations are measured in rounds and alternate
-call by call, so that disturbances affect all equally. Run it on a quiet machine; the result states the load by other programs.
+Runs `psring bench` four times: shared memory, TCP, kinds of buffers, and all-to-all. Combinations are measured in rounds and
+alternate call by call, so that disturbances affect all equally. Run it on a quiet machine; the result states the load by other
+programs.
 """
 import runs
 
@@ -17,6 +18,9 @@ RUNS = [
     ("# Shared memory, three kinds of buffers, up to 8 processes",
      "--backend native,mpi --algorithm ring,direct,default --transport shm --buffers private,huge,shared --workers 2,4,8 "
      "--sizes 4K,4M,25M"),
+    ("# All-to-all on one host through shared memory, float32",
+     "--collective all_to_all --backend native,mpi --algorithm direct,pairwise,default --transport shm --workers 2,4 "
+     "--sizes 1M,4M,25M,100M"),
 ]
 
 
@@ -33,7 +37,7 @@ def name(row):
 
 
 def both(row, figure, form):
-    return " / ".join(f"{row[place][figure]:{form}}" for place in ("out_of_place", "in_place"))
+    return " / ".join(f"{row[place][figure]:{form}}" for place in ("out_of_place", "in_place") if row[place])
 
 
 def bandwidth(row):
@@ -76,14 +80,16 @@ def section(title, results, manifest, command):
     sizes = sorted({row["size"] for row in results})
     foreign = [row["foreign_cpu_pct"] for row in results]
     runs.require_quiet(command, max(foreign))
+    exchange = results[0]["collective"] == "all_to_all"
+    factor, places = ("(N-1)/N", "Out of place") if exchange else ("2(N-1)/N", "Out of place / in place")
     lines = [
         title, "",
         f"{manifest['started_utc'][:10]}, {runs.machine_text(machine)}, {machine['cores']} cores, {machine['memory_mb']} MiB, "
         f"{machine['system']}, kernel {machine['kernel']}, revision {manifest['versions']['revision']}. Other programs "
         f"used {min(foreign):.0f} to {max(foreign):.0f}% of the processors meanwhile.", "",
         f"    {command}", "",
-        "All *measured*. busbw in GB/s (10^9 bytes) as nccl-tests defines it, 2(N-1)/N × bytes / time; the time of a call is the "
-        "slowest rank's, the median over all iterations; every value is checked. Out of place / in place; in parentheses, the "
+        f"All *measured*. busbw in GB/s (10^9 bytes) as nccl-tests defines it, {factor} × bytes / time; the time of a call is the "
+        f"slowest rank's, the median over all iterations; every value is checked. {places}; in parentheses, the "
         "better one's percentage of the machine's limit ([definition](../figures.md#bench)).", ""]
     for workers in sorted({row["workers"] for row in results}):
         rows = [row for row in results if row["workers"] == workers]

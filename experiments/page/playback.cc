@@ -87,6 +87,11 @@ bool Playback::Fulfilled() const {
         case Collective::kBroadcast:
           if (held != uint64_t{1} << root_) return false;
           break;
+        case Collective::kAllToAll: {
+          const int ranks = schedule_.ranks();
+          if (held != uint64_t{1} << (rank - chunk + ranks) % ranks) return false;
+          break;
+        }
       }
     }
   }

@@ -73,6 +73,8 @@ absl::Status Enqueue(const Call& call, ProcessGroup& group, Stream& stream) {
         stream.Copy(receive.data, send.data, receive.bytes());
       }
       return group.Broadcast(receive, call.root, stream);
+    case Collective::kAllToAll:
+      return group.AllToAll(send, receive, stream);
   }
   return absl::OkStatus();
 }

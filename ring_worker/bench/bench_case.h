@@ -38,9 +38,10 @@ std::string ToString(const Combination& combination);
 std::string Describe(const Combination& combination);
 
 // The element count of a call and of a rank's larger buffer, derived from `bytes` as in nccl-tests. Parts of
-// a reduce-scatter or an all-gather are multiples of 16 bytes, so the size may be smaller, down to 0.
+// a reduce-scatter, an all-gather or an all-to-all are multiples of 16 bytes, so the size may be smaller,
+// down to 0.
 struct CallShape {
-  size_t count = 0;     // of the smaller buffer
+  size_t count = 0;     // of the smaller buffer; of a block of an all-to-all
   size_t elements = 0;  // of the larger buffer
 };
 CallShape ShapeOf(Collective collective, DType type, size_t bytes, int ranks);

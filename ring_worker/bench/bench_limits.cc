@@ -160,6 +160,13 @@ absl::Status HostLimits::RunShared(Collective collective, size_t bytes) {
     case Collective::kBroadcast:
       if (rank_ != 0) memcpy(mine, shared_.of(0), bytes);
       break;
+    case Collective::kAllToAll:
+      for (int step = 0; step < ranks_; ++step) {
+        const int from = (rank_ + step) % ranks_;
+        memcpy(static_cast<std::byte*>(copy_to_) + ChunkBounds(elements, ranks_, from).first * sizeof(float),
+               at(from, part.first), part.length * sizeof(float));
+      }
+      break;
   }
   return barrier_.Wait();
 }

@@ -30,6 +30,7 @@ const char* Name(LimitKind kind);  // "copy", "shared", "tcp", "unix"
 //   reduce-scatter  adds up its N-th part of all N buffers into its own
 //   all-gather      copies the other ranks' parts into its own buffer
 //   broadcast       copies the buffer of rank 0 into its own
+//   all-to-all      copies its part of all N buffers into a private one
 // between two barriers. In kTcp and kUnix each link carries BusFactor(collective) x S bytes: what a ring
 // sends over each of its links, without its rounds. Each rank sends from one private buffer of S bytes and
 // receives into another, as a collective does. So S x BusFactor / time is a busbw for all three kinds.

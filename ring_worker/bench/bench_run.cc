@@ -41,6 +41,9 @@ std::string DescribeCase(const Combination& combination, const BenchCase& item) 
                       item.call.placement == Placement::kInPlace ? ", in place" : ", out of place");
 }
 
+// As in nccl-tests. Where it has the call in place, that case follows the one out of place.
+bool HasInPlace(Collective collective) { return collective != Collective::kAllToAll; }
+
 // `first_op`: `op` is the first of the options' reductions. Collectives without a reduction are measured only
 // then.
 std::vector<BenchCase> CasesOf(const BenchSetup& setup, DType type, ReduceOp op, bool first_op,
@@ -56,6 +59,7 @@ std::vector<BenchCase> CasesOf(const BenchSetup& setup, DType type, ReduceOp op,
       collectives.push_back(collective);
     }
     for (const Placement placement : {Placement::kOutOfPlace, Placement::kInPlace}) {
+      if (placement == Placement::kInPlace && !HasInPlace(collective)) continue;
       BenchCase& item = cases.emplace_back();
       item.combination = i;
       item.collective = collective;
@@ -215,6 +219,12 @@ absl::Status Bench::CheckOutput(BenchCase& item) {
     case Collective::kBroadcast:
       parts = {{0, values.Compare(call.root, 0, receive)}};
       break;
+    case Collective::kAllToAll:
+      for (int from = 0; from < setup_.ranks(); ++from) {
+        const size_t at = static_cast<size_t>(from) * count;
+        parts.push_back({at, values.Compare(from, own, receive.Slice(at, count))});
+      }
+      break;
   }
   for (auto& [at, part] : parts) {
     if (part.wrong == 0) continue;
@@ -336,9 +346,11 @@ absl::Status Bench::Report(const std::vector<BenchCase>& cases) {
       continue;
     }
     samples[i].wrong = options().checked_calls > 0 ? 0 : -1;
-    if (item.call.placement == Placement::kOutOfPlace) continue;  // the other placement follows it
-    output_.Row({item.combination, Name(item.call.type), Name(item.call.op), item.bytes,
-                 item.call.shape.count, samples[i - 1], samples[i]});
+    if (item.call.placement == Placement::kInPlace) continue;  // reported with the other one
+    BenchRow row{item.combination, Name(item.call.type),  Name(item.call.op),
+                 item.bytes,       item.call.shape.count, samples[i]};
+    if (HasInPlace(item.collective)) row.in_place = samples[i + 1];
+    output_.Row(row);
   }
   return absl::OkStatus();
 }
@@ -383,6 +395,7 @@ GroupOptions OptionsOfGroup(const BenchOptions& options, const Combination& comb
   GroupOptions group = options.group;
   group.backend = combination.backend;
   group.algorithm = combination.algorithm;
+  group.collective = combination.collective;
   group.transport = combination.transport;
   return group;
 }

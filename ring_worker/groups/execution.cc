@@ -15,14 +15,22 @@ size_t Execution::FirstOf(int chunk) const {
   return ChunkBounds(memory_.count, lowered_->chunks, chunk).first;
 }
 
+// Where the block for or from the rank `step` places after this one is. Blocks are equal.
+size_t Execution::BlockAt(int step) const {
+  const int block = (memory_.rank + step + memory_.size) % memory_.size;
+  return FirstOf(block) * SizeOf(memory_.type);
+}
+
 // The address at which to read a chunk. `fresh`: nothing has been received into it yet.
 const std::byte* Execution::Read(int chunk, bool fresh) const {
+  if (memory_.collective == Collective::kAllToAll) return memory_.in + BlockAt(chunk);
   if (!fresh || whole_) return Write(chunk);
   if (memory_.collective == Collective::kAllGather) return memory_.in;
   return memory_.in + FirstOf(chunk) * SizeOf(memory_.type);
 }
 
 std::byte* Execution::Write(int chunk) const {
+  if (memory_.collective == Collective::kAllToAll) return memory_.out + BlockAt(-chunk);
   const size_t at = FirstOf(chunk) * SizeOf(memory_.type);
   if (memory_.collective != Collective::kReduceScatter) return memory_.out + at;
   return chunk == memory_.rank && !whole_ ? memory_.out : memory_.scratch + at;
@@ -72,6 +80,8 @@ void Execution::CopyWhole() const {
       return CopyBytes(memory_.scratch, memory_.in, bytes);
     case Collective::kAllGather:
       return CopyBytes(Write(memory_.rank), memory_.in, bytes / memory_.size);
+    case Collective::kAllToAll:
+      return CopyBytes(Write(0), Read(0, /*fresh=*/true), bytes / memory_.size);
   }
 }
 

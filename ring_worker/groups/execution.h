@@ -19,8 +19,8 @@ struct CallMemory {
   DType type = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   int rank = 0, size = 1;
-  const std::byte* in = nullptr;  // all-gather: only this rank's chunk
-  std::byte* out = nullptr;       // reduce-scatter: only this rank's chunk
+  const std::byte* in = nullptr;  // all-gather: only this rank's chunk; all-to-all: blocks by rank
+  std::byte* out = nullptr;       // reduce-scatter: only this rank's chunk; all-to-all: blocks by rank
   std::byte* scratch = nullptr;   // reduce-scatter: memory for all chunks
 };
 
@@ -50,6 +50,7 @@ class Execution {
   const std::byte* Read(int chunk, bool fresh) const;
   std::byte* Write(int chunk) const;
   size_t FirstOf(int chunk) const;
+  size_t BlockAt(int step) const;
   ChunkRange Piece(int first_chunk, int chunk_count, uint32_t slab) const;
 
   void CopyBytes(std::byte* to, const std::byte* from, size_t bytes) const;

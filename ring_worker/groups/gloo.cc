@@ -2,6 +2,7 @@
 // reduce-scatter, so it is not offered (the older class supports neither deadlines nor unequal counts).
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
+#include <gloo/alltoall.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
 #include <gloo/math.h>
@@ -252,6 +253,14 @@ class GlooGroup final : public LibraryGroup {
         gloo::broadcast(options);
         return;
       }
+      case Collective::kAllToAll: {
+        gloo::AlltoallOptions options(context_);
+        options.setInput(in, call.in.count);
+        options.setOutput(out, call.out.count);
+        options.setTag(number);
+        gloo::alltoall(options);
+        return;
+      }
       case Collective::kReduceScatter:
         return;  // rejected by Enqueue
     }
@@ -303,6 +312,8 @@ std::vector<std::string> GlooAlgorithms(Collective collective) {
       return {"ring"};
     case Collective::kBroadcast:
       return {"binomial-tree"};
+    case Collective::kAllToAll:
+      return {"direct"};
     case Collective::kReduceScatter:
       return {};
   }

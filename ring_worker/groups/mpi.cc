@@ -196,6 +196,11 @@ class MpiGroup final : public LibraryGroup {
           return MPI_Isend(out, count, type, 1 - rank(), /*tag=*/0, comm_, request);
         if (size() == 2) return MPI_Irecv(out, count, type, call.root, /*tag=*/0, comm_, request);
         return MPI_Ibcast(out, count, type, call.root, comm_, request);
+      case Collective::kAllToAll: {
+        const int block = count / size();
+        return request != nullptr ? MPI_Ialltoall(call.in.data, block, type, out, block, type, comm_, request)
+                                  : MPI_Alltoall(call.in.data, block, type, out, block, type, comm_);
+      }
     }
     return MPI_ERR_INTERN;
   }

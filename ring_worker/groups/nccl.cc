@@ -157,8 +157,27 @@ class NcclGroup final : public LibraryGroup {
         return nccl.AllGather(in, out, call.in.count, type, comm, stream);
       case Collective::kBroadcast:
         return nccl.Broadcast(in, out, call.in.count, type, call.root, comm, stream);
+      case Collective::kAllToAll:
+        return ExchangeBlocks(nccl, comm, call, in, out, stream);
     }
     return ncclInternalError;
+  }
+
+  // NCCL's documented form of an all-to-all: a group of a send and a receive for each rank.
+  ncclResult_t ExchangeBlocks(const NcclLibrary& nccl, ncclComm_t comm, const CollectiveCall& call,
+                              const void* in, void* out, cudaStream_t stream) const {
+    const ncclDataType_t type = kTypes[static_cast<size_t>(call.in.type)];
+    const size_t count = call.in.count / static_cast<size_t>(size());
+    const size_t bytes = count * SizeOf(call.in.type);
+    ncclResult_t result = nccl.GroupStart();
+    for (int i = 0; i < size() && (result == ncclSuccess || result == ncclInProgress); ++i) {
+      const size_t at = static_cast<size_t>(i) * bytes;
+      result = nccl.Send(static_cast<const char*>(in) + at, count, type, i, comm, stream);
+      if (result != ncclSuccess && result != ncclInProgress) break;
+      result = nccl.Recv(static_cast<char*>(out) + at, count, type, i, comm, stream);
+    }
+    const ncclResult_t ended = nccl.GroupEnd();
+    return result == ncclSuccess || result == ncclInProgress ? ended : result;
   }
 
   static std::string What(const CollectiveCall& call) {

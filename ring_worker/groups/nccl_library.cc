@@ -45,6 +45,8 @@ absl::StatusOr<NcclLibrary> LoadNccl() {
   PSRING_RETURN_IF_ERROR(library->Bind("ncclReduceScatter", f.ReduceScatter));
   PSRING_RETURN_IF_ERROR(library->Bind("ncclAllGather", f.AllGather));
   PSRING_RETURN_IF_ERROR(library->Bind("ncclBroadcast", f.Broadcast));
+  PSRING_RETURN_IF_ERROR(library->Bind("ncclSend", f.Send));
+  PSRING_RETURN_IF_ERROR(library->Bind("ncclRecv", f.Recv));
   PSRING_RETURN_IF_ERROR(library->Bind("ncclGroupStart", f.GroupStart));
   PSRING_RETURN_IF_ERROR(library->Bind("ncclGroupEnd", f.GroupEnd));
   int version = 0;

@@ -25,6 +25,8 @@ struct NcclLibrary {
   decltype(ncclReduceScatter)* ReduceScatter;
   decltype(ncclAllGather)* AllGather;
   decltype(ncclBroadcast)* Broadcast;
+  decltype(ncclSend)* Send;
+  decltype(ncclRecv)* Recv;
   decltype(ncclGroupStart)* GroupStart;
   decltype(ncclGroupEnd)* GroupEnd;
 

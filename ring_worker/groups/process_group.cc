@@ -90,6 +90,18 @@ absl::Status ProcessGroup::Broadcast(Span data, int root, Stream& stream) {
   return Enqueue({Collective::kBroadcast, data, data, ReduceOp::kSum, root}, stream);
 }
 
+absl::Status ProcessGroup::AllToAll(ConstSpan in, Span out, Stream& stream) {
+  if (in.count != out.count || in.type != out.type || in.count % static_cast<size_t>(size()) != 0) {
+    return CountsDiffer("all-to-all", in.count, out.count, size());
+  }
+  const auto address = [](const void* data) { return reinterpret_cast<uintptr_t>(data); };
+  if (address(in.data) < address(out.data) + out.bytes() &&
+      address(out.data) < address(in.data) + in.bytes()) {
+    return absl::InvalidArgumentError("all-to-all into memory that overlaps its input");
+  }
+  return Enqueue({Collective::kAllToAll, in, out}, stream);
+}
+
 const std::vector<BackendRow>& Backends() {
   static const std::vector<BackendRow> backends = {NativeBackend(), GlooBackend(), MpiBackend(),
                                                    NcclBackend()};
@@ -171,7 +183,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ProcessGroup::Split(int color, int
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeProcessGroup(Rendezvous& rendezvous,
                                                                const GroupOptions& options) {
-  PSRING_RETURN_IF_ERROR(CheckGroupOptions(options, Collective::kAllReduce));
+  PSRING_RETURN_IF_ERROR(CheckGroupOptions(options, options.collective));
   PSRING_ASSIGN_OR_RETURN(const BackendRow* const backend, FindBackend(options.backend));
   PSRING_ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> group, backend->make(rendezvous, options));
   PSRING_RETURN_IF_ERROR(group->MeetBy(rendezvous));

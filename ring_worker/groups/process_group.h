@@ -83,6 +83,9 @@ class ProcessGroup {
   // rank's part of `out`.
   absl::Status AllGather(ConstSpan in, Span out, Stream& stream);
   absl::Status Broadcast(Span data, int root, Stream& stream);
+  // `in` and `out` have the same type and count, a multiple of size(), and do not overlap. Of size() equal
+  // blocks, rank i's j-th becomes rank j's i-th.
+  absl::Status AllToAll(ConstSpan in, Span out, Stream& stream);
   // Work on `stream` after this waits until every rank has reached its Barrier.
   virtual absl::Status Barrier(Stream& stream) = 0;
 
@@ -148,6 +151,8 @@ std::vector<int> RanksOfPart(const std::vector<int>& colors, const std::vector<i
 
 struct GroupOptions {
   std::string backend = "native";
+  // Which `algorithm` is for. Collectives that it does not offer use another one.
+  Collective collective = Collective::kAllReduce;
   // Empty: the backend's default ("ring"; others choose themselves). native: "hierarchical" groups the ranks
   // of a host that share memory, "hierarchical:4" four consecutive ranks.
   std::string algorithm;

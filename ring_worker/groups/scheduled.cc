@@ -19,6 +19,10 @@ constexpr char kGpuTransport[] = "cuda_ipc";
 // Up to this many bytes a call does not cut transfers, which would only increase their number.
 constexpr size_t kWholeBytes = 64 << 10;
 
+// From this size on, the blocks of an all-to-all do not stay in the caches until they are used: with 4 ranks,
+// inputs and outputs are 64 MiB.
+constexpr size_t kPastCachesBytes = 8 << 20;
+
 const ScheduleTable& SchedulesOf(const GroupOptions& options) {
   return options.schedules != nullptr ? *options.schedules : ScheduleRows();
 }
@@ -27,9 +31,20 @@ std::string ChosenAlgorithm(const GroupOptions& options) {
   return options.algorithm.empty() ? "ring" : options.algorithm;
 }
 
+// The algorithm of a collective in a group of `algorithm`, which may not offer it.
+std::string AlgorithmOf(const std::string& algorithm, Collective collective, const ScheduleTable& rows) {
+  const ScheduleRow* const row = FindSchedule(algorithm, rows);
+  if (row != nullptr && row->make(collective, ScheduleShape()) != nullptr) return algorithm;
+  if (collective == Collective::kAllToAll) return "direct";
+  return collective == Collective::kBroadcast ? "star" : "ring";
+}
+
 absl::StatusOr<std::unique_ptr<Schedule>> AllReduceOf(const std::string& algorithm, int ranks,
                                                       const GroupOptions& options) {
-  return MakeSchedule(algorithm, Collective::kAllReduce, {.ranks = ranks}, SchedulesOf(options));
+  const ScheduleTable& rows = SchedulesOf(options);
+  const bool is_chosen = options.collective == Collective::kAllReduce;
+  return MakeSchedule(is_chosen ? algorithm : AlgorithmOf(algorithm, Collective::kAllReduce, rows),
+                      Collective::kAllReduce, {.ranks = ranks}, rows);
 }
 
 // With everything that determines the rounds: "hierarchical:4" for "hierarchical" on hosts of four ranks.
@@ -50,13 +65,6 @@ absl::StatusOr<std::string> AlgorithmHere(const GroupOptions& options, const Tra
   const bool suits = name.ok() && AllReduceOf(*name, info.size, options).ok();
   if (options.is_part && !suits) return "ring";
   return name;
-}
-
-// Collectives that the algorithm of all-reduces does not offer use another one.
-std::string AlgorithmOf(const std::string& algorithm, Collective collective, const ScheduleTable& rows) {
-  const ScheduleRow* const row = FindSchedule(algorithm, rows);
-  if (row != nullptr && row->make(collective, ScheduleShape()) != nullptr) return algorithm;
-  return collective == Collective::kBroadcast ? "star" : "ring";
 }
 
 class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, public RoundRecording {
@@ -150,6 +158,9 @@ class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, pub
     info.elements = memory.count;
     prepared->algorithm.copy(info.operation, sizeof info.operation - 1);
     transport_->BeginCall(info);
+    const bool passes_caches = call.collective == Collective::kAllToAll && bytes >= kPastCachesBytes;
+    transport_->PassCaches(passes_caches);
+    host_.PassCaches(passes_caches);
     return execution_.Run(prepared->lowered, whole, info.number, memory, pace_);
   }
 

@@ -1,4 +1,4 @@
-// The cost of an all-reduce in closed form.
+// The cost of an all-reduce or an all-to-all in closed form.
 //
 // Symbols: N ranks, M bytes, a seconds of latency per message, B bytes/s of a link in one direction, g
 // seconds to add a byte.
@@ -18,12 +18,24 @@ struct CommTerms {
 struct ScheduleCost {
   CommTerms terms;
   double payload_bytes = 0;              // sent by a rank, on average
-  const char *latency, *bytes, *adding;  // the terms in symbols: "2(N-1) a"
+  const char *latency, *bytes, *adding;  // the terms in symbols: "2(N-1) a"; "": none
   bool one_direction = false;            // the busiest link is used first in one direction, then in the other
   const char* note = "";  // for Tr: where the rounds cost something else than the symbols, and why
 };
 
 // Bytes of an all-reduce that each rank sends on average if no byte is sent twice.
 inline double LeastPayload(double ranks, double bytes) { return 2 * (ranks - 1) / ranks * bytes; }
+
+// An all-to-all: a rank sends all but its own of N blocks, and none is sent twice.
+inline ScheduleCost ExchangeCost(int messages, int ranks, double bytes, const char* latency,
+                                 const char* note = "") {
+  const double n = ranks, sent = (n - 1) / n * bytes;
+  return {.terms = {.messages = double(messages), .link_bytes = sent, .medium_bytes = n * sent},
+          .payload_bytes = sent,
+          .latency = latency,
+          .bytes = "(N-1)/N M/B",
+          .adding = "",
+          .note = note};
+}
 
 }  // namespace psring

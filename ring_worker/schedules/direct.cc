@@ -12,6 +12,8 @@ namespace {
 //   all-gather      the second: 1 round, (N-1)/N M sent
 //   broadcast       both, where the root has all chunks from the start: (N-2)/N M sent, the root 2(N-1)/N M
 //                  (van de Geijn's scatter and all-gather, in Thakur, Rabenseifner & Gropp 2005)
+//
+// All-to-all: every rank sends every other its block at once: 1 round, (N-1)/N M sent.
 class Direct final : public EvenSchedule {
  public:
   Direct(Collective collective, int ranks, int root)
@@ -20,8 +22,14 @@ class Direct final : public EvenSchedule {
         collective_(collective),
         root_(collective == Collective::kBroadcast ? root : -1) {}
 
+  bool keeps_input() const override { return collective_ == Collective::kAllToAll; }
+
   void Round(int rank, int round, std::vector<Transfer>& transfers) const override {
     transfers.clear();
+    if (collective_ == Collective::kAllToAll) {
+      for (int step = 1; step < ranks(); ++step) PushExchange(rank, step, ranks(), transfers);
+      return;
+    }
     const bool scatter = round == 0 && collective_ != Collective::kAllGather;
     // Sends start with the next rank, so that they do not all go to the same rank first.
     for (int step = 1; step < ranks(); ++step) {
@@ -63,6 +71,10 @@ ScheduleCost DirectCost(int ranks, double bytes) {
           .latency = "2 a",
           .bytes = "2(N-1)/N M/B",
           .adding = "(N-1)/N M g"};
+}
+
+ScheduleCost DirectExchangeCost(int ranks, double bytes) {
+  return ExchangeCost(/*messages=*/1, ranks, bytes, "a");
 }
 
 }  // namespace psring

@@ -106,7 +106,7 @@ class DoubleBinaryTree final : public EvenSchedule {
 }  // namespace
 
 std::unique_ptr<Schedule> MakeDoubleBinaryTree(Collective collective, const ScheduleShape& shape) {
-  if (collective == Collective::kReduceScatter || collective == Collective::kAllGather) return nullptr;
+  if (collective != Collective::kAllReduce && collective != Collective::kBroadcast) return nullptr;
   const int root = collective == Collective::kBroadcast ? shape.root : 0;
   return std::make_unique<DoubleBinaryTree>(collective, shape.ranks, root);
 }

@@ -162,6 +162,7 @@ class ScatterGather final : public EvenSchedule {
 }  // namespace
 
 std::unique_ptr<Schedule> MakeHalvingDoubling(Collective collective, const ScheduleShape& shape) {
+  if (collective == Collective::kAllToAll) return nullptr;
   if (collective == Collective::kBroadcast) return std::make_unique<ScatterGather>(shape.ranks, shape.root);
   return std::make_unique<HalvingDoubling>(collective, shape.ranks);
 }

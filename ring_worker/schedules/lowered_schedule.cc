@@ -45,7 +45,7 @@ std::vector<LoweredSend> InTurns(std::vector<LoweredSend> sends) {
   return sends;
 }
 
-LoweredRound LowerRound(const std::vector<Transfer>& transfers, int rank, bool whole) {
+LoweredRound LowerRound(const std::vector<Transfer>& transfers, int rank, bool whole, bool keeps_input) {
   LoweredRound round;
   std::map<int, LoweredReceive> receives;  // by first chunk: receives that overlap name the same chunks
   for (const Transfer& t : transfers) {
@@ -65,7 +65,7 @@ LoweredRound LowerRound(const std::vector<Transfer>& transfers, int rank, bool w
   // This order is the same on both sides, since two ranks send each other a range at most once per round.
   round.sends = InTurns(std::move(round.sends));
   for (LoweredSend& send : round.sends) {
-    send.copy = Writes(round.receives, send.first_chunk, send.chunk_count);
+    send.copy = !keeps_input && Writes(round.receives, send.first_chunk, send.chunk_count);
   }
   return round;
 }
@@ -89,7 +89,7 @@ LoweredSchedule LowerSchedule(const Schedule& schedule, int rank, int rounds, bo
     schedule.Round(rank, r, transfers);
     if (transfers.empty()) continue;
     LoweredRound& round = lowered.rounds[r];
-    round = LowerRound(transfers, rank, whole);
+    round = LowerRound(transfers, rank, whole, schedule.keeps_input());
     lowered.last_round = r;
     int after = r - 1;
     while (after >= 0 && !DependsOn(round, lowered.rounds[after])) --after;

@@ -61,6 +61,7 @@ class OneShot final : public EvenSchedule {
 }  // namespace
 
 std::unique_ptr<Schedule> MakeOneShot(Collective collective, const ScheduleShape& shape) {
+  if (collective == Collective::kAllToAll) return nullptr;
   return std::make_unique<OneShot>(collective, shape.ranks, shape.root);
 }
 

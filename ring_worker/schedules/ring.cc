@@ -56,6 +56,7 @@ class Chain final : public EvenSchedule {
 }  // namespace
 
 std::unique_ptr<Schedule> MakeRing(Collective collective, const ScheduleShape& shape) {
+  if (collective == Collective::kAllToAll) return nullptr;
   if (collective == Collective::kBroadcast) return std::make_unique<Chain>(shape.ranks, shape.root);
   return std::make_unique<Ring>(collective, shape.ranks);
 }

@@ -25,7 +25,7 @@ ChunkRange ChunkBounds(size_t count, int chunks, int first_chunk, int chunk_coun
 }
 
 const char* Name(Collective collective) {
-  constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
+  constexpr const char* kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"};
   return kNames[static_cast<size_t>(collective)];
 }
 
@@ -65,7 +65,7 @@ const ScheduleTable& ScheduleRows() {
       {"star", TrNoop("like one parameter server: rank 0 gathers, adds and sends back"), MakeStar, StarCost,
        kRooted},
       {"direct", TrNoop("every rank sums one part, like a parameter server with every worker"), MakeDirect,
-       DirectCost, kDirectTraits},
+       DirectCost, kDirectTraits, DirectExchangeCost},
       {"one-shot", TrNoop("every rank reads every other, in one round: for small buffers"), MakeOneShot,
        nullptr, kCompared},
       {"halving-doubling", TrNoop("partners exchange halves and add, then double: few rounds and few bytes"),
@@ -74,6 +74,9 @@ const ScheduleTable& ScheduleRows() {
        MakeDoubleBinaryTree, DoubleBinaryTreeCost, kRooted},
       {"hierarchical", TrNoop("within nodes, then by rings between nodes, then within nodes"),
        MakeHierarchical, nullptr, kUsesNodes},
+      {"pairwise",
+       TrNoop("in round k every rank sends a block to the rank k places after it: for all-to-all"),
+       MakePairwise, nullptr, kCompared, PairwiseExchangeCost},
   };
   return rows;
 }
@@ -137,10 +140,8 @@ absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const std::string& algori
     return absl::InvalidArgumentError(absl::StrCat(algorithm, " offers no ", Name(collective), "; these do: ",
                                                    absl::StrJoin(AlgorithmsFor(collective, rows), ", ")));
   }
-  std::vector<std::string> names;
-  for (const ScheduleRow& row : rows) names.push_back(row.name);
-  return absl::NotFoundError(
-      Tr("unknown algorithm '$0'; use one of $1", algorithm, absl::StrJoin(names, ", ")));
+  return absl::NotFoundError(Tr("unknown algorithm '$0'; use one of $1", algorithm,
+                                absl::StrJoin(AlgorithmsFor(collective, rows), ", ")));
 }
 
 }  // namespace psring

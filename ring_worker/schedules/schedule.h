@@ -22,9 +22,12 @@ namespace psring {
 //                   unspecified. chunks() == ranks()
 //   all-gather      rank r its values in chunk r -> all chunks everywhere. chunks() == ranks()
 //   broadcast       the root's values -> everywhere
-enum class Collective : uint8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast };
+//   all-to-all      rank r's chunk c is its block for rank r + c (modulo ranks) -> its block from rank r - c:
+//                   a block keeps its chunk's number on its way. chunks() == ranks(), keeps_input()
+enum class Collective : uint8_t { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kAllToAll };
 inline constexpr Collective kCollectives[] = {Collective::kAllReduce, Collective::kReduceScatter,
-                                              Collective::kAllGather, Collective::kBroadcast};
+                                              Collective::kAllGather, Collective::kBroadcast,
+                                              Collective::kAllToAll};
 const char* Name(Collective collective);  // "all_reduce", as in nccl-tests
 absl::StatusOr<Collective> ParseCollective(const std::string& name);
 // Whether it adds, or takes the minimum or maximum.
@@ -71,6 +74,10 @@ class Schedule {
   // received data may be written immediately. Schedules for large buffers avoid this.
   virtual bool copies_sends() const { return false; }
 
+  // True of an all-to-all: received values are written to other memory than the input, and no chunk is sent
+  // after the round in which it is received. So it may be sent in that round.
+  virtual bool keeps_input() const { return false; }
+
   // Ranks of one class behave the same at the same time up to renaming of ranks and chunks; this lets a
   // simulator handle 65,536 ranks. A separate class per rank is always correct.
   virtual int symmetry_class(int rank) const { return rank; }
@@ -111,6 +118,8 @@ struct ScheduleRow {
   // schedule.
   ScheduleCost (*cost)(int ranks, double bytes) = nullptr;
   ScheduleTraits traits = {};
+  // The same of an all-to-all of `bytes` per rank.
+  ScheduleCost (*exchange_cost)(int ranks, double bytes) = nullptr;
 };
 using ScheduleTable = std::vector<ScheduleRow>;
 
@@ -126,8 +135,8 @@ std::string BaseAlgorithm(const std::string& algorithm, const ScheduleTable& row
 // Whether its rounds depend on a number of ranks per node that the name does not contain: "hierarchical".
 bool NeedsRanksPerNode(const std::string& algorithm, const ScheduleTable& rows = ScheduleRows());
 
-// NotFound: an unknown name; lists the known ones. InvalidArgument: the algorithm does not offer the
-// collective (lists those that do), or the shape is invalid. A number in the name replaces
+// NotFound: an unknown name; lists those that offer the collective. InvalidArgument: the algorithm does not
+// offer the collective (lists those that do), or the shape is invalid. A number in the name replaces
 // `shape.ranks_per_node`.
 absl::StatusOr<std::unique_ptr<Schedule>> MakeSchedule(const std::string& algorithm, Collective collective,
                                                        const ScheduleShape& shape,

@@ -77,6 +77,7 @@ class Checker {
       rounds = std::max(rounds, schedule_.rounds(rank));
       held_.insert(held_.end(), chunks_, rank);
     }
+    received_.assign(held_.size(), false);
     // Equal rounds exclude deadlock: each rank finishes its rounds in order, so consider the lowest round
     // that is not finished everywhere. Every rank that takes part in it has finished all lower ones, hence
     // has started it, and everything that its transfers wait for has been started in it. So it finishes, and
@@ -108,9 +109,11 @@ class Checker {
   absl::Status CheckShape() const {
     if (ranks_ < 1 || chunks_ < 1)
       return Broken(absl::StrCat("it has ", ranks_, " ranks and ", chunks_, " chunks"));
-    const bool by_rank = collective_ == Collective::kReduceScatter || collective_ == Collective::kAllGather;
+    const bool by_rank = collective_ != Collective::kAllReduce && collective_ != Collective::kBroadcast;
     if (by_rank && chunks_ != ranks_)
       return Broken(absl::StrCat("it has ", chunks_, " chunks, not one a rank"));
+    if (schedule_.keeps_input() != (collective_ == Collective::kAllToAll))
+      return Broken("keeps_input() is true of an all-to-all, and only of one");
     if (root_ < 0 || root_ >= ranks_) return Broken(absl::StrCat("there is no root ", root_));
     for (int rank = 0; rank < ranks_; ++rank) {
       if (schedule_.rounds(rank) < 0)
@@ -171,6 +174,10 @@ class Checker {
     for (const Transfer& t : transfers) {
       if (t.kind != TransferKind::kSend || schedule_.copies_sends()) continue;
       for (int chunk = t.first_chunk; chunk < t.first_chunk + t.chunk_count; ++chunk) {
+        if (schedule_.keeps_input()) {
+          if (!received_[size_t(rank) * chunks_ + chunk]) continue;
+          return BrokenAt(rank, t, absl::StrCat("but has already received chunk ", chunk));
+        }
         if (first_receive_[chunk] == kNobody) continue;
         return BrokenAt(rank, t,
                         absl::StrCat("and receives into chunk ", chunk, " from rank ",
@@ -224,6 +231,7 @@ class Checker {
       for (int chunk = transfer.first_chunk; chunk < transfer.first_chunk + transfer.chunk_count; ++chunk) {
         const int payload = held_[size_t(from) * chunks_ + chunk];
         int& value = next_[size_t(to) * chunks_ + chunk];
+        received_[size_t(to) * chunks_ + chunk] = true;
         if (transfer.kind == TransferKind::kReceiveAdd) {
           const int sum = expressions_.Sum(value, payload);
           if (expressions_.Repeats(sum)) NoteRepeat(value, payload, sum, {from, to, transfer}, chunk);
@@ -251,8 +259,9 @@ class Checker {
                           move.from, ", and both contain rank ", rank, "'s contribution"));
   }
 
-  bool Wants(int chunk, int from) const {
+  bool Wants(int rank, int chunk, int from) const {
     if (collective_ == Collective::kAllGather) return from == chunk;
+    if (collective_ == Collective::kAllToAll) return (from + chunk) % ranks_ == rank;
     return collective_ != Collective::kBroadcast || from == root_;
   }
 
@@ -266,7 +275,7 @@ class Checker {
                          ", rank ", rank, " holds ");
         for (int from = 0; from < ranks_; ++from) {
           const int times = expressions_.Times(held, from);
-          if (times == (Wants(chunk, from) ? 1 : 0)) continue;
+          if (times == (Wants(rank, chunk, from) ? 1 : 0)) continue;
           return Broken(absl::StrCat(holder, "rank ", from, "'s contribution to chunk ", chunk,
                                      times == 0   ? " not at all"
                                      : times == 1 ? ", which it should not"
@@ -289,6 +298,7 @@ class Checker {
   int round_ = 0;
   Expressions expressions_;
   std::vector<int> held_, next_;    // [rank][chunk]: numbers of expressions
+  std::vector<bool> received_;      // [rank][chunk]: in an earlier round
   std::vector<int> first_receive_;  // [chunk]: in the current rank and round
   // Of each expression with a contribution more than once: where one was first added again.
   std::unordered_map<int, std::string> repeats_;

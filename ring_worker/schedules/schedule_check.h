@@ -14,9 +14,9 @@ namespace psring {
 //    chunks, and no rank ends while a peer still needs it: there is no deadlock;
 //   * receives into one chunk in one round name the same chunks, and a kReceive is the first of them;
 //   * unless copies_sends(), no rank receives into a chunk in the round in which it sends it: nothing is
-//    overwritten that a peer has not read yet;
+//    overwritten that a peer has not read yet. With keeps_input(), none sends a chunk after that round;
 //   * at the end every chunk holds what `collective` requires, each contribution exactly once; a broadcast's
-//    from `root`. reduce-scatter and all-gather have as many chunks as ranks;
+//    from `root`. reduce-scatter, all-gather and all-to-all have as many chunks as ranks;
 //   * after an all-reduce all ranks hold the same bits: their values are the same expression in
 //    floating-point addition, which is commutative but not associative.
 //

@@ -18,12 +18,15 @@ std::unique_ptr<Schedule> MakeOneShot(Collective collective, const ScheduleShape
 std::unique_ptr<Schedule> MakeHalvingDoubling(Collective collective, const ScheduleShape& shape);
 std::unique_ptr<Schedule> MakeDoubleBinaryTree(Collective collective, const ScheduleShape& shape);
 std::unique_ptr<Schedule> MakeHierarchical(Collective collective, const ScheduleShape& shape);
+std::unique_ptr<Schedule> MakePairwise(Collective collective, const ScheduleShape& shape);
 
 ScheduleCost RingCost(int ranks, double bytes);
 ScheduleCost StarCost(int ranks, double bytes);
 ScheduleCost DirectCost(int ranks, double bytes);
 ScheduleCost HalvingDoublingCost(int ranks, double bytes);
 ScheduleCost DoubleBinaryTreeCost(int ranks, double bytes);
+ScheduleCost DirectExchangeCost(int ranks, double bytes);
+ScheduleCost PairwiseExchangeCost(int ranks, double bytes);
 
 // A schedule whose ranks all have the same number of rounds.
 class EvenSchedule : public Schedule {
@@ -50,6 +53,12 @@ inline int OwnParts(Collective collective, int ranks) {
 
 // n modulo `ranks`, for possibly negative n.
 inline int Wrap(int n, int ranks) { return ((n % ranks) + ranks) % ranks; }
+
+// Appends the exchange of an all-to-all's chunk `step`: to the rank so many places after, from that before.
+inline void PushExchange(int rank, int step, int ranks, std::vector<Transfer>& transfers) {
+  transfers.push_back({TransferKind::kSend, Wrap(rank + step, ranks), step, 1});
+  transfers.push_back({TransferKind::kReceive, Wrap(rank - step, ranks), step, 1});
+}
 
 // Appends a transfer of all `chunks` chunks except one: up to two ranges.
 inline void PushAllBut(int but, int chunks, TransferKind kind, int peer, std::vector<Transfer>& transfers) {

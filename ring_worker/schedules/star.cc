@@ -56,6 +56,7 @@ class Star final : public EvenSchedule {
 }  // namespace
 
 std::unique_ptr<Schedule> MakeStar(Collective collective, const ScheduleShape& shape) {
+  if (collective == Collective::kAllToAll) return nullptr;
   return std::make_unique<Star>(collective, shape.ranks,
                                 collective == Collective::kBroadcast ? shape.root : 0);
 }

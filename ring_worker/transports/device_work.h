@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/device/device.h"
+#include "common/kernels/copy.h"
 #include "common/kernels/reduce.h"
 
 namespace psring {
@@ -33,9 +34,18 @@ class DeviceWork {
 class HostWork final : public DeviceWork {
  public:
   void Enqueue(Stream& stream, std::function<absl::Status()> call) override { stream.Run(std::move(call)); }
-  void Copy(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  void Copy(void* to, const void* from, size_t bytes) override {
+    if (passes_caches_) return cpu::CopyPastCaches(to, from, bytes);
+    std::memcpy(to, from, bytes);
+  }
   void Scale(Span data, float factor) override { cpu::Scale(data.type, data.count, data.data, factor); }
   absl::StatusOr<Buffer> Allocate(size_t bytes) override { return MakeCpuDevice()->AllocateShared(bytes); }
+
+  // Whether later copies are too large for the caches and not read again in the call. A hint.
+  void PassCaches(bool passes) { passes_caches_ = passes; }
+
+ private:
+  bool passes_caches_ = false;
 };
 
 }  // namespace psring

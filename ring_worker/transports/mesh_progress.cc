@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/deadline.h"
+#include "common/kernels/copy.h"
 #include "common/kernels/reduce.h"
 #include "common/measure/trace.h"
 #include "ring_worker/transports/mesh_transport.h"
@@ -139,8 +140,12 @@ absl::StatusOr<bool> MeshTransport::TakeShared(Gather& gather, uint64_t number) 
                             peers_[source]->shared->Payload(gather.expected, call_hash_));
     terms_.push_back(payload);
   }
-  cpu::Reduce(gather.op, gather.to.type, gather.to.count, gather.to.data, terms_.data(),
-              static_cast<int>(terms_.size()));
+  if (terms_.size() == 1 && passes_caches()) {
+    cpu::CopyPastCaches(gather.to.data, terms_.front(), gather.to.bytes());
+  } else {
+    cpu::Reduce(gather.op, gather.to.type, gather.to.count, gather.to.data, terms_.data(),
+                static_cast<int>(terms_.size()));
+  }
   for (size_t i = first; i < last; ++i) {
     const int source = gather.sources[i];
     if (source == rank_) continue;

@@ -96,6 +96,10 @@ class Transport {
   // sent nothing before the deadline. After an error the transport is aborted.
   virtual absl::Status Wait(Tag tag, absl::Duration timeout) = 0;
 
+  // Whether what later receives get from a single peer, without adding, is too large for the caches and not
+  // read again in the call. A hint.
+  void PassCaches(bool passes) { passes_caches_ = passes; }
+
   // See MemoryRegistration.
   virtual absl::Status Register(const Buffer& buffer) = 0;
   virtual void Unregister(const Buffer& buffer) = 0;
@@ -113,6 +117,7 @@ class Transport {
   // On the thread that calls the transport.
   void CountSent(uint64_t bytes) { Add(sent_bytes_, bytes); }
   void CountReceived(uint64_t bytes) { Add(received_bytes_, bytes); }
+  bool passes_caches() const { return passes_caches_; }
 
  private:
   // One thread writes and any thread reads, so a read-modify-write operation is not needed.
@@ -121,6 +126,7 @@ class Transport {
   }
 
   const TransportInfo info_;
+  bool passes_caches_ = false;
   std::atomic<uint64_t> sent_bytes_ = 0, received_bytes_ = 0;
 };
 

@@ -178,7 +178,7 @@ if ((gpus > 0)); then
   train "native-ring-pinned-$workers" --device cuda --strategy ring --backend native --transport shm --workers $workers $share \
     --model mlp --steps 200 --check_replicas
   # Collectives of psring and NCCL, then NCCL over sockets. Every element is checked.
-  for collective in all_reduce reduce_scatter all_gather broadcast; do
+  for collective in all_reduce reduce_scatter all_gather broadcast all_to_all; do
     step "bench-$collective" 600 "$here/bin/psring" bench --device cuda --workers $workers $share --collective $collective \
       -b 4K -e 256M -f 16 -d float,bfloat16 --out "$out/bench-$collective"
   done

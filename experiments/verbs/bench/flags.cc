@@ -114,8 +114,8 @@ CLI::App* AddBench(CLI::App& app, RawBenchFlags& raw) {
   const char* what = "What is measured (comma-separated: all combinations, alternating call by call)";
   const std::string all_of_what = InHelpAll(what);
   add(what, "--collective,--collectives", raw.collectives, "NAME,...",
-      "all_reduce, reduce_scatter, all_gather, broadcast, or ps_push_pull: a round of the parameter "
-      "server, over shm or tcp (--server_wire), without backends and algorithms [all_reduce]",
+      "all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, or ps_push_pull: a round of the "
+      "parameter server, over shm or tcp (--server_wire), without backends and algorithms [all_reduce]",
       ListOf(CheckName));
   add(what, "--backend,--backends", raw.backends, "NAME,...",
       "native, gloo, mpi, nccl [all in this build except nccl; on GPUs native and nccl]", ListOf(CheckName));
@@ -285,8 +285,9 @@ absl::Status CheckRequirement(const BenchRequest& request) {
 // The number in a name such as hierarchical:2 must divide the ranks.
 absl::Status CheckAlgorithms(const BenchRequest& request) {
   for (const std::string& name : request.algorithms) {
+    const ScheduleRow* const row = FindSchedule(name);
+    if (row == nullptr || name == row->name) continue;
     for (const int workers : request.workers) {
-      if (FindSchedule(name) == nullptr) continue;
       PSRING_RETURN_IF_ERROR(MakeSchedule(name, Collective::kAllReduce, {.ranks = workers}).status());
     }
   }

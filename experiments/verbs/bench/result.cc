@@ -199,7 +199,7 @@ absl::Status BenchResult::RequireComplete() const {
     const std::string name = table.combination.name();
     if (table.cells.empty()) return absl::DataLossError(absl::StrCat(name, ": received no samples"));
     for (const BenchCell& cell : table.cells) {
-      const bool both = !table.combination.push_pull();
+      const bool both = !table.combination.push_pull() && table.combination.collective != "all_to_all";
       if (cell.out_of_place.times_us.size() >= wanted && (!both || cell.in_place.times_us.size() >= wanted)) {
         continue;
       }
@@ -212,7 +212,8 @@ absl::Status BenchResult::RequireComplete() const {
 
 CollectiveRow BenchResult::RowOf(const BenchTable& table, const BenchCell& cell, int root) const {
   const BenchCombination& combination = table.combination;
-  const bool reduces = combination.collective != "all_gather" && combination.collective != "broadcast";
+  const bool reduces = combination.collective == kAllReduce || combination.collective == "reduce_scatter" ||
+                       combination.push_pull();
   CollectiveRow row{.bytes = cell.bytes,
                     .count = cell.count,
                     .type = NcclTypeName(cell.type),

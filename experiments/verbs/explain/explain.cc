@@ -41,10 +41,13 @@ class Explanation {
 
   std::string Text() const {
     Playback playback(schedule_, collective_, flags_.shape.root);
-    std::string text =
-        absl::StrCat(flags_.algorithm, " ", flags_.collective, ", ",
-                     flags_.shape.ranks == 1 ? Tr("1 worker") : Tr("$0 workers", flags_.shape.ranks), ": ",
-                     Tr(row_.summary), "\n\n");
+    std::string text = absl::StrCat(
+        flags_.algorithm, " ", flags_.collective, ", ",
+        flags_.shape.ranks == 1 ? Tr("1 worker") : Tr("$0 workers", flags_.shape.ranks),
+        // The summary is about sums, if the schedule makes any.
+        collective_ == Collective::kAllToAll && row_.cost != nullptr ? ""
+                                                                     : absl::StrCat(": ", Tr(row_.summary)),
+        "\n\n");
     text +=
         Wrap(Tr("The buffer of M = $0 MB is divided into $1. $2 A sum is written as the ranks "
                 "whose values it contains. All transfers of a round run at the same time and send "
@@ -84,7 +87,10 @@ class Explanation {
                 "ranks in chunk r. Its other chunks are then unspecified.")},
         {Collective::kAllGather,
          TrNoop("Rank r starts with only chunk r; every rank must end with all chunks.")},
-        {Collective::kBroadcast, TrNoop("Only rank $0 starts with values; every rank must end with them.")}};
+        {Collective::kBroadcast, TrNoop("Only rank $0 starts with values; every rank must end with them.")},
+        {Collective::kAllToAll,
+         TrNoop("A rank's chunk c starts with its values for the rank c places after it, and must end with "
+                "the values for it from the rank c places before it; after the last rank comes rank 0.")}};
     return Tr(goals.at(collective_), flags_.shape.root);
   }
 
@@ -170,15 +176,18 @@ class Explanation {
     absl::StrAppend(&text, "  ", PadRight(Tr("counted in these rounds"), wide), "  ", traffic.rounds, " a + ",
                     Part(traffic.busiest_link, schedule_), "/B + ", Part(traffic.most_added, schedule_),
                     " g\n");
-    if (collective_ != Collective::kAllReduce || row_.cost == nullptr) {
+    const auto cost_of = collective_ == Collective::kAllReduce  ? row_.cost
+                         : collective_ == Collective::kAllToAll ? row_.exchange_cost
+                                                                : nullptr;
+    if (cost_of == nullptr) {
       return text + Wrap(Tr("a: one message latency per round. B: the bytes on the busiest link of each "
                             "round. g: the bytes added by the rank that adds most in each round."),
                          "  ");
     }
-    const ScheduleCost cost = row_.cost(schedule_.ranks(), static_cast<double>(flags_.bytes));
+    const ScheduleCost cost = cost_of(schedule_.ranks(), static_cast<double>(flags_.bytes));
     absl::StrAppend(
-        &text, "  ", PadRight(Tr("theory"), wide), "  ", cost.latency, " + ", cost.bytes, " + ", cost.adding,
-        "\n",
+        &text, "  ", PadRight(Tr("theory"), wide), "  ", cost.latency, " + ", cost.bytes,
+        *cost.adding == 0 ? "" : " + ", cost.adding, "\n",
         Wrap(Tr("a: one message latency per round. B: the bytes on the busiest link of each round. g: "
                 "the bytes added by the rank that adds most in each round."),
              "  "));

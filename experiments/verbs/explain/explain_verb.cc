@@ -31,9 +31,11 @@ CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
           "or words for all terms; an unknown name lists all")
       ->option_text("NAME");
   verb->add_option("--workers", raw.workers, "Ranks")->option_text("N [4]")->check(WholeNumber(1, 1'000'000));
-  verb->add_option("--collective", raw.collective,
-                   "all_reduce, reduce_scatter, all_gather or broadcast, if the schedule supports it")
-      ->option_text("NAME [all_reduce]");
+  verb->add_option(
+          "--collective", raw.collective,
+          "all_reduce, reduce_scatter, all_gather, broadcast or all_to_all, if the schedule supports "
+          "it")
+      ->option_text("NAME [all_reduce; pairwise: all_to_all]");
   verb->add_option("--size", raw.size, "Buffer size: 4096, 4K, 1.5M")
       ->option_text("BYTES [4M]")
       ->check([](const std::string& text) { return std::string(ParseByteSize(text).status().message()); });
@@ -53,8 +55,13 @@ constexpr char kAllTerms[] = "words";
 
 absl::StatusOr<std::string> ExplainSchedule(const RawExplainFlags& raw, const std::string& name) {
   const bool on_pairs = NeedsRanksPerNode(name) && raw.workers % 2 == 0;
+  std::string collective = raw.collective;
+  for (const Collective one : kCollectives) {  // the first that it offers
+    if (collective.empty() && FindSchedule(name)->make(one, ScheduleShape()) != nullptr)
+      collective = Name(one);
+  }
   return Explain({.algorithm = on_pairs ? absl::StrCat(name, ":2") : name,
-                  .collective = raw.collective,
+                  .collective = collective,
                   .shape = {.ranks = raw.workers, .root = raw.root},
                   .bytes = static_cast<int64_t>(ParseByteSize(raw.size).value_or(0))});
 }

@@ -10,7 +10,7 @@ class App;
 namespace psring {
 
 struct RawExplainFlags {
-  std::string algorithm, collective = "all_reduce", size = "4M";
+  std::string algorithm, collective, size = "4M";
   int workers = 4, root = 0, micro_batches = 8;
 };
 

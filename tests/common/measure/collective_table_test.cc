@@ -30,6 +30,7 @@ TEST(CollectiveTable, BusFactorsAreThoseOfNcclTests) {
   for (const auto& [collective, factor] : {std::pair("all_reduce", 1.5),
                                            {"reduce_scatter", 0.75},
                                            {"all_gather", 0.75},
+                                           {"all_to_all", 0.75},
                                            {"broadcast", 1},
                                            {"ps_push_pull", 1}}) {
     EXPECT_DOUBLE_EQ(BusFactor(collective, 4), factor) << collective;

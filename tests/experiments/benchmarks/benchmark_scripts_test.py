@@ -194,6 +194,16 @@ class Collectives(unittest.TestCase):
         self.assertEqual(collectives.name(rows[0]), "native ring, shm, private buffers")
         self.assertEqual(collectives.times_mpi(rows[:3], [4096]), [])
 
+    def test_an_all_to_all_has_no_figures_in_place(self):
+        manifest = {"machine": {"cpu": "", "cores": 2, "memory_mb": 1, "system": "", "kernel": ""}, "started_utc": "2026-01-01",
+                    "versions": {"revision": "r"}}
+        rows = [{"backend": "native", "algorithm": "pairwise", "buffers": "private", "transport": "shm", "size": 4096, "workers": 2,
+                 "foreign_cpu_pct": 1, "collective": "all_to_all", "percent_of_limit": None, "in_place": None,
+                 "out_of_place": {"bus_bw": 3.0, "time": 0.7}}]
+        text = collectives.section("# title", rows, manifest, "psring bench")
+        self.assertIn("| native pairwise, shm, private buffers | 3.00 | 0.7 |", text)
+        self.assertIn("nccl-tests defines it, (N-1)/N × bytes / time", text)
+
 
 class Peers(unittest.TestCase):
     def test_absent_ones_are_omitted_and_named(self):

@@ -46,6 +46,24 @@ TEST(CollectiveSimulation, EqualsTheoryForEveryAlgorithmOnEqualLinks) {
   }
 }
 
+TEST(CollectiveSimulation, AnAllToAllTakesThePartsThatARankSends) {
+  for (const std::string name : {"direct", "pairwise"}) {
+    for (const int ranks : {1, 2, 3, 8, 33}) {
+      const auto schedule = MakeSchedule(name, Collective::kAllToAll, {.ranks = ranks}).value();
+      const CommTerms terms = ranks == 1 ? CommTerms() : FindSchedule(name)->exchange_cost(ranks, 1e8).terms;
+      const auto time = SimulateCollective(*schedule, TestNetwork(1e-3), 1e8, kOneSlab);
+      const double moving = terms.link_bytes / 1e9, theory = terms.messages * 1e-3 + moving;
+      if (name == "direct") {
+        EXPECT_NEAR(time->seconds, theory, 1e-9 + 1e-6 * theory) << ranks;
+      } else {  // several rounds are in flight
+        EXPECT_LE(time->seconds, theory + 1e-9) << ranks;
+        EXPECT_GE(time->seconds, moving) << ranks;
+      }
+      EXPECT_EQ(time->adding_s, 0);
+    }
+  }
+}
+
 // However many segments may be in flight, a ring without segments hides no latency.
 TEST(CollectiveSimulation, ARingWithoutSegmentsPaysEveryLatency) {
   for (const int ranks : {2, 5, 16}) {

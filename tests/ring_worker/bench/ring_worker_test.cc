@@ -94,6 +94,16 @@ TEST_F(RingWorkerTest, MeasuresSeveralCombinationsInTurn) {
   EXPECT_EQ(DataLines(table), 4) << table;
 }
 
+TEST_F(RingWorkerTest, AnAllToAllIsMeasuredOutOfPlace) {
+  const std::string table = Run(3,
+                                "--combination=all_to_all/native/pairwise/tcp/private --bytes=4K,60K "
+                                "--iters=3 --limits --combination=all_to_all/native/direct/shm/shared");
+  EXPECT_THAT(table,
+              Has("native pairwise over tcp, private buffers", "native direct over shm, shared buffers",
+                  "limit shared all_to_all", "N/A     N/A     N/A"));
+  EXPECT_EQ(DataLines(table), 4) << table;
+}
+
 TEST_F(RingWorkerTest, WithoutACheckTheWrongColumnIsNotAvailable) {
   EXPECT_THAT(Run(2, "--transport=tcp --bytes=4K --iters=2 --check=0"), Has("N/A"));
 }

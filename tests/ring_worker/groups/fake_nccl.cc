@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -44,6 +45,8 @@ struct Clique {
   int size = 0, joined = 0;
   std::map<int, std::shared_ptr<Meeting>> meetings;  // by the number of the communicator's call
   std::map<int, Split> splits;                       // by their number
+  // What was sent and not received yet, by sender and receiver.
+  std::map<std::pair<int, int>, std::deque<std::vector<float>>> sent;
 };
 std::map<std::string, std::shared_ptr<Clique>> cliques;  // by unique id
 
@@ -101,6 +104,22 @@ void Exchange(ncclComm* comm, const float* in, float* out, size_t count, int roo
   changed.notify_all();
   changed.wait(lock, [&] { return meeting->through == comm->clique->size || comm->aborted; });
   std::copy(sum.begin(), sum.end(), out);
+}
+
+void SendTo(ncclComm* comm, int peer, const float* from, size_t count) {
+  std::lock_guard lock(mutex);
+  comm->clique->sent[{comm->rank, peer}].emplace_back(from, from + count);
+  changed.notify_all();
+}
+
+// Waits on the GPU until the peer has sent.
+void ReceiveFrom(ncclComm* comm, int peer, float* to, size_t count) {
+  std::unique_lock lock(mutex);
+  auto& waiting = comm->clique->sent[{peer, comm->rank}];
+  changed.wait(lock, [&] { return !waiting.empty() || comm->aborted; });
+  if (comm->aborted) return;
+  std::copy_n(waiting.front().begin(), std::min(count, waiting.front().size()), to);
+  waiting.pop_front();
 }
 
 ncclResult_t Enqueue(ncclComm* comm, const std::string& what, std::function<void()> does,
@@ -274,6 +293,21 @@ ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType
   return Enqueue(
       comm, "broadcast " + std::to_string(count),
       [=] { Exchange(comm, static_cast<const float*>(in), static_cast<float*>(out), count, root); }, stream);
+}
+
+ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  if (type != ncclFloat32) return ncclInvalidArgument;
+  return Enqueue(
+      comm, "send " + std::to_string(count) + " to " + std::to_string(peer),
+      [=] { SendTo(comm, peer, static_cast<const float*>(from), count); }, stream);
+}
+ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  if (type != ncclFloat32) return ncclInvalidArgument;
+  return Enqueue(
+      comm, "receive " + std::to_string(count) + " from " + std::to_string(peer),
+      [=] { ReceiveFrom(comm, peer, static_cast<float*>(to), count); }, stream);
 }
 
 }  // extern "C"

@@ -2,7 +2,8 @@
 // ranks are threads of one process on the fake CUDA runtime. It computes sums, waits on the "GPU" for missing
 // ranks, as NCCL's kernels do, and logs every call. As with communicators that do not block, a collective
 // reaches its stream after the call, when the communicator's state becomes ncclSuccess. Collectives can be
-// captured; as with NCCL, destroying a communicator then waits until no graph contains them.
+// captured; sends do not wait for their receives. As with NCCL, destroying a communicator then waits until no
+// graph contains them.
 #pragma once
 
 #include <string>
@@ -35,8 +36,8 @@ class FakeNccl {
   void Reset() { reset_(); }
   void Set(const char* what, int value) { set_(what, value); }
   // The calls of a rank in order, also those of its parts: "init of 2, blocking 0", "split", "all_reduce
-  // 100", "broadcast 7, recorded", "launch of a group of 3", "finalize", "destroy", "abort"; and at init the
-  // variables that begin with NCCL_: "NCCL_ALGO=Ring".
+  // 100", "broadcast 7, recorded", "send 5 to 1", "receive 5 from 1", "launch of a group of 3", "finalize",
+  // "destroy", "abort"; and at init the variables that begin with NCCL_: "NCCL_ALGO=Ring".
   std::vector<std::string> Log(int rank) const {
     std::vector<std::string> lines;
     const std::string prefix = absl::StrCat(rank, " ");

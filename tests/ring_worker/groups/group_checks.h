@@ -172,6 +172,16 @@ class CollectiveChecks {
         0, count_, 0, [&](size_t i) { return TestValue(root, i); }, absl::StrCat("broadcast from ", root));
   }
 
+  absl::Status AllToAll() {
+    PSRING_RETURN_IF_ERROR(a_.Fill(0, whole_, Mine()));
+    PSRING_RETURN_IF_ERROR(b_.Fill(0, whole_, [](size_t) { return -9.0f; }));
+    PSRING_RETURN_IF_ERROR(rank_.group.AllToAll(a_.span(0, whole_), b_.span(0, whole_), rank_.stream));
+    PSRING_RETURN_IF_ERROR(b_.Expect(
+        0, whole_, 0, [&](size_t i) { return TestValue(int(i / count_), me_ * count_ + i % count_); },
+        "all_to_all"));
+    return a_.Expect(0, whole_, 0, Mine(), "input of all_to_all");
+  }
+
  private:
   std::function<float(size_t)> Mine() const {
     return [me = int(me_)](size_t i) { return TestValue(me, i); };
@@ -188,6 +198,12 @@ inline absl::Status CheckAllReduce(const GroupRank& rank, size_t count, DType ty
                                    bool shared = false) {
   CollectiveChecks checks(rank, count, type, op, shared);
   PSRING_RETURN_IF_ERROR(checks.AllReduce());
+  return AwaitPeers(rank);
+}
+
+inline absl::Status CheckAllToAll(const GroupRank& rank, size_t count, DType type, bool shared = false) {
+  CollectiveChecks checks(rank, count, type, ReduceOp::kSum, shared);
+  PSRING_RETURN_IF_ERROR(checks.AllToAll());
   return AwaitPeers(rank);
 }
 
@@ -212,6 +228,7 @@ inline absl::Status CheckCollectives(const GroupRank& rank, size_t count, DType 
     PSRING_RETURN_IF_ERROR(checks.Broadcast(0));
     PSRING_RETURN_IF_ERROR(checks.Broadcast(rank.group.size() - 1));
   }
+  if (offers(Collective::kAllToAll)) PSRING_RETURN_IF_ERROR(checks.AllToAll());
   return AwaitPeers(rank);
 }
 

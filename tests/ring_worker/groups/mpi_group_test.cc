@@ -123,6 +123,7 @@ absl::Status Parts(Rank& rank) {
     if (part->info().algorithm != group->info().algorithm) return absl::InternalError("another algorithm");
     if (part->size() != (group->size() + (odd ? 0 : 1)) / 2) return absl::InternalError("another size");
     PSRING_RETURN_IF_ERROR(CheckAllReduce({*part, rank.stream}, 1001, DType::kFloat32, ReduceOp::kSum));
+    PSRING_RETURN_IF_ERROR(CheckAllToAll({*part, rank.stream}, 1001, DType::kFloat32));
     if (leaders != nullptr) {
       PSRING_RETURN_IF_ERROR(CheckAllReduce({*leaders, rank.stream}, 1001, DType::kBFloat16, ReduceOp::kSum));
     }

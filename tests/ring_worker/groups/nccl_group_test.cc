@@ -134,6 +134,21 @@ TEST_F(NcclGroupTest, BucketsReadyTogetherAreOneLaunch) {
                                       "all_reduce 7", "launch of a group of 3", "finalize", "destroy"}));
 }
 
+TEST_F(NcclGroupTest, AnAllToAllIsAGroupOfSendsAndReceives) {
+  const auto statuses = RunRanks(2, {}, [](auto& group, auto& device, auto& stream) {
+    return CollectiveChecks({group, stream, device}, 5, DType::kFloat32, ReduceOp::kSum, /*shared=*/false)
+        .AllToAll();
+  });
+  ExpectAll(statuses, absl::StatusCode::kOk);
+  for (int rank = 0; rank < 2; ++rank) {
+    for (const int peer : {0, 1}) {
+      EXPECT_TRUE(Logged(rank, absl::StrCat("send 5 to ", peer)));
+      EXPECT_TRUE(Logged(rank, absl::StrCat("receive 5 from ", peer)));
+    }
+    EXPECT_TRUE(Logged(rank, "launch of a group of 4"));
+  }
+}
+
 TEST_F(NcclGroupTest, ChannelsCarryMessagesInOrderBesideTheGroup) {
   ExpectAll(RunRanks(3, {},
                      [](auto& group, auto& device, auto& stream) {

@@ -230,6 +230,13 @@ TEST_P(ProcessGroupTest, InvalidArgumentsAreRejected) {
               absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(group.Broadcast({data.data(), 8}, 2, stream).code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(group.Broadcast({data.data(), 8}, -1, stream).code(), absl::StatusCode::kInvalidArgument);
+    const auto exchange = [&](size_t in_count, size_t out, size_t out_count) {
+      return group.AllToAll({data.data(), in_count}, {data.data() + out, out_count}, stream).code();
+    };
+    EXPECT_EQ(exchange(4, 4, 2), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(exchange(3, 4, 3), absl::StatusCode::kInvalidArgument) << "blocks of unequal size";
+    EXPECT_EQ(exchange(4, 0, 4), absl::StatusCode::kInvalidArgument) << "in place";
+    EXPECT_EQ(exchange(4, 3, 4), absl::StatusCode::kInvalidArgument) << "overlapping";
     return absl::OkStatus();
   });
 }
@@ -337,6 +344,116 @@ INSTANTIATE_TEST_SUITE_P(All, ProcessGroupTest,
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Encrypted, ProcessGroupTest,
                          testing::Combine(testing::Values("tls"), testing::Values("ring", "star")), NameOf);
+
+// {transport, algorithm}
+class AllToAllTest : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  static GroupOptions Options() {
+    return {.collective = Collective::kAllToAll, .algorithm = std::get<1>(GetParam())};
+  }
+  static void OnRanksOf(int ranks, const GroupOptions& options, const RankBody& body) {
+    RunRanks(std::get<0>(GetParam()), ranks, options, body);
+  }
+};
+
+TEST_P(AllToAllTest, EveryBlockArrivesAtItsPlaceForManyRankCountsAndSizes) {
+  for (const int ranks : {1, 2, 3, 4, 7}) {
+    SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
+    GroupOptions options = Options();
+    options.segment_bytes = ranks % 2 == 0 ? 4096 : 0;
+    OnRanksOf(ranks, options, [&](ProcessGroup& group, Stream& stream) {
+      EXPECT_EQ(group.info().algorithm, options.algorithm);
+      for (const size_t count : {0, 1, 5, 1000, 40'003}) {
+        for (const bool shared : {false, true}) {
+          PSRING_RETURN_IF_ERROR(CheckAllToAll({group, stream}, count, kDTypes[count % 3], shared));
+        }
+      }
+      // The other collectives use schedules that offer them.
+      return CheckCollectives({group, stream}, 1000, DType::kFloat32, ReduceOp::kSum);
+    });
+  }
+}
+
+// More than 8 MiB per rank: copies bypass the caches.
+TEST_P(AllToAllTest, LargeBlocksArrive) {
+  for (const int ranks : {2, 3}) {
+    OnRanksOf(ranks, Options(), [&](ProcessGroup& group, Stream& stream) {
+      PSRING_RETURN_IF_ERROR(CheckAllToAll({group, stream}, 1'500'001, DType::kFloat32, ranks == 2));
+      return CheckAllToAll({group, stream}, 1001, DType::kFloat32);
+    });
+  }
+}
+
+TEST_P(AllToAllTest, ARankSendsAllButItsOwnBlock) {
+  for (const int ranks : {1, 2, 5}) {
+    OnRanksOf(ranks, Options(), [&](ProcessGroup& group, Stream& stream) {
+      const size_t count = static_cast<size_t>(ranks) * 30'001;
+      const std::vector<float> in = Values(group.rank(), count);
+      std::vector<float> out(count);
+      PSRING_RETURN_IF_ERROR(group.AllToAll({in.data(), count}, {out.data(), count}, stream));
+      PSRING_RETURN_IF_ERROR(AwaitPeers({group, stream}));
+      const uint64_t bytes = 4 * 30'001 * static_cast<uint64_t>(ranks - 1);
+      EXPECT_EQ(group.traffic().payload_tx_bytes, bytes);
+      EXPECT_EQ(group.traffic().payload_rx_bytes, bytes);
+      return absl::OkStatus();
+    });
+  }
+}
+
+TEST_P(AllToAllTest, ASilentRankIsNamed) {
+  std::latch others_end(2);
+  const auto statuses = RunRanksToStatus(
+      std::get<0>(GetParam()), 3,
+      [](int) {
+        GroupOptions options = Options();
+        options.timeout = absl::Milliseconds(200);
+        return options;
+      },
+      [&](ProcessGroup& group, Stream& stream) {
+        return UnlessSilent(group.rank() == 1, others_end, [&]() -> absl::Status {
+          const std::vector<float> in(300'000);
+          std::vector<float> out(in.size());
+          PSRING_RETURN_IF_ERROR(group.AllToAll({in.data(), in.size()}, {out.data(), out.size()}, stream));
+          return stream.Synchronize();
+        });
+      });
+  for (const int rank : {0, 2})
+    EXPECT_NE(Text(statuses[rank]).find("rank 1"), std::string::npos) << statuses[rank];
+}
+
+TEST_P(AllToAllTest, BlocksOfDifferentLengthsAreRejected) {
+  const auto statuses = RunRanksToStatus(
+      std::get<0>(GetParam()), 2, [](int) { return Options(); },
+      [](ProcessGroup& group, Stream& stream) -> absl::Status {
+        const std::vector<float> in(group.rank() == 0 ? 100'000 : 60'000);
+        std::vector<float> out(in.size());
+        PSRING_RETURN_IF_ERROR(group.AllToAll({in.data(), in.size()}, {out.data(), out.size()}, stream));
+        return stream.Synchronize();
+      });
+  for (const absl::Status& status : statuses) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    for (const char* part : {"all_to_all (sum) of 100000", "all_to_all (sum) of 60000"})
+      EXPECT_NE(Text(status).find(part), std::string::npos) << status;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AllToAllTest,
+                         testing::Combine(testing::Values("tcp", "tls", "shm", "mixed"),
+                                          testing::ValuesIn(AlgorithmsFor(Collective::kAllToAll))),
+                         NameOf);
+
+TEST(AllToAllGroup, AnAlgorithmIsForTheCollectiveThatIsNamed) {
+  GroupOptions options{.algorithm = "pairwise"};
+  EXPECT_EQ(CheckGroupOptions(options, Collective::kAllToAll), absl::OkStatus());
+  EXPECT_EQ(RunGroups(1, options, [](ProcessGroup&, Stream&) { return absl::OkStatus(); })[0].code(),
+            absl::StatusCode::kInvalidArgument);
+  options.collective = Collective::kAllToAll;
+  for (const absl::Status& status : RunGroups(2, options, [](ProcessGroup&group, Stream&stream) {
+         return CheckCollectives({group, stream}, 1000, DType::kFloat32, ReduceOp::kSum);
+       })) {
+    EXPECT_EQ(status, absl::OkStatus());
+  }
+}
 
 class HierarchicalGroupTest : public testing::TestWithParam<int> {
  protected:

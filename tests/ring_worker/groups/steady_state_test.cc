@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <vector>
 
@@ -46,6 +47,8 @@ TEST_P(SteadyStateTest, CallsAllocateNoMemoryAndCauseNoPageFaults) {
       "shm", kRanks, {.algorithm = algorithm}, [&, shared = shared](ProcessGroup& group, Stream& stream) {
         const std::unique_ptr<Device> device = MakeCpuDevice();
         const Buffer buffer = *(shared ? device->AllocateShared(4 * kCount) : device->Allocate(4 * kCount));
+        const Buffer other = *device->Allocate(4 * kCount);
+        std::memset(other.data(), 0, other.bytes());  // maps the pages
         auto& memory = dynamic_cast<MemoryRegistration&>(group);
         PSRING_RETURN_IF_ERROR(memory.Register(buffer));
         const Span data = buffer.span();
@@ -57,6 +60,7 @@ TEST_P(SteadyStateTest, CallsAllocateNoMemoryAndCauseNoPageFaults) {
             faults_before = PageFaultsOfThisThread();
           }
           PSRING_RETURN_IF_ERROR(group.AllReduce(data, data, ReduceOp::kSum, stream));
+          PSRING_RETURN_IF_ERROR(group.AllToAll(data, other.span(), stream));
         }
         PSRING_RETURN_IF_ERROR(group.Barrier(stream));
         faults[group.rank()] = PageFaultsOfThisThread() - faults_before;

@@ -87,6 +87,28 @@ TEST(LoweredSchedule, ARoundDependsOnTheLastOneThatTouchesItsMemory) {
   }
 }
 
+// The input is in other memory than the result, so no send needs a copy and no round waits for another.
+TEST(LoweredSchedule, AnAllToAllSendsItsInput) {
+  for (const std::string& algorithm : AlgorithmsFor(Collective::kAllToAll)) {
+    for (const int ranks : {2, 3, 8}) {
+      const auto schedule = Make(algorithm, Collective::kAllToAll, {.ranks = ranks});
+      for (const bool whole : {false, true}) {
+        const LoweredSchedule lowered = LowerSchedule(*schedule, 1, MaxRounds(*schedule), whole);
+        for (const LoweredRound& round : lowered.rounds) {
+          EXPECT_EQ(round.sends.size(), round.receives.size());
+          for (const LoweredSend& send : round.sends) {
+            EXPECT_FALSE(send.copy);
+            EXPECT_TRUE(send.fresh);
+            EXPECT_EQ((1 + send.first_chunk) % ranks, send.peer);
+          }
+        }
+        for (const int after : lowered.after) EXPECT_EQ(after, LoweredSchedule::kNoRound);
+        EXPECT_EQ(lowered.written[0], 0) << "a rank keeps its own block";
+      }
+    }
+  }
+}
+
 TEST(LoweredSchedule, AllSlabsPassAllRoundsAndOldSlabsStartFirst) {
   const std::vector<int> after = {LoweredSchedule::kNoRound, LoweredSchedule::kNoTransfers, 0, 2};
   struct Started {

@@ -79,6 +79,27 @@ TEST(CheckScheduleTest, AMissingCopyOfSendsIsRejected) {
       "receives into chunk 0 from rank 1, which may overwrite it before it is read; copies_sends() is false");
 }
 
+TEST(CheckScheduleTest, ABlockForAnotherRankIsRejected) {
+  Table broken(*Make("direct", Collective::kAllToAll, {.ranks = 3}));
+  // Ranks 0 and 2 exchange the numbers of their blocks for rank 1.
+  std::swap(broken.At(1, 0)[1].peer, broken.At(1, 0)[3].peer);
+  broken.At(0, 0)[0].first_chunk = 2;
+  broken.At(2, 0)[2].first_chunk = 1;
+  EXPECT_EQ(CheckSchedule(broken, Collective::kAllToAll).message(),
+            "the all_to_all schedule table of 3 ranks is broken: after its last round, 0, rank 1 holds rank "
+            "0's contribution to chunk 1 not at all");
+}
+
+TEST(CheckScheduleTest, AnAllToAllSendsOnlyItsInput) {
+  // Rank 0 forwards what it has received.
+  Table broken(*Make("pairwise", Collective::kAllToAll, {.ranks = 3}));
+  broken.At(0, 1).push_back({TransferKind::kSend, 1, 1, 1});
+  broken.At(1, 1).push_back({TransferKind::kReceive, 0, 1, 1});
+  EXPECT_EQ(CheckSchedule(broken, Collective::kAllToAll).message(),
+            "the all_to_all schedule table of 3 ranks is broken: in round 1, rank 0 sends chunk 1 to rank 1, "
+            "but has already received chunk 1");
+}
+
 TEST(CheckScheduleTest, SumsInDifferentOrdersAreRejected) {
   // Each rank adds the others' values to its own: with three or more ranks, sums with different bits.
   const auto own_first = [](int ranks) {

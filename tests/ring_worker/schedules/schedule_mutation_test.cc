@@ -136,8 +136,11 @@ class Execution {
       wrong_size_ = wrong_size_ || peer.transfers[send].chunk_count != t.chunk_count;
     }
     const bool copied = schedule_.copies_sends() || t.peer == rank;
+    const std::vector<Value>& sent = schedule_.keeps_input() && t.peer != rank ? initial_[t.peer]
+                                     : copied                                  ? peer.before
+                                                                               : peer.memory;
     for (int c = 0; c < t.chunk_count && !wrong_size_; ++c) {
-      const Value payload = (copied ? peer.before : peer.memory)[first_sent + c];
+      const Value payload = sent[first_sent + c];
       Value& value = state.memory[t.first_chunk + c];
       value = t.kind == TransferKind::kReceive
                   ? payload
@@ -150,6 +153,10 @@ class Execution {
       for (int chunk = 0; chunk < schedule_.chunks(); ++chunk) {
         const Value& value = states_[rank].memory[chunk];
         if (collective_ == Collective::kReduceScatter && chunk != rank) continue;
+        if (collective_ == Collective::kAllToAll) {
+          if (!(value == initial_[(rank - chunk + ranks_) % ranks_][chunk])) return false;
+          continue;
+        }
         if (collective_ == Collective::kAllGather && !(value == initial_[chunk][chunk])) return false;
         if (collective_ == Collective::kBroadcast && !(value == initial_[root_][chunk])) return false;
         if (collective_ == Collective::kAllGather || collective_ == Collective::kBroadcast) continue;

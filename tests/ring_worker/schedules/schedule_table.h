@@ -21,7 +21,10 @@ inline std::unique_ptr<Schedule> MakeAllReduce(const std::string& algorithm, int
 class Table final : public Schedule {
  public:
   explicit Table(const Schedule& original)
-      : chunks_(original.chunks()), copies_sends_(original.copies_sends()), rounds_(original.ranks()) {
+      : chunks_(original.chunks()),
+        copies_sends_(original.copies_sends()),
+        keeps_input_(original.keeps_input()),
+        rounds_(original.ranks()) {
     for (int rank = 0; rank < original.ranks(); ++rank) {
       rounds_[rank].resize(original.rounds(rank));
       for (int round = 0; round < original.rounds(rank); ++round)
@@ -37,6 +40,7 @@ class Table final : public Schedule {
     transfers = rounds_[rank][round];
   }
   bool copies_sends() const override { return copies_sends_; }
+  bool keeps_input() const override { return keeps_input_; }
 
   std::vector<Transfer>& At(int rank, int round) { return rounds_[rank][round]; }
   std::vector<std::vector<Transfer>>& Rank(int rank) { return rounds_[rank]; }
@@ -44,7 +48,7 @@ class Table final : public Schedule {
 
  private:
   int chunks_;
-  bool copies_sends_;
+  bool copies_sends_, keeps_input_;
   std::vector<std::vector<std::vector<Transfer>>> rounds_;  // [rank][round]
 };
 

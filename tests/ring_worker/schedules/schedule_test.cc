@@ -107,6 +107,32 @@ TEST(DirectTest, AnOwnerAddsTheOthersInRankOrder) {
                                                            {TransferKind::kReceiveAdd, 3, 2, 1}}));
 }
 
+TEST(PairwiseTest, EveryRankSendsOneBlockAndReceivesOnePerRound) {
+  const auto pairwise = Make("pairwise", Collective::kAllToAll, {.ranks = 5});
+  EXPECT_TRUE(pairwise->keeps_input());
+  ASSERT_EQ(pairwise->rounds(3), 4);
+  EXPECT_EQ(RoundOf(*pairwise, 3, 0),
+            (std::vector<Transfer>{{TransferKind::kSend, 4, 1, 1}, {TransferKind::kReceive, 2, 1, 1}}));
+  EXPECT_EQ(RoundOf(*pairwise, 3, 2),
+            (std::vector<Transfer>{{TransferKind::kSend, 1, 3, 1}, {TransferKind::kReceive, 0, 3, 1}}));
+}
+
+TEST(DirectTest, AnAllToAllIsAllExchangesOfPairwiseInOneRound) {
+  for (const int ranks : {2, 3, 8}) {
+    const auto direct = Make("direct", Collective::kAllToAll, {.ranks = ranks});
+    const auto pairwise = Make("pairwise", Collective::kAllToAll, {.ranks = ranks});
+    for (int rank = 0; rank < ranks; ++rank) {
+      ASSERT_EQ(direct->rounds(rank), 1);
+      std::vector<Transfer> all;
+      for (int round = 0; round < pairwise->rounds(rank); ++round) {
+        for (const Transfer& transfer : RoundOf(*pairwise, rank, round)) all.push_back(transfer);
+      }
+      EXPECT_EQ(RoundOf(*direct, rank, 0), all);
+      EXPECT_EQ(ElementsSent(*direct, rank, 100 * static_cast<size_t>(ranks)), 100u * (ranks - 1));
+    }
+  }
+}
+
 TEST(OneShotTest, EveryRankAddsInRankOrder) {
   const auto one_shot = MakeAllReduce("one-shot", 3);
   EXPECT_TRUE(one_shot->copies_sends());
@@ -123,6 +149,7 @@ TEST(OneShotTest, EveryRankAddsInRankOrder) {
 
 TEST(OneShotTest, HasOneRound) {
   for (Collective collective : kCollectives) {
+    if (collective == Collective::kAllToAll) continue;
     for (int ranks = 2; ranks <= 9; ++ranks)
       EXPECT_EQ(Make("one-shot", collective, {.ranks = ranks})->rounds(0), 1);
   }
@@ -251,6 +278,7 @@ TEST(ScheduleTest, EveryAlgorithmOffersAllReduceAndMostOfferAllCollectives) {
   EXPECT_EQ(AlgorithmsFor(Collective::kReduceScatter), four);
   EXPECT_EQ(AlgorithmsFor(Collective::kAllGather), four);
   EXPECT_EQ(AlgorithmsFor(Collective::kBroadcast), std::vector<std::string>(all.begin(), all.begin() + 6));
+  EXPECT_EQ(AlgorithmsFor(Collective::kAllToAll), (std::vector<std::string>{"direct", "pairwise"}));
 }
 
 TEST(ScheduleTest, OneRankHasNothingToDo) {
@@ -302,10 +330,9 @@ TEST(ScheduleTest, AnUnknownNameListsTheKnownOnes) {
   EXPECT_EQ(MakeSchedule("rign", Collective::kAllReduce, {.ranks = 4}).status(),
             absl::NotFoundError("unknown algorithm 'rign'; use one of ring, star, direct, one-shot, "
                                 "halving-doubling, double-binary-tree, hierarchical"));
-  EXPECT_EQ(
-      ParseCollective("all_to_all").status(),
-      absl::NotFoundError(
-          "unknown collective 'all_to_all'; use one of all_reduce, reduce_scatter, all_gather, broadcast"));
+  EXPECT_EQ(ParseCollective("all_to_some").status(),
+            absl::NotFoundError("unknown collective 'all_to_some'; use one of all_reduce, reduce_scatter, "
+                                "all_gather, broadcast, all_to_all"));
   for (Collective collective : kCollectives) EXPECT_EQ(ParseCollective(Name(collective)).value(), collective);
 }
 

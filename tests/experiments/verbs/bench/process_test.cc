@@ -174,6 +174,20 @@ TEST_F(BenchTest, CollectivesAreCorrectForEveryTypeAndReduction) {
   EXPECT_EQ(roots, (std::set<std::string>{"-1", "2"}));
 }
 
+TEST_F(BenchTest, AnAllToAllIsCorrectOverEveryBackendAndNotInPlace) {
+  const Outcome outcome = Succeed(
+      "--collective all_to_all --algorithm direct,pairwise,default --workers 3 --sizes 4K,20K -n 2 -w 0 "
+      "--rounds 1");
+  EXPECT_THAT(outcome.out, Has("=== all_to_all, native pairwise over tcp", "native direct over shm, shared"));
+  for (const std::string& line : DataLines(outcome.out)) {
+    const std::vector<std::string> columns = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    ASSERT_EQ(columns.size(), 13) << line;
+    EXPECT_EQ(columns[3], "none") << line;
+    EXPECT_EQ(columns[8], "0") << line;
+    for (size_t i = 9; i < 13; ++i) EXPECT_EQ(columns[i], "N/A") << line;
+  }
+}
+
 TEST_F(BenchTest, TheParameterServersRoundHasTheSameTable) {
   const Outcome outcome = Succeed("--collective ps_push_pull --workers 3 -b 4K -e 64K -n 3");
   const std::vector<std::string> lines = DataLines(outcome.out);

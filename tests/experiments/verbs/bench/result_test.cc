@@ -120,6 +120,22 @@ TEST_F(BenchResultTest, MissingSamplesAreNamed) {
   EXPECT_THAT(other.RequireComplete().message(), Has("gloo over tcp", "3 of 4"));
 }
 
+TEST(BenchResult, AnAllToAllIsCompleteWithoutFiguresInPlace) {
+  BenchPlan plan = TwoCombinations();
+  plan.combinations = {{"all_to_all", "native", "pairwise", "shm", "private", 4}};
+  plan.launches = {{.workers = 4, .combinations = {0}}};
+  BenchResult result{plan};
+  EXPECT_TRUE(result.Note(plan.launches[0],
+                          R"({"event":"row","combination":0,"type":"float32","op":"sum","bytes":1000000,)"
+                          R"("count":62500,"out_of_place":{"times_us":[400,500,600,900],)"
+                          R"("calls_per_turn":1,"wrong":0}})"));
+  ASSERT_EQ(result.RequireComplete(), absl::OkStatus());
+  const CollectiveRow row = result.RowOf(result.tables()[0], result.tables()[0].cells[0], 0);
+  EXPECT_EQ(row.op, "none");
+  EXPECT_FALSE(row.in_place.measured);
+  EXPECT_NEAR(row.out_of_place.busbw, 0.75 * 1e6 / 550e3, 1e-9);
+}
+
 TEST_F(BenchResultTest, OtherLinesAreIgnored) {
   EXPECT_FALSE(result.Note(plan.launches[0], "hello"));
   EXPECT_FALSE(result.Note(plan.launches[0], "{\"a\":1}"));

@@ -12,6 +12,7 @@
 #include "experiments/page/playback.h"
 #include "experiments/verbs/explain/explain_layouts.h"
 #include "experiments/verbs/explain/explain_program.h"
+#include "experiments/verbs/explain/explain_verb.h"
 #include "tests/experiments/test_catalog.h"
 #include "tests/has.h"
 
@@ -44,13 +45,28 @@ TEST(ExplainTest, CountsInTheRoundsEqualTheory) {
   EXPECT_THAT(TextOf("halving-doubling", 4), Has("4 a + 1.5 M/B + 0.75 M g"));
 }
 
+TEST(ExplainTest, AnAllToAllShowsWhereBlocksComeFrom) {
+  const std::string pairwise = TextOf("pairwise", 3, "all_to_all");
+  EXPECT_THAT(pairwise,
+              Has("pairwise all_to_all, 3 workers: in round k",
+                  "round 2 of 2\n   1 -> 0   chunk 2       replaces the value; it is now 1\n",
+                  "2 a + 0.6667 M/B + 0 M g\n  theory                       (N-1) a + (N-1)/N M/B\n",
+                  "several are in flight together"));
+  EXPECT_THAT(TextOf("direct", 3, "all_to_all"),
+              AllOf(Has("1 a + 0.6667 M/B + 0 M g", "a + (N-1)/N M/B\n"), Lacks("sums one part")));
+  RawExplainFlags raw{.algorithm = "pairwise"};
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(RunExplain(raw), 0);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), Has("pairwise all_to_all, 4 workers"))
+      << "its only one";
+}
+
 TEST(ExplainTest, RanksThatSendDifferentlyAreListed) {
   EXPECT_THAT(TextOf("star", 3), Has("sent so far: rank 0 2 M, rank 1 1 M, rank 2 1 M"));
 }
 
 TEST(ExplainTest, EveryScheduleFulfilsEveryCollective) {
-  for (Collective collective :
-       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather, Collective::kBroadcast}) {
+  for (const Collective collective : kCollectives) {
     for (const std::string& algorithm : AlgorithmsFor(collective)) {
       for (int ranks : {1, 2, 3, 4, 5, 8, 64}) {
         const std::string text = TextOf(algorithm, ranks, Name(collective));
