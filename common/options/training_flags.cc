@@ -201,8 +201,10 @@ void VisitFlags(Options& o, Visitor& visit) {
       {"--context_parallel", "NAME",
        "How attention of --cp gets the keys of other workers: ring, keys and values travel a ring, and a "
        "worker has one chunk from the beginning of a sequence and one from its end, so that all have as much "
-       "work; contiguous, the same with one chunk, for comparison"},
-      o.context_parallel, OneOf({"ring", "contiguous"}));
+       "work; contiguous, the same with one chunk, for comparison; ulysses, two all-to-alls, so that a "
+       "worker "
+       "has all positions of its share of the heads"},
+      o.context_parallel, OneOf({"ring", "contiguous", "ulysses"}));
   visit({"--program", "NAME", "What each worker of a replica computes in which order:", Help::kBrief},
         o.program, CheckGiven);
   visit({"--cuts", "L,...",

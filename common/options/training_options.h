@@ -59,7 +59,7 @@ struct TrainingOptions {
   int pp = 1;  // ranks of a pipeline: parts into which each replica of the model is cut
   int tp = 1;  // ranks that divide the matrices of each replica
   int cp = 1;  // ranks that divide its sequences
-  std::string context_parallel = "ring";  // of --cp: ring, contiguous
+  std::string context_parallel = "ring";  // of --cp: ring, contiguous, ulysses
   std::string program = "1f1b";           // a name of program_rows.h
   std::string cuts;                       // "3,6": the layers before which the model is cut; empty: balanced
   std::string rank_order;                 // see Mesh; empty: "tp,cp,dp,pp"

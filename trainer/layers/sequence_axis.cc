@@ -57,9 +57,21 @@ void SequenceAxis::Await(const Event& event, Stream& stream) {
   stream.Stamp(end_ns);
 }
 
+absl::Status SequenceAxis::Exchange(ConstSpan in, Span out, Stream& stream) {
+  auto& [begin_ns, end_ns] = exchanges_.emplace_back();
+  stream.Stamp(begin_ns);
+  PSRING_RETURN_IF_ERROR(sequence_.group->AllToAll(in, out, stream));
+  stream.Stamp(end_ns);
+  return absl::OkStatus();
+}
+
 TensorAxis::Times SequenceAxis::Take() {
   FinishStamps();
   TensorAxis::Times times{.busy = {busy_.begin(), busy_.end()}, .waits = {waits_.begin(), waits_.end()}};
+  // The stream waits for all of an exchange.
+  times.Add(
+      {.busy = {exchanges_.begin(), exchanges_.end()}, .waits = {exchanges_.begin(), exchanges_.end()}});
+  exchanges_.clear();
   busy_.clear();
   waits_.clear();
   return times;

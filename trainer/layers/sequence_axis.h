@@ -21,10 +21,11 @@ namespace psring {
 enum class ContextParallel : uint8_t {
   kRing,        // keys and values travel a ring (Liu et al. 2023); 2 chunks of positions per rank
   kContiguous,  // the same, one chunk per rank: the last rank has the most work
+  kUlysses,  // two all-to-alls, for which the number of ranks divides that of the heads (Jacobs et al. 2023)
 };
 
 // The ranks of a sequence, in order, and the ring's channels: to the next rank, where this one sends, and
-// from the previous one. Owned by the caller of RunWorker.
+// from the previous one; null: there is no ring. Owned by the caller of RunWorker.
 struct Sequence {
   ProcessGroup* group = nullptr;
   Channel *next = nullptr, *previous = nullptr;
@@ -57,11 +58,13 @@ class SequenceAxis {
   absl::StatusOr<Shift> BeginShift(Span out, Span in, Stream& stream);
   // Makes the stream wait for it.
   void Await(const Event& event, Stream& stream);
+  // ProcessGroup::AllToAll.
+  absl::Status Exchange(ConstSpan in, Span out, Stream& stream);
   // Before the stream writes memory that was sent: all shifts so far.
   const Event& all_sent() const { return sent_; }
 
-  // When shifts were in progress, and when the compute stream waited for them, since the last call. After the
-  // stream was synchronized.
+  // When shifts and exchanges were in progress, and when the compute stream waited for them, since the last
+  // call. After the stream was synchronized.
   TensorAxis::Times Take();
 
  private:
@@ -71,7 +74,7 @@ class SequenceAxis {
   Buffer memory_;
   Event sent_;  // the last shift
   // Begin and end; streams write them.
-  std::deque<std::pair<int64_t, int64_t>> busy_, waits_;
+  std::deque<std::pair<int64_t, int64_t>> busy_, waits_, exchanges_;
 };
 
 // Where a rank is among those of a sequence. The axis of a single rank, or of a model that is not computed,
@@ -90,7 +93,7 @@ struct SequencePlace {
   std::vector<ReadyRange> PositionsOf(int of, int context) const;
   std::vector<ReadyRange> Positions(int context) const { return PositionsOf(rank, context); }
   // What the axis reserves for each sample of a batch: five times the keys and values, of `width` each, of
-  // this rank's positions.
+  // this rank's positions; or three times these with the queries, and once the output.
   size_t ExchangeElements(int context, int width) const {
     return divides() ? size_t{5} * 2 * OwnPositions(context) * width : 0;
   }

@@ -33,7 +33,8 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Connect(const Trai
   if (mesh.replicas() * mesh.segments() > 1) {
     PSRING_ASSIGN_OR_RETURN(links->same_stages_, world.Split(/*color=*/part, /*key=*/of_samples));
   }
-  if (mesh.segments() > 1) PSRING_RETURN_IF_ERROR(links->ConnectSequence(mesh, world, device));
+  const bool ring = options.context_parallel != "ulysses";
+  if (mesh.segments() > 1) PSRING_RETURN_IF_ERROR(links->ConnectSequence(mesh, ring, world, device));
   if (mesh.positions() * mesh.shares() == 1) return links;
   PSRING_ASSIGN_OR_RETURN(links->replica_, world.Split(/*color=*/of_samples, /*key=*/part));
   pipeline.replica = links->replica_.get();
@@ -49,11 +50,13 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Connect(const Trai
   return links;
 }
 
-absl::Status PipelineLinks::ConnectSequence(const Mesh& mesh, ProcessGroup& world, Device& device) {
+absl::Status PipelineLinks::ConnectSequence(const Mesh& mesh, bool ring, ProcessGroup& world,
+                                            Device& device) {
   const int segments = mesh.segments(), own = place_.segment;
   const int of_part = (place_.replica * mesh.positions() + place_.position) * mesh.shares() + place_.share;
   PSRING_ASSIGN_OR_RETURN(segments_, world.Split(/*color=*/of_part, /*key=*/own));
   sequence_.group = segments_.get();
+  if (!ring) return absl::OkStatus();
   for (int from = 0; from < segments; ++from) {
     const int to = (from + 1) % segments;
     PSRING_ASSIGN_OR_RETURN(
@@ -110,7 +113,7 @@ void PipelineLinks::Abort(const absl::Status& why) const {
 }
 
 absl::StatusOr<int> MostChannels(const TrainingOptions& options) {
-  const int of_sequence = options.cp > 1 ? 2 : 0;
+  const int of_sequence = options.cp > 1 && options.context_parallel != "ulysses" ? 2 : 0;
   if (options.pp == 1) return of_sequence;
   PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(options.program));
   return of_sequence + kChannelsOfAStage * program.chunks;

@@ -46,7 +46,7 @@ class PipelineLinks {
 
   absl::Status ConnectStages(const TrainingOptions& options, const Mesh& mesh, ProcessGroup& world,
                              Device& device);
-  absl::Status ConnectSequence(const Mesh& mesh, ProcessGroup& world, Device& device);
+  absl::Status ConnectSequence(const Mesh& mesh, bool ring, ProcessGroup& world, Device& device);
 
   MeshPlace place_;
   std::unique_ptr<ProcessGroup> same_stages_, replica_, tensors_, tied_, segments_;

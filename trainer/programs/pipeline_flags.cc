@@ -136,6 +136,13 @@ absl::Status CheckSequenceFlags(const TrainingOptions& o, const StrategyRow& str
   }
   PSRING_ASSIGN_OR_RETURN(const ModelRow* const row, FindModelRow(o.model));
   if (row->size.context != ModelSize::kFixed && o.workload.empty()) {
+    const int heads = (o.heads > 0 ? o.heads : row->size.heads) / o.tp;  // of each rank
+    if (o.context_parallel == "ulysses" && heads % o.cp != 0) {
+      return absl::InvalidArgumentError(
+          Tr("--context_parallel ulysses: --cp $0 does not divide the $1 heads of each worker; use "
+             "--context_parallel ring, or other --heads",
+             o.cp, heads));
+    }
     return CheckContext(o, o.context > 0 ? o.context : row->size.context);
   }
   return absl::InvalidArgumentError(Tr(

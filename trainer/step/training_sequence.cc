@@ -11,6 +11,7 @@ absl::Status Training::TakeSegment(const ModelRow& row) {
   segment_ = {.rank = group.rank(),
               .ranks = group.size(),
               .kind = options_.context_parallel == "contiguous" ? ContextParallel::kContiguous
+                      : options_.context_parallel == "ulysses"  ? ContextParallel::kUlysses
                                                                 : ContextParallel::kRing,
               .axis = &*sequence_axis_};
   PSRING_ASSIGN_OR_RETURN(segments_, ReplicaExchange::Create(group, worker_.device));

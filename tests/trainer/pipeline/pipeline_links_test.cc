@@ -218,6 +218,29 @@ TEST(PipelineLinks, ConnectTheRanksThatDivideSequencesAsARing) {
   }
 }
 
+TEST(PipelineLinks, WithoutARingRanksOfASequenceExchangeBlocks) {
+  const TrainingOptions options{.cp = 3, .context_parallel = "ulysses"};
+  EXPECT_EQ(MostChannels(options).value(), 0);
+  const auto statuses = RunGroups(3, {}, [&](ProcessGroup& world, Stream& stream) -> absl::Status {
+    PSRING_ASSIGN_OR_RETURN(const auto links, PipelineLinks::Connect(options, world, HostDevice()));
+    EXPECT_EQ(links->sequence()->next, nullptr);
+    SequenceAxis axis(*links->sequence());
+    std::vector<float> in(6), out(6), expected;
+    for (size_t i = 0; i < 6; ++i) {
+      in[i] = static_cast<float>(10 * world.rank()) + static_cast<float>(i);
+      expected.push_back(static_cast<float>(10 * (i / 2) + 2 * world.rank() + i % 2));
+    }
+    PSRING_RETURN_IF_ERROR(axis.Exchange({in.data(), 6}, {out.data(), 6}, stream));
+    PSRING_RETURN_IF_ERROR(stream.Synchronize());
+    EXPECT_EQ(out, expected);
+    const TensorAxis::Times times = axis.Take();
+    EXPECT_EQ(times.waits.size(), 1);
+    EXPECT_EQ(times.busy, times.waits);
+    return absl::OkStatus();
+  });
+  for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
+}
+
 TEST(SequencePlace, RanksHaveAllPositionsAndEqualShares) {
   for (const ContextParallel kind : {ContextParallel::kRing, ContextParallel::kContiguous}) {
     const int context = 24;

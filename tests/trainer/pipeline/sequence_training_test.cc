@@ -84,7 +84,7 @@ class CutSequences : public testing::TestWithParam<const char*> {
     return options;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Ways, CutSequences, testing::Values("ring", "contiguous"),
+INSTANTIATE_TEST_SUITE_P(Ways, CutSequences, testing::Values("ring", "contiguous", "ulysses"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(CutSequences, TrainLikeOneRankUpToRounding) {
@@ -155,7 +155,7 @@ TEST_P(CutSequences, TimesDataParallelismTrainLikeOneRank) {
       options.check_replicas = true;
       options.evaluate = true;
       options.steps = 10;
-      ExpectWeightsOfOneRank(options, 2, clip_norm > 0 ? 1e-5 : 1e-4);
+      ExpectWeightsOfOneRank(options, 2);
     }
   }
 }
@@ -237,7 +237,9 @@ TEST_P(CutSequences, DivideTheActivations) {
     EXPECT_EQ(own.params_mb, one.params_mb);
     EXPECT_EQ(own.params_mb, predicted.params_mb);
     EXPECT_EQ(own.activations_mb, predicted.activations_mb);
-    EXPECT_NEAR(own.activations_mb / one.activations_mb, .25, .025);
+    // ulysses keeps a second copy of 4 of about 17 numbers per token and block.
+    const double kept = options.context_parallel == "ulysses" ? .25 * 21 / 17 : .25;
+    EXPECT_NEAR(own.activations_mb / one.activations_mb, kept, .1 * kept);
   }
 }
 

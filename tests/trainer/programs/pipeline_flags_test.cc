@@ -235,6 +235,18 @@ TEST(CheckSequenceFlags, WhatDoesNotSuitThemIsNamed) {
   EXPECT_THAT(Refusal(OfSequences(), "ring", 5), Has("--cp 2 does not divide 5 workers"));
 }
 
+TEST(CheckSequenceFlags, UlyssesDividesTheHeadsOfEachWorker) {
+  const auto ulysses = [](int cp, int tp) {
+    return OfSequences([=](auto& o) { o.context_parallel = "ulysses", o.cp = cp, o.tp = tp; });
+  };
+  EXPECT_EQ(Refusal(ulysses(4, 1)), "");
+  EXPECT_EQ(Refusal(ulysses(2, 2)), "");
+  EXPECT_EQ(Refusal(ulysses(8, 1), "ring", 8),
+            "--context_parallel ulysses: --cp 8 does not divide the 4 heads of each worker; use "
+            "--context_parallel ring, or other --heads");
+  EXPECT_THAT(Refusal(ulysses(4, 2), "ring", 8), Has("--cp 4 does not divide the 2 heads of each worker"));
+}
+
 TEST(CheckSequenceFlags, ContextsThatChunksDoNotDivideAreRejectedWithOnesThatWork) {
   EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.cp = 3; }), "ring", 6),
             "--cp 3 cuts a sequence into 6 equal chunks, but --context is 64; use --context 66, or --cp 2");
