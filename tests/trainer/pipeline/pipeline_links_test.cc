@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "experiments/costs/sequence_costs.h"
 #include "tests/has.h"
 #include "tests/ring_worker/groups/group_checks.h"
 #include "tests/ring_worker/mesh.h"
@@ -266,6 +267,37 @@ TEST(SequencePlace, RanksHaveAllPositionsAndEqualShares) {
     } else {
       EXPECT_EQ(pairs, (std::vector<size_t>{21, 57, 93, 129}));
     }
+  }
+}
+
+// In lock step: each step takes as long as the rank with the most pairs of a query and an earlier key.
+double ShareOfIdeal(ContextParallel kind, int ranks, int context) {
+  double all = 0, taken = 0;
+  for (int step = 0; step < ranks; ++step) {
+    double most = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const SequencePlace place{.ranks = ranks, .kind = kind};
+      double pairs = 0;
+      for (const ReadyRange& queries : place.PositionsOf(rank, context)) {
+        for (const ReadyRange& keys : place.PositionsOf((rank - step + ranks) % ranks, context)) {
+          for (size_t query = queries.first; query < queries.first + queries.count; ++query) {
+            const size_t end = std::min(keys.first + keys.count, query + 1);
+            pairs += end > keys.first ? static_cast<double>(end - keys.first) : 0;
+          }
+        }
+      }
+      all += pairs;
+      most = std::max(most, pairs);
+    }
+    taken += most;
+  }
+  return all / ranks / taken;
+}
+
+TEST(SequencePlace, SharesOfIdealAreThoseOfTheTheory) {
+  for (const int ranks : {2, 3, 4, 8}) {
+    EXPECT_NEAR(ShareOfIdeal(ContextParallel::kContiguous, ranks, 960), ContiguousShare(ranks), .005);
+    EXPECT_NEAR(ShareOfIdeal(ContextParallel::kRing, ranks, 960), 1, .01);
   }
 }
 

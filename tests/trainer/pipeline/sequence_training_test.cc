@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "experiments/costs/sequence_costs.h"
 #include "tests/has.h"
 #include "tests/trainer/cluster.h"
 #include "tests/trainer/kept_training.h"
@@ -240,6 +241,26 @@ TEST_P(CutSequences, DivideTheActivations) {
     // ulysses keeps a second copy of 4 of about 17 numbers per token and block.
     const double kept = options.context_parallel == "ulysses" ? .25 * 21 / 17 : .25;
     EXPECT_NEAR(own.activations_mb / one.activations_mb, kept, .1 * kept);
+  }
+}
+
+// Beside the gradient, which is that of as many replicas, and the loss of the step.
+TEST_P(CutSequences, SendWhatTheTheorySays) {
+  for (const int ranks : {2, 4}) {
+    TrainingOptions options = Options(ranks), replicas = TinyGpt("ring");
+    options.steps = replicas.steps = 1;
+    replicas.heads = options.heads;
+    const auto own = RunPipelines(options, 1, SmallText());
+    const auto copies = TrainRanks(replicas, ranks, SmallText());
+    double sent = 0, of_gradient = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      ASSERT_TRUE(own[rank].result.ok()) << own[rank].result.status();
+      sent += static_cast<double>(own[rank].steps[0].payload_tx_bytes);
+      of_gradient += static_cast<double>(copies[rank].steps[0].payload_tx_bytes);
+    }
+    const double values = options.context_parallel == "ulysses" ? UlyssesValues(ranks) : RingValues(ranks);
+    const double activation = sizeof(float) * options.batch * options.context * options.width;
+    EXPECT_NEAR((sent - of_gradient) / ranks, options.layers * values * activation, .05 * activation);
   }
 }
 
