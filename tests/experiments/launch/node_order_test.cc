@@ -247,6 +247,12 @@ TEST(JobOf, ChoosesPipelinesOnlyForANodeThatComparesLayouts) {
   EXPECT_EQ(job.training.micro_batches, 8);
   EXPECT_EQ(job.training.copy_streams, 1);
   EXPECT_EQ(JobOf(divided, layouts, "10.0.0.1", "/own/folder")->training.tp, 2);
+  NodeOrder sequences = LaunchOrder("ring", 4);
+  sequences.training.insert(sequences.training.end(), {"--cp=2", "--context_parallel=ulysses"});
+  EXPECT_THAT(Accepts(sequences).message(), Has("was not started with --c"));
+  const auto of_sequences = JobOf(sequences, layouts, "10.0.0.1", "/own/folder").value();
+  EXPECT_EQ(of_sequences.training.cp, 2);
+  EXPECT_EQ(of_sequences.training.context_parallel, "ulysses");
 }
 
 TEST(JobOf, RejectsUnknownFlags) {
