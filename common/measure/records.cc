@@ -43,6 +43,8 @@ constexpr auto kStep = [](auto& visit, auto& record) {
       FIELD(payload_tx_bytes), FIELD(payload_rx_bytes), FIELD(loss), FIELD(weights_hash);
   visit.Objects("buckets", record.buckets, kBucket);
   visit.Optional("bubble_ms", record.bubble_ms);
+  visit.Optional("activation_message_ms", record.activation_message_ms);
+  visit.Optional("gradient_message_ms", record.gradient_message_ms);
 };
 
 constexpr auto kCurvePoint = [](auto& visit, auto& record) {

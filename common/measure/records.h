@@ -44,8 +44,9 @@ struct StepRecord {
   std::string weights_hash;  // after the step; only if requested (--check_replicas)
   std::vector<BucketRecord> buckets;
   // A pipeline's rank: it had nothing to compute, because other stages had not sent anything yet, or it had
-  // finished before them.
-  double bubble_ms = 0;
+  // finished before them. And how long the activations and the gradients of activations that it received were
+  // on their way, means over micro-batches.
+  double bubble_ms = 0, activation_message_ms = 0, gradient_message_ms = 0;
 };
 
 // One evaluation of the weights at some point of training.

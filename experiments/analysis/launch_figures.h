@@ -43,8 +43,10 @@ struct WorkerFigures {
   double steps = 0;
   double samples_per_s = 0;  // from the start of its first measured step to the end of its last
   double step_ms = 0, compute_ms = 0, delay_ms = 0, comm_busy_ms = 0, exposed_comm_ms = 0,
-         wait_ms = 0;   // means over steps
-  double waited_s = 0;  // in total
+         wait_ms = 0;                                         // means over steps
+  double activation_message_ms = 0, gradient_message_ms = 0;  // of a pipeline: see StepRecord
+  double forward_share = 0;                                   // of computing; 0: not known
+  double waited_s = 0;                                        // in total
   std::optional<double> staleness_mean;
   std::optional<double> staleness_theory;  // asynchronous: sum of the others' rates / its own rate
   std::optional<int64_t> staleness_max;

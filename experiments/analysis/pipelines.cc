@@ -66,19 +66,24 @@ absl::StatusOr<Mesh> MeshOf(const Configuration& configuration) {
   return Mesh::Create(configuration.workers, training.pp, training.rank_order, training.tp, training.cp);
 }
 
-// Seconds of computing per step by position, mean over replicas; empty: not measured.
-std::vector<double> ComputingByPosition(const SummaryRow& row) {
+// By position, mean over replicas; empty: computing was not measured.
+std::vector<DeviceSeconds> DevicesOf(const SummaryRow& row) {
   const Configuration& configuration = row.configuration;
   const absl::StatusOr<Mesh> mesh = MeshOf(configuration);
   if (!mesh.ok()) return {};
-  std::vector<double> seconds(mesh->positions(), 0);
+  std::vector<DeviceSeconds> devices(mesh->positions());
   for (const WorkerFigures& worker : row.mean.workers) {
     if (worker.rank >= mesh->workers()) return {};
-    seconds[mesh->PlaceOf(worker.rank).position] +=
-        1e-3 * worker.compute_ms / (mesh->replicas() * mesh->shares() * mesh->segments());
+    DeviceSeconds& device = devices[mesh->PlaceOf(worker.rank).position];
+    const double share = 1e-3 / (mesh->replicas() * mesh->shares() * mesh->segments());
+    const double forward_share = worker.forward_share > 0 ? worker.forward_share : 1. / 3;
+    device.forward += share * worker.compute_ms * forward_share;
+    device.backward += share * worker.compute_ms * (1 - forward_share);
+    device.activation += share * worker.activation_message_ms;
+    device.gradient += share * worker.gradient_message_ms;
   }
-  const bool measured = std::ranges::all_of(seconds, [](double of_position) { return of_position > 0; });
-  return measured ? seconds : std::vector<double>();
+  const bool measured = std::ranges::all_of(devices, [](const DeviceSeconds& of) { return of.forward > 0; });
+  return measured ? devices : std::vector<DeviceSeconds>();
 }
 
 // A step without exposed communication.
@@ -166,21 +171,18 @@ void AddPipelineFigures(const Configuration& configuration, const RunRecords& re
   if (!boundaries.empty() && Mean(boundaries) > 0) figures.boundary_bytes = Mean(boundaries);
 }
 
-void AddWalk(const std::optional<Wires>& wires, SummaryRow& row) {
+void AddWalk(SummaryRow& row) {
   const TrainingOptions& training = row.configuration.training;
   const absl::StatusOr<NamedProgram> program = FindStepProgram(training.program);
   if (training.pp == 1 || !program.ok()) return;
-  const std::vector<double> computing_s = ComputingByPosition(row);
-  if (computing_s.empty() || row.mean.step_ms <= 0) {
+  const std::vector<DeviceSeconds> devices = DevicesOf(row);
+  if (devices.empty() || row.mean.step_ms <= 0) {
     if (program->row.bubble != nullptr)
       row.predicted_bubble = program->row.bubble(training.pp, program->chunks, training.micro_batches);
     return;
   }
-  const double message_s = wires && wires->bytes_per_s > 0 && row.mean.boundary_bytes
-                               ? wires->latency_s + *row.mean.boundary_bytes / wires->bytes_per_s
-                               : 0;
   const absl::StatusOr<WalkSeconds> walk =
-      SecondsOfWalk(*program, training.micro_batches, computing_s, message_s, training.copy_streams);
+      SecondsOfWalk(*program, training.micro_batches, devices, training.copy_streams);
   if (!walk.ok()) return;
   row.predicted_bubble = 1e3 * walk->bubble / row.mean.step_ms;
   if (row.configuration.replicas() == 1)

@@ -151,8 +151,8 @@ std::vector<FigureInterval> IntervalsOf(const std::vector<RunFigures>& rounds) {
   return intervals;
 }
 
-SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs, const std::optional<Wires>& wires,
-                 const LinkReport& link) {
+SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
+                 const std::optional<Wires>& wires) {
   SummaryRow row{.run_id = run_id, .configuration = runs.configuration, .sample = runs.sample};
   row.measured_cost = !runs.cost.empty();
   const std::vector<RunFigures>& measured = row.measured_cost ? runs.cost : runs.accuracy;
@@ -193,7 +193,7 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs, const
       row.other_psring = std::max(row.other_psring, run.other_psring);
     }
   }
-  AddWalk(link.bits_per_s > 0 ? wires : std::nullopt, row);
+  AddWalk(row);
   const std::optional<Scheme> scheme = SchemeOf(runs.configuration.strategy);
   // Without what the ranks of a replica exchange the theory would be of a part.
   if (scheme && *scheme != Scheme::kNone && ReplicaRanks(runs.configuration.training) == 1) {
@@ -274,7 +274,7 @@ std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<C
   std::vector<SummaryRow> rows;
   for (const ConfigurationRuns& of_one : runs) {
     if (of_one.cost.empty() && of_one.accuracy.empty()) continue;
-    rows.push_back(RowOf(run_id, of_one, wires, link));
+    rows.push_back(RowOf(run_id, of_one, wires));
   }
   for (SummaryRow& row : rows) {
     row.link = link;

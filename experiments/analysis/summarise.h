@@ -123,10 +123,10 @@ Wires WiresOf(const SummaryRow& row, Wires wires);
 Wires WiresOfTables(const SummaryRow& row, Wires wires);
 
 // Sets the bubble of a pipeline, as a part of the measured step: by a walk of its program with the times that
-// its ranks computed, and with messages of the measured size on links with a rate (simulated); if computing
-// was not measured, by the program's formula. It stays empty without a pipeline or formula. Of one replica
+// its ranks computed and that its messages took (simulated); if computing was not measured, by the program's
+// formula. It stays empty without a pipeline or formula. Of one replica
 // also the step, by the walk and the measured update.
-void AddWalk(const std::optional<Wires>& wires, SummaryRow& row);
+void AddWalk(SummaryRow& row);
 
 // Rows in the order of `runs`. `wires`: from calibration or preflight.
 std::vector<SummaryRow> Summarise(const std::string& run_id, const std::vector<ConfigurationRuns>& runs,

@@ -100,16 +100,21 @@ std::vector<WorkerFigures> WorkerFiguresOf(const StrategyRow& strategy, const Ru
       worker.comm_busy_ms += step.comm_busy_ms;
       worker.exposed_comm_ms += step.exposed_comm_ms;
       worker.wait_ms += waits[rank][i].waited_ms;
+      worker.activation_message_ms += step.activation_message_ms;
+      worker.gradient_message_ms += step.gradient_message_ms;
     }
     worker.waited_s = 1e-3 * worker.wait_ms;
     const double steps = std::max(1.0, worker.steps);
     for (double* figure : {&worker.step_ms, &worker.compute_ms, &worker.delay_ms, &worker.comm_busy_ms,
-                           &worker.exposed_comm_ms, &worker.wait_ms}) {
+                           &worker.exposed_comm_ms, &worker.wait_ms, &worker.activation_message_ms,
+                           &worker.gradient_message_ms}) {
       *figure /= steps;
     }
     rates.push_back(worker.step_ms > 0 ? 1 / worker.step_ms : 0);
     if (rank >= records.ranks.size()) continue;
     const RankResult& result = records.ranks[rank];
+    const double computed_ms = result.ddp.forward_ms + result.ddp.backward_ms;
+    if (computed_ms > 0) worker.forward_share = result.ddp.forward_ms / computed_ms;
     worker.dropped_gradients = static_cast<double>(result.dropped_gradients);
     if (!strategy.uses_servers || result.pushes == 0) continue;
     worker.staleness_mean = static_cast<double>(result.staleness_sum) / static_cast<double>(result.pushes);
@@ -138,7 +143,8 @@ std::vector<WorkerFigures> MeanWorkers(const std::vector<RunFigures>& runs) {
            {&WorkerFigures::steps, &WorkerFigures::samples_per_s, &WorkerFigures::step_ms,
             &WorkerFigures::compute_ms, &WorkerFigures::delay_ms, &WorkerFigures::comm_busy_ms,
             &WorkerFigures::exposed_comm_ms, &WorkerFigures::wait_ms, &WorkerFigures::waited_s,
-            &WorkerFigures::dropped_gradients}) {
+            &WorkerFigures::dropped_gradients, &WorkerFigures::activation_message_ms,
+            &WorkerFigures::gradient_message_ms, &WorkerFigures::forward_share}) {
         worker.*figure += other.*figure / count;
       }
       for (std::optional<double> WorkerFigures::*figure :

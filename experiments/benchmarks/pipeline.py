@@ -285,8 +285,9 @@ def walk_report(rows):
                       f"{row['bubble']:.3f}", f"{row['simulated']:.3f}", f"{row['of_walk']:.3f}", f"{row['sent']:,.0f}",
                       f"{row['counted']:,.0f}", f"{row['foreign']:.0f}%" + " **outside**" * bool(wrong)])
     return [f"{runs.measured_on()}. A step is the mean over ranks. *walk*: `psring predict --pp` with the measured computing time "
-            "of each stage, equal in all micro-batches, on links of the run's rate and burst, without loading and updates. *simulated*: the "
-            "column predicted_bubble_fraction of the run, a part of the measured step. Replayed: "
+            "of each stage, equal in all micro-batches, on links of the run's rate and burst, without loading and updates. "
+            "*simulated*: the column predicted_bubble_fraction of the run: a walk with the times that forward, backward and "
+            "messages took, as a part of the measured step. Replayed: "
             f"{REPLAYED_BLOCKS} equal blocks of 4 and 8 ms, on links of 1 Gbit/s.", "",
             *runs.table("run | step, ms (m) | walk, ms (s) | off (d) | bubble (m) | simulated (s) | of the walk (s) | bytes that a "
                         "rank sends (m) | counted (d) | processor time of others", cells), "",

@@ -244,20 +244,23 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
 }
 
 absl::StatusOr<WalkSeconds> SecondsOfWalk(const NamedProgram& program, int micro_batches,
-                                          const std::vector<double>& computing_s, double message_s,
-                                          int copy_streams) {
-  const int ranks = static_cast<int>(computing_s.size());
+                                          const std::vector<DeviceSeconds>& devices, int copy_streams) {
+  const int ranks = static_cast<int>(devices.size());
   PSRING_ASSIGN_OR_RETURN(const StepProgram compute, MakeStepProgram(program, ranks, micro_batches));
   const auto ns = [&](int rank, const StepAction& action) -> int64_t {
-    if (LaneOf(action.kind) == StepLane::kMessages) return std::llround(1e9 * message_s);
-    const double third = computing_s[rank] / (3. * program.chunks * micro_batches);
+    const double share = 1. / (program.chunks * micro_batches);
     switch (action.kind) {
+      case StepKind::kSendActivation:
+        return std::llround(1e9 * devices[compute.rank_of[action.stage + 1]].activation);
+      case StepKind::kSendGradient:
+        return std::llround(1e9 * devices[compute.rank_of[action.stage - 1]].gradient);
       case StepKind::kForward:
+        return std::llround(1e9 * share * devices[rank].forward);
       case StepKind::kBackwardInput:
       case StepKind::kBackwardWeight:
-        return std::llround(1e9 * third);
+        return std::llround(1e9 * share * devices[rank].backward / 2);
       case StepKind::kBackward:
-        return std::llround(2e9 * third);
+        return std::llround(1e9 * share * devices[rank].backward);
       default:
         return 0;
     }

@@ -77,12 +77,16 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
 struct WalkSeconds {
   double step = 0, bubble = 0;
 };
-// By a walk of the program. `computing_s`: of each device in the step, of which forward is a third, divided
-// equally among its stages and micro-batches. `message_s`: of a micro-batch's activations, and of their
-// gradient. `copy_streams`: see PipelineCase.
+// What a device does, in seconds.
+struct DeviceSeconds {
+  // Forward and backward in the step, divided equally among its stages and micro-batches.
+  double forward = 0, backward = 0;
+  // Until it has received a micro-batch's activations, and their gradient.
+  double activation = 0, gradient = 0;
+};
+// By a walk of the program; `devices` by position. `copy_streams`: see PipelineCase.
 absl::StatusOr<WalkSeconds> SecondsOfWalk(const NamedProgram& program, int micro_batches,
-                                          const std::vector<double>& computing_s, double message_s,
-                                          int copy_streams = 2);
+                                          const std::vector<DeviceSeconds>& devices, int copy_streams = 2);
 
 // What a data-parallel worker on each of the same devices computes of the same global batch; if the samples
 // do not divide evenly, the most.

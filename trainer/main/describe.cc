@@ -12,7 +12,7 @@
 #include "trainer/models/replayed_model.h"
 #include "trainer/pipeline/model_part.h"
 #include "trainer/programs/pipeline_flags.h"
-#include "trainer/step/training_plan.h"
+#include "trainer/step/plan/training_plan.h"
 #include "trainer/strategies/group_options.h"
 #include "trainer/strategies/strategies.h"
 

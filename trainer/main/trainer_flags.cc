@@ -10,7 +10,7 @@
 #include "trainer/main/resume.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/programs/pipeline_flags.h"
-#include "trainer/step/training_plan.h"
+#include "trainer/step/plan/training_plan.h"
 #include "trainer/strategies/group_options.h"
 #include "trainer/strategies/strategies.h"
 #include "trainer/virtual_clock/virtual_training.h"

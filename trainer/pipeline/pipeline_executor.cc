@@ -13,8 +13,6 @@ namespace {
 
 // Forward passes of evaluation that are one program.
 constexpr int kBatchesAtOnce = 8;
-// Steps after which ranks exchange the times of transfers.
-constexpr int kStepsOfSharedTimes = 4;
 
 absl::StatusOr<PipelinePlan> PlanOf(const StepProgram& compute, const ModelCut& cut, int position,
                                     bool one_copy_stream) {
@@ -63,8 +61,6 @@ absl::StatusOr<size_t> SlotsOf(const NamedProgram& program, const PipelinePlace&
 
 absl::StatusOr<std::unique_ptr<PipelineExecutor>> PipelineExecutor::Create(const Parts& parts) {
   auto executor = std::unique_ptr<PipelineExecutor>(new PipelineExecutor(parts));
-  executor->transferred_.resize(2 * static_cast<size_t>(parts.part.place.stages() - 1) *
-                                static_cast<size_t>(parts.micro_batches));
   PSRING_RETURN_IF_ERROR(executor->MakePlans());
   if (parts.micro_batches > 1) {
     PSRING_ASSIGN_OR_RETURN(executor->micro_gradient_, parts.device.Allocate(parts.gradient.bytes()));
@@ -323,37 +319,28 @@ Traffic PipelineExecutor::traffic() const {
   return parts_.tied != nullptr ? all + parts_.tied->traffic() : all;
 }
 
-absl::Status PipelineExecutor::ShareTransferTimes(ReplicaExchange& replica) {
-  if (shared_transfers_ == kStepsOfSharedTimes) return absl::OkStatus();
-  ++shared_transfers_;
-  const std::vector<Transferred> own = transferred_;
-  for (size_t rank = 0; rank < parts_.part.parts.size(); ++rank) {
-    std::vector<Transferred> all = own;
-    PSRING_RETURN_IF_ERROR(replica.Broadcast(static_cast<int>(rank), all.data(), all.size()));
-    for (size_t i = 0; i < all.size(); ++i) transferred_[i].Add(all[i]);
-  }
-  return absl::OkStatus();
-}
-
-PipelineExecutor::StepTimes PipelineExecutor::Times() {
-  StepTimes times;
-  const auto size_of = [this](const StepAction& action) {
-    return sizes_[static_cast<size_t>(action.micro_batch)];
-  };
+absl::Status PipelineExecutor::ShareMessageTimes(ReplicaExchange& replica) {
+  const size_t boundaries = static_cast<size_t>(place().stages()) - 1;
+  std::vector<MessageEnds> own(2 * boundaries * static_cast<size_t>(parts_.micro_batches));
   for (size_t i = 0; i < step_.nodes.size(); ++i) {
     const StepAction& action = step_.nodes[i].action;
-    if (LaneOf(action.kind) != StepLane::kMessages || size_of(action) == 0) continue;
-    transferred_[MessageOf(action)].Add(
-        {.samples = size_of(action), .ns = times_[i].end_ns - times_[i].begin_ns});
+    if (LaneOf(action.kind) != StepLane::kMessages || SamplesOf(action) == 0) continue;
+    MessageEnds& ends = own[MessageOf(action)];
+    (IsReceive(action.kind) ? ends.receive : ends.send) = times_[i];
   }
+  return message_times_.Share(replica, static_cast<int>(parts_.part.parts.size()), own, sizes_);
+}
+
+PipelineExecutor::StepTimes PipelineExecutor::Times() const {
+  StepTimes times;
   int64_t busy_until_ns = begin_ns_;
   const StepAction* previous = nullptr;  // computation
   for (size_t i = 0; i < step_.nodes.size(); ++i) {
     const StepAction& action = step_.nodes[i].action;
     const auto [begin, end] = times_[i];
     if (!RunsOnCompute(action.kind)) {
-      if (action.kind == StepKind::kReduceTied || size_of(action) == 0) continue;
-      const int64_t bytes_ns = std::min(end - begin, transferred_[MessageOf(action)].ns);
+      if (action.kind == StepKind::kReduceTied || SamplesOf(action) == 0) continue;
+      const int64_t bytes_ns = message_times_.Of(MessageOf(action), SamplesOf(action), end - begin);
       times.messages.push_back({action, {end - bytes_ns, end}});
       continue;
     }
@@ -361,9 +348,9 @@ PipelineExecutor::StepTimes PipelineExecutor::Times() {
       int64_t bytes_ns = 0;
       for (const size_t before : step_.nodes[i].after) {
         const StepAction& awaited = step_.nodes[before].action;
-        if (IsReceive(awaited.kind) && size_of(awaited) > 0) {
-          bytes_ns = std::max(bytes_ns, transferred_[MessageOf(awaited)].ns);
-        }
+        if (!IsReceive(awaited.kind) || SamplesOf(awaited) == 0) continue;
+        const int64_t measured_ns = times_[before].end_ns - times_[before].begin_ns;
+        bytes_ns = std::max(bytes_ns, message_times_.Of(MessageOf(awaited), SamplesOf(awaited), measured_ns));
       }
       const int64_t exposed_from_ns = std::max(busy_until_ns, begin - bytes_ns);
       if (exposed_from_ns > busy_until_ns) times.bubbles.push_back({busy_until_ns, exposed_from_ns});

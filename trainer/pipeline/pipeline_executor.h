@@ -26,6 +26,7 @@
 #include "trainer/data/sampler.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/model.h"
+#include "trainer/pipeline/message_times.h"
 #include "trainer/pipeline/model_part.h"
 #include "trainer/pipeline/pipeline_plan.h"
 #include "trainer/pipeline/replica_exchange.h"
@@ -86,10 +87,8 @@ class PipelineExecutor {
 
   // When the last Run computed and waited.
   //
-  // If the compute stream waits for a message, it cannot know when the first byte came. The shortest transfer
-  // of this message of a step so far (see ShareTransferTimes), among those with the most samples, counts as
-  // the time of its bytes: up to that time, waiting is `exposed`. What is before it, in which the other stage
-  // had nothing to send yet, is in `bubbles`, and so is waiting for a free slot.
+  // Waiting for a message is `exposed` for the time that its bytes take (message_times.h). What is before it,
+  // in which the other stage had nothing to send yet, is in `bubbles`, and so is waiting for a free slot.
   struct StepTimes {
     std::vector<TimedAction> passes;    // of a stage and micro-batch
     std::vector<TimedAction> messages;  // begin and end of the bytes
@@ -97,11 +96,9 @@ class PipelineExecutor {
     int64_t compute_ns = 0;
   };
   // After Finish and when the compute stream was synchronized.
-  StepTimes Times();
-  // Collective over the ranks of the replica, after the same Run of all. A rank that always waits for its
-  // peer measures the waiting with every transfer, and the peer only the bytes; so both ends use the shorter
-  // time. Without effect after the first steps, whose times suffice.
-  absl::Status ShareTransferTimes(ReplicaExchange& replica);
+  StepTimes Times() const;
+  // Collective over the ranks of the replica, after the same Finish of all: see MessageTimes.
+  absl::Status ShareMessageTimes(ReplicaExchange& replica);
 
   Traffic traffic() const;
   // Of the memory of all slots; and of gradients beside Parts::gradient.
@@ -117,13 +114,6 @@ class PipelineExecutor {
     Batch batch;
     std::vector<uint64_t> sample_seeds;
   };
-  // The shortest of the transfers with the most samples.
-  struct Transferred {
-    int64_t samples = 0, ns = 0;
-    void Add(const Transferred& other) {
-      if (other.samples > samples || (other.samples == samples && other.ns < ns)) *this = other;
-    }
-  };
   // What one execution of a plan works on.
   struct Pass {
     const Dataset* data;
@@ -131,7 +121,10 @@ class PipelineExecutor {
     int64_t epoch;
     ModelState state;
   };
-  explicit PipelineExecutor(const Parts& parts) : parts_(parts), model_(parts.model) {}
+  explicit PipelineExecutor(const Parts& parts)
+      : parts_(parts),
+        model_(parts.model),
+        message_times_(parts.part.place.stages() - 1, parts.micro_batches) {}
 
   absl::Status MakePlans();
   absl::Status Execute(const PipelinePlan& plan, const Pass& pass);
@@ -148,6 +141,7 @@ class PipelineExecutor {
   // Of a message: twice its boundary, and 1 more for gradients.
   static size_t LinkOf(const StepAction& action);
   size_t MessageOf(const StepAction& action) const;
+  int SamplesOf(const StepAction& action) const { return sizes_[static_cast<size_t>(action.micro_batch)]; }
   Channel& ChannelOf(const StepAction& action) const;
   Stream& LaneFor(const StepAction& action) const;
   size_t UnitOf(const StepAction& action) const {
@@ -167,8 +161,7 @@ class PipelineExecutor {
   std::vector<Event> done_;
   std::vector<int> sizes_;                                  // by micro-batch, in samples
   std::set<std::pair<size_t, BackwardPart>> has_gradient_;  // of units, in the sum
-  std::vector<Transferred> transferred_;                    // by boundary, direction and micro-batch
-  int shared_transfers_ = 0;                                // calls of ShareTransferTimes
+  MessageTimes message_times_;
   std::unique_ptr<Stream> tied_lane_;
   std::vector<Slot> slots_;
 };

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/io/hash.h"
-#include "ps_server/client/ps_client.h"
 #include "trainer/step/training.h"
 
 namespace psring {
@@ -20,24 +19,18 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
 
 Training::~Training() {
   pipeline_.reset();
-  row_strategy_.reset();
+  if (rows_ != nullptr) rows_->Close();
   strategy_ = {};
   axis_.reset();
   sequence_axis_.reset();
   compute_.reset();
-  if (registers_weights()) worker_.registered->push_back(std::move(sent_weights()));
-  // The server may have them open until the client is destroyed.
-  if (worker_.registered == nullptr || worker_.client == nullptr) return;
-  if (worker_.device.gpu() < 0 || worker_.client->status().payload != "cuda_ipc") return;
-  worker_.registered->push_back(std::move(weights_));
-  worker_.registered->push_back(std::move(own_gradient_));
 }
 
 absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   PSRING_ASSIGN_OR_RETURN(const int64_t first, Start());
   if (absl::Status trained = Steps(first); !trained.ok()) {
     Abort(trained);
-    PublishLastPart();
+    checkpointer_->PublishLastPart();
     return trained;
   }
   clock_->End();
@@ -50,7 +43,7 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
 
 // Otherwise the peers would wait for their deadline.
 void Training::Abort(const absl::Status& why) {
-  if (row_strategy_ != nullptr) row_strategy_->Abort(why);
+  rows_->Abort(why);
   strategy_.sync->Abort(why);
   if (worker_.statistics != nullptr) worker_.statistics->Abort(why);
   if (worker_.pipeline != nullptr) worker_.pipeline->Abort(why);
@@ -59,21 +52,22 @@ void Training::Abort(const absl::Status& why) {
 
 // After the last step: a checkpoint, the result and the scores.
 absl::Status Training::End(std::vector<float>* final_weights) {
-  PSRING_RETURN_IF_ERROR(LastCheckpoint());
-  PSRING_RETURN_IF_ERROR(PullForEvaluation());
-  if (auto* const servers = dynamic_cast<ServerMembership*>(row_strategy_.get())) {
-    PSRING_RETURN_IF_ERROR(servers->Leave());
+  PSRING_RETURN_IF_ERROR(checkpointer_->SaveLast());
+  if (options_.evaluate && worker_.rank == 0) {
+    PSRING_RETURN_IF_ERROR(rows_->PullForEvaluation(clock_->next(), evaluation_batch_));
   }
-  PSRING_RETURN_IF_ERROR(strategy_.sync->Collect(weights_.span()));
+  PSRING_RETURN_IF_ERROR(rows_->Leave());
+  PSRING_RETURN_IF_ERROR(strategy_.sync->Collect(memory_->weights().device));
   PSRING_RETURN_IF_ERROR(Describe());
   if (evaluates()) {
     PSRING_RETURN_IF_ERROR(KeepSnapshot());
-    PSRING_RETURN_IF_ERROR(ScoreCurve());
+    PSRING_RETURN_IF_ERROR(recorder_->ScoreCurve(
+        [this](const WeightsCopy& copy, const auto& on_batch) { return ScoreCopy(copy, on_batch); }));
   }
   result_.peak_memory_mb = PeakMemoryMb();
   if (final_weights != nullptr) {
     PSRING_ASSIGN_OR_RETURN(*final_weights, FinalWeights());
-    const ConstSpan tables = row_strategy_ != nullptr ? row_strategy_->Local() : ConstSpan();
+    const ConstSpan tables = rows_->Local();
     final_weights->insert(final_weights->end(), tables.floats(), tables.floats() + tables.count);
   }
   return absl::OkStatus();
@@ -82,40 +76,36 @@ absl::Status Training::End(std::vector<float>* final_weights) {
 // The initial or loaded weights, on every rank. Returns the first step.
 absl::StatusOr<int64_t> Training::Start() {
   std::vector<float> initial = InitialWeights(), whole;
-  if (worker_.resume != nullptr) PSRING_RETURN_IF_ERROR(LoadCheckpoint(shards_weights() ? whole : initial));
+  PSRING_ASSIGN_OR_RETURN(const Checkpointer::Loaded loaded,
+                          checkpointer_->Load(shards_weights() ? whole : initial));
   std::vector<ConstSpan> slots;
-  for (const std::vector<float>& slot : loaded_.slots) slots.emplace_back(slot.data(), slot.size());
-  compute_->Copy(weights_.data(), initial.data(), initial.size() * sizeof(float));
-  PSRING_RETURN_IF_ERROR(LoadBuffers(loaded_.buffers));
+  for (const std::vector<float>& slot : loaded.state.slots) slots.emplace_back(slot.data(), slot.size());
+  compute_->Copy(memory_->weights().device.data, initial.data(), initial.size() * sizeof(float));
+  PSRING_RETURN_IF_ERROR(buffers_->Load(loaded.state.buffers));
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
-  const HostView weights = HostView::Of(weights_, host_weights_);
-  const Buffer& seen = weights.is_one() ? weights_ : host_weights_;
-  PSRING_ASSIGN_OR_RETURN(const int64_t first,
-                          strategy_.sync->Start({.weights = weights,
-                                                 .gradient = gradient_,
-                                                 .buffers = BuffersToBroadcast(),
-                                                 .weights_fd = seen.shared_fd(),
-                                                 .gradient_fd = gradient_fd_,
-                                                 .weights_on_gpu = OnGpu(weights_),
-                                                 .gradient_on_gpu = OnGpu(own_gradient_),
-                                                 .step = resume_.step,
-                                                 .samples = resume_.samples,
-                                                 .beyond = resume_.beyond,
-                                                 .has_slots = resume_.with_slots,
-                                                 .slots = slots,
-                                                 .has_whole_weights = worker_.resume != nullptr,
-                                                 .whole_weights = {whole.data(), whole.size()},
-                                                 .row_arrays = LoadedArrays(),
-                                                 .residual = {residual_.data(), residual_.size()}}));
-  PSRING_RETURN_IF_ERROR(StartTables());
-  loaded_ = {};
-  residual_ = {};
+  TrainingState state = memory_->State();
+  if (options_.broadcast_buffers == "true") state.buffers = buffers_->view();
+  state.step = resume_.plan.step;
+  state.samples = resume_.plan.samples;
+  state.beyond = resume_.plan.beyond;
+  state.has_slots = resume_.plan.with_slots;
+  state.slots = slots;
+  state.has_whole_weights = worker_.resume != nullptr;
+  state.whole_weights = {whole.data(), whole.size()};
+  state.row_arrays = loaded.row_arrays;
+  state.residual = {loaded.residual.data(), loaded.residual.size()};
+  PSRING_ASSIGN_OR_RETURN(const int64_t first, strategy_.sync->Start(state));
+  PSRING_RETURN_IF_ERROR(rows_->Start({.seed = options_.seed,
+                                       .arrays = loaded.row_arrays,
+                                       .rows = loaded.state.rows,
+                                       .step = resume_.plan.step,
+                                       .samples = resume_.plan.samples}));
   return first;
 }
 
 absl::Status Training::Steps(int64_t first) {
   clock_->BeginAt(first);
-  if (first + sample_shift_ > 0) sampler_->SeekTo(first + sample_shift_);
+  if (first + resume_.sample_shift > 0) sampler_->SeekTo(first + resume_.sample_shift);
   while (true) {
     const int64_t step = clock_->next();
     const absl::StatusOr<bool> went_back = AwaitBarrier();
@@ -127,7 +117,8 @@ absl::Status Training::Steps(int64_t first) {
     absl::StatusOr<StepRecord> record = Step(step);
     if (!record.ok()) return AtStep(step, record.status());
     PSRING_RETURN_IF_ERROR(Finish(step, done_before, *std::move(record)));
-    if (absl::Status kept = CheckpointIfDue(checkpoint_before); !kept.ok()) return AtStep(step, kept);
+    if (absl::Status kept = checkpointer_->SaveIfDue(checkpoint_before); !kept.ok())
+      return AtStep(step, kept);
     if (clock_->next() <= step) RemoveRecordsFrom(clock_->next());
   }
 }
@@ -149,8 +140,8 @@ absl::StatusOr<bool> Training::AwaitBarrier() {
     PSRING_ASSIGN_OR_RETURN(const std::optional<int64_t> back, strategy_.barrier->Await(point));
     if (back.has_value()) {
       clock_->GoBackTo(*back);
-      sampler_->SeekTo(*back + sample_shift_);
-      PSRING_RETURN_IF_ERROR(RestoreBuffers(*back));
+      sampler_->SeekTo(*back + resume_.sample_shift);
+      PSRING_RETURN_IF_ERROR(buffers_->Restore(*back));
       RemoveRecordsFrom(*back);
       return true;
     }
@@ -161,7 +152,7 @@ absl::StatusOr<bool> Training::AwaitBarrier() {
 
 // Draws samples, pulls their rows, runs the program, and finishes what it has begun: sums and updates.
 absl::StatusOr<StepRecord> Training::Step(int64_t step) {
-  PSRING_RETURN_IF_ERROR(KeepBuffers(step));
+  PSRING_RETURN_IF_ERROR(buffers_->Keep(step));
   const int64_t begin_ns = worker_.trace.Now();
   const Traffic traffic_before = OtherTraffic();
   const SampledStep drawn = ForBackward(sampler_->Next());
@@ -172,18 +163,18 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
                       .global_samples_before = clock_->samples(),
                       .is_repeated = executor_ != nullptr && executor_->Repeats(drawn.global_samples)};
 
-  PSRING_RETURN_IF_ERROR(PullRows(step, drawn));
+  PSRING_RETURN_IF_ERROR(rows_->Pull(step, drawn));
   PSRING_RETURN_IF_ERROR(strategy_.sync->BeginStep(info));
   if (pipeline_ != nullptr) {
     waits_.clear();
     PSRING_RETURN_IF_ERROR(pipeline_->Run(train(), drawn));
   } else {
-    PSRING_RETURN_IF_ERROR(executor_->Run(train(), drawn, info, step + sample_shift_));
+    PSRING_RETURN_IF_ERROR(executor_->Run(train(), drawn, info, step + resume_.sample_shift));
   }
   PSRING_RETURN_IF_ERROR(PrefetchNext());  // FinishStep waits for the GPU
-  PSRING_RETURN_IF_ERROR(PushRows(info));
+  PSRING_RETURN_IF_ERROR(rows_->Push(info));
   PSRING_ASSIGN_OR_RETURN(StepReport report, strategy_.sync->FinishStep());
-  PSRING_RETURN_IF_ERROR(FinishRows(info, report));
+  PSRING_RETURN_IF_ERROR(rows_->Finish(info, report));
   if (pipeline_ != nullptr) PSRING_RETURN_IF_ERROR(FinishStages());
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   if (executor_ != nullptr) {
@@ -195,7 +186,18 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   const int64_t end_ns = worker_.trace.Now();
   report.traffic = report.traffic + (OtherTraffic() - traffic_before);
   PSRING_RETURN_IF_ERROR(Advance(step, report));
-  return RecordOf(info, std::move(report), begin_ns, end_ns);
+  return recorder_->RecordOf(Measured(info, std::move(report), begin_ns, end_ns));
+}
+
+// Of this rank, beside its strategy's.
+Traffic Training::OtherTraffic() const {
+  Traffic other = worker_.statistics == nullptr ? Traffic() : worker_.statistics->traffic();
+  if (pipeline_ != nullptr) other = other + pipeline_->traffic();
+  if (worker_.sequence != nullptr) other = other + worker_.sequence->traffic();
+  if (worker_.pipeline == nullptr) return other;
+  const Pipeline& at = *worker_.pipeline;
+  if (at.tensors != nullptr && at.tensors != at.replica) other = other + at.tensors->traffic();
+  return other + at.replica->traffic();
 }
 
 // One batch per backward pass. The replicas of data-parallel draw micro-batches, which are computed together.
@@ -212,15 +214,15 @@ SampledStep Training::ForBackward(SampledStep drawn) const {
 
 // Uploads the next step's first batch while the GPU computes this step.
 absl::Status Training::PrefetchNext() {
-  if (rows_.has_value() || !batches_.has_value() || !batches_->uploads()) return absl::OkStatus();
+  if (rows_->touched() != nullptr || !batches_.has_value() || !batches_->uploads()) return absl::OkStatus();
   return batches_->Prefetch(train(), ForBackward(sampler_->Peek()).batches.front());
 }
 
 // To the next step, which is not step + 1 if a server went back or gradients came too late.
 absl::Status Training::Advance(int64_t step, const StepReport& report) {
   clock_->Finish(report);
-  if (clock_->next() != step + 1) sampler_->SeekTo(clock_->next() + sample_shift_);
-  return clock_->next() <= step ? RestoreBuffers(clock_->next()) : absl::OkStatus();
+  if (clock_->next() != step + 1) sampler_->SeekTo(clock_->next() + resume_.sample_shift);
+  return clock_->next() <= step ? buffers_->Restore(clock_->next()) : absl::OkStatus();
 }
 
 // The work after a step, outside its measured time.
@@ -231,10 +233,10 @@ absl::Status Training::Finish(int64_t step, int64_t done_before, StepRecord reco
   }
   if (options_.check_replicas) {
     PSRING_ASSIGN_OR_RETURN(record.weights_hash, HashOfWeights());
-    const ConstSpan tables = row_strategy_ != nullptr ? row_strategy_->Local() : ConstSpan();
+    const ConstSpan tables = rows_->Local();
     if (tables.count > 0) record.weights_hash += HashBytes(tables.data, tables.bytes());
   }
-  Count(record);
+  recorder_->Count(record);
   const int64_t done = StepsDone(), every = options_.eval_every;
   if (evaluates() && every > 0 && done / every > done_before / every && done < plan_.total_steps()) {
     PSRING_RETURN_IF_ERROR(KeepSnapshot());
@@ -247,9 +249,7 @@ absl::Status Training::Finish(int64_t step, int64_t done_before, StepRecord reco
 
 // Steps from `step` on are repeated and count once.
 void Training::RemoveRecordsFrom(int64_t step) {
-  result_.samples -= losses_.RemoveFrom(step);
-  std::erase_if(snapshots_,
-                [this](const WeightsCopy& snapshot) { return snapshot.point.samples > clock_->samples(); });
+  recorder_->RemoveFrom(step, clock_->samples());
   is_measuring_ = is_measuring_ && step > plan_.warmup_steps;
 }
 

@@ -82,6 +82,8 @@ struct Worker {
   // The ranks that divide a sample, and those that draw samples of their own.
   int segments() const { return sequence != nullptr ? sequence->group->size() : 1; }
   int replicas() const { return world_size / segments(); }
+  // In the records.
+  int job_rank() const { return pipeline != nullptr || sequence != nullptr ? trace.rank() : rank; }
 };
 
 // Trains and, on rank 0, evaluates. Evaluation follows training and uses copies of the weights taken during

@@ -1,4 +1,5 @@
-// What a rank does that has only some stages of the model (--pp), or a share of its matrices (--tp).
+// What a rank does that has only some stages of the model (--pp), a share of its matrices (--tp), or some
+// positions of each sample (--cp).
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,50 @@
 #include "trainer/step/training.h"
 
 namespace psring {
+
+// With --cp, before the model is made.
+absl::Status Training::TakeSegment(const ModelRow& row) {
+  if (worker_.sequence == nullptr) return absl::OkStatus();
+  ProcessGroup& group = *worker_.sequence->group;
+  sequence_axis_.emplace(*worker_.sequence);
+  segment_ = {.rank = group.rank(),
+              .ranks = group.size(),
+              .kind = options_.context_parallel == "contiguous" ? ContextParallel::kContiguous
+                      : options_.context_parallel == "ulysses"  ? ContextParallel::kUlysses
+                                                                : ContextParallel::kRing,
+              .axis = &*sequence_axis_};
+  PSRING_ASSIGN_OR_RETURN(segments_, ReplicaExchange::Create(group, worker_.device));
+  const std::vector<ReadyRange> positions = segment_.Positions(row.size.context);
+  segment_data_ = DataSplits{.name = worker_.data.name,
+                             .train = worker_.data.train.Positions(positions),
+                             .test = worker_.data.test.Positions(positions)};
+  return absl::OkStatus();
+}
+
+// Of the model, or of this rank's share of its matrices.
+absl::StatusOr<std::unique_ptr<Model>> Training::MakeModel(const ModelRow& row, const TensorPlace& at) {
+  if (at.ranks == 1 && !segment_.divides()) return row.make(worker_.data.train.spec(), *ops_);
+  PSRING_ASSIGN_OR_RETURN(const ModelRow::Make part, MakerOfPart(row, options_.dropout, at, segment_));
+  return part(train().spec(), *ops_);
+}
+
+absl::Status Training::ReserveExchange(const ModelRow& row, int max_batch) {
+  if (!sequence_axis_.has_value()) return absl::OkStatus();
+  const size_t elements = segment_.ExchangeElements(row.size.context, row.size.width / options_.tp);
+  return sequence_axis_->Reserve(static_cast<size_t>(max_batch) * elements, worker_.device);
+}
+
+// With no work in progress, by all ranks of a sequence.
+absl::StatusOr<BatchScore> Training::OfAllSegments(const BatchScore& own) {
+  if (segments_ == nullptr) return own;
+  PSRING_ASSIGN_OR_RETURN(const std::vector<BatchScore> all, segments_->Gather(own));
+  BatchScore sum;
+  for (const BatchScore& score : all) {
+    sum.loss_sum += score.loss_sum;
+    sum.correct += score.correct;
+  }
+  return sum;
+}
 
 // Replaces the model by this rank's part of it.
 absl::Status Training::TakeModelPart(const ModelRow& row) {
@@ -85,9 +130,9 @@ absl::Status Training::MakePipeline(int max_batch) {
                                                     .seed = options_.seed,
                                                     .strategy = strategy_,
                                                     .buckets = buckets_,
-                                                    .weights = weights_.span(),
-                                                    .gradient = gradient_.device,
-                                                    .buffers = buffers_.span(),
+                                                    .weights = memory_->weights().device,
+                                                    .gradient = memory_->gradient().device,
+                                                    .buffers = buffers_->view().device,
                                                     .channels = std::move(channels),
                                                     .tied = worker_.pipeline->tied,
                                                     .one_copy_stream = options_.copy_streams == 1}));
@@ -117,7 +162,7 @@ absl::Status Training::FinishStages() {
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
   const int64_t begin_ns = worker_.trace.Now();
   PSRING_RETURN_IF_ERROR(pipeline_->Finish());
-  PSRING_RETURN_IF_ERROR(pipeline_->ShareTransferTimes(*replica_));
+  PSRING_RETURN_IF_ERROR(pipeline_->ShareMessageTimes(*replica_));
   PSRING_ASSIGN_OR_RETURN(score_, ScoreOfLastStage());
   waits_.push_back({begin_ns, worker_.trace.Now()});
   return absl::OkStatus();
@@ -133,7 +178,7 @@ absl::StatusOr<BatchScore> Training::EvaluateStages(Span weights,
                                                     const std::function<void(int64_t)>& on_batches) {
   const Dataset& part = test();
   PSRING_RETURN_IF_ERROR(
-      pipeline_->Evaluate(part, evaluation_batch_, weights, buffers_.span(),
+      pipeline_->Evaluate(part, evaluation_batch_, weights, buffers_->view().device,
                           [&](int64_t samples) { on_batches(samples * part.spec().labels); }));
   return ScoreOfLastStage();
 }
@@ -146,51 +191,6 @@ absl::StatusOr<ConstSpan> Training::WholeWeights() {
   PSRING_ASSIGN_OR_RETURN(whole_weights_,
                           replica_->Whole(*part_, &PositionPart::of_parameters, own.floats()));
   return ConstSpan(whole_weights_.data(), whole_weights_.size());
-}
-
-// Of a decoded checkpoint.
-void Training::TakeOwnPart(TrainingCheckpoint& checkpoint) const {
-  const PositionPart& own = part_->parts[part_->rank];
-  const auto take = [](const LayoutPart& ranges, size_t count, std::vector<float>& values) {
-    if (values.empty()) return;
-    std::vector<float> part(count);
-    TakePart(ranges, values.data(), part.data());
-    values = std::move(part);
-  };
-  take(own.of_parameters, own.parameters, checkpoint.weights);
-  for (std::vector<float>& slot : checkpoint.slots) take(own.of_parameters, own.parameters, slot);
-  take(own.of_buffers, own.buffers, checkpoint.buffers);
-}
-
-// By all ranks of the job, after the same step: the first one writes the state of the first replica, under
-// the names of the whole model.
-absl::Status Training::SaveStages(const Moment& moment) {
-  if (worker_.rank > 0) {
-    return strategy_.sharded != nullptr ? strategy_.sharded->SendState() : absl::OkStatus();
-  }
-  bool is_of_step = false;
-  PSRING_ASSIGN_OR_RETURN(TrainingCheckpoint checkpoint, ReadState(is_of_step));
-  const auto gather = [this](LayoutPart PositionPart::*member, std::vector<float>& values) -> absl::Status {
-    PSRING_ASSIGN_OR_RETURN(values, replica_->Whole(*part_, member, values.data()));
-    return absl::OkStatus();
-  };
-  PSRING_RETURN_IF_ERROR(gather(&PositionPart::of_parameters, checkpoint.weights));
-  for (std::vector<float>& slot : checkpoint.slots) {
-    PSRING_RETURN_IF_ERROR(gather(&PositionPart::of_parameters, slot));
-  }
-  PSRING_RETURN_IF_ERROR(gather(&PositionPart::of_buffers, checkpoint.buffers));
-  if (!is_first_rank()) return absl::OkStatus();
-  checkpoint.position = PositionAt(moment.step, moment.step);
-  ++sequence_;
-  return worker_.save(moment.step,
-                      [&](CheckpointSink& sink) { return WriteCheckpoint(checkpoint, part_->whole, sink); });
-}
-
-// By all ranks of the job, after the same step: what the first one gives for `stops`.
-absl::StatusOr<bool> Training::FirstRankStops(bool stops) {
-  uint32_t value = stops ? 1 : 0;
-  PSRING_RETURN_IF_ERROR(FromFirstRank(&value, 1));
-  return value != 0;
 }
 
 }  // namespace psring

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
-#include "common/cuda/cuda_device.h"
 #include "common/device_factory/make_ops.h"
 #include "common/text/translate.h"
 #include "trainer/models/replayed_model.h"
@@ -61,8 +60,15 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                      .seed = options.seed,
                      .drop_last = options.drop_last == "true"});
   t.clock_.emplace(t.plan_, worker.world_size, CountingOf(t.strategy_row_));
-  if (worker.resume != nullptr) PSRING_RETURN_IF_ERROR(t.PlanResumption());
+  t.recorder_.emplace(worker, t.plan_, t.begins_replica(), t.result_);
+  if (worker.resume != nullptr) {
+    PSRING_ASSIGN_OR_RETURN(t.resume_, PlanResumption(*worker.resume, t.PositionOfRun(),
+                                                      t.sampler_->steps_per_epoch(), worker.rank));
+    t.updates_.optimizer.earlier_updates = t.resume_.plan.earlier_updates;
+    t.clock_->ResumeAt(t.resume_.plan.step, t.resume_.plan.samples, t.resume_.plan.beyond);
+  }
   PSRING_RETURN_IF_ERROR(t.MakeStrategy());
+  t.MakeCheckpointer();
   PSRING_ASSIGN_OR_RETURN(t.delay_, ComputeDelay::Create(options, worker.rank, MonotonicNanos));
   if (t.delay_->active() && worker.device.name() != "cpu") {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -83,11 +89,11 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
                                                                   .delay = *t.delay_,
                                                                   .strategy = t.strategy_,
                                                                   .buckets = t.buckets_,
-                                                                  .weights = t.weights_.span(),
-                                                                  .gradient = t.gradient_.device,
-                                                                  .buffers = t.buffers_.span(),
-                                                                  .statistics = t.statistics(),
-                                                                  .rows = t.rows()}));
+                                                                  .weights = t.memory_->weights().device,
+                                                                  .gradient = t.memory_->gradient().device,
+                                                                  .buffers = t.buffers_->view().device,
+                                                                  .statistics = t.buffers_->statistics(),
+                                                                  .rows = t.rows_->touched()}));
   return training;
 }
 
@@ -100,9 +106,6 @@ absl::StatusOr<ModelRow> Training::Plan() {
   PSRING_RETURN_IF_ERROR(CheckDevice(options_, worker_.device));
   PSRING_ASSIGN_OR_RETURN(plan_, PlanSteps(options_, data.count(), worker_.replicas(), data.spec().labels));
   PSRING_ASSIGN_OR_RETURN(updates_, PlanUpdates(options_, strategy_row_, row, plan_));
-  checkpoints_ = PlanCheckpoints(options_, strategy_row_);
-  server_shares_ =
-      worker_.client != nullptr && strategy_row_.has_parameters_on_servers() && options_.transport != "tcp";
   if (!is_first_rank()) return row;
   for (const std::string& warning : PlanWarnings(strategy_row_, updates_)) worker_.on_warning(warning);
   if (const std::string rounded = RoundingNote(options_, plan_); !rounded.empty()) worker_.on_note(rounded);
@@ -164,21 +167,30 @@ absl::Status Training::MakeReplicas(const ModelRow& row, Precision precision, in
 
 // Weights, gradients, batches.
 absl::Status Training::Allocate(int max_batch) {
-  Device& device = worker_.device;
   const size_t all = model_->parameters().count();
-  const size_t bytes = (shards_weights() ? shards_.weights.elements : all) * sizeof(float);
-  const bool shares_weights = server_shares_ || registers_weights();
-  PSRING_ASSIGN_OR_RETURN(weights_, shares_weights ? device.AllocateShared(bytes) : device.Allocate(bytes));
-  PSRING_RETURN_IF_ERROR(
-      AllocateGradient((shards_.shards_gradient() ? shards_.gradient.elements : all) * sizeof(float)));
-  PSRING_RETURN_IF_ERROR(AllocateBuffers());
+  PSRING_ASSIGN_OR_RETURN(
+      memory_,
+      WeightMemory::Create(
+          worker_, {.weights = shards_weights() ? shards_.weights.elements : all,
+                    .gradient = shards_.shards_gradient() ? shards_.gradient.elements : all,
+                    .server_shares = worker_.client != nullptr && strategy_row_.has_parameters_on_servers() &&
+                                     options_.transport != "tcp",
+                    .group_sends_weights = strategy_row_.shards_updates}));
+  const ParameterLayout& layout = model_->parameters();
+  PSRING_RETURN_IF_ERROR(CheckSyncBatchNorm(options_, layout));
+  if (!layout.buffers().empty() && is_first_rank()) {
+    worker_.on_note(StatisticsNote(options_, strategy_row_, worker_.world_size));
+  }
+  const bool goes_back = strategy_row_.synchronous && strategy_row_.uses_servers &&
+                         ServerReturns(options_, ServersOf(options_, worker_.world_size));
+  PSRING_ASSIGN_OR_RETURN(
+      buffers_, ModelBuffers::Create(worker_, layout, *compute_,
+                                     goes_back ? std::max<int64_t>(1, options_.checkpoint_every) : 0));
   if (worker_.group != nullptr && is_first_rank() && !worker_.group->info().through_host.empty()) {
     worker_.on_note(Tr("gradients go through pinned host memory: $0", worker_.group->info().through_host));
   }
-  PSRING_ASSIGN_OR_RETURN(host_weights_, AllocateHostSide(device, weights_));
-  if (registers_weights()) PSRING_RETURN_IF_ERROR(Register(sent_weights()));
   if (has_stages()) return absl::OkStatus();
-  PSRING_ASSIGN_OR_RETURN(batches_, BatchMemory::Create(train().spec(), max_batch, device));
+  PSRING_ASSIGN_OR_RETURN(batches_, BatchMemory::Create(train().spec(), max_batch, worker_.device));
   return absl::OkStatus();
 }
 
@@ -242,38 +254,56 @@ absl::Status Training::MakeStrategy() {
   }
   PSRING_ASSIGN_OR_RETURN(strategy_, options_.local_aggregation ? MakeLocalAggregation(context)
                                                                 : Implement(strategy_row_, context));
-  if (context.tables.empty()) return absl::OkStatus();
-  rows_.emplace(model_->parameters(), worker_.data.train.spec());
-  PSRING_ASSIGN_OR_RETURN(row_strategy_, ImplementRows(strategy_row_, context));
+  std::unique_ptr<RowStrategy> rows;
+  if (!context.tables.empty()) {
+    PSRING_ASSIGN_OR_RETURN(rows, ImplementRows(strategy_row_, context));
+  }
+  rows_ =
+      std::make_unique<TableRows>(TableRows::Parts{.layout = model_->parameters(),
+                                                   .data = worker_.data,
+                                                   .strategy = strategy_row_,
+                                                   .plan = plan_,
+                                                   .trace = worker_.trace,
+                                                   .span_bucket = static_cast<int>(pushed_buckets().size())},
+                                  std::move(rows));
   return absl::OkStatus();
 }
 
-// For a parameter server on a GPU of this host; empty: none can use it, or the driver does not share memory.
-std::string Training::OnGpu(const Buffer& memory) const {
-  if (!server_shares_ || worker_.device.gpu() < 0) return "";
-  return ExportMemory(worker_.device, memory).value_or("");
+// Without the progress.
+TrainingPosition Training::PositionOfRun() const {
+  return {.model = options_.model,
+          .data = worker_.data.name,
+          .strategy = options_.strategy,
+          .asynchronous = clock_->each_push(),
+          .data_count = worker_.data.train.predictions(),
+          .drawn_batch = plan_.drawn_batch,
+          .workers = worker_.world_size,
+          .seed = options_.seed,
+          .wire = options_.wire,
+          .optimizer = updates_.optimizer,
+          .schedule = updates_.schedule,
+          .flags = TrainingArguments(options_),
+          .ready_order = result_.ddp.ready_order};
 }
 
-// The gradient is in memory that the server or the group's ranks on this host can read in place.
-absl::Status Training::AllocateGradient(size_t bytes) {
-  PSRING_ASSIGN_OR_RETURN(own_gradient_, server_shares_ || group_shares()
-                                             ? worker_.device.AllocateShared(bytes)
-                                             : worker_.device.Allocate(bytes));
-  const bool through_host = worker_.group != nullptr && !worker_.group->info().on_gpu;
-  if (through_host || worker_.client != nullptr) {
-    PSRING_ASSIGN_OR_RETURN(host_gradient_, AllocateHostSide(worker_.device, own_gradient_));
-  }
-  const bool has_host_side = host_gradient_.data() != nullptr;
-  gradient_ = HostView::Of(own_gradient_, host_gradient_);
-  gradient_fd_ = (has_host_side ? host_gradient_ : own_gradient_).shared_fd();
-  if (!group_shares()) return absl::OkStatus();
-  worker_.registered->push_back(std::move(has_host_side && through_host ? host_gradient_ : own_gradient_));
-  return Register(worker_.registered->back());
-}
-
-absl::Status Training::Register(const Buffer& memory) {
-  auto* const group = dynamic_cast<MemoryRegistration*>(worker_.group);
-  return group != nullptr ? group->Register(memory) : absl::OkStatus();
+void Training::MakeCheckpointer() {
+  checkpointer_.emplace(Checkpointer::Parts{.options = options_,
+                                            .worker = worker_,
+                                            .is_first_rank = is_first_rank(),
+                                            .plan = PlanCheckpoints(options_, strategy_row_),
+                                            .run = PositionOfRun(),
+                                            .steps_per_epoch = sampler_->steps_per_epoch(),
+                                            .total_steps = plan_.total_steps(),
+                                            .resumption = resume_,
+                                            .clock = *clock_,
+                                            .strategy = strategy_,
+                                            .rows = *rows_,
+                                            .buffers = *buffers_,
+                                            .layout = model_->parameters(),
+                                            .weights = memory_->weights().device,
+                                            .part = part_.has_value() ? &*part_ : nullptr,
+                                            .replica = replica_.get(),
+                                            .same_stages = same_stages_.get()});
 }
 
 std::vector<int64_t> Training::BytesOf(const std::vector<Bucket>& buckets) {

@@ -34,7 +34,7 @@ void Training::PlanShards() {
 
 // All of the model's, or this rank's parts.
 HostView Training::OwnWeights() const {
-  const HostView all = HostView::Of(weights_, host_weights_);
+  const HostView all = memory_->weights();
   return shards_weights() ? all.Slice(0, shards_.weights.parts) : all;
 }
 
@@ -93,8 +93,8 @@ absl::StatusOr<BatchScore> Training::Score(Span weights, const std::function<voi
                                                        /*computes=*/is_of_first_replica(), on_batches));
   } else {
     PSRING_ASSIGN_OR_RETURN(
-        score, Evaluate(*model_, weights, buffers_.span(), test(), evaluation_batch_, activations_, *batches_,
-                        *compute_, evaluated_rows_.has_value() ? &*evaluated_rows_ : nullptr, on_batches));
+        score, Evaluate(*model_, weights, buffers_->view().device, test(), evaluation_batch_, activations_,
+                        *batches_, *compute_, rows_->evaluated(), on_batches));
   }
   return OfAllSegments(score);
 }

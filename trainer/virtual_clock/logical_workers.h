@@ -19,7 +19,7 @@
 #include "trainer/data/sampler.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/model.h"
-#include "trainer/step/training_plan.h"
+#include "trainer/step/plan/training_plan.h"
 #include "trainer/strategies/strategies.h"
 
 namespace psring {

@@ -11,7 +11,7 @@
 #include "common/io/hash.h"
 #include "ps_server/server/inline_server.h"
 #include "ring_worker/schedules/schedule_traffic.h"
-#include "trainer/step/loss_history.h"
+#include "trainer/step/plan/loss_history.h"
 #include "trainer/virtual_clock/logical_workers.h"
 #include "trainer/virtual_clock/virtual_clock.h"
 

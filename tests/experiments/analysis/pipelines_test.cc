@@ -35,11 +35,13 @@ Configuration InLayout(int dp, int pp, const std::string& program = "1f1b", int 
   return configuration;
 }
 
-// Two measured steps of 10 ms after a warm-up step. By rank: bubble, computing, samples and bytes sent.
+// Two measured steps of 10 ms after a warm-up step. By rank: bubble, computing, samples, bytes sent, and the
+// times of messages that it receives.
 struct Of {
   double bubble_ms, compute_ms;
   int64_t samples;
   uint64_t tx_bytes = 0;
+  double activation_ms = 0, gradient_ms = 0;
 };
 RunRecords Records(const std::vector<Of>& ranks) {
   RunRecords records;
@@ -48,7 +50,8 @@ RunRecords Records(const std::vector<Of>& ranks) {
     records.ranks.push_back({.rank = static_cast<int>(rank),
                              .world_size = static_cast<int>(ranks.size()),
                              .parameters = 1000,
-                             .bucket_elements = {500}});
+                             .bucket_elements = {500},
+                             .ddp = {.forward_ms = 3, .backward_ms = 5}});
     auto& steps = records.steps.emplace_back();
     for (int64_t step = 0; step < 3; ++step) {
       steps.push_back({.rank = static_cast<int>(rank),
@@ -59,17 +62,18 @@ RunRecords Records(const std::vector<Of>& ranks) {
                        .step_ms = 10,
                        .compute_ms = of.compute_ms,
                        .payload_tx_bytes = of.tx_bytes,
-                       .bubble_ms = step == 0 ? 9 : of.bubble_ms});
+                       .bubble_ms = step == 0 ? 9 : of.bubble_ms,
+                       .activation_message_ms = of.activation_ms,
+                       .gradient_message_ms = of.gradient_ms});
     }
   }
   return records;
 }
 
-SummaryRow RowOf(const Configuration& configuration, const RunRecords& records,
-                 const std::optional<Wires>& wires = std::nullopt, double bits_per_s = 0) {
+SummaryRow RowOf(const Configuration& configuration, const RunRecords& records, double bits_per_s = 0) {
   ConfigurationRuns runs{.configuration = configuration, .sample = records.ranks.front()};
   runs.cost.push_back(FiguresOf(configuration, records).value());
-  return Summarise("run", {runs}, wires, {.bits_per_s = bits_per_s}).front();
+  return Summarise("run", {runs}, std::nullopt, {.bits_per_s = bits_per_s}).front();
 }
 
 std::string CellText(const SummaryRow& row, const std::string& column) {
@@ -232,24 +236,25 @@ TEST(Pipelines, MemoryOfEarlierRecordsIsUnknown) {
   EXPECT_THAT(Table({row}), Lacks("MiB"));
 }
 
-TEST(Pipelines, OnLinksWithARateTheSimulationHasMessages) {
-  const RunRecords records = Records({{1, 8, 1024, 8 * 125'000}, {1, 8, 0, 8 * 125'000}});
-  const Wires wires{.bytes_per_s = 0.125e9};  // 1 ms for each message
-  const double without = *RowOf(InLayout(1, 2), records, wires).predicted_bubble;
-  const double with = *RowOf(InLayout(1, 2), records, wires, 1e9).predicted_bubble;
-  EXPECT_NEAR(without, 0.1, 1e-6);
-  EXPECT_NE(with, without);
-  EXPECT_NEAR(with, 1e2 * SecondsOfWalk(*FindStepProgram("1f1b"), 8, {0.008, 0.008}, 0.001)->bubble, 1e-9);
+TEST(Pipelines, TheSimulationHasTheMeasuredTimesOfMessages) {
+  const SummaryRow row = RowOf(InLayout(1, 2), Records({{1, 8, 1024, 0, 0, 0.5}, {1, 8, 0, 0, 1.5, 0}}));
+  const auto bubble = [](double activation_s, double gradient_s) {
+    return SecondsOfWalk(*FindStepProgram("1f1b"), 8,
+                         {{0.003, 0.005, 0, gradient_s}, {0.003, 0.005, activation_s, 0}})
+        ->bubble;
+  };
+  EXPECT_NEAR(*row.predicted_bubble, 1e2 * bubble(0.0015, 0.0005), 1e-9);
+  EXPECT_GT(std::abs(bubble(0.0015, 0.0005) - bubble(0, 0)), 1e-6);
 }
 
 TEST(Pipelines, TheSimulationHasTheCopyStreamsOfTheRow) {
-  const RunRecords records = Records({{1, 8, 1024, 8 * 125'000}, {1, 8, 0, 8 * 125'000}});
-  const Wires wires{.bytes_per_s = 0.125e9};
+  const RunRecords records = Records({{1, 8, 1024, 0, 0, 1}, {1, 8, 0, 0, 1, 0}});
   Configuration one = InLayout(1, 2);
   one.training.copy_streams = 1;
-  const SummaryRow row = RowOf(one, records, wires, 1e9);
+  const SummaryRow row = RowOf(one, records);
   const auto walk = [](int copy_streams) {
-    return *SecondsOfWalk(*FindStepProgram("1f1b"), 8, {0.008, 0.008}, 0.001, copy_streams);
+    return *SecondsOfWalk(*FindStepProgram("1f1b"), 8, {{0.003, 0.005, 0, 0.001}, {0.003, 0.005, 0.001, 0}},
+                          copy_streams);
   };
   EXPECT_NEAR(*row.predicted_bubble, 1e2 * walk(1).bubble, 1e-9);
   EXPECT_NEAR(*row.predicted_step_ms, 1e3 * walk(1).step, 1e-6);
@@ -265,10 +270,10 @@ TEST(Pipelines, TheBubbleOf4StagesAnd8MicroBatchesIs3Of11) {
   const NamedProgram program = *FindStepProgram("1f1b");
   EXPECT_DOUBLE_EQ(*program.row.bubble(4, 1, 8), 3. / 11);
   // Stages of 8 s: a step of 11 s.
-  const WalkSeconds walk = *SecondsOfWalk(program, 8, {8, 8, 8, 8}, 0);
+  const WalkSeconds walk = *SecondsOfWalk(program, 8, {{3, 5}, {3, 5}, {3, 5}, {3, 5}});
   EXPECT_NEAR(walk.bubble, 3, 1e-6);
   EXPECT_NEAR(walk.step, 11, 1e-6);
-  EXPECT_NEAR(SecondsOfWalk(*FindStepProgram("gpipe"), 8, {8, 8, 8, 8}, 0)->bubble, 3, 1e-6);
+  EXPECT_NEAR(SecondsOfWalk(*FindStepProgram("gpipe"), 8, {{3, 5}, {3, 5}, {3, 5}, {3, 5}})->bubble, 3, 1e-6);
 }
 
 // ring in layouts dp2 and pp2 with the references, on links of 1 Gbit/s.

@@ -7,7 +7,7 @@
 #include "tests/common/ops/reference_ops.h"
 #include "tests/trainer/cluster.h"
 #include "trainer/models/replayed_model.h"
-#include "trainer/step/training_plan.h"
+#include "trainer/step/plan/training_plan.h"
 
 namespace psring {
 namespace {

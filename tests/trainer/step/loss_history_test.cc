@@ -1,4 +1,4 @@
-#include "trainer/step/loss_history.h"
+#include "trainer/step/plan/loss_history.h"
 
 #include <gtest/gtest.h>
 

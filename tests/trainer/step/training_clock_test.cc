@@ -1,4 +1,4 @@
-#include "trainer/step/training_clock.h"
+#include "trainer/step/plan/training_clock.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/has.h"
 #include "tests/trainer/cluster.h"
-#include "trainer/step/training_plan.h"
+#include "trainer/step/plan/training_plan.h"
 
 namespace psring {
 namespace {

@@ -10,7 +10,7 @@
 #include "common/options/server_arguments.h"
 #include "tests/has.h"
 #include "tests/trainer/cluster.h"
-#include "trainer/step/training_plan.h"
+#include "trainer/step/plan/training_plan.h"
 
 namespace psring {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer/step/training_plan.h"
+#include "trainer/step/plan/training_plan.h"
 
 #include <algorithm>
 #include <cmath>

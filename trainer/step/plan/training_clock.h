@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "trainer/step/training_plan.h"
+#include "trainer/step/plan/training_plan.h"
 #include "trainer/strategies/sync_strategy.h"
 
 namespace psring {
