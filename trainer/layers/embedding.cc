@@ -8,7 +8,6 @@ class EmbeddingLayer : public Layer {
   EmbeddingLayer(const Tensor& table, const Tensor& positions, float deviation, const TensorPlace& place,
                  const SequencePlace& sequence)
       : Layer({.outputs = positions.count / static_cast<size_t>(sequence.ranks),
-               .kept_once = sequence.divides() ? positions.count / sequence.ranks * sizeof(float) : 0,
                .parameters = {table.first, table.space + positions.space}}),
         table_(table),
         positions_(positions),
@@ -33,7 +32,7 @@ class EmbeddingLayer : public Layer {
   }
   absl::Status BackwardInput(const LayerPass&) const override { return absl::OkStatus(); }
   absl::Status BackwardWeight(const LayerPass& pass) const override {
-    const Span all = Part(pass.gradient, positions_), own = sequence_.divides() ? Kept(pass) : all;
+    const Span all = Part(pass.gradient, positions_), own = sequence_.divides() ? Gathered(pass) : all;
     pass.ops.families().embedding->Backward(ShapeFor(pass.batch), IndicesOf(pass), pass.dy,
                                             Part(pass.gradient, table_), own, pass.adds_gradient,
                                             pass.stream);
@@ -59,14 +58,16 @@ class EmbeddingLayer : public Layer {
   ConstSpan OwnPositions(const LayerPass& pass) const {
     const ConstSpan all = Part(pass.weights, positions_);
     if (!sequence_.divides()) return all;
-    const Span own = Kept(pass);
+    const Span own = Gathered(pass);
     ForEachRange(own, all, [&](const Span& of_own, const ConstSpan& of_all) {
       pass.stream.Copy(of_own.data, of_all.data, of_own.bytes());
     });
     return own;
   }
-  Span Kept(const LayerPass& pass) const {
-    return {pass.kept, positions_.count / static_cast<size_t>(sequence_.ranks), DType::kFloat32};
+  // Memory for them, which attention has used.
+  Span Gathered(const LayerPass& pass) const {
+    sequence_.axis->Await(sequence_.axis->all_sent(), pass.stream);
+    return sequence_.axis->Piece(0, positions_.count / static_cast<size_t>(sequence_.ranks));
   }
   template <typename All, typename F>
   void ForEachRange(const Span& own, const All& all, const F& f) const {

@@ -41,7 +41,7 @@ class RingAttentionLayer : public LayerWithoutParameters {
     AttentionOps& ops = *pass.ops.families().attention;
     SequenceAxis& axis = *place_.axis;
     const AttentionShape shape = ForBatch(shape_, pass.batch);
-    const Span arriving = axis.Piece(kArriving, KeysCount(pass));
+    const Span arriving = axis.Piece(place_.RingPieces() - 1, KeysCount(pass));
     Event sent[2], arrival_of_gradients;
     PackKeys(pass);
     for (int step = 0; step < place_.ranks; ++step) {
@@ -50,8 +50,9 @@ class RingAttentionLayer : public LayerWithoutParameters {
       if (step == 0) {
         ops.Backward(shape, pass.x[0], pass.y, LogSumsOf(pass), pass.dy, pass.dx[0], pass.stream);
       } else {
-        const Span gradients = axis.Piece(kGradients + step % 2, KeysCount(pass));
-        axis.Await(sent[step % 2], pass.stream);
+        const size_t turn = (step - 1) % 2;
+        const Span gradients = axis.Piece(kGradients + turn, KeysCount(pass));
+        axis.Await(sent[turn], pass.stream);
         pass.stream.Zero(gradients.data, gradients.bytes());  // those of keys without a query here
         if (const AttentionBlock block = BlockOf(step, pass); block.keys.count > 0) {
           ops.BackwardBlock(block, pass.x[0], keys, pass.y, LogSumsOf(pass), pass.dy, pass.dx[0], gradients,
@@ -63,7 +64,7 @@ class RingAttentionLayer : public LayerWithoutParameters {
         }
         PSRING_ASSIGN_OR_RETURN(const SequenceAxis::Shift shift,
                                 axis.BeginShift(gradients, arriving, pass.stream));
-        sent[step % 2] = shift.sent;
+        sent[turn] = shift.sent;
         arrival_of_gradients = shift.received;
       }
       axis.Await(arrival, pass.stream);
@@ -74,9 +75,9 @@ class RingAttentionLayer : public LayerWithoutParameters {
   }
 
  private:
-  // Pieces of SequenceAxis's memory (SequencePlace::ExchangeElements): keys and values, two of each, and
-  // their gradients, two that are computed and those that arrive.
-  static constexpr size_t kKeys = 0, kGradients = 2, kArriving = 4;
+  // Pieces of SequenceAxis's memory (SequencePlace::RingPieces): keys and values, two of each, and their
+  // gradients, two that are computed, of which two ranks need one, and those that arrive.
+  static constexpr size_t kKeys = 0, kGradients = 2;
 
   size_t Rows(const LayerPass& pass) const { return size_t{1} * pass.batch * shape_.context; }
   size_t KeysCount(const LayerPass& pass) const { return 2 * Rows(pass) * shape_.width(); }

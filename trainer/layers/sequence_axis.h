@@ -92,10 +92,12 @@ struct SequencePlace {
   // end, `of`, so that all ranks have equally many pairs of a query and an earlier key.
   std::vector<ReadyRange> PositionsOf(int of, int context) const;
   std::vector<ReadyRange> Positions(int context) const { return PositionsOf(rank, context); }
-  // What the axis reserves for each sample of a batch: five times the keys and values, of `width` each, of
-  // this rank's positions; or three times these with the queries, and once the output.
+  // What the axis reserves for each sample of a batch, for layers of this width: pieces of the ring, each the
+  // keys and values of this rank's positions; or three pieces of these with the queries, and one of outputs.
+  size_t RingPieces() const { return ranks > 2 ? 5 : 4; }
   size_t ExchangeElements(int context, int width) const {
-    return divides() ? size_t{5} * 2 * OwnPositions(context) * width : 0;
+    const size_t of_each = kind == ContextParallel::kUlysses ? 10 : 2 * RingPieces();
+    return divides() ? of_each * OwnPositions(context) * width : 0;
   }
 };
 

@@ -6,7 +6,6 @@
 #include "common/base/check.h"
 #include "common/device_factory/make_device.h"
 #include "trainer/data/data.h"
-#include "trainer/layers/sequence_axis.h"
 #include "trainer/main/resume.h"
 #include "trainer/models/model_stages.h"
 #include "trainer/models/replayed_model.h"
@@ -107,7 +106,7 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
   const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
   const MakeModel make = [&](const TensorPlace& at) -> absl::StatusOr<std::unique_ptr<Model>> {
     if (at.ranks == 1) return row.make(data.train.spec(), *ops);
-    PSRING_ASSIGN_OR_RETURN(const ModelRow::Make share, MakerOfPart(row, options.dropout, at, SequencePlace()));
+    PSRING_ASSIGN_OR_RETURN(const ModelRow::Make share, MakerOfPart(row, options.dropout, at));
     return share(data.train.spec(), *ops);
   };
   PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, make({}));

@@ -203,5 +203,6 @@ void SetMaker(double dropout, ModelRow& row);
 // InvalidArgument: it cannot be divided so.
 absl::StatusOr<ModelRow::Make> MakerOfPart(const ModelRow& row, double dropout, const TensorPlace& place,
                                            const SequencePlace& sequence);
+absl::StatusOr<ModelRow::Make> MakerOfPart(const ModelRow& row, double dropout, const TensorPlace& place);
 
 }  // namespace psring

@@ -117,6 +117,10 @@ absl::StatusOr<ModelRow::Make> MakerOfPart(const ModelRow& row, double dropout, 
                                                  " of the model ", row.name, " cannot be divided"));
 }
 
+absl::StatusOr<ModelRow::Make> MakerOfPart(const ModelRow& row, double dropout, const TensorPlace& place) {
+  return MakerOfPart(row, dropout, place, SequencePlace());
+}
+
 const ModelTable& Models() {
   static const auto& models = *[] {
     auto* rows = new ModelTable(ModelRows());

@@ -1,5 +1,6 @@
 // What a rank does that has only some stages of the model (--pp), a share of its matrices (--tp), or some
 // positions of each sample (--cp).
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -38,8 +39,10 @@ absl::StatusOr<std::unique_ptr<Model>> Training::MakeModel(const ModelRow& row, 
 
 absl::Status Training::ReserveExchange(const ModelRow& row, int max_batch) {
   if (!sequence_axis_.has_value()) return absl::OkStatus();
-  const size_t elements = segment_.ExchangeElements(row.size.context, row.size.width / options_.tp);
-  return sequence_axis_->Reserve(static_cast<size_t>(max_batch) * elements, worker_.device);
+  const size_t of_attention = segment_.ExchangeElements(row.size.context, row.size.width / options_.tp);
+  const size_t positions = size_t{1} * segment_.OwnPositions(row.size.context) * row.size.width;
+  return sequence_axis_->Reserve(std::max(static_cast<size_t>(max_batch) * of_attention, positions),
+                                 worker_.device);
 }
 
 // With no work in progress, by all ranks of a sequence.

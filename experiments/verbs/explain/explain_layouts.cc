@@ -206,11 +206,11 @@ std::string ExplainContextParallel(int ranks) {
               "from (1 - 2/C) of that on, here $1 (derived).",
               ThreeDigits(RingHiddenFrom(kExample)), ThreeDigits(RingPaysFrom(ranks, kExample))),
            ""),
-      Wrap(Tr("A rank keeps 1/C of the activations, and 10 h values per token of its own for the exchange, "
-              "which "
-              "all layers share. All D C ranks of D replicas add up gradients, and zero1, zero2 and fsdp "
-              "shard "
-              "over all of them."),
+      Wrap(Tr("A rank keeps 1/C of the activations, and up to 10 h values per token of its own for the "
+              "exchange, "
+              "which all layers share. All D C ranks of D replicas add up gradients, and zero1, zero2 and "
+              "fsdp "
+              "shard over all of them."),
            ""));
   return text;
 }
