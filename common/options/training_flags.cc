@@ -192,19 +192,17 @@ void VisitFlags(Options& o, Visitor& visit) {
          Help::kBrief},
         o.tp, WholeNumber(1, kMaxAxis));
   visit({"--cp", "C",
-         "Divide the sequences of a transformer over C workers, which have all weights: N workers are N/C "
-         "replicas, and each worker has 1/C of the positions of every sample. With ring, zero1, zero2, fsdp "
-         "and other all-reduce strategies (native or gloo) on CPUs",
+         "Divide the sequences of a transformer over C workers, which have all weights: N workers are "
+         "N/C replicas, and each worker has 1/C of the positions of every sample. With ring, zero1, "
+         "zero2, fsdp and other all-reduce strategies (native or gloo) on CPUs",
          Help::kBrief},
         o.cp, WholeNumber(1, kMaxAxis));
-  visit(
-      {"--context_parallel", "NAME",
-       "How attention of --cp gets the keys of other workers: ring, keys and values travel a ring, and a "
-       "worker has one chunk from the beginning of a sequence and one from its end, so that all have as much "
-       "work; contiguous, the same with one chunk, for comparison; ulysses, two all-to-alls, so that a "
-       "worker "
-       "has all positions of its share of the heads"},
-      o.context_parallel, OneOf({"ring", "contiguous", "ulysses"}));
+  visit({"--context_parallel", "NAME",
+         "How attention of --cp gets the keys of other workers: ring, keys and values travel a ring, and a "
+         "worker has one chunk from the beginning of a sequence and one from its end, so that all have as "
+         "much work; contiguous, the same with one chunk, for comparison; ulysses, two all-to-alls, so "
+         "that a worker has all positions of its share of the heads"},
+        o.context_parallel, OneOf({"ring", "contiguous", "ulysses"}));
   visit({"--program", "NAME", "What each worker of a replica computes in which order:", Help::kBrief},
         o.program, CheckGiven);
   visit({"--cuts", "L,...",
@@ -212,10 +210,8 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.cuts, CountsText(kMaxAxis));
   visit({"--rank_order", "AXES",
          "Which axis has consecutive ranks, the fastest first: tp,cp,dp,pp (by default; T ranks divide a "
-         "stage, "
-         "and the first N/P ranks have the first stage) or another order, such as pp,dp (the first P ranks "
-         "are a "
-         "replica); axes of one rank may be left out"},
+         "stage, and the first N/P ranks have the first stage) or another order, such as pp,dp (the "
+         "first P ranks are a replica); axes of one rank may be left out"},
         o.rank_order, CheckAxes);
   visit({"--copy_streams", "1|2",
          "How a worker's messages to and from other stages run: 2, each direction to each neighbour has its "

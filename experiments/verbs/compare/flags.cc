@@ -145,12 +145,11 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "--straggler 4]",
       CountsText(kMaxLogicalWorkers));
   Add(*verb, kWhat, "--layouts", raw.layouts, "NAME,...|auto",
-      "How the workers divide a step: dp4, four replicas of the model; pp4, one replica in four stages; tp4, "
-      "one replica whose matrices four workers divide; cp4, one whose sequences they divide; dp2xpp2; "
-      "dp2xtp2; ...; or auto: all of --workers that the model allows, without cp. All compute the same "
-      "samples per step: --micro_batches times --batch, or "
-      "--global_batch. "
-      "Only times are compared, because all layouts train the same weights",
+      "How the workers divide a step: dp4, four replicas of the model; pp4, one replica in four stages; "
+      "tp4, one replica whose matrices four workers divide; cp4, one whose sequences they divide; "
+      "dp2xpp2; dp2xtp2; ...; or auto: all of --workers that the model allows, without cp. All compute "
+      "the same samples per step: --micro_batches times --batch, or --global_batch. Only times are "
+      "compared, because all layouts train the same weights",
       CheckName);
   Add(*verb, InHelpAll("Pipelines"), "--program,--programs", raw.programs, "NAME,...",
       "What each worker of a replica computes in which order, comma-separated [1f1b]:", ListOf(CheckName));

@@ -166,13 +166,11 @@ std::string ExplainContextParallel(int ranks) {
                Tr("context parallelism: every rank has all weights, and some positions of each sequence")),
            "");
   absl::StrAppend(&text, "\n",
-                  Wrap(Tr("A sequence is cut into 2 C chunks. Rank r has chunk r and, from the end, chunk r "
-                          "(#), so that all "
-                          "ranks have as many pairs of a query and an earlier key. Only attention needs "
-                          "other positions: in "
-                          "step i of C a rank computes its queries' block with the keys and values of the "
-                          "rank i before it, "
-                          "while they travel on (ring). Blocks are merged by the logarithms of their sums of "
+                  Wrap(Tr("A sequence is cut into 2 C chunks. Rank r has chunk r and, from the end, "
+                          "chunk r (#), so that all ranks have as many pairs of a query and an earlier "
+                          "key. Only attention needs other positions: in step i of C a rank computes its "
+                          "queries' block with the keys and values of the rank i before it, while they "
+                          "travel on (ring). Blocks are merged by the logarithms of their sums of "
                           "exponentials."),
                        ""),
                   "\n");
@@ -186,31 +184,23 @@ std::string ExplainContextParallel(int ranks) {
   absl::StrAppend(
       &text, "\n",
       Wrap(Tr("With one chunk per rank (contiguous) all wait for the rank whose queries see most keys: "
-              "attention "
-              "has C/(2C-1) of the speed, here $0%.",
+              "attention has C/(2C-1) of the speed, here $0%.",
               absl::StrFormat("%.0f", 100 * ContiguousShare(ranks))),
            ""),
-      Wrap(
-          Tr("For a layer and micro-batch of b s h values, b samples of s tokens and a width of h, a rank "
-             "sends "
-             "6 (C-1)/C times as much in forward and backward, here $0. With ulysses, two all-to-alls that "
-             "give "
-             "each rank all positions of its share of the heads, 8 (C-1)/C^2, here $1; but nothing else runs "
-             "meanwhile, and C must divide the heads.",
-             ThreeDigits(RingValues(ranks)), ThreeDigits(UlyssesValues(ranks))),
-          ""),
-      Wrap(Tr("Of F flop/s, links of W bytes/s and values of B bytes, computing hides the ring's messages "
-              "from F "
-              "B/W tokens per rank on: $0 for 100 Gflop/s and 10 Gbit/s in float32. Ring waits less than "
-              "ulysses "
-              "from (1 - 2/C) of that on, here $1 (derived).",
+      Wrap(Tr("For a layer and micro-batch of b s h values, b samples of s tokens and a width of h, a "
+              "rank sends 6 (C-1)/C times as much in forward and backward, here $0. With ulysses, two "
+              "all-to-alls that give each rank all positions of its share of the heads, 8 (C-1)/C^2, here "
+              "$1; but nothing else runs meanwhile, and C must divide the heads.",
+              ThreeDigits(RingValues(ranks)), ThreeDigits(UlyssesValues(ranks))),
+           ""),
+      Wrap(Tr("Of F flop/s, links of W bytes/s and values of B bytes, computing hides the ring's "
+              "messages from F B/W tokens per rank on: $0 for 100 Gflop/s and 10 Gbit/s in float32. Ring "
+              "waits less than ulysses from (1 - 2/C) of that on, here $1 (derived).",
               ThreeDigits(RingHiddenFrom(kExample)), ThreeDigits(RingPaysFrom(ranks, kExample))),
            ""),
       Wrap(Tr("A rank keeps 1/C of the activations, and up to 10 h values per token of its own for the "
-              "exchange, "
-              "which all layers share. All D C ranks of D replicas add up gradients, and zero1, zero2 and "
-              "fsdp "
-              "shard over all of them."),
+              "exchange, which all layers share. All D C ranks of D replicas add up gradients, and "
+              "zero1, zero2 and fsdp shard over all of them."),
            ""));
   return text;
 }
