@@ -253,13 +253,13 @@ void AddFlags(CLI::App& app, Flags& flags) {
   number("--servers", flags.servers, "Number of servers that share the parameters", 1, 64);
   number(
       "--position", flags.position,
-      "With trainer --pp: whose stages' parameters they are, from 0. Workers are its replicas, and server I "
-      "is number position * servers + I of the job",
+      "With trainer --pp or --tp: which part of the model they have, from 0. Workers are its replicas, and "
+      "server I is number position * servers + I of the job",
       0, 65535);
-  app.add_option(
-         "--ranks", flags.ranks,
-         "With trainer --pp: the workers' ranks in the job, comma-separated, which messages about them "
-         "name, too")
+  app.add_option("--ranks", flags.ranks,
+                 "With trainer --pp or --tp: the workers' ranks in the job, comma-separated, which messages "
+                 "about them "
+                 "name, too")
       ->delimiter(',')
       ->default_str("");
   app.add_option("--bind", flags.bind, "Address to listen on; the workers connect to it");

@@ -23,7 +23,7 @@ absl::Status PlaceServers(bool several_machines, bool servers_given, const std::
 }
 
 absl::StatusOr<int> PushersOf(const TrainingOptions& training, int workers, int per_machine) {
-  if (!training.local_aggregation) return workers / training.pp;
+  if (!training.local_aggregation) return workers / ReplicaRanks(training);
   if (per_machine == 0) {
     return absl::InvalidArgumentError(
         "--local_aggregation needs the number of ranks on this machine; set LOCAL_RANK and LOCAL_WORLD_SIZE, "
@@ -40,17 +40,17 @@ absl::StatusOr<int> PushersOf(const TrainingOptions& training, int workers, int 
                    per_machine, " of ", workers));
 }
 
-int PositionOfServer(const TrainingOptions& training, int server, int servers) {
-  return server / std::max(1, servers / training.pp);
+int PartOfServer(const TrainingOptions& training, int server, int servers) {
+  return server / std::max(1, servers / ReplicaRanks(training));
 }
 
 std::vector<std::string> ServerArguments(const TrainingOptions& training, const ServerStart& place) {
-  const int of_a_position = std::max(1, place.servers / training.pp);
+  const int of_a_part = std::max(1, place.servers / ReplicaRanks(training));
   std::vector<std::string> arguments = {
       absl::StrCat("--rendezvous=", place.rendezvous),
       absl::StrCat("--workers=", place.pushers),
-      absl::StrCat("--server=", place.server % of_a_position),
-      absl::StrCat("--servers=", of_a_position),
+      absl::StrCat("--server=", place.server % of_a_part),
+      absl::StrCat("--servers=", of_a_part),
       absl::StrCat("--bind=", place.bind),
       "--port=0",
       absl::StrCat("--device=", DeviceOfRank(training.device, place.local_rank, place.gpus)),
@@ -60,10 +60,10 @@ std::vector<std::string> ServerArguments(const TrainingOptions& training, const 
       absl::StrCat("--debug.staging_mb=", training.staging_mb)};
   if (!place.record.empty()) arguments.push_back(absl::StrCat("--record=", place.record));
   if (!training.tls.empty()) arguments.push_back(absl::StrCat("--tls=", training.tls));
-  if (training.pp > 1) {
+  if (ReplicaRanks(training) > 1) {
     // Without a worker its replica's others cannot continue.
     arguments.insert(arguments.end(),
-                     {absl::StrCat("--position=", PositionOfServer(training, place.server, place.servers)),
+                     {absl::StrCat("--position=", PartOfServer(training, place.server, place.servers)),
                       "--on_worker_loss=stop"});
     if (!place.ranks.empty()) arguments.push_back(absl::StrCat("--ranks=", absl::StrJoin(place.ranks, ",")));
   } else if (!training.on_worker_loss.empty()) {

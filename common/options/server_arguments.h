@@ -13,7 +13,7 @@ struct ServerStart {
   int server = 0;          // which one
   int servers = 1;         // of how many in the job
   int pushers = 1;         // the number of its clients (PushersOf)
-  std::vector<int> ranks;  // with --pp: of its clients
+  std::vector<int> ranks;  // with --pp or --tp: of its clients
   std::string rendezvous;  // "tcp://host:port"
   std::string bind;        // its address, as the workers reach it
   std::string record;      // folder; empty: none
@@ -28,13 +28,13 @@ struct ServerStart {
 absl::Status PlaceServers(bool several_machines, bool servers_given, const std::string& otherwise,
                           TrainingOptions& training);
 
-// The number of clients of a server: `workers`, or with --pp the replicas, or with --local_aggregation the
-// machines. `per_machine`: workers on each machine; 0: unknown. InvalidArgument: --local_aggregation, and
-// machines differ in workers or have one.
+// The number of clients of a server: `workers`, or with --pp or --tp the replicas, or with
+// --local_aggregation the machines. `per_machine`: workers on each machine; 0: unknown. InvalidArgument:
+// --local_aggregation, and machines differ in workers or have one.
 absl::StatusOr<int> PushersOf(const TrainingOptions& training, int workers, int per_machine);
 
-// Whose stages' parameters a server of `servers` in the job has: a position of the pipeline.
-int PositionOfServer(const TrainingOptions& training, int server, int servers);
+// Which part of the model a server of `servers` in the job has (Mesh::RanksWithPart).
+int PartOfServer(const TrainingOptions& training, int server, int servers);
 
 // Without the program's name. Checkpoint flags are added by the caller.
 std::vector<std::string> ServerArguments(const TrainingOptions& training, const ServerStart& place);

@@ -149,6 +149,10 @@ void VisitFlags(Options& o, Visitor& visit) {
          "fsdp: forward: release a unit's weights after forward and gather them again for backward; never: "
          "keep them until backward has used them, which sends a third less and needs memory for all weights"},
         o.reshard, OneOf({"forward", "never"}));
+  visit({"--dp_shard", "S",
+         "zero1, zero2, fsdp: so many consecutive replicas, such as those of a node, divide the state among "
+         "them; their sums of gradients are added up over the other groups of S. Default: all replicas"},
+        o.dp_shard, WholeNumber(2, kMaxAxis));
   visit({"--drop_last", "BOOL",
          "true: skip an epoch's last step if the samples do not fill it; false: use the remaining samples, "
          "each counted once; some workers may have fewer or none"},
@@ -188,9 +192,13 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.pp, WholeNumber(1, kMaxAxis));
   visit({"--tp", "T",
          "Divide the matrices of a transformer over T workers: N workers are N/T replicas, or with --pp "
-         "N/(P T). With all-reduce strategies (native or gloo) on CPUs",
+         "N/(P T). With all-reduce strategies (native or gloo) and ps-sync on CPUs",
          Help::kBrief},
         o.tp, WholeNumber(1, kMaxAxis));
+  visit.Switch({"--sequence_parallel", "",
+                "With --tp: also divide the tokens of a batch between the matrices, so that a worker keeps "
+                "1/T of all activations; T must divide the context. Native collectives only"},
+               o.sequence_parallel, true);
   visit({"--cp", "C",
          "Divide the sequences of a transformer over C workers, which have all weights: N workers are "
          "N/C replicas, and each worker has 1/C of the positions of every sample. With ring, zero1, "

@@ -106,7 +106,7 @@ bool Checkpoints(const TrainingOptions& options) {
 
 bool ServerReturns(const TrainingOptions& options, int servers) {
   if (servers > 1 && absl::StartsWith(options.strategy, "ps-backup")) return false;
-  return options.max_restarts > 0 && servers > 0 && options.pp == 1 && !options.align_steps &&
+  return options.max_restarts > 0 && servers > 0 && ReplicaRanks(options) == 1 && !options.align_steps &&
          !options.local_aggregation;
 }
 
@@ -157,6 +157,7 @@ void LeavePipelineOut(TrainingOptions& options) {
   const TrainingOptions standard;
   options.pp = standard.pp;
   options.tp = standard.tp;
+  options.sequence_parallel = standard.sequence_parallel;
   options.cp = standard.cp;
   options.context_parallel = standard.context_parallel;
   options.program = standard.program;
@@ -167,7 +168,7 @@ void LeavePipelineOut(TrainingOptions& options) {
 
 int ServersOf(const TrainingOptions& options, int workers) {
   if (options.servers == 0 && options.server_placement == "colocated") return workers;
-  return std::max(1, options.servers) * options.pp;
+  return std::max(1, options.servers) * ReplicaRanks(options);
 }
 
 absl::Status ApplyWorkload(TrainingOptions& options) {

@@ -56,9 +56,10 @@ struct TrainingOptions {
   double time_scale = 1;
   int micro_batches = 1;
 
-  int pp = 1;  // ranks of a pipeline: parts into which each replica of the model is cut
-  int tp = 1;  // ranks that divide the matrices of each replica
-  int cp = 1;  // ranks that divide its sequences
+  int pp = 1;                      // ranks of a pipeline: parts into which each replica of the model is cut
+  int tp = 1;                      // ranks that divide the matrices of each replica
+  bool sequence_parallel = false;  // and, between these, the tokens of a batch
+  int cp = 1;                      // ranks that divide its sequences
   std::string context_parallel = "ring";  // of --cp: ring, contiguous, ulysses
   std::string program = "1f1b";           // a name of program_rows.h
   std::string cuts;                       // "3,6": the layers before which the model is cut; empty: balanced
@@ -66,6 +67,7 @@ struct TrainingOptions {
   int copy_streams = 2;  // 1: a rank's messages are on one lane; 2: on one for each end of a channel
 
   std::string reshard = "forward";  // fsdp: when gathered weights are released: forward, never
+  int dp_shard = 0;                 // replicas that have one copy of sharded state together; 0: all
   std::string drop_last = "true";
   std::string optimizer;  // empty: the model's
   double lr = 0;          // 0: the model's
@@ -130,8 +132,8 @@ int64_t WorkerBatch(const TrainingOptions& options);
 bool Checkpoints(const TrainingOptions& options);
 
 // Whether psring restarts only the parameter server if one of the `servers` dies, while workers wait. False:
-// the job restarts (with --align_steps, --local_aggregation or --pp, or with several servers of ps-backup),
-// or has no restarts or servers.
+// the job restarts (with --align_steps, --local_aggregation, --pp or --tp, or with several servers of
+// ps-backup), or has no restarts or servers.
 bool ServerReturns(const TrainingOptions& options, int servers);
 
 // InvalidArgument names a conflict of flags about checkpoints, restarts or lost workers. `servers`: 0 if the
@@ -152,8 +154,9 @@ inline int ReplicaRanks(const TrainingOptions& options) {
 // Resets --pp, --tp, --cp and the flags that need them.
 void LeavePipelineOut(TrainingOptions& options);
 
-// The number of parameter servers of a strategy that has them. With --pp the stages of each position have as
-// many servers of their own: those of position 0 come first.
+// The number of parameter servers of a strategy that has them. With --pp or --tp each rank of a replica has
+// as many servers of its own, which are those of the ranks with the same part of the model: position 0 comes
+// first, and within a position share 0.
 int ServersOf(const TrainingOptions& options, int workers);
 
 // Adds the flags to `app`, grouped, with their help and checks; AddModelsAndData (model_table.h) completes

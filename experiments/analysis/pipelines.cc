@@ -136,7 +136,7 @@ size_t BucketsAt(const Configuration& configuration, const RunRecords& records, 
   const TrainingOptions& training = configuration.training;
   const absl::StatusOr<Mesh> mesh = MeshOf(configuration);
   if (!mesh.ok() || training.pp == 1) return records.ranks.front().bucket_elements.size();
-  const int position = PositionOfServer(training, server, configuration.servers());
+  const int position = PartOfServer(training, server, configuration.servers()) / mesh->shares();
   const auto of_position =
       std::ranges::find(records.ranks, mesh->RankAt({.position = position}), &RankResult::rank);
   return of_position == records.ranks.end() ? 0 : of_position->bucket_elements.size();

@@ -200,6 +200,7 @@ absl::StatusOr<RowPrediction> PredictRow(const SummaryRow& row, const SummaryRow
                          .seed = training.seed,
                          .wire_part = training.wire == "float32" ? 1 : 0.5,
                          .reshards = training.reshard == "forward",
+                         .dp_shard = training.dp_shard,
                          .clips = training.clip_norm > 0};
   PSRING_ASSIGN_OR_RETURN(options.delays, ParseDelays(training.straggler, training.jitter_ms, training.seed,
                                                       row.configuration.workers));

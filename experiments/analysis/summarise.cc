@@ -204,11 +204,14 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     // Buckets contain the padding between tensors, which is sent.
     double bytes = bucket_bytes.empty() ? ExchangeBytes(runs.configuration, runs.sample.parameters)
                                         : std::accumulate(bucket_bytes.begin(), bucket_bytes.end(), 0.0);
+    const TrainingOptions& training = runs.configuration.training;
+    const ShardSplit split =
+        runs.configuration.strategy.SplitOf(runs.configuration.replicas(), training.dp_shard);
     if (const int64_t gathered = runs.sample.gathered_elements; gathered > 0) {
       // Each is half of an all-reduce. Weights that are still there are not gathered again.
       const auto& elements = runs.sample.bucket_elements;
-      const int64_t all = std::accumulate(elements.begin(), elements.end(), int64_t{0});
-      bytes = 2. * static_cast<double>(runs.configuration.training.micro_batches * all + gathered);
+      const double all = static_cast<double>(std::accumulate(elements.begin(), elements.end(), int64_t{0}));
+      bytes = 4 * all * split.SentPart(training.micro_batches + static_cast<double>(gathered) / all, 1);
     }
     row.predicted_payload_bytes = PayloadBytesPerWorker(pattern, bytes);
     // The formulas assume one rank per link. With several, a ring still uses each link once, and with
@@ -224,7 +227,8 @@ SummaryRow RowOf(const std::string& run_id, const ConfigurationRuns& runs,
     // `wires` are measured over TCP. A worker beside its server, such as rank 0, may share memory with it.
     const bool over_tcp = UsesTcp(row.mean.wires) || row.sample.transport == "tcp" ||
                           row.sample.transport == "grpc" || row.sample.transport.empty();
-    if (wires && known && !runs.configuration.simulated() && over_tcp)
+    // The times of theory are of one ring.
+    if (wires && known && split.copies == 1 && !runs.configuration.simulated() && over_tcp)
       row.predicted_comm_ms = 1e3 * MeanExchangeSeconds(pattern, bucket_bytes, WiresOf(row, *wires));
     if (runs.sample.rows.all() > 0) {
       const std::optional<RowExchange> exchange =

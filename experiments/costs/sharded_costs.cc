@@ -35,8 +35,15 @@ StateBytes ShardedStateOf(const StrategyRow& strategy, int replicas, double para
   return state;
 }
 
-double KeptValuesPerToken(double width, const std::vector<double>& widths, int tensor_ranks) {
-  return 4 * width + std::accumulate(widths.begin(), widths.end(), 0.) / tensor_ranks;
+double KeptValuesPerToken(double width, const std::vector<double>& widths, int tensor_ranks,
+                          bool sequence_parallel) {
+  const double matrices = std::accumulate(widths.begin(), widths.end(), 0.);
+  return 4 * width / (sequence_parallel ? tensor_ranks : 1) + matrices / tensor_ranks;
+}
+
+TensorHalves TensorHalvesOf(int outputs, int inputs, bool sequence_parallel) {
+  if (!sequence_parallel) return {2 * outputs, 2 * inputs};
+  return {outputs + inputs, outputs + 2 * inputs};
 }
 
 }  // namespace psring

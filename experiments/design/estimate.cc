@@ -72,8 +72,9 @@ ServerPlace PlaceOf(const std::string& placement) {
 
 double ExchangeBytes(const Configuration& configuration, int64_t elements) {
   const TrainingOptions& training = configuration.training;
-  const double part = configuration.strategy.SentPart(training.wire != "float32" ? .5 : 1,
-                                                      training.micro_batches, training.reshard == "forward");
+  const double part = configuration.strategy.SentPart(
+      training.wire != "float32" ? .5 : 1, training.micro_batches, training.reshard == "forward",
+      configuration.strategy.SplitOf(configuration.gradient_ranks(), training.dp_shard));
   return 4.0 * (configuration.strategy.uses_group ? part : 1) * static_cast<double>(elements);
 }
 
@@ -85,7 +86,7 @@ CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
       .place = PlaceOf(configuration.training.server_placement),
       // Clipping: no update before the norm of the whole gradient is known.
       .pipelined = configuration.training.ps_schedule != "serial" && configuration.training.clip_norm == 0,
-      .servers = std::max(1, configuration.servers() / configuration.training.pp),
+      .servers = std::max(1, configuration.servers() / ReplicaRanks(configuration.training)),
       .pushed = configuration.training.wire != "float32" && configuration.servers() > 0 ? 0.5 : 1.0};
 }
 

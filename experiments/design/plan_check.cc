@@ -13,6 +13,23 @@
 namespace psring {
 namespace {
 
+// For each number of replicas, or with --cp of workers that have their weights; what divides the state of
+// shards has no effect on others, or on a single one.
+absl::Status CheckShardsOf(const StrategyRow& strategy, const CompareOptions& options) {
+  std::vector<int> replicas;
+  for (const int workers : options.workers) {
+    replicas.push_back(workers / ReplicaRanks(options.training) * options.training.cp);
+  }
+  if (!options.layouts.empty()) replicas.clear();
+  for (const Layout& layout : options.layouts) replicas.push_back(layout.dp * layout.cp);
+  for (const int count : replicas) {
+    TrainingOptions training = options.training;
+    if (!strategy.shards_updates || count <= 1) training.dp_shard = 0;
+    PSRING_RETURN_IF_ERROR(CheckShardFlags(training, strategy, count));
+  }
+  return absl::OkStatus();
+}
+
 // A flag for some strategies needs at least one of them in --strategies.
 absl::Status CheckServerFlags(const CompareOptions& options) {
   const TrainingOptions& training = options.training;
@@ -28,10 +45,11 @@ absl::Status CheckServerFlags(const CompareOptions& options) {
   bool any_server = false, any_asynchronous = false, any_sends = false, any_aggregates = false;
   bool any_has_parameters = false;  // on servers
   bool any_shards = false;          // weights
+  bool any_divides = false;         // the optimizer's state
   const bool has_tables = HasTables(training);
   for (const std::string& name : ComparedStrategies(options, has_tables)) {
     PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(name));
-    PSRING_RETURN_IF_ERROR(CheckShardFlags(training, strategy));
+    PSRING_RETURN_IF_ERROR(CheckShardsOf(strategy, options));
     if (strategy.uses_servers) {
       any_server = true;
       any_has_parameters = any_has_parameters || !strategy.uses_group;
@@ -42,6 +60,7 @@ absl::Status CheckServerFlags(const CompareOptions& options) {
     any_aggregates = any_aggregates || strategy.can_aggregate();
     any_sends = any_sends || strategy.communicates();
     any_shards = any_shards || strategy.shards_weights;
+    any_divides = any_divides || strategy.shards_updates;
     any_asynchronous = any_asynchronous || strategy.asynchronous();
     if (strategy.asynchronous() && training.clip_norm > 0) {
       return absl::InvalidArgumentError(Tr(
@@ -74,6 +93,10 @@ absl::Status CheckServerFlags(const CompareOptions& options) {
   }
   if (!any_shards && training.reshard != TrainingOptions().reshard) {
     return absl::InvalidArgumentError(Tr("--reshard is for fsdp; name it, or omit the flag"));
+  }
+  if (!any_divides && training.dp_shard > 0) {
+    return absl::InvalidArgumentError(
+        Tr("--dp_shard is for zero1, zero2 and fsdp; name one, or omit the flag"));
   }
   if (!any_sends && training.wire != "float32") {
     return absl::InvalidArgumentError(Tr(

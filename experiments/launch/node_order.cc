@@ -51,6 +51,7 @@ void CopyPlanned(const TrainingOptions& from, const NodeSetup& own, TrainingOpti
   if (own.cuts_models) {
     to.pp = from.pp;
     to.tp = from.tp;
+    to.sequence_parallel = from.sequence_parallel;
     to.cp = from.cp;
     to.context_parallel = from.context_parallel;
     to.program = from.program;

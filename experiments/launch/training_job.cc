@@ -108,19 +108,20 @@ ChildSpec ServerProcess(const TrainingJob& job, const JobHost& host, int server)
                   .log_path = host.LogPath(absl::StrCat("server", server)),
                   .serves = true};
   // The plan has checked the mesh.
-  const absl::StatusOr<Mesh> mesh = Mesh::Create(job.workers, job.training.pp, job.training.rank_order);
-  const int position = PositionOfServer(job.training, server, job.servers);
+  const absl::StatusOr<Mesh> mesh =
+      Mesh::Create(job.workers, job.training.pp, job.training.rank_order, job.training.tp);
+  const int part = PartOfServer(job.training, server, job.servers);
   for (const std::string& argument : ServerArguments(
-           job.training,
-           {.server = server,
-           .servers = job.servers,
-           .pushers = job.pushers(),
-           .ranks = job.training.pp > 1 && mesh.ok() ? mesh->RanksAt(position) : std::vector<int>(),
-           .rendezvous = absl::StrCat("tcp://", AddressText(job.store.host, job.store.port)),
-           .bind = host.address,
-           .record = host.records,
-           .local_rank = job.training.server_placement == "colocated" ? server : 0,
-           .gpus = host.gpus})) {
+           job.training, {.server = server,
+                         .servers = job.servers,
+                         .pushers = job.pushers(),
+                         .ranks = ReplicaRanks(job.training) > 1 && mesh.ok() ? mesh->RanksWithPart(part)
+                                                                              : std::vector<int>(),
+                         .rendezvous = absl::StrCat("tcp://", AddressText(job.store.host, job.store.port)),
+                         .bind = host.address,
+                         .record = host.records,
+                         .local_rank = job.training.server_placement == "colocated" ? server : 0,
+                         .gpus = host.gpus})) {
     child.command.push_back(argument);
   }
   return child;

@@ -55,14 +55,16 @@ struct StorePlace {
 struct TrainingJob {
   TrainingOptions training;
   int workers = 1;                // ranks that train
-  int servers = 0;                // parameter servers, of all stages
+  int servers = 0;                // parameter servers, of all parts of the model
   NodeLayout layout;              // of its processes
   bool outlives_workers = false;  // it continues without a killed worker
   StorePlace store;
 
   int processes() const { return workers / training.ranks_per_process; }
-  // The clients of a server: with --local_aggregation one per machine, with --pp one per replica.
-  int pushers() const { return training.local_aggregation ? layout.nodes_used() : workers / training.pp; }
+  // The clients of a server: with --local_aggregation one per machine, with --pp or --tp one per replica.
+  int pushers() const {
+    return training.local_aggregation ? layout.nodes_used() : workers / ReplicaRanks(training);
+  }
 };
 
 // The part of a job's setup that differs between machines.

@@ -25,9 +25,11 @@ absl::Status WithoutLayers(const Workload& workload) {
 double LayoutModel::KeptBytes(const ModelLayer& layer, int samples, int tensor_ranks) const {
   constexpr double kLossBytes = 4;  // of a logit, whose gradient takes its place
   double bytes = kLossBytes * layer.logits / tensor_ranks;
-  if (layer.logits > 0) bytes += value_bytes() * width;  // the input of their matrix
-  if (!layer.widths.empty()) bytes += value_bytes() * KeptValuesPerToken(width, layer.widths, tensor_ranks);
-  return samples * tokens * bytes;
+  if (!layer.widths.empty()) {
+    bytes += value_bytes() * KeptValuesPerToken(width, layer.widths, tensor_ranks, sequence_parallel);
+  }
+  // The input of the logits' matrix.
+  return samples * tokens * bytes + (layer.logits > 0 ? OwnBoundaryBytes(samples, tensor_ranks) : 0);
 }
 
 absl::StatusOr<LayoutModel> LayoutModelOf(const Workload& workload) {

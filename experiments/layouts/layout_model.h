@@ -17,7 +17,7 @@ struct ModelLayer {
   double matrices = 0, others = 0;  // parameters: those that tensor parallelism divides, and the others
   std::vector<double> widths = {};  // see KeptValuesPerToken; empty: not a transformer's layer
   double logits = 0;                // outputs per token of the last matrix, which are float32
-  int forward_sums = 0, backward_sums = 0;  // all-reduces over the tensor-parallel group
+  int forward_sums = 0, backward_sums = 0;  // of outputs and of inputs' gradients (TensorHalvesOf)
 
   // Of a rank, with so many of them.
   double Parameters(int tensor_ranks) const { return matrices / tensor_ranks + others; }
@@ -29,11 +29,15 @@ struct LayoutModel {
   double width = 0, tokens = 0;    // of a sample
   int heads = 0;                   // tensor parallelism divides them
   bool sixteen_bits = false;       // activations, weights and gradients; else float32
+  bool sequence_parallel = false;  // tensor-parallel ranks divide the tokens between matrices, too
 
   AdamBytes bytes() const { return sixteen_bits ? AdamBytes::SixteenBits() : AdamBytes::Float32(); }
   double value_bytes() const { return sixteen_bits ? 2 : 4; }
-  // Of a micro-batch, between two layers.
+  // Of a micro-batch, between two layers: of all ranks, and what each has of it.
   double BoundaryBytes(int samples) const { return value_bytes() * samples * tokens * width; }
+  double OwnBoundaryBytes(int samples, int tensor_ranks) const {
+    return BoundaryBytes(samples) / (sequence_parallel ? tensor_ranks : 1);
+  }
   // What a layer keeps for the backward pass of a micro-batch.
   double KeptBytes(const ModelLayer& layer, int samples, int tensor_ranks) const;
 };

@@ -19,7 +19,7 @@ namespace {
 // Consecutive layers of a stage, whose gradients are a bucket. Of a rank and a micro-batch.
 struct UnitPrice {
   double forward_s = 0, backward_s = 0;  // computation
-  int forward_sums = 0, backward_sums = 0;
+  TensorHalves halves = {};
   double parameters = 0;
 };
 
@@ -29,10 +29,14 @@ class Prices {
   Prices(const LayoutQuestion& question, const LayoutCandidate& candidate, const LayoutStages& stages)
       : candidate_(candidate),
         bytes_(question.model.bytes()),
-        boundary_bytes_(question.model.BoundaryBytes(candidate.samples)),
+        activation_bytes_(question.model.BoundaryBytes(candidate.samples)),
+        message_bytes_(question.model.OwnBoundaryBytes(candidate.samples, candidate.tp)),
         per_node_(ShapeOf(question.cluster, question.workers).ranks_per_node),
         tensor_(AxisLinks::Of(question.cluster, question.workers, 1, candidate.tp)),
-        replicas_(AxisLinks::Of(question.cluster, question.workers, candidate.tp, candidate.dp)),
+        split_(candidate.split()),
+        replicas_(AxisLinks::Of(question.cluster, question.workers, candidate.tp, split_.ranks)),
+        copies_(
+            AxisLinks::Of(question.cluster, question.workers, candidate.tp * split_.ranks, split_.copies)),
         pipeline_(
             AxisLinks::Of(question.cluster, question.workers, candidate.tp * candidate.dp, candidate.pp)) {
     const double share = static_cast<double>(candidate.samples) / candidate.tp;
@@ -46,8 +50,12 @@ class Prices {
         const ModelLayer& of = question.model.layers[layer];
         unit.forward_s += share * of.forward_s;
         unit.backward_s += share * of.backward_s;
-        unit.forward_sums += candidate.tp > 1 ? of.forward_sums : 0;
-        unit.backward_sums += candidate.tp > 1 ? of.backward_sums : 0;
+        if (candidate.tp > 1) {
+          const TensorHalves halves =
+              TensorHalvesOf(of.forward_sums, of.backward_sums, question.model.sequence_parallel);
+          unit.halves.forward += halves.forward;
+          unit.halves.backward += halves.backward;
+        }
         unit.parameters += of.Parameters(candidate.tp);
       }
     }
@@ -66,24 +74,30 @@ class Prices {
         return UnitOf(action).backward_s / 2 + TensorSeconds(action);
       case StepKind::kSendActivation:
       case StepKind::kSendGradient:
-        return pipeline_.MessageSeconds(boundary_bytes_, Crosses(rank, action.kind));
+        return pipeline_.MessageSeconds(message_bytes_, Crosses(rank, action.kind));
       default:
-        return HalvesOf(action) * replicas_.HalfSeconds(ReplicaBytes(action));
+        return HalvesOf(action) * replicas_.HalfSeconds(ReplicaBytes(action)) + CopiesSeconds(action);
     }
   }
 
-  // The part of a computation in which tensor-parallel ranks add.
+  double CopiesSeconds(const StepAction& action) const {
+    const double bytes = CopiedBytes(action);
+    return bytes > 0 ? 2 * copies_.HalfSeconds(bytes) : 0;
+  }
+
+  // The part of a computation in which tensor-parallel ranks add or gather.
   double TensorSeconds(const StepAction& action) const {
-    return 2 * SumsOf(action) * tensor_.HalfSeconds(boundary_bytes_);
+    return TensorHalvesIn(action) * tensor_.HalfSeconds(activation_bytes_);
   }
 
   LinkBytes Sent(int rank, const StepAction& action) const {
     LinkBytes sent;
     if (LaneOf(action.kind) == StepLane::kMessages) {
       if (action.kind != StepKind::kSendActivation && action.kind != StepKind::kSendGradient) return sent;
-      return pipeline_.MessageBytes(boundary_bytes_, Crosses(rank, action.kind));
+      return pipeline_.MessageBytes(message_bytes_, Crosses(rank, action.kind));
     }
-    sent.Add(tensor_.HalfBytes(boundary_bytes_), 2 * SumsOf(action));
+    sent.Add(tensor_.HalfBytes(activation_bytes_), TensorHalvesIn(action));
+    sent.Add(copies_.HalfBytes(CopiedBytes(action)), 2);
     return sent.Add(replicas_.HalfBytes(ReplicaBytes(action)), HalvesOf(action));
   }
 
@@ -97,10 +111,10 @@ class Prices {
 
   const UnitPrice& UnitOf(const StepAction& action) const { return units_of_[action.stage][action.unit]; }
 
-  int SumsOf(const StepAction& action) const {
-    if (action.kind == StepKind::kForward) return UnitOf(action).forward_sums;
+  int TensorHalvesIn(const StepAction& action) const {
+    if (action.kind == StepKind::kForward) return UnitOf(action).halves.forward;
     const bool is_input = action.kind == StepKind::kBackward || action.kind == StepKind::kBackwardInput;
-    return is_input ? UnitOf(action).backward_sums : 0;
+    return is_input ? UnitOf(action).halves.backward : 0;
   }
 
   int HalvesOf(const StepAction& action) const { return psring::HalvesOf(*candidate_.strategy, action.kind); }
@@ -108,6 +122,12 @@ class Prices {
     if (HalvesOf(action) == 0) return 0;
     return (action.kind == StepKind::kReduceGradient ? bytes_.gradient : bytes_.weight) *
            UnitOf(action).parameters;
+  }
+
+  // Of the shard of a gradient that is added up over the copies of the state before its update.
+  double CopiedBytes(const StepAction& action) const {
+    if (split_.copies == 1 || action.kind != StepKind::kUpdate) return 0;
+    return bytes_.gradient * UnitOf(action).parameters / split_.ranks;
   }
 
   // Whether a message goes to another node.
@@ -120,9 +140,12 @@ class Prices {
 
   const LayoutCandidate& candidate_;
   const AdamBytes bytes_;
-  const double boundary_bytes_;
+  const double activation_bytes_, message_bytes_;
   const int per_node_;
-  const AxisLinks tensor_, replicas_, pipeline_;
+  const AxisLinks tensor_;
+  const ShardSplit split_;
+  const AxisLinks replicas_, copies_;  // of one copy of sharded state; of its copies
+  const AxisLinks pipeline_;
   std::vector<std::vector<UnitPrice>> units_of_;  // by stage
 };
 
@@ -157,7 +180,9 @@ class PricedDurations : public GivenDurations {
 
 std::string LayoutCandidate::layout() const {
   const std::string text = Layout{.dp = dp, .pp = pp, .tp = tp}.name();
-  return strategy->shards_updates ? absl::StrCat(text, " ", strategy->name) : text;
+  if (!strategy->shards_updates) return text;
+  return absl::StrCat(text, " ", strategy->name,
+                      split().copies > 1 ? absl::StrCat(" of ", split().ranks) : "");
 }
 
 absl::StatusOr<LayoutStages> StagesOf(const LayoutModel& model, const LayoutCandidate& candidate) {
@@ -209,9 +234,13 @@ LayoutMemory MemoryOf(const LayoutModel& model, const LayoutCandidate& candidate
       }
     }
     // An activation and a gradient are received while others are in use.
-    if (candidate.pp > 1) memory.activations += 2 * model.BoundaryBytes(candidate.samples);
-    memory.state = ShardedStateOf(*candidate.strategy, candidate.dp, parameters, model.bytes(), largest,
-                                  std::min(2, units));
+    if (candidate.pp > 1) memory.activations += 2 * model.OwnBoundaryBytes(candidate.samples, candidate.tp);
+    // Gathered rows and sums of all tokens: the trainer has one piece of memory for each.
+    if (candidate.tp > 1 && model.sequence_parallel) {
+      memory.activations += 2 * model.BoundaryBytes(candidate.samples);
+    }
+    memory.state = ShardedStateOf(*candidate.strategy, candidate.split().ranks, parameters, model.bytes(),
+                                  largest, std::min(2, units));
     if (memory.total() > most.total()) most = memory;
   }
   return most;

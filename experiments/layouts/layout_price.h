@@ -2,7 +2,9 @@
 //
 // A layout has D replicas (dp), each cut into P stages (pp) of t tensor-parallel ranks (tp): D P t devices.
 // Tensor-parallel ranks are neighbours, then come the replicas of a stage, then the stages (--rank_order
-// tp,dp,pp). Computing time is proportional to samples and to the share of a matrix.
+// tp,dp,pp). Computing time is proportional to samples and to the share of a matrix. With dp_shard S each S
+// neighbouring replicas have one copy of the state, and once per step each shard's gradients are added up
+// over the copies.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +31,11 @@ struct LayoutCandidate {
   NamedProgram program = {};
   int samples = 1;        // of a micro-batch
   int micro_batches = 1;  // of a replica and step
+  int dp_shard = 0;       // replicas that have one copy of sharded state together; 0: all
 
+  ShardSplit split() const { return strategy->SplitOf(dp, dp_shard); }
   int stages() const { return pp * program.chunks; }
-  std::string layout() const;  // "dp64xpp2xtp8 zero1"
+  std::string layout() const;  // "dp64xpp2xtp8 zero1", "dp64 fsdp of 8" (dp_shard)
 };
 
 // Bytes of the rank with the most. Weights and gradients include the buffers of units (sharded_costs.h) and

@@ -120,9 +120,13 @@ std::vector<LayoutCandidate> LayoutCandidates(const LayoutQuestion& question) {
   std::vector<LayoutCandidate> candidates;
   for (const int tp : DivisorsUpTo(workers, question.model.heads)) {
     if (question.model.heads % tp != 0 || !AlignsWithNodes(cluster, workers, tp)) continue;
+    if (question.model.sequence_parallel && std::fmod(question.model.tokens, tp) != 0) continue;
     for (const int pp : DivisorsUpTo(workers / tp, layers)) {
       const int dp = workers / tp / pp;
       if (!AlignsWithNodes(cluster, workers, tp * dp)) continue;
+      // Replicas of a stage on one node, which may have one copy of the state together.
+      const int on_node = ShapeOf(cluster, workers).ranks_per_node / tp;
+      const bool shards_on_node = on_node > 1 && on_node < dp && dp % on_node == 0;
       const int64_t of_replica = question.global_batch / dp;
       for (int samples = 1; samples <= kMaxSamples && of_replica % samples == 0; samples *= 2) {
         const int64_t micro_batches = of_replica / samples;
@@ -138,6 +142,9 @@ std::vector<LayoutCandidate> LayoutCandidates(const LayoutQuestion& question) {
                                   .program = program,
                                   .samples = samples,
                                   .micro_batches = static_cast<int>(micro_batches)});
+            if (!strategy.shards_gradients || !shards_on_node) continue;
+            candidates.push_back(candidates.back());
+            candidates.back().dp_shard = on_node;
           }
         }
       }

@@ -26,7 +26,8 @@ struct LayoutAnswer {
 };
 
 // Every divisor of the workers as tp that divides the heads, and as pp up to the number of layers, if they
-// fill nodes; each of ShardingStrategies, each program, and micro-batches of 1, 2, 4, ... samples.
+// fill nodes; each of ShardingStrategies, zero2 and fsdp also with a copy of the state on each node, each
+// program, and micro-batches of 1, 2, 4, ... samples.
 std::vector<LayoutCandidate> LayoutCandidates(const LayoutQuestion& question);
 
 // Ends a search with its error, such as that of Interrupt::Check.

@@ -63,9 +63,47 @@ Prediction MeanStep(const Prediction& exchanging, const Prediction& other, doubl
   return mean;
 }
 
-// The part of a bucket of `bytes` that a worker updates.
-double UpdatedBytes(const PredictCase& point, double bytes) {
-  return point.strategy.shards_updates ? bytes / point.workers : bytes;
+// A worker's update of its part of a bucket of `bytes`.
+double UpdateSeconds(const PredictCase& point, const ShardSplit& split, const Cluster& cluster,
+                     double bytes) {
+  return (point.strategy.shards_updates ? bytes / split.ranks : bytes) * cluster.worker_update_s_per_byte;
+}
+
+// An all-reduce of a part of a bucket's bytes in float32.
+struct PartialExchange {
+  PredictCase point;
+  Cluster cluster;
+  double part = 1;
+};
+
+// Of a bucket, in their order: with --dp_shard within a copy of the state, then over the copies of each
+// shard, where the rings of the shards on a node share its cards.
+std::vector<PartialExchange> ExchangesOf(const PredictCase& point, const Cluster& cluster,
+                                         const PredictOptions& options) {
+  const ShardSplit split = point.strategy.SplitOf(point.workers, options.dp_shard);
+  std::vector<PartialExchange> exchanges = {
+      {point, cluster, point.strategy.SentPart(options.wire_part, 1, options.reshards)}};
+  if (split.copies == 1) return exchanges;
+  exchanges.push_back({point, cluster, options.wire_part / split.ranks});
+  exchanges[0].point.workers = split.ranks;
+  exchanges[1].point.workers = split.copies;
+  const int per_node = ShapeOf(cluster, point.workers).ranks_per_node;
+  Cluster& seen = exchanges[1].cluster;
+  seen.gpus_per_node = std::max(1, per_node / split.ranks);
+  for (double Cluster::*const shared : {&Cluster::link_bytes_per_s, &Cluster::burst_bytes}) {
+    seen.*shared /= std::min(split.ranks, per_node);
+  }
+  return exchanges;
+}
+
+CollectiveTime Both(CollectiveTime first, const CollectiveTime& next) {
+  for (double CollectiveTime::*const part :
+       {&CollectiveTime::seconds, &CollectiveTime::mean_s, &CollectiveTime::card_busy_s,
+        &CollectiveTime::intra_busy_s, &CollectiveTime::fabric_busy_s, &CollectiveTime::adding_s}) {
+    first.*part += next.*part;
+  }
+  first.classes = std::min(first.classes, next.classes);
+  return first;
 }
 
 // The cluster as the machines with workers or dedicated servers load it.
@@ -181,62 +219,79 @@ Predictor::Predictor(Workload workload, const PredictOptions& options)
   for (const double ms : BucketReadyMs(workload_, buckets)) ready_s_.push_back(ms / 1e3);
 }
 
+// Of a bucket of so many bytes in float32. `tokens`: as in SimulateCollective.
+absl::StatusOr<Predictor::BucketCost> Predictor::Exchange(const PredictCase& point, const Cluster& cluster,
+                                                          double bytes, double tokens) const {
+  std::vector<CollectiveTime> times;
+  for (const PartialExchange& of : ExchangesOf(point, cluster, options_)) {
+    const double seen_tokens = std::min(tokens, of.cluster.burst_bytes * of.cluster.cards_per_node);
+    PSRING_ASSIGN_OR_RETURN(times.emplace_back(),
+                            AllReduceTime(of.point, of.cluster, of.part * bytes, seen_tokens));
+  }
+  return BucketCost{times.size() > 1 ? Both(times[0], times[1]) : times[0], times[0].seconds / 2};
+}
+
 // By bucket, without late ranks. If a bucket waits for the previous one, the burst refills only during the
 // update between them.
-absl::StatusOr<std::vector<CollectiveTime>> Predictor::BucketCosts(const PredictCase& point,
-                                                                   const Cluster& cluster) const {
+absl::StatusOr<std::vector<Predictor::BucketCost>> Predictor::BucketCosts(const PredictCase& point,
+                                                                          const Cluster& cluster) const {
+  const ShardSplit split = point.strategy.SplitOf(point.workers, options_.dp_shard);
   const double all = cluster.burst_bytes * cluster.cards_per_node;
   const double rate = cluster.link_bytes_per_s * cluster.fraction * cluster.cards_per_node;
-  std::map<std::pair<double, double>, CollectiveTime> known;  // by bytes and tokens
-  std::vector<CollectiveTime> costs;
+  std::map<std::pair<double, double>, BucketCost> known;  // by bytes and tokens
+  std::vector<BucketCost> costs;
   double end = -INFINITY;  // of the previous bucket
   for (size_t b = 0; b < bucket_bytes_.size(); ++b) {
-    const double bytes = point.strategy.SentPart(options_.wire_part, 1, options_.reshards) * bucket_bytes_[b];
     const double ready = workload_.forward_ms / 1e3 + ready_s_[b];
-    const double update = b == 0 || options_.clips
-                              ? 0
-                              : UpdatedBytes(point, bucket_bytes_[b - 1]) * cluster.worker_update_s_per_byte;
+    const double update =
+        b == 0 || options_.clips ? 0 : UpdateSeconds(point, split, cluster, bucket_bytes_[b - 1]);
     const double pause = std::max(ready - end, update);
-    const std::pair key(bytes, std::min(all, pause * rate));
+    const std::pair key(bucket_bytes_[b], std::min(all, pause * rate));
     if (!known.contains(key)) {
-      PSRING_ASSIGN_OR_RETURN(known[key], AllReduceTime(point, cluster, bytes, key.second));
+      PSRING_ASSIGN_OR_RETURN(known[key], Exchange(point, cluster, key.first, key.second));
     }
     costs.push_back(known[key]);
-    end = std::max(ready, end + update) + costs.back().seconds;
+    end = std::max(ready, end + update) + costs.back().time.seconds;
   }
   return costs;
 }
 
 absl::StatusOr<Prediction> Predictor::AllReduce(const PredictCase& point, const Cluster& cluster) const {
   const double n = point.workers;
-  const double bytes = point.strategy.SentPart(options_.wire_part, 1, options_.reshards) * workload_.bytes();
-  PSRING_ASSIGN_OR_RETURN(const double payload, AllReducePayload(point, cluster, bytes));
+  const ShardSplit split = point.strategy.SplitOf(point.workers, options_.dp_shard);
+  if (split.copies > 1 && !AlignsWithNodes(cluster, point.workers, split.ranks)) {
+    return absl::InvalidArgumentError(Tr("--dp_shard $0 and nodes of $1 workers: neither divides the other",
+                                         split.ranks, ShapeOf(cluster, point.workers).ranks_per_node));
+  }
+  double payload = 0;
+  for (const PartialExchange& of : ExchangesOf(point, cluster, options_)) {
+    PSRING_ASSIGN_OR_RETURN(const double sent,
+                            AllReducePayload(of.point, of.cluster, of.part * workload_.bytes()));
+    payload += sent;
+  }
   Prediction prediction{.tx_bytes = payload, .rx_bytes = payload};
-  PSRING_ASSIGN_OR_RETURN(const std::vector<CollectiveTime> of_buckets, BucketCosts(point, cluster));
+  PSRING_ASSIGN_OR_RETURN(const std::vector<BucketCost> of_buckets, BucketCosts(point, cluster));
   std::vector<double> costs;  // including the update after each bucket
   CollectiveTime sum;
   double update = 0;  // after the last bucket: its own, or all of them when clipping
   double after_norm = 0;
   for (size_t b = 0; b < of_buckets.size(); ++b) {
-    const CollectiveTime& cost = of_buckets[b];
-    const double own = UpdatedBytes(point, bucket_bytes_[b]) * cluster.worker_update_s_per_byte;
+    const auto& [cost, gather_s] = of_buckets[b];
+    const double own = UpdateSeconds(point, split, cluster, bucket_bytes_[b]);
     // The weights of clipped shards, half of an exchange, follow the norm; sharded ones are not sent then.
     const bool follows = point.strategy.shards_updates && !point.strategy.shards_weights;
-    const double late = options_.clips && follows ? cost.seconds / 2 : 0;
+    const double late = options_.clips && follows ? gather_s : 0;
     after_norm += late;
     update = options_.clips ? update + own : own;
     costs.push_back(cost.seconds - late + (options_.clips ? 0 : own));
     prediction.update += own;
-    for (double CollectiveTime::*const part :
-         {&CollectiveTime::seconds, &CollectiveTime::card_busy_s, &CollectiveTime::intra_busy_s,
-          &CollectiveTime::fabric_busy_s, &CollectiveTime::adding_s}) {
-      sum.*part += cost.*part;
-    }
+    sum = Both(sum, cost);
     if (cost.classes == 0) prediction.method = "theory";
   }
   if (options_.clips) costs.back() += update + after_norm;
   // With aligned steps, waiting for the last worker is not part of a step.
-  const double earlier = options_.align_steps ? of_buckets.back().seconds - of_buckets.back().mean_s : 0;
+  const double earlier =
+      options_.align_steps ? of_buckets.back().time.seconds - of_buckets.back().time.mean_s : 0;
   // Steps differ only by how long the slowest rank computes.
   const int steps = options_.steps > 0 ? options_.steps : options_.delays.jitter.is_zero() ? 1 : kDrawnSteps;
   const double forward = workload_.forward_ms / 1e3, backward = workload_.backward_ms / 1e3;

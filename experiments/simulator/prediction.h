@@ -2,7 +2,8 @@
 //
 // All-reduces: buckets are exchanged one after another. An exchange starts when the slowest rank's gradient
 // is ready, takes the time of its collective on the cluster (simulator/collective.h), and is followed by the
-// bucket's update. Servers: simulator/servers.h.
+// bucket's update. With --dp_shard that is an exchange of the workers of one copy and then an all-reduce of
+// each shard over the copies, of all shards at once. Servers: simulator/servers.h.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,7 @@ struct PredictOptions {
   uint64_t seed = 1;
   double wire_part = 1;            // bytes sent, relative to float32
   bool reshards = true;            // --reshard forward
+  int dp_shard = 0;                // --dp_shard
   bool clips = false;              // all updates wait for the norm of the whole gradient
   bool local_aggregation = false;  // servers: the workers of a machine push one sum (local_exchange.h)
   // Of the computing time between machines; synchronous steps wait for the slowest.
@@ -88,8 +90,13 @@ class Predictor {
                                          double bytes) const;
 
  private:
-  absl::StatusOr<std::vector<CollectiveTime>> BucketCosts(const PredictCase& point,
-                                                          const Cluster& cluster) const;
+  struct BucketCost {
+    CollectiveTime time;
+    double gather_s = 0;  // part of it: half of the exchange of one copy
+  };
+  absl::StatusOr<BucketCost> Exchange(const PredictCase& point, const Cluster& cluster, double bytes,
+                                      double tokens) const;
+  absl::StatusOr<std::vector<BucketCost>> BucketCosts(const PredictCase& point, const Cluster& cluster) const;
   Prediction WithoutExchange(const PredictCase& point) const;
   absl::StatusOr<Prediction> AllReduce(const PredictCase& point, const Cluster& cluster) const;
   absl::StatusOr<Prediction> Servers(const PredictCase& point, const Cluster& cluster) const;

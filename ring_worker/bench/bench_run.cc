@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -150,7 +151,12 @@ absl::Status Bench::ReportStart() {
   for (size_t i = 0; i < options().combinations.size(); ++i) {
     const GroupInfo& group = setup_.group(i)->info();
     Combination made = options().combinations[i];
-    made.algorithm = group.algorithm;
+    made.algorithm = group.algorithm;  // of all-reduces, perhaps
+    for (const BackendRow& backend : Backends()) {
+      const std::vector<std::string> offered = backend.algorithms(made.collective);
+      if (backend.name != made.backend || offered.empty()) continue;
+      if (!absl::c_linear_search(offered, BaseAlgorithm(made.algorithm))) made.algorithm = offered.front();
+    }
     made.transport = group.transport;
     measured.push_back({.title = Describe(made),
                         .collective = Name(made.collective),

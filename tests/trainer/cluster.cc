@@ -21,6 +21,7 @@
 #include "tests/ring_worker/fake_rendezvous.h"
 #include "trainer/data/sources.h"
 #include "trainer/pipeline/pipeline_links.h"
+#include "trainer/pipeline/shard_groups.h"
 #include "trainer/strategies/group_options.h"
 #include "trainer/strategies/local_aggregation.h"
 
@@ -143,6 +144,12 @@ Connections ConnectMachines(const StrategyRow& strategy, const TrainingOptions& 
   return connections;
 }
 
+// With --dp_shard: the parts of the rank's `group`, or null, as LiveRank makes them.
+std::unique_ptr<ShardGroups> ConnectShards(const TrainingOptions& options, ProcessGroup* group) {
+  if (options.dp_shard == 0 || group == nullptr || options.dp_shard == group->size()) return nullptr;
+  return std::make_unique<ShardGroups>(ShardGroups::Split(*group, options.dp_shard).value());
+}
+
 }  // namespace
 
 std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, const DataSplits& data,
@@ -170,9 +177,11 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
         Connect(*strategy, workers, absl::Seconds(options.timeout_s)).groups;  // in host memory
   }
   ThreadBarrier barrier(workers);
+  std::vector<std::unique_ptr<ShardGroups>> shard_groups(workers);  // until all have ended
   std::vector<RankOutcome> outcomes(workers);
   OnThreads(workers, [&](int rank) {
     RankOutcome& outcome = outcomes[rank];
+    shard_groups[rank] = ConnectShards(options, connections.group(rank));
     absl::StatusOr<std::unique_ptr<Device>> made =
         MakeDevice(gpu_each ? absl::StrCat("cuda:", rank) : options.device);
     PSRING_CHECK(made.ok());
@@ -185,6 +194,7 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
                   .trace = trace,
                   .strategies = &setup.strategies,
                   .group = connections.group(rank),
+                  .shard_groups = shard_groups[rank].get(),
                   .statistics = connections.statistics.empty() ? nullptr : connections.statistics[rank].get(),
                   .registered = &registered[rank],
                   .client = connections.client(rank)};
@@ -193,8 +203,10 @@ std::vector<RankOutcome> RunRanks(const TrainingOptions& options, int workers, c
     worker.on_warning = [&outcome](const std::string& warning) { outcome.warnings.push_back(warning); };
     adjust(worker);
     outcome.result = RunWorker(options, worker, &outcome.weights);
-    if ((gpu >= 0 || gpu_each) && worker.group != nullptr)
-      connections.groups[rank].reset();  // all at once, as processes do
+    if ((gpu >= 0 || gpu_each) && worker.group != nullptr) {  // all at once, as processes do
+      shard_groups[rank].reset();
+      connections.groups[rank].reset();
+    }
   });
   return outcomes;
 }
@@ -207,11 +219,13 @@ std::vector<RankOutcome> RunPipelines(const TrainingOptions& options, int replic
   std::vector<std::vector<Buffer>> registered(ranks);
   const absl::Duration timeout = absl::Seconds(options.timeout_s);
   const Connections world = Connect(*FindStrategy("ring"), ranks, timeout);
-  std::vector<Connections> served;  // by position
-  for (int position = 0; position < options.pp && strategy->uses_servers; ++position) {
-    served.push_back(Connect(*strategy, replicas, timeout, ServersOf(options, ranks) / options.pp));
+  std::vector<Connections> served;  // by part of the model
+  const int parts = ReplicaRanks(options);
+  for (int part = 0; part < parts && strategy->uses_servers; ++part) {
+    served.push_back(Connect(*strategy, replicas, timeout, ServersOf(options, ranks) / parts));
   }
   std::vector<std::unique_ptr<PipelineLinks>> links(ranks);  // until all have ended
+  std::vector<std::unique_ptr<ShardGroups>> shard_groups(ranks);
   ThreadBarrier barrier(ranks);
   std::vector<RankOutcome> outcomes(ranks);
   OnThreads(ranks, [&](int rank) {
@@ -219,6 +233,7 @@ std::vector<RankOutcome> RunPipelines(const TrainingOptions& options, int replic
     auto connected = PipelineLinks::Connect(options, *world.group(rank), *world.device);
     PSRING_CHECK(connected.ok());
     PipelineLinks& own = *(links[rank] = *std::move(connected));
+    shard_groups[rank] = ConnectShards(options, own.same_stages());
     Trace trace(rank);
     Worker worker{.rank = own.rank(),
                   .world_size = own.ranks(),
@@ -226,10 +241,12 @@ std::vector<RankOutcome> RunPipelines(const TrainingOptions& options, int replic
                   .data = data,
                   .trace = trace,
                   .group = own.same_stages(),
+                  .shard_groups = shard_groups[rank].get(),
                   .pipeline = own.cuts_model() ? &own.pipeline() : nullptr,
                   .sequence = own.sequence(),
                   .registered = &registered[rank]};
-    if (!served.empty()) worker.client = served[own.place().position].client(own.place().replica);
+    const int part = own.place().position * options.tp + own.place().share;
+    if (!served.empty()) worker.client = served[part].client(own.place().replica);
     worker.barrier = [&barrier] { return barrier.Wait(); };
     worker.on_step = [&outcome](const StepRecord& record) { outcome.steps.push_back(record); };
     adjust(worker);
@@ -259,6 +276,7 @@ const RankOutcome& OneProcess(const TrainingOptions& options, int workers, const
   alone.reference_workers = workers * options.replicas;
   alone.replicas = 1;
   alone.backend.clear();
+  alone.dp_shard = 0;
   alone.wire = "float32";
   alone.check_replicas = false;
   static auto& trained = *new std::map<std::string, RankOutcome>;

@@ -1,3 +1,4 @@
+#include "common/base/check.h"
 #include "trainer/layers/layers.h"
 
 namespace psring {
@@ -7,8 +8,10 @@ class EmbeddingLayer : public Layer {
  public:
   EmbeddingLayer(const Tensor& table, const Tensor& positions, float deviation, const TensorPlace& place,
                  const SequencePlace& sequence)
-      : Layer({.outputs = positions.count / static_cast<size_t>(sequence.ranks),
-               .parameters = {table.first, table.space + positions.space}}),
+      : Layer({.outputs = positions.count /
+                          static_cast<size_t>(sequence.ranks * (place.divides_rows ? place.ranks : 1)),
+               .parameters = {table.first, table.space + positions.space},
+               .gathered = place.divides_rows ? positions.count : 0}),
         table_(table),
         positions_(positions),
         deviation_(deviation),
@@ -26,14 +29,18 @@ class EmbeddingLayer : public Layer {
       shape.context = 0;
       positions = {};
     }
-    pass.ops.families().embedding->Forward(shape, IndicesOf(pass), Part(pass.weights, table_), positions,
-                                           pass.y, pass.stream);
+    const Span y = place_.divides_rows ? All(pass.y) : pass.y;
+    pass.ops.families().embedding->Forward(shape, IndicesOf(pass), Part(pass.weights, table_), positions, y,
+                                           pass.stream);
+    if (place_.divides_rows) return place_.axis->SumOwn(y, pass.y, pass.stream);
     return place_.ranks > 1 ? place_.axis->Sum(pass.y, pass.stream) : absl::OkStatus();
   }
   absl::Status BackwardInput(const LayerPass&) const override { return absl::OkStatus(); }
   absl::Status BackwardWeight(const LayerPass& pass) const override {
+    const Span dy = place_.divides_rows ? All(pass.dy) : pass.dy;
+    if (place_.divides_rows) PSRING_RETURN_IF_ERROR(place_.axis->Gather(pass.dy, dy, pass.stream));
     const Span all = Part(pass.gradient, positions_), own = sequence_.divides() ? Gathered(pass) : all;
-    pass.ops.families().embedding->Backward(ShapeFor(pass.batch), IndicesOf(pass), pass.dy,
+    pass.ops.families().embedding->Backward(ShapeFor(pass.batch), IndicesOf(pass), dy,
                                             Part(pass.gradient, table_), own, pass.adds_gradient,
                                             pass.stream);
     if (!sequence_.divides()) return absl::OkStatus();
@@ -78,6 +85,10 @@ class EmbeddingLayer : public Layer {
       f(own.Slice(at, count), all.Slice(range.first * width, count));
       at += count;
     }
+  }
+  // The memory of all ranks' rows of a value.
+  Span All(const Span& own) const {
+    return place_.axis->Piece(0, own.count * static_cast<size_t>(place_.ranks), own.type);
   }
   static const int32_t* IndicesOf(const LayerPass& pass) {
     return static_cast<const int32_t*>(pass.x[0].data);

@@ -39,6 +39,7 @@ struct LayerTraits {
   size_t early = 0;            // of `parameters` the last elements, whose gradient BackwardInput writes
   ReadyRange buffers = {};     // its part of ParameterLayout::buffers
   std::vector<InputGradient> inputs = {InputGradient::kWritten};
+  size_t gathered = 0;  // the most elements that it needs in a piece of a TensorAxis
 
   // Whether BackwardWeight, which may come much later, needs dy.
   bool keeps_dy() const { return parameters.count > early; }
@@ -49,8 +50,8 @@ enum class PassMode : uint8_t {
   kTraining,    // normalizes by the batch's statistics
   kEvaluation,  // normalizes by running statistics; no backward follows
   // After kTraining with the same x and weights: computes the same bits of y and of what it keeps of samples.
-  // What it keeps of the batch as a whole is still there. Changes nothing else, and communicates only the
-  // sums of a TensorAxis.
+  // What it keeps of the batch as a whole is still there. Changes nothing else, and communicates only over a
+  // TensorAxis.
   kRecompute,
 };
 

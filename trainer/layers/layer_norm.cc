@@ -7,14 +7,15 @@ namespace {
 
 class LayerNormLayer : public Layer {
  public:
-  LayerNormLayer(int rows, const WeightAndBias& parameters)
+  LayerNormLayer(int rows, const WeightAndBias& parameters, const TensorPlace& place)
       : Layer({.outputs = static_cast<size_t>(rows) * parameters.weight.count,
                .kept_bytes = 2 * sizeof(float) * static_cast<size_t>(rows),
                .parameters = parameters.range(),
                .early = parameters.range().count,
                .inputs = {InputGradient::kAddable}}),
         rows_(rows),
-        parameters_(parameters) {}
+        parameters_(parameters),
+        place_(place) {}
 
   void Initialize(Random&, float* own) const override { std::fill_n(own, parameters_.weight.count, 1.0f); }
   absl::Status Forward(const LayerPass& pass) const override {
@@ -28,7 +29,8 @@ class LayerNormLayer : public Layer {
         ShapeFor(pass.batch), pass.x[0], Part(pass.weights, parameters_.weight), StatisticsOf(pass), pass.dy,
         pass.dx[0], pass.adds[0], Part(pass.gradient, parameters_.weight),
         Part(pass.gradient, parameters_.bias), pass.stream);
-    return absl::OkStatus();
+    // That of this rank's rows.
+    return place_.divides_rows ? place_.axis->Sum(pass.gradient, pass.stream) : absl::OkStatus();
   }
   absl::Status BackwardWeight(const LayerPass&) const override { return absl::OkStatus(); }
 
@@ -41,14 +43,17 @@ class LayerNormLayer : public Layer {
     return {pass.kept, size_t{2} * pass.batch * rows_, DType::kFloat32};
   }
 
-  const int rows_;
+  const int rows_;  // on this rank
   const WeightAndBias parameters_;
+  const TensorPlace place_;
 };
 
 }  // namespace
 
-std::unique_ptr<Layer> MakeLayerNorm(const std::string& name, int rows, int width, ParameterLayout& layout) {
-  return std::make_unique<LayerNormLayer>(rows, WeightAndBias::In(layout, name, {width}));
+std::unique_ptr<Layer> MakeLayerNorm(const std::string& name, int rows, int width, ParameterLayout& layout,
+                                     const TensorPlace& place) {
+  return std::make_unique<LayerNormLayer>(place.OwnRows(rows), WeightAndBias::In(layout, name, {width}),
+                                          place);
 }
 
 }  // namespace psring

@@ -13,7 +13,8 @@
 
 namespace psring {
 
-// What the ranks of a TensorAxis divide of a linear layer.
+// What the ranks of a TensorAxis divide of a linear layer. If they divide rows, too (TensorPlace), kOutputs
+// gathers the inputs of all rows, in backward once more, and kInputs leaves each rank the sums of its rows.
 enum class LinearDivision : uint8_t {
   kNone,     // nothing: each computes all
   kOutputs,  // each has all inputs; backward adds up their gradients
@@ -22,7 +23,7 @@ enum class LinearDivision : uint8_t {
 
 struct LinearConfig {
   int inputs, outputs;  // of all ranks
-  int rows = 1;         // of a sample, such as the tokens of a text
+  int rows = 1;         // of a sample, such as the tokens of a text, on all ranks
   Activation activation = Activation::kNone;
   bool residual = false;  // the layer has a second input, which it adds to y; only with kNone
   ImageShape image = {};  // the shape of a row of x, if it is an image
@@ -67,12 +68,14 @@ std::unique_ptr<Layer> MakeBatchNorm(const std::string& name, const BatchNormCon
                                      ParameterLayout& layout);
 
 // Normalizes each row (Ba, Kiros & Hinton 2016), with a weight, initially 1, and a bias, initially 0.
-// `rows`: of a sample.
-std::unique_ptr<Layer> MakeLayerNorm(const std::string& name, int rows, int width, ParameterLayout& layout);
+// `rows`: of a sample. If the ranks of `place` divide them, backward adds up the parameters' gradients.
+std::unique_ptr<Layer> MakeLayerNorm(const std::string& name, int rows, int width, ParameterLayout& layout,
+                                     const TensorPlace& place = {});
 
 // For each token of a sample, the sum of its row of `table` and of its position's row of `positions`.
 // Initial weights are normal with this deviation. If the ranks of `place` divide the rows of `table`, they
-// add up what each has of y. The tokens are those of `sequence`'s positions.
+// add up what each has of y, of which each gets all rows or its own ones. The tokens are those of
+// `sequence`'s positions.
 std::unique_ptr<Layer> MakeEmbedding(const Tensor& table, const Tensor& positions, float deviation,
                                      const TensorPlace& place = {}, const SequencePlace& sequence = {});
 
@@ -87,10 +90,12 @@ std::unique_ptr<Layer> MakeUlyssesAttention(int context, int heads, int head_siz
                                             const SequencePlace& place);
 
 struct DropoutConfig {
-  size_t elements;        // of a sample, in all positions
+  size_t elements;        // of a sample, on all ranks
   double probability;     // in [0, 1)
   uint32_t number;        // distinguishes the dropout layers of a model
   bool residual = false;  // the layer has a second input, which it adds to y
+  TensorPlace place = {};
+  // Not if the ranks of `place` divide rows.
   SequencePlace sequence = {};
   int context = 1;  // if sequences are divided: positions, each with as many elements
 };

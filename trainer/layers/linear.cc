@@ -8,6 +8,21 @@ size_t GeluInputBytes(const LinearConfig& config) {
   return config.activation == Activation::kGelu ? sizeof(float) * config.rows * config.outputs : 0;
 }
 
+bool AddsOutputs(const LinearConfig& config) {
+  return config.division == LinearDivision::kInputs && config.place.ranks > 1;
+}
+
+bool AddsInputs(const LinearConfig& config) {
+  return config.division == LinearDivision::kOutputs && config.place.ranks > 1;
+}
+
+// Elements: all rows of y, or of x.
+size_t GatheredBy(const LinearConfig& config) {
+  if (!config.place.divides_rows) return 0;
+  const int of_row = AddsOutputs(config) ? config.outputs : AddsInputs(config) ? config.inputs : 0;
+  return size_t{1} * config.rows * of_row;
+}
+
 // With the numbers of inputs and outputs that this rank has.
 LinearConfig OnRank(LinearConfig config) {
   if (config.division == LinearDivision::kInputs) config.inputs = config.place.ShareOf(config.inputs).count;
@@ -20,16 +35,19 @@ LinearConfig OnRank(LinearConfig config) {
 class LinearLayer : public Layer {
  public:
   LinearLayer(const LinearConfig& config, const WeightAndBias& parameters)
-      : Layer({.outputs = size_t{1} * config.rows * config.outputs,
-               .kept_bytes = GeluInputBytes(config),
-               .parameters = parameters.range(),
-               .early = parameters.bias.space,
-               .inputs = WrittenAndPassed(config.residual)}),
+      : Layer(
+            {.outputs = size_t{1} * (AddsOutputs(config) ? config.place.OwnRows(config.rows) : config.rows) *
+                        config.outputs,
+             .kept_bytes = GeluInputBytes(config),
+             .parameters = parameters.range(),
+             .early = parameters.bias.space,
+             .inputs = WrittenAndPassed(config.residual),
+             .gathered = GatheredBy(config)}),
         config_(config),
         parameters_(parameters) {
     PSRING_CHECK(!config.residual || config.activation == Activation::kNone);
-    PSRING_CHECK(!adds_outputs() || config.activation == Activation::kNone);
-    PSRING_CHECK(!adds_inputs() || !config.residual);
+    PSRING_CHECK(!AddsOutputs(config) || config.activation == Activation::kNone);
+    PSRING_CHECK(!AddsInputs(config) || !config.residual);
   }
 
   void Initialize(Random& random, float* own) const override {
@@ -38,33 +56,64 @@ class LinearLayer : public Layer {
     InitializeNormal(parameters_.weight, config_.deviation, random, own);
   }
   absl::Status Forward(const LayerPass& pass) const override {
-    const bool is_counted = !adds_outputs() || config_.place.rank == 0;  // in the sum once
+    const bool is_counted = !AddsOutputs(config_) || config_.place.rank == 0;  // in the sum once
     const ConstSpan bias = is_tied() || !is_counted ? ConstSpan() : Part(pass.weights, parameters_.bias);
-    const ConstSpan residual = config_.residual && is_counted ? pass.x[1] : ConstSpan();
-    pass.ops.families().linear->Forward(ShapeFor(pass.batch), pass.x[0],
-                                        Part(pass.weights, parameters_.weight), bias, residual, pass.y,
+    const ConstSpan residual = config_.residual && is_counted && !sums_own_rows() ? pass.x[1] : ConstSpan();
+    if (gathers()) PSRING_RETURN_IF_ERROR(axis().Gather(pass.x[0], All(pass.x[0]), pass.stream));
+    const Span y = sums_own_rows() ? All(pass.y) : pass.y;
+    pass.ops.families().linear->Forward(ShapeFor(pass.batch), gathers() ? All(pass.x[0]) : pass.x[0],
+                                        Part(pass.weights, parameters_.weight), bias, residual, y,
                                         KeptOf(pass), pass.stream);
-    return adds_outputs() ? config_.place.axis->Sum(pass.y, pass.stream) : absl::OkStatus();
+    if (sums_own_rows()) return SumOwnRows(pass);
+    return AddsOutputs(config_) ? axis().Sum(pass.y, pass.stream) : absl::OkStatus();
   }
-  // The ranks add up dx while BackwardWeight computes.
+  // The ranks gather x while this computes, and add up dx while BackwardWeight does.
   absl::Status BackwardInput(const LayerPass& pass) const override {
     const Span dbias = is_tied() ? Span{} : Part(pass.gradient, parameters_.bias);
     const ConstSpan saved = config_.activation == Activation::kRelu ? pass.y : KeptOf(pass);
+    const bool needs_dx = pass.dx[0].data != nullptr;
+    Span dy = pass.dy, dx = pass.dx[0];
+    if (sums_own_rows()) {
+      dy = All(pass.dy);
+      PSRING_RETURN_IF_ERROR(axis().Gather(pass.dy, dy, pass.stream));
+    } else if (gathers()) {
+      PSRING_RETURN_IF_ERROR(axis().BeginGather(pass.x[0], All(pass.x[0]), pass.stream));
+      if (needs_dx) dx = All(pass.dx[0], /*piece=*/1);
+    }
     pass.ops.families().linear->BackwardInput(ShapeFor(pass.batch), Part(pass.weights, parameters_.weight),
-                                              saved, pass.dy, pass.dx[0], dbias, pass.stream);
-    if (!adds_inputs() || pass.dx[0].data == nullptr) return absl::OkStatus();
-    return config_.place.axis->BeginSum(pass.dx[0], pass.stream);
+                                              saved, dy, dx, dbias, pass.stream);
+    if (gathers()) axis().Finish(pass.stream);
+    if (!AddsInputs(config_) || !needs_dx) return absl::OkStatus();
+    return gathers() ? axis().BeginSumOwn(dx, pass.dx[0], pass.stream)
+                     : axis().BeginSum(pass.dx[0], pass.stream);
   }
   absl::Status BackwardWeight(const LayerPass& pass) const override {
-    pass.ops.families().linear->BackwardWeight(ShapeFor(pass.batch), pass.x[0], pass.dy,
+    pass.ops.families().linear->BackwardWeight(ShapeFor(pass.batch), gathers() ? All(pass.x[0]) : pass.x[0],
+                                               sums_own_rows() ? ConstSpan(All(pass.dy)) : ConstSpan(pass.dy),
                                                Part(pass.gradient, parameters_.weight), pass.stream);
-    if (adds_inputs() && pass.dx[0].data != nullptr) config_.place.axis->FinishSum(pass.stream);
+    if (AddsInputs(config_) && pass.dx[0].data != nullptr) axis().Finish(pass.stream);
     return absl::OkStatus();
   }
 
  private:
-  bool adds_outputs() const { return config_.division == LinearDivision::kInputs && config_.place.ranks > 1; }
-  bool adds_inputs() const { return config_.division == LinearDivision::kOutputs && config_.place.ranks > 1; }
+  // y += residual, as dropout that drops nothing adds it.
+  absl::Status SumOwnRows(const LayerPass& pass) const {
+    if (!config_.residual) return axis().SumOwn(All(pass.y), pass.y, pass.stream);
+    const Span sums = axis().Piece(1, pass.y.count, pass.y.type);
+    PSRING_RETURN_IF_ERROR(axis().SumOwn(All(pass.y), sums, pass.stream));
+    pass.ops.families().dropout->Apply({.batch = 1, .elements = sums.count, .probability = 0, .layer = 0},
+                                       nullptr, sums, pass.x[1], pass.y, pass.stream);
+    return absl::OkStatus();
+  }
+
+  TensorAxis& axis() const { return *config_.place.axis; }
+  // What the ranks do if they divide rows.
+  bool gathers() const { return config_.place.divides_rows && AddsInputs(config_); }
+  bool sums_own_rows() const { return config_.place.divides_rows && AddsOutputs(config_); }
+  // The memory of all ranks' rows of a value.
+  Span All(const ConstSpan& own, size_t piece = 0) const {
+    return axis().Piece(piece, own.count * static_cast<size_t>(config_.place.ranks), own.type);
+  }
   bool is_tied() const { return parameters_.bias.count == 0; }
   LinearShape ShapeFor(int batch) const {
     return {.batch = batch * config_.rows,

@@ -1,6 +1,10 @@
 // The ranks that divide the matrices of a model (--tp), as Megatron-LM does (Shoeybi et al. 2019): a layer
 // whose outputs are divided is followed by one whose inputs are, so that a pair needs one sum in forward and
 // one in backward.
+//
+// With --sequence_parallel (Korthikanti et al. 2022, section 4.2) the ranks divide the tokens of a batch
+// between these pairs, which cuts each sum in two: a rank gets the sums of its own tokens, and before the
+// next pair the ranks gather all. In backward, gathering becomes a sum of own tokens, and the reverse.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +27,7 @@ class TensorAxis {
  public:
   // Both outlive it. Between steps the group may have other users.
   TensorAxis(ProcessGroup& group, Device& device)
-      : group_(group), lane_(device.NewStream(StreamKind::kBackground, "tensor")) {}
+      : group_(group), device_(device), lane_(device.NewStream(StreamKind::kBackground, "tensor")) {}
 
   int rank() const { return group_.rank(); }
   int ranks() const { return group_.size(); }
@@ -31,9 +35,22 @@ class TensorAxis {
   // Replaces values by their sums, or by the highest, over the ranks.
   absl::Status Sum(Span values, Stream& stream) { return Reduce(values, ReduceOp::kSum, stream); }
   absl::Status Highest(Span values, Stream& stream) { return Reduce(values, ReduceOp::kMax, stream); }
-  // The same as Sum, while `stream` computes what it gets until FinishSum, which makes it wait.
+  // `all` consists of equal parts in the order of ranks: Gather fills it with each rank's `own`, and
+  // SumOwn leaves this rank's part of its sum in `own`.
+  absl::Status Gather(ConstSpan own, Span all, Stream& stream);
+  absl::Status SumOwn(ConstSpan all, Span own, Stream& stream);
+  // The same, while `stream` computes what it gets until Finish, which makes it wait for all that have begun.
   absl::Status BeginSum(Span values, Stream& stream);
-  void FinishSum(Stream& stream);
+  absl::Status BeginGather(ConstSpan own, Span all, Stream& stream);
+  absl::Status BeginSumOwn(ConstSpan all, Span own, Stream& stream);
+  void Finish(Stream& stream);
+
+  // Memory for what layers gather or add up, which all use in turn: kPieces pieces, of together `bytes`, a
+  // multiple of kPieces times 64. Before the first pass.
+  static constexpr size_t kPieces = 2;
+  absl::Status Reserve(size_t bytes);
+  Span Piece(size_t piece, size_t count, DType type);
+  size_t reserved_bytes() const { return pieces_.bytes(); }
 
   // When sums were in progress, and when the compute stream waited for them, since the last call. After the
   // stream was synchronized.
@@ -49,11 +66,18 @@ class TensorAxis {
 
  private:
   absl::Status Reduce(Span values, ReduceOp op, Stream& stream);
+  // `call(stream)`: of the group.
+  template <typename Call>
+  absl::Status Run(const Call& call, Stream& stream);
+  template <typename Call>
+  absl::Status Begin(const Call& call, Stream& stream);
 
   ProcessGroup& group_;
+  Device& device_;
+  Buffer pieces_;
   // Begin and end; streams write them.
   std::deque<std::pair<int64_t, int64_t>> busy_, waits_;
-  Event done_;                          // of the last BeginSum
+  Event done_;                          // of the last that has begun
   const std::unique_ptr<Stream> lane_;  // last: its work uses the above
 };
 
@@ -61,6 +85,14 @@ class TensorAxis {
 struct TensorPlace {
   int rank = 0, ranks = 1;
   TensorAxis* axis = nullptr;
+  // Between the layers that divide matrices this rank has only its part of a batch's rows [batch][context],
+  // such as tokens; the ranks divide the context, so that parts are equal for any batch. Values of its part
+  // are [batch][context / ranks] for the network, and row i is row FirstRow + i of the batch.
+  bool divides_rows = false;
+
+  int OwnRows(int rows) const { return divides_rows ? rows / ranks : rows; }
+  // Of a batch that has `own` rows, or elements, on each rank.
+  size_t FirstRow(size_t own) const { return divides_rows ? static_cast<size_t>(rank) * own : 0; }
 
   struct Share {
     int first, count;

@@ -12,7 +12,7 @@
 
 namespace psring {
 
-// In memory of the CPU. One thread.
+// In memory of the CPU; logits of any type of activations. One thread.
 class VocabularyLoss {
  public:
   // `classes`: of all ranks.
@@ -26,9 +26,15 @@ class VocabularyLoss {
                    Stream& stream);
 
  private:
-  absl::Status FindHighest(size_t rows, const float* logits, const int32_t* labels);
-  void AddUp(size_t rows, float* logits, const int32_t* labels);
-  void Finish(size_t rows, float* logits, const int32_t* labels, double* loss_sum, int64_t* correct) const;
+  template <typename T>
+  absl::Status RunOn(size_t rows, T* logits, const int32_t* labels, double* loss_sum, int64_t* correct,
+                     Stream& stream);
+  template <typename T>
+  absl::Status FindHighest(size_t rows, const T* logits, const int32_t* labels);
+  template <typename T>
+  void AddUp(size_t rows, const T* logits, const int32_t* labels);
+  template <typename T>
+  void Finish(size_t rows, T* logits, const int32_t* labels, double* loss_sum, int64_t* correct) const;
   size_t own_classes() const { return static_cast<size_t>(place_.ShareOf(classes_).count); }
   // Of a label, in a row of logits; SIZE_MAX: another rank has it.
   size_t ColumnOf(int32_t label) const;

@@ -46,8 +46,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectGroup(const TrainerFlags& f
   return MakeProcessGroup(rendezvous, options);
 }
 
-// The servers of the stages of `position`.
-absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const TrainerFlags& flags, int position,
+// The servers of a part of the model (Mesh::RanksWithPart).
+absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const TrainerFlags& flags, int part,
                                                         Rendezvous* rendezvous, const std::string& address,
                                                         LinkShaper* shaper) {
   if (rendezvous == nullptr) {
@@ -55,10 +55,10 @@ absl::StatusOr<std::unique_ptr<PsClient>> ConnectServer(const TrainerFlags& flag
   }
   PSRING_ASSIGN_OR_RETURN(const Payload payload, ParsePayload(flags.training.transport));
   const int servers = ServersOf(flags.training, rendezvous->options().world_size);
-  const int of_a_position = servers / flags.training.pp, first = position * of_a_position;
+  const int of_a_part = servers / ReplicaRanks(flags.training), first = part * of_a_part;
   const bool returns = ServerReturns(flags.training, servers);
   std::vector<std::unique_ptr<OneServerClient>> clients;
-  for (int server = first; server < first + of_a_position; ++server) {
+  for (int server = first; server < first + of_a_part; ++server) {
     const std::string whom =
         servers == 1 ? "the parameter server" : absl::StrCat("parameter server ", server, " of ", servers);
     const auto find = [rendezvous, server, whom] {
@@ -184,6 +184,10 @@ absl::Status LiveRank::ConnectAllRanks() {
   if (has_parts) {
     PSRING_ASSIGN_OR_RETURN(links_, PipelineLinks::Connect(training, *group_, *device_));
   }
+  ProcessGroup* const replicas = links_ != nullptr ? links_->same_stages() : group_.get();
+  if (training.dp_shard > 0 && replicas != nullptr && training.dp_shard < replicas->size()) {
+    PSRING_ASSIGN_OR_RETURN(shard_groups_, ShardGroups::Split(*replicas, training.dp_shard));
+  }
   return absl::OkStatus();
 }
 
@@ -203,8 +207,9 @@ absl::Status LiveRank::Connect() {
     if (group_->rank() > 0) return absl::OkStatus();
   }
   if (strategy_.uses_servers) {
-    const int position = links_ != nullptr ? links_->place().position : 0;
-    PSRING_ASSIGN_OR_RETURN(client_, ConnectServer(flags_, position, rendezvous_.get(),
+    const MeshPlace place = links_ != nullptr ? links_->place() : MeshPlace();
+    const int part = place.position * flags_.training.tp + place.share;
+    PSRING_ASSIGN_OR_RETURN(client_, ConnectServer(flags_, part, rendezvous_.get(),
                                                    is_only_rank_ ? "" : address_, process_.shaper));
   }
   return absl::OkStatus();
@@ -229,6 +234,7 @@ void LiveRank::AbortOnSignal() {
         if (group_ != nullptr) group_->Abort(why);
         if (statistics_ != nullptr) statistics_->Abort(why);
         if (links_ != nullptr) links_->Abort(why);
+        if (shard_groups_.has_value()) shard_groups_->Abort(why);
         if (client_ != nullptr) client_->Abort(why);
       },
       // Rank 0 finishes its step and writes a checkpoint; the others wait for it.
@@ -330,6 +336,7 @@ absl::Status LiveRank::TrainAndRecord(Kept kept) {
                 .data = **data,
                 .trace = trace_,
                 .group = links_ != nullptr ? links_->same_stages() : group_.get(),
+                .shard_groups = shard_groups_.has_value() ? &*shard_groups_ : nullptr,
                 .statistics = statistics_.get(),
                 .pipeline = links_ != nullptr && links_->cuts_model() ? &links_->pipeline() : nullptr,
                 .sequence = links_ != nullptr ? links_->sequence() : nullptr,

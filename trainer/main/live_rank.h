@@ -28,6 +28,7 @@
 #include "trainer/main/stop_signal.h"
 #include "trainer/main/trainer_flags.h"
 #include "trainer/pipeline/pipeline_links.h"
+#include "trainer/pipeline/shard_groups.h"
 #include "trainer/step/train_loop.h"
 #include "trainer/strategies/strategies.h"
 
@@ -123,6 +124,7 @@ class LiveRank {
   std::unique_ptr<ProcessGroup> group_;
   std::unique_ptr<ProcessGroup> statistics_;  // --sync_batch_norm: a part of group_, with the same ranks
   std::unique_ptr<PipelineLinks> links_;      // --pp, --tp: parts of group_
+  std::optional<ShardGroups> shard_groups_;   // --dp_shard: parts of the group of this rank's replicas
   std::unique_ptr<PsClient> client_;
   std::atomic<bool> stepping_ = false;
   Trace trace_;

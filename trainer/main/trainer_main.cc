@@ -78,20 +78,21 @@ absl::Status TakeRole(TrainerFlags& flags, Part& part) {
   PSRING_ASSIGN_OR_RETURN(
       const int pushers, role.becomes >= 0 ? PushersOf(flags.training, join.world_size, join.local_world_size)
                                            : FindPushers(flags.training, join));
-  PSRING_ASSIGN_OR_RETURN(const Mesh mesh,
-                          Mesh::Create(role.workers, flags.training.pp, flags.training.rank_order));
+  PSRING_ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(role.workers, flags.training.pp,
+                                                        flags.training.rank_order, flags.training.tp));
   const auto arguments = [&](int server, int local_rank) {
-    const int position = PositionOfServer(flags.training, server, role.servers);
-    return ServerArguments(flags.training,
-                           {.server = server,
-                            .servers = role.servers,
-                            .pushers = pushers,
-                            .ranks = flags.training.pp > 1 ? mesh.RanksAt(position) : std::vector<int>(),
-                            .rendezvous = SpecOf(join),
-                            .bind = part.address,
-                            .record = flags.record,
-                            .local_rank = local_rank,
-                            .gpus = CudaDeviceCount()});
+    const int of_model = PartOfServer(flags.training, server, role.servers);
+    return ServerArguments(
+        flags.training,
+        {.server = server,
+         .servers = role.servers,
+         .pushers = pushers,
+         .ranks = ReplicaRanks(flags.training) > 1 ? mesh.RanksWithPart(of_model) : std::vector<int>(),
+         .rendezvous = SpecOf(join),
+         .bind = part.address,
+         .record = flags.record,
+         .local_rank = local_rank,
+         .gpus = CudaDeviceCount()});
   };
   if (role.becomes >= 0) part.becomes = arguments(role.becomes, join.local_rank);
   const bool beside_each = flags.training.server_placement == "colocated";
@@ -119,14 +120,15 @@ absl::Status AllowConnections(const TrainerFlags& flags, int world_size, bool ho
                     .hosts_store = hosts_store,
                     .tls = !training.tls.empty()};
   int64_t tasks = RankTasks(use.ranks, use.servers);
+  const int of_a_group = std::max(MostPeers(strategy, world_size), std::min(2, world_size - 1));
   if (ReplicaRanks(training) > 1) {
     PSRING_ASSIGN_OR_RETURN(const int channels, MostChannels(training));
     // The group of all ranks, its parts along each axis, and pairs. A group needs as much as a peer.
-    const int of_a_group = std::max(MostPeers(strategy, world_size), std::min(2, world_size - 1));
     const int groups = (training.pp > 1 && training.tp > 1 ? 4 : 3) + (training.cp > 1 ? 1 : 0);
     use.peers = groups * of_a_group + 2 + 2 * (channels + 1);
     tasks += int64_t{use.ranks} * (channels + (training.tp > 1 ? 1 : 0));
   }
+  if (training.dp_shard > 0) use.peers += 2 * (of_a_group + 1);  // ShardGroups
   PSRING_RETURN_IF_ERROR(AllowDescriptors(TrainerDescriptors(use), RanksText(world_size)));
   return AllowTasks(tasks, RanksText(use.ranks));
 }

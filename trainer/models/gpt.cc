@@ -24,6 +24,12 @@ absl::Status Check(const ModelSize& size, const TensorPlace& place, const Sequen
     return absl::InvalidArgumentError("the model reads texts; use --data text or --data tokens");
   }
   PSRING_CHECK(samples.labels == sequence.OwnPositions(size.context) && size.heads % place.ranks == 0);
+  if (place.divides_rows && size.context % place.ranks != 0) {
+    return absl::InvalidArgumentError(
+        Tr("--sequence_parallel: $0 ranks do not divide a context of $1 tokens; omit it, or use another --tp "
+           "or --context",
+           place.ranks, size.context));
+  }
   if (samples.classes < place.ranks) {
     return absl::InvalidArgumentError(
         Tr("--tp $0: a vocabulary of $1 tokens has not one for each rank; use a "
@@ -39,8 +45,8 @@ absl::Status Check(const ModelSize& size, const TensorPlace& place, const Sequen
 }
 
 // x + attention(norm(x)), then x + mlp(norm(x)). Returns the output. The ranks of `place` divide heads and
-// the width of the MLP between its layers; norms, residuals and dropout are equal on all of them. Those of
-// `sequence` divide the rows of everything; only attention needs those of others.
+// the width of the MLP between its layers; norms, residuals and dropout are equal on all of them, or of each
+// rank's own rows. Those of `sequence` divide the rows of everything; only attention needs those of others.
 int AddBlock(const ModelSize& size, double dropout, const TensorPlace& place, const SequencePlace& sequence,
              int block, int x, Network::Builder& network) {
   const std::string name = absl::StrCat("transformer.h.", block);
@@ -61,7 +67,7 @@ int AddBlock(const ModelSize& size, double dropout, const TensorPlace& place, co
   up.activation = Activation::kGelu;
 
   const auto norm = [&](const char* of, int value) {
-    return network.Add(MakeLayerNorm(absl::StrCat(name, of), rows, size.width, layout), {value});
+    return network.Add(MakeLayerNorm(absl::StrCat(name, of), rows, size.width, layout, place), {value});
   };
   const auto add = [&](const char* of, const LinearConfig& config, std::vector<int> inputs) {
     return network.Add(MakeLinear(absl::StrCat(name, of), config, layout), std::move(inputs));
@@ -73,6 +79,7 @@ int AddBlock(const ModelSize& size, double dropout, const TensorPlace& place, co
                                     .probability = dropout,
                                     .number = uint32_t(1 + 2 * block + branch),
                                     .residual = true,
+                                    .place = place,
                                     .sequence = sequence,
                                     .context = size.context}),
                        {add(of, config, {value}), x});
@@ -106,6 +113,7 @@ absl::StatusOr<std::unique_ptr<Model>> MakeGpt(const ModelSize& size, double dro
     x = network.Add(MakeDropout({.elements = size_t{1} * size.context * size.width,
                                  .probability = dropout,
                                  .number = 0,
+                                 .place = place,
                                  .sequence = sequence,
                                  .context = size.context}),
                     {x});
@@ -114,7 +122,7 @@ absl::StatusOr<std::unique_ptr<Model>> MakeGpt(const ModelSize& size, double dro
     network.AddUnit([&] { x = AddBlock(size, dropout, place, sequence, block, x, network); });
   }
   const int rows = sequence.OwnPositions(size.context);
-  x = network.Add(MakeLayerNorm("transformer.ln_f", rows, size.width, layout), {x});
+  x = network.Add(MakeLayerNorm("transformer.ln_f", rows, size.width, layout, place), {x});
   const LinearConfig logits{.inputs = size.width,
                             .outputs = samples.classes,
                             .rows = rows,

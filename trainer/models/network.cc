@@ -190,6 +190,14 @@ void Network::DrawWeights(uint64_t seed, const TakeWeights& take) const {
   }
 }
 
+size_t Network::PieceBytes(int max_batch) const {
+  constexpr size_t kAlignment = 64;
+  size_t elements = 0;  // of a sample
+  for (const PlacedLayer& layer : layers_) elements = std::max(elements, layer.layer->traits().gathered);
+  const size_t bytes = elements * static_cast<size_t>(max_batch) * SizeOf(ops_.activations());
+  return TensorAxis::kPieces * ((bytes + kAlignment - 1) / kAlignment * kAlignment);
+}
+
 absl::StatusOr<Activations> Network::NewActivations(int max_batch, Keep keep, Device& device) const {
   const DType type = ops_.activations();
   const size_t batch = static_cast<size_t>(max_batch);

@@ -13,7 +13,8 @@ namespace psring {
 // of the heads, or the samples are not texts of this context.
 ModelRow::Make Gpt(const ModelSize& size, double dropout);
 // Of a rank that divides the matrices with others (--tp), whose number divides the heads, or the sequences
-// (--cp): the samples have its positions only. InvalidArgument: there are fewer tokens than ranks.
+// (--cp): the samples have its positions only. InvalidArgument: there are fewer tokens in the vocabulary than
+// ranks, or these do not divide the rows (--sequence_parallel).
 ModelRow::Make GptPart(const ModelSize& size, double dropout, const TensorPlace& place,
                        const SequencePlace& sequence);
 

@@ -76,8 +76,11 @@ absl::StatusOr<ModelPart> CutModel(const MakeModel& make, const std::vector<size
   for (int rank = 0; rank < place.positions * tensors.ranks; ++rank) {
     const int position = rank / tensors.ranks, share = rank % tensors.ranks;
     const bool is_own = static_cast<size_t>(rank) == part.rank;
-    PSRING_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                            make(is_own ? tensors : TensorPlace{.rank = share, .ranks = tensors.ranks}));
+    PSRING_ASSIGN_OR_RETURN(
+        std::unique_ptr<Model> model,
+        make(is_own
+                 ? tensors
+                 : TensorPlace{.rank = share, .ranks = tensors.ranks, .divides_rows = tensors.divides_rows}));
     std::vector<LayerRange> own, placed;
     for (size_t stage = static_cast<size_t>(position); stage < stages; stage += place.positions) {
       const size_t first = placed.empty() ? 0 : placed.back().end;

@@ -158,10 +158,10 @@ int Mesh::RankAt(const MeshPlace& place) const {
   return rank;
 }
 
-std::vector<int> Mesh::RanksAt(int position) const {
+std::vector<int> Mesh::RanksWithPart(int part) const {
   std::vector<int> ranks;
   for (int replica = 0; replica < replicas(); ++replica) {
-    ranks.push_back(RankAt({.replica = replica, .position = position}));
+    ranks.push_back(RankAt({.replica = replica, .position = part / shares(), .share = part % shares()}));
   }
   return ranks;
 }

@@ -54,7 +54,8 @@ class Mesh {
   int segments() const { return segments_.size; }
   MeshPlace PlaceOf(int rank) const;
   int RankAt(const MeshPlace& place) const;
-  std::vector<int> RanksAt(int position) const;  // by replica, of the first share and segment
+  // By replica, of segment 0. Parts of the model: of position 0 each share, then of position 1.
+  std::vector<int> RanksWithPart(int part) const;
 
  private:
   struct Axis {

@@ -62,20 +62,28 @@ std::vector<std::string> Transformers() {
   return names;
 }
 
+// All workers take the same steps: no server drops a gradient or shares steps out.
+bool TakesEveryStep(const StrategyRow& strategy) {
+  return !strategy.uses_group && !strategy.drops_gradients && !strategy.shares_steps;
+}
+
 absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strategy) {
   const absl::StatusOr<NamedProgram> program = FindStepProgram(o.program);
   std::vector<GivenFlag> wrong = OfWholeModels(o);
   // Weight gradients that follow later would not be computed while the gradients of inputs are added up.
   const bool divides_backward = o.pp > 1 && program.ok() && program->row.divides_backward;
-  wrong.insert(wrong.begin(), {{o.precision != "float32", "--precision"},
-                               {divides_backward, absl::StrCat("--program ", o.program)}});
+  wrong.insert(wrong.begin(), {{divides_backward, absl::StrCat("--program ", o.program)},
+                               {strategy.uses_servers && o.clip_norm > 0,
+                                absl::StrCat(strategy.name, Tr(" with --clip_norm"))}});
   if (const GivenFlag* const flag = FirstGiven(wrong); flag != nullptr) {
     return absl::InvalidArgumentError(Tr("--tp and $0 exclude each other; omit one of them", flag->name));
   }
-  if (strategy.replicates || strategy.uses_servers || strategy.shards_gradients) {
+  // Servers of different shares would add up the gradients of what each of them has in different orders.
+  const bool other_servers = strategy.uses_servers && (!TakesEveryStep(strategy) || strategy.asynchronous());
+  if (strategy.replicates || other_servers) {
     return absl::InvalidArgumentError(Tr(
-        "--tp does not support --strategy $0; use an all-reduce strategy such as ring or zero1, or with one "
-        "replica single",
+        "--tp does not support --strategy $0; use an all-reduce strategy such as ring or zero1, ps-sync, or "
+        "with one replica single",
         strategy.name));
   }
   const std::string& backend = o.backend.empty() ? strategy.backend : o.backend;
@@ -84,6 +92,10 @@ absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strat
         Tr("--tp does not support $0, which has one call in progress at a time; choose native or gloo",
            backend));
   }
+  if (o.sequence_parallel && backend == "gloo") {
+    return absl::InvalidArgumentError(
+        Tr("--sequence_parallel does not support gloo, which has no reduce-scatter; choose native"));
+  }
   PSRING_ASSIGN_OR_RETURN(const ModelRow* const row, FindModelRow(o.model));
   if (row->size.heads == ModelSize::kFixed || !o.workload.empty()) {
     return absl::InvalidArgumentError(Tr(
@@ -91,14 +103,22 @@ absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strat
         o.workload.empty() ? o.model : absl::StrCat("--workload ", o.workload)));
   }
   const int heads = o.heads > 0 ? o.heads : row->size.heads;
-  if (heads % o.tp == 0) return absl::OkStatus();
+  const int context = o.context > 0 ? o.context : row->size.context;
   std::vector<int> possible;
   for (int ranks = 2; ranks <= heads; ++ranks) {
-    if (heads % ranks == 0) possible.push_back(ranks);
+    if (heads % ranks == 0 && (!o.sequence_parallel || context % ranks == 0)) possible.push_back(ranks);
   }
+  const std::string use = possible.empty() ? "1" : absl::StrJoin(possible, Tr(" or "));
+  if (heads % o.tp != 0) {
+    return absl::InvalidArgumentError(
+        Tr("--tp $0 does not divide the $1 heads of $2; use --tp $3, or other --heads", o.tp, heads, o.model,
+           use));
+  }
+  if (!o.sequence_parallel || context % o.tp == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      Tr("--tp $0 does not divide the $1 heads of $2; use --tp $3, or other --heads", o.tp, heads, o.model,
-         possible.empty() ? "1" : absl::StrJoin(possible, Tr(" or "))));
+      Tr("--sequence_parallel: --tp $0 does not divide the context of $1 tokens; use --tp $2, another "
+         "--context, or omit --sequence_parallel",
+         o.tp, context, use));
 }
 
 absl::Status CheckContext(const TrainingOptions& o, int context) {
@@ -118,7 +138,8 @@ absl::Status CheckContext(const TrainingOptions& o, int context) {
 
 absl::Status CheckSequenceFlags(const TrainingOptions& o, const StrategyRow& strategy) {
   std::vector<GivenFlag> wrong = OfWholeModels(o);
-  wrong.insert(wrong.begin(), {o.precision != "float32", "--precision"});
+  wrong.insert(wrong.begin(),
+               {{o.precision != "float32", "--precision"}, {o.sequence_parallel, "--sequence_parallel"}});
   if (const GivenFlag* const flag = FirstGiven(wrong); flag != nullptr) {
     return absl::InvalidArgumentError(Tr("--cp and $0 exclude each other; omit one of them", flag->name));
   }
@@ -210,6 +231,10 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
   if (o.cp == 1 && o.context_parallel != standard.context_parallel) {
     return absl::InvalidArgumentError(Tr("--context_parallel needs --cp, the ranks that divide a sequence"));
   }
+  if (o.sequence_parallel && o.tp == 1) {
+    return absl::InvalidArgumentError(
+        Tr("--sequence_parallel needs --tp, the number of workers that divide matrices and tokens"));
+  }
   if (o.tp > 1) PSRING_RETURN_IF_ERROR(CheckTensorFlags(o, strategy));
   if (o.cp > 1) PSRING_RETURN_IF_ERROR(CheckSequenceFlags(o, strategy));
   if (o.pp == 1) return std::max(o.tp, o.cp) == 1 ? absl::OkStatus() : CheckReplicas(o, strategy, workers);
@@ -221,9 +246,7 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
            "activations; omit --recompute, or use 1f1b",
            o.program));
   }
-  // All ranks of a replica take the same steps: no server may drop a gradient or share steps out.
-  const bool by_step = !strategy.uses_group && !strategy.drops_gradients && !strategy.shares_steps;
-  if (strategy.replicates || (strategy.uses_servers && !by_step)) {
+  if (strategy.replicates || (strategy.uses_servers && !TakesEveryStep(strategy))) {
     return absl::InvalidArgumentError(
         Tr("--pp does not support --strategy $0; use an all-reduce strategy such as ring, or ps-sync or "
            "ps-ssp:K",
@@ -249,7 +272,33 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
   return CheckReplicas(o, strategy, workers);
 }
 
-absl::Status CheckShardFlags(const TrainingOptions& o, const StrategyRow& strategy) {
+namespace {
+
+absl::Status CheckDpShard(const TrainingOptions& o, const StrategyRow& strategy, int replicas) {
+  if (!strategy.shards_updates || o.clock == "virtual") {
+    return absl::InvalidArgumentError(
+        Tr("--dp_shard is for zero1, zero2 and fsdp; omit it for $0",
+           strategy.shards_updates ? "--clock virtual" : absl::StrCat("--strategy ", strategy.name)));
+  }
+  if (replicas > 1 && replicas % o.dp_shard == 0) return absl::OkStatus();
+  std::vector<int> possible;
+  for (int ranks = 2; ranks <= replicas; ++ranks) {
+    if (replicas % ranks == 0) possible.push_back(ranks);
+  }
+  if (possible.empty()) {
+    return absl::InvalidArgumentError(
+        Tr("--dp_shard $0 needs several replicas of the model; use more "
+           "--workers, or omit it",
+           o.dp_shard));
+  }
+  return absl::InvalidArgumentError(Tr("--dp_shard $0 does not divide $1 replicas; use --dp_shard $2",
+                                       o.dp_shard, replicas, absl::StrJoin(possible, Tr(" or "))));
+}
+
+}  // namespace
+
+absl::Status CheckShardFlags(const TrainingOptions& o, const StrategyRow& strategy, int replicas) {
+  if (o.dp_shard > 0) PSRING_RETURN_IF_ERROR(CheckDpShard(o, strategy, replicas));
   const std::vector<GivenFlag> wrong = {{o.cuda_graph, "--cuda_graph"},
                                         {o.wire != TrainingOptions().wire, "--wire"},
                                         {o.clock == "virtual", "--clock virtual"}};

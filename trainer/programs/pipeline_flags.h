@@ -44,7 +44,8 @@ absl::Status CheckBesidePp(bool has_pp, const std::vector<GivenFlag>& need_pp,
 absl::Status CheckPipelineFlags(const TrainingOptions& options, const StrategyRow& strategy, int workers);
 
 // InvalidArgument names a flag that `strategy` does not support because ranks have only shards of gradients:
-// the memory of units changes from step to step, and there are no rounding errors to keep.
-absl::Status CheckShardFlags(const TrainingOptions& options, const StrategyRow& strategy);
+// the memory of units changes from step to step, and there are no rounding errors to keep; or --dp_shard,
+// which does not divide this number of replicas (names numbers that do) or is for other strategies.
+absl::Status CheckShardFlags(const TrainingOptions& options, const StrategyRow& strategy, int replicas);
 
 }  // namespace psring

@@ -71,8 +71,13 @@ absl::Status WeightMemory::AllocateGradient() {
 }
 
 absl::Status WeightMemory::Register(const Buffer& memory) {
-  auto* const group = dynamic_cast<MemoryRegistration*>(worker_.group);
-  return group != nullptr ? group->Register(memory) : absl::OkStatus();
+  const ShardGroups* const parts = worker_.shard_groups;
+  for (ProcessGroup* const of : {worker_.group, parts != nullptr ? parts->shards.get() : nullptr,
+                                 parts != nullptr ? parts->copies.get() : nullptr}) {
+    auto* const group = dynamic_cast<MemoryRegistration*>(of);
+    if (group != nullptr) PSRING_RETURN_IF_ERROR(group->Register(memory));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<ModelBuffers>> ModelBuffers::Create(Worker& worker,

@@ -28,7 +28,7 @@ class WeightMemory {
     bool server_shares = false;        // a parameter server on this host may use both
     bool group_sends_weights = false;  // and not only gradients
   };
-  // `worker` is borrowed. Registers with its group, if it has Worker::registered, what the group sends.
+  // `worker` is borrowed. Registers with its groups, if it has Worker::registered, what they send.
   static absl::StatusOr<std::unique_ptr<WeightMemory>> Create(Worker& worker, const Options& options);
   // Passes memory that others may still use on to Worker::registered.
   ~WeightMemory();

@@ -22,6 +22,7 @@
 #include "trainer/layers/sequence_axis.h"
 #include "trainer/models/model.h"
 #include "trainer/pipeline/pipeline.h"
+#include "trainer/pipeline/shard_groups.h"
 #include "trainer/strategies/table/strategy_table.h"
 
 namespace psring {
@@ -38,6 +39,9 @@ struct Worker {
   const StrategyTable* strategies = &StrategyRows();
   const ModelTable* models = &Models();
   ProcessGroup* group = nullptr;
+  // With --dp_shard: parts of `group` (shard_groups.h). Null: all of its ranks have one copy of sharded
+  // state.
+  ShardGroups* shard_groups = nullptr;
   // With --sync_batch_norm: a second group of the same ranks, which layers use while `group` sums gradients.
   ProcessGroup* statistics = nullptr;
   // With --pp or --tp: this rank has a part of the model. Null: all of it.

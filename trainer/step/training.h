@@ -77,6 +77,8 @@ class Training {
   std::vector<ReadyRange> OrderedTensors() const {
     return has_stages() && worker_.world_size > 2 ? part_->tied : std::vector<ReadyRange>();
   }
+  // The same of what the ranks that divide matrices have copies of, each with servers of its own: norms.
+  bool HasCopiesOfTensors() const { return axis_.has_value() && worker_.world_size > 2; }
   bool has_first_part() const {
     return worker_.pipeline == nullptr || worker_.pipeline->replica->rank() == 0;
   }
@@ -96,6 +98,11 @@ class Training {
 
   // training_shards.cc: of weights, gradient or both this rank has its shards only.
   bool shards_weights() const { return shards_.shards_weights(); }
+  // Those that have one copy of sharded state together, and this one among them.
+  const ProcessGroup* shard_group() const {
+    return worker_.shard_groups != nullptr ? worker_.shard_groups->shards.get() : worker_.group;
+  }
+  int shard_ranks() const { return worker_.world_size > 1 ? shard_group()->size() : 1; }
   // Takes part in evaluations; with sharded weights all ranks do.
   bool evaluates() const { return options_.evaluate && (is_of_first_replica() || shards_weights()); }
   HostView OwnWeights() const;

@@ -73,8 +73,15 @@ absl::Status Training::TakeModelPart(const ModelRow& row) {
   }
   TensorPlace tensors;
   if (pipeline.tensors != nullptr) {
+    if (!worker_.device.host_reads_memory()) {
+      return absl::InvalidArgumentError(
+          Tr("--tp needs --device cpu; this device is $0", worker_.device.name()));
+    }
     axis_.emplace(*pipeline.tensors, worker_.device);
-    tensors = {.rank = axis_->rank(), .ranks = axis_->ranks(), .axis = &*axis_};
+    tensors = {.rank = axis_->rank(),
+               .ranks = axis_->ranks(),
+               .axis = &*axis_,
+               .divides_rows = options_.sequence_parallel};
   }
   const auto make = [&](const TensorPlace& at) { return MakeModel(row, at); };
   PSRING_ASSIGN_OR_RETURN(part_, CutModel(make, cuts, place, tensors));
@@ -186,10 +193,19 @@ absl::StatusOr<BatchScore> Training::EvaluateStages(Span weights,
   return ScoreOfLastStage();
 }
 
-// Of the whole model, with no work in progress; a replica's ranks call it together. Valid until the next
-// call.
+// Of the whole model, with no work in progress; a replica's ranks, and with sharded weights all, call it
+// together. Valid until the next call.
 absl::StatusOr<ConstSpan> Training::WholeWeights() {
-  PSRING_ASSIGN_OR_RETURN(const ConstSpan own, WeightsOnHost());
+  if (shards_weights()) {
+    whole_weights_.resize(model_->parameters().count());
+    PSRING_RETURN_IF_ERROR(strategy_.units->ReadWeights([this](const Bucket& bucket, const float* values) {
+      std::copy_n(values, bucket.count, whole_weights_.data() + bucket.first);
+    }));
+  }
+  ConstSpan own(whole_weights_.data(), whole_weights_.size());
+  if (!shards_weights()) {
+    PSRING_ASSIGN_OR_RETURN(own, WeightsOnHost());
+  }
   if (!part_.has_value()) return own;
   PSRING_ASSIGN_OR_RETURN(whole_weights_,
                           replica_->Whole(*part_, &PositionPart::of_parameters, own.floats()));

@@ -93,6 +93,7 @@ MemoryFigures Training::Memory() const {
                          (is_cut ? pipeline_->gradient_bytes() : executor_->gradient_bytes())),
           .optimizer_mb = mb(strategy_.sync->state_bytes()),
           .activations_mb = mb((is_cut ? pipeline_->slot_bytes() : activations_.bytes() + batches_->bytes()) +
+                               (axis_.has_value() ? axis_->reserved_bytes() : 0) +
                                (sequence_axis_.has_value() ? sequence_axis_->reserved_bytes() : 0))};
 }
 

@@ -40,9 +40,9 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
     PSRING_ASSIGN_OR_RETURN(t.activations_,
                             t.model_->NewActivations(max_batch, KeepOf(options), worker.device));
   }
-  if (options.evaluate && worker.rank == 0) {
-    PSRING_RETURN_IF_ERROR(
-        CheckSnapshots(options.eval_every, t.plan_.total_steps(), t.model_->parameters().count()));
+  if (t.evaluates()) {
+    const size_t kept = t.shards_weights() ? t.shards_.weights.parts : t.model_->parameters().count();
+    PSRING_RETURN_IF_ERROR(CheckSnapshots(options.eval_every, t.plan_.total_steps(), kept));
   }
   if (t.updates_.optimizer.kind == OptimizerKind::kAdamW) {
     t.updates_.optimizer.no_decay = WithoutDecay(t.model_->parameters());
@@ -123,7 +123,7 @@ absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
       MemoryNeedOf(options_, model, train().spec(), max_batch,
                    {.optimizer = strategy_row_.has_parameters_on_servers() ? nullptr : &updates_.optimizer,
                     .has_tables = !strategy_row_.uses_servers,
-                    .shards = strategy_row_.shards_updates ? worker_.world_size : 1,
+                    .shards = strategy_row_.shards_updates ? shard_ranks() : 1,
                     .weight_elements = shards_.weights.elements,
                     .gradient_elements = shards_.gradient.elements,
                     .exchange_bytes = sequence_axis_.has_value() ? sequence_axis_->reserved_bytes() : 0,
@@ -186,6 +186,7 @@ absl::Status Training::Allocate(int max_batch) {
   PSRING_ASSIGN_OR_RETURN(
       buffers_, ModelBuffers::Create(worker_, layout, *compute_,
                                      goes_back ? std::max<int64_t>(1, options_.checkpoint_every) : 0));
+  if (axis_.has_value()) PSRING_RETURN_IF_ERROR(axis_->Reserve(model_->PieceBytes(max_batch)));
   if (worker_.group != nullptr && is_first_rank() && !worker_.group->info().through_host.empty()) {
     worker_.on_note(Tr("gradients go through pinned host memory: $0", worker_.group->info().through_host));
   }
@@ -238,6 +239,10 @@ absl::Status Training::MakeStrategy() {
                           .number = strategy_row_.number,
                           .reductions = shards_.shards_gradient() ? options_.micro_batches : 1};
   context.shards = shards_;
+  if (worker_.shard_groups != nullptr) {
+    context.shard_group = worker_.shard_groups->shards.get();
+    context.copies = worker_.shard_groups->copies.get();
+  }
   if (strategy_row_.uses_servers) {
     const bool returns = ServerReturns(options_, ServersOf(options_, worker_.world_size));
     context.servers = {
@@ -245,7 +250,7 @@ absl::Status Training::MakeStrategy() {
         .consistency = strategy_row_.has_only_rows_on_servers() ? "sync" : strategy_row_.algorithm,
         .asynchronous = strategy_row_.asynchronous(),
         .drops_gradients = strategy_row_.drops_gradients,
-        .deterministic = options_.deterministic || !OrderedTensors().empty(),
+        .deterministic = options_.deterministic || !OrderedTensors().empty() || HasCopiesOfTensors(),
         .serial = options_.ps_schedule == "serial",
         .staleness_lr = options_.staleness_lr == "inverse",
         .kept_every = returns && strategy_row_.synchronous ? options_.checkpoint_every : 0,

@@ -17,7 +17,7 @@ void Training::PlanShards() {
   const StepUnits units = PlanUnits(model_->CompleteAfterLayers(), buckets_);
   const std::vector<bool> beside =
       UsedBesideOthers(units, BucketsOfLayers(model_->LayerParameters(), buckets_), buckets_.size());
-  sharded_ = ShardBuckets(buckets_, worker_.rank, worker_.world_size);
+  sharded_ = ShardBuckets(buckets_, shard_group()->rank(), shard_ranks());
   shards_.gradient = PlanBlocks(sharded_, beside, /*turns=*/strategy_row_.shards_weights ? 1 : 2);
   const bool reshards = options_.reshard == "forward";
   if (strategy_row_.shards_weights) {
@@ -29,7 +29,9 @@ void Training::PlanShards() {
   worker_.on_note(
       Tr("--micro_batches $0 with --strategy $1: each step has $0 reduce-scatters of the gradient, which is "
          "not kept whole, and sends $2 times the bytes of ring",
-         reductions, strategy_row_.name, strategy_row_.SentPart(1, reductions, reshards)));
+         reductions, strategy_row_.name,
+         strategy_row_.SentPart(1, reductions, reshards,
+                                strategy_row_.SplitOf(worker_.world_size, options_.dp_shard))));
 }
 
 // All of the model's, or this rank's parts.
@@ -58,9 +60,10 @@ std::vector<float> Training::InitialWeights() const {
 }
 
 // Of the whole model's weights; with sharded weights or a part of the model by all ranks together, as below.
+// Of a model that is not divided, no rank has more than one unit.
 absl::StatusOr<std::string> Training::HashOfWeights() {
   Hasher hasher;
-  if (shards_weights()) {
+  if (shards_weights() && !part_.has_value()) {
     PSRING_RETURN_IF_ERROR(strategy_.units->ReadWeights([&](const Bucket& bucket, const float* values) {
       hasher.Add(values, bucket.count * sizeof(float));
     }));
@@ -72,16 +75,8 @@ absl::StatusOr<std::string> Training::HashOfWeights() {
 }
 
 absl::StatusOr<std::vector<float>> Training::FinalWeights() {
-  std::vector<float> all(whole().count());
-  if (shards_weights()) {
-    PSRING_RETURN_IF_ERROR(strategy_.units->ReadWeights([&](const Bucket& bucket, const float* values) {
-      std::copy_n(values, bucket.count, all.data() + bucket.first);
-    }));
-  } else {
-    PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WholeWeights());
-    std::copy_n(weights.floats(), weights.count, all.data());
-  }
-  return all;
+  PSRING_ASSIGN_OR_RETURN(const ConstSpan weights, WholeWeights());
+  return std::vector<float>(weights.floats(), weights.floats() + weights.count);
 }
 
 // On the test data. `weights`: those of a snapshot, of which a rank with sharded weights has its parts.

@@ -15,8 +15,9 @@ bool HasNccl() { return CheckGroupOptions({.backend = "nccl"}, Collective::kAllR
 
 std::string BackendOf(const StrategyRow& strategy, const TrainingOptions& options, int gpu) {
   if (TakesBackend(strategy) && !options.backend.empty()) return options.backend;
-  const bool is_ring =
-      (strategy.name == "ring" || strategy.shards_updates) && options.tls.empty() && options.pp == 1;
+  // NCCL has one call in progress at a time; the ranks of a replica exchange during the sums of gradients.
+  const bool is_ring = (strategy.name == "ring" || strategy.shards_updates) && options.tls.empty() &&
+                       ReplicaRanks(options) == 1;
   return is_ring && gpu >= 0 && HasNccl() ? "nccl" : strategy.backend;
 }
 

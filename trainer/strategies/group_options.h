@@ -11,7 +11,7 @@
 namespace psring {
 
 // For a strategy that needs a process group. --backend replaces the backend of strategies that are native; a
-// strategy that names another library or a transport keeps it. Without --backend and --pp, `ring`,
+// strategy that names another library or a transport keeps it. Without --backend, --pp and --tp, `ring`,
 // `zero1`, `zero2` and `fsdp` between GPUs use NCCL's ring if NCCL is in this build (see BackendNote). Native
 // groups work on GPU memory unless gradients are rounded to 16 bits, which happens on the host. `gpu`:
 // Device::gpu() of this rank.

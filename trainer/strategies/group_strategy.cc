@@ -73,7 +73,7 @@ absl::Status GroupStrategy::BeginStep(const StepInfo& info) {
   info_ = info;
   if (codec_.rounds()) codec_.feedback().BeginStep(info.step);
   update_.BeginStep(info, info.global_samples);
-  traffic_before_ = group_.traffic();
+  traffic_before_ = TrafficSoFar();
   // The lane writes into them, so they must not move.
   if (!info.is_repeated) {
     const size_t exchanges = context_.buckets.size() * static_cast<size_t>(context_.reductions);
@@ -130,7 +130,7 @@ absl::StatusOr<StepReport> GroupStrategy::FinishStep() {
     const auto [begin_ns, end_ns] = updates_[i];
     if (end_ns > 0) AddSpan(SpanKind::kOptimizer, records_[i].bucket, begin_ns, end_ns);
   }
-  StepReport report{.traffic = group_.traffic() - traffic_before_};
+  StepReport report{.traffic = TrafficSoFar() - traffic_before_};
   // An update after the last bucket's arrival is not communication.
   if (!records_.empty()) report.exposed_ns = std::max<int64_t>(0, records_.back().end_ns - backward_ns_);
   report.exposed_ns += buffers_arrived_ns_ - buffers_begin_ns_;

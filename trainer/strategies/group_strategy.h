@@ -83,6 +83,9 @@ class GroupStrategy : public SyncStrategy, public Residuals {
   // If !updates_on_lane_: the update of all buckets, after their exchange and that of the norm.
   virtual absl::Status UpdateAll() = 0;
 
+  // Of all groups, so far.
+  virtual Traffic TrafficSoFar() const { return group_.traffic(); }
+
   // The stream for work that is in no recording.
   Stream& outside() { return context_.records_steps ? context_.compute : *lane_; }
   void AddSpan(SpanKind kind, int bucket, int64_t begin, int64_t end) {

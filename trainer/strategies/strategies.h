@@ -69,6 +69,9 @@ struct StrategyContext {
   DType wire = DType::kFloat32;   // of gradients in transit
   bool records_steps = false;     // with --cuda_graph, if the group permits it
   ProcessGroup* group = nullptr;  // null: no group needed, or a single rank
+  // With --dp_shard: parts of `group`, the ranks that have one copy of sharded state together, and those with
+  // the same shard. Null: all ranks have one copy.
+  ProcessGroup *shard_group = nullptr, *copies = nullptr;
   ServerUse servers = {};
   int number = 0;  // StrategyRow::number
   // Of UnitMemory: where the gradient and the weights are, and how often each bucket is reduced in a step:

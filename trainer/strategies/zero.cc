@@ -6,6 +6,10 @@
 // Stage 2: of the gradient, too, a rank has only its shards, which are sums over the micro-batches, and the
 // buckets of the units that are being computed. Stage 3 (FSDP): also of the weights; a bucket is gathered
 // before its unit is computed, and not after its update.
+//
+// Hybrid (--dp_shard): each S consecutive ranks have one copy of all that. After the reduce-scatter of S
+// ranks an all-reduce adds the sums of those with the same shard, of stages 2 and 3 once per step. So an
+// element's sum is that over the sums of each S ranks, each in the order of the group's algorithm.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -38,6 +42,8 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
   ZeroStrategy(const StrategyContext& context, Parts parts, std::vector<ShardedBucket> buckets,
                Buffer numbers, Buffer host_numbers)
       : GroupStrategy(context, std::move(parts)),
+        shards_(ShardGroupOf(context)),
+        shard_staging_(context.device, shards_),
         buckets_(std::move(buckets)),
         numbers_(std::move(numbers)),
         host_numbers_(std::move(host_numbers)),
@@ -45,6 +51,10 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
         gathered_(buckets_.size()),
         gathered_events_(buckets_.size()) {}
   ~ZeroStrategy() override { lane_.reset(); }
+  // The ranks that have one copy of the state.
+  static ProcessGroup& ShardGroupOf(const StrategyContext& context) {
+    return context.shard_group != nullptr ? *context.shard_group : *context.group;
+  }
 
   absl::StatusOr<int64_t> Start(const TrainingState& state) override {
     if (!shards_weights()) {
@@ -59,6 +69,13 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
     }
     PSRING_RETURN_IF_ERROR(lane_->Synchronize());
     return state.step;
+  }
+
+  void Abort(absl::Status why) override {
+    for (ProcessGroup* const part : {context_.shard_group, context_.copies}) {
+      if (part != nullptr) part->Abort(why);
+    }
+    GroupStrategy::Abort(std::move(why));
   }
 
   absl::Status BeginStep(const StepInfo& info) override {
@@ -157,6 +174,13 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
     return absl::OkStatus();
   }
 
+ protected:
+  Traffic TrafficSoFar() const override {
+    const Traffic all = group_.traffic();
+    if (context_.copies == nullptr) return all;
+    return all + context_.shard_group->traffic() + context_.copies->traffic();
+  }
+
  private:
   void Exchange(const Bucket& bucket, const Event& ready) {
     const size_t b = static_cast<size_t>(bucket.index);
@@ -166,24 +190,40 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
     const Span sent = BeginExchange(bucket, gradient, ready);
     const Span own = Within(sent, cut, cut.own().range), rest = Within(sent, cut, cut.rest().range);
     if (own.count > 0 &&
-        !Enqueued(group_.ReduceScatter(Within(sent, cut, cut.whole), own, ReduceOp::kSum, *lane_)))
+        !Enqueued(shards_.ReduceScatter(Within(sent, cut, cut.whole), own, ReduceOp::kSum, *lane_)))
       return;
-    if (rest.count > 0 && !Enqueued(group_.AllReduce(rest, rest, ReduceOp::kSum, *lane_))) return;
+    if (rest.count > 0 && !Enqueued(shards_.AllReduce(rest, rest, ReduceOp::kSum, *lane_))) return;
+    if (!in_block && !(AddCopies(own) && AddCopies(rest))) return;
     const bool is_first = reduced_[b]++ == 0, is_last = reduced_[b] == context_.reductions;
     for (const ShardPart& part : cut.parts) {
       if (part.range.count == 0) continue;
       const HostView reduced = Within(gradient, cut, part.range);
       TakeSum(reduced, Within(sent, cut, part.range));
-      const Span sum = SumOf(part);
+      const Span sum = SumOf(part).device;
       if (in_block && is_first) Copy(sum, reduced.device);
       if (in_block && !is_first) lane_ops_->Add(sum, reduced.device, *lane_);
-      // The rest is the same on every rank and counts once.
-      const bool counts = &part == &cut.own() || context_.rank == 0;
-      if (is_last && counts) update_.AddToNorm(part.range, sum, *lane_ops_, *lane_);
     }
     if (in_block) free_[context_.shards.gradient.blocks[b]] = lane_->Record();
+    for (const ShardPart& part : cut.parts) {
+      if (!is_last || part.range.count == 0) continue;
+      const HostView sum = SumOf(part);
+      if (in_block && context_.copies != nullptr) {
+        staging_.ToGroup(sum, *lane_);
+        if (!AddCopies(staging_.Seen(sum))) return;
+        staging_.FromGroup(sum, *lane_);
+      }
+      // The rest is the same on every rank and counts once.
+      const bool counts = &part == &cut.own() || shards_.rank() == 0;
+      if (counts) update_.AddToNorm(part.range, sum.device, *lane_ops_, *lane_);
+    }
     if (!is_last || shards_weights()) lane_->Stamp(records_.back().end_ns);
     if (is_last && updates_on_lane_) Update(cut, records_.size() - 1, /*factor=*/1);
+  }
+
+  // The sum over the ranks of one copy becomes that over all ranks. False: an error, which surfaces later.
+  bool AddCopies(Span sum) {
+    return context_.copies == nullptr || sum.count == 0 ||
+           Enqueued(context_.copies->AllReduce(sum, sum, ReduceOp::kSum, *lane_));
   }
 
   // Then every rank gets all parts, unless weights are sharded. `index`: of the bucket's record.
@@ -192,13 +232,13 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
     lane_->Stamp(updates_[index].first);
     for (const ShardPart& part : cut.parts) {
       const size_t first = shards_weights() ? part.at : part.range.first;
-      update_.ApplyTo(part.at, weights.device.Slice(first, part.range.count), SumOf(part), *lane_ops_, *lane_,
-                      factor);
+      update_.ApplyTo(part.at, weights.device.Slice(first, part.range.count), SumOf(part).device, *lane_ops_,
+                      *lane_, factor);
     }
     lane_->Stamp(updates_[index].second);
     if (shards_weights()) return;
     const HostView whole = weights.Slice(cut.whole.first, cut.whole.count);
-    if (whole.device.count > 0 && !Enqueued(staging_.AllGather(whole, *lane_))) return;
+    if (whole.device.count > 0 && !Enqueued(shard_staging_.AllGather(whole, *lane_))) return;
     lane_->Stamp(records_[index].end_ns);
   }
 
@@ -212,12 +252,13 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
     return lane_->Synchronize();
   }
 
-  // Added in the order of ranks, so that all have the same bits. An all-gather of float32 changes no bits.
+  // Of one copy. Added in the order of ranks, so that all have the same bits. An all-gather of float32
+  // changes no bits.
   absl::StatusOr<double> SumOverRanks(double own) {
     constexpr size_t kFloats = sizeof(double) / sizeof(float);
     const HostView all = Numbers();
-    std::memcpy(all.host.floats() + static_cast<size_t>(context_.rank) * kFloats, &own, sizeof own);
-    PSRING_RETURN_IF_ERROR(staging_.AllGatherFromHost(all, *lane_));
+    std::memcpy(all.host.floats() + static_cast<size_t>(shards_.rank()) * kFloats, &own, sizeof own);
+    PSRING_RETURN_IF_ERROR(shard_staging_.AllGatherFromHost(all, *lane_));
     PSRING_RETURN_IF_ERROR(lane_->Synchronize());
     double sum = 0;
     for (size_t at = 0; at < all.host.count; at += kFloats) {
@@ -240,7 +281,7 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
       Copy(Within(all.device, cut, part.range), parts.Slice(part.at, part.range.count));
     }
     const HostView whole = Within(all, cut, cut.whole);
-    return whole.device.count > 0 ? staging_.AllGather(whole, *lane_) : absl::OkStatus();
+    return whole.device.count > 0 ? shard_staging_.AllGather(whole, *lane_) : absl::OkStatus();
   }
   // Rank 0's `from`, of all elements.
   absl::Status Share(ConstSpan from, Span parts) {
@@ -281,9 +322,9 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
     return update_.state().gradient.Slice(context_.shards.gradient.blocks[b], buckets_[b].bucket.count);
   }
   // Of the step's gradient, summed over ranks and micro-batches.
-  Span SumOf(const ShardPart& part) const {
+  HostView SumOf(const ShardPart& part) const {
     const size_t first = context_.shards.shards_gradient() ? part.at : part.range.first;
-    return update_.state().gradient.device.Slice(first, part.range.count);
+    return update_.state().gradient.Slice(first, part.range.count);
   }
   void Copy(Span to, ConstSpan from) {
     if (from.count > 0) lane_->Copy(to.data, from.data, from.bytes());
@@ -296,8 +337,10 @@ class ZeroStrategy : public GroupStrategy, public ShardedState, public UnitMemor
     context_.compute.Stamp(end_ns);
   }
 
+  ProcessGroup& shards_;
+  const Staging shard_staging_;
   const std::vector<ShardedBucket> buckets_;
-  const Buffer numbers_, host_numbers_;  // a double of each rank
+  const Buffer numbers_, host_numbers_;  // a double of each rank of a copy
   // By bucket: its exchanges in this step; whether it was gathered in this step, and the last time.
   std::vector<int> reduced_;
   std::vector<bool> gathered_;
@@ -315,9 +358,10 @@ absl::StatusOr<Strategy> MakeZero(const StrategyContext& of_step) {
   if (of_step.world_size == 1) return MakeNone(of_step);  // without the cost of a lane
   StrategyContext context = of_step;
   context.records_steps = false;  // only forward and backward are recorded
-  std::vector<ShardedBucket> buckets = ShardBuckets(context.buckets, context.rank, context.world_size);
+  const ProcessGroup& shards = ZeroStrategy::ShardGroupOf(context);
+  std::vector<ShardedBucket> buckets = ShardBuckets(context.buckets, shards.rank(), shards.size());
   PSRING_ASSIGN_OR_RETURN(GroupStrategy::Parts parts, GroupStrategy::PartsOf(context, RangesOf(buckets)));
-  const size_t bytes = static_cast<size_t>(context.world_size) * sizeof(double);
+  const size_t bytes = static_cast<size_t>(shards.size()) * sizeof(double);
   PSRING_ASSIGN_OR_RETURN(Buffer numbers, context.device.Allocate(bytes));
   PSRING_ASSIGN_OR_RETURN(Buffer host_numbers, AllocateHostSide(context.device, numbers));
   auto made = std::make_unique<ZeroStrategy>(context, std::move(parts), std::move(buckets),

@@ -281,6 +281,11 @@ absl::Status UnderstandLayouts(const RawExperimentFlags& raw, CompareOptions& op
                                         {!raw.copy_streams.empty(), "--copy_streams"},
                                         {other_program, "--program"}},
                                        {}));
+  if (training.sequence_parallel && !any_layout([](const Layout& one) { return one.tp > 1; })) {
+    return absl::InvalidArgumentError(
+        Tr("--sequence_parallel needs a layout that divides matrices; add --layouts tp2, for example, or "
+           "omit it"));
+  }
   if (options.layouts.empty()) {
     if (options.programs.size() > 1 || options.micro_batches.size() > 1) {
       return absl::InvalidArgumentError(

@@ -283,6 +283,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   LeaveServersOut(checked);
   LeavePipelineOut(checked);
   checked.reshard = TrainingOptions().reshard;
+  checked.dp_shard = 0;
   PSRING_ASSIGN_OR_RETURN(prepared.probe, CheckWithTrainer(prepared.binaries, checked, interrupt));
   prepared.link = flags.link;
   if (flags.options.training.clock == "virtual") {

@@ -79,6 +79,21 @@ std::string StateTable(const StrategyRow& strategy, int replicas) {
   return text;
 }
 
+// What --dp_shard changes, with figures for two copies.
+std::string Hybrid(const StrategyRow& strategy, int replicas, int micro_batches) {
+  std::string text =
+      Tr("Hybrid sharding, --dp_shard S: each S consecutive workers, such as those of a node, have one copy "
+         "of the state, so that S takes the place of N above. Once per step each shard's gradients are added "
+         "up over the C = N/S copies: a worker sends 2 (C-1)/C times 1/S of the model's size in addition, "
+         "and only that between copies.");
+  if (replicas >= 4 && replicas % 2 == 0) {
+    const double part = strategy.SentPart(1, micro_batches, /*reshards=*/true, {replicas / 2, 2});
+    text += Tr(" With S = $0 that is $1 in all.", replicas / 2,
+               ThreeDigits(2 * (replicas - 1.) / replicas * part));
+  }
+  return Wrap(text, "");
+}
+
 }  // namespace
 
 std::string ExplainShards(const StrategyRow& strategy, int replicas, int micro_batches) {
@@ -113,7 +128,7 @@ std::string ExplainShards(const StrategyRow& strategy, int replicas, int micro_b
   if (strategy.shards_gradients) {
     text += Wrap(Tr("Fewer and larger micro-batches send less: with one, $0.", sent(strategy, 1)), "");
   }
-  return text;
+  return text + Hybrid(strategy, replicas, micro_batches);
 }
 
 std::string ExplainTensorParallel(int ranks) {
@@ -139,6 +154,7 @@ std::string ExplainTensorParallel(int ranks) {
   }
   if (ranks > kDrawnRanks) absl::StrAppend(&text, "  ...\n");
   const std::vector<double> widths = {3, 1, 4, 4};  // of queries, keys and values; output; MLP
+  const TensorHalves halves = TensorHalvesOf(/*outputs=*/2, /*inputs=*/2, /*sequence_parallel=*/true);
   absl::StrAppend(
       &text, "\n",
       Wrap(
@@ -153,6 +169,13 @@ std::string ExplainTensorParallel(int ranks) {
               ThreeDigits(KeptValuesPerToken(1, widths, ranks)),
               ThreeDigits(KeptValuesPerToken(1, widths, 1))),
            ""),
+      Wrap(
+          Tr("With --sequence_parallel it keeps 1/t of all activations, here $0 h: each + leaves a rank only "
+             "the sums of its own tokens, and the ranks gather all tokens before A, in backward once more. A "
+             "layer then needs $1 halves of an all-reduce instead of $2.",
+             ThreeDigits(KeptValuesPerToken(1, widths, ranks, /*sequence_parallel=*/true)),
+             halves.forward + halves.backward, 2 * kAllReducesPerLayer),
+          ""),
       Wrap(Tr("To see which layout it suits: psring predict --layouts auto"), ""));
   return text;
 }

@@ -155,6 +155,25 @@ absl::Status UnderstandCalibrate(const RawPredictFlags& raw, PredictFlags& flags
   return absl::OkStatus();
 }
 
+// What training with shards does not support is not predicted either.
+absl::Status CheckShards(const RawPredictFlags& raw, const PredictFlags& flags) {
+  bool any_divides = false;
+  for (const std::string& name : flags.strategies) {
+    const absl::StatusOr<StrategyRow> strategy = FindStrategy(name);
+    if (!strategy.ok() || !strategy->shards_updates) continue;
+    any_divides = true;
+    for (const int workers : flags.workers) {
+      TrainingOptions training;
+      training.wire = raw.wire;
+      training.dp_shard = workers > 1 ? raw.dp_shard : 0;
+      PSRING_RETURN_IF_ERROR(CheckShardFlags(training, *strategy, workers));
+    }
+  }
+  if (any_divides || raw.dp_shard == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      Tr("--dp_shard is for zero1, zero2 and fsdp; name one, or omit the flag"));
+}
+
 }  // namespace
 
 CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
@@ -202,6 +221,10 @@ CLI::App* AddPredict(CLI::App& app, RawPredictFlags& raw) {
       OneOf({"backward", "none"}));
   verb->add_flag("--exchange_only", raw.exchange_only, "Ignore computing: a step is one exchange")
       ->group(InHelpAll(what));
+  add(InHelpAll(what), "--dp_shard", raw.dp_shard, "S",
+      "zero1, zero2, fsdp: so many consecutive workers, such as those of a node, have one copy of the state "
+      "together [all workers]",
+      WholeNumber(2, kMaxPredicted));
   add(what, "--wire", raw.wire, "TYPE",
       "Type of the gradients that are sent: float32, bfloat16 or float16 [float32]",
       OneOf({"float32", "bfloat16", "float16"}));
@@ -364,6 +387,7 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& typed,
                    .pipelined = raw.ps_schedule == "pipelined",
                    .seed = raw.seed,
                    .wire_part = raw.wire == "float32" ? 1 : 0.5,
+                   .dp_shard = raw.dp_shard,
                    .local_aggregation = raw.local_aggregation};
   if (raw.local_aggregation && flags.cluster.gpus_per_node == 1) {
     return absl::InvalidArgumentError(
@@ -375,6 +399,7 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& typed,
   const int least = flags.workers.front();
   PSRING_RETURN_IF_ERROR(CheckStragglers(raw.straggler, least));
   PSRING_ASSIGN_OR_RETURN(flags.options.delays, ParseDelays(raw.straggler, raw.jitter_ms, raw.seed, least));
+  PSRING_RETURN_IF_ERROR(CheckShards(raw, flags));
   PSRING_RETURN_IF_ERROR(UnderstandLayouts(raw, flags));
   PSRING_ASSIGN_OR_RETURN(flags.pipeline, UnderstandPipeline(raw, flags));
   return flags;

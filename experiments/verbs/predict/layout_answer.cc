@@ -95,8 +95,9 @@ absl::StatusOr<std::string> WhatWouldChangeIt(const LayoutQuestion& question, co
 void AddLayoutFlags(CLI::App& verb, RawPredictFlags& raw) {
   const char* group = "Layouts";
   verb.add_option("--layouts", raw.layouts,
-                  "auto: search replicas (dp), stages (pp), tensor parallelism (tp), zero1, zero2 and fsdp, "
-                  "programs and micro-batches of a transformer on --workers devices, and show the best five "
+                  "auto: search replicas (dp), stages (pp), tensor parallelism (tp), zero1, zero2 and fsdp "
+                  "(fsdp of 8: --dp_shard 8), programs and micro-batches of a transformer on --workers "
+                  "devices, and show the best five "
                   "that fit into their memory. --batch times --workers is the global batch. Default: "
                   "llama_8b on 8 devices of dgx-h100")
       ->group(group)
@@ -106,6 +107,9 @@ void AddLayoutFlags(CLI::App& verb, RawPredictFlags& raw) {
       ->group(group)
       ->option_text("BYTES")
       ->check([](const std::string& text) { return std::string(ParseByteSize(text).status().message()); });
+  verb.add_flag("--sequence_parallel", raw.sequence_parallel,
+                "For --layouts: tensor-parallel devices divide the tokens between matrices, too")
+      ->group(group);
 }
 
 RawPredictFlags WithLayoutDefaults(RawPredictFlags raw) {
@@ -121,8 +125,11 @@ RawPredictFlags WithLayoutDefaults(RawPredictFlags raw) {
 
 absl::Status UnderstandLayouts(const RawPredictFlags& raw, PredictFlags& flags) {
   if (raw.layouts.empty()) {
+    if (raw.sequence_parallel) {
+      return absl::InvalidArgumentError(Tr("$0 needs --layouts auto", "--sequence_parallel"));
+    }
     if (raw.memory.empty()) return absl::OkStatus();
-    return absl::InvalidArgumentError(Tr("--memory needs --layouts auto"));
+    return absl::InvalidArgumentError(Tr("$0 needs --layouts auto", "--memory"));
   }
   const RawPredictFlags standard;
   std::vector<GivenFlag> excluded = {
@@ -156,6 +163,7 @@ absl::Status UnderstandLayouts(const RawPredictFlags& raw, PredictFlags& flags) 
   if (flags.workers.size() != 1) {
     return absl::InvalidArgumentError(Tr("--layouts needs one number of --workers, such as 1024"));
   }
+  flags.sequence_parallel = raw.sequence_parallel;
   flags.memory_bytes = static_cast<double>(ParseByteSize(raw.memory).value_or(0));
   if (raw.memory.empty()) flags.memory_bytes = MostMemoryOf(flags.workload.device);
   if (flags.memory_bytes <= 0) {
@@ -174,6 +182,8 @@ std::string WhatIsNotTrained(const LayoutQuestion& question, const std::vector<F
     options.heads = question.model.heads;
     if (question.model.sixteen_bits) options.precision = "bfloat16";
     options.tp = candidate.tp;
+    options.sequence_parallel = question.model.sequence_parallel && candidate.tp > 1;
+    options.context = static_cast<int>(question.model.tokens);
     options.pp = candidate.pp;
     if (candidate.pp > 1) options.program = candidate.program.name();
     const absl::Status status = CheckPipelineFlags(options, *candidate.strategy, question.workers);
@@ -190,6 +200,7 @@ absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags, const CheckSt
                           .workers = flags.workers.front(),
                           .global_batch = int64_t{flags.workers.front()} * flags.workload.batch};
   PSRING_ASSIGN_OR_RETURN(question.model, LayoutModelOf(flags.workload));
+  question.model.sequence_parallel = flags.sequence_parallel;
   PSRING_ASSIGN_OR_RETURN(const LayoutAnswer answer,
                           FindLayouts(question, flags.memory_bytes, kShown, check));
   const std::vector<FoundLayout>& best = answer.best;

@@ -49,6 +49,7 @@ std::vector<GivenFlag> FlagsOfReplicas(const RawPredictFlags& raw) {
           {raw.overlap != standard.overlap, "--overlap none"},
           {raw.partition_mb > 0, "--partition_mb"},
           {raw.local_aggregation, "--local_aggregation"},
+          {raw.dp_shard > 0, "--dp_shard"},
           {raw.straggler != standard.straggler, "--straggler"},
           {raw.jitter_ms != standard.jitter_ms, "--jitter_ms"}};
 }

@@ -39,6 +39,8 @@ struct RawPredictFlags {
   std::string program, boundary, cuts;
   int copy_streams = 0;  // of 1 and 2; 0: not given
   std::string layouts, memory;
+  bool sequence_parallel = false;
+  int dp_shard = 0;  // not given
 };
 
 struct PredictFlags {
@@ -50,6 +52,7 @@ struct PredictFlags {
   Cluster cluster;
   PredictOptions options;
   double memory_bytes = 0;                // --layouts: of a device; 0: no layouts are searched
+  bool sequence_parallel = false;         // --layouts
   std::optional<PipelineCase> pipeline;   // --pp; `workload` is then of one micro-batch
   std::optional<MachineProfile> profile;  // of a measured machine
   double rdma = 0;                        // RdmaShare, or as --network

@@ -57,6 +57,7 @@ const std::vector<Field>& Fields() {
       {"--micro_batches", [](auto& o) { o.micro_batches = 3; }},
       {"--pp", [](auto& o) { o.pp = 4; }},
       {"--tp", [](auto& o) { o.tp = 4; }},
+      {"--sequence_parallel", [](auto& o) { o.sequence_parallel = true; }},
       {"--cp", [](auto& o) { o.cp = 4; }},
       {"--context_parallel", [](auto& o) { o.context_parallel = "ulysses"; }},
       {"--program", [](auto& o) { o.program = "interleaved:2"; }},
@@ -64,6 +65,7 @@ const std::vector<Field>& Fields() {
       {"--rank_order", [](auto& o) { o.rank_order = "pp,dp"; }},
       {"--copy_streams", [](auto& o) { o.copy_streams = 1; }},
       {"--reshard", [](auto& o) { o.reshard = "never"; }},
+      {"--dp_shard", [](auto& o) { o.dp_shard = 4; }},
       {"--drop_last", [](auto& o) { o.drop_last = "false"; }},
       {"--optimizer", [](auto& o) { o.optimizer = "adam"; }},
       {"--lr", [](auto& o) { o.lr = 1.0 / 3; }},
@@ -151,14 +153,17 @@ TEST(ServerReturns, OnlyIfThereIsOneAndItsWorkersCanRollBackTogether) {
   EXPECT_FALSE(ServerReturns(options, 1));
 }
 
-TEST(ServersOf, AreThoseOfAllStages) {
+TEST(ServersOf, AreThoseOfAllParts) {
   EXPECT_EQ(ServersOf({}, 4), 1);
   EXPECT_EQ(ServersOf({.servers = 3}, 4), 3);
   EXPECT_EQ(ServersOf({.server_placement = "colocated"}, 4), 4);
   EXPECT_EQ(ServersOf({.pp = 2}, 4), 2);
   EXPECT_EQ(ServersOf({.pp = 2, .servers = 3}, 4), 6);
   EXPECT_EQ(ServersOf({.pp = 2, .server_placement = "colocated"}, 4), 4);
+  EXPECT_EQ(ServersOf({.tp = 2, .servers = 3}, 4), 6);
+  EXPECT_EQ(ServersOf({.pp = 2, .tp = 2}, 8), 4);
   EXPECT_FALSE(ServerReturns({.pp = 2, .max_restarts = 1}, 2));
+  EXPECT_FALSE(ServerReturns({.tp = 2, .max_restarts = 1}, 2));
 }
 
 TEST(CheckRecovery, NamesConflictingFlags) {
@@ -219,6 +224,7 @@ TEST(LeavePipelineOut, ResetsEveryFlagOfPipelines) {
   TrainingOptions options{.micro_batches = 4,
                           .pp = 2,
                           .tp = 2,
+                          .sequence_parallel = true,
                           .cp = 2,
                           .context_parallel = "contiguous",
                           .program = "gpipe",

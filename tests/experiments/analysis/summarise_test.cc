@@ -165,6 +165,17 @@ TEST(Summarise, TheoryOfShardsCountsTheWeightsThatWereGathered) {
   EXPECT_NEAR(*rows[1].predicted_payload_bytes, .75 * 4 * (3000 + 1500), 1e-9);
 }
 
+TEST(Summarise, TheoryOfHybridShardsAddsTheSumsOverTheCopies) {
+  ConfigurationRuns zero1 = Runs("zero1", 4, {10}), fsdp = Runs("fsdp", 4, {10});
+  fsdp.sample.gathered_elements = 1500;
+  for (ConfigurationRuns* runs : {&zero1, &fsdp}) runs->configuration.training.dp_shard = 2;
+  const auto rows = Summarise("run", {zero1, fsdp}, Wires{.bytes_per_s = 4e6});
+  // (S-1)/S of what is reduced and gathered, and 2 (C-1)/C of a shard of 500 elements.
+  EXPECT_NEAR(*rows[0].predicted_payload_bytes, 4 * (.5 * 2000 + 500), 1e-9);
+  EXPECT_NEAR(*rows[1].predicted_payload_bytes, 4 * (.5 * 2500 + 500), 1e-9);
+  EXPECT_FALSE(rows[0].predicted_comm_ms.has_value()) << "the time of theory is of one ring";
+}
+
 TEST(Summarise, CountsDroppedGradientsButNotTheirSamples) {
   RunRecords records = Records(3);
   records.servers = {

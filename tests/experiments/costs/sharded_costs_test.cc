@@ -100,6 +100,13 @@ TEST(ShardedCosts, AStepSendsWhatItsProgramDoes) {
   }
 }
 
+TEST(ShardedCosts, DividedTokensAreGatheredOnceMoreInBackward) {
+  const TensorHalves sums = TensorHalvesOf(2, 2, false), parts = TensorHalvesOf(2, 2, true);
+  EXPECT_EQ(sums.forward + sums.backward, 2 * kAllReducesPerLayer);
+  EXPECT_EQ(parts.forward, sums.forward);
+  EXPECT_EQ(parts.backward, sums.backward + 2);
+}
+
 // Korthikanti et al. 2022, equation 2: s b h (10 + 24/t) bytes without attention scores, of which 2 are
 // dropout masks.
 TEST(ShardedCosts, ALayerKeepsTheActivationsOfThePaper) {
@@ -107,6 +114,10 @@ TEST(ShardedCosts, ALayerKeepsTheActivationsOfThePaper) {
   for (const int ranks : {1, 4}) {
     const double values = KeptValuesPerToken(kWidth, {3 * kWidth, kWidth, 4 * kWidth, 4 * kWidth}, ranks);
     EXPECT_DOUBLE_EQ(2 * values, kWidth * (8 + 24. / ranks));
+    // Equation 4: 34/t, of which 2 are dropout masks.
+    EXPECT_DOUBLE_EQ(
+        2 * KeptValuesPerToken(kWidth, {3 * kWidth, kWidth, 4 * kWidth, 4 * kWidth}, ranks, true),
+        kWidth * 32. / ranks);
   }
 }
 

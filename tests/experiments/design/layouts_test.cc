@@ -98,11 +98,11 @@ TEST(Layouts, TriedOnesSuitStrategyAndProgram) {
     options.strategies = {shards};
     EXPECT_EQ(RefusalOfLayouts(options), "");
     EXPECT_THAT(Names(PlanFor(options, 2, probe).cost),
-                ElementsAre("single x 1", "none x 4", absl::StrCat(shards, " x 4")));
+                ElementsAre("single x 1", "none x 4", absl::StrCat(shards, " x 4"),
+                            absl::StrCat(shards, " x 4 (dp2xtp2)"), absl::StrCat(shards, " x 4 (tp4)")));
     const std::vector<std::string> notes = LayoutNotes(options, probe);
-    ASSERT_EQ(notes.size(), 3u);
+    ASSERT_EQ(notes.size(), 2u);
     EXPECT_THAT(notes[1], Has("leaves out dp2xpp2, pp4, pp2xtp2: --pp and --strategy"));
-    EXPECT_THAT(notes[2], Has("leaves out dp2xtp2, tp4: --tp does not support --strategy"));
   }
   options = Tried(4);
   options.programs = {"1f1b", "zb-h1"};
@@ -213,6 +213,18 @@ TEST(Layouts, DividedSequencesAreOneCaseAndNamedByTheirWay) {
   EXPECT_EQ(ulysses.cost.back().folder(), "ring-4-cp2-ulysses");
 }
 
+TEST(Layouts, OnlyThoseThatDivideMatricesDivideTokens) {
+  CompareOptions options = ComparedGpt("dp4,dp2xtp2,pp2xtp2");
+  options.training.sequence_parallel = true;
+  EXPECT_EQ(RefusalOfLayouts(options), "");
+  for (const Configuration& configuration : PlanFor(options).cost) {
+    EXPECT_EQ(configuration.training.sequence_parallel, configuration.training.tp > 1)
+        << configuration.name();
+  }
+  options.training.context = 31;
+  EXPECT_THAT(RefusalOfLayouts(options), Has("--tp 2 does not divide the context of 31 tokens"));
+}
+
 TEST(Layouts, ARecordedPlanKeepsDividedMatricesApart) {
   Plan plan = PlanFor(ComparedGpt("dp4,dp2xtp2,tp4"));
   RecordedPlan recorded{.rounds = 3};
@@ -234,10 +246,10 @@ TEST(Layouts, WhatDoesNotSuitDividedMatricesIsRejectedByName) {
   };
   EXPECT_EQ(refused("dp4,tp4", [](CompareOptions& o) { o.strategies = {"zero1"}; }), "");
   EXPECT_EQ(refused("dp2,dp4", [](CompareOptions& o) { o.strategies = {"fsdp"}; }), "");
-  EXPECT_THAT(refused("dp2,tp2", [](CompareOptions& o) { o.strategies = {"zero2"}; }),
-              Has("--tp does not support --strategy zero2"));
-  EXPECT_THAT(refused("dp2,tp2", [](CompareOptions& o) { o.strategies = {"ps-sync"}; }),
-              Has("--tp does not support --strategy ps-sync"));
+  EXPECT_EQ(refused("dp2,tp2", [](CompareOptions& o) { o.strategies = {"zero2"}; }), "");
+  EXPECT_EQ(refused("dp2,tp2", [](CompareOptions& o) { o.strategies = {"ps-sync"}; }), "");
+  EXPECT_THAT(refused("dp2,tp2", [](CompareOptions& o) { o.strategies = {"ps-ssp:1"}; }),
+              Has("--tp does not support --strategy ps-ssp:1"));
   EXPECT_THAT(refused("dp4,pp2xtp2", [](CompareOptions& o) { o.programs = {"zb-h1"}; }),
               Has("--tp and --program zb-h1 exclude each other"));
   EXPECT_THAT(refused("dp2,tp2", [](CompareOptions& o) { o.training.model = "cnn"; }),

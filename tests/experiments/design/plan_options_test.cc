@@ -224,6 +224,18 @@ TEST(PlanOptions, FlagsThatShardsDoNotSupportAreRejectedByName) {
   ExpectRefusals({{with("zero1", {.wire = "bfloat16"}), ""}, {with("zero1", {.clock = "virtual"}), ""}});
 }
 
+TEST(PlanOptions, GroupsWithACopyOfTheStateDivideEveryNumberOfReplicasWithShards) {
+  const auto of = [](std::vector<std::string> strategies, std::vector<int> workers) {
+    CompareOptions options{.strategies = std::move(strategies), .workers = std::move(workers)};
+    options.training.dp_shard = 2;
+    return options;
+  };
+  ExpectRefusals(
+      {{of({"ring", "fsdp"}, {1, 2, 4}), ""},
+       {of({"zero1"}, {2, 3}), "--dp_shard 2 does not divide 3 replicas; use --dp_shard 3"},
+       {of({"ring"}, {4}), "--dp_shard is for zero1, zero2 and fsdp; name one, or omit the flag"}});
+}
+
 TEST(PlanOptions, HybridHasTheFlagsOfBothOfItsParts) {
   const CompareOptions options{.strategies = {"ring", "hybrid"},
                                .workers = {2},

@@ -234,7 +234,8 @@ TEST(JobOf, RejectsWhatTheNodeDoesNotCompare) {
 TEST(JobOf, ChoosesPipelinesOnlyForANodeThatComparesLayouts) {
   NodeOrder order = LaunchOrder("ring", 4), divided = order;
   divided.training.push_back("--tp=2");
-  EXPECT_THAT(Accepts(divided).message(), Has("was not started with --tp"));
+  divided.training.push_back("--sequence_parallel");
+  EXPECT_THAT(Accepts(divided).message(), Has("was not started with --"));
   const std::vector<std::string> pipeline = {"--pp=2",   "--program=gpipe",    "--micro_batches=8",
                                              "--cuts=3", "--rank_order=pp,dp", "--copy_streams=1"};
   order.training.insert(order.training.end(), pipeline.begin(), pipeline.end());
@@ -246,7 +247,9 @@ TEST(JobOf, ChoosesPipelinesOnlyForANodeThatComparesLayouts) {
   EXPECT_EQ(job.training.program, "gpipe");
   EXPECT_EQ(job.training.micro_batches, 8);
   EXPECT_EQ(job.training.copy_streams, 1);
-  EXPECT_EQ(JobOf(divided, layouts, "10.0.0.1", "/own/folder")->training.tp, 2);
+  const TrainingOptions of_divided = JobOf(divided, layouts, "10.0.0.1", "/own/folder")->training;
+  EXPECT_EQ(of_divided.tp, 2);
+  EXPECT_TRUE(of_divided.sequence_parallel);
   NodeOrder sequences = LaunchOrder("ring", 4);
   sequences.training.insert(sequences.training.end(), {"--cp=2", "--context_parallel=ulysses"});
   EXPECT_THAT(Accepts(sequences).message(), Has("was not started with --c"));

@@ -200,6 +200,12 @@ TEST(ServerArguments, AStagesServersServeItsReplicasAndStopWithAWorker) {
   EXPECT_THAT(arguments(2), testing::IsSupersetOf({"--server=2", "--servers=3", "--position=0"}));
   for (const std::string& argument : ServerArguments({}, {}))
     EXPECT_FALSE(argument.starts_with("--position"));
+  training.tp = 2;  // servers 6, 7 and 8 are those of position 1 and share 0
+  EXPECT_EQ(*PushersOf(training, 8, 0), 2);
+  EXPECT_EQ(TrainingJob({.training = training, .workers = 8}).pushers(), 2);
+  EXPECT_THAT(ServerArguments(training, {.server = 7, .servers = 12, .pushers = 2, .ranks = {4, 6}}),
+              testing::IsSupersetOf({"--workers=2", "--server=1", "--servers=3", "--position=2",
+                                     "--ranks=4,6", "--on_worker_loss=stop"}));
 }
 
 TEST(ServerArguments, AServerUsesTheDeviceOfTheRankBesideIt) {

@@ -159,8 +159,10 @@ TEST_F(PipelineProcess, RanksThatDivideMatricesEndWithTheLossOfOneProcess) {
   int number = 0;
   for (const auto& [layout, workers, launch, flags] :
        {std::tuple("tp2", 2, "single-2-tp2", "8 --strategy single"),
-        {"tp4", 4, "none-4-tp4", "8 --strategy none --transport tcp --ranks_per_process 2"},
+        {"tp4", 4, "none-4-tp4",
+         "8 --strategy none --transport tcp --ranks_per_process 2 --sequence_parallel"},
         {"dp2xtp2", 4, "ring-4-tp2", "4 --strategy ring"},
+        {"dp2xtp2", 4, "ps-sync-4-on-2-tp2", "4 --strategy ps-sync --sequence_parallel"},
         {"pp2xtp2", 4, "single-4-tp2-pp2-1f1b-m2", "8 --strategy single --pp 2 --rank_order pp,tp,dp"}}) {
     SCOPED_TRACE(layout);
     const std::string out = absl::StrCat("run", number++);

@@ -173,6 +173,34 @@ TEST(LayoutPrice, ShardedReplicasWaitForTheirExchanges) {
   EXPECT_GT(step("fsdp", 4), 3.5 * step("fsdp", 1));
 }
 
+// Two nodes of four: in nodes nothing takes time, and a card carries the sums of four shards.
+TEST(LayoutPrice, CopiesOfTheStateExchangeOnlyTheSumsOfGradients) {
+  const LayoutQuestion question = OnNodes(EqualLayers(8, 1e6), 8, 4, 100e6);
+  LayoutCandidate candidate = Candidate(8, 1, 1, "fsdp", "single_stage", 4);
+  const double all = Priced(question, candidate).sent.between;
+  EXPECT_EQ(candidate.layout(), "dp8 fsdp");
+  candidate.dp_shard = 4;
+  EXPECT_EQ(candidate.layout(), "dp8 fsdp of 4");
+  // 8 layers of 4 MB; 2 (C-1)/C of 1/S from each of 4 devices.
+  EXPECT_NEAR(Priced(question, candidate).sent.between, 32e6, 1);
+  EXPECT_GT(all, 5 * 32e6);
+  const LayoutStages stages = StagesOf(question.model, candidate).value();
+  EXPECT_DOUBLE_EQ(MemoryOf(question.model, candidate, stages).state.total(), 16. / 4 * 8e6 + 3 * 4e6);
+}
+
+TEST(LayoutSearch, ACopyOfTheStateOnEachNodeIsTried) {
+  const auto hybrids = [](int per_node) {
+    std::set<std::string> names;
+    for (const LayoutCandidate& candidate : LayoutCandidates(OnNodes(EqualLayers(8, 1e5), 8, per_node, 1e9)))
+      if (candidate.dp_shard > 0) names.insert(candidate.layout());
+    return names;
+  };
+  EXPECT_EQ(hybrids(4), (std::set<std::string>{"dp8 zero2 of 4", "dp8 fsdp of 4", "dp4xtp2 zero2 of 2",
+                                               "dp4xtp2 fsdp of 2"}));
+  EXPECT_TRUE(hybrids(1).empty());
+  EXPECT_TRUE(hybrids(8).empty()) << "one node";
+}
+
 TEST(LayoutPrice, TensorParallelRanksAddInEveryLayer) {
   const LayoutQuestion question = OnNodes(EqualLayers(8, 0), 4, 4, 1e6);
   const LayoutPrice price = Priced(question, Candidate(1, 1, 4, "ring", "single_stage", 2));
@@ -226,6 +254,47 @@ TEST(LayoutMemory, TheStateIsOfTheRanksStagesAndParts) {
   EXPECT_DOUBLE_EQ(state(4, 1, 1, "zero2"), (4 + 12. / 4) * 8e6 + 2 * 4e6) << "and two units' gradients";
   EXPECT_DOUBLE_EQ(state(4, 1, 1, "fsdp"), 16. / 4 * 8e6 + 3 * 4e6)
       << "and a unit's gradient, two units' weights";
+}
+
+TEST(LayoutMemory, DividedTokensShrinkActivationsAndMessages) {
+  LayoutModel model = EqualLayers(8, 1e6);
+  const LayoutCandidate candidate = Candidate(1, 2, 4, "ring", "1f1b", 4);
+  const LayoutStages stages = StagesOf(model, candidate).value();
+  const double boundary = model.BoundaryBytes(1), whole = model.KeptBytes(model.layers[0], 1, 1);
+  const double sums = MemoryOf(model, candidate, stages).activations;
+  model.sequence_parallel = true;
+  EXPECT_DOUBLE_EQ(model.KeptBytes(model.layers[0], 1, 4), whole / 4);
+  EXPECT_DOUBLE_EQ(MemoryOf(model, candidate, stages).activations,
+                   2 * 4 * whole / 4 + 2 * boundary / 4 + 2 * boundary)
+      << "two micro-batches of four layers, two messages, two pieces";
+  EXPECT_LT(MemoryOf(model, candidate, stages).activations, .7 * sums);
+  model.layers.back().logits = 100;
+  EXPECT_DOUBLE_EQ(model.KeptBytes(model.layers.back(), 1, 4), (whole + 4 * 16. * 100 + boundary) / 4);
+}
+
+TEST(LayoutPrice, DividedTokensAreGatheredOnceMoreInBackward) {
+  LayoutQuestion question = OnNodes(EqualLayers(8, 1e5), 4, 4, 1e6);
+  const LayoutCandidate candidate = Candidate(1, 1, 4, "ring", "single_stage", 2);
+  const LayoutPrice sums = Priced(question, candidate);
+  question.model.sequence_parallel = true;
+  const LayoutPrice parts = Priced(question, candidate);
+  EXPECT_NEAR(parts.sent.inside, sums.sent.inside * 10 / 8, 1e-6 * sums.sent.inside);
+  EXPECT_GT(parts.step_s, sums.step_s);
+  // Messages between stages are those of own tokens.
+  const LayoutCandidate cut = Candidate(1, 2, 2, "ring", "1f1b", 4);
+  question.cluster.gpus_per_node = 2;
+  const double between = Priced(question, cut).sent.between;
+  question.model.sequence_parallel = false;
+  EXPECT_NEAR(between, Priced(question, cut).sent.between / 2, 1e-6 * between);
+}
+
+TEST(LayoutSearch, DividedTokensNeedRanksThatDivideThem) {
+  LayoutQuestion question = OnNodes(EqualLayers(8, 1e5), 8, 4, 1e6);
+  question.model.sequence_parallel = true;
+  question.model.tokens = 18;
+  std::set<int> ranks;
+  for (const LayoutCandidate& candidate : LayoutCandidates(question)) ranks.insert(candidate.tp);
+  EXPECT_EQ(ranks, (std::set<int>{1, 2}));
 }
 
 TEST(LayoutSearch, ItFindsWhatTryingAllFinds) {

@@ -62,13 +62,15 @@ TEST(BenchOnGpu, ChecksAndTimesEveryCollectiveInGpuMemory) {
   BenchOptions options =
       Of({"all_reduce/native/ring/cuda_ipc/shared", "all_reduce/native/direct/auto/private",
           "reduce_scatter/native//auto/shared", "all_gather/native//auto/private",
-          "broadcast/native//auto/shared", "all_to_all/native/pairwise/auto/private"});
+          "broadcast/native//auto/shared", "all_to_all/native//auto/private"});
   options.oversubscribe = true;
   const Outcome outcome = Bench(options, 2);
   for (const absl::Status& status : outcome.statuses) EXPECT_EQ(status, absl::OkStatus());
   ASSERT_EQ(outcome.ranks.size(), 2);
   EXPECT_EQ(outcome.ranks[1].device, "cuda:0");
   ASSERT_EQ(outcome.groups.size(), 6);
+  EXPECT_EQ(outcome.groups[4].algorithm, "ring");
+  EXPECT_EQ(outcome.groups[5].algorithm, "direct") << "a ring does not offer all-to-all";
   for (const MeasuredCombination& group : outcome.groups)
     EXPECT_EQ(group.transport, "cuda_peer on shared GPUs");
   ASSERT_EQ(outcome.rows.size(), 12);

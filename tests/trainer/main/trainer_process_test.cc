@@ -148,6 +148,19 @@ TEST_F(TrainerProcess, StartsTheServersOfEachStageItself) {
   }
 }
 
+// Two groups of two ranks: halves of an all-reduce send half of the gradient each, and the sums of shards
+// too.
+TEST_F(TrainerProcess, CopiesOfShardsHaveGroupsOfTheirOwn) {
+  ExpectSuccess(StartTrainers(4, absl::StrCat("--strategy zero2 --dp_shard 2", kShort)));
+  for (int rank = 0; rank < 4; ++rank) {
+    const RankResult result = Result(rank);
+    EXPECT_EQ(result.weights_hash, Result(0).weights_hash);
+    EXPECT_NEAR(StepsOf(rank).at(2).payload_tx_bytes, 1.5 * 4 * SentElements(result), 64);
+  }
+  ExpectOneLine(*StartTrainer(0, 4, absl::StrCat("--strategy fsdp --dp_shard 3", kShort)),
+                {"--dp_shard 3 does not divide 4 replicas; use --dp_shard 2 or 4"});
+}
+
 TEST_F(TrainerProcess, DescribesItsTables) {
   const auto child = StartAlone("--describe");
   ExpectSuccess(*child);

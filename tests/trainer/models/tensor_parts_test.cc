@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "common/kernels/sixteen_bits.h"
 #include "common/ops/ops.h"
 #include "tests/has.h"
 #include "tests/ring_worker/groups/group_checks.h"
@@ -163,6 +166,38 @@ TEST(PartOf, FindsTheElementsOfAPart) {
               Fails(absl::StatusCode::kInvalidArgument, "tensor other"));
 }
 
+TEST_F(TensorParts, RowsThatRanksDoNotDivideAreRejected) {
+  TrainingOptions options = Options();
+  options.context = 6;
+  const ModelRow row = *ModelOf(options);
+  const auto status = [&](int ranks) {
+    const auto make = MakerOfPart(row, /*dropout=*/.1, {.rank = 0, .ranks = ranks, .divides_rows = true});
+    return (*make)(TextSpec(6, kVocabulary), *ops_).status();
+  };
+  EXPECT_EQ(status(2), absl::OkStatus());
+  EXPECT_THAT(status(4), Fails(absl::StatusCode::kInvalidArgument,
+                               "--sequence_parallel: 4 ranks do not divide a context of 6 tokens"));
+}
+
+// Between the layers that divide matrices, a rank keeps its own rows, and also sends these to another stage.
+TEST_F(TensorParts, ThatDivideRowsKeepLess) {
+  const auto bytes = [&](const TensorPlace& place) {
+    const auto model = Part(place).value();
+    return model->NewActivations(/*max_batch=*/4, Keep::kAll, HostDevice()).value().bytes();
+  };
+  const TensorPlace sums{.rank = 1, .ranks = 4};
+  TensorPlace parts = sums;
+  parts.divides_rows = true;
+  EXPECT_LT(static_cast<double>(bytes(parts)), .6 * static_cast<double>(bytes(sums)));
+  const auto whole = Part(sums).value(), own = Part(parts).value();
+  EXPECT_EQ(whole->PieceBytes(4), 0);
+  EXPECT_EQ(own->PieceBytes(4), 2 * 4 * 8 * 16 * sizeof(float)) << "two times all rows of a batch";
+  ASSERT_EQ(own->CutPoints(), whole->CutPoints());
+  for (const size_t layer : own->CutPoints()) {
+    EXPECT_EQ(4 * own->BoundaryElements(layer), whole->BoundaryElements(layer));
+  }
+}
+
 struct LossOfRows {
   std::vector<float> gradient;
   double loss = 0;
@@ -225,6 +260,58 @@ TEST(VocabularyLoss, IsThatOfAllClassesOnEveryRank) {
   }
 }
 
+// Logits and gradients are rounded once, as those of all classes.
+TEST(VocabularyLoss, Of16BitsIsThatOfAllClasses) {
+  if (BFloat16Support() == BFloat16::kNone) GTEST_SKIP() << "no bfloat16 on this processor";
+  using Half = elementwise::BFloat16;
+  constexpr int kRows = 12;
+  std::vector<Half> logits;
+  std::vector<int32_t> labels;
+  for (int row = 0; row < kRows; ++row) {
+    // The label's probability is close to 1 in some rows, where its gradient has few of the bits.
+    for (int c = 0; c < kVocabulary; ++c) {
+      logits.push_back(
+          elementwise::Store<Half>(c == row % kVocabulary ? 3.0f + float(row) : .25f * float(c)));
+    }
+    labels.push_back(row == 5 ? kIgnoredLabel : row % kVocabulary);
+  }
+  const auto ops = MakeOneDnnOps(/*threads=*/1, DType::kBFloat16);
+  const auto stream = HostDevice().NewStream(StreamKind::kCompute, "test");
+  std::vector<Half> expected = logits;
+  LossOfRows all;
+  const Span span{expected.data(), expected.size(), DType::kBFloat16};
+  ops->families().loss->SoftmaxCrossEntropy(kRows, kVocabulary, span, labels.data(), span, &all.loss,
+                                            &all.correct, *stream);
+  ASSERT_EQ(stream->Synchronize(), absl::OkStatus());
+  const auto statuses = RunGroups(2, {}, [&](ProcessGroup& group, Stream& own_stream) -> absl::Status {
+    TensorAxis axis(group, HostDevice());
+    const TensorPlace place{.rank = group.rank(), .ranks = 2, .axis = &axis};
+    const auto [first, count] = place.ShareOf(kVocabulary);
+    std::vector<Half> own;
+    for (int row = 0; row < kRows; ++row) {
+      const auto begin = logits.begin() + row * kVocabulary + first;
+      own.insert(own.end(), begin, begin + count);
+    }
+    LossOfRows result;
+    VocabularyLoss loss(place, kVocabulary);
+    PSRING_RETURN_IF_ERROR(loss.Run(kRows, {own.data(), own.size(), DType::kBFloat16}, labels.data(),
+                                    &result.loss, &result.correct, own_stream));
+    PSRING_RETURN_IF_ERROR(own_stream.Synchronize());
+    EXPECT_NEAR(result.loss, all.loss, 1e-5 * all.loss);
+    EXPECT_EQ(result.correct, all.correct);
+    for (int row = 0; row < kRows; ++row) {
+      for (int c = 0; c < count; ++c) {
+        const float of_all = elementwise::Load(expected[static_cast<size_t>(row * kVocabulary + first + c)]);
+        EXPECT_NEAR(elementwise::Load(own[static_cast<size_t>(row * count + c)]), of_all,
+                    std::abs(of_all) / 128 + 1e-6)
+            << row << " " << c;
+      }
+    }
+    return absl::OkStatus();
+  });
+  for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
+}
+
 TEST(VocabularyLoss, ALabelThatNoRankHasIsAnError) {
   const auto statuses = RunGroups(2, {}, [](ProcessGroup& group, Stream& stream) {
     TensorAxis axis(group, HostDevice());
@@ -242,6 +329,49 @@ TEST(VocabularyLoss, ALabelThatNoRankHasIsAnError) {
   }
 }
 
+TEST(TensorAxis, GathersOwnPartsAndAddsThemUp) {
+  constexpr int kRanks = 3;
+  constexpr size_t kOwn = 500;
+  const auto statuses = RunGroups(kRanks, {}, [](ProcessGroup& group, Stream& stream) -> absl::Status {
+    TensorAxis axis(group, HostDevice());
+    EXPECT_EQ(axis.reserved_bytes(), 0);
+    const size_t bytes = TensorAxis::kPieces * 6016;  // a multiple of 64 from 1500 floats on
+    PSRING_RETURN_IF_ERROR(axis.Reserve(bytes));
+    EXPECT_EQ(axis.reserved_bytes(), bytes);
+    const Span all = axis.Piece(0, kRanks * kOwn, DType::kFloat32),
+               other = axis.Piece(1, kRanks * kOwn, DType::kFloat32);
+    EXPECT_EQ(static_cast<std::byte*>(all.data) + bytes / 2, static_cast<std::byte*>(other.data));
+    const std::vector<float> own(kOwn, static_cast<float>(group.rank() + 1));
+    std::vector<float> sums(kOwn), later(kOwn);
+    PSRING_RETURN_IF_ERROR(axis.Gather({own.data(), kOwn}, all, stream));
+    PSRING_RETURN_IF_ERROR(axis.SumOwn(all, {sums.data(), kOwn}, stream));
+    PSRING_RETURN_IF_ERROR(axis.BeginGather({own.data(), kOwn}, other, stream));
+    axis.Finish(stream);
+    PSRING_RETURN_IF_ERROR(axis.BeginSumOwn(other, {later.data(), kOwn}, stream));
+    axis.Finish(stream);
+    PSRING_RETURN_IF_ERROR(stream.Synchronize());
+    for (size_t i = 0; i < kRanks * kOwn; ++i) {
+      EXPECT_EQ(all.floats()[i], static_cast<float>(i / kOwn + 1));
+      EXPECT_EQ(other.floats()[i], all.floats()[i]);
+    }
+    EXPECT_EQ(sums, std::vector<float>(kOwn, static_cast<float>(kRanks * (group.rank() + 1))));
+    EXPECT_EQ(later, sums);
+    const TensorAxis::Times times = axis.Take();
+    EXPECT_EQ(times.waits.size(), 4);
+    EXPECT_EQ(times.busy.size(), 6);
+    return absl::OkStatus();
+  });
+  for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
+}
+
+TEST(TensorPlace, PartsOfABatchCoverItsRowsOnce) {
+  const TensorPlace whole{.rank = 1, .ranks = 2}, part{.rank = 1, .ranks = 2, .divides_rows = true};
+  EXPECT_EQ(whole.OwnRows(8), 8);
+  EXPECT_EQ(whole.FirstRow(24), 0);
+  EXPECT_EQ(part.OwnRows(8), 4);
+  EXPECT_EQ(part.FirstRow(3 * 4), 12) << "in the middle of the second of three samples";
+}
+
 TEST(TensorAxis, AddsUpWhileTheStreamComputes) {
   const auto statuses = RunGroups(3, {}, [](ProcessGroup& group, Stream& stream) -> absl::Status {
     TensorAxis axis(group, HostDevice());
@@ -252,7 +382,7 @@ TEST(TensorAxis, AddsUpWhileTheStreamComputes) {
       computed = 1;
       return absl::OkStatus();
     });
-    axis.FinishSum(stream);
+    axis.Finish(stream);
     PSRING_RETURN_IF_ERROR(axis.Highest({other.data(), other.size()}, stream));
     PSRING_RETURN_IF_ERROR(stream.Synchronize());
     EXPECT_EQ(values, std::vector<float>(1000, 6.0f));

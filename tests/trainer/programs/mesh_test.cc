@@ -48,8 +48,11 @@ TEST(MeshTest, TheOrderNamesTheFastestAxisFirst) {
   // Ranks 0, 2, 4, 6 hold the first half of the model, and 1, 3, 5, 7 the second.
   const Mesh halves = Mesh::Create(8, 2, "pp,dp").value();
   for (int rank = 0; rank < 8; ++rank) EXPECT_EQ(halves.PlaceOf(rank).position, rank % 2);
-  EXPECT_THAT(halves.RanksAt(1), testing::ElementsAre(1, 3, 5, 7));
-  EXPECT_THAT(slow_pipeline.RanksAt(1), testing::ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(halves.RanksWithPart(1), testing::ElementsAre(1, 3, 5, 7));
+  EXPECT_THAT(slow_pipeline.RanksWithPart(1), testing::ElementsAre(4, 5, 6, 7));
+  const Mesh divided = Mesh::Create(8, 2, "", 2).value();
+  EXPECT_THAT(divided.RanksWithPart(1), testing::ElementsAre(1, 3)) << "position 0, share 1";
+  EXPECT_THAT(divided.RanksWithPart(2), testing::ElementsAre(4, 6));
   EXPECT_EQ(halves.PlaceOf(5), (MeshPlace{.replica = 2, .position = 1}));
 }
 

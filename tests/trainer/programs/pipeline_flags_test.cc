@@ -142,17 +142,17 @@ TrainingOptions Divided(const Change& change = [](TrainingOptions&) {}) {
 }
 
 TEST(CheckTensorFlags, AllReduceStrategiesAndOneReplicaAreAccepted) {
-  for (const char* strategy : {"ring", "direct", "zero1", "none"})
+  for (const char* strategy : {"ring", "direct", "zero1", "zero2", "fsdp", "none", "ps-sync"})
     EXPECT_EQ(Refusal(Divided(), strategy), "");
   EXPECT_EQ(Refusal(Divided(), "single", /*workers=*/2), "");
   EXPECT_EQ(Refusal(Divided([](auto& o) { o.backend = "gloo", o.recompute = true, o.dropout = .1; })), "");
   EXPECT_EQ(Refusal(Divided([](auto& o) { o.rank_order = "dp,tp", o.checkpoint_every = 5; })), "");
+  EXPECT_EQ(Refusal(Divided([](auto& o) { o.precision = "bfloat16", o.recompute = true; })), "");
 }
 
 TEST(CheckTensorFlags, WhatOnlyWholeModelsHaveIsNamed) {
   for (const auto& [flag, change] :
-       {std::pair<const char*, Change>{"--precision", [](auto& o) { o.precision = "bfloat16"; }},
-        {"--program zb-h1", [](auto& o) { o.pp = 2, o.program = "zb-h1"; }},
+       {std::pair<const char*, Change>{"--program zb-h1", [](auto& o) { o.pp = 2, o.program = "zb-h1"; }},
         {"--cuda_graph", [](auto& o) { o.cuda_graph = true; }},
         {"--clock virtual", [](auto& o) { o.clock = "virtual"; }},
         {"--reference_workers", [](auto& o) { o.reference_workers = 2; }},
@@ -162,12 +162,14 @@ TEST(CheckTensorFlags, WhatOnlyWholeModelsHaveIsNamed) {
               absl::StrCat("--tp and ", flag, " exclude each other; omit one of them"));
   }
   EXPECT_THAT(Refusal(Divided([](auto& o) { o.program = "gpipe"; })), Has("--program needs --pp"));
+  EXPECT_EQ(Refusal(Divided([](auto& o) { o.clip_norm = 1; }), "ps-sync"),
+            "--tp and ps-sync with --clip_norm exclude each other; omit one of them");
 }
 
 TEST(CheckTensorFlags, OtherStrategiesBackendsAndModelsAreRejectedByName) {
-  for (const char* strategy : {"ps-sync", "ps-async", "hybrid", "data-parallel", "zero2", "fsdp"}) {
+  for (const char* strategy : {"ps-ssp:1", "ps-async", "ps-backup:1", "hybrid", "data-parallel"}) {
     EXPECT_THAT(Refusal(Divided(), strategy),
-                Has("--tp does not support --strategy", "such as ring or zero1"));
+                Has("--tp does not support --strategy", "such as ring or zero1, ps-sync, or"));
   }
   for (const char* backend : {"mpi", "nccl"}) {
     EXPECT_THAT(Refusal(Divided(), backend), Has(absl::StrCat("--tp does not support ", backend)));
@@ -181,7 +183,7 @@ TEST(CheckTensorFlags, StagesCanBeDividedToo) {
   EXPECT_EQ(Refusal(Divided([](auto& o) { o.pp = 2, o.program = "interleaved:2"; }), "single", 4), "");
   EXPECT_THAT(Refusal(Divided([](auto& o) { o.pp = 2; }), "ring", 6), Has("--pp 2 times --tp 2"));
   EXPECT_THAT(Refusal(Divided([](auto& o) { o.pp = 2; }), "single", 8), Has("with --pp 2 --tp 2 have 2"));
-  EXPECT_THAT(Refusal(Divided([](auto& o) { o.pp = 2; }), "ps-sync", 8), Has("--tp does not support"));
+  EXPECT_EQ(Refusal(Divided([](auto& o) { o.pp = 2; }), "ps-sync", 8), "");
 }
 
 TEST(CheckTensorFlags, RanksMustDivideTheHeadsAndTheWorkers) {
@@ -215,6 +217,7 @@ TEST(CheckSequenceFlags, AllReduceStrategiesAreAccepted) {
 TEST(CheckSequenceFlags, WhatDoesNotSuitThemIsNamed) {
   for (const auto& [flag, change] :
        {std::pair<const char*, Change>{"--precision", [](auto& o) { o.precision = "bfloat16"; }},
+        {"--sequence_parallel", [](auto& o) { o.tp = 2, o.sequence_parallel = true; }},
         {"--cuda_graph", [](auto& o) { o.cuda_graph = true; }},
         {"--clock virtual", [](auto& o) { o.clock = "virtual"; }},
         {"--straggler", [](auto& o) { o.straggler = "0:2"; }}}) {
@@ -255,6 +258,24 @@ TEST(CheckSequenceFlags, ContextsThatChunksDoNotDivideAreRejectedWithOnesThatWor
   EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.context = 10, o.context_parallel = "contiguous"; })), "");
   EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.context = 7; })),
             "--cp 2 cuts a sequence into 4 equal chunks, but --context is 7; use --context 8");
+}
+
+TEST(CheckTensorFlags, RanksMustDivideTheContextToDivideTokens) {
+  const auto tokens = [](const Change& change) {
+    TrainingOptions options = Divided(change);
+    options.sequence_parallel = true;
+    return options;
+  };
+  EXPECT_EQ(Refusal(tokens([](auto&) {})), "");
+  EXPECT_EQ(Refusal(tokens([](auto& o) { o.pp = 2, o.dropout = .1; }), "zero1", 8), "");
+  EXPECT_EQ(Refusal(tokens([](auto& o) { o.tp = 4, o.context = 10; })),
+            "--sequence_parallel: --tp 4 does not divide the context of 10 tokens; use --tp 2, another "
+            "--context, or omit --sequence_parallel");
+  EXPECT_THAT(Refusal(tokens([](auto& o) { o.context = 31; })), Has("use --tp 1, another --context"));
+  EXPECT_EQ(Refusal(tokens([](auto& o) { o.backend = "gloo"; })),
+            "--sequence_parallel does not support gloo, which has no reduce-scatter; choose native");
+  EXPECT_EQ(Refusal(tokens([](auto& o) { o.tp = 1; })),
+            "--sequence_parallel needs --tp, the number of workers that divide matrices and tokens");
 }
 
 TEST(ParseCuts, AreLayers) {

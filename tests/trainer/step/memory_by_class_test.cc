@@ -1,6 +1,7 @@
 // What ranks allocate by class, as counted by hand and as predicted before the run. Ranks are threads.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <tuple>
@@ -99,6 +100,51 @@ TEST(MemoryByClass, ShardsHaveBlocksForTheUnitsInFlight) {
   ExpectPredicted(TrainRanks(gpt, 3, SmallText()));
   gpt.reshard = "never";
   ExpectPredicted(TrainRanks(gpt, 3, SmallText()));
+}
+
+// Rajbhandari et al. 2020: with Adam 16 bytes per parameter, of which fsdp keeps 16/N, and what is complete:
+// weights of two units, the gradient of one, and both of the embedding, which the first and the last layer
+// use.
+TEST(MemoryByClass, FsdpKeepsItsShardsAndTheUnitsInFlight) {
+  TrainingOptions options = FourSteps(TinyGpt("fsdp"), "adamw");
+  options.layers = 6;
+  const auto ranks = TrainRanks(options, 4, SmallText());
+  std::vector<int64_t> units = ranks[0].result->bucket_elements;  // backward's order
+  const auto tied = static_cast<size_t>(units.back());
+  size_t all = tied, turns[2] = {0, 0};
+  units.pop_back();
+  for (size_t unit = 0; unit < units.size(); ++unit) {
+    const auto elements = static_cast<size_t>(units[unit]);
+    all += elements;
+    turns[unit % 2] = std::max(turns[unit % 2], elements);
+  }
+  ASSERT_EQ(units.size(), 13u) << "twelve halves of blocks, and the last normalization";
+  const size_t shards = all / 4, space = (shards + 15) / 16 * 16;
+  const size_t activations = static_cast<size_t>(ranks[0].result->memory.activations_mb * kBytesPerMb);
+  for (const RankOutcome& rank : ranks) {
+    ExpectMemory(rank.result->memory,
+                 {4 * (space + turns[0] + turns[1] + tied), 4 * (space + std::max(turns[0], turns[1]) + tied),
+                  4 * 2 * shards, activations});
+  }
+  ExpectPredicted(ranks);
+  options.strategy = "ring";
+  ExpectMemory(TrainRanks(options, 4, SmallText())[3].result->memory,
+               {4 * all, 4 * all, 4 * 2 * all, activations});
+}
+
+TEST(MemoryByClass, SharesOfMatricesAreShardedToo) {
+  for (const char* strategy : {"zero2", "fsdp"}) {
+    TrainingOptions options = FourSteps(TinyGpt(strategy), "adamw");
+    const RankResult whole = *TrainRanks(options, 2, SmallText())[0].result;
+    options.tp = 2;
+    const auto ranks = RunPipelines(options, 2, SmallText());
+    ExpectPredicted(ranks);
+    for (const RankOutcome& rank : ranks) {
+      EXPECT_LT(rank.result->memory.params_mb, .65 * whole.memory.params_mb);
+      EXPECT_LT(rank.result->memory.grads_mb, .65 * whole.memory.grads_mb);
+      EXPECT_LT(rank.result->memory.optimizer_mb, .65 * whole.memory.optimizer_mb);
+    }
+  }
 }
 
 TEST(MemoryByClass, OfAWorkerWithServersHasNoOptimizer) {

@@ -115,8 +115,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"zero1", 2}, Case{"zero1", 3, [](auto& o) { o.clip_norm = .5; }},
                     Case{"zero1", 3, [](auto& o) { o.wire = "bfloat16", o.micro_batches = 2; }},
                     Case{"zero2", 3, [](auto& o) { o.clip_norm = .5; }}, Case{"fsdp", 2},
-                    Case{"fsdp", 3, [](auto& o) { o.clip_norm = .5, o.reshard = "never"; }}, Case{"star", 2},
-                    Case{"ps-sync", 2}, Case{"ps-sync", 3, [](auto& o) { o.servers = 2; }},
+                    Case{"fsdp", 3, [](auto& o) { o.clip_norm = .5, o.reshard = "never"; }},
+                    Case{"fsdp", 4, [](auto& o) { o.dp_shard = 2; }}, Case{"star", 2}, Case{"ps-sync", 2},
+                    Case{"ps-sync", 3, [](auto& o) { o.servers = 2; }},
                     Case{"ps-sync", 2, [](auto& o) { o.micro_batches = 2, o.drop_last = "false"; }},
                     Case{"ps-sync", 2, [](auto& o) { o.clip_norm = .5; }},
                     // With each rank's residual.

@@ -203,6 +203,20 @@ TEST(CheckStrategy, ShardsOfGradientsAreFloat32AndOnlyFsdpGathersWeights) {
   EXPECT_EQ(Rejection({.strategy = "zero2", .reshard = "never"}), "--reshard is for fsdp; omit it for zero2");
 }
 
+TEST(CheckStrategy, GroupsThatHaveOneCopyOfTheStateDivideTheReplicas) {
+  for (const char* strategy : {"zero1", "zero2", "fsdp"}) {
+    EXPECT_EQ(Rejection({.strategy = strategy, .dp_shard = 2}, 4), "");
+    EXPECT_EQ(Rejection({.strategy = strategy, .dp_shard = 4}, 4), "");
+    EXPECT_EQ(Rejection({.strategy = strategy, .dp_shard = 3}, 4),
+              "--dp_shard 3 does not divide 4 replicas; use --dp_shard 2 or 4");
+    EXPECT_THAT(Rejection({.strategy = strategy, .dp_shard = 2}, 1), Has("needs several replicas"));
+    EXPECT_THAT(Rejection({.strategy = strategy, .dp_shard = 2, .clock = "virtual"}, 4),
+                Has("omit it for --clock virtual"));
+  }
+  EXPECT_EQ(Rejection({.strategy = "ring", .dp_shard = 2}, 4),
+            "--dp_shard is for zero1, zero2 and fsdp; omit it for --strategy ring");
+}
+
 TEST(CheckStrategy, OnlySingleHasMicroBatchesAndItIsOneProcess) {
   EXPECT_NE(Rejection({.strategy = "single"}, 2), "");
   EXPECT_EQ(Rejection({.strategy = "single", .reference_workers = 4}, 1), "");

@@ -61,6 +61,11 @@ TEST(GroupOptionsTest, PipelinesUsePsringsOwnRingAndTheTransportOfAnyStrategy) {
   EXPECT_TRUE(CheckGroupFlagsCount(Row("single"), options).ok()) << "stages exchange activations";
   options.pp = 1;
   EXPECT_FALSE(CheckGroupFlagsCount(Row("single"), options).ok());
+  options.tp = 2;
+  for (const char* strategy : {"ring", "fsdp"}) {
+    EXPECT_EQ(GroupOptionsOf(Row(strategy), options, /*gpu=*/1).backend, "native");
+    EXPECT_EQ(BackendNote(Row(strategy), options, /*gpu=*/1), "");
+  }
 }
 
 TEST(GroupOptionsTest, SaysWhereNcclReplacesTheStrategysBackend) {

@@ -157,6 +157,107 @@ TEST_P(ShardedUnits, TheCostOfMicroBatchesIsPrinted) {
   EXPECT_THAT(notes[0], Has(absl::StrCat("--strategy ", options.strategy), "3 reduce-scatters"));
 }
 
+// Each two ranks of four have one copy of the state. A sum of two has one order, so that of all is the one of
+// hierarchical:2, which first adds up within two ranks.
+class HybridShards : public testing::TestWithParam<ShardedWay> {
+ protected:
+  static TrainingOptions Hybrid(const TrainingOptions& options) {
+    TrainingOptions hybrid = GetParam().Of(options);
+    hybrid.dp_shard = 2;
+    return hybrid;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ways, HybridShards,
+                         testing::Values(ShardedWay{"zero1", "forward"}, ShardedWay{"zero2", "forward"},
+                                         ShardedWay{"fsdp", "forward"}, ShardedWay{"fsdp", "never"}));
+
+TEST_P(HybridShards, HaveTheBitsOfSumsWithinAndThenBetweenTheGroups) {
+  for (auto [options, data] : {std::pair(SmallOptions("ring"), &SmallData()), {GptOfRing(), &SmallText()}}) {
+    SCOPED_TRACE(options.model);
+    options.steps = 5;
+    options.evaluate = true;
+    options.check_replicas = true;
+    TrainingOptions two_levels = options;
+    two_levels.strategy = "hierarchical:2";
+    const auto expected = TrainRanks(two_levels, 4, *data), ranks = TrainRanks(Hybrid(options), 4, *data);
+    for (size_t rank = 0; rank < 4; ++rank) {
+      EXPECT_EQ(ranks[rank].weights, expected[0].weights);
+      ASSERT_EQ(ranks[rank].steps.size(), expected[rank].steps.size());
+      for (size_t step = 0; step < expected[rank].steps.size(); ++step) {
+        EXPECT_EQ(ranks[rank].steps[step].loss, expected[rank].steps[step].loss);
+        EXPECT_EQ(ranks[rank].steps[step].weights_hash, expected[rank].steps[step].weights_hash);
+      }
+    }
+    ASSERT_EQ(ranks[0].result->curve.size(), 1u);
+    EXPECT_EQ(ranks[0].result->curve[0].test_loss, expected[0].result->curve[0].test_loss);
+  }
+}
+
+TEST_P(HybridShards, WithMicroBatchesAndClippingAreCloseToARing) {
+  TrainingOptions options = TinyGpt("ring");
+  options.optimizer = "sgd";
+  options.lr = 10;
+  options.batch = 4;
+  options.micro_batches = 3;
+  options.clip_norm = 1e-3;
+  const std::vector<float> ring = WeightsOf(TrainRanks(options, 4, SmallText()));
+  for (const RankOutcome& rank : TrainRanks(Hybrid(options), 4, SmallText())) {
+    EXPECT_LE(RelativeL2(rank.weights, ring), 1e-4);
+  }
+}
+
+// Of the gradient G, with two ranks in two groups: halves of an all-reduce send G/2 each, the sum of a shard
+// over the groups sends as much.
+TEST_P(HybridShards, SendTheBytesOfTheoryAndKeepTheStateOfTheirGroup) {
+  TrainingOptions options = Hybrid(SmallOptions("ring"));
+  options.steps = 2;
+  const auto ranks = TrainRanks(options, 4, SmallData());
+  const RankResult& result = *ranks[0].result;
+  const uint64_t gradient = GradientBytes(result);
+  const uint64_t gathered =
+      options.strategy == "fsdp" ? sizeof(float) * static_cast<uint64_t>(result.gathered_elements) : gradient;
+  uint64_t sent = 0;
+  for (const RankOutcome& rank : ranks) sent += rank.steps[1].payload_tx_bytes;
+  EXPECT_EQ(sent, 4 * (gradient + gathered + gradient) / 2);
+  options.dp_shard = 0;
+  const RankResult pair = *TrainRanks(options, 2, SmallData())[0].result;
+  EXPECT_EQ(result.memory.params_mb, pair.memory.params_mb);
+  EXPECT_EQ(result.memory.grads_mb, pair.memory.grads_mb);
+  EXPECT_EQ(result.memory.optimizer_mb, pair.memory.optimizer_mb);
+  EXPECT_EQ(result.predicted_memory.optimizer_mb, pair.predicted_memory.optimizer_mb);
+}
+
+TEST_P(HybridShards, ContinueTheirCheckpointsAndOthersDo) {
+  TrainingOptions options = Hybrid(SmallOptions("ring"));
+  options.optimizer = "momentum";
+  options.steps = 8;
+  options.checkpoint_dir = "kept";
+  options.checkpoint_every = 4;
+  KeptSteps kept, rest;
+  const std::vector<float> end = WeightsOf(RunKeeping(options, 4, SmallData(), kept));
+  ASSERT_TRUE(kept.contains(4));
+  EXPECT_EQ(WeightsOf(RunKeeping(options, 4, SmallData(), rest, &kept[4])), end);
+  TrainingOptions ring = options;
+  ring.strategy = "ring";
+  ring.reshard = "forward";
+  ring.dp_shard = 0;
+  EXPECT_LE(RelativeL2(WeightsOf(RunKeeping(ring, 4, SmallData(), rest, &kept[4])), end), 1e-4);
+  TrainingOptions all = options;
+  all.dp_shard = 4;
+  EXPECT_LE(RelativeL2(WeightsOf(RunKeeping(all, 4, SmallData(), rest, &kept[4])), end), 1e-4);
+}
+
+TEST(HybridSums, AreRoundedWithinAndBetweenTheGroups) {
+  TrainingOptions options = SmallOptions("zero1");
+  options.wire = "bfloat16";
+  options.dp_shard = 2;
+  const std::vector<float> hybrid = WeightsOf(TrainRanks(options, 4, SmallData()));
+  options.dp_shard = 0;
+  EXPECT_LE(RelativeL2(hybrid, WeightsOf(TrainRanks(options, 4, SmallData()))), .02);
+  options.wire = "float32";
+  EXPECT_NE(hybrid, WeightsOf(TrainRanks(options, 4, SmallData())));
+}
+
 // The last unit's weights stay for backward, the first one's for the next micro-batch, and a tied table for
 // the step.
 TEST(ShardedBytes, WeightsThatAreThereAreNotGatheredAgain) {
@@ -186,6 +287,11 @@ TEST(ShardedBytes, FollowFromReductionsAndGatherings) {
   EXPECT_EQ(fsdp.SentPart(1, 8), 12);
   EXPECT_EQ(fsdp.SentPart(1, 1, /*reshards=*/false), 1);
   EXPECT_EQ(fsdp.SentPart(1, 8, /*reshards=*/false), 4.5);
+  // Of 8 ranks in two groups: 3/4 of halves, and 1/4 once, relative to 7/4.
+  EXPECT_EQ(ring.SplitOf(8, 4).copies, 1);
+  EXPECT_EQ(fsdp.SplitOf(8, 0).ranks, 8);
+  EXPECT_DOUBLE_EQ(fsdp.SentPart(1, 1, true, fsdp.SplitOf(8, 4)), (3 * .75 + .25) / 1.75);
+  EXPECT_DOUBLE_EQ(zero2.SentPart(1, 8, true, zero2.SplitOf(8, 4)), (9 * .75 + .25) / 1.75);
 }
 
 TEST(PlanBlocks, ABucketHasItsBlockOrOneInTurn) {

@@ -259,7 +259,7 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
     PSRING_RETURN_IF_ERROR(CheckLocalAggregation(options, strategy));
     PSRING_RETURN_IF_ERROR(CheckRecovery(options, ServersOf(options, world_size)));
   }
-  PSRING_RETURN_IF_ERROR(CheckShardFlags(options, strategy));
+  PSRING_RETURN_IF_ERROR(CheckShardFlags(options, strategy, world_size * options.cp));
   const char* const server_flag = strategy.uses_servers ? nullptr : ServerFlagGiven(options);
   return FirstThatApplies(
       {{!strategy.shards_weights && options.reshard != TrainingOptions().reshard,

@@ -16,6 +16,20 @@ struct Scheme;
 struct Strategy;
 struct StrategyContext;
 
+// How replicas divide sharded state: S `ranks` have one copy together, of C `copies` (--dp_shard).
+struct ShardSplit {
+  int ranks = 1, copies = 1;
+
+  // The bytes of a step relative to an all-reduce of float32 over all replicas. A worker sends (S-1)/S of the
+  // state in each of the `halves` of an all-reduce within its copy, and once 2 (C-1)/C of the gradient of its
+  // shard, 1/S of all, in `wire_part` of float32.
+  double SentPart(double halves, double wire_part) const {
+    if (copies == 1) return halves / 2;
+    const double s = ranks, c = copies;
+    return (halves * (s - 1) / s + wire_part * 2 * (c - 1) / c / s) / (2 * (s * c - 1) / (s * c));
+  }
+};
+
 struct StrategyRow {
   // FindStrategy adds the number to `name`, and to the `algorithm` of servers or of a schedule that takes it:
   // "ps-ssp:2", "ssp:2".
@@ -82,11 +96,16 @@ struct StrategyRow {
   // The bytes of a step whose gradients are sent in `wire_part` of float32, relative to an all-reduce of
   // float32, which is a reduce-scatter and an all-gather. The weights of shards are float32. `reshards`:
   // --reshard forward, for which this is the most.
-  double SentPart(double wire_part, int micro_batches = 1, bool reshards = true) const {
+  double SentPart(double wire_part, int micro_batches = 1, bool reshards = true,
+                  const ShardSplit& split = {}) const {
     if (!shards_updates) return wire_part;
     const int reductions = shards_gradients ? micro_batches : 1;
     const int gathers = shards_weights && reshards ? 2 * micro_batches : 1;
-    return (reductions * wire_part + gathers) / 2;
+    return split.SentPart(reductions * wire_part + gathers, wire_part);
+  }
+  ShardSplit SplitOf(int replicas, int dp_shard) const {
+    const bool is_split = shards_updates && dp_shard > 0 && dp_shard < replicas;
+    return is_split ? ShardSplit{dp_shard, replicas / dp_shard} : ShardSplit{replicas, 1};
   }
   double exchanges_per_step() const { return exchanges == nullptr ? 1 : exchanges(number); }
 };

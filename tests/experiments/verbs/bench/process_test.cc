@@ -175,9 +175,7 @@ TEST_F(BenchTest, CollectivesAreCorrectForEveryTypeAndReduction) {
 }
 
 TEST_F(BenchTest, AnAllToAllIsCorrectOverEveryBackendAndNotInPlace) {
-  const Outcome outcome = Succeed(
-      "--collective all_to_all --algorithm direct,pairwise,default --workers 3 --sizes 4K,20K -n 2 -w 0 "
-      "--rounds 1");
+  const Outcome outcome = Succeed("--collective all_to_all --workers 3 --sizes 4K,20K -n 2 -w 0 --rounds 1");
   EXPECT_THAT(outcome.out, Has("=== all_to_all, native pairwise over tcp", "native direct over shm, shared"));
   for (const std::string& line : DataLines(outcome.out)) {
     const std::vector<std::string> columns = absl::StrSplit(line, ' ', absl::SkipEmpty());

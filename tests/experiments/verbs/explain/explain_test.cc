@@ -202,6 +202,11 @@ TEST(ExplainShardsTest, StatesWhatIsKeptAndSent) {
               Has("3 M (N-1)/N times", "N = 4 workers and M = 8 micro-batches 18; without shards 1.5.",
                   "That is the most: ", "with one, 2.25."));
   EXPECT_THAT(text_of("zero2"), Lacks("That is the most"));
+  // Two copies of two workers, in which halves of all-reduces send 1/2: 8 and 1, or 8 and 16, and the sum of
+  // a shard.
+  EXPECT_THAT(text_of("zero2"), Has("--dp_shard S", "With S = 2 that is 5 in all."));
+  EXPECT_THAT(text_of("fsdp"), Has("With S = 2 that is 12.5 in all."));
+  EXPECT_THAT(ExplainShards(ShardingStrategy("fsdp"), 3, 1), Lacks("With S ="));
   // float32 weights, gradients and optimizer state; in 16 bits.
   EXPECT_THAT(text_of("zero2"), Has("           4           1           2           7 ",
                                     "           2         0.5           3         5.5 "));
@@ -220,7 +225,9 @@ TEST(ExplainShardsTest, RanksOfASequenceSendKeysOrExchangeHeads) {
 TEST(ExplainShardsTest, TensorParallelRanksSendActivations) {
   EXPECT_THAT(ExplainTensorParallel(4),
               Has("\n  rank 3   x -> A columns 4/4    -> GeLU -> B rows 4/4     -> + -> y\n"));
-  EXPECT_THAT(InOneLine(ExplainTensorParallel(4)), Has("times as much, here 6.", "here 7 h instead of 16 h"));
+  EXPECT_THAT(InOneLine(ExplainTensorParallel(4)),
+              Has("times as much, here 6.", "here 7 h instead of 16 h", "of all activations, here 4 h",
+                  "10 halves of an all-reduce instead of 8."));
   EXPECT_THAT(ExplainTensorParallel(8), Has("\n  ...\n"));
 }
 

@@ -44,8 +44,7 @@ TEST(LayoutAnswer, TheBestFiveHaveTheirFiguresAndWhatWouldChangeThem) {
   EXPECT_THAT(InOneLine(text),
               Has("Layouts of 64 devices for llama_8b: 8.03 billion parameters, 16 bits with float32 "
                   "master weights, Adam; 64 samples of 8192 tokens a step.",
-                  "fit into 80.0 GiB per device",
-                  "Verdict (simulated): ", " is fastest: ", "dp64 zero1 is as fast."));
+                  "fit into 80.0 GiB per device", "Verdict (simulated): ", " is fastest: "));
   int rows = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     EXPECT_LE(TextColumns(std::string(line)), 110u) << line;
@@ -81,9 +80,12 @@ TEST(LayoutAnswer, ItNamesWhatTheTrainerDoesNotCombine) {
   best[3].candidate = {.dp = 4, .tp = 2, .strategy = &ShardingStrategy("fsdp")};
   EXPECT_EQ(
       WhatIsNotTrained(question, best),
-      " psring train cannot run dp4xpp2 zero2, dp4xtp2 fsdp (the first: --pp and --strategy zero2 exclude "
-      "each other; omit one of them).");
+      " psring train cannot run dp4xpp2 zero2 (the first: --pp and --strategy zero2 exclude each other; omit "
+      "one of them).");
   question.model.sixteen_bits = true;
+  EXPECT_THAT(WhatIsNotTrained(question, best), Has("zero2, dp4xtp2 fsdp ("));
+  question.model.tokens = 31;
+  question.model.sequence_parallel = true;
   EXPECT_THAT(WhatIsNotTrained(question, best), Has("zero2, dp4xtp2, dp4xtp2 fsdp ("));
   best.resize(1);
   EXPECT_EQ(WhatIsNotTrained(question, best), "");
@@ -104,12 +106,16 @@ TEST(LayoutAnswer, BadInputIsOneLineWithARemedy) {
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.copy_streams = 1; }),
               Has("--layouts and --copy_streams"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.bucket_mb = 1; }), Has("--bucket_mb"));
+  EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.dp_shard = 2; }), Has("--layouts and --dp_shard"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.connection = "1gbit"; }), Has("--connection"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.system = "none"; }), Has("--system"));
   EXPECT_EQ(refusal([](RawPredictFlags& raw) { raw.fraction = .8; }), "");
+  EXPECT_EQ(refusal([](RawPredictFlags& raw) { raw.sequence_parallel = true; }), "");
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.workers = "8,16"; }), Has("one number of --workers"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw = {.cluster = "dgx-h100", .memory = "80GB"}; }),
               Has("--memory needs --layouts auto"));
+  EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw = {.cluster = "dgx-h100", .sequence_parallel = true}; }),
+              Has("--sequence_parallel needs --layouts auto"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.workload = "resnet50"; }), Has("use one of gpt2"));
   EXPECT_THAT(refusal([](RawPredictFlags& raw) { raw.workers = "12"; }), Has("do not fill nodes of 8"));
 }

@@ -46,6 +46,19 @@ TEST(PredictFlags, BadInputIsOneLineWithARemedy) {
   says({.fit = "fraction"}, "--fit needs --calibrate");
   says({.link = "1gbit", .compute_varies = "normal:-1"}, "--compute_varies");
   says({.workers = "2,4", .link = "1gbit", .straggler = "2:2"}, "no worker 2");
+  for (const char* strategy : {"zero2", "fsdp"}) {
+    says({.strategies = absl::StrCat("ring,", strategy), .link = "1gbit", .wire = "float16"},
+         absl::StrCat("--strategy ", strategy, " does not support --wire; omit it").c_str());
+  }
+  says({.strategies = "zero1", .workers = "4,6", .link = "1gbit", .dp_shard = 4},
+       "--dp_shard 4 does not divide 6 replicas; use --dp_shard 2 or 3 or 6");
+  says({.strategies = "ring", .link = "1gbit", .dp_shard = 2}, "--dp_shard is for zero1, zero2 and fsdp");
+  says({.strategies = "ring", .workers = "4", .link = "1gbit", .pp = 2, .dp_shard = 2}, "--dp_shard");
+}
+
+TEST(PredictFlags, GroupsWithACopyOfTheStateArePredicted) {
+  const RawPredictFlags raw{.strategies = "zero1", .workers = "4", .link = "1gbit", .dp_shard = 2};
+  EXPECT_EQ(UnderstandPredict(raw, {})->options.dp_shard, 2);
 }
 
 TEST(PredictFlags, FlagsOverrideTheCluster) {
@@ -200,6 +213,30 @@ TEST(Predictor, Zero1IsARingWhoseWorkersUpdateOneShardEach) {
   EXPECT_NEAR(of(zero1, {.wire_part = .5}).busy, .75 * of(zero1, {}).busy, .01 * of(zero1, {}).busy);
   // All buckets are ready when backward ends: clipping changes only the order of the same work.
   EXPECT_NEAR(of(zero1, {.clips = true}).step, of(zero1, {}).step, 1e-9);
+}
+
+// Two nodes of four workers: between nodes only the sums of the shards are sent.
+TEST(Predictor, ACopyOfTheStateOnEachNodeSendsLessBetweenThem) {
+  Cluster network = TestNetwork();
+  network.gpus_per_node = 4;
+  network.intra_bytes_per_s = 100 * network.link_bytes_per_s;
+  const auto of = [&](const char* strategy, int dp_shard) {
+    const Predictor predictor(Block(), {.dp_shard = dp_shard});
+    return predictor.Predict({.strategy = *FindStrategy(strategy), .workers = 8}, network).value();
+  };
+  // 2 (S-1)/S, or 3 (S-1)/S, and 2 (C-1)/C of 1/S, of 100 MB.
+  EXPECT_NEAR(of("zero1", 4).tx_bytes, (1.5 + .25) * 100e6, 1);
+  EXPECT_NEAR(of("fsdp", 4).tx_bytes, (2.25 + .25) * 100e6, 1);
+  EXPECT_DOUBLE_EQ(of("fsdp", 8).tx_bytes, of("fsdp", 0).tx_bytes);
+  EXPECT_LT(of("fsdp", 4).step, of("fsdp", 0).step);
+  // The four rings of a node share its card, which sends 2 (C-1)/C of 100 MB.
+  const double card_s = 100e6 / (network.fraction * network.link_bytes_per_s);
+  EXPECT_NEAR(of("fsdp", 4).busy, card_s, .1 * card_s);
+  const Predictor uneven(Block(), {.dp_shard = 3});
+  EXPECT_THAT(
+      std::string(
+          uneven.Predict({.strategy = *FindStrategy("fsdp"), .workers = 12}, network).status().message()),
+      Has("--dp_shard 3 and nodes of 4 workers"));
 }
 
 TEST(Predictor, OtherLibrariesChoicesAreNotPredicted) {
