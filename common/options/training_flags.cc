@@ -10,7 +10,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/cli/command_line.h"
 #include "common/cli/delays.h"
@@ -28,17 +27,6 @@ std::string CheckDevice(const std::string& text) {
 }
 
 constexpr int kMaxAxis = 1 << 16;  // ranks along an axis, and layers
-
-// Some of the axes, each once.
-std::string CheckAxes(const std::string& text) {
-  std::vector<std::string> axes = absl::StrSplit(text, ',');
-  std::ranges::sort(axes);
-  const bool repeats = std::ranges::adjacent_find(axes) != axes.end();
-  for (const std::string& axis : axes) {
-    if (const std::string wrong = OneOf({"tp", "cp", "dp", "pp"})(axis); !wrong.empty()) return wrong;
-  }
-  return repeats ? absl::StrCat("'", text, "' names an axis twice") : "";
-}
 
 std::string CheckGiven(const std::string& text) { return text.empty() ? "it is empty" : ""; }
 
@@ -200,17 +188,15 @@ void VisitFlags(Options& o, Visitor& visit) {
                 "1/T of all activations; T must divide the context. Native collectives only"},
                o.sequence_parallel, true);
   visit({"--cp", "C",
-         "Divide the sequences of a transformer over C workers, which have all weights: N workers are "
-         "N/C replicas, and each worker has 1/C of the positions of every sample. With ring, zero1, "
-         "zero2, fsdp and other all-reduce strategies (native or gloo) on CPUs",
+         "Divide the sequences of a transformer over C workers, which have all weights and 1/C of the "
+         "positions each: N workers are N/C replicas. With all-reduce strategies (native or gloo) on CPUs",
          Help::kBrief},
         o.cp, WholeNumber(1, kMaxAxis));
-  visit({"--context_parallel", "NAME",
-         "How attention of --cp gets the keys of other workers: ring, keys and values travel a ring, and a "
-         "worker has one chunk from the beginning of a sequence and one from its end, so that all have as "
-         "much work; contiguous, the same with one chunk, for comparison; ulysses, two all-to-alls, so "
-         "that a worker has all positions of its share of the heads"},
-        o.context_parallel, OneOf({"ring", "contiguous", "ulysses"}));
+  visit(
+      {"--context_parallel", "NAME",
+       "With --cp: ring, keys and values travel, and a worker has two chunks of a sequence, so that all have "
+       "as much work; contiguous, one; ulysses, all-to-alls give a worker all positions of some heads"},
+      o.context_parallel, OneOf({"ring", "contiguous", "ulysses"}));
   visit({"--program", "NAME", "What each worker of a replica computes in which order:", Help::kBrief},
         o.program, CheckGiven);
   visit({"--cuts", "L,...",
@@ -218,13 +204,12 @@ void VisitFlags(Options& o, Visitor& visit) {
         o.cuts, CountsText(kMaxAxis));
   visit({"--rank_order", "AXES",
          "Which axis has consecutive ranks, the fastest first: tp,cp,dp,pp (by default; T ranks divide a "
-         "stage, and the first N/P ranks have the first stage) or another order, such as pp,dp (the "
-         "first P ranks are a replica); axes of one rank may be left out"},
-        o.rank_order, CheckAxes);
+         "stage) "
+         "or another order, such as pp,dp (the first P ranks are a replica); without axes of one rank"},
+        o.rank_order, ListOf(OneOf({"tp", "cp", "dp", "pp"})));
   visit({"--copy_streams", "1|2",
-         "How a worker's messages to and from other stages run: 2, each direction to each neighbour has its "
-         "own "
-         "stream, so that they overlap; 1, all follow one another on one stream"},
+         "How a worker's messages to and from other stages run: 2, each direction to each neighbour has "
+         "its own stream, so that they overlap; 1, all follow one another on one stream"},
         o.copy_streams, WholeNumber(1, 2));
 
   visit.group = "Evaluation and checks";
