@@ -192,20 +192,18 @@ void VisitFlags(Options& o, Visitor& visit) {
          "positions each: N workers are N/C replicas. With all-reduce strategies (native or gloo) on CPUs",
          Help::kBrief},
         o.cp, WholeNumber(1, kMaxAxis));
-  visit(
-      {"--context_parallel", "NAME",
-       "With --cp: ring, keys and values travel, and a worker has two chunks of a sequence, so that all have "
-       "as much work; contiguous, one; ulysses, all-to-alls give a worker all positions of some heads"},
-      o.context_parallel, OneOf({"ring", "contiguous", "ulysses"}));
+  visit({"--context_parallel", "NAME",
+         "With --cp: ring, keys and values travel, and a worker has two chunks of a sequence, so that all "
+         "have as much work; contiguous, one; ulysses, all-to-alls give each all positions of some heads"},
+        o.context_parallel, OneOf({"ring", "contiguous", "ulysses"}));
   visit({"--program", "NAME", "What each worker of a replica computes in which order:", Help::kBrief},
         o.program, CheckGiven);
   visit({"--cuts", "L,...",
          "The layer (from 0) with which each stage but the first begins; default: balanced by measured time"},
         o.cuts, CountsText(kMaxAxis));
   visit({"--rank_order", "AXES",
-         "Which axis has consecutive ranks, the fastest first: tp,cp,dp,pp (by default; T ranks divide a "
-         "stage) "
-         "or another order, such as pp,dp (the first P ranks are a replica); without axes of one rank"},
+         "Which axis has consecutive ranks, the fastest first: tp,cp,dp,pp (by default; T divide a stage) or "
+         "another order, such as pp,dp (the first P ranks are a replica); without axes of one rank"},
         o.rank_order, ListOf(OneOf({"tp", "cp", "dp", "pp"})));
   visit({"--copy_streams", "1|2",
          "How a worker's messages to and from other stages run: 2, each direction to each neighbour has "
