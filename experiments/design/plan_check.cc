@@ -163,7 +163,8 @@ absl::Status CheckCompareOptions(const CompareOptions& options) {
   for (const std::string& name : options.strategies) {
     PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(name, options.strategies));
     for (int count : options.workers) {
-      PSRING_RETURN_IF_ERROR(CheckRanks(strategy, std::max(1, count / ReplicaRanks(options.training))));
+      PSRING_RETURN_IF_ERROR(
+          CheckRanks(strategy, std::max(1, count / ReplicaRanks(options.training)) * options.training.cp));
       if (!strategy.number_below_workers || strategy.number < count) continue;
       return absl::InvalidArgumentError(Tr(
           count == 1
