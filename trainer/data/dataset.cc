@@ -16,6 +16,12 @@ size_t TensorSpec::count() const {
   return count;
 }
 
+SampleSpec OfPositions(SampleSpec text, int count) {
+  text.labels = count;
+  text.inputs[0].shape = {count};
+  return text;
+}
+
 int64_t Dataset::count() const {
   if (source_ == nullptr) return 0;
   return chosen_ != nullptr ? static_cast<int64_t>(chosen_->size()) : source_->count();
@@ -62,8 +68,7 @@ Dataset Dataset::Positions(const std::vector<ReadyRange>& ranges) const {
   }
   part.positions_ = ranges;
   part.whole_labels_ = spec_.labels;
-  part.spec_.labels = static_cast<int>(count);
-  part.spec_.inputs[0].shape = {part.spec_.labels};
+  part.spec_ = OfPositions(spec_, static_cast<int>(count));
   return part;
 }
 

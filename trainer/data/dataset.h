@@ -42,6 +42,9 @@ struct SampleSpec {
   int classes = 0;                 // labels are at least 0 and below it
 };
 
+// That of Dataset::Positions with so many of them.
+SampleSpec OfPositions(SampleSpec text, int count);
+
 // A fixed list of samples. Thread-safe.
 class SampleSource {
  public:

@@ -11,7 +11,8 @@ class EmbeddingLayer : public Layer {
       : Layer({.outputs = positions.count /
                           static_cast<size_t>(sequence.ranks * (place.divides_rows ? place.ranks : 1)),
                .parameters = {table.first, table.space + positions.space},
-               .gathered = place.divides_rows ? positions.count : 0}),
+               .gathered = place.divides_rows ? positions.count : 0,
+               .exchanged = sequence.divides() ? positions.count / sequence.ranks : 0}),
         table_(table),
         positions_(positions),
         deviation_(deviation),

@@ -12,7 +12,8 @@ class RingAttentionLayer : public LayerWithoutParameters {
  public:
   RingAttentionLayer(int context, int heads, int head_size, const SequencePlace& place)
       : LayerWithoutParameters({.outputs = size_t{1} * place.OwnPositions(context) * heads * head_size,
-                                .kept_bytes = sizeof(float) * place.OwnPositions(context) * heads}),
+                                .kept_bytes = sizeof(float) * place.OwnPositions(context) * heads,
+                                .exchanged = place.ExchangeElements(context, heads * head_size)}),
         shape_{.batch = 0, .context = place.OwnPositions(context), .heads = heads, .head_size = head_size},
         place_(place),
         positions_(place.Positions(context)),

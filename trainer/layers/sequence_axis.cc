@@ -4,6 +4,11 @@
 
 namespace psring {
 
+ContextParallel ParseContextParallel(const std::string& name) {
+  if (name == "contiguous") return ContextParallel::kContiguous;
+  return name == "ulysses" ? ContextParallel::kUlysses : ContextParallel::kRing;
+}
+
 void Sequence::Abort(const absl::Status& why) const {
   group->Abort(why);
   for (Channel* const channel : {next, previous}) {
@@ -27,8 +32,8 @@ void SequenceAxis::FinishStamps() const {
   }
 }
 
-absl::Status SequenceAxis::Reserve(size_t elements, Device& device) {
-  PSRING_ASSIGN_OR_RETURN(memory_, device.Allocate(elements * sizeof(float)));
+absl::Status SequenceAxis::Reserve(size_t bytes, Device& device) {
+  PSRING_ASSIGN_OR_RETURN(memory_, device.Allocate(bytes));
   return absl::OkStatus();
 }
 

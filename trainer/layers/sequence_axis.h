@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,9 @@ enum class ContextParallel : uint8_t {
   kContiguous,  // the same, one chunk per rank: the last rank has the most work
   kUlysses,  // two all-to-alls, for which the number of ranks divides that of the heads (Jacobs et al. 2023)
 };
+
+// The value of --context_parallel, one of those that the flag accepts.
+ContextParallel ParseContextParallel(const std::string& name);
 
 // The ranks of a sequence, in order, and the ring's channels: to the next rank, where this one sends, and
 // from the previous one; null: there is no ring. Owned by the caller of RunWorker.
@@ -44,8 +48,8 @@ class SequenceAxis {
   int rank() const { return sequence_.group->rank(); }
   int ranks() const { return sequence_.group->size(); }
 
-  // Memory of float32 that all layers use in turn, as pieces of equal size. Before the first pass.
-  absl::Status Reserve(size_t elements, Device& device);
+  // Memory that all layers use in turn, as pieces of equal size. Before the first pass.
+  absl::Status Reserve(size_t bytes, Device& device);
   Span Piece(size_t piece, size_t elements) const { return memory_.span().Slice(piece * elements, elements); }
   size_t reserved_bytes() const { return memory_.bytes(); }
 
@@ -92,7 +96,7 @@ struct SequencePlace {
   // end, `of`, so that all ranks have equally many pairs of a query and an earlier key.
   std::vector<ReadyRange> PositionsOf(int of, int context) const;
   std::vector<ReadyRange> Positions(int context) const { return PositionsOf(rank, context); }
-  // What the axis reserves for each sample of a batch, for layers of this width: pieces of the ring, each the
+  // What attention of this width exchanges of a sample (LayerTraits::exchanged): pieces of the ring, each the
   // keys and values of this rank's positions; or three pieces of these with the queries, and one of outputs.
   size_t RingPieces() const { return ranks > 2 ? 5 : 4; }
   size_t ExchangeElements(int context, int width) const {

@@ -12,7 +12,8 @@ class UlyssesAttentionLayer : public LayerWithoutParameters {
   UlyssesAttentionLayer(int context, int heads, int head_size, const SequencePlace& place)
       : LayerWithoutParameters(
             {.outputs = size_t{1} * place.OwnPositions(context) * heads * head_size,
-             .kept_bytes = sizeof(float) * context * (heads / place.ranks) * (1 + size_t{4} * head_size)}),
+             .kept_bytes = sizeof(float) * context * (heads / place.ranks) * (1 + size_t{4} * head_size),
+             .exchanged = place.ExchangeElements(context, heads * head_size)}),
         shape_{.batch = 0, .context = context, .heads = heads / place.ranks, .head_size = head_size},
         place_(place) {}
 

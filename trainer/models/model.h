@@ -126,6 +126,8 @@ class Model {
 
   // Of the pieces of a TensorAxis (TensorAxis::Reserve) for batches up to this size; 0: it needs none.
   virtual size_t PieceBytes(int /*max_batch*/) const { return 0; }
+  // The same of a SequenceAxis.
+  virtual size_t ExchangeBytes(int /*max_batch*/) const { return 0; }
   // With less memory for kUnitInputs if the model has several units. Results are the same, bit for bit.
   virtual absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const = 0;
 

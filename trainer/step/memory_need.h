@@ -33,7 +33,6 @@ struct StateOnRank {
   int shards = 1;                              // of the optimizer's state, except that of tables
   // Of sharded weights and gradients, with the units in flight; 0: those of the model, and of each gradient.
   size_t weight_elements = 0, gradient_elements = 0;
-  size_t exchange_bytes = 0;      // that the ranks of a sequence use in attention
   size_t slots = 1;               // micro-batches in flight
   bool divides_backward = false;  // their weight gradients follow later; without --recompute
 };

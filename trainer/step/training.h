@@ -89,7 +89,6 @@ class Training {
 
   // With --cp this rank has some positions of each sample.
   absl::Status TakeSegment(const ModelRow& row);
-  absl::Status ReserveExchange(const ModelRow& row, int max_batch);
   absl::StatusOr<BatchScore> OfAllSegments(const BatchScore& own);
   // Samples as it has them; worker_.data has whole ones.
   const Dataset& train() const { return (segment_data_.has_value() ? *segment_data_ : worker_.data).train; }

@@ -18,9 +18,7 @@ absl::Status Training::TakeSegment(const ModelRow& row) {
   sequence_axis_.emplace(*worker_.sequence);
   segment_ = {.rank = group.rank(),
               .ranks = group.size(),
-              .kind = options_.context_parallel == "contiguous" ? ContextParallel::kContiguous
-                      : options_.context_parallel == "ulysses"  ? ContextParallel::kUlysses
-                                                                : ContextParallel::kRing,
+              .kind = ParseContextParallel(options_.context_parallel),
               .axis = &*sequence_axis_};
   PSRING_ASSIGN_OR_RETURN(segments_, ReplicaExchange::Create(group, worker_.device));
   const std::vector<ReadyRange> positions = segment_.Positions(row.size.context);
@@ -35,14 +33,6 @@ absl::StatusOr<std::unique_ptr<Model>> Training::MakeModel(const ModelRow& row, 
   if (at.ranks == 1 && !segment_.divides()) return row.make(worker_.data.train.spec(), *ops_);
   PSRING_ASSIGN_OR_RETURN(const ModelRow::Make part, MakerOfPart(row, options_.dropout, at, segment_));
   return part(train().spec(), *ops_);
-}
-
-absl::Status Training::ReserveExchange(const ModelRow& row, int max_batch) {
-  if (!sequence_axis_.has_value()) return absl::OkStatus();
-  const size_t of_attention = segment_.ExchangeElements(row.size.context, row.size.width / options_.tp);
-  const size_t positions = size_t{1} * segment_.OwnPositions(row.size.context) * row.size.width;
-  return sequence_axis_->Reserve(std::max(static_cast<size_t>(max_batch) * of_attention, positions),
-                                 worker_.device);
 }
 
 // With no work in progress, by all ranks of a sequence.

@@ -33,7 +33,6 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
         "--precision bfloat16 is emulated on this CPU, which lacks AVX512-BF16; it is slower than float32");
   }
   t.PlanShards();
-  PSRING_RETURN_IF_ERROR(t.ReserveExchange(row, max_batch));
   PSRING_RETURN_IF_ERROR(t.CheckMemoryOf(*t.model_, max_batch));
   if (t.strategy_row_.replicates) PSRING_RETURN_IF_ERROR(t.MakeReplicas(row, precision, max_batch));
   if (!t.has_stages()) {
@@ -126,7 +125,6 @@ absl::Status Training::CheckMemoryOf(const Model& model, int max_batch) {
                     .shards = strategy_row_.shards_updates ? shard_ranks() : 1,
                     .weight_elements = shards_.weights.elements,
                     .gradient_elements = shards_.gradient.elements,
-                    .exchange_bytes = sequence_axis_.has_value() ? sequence_axis_->reserved_bytes() : 0,
                     .slots = slots,
                     .divides_backward = has_stages() && program_->row.divides_backward},
                    worker_.device));
@@ -187,6 +185,9 @@ absl::Status Training::Allocate(int max_batch) {
       buffers_, ModelBuffers::Create(worker_, layout, *compute_,
                                      goes_back ? std::max<int64_t>(1, options_.checkpoint_every) : 0));
   if (axis_.has_value()) PSRING_RETURN_IF_ERROR(axis_->Reserve(model_->PieceBytes(max_batch)));
+  if (sequence_axis_.has_value()) {
+    PSRING_RETURN_IF_ERROR(sequence_axis_->Reserve(model_->ExchangeBytes(max_batch), worker_.device));
+  }
   if (worker_.group != nullptr && is_first_rank() && !worker_.group->info().through_host.empty()) {
     worker_.on_note(Tr("gradients go through pinned host memory: $0", worker_.group->info().through_host));
   }

@@ -192,7 +192,7 @@ TEST(PipelineLinks, ConnectTheRanksThatDivideSequencesAsARing) {
       SequenceAxis axis(*links->sequence());
       EXPECT_EQ(axis.rank(), place.segment);
       EXPECT_EQ(axis.ranks(), cp);
-      PSRING_RETURN_IF_ERROR(axis.Reserve(3 * 100, HostDevice()));
+      PSRING_RETURN_IF_ERROR(axis.Reserve(3 * 100 * sizeof(float), HostDevice()));
       const Span out = axis.Piece(0, 100), first = axis.Piece(1, 100), second = axis.Piece(2, 100);
       std::fill_n(out.floats(), out.count, rank);
       PSRING_ASSIGN_OR_RETURN(const SequenceAxis::Shift one, axis.BeginShift(out, first, stream));
