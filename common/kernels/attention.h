@@ -9,15 +9,26 @@
 
 namespace psring::cpu {
 
+// Where matrices are: the row i of sample s and head h begins `s * sample + i * row + h * head_size` elements
+// after `data`.
+struct AttentionRows {
+  void* data = nullptr;
+  ptrdiff_t row = 0, sample = 0;
+};
+
 // Memory as in AttentionOps; activations are float or, if `is_bfloat16`, bfloat16.
 struct Attention {
-  int context, heads, head_size;
+  int heads, head_size;
   bool is_bfloat16;
-  const void* qkv;
-  void* y;             // an input of Backward
-  float* log_sum_exp;  // an input of Backward
-  const void* dy = nullptr;
-  void* dqkv = nullptr;
+  // Query i attends to the keys 0 ... i + offset, as far as there are any. Of a square with offset 0: to
+  // those of its own position and of earlier ones.
+  int queries, keys, offset = 0;
+  // Forward merges the result with that of other keys, which is in y and log_sum_exp; Backward adds to dq.
+  bool merges = false;
+  AttentionRows q, k, v, y;
+  float* log_sum_exp;      // y and log_sum_exp: inputs of Backward
+  ptrdiff_t log_sum_rows;  // between heads
+  AttentionRows dy = {}, dq = {}, dk = {}, dv = {};
 };
 
 struct AttentionKernels {
@@ -27,7 +38,7 @@ struct AttentionKernels {
 };
 
 // Floats of scratch memory that either kernel needs for a head.
-size_t AttentionScratch(int context, int head_size);
+size_t AttentionScratch(int queries, int keys, int head_size);
 
 // Fills `kernels` with those that this processor can run, the best one last, and returns their number.
 int SupportedAttentionKernels(const AttentionKernels* (&kernels)[3]);

@@ -2,8 +2,8 @@
 // compiled for one instruction set; everything here has internal linkage.
 //
 // A head's matrices are first copied to scratch memory, with rows and columns padded with zeros to multiples
-// of kBlock. So all products have whole tiles, and one routine computes all of them. Blocks above the
-// diagonal are skipped.
+// of kBlock. So all products have whole tiles, and one routine computes all of them. Keys that none of kBlock
+// queries attends to are skipped.
 #pragma once
 
 #include <cstring>
@@ -126,55 +126,66 @@ float Dot(int count, const float* left, const T* right) {
   return sum;
 }
 
+// to = to * kept + from * factor; `kept` 0: to is not read.
 template <typename T>
-void StoreRows(int rows, int columns, const float* from, float factor, T* to, ptrdiff_t stride) {
+void StoreRows(int rows, int columns, const float* from, float factor, T* to, ptrdiff_t stride,
+               float kept = 0) {
   for (int i = 0; i < rows; ++i, from += Padded(columns), to += stride) {
-    for (int d = 0; d < columns; ++d) to[d] = elementwise::Store<T>(from[d] * factor);
+    if (kept == 0) {
+      for (int d = 0; d < columns; ++d) to[d] = elementwise::Store<T>(from[d] * factor);
+    } else {
+      for (int d = 0; d < columns; ++d) {
+        to[d] = elementwise::Store<T>(elementwise::Load(to[d]) * kept + from[d] * factor);
+      }
+    }
   }
 }
 
-// Positions of a head.
+// The first row of a head.
 template <typename T>
-struct Head {
-  Head(const Attention& a, int pair)
-      : width(ptrdiff_t{a.heads} * a.head_size),
-        at(ptrdiff_t{pair / a.heads} * a.context * width + ptrdiff_t{pair % a.heads} * a.head_size),
-        in(ptrdiff_t{pair / a.heads} * a.context * width * 3 + ptrdiff_t{pair % a.heads} * a.head_size) {}
-  ptrdiff_t width;  // between rows of y; a third of that between rows of qkv
-  ptrdiff_t at;     // of y
-  ptrdiff_t in;     // of the queries; keys and values follow `width` apart
-  const T* Matrix(const void* qkv, int which) const {
-    return static_cast<const T*>(qkv) + in + which * width;
-  }
-  T* Matrix(void* qkv, int which) const { return static_cast<T*>(qkv) + in + which * width; }
-};
+T* HeadOf(const Attention& a, const AttentionRows& rows, int pair) {
+  return static_cast<T*>(rows.data) + pair / a.heads * rows.sample + ptrdiff_t{pair % a.heads} * a.head_size;
+}
 
-// The number of keys that query `i` may attend to among `count` keys from `first` on, which is at most i.
-int Visible(int i, int first, int count) { return i - first + 1 < count ? i - first + 1 : count; }
+int AtMost(int value, int most) { return value < most ? value : most; }
+
+// The number of keys that query `i` attends to among `count` keys from `first` on.
+int Visible(const Attention& a, int i, int first, int count) {
+  const int visible = AtMost(AtMost(i + a.offset + 1, a.keys) - first, count);
+  return visible > 0 ? visible : 0;
+}
+
+// The keys, with padding, of which one of the kBlock queries from `first` on attends to some.
+int KeysEnd(const Attention& a, int first) {
+  const int end = AtMost(first + kBlock + a.offset, a.keys);
+  return end > 0 ? Padded(end) : 0;
+}
 
 template <typename Multiply, typename T>
 void ForwardHead(const Attention& a, int pair, float* scratch) {
-  const int context = a.context, size = a.head_size, width = Padded(size), padded = Padded(context);
-  const Head<T> head(a, pair);
+  const int size = a.head_size, width = Padded(size), padded = Padded(a.queries), columns = Padded(a.keys);
   float* const queries = scratch;                        // [padded][width], scaled
-  float* const keys = queries + size_t(padded) * width;  // [size][padded]
-  float* const values = keys + size_t(padded) * width;   // [padded][width]
-  CopyRows(context, size, head.Matrix(a.qkv, 0), 3 * head.width, 1.0f / __builtin_sqrtf(float(size)),
+  float* const keys = queries + size_t(padded) * width;  // [size][columns]
+  float* const values = keys + size_t(columns) * width;  // [columns][width]
+  CopyRows(a.queries, size, HeadOf<const T>(a, a.q, pair), a.q.row, 1.0f / __builtin_sqrtf(float(size)),
            queries);
-  CopyColumns(context, size, head.Matrix(a.qkv, 1), 3 * head.width, keys);
-  CopyRows(context, size, head.Matrix(a.qkv, 2), 3 * head.width, 1.0f, values);
-  float* const output = values + size_t(padded) * width;  // [kBlock][width]
-  float* const scores = output + size_t(kBlock) * width;  // [kBlock][kKeyBlock]
+  CopyColumns(a.keys, size, HeadOf<const T>(a, a.k, pair), a.k.row, keys);
+  CopyRows(a.keys, size, HeadOf<const T>(a, a.v, pair), a.v.row, 1.0f, values);
+  float* const output = values + size_t(columns) * width;  // [kBlock][width]
+  float* const scores = output + size_t(kBlock) * width;   // [kBlock][kKeyBlock]
+  T* const y = HeadOf<T>(a, a.y, pair);
   for (int first = 0; first < padded; first += kBlock) {
     float highest[kBlock], sum[kBlock];
     for (int i = 0; i < kBlock; ++i) highest[i] = kLowest, sum[i] = 0;
-    for (int key = 0; key < first + kBlock; key += kKeyBlock) {
-      const int count = first + kBlock - key < kKeyBlock ? first + kBlock - key : kKeyBlock;
-      Multiply::Run(kBlock, count, size, queries + size_t(first) * width, width, 1, keys + key, padded,
+    const int end = KeysEnd(a, first);
+    if (end == 0) memset(output, 0, size_t(kBlock) * width * sizeof(float));
+    for (int key = 0; key < end; key += kKeyBlock) {
+      const int count = AtMost(end - key, kKeyBlock);
+      Multiply::Run(kBlock, count, size, queries + size_t(first) * width, width, 1, keys + key, columns,
                     scores, kKeyBlock, false);
       for (int i = 0; i < kBlock; ++i) {
         float* const row = scores + i * kKeyBlock;
-        const int visible = Visible(first + i, key, count);
+        const int visible = Visible(a, first + i, key, count);
         for (int j = visible; j < count; ++j) row[j] = kLowest;
         const float most = Multiply::Highest(row, count, highest[i]);
         for (int j = 0; j < count; ++j) row[j] = elementwise::Exp(row[j] - most);
@@ -188,59 +199,70 @@ void ForwardHead(const Attention& a, int pair, float* scratch) {
       Multiply::Run(kBlock, width, count, scores, kKeyBlock, 1, values + size_t(key) * width, width, output,
                     width, key > 0);
     }
-    const int rows = context - first < kBlock ? context - first : kBlock;
-    T* const y = static_cast<T*>(a.y) + head.at + first * head.width;
+    const int rows = AtMost(a.queries - first, kBlock);
     for (int i = 0; i < rows; ++i) {
-      StoreRows(1, size, output + i * width, 1.0f / sum[i], y + i * head.width, 0);
-      a.log_sum_exp[ptrdiff_t{pair} * context + first + i] = highest[i] + __builtin_logf(sum[i]);
+      float& log_sum = a.log_sum_exp[pair * a.log_sum_rows + first + i];
+      float own = kLowest, share = 0, kept = 0;  // of a query without keys
+      if (sum[i] > 0) own = highest[i] + __builtin_logf(sum[i]), share = 1.0f / sum[i];
+      if (a.merges) {  // each mean counts by the sum of its exponentials
+        const float before = log_sum, most = before > own ? before : own;
+        const float both =
+            most + __builtin_logf(elementwise::Exp(before - most) + elementwise::Exp(own - most));
+        kept = elementwise::Exp(before - both);
+        share *= elementwise::Exp(own - both);
+        own = both;
+      }
+      log_sum = own;
+      StoreRows(1, size, output + i * width, share, y + (first + i) * a.y.row, 0, kept);
     }
   }
 }
 
 // With p the weights, s the scores: dv = p^T dy, dp = dy v^T, ds = p (dp - rows of (dy . y)), dq = ds k,
-// dk = ds^T q (Dao et al. 2022, appendix B).
+// dk = ds^T q (Dao et al. 2022, appendix B). With y and log_sum_exp of all keys, the gradients of blocks of
+// keys add up.
 template <typename Multiply, typename T>
 void BackwardHead(const Attention& a, int pair, float* scratch) {
-  const int context = a.context, size = a.head_size, width = Padded(size), padded = Padded(context);
-  const size_t matrix = size_t(padded) * width;
-  const Head<T> head(a, pair);
+  const int size = a.head_size, width = Padded(size), padded = Padded(a.queries), columns = Padded(a.keys);
+  const size_t of_queries = size_t(padded) * width, of_keys = size_t(columns) * width;
   const float scale = 1.0f / __builtin_sqrtf(float(size));
-  float* const queries = scratch;            // [padded][width], scaled
-  float* const keys = queries + matrix;      // [padded][width]
-  float* const key_columns = keys + matrix;  // [size][padded]
-  float* const value_columns = key_columns + matrix;
-  float* const dy = value_columns + matrix;  // [padded][width], as the gradients
-  float* const dq = dy + matrix;
-  float* const dk = dq + matrix;
-  float* const dv = dk + matrix;
-  float* const weights = dv + matrix;              // [kBlock][kKeyBlock]
+  float* const queries = scratch;             // [padded][width], scaled
+  float* const keys = queries + of_queries;   // [columns][width]
+  float* const key_columns = keys + of_keys;  // [size][columns]
+  float* const value_columns = key_columns + of_keys;
+  float* const dy = value_columns + of_keys;  // [padded][width], as dq
+  float* const dq = dy + of_queries;
+  float* const dk = dq + of_queries;  // [columns][width], as dv
+  float* const dv = dk + of_keys;
+  float* const weights = dv + of_keys;             // [kBlock][kKeyBlock]
   float* const ds = weights + kBlock * kKeyBlock;  // [kBlock][kKeyBlock]
-  const T* const y = static_cast<const T*>(static_cast<const void*>(a.y)) + head.at;
-  CopyRows(context, size, head.Matrix(a.qkv, 0), 3 * head.width, scale, queries);
-  CopyRows(context, size, head.Matrix(a.qkv, 1), 3 * head.width, 1.0f, keys);
-  CopyColumns(context, size, head.Matrix(a.qkv, 1), 3 * head.width, key_columns);
-  CopyColumns(context, size, head.Matrix(a.qkv, 2), 3 * head.width, value_columns);
-  CopyRows(context, size, static_cast<const T*>(a.dy) + head.at, head.width, 1.0f, dy);
-  memset(dk, 0, 2 * matrix * sizeof(float));
+  const T* const y = HeadOf<const T>(a, a.y, pair);
+  const T* const k = HeadOf<const T>(a, a.k, pair);
+  CopyRows(a.queries, size, HeadOf<const T>(a, a.q, pair), a.q.row, scale, queries);
+  CopyRows(a.keys, size, k, a.k.row, 1.0f, keys);
+  CopyColumns(a.keys, size, k, a.k.row, key_columns);
+  CopyColumns(a.keys, size, HeadOf<const T>(a, a.v, pair), a.v.row, value_columns);
+  CopyRows(a.queries, size, HeadOf<const T>(a, a.dy, pair), a.dy.row, 1.0f, dy);
+  memset(dk, 0, 2 * of_keys * sizeof(float));
   for (int first = 0; first < padded; first += kBlock) {
     float log_sum_exp[kBlock] = {}, dots[kBlock] = {};  // 0 for rows of the padding, whose gradients are 0
-    const int rows = context - first < kBlock ? context - first : kBlock;
+    const int rows = AtMost(a.queries - first, kBlock), end = KeysEnd(a, first);
+    const size_t query = size_t(first) * width;
     for (int i = 0; i < rows; ++i) {
-      log_sum_exp[i] = a.log_sum_exp[ptrdiff_t{pair} * context + first + i];
-      dots[i] = Dot(size, dy + size_t(first + i) * width, y + (first + i) * head.width);
+      log_sum_exp[i] = a.log_sum_exp[pair * a.log_sum_rows + first + i];
+      dots[i] = Dot(size, dy + query + size_t(i) * width, y + (first + i) * a.y.row);
     }
-    for (int key = 0; key < first + kBlock; key += kKeyBlock) {
-      const int count = first + kBlock - key < kKeyBlock ? first + kBlock - key : kKeyBlock;
-      const float* const query_rows = queries + size_t(first) * width;
-      const float* const dy_rows = dy + size_t(first) * width;
-      Multiply::Run(kBlock, count, size, query_rows, width, 1, key_columns + key, padded, weights, kKeyBlock,
-                    false);
-      Multiply::Run(kBlock, count, size, dy_rows, width, 1, value_columns + key, padded, ds, kKeyBlock,
+    if (end == 0) memset(dq + query, 0, size_t(kBlock) * width * sizeof(float));
+    for (int key = 0; key < end; key += kKeyBlock) {
+      const int count = AtMost(end - key, kKeyBlock);
+      Multiply::Run(kBlock, count, size, queries + query, width, 1, key_columns + key, columns, weights,
+                    kKeyBlock, false);
+      Multiply::Run(kBlock, count, size, dy + query, width, 1, value_columns + key, columns, ds, kKeyBlock,
                     false);
       for (int i = 0; i < kBlock; ++i) {
         float* const p = weights + i * kKeyBlock;
         float* const d = ds + i * kKeyBlock;
-        const int visible = Visible(first + i, key, count);
+        const int visible = Visible(a, first + i, key, count);
         for (int j = 0; j < count; ++j) {
           p[j] = elementwise::Exp(p[j] - log_sum_exp[i]);
           d[j] = p[j] * (d[j] - dots[i]);
@@ -248,15 +270,14 @@ void BackwardHead(const Attention& a, int pair, float* scratch) {
         for (int j = visible; j < count; ++j) p[j] = d[j] = 0;
       }
       const size_t at = size_t(key) * width;
-      Multiply::Run(count, width, kBlock, weights, 1, kKeyBlock, dy_rows, width, dv + at, width, true);
-      Multiply::Run(count, width, kBlock, ds, 1, kKeyBlock, query_rows, width, dk + at, width, true);
-      Multiply::Run(kBlock, width, count, ds, kKeyBlock, 1, keys + at, width, dq + size_t(first) * width,
-                    width, key > 0);
+      Multiply::Run(count, width, kBlock, weights, 1, kKeyBlock, dy + query, width, dv + at, width, true);
+      Multiply::Run(count, width, kBlock, ds, 1, kKeyBlock, queries + query, width, dk + at, width, true);
+      Multiply::Run(kBlock, width, count, ds, kKeyBlock, 1, keys + at, width, dq + query, width, key > 0);
     }
   }
-  StoreRows(context, size, dq, scale, head.Matrix(a.dqkv, 0), 3 * head.width);
-  StoreRows(context, size, dk, 1.0f, head.Matrix(a.dqkv, 1), 3 * head.width);
-  StoreRows(context, size, dv, 1.0f, head.Matrix(a.dqkv, 2), 3 * head.width);
+  StoreRows(a.queries, size, dq, scale, HeadOf<T>(a, a.dq, pair), a.dq.row, a.merges ? 1.0f : 0.0f);
+  StoreRows(a.keys, size, dk, 1.0f, HeadOf<T>(a, a.dk, pair), a.dk.row);
+  StoreRows(a.keys, size, dv, 1.0f, HeadOf<T>(a, a.dv, pair), a.dv.row);
 }
 
 template <typename Multiply>

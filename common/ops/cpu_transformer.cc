@@ -231,6 +231,16 @@ void CheckAttention(const AttentionShape& shape, ConstSpan qkv, ConstSpan y, Con
   PSRING_CHECK(log_sum_exp.count == rows * shape.heads);
 }
 
+void CheckBlock(const AttentionBlock& block, ConstSpan qkv, ConstSpan kv, ConstSpan y,
+                ConstSpan log_sum_exp) {
+  const auto fits = [](const AttentionBlock::Part& part) {
+    return part.first >= 0 && part.count >= 0 && part.count <= part.rows - part.first;
+  };
+  PSRING_CHECK(fits(block.queries) && fits(block.keys));
+  CheckAttention({block.batch, block.queries.rows, block.heads, block.head_size}, qkv, y, log_sum_exp);
+  PSRING_CHECK(kv.count == size_t{2} * block.batch * block.keys.rows * block.width());
+}
+
 void CheckEmbedding(const EmbeddingShape& shape, ConstSpan table, ConstSpan positions, ConstSpan y) {
   const size_t width = shape.width;
   PSRING_CHECK(table.count == shape.rows * width);
@@ -268,43 +278,92 @@ class CpuAttention : public CpuFamily<AttentionOps> {
   void Forward(const AttentionShape& shape, ConstSpan qkv, Span y, Span log_sum_exp,
                Stream& stream) override {
     CheckAttention(shape, qkv, y, log_sum_exp);
-    Run(shape, qkv, y, log_sum_exp, {}, {}, kernels_.forward, stream);
+    CheckActivations({qkv, y});
+    Run(kernels_.forward, Square(shape), {qkv, qkv, y, log_sum_exp}, {}, stream);
   }
   void Backward(const AttentionShape& shape, ConstSpan qkv, ConstSpan y, ConstSpan log_sum_exp, ConstSpan dy,
                 Span dqkv, Stream& stream) override {
     CheckAttention(shape, qkv, y, log_sum_exp);
     CheckAttention(shape, dqkv, dy, log_sum_exp);
-    Run(shape, qkv, y, log_sum_exp, dy, dqkv, kernels_.backward, stream);
+    CheckActivations({qkv, y, dy, dqkv});
+    Run(kernels_.backward, Square(shape), {qkv, qkv, y, log_sum_exp}, {dqkv, dqkv, dy}, stream);
+  }
+  void ForwardBlock(const AttentionBlock& block, ConstSpan qkv, ConstSpan kv, Span y, Span log_sum_exp,
+                    Stream& stream) override {
+    CheckBlock(block, qkv, kv, y, log_sum_exp);
+    CheckActivations({qkv, kv, y});
+    Run(kernels_.forward, block, {qkv, kv, y, log_sum_exp}, {}, stream);
+  }
+  void BackwardBlock(const AttentionBlock& block, ConstSpan qkv, ConstSpan kv, ConstSpan y,
+                     ConstSpan log_sum_exp, ConstSpan dy, Span dqkv, Span dkv, Stream& stream) override {
+    CheckBlock(block, qkv, kv, y, log_sum_exp);
+    CheckBlock(block, dqkv, dkv, dy, log_sum_exp);
+    CheckActivations({qkv, kv, y, dy, dqkv, dkv});
+    Run(kernels_.backward, block, {qkv, kv, y, log_sum_exp}, {dqkv, dkv, dy}, stream);
   }
 
  private:
+  // Of an attention, or of its gradient. `kv` is `qkv` if queries, keys and values are in one span.
+  struct Operands {
+    ConstSpan qkv, kv, y, log_sum_exp;
+  };
+
   static const cpu::AttentionKernels& BestKernels() {
     const cpu::AttentionKernels* kernels[3];
     return *kernels[cpu::SupportedAttentionKernels(kernels) - 1];
   }
+  static AttentionBlock Square(const AttentionShape& s) {
+    const AttentionBlock::Part all = {s.context, 0, s.context};
+    return {.batch = s.batch,
+            .heads = s.heads,
+            .head_size = s.head_size,
+            .queries = all,
+            .keys = all,
+            .offset = 0};
+  }
+  // Of a span [batch][part.rows][matrices][width], the matrix `which`.
+  static cpu::AttentionRows Rows(ConstSpan of, const AttentionBlock::Part& part, int width, int matrices,
+                                 int which) {
+    const ptrdiff_t row = ptrdiff_t{matrices} * width;
+    if (of.data == nullptr) return {};
+    const size_t first = size_t(part.first) * row + size_t(which) * width;
+    return {.data = static_cast<std::byte*>(const_cast<void*>(of.data)) + first * SizeOf(of.type),
+            .row = row,
+            .sample = part.rows * row};
+  }
 
-  // The backward kernel only reads y and log_sum_exp.
-  void Run(const AttentionShape& shape, ConstSpan qkv, ConstSpan y, ConstSpan log_sum_exp, ConstSpan dy,
-           Span dqkv, void (*kernel)(const cpu::Attention&, int, float*), Stream& stream) {
-    CheckActivations({qkv, y, dy, dqkv});
-    const cpu::Attention attention{.context = shape.context,
-                                   .heads = shape.heads,
-                                   .head_size = shape.head_size,
-                                   .is_bfloat16 = type() == DType::kBFloat16,
-                                   .qkv = qkv.data,
-                                   .y = const_cast<void*>(y.data),
-                                   .log_sum_exp = const_cast<float*>(log_sum_exp.floats()),
-                                   .dy = dy.data,
-                                   .dqkv = dqkv.data};
+  // `gradients`: of a backward kernel, which only reads y and log_sum_exp.
+  void Run(void (*kernel)(const cpu::Attention&, int, float*), const AttentionBlock& block,
+           const Operands& of, const Operands& gradients, Stream& stream) {
+    const bool is_square = of.kv.data == of.qkv.data;
+    const int width = block.width(), matrices = is_square ? 3 : 2;
+    const cpu::Attention attention{
+        .heads = block.heads,
+        .head_size = block.head_size,
+        .is_bfloat16 = type() == DType::kBFloat16,
+        .queries = block.queries.count,
+        .keys = block.keys.count,
+        .offset = block.offset,
+        .merges = !is_square,
+        .q = Rows(of.qkv, block.queries, width, 3, 0),
+        .k = Rows(of.kv, block.keys, width, matrices, matrices - 2),
+        .v = Rows(of.kv, block.keys, width, matrices, matrices - 1),
+        .y = Rows(of.y, block.queries, width, 1, 0),
+        .log_sum_exp = const_cast<float*>(of.log_sum_exp.floats()) + block.queries.first,
+        .log_sum_rows = block.queries.rows,
+        .dy = Rows(gradients.y, block.queries, width, 1, 0),
+        .dq = Rows(gradients.qkv, block.queries, width, 3, 0),
+        .dk = Rows(gradients.kv, block.keys, width, matrices, matrices - 2),
+        .dv = Rows(gradients.kv, block.keys, width, matrices, matrices - 1)};
+    const int heads = block.batch * block.heads;
     RunOnCpu(stream, [=, this] {
       constexpr size_t kAlignment = 64 / sizeof(float);
-      const size_t per_thread =
-          (cpu::AttentionScratch(shape.context, shape.head_size) + kAlignment - 1) / kAlignment * kAlignment;
+      const size_t floats = cpu::AttentionScratch(attention.queries, attention.keys, attention.head_size);
+      const size_t per_thread = (floats + kAlignment - 1) / kAlignment * kAlignment;
       if (scratch_.size() < threads_ * per_thread + kAlignment)
         scratch_.resize(threads_ * per_thread + kAlignment);
       const size_t beyond = reinterpret_cast<uintptr_t>(scratch_.data()) / sizeof(float) % kAlignment;
       float* const scratch = scratch_.data() + (kAlignment - beyond) % kAlignment;
-      const int heads = shape.batch * shape.heads;
 #pragma omp parallel for num_threads(threads_) schedule(static) if (threads_ > 1)
       for (int head = 0; head < heads; ++head) {
         kernel(attention, head, scratch + omp_get_thread_num() * per_thread);

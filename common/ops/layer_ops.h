@@ -158,6 +158,23 @@ struct AttentionShape {
   int width() const { return heads * head_size; }
 };
 
+// Of attention: some queries of each sample and some keys, of other positions perhaps. Memory has `rows` of a
+// sample, of which the block has `count` from `first` on. Query i, counted from the first, attends to the
+// keys 0 ... i + offset, as far as there are any: `offset` is the position of the first query less that of
+// the first key.
+struct AttentionBlock {
+  struct Part {
+    int rows, first, count;
+  };
+  int batch, heads, head_size;
+  Part queries, keys;
+  int offset;
+  int width() const { return heads * head_size; }
+};
+
+// AttentionOps::ForwardBlock's log_sum_exp of a query that has attended to no keys yet; its y is 0.
+constexpr float kNoKeys = -3e38f;
+
 // Causal multi-head self-attention (Vaswani et al. 2017): row i of a head's output is the mean of the value
 // rows 0 ... i, weighted by softmax(query_i . key_j / sqrt(head_size)). Memory grows linearly with the
 // context: blocks of scores are computed with an online softmax (Dao et al. 2022) and never stored.
@@ -171,6 +188,18 @@ class AttentionOps {
   // Writes dqkv.
   virtual void Backward(const AttentionShape& shape, ConstSpan qkv, ConstSpan y, ConstSpan log_sum_exp,
                         ConstSpan dy, Span dqkv, Stream& stream) = 0;
+
+  // Attention in blocks, of keys and values that other ranks have: kv
+  // [batch][keys.rows][2][heads][head_size]. Other spans as above with queries.rows for the context; keys and
+  // values of qkv are not used. Merges the block into y and log_sum_exp, which have the mean over the keys of
+  // earlier blocks: with s and s' the sums of exponentials, y = (s y + s' y') / (s + s'). Each time y is
+  // rounded to its type.
+  virtual void ForwardBlock(const AttentionBlock& block, ConstSpan qkv, ConstSpan kv, Span y,
+                            Span log_sum_exp, Stream& stream) = 0;
+  // With y and log_sum_exp of all blocks. Adds to the gradient of the block's queries in dqkv, and writes
+  // that of its keys and values in dkv.
+  virtual void BackwardBlock(const AttentionBlock& block, ConstSpan qkv, ConstSpan kv, ConstSpan y,
+                             ConstSpan log_sum_exp, ConstSpan dy, Span dqkv, Span dkv, Stream& stream) = 0;
 };
 
 // Dropout (Srivastava et al. 2014), inverted: in training each element is 0 with this probability, and the

@@ -158,6 +158,8 @@ void LeavePipelineOut(TrainingOptions& options) {
   options.pp = standard.pp;
   options.tp = standard.tp;
   options.sequence_parallel = standard.sequence_parallel;
+  options.cp = standard.cp;
+  options.context_parallel = standard.context_parallel;
   options.program = standard.program;
   options.cuts = standard.cuts;
   options.rank_order = standard.rank_order;

@@ -60,9 +60,11 @@ struct TrainingOptions {
   int pp = 1;                      // ranks of a pipeline: parts into which each replica of the model is cut
   int tp = 1;                      // ranks that divide the matrices of each replica
   bool sequence_parallel = false;  // and, between these, the tokens of a batch
-  std::string program = "1f1b";    // a name of program_rows.h
-  std::string cuts;                // "3,6": the layers before which the model is cut; empty: balanced
-  std::string rank_order;          // see Mesh; empty: "tp,dp,pp"
+  int cp = 1;                      // ranks that divide its sequences
+  std::string context_parallel = "ring";  // of --cp: ring, contiguous, ulysses
+  std::string program = "1f1b";           // a name of program_rows.h
+  std::string cuts;                       // "3,6": the layers before which the model is cut; empty: balanced
+  std::string rank_order;                 // see Mesh; empty: "tp,cp,dp,pp"
   int copy_streams = 2;  // 1: a rank's messages are on one lane; 2: on one for each end of a channel
 
   std::string reshard = "forward";  // fsdp: when gathered weights are released: forward, never
@@ -144,12 +146,13 @@ const char* ServerFlagGiven(const TrainingOptions& options);
 // Resets those flags to their defaults.
 void LeaveServersOut(TrainingOptions& options);
 
-// The ranks that hold a replica of the model together: more than one with --pp or --tp.
+// The ranks that compute the samples of a replica together: more than one with --pp, --tp or --cp.
 inline int ReplicaRanks(const TrainingOptions& options) {
-  return static_cast<int>(std::min<int64_t>(int64_t{options.pp} * options.tp, INT_MAX));
+  const int64_t parts = std::min<int64_t>(int64_t{options.pp} * options.tp, INT_MAX);
+  return static_cast<int>(std::min<int64_t>(parts * options.cp, INT_MAX));
 }
 
-// Resets --pp, --tp and the flags that need them.
+// Resets --pp, --tp, --cp and the flags that need them.
 void LeavePipelineOut(TrainingOptions& options);
 
 // The number of parameter servers of a strategy that has them. With --pp or --tp each rank of a replica has

@@ -56,14 +56,14 @@ double GradientBytes(const Configuration& configuration, const Scheme& scheme, c
 double TiedBytes(const Configuration& configuration, const RunRecords& records) {
   double parameters = 0;  // of all stages
   for (const RankResult& rank : records.ranks) {
-    parameters += static_cast<double>(rank.parameters) / configuration.replicas();
+    parameters += static_cast<double>(rank.parameters) / configuration.gradient_ranks();
   }
   return 4 * std::max(0.0, parameters - static_cast<double>(configuration.model.parameters));
 }
 
 absl::StatusOr<Mesh> MeshOf(const Configuration& configuration) {
   const TrainingOptions& training = configuration.training;
-  return Mesh::Create(configuration.workers, training.pp, training.rank_order, training.tp);
+  return Mesh::Create(configuration.workers, training.pp, training.rank_order, training.tp, training.cp);
 }
 
 // By position, mean over replicas; empty: computing was not measured.
@@ -75,7 +75,7 @@ std::vector<DeviceSeconds> DevicesOf(const SummaryRow& row) {
   for (const WorkerFigures& worker : row.mean.workers) {
     if (worker.rank >= mesh->workers()) return {};
     DeviceSeconds& device = devices[mesh->PlaceOf(worker.rank).position];
-    const double share = 1e-3 / (mesh->replicas() * mesh->shares());
+    const double share = 1e-3 / (mesh->replicas() * mesh->shares() * mesh->segments());
     const double forward_share = worker.forward_share > 0 ? worker.forward_share : 1. / 3;
     device.forward += share * worker.compute_ms * forward_share;
     device.backward += share * worker.compute_ms * (1 - forward_share);
@@ -161,7 +161,7 @@ void AddPipelineFigures(const Configuration& configuration, const RunRecords& re
     bubbles.push_back(means.bubble_ms / means.step_ms);
     const bool is_first =
         mesh.ok() && result.rank < mesh->workers() && mesh->PlaceOf(result.rank).position == 0;
-    if (!is_first || !program.ok() || !scheme || training.tp > 1) continue;
+    if (!is_first || !program.ok() || !scheme || configuration.divides()) continue;
     // It sends the activations of all of its stages, and the gradients of all but the first.
     const double messages = static_cast<double>(training.micro_batches) * (2 * program->chunks - 1);
     const double sums = UpdatesOfStep(training) *
@@ -192,8 +192,10 @@ void AddWalk(SummaryRow& row) {
 }
 
 std::string LayoutsText(bool has_stages) {
-  const std::string layouts = Tr(
-      "Layouts: dp, replicas of the model; pp, stages of a replica; tp, workers that divide its matrices.");
+  const std::string layouts =
+      Tr("Layouts: dp, replicas of the model; pp, stages of a replica; tp, workers that divide its matrices; "
+         "cp, "
+         "workers that divide its sequences.");
   if (!has_stages) return layouts;
   return absl::StrCat(
       layouts, SentenceGap(),
@@ -203,10 +205,13 @@ std::string LayoutsText(bool has_stages) {
 
 std::string CopyOrCut(const SummaryRow& copy, const SummaryRow& cut) {
   const std::string gradients = MegabytesOf(copy.sample.parameters);
+  const TrainingOptions& training = cut.configuration.training;
   const std::string sent =
       cut.mean.boundary_bytes
-          ? Tr(cut.configuration.training.pp > 1
+          ? Tr(training.pp > 1
                    ? TrNoop("$0 sends $1 MB of activations per micro-batch, $2 $3 MB of gradients per step")
+               : training.cp > 1 && training.tp == 1
+                   ? TrNoop("$0 sends $1 MB for attention per micro-batch, both $3 MB of gradients per step")
                    : TrNoop("$0 sends $1 MB for sums of activations per micro-batch, $2 $3 MB of gradients "
                             "per step"),
                NameWithServers(cut), ThreeDigits(*cut.mean.boundary_bytes / 1e6), NameWithServers(copy),

@@ -33,6 +33,7 @@ absl::Status CheckSimulated(const SummaryRow& row) {
   if (row.configuration.model.has_tables) return NotSimulated("the rows of tables are not simulated");
   if (row.configuration.training.pp > 1) return NotSimulated("of pipelines only the bubble is simulated");
   if (row.configuration.training.tp > 1) return NotSimulated("sums of divided matrices are not simulated");
+  if (row.configuration.training.cp > 1) return NotSimulated("the exchange of attention is not simulated");
   if (row.configuration.strategy.shards_gradients && row.configuration.training.micro_batches > 1)
     return NotSimulated("gradients that are sent before the last micro-batch are not simulated");
   PSRING_RETURN_IF_ERROR(CheckStrategy(row.configuration.strategy));

@@ -156,9 +156,9 @@ std::string WithWire(const SummaryRow& row, const std::string& name) {
 std::string NameWithServers(const SummaryRow& row) {
   const int servers = row.configuration.servers();
   const Configuration& configuration = row.configuration;
-  const std::string name = configuration.training.pp > 1   ? configuration.pipeline()
-                           : configuration.training.tp > 1 ? configuration.layout()
-                                                           : configuration.strategy.name;
+  const std::string name = configuration.training.pp > 1 ? configuration.pipeline()
+                           : configuration.divides()     ? configuration.layout()
+                                                         : configuration.strategy.name;
   return WithWire(row, servers > 1 ? Tr("$0 on $1 servers", name, servers) : name);
 }
 

@@ -270,12 +270,12 @@ VerdictFact RankingFact(const std::string& names, const std::vector<const Summar
 }
 
 // The fastest layout that copies the model beside the fastest that cuts it into stages or, without `stages`,
-// only divides its matrices; empty: one of them is missing.
+// only divides its matrices or sequences; empty: one of them is missing.
 std::string CopyOrCutOf(const std::vector<const SummaryRow*>& candidates, bool stages) {
   const auto of = [](const SummaryRow* row) -> const TrainingOptions& { return row->configuration.training; };
   const auto copy = std::ranges::find_if(candidates, [&](auto* row) { return ReplicaRanks(of(row)) == 1; });
   const auto cut = std::ranges::find_if(
-      candidates, [&](auto* row) { return stages ? of(row).pp > 1 : of(row).pp == 1 && of(row).tp > 1; });
+      candidates, [&](auto* row) { return (of(row).pp > 1) == stages && ReplicaRanks(of(row)) > 1; });
   return cut == candidates.end() || copy == candidates.end() ? "" : CopyOrCut(**copy, **cut);
 }
 

@@ -23,9 +23,10 @@ double DelaySeconds(const TrainingOptions& training, const Probe& probe) {
 
 // One step including its exchange. More workers than cores share processor time.
 double StepSeconds(const Configuration& configuration, const Probe& probe, int cores) {
-  // Of a rank: its part of the model.
-  const int parts = ReplicaRanks(configuration.training);
-  const double compute_s = ComputeSeconds(configuration.training, probe) / parts;
+  // Of a rank: its part of the model, and of its sequences.
+  const int parts = ReplicaRanks(configuration.training) / configuration.training.cp;
+  const double compute_s =
+      ComputeSeconds(configuration.training, probe) / ReplicaRanks(configuration.training);
   if (configuration.simulated()) return compute_s * configuration.workers;  // one after the other
   // While a rank waits for its pipeline, others can use its core.
   const double longest = 1 / (1 - BubbleOf(configuration.training));
@@ -73,14 +74,14 @@ double ExchangeBytes(const Configuration& configuration, int64_t elements) {
   const TrainingOptions& training = configuration.training;
   const double part = configuration.strategy.SentPart(
       training.wire != "float32" ? .5 : 1, training.micro_batches, training.reshard == "forward",
-      configuration.strategy.SplitOf(configuration.replicas(), training.dp_shard));
+      configuration.strategy.SplitOf(configuration.gradient_ranks(), training.dp_shard));
   return 4.0 * (configuration.strategy.uses_group ? part : 1) * static_cast<double>(elements);
 }
 
 CommPattern PatternOf(const Configuration& configuration, Scheme scheme) {
   return {
       .scheme = scheme,
-      .workers = configuration.replicas() / configuration.workers_per_push(),
+      .workers = configuration.gradient_ranks() / configuration.workers_per_push(),
       .per_machine = configuration.workers_per_push(),
       .place = PlaceOf(configuration.training.server_placement),
       // Clipping: no update before the norm of the whole gradient is known.

@@ -27,6 +27,8 @@ TrainingOptions InLayout(const CompareOptions& options, TrainingOptions training
   training.micro_batches = micro_batches / layout.dp;
   training.tp = layout.tp;
   training.sequence_parallel = training.sequence_parallel && layout.tp > 1;
+  training.cp = layout.cp;
+  if (layout.cp == 1) training.context_parallel = TrainingOptions().context_parallel;
   if (layout.replica_ranks() > 1) training.rank_order = options.rank_order;
   if (layout.pp == 1) return training;
   training.pp = layout.pp;

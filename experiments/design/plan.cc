@@ -192,7 +192,7 @@ void ResetOtherStrategiesFlags(Configuration& configuration) {
     training.transport = "auto";
   if (!configuration.strategy.uses_servers) LeaveServersOut(training);
   if (!configuration.strategy.shards_weights) training.reshard = TrainingOptions().reshard;
-  if (!configuration.strategy.shards_updates || configuration.replicas() == 1) training.dp_shard = 0;
+  if (!configuration.strategy.shards_updates || configuration.gradient_ranks() == 1) training.dp_shard = 0;
   if (configuration.strategy.has_only_rows_on_servers()) {
     const TrainingOptions standard;
     training.ps_schedule = standard.ps_schedule;

@@ -89,7 +89,11 @@ struct Configuration {
   int ranks() const { return strategy.single_process ? ReplicaRanks(training) : workers; }
   // Replicas of the model; each takes its own samples.
   int replicas() const { return workers / ReplicaRanks(training); }
-  std::string layout() const { return Layout{replicas(), training.pp, training.tp}.name(); }
+  std::string layout() const { return Layout{replicas(), training.pp, training.tp, training.cp}.name(); }
+  // Workers that divide a replica's model or its sequences, without a pipeline's program.
+  bool divides() const { return training.tp > 1 || training.cp > 1; }
+  // That add up the gradient of the same part of the model: replicas, and with --cp those of their sequences.
+  int gradient_ranks() const { return replicas() * training.cp; }
   // Of a replica's step, in predictions; without --reference_workers.
   int64_t step_samples() const { return WorkerBatch(training) * predictions; }
   int processes() const { return ranks() / training.ranks_per_process; }

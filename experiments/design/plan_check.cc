@@ -13,12 +13,15 @@
 namespace psring {
 namespace {
 
-// For each number of replicas; what divides the state of shards has no effect on others, or on a single one.
+// For each number of replicas, or with --cp of workers that have their weights; what divides the state of
+// shards has no effect on others, or on a single one.
 absl::Status CheckShardsOf(const StrategyRow& strategy, const CompareOptions& options) {
   std::vector<int> replicas;
-  for (const int workers : options.workers) replicas.push_back(workers / ReplicaRanks(options.training));
+  for (const int workers : options.workers) {
+    replicas.push_back(workers / ReplicaRanks(options.training) * options.training.cp);
+  }
   if (!options.layouts.empty()) replicas.clear();
-  for (const Layout& layout : options.layouts) replicas.push_back(layout.dp);
+  for (const Layout& layout : options.layouts) replicas.push_back(layout.dp * layout.cp);
   for (const int count : replicas) {
     TrainingOptions training = options.training;
     if (!strategy.shards_updates || count <= 1) training.dp_shard = 0;
@@ -160,7 +163,8 @@ absl::Status CheckCompareOptions(const CompareOptions& options) {
   for (const std::string& name : options.strategies) {
     PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(name, options.strategies));
     for (int count : options.workers) {
-      PSRING_RETURN_IF_ERROR(CheckRanks(strategy, std::max(1, count / ReplicaRanks(options.training))));
+      PSRING_RETURN_IF_ERROR(
+          CheckRanks(strategy, std::max(1, count / ReplicaRanks(options.training)) * options.training.cp));
       if (!strategy.number_below_workers || strategy.number < count) continue;
       return absl::InvalidArgumentError(Tr(
           count == 1

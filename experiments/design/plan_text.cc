@@ -79,12 +79,13 @@ std::string Configuration::pipeline() const {
 }
 
 std::string Configuration::name() const {
-  return absl::StrCat(strategy.name, " x ", workers,
-                      servers() > 1 ? absl::StrCat(" on ", servers(), " servers") : "",
-                      training.server_wire == "stream" ? " (stream)" : "",
-                      training.pp > 1   ? absl::StrCat(" (", pipeline(), ")")
-                      : training.tp > 1 ? absl::StrCat(" (", layout(), ")")
-                                        : "");
+  return absl::StrCat(
+      strategy.name, " x ", workers, servers() > 1 ? absl::StrCat(" on ", servers(), " servers") : "",
+      training.server_wire == "stream" ? " (stream)" : "",
+      training.pp > 1 ? absl::StrCat(" (", pipeline(), ")")
+      : divides()     ? absl::StrCat(" (", layout(), ")")
+                      : "",
+      training.context_parallel == "ring" ? "" : absl::StrCat(" ", training.context_parallel));
 }
 
 std::string Configuration::folder() const {
@@ -93,6 +94,8 @@ std::string Configuration::folder() const {
       absl::StrReplaceAll(strategy.name, {{":", "-"}}), "-", workers,
       servers() > 1 ? absl::StrCat("-on-", servers()) : "", training.server_wire == "stream" ? "-stream" : "",
       training.tp > 1 ? absl::StrCat("-tp", training.tp) : "",
+      training.cp > 1 ? absl::StrCat("-cp", training.cp) : "",
+      training.context_parallel == "ring" ? "" : absl::StrCat("-", training.context_parallel),
       training.pp > 1
           ? absl::StrCat("-pp", training.pp, "-", absl::StrReplaceAll(training.program, {{":", "-"}}), "-m",
                          training.micro_batches, names_cuts ? absl::StrCat("-cut-", training.cuts) : "",

@@ -52,6 +52,8 @@ void CopyPlanned(const TrainingOptions& from, const NodeSetup& own, TrainingOpti
     to.pp = from.pp;
     to.tp = from.tp;
     to.sequence_parallel = from.sequence_parallel;
+    to.cp = from.cp;
+    to.context_parallel = from.context_parallel;
     to.program = from.program;
     to.cuts = from.cuts;
     to.rank_order = from.rank_order;

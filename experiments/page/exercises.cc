@@ -62,9 +62,10 @@ FigureRows FigureRowsOf(const UntrustedJson& run) {
     const std::string program = TextAt(figures, "program"), layout = TextAt(figures, "layout");
     rows.push_back({.place = rows.size(),
                     .figures = figures,
-                    .name = !program.empty()                  ? absl::StrCat(layout, " ", program)
-                            : absl::StrContains(layout, "tp") ? layout
-                                                              : TextAt(figures, "strategy"),
+                    .name = !program.empty() ? absl::StrCat(layout, " ", program)
+                            : absl::StrContains(layout, "tp") || absl::StrContains(layout, "cp")
+                                ? layout
+                                : TextAt(figures, "strategy"),
                     .workers = workers <= kMaxRowWorkers ? workers : 0,
                     .has_tables = Below(row, "has_tables") == UntrustedJson(true)});
   }

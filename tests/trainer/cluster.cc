@@ -235,14 +235,15 @@ std::vector<RankOutcome> RunPipelines(const TrainingOptions& options, int replic
     PipelineLinks& own = *(links[rank] = *std::move(connected));
     shard_groups[rank] = ConnectShards(options, own.same_stages());
     Trace trace(rank);
-    Worker worker{.rank = own.place().replica,
-                  .world_size = replicas,
+    Worker worker{.rank = own.rank(),
+                  .world_size = own.ranks(),
                   .device = *world.device,
                   .data = data,
                   .trace = trace,
                   .group = own.same_stages(),
                   .shard_groups = shard_groups[rank].get(),
-                  .pipeline = &own.pipeline(),
+                  .pipeline = own.cuts_model() ? &own.pipeline() : nullptr,
+                  .sequence = own.sequence(),
                   .registered = &registered[rank]};
     const int part = own.place().position * options.tp + own.place().share;
     if (!served.empty()) worker.client = served[part].client(own.place().replica);

@@ -20,8 +20,8 @@ bool IsIncidental(const std::string& flag) {
         "--server_wire",    "--ranks_per_process"}) {
     if (absl::StartsWith(flag, name)) return true;
   }
-  for (const char* name : {"--pp", "--tp", "--sequence_parallel", "--program", "--cuts", "--rank_order",
-                           "--copy_streams", "--reshard", "--dp_shard"}) {
+  for (const char* name : {"--pp", "--tp", "--sequence_parallel", "--cp", "--context_parallel", "--program",
+                           "--cuts", "--rank_order", "--copy_streams", "--reshard", "--dp_shard"}) {
     if (absl::StartsWith(flag, name)) return true;
   }
   return false;

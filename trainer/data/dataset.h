@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/base/parameters.h"
 
 namespace psring {
 
@@ -41,6 +42,9 @@ struct SampleSpec {
   int classes = 0;                 // labels are at least 0 and below it
 };
 
+// That of Dataset::Positions with so many of them.
+SampleSpec OfPositions(SampleSpec text, int count);
+
 // A fixed list of samples. Thread-safe.
 class SampleSource {
  public:
@@ -67,12 +71,19 @@ class Dataset {
   void Gather(const std::vector<int64_t>& indices, absl::Span<void* const> inputs, int32_t* labels) const;
   // Only the samples `indices`.
   Dataset Part(const std::vector<int64_t>& indices) const;
+  // Of texts: only these ranges of each sample's tokens and labels, one after the other.
+  Dataset Positions(const std::vector<ReadyRange>& ranges) const;
   std::string Hash() const;
 
  private:
+  // Of source_; of a text only positions_.
+  void Read(int64_t index, absl::Span<void* const> inputs, int32_t* labels) const;
+
   SampleSpec spec_;
   std::shared_ptr<const SampleSource> source_;          // null: no samples
   std::shared_ptr<const std::vector<int64_t>> chosen_;  // null: all
+  std::vector<ReadyRange> positions_;                   // empty: all, which are whole_labels_
+  int whole_labels_ = 0;
 };
 
 // Samples that were gathered in host memory.

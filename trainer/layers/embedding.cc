@@ -6,14 +6,18 @@ namespace {
 
 class EmbeddingLayer : public Layer {
  public:
-  EmbeddingLayer(const Tensor& table, const Tensor& positions, float deviation, const TensorPlace& place)
-      : Layer({.outputs = positions.count / static_cast<size_t>(place.divides_rows ? place.ranks : 1),
+  EmbeddingLayer(const Tensor& table, const Tensor& positions, float deviation, const TensorPlace& place,
+                 const SequencePlace& sequence)
+      : Layer({.outputs = positions.count /
+                          static_cast<size_t>(sequence.ranks * (place.divides_rows ? place.ranks : 1)),
                .parameters = {table.first, table.space + positions.space},
-               .gathered = place.divides_rows ? positions.count : 0}),
+               .gathered = place.divides_rows ? positions.count : 0,
+               .exchanged = sequence.divides() ? positions.count / sequence.ranks : 0}),
         table_(table),
         positions_(positions),
         deviation_(deviation),
-        place_(place) {}
+        place_(place),
+        sequence_(sequence) {}
 
   void Initialize(Random& random, float* own) const override {
     InitializeNormal(table_, deviation_, random, own);
@@ -21,7 +25,7 @@ class EmbeddingLayer : public Layer {
   }
   absl::Status Forward(const LayerPass& pass) const override {
     EmbeddingShape shape = ShapeFor(pass.batch);
-    ConstSpan positions = Part(pass.weights, positions_);
+    ConstSpan positions = OwnPositions(pass);
     if (place_.rank > 0) {  // they are in the sum once
       shape.context = 0;
       positions = {};
@@ -36,21 +40,52 @@ class EmbeddingLayer : public Layer {
   absl::Status BackwardWeight(const LayerPass& pass) const override {
     const Span dy = place_.divides_rows ? All(pass.dy) : pass.dy;
     if (place_.divides_rows) PSRING_RETURN_IF_ERROR(place_.axis->Gather(pass.dy, dy, pass.stream));
+    const Span all = Part(pass.gradient, positions_), own = sequence_.divides() ? Gathered(pass) : all;
     pass.ops.families().embedding->Backward(ShapeFor(pass.batch), IndicesOf(pass), dy,
-                                            Part(pass.gradient, table_), Part(pass.gradient, positions_),
-                                            pass.adds_gradient, pass.stream);
+                                            Part(pass.gradient, table_), own, pass.adds_gradient,
+                                            pass.stream);
+    if (!sequence_.divides()) return absl::OkStatus();
+    pass.stream.Zero(all.data, all.bytes());
+    ForEachRange(own, all, [&](const Span& of_own, const Span& of_all) {
+      pass.stream.Copy(of_all.data, of_own.data, of_own.bytes());
+    });
     return absl::OkStatus();
   }
 
  private:
   EmbeddingShape ShapeFor(int batch) const {
-    const int context = positions_.shape[0];
+    const int context = sequence_.OwnPositions(positions_.shape[0]);
     return {.count = batch * context,
             .rows = table_.shape[0],
             .width = table_.shape[1],
             .context = context,
             .first = static_cast<int>(table_.part.first),
             .all = static_cast<int>(table_.part.whole)};
+  }
+  // The rows of this rank's positions, one after the other.
+  ConstSpan OwnPositions(const LayerPass& pass) const {
+    const ConstSpan all = Part(pass.weights, positions_);
+    if (!sequence_.divides()) return all;
+    const Span own = Gathered(pass);
+    ForEachRange(own, all, [&](const Span& of_own, const ConstSpan& of_all) {
+      pass.stream.Copy(of_own.data, of_all.data, of_own.bytes());
+    });
+    return own;
+  }
+  // Memory for them, which attention has used.
+  Span Gathered(const LayerPass& pass) const {
+    sequence_.axis->Await(sequence_.axis->all_sent(), pass.stream);
+    return sequence_.axis->Piece(0, positions_.count / static_cast<size_t>(sequence_.ranks));
+  }
+  template <typename All, typename F>
+  void ForEachRange(const Span& own, const All& all, const F& f) const {
+    const size_t width = static_cast<size_t>(positions_.shape[1]);
+    size_t at = 0;
+    for (const ReadyRange& range : sequence_.Positions(positions_.shape[0])) {
+      const size_t count = range.count * width;
+      f(own.Slice(at, count), all.Slice(range.first * width, count));
+      at += count;
+    }
   }
   // The memory of all ranks' rows of a value.
   Span All(const Span& own) const {
@@ -63,13 +98,14 @@ class EmbeddingLayer : public Layer {
   const Tensor table_, positions_;
   const float deviation_;
   const TensorPlace place_;
+  const SequencePlace sequence_;
 };
 
 }  // namespace
 
 std::unique_ptr<Layer> MakeEmbedding(const Tensor& table, const Tensor& positions, float deviation,
-                                     const TensorPlace& place) {
-  return std::make_unique<EmbeddingLayer>(table, positions, deviation, place);
+                                     const TensorPlace& place, const SequencePlace& sequence) {
+  return std::make_unique<EmbeddingLayer>(table, positions, deviation, place, sequence);
 }
 
 }  // namespace psring

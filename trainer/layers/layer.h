@@ -39,7 +39,8 @@ struct LayerTraits {
   size_t early = 0;            // of `parameters` the last elements, whose gradient BackwardInput writes
   ReadyRange buffers = {};     // its part of ParameterLayout::buffers
   std::vector<InputGradient> inputs = {InputGradient::kWritten};
-  size_t gathered = 0;  // the most elements that it needs in a piece of a TensorAxis
+  size_t gathered = 0;   // the most elements that it needs in a piece of a TensorAxis
+  size_t exchanged = 0;  // elements of the memory of a SequenceAxis that it needs
 
   // Whether BackwardWeight, which may come much later, needs dy.
   bool keeps_dy() const { return parameters.count > early; }

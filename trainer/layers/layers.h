@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trainer/layers/layer.h"
+#include "trainer/layers/sequence_axis.h"
 #include "trainer/layers/tensor_axis.h"
 
 namespace psring {
@@ -73,13 +74,20 @@ std::unique_ptr<Layer> MakeLayerNorm(const std::string& name, int rows, int widt
 
 // For each token of a sample, the sum of its row of `table` and of its position's row of `positions`.
 // Initial weights are normal with this deviation. If the ranks of `place` divide the rows of `table`, they
-// add up what each has of y, of which each gets all rows or its own ones.
+// add up what each has of y, of which each gets all rows or its own ones. The tokens are those of
+// `sequence`'s positions.
 std::unique_ptr<Layer> MakeEmbedding(const Tensor& table, const Tensor& positions, float deviation,
-                                     const TensorPlace& place = {});
+                                     const TensorPlace& place = {}, const SequencePlace& sequence = {});
 
 // Causal multi-head self-attention. x: for each token its queries, keys and values [3][heads][head_size];
 // y: [heads][head_size]. Keeps only the logarithm of each row's sum of exponentials.
 std::unique_ptr<Layer> MakeAttention(int context, int heads, int head_size);
+// The same of `place`'s positions, to those of all ranks: x and y are those of a part of each sample. Not in
+// bfloat16.
+std::unique_ptr<Layer> MakeRingAttention(int context, int heads, int head_size, const SequencePlace& place);
+// The same with kUlysses. Keeps queries, keys, values and y of its share of the heads, too.
+std::unique_ptr<Layer> MakeUlyssesAttention(int context, int heads, int head_size,
+                                            const SequencePlace& place);
 
 struct DropoutConfig {
   size_t elements;        // of a sample, on all ranks
@@ -87,6 +95,9 @@ struct DropoutConfig {
   uint32_t number;        // distinguishes the dropout layers of a model
   bool residual = false;  // the layer has a second input, which it adds to y
   TensorPlace place = {};
+  // Not if the ranks of `place` divide rows.
+  SequencePlace sequence = {};
+  int context = 1;  // if sequences are divided: positions, each with as many elements
 };
 // In training, DropoutOps by LayerPass::sample_seeds. No mask is stored: backward, and a forward pass that is
 // computed again, generate the same one.

@@ -56,6 +56,11 @@ class TensorAxis {
   // stream was synchronized.
   struct Times {
     std::vector<std::pair<int64_t, int64_t>> busy, waits;
+
+    void Add(const Times& other) {
+      busy.insert(busy.end(), other.busy.begin(), other.busy.end());
+      waits.insert(waits.end(), other.waits.begin(), other.waits.end());
+    }
   };
   Times Take();
 

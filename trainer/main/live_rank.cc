@@ -360,15 +360,16 @@ absl::Status LiveRank::TrainAndRecord(Kept kept) {
   PSRING_RETURN_IF_ERROR(Connect());
   AbortOnSignal();
 
-  Worker worker{.rank = links_ != nullptr ? links_->place().replica : join_.rank,
-                .world_size = join_.world_size / ReplicaRanks(training),
+  Worker worker{.rank = links_ != nullptr ? links_->rank() : join_.rank,
+                .world_size = links_ != nullptr ? links_->ranks() : join_.world_size,
                 .device = *device_,
                 .data = **data,
                 .trace = trace_,
                 .group = links_ != nullptr ? links_->same_stages() : group_.get(),
                 .shard_groups = shard_groups_.has_value() ? &*shard_groups_ : nullptr,
                 .statistics = statistics_.get(),
-                .pipeline = links_ != nullptr ? &links_->pipeline() : nullptr,
+                .pipeline = links_ != nullptr && links_->cuts_model() ? &links_->pipeline() : nullptr,
+                .sequence = links_ != nullptr ? links_->sequence() : nullptr,
                 .registered = &registered_,
                 .client = client_.get(),
                 .resume = resume.has_value() ? &*resume : nullptr,

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/text/translate.h"
+#include "trainer/layers/sequence_axis.h"
 #include "trainer/models/model_stages.h"
 #include "trainer/pipeline/model_part.h"
 #include "trainer/pipeline/pipeline_executor.h"
@@ -21,11 +22,19 @@
 namespace psring {
 namespace {
 
-MakeModel MakerOf(const MemoryQuestion& question, double dropout) {
-  return [question, dropout](const TensorPlace& at) -> absl::StatusOr<std::unique_ptr<Model>> {
-    if (at.ranks == 1) return question.row.make(question.samples, question.ops);
-    PSRING_ASSIGN_OR_RETURN(const ModelRow::Make share, MakerOfPart(question.row, dropout, at));
-    return share(question.samples, question.ops);
+// With --cp, of the positions that a rank has.
+SampleSpec SamplesOf(const TrainingOptions& options, const MemoryQuestion& question) {
+  return options.cp > 1 ? OfPositions(question.samples, question.samples.labels / options.cp)
+                        : question.samples;
+}
+
+MakeModel MakerOf(const TrainingOptions& options, const MemoryQuestion& question) {
+  const SequencePlace segment{.ranks = options.cp, .kind = ParseContextParallel(options.context_parallel)};
+  return [question, segment, samples = SamplesOf(options, question),
+          dropout = options.dropout](const TensorPlace& at) -> absl::StatusOr<std::unique_ptr<Model>> {
+    if (at.ranks == 1 && !segment.divides()) return question.row.make(samples, question.ops);
+    PSRING_ASSIGN_OR_RETURN(const ModelRow::Make part, MakerOfPart(question.row, dropout, at, segment));
+    return part(samples, question.ops);
   };
 }
 
@@ -41,13 +50,15 @@ absl::StatusOr<std::vector<size_t>> CutsOf(const TrainingOptions& options, const
 absl::StatusOr<MemoryNeed> NeedOfModel(const TrainingOptions& options, const StrategyRow& strategy,
                                        const MemoryQuestion& question, const Model& model,
                                        const NamedProgram* program, const ModelPart* part) {
-  const int ranks = strategy.SplitOf(question.workers / ReplicaRanks(options), options.dp_shard).ranks;
+  const int ranks =
+      strategy.SplitOf(question.workers / ReplicaRanks(options) * options.cp, options.dp_shard).ranks;
   const UnitShards shards =
       PlanUnitShards(model, strategy, options, {.ranks = ranks}, program != nullptr ? part : nullptr,
                      program != nullptr && program->row.divides_backward);
   StateOnRank state = StateOf(strategy, question.optimizer, ranks, shards.plan);
   if (program != nullptr) PSRING_RETURN_IF_ERROR(AddStages(*program, part->place, options, state));
-  return MemoryNeedOf(options, model, question.samples, question.max_batch, state, question.device);
+  return MemoryNeedOf(options, model, SamplesOf(options, question), question.max_batch, state,
+                      question.device);
 }
 
 // `options` with these numbers of ranks, and as many samples in a step.
@@ -142,7 +153,7 @@ absl::Status AddStages(const NamedProgram& program, const PipelinePlace& place,
 
 absl::StatusOr<MemoryNeed> MostNeeded(const TrainingOptions& options, const StrategyRow& strategy,
                                       const MemoryQuestion& question) {
-  const MakeModel make = MakerOf(question, options.dropout);
+  const MakeModel make = MakerOf(options, question);
   if (ReplicaRanks(options) == 1) {
     PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, make({}));
     return NeedOfModel(options, strategy, question, *model, nullptr, nullptr);
@@ -168,7 +179,7 @@ absl::StatusOr<MemoryNeed> MostNeeded(const TrainingOptions& options, const Stra
 
 double SentInStep(const TrainingOptions& options, const StrategyRow& strategy, int workers,
                   const Model& model) {
-  const double replicas = workers / ReplicaRanks(options), pp = options.pp, tp = options.tp;
+  const double replicas = workers / ReplicaRanks(options) * options.cp, pp = options.pp, tp = options.tp;
   const double parameters = static_cast<double>(model.parameters().count()) / pp / tp;
   double elements = 2 * (replicas - 1) / replicas * parameters *
                     strategy.SentPart(1, options.micro_batches, options.reshard == "forward",
@@ -176,7 +187,7 @@ double SentInStep(const TrainingOptions& options, const StrategyRow& strategy, i
   double boundaries = 0;
   for (const size_t layer : model.CutPoints())
     boundaries += static_cast<double>(model.BoundaryElements(layer));
-  const double samples = static_cast<double>(options.batch) * options.micro_batches;
+  const double samples = static_cast<double>(options.batch) * options.micro_batches / options.cp;
   // A stage sends its output and the gradient of its input; each half block has a boundary, of which the
   // shares add the output in forward and the gradient in backward.
   const double cuts = static_cast<double>(std::max<size_t>(1, model.CutPoints().size()));
@@ -189,7 +200,7 @@ std::vector<std::string> LayoutsThatFit(
     const TrainingOptions& options, const MemoryQuestion& question, size_t bytes,
     const std::function<absl::Status(const TrainingOptions&, const StrategyRow&)>& check) {
   constexpr size_t kMostShown = 3;
-  const absl::StatusOr<std::unique_ptr<Model>> whole = MakerOf(question, options.dropout)({});
+  const absl::StatusOr<std::unique_ptr<Model>> whole = MakerOf(options, question)({});
   if (!whole.ok()) return {};
   std::vector<Candidate> candidates;
   StrategyTable strategies;  // the user's, and those that shard the state of the model

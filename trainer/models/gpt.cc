@@ -14,8 +14,8 @@ namespace {
 
 constexpr float kDeviation = .02f;  // of initial weights
 
-absl::Status Check(const ModelSize& size, const TensorPlace& place, const SampleSpec& samples,
-                   const Ops& ops) {
+absl::Status Check(const ModelSize& size, const TensorPlace& place, const SequencePlace& sequence,
+                   const SampleSpec& samples, const Ops& ops) {
   if (size.width % size.heads != 0) {
     return absl::InvalidArgumentError(absl::StrCat("--width ", size.width, " is not a multiple of --heads ",
                                                    size.heads, "; choose another of them"));
@@ -23,7 +23,7 @@ absl::Status Check(const ModelSize& size, const TensorPlace& place, const Sample
   if (samples.inputs.size() != 1 || samples.inputs[0].kind != TensorKind::kTokens) {
     return absl::InvalidArgumentError("the model reads texts; use --data text or --data tokens");
   }
-  PSRING_CHECK(samples.labels == size.context && size.heads % place.ranks == 0);
+  PSRING_CHECK(samples.labels == sequence.OwnPositions(size.context) && size.heads % place.ranks == 0);
   if (place.divides_rows && size.context % place.ranks != 0) {
     return absl::InvalidArgumentError(
         Tr("--sequence_parallel: $0 ranks do not divide a context of $1 tokens; omit it, or use another --tp "
@@ -46,16 +46,14 @@ absl::Status Check(const ModelSize& size, const TensorPlace& place, const Sample
 
 // x + attention(norm(x)), then x + mlp(norm(x)). Returns the output. The ranks of `place` divide heads and
 // the width of the MLP between its layers; norms, residuals and dropout are equal on all of them, or of each
-// rank's own rows.
-int AddBlock(const ModelSize& size, double dropout, const TensorPlace& place, int block, int x,
-             Network::Builder& network) {
+// rank's own rows. Those of `sequence` divide the rows of everything; only attention needs those of others.
+int AddBlock(const ModelSize& size, double dropout, const TensorPlace& place, const SequencePlace& sequence,
+             int block, int x, Network::Builder& network) {
   const std::string name = absl::StrCat("transformer.h.", block);
   ParameterLayout& layout = network.layout();
-  const LinearConfig linear{.inputs = size.width,
-                            .outputs = size.width,
-                            .rows = size.context,
-                            .deviation = kDeviation,
-                            .place = place};
+  const int rows = sequence.OwnPositions(size.context);
+  const LinearConfig linear{
+      .inputs = size.width, .outputs = size.width, .rows = rows, .deviation = kDeviation, .place = place};
   // Each block adds to the residual stream twice.
   LinearConfig projection = linear;
   projection.residual = dropout == 0;
@@ -69,8 +67,7 @@ int AddBlock(const ModelSize& size, double dropout, const TensorPlace& place, in
   up.activation = Activation::kGelu;
 
   const auto norm = [&](const char* of, int value) {
-    return network.Add(MakeLayerNorm(absl::StrCat(name, of), size.context, size.width, layout, place),
-                       {value});
+    return network.Add(MakeLayerNorm(absl::StrCat(name, of), rows, size.width, layout, place), {value});
   };
   const auto add = [&](const char* of, const LinearConfig& config, std::vector<int> inputs) {
     return network.Add(MakeLinear(absl::StrCat(name, of), config, layout), std::move(inputs));
@@ -82,11 +79,17 @@ int AddBlock(const ModelSize& size, double dropout, const TensorPlace& place, in
                                     .probability = dropout,
                                     .number = uint32_t(1 + 2 * block + branch),
                                     .residual = true,
-                                    .place = place}),
+                                    .place = place,
+                                    .sequence = sequence,
+                                    .context = size.context}),
                        {add(of, config, {value}), x});
   };
   int value = add(".attn.c_attn", qkv, {norm(".ln_1", x)});
-  value = network.Add(MakeAttention(size.context, place.ShareOf(size.heads).count, size.width / size.heads),
+  const int heads = place.ShareOf(size.heads).count, head_size = size.width / size.heads;
+  value = network.Add(!sequence.divides() ? MakeAttention(size.context, heads, head_size)
+                      : sequence.kind == ContextParallel::kUlysses
+                          ? MakeUlyssesAttention(size.context, heads, head_size, sequence)
+                          : MakeRingAttention(size.context, heads, head_size, sequence),
                       {value});
   x = add_to_x(".attn.c_proj", projection, value, 0);
   value = add(".mlp.c_fc", up, {norm(".ln_2", x)});
@@ -94,9 +97,9 @@ int AddBlock(const ModelSize& size, double dropout, const TensorPlace& place, in
 }
 
 absl::StatusOr<std::unique_ptr<Model>> MakeGpt(const ModelSize& size, double dropout,
-                                               const TensorPlace& place, const SampleSpec& samples,
-                                               Ops& ops) {
-  PSRING_RETURN_IF_ERROR(Check(size, place, samples, ops));
+                                               const TensorPlace& place, const SequencePlace& sequence,
+                                               const SampleSpec& samples, Ops& ops) {
+  PSRING_RETURN_IF_ERROR(Check(size, place, sequence, samples, ops));
   Network::Builder network(samples, place);
   ParameterLayout& layout = network.layout();
   const auto vectors = [&](const char* name, int rows, const TensorPart& part) -> Tensor {
@@ -105,19 +108,24 @@ absl::StatusOr<std::unique_ptr<Model>> MakeGpt(const ModelSize& size, double dro
   const TensorPart words = place.ranks > 1 ? place.PartOf(1, samples.classes) : TensorPart();
   const Tensor table = vectors("transformer.wte.weight", place.ShareOf(samples.classes).count, words),
                positions = vectors("transformer.wpe.weight", size.context, {});
-  int x = network.Add(MakeEmbedding(table, positions, kDeviation, place), {network.Input(0)});
+  int x = network.Add(MakeEmbedding(table, positions, kDeviation, place, sequence), {network.Input(0)});
   if (dropout > 0) {
-    const size_t elements = size_t{1} * size.context * size.width;
-    x = network.Add(MakeDropout({.elements = elements, .probability = dropout, .number = 0, .place = place}),
+    x = network.Add(MakeDropout({.elements = size_t{1} * size.context * size.width,
+                                 .probability = dropout,
+                                 .number = 0,
+                                 .place = place,
+                                 .sequence = sequence,
+                                 .context = size.context}),
                     {x});
   }
   for (int block = 0; block < size.layers; ++block) {
-    network.AddUnit([&] { x = AddBlock(size, dropout, place, block, x, network); });
+    network.AddUnit([&] { x = AddBlock(size, dropout, place, sequence, block, x, network); });
   }
-  x = network.Add(MakeLayerNorm("transformer.ln_f", size.context, size.width, layout, place), {x});
+  const int rows = sequence.OwnPositions(size.context);
+  x = network.Add(MakeLayerNorm("transformer.ln_f", rows, size.width, layout, place), {x});
   const LinearConfig logits{.inputs = size.width,
                             .outputs = samples.classes,
-                            .rows = size.context,
+                            .rows = rows,
                             .place = place,
                             .division = LinearDivision::kOutputs};
   network.Add(MakeTiedLinear(logits, table), {x});
@@ -126,11 +134,12 @@ absl::StatusOr<std::unique_ptr<Model>> MakeGpt(const ModelSize& size, double dro
 
 }  // namespace
 
-ModelRow::Make Gpt(const ModelSize& size, double dropout) { return GptPart(size, dropout, {}); }
+ModelRow::Make Gpt(const ModelSize& size, double dropout) { return GptPart(size, dropout, {}, {}); }
 
-ModelRow::Make GptPart(const ModelSize& size, double dropout, const TensorPlace& place) {
-  return [size, dropout, place](const SampleSpec& samples, Ops& ops) {
-    return MakeGpt(size, dropout, place, samples, ops);
+ModelRow::Make GptPart(const ModelSize& size, double dropout, const TensorPlace& place,
+                       const SequencePlace& sequence) {
+  return [size, dropout, place, sequence](const SampleSpec& samples, Ops& ops) {
+    return MakeGpt(size, dropout, place, sequence, samples, ops);
   };
 }
 

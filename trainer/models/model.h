@@ -21,6 +21,7 @@
 
 namespace psring {
 
+struct SequencePlace;
 struct TensorPlace;
 
 // A batch on the device.
@@ -125,6 +126,8 @@ class Model {
 
   // Of the pieces of a TensorAxis (TensorAxis::Reserve) for batches up to this size; 0: it needs none.
   virtual size_t PieceBytes(int /*max_batch*/) const { return 0; }
+  // The same of a SequenceAxis.
+  virtual size_t ExchangeBytes(int /*max_batch*/) const { return 0; }
   // With less memory for kUnitInputs if the model has several units. Results are the same, bit for bit.
   virtual absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const = 0;
 
@@ -200,8 +203,10 @@ inline absl::StatusOr<const ModelRow*> FindModel(const std::string& name) {
 }
 // Makes `row.make` again, for the row's size and this probability of dropout, if the row names a network.
 void SetMaker(double dropout, ModelRow& row);
-// Makes the part of `row`'s network that a rank has if several divide its matrices. InvalidArgument: it
-// cannot be divided so.
+// Makes the part of `row`'s network that a rank has if several divide its matrices or sequences.
+// InvalidArgument: it cannot be divided so.
+absl::StatusOr<ModelRow::Make> MakerOfPart(const ModelRow& row, double dropout, const TensorPlace& place,
+                                           const SequencePlace& sequence);
 absl::StatusOr<ModelRow::Make> MakerOfPart(const ModelRow& row, double dropout, const TensorPlace& place);
 
 }  // namespace psring

@@ -88,7 +88,8 @@ ModelRow::Make Perceptron(const ModelSize& size, double) {
 const struct {
   const char* name;  // ModelRow::network
   ModelRow::Make (*make)(const ModelSize& size, double dropout);
-  ModelRow::Make (*make_part)(const ModelSize& size, double dropout, const TensorPlace& place) = nullptr;
+  ModelRow::Make (*make_part)(const ModelSize& size, double dropout, const TensorPlace& place,
+                              const SequencePlace& sequence) = nullptr;
 } kNetworks[] = {
     {"mlp", Perceptron},    {"cnn", [](const ModelSize&, double) { return ModelRow::Make(MakeCnn); }},
     {"resnet18", ResNet18}, {"resnet50", ResNet50},
@@ -105,14 +106,19 @@ void SetMaker(double dropout, ModelRow& row) {
   PSRING_CHECK(row.make != nullptr);
 }
 
-absl::StatusOr<ModelRow::Make> MakerOfPart(const ModelRow& row, double dropout, const TensorPlace& place) {
+absl::StatusOr<ModelRow::Make> MakerOfPart(const ModelRow& row, double dropout, const TensorPlace& place,
+                                           const SequencePlace& sequence) {
   for (const auto& [name, make, make_part] : kNetworks) {
     if (row.network == std::string_view(name) && make_part != nullptr) {
-      return make_part(row.size, dropout, place);
+      return make_part(row.size, dropout, place, sequence);
     }
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("the matrices of the model ", row.name, " cannot be divided"));
+  return absl::InvalidArgumentError(absl::StrCat("the ", sequence.divides() ? "sequences" : "matrices",
+                                                 " of the model ", row.name, " cannot be divided"));
+}
+
+absl::StatusOr<ModelRow::Make> MakerOfPart(const ModelRow& row, double dropout, const TensorPlace& place) {
+  return MakerOfPart(row, dropout, place, SequencePlace());
 }
 
 const ModelTable& Models() {

@@ -198,6 +198,12 @@ size_t Network::PieceBytes(int max_batch) const {
   return TensorAxis::kPieces * ((bytes + kAlignment - 1) / kAlignment * kAlignment);
 }
 
+size_t Network::ExchangeBytes(int max_batch) const {
+  size_t elements = 0;  // of a sample
+  for (const PlacedLayer& layer : layers_) elements = std::max(elements, layer.layer->traits().exchanged);
+  return elements * static_cast<size_t>(max_batch) * sizeof(float);
+}
+
 absl::StatusOr<Activations> Network::NewActivations(int max_batch, Keep keep, Device& device) const {
   const DType type = ops_.activations();
   const size_t batch = static_cast<size_t>(max_batch);

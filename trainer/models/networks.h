@@ -1,6 +1,7 @@
 // Makers of networks, each in the file that its comment names. `dropout`: 0 unless the row has dropout.
 #pragma once
 
+#include "trainer/layers/sequence_axis.h"
 #include "trainer/layers/tensor_axis.h"
 #include "trainer/models/model.h"
 
@@ -11,9 +12,11 @@ namespace psring {
 // elements of the embedding's sum and of what each block adds. InvalidArgument: the width is not a multiple
 // of the heads, or the samples are not texts of this context.
 ModelRow::Make Gpt(const ModelSize& size, double dropout);
-// Of a rank that divides the matrices with others (--tp), whose number divides the heads. InvalidArgument:
-// there are fewer tokens in the vocabulary than ranks, or these do not divide the rows (--sequence_parallel).
-ModelRow::Make GptPart(const ModelSize& size, double dropout, const TensorPlace& place);
+// Of a rank that divides the matrices with others (--tp), whose number divides the heads, or the sequences
+// (--cp): the samples have its positions only. InvalidArgument: there are fewer tokens in the vocabulary than
+// ranks, or these do not divide the rows (--sequence_parallel).
+ModelRow::Make GptPart(const ModelSize& size, double dropout, const TensorPlace& place,
+                       const SequencePlace& sequence);
 
 // resnet.cc: residual networks (He et al. 2016) for small pictures, with the names and initial weights of
 // torchvision's: a 3x3 convolution with stride 1 and no pooling come first, as usual for CIFAR.

@@ -1,4 +1,4 @@
-// What connects a rank that has a part of a replica (--pp, --tp) to the others.
+// What connects a rank that has a part of a replica (--pp, --tp) or of its sequences (--cp) to the others.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include "common/options/training_options.h"
 #include "ring_worker/groups/channel.h"
 #include "ring_worker/groups/process_group.h"
+#include "trainer/layers/sequence_axis.h"
 #include "trainer/pipeline/pipeline.h"
 #include "trainer/programs/mesh.h"
 
@@ -27,10 +28,15 @@ class PipelineLinks {
   PipelineLinks& operator=(const PipelineLinks&) = delete;
 
   MeshPlace place() const { return place_; }
-  // The ranks with the same part, one of each replica; null: there is only this one.
+  // The ranks with the same part of the model, by replica, and then by segment of the sequences; null: there
+  // is only this one. `rank` and `ranks`: of these.
   ProcessGroup* same_stages() const { return same_stages_.get(); }
-  // Borrows the groups and channels.
+  int rank() const { return same_stages_ != nullptr ? same_stages_->rank() : 0; }
+  int ranks() const { return same_stages_ != nullptr ? same_stages_->size() : 1; }
+  // Both borrow groups and channels. The pipeline is only for ranks that have a part of the model.
   Pipeline& pipeline() { return pipeline_; }
+  bool cuts_model() const { return replica_ != nullptr; }
+  const Sequence* sequence() const { return sequence_.group != nullptr ? &sequence_ : nullptr; }
 
   // Every pending and later call and transfer fails with `why`.
   void Abort(const absl::Status& why) const;
@@ -38,13 +44,18 @@ class PipelineLinks {
  private:
   PipelineLinks() = default;
 
+  absl::Status ConnectStages(const TrainingOptions& options, const Mesh& mesh, ProcessGroup& world,
+                             Device& device);
+  absl::Status ConnectSequence(const Mesh& mesh, bool ring, ProcessGroup& world, Device& device);
+
   MeshPlace place_;
-  std::unique_ptr<ProcessGroup> same_stages_, replica_, tensors_, tied_;
+  std::unique_ptr<ProcessGroup> same_stages_, replica_, tensors_, tied_, segments_;
   std::vector<std::unique_ptr<Channel>> channels_;
   Pipeline pipeline_;
+  Sequence sequence_;
 };
 
-// How many channels a rank has, at most; none without --pp.
+// How many channels a rank has, at most; none without --pp and --cp.
 absl::StatusOr<int> MostChannels(const TrainingOptions& options);
 
 }  // namespace psring

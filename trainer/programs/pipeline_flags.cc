@@ -42,15 +42,24 @@ std::vector<GivenFlag> OfWholeModels(const TrainingOptions& o) {
 
 // `workers` are a mesh of replicas, of which the strategy must allow several.
 absl::Status CheckReplicas(const TrainingOptions& o, const StrategyRow& strategy, int workers) {
-  PSRING_ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(workers, o.pp, o.rank_order, o.tp));
+  PSRING_ASSIGN_OR_RETURN(const Mesh mesh, Mesh::Create(workers, o.pp, o.rank_order, o.tp, o.cp));
   if (!strategy.single_process || mesh.replicas() == 1) return absl::OkStatus();
   std::vector<std::string> axes;
   if (o.pp > 1) axes.push_back(absl::StrCat("--pp ", o.pp));
   if (o.tp > 1) axes.push_back(absl::StrCat("--tp ", o.tp));
+  if (o.cp > 1) axes.push_back(absl::StrCat("--cp ", o.cp));
   return absl::InvalidArgumentError(Tr(
       "--strategy $0 has one replica of the model, but $1 workers with $4 have $3; use --workers $2, or an "
       "all-reduce strategy such as ring",
       strategy.name, workers, ReplicaRanks(o), mesh.replicas(), absl::StrJoin(axes, " ")));
+}
+
+std::vector<std::string> Transformers() {
+  std::vector<std::string> names;
+  for (const ModelRow& row : ModelRows()) {
+    if (row.size.heads != ModelSize::kFixed) names.emplace_back(row.name);
+  }
+  return names;
 }
 
 // All ranks of a replica take the same steps: no server drops a gradient.
@@ -87,15 +96,11 @@ absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strat
     return absl::InvalidArgumentError(
         Tr("--sequence_parallel does not support gloo, which has no reduce-scatter; choose native"));
   }
-  std::vector<std::string> divisible;
-  for (const ModelRow& row : ModelRows()) {
-    if (row.size.heads != ModelSize::kFixed) divisible.emplace_back(row.name);
-  }
   PSRING_ASSIGN_OR_RETURN(const ModelRow* const row, FindModelRow(o.model));
   if (row->size.heads == ModelSize::kFixed || !o.workload.empty()) {
-    return absl::InvalidArgumentError(
-        Tr("--tp divides the matrices of transformers ($0); omit it for $1", absl::StrJoin(divisible, ", "),
-           o.workload.empty() ? o.model : absl::StrCat("--workload ", o.workload)));
+    return absl::InvalidArgumentError(Tr(
+        "--tp divides the matrices of transformers ($0); omit it for $1", absl::StrJoin(Transformers(), ", "),
+        o.workload.empty() ? o.model : absl::StrCat("--workload ", o.workload)));
   }
   const int heads = o.heads > 0 ? o.heads : row->size.heads;
   const int context = o.context > 0 ? o.context : row->size.context;
@@ -128,6 +133,56 @@ absl::Status CheckWithoutFlush(const TrainingOptions& o, const StrategyRow& stra
       "--program $0 updates each stage on its own and does not support $1; use an all-reduce strategy such "
       "as ring without --clip_norm and --wire, or --program 1f1b",
       o.program, flag->name));
+}
+
+absl::Status CheckContext(const TrainingOptions& o, int context) {
+  const auto chunks_of = [&](int64_t ranks) { return ranks * (o.context_parallel == "ring" ? 2 : 1); };
+  const int64_t chunks = chunks_of(o.cp);
+  if (context % chunks == 0) return absl::OkStatus();
+  std::vector<int64_t> possible;
+  for (int64_t ranks = 2; chunks_of(ranks) <= context; ++ranks) {
+    if (context % chunks_of(ranks) == 0 && (possible.empty() || ranks <= o.cp)) possible = {ranks};
+  }
+  const std::string text =
+      Tr("--cp $0 cuts a sequence into $1 equal chunks, but --context is $2; use --context $3", o.cp, chunks,
+         context, (context / chunks + 1) * chunks);
+  return absl::InvalidArgumentError(
+      possible.empty() ? text : absl::StrCat(text, Tr(", or --$1 $0", possible[0], "cp")));
+}
+
+absl::Status CheckSequenceFlags(const TrainingOptions& o, const StrategyRow& strategy) {
+  std::vector<GivenFlag> wrong = OfWholeModels(o);
+  wrong.insert(wrong.begin(),
+               {{o.precision != "float32", "--precision"}, {o.sequence_parallel, "--sequence_parallel"}});
+  if (const GivenFlag* const flag = FirstGiven(wrong); flag != nullptr) {
+    return absl::InvalidArgumentError(Tr("--cp and $0 exclude each other; omit one of them", flag->name));
+  }
+  if (!strategy.uses_group || strategy.uses_servers) {
+    return absl::InvalidArgumentError(
+        Tr("--cp does not support --strategy $0: the ranks of a sequence add up their gradients; use an "
+           "all-reduce strategy such as ring, zero1 or fsdp",
+           strategy.name));
+  }
+  const std::string& backend = o.backend.empty() ? strategy.backend : o.backend;
+  if (backend == "mpi" || backend == "nccl") {
+    return absl::InvalidArgumentError(
+        Tr("--cp does not support $0, which has one call in progress at a time; choose native or gloo",
+           backend));
+  }
+  PSRING_ASSIGN_OR_RETURN(const ModelRow* const row, FindModelRow(o.model));
+  if (row->size.context != ModelSize::kFixed && o.workload.empty()) {
+    const int heads = (o.heads > 0 ? o.heads : row->size.heads) / o.tp;  // of each rank
+    if (o.context_parallel == "ulysses" && heads % o.cp != 0) {
+      return absl::InvalidArgumentError(
+          Tr("--context_parallel ulysses: --cp $0 does not divide the $1 heads of each worker; use "
+             "--context_parallel ring, or other --heads",
+             o.cp, heads));
+    }
+    return CheckContext(o, o.context > 0 ? o.context : row->size.context);
+  }
+  return absl::InvalidArgumentError(Tr(
+      "--cp divides the sequences of transformers ($0); omit it for $1", absl::StrJoin(Transformers(), ", "),
+      o.workload.empty() ? o.model : absl::StrCat("--workload ", o.workload)));
 }
 
 }  // namespace
@@ -199,15 +254,19 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
   PSRING_RETURN_IF_ERROR(CheckBesidePp(o.pp > 1,
                                        {{o.program != standard.program, "--program"},
                                         {!o.cuts.empty(), "--cuts"},
-                                        {!o.rank_order.empty() && o.tp == 1, "--rank_order"},
+                                        {!o.rank_order.empty() && std::max(o.tp, o.cp) == 1, "--rank_order"},
                                         {o.copy_streams != standard.copy_streams, "--copy_streams"}},
                                        wrong));
+  if (o.cp == 1 && o.context_parallel != standard.context_parallel) {
+    return absl::InvalidArgumentError(Tr("--context_parallel needs --cp, the ranks that divide a sequence"));
+  }
   if (o.sequence_parallel && o.tp == 1) {
     return absl::InvalidArgumentError(
         Tr("--sequence_parallel needs --tp, the number of workers that divide matrices and tokens"));
   }
   if (o.tp > 1) PSRING_RETURN_IF_ERROR(CheckTensorFlags(o, strategy));
-  if (o.pp == 1) return o.tp == 1 ? absl::OkStatus() : CheckReplicas(o, strategy, workers);
+  if (o.cp > 1) PSRING_RETURN_IF_ERROR(CheckSequenceFlags(o, strategy));
+  if (o.pp == 1) return std::max(o.tp, o.cp) == 1 ? absl::OkStatus() : CheckReplicas(o, strategy, workers);
   PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(o.program));
   PSRING_RETURN_IF_ERROR(ParseCuts(o.cuts, o.pp * program.chunks).status());
   if (program.row.asynchronous) PSRING_RETURN_IF_ERROR(CheckWithoutFlush(o, strategy));

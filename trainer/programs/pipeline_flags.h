@@ -1,5 +1,5 @@
-// The flags of pipelines that training and psring predict share, and their checks; also those of --tp and of
-// shards. Pure.
+// The flags of pipelines that training and psring predict share, and their checks; also those of --tp, of
+// --cp and of shards. Pure.
 #pragma once
 
 #include <string>
@@ -45,8 +45,8 @@ struct GivenFlag {
 absl::Status CheckBesidePp(bool has_pp, const std::vector<GivenFlag>& need_pp,
                            const std::vector<GivenFlag>& exclude_pp);
 
-// InvalidArgument or NotFound, in one line: flags, `strategy` or this number of workers do not suit --pp or
-// --tp, or flags need it.
+// InvalidArgument or NotFound, in one line: flags, `strategy` or this number of workers do not suit --pp,
+// --tp or --cp, or flags need it.
 absl::Status CheckPipelineFlags(const TrainingOptions& options, const StrategyRow& strategy, int workers);
 
 // InvalidArgument names a flag that `strategy` does not support because ranks have only shards of gradients:

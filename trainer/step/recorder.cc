@@ -64,9 +64,7 @@ StepRecord Recorder::RecordOf(Step step) {
   for (const BucketRecord& bucket : report.buckets) in_flight.emplace_back(bucket.begin_ns, bucket.end_ns);
   in_flight.insert(in_flight.end(), report.transfers.begin(), report.transfers.end());
   if (rows_end_ns > rows_begin_ns) in_flight.push_back(report.rows);
-  StepRecord record{.rank = worker_.pipeline != nullptr ? worker_.trace.rank() : worker_.rank,
-                    .step = info.step,
-                    .warmup = is_warmup};
+  StepRecord record{.rank = worker_.job_rank(), .step = info.step, .warmup = is_warmup};
   record.samples = info.samples;
   record.dropped = report.dropped;
   record.begin_ns = step.begin_ns;
@@ -186,7 +184,7 @@ absl::Status Recorder::ScoreCurve(const Score& score) {
   if (reports) worker_.on_evaluating(done, planned);
   for (WeightsCopy& snapshot : snapshots_) {
     const auto on_batch = [&](int64_t predictions) {
-      if (reports) worker_.on_evaluating(done + predictions, planned);
+      if (reports) worker_.on_evaluating(done + predictions * worker_.segments(), planned);
     };
     PSRING_ASSIGN_OR_RETURN(const BatchScore scored, score(snapshot, on_batch));
     done += test.predictions();

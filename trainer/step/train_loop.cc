@@ -22,6 +22,7 @@ Training::~Training() {
   if (rows_ != nullptr) rows_->Close();
   strategy_ = {};
   axis_.reset();
+  sequence_axis_.reset();
   compute_.reset();
 }
 
@@ -34,7 +35,7 @@ absl::StatusOr<RankResult> Training::Run(std::vector<float>* final_weights) {
   }
   clock_->End();
   if (absl::Status ended = End(final_weights); !ended.ok()) {
-    if (worker_.pipeline != nullptr || shards_weights()) Abort(ended);
+    if (worker_.pipeline != nullptr || worker_.sequence != nullptr || shards_weights()) Abort(ended);
     return ended;
   }
   return std::move(result_);
@@ -46,6 +47,7 @@ void Training::Abort(const absl::Status& why) {
   strategy_.sync->Abort(why);
   if (worker_.statistics != nullptr) worker_.statistics->Abort(why);
   if (worker_.pipeline != nullptr) worker_.pipeline->Abort(why);
+  if (worker_.sequence != nullptr) worker_.sequence->Abort(why);
 }
 
 // After the last step: a checkpoint, the result and the scores.
@@ -166,9 +168,9 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   if (flushes) PSRING_RETURN_IF_ERROR(strategy_.sync->BeginStep(info));
   if (pipeline_ != nullptr) {
     waits_.clear();
-    PSRING_RETURN_IF_ERROR(pipeline_->Run(worker_.data.train, drawn, info));
+    PSRING_RETURN_IF_ERROR(pipeline_->Run(train(), drawn, info));
   } else {
-    PSRING_RETURN_IF_ERROR(executor_->Run(worker_.data.train, drawn, info, step + resume_.sample_shift));
+    PSRING_RETURN_IF_ERROR(executor_->Run(train(), drawn, info, step + resume_.sample_shift));
   }
   PSRING_RETURN_IF_ERROR(PrefetchNext());  // FinishStep waits for the GPU
   PSRING_RETURN_IF_ERROR(rows_->Push(info));
@@ -177,7 +179,11 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   PSRING_RETURN_IF_ERROR(rows_->Finish(info, report));
   if (pipeline_ != nullptr) PSRING_RETURN_IF_ERROR(FinishStages(report));
   PSRING_RETURN_IF_ERROR(compute_->Synchronize());
-  if (executor_ != nullptr) score_ = batches_->downloaded_score();
+  if (executor_ != nullptr) {
+    const int64_t computed_ns = worker_.trace.Now();
+    PSRING_ASSIGN_OR_RETURN(score_, OfAllSegments(batches_->downloaded_score()));
+    if (segments_ != nullptr) report.exposed_ns += worker_.trace.Now() - computed_ns;
+  }
 
   const int64_t end_ns = worker_.trace.Now();
   const Traffic others = OtherTraffic() - traffic_before, tensors = TensorTraffic() - tensors_before;
@@ -195,6 +201,7 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
 Traffic Training::OtherTraffic() const {
   Traffic other = worker_.statistics == nullptr ? Traffic() : worker_.statistics->traffic();
   if (pipeline_ != nullptr) other = other + pipeline_->traffic();
+  if (worker_.sequence != nullptr) other = other + worker_.sequence->traffic();
   if (worker_.pipeline == nullptr) return other;
   const Pipeline& at = *worker_.pipeline;
   if (at.tensors != at.replica) other = other + TensorTraffic();
@@ -221,7 +228,7 @@ SampledStep Training::ForBackward(SampledStep drawn) const {
 // Uploads the next step's first batch while the GPU computes this step.
 absl::Status Training::PrefetchNext() {
   if (rows_->touched() != nullptr || !batches_.has_value() || !batches_->uploads()) return absl::OkStatus();
-  return batches_->Prefetch(worker_.data.train, ForBackward(sampler_->Peek()).batches.front());
+  return batches_->Prefetch(train(), ForBackward(sampler_->Peek()).batches.front());
 }
 
 // To the next step, which is not step + 1 if a server went back or gradients came too late.
@@ -262,6 +269,7 @@ void Training::RemoveRecordsFrom(int64_t step) {
 absl::StatusOr<RankResult> RunWorker(const TrainingOptions& options, Worker& worker,
                                      std::vector<float>* final_weights) {
   absl::StatusOr<std::unique_ptr<Training>> training = Training::Create(options, worker);
+  if (!training.ok() && worker.sequence != nullptr) worker.sequence->Abort(training.status());
   if (!training.ok() && worker.pipeline != nullptr) {  // the others may wait for this rank's cuts
     worker.pipeline->Abort(training.status());
     if (worker.group != nullptr) worker.group->Abort(training.status());

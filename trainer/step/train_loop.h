@@ -19,6 +19,7 @@
 #include "trainer/checkpoints/checkpoint.h"
 #include "trainer/checkpoints/worker_parts.h"
 #include "trainer/data/dataset.h"
+#include "trainer/layers/sequence_axis.h"
 #include "trainer/memory/memory_need.h"
 #include "trainer/models/model.h"
 #include "trainer/pipeline/pipeline.h"
@@ -29,7 +30,7 @@ namespace psring {
 
 // The inputs and callbacks of one rank; assembled by main, or by a test whose ranks are threads. With a
 // pipeline `rank` and `world_size` are the replica's, `group` has the ranks with the same part, and
-// `barrier` waits for all.
+// `barrier` waits for all. With a sequence, consecutive ranks compute the samples of one replica.
 struct Worker {
   int rank = 0;
   int world_size = 1;
@@ -46,6 +47,8 @@ struct Worker {
   ProcessGroup* statistics = nullptr;
   // With --pp or --tp: this rank has a part of the model. Null: all of it.
   Pipeline* pipeline = nullptr;
+  // With --cp: this rank has some positions of each sample. Null: whole samples.
+  const Sequence* sequence = nullptr;
   // Owns the buffers that are registered with the group, and those that a server has open on this GPU; must
   // outlive group and client. Null: none are registered.
   std::vector<Buffer>* registered = nullptr;
@@ -83,6 +86,12 @@ struct Worker {
   std::function<void(int64_t predictions_done, int64_t predictions_planned)> on_evaluating = [](int64_t,
                                                                                                 int64_t) {};
   std::function<void(const CurvePoint&)> on_evaluation = [](const CurvePoint&) {};
+
+  // The ranks that divide a sample, and those that draw samples of their own.
+  int segments() const { return sequence != nullptr ? sequence->group->size() : 1; }
+  int replicas() const { return world_size / segments(); }
+  // In the records.
+  int job_rank() const { return pipeline != nullptr || sequence != nullptr ? trace.rank() : rank; }
 };
 
 // Trains and, on rank 0, evaluates. Evaluation follows training and uses copies of the weights taken during

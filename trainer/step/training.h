@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trainer/data/sampler.h"
+#include "trainer/layers/sequence_axis.h"
 #include "trainer/layers/tensor_axis.h"
 #include "trainer/models/batch_memory.h"
 #include "trainer/models/data_parallel.h"
@@ -43,6 +44,7 @@ class Training {
 
   // training_setup.cc
   absl::StatusOr<ModelRow> Plan();
+  absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelRow& row, const TensorPlace& at = {});
   void PlanShards();
   absl::Status CheckMemoryOf(const ModelRow& row, int max_batch);
   absl::Status MakeReplicas(const ModelRow& row, Precision precision, int max_batch);
@@ -56,7 +58,7 @@ class Training {
 
   // training_pipeline.cc: with --pp or --tp this rank has a part of the model.
   absl::Status TakeModelPart(const ModelRow& row);
-  absl::StatusOr<std::vector<size_t>> Cuts(const PipelinePlace& place);
+  absl::StatusOr<std::vector<size_t>> Cuts(const ModelRow& row, const PipelinePlace& place);
   absl::Status MakePipeline(int max_batch);
   UpdateRule RuleOfUpdates();
   absl::Status FinishStages(StepReport& report);
@@ -77,14 +79,23 @@ class Training {
   }
   // The same of what the ranks that divide matrices have copies of, each with servers of its own: norms.
   bool HasCopiesOfTensors() const { return axis_.has_value() && worker_.world_size > 2; }
-  // Has the first part, and counts its replica's samples.
-  bool begins_replica() const {
+  bool has_first_part() const {
     return worker_.pipeline == nullptr || worker_.pipeline->replica->rank() == 0;
   }
+  // Counts its replica's samples.
+  bool begins_replica() const { return has_first_part() && segment_.rank == 0; }
   // The same on all ranks of a replica.
   int64_t StepsDone() const {
     return part_.has_value() && !strategy_row_.shares_steps ? clock_->next() : clock_->steps_done();
   }
+
+  // With --cp this rank has some positions of each sample.
+  absl::Status TakeSegment(const ModelRow& row);
+  absl::StatusOr<BatchScore> OfAllSegments(const BatchScore& own);
+  // Samples as it has them; worker_.data has whole ones.
+  const Dataset& train() const { return (segment_data_.has_value() ? *segment_data_ : worker_.data).train; }
+  const Dataset& test() const { return (segment_data_.has_value() ? *segment_data_ : worker_.data).test; }
+  bool is_of_first_replica() const { return worker_.rank < worker_.segments(); }
 
   // training_shards.cc: of weights, gradient or both this rank has its shards only.
   bool shards_weights() const { return shards_.shards_weights(); }
@@ -94,7 +105,7 @@ class Training {
   }
   int shard_ranks() const { return worker_.world_size > 1 ? shard_group()->size() : 1; }
   // Takes part in evaluations; with sharded weights all ranks do.
-  bool evaluates() const { return options_.evaluate && (worker_.rank == 0 || shards_weights()); }
+  bool evaluates() const { return options_.evaluate && (is_of_first_replica() || shards_weights()); }
   HostView OwnWeights() const;
   std::vector<float> InitialWeights() const;
   absl::StatusOr<std::string> HashOfWeights();
@@ -152,6 +163,11 @@ class Training {
   // With --pp, the program and its executor, or --tp, the axis; else null.
   std::optional<NamedProgram> program_;
   std::optional<TensorAxis> axis_;
+  // With --cp; else null.
+  std::optional<SequenceAxis> sequence_axis_;
+  SequencePlace segment_;
+  std::optional<DataSplits> segment_data_;
+  std::unique_ptr<ReplicaExchange> segments_;     // over the ranks of a sequence
   std::optional<ModelPart> part_;                 // its model is model_
   std::unique_ptr<ReplicaExchange> replica_;      // over the ranks of this replica
   std::unique_ptr<ReplicaExchange> same_stages_;  // over the replicas, on those ranks that begin one

@@ -1,4 +1,5 @@
-// What a rank does that has only some stages of the model (--pp), or a share of its matrices (--tp).
+// What a rank does that has only some stages of the model (--pp), a share of its matrices (--tp), or some
+// positions of each sample (--cp).
 #include <algorithm>
 #include <utility>
 
@@ -10,11 +11,47 @@
 
 namespace psring {
 
+// With --cp, before the model is made.
+absl::Status Training::TakeSegment(const ModelRow& row) {
+  if (worker_.sequence == nullptr) return absl::OkStatus();
+  ProcessGroup& group = *worker_.sequence->group;
+  sequence_axis_.emplace(*worker_.sequence);
+  segment_ = {.rank = group.rank(),
+              .ranks = group.size(),
+              .kind = ParseContextParallel(options_.context_parallel),
+              .axis = &*sequence_axis_};
+  PSRING_ASSIGN_OR_RETURN(segments_, ReplicaExchange::Create(group, worker_.device));
+  const std::vector<ReadyRange> positions = segment_.Positions(row.size.context);
+  segment_data_ = DataSplits{.name = worker_.data.name,
+                             .train = worker_.data.train.Positions(positions),
+                             .test = worker_.data.test.Positions(positions)};
+  return absl::OkStatus();
+}
+
+// Of the model, or of this rank's share of its matrices.
+absl::StatusOr<std::unique_ptr<Model>> Training::MakeModel(const ModelRow& row, const TensorPlace& at) {
+  if (at.ranks == 1 && !segment_.divides()) return row.make(worker_.data.train.spec(), *ops_);
+  PSRING_ASSIGN_OR_RETURN(const ModelRow::Make part, MakerOfPart(row, options_.dropout, at, segment_));
+  return part(train().spec(), *ops_);
+}
+
+// With no work in progress, by all ranks of a sequence.
+absl::StatusOr<BatchScore> Training::OfAllSegments(const BatchScore& own) {
+  if (segments_ == nullptr) return own;
+  PSRING_ASSIGN_OR_RETURN(const std::vector<BatchScore> all, segments_->Gather(own));
+  BatchScore sum;
+  for (const BatchScore& score : all) {
+    sum.loss_sum += score.loss_sum;
+    sum.correct += score.correct;
+  }
+  return sum;
+}
+
 // Replaces the model by this rank's part of it.
 absl::Status Training::TakeModelPart(const ModelRow& row) {
   const Pipeline& pipeline = *worker_.pipeline;
   PSRING_ASSIGN_OR_RETURN(replica_, ReplicaExchange::Create(*pipeline.replica, worker_.device));
-  if (begins_replica() && worker_.group != nullptr) {
+  if (has_first_part() && worker_.group != nullptr) {
     PSRING_ASSIGN_OR_RETURN(same_stages_, ReplicaExchange::Create(*worker_.group, worker_.device));
   }
   PipelinePlace place{.position = pipeline.position, .positions = pipeline.size};
@@ -22,7 +59,7 @@ absl::Status Training::TakeModelPart(const ModelRow& row) {
   if (options_.pp > 1) {
     PSRING_ASSIGN_OR_RETURN(program_, FindPipelineProgram(pipeline.program));
     place.chunks = program_->chunks;
-    PSRING_ASSIGN_OR_RETURN(cuts, Cuts(place));
+    PSRING_ASSIGN_OR_RETURN(cuts, Cuts(row, place));
   }
   TensorPlace tensors;
   if (pipeline.tensors != nullptr) {
@@ -36,11 +73,7 @@ absl::Status Training::TakeModelPart(const ModelRow& row) {
                .axis = &*axis_,
                .divides_rows = options_.sequence_parallel};
   }
-  const auto make = [&](const TensorPlace& at) -> absl::StatusOr<std::unique_ptr<Model>> {
-    if (at.ranks == 1) return row.make(worker_.data.train.spec(), *ops_);
-    PSRING_ASSIGN_OR_RETURN(const ModelRow::Make share, MakerOfPart(row, options_.dropout, at));
-    return share(worker_.data.train.spec(), *ops_);
-  };
+  const auto make = [&](const TensorPlace& at) { return MakeModel(row, at); };
   PSRING_ASSIGN_OR_RETURN(part_, CutModel(make, cuts, place, tensors));
   model_ = std::move(part_->model);
   if (part_->tied.empty() || !strategy_row_.asynchronous() || worker_.world_size == 1)
@@ -59,13 +92,17 @@ absl::Status Training::FromFirstRank(T* values, size_t count) {
 }
 
 // Those of the user, or balanced by the times that the first rank measures.
-absl::StatusOr<std::vector<size_t>> Training::Cuts(const PipelinePlace& place) {
+// With --cp of whole
+// sequences, whose layers have the same shares of the time.
+absl::StatusOr<std::vector<size_t>> Training::Cuts(const ModelRow& row, const PipelinePlace& place) {
   std::vector<size_t> cuts = worker_.pipeline->cuts;
   if (!cuts.empty()) return cuts;
   if (is_first_rank()) {
-    PSRING_ASSIGN_OR_RETURN(
-        const std::vector<double> costs,
-        MeasureLayers(*model_, worker_.data.train, options_.batch, options_.seed, worker_.device, *compute_));
+    const Dataset& data = worker_.data.train;
+    PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> whole, row.make(data.spec(), *ops_));
+    PSRING_ASSIGN_OR_RETURN(const std::vector<double> costs,
+                            MeasureLayers(*whole, data, std::max(1, options_.batch / segment_.ranks),
+                                          options_.seed, worker_.device, *compute_));
     PSRING_ASSIGN_OR_RETURN(cuts, BalancedCuts(*model_, costs, place.stages()));
   }
   cuts.resize(static_cast<size_t>(place.stages()) - 1);
@@ -86,7 +123,7 @@ absl::Status Training::MakePipeline(int max_batch) {
                                                     .model = *model_,
                                                     .part = *part_,
                                                     .program = *program_,
-                                                    .samples = worker_.data.train.spec(),
+                                                    .samples = train().spec(),
                                                     .micro_batches = options_.micro_batches,
                                                     .max_batch = max_batch,
                                                     .keep = keep,
@@ -139,15 +176,15 @@ absl::Status Training::FinishStages(StepReport& report) {
 absl::StatusOr<BatchScore> Training::ScoreOfLastStage() {
   BatchScore score = pipeline_->score();
   PSRING_RETURN_IF_ERROR(replica_->Broadcast(worker_.pipeline->replica->size() - 1, &score, 1));
-  return score;
+  return OfAllSegments(score);
 }
 
 absl::StatusOr<BatchScore> Training::EvaluateStages(Span weights,
                                                     const std::function<void(int64_t)>& on_batches) {
-  const Dataset& test = worker_.data.test;
+  const Dataset& part = test();
   PSRING_RETURN_IF_ERROR(pipeline_->Evaluate(
-      test, evaluation_batch_, weights, buffers_->view().device,
-      /*computes=*/worker_.rank == 0, [&](int64_t samples) { on_batches(samples * test.spec().labels); }));
+      part, evaluation_batch_, weights, buffers_->view().device, /*computes=*/is_of_first_replica(),
+      [&](int64_t samples) { on_batches(samples * part.spec().labels); }));
   return ScoreOfLastStage();
 }
 

@@ -39,6 +39,7 @@ Recorder::Step Training::Measured(const StepInfo& info, StepReport report, int64
                       .loss_sum = score_.loss_sum};
   PipelineExecutor::StepTimes& times = step.times;
   TensorAxis::Times sums = axis_.has_value() ? axis_->Take() : TensorAxis::Times();
+  if (sequence_axis_.has_value()) sums.Add(sequence_axis_->Take());
   for (const auto& [begin, end] : sums.waits) {
     times.exposed.push_back({begin, end});
     times.compute_ns -= end - begin;
@@ -94,12 +95,13 @@ MemoryFigures Training::Memory() const {
                          (is_cut ? pipeline_->gradient_bytes() : executor_->gradient_bytes())),
           .optimizer_mb = mb(strategy_.sync->state_bytes()),
           .activations_mb = mb((is_cut ? pipeline_->slot_bytes() : activations_.bytes() + batches_->bytes()) +
-                               (axis_.has_value() ? axis_->reserved_bytes() : 0))};
+                               (axis_.has_value() ? axis_->reserved_bytes() : 0) +
+                               (sequence_axis_.has_value() ? sequence_axis_->reserved_bytes() : 0))};
 }
 
 // All of the result except the curve.
 absl::Status Training::Describe() {
-  result_.rank = worker_.pipeline != nullptr ? worker_.trace.rank() : worker_.rank;
+  result_.rank = worker_.job_rank();
   result_.world_size = worker_.pipeline != nullptr ? worker_.pipeline->ranks : worker_.world_size;
   result_.strategy = options_.strategy;
   result_.device = worker_.device.name();

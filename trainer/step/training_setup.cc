@@ -21,9 +21,10 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));
   t.compute_ = worker.device.NewStream(StreamKind::kCompute, "compute");
   PSRING_ASSIGN_OR_RETURN(t.ops_, MakeOps(worker.device, options.threads, precision));
-  PSRING_ASSIGN_OR_RETURN(t.model_, row.make(data.spec(), *t.ops_));
+  PSRING_RETURN_IF_ERROR(t.TakeSegment(row));
+  PSRING_ASSIGN_OR_RETURN(t.model_, t.MakeModel(row));
   PSRING_ASSIGN_OR_RETURN(t.evaluation_batch_,
-                          EvaluationBatch(*t.model_, data.spec(), options.batch, worker.device));
+                          EvaluationBatch(*t.model_, t.train().spec(), options.batch, worker.device));
   if (worker.pipeline != nullptr) PSRING_RETURN_IF_ERROR(t.TakeModelPart(row));
   const int max_batch = std::max(options.batch * options.replicas, t.evaluation_batch_);
   if (precision == Precision::kBFloat16 && worker.device.host_reads_memory() && t.is_first_rank() &&
@@ -49,8 +50,8 @@ absl::StatusOr<std::unique_ptr<Training>> Training::Create(const TrainingOptions
   PSRING_RETURN_IF_ERROR(t.Allocate(max_batch));
   t.sampler_.emplace(
       SamplerOptions{.count = data.count(),
-                     .rank = worker.rank,
-                     .world_size = worker.world_size,
+                     .rank = worker.rank / worker.segments(),
+                     .world_size = worker.replicas(),
                      .ranks_per_machine = options.local_aggregation ? worker.group->size() : 1,
                      .batch = options.batch,
                      .micro_batches = options.reference_workers * options.replicas * options.micro_batches,
@@ -101,9 +102,9 @@ absl::StatusOr<ModelRow> Training::Plan() {
   const Dataset& data = worker_.data.train;
   PSRING_ASSIGN_OR_RETURN(strategy_row_, FindStrategy(options_.strategy, {}, *worker_.strategies));
   PSRING_ASSIGN_OR_RETURN(ModelRow row, ModelOf(options_, *worker_.models));
-  PSRING_RETURN_IF_ERROR(CheckStrategy(options_, strategy_row_, worker_.world_size));
+  PSRING_RETURN_IF_ERROR(CheckStrategy(options_, strategy_row_, worker_.replicas()));
   PSRING_RETURN_IF_ERROR(CheckDevice(options_, worker_.device));
-  PSRING_ASSIGN_OR_RETURN(plan_, PlanSteps(options_, data.count(), worker_.world_size, data.spec().labels));
+  PSRING_ASSIGN_OR_RETURN(plan_, PlanSteps(options_, data.count(), worker_.replicas(), data.spec().labels));
   PSRING_ASSIGN_OR_RETURN(updates_, PlanUpdates(options_, strategy_row_, row, plan_));
   if (!is_first_rank()) return row;
   for (const std::string& warning : PlanWarnings(strategy_row_, updates_)) worker_.on_warning(warning);
@@ -117,7 +118,7 @@ absl::Status Training::CheckMemoryOf(const ModelRow& row, int max_batch) {
     PSRING_RETURN_IF_ERROR(AddStages(*program_, part_->place, options_, state));
     updates_of_step_ = state.updates;
   }
-  const SampleSpec& samples = worker_.data.train.spec();
+  const SampleSpec& samples = train().spec();
   PSRING_ASSIGN_OR_RETURN(const MemoryNeed need,
                           MemoryNeedOf(options_, *model_, samples, max_batch, state, worker_.device));
   if (!strategy_row_.replicates && model_->parameters().tables().empty()) {
@@ -128,7 +129,7 @@ absl::Status Training::CheckMemoryOf(const ModelRow& row, int max_batch) {
                           SharesOf(need, options_.memory, worker_.device, worker_.share_memory));
   const MemoryQuestion question{
       .row = row,
-      .samples = samples,
+      .samples = worker_.data.train.spec(),
       .optimizer = updates_.optimizer,
       .workers = worker_.world_size * (worker_.pipeline != nullptr ? worker_.pipeline->replica->size() : 1),
       .max_batch = max_batch,
@@ -188,12 +189,14 @@ absl::Status Training::Allocate(int max_batch) {
       buffers_, ModelBuffers::Create(worker_, layout, *compute_,
                                      goes_back ? std::max<int64_t>(1, options_.checkpoint_every) : 0));
   if (axis_.has_value()) PSRING_RETURN_IF_ERROR(axis_->Reserve(model_->PieceBytes(max_batch)));
+  if (sequence_axis_.has_value()) {
+    PSRING_RETURN_IF_ERROR(sequence_axis_->Reserve(model_->ExchangeBytes(max_batch), worker_.device));
+  }
   if (worker_.group != nullptr && is_first_rank() && !worker_.group->info().through_host.empty()) {
     worker_.on_note(Tr("gradients go through pinned host memory: $0", worker_.group->info().through_host));
   }
   if (has_stages()) return absl::OkStatus();
-  PSRING_ASSIGN_OR_RETURN(batches_,
-                          BatchMemory::Create(worker_.data.train.spec(), max_batch, worker_.device));
+  PSRING_ASSIGN_OR_RETURN(batches_, BatchMemory::Create(train().spec(), max_batch, worker_.device));
   return absl::OkStatus();
 }
 

@@ -88,12 +88,16 @@ absl::StatusOr<std::vector<float>> Training::FinalWeights() {
 // On the test data. `weights`: those of a snapshot, of which a rank with sharded weights has its parts.
 absl::StatusOr<BatchScore> Training::Score(Span weights, const std::function<void(int64_t)>& on_batches) {
   if (pipeline_ != nullptr) return EvaluateStages(weights, on_batches);
-  const Dataset& test = worker_.data.test;
+  BatchScore score;
   if (shards_weights()) {
-    return executor_->Evaluate(test, evaluation_batch_, /*computes=*/worker_.rank == 0, on_batches);
+    PSRING_ASSIGN_OR_RETURN(score, executor_->Evaluate(test(), evaluation_batch_,
+                                                       /*computes=*/is_of_first_replica(), on_batches));
+  } else {
+    PSRING_ASSIGN_OR_RETURN(
+        score, Evaluate(*model_, weights, buffers_->view().device, test(), evaluation_batch_, activations_,
+                        *batches_, *compute_, rows_->evaluated(), on_batches));
   }
-  return Evaluate(*model_, weights, buffers_->view().device, test, evaluation_batch_, activations_, *batches_,
-                  *compute_, rows_->evaluated(), on_batches);
+  return OfAllSegments(score);
 }
 
 }  // namespace psring

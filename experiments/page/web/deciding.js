@@ -1,7 +1,7 @@
 // The main charts. Every value comes from the run folder unchanged.
 
 // Whether workers divide the matrices of each replica.
-const isDivided = ({layout}) => /tp/.test(layout || '');
+const isDivided = ({layout}) => /[tc]p/.test(layout || '');
 // "ring", "ps-sync"; of a pipeline "dp2xpp4 1f1b", with divided matrices "dp2xtp2".
 const plainName = (row) => (row.program ? `${row.layout} ${row.program}` : isDivided(row) ? row.layout : row.strategy);
 // "ps-sync, 2 servers", "ps-async (uneven)".

@@ -243,7 +243,11 @@ absl::StatusOr<Plan> PlanTraining(const ExperimentFlags& flags, const Prepared& 
   plan.round_s = ExpectedLaunchSeconds(configuration, prepared.probe, cores);
   plan.expected_s = plan.rounds * plan.round_s;
   if (std::ranges::count(flags.settled, kSettledRing) > 0) {
-    plan.notes.push_back(Tr("--strategy ring by default: there are $0 replicas", configuration.replicas()));
+    plan.notes.push_back(
+        configuration.replicas() > 1
+            ? Tr("--strategy ring by default: there are $0 replicas", configuration.replicas())
+            : Tr("--strategy ring by default: the $0 workers of a sequence add up their gradients",
+                 training.cp));
   }
   for (const std::string& warning : configuration.update.warnings) plan.notes.push_back(warning);
   if (const std::string text = DescribeDisturbances(configuration.training); !text.empty()) {

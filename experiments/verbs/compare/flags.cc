@@ -145,12 +145,12 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
       "--straggler 4]",
       CountsText(kMaxLogicalWorkers));
   Add(*verb, kWhat, "--layouts", raw.layouts, "NAME,...|auto",
-      "How the workers divide a step: dp4, four replicas of the model; pp4, one replica in four stages; tp4, "
-      "one replica whose matrices four workers divide; dp2xpp2; dp2xtp2; ...; or auto: all of --workers that "
-      "the model allows. All compute the same samples per step: --micro_batches times --batch, or "
-      "--global_batch. "
-      "Only times are compared, because all layouts train the same weights, unless there are several "
-      "strategies or a program without a flush (pipedream)",
+      "How the workers divide a step: dp4, four replicas of the model; pp4, one replica in four stages; "
+      "tp4, one replica whose matrices four workers divide; cp4, one whose sequences they divide; "
+      "dp2xpp2; dp2xtp2; ...; or auto: all of --workers that the model allows, without cp. All compute "
+      "the same samples per step: --micro_batches times --batch, or --global_batch. Only times are "
+      "compared, because all layouts train the same weights, unless there are several strategies or a "
+      "program without a flush (pipedream)",
       CheckName);
   Add(*verb, InHelpAll("Pipelines"), "--program,--programs", raw.programs, "NAME,...",
       "What each worker of a replica computes in which order, comma-separated [1f1b]:", ListOf(CheckName));
@@ -216,7 +216,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   AddTrainingFlags(
       *verb, raw.flags.options.training,
       {"--strategy", "--servers", "--server_wire", "--steps", "--samples", "--epochs", "--warmup_steps",
-       "--lr", "--resume", "--micro_batches", "--program", "--cuts", "--tp", "--copy_streams"});
+       "--lr", "--resume", "--micro_batches", "--program", "--cuts", "--tp", "--cp", "--copy_streams"});
   AddModelsAndData(*verb);
   // See WithDefaultModel.
   verb->get_option("--model")->default_str("cnn; with --clock virtual mlp");

@@ -211,25 +211,30 @@ absl::StatusOr<RawExperimentFlags> WithPreset(RawExperimentFlags raw) {
   PSRING_ASSIGN_OR_RETURN(const Layout layout, ParseLayout(raw.preset, kMaxLogicalWorkers));
   const char* const also = training.pp > 1                ? "--pp"
                            : training.tp > 1              ? "--tp"
+                           : training.cp > 1              ? "--cp"
                            : !training.rank_order.empty() ? "--rank_order"
                            : !raw.workers.empty()         ? "--workers"
                            : raw.flags.nodes.several()    ? "--nnodes"
                                                           : nullptr;
   // The ranks of a replica are neighbours.
-  const char* const order = layout.replica_ranks() == 1 ? ""
-                            : layout.tp == 1            ? "pp,dp"
-                            : layout.pp == 1            ? "tp,dp"
-                                                        : "tp,pp,dp";
+  std::vector<std::string> axes;
+  for (const auto& [name, ranks] : {std::pair("tp", layout.tp), {"cp", layout.cp}, {"pp", layout.pp}}) {
+    if (ranks > 1) axes.emplace_back(name);
+  }
+  axes.emplace_back("dp");
+  const std::string order = axes.size() == 1 ? "" : absl::StrJoin(axes, ",");
   if (also != nullptr) {
     return absl::InvalidArgumentError(Tr("--preset $0 stands for --workers $1$2$3$4; omit it, or $5",
                                          raw.preset, layout.workers(),
                                          layout.pp > 1 ? absl::StrCat(" --pp ", layout.pp) : "",
-                                         layout.tp > 1 ? absl::StrCat(" --tp ", layout.tp) : "",
-                                         *order != '\0' ? absl::StrCat(" --rank_order ", order) : "", also));
+                                         absl::StrCat(layout.tp > 1 ? absl::StrCat(" --tp ", layout.tp) : "",
+                                                      layout.cp > 1 ? absl::StrCat(" --cp ", layout.cp) : ""),
+                                         !order.empty() ? absl::StrCat(" --rank_order ", order) : "", also));
   }
   raw.workers = absl::StrCat(layout.workers());
   training.pp = layout.pp;
   training.tp = layout.tp;
+  training.cp = layout.cp;
   training.rank_order = order;
   return raw;
 }
@@ -422,8 +427,9 @@ absl::StatusOr<ExperimentFlags> UnderstandTrain(const RawExperimentFlags& given,
   if (flags.options.strategies.empty()) {
     const int ranks = ReplicaRanks(flags.options.training);
     const bool several = (ranks > 1 || !raw.preset.empty()) && flags.options.workers.front() > ranks;
-    flags.options.strategies = {several ? "ring" : "single"};
-    if (several) flags.settled.push_back(kSettledRing);
+    const bool adds_up = several || flags.options.training.cp > 1;
+    flags.options.strategies = {adds_up ? "ring" : "single"};
+    if (adds_up) flags.settled.push_back(kSettledRing);
   }
   ResolveDevice(flags);
   if (flags.options.strategies.size() > 1 || flags.options.workers.size() > 1) {

@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/cli/wrap.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
+#include "experiments/costs/sequence_costs.h"
 #include "experiments/costs/sharded_costs.h"
 #include "experiments/layouts/layout_price.h"
 #include "experiments/simulator/program_durations.h"
@@ -175,6 +177,54 @@ std::string ExplainTensorParallel(int ranks) {
              halves.forward + halves.backward, 2 * kAllReducesPerLayer),
           ""),
       Wrap(Tr("To see which layout it suits: psring predict --layouts auto"), ""));
+  return text;
+}
+
+std::string ExplainContextParallel(int ranks) {
+  constexpr int kDrawnRanks = 4;
+  constexpr SequenceSpeed kExample = {.flops_per_s = 1e11, .bytes_per_s = 10e9 / 8};
+  std::string text =
+      Wrap(absl::StrCat(
+               kContextParallel, ", ", ranks == 1 ? Tr("1 worker") : Tr("$0 workers", ranks), ": ",
+               Tr("context parallelism: every rank has all weights, and some positions of each sequence")),
+           "");
+  absl::StrAppend(&text, "\n",
+                  Wrap(Tr("A sequence is cut into 2 C chunks. Rank r has chunk r and, from the end, "
+                          "chunk r (#), so that all ranks have as many pairs of a query and an earlier "
+                          "key. Only attention needs other positions: in step i of C a rank computes its "
+                          "queries' block with the keys and values of the rank i before it, while they "
+                          "travel on (ring). Blocks are merged by the logarithms of their sums of "
+                          "exponentials."),
+                       ""),
+                  "\n");
+  for (int rank = 0; rank < std::min(ranks, kDrawnRanks); ++rank) {
+    std::string chunks(2 * static_cast<size_t>(std::min(ranks, kDrawnRanks)), '.');
+    chunks[static_cast<size_t>(rank)] = chunks[chunks.size() - 1 - static_cast<size_t>(rank)] = '#';
+    if (ranks > kDrawnRanks) chunks.insert(chunks.size() / 2, " ... ");
+    absl::StrAppend(&text, "  rank ", PadRight(absl::StrCat(rank), 4), chunks, "\n");
+  }
+  if (ranks > kDrawnRanks) absl::StrAppend(&text, "  ...\n");
+  absl::StrAppend(
+      &text, "\n",
+      Wrap(Tr("With one chunk per rank (contiguous) all wait for the rank whose queries see most keys: "
+              "attention has C/(2C-1) of the speed, here $0%.",
+              absl::StrFormat("%.0f", 100 * ContiguousShare(ranks))),
+           ""),
+      Wrap(Tr("For a layer and micro-batch of b s h values, b samples of s tokens and a width of h, a "
+              "rank sends 6 (C-1)/C times as much in forward and backward, here $0. With ulysses, two "
+              "all-to-alls that give each rank all positions of its share of the heads, 8 (C-1)/C^2, here "
+              "$1; but nothing else runs meanwhile, and C must divide the heads.",
+              ThreeDigits(RingValues(ranks)), ThreeDigits(UlyssesValues(ranks))),
+           ""),
+      Wrap(Tr("Of F flop/s, links of W bytes/s and values of B bytes, computing hides the ring's "
+              "messages from F B/W tokens per rank on: $0 for 100 Gflop/s and 10 Gbit/s in float32. Ring "
+              "waits less than ulysses from (1 - 2/C) of that on, here $1 (derived).",
+              ThreeDigits(RingHiddenFrom(kExample)), ThreeDigits(RingPaysFrom(ranks, kExample))),
+           ""),
+      Wrap(Tr("A rank keeps 1/C of the activations, and up to 10 h values per token of its own for the "
+              "exchange, which all layers share. All D C ranks of D replicas add up gradients, and "
+              "zero1, zero2 and fsdp shard over all of them."),
+           ""));
   return text;
 }
 

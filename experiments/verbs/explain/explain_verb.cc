@@ -27,7 +27,8 @@ CLI::App* AddExplain(CLI::App& app, RawExplainFlags& raw) {
           "schedule", raw.algorithm,
           "A schedule (ring, star, hierarchical:2, ...), a strategy (ps-sync, ps-async, ...), a program of a "
           "pipeline "
-          "(1f1b, zb-h1, ...), a way to shard or divide a model (zero2, fsdp, tp), a term (staleness, ...), "
+          "(1f1b, zb-h1, ...), a way to shard or divide a model (zero2, fsdp, tp, cp), a term (staleness, "
+          "...), "
           "or words for all terms; an unknown name lists all")
       ->option_text("NAME");
   verb->add_option("--workers", raw.workers, "Ranks")->option_text("N [4]")->check(WholeNumber(1, 1'000'000));
@@ -81,6 +82,7 @@ std::vector<KnownName> Topics() {
   for (const ScheduleRow& row : ScheduleRows()) add(row.name);
   for (const ProgramRow& row : ProgramRows()) add(row.display_name());
   add(kTensorParallel);
+  add(kContextParallel);
   for (const std::string& term : Terms()) add(term);
   add(kAllTerms);
   return topics;
@@ -109,6 +111,7 @@ absl::StatusOr<std::string> ExplainName(const RawExplainFlags& raw) {
   }
   if (!absl::IsNotFound(strategy.status())) return strategy.status();
   if (raw.algorithm == kTensorParallel) return ExplainTensorParallel(raw.workers);
+  if (raw.algorithm == kContextParallel) return ExplainContextParallel(raw.workers);
   absl::StatusOr<std::string> program = ExplainProgram(raw.algorithm, raw.workers, raw.micro_batches);
   if (!absl::IsNotFound(program.status())) return program;
   const std::string meaning = ExplainTerm(raw.algorithm);

@@ -238,6 +238,89 @@ class ReferenceAttention : public AttentionOps {
       std::copy(gradient.begin(), gradient.end(), dqkv.floats());
     });
   }
+
+  void ForwardBlock(const AttentionBlock& b, ConstSpan qkv, ConstSpan kv, Span y, Span log_sum_exp,
+                    Stream& stream) override {
+    RunOnCpu(stream, [=] {
+      ForEachRow(b, [&](const BlockRow& row) {
+        double sum = 0, highest = kNoKeys;
+        for (int j = 0; j < row.visible; ++j) highest = std::max(highest, row.Score(qkv, kv, j));
+        for (int j = 0; j < row.visible; ++j) sum += std::exp(row.Score(qkv, kv, j) - highest);
+        float& log_sum = log_sum_exp.floats()[row.sum];
+        const double own = highest + std::log(sum), most = std::max<double>(log_sum, own);
+        const double both = most + std::log(std::exp(log_sum - most) + std::exp(own - most));
+        for (int d = 0; d < b.head_size; ++d) {
+          double value = 0;
+          for (int j = 0; j < row.visible; ++j) {
+            value += std::exp(row.Score(qkv, kv, j) - own) * kv.floats()[row.Of(1, j) + d];
+          }
+          float& element = y.floats()[row.out + d];
+          element = static_cast<float>(element * std::exp(log_sum - both) + value * std::exp(own - both));
+        }
+        log_sum = static_cast<float>(both);
+      });
+    });
+  }
+  void BackwardBlock(const AttentionBlock& b, ConstSpan qkv, ConstSpan kv, ConstSpan y, ConstSpan log_sum_exp,
+                     ConstSpan dy, Span dqkv, Span dkv, Stream& stream) override {
+    RunOnCpu(stream, [=] {
+      std::vector<double> gradient(dkv.count);
+      ForEachRow(b, [&](const BlockRow& row) {
+        double dot = 0;
+        for (int d = 0; d < b.head_size; ++d)
+          dot += double{dy.floats()[row.out + d]} * y.floats()[row.out + d];
+        for (int j = 0; j < row.visible; ++j) {
+          const double p = std::exp(row.Score(qkv, kv, j) - log_sum_exp.floats()[row.sum]);
+          double dp = 0;
+          for (int d = 0; d < b.head_size; ++d) {
+            dp += double{dy.floats()[row.out + d]} * kv.floats()[row.Of(1, j) + d];
+            gradient[row.Of(1, j) + d] += p * dy.floats()[row.out + d];
+          }
+          const double ds = p * (dp - dot) / std::sqrt(double(b.head_size));
+          for (int d = 0; d < b.head_size; ++d) {
+            AddTo(dqkv.floats()[row.in + d], ds * kv.floats()[row.Of(0, j) + d]);
+            gradient[row.Of(0, j) + d] += ds * qkv.floats()[row.in + d];
+          }
+        }
+      });
+      const size_t width = size_t{2} * b.width();
+      for (int sample = 0; sample < b.batch; ++sample) {
+        const size_t first = (size_t(sample) * b.keys.rows + b.keys.first) * width;
+        std::copy_n(gradient.begin() + first, b.keys.count * width, dkv.floats() + first);
+      }
+    });
+  }
+
+ private:
+  // A query of a head that attends to `visible` keys, at least 1: where its elements begin.
+  struct BlockRow {
+    const AttentionBlock& b;
+    int visible;
+    size_t in, out, sum;
+    size_t keys;  // the first one's
+    size_t Of(int which, int j) const { return keys + (size_t{2} * j + which) * b.width(); }
+    double Score(ConstSpan qkv, ConstSpan kv, int j) const {
+      double dot = 0;
+      for (int d = 0; d < b.head_size; ++d) dot += double{qkv.floats()[in + d]} * kv.floats()[Of(0, j) + d];
+      return dot / std::sqrt(double(b.head_size));
+    }
+  };
+  template <typename F>
+  static void ForEachRow(const AttentionBlock& b, const F& f) {
+    for (int sample = 0; sample < b.batch; ++sample) {
+      for (int head = 0; head < b.heads; ++head) {
+        for (int i = 0; i < b.queries.count; ++i) {
+          const int visible = std::min(i + b.offset + 1, b.keys.count);
+          if (visible <= 0) continue;
+          const size_t row = size_t(sample) * b.queries.rows + b.queries.first + i;
+          const size_t keys = size_t(sample) * b.keys.rows + b.keys.first, of_head = head * b.head_size;
+          f(BlockRow{b, visible, 3 * row * b.width() + of_head, row * b.width() + of_head,
+                     (size_t(sample) * b.heads + head) * b.queries.rows + b.queries.first + i,
+                     2 * keys * b.width() + of_head});
+        }
+      }
+    }
+  }
 };
 
 class ReferenceEmbedding : public EmbeddingOps {

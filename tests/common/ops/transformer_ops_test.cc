@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,70 @@ Results Attend(Ops& ops, const AttentionShape& s, const Memory& m) {
   family.Forward(s, qkv.span(), y.span(), log_sum_exp.span(), m.stream);
   family.Backward(s, qkv.span(), y.span(), log_sum_exp.span(), dy.span(), dqkv.span(), m.stream);
   return {y.floats(), log_sum_exp.floats(), dqkv.floats()};
+}
+
+// A block, after another one that has left the same y and log_sum_exp everywhere.
+Results AttendToBlock(Ops& ops, const AttentionBlock& b, const Memory& m) {
+  AttentionOps& family = *ops.families().attention;
+  const size_t count = size_t(b.batch) * b.queries.rows * b.width(),
+               key_count = size_t(b.batch) * b.keys.rows * b.width(),
+               sums = size_t(b.batch) * b.heads * b.queries.rows;
+  const Tensor qkv = m.PutActivations(3 * count, 1), kv = m.PutActivations(2 * key_count, 2),
+               y = m.PutActivations(count, 3), log_sum_exp = m.Put(Random(sums, 4)),
+               dy = m.PutActivations(count, 5), dqkv = m.PutActivations(3 * count, 6),
+               dkv = m.PutActivations(2 * key_count, 7);
+  family.ForwardBlock(b, qkv.span(), kv.span(), y.span(), log_sum_exp.span(), m.stream);
+  family.BackwardBlock(b, qkv.span(), kv.span(), y.span(), log_sum_exp.span(), dy.span(), dqkv.span(),
+                       dkv.span(), m.stream);
+  return {y.floats(), log_sum_exp.floats(), dqkv.floats(), dkv.floats()};
+}
+
+// The result of Attend, by blocks of these numbers of queries and of keys.
+Results AttendInBlocks(Ops& ops, const AttentionShape& s, int queries, int keys, const Memory& m) {
+  AttentionOps& family = *ops.families().attention;
+  const size_t count = size_t(s.batch) * s.context * s.width(), width = s.width();
+  const Floats all = Exact(3 * count, 1);
+  Floats key_values;
+  for (size_t row = 0; row < count / width; ++row) {
+    key_values.insert(key_values.end(), &all[(3 * row + 1) * width], &all[(3 * row + 1) * width] + 2 * width);
+  }
+  const Tensor qkv(m.device, m.stream, all, m.type), kv(m.device, m.stream, key_values, m.type),
+      y(m.device, m.stream, Floats(count), m.type),
+      dy = m.PutActivations(count, 2), dqkv(m.device, m.stream, Floats(3 * count), m.type),
+      dkv = m.ResultActivations(2 * count),
+      log_sum_exp = m.Put(Floats(size_t(s.batch) * s.heads * s.context, kNoKeys));
+  const auto for_each_block = [&](const auto& f) {
+    for (int key = 0; key < s.context; key += keys) {
+      for (int query = 0; query < s.context; query += queries) {
+        f(AttentionBlock{.batch = s.batch,
+                         .heads = s.heads,
+                         .head_size = s.head_size,
+                         .queries = {s.context, query, std::min(queries, s.context - query)},
+                         .keys = {s.context, key, std::min(keys, s.context - key)},
+                         .offset = query - key});
+      }
+    }
+  };
+  for_each_block([&](const AttentionBlock& block) {
+    family.ForwardBlock(block, qkv.span(), kv.span(), y.span(), log_sum_exp.span(), m.stream);
+  });
+  Floats gradient(3 * count);
+  for_each_block([&](const AttentionBlock& block) {
+    family.BackwardBlock(block, qkv.span(), kv.span(), y.span(), log_sum_exp.span(), dy.span(), dqkv.span(),
+                         dkv.span(), m.stream);
+    const Floats of_block = dkv.floats();
+    for (int sample = 0; sample < s.batch; ++sample) {
+      for (int j = block.keys.first; j < block.keys.first + block.keys.count; ++j) {
+        const size_t row = size_t(sample) * s.context + j;
+        for (size_t i = 0; i < 2 * width; ++i) {
+          gradient[(3 * row + 1) * width + i] += of_block[2 * row * width + i];
+        }
+      }
+    }
+  });
+  const Floats queries_gradient = dqkv.floats();
+  for (size_t i = 0; i < gradient.size(); ++i) gradient[i] += queries_gradient[i];
+  return {y.floats(), log_sum_exp.floats(), gradient};
 }
 
 Results Embed(Ops& ops, const EmbeddingShape& s, const Memory& m, bool add) {
@@ -115,6 +180,50 @@ TEST_P(TransformerOpsTest, AttentionAgreesWithTheReference) {
     SCOPED_TRACE(testing::Message() << "batch " << shape.batch << ", context " << shape.context << ", "
                                     << shape.heads << " heads of " << shape.head_size);
     ExpectLikeTheReference([&](Ops& ops, const Memory& m) { return Attend(ops, shape, m); });
+  }
+}
+
+TEST_P(TransformerOpsTest, AttentionToABlockAgreesWithTheReferenceAtAllOffsets) {
+  SKIP_WITHOUT(attention);
+  for (int offset = -21; offset <= 37; ++offset) {
+    SCOPED_TRACE(testing::Message() << "offset " << offset);
+    const AttentionBlock block{.batch = 2,
+                               .heads = 2,
+                               .head_size = 5,
+                               .queries = {24, 3, 20},
+                               .keys = {39, 2, 35},
+                               .offset = offset};
+    ExpectLikeTheReference([&](Ops& ops, const Memory& m) { return AttendToBlock(ops, block, m); });
+  }
+  for (const auto& [queries, keys, offset] : {std::tuple(1, 1, 0),
+                                              {1, 200, 199},
+                                              {33, 130, 70},
+                                              {130, 33, 10},
+                                              {64, 64, 64},
+                                              {0, 4, 0},
+                                              {4, 0, 9}}) {
+    SCOPED_TRACE(testing::Message() << queries << " queries, " << keys << " keys, offset " << offset);
+    const AttentionBlock block{.batch = 1,
+                               .heads = 3,
+                               .head_size = 16,
+                               .queries = {queries, 0, queries},
+                               .keys = {keys, 0, keys},
+                               .offset = offset};
+    ExpectLikeTheReference([&](Ops& ops, const Memory& m) { return AttendToBlock(ops, block, m); });
+  }
+}
+
+TEST_P(TransformerOpsTest, AttentionInBlocksEqualsTheSquareUpToRounding) {
+  SKIP_WITHOUT(attention);
+  const AttentionShape shape{2, 40, 2, 8};
+  const Results square = Attend(*ops_, shape, memory());
+  for (const int queries : {1, 7, 16, 20, 40}) {
+    for (const int keys : {1, 9, 16, 20, 40}) {
+      SCOPED_TRACE(testing::Message() << queries << " queries, " << keys << " keys");
+      // In bfloat16 each block rounds y and the gradient of the queries.
+      const float tolerance = Tolerance() * (ops_->activations() == DType::kFloat32 ? 1.0f : 4.0f);
+      ExpectAllNear(AttendInBlocks(*ops_, shape, queries, keys, memory()), square, tolerance);
+    }
   }
 }
 
@@ -255,16 +364,25 @@ TEST(TransformerKernels, AttentionOfEveryInstructionSetAgreesWithTheReference) {
   for (int set = cpu::SupportedAttentionKernels(all) - 1; set >= 0; --set) {
     SCOPED_TRACE(testing::Message() << "instruction set " << set);
     Floats y_here(count), log_sum_exp_here(2 * 83), dqkv_here(3 * count),
-        scratch(cpu::AttentionScratch(83, 20));
-    const cpu::Attention attention{.context = 83,
-                                   .heads = 2,
+        scratch(cpu::AttentionScratch(83, 83, 20));
+    const auto rows = [](float* data, int matrices, int which) {
+      return cpu::AttentionRows{.data = data + 40 * which, .row = 40 * matrices, .sample = 0};
+    };
+    const cpu::Attention attention{.heads = 2,
                                    .head_size = 20,
                                    .is_bfloat16 = false,
-                                   .qkv = qkv.data(),
-                                   .y = y_here.data(),
+                                   .queries = 83,
+                                   .keys = 83,
+                                   .q = rows(qkv.data(), 3, 0),
+                                   .k = rows(qkv.data(), 3, 1),
+                                   .v = rows(qkv.data(), 3, 2),
+                                   .y = rows(y_here.data(), 1, 0),
                                    .log_sum_exp = log_sum_exp_here.data(),
-                                   .dy = dy.data(),
-                                   .dqkv = dqkv_here.data()};
+                                   .log_sum_rows = 83,
+                                   .dy = rows(dy.data(), 1, 0),
+                                   .dq = rows(dqkv_here.data(), 3, 0),
+                                   .dk = rows(dqkv_here.data(), 3, 1),
+                                   .dv = rows(dqkv_here.data(), 3, 2)};
     for (const int head : {1, 0}) all[set]->forward(attention, head, scratch.data());
     for (const int head : {1, 0}) all[set]->backward(attention, head, scratch.data());
     ExpectAllNear({y_here, log_sum_exp_here, dqkv_here}, {y, log_sum_exp, dqkv});

@@ -58,6 +58,8 @@ const std::vector<Field>& Fields() {
       {"--pp", [](auto& o) { o.pp = 4; }},
       {"--tp", [](auto& o) { o.tp = 4; }},
       {"--sequence_parallel", [](auto& o) { o.sequence_parallel = true; }},
+      {"--cp", [](auto& o) { o.cp = 4; }},
+      {"--context_parallel", [](auto& o) { o.context_parallel = "ulysses"; }},
       {"--program", [](auto& o) { o.program = "interleaved:2"; }},
       {"--cuts", [](auto& o) { o.cuts = "3,6,9"; }},
       {"--rank_order", [](auto& o) { o.rank_order = "pp,dp"; }},
@@ -210,11 +212,22 @@ TEST(ServerFlagGiven, IsNamedAndCanBeReset) {
   EXPECT_EQ(ServerFlagGiven(Changed([](auto& o) { o.on_worker_loss = "stop"; })), nullptr);
 }
 
+TEST(TrainingOptions, RankOrderIsAListOfAxes) {
+  for (const char* order : {"dp,pp", "tp,cp,dp,pp", "cp,dp"}) {
+    EXPECT_TRUE(TrainingOptionsOf({absl::StrCat("--rank_order=", order)}).ok()) << order;
+  }
+  for (const char* order : {"dp,,pp", "dp,sp", "dp pp"}) {
+    EXPECT_FALSE(TrainingOptionsOf({absl::StrCat("--rank_order=", order)}).ok()) << order;
+  }
+}
+
 TEST(LeavePipelineOut, ResetsEveryFlagOfPipelines) {
   TrainingOptions options{.micro_batches = 4,
                           .pp = 2,
                           .tp = 2,
                           .sequence_parallel = true,
+                          .cp = 2,
+                          .context_parallel = "contiguous",
                           .program = "gpipe",
                           .cuts = "3",
                           .rank_order = "pp,dp",

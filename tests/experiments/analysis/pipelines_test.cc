@@ -349,6 +349,17 @@ TEST(Pipelines, TheVerdictSaysCopyOrCutAndFromWhichRateTheOtherWins) {
   EXPECT_THAT(FactOf(verdict, "copy or cut"), Has("; pp2 1f1b wins below 333 Mbit/s per link (derived)"));
 }
 
+TEST(Pipelines, RanksOfASequenceSendForAttentionBesideTheWholeGradient) {
+  TrainingOptions training;
+  training.cp = 2;
+  training.micro_batches = 8;
+  const Configuration divided = *MakeConfiguration("ring", 2, training, TestProbe(), /*cores=*/64);
+  // A ring of two sends 4 bytes for each of 500 elements, as that of two replicas does.
+  const SummaryRow row = RowOf(divided, Records({{1, 8, 1024, 8 * 600 + 2000}, {1, 8, 0, 8 * 680 + 2000}}));
+  EXPECT_DOUBLE_EQ(*row.mean.boundary_bytes, 640);
+  EXPECT_EQ(CellText(row, "layout"), "cp2");
+}
+
 TEST(Pipelines, TheVerdictSaysCopyOrDivideAndTheTableWhatTpIs) {
   std::vector<SummaryRow> rows = RowsOfLayouts(400, 120);
   const SummaryRow cut = rows.back();

@@ -193,6 +193,26 @@ TEST(Layouts, DividedMatricesNeedNoProgramAndAreOneCase) {
   for (const std::string& flag : flags) EXPECT_THAT(flag, Lacks("--program", "--pp"));
 }
 
+TEST(Layouts, DividedSequencesAreOneCaseAndNamedByTheirWay) {
+  CompareOptions options = ComparedGpt("dp2,cp2,dp2xcp2");
+  options.micro_batches = {4};
+  EXPECT_EQ(RefusalOfLayouts(options), "");
+  const Plan plan = PlanFor(options);
+  EXPECT_THAT(Names(plan.cost), testing::IsSupersetOf({"ring x 2", "ring x 2 (cp2)", "ring x 4 (dp2xcp2)"}));
+  const Configuration& divided = plan.cost.back();
+  EXPECT_EQ(divided.folder(), "ring-4-cp2");
+  EXPECT_EQ(divided.training.micro_batches, 2);
+  EXPECT_EQ(divided.replicas(), 2);
+  EXPECT_EQ(divided.gradient_ranks(), 4);
+  EXPECT_EQ(divided.replicas() * divided.step_samples(), 1024);
+  EXPECT_THAT(TrainingArguments(divided.training), testing::Contains(std::string("--cp=2")));
+  options.training.context_parallel = "ulysses";  // of those layouts that divide sequences
+  EXPECT_EQ(RefusalOfLayouts(options), "");
+  const Plan ulysses = PlanFor(options);
+  EXPECT_THAT(Names(ulysses.cost), testing::IsSupersetOf({"ring x 2", "ring x 2 (cp2) ulysses"}));
+  EXPECT_EQ(ulysses.cost.back().folder(), "ring-4-cp2-ulysses");
+}
+
 TEST(Layouts, OnlyThoseThatDivideMatricesDivideTokens) {
   CompareOptions options = ComparedGpt("dp4,dp2xtp2,pp2xtp2");
   options.training.sequence_parallel = true;

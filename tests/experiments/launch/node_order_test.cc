@@ -250,6 +250,12 @@ TEST(JobOf, ChoosesPipelinesOnlyForANodeThatComparesLayouts) {
   const TrainingOptions of_divided = JobOf(divided, layouts, "10.0.0.1", "/own/folder")->training;
   EXPECT_EQ(of_divided.tp, 2);
   EXPECT_TRUE(of_divided.sequence_parallel);
+  NodeOrder sequences = LaunchOrder("ring", 4);
+  sequences.training.insert(sequences.training.end(), {"--cp=2", "--context_parallel=ulysses"});
+  EXPECT_THAT(Accepts(sequences).message(), Has("was not started with --c"));
+  const auto of_sequences = JobOf(sequences, layouts, "10.0.0.1", "/own/folder").value();
+  EXPECT_EQ(of_sequences.training.cp, 2);
+  EXPECT_EQ(of_sequences.training.context_parallel, "ulysses");
 }
 
 TEST(JobOf, RejectsUnknownFlags) {

@@ -114,6 +114,42 @@ TEST_F(PipelineProcess, TwoReplicasOfTwoStagesEndWithTheWeightsOfARingOfTwo) {
   }
 }
 
+TEST_F(PipelineProcess, RanksThatDivideSequencesEndWithTheLossOfOneProcess) {
+  const std::string training = absl::StrCat(
+      "train", TinyGpt(), "--optimizer sgd --lr 0.1 --steps 4 --timeout 40 --micro_batches 2 --batch ");
+  Succeed(absl::StrCat(training, "8 --strategy single --out single"));
+  const RankResult single = Result("single", "single-1", 0);
+  const Json expected = Figures("single");
+  int number = 0;
+  for (const auto& [layout, workers, launch, flags] :
+       {std::tuple("cp2", 2, "ring-2-cp2", "8"),
+        {"cp4", 4, "fsdp-4-cp4", "8 --strategy fsdp --transport tcp --ranks_per_process 2"},
+        {"cp2", 2, "ring-2-cp2-ulysses", "8 --context_parallel ulysses --transport tcp"},
+        {"dp2xcp2", 4, "zero1-4-cp2", "4 --strategy zero1 --rank_order dp,cp"}}) {
+    SCOPED_TRACE(absl::StrCat(layout, " ", flags));
+    const std::string out = absl::StrCat("run", number++);
+    Succeed(absl::StrCat(training, flags, " --workers ", workers, " --cp ", layout[2] == '4' ? 4 : 2,
+                         " --out ", out));
+    const RankResult first = Result(out, launch, 0);
+    for (int rank = 0; rank < workers; ++rank) {
+      const RankResult result = Result(out, launch, rank);
+      EXPECT_EQ(result.rank, rank);
+      EXPECT_EQ(result.world_size, workers);
+      EXPECT_EQ(result.weights_hash, first.weights_hash) << "rank " << rank;
+      EXPECT_EQ(result.parameters, single.parameters);
+    }
+    EXPECT_EQ(first.samples, single.samples / (layout[0] == 'd' ? 2 : 1));
+    // Of replica 0's samples.
+    EXPECT_NEAR(first.final_loss, single.final_loss, (layout[0] == 'd' ? .1 : 1e-4) * single.final_loss);
+    const Json figures = Figures(out);
+    EXPECT_EQ(figures["layout"], layout);
+    EXPECT_NEAR(figures["test_accuracy"].get<double>(), expected["test_accuracy"].get<double>(), .02);
+    EXPECT_EQ(figures["replicas_equal"], true);
+    EXPECT_GT(figures["samples_per_s"], 0);
+    EXPECT_GT(figures["exposed_comm_ms"], 0);
+  }
+}
+
 TEST_F(PipelineProcess, RanksThatDivideMatricesEndWithTheLossOfOneProcess) {
   const std::string training = absl::StrCat(
       "train", TinyGpt(), "--optimizer sgd --lr 0.1 --steps 4 --timeout 40 --micro_batches 2 --batch ");
@@ -272,6 +308,9 @@ TEST_F(PipelineProcess, ADryRunDescribesDividedMatrices) {
   EXPECT_THAT(Succeed(absl::StrCat(training, "--preset pp2xtp2 --micro_batches 4")).out,
               Has("single x 4 (pp2xtp2 1f1b)"));
   EXPECT_THAT(Succeed(absl::StrCat(training, "--workers 4 --tp 2")).out, Has("ring x 4 (dp2xtp2)"));
+  EXPECT_THAT(Succeed(absl::StrCat(training, "--preset dp2xcp2")).out, Has("ring x 4 (dp2xcp2)"));
+  EXPECT_THAT(Succeed(absl::StrCat(training, "--workers 2 --cp 2")).out,
+              Has("ring x 2 (cp2)", "--strategy ring by default: the 2 workers of a sequence"));
 }
 
 }  // namespace

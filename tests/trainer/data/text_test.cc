@@ -129,5 +129,19 @@ TEST_F(Texts, OtherTokenFilesAreRejected) {
   }
 }
 
+TEST_F(Texts, APartOfTheirPositionsHasTheirTokensAndLabels) {
+  const DataSplits data =
+      ReadText(Write("text", std::string(300, 'x') + "abcdefghijklmnopqrstuvwxyz"), 8).value();
+  const Dataset part = data.train.Positions({{1, 2}, {6, 1}});
+  EXPECT_EQ(part.count(), data.train.count());
+  EXPECT_EQ(part.spec().labels, 3);
+  EXPECT_EQ(part.spec().inputs[0].count(), 3u);
+  for (int64_t index : {int64_t{0}, data.train.count() - 1}) {
+    const Window whole = Read(data.train, index), own = Read(part, index);
+    EXPECT_EQ(own.tokens, (std::vector<int32_t>{whole.tokens[1], whole.tokens[2], whole.tokens[6]}));
+    EXPECT_EQ(own.labels, (std::vector<int32_t>{whole.labels[1], whole.labels[2], whole.labels[6]}));
+  }
+}
+
 }  // namespace
 }  // namespace psring

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <latch>
 #include <set>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "experiments/costs/sequence_costs.h"
 #include "tests/has.h"
 #include "tests/ring_worker/groups/group_checks.h"
 #include "tests/ring_worker/mesh.h"
@@ -164,6 +166,138 @@ TEST(PipelineLinks, ConnectTheRanksThatDivideMatrices) {
       return ExpectMessages(*links);
     });
     for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
+  }
+}
+
+// With several shifts in flight, and ranks of a ring that are not neighbours in the job.
+TEST(PipelineLinks, ConnectTheRanksThatDivideSequencesAsARing) {
+  for (const auto& [workers, tp, cp, order] :
+       {std::tuple(2, 1, 2, ""), {3, 1, 3, ""}, {8, 1, 4, "dp,cp"}, {12, 2, 3, ""}}) {
+    SCOPED_TRACE(absl::StrCat(workers, " ranks, --tp ", tp, " --cp ", cp, " ", order));
+    TrainingOptions options{.tp = tp, .cp = cp, .rank_order = order};
+    const Mesh mesh = Mesh::Create(workers, 1, order, tp, cp).value();
+    const auto statuses = RunGroups(workers, {}, [&](ProcessGroup& world, Stream& stream) -> absl::Status {
+      PSRING_ASSIGN_OR_RETURN(const auto links, PipelineLinks::Connect(options, world, HostDevice()));
+      const MeshPlace place = mesh.PlaceOf(world.rank());
+      EXPECT_EQ(links->place(), place);
+      EXPECT_EQ(links->cuts_model(), tp > 1);
+      EXPECT_EQ(links->rank(), place.replica * cp + place.segment);
+      EXPECT_EQ(links->ranks(), mesh.replicas() * cp);
+      float of_part = 0;
+      for (int other = 0; other < workers; ++other) {
+        of_part += mesh.PlaceOf(other).share == place.share ? static_cast<float>(other) : 0;
+      }
+      const auto rank = static_cast<float>(world.rank());
+      PSRING_RETURN_IF_ERROR(ExpectSum(*links->same_stages(), stream, rank, of_part));
+      SequenceAxis axis(*links->sequence());
+      EXPECT_EQ(axis.rank(), place.segment);
+      EXPECT_EQ(axis.ranks(), cp);
+      PSRING_RETURN_IF_ERROR(axis.Reserve(3 * 100 * sizeof(float), HostDevice()));
+      const Span out = axis.Piece(0, 100), first = axis.Piece(1, 100), second = axis.Piece(2, 100);
+      std::fill_n(out.floats(), out.count, rank);
+      PSRING_ASSIGN_OR_RETURN(const SequenceAxis::Shift one, axis.BeginShift(out, first, stream));
+      axis.Await(one.received, stream);
+      PSRING_ASSIGN_OR_RETURN(const SequenceAxis::Shift two, axis.BeginShift(first, second, stream));
+      axis.Await(two.received, stream);
+      axis.Await(axis.all_sent(), stream);
+      PSRING_RETURN_IF_ERROR(stream.Synchronize());
+      const auto before = [&](int steps) {
+        MeshPlace at = place;
+        at.segment = (place.segment + 2 * cp - steps) % cp;
+        return std::vector<float>(100, static_cast<float>(mesh.RankAt(at)));
+      };
+      EXPECT_EQ(std::vector<float>(first.floats(), first.floats() + 100), before(1));
+      EXPECT_EQ(std::vector<float>(second.floats(), second.floats() + 100), before(2));
+      const TensorAxis::Times times = axis.Take();
+      EXPECT_EQ(times.busy.size(), 4);
+      EXPECT_EQ(times.waits.size(), 3);
+      for (const auto& [begin_ns, end_ns] : times.busy) EXPECT_LE(begin_ns, end_ns);
+      EXPECT_TRUE(axis.Take().waits.empty());
+      return absl::OkStatus();
+    });
+    for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
+  }
+}
+
+TEST(PipelineLinks, WithoutARingRanksOfASequenceExchangeBlocks) {
+  const TrainingOptions options{.cp = 3, .context_parallel = "ulysses"};
+  EXPECT_EQ(MostChannels(options).value(), 0);
+  const auto statuses = RunGroups(3, {}, [&](ProcessGroup& world, Stream& stream) -> absl::Status {
+    PSRING_ASSIGN_OR_RETURN(const auto links, PipelineLinks::Connect(options, world, HostDevice()));
+    EXPECT_EQ(links->sequence()->next, nullptr);
+    SequenceAxis axis(*links->sequence());
+    std::vector<float> in(6), out(6), expected;
+    for (size_t i = 0; i < 6; ++i) {
+      in[i] = static_cast<float>(10 * world.rank()) + static_cast<float>(i);
+      expected.push_back(static_cast<float>(10 * (i / 2) + 2 * world.rank() + i % 2));
+    }
+    PSRING_RETURN_IF_ERROR(axis.Exchange({in.data(), 6}, {out.data(), 6}, stream));
+    PSRING_RETURN_IF_ERROR(stream.Synchronize());
+    EXPECT_EQ(out, expected);
+    const TensorAxis::Times times = axis.Take();
+    EXPECT_EQ(times.waits.size(), 1);
+    EXPECT_EQ(times.busy, times.waits);
+    return absl::OkStatus();
+  });
+  for (const absl::Status& status : statuses) EXPECT_EQ(status, absl::OkStatus());
+}
+
+TEST(SequencePlace, RanksHaveAllPositionsAndEqualShares) {
+  for (const ContextParallel kind : {ContextParallel::kRing, ContextParallel::kContiguous}) {
+    const int context = 24;
+    std::set<size_t> all;
+    std::vector<size_t> pairs;  // of a query and a key that it sees
+    for (int rank = 0; rank < 4; ++rank) {
+      const SequencePlace place{.rank = rank, .ranks = 4, .kind = kind};
+      size_t own = 0, last = 0;
+      pairs.push_back(0);
+      for (const ReadyRange& range : place.Positions(context)) {
+        for (size_t at = range.first; at < range.first + range.count; ++at) {
+          EXPECT_TRUE(all.insert(at).second && (own == 0 || at > last)) << "ascending";
+          last = at;
+          ++own;
+          pairs.back() += at + 1;
+        }
+      }
+      EXPECT_EQ(own, static_cast<size_t>(place.OwnPositions(context)));
+    }
+    EXPECT_EQ(all.size(), static_cast<size_t>(context));
+    if (kind == ContextParallel::kRing) {
+      EXPECT_EQ(pairs, std::vector<size_t>(4, 75));
+    } else {
+      EXPECT_EQ(pairs, (std::vector<size_t>{21, 57, 93, 129}));
+    }
+  }
+}
+
+// In lock step: each step takes as long as the rank with the most pairs of a query and an earlier key.
+double ShareOfIdeal(ContextParallel kind, int ranks, int context) {
+  double all = 0, taken = 0;
+  for (int step = 0; step < ranks; ++step) {
+    double most = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const SequencePlace place{.ranks = ranks, .kind = kind};
+      double pairs = 0;
+      for (const ReadyRange& queries : place.PositionsOf(rank, context)) {
+        for (const ReadyRange& keys : place.PositionsOf((rank - step + ranks) % ranks, context)) {
+          for (size_t query = queries.first; query < queries.first + queries.count; ++query) {
+            const size_t end = std::min(keys.first + keys.count, query + 1);
+            pairs += end > keys.first ? static_cast<double>(end - keys.first) : 0;
+          }
+        }
+      }
+      all += pairs;
+      most = std::max(most, pairs);
+    }
+    taken += most;
+  }
+  return all / ranks / taken;
+}
+
+TEST(SequencePlace, SharesOfIdealAreThoseOfTheTheory) {
+  for (const int ranks : {2, 3, 4, 8}) {
+    EXPECT_NEAR(ShareOfIdeal(ContextParallel::kContiguous, ranks, 960), ContiguousShare(ranks), .005);
+    EXPECT_NEAR(ShareOfIdeal(ContextParallel::kRing, ranks, 960), 1, .01);
   }
 }
 

@@ -87,6 +87,24 @@ TEST(MeshTest, EveryOrderOfThreeAxesGivesEachPlaceOneRank) {
   }
 }
 
+TEST(MeshTest, RanksThatDivideSequencesAreNeighboursByDefault) {
+  const Mesh mesh = Mesh::Create(8, 1, "", 1, 4).value();
+  EXPECT_EQ(mesh.replicas(), 2);
+  EXPECT_EQ(mesh.segments(), 4);
+  EXPECT_EQ(mesh.PlaceOf(5), (MeshPlace{.replica = 1, .segment = 1}));
+  EXPECT_EQ(Mesh::Create(8, 1, "dp,cp", 1, 4)->PlaceOf(5), (MeshPlace{.replica = 1, .segment = 2}));
+  // Of 2 stages of 2 shares, 3 segments and 2 replicas.
+  const Mesh all = Mesh::Create(24, 2, "", 2, 3).value();
+  EXPECT_EQ(all.PlaceOf(23), (MeshPlace{.replica = 1, .position = 1, .share = 1, .segment = 2}));
+  EXPECT_EQ(all.PlaceOf(2), (MeshPlace{.segment = 1}));
+  std::set<std::tuple<int, int, int, int>> places;
+  for (int rank = 0; rank < 24; ++rank) {
+    const MeshPlace place = all.PlaceOf(rank);
+    EXPECT_EQ(all.RankAt(place), rank);
+    EXPECT_TRUE(places.insert({place.replica, place.position, place.share, place.segment}).second);
+  }
+}
+
 TEST(MeshTest, ARejectionNamesTheAxisOfThreeThatDoesNotFit) {
   const auto refusal = [](int workers, int pp, const std::string& order, int tp) {
     return std::string(Mesh::Create(workers, pp, order, tp).status().message());
@@ -100,6 +118,15 @@ TEST(MeshTest, ARejectionNamesTheAxisOfThreeThatDoesNotFit) {
   EXPECT_EQ(refusal(8, 2, "dp,pp,pp", 2),
             "--rank_order 'dp,pp,pp' is not tp,dp,pp or another order of these");
   EXPECT_EQ(refusal(2, 1, "", 0), "--tp 0 of 2 workers: use at least 1");
+  const auto of_sequences = [](int workers, int pp, const std::string& order, int cp) {
+    return std::string(Mesh::Create(workers, pp, order, 1, cp).status().message());
+  };
+  EXPECT_EQ(of_sequences(6, 1, "", 4),
+            "--cp 4 does not divide 6 workers; use a multiple, such as --workers 8, or --cp 3 or 6");
+  EXPECT_EQ(of_sequences(6, 2, "", 2),
+            "--pp 2 times --cp 2 does not divide 6 workers; use a multiple, such as --workers 8");
+  EXPECT_EQ(of_sequences(4, 1, "dp,pp", 2), "--rank_order 'dp,pp' is not dp,cp or cp,dp");
+  EXPECT_EQ(of_sequences(8, 2, "dp,pp", 2), "--rank_order 'dp,pp' is not cp,dp,pp or another order of these");
 }
 
 TEST(Layout, NamesTheAxesOfSeveralRanks) {
@@ -107,6 +134,7 @@ TEST(Layout, NamesTheAxesOfSeveralRanks) {
   EXPECT_EQ((Layout{1, 4}).name(), "pp4");
   EXPECT_EQ((Layout{1, 1, 4}).name(), "tp4");
   EXPECT_EQ((Layout{2, 4, 8}).name(), "dp2xpp4xtp8");
+  EXPECT_EQ((Layout{2, 1, 1, 4}).name(), "dp2xcp4");
 }
 
 TEST(MeshTest, ARejectionNamesLayoutsThatWork) {
@@ -129,7 +157,10 @@ TEST(LayoutTest, IsWhatItsNameSays) {
   EXPECT_EQ(ParseLayout("dp1xpp2", 2)->name(), "pp2");
   EXPECT_EQ(ParseLayout("tp4xdp2", 8).value(), (Layout{.dp = 2, .tp = 4}));
   EXPECT_EQ(ParseLayout("tp2xpp4xdp3", 24).value(), (Layout{.dp = 3, .pp = 4, .tp = 2}));
-  for (const char* name : {"dp4", "pp2", "tp8", "dp4xpp2", "pp2xtp2", "dp4xpp2xtp8"})
+  EXPECT_EQ(ParseLayout("cp2xdp3", 24).value(), (Layout{.dp = 3, .cp = 2}));
+  EXPECT_EQ(ParseLayout("dp4xcp32", 64).status().message(), "dp4xcp32 has 128 workers; use 2 to 64");
+  for (const char* name :
+       {"dp4", "pp2", "tp8", "cp2", "dp4xpp2", "pp2xtp2", "dp4xpp2xtp8", "dp2xpp2xtp2xcp2"})
     EXPECT_EQ(ParseLayout(name, 64)->name(), name);
   EXPECT_EQ((Layout{.dp = 4, .pp = 2}.workers()), 8);
   for (const char* other : {"", "sp2", "tp", "tp2xtp2", "dp", "dp0", "2", "dp4xdp2", "dp4xpp2x", "dpxpp",

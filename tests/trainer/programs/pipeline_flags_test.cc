@@ -225,6 +225,69 @@ TEST(CheckTensorFlags, RanksMustDivideTheHeadsAndTheWorkers) {
       "an all-reduce strategy such as ring");
 }
 
+TrainingOptions OfSequences(const Change& change = [](TrainingOptions&) {}) {
+  TrainingOptions options{.model = "gpt-nano"};
+  options.cp = 2;
+  change(options);
+  return options;
+}
+
+TEST(CheckSequenceFlags, AllReduceStrategiesAreAccepted) {
+  for (const char* strategy : {"ring", "direct", "zero1", "zero2", "fsdp", "gloo"})
+    EXPECT_EQ(Refusal(OfSequences(), strategy), "");
+  EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.recompute = true, o.dropout = .1; })), "");
+  EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.rank_order = "dp,cp", o.checkpoint_every = 5; })), "");
+  EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.context_parallel = "contiguous"; })), "");
+  EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.pp = 2, o.tp = 2; }), "ring", 8), "");
+  EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.pp = 2, o.rank_order = "pp,cp,dp"; }), "ring", 8), "");
+}
+
+TEST(CheckSequenceFlags, WhatDoesNotSuitThemIsNamed) {
+  for (const auto& [flag, change] :
+       {std::pair<const char*, Change>{"--precision", [](auto& o) { o.precision = "bfloat16"; }},
+        {"--sequence_parallel", [](auto& o) { o.tp = 2, o.sequence_parallel = true; }},
+        {"--cuda_graph", [](auto& o) { o.cuda_graph = true; }},
+        {"--clock virtual", [](auto& o) { o.clock = "virtual"; }},
+        {"--straggler", [](auto& o) { o.straggler = "0:2"; }}}) {
+    EXPECT_EQ(Refusal(OfSequences(change)),
+              absl::StrCat("--cp and ", flag, " exclude each other; omit one of them"));
+  }
+  for (const char* strategy : {"single", "none", "ps-sync", "ps-async", "hybrid", "data-parallel"}) {
+    EXPECT_THAT(Refusal(OfSequences(), strategy),
+                Has("--cp does not support --strategy", "such as ring, zero1 or fsdp"));
+  }
+  for (const char* backend : {"mpi", "nccl"}) {
+    EXPECT_THAT(Refusal(OfSequences(), backend), Has(absl::StrCat("--cp does not support ", backend)));
+  }
+  EXPECT_THAT(Refusal(OfSequences([](auto& o) { o.model = "cnn"; })),
+              Has("--cp divides the sequences of transformers (gpt-nano, ", "omit it for cnn"));
+  EXPECT_EQ(Refusal(TrainingOptions{.model = "gpt-nano", .context_parallel = "contiguous"}),
+            "--context_parallel needs --cp, the ranks that divide a sequence");
+  EXPECT_THAT(Refusal(OfSequences(), "ring", 5), Has("--cp 2 does not divide 5 workers"));
+}
+
+TEST(CheckSequenceFlags, UlyssesDividesTheHeadsOfEachWorker) {
+  const auto ulysses = [](int cp, int tp) {
+    return OfSequences([=](auto& o) { o.context_parallel = "ulysses", o.cp = cp, o.tp = tp; });
+  };
+  EXPECT_EQ(Refusal(ulysses(4, 1)), "");
+  EXPECT_EQ(Refusal(ulysses(2, 2)), "");
+  EXPECT_EQ(Refusal(ulysses(8, 1), "ring", 8),
+            "--context_parallel ulysses: --cp 8 does not divide the 4 heads of each worker; use "
+            "--context_parallel ring, or other --heads");
+  EXPECT_THAT(Refusal(ulysses(4, 2), "ring", 8), Has("--cp 4 does not divide the 2 heads of each worker"));
+}
+
+TEST(CheckSequenceFlags, ContextsThatChunksDoNotDivideAreRejectedWithOnesThatWork) {
+  EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.cp = 3; }), "ring", 6),
+            "--cp 3 cuts a sequence into 6 equal chunks, but --context is 64; use --context 66, or --cp 2");
+  EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.context = 10; })),
+            "--cp 2 cuts a sequence into 4 equal chunks, but --context is 10; use --context 12, or --cp 5");
+  EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.context = 10, o.context_parallel = "contiguous"; })), "");
+  EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.context = 7; })),
+            "--cp 2 cuts a sequence into 4 equal chunks, but --context is 7; use --context 8");
+}
+
 TEST(CheckTensorFlags, RanksMustDivideTheContextToDivideTokens) {
   const auto tokens = [](const Change& change) {
     TrainingOptions options = Divided(change);

@@ -51,6 +51,10 @@ TEST(HierarchicalStrategy, ARankSendsItsShareOfTheGradientToOtherMachines) {
 
 TEST(HierarchicalStrategy, RanksThatDoNotDivideIntoMachinesAreRejected) {
   const TrainingOptions options = SmallOptions("hierarchical:2");
+  TrainingOptions sequences = options;
+  sequences.cp = 3;
+  EXPECT_EQ(CheckStrategy(sequences, *FindStrategy("hierarchical:2"), 2), absl::OkStatus());
+  EXPECT_FALSE(CheckStrategy(sequences, *FindStrategy("hierarchical:2"), 1).ok()) << "3 ranks add up";
   EXPECT_THAT(CheckStrategy(options, *FindStrategy("hierarchical:2"), 3).message(),
               Has("needs a multiple of 2 ranks, not 3"));
 }

@@ -240,7 +240,7 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
       {{strategy.number_below_workers && strategy.number >= world_size,
         absl::StrCat("--strategy ", given, " with ", world_size, world_size == 1 ? " worker" : " workers",
                      ": at most ", world_size - 1, " can be spare; give fewer, or more --workers")}}));
-  PSRING_RETURN_IF_ERROR(CheckRanks(strategy, world_size));
+  PSRING_RETURN_IF_ERROR(CheckRanks(strategy, world_size * options.cp));
   PSRING_RETURN_IF_ERROR(CheckStragglers(options.straggler, world_size));
   const bool only_rows = strategy.has_only_rows_on_servers();
   PSRING_RETURN_IF_ERROR(FirstThatApplies(
@@ -259,7 +259,7 @@ absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& st
     PSRING_RETURN_IF_ERROR(CheckLocalAggregation(options, strategy));
     PSRING_RETURN_IF_ERROR(CheckRecovery(options, ServersOf(options, world_size)));
   }
-  PSRING_RETURN_IF_ERROR(CheckShardFlags(options, strategy, world_size));
+  PSRING_RETURN_IF_ERROR(CheckShardFlags(options, strategy, world_size * options.cp));
   const char* const server_flag = strategy.uses_servers ? nullptr : ServerFlagGiven(options);
   return FirstThatApplies(
       {{!strategy.shards_weights && options.reshard != TrainingOptions().reshard,

@@ -59,7 +59,8 @@ inline BucketSizes BucketSizesOf(const TrainingOptions& options) {
 // InvalidArgument: `device` does not support --precision or --cuda_graph.
 absl::Status CheckDevice(const TrainingOptions& options, const Device& device);
 
-// InvalidArgument: `strategy` does not support the flags or the world size.
+// InvalidArgument: `strategy` does not support the flags or `world_size` replicas; with --cp several workers
+// of each take part in it.
 absl::Status CheckStrategy(const TrainingOptions& options, const StrategyRow& strategy, int world_size);
 
 // The same for the layout of so many workers (--pp, --tp): CheckPipelineFlags, too.

@@ -212,6 +212,16 @@ TEST(ExplainShardsTest, StatesWhatIsKeptAndSent) {
                                     "           2         0.5           3         5.5 "));
 }
 
+TEST(ExplainShardsTest, RanksOfASequenceSendKeysOrExchangeHeads) {
+  EXPECT_THAT(ExplainContextParallel(2), Has("\n  rank 0   #..#\n  rank 1   .##.\n"));
+  EXPECT_THAT(ExplainContextParallel(8), Has("\n  rank 1   .#.. ... ..#.\n", "\n  ...\n"));
+  const std::string text = InOneLine(ExplainContextParallel(8));
+  EXPECT_THAT(
+      text, Has("of the speed, here 53%", "in forward and backward, here 5.25.", "8 (C-1)/C^2, here 0.875;"));
+  EXPECT_THAT(text, Has("on: 320 for 100 Gflop/s", "here 240 (derived)"));
+  for (const int workers : {1, 2, 8, 1000}) ExpectLinesFit(ExplainContextParallel(workers));
+}
+
 TEST(ExplainShardsTest, TensorParallelRanksSendActivations) {
   EXPECT_THAT(ExplainTensorParallel(4),
               Has("\n  rank 3   x -> A columns 4/4    -> GeLU -> B rows 4/4     -> + -> y\n"));

@@ -1,0 +1,279 @@
+// Training of a transformer whose sequences several ranks divide equals that of one rank, up to the order of
+// additions. Ranks are threads.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "experiments/costs/sequence_costs.h"
+#include "tests/has.h"
+#include "tests/trainer/cluster.h"
+#include "tests/trainer/kept_training.h"
+#include "trainer/data/sources.h"
+#include "trainer/models/replayed_model.h"
+#include "trainer/programs/mesh.h"
+
+namespace psring {
+namespace {
+
+// With SGD: Adam would make large steps of those gradients that are only rounding errors.
+TrainingOptions CutGpt(int ranks, const std::string& strategy = "ring") {
+  TrainingOptions options = TinyGpt(strategy);
+  options.heads = 4;
+  options.optimizer = "sgd";
+  options.lr = .1;
+  options.batch = 4;
+  options.cp = ranks;
+  return options;
+}
+
+DataSplits LongText(int context) {
+  std::string text;
+  while (text.size() < 3000) absl::StrAppend(&text, "one fish, two fish, red fish ", text.size() % 7, "\n");
+  return FromText(text, [context](const std::string& path) { return ReadText(path, context); });
+}
+
+// Every rank ends with equal weights, and reports the loss of every step; the first replica evaluates.
+void ExpectWeightsOfOneRank(const TrainingOptions& options, int replicas, double tolerance = 1e-4,
+                            const DataSplits& data = SmallText()) {
+  const RankOutcome& expected = OneProcess(options, replicas, data);
+  const std::vector<RankOutcome> ranks = RunPipelines(options, replicas, data);
+  const int workers = replicas * ReplicaRanks(options);
+  ASSERT_EQ(ranks.size(), static_cast<size_t>(workers));
+  const Mesh mesh = Mesh::Create(workers, options.pp, options.rank_order, options.tp, options.cp).value();
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    SCOPED_TRACE(absl::StrCat("rank ", rank));
+    const RankOutcome& outcome = ranks[rank];
+    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+    EXPECT_EQ(outcome.result->rank, static_cast<int>(rank));
+    EXPECT_EQ(outcome.result->world_size, workers);
+    EXPECT_EQ(outcome.result->weights_hash, ranks[0].result->weights_hash);
+    EXPECT_LE(RelativeL2(outcome.weights, expected.weights), tolerance);
+    ASSERT_EQ(outcome.steps.size(), expected.steps.size());
+    const MeshPlace place = mesh.PlaceOf(static_cast<int>(rank));
+    const bool counts = place.position == 0 && place.share == 0 && place.segment == 0;
+    for (size_t step = 0; step < outcome.steps.size(); ++step) {
+      const StepRecord &own = outcome.steps[step], &one = expected.steps[step];
+      EXPECT_EQ(own.samples, counts ? one.samples / replicas : 0);
+      EXPECT_EQ(own.rank, static_cast<int>(rank));
+      EXPECT_EQ(own.weights_hash, ranks[0].steps[step].weights_hash);
+      EXPECT_GT(own.compute_ms, 0);
+      EXPECT_GT(own.exposed_comm_ms, 0);
+      EXPECT_LE(own.compute_ms + own.bubble_ms + own.exposed_comm_ms, own.step_ms * (1 + 1e-9));
+      if (replicas > 1) continue;  // another mean
+      EXPECT_NEAR(own.loss, one.loss, 1e-5 * one.loss);
+    }
+    if (!options.evaluate || place.replica > 0 || place.segment > 0) continue;
+    ASSERT_EQ(outcome.result->curve.size(), expected.result->curve.size());
+    for (size_t point = 0; point < expected.result->curve.size(); ++point) {
+      const CurvePoint &own = outcome.result->curve[point], &one = expected.result->curve[point];
+      EXPECT_NEAR(own.test_loss, one.test_loss, 1e-4 * one.test_loss);
+      EXPECT_NEAR(own.test_accuracy, one.test_accuracy, .01);
+      EXPECT_EQ(own.samples, one.samples);
+    }
+  }
+}
+
+class CutSequences : public testing::TestWithParam<const char*> {
+ protected:
+  TrainingOptions Options(int ranks, const std::string& strategy = "ring") const {
+    TrainingOptions options = CutGpt(ranks, strategy);
+    options.context_parallel = GetParam();
+    return options;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ways, CutSequences, testing::Values("ring", "contiguous", "ulysses"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(CutSequences, TrainLikeOneRankUpToRounding) {
+  for (const int ranks : {2, 4}) {
+    SCOPED_TRACE(ranks);
+    TrainingOptions options = Options(ranks);
+    options.evaluate = true;
+    options.eval_every = 10;
+    ExpectWeightsOfOneRank(options, 1);
+  }
+}
+
+TEST_P(CutSequences, NeedNoPowerOfTwo) {
+  const DataSplits data = LongText(12);
+  TrainingOptions options = Options(3);
+  options.context = 12;
+  options.heads = 3;
+  options.width = 12;
+  ExpectWeightsOfOneRank(options, 1, 1e-4, data);
+}
+
+// The gradient is the change of the weights divided by the rate.
+TEST_P(CutSequences, HaveTheGradientOfOneRank) {
+  TrainingOptions options = Options(1);
+  options.steps = 1;
+  options.lr = 1;
+  const auto ops = MakeOneDnnOps(/*threads=*/1);
+  const auto whole = *ModelOf(options)->make(SmallText().train.spec(), *ops);
+  const std::vector<float> initial = whole->InitialWeights(options.seed);
+  // Of each tensor.
+  const auto changes = [&](const std::vector<float>& weights) {
+    std::vector<std::vector<float>> all;
+    for (const Tensor& tensor : whole->parameters().tensors()) {
+      std::vector<float>& change = all.emplace_back();
+      for (size_t i = tensor.first; i < tensor.first + tensor.count; ++i) {
+        change.push_back(weights[i] - initial[i]);
+      }
+    }
+    return all;
+  };
+  const auto expected = changes(OneProcess(options, 1, SmallText()).weights);
+  for (const int ranks : {2, 4}) {
+    options.cp = ranks;
+    const auto own = changes(WeightsOf(RunPipelines(options, 1, SmallText())));
+    for (size_t t = 0; t < expected.size(); ++t) {
+      EXPECT_LE(RelativeL2(own[t], expected[t]), 1e-3)
+          << whole->parameters().tensors()[t].name << ", " << ranks << " ranks";
+    }
+  }
+}
+
+TEST_P(CutSequences, DropTheSameElementsAndAccumulateAndRecompute) {
+  TrainingOptions options = Options(2);
+  options.dropout = .2;
+  options.micro_batches = 3;
+  ExpectWeightsOfOneRank(options, 1);
+  options.recompute = true;
+  ExpectWeightsOfOneRank(options, 1);
+}
+
+TEST_P(CutSequences, TimesDataParallelismTrainLikeOneRank) {
+  for (const char* strategy : {"ring", "zero1", "zero2", "fsdp"}) {
+    for (const double clip_norm : {0., 1e-3}) {
+      SCOPED_TRACE(absl::StrCat(strategy, " ", clip_norm));
+      TrainingOptions options = Options(2, strategy);
+      options.clip_norm = clip_norm;
+      options.lr = clip_norm > 0 ? 10 : .1;
+      options.check_replicas = true;
+      options.evaluate = true;
+      options.steps = 10;
+      ExpectWeightsOfOneRank(options, 2);
+    }
+  }
+}
+
+TEST_P(CutSequences, OfAReplicaCanBeFarApart) {
+  TrainingOptions options = Options(2);
+  options.rank_order = "dp,cp";
+  options.steps = 5;
+  ExpectWeightsOfOneRank(options, 2);
+}
+
+TEST_P(CutSequences, OfStagesAndSharesTrainLikeOneRank) {
+  for (const auto& [pp, tp, replicas] : {std::tuple(2, 1, 1), {1, 2, 1}, {2, 1, 2}, {2, 2, 1}}) {
+    SCOPED_TRACE(absl::StrCat("--pp ", pp, " --tp ", tp, ", ", replicas, " replicas"));
+    TrainingOptions options = Options(2, replicas == 2 ? "zero1" : "ring");
+    options.pp = pp;
+    options.tp = tp;
+    options.micro_batches = 3;
+    options.steps = 5;
+    options.clip_norm = replicas == 1 ? 0 : 1e-3;
+    options.check_replicas = true;
+    options.evaluate = true;
+    options.dropout = .1;
+    options.recompute = replicas == 2;
+    ExpectWeightsOfOneRank(options, replicas);
+  }
+}
+
+// The last step has 7 samples, so that one of its micro-batches is short and one is empty.
+TEST_P(CutSequences, CountEverySampleOnceInAShortLastBatch) {
+  std::string text;
+  while (text.size() < 450) absl::StrAppend(&text, "one fish, two fish, red fish ", text.size() % 7, "\n");
+  const DataSplits data =
+      FromText(text.substr(0, 450), [](const std::string& path) { return ReadText(path, 8); });
+  ASSERT_EQ(data.train.count(), 55);
+  TrainingOptions options = Options(2);
+  options.drop_last = "false";
+  options.steps = 0;
+  options.epochs = 2;
+  options.micro_batches = 3;
+  ExpectWeightsOfOneRank(options, 1, 1e-4, data);
+}
+
+TEST_P(CutSequences, ResumeWhatAnyLayoutHasSaved) {
+  TrainingOptions options = Options(2);
+  options.optimizer = "momentum";
+  options.steps = 4;
+  options.checkpoint_dir = "kept";
+  options.checkpoint_every = 2;
+  TrainingOptions alone = options, four = options;
+  alone.cp = 1;
+  alone.strategy = "single";
+  four.cp = 4;
+  four.strategy = "fsdp";
+  KeptSteps of_two, of_one, rest;
+  const std::vector<float> end = WeightsOf(KeepReplicas(options, 1, SmallText(), of_two));
+  const std::vector<float> end_alone = WeightsOf(KeepReplicas(alone, 1, SmallText(), of_one));
+  EXPECT_LE(RelativeL2(end, end_alone), 1e-4);
+  ASSERT_TRUE(of_two.contains(2) && of_one.contains(2));
+  EXPECT_EQ(WeightsOf(KeepReplicas(options, 1, SmallText(), rest, &of_two[2])), end)
+      << "as an uninterrupted run";
+  EXPECT_LE(RelativeL2(WeightsOf(KeepReplicas(alone, 1, SmallText(), rest, &of_two[2])), end), 1e-4);
+  EXPECT_LE(RelativeL2(WeightsOf(KeepReplicas(four, 1, SmallText(), rest, &of_two[2])), end), 1e-4);
+  EXPECT_LE(RelativeL2(WeightsOf(KeepReplicas(options, 1, SmallText(), rest, &of_one[2])), end_alone), 1e-4);
+}
+
+// All ranks have the weights; of the activations each has its positions', and memory for the exchange.
+TEST_P(CutSequences, DivideTheActivations) {
+  const DataSplits data = LongText(64);
+  TrainingOptions options = Options(4);
+  options.context = 64;
+  options.layers = 16;
+  options.batch = 2;
+  options.steps = 1;
+  const MemoryFigures one = OneProcess(options, 1, data).result->memory;
+  for (const RankOutcome& rank : RunPipelines(options, 1, data)) {
+    ASSERT_TRUE(rank.result.ok()) << rank.result.status();
+    const MemoryFigures &own = rank.result->memory, &predicted = rank.result->predicted_memory;
+    EXPECT_EQ(own.params_mb, one.params_mb);
+    EXPECT_EQ(own.params_mb, predicted.params_mb);
+    EXPECT_EQ(own.activations_mb, predicted.activations_mb);
+    // ulysses keeps a second copy of 4 of about 17 numbers per token and block.
+    const double kept = options.context_parallel == "ulysses" ? .25 * 21 / 17 : .25;
+    EXPECT_NEAR(own.activations_mb / one.activations_mb, kept, .1 * kept);
+  }
+}
+
+// Beside the gradient, which is that of as many replicas, and the loss of the step.
+TEST_P(CutSequences, SendWhatTheTheorySays) {
+  for (const int ranks : {2, 4}) {
+    TrainingOptions options = Options(ranks), replicas = TinyGpt("ring");
+    options.steps = replicas.steps = 1;
+    replicas.heads = options.heads;
+    const auto own = RunPipelines(options, 1, SmallText());
+    const auto copies = TrainRanks(replicas, ranks, SmallText());
+    double sent = 0, of_gradient = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      ASSERT_TRUE(own[rank].result.ok()) << own[rank].result.status();
+      sent += static_cast<double>(own[rank].steps[0].payload_tx_bytes);
+      of_gradient += static_cast<double>(copies[rank].steps[0].payload_tx_bytes);
+    }
+    const double values = options.context_parallel == "ulysses" ? UlyssesValues(ranks) : RingValues(ranks);
+    const double activation = sizeof(float) * options.batch * options.context * options.width;
+    EXPECT_NEAR((sent - of_gradient) / ranks, options.layers * values * activation, .05 * activation);
+  }
+}
+
+TEST_P(CutSequences, ARankThatFailsEndsTheOthers) {
+  const auto ranks = RunPipelines(Options(4), 1, SmallText(), [](Worker& worker) {
+    if (worker.trace.rank() != 1) return;
+    worker.objection = [n = 0]() mutable {
+      return ++n == 2 ? absl::ResourceExhaustedError("no space left") : absl::OkStatus();
+    };
+  });
+  EXPECT_THAT(ranks[1].result.status(), Fails(absl::StatusCode::kResourceExhausted, "no space left"));
+  for (const int other : {0, 2, 3}) ASSERT_FALSE(ranks[other].result.ok());
+}
+
+}  // namespace
+}  // namespace psring
