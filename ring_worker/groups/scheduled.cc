@@ -38,7 +38,7 @@ std::string ChosenAlgorithm(const GroupOptions& options) {
 // The algorithm of a collective in a group of `algorithm`, which may not offer it.
 std::string AlgorithmOf(const std::string& algorithm, Collective collective, const ScheduleTable& rows) {
   const ScheduleRow* const row = FindSchedule(algorithm, rows);
-  if (row != nullptr && row->make(collective, ScheduleShape()) != nullptr) return algorithm;
+  if (row != nullptr && row->offers(collective)) return algorithm;
   if (collective == Collective::kAllToAll) return "direct";
   return collective == Collective::kBroadcast ? "star" : "ring";
 }
