@@ -46,6 +46,21 @@ std::optional<Device::Memory> MemoryOfGroup(const std::string& folder, const Fil
   return LimitedMemory(*limit, *used - std::min<size_t>(*used, droppable));
 }
 
+struct LimitedGroup {
+  std::string folder;
+  Device::Memory memory;
+};
+
+std::optional<LimitedGroup> TightestGroup(const std::string& root) {
+  std::optional<LimitedGroup> tightest;
+  for (const ControlGroup& group : ControlGroups("memory", root)) {
+    const auto memory = MemoryOfGroup(group.folder, group.version_1 ? kVersion1 : kVersion2);
+    if (!memory.has_value() || (tightest.has_value() && memory->free >= tightest->memory.free)) continue;
+    tightest = {group.folder, *memory};
+  }
+  return tightest;
+}
+
 // Libraries, and the stacks and heaps of threads. Measured with 3 ranks of the MLP on 2 cores, by reducing
 // the limit until a job failed.
 constexpr size_t kBase = size_t{1280} << 20;
@@ -53,12 +68,8 @@ constexpr size_t kBase = size_t{1280} << 20;
 }  // namespace
 
 std::optional<Device::Memory> ControlGroupMemory(const std::string& root) {
-  std::optional<Device::Memory> tightest;
-  for (const ControlGroup& group : ControlGroups("memory", root)) {
-    const auto memory = MemoryOfGroup(group.folder, group.version_1 ? kVersion1 : kVersion2);
-    if (memory.has_value() && (!tightest.has_value() || memory->free < tightest->free)) tightest = memory;
-  }
-  return tightest;
+  const auto tightest = TightestGroup(root);
+  return tightest.has_value() ? std::optional(tightest->memory) : std::nullopt;
 }
 
 std::optional<Device::Memory> AddressSpace() {
@@ -67,6 +78,12 @@ std::optional<Device::Memory> AddressSpace() {
   size_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
   return LimitedMemory(limit.rlim_cur, pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+}
+
+std::string MemoryScope(const std::string& root) {
+  if (AddressSpace().has_value()) return absl::StrCat("process ", getpid());
+  const auto tightest = TightestGroup(root);
+  return tightest.has_value() ? tightest->folder : "";
 }
 
 absl::Status CheckAddressSpace() {
