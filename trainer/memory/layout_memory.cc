@@ -63,12 +63,11 @@ absl::StatusOr<MemoryNeed> NeedOfModel(const TrainingOptions& options, const Str
 
 // `options` with these numbers of ranks, and as many samples in a step.
 TrainingOptions Divided(TrainingOptions options, const std::string& strategy, int pp, int tp) {
-  const int before = ReplicaRanks(options);
+  options.micro_batches = options.micro_batches * pp * tp / (options.pp * options.tp);
   if (pp != options.pp) options.cuts.clear();
   options.strategy = strategy;
   options.pp = pp;
   options.tp = tp;
-  options.micro_batches = options.micro_batches * ReplicaRanks(options) / before;
   if (pp == 1) options.program = TrainingOptions().program;
   if (ReplicaRanks(options) == 1) options.rank_order.clear();
   return options;
@@ -187,7 +186,7 @@ double SentInStep(const TrainingOptions& options, const StrategyRow& strategy, i
   double boundaries = 0;
   for (const size_t layer : model.CutPoints())
     boundaries += static_cast<double>(model.BoundaryElements(layer));
-  const double samples = static_cast<double>(options.batch) * options.micro_batches / options.cp;
+  const double samples = static_cast<double>(options.batch) * options.micro_batches;
   // A stage sends its output and the gradient of its input; each half block has a boundary, of which the
   // shares add the output in forward and the gradient in backward.
   const double cuts = static_cast<double>(std::max<size_t>(1, model.CutPoints().size()));
@@ -214,7 +213,7 @@ std::vector<std::string> LayoutsThatFit(
     for (int pp = 1; pp <= question.workers; ++pp) {
       if (question.workers % pp != 0) continue;
       for (int tp = 1; tp <= question.workers / pp; ++tp) {
-        const int before = ReplicaRanks(options);
+        const int before = options.pp * options.tp;
         if (question.workers / pp % tp != 0 || options.micro_batches * pp * tp % before != 0) continue;
         const TrainingOptions divided = Divided(options, strategy.name, pp, tp);
         if (divided == options || (strategy.shards_updates && pp * tp == question.workers)) continue;
