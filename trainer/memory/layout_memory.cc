@@ -165,9 +165,10 @@ absl::StatusOr<MemoryNeed> MostNeeded(const TrainingOptions& options, const Stra
     place.chunks = program->chunks;
     PSRING_ASSIGN_OR_RETURN(cuts, CutsOf(options, make, place.stages()));
   }
+  const TensorPlace tensors{.ranks = options.tp, .divides_rows = options.sequence_parallel};
   MemoryNeed most;
   for (; place.position < options.pp; ++place.position) {
-    PSRING_ASSIGN_OR_RETURN(const ModelPart part, CutModel(make, cuts, place, {.ranks = options.tp}));
+    PSRING_ASSIGN_OR_RETURN(const ModelPart part, CutModel(make, cuts, place, tensors));
     PSRING_ASSIGN_OR_RETURN(const MemoryNeed need,
                             NeedOfModel(options, strategy, question, *part.model,
                                         program.has_value() ? &*program : nullptr, &part));

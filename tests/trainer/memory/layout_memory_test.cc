@@ -82,6 +82,9 @@ TEST_F(LayoutMemoryNeeded, IsThatOfTheRankThatAllocatesMost) {
   const auto expect_replicas = [&](const TrainingOptions& options) {
     expect(options, 2 * ReplicaRanks(options), RunPipelines(options, 2, SmallText()));
   };
+  TrainingOptions tokens = AdamGpt("ring", 1, 2);
+  tokens.sequence_parallel = true;
+  expect_replicas(tokens);
   expect_replicas(AdamGpt("ring", 2));
   expect_replicas(AdamGpt("zero1", 1, 2));
   for (const char* strategy : {"ring", "fsdp"}) expect_replicas(OfSequences(AdamGpt(strategy)));
