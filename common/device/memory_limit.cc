@@ -16,24 +16,24 @@ Device::Memory LimitedMemory(size_t limit, size_t used) {
   return {.free = limit - std::min(limit, used), .total = limit};
 }
 
-// The value of `key` in a memory.stat.
-size_t ReadStatistic(const std::string& path, const std::string& key) {
+// The file caches in a memory.stat, which the kernel drops before it fails an allocation.
+size_t FileCaches(const std::string& path, const std::string& prefix) {
   std::ifstream file(path);
-  size_t value = 0;
+  size_t value = 0, sum = 0;
   for (std::string word; file >> word >> value;) {
-    if (word == key) return value;
+    if (word == prefix + "inactive_file" || word == prefix + "active_file") sum += value;
   }
-  return 0;
+  return sum;
 }
 
 // The file names of a version.
 struct Files {
   const char* limit;
   const char* used;
-  const char* droppable;  // in memory.stat
+  const char* prefix;  // in memory.stat, of what includes subgroups
 };
-constexpr Files kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
-constexpr Files kVersion2 = {"memory.max", "memory.current", "inactive_file"};
+constexpr Files kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_"};
+constexpr Files kVersion2 = {"memory.max", "memory.current", ""};
 
 // Version 1 expresses "no limit" as a number of about 2^63.
 constexpr size_t kNoLimit = size_t{1} << 60;
@@ -42,7 +42,7 @@ std::optional<Device::Memory> MemoryOfGroup(const std::string& folder, const Fil
   const std::optional<uint64_t> limit = NumberIn(absl::StrCat(folder, "/", files.limit));
   const std::optional<uint64_t> used = NumberIn(absl::StrCat(folder, "/", files.used));
   if (!limit.has_value() || !used.has_value() || *limit >= kNoLimit) return std::nullopt;
-  const size_t droppable = ReadStatistic(absl::StrCat(folder, "/memory.stat"), files.droppable);
+  const size_t droppable = FileCaches(absl::StrCat(folder, "/memory.stat"), files.prefix);
   return LimitedMemory(*limit, *used - std::min<size_t>(*used, droppable));
 }
 

@@ -18,7 +18,7 @@ TEST_F(MemoryLimitTest, WithoutALimitThereIsNoResult) {
 TEST_F(MemoryLimitTest, VersionTwoUsesTheTightestAncestorAndFileCachesCountAsFree) {
   WriteFiles(
       "/proc/self/cgroup: 0::/slice/job; slice/memory.max: 5000; slice/memory.current: 4000; "
-      "slice/memory.stat: anon 3000\ninactive_file 600; slice/job/memory.max: 9000; "
+      "slice/memory.stat: anon 3000\ninactive_file 400\nactive_file 200; slice/job/memory.max: 9000; "
       "slice/job/memory.current: 4000");
   const auto memory = ControlGroupMemory(root_).value();
   EXPECT_EQ(memory.total, 5000u);
