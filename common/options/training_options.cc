@@ -88,6 +88,8 @@ absl::Status CheckClock(const TrainingOptions& o) {
         "--ps_schedule serial with --clock virtual: a gradient is always sent whole; omit it"},
        {o.server_wire != "grpc", "--server_wire with --clock virtual: nothing is sent; omit it"},
        {!o.tls.empty(), "--tls with --clock virtual: nothing is sent; omit it"},
+       {!o.memory.empty() && o.memory != "none",
+        "--memory with --clock virtual, whose workers are of one process; omit it"},
        {o.sync_batch_norm,
         "--sync_batch_norm with --clock virtual, which computes one worker after the other; omit it"},
        {o.local_aggregation,
@@ -241,12 +243,9 @@ absl::Status ValidateTrainingOptions(const TrainingOptions& o) {
   if (o.cuda_graph) PSRING_RETURN_IF_ERROR(CheckCudaGraph(o));
   PSRING_RETURN_IF_ERROR(CheckLocalAggregation(o));
   PSRING_RETURN_IF_ERROR(CheckRecovery(o, o.servers));
-  PSRING_RETURN_IF_ERROR(
-      FirstOf({{o.ranks_per_process > 1 && o.clock == "virtual",
-                "--ranks_per_process with --clock virtual, which is one process for all "
-                "workers: omit one of them"},
-               {!o.memory.empty() && o.memory != "none" && o.clock == "virtual",
-                "--memory is for the memory of real workers; omit it with --clock virtual"}}));
+  PSRING_RETURN_IF_ERROR(FirstOf({{o.ranks_per_process > 1 && o.clock == "virtual",
+                                   "--ranks_per_process with --clock virtual, which is one process for all "
+                                   "workers: omit one of them"}}));
   PSRING_RETURN_IF_ERROR(CheckClock(o));
   return FirstOf({{!o.evaluate && o.eval_every > 0,
                    "--eval_every and --no_eval contradict each other; give one of them"}});

@@ -382,7 +382,7 @@ TEST(ValidateTrainingOptions, RejectsContradictions) {
        "--ranks_per_process with --clock virtual, which is one process for all workers: omit one of them"},
       {[](auto& o) { o.memory = "none", o.clock = "virtual"; }, ""},
       {[](auto& o) { o.memory = "2GB", o.clock = "virtual"; },
-       "--memory is for the memory of real workers; omit it with --clock virtual"},
+       "--memory with --clock virtual, whose workers are of one process; omit it"},
       {[](auto& o) { o.evaluate = false, o.eval_every = 5; },
        "--eval_every and --no_eval contradict each other; give one of them"},
       {[](auto& o) { o.optimizer = "sgd", o.momentum = 0.9; },
