@@ -288,7 +288,7 @@ absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags, const CheckSt
          "GB: that a device sends inside its node, and one of a node's cards to other nodes, in a step. "
          "Memory is that of the rank with the most, without dropout masks, attention scores and what "
          "libraries allocate. Each axis is simulated by itself. The ranges hold 9 of 10 published steps of "
-         "such layouts, each predicted from what other systems lost."),
+         "such layouts, each predicted from what other trainings lost."),
       "");
   if (!outside.empty()) {
     text += Wrap(Tr("Extrapolated, so the ranges are wider: $0.", absl::StrJoin(outside, Tr("; "))), "");
