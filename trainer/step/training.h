@@ -99,11 +99,13 @@ class Training {
 
   // training_shards.cc: of weights, gradient or both this rank has its shards only.
   bool shards_weights() const { return shards_.shards_weights(); }
-  // Those that have one copy of sharded state together, and this one among them. Null: no group of replicas.
+  // Those that have one copy of sharded state together, and this one among them.
   const ProcessGroup* shard_group() const {
     return worker_.shard_groups != nullptr ? worker_.shard_groups->shards.get() : worker_.group;
   }
-  int shard_ranks() const { return shard_group() != nullptr ? shard_group()->size() : 1; }
+  int shard_ranks() const {
+    return strategy_row_.shards_updates && worker_.world_size > 1 ? shard_group()->size() : 1;
+  }
   // Takes part in evaluations; with sharded weights all ranks do.
   bool evaluates() const { return options_.evaluate && (is_of_first_replica() || shards_weights()); }
   HostView OwnWeights() const;
