@@ -82,6 +82,9 @@ std::string FlagsOf(const TrainingOptions& given, const TrainingOptions& layout)
   if (layout.micro_batches != given.micro_batches) {
     flags.push_back(absl::StrCat("--micro_batches ", layout.micro_batches));
   }
+  if (layout.cuts != given.cuts) flags.push_back(Tr("without $0", "--cuts"));
+  if (layout.program != given.program) flags.push_back(Tr("without $0", "--program"));
+  if (layout.rank_order != given.rank_order) flags.push_back(Tr("without $0", "--rank_order"));
   return absl::StrJoin(flags, " ");
 }
 

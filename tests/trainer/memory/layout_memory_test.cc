@@ -119,6 +119,19 @@ TEST_F(LayoutMemoryNeeded, LayoutsThatFitKeepTheGlobalBatchAndTheLimit) {
   }
 }
 
+TEST_F(LayoutMemoryNeeded, LayoutsThatFitNameTheFlagsToOmit) {
+  TrainingOptions cut = AdamGpt("ring", 2);
+  cut.program = "gpipe";
+  const std::vector<std::string> fitting = LayoutsThatFit(
+      cut, QuestionOf(cut, 4), 2 * Most(cut, 4).total(),
+      [](const TrainingOptions& layout, const StrategyRow& strategy) {
+        return layout.pp == 1 && layout.tp == 2 ? CheckLayout(layout, strategy, 4) : absl::UnknownError("");
+      });
+  ASSERT_FALSE(fitting.empty());
+  for (const std::string& layout : fitting)
+    EXPECT_THAT(layout, Has("--pp 1 --tp 2 without --cuts without --program ("));
+}
+
 TEST_F(LayoutMemoryNeeded, LayoutsThatFitKeepTheRanksOfASequence) {
   const TrainingOptions copied = OfSequences(AdamGpt("ring"));
   const std::vector<std::string> shards = Fitting(copied, 2, Most(OfSequences(AdamGpt("zero1")), 2).total());
