@@ -166,6 +166,20 @@ TEST(Pipeline, ShardsAreExchangedForEachMicroBatch) {
   EXPECT_EQ(priced("fsdp").step, priced("ring").step) << "one replica has no shards";
 }
 
+TEST(DeviceTime, OfTwoWaitsAtATimeIsCountedOnce) {
+  const Walk walk{.nodes = {{{{StepKind::kReceiveActivation, 1, -1, 0}, 1, {}},
+                             {{StepKind::kUnshard, 1, 0}, 2, {}},
+                             {{StepKind::kForward, 1, 0, 0}, 0, {0, 1}},
+                             {{StepKind::kReduceGradient, 1, 0}, 3, {2}}}},
+                  .times = {{{3, 10}, {8, 12}, {12, 16}, {16, 19}}},
+                  .end_ns = 20};
+  const DeviceTime time = DeviceTimeOf(walk, 0);
+  EXPECT_EQ(time.computing, 4);
+  EXPECT_EQ(time.exposed, (12 - 3) + (19 - 16));
+  EXPECT_EQ(time.idle, 20 - 4 - 12);
+  EXPECT_EQ(time.moving, 12);
+}
+
 TEST(Pipeline, ThousandsOfRanksCostOneReplica) {
   const TestFolder folder;
   const std::string workload = folder.Put("equal.csv", EqualBlocks(16, 4));
