@@ -148,7 +148,7 @@ absl::Status CheckPipeline(const Workload& workload, const PipelineCase& point, 
   return absl::OkStatus();
 }
 
-DeviceTime DeviceTimeOf(const Walk& walk, int rank) {
+DeviceTime DeviceTimeOf(const Walk& walk, int rank, const StrategyRow& strategy) {
   const std::vector<StepNode>& nodes = walk.nodes[rank];
   const std::vector<NodeTime>& times = walk.times[rank];
   DeviceTime result;
@@ -156,7 +156,7 @@ DeviceTime DeviceTimeOf(const Walk& walk, int rank) {
   std::vector<NodeTime> moving, exposed;  // may overlap, such as a message and a gathering
   for (size_t i = 0; i < nodes.size(); ++i) {
     const StepKind kind = nodes[i].action.kind;
-    if (MovesBytes(kind) || kind == StepKind::kReduceGradient) moving.push_back(times[i]);
+    if (MovesBytes(kind) || HalvesOf(strategy, kind) > 0) moving.push_back(times[i]);
     if (LaneOf(kind) != StepLane::kCompute) continue;
     for (const int before : nodes[i].after) {
       const auto& [begin_ns, end_ns] = times[before];
@@ -256,7 +256,7 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
 
   double computing_ns = 0, idle_ns = 0;  // mean over devices
   for (int rank = 0; rank < program.ranks; ++rank) {
-    const DeviceTime time = DeviceTimeOf(walk, rank);
+    const DeviceTime time = DeviceTimeOf(walk, rank, point.replicas() > 1 ? point.strategy : StrategyRow());
     computing_ns += time.computing / program.ranks;
     idle_ns += time.idle / program.ranks;
     figures.exposed += 1e-9 * time.exposed / program.ranks;

@@ -158,6 +158,8 @@ TEST(Pipeline, ShardsAreExchangedForEachMicroBatch) {
   // The four blocks of the first stage are gathered 27 times: of eight passes, those from which the weights
   // of one block stay gather three. Of the last stage only the first pass gathers all four.
   EXPECT_NEAR(fsdp.tx_bytes, (2 * 16 + 27 + 25) / 16. * ring.tx_bytes, 1000);
+  EXPECT_NEAR(zero1.busy, ring.busy, .1 * ring.busy) << "the all-gather is part of an update";
+  EXPECT_NEAR(zero2.busy, (4 + 1) / 2. * ring.busy, .1 * zero2.busy);
   EXPECT_GT(zero2.step, zero1.step);
   EXPECT_GT(fsdp.step, zero2.step);
   // A half of an all-reduce takes 5 ms per block.
@@ -173,7 +175,7 @@ TEST(DeviceTime, OfTwoWaitsAtATimeIsCountedOnce) {
                              {{StepKind::kReduceGradient, 1, 0}, 3, {2}}}},
                   .times = {{{3, 10}, {8, 12}, {12, 16}, {16, 19}}},
                   .end_ns = 20};
-  const DeviceTime time = DeviceTimeOf(walk, 0);
+  const DeviceTime time = DeviceTimeOf(walk, 0, kRing);
   EXPECT_EQ(time.computing, 4);
   EXPECT_EQ(time.exposed, (12 - 3) + (19 - 16));
   EXPECT_EQ(time.idle, 20 - 4 - 12);
