@@ -308,7 +308,7 @@ absl::StatusOr<LayoutPrice> PriceOf(const LayoutQuestion& question, const Layout
   LayoutPrice price{.step_s = 1e-9 * static_cast<double>(walk.end_ns)};
   double idle_ns = 0, exposed_ns = 0;
   for (int rank = 0; rank < candidate.pp; ++rank) {
-    const DeviceTime time = DeviceTimeOf(walk, rank);
+    const DeviceTime time = DeviceTimeOf(walk, rank, *candidate.strategy);
     idle_ns += time.idle / candidate.pp;
     exposed_ns += time.exposed / candidate.pp;
     LinkBytes sent;

@@ -49,6 +49,17 @@ double OverlapNs(const NodeTime& time, int64_t begin_ns, int64_t end_ns) {
   return static_cast<double>(std::max<int64_t>(0, overlap));
 }
 
+// Of times that may overlap or, if one ends before it begins, be empty.
+double UnionNs(std::vector<NodeTime> times) {
+  std::ranges::sort(times, {}, &NodeTime::begin_ns);
+  int64_t covered_until_ns = 0, sum_ns = 0;
+  for (const auto& [begin_ns, end_ns] : times) {
+    sum_ns += std::max<int64_t>(0, end_ns - std::max(begin_ns, covered_until_ns));
+    covered_until_ns = std::max(covered_until_ns, end_ns);
+  }
+  return static_cast<double>(sum_ns);
+}
+
 bool FillsNodes(const Cluster& cluster, int workers, int replicas) {
   return CheckWorkers(cluster, workers).ok() && AlignsWithNodes(cluster, workers, replicas);
 }
@@ -137,47 +148,34 @@ absl::Status CheckPipeline(const Workload& workload, const PipelineCase& point, 
   return absl::OkStatus();
 }
 
-DeviceTime DeviceTimeOf(const Walk& walk, int rank) {
+DeviceTime DeviceTimeOf(const Walk& walk, int rank, const StrategyRow& strategy) {
   const std::vector<StepNode>& nodes = walk.nodes[rank];
   const std::vector<NodeTime>& times = walk.times[rank];
-  const int64_t end_ns = walk.end_ns;
   DeviceTime result;
-  int64_t computed_ns = 0;  // end of the last computation
-  std::vector<std::pair<int64_t, int64_t>> transfers;
+  int64_t computed_ns = 0;                // end of the last computation
+  std::vector<NodeTime> moving, exposed;  // may overlap, such as a message and a gathering
   for (size_t i = 0; i < nodes.size(); ++i) {
     const StepKind kind = nodes[i].action.kind;
-    if (MovesBytes(kind) || kind == StepKind::kReduceGradient) {
-      transfers.emplace_back(times[i].begin_ns, times[i].end_ns);
-    }
+    if (MovesBytes(kind) || HalvesOf(strategy, kind) > 0) moving.push_back(times[i]);
     if (LaneOf(kind) != StepLane::kCompute) continue;
-    // Without a flush, an update first, which begins when the computation before it ends.
-    int64_t updated_ns = computed_ns;
     for (const int before : nodes[i].after) {
-      if (nodes[before].action.kind == StepKind::kUpdate) {
-        updated_ns = std::max(updated_ns, times[before].end_ns);
-      }
-    }
-    result.exposed += static_cast<double>(updated_ns - computed_ns);
-    for (const int before : nodes[i].after) {
-      if (!MovesBytes(nodes[before].action.kind)) continue;
-      result.exposed += OverlapNs(times[before], updated_ns, times[i].begin_ns);
+      const auto& [begin_ns, end_ns] = times[before];
+      const StepKind awaited = nodes[before].action.kind;
+      // Without a flush, an update, which begins when the computation before it ends.
+      if (awaited == StepKind::kUpdate) exposed.push_back({computed_ns, end_ns});
+      if (MovesBytes(awaited)) exposed.push_back({std::max(computed_ns, begin_ns), end_ns});
     }
     result.computing += static_cast<double>(times[i].end_ns - times[i].begin_ns);
     computed_ns = times[i].end_ns;
   }
   // After the last computation, reductions and updates.
   for (size_t i = 0; i < nodes.size(); ++i) {
-    if (LaneOf(nodes[i].action.kind) == StepLane::kReduce) {
-      result.exposed += OverlapNs(times[i], computed_ns, end_ns);
-    }
+    if (LaneOf(nodes[i].action.kind) != StepLane::kReduce) continue;
+    exposed.push_back({std::max(computed_ns, times[i].begin_ns), times[i].end_ns});
   }
-  result.idle = std::max(0., static_cast<double>(end_ns) - result.computing - result.exposed);
-  std::sort(transfers.begin(), transfers.end());
-  int64_t until_ns = 0;
-  for (const auto& [begin, end] : transfers) {
-    result.moving += static_cast<double>(std::max<int64_t>(0, end - std::max(begin, until_ns)));
-    until_ns = std::max(until_ns, end);
-  }
+  result.exposed = UnionNs(std::move(exposed));
+  result.moving = UnionNs(std::move(moving));
+  result.idle = std::max(0., static_cast<double>(walk.end_ns) - result.computing - result.exposed);
   return result;
 }
 
@@ -258,7 +256,7 @@ absl::StatusOr<PipelinePrediction> PredictPipeline(const Workload& workload, con
 
   double computing_ns = 0, idle_ns = 0;  // mean over devices
   for (int rank = 0; rank < program.ranks; ++rank) {
-    const DeviceTime time = DeviceTimeOf(walk, rank);
+    const DeviceTime time = DeviceTimeOf(walk, rank, point.replicas() > 1 ? point.strategy : StrategyRow());
     computing_ns += time.computing / program.ranks;
     idle_ns += time.idle / program.ranks;
     figures.exposed += 1e-9 * time.exposed / program.ranks;

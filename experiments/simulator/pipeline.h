@@ -61,11 +61,12 @@ struct PipelinePrediction {
 };
 
 // How a device spends a step, in ns. exposed: it waits for messages, gathered weights or, at the end,
-// reductions; idle: it waits otherwise. moving: bytes of its own are on their way.
+// reductions; idle: it waits otherwise. moving: bytes of its own are on their way, to replicas as `strategy`
+// says (HalvesOf), with the update that an all-gather belongs to.
 struct DeviceTime {
   double computing = 0, exposed = 0, idle = 0, moving = 0;
 };
-DeviceTime DeviceTimeOf(const Walk& walk, int rank);
+DeviceTime DeviceTimeOf(const Walk& walk, int rank, const StrategyRow& strategy);
 
 // InvalidArgument, with what would work: the stages do not divide the workers, the replicas do not fill
 // nodes, the model has fewer blocks than stages, `cuts` are not ascending blocks, or the program is for one

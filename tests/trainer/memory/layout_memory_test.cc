@@ -88,6 +88,15 @@ TEST_F(LayoutMemoryNeeded, IsThatOfTheRankThatAllocatesMost) {
   expect_replicas(AdamGpt("ring", 2));
   expect_replicas(AdamGpt("zero1", 1, 2));
   for (const char* strategy : {"ring", "fsdp"}) expect_replicas(OfSequences(AdamGpt(strategy)));
+  // With memory for the sum of a tied tensor's gradient, and with zb-h1 for those of biases.
+  for (const char* strategy : {"zero2", "fsdp"}) {
+    for (const char* program : {"1f1b", "zb-h1"}) {
+      TrainingOptions stages = AdamGpt(strategy, 2);
+      stages.program = program;
+      stages.micro_batches = 3;
+      expect_replicas(stages);
+    }
+  }
 }
 
 TEST_F(LayoutMemoryNeeded, ShardsAndDividedModelsNeedLess) {

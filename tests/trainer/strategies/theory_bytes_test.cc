@@ -130,5 +130,26 @@ TEST(TheoryOfBytes, AStepsLinksAreCountedApart) {
   EXPECT_EQ(PartInAStep(ranks, &StepRecord::tensor_tx_bytes), 0);
 }
 
+// Each position's two replicas send half of its elements in each half of an all-reduce.
+TEST(TheoryOfBytes, AStepOfStagesInShardsReducesAndGathersThem) {
+  for (const StrategyRow& row : ShardingStrategies()) {
+    for (const int micro_batches : {1, 3}) {
+      SCOPED_TRACE(absl::StrCat(row.name, ", ", micro_batches));
+      TrainingOptions options = Short(SmallOptions(row.name), micro_batches);
+      options.pp = 2;
+      options.cuts = "1";
+      const auto ranks = RunPipelines(options, 2, SmallData());
+      const int reductions = row.shards_gradients ? micro_batches : 1;
+      int64_t halves = 0;
+      for (const RankOutcome& rank : ranks) {
+        const std::vector<int64_t>& buckets = rank.result->bucket_elements;
+        const int64_t elements = std::accumulate(buckets.begin(), buckets.end(), int64_t{0});
+        halves += reductions * elements + (row.shards_weights ? rank.result->gathered_elements : elements);
+      }
+      EXPECT_EQ(SentInAStep(ranks) - PartInAStep(ranks, &StepRecord::stage_tx_bytes), 4 * halves / 2);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace psring

@@ -158,12 +158,28 @@ TEST(Pipeline, ShardsAreExchangedForEachMicroBatch) {
   // The four blocks of the first stage are gathered 27 times: of eight passes, those from which the weights
   // of one block stay gather three. Of the last stage only the first pass gathers all four.
   EXPECT_NEAR(fsdp.tx_bytes, (2 * 16 + 27 + 25) / 16. * ring.tx_bytes, 1000);
+  EXPECT_NEAR(zero1.busy, ring.busy, .1 * ring.busy) << "the all-gather is part of an update";
+  EXPECT_NEAR(zero2.busy, (4 + 1) / 2. * ring.busy, .1 * zero2.busy);
   EXPECT_GT(zero2.step, zero1.step);
   EXPECT_GT(fsdp.step, zero2.step);
   // A half of an all-reduce takes 5 ms per block.
   EXPECT_GE(fsdp.step, (16 + 27) * .005 - 1e-3);
   raw.workers = "2";
   EXPECT_EQ(priced("fsdp").step, priced("ring").step) << "one replica has no shards";
+}
+
+TEST(DeviceTime, OfTwoWaitsAtATimeIsCountedOnce) {
+  const Walk walk{.nodes = {{{{StepKind::kReceiveActivation, 1, -1, 0}, 1, {}},
+                             {{StepKind::kUnshard, 1, 0}, 2, {}},
+                             {{StepKind::kForward, 1, 0, 0}, 0, {0, 1}},
+                             {{StepKind::kReduceGradient, 1, 0}, 3, {2}}}},
+                  .times = {{{3, 10}, {8, 12}, {12, 16}, {16, 19}}},
+                  .end_ns = 20};
+  const DeviceTime time = DeviceTimeOf(walk, 0, kRing);
+  EXPECT_EQ(time.computing, 4);
+  EXPECT_EQ(time.exposed, (12 - 3) + (19 - 16));
+  EXPECT_EQ(time.idle, 20 - 4 - 12);
+  EXPECT_EQ(time.moving, 12);
 }
 
 TEST(Pipeline, ThousandsOfRanksCostOneReplica) {
