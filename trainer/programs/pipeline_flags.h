@@ -29,6 +29,8 @@ absl::StatusOr<NamedProgram> FindPipelineProgram(const std::string& name);
 // Whether weights are updated without a flush (--program pipedream); and how many updates a step has.
 bool UpdatesWithoutFlush(const TrainingOptions& options);
 int UpdatesOfStep(const TrainingOptions& options);
+// InvalidArgument names what a program without a flush does not support.
+absl::Status CheckWithoutFlush(const TrainingOptions& options, const StrategyRow& strategy);
 // Whether the first and the last stage share a tensor, as those of transformers do.
 bool SharesATensor(const TrainingOptions& options);
 
