@@ -182,9 +182,8 @@ void AddWalk(SummaryRow& row) {
       row.predicted_bubble = program->row.bubble(training.pp, program->chunks, training.micro_batches);
     return;
   }
-  const absl::StatusOr<WalkSeconds> walk =
-      SecondsOfWalk(*program, training.micro_batches, devices, training.copy_streams,
-                    program->row.asynchronous && SharesATensor(training));
+  const absl::StatusOr<WalkSeconds> walk = SecondsOfWalk(*program, training.micro_batches, devices,
+                                                         training.copy_streams, TiedEvery(training) > 0);
   if (!walk.ok()) return;
   row.predicted_bubble = 1e3 * walk->bubble / row.mean.step_ms;
   if (row.configuration.replicas() == 1)

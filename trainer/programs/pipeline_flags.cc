@@ -197,9 +197,12 @@ bool UpdatesWithoutFlush(const TrainingOptions& o) {
   return o.pp > 1 && program.ok() && program->row.asynchronous;
 }
 
-bool SharesATensor(const TrainingOptions& o) {
+int TiedEvery(const TrainingOptions& o) {
   const absl::StatusOr<const ModelRow*> row = FindModelRow(o.model);
-  return o.workload.empty() && row.ok() && (*row)->size.heads != ModelSize::kFixed;
+  const bool shares = o.workload.empty() && row.ok() && (*row)->size.heads != ModelSize::kFixed;
+  if (!shares || !UpdatesWithoutFlush(o)) return 0;
+  const absl::StatusOr<StepProgram> program = MakeStepProgram(*FindStepProgram(o.program), o.pp, 1);
+  return program.ok() ? program->update_every : 0;
 }
 
 int UpdatesOfStep(const TrainingOptions& o) {
