@@ -50,13 +50,13 @@ LayoutQuestion Guessed(const LayoutQuestion& question, const Constants& guess) {
   return Assuming(question, cluster, ExpectedMaximum(options.variation, nodes));
 }
 
-bool Gathers(const LayoutCandidate& candidate) {
+bool GathersWeights(const LayoutCandidate& candidate) {
   return candidate.dp > 1 && candidate.strategy->shards_weights;
 }
 
 absl::StatusOr<RangedLayout> RangeOf(const PredictFlags& flags, const LayoutQuestion& question,
                                      FoundLayout found, const CheckStop& check) {
-  const bool gathers = Gathers(found.candidate);
+  const bool gathers = GathersWeights(found.candidate);
   RangedLayout ranged{.found = std::move(found), .gathers = gathers, .logs = {}};
   const LayoutCandidate& candidate = ranged.found.candidate;
   PSRING_ASSIGN_OR_RETURN(const LayoutStages stages, StagesOf(question.model, candidate));
@@ -323,7 +323,7 @@ absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags, const CheckSt
   for (RangedLayout& ranged : best) found.push_back(std::move(ranged.found));
   // Other links and more memory, with what is expected to be lost.
   const LayoutQuestion expected =
-      Guessed(question, GuessesFor(flags, Gathers(found.front().candidate)).front());
+      Guessed(question, GuessesFor(flags, GathersWeights(found.front().candidate)).front());
   PSRING_ASSIGN_OR_RETURN(const std::string change,
                           WhatWouldChangeIt(expected, found, answer.with_more_memory, check));
   return absl::StrCat(text, "\n", Wrap(verdict + change + WhatIsNotTrained(question, found), ""));
