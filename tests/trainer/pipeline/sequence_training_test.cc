@@ -161,6 +161,19 @@ TEST_P(CutSequences, TimesDataParallelismTrainLikeOneRank) {
   }
 }
 
+// The two ranks of each replica have one copy of the state.
+TEST_P(CutSequences, WithHybridShardsTrainLikeOneRank) {
+  TrainingOptions options = Options(2, "fsdp");
+  options.dp_shard = 2;
+  options.micro_batches = 2;
+  options.clip_norm = 1e-3;
+  options.lr = 10;
+  options.check_replicas = true;
+  options.evaluate = true;
+  options.steps = 5;
+  ExpectWeightsOfWholeSequences(options, 2);
+}
+
 TEST_P(CutSequences, OfAReplicaCanBeFarApart) {
   TrainingOptions options = Options(2);
   options.rank_order = "dp,cp";
@@ -177,6 +190,7 @@ TEST_P(CutSequences, OfStagesAndSharesTrainLikeOneRank) {
     options.micro_batches = 3;
     options.steps = 5;
     options.clip_norm = replicas == 1 ? 0 : 1e-3;
+    options.lr = replicas == 1 ? .1 : 10;
     options.check_replicas = true;
     options.evaluate = true;
     options.dropout = .1;
