@@ -94,6 +94,7 @@ constexpr auto kRankResult = [](auto& visit, auto& record) {
   visit.OptionalObject("memory", record.memory, kMemory);
   visit.OptionalObject("predicted_memory", record.predicted_memory, kMemory);
   visit.Optional("gathered_elements", record.gathered_elements);
+  visit.Optional("tied_elements", record.tied_elements);
   visit.Objects("curve", record.curve, kCurvePoint);
 };
 

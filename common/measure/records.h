@@ -168,6 +168,7 @@ struct RankResult {
   // process (data-parallel), and in records of earlier versions.
   MemoryFigures memory, predicted_memory;
   int64_t gathered_elements = 0;  // of weights, in a step (fsdp)
+  int64_t tied_elements = 0;      // of tensors that its stage shares with another one (a pipeline's ends)
 };
 
 struct ServerResult {

@@ -414,8 +414,9 @@ void DivideTimes(double scale, RunRecords& records) {
   for (std::vector<StepRecord>& steps : records.steps) {
     for (StepRecord& step : steps) {
       ns(step.begin_ns);
-      for (double* ms : {&step.step_ms, &step.compute_ms, &step.delay_ms, &step.comm_busy_ms,
-                         &step.exposed_comm_ms, &step.bubble_ms}) {
+      for (double* ms :
+           {&step.step_ms, &step.compute_ms, &step.delay_ms, &step.comm_busy_ms, &step.exposed_comm_ms,
+            &step.bubble_ms, &step.activation_message_ms, &step.gradient_message_ms}) {
         *ms /= scale;
       }
       for (BucketRecord& bucket : step.buckets) {

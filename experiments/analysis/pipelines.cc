@@ -52,15 +52,6 @@ double GradientBytes(const Configuration& configuration, const Scheme& scheme, c
   return bytes;
 }
 
-// What a rank with a tensor that two stages share sends for the sum of its gradients.
-double TiedBytes(const Configuration& configuration, const RunRecords& records) {
-  double parameters = 0;  // of all stages
-  for (const RankResult& rank : records.ranks) {
-    parameters += static_cast<double>(rank.parameters) / configuration.gradient_ranks();
-  }
-  return 4 * std::max(0.0, parameters - static_cast<double>(configuration.model.parameters));
-}
-
 absl::StatusOr<Mesh> MeshOf(const Configuration& configuration) {
   const TrainingOptions& training = configuration.training;
   return Mesh::Create(configuration.workers, training.pp, training.rank_order, training.tp, training.cp);
@@ -164,8 +155,9 @@ void AddPipelineFigures(const Configuration& configuration, const RunRecords& re
     if (!is_first || !program.ok() || !scheme || configuration.divides()) continue;
     // It sends the activations of all of its stages, and the gradients of all but the first.
     const double messages = static_cast<double>(training.micro_batches) * (2 * program->chunks - 1);
-    const double sums = UpdatesOfStep(training) *
-                        (GradientBytes(configuration, *scheme, result) + TiedBytes(configuration, records));
+    // Of the tensor that it shares with the last stage it sends all to that one, as one of two ranks.
+    const double sums = UpdatesOfStep(training) * (GradientBytes(configuration, *scheme, result) +
+                                                   sizeof(float) * static_cast<double>(result.tied_elements));
     boundaries.push_back((means.tx_bytes - sums) / messages);
   }
   if (!bubbles.empty()) figures.bubble_fraction = Mean(bubbles);
@@ -182,9 +174,8 @@ void AddWalk(SummaryRow& row) {
       row.predicted_bubble = program->row.bubble(training.pp, program->chunks, training.micro_batches);
     return;
   }
-  const absl::StatusOr<WalkSeconds> walk =
-      SecondsOfWalk(*program, training.micro_batches, devices, training.copy_streams,
-                    program->row.asynchronous && SharesATensor(training));
+  const absl::StatusOr<WalkSeconds> walk = SecondsOfWalk(*program, training.micro_batches, devices,
+                                                         training.copy_streams, TiedEvery(training) > 0);
   if (!walk.ok()) return;
   row.predicted_bubble = 1e3 * walk->bubble / row.mean.step_ms;
   if (row.configuration.replicas() == 1)

@@ -75,8 +75,7 @@ std::vector<Cell> Cells(const SummaryRow& row) {
       {"shaping", std::string(ShapingName(row.link.shaping)), given},
       {"link_mbps", row.link.bits_per_s > 0 ? Value(row.link.mbps()) : Value(), given},
       {"model", configuration.model.name, given},
-      // A pipeline's rank has those of its stages.
-      {"parameters", is_cut ? configuration.model.parameters : row.sample.parameters, given},
+      {"parameters", row.sample.parameters, given},
       {"batch_per_worker", int64_t{training.batch}, given},
       // An asynchronous update uses one worker's batch.
       {"global_batch",

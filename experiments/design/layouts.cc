@@ -102,14 +102,15 @@ std::vector<std::pair<Layout, std::string>> LayoutsInPrograms(const CompareOptio
   return all;
 }
 
-// Of several strategies and programs, each must suit another one. InvalidArgument: why one does not.
+// Of several strategies and programs, each must suit another one, a program in a pipeline. InvalidArgument:
+// why one does not.
 absl::Status CheckCombinations(const CompareOptions& options, const std::vector<StrategyRow>& strategies) {
   std::map<std::string, std::vector<absl::Status>> checked;  // by strategy, and by program
   for (const StrategyRow& strategy : strategies) {
     for (const auto& [layout, program] : LayoutsInPrograms(options)) {
       const absl::Status status = CheckLayout(options, strategy, layout, program);
       checked[strategy.name].push_back(status);
-      checked[program].push_back(status);
+      if (layout.pp > 1) checked[program].push_back(status);
     }
   }
   for (const auto& [name, statuses] : checked) {

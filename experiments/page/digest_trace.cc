@@ -40,7 +40,7 @@ struct TracedLaunch {
   Span span;
   std::string algorithm;
   double workers = 0;
-  int copy_streams = 2;
+  int copy_streams = 2, tied_every = 0;  // as in LaunchTrace
 };
 
 // One pass over the file.
@@ -69,7 +69,8 @@ void NoteSpan(const Json& event, Events& events) {
   if (row == kLaunchesRow) {
     const bool schedule = NumberAt(args, "servers", 0) == 0;
     events.launches.push_back({span, schedule ? TextAt(args, "algorithm") : "", NumberAt(args, "workers", 0),
-                               NumberAt(args, "copy_streams", 2) == 1 ? 1 : 2});
+                               NumberAt(args, "copy_streams", 2) == 1 ? 1 : 2,
+                               static_cast<int>(std::clamp(NumberAt(args, "tied_every", 0), 0., 1e6))});
   } else if (span.lane == "round") {
     events.rounds.push_back(
         {span.rank, span.step, span.bucket, NumberAt(args, "round", -1), span.begin_us, span.end_us()});
@@ -125,7 +126,7 @@ int64_t NanosOf(double us) { return std::llround(1e3 * std::clamp(us, -1e15, 1e1
 
 // The step of a pipeline as the program with the launch's median times: {ms, bubble_ms, measured_bubble_ms,
 // spans: as those of the launch}; null for other launches. Of the bubble, the mean over ranks.
-Json SimulatedJson(const std::vector<Span>& spans, double step, int copy_streams) {
+Json SimulatedJson(const std::vector<Span>& spans, double step, const TracedLaunch& launch) {
   if (!(std::abs(step) <= kMaxStep)) return nullptr;
   std::vector<TracedAction> actions;
   std::set<double> ranks;
@@ -140,7 +141,7 @@ Json SimulatedJson(const std::vector<Span>& spans, double step, int copy_streams
                        .timed = {*action, {NanosOf(span.begin_us), NanosOf(span.end_us())}}});
   }
   const std::optional<SimulatedStep> simulated =
-      SimulateStep(actions, static_cast<int64_t>(step), copy_streams);
+      SimulateStep(actions, static_cast<int64_t>(step), launch.copy_streams, launch.tied_every);
   if (!simulated || simulated->spans.size() > kMaxSpans) return nullptr;
   Json json = {{"ms", RoundedMs(1e-3 * static_cast<double>(simulated->end_ns))},
                {"bubble_ms", RoundedMs(1e-3 * simulated->bubble_ns)},
@@ -217,7 +218,7 @@ Json LaunchJson(const TracedLaunch& launch, const Events& events) {
   }
   const Step step = MedianStep(inside, shown.empty() ? arrowed : shown);
   const auto round_ends = RoundEndsUs(inside, rounds, step.number, launch.workers);
-  const Json simulated = SimulatedJson(inside, step.number, launch.copy_streams);
+  const Json simulated = SimulatedJson(inside, step.number, launch);
   std::erase_if(inside, [&](const Span& span) {
     return span.end_us() <= step.begin_us || span.begin_us >= step.end_us ||
            (!simulated.is_null() && span.step != step.number);

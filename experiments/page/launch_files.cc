@@ -15,6 +15,7 @@
 #include "experiments/design/plan.h"
 #include "experiments/run_folder/run_files.h"
 #include "experiments/run_folder/run_folder.h"
+#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
@@ -96,7 +97,8 @@ LaunchTrace TraceOf(const std::string& folder, const Configuration& configuratio
                     .group_buckets = GroupBuckets(configuration, result),
                     .backend = ReplicaRanks(configuration.training) > 1 ? "" : result.backend,
                     .algorithm = result.algorithm,
-                    .copy_streams = configuration.training.copy_streams};
+                    .copy_streams = configuration.training.copy_streams,
+                    .tied_every = TiedEvery(configuration.training)};
   for (int rank = 0; rank < configuration.ranks(); ++rank) {
     absl::StatusOr<std::string> text =
         ReadFile(absl::StrCat(folder, "/", OfRank("trace", rank, ".json")), kMaxRecordBytes);

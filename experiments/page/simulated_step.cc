@@ -86,9 +86,10 @@ UsualTimes MediansOf(const std::vector<TracedAction>& actions) {
 }  // namespace
 
 std::optional<SimulatedStep> SimulateStep(const std::vector<TracedAction>& actions, int64_t step,
-                                          int copy_streams) {
-  const std::optional<TracedProgram> traced = ProgramOf(actions, step);
+                                          int copy_streams, int tied_every) {
+  std::optional<TracedProgram> traced = ProgramOf(actions, step);
   if (!traced) return std::nullopt;
+  traced->program.update_every = tied_every;
   const UsualTimes times = MediansOf(actions);
   const absl::StatusOr<Walk> walk = WalkStages(
       traced->program,
@@ -96,7 +97,7 @@ std::optional<SimulatedStep> SimulateStep(const std::vector<TracedAction>& actio
         const auto time = times.find({action.stage, action.kind});
         return time == times.end() ? 0 : time->second;
       },
-      copy_streams);
+      copy_streams, /*ties_ends=*/tied_every > 0);
   if (!walk.ok()) return std::nullopt;
   SimulatedStep simulated{.end_ns = walk->end_ns};
   for (int position = 0; position < traced->program.ranks; ++position) {

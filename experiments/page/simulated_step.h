@@ -31,8 +31,8 @@ struct SimulatedStep {
 
 // The program is the order of the actions of whole stages in `step`; `actions` are untrusted, in any order,
 // and may be of several steps and replicas. Nothing if they are no complete program of at least two ranks.
-// `copy_streams`: see WalkStages.
+// `copy_streams`: see WalkStages; `tied_every`: see TiedEvery.
 std::optional<SimulatedStep> SimulateStep(const std::vector<TracedAction>& actions, int64_t step,
-                                          int copy_streams = 2);
+                                          int copy_streams = 2, int tied_every = 0);
 
 }  // namespace psring

@@ -16,6 +16,7 @@
 #include "common/measure/records.h"
 #include "common/text/translate.h"
 #include "experiments/run_folder/recorded_run.h"
+#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
@@ -176,6 +177,7 @@ absl::Status RunFolder::KeepTrace(const RunLabel& label, const Configuration& co
   trace.servers = configuration.servers();
   trace.time_scale = configuration.training.time_scale;
   trace.copy_streams = configuration.training.copy_streams;
+  trace.tied_every = TiedEvery(configuration.training);
   // Without the group's backend and algorithm, the trace has no arrows. If ranks have parts of the model, not
   // all are one group.
   const absl::StatusOr<std::string> result =

@@ -246,6 +246,7 @@ std::string TraceJson(const std::vector<LaunchTrace>& launches) {
                  {"backend", launch.backend},
                  {"algorithm", launch.algorithm}};
     if (launch.copy_streams == 1) args["copy_streams"] = 1;
+    if (launch.tied_every > 0) args["tied_every"] = launch.tied_every;
     lines.push_back(JsonText(Json({{"name", launch.name},
                                    {"ph", "X"},
                                    {"pid", kLaunchesRow},

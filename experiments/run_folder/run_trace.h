@@ -35,6 +35,7 @@ struct LaunchTrace {
   double time_scale = 1;           // the ranks' times are divided by it
   std::string backend, algorithm;  // as the process group or server reports them; empty: none
   int copy_streams = 2;            // of a pipeline
+  int tied_every = 0;              // likewise: see TiedEvery
   std::vector<std::string> ranks;
 };
 

@@ -121,20 +121,6 @@ absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strat
          o.tp, context, use));
 }
 
-// Without a flush, a stage updates its weights while others compute with theirs.
-absl::Status CheckWithoutFlush(const TrainingOptions& o, const StrategyRow& strategy) {
-  const std::vector<GivenFlag> wrong = {
-      {strategy.uses_servers || strategy.shards_updates, absl::StrCat("--strategy ", strategy.name)},
-      {o.clip_norm > 0, "--clip_norm"},
-      {o.wire != TrainingOptions().wire, "--wire"}};
-  const GivenFlag* const flag = FirstGiven(wrong);
-  if (flag == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(Tr(
-      "--program $0 updates each stage on its own and does not support $1; use an all-reduce strategy such "
-      "as ring without --clip_norm and --wire, or --program 1f1b",
-      o.program, flag->name));
-}
-
 absl::Status CheckContext(const TrainingOptions& o, int context) {
   const auto chunks_of = [&](int64_t ranks) { return ranks * (o.context_parallel == "ring" ? 2 : 1); };
   const int64_t chunks = chunks_of(o.cp);
@@ -211,9 +197,12 @@ bool UpdatesWithoutFlush(const TrainingOptions& o) {
   return o.pp > 1 && program.ok() && program->row.asynchronous;
 }
 
-bool SharesATensor(const TrainingOptions& o) {
+int TiedEvery(const TrainingOptions& o) {
   const absl::StatusOr<const ModelRow*> row = FindModelRow(o.model);
-  return o.workload.empty() && row.ok() && (*row)->size.heads != ModelSize::kFixed;
+  const bool shares = o.workload.empty() && row.ok() && (*row)->size.heads != ModelSize::kFixed;
+  if (!shares || !UpdatesWithoutFlush(o)) return 0;
+  const absl::StatusOr<StepProgram> program = MakeStepProgram(*FindStepProgram(o.program), o.pp, 1);
+  return program.ok() ? program->update_every : 0;
 }
 
 int UpdatesOfStep(const TrainingOptions& o) {
@@ -221,6 +210,20 @@ int UpdatesOfStep(const TrainingOptions& o) {
   const absl::StatusOr<StepProgram> program =
       MakeStepProgram(*FindStepProgram(o.program), o.pp, o.micro_batches);
   return program.ok() ? program->updates() : 1;
+}
+
+// A stage updates its weights while others compute with theirs.
+absl::Status CheckWithoutFlush(const TrainingOptions& o, const StrategyRow& strategy) {
+  const std::vector<GivenFlag> wrong = {
+      {strategy.uses_servers || strategy.shards_updates, absl::StrCat("--strategy ", strategy.name)},
+      {o.clip_norm > 0, "--clip_norm"},
+      {o.wire != TrainingOptions().wire, "--wire"}};
+  const GivenFlag* const flag = FirstGiven(wrong);
+  if (!UpdatesWithoutFlush(o) || flag == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(Tr(
+      "--program $0 updates each stage on its own and does not support $1; use an all-reduce strategy such "
+      "as ring without --clip_norm and --wire, or --program 1f1b",
+      o.program, flag->name));
 }
 
 absl::StatusOr<std::vector<size_t>> ParseCuts(const std::string& cuts, int stages) {
@@ -269,7 +272,7 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
   if (o.pp == 1) return std::max(o.tp, o.cp) == 1 ? absl::OkStatus() : CheckReplicas(o, strategy, workers);
   PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(o.program));
   PSRING_RETURN_IF_ERROR(ParseCuts(o.cuts, o.pp * program.chunks).status());
-  if (program.row.asynchronous) PSRING_RETURN_IF_ERROR(CheckWithoutFlush(o, strategy));
+  PSRING_RETURN_IF_ERROR(CheckWithoutFlush(o, strategy));
   if (o.recompute && program.row.divides_backward) {
     return absl::InvalidArgumentError(
         Tr("--recompute and --program $0 exclude each other: its weight gradients follow later and need all "

@@ -29,8 +29,11 @@ absl::StatusOr<NamedProgram> FindPipelineProgram(const std::string& name);
 // Whether weights are updated without a flush (--program pipedream); and how many updates a step has.
 bool UpdatesWithoutFlush(const TrainingOptions& options);
 int UpdatesOfStep(const TrainingOptions& options);
-// Whether the first and the last stage share a tensor, as those of transformers do.
-bool SharesATensor(const TrainingOptions& options);
+// InvalidArgument names what a program without a flush does not support.
+absl::Status CheckWithoutFlush(const TrainingOptions& options, const StrategyRow& strategy);
+// Without a flush: after how many micro-batches the first and the last stage add up the gradients of a tensor
+// that they share, as those of transformers do. 0: they share none, or the program has a flush.
+int TiedEvery(const TrainingOptions& options);
 
 // The value of --cuts for so many stages; nothing if it is empty. InvalidArgument: it is not a list of
 // stages - 1 ascending numbers.

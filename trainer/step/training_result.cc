@@ -138,6 +138,9 @@ absl::Status Training::Describe() {
     result_.gathered_elements =
         pipeline_ != nullptr ? pipeline_->GatheredElements(once) : executor_->GatheredElements(once);
   }
+  for (const ReadyRange& tied : part_.has_value() ? part_->tied : std::vector<ReadyRange>()) {
+    result_.tied_elements += static_cast<int64_t>(tied.count);
+  }
   result_.memory = Memory();
   result_.rows = rows_->mean();
   recorder_->End();

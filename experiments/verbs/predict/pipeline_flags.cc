@@ -89,7 +89,15 @@ absl::StatusOr<std::optional<PipelineCase>> UnderstandPipeline(const RawPredictF
       .ranks = raw.pp,
       .micro_batches = raw.micro_batches > 0 ? raw.micro_batches : kMicroBatchesPerRank * raw.pp};
   if (raw.copy_streams > 0) point.copy_streams = raw.copy_streams;
-  PSRING_ASSIGN_OR_RETURN(point.program, FindPipelineProgram(raw.program.empty() ? "1f1b" : raw.program));
+  TrainingOptions training;
+  training.pp = raw.pp;
+  training.wire = raw.wire;
+  if (!raw.program.empty()) training.program = raw.program;
+  PSRING_ASSIGN_OR_RETURN(point.program, FindPipelineProgram(training.program));
+  for (const std::string& name : flags.strategies) {
+    const absl::StatusOr<StrategyRow> strategy = FindStrategy(name);
+    if (strategy.ok()) PSRING_RETURN_IF_ERROR(CheckWithoutFlush(training, *strategy));
+  }
   if (!raw.cuts.empty()) {
     PSRING_ASSIGN_OR_RETURN(point.cuts, ParseCounts(raw.cuts, kMaxStages * 2));
   }

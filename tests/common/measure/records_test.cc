@@ -111,7 +111,7 @@ TEST(RankResult, RoundTrips) {
                         .flags = {"--steps=100"},
                         .wires = {"TCP"}};
   ExpectRoundTrip(some, RankResultFromJson);
-  EXPECT_EQ(Json::parse(ToJson(some)).size(), 40) << "every field is written";
+  EXPECT_EQ(Json::parse(ToJson(some)).size(), 41) << "every field is written";
 }
 
 TEST(RankResult, OfAnEarlierVersionHasDefaultsForNewFields) {

@@ -192,11 +192,15 @@ TEST(Pipelines, AWorkerWithoutTheFirstStageIsNotSlow) {
 }
 
 TEST(Pipelines, TheSumOfASharedTensorIsNoActivation) {
-  Configuration configuration = InLayout(1, 2);
-  configuration.model.parameters = 1900;  // both stages have 100 of them
-  const SummaryRow row = RowOf(configuration, Records({{1, 8, 1024, 8 * 640 + 400}, {1, 8, 0, 0}}));
+  RunRecords once = Records({{1, 8, 1024, 8 * 640 + 400}, {1, 8, 0, 0}}),
+             always = Records({{1, 8, 1024, 8 * 640 + 8 * 400}, {1, 8, 0, 0}});
+  for (RunRecords* records : {&once, &always}) {
+    for (RankResult& rank : records->ranks) rank.parameters = 2000, rank.tied_elements = 100;
+  }
+  const SummaryRow row = RowOf(InLayout(1, 2), once);
   EXPECT_DOUBLE_EQ(*row.mean.boundary_bytes, 640);
-  EXPECT_EQ(CellText(row, "parameters"), "1900");
+  EXPECT_EQ(CellText(row, "parameters"), "2000") << "every rank reports those of the whole model";
+  EXPECT_DOUBLE_EQ(*RowOf(InLayout(1, 2, "pipedream"), always).mean.boundary_bytes, 640);
 }
 
 TEST(Pipelines, TheSimulatedBubbleIsThatOfTheMeasuredStages) {

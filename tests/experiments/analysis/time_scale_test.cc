@@ -20,7 +20,10 @@ RunRecords Records() {
                       .compute_ms = 60,
                       .comm_busy_ms = 30,
                       .exposed_comm_ms = 10,
-                      .payload_tx_bytes = 1000};
+                      .payload_tx_bytes = 1000,
+                      .bubble_ms = 20,
+                      .activation_message_ms = 4,
+                      .gradient_message_ms = 2};
     record.buckets.push_back(
         {.ready_ns = begin + 60'000'000, .begin_ns = begin + 60'000'000, .end_ns = begin + 90'000'000});
     records.steps.back().push_back(record);
@@ -39,6 +42,10 @@ TEST(TimeScale, DividesEveryTimeAndNothingElse) {
   for (auto time : {&RunFigures::step_ms, &RunFigures::compute_ms, &RunFigures::comm_busy_ms,
                     &RunFigures::exposed_comm_ms, &RunFigures::wall_s, &RunFigures::waited_ms}) {
     EXPECT_NEAR((*divided).*time, (*as_run).*time / 10, 1e-9);
+  }
+  for (auto time : {&WorkerFigures::activation_message_ms, &WorkerFigures::gradient_message_ms}) {
+    EXPECT_GT(as_run->workers[0].*time, 0);
+    EXPECT_NEAR(divided->workers[0].*time, as_run->workers[0].*time / 10, 1e-9);
   }
   for (auto time : {&RunFigures::update_ms, &RunFigures::probe_ms})
     EXPECT_NEAR(*((*divided).*time), *((*as_run).*time) / 10, 1e-9);

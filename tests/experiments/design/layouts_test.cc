@@ -408,6 +408,11 @@ TEST(Layouts, StrategiesAndProgramsThatSuitEachOtherAreCombined) {
   options.strategies = {"ring", "ps-async"};
   options.programs = {"pipedream"};
   EXPECT_THAT(RefusalOfLayouts(options), Has("does not support --strategy ps-async"));
+  // Replicas without a pipeline suit every program, which they do not have.
+  options = Compared("dp2,pp2");
+  options.strategies = {"ps-sync", "ps-async"};
+  options.programs = {"1f1b", "pipedream"};
+  EXPECT_THAT(RefusalOfLayouts(options), Has("--program pipedream", "does not support --strategy ps-sync"));
 }
 
 TEST(Layouts, OnlyPipelinesHaveTheirFlags) {

@@ -70,6 +70,13 @@ TEST(SimulatedStep, HasTheLanesOfTheLaunch) {
   EXPECT_LT(SimulateStep(actions, 7)->end_ns, SimulateStep(actions, 7, /*copy_streams=*/1)->end_ns);
 }
 
+// The last stage waits in every update for the first one's backward pass.
+TEST(SimulatedStep, AddsUpATiedTensorInEveryUpdate) {
+  const std::vector<TracedAction> actions = Actions("pipedream", 2, 3, 1000);
+  EXPECT_EQ(SimulateStep(actions, 7)->end_ns, 4 * 3000);
+  EXPECT_EQ(SimulateStep(actions, 7, /*copy_streams=*/2, /*tied_every=*/1)->end_ns, 1000 + 3 * 5000);
+}
+
 TEST(SimulatedStep, ComputesWithTheMediansOfAllStepsAndReplicas) {
   // Messages are exposed: one to the last stage and one back.
   std::vector<TracedAction> actions = Actions("1f1b", 2, 1, 1000, 100, /*replicas=*/2);
@@ -141,6 +148,8 @@ TEST(SimulatedStep, IsBesideTheMeasuredStepOnThePage) {
   EXPECT_EQ(json["simulated"]["ms"], 9.0);
   EXPECT_EQ(json["simulated"]["bubble_ms"], 3.0);
   EXPECT_EQ(json["simulated"]["measured_bubble_ms"], 1.5);
+  launch.tied_every = 1;
+  EXPECT_EQ(Json::parse(DigestTrace(TraceJson({launch})))["launches"][0]["simulated"]["ms"], 11.0);
 }
 
 }  // namespace

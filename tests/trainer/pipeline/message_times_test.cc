@@ -1,9 +1,13 @@
 #include "trainer/pipeline/message_times.h"
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "gtest/gtest.h"
+#include "common/base/check.h"
+#include "tests/ring_worker/mesh.h"
 
 namespace psring {
 namespace {
@@ -44,6 +48,30 @@ TEST(MessageTimes, OfAnEmptyMicroBatchNothingIsKnown) {
 
 TEST(MessageTimes, BeforeTheFirstExchangeTheMeasuredTimeCounts) {
   EXPECT_EQ(MessageTimes(1, 2).Of(3, 8, 77), 77);
+}
+
+// Two micro-batches, of which the second has no samples.
+TEST(MessageTimes, AfterTheFirstStepsTheirMeanPerSampleCounts) {
+  const auto statuses = RunGroups(2, {}, [](ProcessGroup& group, Stream&) -> absl::Status {
+    const std::unique_ptr<Device> device = MakeCpuDevice();
+    PSRING_ASSIGN_OR_RETURN(const auto replica, ReplicaExchange::Create(group, *device));
+    MessageTimes times(1, 2);
+    for (const int64_t ns : {300, 40, 60, 80, 1000}) {  // the first step is slow, the last is not shared
+      std::vector<MessageEnds> own = {Message(100, 20, 100 + ns), {}, Message(5000, 10, 5000 + ns), {}};
+      for (const bool gradient : {false, true}) {  // of which rank 1 has the send
+        MessageEnds& ends = own[gradient ? 2 : 0];
+        (gradient == (group.rank() == 1) ? ends.receive : ends.send) = {};
+      }
+      PSRING_RETURN_IF_ERROR(times.Share(*replica, 2, own, {4, 0}));
+      for (const size_t message : {size_t{0}, size_t{2}})
+        EXPECT_EQ(times.Of(message, 4, 2000), ns < 1000 ? ns : 60);
+    }
+    EXPECT_EQ(times.Of(0, 2, 2000), 30);
+    EXPECT_EQ(times.Of(0, 4, 50), 50) << "at most what was measured";
+    EXPECT_EQ(times.Of(1, 4, 77), 77) << "never sent";
+    return absl::OkStatus();
+  });
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
 }
 
 }  // namespace

@@ -126,8 +126,13 @@ TEST(CheckPipelineFlags, WhatNeedsAFlushIsNamedForProgramsWithoutOne) {
 }
 
 TEST(CheckPipelineFlags, TransformersShareATensor) {
-  EXPECT_TRUE(SharesATensor(Two([](auto& o) { o.model = "gpt-nano"; })));
-  EXPECT_FALSE(SharesATensor(Two([](auto& o) { o.model = "cnn"; })));
+  const auto every = [](const char* model, const char* program) {
+    return TiedEvery(Two([&](auto& o) { o.model = model, o.program = program, o.pp = 4; }));
+  };
+  EXPECT_EQ(every("gpt-nano", "pipedream"), 1);
+  EXPECT_EQ(every("gpt-nano", "pipedream-2bw"), 4);
+  EXPECT_EQ(every("gpt-nano", "1f1b"), 0);
+  EXPECT_EQ(every("cnn", "pipedream"), 0);
 }
 
 TEST(CheckPipelineFlags, LayoutsMustFitTheWorkers) {

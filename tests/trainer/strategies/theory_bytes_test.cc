@@ -112,6 +112,28 @@ TEST(TheoryOfBytes, AStepOfStagesSendsEveryBoundaryTwicePerMicroBatch) {
   }
 }
 
+// The ends of a gpt send each other their gradients of the embedding, without a flush in every update.
+TEST(TheoryOfBytes, StagesAddUpTheTensorThatTheyShare) {
+  TrainingOptions options = Short(TinyGpt("single"), 3);
+  options.layers = 2;
+  options.pp = 2;
+  const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
+  const auto model = ModelOf(options)->make(SmallText().train.spec(), *ops).value();
+  const size_t cut = model->CutPoints()[model->CutPoints().size() / 2];
+  options.cuts = absl::StrCat(cut);
+  for (const auto& [program, updates] : {std::pair{"1f1b", 1}, {"pipedream", 3}, {"pipedream-2bw", 2}}) {
+    options.program = program;
+    const auto ranks = RunPipelines(options, 1, SmallText());
+    for (const RankOutcome& rank : ranks) ASSERT_TRUE(rank.result.ok()) << rank.result.status();
+    const uint64_t tied = 4 * ranks[0].result->tied_elements;
+    EXPECT_GT(tied, 0u);
+    EXPECT_EQ(ranks[1].result->tied_elements, ranks[0].result->tied_elements);
+    const uint64_t sent = 2 * (3 * 4 * model->BoundaryElements(cut) * options.batch + updates * tied);
+    EXPECT_GE(SentInAStep(ranks), sent) << program;
+    EXPECT_LT(SentInAStep(ranks) - sent, 1000) << program << ": the loss for all ranks";
+  }
+}
+
 // With two replicas of two stages, each link carries its own part of the step.
 TEST(TheoryOfBytes, AStepsLinksAreCountedApart) {
   TrainingOptions options = Short(SmallOptions("ring"), 2);

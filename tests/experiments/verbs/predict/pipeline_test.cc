@@ -203,6 +203,10 @@ TEST(Pipeline, BadFlagsAreOneLineThatNamesWhatWorks) {
   says({.workload = gpt, .link = link, .pp = 4, .program = "interleaved:4"}, "into 16 stages");
   says({.workload = gpt, .link = link, .pp = 4, .program = "gpip"}, "--program: ");
   says({.workload = gpt, .link = link, .pp = 4, .program = "single_stage"}, "does not cut the model");
+  says({.workload = gpt, .strategies = "zero1", .link = link, .pp = 4, .program = "pipedream"},
+       "--program pipedream updates each stage on its own and does not support --strategy zero1; use ");
+  says({.workload = gpt, .link = link, .wire = "bfloat16", .pp = 4, .program = "pipedream-2bw"},
+       "does not support --wire; use ");
   says({.link = link, .pp = 4}, "--boundary 784K, or use one of bert_base, gpt2, gpt_mini, llama_8b");
   says({.workload = gpt, .link = link, .pp = 4, .boundary = "some"}, "--boundary: 'some' is not a size");
   says({.workload = gpt, .link = link, .pp = 4, .cuts = "3,2,5"},
