@@ -138,7 +138,7 @@ absl::Status CheckTried(const CompareOptions& options, const StrategyRow& strate
 
 std::vector<Layout> SupportedLayouts(int workers) {
   // The axes on which a replica is divided.
-  constexpr int Layout::*kAxes[] = {&Layout::pp, &Layout::tp};
+  constexpr int Layout::*kAxes[] = {&Layout::pp, &Layout::tp, &Layout::cp};
   std::vector<Layout> layouts = {{.dp = workers}};
   for (int Layout::*const axis : kAxes) {
     const std::vector<Layout> undivided = layouts;
