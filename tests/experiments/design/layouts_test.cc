@@ -267,6 +267,9 @@ TEST(Layouts, WhatDoesNotSuitDividedMatricesIsRejectedByName) {
               Has("--tp 3 does not divide the 4 heads of gpt-nano"));
   EXPECT_THAT(refused("dp4,dp2xtp2", [](CompareOptions& o) { o.rank_order = "pp,dp"; }),
               Has("--rank_order 'pp,dp' is not dp,tp or tp,dp"));
+  const auto ulysses = [](CompareOptions& o) { o.training.context_parallel = "ulysses"; };
+  EXPECT_EQ(refused("dp2,cp2", ulysses), "");
+  EXPECT_THAT(refused("dp2,tp2", ulysses), Has("--context_parallel needs a layout that divides sequences"));
   // Such as a vocabulary of 3 tokens.
   EXPECT_THAT(MakePlan(ComparedGpt("dp4,tp4"), ProbeOfGpt({1, 2}), 2).status().message(),
               Has("this model supports only --tp 1 or 2"));
