@@ -82,6 +82,9 @@ std::string FlagsOf(const TrainingOptions& given, const TrainingOptions& layout)
   if (layout.micro_batches != given.micro_batches) {
     flags.push_back(absl::StrCat("--micro_batches ", layout.micro_batches));
   }
+  if (layout.cuts != given.cuts) flags.push_back(Tr("without $0", "--cuts"));
+  if (layout.program != given.program) flags.push_back(Tr("without $0", "--program"));
+  if (layout.rank_order != given.rank_order) flags.push_back(Tr("without $0", "--rank_order"));
   return absl::StrJoin(flags, " ");
 }
 
@@ -165,9 +168,10 @@ absl::StatusOr<MemoryNeed> MostNeeded(const TrainingOptions& options, const Stra
     place.chunks = program->chunks;
     PSRING_ASSIGN_OR_RETURN(cuts, CutsOf(options, make, place.stages()));
   }
+  const TensorPlace tensors{.ranks = options.tp, .divides_rows = options.sequence_parallel};
   MemoryNeed most;
   for (; place.position < options.pp; ++place.position) {
-    PSRING_ASSIGN_OR_RETURN(const ModelPart part, CutModel(make, cuts, place, {.ranks = options.tp}));
+    PSRING_ASSIGN_OR_RETURN(const ModelPart part, CutModel(make, cuts, place, tensors));
     PSRING_ASSIGN_OR_RETURN(const MemoryNeed need,
                             NeedOfModel(options, strategy, question, *part.model,
                                         program.has_value() ? &*program : nullptr, &part));
@@ -198,7 +202,7 @@ double SentInStep(const TrainingOptions& options, const StrategyRow& strategy, i
 std::vector<std::string> LayoutsThatFit(
     const TrainingOptions& options, const MemoryQuestion& question, size_t bytes,
     const std::function<absl::Status(const TrainingOptions&, const StrategyRow&)>& check) {
-  constexpr size_t kMostShown = 3;
+  constexpr size_t kMaxShown = 3;
   const absl::StatusOr<std::unique_ptr<Model>> whole = MakerOf(options, question)({});
   if (!whole.ok()) return {};
   std::vector<Candidate> candidates;
@@ -225,7 +229,7 @@ std::vector<std::string> LayoutsThatFit(
   std::ranges::stable_sort(candidates, {}, &Candidate::sent);
   std::vector<std::string> fitting;
   for (const Candidate& candidate : candidates) {
-    if (fitting.size() == kMostShown) break;
+    if (fitting.size() == kMaxShown) break;
     const absl::StatusOr<MemoryNeed> need = MostNeeded(candidate.options, candidate.strategy, question);
     if (!need.ok() || need->total() > bytes) continue;
     fitting.push_back(Tr("$0 ($1 per worker, which sends $2 a step)", FlagsOf(options, candidate.options),

@@ -82,6 +82,9 @@ TEST_F(LayoutMemoryNeeded, IsThatOfTheRankThatAllocatesMost) {
   const auto expect_replicas = [&](const TrainingOptions& options) {
     expect(options, 2 * ReplicaRanks(options), RunPipelines(options, 2, SmallText()));
   };
+  TrainingOptions tokens = AdamGpt("ring", 1, 2);
+  tokens.sequence_parallel = true;
+  expect_replicas(tokens);
   expect_replicas(AdamGpt("ring", 2));
   expect_replicas(AdamGpt("zero1", 1, 2));
   for (const char* strategy : {"ring", "fsdp"}) expect_replicas(OfSequences(AdamGpt(strategy)));
@@ -114,6 +117,19 @@ TEST_F(LayoutMemoryNeeded, LayoutsThatFitKeepTheGlobalBatchAndTheLimit) {
     const bool divides = layout.find("--pp") != std::string::npos || layout.find("--tp") != std::string::npos;
     EXPECT_EQ(divides, layout.find("--micro_batches") != std::string::npos) << layout;
   }
+}
+
+TEST_F(LayoutMemoryNeeded, LayoutsThatFitNameTheFlagsToOmit) {
+  TrainingOptions cut = AdamGpt("ring", 2);
+  cut.program = "gpipe";
+  const std::vector<std::string> fitting = LayoutsThatFit(
+      cut, QuestionOf(cut, 4), 2 * Most(cut, 4).total(),
+      [](const TrainingOptions& layout, const StrategyRow& strategy) {
+        return layout.pp == 1 && layout.tp == 2 ? CheckLayout(layout, strategy, 4) : absl::UnknownError("");
+      });
+  ASSERT_FALSE(fitting.empty());
+  for (const std::string& layout : fitting)
+    EXPECT_THAT(layout, Has("--pp 1 --tp 2 without --cuts without --program ("));
 }
 
 TEST_F(LayoutMemoryNeeded, LayoutsThatFitKeepTheRanksOfASequence) {
