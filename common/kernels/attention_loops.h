@@ -203,7 +203,7 @@ void ForwardHead(const Attention& a, int pair, float* scratch) {
     for (int i = 0; i < rows; ++i) {
       float& log_sum = a.log_sum_exp[pair * a.log_sum_rows + first + i];
       float own = kLowest, share = 0, kept = 0;  // of a query without keys
-      if (sum[i] > 0) own = highest[i] + __builtin_logf(sum[i]), share = 1.0f / sum[i];
+      if (sum[i] != 0) own = highest[i] + __builtin_logf(sum[i]), share = 1.0f / sum[i];
       if (a.merges) {  // each mean counts by the sum of its exponentials
         const float before = log_sum, most = before > own ? before : own;
         const float both =

@@ -47,6 +47,7 @@ constexpr auto kStep = [](auto& visit, auto& record) {
   visit.Optional("tensor_tx_bytes", record.tensor_tx_bytes);
   visit.Optional("activation_message_ms", record.activation_message_ms);
   visit.Optional("gradient_message_ms", record.gradient_message_ms);
+  visit.Optional("sequence_tx_bytes", record.sequence_tx_bytes);
 };
 
 constexpr auto kCurvePoint = [](auto& visit, auto& record) {

@@ -40,9 +40,9 @@ struct StepRecord {
   double exposed_comm_ms = 0;  // the compute stream waits for synchronization
   uint64_t payload_tx_bytes = 0;
   uint64_t payload_rx_bytes = 0;
-  // Of payload_tx_bytes: to other stages of its replica, and for the sums of divided matrices; the rest is to
-  // other replicas.
-  uint64_t stage_tx_bytes = 0, tensor_tx_bytes = 0;
+  // Of payload_tx_bytes: to other stages of its replica, for the sums of divided matrices, and to the ranks
+  // of its sequences, beside their gradients; the rest is to other replicas, and for gradients.
+  uint64_t stage_tx_bytes = 0, tensor_tx_bytes = 0, sequence_tx_bytes = 0;
   double loss = 0;           // mean over this rank's samples, or those of its pipeline
   std::string weights_hash;  // after the step; only if requested (--check_replicas)
   std::vector<BucketRecord> buckets;

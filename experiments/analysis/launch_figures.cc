@@ -327,6 +327,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
       rx += static_cast<double>(step.payload_rx_bytes);
       figures.stage_tx_bytes += static_cast<double>(step.stage_tx_bytes);
       figures.tensor_tx_bytes += static_cast<double>(step.tensor_tx_bytes);
+      figures.sequence_tx_bytes += static_cast<double>(step.sequence_tx_bytes);
     }
     // With backup workers, a worker may be late, and skip, every measured step.
     const bool needs_none = configuration.strategy.number_below_workers || records.restarted;
@@ -375,6 +376,7 @@ absl::StatusOr<RunFigures> FiguresOf(const Configuration& configuration, const R
   figures.payload_rx_bytes = rx / rank_steps;
   figures.stage_tx_bytes /= rank_steps;
   figures.tensor_tx_bytes /= rank_steps;
+  figures.sequence_tx_bytes /= rank_steps;
   figures.wire_tx_bytes = WireBytes(configuration, records, figures.steps);
   const bool communicates = configuration.strategy.communicates();
   const bool is_cut = ReplicaRanks(configuration.training) > 1;

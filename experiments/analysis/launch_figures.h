@@ -79,7 +79,8 @@ struct RunFigures {
   std::optional<NetworkFigures> network;
   std::vector<double> every_step_ms;
   double payload_tx_bytes = 0, payload_rx_bytes = 0;
-  double stage_tx_bytes = 0, tensor_tx_bytes = 0;  // of payload_tx_bytes, as in StepRecord
+  // Of payload_tx_bytes, as in StepRecord.
+  double stage_tx_bytes = 0, tensor_tx_bytes = 0, sequence_tx_bytes = 0;
   std::optional<double> wire_tx_bytes;
   std::optional<double> server_payload_bytes;  // in and out, of the busiest server
   std::vector<double> each_server_payload_bytes;

@@ -100,7 +100,8 @@ std::string Turn(const SummaryRow& copy, const SummaryRow& cut) {
         x > 1 ? TrNoop("$0 wins below $1 per link (derived)") : TrNoop("$0 wins from $1 per link (derived)"),
         name, BitRateText(Rounded(cut.link.bits_per_s / x)));
   }
-  // Of the replicas, what is exposed grows with the gradient.
+  // Of the replicas, what is exposed grows with the gradient; ranks of a sequence add it up, too.
+  if (cut.configuration.training.cp > 1) return "";
   const double x = (cut.mean.step_ms - HiddenMs(copy)) / copy.mean.exposed_comm_ms;
   if (!(x > 0) || !std::isfinite(x) || copy.sample.parameters == 0) return "";
   const std::string megabytes =

@@ -79,7 +79,7 @@ RunFigures MeanFigures(const std::vector<RunFigures>& runs) {
        {&RunFigures::wall_s, &RunFigures::compute_ms, &RunFigures::comm_busy_ms, &RunFigures::exposed_comm_ms,
         &RunFigures::waited_ms, &RunFigures::late_ms, &RunFigures::payload_tx_bytes,
         &RunFigures::payload_rx_bytes, &RunFigures::stage_tx_bytes, &RunFigures::tensor_tx_bytes,
-        &RunFigures::loss, &RunFigures::foreign_cpu_pct}) {
+        &RunFigures::sequence_tx_bytes, &RunFigures::loss, &RunFigures::foreign_cpu_pct}) {
     mean.*figure = Mean(of_each([figure](const RunFigures& run) { return run.*figure; }));
   }
   mean.steps = runs.front().steps;

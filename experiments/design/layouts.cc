@@ -139,7 +139,7 @@ absl::Status CheckTried(const CompareOptions& options, const StrategyRow& strate
 
 std::vector<Layout> SupportedLayouts(int workers) {
   // The axes on which a replica is divided.
-  constexpr int Layout::*kAxes[] = {&Layout::pp, &Layout::tp};
+  constexpr int Layout::*kAxes[] = {&Layout::pp, &Layout::tp, &Layout::cp};
   std::vector<Layout> layouts = {{.dp = workers}};
   for (int Layout::*const axis : kAxes) {
     const std::vector<Layout> undivided = layouts;
@@ -242,6 +242,12 @@ absl::Status CheckLayouts(const CompareOptions& options) {
   }
   if (training.clock == "virtual") {
     return absl::InvalidArgumentError(Tr("--clock virtual has no model of layouts; omit it, or --layouts"));
+  }
+  if (training.context_parallel != TrainingOptions().context_parallel &&
+      std::ranges::none_of(options.layouts, [](const Layout& layout) { return layout.cp > 1; })) {
+    return absl::InvalidArgumentError(
+        Tr("--context_parallel needs a layout that divides sequences; add --layouts cp2, for example, or "
+           "omit it"));
   }
   PSRING_ASSIGN_OR_RETURN(const std::vector<StrategyRow> strategies, StrategiesOf(options));
   for (const std::string& program : options.programs) {

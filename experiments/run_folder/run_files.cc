@@ -245,12 +245,14 @@ std::string SummaryJson(const std::vector<SummaryRow>& rows) {
       entry["accuracy"] = accuracy;
     }
     if (!row.mean.memory.empty()) entry["memory"] = MemoryJson(row.mean.memory);
-    if (const double stages = row.mean.stage_tx_bytes, tensors = row.mean.tensor_tx_bytes;
-        stages + tensors > 0) {
-      entry["links"] = {{"replicas", row.mean.payload_tx_bytes - stages - tensors},
+    if (const double stages = row.mean.stage_tx_bytes, tensors = row.mean.tensor_tx_bytes,
+        sequences = row.mean.sequence_tx_bytes;
+        stages + tensors + sequences > 0) {
+      entry["links"] = {{"replicas", row.mean.payload_tx_bytes - stages - tensors - sequences},
                         {"stages", stages},
                         {"tensors", tensors},
-                        {"basis", "measured"}};
+                        {"basis", "measured"},
+                        {"sequences", sequences}};
     }
     if (row.predicted_step_ms) {
       entry["walk"] = {{"step_ms", *row.predicted_step_ms}, {"basis", "simulated"}};

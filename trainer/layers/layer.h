@@ -52,7 +52,7 @@ enum class PassMode : uint8_t {
   kEvaluation,  // normalizes by running statistics; no backward follows
   // After kTraining with the same x and weights: computes the same bits of y and of what it keeps of samples.
   // What it keeps of the batch as a whole is still there. Changes nothing else, and communicates only over a
-  // TensorAxis.
+  // TensorAxis or a SequenceAxis.
   kRecompute,
 };
 

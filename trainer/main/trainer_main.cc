@@ -124,8 +124,10 @@ absl::Status AllowConnections(const TrainerFlags& flags, int world_size, bool ho
   if (ReplicaRanks(training) > 1) {
     PSRING_ASSIGN_OR_RETURN(const int channels, MostChannels(training));
     // The group of all ranks, its parts along each axis, and pairs. A group needs as much as a peer.
-    const int groups = (training.pp > 1 && training.tp > 1 ? 4 : 3) + (training.cp > 1 ? 1 : 0);
+    const int groups = training.pp > 1 && training.tp > 1 ? 4 : 3;
     use.peers = groups * of_a_group + 2 + 2 * (channels + 1);
+    // An all-to-all connects all ranks of a sequence.
+    if (training.cp > 1) use.peers += std::max(of_a_group, training.cp - 1);
     tasks += int64_t{use.ranks} * (channels + (training.tp > 1 ? 1 : 0));
   }
   if (training.dp_shard > 0) use.peers += 2 * (of_a_group + 1);  // ShardGroups

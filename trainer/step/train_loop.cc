@@ -154,7 +154,8 @@ absl::StatusOr<bool> Training::AwaitBarrier() {
 absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   PSRING_RETURN_IF_ERROR(buffers_->Keep(step));
   const int64_t begin_ns = worker_.trace.Now();
-  const Traffic traffic_before = OtherTraffic(), tensors_before = TensorTraffic();
+  const Traffic traffic_before = OtherTraffic(), tensors_before = TensorTraffic(),
+                sequences_before = SequenceTraffic();
   const SampledStep drawn = ForBackward(sampler_->Next());
   const StepInfo info{.step = step,
                       .samples = drawn.samples,
@@ -186,13 +187,15 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
   }
 
   const int64_t end_ns = worker_.trace.Now();
-  const Traffic others = OtherTraffic() - traffic_before, tensors = TensorTraffic() - tensors_before;
+  const Traffic others = OtherTraffic() - traffic_before, tensors = TensorTraffic() - tensors_before,
+                sequences = SequenceTraffic() - sequences_before;
   report.traffic = report.traffic + others;
   PSRING_RETURN_IF_ERROR(Advance(step, report));
   StepRecord record = recorder_->RecordOf(Measured(info, std::move(report), begin_ns, end_ns));
+  record.sequence_tx_bytes = sequences.payload_tx_bytes;
   if (part_.has_value()) {
     record.tensor_tx_bytes = tensors.payload_tx_bytes;
-    record.stage_tx_bytes = others.payload_tx_bytes - tensors.payload_tx_bytes;
+    record.stage_tx_bytes = (others - tensors - sequences).payload_tx_bytes;
   }
   return record;
 }
@@ -201,7 +204,7 @@ absl::StatusOr<StepRecord> Training::Step(int64_t step) {
 Traffic Training::OtherTraffic() const {
   Traffic other = worker_.statistics == nullptr ? Traffic() : worker_.statistics->traffic();
   if (pipeline_ != nullptr) other = other + pipeline_->traffic();
-  if (worker_.sequence != nullptr) other = other + worker_.sequence->traffic();
+  other = other + SequenceTraffic();
   if (worker_.pipeline == nullptr) return other;
   const Pipeline& at = *worker_.pipeline;
   if (at.tensors != at.replica) other = other + TensorTraffic();
@@ -211,6 +214,10 @@ Traffic Training::OtherTraffic() const {
 Traffic Training::TensorTraffic() const {
   const bool divides = worker_.pipeline != nullptr && worker_.pipeline->tensors != nullptr;
   return divides ? worker_.pipeline->tensors->traffic() : Traffic();
+}
+
+Traffic Training::SequenceTraffic() const {
+  return worker_.sequence != nullptr ? worker_.sequence->traffic() : Traffic();
 }
 
 // One batch per backward pass. The replicas of data-parallel draw micro-batches, which are computed together.

@@ -122,7 +122,8 @@ class Training {
   absl::StatusOr<bool> AwaitBarrier();
   absl::StatusOr<StepRecord> Step(int64_t step);
   Traffic OtherTraffic() const;
-  Traffic TensorTraffic() const;  // part of it
+  Traffic TensorTraffic() const;  // part of it, as the next
+  Traffic SequenceTraffic() const;
   SampledStep ForBackward(SampledStep drawn) const;
   absl::Status PrefetchNext();
   absl::Status Advance(int64_t step, const StepReport& report);

@@ -91,9 +91,8 @@ absl::Status Training::FromFirstRank(T* values, size_t count) {
   return replica_->Broadcast(0, values, count);
 }
 
-// Those of the user, or balanced by the times that the first rank measures.
-// With --cp of whole
-// sequences, whose layers have the same shares of the time.
+// Those of the user, or balanced by the times that the first rank measures; with --cp of fewer, but whole
+// sequences.
 absl::StatusOr<std::vector<size_t>> Training::Cuts(const ModelRow& row, const PipelinePlace& place) {
   std::vector<size_t> cuts = worker_.pipeline->cuts;
   if (!cuts.empty()) return cuts;

@@ -14,10 +14,13 @@ const unevenText = (row) => (isUneven(row) ? t('uneven_share', `${row.plain || r
 
 // Classes of memory with their colours; and the worker with the most of all together, of valid ones, or nothing.
 const MEMORY = [['params_mb', 'var(--c0)'], ['grads_mb', 'var(--c1)'], ['optimizer_mb', 'var(--c2)'], ['activations_mb', 'var(--c5)']];
-// The links of a layout that a worker's bytes load; a row without layouts sends to replicas only.
-const LINKS = [['replicas', 'var(--c0)'], ['stages', 'var(--c5)'], ['tensors', 'var(--c2)']];
-const bytesByLink = ({links, payload_tx_bytes_per_worker}) => (links && LINKS.every(([link]) => isNumber(links[link])) ? links
-    : {replicas: payload_tx_bytes_per_worker, stages: 0, tensors: 0});
+// The links of a layout that a worker's bytes load; a row without layouts sends to replicas only, and older rows have no sequences.
+const LINKS = [['replicas', 'var(--c0)'], ['stages', 'var(--c5)'], ['tensors', 'var(--c2)'], ['sequences', 'var(--c3)']];
+const bytesByLink = ({links, payload_tx_bytes_per_worker}) => {
+  const given = {sequences: 0, ...links};
+  return LINKS.every(([link]) => isNumber(given[link])) ? given
+      : {replicas: payload_tx_bytes_per_worker, stages: 0, tensors: 0, sequences: 0};
+};
 const allMemory = (worker) => d3.sum(MEMORY, ([part]) => worker[part]);
 const mostMemory = (workers) => (Array.isArray(workers) ? workers : []).filter((worker) => worker && MEMORY.every(([part]) => isNumber(worker[part])))
     .sort((a, b) => allMemory(b) - allMemory(a))[0];

@@ -73,6 +73,7 @@ const TEXTS = {
   link_replicas: 'a worker sends to other replicas',
   link_stages: 'to other stages',
   link_tensors: 'for divided matrices',
+  link_sequences: 'for divided sequences',
   server_moves: 'the server receives and sends',
   memory_title: 'Memory of a worker',
   memory_note: 'What the worker with the most allocated for training (measured), without libraries, data and the buffers of transports. Tick: predicted before the run. {0}',

@@ -147,7 +147,7 @@ CLI::App* AddCompare(CLI::App& app, RawExperimentFlags& raw) {
   Add(*verb, kWhat, "--layouts", raw.layouts, "NAME,...|auto",
       "How the workers divide a step: dp4, four replicas of the model; pp4, one replica in four stages; "
       "tp4, one replica whose matrices four workers divide; cp4, one whose sequences they divide; "
-      "dp2xpp2; dp2xtp2; ...; or auto: all of --workers that the model allows, without cp. All compute "
+      "dp2xpp2; dp2xtp2; ...; or auto: all of --workers that the model allows. All compute "
       "the same samples per step: --micro_batches times --batch, or --global_batch. Only times are "
       "compared, because all layouts train the same weights, unless there are several strategies or a "
       "program without a flush (pipedream)",

@@ -402,6 +402,11 @@ TEST(Pipelines, WithoutARateTheVerdictNamesTheSizeOfTheGradient) {
   rows = RowsOfLayouts(110, 120);
   for (SummaryRow& row : rows) row.link = {};
   EXPECT_THAT(CopyOrCut(rows[2], rows[3]), Has("; pp2 1f1b wins from 200 MB of gradients (derived)"));
+  rows[3].configuration.training.pp = 1;
+  rows[3].configuration.training.cp = 2;
+  EXPECT_EQ(CopyOrCut(rows[2], rows[3]),
+            "cp2 sends 0.8 MB for attention per micro-batch, both 100 MB of gradients per step")
+      << "any size of the gradient costs both as much";
   rows[2].mean.exposed_comm_ms = 0;
   rows[3].mean.boundary_bytes.reset();
   EXPECT_EQ(CopyOrCut(rows[2], rows[3]),

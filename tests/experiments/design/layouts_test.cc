@@ -67,10 +67,12 @@ TEST(Layouts, AllOfANumberOfWorkersAreItsDivisors) {
     for (const Layout& layout : SupportedLayouts(workers)) names.push_back(layout.name());
     return names;
   };
-  EXPECT_THAT(names(4), ElementsAre("dp4", "dp2xpp2", "dp2xtp2", "pp4", "tp4", "pp2xtp2"));
-  EXPECT_THAT(names(6), ElementsAre("dp6", "dp3xpp2", "dp3xtp2", "dp2xpp3", "dp2xtp3", "pp6", "tp6",
-                                    "pp2xtp3", "pp3xtp2"));
-  EXPECT_THAT(names(3), ElementsAre("dp3", "pp3", "tp3"));
+  EXPECT_THAT(names(4), ElementsAre("dp4", "dp2xpp2", "dp2xtp2", "dp2xcp2", "pp4", "tp4", "pp2xtp2", "cp4",
+                                    "pp2xcp2", "tp2xcp2"));
+  EXPECT_THAT(names(6),
+              ElementsAre("dp6", "dp3xpp2", "dp3xtp2", "dp3xcp2", "dp2xpp3", "dp2xtp3", "dp2xcp3", "pp6",
+                          "tp6", "pp2xtp3", "pp3xtp2", "cp6", "pp2xcp3", "pp3xcp2", "tp2xcp3", "tp3xcp2"));
+  EXPECT_THAT(names(3), ElementsAre("dp3", "pp3", "tp3", "cp3"));
 }
 
 TEST(Layouts, TriedOnesDivideMatricesIfTheModelAllowsIt) {
@@ -79,15 +81,17 @@ TEST(Layouts, TriedOnesDivideMatricesIfTheModelAllowsIt) {
   EXPECT_THAT(
       Names(PlanFor(options, 2, ProbeOfGpt({1, 2, 4})).cost),
       ElementsAre("single x 1", "none x 4", "ring x 4", "ring x 4 (dp2xpp2 1f1b)", "ring x 4 (dp2xtp2)",
-                  "ring x 4 (pp4 1f1b)", "ring x 4 (tp4)", "ring x 4 (pp2xtp2 1f1b)"));
+                  "ring x 4 (dp2xcp2)", "ring x 4 (pp4 1f1b)", "ring x 4 (tp4)", "ring x 4 (pp2xtp2 1f1b)",
+                  "ring x 4 (cp4)", "ring x 4 (pp2xcp2 1f1b)", "ring x 4 (tp2xcp2)"));
   EXPECT_THAT(Names(PlanFor(options, 2, ProbeOfGpt({1, 2})).cost),
               testing::Not(testing::Contains(std::string("ring x 4 (tp4)"))));
   EXPECT_THAT(
       LayoutNotes(options, ProbeOfGpt({1, 2})),
       testing::Contains(std::string("--layouts auto leaves out tp4: this model supports only --tp 1 or 2")));
-  EXPECT_THAT(LayoutNotes(options, ProbeOfGpt({1})),
-              testing::Contains(std::string(
-                  "--layouts auto leaves out dp2xtp2, tp4, pp2xtp2: this model supports only --tp 1")));
+  EXPECT_THAT(
+      LayoutNotes(options, ProbeOfGpt({1})),
+      testing::Contains(std::string(
+          "--layouts auto leaves out dp2xtp2, tp4, pp2xtp2, tp2xcp2: this model supports only --tp 1")));
   EXPECT_EQ(LayoutNotes(options, ProbeOfGpt({1, 2, 4})).size(), 1u);
 }
 
@@ -97,11 +101,14 @@ TEST(Layouts, TriedOnesSuitStrategyAndProgram) {
   for (const char* shards : {"zero2", "fsdp"}) {
     options.strategies = {shards};
     EXPECT_EQ(RefusalOfLayouts(options), "");
-    EXPECT_THAT(Names(PlanFor(options, 2, probe).cost),
-                ElementsAre("single x 1", "none x 4", absl::StrCat(shards, " x 4"),
-                            absl::StrCat(shards, " x 4 (dp2xpp2 1f1b)"),
-                            absl::StrCat(shards, " x 4 (dp2xtp2)"), absl::StrCat(shards, " x 4 (pp4 1f1b)"),
-                            absl::StrCat(shards, " x 4 (tp4)"), absl::StrCat(shards, " x 4 (pp2xtp2 1f1b)")));
+    EXPECT_THAT(
+        Names(PlanFor(options, 2, probe).cost),
+        ElementsAre("single x 1", "none x 4", absl::StrCat(shards, " x 4"),
+                    absl::StrCat(shards, " x 4 (dp2xpp2 1f1b)"), absl::StrCat(shards, " x 4 (dp2xtp2)"),
+                    absl::StrCat(shards, " x 4 (dp2xcp2)"), absl::StrCat(shards, " x 4 (pp4 1f1b)"),
+                    absl::StrCat(shards, " x 4 (tp4)"), absl::StrCat(shards, " x 4 (pp2xtp2 1f1b)"),
+                    absl::StrCat(shards, " x 4 (cp4)"), absl::StrCat(shards, " x 4 (pp2xcp2 1f1b)"),
+                    absl::StrCat(shards, " x 4 (tp2xcp2)")));
     EXPECT_EQ(LayoutNotes(options, probe).size(), 1u) << "none is left out";
   }
   options = Tried(4);
@@ -109,7 +116,9 @@ TEST(Layouts, TriedOnesSuitStrategyAndProgram) {
   EXPECT_EQ(RefusalOfLayouts(options), "");
   EXPECT_THAT(LayoutNotes(options, probe)[1],
               Has("leaves out pp2xtp2 zb-h1: --tp and --program zb-h1 exclude each other"));
-  EXPECT_EQ(Names(PlanFor(options, 2, probe).cost).back(), "ring x 4 (pp2xtp2 1f1b)");
+  EXPECT_THAT(Names(PlanFor(options, 2, probe).cost),
+              testing::AllOf(testing::Contains(std::string("ring x 4 (pp2xtp2 1f1b)")),
+                             testing::Not(testing::Contains(std::string("ring x 4 (pp2xtp2 zb-h1)")))));
   options.programs = {"1f2b"};
   EXPECT_THAT(RefusalOfLayouts(options), Has("'1f1b'"));
 }
@@ -258,6 +267,9 @@ TEST(Layouts, WhatDoesNotSuitDividedMatricesIsRejectedByName) {
               Has("--tp 3 does not divide the 4 heads of gpt-nano"));
   EXPECT_THAT(refused("dp4,dp2xtp2", [](CompareOptions& o) { o.rank_order = "pp,dp"; }),
               Has("--rank_order 'pp,dp' is not dp,tp or tp,dp"));
+  const auto ulysses = [](CompareOptions& o) { o.training.context_parallel = "ulysses"; };
+  EXPECT_EQ(refused("dp2,cp2", ulysses), "");
+  EXPECT_THAT(refused("dp2,tp2", ulysses), Has("--context_parallel needs a layout that divides sequences"));
   // Such as a vocabulary of 3 tokens.
   EXPECT_THAT(MakePlan(ComparedGpt("dp4,tp4"), ProbeOfGpt({1, 2}), 2).status().message(),
               Has("this model supports only --tp 1 or 2"));

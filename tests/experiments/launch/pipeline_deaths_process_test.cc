@@ -1,8 +1,9 @@
-// Kills ranks of real pipelines at random moments: the others name them, and what continues from the last
-// checkpoint ends with the weights of an undisturbed run.
+// Kills ranks of real pipelines, and of divided sequences, at random moments: the others name them, and what
+// continues from the last checkpoint ends with the weights of an undisturbed run.
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -23,6 +24,10 @@ const MortalPipeline kMortalPipelines[] = {{2, "--strategy single --pp 2"},
                                            {3, "--strategy single --pp 3 --transport tcp"},
                                            {4, "--strategy ring --pp 2"},
                                            {4, "--strategy ring --pp 2 --rank_order pp,dp --transport tcp"}};
+const MortalPipeline kMortalSequences[] = {
+    {2, "--strategy ring --cp 2"},
+    {4, "--strategy fsdp --cp 4 --transport tcp"},
+    {4, "--strategy zero1 --cp 2 --context_parallel ulysses --rank_order dp,cp"}};
 
 class MortalPipelineTest : public RestartTest {
  protected:
@@ -31,8 +36,16 @@ class MortalPipelineTest : public RestartTest {
   // The step of one in the first sixth.
   static int64_t SomeCheckpoint(std::mt19937& random) { return 10 + static_cast<int64_t>(random() % 60); }
 
-  static const MortalPipeline& Any(std::mt19937& random) {
-    return kMortalPipelines[random() % std::size(kMortalPipelines)];
+  template <size_t count>
+  static const MortalPipeline& Any(const MortalPipeline (&of)[count], std::mt19937& random) {
+    return of[random() % count];
+  }
+  // The model of runs started from now on has sequences.
+  void TrainATransformer() {
+    std::ofstream text(Out("text"));
+    for (int i = 0; i < 200; ++i) text << "one fish, two fish, red fish, blue fish " << i % 7 << "\n";
+    model_ = absl::StrCat("gpt-nano --layers 2 --width 16 --heads 4 --context 8 --text ", Out("text"));
+    data_ = "text";
   }
   // Waits up to about three steps.
   static void AwaitSomeMoment(std::mt19937& random) { absl::SleepFor(absl::Microseconds(random() % 15'000)); }
@@ -49,13 +62,7 @@ class MortalPipelineTest : public RestartTest {
     return hash = Hash(out);
   }
 
-  int round_ = 0;
-  std::map<std::string, std::string> undisturbed_;
-};
-
-TEST_F(MortalPipelineTest, AfterADeathAResumedOrRestartedRunEndsWithTheSameWeights) {
-  AtRandomMoments(1, [&](std::mt19937& random) {
-    const MortalPipeline& pipeline = Any(random);
+  void ExpectContinuation(const MortalPipeline& pipeline, std::mt19937& random) {
     const std::string undisturbed = HashOfUndisturbed(pipeline);
     const int victim = static_cast<int>(random() % static_cast<uint32_t>(pipeline.ranks));
     const bool restarts = random() % 2 == 0;
@@ -79,13 +86,9 @@ TEST_F(MortalPipelineTest, AfterADeathAResumedOrRestartedRunEndsWithTheSameWeigh
     EXPECT_EQ(Wait(), 0) << output();
     EXPECT_THAT(output(), Has("resumed after step "));
     EXPECT_EQ(Hash(run + "-resumed"), undisturbed);
-  });
-}
-
-// No launcher sees the death.
-TEST_F(MortalPipelineTest, RanksStartedByHandNameTheOneThatDied) {
-  AtRandomMoments(1, [&](std::mt19937& random) {
-    const MortalPipeline& pipeline = Any(random);
+  }
+  // No launcher sees the death.
+  void ExpectRanksToNameTheDead(const MortalPipeline& pipeline, std::mt19937& random) {
     const int victim = static_cast<int>(random() % static_cast<uint32_t>(pipeline.ranks));
     const std::string job = Out(absl::StrCat("by-hand", ++round_)), checkpoints = job + "-checkpoints";
     steps_ = 1'000'000;  // none ends by itself
@@ -109,7 +112,32 @@ TEST_F(MortalPipelineTest, RanksStartedByHandNameTheOneThatDied) {
       EXPECT_FALSE(one.Succeeded()) << one.Story();
       EXPECT_THAT(one.errors(), Has(absl::StrCat("rank ", victim))) << one.Story();
     }
-  });
+  }
+
+  int round_ = 0;
+  std::map<std::string, std::string> undisturbed_;
+};
+
+TEST_F(MortalPipelineTest, AfterADeathAResumedOrRestartedRunEndsWithTheSameWeights) {
+  AtRandomMoments(1,
+                  [&](std::mt19937& random) { ExpectContinuation(Any(kMortalPipelines, random), random); });
+}
+
+TEST_F(MortalPipelineTest, RanksStartedByHandNameTheOneThatDied) {
+  AtRandomMoments(
+      1, [&](std::mt19937& random) { ExpectRanksToNameTheDead(Any(kMortalPipelines, random), random); });
+}
+
+TEST_F(MortalPipelineTest, RanksOfASequenceContinueWithTheSameWeights) {
+  TrainATransformer();
+  AtRandomMoments(1,
+                  [&](std::mt19937& random) { ExpectContinuation(Any(kMortalSequences, random), random); });
+}
+
+TEST_F(MortalPipelineTest, RanksOfASequenceNameTheOneThatDied) {
+  TrainATransformer();
+  AtRandomMoments(
+      1, [&](std::mt19937& random) { ExpectRanksToNameTheDead(Any(kMortalSequences, random), random); });
 }
 
 }  // namespace

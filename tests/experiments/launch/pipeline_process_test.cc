@@ -147,6 +147,11 @@ TEST_F(PipelineProcess, RanksThatDivideSequencesEndWithTheLossOfOneProcess) {
     EXPECT_EQ(figures["replicas_equal"], true);
     EXPECT_GT(figures["samples_per_s"], 0);
     EXPECT_GT(figures["exposed_comm_ms"], 0);
+    const Json links = JsonFile(absl::StrCat(out, "/summary.json"))[0]["links"];
+    EXPECT_GT(links["sequences"], 0);
+    EXPECT_GT(links["replicas"], 0) << "gradients";
+    EXPECT_EQ(links["stages"], 0);
+    EXPECT_EQ(links["tensors"], 0);
   }
 }
 

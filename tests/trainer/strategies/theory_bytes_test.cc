@@ -150,6 +150,30 @@ TEST(TheoryOfBytes, AStepsLinksAreCountedApart) {
   }
   EXPECT_EQ(SentInAStep(ranks) - stages, gradients);
   EXPECT_EQ(PartInAStep(ranks, &StepRecord::tensor_tx_bytes), 0);
+  EXPECT_EQ(PartInAStep(ranks, &StepRecord::sequence_tx_bytes), 0);
+}
+
+// Two ranks of a sequence send as much to the next stage as one that has all of it.
+TEST(TheoryOfBytes, MessagesAreCountedApartFromExchangesOfSequences) {
+  TrainingOptions options = TinyGpt("single");
+  options.pp = 2;
+  const std::unique_ptr<Ops> ops = MakeOneDnnOps(/*threads=*/1);
+  const auto model = ModelOf(options)->make(SmallText().train.spec(), *ops).value();
+  const size_t cut = model->CutPoints().at(model->CutPoints().size() / 2);
+  options.cuts = absl::StrCat(cut);
+  for (const int ranks : {1, 2}) {
+    options.cp = ranks;
+    options.strategy = ranks == 1 ? "single" : "ring";
+    std::vector<double> stages, sequences;
+    for (const int micro_batches : {2, 5}) {
+      const auto outcomes = RunPipelines(Short(options, micro_batches), 1, SmallText());
+      stages.push_back(PartInAStep(outcomes, &StepRecord::stage_tx_bytes));
+      sequences.push_back(PartInAStep(outcomes, &StepRecord::sequence_tx_bytes));
+    }
+    const double messages = 3 * 2 * 4 * static_cast<double>(model->BoundaryElements(cut) * options.batch);
+    EXPECT_NEAR(stages[1] - stages[0], messages, .01 * messages) << ranks;
+    EXPECT_EQ(sequences[1] > sequences[0], ranks == 2);
+  }
 }
 
 // Each position's two replicas send half of its elements in each half of an all-reduce.

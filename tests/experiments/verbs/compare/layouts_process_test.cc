@@ -176,11 +176,13 @@ TEST_F(LayoutsCompared, ADryRunNamesTheCasesAndStartsNothing) {
   EXPECT_THAT(
       Unwrapped(Succeed(absl::StrCat("compare --layouts auto --workers 6 --batch 2 --dry_run", kTinyGpt))),
       Has("ring x 6 (dp3xtp2)",
-          "leaves out dp2xtp3, tp6, pp2xtp3: this model supports only --tp 1 or 2 or 4"));
+          "leaves out dp2xtp3, tp6, pp2xtp3, tp3xcp2: this model supports only --tp 1 or 2 or 4",
+          "ring x 6 (dp3xcp2)", "--cp 3 cuts a sequence into 6 equal chunks, but --context is 8"));
   EXPECT_THAT(
       Unwrapped(Succeed("compare --layouts auto --workers 2 --model mlp-small --data synthetic --link "
                         "none --dry_run")),
-      Has("ring x 2 (pp2 1f1b)", "leaves out tp2: this model supports only --tp 1"));
+      Has("ring x 2 (pp2 1f1b)", "leaves out tp2: this model supports only --tp 1",
+          "leaves out cp2: --cp divides the sequences of transformers"));
 }
 
 TEST_F(LayoutsCompared, WhatDoesNotFitIsRefusedOrLeftOutBeforeItStarts) {
