@@ -63,10 +63,6 @@ absl::Status Training::TakeModelPart(const ModelRow& row) {
   }
   TensorPlace tensors;
   if (pipeline.tensors != nullptr) {
-    if (!worker_.device.host_reads_memory()) {
-      return absl::InvalidArgumentError(
-          Tr("--tp needs --device cpu; this device is $0", worker_.device.name()));
-    }
     axis_.emplace(*pipeline.tensors, worker_.device);
     tensors = {.rank = axis_->rank(),
                .ranks = axis_->ranks(),
@@ -84,16 +80,8 @@ absl::Status Training::TakeModelPart(const ModelRow& row) {
          strategy_row_.name, options_.model));
 }
 
-// On all ranks of the job: what the first one has.
-template <typename T>
-absl::Status Training::FromFirstRank(T* values, size_t count) {
-  if (same_stages_ != nullptr) PSRING_RETURN_IF_ERROR(same_stages_->Broadcast(0, values, count));
-  return replica_->Broadcast(0, values, count);
-}
-
-// Those of the user, or balanced by the times that the first rank measures.
-// With --cp of whole
-// sequences, whose layers have the same shares of the time.
+// Those of the user, or balanced by the times that the first rank measures, with --cp of whole sequences,
+// whose layers have the same shares of the time.
 absl::StatusOr<std::vector<size_t>> Training::Cuts(const ModelRow& row, const PipelinePlace& place) {
   std::vector<size_t> cuts = worker_.pipeline->cuts;
   if (!cuts.empty()) return cuts;
@@ -106,7 +94,10 @@ absl::StatusOr<std::vector<size_t>> Training::Cuts(const ModelRow& row, const Pi
     PSRING_ASSIGN_OR_RETURN(cuts, BalancedCuts(*model_, costs, place.stages()));
   }
   cuts.resize(static_cast<size_t>(place.stages()) - 1);
-  PSRING_RETURN_IF_ERROR(FromFirstRank(cuts.data(), cuts.size()));
+  if (same_stages_ != nullptr) {
+    PSRING_RETURN_IF_ERROR(same_stages_->Broadcast(0, cuts.data(), cuts.size()));
+  }
+  PSRING_RETURN_IF_ERROR(replica_->Broadcast(0, cuts.data(), cuts.size()));
   return cuts;
 }
 

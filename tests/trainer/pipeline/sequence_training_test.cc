@@ -185,6 +185,36 @@ TEST_P(CutSequences, OfStagesAndSharesTrainLikeOneRank) {
   }
 }
 
+TEST_P(CutSequences, OfStagesTrainWithEveryProgram) {
+  for (const char* program : {"gpipe", "zb-h1", "interleaved:2"}) {
+    SCOPED_TRACE(program);
+    TrainingOptions options = Options(2);
+    options.pp = 2;
+    options.program = program;
+    options.micro_batches = 3;
+    options.steps = 3;
+    ExpectWeightsOfOneRank(options, 1);
+  }
+}
+
+TEST_P(CutSequences, OfStagesWithoutAFlushEqualWholeSequences) {
+  for (const char* program : {"pipedream", "pipedream-2bw"}) {
+    SCOPED_TRACE(program);
+    TrainingOptions options = Options(1, "single");
+    const auto ops = MakeOneDnnOps(/*threads=*/1);
+    const std::vector<size_t> points = (*ModelOf(options)->make(SmallText().train.spec(), *ops))->CutPoints();
+    options.pp = 2;
+    options.program = program;
+    options.cuts = absl::StrCat(points[points.size() / 2]);
+    options.micro_batches = 5;
+    options.steps = 3;
+    const std::vector<float> whole = WeightsOf(RunPipelines(options, 1, SmallText()));
+    options.strategy = "ring";
+    options.cp = 2;
+    EXPECT_LE(RelativeL2(WeightsOf(RunPipelines(options, 1, SmallText())), whole), 1e-4);
+  }
+}
+
 // The last step has 7 samples, so that one of its micro-batches is short and one is empty.
 TEST_P(CutSequences, CountEverySampleOnceInAShortLastBatch) {
   std::string text;
