@@ -199,7 +199,7 @@ double SentInStep(const TrainingOptions& options, const StrategyRow& strategy, i
 std::vector<std::string> LayoutsThatFit(
     const TrainingOptions& options, const MemoryQuestion& question, size_t bytes,
     const std::function<absl::Status(const TrainingOptions&, const StrategyRow&)>& check) {
-  constexpr size_t kMostShown = 3;
+  constexpr size_t kMaxShown = 3;
   const absl::StatusOr<std::unique_ptr<Model>> whole = MakerOf(options, question)({});
   if (!whole.ok()) return {};
   std::vector<Candidate> candidates;
@@ -226,7 +226,7 @@ std::vector<std::string> LayoutsThatFit(
   std::ranges::stable_sort(candidates, {}, &Candidate::sent);
   std::vector<std::string> fitting;
   for (const Candidate& candidate : candidates) {
-    if (fitting.size() == kMostShown) break;
+    if (fitting.size() == kMaxShown) break;
     const absl::StatusOr<MemoryNeed> need = MostNeeded(candidate.options, candidate.strategy, question);
     if (!need.ok() || need->total() > bytes) continue;
     fitting.push_back(Tr("$0 ($1 per worker, which sends $2 a step)", FlagsOf(options, candidate.options),

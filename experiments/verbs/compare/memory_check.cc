@@ -11,7 +11,7 @@ namespace {
 
 // False only if even ranks with the whole model, a second gradient and all micro-batches in flight fit.
 bool MayBeTooLarge(const Configuration& configuration, const Probe& probe) {
-  constexpr double kMostOfAWhole = 2;
+  constexpr double kMaxOfAWhole = 2;
   const TrainingOptions& training = configuration.training;
   if (configuration.simulated() || configuration.strategy.replicates || training.memory == "none") {
     return false;
@@ -19,7 +19,7 @@ bool MayBeTooLarge(const Configuration& configuration, const Probe& probe) {
   if (!training.memory.empty()) return true;
   const double in_flight = training.pp > 1 ? training.micro_batches : 1;
   return probe.free_bytes > 0 &&
-         kMostOfAWhole * in_flight * configuration.ranks() * static_cast<double>(probe.memory_bytes) >
+         kMaxOfAWhole * in_flight * configuration.ranks() * static_cast<double>(probe.memory_bytes) >
              static_cast<double>(probe.free_bytes);
 }
 
