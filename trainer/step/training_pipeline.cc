@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "common/text/translate.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/programs/pipeline_flags.h"
 #include "trainer/step/training.h"
@@ -72,16 +70,11 @@ absl::Status Training::TakeModelPart(const ModelRow& row) {
   const auto make = [&](const TensorPlace& at) { return MakeModel(row, at); };
   PSRING_ASSIGN_OR_RETURN(part_, CutModel(make, cuts, place, tensors));
   model_ = std::move(part_->model);
-  if (part_->tied.empty() || !strategy_row_.asynchronous() || worker_.world_size == 1)
-    return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Tr("--pp does not support --strategy $0 for $1: its first and last stages share a tensor, and their "
-         "servers would add the replicas' gradients to it in different orders; use ps-sync",
-         strategy_row_.name, options_.model));
+  return absl::OkStatus();
 }
 
-// Those of the user, or balanced by the times that the first rank measures, with --cp of whole sequences,
-// whose layers have the same shares of the time.
+// Those of the user, or balanced by the times that the first rank measures; with --cp of fewer, but whole
+// sequences.
 absl::StatusOr<std::vector<size_t>> Training::Cuts(const ModelRow& row, const PipelinePlace& place) {
   std::vector<size_t> cuts = worker_.pipeline->cuts;
   if (!cuts.empty()) return cuts;
