@@ -16,24 +16,24 @@ Device::Memory LimitedMemory(size_t limit, size_t used) {
   return {.free = limit - std::min(limit, used), .total = limit};
 }
 
-// The value of `key` in a memory.stat.
-size_t ReadStatistic(const std::string& path, const std::string& key) {
+// The file caches in a memory.stat, which the kernel drops before it fails an allocation.
+size_t FileCaches(const std::string& path, const std::string& prefix) {
   std::ifstream file(path);
-  size_t value = 0;
+  size_t value = 0, sum = 0;
   for (std::string word; file >> word >> value;) {
-    if (word == key) return value;
+    if (word == prefix + "inactive_file" || word == prefix + "active_file") sum += value;
   }
-  return 0;
+  return sum;
 }
 
 // The file names of a version.
 struct Files {
   const char* limit;
   const char* used;
-  const char* droppable;  // in memory.stat
+  const char* prefix;  // in memory.stat, of what includes subgroups
 };
-constexpr Files kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
-constexpr Files kVersion2 = {"memory.max", "memory.current", "inactive_file"};
+constexpr Files kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_"};
+constexpr Files kVersion2 = {"memory.max", "memory.current", ""};
 
 // Version 1 expresses "no limit" as a number of about 2^63.
 constexpr size_t kNoLimit = size_t{1} << 60;
@@ -42,8 +42,23 @@ std::optional<Device::Memory> MemoryOfGroup(const std::string& folder, const Fil
   const std::optional<uint64_t> limit = NumberIn(absl::StrCat(folder, "/", files.limit));
   const std::optional<uint64_t> used = NumberIn(absl::StrCat(folder, "/", files.used));
   if (!limit.has_value() || !used.has_value() || *limit >= kNoLimit) return std::nullopt;
-  const size_t droppable = ReadStatistic(absl::StrCat(folder, "/memory.stat"), files.droppable);
+  const size_t droppable = FileCaches(absl::StrCat(folder, "/memory.stat"), files.prefix);
   return LimitedMemory(*limit, *used - std::min<size_t>(*used, droppable));
+}
+
+struct LimitedGroup {
+  std::string folder;
+  Device::Memory memory;
+};
+
+std::optional<LimitedGroup> TightestGroup(const std::string& root) {
+  std::optional<LimitedGroup> tightest;
+  for (const ControlGroup& group : ControlGroups("memory", root)) {
+    const auto memory = MemoryOfGroup(group.folder, group.version_1 ? kVersion1 : kVersion2);
+    if (!memory.has_value() || (tightest.has_value() && memory->free >= tightest->memory.free)) continue;
+    tightest = {group.folder, *memory};
+  }
+  return tightest;
 }
 
 // Libraries, and the stacks and heaps of threads. Measured with 3 ranks of the MLP on 2 cores, by reducing
@@ -53,12 +68,8 @@ constexpr size_t kBase = size_t{1280} << 20;
 }  // namespace
 
 std::optional<Device::Memory> ControlGroupMemory(const std::string& root) {
-  std::optional<Device::Memory> tightest;
-  for (const ControlGroup& group : ControlGroups("memory", root)) {
-    const auto memory = MemoryOfGroup(group.folder, group.version_1 ? kVersion1 : kVersion2);
-    if (memory.has_value() && (!tightest.has_value() || memory->free < tightest->free)) tightest = memory;
-  }
-  return tightest;
+  const auto tightest = TightestGroup(root);
+  return tightest.has_value() ? std::optional(tightest->memory) : std::nullopt;
 }
 
 std::optional<Device::Memory> AddressSpace() {
@@ -67,6 +78,12 @@ std::optional<Device::Memory> AddressSpace() {
   size_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
   return LimitedMemory(limit.rlim_cur, pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+}
+
+std::string MemoryScope(const std::string& root) {
+  if (AddressSpace().has_value()) return absl::StrCat("process ", getpid());
+  const auto tightest = TightestGroup(root);
+  return tightest.has_value() ? tightest->folder : "";
 }
 
 absl::Status CheckAddressSpace() {

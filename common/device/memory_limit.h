@@ -17,6 +17,10 @@ std::optional<Device::Memory> ControlGroupMemory(const std::string& root = "");
 // The limit of this process's address space (ulimit -v). nullopt: unlimited.
 std::optional<Device::Memory> AddressSpace();
 
+// Names the limit that processes of a host share: this process, if its address space is limited; else the
+// control group of ControlGroupMemory; "" without one.
+std::string MemoryScope(const std::string& root = "");
+
 // FailedPrecondition, in one line: one of psring's programs needs more address space, even without the
 // buffers of a job. Libraries abort when it is exceeded, so it is checked before they start threads.
 absl::Status CheckAddressSpace();

@@ -5,13 +5,13 @@
 #include <cstring>
 #include <iterator>
 
-#ifdef __SSE2__
+#ifdef __x86_64__
 #include <emmintrin.h>
 #endif
 
 namespace psring::cpu {
 
-#ifdef __SSE2__
+#ifdef __x86_64__
 void CopyPastCaches(void* to, const void* from, size_t bytes) {
   constexpr size_t kLine = 64;  // a part of a line would be merged with the old contents in memory
   auto* out = static_cast<char*>(to);

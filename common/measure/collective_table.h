@@ -26,8 +26,8 @@ struct CollectiveRow {
 };
 
 // Converts bytes/time into the speed of the busiest link, independent of the number of ranks (derived in
-// nccl-tests' doc/PERFORMANCE.md): all_reduce 2(N-1)/N, reduce_scatter,
-// all_gather and all_to_all (N-1)/N, others 1.
+// nccl-tests' doc/PERFORMANCE.md): all_reduce 2(N-1)/N, reduce_scatter, all_gather and
+// all_to_all (N-1)/N, others 1.
 double BusFactor(const std::string& collective, int ranks);
 
 // Sets algbw and busbw from the time.

@@ -88,6 +88,8 @@ absl::Status CheckClock(const TrainingOptions& o) {
         "--ps_schedule serial with --clock virtual: a gradient is always sent whole; omit it"},
        {o.server_wire != "grpc", "--server_wire with --clock virtual: nothing is sent; omit it"},
        {!o.tls.empty(), "--tls with --clock virtual: nothing is sent; omit it"},
+       {!o.memory.empty() && o.memory != "none",
+        "--memory with --clock virtual, whose workers are of one process; omit it"},
        {o.sync_batch_norm,
         "--sync_batch_norm with --clock virtual, which computes one worker after the other; omit it"},
        {o.local_aggregation,

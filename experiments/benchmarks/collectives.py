@@ -81,7 +81,8 @@ def section(title, results, manifest, command):
     foreign = [row["foreign_cpu_pct"] for row in results]
     runs.require_quiet(command, max(foreign))
     exchange = results[0]["collective"] == "all_to_all"
-    factor, places = ("(N-1)/N", "Out of place") if exchange else ("2(N-1)/N", "Out of place / in place")
+    factor, places, whose = (("(N-1)/N", "Out of place", "its") if exchange else
+                             ("2(N-1)/N", "Out of place / in place", "the better one's"))
     lines = [
         title, "",
         f"{manifest['started_utc'][:10]}, {runs.machine_text(machine)}, {machine['cores']} cores, {machine['memory_mb']} MiB, "
@@ -89,8 +90,8 @@ def section(title, results, manifest, command):
         f"used {min(foreign):.0f} to {max(foreign):.0f}% of the processors meanwhile.", "",
         f"    {command}", "",
         f"All *measured*. busbw in GB/s (10^9 bytes) as nccl-tests defines it, {factor} × bytes / time; the time of a call is the "
-        f"slowest rank's, the median over all iterations; every value is checked. {places}; in parentheses, the "
-        "better one's percentage of the machine's limit ([definition](../figures.md#bench)).", ""]
+        f"slowest rank's, the median over all iterations; every value is checked. {places}; in parentheses, "
+        f"{whose} percentage of the machine's limit ([definition](../figures.md#bench)).", ""]
     for workers in sorted({row["workers"] for row in results}):
         rows = [row for row in results if row["workers"] == workers]
         crowded = f" on {machine['cores']} cores" if workers > machine["cores"] else ""

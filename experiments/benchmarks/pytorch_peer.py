@@ -2,8 +2,9 @@
 """PyTorch's part of the training benchmark: the same networks, batch and optimizer, one thread per process.
 
 Prints one JSON line: {"samples_per_s": ..., "loss": mean of the last tenth of the steps, "peak_memory_mb": of rank 0,
-"torch": version}; of a text, the samples are its tokens, of words the targets. --workers above 1 uses DistributedDataParallel
-over gloo, one process per worker. With --device cuda, one process trains on a GPU, with all data in its memory. --precision has
+"torch": version}; of a text, the samples are its tokens, of words the targets. --workers above 1 uses gloo, one process per worker,
+and as --layout says DistributedDataParallel, fully_shard of each half block (FSDP2), or, for transformers, parallelize_module of
+their linear layers (tensor parallelism: all workers compute the same batch). With --device cuda, one process trains on a GPU, with all data in its memory. --precision has
 psring's meaning: float32 without tf32, tf32 in products and convolutions, or bfloat16 by autocast. Without files in --data_dir,
 the images are random; without Debian's bible-kjv, the text is artificial. Started by training.py; requires PyTorch.
 """
@@ -27,10 +28,12 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from pytorch_models import Dlrm, Gpt, SkipGram, cnn, mlp, resnet18
 from torch import nn
+from torch.nn import functional
 
 GPT = {"gpt-nano": (4, 4, 128, 64), "gpt-mini": (6, 6, 384, 256)}  # layers, heads, width, context
 WITH_TABLES = ("dlrm-small", "skipgram")
-FLAGS = {"model": "mlp", "workers": 1, "batch": 128, "steps": 100, "warmup_steps": 10,
+LAYOUTS = ("dp", "fsdp", "tp")
+FLAGS = {"model": "mlp", "workers": 1, "layout": ("dp", "dp, fsdp or tp"), "batch": 128, "steps": 100, "warmup_steps": 10,
          "width": (1024, "of the mlp's hidden layers"), "precision": ("float32", "float32, tf32 or bfloat16"), "device": "cpu",
          "fused": (False, "the fused optimizer; DDP's gradients are views of its buckets"),
          "compile": (False, "torch.compile for the network and the loss"), "channels_last": False,
@@ -80,7 +83,8 @@ class Task:
         model, inputs, labels = load(args)
         self.model = model.to(args.device, **layout)
         self.inputs, self.labels = [part.to(args.device).contiguous(**layout) for part in inputs], labels.to(args.device)
-        self.order = torch.randperm(len(labels))[rank::args.workers].to(args.device)
+        first, each = (0, 1) if args.layout == "tp" else (rank, args.workers)
+        self.order = torch.randperm(len(labels))[first::each].to(args.device)
         self.losses = []
         self.loss_of = self.eager_loss
         self.criterion = nn.BCEWithLogitsLoss() if args.model == "skipgram" else nn.CrossEntropyLoss()
@@ -108,7 +112,7 @@ class Task:
         return sum(sums) / labels.numel()
 
     def samples_per_step(self):
-        return self.args.batch * self.args.workers * self.labels[0].numel()
+        return self.args.batch * (1 if self.args.layout == "tp" else self.args.workers) * self.labels[0].numel()
 
     def make_optimizers(self):
         fused = {"fused": True} if self.args.fused else {}  # old versions do not know the argument
@@ -118,9 +122,13 @@ class Task:
             return [torch.optim.SGD(params, lr=self.args.lr, **flags) for params, flags in groups if params]
         if self.args.optimizer == "momentum":
             return [torch.optim.SGD(self.model.parameters(), lr=self.args.lr, momentum=0.9, **fused)]
-        groups = [{"params": [p for _, p in named if p.dim() > 1], "weight_decay": 0.1},
-                  {"params": [p for _, p in named if p.dim() == 1], "weight_decay": 0}]
-        return [torch.optim.AdamW(groups, lr=self.args.lr, **fused)]
+        # The fused optimizer does not accept divided and whole tensors together.
+        kinds = {hasattr(p, "device_mesh"): [] for _, p in named}
+        for _, p in named:
+            kinds[hasattr(p, "device_mesh")].append(p)
+        return [torch.optim.AdamW([{"params": [p for p in of_kind if p.dim() > 1], "weight_decay": 0.1},
+                                   {"params": [p for p in of_kind if p.dim() == 1], "weight_decay": 0}], lr=self.args.lr, **fused)
+                for of_kind in kinds.values()]
 
     def train(self):
         """Returns the seconds of the steps after warm-up, until the last rank has ended."""
@@ -145,6 +153,48 @@ class Task:
     def final_loss(self):
         last = self.losses[-max(1, len(self.losses) // 10):]
         return torch.stack(last).mean().item()
+
+
+class DividedAttention(nn.Module):
+    """Attention with a part of the heads of `whole`; its queries, keys and values are layers of their own."""
+
+    def __init__(self, whole, ranks):
+        super().__init__()
+        width = whole.c_proj.in_features
+        self.heads, self.c_proj = whole.heads // ranks, whole.c_proj
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        for i, layer in enumerate((self.query, self.key, self.value)):
+            layer.weight.data, layer.bias.data = (
+                part.data.chunk(3)[i].clone() for part in (whole.c_attn.weight, whole.c_attn.bias))
+
+    def forward(self, x):
+        batch, context, _ = x.shape
+        q, k, v = (layer(x).view(batch, context, self.heads, -1).transpose(1, 2)
+                   for layer in (self.query, self.key, self.value))
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.c_proj(y.transpose(1, 2).reshape(batch, context, -1))
+
+
+def divided(model, args):
+    """The model as --layout says."""
+    if args.layout == "dp":
+        return nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=args.fused)
+    from torch.distributed.device_mesh import init_device_mesh
+    mesh = init_device_mesh("cpu", (args.workers,))
+    blocks = model.transformer["h"]
+    if args.layout == "fsdp":
+        from torch.distributed.fsdp import fully_shard
+        for block in blocks:
+            fully_shard(block.attn, mesh=mesh)
+            fully_shard(block.mlp, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    for block in blocks:
+        block.attn = DividedAttention(block.attn, args.workers)
+        plan = {f"attn.{name}": ColwiseParallel() for name in ("query", "key", "value")}
+        plan |= {"attn.c_proj": RowwiseParallel(), "mlp.c_fc": ColwiseParallel(), "mlp.c_proj": RowwiseParallel()}
+        parallelize_module(block, mesh, plan)
+    return model
 
 
 def is_table(name):
@@ -175,7 +225,7 @@ def train(rank, args, store):
     set_precision(args)
     task = Task(rank, args)
     if args.workers > 1:
-        task.model = nn.parallel.DistributedDataParallel(task.model, gradient_as_bucket_view=args.fused)
+        task.model = divided(task.model, args)
     if args.compile:
         task.compile()
     seconds = task.train()
@@ -194,6 +244,8 @@ def main():
         parser.error("--optimizer is momentum, adamw or sgd, --precision float32, tf32 or bfloat16")
     if (args.optimizer == "sgd") != (args.model in WITH_TABLES):
         parser.error("--optimizer sgd is for models with tables, and the only one for them")
+    if args.layout not in LAYOUTS or (args.layout != "dp" and (args.model not in GPT or args.workers == 1)):
+        parser.error(f"--layout is {', '.join(LAYOUTS)}; fsdp and tp need --workers and --model {' or '.join(GPT)}")
     if args.workers > 1 and args.device != "cpu":
         parser.error("--workers above 1 uses gloo between CPUs; omit --device")
     if args.workers == 1:

@@ -301,7 +301,7 @@ absl::StatusOr<LayoutPrice> PriceOf(const LayoutQuestion& question, const Layout
     std::iota(cut.bucket_ends.back().rbegin(), cut.bucket_ends.back().rend(), 0);
   }
   const LowerOptions options{.reduce_always = candidate.strategy->shards_gradients,
-                             .shard_weights = candidate.dp > 1 && candidate.strategy->shards_weights};
+                             .shard_weights = candidate.gathers()};
   PSRING_ASSIGN_OR_RETURN(const StepProgram program, LowerProgram(compute, cut, options));
   PricedDurations durations(prices, candidate.pp);
   PSRING_ASSIGN_OR_RETURN(const Walk walk, WalkProgram(program, &durations));

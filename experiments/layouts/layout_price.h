@@ -39,6 +39,7 @@ struct LayoutCandidate {
 
   ShardSplit split() const { return strategy->SplitOf(dp, dp_shard); }
   int stages() const { return pp * program.chunks; }
+  bool gathers() const { return dp > 1 && strategy->shards_weights; }
   std::string layout() const;  // "dp64xpp2xtp8 zero1", "dp64 fsdp of 8" (dp_shard)
 };
 

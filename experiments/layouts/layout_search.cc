@@ -46,10 +46,16 @@ struct Bounded {
   double least_s;
 };
 
+const LayoutQuestion& QuestionFor(const LayoutCandidate& candidate, const LayoutQuestion& question,
+                                  const LayoutQuestion* gathering) {
+  return gathering != nullptr && candidate.gathers() ? *gathering : question;
+}
+
 // The candidates with the best bounds first, and one by one their times.
 class LayoutSearch {
  public:
-  LayoutSearch(const LayoutQuestion& question, const CheckStop& check) : question_(question), check_(check) {}
+  LayoutSearch(const LayoutQuestion& question, const LayoutQuestion* gathering, const CheckStop& check)
+      : question_(question), gathering_(gathering), check_(check) {}
 
   absl::Status Bound() {
     for (const LayoutCandidate& candidate : LayoutCandidates(question_)) {
@@ -60,9 +66,10 @@ class LayoutSearch {
         PSRING_ASSIGN_OR_RETURN(LayoutStages stages, StagesOf(question_.model, candidate));
         at = stages_.emplace(key, std::move(stages)).first;
       }
-      bounded_.push_back({{candidate, MemoryOf(question_.model, candidate, at->second)},
-                          &at->second,
-                          LeastSeconds(question_, candidate, at->second)});
+      bounded_.push_back(
+          {{candidate, MemoryOf(question_.model, candidate, at->second)},
+           &at->second,
+           LeastSeconds(QuestionFor(candidate, question_, gathering_), candidate, at->second)});
     }
     std::ranges::stable_sort(bounded_, {}, &Bounded::least_s);
     return absl::OkStatus();
@@ -82,7 +89,8 @@ class LayoutSearch {
       if (!fits(next.found)) continue;
       PSRING_RETURN_IF_ERROR(check_());
       FoundLayout found = next.found;
-      PSRING_ASSIGN_OR_RETURN(found.price, PriceOf(question_, found.candidate, *next.stages));
+      PSRING_ASSIGN_OR_RETURN(found.price, PriceOf(QuestionFor(found.candidate, question_, gathering_),
+                                                   found.candidate, *next.stages));
       ++walked_;
       if (found.price.step_s >= below_s) continue;
       const auto same = std::ranges::find_if(best, [&](const FoundLayout& other) {
@@ -106,6 +114,7 @@ class LayoutSearch {
   }
 
   const LayoutQuestion& question_;
+  const LayoutQuestion* const gathering_;
   const CheckStop& check_;
   std::map<std::tuple<int, std::string, int>, LayoutStages> stages_;
   std::vector<Bounded> bounded_;
@@ -154,8 +163,8 @@ std::vector<LayoutCandidate> LayoutCandidates(const LayoutQuestion& question) {
 }
 
 absl::StatusOr<LayoutAnswer> FindLayouts(const LayoutQuestion& question, double memory_bytes, size_t count,
-                                         const CheckStop& check) {
-  LayoutSearch search(question, check);
+                                         const CheckStop& check, const LayoutQuestion* gathering) {
+  LayoutSearch search(question, gathering, check);
   PSRING_RETURN_IF_ERROR(search.Bound());
   const std::vector<Bounded>& all = search.bounded();
   if (all.empty()) {
@@ -186,14 +195,15 @@ absl::StatusOr<LayoutAnswer> FindLayouts(const LayoutQuestion& question, double 
 
 absl::StatusOr<std::optional<OtherBest>> OtherBestWithLinks(const LayoutQuestion& question,
                                                             const std::vector<FoundLayout>& best,
-                                                            bool between, const CheckStop& check) {
+                                                            bool between, const CheckStop& check,
+                                                            const LayoutQuestion* gathering) {
   for (double factor = 2; factor <= kMaxRateFactor; factor *= 2) {
     for (const double changed : {1 / factor, factor}) {
-      LayoutQuestion other = question;
-      (between ? other.cluster.link_bytes_per_s : other.cluster.intra_bytes_per_s) *= changed;
       std::vector<double> seconds;
       for (const FoundLayout& found : best) {
         PSRING_RETURN_IF_ERROR(check());
+        LayoutQuestion other = QuestionFor(found.candidate, question, gathering);
+        (between ? other.cluster.link_bytes_per_s : other.cluster.intra_bytes_per_s) *= changed;
         PSRING_ASSIGN_OR_RETURN(const LayoutStages stages, StagesOf(other.model, found.candidate));
         PSRING_ASSIGN_OR_RETURN(const LayoutPrice price, PriceOf(other, found.candidate, stages));
         seconds.push_back(price.step_s);

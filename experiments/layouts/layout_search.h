@@ -36,8 +36,11 @@ using CheckStop = std::function<absl::Status()>;
 // The best `count` layouts, each with its best program and micro-batch. Exact among the candidates: one is
 // not walked only if the least time it can take is above that of `count` better ones. ResourceExhausted: none
 // needs at most `memory_bytes`; names the smallest and its figures in one line.
+// `gathering`: the question for candidates that gather weights, if other programs lose less; it differs from
+// `question` by Assuming. Null: they have the same.
 absl::StatusOr<LayoutAnswer> FindLayouts(const LayoutQuestion& question, double memory_bytes, size_t count,
-                                         const CheckStop& check = absl::OkStatus);
+                                         const CheckStop& check = absl::OkStatus,
+                                         const LayoutQuestion* gathering = nullptr);
 
 // The factor of the rate of the links, a power of two from 1/kMaxRateFactor to kMaxRateFactor and the nearest
 // to 1, with which another one of `best` is fastest, and which. `between`: nodes; else inside them.
@@ -49,7 +52,8 @@ struct OtherBest {
 absl::StatusOr<std::optional<OtherBest>> OtherBestWithLinks(const LayoutQuestion& question,
                                                             const std::vector<FoundLayout>& best,
                                                             bool between,
-                                                            const CheckStop& check = absl::OkStatus);
+                                                            const CheckStop& check = absl::OkStatus,
+                                                            const LayoutQuestion* gathering = nullptr);
 
 // "23.1 GiB".
 std::string GibibytesText(double bytes);

@@ -90,8 +90,12 @@ std::vector<PartialExchange> ExchangesOf(const PredictCase& point, const Cluster
   const int per_node = ShapeOf(cluster, point.workers).ranks_per_node;
   Cluster& seen = exchanges[1].cluster;
   seen.gpus_per_node = std::max(1, per_node / split.ranks);
-  for (double Cluster::*const shared : {&Cluster::link_bytes_per_s, &Cluster::burst_bytes}) {
-    seen.*shared /= std::min(split.ranks, per_node);
+  // Each has its part of every card, and may use as much of all cards as one ring alone.
+  const int sharing = std::min(split.ranks, per_node);
+  seen.rings *= sharing;
+  for (double Cluster::*const shared :
+       {&Cluster::link_bytes_per_s, &Cluster::burst_bytes, &Cluster::connection_bytes_per_s}) {
+    seen.*shared /= sharing;
   }
   return exchanges;
 }

@@ -26,7 +26,7 @@ struct GroupInfo {
   int rank = 0;
   int size = 1;
   std::string backend;                  // "native", "gloo", "mpi", "nccl"
-  std::string algorithm;                // of all-reduce: "ring", "hierarchical:4"
+  std::string algorithm;                // of GroupOptions::collective: "ring", "hierarchical:4"
   std::string transport;                // "shm", "tcp", "shm+tcp", "cuda_ipc"
   std::vector<std::string> wires = {};  // of this rank's payload (common/measure/wires.h)
   // This rank's number among the group's ranks on this host and in its network namespace, and their number.

@@ -23,6 +23,10 @@ constexpr size_t kWholeBytes = 64 << 10;
 // inputs and outputs are 64 MiB.
 constexpr size_t kPastCachesBytes = 8 << 20;
 
+// An all-to-all's segments in flight, at least. Nothing is forwarded from the caches, and with more of them
+// ranks that share a core change places less often. Twice 2 * 3 segments are the slots of a peer.
+constexpr int kExchangeDepth = 3;
+
 const ScheduleTable& SchedulesOf(const GroupOptions& options) {
   return options.schedules != nullptr ? *options.schedules : ScheduleRows();
 }
@@ -34,7 +38,7 @@ std::string ChosenAlgorithm(const GroupOptions& options) {
 // The algorithm of a collective in a group of `algorithm`, which may not offer it.
 std::string AlgorithmOf(const std::string& algorithm, Collective collective, const ScheduleTable& rows) {
   const ScheduleRow* const row = FindSchedule(algorithm, rows);
-  if (row != nullptr && row->make(collective, ScheduleShape()) != nullptr) return algorithm;
+  if (row != nullptr && row->offers(collective)) return algorithm;
   if (collective == Collective::kAllToAll) return "direct";
   return collective == Collective::kBroadcast ? "star" : "ring";
 }
@@ -158,10 +162,12 @@ class ScheduledGroup final : public ProcessGroup, public MemoryRegistration, pub
     info.elements = memory.count;
     prepared->algorithm.copy(info.operation, sizeof info.operation - 1);
     transport_->BeginCall(info);
-    const bool passes_caches = call.collective == Collective::kAllToAll && bytes >= kPastCachesBytes;
-    transport_->PassCaches(passes_caches);
-    host_.PassCaches(passes_caches);
-    return execution_.Run(prepared->lowered, whole, info.number, memory, pace_);
+    const bool exchanges = call.collective == Collective::kAllToAll;
+    transport_->PassCaches(exchanges && bytes >= kPastCachesBytes);
+    host_.PassCaches(exchanges && bytes >= kPastCachesBytes);
+    Pace pace = pace_;
+    if (exchanges && !this->info().on_gpu) pace.depth = std::max(pace.depth, kExchangeDepth);
+    return execution_.Run(prepared->lowered, whole, info.number, memory, pace);
   }
 
   absl::StatusOr<const Prepared*> Prepare(Collective collective, int root, bool whole) {

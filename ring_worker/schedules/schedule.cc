@@ -84,7 +84,7 @@ const ScheduleTable& ScheduleRows() {
 std::vector<std::string> AlgorithmsFor(Collective collective, const ScheduleTable& rows) {
   std::vector<std::string> names;
   for (const ScheduleRow& row : rows) {
-    if (row.make(collective, ScheduleShape()) != nullptr) names.push_back(row.name);
+    if (row.offers(collective)) names.push_back(row.name);
   }
   return names;
 }

@@ -120,6 +120,8 @@ struct ScheduleRow {
   ScheduleTraits traits = {};
   // The same of an all-to-all of `bytes` per rank.
   ScheduleCost (*exchange_cost)(int ranks, double bytes) = nullptr;
+
+  bool offers(Collective collective) const { return make(collective, ScheduleShape()) != nullptr; }
 };
 using ScheduleTable = std::vector<ScheduleRow>;
 

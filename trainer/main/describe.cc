@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/cuda/cuda_device.h"
+#include "common/device/memory_limit.h"
 #include "common/device_factory/make_device.h"
 #include "common/device_factory/make_ops.h"
 #include "trainer/data/data.h"
@@ -45,7 +46,10 @@ absl::StatusOr<MemoryNeed> CheckMemoryOf(const TrainingOptions& options, const M
   PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(options.strategy));
   PSRING_ASSIGN_OR_RETURN(const MemoryNeed need, MostNeeded(options, strategy, question));
   const int gpus = CudaDeviceCount();
-  const int sharers = question.device.gpu() < 0 ? question.workers
+  // A limited address space is that of a process.
+  const int on_host =
+      AddressSpace().has_value() ? std::min(options.ranks_per_process, question.workers) : question.workers;
+  const int sharers = question.device.gpu() < 0 ? on_host
                       : options.oversubscribe   ? (question.workers + gpus - 1) / gpus
                                                 : 1;
   PSRING_ASSIGN_OR_RETURN(const std::vector<MemoryShare> shares,

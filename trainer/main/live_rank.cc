@@ -12,6 +12,7 @@
 #include "common/base/deadline.h"
 #include "common/cli/command_line.h"
 #include "common/cuda/cuda_device.h"
+#include "common/device/memory_limit.h"
 #include "common/device_factory/make_device.h"
 #include "common/io/hash.h"
 #include "common/net/host_identity.h"
@@ -38,11 +39,12 @@ std::string HostHash() {
   return HashBytes(host.data(), host.size());
 }
 
-// Equal for ranks on one GPU, or in one container or on one host, whose processes share its memory.
+// Equal for ranks on one GPU, or on one host within the limit that Device::memory() has considered.
 std::string SharedMemoryOf(const Device& device) {
   if (!device.unit().empty()) return device.unit();
   std::error_code error;
-  return HostHash() + std::filesystem::read_symlink("/proc/self/ns/cgroup", error).string();
+  return absl::StrCat(HostHash(), std::filesystem::read_symlink("/proc/self/ns/cgroup", error).string(), " ",
+                      MemoryScope());
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> ConnectGroup(const TrainerFlags& flags,

@@ -58,7 +58,11 @@ TrainerFlags ParseTrainerFlags(int argc, char** argv) {
   app.option_defaults()->group(usual_group);
   ParseOrExit(app, argc, argv);
   flags.training.strategy = CanonicalStrategy(flags.training.strategy);
-  if (!flags.alone_for_all() && !flags.check_only) flags.training.replicas = std::max(1, flags.workers);
+  const absl::StatusOr<StrategyRow> strategy = FindStrategy(flags.training.strategy);
+  const bool replicates = strategy.ok() && strategy->replicates;
+  if (!flags.alone_for_all() && (replicates || !flags.check_only)) {
+    flags.training.replicas = std::max(1, flags.workers);
+  }
   return flags;
 }
 

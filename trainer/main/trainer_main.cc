@@ -222,9 +222,10 @@ void DieWithMpirun() {
   if (IsSet("OMPI_COMM_WORLD_RANK") || IsSet("PMI_RANK")) prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
-// --check_only asks about a job that has not begun.
+// --check_only asks about a job that has not begun, or about the replicas of a process.
 int WorldSize(const TrainerFlags& flags, const RendezvousOptions& join) {
-  return flags.check_only && flags.workers > 0 ? flags.workers : join.world_size;
+  const bool asks = flags.check_only && flags.workers > 0 && flags.training.replicas == 1;
+  return asks ? flags.workers : join.world_size;
 }
 
 // Everything that is rejected before training. The signals' thread must be the first.

@@ -63,12 +63,11 @@ absl::StatusOr<MemoryNeed> NeedOfModel(const TrainingOptions& options, const Str
 
 // `options` with these numbers of ranks, and as many samples in a step.
 TrainingOptions Divided(TrainingOptions options, const std::string& strategy, int pp, int tp) {
-  const int before = ReplicaRanks(options);
+  options.micro_batches = options.micro_batches * pp * tp / (options.pp * options.tp);
   if (pp != options.pp) options.cuts.clear();
   options.strategy = strategy;
   options.pp = pp;
   options.tp = tp;
-  options.micro_batches = options.micro_batches * ReplicaRanks(options) / before;
   if (pp == 1) options.program = TrainingOptions().program;
   if (ReplicaRanks(options) == 1) options.rank_order.clear();
   return options;
@@ -83,6 +82,9 @@ std::string FlagsOf(const TrainingOptions& given, const TrainingOptions& layout)
   if (layout.micro_batches != given.micro_batches) {
     flags.push_back(absl::StrCat("--micro_batches ", layout.micro_batches));
   }
+  if (layout.cuts != given.cuts) flags.push_back(Tr("without $0", "--cuts"));
+  if (layout.program != given.program) flags.push_back(Tr("without $0", "--program"));
+  if (layout.rank_order != given.rank_order) flags.push_back(Tr("without $0", "--rank_order"));
   return absl::StrJoin(flags, " ");
 }
 
@@ -166,9 +168,10 @@ absl::StatusOr<MemoryNeed> MostNeeded(const TrainingOptions& options, const Stra
     place.chunks = program->chunks;
     PSRING_ASSIGN_OR_RETURN(cuts, CutsOf(options, make, place.stages()));
   }
+  const TensorPlace tensors{.ranks = options.tp, .divides_rows = options.sequence_parallel};
   MemoryNeed most;
   for (; place.position < options.pp; ++place.position) {
-    PSRING_ASSIGN_OR_RETURN(const ModelPart part, CutModel(make, cuts, place, {.ranks = options.tp}));
+    PSRING_ASSIGN_OR_RETURN(const ModelPart part, CutModel(make, cuts, place, tensors));
     PSRING_ASSIGN_OR_RETURN(const MemoryNeed need,
                             NeedOfModel(options, strategy, question, *part.model,
                                         program.has_value() ? &*program : nullptr, &part));
@@ -187,7 +190,7 @@ double SentInStep(const TrainingOptions& options, const StrategyRow& strategy, i
   double boundaries = 0;
   for (const size_t layer : model.CutPoints())
     boundaries += static_cast<double>(model.BoundaryElements(layer));
-  const double samples = static_cast<double>(options.batch) * options.micro_batches / options.cp;
+  const double samples = static_cast<double>(options.batch) * options.micro_batches;
   // A stage sends its output and the gradient of its input; each half block has a boundary, of which the
   // shares add the output in forward and the gradient in backward.
   const double cuts = static_cast<double>(std::max<size_t>(1, model.CutPoints().size()));
@@ -214,7 +217,7 @@ std::vector<std::string> LayoutsThatFit(
     for (int pp = 1; pp <= question.workers; ++pp) {
       if (question.workers % pp != 0) continue;
       for (int tp = 1; tp <= question.workers / pp; ++tp) {
-        const int before = ReplicaRanks(options);
+        const int before = options.pp * options.tp;
         if (question.workers / pp % tp != 0 || options.micro_batches * pp * tp % before != 0) continue;
         const TrainingOptions divided = Divided(options, strategy.name, pp, tp);
         if (divided == options || (strategy.shards_updates && pp * tp == question.workers)) continue;

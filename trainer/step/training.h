@@ -101,7 +101,9 @@ class Training {
   const ProcessGroup* shard_group() const {
     return worker_.shard_groups != nullptr ? worker_.shard_groups->shards.get() : worker_.group;
   }
-  int shard_ranks() const { return worker_.world_size > 1 ? shard_group()->size() : 1; }
+  int shard_ranks() const {
+    return strategy_row_.shards_updates && worker_.world_size > 1 ? shard_group()->size() : 1;
+  }
   // Takes part in evaluations; with sharded weights all ranks do.
   bool evaluates() const { return options_.evaluate && (is_of_first_replica() || shards_weights()); }
   HostView OwnWeights() const;

@@ -16,7 +16,7 @@ const unevenText = (row) => (isUneven(row) ? t('uneven_share', `${row.plain || r
 const MEMORY = [['params_mb', 'var(--c0)'], ['grads_mb', 'var(--c1)'], ['optimizer_mb', 'var(--c2)'], ['activations_mb', 'var(--c5)']];
 // The links of a layout that a worker's bytes load; a row without layouts sends to replicas only.
 const LINKS = [['replicas', 'var(--c0)'], ['stages', 'var(--c5)'], ['tensors', 'var(--c2)']];
-const linksOf = ({links, payload_tx_bytes_per_worker}) => (links && LINKS.every(([link]) => isNumber(links[link])) ? links
+const bytesByLink = ({links, payload_tx_bytes_per_worker}) => (links && LINKS.every(([link]) => isNumber(links[link])) ? links
     : {replicas: payload_tx_bytes_per_worker, stages: 0, tensors: 0});
 const allMemory = (worker) => d3.sum(MEMORY, ([part]) => worker[part]);
 const mostMemory = (workers) => (Array.isArray(workers) ? workers : []).filter((worker) => worker && MEMORY.every(([part]) => isNumber(worker[part])))
@@ -219,17 +219,17 @@ function drawBytes(parent, run) {
   const [least, most] = [sent[0], sent[sent.length - 1]];
   if (least && megabytes(least.payload_tx_bytes_per_worker) !== megabytes(most.payload_tx_bytes_per_worker)) parent.append(here('here_bytes', [least, most].map((row) => [row, 'payload_tx_bytes_per_worker']), megabytes(least.payload_tx_bytes_per_worker),
       rowName(least), megabytes(most.payload_tx_bytes_per_worker), rowName(most)));
-  const links = LINKS.filter(([link], i) => !i || talking.some((row) => linksOf(row)[link] > 0))
+  const links = LINKS.filter(([link], i) => !i || talking.some((row) => bytesByLink(row)[link] > 0))
       .map(([link, colour], i, shown) => ({link, colour, block: true, label: t(shown.length > 1 ? `link_${link}` : 'worker_sends')}));
   figure(parent, {id: 'bytes', title: t('bytes_title'), note: t('bytes_note', captionOf(run, true)), height: 50 + 20 * bars.length,
     rows: talking.map((row) => ({...identity(run, row), ...columns(row, 'payload_tx_bytes_per_worker',
       'predicted_payload_bytes_per_worker', 'server_payload_bytes', 'wire_tx_bytes_per_worker'),
-    ...(links.length > 1 ? columns(linksOf(row), ...LINKS.map(([link]) => link)) : {}),
+    ...(links.length > 1 ? columns(bytesByLink(row), ...LINKS.map(([link]) => link)) : {}),
     bytes_basis: row.basis_of.payload_tx_bytes_per_worker, repeats: row.repeats,
     ...spread(row, 'payload_tx_bytes_per_worker', 'server_payload_bytes')})),
     legend: [...links, {label: t('server_moves'), colour: 'var(--c1)', block: true}],
     draw: (svg, width, height) => barChart(svg, width, height, bars, {
-      partsOf: (bar) => (bar.what === 'worker' ? links.map(({link, colour, label}) => ({value: linksOf(bar)[link] / 1e6, colour, label}))
+      partsOf: (bar) => (bar.what === 'worker' ? links.map(({link, colour, label}) => ({value: bytesByLink(bar)[link] / 1e6, colour, label}))
           : [{value: value(bar), colour: 'var(--c1)', label: t('server_moves')}]),
       tickOf: (bar) => (bar.what === 'worker' && isNumber(bar.predicted_payload_bytes_per_worker)
           ? bar.predicted_payload_bytes_per_worker / 1e6 : null),

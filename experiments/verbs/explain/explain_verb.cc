@@ -58,8 +58,7 @@ absl::StatusOr<std::string> ExplainSchedule(const RawExplainFlags& raw, const st
   const bool on_pairs = NeedsRanksPerNode(name) && raw.workers % 2 == 0;
   std::string collective = raw.collective;
   for (const Collective one : kCollectives) {  // the first that it offers
-    if (collective.empty() && FindSchedule(name)->make(one, ScheduleShape()) != nullptr)
-      collective = Name(one);
+    if (collective.empty() && FindSchedule(name)->offers(one)) collective = Name(one);
   }
   return Explain({.algorithm = on_pairs ? absl::StrCat(name, ":2") : name,
                   .collective = collective,

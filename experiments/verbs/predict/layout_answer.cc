@@ -50,20 +50,15 @@ LayoutQuestion Guessed(const LayoutQuestion& question, const Constants& guess) {
   return Assuming(question, cluster, ExpectedMaximum(options.variation, nodes));
 }
 
-bool Gathers(const LayoutCandidate& candidate) {
-  return candidate.dp > 1 && candidate.strategy->shards_weights;
-}
-
 absl::StatusOr<RangedLayout> RangeOf(const PredictFlags& flags, const LayoutQuestion& question,
                                      FoundLayout found, const CheckStop& check) {
-  const bool gathers = Gathers(found.candidate);
+  const bool gathers = found.candidate.gathers();
   RangedLayout ranged{.found = std::move(found), .gathers = gathers, .logs = {}};
   const LayoutCandidate& candidate = ranged.found.candidate;
   PSRING_ASSIGN_OR_RETURN(const LayoutStages stages, StagesOf(question.model, candidate));
   for (const Constants& guess : GuessesFor(flags, gathers)) {
     PSRING_RETURN_IF_ERROR(check());
     PSRING_ASSIGN_OR_RETURN(const LayoutPrice price, PriceOf(Guessed(question, guess), candidate, stages));
-    if (ranged.logs.empty()) ranged.found.price = price;
     ranged.logs.push_back(std::log(ranged.found.price.step_s / price.step_s));
   }
   return ranged;
@@ -109,28 +104,23 @@ std::string MemoryTable(const std::vector<RangedLayout>& best) {
   return HeadedTable(columns, lines);
 }
 
-// What would have to change for another layout to be fastest.
-absl::StatusOr<std::string> WhatWouldChangeIt(const LayoutQuestion& question,
+// What would have to change for another layout to be fastest. `gathering`: as for FindLayouts.
+absl::StatusOr<std::string> WhatWouldChangeIt(const LayoutQuestion& question, const LayoutQuestion& gathering,
                                               const std::vector<FoundLayout>& best,
                                               const std::optional<FoundLayout>& with_more_memory,
                                               const CheckStop& check) {
   std::string text;
   const bool between = ShapeOf(question.cluster, question.workers).nodes > 1;
   PSRING_ASSIGN_OR_RETURN(const std::optional<OtherBest> other,
-                          OtherBestWithLinks(question, best, between, check));
+                          OtherBestWithLinks(question, best, between, check, &gathering));
   if (other) {
     text += FasterWithLinks(question.cluster, question.workers, other->factor,
                             best[other->index].candidate.layout());
   }
   if (with_more_memory) {
-    FoundLayout larger = *with_more_memory;
-    PSRING_ASSIGN_OR_RETURN(const LayoutStages stages, StagesOf(question.model, larger.candidate));
-    PSRING_ASSIGN_OR_RETURN(larger.price, PriceOf(question, larger.candidate, stages));
-    if (larger.price.step_s < best.front().price.step_s) {
-      text +=
-          Tr(" With $0 per device, $1 would be faster: $2 samples/s.", GibibytesText(larger.memory.total()),
-             larger.candidate.layout(), ShortCount(SamplesPerSecond(question, larger)));
-    }
+    text += Tr(" With $0 per device, $1 would be faster: $2 samples/s.",
+               GibibytesText(with_more_memory->memory.total()), with_more_memory->candidate.layout(),
+               ShortCount(SamplesPerSecond(question, *with_more_memory)));
   }
   if (text.empty()) {
     text =
@@ -264,13 +254,15 @@ absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags, const CheckSt
                           .global_batch = int64_t{flags.workers.front()} * flags.workload.batch};
   PSRING_ASSIGN_OR_RETURN(question.model, LayoutModelOf(flags.workload));
   question.model.sequence_parallel = flags.sequence_parallel;
+  // With what programs of each family are expected to lose.
+  const LayoutQuestion expected = Guessed(question, GuessesFor(flags, /*gathers=*/false).front()),
+                       gathering = Guessed(question, GuessesFor(flags, /*gathers=*/true).front());
   PSRING_ASSIGN_OR_RETURN(const LayoutAnswer answer,
-                          FindLayouts(question, flags.memory_bytes, kShown, check));
+                          FindLayouts(expected, flags.memory_bytes, kShown, check, &gathering));
   std::vector<RangedLayout> best;
   for (const FoundLayout& found : answer.best) {
     PSRING_ASSIGN_OR_RETURN(best.emplace_back(), RangeOf(flags, question, found, check));
   }
-  std::ranges::stable_sort(best, {}, [](const RangedLayout& ranged) { return ranged.found.price.step_s; });
   const std::vector<std::string> outside =
       LayoutDifferences(flags.workload.device, flags.cluster, question.workers);
   const double error = ModelError(outside.size(), LayoutModelFactor());
@@ -296,7 +288,7 @@ absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags, const CheckSt
          "GB: that a device sends inside its node, and one of a node's cards to other nodes, in a step. "
          "Memory is that of the rank with the most, without dropout masks, attention scores and what "
          "libraries allocate. Each axis is simulated by itself. The ranges hold 9 of 10 published steps of "
-         "such layouts, each predicted from what other systems lost."),
+         "such layouts, each predicted from what other trainings lost."),
       "");
   if (!outside.empty()) {
     text += Wrap(Tr("Extrapolated, so the ranges are wider: $0.", absl::StrJoin(outside, Tr("; "))), "");
@@ -321,11 +313,8 @@ absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags, const CheckSt
   }
   std::vector<FoundLayout> found;
   for (RangedLayout& ranged : best) found.push_back(std::move(ranged.found));
-  // Other links and more memory, with what is expected to be lost.
-  const LayoutQuestion expected =
-      Guessed(question, GuessesFor(flags, Gathers(found.front().candidate)).front());
   PSRING_ASSIGN_OR_RETURN(const std::string change,
-                          WhatWouldChangeIt(expected, found, answer.with_more_memory, check));
+                          WhatWouldChangeIt(expected, gathering, found, answer.with_more_memory, check));
   return absl::StrCat(text, "\n", Wrap(verdict + change + WhatIsNotTrained(question, found), ""));
 }
 

@@ -36,9 +36,8 @@ Interval RatioOf(const RangedLayout& one, const RangedLayout& other, double erro
 std::string WhatIsNotTrained(const LayoutQuestion& question, const std::vector<FoundLayout>& best);
 
 // The best five layouts with their range, memory, traffic and bubble, the winner if its ratio to the next
-// excludes 1, what would have to change for another one to
-// be fastest, and which of them the trainer does not support. Pure. Errors: those of LayoutModelOf and
-// FindLayouts.
+// excludes 1, what would have to change for another one to be fastest, and which of them the trainer does not
+// support. Pure. Errors: those of LayoutModelOf and FindLayouts.
 absl::StatusOr<std::string> LayoutsText(const PredictFlags& flags, const CheckStop& check = absl::OkStatus);
 // Prints it.
 absl::Status SearchLayouts(const PredictFlags& flags, const Interrupt& interrupt, Display& display);

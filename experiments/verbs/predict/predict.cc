@@ -37,7 +37,10 @@ namespace {
 // `given`: all names of --strategies.
 absl::StatusOr<StrategyRow> Find(const std::string& name, const std::vector<std::string>& given = {}) {
   absl::StatusOr<StrategyRow> strategy = FindStrategy(name, given);
-  if (!strategy.ok() && FindSchedule(name) != nullptr) strategy = AllReduceRow(name);
+  const ScheduleRow* const schedule = FindSchedule(name);
+  if (!strategy.ok() && schedule != nullptr && schedule->offers(Collective::kAllReduce)) {
+    strategy = AllReduceRow(name);
+  }
   if (strategy.ok()) PSRING_RETURN_IF_ERROR(CheckStrategy(*strategy));
   return strategy;
 }

@@ -1,5 +1,7 @@
 #include "common/device/memory_limit.h"
 
+#include <sys/resource.h>
+
 #include "tests/common/device/fake_root.h"
 
 namespace psring {
@@ -16,7 +18,7 @@ TEST_F(MemoryLimitTest, WithoutALimitThereIsNoResult) {
 TEST_F(MemoryLimitTest, VersionTwoUsesTheTightestAncestorAndFileCachesCountAsFree) {
   WriteFiles(
       "/proc/self/cgroup: 0::/slice/job; slice/memory.max: 5000; slice/memory.current: 4000; "
-      "slice/memory.stat: anon 3000\ninactive_file 600; slice/job/memory.max: 9000; "
+      "slice/memory.stat: anon 3000\ninactive_file 400\nactive_file 200; slice/job/memory.max: 9000; "
       "slice/job/memory.current: 4000");
   const auto memory = ControlGroupMemory(root_).value();
   EXPECT_EQ(memory.total, 5000u);
@@ -32,6 +34,23 @@ TEST_F(MemoryLimitTest, VersionOneInAContainerHasItsGroupAtTheTop) {
   EXPECT_EQ(memory.free, 0u);
   Write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   EXPECT_FALSE(ControlGroupMemory(root_).has_value());
+}
+
+TEST_F(MemoryLimitTest, ProcessesOfOneGroupShareItsLimitAndAnAddressSpaceIsThatOfAProcess) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  if (before.rlim_cur != RLIM_INFINITY) GTEST_SKIP() << "the address space is limited already";
+  WriteFiles(
+      "/proc/self/cgroup: 0::/slice/job; slice/memory.max: 5000; slice/memory.current: 4000; "
+      "slice/job/memory.max: max; slice/job/memory.current: 4000");
+  EXPECT_EQ(MemoryScope(root_), root_ + "/sys/fs/cgroup/slice") << "also that of its other jobs";
+  Write("/sys/fs/cgroup/slice/memory.max", "max\n");
+  EXPECT_EQ(MemoryScope(root_), "");
+  rlimit limited = before;
+  limited.rlim_cur = rlim_t{1} << 62;
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limited), 0);
+  EXPECT_EQ(MemoryScope(root_), absl::StrCat("process ", getpid()));
+  EXPECT_EQ(setrlimit(RLIMIT_AS, &before), 0);
 }
 
 TEST_F(MemoryLimitTest, AnEighthOfFreeMemoryIsReserved) {

@@ -203,6 +203,7 @@ class Collectives(unittest.TestCase):
         text = collectives.section("# title", rows, manifest, "psring bench")
         self.assertIn("| native pairwise, shm, private buffers | 3.00 | 0.7 |", text)
         self.assertIn("nccl-tests defines it, (N-1)/N × bytes / time", text)
+        self.assertIn("Out of place; in parentheses, its percentage", text)
 
 
 class Peers(unittest.TestCase):

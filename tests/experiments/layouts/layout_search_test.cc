@@ -323,6 +323,24 @@ TEST(LayoutSearch, ItFindsWhatTryingAllFinds) {
       std::ranges::is_sorted(answer.best, {}, [](const FoundLayout& found) { return found.price.step_s; }));
 }
 
+TEST(LayoutSearch, ThoseThatGatherWeightsHaveAQuestionOfTheirOwn) {
+  const LayoutQuestion question = OnNodes(EqualLayers(8, 2e5), 8, 4, 200e6);
+  const auto best_with = [&](double link_factor) {
+    LayoutQuestion gathering = question;
+    gathering.cluster.link_bytes_per_s *= link_factor;
+    gathering.cluster.intra_bytes_per_s *= link_factor;
+    const LayoutAnswer answer = FindLayouts(question, 1e15, 5, absl::OkStatus, &gathering).value();
+    for (const FoundLayout& found : answer.best) {
+      EXPECT_DOUBLE_EQ(found.price.step_s,
+                       Priced(found.candidate.gathers() ? gathering : question, found.candidate).step_s);
+    }
+    return answer.best;
+  };
+  EXPECT_TRUE(best_with(1000).front().candidate.gathers());
+  const std::vector<FoundLayout> others = best_with(.001);
+  EXPECT_TRUE(std::ranges::none_of(others, &LayoutCandidate::gathers, &FoundLayout::candidate));
+}
+
 TEST(LayoutSearch, AThousandDevicesAreSearchedWithoutTryingAll) {
   const LayoutQuestion question = LlamaOn(1024, "dgx-h100");
   const LayoutAnswer answer = FindLayouts(question, 80 * kGiB, 5).value();

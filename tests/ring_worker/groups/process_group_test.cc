@@ -385,6 +385,31 @@ TEST_P(AllToAllTest, LargeBlocksArrive) {
   });
 }
 
+// A call ends when peers have read its input, also if they read it in place.
+TEST_P(AllToAllTest, TheInputMayChangeAfterACall) {
+  for (const bool shared : {false, true}) {
+    OnRanksOf(3, Options(), [&](ProcessGroup& group, Stream& stream) {
+      constexpr size_t kBlock = 100'000, kAll = 3 * kBlock;
+      const GroupRank rank{group, stream};
+      TestMemory in(rank, DType::kFloat32, kAll, shared), out(rank, DType::kFloat32, kAll, shared);
+      const auto fill = [&](int call) {
+        return in.Fill(0, kAll, [&](size_t i) { return TestValue(group.rank() + call, i); });
+      };
+      PSRING_RETURN_IF_ERROR(fill(0));
+      for (int call = 0; call < 10; ++call) {
+        PSRING_RETURN_IF_ERROR(group.AllToAll(in.span(), out.span(), stream));
+        PSRING_RETURN_IF_ERROR(stream.Synchronize());
+        PSRING_RETURN_IF_ERROR(fill(call + 1));
+        const auto sent = [&](size_t i) {
+          return TestValue(static_cast<int>(i / kBlock) + call, group.rank() * kBlock + i % kBlock);
+        };
+        PSRING_RETURN_IF_ERROR(out.Expect(0, kAll, 0, sent, absl::StrCat("all_to_all ", call)));
+      }
+      return AwaitPeers(rank);
+    });
+  }
+}
+
 TEST_P(AllToAllTest, ARankSendsAllButItsOwnBlock) {
   for (const int ranks : {1, 2, 5}) {
     OnRanksOf(ranks, Options(), [&](ProcessGroup& group, Stream& stream) {
@@ -442,6 +467,36 @@ INSTANTIATE_TEST_SUITE_P(All, AllToAllTest,
                          testing::Combine(testing::Values("tcp", "tls", "shm", "mixed"),
                                           testing::ValuesIn(AlgorithmsFor(Collective::kAllToAll))),
                          NameOf);
+
+// A peer that does not receive has room for twice as many.
+TEST(AllToAllGroup, SixSegmentsAreInFlight) {
+  constexpr size_t kSegment = 64 << 10, kSegments = 20;
+  for (const bool shared : {false, true}) {
+    std::latch others_end(1);
+    uint64_t sent = 0;
+    const auto statuses = RunRanksToStatus(
+        "shm", 2,
+        [&](int) {
+          return GroupOptions{.collective = Collective::kAllToAll,
+                              .algorithm = "direct",
+                              .timeout = absl::Milliseconds(200),
+                              .segment_bytes = kSegment};
+        },
+        [&](ProcessGroup& group, Stream& stream) {
+          return UnlessSilent(group.rank() == 1, others_end, [&]() -> absl::Status {
+            const GroupRank rank{group, stream};
+            constexpr size_t kCount = 2 * kSegments * kSegment / sizeof(float);
+            TestMemory in(rank, DType::kFloat32, kCount, shared), out(rank, DType::kFloat32, kCount, false);
+            PSRING_RETURN_IF_ERROR(group.AllToAll(in.span(), out.span(), stream));
+            absl::Status status = stream.Synchronize();
+            sent = group.traffic().payload_tx_bytes;
+            return status;
+          });
+        });
+    EXPECT_EQ(statuses[0].code(), absl::StatusCode::kDeadlineExceeded) << statuses[0];
+    EXPECT_EQ(sent, 6 * kSegment) << shared;
+  }
+}
 
 TEST(AllToAllGroup, AnAlgorithmIsForTheCollectiveThatIsNamed) {
   GroupOptions options{.algorithm = "pairwise"};

@@ -168,6 +168,16 @@ TEST_F(TrainerProcess, DescribesItsTables) {
               Has("\"ps-async\"", "\"parameter_server\"", "\"parameters\": 1863690", "\"synthetic\""));
 }
 
+TEST_F(TrainerProcess, ChecksAJobOrTheReplicasOfAProcess) {
+  for (const char* strategy : {"ring", "ps-sync", "data-parallel"}) {
+    SCOPED_TRACE(strategy);
+    const auto child =
+        StartAlone(absl::StrCat("--data synthetic --check_only --workers 2 --strategy ", strategy));
+    ExpectSuccess(*child);
+    EXPECT_THAT(child->output(), Has("\"memory_bytes\": "));
+  }
+}
+
 TEST_F(TrainerProcess, InvalidInputGivesOneLineAndAnExitCode) {
   struct Case {
     std::string flags;

@@ -10,6 +10,7 @@
 #include "tests/common/ops/reference_ops.h"
 #include "tests/has.h"
 #include "tests/trainer/cluster.h"
+#include "trainer/layers/sequence_axis.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/step/evaluation.h"
 #include "trainer/step/plan/training_plan.h"
@@ -54,6 +55,11 @@ class LayoutMemoryNeeded : public testing::Test {
     return options;
   }
 
+  static TrainingOptions OfSequences(TrainingOptions options) {
+    options.cp = 2;
+    return options;
+  }
+
   const OptimizerConfig optimizer_{.kind = OptimizerKind::kAdam};
   std::unique_ptr<Device> device_ = MakeCpuDevice();
   std::unique_ptr<Ops> ops_ = MakeReferenceOps();
@@ -76,8 +82,12 @@ TEST_F(LayoutMemoryNeeded, IsThatOfTheRankThatAllocatesMost) {
   const auto expect_replicas = [&](const TrainingOptions& options) {
     expect(options, 2 * ReplicaRanks(options), RunPipelines(options, 2, SmallText()));
   };
+  TrainingOptions tokens = AdamGpt("ring", 1, 2);
+  tokens.sequence_parallel = true;
+  expect_replicas(tokens);
   expect_replicas(AdamGpt("ring", 2));
   expect_replicas(AdamGpt("zero1", 1, 2));
+  for (const char* strategy : {"ring", "fsdp"}) expect_replicas(OfSequences(AdamGpt(strategy)));
 }
 
 TEST_F(LayoutMemoryNeeded, ShardsAndDividedModelsNeedLess) {
@@ -109,6 +119,34 @@ TEST_F(LayoutMemoryNeeded, LayoutsThatFitKeepTheGlobalBatchAndTheLimit) {
   }
 }
 
+TEST_F(LayoutMemoryNeeded, LayoutsThatFitNameTheFlagsToOmit) {
+  TrainingOptions cut = AdamGpt("ring", 2);
+  cut.program = "gpipe";
+  const std::vector<std::string> fitting = LayoutsThatFit(
+      cut, QuestionOf(cut, 4), 2 * Most(cut, 4).total(),
+      [](const TrainingOptions& layout, const StrategyRow& strategy) {
+        return layout.pp == 1 && layout.tp == 2 ? CheckLayout(layout, strategy, 4) : absl::UnknownError("");
+      });
+  ASSERT_FALSE(fitting.empty());
+  for (const std::string& layout : fitting)
+    EXPECT_THAT(layout, Has("--pp 1 --tp 2 without --cuts without --program ("));
+}
+
+TEST_F(LayoutMemoryNeeded, LayoutsThatFitKeepTheRanksOfASequence) {
+  const TrainingOptions copied = OfSequences(AdamGpt("ring"));
+  const std::vector<std::string> shards = Fitting(copied, 2, Most(OfSequences(AdamGpt("zero1")), 2).total());
+  ASSERT_FALSE(shards.empty());
+  EXPECT_THAT(shards.front(), Has("--strategy zero1 ("));
+  const std::vector<std::string> stages = Fitting(copied, 4, 2 * Most(copied, 4).total());
+  EXPECT_TRUE(std::ranges::any_of(stages, [](const std::string& layout) {
+    return layout.find("--pp 2") != std::string::npos || layout.find("--tp 2") != std::string::npos;
+  })) << "two replicas become one of twice as many micro-batches";
+  for (const std::string& layout : stages) {
+    const bool divides = layout.find("--pp") != std::string::npos || layout.find("--tp") != std::string::npos;
+    EXPECT_EQ(divides, layout.find("--micro_batches 2") != std::string::npos) << layout;
+  }
+}
+
 TEST_F(LayoutMemoryNeeded, WhatALayoutSendsIsCountedByRole) {
   const auto sent = [&](const TrainingOptions& options, int workers) {
     const MemoryQuestion question = QuestionOf(options, workers);
@@ -124,6 +162,13 @@ TEST_F(LayoutMemoryNeeded, WhatALayoutSendsIsCountedByRole) {
   twice.micro_batches = 2;
   EXPECT_DOUBLE_EQ(sent(twice, 2), 2 * one_replica);
   EXPECT_GT(sent(AdamGpt("single", 1, 2), 2), 0) << "sums of shares";
+  // Two ranks of a sequence add up gradients as two replicas do, and each sends half of the activations.
+  const TrainingOptions halves = OfSequences(AdamGpt("ring", 2));
+  const SampleSpec& samples = SmallText().train.spec();
+  const ModelRow::Make make = MakerOfPart(row_, /*dropout=*/0, {}, {.ranks = 2}).value();
+  const auto half = make(OfPositions(samples, samples.labels / 2), *ops_).value();
+  EXPECT_DOUBLE_EQ(SentInStep(halves, *FindStrategy("ring"), 4, *half),
+                   sent(AdamGpt("ring", 2), 4) - one_replica / 2);
 }
 
 TEST_F(LayoutMemoryNeeded, ARefusedTrainingNamesThem) {

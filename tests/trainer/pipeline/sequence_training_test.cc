@@ -37,8 +37,8 @@ DataSplits LongText(int context) {
 }
 
 // Every rank ends with equal weights, and reports the loss of every step; the first replica evaluates.
-void ExpectWeightsOfOneRank(const TrainingOptions& options, int replicas, double tolerance = 1e-4,
-                            const DataSplits& data = SmallText()) {
+void ExpectWeightsOfWholeSequences(const TrainingOptions& options, int replicas, double tolerance = 1e-4,
+                                   const DataSplits& data = SmallText()) {
   const RankOutcome& expected = OneProcess(options, replicas, data);
   const std::vector<RankOutcome> ranks = RunPipelines(options, replicas, data);
   const int workers = replicas * ReplicaRanks(options);
@@ -94,7 +94,7 @@ TEST_P(CutSequences, TrainLikeOneRankUpToRounding) {
     TrainingOptions options = Options(ranks);
     options.evaluate = true;
     options.eval_every = 10;
-    ExpectWeightsOfOneRank(options, 1);
+    ExpectWeightsOfWholeSequences(options, 1);
   }
 }
 
@@ -104,7 +104,7 @@ TEST_P(CutSequences, NeedNoPowerOfTwo) {
   options.context = 12;
   options.heads = 3;
   options.width = 12;
-  ExpectWeightsOfOneRank(options, 1, 1e-4, data);
+  ExpectWeightsOfWholeSequences(options, 1, 1e-4, data);
 }
 
 // The gradient is the change of the weights divided by the rate.
@@ -141,9 +141,9 @@ TEST_P(CutSequences, DropTheSameElementsAndAccumulateAndRecompute) {
   TrainingOptions options = Options(2);
   options.dropout = .2;
   options.micro_batches = 3;
-  ExpectWeightsOfOneRank(options, 1);
+  ExpectWeightsOfWholeSequences(options, 1);
   options.recompute = true;
-  ExpectWeightsOfOneRank(options, 1);
+  ExpectWeightsOfWholeSequences(options, 1);
 }
 
 TEST_P(CutSequences, TimesDataParallelismTrainLikeOneRank) {
@@ -156,16 +156,29 @@ TEST_P(CutSequences, TimesDataParallelismTrainLikeOneRank) {
       options.check_replicas = true;
       options.evaluate = true;
       options.steps = 10;
-      ExpectWeightsOfOneRank(options, 2);
+      ExpectWeightsOfWholeSequences(options, 2);
     }
   }
+}
+
+// The two ranks of each replica have one copy of the state.
+TEST_P(CutSequences, WithHybridShardsTrainLikeOneRank) {
+  TrainingOptions options = Options(2, "fsdp");
+  options.dp_shard = 2;
+  options.micro_batches = 2;
+  options.clip_norm = 1e-3;
+  options.lr = 10;
+  options.check_replicas = true;
+  options.evaluate = true;
+  options.steps = 5;
+  ExpectWeightsOfWholeSequences(options, 2);
 }
 
 TEST_P(CutSequences, OfAReplicaCanBeFarApart) {
   TrainingOptions options = Options(2);
   options.rank_order = "dp,cp";
   options.steps = 5;
-  ExpectWeightsOfOneRank(options, 2);
+  ExpectWeightsOfWholeSequences(options, 2);
 }
 
 TEST_P(CutSequences, OfStagesAndSharesTrainLikeOneRank) {
@@ -177,11 +190,12 @@ TEST_P(CutSequences, OfStagesAndSharesTrainLikeOneRank) {
     options.micro_batches = 3;
     options.steps = 5;
     options.clip_norm = replicas == 1 ? 0 : 1e-3;
+    options.lr = replicas == 1 ? .1 : 10;
     options.check_replicas = true;
     options.evaluate = true;
     options.dropout = .1;
     options.recompute = replicas == 2;
-    ExpectWeightsOfOneRank(options, replicas);
+    ExpectWeightsOfWholeSequences(options, replicas);
   }
 }
 
@@ -227,7 +241,7 @@ TEST_P(CutSequences, CountEverySampleOnceInAShortLastBatch) {
   options.steps = 0;
   options.epochs = 2;
   options.micro_batches = 3;
-  ExpectWeightsOfOneRank(options, 1, 1e-4, data);
+  ExpectWeightsOfWholeSequences(options, 1, 1e-4, data);
 }
 
 TEST_P(CutSequences, ResumeWhatAnyLayoutHasSaved) {

@@ -36,6 +36,12 @@ TrainingOptions DividedTokens(int ranks, const std::string& strategy = "single")
   return options;
 }
 
+// With a rate at which the weights still change by more than rounding.
+void ClipEveryStep(TrainingOptions& options) {
+  options.clip_norm = 1e-3;
+  options.lr = 10;
+}
+
 // Every rank ends with the whole model's weights, and reports the loss of every step.
 void ExpectWeightsOfOneRank(const TrainingOptions& options, int replicas, double tolerance = 1e-4,
                             const DataSplits& data = SmallText()) {
@@ -125,8 +131,7 @@ TEST(DividedTraining, HasTheGradientOfOneRank) {
 TEST(DividedTraining, ClipsByTheNormOfAllParts) {
   for (const int ranks : {2, 4}) {
     TrainingOptions options = DividedGpt(ranks);
-    options.clip_norm = 1e-3;  // in every step
-    options.lr = 10;
+    ClipEveryStep(options);
     ExpectWeightsOfOneRank(options, 1, 1e-5);
   }
   TrainingOptions clipped = DividedGpt(2), free = clipped;
@@ -144,8 +149,8 @@ TEST(DividedTraining, DropsTheSameElementsAndAccumulatesAndRecomputes) {
   ExpectWeightsOfOneRank(options, 1);
 }
 
-TEST(DividedTraining, ShardsOfTwoReplicasHaveTheBitsOfARing) {
-  TrainingOptions options = DividedGpt(2, "ring");
+// `options`: of a ring.
+void ExpectBitsOfARing(TrainingOptions options) {
   options.steps = 6;
   options.dropout = .1;
   options.evaluate = true;
@@ -175,15 +180,29 @@ TEST(DividedTraining, ShardsOfTwoReplicasHaveTheBitsOfARing) {
   }
 }
 
+TEST(DividedTraining, ShardsOfTwoReplicasHaveTheBitsOfARing) { ExpectBitsOfARing(DividedGpt(2, "ring")); }
+
+TEST(DividedTokens, ShardsOfTwoReplicasHaveTheBitsOfARing) { ExpectBitsOfARing(DividedTokens(2, "ring")); }
+
+TEST(DividedTokens, ShardsOfTwoReplicasHaveTheBitsOfARingIn16Bits) {
+  if (BFloat16Support() == BFloat16::kNone) GTEST_SKIP() << "no bfloat16 on this processor";
+  TrainingOptions options = DividedTokens(2, "ring");
+  options.precision = "bfloat16";
+  ExpectBitsOfARing(options);
+}
+
 // Two groups of two replicas have one copy of the state each.
 TEST(DividedTraining, OfHybridShardsEqualsOneRankUpToRounding) {
-  TrainingOptions options = DividedGpt(2, "fsdp");
-  options.dp_shard = 2;
-  options.batch = 2;
-  options.micro_batches = 2;
-  options.clip_norm = 1e-3;
-  options.check_replicas = true;
-  ExpectWeightsOfOneRank(options, 4);
+  for (const bool divides_tokens : {false, true}) {
+    TrainingOptions options = DividedGpt(2, divides_tokens ? "zero2" : "fsdp");
+    options.sequence_parallel = divides_tokens;
+    options.dp_shard = 2;
+    options.batch = 2;
+    options.micro_batches = 2;
+    ClipEveryStep(options);
+    options.check_replicas = true;
+    ExpectWeightsOfOneRank(options, 4);
+  }
 }
 
 TEST(DividedTraining, ShardsOfStagesEqualOneRankUpToRounding) {
@@ -191,11 +210,12 @@ TEST(DividedTraining, ShardsOfStagesEqualOneRankUpToRounding) {
        {std::pair{"zero2", "forward"}, {"fsdp", "forward"}, {"fsdp", "never"}}) {
     SCOPED_TRACE(absl::StrCat(strategy, " --reshard ", reshard));
     TrainingOptions options = DividedGpt(2, strategy);
+    options.sequence_parallel = reshard == std::string("never");
     options.reshard = reshard;
     options.pp = 2;
     options.micro_batches = 3;
     options.steps = 5;
-    options.clip_norm = 1e-3;
+    ClipEveryStep(options);
     options.check_replicas = true;
     ExpectWeightsOfOneRank(options, 2);
   }
@@ -203,10 +223,10 @@ TEST(DividedTraining, ShardsOfStagesEqualOneRankUpToRounding) {
 
 TEST(DividedTraining, TimesDataParallelismEqualsOneRankUpToRounding) {
   for (const char* strategy : {"ring", "zero1", "zero2", "fsdp"}) {
-    for (const double clip_norm : {0., 1e-3}) {
-      SCOPED_TRACE(absl::StrCat(strategy, " ", clip_norm));
+    for (const bool clips : {false, true}) {
+      SCOPED_TRACE(absl::StrCat(strategy, clips ? " clips" : ""));
       TrainingOptions options = DividedGpt(2, strategy);
-      options.clip_norm = clip_norm;
+      if (clips) ClipEveryStep(options);
       options.check_replicas = true;
       ExpectWeightsOfOneRank(options, 2);
     }
@@ -222,7 +242,7 @@ TEST(DividedTraining, OfStagesEqualsOneRankUpToRounding) {
       options.program = program;
       options.micro_batches = 3;
       options.steps = 5;
-      options.clip_norm = replicas == 1 ? 0 : 1e-3;
+      if (replicas == 2) ClipEveryStep(options);
       options.check_replicas = true;
       options.evaluate = replicas == 1;
       options.recompute = replicas == 2;
@@ -273,8 +293,7 @@ TEST(DividedTokens, EqualOneRankUpToRounding) {
     options.eval_every = 10;
     ExpectWeightsOfOneRank(options, 1);
     options = DividedTokens(ranks);
-    options.clip_norm = 1e-3;  // in every step
-    options.lr = 10;
+    ClipEveryStep(options);
     ExpectWeightsOfOneRank(options, 1, 1e-5);
   }
 }
@@ -295,7 +314,7 @@ TEST(DividedTokens, DropTheSameElementsAndAccumulateAndRecompute) {
 }
 
 TEST(DividedTokens, TimesReplicasAndStagesEqualOneRankUpToRounding) {
-  for (const char* strategy : {"ring", "zero1"}) {
+  for (const char* strategy : {"ring", "zero1", "zero2", "fsdp"}) {
     SCOPED_TRACE(strategy);
     TrainingOptions options = DividedTokens(2, strategy);
     options.check_replicas = true;

@@ -185,7 +185,10 @@ TEST(CheckTensorFlags, AllReduceStrategiesAndOneReplicaAreAccepted) {
   EXPECT_EQ(Refusal(Divided(), "single", /*workers=*/2), "");
   EXPECT_EQ(Refusal(Divided([](auto& o) { o.backend = "gloo", o.recompute = true, o.dropout = .1; })), "");
   EXPECT_EQ(Refusal(Divided([](auto& o) { o.rank_order = "dp,tp", o.checkpoint_every = 5; })), "");
-  EXPECT_EQ(Refusal(Divided([](auto& o) { o.precision = "bfloat16", o.recompute = true; })), "");
+  for (const char* strategy : {"ring", "zero2", "fsdp"}) {
+    EXPECT_EQ(Refusal(Divided([](auto& o) { o.precision = "bfloat16", o.recompute = true; }), strategy), "");
+    EXPECT_EQ(Refusal(Divided([](auto& o) { o.sequence_parallel = true; }), strategy), "");
+  }
 }
 
 TEST(CheckTensorFlags, WhatOnlyWholeModelsHaveIsNamed) {

@@ -249,6 +249,21 @@ TEST_P(HybridShards, ContinueTheirCheckpointsAndOthersDo) {
   EXPECT_LE(RelativeL2(WeightsOf(RunKeeping(all, 4, SmallData(), rest, &kept[4])), end), 1e-4);
 }
 
+// Rank 1 waits for its shard's sum, rank 2 for the sum of its group.
+TEST_P(HybridShards, ARankThatFailsEndsBothOfItsGroups) {
+  const auto ranks = RunRanks(Hybrid(SmallOptions("ring")), 4, SmallData(), [](Worker& worker) {
+    if (worker.rank != 3) return;
+    worker.objection = [steps = 0]() mutable {
+      return ++steps == 2 ? absl::ResourceExhaustedError("no space left") : absl::OkStatus();
+    };
+  });
+  EXPECT_THAT(ranks[3].result.status(), Fails(absl::StatusCode::kResourceExhausted, "no space left"));
+  ASSERT_FALSE(ranks[0].result.ok());
+  for (const int other : {1, 2}) {
+    EXPECT_THAT(std::string(ranks[other].result.status().message()), Has("gave up", "no space left"));
+  }
+}
+
 TEST(HybridSums, AreRoundedWithinAndBetweenTheGroups) {
   TrainingOptions options = SmallOptions("zero1");
   options.wire = "bfloat16";

@@ -292,6 +292,7 @@ TEST(Registry, AScheduleWithoutAStrategyNamesTheVerbsThatKnowIt) {
   EXPECT_EQ(ErrorOf("one-shot"),
             "'one-shot' is a schedule that psring predict and psring explain know, but no strategy "
             "trains with it; use ring");
+  EXPECT_THAT(ErrorOf("pairwise"), Has("unknown strategy 'pairwise'")) << "it makes no sums";
 }
 
 TEST(Registry, EveryRowHasAnImplementationAndAPlaceOfItsOwn) {

@@ -241,7 +241,8 @@ absl::StatusOr<StrategyRow> FindStrategy(const std::string& name, const std::vec
                      .given = std::ranges::any_of(
                          given, [&](const std::string& other) { return BaseName(other) == row.name; })});
   }
-  if (found == nullptr && FindSchedule(name) != nullptr) {
+  const ScheduleRow* const schedule = FindSchedule(name);
+  if (found == nullptr && schedule != nullptr && schedule->offers(Collective::kAllReduce)) {
     return absl::NotFoundError(
         Tr("'$0' is a schedule that psring predict and psring explain know, but no strategy trains with it; "
            "use ring",

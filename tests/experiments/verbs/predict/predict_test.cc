@@ -232,6 +232,9 @@ TEST(Predictor, ACopyOfTheStateOnEachNodeSendsLessBetweenThem) {
   // The four rings of a node share its card, which sends 2 (C-1)/C of 100 MB.
   const double card_s = 100e6 / (network.fraction * network.link_bytes_per_s);
   EXPECT_NEAR(of("fsdp", 4).busy, card_s, .1 * card_s);
+  network.cards_per_node = 4;  // each ring has one
+  EXPECT_NEAR(of("fsdp", 4).busy, card_s / 4, .1 * card_s);
+  network.cards_per_node = 1;
   const Predictor uneven(Block(), {.dp_shard = 3});
   EXPECT_THAT(
       std::string(

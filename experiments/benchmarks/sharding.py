@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Compares sharded data parallelism and tensor parallelism with PyTorch's, and measures the memory of shards.
+
+    ./run build && experiments/benchmarks/sharding.py [--parts speed,memory] [--rounds 3] [--torch_python torch/bin/python]
+
+speed: gpt-mini with AdamW in float32, two processes with one computing thread each, over TCP on the loopback. psring's zero1,
+zero2, fsdp and --tp 2 beside ring; PyTorch's fully_shard of each half block and its tensor parallelism over Gloo, each at its
+best: the fastest of eager and the fused optimizer, then of the allocators. All alternate; the first round does not count.
+
+memory: of four workers with ring, zero1, zero2 and fsdp, the parameters, gradients and optimizer state of the largest rank, as
+allocated, beside the formulas.
+
+Writes the sections Speed and Memory of sharding.md in --out; others are kept. If other programs used more than 5% of the
+processors, nothing is written and the exit code is 1, unless --any_load is given; the page states the load.
+"""
+import sys
+import tempfile
+
+import peers
+import runs
+import training
+
+TARGET = 1.15
+WORKERS, SHARDED = 2, {"fsdp": "fully_shard", "tp": "parallelize_module"}
+PAGE, HEAD = "sharding.md", "# Shards and divided matrices\n\nSections are written by experiments/benchmarks/sharding.py.\n\n"
+CODE = {"eager": [], "fused optimizer": ["--fused"]}  # of PyTorch
+CLASSES = ("params_mb", "grads_mb", "optimizer_mb")
+
+
+def psring_name(layout):
+    return f"psring {layout}, {WORKERS} workers"
+
+
+class Sharded(training.Contenders):
+    def torch(self, workers, code, env, script="pytorch_peer.py"):
+        layout = [] if workers in ("dp", 1) else ["--layout", workers]
+        return super().torch(1 if workers == 1 else WORKERS, [*code, *layout], env, script)
+
+
+def contenders(args, with_torch):
+    found = Sharded(args, "gpt-mini", training.WORK["gpt-mini"]._replace(batch=args.batch, code=CODE))
+    for strategy in ("ring", "zero1", "zero2", "fsdp"):
+        found.add_psring(psring_name(strategy), strategy, "--workers", WORKERS, "--transport", "tcp")
+    found.add_psring(psring_name("tp"), "single", "--workers", WORKERS, "--tp", WORKERS, "--transport", "tcp")
+    if with_torch:
+        for layout, name in {"dp": "DDP", **SHARDED}.items():
+            best, code, env = found.best_torch(layout, name)
+            base = psring_name("ring" if layout == "dp" else layout)
+            found.add_torch(f"PyTorch {name} at its best ({best}), {WORKERS} workers", base, layout, code, env)
+    return found
+
+
+def speed(args):
+    version = peers.torch_version(args)
+    found = contenders(args, version)
+    results, others = runs.interleave(found.measure, args.rounds, "sharding")
+    rows, problems = [], []
+    for name, values in results.items():
+        base = found.base[name]
+        rows.append([name, runs.spread(values), f"{runs.paired_ratio(results[base], values):.2f}" if base else "",
+                     f"{found.loss[name]:.4f}", f"{found.memory_mb[name]:,.0f}", ", ".join(f"{v:,.0f}" for v in values)])
+        ratio = runs.paired_ratio(results[base], values) if base else TARGET
+        problems += [f"{base} is {ratio:.2f} times as fast as {name} (target {TARGET})"] * (ratio < TARGET)
+    lines = [f"{runs.measured_on()}, no GPU; PyTorch {version or 'absent'}; gpt-mini, batch {args.batch} per worker (tp: of both), "
+             f"{found.steps} steps after {found.work.warmup_steps} of warm-up, one computing thread per process, AdamW, float32; psring "
+             f"over TCP, PyTorch over Gloo, both on the loopback. {args.rounds} interleaved rounds after one that does not count. "
+             f"Tokens/s as median (lowest to highest); peak memory of the largest rank, MiB (VmHWM). All *measured*. {others}", "",
+             *runs.table("contender | tokens/s | psring's speed over this one's (paired median) | loss | memory | each round", rows),
+             "", f"Target: {TARGET} times PyTorch's speed. " + ("; ".join(problems) + "." if problems else "It is met.")]
+    if found.tried:
+        lines += ["", f"Variants of PyTorch, in {training.SEARCH_ROUNDS} interleaved rounds to find the fastest:", "",
+                  *runs.table("PyTorch | tokens/s, mean (each round)", found.tried)]
+    save(args, "Speed", lines)
+    return problems
+
+
+def memory(args):
+    """By formula with N workers: ring 1 + 1 + 2 parts of the parameters P, zero1 1 + 1 + 2/N, zero2 1 + 1/N + 2/N and the gradients
+    of two units, fsdp all of it / N with the weights of two units and the gradients of one."""
+    state = {}
+    for strategy in ("ring", "zero1", "zero2", "fsdp"):
+        with tempfile.TemporaryDirectory() as out:
+            runs.run([runs.PSRING, "train", "--model", "gpt-mini", "--batch", 1, "--steps", 2, "--warmup_steps", 1, "--no_eval", "--workers",
+                      4, "--strategy", strategy, "--optimizer", "adamw", "--out", f"{out}/run"])
+            row = runs.read_csv(f"{out}/run", "summary.csv")[0]
+            state[strategy] = [float(row[name]) for name in CLASSES]
+    rows = [[name, *(f"{value:.2f}" for value in values), f"{sum(values):.2f}", f"{sum(values) / sum(state['ring']):.3f}"]
+            for name, values in state.items()]
+    save(args, "Memory", [
+        f"{runs.measured_on()}; gpt-mini with AdamW, 4 workers; MiB of the largest rank, as allocated (*measured*).", "",
+        *runs.table("strategy | parameters | gradients | optimizer | sum | of ring's", rows)])
+    return []
+
+
+def save(args, title, lines):
+    path = args.out / PAGE
+    runs.write(runs.with_section(path.read_text() if path.exists() else HEAD, title, lines).splitlines(), path)
+    print("\n".join([f"## {title}", "", *lines, ""]))
+
+
+def main():
+    parts = {"speed": speed, "memory": memory}
+    parser = runs.flags(__doc__, rounds=3, parts=("speed,memory", "of speed, memory"), batch=4, steps=(0, "measured steps; else the model's"),
+                        any_load=(False, "write figures although other programs were busy"), out=runs.RESULTS)
+    peers.add_flags(parser)
+    args = parser.parse_args()
+    if not set(args.parts.split(",")) <= set(parts):
+        parser.error(f"--parts: of {','.join(parts)}")
+    if args.any_load:
+        runs.MOST_BY_OTHERS = 100
+    try:
+        problems = [problem for part in args.parts.split(",") for problem in parts[part](args)]
+    except runs.Disturbed as why:
+        sys.exit(str(why))
+    for problem in problems:
+        print(f"outside: {problem}", file=sys.stderr)
+    return int(bool(problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
