@@ -310,6 +310,22 @@ TEST(Structure, FunctionsOfUnnamedNamespacesHaveDifferentNamesWithinAFolder) {
   EXPECT_GT(where.size(), 1000u);
 }
 
+TEST(Structure, EveryTestIsCompiled) {
+  const fs::path root = PSRING_SOURCE_DIR;
+  std::set<std::string> compiled;
+  for (const auto& entry : fs::recursive_directory_iterator(root / "tests")) {
+    if (entry.path().filename() != "CMakeLists.txt") continue;
+    std::ifstream in(entry.path());
+    for (std::string word; in >> word;) {
+      compiled.insert(fs::relative(entry.path().parent_path(), root) / word.substr(0, word.find(')')));
+    }
+  }
+  for (const SourceFile& file : ReadSources()) {
+    if (!file.path.ends_with("_test.cc")) continue;
+    EXPECT_TRUE(compiled.contains(file.path)) << file.path << " is in no CMakeLists.txt";
+  }
+}
+
 TEST(Structure, FoldersAndFilesAreSmall) {
   std::map<std::string, int> files_of_folder;
   for (const SourceFile& file : ReadSources()) {

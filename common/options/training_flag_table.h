@@ -180,7 +180,7 @@ void VisitFlags(Options& o, Visitor& visit) {
   visit.group = "Pipelines";
   visit({"--pp", "P",
          "Cut the model into stages on P workers: N workers are N/P replicas, whose samples per step are "
-         "--batch times --micro_batches. With all-reduce strategies, ps-sync and ps-ssp",
+         "--batch times --micro_batches. With all-reduce strategies, ps-sync, ps-ssp and ps-async",
          FlagHelp::kBrief},
         o.pp, WholeNumber(1, kMaxAxisRanks));
   visit({"--tp", "T",

@@ -8,7 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
-#include "common/measure/trace.h"
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/waiting.h"
 #include "experiments/stats/statistics.h"
@@ -16,17 +15,6 @@
 
 namespace psring {
 namespace {
-
-// A step's records of all ranks that have it. A worker whose gradient came too late skips steps.
-std::vector<const StepRecord*> StepOfAllRanks(const RunRecords& records, int64_t step) {
-  std::vector<const StepRecord*> together;
-  for (const auto& steps : records.steps) {
-    const auto found = std::lower_bound(steps.begin(), steps.end(), step,
-                                        [](const StepRecord& record, int64_t n) { return record.step < n; });
-    if (found != steps.end() && found->step == step) together.push_back(&*found);
-  }
-  return together;
-}
 
 double WallSeconds(const RunRecords& records) {
   int64_t begin = INT64_MAX, end = INT64_MIN;
@@ -95,35 +83,6 @@ void AverageBySpeed(const RunRecords& records, RunFigures& figures) {
                       &RunFigures::exposed_comm_ms}) {
     figures.*figure = all > 0 ? figures.*figure / all : 0;
   }
-}
-
-std::optional<double> MeanWait(const RunRecords& records) {
-  std::vector<double> waits;
-  for (const StepRecord& first : records.steps.front()) {
-    if (first.warmup) continue;
-    const auto together = StepOfAllRanks(records, first.step);
-    if (together.size() != records.steps.size()) continue;
-    for (size_t rank = 0; rank < together.size(); ++rank)
-      waits.push_back(WaitMs(together, static_cast<int>(rank)));
-  }
-  return Mean(waits);
-}
-
-// When the slowest rank's first bucket is ready minus the mean over ranks, each from the start of its step:
-// how long a collective waits if all ranks start together.
-double MeanLate(const RunRecords& records) {
-  std::vector<double> late;
-  for (const StepRecord& first : records.steps.front()) {
-    const auto together = StepOfAllRanks(records, first.step);
-    if (first.warmup || together.size() != records.steps.size()) continue;
-    std::vector<double> ready;
-    for (const StepRecord* step : together) {
-      if (step->buckets.empty()) return 0;
-      ready.push_back(1e-6 * static_cast<double>(step->buckets.front().ready_ns - step->begin_ns));
-    }
-    late.push_back(*std::max_element(ready.begin(), ready.end()) - Mean(ready));
-  }
-  return late.empty() ? 0 : Mean(late);
 }
 
 // Of servers, of all pushes, except those of rows; of a pipeline without a flush, of its stages, which have
@@ -285,20 +244,6 @@ double MostMemoryMb(const std::vector<RankMemory>& ranks, MemoryFigures RankMemo
   double most = 0;
   for (const RankMemory& rank : ranks) most = std::max(most, (rank.*which).total_mb());
   return most;
-}
-
-double WaitMs(const std::vector<const StepRecord*>& steps, int rank) {
-  const StepRecord& ours = *steps[static_cast<size_t>(rank)];
-  std::vector<std::pair<int64_t, int64_t>> waits;
-  for (size_t b = 0; b < ours.buckets.size(); ++b) {
-    int64_t last_begin = ours.buckets[b].begin_ns;
-    for (const StepRecord* other : steps) {
-      if (b < other->buckets.size()) last_begin = std::max(last_begin, other->buckets[b].begin_ns);
-    }
-    const int64_t until = std::min(last_begin, ours.buckets[b].end_ns);
-    if (until > ours.buckets[b].begin_ns) waits.push_back({ours.buckets[b].begin_ns, until});
-  }
-  return 1e-6 * static_cast<double>(BusyNanos(waits));
 }
 
 std::optional<double> TimeToTarget(const std::vector<CurvePoint>& curve, double target) {

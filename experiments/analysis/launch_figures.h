@@ -31,11 +31,6 @@ struct RunRecords {
 // Rank 0's result with the mean of all ranks' rows of tables.
 RankResult SampleOf(const RunRecords& records);
 
-// The time in ms that a rank waits for its peers in one step, *derived*: for each bucket, from the rank's
-// start until the last rank's start, but not beyond the end of its own exchange. Overlapping waits count
-// once. `steps` holds this step of every rank, with times on one clock.
-double WaitMs(const std::vector<const StepRecord*>& steps, int rank);
-
 // One worker's figures in one launch. Warm-up steps count only for staleness and dropped gradients. Lost
 // workers have no figures.
 struct WorkerFigures {

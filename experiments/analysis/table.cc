@@ -70,8 +70,10 @@ std::string Percent(const std::optional<double>& part) {
   return part ? absl::StrFormat("%.1f", 100 * *part) : "";
 }
 
-bool CutsDiffer(const std::vector<SummaryRow>& rows) {
-  return std::ranges::any_of(rows, [](Row row) { return row.configuration.names_cuts; });
+// With the marks of AddMarks.
+std::string WorkersText(Row row) {
+  return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "",
+                      row.valid ? "" : "!");
 }
 
 // Of the rank with the most.
@@ -92,11 +94,7 @@ std::vector<Column> Columns(const std::vector<SummaryRow>& rows) {
   const bool divided = AnyIsDivided(rows);
   std::vector<Column> columns = {
       {TrNoop("|strategy"), "", [](Row row) { return row.configuration.strategy.name; }},
-      {TrNoop("wor-|kers"), "",
-       [](Row row) {
-         return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "",
-                             row.valid ? "" : "!");
-       }},
+      {TrNoop("wor-|kers"), "", WorkersText},
       {TrNoop("layout|"), "", [divided](Row row) { return divided ? row.configuration.layout() : ""; }},
       {TrNoop("|program"), "", [](Row row) { return IsCut(row) ? row.configuration.training.program : ""; }},
       {TrNoop("|cut"), "",
@@ -180,7 +178,7 @@ std::vector<Column> ShortColumns(const std::vector<SummaryRow>& rows) {
   const bool with_wires = WiresDiffer(rows);
   const bool any_is_cut = AnyIsCut(rows);
   // Of cuts, step and bubble are compared: they replace the interval and what is exposed.
-  const bool cuts_differ = CutsDiffer(rows);
+  const bool cuts_differ = std::ranges::any_of(rows, [](Row row) { return row.configuration.names_cuts; });
   // Of a pipeline's busy time a part is waiting for other stages. Bubbles replace efficiency.
   const auto hidden = [any_is_cut](Row row) -> std::optional<double> {
     if (any_is_cut) return std::nullopt;
@@ -188,11 +186,7 @@ std::vector<Column> ShortColumns(const std::vector<SummaryRow>& rows) {
   };
   std::vector<Column> columns = {
       {TrNoop("|strategy"), "", [](Row row) { return NameWithServers(row); }},
-      {TrNoop("|workers"), "",
-       [](Row row) {
-         return absl::StrCat(row.configuration.workers, row.configuration.oversubscribed ? "*" : "",
-                             row.valid ? "" : "!");
-       }},
+      {TrNoop("|workers"), "", WorkersText},
       {ReadsText(rows) ? TrNoop("tokens|per second") : TrNoop("samples|per second"), "m",
        [](Row row) { return WithThousands(row.mean.samples_per_s); }},
       {TrNoop("95%|interval"), "d",

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "common/measure/trace.h"
+#include "experiments/stats/statistics.h"
 #include "ps_server/consistency/consistency.h"
 
 namespace psring {
@@ -40,6 +42,17 @@ WaitingRule RuleOf(const StrategyRow& strategy, int workers) {
   return rule.ok() ? *rule : WaitingRule{};
 }
 
+// A step's records of all ranks that have it. A worker whose gradient came too late skips steps.
+std::vector<const StepRecord*> StepOfAllRanks(const RunRecords& records, int64_t step) {
+  std::vector<const StepRecord*> together;
+  for (const auto& steps : records.steps) {
+    const auto found = std::lower_bound(steps.begin(), steps.end(), step,
+                                        [](const StepRecord& record, int64_t n) { return record.step < n; });
+    if (found != steps.end() && found->step == step) together.push_back(&*found);
+  }
+  return together;
+}
+
 double Milliseconds(int64_t ns) { return 1e-6 * static_cast<double>(ns); }
 
 // A time that is not a number counts as none. Records bound the others.
@@ -73,6 +86,47 @@ std::vector<std::vector<StepWait>> WaitsOf(const StrategyRow& strategy, const Ru
     }
   }
   return waits;
+}
+
+double WaitMs(const std::vector<const StepRecord*>& steps, int rank) {
+  const StepRecord& ours = *steps[static_cast<size_t>(rank)];
+  std::vector<std::pair<int64_t, int64_t>> waits;
+  for (size_t b = 0; b < ours.buckets.size(); ++b) {
+    int64_t last_begin = ours.buckets[b].begin_ns;
+    for (const StepRecord* other : steps) {
+      if (b < other->buckets.size()) last_begin = std::max(last_begin, other->buckets[b].begin_ns);
+    }
+    const int64_t until = std::min(last_begin, ours.buckets[b].end_ns);
+    if (until > ours.buckets[b].begin_ns) waits.push_back({ours.buckets[b].begin_ns, until});
+  }
+  return 1e-6 * static_cast<double>(BusyNanos(waits));
+}
+
+std::optional<double> MeanWait(const RunRecords& records) {
+  std::vector<double> waits;
+  for (const StepRecord& first : records.steps.front()) {
+    if (first.warmup) continue;
+    const auto together = StepOfAllRanks(records, first.step);
+    if (together.size() != records.steps.size()) continue;
+    for (size_t rank = 0; rank < together.size(); ++rank)
+      waits.push_back(WaitMs(together, static_cast<int>(rank)));
+  }
+  return Mean(waits);
+}
+
+double MeanLate(const RunRecords& records) {
+  std::vector<double> late;
+  for (const StepRecord& first : records.steps.front()) {
+    const auto together = StepOfAllRanks(records, first.step);
+    if (first.warmup || together.size() != records.steps.size()) continue;
+    std::vector<double> ready;
+    for (const StepRecord* step : together) {
+      if (step->buckets.empty()) return 0;
+      ready.push_back(1e-6 * static_cast<double>(step->buckets.front().ready_ns - step->begin_ns));
+    }
+    late.push_back(*std::max_element(ready.begin(), ready.end()) - Mean(ready));
+  }
+  return late.empty() ? 0 : Mean(late);
 }
 
 std::vector<double> StalenessOfRates(const std::vector<double>& rates) {

@@ -6,6 +6,7 @@
 // immediately. The rest of the exchange is the time of servers and links.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "experiments/analysis/summarise.h"
@@ -20,6 +21,17 @@ struct StepWait {
 
 // By rank and step, in the order of `records`. 0 without communication; dropped gradients do not wait.
 std::vector<std::vector<StepWait>> WaitsOf(const StrategyRow& strategy, const RunRecords& records);
+
+// The time in ms that a rank waits for its peers in one step, *derived*: for each bucket, from the rank's
+// start until the last rank's start, but not beyond the end of its own exchange. Overlapping waits count
+// once. `steps` holds this step of every rank, with times on one clock.
+double WaitMs(const std::vector<const StepRecord*>& steps, int rank);
+// Its mean over ranks and measured steps that all ranks have.
+std::optional<double> MeanWait(const RunRecords& records);
+
+// When the slowest rank's first bucket is ready minus the mean over ranks, in ms, each from the start of its
+// step: how long a collective waits if all ranks start together.
+double MeanLate(const RunRecords& records);
 
 // When a step was ready, and when it ended.
 int64_t ReadyNs(const StepRecord& step);

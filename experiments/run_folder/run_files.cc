@@ -12,6 +12,7 @@
 #include "experiments/analysis/table.h"
 #include "experiments/analysis/validity.h"
 #include "experiments/analysis/verdict.h"
+#include "experiments/analysis/waiting.h"
 
 namespace psring {
 namespace {

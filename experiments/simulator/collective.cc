@@ -303,6 +303,16 @@ class CollectiveSimulation {
 
 }  // namespace
 
+CollectiveTime Both(CollectiveTime first, const CollectiveTime& next) {
+  for (double CollectiveTime::*const part :
+       {&CollectiveTime::seconds, &CollectiveTime::mean_s, &CollectiveTime::card_busy_s,
+        &CollectiveTime::intra_busy_s, &CollectiveTime::fabric_busy_s, &CollectiveTime::adding_s}) {
+    first.*part += next.*part;
+  }
+  first.classes = std::min(first.classes, next.classes);
+  return first;
+}
+
 absl::StatusOr<CollectiveTime> SimulateCollective(const Schedule& schedule, const Cluster& cluster,
                                                   double bytes, const Pipelining& pipelining,
                                                   std::optional<double> tokens) {

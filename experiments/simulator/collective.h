@@ -34,6 +34,9 @@ struct CollectiveTime {
   size_t classes = 0;   // simulated; 0: the times are those of theory
 };
 
+// Of two exchanges, one after the other.
+CollectiveTime Both(CollectiveTime first, const CollectiveTime& next);
+
 // Limits the simulated work: slabs become larger as needed; a schedule with more rounds over all classes,
 // or more messages to different classes, is an error.
 inline constexpr int64_t kMaxTransfers = 6'000'000;

@@ -90,7 +90,7 @@ std::vector<PartialExchange> ExchangesOf(const PredictCase& point, const Cluster
   const int per_node = ShapeOf(cluster, point.workers).ranks_per_node;
   Cluster& seen = exchanges[1].cluster;
   seen.gpus_per_node = std::max(1, per_node / split.ranks);
-  // Each has its part of every card, and may use as much of all cards as one ring alone.
+  // Each has its part of every card, and may use as much of all cards as a single ring.
   const int sharing = std::min(split.ranks, per_node);
   seen.rings *= sharing;
   for (double Cluster::*const shared :
@@ -98,16 +98,6 @@ std::vector<PartialExchange> ExchangesOf(const PredictCase& point, const Cluster
     seen.*shared /= sharing;
   }
   return exchanges;
-}
-
-CollectiveTime Both(CollectiveTime first, const CollectiveTime& next) {
-  for (double CollectiveTime::*const part :
-       {&CollectiveTime::seconds, &CollectiveTime::mean_s, &CollectiveTime::card_busy_s,
-        &CollectiveTime::intra_busy_s, &CollectiveTime::fabric_busy_s, &CollectiveTime::adding_s}) {
-    first.*part += next.*part;
-  }
-  first.classes = std::min(first.classes, next.classes);
-  return first;
 }
 
 // The cluster as the machines with workers or dedicated servers load it.

@@ -345,17 +345,21 @@ absl::Status Bench::Report(const std::vector<BenchCase>& cases) {
   if (setup_.rank() != 0) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(std::vector<Samples> samples,
                           SamplesOf(all, calls, static_cast<size_t>(options().turns), options().across));
+  const int wrong = options().checked_calls > 0 ? 0 : -1;  // an error ends the benchmark
   for (size_t i = 0; i < cases.size(); ++i) {
     const BenchCase& item = cases[i];
     if (item.is_limit) {
       output_.Limit({Name(item.limit), Name(item.collective), item.bytes, samples[i]});
       continue;
     }
-    samples[i].wrong = options().checked_calls > 0 ? 0 : -1;
     if (item.call.placement == Placement::kInPlace) continue;  // reported with the other one
     BenchRow row{item.combination, Name(item.call.type),  Name(item.call.op),
                  item.bytes,       item.call.shape.count, samples[i]};
-    if (HasInPlace(item.collective)) row.in_place = samples[i + 1];
+    row.out_of_place.wrong = wrong;
+    if (HasInPlace(item.collective)) {
+      row.in_place = samples[i + 1];
+      row.in_place.wrong = wrong;
+    }
     output_.Row(row);
   }
   return absl::OkStatus();

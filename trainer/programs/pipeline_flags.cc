@@ -62,6 +62,12 @@ std::vector<std::string> Transformers() {
   return names;
 }
 
+// Their first and last stages share a tensor.
+bool IsTransformer(const TrainingOptions& o) {
+  const absl::StatusOr<const ModelRow*> row = FindModelRow(o.model);
+  return o.workload.empty() && row.ok() && (*row)->size.heads != ModelSize::kFixed;
+}
+
 // All ranks of a replica take the same steps: no server drops a gradient.
 bool TakesEveryStep(const StrategyRow& strategy) { return !strategy.uses_group && !strategy.drops_gradients; }
 
@@ -83,7 +89,7 @@ absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strat
   if (strategy.replicates || other_servers) {
     return absl::InvalidArgumentError(Tr(
         "--tp does not support --strategy $0; use an all-reduce strategy such as ring or zero1, ps-sync, or "
-        "with one replica single",
+        "single with one replica",
         strategy.name));
   }
   const std::string& backend = o.backend.empty() ? strategy.backend : o.backend;
@@ -97,7 +103,7 @@ absl::Status CheckTensorFlags(const TrainingOptions& o, const StrategyRow& strat
         Tr("--sequence_parallel does not support gloo, which has no reduce-scatter; choose native"));
   }
   PSRING_ASSIGN_OR_RETURN(const ModelRow* const row, FindModelRow(o.model));
-  if (row->size.heads == ModelSize::kFixed || !o.workload.empty()) {
+  if (!IsTransformer(o)) {
     return absl::InvalidArgumentError(Tr(
         "--tp divides the matrices of transformers ($0); omit it for $1", absl::StrJoin(Transformers(), ", "),
         o.workload.empty() ? o.model : absl::StrCat("--workload ", o.workload)));
@@ -284,6 +290,12 @@ absl::Status CheckPipelineFlags(const TrainingOptions& o, const StrategyRow& str
         Tr("--pp does not support --strategy $0; use an all-reduce strategy such as ring, or ps-sync, "
            "ps-ssp:K or ps-async",
            strategy.name));
+  }
+  if (strategy.asynchronous() && IsTransformer(o) && workers > ReplicaRanks(o)) {
+    return absl::InvalidArgumentError(
+        Tr("--pp does not support --strategy $0 for $1: its first and last stages share a tensor, and their "
+           "servers would add the replicas' gradients to it in different orders; use ps-sync",
+           strategy.name, o.model));
   }
   const std::string& backend = o.backend.empty() ? strategy.backend : o.backend;
   if (backend == "mpi" && strategy.algorithm != "default") {

@@ -65,8 +65,6 @@ class Training {
   absl::StatusOr<BatchScore> ScoreOfLastStage();
   absl::StatusOr<BatchScore> EvaluateStages(Span weights, const std::function<void(int64_t)>& on_batches);
   absl::StatusOr<ConstSpan> WholeWeights();
-  template <typename T>
-  absl::Status FromFirstRank(T* values, size_t count);
   const ParameterLayout& whole() const { return part_.has_value() ? part_->whole : model_->parameters(); }
   // Of the job: it reports what concerns all ranks, and writes checkpoints.
   bool is_first_rank() const { return worker_.rank == 0 && begins_replica(); }

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "common/text/translate.h"
 #include "trainer/models/replayed_model.h"
 #include "trainer/programs/pipeline_flags.h"
 #include "trainer/step/training.h"
@@ -63,10 +61,6 @@ absl::Status Training::TakeModelPart(const ModelRow& row) {
   }
   TensorPlace tensors;
   if (pipeline.tensors != nullptr) {
-    if (!worker_.device.host_reads_memory()) {
-      return absl::InvalidArgumentError(
-          Tr("--tp needs --device cpu; this device is $0", worker_.device.name()));
-    }
     axis_.emplace(*pipeline.tensors, worker_.device);
     tensors = {.rank = axis_->rank(),
                .ranks = axis_->ranks(),
@@ -76,19 +70,7 @@ absl::Status Training::TakeModelPart(const ModelRow& row) {
   const auto make = [&](const TensorPlace& at) { return MakeModel(row, at); };
   PSRING_ASSIGN_OR_RETURN(part_, CutModel(make, cuts, place, tensors));
   model_ = std::move(part_->model);
-  if (part_->tied.empty() || !strategy_row_.asynchronous() || worker_.world_size == 1)
-    return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Tr("--pp does not support --strategy $0 for $1: its first and last stages share a tensor, and their "
-         "servers would add the replicas' gradients to it in different orders; use ps-sync",
-         strategy_row_.name, options_.model));
-}
-
-// On all ranks of the job: what the first one has.
-template <typename T>
-absl::Status Training::FromFirstRank(T* values, size_t count) {
-  if (same_stages_ != nullptr) PSRING_RETURN_IF_ERROR(same_stages_->Broadcast(0, values, count));
-  return replica_->Broadcast(0, values, count);
+  return absl::OkStatus();
 }
 
 // Those of the user, or balanced by the times that the first rank measures; with --cp of fewer, but whole
@@ -105,7 +87,10 @@ absl::StatusOr<std::vector<size_t>> Training::Cuts(const ModelRow& row, const Pi
     PSRING_ASSIGN_OR_RETURN(cuts, BalancedCuts(*model_, costs, place.stages()));
   }
   cuts.resize(static_cast<size_t>(place.stages()) - 1);
-  PSRING_RETURN_IF_ERROR(FromFirstRank(cuts.data(), cuts.size()));
+  if (same_stages_ != nullptr) {
+    PSRING_RETURN_IF_ERROR(same_stages_->Broadcast(0, cuts.data(), cuts.size()));
+  }
+  PSRING_RETURN_IF_ERROR(replica_->Broadcast(0, cuts.data(), cuts.size()));
   return cuts;
 }
 

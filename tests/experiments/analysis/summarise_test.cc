@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "experiments/analysis/waiting.h"
 #include "tests/experiments/test_catalog.h"
 
 namespace psring {

@@ -468,7 +468,7 @@ INSTANTIATE_TEST_SUITE_P(All, AllToAllTest,
                                           testing::ValuesIn(AlgorithmsFor(Collective::kAllToAll))),
                          NameOf);
 
-// A peer that does not receive has room for twice as many.
+// A peer that does not receive has space for twice as many.
 TEST(AllToAllGroup, SixSegmentsAreInFlight) {
   constexpr size_t kSegment = 64 << 10, kSegments = 20;
   for (const bool shared : {false, true}) {

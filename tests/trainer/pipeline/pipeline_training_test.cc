@@ -332,17 +332,6 @@ TEST(TrainedPipeline, ReplicasWithBoundedStalenessTakeAllStepsAndEndWithTheSameW
   EXPECT_EQ(ranks[0].result->curve.size(), 8);
 }
 
-TEST(TrainedPipeline, ServersThatUpdateInAnyOrderCannotShareATensor) {
-  TrainingOptions options = CutInto(SmallGpt("ps-ssp:1"), "1f1b", 2, 2);
-  int named = 0;
-  for (const RankOutcome& rank : RunPipelines(options, 2, SmallText())) {
-    ASSERT_FALSE(rank.result.ok());
-    named += testing::Value(rank.result.status(), Fails(absl::StatusCode::kInvalidArgument,
-                                                        "ps-ssp:1 for gpt-nano", "use ps-sync"));
-  }
-  EXPECT_GT(named, 0);
-}
-
 TEST(TrainedPipeline, ResumesWhatOneRankHasSavedAndTheReverse) {
   TrainingOptions options = CutInto(TinyResNet("single"), "1f1b", 2, 2);
   options.optimizer = "adam";

@@ -32,7 +32,7 @@ TrainingOptions CutGpt(int ranks, const std::string& strategy = "ring") {
 
 DataSplits LongText(int context) {
   std::string text;
-  while (text.size() < 3000) absl::StrAppend(&text, "one fish, two fish, red fish ", text.size() % 7, "\n");
+  while (text.size() < 6000) absl::StrAppend(&text, "one fish, two fish, red fish ", text.size() % 7, "\n");
   return FromText(text, [context](const std::string& path) { return ReadText(path, context); });
 }
 
@@ -196,6 +196,36 @@ TEST_P(CutSequences, OfStagesAndSharesTrainLikeOneRank) {
     options.dropout = .1;
     options.recompute = replicas == 2;
     ExpectWeightsOfWholeSequences(options, replicas);
+  }
+}
+
+TEST_P(CutSequences, OfStagesTrainWithEveryProgram) {
+  for (const char* program : {"gpipe", "zb-h1", "interleaved:2"}) {
+    SCOPED_TRACE(program);
+    TrainingOptions options = Options(2);
+    options.pp = 2;
+    options.program = program;
+    options.micro_batches = 3;
+    options.steps = 3;
+    ExpectWeightsOfWholeSequences(options, 1);
+  }
+}
+
+TEST_P(CutSequences, OfStagesWithoutAFlushEqualWholeSequences) {
+  for (const char* program : {"pipedream", "pipedream-2bw"}) {
+    SCOPED_TRACE(program);
+    TrainingOptions options = Options(1, "single");
+    const auto ops = MakeOneDnnOps(/*threads=*/1);
+    const std::vector<size_t> points = (*ModelOf(options)->make(SmallText().train.spec(), *ops))->CutPoints();
+    options.pp = 2;
+    options.program = program;
+    options.cuts = absl::StrCat(points[points.size() / 2]);
+    options.micro_batches = 5;
+    options.steps = 3;
+    const std::vector<float> whole = WeightsOf(RunPipelines(options, 1, SmallText()));
+    options.strategy = "ring";
+    options.cp = 2;
+    EXPECT_LE(RelativeL2(WeightsOf(RunPipelines(options, 1, SmallText())), whole), 1e-4);
   }
 }
 

@@ -91,6 +91,16 @@ TEST(CheckPipelineFlags, OtherStrategiesBackendsAndModelsAreRejectedByName) {
   EXPECT_THAT(Refusal(Two([](auto& o) { o.model = "dlrm-small"; })), Has("the tables of dlrm-small"));
 }
 
+TEST(CheckPipelineFlags, ServersThatDoNotWaitNeedOneReplicaOfATransformer) {
+  for (const char* strategy : {"ps-async", "ps-ssp:2"}) {
+    const TrainingOptions gpt = Two([](auto& o) { o.model = "gpt-nano"; });
+    EXPECT_THAT(Refusal(gpt, strategy),
+                Has(absl::StrCat("--strategy ", strategy, " for gpt-nano"), "use ps-sync"));
+    EXPECT_EQ(Refusal(gpt, strategy, /*workers=*/2), "");
+  }
+  EXPECT_EQ(Refusal(Two([](auto& o) { o.model = "gpt-nano"; }), "ps-sync"), "");
+}
+
 TEST(CheckPipelineFlags, WhatServersOfAStageCannotDoIsNamed) {
   for (const auto& [strategy, what, change] :
        {std::tuple<const char*, const char*, Change>{"ps-sync", "ps-sync with --clip_norm",
