@@ -2,7 +2,7 @@
 # Checks that take longer than tests or need more tools: formatting, clang-tidy and sanitizers. Called by `./run check`,
 # which installs the tools. --all: clang-tidy on all sources, all test cases with sanitizers instead of one in four and
 # those of experiments/, 10 minutes of fuzzing for each parser instead of 10 s, 200 random faults of real jobs, 20 deaths
-# in pipelines, the container image, and the core tests for arm64.
+# in pipelines and 140 in transformers, training by every layout, the container image, and the core tests for arm64.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -120,8 +120,20 @@ faults() {
   step "200 random faults"
   ./run build faults_test psring_process_test psring trainer ps_server
   PSRING_FAULTS=200 build/release/bin/faults_test --gtest_brief=1
+  local in_turn='*OfATransformerContinue*'  # 20 for each of 7 layouts
   step "20 deaths in pipelines"
-  PSRING_DEATHS=20 build/release/bin/psring_process_test --gtest_brief=1 --gtest_filter='MortalPipelineTest.*'
+  PSRING_DEATHS=20 build/release/bin/psring_process_test --gtest_brief=1 \
+    --gtest_filter="MortalPipelineTest.*-$in_turn"
+  step "140 deaths in transformers"
+  PSRING_DEATHS=140 build/release/bin/psring_process_test --gtest_brief=1 --gtest_filter="$in_turn"
+}
+
+# Training by every layout; the plain tests draw a sample.
+layouts() {
+  [[ -n $all ]] || return 0
+  step "every layout"
+  ./run build trainer_test
+  PSRING_LAYOUTS=1 build/release/bin/trainer_test --gtest_brief=1 --gtest_filter='EveryLayout.*'
 }
 
 # The image, as users build and run it. Says so where this machine cannot run containers.
@@ -143,6 +155,7 @@ arm64() {
 formatting
 tidy
 faults
+layouts
 containers
 arm64
 sanitized asan "-$not_with_sanitizers" "${address_tests[@]}"

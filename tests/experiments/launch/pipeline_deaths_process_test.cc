@@ -1,9 +1,10 @@
-// Kills ranks of real pipelines, and of divided sequences, at random moments: the others name them, and what
-// continues from the last checkpoint ends with the weights of an undisturbed run.
+// Kills ranks of real pipelines, and of transformers divided in other ways, at random moments: the others
+// name them, and what continues from the last checkpoint ends with the weights of an undisturbed run.
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -24,8 +25,14 @@ const MortalPipeline kMortalPipelines[] = {{2, "--strategy single --pp 2"},
                                            {3, "--strategy single --pp 3 --transport tcp"},
                                            {4, "--strategy ring --pp 2"},
                                            {4, "--strategy ring --pp 2 --rank_order pp,dp --transport tcp"}};
-const MortalPipeline kMortalSequences[] = {
-    {2, "--strategy ring --cp 2"},
+// Of a transformer, cut before its second block, because a version of weights that a stage reads depends on
+// it.
+const MortalPipeline kMortalTransformers[] = {
+    {2, "--strategy fsdp"},
+    {2, "--strategy fsdp --cp 2"},
+    {4, "--strategy fsdp --pp 2 --cuts 8"},
+    {4, "--strategy fsdp --tp 2"},
+    {2, "--strategy single --pp 2 --cuts 8 --program pipedream"},
     {4, "--strategy fsdp --cp 4 --transport tcp"},
     {4, "--strategy zero1 --cp 2 --context_parallel ulysses --rank_order dp,cp"}};
 
@@ -128,16 +135,19 @@ TEST_F(MortalPipelineTest, RanksStartedByHandNameTheOneThatDied) {
       1, [&](std::mt19937& random) { ExpectRanksToNameTheDead(Any(kMortalPipelines, random), random); });
 }
 
-TEST_F(MortalPipelineTest, RanksOfASequenceContinueWithTheSameWeights) {
+// As many deaths for each as for every other, in turn.
+TEST_F(MortalPipelineTest, RanksOfATransformerContinueWithTheSameWeights) {
   TrainATransformer();
-  AtRandomMoments(1,
-                  [&](std::mt19937& random) { ExpectContinuation(Any(kMortalSequences, random), random); });
+  AtRandomMoments(1, [&](std::mt19937& random) {
+    const auto turn = static_cast<size_t>(seed_ + round_);
+    ExpectContinuation(kMortalTransformers[turn % std::size(kMortalTransformers)], random);
+  });
 }
 
-TEST_F(MortalPipelineTest, RanksOfASequenceNameTheOneThatDied) {
+TEST_F(MortalPipelineTest, RanksOfATransformerNameTheOneThatDied) {
   TrainATransformer();
   AtRandomMoments(
-      1, [&](std::mt19937& random) { ExpectRanksToNameTheDead(Any(kMortalSequences, random), random); });
+      1, [&](std::mt19937& random) { ExpectRanksToNameTheDead(Any(kMortalTransformers, random), random); });
 }
 
 }  // namespace
