@@ -399,8 +399,8 @@ absl::StatusOr<PredictFlags> UnderstandPredict(const RawPredictFlags& typed,
   const int least = flags.workers.front();
   PSRING_RETURN_IF_ERROR(CheckStragglers(raw.straggler, least));
   PSRING_ASSIGN_OR_RETURN(flags.options.delays, ParseDelays(raw.straggler, raw.jitter_ms, raw.seed, least));
-  PSRING_RETURN_IF_ERROR(CheckShards(raw, flags));
   PSRING_RETURN_IF_ERROR(UnderstandLayoutSearch(raw, flags));
+  PSRING_RETURN_IF_ERROR(CheckShards(raw, flags));
   PSRING_ASSIGN_OR_RETURN(flags.pipeline, UnderstandPipeline(raw, flags));
   return flags;
 }

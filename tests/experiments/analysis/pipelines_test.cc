@@ -407,6 +407,8 @@ TEST(Pipelines, WithoutARateTheVerdictNamesTheSizeOfTheGradient) {
   EXPECT_EQ(CopyOrCut(rows[2], rows[3]),
             "cp2 sends 0.8 MB for attention per micro-batch, both 100 MB of gradients per step")
       << "any size of the gradient costs both as much";
+  rows[3].configuration.training.pp = 2;
+  rows[3].configuration.training.cp = 1;
   rows[2].mean.exposed_comm_ms = 0;
   rows[3].mean.boundary_bytes.reset();
   EXPECT_EQ(CopyOrCut(rows[2], rows[3]),
