@@ -60,7 +60,7 @@ class ReportBrowserTest : public BrowserTest {
 
   // Of 4 stages and 8 micro-batches the panels; of every program its figures by psring's walk.
   static void ExpectProgramsArePlayed(const Json& seen) {
-    EXPECT_EQ(seen["begin"].size(), 4u);
+    EXPECT_EQ(seen["begin"].size(), 6u);
     for (const Json& panel : seen["begin"]) {
       EXPECT_EQ(panel[0], "Computing: 0F0, \u2013, \u2013, \u2013");
       EXPECT_EQ(panel[1], "Sent: \u2013");
@@ -72,7 +72,7 @@ class ReportBrowserTest : public BrowserTest {
       EXPECT_EQ(panel[3], "Bubble so far: 75.0%");
     }
     for (const Json& boxes : seen["boxes"]) EXPECT_EQ(boxes, 3) << "of the first two units";
-    EXPECT_EQ(seen["programs"].size(), 24u);
+    EXPECT_EQ(seen["programs"].size(), 36u);
     for (const Json& program : seen["programs"]) {
       SCOPED_TRACE(
           absl::StrCat(program["name"].dump(), program["ranks"].dump(), program["micro_batches"].dump()));
