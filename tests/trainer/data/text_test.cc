@@ -131,7 +131,7 @@ TEST_F(Texts, OtherTokenFilesAreRejected) {
 
 TEST_F(Texts, APartOfTheirPositionsHasTheirTokensAndLabels) {
   const DataSplits data =
-      ReadText(Write("text", std::string(300, 'x') + "abcdefghijklmnopqrstuvwxyz"), 8).value();
+      ReadText(Write("text", std::string(600, 'x') + "abcdefghijklmnopqrstuvwxyz"), 8).value();
   const Dataset part = data.train.Positions({{1, 2}, {6, 1}});
   EXPECT_EQ(part.count(), data.train.count());
   EXPECT_EQ(part.spec().labels, 3);
