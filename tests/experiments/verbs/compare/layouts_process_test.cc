@@ -186,18 +186,19 @@ TEST_F(LayoutsCompared, ADryRunNamesTheCasesAndStartsNothing) {
 }
 
 TEST_F(LayoutsCompared, WhatDoesNotFitIsRefusedOrLeftOutBeforeItStarts) {
-  const std::string wide = " --workers 2 --model mlp-small --width 2000 --data synthetic --batch 8 --dry_run";
-  for (const char* verb : {"compare --strategies ring --link none", "train --strategy ring",
-                           "compare --layouts dp2,pp2 --link none"}) {
+  const std::string wide = " --model mlp-small --width 2000 --data synthetic --batch 8 --dry_run";
+  for (const char* verb : {"compare --strategies ring --workers 2 --link none",
+                           "train --strategy ring --workers 2", "compare --layouts dp2,pp2 --link none"}) {
     const auto run = Run(Words(absl::StrCat(verb, wide, " --memory 1M")));
     EXPECT_NE(run.exit_code, 0);
     EXPECT_THAT(run.err, Has("training needs at least ", "parameters ", "gradients ", "optimizer ",
                              "activations of ", "and --memory allows 1.0 MiB"));
   }
-  EXPECT_THAT(Run(Words(absl::StrCat("train --strategy ring", wide, " --memory 64M"))).err,
+  EXPECT_THAT(Run(Words(absl::StrCat("train --strategy ring --workers 2", wide, " --memory 64M"))).err,
               Has("layouts of 2 workers that fit", "--strategy zero1 ("));
   // Two stages of at most 4 of the 5.6 million parameters.
-  EXPECT_THAT(Unwrapped(Succeed(absl::StrCat("compare --layouts auto --link none", wide, " --memory 80M"))),
+  EXPECT_THAT(Unwrapped(Succeed(
+                  absl::StrCat("compare --layouts auto --workers 2 --link none", wide, " --memory 80M"))),
               Has("--layouts auto leaves out single x 1: ", "--layouts auto leaves out ring x 2: ",
                   "ring x 2 (pp2 1f1b)"));
 }
