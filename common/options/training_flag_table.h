@@ -155,7 +155,7 @@ void VisitFlags(Options& o, Visitor& visit) {
          "tables, momentum for others)"},
         o.optimizer, OneOf({"sgd", "momentum", "adagrad", "adam", "adamw"}));
   visit({"--lr", "X", "Learning rate of one update; default: the model's", FlagHelp::kBrief}, o.lr, positive);
-  visit({"--momentum", "X", "Momentum; default: the strategy's (0.9, or 0 if asynchronous)"}, o.momentum,
+  visit({"--momentum", "X", "Momentum; default: 0.9, or 0 if gradients are of older weights"}, o.momentum,
         below_1);
   visit({"--weight_decay", "X",
          "Weight decay of adamw; it applies to matrices, not to biases and normalizations"},

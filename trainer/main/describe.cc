@@ -161,7 +161,7 @@ absl::StatusOr<std::string> CheckAsJson(const TrainingOptions& options, int worl
                        {"optimizer", OptimizerName(plan.optimizer.kind)},
                        {"lr", plan.schedule.base},
                        {"momentum", has_momentum ? plan.optimizer.momentum : 0},
-                       {"warnings", PlanWarnings(strategy, plan)},
+                       {"warnings", PlanWarnings(plan)},
                        {"refused", std::string(refused.message())}});
   }
   std::vector<int64_t> bucket_elements;

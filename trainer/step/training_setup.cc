@@ -107,7 +107,7 @@ absl::StatusOr<ModelRow> Training::Plan() {
   PSRING_ASSIGN_OR_RETURN(plan_, PlanSteps(options_, data.count(), worker_.replicas(), data.spec().labels));
   PSRING_ASSIGN_OR_RETURN(updates_, PlanUpdates(options_, strategy_row_, row, plan_));
   if (!is_first_rank()) return row;
-  for (const std::string& warning : PlanWarnings(strategy_row_, updates_)) worker_.on_warning(warning);
+  for (const std::string& warning : PlanWarnings(updates_)) worker_.on_warning(warning);
   if (const std::string rounded = RoundingNote(options_, plan_); !rounded.empty()) worker_.on_note(rounded);
   return row;
 }

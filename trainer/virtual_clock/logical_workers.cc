@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<LogicalWorkers>> LogicalWorkers::Create(const Tra
   }
   PSRING_ASSIGN_OR_RETURN(w.plan_, PlanSteps(options, data.train.count(), workers, data.train.spec().labels));
   PSRING_ASSIGN_OR_RETURN(w.updates_, PlanUpdates(options, w.strategy_, model_row, w.plan_));
-  w.warnings_ = PlanWarnings(w.strategy_, w.updates_);
+  w.warnings_ = PlanWarnings(w.updates_);
   if (std::string rounded = RoundingNote(options, w.plan_); !rounded.empty())
     w.warnings_.push_back(std::move(rounded));
   PSRING_ASSIGN_OR_RETURN(const Precision precision, ParsePrecision(options.precision));

@@ -37,6 +37,7 @@ TrainingOptions Asynchronous(const std::string& program, int positions, int micr
   options.batch = 4;
   options.steps = 3;
   options.optimizer = optimizer;
+  if (optimizer == "momentum") options.momentum = .9;
   options.lr = .01;
   return options;
 }

@@ -166,13 +166,28 @@ TEST(PlanUpdates, LinearScalingCountsTheSamplesInOneUpdate) {
 }
 
 TEST(PlanWarnings, WarnOfMomentumWithStaleGradients) {
-  const auto warnings = [](const TrainingOptions& options) {
-    return PlanWarnings(*FindStrategy(options.strategy), Updates(options)).size();
-  };
+  const auto warnings = [](const TrainingOptions& options) { return PlanWarnings(Updates(options)).size(); };
   EXPECT_EQ(warnings({.strategy = "ps-async", .momentum = .9}), 1);
   EXPECT_EQ(warnings({.strategy = "ps-async"}), 0);
   EXPECT_EQ(warnings({.strategy = "ps-ssp:2", .momentum = .9}), 1);
   EXPECT_EQ(warnings({.strategy = "ring", .momentum = .9}), 0);
+  TrainingOptions stages{.strategy = "ring", .micro_batches = 4};
+  stages.momentum = .9;
+  stages.pp = 2;
+  EXPECT_EQ(warnings(stages), 0);
+  stages.program = "pipedream";
+  const std::vector<std::string> warned = PlanWarnings(Updates(stages));
+  ASSERT_EQ(warned.size(), 1);
+  EXPECT_NE(warned[0].find("--momentum 0.9 with pipedream at"), std::string::npos) << warned[0];
+}
+
+TEST(PlanUpdates, WithoutAFlushTheDefaultsAreThoseOfStaleGradients) {
+  TrainingOptions stages{.strategy = "ring", .micro_batches = 4};
+  stages.pp = 2;
+  stages.program = "pipedream";
+  const UpdatePlan plan = Updates(stages), servers = Updates({.strategy = "ps-async"});
+  EXPECT_EQ(plan.optimizer.kind, servers.optimizer.kind);
+  EXPECT_EQ(plan.schedule.base, servers.schedule.base);
 }
 
 // The error of `options` with two workers, or as many as a strategy of one process has.

@@ -110,20 +110,19 @@ std::string RoundingNote(const TrainingOptions& options, const StepPlan& steps) 
 
 namespace {
 
-double DefaultRate(const OptimizerConfig& optimizer, const StrategyRow& strategy, const ModelRow& model) {
+double DefaultRate(const OptimizerConfig& optimizer, bool stale, const ModelRow& model) {
   constexpr double kAdamRate = .001;    // Kingma & Ba 2015
   constexpr double kAdagradRate = .01;  // PyTorch's
   const double momentum = optimizer.kind == OptimizerKind::kMomentum ? optimizer.momentum : 0;
-  const bool asynchronous = strategy.asynchronous();
   switch (optimizer.kind) {
     case OptimizerKind::kAdam:
     case OptimizerKind::kAdamW:
       if (std::string(model.optimizer) != "adamw") return kAdamRate;
-      return asynchronous ? model.default_async_lr : model.default_lr;
+      return stale ? model.default_async_lr : model.default_lr;
     case OptimizerKind::kAdagrad:
       return kAdagradRate;
     default:
-      return asynchronous || momentum == 0 ? model.default_async_lr * (1 - momentum) : model.default_lr;
+      return stale || momentum == 0 ? model.default_async_lr * (1 - momentum) : model.default_lr;
   }
 }
 
@@ -132,14 +131,22 @@ double DefaultRate(const OptimizerConfig& optimizer, const StrategyRow& strategy
 absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const StrategyRow& strategy,
                                        const ModelRow& model, const StepPlan& steps) {
   UpdatePlan plan;
+  if (strategy.asynchronous()) {
+    plan.stale_by = strategy.name;
+  } else if (UpdatesWithoutFlush(options)) {
+    plan.stale_by = options.program;
+  }
+  const bool stale = !plan.stale_by.empty();
   PSRING_ASSIGN_OR_RETURN(plan.optimizer.kind,
                           ParseOptimizer(options.optimizer.empty() ? model.optimizer : options.optimizer));
   if (plan.optimizer.kind == OptimizerKind::kMomentum) {
-    plan.optimizer.momentum = options.momentum >= 0 ? options.momentum : strategy.default_momentum;
+    plan.optimizer.momentum = options.momentum >= 0 ? options.momentum
+                              : stale               ? 0
+                                                    : strategy.default_momentum;
     // The same update, without memory for a velocity.
     if (plan.optimizer.momentum == 0) plan.optimizer.kind = OptimizerKind::kSgd;
   }
-  plan.schedule.base = options.lr == 0 ? DefaultRate(plan.optimizer, strategy, model) : options.lr;
+  plan.schedule.base = options.lr == 0 ? DefaultRate(plan.optimizer, stale, model) : options.lr;
   PSRING_ASSIGN_OR_RETURN(plan.schedule.decay, ParseLrDecay(options.schedule));
   plan.optimizer.weight_decay = options.weight_decay;
   // Linear scaling counts the samples in one update.
@@ -310,14 +317,14 @@ bool SharedStepsAreOver(int64_t version, int workers, int64_t total_steps) {
   return version > workers * (total_steps - 1);
 }
 
-std::vector<std::string> PlanWarnings(const StrategyRow& strategy, const UpdatePlan& updates) {
+std::vector<std::string> PlanWarnings(const UpdatePlan& updates) {
   std::vector<std::string> warnings;
-  if (strategy.asynchronous() && updates.optimizer.kind == OptimizerKind::kMomentum &&
+  if (!updates.stale_by.empty() && updates.optimizer.kind == OptimizerKind::kMomentum &&
       updates.optimizer.momentum >= .5) {
     warnings.push_back(
         Tr("--momentum $0 with $1 at --lr $2: stale gradients accumulate; at lr 0.05 this diverges with a "
            "staleness of 3",
-           updates.optimizer.momentum, strategy.name, updates.schedule.base));
+           updates.optimizer.momentum, updates.stale_by, updates.schedule.base));
   }
   return warnings;
 }

@@ -44,10 +44,11 @@ absl::StatusOr<StepPlan> PlanSteps(const TrainingOptions& options, int64_t sampl
 struct UpdatePlan {
   OptimizerConfig optimizer;
   LrSchedule schedule;
+  std::string stale_by;  // the strategy or program whose gradients are of older weights; empty: none are
 };
 
-// Default of --lr: with momentum the model's rate; for plain SGD and asynchronous modes (default momentum 0)
-// the model's asynchronous rate times 1 - momentum; for Adam .001.
+// Default of --lr: with momentum the model's rate; for plain SGD and with stale gradients (default momentum
+// 0) the model's asynchronous rate times 1 - momentum; for Adam .001.
 absl::StatusOr<UpdatePlan> PlanUpdates(const TrainingOptions& options, const StrategyRow& strategy,
                                        const ModelRow& model, const StepPlan& steps);
 
@@ -89,7 +90,7 @@ std::string RoundingNote(const TrainingOptions& options, const StepPlan& steps);
 bool SharedStepsAreOver(int64_t version, int workers, int64_t total_steps);
 
 // Settings that are valid but probably harmful, one line each.
-std::vector<std::string> PlanWarnings(const StrategyRow& strategy, const UpdatePlan& updates);
+std::vector<std::string> PlanWarnings(const UpdatePlan& updates);
 
 // How ranks make a checkpoint together.
 struct CheckpointPlan {
