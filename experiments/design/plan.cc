@@ -8,7 +8,6 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/cli/delays.h"
@@ -17,6 +16,7 @@
 #include "experiments/design/rates.h"
 #include "experiments/stats/statistics.h"
 #include "ring_worker/schedules/schedule.h"
+#include "trainer/programs/pipeline_flags.h"
 
 namespace psring {
 namespace {
@@ -360,9 +360,9 @@ absl::StatusOr<Configuration> MakeConfiguration(const std::string& strategy, int
     const int processes = configuration.processes(), over = std::min(probe.spread_over, processes);
     configuration.per_machine = (processes + over - 1) / over * configuration.training.ranks_per_process;
   }
-  for (const StrategyUpdate& rule : probe.updates) {
-    if (rule.strategy == BaseName(strategy)) configuration.update = rule;
-  }
+  const std::string updates = UpdatesWithoutFlush(configuration.training) ? "ps-async" : BaseName(strategy);
+  const auto rule = absl::c_find_if(probe.updates, [&](const auto& one) { return one.strategy == updates; });
+  if (rule != probe.updates.end()) configuration.update = *rule;
   ResetOtherStrategiesFlags(configuration);
   if (configuration.strategy.uses_servers && configuration.training.server_placement.empty()) {
     configuration.training.server_placement = probe.placement;
