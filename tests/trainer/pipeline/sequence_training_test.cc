@@ -11,10 +11,10 @@
 #include "experiments/costs/sequence_costs.h"
 #include "tests/has.h"
 #include "tests/trainer/cluster.h"
+#include "tests/trainer/divided_training.h"
 #include "tests/trainer/kept_training.h"
 #include "trainer/data/sources.h"
 #include "trainer/models/replayed_model.h"
-#include "trainer/programs/mesh.h"
 
 namespace psring {
 namespace {
@@ -36,47 +36,6 @@ DataSplits LongText(int context) {
   return FromText(text, [context](const std::string& path) { return ReadText(path, context); });
 }
 
-// Every rank ends with equal weights, and reports the loss of every step; the first replica evaluates.
-void ExpectWeightsOfWholeSequences(const TrainingOptions& options, int replicas, double tolerance = 1e-4,
-                                   const DataSplits& data = SmallText()) {
-  const RankOutcome& expected = OneProcess(options, replicas, data);
-  const std::vector<RankOutcome> ranks = RunPipelines(options, replicas, data);
-  const int workers = replicas * ReplicaRanks(options);
-  ASSERT_EQ(ranks.size(), static_cast<size_t>(workers));
-  const Mesh mesh = Mesh::Create(workers, options.pp, options.rank_order, options.tp, options.cp).value();
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    SCOPED_TRACE(absl::StrCat("rank ", rank));
-    const RankOutcome& outcome = ranks[rank];
-    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
-    EXPECT_EQ(outcome.result->rank, static_cast<int>(rank));
-    EXPECT_EQ(outcome.result->world_size, workers);
-    EXPECT_EQ(outcome.result->weights_hash, ranks[0].result->weights_hash);
-    EXPECT_LE(RelativeL2(outcome.weights, expected.weights), tolerance);
-    ASSERT_EQ(outcome.steps.size(), expected.steps.size());
-    const MeshPlace place = mesh.PlaceOf(static_cast<int>(rank));
-    const bool counts = place.position == 0 && place.share == 0 && place.segment == 0;
-    for (size_t step = 0; step < outcome.steps.size(); ++step) {
-      const StepRecord &own = outcome.steps[step], &one = expected.steps[step];
-      EXPECT_EQ(own.samples, counts ? one.samples / replicas : 0);
-      EXPECT_EQ(own.rank, static_cast<int>(rank));
-      EXPECT_EQ(own.weights_hash, ranks[0].steps[step].weights_hash);
-      EXPECT_GT(own.compute_ms, 0);
-      EXPECT_GT(own.exposed_comm_ms, 0);
-      EXPECT_LE(own.compute_ms + own.bubble_ms + own.exposed_comm_ms, own.step_ms * (1 + 1e-9));
-      if (replicas > 1) continue;  // another mean
-      EXPECT_NEAR(own.loss, one.loss, 1e-5 * one.loss);
-    }
-    if (!options.evaluate || place.replica > 0 || place.segment > 0) continue;
-    ASSERT_EQ(outcome.result->curve.size(), expected.result->curve.size());
-    for (size_t point = 0; point < expected.result->curve.size(); ++point) {
-      const CurvePoint &own = outcome.result->curve[point], &one = expected.result->curve[point];
-      EXPECT_NEAR(own.test_loss, one.test_loss, 1e-4 * one.test_loss);
-      EXPECT_NEAR(own.test_accuracy, one.test_accuracy, .01);
-      EXPECT_EQ(own.samples, one.samples);
-    }
-  }
-}
-
 class CutSequences : public testing::TestWithParam<const char*> {
  protected:
   TrainingOptions Options(int ranks, const std::string& strategy = "ring") const {
@@ -94,7 +53,7 @@ TEST_P(CutSequences, TrainLikeOneRankUpToRounding) {
     TrainingOptions options = Options(ranks);
     options.evaluate = true;
     options.eval_every = 10;
-    ExpectWeightsOfWholeSequences(options, 1);
+    ExpectWeightsOfOneRank(options, 1);
   }
 }
 
@@ -104,7 +63,7 @@ TEST_P(CutSequences, NeedNoPowerOfTwo) {
   options.context = 12;
   options.heads = 3;
   options.width = 12;
-  ExpectWeightsOfWholeSequences(options, 1, 1e-4, data);
+  ExpectWeightsOfOneRank(options, 1, 1e-4, data);
 }
 
 // The gradient is the change of the weights divided by the rate.
@@ -112,27 +71,13 @@ TEST_P(CutSequences, HaveTheGradientOfOneRank) {
   TrainingOptions options = Options(1);
   options.steps = 1;
   options.lr = 1;
-  const auto ops = MakeOneDnnOps(/*threads=*/1);
-  const auto whole = *ModelOf(options)->make(SmallText().train.spec(), *ops);
-  const std::vector<float> initial = whole->InitialWeights(options.seed);
-  // Of each tensor.
-  const auto changes = [&](const std::vector<float>& weights) {
-    std::vector<std::vector<float>> all;
-    for (const Tensor& tensor : whole->parameters().tensors()) {
-      std::vector<float>& change = all.emplace_back();
-      for (size_t i = tensor.first; i < tensor.first + tensor.count; ++i) {
-        change.push_back(weights[i] - initial[i]);
-      }
-    }
-    return all;
-  };
-  const auto expected = changes(OneProcess(options, 1, SmallText()).weights);
+  const auto expected = ChangesOfTensors(options, OneProcess(options, 1, SmallText()).weights);
   for (const int ranks : {2, 4}) {
     options.cp = ranks;
-    const auto own = changes(WeightsOf(RunPipelines(options, 1, SmallText())));
+    const auto own = ChangesOfTensors(options, WeightsOf(RunPipelines(options, 1, SmallText())));
     for (size_t t = 0; t < expected.size(); ++t) {
-      EXPECT_LE(RelativeL2(own[t], expected[t]), 1e-3)
-          << whole->parameters().tensors()[t].name << ", " << ranks << " ranks";
+      EXPECT_LE(RelativeL2(own[t].second, expected[t].second), 1e-3)
+          << own[t].first << ", " << ranks << " ranks";
     }
   }
 }
@@ -141,9 +86,9 @@ TEST_P(CutSequences, DropTheSameElementsAndAccumulateAndRecompute) {
   TrainingOptions options = Options(2);
   options.dropout = .2;
   options.micro_batches = 3;
-  ExpectWeightsOfWholeSequences(options, 1);
+  ExpectWeightsOfOneRank(options, 1);
   options.recompute = true;
-  ExpectWeightsOfWholeSequences(options, 1);
+  ExpectWeightsOfOneRank(options, 1);
 }
 
 TEST_P(CutSequences, TimesDataParallelismTrainLikeOneRank) {
@@ -156,7 +101,7 @@ TEST_P(CutSequences, TimesDataParallelismTrainLikeOneRank) {
       options.check_replicas = true;
       options.evaluate = true;
       options.steps = 10;
-      ExpectWeightsOfWholeSequences(options, 2);
+      ExpectWeightsOfOneRank(options, 2);
     }
   }
 }
@@ -171,14 +116,14 @@ TEST_P(CutSequences, WithHybridShardsTrainLikeOneRank) {
   options.check_replicas = true;
   options.evaluate = true;
   options.steps = 5;
-  ExpectWeightsOfWholeSequences(options, 2);
+  ExpectWeightsOfOneRank(options, 2);
 }
 
 TEST_P(CutSequences, OfAReplicaCanBeFarApart) {
   TrainingOptions options = Options(2);
   options.rank_order = "dp,cp";
   options.steps = 5;
-  ExpectWeightsOfWholeSequences(options, 2);
+  ExpectWeightsOfOneRank(options, 2);
 }
 
 TEST_P(CutSequences, OfStagesAndSharesTrainLikeOneRank) {
@@ -195,7 +140,7 @@ TEST_P(CutSequences, OfStagesAndSharesTrainLikeOneRank) {
     options.evaluate = true;
     options.dropout = .1;
     options.recompute = replicas == 2;
-    ExpectWeightsOfWholeSequences(options, replicas);
+    ExpectWeightsOfOneRank(options, replicas);
   }
 }
 
@@ -207,7 +152,7 @@ TEST_P(CutSequences, OfStagesTrainWithEveryProgram) {
     options.program = program;
     options.micro_batches = 3;
     options.steps = 3;
-    ExpectWeightsOfWholeSequences(options, 1);
+    ExpectWeightsOfOneRank(options, 1);
   }
 }
 
@@ -241,7 +186,7 @@ TEST_P(CutSequences, CountEverySampleOnceInAShortLastBatch) {
   options.steps = 0;
   options.epochs = 2;
   options.micro_batches = 3;
-  ExpectWeightsOfWholeSequences(options, 1, 1e-4, data);
+  ExpectWeightsOfOneRank(options, 1, 1e-4, data);
 }
 
 TEST_P(CutSequences, ResumeWhatAnyLayoutHasSaved) {

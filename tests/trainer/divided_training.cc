@@ -1,0 +1,68 @@
+#include "tests/trainer/divided_training.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/ops/ops.h"
+#include "trainer/models/replayed_model.h"
+#include "trainer/programs/mesh.h"
+
+namespace psring {
+
+void ExpectWeightsOfOneRank(const TrainingOptions& options, int replicas, double tolerance,
+                            const DataSplits& data) {
+  const RankOutcome& expected = OneProcess(options, replicas, data);
+  const std::vector<RankOutcome> ranks = RunPipelines(options, replicas, data);
+  const int workers = replicas * ReplicaRanks(options);
+  ASSERT_EQ(ranks.size(), static_cast<size_t>(workers));
+  const Mesh mesh = Mesh::Create(workers, options.pp, options.rank_order, options.tp, options.cp).value();
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    SCOPED_TRACE(absl::StrCat("rank ", rank));
+    const RankOutcome& outcome = ranks[rank];
+    ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
+    EXPECT_EQ(outcome.result->rank, static_cast<int>(rank));
+    EXPECT_EQ(outcome.result->world_size, workers);
+    EXPECT_EQ(outcome.result->parameters, expected.result->parameters);
+    EXPECT_EQ(outcome.result->weights_hash, ranks[0].result->weights_hash);
+    EXPECT_LE(RelativeL2(outcome.weights, expected.weights), tolerance);
+    ASSERT_EQ(outcome.steps.size(), expected.steps.size());
+    const MeshPlace place = mesh.PlaceOf(static_cast<int>(rank));
+    const bool counts = place.position == 0 && place.share == 0 && place.segment == 0;
+    for (size_t step = 0; step < outcome.steps.size(); ++step) {
+      const StepRecord &own = outcome.steps[step], &one = expected.steps[step];
+      EXPECT_EQ(own.samples, counts ? one.samples / replicas : 0);
+      EXPECT_EQ(own.rank, static_cast<int>(rank));
+      EXPECT_EQ(own.weights_hash, ranks[0].steps[step].weights_hash);
+      EXPECT_GT(own.compute_ms, 0);
+      EXPECT_GT(own.exposed_comm_ms, 0);
+      EXPECT_LE(own.compute_ms + own.bubble_ms + own.exposed_comm_ms, own.step_ms * (1 + 1e-9));
+      if (replicas > 1) continue;  // another mean
+      EXPECT_NEAR(own.loss, one.loss, (options.precision == "float32" ? 1e-5 : 1e-2) * one.loss);
+    }
+    if (!options.evaluate || place.replica > 0 || place.segment > 0) continue;
+    ASSERT_EQ(outcome.result->curve.size(), expected.result->curve.size());
+    for (size_t point = 0; point < expected.result->curve.size(); ++point) {
+      const CurvePoint &own = outcome.result->curve[point], &one = expected.result->curve[point];
+      EXPECT_NEAR(own.test_loss, one.test_loss, 1e-4 * one.test_loss);
+      EXPECT_NEAR(own.test_accuracy, one.test_accuracy, .01);
+      EXPECT_EQ(own.samples, one.samples);
+    }
+  }
+}
+
+std::vector<std::pair<std::string, std::vector<float>>> ChangesOfTensors(const TrainingOptions& options,
+                                                                         const std::vector<float>& weights) {
+  const auto ops = MakeOneDnnOps(/*threads=*/1);
+  const auto whole = *ModelOf(options)->make(SmallText().train.spec(), *ops);
+  const std::vector<float> initial = whole->InitialWeights(options.seed);
+  std::vector<std::pair<std::string, std::vector<float>>> all;
+  for (const Tensor& tensor : whole->parameters().tensors()) {
+    std::vector<float>& change = all.emplace_back(tensor.name, std::vector<float>()).second;
+    for (size_t i = tensor.first; i < tensor.first + tensor.count; ++i) {
+      change.push_back(weights[i] - initial[i]);
+    }
+  }
+  return all;
+}
+
+}  // namespace psring

@@ -1,0 +1,22 @@
+// What training must give if ranks divide matrices, tokens or sequences (--tp, --cp).
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/trainer/cluster.h"
+
+namespace psring {
+
+// Trains with RunPipelines and expects of every rank the weights of OneProcess, with `tolerance` as
+// RelativeL2, the same hashes as of other ranks, also after every step if there are any, and the loss of
+// every step; if `options` evaluate, also the curve, of those ranks of the first replica that have it.
+void ExpectWeightsOfOneRank(const TrainingOptions& options, int replicas, double tolerance = 1e-4,
+                            const DataSplits& data = SmallText());
+
+// By tensor of the whole model of `options`, on SmallText: its name, and `weights` less the initial ones.
+std::vector<std::pair<std::string, std::vector<float>>> ChangesOfTensors(const TrainingOptions& options,
+                                                                         const std::vector<float>& weights);
+
+}  // namespace psring
