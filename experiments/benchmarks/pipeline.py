@@ -90,19 +90,8 @@ def setting(args, found, versions, others):
 
 
 def table(found, results):
-    rows = []
-    for name, values in results.items():
-        base = found.base[name]
-        rows.append([name, runs.spread(values), f"{runs.paired_ratio(results[base], values):.2f}" if base else "",
-                     f"{found.loss[name]:.4f}", f"{found.memory_mb[name]:,.0f}", ", ".join(f"{v:,.0f}" for v in values)])
-    lines = ["Tokens/s as median (lowest to highest); loss: mean of the last tenth of the steps; peak memory of the largest rank, "
-             "MiB (VmHWM). All *measured*.", "",
-             *runs.table("contender | tokens/s | psring's speed over this one's (paired median) | loss | memory | each round",
-                         rows)]
-    if found.tried:
-        lines += ["", f"Variants of PyTorch, in {training.SEARCH_ROUNDS} interleaved rounds to find the fastest:", "",
-                  *runs.table("PyTorch | tokens/s, mean (each round)", found.tried)]
-    return lines
+    return ["Tokens/s as median (lowest to highest); loss: mean of the last tenth of the steps; peak memory of the largest rank, "
+            "MiB (VmHWM). All *measured*.", "", *found.table(results), *found.variants()]
 
 
 def losses(found):
@@ -312,9 +301,7 @@ def walk(args):
 
 
 def save(args, title, lines):
-    path = args.out / PAGE
-    runs.write(runs.with_section(path.read_text() if path.exists() else HEAD, title, lines).splitlines(), path)
-    print("\n".join([f"## {title}", "", *lines, ""]))
+    runs.save_section(args.out / PAGE, HEAD, title, lines)
 
 
 def main():
@@ -326,15 +313,7 @@ def main():
     parts = {"speed": speed, "walk": walk}
     if not set(args.parts.split(",")) <= set(parts) or args.model not in BLOCKS:
         parser.error(f"--parts: of {','.join(parts)}; --model: of {', '.join(BLOCKS)}")
-    if args.any_load:
-        runs.MOST_BY_OTHERS = 100
-    try:
-        problems = [problem for part in args.parts.split(",") for problem in parts[part](args)]
-    except runs.Disturbed as why:
-        sys.exit(str(why))
-    for problem in problems:
-        print(f"outside: {problem}", file=sys.stderr)
-    return int(bool(problems))
+    return runs.measure_parts(args, parts)
 
 
 if __name__ == "__main__":

@@ -243,6 +243,26 @@ def with_section(page, title, lines):
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
+def save_section(path, head, title, lines):
+    """Prints the section and puts it on the page at `path`, which begins with `head` if it is new."""
+    write(with_section(path.read_text() if path.exists() else head, title, lines).splitlines(), path)
+    print("\n".join([f"## {title}", "", *lines, ""]))
+
+
+def measure_parts(args, parts):
+    """The exit code, after the parts that --parts names. parts: {name: function of args that returns problems}."""
+    if args.any_load:
+        global MOST_BY_OTHERS
+        MOST_BY_OTHERS = 100
+    try:
+        problems = [problem for part in args.parts.split(",") for problem in parts[part](args)]
+    except Disturbed as why:
+        sys.exit(str(why))
+    for problem in problems:
+        print(f"outside: {problem}", file=sys.stderr)
+    return int(bool(problems))
+
+
 def write(lines, path):
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -54,22 +54,17 @@ def speed(args):
     version = peers.torch_version(args)
     found = contenders(args, version)
     results, others = runs.interleave(found.measure, args.rounds, "sharding")
-    rows, problems = [], []
+    problems = []
     for name, values in results.items():
-        base = found.base[name]
-        rows.append([name, runs.spread(values), f"{runs.paired_ratio(results[base], values):.2f}" if base else "",
-                     f"{found.loss[name]:.4f}", f"{found.memory_mb[name]:,.0f}", ", ".join(f"{v:,.0f}" for v in values)])
-        ratio = runs.paired_ratio(results[base], values) if base else TARGET
-        problems += [f"{base} is {ratio:.2f} times as fast as {name} (target {TARGET})"] * (ratio < TARGET)
+        ratio = runs.paired_ratio(results[found.base[name]], values) if found.base[name] else TARGET
+        problems += [f"{found.base[name]} is {ratio:.2f} times as fast as {name} (target {TARGET})"] * (ratio < TARGET)
     lines = [f"{runs.measured_on()}, no GPU; PyTorch {version or 'absent'}; gpt-mini, batch {args.batch} per worker (tp: of both), "
              f"{found.steps} steps after {found.work.warmup_steps} of warm-up, one computing thread per process, AdamW, float32; psring "
              f"over TCP, PyTorch over Gloo, both on the loopback. {args.rounds} interleaved rounds after one that does not count. "
              f"Tokens/s as median (lowest to highest); peak memory of the largest rank, MiB (VmHWM). All *measured*. {others}", "",
-             *runs.table("contender | tokens/s | psring's speed over this one's (paired median) | loss | memory | each round", rows),
-             "", f"Target: {TARGET} times PyTorch's speed. " + ("; ".join(problems) + "." if problems else "It is met.")]
-    if found.tried:
-        lines += ["", f"Variants of PyTorch, in {training.SEARCH_ROUNDS} interleaved rounds to find the fastest:", "",
-                  *runs.table("PyTorch | tokens/s, mean (each round)", found.tried)]
+             *found.table(results), "",
+             f"Target: {TARGET} times PyTorch's speed. " + ("; ".join(problems) + "." if problems else "It is met."),
+             *found.variants()]
     save(args, "Speed", lines)
     return problems
 
@@ -93,9 +88,7 @@ def memory(args):
 
 
 def save(args, title, lines):
-    path = args.out / PAGE
-    runs.write(runs.with_section(path.read_text() if path.exists() else HEAD, title, lines).splitlines(), path)
-    print("\n".join([f"## {title}", "", *lines, ""]))
+    runs.save_section(args.out / PAGE, HEAD, title, lines)
 
 
 def main():
@@ -106,15 +99,7 @@ def main():
     args = parser.parse_args()
     if not set(args.parts.split(",")) <= set(parts):
         parser.error(f"--parts: of {','.join(parts)}")
-    if args.any_load:
-        runs.MOST_BY_OTHERS = 100
-    try:
-        problems = [problem for part in args.parts.split(",") for problem in parts[part](args)]
-    except runs.Disturbed as why:
-        sys.exit(str(why))
-    for problem in problems:
-        print(f"outside: {problem}", file=sys.stderr)
-    return int(bool(problems))
+    return runs.measure_parts(args, parts)
 
 
 if __name__ == "__main__":

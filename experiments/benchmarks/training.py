@@ -89,6 +89,21 @@ class Contenders:
     def torch(self, workers, code, env, script="pytorch_peer.py"):
         return peers.torch(self.args, script, *self.common, "--workers", workers, *code, env=env)
 
+    def table(self, results):
+        """Lines: of each contender the speed in tokens/s, loss and memory."""
+        rows = [[name, runs.spread(values),
+                 f"{runs.paired_ratio(results[self.base[name]], values):.2f}" if self.base[name] else "",
+                 f"{self.loss[name]:.4f}", f"{self.memory_mb[name]:,.0f}", ", ".join(f"{v:,.0f}" for v in values)]
+                for name, values in results.items()]
+        return runs.table("contender | tokens/s | psring's speed over this one's (paired median) | loss | memory | each round", rows)
+
+    def variants(self, unit="tokens"):
+        """Lines: what best_torch has tried; none without PyTorch."""
+        if not self.tried:
+            return []
+        return ["", f"Variants of PyTorch, in {SEARCH_ROUNDS} interleaved rounds to find the fastest:", "",
+                *runs.table(f"PyTorch | {unit}/s, mean (each round)", self.tried)]
+
     def best_torch(self, workers, processes=""):
         """Returns (name, flags, environment) of the fastest: of the code, then of the allocators with it. What fails is
         omitted: torch.compile needs a compiler, and old versions have no fused optimizer on CPUs. workers: as of torch();
@@ -176,9 +191,7 @@ def write(args, model, found, results, others, versions):
              f"All *measured*. {others}", "",
              *runs.table(f"contender | {unit}/s | psring's speed over this one's (paired median) | compared with psring's | memory | "
                          "training loss, mean of the last tenth of the steps | each round", rows)]
-    if found.tried:
-        lines += ["", f"Variants of PyTorch, in {SEARCH_ROUNDS} interleaved rounds to find the fastest:", "",
-                  *runs.table(f"PyTorch | {unit}/s, mean (each round)", found.tried)]
+    lines += found.variants(unit)
     name = f"training_{model}.md" if found.work.with_servers else "training_models.md"
     path = args.out / name
     head = (f"# Training speed compared with PyTorch{' and TensorFlow' * found.work.with_servers}\n\n"
