@@ -118,9 +118,7 @@ void AddPairs(const std::vector<SummaryRow>& rows, const std::optional<Wires>& w
   for (const int workers : counts) {
     const SummaryRow* none = FindRow(rows, "none", workers);
     for (const SummaryRow& group : rows) {
-      if (group.configuration.workers != workers || !group.configuration.strategy.uses_group) {
-        continue;
-      }
+      if (group.configuration.workers != workers || !group.configuration.strategy.uses_group) continue;
       for (const SummaryRow& server : rows) {
         if (group.configuration.strategy.name == server.configuration.strategy.name) continue;
         if (server.configuration.workers != workers || !IsServer(server) ||

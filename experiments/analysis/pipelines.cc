@@ -186,8 +186,7 @@ void AddWalk(SummaryRow& row) {
 std::string LayoutsText(bool has_stages) {
   const std::string layouts =
       Tr("Layouts: dp, replicas of the model; pp, stages of a replica; tp, workers that divide its matrices; "
-         "cp, "
-         "workers that divide its sequences.");
+         "cp, workers that divide its sequences.");
   if (!has_stages) return layouts;
   return absl::StrCat(
       layouts, SentenceGap(),

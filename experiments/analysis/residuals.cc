@@ -24,8 +24,7 @@ constexpr double kLeastPart = 0.1;  // of a residual, to be named
 // The basis of the columns, repeated in every row.
 constexpr char kBasis[] =
     "measured measured; predicted simulated; residual derived; computing measured; waiting derived; update "
-    "measured; "
-    "congestion derived at most; scheduling derived at most; unexplained derived; others measured";
+    "measured; congestion derived at most; scheduling derived at most; unexplained derived; others measured";
 
 absl::Status NotSimulated(const std::string& why) { return absl::FailedPreconditionError(why); }
 

@@ -219,12 +219,11 @@ std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows) {
   const int64_t parameters = std::max(rows.front().sample.parameters, configuration.model.parameters);
   std::vector<std::string> sentences;
   if (parameters > 0 || configuration.model.has_tables) {
-    const char* const line =
-        configuration.model.has_tables
-            ? TrNoop(
-                  "Model: $0, with tables, of which a step exchanges only the rows that it "
-                  "touches, and $1 other parameters ($2 MB of float32 gradients).")
-            : TrNoop("Model: $0, $1 parameters ($2 MB of float32 gradients).");
+    const char* const line = configuration.model.has_tables
+                                 ? TrNoop(
+                                       "Model: $0, with tables, of which a step exchanges only the rows that "
+                                       "it touches, and $1 other parameters ($2 MB of float32 gradients).")
+                                 : TrNoop("Model: $0, $1 parameters ($2 MB of float32 gradients).");
     sentences.push_back(Tr(line, configuration.model.name, WithThousands(static_cast<double>(parameters)),
                            MegabytesOf(parameters)));
   }

@@ -144,11 +144,10 @@ std::string ServerWireText(const std::vector<const SummaryRow*>& candidates) {
   const bool same_winner = shown[0] && shown[1] && (with_grpc.ratio > 1) == (with_sockets.ratio > 1);
   const bool by_wire =
       !same_winner || 2 * std::abs(std::log(wires.ratio)) > std::abs(std::log(with_grpc.ratio));
-  return Tr(by_wire
-                ? TrNoop("with gRPC $0 is $2 times as fast as $1, over the same sockets $3 times: the wire "
-                         "decides more than the scheme")
-                : TrNoop("with gRPC $0 is $2 times as fast as $1, over the same sockets $3 times: the "
-                         "scheme decides more than the wire"),
+  return Tr(by_wire ? TrNoop("with gRPC $0 is $2 times as fast as $1, over the same sockets $3 times: the "
+                             "wire decides more than the scheme")
+                    : TrNoop("with gRPC $0 is $2 times as fast as $1, over the same sockets $3 times: the "
+                             "scheme decides more than the wire"),
             group->configuration.strategy.name, server, Times(with_grpc.ratio), Times(with_sockets.ratio));
 }
 

@@ -52,11 +52,10 @@ std::string Reason(const SummaryRow& best, const SummaryRow& rival) {
                               rival_carries = GradientsThroughLink(rival);
   if (best_carries && rival_carries && *rival_carries > kClearlyLonger * *best_carries) {
     const std::string carries = ThreeDigits(*best_carries);
-    return Tr(carries == "1"
-                  ? TrNoop("$0 is faster: with $1 workers, the busiest link carries $2 gradient with "
-                           "$0, and $3 with $4.")
-                  : TrNoop("$0 is faster: with $1 workers, the busiest link carries $2 gradients with "
-                           "$0, and $3 with $4."),
+    return Tr(carries == "1" ? TrNoop("$0 is faster: with $1 workers, the busiest link carries $2 gradient "
+                                      "with $0, and $3 with $4.")
+                             : TrNoop("$0 is faster: with $1 workers, the busiest link carries $2 gradients "
+                                      "with $0, and $3 with $4."),
               name, best.configuration.workers, carries, ThreeDigits(*rival_carries),
               WayText(rival, TrNoop("$0 ($1)")));
   }

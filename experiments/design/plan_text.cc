@@ -122,10 +122,10 @@ absl::StatusOr<double> ParseSeconds(const std::string& text) {
   } else if (const std::optional<absl::Duration> with_units = ParseDurationText(text)) {
     duration = *with_units;
   } else if (!absl::ParseDuration(text, &duration)) {
-    return absl::InvalidArgumentError(Tr("'$0' is not a time; write 90s, 3m or 1h", text));
+    return InvalidTr("'$0' is not a time; write 90s, 3m or 1h", text);
   }
   if (duration <= absl::ZeroDuration() || duration == absl::InfiniteDuration()) {
-    return absl::InvalidArgumentError(Tr("'$0' is not a positive time", text));
+    return InvalidTr("'$0' is not a positive time", text);
   }
   return absl::ToDoubleSeconds(duration);
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/csv.h"
 
 namespace psring {
@@ -43,8 +44,8 @@ absl::Status PickRates(std::vector<TriedRate>& tried) {
       if (better) best = &rate;
     }
     if (best == nullptr) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          row.strategy, " x ", row.workers, " diverged with every learning rate; use lower ones"));
+      return FailedPrecondition(row.strategy, " x ", row.workers,
+                                " diverged with every learning rate; use lower ones");
     }
     best->picked = true;
   }

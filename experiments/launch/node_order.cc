@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/json_object.h"
 #include "common/io/json_text.h"
 #include "common/text/peer_text.h"
@@ -88,12 +87,11 @@ absl::Status CheckAgainstOwn(TrainingOptions training, int workers, const NodeSe
   const std::vector<std::string> known = TrainingArguments(own);
   for (const std::string& flag : TrainingArguments(training)) {
     if (std::find(known.begin(), known.end(), flag) == known.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("this node was not started with ", flag));
+      return InvalidArgument("this node was not started with ", flag);
     }
   }
   if (training.ranks_per_process == own.ranks_per_process) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("this node was started with --ranks_per_process=", own.ranks_per_process));
+  return InvalidArgument("this node was started with --ranks_per_process=", own.ranks_per_process);
 }
 
 }  // namespace
@@ -126,9 +124,7 @@ absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text) {
   PSRING_ASSIGN_OR_RETURN(order.probes, json.Bool("probes"));
   if (order.probes) return order;
   PSRING_ASSIGN_OR_RETURN(order.what, json.Text("what", kMaxNameBytes));
-  if (OneLine(order.what) != order.what) {
-    return absl::InvalidArgumentError("\"what\" has control characters");
-  }
+  if (OneLine(order.what) != order.what) return absl::InvalidArgumentError("\"what\" has control characters");
   PSRING_ASSIGN_OR_RETURN(order.deadline_s, json.Number("deadline_s", 0, kLongestDeadlineS));
   PSRING_ASSIGN_OR_RETURN(const int64_t port, json.WholeNumber("store_port", 1, 65535));
   order.store_port = static_cast<int>(port);
@@ -168,15 +164,14 @@ absl::StatusOr<TrainingJob> JobOf(const NodeOrder& order, const NodeSetup& own, 
   SubstitutePaths(own.training, folder, job.training);
   job.layout.processes = order.workers / each;
   if (order.workers % each != 0 || job.layout.processes > job.layout.capacity()) {
-    return absl::InvalidArgumentError(absl::StrCat("this node was started for up to ",
-                                                   own.layout.capacity() * each, " workers in processes of ",
-                                                   each, ", not for ", order.workers));
+    return InvalidArgument("this node was started for up to ", own.layout.capacity() * each,
+                           " workers in processes of ", each, ", not for ", order.workers);
   }
   if (!order.has_servers) return job;
   job.servers = ServersOf(job.training, job.workers);
   if (job.training.server_placement == "dedicated" && job.servers > job.layout.server_nodes) {
-    return absl::InvalidArgumentError(absl::StrCat("this node was started with ", job.layout.server_nodes,
-                                                   " nodes for servers, not with ", job.servers));
+    return InvalidArgument("this node was started with ", job.layout.server_nodes,
+                           " nodes for servers, not with ", job.servers);
   }
   return job;
 }

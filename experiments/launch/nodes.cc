@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/cuda/cuda_device.h"
 #include "common/io/files.h"
 #include "common/measure/records.h"
@@ -47,8 +48,8 @@ bool WasKilled(const absl::Status& status) {
 absl::Status CheckNames(const std::vector<std::string>& names) {
   for (size_t node = 0; node < names.size(); ++node) {
     if (names[node].empty() || names[node].size() > kMaxHostNameBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("node ", node, " sent a name or address of ",
-                                                     names[node].size(), " bytes; start it with psring"));
+      return InvalidArgument("node ", node, " sent a name or address of ", names[node].size(),
+                             " bytes; start it with psring");
     }
   }
   return absl::OkStatus();
@@ -81,7 +82,7 @@ absl::StatusOr<std::string> OnClock(const ClockMap& clock, const std::string& na
   if (!absl::StartsWith(name, "trace-")) return text;
   Json trace = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   Json& events = trace.is_object() ? trace["traceEvents"] : trace;
-  if (!events.is_array()) return absl::InvalidArgumentError(absl::StrCat(name, " is not a trace"));
+  if (!events.is_array()) return InvalidArgument(name, " is not a trace");
   for (Json& event : events) {
     if (event.is_object() && event.contains("ts") && event["ts"].is_number()) {
       const auto ns = static_cast<int64_t>(std::llround(1e3 * event["ts"].get<double>()));

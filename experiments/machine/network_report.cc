@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/errors.h"
 #include "experiments/stats/statistics.h"
 
 namespace psring {
@@ -281,7 +282,7 @@ absl::StatusOr<std::vector<double>> FiguresOf(const ProbePhase& phase, const std
       if (!absl::SimpleAtoi(fields.first, &flow) || flow >= figures.size() ||
           MeasuredBy(phase, phase.flows[flow]) != static_cast<int>(node) ||
           !absl::SimpleAtod(fields.second, &figure) || !(figure > 0 && figure < kMaxFigure)) {
-        return absl::InvalidArgumentError(absl::StrCat("node ", node, " sent no figure of ", phase.what));
+        return InvalidArgument("node ", node, " sent no figure of ", phase.what);
       }
       figures[flow] = figure;
     }
@@ -289,8 +290,7 @@ absl::StatusOr<std::vector<double>> FiguresOf(const ProbePhase& phase, const std
   const auto missing = std::find(figures.begin(), figures.end(), 0.0);
   if (missing == figures.end()) return figures;
   const ProbeFlow& flow = phase.flows[static_cast<size_t>(missing - figures.begin())];
-  return absl::InvalidArgumentError(
-      absl::StrCat("no figure of ", phase.what, " from node ", flow.from, " to node ", flow.to));
+  return InvalidArgument("no figure of ", phase.what, " from node ", flow.from, " to node ", flow.to);
 }
 
 SlowestLink SlowestOf(const NetworkReport& network) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/files.h"
 #include "common/options/training_options.h"
 #include "common/text/translate.h"
@@ -40,25 +41,24 @@ absl::Status CheckOneClock(const std::string& folder, const RunRecords& records)
     first_end = std::min(first_end, steps.back().begin_ns + static_cast<int64_t>(1e6 * steps.back().step_ms));
   }
   if (last_begin <= first_end) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Tr("$0 has records of several machines or launches, whose clocks differ; record each launch in a "
-         "folder of its own, and for several machines use psring train --nnodes",
-         folder));
+  return InvalidTr(
+      "$0 has records of several machines or launches, whose clocks differ; record each launch in a "
+      "folder of its own, and for several machines use psring train --nnodes",
+      folder);
 }
 
 absl::StatusOr<Configuration> ConfigurationOf(const std::string& folder, const RankResult& result) {
   const std::string path = absl::StrCat(folder, "/", OfRank("result", 0, ".json"));
   if (result.flags.empty()) {
-    return absl::InvalidArgumentError(
-        Tr("$0 does not say what was trained; record the run again with this version of trainer", path));
+    return InvalidTr("$0 does not say what was trained; record the run again with this version of trainer",
+                     path);
   }
   const absl::StatusOr<TrainingOptions> training = TrainingOptionsOf(result.flags);
   if (!training.ok()) return absl::DataLossError(absl::StrCat(path, ": ", training.status().message()));
   const int64_t replicas = result.data_parallel.replicas;
   const int64_t workers = replicas > 0 ? replicas : result.world_size;
   if (workers < 1 || workers > kMaxLogicalWorkers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": report shows 1 to ", kMaxLogicalWorkers, " workers, not ", workers));
+    return InvalidArgument(path, ": report shows 1 to ", kMaxLogicalWorkers, " workers, not ", workers);
   }
   Probe probe{.parameters = result.parameters};
   probe.updates = {{.strategy = BaseName(result.strategy), .optimizer = result.optimizer, .lr = result.lr}};
@@ -118,8 +118,8 @@ bool HasLaunchRecords(const std::string& folder) {
 absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/", OfRank("result", 0, ".json"));
   if (HasFile(fs::path(folder) / "launch.json")) {
-    return absl::InvalidArgumentError(Tr(
-        "$0 is one launch of a run; give psring report the run's folder, which contains records/", folder));
+    return InvalidTr(
+        "$0 is one launch of a run; give psring report the run's folder, which contains records/", folder);
   }
   const absl::StatusOr<std::string> text = ReadFile(path, kMaxRecordBytes);
   if (absl::IsNotFound(text.status())) {

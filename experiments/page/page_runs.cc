@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/io/files.h"
 #include "experiments/page/digests.h"
 #include "experiments/page/run_data.h"
@@ -61,7 +62,7 @@ Json Sound(const std::string& page, const Json& run) {
 
 absl::StatusOr<std::vector<RunData>> RunsOfPage(const std::string& name, const std::string& html) {
   const auto no_page = [&](const char* why) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is not a page of psring report: ", why));
+    return InvalidArgument(name, " is not a page of psring report: ", why);
   };
   const size_t begin = html.find(kDataBegins);
   if (begin == std::string::npos) return no_page("it contains no run's data");

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cli/delays.h"
 #include "experiments/analysis/waiting.h"
 #include "experiments/run_folder/run_folder.h"
@@ -76,8 +77,8 @@ absl::StatusOr<MeasuredRun> MeasuredRun::Open(const std::string& path) {
     run.launches_.push_back({note, std::move(strategy)});
   }
   if (run.launches_.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", path, "' is a simulated run; name a run with --clock wall and without --scale"));
+    return InvalidArgument("'", path,
+                           "' is a simulated run; name a run with --clock wall and without --scale");
   }
   return run;
 }

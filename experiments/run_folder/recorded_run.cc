@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/own_process.h"
 #include "common/base/read_file.h"
 #include "common/cli/config_file.h"
@@ -130,9 +131,8 @@ absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
   }
   PSRING_ASSIGN_OR_RETURN(const int layout, json.WholeNumber("schema_version", 0, INT32_MAX));
   if (layout != kLayout) {
-    return absl::InvalidArgumentError(absl::StrCat("its manifest has layout ", layout,
-                                                   "; this psring supports ", kLayout,
-                                                   "; use the psring that wrote it"));
+    return InvalidArgument("its manifest has layout ", layout, "; this psring supports ", kLayout,
+                           "; use the psring that wrote it");
   }
   RecordedRun run{.json = text};
   PSRING_ASSIGN_OR_RETURN(run.verb, json.Text("verb", kMaxWordBytes));
@@ -159,9 +159,8 @@ absl::StatusOr<RecordedRun> RecordedRunFromJson(const std::string& text) {
     run.shaping = link->Text("shaping", kMaxPathBytes).value_or("");
   }
   if (run.provenance.working_directory.empty() || run.provenance.binaries.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("an earlier psring wrote it, without its inputs; its command line was: ",
-                     ShellText(run.command_line)));
+    return InvalidArgument("an earlier psring wrote it, without its inputs; its command line was: ",
+                           ShellText(run.command_line));
   }
   return run;
 }
@@ -255,7 +254,7 @@ absl::StatusOr<std::string> LatestRun() {
   constexpr char kLatest[] = "runs/latest";
   std::error_code error;
   if (std::filesystem::is_directory(kLatest, error)) return std::string(kLatest);
-  return absl::InvalidArgumentError(Tr("name a run's folder; there is no $0 in this folder", kLatest));
+  return InvalidTr("name a run's folder; there is no $0 in this folder", kLatest);
 }
 
 std::string CommandName() {

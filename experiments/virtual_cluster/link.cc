@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "common/base/errors.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
 
@@ -24,15 +25,14 @@ const char* ShapingName(Shaping shaping) {
 
 absl::Status CheckLink(const LinkOptions& options) {
   if (options.scale > 1 && options.bits_per_s <= 0) {
-    return absl::InvalidArgumentError(Tr(
-        "--scale is for links that this machine cannot carry; add --link with their rate, such as 10gbit"));
+    return InvalidTr(
+        "--scale is for links that this machine cannot carry; add --link with their rate, such as 10gbit");
   }
   if (options.shaping == "none" && options.wanted()) {
     return absl::InvalidArgumentError("--shaping none contradicts --link and --latency; omit it or them");
   }
   if ((options.shaping == "netns" || options.shaping == "userspace") && !options.wanted()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--shaping ", options.shaping, " needs a rate; add --link 1gbit"));
+    return InvalidArgument("--shaping ", options.shaping, " needs a rate; add --link 1gbit");
   }
   return absl::OkStatus();
 }
@@ -47,11 +47,10 @@ absl::StatusOr<double> ParseLatency(const std::string& text) {
   if (const std::optional<absl::Duration> with_units = ParseDurationText(text)) {
     duration = *with_units;
   } else if (!absl::ParseDuration(text, &duration)) {
-    return absl::InvalidArgumentError(
-        Tr("'$0' is not a time; write a number with a unit, such as 0.5ms or 100us", text));
+    return InvalidTr("'$0' is not a time; write a number with a unit, such as 0.5ms or 100us", text);
   }
   if (duration < absl::ZeroDuration() || duration > absl::Seconds(10)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not between 0 and 10s"));
+    return InvalidArgument("'", text, "' is not between 0 and 10s");
   }
   return absl::ToDoubleSeconds(duration);
 }

@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "experiments/stats/statistics.h"
 
 namespace psring {
@@ -59,7 +60,7 @@ absl::StatusOr<Shaping> VirtualCluster::Choose(const LinkOptions& options, const
   PSRING_RETURN_IF_ERROR(interrupt.Check());
   if (why.empty()) return Shaping::kNetns;
   if (options.shaping == "auto") return Shaping::kUserspace;
-  return absl::FailedPreconditionError(absl::StrCat("--shaping netns: ", why));
+  return FailedPrecondition("--shaping netns: ", why);
 }
 
 absl::StatusOr<std::unique_ptr<VirtualCluster>> VirtualCluster::Create(const LinkOptions& options,

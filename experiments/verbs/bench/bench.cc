@@ -62,11 +62,11 @@ absl::StatusOr<std::string> ReserveFile(const std::string& wanted) {
 absl::Status CheckMemory(const BenchPlan& plan, const Machine& machine) {
   const uint64_t needed = BenchMemoryBytes(plan), there = static_cast<uint64_t>(machine.memory_mb) << 20;
   if (there == 0 || needed <= there / 10 * 8) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      Tr("the buffers of all processes need $0 GiB, but this machine has $1; use a smaller --maxbytes or "
-         "fewer --workers",
-         absl::StrFormat("%.1f", static_cast<double>(needed) / (1 << 30)),
-         absl::StrFormat("%.1f", static_cast<double>(there) / (1 << 30))));
+  return InvalidTr(
+      "the buffers of all processes need $0 GiB, but this machine has $1; use a smaller --maxbytes or "
+      "fewer --workers",
+      absl::StrFormat("%.1f", static_cast<double>(needed) / (1 << 30)),
+      absl::StrFormat("%.1f", static_cast<double>(there) / (1 << 30)));
 }
 
 // What is known before anything is measured; on several machines, each has its own.

@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/base/wall_time.h"
 #include "common/cli/delays.h"
 #include "common/io/files.h"
@@ -39,12 +40,12 @@ absl::Status CheckShaped(const Configuration& configuration, const LinkOptions& 
   const std::string backend = configuration.backend();
   if (shaping != Shaping::kNone && configuration.training.ranks_per_process > 1 &&
       (shaping != Shaping::kNetns || link.latency_s > 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--ranks_per_process ", configuration.training.ranks_per_process,
-                     " puts several ranks on a machine of the virtual cluster: ",
-                     link.latency_s > 0 ? "--latency would also delay messages within a machine; omit it"
-                                        : "this needs network namespaces, which are unavailable here; omit "
-                                          "--ranks_per_process, or use --link none"));
+    return InvalidArgument("--ranks_per_process ", configuration.training.ranks_per_process,
+                           " puts several ranks on a machine of the virtual cluster: ",
+                           link.latency_s > 0
+                               ? "--latency would also delay messages within a machine; omit it"
+                               : "this needs network namespaces, which are unavailable here; omit "
+                                 "--ranks_per_process, or use --link none");
   }
   if (shaping != Shaping::kNone && configuration.training.local_aggregation &&
       configuration.per_machine == 1) {
@@ -62,8 +63,8 @@ absl::Status CheckShaped(const Configuration& configuration, const LinkOptions& 
   if (backend == "gloo" && shaping != Shaping::kNetns)
     why = "without namespaces only psring's own transports limit the rate";
   if (why.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(Tr("$0 cannot run on a virtual cluster: $1; omit it, or use --link none",
-                                       configuration.strategy.name, why));
+  return InvalidTr("$0 cannot run on a virtual cluster: $1; omit it, or use --link none",
+                   configuration.strategy.name, why);
 }
 
 absl::StatusOr<std::vector<Configuration>> AllConfigurations(const ExperimentFlags& flags,
@@ -289,8 +290,8 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
   prepared.link = flags.link;
   if (flags.options.training.clock == "virtual") {
     if (!flags.link_is_default && prepared.link.wanted()) {
-      return absl::InvalidArgumentError(Tr(
-          "--link is for real processes; with --clock virtual, set --network_ms, the time of one gradient"));
+      return InvalidTr(
+          "--link is for real processes; with --clock virtual, set --network_ms, the time of one gradient");
     }
     prepared.link = {};
   }
@@ -369,10 +370,7 @@ absl::Status TakePlanOf(const ExperimentFlags& flags, Plan& plan) {
   if (flags.plan_of.empty()) return absl::OkStatus();
   PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.plan_of + "/manifest.json"));
   const absl::StatusOr<RecordedPlan> recorded = RecordedPlanFromJson(text);
-  if (!recorded.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--plan_of ", flags.plan_of, ": ", recorded.status().message()));
-  }
+  if (!recorded.ok()) return InvalidArgument("--plan_of ", flags.plan_of, ": ", recorded.status().message());
   PSRING_RETURN_IF_ERROR(TakeRecordedPlan(*recorded, flags.options, plan));
   plan.notes.push_back(Tr("rounds, steps and samples are those of $0", flags.plan_of));
   return absl::OkStatus();

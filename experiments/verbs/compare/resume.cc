@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
+#include "common/base/errors.h"
 #include "common/cli/command_line.h"
 #include "common/cli/config_file.h"
 #include "common/io/files.h"
@@ -61,10 +62,10 @@ absl::Status CheckFlags(const std::string& run, const CLI::App& asked, const CLI
     const CLI::Option* const then = recorded.get_option_no_throw(absl::StrCat("--", name));
     const bool had = then != nullptr && then->count() > 0;
     if (had && then->results() == option->results()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "--resume ", run, " continues that run with its own flags, ",
         had ? absl::StrCat("which have ", FlagText(*then)) : absl::StrCat("which have no --", name),
-        "; omit ", FlagText(*option), ", or start another run"));
+        "; omit ", FlagText(*option), ", or start another run");
   }
   return absl::OkStatus();
 }
@@ -81,17 +82,15 @@ bool HasReport(const std::string& folder) {
 }  // namespace
 
 absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder) {
-  const auto wrong = [&](const auto&... why) {
-    return absl::InvalidArgumentError(absl::StrCat("--resume ", folder, ": ", why...));
-  };
+  const auto wrong = [&](const auto&... why) { return InvalidArgument("--resume ", folder, ": ", why...); };
   std::error_code error;
   if (!fs::is_directory(folder, error)) return wrong("there is no such folder");
   const std::string path = folder + "/manifest.json";
   if (!fs::exists(path, error)) return wrong("this is not a run folder: it has no manifest.json");
   // Its flags are used, and its files are changed.
   if (const absl::Status mine = CheckOnlyMine(path); !mine.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat("--resume ", folder, ": ", mine.message(),
-                                                      "; only a run that nobody else can change is resumed"));
+    return FailedPrecondition("--resume ", folder, ": ", mine.message(),
+                              "; only a run that nobody else can change is resumed");
   }
   for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     if (!at->is_symlink(error)) continue;
@@ -130,8 +129,8 @@ absl::StatusOr<ExperimentFlags> ResumedFlags(const RawExperimentFlags& asked,
   for (const std::string& flag : again.left_out) {
     const std::string name = CanonicalWord(flag.substr(2, flag.find_first_of(" =") - 2));
     if (FreeFlags().contains(name)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("--resume ", folder, ": a run with ", flag, " cannot be resumed; ", Repeats(folder)));
+    return InvalidArgument("--resume ", folder, ": a run with ", flag, " cannot be resumed; ",
+                           Repeats(folder));
   }
   CLI::App typed("", "psring"), recorded("", "psring");
   RawExperimentFlags typed_raw = CompareDefaults(), raw = CompareDefaults();
@@ -185,8 +184,8 @@ absl::Status CheckSameConditions(const ResumedRun& run, const ExperimentFlags& f
                                        ShapingName(prepared.shaping)));
   }
   if (differences.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "--resume ", flags.resume, ": ", absl::StrJoin(differences, "; "), "; ", Repeats(flags.resume)));
+  return FailedPrecondition("--resume ", flags.resume, ": ", absl::StrJoin(differences, "; "), "; ",
+                            Repeats(flags.resume));
 }
 
 absl::StatusOr<std::vector<TriedRate>> Experiment::ReadRates() const {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/deadline.h"
+#include "common/base/errors.h"
 #include "common/cuda/cuda_device.h"
 #include "common/device/task_limit.h"
 #include "common/io/checkpoint_folder.h"
@@ -381,9 +382,8 @@ absl::Status ResolveResume(TrainingOptions& training) {
            resume, latest ? Tr(" in $0", kLatestRun) : ""));
   }
   if (folders.size() > 1) {
-    return absl::InvalidArgumentError(absl::StrCat("--resume ", resume,
-                                                   ": several trainings have checkpoints there; name one of ",
-                                                   absl::StrJoin(folders, ", ")));
+    return InvalidArgument("--resume ", resume, ": several trainings have checkpoints there; name one of ",
+                           absl::StrJoin(folders, ", "));
   }
   resume = fs::canonical(folders.front(), error).string();
   return absl::OkStatus();

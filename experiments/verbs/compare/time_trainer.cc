@@ -41,8 +41,7 @@ absl::Status TimeTrainer(const Binaries& binaries, const TrainingOptions& traini
   if (checks_memory) moment.memory.clear();  // the limit of a worker, which may have a part of the model
   if (checks_memory && probe.free_bytes > 0 && probe.memory_bytes > probe.free_bytes) {
     display.Note(
-        Tr("the whole model does not fit into one device, so its step is not measured; the plan "
-           "assumes $0 s",
+        Tr("the whole model does not fit into one device, so its step is not measured; the plan assumes $0 s",
            kAssumedStepSeconds));
     probe.step_s = kAssumedStepSeconds;
     probe.launch_s = kAssumedLaunchSeconds;

@@ -129,8 +129,7 @@ std::string Methods(const Json& manifest, const std::vector<const Json*>& rows) 
   const Json &link = Part(manifest, "link"), &cost = Part(manifest, "cost");
   std::string text = absl::StrFormat(
       "We ran %s with %s workers in psring %s (revision %s) on one machine: %s, %.0f cores, %.0f MB of "
-      "memory, %s, "
-      "Linux %s. ",
+      "memory, %s, Linux %s. ",
       Different(rows, "strategy", false), Different(rows, "workers", true), TextAt(versions, "psring"),
       TextAt(versions, "revision"), TextAt(machine, "cpu"), NumberAt(machine, "cores", 0),
       NumberAt(machine, "memory_mb", 0), TextAt(machine, "system"), TextAt(machine, "kernel"));
@@ -145,8 +144,7 @@ std::string Methods(const Json& manifest, const std::vector<const Json*>& rows) 
   if (const double rounds = NumberAt(cost, "rounds_done", 0); rounds > 0) {
     absl::StrAppendFormat(&text,
                           "Each of %.0f rounds launched every configuration once, in random order, with %.0f "
-                          "warm-up and %.0f measured "
-                          "steps. ",
+                          "warm-up and %.0f measured steps. ",
                           rounds, NumberAt(cost, "warmup_steps", 0), NumberAt(cost, "steps", 0));
   }
   text += "Samples/s are geometric means over rounds, with 95% intervals by Student's t on logarithms. ";

@@ -77,7 +77,7 @@ absl::Status PackRun(const std::string& folder, const std::string& archive) {
   std::error_code error;
   const fs::path root = fs::canonical(folder, error);
   if (error || !fs::exists(root / "manifest.json", error)) {
-    return absl::InvalidArgumentError(Tr("$0 is not a run's folder: it contains no manifest.json", folder));
+    return InvalidTr("$0 is not a run's folder: it contains no manifest.json", folder);
   }
   const std::string tar = FindTool("tar");
   if (tar.empty()) return absl::NotFoundError("--pack needs tar; install it");
