@@ -15,6 +15,7 @@
 #include "common/cli/delays.h"
 #include "common/measure/wires.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/analysis/residuals.h"
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/table.h"
@@ -40,8 +41,6 @@ std::string MediumOf(const std::vector<SummaryRow>& rows, const SummaryRow& row)
   }
   return MediumText(ComparedWires(rows, row));
 }
-
-std::string Fixed(double value, int digits = 2) { return absl::StrFormat("%.*f", digits, value); }
 
 // A finding, and how much it says: the findings of a kind are sorted by it.
 struct Weighed {

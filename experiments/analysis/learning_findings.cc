@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/analysis/findings.h"
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/table.h"
@@ -110,8 +111,7 @@ void AddTarget(const std::vector<SummaryRow>& rows, std::vector<std::string>& fi
       continue;
     }
     reached.push_back(
-        WithRange(Tr("$0 $1 s", WithWorkers(row), absl::StrFormat("%.2f", *row.time_to_target_s)),
-                  row.time_to_target_95, 2));
+        WithRange(Tr("$0 $1 s", WithWorkers(row), Fixed(*row.time_to_target_s)), row.time_to_target_95, 2));
   }
   if (target == 0) return;
   findings.push_back(

@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/io/csv.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/design/estimate.h"
 #include "experiments/stats/statistics.h"
 
@@ -296,8 +297,8 @@ std::vector<std::string> ResidualFindings(const std::vector<SummaryRow>& rows) {
         Tr("Compared with the simulator ($0): measured steps differ by $1% in the median and $2% at most "
            "($3); residuals.csv lists the parts.",
            errors.size() == 1 ? Tr("1 case") : Tr("$0 cases", errors.size()),
-           absl::StrFormat("%.1f", 100 * Quantile(errors, 0.5)),
-           absl::StrFormat("%+.1f", 100 * error(*worst)), worst->configuration.name()));
+           Fixed(100 * Quantile(errors, 0.5), 1), absl::StrFormat("%+.1f", 100 * error(*worst)),
+           worst->configuration.name()));
   }
   for (const SummaryRow& row : rows) {
     if (!row.prediction) continue;
@@ -305,9 +306,8 @@ std::vector<std::string> ResidualFindings(const std::vector<SummaryRow>& rows) {
     if (std::abs(residual.total()) < kNotable * residual.measured) continue;
     findings.push_back(
         Tr("$0: a step took $1 ms, the simulator predicts $2 ms. The difference of $3 ms consists of: $4.",
-           row.configuration.name(), absl::StrFormat("%.1f", residual.measured),
-           absl::StrFormat("%.1f", residual.predicted), absl::StrFormat("%+.1f", residual.total()),
-           PartsText(residual)));
+           row.configuration.name(), Fixed(residual.measured, 1), Fixed(residual.predicted, 1),
+           absl::StrFormat("%+.1f", residual.total()), PartsText(residual)));
   }
   if (!unpredicted.empty()) {
     findings.push_back(Tr("Not predicted: $0.", absl::StrJoin(unpredicted, Tr(", "))));

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <set>
 
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/measure/wires.h"
 #include "common/text/translate.h"
@@ -145,8 +144,7 @@ std::string RankedName(const SummaryRow& row) {
   const WorkerClass& most = classes.front();
   return Tr(most.ranks.size() == 1 ? TrNoop("$0 (worker $1 makes $2% of the $3)")
                                    : TrNoop("$0 (workers $1 make $2% of the $3)"),
-            name, absl::StrJoin(most.ranks, Tr(" and ")), absl::StrFormat("%.0f", 100 * most.share),
-            UnitOf(row));
+            name, absl::StrJoin(most.ranks, Tr(" and ")), Fixed(100 * most.share, 0), UnitOf(row));
 }
 
 std::string WithWire(const SummaryRow& row, const std::string& name) {
@@ -197,7 +195,7 @@ std::string MediumText(const std::vector<std::string>& wires) {
 }
 
 std::string WithThousands(double value) {
-  const std::string digits = absl::StrFormat("%.0f", std::abs(value));
+  const std::string digits = Fixed(std::abs(value), 0);
   std::string text;
   if (value < 0) text.push_back('-');
   for (size_t i = 0; i < digits.size(); ++i) {

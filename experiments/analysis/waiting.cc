@@ -13,6 +13,16 @@ namespace {
 
 constexpr int64_t kNever = INT64_MIN;
 
+// Means over a worker's steps.
+constexpr std::pair<double WorkerFigures::*, double StepRecord::*> kWorkerMeans[] = {
+    {&WorkerFigures::step_ms, &StepRecord::step_ms},
+    {&WorkerFigures::compute_ms, &StepRecord::compute_ms},
+    {&WorkerFigures::delay_ms, &StepRecord::delay_ms},
+    {&WorkerFigures::comm_busy_ms, &StepRecord::comm_busy_ms},
+    {&WorkerFigures::exposed_comm_ms, &StepRecord::exposed_comm_ms},
+    {&WorkerFigures::activation_message_ms, &StepRecord::activation_message_ms},
+    {&WorkerFigures::gradient_message_ms, &StepRecord::gradient_message_ms}};
+
 // By worker and step: when the gradient was ready. Skipped steps are missing.
 using ReadySteps = std::vector<std::map<int64_t, int64_t>>;
 
@@ -89,7 +99,7 @@ std::vector<std::vector<StepWait>> WaitsOf(const StrategyRow& strategy, const Ru
 }
 
 double WaitMs(const std::vector<const StepRecord*>& steps, int rank) {
-  const StepRecord& ours = *steps[static_cast<size_t>(rank)];
+  const StepRecord& ours = *steps[rank];
   std::vector<std::pair<int64_t, int64_t>> waits;
   for (size_t b = 0; b < ours.buckets.size(); ++b) {
     int64_t last_begin = ours.buckets[b].begin_ns;
@@ -144,26 +154,16 @@ std::vector<WorkerFigures> WorkerFiguresOf(const StrategyRow& strategy, const Ru
   for (size_t rank = 0; rank < records.steps.size(); ++rank) {
     WorkerFigures& worker = workers.emplace_back();
     worker.rank = records.steps[rank].empty() ? static_cast<int>(rank) : records.steps[rank].front().rank;
-    for (size_t i = 0; i < records.steps[rank].size(); ++i) {
-      const StepRecord& step = records.steps[rank][i];
-      if (step.warmup) continue;
+    const std::vector<StepRecord>& steps = records.steps[rank];
+    for (const auto& [of_worker, of_step] : kWorkerMeans) worker.*of_worker = MeanOf(steps, of_step);
+    double waited_ms = 0;
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (steps[i].warmup) continue;
       worker.steps += 1;
-      worker.step_ms += step.step_ms;
-      worker.compute_ms += step.compute_ms;
-      worker.delay_ms += step.delay_ms;
-      worker.comm_busy_ms += step.comm_busy_ms;
-      worker.exposed_comm_ms += step.exposed_comm_ms;
-      worker.wait_ms += waits[rank][i].waited_ms;
-      worker.activation_message_ms += step.activation_message_ms;
-      worker.gradient_message_ms += step.gradient_message_ms;
+      waited_ms += waits[rank][i].waited_ms;
     }
-    worker.waited_s = 1e-3 * worker.wait_ms;
-    const double steps = std::max(1.0, worker.steps);
-    for (double* figure : {&worker.step_ms, &worker.compute_ms, &worker.delay_ms, &worker.comm_busy_ms,
-                           &worker.exposed_comm_ms, &worker.wait_ms, &worker.activation_message_ms,
-                           &worker.gradient_message_ms}) {
-      *figure /= steps;
-    }
+    worker.waited_s = 1e-3 * waited_ms;
+    worker.wait_ms = waited_ms / std::max(1.0, worker.steps);
     rates.push_back(worker.step_ms > 0 ? 1 / worker.step_ms : 0);
     if (rank >= records.ranks.size()) continue;
     const RankResult& result = records.ranks[rank];

@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/analysis/findings.h"
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/table.h"
@@ -22,7 +23,7 @@ bool WaitsForAll(const SummaryRow& row) {
 // The range of `values`: "2 to 4", or "9".
 std::string Range(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  const auto text = [](double value) { return absl::StrFormat("%.0f", value); };
+  const auto text = [](double value) { return Fixed(value, 0); };
   const std::string low = text(values.front()), high = text(values.back());
   return low == high ? low : Tr("$0 to $1", low, high);
 }
@@ -43,18 +44,18 @@ std::string Waited(const SummaryRow& row) {
 // Speed and accuracy of `row` compared with the fastest synchronous row.
 std::string Against(const SummaryRow& row, const SummaryRow& reference) {
   std::string text = Tr("$0 reaches $1 times the $3/s of $2", RankedName(row),
-                        absl::StrFormat("%.2f", row.mean.samples_per_s / reference.mean.samples_per_s),
+                        Fixed(row.mean.samples_per_s / reference.mean.samples_per_s),
                         reference.configuration.strategy.name, UnitOf(row));
   if (row.test_accuracy && reference.test_accuracy) {
-    text += Tr(", test accuracy $0 versus $1", absl::StrFormat("%.4f", *row.test_accuracy),
-               absl::StrFormat("%.4f", *reference.test_accuracy));
+    text +=
+        Tr(", test accuracy $0 versus $1", Fixed(*row.test_accuracy, 4), Fixed(*reference.test_accuracy, 4));
     if (!SameUpdateRule(row, reference)) {
       const StrategyUpdate &ours = row.configuration.update, &theirs = reference.configuration.update;
       text += Tr(" (with $0, lr $1, versus $2, lr $3)", ours.optimizer, ours.lr, theirs.optimizer, theirs.lr);
     }
   }
   if (row.mean.dropped_share) {
-    text += Tr(", $0% of the gradients dropped", absl::StrFormat("%.0f", 100 * *row.mean.dropped_share));
+    text += Tr(", $0% of the gradients dropped", Fixed(100 * *row.mean.dropped_share, 0));
   }
   return text;
 }
@@ -71,13 +72,13 @@ std::string StalenessByWorker(const SummaryRow& row) {
     ranks.push_back(worker.rank);
     workers.push_back(worker.staleness_theory
                           ? absl::StrFormat("%.2f (%.2f)", *worker.staleness_mean, *worker.staleness_theory)
-                          : absl::StrFormat("%.2f", *worker.staleness_mean));
+                          : Fixed(*worker.staleness_mean));
   }
   if (ranks.empty()) return "";
   const bool rates = row.mean.workers.front().staleness_theory.has_value();
   const bool all = ranks.back() + 1 == static_cast<int>(ranks.size());  // false: some were lost
   return absl::StrCat(Tr("$0: mean $1; by worker ($2): $3", row.configuration.strategy.name,
-                         absl::StrFormat("%.2f", row.mean.staleness_mean.value_or(0)),
+                         Fixed(row.mean.staleness_mean.value_or(0)),
                          all ? Tr("$0 to $1", 0, ranks.back()) : absl::StrJoin(ranks, Tr(", ")),
                          absl::StrJoin(workers, Tr(", "))),
                       rates ? Tr(" (in parentheses the theory: the sum of the other workers' rates divided "

@@ -65,8 +65,8 @@ void AddPipelineNotes(Plan& plan) {
     const std::string note =
         Tr("$0: a replica's step is $1 x $2 samples (--micro_batches x --batch); without messages a worker "
            "would be idle in $3% of it ($4)",
-           configuration.layout(), training.micro_batches, training.batch,
-           absl::StrFormat("%.0f", 100 * BubbleOf(training)), training.program);
+           configuration.layout(), training.micro_batches, training.batch, Fixed(100 * BubbleOf(training), 0),
+           training.program);
     if (std::ranges::count(plan.notes, note) == 0) plan.notes.push_back(note);
   }
 }

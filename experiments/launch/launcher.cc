@@ -168,8 +168,7 @@ class Launch {
     --running_;
     if (child.process.Succeeded() || ending_ || Survives(i)) return;
     // If several children fail at once, a signal is likely the cause and an exit code the consequence.
-    if (first_failed_ < 0 ||
-        (child.process.Signalled() && !children_[static_cast<size_t>(first_failed_)].process.Signalled())) {
+    if (first_failed_ < 0 || (child.process.Signalled() && !children_[first_failed_].process.Signalled())) {
       first_failed_ = static_cast<int>(i);
     }
   }
@@ -258,7 +257,7 @@ class Launch {
   }
 
   absl::Status Describe(int i) const {
-    const Child& child = children_[static_cast<size_t>(i)];
+    const Child& child = children_[i];
     std::string message = absl::StrCat(spec_.what, ": ", child.spec->name, " ", child.process.HowItEnded());
     if (const std::string known = spec_.last_known(i); !known.empty()) absl::StrAppend(&message, ", ", known);
     if (child.last_lines.empty()) {

@@ -115,7 +115,7 @@ absl::StatusOr<std::unique_ptr<Nodes>> Nodes::Join(const NodesOptions& options,
   PSRING_RETURN_IF_ERROR(CheckNames(nodes->hosts_));
   PSRING_ASSIGN_OR_RETURN(const std::vector<std::string> clocks,
                           nodes->rendezvous_->Exchange("clocks", ThisClock()));
-  nodes->own_clock_ = clocks[static_cast<size_t>(options.node)] != clocks[0];
+  nodes->own_clock_ = clocks[options.node] != clocks[0];
   return nodes;
 }
 
@@ -379,18 +379,18 @@ absl::Status Nodes::FollowOne(const NodeOrder& order, NodeTask task, const std::
   };
   spec.check = [this] { return ReportedFailure(); };
   spec.is_lost = [&](int child) {
-    const int each = task.ranks_per_process, first = task.processes[static_cast<size_t>(child)] * each;
+    const int each = task.ranks_per_process, first = task.processes[child] * each;
     return order.outlives_workers && AnyLost(first, each);
   };
   spec.on_lost = [&](int child) {
-    display.Note(Tr("$0 no longer responded: the others ended the job without it",
-                    spec.children[static_cast<size_t>(child)].name));
+    display.Note(
+        Tr("$0 no longer responded: the others ended the job without it", spec.children[child].name));
   };
   // Only node 0 can tell the job's store that a process has ended, which may not have joined.
   spec.on_death = [&](int child, const std::string& what, bool) {
     display.Note(Tr("$0; the others continue", what));
     if (static_cast<size_t>(child) >= task.processes.size()) return;  // a server
-    (void)rendezvous_->Set(Key("died", task.processes[static_cast<size_t>(child)]),
+    (void)rendezvous_->Set(Key("died", task.processes[child]),
                            absl::StrCat(what, " on node ", options_.node, " (", host(options_.node), ")"));
   };
   ClockOffset before, after;

@@ -98,8 +98,8 @@ class Nodes {
 
   const NodesOptions& options() const { return options_; }
   bool leads() const { return options_.node == 0; }
-  const std::string& address(int node) const { return addresses_[static_cast<size_t>(node)]; }
-  const std::string& host(int node) const { return hosts_[static_cast<size_t>(node)]; }
+  const std::string& address(int node) const { return addresses_[node]; }
+  const std::string& host(int node) const { return hosts_[node]; }
   // "a at 10.0.0.1", of each node.
   std::vector<std::string> Machines() const;
   // Accuracy of the conversion of other nodes' times to node 0's clock in the last gathered launch; 0 if all

@@ -67,7 +67,7 @@ void LaunchProgress::Note(const ProgressEvent& event, int64_t now_ns) {
     evaluation_ = event;
     evaluation_now_ns_ = now_ns;
   }
-  ProgressEvent& last = ranks_[static_cast<size_t>(event.rank)];
+  ProgressEvent& last = ranks_[event.rank];
   if (event.steps == 0) {  // the event has no counts
     last.event = event.event;
   } else {
@@ -83,12 +83,12 @@ std::optional<double> LaunchProgress::EvaluationLeftSeconds() const {
 }
 
 bool LaunchProgress::HasStepped(int rank) const {
-  return rank >= 0 && rank < static_cast<int>(ranks_.size()) && ranks_[static_cast<size_t>(rank)].step > 0;
+  return rank >= 0 && rank < static_cast<int>(ranks_.size()) && ranks_[rank].step > 0;
 }
 
 std::string LaunchProgress::LastKnown(int rank) const {
   if (rank < 0 || rank >= static_cast<int>(ranks_.size())) return "";
-  const ProgressEvent& last = ranks_[static_cast<size_t>(rank)];
+  const ProgressEvent& last = ranks_[rank];
   if (last.event.empty()) return "it never reported progress";
   if (last.event == "start") return "it started but did not become ready";
   if (last.event == "evaluating" || last.event == "evaluate") return "last seen in its evaluation";

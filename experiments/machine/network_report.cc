@@ -41,7 +41,7 @@ std::vector<std::vector<ProbeFlow>> PairRounds(int nodes) {
   for (int round = 0; round < turning; ++round) {
     const auto add = [&](int one, int other) {
       if (std::max(one, other) >= nodes) return;  // of an odd number of nodes, one pauses
-      rounds[static_cast<size_t>(round)].push_back({std::min(one, other), std::max(one, other)});
+      rounds[round].push_back({std::min(one, other), std::max(one, other)});
     };
     add(round, places - 1);
     for (int k = 1; k < places / 2; ++k) {
@@ -289,7 +289,7 @@ absl::StatusOr<std::vector<double>> FiguresOf(const ProbePhase& phase, const std
   }
   const auto missing = std::find(figures.begin(), figures.end(), 0.0);
   if (missing == figures.end()) return figures;
-  const ProbeFlow& flow = phase.flows[static_cast<size_t>(missing - figures.begin())];
+  const ProbeFlow& flow = phase.flows[missing - figures.begin()];
   return InvalidArgument("no figure of ", phase.what, " from node ", flow.from, " to node ", flow.to);
 }
 

@@ -55,9 +55,7 @@ struct Events {
 double RankOf(double row) { return row == kServersRow ? -1 : row; }
 
 void NoteSpan(const Json& event, Events& events) {
-  const auto arguments = event.find("args");
-  const Json none;
-  const Json& args = arguments != event.end() ? *arguments : none;
+  const Json& args = FieldAt(event, "args");
   const double row = NumberAt(event, "pid", -2);
   Span span{RankOf(row),
             NumberAt(args, "step", -1),
@@ -86,9 +84,9 @@ void NoteEvent(const Json& event, Events& events) {
   Arrow& arrow = events.arrows[NumberAt(event, "id", -1)];
   (phase == "s" ? arrow.from : arrow.to) = RankOf(NumberAt(event, "pid", -2));
   (phase == "s" ? arrow.leaves_us : arrow.arrives_us) = NumberAt(event, "ts", -1);
-  if (const auto args = event.find("args"); args != event.end()) {
-    arrow.step = NumberAt(*args, "step", -1);
-    arrow.bucket = NumberAt(*args, "bucket", -1);
+  if (event.contains("args")) {
+    arrow.step = NumberAt(event["args"], "step", -1);
+    arrow.bucket = NumberAt(event["args"], "bucket", -1);
   }
 }
 

@@ -36,7 +36,7 @@ class RankTrace {
     const double ts = NumberAt(event, "ts", 0), us = NumberAt(event, "dur", 0);
     const int lane = static_cast<int>(std::fmod(std::max(0.0, NumberAt(event, "tid", 0)), kLanes));
     const int stream = moves ? kFirstLane + lane : kComputing;
-    const Json args = event.contains("args") && event["args"].is_object() ? event["args"] : Json::object();
+    const Json& args = FieldAt(event, "args");
     const auto step = CountAt(args, "step", -1);
     Json shown = {{"stream", stream}, {"device", rank}, {"correlation", events_.size() + 1}, {"step", step}};
     if (moves) shown["bucket"] = CountAt(args, "bucket", -1);

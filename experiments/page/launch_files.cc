@@ -89,24 +89,6 @@ absl::StatusOr<RunRecords> AllRecords(const std::string& folder, const Configura
   return ReadRecords(folder, ranks, servers == configuration.servers() ? servers : 0);
 }
 
-LaunchTrace TraceOf(const std::string& folder, const Configuration& configuration, const RankResult& result) {
-  LaunchTrace trace{.name = configuration.name(),
-                    .strategy = configuration.strategy.name,
-                    .workers = configuration.workers,
-                    .servers = configuration.servers(),
-                    .group_buckets = GroupBuckets(configuration, result),
-                    .backend = ReplicaRanks(configuration.training) > 1 ? "" : result.backend,
-                    .algorithm = result.algorithm,
-                    .copy_streams = configuration.training.copy_streams,
-                    .tied_every = TiedEvery(configuration.training)};
-  for (int rank = 0; rank < configuration.ranks(); ++rank) {
-    absl::StatusOr<std::string> text =
-        ReadFile(absl::StrCat(folder, "/", OfRank("trace", rank, ".json")), kMaxRecordBytes);
-    if (text.ok()) trace.ranks.push_back(*std::move(text));
-  }
-  return trace;
-}
-
 }  // namespace
 
 bool HasLaunchRecords(const std::string& folder) {
@@ -136,16 +118,8 @@ absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string
 
   fs::path name(folder);
   if (!name.has_filename()) name = name.parent_path();
-  const RunLabel label{.run_id = name.filename().string(),
-                       .part = "training",
-                       .strategy = configuration.strategy.name,
-                       .workers = configuration.workers,
-                       .seed = configuration.training.seed,
-                       .servers = configuration.servers(),
-                       .layout = configuration.layout(),
-                       .program = configuration.training.pp > 1 ? configuration.training.program : "",
-                       .micro_batches = configuration.training.micro_batches,
-                       .cuts = configuration.training.cuts};
+  const RunLabel label{
+      .run_id = name.filename().string(), .part = "training", .seed = configuration.training.seed};
   const std::vector<ConfigurationRuns> runs = {{.configuration = configuration,
                                                 .sample = SampleOf(records),
                                                 .cost = {figures},
@@ -168,17 +142,16 @@ absl::StatusOr<std::map<std::string, std::string>> LaunchFiles(const std::string
     return absl::StrCat(absl::StrJoin(sentences, "\n"), "\n");
   };
   std::string curves = CurvesCsvHeader();
-  for (const RankResult& rank : records.ranks) curves += CurvesCsvLines(label, rank.curve);
-  const bool waits = configuration.strategy.synchronous && configuration.strategy.communicates();
+  for (const RankResult& rank : records.ranks) curves += CurvesCsvLines(label, configuration, rank.curve);
   return std::map<std::string, std::string>{
       {"summary.json", SummaryJson(rows)},
       {"table.json", TableJson(rows, std::nullopt, std::nullopt)},
       {"findings.txt", InLanguage(Language::kEnglish, findings)},
       {"findings.zh.txt", InLanguage(Language::kChinese, findings)},
-      {"runs.csv", RunsCsvHeader() + RunsCsvLine(label, figures)},
+      {"runs.csv", RunsCsvHeader() + RunsCsvLine(label, configuration, figures)},
       {"curves.csv", curves},
-      {"steps.jsonl", StepsJsonl(label, records, waits)},
-      {"trace.json", TraceJson({TraceOf(folder, configuration, records.ranks.front())})}};
+      {"steps.jsonl", StepsJsonl(label, configuration, records)},
+      {"trace.json", TraceJson({TraceOf(folder, configuration)})}};
 }
 
 }  // namespace psring

@@ -20,15 +20,6 @@ using Json = UntrustedJson;
 constexpr std::string_view kDataBegins = "<script type=\"application/json\" id=\"data\">";
 constexpr std::string_view kDataEnds = "</script>";
 
-Json TextsIn(const Json& list) {
-  Json texts = Json::array();
-  if (!list.is_array()) return texts;
-  for (const Json& entry : list) {
-    if (entry.is_string()) texts.push_back(entry);
-  }
-  return texts;
-}
-
 // `part` if it is an object with the list `list`, else `otherwise`.
 Json WithList(const Json& part, const char* list, const std::string& otherwise) {
   const bool is_sound = part.is_object() && part.contains(list) && part[list].is_array() &&
@@ -38,7 +29,7 @@ Json WithList(const Json& part, const char* list, const std::string& otherwise) 
 
 // The parts of an embedded run that have the structure of ReadRunData's.
 Json Sound(const std::string& page, const Json& run) {
-  const auto at = [&](const char* key) { return run.contains(key) ? run[key] : Json(); };
+  const auto at = [&](const char* key) { return FieldAt(run, key); };
   Json sound = {{"source", TextAt(run, "source").empty() ? page : TextAt(run, "source")}};
   for (const char* text : {"folder", "run_id"}) sound[text] = TextAt(run, text);
   sound["manifest"] = at("manifest").is_object() ? at("manifest") : Json();
@@ -48,7 +39,10 @@ Json Sound(const std::string& page, const Json& run) {
   sound["one_launch"] = at("one_launch") == Json(true);
   sound["csv_lines"] = NumberAt(run, "csv_lines", 0);
   for (const char* text : {"predicted", "predicted_zh"}) sound[text] = TextAt(run, text);
-  for (const char* texts : {"findings", "findings_zh"}) sound[texts] = TextsIn(at(texts));
+  for (const char* texts : {"findings", "findings_zh"}) {
+    sound[texts] = ListAt(run, texts);
+    std::erase_if(sound[texts].get_ref<Json::array_t&>(), [](const Json& text) { return !text.is_string(); });
+  }
   sound["steps"] = WithList(at("steps"), "loss", DigestSteps(""));
   sound["trace"] = WithList(at("trace"), "launches", DigestTrace(""));
   sound["arrivals"] = Json::array();
@@ -69,9 +63,7 @@ absl::StatusOr<std::vector<RunData>> RunsOfPage(const std::string& name, const s
   const size_t from = begin + kDataBegins.size(), end = html.find(kDataEnds, from);
   if (end == std::string::npos) return no_page("it is truncated");
   const Json data = ParseUntrusted(html.substr(from, end - from));
-  if (!data.is_object() || !data.contains("runs") || !data["runs"].is_array()) {
-    return no_page("its data is malformed");
-  }
+  if (!FieldAt(data, "runs").is_array()) return no_page("its data is malformed");
   std::vector<RunData> runs;
   for (const Json& run : data["runs"]) {
     if (!run.is_object()) return no_page("its data is malformed");

@@ -83,14 +83,6 @@ absl::StatusOr<MeasuredRun> MeasuredRun::Open(const std::string& path) {
   return run;
 }
 
-std::string MeasuredRun::FirstValue(const std::string& flag) const {
-  for (const Launch& launch : launches_) {
-    const std::string value = FlagOf(launch.note, flag, "none");
-    if (value != "none") return value;
-  }
-  return "none";
-}
-
 absl::StatusOr<StepTimes> MeasuredRun::TimesFor(const Configuration& configuration, bool any_kind,
                                                 std::string& which) const {
   const StrategyRow& wanted = configuration.strategy;

@@ -227,20 +227,16 @@ std::vector<std::string> Differences(const RecordedRun& recorded, const std::str
   const Json then = ParseUntrusted(recorded.json), here = ParseUntrusted(now);
   std::vector<std::string> lines;
   for (const auto& [part, name] : {std::pair{"machine", "machine"}, {"versions", "psring"}}) {
-    if (!then.contains(part) || !then[part].is_object() || !here.contains(part)) continue;
-    for (const auto& [key, value] : here[part].items()) {
-      const auto was = then[part].find(key);
-      if (was == then[part].end() || *was == value) continue;
-      lines.push_back(absl::StrCat(name, ": ", key, " ", Brief(*was), " then, ", Brief(value), " now"));
+    for (const auto& [key, value] : FieldAt(here, part).items()) {
+      const Json& was = FieldAt(FieldAt(then, part), key.c_str());
+      if (was.is_null() || was == value) continue;
+      lines.push_back(absl::StrCat(name, ": ", key, " ", Brief(was), " then, ", Brief(value), " now"));
     }
   }
   std::vector<std::string> programs;
-  if (here.contains("binaries") && here["binaries"].is_array()) {
-    for (const Json& mark : here["binaries"]) {
-      for (const FileMark& was : recorded.provenance.binaries) {
-        if (was.path == TextAt(mark, "path") && was.hash != TextAt(mark, "hash"))
-          programs.push_back(was.path);
-      }
+  for (const Json& mark : ListAt(here, "binaries")) {
+    for (const FileMark& was : recorded.provenance.binaries) {
+      if (was.path == TextAt(mark, "path") && was.hash != TextAt(mark, "hash")) programs.push_back(was.path);
     }
   }
   if (!programs.empty()) {

@@ -18,6 +18,7 @@
 #include "common/io/files.h"
 #include "common/measure/trace.h"
 #include "common/text/translate.h"
+#include "common/text/units.h"
 #include "experiments/design/plan.h"
 #include "experiments/engine/failure.h"
 #include "experiments/engine/launch.h"
@@ -65,8 +66,7 @@ absl::Status CheckMemory(const BenchPlan& plan, const Machine& machine) {
   return InvalidTr(
       "the buffers of all processes need $0 GiB, but this machine has $1; use a smaller --maxbytes or "
       "fewer --workers",
-      absl::StrFormat("%.1f", static_cast<double>(needed) / (1 << 30)),
-      absl::StrFormat("%.1f", static_cast<double>(there) / (1 << 30)));
+      Fixed(static_cast<double>(needed) / (1 << 30), 1), Fixed(static_cast<double>(there) / (1 << 30), 1));
 }
 
 // What is known before anything is measured; on several machines, each has its own.
@@ -180,8 +180,9 @@ class Benchmark {
         [&](int round, size_t launch) -> absl::Status {
           const std::string label =
               plan_.rounds > 1 ? absl::StrFormat("round %d/%d  ", round + 1, plan_.rounds) : "";
-          const RunLabel logs{.records = absl::StrFormat("logs/round%d-launch%d", round + 1, launch + 1)};
-          PSRING_ASSIGN_OR_RETURN(const std::string folder, folder_->RecordFolder(logs));
+          PSRING_ASSIGN_OR_RETURN(
+              const std::string folder,
+              folder_->RecordFolder(absl::StrFormat("logs/round%d-launch%d", round + 1, launch + 1)));
           return LaunchBench(bench_, launch, folder, interrupt_, label, display_, result_);
         },
         [] { return absl::OkStatus(); }));
@@ -221,7 +222,7 @@ class Benchmark {
     display_.Say(
         Tr("# results: $0/report.html and other files in this folder ($1 s); repeat: $2 bench --config "
            "$0/config.toml",
-           folder_->path(), absl::StrFormat("%.0f", manifest_.wall_s), CommandName()));
+           folder_->path(), Fixed(manifest_.wall_s, 0), CommandName()));
     return absl::OkStatus();
   }
 

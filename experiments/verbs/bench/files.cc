@@ -118,8 +118,7 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
     }
   }
   OrderedJson rows = OrderedJson::array();
-  double busbw = 0;
-  int values = 0;
+  std::vector<double> busbw;
   for (const BenchTable& table : result.tables()) {
     const BenchCombination& combination = table.combination;
     for (const BenchCell& cell : table.cells) {
@@ -127,9 +126,7 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
       const std::optional<double> limit =
           result.limits().BusBandwidth(combination, table.transport, cell.bytes);
       for (const PlacementFigures* figures : {&row.out_of_place, &row.in_place}) {
-        if (!figures->measured) continue;
-        busbw += figures->busbw;
-        ++values;
+        if (figures->measured) busbw.push_back(figures->busbw);
       }
       const bool one = !row.in_place.measured;
       const auto best = [&](const auto& figure) {
@@ -170,7 +167,7 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
       {"config", config},
       {"results", rows},
       {"out_of_bounds", {{"count", 0}, {"okay", Truth(true)}}},
-      {"average_bus_bandwidth", {{"bandwidth", values > 0 ? busbw / values : 0}, {"okay", "unchecked"}}},
+      {"average_bus_bandwidth", {{"bandwidth", Mean(busbw)}, {"okay", "unchecked"}}},
       {"errors", OrderedJson::array()},
       {"notes", plan.notes},
       {"end_time", ended_utc}};

@@ -428,7 +428,6 @@ absl::StatusOr<BenchCatalog> BenchCatalogFromJson(const std::string& text) {
   for (const JsonObject& row : backends) {
     BackendInfo& backend = catalog.backends.emplace_back();
     PSRING_ASSIGN_OR_RETURN(backend.name, row.Text("name", kMaxBytes));
-    PSRING_ASSIGN_OR_RETURN(backend.summary, row.Text("summary", kMaxBytes, ""));
     PSRING_ASSIGN_OR_RETURN(backend.available, row.Bool("available", false));
     PSRING_ASSIGN_OR_RETURN(backend.missing, row.Text("missing", kMaxBytes, ""));
     PSRING_ASSIGN_OR_RETURN(backend.transports, row.Texts("transports", kMaxRows, kMaxBytes));

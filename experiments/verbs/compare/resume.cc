@@ -222,12 +222,9 @@ absl::StatusOr<Experiment::Done> Experiment::Read(const Configuration& configura
   Done done{.label = LabelOf(configuration, part, repeat), .configuration = configuration};
   Configuration seeded = configuration;
   seeded.training.seed = done.label.seed;
-  absl::StatusOr<Launched> launched = ReadLaunched(seeded, folder_.path() + "/" + done.label.records);
-  PSRING_RETURN_IF_ERROR(launched.status());
-  PSRING_ASSIGN_OR_RETURN(done.figures, FiguresOf(seeded, launched->records));
-  done.figures.foreign_cpu_pct = launched->foreign_cpu_pct;
-  done.figures.other_psring = launched->other_psring;
-  done.records = std::move(launched->records);
+  PSRING_ASSIGN_OR_RETURN(Launched launched, ReadLaunched(seeded, folder_.path() + "/" + done.label.records));
+  PSRING_ASSIGN_OR_RETURN(done.figures, FiguresOf(seeded, launched.records));
+  done.records = std::move(launched.records);
   return done;
 }
 

@@ -257,7 +257,7 @@ class TrainingLaunch {
     };
     spec_.on_death = [&](int child, const std::string& what, bool again) {
       if (again) --restarts_;
-      const bool serves = spec_.children[static_cast<size_t>(child)].serves;
+      const bool serves = spec_.children[child].serves;
       if (!serves) return on_process_death(child * each_, what);
       display_.Note(
           Tr(again ? TrNoop("$0; it is restarted and continues") : TrNoop("$0 after all ranks had ended"),
@@ -271,8 +271,8 @@ class TrainingLaunch {
       return next != lost.end() && *next < first + each_;
     };
     spec_.on_lost = [&](int child) {
-      display_.Note(Tr("$0 no longer responded: the others ended the job without it",
-                       spec_.children[static_cast<size_t>(child)].name));
+      display_.Note(
+          Tr("$0 no longer responded: the others ended the job without it", spec_.children[child].name));
     };
     spec_.last_known = [&](int child) {
       if (each_ == 1 && !by_mpirun_) return progress.LastKnown(child);
@@ -334,22 +334,23 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   if (Checkpoints(training) && training.checkpoint_dir.empty())
     training.checkpoint_dir = folder + "/checkpoints";
   PSRING_RETURN_IF_ERROR(WriteFile(folder + "/launch.json", ToJson(NoteOf(configuration))));
-  Launched launched;
   std::vector<NodeCounters> counted_before;
   if (site.cluster != nullptr) counted_before = site.cluster->Counters(interrupt);
   const ForeignCpu foreign;
-  launched.other_psring = NoteOtherPsring(site.measuring, display);
+  const int other_before = NoteOtherPsring(site.measuring, display);
   const int64_t begin = MonotonicNanos();
   PSRING_RETURN_IF_ERROR(
       TrainingLaunch(configuration, folder, label, expected_s, binaries, site, interrupt, display).Run());
-  launched.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
-  launched.foreign_cpu_pct = foreign.Percent();
-  launched.other_psring = std::max(launched.other_psring, NoteOtherPsring(site.measuring, display));
+  Launched launched{.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin)};
+  const double foreign_cpu_pct = foreign.Percent();
+  const int other_after = NoteOtherPsring(site.measuring, display);
   absl::StatusOr<RunRecords> records = ReadRecords(folder, configuration.ranks(), configuration.servers());
   if (!records.ok()) {
     return absl::DataLossError(absl::StrCat(configuration.name(), ": ", records.status().message()));
   }
   launched.records = *std::move(records);
+  launched.records.foreign_cpu_pct = foreign_cpu_pct;
+  launched.records.other_psring = std::max(other_before, other_after);
   if (!counted_before.empty()) {
     launched.records.network =
         NetworkOf(counted_before, site.cluster->Counters(interrupt), launched.records.steps.front().size(),

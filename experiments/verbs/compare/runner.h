@@ -19,8 +19,6 @@ namespace psring {
 
 struct Launched {
   RunRecords records;
-  double foreign_cpu_pct = 0;
-  int other_psring = 0;  // process ID of another psring that measured at the same time; 0: there was none
   double wall_s = 0;
 };
 // Reads what Launch left in `folder`. NotFound, DataLoss: the launch did not succeed.
