@@ -96,9 +96,7 @@ int PsringMain(int argc, char** argv) {
   // The verbs below start processes; a signal ends them.
   absl::Status allowed = CheckAddressSpace();
   if (allowed.ok()) allowed = AllowTasks(kTasksOfAProgram, "psring and its programs");
-  if (!allowed.ok()) {
-    return Fail("psring", std::string(allowed.message()), 2);
-  }
+  if (!allowed.ok()) return Fail("psring", std::string(allowed.message()), 2);
   const Interrupt interrupt;
   const auto run_verb = [&]() -> int {
     if (doctor->parsed()) return RunDoctor(interrupt);

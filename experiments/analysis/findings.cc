@@ -20,7 +20,7 @@
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/table.h"
 #include "experiments/analysis/verdict.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "trainer/programs/pipeline_flags.h"
 
 namespace psring {

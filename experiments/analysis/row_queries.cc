@@ -9,7 +9,7 @@
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "experiments/analysis/table.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 
 namespace psring {
 namespace {

@@ -14,7 +14,7 @@
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "experiments/analysis/row_queries.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "trainer/programs/pipeline_flags.h"
 
 namespace psring {

@@ -1,4 +1,3 @@
-#include "experiments/analysis/validity.h"
 
 #include <algorithm>
 #include <iterator>
@@ -12,7 +11,7 @@
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/table.h"
 #include "experiments/analysis/verdict.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 
 namespace psring {
 namespace {

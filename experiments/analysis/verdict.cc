@@ -13,7 +13,7 @@
 #include "experiments/analysis/findings.h"
 #include "experiments/analysis/row_queries.h"
 #include "experiments/analysis/table.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 
 namespace psring {
 namespace {

@@ -1,4 +1,3 @@
-#include "experiments/design/budget.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +7,7 @@
 #include "common/text/suggestions.h"
 #include "common/text/translate.h"
 #include "common/workloads/workload.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "experiments/design/rates.h"
 
 namespace psring {

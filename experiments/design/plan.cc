@@ -440,9 +440,7 @@ std::vector<int> RoundOrder(int count, uint64_t seed, int round) {
   std::vector<int> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), 0);
   std::mt19937_64 random(seed * 1000003 + static_cast<uint64_t>(round));
-  for (int i = count - 1; i > 0; --i) {
-    std::swap(order[i], order[random() % static_cast<uint64_t>(i + 1)]);
-  }
+  for (int i = count - 1; i > 0; --i) std::swap(order[i], order[random() % static_cast<uint64_t>(i + 1)]);
   return order;
 }
 

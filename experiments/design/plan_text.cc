@@ -1,5 +1,3 @@
-#include "experiments/design/plan_text.h"
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -15,6 +13,7 @@
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "experiments/design/estimate.h"
+#include "experiments/design/plan.h"
 
 namespace psring {
 

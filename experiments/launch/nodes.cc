@@ -302,9 +302,7 @@ absl::StatusOr<NodeTask> Nodes::TrainingTask(const NodeOrder& order, const NodeS
   NodeTask task{.processes = part.processes,
                 .ranks_per_process = job.training.ranks_per_process,
                 .records = RecordNames(job, part)};
-  for (const int process : part.processes) {
-    task.children.push_back(TrainerProcess(job, machine, process));
-  }
+  for (const int process : part.processes) task.children.push_back(TrainerProcess(job, machine, process));
   for (const int server : part.servers) task.children.push_back(ServerProcess(job, machine, server));
   return task;
 }

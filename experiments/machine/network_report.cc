@@ -44,9 +44,7 @@ std::vector<std::vector<ProbeFlow>> PairRounds(int nodes) {
       rounds[round].push_back({std::min(one, other), std::max(one, other)});
     };
     add(round, places - 1);
-    for (int k = 1; k < places / 2; ++k) {
-      add((round + k) % turning, (round + turning - k) % turning);
-    }
+    for (int k = 1; k < places / 2; ++k) add((round + k) % turning, (round + turning - k) % turning);
   }
   return rounds;
 }

@@ -1,5 +1,3 @@
-#include "experiments/page/kineto.h"
-
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -9,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/io/untrusted_json.h"
+#include "experiments/page/page.h"
 #include "experiments/run_folder/run_trace.h"
 
 namespace psring {

@@ -1,5 +1,3 @@
-#include "experiments/page/launch_files.h"
-
 #include <algorithm>
 #include <climits>
 #include <filesystem>
@@ -14,6 +12,7 @@
 #include "common/text/translate.h"
 #include "experiments/analysis/findings.h"
 #include "experiments/design/plan.h"
+#include "experiments/page/page.h"
 #include "experiments/run_folder/run_files.h"
 #include "experiments/run_folder/run_folder.h"
 #include "trainer/programs/pipeline_flags.h"

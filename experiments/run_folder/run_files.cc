@@ -11,7 +11,6 @@
 #include "common/text/translate.h"
 #include "common/text/units.h"
 #include "experiments/analysis/table.h"
-#include "experiments/analysis/validity.h"
 #include "experiments/analysis/verdict.h"
 #include "experiments/analysis/waiting.h"
 

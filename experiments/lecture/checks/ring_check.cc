@@ -1,4 +1,4 @@
-#include "experiments/lecture/checks/ring_check.h"
+#include "experiments/lecture/checks/checks.h"
 
 #include <string>
 #include <utility>

@@ -1,5 +1,3 @@
-#include "experiments/lecture/checks/ssp_check.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -9,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "experiments/lecture/checks/checks.h"
 #include "ps_server/consistency/consistency.h"
 
 namespace psring {

@@ -1,8 +1,7 @@
-#include "experiments/lecture/checks/tap.h"
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "experiments/lecture/checks/checks.h"
 
 namespace psring {
 

@@ -30,7 +30,6 @@
 #include "experiments/run_folder/recorded_run.h"
 #include "experiments/run_folder/run_claim.h"
 #include "experiments/run_folder/run_folder.h"
-#include "experiments/verbs/bench/files.h"
 #include "experiments/verbs/bench/result.h"
 #include "experiments/verbs/bench/runner.h"
 #include "experiments/verbs/bench/text.h"

@@ -1,5 +1,3 @@
-#include "experiments/verbs/bench/files.h"
-
 #include <stdlib.h>
 
 #include <algorithm>
@@ -16,6 +14,7 @@
 #include "common/text/translate.h"
 #include "experiments/run_folder/run_files.h"
 #include "experiments/stats/statistics.h"
+#include "experiments/verbs/bench/text.h"
 
 extern char** environ;
 
@@ -158,19 +157,18 @@ std::string BenchJson(const BenchRequest& request, const BenchResult& result, co
                       {"p99_us", best([](const SampleFigures& s) { return s.NearestRank(99); })}});
     }
   }
-  OrderedJson json = {
-      {"version", kJsonVersion},
-      {"start_time", run.started_utc},
-      {"args", run.command_line},
-      {"env", RelevantEnvironment()},
-      {"nccl_version", 0},
-      {"config", config},
-      {"results", rows},
-      {"out_of_bounds", {{"count", 0}, {"okay", Truth(true)}}},
-      {"average_bus_bandwidth", {{"bandwidth", Mean(busbw)}, {"okay", "unchecked"}}},
-      {"errors", OrderedJson::array()},
-      {"notes", plan.notes},
-      {"end_time", ended_utc}};
+  OrderedJson json = {{"version", kJsonVersion},
+                      {"start_time", run.started_utc},
+                      {"args", run.command_line},
+                      {"env", RelevantEnvironment()},
+                      {"nccl_version", 0},
+                      {"config", config},
+                      {"results", rows},
+                      {"out_of_bounds", {{"count", 0}, {"okay", Truth(true)}}},
+                      {"average_bus_bandwidth", {{"bandwidth", Mean(busbw)}, {"okay", "unchecked"}}},
+                      {"errors", OrderedJson::array()},
+                      {"notes", plan.notes},
+                      {"end_time", ended_utc}};
   if (run.wires) {
     json["network"] = {{"nodes", plan.layout.nodes},
                        {"nproc_per_node", plan.layout.per_node},

@@ -11,7 +11,7 @@
 #include "common/measure/collective_table.h"
 #include "common/text/translate.h"
 #include "common/text/units.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "experiments/machine/build_info.h"
 #include "experiments/stats/statistics.h"
 

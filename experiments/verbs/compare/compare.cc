@@ -10,16 +10,13 @@
 #include "common/base/errors.h"
 #include "common/measure/trace.h"
 #include "common/text/translate.h"
-#include "experiments/design/budget.h"
 #include "experiments/design/estimate.h"
 #include "experiments/design/plan.h"
-#include "experiments/design/plan_text.h"
 #include "experiments/design/rates.h"
 #include "experiments/engine/failure.h"
 #include "experiments/engine/launch.h"
 #include "experiments/stats/statistics.h"
 #include "experiments/verbs/compare/experiment.h"
-#include "experiments/verbs/compare/on_nodes.h"
 
 namespace psring {
 namespace {

@@ -1,9 +1,11 @@
 // psring compare, train and replay.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "experiments/design/plan.h"
 #include "experiments/launch/interrupt.h"
@@ -49,5 +51,21 @@ int RunTrain(const ExperimentFlags& flags, const Interrupt& interrupt, Display& 
 // Repeats every live asynchronous launch in `run`, a run folder or one of its record folders, from its
 // recorded order of arrivals. 1: some weights differ; 2: there is nothing to replay.
 int RunReplay(const std::string& run, const Interrupt& interrupt, Display& display);
+
+// On several machines node 0 runs the experiment, and the others follow its orders.
+
+// InvalidArgument: a configuration that cannot run on these nodes; the message says what to change.
+absl::Status CheckOnNodes(const std::vector<Configuration>& configurations, const ExperimentFlags& flags);
+
+// Numbers of workers for a comparison without --workers: doubled up to all processes of the nodes.
+std::vector<int> WorkersOnNodes(const NodeLayout& layout, int ranks_per_process);
+
+// Sets the flags that follow from --nnodes and those that it replaces (the virtual cluster). InvalidArgument:
+// they contradict each other, or no machine would be left to train.
+absl::Status UnderstandNodes(const absl::StatusOr<NodeLauncher>& launcher, ExperimentFlags& flags);
+
+// Runs `lead`: with several machines, unless it only plans, as LeadOrFollow, else on this one, with null.
+absl::Status RunOnNodes(const ExperimentFlags& flags, const Interrupt& interrupt, Display& display,
+                        const std::function<absl::Status(Nodes* nodes)>& lead);
 
 }  // namespace psring

@@ -22,9 +22,8 @@
 #include "experiments/analysis/launch_figures.h"
 #include "experiments/analysis/residuals.h"
 #include "experiments/analysis/table.h"
-#include "experiments/design/budget.h"
 #include "experiments/design/estimate.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "experiments/engine/launch.h"
 #include "experiments/machine/connections.h"
 #include "experiments/run_folder/recorded_run.h"
@@ -268,9 +267,7 @@ absl::Status Experiment::Run(const Configuration& configuration, const std::stri
   std::string line =
       Tr("$0$1: $2 $4/s, $3 ms a step", label, configuration.name(), WithThousands(figures.samples_per_s),
          Fixed(figures.step_ms, 1), UnitOf(configuration.training.reads_text()));
-  if (figures.test_accuracy) {
-    line += Tr(", test accuracy $0", Fixed(*figures.test_accuracy, 4));
-  }
+  if (figures.test_accuracy) line += Tr(", test accuracy $0", Fixed(*figures.test_accuracy, 4));
   if (part == "cost") {
     display_.SayPlain(line);
   } else {
@@ -290,9 +287,7 @@ absl::Status Experiment::Keep(const Done& done) {
   const std::string& part = done.label.part;
   PSRING_RETURN_IF_ERROR(folder_.Append(done.label, done.configuration, done.records, done.figures));
   // The trace of all rounds would be too large for viewers.
-  if (done.label.repeat == 0 && part != "accuracy") {
-    folder_.KeepTrace(done.label, done.configuration);
-  }
+  if (done.label.repeat == 0 && part != "accuracy") folder_.KeepTrace(done.label, done.configuration);
   ConfigurationRuns& runs = RunsOf(done.configuration);
   // Steps of the accuracy part touch other rows.
   if (part != "accuracy" || runs.cost.empty()) runs.sample = SampleOf(done.records);

@@ -15,7 +15,6 @@
 #include "experiments/run_folder/tensorboard.h"
 #include "experiments/verbs/compare/compare.h"
 #include "experiments/verbs/compare/prepare.h"
-#include "experiments/verbs/compare/resume.h"
 #include "experiments/verbs/compare/runner.h"
 
 namespace psring {

@@ -8,7 +8,7 @@
 #include "common/cli/command_line.h"
 #include "common/options/training_options.h"
 #include "common/text/translate.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "experiments/engine/node_flags.h"
 #include "trainer/models/table/model_table.h"
 #include "trainer/programs/mesh.h"

@@ -17,11 +17,10 @@
 #include "common/text/translate.h"
 #include "experiments/design/launches.h"
 #include "experiments/design/plan.h"
-#include "experiments/design/plan_text.h"
 #include "experiments/design/rates.h"
+#include "experiments/verbs/compare/compare.h"
 #include "experiments/verbs/compare/flags.h"
-#include "experiments/verbs/compare/on_nodes.h"
-#include "experiments/verbs/compare/resume.h"
+#include "experiments/verbs/compare/prepare.h"
 #include "trainer/programs/mesh.h"
 #include "trainer/programs/pipeline_flags.h"
 

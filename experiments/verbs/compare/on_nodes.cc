@@ -1,5 +1,3 @@
-#include "experiments/verbs/compare/on_nodes.h"
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +8,7 @@
 #include "experiments/design/rates.h"
 #include "experiments/engine/launch.h"
 #include "experiments/engine/programs.h"
+#include "experiments/verbs/compare/compare.h"
 #include "experiments/verbs/compare/runner.h"
 
 namespace psring {

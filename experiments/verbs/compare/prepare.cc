@@ -24,13 +24,12 @@
 #include "common/options/server_arguments.h"
 #include "common/rendezvous/own_address.h"
 #include "common/text/translate.h"
-#include "experiments/design/budget.h"
 #include "experiments/design/launches.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "experiments/launch/mpirun.h"
 #include "experiments/launch/temporary_folder.h"
-#include "experiments/machine/gpu_probe.h"
-#include "experiments/verbs/compare/on_nodes.h"
+#include "experiments/machine/machine.h"
+#include "experiments/verbs/compare/compare.h"
 
 namespace psring {
 namespace {
@@ -153,9 +152,7 @@ absl::Status BuildVirtualCluster(const ExperimentFlags& flags,
     return absl::OkStatus();
   }
   int nodes = 1;
-  for (const Configuration& configuration : configurations) {
-    nodes = std::max(nodes, NodesOf(configuration));
-  }
+  for (const Configuration& configuration : configurations) nodes = std::max(nodes, NodesOf(configuration));
   display.Redraw("building the virtual cluster and measuring its links");
   PSRING_ASSIGN_OR_RETURN(prepared.virtual_cluster,
                           BuildCarriedCluster(prepared.link, /*may_lower=*/flags.link_is_default,
@@ -308,9 +305,7 @@ absl::StatusOr<Prepared> Prepare(const ExperimentFlags& flags, const std::string
     DescribeMachines(flags, prepared.shaping, prepared.probe);
     PSRING_ASSIGN_OR_RETURN(configurations, AllConfigurations(flags, prepared));
     collectives = CheckCollectives(configurations, prepared);
-    if (collectives.ok()) {
-      display.Note(Tr("no virtual cluster: $0", why_no_link));
-    }
+    if (collectives.ok()) display.Note(Tr("no virtual cluster: $0", why_no_link));
   }
   PSRING_RETURN_IF_ERROR(collectives);
   PSRING_RETURN_IF_ERROR(CheckOnNodes(configurations, flags));

@@ -8,12 +8,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "experiments/design/launches.h"
 #include "experiments/design/plan.h"
 #include "experiments/machine/machine.h"
 #include "experiments/run_folder/measured_run.h"
 #include "experiments/run_folder/recorded_run.h"
 #include "experiments/run_folder/run_claim.h"
 #include "experiments/verbs/compare/compare.h"
+#include "experiments/verbs/compare/flags.h"
 #include "experiments/verbs/compare/runner.h"
 #include "experiments/virtual_cluster/preflight.h"
 
@@ -78,5 +80,23 @@ absl::Status CheckMeasured(const Prepared& prepared, Plan& plan);
 // spent on preparation.
 absl::Status ConfirmLongPlan(const ExperimentFlags& flags, const Prepared& prepared, double spent_s,
                              const Plan& plan, const Interrupt& interrupt, Display& display);
+
+// compare --resume RUN: continues a comparison that ended before its plan did.
+struct ResumedRun {
+  RecordedRun recorded;
+  RecordedPlan plan;
+};
+// NotFound, InvalidArgument: `folder` is not the run folder of a comparison, or the comparison is finished.
+absl::StatusOr<ResumedRun> ReadResumedRun(const std::string& folder);
+
+// The flags of the run `asked.resume`, with those of `asked` that may differ. InvalidArgument: another flag
+// differs from the run's.
+absl::StatusOr<ExperimentFlags> ResumedFlags(const RawExperimentFlags& asked,
+                                             const std::vector<std::string>& command_line);
+
+// Rounds may only be added by the same programs, with the same inputs, on the same machine.
+// FailedPrecondition names the differences.
+absl::Status CheckSameConditions(const ResumedRun& run, const ExperimentFlags& flags,
+                                 const Prepared& prepared);
 
 }  // namespace psring

@@ -1,5 +1,3 @@
-#include "experiments/verbs/compare/resume.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
@@ -20,10 +18,11 @@
 #include "common/io/files.h"
 #include "common/text/suggestions.h"
 #include "common/text/translate.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "experiments/run_folder/manifest.h"
 #include "experiments/run_folder/run_claim.h"
 #include "experiments/verbs/compare/experiment.h"
+#include "experiments/verbs/compare/prepare.h"
 
 namespace psring {
 namespace {

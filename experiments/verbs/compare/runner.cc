@@ -21,7 +21,7 @@
 #include "common/text/translate.h"
 #include "experiments/analysis/launch_figures.h"
 #include "experiments/design/launches.h"
-#include "experiments/design/plan_text.h"
+#include "experiments/design/plan.h"
 #include "experiments/launch/launcher.h"
 #include "experiments/launch/mpirun.h"
 #include "experiments/machine/machine.h"

@@ -21,7 +21,6 @@
 #include "experiments/launch/launcher.h"
 #include "experiments/launch/mpirun.h"
 #include "experiments/machine/build_info.h"
-#include "experiments/machine/gpu_probe.h"
 #include "experiments/machine/machine.h"
 #include "experiments/virtual_cluster/namespaces.h"
 

@@ -1,5 +1,3 @@
-#include "experiments/verbs/report/cite.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -16,6 +14,7 @@
 #include "common/io/untrusted_json.h"
 #include "common/text/units.h"
 #include "experiments/analysis/row_queries.h"
+#include "experiments/verbs/report/report_verb.h"
 
 namespace psring {
 namespace {

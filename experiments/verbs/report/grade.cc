@@ -1,5 +1,3 @@
-#include "experiments/verbs/report/grade.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +15,9 @@
 #include "common/io/untrusted_json.h"
 #include "common/text/peer_text.h"
 #include "common/text/translate.h"
-#include "experiments/lecture/checks/tap.h"
+#include "experiments/lecture/checks/checks.h"
 #include "experiments/page/exercises.h"
+#include "experiments/verbs/report/report_verb.h"
 
 namespace psring {
 namespace {

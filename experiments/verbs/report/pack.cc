@@ -1,5 +1,3 @@
-#include "experiments/verbs/report/pack.h"
-
 #include <fcntl.h>
 #include <openssl/evp.h>
 
@@ -21,6 +19,7 @@
 #include "experiments/launch/interrupt.h"
 #include "experiments/launch/launcher.h"
 #include "experiments/launch/temporary_folder.h"
+#include "experiments/verbs/report/report_verb.h"
 #include "experiments/virtual_cluster/namespaces.h"
 
 namespace psring {

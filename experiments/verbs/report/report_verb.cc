@@ -13,15 +13,10 @@
 #include "common/cli/command_line.h"
 #include "common/io/files.h"
 #include "common/text/translate.h"
-#include "experiments/page/kineto.h"
-#include "experiments/page/launch_files.h"
 #include "experiments/page/page.h"
 #include "experiments/page/run_data.h"
 #include "experiments/pool/pool.h"
 #include "experiments/run_folder/recorded_run.h"
-#include "experiments/verbs/report/cite.h"
-#include "experiments/verbs/report/grade.h"
-#include "experiments/verbs/report/pack.h"
 
 namespace psring {
 namespace {
