@@ -26,7 +26,6 @@
 #include "experiments/run_folder/recorded_run.h"
 #include "experiments/verbs/bench/bench.h"
 #include "experiments/verbs/compare/compare.h"
-#include "experiments/verbs/compare/flags.h"
 #include "experiments/verbs/compare/prepare.h"
 #include "experiments/verbs/doctor/doctor.h"
 #include "experiments/verbs/explain/explain_verb.h"

@@ -18,7 +18,6 @@
 #include "common/text/units.h"
 #include "experiments/analysis/residuals.h"
 #include "experiments/analysis/row_queries.h"
-#include "experiments/analysis/table.h"
 #include "experiments/analysis/verdict.h"
 #include "experiments/design/plan.h"
 #include "trainer/programs/pipeline_flags.h"

@@ -25,7 +25,7 @@ double WallSeconds(absl::Span<const std::vector<StepRecord>> ranks) {
       end = std::max(end, step.begin_ns + static_cast<int64_t>(step.step_ms * 1e6));
     }
   }
-  return end > begin ? 1e-9 * static_cast<double>(end - begin) : 0;
+  return end > begin ? 1e-9 * (end - begin) : 0;
 }
 
 // A worker's own speed, from the start of its first measured step to the end of its last.
@@ -37,7 +37,7 @@ Speed SpeedOf(const std::vector<StepRecord>& steps) {
   double samples = 0, count = 0;
   for (const StepRecord& step : steps) {
     if (step.warmup) continue;
-    samples += static_cast<double>(step.samples);
+    samples += step.samples;
     ++count;
   }
   const double wall_s = WallSeconds(absl::MakeConstSpan(&steps, 1));
@@ -89,7 +89,7 @@ void AddStaleness(const Configuration& configuration, const RunRecords& records,
                     static_cast<double>(std::max<int64_t>(1, rank.pushes)));
   }
   if (pushes == 0) return;
-  figures.staleness_mean = of_stages ? Mean(means) : static_cast<double>(sum) / static_cast<double>(pushes);
+  figures.staleness_mean = of_stages ? Mean(means) : static_cast<double>(sum) / pushes;
   figures.staleness_max = most;
 }
 
@@ -138,14 +138,14 @@ void AddServers(const Configuration& configuration, const RunRecords& records, R
   if (configuration.strategy.number_below_workers) {
     figures.dropped_gradients = dropped;
     double computed = 0;
-    for (const auto& steps : records.steps) computed += static_cast<double>(steps.size());
+    for (const auto& steps : records.steps) computed += steps.size();
     if (computed > 0) figures.dropped_share = dropped / computed;
   }
   for (const ServerResult& server : records.servers) {
     auto& histogram = figures.staleness_histogram;
     histogram.resize(std::max(histogram.size(), server.staleness_histogram.size()));
     for (size_t i = 0; i < server.staleness_histogram.size(); ++i) {
-      histogram[i] += static_cast<double>(server.staleness_histogram[i]);
+      histogram[i] += server.staleness_histogram[i];
     }
   }
 }
@@ -160,7 +160,7 @@ std::optional<double> WireBytes(const Configuration& configuration, const RunRec
   for (const RankResult& rank : records.ranks) {
     if (rank.wire_tx_bytes < 0) continue;
     if (beside_server && rank.rank < configuration.training.ranks_per_process) continue;
-    bytes.push_back(static_cast<double>(rank.wire_tx_bytes) / static_cast<double>(steps));
+    bytes.push_back(static_cast<double>(rank.wire_tx_bytes) / steps);
   }
   return bytes.empty() ? std::nullopt : std::optional<double>(Mean(bytes));
 }
@@ -192,7 +192,7 @@ void AddPace(const Configuration& configuration, const RunRecords& records, RunF
       waited.push_back(waits[rank][i].waited_ms);
       ready.resize(std::max(ready.size(), step.buckets.size()));
       for (size_t b = 0; b < step.buckets.size(); ++b) {
-        ready[b].push_back(1e-6 * static_cast<double>(step.buckets[b].ready_ns - step.begin_ns));
+        ready[b].push_back(1e-6 * (step.buckets[b].ready_ns - step.begin_ns));
       }
     }
   }

@@ -1,12 +1,14 @@
 // Computes the figures of one launch from its records. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/measure/records.h"
 #include "experiments/design/plan.h"
 

@@ -30,8 +30,7 @@ std::vector<std::string> RateFindings(const std::vector<SummaryRow>& rows) {
     const Configuration& configuration = row.configuration;
     // Without an accuracy, the row uses the rate picked for another worker count.
     if (configuration.tried_lrs.empty() || !row.test_accuracy) continue;
-    const auto [least, most] =
-        std::minmax_element(configuration.tried_lrs.begin(), configuration.tried_lrs.end());
+    const auto [least, most] = std::ranges::minmax_element(configuration.tried_lrs);
     best.push_back(Tr("$0 $1 (of $2)", configuration.name(), Rate(configuration.update.lr),
                       absl::StrJoin(configuration.tried_lrs, ", ",
                                     [](std::string* out, double lr) { absl::StrAppend(out, Rate(lr)); })));
@@ -72,10 +71,10 @@ void AddAccuracy(const std::vector<SummaryRow>& rows, std::vector<std::string>& 
         WithRange(absl::StrFormat("%s %.4f", named, *row->test_accuracy), row->test_accuracy_95, 4));
   }
   const bool one = any.trainings == 1;
-  std::string text = Tr("Test accuracy after $0 $3 over all workers, $1: $2.",
-                        WithThousands(static_cast<double>(any.trained_samples)),
-                        one ? Tr("one seed") : Tr("mean of $0 seeds", any.trainings),
-                        absl::StrJoin(parts, Tr(", ")), UnitOf(any));
+  std::string text =
+      Tr("Test accuracy after $0 $3 over all workers, $1: $2.", WithThousands(any.trained_samples),
+         one ? Tr("one seed") : Tr("mean of $0 seeds", any.trainings), absl::StrJoin(parts, Tr(", ")),
+         UnitOf(any));
   if (parts.size() > 1) {
     if (one) text += Tr(" A different seed changes these values.");
     if (rules_differ) text += Tr(" The strategies update the weights by different rules.");
@@ -132,7 +131,7 @@ bool WaitsForAll(const SummaryRow& row) {
 
 // The range of `values`: "2 to 4", or "9".
 std::string Range(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   const auto text = [](double value) { return Fixed(value, 0); };
   const std::string low = text(values.front()), high = text(values.back());
   return low == high ? low : Tr("$0 to $1", low, high);

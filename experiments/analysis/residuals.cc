@@ -94,8 +94,7 @@ Cluster ClusterOf(const SummaryRow& row, const SummaryRow* none, const Predictio
   cluster.server_update_s_per_byte = update * turns(servers);
   cluster.worker_update_s_per_byte = update * turns(workers);
   if (none != nullptr && none->mean.update_ms && row.sample.parameters > 0) {
-    cluster.worker_update_s_per_byte =
-        1e-3 * *none->mean.update_ms / (4.0 * static_cast<double>(row.sample.parameters));
+    cluster.worker_update_s_per_byte = 1e-3 * *none->mean.update_ms / (4.0 * row.sample.parameters);
   }
   return cluster;
 }
@@ -156,8 +155,8 @@ std::string PartsText(const Residual& residual) {
   std::vector<std::pair<double, const char*>> parts;
   for (size_t i = 0; i < std::size(kResidualParts); ++i)
     parts.emplace_back(residual.*kResidualParts[i].ms, kPartNames[i]);
-  std::stable_sort(parts.begin(), parts.end(),
-                   [](const auto& a, const auto& b) { return std::abs(a.first) > std::abs(b.first); });
+  std::ranges::stable_sort(
+      parts, [](const auto& a, const auto& b) { return std::abs(a.first) > std::abs(b.first); });
   std::vector<std::string> texts;
   for (const auto& [ms, name] : parts) {
     if (std::abs(ms) >= kLeastPart * std::abs(residual.total()))
@@ -206,7 +205,7 @@ absl::StatusOr<RowPrediction> PredictRow(const SummaryRow& row, const SummaryRow
                                                       row.configuration.workers));
   if (options.delays.any()) {
     options.first_step = training.warmup_steps;
-    options.steps = static_cast<int>(row.mean.steps);
+    options.steps = row.mean.steps;
   }
   Workload workload;
   RowPrediction result;

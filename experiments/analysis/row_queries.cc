@@ -91,7 +91,7 @@ bool NetworkDecides(const SummaryRow* none, const SummaryRow& row) {
 
 bool NetworkDecides(const std::vector<SummaryRow>& rows, int workers) {
   const SummaryRow* none = FindRow(rows, "none", workers);
-  return std::all_of(rows.begin(), rows.end(), [&](const SummaryRow& row) {
+  return std::ranges::all_of(rows, [&](const SummaryRow& row) {
     return row.configuration.workers != workers || !row.measured_cost ||
            !row.configuration.strategy.communicates() || NetworkDecides(none, row);
   });
@@ -206,7 +206,7 @@ std::string WithThousands(double value) {
 }
 
 std::string MegabytesOf(int64_t parameters) {
-  const double megabytes = 4e-6 * static_cast<double>(parameters);
+  const double megabytes = 4e-6 * parameters;
   return megabytes < 100 ? ThreeDigits(megabytes) : WithThousands(megabytes);
 }
 
@@ -222,8 +222,8 @@ std::vector<std::string> AboveTable(const std::vector<SummaryRow>& rows) {
                                        "Model: $0, with tables, of which a step exchanges only the rows that "
                                        "it touches, and $1 other parameters ($2 MB of float32 gradients).")
                                  : TrNoop("Model: $0, $1 parameters ($2 MB of float32 gradients).");
-    sentences.push_back(Tr(line, configuration.model.name, WithThousands(static_cast<double>(parameters)),
-                           MegabytesOf(parameters)));
+    sentences.push_back(
+        Tr(line, configuration.model.name, WithThousands(parameters), MegabytesOf(parameters)));
   }
   const std::string samples = Tr(training.reads_text() ? TrNoop("texts") : TrNoop("samples"));
   sentences.push_back(training.global_batch > 0

@@ -181,7 +181,7 @@ std::string NoteOf(const SummaryRow& row) {
   if (row.other_psring > 0) notes.push_back(Tr("another psring (process $0) was running", row.other_psring));
   const std::vector<double>& shards = row.mean.each_server_payload_bytes;
   if (shards.size() > 1) {
-    const auto [least, most] = std::minmax_element(shards.begin(), shards.end());
+    const auto [least, most] = std::ranges::minmax_element(shards);
     if (*most > (1 + kMaxSpread) * *least) {
       notes.push_back(
           Tr("unbalanced shards: $0 to $1 bytes per step and server", Fixed(*least, 0), Fixed(*most, 0)));

@@ -224,7 +224,7 @@ SummaryRow RowOfClass(Row row, const WorkerClass& workers, bool rest) {
          : workers.ranks.size() == 1 ? TrNoop("- worker $0: $1%")
                                      : TrNoop("- workers $0: $1%"),
          absl::StrJoin(workers.ranks, Tr(", ")), Fixed(100 * workers.share, 0));
-  line.configuration.workers = static_cast<int>(workers.ranks.size());
+  line.configuration.workers = workers.ranks.size();
   line.configuration.tried_lrs.clear();
   line.configuration.strategy.uses_servers = false;  // they serve all workers
   line.configuration.strategy.uses_group = true;     // it communicates

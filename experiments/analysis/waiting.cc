@@ -63,7 +63,7 @@ std::vector<const StepRecord*> StepOfAllRanks(const RunRecords& records, int64_t
   return together;
 }
 
-double Milliseconds(int64_t ns) { return 1e-6 * static_cast<double>(ns); }
+double Milliseconds(int64_t ns) { return 1e-6 * ns; }
 
 // A time that is not a number counts as none. Records bound the others.
 int64_t Ns(double ms) { return std::isnan(ms) ? 0 : static_cast<int64_t>(ms * 1e6); }
@@ -109,7 +109,7 @@ double WaitMs(const std::vector<const StepRecord*>& steps, int rank) {
     const int64_t until = std::min(last_begin, ours.buckets[b].end_ns);
     if (until > ours.buckets[b].begin_ns) waits.push_back({ours.buckets[b].begin_ns, until});
   }
-  return 1e-6 * static_cast<double>(BusyNanos(waits));
+  return 1e-6 * BusyNanos(waits);
 }
 
 std::optional<double> MeanWait(const RunRecords& records) {
@@ -132,9 +132,9 @@ double MeanLate(const RunRecords& records) {
     std::vector<double> ready;
     for (const StepRecord* step : together) {
       if (step->buckets.empty()) return 0;
-      ready.push_back(1e-6 * static_cast<double>(step->buckets.front().ready_ns - step->begin_ns));
+      ready.push_back(1e-6 * (step->buckets.front().ready_ns - step->begin_ns));
     }
-    late.push_back(*std::max_element(ready.begin(), ready.end()) - Mean(ready));
+    late.push_back(*std::ranges::max_element(ready) - Mean(ready));
   }
   return late.empty() ? 0 : Mean(late);
 }
@@ -171,7 +171,7 @@ std::vector<WorkerFigures> WorkerFiguresOf(const StrategyRow& strategy, const Ru
     if (computed_ms > 0) worker.forward_share = result.ddp.forward_ms / computed_ms;
     worker.dropped_gradients = static_cast<double>(result.dropped_gradients);
     if (result.pushes == 0) continue;
-    worker.staleness_mean = static_cast<double>(result.staleness_sum) / static_cast<double>(result.pushes);
+    worker.staleness_mean = static_cast<double>(result.staleness_sum) / result.pushes;
     worker.staleness_max = result.staleness_max;
   }
   if (strategy.shares_steps) {
@@ -187,7 +187,7 @@ std::vector<WorkerFigures> MeanWorkers(const std::vector<RunFigures>& runs) {
   for (size_t rank = 0; rank < runs.front().workers.size(); ++rank) {
     // A run that lost workers has fewer.
     const auto has_rank = [&](const RunFigures& run) { return rank < run.workers.size(); };
-    const auto count = static_cast<double>(std::count_if(runs.begin(), runs.end(), has_rank));
+    const auto count = static_cast<double>(std::ranges::count_if(runs, has_rank));
     WorkerFigures& worker = mean.emplace_back();
     worker.rank = runs.front().workers[rank].rank;
     for (const RunFigures& run : runs) {

@@ -141,7 +141,7 @@ absl::StatusOr<std::vector<LaunchNote>> ListLaunches(const std::string& run) {
     return absl::NotFoundError(
         Tr("'$0' is not a run folder: it has no records/*/*/$1; name a folder under runs/", run, kName));
   }
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   std::vector<LaunchNote> notes;
   for (const fs::path& path : found) {
     PSRING_ASSIGN_OR_RETURN(const std::string text, ReadFile(path.string()));

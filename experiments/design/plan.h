@@ -52,7 +52,7 @@ struct CompareOptions {
   std::vector<double> lr_factors;
   int repeats = 0;                 // rounds and accuracy trainings; 0: rounds are fitted, one training
   double time_budget_s = 120;      // rounds, steps and samples that are not set are fitted into it
-  bool time_budget_given = false;  // then it is a limit for the whole run (budget.h)
+  bool time_budget_given = false;  // then it is a limit for the whole run (FitIntoBudget)
 };
 
 // How a strategy updates the weights, as the trainer reports it.

@@ -41,41 +41,33 @@ absl::Status CheckServerFlags(const CompareOptions& options) {
   }
   const std::vector<int>& counts =
       training.server_placement == "colocated" ? options.workers : options.servers;
-  const int most_servers = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
-  bool any_server = false, any_asynchronous = false, any_sends = false, any_aggregates = false;
-  bool any_has_parameters = false;  // on servers
-  bool any_shards = false;          // weights
-  bool any_divides = false;         // the optimizer's state
-  const bool has_tables = HasTables(training);
-  for (const std::string& name : ComparedStrategies(options, has_tables)) {
+  const int most_servers = counts.empty() ? 0 : *std::ranges::max_element(counts);
+  std::vector<StrategyRow> strategies;
+  for (const std::string& name : ComparedStrategies(options, HasTables(training))) {
     PSRING_ASSIGN_OR_RETURN(const StrategyRow strategy, FindStrategy(name));
     PSRING_RETURN_IF_ERROR(CheckShardsOf(strategy, options));
     if (strategy.uses_servers) {
-      any_server = true;
-      any_has_parameters = any_has_parameters || !strategy.uses_group;
       TrainingOptions of_strategy = training;
       of_strategy.strategy = name;
       PSRING_RETURN_IF_ERROR(CheckRecovery(of_strategy, most_servers));
     }
-    any_aggregates = any_aggregates || strategy.can_aggregate();
-    any_sends = any_sends || strategy.communicates();
-    any_shards = any_shards || strategy.shards_weights;
-    any_divides = any_divides || strategy.shards_updates;
-    any_asynchronous = any_asynchronous || strategy.asynchronous();
     if (strategy.asynchronous() && training.clip_norm > 0) {
       return InvalidTr(
           "--clip_norm is for synchronous strategies, which have one gradient to clip; omit it or $0", name);
     }
+    strategies.push_back(strategy);
   }
+  const auto any = [&](auto is) { return std::ranges::any_of(strategies, is); };
+  const bool any_server = any(&StrategyRow::uses_servers);
   const char* of_parameters = training.ps_schedule == "serial"        ? "--ps_schedule serial"
                               : training.on_worker_loss == "continue" ? "--on_worker_loss continue"
                                                                       : nullptr;
-  if (any_server && !any_has_parameters && of_parameters != nullptr) {
+  if (any_server && !any(&StrategyRow::has_parameters_on_servers) && of_parameters != nullptr) {
     return InvalidTr(
         "$0 is for servers that have all parameters (such as ps-sync); name one, or omit the flag",
         of_parameters);
   }
-  if (any_server && !any_aggregates && training.local_aggregation) {
+  if (any_server && !any(&StrategyRow::can_aggregate) && training.local_aggregation) {
     return InvalidTr(
         "--local_aggregation is for ps-sync, where all workers of a machine take the same step; name it, "
         "or omit the flag");
@@ -91,17 +83,17 @@ absl::Status CheckServerFlags(const CompareOptions& options) {
     return InvalidTr("$0 is for parameter-server strategies (such as ps-sync); name one, or omit the flag",
                      server_flag);
   }
-  if (!any_shards && training.reshard != TrainingOptions().reshard) {
+  if (!any(&StrategyRow::shards_weights) && training.reshard != TrainingOptions().reshard) {
     return InvalidTr("--reshard is for fsdp; name it, or omit the flag");
   }
-  if (!any_divides && training.dp_shard > 0) {
+  if (!any(&StrategyRow::shards_updates) && training.dp_shard > 0) {
     return InvalidTr("--dp_shard is for zero1, zero2 and fsdp; name one, or omit the flag");
   }
-  if (!any_sends && training.wire != "float32") {
+  if (!any(&StrategyRow::communicates) && training.wire != "float32") {
     return InvalidTr(
         "--wire sets the type of gradients that are sent; name a strategy that sends any, or omit the flag");
   }
-  if (!any_asynchronous && training.staleness_lr != "none") {
+  if (!any(&StrategyRow::asynchronous) && training.staleness_lr != "none") {
     return InvalidTr(
         "--staleness_lr is for asynchronous strategies (ps-async, ps-ssp:K); name one, or omit the flag");
   }
@@ -244,7 +236,7 @@ bool GoesBeyondOneGpu(const CompareOptions& options, int gpus) {
   const bool on_gpu = training.device != "cpu" && !training.oversubscribe && training.workload.empty() &&
                       training.clock != "virtual";
   return gpus == 1 && on_gpu && options.layouts.empty() &&
-         std::any_of(options.workers.begin(), options.workers.end(), [](int count) { return count > 1; });
+         std::ranges::any_of(options.workers, [](int count) { return count > 1; });
 }
 
 std::vector<int> DefaultWorkers(const TrainingOptions& training, int gpus) {
@@ -258,7 +250,7 @@ std::vector<int> DefaultWorkers(const TrainingOptions& training, int gpus) {
 
 std::string DeviceForAll(const TrainingOptions& training, const std::vector<int>& workers, int gpus) {
   if (training.device != "auto" || training.oversubscribe || gpus == 0) return training.device;
-  const int most = workers.empty() ? 1 : *std::max_element(workers.begin(), workers.end());
+  const int most = workers.empty() ? 1 : *std::ranges::max_element(workers);
   return gpus >= most ? "auto" : "cpu";
 }
 

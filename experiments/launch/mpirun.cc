@@ -160,7 +160,7 @@ absl::StatusOr<MpirunCommand> MpichCommand(const std::string& mpirun, const std:
 absl::StatusOr<MpirunCommand> FindMpirun(const MpirunOptions& options) {
   if (options.ranks < 1) return InvalidArgument("mpirun: ", options.ranks, " ranks: at least 1");
   const std::vector<std::string> transports = {"auto", "shm", "tcp"};
-  if (std::find(transports.begin(), transports.end(), options.transport) == transports.end()) {
+  if (std::ranges::find(transports, options.transport) == transports.end()) {
     return InvalidArgument("mpi has no transport '", options.transport, "': one of ",
                            absl::StrJoin(transports, ", "));
   }

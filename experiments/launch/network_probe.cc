@@ -1,5 +1,3 @@
-#include "experiments/launch/network_probe.h"
-
 #include <algorithm>
 #include <climits>
 #include <map>
@@ -17,6 +15,7 @@
 #include "common/net/address.h"
 #include "common/net/authentication.h"
 #include "common/net/tcp_socket.h"
+#include "experiments/launch/nodes.h"
 #include "experiments/machine/connections.h"
 
 namespace psring {

@@ -23,8 +23,8 @@ constexpr int kMaxOrderedLaunches = 1 << 20;  // of a benchmark's plan
 constexpr double kLongestDeadlineS = 365 * 24 * 3600.0;
 
 bool HasStrategy(const std::vector<std::string>& strategies, const std::string& strategy) {
-  return std::any_of(strategies.begin(), strategies.end(),
-                     [&](const std::string& own) { return BaseName(own) == BaseName(strategy); });
+  return std::ranges::any_of(strategies,
+                             [&](const std::string& own) { return BaseName(own) == BaseName(strategy); });
 }
 
 // Copies what node 0 plans for each launch from `from` to `to`.
@@ -36,9 +36,7 @@ void CopyPlanned(const TrainingOptions& from, const NodeSetup& own, TrainingOpti
   to.eval_every = from.eval_every;
   to.seed = from.seed;
   if (HasStrategy(own.strategies, from.strategy)) to.strategy = from.strategy;
-  if (std::find(own.servers.begin(), own.servers.end(), from.servers) != own.servers.end()) {
-    to.servers = from.servers;
-  }
+  if (std::ranges::find(own.servers, from.servers) != own.servers.end()) to.servers = from.servers;
   if (std::ranges::count(own.server_wires, from.server_wire) > 0) to.server_wire = from.server_wire;
   if (!from.evaluate) to.evaluate = false;
   // A share of the global batch (SetBatch).
@@ -86,7 +84,7 @@ absl::Status CheckAgainstOwn(TrainingOptions training, int workers, const NodeSe
   training.resume = own.resume;
   const std::vector<std::string> known = TrainingArguments(own);
   for (const std::string& flag : TrainingArguments(training)) {
-    if (std::find(known.begin(), known.end(), flag) == known.end()) {
+    if (std::ranges::find(known, flag) == known.end()) {
       return InvalidArgument("this node was not started with ", flag);
     }
   }
@@ -127,7 +125,7 @@ absl::StatusOr<NodeOrder> NodeOrderFromJson(const std::string& text) {
   if (OneLine(order.what) != order.what) return absl::InvalidArgumentError("\"what\" has control characters");
   PSRING_ASSIGN_OR_RETURN(order.deadline_s, json.Number("deadline_s", 0, kLongestDeadlineS));
   PSRING_ASSIGN_OR_RETURN(const int64_t port, json.WholeNumber("store_port", 1, 65535));
-  order.store_port = static_cast<int>(port);
+  order.store_port = port;
   PSRING_ASSIGN_OR_RETURN(order.bench_launch, json.WholeNumber("bench_launch", -1, kMaxOrderedLaunches));
   if (order.bench_launch >= 0) return order;
   PSRING_ASSIGN_OR_RETURN(order.training, json.Texts("training", kMaxFlags, kMaxFlagBytes));
@@ -181,8 +179,8 @@ absl::StatusOr<std::vector<std::string>> NamedRecords(const std::string& text,
   std::vector<std::string> names;
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     std::string name(line);
-    const auto known = std::find(expected.begin(), expected.end(), name);
-    if (known == expected.end() || std::find(names.begin(), names.end(), name) != names.end()) {
+    const auto known = std::ranges::find(expected, name);
+    if (known == expected.end() || std::ranges::find(names, name) != names.end()) {
       return absl::InvalidArgumentError("it names an unknown file, or a file twice");
     }
     names.push_back(std::move(name));

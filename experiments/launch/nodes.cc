@@ -13,7 +13,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
-#include "common/base/deadline.h"
 #include "common/base/errors.h"
 #include "common/cuda/cuda_device.h"
 #include "common/io/files.h"
@@ -86,7 +85,7 @@ absl::StatusOr<std::string> OnClock(const ClockMap& clock, const std::string& na
   for (Json& event : events) {
     if (event.is_object() && event.contains("ts") && event["ts"].is_number()) {
       const auto ns = static_cast<int64_t>(std::llround(1e3 * event["ts"].get<double>()));
-      event["ts"] = 1e-3 * static_cast<double>(clock.Theirs(ns));
+      event["ts"] = 1e-3 * clock.Theirs(ns);
     }
   }
   return trace.dump();

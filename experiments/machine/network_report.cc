@@ -4,7 +4,6 @@
 #include <functional>
 #include <limits>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -162,8 +161,7 @@ SlowestLink SlowNode(const NetworkReport& network) {
 SlowestLink SlowLink(const NetworkReport& network) {
   const std::vector<Link> links = LinksOf(network, /*latencies=*/false);
   if (links.empty()) return {};
-  const auto least =
-      std::min_element(links.begin(), links.end(), [](auto& a, auto& b) { return a.figure < b.figure; });
+  const auto least = std::ranges::min_element(links, [](auto& a, auto& b) { return a.figure < b.figure; });
   const double others = Others(FiguresOfLinks(links), static_cast<size_t>(least - links.begin()));
   return {.kind = SlowestLink::Kind::kLink,
           .slow = least->figure < kMuchSlower * others,
@@ -182,18 +180,17 @@ SlowestLink LateOne(const NetworkReport& network) {
   if (network.nodes < 3) return {};
   const std::vector<double> best = BestOfEach(
       network.nodes, [&](int node, int other) { return network.latency(node, other); }, /*most=*/false);
-  const auto worst = std::max_element(best.begin(), best.end());
+  const auto worst = std::ranges::max_element(best);
   SlowestLink late{.slow = true, .by_latency = true, .latency_s = *worst};
   late.others_latency_s = Others(best, static_cast<size_t>(worst - best.begin()));
   if (MuchLater(late.latency_s, late.others_latency_s)) {
     late.kind = SlowestLink::Kind::kNode;
-    late.from = static_cast<int>(worst - best.begin());
+    late.from = worst - best.begin();
     return late;
   }
   const std::vector<Link> links = LinksOf(network, /*latencies=*/true);
   if (links.empty()) return {};
-  const auto most =
-      std::max_element(links.begin(), links.end(), [](auto& a, auto& b) { return a.figure < b.figure; });
+  const auto most = std::ranges::max_element(links, [](auto& a, auto& b) { return a.figure < b.figure; });
   late.latency_s = most->figure;
   late.others_latency_s = Quantile(FiguresOfLinks(links), 0.5);
   if (!MuchLater(late.latency_s, late.others_latency_s)) return {};
@@ -253,9 +250,7 @@ NetworkReport ReportOf(int nodes, const std::vector<ProbePhase>& phases,
   return report;
 }
 
-bool NetworkReport::all_pairs() const {
-  return std::count(bytes_per_s.begin(), bytes_per_s.end(), 0.0) == nodes;
-}
+bool NetworkReport::all_pairs() const { return std::ranges::count(bytes_per_s, 0.0) == nodes; }
 
 double SlowestRate(const NetworkReport& network) {
   double slowest = 0;
@@ -285,7 +280,7 @@ absl::StatusOr<std::vector<double>> FiguresOf(const ProbePhase& phase, const std
       figures[flow] = figure;
     }
   }
-  const auto missing = std::find(figures.begin(), figures.end(), 0.0);
+  const auto missing = std::ranges::find(figures, 0.0);
   if (missing == figures.end()) return figures;
   const ProbeFlow& flow = phase.flows[missing - figures.begin()];
   return InvalidArgument("no figure of ", phase.what, " from node ", flow.from, " to node ", flow.to);

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -150,13 +149,13 @@ Json SimulatedJson(const std::vector<Span>& spans, double step, const TracedLaun
   const std::optional<SimulatedStep> simulated =
       SimulateStep(actions, static_cast<int64_t>(step), launch.copy_streams, launch.tied_every);
   if (!simulated || simulated->spans.size() > kMaxSpans) return nullptr;
-  Json json = {{"ms", RoundedMs(1e-3 * static_cast<double>(simulated->end_ns))},
+  Json json = {{"ms", RoundedMs(1e-3 * simulated->end_ns)},
                {"bubble_ms", RoundedMs(1e-3 * simulated->bubble_ns)},
                {"measured_bubble_ms", RoundedMs(bubble_us / static_cast<double>(ranks.size()))},
                {"spans", Json::array()}};
   for (const auto& [rank, kind, action, time] : simulated->spans) {
-    json["spans"].push_back({rank, kind, -1, RoundedMs(1e-3 * static_cast<double>(time.begin_ns)),
-                             RoundedMs(1e-3 * static_cast<double>(time.end_ns - time.begin_ns)), action});
+    json["spans"].push_back({rank, kind, -1, RoundedMs(1e-3 * time.begin_ns),
+                             RoundedMs(1e-3 * (time.end_ns - time.begin_ns)), action});
   }
   return json;
 }
@@ -356,7 +355,7 @@ std::string DigestArrivals(const std::string& name, const std::string& bytes) {
     if (pushes.size() < kMaxPushes) pushes.push_back({worker, reads[worker], before + 1});
     for (const int reader : decision.may_read) reads[reader] = (*consistency)->version();
     ++updates;
-    sum += static_cast<double>(stale);
+    sum += stale;
     most = std::max(most, stale);
   }
   if (updates == 0) return "";

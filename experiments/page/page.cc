@@ -14,7 +14,6 @@
 #include "common/text/translate.h"
 #include "experiments/page/digests.h"
 #include "experiments/page/exercises.h"
-#include "experiments/page/run_data.h"
 #include "experiments/page/schedule_data.h"
 #include "experiments/page/web/assets.h"
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <system_error>
@@ -13,7 +12,6 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/io/files.h"
-#include "common/io/untrusted_json.h"
 #include "common/text/translate.h"
 #include "experiments/page/digests.h"
 

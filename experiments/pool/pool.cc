@@ -250,11 +250,13 @@ SideBySide Beside(const std::vector<ParsedRun>& runs) {
     add(runs.front().plan[i].first, [&](const ParsedRun& run) { return Shortened(run.plan[i].second); });
   }
   for (const RowKey& key : keys) {
-    SideBySide::Row row{.strategy = key.strategy, .workers = key.workers, .servers = key.servers};
+    PoolRow row{.strategy = key.strategy, .workers = key.workers, .servers = key.servers};
     for (const ParsedRun& run : runs) {
-      row.runs.push_back(FindFigures(run, key) == nullptr ? MachineFigures() : FiguresFor(run, key, nullptr));
-      const std::optional<double> first = row.runs.front().samples_per_s, own = row.runs.back().samples_per_s;
-      if (row.runs.size() > 1 && first && own) row.runs.back().ratio = *own / *first;
+      row.machines.push_back(FindFigures(run, key) == nullptr ? MachineFigures()
+                                                              : FiguresFor(run, key, nullptr));
+      const std::optional<double> first = row.machines.front().samples_per_s,
+                                  own = row.machines.back().samples_per_s;
+      if (row.machines.size() > 1 && first && own) row.machines.back().ratio = *own / *first;
     }
     beside.rows.push_back(std::move(row));
   }

@@ -88,11 +88,11 @@ std::string BesideJson(const SideBySide& beside) {
     Json& line = settings.emplace_back(Json::array({name}));
     for (const std::string& value : values) line.push_back(value);
   }
-  for (const SideBySide::Row& row : beside.rows) {
+  for (const PoolRow& row : beside.rows) {
     rows.push_back({{"strategy", row.strategy},
                     {"workers", row.workers},
                     {"servers", row.servers},
-                    {"runs", FiguresJson(row.runs)}});
+                    {"runs", FiguresJson(row.machines)}});
   }
   return DumpUntrusted({{"runs", beside.runs}, {"settings", settings}, {"rows", rows}});
 }
@@ -107,11 +107,11 @@ std::string BesideTable(const SideBySide& beside) {
   }
   std::vector<std::string>& gap = lines.emplace_back(head.size());
   gap.front() = Tr("samples/s");
-  for (const SideBySide::Row& row : beside.rows) {
+  for (const PoolRow& row : beside.rows) {
     const std::string name =
         row.servers > 1 ? Tr("$0 on $1 servers", row.strategy, row.servers) : row.strategy;
     lines.push_back({absl::StrCat(name, " x ", row.workers)});
-    for (const MachineFigures& run : row.runs) lines.back().push_back(BesideCell(run));
+    for (const MachineFigures& run : row.machines) lines.back().push_back(BesideCell(run));
   }
   return Aligned(lines, [](size_t) { return false; });
 }

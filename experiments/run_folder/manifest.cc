@@ -5,7 +5,6 @@
 #include "common/cli/version.h"
 #include "common/io/json_text.h"
 #include "experiments/machine/build_info.h"
-#include "experiments/machine/network_report.h"
 
 namespace psring {
 namespace {

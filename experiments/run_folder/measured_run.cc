@@ -49,7 +49,7 @@ absl::StatusOr<StepTimes> TimesOf(const StrategyRow& strategy, const LaunchNote&
       if (step.warmup) continue;
       // The time between two steps counts as part of the second.
       const int64_t begin = before == nullptr ? step.begin_ns : EndNs(*before);
-      const double ready_ms = 1e-6 * static_cast<double>(ReadyNs(step) - begin);
+      const double ready_ms = 1e-6 * (ReadyNs(step) - begin);
       double own_ms = step.compute_ms - step.delay_ms;
       if (factor > 1) {
         const double jitter_ms = DrawMs(jitter, seed, TimeUse::kJitter, static_cast<int>(rank), step.step);
@@ -102,7 +102,7 @@ absl::StatusOr<StepTimes> MeasuredRun::TimesFor(const Configuration& configurati
   };
   const Fits any = [&](const Launch&) { return any_kind; };
   for (const Fits& fits : {same_servers, same, same_count, same_kind, any}) {
-    const auto first = std::find_if(launches_.begin(), launches_.end(), fits);
+    const auto first = std::ranges::find_if(launches_, fits);
     if (first == launches_.end()) continue;
     StepTimes times;
     for (const Launch& launch : launches_) {

@@ -54,12 +54,12 @@ absl::StatusOr<std::vector<StepRecord>> ReadSteps(const std::string& folder, con
 }
 
 bool HasMeasured(const std::vector<StepRecord>& steps) {
-  return std::any_of(steps.begin(), steps.end(), [](const StepRecord& step) { return !step.warmup; });
+  return std::ranges::any_of(steps, [](const StepRecord& step) { return !step.warmup; });
 }
 
 bool WasLost(const std::vector<ServerResult>& servers, int rank) {
-  return std::any_of(servers.begin(), servers.end(), [rank](const ServerResult& server) {
-    return std::count(server.lost_workers.begin(), server.lost_workers.end(), rank) > 0;
+  return std::ranges::any_of(servers, [rank](const ServerResult& server) {
+    return std::ranges::count(server.lost_workers, rank) > 0;
   });
 }
 

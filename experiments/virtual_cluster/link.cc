@@ -142,7 +142,7 @@ absl::StatusOr<int64_t> NetworkCounterOf(const std::string& text, const std::str
       continue;
     }
     const std::vector<absl::string_view> numbers = SplitFields(line);
-    const auto found = std::find(names.begin(), names.end(), name);
+    const auto found = std::ranges::find(names, name);
     const size_t at = static_cast<size_t>(found - names.begin());
     int64_t value = 0;
     if (at < numbers.size() && absl::SimpleAtoi(numbers[at], &value)) return value;
@@ -156,12 +156,12 @@ absl::StatusOr<int64_t> QueueDropsOf(const std::string& text, const std::string&
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     const std::vector<absl::string_view> fields = SplitFields(line);
     if (!fields.empty() && fields[0] == "qdisc") {
-      const auto dev = std::find(fields.begin(), fields.end(), "dev");
+      const auto dev = std::ranges::find(fields, "dev");
       matches = dev != fields.end() && dev + 1 != fields.end() && *(dev + 1) == interface &&
-                std::find(fields.begin(), fields.end(), "root") != fields.end();
+                std::ranges::find(fields, "root") != fields.end();
       continue;
     }
-    const auto dropped = std::find(fields.begin(), fields.end(), "dropped");
+    const auto dropped = std::ranges::find(fields, "dropped");
     int64_t value = 0;
     if (matches && dropped != fields.end() && dropped + 1 != fields.end() &&
         absl::SimpleAtoi(*(dropped + 1), &value)) {

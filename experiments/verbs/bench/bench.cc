@@ -65,7 +65,7 @@ absl::Status CheckMemory(const BenchPlan& plan, const Machine& machine) {
   return InvalidTr(
       "the buffers of all processes need $0 GiB, but this machine has $1; use a smaller --maxbytes or "
       "fewer --workers",
-      Fixed(static_cast<double>(needed) / (1 << 30), 1), Fixed(static_cast<double>(there) / (1 << 30), 1));
+      Fixed(1.0 * needed / (1 << 30), 1), Fixed(1.0 * there / (1 << 30), 1));
 }
 
 // What is known before anything is measured; on several machines, each has its own.
@@ -124,7 +124,7 @@ class Benchmark {
     if (flags_.dry_run) return absl::OkStatus();
     const int64_t begin = MonotonicNanos();
     if (const absl::Status measured = Measure(); !measured.ok()) return WithoutJson(measured);
-    manifest_.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin);
+    manifest_.wall_s = 1e-9 * (MonotonicNanos() - begin);
     PSRING_RETURN_IF_ERROR(Write());
     return CheckBusbw(flags_.request, result_, Slowest());
   }

@@ -80,7 +80,7 @@ template <typename Value, typename All, typename Parser>
 absl::StatusOr<std::vector<std::string>> NamesOf(const std::string& text, const All& all, Parser parse) {
   std::vector<std::string> names;
   const auto add = [&](Value value) {
-    if (std::find(names.begin(), names.end(), Name(value)) == names.end()) names.push_back(Name(value));
+    if (std::ranges::find(names, Name(value)) == names.end()) names.push_back(Name(value));
   };
   for (const std::string& word : Names(text)) {
     if (word == "all") {
@@ -271,9 +271,8 @@ absl::Status CheckServerFlags(const RawBenchFlags& raw, const BenchRequest& requ
 
 absl::Status CheckRequirement(const BenchRequest& request) {
   if (request.require_busbw <= 0) return absl::OkStatus();
-  const bool reduces = std::find(request.collectives.begin(), request.collectives.end(), kAllReduce) !=
-                       request.collectives.end();
-  if (!reduces || *std::max_element(request.workers.begin(), request.workers.end()) < 2) {
+  const bool reduces = std::ranges::find(request.collectives, kAllReduce) != request.collectives.end();
+  if (!reduces || *std::ranges::max_element(request.workers) < 2) {
     return InvalidTr("--require_busbw is of an all-reduce of two or more workers; measure one, or omit it");
   }
   return absl::OkStatus();

@@ -121,7 +121,7 @@ std::vector<std::string> SharedBenchFlags(const BenchRequest& request, const Ben
                  absl::StrCat("--placement=", plan.layout.spread ? "spread" : "compact")};
   for (const BenchLaunch& launch : plan.launches) {
     for (const std::string& flag : WorkerFlags(shared, plan, launch)) {
-      if (std::find(flags.begin(), flags.end(), flag) == flags.end()) flags.push_back(flag);
+      if (std::ranges::find(flags, flag) == flags.end()) flags.push_back(flag);
     }
   }
   return flags;

@@ -46,7 +46,7 @@ absl::Status Experiment::Report(const std::string& ended) {
       const auto same = [&](const ConfigurationRuns& other) {
         return other.configuration.folder() == configuration.folder();
       };
-      if (std::any_of(runs.begin(), runs.end(), same)) continue;
+      if (std::ranges::any_of(runs, same)) continue;
       runs.push_back(RunsOf(configuration));
       runs.back().configuration = configuration;  // with the picked rates
     }

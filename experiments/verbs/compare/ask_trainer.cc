@@ -8,7 +8,6 @@
 #include "experiments/launch/temporary_folder.h"
 #include "experiments/stats/statistics.h"
 #include "experiments/verbs/compare/prepare.h"
-#include "experiments/verbs/compare/runner.h"
 
 namespace psring {
 namespace {

@@ -11,11 +11,9 @@
 #include "common/measure/trace.h"
 #include "common/text/translate.h"
 #include "experiments/design/estimate.h"
-#include "experiments/design/plan.h"
 #include "experiments/design/rates.h"
 #include "experiments/engine/failure.h"
 #include "experiments/engine/launch.h"
-#include "experiments/stats/statistics.h"
 #include "experiments/verbs/compare/experiment.h"
 
 namespace psring {
@@ -315,7 +313,7 @@ absl::StatusOr<std::string> Compare(const ExperimentFlags& flags, const Interrup
   PSRING_ASSIGN_OR_RETURN(Prepared prepared, Prepare(flags, "compare", interrupt, display));
   prepared.site.nodes = nodes;
   const bool simulated = flags.options.training.clock == "virtual";
-  const double spent_s = 1e-9 * static_cast<double>(MonotonicNanos() - prepared.begin_ns);
+  const double spent_s = 1e-9 * (MonotonicNanos() - prepared.begin_ns);
   CompareOptions options = flags.options;
   if (options.time_budget_given) options.time_budget_s = std::max(1.0, options.time_budget_s - spent_s);
   PSRING_ASSIGN_OR_RETURN(Plan plan,

@@ -27,7 +27,6 @@
 #include "experiments/engine/launch.h"
 #include "experiments/machine/connections.h"
 #include "experiments/run_folder/recorded_run.h"
-#include "experiments/verbs/compare/runner.h"
 #include "ps_server/bench/wire_rate.h"
 
 namespace psring {
@@ -105,7 +104,7 @@ absl::StatusOr<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentFl
   PSRING_ASSIGN_OR_RETURN(const Provenance provenance, ProvenanceOf(flags, prepared, plan));
   auto experiment =
       std::unique_ptr<Experiment>(new Experiment(flags, prepared, interrupt, display, std::move(folder)));
-  experiment->repeats_left_ = static_cast<int>(plan.cost.size());
+  experiment->repeats_left_ = plan.cost.size();
   experiment->manifest_ = {.run_id = experiment->folder_.run_id(),
                            .verb = verb,
                            .command_line = flags.command_line,
@@ -184,7 +183,7 @@ absl::Status Experiment::MeasureNodes() {
   display_.Say(Tr(
       "network:   between the machines: latency $0 us, one pair at a time $1 Mbit/s, all at once $2 Mbit/s",
       Fixed(manifest_.wires->latency_s * 1e6, 0), Fixed(8e-6 * manifest_.wires->bytes_per_s, 0),
-      Fixed(8e-6 * *std::min_element(network.ring.begin(), network.ring.end()), 0)));
+      Fixed(8e-6 * *std::ranges::min_element(network.ring), 0)));
   return interrupt_.Check();
 }
 
@@ -311,7 +310,7 @@ absl::Status Experiment::EndRound() {
     if (manifest_.verb == "compare") PSRING_RETURN_IF_ERROR(folder_.ForceToDisk(done.label));
   }
   round_.clear();
-  manifest_.rounds_done = static_cast<int>(rounds_.size());
+  manifest_.rounds_done = rounds_.size();
   return WriteManifest();
 }
 
@@ -319,9 +318,8 @@ absl::StatusOr<EventFile> Experiment::BeginEvents(const RunLabel& run,
                                                   const Configuration& configuration) const {
   const double now_s = absl::ToDoubleSeconds(WallNow() - absl::UnixEpoch());
   // A virtual clock begins at 0, which is mapped to the present.
-  const double zero_s = configuration.simulated() || configuration.scaled()
-                            ? now_s
-                            : now_s - 1e-9 * static_cast<double>(MonotonicNanos());
+  const double zero_s =
+      configuration.simulated() || configuration.scaled() ? now_s : now_s - 1e-9 * MonotonicNanos();
   return EventFile::Begin(absl::StrFormat("%s/tensorboard/%s/%s-%d", folder_.path(), configuration.folder(),
                                           run.part, run.repeat + 1),
                           now_s, prepared_.machine.host, zero_s);
@@ -340,9 +338,7 @@ absl::Status Experiment::Predict(const std::vector<ConfigurationRuns>& runs, std
   return folder_.Write("residuals.csv", ResidualsCsv(rows, runs));
 }
 
-double Experiment::seconds() const {
-  return 1e-9 * static_cast<double>(MonotonicNanos() - prepared_.begin_ns);
-}
+double Experiment::seconds() const { return 1e-9 * (MonotonicNanos() - prepared_.begin_ns); }
 
 double Experiment::ExpectedLeftSeconds() const {
   const Plan& plan = manifest_.plan;

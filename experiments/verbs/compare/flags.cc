@@ -1,5 +1,3 @@
-#include "experiments/verbs/compare/flags.h"
-
 #include <climits>
 
 #include "CLI/CLI.hpp"
@@ -10,6 +8,7 @@
 #include "common/text/translate.h"
 #include "experiments/design/plan.h"
 #include "experiments/engine/node_flags.h"
+#include "experiments/verbs/compare/compare.h"
 #include "trainer/models/table/model_table.h"
 #include "trainer/programs/mesh.h"
 #include "trainer/programs/pipeline_flags.h"

@@ -19,7 +19,6 @@
 #include "experiments/design/plan.h"
 #include "experiments/design/rates.h"
 #include "experiments/verbs/compare/compare.h"
-#include "experiments/verbs/compare/flags.h"
 #include "experiments/verbs/compare/prepare.h"
 #include "trainer/programs/mesh.h"
 #include "trainer/programs/pipeline_flags.h"

@@ -9,7 +9,7 @@
 #include "experiments/engine/launch.h"
 #include "experiments/engine/programs.h"
 #include "experiments/verbs/compare/compare.h"
-#include "experiments/verbs/compare/runner.h"
+#include "experiments/verbs/compare/prepare.h"
 
 namespace psring {
 namespace {

@@ -15,7 +15,7 @@
 #include "common/text/translate.h"
 #include "experiments/analysis/launch_figures.h"
 #include "experiments/run_folder/run_folder.h"
-#include "experiments/verbs/compare/runner.h"
+#include "experiments/verbs/compare/prepare.h"
 
 namespace psring {
 namespace {
@@ -48,7 +48,7 @@ absl::StatusOr<std::string> HashOfRecords(const std::string& folder) {
     }
   }
   if (error) return absl::UnavailableError(Tr("cannot read $0: $1", folder, Translation(error.message())));
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   Hasher hasher;
   for (const std::string& name : names) {
     PSRING_ASSIGN_OR_RETURN(const std::string text,

@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -24,12 +22,8 @@
 #include "common/options/server_arguments.h"
 #include "common/rendezvous/own_address.h"
 #include "common/text/translate.h"
-#include "experiments/design/launches.h"
-#include "experiments/design/plan.h"
 #include "experiments/launch/mpirun.h"
 #include "experiments/launch/temporary_folder.h"
-#include "experiments/machine/machine.h"
-#include "experiments/verbs/compare/compare.h"
 
 namespace psring {
 namespace {
@@ -201,7 +195,7 @@ std::string Answer(const Interrupt& interrupt) {
 bool IsYes(const std::string& answer) {
   const std::vector<std::string> words =
       absl::StrSplit(InLanguage(Language::kChinese, [] { return Tr("y,yes"); }), ',');
-  return std::find(words.begin(), words.end(), absl::AsciiStrToLower(answer)) != words.end();
+  return std::ranges::find(words, absl::AsciiStrToLower(answer)) != words.end();
 }
 
 // The checkpoint that --resume selects; empty: none, or not known yet.

@@ -212,8 +212,7 @@ bool Experiment::all_done() const {
 
 bool Experiment::HasTraining(const Configuration& configuration, int repeat) const {
   const std::vector<std::string>& done = manifest_.trainings_done;
-  return std::find(done.begin(), done.end(), LabelOf(configuration, "accuracy", repeat).records) !=
-         done.end();
+  return std::ranges::find(done, LabelOf(configuration, "accuracy", repeat).records) != done.end();
 }
 
 absl::StatusOr<Experiment::Done> Experiment::Read(const Configuration& configuration, const std::string& part,
@@ -265,7 +264,7 @@ absl::Status Experiment::Restore(const ResumedRun& resumed) {
   for (int repeat = 0; repeat < manifest_.plan.accuracy_repeats; ++repeat) {
     for (const Configuration& configuration : manifest_.plan.accuracy) {
       const std::string records = LabelOf(configuration, "accuracy", repeat).records;
-      if (std::find(trained.begin(), trained.end(), records) == trained.end() || !has_rates) continue;
+      if (std::ranges::find(trained, records) == trained.end() || !has_rates) continue;
       absl::StatusOr<Done> training = Read(configuration, "accuracy", repeat);
       if (training.ok()) {
         all.push_back(*std::move(training));
@@ -277,7 +276,7 @@ absl::Status Experiment::Restore(const ResumedRun& resumed) {
   // The files may contain a part of an unfinished round.
   PSRING_RETURN_IF_ERROR(folder_.Clear());
   for (const Done& done : all) PSRING_RETURN_IF_ERROR(Keep(done));
-  manifest_.rounds_done = static_cast<int>(rounds_.size());
+  manifest_.rounds_done = rounds_.size();
   AddNote(Tr("resumed after $0 of $1 and $2 accuracy trainings", RoundsText(manifest_.rounds_done),
              manifest_.plan.rounds, manifest_.trainings_done.size()));
   return absl::OkStatus();

@@ -1,5 +1,3 @@
-#include "experiments/verbs/compare/runner.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -26,6 +24,7 @@
 #include "experiments/launch/mpirun.h"
 #include "experiments/machine/machine.h"
 #include "experiments/run_folder/run_folder.h"
+#include "experiments/verbs/compare/prepare.h"
 
 namespace psring {
 namespace {
@@ -320,7 +319,7 @@ std::vector<std::string> FoldersIn(const std::string& run) {
       folders.push_back(at->path().lexically_normal().string());
     }
   }
-  std::sort(folders.begin(), folders.end());
+  std::ranges::sort(folders);
   return folders;
 }
 
@@ -341,7 +340,7 @@ absl::StatusOr<Launched> Launch(const Configuration& asked, const std::string& f
   const int64_t begin = MonotonicNanos();
   PSRING_RETURN_IF_ERROR(
       TrainingLaunch(configuration, folder, label, expected_s, binaries, site, interrupt, display).Run());
-  Launched launched{.wall_s = 1e-9 * static_cast<double>(MonotonicNanos() - begin)};
+  Launched launched{.wall_s = 1e-9 * (MonotonicNanos() - begin)};
   const double foreign_cpu_pct = foreign.Percent();
   const int other_after = NoteOtherPsring(site.measuring, display);
   absl::StatusOr<RunRecords> records = ReadRecords(folder, configuration.ranks(), configuration.servers());

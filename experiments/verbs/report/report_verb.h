@@ -26,21 +26,23 @@ CLI::App* AddReport(CLI::App& app, RawReportFlags& raw);
 // pooled are reported and shown without being pooled.
 int RunReport(const RawReportFlags& raw, Display& display);
 
-// The text with which a run can be cited: BibTeX, a paragraph on methods, and the table as Markdown and LaTeX,
-// in English. From manifest.json and summary.json of a comparison or a training, of any schema_version. Pure.
-// InvalidArgument: one of them is not what psring writes. Figures that the files lack are left out.
+// The text with which a run can be cited: BibTeX, a paragraph on methods, and the table as Markdown and
+// LaTeX, in English. From manifest.json and summary.json of a comparison or a training, of any
+// schema_version. Pure. InvalidArgument: one of them is not what psring writes. Figures that the files lack
+// are left out.
 absl::StatusOr<std::string> CitationOf(const std::string& manifest, const std::string& summary);
 
 // Of a run folder. NotFound: a file is missing.
 absl::StatusOr<std::string> CiteRun(const std::string& folder);
 
-// Writes a tar archive, to publish beside a paper, with all regular files of `folder`, below the folder's name, and SHA256SUMS, which
-// `sha256sum -c` verifies. Links, checkpoints and `archive` itself are left out; owners and times are too, so
-// equal folders give equal archives. Must not be called while there is an Interrupt. InvalidArgument: not a
-// run folder.
+// Writes a tar archive, to publish beside a paper, with all regular files of `folder`, below the folder's
+// name, and SHA256SUMS, which `sha256sum -c` verifies. Links, checkpoints and `archive` itself are left out;
+// owners and times are too, so equal folders give equal archives. Must not be called while there is an
+// Interrupt. InvalidArgument: not a run folder.
 absl::Status PackRun(const std::string& folder, const std::string& archive);
 
-// --grade: the answers of a class to the exercises of a run's page. A file of "Download my answers" (answersText in questions.js), which is untrusted.
+// --grade: the answers of a class to the exercises of a run's page. A file of "Download my answers"
+// (answersText in questions.js), which is untrusted.
 struct AnswersFile {
   std::string name, text;
 };

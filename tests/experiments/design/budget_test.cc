@@ -1,4 +1,3 @@
-
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
