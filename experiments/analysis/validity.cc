@@ -11,6 +11,7 @@
 #include "experiments/analysis/table.h"
 #include "experiments/analysis/verdict.h"
 #include "experiments/design/plan.h"
+#include "experiments/machine/machine.h"
 
 namespace psring {
 namespace {
@@ -28,7 +29,7 @@ bool Shares(const SummaryRow* row) { return row->mean.gpus_shared > 0; }
 
 bool IsBesidePsring(const SummaryRow* row) { return !Shares(row) && row->other_psring > 0; }
 
-bool IsDisturbed(const SummaryRow* row) { return !Shares(row) && row->other_psring == 0; }
+bool IsDisturbed(const SummaryRow* row) { return !Shares(row) && row->foreign_cpu_pct > kMaxForeignCpuPct; }
 
 std::string NamesIn(const Rows& rows) {
   std::vector<std::string> names;
@@ -45,7 +46,8 @@ std::string MostForeign(const Rows& rows) {
 // Why the times of `rows` are not valid. `all`: the number of rows of the run.
 void AddDisturbance(const Rows& rows, size_t all, std::vector<std::string>& why) {
   const Rows gpus = Those(rows, Shares), others = Those(rows, IsDisturbed),
-             beside = Those(rows, IsBesidePsring);
+             beside = Those(rows, IsBesidePsring),
+             timed = Those(rows, [](const SummaryRow*row) { return !Shares(row); });
   const auto named = [&](const Rows& those) {
     return those.size() == all ? Tr("every row") : NamesIn(those);
   };
@@ -53,13 +55,20 @@ void AddDisturbance(const Rows& rows, size_t all, std::vector<std::string>& why)
     why.push_back(
         Tr("Ranks share a GPU in $0: the run shows that it works, not how fast it is.", named(gpus)));
   }
-  if (!beside.empty()) {
-    why.push_back(Tr("Another psring (process $1) was running during $0.", named(beside),
-                     beside.front()->other_psring));
-  }
+  if (timed.empty()) return;
+  why.push_back(Tr("Do not trust the times and speeds of $0. Counted bytes and formulas are not affected.",
+                   named(timed)));
   if (!others.empty()) {
-    why.push_back(
-        Tr("Other programs used up to $1% of the processors during $0.", named(others), MostForeign(others)));
+    const std::string least = Fixed(
+                          std::ranges::min(others, {}, &SummaryRow::foreign_cpu_pct)->foreign_cpu_pct, 0),
+                      most = MostForeign(others);
+    why.push_back(Tr("Other programs used $0% of the processors; the limit is a third.",
+                     least == most ? most : Tr("$0 to $1", least, most)));
+  }
+  std::set<int> processes;
+  for (const SummaryRow* row : beside) processes.insert(row->other_psring);
+  if (!processes.empty()) {
+    why.push_back(Tr("Another psring (process $0) was running.", absl::StrJoin(processes, Tr(", "))));
   }
 }
 
@@ -103,20 +112,17 @@ std::string Validity::Text() const { return absl::StrCat(title, SentenceGap(), w
 
 std::optional<Validity> ValidityOf(const std::vector<SummaryRow>& rows, std::optional<int> cores) {
   if (rows.empty()) return std::nullopt;
-  Rows all, used, wrong, beside;
+  Rows all, used, wrong;
   for (const SummaryRow& row : rows) all.push_back(&row);
   for (const size_t place : RowsOfVerdict(rows)) used.push_back(all[place]);
   if (used.empty()) used = all;
   for (const SummaryRow* row : all) {
-    if (row->valid) continue;
-    (std::ranges::find(used, row) != used.end() ? wrong : beside).push_back(row);
+    if (!row->valid) wrong.push_back(row);
   }
   std::vector<std::string> why;
-  if (!wrong.empty()) {
-    if (used.size() < all.size()) why.push_back(Tr("The answer uses rows that are not valid."));
+  if (!std::ranges::all_of(used, &SummaryRow::valid)) {
     AddDisturbance(wrong, all.size(), why);
-    if (!std::ranges::all_of(wrong, Shares)) why.push_back(Tr("Repeat the run on an idle machine."));
-    if (!beside.empty()) why.push_back(Tr("Other rows that are not valid: $0.", NamesIn(beside)));
+    if (!std::ranges::all_of(wrong, Shares)) why.push_back(Tr("End these programs first, then run again."));
     return Of("invalid", TrNoop("Not valid."), why);
   }
   if (rows.front().TimeBasis() == Basis::kSimulated) {
@@ -139,13 +145,13 @@ std::optional<Validity> ValidityOf(const std::vector<SummaryRow>& rows, std::opt
   AddLimits(rows, all, *cores, rounds, why);
   const bool limited = !why.empty();
   if (!limited) {
-    why.push_back(Tr(beside.empty() ? TrNoop("Rounds: $0. Other programs used at most $1% of the processors.")
-                                    : TrNoop("For the rows that the answer uses, rounds: $0; other programs "
-                                             "used at most $1% of the processors."),
+    why.push_back(Tr(wrong.empty() ? TrNoop("Rounds: $0. Other programs used at most $1% of the processors.")
+                                   : TrNoop("For the rows that the answer uses, rounds: $0; other programs "
+                                            "used at most $1% of the processors."),
                      rounds, MostForeign(used)));
   }
-  if (!beside.empty()) {
-    AddDisturbance(beside, all.size(), why);
+  if (!wrong.empty()) {
+    AddDisturbance(wrong, all.size(), why);
     return Of("limited", TrNoop("The answer is valid, but other rows are not."), why);
   }
   return limited ? Of("limited", TrNoop("Valid with limits."), why) : Of("valid", TrNoop("Valid."), why);

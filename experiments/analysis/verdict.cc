@@ -70,6 +70,7 @@ struct AgainstOne {
   bool shown = false;                  // a difference
 
   bool slower() const { return !distribute && pair.ratio < 1 && (shown || !pair.interval); }
+  bool differs() const { return pair.interval && (pair.interval->low > 1 || pair.interval->high < 1); }
 };
 
 AgainstOne CompareWithOne(const std::vector<SummaryRow>& rows, const SummaryRow& best) {
@@ -222,9 +223,10 @@ std::vector<std::string> NamesOf(const std::vector<const SummaryRow*>& rows) {
   return names;
 }
 
-// The verdict's line. `names`: the recommended strategies; empty: none is shown to be faster.
+// The verdict's line. `names`: the recommended strategies; empty: none is shown to be faster. `valid`: the
+// rows that it uses.
 std::string LineOf(const std::string& names, const std::vector<const SummaryRow*>& candidates,
-                   const AgainstOne& against) {
+                   const AgainstOne& against, bool valid) {
   const SummaryRow& best = *candidates.front();
   const int workers = best.configuration.workers;
   const std::string network = NetworkText(best), unit = UnitOf(best), name = NameWithServers(best),
@@ -235,9 +237,13 @@ std::string LineOf(const std::string& names, const std::vector<const SummaryRow*
               network, speed, name);
   }
   if (!against.distribute) {
-    return Tr(HasRate(best) ? TrNoop("Undecided at $0: one process $1 $2/s, $3 workers $4 ($5).")
-                            : TrNoop("Undecided on $0: one process $1 $2/s, $3 workers $4 ($5)."),
-              network, one, unit, workers, speed, name);
+    const std::string why = !valid ? Tr(", because its rows are not valid")
+                            : against.differs()
+                                ? Tr(", because the difference is below 2% or not significant at 1%")
+                                : "";
+    return Tr(HasRate(best) ? TrNoop("Undecided at $0$6: one process $1 $2/s, $3 workers $4 ($5).")
+                            : TrNoop("Undecided on $0$6: one process $1 $2/s, $3 workers $4 ($5)."),
+              network, one, unit, workers, speed, name, why);
   }
   if (names.empty() && against.single == nullptr) {
     return Tr("No winner among $0 with $1 workers on $2.", absl::StrJoin(NamesOf(candidates), Tr(", ")),
@@ -253,7 +259,7 @@ std::string LineOf(const std::string& names, const std::vector<const SummaryRow*
 VerdictFact RankingFact(const std::string& names, const std::vector<const SummaryRow*>& candidates,
                         const Ranking& ranking, bool distribute) {
   if (ranking.next != nullptr) {
-    return {Tr(distribute ? TrNoop("fastest strategy") : TrNoop("if you must")),
+    return {Tr(distribute ? TrNoop("fastest strategy") : TrNoop("if you must distribute")),
             Tr("$0, $1", names, FactorText(ranking.pair, NameWithServers(*ranking.next)))};
   }
   const SummaryRow& best = *candidates.front();
@@ -357,10 +363,10 @@ RunVerdict VerdictOf(const std::vector<SummaryRow>& rows, const std::optional<Wi
   const AgainstOne against = CompareWithOne(rows, best);
   const Ranking ranking = Rank(candidates);
   const std::string names = ranking.next == nullptr ? "" : absl::StrJoin(NamesOf(ranking.level), Tr(" or "));
-  std::vector<std::string> line = {LineOf(names, candidates, against)};
-  if (std::ranges::any_of(RowsOfVerdict(rows), [&](size_t row) { return !rows[row].valid; })) {
-    line.insert(line.begin(), Tr("Not valid."));
-  }
+  const bool undecided = !against.distribute && !against.slower(),
+             valid = std::ranges::all_of(RowsOfVerdict(rows), [&](size_t row) { return rows[row].valid; });
+  std::vector<std::string> line = {LineOf(names, candidates, against, valid)};
+  if (!valid && !undecided) line.insert(line.begin(), Tr("Not valid."));
   if (best.TimeBasis() == Basis::kSimulated) line.push_back(Tr("Simulated."));
   RunVerdict verdict{.line = absl::StrJoin(line, SentenceGap())};
 
@@ -375,7 +381,12 @@ RunVerdict VerdictOf(const std::vector<SummaryRow>& rows, const std::optional<Wi
   facts.push_back({Tr("copy or cut"), CopyOrCutOf(candidates, /*stages=*/true)});
   facts.push_back({Tr("copy or divide"), CopyOrCutOf(candidates, /*stages=*/false)});
   if (against.single != nullptr && !against.slower()) {
-    facts.push_back({Tr("gain"), FactorText(against.pair, Tr("one process"))});
+    const std::string factor = FactorText(against.pair, Tr("one process"));
+    facts.push_back(
+        against.pair.ratio < 1 && against.differs()
+            ? VerdictFact{Tr("no gain"), Tr("$0 workers with $1 were slower: $2", best.configuration.workers,
+                                            NameWithServers(best), factor)}
+            : VerdictFact{Tr("gain"), factor});
   }
   if (most_workers != nullptr) {
     facts.push_back(
@@ -397,7 +408,6 @@ RunVerdict VerdictOf(const std::vector<SummaryRow>& rows, const std::optional<Wi
         Tr("No difference between $0 is shown.", absl::StrJoin(NamesOf(ranking.level), Tr(" and "))));
   }
   std::erase(verdict.details, "");
-  const bool undecided = !against.distribute && !against.slower();
   if ((ranking.next == nullptr || undecided) && best.rounds > 0) {
     verdict.next_flags.push_back(absl::StrCat("--repeats ", std::max(5, 3 * best.rounds)));
   }

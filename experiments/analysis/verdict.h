@@ -10,7 +10,8 @@
 namespace psring {
 
 struct VerdictFact {
-  std::string label, text;  // "if you must", "ring, 2.70 times as fast as ps-sync (95%: 2.66 to 2.75)"
+  std::string label,
+      text;  // "if you must distribute", "ring, 2.70 times as fast as ps-sync (95%: 2.66 to 2.75)"
 };
 
 struct RunVerdict {
@@ -24,7 +25,7 @@ struct RunVerdict {
 // number of workers with meaningful times, or at a smaller one that is shown to be faster. A strategy is
 // recommended only if the paired intervals show, after Holm's correction, that it is faster than another one
 // (ShowDifference); otherwise a fact says why none is. One process is recommended if the workers are slower,
-// and the line says "Undecided" if they are not shown to be slower or faster.
+// and the line says "Undecided", and why, if they are not shown to be slower or faster.
 RunVerdict VerdictOf(const std::vector<SummaryRow>& rows, const std::optional<Wires>& wires);
 
 // What two layouts with equal samples per step send: `copy`, replicas of the model, and `cut`, whose
@@ -82,9 +83,9 @@ struct Validity {
   std::string Text() const;  // "Valid with limits. One round: no intervals."
 };
 
-// About the rows of RowsOfVerdict, or all if there are none; other rows that are not valid are named
-// separately. `cores`: of all machines; empty: the rows are the records of one launch, which do not say where
-// it ran. Empty: no rows.
+// About the rows of RowsOfVerdict, or all if there are none; all rows that are not valid are named. `cores`:
+// of all machines; empty: the rows are the records of one launch, which do not say where it ran. Empty: no
+// rows.
 std::optional<Validity> ValidityOf(const std::vector<SummaryRow>& rows, std::optional<int> cores);
 
 // "mlp, 7.45 MB, 1, 2, 4 workers, 1 Gbit/s, valid, 5 rounds": what was run, in one line. Empty: no rows.

@@ -25,7 +25,7 @@ def winner(strategies, workers, time_budget):
         runs.run([runs.PSRING, "compare", "--model", "mlp", "--strategies", strategies, "--workers", workers, "--link", "1gbit", "--no_eval",
                   "--time_budget", time_budget, "--out", out])
         facts = dict(runs.read_json(out, "table.json")["en"].get("facts", []))
-        named = re.match(r"(.+), [\d.]+ times as fast as ", facts.get("fastest strategy", facts.get("if you must", "")))
+        named = re.match(r"(.+), [\d.]+ times as fast as ", facts.get("fastest strategy", facts.get("if you must distribute", "")))
         return named[1] if named else "", all(row["valid"] == "true" for row in runs.read_csv(out, "summary.csv"))
 
 

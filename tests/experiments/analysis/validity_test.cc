@@ -63,12 +63,14 @@ TEST(Validity, NamesAnotherPsring) {
   rows[2].valid = false;
   rows[2].other_psring = 123;
   EXPECT_EQ(Line(rows),
-            "Not valid. Another psring (process 123) was running during ring x 4. Repeat the run on an idle "
-            "machine.");
-  EXPECT_THAT(ChineseLine(rows), Has("ring x 4 期间，另一个 psring（进程 123）也在运行。"));
+            "Not valid. Do not trust the times and speeds of ring x 4. Counted bytes and formulas are not "
+            "affected. Another psring (process 123) was running. End these programs first, then run again.");
+  EXPECT_THAT(ChineseLine(rows), Has("另一个 psring（进程 123）也在运行。"));
   Disturb(rows[3], 50);
+  rows[3].other_psring = 124;
   EXPECT_THAT(Line(rows),
-              Has("during ring x 4. Other programs used up to 50% of the processors during ps-sync x 4."));
+              Has("of ring x 4, ps-sync x 4.", "Other programs used 50% of the processors; the limit",
+                  "psring (process 123, 124) was running."));
 }
 
 TEST(Validity, DistinguishesDisturbedRowsThatTheVerdictUses) {
@@ -76,20 +78,23 @@ TEST(Validity, DistinguishesDisturbedRowsThatTheVerdictUses) {
   rows.push_back(TimedRow("ring", 2, 800));
   Disturb(rows[4], 45);
   rows[2].foreign_cpu_pct = 7;
-  EXPECT_EQ(Line(rows),
-            "The answer is valid, but other rows are not. For the rows that the answer uses, rounds: 3; "
-            "other programs used at most 7% of the processors. Other programs used up to 45% of the "
-            "processors during ring x 2.");
+  EXPECT_EQ(
+      Line(rows),
+      "The answer is valid, but other rows are not. For the rows that the answer uses, rounds: 3; "
+      "other programs used at most 7% of the processors. Do not trust the times and speeds of ring x 2. "
+      "Counted bytes and formulas are not affected. Other programs used 45% of the processors; the limit "
+      "is a third.");
   EXPECT_EQ(State(rows), "limited");
   Disturb(rows[2], 50);
   EXPECT_EQ(
       Line(rows),
-      "Not valid. The answer uses rows that are not valid. Other programs used up to 50% of the processors "
-      "during ring x 4. Repeat the run on an idle machine. Other rows that are not valid: ring x 2.");
+      "Not valid. Do not trust the times and speeds of ring x 4, ring x 2. Counted bytes and formulas are "
+      "not "
+      "affected. Other programs used 45 to 50% of the processors; the limit is a third. End these programs "
+      "first, then run again.");
   EXPECT_EQ(State(rows), "invalid");
   for (SummaryRow& row : rows) Disturb(row, 60);
-  EXPECT_THAT(Line(rows), Has("Other programs used up to 60% of the processors during single x 1, none x 4, "
-                              "ring x 4, ps-sync x 4."));
+  EXPECT_THAT(Line(rows), Has("the times and speeds of every row.", "used 60% of"));
 }
 
 TEST(Settings, AreOneLine) {
@@ -109,8 +114,9 @@ TEST(Validity, WithoutAVerdictItIsAboutAllRows) {
   std::vector<SummaryRow> rows = {TimedRow("ring", 4, 1000)};
   Disturb(rows[0], 45);
   EXPECT_EQ(Line(rows),
-            "Not valid. Other programs used up to 45% of the processors during every row. Repeat the run on "
-            "an idle machine.");
+            "Not valid. Do not trust the times and speeds of every row. Counted bytes and formulas are not "
+            "affected. Other programs used 45% of the processors; the limit is a third. End these programs "
+            "first, then run again.");
   rows[0].foreign_cpu_pct = 0;
   rows[0].mean.gpus_shared = 1;
   EXPECT_EQ(Line(rows),

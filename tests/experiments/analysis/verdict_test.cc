@@ -66,7 +66,8 @@ TEST(Verdict, SaysWhetherTheServersWireDecides) {
 }
 
 TEST(Verdict, FactsAreAlignedAndWrapped) {
-  const RunVerdict verdict{.facts = {{"gain", "2.00 times"}, {"if you must", std::string(60, 'x') + " y"}}};
+  const RunVerdict verdict{
+      .facts = {{"gain", "2.00 times"}, {"if you must distribute", std::string(60, 'x') + " y"}}};
   EXPECT_EQ(FactsText(verdict).substr(0, 31), "  gain          2.00 times\n  if");
   EXPECT_THAT(FactsText({.facts = {{"a", absl::StrCat(std::string(100, 'x'), " y")}}}), Has("x\n      y\n"));
 }
@@ -110,10 +111,11 @@ TEST(Verdict, CountsTheTokensOfTexts) {
 }
 
 TEST(Verdict, RecommendsOneProcessIfItIsFaster) {
-  EXPECT_THAT(English(RowsOfFour(1000, 2500)),
-              StartsWith("Use one process: 320 samples/s. Four workers on 1 Gbit/s: 128 (ring).\n"
-                         "worth distributing: from 4.2 Gbit/s per link (derived)\n"
-                         "if you must: ring, 2.50 times as fast as ps-sync (95%: 2.50 to 2.50)\n"));
+  EXPECT_THAT(
+      English(RowsOfFour(1000, 2500)),
+      StartsWith("Use one process: 320 samples/s. Four workers on 1 Gbit/s: 128 (ring).\n"
+                 "worth distributing: from 4.2 Gbit/s per link (derived)\n"
+                 "if you must distribute: ring, 2.50 times as fast as ps-sync (95%: 2.50 to 2.50)\n"));
   EXPECT_EQ(VerdictOf(RowsOfFour(1000, 2500), kGigabitWires).next_flags,
             std::vector<std::string>{"--link 4.2gbit"});
   EXPECT_EQ(Recommended(RowsOfFour(1000, 2500)), std::vector<std::string>{"single"});
@@ -135,13 +137,27 @@ TEST(Verdict, IsUndecidedIfTheWorkersAreNotShownToBeFasterOrSlower) {
   std::vector<SummaryRow> rows = RowsOfFour(390, 1000, 0.05);
   EXPECT_THAT(English(rows),
               StartsWith("Undecided at 1 Gbit/s: one process 320 samples/s, 4 workers 328 (ring).\n"));
-  EXPECT_THAT(English(rows), Has("if you must: ring, 2.56 times", "gain: 1.0"));
+  EXPECT_THAT(English(rows), Has("if you must distribute: ring, 2.56 times", "gain: 1.0"));
   EXPECT_THAT(VerdictOf(rows, kGigabitWires).next_flags, testing::Contains("--repeats 9"));
   EXPECT_THAT(Recommended(rows), IsEmpty());
   EXPECT_THAT(Chinese(rows),
               StartsWith("在 1 Gbit/s 时无法确定：一个进程每秒 320 个样本，4 个 worker 为 328（ring）。"));
   for (SummaryRow& row : rows) row.link = {};
   EXPECT_THAT(English(rows), StartsWith("Undecided on this machine's loopback: "));
+}
+
+TEST(Verdict, SaysWhyItIsUndecidedIfTheIntervalExcludesOneOrRowsAreNotValid) {
+  // 430 ms, not 400: an interval below 1, but not significant at 1%.
+  std::vector<SummaryRow> rows = RowsOfFour(430, 1000, 0.02);
+  EXPECT_THAT(
+      English(rows),
+      StartsWith("Undecided at 1 Gbit/s, because the difference is below 2% or not significant at 1%: "));
+  EXPECT_THAT(English(rows),
+              Has("no gain: 4 workers with ring were slower: 0.93 times as fast as one process"));
+  rows[2].valid = false;
+  EXPECT_THAT(English(rows),
+              StartsWith("Undecided at 1 Gbit/s, because its rows are not valid: one process"));
+  EXPECT_THAT(Chinese(rows), StartsWith("在 1 Gbit/s 时无法确定（因为所用的行无效）："));
 }
 
 TEST(Verdict, RecommendsOneProcessBeforeItSaysThatNoStrategyIsFaster) {
@@ -281,7 +297,7 @@ TEST(Verdict, ComparesAnAsynchronousStrategyWithOneProcessAndWithTheStrategyToUs
   rows.push_back(TimedRow("ps-async", 4, 500));
   EXPECT_THAT(English(rows),
               StartsWith("Use one process: 320 samples/s. Four workers on 1 Gbit/s: 128 (ring).\n"));
-  EXPECT_THAT(English(rows), Has("if you must: ring", "ps-async, 2.00 times as fast as ring"));
+  EXPECT_THAT(English(rows), Has("if you must distribute: ring", "ps-async, 2.00 times as fast as ring"));
   EXPECT_THAT(Chinese(rows),
               Has("ps-async，速度是 ring 的 2.00 倍（95%：2.00 至 2.00），但它的梯度是迟到的："));
   rows.back() = TimedRow("ps-async", 4, 200);
