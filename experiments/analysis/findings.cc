@@ -250,7 +250,8 @@ void AddStalenessFindings(const std::vector<SummaryRow>& rows, std::vector<std::
   }
   if (!parts.empty()) {
     findings.push_back(
-        Tr("The mean staleness of asynchronous gradients was $0; in theory it is N-1 while all workers push.",
+        Tr("The mean staleness of asynchronous gradients over all launches was $0; in theory it is N-1 while "
+           "all workers push.",
            absl::StrJoin(parts, Tr(", "))));
   }
   if (!stages.empty()) {

@@ -61,8 +61,8 @@ std::string MeasuredText(const SummaryRow& server, const SummaryRow& group) {
     return "";
   }
   return Tr(
-      " ($0 with this run's buckets; measured, less waiting for other workers, $1; the step, with computing "
-      "and waiting, $2)",
+      " With this run's buckets: $0 times; measured: the exchange $1 times (less waiting for others), the "
+      "step $2 times.",
       Ratio(*server.predicted_comm_ms, *group.predicted_comm_ms), Ratio(moving(server), moving(group)),
       Ratio(group.mean.samples_per_s, server.mean.samples_per_s));
 }
@@ -170,7 +170,7 @@ std::vector<std::string> ServerLaw(const std::vector<SummaryRow>& rows) {
     const bool is_known = std::ranges::find(ways, way) != ways.end();
     ways.push_back(way);
     findings.push_back(
-        Tr("In theory, with large gradients, $0 exchanges $1 times as long as $2 with $3 workers$4.",
+        Tr("In theory, with large gradients, $0 exchanges $1 times as long as $2 with $3 workers.$4",
            is_known ? name : Tr("$0 ($1)", name, way), Fixed(ratio), group->configuration.strategy.name,
            server->configuration.workers, MeasuredText(*server, *group)));
   }

@@ -294,7 +294,7 @@ std::string BasisText(const std::vector<SummaryRow>& rows, bool predictions) {
       !predicted && std::ranges::any_of(rows, [](Row row) { return row.predicted_bubble.has_value(); });
   return Tr("Measured: by a clock or a counter. Derived: computed from measured values. $0",
             Tr(only_bubbles  ? TrNoop("Only what a walk of a pipeline's program gives is simulated.")
-               : !predicted  ? TrNoop("Nothing is simulated.")
+               : !predicted  ? TrNoop("In this table nothing is simulated.")
                : predictions ? TrNoop("Simulated: by psring's simulator (--predict).")
                              : TrNoop("Nothing in this table is simulated; the simulated steps (--predict) "
                                       "are in report.html and residuals.csv.")));
@@ -387,7 +387,8 @@ TableParts PartsOfTable(const std::vector<SummaryRow>& rows) {
             : TrNoop("against none: the step minus a step of the same rounds without communication. exposed: "
                      "communication that is not hidden behind computation. theory: an exchange of the actual "
                      "buckets, mean over workers, at the speeds measured at the start, without processor "
-                     "time. MB: payload that a worker sends per step, in 10^6 bytes."));
+                     "time and without the queue before a server of ps-async. MB: payload that a worker "
+                     "sends per step, in 10^6 bytes."));
   }
   if (AnyIsDivided(rows)) parts.legend.push_back(LayoutsText(AnyIsCut(rows)));
   if (AnyIsDivided(rows) && any_row([](Row row) { return !row.mean.memory.empty(); })) {

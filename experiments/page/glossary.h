@@ -38,6 +38,13 @@ inline constexpr Word kWords[] = {
     {"micro-batch", TrNoop("samples that pass the stages together; a step adds the gradients of several")},
     {"bubble", TrNoop("the part of a step in which a rank of a pipeline waits for other stages to compute")},
     {"straggler", TrNoop("a worker that computes more slowly than the others")},
+    {"single, none",
+     TrNoop("single: one process; none: several workers that exchange nothing, for comparison")},
+    {"ps-ssp:K", TrNoop("a server with bounded staleness: no worker leads the slowest by more than K steps")},
+    {"ps-backup:B", TrNoop("a synchronous server that does not wait for the B slowest gradients of a step")},
+    {"hybrid", TrNoop("rows of tables go to servers, other gradients through an all-reduce")},
+    {"wire",
+     TrNoop("what carries the bytes, such as TCP, shared memory or gRPC; --wire: their number format")},
 };
 
 }  // namespace psring

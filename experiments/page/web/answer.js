@@ -22,7 +22,8 @@ function drawAnswer(parent, run) {
   const facts = (run.table && run.table[language].facts) || [], {state, title, why} = trustOf(run);
   parent.append(make('div', {id: 'said'}, lead ? make('p', {class: 'lead', id: 'lead', lang: verdict ? null : findings.lang}, lead) : null,
       facts.length ? make('dl', {id: 'facts'}, ...facts.flatMap(([label, text]) => [make('dt', {}, label), make('dd', {}, text)])) : null,
-      state ? make('p', {id: 'trust', class: `badge ${state}`}, make('strong', {}, title), `${language === 'zh' ? '' : ' '}${why}`) : null));
+      state ? make('p', {id: 'trust', class: `badge ${state}`}, make('strong', {}, title), `${language === 'zh' ? '' : ' '}${why}`) : null,
+      state === 'invalid' ? commandAgain(run) : null));
   drawSplit(parent, run);
   drawSpeeds(parent, run);
   drawBench(parent, run);
@@ -35,6 +36,14 @@ function drawAnswer(parent, run) {
   if (predicted.said.length) more('prediction', t('prediction'), make('pre', {id: 'predicted', lang: predicted.lang}, predicted.said));
   const residuals = residualTable(run);
   if (residuals) more('residual-part', t('residual_title'), ...residuals);
+}
+
+// How to run a comparison again; null for other verbs.
+function commandAgain({manifest, folder}) {
+  const {verb, command_line: [program] = []} = manifest || {};
+  if (verb !== 'compare' || typeof program !== 'string') return null;
+  const command = /\/build\/[^/]+\/bin\/psring$/.test(program) ? './run' : quoted(program);
+  return make('p', {id: 'again', class: 'badge invalid'}, t('trust_again', `${command} compare --config ${quoted(`${folder}/config.toml`)}`));
 }
 
 // The table beside the verdict.

@@ -195,10 +195,17 @@ function drawAsynchronous(parent, run) {
     parent.append(here('here_async', [[row, 'samples_per_s'], [waiting, 'samples_per_s'], [row, 'staleness_mean']], row.workers,
         withThousands(row.samples_per_s), withThousands(waiting.samples_per_s), isNumber(row.staleness_mean) ? row.staleness_mean.toFixed(2) : '?',
         row.workers - 1, leadReason(pair)));
-    if (isNumber(row.test_accuracy) && isNumber(waiting.test_accuracy)) {
-      parent.append(here(ruleOf(row) === ruleOf(waiting) ? 'here_accuracy' : 'here_accuracy_rules', [[row, 'test_accuracy'], [waiting, 'test_accuracy']],
-          row.test_accuracy.toFixed(4), waiting.test_accuracy.toFixed(4), ruleOf(row), ruleOf(waiting)));
-    }
+    const parts = [row.compute_ms, waiting.compute_ms, moving(row), moving(waiting), waiting.wait_ms];
+    if (parts.every(isNumber) && !isUneven(row)) parent.append(make('p', {}, t('lead_parts', ...parts.map(brief))));
+  }
+  const trained = rowsOf(run).filter((row) => row.workers > 1 && isNumber(row.test_accuracy));
+  const prompt = (late) => trained.find((row) => row.workers === late.workers && (row.plain === 'ps-sync' || isRing(row)));
+  const late = trained.filter((row) => row.plain === 'ps-async' && prompt(row)).pop();
+  if (late) {
+    const on_time = prompt(late), once = ((late.accuracy || {}).trainings || 1) === 1;
+    parent.append(here(ruleOf(late) === ruleOf(on_time) ? 'here_accuracy' : 'here_accuracy_rules', [[late, 'test_accuracy'], [on_time, 'test_accuracy']],
+        late.test_accuracy.toFixed(4), on_time.test_accuracy.toFixed(4), ruleOf(late), ruleOf(on_time), rowName(late), rowName(on_time),
+        once ? t('one_training') : ''));
   }
   const timed = rowsOf(run).filter((row) => isNumber(row.time_to_target_s));
   if (timed.length) parent.append(here('here_target', timed.map((row) => [row, 'time_to_target_s']),

@@ -42,6 +42,10 @@ function drawTheory(parent, run) {
   const last = mostValues[mostValues.length - 1], more = rowsOf(run).every((row) => row.workers < last);
   parent.append(make('p', {}, [t('theory_intro'), more ? t('theory_more', t('most_workers'), last) : ''].join(' ').trim()));
   if (rowsOf(run).some((row) => row.has_tables)) parent.append(make('p', {class: 'note'}, t('map_tables')));
+  const served = rowsOf(run).filter((row) => row.plain === 'ps-sync' && row.ps_schedule === 'pipelined' && row.predicted_comm_ms > 0 && row.workers > 1 && !row.has_tables);
+  const buckets = served.length ? unique(((launchOf(run, served[0]) || {}).spans || []).filter((span) => span[1] === 'communication').map((span) => span[2])).length : 0;
+  if (buckets > 0 && buckets < 4) parent.append(here('here_buckets', served.map((row) => [row, 'predicted_comm_ms']), buckets,
+      served.map((row) => `${rowName(row)} ${brief(row.predicted_comm_ms)} ms`).join(t('comma'))));
   parent.append(make('div', {class: 'controls', id: 'theory-controls'},
     ...['bandwidth', 'latency', 'gradient'].map((name) => logSlider(name, update)),
     stepSlider('most_workers', mostValues, () => mostValues.indexOf(wish.most), (i) => { wish.most = mostValues[i]; }, update),
@@ -78,7 +82,7 @@ function drawCurves(parent, verdict, run, theoryData) {
   figure(parent, {id: 'curves', wide: true, title: t('theory_title'), height: 400, rows,
     note: t('theory_note', SLIDERS.bandwidth.text(wish.bandwidth), secondsText(wish.latency), bytesText(wish.gradient), captionOf(run)),
     draw: (svg, width, height) => {
-      const values = rows.map((row) => row.seconds * 1e3).filter((v) => v > 0), low = d3.min(values) * 0.8, high = d3.max(values) * 1.2;
+      const values = [...rows.map((row) => row.seconds * 1e3), ...ran.map((row) => row.predicted_comm_ms)].filter((v) => v > 0), low = d3.min(values) * 0.8, high = d3.max(values) * 1.2;
       const x = d3.scale.log().domain([2, wish.most]), y = d3.scale.log().domain([low, high]);
       const right = labelWidth(names, width);
       const plot = axes(svg, width, height, x, y, {xLabel: t('workers'), yLabel: t('ms'), yTicks: logTicks(low, high), right,
@@ -86,8 +90,13 @@ function drawCurves(parent, verdict, run, theoryData) {
       for (const name of names) drawCurve(plot, points(name), (p) => x(p.x), (p) => y(p.y * 1e3), name).append('title').text(name);
       for (const row of ran) mark(plot, markOf(row.plain), x(row.workers), y(moving(row)), colourOf(row.plain),
           row.basis === 'simulated' || crowded(run, row), `${rowName(row)}: ${brief(moving(row))} ms`);
+      for (const row of ran.filter((r) => r.predicted_comm_ms > 0)) plot.append('line').style({stroke: colourOf(row.plain), 'stroke-width': 2})
+          .attr({x1: x(row.workers) - 9, x2: x(row.workers) + 9, y1: y(row.predicted_comm_ms), y2: y(row.predicted_comm_ms)})
+        .append('title').text(`${rowName(row)}: ${t('theory_line')} ${brief(row.predicted_comm_ms)} ms`);
       directLabels(plot, width - right + 2, [22, height - 42], names.map((name) => ({name, text: name, y: y(curves[name][wish.most - 1] * 1e3)})));
     }});
   const at = wish.most - 1, order = names.slice().sort((a, b) => curves[a][at] - curves[b][at]);
-  verdict.textContent = t('verdict', wish.most, order.map((name) => `${name} ${secondsText(curves[name][at])}`).join(t('comma'))) + (wish.shared && wish.medium_rate > 0 ? t('medium_hint') : '');
+  verdict.textContent = t('verdict', wish.most, order.map((name) => `${name} ${secondsText(curves[name][at])}`).join(t('comma'))) + (wish.shared && wish.medium_rate > 0 ? t('medium_hint') : '') +
+      (language === 'zh' ? '' : ' ') + t('theory_far', 64, ...[theoryData.schemes.ring, serverTerms(theoryData)].map((terms) => bytesText(terms[63][1] * wish.gradient)),
+      ...['ring', 'ps-sync'].map((name) => secondsText(curves[name][63])));
 }

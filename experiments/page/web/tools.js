@@ -78,9 +78,11 @@ function placeOf(name) {
   if (!places.has(name)) places.set(name, places.size);
   return places.get(name);
 }
-const colourOf = (name) => `var(--c${placeOf(name) % 8})`;
+// The second eight are shifted, so that a schedule does not look like ring or ps-sync.
+const shifted = (name) => (placeOf(name) + 2 * Math.floor(placeOf(name) / 8)) % 8;
+const colourOf = (name) => `var(--c${shifted(name)})`;
 const DASHES = ['none', '8 3', '2 3', '9 3 2 3', '5 5', '12 4', '3 2', '1 4'];
-const dashOf = (name) => DASHES[placeOf(name) % DASHES.length];
+const dashOf = (name) => DASHES[shifted(name)];
 const markOf = (name) => MARKS[(placeOf(name) + Math.floor(placeOf(name) / 8)) % MARKS.length];
 
 function download(name, type, text) {

@@ -63,9 +63,9 @@ TEST(ServerLaw, LeadsFromTheoryToTheStep) {
   }
   EXPECT_THAT(ServerLaw(rows),
               ElementsAre(Has("ps-sync (one dedicated server; push and pull at the same time) exchanges "
-                              "2.67 times as long as ring with 4 workers (3.00 with this run's buckets; "
-                              "measured, less waiting for other workers, 3.10; the step, with computing and "
-                              "waiting, 2.14)")));
+                              "2.67 times as long as ring with 4 workers. With this run's buckets: 3.00 "
+                              "times; measured: the exchange 3.10 times (less waiting for others), the step "
+                              "2.14 times.")));
 }
 
 TEST(ServerLaw, BeginsWithTheLargestRatioAndNamesAPlacementOnce) {

@@ -160,7 +160,8 @@ TEST(Table, DefinesMeasuredDerivedAndSimulated) {
   const auto legend = [](const SummaryRow& row) { return PartsOfTable({row}).legend[1]; };
   SummaryRow row = Row("ring", 2, {1, 2});
   const std::string nothing =
-      "Measured: by a clock or a counter. Derived: computed from measured values. Nothing is simulated.";
+      "Measured: by a clock or a counter. Derived: computed from measured values. In this table nothing is "
+      "simulated.";
   EXPECT_EQ(legend(row), nothing);
   EXPECT_THAT(ShortTable({row}), Has("Measured: by a clock or a counter."));
   EXPECT_EQ(InLanguage(Language::kChinese, [&] { return legend(row); }),

@@ -228,7 +228,7 @@ TEST_F(ReportBrowserTest, CountsTheTokensOfAText) {
   const Json page = Visit(root_ / "run/report.html", "reads")["english"];
   std::string said;
   for (const Json& sentence : page["here"]) absl::StrAppend(&said, sentence["text"].get<std::string>(), " ");
-  EXPECT_THAT(said, HasSubstr("tokens/s without waiting for the others"));
+  EXPECT_THAT(said, HasSubstr("tokens/s, ps-sync "));
   EXPECT_THAT(said, testing::Not(HasSubstr("samples")));
   EXPECT_THAT(page["glossary"].get<std::vector<std::string>>(),
               testing::AllOf(testing::Contains("rank"), testing::Not(testing::Contains("bubble"))));
