@@ -68,6 +68,7 @@ std::string MeasuredText(const SummaryRow& server, const SummaryRow& group) {
 }
 
 constexpr double kLeastDifference = 0.05;
+constexpr size_t kMaxNamedBuckets = 4;
 
 std::string MsText(double seconds) { return absl::StrFormat("%.*f", seconds < .1 ? 1 : 0, 1e3 * seconds); }
 
@@ -182,6 +183,7 @@ std::vector<std::string> BucketFindings(const std::vector<SummaryRow>& rows,
   if (!wires) return {};
   std::vector<std::string> findings;
   std::vector<std::string> few, other;
+  std::string sizes;  // of the first of `few`
   for (const SummaryRow& row : rows) {
     if (!row.predicted_comm_ms || row.configuration.workers < 2) continue;
     if (row.configuration.model.has_tables) continue;  // the law is about gradients without rows
@@ -201,6 +203,11 @@ std::vector<std::string> BucketFindings(const std::vector<SummaryRow>& rows,
     if (!Differ(theory, law)) continue;
     const bool by_buckets =
         Differ(ExchangeSeconds(pattern, buckets, transfers), ExchangeSeconds(pattern, bytes, transfers));
+    if (by_buckets && few.empty() && buckets.size() <= kMaxNamedBuckets) {
+      std::vector<std::string> each;
+      for (const double size : buckets) each.push_back(ThreeDigits(1e-6 * size));
+      sizes = Tr(" ($0 MB)", absl::StrJoin(each, Tr(", ")));
+    }
     (by_buckets ? few : other)
         .push_back(Tr("$0 with $1 workers: $2 ms until the last worker has its weights (mean over workers: "
                       "$3 ms), not $4 ms",
@@ -209,10 +216,10 @@ std::vector<std::string> BucketFindings(const std::vector<SummaryRow>& rows,
   }
   if (!few.empty()) {
     findings.push_back(
-        Tr("For the actual buckets, theory predicts longer exchanges than the formula for large gradients "
+        Tr("For the actual buckets$1, theory predicts longer exchanges than the formula for large gradients "
            "($0). The weights of a bucket cannot leave before its last gradient has arrived, so nothing "
            "overlaps with the first push and the last pull.",
-           absl::StrJoin(few, Tr("; "))));
+           absl::StrJoin(few, Tr("; ")), sizes));
   }
   if (!other.empty()) {
     findings.push_back(

@@ -45,7 +45,7 @@ function drawTheory(parent, run) {
   const served = rowsOf(run).filter((row) => row.plain === 'ps-sync' && row.ps_schedule === 'pipelined' && row.predicted_comm_ms > 0 && row.workers > 1 && !row.has_tables);
   const buckets = served.length ? unique(((launchOf(run, served[0]) || {}).spans || []).filter((span) => span[1] === 'communication').map((span) => span[2])).length : 0;
   if (buckets > 0 && buckets < 4) parent.append(here('here_buckets', served.map((row) => [row, 'predicted_comm_ms']), buckets,
-      served.map((row) => `${rowName(row)} ${brief(row.predicted_comm_ms)} ms`).join(t('comma'))));
+      served.map((row) => `${rowName(row)}: ${brief(row.predicted_comm_ms)} ms`).join(t('semicolon'))));
   parent.append(make('div', {class: 'controls', id: 'theory-controls'},
     ...['bandwidth', 'latency', 'gradient'].map((name) => logSlider(name, update)),
     stepSlider('most_workers', mostValues, () => mostValues.indexOf(wish.most), (i) => { wish.most = mostValues[i]; }, update),

@@ -32,7 +32,7 @@ TEST(BucketFindings, NameTheTimesAndTheReasonWhereFewBucketsDifferFromTheLaw) {
   EXPECT_THAT(
       of(2, "pipelined"),
       ElementsAre(StartsWith(
-          "For the actual buckets, theory predicts longer exchanges than the formula for large "
+          "For the actual buckets (6, 6 MB), theory predicts longer exchanges than the formula for large "
           "gradients (ps-sync with 4 workers: 450 ms until the last worker has its weights (mean over "
           "workers: 413 ms), not 300 ms). The weights of a bucket cannot leave before its last gradient")));
   EXPECT_THAT(of(100, "pipelined"), IsEmpty());
