@@ -183,6 +183,7 @@ TEST_F(ReportBrowserTest, SentencesDescribeTheirRun) {
   EXPECT_THAT(texts(slow),
               HasSubstr("do not wait for the slowest: in the synchronous run the slowest computed 30 ms"));
   EXPECT_THAT(texts(slow), HasSubstr("The update rules differ"));
+  EXPECT_THAT(texts(slow), HasSubstr(" with ps-async × 4 (")) << "its accuracy";
   EXPECT_THAT(slow["english"]["reasons"][0].back().get<std::string>(),
               HasSubstr("15 ms of the exposed time is waiting for peers"));
   ASSERT_EQ(Psring(virtual_clock + "--out even"), 0) << Slurp(root_ / "psring.err");
@@ -200,6 +201,16 @@ TEST_F(ReportBrowserTest, SentencesDescribeTheirRun) {
   EXPECT_EQ(even["english"]["trust_state"], "badge simulated");
   EXPECT_THAT(printed, HasSubstr(line("en", " ")));
   EXPECT_THAT(texts(even), testing::Not(HasSubstr("the slowest computed"))) << "there was no straggler";
+  EXPECT_THAT(even["english"]["said"].get<std::string>(),
+              HasSubstr("With 64 workers (derived): the busiest link"));
+  EXPECT_THAT(even["english"]["said"].get<std::string>(), testing::Not(HasSubstr("Then run: ")));
+  // A run that is not valid has the command that repeats it.
+  Json wrong = table;
+  for (const char* language : {"en", "zh"}) wrong[language]["validity"]["state"] = "invalid";
+  std::ofstream(root_ / "even/table.json") << wrong;
+  ASSERT_EQ(Psring("report even --out wrong.html"), 0);
+  EXPECT_THAT(Visit(root_ / "wrong.html", "reads")["english"]["said"].get<std::string>(),
+              testing::ContainsRegex("Then run: [^ ]+ compare --config [^ ]*even/config.toml"));
   ASSERT_EQ(
       Psring("predict --workload resnet50 --strategies ring,ps-sync --servers 8 --workers 8 --link 10gbit "
              "--ps_schedule serial --server_placement rank0 --out shared"),
