@@ -41,6 +41,9 @@ struct LayerTraits {
   std::vector<InputGradient> inputs = {InputGradient::kWritten};
   size_t gathered = 0;   // the most elements that it needs in a piece of a TensorAxis
   size_t exchanged = 0;  // elements of the memory of a SequenceAxis that it needs
+  // Forward replaces its only input by what backward needs, in its place. No other layer reads that value,
+  // and the layer that computed it does not need it in backward.
+  bool replaces_x = false;
 
   // Whether BackwardWeight, which may come much later, needs dy.
   bool keeps_dy() const { return parameters.count > early; }
@@ -69,6 +72,7 @@ struct LayerPass {
   // Of layers that draw random numbers, by sample, on the host; null: they draw nothing.
   const uint64_t* sample_seeds = nullptr;
   std::array<ConstSpan, kMaxInputs> x;  // indices (int32) have 4 bytes each, whatever their span's type
+  Span replaced = {};                   // x[0] of a layer with LayerTraits::replaces_x
   Span y;
   std::byte* kept;
   // In backward:

@@ -85,7 +85,8 @@ std::unique_ptr<Layer> MakeAttention(int context, int heads, int head_size);
 // The same of `place`'s positions, to those of all ranks: x and y are those of a part of each sample. Not in
 // bfloat16.
 std::unique_ptr<Layer> MakeRingAttention(int context, int heads, int head_size, const SequencePlace& place);
-// The same with kUlysses. Keeps queries, keys, values and y of its share of the heads, too.
+// The same with kUlysses. Replaces x by queries, keys and values of its share of the heads, and keeps their
+// y.
 std::unique_ptr<Layer> MakeUlyssesAttention(int context, int heads, int head_size,
                                             const SequencePlace& place);
 

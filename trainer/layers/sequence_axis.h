@@ -97,10 +97,10 @@ struct SequencePlace {
   std::vector<ReadyRange> PositionsOf(int of, int context) const;
   std::vector<ReadyRange> Positions(int context) const { return PositionsOf(rank, context); }
   // What attention of this width exchanges of a sample (LayerTraits::exchanged): pieces of the ring, each the
-  // keys and values of this rank's positions; or three pieces of these with the queries, and one of outputs.
+  // keys and values of this rank's positions; or these once, with the queries.
   size_t RingPieces() const { return ranks > 2 ? 5 : 4; }
   size_t ExchangeElements(int context, int width) const {
-    const size_t of_each = kind == ContextParallel::kUlysses ? 10 : 2 * RingPieces();
+    const size_t of_each = kind == ContextParallel::kUlysses ? 3 : 2 * RingPieces();
     return divides() ? of_each * OwnPositions(context) * width : 0;
   }
 };

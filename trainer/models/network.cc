@@ -46,8 +46,17 @@ void Network::Builder::AddUnit(const std::function<void()>& add) {
 std::unique_ptr<Model> Network::Builder::Build(Ops& ops) {
   const size_t layers = layers_.size();
   PSRING_CHECK(places_.back().traits->outputs == size_t{1} * samples_.labels * classes_);
+  const auto reads = [](int value) {
+    return [value](const LayerPlace& layer) { return std::ranges::count(layer.inputs, value) > 0; };
+  };
+  for (const LayerPlace& place : places_) {
+    if (!place.traits->replaces_x) continue;
+    PSRING_CHECK(place.inputs.size() == 1 && place.inputs[0] >= static_cast<int>(samples_.inputs.size()));
+    PSRING_CHECK(std::ranges::count_if(places_, reads(place.inputs[0])) == 1);
+  }
   for (const Unit& unit : units_) {
     PSRING_CHECK(unit.end < layers);  // the gradient of the network's output is in its place
+    PSRING_CHECK(!places_[unit.end - 1].traits->replaces_x);  // what is computed again is its input
     const int inner = places_[unit.first].output, output = places_[unit.end - 1].output;
     for (size_t l = unit.end; l < layers; ++l) {
       for (const int value : places_[l].inputs) PSRING_CHECK(value < inner || value >= output);
@@ -283,6 +292,7 @@ LayerPass Network::PassOf(size_t l, const ModelState& state, const Batch& batch,
       pass.x[i] = {batch.inputs[v], size * stage.inputs[v]};
     }
     pass.dx[i] = of_batch(activations.gradients, place.inputs[i]);
+    if (place.traits->replaces_x) pass.replaced = of_batch(activations.values, place.inputs[i]);
   }
   return pass;
 }

@@ -227,9 +227,7 @@ TEST_P(CutSequences, DivideTheActivations) {
     EXPECT_EQ(own.params_mb, one.params_mb);
     EXPECT_EQ(own.params_mb, predicted.params_mb);
     EXPECT_EQ(own.activations_mb, predicted.activations_mb);
-    // ulysses keeps a second copy of 4 of about 17 numbers per token and block.
-    const double kept = options.context_parallel == "ulysses" ? .25 * 21 / 17 : .25;
-    EXPECT_NEAR(own.activations_mb / one.activations_mb, kept, .1 * kept);
+    EXPECT_NEAR(own.activations_mb / one.activations_mb, .25, .1 * .25);
   }
 }
 
