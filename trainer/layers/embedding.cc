@@ -12,7 +12,7 @@ class EmbeddingLayer : public Layer {
                           static_cast<size_t>(sequence.ranks * (place.divides_rows ? place.ranks : 1)),
                .parameters = {table.first, table.space + positions.space},
                .gathered = place.divides_rows ? positions.count : 0,
-               .exchanged = sequence.divides() ? positions.count / sequence.ranks : 0}),
+               .exchanged_once = sequence.divides() ? sizeof(float) * positions.count / sequence.ranks : 0}),
         table_(table),
         positions_(positions),
         deviation_(deviation),
@@ -75,7 +75,7 @@ class EmbeddingLayer : public Layer {
   // Memory for them, which attention has used.
   Span Gathered(const LayerPass& pass) const {
     sequence_.axis->Await(sequence_.axis->all_sent(), pass.stream);
-    return sequence_.axis->Piece(0, positions_.count / static_cast<size_t>(sequence_.ranks));
+    return sequence_.axis->Piece(0, positions_.count / static_cast<size_t>(sequence_.ranks), DType::kFloat32);
   }
   template <typename All, typename F>
   void ForEachRange(const Span& own, const All& all, const F& f) const {

@@ -39,8 +39,9 @@ struct LayerTraits {
   size_t early = 0;            // of `parameters` the last elements, whose gradient BackwardInput writes
   ReadyRange buffers = {};     // its part of ParameterLayout::buffers
   std::vector<InputGradient> inputs = {InputGradient::kWritten};
-  size_t gathered = 0;   // the most elements that it needs in a piece of a TensorAxis
-  size_t exchanged = 0;  // elements of the memory of a SequenceAxis that it needs
+  size_t gathered = 0;        // the most elements that it needs in a piece of a TensorAxis
+  size_t exchanged = 0;       // elements of the memory of a SequenceAxis that it needs
+  size_t exchanged_once = 0;  // bytes of it that it needs for the batch as a whole, at another time
   // Forward replaces its only input by what backward needs, in its place. No other layer reads that value,
   // and the layer that computed it does not need it in backward.
   bool replaces_x = false;

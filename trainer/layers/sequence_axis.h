@@ -50,7 +50,9 @@ class SequenceAxis {
 
   // Memory that all layers use in turn, as pieces of equal size. Before the first pass.
   absl::Status Reserve(size_t bytes, Device& device);
-  Span Piece(size_t piece, size_t elements) const { return memory_.span().Slice(piece * elements, elements); }
+  Span Piece(size_t piece, size_t elements, DType type) const {
+    return Span{memory_.data(), memory_.bytes() / SizeOf(type), type}.Slice(piece * elements, elements);
+  }
   size_t reserved_bytes() const { return memory_.bytes(); }
 
   // The next rank gets `out` in its `in`, while `stream` computes what it gets. Begins after the present work

@@ -41,9 +41,9 @@ class UlyssesAttentionLayer : public LayerWithoutParameters {
     Span y, log_sums;
   };
   Kept KeptOf(const LayerPass& pass) const {
-    const size_t rows = size_t{1} * pass.batch * shape_.context, count = rows * shape_.width();
-    const Span all = {pass.kept, count + rows * shape_.heads, DType::kFloat32};
-    return {.y = all.Slice(0, count), .log_sums = all.Slice(count, rows * shape_.heads)};
+    const size_t sums = size_t{1} * pass.batch * shape_.context * shape_.heads;
+    return {.y = {pass.kept + sums * sizeof(float), sums * shape_.head_size, pass.y.type},
+            .log_sums = {pass.kept, sums, DType::kFloat32}};
   }
 
   // Turns [batch][own positions][matrices][heads] into [batch][positions][matrices][own heads]. Blocks of
@@ -70,7 +70,7 @@ class UlyssesAttentionLayer : public LayerWithoutParameters {
   size_t Rows(int matrices, const LayerPass& pass) const {
     return Samples(pass) * (shape_.context / Ranks()) * matrices;
   }
-  Span Blocks(const Span& data) const { return place_.axis->Piece(0, data.count); }
+  Span Blocks(const Span& data) const { return place_.axis->Piece(0, data.count, data.type); }
 
   // `to` [inner][outer][...] = `from` [outer][inner][...], which do not overlap.
   static void Transpose(const Span& from, const Span& to, size_t outer, size_t inner, const LayerPass& pass) {

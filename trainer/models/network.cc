@@ -208,9 +208,13 @@ size_t Network::PieceBytes(int max_batch) const {
 }
 
 size_t Network::ExchangeBytes(int max_batch) const {
-  size_t elements = 0;  // of a sample
-  for (const PlacedLayer& layer : layers_) elements = std::max(elements, layer.layer->traits().exchanged);
-  return elements * static_cast<size_t>(max_batch) * sizeof(float);
+  size_t bytes = 0;
+  for (const PlacedLayer& layer : layers_) {
+    const LayerTraits& traits = layer.layer->traits();
+    bytes = std::max({bytes, traits.exchanged_once,
+                      traits.exchanged * static_cast<size_t>(max_batch) * SizeOf(ops_.activations())});
+  }
+  return bytes;
 }
 
 absl::StatusOr<Activations> Network::NewActivations(int max_batch, Keep keep, Device& device) const {

@@ -144,8 +144,7 @@ absl::Status CheckContext(const TrainingOptions& o, int context) {
 
 absl::Status CheckSequenceFlags(const TrainingOptions& o, const StrategyRow& strategy) {
   std::vector<GivenFlag> wrong = OfWholeModels(o);
-  wrong.insert(wrong.begin(),
-               {{o.precision != "float32", "--precision"}, {o.sequence_parallel, "--sequence_parallel"}});
+  wrong.insert(wrong.begin(), {o.sequence_parallel, "--sequence_parallel"});
   if (const GivenFlag* const flag = FirstGiven(wrong); flag != nullptr) {
     return absl::InvalidArgumentError(Tr("--cp and $0 exclude each other; omit one of them", flag->name));
   }

@@ -254,6 +254,7 @@ TEST(CheckSequenceFlags, AllReduceStrategiesAreAccepted) {
   for (const char* strategy : {"ring", "direct", "zero1", "zero2", "fsdp", "gloo"})
     EXPECT_EQ(Refusal(OfSequences(), strategy), "");
   EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.recompute = true, o.dropout = .1; })), "");
+  EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.precision = "bfloat16"; })), "");
   EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.rank_order = "dp,cp", o.checkpoint_every = 5; })), "");
   EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.context_parallel = "contiguous"; })), "");
   EXPECT_EQ(Refusal(OfSequences([](auto& o) { o.pp = 2, o.tp = 2; }), "ring", 8), "");
@@ -262,8 +263,8 @@ TEST(CheckSequenceFlags, AllReduceStrategiesAreAccepted) {
 
 TEST(CheckSequenceFlags, WhatDoesNotSuitThemIsNamed) {
   for (const auto& [flag, change] :
-       {std::pair<const char*, Change>{"--precision", [](auto& o) { o.precision = "bfloat16"; }},
-        {"--sequence_parallel", [](auto& o) { o.tp = 2, o.sequence_parallel = true; }},
+       {std::pair<const char*, Change>{"--sequence_parallel",
+                                       [](auto& o) { o.tp = 2, o.sequence_parallel = true; }},
         {"--cuda_graph", [](auto& o) { o.cuda_graph = true; }},
         {"--clock virtual", [](auto& o) { o.clock = "virtual"; }},
         {"--straggler", [](auto& o) { o.straggler = "0:2"; }}}) {
