@@ -337,7 +337,7 @@ TEST(TensorAxis, GathersOwnPartsAndAddsThemUp) {
     EXPECT_EQ(axis.reserved_bytes(), 0);
     const size_t bytes = TensorAxis::kPieces * 6016;  // a multiple of 64 from 1500 floats on
     PSRING_RETURN_IF_ERROR(axis.Reserve(bytes));
-    EXPECT_EQ(axis.reserved_bytes(), bytes);
+    EXPECT_EQ(axis.reserved_bytes(), TensorAxis::ReservedBytes(bytes));
     const Span all = axis.Piece(0, kRanks * kOwn, DType::kFloat32),
                other = axis.Piece(1, kRanks * kOwn, DType::kFloat32);
     EXPECT_EQ(static_cast<std::byte*>(all.data) + bytes / 2, static_cast<std::byte*>(other.data));
@@ -356,6 +356,7 @@ TEST(TensorAxis, GathersOwnPartsAndAddsThemUp) {
     }
     EXPECT_EQ(sums, std::vector<float>(kOwn, static_cast<float>(kRanks * (group.rank() + 1))));
     EXPECT_EQ(later, sums);
+    EXPECT_EQ(axis.reserved_bytes(), TensorAxis::ReservedBytes(bytes)) << "sums needed no more";
     const TensorAxis::Times times = axis.Take();
     EXPECT_EQ(times.waits.size(), 4);
     EXPECT_EQ(times.busy.size(), 6);
