@@ -30,6 +30,12 @@ enum class InputGradient : uint8_t {
   kPassed,   // dx is dy, unchanged: in the same memory, without work, or the network copies it
 };
 
+// What a rank sends to the others of its TensorAxis and SequenceAxis, on average over them.
+struct AxisTraffic {
+  double forward = 0, backward = 0;  // elements of a sample, of activations
+  double of_batch = 0;               // in backward, for a batch as a whole: float32
+};
+
 // What a layer needs. Sizes are per sample.
 struct LayerTraits {
   size_t outputs;              // elements
@@ -45,6 +51,7 @@ struct LayerTraits {
   // Forward replaces its only input by what backward needs, in its place. No other layer reads that value,
   // and the layer that computed it does not need it in backward.
   bool replaces_x = false;
+  AxisTraffic sends = {};
 
   // Whether BackwardWeight, which may come much later, needs dy.
   bool keeps_dy() const { return parameters.count > early; }

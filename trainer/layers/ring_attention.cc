@@ -20,7 +20,8 @@ class RingAttentionLayer : public LayerWithoutParameters {
   RingAttentionLayer(int context, int heads, int head_size, const SequencePlace& place)
       : LayerWithoutParameters({.outputs = size_t{1} * place.OwnPositions(context) * heads * head_size,
                                 .kept_bytes = sizeof(float) * place.OwnPositions(context) * heads,
-                                .exchanged = place.ExchangeElements(context, heads * head_size)}),
+                                .exchanged = place.ExchangeElements(context, heads * head_size),
+                                .sends = SentFor(place, heads * head_size, context)}),
         shape_{.batch = 0, .context = place.OwnPositions(context), .heads = heads, .head_size = head_size},
         place_(place),
         positions_(place.Positions(context)),
@@ -83,6 +84,11 @@ class RingAttentionLayer : public LayerWithoutParameters {
   }
 
  private:
+  // Keys and values pass all ranks but one, in backward with their gradients.
+  static AxisTraffic SentFor(const SequencePlace& place, int width, int context) {
+    const double keys = 2. * place.OwnPositions(context) * width * (place.ranks - 1);
+    return {keys, 2 * keys};
+  }
   // Pieces of SequenceAxis's memory (SequencePlace::RingPieces): keys and values, two of each, and their
   // gradients, two that are computed, of which two ranks need one, and those that arrive.
   static constexpr size_t kKeys = 0, kGradients = 2;

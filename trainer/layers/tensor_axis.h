@@ -96,6 +96,10 @@ struct TensorPlace {
   // Of a batch that has `own` rows, or elements, on each rank.
   size_t FirstRow(size_t own) const { return divides_rows ? static_cast<size_t>(rank) * own : 0; }
 
+  // What a rank sends to gather `elements` of all ranks, or to add up as many and get its own sums, on
+  // average over the ranks: half of what it sends for all sums.
+  double SentByHalf(size_t elements) const { return (1 - 1.0 / ranks) * static_cast<double>(elements); }
+
   struct Share {
     int first, count;
   };

@@ -15,7 +15,8 @@ class UlyssesAttentionLayer : public LayerWithoutParameters {
             {.outputs = size_t{1} * place.OwnPositions(context) * heads * head_size,
              .kept_bytes = sizeof(float) * context * (heads / place.ranks) * (1 + size_t{1} * head_size),
              .exchanged = place.ExchangeElements(context, heads * head_size),
-             .replaces_x = true}),
+             .replaces_x = true,
+             .sends = SentFor(place, heads * head_size, context)}),
         shape_{.batch = 0, .context = context, .heads = heads / place.ranks, .head_size = head_size},
         place_(place) {}
 
@@ -36,6 +37,11 @@ class UlyssesAttentionLayer : public LayerWithoutParameters {
   }
 
  private:
+  // Queries, keys, values and outputs, or their gradients.
+  static AxisTraffic SentFor(const SequencePlace& place, int width, int context) {
+    const double all = 4. * place.OwnPositions(context) * width * (1 - 1. / place.ranks);
+    return {all, all};
+  }
   // Of all positions and this rank's heads. The layer after this one needs y of all heads, too.
   struct Kept {
     Span y, log_sums;

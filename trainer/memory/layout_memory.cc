@@ -88,6 +88,46 @@ std::string FlagsOf(const TrainingOptions& given, const TrainingOptions& layout)
   return absl::StrJoin(flags, " ");
 }
 
+// Of a micro-batch, all stages together. Each boundary is passed by activations and by their gradient.
+double SentByStages(const TrainingOptions& options, const Model& model, const std::vector<LayerRange>& stages,
+                    DType type) {
+  double bytes = 0;
+  for (const LayerRange& stage : stages) {
+    bytes += model.SentBytes(stage, options.batch, options.recompute);
+    if (stage.first == 0) continue;
+    bytes += 2. * options.batch * static_cast<double>(model.BoundaryElements(stage.first) * SizeOf(type));
+  }
+  return bytes;
+}
+
+// Of tensors that the first and the last stage have a copy of.
+double TiedElements(const Model& model, const std::vector<LayerRange>& stages) {
+  const std::vector<ReadyRange> parameters = model.LayerParameters();
+  const auto uses = [&](const LayerRange& stage, const Tensor& tensor) {
+    for (size_t l = stage.first; l < stage.end; ++l) {
+      const ReadyRange& own = parameters[l];
+      if (own.first <= tensor.first && tensor.first < own.first + own.count) return true;
+    }
+    return false;
+  };
+  size_t elements = 0;
+  for (const Tensor& tensor : model.parameters().tensors()) {
+    const bool is_tied = stages.size() > 1 && uses(stages.front(), tensor) && uses(stages.back(), tensor);
+    elements += is_tied ? tensor.space : 0;
+  }
+  return static_cast<double>(elements);
+}
+
+// The elements that a rank sends in an update, as a part of its gradient's. `replicas`: that add it up.
+double GradientPart(const TrainingOptions& options, const StrategyRow& strategy, int replicas) {
+  const double wire = options.wire == "float32" ? 1 : .5;
+  if (strategy.has_parameters_on_servers()) return wire;
+  if (!strategy.uses_group) return 0;
+  return 2 * (1 - 1. / replicas) * strategy.exchanges_per_step() *
+         strategy.SentPart(wire, options.micro_batches, options.reshard == "forward",
+                           strategy.SplitOf(replicas, options.dp_shard));
+}
+
 struct Candidate {
   TrainingOptions options;
   StrategyRow strategy;
@@ -180,31 +220,31 @@ absl::StatusOr<MemoryNeed> MostNeeded(const TrainingOptions& options, const Stra
   return most;
 }
 
-double SentInStep(const TrainingOptions& options, const StrategyRow& strategy, int workers,
-                  const Model& model) {
-  const double replicas = workers / ReplicaRanks(options) * options.cp, pp = options.pp, tp = options.tp;
-  const double parameters = static_cast<double>(model.parameters().count()) / pp / tp;
-  double elements = 2 * (replicas - 1) / replicas * parameters *
-                    strategy.SentPart(1, options.micro_batches, options.reshard == "forward",
-                                      strategy.SplitOf(static_cast<int>(replicas), options.dp_shard));
-  double boundaries = 0;
-  for (const size_t layer : model.CutPoints())
-    boundaries += static_cast<double>(model.BoundaryElements(layer));
-  const double samples = static_cast<double>(options.batch) * options.micro_batches;
-  // A stage sends its output and the gradient of its input; each half block has a boundary, of which the
-  // shares add the output in forward and the gradient in backward.
-  const double cuts = static_cast<double>(std::max<size_t>(1, model.CutPoints().size()));
-  if (pp > 1) elements += 2 * samples * boundaries / cuts;
-  elements += 2 * samples * boundaries / pp * 2 * (tp - 1) / tp;
-  return sizeof(float) * elements;
+absl::StatusOr<double> SentInStep(const TrainingOptions& options, const StrategyRow& strategy,
+                                  const MemoryQuestion& question) {
+  const MakeModel make = MakerOf(options, question);
+  PSRING_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
+                          make({.ranks = options.tp, .divides_rows = options.sequence_parallel}));
+  std::vector<size_t> cuts;
+  if (options.pp > 1) {
+    PSRING_ASSIGN_OR_RETURN(const NamedProgram program, FindPipelineProgram(options.program));
+    PSRING_ASSIGN_OR_RETURN(cuts, CutsOf(options, make, options.pp * program.chunks));
+  }
+  PSRING_ASSIGN_OR_RETURN(const std::vector<LayerRange> stages, StagesBetween(*model, cuts));
+  const int replicas = question.workers / ReplicaRanks(options) * options.cp;
+  const double tied = TiedElements(*model, stages),
+               gradients = static_cast<double>(model->parameters().count()) + tied;
+  const double bytes =
+      SentByStages(options, *model, stages, question.ops.activations()) * options.micro_batches +
+      sizeof(float) * UpdatesOfStep(options) *
+          (2 * tied + GradientPart(options, strategy, replicas) * gradients);
+  return bytes / options.pp;
 }
 
 std::vector<std::string> LayoutsThatFit(
     const TrainingOptions& options, const MemoryQuestion& question, size_t bytes,
     const std::function<absl::Status(const TrainingOptions&, const StrategyRow&)>& check) {
   constexpr size_t kMaxShown = 3;
-  const absl::StatusOr<std::unique_ptr<Model>> whole = MakerOf(options, question)({});
-  if (!whole.ok()) return {};
   std::vector<Candidate> candidates;
   StrategyTable strategies;  // the user's, and those that shard the state of the model
   if (absl::StatusOr<StrategyRow> own = FindStrategy(options.strategy); own.ok()) {
@@ -222,7 +262,8 @@ std::vector<std::string> LayoutsThatFit(
         const TrainingOptions divided = Divided(options, strategy.name, pp, tp);
         if (divided == options || (strategy.shards_updates && pp * tp == question.workers)) continue;
         if (!check(divided, strategy).ok()) continue;
-        candidates.push_back({divided, strategy, SentInStep(divided, strategy, question.workers, **whole)});
+        const absl::StatusOr<double> sent = SentInStep(divided, strategy, question);
+        if (sent.ok()) candidates.push_back({divided, strategy, *sent});
       }
     }
   }

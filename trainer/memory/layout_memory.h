@@ -62,11 +62,12 @@ struct MemoryQuestion {
 absl::StatusOr<MemoryNeed> MostNeeded(const TrainingOptions& options, const StrategyRow& strategy,
                                       const MemoryQuestion& question);
 
-// The bytes that a rank sends in a step, float32: gradients and weights to its replicas, activations and
-// their gradients to other stages, and sums of a replica's shares, two for each half block; not what
-// attention exchanges with --cp. `model`: whole, or with --cp for a rank's positions.
-double SentInStep(const TrainingOptions& options, const StrategyRow& strategy, int workers,
-                  const Model& model);
+// The payload that a rank sends in a step, on average over the ranks, in bytes: gradients and weights to its
+// replicas or to servers (of fsdp the most: StrategyRow::SentPart), activations and their gradients to other
+// stages, and what layers send to the ranks that divide matrices, tokens and sequences. Not the loss, the
+// norm, and statistics of BatchNorm. Stages are those of MostNeeded, whose errors it has.
+absl::StatusOr<double> SentInStep(const TrainingOptions& options, const StrategyRow& strategy,
+                                  const MemoryQuestion& question);
 
 // With the global batch of `options`, the layouts of the workers, in the order of SentInStep, at most three,
 // of which every rank needs at most `bytes`: with zero1, zero2 or fsdp, stages, divided matrices, or several

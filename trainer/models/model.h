@@ -128,6 +128,9 @@ class Model {
   virtual size_t PieceBytes(int /*max_batch*/) const { return 0; }
   // The same of a SequenceAxis.
   virtual size_t ExchangeBytes(int /*max_batch*/) const { return 0; }
+  // The bytes that forward, loss and backward of a batch send over these axes, of a stage with these layers
+  // of the whole model: on average over an axis' ranks. `recomputes`: of Keep::kUnitInputs.
+  virtual double SentBytes(LayerRange /*stage*/, int /*batch*/, bool /*recomputes*/) const { return 0; }
   // With less memory for kUnitInputs if the model has several units. Results are the same, bit for bit.
   virtual absl::StatusOr<Activations> NewActivations(int max_batch, Keep keep, Device& device) const = 0;
 

@@ -217,6 +217,26 @@ size_t Network::ExchangeBytes(int max_batch) const {
   return bytes;
 }
 
+double Network::SentBytes(LayerRange stage, int batch, bool recomputes) const {
+  const auto sends = [this](size_t l) -> const AxisTraffic& { return layers_[l].layer->traits().sends; };
+  double elements = 0, floats = 0;
+  for (size_t l = stage.first; l < stage.end; ++l) {
+    elements += sends(l).forward + sends(l).backward;
+    floats += sends(l).of_batch;
+  }
+  std::vector<LayerRange> units;
+  for (const LayerRange& unit : RecomputedUnits()) {
+    const size_t first = std::max(unit.first, stage.first), end = std::min(unit.end, stage.end);
+    if (first < end) units.push_back({first, end});
+  }
+  for (size_t u = 0; recomputes && u + 1 < units.size(); ++u) {
+    for (size_t l = units[u].first; l + 1 < units[u].end; ++l) elements += sends(l).forward;
+  }
+  if (stage.end == layers_.size() && whole_.loss_.has_value())
+    floats += whole_.loss_->SentFor(batch * whole_.samples_.labels);
+  return batch * elements * static_cast<double>(SizeOf(ops_.activations())) + floats * sizeof(float);
+}
+
 absl::StatusOr<Activations> Network::NewActivations(int max_batch, Keep keep, Device& device) const {
   const DType type = ops_.activations();
   const size_t batch = static_cast<size_t>(max_batch);
